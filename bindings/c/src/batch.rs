@@ -5,7 +5,7 @@ use std::ffi::c_void;
 use gumball_engine::{NONE, RowHook, VerifyMode as Mode};
 
 use crate::error::{Failure, Result, refuse};
-use crate::ffi::list;
+use crate::ffi::{constant, list};
 use crate::matrix::{GivenMasks, Masks};
 use crate::ranks::Plan;
 use crate::versioned::{read_or_default, versioned};
@@ -180,18 +180,17 @@ pub(crate) unsafe fn read_batch<'a>(given: *const Batch, lists: Lists) -> Result
 }
 
 pub(crate) fn read_mode(mode: VerifyModeNumber, single: f32, acc: f32) -> Result<Mode> {
-    let mode = match mode {
-        0 => Mode::Coupled,
-        1 => Mode::Greedy,
-        2 => Mode::Rejection,
-        3 => Mode::Block,
-        4 => return Ok(Mode::Threshold { single, acc }),
-        other => {
-            let allowed =
-                "GUMBALL_COUPLED, GUMBALL_GREEDY, GUMBALL_REJECTION, GUMBALL_BLOCK or GUMBALL_THRESHOLD";
-            return Err(Failure::out_of_range("mode", other, allowed));
-        }
-    };
+    let all = [
+        (VerifyMode::GUMBALL_COUPLED, Mode::Coupled),
+        (VerifyMode::GUMBALL_GREEDY, Mode::Greedy),
+        (VerifyMode::GUMBALL_REJECTION, Mode::Rejection),
+        (VerifyMode::GUMBALL_BLOCK, Mode::Block),
+        (VerifyMode::GUMBALL_THRESHOLD, Mode::Threshold { single, acc }),
+    ];
+    let mode = constant("mode", mode, &all)?;
+    if matches!(mode, Mode::Threshold { .. }) {
+        return Ok(mode);
+    }
     let thresholds = [("threshold_single", single != 0.0), ("threshold_acc", acc != 0.0)];
     refuse(thresholds, "mode", "only GUMBALL_THRESHOLD has thresholds; leave it 0")?;
     Ok(mode)

@@ -3,7 +3,6 @@
 use std::ffi::{c_char, c_void};
 use std::mem::MaybeUninit;
 use std::path::Path;
-use std::ptr;
 
 use gumball_engine::certify;
 use gumball_engine::head::Artefact;
@@ -16,7 +15,7 @@ use crate::head_config::{ClusterProgressFn, Head, HeadConfig, HeadKind, HeadKind
 use crate::info::Counts;
 use crate::matrix::{DtypeNumber, Matrix, Memory, MemoryNumber, memory};
 use crate::outputs::first;
-use crate::versioned::{read, versioned, write};
+use crate::versioned::{read, versioned, write, zeroed};
 
 /// What is known of a head. The lists are the head's; NULL if there are none.
 #[repr(C)]
@@ -224,26 +223,11 @@ pub unsafe extern "C" fn gumball_head_describe(head: Option<&Head>, out: *mut He
         let head = require("head", head)?;
         let engine = head.get();
         let mut info = HeadInfo {
-            struct_size: 0,
             vocab: engine.vocab(),
             width: engine.width(),
             dtype: head.dtype() as i32,
-            kind: HeadKind::GUMBALL_HEAD_EXACT as i32,
-            memory: Memory::GUMBALL_HOST as i32,
             is_approximate: engine.is_approximate().into(),
-            screen_bytes: 0,
-            most_rows: 0,
-            unscreened: ptr::null(),
-            unscreened_len: 0,
-            clusters: 0,
-            capacity: 0,
-            probes: 0,
-            centroid_bytes: 0,
-            cluster_ids: ptr::null(),
-            centroids: ptr::null(),
-            places: ptr::null(),
-            special_ids: ptr::null(),
-            special_ids_len: 0,
+            ..zeroed()
         };
         match &head.inner {
             Inner::Exact(_) => {}

@@ -1,7 +1,6 @@
 //! What is known of a pool, and what it has counted.
 
 use std::ffi::c_char;
-use std::ptr;
 
 use gumball_engine::RanksInfo;
 use gumball_engine::dist::LogitsLayout;
@@ -9,7 +8,7 @@ use gumball_engine::dist::LogitsLayout;
 use crate::error::Code;
 use crate::ffi::{call, require};
 use crate::pool::Pool;
-use crate::versioned::{versioned, write};
+use crate::versioned::{versioned, write, zeroed};
 
 /// What is known of a pool.
 #[repr(C)]
@@ -43,7 +42,7 @@ versioned!(PoolInfo, "gumball_pool_info", sends_rows: u64);
 
 /// What was counted since a pool or a head was made; what its place does not count stays 0.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub struct Counts {
     /// sizeof(gumball_counts), also where it is to be written.
     pub struct_size: usize,
@@ -88,7 +87,7 @@ impl Counts {
             weight_reads: seen.weight_reads,
             screen_reads: seen.screen_reads,
             centroid_reads: seen.centroid_reads,
-            ..Self::default()
+            ..zeroed()
         }
     }
 }
@@ -101,17 +100,13 @@ pub unsafe extern "C" fn gumball_pool_describe(pool: Option<&Pool>, out: *mut Po
         let inner = &pool.inner;
         let vocab = inner.vocab();
         let mut info = PoolInfo {
-            struct_size: 0,
             vocab,
             slots: inner.capacity(),
             len: inner.len(),
-            rank: 0,
             world: 1,
-            first_id: 0,
             end_id: vocab,
             most_ids: vocab,
-            transport: ptr::null(),
-            sends_rows: 0,
+            ..zeroed()
         };
         if let Some(RanksInfo { planner, group, sends_rows }) = inner.ranks() {
             info.sends_rows = sends_rows.into();

@@ -9,7 +9,7 @@ use gumball_engine::{
 };
 
 use crate::error::{Failure, Result};
-use crate::ffi::{device_address, list, slice};
+use crate::ffi::{constant, device_address, list, slice};
 
 /// Whose memory something lies in.
 #[repr(i32)]
@@ -27,11 +27,8 @@ pub type MemoryNumber = i32;
 
 /// Returns the memory that C's number stands for.
 pub(crate) fn memory(given: MemoryNumber) -> Result<Memory> {
-    match given {
-        0 => Ok(Memory::GUMBALL_HOST),
-        1 => Ok(Memory::GUMBALL_DEVICE),
-        other => Err(Failure::out_of_range("memory", other, "GUMBALL_HOST or GUMBALL_DEVICE")),
-    }
+    let all = [Memory::GUMBALL_HOST, Memory::GUMBALL_DEVICE].map(|memory| (memory, memory));
+    constant("memory", given, &all)
 }
 
 fn check_memory(given: MemoryNumber, wanted: Memory, reason: &str) -> Result<()> {
@@ -59,12 +56,9 @@ pub type DtypeNumber = i32;
 
 /// Returns the element type that C's number stands for.
 pub(crate) fn dtype(given: DtypeNumber) -> Result<Type> {
-    match given {
-        0 => Ok(Type::F32),
-        1 => Ok(Type::Bf16),
-        2 => Ok(Type::F16),
-        other => Err(Failure::out_of_range("dtype", other, "GUMBALL_F32, GUMBALL_BF16 or GUMBALL_F16")),
-    }
+    let all =
+        [(Dtype::GUMBALL_F32, Type::F32), (Dtype::GUMBALL_BF16, Type::Bf16), (Dtype::GUMBALL_F16, Type::F16)];
+    constant("dtype", given, &all)
 }
 
 /// The type of integers. Those of the host have 32 bits.
@@ -240,11 +234,8 @@ impl Ints {
     }
 
     pub(crate) fn int_type(&self) -> Result<Int> {
-        match self.dtype {
-            0 => Ok(Int::I32),
-            1 => Ok(Int::I64),
-            other => Err(Failure::out_of_range("dtype", other, "GUMBALL_I32 or GUMBALL_I64")),
-        }
+        let all = [(IntType::GUMBALL_I32, Int::I32), (IntType::GUMBALL_I64, Int::I64)];
+        constant("dtype", self.dtype, &all)
     }
 
     /// Returns a list as the engine takes it.

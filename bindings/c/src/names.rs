@@ -123,42 +123,6 @@ mod tests {
     }
 
     #[test]
-    fn every_name_sets_its_field() {
-        for name in names(is_number) {
-            let mut params = SamplingParams::default();
-            let is_flag = ["temperature_last", "p_less"].contains(&name);
-            let other = if is_flag { 1.0 } else { 3.0 };
-            set_number(&mut params, name, other).expect(name);
-            assert_eq!(
-                read(&params, name).as_f64().or(read(&params, name).as_bool().map(f64::from)),
-                Some(other)
-            );
-        }
-        for name in names(is_ids) {
-            let mut params = SamplingParams::default();
-            set_ids(&mut params, name, &[4, 5]).expect(name);
-            assert_eq!(read(&params, name), serde_json::json!([4, 5]));
-        }
-        for name in names(is_text) {
-            let mut params = SamplingParams::default();
-            let other = if name == "order" {
-                "joint"
-            } else if name == "logprobs.mode" {
-                "edited"
-            } else {
-                "prompt"
-            };
-            set_text(&mut params, name, other).expect(name);
-            assert_eq!(read(&params, name), other);
-        }
-    }
-
-    fn read(params: &SamplingParams, name: &str) -> Value {
-        let fields = serde_json::to_value(params).expect("it has no maps");
-        name.split('.').fold(fields, |value, part| value[part].clone())
-    }
-
-    #[test]
     fn a_refused_value_changes_nothing() {
         let mut params = SamplingParams::default();
         for (name, value) in [

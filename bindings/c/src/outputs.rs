@@ -7,7 +7,7 @@ use std::ptr;
 use crate::error::{Code, Failure};
 use crate::ffi::{call, call_or, end, make, require};
 use crate::pool::Pool;
-use crate::versioned::{versioned, write};
+use crate::versioned::{versioned, write, zeroed};
 
 /// All outputs of a step or a verification, in memory that is used again from call to call. A step is a verification without drafts.
 ///
@@ -95,11 +95,9 @@ impl OutputsView {
             false => first.wrapping_add(section.start),
         };
         Self {
-            struct_size: 0,
             rows: layout.rows,
             top_n: layout.widths.top_n,
             ids: layout.widths.ids,
-            requests: 0,
             words: at(0..layout.words()),
             words_len: layout.words(),
             tokens: at(layout.tokens()).cast(),
@@ -112,9 +110,7 @@ impl OutputsView {
             top_logprobs: at(layout.top_logprobs()).cast(),
             id_logprobs: at(layout.id_logprobs()).cast(),
             id_ranks: at(layout.id_ranks()),
-            accepted: ptr::null(),
-            path: ptr::null(),
-            is_approximate: 0,
+            ..zeroed()
         }
     }
 }

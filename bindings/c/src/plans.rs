@@ -7,9 +7,9 @@ use gumball_engine::{Error, RanksInfo};
 
 use crate::batch::Batch;
 use crate::error::{Code, Failure, Result};
-use crate::ffi::{call, list, plain, require, slice};
+use crate::ffi::{call, constant, list, plain, require, slice};
 use crate::pool::Pool;
-use crate::ranks::{Plan, StepKindNumber};
+use crate::ranks::{Plan, RowLayout, StepKind, StepKindNumber};
 use crate::versioned::read;
 
 impl Pool {
@@ -17,11 +17,13 @@ impl Pool {
     pub(crate) fn planned(&self, given: Option<Plan>) -> Result<Option<dist::Plan>> {
         let Some(given) = given else { return Ok(None) };
         let shares = self.shares(given.requests)?;
-        let layout = usize::try_from(given.layout).ok().and_then(|layout| LogitsLayout::ALL.get(layout));
-        let Some(layout) = layout.copied() else {
-            let allowed = "GUMBALL_GATHER, GUMBALL_SWAP, GUMBALL_SURVEY or GUMBALL_REPLICATED";
-            return Err(Failure::out_of_range("layout", given.layout, allowed));
-        };
+        let layouts = [
+            (RowLayout::GUMBALL_GATHER, LogitsLayout::Gather),
+            (RowLayout::GUMBALL_SWAP, LogitsLayout::Swap),
+            (RowLayout::GUMBALL_SURVEY, LogitsLayout::Survey),
+            (RowLayout::GUMBALL_REPLICATED, LogitsLayout::Replicated),
+        ];
+        let layout = constant("layout", given.layout, &layouts)?;
         Ok(Some(dist::Plan { layout, shares, batch: given.batch }))
     }
 
@@ -55,15 +57,12 @@ pub unsafe extern "C" fn gumball_pool_plan(
         let slots = unsafe { slice("slots", given.slots, given.len) }?;
         // SAFETY: the C caller ensures that `counts` is NULL or has `len` numbers.
         let counts = unsafe { list("counts", given.counts, given.len) }?.unwrap_or_default();
-        let kind = match kind {
-            0 => Kind::Decode,
-            1 => Kind::Prefill,
-            2 => Kind::Verify,
-            other => {
-                let allowed = "GUMBALL_DECODE, GUMBALL_PREFILL or GUMBALL_VERIFY";
-                return Err(Failure::out_of_range("kind", other, allowed));
-            }
-        };
+        let kinds = [
+            (StepKind::GUMBALL_DECODE, Kind::Decode),
+            (StepKind::GUMBALL_PREFILL, Kind::Prefill),
+            (StepKind::GUMBALL_VERIFY, Kind::Verify),
+        ];
+        let kind = constant("kind", kind, &kinds)?;
         let drafts = counts.iter().max().map_or(0, |most| *most as usize);
         let shape = pool.inner.shape(slots, drafts, kind)?;
         let (data_parallel, captured) = (is_data_parallel > 0, (captured > 0).then_some(captured));

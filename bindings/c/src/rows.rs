@@ -2,8 +2,8 @@
 
 use gumball_engine::Error;
 
-use crate::error::{Failure, Result};
-use crate::ffi::require;
+use crate::error::Result;
+use crate::ffi::{constant, require};
 use crate::head_config::Head;
 use crate::matrix::Matrix;
 
@@ -41,15 +41,8 @@ pub struct Rows {
 impl Rows {
     /// Returns what they are.
     pub(crate) fn what(&self) -> Result<What> {
-        match self.what {
-            0 => Ok(What::GUMBALL_LOGITS),
-            1 => Ok(What::GUMBALL_PROBABILITIES),
-            2 => Ok(What::GUMBALL_HIDDEN),
-            other => {
-                let allowed = "GUMBALL_LOGITS, GUMBALL_PROBABILITIES or GUMBALL_HIDDEN";
-                Err(Failure::out_of_range("what", other, allowed))
-            }
-        }
+        let all = [What::GUMBALL_LOGITS, What::GUMBALL_PROBABILITIES, What::GUMBALL_HIDDEN];
+        constant("what", self.what, &all.map(|what| (what, what)))
     }
 
     /// Returns them as the engine takes them.

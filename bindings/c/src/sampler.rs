@@ -2,7 +2,6 @@
 
 use std::ffi::c_char;
 use std::mem::MaybeUninit;
-use std::ptr;
 
 use gumball_engine::{Kind, Matrix, NONE, Row, Rows as EngineRows, StepOptions as RowOptions, VerifyMode};
 
@@ -85,23 +84,21 @@ pub struct TokenLogprob {
     pub rank: u32,
 }
 
-impl From<gumball_engine::Token> for Token {
-    fn from(token: gumball_engine::Token) -> Self {
-        let (logprob, rank) =
-            token.logprob.map_or((f32::NEG_INFINITY, 0), |logprob| (logprob.logprob, logprob.rank));
-        let id = token.id.map_or(NONE, |id| id as i32);
+impl Token {
+    fn new(token: gumball_engine::Token, top: &[TokenLogprob], ids: &[TokenLogprob], kept: &[u32]) -> Self {
+        let told = token.logprob.map_or((f32::NEG_INFINITY, 0), |told| (told.logprob, told.rank));
         Self {
-            id,
+            id: token.id.map_or(NONE, |id| id as i32),
             status: token.status.0,
             temperature: token.temperature,
-            logprob,
-            rank,
-            top: ptr::null(),
-            top_len: 0,
-            ids: ptr::null(),
-            ids_len: 0,
-            kept: ptr::null(),
-            kept_len: 0,
+            logprob: told.0,
+            rank: told.1,
+            top: first(top),
+            top_len: top.len(),
+            ids: first(ids),
+            ids_len: ids.len(),
+            kept: first(kept),
+            kept_len: kept.len(),
         }
     }
 }
@@ -237,16 +234,7 @@ pub unsafe extern "C" fn gumball_sampler_sample(
         let told = inner.logprobs();
         copy(top, told.map_or(&[], |told| &told.top));
         copy(ids, told.map_or(&[], |told| &told.ids));
-        let kept = inner.kept();
-        token.write(Token {
-            top: first(top),
-            top_len: top.len(),
-            ids: first(ids),
-            ids_len: ids.len(),
-            kept: first(kept),
-            kept_len: kept.len(),
-            ..sampled?.into()
-        });
+        token.write(Token::new(sampled?, top, ids, inner.kept()));
         Ok(())
     })
 }
@@ -271,7 +259,7 @@ pub unsafe extern "C" fn gumball_sampler_sample_n(
         // SAFETY: the C caller ensures that `tokens` has memory for `n` tokens.
         let tokens = unsafe { out_slice("tokens", tokens, n as usize) }?;
         for (place, token) in tokens.iter_mut().zip(sampler.inner.sample_n(row, n)?) {
-            place.write(token.into());
+            place.write(Token::new(token, &[], &[], &[]));
         }
         Ok(())
     })

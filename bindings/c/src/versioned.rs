@@ -35,8 +35,13 @@ macro_rules! versioned {
 }
 pub(crate) use versioned;
 
-/// Returns a struct that C handed in; fields that C's header lacks are 0. The copy's `struct_size` is this
-/// library's size, so that the copy can itself be read with `read`.
+/// Returns a struct of zeros.
+pub(crate) fn zeroed<T: VersionedStruct>() -> T {
+    // SAFETY: `VersionedStruct` ensures that any bytes are a valid `T`, zeros included.
+    unsafe { MaybeUninit::zeroed().assume_init() }
+}
+
+/// Returns a struct that C handed in; fields that C's header lacks are 0.
 ///
 /// # Safety
 /// `given` is NULL or points to the bytes that its `struct_size` names.
@@ -57,9 +62,6 @@ pub(crate) unsafe fn read<T: VersionedStruct>(parameter: &str, given: *const T) 
             "a struct whose fields beyond this library's are zero; the header is newer than the library";
         return Err(Failure::out_of_range(field::<T>(), size, allowed));
     }
-    let own_size = value.as_mut_ptr().cast::<usize>();
-    // SAFETY: `VersionedStruct` ensures that `T` begins with its size, a `usize`; `value` is aligned and large enough.
-    unsafe { own_size.write(size_of::<T>()) };
     // SAFETY: `VersionedStruct` ensures that any bytes are a valid `T`, and all bytes were zeroed above.
     Ok(unsafe { value.assume_init() })
 }
@@ -70,8 +72,7 @@ pub(crate) unsafe fn read<T: VersionedStruct>(parameter: &str, given: *const T) 
 /// `given` is NULL or points to the bytes that its `struct_size` names.
 pub(crate) unsafe fn read_or_default<T: VersionedStruct>(parameter: &str, given: *const T) -> Result<T> {
     if given.is_null() {
-        // SAFETY: `VersionedStruct` ensures that any bytes are a valid `T`, zeros included.
-        return Ok(unsafe { MaybeUninit::zeroed().assume_init() });
+        return Ok(zeroed());
     }
     // SAFETY: the caller ensures that `given` points to the bytes that its `struct_size` names.
     unsafe { read(parameter, given) }
@@ -146,65 +147,4 @@ unsafe fn stated_size<T: VersionedStruct>(parameter: &str, given: *const T) -> R
 
 fn field<T: VersionedStruct>() -> String {
     format!("{}.struct_size", T::NAME)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// A struct that has gained one field since its first version.
-    #[repr(C)]
-    #[derive(Clone, Copy, Debug)]
-    struct Now {
-        struct_size: usize,
-        old: u64,
-        new: u64,
-    }
-
-    // SAFETY: it is repr(C), begins with `struct_size`, and holds only numbers, valid for all bytes.
-    unsafe impl VersionedStruct for Now {
-        const NAME: &'static str = "now";
-        const LEAST: usize = 16;
-    }
-
-    fn read_words<const N: usize>(words: [u64; N]) -> std::result::Result<(u64, u64), String> {
-        // SAFETY: in each test that is not refused, there are at least as many bytes of words as the first
-        // word names.
-        let now = unsafe { read("now", words.as_ptr().cast::<Now>()) };
-        now.map(|now| (now.old, now.new)).map_err(|failure| format!("{failure:?}"))
-    }
-
-    #[test]
-    fn an_older_program_knows_less_and_a_newer_one_may_not_use_more() {
-        assert_eq!(read_words([16, 5]), Ok((5, 0)));
-        assert_eq!(read_words([24, 5, 6]), Ok((5, 6)));
-        assert_eq!(read_words([32, 5, 6, 0]), Ok((5, 6)));
-        assert!(read_words([32, 5, 6, 7]).unwrap_err().contains("the header is newer than the library"));
-        assert!(read_words([0, 5]).unwrap_err().contains("now.struct_size is 0, but must be sizeof(now)"));
-        assert!(read_words([1 << 40, 5]).is_err());
-    }
-
-    #[test]
-    fn what_was_read_of_a_newer_program_can_be_read_again() {
-        let words = [32u64, 5, 6, 0];
-        // SAFETY: `words` has the 32 bytes that its first word names.
-        let once = unsafe { read("now", words.as_ptr().cast::<Now>()) }.expect("its tail is zero");
-        assert_eq!(once.struct_size, size_of::<Now>());
-        // SAFETY: `once` has the bytes that its `struct_size` names, as asserted before.
-        let twice = unsafe { read("now", &raw const once) }.expect("it is this library's size");
-        assert_eq!((twice.old, twice.new), (5, 6));
-    }
-
-    #[test]
-    fn what_is_written_ends_where_the_programs_struct_does() {
-        let value = Now { struct_size: 0, old: 5, new: 6 };
-        let written = |mut words: [u64; 4]| {
-            // SAFETY: `words` has 32 bytes, and its first word names at most that.
-            unsafe { write("now", words.as_mut_ptr().cast(), value) }.expect("it is a size");
-            words
-        };
-        assert_eq!(written([16, 9, 9, 9]), [16, 5, 9, 9]);
-        assert_eq!(written([24, 9, 9, 9]), [24, 5, 6, 9]);
-        assert_eq!(written([32, 9, 9, 9]), [32, 5, 6, 0]);
-    }
 }

@@ -208,30 +208,6 @@ static void files(const char *path) {
     NOTHING(gumball_head_build(&config, 0, NULL, NULL), GUMBALL_CONFLICT, "file");
     config.cluster_ids = ids;
     NOTHING(gumball_head_new(&config), GUMBALL_CONFLICT, "cluster_ids");
-    config.cluster_ids = NULL;
-
-    // The file of another program; of two, the second has an id twice.
-    static int64_t wide[VOCAB];
-    char header[512];
-    snprintf(header, sizeof header,
-             "{\"clusters.ids\": {\"dtype\": \"I64\", \"shape\": [%d, %d], \"data_offsets\": [0, %zu]}, "
-             "\"clusters.centroids\": {\"dtype\": \"F32\", \"shape\": [%d, %d], \"data_offsets\": [%zu, %zu]}}",
-             CLUSTERS, CAPACITY, sizeof wide, CLUSTERS, WIDTH, sizeof wide, sizeof wide + sizeof centroids);
-    const uint64_t length = strlen(header);
-    for (int pass = 0; pass < 2; pass++) {
-        for (size_t i = 0; i < VOCAB; i++) {
-            wide[i] = ids[i];
-        }
-        wide[0] = pass == 0 ? wide[0] : wide[1];
-        FILE *file = fopen(path, "wb");
-        CHECK(file != NULL && fwrite(&length, 8, 1, file) == 1 && fwrite(header, length, 1, file) == 1);
-        CHECK(fwrite(wide, sizeof wide, 1, file) == 1 && fwrite(centroids, sizeof centroids, 1, file) == 1);
-        CHECK(fclose(file) == 0);
-        read = gumball_head_new(&config);
-        CHECK((read != NULL) == (pass == 0));
-        gumball_head_free(read);
-    }
-    CHECK(strstr(gumball_error_message(), "and lacks") != NULL);
     remove(path);
 }
 
