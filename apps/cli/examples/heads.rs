@@ -43,9 +43,6 @@ const OTHER_TEXTS: [&str; 5] = [
     "docs/python.md",
 ];
 
-/// Tokens of a piece of text.
-const PIECE: usize = 1024;
-
 /// Rows that are timed together.
 const BATCHES: [usize; 5] = [1, 4, 8, 16, 64];
 
@@ -85,8 +82,12 @@ fn main() -> Result<()> {
     let path = model.map_or_else(Model::default_path, Ok)?;
     let mut model = Model::load(&path)?;
     let (vocab, width) = (model.llama.vocab(), model.llama.config().hidden);
-    let hidden = hidden_states(&mut model, &TEXTS, positions)?;
-    let of_others = hidden_states(&mut model, &OTHER_TEXTS, calibration)?;
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let read = |texts: &[&str]| -> std::io::Result<Vec<String>> {
+        texts.iter().map(|text| std::fs::read_to_string(root.join(text))).collect()
+    };
+    let hidden = model.hidden_states(&read(&TEXTS)?, positions)?;
+    let of_others = model.hidden_states(&read(&OTHER_TEXTS)?, calibration)?;
     let positions = hidden.len() / width;
     let weights: Vec<bf16> = model.llama.head_matrix()?.into_iter().map(bf16::from_f32).collect();
     drop(model);
@@ -205,27 +206,6 @@ impl Run {
             whole_rows: counts.whole_rows,
         })
     }
-}
-
-/// Returns the hidden states of some texts, at most `positions` of them.
-fn hidden_states(model: &mut Model, texts: &[&str], positions: usize) -> Result<Vec<f32>> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let mut hidden = Vec::new();
-    let mut left = positions;
-    for text in texts {
-        let text = std::fs::read_to_string(root.join(text))?;
-        let tokens = model.tokenizer.encode_prompt(&text)?;
-        for piece in tokens.chunks(PIECE.min(model.context())) {
-            let piece = &piece[..piece.len().min(left)];
-            if piece.is_empty() {
-                return Ok(hidden);
-            }
-            model.llama.reset();
-            hidden.extend_from_slice(model.llama.hidden(piece)?.values());
-            left -= piece.len();
-        }
-    }
-    Ok(hidden)
 }
 
 fn median(mut times: Vec<Duration>) -> Duration {

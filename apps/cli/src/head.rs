@@ -109,6 +109,23 @@ pub struct HeadFigures {
     pub approximate: bool,
 }
 
+impl HeadFigures {
+    /// Returns the counts of a head's work, without the bytes that it took.
+    pub(crate) fn of(kind: HeadKind, head: &Head<'_>, counts: HeadCounts) -> Self {
+        Self {
+            kind: kind.name(),
+            device: None,
+            bytes_a_token: None,
+            whole_rows: counts.whole_rows,
+            certified_rows: counts.certified_rows,
+            certified_logits: counts.certified_logits,
+            clustered_rows: counts.clustered_rows,
+            clustered_logits: counts.clustered_logits,
+            approximate: head.is_approximate(),
+        }
+    }
+}
+
 impl HeadArgs {
     /// Returns whether the arguments name a head.
     #[must_use]
@@ -317,31 +334,20 @@ impl ModelHead {
     /// drafter's.
     #[must_use]
     pub fn figures(&self, counts: HeadCounts, tokens: usize) -> HeadFigures {
-        let HeadCounts { whole_rows, certified_rows, certified_logits, weight_reads, .. } = counts;
-        let HeadCounts { screen_reads, lowered_bounds, .. } = counts;
-        let HeadCounts { clustered_rows, clustered_logits, centroid_reads, .. } = counts;
         let (screen_bytes, second_bytes) = match self {
             ModelHead::Certified(certified) => (certified.screen_bytes(), certified.second_level_bytes()),
             _ => (0, 0),
         };
         let head = self.head();
         let row_bytes = head.width() * self.weights().element_bytes();
-        let whole = weight_reads as f64 * (row_bytes * head.vocab()) as f64;
-        let part = screen_reads as f64 * screen_bytes as f64
-            + lowered_bounds as f64 * second_bytes as f64
-            + centroid_reads as f64 * self.centroid_bytes() as f64
-            + (certified_logits + clustered_logits) as f64 * row_bytes as f64;
-        let tokens = tokens.max(1) as f64;
+        let bytes = counts.weight_reads as f64 * (row_bytes * head.vocab()) as f64
+            + counts.screen_reads as f64 * screen_bytes as f64
+            + counts.lowered_bounds as f64 * second_bytes as f64
+            + counts.centroid_reads as f64 * self.centroid_bytes() as f64
+            + (counts.certified_logits + counts.clustered_logits) as f64 * row_bytes as f64;
         HeadFigures {
-            kind: self.kind().name(),
-            device: None,
-            bytes_a_token: Some((whole + part) / tokens),
-            whole_rows,
-            certified_rows,
-            certified_logits,
-            clustered_rows,
-            clustered_logits,
-            approximate: head.is_approximate(),
+            bytes_a_token: Some(bytes / tokens.max(1) as f64),
+            ..HeadFigures::of(self.kind(), &head, counts)
         }
     }
 }

@@ -168,26 +168,19 @@ impl HeadOnDevice {
 
     fn figures(&self, tokens: usize) -> Result<HeadFigures> {
         let counts = self.head.counts()?;
-        let HeadCounts { whole_rows, certified_rows, certified_logits, .. } = counts;
-        let HeadCounts { clustered_rows, clustered_logits, .. } = counts;
         // A device does not count how often it reads weights that several rows share. A row alone reads them once; and the screen, also where
         // that leaves too many logits, unless its request never takes it.
-        let is_screened = certified_rows > 0 || self.pool.needs_whole_row(self.slot, false, false)?.is_none();
-        let screened_rows = if is_screened { whole_rows + certified_rows } else { 0 };
-        let bytes = whole_rows as f64 * (self.row_bytes * self.head.vocab()) as f64
+        let certified = counts.certified_rows;
+        let is_screened = certified > 0 || self.pool.needs_whole_row(self.slot, false, false)?.is_none();
+        let screened_rows = if is_screened { counts.whole_rows + certified } else { 0 };
+        let bytes = counts.whole_rows as f64 * (self.row_bytes * self.head.vocab()) as f64
             + screened_rows as f64 * self.head.screen_bytes() as f64
-            + clustered_rows as f64 * self.centroid_bytes as f64
-            + (certified_logits + clustered_logits) as f64 * self.row_bytes as f64;
+            + counts.clustered_rows as f64 * self.centroid_bytes as f64
+            + (counts.certified_logits + counts.clustered_logits) as f64 * self.row_bytes as f64;
         Ok(HeadFigures {
-            kind: self.kind.name(),
             device: self.pool.device().map(Device::name),
             bytes_a_token: (self.most_rows <= 1).then_some(bytes / tokens.max(1) as f64),
-            whole_rows,
-            certified_rows,
-            certified_logits,
-            clustered_rows,
-            clustered_logits,
-            approximate: self.head.is_approximate(),
+            ..HeadFigures::of(self.kind, &(&self.head).into(), counts)
         })
     }
 }

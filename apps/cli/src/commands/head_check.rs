@@ -19,9 +19,6 @@ use crate::positions::{HeadThere, TOGETHER};
 use crate::text::Table;
 use crate::{Error, Result, reading};
 
-/// Tokens of a piece of text that the model sees together.
-const PIECE: usize = 1024;
-
 /// Of so many of the exact head's first tokens it is asked whether they were probed.
 const FIRST: usize = 50;
 
@@ -109,7 +106,8 @@ pub fn run(args: &CheckArgs, out: &mut dyn Write) -> Result<()> {
         None => Model::default_path()?,
     };
     let mut model = Model::load(&path)?;
-    let hidden = hidden_states(&mut model, args)?;
+    let texts = args.text.iter().map(|path| reading::text(path)).collect::<Result<Vec<_>>>()?;
+    let hidden = model.hidden_states(&texts, args.positions)?;
     let head = HeadArgs::exact(&model.llama)?;
     let width = head.width();
     let positions = hidden.len() / width;
@@ -219,25 +217,6 @@ fn show(report: &Report, out: &mut dyn Write) -> Result<()> {
         table.row(cells);
     }
     Ok(table.write(out)?)
-}
-
-/// Returns the hidden states of the texts, as many as are asked for at most.
-fn hidden_states(model: &mut Model, args: &CheckArgs) -> Result<Vec<f32>> {
-    let (mut hidden, mut left) = (Vec::new(), args.positions);
-    for path in &args.text {
-        let text = reading::text(path)?;
-        let tokens = model.tokenizer.encode_prompt(&text)?;
-        for piece in tokens.chunks(PIECE.min(model.context())) {
-            let piece = &piece[..piece.len().min(left)];
-            if piece.is_empty() {
-                return Ok(hidden);
-            }
-            model.llama.reset();
-            hidden.extend_from_slice(model.llama.hidden(piece)?.values());
-            left -= piece.len();
-        }
-    }
-    Ok(hidden)
 }
 
 /// Returns how much of the exact head's probability the probed sets hold, and of its first tokens, both as means over all positions.

@@ -100,6 +100,27 @@ impl Model {
         self.tokenizer.eos()
     }
 
+    /// The hidden states of some texts, in pieces of at most 1024 tokens; at most `positions` of them.
+    ///
+    /// # Errors
+    /// - [`Error::Tokenizer`] if a text cannot be cut, and those of [`Llama::hidden`].
+    pub fn hidden_states(&mut self, texts: &[String], positions: usize) -> Result<Vec<f32>> {
+        let mut hidden = Vec::new();
+        let mut left = positions;
+        for text in texts {
+            for piece in self.tokenizer.encode_prompt(text)?.chunks(self.context().min(1024)) {
+                let piece = &piece[..piece.len().min(left)];
+                if piece.is_empty() {
+                    return Ok(hidden);
+                }
+                self.llama.reset();
+                hidden.extend_from_slice(self.llama.hidden(piece)?.values());
+                left -= piece.len();
+            }
+        }
+        Ok(hidden)
+    }
+
     /// The tokens of a conversation, open for the assistant's answer.
     ///
     /// A model without a chat template gets the contents one after another, parted by empty lines.
