@@ -2,7 +2,7 @@
 
 use gumball_engine::{
     DeviceIntMatrix, DeviceIntMatrixMut, DraftTreeCounts, DraftTreeRows, DraftTrees as Trees, Dtype as Type,
-    Error, HostDraftTrees, Ids, IntType, Judgement, PerRowMut, VerifyMode,
+    Error, HostDraftTrees, Ids, IntType, Judgement, Kind, PerRowMut, VerifyMode,
 };
 
 use crate::batch::{VerifyModeNumber, read_mode};
@@ -12,9 +12,9 @@ use crate::draws::Draws;
 use crate::error::{Code, Failure, Result, refuse};
 use crate::ffi::{call, device_address, plain, require, slice};
 use crate::matrix::{Ints, Matrix, Memory, dtype, extent};
-use crate::operands::{HERE, read_rows};
+use crate::operands::{HERE, kind, read_rows};
 use crate::operators::Operators;
-use crate::rows::{Rows, What};
+use crate::rows::Rows;
 use crate::versioned::read;
 
 /// Where that goes which comes of T trees of n drafts each, in the memory of the operators. What is NULL is not written, but for the tokens. This struct
@@ -48,8 +48,8 @@ struct Given {
 
 impl Given {
     fn new(target: &Rows, drafts: Drafts, trees: usize, memory: Memory) -> Result<Self> {
-        if target.what()? != What::GUMBALL_PROBABILITIES {
-            return Err(Failure::out_of_range("what", target.what, "GUMBALL_PROBABILITIES"));
+        if kind(target)? != Kind::Probabilities {
+            return Err(Failure::out_of_range("what", "GUMBALL_LOGITS", "GUMBALL_PROBABILITIES"));
         }
         let links = [
             ("first_child", !drafts.first_child.is_absent()),
@@ -81,8 +81,11 @@ impl Given {
                 return Err(Failure::out_of_range(name, value, &allowed));
             }
         }
-        for ints in [&drafts.ids, &drafts.parents].into_iter().filter(|ints| !ints.is_absent()) {
-            ints.check_memory(memory, HERE)?;
+        for (name, ints) in [("ids", &drafts.ids), ("parents", &drafts.parents)] {
+            if !ints.is_absent() {
+                ints.check_memory(memory, HERE)?;
+                ints.check_list(name)?;
+            }
         }
         let draft_rows = has_probs.then(|| probs.rows.checked_div(trees).unwrap_or(n));
         Ok(Self { trees, n, target, drafts, draft_rows })

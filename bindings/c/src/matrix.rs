@@ -238,6 +238,16 @@ impl Ints {
         constant("dtype", self.dtype, &all)
     }
 
+    /// Refuses lines of several integers.
+    pub(crate) fn check_list(&self, parameter: &str) -> Result<()> {
+        for (name, value) in [("width", self.width), ("stride", self.stride)] {
+            if value > 1 {
+                return Err(Failure::out_of_range(name, value, &format!("0 or 1: {parameter} is a list")));
+            }
+        }
+        Ok(())
+    }
+
     /// Returns a list as the engine takes it.
     ///
     /// # Safety
@@ -245,11 +255,7 @@ impl Ints {
     /// them is done.
     pub(crate) unsafe fn list<'a>(&self, parameter: &'static str) -> Result<Ids<'a>> {
         let dtype = self.int_type()?;
-        for (name, value) in [("width", self.width), ("stride", self.stride)] {
-            if value > 1 {
-                return Err(Failure::out_of_range(name, value, &format!("0 or 1: {parameter} is a list")));
-            }
-        }
+        self.check_list(parameter)?;
         if memory(self.memory)? == Memory::GUMBALL_HOST {
             if dtype == Int::I64 {
                 return Err(Failure::out_of_range(

@@ -13,7 +13,9 @@ use crate::rows::{Rows, What};
 /// Why rows must lie in a memory.
 pub(crate) const HERE: &str = "the operators work there";
 
-fn kind(rows: &Rows) -> Result<Kind> {
+/// Returns what rows are that no head makes.
+pub(crate) fn kind(rows: &Rows) -> Result<Kind> {
+    rows.refuse_head()?;
     match rows.what()? {
         What::GUMBALL_LOGITS => Ok(Kind::Logits),
         What::GUMBALL_PROBABILITIES => Ok(Kind::Probabilities),

@@ -1,8 +1,6 @@
 //! Rows: what a call reads, and what these are made of.
 
-use gumball_engine::Error;
-
-use crate::error::Result;
+use crate::error::{Result, refuse};
 use crate::ffi::{constant, require};
 use crate::head_config::Head;
 use crate::matrix::Matrix;
@@ -45,6 +43,12 @@ impl Rows {
         constant("what", self.what, &all.map(|what| (what, what)))
     }
 
+    /// Refuses a head of what are no hidden states.
+    pub(crate) fn refuse_head(&self) -> Result<()> {
+        let is_set = !self.head.is_null() && self.what()? != What::GUMBALL_HIDDEN;
+        refuse([("head", is_set)], "what", "only hidden states have a head; leave it NULL")
+    }
+
     /// Returns them as the engine takes them.
     ///
     /// # Safety
@@ -54,10 +58,7 @@ impl Rows {
         let what = self.what()?;
         // SAFETY: the caller ensures that `head` is NULL or alive.
         let head = unsafe { self.head.as_ref::<'a>() };
-        if head.is_some() && what != What::GUMBALL_HIDDEN {
-            let reason = "only hidden states have a head; leave it NULL";
-            return Err(Error::Conflict { parameter: "head", other: "what", reason }.into());
-        }
+        self.refuse_head()?;
         let parameter = if what == What::GUMBALL_HIDDEN { "hidden" } else { "logits" };
         // SAFETY: the caller ensures that the matrix lies there.
         let matrix = unsafe { self.matrix.get(parameter) }?;

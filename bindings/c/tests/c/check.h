@@ -74,11 +74,9 @@ static inline gumball_sampler *sampler_of(const char *json, size_t vocab, const 
     return sampler;
 }
 
-static inline gumball_pool *pool_of(size_t vocab, size_t threads) {
-    SIZED(gumball_pool_config, config);
+static inline gumball_pool *pool_with(gumball_pool_config config, size_t vocab) {
     config.vocab = vocab;
     config.slots = 8;
-    config.threads = threads;
     config.top_n = 3;
     config.ids = 2;
     gumball_pool *pool = gumball_pool_new(&config);
@@ -86,19 +84,19 @@ static inline gumball_pool *pool_of(size_t vocab, size_t threads) {
     return pool;
 }
 
+static inline gumball_pool *pool_of(size_t vocab, size_t threads) {
+    SIZED(gumball_pool_config, config);
+    config.threads = threads;
+    return pool_with(config, vocab);
+}
+
 static inline gumball_pool *device_pool_of(gumball_device *device, size_t vocab) {
     SIZED(gumball_pool_config, config);
-    config.vocab = vocab;
     config.device = device;
-    config.slots = 8;
     config.rows = 8;
-    config.top_n = 3;
-    config.ids = 2;
     config.history_growth = 3;
     config.keep_ids = 1;
-    gumball_pool *pool = gumball_pool_new(&config);
-    CHECK(pool != NULL);
-    return pool;
+    return pool_with(config, vocab);
 }
 
 static inline int32_t admit(gumball_pool *pool, const char *json, const uint32_t *prompt, size_t prompt_len) {
@@ -210,6 +208,27 @@ static inline gumball_emitted emitted_of(const gumball_outputs *outputs, size_t 
     memset(&emitted, 0, sizeof emitted);
     OK(gumball_outputs_request(outputs, request, &emitted));
     return emitted;
+}
+
+// Whether a request has emitted accepted drafts and one token more, from these rows; none for padding.
+static inline int emits(const gumball_outputs *outputs, size_t request, const int32_t *tokens, const uint32_t *from,
+                        size_t count) {
+    const gumball_emitted seen = emitted_of(outputs, request);
+    if (count == 0) {
+        return seen.len == 0 && seen.tokens == NULL && seen.rows == NULL;
+    }
+    return seen.len == count && seen.accepted == count - 1 &&
+           memcmp(seen.tokens, tokens, count * sizeof *tokens) == 0 &&
+           memcmp(seen.rows, from, count * sizeof *from) == 0;
+}
+
+// Fills rows with zeros, and in each makes one id likely.
+static inline gumball_rows sure_of(float *rows, size_t vocab, const int *ids, size_t count) {
+    memset(rows, 0, count * vocab * sizeof *rows);
+    for (size_t row = 0; row < count; row++) {
+        rows[row * vocab + (size_t)ids[row]] = 9.0f;
+    }
+    return rows_of(rows, GUMBALL_F32, count, vocab);
 }
 
 static inline gumball_state state_of(gumball_pool *pool, int32_t slot) {

@@ -301,6 +301,9 @@ static void what_is_refused_of_calls(void) {
             "slots has length 2, but must have one per hidden state, 1");
     hidden.what = GUMBALL_LOGITS;
     FAILS(take_step(pool, &hidden, &slot, 1, outputs), GUMBALL_CONFLICT, "head");
+    gumball_operators *operators = gumball_operators_new(NULL, 1, NULL);
+    FAILS(gumball_operators_softmax(operators, &hidden, 1.0f, NULL, &hidden.matrix, NULL), GUMBALL_CONFLICT, "head");
+    gumball_operators_free(operators);
     hidden.what = GUMBALL_HIDDEN;
     hidden.matrix.width = WIDTH - 1;
     REFUSED(take_step(pool, &hidden, &slot, 1, outputs), GUMBALL_LENGTH,

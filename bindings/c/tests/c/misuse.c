@@ -346,6 +346,9 @@ static void operators(void) {
     drafts.ids.memory = GUMBALL_DEVICE;
     FAILS(JUDGE(&draws), GUMBALL_OUT_OF_RANGE, "memory");
     drafts.ids = ints_of(tokens, 1);
+    drafts.ids.width = 2;
+    REFUSED(JUDGE(&draws), GUMBALL_OUT_OF_RANGE, "width is 2, but must be 0 or 1: ids is a list");
+    drafts.ids.width = 1;
     drafts.first_child = drafts.ids;
     FAILS(JUDGE(&draws), GUMBALL_CONFLICT, "first_child");
     drafts.first_child = ints_of(NULL, 0);

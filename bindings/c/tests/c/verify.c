@@ -8,26 +8,6 @@ enum { VOCAB = 300 };
 static const char *const greedy = "{\"temperature\": 0}";
 static float rows[9 * VOCAB];
 
-// Rows in each of which one id is likely.
-static gumball_rows sure(const int *ids, size_t count) {
-    memset(rows, 0, sizeof rows);
-    for (size_t row = 0; row < count; row++) {
-        rows[row * VOCAB + (size_t)ids[row]] = 9.0f;
-    }
-    return rows_of(rows, GUMBALL_F32, count, VOCAB);
-}
-
-static int emits(const gumball_outputs *outputs, size_t request, const int32_t *tokens, const uint32_t *from,
-                 size_t count) {
-    const gumball_emitted seen = emitted_of(outputs, request);
-    if (count == 0) {
-        return seen.len == 0 && seen.tokens == NULL && seen.rows == NULL;
-    }
-    return seen.len == count && seen.accepted == count - 1 &&
-           memcmp(seen.tokens, tokens, count * sizeof *tokens) == 0 &&
-           memcmp(seen.rows, from, count * sizeof *from) == 0;
-}
-
 // Two requests, a chain whose last draft is wrong and a tree, with padding between them.
 static void rows_and_tokens_are_those_of_the_path(gumball_pool *pool) {
     const int32_t slots[] = {admit(pool, greedy, NULL, 0), -1, admit(pool, greedy, NULL, 0)};
@@ -36,7 +16,7 @@ static void rows_and_tokens_are_those_of_the_path(gumball_pool *pool) {
     const int likely[] = {5, 7, 0, 0, 21, 1, 22, 3};
     const int32_t first[] = {5, 7}, last[] = {21, 22, 3}, all[] = {5, 7, -1, -1, 21, 22, 3, -1};
     const uint32_t first_rows[] = {0, 1}, last_rows[] = {4, 6, 7};
-    const gumball_rows logits = sure(likely, 8);
+    const gumball_rows logits = sure_of(rows, VOCAB, likely, 8);
     gumball_batch batch = batch_of(slots, 3);
     batch.counts = counts;
     SIZED(gumball_drafts, drafts);
@@ -57,7 +37,7 @@ static void rows_and_tokens_are_those_of_the_path(gumball_pool *pool) {
     // Rows may be named; what comes out counts the rows as they are read.
     const uint32_t named[] = {0, 1, 2, 3, 5, 4, 7, 6}, beyond[] = {0, 1, 2, 3, 4, 5, 6, 8};
     const int swapped[] = {5, 7, 0, 0, 1, 21, 3, 22};
-    sure(swapped, 8);
+    sure_of(rows, VOCAB, swapped, 8);
     batch.row_indices = named;
     batch.mode = GUMBALL_COUPLED;
     OK(gumball_pool_verify(pool, &logits, &batch, &drafts, outputs));
@@ -86,7 +66,7 @@ static void trees_may_be_held_as_links(void) {
     // The first request is a chain. In the last the history has the drafts 20 and 21 behind it, and 21 has 22 and 23.
     const int32_t children[] = {1, 2, -1, -1, 1, -1, 3, -1, -1}, siblings[] = {-1, -1, -1, -1, -1, 2, -1, 4, -1};
     const int likely[] = {5, 7, 0, 9, 21, 1, 23, 2, 3};
-    const gumball_rows logits = sure(likely, 9);
+    const gumball_rows logits = sure_of(rows, VOCAB, likely, 9);
     gumball_batch batch = batch_of(slots, 3);
     batch.counts = counts;
     SIZED(gumball_drafts, drafts);
@@ -141,10 +121,10 @@ static void modes_judge_by_probabilities(void) {
         batch.mode = modes[i];
         batch.threshold_single = batch.threshold_acc = i == 2 ? 1.0f : 0.0f;
         drafts.probs = matrix_of(i == 2 ? NULL : probs, GUMBALL_F32, i == 2 ? 0 : 3, VOCAB);
-        sure(all_right, 3);
+        sure_of(rows, VOCAB, all_right, 3);
         OK(gumball_pool_verify(pool, &weights, &batch, &drafts, outputs));
         CHECK(emits(outputs, 0, all, from, 3));
-        sure(one_right, 3);
+        sure_of(rows, VOCAB, one_right, 3);
         OK(gumball_pool_verify(pool, &weights, &batch, &drafts, outputs));
         CHECK(emits(outputs, 0, one, from, 2));
     }
@@ -157,7 +137,7 @@ static void drafts_are_drawn(void) {
     gumball_pool *pool = pool_of(VOCAB, 1);
     const int32_t slot = admit(pool, "{\"temperature\": 0, \"presence_penalty\": 20}", NULL, 0);
     const int likely[] = {5, 5};
-    const gumball_rows logits = sure(likely, 2);
+    const gumball_rows logits = sure_of(rows, VOCAB, likely, 2);
     rows[7] = rows[VOCAB + 7] = 8.0f;
     float probs[2 * VOCAB];
     int32_t siblings[2 * 3];

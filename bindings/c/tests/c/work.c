@@ -8,27 +8,12 @@ enum { VOCAB = 300, DEPTH = 2 };
 static const char *const greedy = "{\"temperature\": 0}";
 static float rows[5 * VOCAB];
 
-// Rows in each of which one id is likely.
-static void sure(const int *ids, size_t count) {
-    memset(rows, 0, sizeof rows);
-    for (size_t row = 0; row < count; row++) {
-        rows[row * VOCAB + (size_t)ids[row]] = 9.0f;
-    }
-}
-
-static int emits(const gumball_outputs *outputs, size_t request, const int32_t *tokens, const uint32_t *from,
-                 size_t count) {
-    const gumball_emitted seen = emitted_of(outputs, request);
-    return seen.len == count && memcmp(seen.tokens, tokens, count * sizeof *tokens) == 0 &&
-           memcmp(seen.rows, from, count * sizeof *from) == 0;
-}
-
 static void work_on_the_host_is_done_on_return(void) {
     gumball_pool *pool = pool_of(VOCAB, 1);
     const int32_t slot = admit(pool, greedy, NULL, 0), ids[] = {6, 9}, gone[] = {1};
     const uint32_t count = 2, from[] = {0, 1};
     const int likely[] = {5, 6, 8, 7};
-    sure(likely, 4);
+    sure_of(rows, VOCAB, likely, 4);
     gumball_outputs *outputs = gumball_outputs_new(0);
     const gumball_rows first = rows_of(rows, GUMBALL_F32, 1, VOCAB);
     const gumball_rows others = rows_of(rows + VOCAB, GUMBALL_F32, 3, VOCAB);
@@ -88,7 +73,7 @@ static void drafts_on_a_device_are_read_when_they_are_verified(gumball_device *d
     gumball_pool *pool = device_pool_of(device, VOCAB);
     gumball_outputs *outputs = gumball_outputs_new(0);
     const int likely[] = {5, 6, 8, 9};
-    sure(likely, 4);
+    sure_of(rows, VOCAB, likely, 4);
     const uint32_t counts[] = {2, 0}, both[] = {0, 1, 2}, path[] = {0, 2};
     const int32_t slots[] = {admit(pool, greedy, NULL, 0), admit(pool, greedy, NULL, 0)};
     const int64_t ids[] = {5, 6}, others[] = {7, 5}, chain[] = {-1, 0}, siblings[] = {-1, -1}, none[] = {1, 0};
@@ -218,7 +203,7 @@ typedef struct {
 static void open_drafter(gumball_device *device, drafter *it) {
     // Likely ids: two rows of a draft model, in the second of which 5 is banned behind 5, and three of the target.
     static const int likely[] = {5, 5, 5, 6, 9};
-    sure(likely, 5);
+    sure_of(rows, VOCAB, likely, 5);
     rows[VOCAB + 6] = 8.0f;
     memset(it, 0, sizeof *it);
     const int64_t chain[DEPTH] = {-1, -1};
