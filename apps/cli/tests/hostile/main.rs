@@ -22,4 +22,6 @@ mod surroundings;
 mod templates;
 #[path = "../command/tiny.rs"]
 mod tiny;
+#[path = "../command/wheel.rs"]
+mod wheel;
 mod zeros;
