@@ -393,8 +393,7 @@ typedef struct {
     const uint32_t *id_ranks;
     // For each request how many drafts were accepted.
     const uint32_t *accepted;
-    // Of a verification on a device: for each row the row of logits that its token comes from, UINT32_MAX where none was emitted. On the host NULL:
-    // gumball_outputs_request tells it.
+    // Of a verification: for each row the row of logits that its token comes from, UINT32_MAX where none was emitted.
     const uint32_t *path;
     // 1 if the rows came from a clustered head, so that tokens, kept sets, logprobs and ranks are those of the ids that it computed and approximate the exact
     // head's; else 0. Of outputs on a device 0.
@@ -631,7 +630,7 @@ typedef struct {
     uint64_t screen_reads;
     // How many times centroids were read: once for all rows of a call, or of a chunk of a score.
     uint64_t centroid_reads;
-    // How many steps each gumball_variant has served on a device. Steps for replays of the program's graphs count under the
+    // How many steps each gumball_variant has served on a device; a host has no kernels to choose among. Steps for replays of the program's graphs count under the
     // variant that was named, all others under the smallest one that serves their rows.
     uint64_t variant_steps[7];
     // How many steps each gumball_row_layout has served.

@@ -62,7 +62,7 @@ pub struct Counts {
     pub screen_reads: u64,
     /// How many times centroids were read: once for all rows of a call, or of a chunk of a score.
     pub centroid_reads: u64,
-    /// How many steps each gumball_variant has served on a device. Steps for replays of the program's graphs count under the
+    /// How many steps each gumball_variant has served on a device; a host has no kernels to choose among. Steps for replays of the program's graphs count under the
     /// variant that was named, all others under the smallest one that serves their rows.
     pub variant_steps: [u64; 7],
     /// How many steps each gumball_row_layout has served.

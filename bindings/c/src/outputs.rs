@@ -77,8 +77,7 @@ pub struct OutputsView {
     pub id_ranks: *const u32,
     /// For each request how many drafts were accepted.
     pub accepted: *const u32,
-    /// Of a verification on a device: for each row the row of logits that its token comes from, UINT32_MAX where none was emitted. On the host NULL:
-    /// gumball_outputs_request tells it.
+    /// Of a verification: for each row the row of logits that its token comes from, UINT32_MAX where none was emitted.
     pub path: *const u32,
     /// 1 if the rows came from a clustered head, so that tokens, kept sets, logprobs and ranks are those of the ids that it computed and approximate the exact
     /// head's; else 0. Of outputs on a device 0.
@@ -159,6 +158,7 @@ pub unsafe extern "C" fn gumball_outputs_read(outputs: Option<&Outputs>, out: *m
         let view = OutputsView {
             requests: accepted.len(),
             accepted: first(accepted),
+            path: first(outputs.path()),
             is_approximate,
             ..OutputsView::of(outputs.layout(), outputs.words().as_ptr())
         };

@@ -173,6 +173,12 @@ impl Outputs {
         &self.accepted
     }
 
+    /// Returns for each row of a verification the row of the logits that it comes from, [`u32::MAX`] where no token was emitted; empty for a step.
+    #[must_use]
+    pub fn path(&self) -> &[u32] {
+        if self.starts.is_empty() { &[] } else { &self.rows }
+    }
+
     /// Returns what came out for a request, by its number in the batch.
     ///
     /// # Panics

@@ -31,6 +31,8 @@ static void rows_and_tokens_are_those_of_the_path(gumball_pool *pool) {
         const gumball_outputs_view view = view_of(outputs);
         CHECK(view.requests == 3 && view.accepted[0] == 1 && view.accepted[2] == 2);
         CHECK(view.rows == 8 && memcmp(view.tokens, all, sizeof all) == 0);
+        const uint32_t path[] = {0, 1, UINT32_MAX, UINT32_MAX, 4, 6, 7, UINT32_MAX};
+        CHECK(memcmp(view.path, path, sizeof path) == 0);
         size_t len = 0;
         CHECK(gumball_outputs_kept(outputs, 4, &len) != NULL && len > 0);
     }
