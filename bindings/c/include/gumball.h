@@ -280,12 +280,8 @@ typedef struct {
     const char *layout;
     // auto, unix, or of devices onesided; NULL: what GUMBALL_DIST_TRANSPORT says, or auto.
     const char *transport;
-    // The least number of requests for which rows are swapped; 0: what GUMBALL_DIST_SWAP_MIN_REQUESTS says, or 16.
-    size_t swap_min_requests;
-    // The least vocabulary for which rows are surveyed; 0: what GUMBALL_DIST_SURVEY_MIN_VOCAB says, or 8192.
-    size_t survey_min_vocab;
-    // The least number of rows for which rows are surveyed; 0: what GUMBALL_DIST_SURVEY_MIN_ROWS says, or 1.
-    size_t survey_min_rows;
+    // The bytes of a logit, 4 or 2, by which layouts are chosen; 0: 4.
+    size_t logit_bytes;
     // How many milliseconds a rank is waited for, at start and in each exchange; 0: 30000.
     uint64_t timeout_ms;
     // Above 0: rank `request % world` owns a request; 0: each owns a block of neighbours.

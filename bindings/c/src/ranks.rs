@@ -70,12 +70,8 @@ pub struct Ranks {
     pub layout: *const c_char,
     /// auto, unix, or of devices onesided; NULL: what GUMBALL_DIST_TRANSPORT says, or auto.
     pub transport: *const c_char,
-    /// The least number of requests for which rows are swapped; 0: what GUMBALL_DIST_SWAP_MIN_REQUESTS says, or 16.
-    pub swap_min_requests: usize,
-    /// The least vocabulary for which rows are surveyed; 0: what GUMBALL_DIST_SURVEY_MIN_VOCAB says, or 8192.
-    pub survey_min_vocab: usize,
-    /// The least number of rows for which rows are surveyed; 0: what GUMBALL_DIST_SURVEY_MIN_ROWS says, or 1.
-    pub survey_min_rows: usize,
+    /// The bytes of a logit, 4 or 2, by which layouts are chosen; 0: 4.
+    pub logit_bytes: usize,
     /// How many milliseconds a rank is waited for, at start and in each exchange; 0: 30000.
     pub timeout_ms: u64,
     /// Above 0: rank `request % world` owns a request; 0: each owns a block of neighbours.
@@ -145,15 +141,8 @@ impl Ranks {
         if self.is_modulo > 0 {
             planner.ownership = Ownership::Modulo;
         }
-        let thresholds = &mut planner.thresholds;
-        for (place, given) in [
-            (&mut thresholds.swap_min_requests, self.swap_min_requests),
-            (&mut thresholds.survey_min_vocab, self.survey_min_vocab),
-            (&mut thresholds.survey_min_rows, self.survey_min_rows),
-        ] {
-            if given > 0 {
-                *place = given;
-            }
+        if self.logit_bytes > 0 {
+            planner.logit_bytes = self.logit_bytes;
         }
         // SAFETY: the caller ensures that `transport` is NULL or ends with a NUL.
         let transport = match unsafe { optional_text("transport", self.transport) }? {

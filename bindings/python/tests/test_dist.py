@@ -75,7 +75,7 @@ def answers(ended: list[subprocess.CompletedProcess[str]]) -> list[Any]:
 
 
 STEPS = """
-    pool = dist.join(VOCAB, rank=rank, world=world, address=address, top_n=2, slots=8, survey_min_vocab=1, swap_min_requests=1, **given)
+    pool = dist.join(VOCAB, rank=rank, world=world, address=address, top_n=2, slots=8, **given)
     slots = [pool.admit(params, [3, 7]) for params in PARAMS]
     start, end = pool.ranks.ids
     found = []
@@ -122,7 +122,9 @@ def same(seen: list[Any], wanted: list[Any]) -> None:
 @pytest.mark.parametrize(
     ("world", "given", "layouts"),
     [
-        (3, {"layouts": ["swap", "survey"], "split": [100, 37, 763], "ownership": "modulo"}, ["survey", "swap"]),
+        (3, {"layout": "swap", "split": [100, 37, 763], "ownership": "modulo"}, ["swap"]),
+        # Verifications are not surveyed.
+        (3, {"layout": "survey", "split": [100, 37, 763]}, ["gather", "survey"]),
         (3, {"layouts": ["replicated"], "layout": "replicated"}, ["replicated"]),
     ],
 )
@@ -227,7 +229,7 @@ def test_mistakes_are_named_before_anything_is_sent(tmp_path: Path) -> None:
         (ValueError, 'ownership is "odd", but must be "blocks" or "modulo"', {"ownership": "odd"}),
         (ValueError, "split is of 2 numbers, but must be one number for each rank, 1", {"split": [1, 899]}),
         (ValueError, "timeout is 0, but must be in 0.001", {"timeout": 0}),
-        (ValueError, "survey_min_rows is -1, but must be in", {"survey_min_rows": -1}),
+        (ValueError, "logit_bytes is 3, but must be 4 or 2", {"logit_bytes": 3}),
         (ValueError, 'transport "nccl" is not known; known are: auto, onesided, torch, unix', {"transport": "nccl"}),
         (UnavailableError, "no transport torch: it takes a process group of torch", {"transport": "torch"}),
         (UnavailableError, "no transport threads: it takes ranks of", {"transport": "threads"}),
@@ -485,7 +487,7 @@ def test_a_signal_is_heard_while_ranks_are_waited_for(tmp_path: Path, alarm: Cal
 
 def test_ranks_that_are_forced_to_other_tokens_are_told_so() -> None:
     body = """
-        pool = dist.join(VOCAB, rank=rank, world=world, address=address, layouts=[given["layout"]], survey_min_vocab=1)
+        pool = dist.join(VOCAB, rank=rank, world=world, address=address, layouts=[given["layout"]])
         slot = pool.admit(SamplingParams(seed=7))
         start, end = pool.ranks.ids
         try:

@@ -53,7 +53,7 @@ def step(pool, slots, number, layout):
 
 def made(group, layout, timeout=20.0):
     return gumball.Pool(VOCAB, slots=8, ranks=gumball.Ranks(
-        group=group, layouts=[layout], layout=layout, survey_min_vocab=1, timeout=timeout
+        group=group, layouts=[layout], layout=layout, timeout=timeout
     ))
 """
 
@@ -93,7 +93,7 @@ def test_ranks_draw_what_one_process_draws_and_pools_follow_each_other(tmp_path:
         found = []
         for layout in ("gather", "swap", "survey", "replicated"):
             # Sockets on one host unless told otherwise; the pool before has not been waited for.
-            pool = dist.join(VOCAB, transport="torch", layouts=[layout], layout=layout, survey_min_vocab=1, slots=8)
+            pool = dist.join(VOCAB, transport="torch", layouts=[layout], layout=layout, slots=8)
             slots = [pool.admit(params, [3, 7]) for params in PARAMS]
             found.append([pool.ranks.transport, [step(pool, slots, number, layout) for number in range(4)]])
         found.append(dist.join(VOCAB).ranks.transport)

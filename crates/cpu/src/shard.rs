@@ -140,18 +140,7 @@ pub(crate) fn tiles_of(ids: &Range<usize>) -> Range<usize> {
 pub fn has_raw_row(task: &Task<'_>) -> bool {
     let params = task.prepared.params();
     let is_raw = params.logprobs.as_ref().is_some_and(|logprobs| logprobs.mode == LogprobMode::Raw);
-    let is_edited = task.mask.is_some()
-        || params.allowed_ids.is_some()
-        || params.repetition_penalty != 1.0
-        || params.frequency_penalty != 0.0
-        || params.presence_penalty != 0.0
-        || params.dry.multiplier > 0.0
-        || !params.logit_bias.is_empty()
-        || !params.banned_ids.is_empty()
-        || !params.bad_words.is_empty()
-        || params.no_repeat_ngram > 0
-        || params.min_tokens > 0;
-    is_raw && is_edited
+    is_raw && (task.mask.is_some() || params.edits())
 }
 
 impl Workspace {

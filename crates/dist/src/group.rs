@@ -102,7 +102,7 @@ impl Group {
         let (receive, left) = (vec![Vec::new(); world], transport.timeout());
         let (digest, broken, traffic) = (StepDigest::default(), None, BTreeMap::new());
         let mut group = Self { transport, turn: 0, digest, left, broken, traffic, receive };
-        let PlannerConfig { split, ownership, layouts, thresholds, forced } = config;
+        let PlannerConfig { split, ownership, layouts, costs, logit_bytes, forced } = config;
         let mut ours = vec![
             ("definition", DEFINITION.to_owned()),
             ("world", world.to_string()),
@@ -111,7 +111,8 @@ impl Group {
             ("ownership", format!("{ownership:?}")),
             ("layouts", format!("{layouts:?}")),
             ("layout", format!("{forced:?}")),
-            ("thresholds", format!("{thresholds:?}")),
+            ("costs", format!("{costs:?}")),
+            ("logit_bytes", logit_bytes.to_string()),
         ];
         ours.extend_from_slice(parameters);
         let text: Vec<String> = ours.iter().map(|(name, value)| format!("{name}\0{value}")).collect();

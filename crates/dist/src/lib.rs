@@ -6,7 +6,7 @@
 //! | to | use |
 //! | --- | --- |
 //! | say which ids and which requests a rank has | [`VocabSplit`], [`Shares`] |
-//! | decide what is exchanged in a step, before its logits exist | [`Planner`], or [`decide`] itself |
+//! | decide what is exchanged in a step, before its logits exist | [`Planner`], by [`Costs`] |
 //! | move bytes between ranks | [`Transport`]; [`Sockets`], [`threads()`]; [`choose`] |
 //! | agree at start, and take the same turns | [`Group`] |
 //! | gather or swap logits | [`whole_rows`] |
@@ -16,6 +16,7 @@
 //! decides and agrees through this crate, and exchanges rows between GPUs itself.
 #![forbid(unsafe_code)]
 
+mod costs;
 mod digest;
 mod group;
 mod layout;
@@ -26,9 +27,10 @@ mod survey;
 mod transport;
 mod words;
 
+pub use costs::Costs;
 pub use digest::{Digest, StepDigest, StepPart};
 pub use group::{Group, HEADER_BYTES, Traffic, What};
-pub use layout::{LogitsLayout, MOST_LISTED, Needs, StepKind, StepShape, Thresholds, decide};
+pub use layout::{LogitsLayout, MOST_LISTED, Needs, StepKind, StepShape};
 pub use planner::{Plan, Planner, PlannerConfig};
 pub use rows::{WholeRows, whole_rows};
 pub use share::{Ownership, Shares, VocabSplit};

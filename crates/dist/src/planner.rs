@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use gumball_spec::{Error, Result};
 
-use crate::layout::{LogitsLayout, StepKind, StepShape, Thresholds, decide};
+use crate::costs::Costs;
+use crate::layout::{LogitsLayout, StepKind, StepShape};
 use crate::share::{Ownership, Shares, VocabSplit};
 
 /// What the layouts of a group are decided by. All ranks must have the same.
@@ -16,36 +17,58 @@ pub struct PlannerConfig {
     pub ownership: Ownership,
     /// The layouts that may be taken besides [`LogitsLayout::Gather`], which always may: those that buffers and graphs are made for.
     pub layouts: Vec<LogitsLayout>,
-    /// From where on each is taken.
-    pub thresholds: Thresholds,
-    /// The layout of all steps but prefill, if one is forced.
+    /// What layouts cost. `None`: [`Costs::NVLINK`] for a pool on devices; on the host [`Costs::NETWORK`] over `torch`, else [`Costs::HOST`].
+    pub costs: Option<Costs>,
+    /// The bytes of a logit, by which layouts are decided; 4 or 2.
+    pub logit_bytes: usize,
+    /// The layout of all steps that it serves, if one is forced: prefill gathers, and a verification is not surveyed.
     pub forced: Option<LogitsLayout>,
 }
 
 impl PlannerConfig {
-    /// Returns the configuration for a split: blocks of requests; `Swap` and `Survey` beside `Gather`.
+    /// Returns the configuration for a split: blocks of requests; `Swap` and `Survey` beside `Gather`; logits of f32.
     #[must_use]
     pub fn new(split: VocabSplit) -> Self {
         Self {
             split,
             ownership: Ownership::Blocks,
             layouts: vec![LogitsLayout::Swap, LogitsLayout::Survey],
-            thresholds: Thresholds::default(),
+            costs: None,
+            logit_bytes: 4,
             forced: None,
         }
     }
 
-    /// Returns the configuration with what an environment says: thresholds, and `GUMBALL_DIST_LAYOUT`, which forces a layout.
+    /// Returns the configuration with what an environment says: `GUMBALL_DIST_LAYOUT` forces a layout.
     ///
     /// # Errors
     /// - [`Error::Unknown`] for a layout without that name.
-    /// - Those of [`Thresholds::with_environment`].
     pub fn with_environment(mut self, variable: impl Fn(&str) -> Option<String>) -> Result<Self> {
         if let Some(name) = variable("GUMBALL_DIST_LAYOUT").filter(|name| name != "auto") {
             self.forced = Some(LogitsLayout::of_name(&name)?);
         }
-        self.thresholds = self.thresholds.with_environment(variable)?;
         Ok(self)
+    }
+
+    /// Returns the layout of a step: a pure function, so that all who ask it agree.
+    ///
+    /// Prefill gathers. Data-parallel hidden states take a replicated head where there is one. Otherwise it is the layout that takes the least time, by
+    /// the costs, of those that were configured and serve the step; `Gather` always may. A verification is not surveyed.
+    ///
+    /// # Errors
+    /// - [`Error::OutOfRange`] for more requests than the graph was captured for.
+    pub fn decide(&self, shape: &StepShape) -> Result<LogitsLayout> {
+        if shape.captured.is_some_and(|captured| captured < shape.requests) {
+            let allowed = format!("in 0..={}, the batch that the graph was captured for", shape.batch());
+            return Err(Error::out_of_range("requests", shape.requests, allowed));
+        }
+        Ok(match shape.kind {
+            StepKind::Prefill => LogitsLayout::Gather,
+            _ if shape.data_parallel && self.layouts.contains(&LogitsLayout::Replicated) => {
+                LogitsLayout::Replicated
+            }
+            _ => self.costs.unwrap_or(Costs::HOST).least(shape, &self.split, self.logit_bytes, &self.layouts),
+        })
     }
 }
 
@@ -71,8 +94,11 @@ impl Planner {
     /// Makes a planner.
     ///
     /// # Errors
-    /// - [`Error::OutOfRange`] if a layout is forced that is not configured.
+    /// - [`Error::OutOfRange`] if a layout is forced that is not configured, or a logit has neither 4 bytes nor 2.
     pub fn new(config: PlannerConfig) -> Result<Self> {
+        if ![2, 4].contains(&config.logit_bytes) {
+            return Err(Error::out_of_range("logit_bytes", config.logit_bytes, "4 or 2"));
+        }
         let planner = Self { config, served: BTreeMap::new() };
         planner.config.forced.map_or(Ok(()), |layout| planner.check(layout))?;
         Ok(planner)
@@ -107,12 +133,15 @@ impl Planner {
     /// sampler at every step.
     ///
     /// # Errors
-    /// Those of [`decide`].
+    /// Those of [`PlannerConfig::decide`].
     pub fn plan(&self, shape: &StepShape) -> Result<Plan> {
-        let PlannerConfig { split, layouts, thresholds, forced, .. } = &self.config;
-        let decided = decide(shape, split.vocab(), split.world(), layouts, thresholds)?;
-        let is_free = shape.kind != StepKind::Prefill;
-        let layout = forced.filter(|_| is_free).unwrap_or(decided);
+        let decided = self.config.decide(shape)?;
+        let serves = |layout: &LogitsLayout| match shape.kind {
+            StepKind::Prefill => false,
+            StepKind::Decode => true,
+            StepKind::Verify => *layout != LogitsLayout::Survey,
+        };
+        let layout = self.config.forced.filter(serves).unwrap_or(decided);
         Ok(self.plan_as(layout, shape))
     }
 
@@ -137,7 +166,10 @@ impl Planner {
 
 #[cfg(test)]
 mod tests {
+    use LogitsLayout::{Gather, Replicated, Survey, Swap};
+
     use super::*;
+    use crate::layout::Needs;
 
     fn config() -> PlannerConfig {
         PlannerConfig::new(VocabSplit::even(100_000, 4).unwrap())
@@ -155,14 +187,64 @@ mod tests {
         assert_eq!(Planner::new(forced).unwrap_err().to_string(), said);
     }
 
+    fn decided(shape: StepShape, layouts: &[LogitsLayout]) -> LogitsLayout {
+        PlannerConfig { layouts: layouts.to_vec(), ..config() }.decide(&shape).unwrap()
+    }
+
     #[test]
-    fn the_environment_forces_a_layout_for_all_but_prefill() {
+    fn prefill_gathers_whatever_is_configured() {
+        let shape = StepShape { requests: 64, kind: StepKind::Prefill, ..Default::default() };
+        assert_eq!(decided(shape, &LogitsLayout::ALL), Gather);
+    }
+
+    #[test]
+    fn a_replicated_head_serves_data_parallel_hidden_states() {
+        let shape =
+            StepShape { requests: 64, needs: Needs::Whole, data_parallel: true, ..Default::default() };
+        assert_eq!(decided(shape, &LogitsLayout::ALL), Replicated);
+        assert_eq!(decided(shape, &[Gather]), Gather);
+        let shape = StepShape { data_parallel: false, ..shape };
+        assert_eq!(decided(shape, &[Replicated]), Gather);
+    }
+
+    #[test]
+    fn the_batch_of_the_graph_decides_and_not_the_requests_in_it() {
+        let shape = StepShape { requests: 1, needs: Needs::Whole, ..Default::default() };
+        let of = |captured| decided(StepShape { captured, ..shape }, &[Swap]);
+        assert_eq!([None, Some(1), Some(64)].map(of), [Gather, Gather, Swap]);
+        let shape = StepShape { requests: 17, captured: Some(16), ..Default::default() };
+        assert_eq!(
+            config().decide(&shape).unwrap_err().to_string(),
+            "requests is 17, but must be in 0..=16, the batch that the graph was captured for"
+        );
+    }
+
+    #[test]
+    fn one_rank_exchanges_nothing() {
+        let split = VocabSplit::even(100_000, 1).unwrap();
+        let shape = StepShape { requests: 64, ..Default::default() };
+        assert_eq!(PlannerConfig::new(split).decide(&shape), Ok(Gather));
+    }
+
+    #[test]
+    fn a_logit_has_four_bytes_or_two() {
+        let error = Planner::new(PlannerConfig { logit_bytes: 3, ..config() }).unwrap_err();
+        assert_eq!(error.to_string(), "logit_bytes is 3, but must be 4 or 2");
+    }
+
+    #[test]
+    fn the_environment_forces_a_layout_for_all_steps_that_it_serves() {
         let variable = |name: &str| (name == "GUMBALL_DIST_LAYOUT").then(|| "swap".to_owned());
         let planner = Planner::new(config().with_environment(variable).unwrap()).unwrap();
         let shape = StepShape { requests: 1, ..Default::default() };
         assert_eq!(planner.plan(&shape).unwrap().layout, LogitsLayout::Swap);
         let shape = StepShape { kind: StepKind::Prefill, ..shape };
         assert_eq!(planner.plan(&shape).unwrap().layout, LogitsLayout::Gather);
+        let planner = Planner::new(PlannerConfig { forced: Some(Survey), ..config() }).unwrap();
+        let kinds = [StepKind::Decode, StepKind::Verify, StepKind::Prefill];
+        let layouts =
+            kinds.map(|kind| planner.plan(&StepShape { requests: 64, kind, ..shape }).unwrap().layout);
+        assert_eq!(layouts, [Survey, Swap, Gather]);
         let error = config().with_environment(|_| Some("swop".to_owned())).unwrap_err();
         let said = "layout \"swop\" is not known; known are: gather, swap, survey, replicated; do you mean \"swap\"?";
         assert_eq!(error.to_string(), said);
@@ -172,7 +254,7 @@ mod tests {
     fn steps_are_counted_by_layout_and_batch() {
         let mut planner = Planner::new(config()).unwrap();
         for requests in [1, 40, 40] {
-            let shape = StepShape { requests, needs: crate::layout::Needs::Whole, ..Default::default() };
+            let shape = StepShape { requests, needs: Needs::Whole, ..Default::default() };
             let plan = planner.plan(&shape).unwrap();
             planner.count(&plan);
         }

@@ -8,6 +8,7 @@ use gumball_spec::layout::Widths;
 use gumball_spec::{Error, Result, SamplingParams};
 
 use crate::backend::{Backend, RanksInfo};
+use crate::batch::Batch;
 use crate::config::{Place, PoolConfig, Ranks};
 #[cfg(feature = "cuda")]
 use crate::device::{GpuRanks, OnGpu};
@@ -252,7 +253,7 @@ impl Pool {
     /// # Errors
     /// - [`Error::OutOfRange`] for a vacant slot.
     pub fn shape(&self, slots: &[Slot], drafts: usize, kind: StepKind) -> Result<StepShape> {
-        self.slots.shape(slots, drafts, kind, self.vocab)
+        self.slots.shape(&Batch::of(slots), drafts, kind, (self.vocab, self.backend.host().is_none()))
     }
 
     /// Decides the layout of a step over ranks, before its logits exist: as [`Planner::plan`](gumball_dist::Planner::plan) does.

@@ -7,6 +7,7 @@ use gumball_dist::{Needs, StepKind, StepShape};
 use gumball_spec::request::check_hook;
 use gumball_spec::{Error, Kind, NONE, Result, memory};
 
+use crate::batch::Batch;
 #[cfg(feature = "cuda")]
 use crate::device::ahead::Ahead;
 use crate::outputs::Outputs;
@@ -292,17 +293,28 @@ impl Slots {
         check_hook(kind, hooked)
     }
 
-    /// Returns the shape of a step of these slots: what their requests need, without a graph.
+    /// Returns the shape of a step of a batch: what its requests need on the host or on a device, without a graph. `drafts`: the most of a request.
     ///
     /// # Errors
     /// - [`Error::OutOfRange`] for a vacant slot.
-    pub fn shape(&self, slots: &[Slot], drafts: usize, kind: StepKind, vocab: usize) -> Result<StepShape> {
-        let mut needs = Needs::default();
-        for slot in slots.iter().filter(|slot| **slot != PADDING) {
-            needs = needs.max(Needs::of(self.sequence(*slot)?.params(), vocab));
+    pub fn shape(
+        &self,
+        batch: &Batch<'_>,
+        drafts: usize,
+        kind: StepKind,
+        (vocab, on_device): (usize, bool),
+    ) -> Result<StepShape> {
+        let (mut needs, mut swapped) = (Needs::default(), 0);
+        for (row, slot) in batch.slots.iter().enumerate().filter(|(_, slot)| **slot != PADDING) {
+            let params = self.sequence(*slot)?.params();
+            let own =
+                if on_device { Needs::of_device(params, vocab) } else { Some(Needs::of(params, vocab)) };
+            match own {
+                Some(own) if !on_device || batch.masks.row(row).is_none() => needs = needs.max(own),
+                _ => swapped += 1,
+            }
         }
-        let (data_parallel, captured) = (false, None);
-        Ok(StepShape { requests: slots.len(), drafts, kind, needs, data_parallel, captured })
+        Ok(StepShape { requests: batch.slots.len(), drafts, kind, needs, swapped, ..StepShape::default() })
     }
 
     /// Appends the tokens of a step to the sequences.

@@ -44,8 +44,6 @@ static gumball_pool *joined(size_t rank, gumball_device *device, const char *gro
     ranks.split = split;
     ranks.layouts = layouts;
     ranks.layout = layout;
-    ranks.swap_min_requests = 1;
-    ranks.survey_min_vocab = 1;
     ranks.timeout_ms = 20000;
     ranks.is_modulo = 1;
     SIZED(gumball_pool_config, config);
@@ -159,7 +157,7 @@ static void draws_what_one_process_draws(size_t rank, gumball_device *device, co
 
 static void *on_a_device(void *given) {
     gumball_device *device = gumball_device_open(device_name);
-    draws_what_one_process_draws((size_t)given, device, "swap", NULL, GUMBALL_SWAP);
+    draws_what_one_process_draws((size_t)given, device, "swap", "swap", GUMBALL_SWAP);
     gumball_device_free(device);
     return NULL;
 }
@@ -281,8 +279,8 @@ int main(int argc, char **argv) {
         others[i] = fork();
         rank = others[i] == 0 ? i : 0;
     }
-    draws_what_one_process_draws(rank, NULL, "swap", NULL, GUMBALL_SWAP);
-    draws_what_one_process_draws(rank, NULL, "survey", NULL, GUMBALL_SURVEY);
+    draws_what_one_process_draws(rank, NULL, "swap", "swap", GUMBALL_SWAP);
+    draws_what_one_process_draws(rank, NULL, "survey", "survey", GUMBALL_SURVEY);
     draws_what_one_process_draws(rank, NULL, "replicated", "replicated", GUMBALL_REPLICATED);
     says_what_is_wrong_with_others(rank);
     if (rank > 0) {

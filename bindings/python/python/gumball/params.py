@@ -299,8 +299,8 @@ class Ranks:
     whose ranks are those of the pool, on any hosts. split: how many ids each rank has, one
     number for each; None: evenly. layouts: which of "gather", "swap", "survey" and "replicated" steps may take; "gather" always may. None: the first three.
     ownership: who samples which requests: "blocks", or "modulo" for request % world. layout: forces one for all steps but prefill.
-    swap_min_requests, survey_min_vocab, survey_min_rows: from where on a layout is taken. transport: how rows travel: "auto"; "unix", by
-    addresses; "torch", by a group; on devices "onesided". The last five are otherwise what GUMBALL_DIST_LAYOUT, .._SWAP_MIN_REQUESTS, .._SURVEY_MIN_VOCAB, .._SURVEY_MIN_ROWS and .._TRANSPORT
+    logit_bytes: those of a logit, 4 or 2, by which layouts are chosen. transport: how rows travel: "auto"; "unix", by
+    addresses; "torch", by a group; on devices "onesided". layout and transport are otherwise what GUMBALL_DIST_LAYOUT and GUMBALL_DIST_TRANSPORT
     say. timeout: how many seconds the other ranks are waited for: until all are connected, until all have compared what they are made with, and in each
     step.
     """
@@ -312,9 +312,7 @@ class Ranks:
     layouts: Sequence[str] | None = None
     ownership: str = "blocks"
     layout: str | None = None
-    swap_min_requests: int | None = None
-    survey_min_vocab: int | None = None
-    survey_min_rows: int | None = None
+    logit_bytes: int = 4
     transport: str | None = None
     timeout: float = 30.0
 

@@ -120,15 +120,8 @@ impl Config {
                 return Err(out_of_range("ownership", format!("{other:?}"), "\"blocks\" or \"modulo\""));
             }
         };
-        let thresholds = &mut planner.thresholds;
-        for (name, place) in [
-            ("swap_min_requests", &mut thresholds.swap_min_requests),
-            ("survey_min_vocab", &mut thresholds.survey_min_vocab),
-            ("survey_min_rows", &mut thresholds.survey_min_rows),
-        ] {
-            if let Some(given) = of(name)? {
-                *place = extract_int(&given, name)?;
-            }
+        if let Some(given) = of("logit_bytes")? {
+            planner.logit_bytes = extract_int(&given, "logit_bytes")?;
         }
         let transport = match text("transport")? {
             Some(name) => TransportKind::of_name(&name),

@@ -62,10 +62,8 @@ def texts(pool: Any, device: str, dtype: torch.dtype, layout: str | None) -> lis
 
 def rank_of(rank: int, address: str, layout: str, dtype: torch.dtype, answers: Any) -> None:
     device = f"cuda:{rank}"
-    given: dict[str, Any] = {"rows": 16, "slots": 8, "swap_min_requests": 1, "survey_min_vocab": 1}
-    if layout == "replicated":
-        given["layout"] = layout
-    pool = dist.join(VOCAB, address=address, rank=rank, world=2, device=device, layouts=[layout], **given)
+    given: dict[str, Any] = {"rows": 16, "slots": 8, "layouts": [layout], "layout": layout}
+    pool = dist.join(VOCAB, address=address, rank=rank, world=2, device=device, **given)
     answers.put((rank, texts(pool, device, dtype, layout)))
 
 

@@ -12,7 +12,7 @@ mod verify;
 use std::sync::Mutex;
 
 use gumball_cpu::{Shard, Workspace};
-use gumball_dist::{Group, LogitsLayout, Plan, Planner, StepKind, Transport};
+use gumball_dist::{Costs, Group, LogitsLayout, Plan, Planner, StepKind, Transport};
 use gumball_spec::{Error, Result, Row};
 
 use self::alike::{Alike, Shape};
@@ -43,16 +43,16 @@ impl Common {
         Ok(Self { planner, group, alike: Alike::default() })
     }
 
-    /// Returns the plan of a batch, or decides for it. `drafts`: the most of a request.
+    /// Returns the plan of a batch, or decides for it. `drafts`: the most of a request; `place`: the vocabulary, and whether rows lie on devices.
     pub fn planned(
         &self,
         slots: &Slots,
         batch: &Batch<'_>,
         drafts: usize,
         kind: StepKind,
-        vocab: usize,
+        place: (usize, bool),
     ) -> Result<Plan> {
-        let shape = || slots.shape(batch.slots, drafts, kind, vocab);
+        let shape = || slots.shape(batch, drafts, kind, place);
         batch.plan.map_or_else(|| self.planner.plan(&shape()?), Ok)
     }
 
@@ -85,7 +85,10 @@ impl HostRanks {
             ("widths", format!("{:?}", config.widths)),
             ("route", config.route.to_string()),
         ];
-        let common = Common::join(Planner::new(ranks.planner)?, ranks.transport, &parameters)?;
+        let Ranks { mut planner, transport, .. } = ranks;
+        let is_far = transport.name() == "torch";
+        planner.costs.get_or_insert(if is_far { Costs::NETWORK } else { Costs::HOST });
+        let common = Common::join(Planner::new(planner)?, transport, &parameters)?;
         let (workspace, shards) = (Workspace::new(host.workers.level())?, Vec::new());
         let (share, idle) = (Outputs::new(), Mutex::default());
         Ok(Self { host, common, plan: None, share, workspace, idle, shards })

@@ -27,7 +27,8 @@ impl HostRanks {
         let logits = rows.of_rank(batch)?;
         let drafts = &drafts.read(&Drafted::of(batch), self.host.vocab)?;
         let most = batch.counts.iter().copied().max().unwrap_or(0) as usize;
-        let plan = &self.common.planned(sequences, batch, most, StepKind::Verify, self.host.vocab)?;
+        let plan =
+            &self.common.planned(sequences, batch, most, StepKind::Verify, (self.host.vocab, false))?;
         self.check_plan(plan, logits, &drafts.starts)?;
         refuse_survey(plan)?;
         self.host.check_requests(sequences, logits.kind(), batch, drafts)?;

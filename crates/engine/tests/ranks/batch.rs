@@ -2,9 +2,7 @@
 
 use std::time::Duration;
 
-use gumball_engine::dist::{
-    LogitsLayout, Ownership, PlannerConfig, Threads, Thresholds, Transport, VocabSplit, threads,
-};
+use gumball_engine::dist::{LogitsLayout, Ownership, PlannerConfig, Threads, Transport, VocabSplit, threads};
 use gumball_engine::{
     Error, Kind, Matrix, Place, Pool, PoolConfig, Ranks, Row, Rows, SamplingParams, Sequence, Slot, Widths,
     bf16, f16,
@@ -150,7 +148,6 @@ impl Requests {
         PlannerConfig {
             ownership: self.ownership,
             layouts: LogitsLayout::ALL.to_vec(),
-            thresholds: Thresholds { swap_min_requests: 1, survey_min_vocab: 1, survey_min_rows: 1 },
             ..PlannerConfig::new(self.split.clone())
         }
     }

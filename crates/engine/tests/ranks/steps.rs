@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use gumball_engine::dist::LogitsLayout::{self, Gather, Replicated, Survey, Swap};
-use gumball_engine::dist::{PlannerConfig, StepKind, Thresholds};
+use gumball_engine::dist::{Costs, PlannerConfig, StepKind};
 use gumball_engine::{Batch, HostMasks, Kind, Masks, Outputs, PADDING, RowHook, Slot};
 
 use crate::batch::{Numbers, Requests, on_ranks, part, state};
@@ -170,12 +170,15 @@ fn a_batch_that_shrinks_and_grows_across_a_threshold_changes_layout_and_no_token
     let states: Vec<_> = slots.iter().map(|slot| state(pool.sequence(*slot).unwrap())).collect();
     on_ranks(3, |rank| {
         let own = gumball_engine::dist::Transport::rank(&rank);
-        // Swapped from 4 requests on.
-        let planner = PlannerConfig {
-            layouts: vec![Swap],
-            thresholds: Thresholds { swap_min_requests: 4, ..Default::default() },
-            ..batch.planner()
+        // To read a row costs what its bytes are; of 3 requests a rank reads two fewer where they are swapped, and of 8 five.
+        let costs = Costs {
+            link_ns_per_mb: 0,
+            read_ns_per_mb: 1_000_000,
+            gather_ns: 0,
+            swap_ns: 3 * 4 * batch.vocab as u64,
+            ..Costs::HOST
         };
+        let planner = PlannerConfig { layouts: vec![Swap], costs: Some(costs), ..batch.planner() };
         let (mut dist, _) = batch.try_dist_pool(Box::new(rank), planner).unwrap();
         for (rows, count) in whole.iter().zip(counts) {
             let shape = dist.shape(&slots[..count], 0, StepKind::Decode).unwrap();

@@ -2,7 +2,7 @@
 
 use super::{
     Dry, DynamicTemperature, Field, Filter, FilterOrder, LogprobsParams, Parameter, Parameters,
-    SamplingParams,
+    SamplingParams, Stage,
 };
 
 /// Temperatures below this are greedy (N6).
@@ -37,6 +37,12 @@ impl SamplingParams {
     pub fn switched_on(&self) -> impl Iterator<Item = &'static Parameter> {
         let places = Self::TABLE.iter().enumerate();
         places.filter(|(place, switch)| switch.is_switch && self.differs_at(*place)).map(|(_, switch)| switch)
+    }
+
+    /// Returns whether the rows of a request may be edited, by more than a bitmask.
+    #[must_use]
+    pub fn edits(&self) -> bool {
+        self.switched_on().any(|switch| switch.stage == Stage::Edit)
     }
 
     /// Returns whether a filter is set: its value is none that switches it off, though no row may lose a token by it.

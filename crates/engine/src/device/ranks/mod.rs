@@ -10,7 +10,7 @@ mod watch;
 use std::time::Duration;
 
 use gumball_cuda::{MemoryHandle, Windows};
-use gumball_dist::{LogitsLayout, Plan, Planner, StepDigest, What};
+use gumball_dist::{Costs, LogitsLayout, Plan, Planner, StepDigest, What};
 use gumball_spec::error::quoted;
 use gumball_spec::{Error, RanksError, Result};
 
@@ -60,7 +60,8 @@ const MOST_REASON: usize = 400;
 
 impl GpuRanks {
     pub fn new(config: &PoolConfig, ranks: Ranks) -> Result<Self> {
-        let Ranks { planner, transport, timeout } = ranks;
+        let Ranks { mut planner, transport, timeout } = ranks;
+        planner.costs.get_or_insert(Costs::NVLINK);
         if config.route == Route::Probabilities {
             return Err(refused("ranks"));
         }

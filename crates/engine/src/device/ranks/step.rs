@@ -32,7 +32,7 @@ impl GpuRanks {
             Some(most) => (*most as usize, StepKind::Verify),
             None => (0, if verifies { StepKind::Verify } else { StepKind::Decode }),
         };
-        let plan = self.common.planned(sequences, batch, most, kind, self.gpu.vocab)?;
+        let plan = self.common.planned(sequences, batch, most, kind, (self.gpu.vocab, true))?;
         let batch = &Batch { plan: None, ..*batch };
         self.check_assignment(&plan, batch)?;
         let rows = if verifies {

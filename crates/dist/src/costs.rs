@@ -1,0 +1,124 @@
+//! Which layout takes the least time, by costs that were fitted to a record.
+//!
+//! A layout costs a number of nanoseconds, and more for each byte that a rank receives and reads. What all layouts have in common is left out, so
+//! the sums say which layout is sooner, and not how long it takes.
+
+use crate::layout::{LogitsLayout, Needs, StepKind, StepShape};
+use crate::share::VocabSplit;
+
+/// What layouts cost where rows lie.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Costs {
+    /// For a megabyte that a rank gets from another one.
+    pub link_ns_per_mb: u64,
+    /// For a megabyte of whole rows that a rank reads.
+    pub read_ns_per_mb: u64,
+    /// For a megabyte of parts of rows that a rank surveys.
+    pub survey_ns_per_mb: u64,
+    /// For all rows to be gathered.
+    pub gather_ns: u64,
+    /// For rows to be swapped, and what comes out to be sent.
+    pub swap_ns: u64,
+    /// For rows to be surveyed which a winner, a list or masses decide.
+    pub survey_ns: [u64; 3],
+    /// For a survey to find that it has rows to swap, besides what it takes to swap them.
+    pub swapped_ns: u64,
+}
+
+/// The bytes that a rank gets from each other about a surveyed row which a winner, a list or masses decide.
+const SURVEYED_BYTES: [u128; 3] = [24, 816, 1024];
+
+impl Costs {
+    /// GPUs of one host that store into each other's memory over NVLink: two H100s, proof/bench/record/2026-11-26-h100-two-gpus.json.
+    /// A device surveys no rows that need masses.
+    pub const NVLINK: Self = Self {
+        link_ns_per_mb: 2720,
+        read_ns_per_mb: 410,
+        survey_ns_per_mb: 410,
+        gather_ns: 12_700,
+        swap_ns: 16_100,
+        survey_ns: [9_000, 16_100, 16_100],
+        swapped_ns: 6_000,
+    };
+
+    /// Processes of one host that send each other messages, with rows in host memory: estimates, by steps of two processes over Unix sockets.
+    pub const HOST: Self = Self {
+        link_ns_per_mb: 300_000,
+        read_ns_per_mb: 85_000,
+        survey_ns_per_mb: 430_000,
+        gather_ns: 0,
+        swap_ns: 13_000,
+        survey_ns: [8_000, 20_000, 160_000],
+        swapped_ns: 0,
+    };
+
+    /// The same over a network that carries a gigabyte a second, and takes 50 microseconds for an exchange. This was not measured.
+    pub const NETWORK: Self = Self {
+        link_ns_per_mb: 1_000_000,
+        swap_ns: 63_000,
+        survey_ns: [58_000, 70_000, 560_000],
+        ..Self::HOST
+    };
+
+    /// Returns the layout that takes the least time of those that are configured and serve a step; `Gather` always is. A verification is not
+    /// surveyed, and neither are rows that are needed whole. `logit_bytes`: those of one logit.
+    pub(crate) fn least(
+        &self,
+        shape: &StepShape,
+        split: &VocabSplit,
+        logit_bytes: usize,
+        configured: &[LogitsLayout],
+    ) -> LogitsLayout {
+        let is_surveyed = shape.kind == StepKind::Decode && shape.needs < Needs::Whole;
+        let serves = |layout: &LogitsLayout| match layout {
+            LogitsLayout::Swap => split.world() > 1 && configured.contains(layout),
+            LogitsLayout::Survey => split.world() > 1 && configured.contains(layout) && is_surveyed,
+            LogitsLayout::Gather | LogitsLayout::Replicated => false,
+        };
+        let row = Row { world: split.world(), bytes: (split.vocab() * logit_bytes) as u128 };
+        let others = LogitsLayout::ALL.into_iter().filter(serves);
+        let all = [LogitsLayout::Gather].into_iter().chain(others);
+        all.min_by_key(|layout| self.ns(*layout, shape, row)).expect("one serves always")
+    }
+
+    /// Returns the nanoseconds of a step, up to what all layouts take.
+    fn ns(&self, layout: LogitsLayout, shape: &StepShape, row: Row) -> u128 {
+        let rows = |requests: usize| requests * (shape.drafts + 1);
+        // The rank with the most requests decides.
+        let swap =
+            |requests: usize| u128::from(self.swap_ns) + self.whole(rows(requests.div_ceil(row.world)), row);
+        match layout {
+            LogitsLayout::Gather => u128::from(self.gather_ns) + self.whole(shape.rows(), row),
+            LogitsLayout::Swap => swap(shape.batch()),
+            LogitsLayout::Survey => {
+                let (swapped, world) = (shape.swapped, row.world as u128);
+                let swapped_ns = if swapped > 0 { u128::from(self.swapped_ns) + swap(swapped) } else { 0 };
+                let rows = shape.batch().saturating_sub(swapped) as u128;
+                if rows == 0 {
+                    return swapped_ns;
+                }
+                let needs = shape.needs as usize;
+                let read = rows * row.bytes / world * u128::from(self.survey_ns_per_mb);
+                let sent = rows * SURVEYED_BYTES[needs] * (world - 1) * u128::from(self.link_ns_per_mb);
+                u128::from(self.survey_ns[needs]) + (read + sent) / MB + swapped_ns
+            }
+            LogitsLayout::Replicated => unreachable!("it is chosen by where the hidden states are"),
+        }
+    }
+
+    /// Returns the nanoseconds in which a rank gets the parts of rows that others have, and reads the rows.
+    fn whole(&self, rows: usize, row: Row) -> u128 {
+        let (link, read) = (u128::from(self.link_ns_per_mb), u128::from(self.read_ns_per_mb));
+        let world = row.world as u128;
+        rows as u128 * row.bytes * (link * (world - 1) + read * world) / world / MB
+    }
+}
+
+/// A row of logits, and the ranks that it is spread over.
+#[derive(Clone, Copy)]
+struct Row {
+    world: usize,
+    bytes: u128,
+}
+
+const MB: u128 = 1_000_000;

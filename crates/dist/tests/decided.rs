@@ -1,0 +1,96 @@
+//! Layouts are decided as the record has them: none is taken where another one that was configured took much less time.
+
+use std::fs;
+
+use gumball_dist::LogitsLayout::{self, Gather, Replicated, Survey, Swap};
+use gumball_dist::{Costs, Needs, PlannerConfig, StepKind, StepShape, VocabSplit};
+use serde_json::Value;
+
+/// The record of `ci/gpu ranks`.
+const RECORD: &str = "2026-11-26-h100-two-gpus.json";
+
+/// How much longer than the best layout one may take that is chosen.
+const MOST: f64 = 1.10;
+
+/// Returns what rows need, and how many requests a device's survey swaps.
+fn asked(name: &str, requests: usize) -> (Needs, usize) {
+    match name {
+        "plain" | "greedy" => (Needs::Winner, 0),
+        "list" => (Needs::List, 0),
+        "mass" | "edited" | "logprob" => (Needs::Winner, requests),
+        _ => match name.strip_prefix("one mass of ") {
+            Some(every) => (Needs::List, requests / every.parse::<usize>().unwrap()),
+            // Other names are those of verifications.
+            None => (Needs::Mass, 0),
+        },
+    }
+}
+
+fn planner(vocab: usize, world: usize, costs: Costs) -> PlannerConfig {
+    let split = VocabSplit::even(vocab, world).unwrap();
+    PlannerConfig { costs: Some(costs), ..PlannerConfig::new(split) }
+}
+
+#[test]
+fn no_layout_is_taken_where_another_took_much_less_time() {
+    let path = format!("{}/../../proof/bench/record/{RECORD}", env!("CARGO_MANIFEST_DIR"));
+    let record: Value = serde_json::from_str(&fs::read_to_string(path).unwrap()).unwrap();
+    let cells = record["cells"].as_array().unwrap();
+    assert_eq!(cells.len(), 289);
+    for cell in cells {
+        let number = |name: &str| cell[name].as_u64().unwrap() as usize;
+        let (drafts, requests) = (number("drafts"), number("rows") / (number("drafts") + 1));
+        let (needs, swapped) = asked(cell["asked"].as_str().unwrap(), requests);
+        let kind = if drafts > 0 { StepKind::Verify } else { StepKind::Decode };
+        let shape = StepShape { requests, drafts, kind, needs, swapped, ..StepShape::default() };
+        let us = |layout: LogitsLayout| {
+            let times = cell["us"][layout.name()].as_array()?;
+            Some(times.iter().map(|time| time.as_f64().unwrap()).sum::<f64>() / times.len() as f64)
+        };
+        let logit_bytes = if cell["dtype"] == "f32" { 4 } else { 2 };
+        for layouts in [vec![Swap, Survey], vec![Swap], vec![Survey], vec![]] {
+            let best = [Gather].iter().chain(&layouts).filter_map(|layout| us(*layout));
+            let best = best.fold(f64::INFINITY, f64::min);
+            let config = planner(number("vocab"), number("world"), Costs::NVLINK);
+            // With the layouts of the default also if nobody has said that logits have two bytes.
+            let told = [logit_bytes, if layouts.len() == 2 { 4 } else { logit_bytes }];
+            for logit_bytes in told {
+                let config = PlannerConfig { layouts: layouts.clone(), logit_bytes, ..config.clone() };
+                let taken = config.decide(&shape).unwrap();
+                assert!(us(taken).unwrap() <= MOST * best, "{taken:?} of {layouts:?}, {logit_bytes}: {cell}");
+            }
+        }
+        // Where each rank has whole rows of its own, nothing is gathered or swapped.
+        assert!(
+            [Gather, Swap].into_iter().filter_map(us).all(|other| us(Replicated).unwrap() <= other),
+            "{cell}"
+        );
+    }
+}
+
+#[test]
+fn bytes_of_rows_decide_and_not_requests() {
+    let of = |requests, drafts, vocab, world, logit_bytes| {
+        let kind = if drafts > 0 { StepKind::Verify } else { StepKind::Decode };
+        let shape = StepShape { requests, drafts, kind, swapped: requests, ..StepShape::default() };
+        PlannerConfig { logit_bytes, ..planner(vocab, world, Costs::NVLINK) }.decide(&shape).unwrap()
+    };
+    assert_eq!([1, 2, 16].map(|requests| of(requests, 5, 151_936, 2, 4)), [Gather, Swap, Swap]);
+    assert_eq!([4, 8, 12].map(|requests| of(requests, 0, 151_936, 2, 4)), [Gather, Swap, Swap]);
+    assert_eq!([8, 12, 16].map(|requests| of(requests, 0, 151_936, 2, 2)), [Gather, Gather, Swap]);
+    assert_eq!([16, 32].map(|requests| of(requests, 0, 32_000, 2, 4)), [Gather, Swap]);
+    // Of more ranks each gets a smaller share of swapped rows, and all of gathered ones.
+    assert_eq!([2, 4, 8].map(|requests| of(requests, 0, 151_936, 8, 4)), [Gather, Swap, Swap]);
+}
+
+#[test]
+fn messages_between_hosts_are_dearer_than_what_a_survey_takes() {
+    let of = |requests, needs, costs| {
+        let shape = StepShape { requests, needs, ..StepShape::default() };
+        planner(151_936, 2, costs).decide(&shape).unwrap()
+    };
+    assert_eq!(of(1, Needs::Whole, Costs::HOST), Gather);
+    assert_eq!([Needs::Winner, Needs::Mass, Needs::Whole].map(|needs| of(64, needs, Costs::HOST)), [Swap; 3]);
+    assert_eq!([Needs::Winner, Needs::List].map(|needs| of(64, needs, Costs::NETWORK)), [Survey; 2]);
+    assert_eq!(of(64, Needs::Whole, Costs::NETWORK), Swap);
+}
