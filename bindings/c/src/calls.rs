@@ -19,7 +19,7 @@ use crate::versioned::{read, versioned};
 /// To score a prompt: `prompt_len` its length, `start` 1, and the rows behind the prompt's ids but the last. To score an answer:
 /// `start` at `prompt_len`. Long sequences can be handed in piecewise, `start` moving on.
 #[repr(C)]
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct Scored {
     /// sizeof(gumball_scored).
     pub struct_size: usize,
@@ -37,14 +37,6 @@ pub struct Scored {
     /// a clustered one; 0: all.
     pub chunk_rows: usize,
 }
-
-impl Clone for Scored {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl Copy for Scored {}
 
 versioned!(Scored, "gumball_scored", chunk_rows: usize);
 

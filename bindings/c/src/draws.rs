@@ -1,11 +1,12 @@
-//! The keys of draws: seeds, positions and draw indices of the program's choice.
+//! What rows without requests are drawn by: seeds, positions and draw indices of the program's choice, and parameters.
 
-use gumball_engine::{Error, PerRow};
+use gumball_engine::{Error, PerRow, SamplingParams};
 
 use crate::columns::per_row;
 use crate::error::{Failure, Result, refuse};
 use crate::matrix::Memory;
-use crate::versioned::versioned;
+use crate::params::Params;
+use crate::versioned::{read_or_default, versioned};
 
 /// The row, seed, position and draw index of each output, or of each draft tree. A list has one element per output and lies where
 /// the rows do; NULL: the value of the same name, for all outputs.
@@ -128,4 +129,54 @@ impl Draws {
             }
         }
     }
+}
+
+/// The parameters of the rows of a batch. A list has one element per row of the matrix and lies where the rows
+/// do; NULL: the value in `params`, for all rows.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct RowParams {
+    /// sizeof(gumball_row_params).
+    pub struct_size: usize,
+    /// The parameters of all rows; NULL: neutral parameters. Rules that read a history find it empty; seed and logprobs are not
+    /// read.
+    pub params: *const Params,
+    /// The temperature of each row.
+    pub temperature: *const f32,
+    /// The top_k of each row.
+    pub top_k: *const i64,
+    /// The top_p of each row.
+    pub top_p: *const f32,
+    /// The min_p of each row.
+    pub min_p: *const f32,
+}
+
+versioned!(RowParams, "gumball_row_params", min_p: *const f32);
+
+/// Returns the parameters of `rows` rows as the engine takes them.
+///
+/// # Safety
+/// `given` is NULL or a struct with the size it states. Its handle `params` is NULL or alive, and each list is
+/// NULL or has one element per row in that memory. Nobody frees or writes them for `'a`; on a device, until
+/// the enqueued work is done.
+pub(crate) unsafe fn read_row_params<'a>(
+    memory: Memory,
+    given: *const RowParams,
+    rows: usize,
+    neutral: &'a SamplingParams,
+) -> Result<gumball_engine::RowParams<'a>> {
+    // SAFETY: the caller ensures that `given` is NULL or points to the bytes that its `struct_size` names.
+    let given = unsafe { read_or_default("params", given) }?;
+    Ok(gumball_engine::RowParams {
+        // SAFETY: the caller ensures that `params` is NULL or a live handle that nobody changes for `'a`.
+        common: unsafe { given.params.as_ref() }.map_or(neutral, |params| &params.inner),
+        // SAFETY: the caller ensures that `temperature` is NULL or has one f32 per row.
+        temperature: unsafe { per_row(memory, "temperature", given.temperature, rows) }?,
+        // SAFETY: the caller ensures that `top_k` is NULL or has one i64 per row.
+        top_k: unsafe { per_row(memory, "top_k", given.top_k, rows) }?,
+        // SAFETY: the caller ensures that `top_p` is NULL or has one f32 per row.
+        top_p: unsafe { per_row(memory, "top_p", given.top_p, rows) }?,
+        // SAFETY: the caller ensures that `min_p` is NULL or has one f32 per row.
+        min_p: unsafe { per_row(memory, "min_p", given.min_p, rows) }?,
+    })
 }

@@ -5,6 +5,7 @@
 use std::any::Any;
 use std::cell::RefCell;
 use std::ffi::{CString, c_char};
+use std::mem::MaybeUninit;
 
 use gumball_engine::{Error, RanksError};
 
@@ -40,6 +41,37 @@ pub enum Code {
     GUMBALL_CORRUPT = 11,
     /// An earlier exchange of a group failed, which the message tells.
     GUMBALL_BROKEN = 12,
+}
+
+/// The parts of an error. Texts stay until the thread's next error, and are empty where there is none. This struct stays as it is.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct ErrorParts {
+    /// The parameter that it is about, or what is unavailable.
+    pub parameter: *const c_char,
+    /// Its value, its length, the unknown name, or the parameter it excludes.
+    pub value: *const c_char,
+    /// What is allowed, the names that are known, or the reason.
+    pub allowed: *const c_char,
+}
+
+/// Returns this thread's last error in words: the parameter, its value and the allowed range. Never NULL; it stays until the thread's next error.
+#[unsafe(no_mangle)]
+pub extern "C" fn gumball_error_message() -> *const c_char {
+    last(|last| &last.message)
+}
+
+/// Returns the code of this thread's last error, GUMBALL_OK if there was none, and writes its parts, unless `out` is NULL.
+#[unsafe(no_mangle)]
+pub extern "C" fn gumball_error(out: Option<&mut MaybeUninit<ErrorParts>>) -> Code {
+    if let Some(out) = out {
+        out.write(ErrorParts {
+            parameter: last(|last| &last.parameter),
+            value: last(|last| &last.value),
+            allowed: last(|last| &last.allowed),
+        });
+    }
+    last_code()
 }
 
 /// Why a call failed.
@@ -170,12 +202,12 @@ impl From<RanksError> for Failure {
 }
 
 /// The last error of a thread, in the form that C reads.
-pub(crate) struct Last {
-    pub code: Code,
-    pub message: CString,
-    pub parameter: CString,
-    pub value: CString,
-    pub allowed: CString,
+struct Last {
+    code: Code,
+    message: CString,
+    parameter: CString,
+    value: CString,
+    allowed: CString,
 }
 
 thread_local! {
@@ -190,7 +222,7 @@ pub(crate) fn words(text: impl Into<Vec<u8>>) -> CString {
 }
 
 /// Returns a pointer to a part of the thread's last error; to an empty text if there was none.
-pub(crate) fn last(part: impl FnOnce(&Last) -> &CString) -> *const c_char {
+fn last(part: impl FnOnce(&Last) -> &CString) -> *const c_char {
     let found = LAST.try_with(|last| last.borrow().as_ref().map(|last| part(last).as_ptr()));
     found.ok().flatten().unwrap_or(c"".as_ptr())
 }

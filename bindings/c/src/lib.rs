@@ -1,13 +1,13 @@
 //! The C ABI over the engine: `gumball.h`, a shared library and a static one.
 //!
 //! Each function checks its arguments, calls the engine and returns a code; the thread keeps a description of
-//! the last error. Handles are boxes that C owns. The header is generated from these sources (`cargo run -p
-//! gumball-c --example header`). Their public comments therefore address C programmers, and `header.txt`
+//! the last error. Handles are boxes that C owns. The header is generated from these sources by
+//! `GUMBALL_BLESS=1 cargo test -p gumball-c --test header`. Their public comments therefore address C programmers, and `header.txt`
 //! holds the duties of callers, once.
 //!
 //! | file | holds |
 //! | --- | --- |
-//! | `ffi`, `error`, `last_error`, `versioned` | the boundary: pointers, panics, errors, structs that grow |
+//! | `ffi`, `error`, `versioned` | the boundary: pointers, panics, errors, structs that grow |
 //! | `version` | what a program was built with |
 //! | `params`, `names` | parameters, by name and from JSON |
 //! | `matrix`, `rows`, `batch`, `drafts`, `state`, `ranks` | the values that calls take |
@@ -16,13 +16,11 @@
 //! | `sampler` | one sequence |
 //! | `device` | devices, and memory there |
 //! | `head`, `head_config`, `clustered` | LM heads |
-//! | `operators`, `judged`; `operands`, `columns`, `row_params`, `draws` | operators over whole matrices, without
-//! requests; their arguments |
+//! | `operators`, `judged`; `operands`, `columns`, `draws` | operators over whole matrices, without requests; their arguments |
 #![allow(clippy::missing_safety_doc, reason = "what callers owe stands once, at the top of the header")]
 
 mod error;
 mod ffi;
-mod last_error;
 mod version;
 mod versioned;
 
@@ -59,13 +57,11 @@ mod head;
 mod columns;
 mod draws;
 mod operands;
-mod row_params;
 
 mod judged;
 mod operators;
 
-pub use error::Code;
-pub use last_error::*;
+pub use error::{Code, ErrorParts, gumball_error, gumball_error_message};
 pub use version::*;
 
 pub use params::*;
@@ -95,8 +91,7 @@ pub use device::*;
 pub use head::*;
 pub use head_config::{ClusterProgressFn, Head, HeadConfig, HeadKind, HeadKindNumber};
 
-pub use draws::Draws;
-pub use row_params::RowParams;
+pub use draws::{Draws, RowParams};
 
 pub use judged::*;
 pub use operators::*;

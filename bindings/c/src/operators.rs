@@ -6,12 +6,11 @@ use gumball_engine::{Error, PerRow, SamplingParams};
 
 use crate::columns::{ListOut, per_row};
 use crate::device::Device;
-use crate::draws::{Draws, Halves};
+use crate::draws::{Draws, Halves, RowParams, read_row_params};
 use crate::error::{Code, Result, refuse};
 use crate::ffi::{call, end, make, optional_text, require};
 use crate::matrix::{Matrix, Memory};
 use crate::operands::{read_rows, read_rows_in_out};
-use crate::row_params::{RowParams, read_row_params};
 use crate::rows::Rows;
 use crate::versioned::read;
 
