@@ -29,7 +29,7 @@ pub struct Costs {
 const SURVEYED_BYTES: [u128; 3] = [24, 816, 1024];
 
 impl Costs {
-    /// GPUs of one host that store into each other's memory over NVLink: two H100s, proof/bench/record/2026-11-26-h100-two-gpus.json.
+    /// GPUs of one host that store into each other's memory over NVLink: two H100s, as the record 2026-11-26-h100-two-gpus of the bench holds.
     /// A device surveys no rows that need masses.
     pub const NVLINK: Self = Self {
         link_ns_per_mb: 2720,
