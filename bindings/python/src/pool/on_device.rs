@@ -5,7 +5,6 @@ use pyo3::prelude::*;
 
 use super::Pool;
 use super::calls::to_arrays;
-use super::place::Place;
 use crate::arrays::Dtype;
 use crate::device_array::DeviceArray;
 use crate::errors::{InvalidValueError, out_of_range, to_py_err, wrong_type};
@@ -60,10 +59,7 @@ impl OnDevice {
     fn outputs(&self, py: Python<'_>, name: &str) -> PyResult<DeviceArray> {
         let pool = self.pool.get();
         let (address, layout, requests) = pool.with(py, None, |inner| {
-            let there = match inner.place()? {
-                Place::DeviceRanks(pool) => pool.on_device()?,
-                place => place.on_device()?,
-            };
+            let there = inner.place()?.there()?;
             let shape = there.assigned(None)?;
             let layout = Layout { rows: shape.rows, ..there.outputs_layout() };
             Ok((there.outputs_address(), layout, shape.requests))
@@ -73,7 +69,7 @@ impl OnDevice {
         Ok(DeviceArray::new(self.pool.clone_ref(py), address, pool.location, dtype, shape))
     }
 
-    /// The name of the smallest variant that serves the assigned rows: the one whose graph to replay. Over ranks "full". Pool.counts lists
+    /// The name of the smallest variant that serves the assigned rows: the one whose graph to replay. All ranks replay the same. Pool.counts lists
     /// all, in ascending order; each serves the requests of those before it, too.
     fn needed_variant(&self, py: Python<'_>) -> PyResult<&'static str> {
         self.pool.get().with(py, None, |inner| Ok(inner.place()?.needed_variant()?.name()))

@@ -60,6 +60,11 @@ impl Place {
         self.one()?.on_device()
     }
 
+    /// Returns what only a device can do, in one process or over ranks.
+    pub fn there(&mut self) -> Result<OnDevice<'_>> {
+        self.in_order()?.on_device()
+    }
+
     /// Returns the pool over ranks.
     pub fn over_ranks(&mut self) -> Result<&mut Pool> {
         match self {
@@ -82,12 +87,9 @@ impl Place {
 
     /// Enqueues work, with the kernels of a variant if one is named.
     pub fn enqueue(&mut self, work: &[Work<'_>], variant: Option<StepVariant>) -> Result<()> {
-        match (self, variant) {
-            (Place::One(pool), Some(variant)) => pool.on_device()?.enqueue_variant(work, variant),
-            (Place::One(pool), None) => pool.enqueue(work),
-            (Place::DeviceRanks(pool), None | Some(StepVariant::Full)) => pool.enqueue(work),
-            (Place::DeviceRanks(_), Some(_)) => Err(only_full()),
-            (Place::HostRanks(_), _) => Err(at_once()),
+        match variant {
+            Some(variant) => self.there()?.enqueue_variant(work, variant),
+            None => self.in_order()?.enqueue(work),
         }
     }
 
@@ -105,20 +107,11 @@ impl Place {
 
     /// Returns the smallest variant that serves the assigned rows.
     pub fn needed_variant(&mut self) -> Result<StepVariant> {
-        match self {
-            Place::DeviceRanks(_) => Ok(StepVariant::Full),
-            _ => Ok(self.on_device()?.needed_variant()),
-        }
+        Ok(self.there()?.needed_variant())
     }
 
     pub fn reserve_replays(&mut self, steps: usize, variant: StepVariant) -> Result<()> {
-        match (self, variant) {
-            (Place::DeviceRanks(pool), StepVariant::Full) => {
-                pool.on_device()?.reserve_replays(steps, StepVariant::Full)
-            }
-            (Place::DeviceRanks(_), _) => Err(only_full()),
-            (place, _) => place.on_device()?.reserve_replays(steps, variant),
-        }
+        self.there()?.reserve_replays(steps, variant)
     }
 }
 
@@ -129,10 +122,6 @@ pub fn no_ranks() -> Error {
 
 fn at_once() -> Error {
     unavailable("work in order over ranks on cpu", "call step or verify, which do all at once")
-}
-
-fn only_full() -> Error {
-    Error::out_of_range("variant", "another", "\"full\", the only one that graphs over ranks have")
 }
 
 /// Opens a device; a GPU gets a stream of its own.

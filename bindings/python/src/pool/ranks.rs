@@ -204,7 +204,7 @@ impl Pool {
                 Place::One(pool) if pool.device().is_none() => Some(pool.head_counts()),
                 _ => None,
             };
-            let variants = place.on_device().ok().map(|there| there.variants());
+            let variants = place.there().ok().map(|there| there.variants());
             let ranks = place.ranks();
             let of_ranks = ranks.map(|ranks| (ranks.planner.served().clone(), ranks.group.traffic().clone()));
             Ok((heads, variants, of_ranks))

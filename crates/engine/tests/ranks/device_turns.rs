@@ -1,7 +1,9 @@
 //! Which steps over devices of ranks count as taken: those that run.
 
 use gumball_engine::dist::{LogitsLayout, StepKind, Transport};
-use gumball_engine::{Batch, DeviceBuffer, DeviceMatrix, Dtype, Outputs, Slot, Work};
+use gumball_engine::{
+    Batch, DeviceBuffer, DeviceMatrix, Dtype, Outputs, SamplingParams, Slot, StepVariant, Work,
+};
 
 use crate::batch::{Numbers, PATIENCE, on_ranks, part};
 use crate::cases::Dice;
@@ -61,6 +63,48 @@ fn a_captured_step_counts_only_when_it_is_replayed() {
             assert_eq!(*pool.ranks().unwrap().planner.served(), served, "{layout:?}");
             pool.replay(&graph).unwrap();
             assert_eq!(pool.ranks().unwrap().planner.served()[&(layout, 3)], 3, "{layout:?}");
+        });
+    }
+}
+
+#[test]
+fn each_variant_that_serves_the_rows_draws_what_one_process_does() {
+    let mut batch = small_batch(2);
+    batch.requests.iter_mut().for_each(|(params, _)| {
+        *params = SamplingParams { seed: params.seed, top_k: 5, ..Default::default() };
+    });
+    let whole = batch.rows(&mut Dice(8, 1), 3);
+    let variants = || StepVariant::ALL.into_iter().filter(|variant| *variant >= StepVariant::TopK);
+    let (mut one, slots) = batch.pool();
+    let numbers = Numbers::new(0, &whole.concat());
+    let mut take = |_| {
+        let mut out = Outputs::new();
+        one.step(numbers.logits(3, batch.vocab, batch.kind), &Batch::of(&slots), &mut out).unwrap();
+        out.tokens().to_vec()
+    };
+    let wanted: Vec<_> = variants().map(&mut take).collect();
+    for layout in LogitsLayout::ALL {
+        on_ranks(2, |rank| {
+            let own = rank.rank();
+            let (mut pool, slots) = pool(&batch, rank, PATIENCE);
+            let runtime = pool.device().unwrap().runtime().clone();
+            let shape = pool.shape(&slots, 0, StepKind::Decode).unwrap();
+            let plan = pool.ranks().unwrap().planner.plan_as(layout, &shape);
+            let part = part(layout, &batch.split, own, 0, &whole, &plan.shares.of(own).collect::<Vec<_>>());
+            let Numbers::F32(numbers) = &part.numbers else { unreachable!("the batch has f32") };
+            let buffer = DeviceBuffer::of(&runtime, numbers).unwrap();
+            let rows = DeviceMatrix::of(&buffer, Dtype::F32, 0, part.rows, part.columns, part.columns);
+            let work = [Work::step(rows.unwrap().with_kind(batch.kind))];
+            let mut out = Outputs::new();
+            for (variant, wanted) in variants().zip(&wanted) {
+                pool.assign(&Batch { plan: Some(plan), ..Batch::of(&slots) }).unwrap();
+                let mut there = pool.on_device().unwrap();
+                assert_eq!(there.needed_variant(), StepVariant::TopK);
+                there.enqueue_variant(&work, StepVariant::MinP).unwrap_err();
+                there.enqueue_variant(&work, variant).unwrap();
+                pool.fetch(&mut out).unwrap();
+                assert_eq!(out.tokens(), wanted, "{layout:?}, {variant}");
+            }
         });
     }
 }

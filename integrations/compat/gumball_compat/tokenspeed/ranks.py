@@ -143,7 +143,7 @@ class RankPool:
 def _check_variant(variant: str | None) -> None:
     if variant not in (None, "full"):
         raise RefusedError(
-            f"variant is {variant!r}, but must be 'full', the only one that graphs over ranks have; leave it out"
+            f"variant is {variant!r}, but must be 'full', the one that this backend's graphs over ranks have; leave it out"
         )
 
 

@@ -1,8 +1,8 @@
 //! Devices of several ranks as the place of a pool's rows.
 
 use gumball_cuda::{Graph, StepVariant};
-use gumball_dist::{Group, LogitsLayout};
-use gumball_spec::{Error, Result};
+use gumball_dist::{Group, LogitsLayout, StepPart};
+use gumball_spec::Result;
 
 use super::super::assign::{AssignedShape, verifies};
 use super::super::on_gpu::OnGpu;
@@ -72,7 +72,7 @@ impl Backend for GpuRanks {
     }
 
     fn enqueue(&mut self, slots: &mut Slots, work: &[Work<'_>]) -> Result<()> {
-        self.enqueue_all(slots, work)
+        self.enqueue_all(slots, work, None)
     }
 
     fn fetch(&mut self, slots: &mut Slots, out: &mut Outputs) -> Result<()> {
@@ -100,17 +100,17 @@ impl Backend for GpuRanks {
         Some(&mut self.gpu)
     }
 
-    fn enqueue_variant(&mut self, _: &mut Slots, _: &[Work<'_>], _: StepVariant) -> Result<()> {
-        Err(full_alone())
+    fn enqueue_variant(&mut self, slots: &mut Slots, work: &[Work<'_>], variant: StepVariant) -> Result<()> {
+        self.enqueue_all(slots, work, Some(variant))
     }
 
     fn reserve(&mut self, slots: &mut Slots, steps: usize, variant: StepVariant) -> Result<()> {
-        if variant != StepVariant::Full {
-            return Err(full_alone());
-        }
         self.check_broken()?;
-        self.set_digest(self.assigned.digest)?;
         self.gpu.reserve_steps(slots, steps, variant)?;
+        // The variant decides what a survey exchanges.
+        let mut digest = self.assigned.digest;
+        digest.add(StepPart::Shape, variant as u64);
+        self.set_digest(digest)?;
         (0..steps).for_each(|_| self.note_step());
         Ok(())
     }
@@ -134,10 +134,4 @@ impl Backend for GpuRanks {
     fn replay(&mut self, slots: &mut Slots, graph: &Graph<'_>) -> Result<()> {
         self.replay_graph(slots, graph)
     }
-}
-
-/// The error of a variant of a step over ranks.
-fn full_alone() -> Error {
-    let reason = "a step over ranks has the kernels of the variant full".to_owned();
-    Error::Unavailable { resource: "variants of steps over ranks", reason }
 }

@@ -1,6 +1,8 @@
 //! A step over the devices of ranks: one token for each row, under the layout that was planned.
 
-use gumball_cuda::{DraftCounts, ExchangeFailure, ExchangeLayout, Graph, RankRows, StepInput, Work as Fixed};
+use gumball_cuda::{
+    DraftCounts, ExchangeFailure, ExchangeLayout, Graph, RankRows, StepInput, StepVariant, Work as Fixed,
+};
 use gumball_dist::{LogitsLayout, Plan, Planner, StepDigest, StepKind};
 use gumball_spec::layout::Layout;
 use gumball_spec::request::no_draft_counts;
@@ -126,15 +128,20 @@ impl GpuRanks {
         Ok(())
     }
 
-    /// Enqueues work for what was assigned last.
-    pub(super) fn enqueue_all(&mut self, slots: &mut Slots, work: &[Work<'_>]) -> Result<()> {
+    /// Enqueues work for what was assigned last, with the kernels of a variant if it is named.
+    pub(super) fn enqueue_all(
+        &mut self,
+        slots: &mut Slots,
+        work: &[Work<'_>],
+        variant: Option<StepVariant>,
+    ) -> Result<()> {
         self.check_broken()?;
         for work in work.iter().filter(|_| work.len() > 1) {
             self.with_placed(work, |ranks, work, _| ranks.fix(work).map(drop))?;
         }
-        let mut enqueue =
-            |work| self.with_placed(work, |ranks, work, digest| ranks.enqueue_placed(slots, work, digest));
-        work.iter().try_for_each(&mut enqueue)
+        work.iter().try_for_each(|work| {
+            self.with_placed(work, |ranks, work, digest| ranks.enqueue_placed(slots, work, digest, variant))
+        })
     }
 
     /// Copies what lies in the memory of the host to the device, and does something with the work and the digest of its step.
@@ -166,7 +173,13 @@ impl GpuRanks {
     }
 
     /// Enqueues work that lies in the memory of the device.
-    fn enqueue_placed(&mut self, slots: &mut Slots, work: &Work<'_>, digest: StepDigest) -> Result<()> {
+    fn enqueue_placed(
+        &mut self,
+        slots: &mut Slots,
+        work: &Work<'_>,
+        digest: StepDigest,
+        variant: Option<StepVariant>,
+    ) -> Result<()> {
         self.check_work(work)?;
         if let Work::Shorten(_) = work {
             return self.gpu.enqueue_all(slots, &[*work], None);
@@ -176,7 +189,7 @@ impl GpuRanks {
         let spread = spread(&self.assigned, &common.planner, common.group.rank())?;
         let input = StepInput { ranks: Some((&*windows, &spread)), ..gpu.step_input(work)? };
         let is_emulated = gpu.device.gpu().is_none();
-        let enqueue = || gpu.enqueue_step(slots, &input, None);
+        let enqueue = || gpu.enqueue_step(slots, &input, variant);
         let (enqueued, gone) = beside(&mut common.group, windows, is_emulated, enqueue);
         self.gone = self.gone.take().or(gone);
         if enqueued? {
