@@ -171,7 +171,7 @@ impl HeadOnDevice {
         // A device does not count how often it reads weights that several rows share. A row alone reads them once; and the screen, also where
         // that leaves too many logits, unless its request never takes it.
         let certified = counts.certified_rows;
-        let is_screened = certified > 0 || self.pool.needs_whole_row(self.slot, false, false)?.is_none();
+        let is_screened = certified > 0 || self.pool.needs_whole_row(self.slot, false)?.is_none();
         let screened_rows = if is_screened { counts.whole_rows + certified } else { 0 };
         let bytes = counts.whole_rows as f64 * (self.row_bytes * self.head.vocab()) as f64
             + screened_rows as f64 * self.head.screen_bytes() as f64

@@ -93,7 +93,7 @@ static void a_batch(void) {
     config.vocab = VOCAB;
     config.slots = ROWS;
     gumball_pool *pool = gumball_pool_new(&config);
-    gumball_outputs *outputs = gumball_outputs_new(0);
+    gumball_outputs *outputs = gumball_outputs_new();
     int32_t slots[ROWS];
     uint32_t ids[ROWS][3 + STEPS];
     for (int row = 0; row < ROWS; row++) {

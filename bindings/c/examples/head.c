@@ -86,7 +86,7 @@ static void decode(const char *name, gumball_head_kind kind) {
     gumball_outputs_view view;
     memset(&view, 0, sizeof view);
     view.struct_size = sizeof view;
-    gumball_outputs *outputs = gumball_outputs_new(0);
+    gumball_outputs *outputs = gumball_outputs_new();
     uint32_t last = prompt[2];
     printf("%s:", name);
     for (int step = 0; step < STEPS; step++) {

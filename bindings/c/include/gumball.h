@@ -307,7 +307,7 @@ typedef struct {
     // The way to the tokens: race or probabilities, on the host also oracle; NULL: race. On a device, probabilities edits nothing: penalties, biases, bans,
     // bitmasks, row_indices and rows of probabilities are GUMBALL_CONFLICT.
     const char *route;
-    // Above 0: what is enqueued collects kept sets, for outputs that fetch them; and so do all steps of a device.
+    // Above 0: outputs tell the kept set of every row, which costs a sort of it on the host.
     uint32_t keep_ids;
     // Of a device, above 0: it keeps the histories of all requests, and not only those that edits read. For programs that replay
     // steps without fetching the outputs of each, and still want to know their sequences.
@@ -823,9 +823,8 @@ gumball_code gumball_pool_step(gumball_pool *pool,
                                const gumball_batch *batch,
                                gumball_outputs *outputs);
 
-// Makes empty outputs; with `keep_ids` above 0 such as collect the kept set of every row, which costs a sort of it. NULL
-// after an error.
-gumball_outputs *gumball_outputs_new(uint32_t keep_ids);
+// Makes empty outputs. NULL after an error.
+gumball_outputs *gumball_outputs_new(void);
 
 // Writes what outputs hold. It stays until they are handed to another call.
 gumball_code gumball_outputs_read(const gumball_outputs *outputs, gumball_outputs_view *out);
@@ -973,13 +972,12 @@ gumball_params *gumball_pool_params(gumball_pool *pool, int32_t slot);
 // Tells why a certified head must compute every logit of a request's rows, whatever hidden state they have: `reason` becomes its name, or NULL
 // if there is none. The names live until the program ends.
 //
-// hook: `hooked` is above 0, so the rows have hooks. kept: `keep_ids` is above 0, so the outputs collect kept sets, and no filter bounds them. logprobs: of a
+// hook: `hooked` is above 0, so the rows have hooks. kept: the pool keeps kept sets, and no filter bounds them. logprobs: of a
 // mode whose members are all tokens. dynamic_temperature, mirostat, joint, route; or the filter that acts first, top_p for instance. A row may take
 // all logits all the same: for a hidden state that is not finite, where too many tokens could be chosen, or in a call of many rows.
 gumball_code gumball_pool_needs_whole_row(gumball_pool *pool,
                                           int32_t slot,
                                           uint32_t hooked,
-                                          uint32_t keep_ids,
                                           const char **reason);
 
 // Writes what came out for a request, by its number in the batch.
@@ -992,7 +990,7 @@ gumball_code gumball_pool_outputs(gumball_pool *pool,
 
 // Returns the ids that a row's filters kept, and their number: ascending, on the host as on a device.
 //
-// NULL if there are none: the row is empty or padding, or the outputs collect no kept sets; and after an error.
+// NULL if there are none: the row is empty or padding, or the pool keeps no sets; and after an error.
 const uint32_t *gumball_outputs_kept(const gumball_outputs *outputs, size_t row, size_t *len);
 
 // Verifies the drafts of each request, and appends the emitted tokens to its sequence; gumball_outputs_request tells them.

@@ -130,17 +130,10 @@ pub struct Emitted {
     pub first_row: usize,
 }
 
-/// Makes empty outputs; with `keep_ids` above 0 such as collect the kept set of every row, which costs a sort of it. NULL
-/// after an error.
+/// Makes empty outputs. NULL after an error.
 #[unsafe(no_mangle)]
-pub extern "C" fn gumball_outputs_new(keep_ids: u32) -> Option<Box<Outputs>> {
-    make(|| {
-        let inner = match keep_ids {
-            0 => gumball_engine::Outputs::new(),
-            _ => gumball_engine::Outputs::with_kept(),
-        };
-        Ok(Outputs { inner })
-    })
+pub extern "C" fn gumball_outputs_new() -> Option<Box<Outputs>> {
+    make(|| Ok(Outputs { inner: gumball_engine::Outputs::new() }))
 }
 
 /// Ends outputs. NULL is fine.
@@ -220,7 +213,7 @@ pub(crate) fn first<T>(values: &[T]) -> *const T {
 
 /// Returns the ids that a row's filters kept, and their number: ascending, on the host as on a device.
 ///
-/// NULL if there are none: the row is empty or padding, or the outputs collect no kept sets; and after an error.
+/// NULL if there are none: the row is empty or padding, or the pool keeps no sets; and after an error.
 #[unsafe(no_mangle)]
 pub extern "C" fn gumball_outputs_kept(
     outputs: Option<&Outputs>,

@@ -52,7 +52,7 @@ pub struct PoolConfig {
     /// The way to the tokens: race or probabilities, on the host also oracle; NULL: race. On a device, probabilities edits nothing: penalties, biases, bans,
     /// bitmasks, row_indices and rows of probabilities are GUMBALL_CONFLICT.
     pub route: *const c_char,
-    /// Above 0: what is enqueued collects kept sets, for outputs that fetch them; and so do all steps of a device.
+    /// Above 0: outputs tell the kept set of every row, which costs a sort of it on the host.
     pub keep_ids: u32,
     /// Of a device, above 0: it keeps the histories of all requests, and not only those that edits read. For programs that replay
     /// steps without fetching the outputs of each, and still want to know their sequences.
@@ -279,7 +279,7 @@ pub extern "C" fn gumball_pool_params(pool: Option<&mut Pool>, slot: i32) -> Opt
 /// Tells why a certified head must compute every logit of a request's rows, whatever hidden state they have: `reason` becomes its name, or NULL
 /// if there is none. The names live until the program ends.
 ///
-/// hook: `hooked` is above 0, so the rows have hooks. kept: `keep_ids` is above 0, so the outputs collect kept sets, and no filter bounds them. logprobs: of a
+/// hook: `hooked` is above 0, so the rows have hooks. kept: the pool keeps kept sets, and no filter bounds them. logprobs: of a
 /// mode whose members are all tokens. dynamic_temperature, mirostat, joint, route; or the filter that acts first, top_p for instance. A row may take
 /// all logits all the same: for a hidden state that is not finite, where too many tokens could be chosen, or in a call of many rows.
 #[unsafe(no_mangle)]
@@ -287,12 +287,11 @@ pub extern "C" fn gumball_pool_needs_whole_row(
     pool: Option<&mut Pool>,
     slot: i32,
     hooked: u32,
-    keep_ids: u32,
     reason: Option<&mut MaybeUninit<*const c_char>>,
 ) -> Code {
     call(|| {
         let (pool, reason) = (require("pool", pool)?, require("reason", reason)?);
-        let whole = pool.inner.needs_whole_row(slot, hooked > 0, keep_ids > 0)?;
+        let whole = pool.inner.needs_whole_row(slot, hooked > 0)?;
         reason.write(whole.map_or(ptr::null(), |whole| name(whole.name()).as_ptr()));
         Ok(())
     })

@@ -115,8 +115,8 @@ fn a_panic_in_a_step_is_told_in_words_and_moves_no_sequence() {
     let rows: Vec<f32> = (0..ROWS * VOCAB).map(|id| (id * 7919 % 1000) as f32 / 100.0).collect();
     for threads in [1, 3] {
         let (mut broken, mut sound) = (pool(breaking.clone(), threads), pool(Route::Race, threads));
-        let mut outputs = gumball_outputs_new(1).expect("outputs");
-        let mut wanted = gumball_outputs_new(1).expect("outputs");
+        let mut outputs = gumball_outputs_new().expect("outputs");
+        let mut wanted = gumball_outputs_new().expect("outputs");
         for round in 0..3 {
             BREAKS.store(true, Ordering::SeqCst);
             assert_eq!(step(&mut broken, &rows, &mut outputs).0, Code::GUMBALL_PANIC);

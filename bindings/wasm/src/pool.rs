@@ -78,9 +78,9 @@ impl Pool {
         if let Some(route) = options.text("route")? {
             config.route = route.parse()?;
         }
-        let keeps = options.truth("kept")?;
-        let out = if keeps { Outputs::with_kept() } else { Outputs::new() };
-        Ok(Self { inner: Engine::new(config)?, keeps, rows: Rows::default(), out })
+        config.kept = options.truth("kept")?;
+        let keeps = config.kept;
+        Ok(Self { inner: Engine::new(config)?, keeps, rows: Rows::default(), out: Outputs::new() })
     }
 
     /// Admits a request with the ids before its output, and returns its slot.

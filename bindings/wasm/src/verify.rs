@@ -150,7 +150,7 @@ impl Pool {
         }
         let probs = probs.as_deref().map(|probs| Matrix::new(probs, count, vocab)).transpose()?;
         let drafts = Drafts { ids: (&ids).into(), tree: given.tree(), probs };
-        let mut out = if keeps { Outputs::with_kept() } else { Outputs::new() };
+        let mut out = Outputs::new();
         let verify = |pool: &mut &mut Engine, of_rows: &Batch<'_>| {
             let batch = Batch { slots: &slots, counts: &counts, mode, ..*of_rows };
             pool.verify(rows, &batch, &drafts, &mut out)

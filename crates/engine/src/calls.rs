@@ -54,6 +54,7 @@ impl Pool {
             rows.check_slots(batch)?;
         }
         batch.refuse_drafts("step")?;
+        out.collect_kept(self.kept);
         self.backend.call(&mut self.slots, batch, Call::Step(rows, out))?;
         self.was_direct = true;
         Ok(())
@@ -121,6 +122,7 @@ impl Pool {
         if !self.has_ranks {
             batch.refuse_plan()?;
         }
+        out.collect_kept(self.kept);
         self.backend.call(&mut self.slots, batch, Call::Verify(rows, drafts, out))?;
         self.was_direct = true;
         Ok(())
@@ -238,6 +240,7 @@ impl Pool {
         self.refuse_ranks("scores over ranks")?;
         rows.check(batch, self.vocab)?;
         scored.params.check_kind(rows.kind())?;
+        out.collect_kept(self.kept);
         self.backend.call(&mut self.slots, batch, Call::Score(rows, scored, out))
     }
 

@@ -26,8 +26,7 @@ pub struct PoolConfig {
     pub slots: usize,
     /// How many logprobs the outputs have places for, both in 0..=2^20; a request may ask for no more.
     pub widths: Widths,
-    /// Whether the kept sets of rows are kept for [`Pool::fetch`](crate::Pool::fetch), and on a device in all calls. A direct call on the host tells them where its
-    /// outputs [collect](crate::Outputs::with_kept) them.
+    /// Whether outputs tell the [kept set](crate::Outputs::kept) of every row, which costs a sort of it on the host, and the fastest kernels of a device.
     pub kept: bool,
     /// The route. A device takes [`Route::Race`] and [`Route::Probabilities`].
     pub route: Route,

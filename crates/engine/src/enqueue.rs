@@ -99,9 +99,7 @@ impl Pool {
             let reason = "its outputs are those that it was given";
             return Err(Error::Conflict { parameter: "fetch", other: "the direct call before", reason });
         }
-        if out.collects_kept() && !self.kept {
-            return Err(keeps_none());
-        }
+        out.collect_kept(self.kept);
         self.backend.fetch(&mut self.slots, out)
     }
 
@@ -150,10 +148,4 @@ impl Pool {
         let reason = "assign a batch first, and again after a direct call";
         Err(Error::Conflict { parameter: "work", other: "assignment", reason })
     }
-}
-
-/// The error of outputs that collect kept sets, which the pool does not keep.
-pub(crate) fn keeps_none() -> Error {
-    let reason = "the pool was made to keep none; set PoolConfig::kept";
-    Error::Conflict { parameter: "Outputs::with_kept", other: "the pool", reason }
 }

@@ -39,16 +39,16 @@ impl Pool {
     /// Returns why a certified head must compute every logit of a request's rows, whatever hidden state they have, or `None` if there is no such
     /// reason. It may do so all the same: for a hidden state that is not finite, where too many tokens could be chosen, or in a step of many rows.
     ///
-    /// `hooked`: whether the row has a hook. `with_kept`: whether the outputs collect kept sets, as all those of a device do if the pool keeps them.
+    /// `hooked`: whether the row has a hook.
     ///
     /// # Errors
     /// - [`Error::OutOfRange`](crate::Error::OutOfRange) if the slot is vacant.
-    pub fn needs_whole_row(&self, slot: Slot, hooked: bool, with_kept: bool) -> Result<Option<WholeRow>> {
+    pub fn needs_whole_row(&self, slot: Slot, hooked: bool) -> Result<Option<WholeRow>> {
         let task = self.slots.sequence(slot)?.task(Kind::Logits, None, None);
         if ![Route::Race, Route::Oracle].contains(&self.route) {
             return Ok(Some(WholeRow::Route));
         }
-        Ok(Certified::decisive(&task, hooked, with_kept).err())
+        Ok(Certified::decisive(&task, hooked, self.kept).err())
     }
 
     /// Returns what heads of the host have done for this pool since it was made: in steps, verifications, drafts and scores from hidden states.

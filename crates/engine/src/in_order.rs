@@ -71,7 +71,8 @@ pub(crate) struct InOrder {
 impl InOrder {
     /// Makes it for outputs of a shape without rows.
     pub fn new(kept: bool, widths: Widths) -> Result<Self> {
-        let mut outputs = if kept { Outputs::with_kept() } else { Outputs::new() };
+        let mut outputs = Outputs::new();
+        outputs.collect_kept(kept);
         outputs.whole(Layout { rows: 0, widths })?;
         Ok(Self { outputs, assigned: Assigned::default() })
     }

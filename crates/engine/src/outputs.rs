@@ -64,14 +64,6 @@ impl Outputs {
         Self::default()
     }
 
-    /// Makes empty outputs that collect the kept set of every row as well.
-    ///
-    /// The kept sets vary in length, so they do not lie in the buffer; see [`Outputs::kept`].
-    #[must_use]
-    pub fn with_kept() -> Self {
-        Self { with_kept: true, ..Self::default() }
-    }
-
     /// Returns where the sections lie.
     #[must_use]
     pub fn layout(&self) -> Layout {
@@ -217,7 +209,8 @@ impl Outputs {
     /// Returns the ids that a row's filters kept, ascending, on the host as on a device; its length is their count.
     /// [`Sampler::kept`](crate::Sampler::kept) has them in the order of tokens.
     ///
-    /// Empty for an empty row, for padding, and unless made by [`Outputs::with_kept`].
+    /// Empty for an empty row, for padding, and unless the pool keeps them ([`PoolConfig::kept`](crate::PoolConfig::kept)).
+    /// Kept sets vary in length, so they do not lie in the buffer.
     #[must_use]
     pub fn kept(&self, row: usize) -> &[u32] {
         self.kept.get(row).map_or(&[], Vec::as_slice)
@@ -299,11 +292,12 @@ impl Outputs {
         memory::reserve(OUTPUTS, &mut self.kept, kept)
     }
 
-    /// Copies other outputs, with their kept sets if both collect them.
+    /// Copies other outputs.
     ///
     /// # Errors
     /// - [`Error::Unavailable`] if the system refuses the memory.
     pub(crate) fn copy_from(&mut self, other: &Self) -> Result<()> {
+        self.with_kept = other.with_kept;
         let (words, kept) = self.whole(other.layout)?;
         words.copy_from_slice(other.words());
         kept.iter_mut().zip(&other.kept).for_each(|(to, from)| to.clone_from(from));
@@ -314,7 +308,12 @@ impl Outputs {
         Ok(())
     }
 
-    /// Returns whether it was made by [`Outputs::with_kept`].
+    /// Says whether the rows that are written next come with their kept sets.
+    pub(crate) fn collect_kept(&mut self, with_kept: bool) {
+        self.with_kept = with_kept;
+    }
+
+    /// Returns whether rows come with their kept sets.
     pub(crate) fn collects_kept(&self) -> bool {
         self.with_kept
     }

@@ -124,7 +124,7 @@ static void several(loaded it, const char *params_text, int length, int sequence
     config.vocab = (size_t)it.n_vocab;
     config.slots = (size_t)sequences;
     gumball_pool *pool = gumball_pool_new(&config);
-    gumball_outputs *outputs = gumball_outputs_new(0);
+    gumball_outputs *outputs = gumball_outputs_new();
     gumball_params *params = gumball_params_from_json(params_text);
     if (!pool || !outputs || !params) {
         fail("the pool");

@@ -153,8 +153,8 @@ static const char *const requests[] = {
 
 // A batch comes to what each of its sequences does alone, and all of it can be read where it lies.
 static void pool(size_t threads) {
-    gumball_pool *pool = pool_of(VOCAB, threads);
-    gumball_outputs *outputs = gumball_outputs_new(1);
+    gumball_pool *pool = keeping_pool_of(VOCAB, threads);
+    gumball_outputs *outputs = gumball_outputs_new();
     gumball_sampler *alone[4];
     int32_t slots[5] = {0, 0, 0, 0, -1};
     for (int i = 0; i < 4; i++) {
@@ -239,7 +239,7 @@ static void pool(size_t threads) {
 
 static void masks_forced_tokens_and_hooks(void) {
     gumball_pool *pool = pool_of(VOCAB, 2);
-    gumball_outputs *outputs = gumball_outputs_new(0);
+    gumball_outputs *outputs = gumball_outputs_new();
     int32_t slots[4];
     for (int i = 0; i < 4; i++) {
         slots[i] = admit(pool, "{}", NULL, 0);
@@ -282,7 +282,7 @@ static void masks_forced_tokens_and_hooks(void) {
 // The score of a known token is the logprob of a step in which that token is forced.
 static void scores(void) {
     gumball_pool *pool = pool_of(VOCAB, 2);
-    gumball_outputs *stepped = gumball_outputs_new(0), *outputs = gumball_outputs_new(0);
+    gumball_outputs *stepped = gumball_outputs_new(), *outputs = gumball_outputs_new();
     const uint32_t ids[] = {7, 8, 7, 9, 8};
     const int32_t forced = 7;
     const char *json = "{\"repetition_penalty\": 1.5, \"logprobs\": {\"mode\": \"edited\", \"top_n\": 1}}";

@@ -90,6 +90,13 @@ static inline gumball_pool *pool_of(size_t vocab, size_t threads) {
     return pool_with(config, vocab);
 }
 
+static inline gumball_pool *keeping_pool_of(size_t vocab, size_t threads) {
+    SIZED(gumball_pool_config, config);
+    config.threads = threads;
+    config.keep_ids = 1;
+    return pool_with(config, vocab);
+}
+
 static inline gumball_pool *device_pool_of(gumball_device *device, size_t vocab) {
     SIZED(gumball_pool_config, config);
     config.device = device;

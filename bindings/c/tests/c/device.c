@@ -178,7 +178,7 @@ static void variants_of(gumball_device *device, const gumball_rows *there) {
 // A step says what its rows are made of. Direct calls copy rows of the host up, and read those that are there.
 static void steps_over_probabilities(gumball_device *device, gumball_rows there) {
     gumball_pool *host = pool_of(VOCAB, 1), *pool = device_pool_of(device, VOCAB);
-    gumball_outputs *wanted = gumball_outputs_new(0), *seen = gumball_outputs_new(0);
+    gumball_outputs *wanted = gumball_outputs_new(), *seen = gumball_outputs_new();
     const int32_t slot = admit(host, "{\"seed\": 23}", prompt, 3);
     CHECK(admit(pool, "{\"seed\": 23}", prompt, 3) == slot);
     gumball_rows weights = rows_of(rows, GUMBALL_F32, 1, VOCAB);
@@ -224,7 +224,7 @@ static void configs_of(gumball_device *device) {
 // Both pools of one request after another, whatever is called.
 static void a_pool_on_a_device_is_one_on_the_host(gumball_device *device) {
     gumball_pool *host = pool_of(VOCAB, 1), *pool = device_pool_of(device, VOCAB);
-    gumball_outputs *wanted = gumball_outputs_new(0), *seen = gumball_outputs_new(0), *kept = gumball_outputs_new(1);
+    gumball_outputs *wanted = gumball_outputs_new(), *seen = gumball_outputs_new(), *kept = gumball_outputs_new();
     int32_t slots[ROWS];
     for (int i = 0; i < ROWS; i++) {
         slots[i] = admit(host, requests[i], prompt, 3);

@@ -53,7 +53,7 @@ static void tokens_are_the_hosts(gumball_device *device, gumball_head_kind kind,
     gumball_pool *pools[2];
     int32_t slots[ROWS];
     pools_of(device, pools, slots);
-    gumball_outputs *wanted = gumball_outputs_new(0), *seen = gumball_outputs_new(1);
+    gumball_outputs *wanted = gumball_outputs_new(), *seen = gumball_outputs_new();
     gumball_buffer *buffer = gumball_buffer_new(device, sizeof states);
     OK(assign(pools[1], slots, ROWS));
     const gumball_rows hidden_there = states_there(copy, buffer, ROWS);
@@ -104,7 +104,7 @@ static void heads_over_weights_that_lie_there(gumball_device *device) {
     gumball_pool *pools[2];
     int32_t slots[ROWS];
     pools_of(device, pools, slots);
-    gumball_outputs *wanted = gumball_outputs_new(0), *seen = gumball_outputs_new(0);
+    gumball_outputs *wanted = gumball_outputs_new(), *seen = gumball_outputs_new();
     gumball_buffer *buffer = gumball_buffer_new(device, sizeof states);
     gumball_rows hidden_there = states_there(exact, buffer, ROWS);
     OK(assign(pools[1], slots, ROWS));
@@ -168,7 +168,7 @@ static void what_is_refused(gumball_device *device, const char *name) {
     int32_t slots[ROWS];
     pools_of(device, pools, slots);
     gumball_pool *smaller = device_pool_of(device, VOCAB - 1);
-    gumball_outputs *outputs = gumball_outputs_new(0);
+    gumball_outputs *outputs = gumball_outputs_new();
     gumball_buffer *buffer = gumball_buffer_new(device, sizeof states);
     next_states(buffer, 2 * ROWS, 5);
     gumball_rows hidden = states_there(elsewhere, buffer, ROWS);
@@ -193,10 +193,10 @@ static void what_is_refused(gumball_device *device, const char *name) {
     CHECK(take_step(pools[1], &of_host, slots, ROWS, outputs) == GUMBALL_UNAVAILABLE);
     CHECK(state_of(pools[1], slots[0]).output_len == 0);
     const char *reason = NULL;
-    OK(gumball_pool_needs_whole_row(pools[1], slots[3], 0, 0, &reason));
+    OK(gumball_pool_needs_whole_row(pools[1], slots[3], 0, &reason));
     CHECK(reason != NULL && strcmp(reason, "top_p") == 0);
     // No filter bounds the kept set of a plain request.
-    OK(gumball_pool_needs_whole_row(pools[1], slots[0], 0, 1, &reason));
+    OK(gumball_pool_needs_whole_row(pools[1], slots[0], 0, &reason));
     CHECK(reason != NULL && strcmp(reason, "kept") == 0);
     gumball_outputs_free(outputs);
     gumball_head_free(small);

@@ -66,7 +66,7 @@ static void by_sampler(int kind, const gumball_params *params, int32_t *drawn) {
 }
 
 static void by_pool(gumball_pool *pool, int kind, const gumball_params *params, int32_t *drawn) {
-    gumball_outputs *outputs = gumball_outputs_new(0);
+    gumball_outputs *outputs = gumball_outputs_new();
     int32_t slots[2] = {-1, -1};
     OK(gumball_pool_admit(pool, params, prompt, 5, &slots[1]));
     const uint32_t lines[] = {0, 0};

@@ -90,7 +90,7 @@ static void what_is_known_of_a_head(void) {
 static void calls_probe_clusters(gumball_head *head) {
     const gumball_head_info info = info_of(head);
     gumball_pool *pool = pool_of(VOCAB, 1);
-    gumball_outputs *outputs = gumball_outputs_new(0);
+    gumball_outputs *outputs = gumball_outputs_new();
     const int32_t slot = admit(pool, requests[0], NULL, 0);
     const gumball_rows one = hidden_of(head, states, 1, WIDTH);
     OK(take_step(pool, &one, &slot, 1, outputs));
@@ -217,14 +217,16 @@ static void reasons(void) {
     const char *const wanted[REQUESTS] = {NULL, NULL, NULL, "top_p"};
     for (int i = 0; i < REQUESTS; i++) {
         int32_t slot = admit(pool, requests[i], NULL, 0);
-        OK(gumball_pool_needs_whole_row(pool, slot, 0, 0, &reason));
+        OK(gumball_pool_needs_whole_row(pool, slot, 0, &reason));
         CHECK(wanted[i] == NULL ? reason == NULL : reason != NULL && strcmp(reason, wanted[i]) == 0);
-        OK(gumball_pool_needs_whole_row(pool, slot, 1, 0, &reason));
+        OK(gumball_pool_needs_whole_row(pool, slot, 1, &reason));
         CHECK(reason != NULL && strcmp(reason, "hook") == 0);
     }
-    OK(gumball_pool_needs_whole_row(pool, 0, 0, 1, &reason));
+    CHECK(gumball_pool_needs_whole_row(pool, 99, 0, &reason) == GUMBALL_OUT_OF_RANGE);
+    gumball_pool_free(pool);
+    pool = keeping_pool_of(VOCAB, 1);
+    OK(gumball_pool_needs_whole_row(pool, admit(pool, requests[0], NULL, 0), 0, &reason));
     CHECK(strcmp(reason, "kept") == 0);
-    CHECK(gumball_pool_needs_whole_row(pool, 99, 0, 0, &reason) == GUMBALL_OUT_OF_RANGE);
     gumball_pool_free(pool);
 }
 
@@ -291,7 +293,7 @@ static void what_is_refused_of_heads(void) {
 static void what_is_refused_of_calls(void) {
     gumball_head *head = head_of(config_of(GUMBALL_HEAD_EXACT));
     gumball_pool *pool = pool_of(VOCAB, 1), *smaller = pool_of(VOCAB - 1, 1);
-    gumball_outputs *outputs = gumball_outputs_new(0);
+    gumball_outputs *outputs = gumball_outputs_new();
     const int32_t slot = admit(pool, requests[0], NULL, 0), two[] = {slot, -1}, padding = -1;
     gumball_rows hidden = hidden_of(NULL, states, 1, WIDTH);
     FAILS(take_step(pool, &hidden, &slot, 1, outputs), GUMBALL_OUT_OF_RANGE, "head");

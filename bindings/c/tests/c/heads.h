@@ -51,7 +51,7 @@ static inline void admit_to_both(gumball_pool *pools[2], int32_t slots[REQUESTS]
 static inline void calls_are_those_of_the_logits(gumball_head *head, const float *states, size_t width,
                                                  const float *logits, size_t vocab, uint64_t is_approximate) {
     gumball_pool *pools[2] = {pool_of(vocab, 1), pool_of(vocab, 2)};
-    gumball_outputs *outputs[2] = {gumball_outputs_new(0), gumball_outputs_new(0)};
+    gumball_outputs *outputs[2] = {gumball_outputs_new(), gumball_outputs_new()};
     int32_t slots[REQUESTS];
     admit_to_both(pools, slots);
     gumball_rows rows[2] = {rows_of(logits, GUMBALL_F32, REQUESTS, vocab), hidden_of(head, states, REQUESTS, width)};
@@ -92,7 +92,7 @@ static inline void calls_are_those_of_the_logits(gumball_head *head, const float
 // Whether two heads draw the same tokens from some hidden states.
 static inline void same_tokens(gumball_head *a, gumball_head *b, size_t vocab, const float *states, size_t width) {
     gumball_pool *pools[2] = {pool_of(vocab, 1), pool_of(vocab, 1)};
-    gumball_outputs *outputs[] = {gumball_outputs_new(0), gumball_outputs_new(0)};
+    gumball_outputs *outputs[] = {gumball_outputs_new(), gumball_outputs_new()};
     int32_t slots[REQUESTS];
     admit_to_both(pools, slots);
     for (int i = 0; i < 2; i++) {

@@ -112,8 +112,8 @@ int main(void) {
     for (int i = 0; i < 2 * VOCAB; i++) {
         row[i] = (float)(i * 37 % 50) / 8.0f;
     }
-    gumball_pool *pool = pool_of(VOCAB, 1);
-    gumball_outputs *outputs = gumball_outputs_new(1);
+    gumball_pool *pool = keeping_pool_of(VOCAB, 1);
+    gumball_outputs *outputs = gumball_outputs_new();
     gumball_operators *operators = gumball_operators_new(NULL, 1, NULL);
     long before = 0;
     // A round is more than twenty calls.

@@ -64,7 +64,7 @@ static void memory(void) {
     config.top_n = 1 << 20;
     gumball_pool *pool = gumball_pool_new(&config);
     int32_t slot = admit(pool, "{\"seed\": 1}", NULL, 0);
-    gumball_outputs *outputs = gumball_outputs_new(0);
+    gumball_outputs *outputs = gumball_outputs_new();
     enum { MANY = 2048 };
     static int32_t slots[MANY];
     static uint32_t lines[MANY];
@@ -137,7 +137,7 @@ static void masks(void) {
     gumball_sampler_free(sampler);
 
     gumball_pool *pool = pool_of(VOCAB, 1);
-    gumball_outputs *outputs = gumball_outputs_new(0);
+    gumball_outputs *outputs = gumball_outputs_new();
     const int32_t slots[] = {admit(pool, "{\"seed\": 1}", NULL, 0), admit(pool, "{\"seed\": 2}", NULL, 0)};
     gumball_rows logits = rows_of(row, GUMBALL_F32, 2, VOCAB);
     options = batch_of(slots, 2);
@@ -173,7 +173,7 @@ static void on_a_device(const char *name) {
 
     gumball_pool *pool = gumball_pool_new(&config);
     const int32_t slots[] = {admit(pool, "{\"seed\": 1}", NULL, 0), admit(pool, "{\"seed\": 2}", NULL, 0)};
-    gumball_outputs *outputs = gumball_outputs_new(0);
+    gumball_outputs *outputs = gumball_outputs_new();
     gumball_buffer *buffer = copied_up(device, row, sizeof row);
     const uint32_t word = 1;
     const gumball_rows there = rows_there(buffer, 2, VOCAB);

@@ -197,7 +197,7 @@ static void samples(void) {
 
 static void steps(void) {
     gumball_pool *pool = pool_of(VOCAB, 1);
-    gumball_outputs *outputs = gumball_outputs_new(0);
+    gumball_outputs *outputs = gumball_outputs_new();
     int32_t slots[] = {admit(pool, "{\"seed\": 1}", NULL, 0), 3};
     gumball_rows logits = rows_of(row, GUMBALL_F32, 2, VOCAB);
 #define STEP(len) take_step(pool, &logits, slots, len, outputs)

@@ -97,7 +97,7 @@ static void draws_what_one_process_draws(size_t rank, gumball_device *device, co
         slots[i] = admit(pools[0], kinds[i], prompt, 2);
         CHECK(admit(pools[1], kinds[i], prompt, 2) == slots[i]);
     }
-    gumball_outputs *seen = gumball_outputs_new(0), *wanted = gumball_outputs_new(0);
+    gumball_outputs *seen = gumball_outputs_new(), *wanted = gumball_outputs_new();
     gumball_batch batch = batch_of(slots, REQUESTS);
     gumball_plan plan;
     for (uint64_t turn = 0; turn < STEPS; turn++) {
@@ -168,7 +168,7 @@ static void says_what_is_wrong_with_others(size_t rank) {
     // Other requests.
     gumball_pool *pool = joined(rank, NULL, "other", "", NULL);
     int32_t slot = admit(pool, rank == 1 ? "{\"seed\": 5}" : "{\"seed\": 6}", NULL, 0);
-    gumball_outputs *outputs = gumball_outputs_new(0);
+    gumball_outputs *outputs = gumball_outputs_new();
     gumball_plan gather;
     OK(plan_of(pool, &slot, 1, &gather));
     const gumball_rows own = own_rows(pool, &gather, 1);
@@ -235,7 +235,7 @@ static void mistakes_are_named(void) {
     FAILS(gumball_pool_plan(pool, &batch, kind, 0, 0, &plan), GUMBALL_OUT_OF_RANGE, "kind");
     FAILS(gumball_pool_plan(pool, NULL, GUMBALL_DECODE, 0, 0, &plan), GUMBALL_OUT_OF_RANGE, "batch");
     OK(plan_of(pool, &slot, 1, &plan));
-    gumball_outputs *outputs = gumball_outputs_new(0);
+    gumball_outputs *outputs = gumball_outputs_new();
     const gumball_rows all = rows_of(whole, GUMBALL_F32, 1, VOCAB);
     batch.plan = &plan;
     memset(&plan.layout, 0x7F, sizeof plan.layout);

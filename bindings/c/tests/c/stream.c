@@ -86,7 +86,7 @@ int main(int count, char **arguments) {
         return EXIT_FAILURE;
     }
     gumball_pool *host = pool_of(VOCAB, 1), *pool = device_pool_of(device, VOCAB);
-    gumball_outputs *wanted = gumball_outputs_new(0), *seen = gumball_outputs_new(0);
+    gumball_outputs *wanted = gumball_outputs_new(), *seen = gumball_outputs_new();
     int32_t slots[ROWS];
     for (int i = 0; i < ROWS; i++) {
         slots[i] = admit(host, requests[i], NULL, 0);

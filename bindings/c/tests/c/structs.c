@@ -195,7 +195,7 @@ int main(void) {
     sampler = sampler_of("{\"seed\": 1}", VOCAB, NULL, 0);
     pool = pool_of(VOCAB, 1);
     operators = gumball_operators_new(NULL, 1, NULL);
-    outputs = gumball_outputs_new(0);
+    outputs = gumball_outputs_new();
     head = gumball_head_new(&head_config);
     for (int i = 0; i < ROWS; i++) {
         slots[i] = admit(pool, "{\"seed\": 2}", NULL, 0);

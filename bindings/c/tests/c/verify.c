@@ -22,7 +22,7 @@ static void rows_and_tokens_are_those_of_the_path(gumball_pool *pool) {
     SIZED(gumball_drafts, drafts);
     drafts.ids = ints_of(ids, 5);
     drafts.parents = ints_of(parents, 5);
-    gumball_outputs *outputs = gumball_outputs_new(1);
+    gumball_outputs *outputs = gumball_outputs_new();
     for (int turn = 0; turn < 2; turn++) {
         batch.mode = turn == 0 ? GUMBALL_COUPLED : GUMBALL_GREEDY;
         OK(gumball_pool_verify(pool, &logits, &batch, &drafts, outputs));
@@ -75,7 +75,7 @@ static void trees_may_be_held_as_links(void) {
     drafts.ids = ints_of(ids, 6);
     drafts.first_child = ints_of(children, 9);
     drafts.next_sibling = ints_of(siblings, 9);
-    gumball_outputs *outputs = gumball_outputs_new(0);
+    gumball_outputs *outputs = gumball_outputs_new();
 #define VERIFY() gumball_pool_verify(pool, &logits, &batch, &drafts, outputs)
     OK(VERIFY());
     const int32_t first[] = {5, 7}, nine[] = {9}, last[] = {21, 23, 3};
@@ -118,7 +118,7 @@ static void modes_judge_by_probabilities(void) {
     batch.counts = &count;
     SIZED(gumball_drafts, drafts);
     drafts.ids = ints_of(ids, 2);
-    gumball_outputs *outputs = gumball_outputs_new(0);
+    gumball_outputs *outputs = gumball_outputs_new();
     for (int i = 0; i < 3; i++) {
         batch.mode = modes[i];
         batch.threshold_single = batch.threshold_acc = i == 2 ? 1.0f : 0.0f;
@@ -174,7 +174,7 @@ static void refusals(void) {
     const int32_t ids[] = {5, 6}, cycle[] = {1, 0}, tree[] = {-1, -1}, forced[] = {3, -1, -1};
     const int64_t wide[] = {5, 6};
     gumball_rows logits = rows_of(rows, GUMBALL_F32, 3, VOCAB);
-    gumball_outputs *outputs = gumball_outputs_new(0);
+    gumball_outputs *outputs = gumball_outputs_new();
     SIZED(gumball_drafts, drafts);
     gumball_batch batch = batch_of(slots, 1);
     drafts.ids = ints_of(ids, 2);
@@ -236,7 +236,7 @@ static void refusals(void) {
 }
 
 int main(int argc, char **argv) {
-    rows_and_tokens_are_those_of_the_path(pool_of(VOCAB, 1));
+    rows_and_tokens_are_those_of_the_path(keeping_pool_of(VOCAB, 1));
     trees_may_be_held_as_links();
     modes_judge_by_probabilities();
     drafts_are_drawn();

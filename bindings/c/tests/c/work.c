@@ -14,7 +14,7 @@ static void work_on_the_host_is_done_on_return(void) {
     const uint32_t count = 2, from[] = {0, 1};
     const int likely[] = {5, 6, 8, 7};
     sure_of(rows, VOCAB, likely, 4);
-    gumball_outputs *outputs = gumball_outputs_new(0);
+    gumball_outputs *outputs = gumball_outputs_new();
     const gumball_rows first = rows_of(rows, GUMBALL_F32, 1, VOCAB);
     const gumball_rows others = rows_of(rows + VOCAB, GUMBALL_F32, 3, VOCAB);
     CHECK(enqueue(pool, &first) == GUMBALL_CONFLICT);
@@ -71,7 +71,7 @@ static void work_on_the_host_is_done_on_return(void) {
 // Drafts in the device's memory, which each replay reads; one request advances by what it emitted before the other.
 static void drafts_on_a_device_are_read_when_they_are_verified(gumball_device *device) {
     gumball_pool *pool = device_pool_of(device, VOCAB);
-    gumball_outputs *outputs = gumball_outputs_new(0);
+    gumball_outputs *outputs = gumball_outputs_new();
     const int likely[] = {5, 6, 8, 9};
     sure_of(rows, VOCAB, likely, 4);
     const uint32_t counts[] = {2, 0}, both[] = {0, 1, 2}, path[] = {0, 2};
@@ -265,7 +265,7 @@ static void a_replay_drafts_verifies_and_advances(gumball_device *device) {
     open_drafter(device, &it);
     gumball_graph *graph = gumball_pool_capture(it.pool, it.work, 2 * DEPTH + 2);
     CHECK(graph != NULL && gumball_graph_steps(graph) == 1);
-    gumball_outputs *seen = gumball_outputs_new(0);
+    gumball_outputs *seen = gumball_outputs_new();
     const int32_t wanted[] = {5, 6, 9};
     int64_t chain[DEPTH];
     for (size_t turn = 1; turn < 3; turn++) {

@@ -298,9 +298,8 @@ impl Pool {
             let place = py.detach(|| caught(UNMADE, make))?.map_err(|error| signals.error(error))?;
             (place, ordinal.map_or(Location::Host, |ordinal| Location::Cuda(ordinal as i32)))
         };
-        let out = if kept { EngineOutputs::with_kept() } else { EngineOutputs::new() };
         Ok(Self {
-            inner: Turns::new(Inner { place: Some(place), out }),
+            inner: Turns::new(Inner { place: Some(place), out: EngineOutputs::new() }),
             process: forks::count(),
             vocab,
             device,

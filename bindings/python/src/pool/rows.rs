@@ -190,10 +190,10 @@ impl Head {
         slot: &Bound<'_, PyAny>,
         hooked: bool,
     ) -> PyResult<Option<&'static str>> {
-        let (slot, kept) = (extract_int(slot, "slot")?, pool.get().kept);
+        let slot = extract_int(slot, "slot")?;
         pool.get().with(pool.py(), None, |inner| {
             let pool = inner.place()?.one()?;
-            let reason = pool.needs_whole_row(slot, hooked && pool.device().is_none(), kept)?;
+            let reason = pool.needs_whole_row(slot, hooked && pool.device().is_none())?;
             Ok(reason.map(|reason| reason.name()))
         })
     }

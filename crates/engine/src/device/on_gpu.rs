@@ -27,7 +27,6 @@ pub(crate) struct OnGpu {
     pub(super) vocab: usize,
     pub(super) rows: usize,
     pub(super) widths: Widths,
-    pub(super) kept: bool,
     pub(super) history_growth: usize,
     pub(super) keep_histories: bool,
     /// Whether rows are made probabilities first: the route `probabilities`.
@@ -77,7 +76,6 @@ impl OnGpu {
             vocab,
             rows,
             widths,
-            kept,
             history_growth,
             keep_histories,
             has_softmax,

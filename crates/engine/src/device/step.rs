@@ -12,7 +12,6 @@ use super::on_gpu::OnGpu;
 use super::probabilities::refused;
 use crate::batch::Batch;
 use crate::drafts::starts;
-use crate::enqueue::keeps_none;
 use crate::masks::Masks;
 use crate::outputs::Outputs;
 use crate::rows::Rows;
@@ -53,7 +52,6 @@ impl OnGpu {
             _ => false,
         };
         // Check and allocate the outputs before the sequences advance; a failure afterwards would lose the tokens.
-        self.check_kept(out)?;
         out.reserve(Layout { rows, widths: self.widths })?;
         self.assign_batch(slots, batch, matches!(work, Work::Verify(..)))?;
         if batch.slots.is_empty() {
@@ -162,11 +160,6 @@ impl OnGpu {
         let (mut path, mut accepted) = (vec![0; self.last.rows()], vec![0; self.last.slots.len()]);
         self.workspace.results().read_walks(&mut path, &mut accepted)?;
         Ok(path)
-    }
-
-    /// Returns an error if `out` collects kept sets and the pool does not report them.
-    pub(super) fn check_kept(&self, out: &Outputs) -> Result<()> {
-        if out.collects_kept() && !self.kept { Err(keeps_none()) } else { Ok(()) }
     }
 
     pub(super) fn outputs_layout(&self) -> Layout {

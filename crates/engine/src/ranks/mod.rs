@@ -90,15 +90,9 @@ impl HostRanks {
         planner.costs.get_or_insert(if is_far { Costs::NETWORK } else { Costs::HOST });
         let common = Common::join(Planner::new(planner)?, transport, &parameters)?;
         let (workspace, shards) = (Workspace::new(host.workers.level())?, Vec::new());
-        let (share, idle) = (Outputs::new(), Mutex::default());
+        let (mut share, idle) = (Outputs::new(), Mutex::default());
+        share.collect_kept(config.kept);
         Ok(Self { host, common, plan: None, share, workspace, idle, shards })
-    }
-
-    /// Lets what comes out of this rank's share collect kept sets if `out` does.
-    fn prepare_share(&mut self, out: &Outputs) {
-        if self.share.collects_kept() != out.collects_kept() {
-            self.share = if out.collects_kept() { Outputs::with_kept() } else { Outputs::new() };
-        }
     }
 
     /// Checks a plan and the shape of the logits that came with it; `starts` are the first rows of requests, and the end.

@@ -72,7 +72,6 @@ impl HostRanks {
         let rows: Vec<usize> = plan.shares.of(self.common.group.rank()).collect();
         let own_slots: Vec<Slot> = rows.iter().map(|row| batch.slots[*row]).collect();
         let picked = batch.pick(&rows);
-        self.prepare_share(out);
         let share = Batch { slots: &own_slots, ..picked.batch() };
         self.host.compute(sequences, logits, &share, &mut self.share)?;
         let mut words = Vec::new();

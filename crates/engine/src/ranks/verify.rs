@@ -92,7 +92,6 @@ impl HostRanks {
         };
         let picked = batch.pick(rows);
         let own_batch = Batch { slots: &own_slots, counts: &counts, mode: batch.mode, ..picked.batch() };
-        self.prepare_share(out);
         self.host.judge(sequences, logits, &own_batch, &share, &mut self.share)?;
 
         let mut words = Vec::new();

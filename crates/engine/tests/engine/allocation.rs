@@ -24,14 +24,14 @@ fn outputs_move_only_for_a_larger_shape() {
 #[test]
 fn a_step_allocates_nothing_after_warm_up() {
     const STEPS: u64 = 12;
-    let mut pool = pool(1);
+    let mut pool = crate::cases::keeping(1);
     let slots: Vec<_> = (0..KINDS).map(|kind| pool.admit(params(kind, 3), &[1, 2, 1]).unwrap()).collect();
     let count = slots.len();
     let data: Vec<_> = (0..STEPS).map(|step| rows(vec![step % 3; count])).collect();
     let words = [0xFFFF_FFF7; 28].repeat(count);
     let masks = Masks::new(&words, count, 28, 28).unwrap();
     let options = Batch { masks, ..Batch::default() };
-    let mut out = Outputs::with_kept();
+    let mut out = Outputs::new();
     let mut run = |pool: &mut Pool| {
         for data in &data {
             let logits = Rows::logits(data, count, VOCAB).unwrap();

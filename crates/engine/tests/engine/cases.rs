@@ -75,6 +75,11 @@ pub fn pool(threads: usize) -> Pool {
     Pool::new(config(Place::threads(threads))).unwrap()
 }
 
+/// Returns such a pool that keeps kept sets.
+pub fn keeping(threads: usize) -> Pool {
+    Pool::new(PoolConfig { kept: true, ..config(Place::threads(threads)) }).unwrap()
+}
+
 /// Returns the emulated device, or says why there is none.
 #[cfg(feature = "emulator")]
 pub fn device() -> Option<gumball_engine::Device> {

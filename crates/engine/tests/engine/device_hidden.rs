@@ -92,7 +92,7 @@ fn a_graph_steps_from_hidden_states() {
             Work::step(Rows::hidden(head, states))
         });
         let graph = on_device.capture(&inputs).unwrap();
-        let (mut expected, mut seen) = (Outputs::with_kept(), Outputs::with_kept());
+        let (mut expected, mut seen) = (Outputs::new(), Outputs::new());
         for _ in 0..3 {
             for data in data.chunks(ROWS * WIDTH) {
                 let states = HiddenStates::new(data, ROWS, WIDTH).unwrap();
@@ -143,7 +143,7 @@ fn drafts_are_verified_from_hidden_states() {
         let of_clusters = of_clusters.with_clusters(&clusters, &options).unwrap();
         for (head, rows) in [(&of_exact, &rows), (&of_certified, &rows), (&of_clusters, &probed)] {
             let mut pools = [(); 2].map(|()| Pool::new(config(&device)).unwrap());
-            let mut out = [(); 2].map(|()| Outputs::with_kept());
+            let mut out = [(); 2].map(|()| Outputs::new());
             let slots: Vec<_> =
                 kinds.iter().map(|kind| pools[0].admit(mixture(*kind), &[3]).unwrap()).collect();
             for (kind, slot) in kinds.iter().zip(&slots) {
@@ -212,9 +212,9 @@ fn what_a_head_cannot_take_is_refused_before_anything_changes() {
     assert!(matches!(DeviceHead::new(&device, &head, 0), Err(Error::OutOfRange { parameter: "rows", .. })));
     assert!(slots.iter().all(|slot| on_device.sequence(*slot).unwrap().state().output.is_empty()));
     // What needs the whole row says so.
-    assert_eq!(on_device.needs_whole_row(slots[0], false, false), Ok(None));
+    assert_eq!(on_device.needs_whole_row(slots[0], false), Ok(None));
     let slot = on_device.admit(SamplingParams { top_p: 0.5, ..Default::default() }, &[]).unwrap();
-    assert!(matches!(on_device.needs_whole_row(slot, false, false), Ok(Some(WholeRow::Filter(_)))));
+    assert!(matches!(on_device.needs_whole_row(slot, false), Ok(Some(WholeRow::Filter(_)))));
 }
 
 #[test]
@@ -229,7 +229,7 @@ fn a_pool_that_draws_from_probabilities_takes_every_logit() {
     let states = HiddenStates::new(&data, 3, WIDTH).unwrap();
     let z: Vec<f32> =
         (0..3).flat_map(|row| logits(Row::Bf16(&weights), states.row(row), None, &scaling())).collect();
-    let mut out = [(); 2].map(|()| Outputs::with_kept());
+    let mut out = [(); 2].map(|()| Outputs::new());
     let base = |kind: u64| SamplingParams { seed: Some(kind), ..Default::default() };
     let slots = [0, 1, 2].map(|kind| pools[0].admit(base(kind), &[]).unwrap());
     for (kind, slot) in (0..).zip(slots) {
@@ -241,7 +241,7 @@ fn a_pool_that_draws_from_probabilities_takes_every_logit() {
         pools[1].step(Rows::hidden(&head, states), &Batch::of(&slots), &mut out[1]).unwrap();
         assert_eq!(out[1].words(), out[0].words());
     }
-    assert_eq!(pools[1].needs_whole_row(slots[0], false, false), Ok(Some(WholeRow::Route)));
+    assert_eq!(pools[1].needs_whole_row(slots[0], false), Ok(Some(WholeRow::Route)));
     assert_eq!((head.counts().unwrap().certified_rows, head.counts().unwrap().whole_rows), (0, 9));
 }
 
@@ -253,7 +253,7 @@ fn a_fast_head_decides_as_its_own_logits_do() {
     let head = DeviceHead::new(&device, &of_host, ROWS).unwrap().fast().unwrap();
     for captured in [false, true] {
         let (mut host, mut on_device, slots) = admitted(&device);
-        let (mut expected, mut seen) = (Outputs::with_kept(), Outputs::with_kept());
+        let (mut expected, mut seen) = (Outputs::new(), Outputs::new());
         for step in 0..STEPS {
             let data = numbers(ROWS * WIDTH, 40 + step, 3.0);
             step_hidden(&mut on_device, &head, &slots, &data, captured, &mut seen);
@@ -292,7 +292,7 @@ fn a_clustered_head_gives_what_it_gives_on_the_host() {
         let mut logits = 0;
         for captured in [false, true] {
             let (mut host, mut on_device, slots) = admitted(&device);
-            let (mut expected, mut seen) = (Outputs::with_kept(), Outputs::with_kept());
+            let (mut expected, mut seen) = (Outputs::new(), Outputs::new());
             for step in 0..STEPS {
                 let head = if step % 2 == 0 { &head } else { &over };
                 let data = numbers(ROWS * WIDTH, 40 + step, 3.0);

@@ -5,7 +5,7 @@ use gumball_engine::{
     PADDING, Place, Pool, PoolConfig, Rows, SamplingParams, Slot, Status, Tree, VerifyMode, Work,
 };
 
-use crate::cases::{VOCAB, config, device, on_device, params, pool, rows};
+use crate::cases::{VOCAB, config, device, keeping, on_device, params, rows};
 use crate::verify::model;
 
 /// A pool of the host beside one of a device, with the same requests.
@@ -20,10 +20,10 @@ impl Both {
     pub fn new(device: &Device, keep_histories: bool) -> Self {
         let there = PoolConfig { kept: true, ..config(on_device(device, keep_histories)) };
         Self {
-            host: pool(1),
+            host: keeping(1),
             device: Pool::new(there).unwrap(),
-            wanted: Outputs::with_kept(),
-            seen: Outputs::with_kept(),
+            wanted: Outputs::new(),
+            seen: Outputs::new(),
         }
     }
 

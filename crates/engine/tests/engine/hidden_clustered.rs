@@ -73,6 +73,7 @@ fn a_step_is_one_from_the_rows_of_probed_sets_in_any_batch() {
             let config = || PoolConfig {
                 place: Place::threads(threads),
                 widths,
+                kept: with_kept,
                 route: route.clone(),
                 ..PoolConfig::new(VOCAB)
             };
@@ -93,8 +94,7 @@ fn a_step_is_one_from_the_rows_of_probed_sets_in_any_batch() {
                 hooks[1] = Some(&hook);
             }
             let options = Batch { masks, hooks: &hooks, ..Batch::default() };
-            let new = || if with_kept { Outputs::with_kept() } else { Outputs::new() };
-            let (mut expected, mut seen) = (new(), new());
+            let (mut expected, mut seen) = (Outputs::new(), Outputs::new());
             let head = case.head(most_rows);
             for step in 0..6 {
                 let mut data = numbers(slots.len() * WIDTH, 100 + step, 3.0);
@@ -174,7 +174,7 @@ fn drafts_and_scores_are_those_of_the_rows_of_probed_sets() {
                 slots.push(a.admit(params(*kind, 3), &[1, 2, 1]).unwrap());
                 assert_eq!(b.admit(params(*kind, 3), &[1, 2, 1]), Ok(slots[slots.len() - 1]));
             }
-            let (mut expected, mut seen) = (Outputs::with_kept(), Outputs::with_kept());
+            let (mut expected, mut seen) = (Outputs::new(), Outputs::new());
             for pass in 0..3 {
                 let counts: Vec<u32> = (0..slots.len() as u32).map(|i| (i + pass) % 3).collect();
                 let rows = slots.len() + counts.iter().sum::<u32>() as usize;

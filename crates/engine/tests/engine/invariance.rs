@@ -155,11 +155,12 @@ fn any_number_of_threads_writes_the_same_words() {
             slots: 40,
             place: Place::Host { threads, level: None },
             widths: Widths { top_n: 3, ids: 2 },
+            kept: true,
             ..PoolConfig::new(VOCAB)
         })
         .unwrap();
         let slots: Vec<_> = (0..40).map(|i| pool.admit(params(i % KINDS, i as u64), &[]).unwrap()).collect();
-        let mut out = Outputs::with_kept();
+        let mut out = Outputs::new();
         pool.step(logits, &Batch::of(&slots), &mut out).unwrap();
         let kept: Vec<_> = (0..40).map(|row| out.kept(row).to_vec()).collect();
         (out.words().to_vec(), kept)

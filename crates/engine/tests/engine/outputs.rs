@@ -80,12 +80,12 @@ fn logprobs_that_were_not_asked_for_are_absent() {
 
 #[test]
 fn kept_sets_come_on_request() {
-    let mut pool = pool(2);
+    let mut pool = crate::cases::keeping(2);
     let slots: Vec<_> = [1, 2, 8].map(|kind| pool.admit(params(kind, 3), &[]).unwrap()).to_vec();
     let slots = [slots[0], PADDING, slots[1], slots[2]];
     let data = rows(0..4);
     let logits = Rows::logits(&data, 4, VOCAB).unwrap();
-    let mut out = Outputs::with_kept();
+    let mut out = Outputs::new();
     pool.step(logits, &Batch::of(&slots), &mut out).unwrap();
     assert_eq!((out.kept(0).len(), out.kept(1).len()), (1, 0), "greedy keeps one, padding none");
     for (row, kind) in [(2, 2), (3, 8)] {

@@ -53,15 +53,20 @@ fn a_pool_goes_on_after_a_panic_in_its_route_as_if_nothing_had_been() {
     for threads in [1, 3] {
         let widths = gumball_engine::Widths { top_n: 3, ids: 2 };
         let made = |route: Route| {
-            let config =
-                PoolConfig { place: Place::threads(threads), widths, route, ..PoolConfig::new(VOCAB) };
+            let config = PoolConfig {
+                place: Place::threads(threads),
+                widths,
+                kept: true,
+                route,
+                ..PoolConfig::new(VOCAB)
+            };
             let mut pool = Pool::new(config).unwrap();
             let slots: Vec<Slot> =
                 (0..KINDS).map(|kind| pool.admit(params(kind, 5), &[1, 2]).unwrap()).collect();
             (pool, slots)
         };
         let ((mut pool, slots), (mut sound, _)) = (made(BREAKING), made(Route::Race));
-        let (mut out, mut wanted) = (Outputs::with_kept(), Outputs::with_kept());
+        let (mut out, mut wanted) = (Outputs::new(), Outputs::new());
         for round in 0..4 {
             let data = rows(round..round + slots.len() as u64);
             let logits = Rows::logits(&data, slots.len(), VOCAB).unwrap();
@@ -101,24 +106,4 @@ fn a_sampler_draws_after_a_panic_in_a_hook_what_it_would_have_drawn() {
             assert_eq!((broken.logprobs(), broken.kept()), (sound.logprobs(), sound.kept()));
         }
     }
-}
-
-#[cfg(feature = "emulator")]
-#[test]
-fn a_step_on_a_device_whose_outputs_could_not_be_told_moves_nothing() {
-    use gumball_engine::{Device, Error, Pool, PoolConfig};
-    let Some(device) = gumball_bench_protocol::skipped::or_skip(Device::emulated()) else { return };
-    let config = PoolConfig { slots: 1, place: Place::device(device.clone(), 1), ..PoolConfig::new(VOCAB) };
-    let mut pool = Pool::new(config).unwrap();
-    let slot = pool.admit(Default::default(), &[]).unwrap();
-    let data = row(1);
-    let logits = Rows::logits(&data, 1, VOCAB).unwrap();
-    let refused = pool.step(logits, &Batch::of(&[slot]), &mut Outputs::with_kept());
-    assert!(matches!(refused, Err(Error::Conflict { parameter: "Outputs::with_kept", .. })), "{refused:?}");
-    assert_eq!(pool.sequence(slot).unwrap().position(), 0);
-    let hook: Option<gumball_engine::RowHook<'_>> = Some(&|_| {});
-    let hooked = Batch { hooks: &[hook], ..Default::default() };
-    assert!(pool.step(logits, &Batch { slots: &[slot], ..hooked }, &mut Outputs::new()).is_err());
-    pool.step(logits, &Batch::of(&[slot]), &mut Outputs::new()).unwrap();
-    assert_eq!(pool.sequence(slot).unwrap().position(), 1);
 }

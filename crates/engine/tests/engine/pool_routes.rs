@@ -40,8 +40,13 @@ fn requests() -> Vec<SamplingParams> {
 }
 
 fn both(device: &Device) -> (Pool, Pool, Vec<Slot>) {
-    let mut host =
-        PoolConfig { slots: 16, place: Place::threads(1), widths: WIDTHS, ..PoolConfig::new(VOCAB) };
+    let mut host = PoolConfig {
+        slots: 16,
+        place: Place::threads(1),
+        widths: WIDTHS,
+        kept: true,
+        ..PoolConfig::new(VOCAB)
+    };
     host.route = Route::Probabilities.to_owned();
     let (mut host, mut on_device) = (Pool::new(host).unwrap(), Pool::new(config(device)).unwrap());
     let slots = requests().into_iter().map(|params| {
@@ -69,7 +74,7 @@ fn same(wanted: &Outputs, seen: &Outputs) {
 fn steps_from_logits_of_the_host_are_those_of_the_hosts_route() {
     let Some(device) = device() else { return };
     let (mut host, mut on_device, slots) = both(&device);
-    let (mut wanted, mut seen) = (Outputs::with_kept(), Outputs::with_kept());
+    let (mut wanted, mut seen) = (Outputs::new(), Outputs::new());
     for step in 0..4 {
         let mut order = slots.clone();
         order.rotate_left(step);
@@ -99,7 +104,7 @@ fn enqueued_captured_and_half_precision_steps_are_those_of_the_hosts_route() {
     let rounded: Vec<bf16> = rows(0..3).into_iter().map(bf16::from_f32).collect();
     let buffer = DeviceBuffer::of(device.runtime(), &rounded).unwrap();
     let input = Work::step(DeviceMatrix::of(&buffer, Dtype::Bf16, 0, 3, VOCAB, VOCAB).unwrap());
-    let (mut wanted, mut seen) = (Outputs::with_kept(), Outputs::with_kept());
+    let (mut wanted, mut seen) = (Outputs::new(), Outputs::new());
     on_device.assign(&Batch::of(&slots[..3])).unwrap();
     let graph = on_device.capture(&[input, input]).unwrap();
     for three in [[slots[3], slots[4], slots[0]], [slots[9], PADDING, slots[6]]] {

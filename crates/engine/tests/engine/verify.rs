@@ -41,17 +41,22 @@ fn rows_and_tokens_are_those_of_the_path() {
     let ids = [5, 6, 7, 20, 21, 22, 23];
     let parents = [-1, 0, 1, -1, -1, 1, 1];
     let data = [sure(5), sure(6), sure(8), sure(0), sure(21), sure(1), sure(23), sure(2), sure(3)].concat();
-    let (counts, drafts) = (&[3, 4], Drafts::tree(&ids, &parents));
+    let counts = &[3, 4];
+    let by_parents = Drafts::tree(&ids, &parents);
+    let (first_child, next_sibling) = ([1, 2, 3, -1, 1, -1, 3, -1, -1], [-1, -1, -1, -1, -1, 2, -1, 4, -1]);
+    let tree = Tree::Links { first_child: (&first_child).into(), next_sibling: (&next_sibling).into() };
     let logits = Rows::logits(&data, 9, VOCAB).unwrap();
     for mut pool in pools() {
-        let slots = [0, 1].map(|_| pool.admit(greedy.clone(), &[1]).unwrap());
         let mut out = Outputs::new();
-        pool.verify(logits, &Batch { counts, ..Batch::of(&slots) }, &drafts, &mut out).unwrap();
-        assert_eq!((out.request(0).tokens, out.request(0).rows), (&[5, 6, 8][..], &[0, 1, 2][..]));
-        assert_eq!((out.request(1).tokens, out.request(1).rows), (&[21, 23, 3][..], &[4, 6, 8][..]));
-        assert_eq!(out.accepted(), [2, 2]);
-        assert_eq!(out.tokens(), [5, 6, 8, NONE, 21, 23, 3, NONE, NONE]);
-        assert_eq!(pool.sequence(slots[1]).unwrap().history().output(), [21, 23, 3]);
+        let slots = [0, 1].map(|_| pool.admit(greedy.clone(), &[1]).unwrap());
+        for drafts in [by_parents, Drafts { tree, ..by_parents }] {
+            pool.verify(logits, &Batch { counts, ..Batch::of(&slots) }, &drafts, &mut out).unwrap();
+            assert_eq!((out.request(0).tokens, out.request(0).rows), (&[5, 6, 8][..], &[0, 1, 2][..]));
+            assert_eq!((out.request(1).tokens, out.request(1).rows), (&[21, 23, 3][..], &[4, 6, 8][..]));
+            assert_eq!(out.accepted(), [2, 2]);
+            assert_eq!(out.tokens(), [5, 6, 8, NONE, 21, 23, 3, NONE, NONE]);
+        }
+        assert_eq!(pool.sequence(slots[1]).unwrap().history().output(), [21, 23, 3].repeat(2));
 
         // Chains need no parents, and rows may be selected.
         let (counts, drafts) = (&[2], Drafts::chain(&[5, 6]));

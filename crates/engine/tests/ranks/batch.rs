@@ -81,6 +81,8 @@ pub struct Requests {
     pub ownership: Ownership,
     pub dtype: usize,
     pub kind: Kind,
+    /// Whether pools of the host keep the kept sets.
+    pub kept: bool,
     pub requests: Vec<(SamplingParams, Vec<u32>)>,
 }
 
@@ -109,7 +111,8 @@ impl Requests {
             })
             .collect();
         let ownership = dice.pick(&[Ownership::Blocks, Ownership::Modulo]);
-        Self { vocab, split: split(dice, vocab, world), ownership, dtype: dice.below(3), kind, requests }
+        let split = split(dice, vocab, world);
+        Self { vocab, split, ownership, dtype: dice.below(3), kind, kept: dice.one_in(4), requests }
     }
 
     pub fn rows(&self, dice: &mut Dice, count: usize) -> Vec<Vec<f32>> {
@@ -126,6 +129,7 @@ impl Requests {
             slots: 16,
             place: Place::threads(1 + self.dtype % 2),
             widths,
+            kept: self.kept,
             ..PoolConfig::new(self.vocab)
         }
     }

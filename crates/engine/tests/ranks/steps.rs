@@ -69,9 +69,7 @@ fn steps_equal_one_process(seeds: Range<u64>, layouts: &[LogitsLayout]) {
 
 /// Takes three steps with a batch.
 fn equal_one_process(seed: u64, dice: &mut Dice, world: usize, batch: &Requests, layouts: &[LogitsLayout]) {
-    let keeps = dice.one_in(4);
     let (mut pool, slots) = batch.pool();
-    let outputs = || if keeps { Outputs::with_kept() } else { Outputs::new() };
     let mut steps = Vec::new();
     let mut expected = Vec::new();
     for _ in 0..3 {
@@ -84,7 +82,7 @@ fn equal_one_process(seed: u64, dice: &mut Dice, world: usize, batch: &Requests,
             slots.iter().map(|slot| if dice.one_in(8) { PADDING } else { *slot }).collect();
         let values: Vec<f32> = whole.iter().flatten().copied().collect();
         let numbers = Numbers::new(batch.dtype, &values);
-        let mut out = outputs();
+        let mut out = Outputs::new();
         extras.with(batch, |options| {
             let logits = numbers.logits(slots.len(), batch.vocab, batch.kind);
             pool.step(logits, &Batch { slots: &slots, ..*options }, &mut out).unwrap();
@@ -101,7 +99,7 @@ fn equal_one_process(seed: u64, dice: &mut Dice, world: usize, batch: &Requests,
             let plan = pool.ranks().unwrap().planner.plan_as(*layout, &shape);
             let rows: Vec<usize> = plan.shares.of(own).collect();
             let part = part(*layout, &batch.split, own, batch.dtype, whole, &rows);
-            let mut out = outputs();
+            let mut out = Outputs::new();
             extras.with(batch, |options| {
                 let logits = part.numbers.logits(part.rows, part.columns, batch.kind);
                 pool.step(logits, &Batch { slots, plan: Some(plan), ..*options }, &mut out).unwrap();

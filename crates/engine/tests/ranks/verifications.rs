@@ -22,7 +22,6 @@ fn drafts_are_verified_as_by_one_process() {
             VerifyMode::Block,
         ]);
         let layout = dice.pick(&[Gather, Swap, Swap, Replicated]);
-        let keeps = dice.one_in(4);
         let (mut pool, slots) = batch.pool();
         let slots: Vec<Slot> =
             slots.iter().map(|slot| if dice.one_in(8) { PADDING } else { *slot }).collect();
@@ -55,8 +54,7 @@ fn drafts_are_verified_as_by_one_process() {
         );
         let values: Vec<f32> = whole.iter().flatten().copied().collect();
         let numbers = Numbers::new(batch.dtype, &values);
-        let made = || if keeps { Outputs::with_kept() } else { Outputs::new() };
-        let mut want = made();
+        let mut want = Outputs::new();
         let logits = numbers.logits(starts[slots.len()], batch.vocab, batch.kind);
         let options = Batch::default();
         pool.verify(logits, &Batch { slots: &slots, counts, mode, ..options }, &drafts, &mut want).unwrap();
@@ -71,7 +69,7 @@ fn drafts_are_verified_as_by_one_process() {
                 plan.shares.of(own).flat_map(|request| starts[request]..starts[request + 1]).collect();
             let part = part(layout, &batch.split, own, batch.dtype, &whole, &rows);
             let logits = part.numbers.logits(part.rows, part.columns, batch.kind);
-            let mut out = made();
+            let mut out = Outputs::new();
             dist.verify(
                 logits,
                 &Batch { slots: &slots, counts, mode, plan: Some(plan), ..options },

@@ -353,7 +353,7 @@ impl Pooled {
             .zip(&admitted)
             .filter_map(|(case, slot)| Some((*case, *slot.as_ref().ok()?)))
             .collect();
-        let mut out = if kept { Outputs::with_kept() } else { Outputs::new() };
+        let mut out = Outputs::new();
         let stepped = step(pool, &rows, &mut out);
         let mut observed = rows.iter().enumerate().map(|(i, (case, slot))| {
             let seen = observe(case, &out, 2 * i);

@@ -64,7 +64,7 @@ pub fn verify(pool: &mut Pools, slot: Slot, drafted: &Drafted) -> Result<Walked>
         None => VerifyMode::Coupled,
     };
     let logits = Rows::of(Matrix::new(&data, present.len(), vocab)?, drafted.root.kind);
-    let (mut out, other) = (Outputs::with_kept(), pool.each(|pool| pool.fork(slot, 77))?);
+    let (mut out, other) = (Outputs::new(), pool.each(|pool| pool.fork(slot, 77))?);
     let slots = [PADDING, slot, other];
     let batch = Batch { counts: &counts, mode, masks, forced: &forced, hooks: &hooks, ..Batch::of(&slots) };
     let work = Work { rows: logits, dtype: Dtype::F32, batch, drafts: Some(given) };

@@ -40,8 +40,8 @@ pub fn play(
     one: &mut Pools,
     other: &mut Pools,
 ) -> std::result::Result<Counted, String> {
-    let mut one = Played { pool: one, last: fresh(setup) };
-    let mut other = Played { pool: other, last: fresh(setup) };
+    let mut one = Played { pool: one, last: Outputs::new() };
+    let mut other = Played { pool: other, last: Outputs::new() };
     let mut known = Known { live: Vec::new(), assigned: None, last: None, fetchable: true };
     let (mut script, mut counted) = (String::new(), Counted::new());
     for (turn, chunk) in bytes.0.chunks(CALL_BYTES).enumerate() {
@@ -228,7 +228,7 @@ impl Played<'_> {
             Call::Shorten(slots, counts) => pool.each(|pool| pool.shorten(slots, counts)).map(|()| nothing),
             Call::Step(batch) | Call::Verify(batch) => {
                 let made = batch.make();
-                let mut done = fresh(setup);
+                let mut done = Outputs::new();
                 with_work(batch, &made, batch.hook, |work| pool.call(work, &mut done))?;
                 *last = done;
                 Ok(results_of(last, setup.kept))
@@ -250,7 +250,7 @@ impl Played<'_> {
                 let params = params(*number);
                 let scored =
                     Scored { params: &params, ids: &ids, prompt_len: *prompt, start: 1, chunk_rows: None };
-                let mut out = fresh(setup);
+                let mut out = Outputs::new();
                 with_work(batch, &made, batch.hook, |work| {
                     let batch = gumball_engine::Batch { slots: &[], ..work.batch };
                     pool.score(&Work { batch, ..*work }, &scored, &mut out)
@@ -280,11 +280,6 @@ impl Played<'_> {
             }
         }
     }
-}
-
-/// Returns empty outputs.
-fn fresh(setup: Setup) -> Outputs {
-    if setup.kept { Outputs::with_kept() } else { Outputs::new() }
 }
 
 /// Lends the work that a batch stands for.

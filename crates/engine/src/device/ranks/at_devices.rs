@@ -51,7 +51,6 @@ impl Backend for GpuRanks {
         };
         let (Work::Step(rows, _) | Work::Verify(rows, ..)) = work else { unreachable!("just made") };
         rows.check_of_rank(batch)?;
-        self.gpu.check_kept(out)?;
         self.check_broken()?;
         self.gpu.refuse_hooks(batch)?;
         match &work {
