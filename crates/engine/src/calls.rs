@@ -50,10 +50,7 @@ impl Pool {
         self.is_assigned = false;
         if !self.has_ranks {
             batch.refuse_plan()?;
-            rows.check(batch, self.vocab)?;
-            rows.check_slots(batch)?;
         }
-        batch.refuse_drafts("step")?;
         out.collect_kept(self.kept);
         self.backend.call(&mut self.slots, batch, Call::Step(rows, out))?;
         self.was_direct = true;
@@ -186,8 +183,6 @@ impl Pool {
     ) -> Result<()> {
         self.refuse_ranks("drafts over ranks")?;
         batch.refuse_plan()?;
-        rows.check(batch, self.vocab)?;
-        rows.check_slots(batch)?;
         self.backend.call(&mut self.slots, batch, Call::Draft(rows, paths, out))
     }
 
@@ -238,8 +233,6 @@ impl Pool {
         out: &mut Outputs,
     ) -> Result<()> {
         self.refuse_ranks("scores over ranks")?;
-        rows.check(batch, self.vocab)?;
-        scored.params.check_kind(rows.kind())?;
         out.collect_kept(self.kept);
         self.backend.call(&mut self.slots, batch, Call::Score(rows, scored, out))
     }

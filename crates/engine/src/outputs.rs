@@ -261,11 +261,14 @@ impl Outputs {
         self.reserve(layout)?;
         self.layout = layout;
         self.is_approximate = false;
-        self.starts.clear();
-        self.accepted.clear();
-        self.accepted.resize(layout.rows, 0);
-        self.rows.clear();
-        self.rows.extend(0..layout.rows as u32);
+        // After a step of as many rows they are what they shall be.
+        if !self.starts.is_empty() || self.rows.len() != layout.rows {
+            self.starts.clear();
+            self.accepted.clear();
+            self.accepted.resize(layout.rows, 0);
+            self.rows.clear();
+            self.rows.extend(0..layout.rows as u32);
+        }
         if self.words.len() < layout.words() {
             self.words.resize(layout.words(), 0);
         }

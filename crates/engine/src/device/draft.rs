@@ -26,6 +26,8 @@ impl OnGpu {
         paths: &[i32],
         out: &mut Proposals,
     ) -> Result<()> {
+        rows.check(batch, self.vocab)?;
+        rows.check_slots(batch)?;
         rows.refuse_hidden("drafts from hidden states on a device", HIDDEN)?;
         self.refuse_hooks(batch)?;
         let (batch, masks) = batch.without_device_masks();

@@ -24,6 +24,8 @@ impl OnGpu {
         out: &mut Outputs,
     ) -> Result<()> {
         let vocab = self.vocab;
+        rows.check(batch, vocab)?;
+        scored.params.check_kind(rows.kind())?;
         if self.has_softmax {
             return Err(conflict(
                 "score",

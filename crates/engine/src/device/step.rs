@@ -28,6 +28,9 @@ impl OnGpu {
         batch: &Batch<'_>,
         out: &mut Outputs,
     ) -> Result<()> {
+        rows.check(batch, self.vocab)?;
+        rows.check_slots(batch)?;
+        batch.refuse_drafts("step")?;
         let (batch, masks) = batch.without_device_masks();
         batch.check(batch.slots.len(), self.vocab)?;
         self.check_route(rows.kind(), !matches!(masks, Masks::None))?;

@@ -50,6 +50,9 @@ impl Backend for GpuRanks {
             Call::Draft(..) | Call::Score(..) => unreachable!("the pool refuses it"),
         };
         let (Work::Step(rows, _) | Work::Verify(rows, ..)) = work else { unreachable!("just made") };
+        if !verifies {
+            batch.refuse_drafts("step")?;
+        }
         rows.check_of_rank(batch)?;
         self.check_broken()?;
         self.gpu.refuse_hooks(batch)?;
