@@ -62,18 +62,6 @@ fn a_draft_model_that_is_the_target_is_always_right() {
 }
 
 #[test]
-fn the_words_are_those_of_the_mode() {
-    let mut pool = pool(1);
-    let slot = pool.admit(SamplingParams { seed: Some(3), ..Default::default() }, &[1]).unwrap();
-    let drafted = MODES.map(|mode| chain(&mut pool, slot, mode, 12, &mut Proposals::new(1)).0);
-    assert_eq!(drafted[0], drafted[2]);
-    assert_eq!(drafted[0], drafted[4]);
-    assert_ne!(drafted[0], drafted[1], "greedily");
-    assert_ne!(drafted[0], drafted[3], "of a block");
-    assert_eq!(pool.sequence(slot).unwrap().history().ids(), [1], "nothing has changed");
-}
-
-#[test]
 fn bans_at_the_end_of_a_history_do_not_hold_behind_a_draft_from_there() {
     // 5 is banned right after 7, and 9 as the first token of the output.
     let bad = SamplingParams { bad_words: vec![vec![7, 5]], temperature: 0.0, ..Default::default() };

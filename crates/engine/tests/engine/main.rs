@@ -25,7 +25,6 @@ mod in_order;
 mod invariance;
 mod limits;
 mod masks;
-mod neighbours;
 mod operators;
 mod outputs;
 mod panics;

@@ -5,7 +5,7 @@ use gumball_engine::{
     Scored, Slot, Status, StepOptions,
 };
 
-use crate::cases::{VOCAB, params, rows};
+use crate::cases::{VOCAB, config, params, places, rows};
 
 /// Returns the status and the token of a row of ones and its like under a mask.
 fn sampled(route: &Route, kind: Kind, mask: Option<&[u32]>) -> (Option<u32>, bool) {
@@ -29,10 +29,8 @@ fn a_mask_of_no_words_forbids_every_id_on_every_route() {
 }
 
 /// Returns a pool and its slots, with requests of several kinds.
-fn admitted(route: Route) -> (Pool, Vec<Slot>) {
-    let widths = gumball_engine::Widths { top_n: 3, ids: 2 };
-    let config = PoolConfig { place: Place::threads(2), widths, route, ..PoolConfig::new(VOCAB) };
-    let mut pool = Pool::new(config).unwrap();
+fn admitted(route: Route, place: Place) -> (Pool, Vec<Slot>) {
+    let mut pool = Pool::new(PoolConfig { route, ..config(place) }).unwrap();
     let slots = [0, 1, 2, 7].map(|kind| pool.admit(params(kind, 5), &[1, 2]).unwrap());
     (pool, slots.to_vec())
 }
@@ -41,8 +39,9 @@ fn admitted(route: Route) -> (Pool, Vec<Slot>) {
 fn lines_without_words_forbid_every_id_in_a_step_and_in_a_score() {
     let data = rows(0..4);
     let logits = Rows::logits(&data, 4, VOCAB).unwrap();
-    for route in [Route::Race, Route::Oracle] {
-        let (mut pool, slots) = admitted(route);
+    let races = places().into_iter().map(|place| (Route::Race, place));
+    for (route, place) in races.chain([(Route::Oracle, Place::threads(2))]) {
+        let (mut pool, slots) = admitted(route, place);
         let mut out = Outputs::new();
         // The stride of lines that have no words does not matter.
         for stride in [0, 7, usize::MAX] {
@@ -83,23 +82,11 @@ fn lines_without_words_forbid_every_id_in_a_step_and_in_a_score() {
 #[cfg(feature = "emulator")]
 #[test]
 fn lines_without_words_forbid_every_id_on_a_device() {
-    use gumball_engine::{
-        Batch, Device, DeviceBuffer, DeviceMasks, DeviceMatrix, DeviceRoute, Dtype, Masks, Pool, PoolConfig,
-        Rows, Work,
-    };
-    let Some(device) = gumball_bench_protocol::skipped::or_skip(Device::emulated()) else { return };
-    let widths = gumball_engine::Widths { top_n: 3, ids: 2 };
-    let config =
-        PoolConfig { slots: 4, widths, place: Place::device(device.clone(), 4), ..PoolConfig::new(VOCAB) };
-    let mut pool = Pool::new(config).unwrap();
-    let slots = [0, 1, 2, 7].map(|kind| pool.admit(params(kind, 5), &[1, 2]).unwrap());
+    use gumball_engine::{DeviceBuffer, DeviceMasks, DeviceMatrix, DeviceRoute, Dtype, Work};
+    let Some(device) = crate::cases::device() else { return };
+    let (mut pool, slots) = admitted(Route::Race, crate::cases::on_device(&device, false));
     let data = rows(0..4);
-    let logits = Rows::logits(&data, 4, VOCAB).unwrap();
-    let masks = Masks::new(&[], 4, 0, 0).unwrap();
     let mut out = Outputs::new();
-    pool.step(logits, &Batch { masks, ..Batch::of(&slots) }, &mut out).unwrap();
-    assert_eq!(out.tokens(), [-1; 4]);
-
     // Lines on the device, that lie somewhere or nowhere.
     let buffer = DeviceBuffer::of(device.runtime(), &data).unwrap();
     let lines = DeviceMatrix::of(&buffer, Dtype::F32, 0, 4, VOCAB, VOCAB).unwrap();
@@ -117,14 +104,6 @@ fn lines_without_words_forbid_every_id_on_a_device() {
         pool.fetch(&mut out).unwrap();
         assert_eq!(out.tokens(), [-1; 4]);
     }
-    let ids = [1, 2, 3, 4, 5];
-    let asks = params(2, 5);
-    let scored = Scored { params: &asks, ids: &ids, prompt_len: 1, start: 1, chunk_rows: None };
-    let options = Batch { masks, ..Default::default() };
-    pool.score(logits, &options, &scored, &mut out).unwrap();
-    let (mut host, mut wanted) = (admitted(Route::Race).0, Outputs::new());
-    host.score(logits, &options, &scored, &mut wanted).unwrap();
-    assert_eq!(out.words(), wanted.words());
     assert!(slots.iter().all(|slot| pool.sequence(*slot).unwrap().history().output().is_empty()));
 
     let route = Route::Device(DeviceRoute::new("emulated", device));

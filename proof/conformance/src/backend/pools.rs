@@ -1,7 +1,6 @@
-//! Pools of any place: one, or one for each of three ranks that are threads.
+//! Pools of any place: one, or one for each of several ranks that are threads.
 //!
-//! A rank has a part of every row. Rows are surveyed where they are, unless somebody must see them whole: then they are swapped. Borders lie
-//! inside tiles.
+//! A rank has a part of every row. Rows are surveyed where they are, unless somebody must see them whole: then they are swapped.
 
 use std::fmt::Debug;
 use std::ops::Range;
@@ -18,9 +17,6 @@ use super::heads::Heads;
 use super::on_device::OnDevice;
 use super::work::Work;
 use crate::case::{self, Dtype};
-
-/// The number of ranks.
-const WORLD: usize = 3;
 
 /// How long a rank waits for the others.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -125,18 +121,15 @@ impl Pools {
         Ok(Self { all: vec![Pool::new(config)?], over: None, heads: Some(Heads::default()) })
     }
 
-    /// Makes the pools of all ranks, which take layouts in turn. `config`: that of a rank, whose device may be its own.
+    /// Makes the pools of all ranks of a split, which take layouts in turn. `config`: that of a rank, whose device may be its own.
     ///
     /// # Errors
     /// Those of [`Pool::over`].
     pub fn over_ranks(
-        vocab: usize,
+        split: VocabSplit,
         config: impl Fn() -> Result<PoolConfig> + Sync,
         layouts: &[LogitsLayout],
     ) -> Result<Self> {
-        let borders = [0, vocab * 37 / 100, vocab * 71 / 100, vocab];
-        let sizes: Vec<usize> = borders.windows(2).map(|pair| pair[1] - pair[0]).collect();
-        let split = VocabSplit::of_sizes(&sizes)?;
         let planner =
             PlannerConfig { layouts: LogitsLayout::ALL.to_vec(), ..PlannerConfig::new(split.clone()) };
         let join = |transport| {
@@ -145,7 +138,8 @@ impl Pools {
         };
         let join = &join;
         let pools: Vec<Result<Pool>> = std::thread::scope(|scope| {
-            let ranks = threads(WORLD, PATIENCE).into_iter().map(|rank| scope.spawn(move || join(rank)));
+            let ranks =
+                threads(split.world(), PATIENCE).into_iter().map(|rank| scope.spawn(move || join(rank)));
             let ranks: Vec<_> = ranks.collect();
             ranks.into_iter().map(|rank| rank.join().expect("no rank panics")).collect()
         });

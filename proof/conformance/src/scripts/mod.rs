@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 
 #[cfg(feature = "cuda")]
 use gumball_engine::Device;
-use gumball_engine::dist::LogitsLayout;
+use gumball_engine::dist::{LogitsLayout, VocabSplit};
 use gumball_engine::{Place, PoolConfig, Widths};
 use gumball_spec::Result;
 
@@ -59,18 +59,38 @@ struct Setup {
         expect(dead_code, reason = "histories of the host grow by themselves")
     )]
     history_growth: usize,
+    /// The number of ranks, and how they split the vocabulary.
+    world: usize,
+    split: u8,
 }
 
 impl Setup {
     fn choose(bytes: &mut Bytes<'_>) -> Self {
         let byte = bytes.byte();
         let history_growth = [64, 1, 3, 7][usize::from(byte >> 2) % 4];
-        Self { kept: byte & 1 != 0, keep_histories: byte & 2 == 0, history_growth }
+        let world = [3, 1, 2, 4][usize::from(byte >> 4) % 4];
+        Self { kept: byte & 1 != 0, keep_histories: byte & 2 == 0, history_growth, world, split: byte >> 6 }
+    }
+
+    /// Returns how ranks split the vocabulary: inside tiles, evenly, at a tile, or so that all but one have nothing.
+    fn split(self) -> VocabSplit {
+        let border = |rank: usize| match self.split {
+            0 => VOCAB * rank * rank / (self.world * self.world),
+            2 => VOCAB.min(256 * rank),
+            _ => 0,
+        };
+        let borders: Vec<usize> = (0..self.world).map(border).chain([VOCAB]).collect();
+        let sizes: Vec<usize> = borders.array_windows().map(|[start, end]| end - start).collect();
+        match self.split {
+            1 => VocabSplit::even(VOCAB, self.world),
+            _ => VocabSplit::of_sizes(&sizes),
+        }
+        .expect("a split")
     }
 
     #[cfg(feature = "cuda")]
     fn on_device(self, device: Device) -> PoolConfig {
-        let Self { kept, keep_histories, history_growth } = self;
+        let Self { kept, keep_histories, history_growth, .. } = self;
         let place = Place::Device { device, rows: 32, history_growth, keep_histories };
         PoolConfig { place, ..host_config(kept) }
     }
@@ -104,10 +124,10 @@ pub fn from_hidden_states_on_a_device(data: &[u8], device: &Device) -> Counted {
     hold(data, true, |setup| Pools::from_heads(setup.on_device(device.clone())))
 }
 
-/// Plays a script on a pool over three ranks.
+/// Plays a script on a pool over ranks.
 pub fn over_ranks(data: &[u8]) -> Counted {
     hold(data, true, |setup| {
-        Pools::over_ranks(VOCAB, || Ok(host_config(setup.kept)), LogitsLayout::ALL.as_ref())
+        Pools::over_ranks(setup.split(), || Ok(host_config(setup.kept)), LogitsLayout::ALL.as_ref())
     })
 }
 
@@ -117,10 +137,14 @@ pub fn on_a_device(data: &[u8], device: &Device) -> Counted {
     hold(data, true, |setup| Pools::new(setup.on_device(device.clone())))
 }
 
-/// Plays a script on a pool over the emulated devices of three ranks, which need a compiler.
+/// Plays a script on a pool over the emulated devices of ranks, which need a compiler.
 #[cfg(feature = "cuda")]
 pub fn over_devices(data: &[u8]) -> Counted {
     hold(data, false, |setup| {
-        Pools::over_ranks(VOCAB, || Ok(setup.on_device(Device::emulated()?)), LogitsLayout::ALL.as_ref())
+        Pools::over_ranks(
+            setup.split(),
+            || Ok(setup.on_device(Device::emulated()?)),
+            LogitsLayout::ALL.as_ref(),
+        )
     })
 }
