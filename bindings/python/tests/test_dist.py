@@ -371,7 +371,7 @@ def test_devices_verify_what_one_process_verifies(layout: str, mode: str, tmp_pa
         pool.assign(Batch(slots, counts=[len(each) for each in drafts], mode=mode, plan=plan))
         graph = pool.capture([Verify(logits, Drafts(ids, **columns))])
         assert graph.steps == 1
-        pool.enqueue([Verify(logits, Drafts(ids, **columns))])
+        pool.enqueue([Verify(logits, Drafts(ids, **columns))], variant=pool.on_device().needed_variant())
         found.append(pool.fetch().emitted())
         for batch in batches[2:]:
             logits[:] = own(batch)
