@@ -278,7 +278,7 @@ typedef struct {
     const char *layouts;
     // The layout of all steps but prefill; NULL: what GUMBALL_DIST_LAYOUT says, or none.
     const char *layout;
-    // auto, unix, or of devices onesided; NULL: what GUMBALL_DIST_TRANSPORT says, or auto.
+    // auto, unix, or of devices onesided or nccl; NULL: what GUMBALL_DIST_TRANSPORT says, or auto.
     const char *transport;
     // The bytes of a logit, 4 or 2, by which layouts are chosen; 0: 4.
     size_t logit_bytes;
@@ -600,8 +600,10 @@ typedef struct {
     size_t end_id;
     // The most ids of a rank, to which rows of logits may be padded.
     size_t most_ids;
-    // The name of the transport of rows that was taken, unix, or onesided on devices, which is the pool's; without ranks NULL.
+    // The name of the transport of rows that was taken, unix, or onesided or nccl on devices, which is the pool's; without ranks NULL.
     const char *transport;
+    // Why rows on devices take another transport or fewer layouts than they would in another place, in words that are the pool's; NULL if they do not.
+    const char *warning;
     // 1 if steps of the assigned rows send whole rows to other ranks' devices.
     uint64_t sends_rows;
 } gumball_pool_info;

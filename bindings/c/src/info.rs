@@ -32,8 +32,10 @@ pub struct PoolInfo {
     pub end_id: usize,
     /// The most ids of a rank, to which rows of logits may be padded.
     pub most_ids: usize,
-    /// The name of the transport of rows that was taken, unix, or onesided on devices, which is the pool's; without ranks NULL.
+    /// The name of the transport of rows that was taken, unix, or onesided or nccl on devices, which is the pool's; without ranks NULL.
     pub transport: *const c_char,
+    /// Why rows on devices take another transport or fewer layouts than they would in another place, in words that are the pool's; NULL if they do not.
+    pub warning: *const c_char,
     /// 1 if steps of the assigned rows send whole rows to other ranks' devices.
     pub sends_rows: u64,
 }
@@ -108,12 +110,15 @@ pub unsafe extern "C" fn gumball_pool_describe(pool: Option<&Pool>, out: *mut Po
             most_ids: vocab,
             ..zeroed()
         };
-        if let Some(RanksInfo { planner, group, sends_rows }) = inner.ranks() {
+        if let Some(RanksInfo { planner, group, sends_rows, .. }) = inner.ranks() {
             info.sends_rows = sends_rows.into();
             let (split, ids) = (&planner.config().split, planner.split().ids(group.rank()));
             (info.rank, info.world) = (group.rank(), group.world());
             (info.first_id, info.end_id, info.most_ids) = (ids.start, ids.end, split.width());
             info.transport = pool.transport.as_ptr();
+            if let Some(warning) = &pool.warning {
+                info.warning = warning.as_ptr();
+            }
         }
         // SAFETY: the C caller ensures that `out` is NULL or points to the bytes that its `struct_size` names.
         unsafe { write("out", out, info) }

@@ -29,6 +29,7 @@ pub struct Pool {
     pub(crate) draft_batches: Vec<Option<DraftBatch>>,
     /// How ranks are met; empty without ranks.
     pub(crate) transport: CString,
+    pub(crate) warning: Option<CString>,
 }
 
 /// What a pool is made for. Fields of another place than the pool's stay zero.
@@ -73,12 +74,10 @@ versioned!(PoolConfig, "gumball_pool_config", history_growth: usize);
 impl From<gumball_engine::Pool> for Pool {
     fn from(pool: gumball_engine::Pool) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);
-        let transport = match pool.ranks() {
-            None => CString::default(),
-            Some(_) if pool.device().is_some() => words("onesided"),
-            Some(ranks) => words(ranks.group.transport()),
-        };
-        Self { inner: pool, id: NEXT.fetch_add(1, Ordering::Relaxed), draft_batches: Vec::new(), transport }
+        let transport = pool.ranks().map_or(CString::default(), |ranks| words(ranks.transport));
+        let warning = pool.ranks().and_then(|ranks| ranks.warning.map(words));
+        let id = NEXT.fetch_add(1, Ordering::Relaxed);
+        Self { inner: pool, id, draft_batches: Vec::new(), transport, warning }
     }
 }
 
@@ -138,9 +137,9 @@ impl PoolConfig {
         // SAFETY: the caller ensures that `ranks` points to the bytes that its `struct_size` names.
         let ranks = unsafe { read("ranks", self.ranks) }?;
         // SAFETY: the caller ensures what the fields of `ranks` point to.
-        let Joined { planner, transport, timeout } =
+        let Joined { planner, transport, devices, timeout } =
             unsafe { ranks.join(self.vocab, !self.device.is_null()) }?;
-        let ranks = gumball_engine::Ranks { planner, transport, timeout };
+        let ranks = gumball_engine::Ranks { planner, transport, devices, timeout };
         Ok(gumball_engine::Pool::over(config, ranks)?)
     }
 }

@@ -68,7 +68,7 @@ pub struct Ranks {
     pub layouts: *const c_char,
     /// The layout of all steps but prefill; NULL: what GUMBALL_DIST_LAYOUT says, or none.
     pub layout: *const c_char,
-    /// auto, unix, or of devices onesided; NULL: what GUMBALL_DIST_TRANSPORT says, or auto.
+    /// auto, unix, or of devices onesided or nccl; NULL: what GUMBALL_DIST_TRANSPORT says, or auto.
     pub transport: *const c_char,
     /// The bytes of a logit, 4 or 2, by which layouts are chosen; 0: 4.
     pub logit_bytes: usize,
@@ -101,6 +101,7 @@ fn variable(name: &str) -> Option<String> {
 pub(crate) struct Joined {
     pub planner: PlannerConfig,
     pub transport: Box<dyn Transport>,
+    pub devices: TransportKind,
     pub timeout: Duration,
 }
 
@@ -145,7 +146,7 @@ impl Ranks {
             planner.logit_bytes = self.logit_bytes;
         }
         // SAFETY: the caller ensures that `transport` is NULL or ends with a NUL.
-        let transport = match unsafe { optional_text("transport", self.transport) }? {
+        let devices = match unsafe { optional_text("transport", self.transport) }? {
             Some(name) => TransportKind::of_name(name)?,
             None => TransportKind::of_environment(variable)?,
         };
@@ -154,7 +155,7 @@ impl Ranks {
             given if given <= 86_400_000 => Duration::from_millis(given),
             given => return Err(Failure::out_of_range("timeout_ms", given, "in 0..=86400000")),
         };
-        let transport = dist::choose(transport, on_device, self.rank, &addresses, timeout)?;
-        Ok(Joined { planner, transport, timeout })
+        let transport = dist::choose(devices, on_device, self.rank, &addresses, timeout)?;
+        Ok(Joined { planner, transport, devices, timeout })
     }
 }

@@ -15,7 +15,7 @@ static OPEN: Mutex<BTreeMap<usize, &'static Device>> = Mutex::new(BTreeMap::new(
 /// The folder of compiled kernels in the package, which an installation without them does not have.
 static KERNELS: OnceLock<PathBuf> = OnceLock::new();
 
-/// Finds what a GPU needs: the package's compiled kernels, and the compiler for all others.
+/// Finds what a GPU needs: the package's compiled kernels, the compiler for all others, and what carries messages to other GPUs.
 pub fn locate(py: Python<'_>) -> PyResult<()> {
     py.import("gumball.nvrtc")?.call_method0("locate")?;
     let package: PathBuf = py.import("gumball")?.getattr("__file__")?.extract()?;
@@ -23,10 +23,10 @@ pub fn locate(py: Python<'_>) -> PyResult<()> {
     Ok(())
 }
 
-/// Warns the Python program that a GPU's kernels are compiled, though the package has a folder of them.
-fn warn(notice: &str) {
+/// Warns the Python program of what it should know and can go on with.
+pub fn warn(notice: &str) {
     let text = CString::new(notice).unwrap_or_default();
-    // If the program makes an error of warnings, the GPU still works.
+    // If the program makes an error of warnings, what it has still works.
     Python::attach(|py| PyErr::warn(py, &py.get_type::<PyRuntimeWarning>(), &text, 1)).unwrap_or_default();
 }
 

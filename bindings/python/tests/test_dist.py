@@ -230,7 +230,7 @@ def test_mistakes_are_named_before_anything_is_sent(tmp_path: Path) -> None:
         (ValueError, "split is of 2 numbers, but must be one number for each rank, 1", {"split": [1, 899]}),
         (ValueError, "timeout is 0, but must be in 0.001", {"timeout": 0}),
         (ValueError, "logit_bytes is 3, but must be 4 or 2", {"logit_bytes": 3}),
-        (ValueError, 'transport "nccl" is not known; known are: auto, onesided, torch, unix', {"transport": "nccl"}),
+        (UnavailableError, "no transport nccl: rows in host memory take", {"transport": "nccl"}),
         (UnavailableError, "no transport torch: it takes a process group of torch", {"transport": "torch"}),
         (UnavailableError, "no transport threads: it takes ranks of", {"transport": "threads"}),
         (UnavailableError, "no transport onesided: rows in host memory take", {"transport": "onesided"}),

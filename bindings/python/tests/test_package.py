@@ -117,19 +117,24 @@ def test_the_package_types_strictly(tmp_path: Path) -> None:
     run("-m", "mypy", "--config-file", str(settings), "-p", "gumball", cwd=tmp_path)
 
 
-def test_nvrtc_is_found_in_a_wheel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_libraries_are_found_in_wheels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from gumball import nvrtc
 
     for version in ("12", "13"):
         folder = tmp_path / "nvidia" / f"cu{version}" / "lib"
         folder.mkdir(parents=True)
         (folder / f"libnvrtc.so.{version}").touch()
+    nccl = tmp_path / "nvidia" / "nccl" / "lib" / "libnccl.so.2"
+    nccl.parent.mkdir(parents=True)
+    nccl.touch()
     # Set first, so that what `locate` sets is undone afterwards.
     monkeypatch.setenv("GUMBALL_NVRTC", "")
+    monkeypatch.setenv("GUMBALL_NCCL", "")
     monkeypatch.setattr(sys, "path", [str(tmp_path)])
     monkeypatch.delitem(sys.modules, "nvidia", raising=False)
     found = nvrtc.locate()
     assert found == os.environ["GUMBALL_NVRTC"] == str(tmp_path / "nvidia/cu13/lib/libnvrtc.so.13")
+    assert os.environ["GUMBALL_NCCL"] == str(nccl)
     monkeypatch.setenv("GUMBALL_NVRTC", "mine")
     assert nvrtc.locate() == "mine"
 

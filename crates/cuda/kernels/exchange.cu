@@ -3,7 +3,8 @@
 // Computes   send_rows: copies this rank's part of each row into the windows of the ranks that sample it, signals, and
 //                waits for the other ranks' parts
 //            send_results: sends the results of this rank's rows to all ranks, collects the other ranks' results, and
-//                advances the requests whose rows other ranks sampled: by a token, or in a verification by the tokens of a walk
+//                advances the requests whose rows other ranks sampled: by a token, or in a verification by the tokens of a walk.
+//                Where devices do not reach each other's memory, a launch sends, messages travel, and another launch collects
 // Never      reads the padding behind a part; waits past the timeout; writes a window whose rows may still be read
 // Twins      host engine/src/ranks/step.rs, verify.rs | why docs/scaling.md
 // Shapes     as in SendRows and SendResults
@@ -342,9 +343,15 @@ DEVICE void send_outputs(const SendResults& args, u32 turn, bool failed, const B
     }
 }
 
-// Returns the rows of a rank that the block collects: none if it is this rank.
+// Returns the rows of a rank that the block collects: none if this rank samples them.
 DEVICE BlockRows rows_to_collect(const SendResults& args, u32 rank) {
-    return rank == args.peers.rank ? BlockRows{0, 0, 0, 0} : rows_of_rank(args, rank);
+    const bool is_here = rank == args.peers.rank || args.flags & EXCHANGE_GATHER;
+    return is_here ? BlockRows{0, 0, 0, 0} : rows_of_rank(args, rank);
+}
+
+// Returns in whose window lies what a rank has sent here: this rank's, or the copy that a message has brought.
+DEVICE u32 window_of_arrivals(const SendResults& args, u32 rank) {
+    return args.flags & EXCHANGE_COLLECTS ? rank : args.peers.rank;
 }
 
 // Returns where a word of some rows lies in the results of the batch.
@@ -363,7 +370,7 @@ DEVICE bool receive(const SendResults& args, u32 rank, const BlockRows& rows, u6
             continue;
         }
         const u64 index = word_index == threadIdx.x ? first : index_in_batch(args, word_index, rows);
-        const u64* place = arrivals_at(args, args.peers.rank, turn) + index;
+        const u64* place = arrivals_at(args, window_of_arrivals(args, rank), turn) + index;
         u64 arrived;
         if (!wait_for_word(
                 args.peers, rank, arrived, [&] { return load_relaxed_system(place); },
@@ -453,7 +460,6 @@ DEVICE bool advance_by_walk(const SendResults& args, u32 rank, u32 request_index
 // not come in time, or is invalid.
 DEVICE bool collect_results(const SendResults& args, u32 turn, u32 digest) {
     const Peers& peers = args.peers;
-    WindowHeader& own = window_header(peers, peers.rank);
     // Each thread looks its first word and request up before it waits for results.
     const u32 first_peer = peers.rank == 0 && peers.world > 1 ? 1 : 0;
     const BlockRows first_rows = rows_to_collect(args, first_peer);
@@ -466,7 +472,8 @@ DEVICE bool collect_results(const SendResults& args, u32 turn, u32 digest) {
     bool succeeds = true;
     if (threadIdx.x < peers.world && threadIdx.x != peers.rank) {
         u64 flag;
-        succeeds = wait_for_flag(peers, threadIdx.x, own.results_sent + threadIdx.x, turn, flag) &&
+        const WindowHeader& arrived = window_header(peers, window_of_arrivals(args, threadIdx.x));
+        succeeds = wait_for_flag(peers, threadIdx.x, arrived.results_sent + threadIdx.x, turn, flag) &&
                    is_same_step(peers, threadIdx.x, flag, flag_of(turn, digest));
     }
     // A rank that takes another step may send no results.
@@ -540,19 +547,25 @@ KERNEL(send_results, SEND_RESULTS_THREADS, SendResults, args) {
     grid_dependency_wait();
     WindowHeader& own = window_header(args.peers, args.peers.rank);
     const u32 turn = own.turn + 1, digest = step_digest(own, args.row_digest), failure = own.failure;
-    send_outputs(args, turn, failure != 0, rows, first);
-    if (args.requests != nullptr && failure == 0) {
+    const bool sends = !(args.flags & EXCHANGE_COLLECTS);
+    if (sends) {
+        send_outputs(args, turn, failure != 0, rows, first);
+    }
+    if (sends && args.requests != nullptr && failure == 0) {
         copy_accepted(args, rows);
     }
-    if (failure == 0 && blockIdx.x == 0 && threadIdx.x < args.peers.world) {
+    if (sends && failure == 0 && blockIdx.x == 0 && threadIdx.x < args.peers.world) {
         // The flag also says that the kernels have ended which read the rows of this turn. It need not wait for earlier stores, because
         // each word of the results is its own flag.
         u64* flags = window_header(args.peers, threadIdx.x).results_sent;
         store_relaxed_system(flags + args.peers.rank, flag_of(turn, digest));
     }
+    if (args.flags & EXCHANGE_SENDS) {
+        return;
+    }
     // All threads see a failure, or none: barriers follow.
     bool succeeds = !__syncthreads_or(failure != 0);
-    if (succeeds && !(args.flags & EXCHANGE_GATHER)) {
+    if (succeeds && (args.flags & (EXCHANGE_GATHER | EXCHANGE_COLLECTS)) != EXCHANGE_GATHER) {
         succeeds = collect_results(args, turn, digest);
     }
     if (!is_last_block(own, is_last_word)) {

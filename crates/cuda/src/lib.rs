@@ -35,7 +35,7 @@ pub use driver::nvrtc::{Compiled, Nvrtc};
 pub use driver::peer_links::PeerLink;
 pub use driver::peer_memory::MemoryHandle;
 pub use driver::probe::{CudaInfo, DeviceInfo};
-pub use driver::runtime::{CapturedLaunches, Grid, Runtime};
+pub use driver::runtime::{CapturedLaunches, GROUP_ID_BYTES, Grid, GroupId, Message, Messenger, Runtime};
 pub use driver::tap::{Launch, Tap};
 pub use driver::thread_state::CudaThreadState;
 pub use error::{Error, Result};

@@ -41,6 +41,10 @@ impl Costs {
         swapped_ns: 6_000,
     };
 
+    /// GPUs that send each other messages of NCCL, by the steps of two H200s joined by NVLink in proof/bench/record/2026-11-26-h200-two-gpus-nccl.md: as
+    /// many exchanges under each layout. Rows are not surveyed.
+    pub const NCCL: Self = Self { link_ns_per_mb: 3950, gather_ns: 0, swap_ns: 0, ..Self::NVLINK };
+
     /// Processes of one host that send each other messages, with rows in host memory: estimates, by steps of two processes over Unix sockets.
     pub const HOST: Self = Self {
         link_ns_per_mb: 300_000,

@@ -116,6 +116,16 @@ impl Planner {
         &self.config.split
     }
 
+    /// Sets what layouts cost, where all ranks have found it out at start.
+    pub fn set_costs(&mut self, costs: Costs) {
+        self.config.costs = Some(costs);
+    }
+
+    /// Takes a layout from those that were configured, because the ranks cannot serve it.
+    pub fn leave_out(&mut self, layout: LogitsLayout) {
+        self.config.layouts.retain(|configured| *configured != layout);
+    }
+
     /// Checks that a layout was configured.
     ///
     /// # Errors

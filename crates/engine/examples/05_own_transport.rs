@@ -72,8 +72,7 @@ impl Transport for Tcp {
 fn decode(transport: Tcp) -> Result<Vec<i32>> {
     let split = VocabSplit::even(VOCAB, transport.world())?;
     let ids = split.ids(transport.rank());
-    let timeout = gumball_engine::dist::DEFAULT_TIMEOUT;
-    let ranks = Ranks { planner: PlannerConfig::new(split), transport: Box::new(transport), timeout };
+    let ranks = Ranks::new(PlannerConfig::new(split), Box::new(transport));
     let mut pool = Pool::over(PoolConfig::new(VOCAB), ranks)?;
     let slot = pool.admit(SamplingParams { seed: Some(7), ..Default::default() }, &[1])?;
     let (mut out, mut tokens) = (Outputs::new(), Vec::new());

@@ -33,6 +33,10 @@ pub struct RanksInfo<'a> {
     /// rows of logits are swapped that need more than a winner or a list of each rank: those with edits, masks or logprobs, and those of which
     /// a filter weighs the whole row. Probabilities are swapped always.
     pub sends_rows: bool,
+    /// The name of the transport that was taken: of rows on devices "onesided" or "nccl", of others that of the group.
+    pub transport: &'static str,
+    /// Why rows on devices take another transport or fewer layouts than they would in another place; `None` if all is as it was asked for.
+    pub warning: Option<&'a str>,
 }
 
 /// A direct call.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use gumball_cpu::Level;
-use gumball_dist::{PlannerConfig, Transport};
+use gumball_dist::{PlannerConfig, Transport, TransportKind};
 use gumball_spec::layout::Widths;
 
 #[cfg(feature = "cuda")]
@@ -112,6 +112,17 @@ pub struct Ranks {
     pub planner: PlannerConfig,
     /// The connection to the other ranks. Over devices it serves to make the group, and to end it.
     pub transport: Box<dyn Transport>,
+    /// How rows travel between devices: [`TransportKind::OneSided`] or [`TransportKind::Nccl`], or `Auto`, which takes the second where devices do
+    /// not reach each other's memory. Rows in host memory travel by `transport`, and `Auto` is for them.
+    pub devices: TransportKind,
     /// How long a device waits for a rank at most; on the host the transport says so. Ranks whose first steps compile kernels need a while.
     pub timeout: Duration,
+}
+
+impl Ranks {
+    /// Returns ranks that take the usual way between devices, and wait for each other as long there as the transport does.
+    #[must_use]
+    pub fn new(planner: PlannerConfig, transport: Box<dyn Transport>) -> Self {
+        Self { planner, devices: TransportKind::Auto, timeout: transport.timeout(), transport }
+    }
 }

@@ -204,9 +204,9 @@ static void mistakes_are_named(void) {
     NONE(gumball_pool_new(&config), GUMBALL_UNKNOWN,
          "layout \"half\" is not known; known are: gather, swap, survey, replicated");
     ranks.layouts = NULL;
-    ranks.transport = "nccl";
+    ranks.transport = "ucx";
     NONE(gumball_pool_new(&config), GUMBALL_UNKNOWN,
-         "transport \"nccl\" is not known; known are: auto, onesided, torch, unix, threads");
+         "transport \"ucx\" is not known; known are: auto, onesided, nccl, torch, unix, threads");
     ranks.transport = "onesided";
     NONE(gumball_pool_new(&config), GUMBALL_UNAVAILABLE,
          "no transport onesided: rows in host memory take unix, torch or threads");

@@ -12,8 +12,8 @@
     tokens = pool.step(logits[:, start:end], [slot]).tokens
 
 Tokens, logprobs and the states of requests are those of one process with whole rows, bit for bit, whatever the layout, the
-transport, the number of processes and the split: see docs/scaling.md. Rows lie in host memory, or with `device` on GPUs of one
-host that reach each other's memory. This module needs neither numpy
+transport, the number of processes and the split: see docs/scaling.md. Rows lie in host memory, or with `device` on GPUs, which write
+each other's memory or are joined by NCCL. This module needs neither numpy
 nor torch; `join` uses `torch.distributed` if the program does, and ranks of several hosts exchange through its process group.
 
 Without torch name where each rank listens: ``Pool(vocab, ranks=Ranks(rank, addresses_at("unix:/run/me/rank", world)))``.

@@ -1,4 +1,4 @@
-"""Where CUDA's compiler is: kernels are compiled for the device found, once, and cached."""
+"""Where libraries of CUDA are: NVRTC, which compiles kernels for the device found, once, and NCCL, which carries rows between GPUs."""
 
 from __future__ import annotations
 
@@ -8,20 +8,23 @@ import os
 
 __all__ = ["locate"]
 
+# The variable that names each library to Gumball, and its names in wheels, the newest first.
+LIBRARIES = {
+    "GUMBALL_NVRTC": ("libnvrtc.so.13", "libnvrtc.so.12"),
+    "GUMBALL_NCCL": ("libnccl.so.2",),
+}
+
 
 def locate() -> str | None:
-    """Lets GUMBALL_NVRTC name the NVRTC of a wheel (nvidia-cuda-nvrtc, which torch brings), unless it names one already.
+    """Lets GUMBALL_NVRTC and GUMBALL_NCCL name the libraries of wheels (nvidia-cuda-nvrtc, nvidia-nccl, which torch brings), unless they name some.
 
-    Returns its path, None if there is no such wheel: then the system's is taken.
+    Returns the path of NVRTC, None if there is no such wheel: then the system's is taken.
     """
-    named = os.environ.get("GUMBALL_NVRTC")
-    if named:
-        return named
     package = importlib.util.find_spec("nvidia")
-    for folder in (package.submodule_search_locations or []) if package else []:
-        for version in ("13", "12"):
-            found = sorted(glob.glob(os.path.join(folder, "*", "lib", f"libnvrtc.so.{version}")))
-            if found:
-                os.environ["GUMBALL_NVRTC"] = found[0]
-                return found[0]
-    return None
+    folders = list(package.submodule_search_locations or []) if package else []
+    for variable, names in LIBRARIES.items():
+        patterns = [os.path.join(folder, "*", "lib", name) for folder in folders for name in names]
+        found = [path for pattern in patterns for path in sorted(glob.glob(pattern))]
+        if found and not os.environ.get(variable):
+            os.environ[variable] = found[0]
+    return os.environ.get("GUMBALL_NVRTC") or None

@@ -27,7 +27,7 @@ mod work;
 
 use gumball_engine::{
     CudaThreadState, Error, Gpu, Outputs as EngineOutputs, Place as EnginePlace, Pool as EnginePool,
-    PoolConfig, Ranks, Result, Widths,
+    PoolConfig, Result, Widths,
 };
 use pyo3::prelude::*;
 
@@ -256,10 +256,8 @@ impl Pool {
                 let Some(ranks) = config else {
                     return Ok((Place::One(Box::new(EnginePool::new(host)?)), None));
                 };
-                let timeout = ranks.timeout;
-                let (transport, planner, info) = ranks.connect(false, &signals)?;
-                let over = Ranks { planner, transport, timeout };
-                Ok((Place::HostRanks(Box::new(EnginePool::over(host, over)?)), Some(info)))
+                let (pool, info) = ranks.pool(host, &signals)?;
+                Ok((Place::HostRanks(Box::new(pool)), Some(info)))
             };
             (py.detach(|| caught(UNMADE, make))?.map_err(|error| signals.error(error))?, Location::Host)
         } else {
@@ -290,9 +288,7 @@ impl Pool {
                 let Some(ranks) = config else {
                     return Ok((Place::One(Box::new(EnginePool::new(there)?)), None));
                 };
-                let timeout = ranks.timeout;
-                let (transport, planner, info) = ranks.connect(true, &signals)?;
-                let pool = EnginePool::over(there, Ranks { planner, transport, timeout })?;
+                let (pool, info) = ranks.pool(there, &signals)?;
                 Ok((Place::DeviceRanks(Box::new(pool)), Some(info)))
             };
             let place = py.detach(|| caught(UNMADE, make))?.map_err(|error| signals.error(error))?;

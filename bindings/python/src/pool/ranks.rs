@@ -2,18 +2,19 @@
 
 use std::time::Duration;
 
-use gumball_engine::Result;
 use gumball_engine::dist::{
     Address, DEFAULT_TIMEOUT, LogitsLayout, Ownership, PlannerConfig, Transport, TransportKind, VocabSplit,
     choose,
 };
+use gumball_engine::{Place, Pool as EnginePool, PoolConfig, Ranks, Result};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
 
 use super::Pool;
 use super::by_torch::ByTorch;
-use super::place::{Place, no_ranks};
+use super::place::{self, no_ranks};
 use super::signals::Signals;
+use crate::devices;
 use crate::errors::{InvalidValueError, out_of_range, to_py_err, wrong_type};
 use crate::lists::{extract_int, integers, number};
 
@@ -24,7 +25,7 @@ pub struct Config {
     world: usize,
     way: Way,
     transport: TransportKind,
-    pub timeout: Duration,
+    timeout: Duration,
 }
 
 /// How a rank reaches the others.
@@ -45,8 +46,10 @@ pub struct RanksInfo {
     ids: (usize, usize),
     /// The most ids of a rank: rows of logits may be padded to this width.
     width: usize,
-    /// The transport that was taken: "unix" or "torch", on devices "onesided".
+    /// The transport that was taken: "unix" or "torch", on devices "onesided" or "nccl".
     transport: &'static str,
+    /// Why rows on devices take another transport or fewer layouts than they would in another place, or None.
+    warning: Option<String>,
     /// How many seconds a rank is waited for.
     timeout: f64,
 }
@@ -130,13 +133,9 @@ impl Config {
         Ok(Self { planner, rank, world, way, transport: transport.map_err(to_py_err)?, timeout })
     }
 
-    /// Connects this rank to the others, and waits for them, for rows on a device or in host memory. Returns what the pool will say of them, too.
-    pub fn connect(
-        self,
-        on_device: bool,
-        signals: &Signals,
-    ) -> Result<(Box<dyn Transport>, PlannerConfig, RanksInfo)> {
-        let kind = self.transport;
+    /// Makes a pool, on a device or in host memory, over this rank and the others, once these have come. Returns what it says of them, too.
+    pub fn pool(self, config: PoolConfig, signals: &Signals) -> Result<(EnginePool, RanksInfo)> {
+        let (kind, on_device) = (self.transport, !matches!(config.place, Place::Host { .. }));
         let transport: Box<dyn Transport> = match self.way {
             Way::Addresses(addresses) => {
                 choose(kind, on_device, self.rank, &addresses, signals.patience(self.timeout))?
@@ -151,15 +150,14 @@ impl Config {
             }
         };
         let (ids, width) = (self.planner.split.ids(self.rank), self.planner.split.width());
-        let info = RanksInfo {
-            rank: self.rank,
-            world: self.world,
-            ids: (ids.start, ids.end),
-            width,
-            transport: if on_device { "onesided" } else { transport.name() },
-            timeout: self.timeout.as_secs_f64(),
-        };
-        Ok((transport, self.planner, info))
+        let (rank, world, ids) = (self.rank, self.world, (ids.start, ids.end));
+        let (planner, timeout) = (self.planner, self.timeout);
+        let pool = EnginePool::over(config, Ranks { planner, transport, devices: kind, timeout })?;
+        let made = pool.ranks().expect("it was made over ranks");
+        let (transport, warning) = (made.transport, made.warning.map(str::to_owned));
+        warning.iter().for_each(|warning| devices::warn(warning));
+        let info = RanksInfo { rank, world, ids, width, transport, warning, timeout: timeout.as_secs_f64() };
+        Ok((pool, info))
     }
 }
 
@@ -201,7 +199,7 @@ impl Pool {
         let (heads, variants, of_ranks) = self.with(py, None, |inner| {
             let place = inner.place()?;
             let heads = match &*place {
-                Place::One(pool) if pool.device().is_none() => Some(pool.head_counts()),
+                place::Place::One(pool) if pool.device().is_none() => Some(pool.head_counts()),
                 _ => None,
             };
             let variants = place.there().ok().map(|there| there.variants());

@@ -59,6 +59,10 @@ shared! {
         GATHER = 1 << 0;
         /// Rows whose slot is `SLOT_ELSEWHERE` are no part of the exchange.
         PARTIAL = 1 << 1;
+        /// The kernel only sends: what it writes for other ranks lies in a window of this rank's own, and travels in messages behind it.
+        SENDS = 1 << 2;
+        /// The kernel only collects what messages have brought: each other rank's window is the copy of it that came.
+        COLLECTS = 1 << 3;
     }
 
     /// The start of a window. Peers write the two arrays, and only the rank itself the rest.

@@ -13,6 +13,7 @@ use std::ptr::null_mut;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::{self, ThreadId};
+use std::time::Duration;
 
 use gumball_cpu::files::temporary_folder;
 use gumball_spec::Kind;
@@ -24,8 +25,9 @@ use crate::abi::launch::{LAUNCH, LaunchShape};
 use crate::driver::cache::Cache;
 use crate::driver::device_limits::DeviceLimits;
 use crate::driver::entry::Key;
+use crate::driver::mailbox::Mailbox;
 use crate::driver::peer_memory::{EMULATED, MemoryHandle};
-use crate::driver::runtime::{CapturedLaunches, Grid, Runtime};
+use crate::driver::runtime::{CapturedLaunches, Grid, GroupId, Message, Messenger, Runtime};
 use crate::error::{Error, Result};
 use crate::programs::kernels::{Kernel, source_files};
 use crate::programs::sources::{Source, headers};
@@ -61,8 +63,18 @@ const PAGE: usize = 4096;
 #[derive(Debug)]
 pub struct Emulator {
     kernels: LoadedKernels,
-    /// The launches captured so far, by each thread that is capturing.
-    capturing: Mutex<Vec<(ThreadId, Vec<Launch>)>>,
+    capturing: Arc<Capturing>,
+}
+
+/// What was captured so far, by each thread that is capturing.
+#[derive(Debug, Default)]
+struct Capturing(Mutex<Vec<(ThreadId, Vec<Op>)>>);
+
+/// What can be captured.
+#[derive(Clone, Debug)]
+enum Op {
+    Launch(Launch),
+    Exchange(Mailbox, Vec<Message>, Vec<Message>),
 }
 
 /// The kernels, built for the host.
@@ -80,11 +92,18 @@ struct Launch {
     argument: Vec<u64>,
 }
 
-/// Captured launches, and the library of their kernels.
+/// What was captured, and the library of its kernels.
 #[derive(Debug)]
 struct Captured {
     kernels: LoadedKernels,
-    launches: Vec<Launch>,
+    ops: Vec<Op>,
+}
+
+/// Messages of an emulated device.
+#[derive(Debug)]
+struct Mail {
+    mailbox: Mailbox,
+    capturing: Arc<Capturing>,
 }
 
 type Run = unsafe extern "C" fn(*const c_void, *const u8, *const LaunchShape);
@@ -101,7 +120,7 @@ impl Emulator {
     pub fn new(cache: &Cache) -> Result<Self> {
         static LIBRARY: OnceLock<Result<Arc<Library>>> = OnceLock::new();
         let library = LIBRARY.get_or_init(|| build(cache).map(Arc::new)).clone()?;
-        Ok(Self { kernels: LoadedKernels { library }, capturing: Mutex::default() })
+        Ok(Self { kernels: LoadedKernels { library }, capturing: Arc::default() })
     }
 
     /// Returns how many tiles steps and operators have read after the surveys of their rows since the last call, on all
@@ -117,10 +136,23 @@ impl Emulator {
         // SAFETY: as above.
         Ok(unsafe { take() })
     }
+}
 
-    /// Returns the captures in progress.
-    fn capturing(&self) -> MutexGuard<'_, Vec<(ThreadId, Vec<Launch>)>> {
-        self.capturing.lock().unwrap_or_else(PoisonError::into_inner)
+impl Capturing {
+    fn lock(&self) -> MutexGuard<'_, Vec<(ThreadId, Vec<Op>)>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes what a thread would do, if it is capturing; returns it otherwise.
+    fn note(&self, op: Op) -> Option<Op> {
+        let this = thread::current().id();
+        match self.lock().iter_mut().find(|(thread, _)| *thread == this) {
+            Some((_, ops)) => {
+                ops.push(op);
+                None
+            }
+            None => Some(op),
+        }
     }
 }
 
@@ -279,34 +311,63 @@ impl Runtime for Emulator {
         address.ok_or_else(|| Error::call("map", "emulated devices share memory within a process only"))
     }
 
+    fn new_group(&self, is_maker: bool) -> Result<GroupId> {
+        if is_maker { Ok(Mailbox::new_id()) } else { Ok([0; _]) }
+    }
+
+    fn join_group(
+        &self,
+        id: &GroupId,
+        place: (usize, usize),
+        timeout: Duration,
+    ) -> Result<Arc<dyn Messenger>> {
+        let mailbox = Mailbox::join(id, place, timeout)?;
+        Ok(Arc::new(Mail { mailbox, capturing: Arc::clone(&self.capturing) }))
+    }
+
     unsafe fn launch(&self, kernel: Kernel, grid: Grid, argument: &[u8]) -> Result<()> {
         let mut words = vec![0u64; argument.len().div_ceil(size_of::<u64>())];
         bytemuck::cast_slice_mut(&mut words)[..argument.len()].copy_from_slice(argument);
-        let launch = Launch { kernel, grid, argument: words };
-        let this = thread::current().id();
-        if let Some((_, launches)) = self.capturing().iter_mut().find(|(thread, _)| *thread == this) {
-            launches.push(launch);
-            return Ok(());
+        if let Some(op) = self.capturing.note(Op::Launch(Launch { kernel, grid, argument: words })) {
+            // SAFETY: the caller guarantees what `Runtime::launch` requires.
+            unsafe { self.kernels.run(&op) };
         }
-        // SAFETY: the caller guarantees what `Runtime::launch` requires.
-        unsafe { self.kernels.run(&launch) };
         Ok(())
     }
 
     fn is_capturing(&self) -> Result<bool> {
         let this = thread::current().id();
-        Ok(self.capturing().iter().any(|(thread, _)| *thread == this))
+        Ok(self.capturing.lock().iter().any(|(thread, _)| *thread == this))
     }
 
     fn capture(&self, launch: &mut dyn FnMut() -> Result<()>) -> Result<Box<dyn CapturedLaunches>> {
         let this = thread::current().id();
-        self.capturing().push((this, Vec::new()));
+        self.capturing.lock().push((this, Vec::new()));
         let launched = launch();
-        let mut capturing = self.capturing();
+        let mut capturing = self.capturing.lock();
         let place = capturing.iter().position(|(thread, _)| *thread == this).expect("pushed above");
-        let (_, launches) = capturing.swap_remove(place);
+        let (_, ops) = capturing.swap_remove(place);
         launched?;
-        Ok(Box::new(Captured { kernels: self.kernels.clone(), launches }))
+        Ok(Box::new(Captured { kernels: self.kernels.clone(), ops }))
+    }
+}
+
+impl Messenger for Mail {
+    unsafe fn exchange(&self, send: &[Message], receive: &[Message]) -> Result<()> {
+        let op = Op::Exchange(self.mailbox.clone(), send.to_vec(), receive.to_vec());
+        if let Some(Op::Exchange(mailbox, ..)) = self.capturing.note(op) {
+            // SAFETY: the caller guarantees the messages; no kernel runs after its launch.
+            unsafe { mailbox.exchange(send, receive) };
+        }
+        Ok(())
+    }
+
+    fn failure(&self) -> Option<String> {
+        None
+    }
+
+    fn abort(&self) {
+        self.mailbox.end();
     }
 }
 
@@ -316,11 +377,16 @@ impl LoadedKernels {
         unsafe { self.library.get(name) }.unwrap_or_else(|error| panic!("{name}: {error}"))
     }
 
-    /// Runs a launch to its end.
+    /// Runs a launch, or an exchange of messages, to its end.
     ///
     /// # Safety
-    /// The conditions of [`Runtime::launch`].
-    unsafe fn run(&self, launch: &Launch) {
+    /// The conditions of [`Runtime::launch`] or [`Messenger::exchange`].
+    unsafe fn run(&self, op: &Op) {
+        let launch = match op {
+            Op::Launch(launch) => launch,
+            // SAFETY: the caller guarantees the messages.
+            Op::Exchange(mailbox, send, receive) => return unsafe { mailbox.exchange(send, receive) },
+        };
         let function: Symbol<'_, *const c_void> = self.symbol(launch.kernel.name());
         let run: Symbol<'_, Run> = self.symbol("gumball_run");
         let Grid { blocks, threads, dynamic_smem_bytes, cluster, .. } = launch.grid;
@@ -334,9 +400,9 @@ impl LoadedKernels {
 
 impl CapturedLaunches for Captured {
     unsafe fn replay(&self) -> Result<()> {
-        for launch in &self.launches {
+        for op in &self.ops {
             // SAFETY: the caller guarantees what each launch points to.
-            unsafe { self.kernels.run(launch) };
+            unsafe { self.kernels.run(op) };
         }
         Ok(())
     }

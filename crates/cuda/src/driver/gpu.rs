@@ -5,6 +5,7 @@ use std::cell::RefCell;
 use std::ffi::c_void;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use cudarc::driver::{
     CudaContext, CudaStream, DriverError, result,
@@ -16,9 +17,10 @@ use crate::driver::cache::Cache;
 use crate::driver::capture::{Captured, capture};
 use crate::driver::device_limits::DeviceLimits;
 use crate::driver::loaded_kernels::{LoadedKernel, LoadedKernels, attribute, cluster_of};
+use crate::driver::nccl::{Communicator, Nccl};
 use crate::driver::nvrtc::Nvrtc;
 use crate::driver::peer_memory::MemoryHandle;
-use crate::driver::runtime::{CapturedLaunches, Grid, Runtime};
+use crate::driver::runtime::{CapturedLaunches, Grid, GroupId, Message, Messenger, Runtime};
 use crate::driver::streams::{Stream, Streams, is_capturing};
 use crate::driver::thread_state::{CudaThreadState, RelaxedCapture, driver_is_present};
 use crate::driver::transfer::DownloadBuffer;
@@ -428,6 +430,22 @@ impl Runtime for Gpu {
         }
     }
 
+    fn new_group(&self, is_maker: bool) -> Result<GroupId> {
+        let nccl = Nccl::load()?;
+        if is_maker { nccl.new_id() } else { Ok([0; _]) }
+    }
+
+    fn join_group(
+        &self,
+        id: &GroupId,
+        place: (usize, usize),
+        timeout: Duration,
+    ) -> Result<Arc<dyn Messenger>> {
+        let context = &self.device.context;
+        let communicator = Nccl::load()?.join(context, id, place, timeout)?;
+        Ok(Arc::new(ByNccl { communicator, streams: Arc::clone(&self.streams) }))
+    }
+
     unsafe fn launch(&self, kernel: Kernel, grid: Grid, argument: &[u8]) -> Result<()> {
         // SAFETY: the caller guarantees what `Runtime::launch` requires.
         unsafe { self.enqueue(kernel, grid, argument, false) }
@@ -449,6 +467,34 @@ impl Runtime for Gpu {
         let graph = capture(&captured.cuda, launch);
         self.streams().set_current(&current);
         Ok(Box::new(Captured { graph: graph?, streams: Arc::clone(&self.streams) }))
+    }
+}
+
+/// Messages of a GPU, on the stream that it uses at the time.
+#[derive(Debug)]
+struct ByNccl {
+    communicator: Communicator,
+    streams: Arc<Mutex<Streams>>,
+}
+
+impl Messenger for ByNccl {
+    unsafe fn exchange(&self, send: &[Message], receive: &[Message]) -> Result<()> {
+        if LAUNCHES.with_borrow(Option::is_some) {
+            return Ok(());
+        }
+        let current = Arc::clone(self.streams.lock().unwrap_or_else(PoisonError::into_inner).current());
+        let stream = &current.cuda;
+        stream.context().bind_to_thread().map_err(failed("cuCtxSetCurrent"))?;
+        // SAFETY: the caller guarantees the messages; the context is current.
+        unsafe { self.communicator.exchange(stream, send, receive) }
+    }
+
+    fn failure(&self) -> Option<String> {
+        self.communicator.failure()
+    }
+
+    fn abort(&self) {
+        self.communicator.end();
     }
 }
 

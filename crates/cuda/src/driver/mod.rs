@@ -14,6 +14,9 @@ mod entry;
 pub(crate) mod gpu;
 mod host_streams;
 mod loaded_kernels;
+#[cfg(feature = "emulator")]
+mod mailbox;
+mod nccl;
 pub(crate) mod nvrtc;
 pub(crate) mod peer_links;
 pub(crate) mod peer_memory;

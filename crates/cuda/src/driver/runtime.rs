@@ -2,6 +2,8 @@
 
 use std::any::Any;
 use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
 
 use crate::driver::device_limits::DeviceLimits;
 use crate::driver::peer_memory::MemoryHandle;
@@ -161,6 +163,29 @@ pub trait Runtime: Any + fmt::Debug + Send + Sync {
     /// `address` came from `map` with this handle, and nobody uses it any more.
     unsafe fn unmap(&self, _handle: &MemoryHandle, _address: u64) {}
 
+    /// Returns the id of a new group of runtimes that send each other messages, on the rank that makes it, and zeros on the others.
+    ///
+    /// # Errors
+    /// - [`Error::Missing`](crate::Error::Missing) or [`Error::TooOld`](crate::Error::TooOld) if the library is missing or too old that carries
+    ///   messages.
+    /// - [`Error::Call`](crate::Error::Call) if it fails.
+    fn new_group(&self, _is_maker: bool) -> Result<GroupId> {
+        Err(Error::call("new_group", format!("{} sends no messages", self.name())))
+    }
+
+    /// Joins a group as `rank` of `world`, once all its ranks have come; waits for them for `timeout`.
+    ///
+    /// # Errors
+    /// Those of [`Runtime::new_group`], and [`Error::Call`](crate::Error::Call) if a rank does not come.
+    fn join_group(
+        &self,
+        _id: &GroupId,
+        (_rank, _world): (usize, usize),
+        _timeout: Duration,
+    ) -> Result<Arc<dyn Messenger>> {
+        Err(Error::call("join_group", format!("{} sends no messages", self.name())))
+    }
+
     /// Enqueues a kernel over a grid; `argument` holds the bytes of its one argument and is copied.
     ///
     /// # Errors
@@ -201,6 +226,42 @@ pub trait Runtime: Any + fmt::Debug + Send + Sync {
     /// - The error of the function.
     /// - [`Error::Call`](crate::Error::Call) if the runtime fails.
     fn capture(&self, launch: &mut dyn FnMut() -> Result<()>) -> Result<Box<dyn CapturedLaunches>>;
+}
+
+/// The bytes of a [`GroupId`].
+pub const GROUP_ID_BYTES: usize = 128;
+
+/// By which the ranks of a group find each other.
+pub type GroupId = [u8; GROUP_ID_BYTES];
+
+/// Bytes that travel to the runtime of another rank, or come from it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Message {
+    /// The other rank.
+    pub peer: usize,
+    /// Where the bytes begin in the runtime's memory.
+    pub address: u64,
+    /// How many there are.
+    pub bytes: usize,
+}
+
+/// Sends messages between the runtimes of a group, in the order of each runtime's work; a capture includes them.
+pub trait Messenger: fmt::Debug + Send + Sync {
+    /// Enqueues messages, all of which travel at once.
+    ///
+    /// # Errors
+    /// - [`Error::Call`](crate::Error::Call) if the runtime fails.
+    ///
+    /// # Safety
+    /// The ranges lie in memory of the runtime, and stay there until the messages have travelled. Each peer enqueues the other end of each message, of
+    /// the same size, in the same order.
+    unsafe fn exchange(&self, send: &[Message], receive: &[Message]) -> Result<()>;
+
+    /// Returns why messages travel no more, if that is known.
+    fn failure(&self) -> Option<String>;
+
+    /// Ends messages that are under way, which do not arrive then; later ones do nothing.
+    fn abort(&self);
 }
 
 /// Launches that [`Runtime::capture`] has captured.

@@ -8,11 +8,12 @@ use std::fmt;
 use std::hint::black_box;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use crate::driver::device_limits::DeviceLimits;
 use crate::driver::peer_memory::MemoryHandle;
-use crate::driver::runtime::{CapturedLaunches, Grid, Runtime};
-use crate::error::Result;
+use crate::driver::runtime::{CapturedLaunches, Grid, GroupId, Message, Messenger, Runtime};
+use crate::error::{Error, Result};
 use crate::programs::kernels::Kernel;
 
 /// A launch as it was made.
@@ -42,6 +43,8 @@ pub struct Tap {
     launches: Arc<Mutex<Vec<Launch>>>,
     takes_down: AtomicBool,
     is_dry: AtomicBool,
+    has_windows: AtomicBool,
+    has_messages: AtomicBool,
     is_capturing: AtomicBool,
     /// The bytes of each allocation without a machine, by its address.
     allocations: Mutex<BTreeMap<u64, u64>>,
@@ -64,6 +67,8 @@ impl Tap {
             launches: Arc::default(),
             takes_down: AtomicBool::new(false),
             is_dry: AtomicBool::new(false),
+            has_windows: AtomicBool::new(true),
+            has_messages: AtomicBool::new(true),
             is_capturing: AtomicBool::new(false),
             allocations: Mutex::default(),
         }
@@ -78,6 +83,12 @@ impl Tap {
     /// Leaves launches out if `is_dry`; everything else still goes to the machine.
     pub fn set_dry(&self, is_dry: bool) {
         self.is_dry.store(is_dry, Ordering::Relaxed);
+    }
+
+    /// Keeps the machine apart from others: it maps their memory only if `has_windows`, and sends them messages only if `has_messages`.
+    pub fn set_apart(&self, has_windows: bool, has_messages: bool) {
+        self.has_windows.store(has_windows, Ordering::Relaxed);
+        self.has_messages.store(has_messages, Ordering::Relaxed);
     }
 
     /// Does work and returns its launches, in order.
@@ -192,6 +203,9 @@ impl Runtime for Tap {
     }
 
     fn map(&self, handle: &MemoryHandle) -> Result<u64> {
+        if !self.has_windows.load(Ordering::Relaxed) {
+            return Err(Error::call("map", "it is kept apart"));
+        }
         match &self.machine {
             Some(machine) => machine.map(handle),
             None => Ok(handle.address_here().expect("a handle of this process")),
@@ -202,6 +216,25 @@ impl Runtime for Tap {
         if let Some(machine) = &self.machine {
             // SAFETY: the caller vouches for the memory.
             unsafe { machine.unmap(handle, address) }
+        }
+    }
+
+    fn new_group(&self, is_maker: bool) -> Result<GroupId> {
+        if !self.has_messages.load(Ordering::Relaxed) {
+            return Err(Error::call("new_group", "it is kept apart"));
+        }
+        self.machine.as_ref().map_or(Ok([0; _]), |machine| machine.new_group(is_maker))
+    }
+
+    fn join_group(
+        &self,
+        id: &GroupId,
+        place: (usize, usize),
+        timeout: Duration,
+    ) -> Result<Arc<dyn Messenger>> {
+        match &self.machine {
+            Some(machine) => machine.join_group(id, place, timeout),
+            None => Ok(Arc::new(Unsent)),
         }
     }
 
@@ -236,6 +269,22 @@ impl Runtime for Tap {
         launched?;
         Ok(Box::new(Captured { launches: Arc::clone(&self.launches), captured }))
     }
+}
+
+/// Messages without a machine: they are lost.
+#[derive(Debug)]
+struct Unsent;
+
+impl Messenger for Unsent {
+    unsafe fn exchange(&self, _: &[Message], _: &[Message]) -> Result<()> {
+        Ok(())
+    }
+
+    fn failure(&self) -> Option<String> {
+        None
+    }
+
+    fn abort(&self) {}
 }
 
 /// Launches that a tap without a machine has captured; a replay notes them again.

@@ -22,6 +22,30 @@ pub(crate) unsafe fn send_rows(
     unsafe { runtime.launch_dependent(SEND_ROWS.kernel(), grid, bytemuck::bytes_of(argument)) }
 }
 
+/// Enqueues `send_rows` behind messages: it begins once these have travelled.
+///
+/// # Safety
+/// As for [`Runtime::launch`].
+pub(crate) unsafe fn place_rows(
+    runtime: &dyn Runtime,
+    limits: &DeviceLimits,
+    argument: &SendRows,
+) -> Result<()> {
+    let grid = tuning::send_rows(limits, argument);
+    // SAFETY: the grid is one that exchange.cu expects. The caller guarantees what the argument points to.
+    unsafe { runtime.launch(SEND_ROWS.kernel(), grid, bytemuck::bytes_of(argument)) }
+}
+
+/// Enqueues `send_results` behind messages: it begins once these have travelled.
+///
+/// # Safety
+/// As for [`Runtime::launch`].
+pub(crate) unsafe fn collect_results(runtime: &dyn Runtime, argument: &SendResults) -> Result<()> {
+    let grid = tuning::send_results(argument);
+    // SAFETY: as above.
+    unsafe { runtime.launch(SEND_RESULTS.kernel(), grid, bytemuck::bytes_of(argument)) }
+}
+
 /// Enqueues `send_results`, behind the kernels of the step.
 ///
 /// # Safety

@@ -17,11 +17,11 @@ const UNSURVEYED_DRAFTS: &str = "rows of drafts are not surveyed where they are;
 /// The assigned rows of a workspace, spread over ranks.
 #[derive(Debug)]
 pub(crate) struct Spread<'a> {
-    windows: &'a Windows,
-    rows: &'a RankRows<'a>,
-    rank: usize,
+    pub(super) windows: &'a Windows,
+    pub(super) rows: &'a RankRows<'a>,
+    pub(super) rank: usize,
     /// The number of assigned rows.
-    assigned: usize,
+    pub(super) assigned: usize,
 }
 
 impl<'a> Spread<'a> {
@@ -35,8 +35,8 @@ impl<'a> Spread<'a> {
     pub fn new(workspace: &Workspace, windows: &'a Windows, rows: &'a RankRows<'a>) -> Result<Self> {
         windows.check(workspace);
         let peers = windows.peers();
-        let firsts = [rows.first_rows.len(), rows.first_requests.len()];
-        assert_eq!(firsts, [peers.world as usize + 1; 2], "firsts of each rank");
+        let firsts = [rows.first_rows.len(), rows.first_requests.len(), rows.first_ids.len()];
+        assert_eq!(firsts, [peers.world as usize + 1; 3], "firsts of each rank");
         let shape = workspace.rows().shape();
         let keeps = rows.layout != ExchangeLayout::Gather && workspace.limits().kept;
         let surveys_drafts = rows.layout == ExchangeLayout::Survey && shape.drafts.is_some();
@@ -72,13 +72,18 @@ impl<'a> Spread<'a> {
         if self.is_gather() { 0..firsts[firsts.len() - 1] } else { firsts[self.rank]..firsts[self.rank + 1] }
     }
 
+    /// Returns the ids of this rank's part of each row.
+    fn ids(&self) -> Range<usize> {
+        self.rows.first_ids[self.rank]..self.rows.first_ids[self.rank + 1]
+    }
+
     /// Returns the rows that this rank samples: those that the exchange brings into its window, or whole rows that it has. `parts` are the
     /// caller's.
     pub fn sampled<'b>(&self, parts: &Rows<'b>) -> Result<Rows<'b>> {
         if self.rows.layout == ExchangeLayout::Replicated {
             return Ok(*parts);
         }
-        let (part, assigned) = (self.rows.ids.1 - self.rows.ids.0, self.assigned);
+        let (part, assigned) = (self.ids().len(), self.assigned);
         if parts.rows != assigned || parts.vocab < part && assigned > 0 {
             let allowed =
                 format!("{assigned} rows of {part} elements, this rank's ids, or more with padding");
@@ -89,11 +94,12 @@ impl<'a> Spread<'a> {
 
     /// Returns the arguments of the kernels that exchange the caller's parts of rows, and the results of a step over this rank's rows.
     pub fn exchange(&self, workspace: &Workspace, parts: &Rows<'_>, step: &abi::Step) -> Result<Exchange> {
-        let Self { windows, rows: &RankRows { layout, first_rows, first_requests, ids }, .. } = *self;
+        let Self { windows, rows: &RankRows { layout, first_rows, first_requests, .. }, .. } = *self;
         let (batch, assigned) = (workspace.rows(), self.assigned);
         let most_rows = first_rows.windows(2).map(|pair| pair[1] - pair[0]).max().unwrap_or(0);
         let exchange_flags = if self.is_gather() { exchange_flags::GATHER } else { 0 };
-        let sends = layout != ExchangeLayout::Replicated;
+        let post = windows.post();
+        let sends = layout != ExchangeLayout::Replicated && post.is_none();
         let table = workspace.bare_step();
         let results = abi::SendResults {
             peers: windows.peers(),
@@ -123,7 +129,8 @@ impl<'a> Spread<'a> {
             first_rows: firsts(first_rows),
             rows: sends.then(|| self.send_rows(workspace, parts, (most_rows, exchange_flags))),
             results,
-            shards: surveys.then(|| self.shard_step(workspace, parts, ids)).transpose()?,
+            mail: post.map(|post| Box::new(self.mail(post, workspace, parts, &results))),
+            shards: surveys.then(|| self.shard_step(workspace, parts)).transpose()?,
         })
     }
 
@@ -134,13 +141,11 @@ impl<'a> Spread<'a> {
         parts: &Rows<'_>,
         (most_rows, flags): (usize, u32),
     ) -> abi::SendRows {
-        let Self {
-            windows, rows: &RankRows { first_rows, first_requests, ids: (first_id, end_id), .. }, ..
-        } = *self;
-        let (bytes, assigned) = (parts.dtype.bytes(), self.assigned);
-        let row_bytes = (end_id - first_id) * bytes;
+        let Self { windows, rows: &RankRows { first_rows, first_requests, .. }, .. } = *self;
+        let (bytes, assigned, ids) = (parts.dtype.bytes(), self.assigned, self.ids());
+        let row_bytes = ids.len() * bytes;
         let chunk_bytes = tuning::chunk_bytes(&workspace.device, assigned, row_bytes);
-        let (stride_bytes, part_offset) = ((parts.stride * bytes) as u64, (first_id * bytes) as u64);
+        let (stride_bytes, part_offset) = ((parts.stride * bytes) as u64, (ids.start * bytes) as u64);
         let alignment = parts.address | stride_bytes | part_offset | row_bytes as u64;
         let unit_bytes = [16, 4, 2].into_iter().find(|unit| alignment.is_multiple_of(u64::from(*unit)));
         let has_rows = row_bytes > 0;
@@ -168,20 +173,15 @@ impl<'a> Spread<'a> {
         }
     }
 
-    /// Returns the argument of the kernels that survey and finish the assigned rows, of which this rank has the ids from the first to the end.
-    fn shard_step(
-        &self,
-        workspace: &Workspace,
-        parts: &Rows<'_>,
-        (first_id, end_id): (usize, usize),
-    ) -> Result<abi::ShardStep> {
-        let windows = self.windows;
+    /// Returns the argument of the kernels that survey and finish the assigned rows, of which this rank has a part.
+    fn shard_step(&self, workspace: &Workspace, parts: &Rows<'_>) -> Result<abi::ShardStep> {
+        let (windows, ids) = (self.windows, self.ids());
         let Some((words_offset, words_bytes)) = windows.words() else {
             let reason = "the windows were made without places for what decides";
             return Err(Error::Conflict { parameter: "layout", other: "windows", reason });
         };
-        let skipped = first_id % TILE;
-        let vocab = if end_id > first_id { end_id - first_id + skipped } else { 0 };
+        let skipped = ids.start % TILE;
+        let vocab = if ids.is_empty() { 0 } else { ids.len() + skipped };
         let step = abi::Step {
             // The skipped ids may lie before the memory, and are not read.
             logits: parts.address.wrapping_sub((skipped * parts.dtype.bytes()) as u64),
@@ -201,7 +201,7 @@ impl<'a> Spread<'a> {
             batch_rows: windows.batch_rows(),
             slots: step.slots,
             swap_slots: windows.swap_slots(),
-            first_tile: (first_id / TILE) as u32,
+            first_tile: (ids.start / TILE) as u32,
             skipped: skipped as u32,
             vocab: workspace.limits().vocab as u32,
             row_digest: row_digest(parts),

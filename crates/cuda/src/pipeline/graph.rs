@@ -55,11 +55,11 @@ impl Work<'_> {
 #[derive(Debug)]
 pub struct Graph<'b> {
     workspace: u64,
+    /// The captured launches, by the features that they support. Freed before the work, which has what carries their messages.
+    launches: Vec<(StepFeatures, Box<dyn CapturedLaunches>)>,
     work: Vec<Work<'b>>,
     /// How many of the steps advance requests.
     advancing: u64,
-    /// The captured launches, by the features that they support.
-    launches: Vec<(StepFeatures, Box<dyn CapturedLaunches>)>,
     memory: PhantomData<&'b ()>,
 }
 

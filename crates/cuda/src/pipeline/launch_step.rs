@@ -49,7 +49,7 @@ impl Step<'_> {
         let exchange = Exchange {
             rows: rows.map(|rows| abi::SendRows { slots: swap_slots, flags: rows.flags | flags, ..rows }),
             results: abi::SendResults { slots: swap_slots, flags: results.flags | flags, ..*results },
-            ..*exchange
+            ..exchange.clone()
         };
         let own_slots = swap_slots + u64::from(results.first_row) * size_of::<i32>() as u64;
         let step = abi::Step { slots: own_slots, ..self.argument };
@@ -66,6 +66,13 @@ impl Step<'_> {
         needs: StepFeatures,
     ) -> crate::Result<()> {
         let (runtime, device) = (&*workspace.runtime, &workspace.device);
+        if let Some(mail) = &exchange.mail {
+            // SAFETY: as below.
+            unsafe { mail.exchange_rows(workspace) }?;
+            self.launch_rows(workspace, step, needs)?;
+            // SAFETY: as below.
+            return unsafe { mail.exchange_results(workspace) };
+        }
         // SAFETY: the windows and this workspace outlive enqueued work, and `fix` checked their sizes against the
         // shape. The creator of `Rows` guarantees the logits.
         let send_rows = |rows| unsafe { exchange::send_rows(runtime, device, rows) };

@@ -13,6 +13,8 @@ pub(crate) mod head_screen;
 pub(crate) mod judged_rows;
 pub(crate) mod known_tokens;
 mod launch_step;
+mod mail;
+mod messages;
 pub(crate) mod outputs;
 mod probability_rows;
 pub(crate) mod proposals;

@@ -1,6 +1,7 @@
 //! How rows are spread over ranks, what a step over them exchanges, and why an exchange fails.
 
 use crate::abi::{self, MAX_RANKS};
+use crate::pipeline::messages::Mail;
 
 /// Which rows the ranks have before a step, and which they sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,8 +25,8 @@ pub struct RankRows<'a> {
     pub first_rows: &'a [usize],
     /// The first of the assigned requests of each rank, and the number of requests. In a step each row is a request.
     pub first_requests: &'a [usize],
-    /// The ids of this rank's part.
-    pub ids: (usize, usize),
+    /// The first id of each rank's part, and the size of the vocabulary.
+    pub first_ids: &'a [usize],
 }
 
 /// Why an exchange failed. No later one of these windows succeeds.
@@ -58,14 +59,16 @@ pub enum ExchangeFailure {
 }
 
 /// What a step exchanges: the arguments of the kernels.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Exchange {
     pub layout: ExchangeLayout,
     /// The first of the assigned rows of each rank, and the end of the last's.
     pub first_rows: [u32; MAX_RANKS + 1],
-    /// None if no rows travel.
+    /// None if no rows travel, or they do in messages.
     pub rows: Option<abi::SendRows>,
     pub results: abi::SendResults,
+    /// What travels in messages, if devices do not write each other's windows.
+    pub mail: Option<Box<Mail>>,
     /// The argument of the kernels of `shards.cu`, under `Survey`. If these kernels end all rows of the step, no other kernel is launched.
     pub shards: Option<abi::ShardStep>,
 }

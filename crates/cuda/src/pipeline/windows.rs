@@ -13,10 +13,11 @@ use gumball_spec::{Error, Result, memory};
 use crate::abi::dtype::Dtype;
 use crate::abi::{self, MAX_RANKS, SEND_ROWS_MOST_BLOCKS, SHARD_WORDS, WindowHeader, exchange_failures};
 use crate::driver::peer_memory::MemoryHandle;
-use crate::driver::runtime::Runtime;
+use crate::driver::runtime::{GroupId, Messenger, Runtime};
 use crate::launch::exchange;
 use crate::memory::buffer::{Buffer, ROWS};
 use crate::memory::rows::Rows;
+use crate::pipeline::messages::Post;
 use crate::pipeline::rank_rows::ExchangeFailure;
 use crate::pipeline::results::WALK_WORDS;
 use crate::pipeline::workspace::Workspace;
@@ -44,6 +45,7 @@ const GIVEN_UP: u32 = u32::MAX;
 pub struct GivingUp {
     runtime: Arc<dyn Runtime>,
     header: u64,
+    messenger: Option<Arc<dyn Messenger>>,
 }
 
 impl GivingUp {
@@ -54,12 +56,25 @@ impl GivingUp {
     pub fn give_up(&self, rank: usize) -> Result<()> {
         let places =
             [std::mem::offset_of!(WindowHeader, failed_rank), std::mem::offset_of!(WindowHeader, failure)];
-        for (place, word) in places.into_iter().zip([rank as u32, GIVEN_UP]) {
+        let written = places.into_iter().zip([rank as u32, GIVEN_UP]).try_for_each(|(place, word)| {
             // SAFETY: the caller keeps the windows, at whose start the header lies. Kernels load `failure` as a word that others change, and
             // `failed_rank` is read by the host alone.
-            unsafe { self.runtime.write_at_once(self.header + place as u64, word) }?;
-        }
-        Ok(())
+            unsafe { self.runtime.write_at_once(self.header + place as u64, word) }
+        });
+        self.messenger.iter().for_each(|messenger| messenger.abort());
+        Ok(written?)
+    }
+
+    /// Returns whether results travel in messages, which only the host can give up.
+    #[must_use]
+    pub fn sends_messages(&self) -> bool {
+        self.messenger.is_some()
+    }
+
+    /// Returns why messages travel no more, if that is known.
+    #[must_use]
+    pub fn failure(&self) -> Option<String> {
+        self.messenger.as_ref()?.failure()
     }
 }
 
@@ -76,6 +91,8 @@ pub struct Windows {
     swap_slots: Buffer,
     peers: abi::Peers,
     mapped: Vec<(MemoryHandle, u64)>,
+    /// What carries messages, if the ranks do not write each other's windows.
+    post: Option<Post>,
     digest: u32,
     rows: usize,
     vocab: usize,
@@ -135,6 +152,7 @@ impl Windows {
             swap_slots,
             peers,
             mapped: Vec::new(),
+            post: None,
             digest: 0,
             rows,
             vocab,
@@ -178,10 +196,39 @@ impl Windows {
         Ok(())
     }
 
+    /// Returns the id of a group whose ranks send each other messages, on rank 0, and zeros on the others.
+    ///
+    /// # Errors
+    /// - [`Error::Unavailable`] if the library is missing or fails that carries messages.
+    pub fn new_group(&self) -> Result<GroupId> {
+        Ok(self.runtime.new_group(self.peers.rank == 0)?)
+    }
+
+    /// Joins a group by its id, in place of windows that are mapped: what travels does so in messages then. All ranks call this at once; it waits
+    /// for them for `timeout`. The first messages are enqueued, and come once all ranks have joined. Steps under
+    /// [`ExchangeLayout::Survey`](crate::ExchangeLayout::Survey) cannot be served then.
+    ///
+    /// # Errors
+    /// - [`Error::Unavailable`] if a rank does not come, the ranks cannot be connected, or the device has not enough memory.
+    pub fn join_group(&mut self, id: &GroupId, timeout: Duration) -> Result<()> {
+        self.unmap();
+        let (rank, world) = (self.peers.rank as usize, self.peers.world as usize);
+        let messenger = self.runtime.join_group(id, (rank, world), timeout)?;
+        let row_bytes = memory::product(ROWS, &[self.rows, self.vocab * WIDEST])?;
+        let words = self.results_bytes / size_of::<u32>();
+        let post = Post::new(&self.runtime, messenger, world, (row_bytes, words))?;
+        if world > 1 {
+            post.connect(rank, world)?;
+        }
+        self.post = Some(post);
+        Ok(())
+    }
+
     /// Returns by which the host ends the waits of this rank's device.
     #[must_use]
     pub fn giving_up(&self) -> GivingUp {
-        GivingUp { runtime: Arc::clone(&self.runtime), header: self.own().address() }
+        let messenger = self.post.as_ref().map(|post| Arc::clone(post.messenger()));
+        GivingUp { runtime: Arc::clone(&self.runtime), header: self.own().address(), messenger }
     }
 
     /// Gives the other ranks' windows back, once this rank's work is complete. No step may be enqueued afterwards.
@@ -192,9 +239,12 @@ impl Windows {
         }
     }
 
-    /// Leaves this rank's window to peers that may still write it: its memory is freed when the process ends.
+    /// Leaves this rank's window, and the memory of messages, to peers that may still write them: they are freed when the process ends.
     pub fn abandon(&mut self) {
         std::mem::forget(self.own.take());
+        if let Some(post) = self.post.take() {
+            post.abandon();
+        }
     }
 
     /// Sets what all ranks must have alike in the next steps. While the host program captures a graph, it may not change.
@@ -268,7 +318,7 @@ impl Windows {
     /// Returns as many rows of this rank's window, of the type and kind of given parts.
     pub(crate) fn window_rows(&self, parts: &Rows<'_>, rows: usize) -> Result<Rows<'static>> {
         let dtype = parts.dtype;
-        let address = self.own().address() + self.rows_offset as u64;
+        let address = self.rows_address();
         // SAFETY: `new` made room for that many rows of the widest type. Only steps of this rank read them, behind the exchange that
         // waits for their writers.
         let whole =
@@ -292,8 +342,18 @@ impl Windows {
         self.peers
     }
 
+    /// Returns what carries messages, if the ranks do not write each other's windows.
+    pub(crate) fn post(&self) -> Option<&Post> {
+        self.post.as_ref()
+    }
+
     pub(crate) fn rows_offset(&self) -> u64 {
         self.rows_offset as u64
+    }
+
+    /// Returns where the rows of this rank's window begin.
+    pub(crate) fn rows_address(&self) -> u64 {
+        self.own().address() + self.rows_offset()
     }
 
     pub(crate) fn results_offset(&self) -> u64 {
@@ -316,7 +376,8 @@ impl Windows {
     /// Returns where words about rows arrive, and how many bytes each of the two places has; `None` if there are none.
     pub(crate) fn words(&self) -> Option<(u64, u64)> {
         let offset = self.block_flags_offset() + BLOCK_FLAGS_BYTES as u64;
-        (self.words_bytes > 0 || self.rows == 0).then_some((offset, self.words_bytes as u64))
+        let has_words = self.words_bytes > 0 || self.rows == 0;
+        (has_words && self.post.is_none()).then_some((offset, self.words_bytes as u64))
     }
 
     /// Returns the address of the batch's rows in the order in which they are assigned, 0 if that is the batch's own.

@@ -41,7 +41,7 @@ pub fn add_ranks(golden: &mut Golden) {
     let borders = [0, 10_700, 21_500, vocab];
     for (layout, rank) in LAYOUTS.into_iter().flat_map(|layout| [0, 1, 2].map(|rank| (layout, rank))) {
         let (mut bench, mut windows) = rank_of_three(rank, limits);
-        let ids = (borders[rank], borders[rank + 1]);
+        let ids = borders[rank]..borders[rank + 1];
         let memory = bench.memory(Dtype::F32, 12, vocab);
         // Under `Replicated` a rank has its own rows, whole.
         let part = |first_rows: &[usize]| match layout {
@@ -49,12 +49,13 @@ pub fn add_ranks(golden: &mut Golden) {
                 Rows::of(&memory, Dtype::F32, 0, first_rows[rank + 1] - first_rows[rank], vocab, vocab)
                     .unwrap()
             }
-            _ => Rows::of(&memory, Dtype::F32, 0, 6, ids.1 - ids.0, ids.1 - ids.0).unwrap(),
+            _ => Rows::of(&memory, Dtype::F32, 0, 6, ids.len(), ids.len()).unwrap(),
         };
         let some = some(&["plain", "greedy", "top-k", "top-p", "penalty, plain"]);
         let mut cases = Cases::new();
         let first_rows = [0, 2, 3, 6];
-        let spread = RankRows { layout, first_rows: &first_rows, first_requests: &first_rows, ids };
+        let spread =
+            RankRows { layout, first_rows: &first_rows, first_requests: &first_rows, first_ids: &borders };
         for (name, params) in &some {
             bench.admit(params);
             let slots = [0, 1, 2, 3, 4, -1];
@@ -83,7 +84,12 @@ pub fn add_ranks(golden: &mut Golden) {
         // Three requests, of which rank 0 has two and rank 1 has none.
         windows.set_batch_rows(&[]).unwrap();
         let (counts, first_rows, first_requests) = ([1, 2, 0], [0, 5, 5, 6], [0, 2, 2, 3]);
-        let spread = RankRows { layout, first_rows: &first_rows, first_requests: &first_requests, ids };
+        let spread = RankRows {
+            layout,
+            first_rows: &first_rows,
+            first_requests: &first_requests,
+            first_ids: &borders,
+        };
         let ids = bench.memory(Dtype::F32, 1, 3);
         let ids = DeviceSlice::of(&ids, IntType::I32).first(3).unwrap();
         let ids = DraftIds { ids, parents: None, links: None, probs: None };

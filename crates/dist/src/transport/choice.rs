@@ -6,11 +6,13 @@ use gumball_spec::{Error, RanksError, Result};
 /// The transports that a group can be asked to take, each of which it takes or refuses with the reason.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum TransportKind {
-    /// `OneSided` for rows on devices, and for rows in host memory what the ranks find each other by.
+    /// For rows on devices `OneSided` where these reach each other's memory, else `Nccl`; for rows in host memory what the ranks find each other by.
     #[default]
     Auto,
     /// Stores of devices into each other's memory.
     OneSided,
+    /// Messages of NCCL between GPUs.
+    Nccl,
     /// The process group of torch that a program in Python has.
     Torch,
     /// Unix sockets between processes of one host.
@@ -20,9 +22,10 @@ pub enum TransportKind {
 }
 
 impl TransportKind {
-    const ALL: [(TransportKind, &'static str); 5] = [
+    const ALL: [(TransportKind, &'static str); 6] = [
         (Self::Auto, "auto"),
         (Self::OneSided, "onesided"),
+        (Self::Nccl, "nccl"),
         (Self::Torch, "torch"),
         (Self::Unix, "unix"),
         (Self::Threads, "threads"),
@@ -55,17 +58,25 @@ impl TransportKind {
     /// - [`RanksError::Unavailable`] with the reason.
     pub fn check(self, on_device: bool) -> Result<()> {
         match (self, on_device) {
-            (Self::OneSided, false) => Err(self.refused("rows in host memory take unix, torch or threads")),
-            (Self::Auto | Self::OneSided, _) | (_, false) => Ok(()),
-            (_, true) => Err(self.refused("rows on devices take onesided")),
+            (Self::OneSided | Self::Nccl, false) => {
+                Err(self.refused("rows in host memory take unix, torch or threads"))
+            }
+            (Self::Auto | Self::OneSided | Self::Nccl, _) | (_, false) => Ok(()),
+            (_, true) => Err(self.refused("rows on devices take onesided or nccl")),
         }
+    }
+
+    /// Returns the name of the kind.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        Self::ALL.into_iter().find(|(kind, _)| *kind == self).expect("it has all").1
     }
 
     /// Returns the error of a transport that cannot serve.
     #[must_use]
     pub fn refused(self, reason: &str) -> Error {
-        let name = Self::ALL.into_iter().find(|(kind, _)| *kind == self).expect("it has all").1;
-        RanksError::Unavailable { what: format!("transport {name}"), reason: reason.to_owned() }.into()
+        let what = format!("transport {}", self.name());
+        RanksError::Unavailable { what, reason: reason.to_owned() }.into()
     }
 }
 
@@ -99,7 +110,7 @@ pub fn choose(
 mod tests {
     use std::time::Duration;
 
-    use super::TransportKind::{Auto, OneSided, Threads, Torch, Unix};
+    use super::TransportKind::{Auto, Nccl, OneSided, Threads, Torch, Unix};
     use super::*;
 
     #[test]
@@ -110,20 +121,22 @@ mod tests {
         };
         for (kind, on_device, said) in [
             (OneSided, false, "no transport onesided: rows in host memory take unix, torch or threads"),
+            (Nccl, false, "no transport nccl: rows in host memory take unix, torch or threads"),
             (Torch, false, "no transport torch: it takes a process group of torch, and no addresses"),
             (Threads, false, "no transport threads: it takes ranks of `threads()`, and no addresses"),
-            (Unix, true, "no transport unix: rows on devices take onesided"),
-            (Torch, true, "no transport torch: rows on devices take onesided"),
-            (Threads, true, "no transport threads: rows on devices take onesided"),
+            (Unix, true, "no transport unix: rows on devices take onesided or nccl"),
+            (Torch, true, "no transport torch: rows on devices take onesided or nccl"),
+            (Threads, true, "no transport threads: rows on devices take onesided or nccl"),
         ] {
             assert_eq!(connect(kind, on_device).unwrap_err().to_string(), said);
         }
-        for (kind, on_device) in [(Auto, false), (Unix, false), (Auto, true), (OneSided, true)] {
+        for (kind, on_device) in [(Auto, false), (Unix, false), (Auto, true), (OneSided, true), (Nccl, true)]
+        {
             assert_eq!(connect(kind, on_device).unwrap().name(), "unix");
         }
-        for name in ["ucx", "tcp", "nccl"] {
+        for name in ["ucx", "tcp"] {
             let error = TransportKind::of_environment(|_| Some(name.to_owned())).unwrap_err();
-            let known = "known are: auto, onesided, torch, unix, threads";
+            let known = "known are: auto, onesided, nccl, torch, unix, threads";
             assert_eq!(error.to_string(), format!("transport {name:?} is not known; {known}"));
         }
     }

@@ -72,10 +72,7 @@ impl Alike {
     pub fn begin(&mut self, sequences: &Slots, shape: Shape, batch: &Batch<'_>, rows: usize) -> StepDigest {
         let mut digest = StepDigest::default();
         digest.add(StepPart::Shape, shape.layout as u64);
-        if let Some((dtype, kind)) = shape.rows {
-            let letters = dtype.bytes().map(u64::from);
-            digest.extend(StepPart::Shape, letters.chain([(kind == Kind::Logits).into()]));
-        }
+        shape.rows.iter().for_each(|rows| digest.extend(StepPart::Shape, words_of(*rows)));
         digest.extend(StepPart::Shape, shape.mode.iter().flat_map(|mode| mode.words()));
         for slot in batch.slots {
             digest.add(StepPart::Slots, *slot as u64);
@@ -113,6 +110,13 @@ impl Alike {
         let Some(step) = &mut self.step else { return };
         step.drafts = drafts.collect();
         digest.extend(StepPart::Drafts, step.drafts.iter().map(|id| *id as u64));
+    }
+
+    /// Takes the type and the kind of a step's rows into its digest, where the host knows them only behind its begin.
+    pub fn add_rows(&mut self, digest: &mut StepDigest, rows: (&'static str, Kind)) {
+        let Some(step) = &mut self.step else { return };
+        step.shape.rows = Some(rows);
+        digest.extend(StepPart::Shape, words_of(rows));
     }
 
     /// Tells a part of the step, a line for each request or row.
@@ -193,6 +197,11 @@ impl Alike {
         };
         vec![format!("{told} in request {request}")]
     }
+}
+
+/// Returns what stands for the type and the kind of rows in a digest.
+fn words_of((dtype, kind): (&'static str, Kind)) -> impl Iterator<Item = u64> {
+    dtype.bytes().map(u64::from).chain([(kind == Kind::Logits).into()])
 }
 
 impl Shape {

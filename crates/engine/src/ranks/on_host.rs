@@ -59,7 +59,8 @@ impl Backend for HostRanks {
     fn ranks(&self) -> Option<RanksInfo<'_>> {
         let sends_rows =
             self.plan.is_some_and(|plan| matches!(plan.layout, LogitsLayout::Gather | LogitsLayout::Swap));
-        Some(RanksInfo { planner: &self.common.planner, group: &self.common.group, sends_rows })
+        let (planner, group) = (&self.common.planner, &self.common.group);
+        Some(RanksInfo { planner, group, sends_rows, transport: group.transport(), warning: None })
     }
 
     fn group_mut(&mut self) -> Option<&mut Group> {

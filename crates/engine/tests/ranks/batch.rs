@@ -162,7 +162,7 @@ impl Requests {
         rank: Box<dyn Transport>,
         planner: PlannerConfig,
     ) -> Result<(Pool, Vec<Slot>), Error> {
-        let mut pool = Pool::over(self.config(), Ranks { planner, transport: rank, timeout: PATIENCE })?;
+        let mut pool = Pool::over(self.config(), Ranks::new(planner, rank))?;
         let slots = self.requests.iter().map(|(params, prompt)| pool.admit(params.clone(), prompt).unwrap());
         let slots = slots.collect();
         Ok((pool, slots))

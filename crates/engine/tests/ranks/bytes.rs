@@ -46,11 +46,7 @@ fn received(
         let own = rank.rank();
         let planner =
             PlannerConfig { layouts: LogitsLayout::ALL.to_vec(), ..PlannerConfig::new(split.clone()) };
-        let mut pool = Pool::over(
-            config(),
-            Ranks { planner, transport: Box::new(rank), timeout: crate::batch::PATIENCE },
-        )
-        .unwrap();
+        let mut pool = Pool::over(config(), Ranks::new(planner, Box::new(rank))).unwrap();
         let admitted: Vec<_> = (0..rows.len()).map(|i| pool.admit(params(i), &[1]).unwrap()).collect();
         assert_eq!(admitted, slots);
         pool.reset_traffic();

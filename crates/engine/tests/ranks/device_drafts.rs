@@ -3,7 +3,8 @@
 use std::ops::Range;
 use std::time::Duration;
 
-use gumball_engine::dist::LogitsLayout::{self, Gather, Replicated, Survey, Swap};
+use gumball_engine::dist::LogitsLayout::{self, Gather, Survey, Swap};
+use gumball_engine::dist::TransportKind::{self, Nccl, OneSided};
 use gumball_engine::dist::{Ownership, StepKind, Transport};
 use gumball_engine::{
     Batch, DeviceBuffer, DeviceMatrix, DeviceSlice, Drafts, Dtype, IntType, Matrix, Outputs, PADDING, Pool,
@@ -12,11 +13,13 @@ use gumball_engine::{
 
 use crate::batch::{Numbers, PATIENCE, Requests, on_ranks, part, state, with_patience};
 use crate::cases::{self, Dice};
-use crate::devices::{pool, small_batch};
+use crate::devices::{self, layouts_of, pool, small_batch};
 use crate::steps::Extras;
 
-/// The layouts that verifications take.
-const LAYOUTS: [LogitsLayout; 3] = [Gather, Swap, Replicated];
+/// The ways in which rows travel, each with each layout that verifications take there.
+fn ways() -> impl Iterator<Item = (TransportKind, LogitsLayout)> {
+    devices::ways().filter(|(_, layout)| *layout != Survey)
+}
 
 /// The drafts of a batch, as the host has them.
 #[derive(Debug)]
@@ -94,9 +97,15 @@ struct Turn {
 }
 
 impl Turn {
-    fn new(dice: &mut Dice, batch: &Requests, one: &mut Pool, slots: &[Slot]) -> Self {
+    fn new(
+        dice: &mut Dice,
+        devices: TransportKind,
+        (batch, one): (&Requests, &mut Pool),
+        slots: &[Slot],
+    ) -> Self {
         let given = (!dice.one_in(3)).then(|| Given::new(dice, batch));
-        let layout = if given.is_some() { dice.pick(&LAYOUTS) } else { dice.pick(&LogitsLayout::ALL) };
+        let of = if given.is_some() { Nccl } else { devices };
+        let layout = dice.pick(layouts_of(of));
         let slots: Vec<Slot> =
             slots.iter().map(|slot| if dice.one_in(8) { PADDING } else { *slot }).collect();
         let rows = given.as_ref().map_or(slots.len(), |given| slots.len() + given.ids.len());
@@ -183,16 +192,17 @@ impl Turn {
 }
 
 /// Takes steps and verifications in turn with random batches, and holds all ranks to one process.
-fn turns_equal_one_process(seeds: Range<u64>) {
+fn turns_equal_one_process(devices: TransportKind, seeds: Range<u64>) {
     for seed in seeds {
         let mut dice = Dice(seed, 0);
         let world = 1 + seed as usize % 4;
         let batch = Requests::new(&mut dice, world, 6);
         let (mut one, slots) = batch.pool();
-        let turns: Vec<Turn> = (0..4).map(|_| Turn::new(&mut dice, &batch, &mut one, &slots)).collect();
+        let turns: Vec<Turn> =
+            (0..4).map(|_| Turn::new(&mut dice, devices, (&batch, &mut one), &slots)).collect();
         on_ranks(world, |rank| {
             let own = rank.rank();
-            let (mut pool, _) = pool(&batch, rank, PATIENCE);
+            let (mut pool, _) = pool(&batch, rank, (devices, PATIENCE));
             for (number, turn) in turns.iter().enumerate() {
                 turn.take(&batch, &mut pool, own, &format!("seed {seed}, turn {number} of {world} ranks"));
             }
@@ -202,23 +212,31 @@ fn turns_equal_one_process(seeds: Range<u64>) {
 
 #[test]
 fn devices_of_ranks_verify_as_one_process() {
-    turns_equal_one_process(0..120);
+    turns_equal_one_process(OneSided, 0..120);
+}
+
+#[test]
+fn devices_that_send_messages_verify_as_one_process() {
+    turns_equal_one_process(Nccl, 0..60);
 }
 
 #[test]
 fn devices_of_ranks_verify_in_many_blocks_as_one_process() {
     // Each row reports 40 top tokens, so results of this many rows are sent by several blocks.
-    for seed in 300..306 {
+    for (devices, seed) in
+        [OneSided, Nccl].into_iter().flat_map(|devices| (300..306).map(move |seed| (devices, seed)))
+    {
         let mut dice = Dice(seed, 0);
         let mut batch = Requests::of_vocab(&mut dice, 2, 12, 300);
         while batch.requests.len() < 8 {
             batch = Requests::of_vocab(&mut dice, 2, 12, 300);
         }
         let (mut one, slots) = batch.pool();
-        let turns: Vec<Turn> = (0..3).map(|_| Turn::new(&mut dice, &batch, &mut one, &slots)).collect();
+        let turns: Vec<Turn> =
+            (0..3).map(|_| Turn::new(&mut dice, devices, (&batch, &mut one), &slots)).collect();
         on_ranks(2, |rank| {
             let own = rank.rank();
-            let (mut pool, _) = pool(&batch, rank, PATIENCE);
+            let (mut pool, _) = pool(&batch, rank, (devices, PATIENCE));
             for (number, turn) in turns.iter().enumerate() {
                 turn.take(&batch, &mut pool, own, &format!("seed {seed}, turn {number}"));
             }
@@ -250,10 +268,10 @@ fn replays_of_a_captured_verification_over_ranks_equal_one_process() {
                 slots.iter().map(|slot| state(one.sequence(*slot).unwrap())).collect::<Vec<_>>(),
             ));
         }
-        for layout in LAYOUTS {
+        for (devices, layout) in ways() {
             on_ranks(2, |rank| {
                 let own = rank.rank();
-                let (mut pool, slots) = pool(&batch, rank, PATIENCE);
+                let (mut pool, slots) = pool(&batch, rank, (devices, PATIENCE));
                 let plan = pool
                     .ranks()
                     .unwrap()
@@ -301,7 +319,7 @@ fn replays_of_a_captured_verification_over_ranks_equal_one_process() {
                         pool.replay(&graph).unwrap();
                     }
                     pool.fetch(&mut found).unwrap();
-                    let told = format!("{layout:?}, {mode:?}, turn {turn}");
+                    let told = format!("{devices:?}, {layout:?}, {mode:?}, turn {turn}");
                     assert_eq!(found.words(), want.words(), "{told}");
                     assert_eq!(found.accepted(), want.accepted(), "{told}");
                     for (request, slot) in slots.iter().enumerate() {
@@ -329,10 +347,10 @@ fn links_of_trees_are_read_on_the_rank_that_owns_them() {
     let drafts = Drafts { tree, ..Drafts::chain(&ids) };
     let logits = numbers.logits(7, batch.vocab, batch.kind);
     one.verify(logits, &Batch { counts: &counts, ..Batch::of(&slots) }, &drafts, &mut want).unwrap();
-    for layout in LAYOUTS {
+    for (devices, layout) in ways() {
         on_ranks(2, |rank| {
             let own = rank.rank();
-            let (mut pool, slots) = pool(&batch, rank, PATIENCE);
+            let (mut pool, slots) = pool(&batch, rank, (devices, PATIENCE));
             let plan = pool
                 .ranks()
                 .unwrap()
@@ -359,17 +377,17 @@ fn links_of_trees_are_read_on_the_rank_that_owns_them() {
             pool.enqueue(&[Work::verify(rows, drafts)]).unwrap();
             let mut found = Outputs::new();
             pool.fetch(&mut found).unwrap();
-            assert_eq!(found.words(), want.words(), "{layout:?}");
-            assert_eq!(found.accepted(), want.accepted(), "{layout:?}");
+            assert_eq!(found.words(), want.words(), "{devices:?}, {layout:?}");
+            assert_eq!(found.accepted(), want.accepted(), "{devices:?}, {layout:?}");
         });
     }
 }
 
 #[test]
 fn a_verification_over_devices_is_not_surveyed() {
-    let batch = small_batch(1);
+    let (batch, devices) = (small_batch(1), OneSided);
     on_ranks(1, |rank| {
-        let (mut pool, slots) = pool(&batch, rank, PATIENCE);
+        let (mut pool, slots) = pool(&batch, rank, (devices, PATIENCE));
         let shape = pool.shape(&slots, 1, StepKind::Verify).unwrap();
         assert_ne!(pool.plan(&shape).unwrap().layout, Survey);
         let plan = pool.ranks().unwrap().planner.plan_as(Survey, &shape);
@@ -407,10 +425,10 @@ fn a_verification_over_devices_is_not_surveyed() {
 fn ranks_that_verify_different_drafts_are_told_so() {
     let batch = small_batch(2);
     let whole = batch.rows(&mut Dice(9, 0), 5);
-    for layout in LAYOUTS {
+    for (devices, layout) in ways() {
         with_patience(2, Duration::from_secs(5), |rank| {
             let own = rank.rank();
-            let (mut pool, slots) = pool(&batch, rank, Duration::from_secs(5));
+            let (mut pool, slots) = pool(&batch, rank, (devices, Duration::from_secs(5)));
             let before: Vec<_> = slots.iter().map(|slot| state(pool.sequence(*slot).unwrap())).collect();
             let plan = pool
                 .ranks()
@@ -433,7 +451,7 @@ fn ranks_that_verify_different_drafts_are_told_so() {
             let error = verified.unwrap_err();
             assert!(
                 matches!(error.of_ranks(), Some(RanksError::Disagree { what: "the drafts of the step", .. })),
-                "{layout:?}: {error}"
+                "{devices:?}, {layout:?}: {error}"
             );
             for (slot, before) in slots.iter().zip(before) {
                 assert_eq!(state(pool.sequence(*slot).unwrap()), before);
@@ -447,13 +465,13 @@ fn a_rank_that_is_late_to_a_verification_is_an_error_and_sequences_stay() {
     let batch = small_batch(2);
     let whole = batch.rows(&mut Dice(9, 0), 5);
     let timeout = Duration::from_millis(300);
-    for layout in LAYOUTS {
+    for (devices, layout) in ways() {
         with_patience(2, Duration::from_secs(2), |rank| {
             let own = rank.rank();
-            let (mut pool, slots) = pool(&batch, rank, timeout);
+            let (mut pool, slots) = pool(&batch, rank, (devices, timeout));
             if own == 1 {
                 // Comes to no verification, and stays until the other one has given up.
-                return std::thread::sleep(Duration::from_millis(900));
+                return std::thread::sleep(Duration::from_millis(1500));
             }
             let before: Vec<_> = slots.iter().map(|slot| state(pool.sequence(*slot).unwrap())).collect();
             let plan = pool
@@ -475,7 +493,11 @@ fn a_rank_that_is_late_to_a_verification_is_an_error_and_sequences_stay() {
                     &mut out,
                 )
                 .unwrap_err();
-            assert_eq!(error, RanksError::TimedOut { rank: 1, waited: timeout }.into(), "{layout:?}");
+            assert_eq!(
+                error,
+                RanksError::TimedOut { rank: 1, waited: timeout }.into(),
+                "{devices:?}, {layout:?}"
+            );
             let error = pool
                 .verify(
                     logits,
@@ -484,9 +506,12 @@ fn a_rank_that_is_late_to_a_verification_is_an_error_and_sequences_stay() {
                     &mut out,
                 )
                 .unwrap_err();
-            assert!(matches!(error.of_ranks(), Some(RanksError::Broken(_))), "{layout:?}: {error}");
+            assert!(
+                matches!(error.of_ranks(), Some(RanksError::Broken(_))),
+                "{devices:?}, {layout:?}: {error}"
+            );
             for (slot, before) in slots.iter().zip(before) {
-                assert_eq!(state(pool.sequence(*slot).unwrap()), before, "{layout:?}");
+                assert_eq!(state(pool.sequence(*slot).unwrap()), before, "{devices:?}, {layout:?}");
             }
         });
     }

@@ -1,22 +1,22 @@
 //! Which steps over devices of ranks count as taken: those that run.
 
-use gumball_engine::dist::{LogitsLayout, StepKind, Transport};
+use gumball_engine::dist::{StepKind, Transport};
 use gumball_engine::{
     Batch, DeviceBuffer, DeviceMatrix, Dtype, Outputs, SamplingParams, Slot, StepVariant, Work,
 };
 
 use crate::batch::{Numbers, PATIENCE, on_ranks, part};
 use crate::cases::Dice;
-use crate::devices::{pool, small_batch};
+use crate::devices::{pool, small_batch, ways};
 
 #[test]
 fn a_captured_step_counts_only_when_it_is_replayed() {
     let batch = small_batch(2);
     let whole = batch.rows(&mut Dice(8, 0), 3);
-    for layout in LogitsLayout::ALL {
+    for (devices, layout) in ways() {
         on_ranks(2, |rank| {
             let own = rank.rank();
-            let (mut pool, slots) = pool(&batch, rank, PATIENCE);
+            let (mut pool, slots) = pool(&batch, rank, (devices, PATIENCE));
             let runtime = pool.device().unwrap().runtime().clone();
             let plan_of = |pool: &gumball_engine::Pool, slots: &[Slot]| {
                 pool.ranks()
@@ -53,16 +53,16 @@ fn a_captured_step_counts_only_when_it_is_replayed() {
                 Ok(())
             });
             drop(captured.unwrap());
-            assert_eq!(*pool.ranks().unwrap().planner.served(), served, "{layout:?}");
+            assert_eq!(*pool.ranks().unwrap().planner.served(), served, "{devices:?}, {layout:?}");
             pool.fetch(&mut again).unwrap();
-            assert_eq!(again.words(), out.words(), "{layout:?}");
+            assert_eq!(again.words(), out.words(), "{devices:?}, {layout:?}");
 
             // Two steps of a graph count as two.
             pool.assign(&Batch { slots: &slots, plan: Some(plan), ..options }).unwrap();
             let graph = pool.capture(&[Work::step(all_rows); 2]).unwrap();
-            assert_eq!(*pool.ranks().unwrap().planner.served(), served, "{layout:?}");
+            assert_eq!(*pool.ranks().unwrap().planner.served(), served, "{devices:?}, {layout:?}");
             pool.replay(&graph).unwrap();
-            assert_eq!(pool.ranks().unwrap().planner.served()[&(layout, 3)], 3, "{layout:?}");
+            assert_eq!(pool.ranks().unwrap().planner.served()[&(layout, 3)], 3, "{devices:?}, {layout:?}");
         });
     }
 }
@@ -83,10 +83,10 @@ fn each_variant_that_serves_the_rows_draws_what_one_process_does() {
         out.tokens().to_vec()
     };
     let wanted: Vec<_> = variants().map(&mut take).collect();
-    for layout in LogitsLayout::ALL {
+    for (devices, layout) in ways() {
         on_ranks(2, |rank| {
             let own = rank.rank();
-            let (mut pool, slots) = pool(&batch, rank, PATIENCE);
+            let (mut pool, slots) = pool(&batch, rank, (devices, PATIENCE));
             let runtime = pool.device().unwrap().runtime().clone();
             let shape = pool.shape(&slots, 0, StepKind::Decode).unwrap();
             let plan = pool.ranks().unwrap().planner.plan_as(layout, &shape);

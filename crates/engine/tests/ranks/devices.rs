@@ -3,7 +3,8 @@
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
-use gumball_engine::dist::LogitsLayout::{self, Survey, Swap};
+use gumball_engine::dist::LogitsLayout::{self, Gather, Replicated, Survey, Swap};
+use gumball_engine::dist::TransportKind::{self, Nccl, OneSided};
 use gumball_engine::dist::{PlannerConfig, StepKind, Threads, Transport};
 use gumball_engine::{
     Batch, Device, DeviceBuffer, DeviceMatrix, Dtype, Filter, Kind, Outputs, PADDING, Place, Pool,
@@ -14,15 +15,30 @@ use crate::batch::{Numbers, PATIENCE, Requests, on_ranks, part, state, with_pati
 use crate::cases::Dice;
 use crate::steps::Extras;
 
+/// Returns the layouts that ranks can take whose rows travel in a given way.
+pub fn layouts_of(devices: TransportKind) -> &'static [LogitsLayout] {
+    if devices == Nccl { &[Gather, Swap, Replicated] } else { &LogitsLayout::ALL }
+}
+
+/// Returns the ways in which rows travel, each with each layout that it serves.
+pub fn ways() -> impl Iterator<Item = (TransportKind, LogitsLayout)> {
+    [OneSided, Nccl].into_iter().flat_map(|devices| layouts_of(devices).iter().map(move |of| (devices, *of)))
+}
+
 /// Returns a rank's pool on a device of its own, and the slots of the requests.
-pub fn pool(batch: &Requests, rank: Threads, timeout: Duration) -> (Pool, Vec<Slot>) {
+pub fn pool(
+    batch: &Requests,
+    rank: Threads,
+    (devices, timeout): (TransportKind, Duration),
+) -> (Pool, Vec<Slot>) {
     let device = Device::emulated().expect("a C++ compiler");
     let widths = Widths { top_n: 40, ids: 3 };
     let config =
         PoolConfig { slots: 16, widths, place: Place::device(device, 64), ..PoolConfig::new(batch.vocab) };
-    let layouts = LogitsLayout::ALL.to_vec();
-    let planner = PlannerConfig { layouts, ..batch.planner() };
-    let mut pool = Pool::over(config, Ranks { planner, transport: Box::new(rank), timeout }).unwrap();
+    let planner = PlannerConfig { layouts: layouts_of(devices).to_vec(), ..batch.planner() };
+    let ranks = Ranks { devices, timeout, ..Ranks::new(planner, Box::new(rank)) };
+    let mut pool = Pool::over(config, ranks).unwrap();
+    assert_eq!(pool.ranks().unwrap().transport, devices.name());
     let slots = batch.requests.iter().map(|(params, prompt)| pool.admit(params.clone(), prompt).unwrap());
     let slots = slots.collect();
     (pool, slots)
@@ -30,7 +46,12 @@ pub fn pool(batch: &Requests, rank: Threads, timeout: Duration) -> (Pool, Vec<Sl
 
 /// Takes steps with random batches under random layouts, and holds all ranks to one process. If `decided`, all rows are such that a
 /// survey alone serves them.
-fn steps_equal_one_process(seeds: Range<u64>, layouts: &[LogitsLayout], decided: bool) {
+fn steps_equal_one_process(
+    devices: TransportKind,
+    seeds: Range<u64>,
+    layouts: &[LogitsLayout],
+    decided: bool,
+) {
     for seed in seeds {
         let mut dice = Dice(seed, 0);
         let world = 1 + seed as usize % if decided { 8 } else { 4 };
@@ -59,7 +80,7 @@ fn steps_equal_one_process(seeds: Range<u64>, layouts: &[LogitsLayout], decided:
         }
         on_ranks(world, |rank| {
             let own = rank.rank();
-            let (mut pool, _) = pool(&batch, rank, PATIENCE);
+            let (mut pool, _) = pool(&batch, rank, (devices, PATIENCE));
             for (step, (layout, whole, extras, slots, want, states)) in steps.iter().enumerate() {
                 let shape = pool.shape(slots, 0, StepKind::Decode).unwrap();
                 let plan = pool.ranks().unwrap().planner.plan_as(*layout, &shape);
@@ -87,12 +108,17 @@ fn steps_equal_one_process(seeds: Range<u64>, layouts: &[LogitsLayout], decided:
 
 #[test]
 fn devices_of_ranks_sample_as_one_process() {
-    steps_equal_one_process(0..60, &LogitsLayout::ALL, false);
+    steps_equal_one_process(OneSided, 0..60, &LogitsLayout::ALL, false);
+}
+
+#[test]
+fn devices_that_send_messages_sample_as_one_process() {
+    steps_equal_one_process(Nccl, 0..60, layouts_of(Nccl), false);
 }
 
 #[test]
 fn devices_that_swap_some_rows_of_a_survey_sample_as_one_process() {
-    steps_equal_one_process(1000..1060, &[Survey, Survey, Swap], false);
+    steps_equal_one_process(OneSided, 1000..1060, &[Survey, Survey, Swap], false);
 }
 
 /// Makes all requests such that a winner or a list of each rank decides their rows.
@@ -133,7 +159,7 @@ fn decide_in_shards(dice: &mut Dice, batch: &mut Requests) {
 
 #[test]
 fn devices_that_exchange_what_decides_sample_as_one_process() {
-    steps_equal_one_process(0..150, &[Survey, Survey, Swap], true);
+    steps_equal_one_process(OneSided, 0..150, &[Survey, Survey, Swap], true);
 }
 
 /// A batch of three requests over 700 ids of f32.
@@ -162,10 +188,10 @@ fn replays_of_a_captured_step_over_ranks_equal_steps_of_one_process() {
         one.step(logits, &Batch::of(&slots), &mut out).unwrap();
         want.push(out.words().to_vec());
     }
-    for layout in LogitsLayout::ALL {
+    for (devices, layout) in ways() {
         on_ranks(2, |rank| {
             let own = rank.rank();
-            let (mut pool, slots) = pool(&batch, rank, PATIENCE);
+            let (mut pool, slots) = pool(&batch, rank, (devices, PATIENCE));
             let plan = pool
                 .ranks()
                 .unwrap()
@@ -183,7 +209,7 @@ fn replays_of_a_captured_step_over_ranks_equal_steps_of_one_process() {
                 let mut out = Outputs::new();
                 pool.replay(&graph).unwrap();
                 pool.fetch(&mut out).unwrap();
-                assert_eq!(out.words(), want, "{layout:?}");
+                assert_eq!(out.words(), want, "{devices:?}, {layout:?}");
             }
         });
     }
@@ -194,13 +220,13 @@ fn a_late_rank_is_an_error_in_time_and_sequences_stay() {
     let batch = small_batch(2);
     let whole = batch.rows(&mut Dice(9, 0), 3);
     let timeout = Duration::from_millis(300);
-    for layout in LogitsLayout::ALL {
+    for (devices, layout) in ways() {
         with_patience(2, Duration::from_secs(2), |rank| {
             let own = rank.rank();
-            let (mut pool, slots) = pool(&batch, rank, timeout);
+            let (mut pool, slots) = pool(&batch, rank, (devices, timeout));
             if own == 1 {
                 // Comes to no step, and stays until the other one has given up.
-                return std::thread::sleep(Duration::from_millis(900));
+                return std::thread::sleep(Duration::from_millis(1500));
             }
             let plan = pool
                 .ranks()
@@ -229,22 +255,27 @@ fn a_late_rank_is_an_error_in_time_and_sequences_stay() {
 fn ranks_that_take_different_steps_are_told_so() {
     let batch = small_batch(2);
     let whole = batch.rows(&mut Dice(9, 0), 3);
-    with_patience(2, Duration::from_secs(5), |rank| {
-        let own = rank.rank();
-        let (mut pool, mut slots) = pool(&batch, rank, Duration::from_secs(5));
-        if own == 1 {
-            slots.reverse();
-        }
-        let plan =
-            pool.ranks().unwrap().planner.plan_as(Swap, &pool.shape(&slots, 0, StepKind::Decode).unwrap());
-        let part = part(Swap, &batch.split, own, 0, &whole, &[]);
-        let logits = part.numbers.logits(part.rows, part.columns, batch.kind);
-        let mut out = Outputs::new();
-        let error =
-            pool.step(logits, &Batch { plan: Some(plan), ..Batch::of(&slots) }, &mut out).unwrap_err();
-        assert!(
-            matches!(error.of_ranks(), Some(RanksError::Disagree { what: "the slots of the step", .. })),
-            "{error}"
-        );
-    });
+    for devices in [OneSided, Nccl] {
+        with_patience(2, Duration::from_secs(5), |rank| {
+            let own = rank.rank();
+            let (mut pool, mut slots) = pool(&batch, rank, (devices, Duration::from_secs(5)));
+            if own == 1 {
+                slots.reverse();
+            }
+            let plan = pool
+                .ranks()
+                .unwrap()
+                .planner
+                .plan_as(Swap, &pool.shape(&slots, 0, StepKind::Decode).unwrap());
+            let part = part(Swap, &batch.split, own, 0, &whole, &[]);
+            let logits = part.numbers.logits(part.rows, part.columns, batch.kind);
+            let mut out = Outputs::new();
+            let error =
+                pool.step(logits, &Batch { plan: Some(plan), ..Batch::of(&slots) }, &mut out).unwrap_err();
+            assert!(
+                matches!(error.of_ranks(), Some(RanksError::Disagree { what: "the slots of the step", .. })),
+                "{error}"
+            );
+        });
+    }
 }

@@ -19,9 +19,7 @@ fn pool(rank: gumball_engine::dist::Threads, layouts: &[LogitsLayout]) -> (Pool,
         ..PlannerConfig::new(VocabSplit::even(VOCAB, world).unwrap())
     };
     let config = PoolConfig { place: Place::threads(1), ..PoolConfig::new(VOCAB) };
-    let mut pool =
-        Pool::over(config, Ranks { planner, transport: Box::new(rank), timeout: crate::batch::PATIENCE })
-            .unwrap();
+    let mut pool = Pool::over(config, Ranks::new(planner, Box::new(rank))).unwrap();
     let params = SamplingParams { seed: Some(5), top_p: 0.9, ..Default::default() };
     let slot = pool.admit(params, &[1, 2]).unwrap();
     (pool, slot)
@@ -86,9 +84,7 @@ fn pools_that_differ_are_told_so_at_start() {
         let slots = if gumball_engine::dist::Transport::rank(&rank) == 2 { 7 } else { 8 };
         let config = PoolConfig { slots, place: Place::threads(1), ..PoolConfig::new(VOCAB) };
         let planner = PlannerConfig::new(VocabSplit::even(VOCAB, 3).unwrap());
-        Pool::over(config, Ranks { planner, transport: Box::new(rank), timeout: crate::batch::PATIENCE })
-            .unwrap_err()
-            .to_string()
+        Pool::over(config, Ranks::new(planner, Box::new(rank))).unwrap_err().to_string()
     });
     let first = "rank 2 disagrees on slots: it has 7, this rank 8";
     assert_eq!(errors, [first, first, "rank 0 disagrees on slots: it has 8, this rank 7"]);

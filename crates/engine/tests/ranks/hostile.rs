@@ -176,10 +176,8 @@ fn stepped(timeout: Duration, peer: impl FnOnce(&mut Peer)) -> Error {
         let layouts = vec![LogitsLayout::Survey];
         let planner = PlannerConfig { layouts, ..PlannerConfig::new(VocabSplit::even(VOCAB, 2)?) };
         let config = PoolConfig { place: Place::threads(1), ..PoolConfig::new(VOCAB) };
-        let mut pool = Pool::over(
-            config,
-            Ranks { planner, transport: Box::new(Sockets::connect(0, &own, timeout)?), timeout: PATIENCE },
-        )?;
+        let mut pool =
+            Pool::over(config, Ranks::new(planner, Box::new(Sockets::connect(0, &own, timeout)?)))?;
         let params = SamplingParams { seed: Some(5), top_p: 0.9, ..Default::default() };
         let slots = [PADDING, pool.admit(params, &[1, 2])?];
         let plan = pool

@@ -12,6 +12,8 @@ mod device_drafts;
 #[cfg(feature = "emulator")]
 mod device_failures;
 #[cfg(feature = "emulator")]
+mod device_transports;
+#[cfg(feature = "emulator")]
 mod device_turns;
 #[cfg(feature = "emulator")]
 mod devices;

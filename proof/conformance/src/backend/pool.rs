@@ -12,7 +12,7 @@ use std::sync::{Mutex, PoisonError};
 use gumball_cpu::Output;
 #[cfg(feature = "cuda")]
 use gumball_engine::Device;
-use gumball_engine::dist::{LogitsLayout, VocabSplit};
+use gumball_engine::dist::{LogitsLayout, TransportKind, VocabSplit};
 use gumball_engine::{
     Batch, DraftTreeCounts, DraftTrees, DraftWords, Draws, HostDraftTrees, HostMasks, HostMatrix, Logits,
     LogitsMut, Masks, Matrix, Operators, Outputs, PADDING, Place, PoolConfig, Proposals, RowHook, RowParams,
@@ -151,7 +151,7 @@ impl Pooled {
             let borders = [0, config.vocab * 37 / 100, config.vocab * 71 / 100, config.vocab];
             let split =
                 VocabSplit::of_sizes(&borders.array_windows().map(|[a, b]| b - a).collect::<Vec<_>>())?;
-            Pools::over_ranks(split, || Ok(config.clone()), &[LogitsLayout::Survey])
+            Pools::over_ranks(split, || Ok(config.clone()), (TransportKind::Auto, &[LogitsLayout::Survey]))
         };
         Self { is_twice: true, slowness: 100, ..Self::new("ranks", Box::new(make)) }
     }

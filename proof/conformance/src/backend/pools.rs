@@ -6,7 +6,9 @@ use std::fmt::Debug;
 use std::ops::Range;
 use std::time::Duration;
 
-use gumball_engine::dist::{LogitsLayout, Plan, PlannerConfig, StepKind, StepShape, VocabSplit, threads};
+use gumball_engine::dist::{
+    LogitsLayout, Plan, PlannerConfig, StepKind, StepShape, TransportKind, VocabSplit, threads,
+};
 use gumball_engine::{
     Batch, Kind, Logits, Matrix, Outputs, Pool, PoolConfig, Proposals, Ranks, Rows, Scored, Sequence, Slot,
 };
@@ -25,6 +27,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 #[derive(Debug)]
 struct Over {
     split: VocabSplit,
+    devices: TransportKind,
     /// The layouts that steps take in turn, where they can, how many steps there were, and the layout of the last one.
     layouts: Vec<LogitsLayout>,
     turn: usize,
@@ -36,7 +39,7 @@ impl Over {
     fn turn(&mut self, is_whole: bool) {
         self.turn += 1;
         self.layout = match self.layouts[self.turn % self.layouts.len()] {
-            LogitsLayout::Survey if is_whole => LogitsLayout::Swap,
+            LogitsLayout::Survey if is_whole || self.devices == TransportKind::Nccl => LogitsLayout::Swap,
             layout => layout,
         };
     }
@@ -121,19 +124,20 @@ impl Pools {
         Ok(Self { all: vec![Pool::new(config)?], over: None, heads: Some(Heads::default()) })
     }
 
-    /// Makes the pools of all ranks of a split, which take layouts in turn. `config`: that of a rank, whose device may be its own.
+    /// Makes the pools of all ranks of a split, which take layouts in turn. `config`: that of a rank, whose device may be its own;
+    /// `devices`: how rows travel between devices.
     ///
     /// # Errors
     /// Those of [`Pool::over`].
     pub fn over_ranks(
         split: VocabSplit,
         config: impl Fn() -> Result<PoolConfig> + Sync,
-        layouts: &[LogitsLayout],
+        (devices, layouts): (TransportKind, &[LogitsLayout]),
     ) -> Result<Self> {
         let planner =
             PlannerConfig { layouts: LogitsLayout::ALL.to_vec(), ..PlannerConfig::new(split.clone()) };
         let join = |transport| {
-            let ranks = Ranks { planner: planner.clone(), transport: Box::new(transport), timeout: PATIENCE };
+            let ranks = Ranks { devices, ..Ranks::new(planner.clone(), Box::new(transport)) };
             Pool::over(config()?, ranks)
         };
         let join = &join;
@@ -144,7 +148,7 @@ impl Pools {
             ranks.into_iter().map(|rank| rank.join().expect("no rank panics")).collect()
         });
         let all = pools.into_iter().map(of_caller).collect::<Result<_>>()?;
-        let over = Over { split, layouts: layouts.to_vec(), turn: 0, layout: layouts[0] };
+        let over = Over { split, devices, layouts: layouts.to_vec(), turn: 0, layout: layouts[0] };
         Ok(Self { all, over: Some(over), heads: None })
     }
 

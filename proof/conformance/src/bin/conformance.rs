@@ -12,7 +12,8 @@
 //! `stream NAME [TOKENS]` decodes many requests with drafts and without on `pool`, `cuda` or `cuda_emulated`, and compares the tokens;
 //! `boundaries NAME` holds operators, steps and softmaxes at the sizes where kernels take another path;
 //! `ranks-on NAME WORLD [processes|threads] [ROWS] [PART,..]` spreads random rows over the devices of that many ranks, holds them to one device,
-//! and times every layout (`steps`, `forty`, `drafts`, `mixed`, `small`, or all of them); `hold-ranks-on` times nothing;
+//! and times every layout (`steps`, `forty`, `drafts`, `mixed`, `small`, or all of them); `hold-ranks-on` times nothing. `GUMBALL_DIST_TRANSPORT` says
+//! how rows travel: `onesided`, or `nccl`;
 //! `reduced NAME` runs what reaches every kernel and takes little, for tools that slow it down a hundredfold.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -103,8 +104,8 @@ fn main() -> ExitCode {
         ["verified-draws-on", name] => draw_verified_on(name, DRAWS.1),
         ["verified-draws-on", name, count] => number(count).and_then(|count| draw_verified_on(name, count)),
         ["ranks-on" | "hold-ranks-on", ..] => over_ranks(&arguments),
-        ["rank-of", name, world, rank, folder, rows, timed] => number(rows).and_then(|rows| {
-            let work = Work { rows, timed };
+        ["rank-of", name, world, rank, folder, rows, timed, again] => number(rows).and_then(|rows| {
+            let work = Work { rows, timed, is_second: again == "again" };
             ranks::as_process(name, number(world)?, number(rank)?, Path::new(folder), work).map(|()| true)
         }),
         _ => Err(USAGE.to_owned()),
@@ -135,7 +136,7 @@ fn over_ranks(arguments: &[&str]) -> Result<bool, String> {
     let world = number(world)?;
     match *how {
         "processes" => ranks::as_processes(name, world, &[rows.to_string(), timed.to_owned()])?,
-        "threads" => ranks::as_threads(name, world, Work { rows, timed })?,
+        "threads" => ranks::as_threads(name, world, Work { rows, timed, is_second: false })?,
         _ => return Err(USAGE.to_owned()),
     }
     Ok(true)

@@ -1,14 +1,15 @@
-//! Ranks that differ in what their hosts know are told so, and one that closes its pool is lost to the others before any timeout.
+//! Ranks that differ in what their hosts know are told so; one that closes its pool or is killed is lost to the others before any timeout, and one
+//! that hangs after it.
 
 use std::time::{Duration, Instant};
 
 use gumball_engine::dist::{LogitsLayout, PlannerConfig, StepKind, VocabSplit};
 use gumball_engine::{
-    Batch, Device, DeviceBuffer, DeviceMatrix, Dtype, Error, Masks, Outputs, Place, Pool, PoolConfig, Ranks,
+    Batch, Device, DeviceBuffer, DeviceMatrix, Dtype, Error, Masks, Outputs, Place, Pool, PoolConfig,
     RanksError, Result, SamplingParams, Work,
 };
 
-use super::{Connect, PATIENCE};
+use super::Connect;
 
 const VOCAB: usize = 4096;
 
@@ -24,16 +25,22 @@ enum Fault {
     Prompt,
     Masks,
     Closes,
+    Hangs,
+    Killed,
 }
+
+/// How long devices wait for a rank that hangs.
+const SHORT_PATIENCE: Duration = Duration::from_secs(3);
 
 /// Checks the error that each rank gets from each fault, under each layout. Returns the number of these pairs.
 ///
 /// # Errors
 /// A text with the layout, the fault, and the rank's outcome, if that is not the right one.
 pub fn faults(device: &Device, connect: &dyn Connect) -> std::result::Result<usize, String> {
-    let all = LogitsLayout::ALL.into_iter();
-    let all =
-        all.flat_map(|layout| [Fault::Prompt, Fault::Masks, Fault::Closes].map(|fault| (layout, fault)));
+    let all = connect.layouts().into_iter();
+    let all = all.flat_map(|layout| {
+        [Fault::Prompt, Fault::Masks, Fault::Closes, Fault::Hangs].map(|fault| (layout, fault))
+    });
     let mut count = 0;
     for (layout, fault) in all {
         let since = Instant::now();
@@ -43,7 +50,10 @@ pub fn faults(device: &Device, connect: &dyn Connect) -> std::result::Result<usi
             (Some(RanksError::Disagree { what, .. }), Fault::Prompt) => *what == "the prompt of a request",
             (Some(RanksError::Disagree { what, .. }), Fault::Masks) => *what == "the masks of the step",
             (Some(RanksError::Lost { .. }), Fault::Closes) => since.elapsed() < SOON,
-            (None, Fault::Closes) => stepped == Ok(true),
+            (Some(RanksError::TimedOut { waited, .. }), Fault::Hangs) => {
+                *waited == SHORT_PATIENCE && since.elapsed() < SOON
+            }
+            (None, Fault::Closes | Fault::Hangs) => stepped == Ok(true),
             _ => false,
         };
         if !is_told {
@@ -52,6 +62,19 @@ pub fn faults(device: &Device, connect: &dyn Connect) -> std::result::Result<usi
         count += 1;
     }
     Ok(count)
+}
+
+/// Kills the last rank while the others wait for it, and checks the error that they get.
+///
+/// # Errors
+/// A text with the rank's outcome, if that is not the right one.
+pub fn killed(device: &Device, connect: &dyn Connect, group: usize) -> std::result::Result<(), String> {
+    let since = Instant::now();
+    let stepped = step(device, connect, group, LogitsLayout::Swap, Fault::Killed);
+    match stepped.as_ref().err().and_then(Error::of_ranks) {
+        Some(RanksError::Lost { .. }) if since.elapsed() < SOON => Ok(()),
+        _ => Err(format!("a rank was killed, after {:?}: {stepped:?}", since.elapsed())),
+    }
 }
 
 /// Takes a step in a group of its own. Returns whether this rank closed its pool instead.
@@ -68,14 +91,24 @@ fn step(
     let is_last = rank + 1 == world;
     let place = Place::device(device.clone(), world);
     let config = PoolConfig { slots: world, place, ..PoolConfig::new(VOCAB) };
-    let layouts = LogitsLayout::ALL.to_vec();
+    let layouts = connect.layouts();
     let planner = PlannerConfig { layouts, ..PlannerConfig::new(VocabSplit::even(VOCAB, world)?) };
-    let mut pool = Pool::over(config, Ranks { planner, transport, timeout: PATIENCE })?;
+    let mut ranks = connect.ranks(planner, transport);
+    if fault == Fault::Hangs {
+        ranks.timeout = SHORT_PATIENCE;
+    }
+    let mut pool = Pool::over(config, ranks)?;
     let prompt = [if fault == Fault::Prompt && is_last { 2 } else { 1 }, 3];
     let params = SamplingParams { seed: Some(5), ..Default::default() };
     let slots = (0..world).map(|_| pool.admit(params.clone(), &prompt)).collect::<Result<Vec<_>>>()?;
-    if fault == Fault::Closes && is_last {
+    if fault == Fault::Hangs && is_last {
+        std::thread::sleep(2 * SHORT_PATIENCE);
+    }
+    if [Fault::Closes, Fault::Hangs].contains(&fault) && is_last {
         return Ok(true);
+    }
+    if fault == Fault::Killed && is_last {
+        std::process::abort();
     }
     let mut words = vec![u32::MAX; world * VOCAB / 32];
     words[0] -= u32::from(is_last);

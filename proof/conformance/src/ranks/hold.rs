@@ -3,12 +3,12 @@
 use gumball_cuda::Rows;
 use gumball_engine::dist::{LogitsLayout, PlannerConfig, StepKind};
 use gumball_engine::{
-    Batch as Requests, Device, HostMasks, Masks, Outputs, Place, Pool, PoolConfig, Ranks, Slot, Work,
+    Batch as Requests, Device, HostMasks, Masks, Outputs, Place, Pool, PoolConfig, Slot, Work,
 };
 
+use super::Connect;
 use super::hold_batch::{Batch, DISTINCT, STEPS, upload};
 use super::hold_drafts::hold_drafts;
-use super::{Connect, PATIENCE};
 use crate::batch::{WIDTHS, distinct};
 use crate::rows::Words;
 
@@ -25,7 +25,7 @@ pub fn hold(device: &Device, connect: &dyn Connect, rows: u64) -> Result<u64, St
     Ok(held)
 }
 
-fn hold_batch(device: &Device, connect: &dyn Connect, index: usize) -> Result<u64, String> {
+pub(super) fn hold_batch(device: &Device, connect: &dyn Connect, index: usize) -> Result<u64, String> {
     let transport = connect.connect(index)?;
     let (rank, world) = (transport.rank(), transport.world());
     let batch = Batch::new(index, world).map_err(|error| error.to_string())?;
@@ -39,13 +39,13 @@ fn hold_batch(device: &Device, connect: &dyn Connect, index: usize) -> Result<u6
     let config = PoolConfig { slots: batch.rows, widths: WIDTHS, place, ..PoolConfig::new(batch.vocab) };
     let planner = PlannerConfig {
         ownership: batch.ownership,
-        layouts: LogitsLayout::ALL.to_vec(),
+        layouts: connect.layouts(),
         ..PlannerConfig::new(batch.split.clone())
     };
     let distinct: Vec<Vec<f32>> = (0..DISTINCT as u64).map(|seed| distinct(batch.vocab, seed)).collect();
     let run = || -> gumball_spec::Result<Option<String>> {
         let mut one = Pool::new(config.clone())?;
-        let mut many = Pool::over(config, Ranks { planner, transport, timeout: PATIENCE })?;
+        let mut many = Pool::over(config, connect.ranks(planner, transport))?;
         let mut slots: Vec<Slot> = Vec::new();
         for row in 0..batch.rows {
             let (params, prompt) = (batch.params(row), [row as u32 % batch.vocab as u32, 0, 1]);
@@ -68,7 +68,7 @@ fn hold_batch(device: &Device, connect: &dyn Connect, index: usize) -> Result<u6
         let masks = if batch.masked { masks } else { Masks::None };
         let forced: Vec<_> = all.iter().map(|row| (row % 11 == 10).then_some(*row as u32 % 200)).collect();
         let options = Requests { masks, forced: &forced, ..Requests::of(&slots) };
-        for layout in LogitsLayout::ALL {
+        for layout in connect.layouts() {
             let planned = many
                 .ranks()
                 .expect("it has ranks")
@@ -121,7 +121,7 @@ fn hold_batch(device: &Device, connect: &dyn Connect, index: usize) -> Result<u6
         hold_drafts(&batch, &distinct, (&mut one, &mut many), &slots, (whole, part))
     };
     match run().map_err(|error| told(&error))? {
-        None => Ok((batch.rows * LogitsLayout::ALL.len() * 2 * STEPS) as u64),
+        None => Ok((batch.rows * connect.layouts().len() * 2 * STEPS) as u64),
         Some(text) => Err(told(&text)),
     }
 }

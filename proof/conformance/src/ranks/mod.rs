@@ -18,11 +18,15 @@ use std::time::Duration;
 
 use gumball_cuda::CudaInfo;
 use gumball_engine::dist::{
-    Address, LogitsLayout, PlannerConfig, Sockets, StepKind, Threads, Transport, VocabSplit, threads,
+    Address, LogitsLayout, PlannerConfig, Sockets, StepKind, Threads, Transport, TransportKind, VocabSplit,
+    threads,
 };
 use gumball_engine::{
     Batch, Device, DeviceBuffer, DeviceMatrix, Dtype, PADDING, Place, Pool, PoolConfig, Ranks,
 };
+
+use faults::killed;
+use hold::hold_batch;
 
 pub use faults::faults;
 pub use hold::hold;
@@ -37,6 +41,9 @@ const HOST_PATIENCE: Duration = Duration::from_secs(600);
 /// The number of the group that waits for the compiler.
 const WARM_GROUP: usize = usize::MAX;
 
+/// The number of the group whose last rank is killed, and of the next one, in which it has come again.
+const KILLED_GROUP: usize = 1 << 30;
+
 /// What ranks do.
 #[derive(Clone, Copy, Debug)]
 pub struct Work<'a> {
@@ -44,6 +51,8 @@ pub struct Work<'a> {
     pub rows: u64,
     /// The parts that are timed, as [`times()`] takes them; empty if none are.
     pub timed: &'a str,
+    /// Whether this rank was killed, and has come again.
+    pub is_second: bool,
 }
 
 /// Connects this rank to the others, once for each group that is made. Groups are told apart by their numbers.
@@ -53,6 +62,24 @@ pub trait Connect: Sync {
     /// # Errors
     /// A text that says what failed.
     fn connect(&self, group: usize) -> Result<Box<dyn Transport>, String>;
+
+    /// Returns how rows travel between the devices.
+    fn devices(&self) -> TransportKind;
+
+    /// Returns whether a rank that is killed leaves the others alive.
+    fn is_process(&self) -> bool;
+
+    /// Returns ranks that wait for each other as all of them do here.
+    fn ranks(&self, planner: PlannerConfig, transport: Box<dyn Transport>) -> Ranks {
+        Ranks { devices: self.devices(), timeout: PATIENCE, ..Ranks::new(planner, transport) }
+    }
+
+    /// Returns the layouts that the ranks can take.
+    fn layouts(&self) -> Vec<LogitsLayout> {
+        let is_served =
+            |layout: &LogitsLayout| self.devices() != TransportKind::Nccl || *layout != LogitsLayout::Survey;
+        LogitsLayout::ALL.into_iter().filter(is_served).collect()
+    }
 }
 
 /// A rank that is a process: its sockets lie in a folder.
@@ -61,6 +88,7 @@ struct Process {
     folder: PathBuf,
     rank: usize,
     world: usize,
+    devices: TransportKind,
 }
 
 impl Connect for Process {
@@ -70,6 +98,14 @@ impl Connect for Process {
         let sockets =
             Sockets::connect(self.rank, &addresses, HOST_PATIENCE).map_err(|error| error.to_string())?;
         Ok(Box::new(sockets))
+    }
+
+    fn is_process(&self) -> bool {
+        true
+    }
+
+    fn devices(&self) -> TransportKind {
+        self.devices
     }
 }
 
@@ -81,6 +117,7 @@ struct Thread<'a> {
     groups: &'a Groups,
     rank: usize,
     world: usize,
+    devices: TransportKind,
 }
 
 impl Connect for Thread<'_> {
@@ -91,6 +128,14 @@ impl Connect for Thread<'_> {
             .or_insert_with(|| threads(self.world, HOST_PATIENCE).into_iter().map(Some).collect());
         let rank = ranks[self.rank].take().ok_or("a group is joined once")?;
         Ok(Box::new(rank))
+    }
+
+    fn is_process(&self) -> bool {
+        false
+    }
+
+    fn devices(&self) -> TransportKind {
+        self.devices
     }
 }
 
@@ -122,7 +167,7 @@ fn capture_one(device: &Device, dtype: Dtype) -> gumball_spec::Result<()> {
     let layouts = LogitsLayout::ALL.to_vec();
     let planner = PlannerConfig { layouts, ..PlannerConfig::new(VocabSplit::even(vocab, 1)?) };
     let alone = threads(1, HOST_PATIENCE).into_iter().map(Box::new).next().expect("a rank");
-    let mut pool = Pool::over(config, Ranks { planner, transport: alone, timeout: PATIENCE })?;
+    let mut pool = Pool::over(config, Ranks { timeout: PATIENCE, ..Ranks::new(planner, alone) })?;
     let row = DeviceBuffer::zeroed(device.runtime(), vocab * dtype.bytes())?;
     let rows = DeviceMatrix::of(&row, dtype, 0, 1, vocab, vocab)?;
     for layout in LogitsLayout::ALL {
@@ -137,18 +182,42 @@ fn capture_one(device: &Device, dtype: Dtype) -> gumball_spec::Result<()> {
     Ok(())
 }
 
+/// Returns how rows travel between the devices: what `GUMBALL_DIST_TRANSPORT` says, `OneSided` if it is not set.
+fn devices() -> Result<TransportKind, String> {
+    let variable = |name: &str| std::env::var(name).ok().or(Some("onesided".to_owned()));
+    TransportKind::of_environment(variable).map_err(|error| error.to_string())
+}
+
 /// Does a rank's work. Rank 0 prints what all have done.
 fn work_of(name: &str, rank: usize, connect: &dyn Connect, work: Work<'_>) -> Result<(), String> {
     let device = device_of(name, rank)?;
+    let come_again = || {
+        let held = hold_batch(&device, connect, KILLED_GROUP + 1)
+            .map_err(|error| format!("rank {rank}: {error}"))?;
+        if rank == 0 {
+            println!(
+                "ranks: {held} rows equal one device, {}, with a rank that was killed and came again",
+                connect.devices().name()
+            );
+        }
+        Ok(())
+    };
+    if work.is_second {
+        return come_again();
+    }
     warm(&device, connect).map_err(|error| format!("rank {rank}: {error}"))?;
     let held = hold(&device, connect, work.rows).map_err(|error| format!("rank {rank}: {error}"))?;
     if rank == 0 && held > 0 {
-        println!("ranks: {held} rows equal one device");
+        println!("ranks: {held} rows equal one device, {}", connect.devices().name());
     }
     if held > 0 {
         let told = faults(&device, connect).map_err(|error| format!("rank {rank}: {error}"))?;
         if rank == 0 {
-            println!("ranks: {told} faults were told");
+            println!("ranks: {told} faults were told, {}", connect.devices().name());
+        }
+        if connect.is_process() {
+            killed(&device, connect, KILLED_GROUP).map_err(|error| format!("rank {rank}: {error}"))?;
+            come_again()?;
         }
     }
     if !work.timed.is_empty() {
@@ -168,7 +237,8 @@ fn work_of(name: &str, rank: usize, connect: &dyn Connect, work: Work<'_>) -> Re
 /// What the first rank that failed says.
 pub fn as_threads(name: &str, world: usize, work: Work<'_>) -> Result<(), String> {
     let groups = Groups::default();
-    let run = |rank| work_of(name, rank, &Thread { groups: &groups, rank, world }, work);
+    let devices = devices()?;
+    let run = |rank| work_of(name, rank, &Thread { groups: &groups, rank, world, devices }, work);
     std::thread::scope(|scope| {
         let ranks: Vec<_> = (0..world).map(|rank| scope.spawn(move || run(rank))).collect();
         let results = ranks.into_iter().map(|rank| rank.join().map_err(|_| "a rank panicked".to_owned())?);
@@ -184,17 +254,30 @@ pub fn as_processes(name: &str, world: usize, arguments: &[String]) -> Result<()
     let folder = std::env::temp_dir().join(format!("gumball-ranks-{}", std::process::id()));
     std::fs::create_dir_all(&folder).map_err(|error| error.to_string())?;
     let program = std::env::current_exe().map_err(|error| error.to_string())?;
-    let start = |rank: usize| {
+    let start = |rank: usize, again: &str| {
         let mut command = Command::new(&program);
-        command.args(["rank-of", name, &world.to_string(), &rank.to_string()]).arg(&folder).args(arguments);
+        command
+            .args(["rank-of", name, &world.to_string(), &rank.to_string()])
+            .arg(&folder)
+            .args(arguments)
+            .arg(again);
         command.spawn().map_err(|error| error.to_string())
     };
-    let ranks: Result<Vec<Child>, String> = (0..world).map(start).collect();
+    let mut ranks = (0..world).map(|rank| start(rank, "")).collect::<Result<Vec<Child>, String>>()?;
     let mut failed = Vec::new();
-    for (rank, mut child) in ranks?.into_iter().enumerate() {
-        if !child.wait().map_err(|error| error.to_string())?.success() {
-            failed.push(rank);
+    let wait = |ranks: &mut Vec<Child>| {
+        let ended = ranks.last_mut().map(Child::wait).transpose().map_err(|error| error.to_string())?;
+        Ok::<_, String>(ended.expect("there are ranks"))
+    };
+    // The last rank kills itself once, to come again.
+    if wait(&mut ranks)?.code().is_none() {
+        ranks[world - 1] = start(world - 1, "again")?;
+    }
+    while !ranks.is_empty() {
+        if !wait(&mut ranks)?.success() {
+            failed.push(ranks.len() - 1);
         }
+        ranks.pop();
     }
     let _ = std::fs::remove_dir_all(&folder);
     if failed.is_empty() { Ok(()) } else { Err(format!("ranks {failed:?} failed")) }
@@ -211,5 +294,5 @@ pub fn as_process(
     folder: &Path,
     work: Work<'_>,
 ) -> Result<(), String> {
-    work_of(name, rank, &Process { folder: folder.to_owned(), rank, world }, work)
+    work_of(name, rank, &Process { folder: folder.to_owned(), rank, world, devices: devices()? }, work)
 }

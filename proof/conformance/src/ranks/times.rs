@@ -5,13 +5,13 @@ use std::time::Instant;
 use gumball_cuda::{DeviceSlice, Dtype, Graph, IntType, Rows};
 use gumball_engine::dist::{LogitsLayout, PlannerConfig, StepKind, VocabSplit};
 use gumball_engine::{
-    Batch, Device, DeviceBuffer, DeviceMatrix, Drafts, Outputs, Place, Pool, PoolConfig, Ranks, RanksError,
-    Result, SamplingParams, Slot, Work, bf16,
+    Batch, Device, DeviceBuffer, DeviceMatrix, Drafts, Outputs, Place, Pool, PoolConfig, RanksError, Result,
+    SamplingParams, Slot, Work, bf16,
 };
 use serde_json::json;
 
+use super::Connect;
 use super::cells::{Asked, PARTS, Part};
-use super::{Connect, PATIENCE};
 use crate::rows::model_like;
 
 /// The rows that lie in a device's memory; the steps of a graph read them in turn, so that caches hold few of them.
@@ -208,6 +208,9 @@ impl<'a> Cell<'a> {
         let layouts = LogitsLayout::ALL.into_iter();
         for layout in layouts.filter(|layout| self.drafts == 0 || *layout != LogitsLayout::Survey) {
             let ranks = pool.ranks().expect("it has ranks");
+            if ranks.planner.check(layout).is_err() {
+                continue;
+            }
             let (plan, rank) = (ranks.planner.plan_as(layout, &shape), ranks.group.rank());
             let batch = Batch { plan: Some(plan), ..self.batch(&slots) };
             pool.assign(&batch)?;
@@ -278,9 +281,9 @@ fn time_part(
         }
         let inputs = inputs.as_ref().expect("just made");
         let config = Cell::new(device, inputs, part, &part.asked[0], requests)?.config();
-        let planner = PlannerConfig { layouts: LogitsLayout::ALL.to_vec(), ..PlannerConfig::new(split) };
+        let planner = PlannerConfig { layouts: connect.layouts(), ..PlannerConfig::new(split) };
         let mut one = Pool::new(config.clone())?;
-        let mut many = Pool::over(config, Ranks { planner, transport, timeout: PATIENCE })?;
+        let mut many = Pool::over(config, connect.ranks(planner, transport))?;
         for asked in &part.asked {
             let cell = Cell::new(device, inputs, part, asked, requests)?;
             let alone = cell.time_one(&mut one)?;
@@ -290,7 +293,7 @@ fn time_part(
             }
             let (vocab, rows, dtype) = (part.vocab, cell.rows(), dtype.name());
             say(json!({
-                "part": name, "world": world, "vocab": vocab, "dtype": dtype, "rows": rows, "drafts": part.drafts,
+                "part": name, "transport": many.ranks().map(|ranks| ranks.transport), "world": world, "vocab": vocab, "dtype": dtype, "rows": rows, "drafts": part.drafts,
                 "asked": asked.name, "us": us,
             })
             .to_string());

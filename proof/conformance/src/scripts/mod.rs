@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 
 #[cfg(feature = "cuda")]
 use gumball_engine::Device;
-use gumball_engine::dist::{LogitsLayout, VocabSplit};
+use gumball_engine::dist::{LogitsLayout, TransportKind, VocabSplit};
 use gumball_engine::{Place, PoolConfig, Widths};
 use gumball_spec::Result;
 
@@ -127,7 +127,11 @@ pub fn from_hidden_states_on_a_device(data: &[u8], device: &Device) -> Counted {
 /// Plays a script on a pool over ranks.
 pub fn over_ranks(data: &[u8]) -> Counted {
     hold(data, true, |setup| {
-        Pools::over_ranks(setup.split(), || Ok(host_config(setup.kept)), LogitsLayout::ALL.as_ref())
+        Pools::over_ranks(
+            setup.split(),
+            || Ok(host_config(setup.kept)),
+            (TransportKind::Auto, &LogitsLayout::ALL),
+        )
     })
 }
 
@@ -137,14 +141,12 @@ pub fn on_a_device(data: &[u8], device: &Device) -> Counted {
     hold(data, true, |setup| Pools::new(setup.on_device(device.clone())))
 }
 
-/// Plays a script on a pool over the emulated devices of ranks, which need a compiler.
+/// Plays a script on a pool over the emulated devices of ranks, which need a compiler. The script's length says how rows travel.
 #[cfg(feature = "cuda")]
 pub fn over_devices(data: &[u8]) -> Counted {
     hold(data, false, |setup| {
-        Pools::over_ranks(
-            setup.split(),
-            || Ok(setup.on_device(Device::emulated()?)),
-            LogitsLayout::ALL.as_ref(),
-        )
+        let devices = [TransportKind::OneSided, TransportKind::Nccl][data.len() % 2];
+        let config = || Ok(setup.on_device(Device::emulated()?));
+        Pools::over_ranks(setup.split(), config, (devices, &LogitsLayout::ALL))
     })
 }

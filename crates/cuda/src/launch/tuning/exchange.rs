@@ -31,12 +31,16 @@ fn most_blocks(limits: &DeviceLimits) -> usize {
     (BLOCKS_PER_SM * limits.multiprocessors).clamp(1, SEND_ROWS_MOST_BLOCKS as usize)
 }
 
-/// Returns the grid of `send_results`, the same on all ranks: it depends on the rank with the most rows.
-pub(crate) fn send_results(argument: &SendResults) -> Grid {
+/// Returns how many words the results of a row have.
+pub(crate) fn result_words_per_row(argument: &SendResults) -> usize {
     let step = &argument.step;
     let of_walks = usize::from(argument.requests != 0);
-    let words_per_row = 6 + 2 * (step.top_n_width + step.ids_width) as usize + of_walks;
-    let words = argument.most_rows as usize * words_per_row;
+    6 + 2 * (step.top_n_width + step.ids_width) as usize + of_walks
+}
+
+/// Returns the grid of `send_results`, the same on all ranks: it depends on the rank with the most rows.
+pub(crate) fn send_results(argument: &SendResults) -> Grid {
+    let words = argument.most_rows as usize * result_words_per_row(argument);
     let blocks = words.div_ceil(WORDS_PER_THREAD * SEND_RESULTS_THREADS as usize);
     Grid::new(blocks.clamp(1, MOST_RESULT_BLOCKS) as u32, SEND_RESULTS_THREADS)
 }

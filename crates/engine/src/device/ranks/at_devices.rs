@@ -87,7 +87,9 @@ impl Backend for GpuRanks {
             Some(LogitsLayout::Gather | LogitsLayout::Swap) => true,
             Some(LogitsLayout::Survey) => !self.gpu.workspace.rows().is_decided_in_shards(),
         };
-        Some(RanksInfo { planner: &self.common.planner, group: &self.common.group, sends_rows })
+        let (planner, group) = (&self.common.planner, &self.common.group);
+        let (transport, warning) = (self.transport.name(), self.warning.as_deref());
+        Some(RanksInfo { planner, group, sends_rows, transport, warning })
     }
 
     fn group_mut(&mut self) -> Option<&mut Group> {

@@ -1,7 +1,7 @@
 //! Rows that are spread over the devices of the ranks of a group.
 //!
-//! Devices write into each other's memory: the host takes part when a group is made, and not in its steps. So steps are enqueued,
-//! captured and replayed like those of one device.
+//! Devices write into each other's memory, or send each other messages where they do not reach it: the host takes part when a group is made,
+//! and not in its steps. So steps are enqueued, captured and replayed like those of one device.
 
 mod at_devices;
 mod step;
@@ -9,10 +9,10 @@ mod watch;
 
 use std::time::Duration;
 
-use gumball_cuda::{MemoryHandle, Windows};
-use gumball_dist::{Costs, LogitsLayout, Plan, Planner, StepDigest, What};
+use gumball_cuda::{Dtype, GROUP_ID_BYTES, GroupId, MemoryHandle, Windows};
+use gumball_dist::{Costs, DEFAULT_TIMEOUT, LogitsLayout, Plan, Planner, StepDigest, TransportKind, What};
 use gumball_spec::error::quoted;
-use gumball_spec::{Error, RanksError, Result};
+use gumball_spec::{Error, Kind, RanksError, Result};
 
 use super::on_gpu::OnGpu;
 use super::probabilities::refused;
@@ -29,10 +29,16 @@ pub(crate) struct GpuRanks {
     gpu: OnGpu,
     common: Common,
     windows: Windows,
+    /// How rows travel: `OneSided` or `Nccl`.
+    transport: TransportKind,
+    /// Why that is not as it would be elsewhere.
+    warning: Option<String>,
     timeout: Duration,
     assigned: Assigned,
     /// That of the last step.
     digest: StepDigest,
+    /// The type and the kind of the rows of the last step, unless it was a graph's.
+    row_type: Option<(Dtype, Kind)>,
     broken: Option<Error>,
     /// Why the waits of the device were ended, if they were.
     gone: Option<Error>,
@@ -55,12 +61,16 @@ struct Assigned {
     batch_rows: Vec<u32>,
 }
 
-/// The most bytes of why a device of a rank cannot reach the memory of another.
+/// Why rows are not surveyed over messages.
+const UNSURVEYED: &str = "a survey exchanges words inside kernels, which NCCL does not carry";
+
+/// The most bytes of why a device of a rank cannot reach the others.
 const MOST_REASON: usize = 400;
 
 impl GpuRanks {
     pub fn new(config: &PoolConfig, ranks: Ranks) -> Result<Self> {
-        let Ranks { mut planner, transport, timeout } = ranks;
+        let Ranks { mut planner, transport, devices, timeout } = ranks;
+        let has_costs = planner.costs.is_some();
         planner.costs.get_or_insert(Costs::NVLINK);
         if config.route == Route::Probabilities {
             return Err(refused("ranks"));
@@ -75,6 +85,7 @@ impl GpuRanks {
             ("rows", gpu.rows.to_string()),
             ("widths", format!("{:?}", config.widths)),
             ("timeout", format!("{timeout:?}")),
+            ("devices", devices.name().to_owned()),
         ];
         let (rank, world) = (transport.rank(), transport.world());
         let planner = Planner::new(planner)?;
@@ -85,18 +96,64 @@ impl GpuRanks {
             gpu,
             common,
             windows,
+            transport: TransportKind::OneSided,
+            warning: None,
             timeout,
             assigned: Assigned::default(),
             digest: StepDigest::default(),
+            row_type: None,
             broken: None,
             gone: None,
         };
-        ranks.map_windows()?;
+        ranks.connect(devices)?;
+        if ranks.transport == TransportKind::Nccl && !has_costs {
+            ranks.common.planner.set_costs(Costs::NCCL);
+        }
         Ok(ranks)
     }
 
-    /// Hands out this rank's window and maps those of the others, on all ranks or on none.
-    fn map_windows(&mut self) -> Result<()> {
+    /// Connects the devices of all ranks, on all ranks in the same way: by stores into each other's windows, or by messages.
+    fn connect(&mut self, kind: TransportKind) -> Result<()> {
+        let unavailable = |reason| {
+            let what = match kind {
+                TransportKind::Nccl => "transport nccl",
+                _ => "access between devices",
+            };
+            Err(RanksError::Unavailable { what: what.to_owned(), reason }.into())
+        };
+        let unmapped = match kind {
+            TransportKind::Nccl => None,
+            _ => match self.map_windows()? {
+                None => return Ok(()),
+                Some(reason) if kind == TransportKind::OneSided => return unavailable(reason),
+                reason => reason,
+            },
+        };
+        if self.common.planner.config().forced == Some(LogitsLayout::Survey) {
+            return unavailable(format!("the layout survey is forced, but {UNSURVEYED}"));
+        }
+        if let Some(reason) = self.join_messages()? {
+            let unmapped =
+                unmapped.map_or(String::new(), |reason| format!("{reason}; and of transport nccl "));
+            return unavailable(unmapped + &reason);
+        }
+        self.transport = TransportKind::Nccl;
+        let mut warnings = Vec::new();
+        if let Some(reason) = unmapped {
+            warnings.push(format!(
+                "rows travel by nccl, because devices do not reach each other's memory: {reason}"
+            ));
+        }
+        if self.common.planner.check(LogitsLayout::Survey).is_ok() {
+            self.common.planner.leave_out(LogitsLayout::Survey);
+            warnings.push(format!("no step takes the layout survey: {UNSURVEYED}"));
+        }
+        self.warning = (!warnings.is_empty()).then(|| warnings.join("; "));
+        Ok(())
+    }
+
+    /// Hands out this rank's window and maps those of the others, on all ranks. Returns why a rank cannot, if one cannot.
+    fn map_windows(&mut self) -> Result<Option<String>> {
         let own = self.windows.handle();
         let own_bytes = own.as_ref().map_or(&[][..], |handle| bytemuck::bytes_of(handle));
         let messages =
@@ -110,17 +167,39 @@ impl GpuRanks {
             // The ranks agreed on the limits of their workspaces, and `drop` waits for all before it frees a window.
             (_, Some(handles)) => self.windows.map(&handles, self.timeout),
         };
-        let said = mapped.as_ref().err().map(ToString::to_string).unwrap_or_default();
+        self.first_refusal(&mapped)
+    }
+
+    /// Joins a group of ranks that send each other messages. Returns why a rank cannot, if one cannot.
+    fn join_messages(&mut self) -> Result<Option<String>> {
+        let id = self.windows.new_group();
+        if let Some(reason) = self.first_refusal(&id)? {
+            return Ok(Some(reason));
+        }
+        let id = id?;
+        let ids = self.common.group.all_gather(What::Windows, &id, |_| GROUP_ID_BYTES)?;
+        let joined = match GroupId::try_from(&ids[0][..]) {
+            Ok(id) => self.windows.join_group(&id, self.timeout.max(DEFAULT_TIMEOUT)),
+            Err(_) => Err(self.common.group.corrupt(0, "the id of a group that is none")),
+        };
+        if let Some(reason) = self.first_refusal(&joined)? {
+            return Ok(Some(reason));
+        }
+        // The first messages, which connect the ranks.
+        let failure = self.read_results(&mut [])?;
+        match self.gone.take() {
+            Some(gone) => Err(gone),
+            None => Ok(failure.map(|failure| format!("{failure:?}"))),
+        }
+    }
+
+    /// Tells all ranks whether this one has failed, and returns the rank that has, and why.
+    fn first_refusal<T>(&mut self, done: &Result<T>) -> Result<Option<String>> {
+        let said = done.as_ref().err().map(ToString::to_string).unwrap_or_default();
         let said = &said.as_bytes()[..said.len().min(MOST_REASON)];
         let reasons = self.common.group.all_gather(What::Windows, said, |_| MOST_REASON)?;
-        match reasons.iter().enumerate().find(|(_, reason)| !reason.is_empty()) {
-            None => Ok(()),
-            Some((rank, reason)) => Err(RanksError::Unavailable {
-                what: "access between devices".to_owned(),
-                reason: format!("rank {rank}: {}", quoted(reason, MOST_REASON)),
-            }
-            .into()),
-        }
+        let refusal = reasons.iter().enumerate().find(|(_, reason)| !reason.is_empty());
+        Ok(refusal.map(|(rank, reason)| format!("rank {rank}: {}", quoted(reason, MOST_REASON))))
     }
 }
 

@@ -185,12 +185,13 @@ impl GpuRanks {
             return self.gpu.enqueue_all(slots, &[*work], None);
         }
         self.set_digest(digest)?;
-        let Self { gpu, common, windows, .. } = self;
-        let spread = spread(&self.assigned, &common.planner, common.group.rank())?;
+        let Self { gpu, common, windows, timeout, row_type, .. } = self;
+        let spread = spread(&self.assigned, &common.planner)?;
         let input = StepInput { ranks: Some((&*windows, &spread)), ..gpu.step_input(work)? };
+        *row_type = Some((input.rows.dtype(), input.rows.kind()));
         let is_emulated = gpu.device.gpu().is_none();
         let enqueue = || gpu.enqueue_step(slots, &input, variant);
-        let (enqueued, gone) = beside(&mut common.group, windows, is_emulated, enqueue);
+        let (enqueued, gone) = beside(&mut common.group, (windows, *timeout), is_emulated, enqueue);
         self.gone = self.gone.take().or(gone);
         if enqueued? {
             self.note_step();
@@ -218,21 +219,20 @@ impl GpuRanks {
     /// Fixes the launches of work.
     pub(super) fn fix<'b>(&self, work: &Work<'b>) -> Result<Fixed<'b>> {
         self.check_work(work)?;
-        let spread = spread(&self.assigned, &self.common.planner, self.common.group.rank())?;
+        let spread = spread(&self.assigned, &self.common.planner)?;
         self.gpu.fix(work, Some((&self.windows, &spread)))
     }
 
     /// Enqueues the work of a graph.
     pub(super) fn replay_graph(&mut self, slots: &mut Slots, graph: &Graph<'_>) -> Result<()> {
         self.check_broken()?;
-        graph.check_spread(
-            &self.windows,
-            &spread(&self.assigned, &self.common.planner, self.common.group.rank())?,
-        )?;
+        graph.check_spread(&self.windows, &spread(&self.assigned, &self.common.planner)?)?;
         self.set_digest(self.assigned.digest)?;
         let is_emulated = self.gpu.device.gpu().is_none();
         let replay = || self.gpu.replay_graph(slots, graph);
-        let (replayed, gone) = beside(&mut self.common.group, &self.windows, is_emulated, replay);
+        self.row_type = None;
+        let windows = (&self.windows, self.timeout);
+        let (replayed, gone) = beside(&mut self.common.group, windows, is_emulated, replay);
         self.gone = self.gone.take().or(gone);
         replayed?;
         (0..graph.steps()).for_each(|_| self.note_step());
@@ -309,7 +309,7 @@ impl GpuRanks {
 }
 
 /// Returns how the assigned rows are spread over the ranks.
-pub(super) fn spread<'a>(assigned: &'a Assigned, planner: &Planner, rank: usize) -> Result<RankRows<'a>> {
+pub(super) fn spread<'a>(assigned: &'a Assigned, planner: &'a Planner) -> Result<RankRows<'a>> {
     let Assigned { plan, first_rows, first_requests, .. } = assigned;
     let layout = match plan.map(|plan| plan.layout) {
         Some(LogitsLayout::Gather) => ExchangeLayout::Gather,
@@ -321,6 +321,5 @@ pub(super) fn spread<'a>(assigned: &'a Assigned, planner: &Planner, rank: usize)
             return Err(Error::Conflict { parameter: "assignment", other: "step", reason });
         }
     };
-    let ids = planner.split().ids(rank);
-    Ok(RankRows { layout, first_rows, first_requests, ids: (ids.start, ids.end) })
+    Ok(RankRows { layout, first_rows, first_requests, first_ids: planner.split().borders() })
 }

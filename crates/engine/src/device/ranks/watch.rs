@@ -4,7 +4,7 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use gumball_cuda::{ExchangeFailure, GivingUp, Windows};
-use gumball_dist::Group;
+use gumball_dist::{Group, TransportKind};
 use gumball_spec::{Error, RanksError, Result};
 
 use super::{GpuRanks, is_lost};
@@ -19,8 +19,9 @@ const GRACE: Duration = Duration::from_millis(200);
 /// The same for an emulated device, which a busy host may leave waiting for a processor.
 const GRACE_OF_EMULATED: Duration = Duration::from_secs(1);
 
-/// How long the other ranks are waited for to say which step they are at, once an exchange between devices has failed.
-const COMPARED: Duration = Duration::from_secs(1);
+/// How long the other ranks are waited for to say which step they are at, once an exchange between devices has failed: longer than one takes to
+/// notice that this rank waits so.
+const COMPARED: Duration = Duration::from_secs(3);
 
 /// From when on a wait leaves the processor to others.
 const LONG: Duration = Duration::from_millis(100);
@@ -29,6 +30,8 @@ const LONG: Duration = Duration::from_millis(100);
 struct Watch<'a> {
     group: &'a mut Group,
     giving_up: GivingUp,
+    /// How long the device may wait; kernels see to it themselves, but those of a library do not.
+    timeout: Duration,
     grace: Duration,
     since: Instant,
     looked: Instant,
@@ -38,9 +41,9 @@ struct Watch<'a> {
 }
 
 impl<'a> Watch<'a> {
-    fn new(group: &'a mut Group, windows: &Windows, grace: Duration) -> Self {
-        let now = Instant::now();
-        Self { group, giving_up: windows.giving_up(), grace, since: now, looked: now, gone: None, told: None }
+    fn new(group: &'a mut Group, windows: &Windows, (timeout, grace): (Duration, Duration)) -> Self {
+        let (now, giving_up) = (Instant::now(), windows.giving_up());
+        Self { group, giving_up, timeout, grace, since: now, looked: now, gone: None, told: None }
     }
 
     /// Looks after the other ranks, if that was not done just now. If one has gone, or the program wants to wait no longer, the device's waits
@@ -50,14 +53,28 @@ impl<'a> Watch<'a> {
             return;
         }
         self.looked = Instant::now();
-        let Err(error) = self.group.watch() else { return };
+        // Which rank it is shows when all compare their steps.
+        let rank = (self.group.rank() + 1) % self.group.world();
+        let error = match (self.group.watch(), self.giving_up.failure()) {
+            (Err(error), _) => error,
+            (Ok(()), Some(reason)) => RanksError::Lost { rank, reason }.into(),
+            (Ok(()), None) if self.giving_up.sends_messages() && self.since.elapsed() >= self.timeout => {
+                return self.give_up(RanksError::TimedOut { rank, waited: self.timeout }.into());
+            }
+            (Ok(()), None) => return,
+        };
         let since = *self.gone.get_or_insert(self.looked);
-        let told = error.of_ranks();
-        if told == Some(&RanksError::Interrupted) || since.elapsed() >= self.grace {
-            // A device that has failed ends its waits, and returns its own error.
-            let _ = self.giving_up.give_up(told.and_then(RanksError::rank).unwrap_or(self.group.rank()));
-            self.told = Some(error);
+        if error.of_ranks() == Some(&RanksError::Interrupted) || since.elapsed() >= self.grace {
+            self.give_up(error);
         }
+    }
+
+    /// Ends the device's waits.
+    fn give_up(&mut self, error: Error) {
+        let rank = error.of_ranks().and_then(RanksError::rank).unwrap_or(self.group.rank());
+        // A device that has failed ends its waits, and returns its own error.
+        let _ = self.giving_up.give_up(rank);
+        self.told = Some(error);
     }
 
     /// Looks after the other ranks, and leaves the processor to others for a moment.
@@ -75,7 +92,7 @@ impl<'a> Watch<'a> {
 /// also why the device's waits were ended, if they were.
 pub(super) fn beside<T>(
     group: &mut Group,
-    windows: &Windows,
+    (windows, timeout): (&Windows, Duration),
     is_emulated: bool,
     work: impl FnOnce() -> T,
 ) -> (T, Option<Error>) {
@@ -83,7 +100,7 @@ pub(super) fn beside<T>(
         return (work(), None);
     }
     let (working, over) = mpsc::channel::<()>();
-    let mut watch = Watch::new(group, windows, GRACE_OF_EMULATED);
+    let mut watch = Watch::new(group, windows, (timeout, GRACE_OF_EMULATED));
     std::thread::scope(|scope| {
         let watcher = scope.spawn(move || {
             while over.recv_timeout(LOOK) == Err(RecvTimeoutError::Timeout) {
@@ -100,7 +117,7 @@ pub(super) fn beside<T>(
 impl GpuRanks {
     /// Waits until the device has done what is enqueued, and no longer for ranks that have gone; reads the results of the last step into `words`.
     pub(super) fn read_results(&mut self, words: &mut [u32]) -> Result<Option<ExchangeFailure>> {
-        let mut watch = Watch::new(&mut self.common.group, &self.windows, GRACE);
+        let mut watch = Watch::new(&mut self.common.group, &self.windows, (self.timeout, GRACE));
         let read = self.windows.read_results(words, &mut || watch.wait());
         self.gone = self.gone.take().or(watch.told);
         read
@@ -113,6 +130,10 @@ impl GpuRanks {
             (_, Some(gone)) if gone.of_ranks() == Some(&RanksError::Interrupted) => return gone,
             (ExchangeFailure::Corrupt { rank }, _) => {
                 return RanksError::Corrupt { rank, what: "results that no rank sends".to_owned() }.into();
+            }
+            (ExchangeFailure::TimedOut { rank }, None) if self.transport == TransportKind::Nccl => {
+                // Its message came, and says nothing.
+                RanksError::Lost { rank, reason: "it has given the step up".to_owned() }.into()
             }
             (ExchangeFailure::TimedOut { rank }, None) => {
                 return RanksError::TimedOut { rank, waited: self.timeout }.into();
@@ -128,11 +149,26 @@ impl GpuRanks {
             }
         };
         // All ranks that notice tell each other which step they are at.
-        let compared = self.common.group.compare(self.digest, COMPARED.min(self.timeout));
+        let mut digest = self.digest;
+        if let Some((dtype, kind)) = self.row_type.filter(|_| self.transport == TransportKind::Nccl) {
+            // Messages of other sizes than are expected come never, and so do the digests of devices behind them.
+            self.common.alike.add_rows(&mut digest, (dtype.name(), kind));
+        }
+        let compared = self.common.group.compare(digest, COMPARED.min(self.timeout));
         let disagrees = |error: &Error| matches!(error.of_ranks(), Some(RanksError::Disagree { .. }));
+        let late = |error: &Error| match error.of_ranks() {
+            Some(RanksError::TimedOut { rank, .. }) => Some(*rank),
+            _ => None,
+        };
         match compared {
             Err(error) if disagrees(&error) => self.common.explain(slots, error),
             Err(error) if is_lost(&error) && !disagrees(&told) => error,
+            Err(error)
+                if late(&told).is_some()
+                    && let Some(rank) = late(&error) =>
+            {
+                RanksError::TimedOut { rank, waited: self.timeout }.into()
+            }
             _ => told,
         }
     }

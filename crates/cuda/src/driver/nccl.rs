@@ -1,0 +1,270 @@
+//! NCCL: carries messages between GPUs that do not reach each other's memory, on one host or on several.
+//!
+//! The library is loaded at run time. NCCL connects the ranks of a communicator when it is made, and its kernels send and receive in the
+//! order of a stream, which may be under capture.
+
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::fmt;
+use std::ptr::null_mut;
+use std::sync::mpsc;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use cudarc::driver::{CudaContext, CudaStream};
+use libloading::Library;
+
+use crate::driver::runtime::{GROUP_ID_BYTES, GroupId, Message};
+use crate::error::{Error, Result, failed};
+
+/// The oldest version that is used, as the library encodes it: 2.18.
+const OLDEST: c_int = 21_800;
+
+/// How long the end of a communicator is waited for. It takes until the last graph that has messages in it is freed.
+const END: Duration = Duration::from_secs(2);
+
+/// `ncclInt8`: messages are bytes.
+const BYTES: c_int = 0;
+
+/// `ncclResult_t`, of which 0 is success and [`IN_PROGRESS`] no error.
+type Status = c_int;
+const IN_PROGRESS: Status = 7;
+
+type RawComm = *mut c_void;
+
+/// `ncclUniqueId`, which NCCL takes by value.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct UniqueId([c_char; GROUP_ID_BYTES]);
+
+/// The functions of the library, with the types of its documentation.
+struct Functions {
+    get_version: unsafe extern "C" fn(*mut c_int) -> Status,
+    get_unique_id: unsafe extern "C" fn(*mut UniqueId) -> Status,
+    comm_init_rank: unsafe extern "C" fn(*mut RawComm, c_int, UniqueId, c_int) -> Status,
+    comm_abort: unsafe extern "C" fn(RawComm) -> Status,
+    comm_get_async_error: unsafe extern "C" fn(RawComm, *mut Status) -> Status,
+    get_error_string: unsafe extern "C" fn(Status) -> *const c_char,
+    group_start: unsafe extern "C" fn() -> Status,
+    group_end: unsafe extern "C" fn() -> Status,
+    send: unsafe extern "C" fn(*const c_void, usize, c_int, c_int, RawComm, *mut c_void) -> Status,
+    recv: unsafe extern "C" fn(*mut c_void, usize, c_int, c_int, RawComm, *mut c_void) -> Status,
+    /// The functions are its code.
+    _library: Library,
+}
+
+/// NCCL, loaded into this process.
+#[derive(Clone, Copy)]
+pub(crate) struct Nccl(&'static Functions);
+
+impl Nccl {
+    /// Loads the library that `GUMBALL_NCCL` names, or `libnccl.so.2` as the system finds it.
+    ///
+    /// # Errors
+    /// - [`Error::Missing`] if no library is found, or it lacks a function.
+    /// - [`Error::TooOld`] if it is older than 2.18.
+    pub fn load() -> Result<Self> {
+        static LOADED: OnceLock<Result<Functions>> = OnceLock::new();
+        LOADED.get_or_init(load).as_ref().map(Self).map_err(Clone::clone)
+    }
+
+    /// Returns the id of a new group, which its ranks are to have.
+    ///
+    /// # Errors
+    /// - [`Error::Call`] if the library finds no network interface, for example.
+    pub fn new_id(self) -> Result<GroupId> {
+        let mut id = UniqueId([0; GROUP_ID_BYTES]);
+        // SAFETY: the pointer is to a live id.
+        self.check("ncclGetUniqueId", unsafe { (self.0.get_unique_id)(&raw mut id) })?;
+        Ok(id.0.map(|byte| byte as u8))
+    }
+
+    /// Joins a group, once all its ranks have come; waits for them for `timeout`.
+    ///
+    /// # Errors
+    /// - [`Error::Call`] if a rank does not come, or the ranks cannot be connected.
+    pub fn join(
+        self,
+        context: &Arc<CudaContext>,
+        id: &GroupId,
+        (rank, world): (usize, usize),
+        timeout: Duration,
+    ) -> Result<Communicator> {
+        let id = UniqueId(id.map(|byte| byte as c_char));
+        let (done, joined) = mpsc::channel();
+        let own = Arc::clone(context);
+        // The call waits for all ranks, for ever if one does not come: then its thread is left to itself.
+        thread::spawn(move || {
+            let mut comm = null_mut();
+            let made = own.bind_to_thread().map_err(failed("cuCtxSetCurrent")).and_then(|()| {
+                // SAFETY: the pointer is to a live handle, and the context of the rank's device is current.
+                let status =
+                    unsafe { (self.0.comm_init_rank)(&raw mut comm, world as c_int, id, rank as c_int) };
+                self.check("ncclCommInitRank", status)
+            });
+            // Nobody waits any more after the timeout.
+            if let Err(unheard) = done.send(made.map(|()| Comm(comm)))
+                && let Ok(Comm(comm)) = unheard.0
+            {
+                // SAFETY: it was just made, and nobody else has it.
+                unsafe { (self.0.comm_abort)(comm) };
+            }
+        });
+        match joined.recv_timeout(timeout) {
+            Ok(made) => {
+                let comm = Mutex::new(Some(made?));
+                Ok(Communicator { nccl: self, context: Arc::clone(context), comm })
+            }
+            Err(_) => {
+                let reason = format!("not all ranks came within {timeout:?}");
+                Err(Error::call("ncclCommInitRank", reason))
+            }
+        }
+    }
+
+    fn check(self, call: &'static str, status: Status) -> Result<()> {
+        if status == 0 { Ok(()) } else { Err(Error::call(call, self.text(status))) }
+    }
+
+    fn text(self, status: Status) -> String {
+        // SAFETY: the function takes any number.
+        let text = unsafe { (self.0.get_error_string)(status) };
+        // SAFETY: it returns a text of the library, which ends with a zero byte and stays.
+        let text = unsafe { CStr::from_ptr(text) };
+        text.to_string_lossy().into_owned()
+    }
+}
+
+impl fmt::Debug for Nccl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Nccl").finish_non_exhaustive()
+    }
+}
+
+fn load() -> Result<Functions> {
+    let named = std::env::var_os("GUMBALL_NCCL").filter(|path| !path.is_empty());
+    let missing = |error: libloading::Error| {
+        let remedy = match &named {
+            Some(path) => format!("GUMBALL_NCCL leads to {}, which does not load: {error}", path.display()),
+            None => "install NVIDIA's NCCL, or let GUMBALL_NCCL name the library (libnccl.so.2)".to_owned(),
+        };
+        Error::Missing { library: "NCCL", remedy }
+    };
+    let path = named.clone().unwrap_or_else(|| "libnccl.so.2".into());
+    // SAFETY: the user, or the system, names NCCL, whose initialisers have no preconditions.
+    let library = unsafe { Library::new(path) }.map_err(missing)?;
+    macro_rules! function {
+        ($name:literal) => {
+            // SAFETY: the function has had the type of its field since the oldest version that is used.
+            *unsafe { library.get($name) }.map_err(missing)?
+        };
+    }
+    let functions = Functions {
+        get_version: function!(b"ncclGetVersion"),
+        get_unique_id: function!(b"ncclGetUniqueId"),
+        comm_init_rank: function!(b"ncclCommInitRank"),
+        comm_abort: function!(b"ncclCommAbort"),
+        comm_get_async_error: function!(b"ncclCommGetAsyncError"),
+        get_error_string: function!(b"ncclGetErrorString"),
+        group_start: function!(b"ncclGroupStart"),
+        group_end: function!(b"ncclGroupEnd"),
+        send: function!(b"ncclSend"),
+        recv: function!(b"ncclRecv"),
+        _library: library,
+    };
+    let mut version = 0;
+    // SAFETY: the pointer is to a live integer.
+    let status = unsafe { (functions.get_version)(&raw mut version) };
+    if status != 0 || version < OLDEST {
+        let words = |version: c_int| format!("{}.{}", version / 10_000, version % 10_000 / 100);
+        let needed = format!("{} or newer", words(OLDEST));
+        return Err(Error::TooOld { library: "NCCL", found: words(version), needed });
+    }
+    Ok(functions)
+}
+
+/// A handle of the library.
+struct Comm(RawComm);
+
+// SAFETY: any thread may use a communicator, one thread at a time, which its owner's mutex ensures.
+unsafe impl Send for Comm {}
+
+/// A rank's place in a group of NCCL.
+pub(crate) struct Communicator {
+    nccl: Nccl,
+    context: Arc<CudaContext>,
+    /// `None` once it was ended.
+    comm: Mutex<Option<Comm>>,
+}
+
+impl Communicator {
+    /// Enqueues messages on a stream, all of which travel at once. After [`Communicator::end`] nothing travels.
+    ///
+    /// # Errors
+    /// - [`Error::Call`] with the library's message.
+    ///
+    /// # Safety
+    /// The ranges lie in memory of the device, and stay there until the messages have travelled. The peers enqueue messages of the same sizes in
+    /// the same order.
+    pub unsafe fn exchange(&self, stream: &CudaStream, send: &[Message], receive: &[Message]) -> Result<()> {
+        let comm = self.comm.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(Comm(comm)) = &*comm else { return Ok(()) };
+        let (nccl, functions, stream) = (self.nccl, self.nccl.0, stream.cu_stream().cast());
+        // SAFETY: the function has no preconditions.
+        nccl.check("ncclGroupStart", unsafe { (functions.group_start)() })?;
+        let sent = send.iter().try_for_each(|message| {
+            let (from, peer) = (message.address as *const c_void, message.peer as c_int);
+            // SAFETY: the caller guarantees the range; communicator and stream are alive.
+            nccl.check("ncclSend", unsafe {
+                (functions.send)(from, message.bytes, BYTES, peer, *comm, stream)
+            })
+        });
+        let received = receive.iter().try_for_each(|message| {
+            let (to, peer) = (message.address as *mut c_void, message.peer as c_int);
+            // SAFETY: as above.
+            nccl.check("ncclRecv", unsafe { (functions.recv)(to, message.bytes, BYTES, peer, *comm, stream) })
+        });
+        // SAFETY: the group was begun above, and ends whatever happened in it.
+        let ended = nccl.check("ncclGroupEnd", unsafe { (functions.group_end)() });
+        sent.and(received).and(ended)
+    }
+
+    /// Returns why messages travel no more, if the library knows that they do not.
+    pub fn failure(&self) -> Option<String> {
+        let comm = self.comm.lock().unwrap_or_else(PoisonError::into_inner);
+        let Comm(comm) = comm.as_ref()?;
+        let mut status = 0;
+        // SAFETY: the communicator is alive, and the pointer is to a live integer.
+        let asked = unsafe { (self.nccl.0.comm_get_async_error)(*comm, &raw mut status) };
+        let status = if asked == 0 { status } else { asked };
+        (status != 0 && status != IN_PROGRESS).then(|| self.nccl.text(status))
+    }
+
+    /// Ends the communicator, and with it the messages that are under way, which do not arrive then. Waits for its end for a moment: NCCL
+    /// keeps what graphs have of it, until these are freed.
+    pub fn end(&self) {
+        let Some(comm) = self.comm.lock().unwrap_or_else(PoisonError::into_inner).take() else { return };
+        let (nccl, context) = (self.nccl, Arc::clone(&self.context));
+        let (done, ended) = mpsc::channel();
+        thread::spawn(move || {
+            let Comm(comm) = { comm };
+            let _ = context.bind_to_thread();
+            // SAFETY: nobody else has the communicator any more. Unlike `ncclCommDestroy`, it waits for no other rank.
+            unsafe { (nccl.0.comm_abort)(comm) };
+            let _ = done.send(());
+        });
+        let _ = ended.recv_timeout(END);
+    }
+}
+
+impl Drop for Communicator {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+impl fmt::Debug for Communicator {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Communicator").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,136 @@
+//! Exchanges by messages, where devices do not reach each other's memory.
+//!
+//! A rank's part of the rows of an owner is one message, and so is what it sends of results. The kernels that copy rows into windows gather
+//! what a message carries, and put what came into this rank's window; the kernel of the results runs twice, and messages travel between.
+
+use std::sync::Arc;
+
+use crate::abi;
+use crate::driver::runtime::{Message, Messenger, Runtime};
+use crate::launch::exchange;
+use crate::memory::buffer::Buffer;
+use crate::pipeline::workspace::Workspace;
+
+/// Parts of rows, and what is said of results, begin at multiples of this many bytes.
+pub(super) const ALIGNMENT: usize = 256;
+
+/// Where results begin in a message, behind the header of a window.
+pub(super) const RESULTS_OFFSET: usize = size_of::<abi::WindowHeader>().next_multiple_of(ALIGNMENT);
+
+/// The memory in which messages begin and end, and what carries them.
+#[derive(Debug)]
+pub(crate) struct Post {
+    pub(super) messenger: Arc<dyn Messenger>,
+    /// First the header of a window that no rank writes; then what this rank sends of results, and what each rank sends; then parts of rows.
+    pub(super) memory: Buffer,
+    /// The most bytes of a message of results.
+    results_bytes: usize,
+}
+
+/// What travels in messages in a step.
+#[derive(Clone, Debug)]
+pub(crate) struct Mail {
+    pub(super) messenger: Arc<dyn Messenger>,
+    /// Gathers the parts of rows that are sent, if they do not lie so.
+    pub(super) pack: Option<abi::SendRows>,
+    pub(super) send_rows: Vec<Message>,
+    pub(super) receive_rows: Vec<Message>,
+    /// Put own parts of rows, and those that came, into this rank's window.
+    pub(super) unpack: Vec<abi::SendRows>,
+    pub(super) write_results: abi::SendResults,
+    pub(super) send_results: Vec<Message>,
+    pub(super) receive_results: Vec<Message>,
+    pub(super) collect_results: abi::SendResults,
+}
+
+impl Post {
+    /// Takes the memory for steps of at most `row_bytes` bytes of rows, and `result_words` words of results.
+    pub fn new(
+        runtime: &Arc<dyn Runtime>,
+        messenger: Arc<dyn Messenger>,
+        world: usize,
+        (row_bytes, result_words): (usize, usize),
+    ) -> crate::Result<Self> {
+        let results_bytes = RESULTS_OFFSET + (result_words * size_of::<u64>()).next_multiple_of(ALIGNMENT);
+        // Parts of rows and own parts have each as many bytes as whole rows together, at most.
+        let bytes = RESULTS_OFFSET + (world + 1) * (results_bytes + ALIGNMENT) + row_bytes;
+        Ok(Self { messenger, memory: Buffer::zeroed(runtime, bytes)?, results_bytes })
+    }
+
+    /// Sends an empty message to each other rank, by which the library connects them: in a capture it may not.
+    ///
+    /// # Errors
+    /// Those of [`Messenger::exchange`].
+    pub fn connect(&self, rank: usize, world: usize) -> crate::Result<()> {
+        let bytes = RESULTS_OFFSET;
+        let peers = || (0..world).filter(|peer| *peer != rank);
+        let send: Vec<_> = peers().map(|peer| Message { peer, address: self.written(), bytes }).collect();
+        let receive: Vec<_> =
+            peers().map(|peer| Message { peer, address: self.arrived(peer), bytes }).collect();
+        // SAFETY: the ranges lie in this memory, which the work on it outlives; all ranks do this first.
+        unsafe { self.messenger.exchange(&send, &receive) }
+    }
+
+    /// Ends what carries the messages, and leaves their memory to peers that may still write it.
+    pub fn abandon(self) {
+        self.messenger.abort();
+        std::mem::forget(self.memory);
+    }
+
+    pub fn messenger(&self) -> &Arc<dyn Messenger> {
+        &self.messenger
+    }
+
+    /// Where this rank writes what it sends of results.
+    pub(super) fn written(&self) -> u64 {
+        self.memory.address() + RESULTS_OFFSET as u64
+    }
+
+    /// Where arrives what a rank sends of results.
+    pub(super) fn arrived(&self, rank: usize) -> u64 {
+        self.written() + ((rank + 1) * self.results_bytes) as u64
+    }
+
+    /// Where parts of rows begin.
+    pub(super) fn parts(&self, world: usize) -> u64 {
+        self.arrived(world)
+    }
+}
+
+impl Mail {
+    /// Enqueues the exchange of rows.
+    ///
+    /// # Safety
+    /// The windows and the post outlive enqueued work, and so does the caller's memory. All ranks enqueue the same step.
+    pub unsafe fn exchange_rows(&self, workspace: &Workspace) -> crate::Result<()> {
+        let (runtime, device) = (&*workspace.runtime, &workspace.device);
+        // SAFETY: the caller guarantees it; `add_rows` kept to the post's memory and the window's rows.
+        let pack = |rows| unsafe { exchange::send_rows(runtime, device, rows) };
+        self.pack.as_ref().map_or(Ok(()), pack)?;
+        if !(self.send_rows.is_empty() && self.receive_rows.is_empty()) {
+            // SAFETY: as above.
+            unsafe { self.messenger.exchange(&self.send_rows, &self.receive_rows) }?;
+        }
+        // SAFETY: as above.
+        self.unpack.iter().try_for_each(|rows| unsafe { exchange::place_rows(runtime, device, rows) })
+    }
+
+    /// Enqueues the exchange of results.
+    ///
+    /// # Safety
+    /// As for [`Mail::exchange_rows`].
+    pub unsafe fn exchange_results(&self, workspace: &Workspace) -> crate::Result<()> {
+        let runtime = &*workspace.runtime;
+        // Behind messages of rows no kernel may begin early, and this rank may sample none.
+        let follows_kernels = self.write_results.step.rows > 0;
+        let write = if follows_kernels { exchange::send_results } else { exchange::collect_results };
+        // SAFETY: the caller guarantees it; the post has a place for each message of the window's results.
+        unsafe { write(runtime, &self.write_results) }?;
+        if !self.send_results.is_empty() {
+            // SAFETY: as above.
+            unsafe { self.messenger.exchange(&self.send_results, &self.receive_results) }?;
+        }
+        // SAFETY: as above.
+        unsafe { exchange::collect_results(runtime, &self.collect_results) }
+    }
+}
