@@ -41,7 +41,7 @@ impl Costs {
         swapped_ns: 6_000,
     };
 
-    /// GPUs that send each other messages of NCCL, by the steps of two H200s joined by NVLink in proof/bench/record/2026-11-26-h200-two-gpus-nccl.md: as
+    /// GPUs that send each other messages of NCCL, by the steps of two H200s joined by NVLink in the record 2026-11-26-h200-two-gpus-nccl of the bench: as
     /// many exchanges under each layout. Rows are not surveyed.
     pub const NCCL: Self = Self { link_ns_per_mb: 3950, gather_ns: 0, swap_ns: 0, ..Self::NVLINK };
 

@@ -6,8 +6,11 @@ use gumball_dist::LogitsLayout::{self, Gather, Replicated, Survey, Swap};
 use gumball_dist::{Costs, Needs, PlannerConfig, StepKind, StepShape, VocabSplit};
 use serde_json::Value;
 
-/// The record of `ci/gpu ranks`.
-const RECORD: &str = "2026-11-26-h100-two-gpus.json";
+/// Records of `ci/gpu ranks`, with the number of their cells, the costs that are fitted to them, and the layouts that serve.
+const RECORDS: [(&str, usize, Costs, &[LogitsLayout]); 2] = [
+    ("2026-11-26-h100-two-gpus", 289, Costs::NVLINK, &[Swap, Survey]),
+    ("2026-11-26-h200-two-gpus-nccl", 28, Costs::NCCL, &[Swap]),
+];
 
 /// How much longer than the best layout one may take that is chosen.
 const MOST: f64 = 1.10;
@@ -33,39 +36,44 @@ fn planner(vocab: usize, world: usize, costs: Costs) -> PlannerConfig {
 
 #[test]
 fn no_layout_is_taken_where_another_took_much_less_time() {
-    let path = format!("{}/../../proof/bench/record/{RECORD}", env!("CARGO_MANIFEST_DIR"));
-    let record: Value = serde_json::from_str(&fs::read_to_string(path).unwrap()).unwrap();
-    let cells = record["cells"].as_array().unwrap();
-    assert_eq!(cells.len(), 289);
-    for cell in cells {
-        let number = |name: &str| cell[name].as_u64().unwrap() as usize;
-        let (drafts, requests) = (number("drafts"), number("rows") / (number("drafts") + 1));
-        let (needs, swapped) = asked(cell["asked"].as_str().unwrap(), requests);
-        let kind = if drafts > 0 { StepKind::Verify } else { StepKind::Decode };
-        let shape = StepShape { requests, drafts, kind, needs, swapped, ..StepShape::default() };
-        let us = |layout: LogitsLayout| {
-            let times = cell["us"][layout.name()].as_array()?;
-            Some(times.iter().map(|time| time.as_f64().unwrap()).sum::<f64>() / times.len() as f64)
-        };
-        let logit_bytes = if cell["dtype"] == "f32" { 4 } else { 2 };
-        for layouts in [vec![Swap, Survey], vec![Swap], vec![Survey], vec![]] {
-            let best = [Gather].iter().chain(&layouts).filter_map(|layout| us(*layout));
-            let best = best.fold(f64::INFINITY, f64::min);
-            let config = planner(number("vocab"), number("world"), Costs::NVLINK);
-            // With the layouts of the default also if nobody has said that logits have two bytes.
-            let told = [logit_bytes, if layouts.len() == 2 { 4 } else { logit_bytes }];
-            for logit_bytes in told {
-                let config = PlannerConfig { layouts: layouts.clone(), logit_bytes, ..config.clone() };
-                let taken = config.decide(&shape).unwrap();
-                assert!(us(taken).unwrap() <= MOST * best, "{taken:?} of {layouts:?}, {logit_bytes}: {cell}");
-            }
+    for (name, count, costs, all) in RECORDS {
+        let path = format!("{}/../../proof/bench/record/{name}.json", env!("CARGO_MANIFEST_DIR"));
+        let record: Value = serde_json::from_str(&fs::read_to_string(path).unwrap()).unwrap();
+        let cells = record["cells"].as_array().unwrap();
+        assert_eq!(cells.len(), count);
+        for cell in cells {
+            hold(cell, costs, all);
         }
-        // Where each rank has whole rows of its own, nothing is gathered or swapped.
-        assert!(
-            [Gather, Swap].into_iter().filter_map(us).all(|other| us(Replicated).unwrap() <= other),
-            "{cell}"
-        );
     }
+}
+
+fn hold(cell: &Value, costs: Costs, all: &[LogitsLayout]) {
+    let number = |name: &str| cell[name].as_u64().unwrap() as usize;
+    let (drafts, requests) = (number("drafts"), number("rows") / (number("drafts") + 1));
+    let (needs, swapped) = asked(cell["asked"].as_str().unwrap(), requests);
+    let kind = if drafts > 0 { StepKind::Verify } else { StepKind::Decode };
+    let shape = StepShape { requests, drafts, kind, needs, swapped, ..StepShape::default() };
+    let us = |layout: LogitsLayout| {
+        let times = cell["us"][layout.name()].as_array()?;
+        Some(times.iter().map(|time| time.as_f64().unwrap()).sum::<f64>() / times.len() as f64)
+    };
+    let logit_bytes = if cell["dtype"] == "f32" { 4 } else { 2 };
+    for layouts in [all, &all[..1], &all[1..], &[]] {
+        let best = [Gather].iter().chain(layouts).filter_map(|layout| us(*layout));
+        let best = best.fold(f64::INFINITY, f64::min);
+        // With all layouts also if nobody has said that logits have two bytes.
+        for logit_bytes in [logit_bytes, if layouts == all { 4 } else { logit_bytes }] {
+            let config = planner(number("vocab"), number("world"), costs);
+            let config = PlannerConfig { layouts: layouts.to_vec(), logit_bytes, ..config };
+            let taken = config.decide(&shape).unwrap();
+            assert!(us(taken).unwrap() <= MOST * best, "{taken:?} of {layouts:?}, {logit_bytes}: {cell}");
+        }
+    }
+    // Where each rank has whole rows of its own, nothing is gathered or swapped.
+    assert!(
+        [Gather, Swap].into_iter().filter_map(us).all(|other| us(Replicated).unwrap() <= other),
+        "{cell}"
+    );
 }
 
 #[test]
