@@ -106,18 +106,25 @@ def _check_nan(check: bool, rows: Any, name: str) -> None:
         raise ValueError(f"Input {name} contains NaN.")
 
 
-# The filters of a call: top_k, top_p, min_p, order.
-_NO_FILTERS = (None, None, None, None)
-
-
-def _drawn(rows: Any, name: str, draw: _Draw, per_output: int, filters: tuple[Any, Any, Any, Any] = _NO_FILTERS) -> Any:
-    """Tokens of rows; a generator moves on by `per_output` for each."""
+def _drawn(
+    rows: Any,
+    name: str,
+    draw: _Draw,
+    per_output: int,
+    top_k: Any = None,
+    top_p: Any = None,
+    min_p: Any = None,
+    order: Any = None,
+) -> Any:
+    """Tokens of rows, after filters; a generator moves on by `per_output` for each."""
     indices, generator, seed, offset, return_valid = draw
+    rows = rows_of(rows, name)
+    top_k, top_p, min_p = _column(top_k, rows, whole=True), _column(top_p, rows), _column(min_p, rows)
     outputs = rows.size(0) if indices is None else indices.size(0)
     places = checked(seed, offset, generator, rows.device, outputs, outputs * per_output)
     dtype = "int64" if indices is not None and indices.dtype is torch.int64 else "int32"
     draws = operators.sampling_from_logits if name == "logits" else operators.sampling_from_probs
-    (top_k, top_p, min_p, order), (seed, position) = filters, places
+    seed, position = places
     samples = draws(
         rows,
         indices,
@@ -180,8 +187,7 @@ def sampling_from_logits(
 ) -> torch.Tensor:
     """A token for each row of logits, or for each of `indices`: [outputs] int32, or of the indices' type."""
     _check_nan(check_nan, logits, "logits")
-    logits = rows_of(logits, "logits")
-    return _drawn(logits, "logits", (indices, generator, seed, offset, False), logits.size(1))
+    return _drawn(logits, "logits", (indices, generator, seed, offset, False), logits.size(-1))
 
 
 def sampling_from_probs(
@@ -199,7 +205,7 @@ def sampling_from_probs(
     With return_valid also [outputs] bool: whether the row had a token. Token 0 stands where it had none.
     """
     _check_nan(check_nan, probs, "probs")
-    return _drawn(rows_of(probs, "probs"), "probs", (indices, generator, seed, offset, return_valid), 1)
+    return _drawn(probs, "probs", (indices, generator, seed, offset, return_valid), 1)
 
 
 def top_p_sampling_from_probs(
@@ -215,9 +221,7 @@ def top_p_sampling_from_probs(
 ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
     """The same from the fewest probabilities that hold the share `top_p` of their row."""
     _check_nan(check_nan, probs, "probs")
-    probs = rows_of(probs, "probs")
-    draw = (indices, generator, seed, offset, return_valid)
-    return _drawn(probs, "probs", draw, 32, (None, _column(top_p, probs), None, None))
+    return _drawn(probs, "probs", (indices, generator, seed, offset, return_valid), 32, top_p=top_p)
 
 
 def top_k_sampling_from_probs(
@@ -233,9 +237,7 @@ def top_k_sampling_from_probs(
 ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
     """The same from the `top_k` largest probabilities."""
     _check_nan(check_nan, probs, "probs")
-    probs = rows_of(probs, "probs")
-    draw = (indices, generator, seed, offset, return_valid)
-    return _drawn(probs, "probs", draw, 32, (_column(top_k, probs, whole=True), None, None, None))
+    return _drawn(probs, "probs", (indices, generator, seed, offset, return_valid), 32, top_k)
 
 
 def min_p_sampling_from_probs(
@@ -251,9 +253,7 @@ def min_p_sampling_from_probs(
 ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
     """The same from the probabilities of at least `min_p` times the row's largest."""
     _check_nan(check_nan, probs, "probs")
-    probs = rows_of(probs, "probs")
-    draw = (indices, generator, seed, offset, return_valid)
-    return _drawn(probs, "probs", draw, 1, (None, None, _column(min_p, probs), None))
+    return _drawn(probs, "probs", (indices, generator, seed, offset, return_valid), 1, min_p=min_p)
 
 
 def _order(filter_apply_order: str) -> str | None:
@@ -282,9 +282,7 @@ def top_k_top_p_sampling_from_logits(
     order = _order(filter_apply_order)
     if check_nan:
         _check_nan(check_nan, torch.softmax(logits, dim=-1), "probs")
-    logits = rows_of(logits, "logits")
-    filters = (_column(top_k, logits, whole=True), _column(top_p, logits), None, order)
-    return _drawn(logits, "logits", (indices, generator, seed, offset, False), 32, filters)
+    return _drawn(logits, "logits", (indices, generator, seed, offset, False), 32, top_k, top_p, order=order)
 
 
 def top_k_top_p_sampling_from_probs(
@@ -303,9 +301,7 @@ def top_k_top_p_sampling_from_probs(
     """The same from probabilities."""
     order = _order(filter_apply_order)
     _check_nan(check_nan, probs, "probs")
-    probs = rows_of(probs, "probs")
-    filters = (_column(top_k, probs, whole=True), _column(top_p, probs), None, order)
-    return _drawn(probs, "probs", (indices, generator, seed, offset, return_valid), 32, filters)
+    return _drawn(probs, "probs", (indices, generator, seed, offset, return_valid), 32, top_k, top_p, order=order)
 
 
 def top_p_renorm_probs(

@@ -132,8 +132,9 @@ def gumbel_sample_from_pools(
 
     logits: [rows, vocab]. The other arguments, and errors: as this module says.
     """
-    pools: dict[str, Any] = {"temperature": temperature_pool}
-    return _drawn(logits, req_pool_indices, pools, seed_pool, offsets_pool, out, num_tokens_per_req)
+    return _drawn(
+        logits, req_pool_indices, {"temperature": temperature_pool}, seed_pool, offsets_pool, out, num_tokens_per_req
+    )
 
 
 def gumbel_sample_from_pools_compact(
@@ -148,8 +149,9 @@ def gumbel_sample_from_pools_compact(
     num_tokens_per_req: int = 1,
 ) -> torch.Tensor:
     """Draws a token from each row of logits, without filters. Returns `out[:rows]`."""
-    pools: dict[str, Any] = {"temperature": temperature_pool}
-    return _drawn(logits, req_pool_indices, pools, seed_pool, offsets_pool, out, num_tokens_per_req)
+    return _drawn(
+        logits, req_pool_indices, {"temperature": temperature_pool}, seed_pool, offsets_pool, out, num_tokens_per_req
+    )
 
 
 def gumbel_sample_from_pools_generic(
@@ -166,12 +168,7 @@ def gumbel_sample_from_pools_generic(
     num_tokens_per_req: int = 1,
 ) -> torch.Tensor:
     """Draws a token from what top-k, then top-p, then min-p keep of each row. Returns `out[:rows]`."""
-    pools: dict[str, Any] = {
-        "temperature": temperature_pool,
-        "top_k": top_k_pool,
-        "top_p": top_p_pool,
-        "min_p": min_p_pool,
-    }
+    pools = {"temperature": temperature_pool, "top_k": top_k_pool, "top_p": top_p_pool, "min_p": min_p_pool}
     return _drawn(logits, req_pool_indices, pools, seed_pool, offsets_pool, out, num_tokens_per_req)
 
 
@@ -187,8 +184,15 @@ def gumbel_sample_min_p_from_pools(
     num_tokens_per_req: int = 1,
 ) -> torch.Tensor:
     """Draws a token from what min-p keeps of each row. Returns `out[:rows]`."""
-    pools: dict[str, Any] = {"temperature": temperature_pool, "min_p": min_p_pool}
-    return _drawn(logits, req_pool_indices, pools, seed_pool, offsets_pool, out, num_tokens_per_req)
+    return _drawn(
+        logits,
+        req_pool_indices,
+        {"temperature": temperature_pool, "min_p": min_p_pool},
+        seed_pool,
+        offsets_pool,
+        out,
+        num_tokens_per_req,
+    )
 
 
 def gumbel_sample_min_p_from_pools_parallel(
@@ -206,8 +210,15 @@ def gumbel_sample_min_p_from_pools_parallel(
     num_tokens_per_req: int = 1,
 ) -> torch.Tensor:
     """Draws a token from what min-p keeps of each row. Returns `out[:rows]`."""
-    pools: dict[str, Any] = {"temperature": temperature_pool, "min_p": min_p_pool}
-    return _drawn(logits, req_pool_indices, pools, seed_pool, offsets_pool, out, num_tokens_per_req)
+    return _drawn(
+        logits,
+        req_pool_indices,
+        {"temperature": temperature_pool, "min_p": min_p_pool},
+        seed_pool,
+        offsets_pool,
+        out,
+        num_tokens_per_req,
+    )
 
 
 def gumbel_sample_top_k_top_p_from_pools(
@@ -228,12 +239,7 @@ def gumbel_sample_top_k_top_p_from_pools(
     num_tokens_per_req: int = 1,
 ) -> torch.Tensor:
     """Draws a token from what top-k, then top-p, then min-p keep of each row. Returns `out[:rows]`."""
-    pools: dict[str, Any] = {
-        "temperature": temperature_pool,
-        "top_k": top_k_pool,
-        "top_p": top_p_pool,
-        "min_p": min_p_pool,
-    }
+    pools = {"temperature": temperature_pool, "top_k": top_k_pool, "top_p": top_p_pool, "min_p": min_p_pool}
     return _drawn(logits, req_pool_indices, pools, seed_pool, offsets_pool, out, num_tokens_per_req)
 
 
@@ -253,8 +259,15 @@ def gumbel_sample_top_k_top_p_qrita_from_pools(
     num_programs: int | None = None,
 ) -> torch.Tensor:
     """Draws a token from what top-k and then top-p keep of each row. Returns `out[:rows]`."""
-    pools: dict[str, Any] = {"temperature": temperature_pool, "top_k": top_k_pool, "top_p": top_p_pool}
-    return _drawn(logits, req_pool_indices, pools, seed_pool, offsets_pool, out, num_tokens_per_req)
+    return _drawn(
+        logits,
+        req_pool_indices,
+        {"temperature": temperature_pool, "top_k": top_k_pool, "top_p": top_p_pool},
+        seed_pool,
+        offsets_pool,
+        out,
+        num_tokens_per_req,
+    )
 
 
 def gumbel_sample_top_p_parallel_from_pools(
@@ -283,5 +296,12 @@ def gumbel_sample_top_p_parallel_from_pools(
     num_tokens_per_req: int = 1,
 ) -> torch.Tensor:
     """Draws a token from what top-p keeps of each row. Returns `out[:rows]`."""
-    pools: dict[str, Any] = {"temperature": temperature_pool, "top_p": top_p_pool}
-    return _drawn(logits, req_pool_indices, pools, seed_pool, offsets_pool, out, num_tokens_per_req)
+    return _drawn(
+        logits,
+        req_pool_indices,
+        {"temperature": temperature_pool, "top_p": top_p_pool},
+        seed_pool,
+        offsets_pool,
+        out,
+        num_tokens_per_req,
+    )
