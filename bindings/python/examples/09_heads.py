@@ -18,16 +18,16 @@ vocab, width = 8000, 256
 weights = random.standard_normal((vocab, width), dtype=np.float32) / 16
 
 # Clusters are built of the weights; ids 0 and 2 are always computed.
-clustered = dict(capacity=16, iterations=4, probes=125, special_ids=[0, 2])
-for kind, arguments in (("exact", {}), ("certified", {}), ("clustered", clustered)):
-    head, pool = Head(weights, kind=kind, **arguments), Pool(vocab)
+clustered = Head.clustered(weights, capacity=16, iterations=4, probes=125, special_ids=[0, 2])
+for head in (Head.exact(weights), Head.certified(weights), clustered):
+    pool = Pool(vocab)
     slots = [pool.admit(SamplingParams(temperature=0.8, seed=seed), prompt=[1, 2, 3]) for seed in range(4)]
     states = np.random.default_rng(1)
     for _ in range(10):
         # What the model's last norm gives for each sequence.
         hidden = states.standard_normal((len(slots), width), dtype=np.float32) * 4
         pool.step(Hidden(head, hidden), slots)
-    print(kind, [pool.output(slot)[:5] for slot in slots], pool.counts()["heads"])
+    print(head.kind, [pool.output(slot)[:5] for slot in slots], pool.counts()["heads"])
 
 if importlib.util.find_spec("torch") and importlib.util.find_spec("transformers"):
     torch, transformers = (importlib.import_module(name) for name in ("torch", "transformers"))

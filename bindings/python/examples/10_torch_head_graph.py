@@ -53,7 +53,7 @@ def text_of(head: DeviceHead) -> list[list[int]]:
 
 
 exact = text_of(DeviceHead(weight, rows=REQUESTS))
-certified = Head(weight.cpu(), kind="certified").to(DEVICE, rows=REQUESTS, weights=weight)
+certified = Head.certified(weight.cpu()).to(DEVICE, rows=REQUESTS, weights=weight)
 print("exact", [text[:6] for text in exact])
 print("certified: the same tokens:", text_of(certified) == exact, certified.counts())
 print("fast", [text[:6] for text in text_of(DeviceHead(weight, rows=REQUESTS, fast=True))])

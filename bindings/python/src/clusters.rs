@@ -124,10 +124,7 @@ const UNBUILT: &str = "no clusters were made";
 /// Takes clusters `[clusters, capacity]` with centroids `[clusters, width]`.
 fn read_given(clusters: &Bound<'_, PyAny>, centroids: &Bound<'_, PyAny>) -> PyResult<Clusters> {
     let lists: Vec<Vec<u32>> = integer_lists(clusters, "clusters")?;
-    let array = arrays::read(centroids, "centroids", None)?;
-    let matrix = array.matrix("centroids")?;
-    matrix.check_host("centroids")?;
-    matrix.check_float_of("centroids")?;
+    let (_array, matrix) = arrays::host_floats(centroids, "centroids")?;
     if matrix.rows != lists.len() {
         let allowed = format!("{}, one for each cluster", lists.len());
         return Err(out_of_range("centroids.shape[0]", matrix.rows, allowed));

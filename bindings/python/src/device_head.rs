@@ -13,7 +13,7 @@ use crate::devices;
 use crate::errors::{CallError, InvalidValueError, out_of_range, to_py_err};
 use crate::forks;
 use crate::head_weights::Borrowed;
-use crate::heads::{UNMADE, own_names, read_head_options};
+use crate::heads::{UNMADE, named_counts, own_names, read_head_options};
 use crate::hooks::caught;
 use crate::lists::extract_int;
 use crate::pool::device_name;
@@ -27,7 +27,7 @@ pub const ROWS: usize = 256;
 ///
 ///     head = DeviceHead(model.lm_head.weight)                         # exact, over torch's weights
 ///     head = DeviceHead(model.lm_head.weight, fast=True)              # the tensor cores compute the logits
-///     head = Head(weight.cpu(), kind="certified").to("cuda", weights=weight)
+///     head = Head.certified(weight.cpu()).to("cuda", weights=weight)
 ///     out = pool.step(Hidden(head, hidden), slots)
 ///
 /// Tokens and logprobs are those of the Head of the same kind on the host, bit for bit, but for a fast head's, which are the device's own: the same in any
@@ -270,7 +270,7 @@ impl DeviceHead {
     }
 
     /// What the head has done since it was made, for all pools, as a dict: whole_rows, certified_rows, certified_logits, clustered_rows and clustered_logits, as
-    /// Pool.head_counts says. Waits for the enqueued work, but not for replays of torch's graphs.
+    /// Pool.counts says. Waits for the enqueued work, but not for replays of torch's graphs.
     fn counts<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         if matches!(self.location, Location::Cuda(_)) {
             forks::refuse_gpu_of(self.process)?;
@@ -279,18 +279,7 @@ impl DeviceHead {
             let _state = CudaThreadState::save();
             self.take().counts()
         });
-        let counts = counts.map_err(to_py_err)?;
-        let named = PyDict::new(py);
-        for (name, count) in [
-            ("whole_rows", counts.whole_rows),
-            ("certified_rows", counts.certified_rows),
-            ("certified_logits", counts.certified_logits),
-            ("clustered_rows", counts.clustered_rows),
-            ("clustered_logits", counts.clustered_logits),
-        ] {
-            named.set_item(name, count)?;
-        }
-        Ok(named)
+        named_counts(py, &counts.map_err(to_py_err)?)
     }
 
     fn __repr__(&self) -> String {

@@ -5,7 +5,7 @@ use std::ffi::CString;
 use std::path::PathBuf;
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-use gumball_engine::{Device, Gpu, Result};
+use gumball_engine::{CudaThreadState, Device, Gpu, Result};
 use pyo3::exceptions::PyRuntimeWarning;
 use pyo3::prelude::*;
 
@@ -58,4 +58,14 @@ pub fn ordinal(name: &str) -> Option<usize> {
         "" => Some(0),
         rest => rest.strip_prefix(':')?.parse().ok(),
     }
+}
+
+/// Opens a device; a GPU gets a stream of its own.
+pub fn open(name: &str) -> Result<(Device, Option<CudaThreadState>)> {
+    let Some(ordinal) = ordinal(name) else {
+        // An emulated device, or an unknown name.
+        return Ok((Device::open(name)?, None));
+    };
+    let state = CudaThreadState::save();
+    Ok((Device::from(gpu(ordinal)?.on_new_stream()?), state))
 }

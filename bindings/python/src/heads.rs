@@ -10,14 +10,14 @@ use gumball_engine::head::{
     Artefact, ArtefactError, Certified, Clustered, ClusteredOptions, Exact, HeadOptions, HiddenStates, Level,
     Scaling,
 };
-use gumball_engine::{Error, Head as EngineHead, Result, certify};
+use gumball_engine::{Error, Head as EngineHead, HeadCounts, Result, certify};
 use numpy::{PyArray1, PyArray2, PyArrayMethods};
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyList, PyTuple};
+use pyo3::types::{IntoPyDict, PyDict, PyList, PyTuple};
 
 use crate::arrays::{self, Array, Matrix};
 use crate::clusters::{ClusterArguments, Source};
-use crate::errors::{CallError, InvalidValueError, out_of_range, to_py_err};
+use crate::errors::{CallError, InvalidValueError, to_py_err};
 use crate::head_files::of_file;
 use crate::head_weights::{Borrowed, borrowed_or_packed, check_movable, writable};
 use crate::hooks::caught;
@@ -36,34 +36,20 @@ const TOGETHER: usize = 64;
 ///
 /// ::
 ///
-///     head = Head(model.lm_head.weight, kind="certified")
+///     head = Head.certified(model.lm_head.weight)
 ///     out = pool.step(Hidden(head, hidden), slots)
 ///
-/// Every logit is a sum in float32 in one order, the same bits on every machine and in every batch. "exact" computes all of
-/// them; "certified" has a copy of the weights in 8 bits, made here, and computes those that could decide a row: the same
-/// tokens and logprobs, bit for bit, from about half of the bytes of bfloat16 weights; "clustered" has the ids in clusters, and computes those of the
+/// Every logit is a sum in float32 in one order, the same bits on every machine and in every batch. Head.exact computes all of
+/// them; Head.certified has a copy of the weights in 8 bits, made here, and computes those that could decide a row: the same
+/// tokens and logprobs, bit for bit, from about half of the bytes of bfloat16 weights; Head.clustered has the ids in clusters, and computes those of the
 /// clusters whose centroids look likeliest, all others being -inf: an approximation. Pools take each kind; several may share one.
 ///
 /// weights: [vocab, width] of float32, bfloat16 or float16 on the CPU, such as the weight of torch.nn.Linear, or an embedding that
 /// is tied to it. Borrowed if each row follows the one before it; else copied. The head keeps borrowed memory alive, and nobody may write it
 /// meanwhile: a certified head's copy would be of other weights. A clustered head always copies, in the order of its clusters, unless in_place says otherwise.
-/// kind: "exact", "certified" or "clustered". bias: [vocab] numbers. logit_scale, softcap: what follows the product (0: no cap). level: the SIMD level; None: the
-/// machine's best. most_rows: not for "exact": how many rows of a call are computed in part at most; in a call that has more, all logits of all rows are
-/// computed, which is faster then. None: 8 for "certified"; for "clustered" 16 if more than a sixth of the clusters are probed, else no number.
+/// bias: [vocab] numbers. logit_scale, softcap: what follows the product (0: no cap). level: the SIMD level; None: the machine's best.
 ///
-/// file: the path of a file that save, or the command `gumball head build`, wrote of these weights and this bias; for "clustered" also a safetensors file with
-/// the tensors clusters.ids and clusters.centroids, of the shapes and types below. A certified head maps it instead of making the copy, and nobody may write
-/// it as long as the head lives; a clustered one reads its clusters from it.
-///
-/// The rest is for "clustered" alone. Its clusters come from the file, or from clusters, [clusters, capacity] of integers with each id of the vocabulary once, and
-/// centroids, [clusters, width]. If neither is given they are built, with capacity ids each (the last one may have fewer), in up to iterations assignments of all
-/// ids, which may take minutes. progress(iteration, iterations, done, of): called meanwhile by the thread that makes the head, with the assignment, from 0, of how many, and the ids
-/// done of all ids; an exception stops the build. probes: how many clusters a hidden state probes; None: an eighth of them. special_ids: ids that are always
-/// computed, such as ends of text. in_place: the head permutes the rows of weights in the caller's memory and borrows them, instead of copying them. An embedding
-/// that is tied to them must then read the row of an id at places[id].
-///
-/// Raises ValueError or TypeError for another shape, type or device, for a number outside its range, and for a file that is damaged, of
-/// another version or of other weights; OSError for one that cannot be read. No row was moved then.
+/// Raises ValueError or TypeError for another shape, type or device, and for a number outside its range.
 #[pyclass(frozen, weakref, module = "gumball")]
 #[derive(Debug)]
 pub struct Head {
@@ -144,6 +130,18 @@ pub fn own_names(error: Error) -> Error {
     })
 }
 
+/// Returns how many rows heads have computed, and how many logits of those in part, by name.
+pub fn named_counts<'py>(py: Python<'py>, counts: &HeadCounts) -> PyResult<Bound<'py, PyDict>> {
+    [
+        ("whole_rows", counts.whole_rows),
+        ("certified_rows", counts.certified_rows),
+        ("certified_logits", counts.certified_logits),
+        ("clustered_rows", counts.clustered_rows),
+        ("clustered_logits", counts.clustered_logits),
+    ]
+    .into_py_dict(py)
+}
+
 /// Returns ids, or places, as an array.
 fn ids_of<'py>(py: Python<'py>, ids: &[u32]) -> PyResult<Bound<'py, PyArray1<i64>>> {
     modules::load_numpy(py)?;
@@ -151,6 +149,25 @@ fn ids_of<'py>(py: Python<'py>, ids: &[u32]) -> PyResult<Bound<'py, PyArray1<i64
 }
 
 impl Head {
+    /// Makes a head of an exact one over weights that are borrowed where they lie, or copied.
+    fn over(
+        py: Python<'_>,
+        weights: &Bound<'_, PyAny>,
+        options: HeadOptions<'static>,
+        make: impl FnOnce(Exact<'static>) -> std::result::Result<Kind, Unmade> + Send,
+    ) -> PyResult<Self> {
+        let (array, matrix) = arrays::host_floats(weights, "weights")?;
+        let Matrix { rows, width, dtype, .. } = matrix;
+        let (is_borrowed, all) = borrowed_or_packed(&matrix);
+        let borrowed = is_borrowed.then(|| Borrowed::of(weights, array)).transpose()?;
+        let made = py.detach(|| caught(UNMADE, || make(Exact::new(all, rows, width, options)?)))?;
+        let head = made.map_err(|error| match error {
+            Unmade::Head(error) => to_py_err(own_names(error)),
+            Unmade::File(error) => of_file("file", error),
+        })?;
+        Ok(Self { head, dtype: dtype.name(), borrowed })
+    }
+
     /// Returns the head for a call, unless its weights were written since it was made.
     pub fn get(&self, py: Python<'_>) -> PyResult<InUse<'_>> {
         if self.borrowed.as_ref().is_some_and(|borrowed| borrowed.was_written(py)) {
@@ -215,11 +232,8 @@ pub struct Hidden<'py> {
 impl<'py> Hidden<'py> {
     /// Reads hidden states on the host.
     pub fn read(object: &Bound<'py, PyAny>) -> PyResult<Self> {
-        let array = arrays::read(object, "hidden", None)?;
-        let matrix = array.matrix("hidden")?;
-        matrix.check_host("hidden")?;
-        matrix.check_float_of("hidden")?;
-        Ok(Self { matrix, _array: array })
+        let (_array, matrix) = arrays::host_floats(object, "hidden")?;
+        Ok(Self { matrix, _array })
     }
 
     /// Returns them as the engine takes them.
@@ -233,22 +247,84 @@ impl<'py> Hidden<'py> {
 
 #[pymethods]
 impl Head {
-    #[new]
+    /// Makes a head that computes all logits. The arguments are those that the class explains.
+    #[staticmethod]
     #[pyo3(
-        signature = (
-            weights, *, kind="exact", bias=None, logit_scale=None, softcap=None, level=None, most_rows=None, file=None,
-            clusters=None, centroids=None, capacity=None, iterations=None, progress=None, probes=None, special_ids=None,
-            in_place=false,
-        ),
-        text_signature = "(weights, *, kind='exact', bias=None, logit_scale=1.0, softcap=0.0, level=None, most_rows=None, \
-                          file=None, clusters=None, centroids=None, capacity=16, iterations=10, progress=None, probes=None, \
-                          special_ids=(), in_place=False)"
+        signature = (weights, *, bias=None, logit_scale=None, softcap=None, level=None),
+        text_signature = "(weights, *, bias=None, logit_scale=1.0, softcap=0.0, level=None)"
     )]
-    #[expect(clippy::too_many_arguments, reason = "they are keywords")]
-    fn new(
+    fn exact(
         py: Python<'_>,
         weights: &Bound<'_, PyAny>,
-        kind: &str,
+        bias: Option<&Bound<'_, PyAny>>,
+        logit_scale: Option<&Bound<'_, PyAny>>,
+        softcap: Option<&Bound<'_, PyAny>>,
+        level: Option<&str>,
+    ) -> PyResult<Self> {
+        let options = read_head_options(bias, logit_scale, softcap, level)?;
+        Self::over(py, weights, options, |exact| Ok(Kind::Exact(exact)))
+    }
+
+    /// Makes a head with a copy of the weights in 8 bits, which computes the logits that could decide a row.
+    ///
+    /// most_rows: how many rows of a call are computed in part at most; in a call that has more, all logits of all rows are computed, which is faster
+    /// then. None: 8. file: the path of a file that save, or the command `gumball head build`, wrote of these weights and this bias; the head maps it instead
+    /// of making the copy, and nobody may write it as long as the head lives. The others are those that the class explains.
+    ///
+    /// Raises ValueError for a file that is damaged, of another version or of other weights; OSError for one that cannot be read.
+    #[staticmethod]
+    #[pyo3(
+        signature = (weights, *, bias=None, logit_scale=None, softcap=None, level=None, most_rows=None, file=None),
+        text_signature = "(weights, *, bias=None, logit_scale=1.0, softcap=0.0, level=None, most_rows=None, file=None)"
+    )]
+    #[expect(clippy::too_many_arguments, reason = "they are keywords")]
+    fn certified(
+        py: Python<'_>,
+        weights: &Bound<'_, PyAny>,
+        bias: Option<&Bound<'_, PyAny>>,
+        logit_scale: Option<&Bound<'_, PyAny>>,
+        softcap: Option<&Bound<'_, PyAny>>,
+        level: Option<&str>,
+        most_rows: Option<&Bound<'_, PyAny>>,
+        file: Option<PathBuf>,
+    ) -> PyResult<Self> {
+        let most_rows = most_rows.map(|rows| extract_int::<usize>(rows, "most_rows")).transpose()?;
+        let options = read_head_options(bias, logit_scale, softcap, level)?;
+        Self::over(py, weights, options, |exact| {
+            let certified = match &file {
+                Some(file) => Artefact::open(file).and_then(|artefact| artefact.certified(exact))?,
+                None => certify(exact),
+            };
+            let most_rows = most_rows.unwrap_or(certified.most_rows());
+            Ok(Kind::Certified(certified.with_most_rows(most_rows)))
+        })
+    }
+
+    /// Makes a head with the ids in clusters, which computes the logits of those whose centroids look likeliest, all others being -inf.
+    ///
+    /// Its clusters come from a file, or from clusters, [clusters, capacity] of integers with each id of the vocabulary once, and centroids, [clusters, width]. If
+    /// neither is given they are built, with capacity ids each (the last one may have fewer), in up to iterations assignments of all ids, which may take minutes.
+    /// progress(iteration, iterations, done, of): called meanwhile by the thread that makes the head, with the assignment, from 0, of how many, and the ids done of all
+    /// ids; an exception stops the build. file: the path of a file that save or `gumball head build` wrote of these weights and this bias, or of a safetensors file
+    /// with the tensors clusters.ids and clusters.centroids, of the shapes and types above. probes: how many clusters a hidden state probes; None: an eighth of
+    /// them. special_ids: ids that are always computed, such as ends of text. most_rows: as of certified; None: 16 if more than a sixth of the clusters are
+    /// probed, else no number. in_place: the head permutes the rows of weights in the caller's memory and borrows them, instead of copying them. An embedding
+    /// that is tied to them must then read the row of an id at places[id]. The others are those that the class explains.
+    ///
+    /// Raises the errors of certified, and ValueError for arguments that exclude each other. No row was moved then.
+    #[staticmethod]
+    #[pyo3(
+        signature = (
+            weights, *, bias=None, logit_scale=None, softcap=None, level=None, most_rows=None, file=None, clusters=None,
+            centroids=None, capacity=None, iterations=None, progress=None, probes=None, special_ids=None, in_place=false,
+        ),
+        text_signature = "(weights, *, bias=None, logit_scale=1.0, softcap=0.0, level=None, most_rows=None, file=None, clusters=None, \
+                          centroids=None, capacity=16, iterations=10, progress=None, probes=None, special_ids=(), in_place=False)"
+    )]
+    #[expect(clippy::too_many_arguments, reason = "they are keywords")]
+    fn clustered(
+        py: Python<'_>,
+        weights: &Bound<'_, PyAny>,
         bias: Option<&Bound<'_, PyAny>>,
         logit_scale: Option<&Bound<'_, PyAny>>,
         softcap: Option<&Bound<'_, PyAny>>,
@@ -264,71 +340,22 @@ impl Head {
         special_ids: Option<&Bound<'_, PyAny>>,
         in_place: bool,
     ) -> PyResult<Self> {
-        let kinds = "\"exact\", \"certified\" or \"clustered\"";
-        if !["exact", "certified", "clustered"].contains(&kind) {
-            return Err(out_of_range("kind", format!("{kind:?}"), kinds));
-        }
-        let of_parts = [("most_rows", most_rows.is_some()), ("file", file.is_some())];
-        if let Some((name, _)) = of_parts.iter().find(|(_, is_set)| *is_set && kind == "exact") {
-            let text =
-                format!("{name} is for kind=\"certified\" or kind=\"clustered\", but kind is \"exact\"");
-            return Err(InvalidValueError::new_err(text));
-        }
-        let clusters = ClusterArguments { clusters, centroids, capacity, iterations, progress };
-        let of_probes = [("probes", probes.is_some()), ("special_ids", special_ids.is_some())];
-        let of_probes = of_probes.into_iter().chain([("in_place", in_place)]);
-        let of_probes = of_probes.filter(|(_, is_set)| *is_set).map(|(name, _)| name);
-        if let Some(name) = clusters.set().chain(of_probes).next().filter(|_| kind != "clustered") {
-            let text = format!("{name} is for kind=\"clustered\", but kind is {kind:?}");
-            return Err(InvalidValueError::new_err(text));
-        }
-        let most_rows = most_rows.map(|rows| extract_int::<usize>(rows, "most_rows")).transpose()?;
         let options = read_head_options(bias, logit_scale, softcap, level)?;
-
-        let array = arrays::read(weights, "weights", None)?;
-        let matrix = array.matrix("weights")?;
-        matrix.check_host("weights")?;
-        matrix.check_float_of("weights")?;
-        let dtype = matrix.dtype.name();
-        if kind == "clustered" {
-            let probes = probes.map(|probes| extract_int::<usize>(probes, "probes")).transpose()?;
-            let special_ids = special_ids.map_or(Ok(Vec::new()), |ids| integers(ids, "special_ids"))?;
-            let of_clusters = ClusteredOptions { probes, special_ids, most_rows };
-            let source = clusters.source(file)?;
-            if in_place {
-                check_movable(&array, &matrix)?;
-            }
-            // Holds the array while its rows are read, also where they are copied.
-            let held = Borrowed::of(weights, array)?;
-            let clustered = clustered(py, &matrix, options, source, &of_clusters, in_place)?;
-            let borrowed = in_place.then(|| held.written_here(weights));
-            let head = Kind::Clustered(Box::new(RwLock::new(clustered)));
-            return Ok(Self { head, dtype, borrowed });
+        let of_clusters = ClusteredOptions {
+            probes: probes.map(|probes| extract_int(probes, "probes")).transpose()?,
+            special_ids: special_ids.map_or(Ok(Vec::new()), |ids| integers(ids, "special_ids"))?,
+            most_rows: most_rows.map(|rows| extract_int(rows, "most_rows")).transpose()?,
+        };
+        let (array, matrix) = arrays::host_floats(weights, "weights")?;
+        let source = ClusterArguments { clusters, centroids, capacity, iterations, progress }.source(file)?;
+        if in_place {
+            check_movable(&array, &matrix)?;
         }
-
-        let (is_borrowed, all) = borrowed_or_packed(&matrix);
-        let borrowed = is_borrowed.then(|| Borrowed::of(weights, array)).transpose()?;
-        let Matrix { rows, width, .. } = matrix;
-        let is_certified = kind == "certified";
-        let made = py.detach(|| {
-            caught(UNMADE, || -> std::result::Result<Kind, Unmade> {
-                let exact = Exact::new(all, rows, width, options)?;
-                if !is_certified {
-                    return Ok(Kind::Exact(exact));
-                }
-                let certified = match &file {
-                    Some(file) => Artefact::open(file).and_then(|artefact| artefact.certified(exact))?,
-                    None => certify(exact),
-                };
-                let most_rows = most_rows.unwrap_or(certified.most_rows());
-                Ok(Kind::Certified(certified.with_most_rows(most_rows)))
-            })
-        })?;
-        let head = made.map_err(|error| match error {
-            Unmade::Head(error) => to_py_err(own_names(error)),
-            Unmade::File(error) => of_file("file", error),
-        })?;
-        Ok(Self { head, dtype, borrowed })
+        // Holds the array while its rows are read, also where they are copied.
+        let held = Borrowed::of(weights, array)?;
+        let clustered = clustered(py, &matrix, options, source, &of_clusters, in_place)?;
+        let head = Kind::Clustered(Box::new(RwLock::new(clustered)));
+        Ok(Self { head, dtype: matrix.dtype.name(), borrowed: in_place.then(|| held.written_here(weights)) })
     }
 
     /// The number of ids.
@@ -416,7 +443,7 @@ impl Head {
     #[setter]
     fn set_probes(&self, probes: &Bound<'_, PyAny>) -> PyResult<()> {
         let Kind::Clustered(clustered) = &self.head else {
-            let text = format!("probes is for kind=\"clustered\", but kind is {:?}", self.kind());
+            let text = format!("probes is of a clustered head, but this one is {}", self.kind());
             return Err(InvalidValueError::new_err(text));
         };
         let probes = extract_int(probes, "probes")?;
@@ -499,7 +526,7 @@ impl Head {
         Ok(logits.reshape([states.rows(), vocab])?.into_any())
     }
 
-    /// Writes what a head has derived from its weights to a file, for Head(weights, kind=..., file=path): a certified head's copy of them, a clustered head's
+    /// Writes what a head has derived from its weights to a file, for file=path of the same constructor: a certified head's copy of them, a clustered head's
     /// clusters and centroids, with a checksum and the digest of the weights in the order of ids, which are not in it. The file appears when it is whole.
     ///
     /// path: where. name: what the tensor of weights is called; the file says it of itself.

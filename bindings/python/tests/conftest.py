@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import signal
+from collections.abc import Callable, Iterator
+
 import numpy as np
 import pytest
 
@@ -25,6 +28,23 @@ def devices() -> list[str]:
 
 
 DEVICES = devices()
+
+
+class Heard(BaseException):
+    """What the handler of the alarm raises."""
+
+
+@pytest.fixture
+def alarm() -> Iterator[Callable[[], None]]:
+    """Rings in a moment: a signal whose handler raises `Heard`."""
+
+    def hear(*_: object) -> None:
+        raise Heard
+
+    before = signal.signal(signal.SIGALRM, hear)
+    yield lambda: signal.setitimer(signal.ITIMER_REAL, 0.2) and None
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    signal.signal(signal.SIGALRM, before)
 
 
 def pytest_report_header() -> str:

@@ -1,24 +1,29 @@
-"""Heads: from hidden states to tokens, the same as from their logits, over anybody's weights."""
+"""Heads on the host: weights of others and their lives, each kind in the place of logits, files, clusters, and what is refused."""
 
 from __future__ import annotations
 
 import gc
-import os
+import threading
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
-import gumball
+from conftest import Heard
 from gumball import Batch, Drafts, Head, Hidden, LogprobsParams, Pool, SamplingParams, Scored
 
-VOCAB, WIDTH = 600, 40
-
-random = np.random.default_rng(7)
-WEIGHTS = random.standard_normal((VOCAB, WIDTH), np.float32) / 4
-HIDDEN = random.standard_normal((64, WIDTH), np.float32) * 2
-
+VOCAB, WIDTH, CAPACITY = 600, 40, 8
+random = np.random.default_rng(11)
+# Numbers of few bits, so that scores of centroids are told apart.
+WEIGHTS = (random.standard_normal((VOCAB, WIDTH)) / 4).astype(np.float16).astype(np.float32)
+HIDDEN = (random.standard_normal((64, WIDTH)) * 2).astype(np.float16).astype(np.float32)
+IDS = random.permutation(VOCAB).reshape(-1, CAPACITY)
+CENTROIDS = WEIGHTS[IDS].mean(axis=1).astype(np.float16).astype(np.float32)
+CLUSTERS: dict[str, Any] = dict(clusters=IDS, centroids=CENTROIDS, probes=6, special_ids=[599, 7, 7, 300])
 REQUESTS = [
     SamplingParams(seed=1),
     SamplingParams(temperature=0, repetition_penalty=1.2),
@@ -27,6 +32,11 @@ REQUESTS = [
     SamplingParams(top_p=0.8, seed=4),
     SamplingParams(top_k=9, logprobs=LogprobsParams(mode="processed", top_n=2), seed=5),
 ]
+MAKERS: dict[str, Callable[..., Head]] = {
+    "exact": Head.exact,
+    "certified": Head.certified,
+    "clustered": lambda weights, **more: Head.clustered(weights, **(CLUSTERS | more)),
+}
 
 
 @pytest.fixture
@@ -39,64 +49,67 @@ def pool_of(requests: list[SamplingParams], **config: Any) -> tuple[Pool, list[i
     return pool, [pool.admit(params, [1, 2, 1]) for params in requests]
 
 
-def test_logits_have_the_bias_the_scale_and_the_cap() -> None:
-    plain = Head(WEIGHTS).logits(HIDDEN[:3])
-    assert plain.dtype == np.float32 and plain.shape == (3, VOCAB)
-    np.testing.assert_allclose(plain, HIDDEN[:3] @ WEIGHTS.T, atol=1e-4)
-    for bias in ([0.5] * VOCAB, np.full(VOCAB, 0.5), np.full(VOCAB, 0.5, np.float16)):
-        assert np.array_equal(Head(WEIGHTS, bias=bias).logits(HIDDEN[:3]), plain + np.float32(0.5))
-    scaled = Head(WEIGHTS, logit_scale=0.5, kind="certified").logits(HIDDEN[:3])
-    assert np.array_equal(scaled, plain * np.float32(0.5))
-    assert np.allclose(Head(WEIGHTS, logit_scale=0.5, softcap=2.0).logits(HIDDEN[:3]), 2.0 * np.tanh(scaled / 2.0))
+def probed_ids(head: Head, hidden: np.ndarray) -> np.ndarray:
+    """The probed set of a hidden state by the definition (H7): the clusters with the largest scores, ties to the smaller number."""
+    scores = Head.exact(head.centroids).logits(hidden)[0]
+    first = np.lexsort((np.arange(len(scores)), -scores))[: head.probes]
+    ids = [head.cluster_ids[cluster * head.capacity :][: head.capacity] for cluster in first]
+    return np.unique(np.concatenate([*ids, head.special_ids]))
 
 
-@pytest.mark.parametrize("kind", ["exact", "certified"])
+def rows_of(head: Head, hidden: np.ndarray) -> np.ndarray:
+    """The rows that a head stands for: all logits, or (H8) those of the probed set and -inf elsewhere."""
+    rows = head.logits(hidden)
+    for row, state in zip(rows, hidden):
+        if head.is_approximate:
+            row[np.setdiff1d(np.arange(VOCAB), probed_ids(head, state))] = -np.inf
+    return rows
+
+
+@pytest.mark.parametrize("kind", MAKERS)
 def test_each_call_takes_hidden_states_in_the_place_of_logits(kind: str) -> None:
-    head = Head(WEIGHTS, kind=kind)
+    head = MAKERS[kind](WEIGHTS)
     (a, slots), (b, _) = pool_of(REQUESTS, kept=True), pool_of(REQUESTS, kept=True)
-    hidden, rows = HIDDEN[:7], [*slots[:2], -1, *slots[2:]]
-    masks = np.insert(np.full((6, 19), -9, np.int32), 2, 0, axis=0)
-    expected, seen = (
-        a.step(head.logits(hidden), Batch(rows, masks=masks)),
-        b.step(Hidden(head, hidden), Batch(rows, masks=masks)),
-    )
+    hidden, batch = HIDDEN[:7], Batch([*slots[:2], -1, *slots[2:]], masks=np.full((7, 19), -9, np.int32))
+    expected, seen = a.step(rows_of(head, hidden), batch), b.step(Hidden(head, hidden), batch)
     for name in ("tokens", "statuses", "logprobs", "ranks", "temperatures", "top_ids", "top_logprobs"):
         assert getattr(seen, name).tobytes() == getattr(expected, name).tobytes(), name
-    assert not seen.is_approximate
     assert all(np.array_equal(seen.kept(row), expected.kept(row)) for row in range(7))
+    assert seen.is_approximate == head.is_approximate == (kind == "clustered") and not expected.is_approximate
     counts = b.counts()["heads"]
-    assert counts["whole_rows"] + counts["certified_rows"] == 6
-    assert (counts["certified_rows"] > 0) == (counts["screen_reads"] == 1) == (kind == "certified")
-    assert (counts["clustered_rows"], counts["clustered_logits"], counts["centroid_reads"]) == (0, 0, 0)
-
+    assert counts["whole_rows"] + counts["certified_rows"] + counts["clustered_rows"] == 6
+    assert [counts[f"{part}_reads"] for part in ("screen", "centroid")] == [kind == "certified", kind == "clustered"]
     block, paths = Batch(slots, mode="block"), [[3, 1]] * 6
     drafts, probs = b.draft(Hidden(head, HIDDEN[:6]), block, paths, probs=True)
-    for one, other in zip((drafts, probs), a.draft(head.logits(HIDDEN[:6]), block, paths, probs=True)):
+    for one, other in zip((drafts, probs), a.draft(rows_of(head, HIDDEN[:6]), block, paths, probs=True)):
         assert np.array_equal(one, other)
-    siblings = b.draft(Hidden(head, HIDDEN[:6]), slots, siblings=3)
-    assert np.array_equal(siblings, a.draft(head.logits(HIDDEN[:6]), slots, siblings=3))
     hidden, given = np.repeat(HIDDEN[:6], 2, axis=0), Drafts(drafts, probs=np.repeat(probs, 2, axis=0))
-    verified, wanted = b.verify(Hidden(head, hidden), block, given), a.verify(head.logits(hidden), block, given)
-    assert verified.emitted() == wanted.emitted() and verified.accepted.tolist() == wanted.accepted.tolist()
-
+    assert (
+        b.verify(Hidden(head, hidden), block, given).emitted()
+        == a.verify(rows_of(head, hidden), block, given).emitted()
+    )
     ids = random.integers(0, VOCAB, 40)
-    scores = a.score(head.logits(HIDDEN[:30]), REQUESTS[5], Scored(ids, start=4))
-    for chunk_rows in (1, 64):
-        seen = b.score(Hidden(head, HIDDEN[:30]), REQUESTS[5], Scored(ids, start=4, chunk_rows=chunk_rows))
-        assert seen.logprobs.tobytes() == scores.logprobs.tobytes() and seen.ranks.tobytes() == scores.ranks.tobytes()
+    scores = a.score(rows_of(head, HIDDEN[:30]), REQUESTS[5], Scored(ids, start=4))
+    for chunk_rows in (1, None):
+        found = b.score(Hidden(head, HIDDEN[:30]), REQUESTS[5], Scored(ids, start=4, chunk_rows=chunk_rows))
+        assert found.logprobs.tobytes() == scores.logprobs.tobytes() and found.ranks.tobytes() == scores.ranks.tobytes()
 
 
 def test_forced_tokens_and_hooks_act_on_rows_from_hidden_states() -> None:
-    head = Head(WEIGHTS, kind="certified")
-    pool, slots = pool_of(REQUESTS[:3])
+    head, (pool, slots), seen = MAKERS["clustered"](WEIGHTS), pool_of(REQUESTS[:3]), []
 
-    def only_seven(row: np.ndarray[Any, Any]) -> None:
+    def only_seven(row: np.ndarray) -> None:
+        # Meanwhile others may read the head and compute with it, and nobody may change it.
+        seen.append((np.isfinite(row).sum(), head.probes, len(head.logits(HIDDEN[:1]))))
+        with pytest.raises(RuntimeError, match="a call is using the head"):
+            head.probes = 1
         row[:] = -np.inf
         row[7] = 0
 
-    out = pool.step(Hidden(head, HIDDEN[:3]), Batch(slots, forced=[5, None, -1], hooks=[None, only_seven, None]))
-    assert out.tokens[:2].tolist() == [5, 7]
-    assert pool.counts()["heads"]["whole_rows"] == 1
+    batch = Batch(slots, forced=[5, None, -1], hooks=[None, only_seven, None])
+    assert pool.step(Hidden(head, HIDDEN[:3]), batch).tolist()[:2] == [5, 7]
+    assert seen == [(len(probed_ids(head, HIDDEN[1])), 6, 1)]
+    head.probes = 1
 
 
 def test_what_needs_the_whole_row_is_said_before() -> None:
@@ -105,59 +118,125 @@ def test_what_needs_the_whole_row_is_said_before() -> None:
     reasons = [Head.needs_whole_row(pool, slot) for slot in slots]
     assert reasons == [None, None, None, None, "top_p", "logprobs"]
     assert Head.needs_whole_row(pool, slots[0], hooked=True) == "hook"
-    pool, [slot] = pool_of(REQUESTS[:1], kept=True)
-    assert Head.needs_whole_row(pool, slot) == "kept"
-    pool, [slot] = pool_of(REQUESTS[:1], route="oracle")
-    assert Head.needs_whole_row(pool, slot) is None
-    pool, [slot] = pool_of(REQUESTS[:1], route="probabilities")
-    assert Head.needs_whole_row(pool, slot) == "route"
+    for config, reason in ({"kept": True}, "kept"), ({"route": "oracle"}, None), ({"route": "probabilities"}, "route"):
+        pool, [slot] = pool_of(REQUESTS[:1], **config)
+        assert Head.needs_whole_row(pool, slot) == reason
     with pytest.raises(ValueError, match="slot is 9"):
         Head.needs_whole_row(pool, 9)
 
 
-def test_weights_are_borrowed_where_rows_follow_each_other() -> None:
-    weights = WEIGHTS.copy()
-    strided = np.zeros((VOCAB, WIDTH + 3), np.float32)
-    strided[:, :WIDTH] = weights
-    heads = Head(weights), Head(strided[:, :WIDTH])
-    assert [head.is_borrowed for head in heads] == [True, False]
+@pytest.mark.parametrize("kind", MAKERS)
+@pytest.mark.parametrize("dtype", [np.float32, np.float16, ml_dtypes.bfloat16])
+def test_weights_of_every_type_and_stride_are_borrowed_where_they_follow_each_other(kind: str, dtype: Any) -> None:
+    weights, hidden = WEIGHTS.astype(dtype), HIDDEN[:2].astype(dtype)
+    wide = np.zeros((VOCAB, WIDTH + 3), dtype)
+    wide[:, :WIDTH] = weights
+    wanted = Head.exact(weights.astype(np.float32)).logits(hidden)
+    np.testing.assert_allclose(wanted, hidden.astype(np.float32) @ weights.astype(np.float32).T, atol=1e-4)
+    heads = MAKERS[kind](weights), MAKERS[kind](wide[:, :WIDTH])
+    for head, is_borrowed in zip(heads, (kind != "clustered", False)):
+        assert (head.vocab, head.width, head.kind, head.dtype) == (VOCAB, WIDTH, kind, np.dtype(dtype).name)
+        assert head.is_borrowed == is_borrowed and np.array_equal(head.logits(hidden), wanted)
+        words = "borrowed" if is_borrowed else "copied"
+        assert repr(head) == f'Head([600, 40] {np.dtype(dtype).name} {words}, kind="{kind}")'
     # Borrowed memory outlives its name; of numpy's, what is written there shows.
     weights[0] = 0
-    assert heads[0].logits(HIDDEN[0])[0, 0] == 0 and heads[1].logits(HIDDEN[0])[0, 0] != 0
-    del weights, strided
+    del weights, wide
     gc.collect()
-    assert np.array_equal(heads[0].logits(HIDDEN[:2])[:, 1:], heads[1].logits(HIDDEN[:2])[:, 1:])
-    head = heads[0]
-    assert (head.vocab, head.width, head.kind, head.dtype) == (VOCAB, WIDTH, "exact", "float32")
-    assert repr(head) == 'Head([600, 40] float32 borrowed, kind="exact")'
-    assert head.screen_bytes == 0 and head.most_rows == 0 and head.unscreened.tolist() == []
-    assert head.is_approximate is False and (head.probes, head.capacity, head.centroid_bytes) == (0, 0, 0)
-    assert [len(array) for array in (head.special_ids, head.cluster_ids, head.places, head.centroids)] == [0] * 4
+    assert (heads[0].logits(hidden)[0, 0] == 0) == heads[0].is_borrowed
+    assert np.array_equal(heads[1].logits(hidden), wanted)
 
 
-def test_rows_that_are_not_finite_are_listed() -> None:
+def test_a_bias_a_scale_and_a_cap_come_as_numbers_lists_and_arrays() -> None:
+    plain = Head.exact(WEIGHTS).logits(HIDDEN[:3])
+    assert plain.dtype == np.float32 and plain.shape == (3, VOCAB)
+    for bias in ([0.5] * VOCAB, (0.5,) * VOCAB, np.full(VOCAB, 0.5), np.full(VOCAB, 0.5, np.float16)):
+        for made in MAKERS.values():
+            assert np.array_equal(made(WEIGHTS, bias=bias).logits(HIDDEN[:3]), plain + np.float32(0.5))
+    for made in MAKERS.values():
+        capped = made(WEIGHTS, logit_scale=0.5, softcap=2.0).logits(HIDDEN[:3])
+        assert np.allclose(capped, 2.0 * np.tanh(plain * np.float32(0.5) / 2.0), atol=1e-4)
+
+
+def test_what_is_known_of_a_head() -> None:
     weights = WEIGHTS.copy()
     weights[[3, 9]] = [[np.nan], [np.inf]]
-    head = Head(weights, kind="certified")
-    assert head.unscreened.tolist() == [3, 9] and head.unscreened.dtype == np.int64
-    assert head.most_rows == 8 and VOCAB * WIDTH < head.screen_bytes < 2 * VOCAB * WIDTH
+    exact, certified, clustered = Head.exact(weights), Head.certified(weights), MAKERS["clustered"](WEIGHTS)
+    assert [head.most_rows for head in (exact, certified, clustered)] == [0, 8, None]
+    assert (
+        MAKERS["clustered"](WEIGHTS, probes=13).most_rows == 16 and Head.certified(weights, most_rows=3).most_rows == 3
+    )
+    assert [head.unscreened.tolist() for head in (exact, certified, clustered)] == [[], [3, 9], []]
+    assert VOCAB * WIDTH < certified.screen_bytes < 2 * VOCAB * WIDTH and exact.screen_bytes == 0
+    assert (exact.probes, exact.capacity, exact.centroid_bytes) == (0, 0, 0) and certified.unscreened.dtype == np.int64
+    assert [len(array) for array in (exact.special_ids, exact.cluster_ids, exact.places, exact.centroids)] == [0] * 4
+    assert (clustered.capacity, clustered.probes, clustered.special_ids.tolist()) == (CAPACITY, 6, [7, 300, 599])
+    assert clustered.cluster_ids.tolist() == IDS.reshape(-1).tolist() and np.array_equal(clustered.centroids, CENTROIDS)
+    assert np.array_equal(clustered.cluster_ids[clustered.places], np.arange(VOCAB))
+    # Centroids that bf16 holds are read as such.
+    short = (CENTROIDS.view(np.uint32) & np.uint32(0xFFFF0000)).view(np.float32)
+    sizes = [MAKERS["clustered"](WEIGHTS, centroids=one).centroid_bytes for one in (CENTROIDS, short)]
+    assert sizes == [CENTROIDS.nbytes, CENTROIDS.nbytes // 2]
+    clustered.probes = 75
+    assert clustered.probes == 75
+    for head, probes, kind, text in (
+        (clustered, 0, ValueError, "probes is 0, but must be in 1..=75"),
+        (clustered, -1, ValueError, "probes is -1"),
+        (clustered, 2.5, TypeError, "probes must be an integer"),
+        (exact, 3, ValueError, "probes is of a clustered head, but this one is exact"),
+    ):
+        with pytest.raises(kind, match=text):
+            head.probes = probes  # type: ignore[assignment]
 
 
-def test_what_does_not_fit_is_refused() -> None:
-    def refuses(text: str, *args: Any, **arguments: Any) -> None:
-        with pytest.raises((ValueError, TypeError), match=text):
-            Head(*args, **arguments)
+MISTAKES: list[tuple[str, type[Exception], str, dict[str, Any]]] = [
+    ("exact", TypeError, "unexpected keyword argument 'most_rows'", {"most_rows": 3}),
+    ("certified", TypeError, "unexpected keyword argument 'probes'", {"probes": 3}),
+    ("exact", TypeError, "weights is of float64, but must be of float32", {"weights": WEIGHTS.astype(np.float64)}),
+    ("clustered", TypeError, "weights must be an array", {"weights": [[1.0]]}),
+    ("certified", ValueError, "weights has 3 dimensions", {"weights": WEIGHTS[None]}),
+    ("exact", ValueError, r"weights.shape\[1\] is 65537", {"weights": np.zeros((1, 65537), np.float32)}),
+    ("exact", ValueError, "bias has length 3, but must have one for each of 600 ids", {"bias": [1.0, 2.0, 3.0]}),
+    ("exact", ValueError, "logit_scale is 0", {"logit_scale": 0}),
+    ("clustered", ValueError, "softcap is -1", {"softcap": -1}),
+    ("exact", ValueError, 'level "mmx" is not known', {"level": "mmx"}),
+    ("certified", FileNotFoundError, "none", {"file": "none"}),
+    ("clustered", TypeError, "clusters must be", {"clusters": 5}),
+    ("clustered", ValueError, r"clusters\[1\] is -1", {"clusters": [[0, 1], [-1, 2]]}),
+    ("clustered", ValueError, "clusters is 9 in cluster 1", {"clusters": [[0, 1], [9, 2]], "centroids": CENTROIDS[:2]}),
+    ("clustered", ValueError, r"clusters.shape\[1\] is 0", {"clusters": [[]], "centroids": CENTROIDS[:1]}),
+    (
+        "clustered",
+        ValueError,
+        r"centroids.shape\[0\] is 74, but must be 75, one for each",
+        {"centroids": CENTROIDS[1:]},
+    ),
+    ("clustered", ValueError, "centroids has length 39", {"centroids": CENTROIDS[:, 1:].copy()}),
+    ("clustered", TypeError, "centroids is of float64", {"centroids": CENTROIDS.astype(np.float64)}),
+    ("clustered", ValueError, "clusters are given without centroids", {"centroids": None}),
+    ("clustered", ValueError, "centroids are given without clusters", {"clusters": None}),
+    ("clustered", ValueError, "clusters and file are given, but must be one of the two", {"file": "x"}),
+    ("clustered", ValueError, "capacity is for clusters that are built, but clusters is given", {"capacity": 4}),
+    ("clustered", ValueError, "special_ids is 600, 9999, but must be ids in 0..600", {"special_ids": [600, 5, 9999]}),
+    ("clustered", ValueError, "special_ids is -1", {"special_ids": [-1]}),
+    ("built", ValueError, "progress is for clusters that are built, but file is given", {"progress": 1, "file": "x"}),
+    ("built", ValueError, "capacity is 0, but must be in 1..=600", {"capacity": 0}),
+    ("built", ValueError, "iterations is 0, but must be 1 or more", {"iterations": 0}),
+    ("built", ValueError, "probes is 39, but must be in 1..=38", {"probes": 39, "progress": pytest.fail}),
+    ("built", TypeError, "progress must be callable, not int", {"progress": 3}),
+]
 
-    refuses('kind is "fast", but must be', WEIGHTS, kind="fast")
-    refuses('most_rows is for kind="certified" or kind="clustered", but kind is "exact"', WEIGHTS, most_rows=3)
-    refuses("weights is of float64, but must be of float32", WEIGHTS.astype(np.float64))
-    refuses("weights must be an array", [[1.0]])
-    refuses("weights has 3 dimensions", WEIGHTS[None])
-    refuses("bias has length 3, but must have one for each of 600 ids", WEIGHTS, bias=[1.0, 2.0, 3.0])
-    refuses("logit_scale is 0", WEIGHTS, logit_scale=0)
-    refuses("softcap is -1", WEIGHTS, softcap=-1)
-    refuses(r"weights.shape\[1\] is 65537", np.zeros((1, 65537), np.float32))
-    head, (pool, slots) = Head(WEIGHTS), pool_of(REQUESTS[:2])
+
+@pytest.mark.parametrize(("kind", "error", "text", "given"), MISTAKES)
+def test_what_does_not_fit_is_named(kind: str, error: type[Exception], text: str, given: dict[str, Any]) -> None:
+    with pytest.raises(error, match=text):
+        (MAKERS | {"built": Head.clustered})[kind](**({"weights": WEIGHTS} | given))
+
+
+def test_hidden_states_that_do_not_fit_change_nothing() -> None:
+    with pytest.raises(TypeError, match="cannot create|No constructor"):
+        Head(WEIGHTS)  # type: ignore[call-arg]
+    head, (pool, slots) = Head.exact(WEIGHTS), pool_of(REQUESTS[:2])
     for hidden, text in [
         (HIDDEN[:1], "slots has length 2, but must have one per hidden state, 1"),
         (HIDDEN[:2, :-1], "hidden has length 39, but must have 40 elements each"),
@@ -173,199 +252,158 @@ def test_what_does_not_fit_is_refused() -> None:
 
 
 def test_a_saved_head_is_the_head(tmp_path: Path) -> None:
-    made = Head(WEIGHTS, kind="certified", bias=np.ones(VOCAB, np.float32))
-    path = tmp_path / "head"
+    path, bias = tmp_path / "head", np.ones(VOCAB, np.float32)
+    made = Head.certified(WEIGHTS, bias=bias)
     made.save(path, name="w")
-    read = Head(WEIGHTS, kind="certified", bias=np.ones(VOCAB, np.float32), file=path, most_rows=3)
+    read = Head.certified(WEIGHTS, bias=bias, file=path, most_rows=3)
     assert (read.screen_bytes, read.most_rows) == (made.screen_bytes, 3)
-    tokens = []
-    for head in (made, read):
-        pool, slots = pool_of(REQUESTS[:3])
-        tokens.append([pool.step(Hidden(head, HIDDEN[i : i + 3]), slots).tolist() for i in range(9)])
-        assert pool.counts()["heads"]["certified_rows"] == 27
-    assert tokens[0] == tokens[1]
-    with pytest.raises(ValueError, match="file cannot be used: it is of another head: the bias it was built from"):
-        Head(WEIGHTS, kind="certified", file=str(path))
-    with pytest.raises(ValueError, match="the weights it was built from"):
-        Head(WEIGHTS * 2, kind="certified", bias=np.ones(VOCAB, np.float32), file=path)
-    with pytest.raises(ValueError, match='file is for kind="certified" or kind="clustered", but kind is "exact"'):
-        Head(WEIGHTS, file=path)
-    with pytest.raises(FileNotFoundError, match="none"):
-        Head(WEIGHTS, kind="certified", file=tmp_path / "none")
-    with pytest.raises(ValueError, match="nothing to save"):
-        Head(WEIGHTS).save(path)
-    with pytest.raises(OSError):
-        made.save(tmp_path / "no" / "folder")
-    # Only a plain file is replaced: nothing is written through a link, a pipe is not waited for, and no other file is left.
-    precious, link, pipe, folder = (tmp_path / name for name in ("precious", "link", "pipe", "folder"))
-    precious.write_text("years of work")
-    link.symlink_to(precious)
-    os.mkfifo(pipe)
-    folder.mkdir()
-    before = sorted(tmp_path.iterdir())
-    for place, what in ((link, "a link"), (pipe, "a pipe"), (folder, "a folder")):
-        with pytest.raises(OSError, match=f"it is {what}, not a file"):
-            made.save(place)
-    assert precious.read_text() == "years of work" and sorted(tmp_path.iterdir()) == before
-    path.write_bytes(path.read_bytes()[:-1])
-    with pytest.raises(ValueError, match="no whole safetensors file"):
-        Head(WEIGHTS, kind="certified", file=path)
+    (a, slots), (b, _) = pool_of(REQUESTS), pool_of(REQUESTS)
+    assert a.step(Hidden(made, HIDDEN[:6]), slots).tolist() == b.step(Hidden(read, HIDDEN[:6]), slots).tolist()
+    for call, kind, text in (
+        (
+            lambda: Head.certified(WEIGHTS, file=str(path)),
+            ValueError,
+            "file cannot be used: it is of another head: the bias",
+        ),
+        (lambda: Head.exact(WEIGHTS).save(path), ValueError, "nothing to save"),
+        (lambda: made.save(tmp_path / "no" / "folder"), OSError, "folder"),
+        (lambda: made.save(tmp_path), OSError, "it is a folder, not a file"),
+    ):
+        with pytest.raises(kind, match=text):
+            call()
+    built = Head.clustered(WEIGHTS, capacity=7, iterations=3)
+    built.save(path)
+    read = Head.clustered(WEIGHTS, file=path, probes=4, special_ids=[3])
+    assert np.array_equal(read.cluster_ids, built.cluster_ids) and np.array_equal(read.centroids, built.centroids)
+    assert (read.probes, read.special_ids.tolist()) == (4, [3])
+    with pytest.raises(ValueError, match="holds a head of kind `clustered`"):
+        Head.certified(WEIGHTS, file=path)
 
 
-def test_types_of_others_are_taken() -> None:
-    ml_dtypes = pytest.importorskip("ml_dtypes")
-    weights = WEIGHTS.astype(ml_dtypes.bfloat16)
-    head, wide = Head(weights), Head(weights.astype(np.float32))
-    assert head.dtype == "bfloat16" and head.is_borrowed
-    assert np.array_equal(head.logits(HIDDEN[:3]), wide.logits(HIDDEN[:3]))
+def test_clusters_come_as_lists_or_arrays_of_any_type_and_by_a_loan() -> None:
+    class Lender:
+        """An array that exists for a loan only, which is held while rows are copied."""
+
+        def __dlpack__(self, **_arguments: object) -> object:
+            return WEIGHTS.copy().__dlpack__()
+
+        def __dlpack_device__(self) -> tuple[int, int]:
+            return (1, 0)
+
+    wanted = MAKERS["clustered"](WEIGHTS)
+    for clusters, centroids in [
+        (IDS.tolist(), CENTROIDS),
+        (IDS.astype(np.int32), CENTROIDS.astype(np.float16)),
+        (IDS.astype(np.uint32), np.hstack([CENTROIDS, CENTROIDS])[:, :WIDTH]),
+    ]:
+        head = MAKERS["clustered"](Lender(), clusters=clusters, centroids=centroids)
+        assert np.array_equal(head.cluster_ids, wanted.cluster_ids) and np.array_equal(head.centroids, wanted.centroids)
+        assert np.array_equal(head.logits(HIDDEN), wanted.logits(HIDDEN))
+    narrow = CENTROIDS.astype(ml_dtypes.bfloat16)
+    assert np.array_equal(MAKERS["clustered"](WEIGHTS, centroids=narrow).centroids, narrow.astype(np.float32))
 
 
-class TestTorch:
-    """Over tensors of torch."""
+def test_a_build_says_how_far_it_is_and_stops_for_an_exception_or_a_signal(alarm: Callable[[], None]) -> None:
+    seen: list[tuple[int, ...]] = []
+    threads = set()
 
-    def test_tensors_are_taken_in_every_type(self, torch: Any) -> None:
-        for dtype in (torch.float32, torch.bfloat16, torch.float16):
-            linear = torch.nn.Linear(WIDTH, VOCAB, dtype=dtype)
-            head = Head(linear.weight, bias=linear.bias, kind="certified")
-            assert head.is_borrowed and head.dtype == str(dtype).removeprefix("torch.")
-            hidden = torch.from_numpy(HIDDEN[:4]).to(dtype)
-            with torch.no_grad():
-                near = linear.float()(hidden.float()).numpy()
+    def progress(*so_far: int) -> None:
+        threads.add(threading.get_ident())
+        seen.append(so_far)
+
+    a = Head.clustered(WEIGHTS, capacity=11, iterations=4, progress=progress)
+    b = Head.clustered(WEIGHTS, capacity=11, iterations=4)
+    assert np.array_equal(a.cluster_ids, b.cluster_ids) and np.array_equal(a.centroids, b.centroids)
+    assert threads == {threading.get_ident()}
+    assert seen == sorted(seen) and seen[-1][1:] == (4, VOCAB, VOCAB) and seen[0][0] == 0
+
+    def stop(*_: Any) -> None:
+        seen.append(())
+        raise KeyError("enough")
+
+    seen.clear()
+    with pytest.raises(KeyError, match="enough"):
+        Head.clustered(WEIGHTS, iterations=50, progress=stop)
+    assert seen == [()]
+    # A build of some seconds, of random rows that settle late.
+    weights, start = random.standard_normal((20000, 128)).astype(np.float32), time.monotonic()
+    alarm()
+    with pytest.raises(Heard):
+        Head.clustered(weights, capacity=4, iterations=1000)
+    assert time.monotonic() - start < 60
+
+
+def test_rows_are_permuted_in_place_where_that_is_asked_for() -> None:
+    weights, copied = WEIGHTS.copy(), MAKERS["clustered"](WEIGHTS)
+    for wrong, text in (
+        ({"probes": 0}, "probes is 0"),
+        ({"level": "mmx"}, "mmx"),
+        ({"clusters": IDS[1:]}, "shape"),
+        # As many numbers as the weights have.
+        (
+            {"clusters": np.arange(300).reshape(30, 10), "centroids": np.zeros((30, 80), np.float32)},
+            "clusters has length",
+        ),
+        ({"centroids": np.zeros((75, 80), np.float32)}, "centroids has length"),
+    ):
+        with pytest.raises(ValueError, match=text):
+            MAKERS["clustered"](weights, in_place=True, **wrong)
+    assert np.array_equal(weights, WEIGHTS)
+    head = MAKERS["clustered"](weights, in_place=True)
+    assert head.is_borrowed and np.array_equal(weights, WEIGHTS[IDS.reshape(-1)])
+    # An embedding that shares the rows reads them through places.
+    assert np.array_equal(weights[head.places], WEIGHTS)
+    (a, slots), (b, _) = pool_of(REQUESTS), pool_of(REQUESTS)
+    weights.flags.writeable = False
+    with pytest.raises(ValueError, match="weights must not be written, but in_place is True"):
+        Head.clustered(weights, in_place=True)
+    with pytest.raises(ValueError, match="weights' stride is 80, but must be 40"):
+        Head.clustered(np.hstack([WEIGHTS, WEIGHTS])[:, :WIDTH], in_place=True)
+    del weights
+    gc.collect()
+    assert np.array_equal(head.logits(HIDDEN), copied.logits(HIDDEN))
+    for step in range(4):
+        hidden = HIDDEN[step : step + 6]
+        assert a.step(Hidden(head, hidden), slots).tolist() == b.step(Hidden(copied, hidden), slots).tolist()
+
+
+def test_tensors_are_taken_in_every_type_and_outlive_their_parameter(torch: Any) -> None:
+    for dtype in (torch.float32, torch.bfloat16, torch.float16):
+        linear = torch.nn.Linear(WIDTH, VOCAB, dtype=dtype)
+        hidden = torch.from_numpy(HIDDEN[:6]).to(dtype)
+        clusters, centroids = torch.from_numpy(IDS), torch.from_numpy(CENTROIDS).to(torch.bfloat16)
+        given = [{}, {}, dict(clusters=clusters, centroids=centroids)]
+        heads = [made(linear.weight, bias=linear.bias, **more) for made, more in zip(MAKERS.values(), given)]
+        with torch.no_grad():
+            near = linear.float()(hidden.float()).numpy()
+        for head in heads:
+            assert head.dtype == str(dtype).removeprefix("torch.") and head.is_borrowed != head.is_approximate
             assert np.allclose(head.logits(hidden), near, atol=1e-4)
-        pool, slots = pool_of(REQUESTS)
-        assert len(pool.step(Hidden(head, hidden.repeat(2, 1)[:6]), slots).tokens) == 6
+    pool, slots = pool_of(REQUESTS)
+    assert len(pool.step(Hidden(heads[0], hidden), slots).tokens) == 6
+    linear.weight.data = torch.zeros(VOCAB, WIDTH)
+    del linear
+    gc.collect()
+    assert np.allclose(heads[0].logits(hidden), near, atol=1e-4)
+    with torch.inference_mode():
+        # Such tensors have no count of writes.
+        assert not Head.exact(torch.zeros(VOCAB, WIDTH)).logits(torch.ones(1, WIDTH)).any()
+        assert Head.clustered(torch.zeros(VOCAB, WIDTH), in_place=True).is_borrowed
 
-    def test_memory_outlives_a_parameter_whose_data_are_changed(self, torch: Any) -> None:
-        linear = torch.nn.Linear(WIDTH, VOCAB, bias=False)
-        head = Head(linear.weight)
-        before = head.logits(HIDDEN[:2])
-        linear.weight.data = torch.zeros(VOCAB, WIDTH)
-        del linear
-        gc.collect()
-        assert np.array_equal(head.logits(HIDDEN[:2]), before)
 
-    def test_weights_that_were_written_are_refused(self, torch: Any) -> None:
-        weight = torch.nn.Linear(WIDTH, VOCAB).weight
-        head = Head(weight, kind="certified")
-        with torch.no_grad():
-            weight[0] += 1
+def test_weights_that_were_written_are_refused(torch: Any) -> None:
+    linear = torch.nn.Linear(WIDTH, VOCAB, bias=False)
+    own, before = linear.weight.detach().clone(), Head.certified(linear.weight)
+    # To permute rows in place is to write them.
+    head = Head.clustered(linear.weight, capacity=7, in_place=True)
+    assert torch.equal(linear.weight[torch.from_numpy(head.places)], own)
+    assert np.array_equal(head.logits(HIDDEN), Head.exact(own).logits(HIDDEN))
+    if hasattr(torch.autograd.graph, "increment_version"):
         with pytest.raises(RuntimeError, match="were written since"):
-            head.logits(HIDDEN[:1])
-        pool, slots = pool_of(REQUESTS[:1])
+            before.logits(HIDDEN[:1])
+    with torch.no_grad():
+        linear.weight[0] += 1
+    pool, slots = pool_of(REQUESTS[:1])
+    for call in (lambda: head.logits(HIDDEN[:1]), lambda: pool.step(Hidden(head, HIDDEN[:1]), slots)):
         with pytest.raises(RuntimeError, match="were written since"):
-            pool.step(Hidden(head, HIDDEN[:1]), slots)
-
-    def test_tensors_of_inference_mode_have_no_count(self, torch: Any) -> None:
-        with torch.inference_mode():
-            head = Head(torch.zeros(VOCAB, WIDTH))
-            assert not head.logits(torch.ones(1, WIDTH)).any()
-
-
-class TestTransformers:
-    """In the place of a model's output layer."""
-
-    @pytest.fixture
-    def model(self, torch: Any) -> Any:
-        return self.made(torch)
-
-    @staticmethod
-    def made(torch: Any, **config: Any) -> Any:
-        transformers = pytest.importorskip("transformers")
-        torch.manual_seed(0)
-        sizes = dict(vocab_size=512, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4)
-        config = transformers.LlamaConfig(**sizes, eos_token_id=None, pad_token_id=0, bos_token_id=1, **config)
-        return transformers.LlamaForCausalLM(config).eval()
-
-    @pytest.mark.parametrize("tied", [False, True])
-    def test_logits_are_the_heads_and_the_layer_comes_back(self, torch: Any, tied: bool) -> None:
-        model = self.made(torch, tie_word_embeddings=tied)
-        layer, ids = model.lm_head, torch.tensor([[5, 6, 7], [1, 2, 3]])
-        with torch.no_grad():
-            own = model(ids).logits
-        with Head.replace(model, kind="certified") as replaced:
-            assert model.lm_head is replaced.layer and replaced.head.kind == "certified"
-            assert model.lm_head.weight is layer.weight and model.lm_head.bias is None
-            assert not tied or layer.weight is model.model.embed_tokens.weight
-            assert replaced.head.is_borrowed
-            with torch.no_grad():
-                seen = model(ids)
-                hidden = model.model(ids).last_hidden_state
-            assert seen.logits.dtype == torch.float32 and torch.allclose(seen.logits, own, atol=1e-5)
-            assert np.array_equal(seen.logits[1], replaced.head.logits(hidden[1]))
-            with pytest.raises(RuntimeError, match="no gradients"):
-                model(ids)
-            with pytest.raises(ValueError, match="is a head already"):
-                Head.replace(model)
-        assert model.lm_head is layer
-        replaced.restore()
-        with torch.no_grad():
-            assert torch.equal(model(ids).logits, own)
-
-    def test_generate_draws_from_hidden_states_what_a_pool_draws(self, torch: Any, model: Any) -> None:
-        from gumball.transformers import generate
-
-        ids, mask = torch.tensor([[0, 0, 8], [4, 5, 6]]), torch.tensor([[0, 0, 1], [1, 1, 1]])
-        for params in ([SamplingParams(temperature=0), REQUESTS[2]], SamplingParams(seed=7, temperature=0.8)):
-            seen = {}
-            for kind in ("exact", "certified"):
-                with Head.replace(model, kind=kind) as replaced:
-                    calls = dict(input_ids=ids, attention_mask=mask, max_new_tokens=12)
-                    seen[kind] = generate(model, params, **calls)
-                    head = replaced.head
-            assert torch.equal(seen["exact"], seen["certified"])
-            # By hand, a row at a time.
-            first = params[1] if isinstance(params, list) else params
-            pool = Pool(512)
-            prompt = ids[1].tolist()
-            draw = 0 if isinstance(params, list) else 1
-            seed = first.seed
-            slot = pool.resume(first, gumball.State(prompt, seed=seed, position=3, draw=draw))
-            for _ in range(12):
-                with torch.no_grad():
-                    hidden = model.model(torch.tensor([pool.state(slot).prompt + pool.state(slot).output]))
-                pool.step(Hidden(head, hidden.last_hidden_state[0, -1]), [slot])
-            assert pool.state(slot).output == seen["exact"][1, 3:].tolist()
-
-    def test_a_prompt_may_be_read_in_chunks(self, torch: Any, model: Any) -> None:
-        from gumball.transformers import generate
-
-        ids = torch.tensor([[7, 6, 8, 9, 3], [4, 5, 6, 7, 8]])
-        calls = dict(input_ids=ids, attention_mask=torch.ones_like(ids), max_new_tokens=6)
-        with Head.replace(model):
-            whole = generate(model, SamplingParams(temperature=0), **calls)
-            assert torch.equal(generate(model, SamplingParams(temperature=0), **calls, prefill_chunk_size=2), whole)
-
-    def test_what_would_edit_logits_that_are_not_computed_is_refused(self, torch: Any, model: Any) -> None:
-        from gumball.transformers import generate
-
-        ids = torch.tensor([[4, 5, 6]])
-        inputs = dict(input_ids=ids, attention_mask=torch.ones_like(ids), max_new_tokens=3)
-        with Head.replace(model):
-            with pytest.raises(ValueError, match="SuppressTokensLogitsProcessor edits logits"):
-                generate(model, SamplingParams(), **inputs, suppress_tokens=[2])
-            with pytest.raises(ValueError, match="function edits logits"):
-                generate(model, SamplingParams(), **inputs, logits_processor=[lambda ids, scores: scores])
-            model.config.final_logit_softcapping = 30.0
-            with pytest.raises(ValueError, match="final_logit_softcapping is 30.0"):
-                generate(model, **inputs)
-            del model.config.final_logit_softcapping
-            # Two calls of one model may follow each other.
-            assert generate(model, SamplingParams(temperature=0), **inputs).shape == (1, 6)
-            assert generate(model, SamplingParams(temperature=0), **inputs).shape == (1, 6)
-
-    def test_a_head_that_does_not_fit_is_refused(self, torch: Any, model: Any) -> None:
-        with pytest.raises(ValueError, match=r"head is \[600, 40\], but must be \[512, 32\]"):
-            Head.replace(model, head=Head(WEIGHTS))
-        with pytest.raises(ValueError, match="kind is for a head that is made here"):
-            Head.replace(model, head=Head(WEIGHTS), kind="exact")
-        given = Head(model.lm_head.weight, kind="certified")
-        with Head.replace(model, head=given) as replaced:
-            assert replaced.head is given
-            layer = replaced.layer
-            model.set_output_embeddings(torch.nn.Linear(32, 512))
-            with pytest.raises(RuntimeError, match="was replaced again"):
-                replaced.restore()
-            model.set_output_embeddings(layer)
-        model.lm_head = torch.nn.Identity()
-        with pytest.raises(TypeError, match="must be a torch.nn.Linear, not Identity"):
-            Head.replace(model)
+            call()

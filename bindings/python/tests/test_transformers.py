@@ -1,81 +1,68 @@
-"""transformers: generate draws with Gumball, row by row what a sampler draws from the same logits."""
+"""transformers: generate draws with Gumball, row by row what a sampler draws from the same logits, on every device and from hidden states.
+
+`ci/plugin transformers` holds the same to recorded logits of a real model, with drafts, scores, streamers and criteria.
+"""
 
 from __future__ import annotations
 
 import contextlib
 from typing import Any
 
+import numpy as np
 import pytest
 
-from gumball import Dry, Head, LogprobsParams, Mirostat, Sampler, SamplingParams, State
+from gumball import Dry, Head, Hidden, LogprobsParams, Pool, Sampler, SamplingParams, State
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
 from gumball.transformers import generate
+from gumball.transformers.sequences import Sequences, words_of
 
 VOCAB = 128
+PLAIN = SamplingParams(temperature=1.5, seed=3)
+REPEATS = SamplingParams(temperature=0.9, seed=3, repetition_penalty=1.5)
+ONE = {"input_ids": torch.tensor([[5, 6, 7]]), "attention_mask": torch.ones(1, 3, dtype=torch.long)}
 
 
-@pytest.fixture(scope="module")
-def model() -> Any:
+def made(**config: Any) -> Any:
     torch.manual_seed(0)
-    config = transformers.LlamaConfig(
-        vocab_size=VOCAB,
-        hidden_size=32,
-        intermediate_size=64,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        pad_token_id=0,
-        bos_token_id=1,
-        eos_token_id=None,
-    )
-    made = transformers.LlamaForCausalLM(config).eval()
-    made.generation_config.top_k = 1  # Must not count: parameters are ours.
-    return made
+    sizes = dict(vocab_size=VOCAB, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4)
+    ids = dict(pad_token_id=0, bos_token_id=1, eos_token_id=None)
+    return transformers.LlamaForCausalLM(transformers.LlamaConfig(**sizes, **ids, **config)).eval()
 
 
-def by_hand(model: Any, prompt: list[int], sampler: Sampler, steps: int) -> list[int]:
+@pytest.fixture
+def model() -> Any:
+    model = made()
+    model.generation_config.top_k = 1  # Must not count: parameters are ours.
+    return model
+
+
+def by_hand(model: Any, prompt: list[int], params: SamplingParams, steps: int, draw: int = 0) -> list[int]:
+    sampler = Sampler(params, VOCAB, prompt=prompt, draw=draw)
     for _ in range(steps):
         with torch.no_grad():
-            logits = model(torch.tensor([prompt + sampler.output])).logits[0, -1]
-        sampler.sample(logits)
+            sampler.sample(model(torch.tensor([prompt + sampler.output])).logits[0, -1])
     return sampler.output
 
 
-def test_generate_draws_what_a_sampler_draws(model: Any) -> None:
-
-    params = SamplingParams(temperature=0.8, top_p=0.95, repetition_penalty=1.2, seed=7)
-    prompt = [5, 6, 7]
-    ids = torch.tensor([prompt, [9, 9, 2]])
-    seen = generate(model, params, input_ids=ids, attention_mask=torch.ones_like(ids), max_new_tokens=12)
-    for row in range(2):
-        prompt = ids[row].tolist()
-        sampler = Sampler.resume(params, VOCAB, State(prompt, seed=7, position=3, draw=row))
-        assert seen[row, 3:].tolist() == by_hand(model, prompt, sampler, 12)
-
-
-def test_several_sequences_of_a_prompt_are_told_apart_by_the_draw_index(model: Any) -> None:
-
-    params = SamplingParams(temperature=1.3, top_k=50, seed=7)
-    ids = torch.tensor([[5, 6, 7]])
-    asked = {"attention_mask": torch.ones_like(ids), "max_new_tokens": 6, "num_return_sequences": 3}
-    seen = generate(model, params, input_ids=ids, **asked)
-    for row in range(3):
-        sampler = Sampler.resume(params, VOCAB, State([5, 6, 7], seed=7, position=3, draw=row))
-        assert seen[row, 3:].tolist() == by_hand(model, [5, 6, 7], sampler, 6)
-    assert len({tuple(row) for row in seen.tolist()}) > 1
-
-
-def test_rows_may_have_parameters_of_their_own_and_padding(model: Any) -> None:
-
-    params = [SamplingParams(temperature=0), SamplingParams(seed=3, min_p=0.1)]
-    ids, mask = torch.tensor([[0, 0, 8], [4, 5, 6]]), torch.tensor([[0, 0, 1], [1, 1, 1]])
-    seen = generate(model, params, input_ids=ids, attention_mask=mask, max_new_tokens=5)
-    assert seen.shape == (2, 8)
-    assert seen[1, 3:].tolist() == by_hand(model, [4, 5, 6], Sampler(params[1], VOCAB, prompt=[4, 5, 6]), 5)
-    again = generate(model, params, input_ids=ids, attention_mask=mask, max_new_tokens=5)
-    assert torch.equal(seen, again)
+@pytest.mark.parametrize("head", [False, True])
+def test_generate_draws_what_a_sampler_draws(model: Any, head: bool) -> None:
+    ids = torch.tensor([[5, 6, 7, 8, 9, 10], [0, 0, 0, 7, 8, 9]])
+    with Head.replace(model, kind="certified") if head else contextlib.nullcontext():
+        seen = generate(model, REPEATS, input_ids=ids[:, 3:], attention_mask=torch.ones(2, 3), max_new_tokens=8)
+        for row in range(2):
+            assert seen[row, 3:].tolist() == by_hand(model, ids[row, 3:].tolist(), REPEATS, 8, row)
+        several = generate(model, PLAIN, **ONE, max_new_tokens=6, num_return_sequences=3)
+        assert several[2, 3:].tolist() == by_hand(model, [5, 6, 7], PLAIN, 6, 2)
+        # Rows of their own parameters; padding is what transformers takes for padding.
+        params = [SamplingParams(temperature=0), REPEATS.replace(seed=4)]
+        for mask in (None, (ids != 0).long()):
+            found = generate(model, params, input_ids=ids, attention_mask=mask, max_new_tokens=9)
+            assert found[1, 6:].tolist() == by_hand(model, [7, 8, 9], params[1], 9)
+        chunks = generate(model, params[0], input_ids=ids[:1], max_new_tokens=9, prefill_chunk_size=2)
+        assert chunks[0].tolist() == found[0].tolist()
 
 
 # What a model's own generation_config may say, each of which would choose or forbid tokens here.
@@ -94,65 +81,35 @@ OWN = {
     "num_beams": 3,
     "do_sample": True,
     "temperature": 0.01,
+    "prompt_lookup_num_tokens": 3,
 }
 
 
 @pytest.mark.parametrize("name", OWN)
 def test_what_a_models_own_config_says_does_not_count(model: Any, name: str) -> None:
-
-    params, ids = SamplingParams(temperature=1.5, seed=3), torch.tensor([[5, 6, 7]])
-    asked = {"input_ids": ids, "attention_mask": torch.ones_like(ids), "max_new_tokens": 8, "eos_token_id": 2}
-    wanted = generate(model, params, **asked).tolist()
-    before = getattr(model.generation_config, name)
+    asked = ONE | {"max_new_tokens": 8, "eos_token_id": 2}
+    wanted = generate(model, PLAIN, **asked).tolist()
     setattr(model.generation_config, name, OWN[name])
-    try:
-        assert generate(model, params, **asked).tolist() == wanted
-        assert getattr(model.generation_config, name) == OWN[name]
-    finally:
-        setattr(model.generation_config, name, before)
+    assert generate(model, PLAIN, **asked).tolist() == wanted
+    assert getattr(model.generation_config, name) == OWN[name]
 
 
-def test_edits_that_are_handed_to_the_call_act_before_the_draw(model: Any) -> None:
+@pytest.mark.parametrize("loose", [False, True])
+def test_edits_and_a_config_that_are_handed_to_the_call_count(model: Any, loose: bool) -> None:
+    def said(**named: Any) -> Any:
+        more = named if loose else {"generation_config": transformers.GenerationConfig(pad_token_id=0, **named)}
+        return generate(model, REPEATS, **ONE, max_new_tokens=9, **more)
 
-    params, ids = SamplingParams(temperature=1.5, seed=3), torch.tensor([[5, 6, 7]])
-    asked = {"input_ids": ids, "attention_mask": torch.ones_like(ids), "max_new_tokens": 12}
-    plain = generate(model, params, **asked)[0, 3:].tolist()
-    seen = generate(model, params, suppress_tokens=plain, **asked)[0, 3:].tolist()
-    assert not set(seen) & set(plain)
-    banned = SamplingParams(temperature=1.5, seed=3, banned_ids=plain)
-    assert generate(model, banned, **asked)[0, 3:].tolist() == seen
-
-
-PADDED = torch.tensor([[5, 6, 7, 8, 9, 10], [0, 0, 0, 7, 8, 9]])
-REPEATS = SamplingParams(temperature=0.9, seed=3, repetition_penalty=1.5)
-
-
-def test_padding_is_what_transformers_takes_for_padding(model: Any) -> None:
-
-    params = [REPEATS, REPEATS.replace(seed=4)]
-    for head in (False, True):
-        with Head.replace(model, kind="exact") if head else contextlib.nullcontext():
-            alone = generate(model, params[1:], input_ids=PADDED[1:, 3:], max_new_tokens=9)[0, 3:]
-            for mask in (None, (PADDED != 0).long()):
-                found = generate(model, params, input_ids=PADDED, attention_mask=mask, max_new_tokens=9)
-                assert found[1, 6:].tolist() == alone.tolist()
-
-
-def test_a_prompt_of_embeddings_is_an_empty_one(model: Any) -> None:
-
-    ids = torch.tensor([[5, 6, 7, 8]])
-    states = model.get_input_embeddings()(ids)
-    sampler, wanted = Sampler(REPEATS, VOCAB), []
-    while len(wanted) < 5:
-        behind = model.get_input_embeddings()(torch.tensor([wanted], dtype=torch.long))
-        with torch.no_grad():
-            wanted.append(sampler.sample(model(inputs_embeds=torch.cat([states, behind], 1)).logits[0, -1]))
-    for more in ({}, {"attention_mask": torch.ones_like(ids)}):
-        assert generate(model, REPEATS, inputs_embeds=states, max_new_tokens=5, **more)[0].tolist() == wanted
+    few = said(suppress_tokens=list(range(64)))[0, 3:].tolist()
+    assert few == generate(model, REPEATS.replace(banned_ids=list(range(64))), **ONE, max_new_tokens=9)[0, 3:].tolist()
+    with pytest.raises(ValueError, match="num_beams is 3"):
+        said(num_beams=3)
+    # Drafts change nothing.
+    assert torch.equal(said(prompt_lookup_num_tokens=3), said())
+    assert said(num_return_sequences=2, do_sample=True).shape == (2, 12)
 
 
 def test_the_mask_of_an_encoder_is_not_laid_over_the_decoders_ids() -> None:
-
     torch.manual_seed(0)
     size = {"d_model": 16, "d_kv": 4, "d_ff": 32, "num_layers": 1, "num_heads": 2}
     config = transformers.T5Config(vocab_size=90, decoder_start_token_id=0, pad_token_id=0, eos_token_id=1, **size)
@@ -173,16 +130,11 @@ def test_a_model_with_an_encoder_draws_what_a_sampler_draws(params: Any) -> None
     heads = {"encoder_attention_heads": 2, "decoder_attention_heads": 2, "max_position_embeddings": 64}
     config = transformers.BartConfig(vocab_size=90, decoder_start_token_id=2, forced_eos_token_id=None, **size, **heads)
     bart = transformers.BartForConditionalGeneration(config).eval()
-    source = torch.tensor([[5, 6, 2, 1, 1], [7, 8, 9, 10, 2]])
-    asked = {"input_ids": source, "attention_mask": (source != 1).long(), "max_new_tokens": 8, "eos_token_id": 89}
-    asked |= {
-        "return_dict_in_generate": True,
-        "output_attentions": True,
-        "output_hidden_states": True,
-        "output_logits": True,
-    }
-    named = {} if params else {"do_sample": True, "temperature": 0.9, "top_k": 0, "seed": 3, "repetition_penalty": 1.5}
     bart.set_attn_implementation("eager")
+    source, parts = torch.tensor([[5, 6, 2, 1, 1], [7, 8, 9, 10, 2]]), ("attentions", "hidden_states", "logits")
+    asked = {"input_ids": source, "attention_mask": (source != 1).long(), "max_new_tokens": 8, "eos_token_id": 89}
+    asked |= {"return_dict_in_generate": True} | {f"output_{part}": True for part in parts}
+    named = {} if params else {"do_sample": True, "temperature": 0.9, "top_k": 0, "seed": 3, "repetition_penalty": 1.5}
     out, theirs = generate(bart, params, **asked, **named), bart.generate(**asked)
     for row in range(2):
         sampler = Sampler(REPEATS, 90, prompt=[2], draw=row)
@@ -199,7 +151,7 @@ def test_a_model_with_an_encoder_draws_what_a_sampler_draws(params: Any) -> None
 def test_processes_that_step_together_are_waited_for(model: Any) -> None:
     from torch import distributed
 
-    asked = {"input_ids": torch.tensor([[5, 6, 7]]), "max_new_tokens": 6}
+    asked = ONE | {"max_new_tokens": 6}
     wanted = generate(model, REPEATS, **asked)
     distributed.init_process_group("gloo", store=distributed.HashStore(), rank=0, world_size=1)
     try:
@@ -210,113 +162,166 @@ def test_processes_that_step_together_are_waited_for(model: Any) -> None:
         distributed.destroy_process_group()
 
 
-@pytest.mark.parametrize("loose", [False, True])
-def test_what_a_calls_own_config_says_counts_as_its_arguments_do(model: Any, loose: bool) -> None:
-
-    asked = {"input_ids": torch.tensor([[5, 6, 7]]), "max_new_tokens": 9}
-
-    def said(**named: Any) -> Any:
-        more = named if loose else {"generation_config": transformers.GenerationConfig(pad_token_id=0, **named)}
-        return generate(model, REPEATS, **asked, **more)
-
-    few = said(suppress_tokens=list(range(64)))[0, 3:].tolist()
-    wanted = generate(model, REPEATS.replace(banned_ids=list(range(64))), **asked)[0, 3:].tolist()
-    assert few == wanted and min(few) >= 64
-    with pytest.raises(ValueError, match="num_beams is 3"):
-        said(num_beams=3)
-    # Drafts change nothing.
-    assert torch.equal(said(prompt_lookup_num_tokens=3), said())
-    assert said(num_return_sequences=2, do_sample=True).shape == (2, 12)
-
-
-def test_a_models_own_drafts_do_not_count(model: Any, monkeypatch: Any) -> None:
-    asked = {"input_ids": torch.tensor([[5, 6, 7, 5, 6, 7], [5, 6, 7, 8, 6, 7]]), "max_new_tokens": 6}
-    wanted = generate(model, REPEATS, **asked)
-    monkeypatch.setattr(model.generation_config, "prompt_lookup_num_tokens", 3)
-    assert torch.equal(generate(model, REPEATS, **asked), wanted)
-
-
-@pytest.mark.parametrize("drafts", ["assistant_model", "prompt_lookup_num_tokens"])
-def test_drafts_do_not_change_what_params_say(model: Any, drafts: str) -> None:
-    params = SamplingParams(temperature=0.7, seed=3, dry=Dry(1.0), frequency_penalty=0.3)
-    asked = {"input_ids": torch.tensor([[5, 6, 7, 5, 6, 7]]), "max_new_tokens": 24}
-    wanted = generate(model, params, **asked)
-    more = {drafts: model if drafts == "assistant_model" else 3}
-    assert torch.equal(generate(model, params, **asked, **more), wanted)
-
-
-def test_what_says_again_how_tokens_are_drawn_is_refused(model: Any) -> None:
-    for more in ({"temperature": 0.1}, {"do_sample": False}, {"seed": 3}, {"logprobs": 1}, {"xtc_probability": 0.5}):
-        with pytest.raises(ValueError, match=f"{next(iter(more))} is .*, but params say how tokens are drawn"):
-            generate(model, REPEATS, input_ids=torch.tensor([[5, 6, 7]]), max_new_tokens=2, **more)
-
-
-def test_each_row_has_its_logprobs_and_scores(model: Any) -> None:
-    asked = {"input_ids": torch.tensor([[5, 6, 7]] * 3), "max_new_tokens": 6, "return_dict_in_generate": True}
-    params = [
-        SamplingParams(seed=3, top_k=9, logprobs=LogprobsParams(mode="processed", top_n=2)),
-        SamplingParams(temperature=0),
-        SamplingParams(seed=4, mirostat=Mirostat(3.0, 0.1)),
-    ]
-    out = generate(model, params, **asked, output_scores=True)
-    assert torch.equal(
-        out.sequences, generate(model, [one.replace(logprobs=None) for one in params], **asked).sequences
-    )
-    drawn = out.sequences[:, 3:]
-    expected = torch.stack(out.scores, 1).log_softmax(-1).gather(2, drawn[..., None])[..., 0]
-    torch.testing.assert_close(out.logprobs[0], expected[0], rtol=1e-5, atol=1e-5)
-    assert out.logprobs[1:].isneginf().all() and out.top_ids.shape == (3, 6, 2)
-    assert [int(row.isfinite().sum()) for row in out.scores[0][:2]] == [9, VOCAB]
-    with pytest.raises(ValueError, match="pass return_dict_in_generate=True"):
-        generate(model, params, **(asked | {"return_dict_in_generate": False}))
-    with pytest.raises(ValueError, match="ids of logprobs"):
-        generate(model, SamplingParams(logprobs=LogprobsParams(ids=[3])), **(asked | {"output_scores": True}))
-
-
-def test_a_replaced_head_has_scores_and_logits(model: Any) -> None:
-    params = SamplingParams(seed=3, top_k=9, logprobs=LogprobsParams(top_n=2))
-    asked = {"input_ids": torch.tensor([[5, 6, 7]]), "max_new_tokens": 5, "return_dict_in_generate": True}
-    asked |= {"output_scores": True, "output_logits": True}
-    wanted = generate(model, params, **asked)
-    with Head.replace(model, kind="certified"):
-        found = generate(model, params, **asked)
-        by_names = generate(model, seed=3, do_sample=True, top_k=9, logprobs=2, **asked)
-    for out in (found, by_names):
-        assert torch.equal(out.sequences, wanted.sequences)
-        torch.testing.assert_close(
-            (out.scores, out.logits, out.top_logprobs), (wanted.scores, wanted.logits, wanted.top_logprobs)
-        )
-
-
-def test_stop_strings_and_streamers_work(model: Any) -> None:
-
-    class Streamer:
-        seen: list[int] = []
-
-        def put(self, ids: Any) -> None:
-            self.seen += ids.flatten().tolist()
-
-        def end(self) -> None:
-            self.seen.append(-1)
-
-    ids = torch.tensor([[5, 6, 7]])
-    found = generate(model, REPEATS, input_ids=ids, max_new_tokens=4, streamer=Streamer())
-    assert Streamer.seen == [*found[0].tolist(), -1]
-    with pytest.raises(ValueError, match="stop_strings are given without a tokenizer"):
-        generate(model, REPEATS, input_ids=ids, max_new_tokens=4, stop_strings=["x"])
-
-
-def test_a_row_without_a_token_is_an_error_that_names_it(model: Any) -> None:
-    none = [lambda ids, scores: scores.index_fill(0, torch.tensor([1]), -float("inf"))]
-    with pytest.raises(RuntimeError, match="row 1 has no token above -inf behind 2 tokens"):
-        generate(model, SamplingParams(), input_ids=torch.tensor([[3, 1], [3, 2]]), logits_processor=none)
-
-
 def test_what_does_not_fit_is_told(model: Any) -> None:
-    ids = torch.tensor([[1, 2]])
-    with pytest.raises(ValueError, match="num_beams is 2"):
-        generate(model, SamplingParams(), input_ids=ids, num_beams=2)
-    with pytest.raises(ValueError, match="params has length 2, but must have one per row, 1"):
-        generate(model, [SamplingParams()] * 2, input_ids=ids, max_new_tokens=1)
-    with pytest.raises(ValueError, match="banned_ids is 128"):
-        generate(model, SamplingParams(banned_ids=[128]), input_ids=ids, max_new_tokens=1)
+    asked: list[tuple[Any, dict[str, Any], str]] = [
+        (PLAIN, {name: value}, f"{name} is .*, but params say how tokens are drawn")
+        for name, value in dict(temperature=0.1, do_sample=False, seed=3, logprobs=1, xtc_probability=0.5).items()
+    ]
+    asked += [
+        (PLAIN, {"num_beams": 2}, "num_beams is 2"),
+        ([PLAIN] * 2, {}, "params has length 2, but must have one per row, 1"),
+        (SamplingParams(banned_ids=[128]), {}, "banned_ids is 128"),
+        (SamplingParams(logprobs=LogprobsParams()), {}, "pass return_dict_in_generate=True"),
+        (PLAIN, {"stop_strings": ["x"]}, "stop_strings are given without a tokenizer"),
+    ]
+    for params, more, text in asked:
+        with pytest.raises(ValueError, match=text):
+            generate(model, params, **ONE, max_new_tokens=2, **more)
+
+
+@pytest.mark.parametrize("tied", [False, True])
+@pytest.mark.parametrize("kind", ["certified", "clustered"])
+def test_a_head_takes_the_place_of_the_output_layer_until_it_is_restored(tied: bool, kind: str) -> None:
+    model, ids = made(tie_word_embeddings=tied), torch.tensor([[5, 6, 7], [1, 2, 3]])
+    layer, more = model.lm_head, dict(capacity=8, probes=16, special_ids=[0]) if kind == "clustered" else {}
+    with torch.no_grad():
+        own = model(ids).logits
+    with Head.replace(model, kind=kind, **more) as replaced:
+        assert model.lm_head is replaced.layer and replaced.head.kind == kind
+        assert model.lm_head.weight is layer.weight and model.lm_head.bias is None
+        assert not tied or layer.weight is model.model.embed_tokens.weight
+        with torch.no_grad():
+            seen, hidden = model(ids), model.model(ids).last_hidden_state
+        assert seen.logits.dtype == torch.float32 and torch.allclose(seen.logits, own, atol=1e-5)
+        assert np.array_equal(seen.logits[1], replaced.head.logits(hidden[1]))
+        # Tokens are drawn from hidden states, of a clustered head from the logits that it probes.
+        drawn, pool = generate(model, PLAIN, **ONE, max_new_tokens=12)[0, 3:].tolist(), Pool(VOCAB)
+        slot = pool.admit(PLAIN, [5, 6, 7])
+        for _ in range(12):
+            with torch.no_grad():
+                hidden = model.model(torch.tensor([[5, 6, 7, *pool.output(slot)]])).last_hidden_state[0, -1]
+            pool.step(Hidden(replaced.head, hidden), [slot])
+        assert pool.output(slot) == drawn
+        with pytest.raises(RuntimeError, match="no gradients"):
+            model(ids)
+        with pytest.raises(ValueError, match="is a head already"):
+            Head.replace(model)
+    assert model.lm_head is layer
+    replaced.restore()
+    with torch.no_grad():
+        assert torch.equal(model(ids).logits, own)
+
+
+def test_a_head_that_does_not_fit_and_edits_of_logits_that_are_not_there_are_refused(model: Any) -> None:
+    moved = Head.clustered(torch.clone(model.lm_head.weight.detach()), capacity=8, in_place=True)
+    cases: list[tuple[dict[str, Any], str]] = [
+        ({"head": Head.exact(np.zeros((600, 40), np.float32))}, r"head is \[600, 40\], but must be \[128, 32\]"),
+        ({"head": moved}, "head has permuted the rows of its weights in place"),
+        ({"head": moved, "kind": "certified"}, "kind is for a head that is made here"),
+        ({"kind": "fast"}, "kind is 'fast', but must be"),
+        ({"kind": "clustered", "in_place": True}, "in_place is True, but must be False"),
+    ]
+    for given, text in cases:
+        with pytest.raises(ValueError, match=text):
+            Head.replace(model, **given)
+    head = Head.certified(model.lm_head.weight)
+    with Head.replace(model, head=head) as replaced:
+        assert replaced.head is head
+        for more, text in (
+            ({"suppress_tokens": [2]}, "SuppressTokensLogitsProcessor edits logits"),
+            ({"logits_processor": [lambda ids, scores: scores]}, "function edits logits"),
+        ):
+            with pytest.raises(ValueError, match=text):
+                generate(model, PLAIN, **ONE, max_new_tokens=3, **more)
+        model.config.final_logit_softcapping = 30.0
+        with pytest.raises(ValueError, match="final_logit_softcapping is 30.0"):
+            generate(model, **ONE, max_new_tokens=3)
+        layer = replaced.layer
+        model.set_output_embeddings(torch.nn.Linear(32, VOCAB))
+        with pytest.raises(RuntimeError, match="was replaced again"):
+            replaced.restore()
+        model.set_output_embeddings(layer)
+    model.lm_head = torch.nn.Identity()
+    with pytest.raises(TypeError, match="must be a torch.nn.Linear, not Identity"):
+        Head.replace(model)
+
+
+# The rows of a call as sequences of a pool, on every device.
+ROWS = torch.randn(17, 60, generator=torch.Generator().manual_seed(1)) * 3
+PARAMS = [
+    SamplingParams(),
+    SamplingParams(temperature=0.8, top_k=20, top_p=0.9, no_repeat_ngram=3, min_tokens=4, stop_ids=[2]),
+    SamplingParams(temperature=1.5, dry=Dry(1.0), xtc_probability=0.5, banned_ids=[3, 4]),
+]
+
+
+def rows_of(histories: list[list[int]], device: str) -> Any:
+    rows = torch.stack([ROWS[(history[-1] * 5 + len(history)) % len(ROWS)] for history in histories])
+    return rows.to(device) if device.startswith("cuda") else rows
+
+
+def sequences(device: str, params: SamplingParams, prompts: list[list[int]], seed: Any, **more: Any) -> Sequences:
+    chosen = {
+        "vocab": 60,
+        "device": rows_of([[1]], device).device,
+        "pool_device": device if device == "emulated" else None,
+    }
+    return Sequences([params] * len(prompts), prompts, words_of(params, seed, len(prompts)), **(chosen | more))
+
+
+def alone(params: SamplingParams, prompt: list[int], seed: int, draw: int, length: int) -> list[int]:
+    state = State(prompt, seed=seed, position=len(prompt), draw=draw)
+    sampler = Sampler.resume(params.replace(seed=seed), 60, state)
+    for _ in range(length):
+        sampler.sample(rows_of([sampler.history], "cpu")[0])
+    return sampler.output
+
+
+@pytest.mark.parametrize("params", PARAMS)
+def test_rows_draw_what_samplers_draw_and_drafts_are_taken_back(device: str, params: SamplingParams) -> None:
+    prompts: list[list[int]] = [[5], [6, 7], [8, 9, 10]]
+    for seed, words in ((7, [(7, 0), (7, 1), (7, 2)]), ([4, 5, 6], [(4, 0), (5, 0), (6, 0)])):
+        made, texts = sequences(device, params, prompts, seed), [[], [], []]
+        for step in range(9):
+            # Rows that have ended stand still.
+            takes_part = [True, step < 4, step < 7]
+            rows = rows_of([prompt + text for prompt, text in zip(prompts, texts)], device)
+            for text, token, part in zip(texts, made.step(rows, takes_part).tokens.tolist(), takes_part):
+                assert (token >= 0) == part
+                text += [token] * part
+        assert texts == [alone(params, *each) for each in zip(prompts, *zip(*words), (9, 4, 7))]
+    made, text = sequences(device, params, [[5, 6]], 7, drafts=True), []
+    while len(text) < 12:
+        drafts: list[int] = []
+        for _ in range(3):
+            drafts.append(made.draft(rows_of([[5, 6] + text + drafts], device), drafts))
+        drafts[2] = (drafts[2] + 1) % 60
+        rows = rows_of([[5, 6] + text + drafts[:count] for count in range(4)], device)
+        emitted = made.verify(rows, drafts).tokens.tolist()
+        assert emitted[:2] == drafts[:2] and len(emitted) == 3
+        made.shorten(1)
+        text += emitted[:2]
+    assert text == alone(params, [5, 6], 7, 0, len(text))
+
+
+def test_scores_are_kept_on_the_host_and_change_no_token(device: str) -> None:
+    params = SamplingParams(temperature=0.5, top_k=5, banned_ids=[3])
+    keeping, row = sequences(device, params, [[5]], 7, keep_scores=True), rows_of([[5]], device)
+    drawn = keeping.step(row, [True])
+    assert keeping.pool.device == "cpu" and drawn.tokens.tolist() == alone(params, [5], 7, 0, 1)
+    best = row[0].cpu().index_fill(0, torch.tensor([3]), -float("inf")).topk(5)
+    torch.testing.assert_close(drawn.scores.cpu()[0, best.indices], best.values / 0.5)
+
+
+def test_seeds_are_checked() -> None:
+    for seed, text in (([1, 2], "seed has length 2, but must have one for each prompt, 3"), (-1, "seed")):
+        with pytest.raises(ValueError, match=text):
+            words_of(SamplingParams(), seed, 6, 2)
+    # Digits are no seeds, one by one.
+    for seed in ("7", b"7", ["7"], 7.5, [7.0], True):
+        with pytest.raises(ValueError, match="seed is .*, but must be a whole number"):
+            words_of(SamplingParams(), seed, 2)
+    for seed in ([8, 9], np.array([8, 9]), torch.tensor([8, 9]), range(8, 10)):
+        assert words_of(SamplingParams(), seed, 4, 2) == [(8, 0), (8, 1), (9, 0), (9, 1)]
+    for seed in (7, np.uint64(7), torch.tensor(7), np.array(7)):
+        assert words_of(SamplingParams(), seed, 2) == [(7, 0), (7, 1)]

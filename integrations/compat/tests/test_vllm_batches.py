@@ -124,7 +124,7 @@ def test_requests_keep_their_tokens_through_every_change_of_the_batch(
     requests = on(device, rows=8, most_drafts=drafts)
     given_rows = HIDDEN if with_head else ROWS
     if with_head:
-        head = Head(WEIGHTS, kind="certified")
+        head = Head.certified(WEIGHTS)
         requests.head = head if device == "cpu" else head.to(device, rows=8 * (1 + drafts))
     engine = Engine(requests, rng, device)
     everybody = []

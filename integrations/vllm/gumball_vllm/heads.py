@@ -96,7 +96,8 @@ def _made(options: dict[str, Any], weights: torch.Tensor, *, rows: int, special_
         return DeviceHead(weights, fast=True, rows=rows, **what)
     if options["kind"] == "clustered":
         what["special_ids"] = special_ids
-    head = Head(weights.cpu(), **options, **what)
+    given = {name: value for name, value in options.items() if name != "kind"}
+    head: Head = getattr(Head, options["kind"])(weights.cpu(), **given, **what)
     return head if weights.device.type == "cpu" else head.to(weights.device, rows=rows, weights=weights)
 
 

@@ -83,7 +83,7 @@ def served(request: Any, model: Any, tmp_path_factory: Any) -> Iterator[Any]:
         weights = file.get_tensor("model.embed_tokens.weight")
     setting = request.param
     if setting == "clustered":
-        made = gumball.Head(weights, kind=setting, iterations=1)
+        made = gumball.Head.clustered(weights, iterations=1)
         path = tmp_path_factory.mktemp("clusters") / "clusters.safetensors"
         made.save(path)
         setting += f",file={path},probes=600"
@@ -92,7 +92,7 @@ def served(request: Any, model: Any, tmp_path_factory: Any) -> Iterator[Any]:
         patch.setattr(Worker, "load_model", heads.loader(Worker.load_model))
         options = {"dtype": "float32", "enforce_eager": True, "max_model_len": 512, "max_num_seqs": 8}
         for llm in closing(LLM(str(model), max_logprobs=200, **options)):
-            yield llm, gumball.Head(weights)
+            yield llm, gumball.Head.exact(weights)
 
 
 def test_tokens_are_those_of_the_head(served: Any, monkeypatch: Any) -> None:
@@ -180,7 +180,7 @@ def test_the_setting(monkeypatch: Any) -> None:
         ("clusters", "the kind must be one of certified"),
         ("clustered,probes=-3", "'probes=-3' is neither"),
         ("clustered,256", "'256' is neither"),
-        ("fast,probes=3", "neither a file nor probes"),
+        ("fast,probes=3", "probes is not for kind fast"),
     ):
         monkeypatch.setenv(HEAD, value)
         with pytest.raises(ValueError, match=f"{HEAD} is '{value}', but .*{what}"):

@@ -14,6 +14,8 @@ from .params import Logprobs, Ranks, SamplingParams, State, Threshold
 _Array: TypeAlias = Any
 # A list of integers, or an integer array of one dimension in the host's memory.
 _Integers: TypeAlias = Sequence[int] | _Array
+# A list or an array of numbers.
+_Numbers: TypeAlias = Sequence[float] | _Array
 # Edits a row of logits in its place.
 _Hook: TypeAlias = Callable[[NDArray[np.float32]], None]
 # A list of integers for each request, or the integers of all of them; an array of one dimension or two.
@@ -26,52 +28,13 @@ _Stream: TypeAlias = int | Any
 _Work: TypeAlias = Step | Verify | Draft | CopyDrafts | Shorten
 
 __all__ = [
-    "Batch",
-    "BrokenError",
-    "CopyDrafts",
-    "CorruptError",
-    "DeviceArray",
-    "DeviceHead",
-    "DisagreeError",
-    "DistError",
-    "Draft",
-    "DraftBatch",
-    "Drafts",
-    "EMULATOR",
-    "Emitted",
-    "Graph",
-    "Head",
-    "Hidden",
-    "LateError",
-    "LostError",
-    "OnDevice",
-    "Outputs",
-    "Plan",
-    "Pool",
-    "Probabilities",
-    "RanksInfo",
-    "Sampler",
-    "Scored",
-    "Shorten",
-    "Step",
-    "UnavailableError",
-    "Verify",
-    "__version__",
-    "break_off",
-    "check_params",
-    "command",
-    "emulate",
-    "forked",
-    "judge",
-    "nearest_name",
-    "ranges",
-    "row_count",
-    "sample_from_pools",
-    "sample_rows",
-    "set_patience",
-    "token_logprobs",
+    "Batch", "BrokenError", "CopyDrafts", "CorruptError", "DeviceArray", "DeviceHead", "DisagreeError", "DistError",
+    "Draft", "DraftBatch", "Drafts", "EMULATOR", "Emitted", "Graph", "Head", "Hidden", "LateError", "LostError",
+    "OnDevice", "Outputs", "Plan", "Pool", "Probabilities", "RanksInfo", "Sampler", "Scored", "Shorten", "Step",
+    "UnavailableError", "Verify", "__version__", "break_off", "check_params", "command", "emulate", "forked", "judge",
+    "nearest_name", "ranges", "row_count", "sample_from_pools", "sample_rows", "set_patience", "token_logprobs",
     "write_rows",
-]
+]  # fmt: skip
 
 __version__: Final[str]
 EMULATOR: Final[bool]
@@ -167,47 +130,31 @@ def judge(
 
 @final
 class Outputs:
-    @property
-    def tokens(self) -> NDArray[np.int32]: ...
-    @property
-    def statuses(self) -> NDArray[np.uint32]: ...
-    @property
-    def logprobs(self) -> NDArray[np.float32]: ...
-    @property
-    def ranks(self) -> NDArray[np.uint32]: ...
-    @property
-    def temperatures(self) -> NDArray[np.float32]: ...
-    @property
-    def mirostat_mu(self) -> NDArray[np.float32]: ...
-    @property
-    def top_ids(self) -> NDArray[np.int32]: ...
-    @property
-    def top_logprobs(self) -> NDArray[np.float32]: ...
-    @property
-    def id_logprobs(self) -> NDArray[np.float32]: ...
-    @property
-    def id_ranks(self) -> NDArray[np.uint32]: ...
-    @property
-    def is_approximate(self) -> bool: ...
+    tokens: Final[NDArray[np.int32]]
+    statuses: Final[NDArray[np.uint32]]
+    logprobs: Final[NDArray[np.float32]]
+    ranks: Final[NDArray[np.uint32]]
+    temperatures: Final[NDArray[np.float32]]
+    mirostat_mu: Final[NDArray[np.float32]]
+    top_ids: Final[NDArray[np.int32]]
+    top_logprobs: Final[NDArray[np.float32]]
+    id_logprobs: Final[NDArray[np.float32]]
+    id_ranks: Final[NDArray[np.uint32]]
+    is_approximate: Final[bool]
     def tolist(self) -> list[int]: ...
     def token(self, row: int) -> int | None: ...
     def kept(self, row: int) -> NDArray[np.uint32]: ...
-    @property
-    def accepted(self) -> NDArray[np.uint32]: ...
+    accepted: Final[NDArray[np.uint32]]
     def request(self, request: int) -> Emitted: ...
     def emitted(self) -> list[list[int]]: ...
     def __len__(self) -> int: ...
 
 @final
 class Emitted:
-    @property
-    def tokens(self) -> NDArray[np.int32]: ...
-    @property
-    def rows(self) -> NDArray[np.uint32]: ...
-    @property
-    def accepted(self) -> int: ...
-    @property
-    def places(self) -> slice: ...
+    tokens: Final[NDArray[np.int32]]
+    rows: Final[NDArray[np.uint32]]
+    accepted: Final[int]
+    places: Final[slice]
 
 @final
 class Batch:
@@ -280,10 +227,8 @@ class DraftBatch:
     def fetch(
         self, *, stream: _Stream | None = None
     ) -> NDArray[np.int32] | tuple[NDArray[np.int32], NDArray[np.float32]]: ...
-    @property
-    def drafts(self) -> DeviceArray: ...
-    @property
-    def probs(self) -> DeviceArray: ...
+    drafts: Final[DeviceArray]
+    probs: Final[DeviceArray]
     def free(self) -> None: ...
 
 @final
@@ -295,44 +240,28 @@ class OnDevice:
 
 @final
 class Plan:
-    @property
-    def layout(self) -> str: ...
-    @property
-    def requests(self) -> list[int]: ...
-    @property
-    def batch(self) -> int: ...
+    layout: Final[str]
+    requests: Final[list[int]]
+    batch: Final[int]
 
 @final
 class RanksInfo:
-    @property
-    def rank(self) -> int: ...
-    @property
-    def world(self) -> int: ...
-    @property
-    def ids(self) -> tuple[int, int]: ...
-    @property
-    def width(self) -> int: ...
-    @property
-    def transport(self) -> str: ...
-    @property
-    def warning(self) -> str | None: ...
-    @property
-    def timeout(self) -> float: ...
+    rank: Final[int]
+    world: Final[int]
+    ids: Final[tuple[int, int]]
+    width: Final[int]
+    transport: Final[str]
+    warning: Final[str | None]
+    timeout: Final[float]
 
 @final
 class DeviceArray:
-    @property
-    def shape(self) -> tuple[int, ...]: ...
-    @property
-    def dtype(self) -> str: ...
-    @property
-    def device(self) -> str: ...
-    @property
-    def data_ptr(self) -> int: ...
-    @property
-    def __cuda_array_interface__(self) -> dict[str, Any]: ...
-    @property
-    def __array_interface__(self) -> dict[str, Any]: ...
+    shape: Final[tuple[int, ...]]
+    dtype: Final[str]
+    device: Final[str]
+    data_ptr: Final[int]
+    __cuda_array_interface__: Final[dict[str, Any]]
+    __array_interface__: Final[dict[str, Any]]
     def __dlpack_device__(self) -> tuple[int, int]: ...
     def __dlpack__(
         self,
@@ -346,8 +275,7 @@ class DeviceArray:
 
 @final
 class Graph:
-    @property
-    def steps(self) -> int: ...
+    steps: Final[int]
 
 @final
 class Sampler:
@@ -363,20 +291,10 @@ class Sampler:
     ) -> Sampler: ...
     @staticmethod
     def resume(
-        params: SamplingParams,
-        vocab: int,
-        state: State,
-        *,
-        route: str = "race",
-        level: str | None = None,
+        params: SamplingParams, vocab: int, state: State, *, route: str = "race", level: str | None = None
     ) -> Sampler: ...
     def sample(
-        self,
-        logits: _Array,
-        *,
-        mask: _Array | None = None,
-        forced: int | None = None,
-        hook: _Hook | None = None,
+        self, logits: _Array, *, mask: _Array | None = None, forced: int | None = None, hook: _Hook | None = None
     ) -> int | None: ...
     def sample_probabilities(
         self, probabilities: _Array, *, mask: _Array | None = None, forced: int | None = None
@@ -387,30 +305,18 @@ class Sampler:
     def reset(self, prompt: _Integers = ()) -> None: ...
     def fork(self, draw: int) -> Sampler: ...
     def keep_ids(self, on: bool) -> None: ...
-    @property
-    def state(self) -> State: ...
-    @property
-    def history(self) -> list[int]: ...
-    @property
-    def output(self) -> list[int]: ...
-    @property
-    def position(self) -> int: ...
-    @property
-    def seed(self) -> int: ...
-    @property
-    def vocab(self) -> int: ...
-    @property
-    def level(self) -> str: ...
-    @property
-    def status(self) -> int: ...
-    @property
-    def temperature(self) -> float: ...
-    @property
-    def mu(self) -> float: ...
-    @property
-    def logprobs(self) -> Logprobs | None: ...
-    @property
-    def kept(self) -> list[int]: ...
+    state: Final[State]
+    history: Final[list[int]]
+    output: Final[list[int]]
+    position: Final[int]
+    seed: Final[int]
+    vocab: Final[int]
+    level: Final[str]
+    status: Final[int]
+    temperature: Final[float]
+    mu: Final[float]
+    logprobs: Final[Logprobs | None]
+    kept: Final[list[int]]
 
 @final
 class Pool:
@@ -432,12 +338,9 @@ class Pool:
         stream: _Stream | None = None,
         ranks: Ranks | None = None,
     ) -> Pool: ...
-    @property
-    def vocab(self) -> int: ...
-    @property
-    def device(self) -> str: ...
-    @property
-    def ranks(self) -> RanksInfo: ...
+    vocab: Final[int]
+    device: Final[str]
+    ranks: Final[RanksInfo]
     def __len__(self) -> int: ...
     def __bool__(self) -> bool: ...
     def admit(self, params: SamplingParams, prompt: _Integers = ()) -> int: ...
@@ -450,12 +353,7 @@ class Pool:
     def output(self, slot: int) -> list[int]: ...
     def step(self, rows: _Rows, batch: Batch | _Integers, *, stream: _Stream | None = None) -> Outputs: ...
     def verify(
-        self,
-        rows: _Rows,
-        batch: Batch | _Integers,
-        drafts: Drafts | _IntegerLists,
-        *,
-        stream: _Stream | None = None,
+        self, rows: _Rows, batch: Batch | _Integers, drafts: Drafts | _IntegerLists, *, stream: _Stream | None = None
     ) -> Outputs: ...
     @overload
     def draft(
@@ -510,12 +408,31 @@ class Pool:
 
 @final
 class Head:
-    def __new__(
-        cls,
+    @staticmethod
+    def exact(
         weights: _Array,
         *,
-        kind: str = "exact",
-        bias: Sequence[float] | _Array | None = None,
+        bias: _Numbers | None = None,
+        logit_scale: float = 1.0,
+        softcap: float = 0.0,
+        level: str | None = None,
+    ) -> Head: ...
+    @staticmethod
+    def certified(
+        weights: _Array,
+        *,
+        bias: _Numbers | None = None,
+        logit_scale: float = 1.0,
+        softcap: float = 0.0,
+        level: str | None = None,
+        most_rows: int | None = None,
+        file: str | PathLike[str] | None = None,
+    ) -> Head: ...
+    @staticmethod
+    def clustered(
+        weights: _Array,
+        *,
+        bias: _Numbers | None = None,
         logit_scale: float = 1.0,
         softcap: float = 0.0,
         level: str | None = None,
@@ -527,45 +444,29 @@ class Head:
         iterations: int = 10,
         progress: Callable[[int, int, int, int], object] | None = None,
         probes: int | None = None,
-        special_ids: Sequence[int] | _Array = (),
+        special_ids: _Integers = (),
         in_place: bool = False,
     ) -> Head: ...
-    @property
-    def vocab(self) -> int: ...
-    @property
-    def width(self) -> int: ...
-    @property
-    def kind(self) -> str: ...
-    @property
-    def dtype(self) -> str: ...
-    @property
-    def level(self) -> str: ...
-    @property
-    def is_borrowed(self) -> bool: ...
-    @property
-    def is_approximate(self) -> bool: ...
-    @property
-    def most_rows(self) -> int | None: ...
-    @property
-    def screen_bytes(self) -> int: ...
-    @property
-    def unscreened(self) -> NDArray[np.int64]: ...
+    vocab: Final[int]
+    width: Final[int]
+    kind: Final[str]
+    dtype: Final[str]
+    level: Final[str]
+    is_borrowed: Final[bool]
+    is_approximate: Final[bool]
+    most_rows: Final[int | None]
+    screen_bytes: Final[int]
+    unscreened: Final[NDArray[np.int64]]
     @property
     def probes(self) -> int: ...
     @probes.setter
     def probes(self, probes: int) -> None: ...
-    @property
-    def special_ids(self) -> NDArray[np.int64]: ...
-    @property
-    def capacity(self) -> int: ...
-    @property
-    def cluster_ids(self) -> NDArray[np.int64]: ...
-    @property
-    def centroids(self) -> NDArray[np.float32]: ...
-    @property
-    def places(self) -> NDArray[np.int64]: ...
-    @property
-    def centroid_bytes(self) -> int: ...
+    special_ids: Final[NDArray[np.int64]]
+    capacity: Final[int]
+    cluster_ids: Final[NDArray[np.int64]]
+    centroids: Final[NDArray[np.float32]]
+    places: Final[NDArray[np.int64]]
+    centroid_bytes: Final[int]
     def logits(self, hidden: _Array) -> NDArray[np.float32]: ...
     def save(self, path: str | PathLike[str], *, name: str = "lm_head.weight") -> None: ...
     def to(self, device: Any, *, rows: int = 256, weights: _Array | None = None) -> DeviceHead: ...
@@ -580,27 +481,19 @@ class DeviceHead:
         cls,
         weights: _Array,
         *,
-        bias: Sequence[float] | _Array | None = None,
+        bias: _Numbers | None = None,
         logit_scale: float = 1.0,
         softcap: float = 0.0,
         rows: int = 256,
         fast: bool = False,
         device: Any = None,
     ) -> DeviceHead: ...
-    @property
-    def vocab(self) -> int: ...
-    @property
-    def width(self) -> int: ...
-    @property
-    def rows(self) -> int: ...
-    @property
-    def kind(self) -> str: ...
-    @property
-    def device(self) -> str: ...
-    @property
-    def dtype(self) -> str: ...
-    @property
-    def is_borrowed(self) -> bool: ...
-    @property
-    def is_approximate(self) -> bool: ...
+    vocab: Final[int]
+    width: Final[int]
+    rows: Final[int]
+    kind: Final[str]
+    device: Final[str]
+    dtype: Final[str]
+    is_borrowed: Final[bool]
+    is_approximate: Final[bool]
     def counts(self) -> dict[str, int]: ...

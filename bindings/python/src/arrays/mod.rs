@@ -166,3 +166,12 @@ pub fn read<'py>(object: &Bound<'py, PyAny>, name: &str, stream: Option<usize>) 
     let wanted = "an array: numpy's, torch's, a buffer, or one with __dlpack__, __cuda_array_interface__ or __array_interface__";
     Err(wrong_type(name, wanted, object))
 }
+
+/// Reads a matrix of floats on the host; the caller keeps the array alive while it reads the matrix.
+pub fn host_floats<'py>(object: &Bound<'py, PyAny>, name: &str) -> PyResult<(Array<'py>, Matrix)> {
+    let array = read(object, name, None)?;
+    let matrix = array.matrix(name)?;
+    matrix.check_host(name)?;
+    matrix.check_float_of(name)?;
+    Ok((array, matrix))
+}

@@ -225,6 +225,16 @@ impl<'a, 'py> Input<'a, 'py> {
     }
 }
 
+/// Returns what an operator wrote: the array alone, or a tuple of it and of the words that were asked for.
+pub fn answer<'py>(
+    out: Bound<'py, PyAny>,
+    words: impl IntoIterator<Item = Option<(Bound<'py, PyAny>, Matrix)>>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let mut all = vec![out.clone()];
+    all.extend(words.into_iter().flatten().map(|(words, _)| words));
+    if all.len() == 1 { Ok(out) } else { Ok(PyTuple::new(out.py(), all)?.into_any()) }
+}
+
 /// Returns a new array of numpy.
 fn numpy_empty<'py>(py: Python<'py>, shape: &[usize], dtype: &str) -> PyResult<Bound<'py, PyAny>> {
     let shape = PyTuple::new(py, shape)?;

@@ -3,10 +3,10 @@
 use gumball_engine::{DeviceSlice, Error, Kind, Operators, PerRowMut, PoolSlots, Result, RowsIn, Status};
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyTuple};
+use pyo3::types::PyDict;
 
 use super::columns::{Value, int_type};
-use super::input::{Input, check_apart, rows_in, words_out, write_tokens, wrong_dtype};
+use super::input::{Input, answer, check_apart, rows_in, words_out, write_tokens, wrong_dtype};
 use super::params::{DrawKeys, Filters, KeyArguments};
 use super::run::run;
 use crate::arrays::{Dtype, Matrix};
@@ -201,10 +201,7 @@ impl<'py> Drawn<'_, 'py> {
             // from the rows; nobody else uses it until the work is done.
             unsafe { write_outputs(&to, on_device, count, write) }
         })?;
-        match statuses {
-            Some((statuses, _)) => Ok(PyTuple::new(out.py(), [out.clone(), statuses])?.into_any()),
-            None => Ok(out),
-        }
+        answer(out, [statuses])
     }
 }
 

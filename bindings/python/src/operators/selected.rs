@@ -2,10 +2,9 @@
 
 use gumball_engine::{ColumnType, DeviceSlice, PerRowMut, Result, Status};
 use pyo3::prelude::*;
-use pyo3::types::PyTuple;
 
 use super::columns::Value;
-use super::input::{Input, rows_in, words_out};
+use super::input::{Input, answer, rows_in, words_out};
 use super::run::run;
 use super::sample::column_out;
 use crate::arrays::{Dtype, Matrix};
@@ -60,12 +59,7 @@ pub fn token_logprobs<'py>(
             statuses.transpose()?,
         )
     })?;
-    let more: Vec<Bound<'py, PyAny>> =
-        [ranks, statuses].into_iter().flatten().map(|(words, _)| words).collect();
-    if more.is_empty() {
-        return Ok(out);
-    }
-    Ok(PyTuple::new(out.py(), std::iter::once(out.clone()).chain(more).collect::<Vec<_>>())?.into_any())
+    answer(out, [ranks, statuses])
 }
 
 /// Returns numbers to be written as the engine takes them.

@@ -2,9 +2,9 @@
 
 use gumball_engine::{PerRow, Status};
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyTuple};
+use pyo3::types::PyDict;
 
-use super::input::{Input, rows_in_out, words_out};
+use super::input::{Input, answer, rows_in_out, words_out};
 use super::params::Filters;
 use super::run::run;
 use crate::arrays::Dtype;
@@ -54,8 +54,5 @@ pub fn write_rows<'py>(
             _ => operators.probabilities(rows, &params, statuses),
         }
     })?;
-    match statuses {
-        Some((statuses, _)) => Ok(PyTuple::new(out.py(), [out.clone(), statuses])?.into_any()),
-        None => Ok(out),
-    }
+    answer(out, [statuses])
 }

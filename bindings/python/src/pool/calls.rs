@@ -1,17 +1,17 @@
 //! Direct calls: steps, verifications, drafts and scores, which are done on return.
 
 use gumball_engine::{
-    Batch as EngineBatch, Outputs as EngineOutputs, Proposals, Result, Rows, Scored as EngineScored,
+    Batch as EngineBatch, Outputs as EngineOutputs, Pool as EnginePool, Proposals, Result, Rows,
+    Scored as EngineScored,
 };
 use numpy::{PyArray1, PyArrayMethods};
 use pyo3::prelude::*;
 
 use super::batch::{Batch, GivenBatch};
 use super::lists::{GivenDrafts, GivenInts, Reader};
-use super::place::Place;
 use super::rows::{GivenRows, HeadInUse, RowsPlace, TakenHeads, engine_rows};
 use super::{Inner, Pool};
-use crate::arrays::{Location, Matrix};
+use crate::arrays::{Array, Location, Matrix};
 use crate::errors::{InvalidValueError, draft_names};
 use crate::lists::{extract_int, integers};
 use crate::outputs::Outputs;
@@ -37,17 +37,20 @@ struct Call<'a> {
 }
 
 impl Pool {
-    /// Makes a call of what was read. The caller keeps rows, masks and other arrays alive during it.
-    fn call<'a>(
+    /// Makes a call of what was read. The caller keeps rows, the other arrays, and the masks that are returned, alive during it.
+    fn call<'a, 'py>(
         &'a self,
-        py: Python<'_>,
+        py: Python<'py>,
         rows: &'a GivenRows<'_>,
-        batch: &'a Batch,
+        (batch, counts): (&'a Batch, &'a [u32]),
         stream: Option<usize>,
-    ) -> PyResult<Call<'a>> {
-        let (head, counts, caller) = ([rows.head(py, &self.device)?], &batch.counts[..], self.caller());
-        let others = vec![rows.array.stream];
-        Ok(Call { rows: rows.place, head, batch, counts, masks: None, stream, others, caller })
+        arrays: &[Array<'_>],
+    ) -> PyResult<(Call<'a>, Option<Array<'py>>)> {
+        let (masks, held) = self.read_masks(py, batch, stream)?;
+        let arrays = std::iter::once(&rows.array).chain(arrays);
+        let others = arrays.map(|array| array.stream).chain(held.iter().map(|array| array.stream)).collect();
+        let (head, caller) = ([rows.head(py, &self.device)?], self.caller());
+        Ok((Call { rows: rows.place, head, batch, counts, masks, stream, others, caller }, held))
     }
 
     /// Works with the pool, the rows and the batch, when it is the call's turn.
@@ -55,7 +58,7 @@ impl Pool {
         &self,
         py: Python<'_>,
         call: &Call<'_>,
-        work: impl FnOnce(&mut Place, Rows<'_>, &EngineBatch<'_>, &mut EngineOutputs) -> Result<R> + Send,
+        work: impl FnOnce(&mut EnginePool, Rows<'_>, &EngineBatch<'_>, &mut EngineOutputs) -> Result<R> + Send,
     ) -> PyResult<R> {
         let Call { rows, head, batch, counts, masks, stream, others, caller } = call;
         self.with(py, *stream, |inner| {
@@ -68,10 +71,10 @@ impl Pool {
             let hooks: Vec<_> = hooks.iter().map(|hook| hook.as_ref().map(|hook| hook as _)).collect();
             // SAFETY: the caller keeps the masks alive; Python's callers do not write them during the call.
             let batch = unsafe { batch.engine(masks.as_ref(), &hooks) }?;
-            let Inner { place, out } = inner;
-            let place = place.as_mut().expect("there outside of `close`");
+            let Inner { pool, out } = inner;
+            let pool = pool.as_mut().expect("there outside of `close`");
             let rows = engine_rows(matrix, rows.kind, taken.engine(0));
-            work(place, rows, &EngineBatch { counts, ..batch }, out)
+            work(pool, rows, &EngineBatch { counts, ..batch }, out)
         })
     }
 
@@ -137,12 +140,10 @@ impl Pool {
     ) -> PyResult<Outputs> {
         let stream = self.on(py, stream)?;
         let (rows, batch) = (self.read_rows(rows, stream)?, GivenBatch::read(batch)?);
-        let (masks, held) = self.read_masks(py, &batch, stream)?;
-        let mut call = Call { masks, ..self.call(py, &rows, &batch, stream)? };
-        call.others.extend(held.iter().map(|array| array.stream));
+        let (call, _held) = self.call(py, &rows, (&batch, &batch.counts), stream, &[])?;
         let kept = self.kept;
-        self.run(py, &call, |place, rows, batch, out| {
-            place.step(rows, batch, out)?;
+        self.run(py, &call, |pool, rows, batch, out| {
+            pool.step(rows, batch, out)?;
             Ok(Outputs::new(out, kept))
         })
     }
@@ -174,15 +175,13 @@ impl Pool {
         let (rows, batch, mut reader) =
             (self.read_rows(rows, stream)?, GivenBatch::read(batch)?, self.reader(stream));
         let drafts: GivenDrafts = reader.drafts(drafts)?;
-        let (masks, held) = self.read_masks(py, &batch, stream)?;
         let counts = counts(drafts.counts.as_deref(), &batch, "drafts")?;
-        let mut call = Call { masks, counts, ..self.call(py, &rows, &batch, stream)? };
-        call.others.extend(reader.arrays.iter().chain(&held).map(|array| array.stream));
+        let (call, _held) = self.call(py, &rows, (&batch, counts), stream, &reader.arrays)?;
         let kept = self.kept;
-        self.run(py, &call, |place, rows, batch, out| {
+        self.run(py, &call, |pool, rows, batch, out| {
             // SAFETY: `reader` keeps the arrays alive; Python's callers do not write them during the call, which waits for what comes out.
             let drafts = unsafe { drafts.engine() }?;
-            place.verify(rows, batch, &drafts, out).map_err(draft_names)?;
+            pool.verify(rows, batch, &drafts, out).map_err(draft_names)?;
             Ok(Outputs::new(out, kept))
         })
     }
@@ -223,17 +222,15 @@ impl Pool {
         let mut reader = Reader { there: None, stream, arrays: Vec::new() };
         let (lists, ids) = paths.map(|paths| reader.ints(paths, "paths")).transpose()?.unzip();
         let lists = lists.flatten();
-        let (masks, held) = self.read_masks(py, &batch, stream)?;
         let counts = counts(lists.as_deref(), &batch, "paths")?;
-        let mut call = Call { masks, counts, ..self.call(py, &rows, &batch, stream)? };
-        call.others.extend(held.iter().map(|array| array.stream));
-        let drafted = self.run(py, &call, |place, rows, batch, _| {
+        let (call, _held) = self.call(py, &rows, (&batch, counts), stream, &[])?;
+        let drafted = self.run(py, &call, |pool, rows, batch, _| {
             let mut out = if probs { Proposals::with_probs(siblings) } else { Proposals::new(siblings) };
             let paths = match &ids {
                 Some(GivenInts::List(ids)) => &ids[..],
                 _ => &[],
             };
-            place.one()?.draft(rows, batch, paths, &mut out).map_err(draft_names)?;
+            pool.draft(rows, batch, paths, &mut out).map_err(draft_names)?;
             Ok(out)
         })?;
         to_arrays(py, &drafted, siblings, probs.then_some(self.vocab))
@@ -278,13 +275,11 @@ impl Pool {
         if rows.has_head() && self.device == "cpu" {
             chunk_rows = chunk_rows.or(Some(CHUNK_ROWS));
         }
-        let (masks, held) = self.read_masks(py, &batch, stream)?;
-        let mut call = Call { masks, ..self.call(py, &rows, &batch, stream)? };
-        call.others.extend(held.iter().map(|array| array.stream));
-        self.run(py, &call, |place, rows, batch, _| {
+        let (call, _held) = self.call(py, &rows, (&batch, &batch.counts), stream, &[])?;
+        self.run(py, &call, |pool, rows, batch, _| {
             let scored = EngineScored { params: &params, ids: &ids, prompt_len, start, chunk_rows };
             let mut out = EngineOutputs::new();
-            place.one()?.score(rows, batch, &scored, &mut out)?;
+            pool.score(rows, batch, &scored, &mut out)?;
             Ok(Outputs::new(&out, false))
         })
     }

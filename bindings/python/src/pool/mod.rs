@@ -3,7 +3,6 @@
 //! | file | what is in it |
 //! | --- | --- |
 //! | `mod.rs` | the class: its construction, lock and streams |
-//! | `place.rs` | the engine's pool behind it |
 //! | `requests.rs` | admission, release, fork, state |
 //! | `batch.rs`, `rows.rs`, `lists.rs` | what a call is handed: batches, rows with their heads, drafts and paths |
 //! | `calls.rs` | direct calls: steps, verifications, drafts, scores |
@@ -17,7 +16,6 @@ mod by_torch;
 mod calls;
 mod lists;
 mod on_device;
-mod place;
 mod plan;
 mod ranks;
 mod requests;
@@ -26,14 +24,13 @@ mod signals;
 mod work;
 
 use gumball_engine::{
-    CudaThreadState, Error, Gpu, Outputs as EngineOutputs, Place as EnginePlace, Pool as EnginePool,
-    PoolConfig, Result, Widths,
+    CudaThreadState, Device, Error, Gpu, Outputs as EngineOutputs, Place, Pool as EnginePool, PoolConfig,
+    Result, Widths,
 };
 use pyo3::prelude::*;
 
 pub use self::batch::Batch;
 pub use self::on_device::{DraftBatch, OnDevice};
-use self::place::{Place, unavailable};
 pub use self::plan::Plan;
 pub use self::ranks::RanksInfo;
 use self::signals::Signals;
@@ -104,33 +101,39 @@ pub struct Pool {
 #[derive(Debug)]
 struct Inner {
     /// `None` once the pool is closed.
-    place: Option<Place>,
+    pool: Option<Box<EnginePool>>,
     /// What came out last, in memory that is kept.
     out: EngineOutputs,
 }
 
 impl Inner {
     /// Returns the engine's pool.
-    fn place(&mut self) -> Result<&mut Place> {
-        self.place.as_mut().ok_or_else(|| unavailable("pool", "this one was closed; make another"))
+    fn pool(&mut self) -> Result<&mut EnginePool> {
+        let closed = || unavailable("pool", "this one was closed; make another");
+        self.pool.as_deref_mut().ok_or_else(closed)
+    }
+
+    /// Returns the GPU that the pool works on, if it is on one.
+    fn gpu(&mut self) -> Result<Option<&Gpu>> {
+        Ok(self.pool()?.device().and_then(Device::gpu))
     }
 
     /// Returns the pool for calls that copy to the device or wait for it; refuses them while the host program
     /// captures a graph. The graph would copy stale bytes, and a wait would invalidate the capture.
-    fn outside_a_capture(&mut self) -> Result<&mut Place> {
-        let place = self.place()?;
-        if let Some(device) = place.device()
+    fn outside_a_capture(&mut self) -> Result<&mut EnginePool> {
+        let pool = self.pool()?;
+        if let Some(device) = pool.device()
             && device.runtime().is_capturing()?
         {
             let reason = "a graph holds what enqueue launches; admit and assign before, fetch after a replay";
             return Err(Error::Conflict { parameter: "the call", other: "the capture of a graph", reason });
         }
-        Ok(place)
+        Ok(pool)
     }
 
     /// Makes the pool's stream wait for those on which the owners of arrays write them, if they name one.
     fn order_after(&mut self, streams: &[Option<usize>]) -> Result<()> {
-        let Some(gpu) = self.place()?.gpu() else { return Ok(()) };
+        let Some(gpu) = self.gpu()? else { return Ok(()) };
         for stream in streams.iter().flatten() {
             // SAFETY: the array's owner names the live stream of this device on which it writes the array.
             unsafe { gpu.order_after(if *stream == 1 { 0 } else { *stream }) }?;
@@ -152,7 +155,7 @@ impl Pool {
             forks::refuse_gpu_of(self.process)?;
         }
         let work = |inner: &mut Inner| {
-            let gpu = inner.place()?.gpu();
+            let gpu = inner.gpu()?;
             let _state = gpu.and_then(|_| CudaThreadState::save());
             if let (Some(gpu), Some(stream)) = (gpu, stream) {
                 // SAFETY: torch's streams live until the process ends. `Pool` and its methods require that a
@@ -186,18 +189,28 @@ impl Pool {
 
     /// Returns the handle of the stream in use; `None` on the host.
     pub fn stream(&self, py: Python<'_>) -> PyResult<Option<usize>> {
-        self.with(py, None, |inner| Ok(inner.place()?.gpu().map(Gpu::stream)))
+        self.with(py, None, |inner| Ok(inner.gpu()?.map(Gpu::stream)))
     }
 
     /// Makes later work on another stream wait for the work enqueued here.
     pub fn order_before(&self, py: Python<'_>, stream: usize) -> PyResult<()> {
-        self.with(py, None, |inner| match inner.place()?.gpu() {
+        self.with(py, None, |inner| match inner.gpu()? {
             // SAFETY: the reader of a device array names the live stream of this device on which it will
             // read.
             Some(gpu) => unsafe { gpu.order_before(stream) }.map_err(Error::from),
             None => Ok(()),
         })
     }
+}
+
+/// Returns the error of a pool without ranks.
+fn no_ranks() -> Error {
+    unavailable("ranks", "the pool was made without; hand over ranks then")
+}
+
+/// Returns the error of what a pool does not have.
+fn unavailable(resource: &'static str, reason: &str) -> Error {
+    Error::Unavailable { resource, reason: reason.to_owned() }
 }
 
 /// Returns a device's name: a str, or the str of a torch.device.
@@ -245,57 +258,45 @@ impl Pool {
         let stream = stream.map(stream_handle).transpose()?;
         let signals = Signals::default();
         let config = ranks.map(|ranks| ranks::Config::read(ranks, vocab, &signals)).transpose()?;
-        let ((place, ranks), location) = if device == "cpu" {
-            let mut host = PoolConfig { slots, widths, kept, ..PoolConfig::new(vocab) };
-            host.place = EnginePlace::Host {
-                threads: threads.map(|threads| extract_int(threads, "threads")).transpose()?,
-                level: level.map(|level| level.parse().map_err(to_py_err)).transpose()?,
-            };
-            host.route = route.map_or(Ok(host.route), str::parse).map_err(to_py_err)?;
-            let make = || -> Result<(Place, Option<RanksInfo>)> {
-                let Some(ranks) = config else {
-                    return Ok((Place::One(Box::new(EnginePool::new(host)?)), None));
-                };
-                let (pool, info) = ranks.pool(host, &signals)?;
-                Ok((Place::HostRanks(Box::new(pool)), Some(info)))
-            };
-            (py.detach(|| caught(UNMADE, make))?.map_err(|error| signals.error(error))?, Location::Host)
+        let route = route.map(|name| name.parse().map_err(to_py_err)).transpose()?;
+        let ordinal = devices::ordinal(&device);
+        let place: Box<dyn FnOnce() -> Result<(Place, Option<CudaThreadState>)> + Send> = if device == "cpu" {
+            let threads = threads.map(|threads| extract_int(threads, "threads")).transpose()?;
+            let level = level.map(|level| level.parse().map_err(to_py_err)).transpose()?;
+            Box::new(move || Ok((Place::Host { threads, level }, None)))
         } else {
             if !(device.starts_with("cuda") || cfg!(feature = "emulator")) {
                 return Err(out_of_range("device", format!("{device:?}"), "\"cpu\", \"cuda\" or \"cuda:N\""));
             }
-            let of_host = [
-                ("threads", threads.is_some()),
-                ("level", level.is_some()),
-                ("kept", kept && ranks.is_some()),
-            ];
+            let of_host = [("threads", threads.is_some()), ("level", level.is_some())];
             if let Some((name, _)) = of_host.iter().find(|(_, is_set)| *is_set) {
                 let text = format!("{name} is for device=\"cpu\", but device is {device:?}");
                 return Err(InvalidValueError::new_err(text));
             }
             let rows = number(rows, "rows", 256)?;
             let history_growth = number(history_growth, "history_growth", 4096)?;
-            let default = PoolConfig::new(vocab);
-            let route = route.map_or(Ok(default.route), str::parse).map_err(to_py_err)?;
-            let ordinal = devices::ordinal(&device);
             if ordinal.is_some() {
                 devices::locate(py)?;
             }
-            let make = || -> Result<(Place, Option<RanksInfo>)> {
-                let (device, _state) = place::open(&device)?;
-                let place = EnginePlace::Device { device, rows, history_growth, keep_histories };
-                let there = PoolConfig { vocab, slots, widths, kept, route, place };
-                let Some(ranks) = config else {
-                    return Ok((Place::One(Box::new(EnginePool::new(there)?)), None));
-                };
-                let (pool, info) = ranks.pool(there, &signals)?;
-                Ok((Place::DeviceRanks(Box::new(pool)), Some(info)))
-            };
-            let place = py.detach(|| caught(UNMADE, make))?.map_err(|error| signals.error(error))?;
-            (place, ordinal.map_or(Location::Host, |ordinal| Location::Cuda(ordinal as i32)))
+            let name = device.clone();
+            Box::new(move || {
+                let (device, state) = devices::open(&name)?;
+                Ok((Place::Device { device, rows, history_growth, keep_histories }, state))
+            })
         };
+        let make = || -> Result<(EnginePool, Option<RanksInfo>)> {
+            let (place, _state) = place()?;
+            let mut own = PoolConfig { slots, widths, kept, place, ..PoolConfig::new(vocab) };
+            own.route = route.unwrap_or(own.route);
+            let Some(ranks) = config else { return Ok((EnginePool::new(own)?, None)) };
+            let (pool, info) = ranks.pool(own, &signals)?;
+            Ok((pool, Some(info)))
+        };
+        let made = py.detach(|| caught(UNMADE, make))?.map_err(|error| signals.error(error))?;
+        let (pool, ranks) = (Some(Box::new(made.0)), made.1);
+        let location = ordinal.map_or(Location::Host, |ordinal| Location::Cuda(ordinal as i32));
         Ok(Self {
-            inner: Turns::new(Inner { place: Some(place), out: EngineOutputs::new() }),
+            inner: Turns::new(Inner { pool, out: EngineOutputs::new() }),
             process: forks::count(),
             vocab,
             device,
@@ -320,7 +321,7 @@ impl Pool {
     }
 
     fn __len__(&self, py: Python<'_>) -> PyResult<usize> {
-        self.with(py, None, |inner| Ok(inner.place()?.len()))
+        self.with(py, None, |inner| Ok(inner.pool()?.len()))
     }
 
     fn __bool__(&self) -> bool {
@@ -330,7 +331,7 @@ impl Pool {
     /// Ends the pool with its sequences, and frees its memory. A step of other ranks is a LostError then; on devices it waits for them to end
     /// theirs, for timeout at most, since they may still write here. Deleting the pool does the same.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
-        self.inner.with(py, BROKEN, |inner| drop(inner.place.take()))?;
+        self.inner.with(py, BROKEN, |inner| drop(inner.pool.take()))?;
         self.signals.raised().map_or(Ok(()), Err)
     }
 

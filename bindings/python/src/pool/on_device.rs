@@ -21,7 +21,7 @@ pub struct OnDevice {
 impl Pool {
     /// What only a pool on a device can do. Raises UnavailableError for a pool of the host.
     fn on_device(slf: &Bound<'_, Self>) -> PyResult<OnDevice> {
-        slf.get().with(slf.py(), None, |inner| inner.place()?.needed_variant().map(drop))?;
+        slf.get().with(slf.py(), None, |inner| inner.pool()?.on_device().map(drop))?;
         Ok(OnDevice { pool: slf.clone().unbind() })
     }
 }
@@ -59,7 +59,7 @@ impl OnDevice {
     fn outputs(&self, py: Python<'_>, name: &str) -> PyResult<DeviceArray> {
         let pool = self.pool.get();
         let (address, layout, requests) = pool.with(py, None, |inner| {
-            let there = inner.place()?.there()?;
+            let there = inner.pool()?.on_device()?;
             let shape = there.assigned(None)?;
             let layout = Layout { rows: shape.rows, ..there.outputs_layout() };
             Ok((there.outputs_address(), layout, shape.requests))
@@ -72,7 +72,7 @@ impl OnDevice {
     /// The name of the smallest variant that serves the assigned rows: the one whose graph to replay. All ranks replay the same. Pool.counts lists
     /// all, in ascending order; each serves the requests of those before it, too.
     fn needed_variant(&self, py: Python<'_>) -> PyResult<&'static str> {
-        self.pool.get().with(py, None, |inner| Ok(inner.place()?.needed_variant()?.name()))
+        self.pool.get().with(py, None, |inner| Ok(inner.pool()?.on_device()?.needed_variant().name()))
     }
 
     /// Prepares for replays of the program's own graph, one of torch say, that take steps steps of this pool in all, with the current assignment.
@@ -92,7 +92,7 @@ impl OnDevice {
         let steps = steps.map_or(Ok(1), |steps| extract_int(steps, "steps"))?;
         let (pool, variant) = (self.pool.get(), variant.parse().map_err(to_py_err)?);
         let stream = pool.on(py, stream)?;
-        pool.with(py, stream, |inner| inner.place()?.reserve_replays(steps, variant))
+        pool.with(py, stream, |inner| inner.pool()?.on_device()?.reserve_replays(steps, variant))
     }
 
     /// Makes a DraftBatch: rows of a draft model in the memory of the pool's device, from which drafts are drawn without a wait.
@@ -193,7 +193,7 @@ impl DraftBatch {
     #[getter]
     fn drafts(&self, py: Python<'_>) -> PyResult<DeviceArray> {
         let (address, rows) = self.pool.get().with(py, None, |inner| {
-            let there = inner.place()?.on_device()?;
+            let there = inner.pool()?.on_device()?;
             Ok((there.drafts_address(self.inner)?, there.assigned(Some(self.inner))?.rows))
         })?;
         Ok(self.array(py, address as usize, Dtype::I32, vec![rows, self.inner.limits().siblings]))
@@ -206,7 +206,7 @@ impl DraftBatch {
     #[getter]
     fn probs(&self, py: Python<'_>) -> PyResult<DeviceArray> {
         let (address, rows, stride) = self.pool.get().with(py, None, |inner| {
-            let rows = inner.place()?.on_device()?.draft_probs(self.inner)?;
+            let rows = inner.pool()?.on_device()?.draft_probs(self.inner)?;
             Ok((rows.address(), rows.rows(), rows.stride()))
         })?;
         Ok(self.array(py, address as usize, Dtype::F32, vec![rows, stride]))

@@ -4,7 +4,7 @@ use gumball_engine::Slot;
 use gumball_engine::dist::{Plan as EnginePlan, StepKind, StepShape};
 use pyo3::prelude::*;
 
-use super::Pool;
+use super::{Pool, no_ranks};
 use crate::errors::out_of_range;
 use crate::lists::{extract_int, integers};
 
@@ -83,9 +83,10 @@ impl Pool {
         let kind = step_kind(step.unwrap_or(if drafts > 0 { "verify" } else { "decode" }))?;
         let captured = captured.map(|captured| extract_int::<usize>(captured, "captured")).transpose()?;
         self.with(py, None, |inner| {
-            let pool = inner.place()?.over_ranks()?;
+            let pool = inner.pool()?;
+            let rank = pool.ranks().ok_or_else(no_ranks)?.group.rank();
             let shape = StepShape { data_parallel, captured, ..pool.shape(&slots, drafts, kind)? };
-            Ok(Plan { plan: pool.plan(&shape)?, rank: pool.ranks().expect("it has ranks").group.rank() })
+            Ok(Plan { plan: pool.plan(&shape)?, rank })
         })
     }
 }

@@ -10,12 +10,12 @@ use gumball_engine::{Place, Pool as EnginePool, PoolConfig, Ranks, Result};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
 
-use super::Pool;
 use super::by_torch::ByTorch;
-use super::place::{self, no_ranks};
 use super::signals::Signals;
+use super::{Pool, no_ranks};
 use crate::devices;
 use crate::errors::{InvalidValueError, out_of_range, to_py_err, wrong_type};
+use crate::heads::named_counts;
 use crate::lists::{extract_int, integers, number};
 
 /// What a gumball.Ranks says, and the environment where it says nothing.
@@ -197,30 +197,18 @@ impl Pool {
     fn counts<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let found = PyDict::new(py);
         let (heads, variants, of_ranks) = self.with(py, None, |inner| {
-            let place = inner.place()?;
-            let heads = match &*place {
-                place::Place::One(pool) if pool.device().is_none() => Some(pool.head_counts()),
-                _ => None,
-            };
-            let variants = place.there().ok().map(|there| there.variants());
-            let ranks = place.ranks();
+            let pool = inner.pool()?;
+            let heads = pool.device().is_none().then(|| pool.head_counts());
+            let variants = pool.on_device().ok().map(|there| there.variants());
+            let ranks = pool.ranks();
             let of_ranks = ranks.map(|ranks| (ranks.planner.served().clone(), ranks.group.traffic().clone()));
             Ok((heads, variants, of_ranks))
         })?;
         if let Some(counts) = heads {
-            let named = PyDict::new(py);
-            for (name, count) in [
-                ("whole_rows", counts.whole_rows),
-                ("certified_rows", counts.certified_rows),
-                ("certified_logits", counts.certified_logits),
-                ("clustered_rows", counts.clustered_rows),
-                ("clustered_logits", counts.clustered_logits),
-                ("weight_reads", counts.weight_reads),
-                ("screen_reads", counts.screen_reads),
-                ("centroid_reads", counts.centroid_reads),
-            ] {
-                named.set_item(name, count)?;
-            }
+            let named = named_counts(py, &counts)?;
+            named.set_item("weight_reads", counts.weight_reads)?;
+            named.set_item("screen_reads", counts.screen_reads)?;
+            named.set_item("centroid_reads", counts.centroid_reads)?;
             found.set_item("heads", named)?;
         }
         if let Some(variants) = variants {

@@ -182,7 +182,7 @@ impl Head {
     /// acts first, such as "top_p". A row may take the whole product all the same: for a hidden state that is not finite, where too many tokens could
     /// be chosen, or in a call of many rows.
     ///
-    /// Raises ValueError for a vacant slot, UnavailableError for a pool over ranks.
+    /// Raises ValueError for a vacant slot.
     #[staticmethod]
     #[pyo3(signature = (pool, slot, *, hooked=false))]
     fn needs_whole_row(
@@ -192,7 +192,7 @@ impl Head {
     ) -> PyResult<Option<&'static str>> {
         let slot = extract_int(slot, "slot")?;
         pool.get().with(pool.py(), None, |inner| {
-            let pool = inner.place()?.one()?;
+            let pool = inner.pool()?;
             let reason = pool.needs_whole_row(slot, hooked && pool.device().is_none())?;
             Ok(reason.map(|reason| reason.name()))
         })

@@ -1,7 +1,7 @@
 //! Work in order: assigned, enqueued, fetched, captured and replayed.
 
 use gumball_engine::{
-    DeviceIntMatrix, DeviceIntMatrixMut, DraftBatch as EngineDraftBatch, Head as EngineHead, Masks,
+    DeviceIntMatrix, DeviceIntMatrixMut, DraftBatch as EngineDraftBatch, Head as EngineHead, IntType, Masks,
     Matrix as EngineMatrix, Result, Rows, StepVariant, Work,
 };
 use pyo3::prelude::*;
@@ -190,9 +190,7 @@ impl Pool {
         object: &Bound<'py, PyAny>,
         reader: &mut Reader<'py>,
     ) -> PyResult<DeviceIntMatrix<'static>> {
-        let (array, stride) = self.read_ids(object, "paths", reader.stream)?;
-        let (dtype, address, [rows, width]) = (int_type(&array, "paths")?, array.address as u64, array.shape);
-        reader.arrays.push(array);
+        let (address, dtype, [rows, width, stride]) = self.read_ids(object, "paths", false, reader)?;
         // SAFETY: the array has as many rows of this type. The caller keeps it alive; its owner reuses memory in stream order,
         // and the methods' documentation forbids other writes until the work is done.
         unsafe { DeviceIntMatrix::new(address, dtype, rows, width, stride) }.map_err(to_py_err)
@@ -204,33 +202,35 @@ impl Pool {
         object: &Bound<'py, PyAny>,
         reader: &mut Reader<'py>,
     ) -> PyResult<DeviceIntMatrixMut<'static>> {
-        let (array, stride) = self.read_ids(object, "to", reader.stream)?;
-        if array.readonly {
-            return Err(InvalidValueError::new_err("to is read-only, but must be an array to write to"));
-        }
-        let (dtype, address, [rows, width]) = (int_type(&array, "to")?, array.address as u64, array.shape);
-        reader.arrays.push(array);
+        let (address, dtype, [rows, width, stride]) = self.read_ids(object, "to", true, reader)?;
         // SAFETY: as of `read_paths`; and it is writable.
         unsafe { DeviceIntMatrixMut::new(address, dtype, rows, width, stride) }.map_err(to_py_err)
     }
 
-    /// Reads a matrix of ids on the pool's device, and how many ids apart its rows are.
+    /// Reads a matrix of ids on the pool's device: where it lies, of which type, how many rows of how many ids, and how far apart these are.
     fn read_ids<'py>(
         &self,
         object: &Bound<'py, PyAny>,
         name: &str,
-        stream: Option<usize>,
-    ) -> PyResult<(Array<'py>, usize)> {
-        let array = arrays::read(object, name, stream)?;
+        is_written: bool,
+        reader: &mut Reader<'py>,
+    ) -> PyResult<(u64, IntType, [usize; 3])> {
+        let array = arrays::read(object, name, reader.stream)?;
         self.check_location(name, array.location, "; Pool.draft takes lists of the host")?;
-        let is_matrix = array.ndim == 2 && (array.shape[1] <= 1 || array.strides[1] == 1);
+        let ([rows, width], is_matrix) =
+            (array.shape, array.ndim == 2 && (array.shape[1] <= 1 || array.strides[1] == 1));
         let stride = usize::try_from(array.strides[0]).ok().filter(|_| is_matrix);
         let Some(stride) = stride else {
             let text = format!("{name} must have two dimensions, the ids of a row without gaps");
             return Err(InvalidValueError::new_err(text));
         };
-        let stride = stride.max(array.shape[1]);
-        Ok((array, stride))
+        if is_written && array.readonly {
+            let text = format!("{name} is read-only, but must be an array to write to");
+            return Err(InvalidValueError::new_err(text));
+        }
+        let (dtype, address) = (int_type(&array, name)?, array.address as u64);
+        reader.arrays.push(array);
+        Ok((address, dtype, [rows, width, stride.max(width)]))
     }
 }
 
@@ -241,7 +241,7 @@ impl Pool {
     /// batch: as for step and verify; masks lie on the host and are copied. The call does not wait for the device, and it copies nothing that is
     /// unchanged. The first mode but "coupled" and "greedy" takes memory of the device for the probabilities of the pool's rows.
     ///
-    /// Raises the errors of step and verify, and ValueError for hooks; UnavailableError for a pool of the host over ranks.
+    /// Raises the errors of step and verify, and ValueError for hooks.
     #[pyo3(signature = (batch, *, stream=None))]
     fn assign(
         &self,
@@ -280,14 +280,18 @@ impl Pool {
         this.with(py, stream, |inner| {
             inner.order_after(&others)?;
             // A graph of the host program would copy stale bytes.
-            let place = if is_there { inner.place() } else { inner.outside_a_capture() }?;
-            let taken = TakenHeads::take(&in_use, place.device())?;
+            let pool = if is_there { inner.pool() } else { inner.outside_a_capture() }?;
+            let taken = TakenHeads::take(&in_use, pool.device())?;
             let heads: Vec<_> = (0..in_use.len()).map(|head| taken.engine(head)).collect();
             // SAFETY: `given` keeps arrays of the host alive, which are read before the call returns. Owners of memory on the device reuse it in stream
             // order, so not before the work is done; the caller ensures that nobody writes it until then.
             let work =
                 pieces.iter().map(|piece| unsafe { piece.engine(&heads) }).collect::<Result<Vec<_>>>()?;
-            place.enqueue(&work, variant).map_err(draft_names)
+            let done = match variant {
+                Some(variant) => pool.on_device()?.enqueue_variant(&work, variant),
+                None => pool.enqueue(&work),
+            };
+            done.map_err(draft_names)
         })
     }
 
@@ -298,8 +302,8 @@ impl Pool {
         let (stream, kept) = (self.on(py, stream)?, self.kept);
         self.with(py, stream, |inner| {
             inner.outside_a_capture()?;
-            let Inner { place, out } = inner;
-            place.as_mut().expect("there outside of `close`").fetch(out)?;
+            let Inner { pool, out } = inner;
+            pool.as_mut().expect("there outside of `close`").fetch(out)?;
             Ok(Outputs::new(out, kept))
         })
     }
@@ -330,7 +334,7 @@ impl Pool {
             given.rows.iter().map(|rows| rows.device_head().map(|head| head.get())).collect();
         let pieces = &given.pieces;
         let recorded = this.with(py, stream, |inner| {
-            let place = inner.outside_a_capture()?;
+            let pool = inner.outside_a_capture()?;
             // SAFETY: the graph keeps the heads alive. `Pool.replay` takes the pool's lock and the head's before it reads the head.
             let heads: Vec<_> =
                 heads.iter().map(|head| head.map(|head| unsafe { head.for_graph() }.into())).collect();
@@ -339,7 +343,7 @@ impl Pool {
             // SAFETY: the graph keeps the arrays alive, and its documentation requires that their addresses do not change.
             let work =
                 pieces.iter().map(|piece| unsafe { piece.engine(&heads) }).collect::<Result<Vec<_>>>()?;
-            place.capture(&work).map_err(draft_names)
+            pool.capture(&work).map_err(draft_names)
         })?;
         let heads = given
             .rows
@@ -371,10 +375,10 @@ impl Pool {
         graph.heads().iter().try_for_each(|head| head.get().check(py, &this.device))?;
         let in_use: Vec<_> = graph.heads().iter().map(|head| HeadInUse::Device(head.get())).collect();
         this.with(py, stream, |inner| {
-            let place = inner.place()?;
+            let pool = inner.pool()?;
             // Held until all is enqueued, so that no other pool's step comes between.
-            let _taken = TakenHeads::take(&in_use, place.device())?;
-            place.replay(&graph.recorded())
+            let _taken = TakenHeads::take(&in_use, pool.device())?;
+            pool.replay(&graph.recorded())
         })
     }
 }
@@ -399,11 +403,11 @@ impl Pool {
         let none = vec![0; if of.is_some() && batch.counts.is_empty() { batch.slots.len() } else { 0 }];
         let batch = &*batch;
         self.with(py, stream, |inner| {
-            let place = inner.outside_a_capture()?;
+            let pool = inner.outside_a_capture()?;
             // SAFETY: `_held` keeps the masks alive until the call has copied them; Python's callers do not write them meanwhile.
             let batch = unsafe { batch.engine(masks.as_ref(), &[]) }?;
             let counts = if none.is_empty() { batch.counts } else { &none };
-            place.assign(&gumball_engine::Batch { of, counts, ..batch }).map_err(draft_names)
+            pool.assign(&gumball_engine::Batch { of, counts, ..batch }).map_err(draft_names)
         })
     }
 }

@@ -18,30 +18,28 @@ __all__ = ["HEAD", "AnyHead", "chosen_head", "refuse_head", "refuse_without_logi
 AnyHead = Head | DeviceHead
 
 HEAD = "GUMBALL_VLLM_HEAD"
-"""The environment variable that names the kind of head, and what else `gumball.Head` is told: `certified`, or `clustered,file=clusters.safetensors,probes=256`."""
+"""The environment variable that names the kind of head, and what else its constructor is told: `certified`, or `clustered,file=clusters.safetensors,probes=256`."""
 
-_KINDS = ("certified", "clustered", "exact", "fast")
+# Kinds, and what the variable may tell each.
+_KINDS = {"certified": ("file",), "clustered": ("file", "probes"), "exact": (), "fast": ()}
 
 
 def chosen_head() -> dict[str, Any] | None:
-    """What the variable asks for, as arguments of `gumball.Head`; None if it is empty or not there. Raises ValueError for another word."""
+    """What the variable asks for, as a kind of head and arguments of its constructor; None if it is empty or not there. Raises ValueError for another word."""
     value = os.environ.get(HEAD, "")
     if not value:
         return None
     kind, *rest = value.split(",")
     options: dict[str, Any] = {"kind": kind}
-    for word in rest:
-        name, _, text = word.partition("=")
-        if name == "file" and text:
-            options[name] = text
-        elif name == "probes" and text.isdecimal():
-            options[name] = int(text)
-        else:
-            refuse_head(f"{word!r} is neither file=PATH nor probes=NUMBER")
     if kind not in _KINDS:
         refuse_head(f"the kind must be one of {', '.join(_KINDS)}")
-    if kind == "fast" and rest:
-        refuse_head("a fast head has neither a file nor probes")
+    for word in rest:
+        name, _, text = word.partition("=")
+        if not text or name not in ("file", "probes") or (name == "probes" and not text.isdecimal()):
+            refuse_head(f"{word!r} is neither file=PATH nor probes=NUMBER")
+        if name not in _KINDS[kind]:
+            refuse_head(f"{name} is not for kind {kind}")
+        options[name] = int(text) if name == "probes" else text
     return options
 
 
