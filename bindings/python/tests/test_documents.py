@@ -1,4 +1,4 @@
-"""Each fragment of Python in the documents runs as it stands, alone, in an empty folder, and prints the text right after it, if there is one.
+"""The examples run. Each fragment of Python in the documents runs as it stands, alone, in an empty folder, and prints the text right after it, if there is one.
 
 A fragment that needs a package which is not there is skipped, by the package's name. Where there is no GPU, one for "cuda:0" runs on the
 emulated device, unless it is torch's. Each link between files resolves, and each picture is what its script draws.
@@ -112,3 +112,15 @@ def test_every_link_between_files_resolves() -> None:
 def test_a_picture_is_what_its_script_draws(script: str) -> None:
     done = subprocess.run([sys.executable, ROOT / script, "--check"], capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+EXAMPLES = sorted((Path(__file__).parents[1] / "examples").glob("*.py"))
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
+def test_an_example_runs(example: Path, tmp_path: Path) -> None:
+    for package in ("torch", "transformers"):
+        if f"import {package}" in example.read_text():
+            pytest.importorskip(package)
+    done = subprocess.run([sys.executable, example], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0 and done.stdout, done.stderr

@@ -1,8 +1,11 @@
-"""No memory and no references are lost over 10^5 calls: operators, hooks, graphs; numpy, torch, DLPack."""
+"""No memory and no references are lost over many calls; threads share a pool, and others run while it works."""
 
 from __future__ import annotations
 
+import sys
+import threading
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -10,31 +13,21 @@ import pytest
 
 import gumball
 from gumball import Batch, DynamicTemperature, LogprobsParams, Mirostat, Pool, Sampler, SamplingParams, State, Step
-from test_running import CALLS, holds
+from leaks import CALLS, holds
+from operator_calls import calls, of_numpy, of_torch
 
 VOCAB = 16
-Operator = Callable[[Any, Any], object]
+ROW = np.zeros((2, VOCAB), np.float32)
+Work = tuple[Callable[[], object], list[Any]]
 
-# Each with rows and a column of integers, one for each row.
-OPERATORS: dict[str, Operator] = {
-    "softmax": lambda rows, column: gumball.softmax(rows, [0.7, 1.0]),
-    "softmax in place": lambda rows, column: gumball.softmax(rows, 0.7, out=rows),
-    "probabilities": lambda rows, column: gumball.probabilities(
-        rows, top_k=column, order="joint", return_statuses=True
-    ),
-    "top_k_renorm_probs": lambda rows, column: gumball.top_k_renorm_probs(rows, column),
-    "top_p_renorm_probs": lambda rows, column: gumball.top_p_renorm_probs(rows, 0.5),
-    "min_p_renorm_probs": lambda rows, column: gumball.min_p_renorm_probs(rows, 0.1),
-    "top_k_top_p_renorm_probs": lambda rows, column: gumball.top_k_top_p_renorm_probs(rows, column, 0.5),
-    "mask_logits": lambda rows, column: gumball.mask_logits(rows, params=SamplingParams(banned_ids=[3], min_p=0.1)),
-    "top_k_mask_logits": lambda rows, column: gumball.top_k_mask_logits(rows, column),
-    "sampling_from_probs": lambda rows, column: gumball.sampling_from_probs(
-        rows, column, seed=column, return_statuses=True
-    ),
-    "sampling_from_logits": lambda rows, column: gumball.sampling_from_logits(
-        rows, n=3, temperature=0.5, dtype="int64"
-    ),
-}
+
+@pytest.mark.parametrize("of", [of_numpy, of_torch])
+def test_operators_leak_nothing(of: Any) -> None:
+    if of is of_torch:
+        pytest.importorskip("torch")
+    works = calls(gumball, np.random.default_rng(1).random((7, VOCAB)).astype(np.float32), of)
+    for work in works.values():
+        holds(work, [work], CALLS // 200)
 
 
 class Lent:
@@ -50,66 +43,70 @@ class Lent:
         return self.array.__dlpack_device__()
 
 
-@pytest.mark.parametrize("name", OPERATORS)
-def test_operators_leak_nothing(name: str) -> None:
-    rows, column, operator = np.full((2, VOCAB), 0.5, np.float32), np.array([1, 0]), OPERATORS[name]
-    holds(lambda: operator(rows, column), rows, column)
+def pool_of(**options: Any) -> tuple[Pool, list[int]]:
+    pool = Pool(VOCAB, slots=4, threads=1, **options)
+    return pool, [pool.admit(SamplingParams(seed=1)) for _ in range(2)]
 
 
-@pytest.mark.parametrize("name", ["softmax", "sampling_from_probs", "top_k_mask_logits", "softmax in place"])
-def test_operators_over_tensors_leak_nothing(name: str) -> None:
+def steps() -> Work:
+    (pool, slots), lent, forced, masks = pool_of(top_n=2), Lent(ROW), [3, None], np.full((2, 1), -1, np.int32)
+
+    def work() -> None:
+        out = pool.step(lent, Batch(slots, masks=masks, forced=forced))
+        assert out.tokens[0] == 3 and out.top_ids.shape == (2, 2)
+        pool.shorten(slots, [1, 1])
+
+    return work, [pool, slots, lent, forced, masks]
+
+
+def tensors() -> Work:
     torch = pytest.importorskip("torch")
-    rows, column, operator = torch.full((2, VOCAB), 0.5), torch.tensor([1, 0]), OPERATORS[name]
-    holds(lambda: operator(rows, column), rows, column)
-
-
-def test_loans_by_dlpack_end() -> None:
-    array = np.full((2, VOCAB), 0.5, np.float32)
-    lent, pool = Lent(array), Pool(VOCAB, slots=2, threads=1)
-    slots = [pool.admit(SamplingParams(seed=1)) for _ in range(2)]
+    (pool, slots), logits, lines = pool_of(), torch.zeros(2, VOCAB), torch.zeros(2, dtype=torch.int64)
 
     def work() -> None:
-        gumball.softmax(lent, out=array[:])
-        gumball.sampling_from_probs(lent, seed=1)
-        pool.step(lent, slots)
-        for slot in slots:
-            pool.shorten([slot], [len(pool.output(slot))])
+        torch.from_numpy(pool.step(logits, Batch(slots, row_indices=lines)).tokens)
+        pool.shorten(slots, lines + 1)
 
-    holds(work, lent, array, pool, calls=CALLS // 2)
+    return work, [pool, logits, lines]
 
 
-def test_chains_leak_nothing() -> None:
-    q, p = np.full((2, 1, VOCAB), 0.5, np.float32), np.full((2, 2, VOCAB), 0.5, np.float32)
-    drafts = np.zeros((2, 1), np.int32)
-    holds(lambda: gumball.judge(q, drafts, p, seed=1), q, p, drafts)
-
-
-def test_refused_operators_leak_nothing() -> None:
-    rows, double, out = np.full((2, VOCAB), 0.5, np.float32), np.zeros((2, VOCAB)), np.zeros((3, VOCAB), np.float32)
-
-    def refused(call: Callable[[], object]) -> None:
-        try:
-            call()
-        except (TypeError, ValueError):
-            return
-        raise AssertionError("taken")
-
-    def work() -> None:
-        refused(lambda: gumball.softmax(double))
-        refused(lambda: gumball.softmax(rows, out=out))
-        refused(lambda: gumball.softmax(rows, [1.0, -1.0]))
-        refused(lambda: gumball.sampling_from_probs(rows, [2]))
-
-    holds(work, rows, double, out, calls=CALLS // 4)
-
-
-def test_hooks_leak_nothing() -> None:
-    sampler, pool, row = (
+def refusals() -> Work:
+    sampler, double, out = (
         Sampler(SamplingParams(seed=1), VOCAB),
-        Pool(VOCAB, slots=2, threads=1),
-        np.zeros((2, VOCAB), np.float32),
+        np.zeros((2, VOCAB)),
+        np.zeros((3, VOCAB), np.float32),
     )
-    slots = [pool.admit(SamplingParams(seed=1)) for _ in range(2)]
+
+    def work() -> None:
+        for call in (
+            lambda: sampler.sample(double[0]),
+            lambda: gumball.softmax(double),
+            lambda: gumball.softmax(ROW, out=out),
+            lambda: gumball.softmax(ROW, [1.0, -1.0]),
+            lambda: gumball.sampling_from_probs(ROW, [2]),
+        ):
+            with suppress(TypeError, ValueError):
+                call()
+                raise AssertionError("taken")
+
+    return work, [sampler, double, out]
+
+
+def requests() -> Work:
+    (pool, _), params, prompt = pool_of(), SamplingParams(seed=1, stop_ids=[2]), [1, 2, 3]
+
+    def work() -> None:
+        slot = pool.admit(params, prompt)
+        other = pool.resume(params, pool.state(slot))
+        pool.release(other)
+        pool.release(pool.fork(slot, 1))
+        pool.release(slot)
+
+    return work, [pool, params, prompt]
+
+
+def hooks() -> Work:
+    sampler, (pool, slots) = Sampler(SamplingParams(seed=1), VOCAB), pool_of()
 
     def hook(logits: np.ndarray) -> None:
         logits[3] = 9
@@ -117,58 +114,114 @@ def test_hooks_leak_nothing() -> None:
     def fails(logits: np.ndarray) -> None:
         raise KeyError
 
-    hooks = [hook, None]
-
     def work() -> None:
-        sampler.sample(row[0], hook=hook)
+        sampler.sample(ROW[0], hook=hook)
         sampler.truncate(0)
-        pool.step(row, Batch(slots, hooks=hooks))
-        for slot in slots:
-            pool.shorten([slot], [len(pool.output(slot))])
-        for call in (
-            lambda: sampler.sample(row[0], hook=fails),
-            lambda: pool.step(row, Batch(slots, hooks=[fails] * 2)),
-        ):
-            try:
-                call()
-            except KeyError:
-                pass
+        pool.step(ROW, Batch(slots, hooks=[hook, None]))
+        pool.shorten(slots, [1, 1])
+        with suppress(KeyError):
+            sampler.sample(ROW[0], hook=fails)
+        with suppress(KeyError):
+            pool.step(ROW, Batch(slots, hooks=[fails] * 2))
 
-    holds(work, sampler, pool, row, hook, fails, hooks, calls=CALLS // 4)
+    return work, [sampler, pool, hook, fails]
 
 
-def test_parts_of_samplers_and_pools_leak_nothing() -> None:
-    params = SamplingParams(
-        seed=1,
-        dynamic_temperature=DynamicTemperature(0.5, 1.5),
-        logprobs=LogprobsParams(top_n=2, ids=[3]),
-        stop_ids=[1],
-        min_tokens=1,
+def parts() -> Work:
+    parts: dict[str, Any] = dict(
+        dynamic_temperature=DynamicTemperature(0.5, 1.5), logprobs=LogprobsParams(top_n=2, ids=[3])
     )
-    sampler, row = Sampler(params, VOCAB, prompt=[1]), np.zeros(VOCAB, np.float32)
-    pool = Pool(VOCAB, slots=2, threads=1, top_n=2, ids=1, kept=True)
+    params = SamplingParams(seed=1, stop_ids=[1], min_tokens=1, **parts)
+    sampler, pool = Sampler(params, VOCAB, prompt=[1]), Pool(VOCAB, slots=2, threads=1, top_n=2, ids=1, kept=True)
     slot = pool.admit(SamplingParams(seed=1, mirostat=Mirostat(3, 0.1)), [1])
-    batch, work = Batch([slot]), [Step(row)]
+    batch, pieces = Batch([slot]), [Step(ROW[0])]
     sampler.keep_ids(True)
 
-    def calls() -> None:
-        sampler.sample_n(row, 2)
-        sampler.sample(row)
+    def work() -> None:
+        sampler.sample_n(ROW[0], 2)
+        sampler.sample(ROW[0])
         assert sampler.logprobs is not None and sampler.kept and sampler.history and isinstance(sampler.state, State)
         sampler.fork(1)
         Sampler.resume(params, VOCAB, sampler.state)
         sampler.reset([1])
         pool.assign(batch)
-        pool.enqueue(work)
+        pool.enqueue(pieces)
         outputs = pool.fetch()
-        assert outputs.tokens.size and outputs.kept(0).size and outputs.top_ids.size
-        assert outputs.emitted() and outputs.request(0).tokens.size
+        assert outputs.tokens.size and outputs.kept(0).size and outputs.emitted() and outputs.request(0).tokens.size
         pool.shorten([slot], [len(pool.output(slot))])
 
-    holds(calls, params, sampler, pool, row, batch, work, calls=CALLS // 10)
+    return work, [params, sampler, pool, batch, pieces]
+
+
+def loans_of_a_device() -> Work:
+    if not gumball._gumball.EMULATOR:
+        pytest.skip("no emulator")
+    pool = Pool(VOCAB, device="emulated", slots=1, rows=1)
+    pool.assign([pool.admit(SamplingParams(seed=1))])
+
+    def work() -> None:
+        tokens = pool.on_device().outputs("tokens")
+        np.from_dlpack(tokens)
+        tokens.__dlpack__(max_version=(1, 0))  # A capsule that nobody takes up.
+        tokens.__dlpack__()
+        np.asarray(tokens)
+
+    return work, [pool]
+
+
+WORKS = {work.__name__: work for work in (steps, tensors, refusals, requests, hooks, parts, loans_of_a_device)}
+
+
+@pytest.mark.parametrize("name", WORKS)
+def test_calls_leak_nothing(name: str) -> None:
+    work, objects = WORKS[name]()
+    holds(work, objects, CALLS // 10)
 
 
 @pytest.mark.slow
-def test_parts_leak_nothing_over_many_calls() -> None:
-    for _ in range(10):
-        test_parts_of_samplers_and_pools_leak_nothing()
+@pytest.mark.parametrize("name", WORKS)
+def test_many_calls_leak_nothing(name: str) -> None:
+    work, objects = WORKS[name]()
+    holds(work, objects, 3 * CALLS)
+
+
+def test_a_view_of_a_device_keeps_its_pool() -> None:
+    _, [pool] = loans_of_a_device()
+    counts = sys.getrefcount(pool)
+    view = np.from_dlpack(pool.on_device().outputs("tokens"))
+    assert sys.getrefcount(pool) == counts + 1
+    del view
+    assert sys.getrefcount(pool) == counts
+
+
+def test_threads_share_a_pool_and_others_run_meanwhile(batch: np.ndarray) -> None:
+    pool, params = Pool(900, slots=8), [SamplingParams(seed=seed) for seed in range(7)]
+    slots = [pool.admit(one) for one in params]
+
+    def work(row: int) -> None:
+        for _ in range(300):
+            pool.step(batch[row : row + 1], [slots[row]])
+
+    threads = [threading.Thread(target=work, args=(row,)) for row in range(7)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for row, slot in enumerate(slots):
+        sampler = Sampler(params[row], 900)
+        assert pool.output(slot) == [sampler.sample(batch[row]) for _ in range(300)]
+    pool, turns, done = Pool(1 << 20, slots=1, threads=1, route="oracle"), [0], threading.Event()
+    slot, logits = pool.admit(SamplingParams(seed=1, top_p=0.9)), np.zeros((1, 1 << 20), np.float32)
+
+    def count() -> None:
+        while not done.is_set():
+            turns[0] += 1
+
+    counter = threading.Thread(target=count)
+    counter.start()
+    before = turns[0]
+    pool.step(logits, [slot])
+    seen = turns[0] - before
+    done.set()
+    counter.join()
+    assert seen > 1000

@@ -106,13 +106,9 @@ def test_a_python_that_it_is_not_made_for_is_refused(
             hook()
 
 
-def test_stubs_are_those_of_the_library(tmp_path: Path) -> None:
+def test_stubs_are_those_of_the_library_and_the_package_types_strictly(tmp_path: Path) -> None:
     pytest.importorskip("mypy")
     run("-m", "mypy.stubtest", "gumball._gumball", "gumball.params", cwd=tmp_path)
-
-
-def test_the_package_types_strictly(tmp_path: Path) -> None:
-    pytest.importorskip("mypy")
     settings = Path(__file__).parents[1] / "pyproject.toml"
     run("-m", "mypy", "--config-file", str(settings), "-p", "gumball", cwd=tmp_path)
 

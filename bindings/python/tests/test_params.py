@@ -57,74 +57,58 @@ def test_they_compare_print_and_pickle() -> None:
     assert FULL.replace(top_k=1) != FULL and FULL.replace(top_k=1).top_k == 1
     assert FULL.temperature == 0.8
     FULL.validate(1000)
-
-
-def test_they_cannot_be_changed() -> None:
     with pytest.raises(AttributeError):
         FULL.temperature = 1.0  # type: ignore[misc]
+    state = State([1, 2], [3], seed=7, position=3, draw=1, mu=0.5)
+    assert pickle.loads(pickle.dumps(state)) == state and eval(repr(state)) == state
 
 
-@pytest.mark.parametrize(
-    ("values", "message"),
-    [
-        (dict(temperature=-1), "temperature is -1, but must be 0 (greedy) or in (0, 2^100]"),
-        (dict(temperature=float("nan")), "temperature is NaN, but must be"),
-        (dict(temperature=1e300), "temperature is inf, but must be"),
-        (dict(top_p=-0.5), "top_p is -0.5, but must be in 0..=1 (1: off)"),
-        (dict(top_p=1.9), "top_p is 1.9, but must be in 0..=1 (1: off)"),
-        (dict(top_k=-5), "top_k is -5, but must be at least 0 (0: off)"),
-        (dict(min_p=1.5), "min_p is 1.5, but must be in 0..=1"),
-        (dict(xtc_threshold=0), "xtc_threshold is 0, but must be in (0, 1]"),
-        (dict(repetition_penalty=0), "repetition_penalty is 0"),
-        (dict(seed=-1), "seed is -1, but must be in 0..2^64"),
-        (dict(seed=2**64), "seed is 18446744073709551616, but must be in 0..2^64"),
-        (dict(top_k=2**63), "top_k is 9223372036854775808, but must be"),
-        (dict(banned_ids=[-1]), "banned_ids is -1, but must be in 0..2^32"),
-        (dict(bad_words=[[]]), "bad_words has length 0"),
-        (dict(order=["top_q"]), 'filter "top_q" is not known; known are: top_n_sigma'),
-        (dict(order=["top_k", "top_k"]), "order is top_k, but must be a list of distinct filters"),
-        (dict(repetition_scope="all"), 'scope "all" is not known'),
-        (dict(mirostat=Mirostat(0, 0.1)), "mirostat.tau is 0, but must be in (0, 2^16]"),
-        (dict(dynamic_temperature=DynamicTemperature(2, 1)), "dynamic_temperature.max is 1"),
-        (dict(dry=Dry(allowed_length=0)), "dry.allowed_length is 0, but must be at least 1"),
-        (dict(logprobs=LogprobsParams(mode="row")), 'logprob mode "row" is not known'),
-        (dict(logit_bias={1: float("inf")}), "logit_bias is inf, but must be finite"),
-        (dict(logit_bias=[(1, 1.0), (1, 2.0)]), "logit_bias is 1, but must be an id that stands in the list once"),
-    ],
-)
-def test_a_value_outside_its_range_is_named(values: dict, message: str) -> None:
-    with pytest.raises(ValueError) as raised:
-        SamplingParams(**values)
-    assert message in str(raised.value)
+# What is refused by its value, and by its type; each range's ends are below.
+MISTAKES: list[tuple[type[Exception], dict[str, Any], str]] = [
+    (ValueError, dict(temperature=-1), "temperature is -1, but must be 0 (greedy) or in (0, 2^100]"),
+    (ValueError, dict(temperature=1e300), "temperature is inf, but must be"),
+    (ValueError, dict(seed=2**64), "seed is 18446744073709551616, but must be in 0..2^64"),
+    (ValueError, dict(top_k=2**63), "top_k is 9223372036854775808, but must be"),
+    (ValueError, dict(banned_ids=[-1]), "banned_ids is -1, but must be in 0..2^32"),
+    (ValueError, dict(bad_words=[[]]), "bad_words has length 0"),
+    (ValueError, dict(order=["top_q"]), 'filter "top_q" is not known; known are: top_n_sigma'),
+    (ValueError, dict(order=["top_k", "top_k"]), "order is top_k, but must be a list of distinct filters"),
+    (ValueError, dict(repetition_scope="all"), 'scope "all" is not known'),
+    (ValueError, dict(dynamic_temperature=DynamicTemperature(2, 1)), "dynamic_temperature.max is 1"),
+    (ValueError, dict(logprobs=LogprobsParams(mode="row")), 'logprob mode "row" is not known'),
+    (ValueError, dict(logit_bias={1: float("inf")}), "logit_bias is inf, but must be finite"),
+    (
+        ValueError,
+        dict(logit_bias=[(1, 1.0), (1, 2.0)]),
+        "logit_bias is 1, but must be an id that stands in the list once",
+    ),
+    (TypeError, dict(temperature="hot"), "temperature must be a number, not str"),
+    (TypeError, dict(temperature=True), "temperature must be a number, not bool"),
+    (TypeError, dict(top_k=np.True_), "top_k must be an integer, not bool"),
+    (TypeError, dict(top_k=1.5), "top_k must be an integer, not float"),
+    (TypeError, dict(seed="7"), "seed must be an integer, not str"),
+    (TypeError, dict(stop_ids=[True]), "stop_ids must be an integer, not bool"),
+    (TypeError, dict(mirostat=Mirostat(None, 0.1)), "mirostat.tau must be a number, not NoneType"),  # type: ignore[arg-type]
+    (TypeError, dict(temperature_last="false"), "temperature_last must be True or False, not str"),
+    (TypeError, dict(logit_bias={1: False}), "logit_bias must be of numbers, a ban -inf, not bool"),
+    (TypeError, dict(topp=1), "SamplingParams has no parameter topp; do you mean top_p?"),
+    (TypeError, dict(max_tokens=1), "SamplingParams has no parameter max_tokens; parameters are temperature"),
+    (TypeError, dict(banned_ids="12"), "banned_ids must be a list of integers, not str"),
+    (TypeError, dict(bad_words=5), "bad_words must be lists of ids, not int"),
+    (TypeError, dict(order=3), "order must be a str or a list of filters, not int"),
+    (TypeError, dict(logit_bias=5), "logit_bias must be a dict or pairs of id and bias, not int"),
+    (TypeError, dict(logit_bias=[5]), "logit_bias must be pairs of id and bias, not int"),
+    *(
+        (TypeError, {part: 5}, f"{part} must be a gumball")
+        for part in ("dry", "mirostat", "dynamic_temperature", "logprobs")
+    ),
+]
 
 
-@pytest.mark.parametrize(
-    ("values", "message"),
-    [
-        (dict(temperature="hot"), "temperature must be a number, not str"),
-        (dict(temperature=True), "temperature must be a number, not bool"),
-        (dict(top_k=True), "top_k must be an integer, not bool"),
-        (dict(top_k=np.True_), "top_k must be an integer, not bool"),
-        (dict(seed=True), "seed must be an integer, not bool"),
-        (dict(stop_ids=[True]), "stop_ids must be an integer, not bool"),
-        (dict(mirostat=Mirostat(None, 0.1)), "mirostat.tau must be a number, not NoneType"),  # type: ignore[arg-type]
-        (dict(temperature_last="false"), "temperature_last must be True or False, not str"),
-        (dict(p_less=1), "p_less must be True or False, not int"),
-        (dict(logit_bias={1: False}), "logit_bias must be of numbers, a ban -inf, not bool"),
-        (dict(topp=1), "SamplingParams has no parameter topp; do you mean top_p?"),
-        (dict(max_tokens=1), "SamplingParams has no parameter max_tokens; parameters are temperature"),
-        (dict(top_k=1.5), "top_k must be an integer, not float"),
-        (dict(seed="7"), "seed must be an integer, not str"),
-        (dict(banned_ids="12"), "banned_ids must be a list of integers, not str"),
-        (dict(bad_words=5), "bad_words must be lists of ids, not int"),
-        (dict(order=3), "order must be a str or a list of filters, not int"),
-        (dict(logit_bias=5), "logit_bias must be a dict or pairs of id and bias, not int"),
-        (dict(logit_bias=[5]), "logit_bias must be pairs of id and bias, not int"),
-    ],
-)
-def test_a_value_of_another_type_is_named(values: dict, message: str) -> None:
-    with pytest.raises(TypeError) as raised:
-        SamplingParams(**values)
+@pytest.mark.parametrize(("kind", "values", "message"), MISTAKES)
+def test_a_value_of_another_kind_or_range_is_named(kind: type[Exception], values: dict, message: str) -> None:
+    with pytest.raises(kind) as raised:
+        Sampler(SamplingParams(**values), 100)
     assert message in str(raised.value)
 
 
@@ -136,20 +120,10 @@ PARTS: dict[str, Any] = {
 }
 
 
-def made(name: str, value: Any) -> SamplingParams:
-    """Parameters of which one, by its whole name, is set."""
-    part, _, field = name.partition(".")
-    return SamplingParams(**{part: PARTS[part](**{field: value}) if field else value})
-
-
 def around(end: float) -> list[float]:
     """The float32 at an end of a range, and its neighbours."""
     number = np.float32(end)
-    return [
-        float(np.nextafter(number, np.float32(-np.inf))),
-        float(number),
-        float(np.nextafter(number, np.float32(np.inf))),
-    ]
+    return [float(np.nextafter(number, np.float32(to))) for to in (-np.inf, end, np.inf)]
 
 
 @pytest.mark.filterwarnings("ignore:overflow")
@@ -160,6 +134,10 @@ def test_a_number_outside_its_range_is_refused_and_its_ends_are_not(
     name: str, least: float, most: float, is_open: bool, words: str
 ) -> None:
     part, _, field = name.partition(".")
+
+    def made(name: str, value: Any) -> SamplingParams:
+        return SamplingParams(**{part: PARTS[part](**{field: value}) if field else value})
+
     holder: Any = SamplingParams() if not field else PARTS[part]()
     whole = type(getattr(holder, field or part)) is int
     if whole:
@@ -250,8 +228,3 @@ def test_what_depends_on_the_vocabulary_is_told_there() -> None:
     listed.validate(400)
     with pytest.raises(ValueError, match="top_k cannot be combined with order"):
         listed.validate(1000)
-
-
-def test_states_compare_print_and_pickle() -> None:
-    state = State([1, 2], [3], seed=7, position=3, draw=1, mu=0.5)
-    assert pickle.loads(pickle.dumps(state)) == state and eval(repr(state)) == state

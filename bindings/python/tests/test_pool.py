@@ -1,8 +1,9 @@
-"""The pool: on every device the tokens, outputs and states of the pool of the host, under the same verbs."""
+"""The pool's verbs on every device: what goes in and comes out, work in order, variants, and what is refused in the engine's words."""
 
 from __future__ import annotations
 
 import pickle
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,7 +11,6 @@ import pytest
 from gumball import (
     Batch,
     LogprobsParams,
-    Mirostat,
     Outputs,
     Pool,
     Probabilities,
@@ -36,113 +36,80 @@ def same(seen: Outputs, wanted: Outputs) -> None:
     for name in SECTIONS:
         np.testing.assert_array_equal(getattr(seen, name), getattr(wanted, name), name)
     for row in range(len(wanted)):
-        assert sorted(seen.kept(row)) == sorted(wanted.kept(row))
+        assert seen.kept(row).tolist() == wanted.kept(row).tolist()
 
 
-def test_steps_come_to_the_same_everywhere(device: str, requests: list[SamplingParams], batch: np.ndarray) -> None:
+def test_steps_and_states_come_to_the_same_everywhere(
+    device: str, requests: list[SamplingParams], batch: np.ndarray
+) -> None:
     pools = [make("cpu", level="scalar", threads=1), make(device)]
     slots = [[pool.admit(params, [1, 2, 1]) for params in requests] for pool in pools]
-    assert slots[0] == slots[1] and len(pools[1]) == len(requests)
+    assert slots[0] == slots[1] and len(pools[1]) == len(requests) and bool(Pool(8))
     wanted, seen = [pool.step(batch, Batch(slots[0], forced=[None, 7] + [-1] * 5)) for pool in pools]
     same(seen, wanted)
-    assert seen.tokens[1] == 7
-    for slot in slots[0]:
-        states = [pool.state(slot) for pool in pools]
-        assert states[0] == states[1] and states[0].position == 4
-        assert [*states[1].prompt, *states[1].output] == [1, 2, 1, *pools[1].output(slot)]
+    states = [[pickle.loads(pickle.dumps(pool.state(slot))) for slot in slots[0]] for pool in pools]
+    assert states[0] == states[1] and {state.position for state in states[0]} == {4}
+    moved = make("cpu")
+    slots = [moved.resume(params, state) for params, state in zip(requests, states[1])]
+    same(moved.step(batch, slots), pools[0].step(batch, slots))
+    with pytest.raises(ValueError, match="mu is NaN"):
+        moved.resume(requests[4], State(mu=float("nan")))
+    with pytest.raises(TypeError, match="state must be a gumball.State, not dict"):
+        moved.resume(requests[0], {})  # type: ignore[arg-type]
 
 
 def test_outputs_are_views_of_their_own_step(device: str, batch: np.ndarray) -> None:
     pool = make(device)
-    slots = [pool.admit(SamplingParams(seed=seed)) for seed in range(7)]
+    slots = [pool.admit(SamplingParams(seed=seed, top_k=40)) for seed in range(7)]
+    batch[1], batch[2, 5], batch[3, 9] = -np.inf, np.nan, np.inf
     first = pool.step(batch, slots)
+    assert [Status(int(status)) for status in first.statuses[:4]] == [0, Status.EMPTY, Status.NAN, Status.INF]
+    assert (first.token(1), first.token(3), pool.output(slots[1]), pool.state(slots[0]).position) == (None, 9, [], 1)
     tokens, kept = first.tokens, first.tokens.copy()
     pool.step(np.roll(batch, 9, 1), slots)
     np.testing.assert_array_equal(tokens, kept)
     assert (tokens.dtype, first.statuses.dtype, first.logprobs.dtype) == (np.int32, np.uint32, np.float32)
     assert (first.top_ids.shape, first.id_ranks.shape, len(first)) == ((7, 3), (7, 2), 7)
+    # Kept sets ascend by id.
+    assert first.kept(0).tolist() == sorted(np.argsort(-batch[0], kind="stable")[:40].tolist())
     tokens[0] = 5
     assert first.token(0) == 5 and first.tolist()[0] == 5
-    with pytest.raises(IndexError):
-        first.token(7)
+    for row in (-1, 7, 2**70, -(2**70)):
+        for call in (first.token, first.kept, first.request):
+            with pytest.raises(IndexError, match=r"but must be in 0\.\.7"):
+                call(row)
+    with pytest.raises(TypeError):
+        first.token("x")  # type: ignore[arg-type]
     del first, pool
     assert tokens[1] == kept[1]
 
 
-def test_masks_of_both_layouts(device: str, batch: np.ndarray) -> None:
-    allowed = np.zeros((7, VOCAB), bool)
-    allowed[:, [3, 77, 500]] = True
-    bits = np.packbits(np.pad(allowed, ((0, 0), (0, 28))), axis=1, bitorder="little")
-    words = bits.view(np.uint32)
-    wide = np.zeros((7, 40), np.int32)
-    wide[:, :29] = words.view(np.int32)
-    seen = []
-    for masks in (words, words.view(np.int32), wide[:, :29]):
-        pool = make(device)
-        slots = [pool.admit(SamplingParams(seed=seed)) for seed in range(7)]
-        seen.append(pool.step(batch, Batch(slots, masks=masks)).tolist())
-        assert set(seen[-1]) <= {3, 77, 500}
-        # Missing words forbid.
-        assert set(pool.step(batch, Batch(slots, masks=masks[:, :3])).tolist()) <= {3, 77}
-        present = pool.step(batch, Batch(slots, masks=masks * 0, mask_present=[False] + [True] * 6))
-        assert present.token(0) is not None and present.tolist()[1:] == [-1] * 6
-        assert Status(int(present.statuses[1])) == Status.EMPTY and present.statuses[0] == 0
-    assert seen[0] == seen[1] == seen[2]
-
-
-def test_a_row_that_is_hostile_says_so(device: str, batch: np.ndarray) -> None:
-    pool = make(device)
-    slots = [pool.admit(SamplingParams(seed=seed)) for seed in range(4)]
-    batch[1], batch[2, 5], batch[3, 9] = -np.inf, np.nan, np.inf
-    out = pool.step(batch[:4], slots)
-    assert [Status(int(status)) for status in out.statuses] == [0, Status.EMPTY, Status.NAN, Status.INF]
-    assert out.token(1) is None and out.token(3) == 9
-    # The row without a token left its sequence as it was.
-    assert (pool.output(slots[1]), pool.state(slots[0]).position) == ([], 1)
-
-
-def test_requests_come_and_go(device: str, batch: np.ndarray) -> None:
+def test_requests_come_go_fork_and_are_taken_back(device: str, batch: np.ndarray) -> None:
     pool = make(device, slots=2)
     first, second = pool.admit(SamplingParams(seed=1)), pool.admit(SamplingParams(seed=2))
     with pytest.raises(ValueError, match="slots is 3, but must be at most 2, all taken"):
         pool.admit(SamplingParams())
     pool.release(first)
-    assert len(pool) == 1 and bool(pool)
-    with pytest.raises(ValueError, match=f"slot is {first}, but must be an admitted slot"):
-        pool.release(first)
-    with pytest.raises(ValueError, match="admitted slot"):
-        pool.step(batch[:1], [first])
     third = pool.fork(second, 1)
     out = pool.step(batch[:1], Batch([second, third], row_indices=[0, 0]))
-    draws = Sampler(SamplingParams(seed=2), VOCAB).sample_n(batch[0], 2)
-    assert out.tolist() == draws
-    with pytest.raises(ValueError, match="draw is -1"):
-        pool.fork(second, -1)
-
-
-def test_steps_can_be_taken_back_and_tokens_pushed(device: str, batch: np.ndarray) -> None:
-    pool = make(device)
-    slot = pool.admit(SamplingParams(seed=3, mirostat=Mirostat(3, 0.2)), [5])
-    tokens = [pool.step(row, [slot]).token(0) for row in batch[:3]]
-    pool.shorten([slot], [2])
-    pool.push(slot, 42)
-    assert pool.output(slot) == [tokens[0], 42] and pool.state(slot).position == 3
-    with pytest.raises(ValueError, match=r"counts is 3 of slot 0, but must be in 0\.\.=2"):
-        pool.shorten([slot], [3])
-
-
-def test_a_sequence_moves_between_devices(device: str, requests: list[SamplingParams], batch: np.ndarray) -> None:
-    stays, here, there = make("cpu"), make(device), make("cpu")
-    slots = [[pool.admit(params, [1, 2]) for params in requests] for pool in (stays, here)]
-    for pool, own in zip((stays, here), slots):
-        pool.step(batch, own)
-    states = [pickle.loads(pickle.dumps(here.state(slot))) for slot in slots[1]]
-    moved = [there.resume(params, state) for params, state in zip(requests, states)]
-    same(there.step(batch[::1], moved), stays.step(batch, slots[0]))
-    with pytest.raises(ValueError, match="mu is NaN"):
-        there.resume(requests[4], State(mu=float("nan")))
-    with pytest.raises(TypeError, match="state must be a gumball.State, not dict"):
-        there.resume(requests[0], {})  # type: ignore[arg-type]
+    assert len(pool) == 2 and out.tolist() == Sampler(SamplingParams(seed=2), VOCAB).sample_n(batch[0], 2)
+    pool.shorten([second], [1])
+    pool.push(second, 42)
+    pool.push(second, 43)
+    pool.shorten(np.array([second, third]), np.array([1, 0]))
+    assert pool.output(second) == [42] and pool.state(second).position == 1
+    for call, kind, text in (
+        (lambda: pool.release(9), ValueError, "slot is 9, but must be an admitted slot"),
+        (lambda: pool.step(batch[:1], [9]), ValueError, "admitted slot"),
+        (lambda: pool.fork(second, -1), ValueError, "draw is -1"),
+        (lambda: pool.shorten([second], [2]), ValueError, r"counts is 2 of slot \d, but must be in 0\.\.=1"),
+        (lambda: pool.shorten([second] * 2, [1, 1]), ValueError, r"slots is \d in row 1 again"),
+        (lambda: pool.shorten([second], [1, 1]), ValueError, "counts has length 2"),
+        (lambda: pool.shorten([second], [-1]), ValueError, "counts is -1"),
+        (lambda: pool.shorten([second], [1.5]), TypeError, "counts must be an integer, not float"),
+    ):
+        with pytest.raises(kind, match=text):
+            call()
 
 
 def test_work_is_assigned_enqueued_and_fetched(device: str, requests: list[SamplingParams], batch: np.ndarray) -> None:
@@ -174,21 +141,22 @@ def test_work_is_assigned_enqueued_and_fetched(device: str, requests: list[Sampl
     with pytest.raises(ValueError, match="hooks cannot be combined with assign"):
         pool.assign(Batch(slots[1], hooks=[print] * 7))
     if device == "cpu":
-        for call in (pool.on_device, lambda: pool.capture([Step(logits)])):
+        for call in (
+            pool.on_device,
+            lambda: pool.capture([Step(logits)]),
+            lambda: pool.enqueue([Step(logits)], variant="full"),
+        ):
             with pytest.raises(UnavailableError, match="no graphs and memory of a device in a pool of the host"):
                 call()
-        with pytest.raises(UnavailableError, match="in a pool of the host"):
-            pool.enqueue([Step(logits)], variant="full")
         return
-    there = pool.on_device()
-    wanted = plain.step(batch, slots[0])
+    there, wanted = pool.on_device(), plain.step(batch, slots[0])
     pool.enqueue([Step(logits)])
     np.testing.assert_array_equal(np.asarray(there.outputs("tokens")), wanted.tokens)
     np.testing.assert_array_equal(np.from_dlpack(there.outputs("top_ids")), wanted.top_ids)
     np.testing.assert_array_equal(np.asarray(there.outputs("top_logprobs")), wanted.top_logprobs)
     graph = pool.capture([Step(logits), Step(Probabilities(logits))])
     assert graph.steps == 2
-    # The graph reads what lies there at the time.
+    # The graph reads what lies there at the time; requests have gone meanwhile.
     for each, own in ((plain, slots[0]), (pool, slots[1])):
         for slot in own[1:]:
             each.release(slot)
@@ -203,50 +171,42 @@ def test_work_is_assigned_enqueued_and_fetched(device: str, requests: list[Sampl
         there.outputs("words")
 
 
-def test_a_variant_that_is_named_serves_the_rows_or_is_refused(device: str, batch: np.ndarray) -> None:
+def test_variants_have_their_names_and_counts(device: str, batch: np.ndarray) -> None:
     if device != "emulated":
         pytest.skip("left out: a device's, with arrays of the host")
-    plain, pool, logits = make("cpu", kept=False), make(device, kept=False), batch[:3]
-    there = pool.on_device()
-    requests = [SamplingParams(seed=1), SamplingParams(seed=2, min_p=0.1), SamplingParams(seed=3, top_k=9, top_p=0.9)]
-    slots = [[each.admit(params) for params in requests] for each in (plain, pool)]
-    names = ["no_filter", "min_p", "top_k", "top_k_top_p", "top_p", "edits", "full"]
+    pool, names = make(device, kept=False), ["no_filter", "min_p", "top_k", "top_k_top_p", "top_p", "edits", "full"]
+    there, logits = pool.on_device(), batch[:2]
+    slots = [pool.admit(params) for params in (SamplingParams(seed=1), SamplingParams(seed=3, top_k=9, top_p=0.9))]
     assert pool.counts() == {"variants": dict.fromkeys(names, 0)} and list(pool.counts()["variants"]) == names
     # A warm-up before a capture steps over padding, which every variant serves.
-    pool.assign([-1, -1, -1])
+    pool.assign([-1, -1])
     assert there.needed_variant() == "no_filter"
     pool.enqueue([Step(logits)], variant="no_filter")
-    pool.assign(slots[1])
+    pool.assign(slots)
     assert there.needed_variant() == "top_k_top_p"
-    message = "variant is min_p, but must be top_k_top_p or top_p or edits or full, for the request of row 2 in slot 2"
+    message = "variant is min_p, but must be top_k_top_p or top_p or edits or full, for the request of row 1 in slot 1"
     for refused in (there.before_replay, lambda variant: pool.enqueue([Step(logits)], variant=variant)):
         with pytest.raises(ValueError, match=message):
             refused(variant="min_p")
         with pytest.raises(ValueError, match='variant "greedy" is not known; known are: no_filter, min_p'):
             refused(variant="greedy")
-    assert [pool.output(slot) for slot in slots[1]] == [[], [], []]
-    for name in names[4:6]:
-        pool.enqueue([Step(logits)], variant=name)
-        assert pool.fetch().tolist() == plain.step(logits, slots[0]).tolist()
-    pool.release(slots[1][2])
-    assert there.needed_variant() == "min_p"
-    pool.enqueue([Step(logits)])
-    assert list(pool.counts()["variants"].values()) == [1, 1, 0, 0, 1, 1, 0]
+    pool.enqueue([Step(logits)], variant="edits")
+    there.before_replay(2)
+    assert list(pool.counts()["variants"].values()) == [1, 0, 0, 0, 0, 1, 2]
 
 
-def test_the_route_probabilities_is_asked_for_by_name(device: str, batch: np.ndarray) -> None:
+def test_a_route_is_asked_for_by_name(device: str, batch: np.ndarray) -> None:
     pools = [make(name, route="probabilities") for name in ("cpu", device)]
-    requests = [SamplingParams(seed=1, temperature=0.7), SamplingParams(seed=2, temperature=0), SamplingParams(seed=3)]
+    requests = [SamplingParams(seed=1, temperature=0.7), SamplingParams(seed=2, temperature=0)]
     slots = [[pool.admit(params) for params in requests] for pool in pools]
-    wanted, seen = [pool.step(batch[:3], of) for pool, of in zip(pools, slots, strict=True)]
+    wanted, seen = [pool.step(batch[:2], of) for pool, of in zip(pools, slots, strict=True)]
     same(seen, wanted)
-    np.testing.assert_array_equal(seen.temperatures, np.float32([0.7, 0, 1]))
+    for mode in ("rejection", "block"):
+        with pytest.raises(UnavailableError, match="no probabilities of rows on this route"):
+            pools[1].verify(batch[:2], Batch(slots[1][:1], mode=mode), [[1]])
     if device != "cpu":
-        edited = SamplingParams(repetition_penalty=1.2)
         with pytest.raises(ValueError, match="repetition_penalty cannot be combined with route: on a device"):
-            pools[1].admit(edited)
-        with pytest.raises(ValueError, match="kind cannot be combined with route: rows of probabilities"):
-            pools[1].step(Probabilities(np.exp(batch[:3])), slots[1])
+            pools[1].admit(SamplingParams(repetition_penalty=1.2))
         with pytest.raises(UnavailableError, match="a device takes race and probabilities, and not oracle"):
             make(device, route="oracle")
 
@@ -258,32 +218,44 @@ def test_scores_are_outputs_of_known_tokens(device: str, batch: np.ndarray) -> N
     step = pool.step(batch[0], Batch([pool.admit(params, ids[:3])], forced=[9]))
     assert len(scores) == 5 and (scores.logprobs[0], scores.ranks[0]) == (step.logprobs[0], step.ranks[0])
     np.testing.assert_array_equal(scores.top_ids[0], step.top_ids[0])
+    assert len(pool.score(batch, params, np.array(ids))) == 7
     with pytest.raises(ValueError, match="ids has length 8"):
         pool.score(batch, params, Scored(ids, prompt_len=3, start=3))
+    with pytest.raises(ValueError, match="slots cannot be combined with score"):
+        pool.score(batch, SamplingParams(), ids, Batch([0]))
 
 
-def test_what_a_pool_cannot_be_is_told() -> None:
-    for config, text in [
-        (dict(vocab=0), "vocab is 0, but must be in 1..=2^20"),
-        (dict(slots=0), "slots is 0, but must be in 1..2^31"),
-        (dict(slots=-1), "slots is -1, but must be in 0..2^63"),
-        (dict(threads=0), "threads"),
-        (dict(level="sse"), 'level "sse" is not known'),
-        (dict(route="rase"), 'route "rase" is not known; known are: race, probabilities, oracle'),
-        (dict(device="cuda:0", threads=2), 'threads is for device="cpu"'),
-        (dict(device="quantum"), "quantum"),
-        (dict(top_n=-1), "top_n is -1"),
-    ]:
-        with pytest.raises(ValueError) as raised:
-            Pool(**{"vocab": VOCAB, **config})
-        assert text in str(raised.value)
-    with pytest.raises(TypeError):
-        Pool("many")  # type: ignore[arg-type]
+@pytest.mark.parametrize(
+    ("config", "kind", "text"),
+    [
+        (dict(vocab=0), ValueError, "vocab is 0, but must be in 1..=2^20"),
+        (dict(vocab="many"), TypeError, "vocab must be an integer, not str"),
+        (dict(slots=0), ValueError, "slots is 0, but must be in 1..2^31"),
+        (dict(slots=-1), ValueError, "slots is -1, but must be in 0..2^63"),
+        (dict(threads=0), ValueError, "threads is 0"),
+        (dict(threads=2**40), ValueError, "threads is 1099511627776"),
+        (dict(level="sse"), ValueError, 'level "sse" is not known'),
+        (dict(route="rase"), ValueError, 'route "rase" is not known; known are: race, probabilities, oracle'),
+        (dict(device="cuda:0", threads=2), ValueError, 'threads is for device="cpu"'),
+        (dict(device="quantum"), (ValueError, UnavailableError), "quantum"),
+        (dict(device="cuda:99"), UnavailableError, ""),
+        (dict(top_n=-1), ValueError, "top_n is -1"),
+    ],
+)
+def test_what_a_pool_cannot_be_is_told(config: dict[str, Any], kind: Any, text: str) -> None:
+    with pytest.raises(kind) as raised:
+        Pool(**{"vocab": VOCAB, **config})
+    assert text in str(raised.value)
+
+
+def test_what_a_pool_was_not_made_for_is_told() -> None:
     with pytest.raises(TypeError, match="params must be a gumball.SamplingParams, not dict"):
         Pool(VOCAB).admit({})  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="logprobs.top_n is 4"):
         make("cpu").admit(SamplingParams(logprobs=LogprobsParams(top_n=4)))
     with pytest.raises(ValueError, match="kept"):
         Pool(4).step(np.zeros((0, 4), np.float32), []).kept(0)
-    with pytest.raises(UnavailableError):
-        Pool(VOCAB, device="cuda:99")
+    with make("cpu") as pool:
+        assert repr(pool) == 'Pool(900, device="cpu")'
+    with pytest.raises(UnavailableError, match="no pool: this one was closed; make another"):
+        len(pool)

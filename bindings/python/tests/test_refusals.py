@@ -12,8 +12,9 @@ import gumball
 
 ROWS, VOCAB = 4, 96
 Operator = Callable[..., Any]
+NAN = float("nan")
 
-# Operators that write rows: how they are called, and what their rows are called.
+# How each operator is called, and what its rows are called.
 WRITERS: dict[str, tuple[Operator, str]] = {
     "softmax": (lambda rows, **o: gumball.softmax(rows, 0.7, **o), "logits"),
     "probabilities": (lambda rows, **o: gumball.probabilities(rows, top_k=5, **o), "rows"),
@@ -28,6 +29,11 @@ DRAWERS: dict[str, tuple[Operator, str]] = {
     "sampling_from_probs": (lambda rows, **o: gumball.sampling_from_probs(rows, **({"seed": 1} | o)), "probs"),
     "sampling_from_logits": (lambda rows, **o: gumball.sampling_from_logits(rows, **({"seed": 1} | o)), "logits"),
 }
+OTHERS: dict[str, tuple[Operator, str]] = {
+    "selected_logprobs": (lambda rows, **o: gumball.selected_logprobs(rows, 3, **o), "logits"),
+    "sampling_from_pools": (lambda rows, **o: gumball.sampling_from_pools(rows, [0] * 4, seed=[1], **o), "logits"),
+    "row_count": (gumball.operators.row_count, "rows"),
+}
 
 
 def misaligned(array: np.ndarray) -> np.ndarray:
@@ -39,27 +45,42 @@ def misaligned(array: np.ndarray) -> np.ndarray:
     return moved
 
 
+def tensor(change: Callable[[Any], Any]) -> Callable[[np.ndarray], Any]:
+    return lambda rows: change(pytest.importorskip("torch").from_numpy(rows.copy()))
+
+
+class Cuda:
+    """What says that it lies on a GPU."""
+
+    __cuda_array_interface__ = dict(version=3, shape=(4, VOCAB), typestr="<f4", data=(1 << 40, True), strides=None)
+    shape = (4, VOCAB)
+
+
 # What no operator takes: how it is made of good rows, the error, and what is said.
 BAD_ROWS: dict[str, tuple[Callable[[np.ndarray], Any], type[Exception], str]] = {
     "float64": (lambda rows: rows.astype(np.float64), TypeError, "{} is of float64, but must be of float32"),
-    "int32": (lambda rows: rows.astype(np.int32), TypeError, "{} is of int32, but must be of float32"),
     "bool": (lambda rows: rows > 0, TypeError, "{} is of bool"),
     "complex": (lambda rows: rows.astype(np.complex64), TypeError, "{} is of another type"),
     "objects": (lambda rows: rows.astype(object), TypeError, "{} is of another type"),
     "big-endian": (lambda rows: rows.astype(">f4"), TypeError, "{} is of elements in another byte order"),
     "a list": (lambda rows: rows.tolist(), TypeError, "{} must be an array"),
     "None": (lambda rows: None, TypeError, "{} must be an array"),
-    "text": (lambda rows: "rows", TypeError, "{} must be an array"),
     "three dimensions": (lambda rows: rows[None], ValueError, "{} has 3 dimensions"),
     "a number": (lambda rows: np.array(3, np.float32), ValueError, "{} has 0 dimensions"),
     "every other element": (lambda rows: rows[:, ::2], ValueError, "{} has elements 2 apart in a row"),
-    "transposed": (lambda rows: np.asfortranarray(rows), ValueError, "{} has elements 4 apart in a row"),
     "backwards": (lambda rows: rows[:, ::-1], ValueError, "{} has elements -1 apart in a row"),
     "upside down": (lambda rows: rows[::-1], ValueError, "{}'s stride is -96"),
-    "one row over and over": (lambda rows: np.broadcast_to(rows[0], rows.shape), ValueError, "stride is 0"),
     "misaligned": (misaligned, ValueError, "{}'s address is"),
+    "a tensor of doubles": (tensor(lambda rows: rows.double()), TypeError, "{} is of float64"),
+    "a tensor transposed": (tensor(lambda rows: rows.T.contiguous().T), ValueError, "4 apart in a row"),
+    "a sparse tensor": (tensor(lambda rows: rows.to_sparse()), TypeError, "{} cannot be read"),
+    "a tensor without memory": (tensor(lambda rows: rows.to("meta")), TypeError, "{} cannot be read"),
+}
+# What the engine sees, and what only counting rows does not.
+BAD_FOR_WORK: dict[str, tuple[Callable[[np.ndarray], Any], type[Exception], str]] = {
+    "one row over and over": (lambda rows: np.broadcast_to(rows[0], rows.shape), ValueError, "stride is 0"),
     "no vocabulary": (lambda rows: rows[:, :0], ValueError, "vocab is 0"),
-    "too large a vocabulary": (lambda rows: np.zeros((1, (1 << 20) + 1), np.float32), ValueError, "vocab is 1048577"),
+    "too large a vocabulary": (lambda rows: np.zeros((4, (1 << 20) + 1), np.float32), ValueError, "vocab is 1048577"),
 }
 BAD_OUT: dict[str, tuple[Callable[[np.ndarray], Any], type[Exception], str]] = {
     "float64": (lambda out: out.astype(np.float64), TypeError, "out is of float64"),
@@ -69,6 +90,7 @@ BAD_OUT: dict[str, tuple[Callable[[np.ndarray], Any], type[Exception], str]] = {
     "every other element": (lambda out: np.repeat(out, 2, -1)[..., ::2], ValueError, "apart in a row"),
     "misaligned": (misaligned, ValueError, "out's address is"),
     "read-only": (lambda out: np.broadcast_to(out.flat[0], out.shape), ValueError, "read-only|apart in a row|stride"),
+    "on a GPU": (lambda out: Cuda(), ValueError, "out is on cuda:0, but must be on the host"),
 }
 
 
@@ -84,132 +106,128 @@ def refuses(call: Callable[[], Any], kind: type[Exception], text: str, *arrays: 
     assert [array.tobytes() if isinstance(array, np.ndarray) else None for array in arrays] == before
 
 
-@pytest.mark.parametrize("bad", BAD_ROWS)
-@pytest.mark.parametrize("name", [*WRITERS, *DRAWERS])
-def test_rows_that_do_not_fit_are_told(name: str, bad: str, rows: np.ndarray) -> None:
-    operator, argument = (WRITERS | DRAWERS)[name]
-    make, kind, text = BAD_ROWS[bad]
-    wrong = make(rows)
-    refuses(lambda: operator(wrong), kind, text.format(argument), wrong)
+@pytest.mark.parametrize("bad", [*BAD_ROWS, *BAD_FOR_WORK])
+def test_rows_that_do_not_fit_are_told(bad: str, rows: np.ndarray) -> None:
+    make, kind, text = (BAD_ROWS | BAD_FOR_WORK)[bad]
+    for name, (operator, argument) in (WRITERS | DRAWERS | OTHERS).items():
+        if name != "row_count" or bad in BAD_ROWS:
+            wrong = make(rows)
+            refuses(lambda wrong=wrong, operator=operator: operator(wrong), kind, text.format(argument), wrong)
 
 
 @pytest.mark.parametrize("bad", BAD_OUT)
-@pytest.mark.parametrize("name", [*WRITERS, *DRAWERS])
-def test_a_place_for_the_result_that_does_not_fit_is_told(name: str, bad: str, rows: np.ndarray) -> None:
-    operator, _ = (WRITERS | DRAWERS)[name]
-    out = np.full(ROWS, 77, np.int32) if name in DRAWERS else np.full(rows.shape, 0.5, np.float32)
+def test_a_place_for_the_result_that_does_not_fit_is_told(bad: str, rows: np.ndarray) -> None:
     make, kind, text = BAD_OUT[bad]
-    wrong = make(out)
-    refuses(lambda: operator(rows, out=wrong), kind, text, rows, wrong, out)
+    for name, (operator, argument) in (WRITERS | DRAWERS).items():
+        out = np.full(ROWS, 77, np.int32) if name in DRAWERS else np.full(rows.shape, 0.5, np.float32)
+        wrong = make(out)
+        refuses(lambda wrong=wrong, operator=operator: operator(rows, out=wrong), kind, text, rows, wrong, out)
+        if name in WRITERS:
+            for shared in (rows[1:], rows.ravel()[7 : 7 + 3 * VOCAB].reshape(3, VOCAB)):
+                call = lambda operator=operator, shared=shared: operator(rows[:3], out=shared)  # noqa: E731
+                refuses(call, ValueError, f"out shares memory with {argument}", rows)
 
 
-@pytest.mark.parametrize("name", WRITERS)
-def test_overlapping_results_are_told(name: str, rows: np.ndarray) -> None:
-    operator, argument = WRITERS[name]
-    for out in (rows[1:], rows.ravel()[7 : 7 + 3 * VOCAB].reshape(3, VOCAB)):
-        refuses(lambda out=out: operator(rows[:3], out=out), ValueError, f"out shares memory with {argument}", rows)
+SHORT = [1] * (ROWS - 1)
+# Options that do not fit, by the operators that take them.
+BAD_FILTERS: list[tuple[dict[str, Any], type[Exception], str]] = [
+    *(({name: "long"}, TypeError, name) for name in ("temperature", "top_k", "top_p", "min_p")),
+    *(({name: SHORT}, ValueError, f"{name} has length 3") for name in ("temperature", "top_k", "top_p", "min_p")),
+    *(({name: []}, ValueError, f"{name} has length 0") for name in ("temperature", "top_k", "top_p", "min_p")),
+    *(({name: NAN}, ValueError, f"{name} is NaN") for name in ("temperature", "top_p", "min_p")),
+    ({"temperature": [1.0, 1.0, 1.0, -2.0]}, ValueError, "temperature is -2"),
+    ({"top_p": -0.1}, ValueError, "top_p is -0.1"),
+    ({"min_p": [0.1, 1.5, 0.1, 0.1]}, ValueError, "min_p is 1.5"),
+    ({"top_k": 2.5}, TypeError, "top_k"),
+    ({"top_k": [1, 2, 3, "four"]}, TypeError, "top_k"),
+    ({"order": "backwards"}, ValueError, "backwards"),
+    ({"order": ["top_k", "top_k"]}, ValueError, "top_k"),
+    ({"params": {"top_k": 3}}, TypeError, "params must be a gumball.SamplingParams, not dict"),
+    ({"stream": 0}, ValueError, "stream is for rows on a GPU, but .* is on cpu"),
+    ({"stream": "mine"}, TypeError, "stream must be the handle"),
+]
+BAD_DRAWS: list[tuple[dict[str, Any], type[Exception], str]] = [
+    ({"indices": [0, 1, ROWS]}, ValueError, "indices is 4, but must be a row in 0..4"),
+    ({"indices": [0.5]}, TypeError, "indices"),
+    ({"indices": np.zeros((2, 2), np.int64)}, ValueError, "indices"),
+    ({"n": -1}, ValueError, "n is -1"),
+    ({"n": 2, "indices": [1]}, ValueError, "n conflicts with indices"),
+    ({"seed": -1}, ValueError, "seed"),
+    ({"seed": 1 << 64}, ValueError, "seed"),
+    ({"seed": [1, 2]}, ValueError, "seeds has length 2"),
+    ({"seed": "tail"}, TypeError, "seed"),
+    ({"position": 1 << 32}, ValueError, "position"),
+    ({"draw": [1, 2, 3]}, ValueError, "draws has length 3"),
+    ({"dtype": "float32"}, ValueError, "dtype is float32"),
+]
+BAD_POOLS: list[tuple[dict[str, Any], type[Exception], str]] = [
+    ({"slots": [5] * 4}, ValueError, "slots is 5"),
+    ({"slots": [1, 2]}, ValueError, "slots has length 2"),
+    ({"rows_per_slot": 3}, ValueError, "rows_per_slot is 3"),
+    ({"seed": 1}, ValueError, "seed must be a pool"),
+    ({"top_k": [1, 2, 3]}, ValueError, "top_k has length 3"),
+    ({"high_draws": True, "draw": 1}, ValueError, "high_draws conflicts with draw"),
+]
 
 
-# Parameters outside their ranges, and of the wrong kind, by name: values, and what is said.
-BAD_VALUES: dict[str, list[tuple[Any, type[Exception], str]]] = {
-    "temperature": [
-        (-1.0, ValueError, "temperature is -1"),
-        (float("nan"), ValueError, "temperature is NaN"),
-        (float("inf"), ValueError, "temperature is inf"),
-        ([1.0, 1.0, 1.0, -2.0], ValueError, "temperature is -2"),
-    ],
-    "top_p": [(-0.1, ValueError, "top_p is -0.1"), (float("nan"), ValueError, "top_p is NaN")],
-    "min_p": [
-        (1.5, ValueError, "min_p is 1.5"),
-        (-0.5, ValueError, "min_p is -0.5"),
-        (float("nan"), ValueError, "min_p is NaN"),
-    ],
-    "top_k": [(2.5, TypeError, "top_k"), ([1, 2, 3, "four"], TypeError, "top_k")],
-    "order": [("backwards", ValueError, "backwards"), (["top_k", "top_k"], ValueError, "top_k")],
-    "params": [({"top_k": 3}, TypeError, "params must be a gumball.SamplingParams, not dict")],
-}
-
-
-@pytest.mark.parametrize("parameter", BAD_VALUES)
-def test_parameters_that_do_not_fit_are_told(parameter: str, rows: np.ndarray) -> None:
+def test_options_that_do_not_fit_are_told(rows: np.ndarray) -> None:
     out, tokens = np.full(rows.shape, 0.5, np.float32), np.full(ROWS, 77, np.int32)
-    calls: dict[str, Operator] = {
-        "probabilities": lambda **o: gumball.probabilities(rows, out=out, **o),
-        "mask_logits": lambda **o: gumball.mask_logits(rows, out=out, **o),
-        "sampling_from_logits": lambda **o: gumball.sampling_from_logits(rows, seed=1, out=tokens, **o),
-    }
-    shared = [
-        ("long", TypeError, parameter),
-        ([1] * (ROWS - 1), ValueError, f"{parameter} has length 3"),
-        ([], ValueError, parameter),
-    ]
-    values = BAD_VALUES[parameter] + (shared if parameter not in ("order", "params") else [])
-    for call in calls.values():
-        for value, kind, text in values:
-            refuses(lambda call=call, value=value: call(**{parameter: value}), kind, text, rows, out, tokens)
-
-
-def test_draws_that_do_not_fit_are_told(rows: np.ndarray) -> None:
-    tokens = np.full(ROWS, 77, np.int32)
-    cases: list[tuple[dict[str, Any], type[Exception], str]] = [
-        ({"indices": [0, 1, ROWS]}, ValueError, "indices is 4, but must be a row in 0..4"),
-        ({"indices": [-1]}, ValueError, "indices"),
-        ({"indices": [0.5]}, TypeError, "indices"),
-        ({"indices": np.zeros((2, 2), np.int64)}, ValueError, "indices"),
-        ({"n": -1}, ValueError, "n is -1"),
-        ({"n": 2, "indices": [1]}, ValueError, "n conflicts with indices"),
-        ({"seed": -1}, ValueError, "seed"),
-        ({"seed": 1 << 64}, ValueError, "seed"),
-        ({"seed": [1, 2]}, ValueError, "seeds has length 2"),
-        ({"seed": "tail"}, TypeError, "seed"),
-        ({"position": -1}, ValueError, "position"),
-        ({"position": 1 << 32}, ValueError, "position"),
-        ({"draw": [1, 2, 3]}, ValueError, "draws has length 3"),
-        ({"dtype": "float32"}, ValueError, "dtype is float32"),
-    ]
+    for options, kind, text in BAD_FILTERS:
+        for call in (
+            lambda **o: gumball.probabilities(rows, out=out, **o),
+            lambda **o: gumball.mask_logits(rows, out=out, **o),
+            lambda **o: gumball.sampling_from_logits(rows, seed=1, out=tokens, **o),
+        ):
+            refuses(lambda call=call, options=options: call(**options), kind, text, rows, out, tokens)
     for operator, _ in DRAWERS.values():
-        for options, kind, text in cases:
-            refuses(lambda operator=operator, options=options: operator(rows, **options), kind, text, rows, tokens)
+        for options, kind, text in BAD_DRAWS:
+            refuses(lambda operator=operator, options=options: operator(rows, **options), kind, text, rows)
+    for options, kind, text in BAD_POOLS:
+        given = {"slots": [1] * 4, "seed": [1, 2]} | options
+        refuses(lambda given=given: gumball.sampling_from_pools(rows, **given), kind, text, rows)
+    for ids, kind, text in (
+        ([1, 2], ValueError, "tokens has length 2, but must have one per row, 4"),
+        ([900] * 4, ValueError, r"tokens is 900, but must be an id in 0\.\.96, or -1"),
+        ([0.5] * 4, TypeError, "tokens must be an integer"),
+    ):
+        refuses(lambda ids=ids: gumball.selected_logprobs(rows, ids), kind, text, rows)
+    for options, text in (({"temperature": 0.5}, "temperature"), ({"kind": "scores"}, "kind is scores")):
+        refuses(
+            lambda o=options: gumball.probabilities(rows, **({"kind": "probabilities"} | o)), ValueError, text, rows
+        )
 
 
-def test_chains_that_do_not_fit_are_told() -> None:
-    chains, n = 3, 2
-    q, p = np.full((chains, n, VOCAB), 1 / VOCAB, np.float32), np.full((chains, n + 1, VOCAB), 1 / VOCAB, np.float32)
-    drafts = np.zeros((chains, n), np.int32)
-    cases: list[tuple[tuple[Any, Any, Any], dict[str, Any], type[Exception], str]] = [
-        ((q.astype(np.float64), drafts, p), {}, TypeError, "draft_probs is of float64"),
-        ((q, drafts, p.astype(np.float16)), {}, TypeError, "target_probs is of float16"),
-        ((q[0], drafts, p), {}, ValueError, "draft_probs has shape"),
-        ((q, drafts, p[0]), {}, ValueError, "target_probs has shape"),
-        ((q.tolist(), drafts, p), {}, ValueError, "draft_probs has no shape"),
-        ((q[:, :1], drafts, p), {}, ValueError, "draft_probs has shape"),
-        ((q[:, :, :-1], drafts, p), {}, ValueError, "draft_probs has shape"),
-        ((q, drafts[:, :1], p), {}, ValueError, "draft_token_ids has shape"),
-        ((q, drafts.astype(np.float32), p), {}, TypeError, "draft_token_ids"),
-        ((q, drafts, p), {"dtype": "int16"}, ValueError, "dtype is int16"),
-        ((q, drafts, p), {"seed": -1}, ValueError, "seed"),
-        ((q, drafts, p), {"seed": [1, 2]}, ValueError, "seeds has length 2"),
-        ((q, drafts, p), {"position": [1]}, ValueError, "positions has length 1"),
-    ]
-    for arguments, options, kind, text in cases:
-        call = lambda a=arguments, o=options: gumball.judge(*a, **o)  # noqa: E731
-        refuses(call, kind, text, q, drafts, p)
+Q, P = np.full((3, 2, VOCAB), 1 / VOCAB, np.float32), np.full((3, 3, VOCAB), 1 / VOCAB, np.float32)
+DRAFTS = np.zeros((3, 2), np.int32)
+ADDED = np.zeros(3, np.int32)
+BAD_DRAFTS: list[tuple[tuple[Any, ...], dict[str, Any], type[Exception], str]] = [
+    ((Q.astype(np.float64), DRAFTS, P), {}, TypeError, "draft_probs is of float64"),
+    ((Q, DRAFTS, P.astype(np.float16)), {}, TypeError, "target_probs is of float16"),
+    ((Q[0], DRAFTS, P), {}, ValueError, "draft_probs has shape"),
+    ((Q, DRAFTS, P[0]), {}, ValueError, "target_probs has shape"),
+    ((Q.tolist(), DRAFTS, P), {}, ValueError, "draft_probs has no shape"),
+    ((Q[:, :, :-1], DRAFTS, P), {}, ValueError, "draft_probs has shape"),
+    ((Q, DRAFTS[:, :1], P), {}, ValueError, r"draft_token_ids has shape \(3, 1\)"),
+    ((Q, DRAFTS.astype(np.float32), P), {}, TypeError, "draft_token_ids"),
+    ((Q, DRAFTS, P), {"dtype": "int16"}, ValueError, "dtype is int16"),
+    ((Q, DRAFTS, P), {"seed": [1, 2]}, ValueError, "seeds has length 2"),
+    ((Q, DRAFTS, P), {"position": [1]}, ValueError, "positions has length 1"),
+    ((None, DRAFTS, P), {"rule": "nucleus"}, ValueError, 'rule is "nucleus"'),
+    ((None, DRAFTS, P), {"rule": "threshold", "threshold_acc": 2.0}, ValueError, "threshold_acc is 2"),
+    ((None, DRAFTS, P, DRAFTS + 1), {}, ValueError, "parents is 1 for node 0 of tree 0"),
+    (
+        (None, DRAFTS, P, DRAFTS - 1),
+        {"rule": "block"},
+        ValueError,
+        "parents is -1 for node 1 of tree 0, but must be 0 in",
+    ),
+    ((Q, DRAFTS, P), {"added": (ADDED[:2], ADDED)}, ValueError, "accepted has length 2, but must have one per tree, 3"),
+    ((Q, DRAFTS, P), {"added": (ADDED.astype(np.int64), ADDED)}, TypeError, "accepted is of int64"),
+]
 
 
-@pytest.mark.parametrize("name", [*WRITERS, *DRAWERS])
-def test_tensors_that_do_not_fit_are_told(name: str) -> None:
-    torch = pytest.importorskip("torch")
-    operator, argument = (WRITERS | DRAWERS)[name]
-    rows = torch.rand(ROWS, VOCAB)
-    cases: list[tuple[Any, type[Exception], str]] = [
-        (rows.double(), TypeError, f"{argument} is of float64"),
-        (rows.to(torch.int8), TypeError, f"{argument} is of"),
-        (rows[:, ::2], ValueError, "2 apart in a row"),
-        (rows.T.contiguous().T, ValueError, "4 apart in a row"),
-        (rows[:1].expand(ROWS, VOCAB), ValueError, "stride is 0"),
-        (rows.to_sparse(), TypeError, f"{argument} cannot be read"),
-        (rows.to("meta"), TypeError, f"{argument} cannot be read"),
-    ]
-    for wrong, kind, text in cases:
-        with pytest.raises(kind, match=text):
-            operator(wrong)
+@pytest.mark.parametrize(("arguments", "options", "kind", "text"), BAD_DRAFTS)
+def test_drafts_that_do_not_fit_are_told(
+    arguments: tuple[Any, ...], options: dict[str, Any], kind: type[Exception], text: str
+) -> None:
+    refuses(lambda: gumball.judge(*arguments, **options), kind, text, Q, DRAFTS, P, ADDED)

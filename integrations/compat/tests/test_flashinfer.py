@@ -16,7 +16,7 @@ import pytest
 
 from float64 import kept64, softmax64
 from gumball import _gumball
-from test_leaks import CALLS, holds
+from leaks import CALLS, holds
 
 torch = pytest.importorskip("torch")
 

@@ -60,10 +60,11 @@ def same(seen: Outputs, wanted: Outputs) -> None:
         np.testing.assert_array_equal(getattr(seen, name), getattr(wanted, name), name)
 
 
-def follow(host: Pool, slots: list[int], logits: torch.Tensor, tokens: torch.Tensor, **options: Any) -> None:
-    """Takes a step on the host, and holds the GPU's tokens to its."""
-    wanted = host.step(logits.cpu(), Batch(slots, **options)).tolist()
-    assert tokens.tolist() == wanted, (tokens.tolist(), wanted)
+def follow(host: Pool, slots: list[int], logits: torch.Tensor, tokens: torch.Tensor) -> Outputs:
+    """Takes a step on the host, holds the GPU's tokens to its, and returns what came out."""
+    wanted = host.step(logits.cpu(), slots)
+    assert tokens.tolist() == wanted.tolist(), (tokens.tolist(), wanted)
+    return wanted
 
 
 @check
@@ -130,8 +131,8 @@ def in_a_graph_of_torch() -> str:
             device.assign(slots)
         device.on_device().before_replay()
         graph.replay()
-        follow(host, slots, logits, tokens)
-    same(device.fetch(), host.fetch())
+        wanted = follow(host, slots, logits, tokens)
+    same(device.fetch(), wanted)
     return f"{STEPS * ROWS} tokens"
 
 
@@ -223,8 +224,8 @@ def in_a_graph_of_ours() -> str:
 
 
 @check
-def options() -> str:
-    """Masks of the device and of the host, forced tokens, lines, padding, and rows of the host that are copied up."""
+def arrays_of_two_memories() -> str:
+    """Masks of either, rows of the host that are copied up, and what is told of the rest; nothing was changed then."""
     device, host, slots = pools()
     hidden, weights = head()
     logits = hidden @ weights
@@ -233,48 +234,17 @@ def options() -> str:
         device.assign(Batch(slots, masks=None if masks.is_cuda else masks))
         device.enqueue([Step(logits, masks=masks if masks.is_cuda else None)])
         same(device.fetch(), host.step(logits.cpu(), Batch(slots, masks=masks.cpu())))
-    same(
-        device.step(logits, Batch(slots, forced=[7, None] + [-1] * 4)),
-        host.step(logits.cpu(), Batch(slots, forced=[7] + [None] * 5)),
-    )
-    same(
-        device.step(logits, Batch(slots, row_indices=[2] * 6)),
-        host.step(logits.cpu(), Batch(slots, row_indices=[2] * 6)),
-    )
-    padded = [slots[0], -1, *slots[2:]]
-    same(device.step(logits.cpu(), padded), host.step(logits.cpu(), padded))
-    same(device.step(logits.cpu().numpy(), slots), host.step(logits.cpu(), slots))
-    for slot in slots:
-        assert device.state(slot) == host.state(slot)
-    return "7 steps"
-
-
-@check
-def mistakes() -> str:
-    """What does not fit is told, and nothing was changed."""
-    device, host, slots = pools()
-    good = torch.zeros(ROWS, VOCAB, device="cuda")
+    for rows in (logits.cpu(), logits.cpu().numpy()):
+        same(device.step(rows, slots), host.step(logits.cpu(), slots))
     before = [device.state(slot) for slot in slots]
-    device.assign(slots)
-
-    def enqueue(rows: torch.Tensor, **options: Any) -> None:
-        device.enqueue([Step(rows, **options)])
-
+    some = Batch(slots, masks=words, mask_present=[True] * ROWS)
     cases: list[tuple[Callable[[], object], type[Exception], str]] = [
-        (lambda: host.step(good, slots), ValueError, "logits is on cuda:0, but must be on cpu"),
-        (lambda: enqueue(good.double()), TypeError, "logits is of float64"),
-        (lambda: enqueue(good[:, :-1]), ValueError, "31999"),
-        (lambda: enqueue(good[:4]), ValueError, "4"),
-        (lambda: enqueue(torch.zeros(VOCAB, ROWS, device="cuda").t()), ValueError, "apart in a row"),
-        (lambda: enqueue(good, masks=good), TypeError, "masks is of float32"),
-        (lambda: device.assign([99] * ROWS), ValueError, "99"),
-        (lambda: device.step(good.cpu(), Batch(slots, masks=good.int())), ValueError, "masks"),
-        (
-            lambda: device.step(good, Batch(slots, masks=good.int(), mask_present=[True] * ROWS)),
-            ValueError,
-            "mask_present",
-        ),
-        (lambda: gumball.Sampler(PARAMS[0], VOCAB).sample(good[0]), ValueError, "use Pool"),
+        (lambda: host.step(logits, slots), ValueError, "logits is on cuda:0, but must be on cpu"),
+        (lambda: device.step(logits.double(), slots), TypeError, "logits is of float64"),
+        (lambda: device.step(torch.zeros(VOCAB, ROWS, device="cuda").t(), slots), ValueError, "apart in a row"),
+        (lambda: device.step(logits, Batch(slots, masks=words.float())), TypeError, "masks is of float32"),
+        (lambda: device.step(logits, some), ValueError, "mask_present"),
+        (lambda: gumball.Sampler(PARAMS[0], VOCAB).sample(logits[0]), ValueError, "use Pool"),
         (lambda: Pool(VOCAB, device="cuda:99"), gumball.UnavailableError, "99"),
     ]
     for call, kind, text in cases:
@@ -285,7 +255,7 @@ def mistakes() -> str:
         else:
             raise AssertionError(f"not refused: {text}")
     assert [device.state(slot) for slot in slots] == before
-    return f"{len(cases)} mistakes"
+    return f"5 steps, {len(cases)} mistakes"
 
 
 @check
