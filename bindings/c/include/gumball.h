@@ -307,7 +307,7 @@ typedef struct {
     // The way to the tokens: race or probabilities, on the host also oracle; NULL: race. On a device, probabilities edits nothing: penalties, biases, bans,
     // bitmasks, row_indices and rows of probabilities are GUMBALL_CONFLICT.
     const char *route;
-    // Above 0: outputs tell the kept set of every row, which costs a sort of it on the host.
+    // Above 0: outputs have the kept set of every row, which costs a sort of it on the host.
     uint32_t keep_ids;
     // Of a device, above 0: it keeps the histories of all requests, and not only those that edits read. For programs that replay
     // steps without fetching the outputs of each, and still want to know their sequences.
@@ -686,7 +686,7 @@ typedef struct {
     uint32_t rank;
 } gumball_token_logprob;
 
-// What came out of a row. Pointers are NULL if there is nothing, and those of gumball_sampler_sample_n are. What they point to stays until the next call
+// What came out of a row. Pointers are NULL if there is nothing, and always from gumball_sampler_sample_n. What they point to stays until the next call
 // with this sampler. This struct stays as it is.
 typedef struct {
     // The id; -1 if no token was above -inf and none was forced.
@@ -748,8 +748,8 @@ typedef struct {
     const int64_t *offsets;
 } gumball_draws;
 
-// Where that goes which comes of T trees of n drafts each, in the memory of the operators. What is NULL is not written, but for the tokens. This struct
-// stays as it is.
+// Where the results of T trees of n drafts each are written, in the memory of the operators. A list that is NULL is not written; `tokens` may not be
+// NULL. This struct stays as it is.
 typedef struct {
     // T x (n + 1): the accepted drafts, the token drawn behind them, then -1.
     int32_t *tokens;
@@ -757,7 +757,7 @@ typedef struct {
     int32_t *rows;
     // T: the number of accepted drafts.
     uint32_t *accepted;
-    // T, for chains by GUMBALL_REJECTION with `probs` alone: the number that would be accepted if each were judged by itself, those behind the first
+    // T, for chains by GUMBALL_REJECTION with `probs` alone: the number of drafts that would be accepted if each were judged by itself, those behind the first
     // rejected one included.
     uint32_t *accepted_alone;
     // T: bits of gumball_status of the rows that the last token was drawn from.
@@ -1217,9 +1217,10 @@ gumball_code gumball_operators_selected_logprobs(const gumball_operators *operat
 
 // Makes operators. NULL after an error.
 //
-// `device`: where they work, in the order of its stream; NULL: on the host. Bans and biases are GUMBALL_UNAVAILABLE on a device. Graphs captured with the
-// same operators share memory and must not be replayed at the same time. Of the host alone: `threads`, the number of those that process rows, in 1..=1024,
-// where 1 is the caller's; 0: those that all pools share. `level`: the SIMD level, by its name; NULL: the machine's best. The results are the same.
+// `device`: where the operators work, in the order of its stream; NULL: on the host. Bans and biases are GUMBALL_UNAVAILABLE on a device. Graphs
+// captured with the same operators share memory and must not be replayed at the same time. Of the host alone: `threads`, the number of threads that
+// process rows, in 1..=1024, where 1 is the caller's; 0: the threads that all pools share. `level`: the SIMD level, by its name; NULL: the machine's
+// best. The results are the same.
 gumball_operators *gumball_operators_new(const gumball_device *device,
                                          size_t threads,
                                          const char *level);

@@ -17,8 +17,8 @@ use crate::operators::Operators;
 use crate::rows::Rows;
 use crate::versioned::read;
 
-/// Where that goes which comes of T trees of n drafts each, in the memory of the operators. What is NULL is not written, but for the tokens. This struct
-/// stays as it is.
+/// Where the results of T trees of n drafts each are written, in the memory of the operators. A list that is NULL is not written; `tokens` may not be
+/// NULL. This struct stays as it is.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Judged {
@@ -28,7 +28,7 @@ pub struct Judged {
     pub rows: *mut i32,
     /// T: the number of accepted drafts.
     pub accepted: *mut u32,
-    /// T, for chains by GUMBALL_REJECTION with `probs` alone: the number that would be accepted if each were judged by itself, those behind the first
+    /// T, for chains by GUMBALL_REJECTION with `probs` alone: the number of drafts that would be accepted if each were judged by itself, those behind the first
     /// rejected one included.
     pub accepted_alone: *mut u32,
     /// T: bits of gumball_status of the rows that the last token was drawn from.

@@ -37,9 +37,10 @@ impl Operators {
 
 /// Makes operators. NULL after an error.
 ///
-/// `device`: where they work, in the order of its stream; NULL: on the host. Bans and biases are GUMBALL_UNAVAILABLE on a device. Graphs captured with the
-/// same operators share memory and must not be replayed at the same time. Of the host alone: `threads`, the number of those that process rows, in 1..=1024,
-/// where 1 is the caller's; 0: those that all pools share. `level`: the SIMD level, by its name; NULL: the machine's best. The results are the same.
+/// `device`: where the operators work, in the order of its stream; NULL: on the host. Bans and biases are GUMBALL_UNAVAILABLE on a device. Graphs
+/// captured with the same operators share memory and must not be replayed at the same time. Of the host alone: `threads`, the number of threads that
+/// process rows, in 1..=1024, where 1 is the caller's; 0: the threads that all pools share. `level`: the SIMD level, by its name; NULL: the machine's
+/// best. The results are the same.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gumball_operators_new(
     device: Option<&Device>,

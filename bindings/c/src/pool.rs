@@ -53,7 +53,7 @@ pub struct PoolConfig {
     /// The way to the tokens: race or probabilities, on the host also oracle; NULL: race. On a device, probabilities edits nothing: penalties, biases, bans,
     /// bitmasks, row_indices and rows of probabilities are GUMBALL_CONFLICT.
     pub route: *const c_char,
-    /// Above 0: outputs tell the kept set of every row, which costs a sort of it on the host.
+    /// Above 0: outputs have the kept set of every row, which costs a sort of it on the host.
     pub keep_ids: u32,
     /// Of a device, above 0: it keeps the histories of all requests, and not only those that edits read. For programs that replay
     /// steps without fetching the outputs of each, and still want to know their sequences.

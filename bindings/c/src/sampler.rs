@@ -43,7 +43,7 @@ pub struct SamplerConfig {
 
 versioned!(SamplerConfig, "gumball_sampler_config", keep_ids: u32);
 
-/// What came out of a row. Pointers are NULL if there is nothing, and those of gumball_sampler_sample_n are. What they point to stays until the next call
+/// What came out of a row. Pointers are NULL if there is nothing, and always from gumball_sampler_sample_n. What they point to stays until the next call
 /// with this sampler. This struct stays as it is.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]

@@ -253,7 +253,7 @@ def _call_judge(
     keys = _keys(seed, position, draw, offsets, zero_for_none)
     tokens, *found, statuses = torch.ops.gumball.judge(*arrays, rule, *thresholds, dtype, *keys)
     has_rows, has_alone = _has(parents, draft_probs, rule)
-    rows, accepted = found[0] if has_rows else None, found[has_rows]
+    rows, accepted = found[0] if has_rows else None, found[int(has_rows)]
     return tokens, rows, accepted, found[-1] if has_alone else None, statuses
 
 

@@ -306,9 +306,11 @@ class GumballSamplingBackend:
             self._reserved = FULL
             if not self._on_host():
                 there = (self.pool.pool if self._over_ranks() else self.pool).on_device()
-                needed = self._variants.index(there.needed_variant())
-                captured = [name for name in self._variants[needed:] if name in self._captured[bs]]
-                self._reserved = captured[0] if captured else FULL
+                # Over ranks graphs have the full variant alone.
+                if not self._over_ranks():
+                    needed = self._variants.index(there.needed_variant())
+                    captured = [name for name in self._variants[needed:] if name in self._captured[bs]]
+                    self._reserved = captured[0] if captured else FULL
                 there.before_replay(variant=self._reserved)
         return CUDA_GRAPH_VARIANT_DEFAULT if self._reserved in (None, FULL) else self._reserved
 
