@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use gumball_engine::dist::{LogitsLayout, Ownership, PlannerConfig, Threads, Transport, VocabSplit, threads};
+use gumball_engine::dist::{
+    LogitsLayout, Ownership, Plan, PlannerConfig, StepKind, Threads, Transport, VocabSplit, threads,
+};
 use gumball_engine::{
     Error, Kind, Matrix, Place, Pool, PoolConfig, Ranks, Row, Rows, SamplingParams, Sequence, Slot, Widths,
     bf16, f16,
@@ -42,6 +44,13 @@ impl Numbers {
     pub fn logits(&self, rows: usize, columns: usize, kind: Kind) -> Rows<'_> {
         Rows::of(Matrix::new(self.as_row(), rows, columns).unwrap(), kind)
     }
+}
+
+/// Plans a step under a layout, or a verification if there are drafts: at most that many for each request.
+pub fn planned(pool: &Pool, slots: &[Slot], layout: LogitsLayout, drafts: usize) -> Plan {
+    let kind = if drafts > 0 { StepKind::Verify } else { StepKind::Decode };
+    let shape = pool.shape(slots, drafts, kind).unwrap();
+    pool.ranks().unwrap().planner.plan_as(layout, &shape)
 }
 
 /// What a rank is handed of rows: numbers, how many rows, how many columns.

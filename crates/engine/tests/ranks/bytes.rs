@@ -1,12 +1,12 @@
 //! How many bytes a step exchanges, counted.
 
 use gumball_engine::dist::LogitsLayout::{self, Gather, Replicated, Survey, Swap};
-use gumball_engine::dist::{PlannerConfig, StepKind, Transport, VocabSplit, What};
+use gumball_engine::dist::{PlannerConfig, Transport, VocabSplit, What};
 use gumball_engine::{
     Batch, Kind, LogprobMode, LogprobsParams, Outputs, Place, Pool, PoolConfig, Ranks, SamplingParams,
 };
 
-use crate::batch::{Numbers, on_ranks, part};
+use crate::batch::{Numbers, on_ranks, part, planned};
 use crate::cases::Dice;
 
 const VOCAB: usize = 151_936;
@@ -50,8 +50,7 @@ fn received(
         let admitted: Vec<_> = (0..rows.len()).map(|i| pool.admit(params(i), &[1]).unwrap()).collect();
         assert_eq!(admitted, slots);
         pool.reset_traffic();
-        let shape = pool.shape(&slots, 0, StepKind::Decode).unwrap();
-        let plan = pool.ranks().unwrap().planner.plan_as(layout, &shape);
+        let plan = planned(&pool, &slots, layout, 0);
         let share: Vec<usize> = plan.shares.of(own).collect();
         let part = part(layout, &split, own, dtype, rows, &share);
         let logits = part.numbers.logits(part.rows, part.columns, Kind::Logits);

@@ -11,7 +11,7 @@ use gumball_engine::{
     RanksError, Slot, Tree, VerifyMode, Work,
 };
 
-use crate::batch::{Numbers, PATIENCE, Requests, on_ranks, part, state, with_patience};
+use crate::batch::{Numbers, PATIENCE, Requests, on_ranks, part, planned, state, with_patience};
 use crate::cases::{self, Dice};
 use crate::devices::{self, layouts_of, pool, small_batch};
 use crate::steps::Extras;
@@ -272,11 +272,7 @@ fn replays_of_a_captured_verification_over_ranks_equal_one_process() {
             on_ranks(2, |rank| {
                 let own = rank.rank();
                 let (mut pool, slots) = pool(&batch, rank, (devices, PATIENCE));
-                let plan = pool
-                    .ranks()
-                    .unwrap()
-                    .planner
-                    .plan_as(layout, &pool.shape(&slots, 3, StepKind::Verify).unwrap());
+                let plan = planned(&pool, &slots, layout, 3);
                 let starts = [0, 3, 7, 8];
                 let rows = plan.shares.of(own).flat_map(|request| starts[request]..starts[request + 1]);
                 let part = part(layout, &batch.split, own, 0, &whole, &rows.collect::<Vec<_>>());
@@ -351,11 +347,7 @@ fn links_of_trees_are_read_on_the_rank_that_owns_them() {
         on_ranks(2, |rank| {
             let own = rank.rank();
             let (mut pool, slots) = pool(&batch, rank, (devices, PATIENCE));
-            let plan = pool
-                .ranks()
-                .unwrap()
-                .planner
-                .plan_as(layout, &pool.shape(&slots, 2, StepKind::Verify).unwrap());
+            let plan = planned(&pool, &slots, layout, 2);
             let starts = [0, 3, 6, 7];
             let rows = plan.shares.of(own).flat_map(|request| starts[request]..starts[request + 1]);
             let part = part(layout, &batch.split, own, 0, &whole, &rows.collect::<Vec<_>>());
@@ -430,11 +422,7 @@ fn ranks_that_verify_different_drafts_are_told_so() {
             let own = rank.rank();
             let (mut pool, slots) = pool(&batch, rank, (devices, Duration::from_secs(5)));
             let before: Vec<_> = slots.iter().map(|slot| state(pool.sequence(*slot).unwrap())).collect();
-            let plan = pool
-                .ranks()
-                .unwrap()
-                .planner
-                .plan_as(layout, &pool.shape(&slots, 2, StepKind::Verify).unwrap());
+            let plan = planned(&pool, &slots, layout, 2);
             let starts = [0, 1, 3, 5];
             let rows = plan.shares.of(own).flat_map(|request| starts[request]..starts[request + 1]);
             let part = part(layout, &batch.split, own, 0, &whole, &rows.collect::<Vec<_>>());
@@ -474,11 +462,7 @@ fn a_rank_that_is_late_to_a_verification_is_an_error_and_sequences_stay() {
                 return std::thread::sleep(Duration::from_millis(1500));
             }
             let before: Vec<_> = slots.iter().map(|slot| state(pool.sequence(*slot).unwrap())).collect();
-            let plan = pool
-                .ranks()
-                .unwrap()
-                .planner
-                .plan_as(layout, &pool.shape(&slots, 2, StepKind::Verify).unwrap());
+            let plan = planned(&pool, &slots, layout, 2);
             let starts = [0, 1, 3, 5];
             let rows = plan.shares.of(own).flat_map(|request| starts[request]..starts[request + 1]);
             let part = part(layout, &batch.split, own, 0, &whole, &rows.collect::<Vec<_>>());

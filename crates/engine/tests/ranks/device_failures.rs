@@ -4,13 +4,13 @@ use std::time::{Duration, Instant};
 
 use gumball_engine::dist::LogitsLayout::{Survey, Swap};
 use gumball_engine::dist::TransportKind::{Nccl, OneSided};
-use gumball_engine::dist::{Ownership, StepKind, Transport};
+use gumball_engine::dist::{Ownership, Transport};
 use gumball_engine::{
     Batch, DeviceBuffer, DeviceMatrix, DeviceSlice, Drafts, Dtype, IntType, Kind, Masks, Outputs, RanksError,
     SamplingParams, VerifyMode, Work,
 };
 
-use crate::batch::{Numbers, part, state, with_patience};
+use crate::batch::{Numbers, part, planned, state, with_patience};
 use crate::cases::Dice;
 use crate::devices::{pool, small_batch, ways};
 
@@ -28,11 +28,7 @@ fn sequences_that_were_shortened_stay_those_of_the_last_fetch_after_a_failure() 
         with_patience(2, Duration::from_secs(5), |rank| {
             let own = rank.rank();
             let (mut pool, slots) = pool(&batch, rank, (devices, timeout));
-            let plan = pool
-                .ranks()
-                .unwrap()
-                .planner
-                .plan_as(Swap, &pool.shape(&slots, 0, StepKind::Decode).unwrap());
+            let plan = planned(&pool, &slots, Swap, 0);
             let part = part(Swap, &batch.split, own, 0, &whole, &[]);
             let logits = part.numbers.logits(part.rows, part.columns, batch.kind);
             let mut out = Outputs::new();
@@ -73,11 +69,7 @@ fn results_of_a_failed_verification_are_padding() {
         with_patience(2, Duration::from_secs(5), |rank| {
             let own = rank.rank();
             let (mut pool, slots) = pool(&batch, rank, (devices, timeout));
-            let plan = pool
-                .ranks()
-                .unwrap()
-                .planner
-                .plan_as(layout, &pool.shape(&slots, 2, StepKind::Verify).unwrap());
+            let plan = planned(&pool, &slots, layout, 2);
             let starts = [0, 1, 3, 5];
             let rows = plan.shares.of(own).flat_map(|request| starts[request]..starts[request + 1]);
             let part = part(layout, &batch.split, own, 0, &whole, &rows.collect::<Vec<_>>());
@@ -158,11 +150,7 @@ fn ranks_whose_rows_have_other_types_or_kinds_are_told_so() {
                 let is_swapped = layout == Survey && kind == Kind::Probabilities;
                 let (dtype, kind) = if own == 1 { (dtype, kind) } else { (0, Kind::Logits) };
                 let (mut pool, slots) = pool(&batch, rank, (devices, timeout));
-                let plan = pool
-                    .ranks()
-                    .unwrap()
-                    .planner
-                    .plan_as(layout, &pool.shape(&slots, 0, StepKind::Decode).unwrap());
+                let plan = planned(&pool, &slots, layout, 0);
                 let rows: Vec<usize> = plan.shares.of(own).collect();
                 let part = part(layout, &batch.split, own, dtype, &whole, &rows);
                 let logits = part.numbers.logits(part.rows, part.columns, kind);
@@ -199,11 +187,7 @@ fn a_rank_that_closes_its_pool_is_lost_to_the_others_at_once() {
             if own == 1 {
                 return;
             }
-            let plan = pool
-                .ranks()
-                .unwrap()
-                .planner
-                .plan_as(layout, &pool.shape(&slots, 0, StepKind::Decode).unwrap());
+            let plan = planned(&pool, &slots, layout, 0);
             let rows: Vec<usize> = plan.shares.of(own).collect();
             let part = part(layout, &batch.split, own, 0, &whole[..3], &rows);
             let logits = part.numbers.logits(part.rows, part.columns, batch.kind);
@@ -276,11 +260,7 @@ fn ranks_that_differ_in_what_hosts_know_are_told_what_it_is() {
                     options.forced = &forced;
                 }
             }
-            let plan = pool
-                .ranks()
-                .unwrap()
-                .planner
-                .plan_as(layout, &pool.shape(&slots, 0, StepKind::Decode).unwrap());
+            let plan = planned(&pool, &slots, layout, 0);
             let part = part(layout, &batch.split, own, 0, &whole, &plan.shares.of(own).collect::<Vec<_>>());
             let logits = part.numbers.logits(part.rows, part.columns, batch.kind);
             let error = pool

@@ -1,11 +1,9 @@
 //! Which steps over devices of ranks count as taken: those that run.
 
-use gumball_engine::dist::{StepKind, Transport};
-use gumball_engine::{
-    Batch, DeviceBuffer, DeviceMatrix, Dtype, Outputs, SamplingParams, Slot, StepVariant, Work,
-};
+use gumball_engine::dist::Transport;
+use gumball_engine::{Batch, DeviceBuffer, DeviceMatrix, Dtype, Outputs, SamplingParams, StepVariant, Work};
 
-use crate::batch::{Numbers, PATIENCE, on_ranks, part};
+use crate::batch::{Numbers, PATIENCE, on_ranks, part, planned};
 use crate::cases::Dice;
 use crate::devices::{pool, small_batch, ways};
 
@@ -18,15 +16,9 @@ fn a_captured_step_counts_only_when_it_is_replayed() {
             let own = rank.rank();
             let (mut pool, slots) = pool(&batch, rank, (devices, PATIENCE));
             let runtime = pool.device().unwrap().runtime().clone();
-            let plan_of = |pool: &gumball_engine::Pool, slots: &[Slot]| {
-                pool.ranks()
-                    .unwrap()
-                    .planner
-                    .plan_as(layout, &pool.shape(slots, 0, StepKind::Decode).unwrap())
-            };
             let part_of =
                 |rows: usize, share: Vec<usize>| part(layout, &batch.split, own, 0, &whole[..rows], &share);
-            let (plan, fewer) = (plan_of(&pool, &slots), plan_of(&pool, &slots[..2]));
+            let (plan, fewer) = (planned(&pool, &slots, layout, 0), planned(&pool, &slots[..2], layout, 0));
             let parts =
                 [part_of(3, plan.shares.of(own).collect()), part_of(2, fewer.shares.of(own).collect())];
             let buffers = parts.each_ref().map(|part| {
@@ -88,8 +80,7 @@ fn each_variant_that_serves_the_rows_draws_what_one_process_does() {
             let own = rank.rank();
             let (mut pool, slots) = pool(&batch, rank, (devices, PATIENCE));
             let runtime = pool.device().unwrap().runtime().clone();
-            let shape = pool.shape(&slots, 0, StepKind::Decode).unwrap();
-            let plan = pool.ranks().unwrap().planner.plan_as(layout, &shape);
+            let plan = planned(&pool, &slots, layout, 0);
             let part = part(layout, &batch.split, own, 0, &whole, &plan.shares.of(own).collect::<Vec<_>>());
             let Numbers::F32(numbers) = &part.numbers else { unreachable!("the batch has f32") };
             let buffer = DeviceBuffer::of(&runtime, numbers).unwrap();

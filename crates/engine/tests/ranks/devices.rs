@@ -5,13 +5,13 @@ use std::time::{Duration, Instant};
 
 use gumball_engine::dist::LogitsLayout::{self, Gather, Replicated, Survey, Swap};
 use gumball_engine::dist::TransportKind::{self, Nccl, OneSided};
-use gumball_engine::dist::{PlannerConfig, StepKind, Threads, Transport};
+use gumball_engine::dist::{PlannerConfig, Threads, Transport};
 use gumball_engine::{
     Batch, Device, DeviceBuffer, DeviceMatrix, Dtype, Filter, Kind, Outputs, PADDING, Place, Pool,
     PoolConfig, Ranks, RanksError, SamplingParams, Slot, Widths, Work,
 };
 
-use crate::batch::{Numbers, PATIENCE, Requests, on_ranks, part, state, with_patience};
+use crate::batch::{Numbers, PATIENCE, Requests, on_ranks, part, planned, state, with_patience};
 use crate::cases::Dice;
 use crate::steps::Extras;
 
@@ -82,8 +82,7 @@ fn steps_equal_one_process(
             let own = rank.rank();
             let (mut pool, _) = pool(&batch, rank, (devices, PATIENCE));
             for (step, (layout, whole, extras, slots, want, states)) in steps.iter().enumerate() {
-                let shape = pool.shape(slots, 0, StepKind::Decode).unwrap();
-                let plan = pool.ranks().unwrap().planner.plan_as(*layout, &shape);
+                let plan = planned(&pool, slots, *layout, 0);
                 let rows: Vec<usize> = plan.shares.of(own).collect();
                 let part = part(*layout, &batch.split, own, batch.dtype, whole, &rows);
                 let mut out = Outputs::new();
@@ -192,11 +191,7 @@ fn replays_of_a_captured_step_over_ranks_equal_steps_of_one_process() {
         on_ranks(2, |rank| {
             let own = rank.rank();
             let (mut pool, slots) = pool(&batch, rank, (devices, PATIENCE));
-            let plan = pool
-                .ranks()
-                .unwrap()
-                .planner
-                .plan_as(layout, &pool.shape(&slots, 0, StepKind::Decode).unwrap());
+            let plan = planned(&pool, &slots, layout, 0);
             let part = part(layout, &batch.split, own, 0, &whole, &plan.shares.of(own).collect::<Vec<_>>());
             let Numbers::F32(numbers) = &part.numbers else { unreachable!("the batch has f32") };
             let buffer = DeviceBuffer::of(pool.device().unwrap().runtime(), numbers).unwrap();
@@ -228,11 +223,7 @@ fn a_late_rank_is_an_error_in_time_and_sequences_stay() {
                 // Comes to no step, and stays until the other one has given up.
                 return std::thread::sleep(Duration::from_millis(1500));
             }
-            let plan = pool
-                .ranks()
-                .unwrap()
-                .planner
-                .plan_as(layout, &pool.shape(&slots, 0, StepKind::Decode).unwrap());
+            let plan = planned(&pool, &slots, layout, 0);
             let part = part(layout, &batch.split, own, 0, &whole, &plan.shares.of(own).collect::<Vec<_>>());
             let logits = part.numbers.logits(part.rows, part.columns, batch.kind);
             let before: Vec<_> = slots.iter().map(|slot| state(pool.sequence(*slot).unwrap())).collect();
@@ -262,11 +253,7 @@ fn ranks_that_take_different_steps_are_told_so() {
             if own == 1 {
                 slots.reverse();
             }
-            let plan = pool
-                .ranks()
-                .unwrap()
-                .planner
-                .plan_as(Swap, &pool.shape(&slots, 0, StepKind::Decode).unwrap());
+            let plan = planned(&pool, &slots, Swap, 0);
             let part = part(Swap, &batch.split, own, 0, &whole, &[]);
             let logits = part.numbers.logits(part.rows, part.columns, batch.kind);
             let mut out = Outputs::new();

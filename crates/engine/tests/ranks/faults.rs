@@ -5,10 +5,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use gumball_engine::dist::LogitsLayout::{self, Gather, Replicated, Survey, Swap};
-use gumball_engine::dist::{Bounds, HEADER_BYTES, StepKind, Threads, Transport};
+use gumball_engine::dist::{Bounds, HEADER_BYTES, Threads, Transport};
 use gumball_engine::{Batch, Error, LogprobMode, LogprobsParams, Outputs, RanksError, SamplingParams, Slot};
 
-use crate::batch::{PATIENCE, Requests, part, state, with_patience};
+use crate::batch::{PATIENCE, Requests, part, planned, state, with_patience};
 use crate::cases::Dice;
 
 /// What a rank does at some exchange.
@@ -151,8 +151,7 @@ fn step_with(
             slots.iter().map(|slot| state(pool.sequence(*slot).unwrap())).collect()
         };
         let was = states(&mut pool);
-        let shape = pool.shape(&slots, 0, StepKind::Decode).unwrap();
-        let plan = pool.ranks().unwrap().planner.plan_as(layout, &shape);
+        let plan = planned(&pool, &slots, layout, 0);
         let rows: Vec<usize> = plan.shares.of(own).collect();
         let part = part(layout, &batch.split, own, batch.dtype, &whole, &rows);
         let logits = part.numbers.logits(part.rows, part.columns, batch.kind);

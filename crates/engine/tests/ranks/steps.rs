@@ -6,7 +6,7 @@ use gumball_engine::dist::LogitsLayout::{self, Gather, Replicated, Survey, Swap}
 use gumball_engine::dist::{Costs, PlannerConfig, StepKind};
 use gumball_engine::{Batch, HostMasks, Kind, Masks, Outputs, PADDING, RowHook, Slot};
 
-use crate::batch::{Numbers, Requests, on_ranks, part, state};
+use crate::batch::{Numbers, Requests, on_ranks, part, planned, state};
 use crate::cases::Dice;
 
 /// What comes with the rows of a step.
@@ -95,8 +95,7 @@ fn equal_one_process(seed: u64, dice: &mut Dice, world: usize, batch: &Requests,
         let own = gumball_engine::dist::Transport::rank(&rank);
         let (mut pool, _) = batch.dist_pool(rank);
         for (step, (layout, whole, extras, slots)) in steps.iter().enumerate() {
-            let shape = pool.shape(slots, 0, StepKind::Decode).unwrap();
-            let plan = pool.ranks().unwrap().planner.plan_as(*layout, &shape);
+            let plan = planned(&pool, slots, *layout, 0);
             let rows: Vec<usize> = plan.shares.of(own).collect();
             let part = part(*layout, &batch.split, own, batch.dtype, whole, &rows);
             let mut out = Outputs::new();
