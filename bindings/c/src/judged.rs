@@ -94,7 +94,7 @@ impl Given {
     /// Returns what is read on the host as the engine takes it.
     ///
     /// # Safety
-    /// All that is described is there, and nobody writes it for `'a`.
+    /// The memory that the fields describe is readable, and nobody writes it for `'a`.
     unsafe fn on_host<'a>(&self) -> Result<HostDraftTrees<'a>> {
         let Self { trees, n, target, drafts, .. } = self;
         let vocab = target.width;
@@ -155,7 +155,7 @@ impl Given {
 
 /// Walks each of T trees of n drafts from its root while a draft is accepted, and draws one more token where the walk ends.
 ///
-/// `rows`: T x (n + 1) of the target's probabilities, float without gaps: row 0 of a tree is that of its root, row i + 1 that behind draft i. `drafts`: T x n
+/// `rows`: T x (n + 1) of the target's probabilities, float without gaps: row 0 of a tree belongs to its root, row i + 1 to draft i. `drafts`: T x n
 /// ids, and `parents` of the same tree. Its `probs` are T x n rows, or T x (n + 1): rows without children are not read, so the one behind the last draft never
 /// is. Drafts of -1 fill trees of fewer. n is in 0..=64; any number for chains by GUMBALL_REJECTION with `probs`, which are fastest. On a device a tree
 /// whose parents are none accepts no draft, and has GUMBALL_STATUS_NO_TREE. `draws`: one output per tree.

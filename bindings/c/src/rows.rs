@@ -43,7 +43,7 @@ impl Rows {
         constant("what", self.what, &all.map(|what| (what, what)))
     }
 
-    /// Refuses a head of what are no hidden states.
+    /// Refuses a head beside rows that are logits or probabilities, and not hidden states.
     pub(crate) fn refuse_head(&self) -> Result<()> {
         let is_set = !self.head.is_null() && self.what()? != What::GUMBALL_HIDDEN;
         refuse([("head", is_set)], "what", "only hidden states have a head; leave it NULL")

@@ -34,7 +34,7 @@ class Sampler:
 
         logits: [rows, vocab]. bitmask: [rows, words] int32, as xgrammar and llguidance fill it.
         """
-        # Masks on the device come with the work, those of the host with the assignment.
+        # Masks in device memory are given with the work, masks in host memory with the assignment.
         slots, there = [self.slots[request] for request in batch], bitmask is not None and bitmask.is_cuda
         self.pool.assign(Batch(slots, masks=None if there else bitmask))
         self.pool.enqueue([Step(logits, masks=bitmask if there else None)])

@@ -175,7 +175,7 @@ static void variants_of(gumball_device *device, const gumball_rows *there) {
     gumball_pool_free(pool);
 }
 
-// A step says what its rows are made of. Direct calls copy rows of the host up, and read those that are there.
+// A step says what its rows are made of. A direct call copies rows in host memory to the device, and reads rows in device memory where they lie.
 static void steps_over_probabilities(gumball_device *device, gumball_rows there) {
     gumball_pool *host = pool_of(VOCAB, 1), *pool = device_pool_of(device, VOCAB);
     gumball_outputs *wanted = gumball_outputs_new(), *seen = gumball_outputs_new();
@@ -201,7 +201,7 @@ static void steps_over_probabilities(gumball_device *device, gumball_rows there)
     gumball_pool_free(pool);
 }
 
-// What the fields of a config say of a device.
+// Fields of a pool's config that only a device reads, and values that it refuses.
 static void configs_of(gumball_device *device) {
     SIZED(gumball_pool_config, config);
     config.vocab = VOCAB;

@@ -109,7 +109,7 @@ static void probabilities(const gumball_operators *operators) {
     CHECK(memcmp(weights, each, VOCAB * sizeof(float)) == 0);
 }
 
-// Outputs with lines, seeds and positions are those that each has alone, by one value of each.
+// A call that draws many outputs, each with its line, seed and position, gives each the token that a call for it alone gives.
 static void draws(const gumball_operators *operators) {
     enum { OUTPUTS = 40 };
     gumball_params *params = params_of("{\"top_k\": 30, \"temperature\": 1}");

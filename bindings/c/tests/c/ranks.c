@@ -1,4 +1,4 @@
-// Pools over several processes: what comes out is that of one process, under every layout; the codes of what goes wrong: ranks [DEVICE].
+// `ranks [DEVICE]`: pools over several processes draw the tokens of one process under every layout, and each failure has its error code.
 //
 // The program starts the other processes itself, before it calls the library. Ranks on devices are threads.
 

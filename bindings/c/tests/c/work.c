@@ -328,7 +328,7 @@ static void what_is_refused(gumball_device *device) {
     end(&it);
 }
 
-// Drafts from rows and paths that lie there are those of a direct call from the host; where batches of them lie.
+// Drafts from rows and paths in device memory equal the drafts of a direct call from host memory; the addresses of batches of drafts.
 static void drafts_on_a_device_are_those_of_a_direct_call(gumball_device *device) {
     enum { SIBLINGS = 3, DRAFTED = 4 };
     gumball_pool *pool = device_pool_of(device, VOCAB);
