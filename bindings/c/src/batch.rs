@@ -5,10 +5,10 @@ use std::ffi::c_void;
 use gumball_engine::{NONE, RowHook, VerifyMode as Mode};
 
 use crate::error::{Failure, Result, refuse};
-use crate::ffi::{constant, list};
+use crate::ffi::{Caller, constant};
 use crate::matrix::{GivenMasks, Masks};
 use crate::ranks::Plan;
-use crate::versioned::{read_or_default, versioned};
+use crate::versioned::versioned;
 
 /// How drafts are judged (docs/semantics.md, "Speculation"). A request without drafts takes a step in any mode.
 #[repr(i32)]
@@ -128,25 +128,18 @@ impl Call {
 }
 
 /// Reads and checks a batch.
-///
-/// # Safety
-/// `given` is NULL or points to the bytes that its `struct_size` names. Each of its lists is NULL or has the elements that `lists` and the batch's
-/// numbers name, which nobody writes for `'a`; `plan` is NULL or points to a plan.
-pub(crate) unsafe fn read_batch<'a>(given: *const Batch, lists: Lists) -> Result<GivenBatch<'a>> {
+pub(crate) fn read_batch<'a>(c: Caller<'a>, given: *const Batch, lists: Lists) -> Result<GivenBatch<'a>> {
     let is_optional = matches!(lists, Lists::Rows(_));
     if given.is_null() && !is_optional {
         return Err(Failure::null("batch"));
     }
-    // SAFETY: the caller ensures that `given` is NULL or points to the bytes that its `struct_size` names.
-    let given = unsafe { read_or_default("batch", given) }?;
+    let given = c.read_or_default("batch", given)?;
     let len = given.len;
-    // SAFETY: the caller ensures that `slots` is NULL or has `len` slots.
-    let slots = unsafe { list("slots", given.slots, len) }?;
+    let slots = c.list("slots", given.slots, len)?;
     if slots.is_none() && len > 0 && !is_optional {
         return Err(Failure::null("slots"));
     }
-    // SAFETY: the caller ensures that `counts` is NULL or has `len` numbers.
-    let counts = unsafe { list("counts", given.counts, len) }?.unwrap_or_default();
+    let counts = c.list("counts", given.counts, len)?.unwrap_or_default();
     let rows = match lists {
         Lists::Drafted if given.draft_batch == 0 => {
             counts.iter().fold(len, |rows, count| rows.saturating_add(*count as usize))
@@ -154,10 +147,8 @@ pub(crate) unsafe fn read_batch<'a>(given: *const Batch, lists: Lists) -> Result
         Lists::Rows(rows) if len == 0 => rows,
         _ => len,
     };
-    // SAFETY: the caller ensures that `forced` is NULL or has one id per row.
-    let forced = unsafe { list("forced", given.forced, rows) }?.unwrap_or_default();
-    // SAFETY: the caller ensures that `hook_rows` is NULL or has one byte per row.
-    let on = unsafe { list("hook_rows", given.hook_rows, rows) }?;
+    let forced = c.list("forced", given.forced, rows)?.unwrap_or_default();
+    let on = c.list("hook_rows", given.hook_rows, rows)?;
     let calls = |hook| {
         let call = move |row| Call { hook, user: given.hook_user, row };
         (0..rows).map(|row| on.is_none_or(|on| on[row] != 0).then(|| call(row))).collect()
@@ -167,14 +158,11 @@ pub(crate) unsafe fn read_batch<'a>(given: *const Batch, lists: Lists) -> Result
         counts,
         mode: read_mode(given.mode, given.threshold_single, given.threshold_acc)?,
         rows,
-        // SAFETY: the caller ensures that the words and bytes of `masks` are there.
-        masks: unsafe { given.masks.get() }?,
+        masks: given.masks.get(c)?,
         forced: forced.iter().map(|forced| code(*forced)).collect::<Result<_>>()?,
-        // SAFETY: the caller ensures that `row_indices` is NULL or has one index per row.
-        row_indices: unsafe { list("row_indices", given.row_indices, rows) }?.unwrap_or_default(),
+        row_indices: c.list("row_indices", given.row_indices, rows)?.unwrap_or_default(),
         hooks: given.hook.map_or_else(Vec::new, calls),
-        // SAFETY: the caller ensures that `plan` is NULL or points to one.
-        plan: unsafe { list("plan", given.plan, 1) }?.map(|plan| plan[0]),
+        plan: c.list("plan", given.plan, 1)?.map(|plan| plan[0]),
         draft_batch: given.draft_batch,
     })
 }

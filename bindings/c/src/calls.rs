@@ -7,12 +7,12 @@ use gumball_engine::{
 use crate::batch::{Batch, GivenBatch, Lists, read_batch};
 use crate::drafts::{Drafts, Proposals, read_drafts};
 use crate::error::{Code, Failure, Result};
-use crate::ffi::{call, plain, require, slice};
+use crate::ffi::{Caller, call, require};
 use crate::outputs::Outputs;
 use crate::params::Params;
 use crate::pool::Pool;
 use crate::rows::Rows;
-use crate::versioned::{read, versioned};
+use crate::versioned::versioned;
 
 /// A known sequence, some of whose tokens are to be scored: row i scores `ids[start + i]`, after all ids before it.
 ///
@@ -41,24 +41,18 @@ pub struct Scored {
 versioned!(Scored, "gumball_scored", chunk_rows: usize);
 
 /// Makes a call of the rows and the batch that C hands in, with its plan.
-///
-/// # Safety
-/// `rows` is NULL or points to one. `batch` is NULL or points to the bytes that its `struct_size` names. What these point to is NULL or has the
-/// elements that `lists` and their numbers name, and nobody writes it meanwhile.
-unsafe fn called<T>(
+fn called<T>(
+    c: Caller<'_>,
     pool: &mut Pool,
     rows: *const Rows,
     batch: *const Batch,
     lists: impl FnOnce(&EngineRows<'_>) -> Lists,
     work: impl FnOnce(&mut EnginePool, EngineRows<'_>, &EngineBatch<'_>, &GivenBatch<'_>) -> Result<T>,
 ) -> Result<T> {
-    // SAFETY: the caller ensures that `rows` is NULL or points to one.
-    let rows = unsafe { plain("rows", rows) }?;
-    pool.check_head(&rows)?;
-    // SAFETY: the caller ensures that the rows and the head are there.
-    let rows = unsafe { rows.get() }?;
-    // SAFETY: the caller ensures what the batch and its lists have.
-    let given = unsafe { read_batch(batch, lists(&rows)) }?;
+    let rows = c.plain("rows", rows)?;
+    pool.check_head(c, &rows)?;
+    let rows = rows.get(c)?;
+    let given = read_batch(c, batch, lists(&rows))?;
     if given.draft_batch != 0 {
         let allowed = "0: only gumball_pool_assign is for a batch of drafts";
         return Err(Failure::out_of_range("draft_batch", given.draft_batch, allowed));
@@ -69,9 +63,8 @@ unsafe fn called<T>(
 
 impl Pool {
     /// Refuses a head on another device.
-    pub(crate) fn check_head(&self, rows: &Rows) -> Result<()> {
-        // SAFETY: the header says that a head in rows is alive.
-        let head = unsafe { rows.head.as_ref() };
+    pub(crate) fn check_head(&self, c: Caller<'_>, rows: &Rows) -> Result<()> {
+        let head = c.handle(rows.head);
         head.map_or(Ok(()), |head| head.check(self.inner.device()))
     }
 }
@@ -93,14 +86,13 @@ pub unsafe extern "C" fn gumball_pool_step(
     batch: *const Batch,
     outputs: Option<&mut Outputs>,
 ) -> Code {
-    call(|| {
+    call(|c| {
         let (pool, out) = (require("pool", pool)?, &mut require("outputs", outputs)?.inner);
         let step = |pool: &mut EnginePool,
                     rows: EngineRows<'_>,
                     batch: &EngineBatch<'_>,
                     _: &GivenBatch<'_>| { Ok(pool.step(rows, batch, out)?) };
-        // SAFETY: the C caller ensures what `called` asks for.
-        unsafe { called(pool, rows, batch, |_| Lists::Slots, step) }
+        called(c, pool, rows, batch, |_| Lists::Slots, step)
     })
 }
 
@@ -118,16 +110,14 @@ pub unsafe extern "C" fn gumball_pool_verify(
     drafts: *const Drafts,
     outputs: Option<&mut Outputs>,
 ) -> Code {
-    call(|| {
+    call(|c| {
         let (pool, out) = (require("pool", pool)?, &mut require("outputs", outputs)?.inner);
-        // SAFETY: the C caller ensures that `drafts` is NULL or a struct of its stated size, whose lists are there.
-        let drafts = unsafe { read_drafts(drafts) }?;
+        let drafts = read_drafts(c, drafts)?;
         let verify =
             |pool: &mut EnginePool, rows: EngineRows<'_>, batch: &EngineBatch<'_>, _: &GivenBatch<'_>| {
                 Ok(pool.verify(rows, batch, &drafts, out)?)
             };
-        // SAFETY: the C caller ensures what `called` asks for.
-        unsafe { called(pool, rows, batch, |_| Lists::Drafted, verify) }
+        called(c, pool, rows, batch, |_| Lists::Drafted, verify)
     })
 }
 
@@ -146,24 +136,20 @@ pub unsafe extern "C" fn gumball_pool_draft(
     paths: *const i32,
     drafts: *const Proposals,
 ) -> Code {
-    call(|| {
+    call(|c| {
         let pool = require("pool", pool)?;
-        // SAFETY: the C caller ensures that `drafts` is NULL or points to one.
-        let to = unsafe { plain("drafts", drafts) }?;
+        let to = c.plain("drafts", drafts)?;
         let vocab = pool.inner.vocab();
         let draft =
             |pool: &mut EnginePool, rows: EngineRows<'_>, batch: &EngineBatch<'_>, given: &GivenBatch<'_>| {
                 let total = batch.counts.iter().map(|count| *count as usize).sum();
-                // SAFETY: the C caller ensures that `paths` has as many ids as the counts sum to.
-                let paths = unsafe { slice("paths", paths, total) }?;
-                // SAFETY: the C caller ensures that `to` has memory for the drafts of each row, which nobody else uses.
-                let mut drawn = unsafe { to.places(given.rows, vocab) }?;
+                let paths = c.slice("paths", paths, total)?;
+                let mut drawn = to.places(c, given.rows, vocab)?;
                 pool.draft(rows, batch, paths, &mut drawn.inner)?;
                 drawn.write();
                 Ok(())
             };
-        // SAFETY: the C caller ensures what `called` asks for.
-        unsafe { called(pool, rows, batch, |_| Lists::Slots, draft) }
+        called(c, pool, rows, batch, |_| Lists::Slots, draft)
     })
 }
 
@@ -179,17 +165,14 @@ pub unsafe extern "C" fn gumball_pool_score(
     scored: *const Scored,
     outputs: Option<&mut Outputs>,
 ) -> Code {
-    call(|| {
+    call(|c| {
         let (pool, out): (_, &mut EngineOutputs) =
             (require("pool", pool)?, &mut require("outputs", outputs)?.inner);
-        // SAFETY: the C caller ensures that `scored` is NULL or points to the bytes that its `struct_size` names.
-        let scored = unsafe { read("scored", scored) }?;
-        // SAFETY: the C caller ensures that `params` is NULL or a live handle.
-        let params = require("params", unsafe { scored.params.as_ref() })?;
+        let scored = c.read("scored", scored)?;
+        let params = require("params", c.handle(scored.params))?;
         let known = gumball_engine::Scored {
             params: &params.inner,
-            // SAFETY: the C caller ensures that `ids` has `ids_len` ids.
-            ids: unsafe { slice("ids", scored.ids, scored.ids_len) }?,
+            ids: c.slice("ids", scored.ids, scored.ids_len)?,
             prompt_len: scored.prompt_len,
             start: scored.start,
             chunk_rows: (scored.chunk_rows > 0).then_some(scored.chunk_rows),
@@ -203,7 +186,6 @@ pub unsafe extern "C" fn gumball_pool_score(
                 }
                 Ok(pool.score(rows, batch, &known, out)?)
             };
-        // SAFETY: the C caller ensures what `called` asks for.
-        unsafe { called(pool, rows, batch, |rows| Lists::Rows(rows.matrix().rows()), score) }
+        called(c, pool, rows, batch, |rows| Lists::Rows(rows.matrix().rows()), score)
     })
 }

@@ -10,8 +10,9 @@ use gumball_engine::head::{
 use gumball_engine::{Dtype as Type, Error, bf16, build_clusters, f16};
 
 use crate::error::{Failure, Result};
-use crate::ffi::{optional_text, slice};
+use crate::ffi::Caller;
 use crate::head_config::{ClusterProgressFn, Head, HeadConfig, HeadKind, Inner, of_file};
+use crate::matrix::dtype;
 
 /// A program's function that receives how far a build is.
 struct Listener {
@@ -32,22 +33,15 @@ impl Listener {
 }
 
 /// Makes a head of the clusters that a config has, or that are in its file.
-///
-/// # Safety
-/// The config's pointers are NULL or point to what their fields say, as long as it is said there.
-pub(crate) unsafe fn open(config: &HeadConfig) -> Result<Head> {
-    // SAFETY: the caller ensures that `file` is NULL or ends with a NUL.
-    if let Some(path) = unsafe { optional_text("file", config.file) }? {
+pub(crate) fn open(c: Caller<'static>, config: &HeadConfig) -> Result<Head> {
+    if let Some(path) = c.optional_text("file", config.file)? {
         if !config.cluster_ids.is_null() {
             let reason = "the file has clusters; leave one of both out";
             return Err(Error::Conflict { parameter: "cluster_ids", other: "file", reason }.into());
         }
-        // SAFETY: the caller ensures what the fields point to.
-        return unsafe {
-            make(config, |exact, _| {
-                open_clusters(Path::new(path), exact).map_err(|error| of_file("file", path, error))
-            })
-        };
+        return make(c, config, |exact, _| {
+            open_clusters(Path::new(path), exact).map_err(|error| of_file("file", path, error))
+        });
     }
     if config.cluster_ids.is_null() {
         let allowed =
@@ -61,20 +55,15 @@ pub(crate) unsafe fn open(config: &HeadConfig) -> Result<Head> {
         let allowed = format!("so many that their ids are {vocab}, those of the vocabulary");
         return Err(Failure::out_of_range("clusters", value, &allowed));
     }
-    // SAFETY: the caller ensures that `cluster_ids` has `capacity` ids for each cluster, which are those of the vocabulary in number.
-    let ids = unsafe { slice("cluster_ids", config.cluster_ids, vocab) }?;
-    // SAFETY: the caller ensures that `centroids` has `width` floats for each cluster.
-    let centroids = unsafe { slice("centroids", config.centroids, clusters.saturating_mul(width)) }?;
+    let ids = c.slice("cluster_ids", config.cluster_ids, vocab)?;
+    let centroids = c.slice("centroids", config.centroids, clusters.saturating_mul(width))?;
     let clusters = Clusters::new(ids.to_vec(), capacity, centroids.to_vec())?;
-    // SAFETY: the caller ensures what the fields point to.
-    unsafe { make(config, |_, _| Ok(clusters)) }
+    make(c, config, |_, _| Ok(clusters))
 }
 
 /// Makes a head of clusters that are built.
-///
-/// # Safety
-/// That of [`open`]; `progress` takes `user`.
-pub(crate) unsafe fn build(
+pub(crate) fn build(
+    c: Caller<'static>,
     config: &HeadConfig,
     iterations: usize,
     progress: ClusterProgressFn,
@@ -93,15 +82,12 @@ pub(crate) unsafe fn build(
         let mut report = |so_far| listener.as_mut().is_none_or(|listener| listener.tell(so_far));
         Ok(build_clusters(exact, build, &mut report)?)
     };
-    // SAFETY: the caller ensures what the fields point to.
-    unsafe { make(config, clusters) }
+    make(c, config, clusters)
 }
 
 /// Makes a head. `clusters` returns its clusters, from an exact head over the rows in the order of ids.
-///
-/// # Safety
-/// That of [`open`].
-unsafe fn make(
+fn make(
+    c: Caller<'static>,
     config: &HeadConfig,
     clusters: impl FnOnce(&Exact<'_>, &Settings) -> Result<Clusters>,
 ) -> Result<Head> {
@@ -112,8 +98,7 @@ unsafe fn make(
         let allowed = format!("at most {}, as many as there are ids", config.weights.rows);
         return Err(Failure::out_of_range("special_ids_len", config.special_ids_len, &allowed));
     }
-    // SAFETY: the caller ensures that `special_ids` is NULL or has as many ids as is said.
-    let special_ids = unsafe { slice("special_ids", config.special_ids, config.special_ids_len) }?;
+    let special_ids = c.slice("special_ids", config.special_ids, config.special_ids_len)?;
     let settings = Settings {
         probes: Some(config.probes).filter(|probes| *probes > 0),
         special_ids: special_ids.to_vec(),
@@ -122,8 +107,7 @@ unsafe fn make(
     if config.is_in_place > 1 {
         return Err(Failure::out_of_range("is_in_place", config.is_in_place, "0 or 1"));
     }
-    // SAFETY: the caller ensures what the config says of `level`, `weights` and `bias`.
-    let weights = unsafe { config.given() }?;
+    let weights = config.given(c)?;
     let (options, vocab, width) = (weights.options.clone(), weights.vocab, weights.width);
     let exact = weights.exact()?;
     let clusters = clusters(&exact, &settings)?;
@@ -133,27 +117,13 @@ unsafe fn make(
     } else {
         // Nobody reads the rows any more.
         drop(exact);
-        // SAFETY: `given` found the rows not NULL and aligned, with so many weights of this type; the caller ensures that they may be written and are
-        // used by nobody else as long as the head lives.
-        let rows = unsafe { writable(config.weights.data.cast_mut(), config.weights.dtype, vocab * width) };
+        let (rows, len) = (config.weights.data.cast_mut(), vocab * width);
+        let rows: WeightsMut<'static> = match dtype(config.weights.dtype)? {
+            Type::F32 => c.slice_mut::<f32>("weights", rows.cast(), len)?.into(),
+            Type::Bf16 => c.slice_mut::<bf16>("weights", rows.cast(), len)?.into(),
+            Type::F16 => c.slice_mut::<f16>("weights", rows.cast(), len)?.into(),
+        };
         Clustered::in_place(rows, options, clusters, &settings)
     };
     Ok(Head { inner: Inner::Clustered(Box::new(made?)) })
-}
-
-/// Returns weights that may be written.
-///
-/// # Safety
-/// `rows` points to `len` weights of a type that [`HeadConfig::given`] took, which nobody else uses as long as what is returned lives.
-unsafe fn writable(rows: *mut c_void, dtype: i32, len: usize) -> WeightsMut<'static> {
-    if dtype == Type::F32 as i32 {
-        // SAFETY: the caller ensures that these are f32.
-        return unsafe { std::slice::from_raw_parts_mut(rows.cast::<f32>(), len) }.into();
-    }
-    if dtype == Type::Bf16 as i32 {
-        // SAFETY: the caller ensures that these are bf16.
-        return unsafe { std::slice::from_raw_parts_mut(rows.cast::<bf16>(), len) }.into();
-    }
-    // SAFETY: the caller ensures that these are f16, the only other type.
-    unsafe { std::slice::from_raw_parts_mut(rows.cast::<f16>(), len) }.into()
 }

@@ -1,4 +1,4 @@
-//! Lists with one element per row or per output, in the host's memory or in a device's.
+//! Arrays with one element per row or per output, in the host's memory or in a device's.
 
 use std::mem::MaybeUninit;
 
@@ -6,7 +6,7 @@ use gumball_engine::{ColumnType, DeviceSlice, IntType, PerRow, PerRowMut, Status
 use gumball_spec::memory;
 
 use crate::error::Result;
-use crate::ffi::{check_array, device_address, out_slice, slice};
+use crate::ffi::{Caller, device_address};
 use crate::matrix::Memory;
 
 /// A type of list elements.
@@ -32,30 +32,59 @@ elements! {
     Status: ColumnType::Int(IntType::U32),
 }
 
-/// Returns a list with one value per row, or `None` for NULL.
-///
-/// # Safety
-/// `first` is NULL or the address of `len` elements in that memory, which nobody frees or writes for `'a`; on
-/// a device, until the enqueued work is done.
-pub(crate) unsafe fn per_row<'a, T: Element>(
-    memory: Memory,
-    parameter: &'static str,
-    first: *const T,
-    len: usize,
-) -> Result<Option<PerRow<'a, T>>> {
-    Ok(match memory {
-        _ if first.is_null() => None,
-        // SAFETY: the caller ensures that `first` points to `len` elements, which nobody writes for `'a`.
-        Memory::GUMBALL_HOST => Some(PerRow::Host(unsafe { slice(parameter, first, len) }?)),
-        Memory::GUMBALL_DEVICE => {
-            // SAFETY: the caller ensures that `len` elements stay at `first` on the device until the work is done.
-            Some(PerRow::Device(unsafe { DeviceSlice::new(first.addr() as u64, T::DTYPE, len) }?))
-        }
-    })
+/// The word of the C caller for lists that lie in a memory; on a device they stay there, and nobody else uses them, until the enqueued work is done.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Arrays<'a> {
+    pub c: Caller<'a>,
+    pub memory: Memory,
 }
 
-/// A list that an operator writes. On the host, where C's memory may be uninitialised, the operator writes
-/// `values`, which [`ListOut::finish`] copies.
+impl<'a> Arrays<'a> {
+    /// Returns a list with one value per row, or `None` for NULL.
+    pub fn per_row<T: Element>(
+        self,
+        parameter: &'static str,
+        first: *const T,
+        len: usize,
+    ) -> Result<Option<PerRow<'a, T>>> {
+        Ok(match self.memory {
+            _ if first.is_null() => None,
+            Memory::GUMBALL_HOST => Some(PerRow::Host(self.c.slice(parameter, first, len)?)),
+            Memory::GUMBALL_DEVICE => {
+                // SAFETY: the C caller ensures that `len` elements stay at `first` on the device until the work is done.
+                Some(PerRow::Device(unsafe { DeviceSlice::new(first.addr() as u64, T::DTYPE, len) }?))
+            }
+        })
+    }
+
+    /// Takes an array of `len` elements to be written, or NULL.
+    pub fn out<T: Element + Default>(
+        self,
+        parameter: &'static str,
+        first: *mut T,
+        len: usize,
+    ) -> Result<ListOut<'a, T>> {
+        if first.is_null() { Ok(ListOut::Absent) } else { self.required(parameter, first, len) }
+    }
+
+    /// Takes an array of `len` elements to be written.
+    pub fn required<T: Element + Default>(
+        self,
+        parameter: &'static str,
+        first: *mut T,
+        len: usize,
+    ) -> Result<ListOut<'a, T>> {
+        if self.memory == Memory::GUMBALL_DEVICE {
+            let address = device_address(parameter, first.cast_const(), len)?;
+            // SAFETY: the C caller ensures that `address` is that of memory for `len` elements on the device.
+            return Ok(ListOut::Device(unsafe { DeviceSlice::new(address, T::DTYPE, len) }?));
+        }
+        let out = self.c.out_slice(parameter, first, len)?;
+        Ok(ListOut::Host { values: memory::filled("memory for outputs", T::default(), len)?, out })
+    }
+}
+
+/// A list that an operator writes. On the host, where C's memory may be uninitialised, the operator writes `values`, which [`ListOut::finish`] copies.
 #[derive(Debug)]
 pub(crate) enum ListOut<'a, T> {
     /// C handed in NULL.
@@ -67,46 +96,7 @@ pub(crate) enum ListOut<'a, T> {
     Device(DeviceSlice<'a>),
 }
 
-impl<'a, T: Element + Default> ListOut<'a, T> {
-    /// Takes an array of `len` elements to be written.
-    ///
-    /// # Safety
-    /// `first` is NULL or the address of memory for `len` elements, which nobody else uses for `'a`; on a
-    /// device, until the enqueued work is done.
-    pub unsafe fn required(
-        memory: Memory,
-        parameter: &'static str,
-        first: *mut T,
-        len: usize,
-    ) -> Result<Self> {
-        if memory == Memory::GUMBALL_DEVICE {
-            let address = device_address(parameter, first.cast_const(), len)?;
-            // SAFETY: the caller ensures that `address` is that of memory for `len` elements on the device.
-            return Ok(Self::Device(unsafe { DeviceSlice::new(address, T::DTYPE, len) }?));
-        }
-        check_array(parameter, first, len)?;
-        let values = memory::filled("memory for outputs", T::default(), len)?;
-        // SAFETY: the caller ensures that `first` points to memory for `len` elements that nobody else uses.
-        Ok(Self::Host { values, out: unsafe { out_slice(parameter, first, len) }? })
-    }
-
-    /// Takes an array of `len` elements to be written, or NULL.
-    ///
-    /// # Safety
-    /// That of [`ListOut::required`].
-    pub unsafe fn optional(
-        memory: Memory,
-        parameter: &'static str,
-        first: *mut T,
-        len: usize,
-    ) -> Result<Self> {
-        if first.is_null() {
-            return Ok(Self::Absent);
-        }
-        // SAFETY: the caller ensures what `required` asks for.
-        unsafe { Self::required(memory, parameter, first, len) }
-    }
-
+impl<T: Element> ListOut<'_, T> {
     /// Returns the column that the operator writes, if there is one.
     pub fn column(&mut self) -> Option<PerRowMut<'_, T>> {
         match self {
@@ -119,9 +109,7 @@ impl<'a, T: Element + Default> ListOut<'a, T> {
     /// Copies what the operator wrote to C's memory, after it succeeded.
     pub fn finish(self) {
         if let Self::Host { values, out } = self {
-            for (element, value) in out.iter_mut().zip(values) {
-                element.write(value);
-            }
+            out.write_copy_of_slice(&values);
         }
     }
 }

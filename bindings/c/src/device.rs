@@ -6,7 +6,7 @@ use std::ptr;
 use gumball_engine::{DeviceBuffer, Error};
 
 use crate::error::{Code, Result};
-use crate::ffi::{call, call_or, end, make, out_slice, require, slice, text};
+use crate::ffi::{call, call_or, end, make, require};
 
 /// A device that is open, with its stream.
 #[derive(Debug)]
@@ -28,9 +28,8 @@ pub struct Buffer {
 /// it is compiled once.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gumball_device_open(name: *const c_char) -> Option<Box<Device>> {
-    make(|| {
-        // SAFETY: the C caller ensures that `name` is NULL or ends with a NUL.
-        let name = unsafe { text("device", name) }?;
+    make(|c| {
+        let name = c.text("device", name)?;
         Ok(Device { inner: gumball_engine::Device::open(name)? })
     })
 }
@@ -45,7 +44,7 @@ pub unsafe extern "C" fn gumball_device_on_stream(
     device: Option<&Device>,
     stream: *mut c_void,
 ) -> Option<Box<Device>> {
-    make(|| {
+    make(|_| {
         let Some(gpu) = require("device", device)?.inner.gpu() else {
             let reason = "the device is emulated, and has none".to_owned();
             return Err(Error::Unavailable { resource: "streams", reason }.into());
@@ -66,7 +65,7 @@ pub extern "C" fn gumball_device_free(device: Option<Box<Device>>) {
 /// Takes memory of a device, filled with zeros: for a program that has none of its own. NULL after an error.
 #[unsafe(no_mangle)]
 pub extern "C" fn gumball_buffer_new(device: Option<&Device>, bytes: usize) -> Option<Box<Buffer>> {
-    make(|| {
+    make(|_| {
         let memory = DeviceBuffer::zeroed(require("device", device)?.inner.runtime(), bytes);
         Ok(Buffer { memory: memory.map_err(Error::from)? })
     })
@@ -81,7 +80,7 @@ pub extern "C" fn gumball_buffer_free(buffer: Option<Box<Buffer>>) {
 /// Returns where it lies on the device; NULL after an error.
 #[unsafe(no_mangle)]
 pub extern "C" fn gumball_buffer_address(buffer: Option<&Buffer>) -> *mut c_void {
-    call_or(ptr::null_mut(), || {
+    call_or(ptr::null_mut(), |_| {
         // The address is one of the device's, so the pointer has no provenance on the host.
         Ok(ptr::without_provenance_mut(require("buffer", buffer)?.memory.address() as usize))
     })
@@ -95,11 +94,10 @@ pub unsafe extern "C" fn gumball_buffer_write(
     data: *const c_void,
     bytes: usize,
 ) -> Code {
-    call(|| {
+    call(|c| {
         let buffer = require("buffer", buffer)?;
         buffer.check(start, bytes)?;
-        // SAFETY: the C caller ensures that `data` has `bytes` initialised bytes.
-        let data = unsafe { slice("data", data.cast::<u8>(), bytes) }?;
+        let data = c.slice("data", data.cast::<u8>(), bytes)?;
         Ok(buffer.memory.write(start, data).map_err(Error::from)?)
     })
 }
@@ -112,14 +110,10 @@ pub unsafe extern "C" fn gumball_buffer_read(
     data: *mut c_void,
     bytes: usize,
 ) -> Code {
-    call(|| {
+    call(|c| {
         let buffer = require("buffer", buffer)?;
         buffer.check(start, bytes)?;
-        // SAFETY: the C caller ensures that `data` has memory for `bytes` bytes.
-        let out = unsafe { out_slice("data", data.cast::<u8>(), bytes) }?;
-        out.fill(std::mem::MaybeUninit::new(0));
-        // SAFETY: `out.fill` initialised all bytes.
-        let data = unsafe { out.assume_init_mut() };
+        let data = c.zeroed_slice("data", data.cast::<u8>(), bytes)?;
         Ok(buffer.memory.read(start, data).map_err(Error::from)?)
     })
 }

@@ -8,7 +8,7 @@ use gumball_engine::{DraftBatch, DraftBatchLimits, OnDevice};
 
 use crate::drafts::Proposals;
 use crate::error::{Code, Failure, Result};
-use crate::ffi::{call, plain, require};
+use crate::ffi::{call, require};
 use crate::matrix::{Dtype, IntType, Ints, Matrix, Memory};
 use crate::pool::Pool;
 
@@ -36,7 +36,7 @@ pub extern "C" fn gumball_pool_add_drafts(
     probs: u32,
     draft_batch: Option<&mut MaybeUninit<i64>>,
 ) -> Code {
-    call(|| {
+    call(|_| {
         let (pool, number) = (require("pool", pool)?, require("draft_batch", draft_batch)?);
         let limits = DraftBatchLimits { rows, siblings, probs: probs > 0 };
         let made = Some(pool.inner.on_device()?.add_draft_batch(limits)?);
@@ -52,7 +52,7 @@ pub extern "C" fn gumball_pool_add_drafts(
 /// Frees a batch. Graphs of the program that hold it must not run any more.
 #[unsafe(no_mangle)]
 pub extern "C" fn gumball_pool_remove_drafts(pool: Option<&mut Pool>, draft_batch: i64) -> Code {
-    call(|| {
+    call(|_| {
         let pool = require("pool", pool)?;
         let (mut there, known) = batch_of(pool, draft_batch)?;
         there.remove_draft_batch(known)?;
@@ -69,15 +69,13 @@ pub unsafe extern "C" fn gumball_pool_fetch_drafts(
     draft_batch: i64,
     drafts: *const Proposals,
 ) -> Code {
-    call(|| {
+    call(|c| {
         let pool = require("pool", pool)?;
         let vocab = pool.inner.vocab();
         let (mut there, batch) = batch_of(pool, draft_batch)?;
-        // SAFETY: the C caller ensures that `drafts` is NULL or points to one.
-        let to = unsafe { plain("drafts", drafts) }?;
+        let to = c.plain("drafts", drafts)?;
         let rows = there.assigned(Some(batch))?.rows;
-        // SAFETY: the C caller ensures that `to` has memory for the drafts of each row, which nobody else uses.
-        let mut drawn = unsafe { to.places(rows, vocab) }?;
+        let mut drawn = to.places(c, rows, vocab)?;
         there.fetch_drafts(batch, &mut drawn.inner)?;
         drawn.write();
         Ok(())
@@ -93,7 +91,7 @@ pub extern "C" fn gumball_pool_drafts(
     ids: Option<&mut MaybeUninit<Ints>>,
     probs: Option<&mut MaybeUninit<Matrix>>,
 ) -> Code {
-    call(|| {
+    call(|_| {
         let (pool, ids) = (require("pool", pool)?, require("ids", ids)?);
         let width = pool.inner.vocab();
         let (there, batch) = batch_of(pool, draft_batch)?;

@@ -5,9 +5,9 @@ use std::mem::MaybeUninit;
 use gumball_engine::{Error, Tree};
 
 use crate::error::Result;
-use crate::ffi::{out_slice, require};
+use crate::ffi::{Caller, require};
 use crate::matrix::{Ints, Matrix};
-use crate::versioned::{read, versioned};
+use crate::versioned::versioned;
 
 /// The drafts of a batch of requests, those of one request after those of another; n is the sum of the batch's `counts`. Lists that are left zero say
 /// nothing.
@@ -45,15 +45,9 @@ impl Drafts {
 }
 
 /// Reads drafts.
-///
-/// # Safety
-/// `drafts` is NULL or points to the bytes that its `struct_size` names. What it describes lies in its memory, and nobody frees or writes it for `'a`;
-/// that of a device until what reads it is done.
-pub(crate) unsafe fn read_drafts<'a>(drafts: *const Drafts) -> Result<gumball_engine::Drafts<'a>> {
-    // SAFETY: the caller ensures that `drafts` is NULL or points to the bytes that its `struct_size` names.
-    let given = unsafe { read("drafts", drafts) }?;
-    // SAFETY: the caller ensures that the lists lie where they are said to.
-    let list = |ints: &Ints, name| unsafe { ints.list(name) };
+pub(crate) fn read_drafts<'a>(c: Caller<'a>, drafts: *const Drafts) -> Result<gumball_engine::Drafts<'a>> {
+    let given = c.read("drafts", drafts)?;
+    let list = |ints: &Ints, name| ints.list(c, name);
     let links = !given.first_child.is_absent() || !given.next_sibling.is_absent();
     let tree = match (given.parents.is_absent(), links) {
         (true, false) => Tree::Chain,
@@ -72,8 +66,7 @@ pub(crate) unsafe fn read_drafts<'a>(drafts: *const Drafts) -> Result<gumball_en
             }
         }
     };
-    // SAFETY: the caller ensures that the probabilities lie where they are said to.
-    let probs = given.has_probs().then(|| unsafe { given.probs.get("probs") }).transpose()?;
+    let probs = given.has_probs().then(|| given.probs.get(c, "probs")).transpose()?;
     Ok(gumball_engine::Drafts { ids: list(&given.ids, "ids")?, tree, probs })
 }
 
@@ -98,18 +91,13 @@ pub(crate) struct Drawn<'a> {
 
 impl Proposals {
     /// Returns what takes the drafts of `rows` rows over `vocab` ids.
-    ///
-    /// # Safety
-    /// `ids` and `probs` are NULL or memory for as many elements as the struct says, which nobody else uses for `'a`.
-    pub(crate) unsafe fn places<'a>(&self, rows: usize, vocab: usize) -> Result<Drawn<'a>> {
-        // SAFETY: the caller ensures that `ids` is NULL or has `siblings` places for each row.
-        let ids = unsafe { out_slice("ids", self.ids, rows.saturating_mul(self.siblings)) }?;
+    pub(crate) fn places<'a>(&self, c: Caller<'a>, rows: usize, vocab: usize) -> Result<Drawn<'a>> {
+        let ids = c.out_slice("ids", self.ids, rows.saturating_mul(self.siblings))?;
         let (inner, places) = match self.probs.is_null() {
             true => (gumball_engine::Proposals::new(self.siblings), 0),
             false => (gumball_engine::Proposals::with_probs(self.siblings), rows.saturating_mul(vocab)),
         };
-        // SAFETY: the caller ensures that `probs`, if not NULL, has `vocab` places for each row.
-        let probs = unsafe { out_slice("probs", self.probs, places) }?;
+        let probs = c.out_slice("probs", self.probs, places)?;
         Ok(Drawn { inner, ids, probs })
     }
 }

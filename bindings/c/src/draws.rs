@@ -2,11 +2,10 @@
 
 use gumball_engine::{Error, PerRow, SamplingParams};
 
-use crate::columns::per_row;
+use crate::columns::Arrays;
 use crate::error::{Failure, Result, refuse};
-use crate::matrix::Memory;
 use crate::params::Params;
-use crate::versioned::{read_or_default, versioned};
+use crate::versioned::versioned;
 
 /// The row, seed, position and draw index of each output, or of each draft tree. A list has one element per output and lies where
 /// the rows do; NULL: the value of the same name, for all outputs.
@@ -80,37 +79,26 @@ impl Draws {
     }
 
     /// Returns the keys of the draws as the engine takes them.
-    ///
-    /// # Safety
-    /// `seeds`, `positions` and `draws` are NULL or have `outputs` elements in that memory, which nobody frees
-    /// or writes for `'a`; on a device, until the enqueued work is done.
-    pub(crate) unsafe fn keys<'a>(&self, memory: Memory) -> Result<gumball_engine::Draws<'a>> {
-        // SAFETY: the caller ensures that `seeds` is NULL or has `outputs` seeds.
-        let seeds = unsafe { per_row(memory, "seeds", self.seeds, self.outputs) }?;
-        // SAFETY: the caller ensures that `positions` is NULL or has `outputs` positions.
-        let positions = unsafe { per_row(memory, "positions", self.positions, self.outputs) }?;
+    pub(crate) fn keys<'a>(&self, arrays: Arrays<'a>) -> Result<gumball_engine::Draws<'a>> {
+        let seeds = arrays.per_row("seeds", self.seeds, self.outputs)?;
+        let positions = arrays.per_row("positions", self.positions, self.outputs)?;
         Ok(gumball_engine::Draws {
             seeds: seeds.unwrap_or(PerRow::All(self.seed)),
             positions: positions.unwrap_or(PerRow::All(self.position)),
-            // SAFETY: the caller ensures that `draws` is NULL or has `outputs` draw indices.
-            draws: unsafe { per_row(memory, "draws", self.draws, self.outputs) }?,
+            draws: arrays.per_row("draws", self.draws, self.outputs)?,
             ..gumball_engine::Draws::new(self.seed, self.position)
         })
     }
 
     /// Returns the keys of draws with positions and draw indices by `offsets`, if there are any, and whether the high words of positions
     /// are draw indices for the engine as well: on the host `halves` takes them.
-    ///
-    /// # Safety
-    /// `offsets` is NULL or has `size` elements in that memory, which nobody frees or writes for `'a`.
-    pub(crate) unsafe fn offset<'a>(
+    pub(crate) fn offset<'a>(
         &self,
-        memory: Memory,
+        arrays: Arrays<'a>,
         keys: gumball_engine::Draws<'a>,
         halves: &'a mut Halves,
     ) -> Result<(gumball_engine::Draws<'a>, bool)> {
-        // SAFETY: the caller ensures that `offsets` is NULL or has an element for each slot.
-        match unsafe { per_row(memory, "offsets", self.offsets, self.size) }? {
+        match arrays.per_row("offsets", self.offsets, self.size)? {
             None => Ok((keys, false)),
             Some(_) if keys.draws.is_some() || !matches!(keys.positions, PerRow::All(_)) => {
                 let other = if keys.draws.is_some() { "draws" } else { "positions" };
@@ -154,29 +142,18 @@ pub struct RowParams {
 versioned!(RowParams, "gumball_row_params", min_p: *const f32);
 
 /// Returns the parameters of `rows` rows as the engine takes them.
-///
-/// # Safety
-/// `given` is NULL or a struct with the size it states. Its handle `params` is NULL or alive, and each list is
-/// NULL or has one element per row in that memory. Nobody frees or writes them for `'a`; on a device, until
-/// the enqueued work is done.
-pub(crate) unsafe fn read_row_params<'a>(
-    memory: Memory,
+pub(crate) fn read_row_params<'a>(
+    arrays: Arrays<'a>,
     given: *const RowParams,
     rows: usize,
     neutral: &'a SamplingParams,
 ) -> Result<gumball_engine::RowParams<'a>> {
-    // SAFETY: the caller ensures that `given` is NULL or points to the bytes that its `struct_size` names.
-    let given = unsafe { read_or_default("params", given) }?;
+    let given = arrays.c.read_or_default("params", given)?;
     Ok(gumball_engine::RowParams {
-        // SAFETY: the caller ensures that `params` is NULL or a live handle that nobody changes for `'a`.
-        common: unsafe { given.params.as_ref() }.map_or(neutral, |params| &params.inner),
-        // SAFETY: the caller ensures that `temperature` is NULL or has one f32 per row.
-        temperature: unsafe { per_row(memory, "temperature", given.temperature, rows) }?,
-        // SAFETY: the caller ensures that `top_k` is NULL or has one i64 per row.
-        top_k: unsafe { per_row(memory, "top_k", given.top_k, rows) }?,
-        // SAFETY: the caller ensures that `top_p` is NULL or has one f32 per row.
-        top_p: unsafe { per_row(memory, "top_p", given.top_p, rows) }?,
-        // SAFETY: the caller ensures that `min_p` is NULL or has one f32 per row.
-        min_p: unsafe { per_row(memory, "min_p", given.min_p, rows) }?,
+        common: arrays.c.handle(given.params).map_or(neutral, |params| &params.inner),
+        temperature: arrays.per_row("temperature", given.temperature, rows)?,
+        top_k: arrays.per_row("top_k", given.top_k, rows)?,
+        top_p: arrays.per_row("top_p", given.top_p, rows)?,
+        min_p: arrays.per_row("min_p", given.min_p, rows)?,
     })
 }

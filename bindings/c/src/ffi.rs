@@ -1,11 +1,11 @@
 //! The boundary with C: checks of pointers that C hands in, and no panic that unwinds into C.
 //!
-//! The preamble of the header (`header.txt`) says what the C caller guarantees: handles are alive, and
-//! pointers are NULL or point to as much as each function says. A SAFETY comment that says "the C caller
-//! ensures" relies on that.
+//! The preamble of the header (`header.txt`) says what the C caller guarantees: handles are alive, and pointers are NULL or point to as much as
+//! each function says. A SAFETY comment that says "the C caller ensures" relies on that, by the [`Caller`] that it has.
 
 use std::ffi::{CStr, c_char};
 use std::fmt::Debug;
+use std::marker::PhantomData;
 use std::mem::MaybeUninit;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::slice;
@@ -14,17 +14,24 @@ use gumball_engine::Error;
 
 use crate::error::{Code, Failure, Result};
 
+/// The word of the C caller for what it hands in: each pointer is NULL or points to what the header says, which nobody frees, nor writes unless the
+/// header lets them, for `'a`: during the call, or as long as the header says.
+///
+/// Only the functions below make one, for the body of a function that C calls. A function that takes one trusts the pointers and lengths that it is
+/// given, so these have to be C's: arguments, or fields of a struct that C handed in, each with the length that the header names.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Caller<'a>(PhantomData<&'a ()>);
+
 /// Runs the body of a function that returns a code; remembers its error.
-pub(crate) fn call(body: impl FnOnce() -> Result<()>) -> Code {
+pub(crate) fn call<'a>(body: impl FnOnce(Caller<'a>) -> Result<()>) -> Code {
     match guarded(body) {
         Ok(()) => Code::GUMBALL_OK,
         Err(failure) => failure.remember(),
     }
 }
 
-/// Runs the body of a function that returns a value; after an error it remembers that and returns
-/// `otherwise`.
-pub(crate) fn call_or<T>(otherwise: T, body: impl FnOnce() -> Result<T>) -> T {
+/// Runs the body of a function that returns a value; after an error it remembers that and returns `otherwise`.
+pub(crate) fn call_or<'a, T>(otherwise: T, body: impl FnOnce(Caller<'a>) -> Result<T>) -> T {
     guarded(body).unwrap_or_else(|failure| {
         failure.remember();
         otherwise
@@ -32,21 +39,21 @@ pub(crate) fn call_or<T>(otherwise: T, body: impl FnOnce() -> Result<T>) -> T {
 }
 
 /// Runs the body of a function that makes a handle; `None` after an error.
-pub(crate) fn make<T>(body: impl FnOnce() -> Result<T>) -> Option<Box<T>> {
-    call_or(None, || Ok(Some(Box::new(body()?))))
+pub(crate) fn make<'a, T>(body: impl FnOnce(Caller<'a>) -> Result<T>) -> Option<Box<T>> {
+    call_or(None, |c| Ok(Some(Box::new(body(c)?))))
 }
 
 /// Frees a handle.
 pub(crate) fn end<T>(handle: Option<Box<T>>) {
-    call_or((), || {
+    call_or((), |_| {
         drop(handle);
         Ok(())
     });
 }
 
 /// Turns a panic into an error. After a panic in the engine, sequences are unchanged and handles still work.
-fn guarded<T>(body: impl FnOnce() -> Result<T>) -> Result<T> {
-    match catch_unwind(AssertUnwindSafe(body)) {
+fn guarded<'a, T>(body: impl FnOnce(Caller<'a>) -> Result<T>) -> Result<T> {
+    match catch_unwind(AssertUnwindSafe(|| body(Caller(PhantomData)))) {
         Ok(result) => result,
         Err(payload) => Err(Failure::panic(&*payload)),
     }
@@ -67,61 +74,89 @@ pub(crate) fn constant<C: Debug, T: Copy>(parameter: &str, given: i32, all: &[(C
     Err(Failure::out_of_range(parameter, given, &format!("{} or {last}", others.join(", "))))
 }
 
-/// Returns the values of an array, which may be NULL if `len` is 0.
-///
-/// # Safety
-/// `first` is NULL or points to `len` initialised values, which nobody writes for `'a`.
-pub(crate) unsafe fn slice<'a, T>(parameter: &'static str, first: *const T, len: usize) -> Result<&'a [T]> {
-    check_array(parameter, first, len)?;
-    if len == 0 {
-        return Ok(&[]);
+impl<'a> Caller<'a> {
+    /// Returns a handle in a struct, `None` for NULL.
+    pub fn handle<T>(self, handle: *const T) -> Option<&'a T> {
+        // SAFETY: the C caller ensures that `handle` is NULL or alive.
+        unsafe { handle.as_ref() }
     }
-    // SAFETY: `check_array` found `first` aligned, not NULL, and `len` in range. The caller ensures that
-    // `len` initialised values are there, which nobody writes for `'a`.
-    Ok(unsafe { slice::from_raw_parts(first, len) })
-}
 
-/// Returns an array to be written, whose values may be uninitialised.
-///
-/// # Safety
-/// `first` is NULL or points to memory for `len` values, which nobody else uses for `'a`.
-pub(crate) unsafe fn out_slice<'a, T>(
-    parameter: &'static str,
-    first: *mut T,
-    len: usize,
-) -> Result<&'a mut [MaybeUninit<T>]> {
-    check_array(parameter, first, len)?;
-    if len == 0 {
-        return Ok(&mut []);
+    /// Returns the values of an array, which may be NULL if `len` is 0.
+    pub fn slice<T>(self, parameter: &'static str, first: *const T, len: usize) -> Result<&'a [T]> {
+        check_array(parameter, first, len)?;
+        if len == 0 {
+            return Ok(&[]);
+        }
+        // SAFETY: `check_array` found `first` aligned, not NULL, and `len` in range. The C caller ensures that `len` initialised values are there.
+        Ok(unsafe { slice::from_raw_parts(first, len) })
     }
-    // SAFETY: `check_array` found `first` aligned, not NULL, and `len` in range. The caller ensures that
-    // memory for `len` values is there, which nobody else uses for `'a`.
-    Ok(unsafe { slice::from_raw_parts_mut(first.cast(), len) })
-}
 
-/// Returns an array, or `None` for NULL.
-///
-/// # Safety
-/// `first` is NULL or points to `len` initialised values, which nobody writes for `'a`.
-pub(crate) unsafe fn list<'a, T>(
-    parameter: &'static str,
-    first: *const T,
-    len: usize,
-) -> Result<Option<&'a [T]>> {
-    if first.is_null() {
-        return Ok(None);
+    /// Returns an array to be written, whose values may be uninitialised, and which may be NULL if `len` is 0.
+    pub fn out_slice<T>(
+        self,
+        parameter: &'static str,
+        first: *mut T,
+        len: usize,
+    ) -> Result<&'a mut [MaybeUninit<T>]> {
+        check_array(parameter, first, len)?;
+        if len == 0 {
+            return Ok(&mut []);
+        }
+        // SAFETY: `check_array` found `first` aligned, not NULL, and `len` in range. The C caller ensures that memory for `len` values is there,
+        // which nobody else uses.
+        Ok(unsafe { slice::from_raw_parts_mut(first.cast(), len) })
     }
-    // SAFETY: `first` is not NULL, and the caller ensures what `slice` asks for.
-    unsafe { slice(parameter, first, len) }.map(Some)
-}
 
-/// Returns a copy of a struct that stays as it is.
-///
-/// # Safety
-/// `given` is NULL or points to an initialised value.
-pub(crate) unsafe fn plain<T: Copy>(parameter: &'static str, given: *const T) -> Result<T> {
-    // SAFETY: the caller ensures that there is one value.
-    Ok(unsafe { slice(parameter, given, 1) }?[0])
+    /// Returns numbers to be written, of a type for which any bits are a value.
+    pub fn slice_mut<T>(self, parameter: &'static str, first: *mut T, len: usize) -> Result<&'a mut [T]> {
+        check_array(parameter, first, len)?;
+        if len == 0 {
+            return Ok(&mut []);
+        }
+        // SAFETY: `check_array` found `first` aligned, not NULL, and `len` in range. The C caller ensures that `len` numbers are there, which nobody
+        // else uses.
+        Ok(unsafe { slice::from_raw_parts_mut(first, len) })
+    }
+
+    /// Returns numbers to be written, which are zero before.
+    pub fn zeroed_slice<T: Copy + Default>(
+        self,
+        parameter: &'static str,
+        first: *mut T,
+        len: usize,
+    ) -> Result<&'a mut [T]> {
+        let out = self.out_slice(parameter, first, len)?;
+        out.fill(MaybeUninit::new(T::default()));
+        // SAFETY: every value was just written.
+        Ok(unsafe { out.assume_init_mut() })
+    }
+
+    /// Returns an array, or `None` for NULL.
+    pub fn list<T>(self, parameter: &'static str, first: *const T, len: usize) -> Result<Option<&'a [T]>> {
+        if first.is_null() { Ok(None) } else { self.slice(parameter, first, len).map(Some) }
+    }
+
+    /// Returns a copy of a struct that stays as it is.
+    pub fn plain<T: Copy>(self, parameter: &'static str, given: *const T) -> Result<T> {
+        Ok(self.slice(parameter, given, 1)?[0])
+    }
+
+    /// Returns a text; NULL is an error.
+    pub fn text(self, parameter: &str, text: *const c_char) -> Result<&'a str> {
+        require(parameter, self.optional_text(parameter, text)?)
+    }
+
+    /// Returns a text, or `None` for NULL.
+    pub fn optional_text(self, parameter: &str, text: *const c_char) -> Result<Option<&'a str>> {
+        if text.is_null() {
+            return Ok(None);
+        }
+        // SAFETY: `text` is not NULL, and the C caller ensures that it ends with a NUL.
+        let text = unsafe { CStr::from_ptr(text) };
+        let utf8 = text.to_str();
+        utf8.map(Some)
+            .map_err(|_| Failure::out_of_range(parameter, text.to_string_lossy(), "a text in UTF-8"))
+    }
 }
 
 pub(crate) fn check_array<T>(parameter: &'static str, first: *const T, len: usize) -> Result<()> {
@@ -150,33 +185,6 @@ pub(crate) fn device_address<T>(parameter: &str, first: *const T, len: usize) ->
     Ok(first.addr() as u64)
 }
 
-/// Returns a text; NULL is an error.
-///
-/// # Safety
-/// `text` is NULL or points to a text that ends with a NUL and that nobody writes for `'a`.
-pub(crate) unsafe fn text<'a>(parameter: &str, text: *const c_char) -> Result<&'a str> {
-    if text.is_null() {
-        return Err(Failure::null(parameter));
-    }
-    // SAFETY: `text` is not NULL, and the caller ensures that it ends with a NUL and that nobody writes it
-    // for `'a`.
-    let text = unsafe { CStr::from_ptr(text) };
-    text.to_str().map_err(|_| Failure::out_of_range(parameter, text.to_string_lossy(), "a text in UTF-8"))
-}
-
-/// Returns a text, or `None` for NULL.
-///
-/// # Safety
-/// `given` is NULL or points to a text that ends with a NUL and that nobody writes for `'a`.
-pub(crate) unsafe fn optional_text<'a>(parameter: &str, given: *const c_char) -> Result<Option<&'a str>> {
-    if given.is_null() {
-        return Ok(None);
-    }
-    // SAFETY: `given` is not NULL, and the caller ensures that it ends with a NUL and that nobody writes it
-    // for `'a`.
-    unsafe { text(parameter, given) }.map(Some)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -184,7 +192,7 @@ mod tests {
 
     #[test]
     fn the_last_error_is_the_threads_own() {
-        call(|| Err(Failure::null("here")));
+        call(|_| Err(Failure::null("here")));
         std::thread::spawn(|| assert_eq!(last_code(), Code::GUMBALL_OK)).join().expect("no panic");
         assert_eq!(last_code(), Code::GUMBALL_OUT_OF_RANGE);
     }

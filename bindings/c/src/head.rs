@@ -1,7 +1,6 @@
 //! LM heads: made, copied to a device, kept in files, and what is known of them.
 
 use std::ffi::{c_char, c_void};
-use std::mem::MaybeUninit;
 use std::path::Path;
 
 use gumball_engine::certify;
@@ -10,12 +9,12 @@ use gumball_engine::head::Artefact;
 use crate::clustered;
 use crate::device::Device;
 use crate::error::{Code, Failure, Result};
-use crate::ffi::{call, end, make, optional_text, out_slice, plain, require, text};
+use crate::ffi::{Caller, call, end, make, require};
 use crate::head_config::{ClusterProgressFn, Head, HeadConfig, HeadKind, HeadKindNumber, Inner, of_file};
 use crate::info::Counts;
 use crate::matrix::{DtypeNumber, Matrix, Memory, MemoryNumber, memory};
 use crate::outputs::first;
-use crate::versioned::{read, versioned, write, zeroed};
+use crate::versioned::{versioned, zeroed};
 
 /// What is known of a head. The lists are the head's; NULL if there are none.
 #[repr(C)]
@@ -73,9 +72,7 @@ fn rows_of(rows: usize) -> usize {
 }
 
 impl HeadConfig {
-    /// # Safety
-    /// The pointers are NULL or point to what their fields say, as long as the head lives.
-    unsafe fn on_device(&self) -> Result<Head> {
+    fn on_device(&self, c: Caller<'static>) -> Result<Head> {
         let allowed = "GUMBALL_HEAD_EXACT over weights in a device's memory; gumball_head_copy copies heads of other kinds";
         if self.kind != 0 {
             return Err(Failure::out_of_range("kind", self.kind, allowed));
@@ -83,26 +80,20 @@ impl HeadConfig {
         let reason = "it is for heads on the host; leave it zero";
         self.refuse(&["level", "most_rows", "file"], "device", reason)?;
         self.refuse(&CLUSTERED, "kind", NO_CLUSTERS)?;
-        // SAFETY: the caller ensures that `device` is NULL or alive.
-        let device = require("device", unsafe { self.device.as_ref() })?.inner.clone();
-        // SAFETY: the caller ensures that `bias` is NULL or has a float for each id.
-        let (bias, scaling) = unsafe { self.shape() }?;
-        // SAFETY: the caller ensures that the weights lie there as long as the head lives.
-        let weights = unsafe { self.weights.on_device("weights") }?;
+        let device = require("device", c.handle(self.device))?.inner.clone();
+        let (bias, scaling) = self.shape(c)?;
+        let weights = self.weights.on_device(c, "weights")?;
         let head = gumball_engine::DeviceHead::over(&device, weights, bias, scaling, rows_of(self.rows));
         let head = head?;
         let head = if self.fast > 0 { head.fast()? } else { head };
         Ok(Head { inner: Inner::Device(Box::new(head), device) })
     }
 
-    /// # Safety
-    /// The pointers are NULL or point to what their fields say, as long as the head lives.
-    unsafe fn on_host(&self) -> Result<Head> {
+    fn on_host(&self, c: Caller<'static>) -> Result<Head> {
         let is_certified = match self.kind {
             0 => false,
             1 => true,
-            // SAFETY: the caller ensures what the fields point to.
-            2 => return unsafe { clustered::open(self) },
+            2 => return clustered::open(c, self),
             other => return Err(Failure::out_of_range("kind", other, "a gumball_head_kind, 0 to 2")),
         };
         self.refuse(&CLUSTERED, "kind", NO_CLUSTERS)?;
@@ -110,10 +101,8 @@ impl HeadConfig {
             let reason = "an exact head derives nothing from its weights, and screens no rows; leave it zero";
             self.refuse(&["most_rows", "file"], "kind", reason)?;
         }
-        // SAFETY: the caller ensures that `file` is NULL or ends with a NUL.
-        let file = unsafe { optional_text("file", self.file) }?;
-        // SAFETY: the caller ensures what the config says of `level`, `weights` and `bias`.
-        let exact = unsafe { self.given() }?.exact()?;
+        let file = c.optional_text("file", self.file)?;
+        let exact = self.given(c)?.exact()?;
         if !is_certified {
             return Ok(Head { inner: Inner::Exact(exact) });
         }
@@ -138,15 +127,11 @@ const NO_CLUSTERS: &str = "only GUMBALL_HEAD_CLUSTERED has clusters; leave it ze
 /// the process share. NULL after an error.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gumball_head_new(config: *const HeadConfig) -> Option<Box<Head>> {
-    make(|| {
-        // SAFETY: the C caller ensures that `config` is NULL or points to the bytes that its `struct_size`
-        // names.
-        let given = unsafe { read("config", config) }?;
+    make(|c| {
+        let given = c.read("config", config)?;
         match memory(given.weights.memory)? {
-            // SAFETY: the C caller ensures what the fields point to.
-            Memory::GUMBALL_HOST => unsafe { given.on_host() },
-            // SAFETY: the C caller ensures what the fields point to.
-            Memory::GUMBALL_DEVICE => unsafe { given.on_device() },
+            Memory::GUMBALL_HOST => given.on_host(c),
+            Memory::GUMBALL_DEVICE => given.on_device(c),
         }
     })
 }
@@ -163,17 +148,15 @@ pub unsafe extern "C" fn gumball_head_copy(
     rows: usize,
     weights: *const Matrix,
 ) -> Option<Box<Head>> {
-    make(|| {
+    make(|c| {
         let (device, head) = (require("device", device)?.inner.clone(), require("head", head)?);
         let rows = rows_of(rows);
         let copy = if weights.is_null() {
             gumball_engine::DeviceHead::new(&device, head.get(), rows)?
         } else {
-            // SAFETY: the C caller ensures that `weights` points to a matrix.
-            let there = unsafe { plain("weights", weights) }?;
+            let there = c.plain("weights", weights)?;
             there.check_memory(Memory::GUMBALL_DEVICE, "a head there reads them")?;
-            // SAFETY: the C caller ensures that the head's weights lie there as long as the head.
-            let there = unsafe { there.on_device("weights") }?;
+            let there = there.on_device(c, "weights")?;
             gumball_engine::DeviceHead::over_weights_of(&device, head.get(), there, rows)?
         };
         // Waits for what was copied.
@@ -192,12 +175,10 @@ pub unsafe extern "C" fn gumball_head_save(
     path: *const c_char,
     name: *const c_char,
 ) -> Code {
-    call(|| {
+    call(|c| {
         let head = require("head", head)?;
-        // SAFETY: the C caller ensures that `path` is NULL or ends with a NUL.
-        let path = unsafe { text("path", path) }?;
-        // SAFETY: the C caller ensures that `name` is NULL or ends with a NUL.
-        let name = unsafe { optional_text("name", name) }?.unwrap_or("lm_head.weight");
+        let path = c.text("path", path)?;
+        let name = c.optional_text("name", name)?.unwrap_or("lm_head.weight");
         let written = match &head.inner {
             Inner::Certified(certified) => Artefact::write(certified, name, Path::new(path)),
             Inner::Clustered(clustered) => Artefact::write_clustered(clustered, name, Path::new(path)),
@@ -219,7 +200,7 @@ pub extern "C" fn gumball_head_free(head: Option<Box<Head>>) {
 /// Writes what is known of a head.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gumball_head_describe(head: Option<&Head>, out: *mut HeadInfo) -> Code {
-    call(|| {
+    call(|c| {
         let head = require("head", head)?;
         let engine = head.get();
         let mut info = HeadInfo {
@@ -253,9 +234,7 @@ pub unsafe extern "C" fn gumball_head_describe(head: Option<&Head>, out: *mut He
                 info.screen_bytes = head.screen_bytes();
             }
         }
-        // SAFETY: the C caller ensures that `out` is NULL or points to the bytes that its `struct_size` names,
-        // which nobody else uses.
-        unsafe { write("out", out, info) }
+        c.write("out", out, info)
     })
 }
 
@@ -266,18 +245,12 @@ pub unsafe extern "C" fn gumball_head_logits(
     hidden: *const Matrix,
     logits: *mut f32,
 ) -> Code {
-    call(|| {
+    call(|c| {
         let head = require("head", head)?;
-        // SAFETY: the C caller ensures that `hidden` is NULL or points to a matrix.
-        let given = unsafe { plain("hidden", hidden) }?;
-        // SAFETY: the C caller ensures that its rows are there, which nobody writes meanwhile.
-        let states = unsafe { given.hidden() }?;
+        let given = c.plain("hidden", hidden)?;
+        let states = given.hidden(c)?;
         let len = states.rows().saturating_mul(head.get().vocab());
-        // SAFETY: the C caller ensures that `logits` has memory for as many floats.
-        let out = unsafe { out_slice("logits", logits, len) }?;
-        out.fill(MaybeUninit::new(0.0));
-        // SAFETY: every element was just written.
-        let out = unsafe { out.assume_init_mut() };
+        let out = c.zeroed_slice("logits", logits, len)?;
         Ok(head.get().logits(states, out)?)
     })
 }
@@ -286,23 +259,21 @@ pub unsafe extern "C" fn gumball_head_logits(
 /// gumball_pool_counts.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gumball_head_counts(head: Option<&Head>, out: *mut Counts) -> Code {
-    call(|| {
+    call(|c| {
         let head = require("head", head)?;
         let Inner::Device(there, _) = &head.inner else {
             let allowed = "on a device; gumball_pool_counts tells what heads of the host have done";
             return Err(Failure::out_of_range("head", head.kind(), allowed));
         };
         let seen = there.counts()?;
-        // SAFETY: the C caller ensures that `out` is NULL or points to the bytes that its `struct_size` names,
-        // which nobody else uses.
-        unsafe { write("out", out, Counts::of_heads(&seen)) }
+        c.write("out", out, Counts::of_heads(&seen))
     })
 }
 
 /// Sets how many clusters a clustered head of the host probes for a hidden state from now on, 1 to their number. No other thread may use the head meanwhile.
 #[unsafe(no_mangle)]
 pub extern "C" fn gumball_head_set_probes(head: Option<&mut Head>, probes: usize) -> Code {
-    call(|| {
+    call(|_| {
         let head = require("head", head)?;
         let kind = head.kind();
         match &mut head.inner {
@@ -325,13 +296,10 @@ pub unsafe extern "C" fn gumball_head_build(
     progress: ClusterProgressFn,
     user: *mut c_void,
 ) -> Option<Box<Head>> {
-    make(|| {
-        // SAFETY: the C caller ensures that `config` is NULL or points to the bytes that its `struct_size`
-        // names.
-        let given = unsafe { read("config", config) }?;
+    make(|c| {
+        let given = c.read("config", config)?;
         let reason = "clusters are built; gumball_head_new takes those that there are";
         given.refuse(&["file", "cluster_ids", "centroids", "clusters"], "gumball_head_build", reason)?;
-        // SAFETY: the C caller ensures what the fields point to.
-        unsafe { clustered::build(&given, iterations, progress, user) }
+        clustered::build(c, &given, iterations, progress, user)
     })
 }

@@ -10,8 +10,8 @@ use gumball_engine::{Device as EngineDevice, Dtype as Type, Error, Head as Engin
 
 use crate::device::Device;
 use crate::error::{Failure, Result, refuse};
-use crate::ffi::{list, optional_text};
-use crate::matrix::{Matrix, Memory, extent, read_row};
+use crate::ffi::Caller;
+use crate::matrix::{Matrix, Memory, extent};
 use crate::versioned::versioned;
 
 /// What a head computes.
@@ -181,10 +181,7 @@ impl Given {
 
 impl HeadConfig {
     /// Returns what follows the product with weights, once their shape is checked.
-    ///
-    /// # Safety
-    /// `bias` is NULL or has a float for each id. The program neither frees nor writes it as long as the head that reads it.
-    pub(crate) unsafe fn shape(&self) -> Result<(Option<&'static [f32]>, Scaling)> {
+    pub(crate) fn shape(&self, c: Caller<'static>) -> Result<(Option<&'static [f32]>, Scaling)> {
         let Matrix { rows: vocab, width, stride, .. } = self.weights;
         if !(1..=MAX_VOCAB).contains(&vocab) {
             return Err(Failure::out_of_range("weights.rows", vocab, "in 1..=2^20"));
@@ -196,28 +193,20 @@ impl HeadConfig {
             return Err(Failure::out_of_range("stride", stride, &format!("0 or {width}, without gaps")));
         }
         let logit_scale = if self.logit_scale == 0.0 { 1.0 } else { self.logit_scale };
-        // SAFETY: the caller ensures that `bias` is NULL or has a float for each id.
-        let bias = unsafe { list::<f32>("bias", self.bias, vocab) }?;
+        let bias = c.list::<f32>("bias", self.bias, vocab)?;
         Ok((bias, Scaling { logit_scale, softcap: self.softcap }))
     }
 
     /// Reads the weights of a head of the host, and what follows their product.
-    ///
-    /// # Safety
-    /// `level` is NULL or ends with a NUL. `weights` and `bias` are NULL or have as many elements as the config says, which nobody frees or writes as
-    /// long as what is returned, and what is made of it, lives.
-    pub(crate) unsafe fn given(&self) -> Result<Given> {
+    pub(crate) fn given(&self, c: Caller<'static>) -> Result<Given> {
         self.weights.check_memory(Memory::GUMBALL_HOST, "a head of this kind reads them there")?;
         let reason = "only a head over weights in a device's memory reads it; leave it zero";
         self.refuse(&["device", "rows", "fast"], "weights.memory", reason)?;
-        // SAFETY: the caller ensures that `level` is NULL or ends with a NUL.
-        let level = unsafe { optional_text("level", self.level) }?;
+        let level = c.optional_text("level", self.level)?;
         let level = level.map(str::parse).transpose()?;
-        // SAFETY: the caller ensures what `bias` has.
-        let (bias, scaling) = unsafe { self.shape() }?;
-        let Matrix { data, rows: vocab, width, dtype, .. } = self.weights;
-        // SAFETY: the caller ensures that `weights` is NULL or has as many rows as are said, which nobody frees or writes meanwhile.
-        let weights: Weights<'static> = match unsafe { read_row("weights", data, dtype, vocab * width) }? {
+        let (bias, scaling) = self.shape(c)?;
+        let Matrix { rows: vocab, width, .. } = self.weights;
+        let weights: Weights<'static> = match self.weights.elements(c, "weights", vocab * width)? {
             Row::F32(all) => all.into(),
             Row::Bf16(all) => all.into(),
             Row::F16(all) => all.into(),

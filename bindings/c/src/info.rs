@@ -8,7 +8,7 @@ use gumball_engine::dist::LogitsLayout;
 use crate::error::Code;
 use crate::ffi::{call, require};
 use crate::pool::Pool;
-use crate::versioned::{versioned, write, zeroed};
+use crate::versioned::{versioned, zeroed};
 
 /// What is known of a pool.
 #[repr(C)]
@@ -97,7 +97,7 @@ impl Counts {
 /// Writes what is known of a pool.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gumball_pool_describe(pool: Option<&Pool>, out: *mut PoolInfo) -> Code {
-    call(|| {
+    call(|c| {
         let pool = require("pool", pool)?;
         let inner = &pool.inner;
         let vocab = inner.vocab();
@@ -120,15 +120,14 @@ pub unsafe extern "C" fn gumball_pool_describe(pool: Option<&Pool>, out: *mut Po
                 info.warning = warning.as_ptr();
             }
         }
-        // SAFETY: the C caller ensures that `out` is NULL or points to the bytes that its `struct_size` names.
-        unsafe { write("out", out, info) }
+        c.write("out", out, info)
     })
 }
 
 /// Writes what a pool has counted.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gumball_pool_counts(pool: Option<&mut Pool>, out: *mut Counts) -> Code {
-    call(|| {
+    call(|c| {
         let pool = &mut require("pool", pool)?.inner;
         let mut counts = Counts::of_heads(&pool.head_counts());
         if pool.device().is_some() {
@@ -144,7 +143,6 @@ pub unsafe extern "C" fn gumball_pool_counts(pool: Option<&mut Pool>, out: *mut 
                 counts.received_bytes += counted.received_bytes;
             }
         }
-        // SAFETY: the C caller ensures that `out` is NULL or points to the bytes that its `struct_size` names.
-        unsafe { write("out", out, counts) }
+        c.write("out", out, counts)
     })
 }

@@ -6,16 +6,14 @@ use gumball_engine::{
 };
 
 use crate::batch::{VerifyModeNumber, read_mode};
-use crate::columns::{ListOut, per_row};
 use crate::drafts::Drafts;
 use crate::draws::Draws;
 use crate::error::{Code, Failure, Result, refuse};
-use crate::ffi::{call, device_address, plain, require, slice};
+use crate::ffi::{Caller, call, device_address, require};
 use crate::matrix::{Ints, Matrix, Memory, dtype, extent};
-use crate::operands::{HERE, kind, read_rows};
+use crate::operands::{HERE, kind};
 use crate::operators::Operators;
 use crate::rows::Rows;
-use crate::versioned::read;
 
 /// Where the results of T trees of n drafts each are written, in the memory of the operators. A list that is NULL is not written; `tokens` may not be
 /// NULL. This struct stays as it is.
@@ -92,19 +90,12 @@ impl Given {
     }
 
     /// Returns what is read on the host as the engine takes it.
-    ///
-    /// # Safety
-    /// The memory that the fields describe is readable, and nobody writes it for `'a`.
-    unsafe fn on_host<'a>(&self) -> Result<HostDraftTrees<'a>> {
+    fn on_host<'a>(&self, c: Caller<'a>) -> Result<HostDraftTrees<'a>> {
         let Self { trees, n, target, drafts, .. } = self;
         let vocab = target.width;
-        let numbers = |name, of: &Matrix| {
-            // SAFETY: the caller ensures that the rows are there, which `new` found to be f32 without gaps.
-            unsafe { slice(name, of.data.cast::<f32>(), of.rows * vocab) }
-        };
+        let numbers = |name, of: &Matrix| c.slice(name, of.data.cast::<f32>(), of.rows * vocab);
         let ids = |name, ints: &Ints| {
-            // SAFETY: the caller ensures that the list is there, in the memory of the host, as `new` found.
-            let Ids::Host(ids) = unsafe { ints.list(name) }? else { unreachable!("it lies on the host") };
+            let Ids::Host(ids) = ints.list(c, name)? else { unreachable!("it lies on the host") };
             Ok::<_, Failure>(ids)
         };
         Ok(HostDraftTrees {
@@ -119,27 +110,23 @@ impl Given {
     }
 
     /// Returns what is read and written on a device as the engine takes it.
-    ///
-    /// # Safety
-    /// All that is described is there, and `out` has memory for as much as it says. Until the enqueued work is done nobody frees or writes it, nor reads
-    /// what is written.
-    unsafe fn on_device<'a>(&self, out: &Judged) -> Result<Trees<'a>> {
+    fn on_device<'a>(&self, _: Caller<'a>, out: &Judged) -> Result<Trees<'a>> {
         let Self { trees, n, target, drafts, .. } = *self;
         let vocab = target.width;
         let rows_of = |name: &'static str, of: &Matrix, rows: usize| {
             let address = device_address(name, of.data, of.rows)?;
-            // SAFETY: the caller ensures that as many f32 lie there, without gaps as `new` found.
+            // SAFETY: the C caller ensures that as many f32 lie there, without gaps as `new` found.
             let rows = unsafe { DraftTreeRows::new(address, [trees, rows, vocab], [rows * vocab, vocab]) };
             Ok::<_, Failure>(rows?)
         };
         let ids = |name: &'static str, ints: &Ints| {
             let address = device_address(name, ints.data, ints.rows)?;
-            // SAFETY: the caller ensures that as many integers lie there.
+            // SAFETY: the C caller ensures that as many integers lie there.
             Ok::<_, Failure>(unsafe { DeviceIntMatrix::new(address, ints.int_type()?, trees, n, n) }?)
         };
         let written = |name: &'static str, first: *mut i32| {
             let address = device_address(name, first.cast_const(), trees)?;
-            // SAFETY: the caller ensures that there is memory for as many i32, which only this work uses.
+            // SAFETY: the C caller ensures that there is memory for as many i32, which only this work uses.
             Ok::<_, Failure>(unsafe { DeviceIntMatrixMut::new(address, IntType::I32, trees, n + 1, n + 1) }?)
         };
         Ok(Trees::Device {
@@ -173,9 +160,9 @@ pub unsafe extern "C" fn gumball_operators_judge(
     threshold_acc: f32,
     out: *const Judged,
 ) -> Code {
-    call(|| {
+    call(|c| {
         let operators = require("operators", operators)?;
-        let memory = operators.memory();
+        let arrays = operators.arrays(c);
         let judgement = match read_mode(mode, threshold_single, threshold_acc)? {
             VerifyMode::Rejection => Judgement::Rejection,
             VerifyMode::Block => Judgement::Block,
@@ -185,43 +172,30 @@ pub unsafe extern "C" fn gumball_operators_judge(
                 return Err(Failure::out_of_range("mode", mode, allowed));
             }
         };
-        // SAFETY: the C caller ensures that `rows` is NULL or points to rows.
-        let target = unsafe { plain("rows", rows) }?;
-        // SAFETY: the C caller ensures that `drafts` is NULL or points to the bytes that its `struct_size` names.
-        let drafts = unsafe { read("drafts", drafts) }?;
-        // SAFETY: the C caller ensures that `draws` is NULL or points to the bytes that its `struct_size` names.
-        let draws = unsafe { read("draws", draws) }?;
-        // SAFETY: the C caller ensures that `out` is NULL or points to one.
-        let out = unsafe { plain("out", out) }?;
+        let target = c.plain("rows", rows)?;
+        let drafts = c.read("drafts", drafts)?;
+        let draws = c.read("draws", draws)?;
+        let out = c.plain("out", out)?;
         draws.check_one_per_tree()?;
         let count = draws.outputs;
-        let given = Given::new(&target, drafts, count, memory)?;
-        // SAFETY: the C caller ensures that the lists of `draws` are NULL or have one element per tree.
-        let keys = unsafe { draws.keys(memory) }?;
-        // SAFETY: the C caller ensures that `accepted` is NULL or has memory for one count per tree.
-        let mut accepted = unsafe { ListOut::optional(memory, "accepted", out.accepted, count) }?;
-        // SAFETY: the C caller ensures that `accepted_alone` is NULL or has memory for one count per tree.
-        let mut alone = unsafe { ListOut::optional(memory, "accepted_alone", out.accepted_alone, count) }?;
-        // SAFETY: the C caller ensures that `statuses` is NULL or has memory for one status per tree.
-        let mut statuses = unsafe { ListOut::optional(memory, "statuses", out.statuses.cast(), count) }?;
+        let given = Given::new(&target, drafts, count, arrays.memory)?;
+        let keys = draws.keys(arrays)?;
+        let mut accepted = arrays.out("accepted", out.accepted, count)?;
+        let mut alone = arrays.out("accepted_alone", out.accepted_alone, count)?;
+        let mut statuses = arrays.out("statuses", out.statuses.cast(), count)?;
         let counts = DraftTreeCounts {
             accepted: accepted.column(),
             accepted_alone: alone.column(),
             statuses: statuses.column(),
             adds: false,
         };
-        if memory == Memory::GUMBALL_DEVICE {
-            // SAFETY: the C caller ensures that all this lies on the device until the launched work is done.
-            let batch = unsafe { given.on_device(&out) }?;
+        if arrays.memory == Memory::GUMBALL_DEVICE {
+            let batch = given.on_device(c, &out)?;
             return Ok(operators.inner.judge(batch, judgement, &keys, counts)?);
         }
-        // SAFETY: the C caller ensures that all this is there.
-        let trees = unsafe { given.on_host() }?;
-        // SAFETY: the C caller ensures that `tokens` has memory for a token of each row.
-        let mut tokens =
-            unsafe { ListOut::<i32>::required(memory, "tokens", out.tokens, target.matrix.rows) }?;
-        // SAFETY: the C caller ensures that `rows` is NULL or has memory for as many numbers.
-        let mut rows = unsafe { ListOut::<i32>::optional(memory, "rows", out.rows, target.matrix.rows) }?;
+        let trees = given.on_host(c)?;
+        let mut tokens = arrays.required::<i32>("tokens", out.tokens, target.matrix.rows)?;
+        let mut rows = arrays.out::<i32>("rows", out.rows, target.matrix.rows)?;
         let written = |column| match column {
             Some(PerRowMut::Host(written)) => Some(written),
             None => None,
@@ -254,20 +228,14 @@ pub unsafe extern "C" fn gumball_operators_selected_logprobs(
     ranks: *mut u32,
     statuses: *mut u32,
 ) -> Code {
-    call(|| {
+    call(|c| {
         let operators = require("operators", operators)?;
-        let memory = operators.memory();
-        // SAFETY: the C caller ensures that `logits` is NULL or points to rows that are there.
-        let (rows, count) = unsafe { read_rows(memory, logits) }?;
-        // SAFETY: the C caller ensures that `tokens` is NULL or has one id per row.
-        let tokens = unsafe { per_row(memory, "tokens", tokens, count) }?;
-        let tokens = tokens.ok_or_else(|| Failure::null("tokens"))?;
-        // SAFETY: the C caller ensures that `logprobs` has memory for one f32 per row.
-        let mut logprobs = unsafe { ListOut::<f32>::required(memory, "logprobs", logprobs, count) }?;
-        // SAFETY: the C caller ensures that `ranks` is NULL or has memory for one word per row.
-        let mut ranks = unsafe { ListOut::optional(memory, "ranks", ranks, count) }?;
-        // SAFETY: the C caller ensures that `statuses` is NULL or has memory for one status per row.
-        let mut statuses = unsafe { ListOut::optional(memory, "statuses", statuses.cast(), count) }?;
+        let arrays = operators.arrays(c);
+        let (rows, count) = arrays.rows(logits)?;
+        let tokens = require("tokens", arrays.per_row("tokens", tokens, count)?)?;
+        let mut logprobs = arrays.required::<f32>("logprobs", logprobs, count)?;
+        let mut ranks = arrays.out("ranks", ranks, count)?;
+        let mut statuses = arrays.out("statuses", statuses.cast(), count)?;
         let written = logprobs.column().expect("it is required");
         operators.inner.selected_logprobs(rows, tokens, written, ranks.column(), statuses.column())?;
         logprobs.finish();

@@ -9,7 +9,7 @@ use gumball_engine::{
 };
 
 use crate::error::{Failure, Result};
-use crate::ffi::{constant, device_address, list, slice};
+use crate::ffi::{Caller, constant, device_address};
 
 /// Whose memory something lies in.
 #[repr(i32)]
@@ -152,54 +152,39 @@ fn end(parameter: &str, rows: usize, width: usize, stride: usize) -> Result<usiz
     end.ok_or_else(|| Failure::out_of_range(parameter, stride, &format!("at least {width}, inside memory")))
 }
 
-/// Returns `len` elements of the type that `given` stands for.
-///
-/// # Safety
-/// `data` is NULL or points to `len` elements of that type, which nobody writes for `'a`.
-pub(crate) unsafe fn read_row<'a>(
-    parameter: &'static str,
-    data: *const c_void,
-    given: DtypeNumber,
-    len: usize,
-) -> Result<Row<'a>> {
-    Ok(match dtype(given)? {
-        // SAFETY: the caller ensures that `data` is NULL or has `len` f32, which nobody writes for `'a`.
-        Type::F32 => Row::F32(unsafe { slice(parameter, data.cast(), len) }?),
-        // SAFETY: the caller ensures that `data` is NULL or has `len` bf16, which nobody writes for `'a`; any
-        // u16 is a bf16.
-        Type::Bf16 => Row::Bf16(unsafe { slice(parameter, data.cast(), len) }?),
-        // SAFETY: the caller ensures that `data` is NULL or has `len` f16, which nobody writes for `'a`; any
-        // u16 is an f16.
-        Type::F16 => Row::F16(unsafe { slice(parameter, data.cast(), len) }?),
-    })
-}
-
 impl Matrix {
-    /// Returns it as the engine takes it.
-    ///
-    /// # Safety
-    /// `data` is NULL or points to the described elements in that memory, which nobody frees or writes for `'a`; those of a device until what
-    /// reads them is done.
-    pub(crate) unsafe fn get<'a>(&self, parameter: &'static str) -> Result<gumball_engine::Matrix<'a>> {
-        if memory(self.memory)? == Memory::GUMBALL_DEVICE {
-            // SAFETY: the caller ensures what `on_device` asks for.
-            return Ok(unsafe { self.on_device(parameter) }?.into());
-        }
+    /// Returns `len` elements from its first one on, in the memory of the host.
+    pub(crate) fn elements<'a>(&self, c: Caller<'a>, parameter: &'static str, len: usize) -> Result<Row<'a>> {
+        Ok(match dtype(self.dtype)? {
+            Type::F32 => Row::F32(c.slice(parameter, self.data.cast(), len)?),
+            Type::Bf16 => Row::Bf16(c.slice(parameter, self.data.cast(), len)?),
+            Type::F16 => Row::F16(c.slice(parameter, self.data.cast(), len)?),
+        })
+    }
+
+    /// Returns the stride and all elements of a matrix of the host.
+    pub(crate) fn on_host<'a>(&self, c: Caller<'a>, parameter: &'static str) -> Result<(usize, Row<'a>)> {
         let (stride, len) = extent(self.rows, self.width, self.stride)?;
-        // SAFETY: the caller ensures that `data` has the described rows, which end after `len` elements.
-        let data = unsafe { read_row(parameter, self.data, self.dtype, len) }?;
+        Ok((stride, self.elements(c, parameter, len)?))
+    }
+
+    /// Returns it as the engine takes it.
+    pub(crate) fn get<'a>(
+        &self,
+        c: Caller<'a>,
+        parameter: &'static str,
+    ) -> Result<gumball_engine::Matrix<'a>> {
+        if memory(self.memory)? == Memory::GUMBALL_DEVICE {
+            return Ok(self.on_device(c, parameter)?.into());
+        }
+        let (stride, data) = self.on_host(c, parameter)?;
         Ok(HostMatrix::strided(data, self.rows, self.width, stride)?.into())
     }
 
     /// Returns hidden states of the host.
-    ///
-    /// # Safety
-    /// That of [`Matrix::get`].
-    pub(crate) unsafe fn hidden<'a>(&self) -> Result<HiddenStates<'a>> {
+    pub(crate) fn hidden<'a>(&self, c: Caller<'a>) -> Result<HiddenStates<'a>> {
         self.check_memory(Memory::GUMBALL_HOST, "a head of the host reads it")?;
-        let (stride, len) = extent(self.rows, self.width, self.stride)?;
-        // SAFETY: the caller ensures that `data` has the described rows, which end after `len` elements.
-        let data = unsafe { read_row("hidden", self.data, self.dtype, len) }?;
+        let (stride, data) = self.on_host(c, "hidden")?;
         Ok(HiddenStates::strided(data, self.rows, self.width, stride)?)
     }
 
@@ -209,13 +194,10 @@ impl Matrix {
     }
 
     /// Returns a matrix in the memory of a device.
-    ///
-    /// # Safety
-    /// That of [`Matrix::get`].
-    pub(crate) unsafe fn on_device<'a>(&self, parameter: &'static str) -> Result<DeviceMatrix<'a>> {
+    pub(crate) fn on_device<'a>(&self, _: Caller<'a>, parameter: &'static str) -> Result<DeviceMatrix<'a>> {
         let (stride, len) = extent(self.rows, self.width, self.stride)?;
         let (address, dtype) = (device_address(parameter, self.data, len)?, dtype(self.dtype)?);
-        // SAFETY: the caller ensures that this matrix lies there.
+        // SAFETY: the C caller ensures that this matrix lies there.
         let matrix = unsafe { DeviceMatrix::new(address, dtype, self.rows, self.width, stride) };
         Ok(matrix
             .map_err(|error| error.with_parameter(|name| if name == "logits" { parameter } else { name }))?)
@@ -249,11 +231,7 @@ impl Ints {
     }
 
     /// Returns a list as the engine takes it.
-    ///
-    /// # Safety
-    /// `data` is NULL or points to `rows` integers in that memory, which nobody frees or writes for `'a`; those of a device until what reads
-    /// them is done.
-    pub(crate) unsafe fn list<'a>(&self, parameter: &'static str) -> Result<Ids<'a>> {
+    pub(crate) fn list<'a>(&self, c: Caller<'a>, parameter: &'static str) -> Result<Ids<'a>> {
         let dtype = self.int_type()?;
         self.check_list(parameter)?;
         if memory(self.memory)? == Memory::GUMBALL_HOST {
@@ -264,31 +242,28 @@ impl Ints {
                     "GUMBALL_I32 in the memory of the host",
                 ));
             }
-            // SAFETY: the caller ensures that `data` is NULL or has as many integers.
-            return Ok(unsafe { slice(parameter, self.data.cast::<i32>(), self.rows) }?.into());
+            return Ok(c.slice(parameter, self.data.cast::<i32>(), self.rows)?.into());
         }
         let address = device_address(parameter, self.data, self.rows)?;
-        // SAFETY: the caller ensures that as many integers lie there.
+        // SAFETY: the C caller ensures that as many integers lie there.
         Ok(unsafe { DeviceSlice::new(address, dtype, self.rows) }?.into())
     }
 
     /// Returns lines in the memory of a device.
-    ///
-    /// # Safety
-    /// `data` is NULL or the address of these lines, which stay there, unchanged, as long as the device reads them.
-    pub(crate) unsafe fn lines<'a>(&self, parameter: &'static str) -> Result<DeviceIntMatrix<'a>> {
+    pub(crate) fn lines<'a>(&self, _: Caller<'a>, parameter: &'static str) -> Result<DeviceIntMatrix<'a>> {
         let (address, dtype, width, stride) = self.there(parameter)?;
-        // SAFETY: the caller ensures that these lines lie there.
+        // SAFETY: the C caller ensures that these lines lie there.
         Ok(unsafe { DeviceIntMatrix::new(address, dtype, self.rows, width, stride) }?)
     }
 
     /// Returns lines in the memory of a device, to be written.
-    ///
-    /// # Safety
-    /// `data` is NULL or the address of these lines, which stay there as long as the device writes them, and which nobody else uses then.
-    pub(crate) unsafe fn written<'a>(&self, parameter: &'static str) -> Result<DeviceIntMatrixMut<'a>> {
+    pub(crate) fn written<'a>(
+        &self,
+        _: Caller<'a>,
+        parameter: &'static str,
+    ) -> Result<DeviceIntMatrixMut<'a>> {
         let (address, dtype, width, stride) = self.there(parameter)?;
-        // SAFETY: the caller ensures that these lines lie there, and that nobody else uses them.
+        // SAFETY: the C caller ensures that these lines lie there, and that nobody else uses them.
         Ok(unsafe { DeviceIntMatrixMut::new(address, dtype, self.rows, width, stride) }?)
     }
 
@@ -347,31 +322,25 @@ impl<'a> GivenMasks<'a> {
 
 impl Masks {
     /// Reads bitmasks.
-    ///
-    /// # Safety
-    /// `words` is NULL or points to the described words in that memory, which nobody frees or writes for `'a`; those of a device until what reads
-    /// them is done. `present` is NULL or has a byte for each.
-    pub(crate) unsafe fn get<'a>(&self) -> Result<GivenMasks<'a>> {
+    pub(crate) fn get<'a>(&self, c: Caller<'a>) -> Result<GivenMasks<'a>> {
         let (rows, width, stride) = (self.rows, self.width, stride(self.stride, self.width));
         let absent = GivenMasks { masks: gumball_engine::Masks::None, present: None, only: None };
         if self.words.is_null() {
             return Ok(absent);
         }
-        // SAFETY: the caller ensures that `present` is NULL or has a byte for each bitmask.
-        let present = unsafe { list("masks.present", self.present, rows) }?;
+        let present = c.list("masks.present", self.present, rows)?;
         if memory(self.memory)? == Memory::GUMBALL_DEVICE {
             if present.is_some() {
                 let reason =
                     "bitmasks in a device's memory are there for all rows or for none; leave it NULL";
                 return Err(Error::Conflict { parameter: "masks.present", other: "memory", reason }.into());
             }
-            // SAFETY: the caller ensures that these words lie there.
+            // SAFETY: the C caller ensures that these words lie there.
             let masks = unsafe { DeviceMasks::new(self.words.addr() as u64, rows, width, stride) }?;
             return Ok(GivenMasks { masks: masks.into(), ..absent });
         }
         let end = if width == 0 { 0 } else { end("masks.stride", rows, width, stride)? };
-        // SAFETY: the caller ensures that the words of all bitmasks are there, which end after `end` words.
-        let words: &[u32] = unsafe { slice("masks", self.words.cast(), end) }?;
+        let words: &[u32] = c.slice("masks", self.words.cast(), end)?;
         Ok(GivenMasks {
             masks: HostMasks::new(words, rows, width, stride)?.into(),
             present: present.map(|present| present.iter().map(|there| *there != 0).collect()),

@@ -1,13 +1,13 @@
 //! Rows that operators read and write: into separate memory, or in place; on the host or on a device.
 
 use std::ffi::c_void;
-use std::slice;
 
 use gumball_engine::{DeviceRows, Dtype as Type, Kind, Logits, LogitsMut, RowMut, RowsIn, RowsInOut};
 
+use crate::columns::Arrays;
 use crate::error::{Failure, Result};
-use crate::ffi::{check_array, device_address, plain};
-use crate::matrix::{Matrix, Memory, dtype, extent, read_row};
+use crate::ffi::{Caller, device_address};
+use crate::matrix::{Matrix, Memory, dtype, extent};
 use crate::rows::{Rows, What};
 
 /// Why rows must lie in a memory.
@@ -25,81 +25,54 @@ pub(crate) fn kind(rows: &Rows) -> Result<Kind> {
     }
 }
 
-/// Returns rows of the host.
-///
-/// # Safety
-/// `data` is NULL or points to the rows that the matrix describes, which nobody writes for `'a`.
-unsafe fn here<'a>(matrix: &Matrix, kind: Kind) -> Result<Logits<'a>> {
-    let (stride, len) = extent(matrix.rows, matrix.width, matrix.stride)?;
-    // SAFETY: the caller ensures that `data` has the described rows, which end after `len` elements.
-    let data = unsafe { read_row("logits", matrix.data, matrix.dtype, len) }?;
-    Ok(Logits::strided(data, matrix.rows, matrix.width, stride)?.with_kind(kind))
-}
-
-/// Returns rows to be read as the engine takes them, and their number.
-///
-/// # Safety
-/// `given` is NULL or points to rows that are there, in that memory. Nobody writes
-/// them for `'a`; on a device, until the enqueued work is done.
-pub(crate) unsafe fn read_rows<'a>(memory: Memory, given: *const Rows) -> Result<(RowsIn<'a>, usize)> {
-    // SAFETY: the caller ensures that `given` is NULL or points to rows.
-    let given = unsafe { plain("logits", given) }?;
-    let (kind, matrix) = (kind(&given)?, &given.matrix);
-    matrix.check_memory(memory, HERE)?;
-    let rows = match memory {
-        // SAFETY: the caller ensures that the rows are there and that nobody writes them for `'a`.
-        Memory::GUMBALL_HOST => unsafe { here(matrix, kind) }?.into(),
-        // SAFETY: the caller ensures that the rows lie on the device until the work is done.
-        Memory::GUMBALL_DEVICE => unsafe { matrix.on_device("logits") }?.with_kind(kind).into(),
-    };
-    Ok((rows, matrix.rows))
-}
-
-/// Returns rows to be read and rows to be written as the engine takes them, and the number of rows. The rows
-/// to be written may be the rows that are read, but must not overlap them otherwise.
-///
-/// # Safety
-/// `rows` and `out` are NULL or point to values whose rows are there, in that memory. For
-/// `'a`, on a device until the enqueued work is done, nobody writes the rows that are read, and nobody else
-/// uses the rows of `out`.
-pub(crate) unsafe fn read_rows_in_out<'a>(
-    memory: Memory,
-    rows: *const Rows,
-    out: *const Matrix,
-) -> Result<(RowsInOut<'a>, usize)> {
-    // SAFETY: the caller ensures that `rows` is NULL or points to rows.
-    let from = unsafe { plain("logits", rows) }?;
-    // SAFETY: the caller ensures that `out` is NULL or points to a matrix.
-    let to = unsafe { plain("out", out) }?;
-    let (kind, from) = (kind(&from)?, from.matrix);
-    from.check_memory(memory, HERE)?;
-    to.check_memory(memory, HERE)?;
-    let in_place = is_same(&from, &to)?;
-    let (stride, len) = extent(to.rows, to.width, to.stride)?;
-    let to_type = dtype(to.dtype)?;
-    if memory == Memory::GUMBALL_DEVICE {
-        let address = device_address("out", to.data, len)?;
-        // SAFETY: the caller ensures that `out.data` is the device address of this matrix, which only this work
-        // uses; `is_same` found it equal to the read rows or apart.
-        let to = unsafe { DeviceRows::new(address, to_type, to.rows, to.width, stride) }?.with_kind(kind);
-        let read = match in_place {
-            true => None,
-            // SAFETY: the caller ensures that the rows lie on the device until the work is done.
-            false => Some(unsafe { from.on_device("logits") }?.with_kind(kind)),
+impl<'a> Arrays<'a> {
+    /// Returns rows to be read as the engine takes them, and their number.
+    pub fn rows(self, given: *const Rows) -> Result<(RowsIn<'a>, usize)> {
+        let given = self.c.plain("logits", given)?;
+        let (kind, matrix) = (kind(&given)?, &given.matrix);
+        matrix.check_memory(self.memory, HERE)?;
+        let rows = match self.memory {
+            Memory::GUMBALL_HOST => here(self.c, matrix, kind)?.into(),
+            Memory::GUMBALL_DEVICE => matrix.on_device(self.c, "logits")?.with_kind(kind).into(),
         };
-        return Ok((RowsInOut::Device { from: read, to }, from.rows));
+        Ok((rows, matrix.rows))
     }
-    let read = match in_place {
-        true => None,
-        // SAFETY: the caller ensures that the rows are there and that nobody writes them for `'a`; `out` lies
-        // apart from them.
-        false => Some(unsafe { here(&from, kind) }?),
-    };
-    // SAFETY: the caller ensures that `out.data` has `len` elements that nobody else uses. If they are the rows
-    // that are read, only this slice of them is made; otherwise `is_same` found them apart.
-    let written = unsafe { written(to.data.cast_mut(), to_type, len) }?;
-    let to = LogitsMut::strided(written, to.rows, to.width, stride)?.with_kind(kind);
-    Ok((RowsInOut::Host { from: read, to }, from.rows))
+
+    /// Returns rows to be read and rows to be written as the engine takes them, and the number of rows. The rows to be written may be the rows that are
+    /// read, but must not overlap them otherwise.
+    pub fn rows_in_out(self, rows: *const Rows, out: *const Matrix) -> Result<(RowsInOut<'a>, usize)> {
+        let Self { c, memory } = self;
+        let (from, to) = (c.plain("logits", rows)?, c.plain("out", out)?);
+        let (kind, from) = (kind(&from)?, from.matrix);
+        from.check_memory(memory, HERE)?;
+        to.check_memory(memory, HERE)?;
+        let reads = !is_same(&from, &to)?;
+        let (stride, len) = extent(to.rows, to.width, to.stride)?;
+        let to_type = dtype(to.dtype)?;
+        if memory == Memory::GUMBALL_DEVICE {
+            let address = device_address("out", to.data, len)?;
+            // SAFETY: the C caller ensures that `to.data` is the device address of this matrix, which only this work uses; `is_same` found it equal to
+            // the read rows or apart.
+            let to = unsafe { DeviceRows::new(address, to_type, to.rows, to.width, stride) }?.with_kind(kind);
+            let read = reads.then(|| Ok::<_, Failure>(from.on_device(c, "logits")?.with_kind(kind)));
+            return Ok((RowsInOut::Device { from: read.transpose()?, to }, from.rows));
+        }
+        let read = reads.then(|| here(c, &from, kind)).transpose()?;
+        let data = to.data.cast_mut();
+        let written = match to_type {
+            Type::F32 => RowMut::F32(c.slice_mut("out", data.cast(), len)?),
+            Type::Bf16 => RowMut::Bf16(c.slice_mut("out", data.cast(), len)?),
+            Type::F16 => RowMut::F16(c.slice_mut("out", data.cast(), len)?),
+        };
+        let to = LogitsMut::strided(written, to.rows, to.width, stride)?.with_kind(kind);
+        Ok((RowsInOut::Host { from: read, to }, from.rows))
+    }
+}
+
+/// Returns rows of the host.
+fn here<'a>(c: Caller<'a>, matrix: &Matrix, kind: Kind) -> Result<Logits<'a>> {
+    let (stride, data) = matrix.on_host(c, "logits")?;
+    Ok(Logits::strided(data, matrix.rows, matrix.width, stride)?.with_kind(kind))
 }
 
 /// Returns whether the rows to be written are the rows that are read; refuses any other overlap.
@@ -122,36 +95,4 @@ fn is_same(from: &Matrix, to: &Matrix) -> Result<bool> {
 fn span(first: *const c_void, len: usize, dtype: Type) -> (usize, usize) {
     let bytes = if dtype == Type::F32 { 4 } else { 2 };
     (first.addr(), first.addr().saturating_add(len.saturating_mul(bytes)))
-}
-
-/// Returns `len` elements of a type, to be written.
-///
-/// # Safety
-/// `data` is NULL or points to `len` initialised elements of that type, which nobody else uses for `'a`.
-unsafe fn written<'a>(data: *mut c_void, dtype: Type, len: usize) -> Result<RowMut<'a>> {
-    Ok(match dtype {
-        // SAFETY: the caller ensures that `data` is NULL or has `len` f32, which nobody else uses for `'a`.
-        Type::F32 => RowMut::F32(unsafe { elements(data.cast(), len) }?),
-        // SAFETY: the caller ensures that `data` is NULL or has `len` bf16, which nobody else uses for `'a`;
-        // any u16 is a bf16.
-        Type::Bf16 => RowMut::Bf16(unsafe { elements(data.cast(), len) }?),
-        // SAFETY: the caller ensures that `data` is NULL or has `len` f16, which nobody else uses for `'a`;
-        // any u16 is an f16.
-        Type::F16 => RowMut::F16(unsafe { elements(data.cast(), len) }?),
-    })
-}
-
-/// Returns numbers to be written.
-///
-/// # Safety
-/// `first` is NULL or points to `len` numbers of a type for which all bits are valid. Nobody else uses them
-/// for `'a`.
-unsafe fn elements<'a, T>(first: *mut T, len: usize) -> Result<&'a mut [T]> {
-    check_array("out", first, len)?;
-    if len == 0 {
-        return Ok(&mut []);
-    }
-    // SAFETY: `check_array` found `first` aligned, not NULL, and `len` in range. The caller ensures that
-    // `len` numbers are there, which nobody else uses for `'a`.
-    Ok(unsafe { slice::from_raw_parts_mut(first, len) })
 }

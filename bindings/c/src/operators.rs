@@ -4,15 +4,13 @@ use std::ffi::c_char;
 
 use gumball_engine::{Error, PerRow, SamplingParams};
 
-use crate::columns::{ListOut, per_row};
+use crate::columns::Arrays;
 use crate::device::Device;
 use crate::draws::{Draws, Halves, RowParams, read_row_params};
 use crate::error::{Code, Result, refuse};
-use crate::ffi::{call, end, make, optional_text, require};
+use crate::ffi::{Caller, call, end, make, require};
 use crate::matrix::{Matrix, Memory};
-use crate::operands::{read_rows, read_rows_in_out};
 use crate::rows::Rows;
-use crate::versioned::read;
 
 /// Operators over rows of logits or probabilities, for engines that hold probabilities or must return them, and choose seeds and
 /// positions themselves. The result of a row is the one that it has in a pool.
@@ -29,9 +27,10 @@ pub struct Operators {
 }
 
 impl Operators {
-    /// Returns the memory that the arrays of calls lie in.
-    pub(crate) fn memory(&self) -> Memory {
-        if self.inner.is_on_device() { Memory::GUMBALL_DEVICE } else { Memory::GUMBALL_HOST }
+    /// Returns how the arrays of a call are taken.
+    pub(crate) fn arrays<'a>(&self, c: Caller<'a>) -> Arrays<'a> {
+        let memory = if self.inner.is_on_device() { Memory::GUMBALL_DEVICE } else { Memory::GUMBALL_HOST };
+        Arrays { c, memory }
     }
 }
 
@@ -47,9 +46,8 @@ pub unsafe extern "C" fn gumball_operators_new(
     threads: usize,
     level: *const c_char,
 ) -> Option<Box<Operators>> {
-    make(|| {
-        // SAFETY: the C caller ensures that `level` is NULL or ends with a NUL.
-        let level = unsafe { optional_text("level", level) }?.map(str::parse).transpose()?;
+    make(|c| {
+        let level = c.optional_text("level", level)?.map(str::parse).transpose()?;
         let threads = (threads > 0).then_some(threads);
         let inner = match device {
             None => gumball_engine::Operators::new(level, threads)?,
@@ -86,16 +84,12 @@ pub unsafe extern "C" fn gumball_operators_softmax(
     out: *const Matrix,
     statuses: *mut u32,
 ) -> Code {
-    call(|| {
+    call(|c| {
         let operators = require("operators", operators)?;
-        let memory = operators.memory();
-        // SAFETY: the C caller ensures that `logits` and `out` are NULL or values of their stated sizes, whose
-        // rows are there; nobody else uses those of `out`.
-        let (rows, count) = unsafe { read_rows_in_out(memory, logits, out) }?;
-        // SAFETY: the C caller ensures that `temperatures` is NULL or has one f32 per row.
-        let temperatures = unsafe { per_row(memory, "temperatures", temperatures, count) }?;
-        // SAFETY: the C caller ensures that `statuses` is NULL or has memory for one status per row.
-        let mut statuses = unsafe { ListOut::optional(memory, "statuses", statuses.cast(), count) }?;
+        let arrays = operators.arrays(c);
+        let (rows, count) = arrays.rows_in_out(logits, out)?;
+        let temperatures = arrays.per_row("temperatures", temperatures, count)?;
+        let mut statuses = arrays.out("statuses", statuses.cast(), count)?;
         let temperature = temperatures.unwrap_or(PerRow::All(temperature));
         operators.inner.softmax(rows, temperature, statuses.column())?;
         statuses.finish();
@@ -116,9 +110,7 @@ pub unsafe extern "C" fn gumball_operators_probabilities(
     out: *const Matrix,
     statuses: *mut u32,
 ) -> Code {
-    // SAFETY: the C caller ensures that `rows`, `params` and `out` are NULL or structs of their stated sizes,
-    // whose rows and lists are there. `statuses` is NULL or has memory for one status per row.
-    call(|| unsafe { write(operators, rows, params, out, statuses, false) })
+    call(|c| write(c, operators, rows, params, out, statuses, false))
 }
 
 /// Writes each row with only the tokens that its filters and bans keep: other logits become -inf, other probabilities 0. Rows of
@@ -133,18 +125,12 @@ pub unsafe extern "C" fn gumball_operators_mask_logits(
     out: *const Matrix,
     statuses: *mut u32,
 ) -> Code {
-    // SAFETY: the C caller ensures that `rows`, `params` and `out` are NULL or structs of their stated sizes,
-    // whose rows and lists are there. `statuses` is NULL or has memory for one status per row.
-    call(|| unsafe { write(operators, rows, params, out, statuses, true) })
+    call(|c| write(c, operators, rows, params, out, statuses, true))
 }
 
 /// Writes rows of probabilities, or masked rows.
-///
-/// # Safety
-/// `rows`, `params` and `out` are NULL or structs of their stated sizes. Their rows and lists are there, in
-/// the operators' memory, and lists and `statuses` are NULL or have one element per row. Nobody else uses what
-/// is written.
-unsafe fn write(
+fn write(
+    c: Caller<'_>,
     operators: Option<&Operators>,
     rows: *const Rows,
     params: *const RowParams,
@@ -153,15 +139,10 @@ unsafe fn write(
     masked: bool,
 ) -> Result<()> {
     let operators = require("operators", operators)?;
-    let (memory, neutral) = (operators.memory(), SamplingParams::default());
-    // SAFETY: the caller ensures that `rows` and `out` are NULL or values of their stated sizes, whose rows
-    // are there; nobody else uses those of `out`.
-    let (rows, count) = unsafe { read_rows_in_out(memory, rows, out) }?;
-    // SAFETY: the caller ensures that `params` is NULL or a struct of its stated size, whose lists have one
-    // element per row.
-    let params = unsafe { read_row_params(memory, params, count, &neutral) }?;
-    // SAFETY: the caller ensures that `statuses` is NULL or has memory for one status per row.
-    let mut statuses = unsafe { ListOut::optional(memory, "statuses", statuses.cast(), count) }?;
+    let (arrays, neutral) = (operators.arrays(c), SamplingParams::default());
+    let (rows, count) = arrays.rows_in_out(rows, out)?;
+    let params = read_row_params(arrays, params, count, &neutral)?;
+    let mut statuses = arrays.out("statuses", statuses.cast(), count)?;
     match masked {
         true => operators.inner.mask_logits(rows, &params, statuses.column())?,
         false => operators.inner.probabilities(rows, &params, statuses.column())?,
@@ -185,44 +166,33 @@ pub unsafe extern "C" fn gumball_operators_sample(
     tokens: *mut i32,
     statuses: *mut u32,
 ) -> Code {
-    call(|| {
+    call(|c| {
         let operators = require("operators", operators)?;
-        let (memory, neutral) = (operators.memory(), SamplingParams::default());
-        // SAFETY: the C caller ensures that `rows` is NULL or points to rows that nobody writes meanwhile.
-        let (rows, count) = unsafe { read_rows(memory, rows) }?;
-        // SAFETY: the C caller ensures that `draws` is NULL or points to the bytes that its `struct_size`
-        // names.
-        let draws = unsafe { read("draws", draws) }?;
+        let (arrays, neutral) = (operators.arrays(c), SamplingParams::default());
+        let (rows, count) = arrays.rows(rows)?;
+        let draws = c.read("draws", draws)?;
         let (n, from_pools) = (draws.outputs, draws.reads_pools()?);
         if from_pools && !draws.row_indices.is_null() {
             let reason = "slots say what each row reads";
             return Err(Error::Conflict { parameter: "row_indices", other: "slots", reason }.into());
         }
-        // SAFETY: the C caller ensures that `row_indices` is NULL or has one index per output.
-        let row_indices = unsafe { per_row(memory, "row_indices", draws.row_indices, n) }?;
+        let row_indices = arrays.per_row("row_indices", draws.row_indices, n)?;
         if row_indices.is_none() && n != count {
             let allowed = format!("one per row, {count}, or any number with row_indices");
             return Err(Error::length("outputs", n, allowed).into());
         }
         let size = if from_pools { draws.size } else { count };
-        // SAFETY: the C caller ensures that `params` is NULL or a struct of its stated size, whose lists have
-        // one element per row, or per slot.
-        let params = unsafe { read_row_params(memory, params, size, &neutral) }?;
+        let params = read_row_params(arrays, params, size, &neutral)?;
         let keyed = Draws { outputs: if from_pools { size } else { n }, ..draws };
-        // SAFETY: the C caller ensures that the lists of `draws` are NULL or have one element per output, or per slot.
-        let keys = unsafe { keyed.keys(memory) }?;
-        // SAFETY: the C caller ensures that `tokens` has memory for one id per output.
-        let mut tokens = unsafe { ListOut::required(memory, "tokens", tokens, n) }?;
-        // SAFETY: the C caller ensures that `statuses` is NULL or has memory for one status per output.
-        let mut statuses = unsafe { ListOut::optional(memory, "statuses", statuses.cast(), n) }?;
+        let keys = keyed.keys(arrays)?;
+        let mut tokens = arrays.required("tokens", tokens, n)?;
+        let mut statuses = arrays.out("statuses", statuses.cast(), n)?;
         let written = tokens.column().expect("it is required");
         if from_pools {
             let mut halves = Halves::default();
-            // SAFETY: the C caller ensures that `offsets` is NULL or has one element per slot.
-            let (keys, high_draws) = unsafe { draws.offset(memory, keys, &mut halves) }?;
+            let (keys, high_draws) = draws.offset(arrays, keys, &mut halves)?;
             let rows_per_slot = draws.rows_per_slot.max(1);
-            // SAFETY: the C caller ensures that `slots` has one slot per request.
-            let slots = unsafe { per_row(memory, "slots", draws.slots, count / rows_per_slot) }?;
+            let slots = arrays.per_row("slots", draws.slots, count / rows_per_slot)?;
             let slots = require("slots", slots)?;
             let pools = gumball_engine::PoolSlots { slots, size, rows_per_slot, high_draws };
             operators.inner.sample_from_pools(rows, &pools, &params, &keys, written, statuses.column())?;

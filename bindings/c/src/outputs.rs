@@ -7,7 +7,7 @@ use std::ptr;
 use crate::error::{Code, Failure};
 use crate::ffi::{call, call_or, end, make, require};
 use crate::pool::Pool;
-use crate::versioned::{versioned, write, zeroed};
+use crate::versioned::{versioned, zeroed};
 
 /// All outputs of a step or a verification, in memory that is used again from call to call. A step is a verification without drafts.
 ///
@@ -133,7 +133,7 @@ pub struct Emitted {
 /// Makes empty outputs. NULL after an error.
 #[unsafe(no_mangle)]
 pub extern "C" fn gumball_outputs_new() -> Option<Box<Outputs>> {
-    make(|| Ok(Outputs { inner: gumball_engine::Outputs::new() }))
+    make(|_| Ok(Outputs { inner: gumball_engine::Outputs::new() }))
 }
 
 /// Ends outputs. NULL is fine.
@@ -145,7 +145,7 @@ pub extern "C" fn gumball_outputs_free(outputs: Option<Box<Outputs>>) {
 /// Writes what outputs hold. It stays until they are handed to another call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gumball_outputs_read(outputs: Option<&Outputs>, out: *mut OutputsView) -> Code {
-    call(|| {
+    call(|c| {
         let outputs = &require("outputs", outputs)?.inner;
         let (accepted, is_approximate) = (outputs.accepted(), u64::from(outputs.is_approximate()));
         let view = OutputsView {
@@ -155,9 +155,7 @@ pub unsafe extern "C" fn gumball_outputs_read(outputs: Option<&Outputs>, out: *m
             is_approximate,
             ..OutputsView::of(outputs.layout(), outputs.words().as_ptr())
         };
-        // SAFETY: the C caller ensures that `out` is NULL or points to the bytes that its `struct_size`
-        // names.
-        unsafe { write("out", out, view) }
+        c.write("out", out, view)
     })
 }
 
@@ -168,7 +166,7 @@ pub extern "C" fn gumball_outputs_request(
     request: usize,
     out: Option<&mut MaybeUninit<Emitted>>,
 ) -> Code {
-    call(|| {
+    call(|_| {
         let (outputs, out) = (&require("outputs", outputs)?.inner, require("out", out)?);
         let requests = outputs.accepted().len();
         if request >= requests {
@@ -190,7 +188,7 @@ pub extern "C" fn gumball_outputs_request(
 /// their address is the same all the pool's life; what follows moves with the number of rows.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gumball_pool_outputs(pool: Option<&mut Pool>, out: *mut OutputsView) -> Code {
-    call(|| {
+    call(|c| {
         let there = require("pool", pool)?.inner.on_device()?;
         // Addresses are those of the device, so the pointers have no provenance on the host.
         let at = |address: u64| ptr::without_provenance(address as usize);
@@ -200,9 +198,7 @@ pub unsafe extern "C" fn gumball_pool_outputs(pool: Option<&mut Pool>, out: *mut
             path,
             ..OutputsView::of(there.outputs_layout(), at(there.outputs_address()))
         };
-        // SAFETY: the C caller ensures that `out` is NULL or points to the bytes that its `struct_size`
-        // names.
-        unsafe { write("out", out, view) }
+        c.write("out", out, view)
     })
 }
 
@@ -220,7 +216,7 @@ pub extern "C" fn gumball_outputs_kept(
     row: usize,
     len: Option<&mut MaybeUninit<usize>>,
 ) -> *const u32 {
-    call_or(ptr::null(), || {
+    call_or(ptr::null(), |_| {
         let (outputs, len) = (&require("outputs", outputs)?.inner, require("len", len)?);
         let rows = outputs.layout().rows;
         if row >= rows {

@@ -7,7 +7,7 @@ use gumball_engine::{Error, SamplingParams};
 use serde_json::Value;
 
 use crate::error::{Code, Failure, Result, words};
-use crate::ffi::{call, call_or, end, make, optional_text, require, slice, text};
+use crate::ffi::{call, call_or, end, make, require};
 use crate::names::{set_ids, set_number, set_text};
 
 /// What a request asks of the way its tokens are chosen; see gumball_params_new.
@@ -27,7 +27,7 @@ impl Params {
 /// Makes neutral parameters: rows are drawn from as they are, at temperature 1. NULL after an error.
 #[unsafe(no_mangle)]
 pub extern "C" fn gumball_params_new() -> Option<Box<Params>> {
-    make(|| Ok(Params::of(SamplingParams::default())))
+    make(|_| Ok(Params::of(SamplingParams::default())))
 }
 
 /// Makes parameters of JSON: an object of the fields that are not neutral. A name that is not known is an error.
@@ -36,9 +36,8 @@ pub extern "C" fn gumball_params_new() -> Option<Box<Params>> {
 /// `{"temperature": 0.8, "top_p": 0.9, "dry": {"multiplier": 0.8}, "logprobs": {"top_n": 5}}`. NULL after an error.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gumball_params_from_json(json: *const c_char) -> Option<Box<Params>> {
-    make(|| {
-        // SAFETY: the C caller ensures that `json` is NULL or ends with a NUL.
-        let json = unsafe { text("json", json) }?;
+    make(|c| {
+        let json = c.text("json", json)?;
         let read = serde_json::from_str(json);
         Ok(Params::of(read.map_err(|error| Failure::json("json", &error))?))
     })
@@ -47,7 +46,7 @@ pub unsafe extern "C" fn gumball_params_from_json(json: *const c_char) -> Option
 /// Makes a copy. NULL after an error.
 #[unsafe(no_mangle)]
 pub extern "C" fn gumball_params_clone(params: Option<&Params>) -> Option<Box<Params>> {
-    make(|| Ok(Params::of(require("params", params)?.inner.clone())))
+    make(|_| Ok(Params::of(require("params", params)?.inner.clone())))
 }
 
 /// Ends parameters. Who was given them keeps a copy. NULL is fine.
@@ -60,7 +59,7 @@ pub extern "C" fn gumball_params_free(params: Option<Box<Params>>) {
 /// after an error.
 #[unsafe(no_mangle)]
 pub extern "C" fn gumball_params_to_json(params: Option<&mut Params>) -> *const c_char {
-    call_or(ptr::null(), || {
+    call_or(ptr::null(), |_| {
         let params = require("params", params)?;
         let written = serde_json::to_string(&params.inner);
         params.json = words(written.map_err(|error| Failure::json("params", &error))?);
@@ -71,7 +70,7 @@ pub extern "C" fn gumball_params_to_json(params: Option<&mut Params>) -> *const 
 /// Checks all parameters against their ranges for a vocabulary. Whoever takes parameters does so as well.
 #[unsafe(no_mangle)]
 pub extern "C" fn gumball_params_validate(params: Option<&Params>, vocab: usize) -> Code {
-    call(|| Ok(require("params", params)?.inner.validate(vocab)?))
+    call(|_| Ok(require("params", params)?.inner.validate(vocab)?))
 }
 
 /// Sets a parameter that is a number, an integer, or 0 or 1, by its name; numbers are rounded to float.
@@ -84,9 +83,8 @@ pub unsafe extern "C" fn gumball_params_set(
     name: *const c_char,
     value: f64,
 ) -> Code {
-    call(|| {
-        // SAFETY: the C caller ensures that `name` is NULL or ends with a NUL.
-        let name = unsafe { text("name", name) }?;
+    call(|c| {
+        let name = c.text("name", name)?;
         set_number(&mut require("params", params)?.inner, name, value)
     })
 }
@@ -101,11 +99,9 @@ pub unsafe extern "C" fn gumball_params_set_ids(
     ids: *const u32,
     ids_len: usize,
 ) -> Code {
-    call(|| {
-        // SAFETY: the C caller ensures that `name` is NULL or ends with a NUL.
-        let name = unsafe { text("name", name) }?;
-        // SAFETY: the C caller ensures that `ids` has `ids_len` ids.
-        let ids = unsafe { slice("ids", ids, ids_len) }?;
+    call(|c| {
+        let name = c.text("name", name)?;
+        let ids = c.slice("ids", ids, ids_len)?;
         set_ids(&mut require("params", params)?.inner, name, ids)
     })
 }
@@ -118,11 +114,9 @@ pub unsafe extern "C" fn gumball_params_set_text(
     name: *const c_char,
     value: *const c_char,
 ) -> Code {
-    call(|| {
-        // SAFETY: the C caller ensures that `name` is NULL or ends with a NUL.
-        let name = unsafe { text("name", name) }?;
-        // SAFETY: the C caller ensures that `value` is NULL or ends with a NUL.
-        let value = unsafe { text("value", value) }?;
+    call(|c| {
+        let name = c.text("name", name)?;
+        let value = c.text("value", value)?;
         set_text(&mut require("params", params)?.inner, name, value)
     })
 }
@@ -134,11 +128,9 @@ pub unsafe extern "C" fn gumball_params_set_json(
     name: *const c_char,
     json: *const c_char,
 ) -> Code {
-    call(|| {
-        // SAFETY: the C caller ensures that `name` is NULL or ends with a NUL.
-        let name = unsafe { text("name", name) }?;
-        // SAFETY: the C caller ensures that `json` is NULL or ends with a NUL.
-        let json = unsafe { text("json", json) }?;
+    call(|c| {
+        let name = c.text("name", name)?;
+        let json = c.text("json", json)?;
         let value = serde_json::from_str(json).map_err(|error| Failure::json(name, &error))?;
         replace(require("params", params)?, name, value)
     })
@@ -148,10 +140,9 @@ pub unsafe extern "C" fn gumball_params_set_json(
 /// NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gumball_params_reset(params: Option<&mut Params>, name: *const c_char) -> Code {
-    call(|| {
+    call(|c| {
         let params = require("params", params)?;
-        // SAFETY: the C caller ensures that `name` is NULL or ends with a NUL.
-        let Some(name) = (unsafe { optional_text("name", name) })? else {
+        let Some(name) = (c.optional_text("name", name))? else {
             params.inner = SamplingParams::default();
             return Ok(());
         };
@@ -180,7 +171,7 @@ fn replace(params: &mut Params, name: &str, value: Value) -> Result<()> {
 /// Sets the seed of all draws. Without one, each request draws a fresh one, which its state tells.
 #[unsafe(no_mangle)]
 pub extern "C" fn gumball_params_set_seed(params: Option<&mut Params>, seed: u64) -> Code {
-    call(|| {
+    call(|_| {
         require("params", params)?.inner.seed = Some(seed);
         Ok(())
     })
@@ -194,11 +185,9 @@ pub unsafe extern "C" fn gumball_params_set_logit_bias(
     biases: *const f32,
     len: usize,
 ) -> Code {
-    call(|| {
-        // SAFETY: the C caller ensures that `ids` has `len` ids.
-        let ids = unsafe { slice("ids", ids, len) }?;
-        // SAFETY: the C caller ensures that `biases` has `len` numbers.
-        let biases = unsafe { slice("biases", biases, len) }?;
+    call(|c| {
+        let ids = c.slice("ids", ids, len)?;
+        let biases = c.slice("biases", biases, len)?;
         let pairs = ids.iter().copied().zip(biases.iter().copied());
         require("params", params)?.inner.logit_bias = pairs.collect();
         Ok(())

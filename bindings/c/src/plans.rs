@@ -7,10 +7,9 @@ use gumball_engine::{Error, RanksInfo};
 
 use crate::batch::Batch;
 use crate::error::{Code, Failure, Result};
-use crate::ffi::{call, constant, list, plain, require, slice};
+use crate::ffi::{call, constant, require};
 use crate::pool::Pool;
 use crate::ranks::{Plan, RowLayout, StepKind, StepKindNumber};
-use crate::versioned::read;
 
 impl Pool {
     /// Returns the plan of a batch.
@@ -49,14 +48,11 @@ pub unsafe extern "C" fn gumball_pool_plan(
     is_data_parallel: u32,
     out: Option<&mut MaybeUninit<Plan>>,
 ) -> Code {
-    call(|| {
+    call(|c| {
         let (pool, out) = (require("pool", pool)?, require("out", out)?);
-        // SAFETY: the C caller ensures that `batch` is NULL or points to the bytes that its `struct_size` names.
-        let given = unsafe { read("batch", batch) }?;
-        // SAFETY: the C caller ensures that `slots` has `len` slots.
-        let slots = unsafe { slice("slots", given.slots, given.len) }?;
-        // SAFETY: the C caller ensures that `counts` is NULL or has `len` numbers.
-        let counts = unsafe { list("counts", given.counts, given.len) }?.unwrap_or_default();
+        let given = c.read("batch", batch)?;
+        let slots = c.slice("slots", given.slots, given.len)?;
+        let counts = c.list("counts", given.counts, given.len)?.unwrap_or_default();
         let kinds = [
             (StepKind::GUMBALL_DECODE, Kind::Decode),
             (StepKind::GUMBALL_PREFILL, Kind::Prefill),
@@ -80,10 +76,9 @@ pub unsafe extern "C" fn gumball_pool_owner(
     request: usize,
     rank: Option<&mut MaybeUninit<usize>>,
 ) -> Code {
-    call(|| {
+    call(|c| {
         let (pool, rank) = (require("pool", pool)?, require("rank", rank)?);
-        // SAFETY: the C caller ensures that `plan` is NULL or points to a plan.
-        let Plan { requests, .. } = unsafe { plain("plan", plan) }?;
+        let Plan { requests, .. } = c.plain("plan", plan)?;
         if request >= requests {
             let allowed = format!("a request in 0..{requests}");
             return Err(Failure::out_of_range("request", request, &allowed));

@@ -10,11 +10,11 @@ use gumball_engine::{DraftBatch, Place, Slot, Widths};
 
 use crate::device::Device;
 use crate::error::{Code, Result, refuse, words};
-use crate::ffi::{call, end, make, optional_text, require, slice};
+use crate::ffi::{Caller, call, end, make, require};
 use crate::params::Params;
 use crate::ranks::{Joined, Ranks};
 use crate::state::{State, read_state};
-use crate::versioned::{read, versioned, write};
+use crate::versioned::versioned;
 
 /// The requests in flight.
 ///
@@ -97,23 +97,17 @@ impl PoolConfig {
     }
 
     /// Returns the config as the engine takes it.
-    ///
-    /// # Safety
-    /// `device` is NULL or alive, `route` and `level` are NULL or end with a NUL.
-    unsafe fn get(&self) -> Result<gumball_engine::PoolConfig> {
+    fn get(&self, c: Caller<'_>) -> Result<gumball_engine::PoolConfig> {
         let or = |given: usize, otherwise: usize| if given > 0 { given } else { otherwise };
         let mut config = gumball_engine::PoolConfig::new(self.vocab);
         config.widths = Widths { top_n: self.top_n, ids: self.ids };
         config.kept = self.keep_ids > 0;
         config.slots = or(self.slots, config.slots);
-        // SAFETY: the caller ensures that `route` is NULL or ends with a NUL.
-        if let Some(route) = unsafe { optional_text("route", self.route) }? {
+        if let Some(route) = c.optional_text("route", self.route)? {
             config.route = route.parse()?;
         }
-        // SAFETY: the caller ensures that `level` is NULL or ends with a NUL.
-        let level = unsafe { optional_text("level", self.level) }?.map(str::parse).transpose()?;
-        // SAFETY: the caller ensures that `device` is NULL or alive.
-        config.place = match unsafe { self.device.as_ref() } {
+        let level = c.optional_text("level", self.level)?.map(str::parse).transpose()?;
+        config.place = match c.handle(self.device) {
             None => Place::Host { threads: (self.threads > 0).then_some(self.threads), level },
             Some(device) => Place::Device {
                 device: device.inner.clone(),
@@ -125,20 +119,15 @@ impl PoolConfig {
         Ok(config)
     }
 
-    /// # Safety
-    /// That of [`PoolConfig::get`]; `ranks` is NULL or a struct of its stated size, whose pointers are NULL or what its fields say.
-    unsafe fn open(&self) -> Result<gumball_engine::Pool> {
+    fn open(&self, c: Caller<'_>) -> Result<gumball_engine::Pool> {
         self.check_fields()?;
-        // SAFETY: the caller ensures what the fields point to.
-        let config = unsafe { self.get() }?;
+        let config = self.get(c)?;
         if self.ranks.is_null() {
             return Ok(gumball_engine::Pool::new(config)?);
         }
-        // SAFETY: the caller ensures that `ranks` points to the bytes that its `struct_size` names.
-        let ranks = unsafe { read("ranks", self.ranks) }?;
-        // SAFETY: the caller ensures what the fields of `ranks` point to.
+        let ranks = c.read("ranks", self.ranks)?;
         let Joined { planner, transport, devices, timeout } =
-            unsafe { ranks.join(self.vocab, !self.device.is_null()) }?;
+            ranks.join(c, self.vocab, !self.device.is_null())?;
         let ranks = gumball_engine::Ranks { planner, transport, devices, timeout };
         Ok(gumball_engine::Pool::over(config, ranks)?)
     }
@@ -148,12 +137,9 @@ impl PoolConfig {
 /// ends, and GUMBALL_DISAGREE if one was made with something else.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gumball_pool_new(config: *const PoolConfig) -> Option<Box<Pool>> {
-    make(|| {
-        // SAFETY: the C caller ensures that `config` is NULL or points to the bytes that its `struct_size`
-        // names.
-        let config = unsafe { read("config", config) }?;
-        // SAFETY: the C caller ensures what the fields of `config` point to.
-        Ok(unsafe { config.open() }?.into())
+    make(|c| {
+        let config = c.read("config", config)?;
+        Ok(config.open(c)?.into())
     })
 }
 
@@ -173,11 +159,10 @@ pub unsafe extern "C" fn gumball_pool_admit(
     prompt_len: usize,
     slot: Option<&mut MaybeUninit<i32>>,
 ) -> Code {
-    call(|| {
+    call(|c| {
         let (pool, params, slot) =
             (require("pool", pool)?, require("params", params)?, require("slot", slot)?);
-        // SAFETY: the C caller ensures that `prompt` has `prompt_len` ids.
-        let prompt = unsafe { slice("prompt", prompt, prompt_len) }?;
+        let prompt = c.slice("prompt", prompt, prompt_len)?;
         write_slot(slot, pool.inner.admit(params.inner.clone(), prompt))
     })
 }
@@ -191,12 +176,10 @@ pub unsafe extern "C" fn gumball_pool_resume(
     state: *const State,
     slot: Option<&mut MaybeUninit<i32>>,
 ) -> Code {
-    call(|| {
+    call(|c| {
         let (pool, params, slot) =
             (require("pool", pool)?, require("params", params)?, require("slot", slot)?);
-        // SAFETY: the C caller ensures that `state` is NULL or a struct of its stated size, whose lists have
-        // the lengths it names.
-        let state = unsafe { read_state(state) }?;
+        let state = read_state(c, state)?;
         write_slot(slot, pool.inner.resume(params.inner.clone(), state))
     })
 }
@@ -212,7 +195,7 @@ pub extern "C" fn gumball_pool_fork(
     draw: u32,
     slot: Option<&mut MaybeUninit<i32>>,
 ) -> Code {
-    call(|| {
+    call(|_| {
         let (pool, slot) = (require("pool", pool)?, require("slot", slot)?);
         write_slot(slot, pool.inner.fork(of, draw))
     })
@@ -226,13 +209,13 @@ fn write_slot(slot: &mut MaybeUninit<i32>, placed: gumball_engine::Result<Slot>)
 /// Ends a sequence; its slot is vacant then, and rows that are assigned to it are padding.
 #[unsafe(no_mangle)]
 pub extern "C" fn gumball_pool_release(pool: Option<&mut Pool>, slot: i32) -> Code {
-    call(|| Ok(require("pool", pool)?.inner.release(slot)?))
+    call(|_| Ok(require("pool", pool)?.inner.release(slot)?))
 }
 
 /// Appends a token that was chosen elsewhere; mirostat's limit stays.
 #[unsafe(no_mangle)]
 pub extern "C" fn gumball_pool_push(pool: Option<&mut Pool>, slot: i32, id: u32) -> Code {
-    call(|| Ok(require("pool", pool)?.inner.push(slot, id)?))
+    call(|_| Ok(require("pool", pool)?.inner.push(slot, id)?))
 }
 
 /// Takes away the last `counts[i]` output tokens of the sequence in `slots[i]`, for a program that stops behind a token that
@@ -247,12 +230,10 @@ pub unsafe extern "C" fn gumball_pool_shorten(
     counts: *const usize,
     len: usize,
 ) -> Code {
-    call(|| {
+    call(|c| {
         let pool = require("pool", pool)?;
-        // SAFETY: the C caller ensures that `slots` has `len` slots.
-        let slots = unsafe { slice("slots", slots, len) }?;
-        // SAFETY: the C caller ensures that `counts` has `len` numbers.
-        let counts = unsafe { slice("counts", counts, len) }?;
+        let slots = c.slice("slots", slots, len)?;
+        let counts = c.slice("counts", counts, len)?;
         Ok(pool.inner.shorten(slots, counts)?)
     })
 }
@@ -261,18 +242,16 @@ pub unsafe extern "C" fn gumball_pool_shorten(
 /// host does not know the last tokens yet, and tokens may be lost, as `keep_histories` of gumball_pool_config says.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gumball_pool_state(pool: Option<&mut Pool>, slot: i32, out: *mut State) -> Code {
-    call(|| {
+    call(|c| {
         let state = require("pool", pool)?.inner.sequence(slot)?.state();
-        // SAFETY: the C caller ensures that `out` is NULL or points to the bytes that its `struct_size`
-        // names.
-        unsafe { write("out", out, State::of(state)) }
+        c.write("out", out, State::of(state))
     })
 }
 
 /// Returns a copy of the parameters of a slot, to be freed. NULL after an error.
 #[unsafe(no_mangle)]
 pub extern "C" fn gumball_pool_params(pool: Option<&mut Pool>, slot: i32) -> Option<Box<Params>> {
-    make(|| Ok(Params::of(require("pool", pool)?.inner.sequence(slot)?.params().clone())))
+    make(|_| Ok(Params::of(require("pool", pool)?.inner.sequence(slot)?.params().clone())))
 }
 
 /// Tells why a certified head must compute every logit of a request's rows, whatever hidden state they have: `reason` becomes its name, or NULL
@@ -288,7 +267,7 @@ pub extern "C" fn gumball_pool_needs_whole_row(
     hooked: u32,
     reason: Option<&mut MaybeUninit<*const c_char>>,
 ) -> Code {
-    call(|| {
+    call(|_| {
         let (pool, reason) = (require("pool", pool)?, require("reason", reason)?);
         let whole = pool.inner.needs_whole_row(slot, hooked > 0)?;
         reason.write(whole.map_or(ptr::null(), |whole| name(whole.name()).as_ptr()));

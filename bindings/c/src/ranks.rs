@@ -9,7 +9,7 @@ use gumball_engine::dist::{
 };
 
 use crate::error::{Failure, Result};
-use crate::ffi::{optional_text, slice, text};
+use crate::ffi::Caller;
 use crate::versioned::versioned;
 
 /// How the logits of a step lie on the ranks, and what is exchanged (docs/scaling.md).
@@ -107,36 +107,28 @@ pub(crate) struct Joined {
 
 impl Ranks {
     /// Reads the texts and lists, and the environment for what is not given, and waits for the other ranks.
-    ///
-    /// # Safety
-    /// The pointers are NULL or point to what their fields say.
-    pub(crate) unsafe fn join(&self, vocab: usize, on_device: bool) -> Result<Joined> {
+    pub(crate) fn join(&self, c: Caller<'_>, vocab: usize, on_device: bool) -> Result<Joined> {
         if !(1..=1024).contains(&self.world) {
             return Err(Failure::out_of_range("world", self.world, "in 1..=1024"));
         }
-        // SAFETY: the caller ensures that `addresses` is NULL or has `world` pointers.
-        let addresses = unsafe { slice("addresses", self.addresses, self.world) }?;
+        let addresses = c.slice("addresses", self.addresses, self.world)?;
         let address = |address: &*const c_char| {
-            // SAFETY: the caller ensures that each is NULL or ends with a NUL.
-            let address = unsafe { text("addresses", *address) }?;
+            let address = c.text("addresses", *address)?;
             Ok(Address::parse(address)?)
         };
         let addresses = addresses.iter().map(address).collect::<Result<Vec<_>>>()?;
         let split = if self.split.is_null() {
             VocabSplit::even(vocab, self.world)?
         } else {
-            // SAFETY: the caller ensures that `split` has `world` numbers.
-            VocabSplit::of_sizes(unsafe { slice("split", self.split, self.world) }?)?
+            VocabSplit::of_sizes(c.slice("split", self.split, self.world)?)?
         };
         let mut planner = PlannerConfig::new(split).with_environment(variable)?;
-        // SAFETY: the caller ensures that `layouts` is NULL or ends with a NUL.
-        if let Some(names) = unsafe { optional_text("layouts", self.layouts) }? {
+        if let Some(names) = c.optional_text("layouts", self.layouts)? {
             let named = names.split(',').map(str::trim).filter(|name| !name.is_empty());
             let layouts = named.map(LogitsLayout::of_name).collect::<gumball_engine::Result<Vec<_>>>()?;
             planner.layouts = layouts.into_iter().filter(|layout| *layout != LogitsLayout::Gather).collect();
         }
-        // SAFETY: the caller ensures that `layout` is NULL or ends with a NUL.
-        if let Some(name) = unsafe { optional_text("layout", self.layout) }?.filter(|name| *name != "auto") {
+        if let Some(name) = c.optional_text("layout", self.layout)?.filter(|name| *name != "auto") {
             planner.forced = Some(LogitsLayout::of_name(name)?);
         }
         if self.is_modulo > 0 {
@@ -145,8 +137,7 @@ impl Ranks {
         if self.logit_bytes > 0 {
             planner.logit_bytes = self.logit_bytes;
         }
-        // SAFETY: the caller ensures that `transport` is NULL or ends with a NUL.
-        let devices = match unsafe { optional_text("transport", self.transport) }? {
+        let devices = match c.optional_text("transport", self.transport)? {
             Some(name) => TransportKind::of_name(name)?,
             None => TransportKind::of_environment(variable)?,
         };

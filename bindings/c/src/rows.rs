@@ -1,7 +1,7 @@
 //! Rows: what a call reads, and what these are made of.
 
 use crate::error::{Result, refuse};
-use crate::ffi::{constant, require};
+use crate::ffi::{Caller, constant, require};
 use crate::head_config::Head;
 use crate::matrix::Matrix;
 
@@ -50,18 +50,12 @@ impl Rows {
     }
 
     /// Returns them as the engine takes them.
-    ///
-    /// # Safety
-    /// The matrix lies in its memory, and nobody frees or writes it for `'a`; that of a device until what reads it is done. `head` is NULL or alive
-    /// for `'a`.
-    pub(crate) unsafe fn get<'a>(&self) -> Result<gumball_engine::Rows<'a>> {
+    pub(crate) fn get<'a>(&self, c: Caller<'a>) -> Result<gumball_engine::Rows<'a>> {
         let what = self.what()?;
-        // SAFETY: the caller ensures that `head` is NULL or alive.
-        let head = unsafe { self.head.as_ref::<'a>() };
+        let head = c.handle(self.head);
         self.refuse_head()?;
         let parameter = if what == What::GUMBALL_HIDDEN { "hidden" } else { "logits" };
-        // SAFETY: the caller ensures that the matrix lies there.
-        let matrix = unsafe { self.matrix.get(parameter) }?;
+        let matrix = self.matrix.get(c, parameter)?;
         Ok(match what {
             What::GUMBALL_LOGITS => gumball_engine::Rows::Logits(matrix),
             What::GUMBALL_PROBABILITIES => gumball_engine::Rows::Probabilities(matrix),

@@ -7,12 +7,12 @@ use gumball_engine::{Kind, Matrix, NONE, Row, Rows as EngineRows, StepOptions as
 
 use crate::batch::{Batch, Lists, read_batch};
 use crate::error::{Code, Failure, Result, refuse};
-use crate::ffi::{call, end, make, optional_text, out_slice, plain, require, slice};
+use crate::ffi::{Caller, call, end, make, require};
 use crate::outputs::first;
 use crate::params::Params;
 use crate::rows::{Rows, What};
 use crate::state::{State, read_state};
-use crate::versioned::{read, versioned, write};
+use crate::versioned::versioned;
 
 /// Chooses the tokens of one sequence, and keeps its history.
 #[derive(Debug)]
@@ -119,18 +119,14 @@ pub unsafe extern "C" fn gumball_sampler_new(
     config: *const SamplerConfig,
     state: *const State,
 ) -> Option<Box<Sampler>> {
-    make(|| {
+    make(|c| {
         let mut params = require("params", params)?.inner.clone();
-        // SAFETY: the C caller ensures that `config` is NULL or points to the bytes that its `struct_size` names.
-        let config = unsafe { read("config", config) }?;
-        // SAFETY: the C caller ensures that `route` is NULL or ends with a NUL.
-        let route = unsafe { optional_text("route", config.route) }?;
-        // SAFETY: the C caller ensures that `level` is NULL or ends with a NUL.
-        let level = unsafe { optional_text("level", config.level) }?;
+        let config = c.read("config", config)?;
+        let route = c.optional_text("route", config.route)?;
+        let level = c.optional_text("level", config.level)?;
         let state = match state.is_null() {
             true => None,
-            // SAFETY: the C caller ensures that `state` is a struct of its stated size, whose lists have the lengths it names.
-            false => Some(unsafe { read_state(state) }?),
+            false => Some(read_state(c, state)?),
         };
         if let Some(state) = state {
             params.seed = Some(state.seed);
@@ -154,7 +150,7 @@ pub unsafe extern "C" fn gumball_sampler_new(
 /// Makes a sampler with the same state and another draw index. NULL after an error.
 #[unsafe(no_mangle)]
 pub extern "C" fn gumball_sampler_fork(sampler: Option<&Sampler>, draw: u32) -> Option<Box<Sampler>> {
-    make(|| Ok(require("sampler", sampler)?.inner.fork(draw)?.into()))
+    make(|_| Ok(require("sampler", sampler)?.inner.fork(draw)?.into()))
 }
 
 /// Ends a sampler. NULL is fine.
@@ -164,14 +160,9 @@ pub extern "C" fn gumball_sampler_free(sampler: Option<Box<Sampler>>) {
 }
 
 /// Reads the one row of a sampler.
-///
-/// # Safety
-/// `rows` is NULL or points to rows that are there, which nobody writes for `'a`.
-unsafe fn row_of<'a>(rows: *const Rows) -> Result<(Row<'a>, Kind)> {
-    // SAFETY: the caller ensures that `rows` is NULL or points to rows.
-    let given = unsafe { plain("row", rows) }?;
-    // SAFETY: the caller ensures that the rows are there.
-    let rows = unsafe { given.get() }?;
+fn row_of<'a>(c: Caller<'a>, rows: *const Rows) -> Result<(Row<'a>, Kind)> {
+    let given = c.plain("row", rows)?;
+    let rows = given.get(c)?;
     let (EngineRows::Logits(Matrix::Host(matrix)) | EngineRows::Probabilities(Matrix::Host(matrix))) = rows
     else {
         let allowed = "logits or probabilities in the memory of the host, for a sampler";
@@ -199,13 +190,10 @@ pub unsafe extern "C" fn gumball_sampler_sample(
     batch: *const Batch,
     token: Option<&mut MaybeUninit<Token>>,
 ) -> Code {
-    call(|| {
+    call(|c| {
         let (sampler, token) = (require("sampler", sampler)?, require("token", token)?);
-        // SAFETY: the C caller ensures that `row` is NULL or points to a row that nobody writes meanwhile.
-        let (row, kind) = unsafe { row_of(row) }?;
-        // SAFETY: the C caller ensures that `batch` is NULL or a struct of its stated size, whose lists
-        // have one element.
-        let given = unsafe { read_batch(batch, Lists::Rows(1)) }?;
+        let (row, kind) = row_of(c, row)?;
+        let given = read_batch(c, batch, Lists::Rows(1))?;
         let sampled = given.with(|batch| {
             let others = [
                 ("slots", !batch.slots.is_empty()),
@@ -249,15 +237,13 @@ pub unsafe extern "C" fn gumball_sampler_sample_n(
     n: u32,
     tokens: *mut Token,
 ) -> Code {
-    call(|| {
+    call(|c| {
         let sampler = require("sampler", sampler)?;
-        // SAFETY: the C caller ensures that `row` is NULL or points to a row that nobody writes meanwhile.
-        let (row, kind) = unsafe { row_of(row) }?;
+        let (row, kind) = row_of(c, row)?;
         if kind == Kind::Probabilities {
             return Err(Failure::out_of_range("what", "GUMBALL_PROBABILITIES", "GUMBALL_LOGITS"));
         }
-        // SAFETY: the C caller ensures that `tokens` has memory for `n` tokens.
-        let tokens = unsafe { out_slice("tokens", tokens, n as usize) }?;
+        let tokens = c.out_slice("tokens", tokens, n as usize)?;
         for (place, token) in tokens.iter_mut().zip(sampler.inner.sample_n(row, n)?) {
             place.write(Token::new(token, &[], &[], &[]));
         }
@@ -268,7 +254,7 @@ pub unsafe extern "C" fn gumball_sampler_sample_n(
 /// Appends a token that was chosen elsewhere; mirostat's limit stays.
 #[unsafe(no_mangle)]
 pub extern "C" fn gumball_sampler_push(sampler: Option<&mut Sampler>, id: u32) -> Code {
-    call(|| {
+    call(|_| {
         require("sampler", sampler)?.inner.push(id);
         Ok(())
     })
@@ -277,7 +263,7 @@ pub extern "C" fn gumball_sampler_push(sampler: Option<&mut Sampler>, id: u32) -
 /// Goes back to the state after `output_len` output tokens, mirostat's limit included.
 #[unsafe(no_mangle)]
 pub extern "C" fn gumball_sampler_truncate(sampler: Option<&mut Sampler>, output_len: usize) -> Code {
-    call(|| Ok(require("sampler", sampler)?.inner.truncate(output_len)?))
+    call(|_| Ok(require("sampler", sampler)?.inner.truncate(output_len)?))
 }
 
 /// Starts over after a prompt, with the same parameters, seed and draw index.
@@ -287,9 +273,8 @@ pub unsafe extern "C" fn gumball_sampler_reset(
     prompt: *const u32,
     prompt_len: usize,
 ) -> Code {
-    call(|| {
-        // SAFETY: the C caller ensures that `prompt` has `prompt_len` ids.
-        let prompt = unsafe { slice("prompt", prompt, prompt_len) }?;
+    call(|c| {
+        let prompt = c.slice("prompt", prompt, prompt_len)?;
         require("sampler", sampler)?.inner.reset(prompt);
         Ok(())
     })
@@ -298,16 +283,14 @@ pub unsafe extern "C" fn gumball_sampler_reset(
 /// Tells the state: history, seed in use, position, draw index, mirostat's limit.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gumball_sampler_state(sampler: Option<&Sampler>, out: *mut State) -> Code {
-    call(|| {
+    call(|c| {
         let state = require("sampler", sampler)?.inner.sequence().state();
-        // SAFETY: the C caller ensures that `out` is NULL or points to the bytes that its `struct_size`
-        // names.
-        unsafe { write("out", out, State::of(state)) }
+        c.write("out", out, State::of(state))
     })
 }
 
 /// Returns a copy of the parameters, to be freed. NULL after an error.
 #[unsafe(no_mangle)]
 pub extern "C" fn gumball_sampler_params(sampler: Option<&Sampler>) -> Option<Box<Params>> {
-    make(|| Ok(Params::of(require("sampler", sampler)?.inner.params().clone())))
+    make(|_| Ok(Params::of(require("sampler", sampler)?.inner.params().clone())))
 }

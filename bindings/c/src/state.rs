@@ -1,8 +1,8 @@
 //! State: a sequence between two tokens, as plain data.
 
 use crate::error::Result;
-use crate::ffi::slice;
-use crate::versioned::{read, versioned};
+use crate::ffi::Caller;
+use crate::versioned::versioned;
 
 /// What the next token of a sequence depends on besides its row and its parameters.
 ///
@@ -52,18 +52,11 @@ impl State {
 }
 
 /// Returns a state as the engine takes it.
-///
-/// # Safety
-/// `state` is NULL or a struct with the size it states, whose lists have the lengths it names. Nobody writes
-/// the lists for `'a`.
-pub(crate) unsafe fn read_state<'a>(state: *const State) -> Result<gumball_engine::State<'a>> {
-    // SAFETY: the caller ensures that `state` is NULL or points to the bytes that its `struct_size` names.
-    let state = unsafe { read("state", state) }?;
+pub(crate) fn read_state<'a>(c: Caller<'a>, state: *const State) -> Result<gumball_engine::State<'a>> {
+    let state = c.read("state", state)?;
     Ok(gumball_engine::State {
-        // SAFETY: the caller ensures that `prompt` has `prompt_len` ids, which nobody writes for `'a`.
-        prompt: unsafe { slice("state.prompt", state.prompt, state.prompt_len) }?,
-        // SAFETY: the caller ensures that `output` has `output_len` ids, which nobody writes for `'a`.
-        output: unsafe { slice("state.output", state.output, state.output_len) }?,
+        prompt: c.slice("state.prompt", state.prompt, state.prompt_len)?,
+        output: c.slice("state.output", state.output, state.output_len)?,
         seed: state.seed,
         position: state.position,
         draw: state.draw,

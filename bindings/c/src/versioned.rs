@@ -9,6 +9,7 @@ use std::mem::MaybeUninit;
 use std::{ptr, slice};
 
 use crate::error::{Failure, Result};
+use crate::ffi::{Caller, check_array};
 
 /// A struct whose size may differ between the C program and this library.
 ///
@@ -41,108 +42,78 @@ pub(crate) fn zeroed<T: VersionedStruct>() -> T {
     unsafe { MaybeUninit::zeroed().assume_init() }
 }
 
-/// Returns a struct that C handed in; fields that C's header lacks are 0.
-///
-/// # Safety
-/// `given` is NULL or points to the bytes that its `struct_size` names.
-pub(crate) unsafe fn read<T: VersionedStruct>(parameter: &str, given: *const T) -> Result<T> {
-    // SAFETY: the caller ensures that `given` is NULL or begins with its `struct_size`.
-    let size = unsafe { stated_size(parameter, given) }?;
-    let mut value = MaybeUninit::<T>::zeroed();
-    let known = size.min(size_of::<T>());
-    // SAFETY: the caller ensures that `given` has `size` bytes, and `known` is at most that and the size of
-    // `value`.
-    unsafe { ptr::copy_nonoverlapping(given.cast::<u8>(), value.as_mut_ptr().cast::<u8>(), known) };
-    let rest = given.cast::<u8>().wrapping_add(size_of::<T>());
-    // SAFETY: the caller ensures that `given` has `size` bytes; the rest, empty if C's struct is smaller,
-    // ends there.
-    let rest = unsafe { slice::from_raw_parts(rest, size - known) };
-    if rest.iter().any(|byte| *byte != 0) {
-        let allowed =
-            "a struct whose fields beyond this library's are zero; the header is newer than the library";
-        return Err(Failure::out_of_range(field::<T>(), size, allowed));
-    }
-    // SAFETY: `VersionedStruct` ensures that any bytes are a valid `T`, and all bytes were zeroed above.
-    Ok(unsafe { value.assume_init() })
-}
-
-/// Returns a struct that C handed in, or zeros for NULL.
-///
-/// # Safety
-/// `given` is NULL or points to the bytes that its `struct_size` names.
-pub(crate) unsafe fn read_or_default<T: VersionedStruct>(parameter: &str, given: *const T) -> Result<T> {
-    if given.is_null() {
-        return Ok(zeroed());
-    }
-    // SAFETY: the caller ensures that `given` points to the bytes that its `struct_size` names.
-    unsafe { read(parameter, given) }
-}
-
-/// Returns the structs of an array, which all state one size.
-///
-/// # Safety
-/// `first` is NULL or points to `len` structs of the bytes that the first one's `struct_size` names.
-pub(crate) unsafe fn read_each<T: VersionedStruct>(
-    parameter: &'static str,
-    first: *const T,
-    len: usize,
-) -> Result<Vec<T>> {
-    if len == 0 {
-        return Ok(Vec::new());
-    }
-    // SAFETY: the caller ensures that `first` is NULL or begins with its `struct_size`.
-    let size = unsafe { stated_size(parameter, first) }?;
-    let read_one = |index: usize| {
-        let given = first.wrapping_byte_add(index * size);
-        // SAFETY: the caller ensures that as many structs of `size` bytes are there.
-        let other = unsafe { stated_size(parameter, given) }?;
-        if other != size {
-            let allowed = format!("{size}, as in the first of the array");
-            return Err(Failure::out_of_range(field::<T>(), other, &allowed));
+impl Caller<'_> {
+    /// Returns a struct that C handed in; fields that C's header lacks are 0.
+    pub fn read<T: VersionedStruct>(self, parameter: &'static str, given: *const T) -> Result<T> {
+        let size = self.stated_size(parameter, given)?;
+        let mut value = MaybeUninit::<T>::zeroed();
+        let known = size.min(size_of::<T>());
+        // SAFETY: the C caller ensures that `given` has `size` bytes, and `known` is at most that and the size of `value`.
+        unsafe { ptr::copy_nonoverlapping(given.cast::<u8>(), value.as_mut_ptr().cast::<u8>(), known) };
+        let rest = given.cast::<u8>().wrapping_add(size_of::<T>());
+        // SAFETY: the C caller ensures that `given` has `size` bytes; the rest, empty if C's struct is smaller, ends there.
+        let rest = unsafe { slice::from_raw_parts(rest, size - known) };
+        if rest.iter().any(|byte| *byte != 0) {
+            let allowed =
+                "a struct whose fields beyond this library's are zero; the header is newer than the library";
+            return Err(Failure::out_of_range(field::<T>(), size, allowed));
         }
-        // SAFETY: the caller ensures that `given` points to the bytes that its `struct_size` names.
-        unsafe { read(parameter, given) }
-    };
-    (0..len).map(read_one).collect()
-}
+        // SAFETY: `VersionedStruct` ensures that any bytes are a valid `T`, and all bytes were zeroed above.
+        Ok(unsafe { value.assume_init() })
+    }
 
-/// Writes a struct for C, up to the size that C's header knows. Fields that only C's header knows become 0.
-///
-/// # Safety
-/// `out` is NULL or points to the bytes that its `struct_size` names, which nobody else uses.
-pub(crate) unsafe fn write<T: VersionedStruct>(parameter: &str, out: *mut T, value: T) -> Result<()> {
-    // SAFETY: the caller ensures that `out` is NULL or begins with its `struct_size`.
-    let size = unsafe { stated_size(parameter, out) }?;
-    let (start, known) = (size_of::<usize>(), size.min(size_of::<T>()));
-    let (from, to) = (ptr::from_ref(&value).cast::<u8>(), out.cast::<u8>());
-    // SAFETY: `known` is at most the size of `value` and the `size` bytes that the caller ensures at `out`.
-    // The copy begins after `struct_size`, which stays.
-    unsafe { ptr::copy_nonoverlapping(from.wrapping_add(start), to.wrapping_add(start), known - start) };
-    // SAFETY: the caller ensures that `out` has `size` bytes, of which these are the last `size - known`.
-    unsafe { ptr::write_bytes(to.wrapping_add(known), 0, size - known) };
-    Ok(())
-}
+    /// Returns a struct that C handed in, or zeros for NULL.
+    pub fn read_or_default<T: VersionedStruct>(self, parameter: &'static str, given: *const T) -> Result<T> {
+        if given.is_null() { Ok(zeroed()) } else { self.read(parameter, given) }
+    }
 
-/// Returns the size that C states.
-///
-/// # Safety
-/// `given` is NULL or points to at least its `struct_size`.
-unsafe fn stated_size<T: VersionedStruct>(parameter: &str, given: *const T) -> Result<usize> {
-    if given.is_null() {
-        return Err(Failure::null(parameter));
+    /// Returns the structs of an array, which all state one size.
+    pub fn read_each<T: VersionedStruct>(
+        self,
+        parameter: &'static str,
+        first: *const T,
+        len: usize,
+    ) -> Result<Vec<T>> {
+        if len == 0 {
+            return Ok(Vec::new());
+        }
+        let size = self.stated_size(parameter, first)?;
+        let read_one = |index: usize| {
+            let given = first.wrapping_byte_add(index * size);
+            let other = self.stated_size(parameter, given)?;
+            if other != size {
+                let allowed = format!("{size}, as in the first of the array");
+                return Err(Failure::out_of_range(field::<T>(), other, &allowed));
+            }
+            self.read(parameter, given)
+        };
+        (0..len).map(read_one).collect()
     }
-    if !given.is_aligned() {
-        let allowed = format!("an address that is a multiple of {}", align_of::<T>());
-        return Err(Failure::out_of_range(parameter, format!("{given:p}"), &allowed));
+
+    /// Writes a struct for C, up to the size that C's header knows. Fields that only C's header knows become 0.
+    pub fn write<T: VersionedStruct>(self, parameter: &'static str, out: *mut T, value: T) -> Result<()> {
+        let size = self.stated_size(parameter, out)?;
+        let (start, known) = (size_of::<usize>(), size.min(size_of::<T>()));
+        let (from, to) = (ptr::from_ref(&value).cast::<u8>(), out.cast::<u8>());
+        // SAFETY: `known` is at most the size of `value` and the `size` bytes that the C caller ensures at `out`.
+        // The copy begins after `struct_size`, which stays.
+        unsafe { ptr::copy_nonoverlapping(from.wrapping_add(start), to.wrapping_add(start), known - start) };
+        // SAFETY: the C caller ensures that `out` has `size` bytes, of which these are the last `size - known`.
+        unsafe { ptr::write_bytes(to.wrapping_add(known), 0, size - known) };
+        Ok(())
     }
-    // SAFETY: `given` is aligned and not NULL; `VersionedStruct` puts `struct_size` first, and the caller ensures that
-    // it is there.
-    let size = unsafe { given.cast::<usize>().read() };
-    // No version's struct comes near 4096 bytes; the upper limit catches sizes that were never set.
-    if !(T::LEAST..=4096).contains(&size) {
-        return Err(Failure::out_of_range(field::<T>(), size, &format!("sizeof({})", T::NAME)));
+
+    /// Returns the size that C states.
+    fn stated_size<T: VersionedStruct>(self, parameter: &'static str, given: *const T) -> Result<usize> {
+        check_array(parameter, given, 1)?;
+        // SAFETY: `given` is aligned and not NULL; `VersionedStruct` puts `struct_size` first, and the C caller ensures that it is there.
+        let size = unsafe { given.cast::<usize>().read() };
+        // No version's struct comes near 4096 bytes; the upper limit catches sizes that were never set.
+        if !(T::LEAST..=4096).contains(&size) {
+            return Err(Failure::out_of_range(field::<T>(), size, &format!("sizeof({})", T::NAME)));
+        }
+        Ok(size)
     }
-    Ok(size)
 }
 
 fn field<T: VersionedStruct>() -> String {

@@ -6,12 +6,12 @@ use crate::batch::{Batch, Lists, read_batch};
 use crate::draft_batches::batch_of;
 use crate::drafts::{Drafts, read_drafts};
 use crate::error::{Code, Failure, Result, refuse};
-use crate::ffi::{call, call_or, end, make, require};
+use crate::ffi::{Caller, call, call_or, end, make, require};
 use crate::matrix::{Ints, Masks};
 use crate::outputs::Outputs;
 use crate::pool::Pool;
 use crate::rows::Rows;
-use crate::versioned::{read_each, versioned};
+use crate::versioned::versioned;
 
 /// Work that was captured, to be replayed with one call.
 #[derive(Debug)]
@@ -119,48 +119,39 @@ impl Work {
     }
 
     /// Returns it as the engine takes it.
-    ///
-    /// # Safety
-    /// `drafts` is NULL or a struct of its stated size. All that it describes, and the head, is there for `'a`, on a device also until the work is done.
-    unsafe fn get<'a>(&self, pool: &mut Pool) -> Result<EngineWork<'a>> {
+    fn get<'a>(&self, c: Caller<'a>, pool: &mut Pool) -> Result<EngineWork<'a>> {
         self.check_fields()?;
         let rows = |pool: &Pool| -> Result<EngineRows<'a>> {
-            pool.check_head(&self.rows)?;
-            // SAFETY: the caller ensures that the rows and the head are there.
-            unsafe { self.rows.get() }
+            pool.check_head(c, &self.rows)?;
+            self.rows.get(c)
         };
-        // SAFETY: the caller ensures that the bitmasks are there.
-        let masks = unsafe { self.masks.get() }?.there()?;
+        let masks = self.masks.get(c)?.there()?;
         Ok(match self.kind {
             0 => EngineWork::Step(rows(pool)?, masks),
-            // SAFETY: the caller ensures that the drafts are there.
-            1 => EngineWork::Verify(rows(pool)?, masks, unsafe { read_drafts(self.drafts) }?),
+            1 => EngineWork::Verify(rows(pool)?, masks, read_drafts(c, self.drafts)?),
             2 => {
                 let (_, batch) = batch_of(pool, self.draft_batch)?;
-                // SAFETY: the caller ensures that the paths are there.
-                let paths = (!self.ints.is_absent()).then(|| unsafe { self.ints.lines("ints") });
+                let paths = (!self.ints.is_absent()).then(|| self.ints.lines(c, "ints"));
                 EngineWork::Draft(batch, rows(pool)?, masks, paths.transpose()?)
             }
             3 => {
                 let (_, batch) = batch_of(pool, self.draft_batch)?;
-                // SAFETY: the caller ensures that the lines are there, and that nobody else uses them while the device writes them.
-                EngineWork::CopyDrafts(batch, unsafe { self.ints.written("ints") }?, self.column)
+                EngineWork::CopyDrafts(batch, self.ints.written(c, "ints")?, self.column)
             }
-            // SAFETY: the caller ensures that the numbers are there.
-            _ => EngineWork::Shorten(unsafe { self.ints.list("ints") }?),
+            _ => EngineWork::Shorten(self.ints.list(c, "ints")?),
         })
     }
 }
 
 /// Reads pieces of work.
-///
-/// # Safety
-/// `work` is NULL or points to `len` structs of the size that the first one states, each of which is as [`Work::get`] asks for.
-unsafe fn read_work<'a>(pool: &mut Pool, work: *const Work, len: usize) -> Result<Vec<EngineWork<'a>>> {
-    // SAFETY: the caller ensures that there are as many structs of one size.
-    let pieces = unsafe { read_each("work", work, len) }?;
-    // SAFETY: the caller ensures what each describes.
-    pieces.iter().map(|piece| unsafe { piece.get(pool) }).collect()
+fn read_work<'a>(
+    c: Caller<'a>,
+    pool: &mut Pool,
+    work: *const Work,
+    len: usize,
+) -> Result<Vec<EngineWork<'a>>> {
+    let pieces = c.read_each("work", work, len)?;
+    pieces.iter().map(|piece| piece.get(c, pool)).collect()
 }
 
 /// Says whose rows the next work is for, that of captured graphs included: of steps, with `counts` of verifications, and with `draft_batch` of
@@ -171,10 +162,9 @@ unsafe fn read_work<'a>(pool: &mut Pool, work: *const Work, len: usize) -> Resul
 /// GUMBALL_COUPLED and GUMBALL_GREEDY takes memory of the device for the probabilities of the pool's rows.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gumball_pool_assign(pool: Option<&mut Pool>, batch: *const Batch) -> Code {
-    call(|| {
+    call(|c| {
         let pool = require("pool", pool)?;
-        // SAFETY: the C caller ensures that `batch` is NULL or a struct of its stated size, whose lists have the elements that its numbers name.
-        let given = unsafe { read_batch(batch, Lists::Drafted) }?;
+        let given = read_batch(c, batch, Lists::Drafted)?;
         let of = match given.draft_batch {
             0 => None,
             number => Some(batch_of(pool, number)?.1),
@@ -195,10 +185,9 @@ pub unsafe extern "C" fn gumball_pool_enqueue(
     work: *const Work,
     len: usize,
 ) -> Code {
-    call(|| {
+    call(|c| {
         let pool = require("pool", pool)?;
-        // SAFETY: the C caller ensures what `read_work` asks for.
-        let work = unsafe { read_work(pool, work, len) }?;
+        let work = read_work(c, pool, work, len)?;
         Ok(pool.inner.enqueue(&work)?)
     })
 }
@@ -206,7 +195,7 @@ pub unsafe extern "C" fn gumball_pool_enqueue(
 /// Waits for what was enqueued so far and copies what the last step or verification came to.
 #[unsafe(no_mangle)]
 pub extern "C" fn gumball_pool_fetch(pool: Option<&mut Pool>, outputs: Option<&mut Outputs>) -> Code {
-    call(|| {
+    call(|_| {
         let (pool, outputs) = (require("pool", pool)?, require("outputs", outputs)?);
         Ok(pool.inner.fetch(&mut outputs.inner)?)
     })
@@ -222,10 +211,9 @@ pub unsafe extern "C" fn gumball_pool_capture(
     work: *const Work,
     len: usize,
 ) -> Option<Box<Graph>> {
-    make(|| {
+    make(|c| {
         let pool = require("pool", pool)?;
-        // SAFETY: the C caller ensures what `read_work` asks for, as long as the graph is replayed.
-        let work = unsafe { read_work(pool, work, len) }?;
+        let work = read_work(c, pool, work, len)?;
         Ok(Graph { pool: pool.id, inner: pool.inner.capture(&work)? })
     })
 }
@@ -233,7 +221,7 @@ pub unsafe extern "C" fn gumball_pool_capture(
 /// Enqueues the work of a graph that this pool captured: one call, whatever its length.
 #[unsafe(no_mangle)]
 pub extern "C" fn gumball_pool_replay(pool: Option<&mut Pool>, graph: Option<&Graph>) -> Code {
-    call(|| {
+    call(|_| {
         let (pool, graph) = (require("pool", pool)?, require("graph", graph)?);
         if graph.pool != pool.id {
             let allowed = "one that this pool captured";
@@ -246,7 +234,7 @@ pub extern "C" fn gumball_pool_replay(pool: Option<&mut Pool>, graph: Option<&Gr
 /// Returns how many steps and verifications a replay takes; 0 after an error.
 #[unsafe(no_mangle)]
 pub extern "C" fn gumball_graph_steps(graph: Option<&Graph>) -> usize {
-    call_or(0, || Ok(require("graph", graph)?.inner.steps()))
+    call_or(0, |_| Ok(require("graph", graph)?.inner.steps()))
 }
 
 /// Ends a graph, before or after its pool, when its replays are done. NULL is fine.
@@ -267,7 +255,7 @@ pub extern "C" fn gumball_pool_needed_variant(
     pool: Option<&mut Pool>,
     variant: Option<&mut std::mem::MaybeUninit<VariantNumber>>,
 ) -> Code {
-    call(|| {
+    call(|_| {
         let (pool, variant) = (require("pool", pool)?, require("variant", variant)?);
         variant.write(pool.inner.on_device()?.needed_variant() as i32);
         Ok(())
@@ -286,10 +274,9 @@ pub unsafe extern "C" fn gumball_pool_record(
     work: *const Work,
     len: usize,
 ) -> Code {
-    call(|| {
+    call(|c| {
         let (pool, variant) = (require("pool", pool)?, self::variant(variant)?);
-        // SAFETY: the C caller ensures what `read_work` asks for, as long as the program's graph is replayed.
-        let work = unsafe { read_work(pool, work, len) }?;
+        let work = read_work(c, pool, work, len)?;
         Ok(pool.inner.on_device()?.enqueue_variant(&work, variant)?)
     })
 }
@@ -306,5 +293,5 @@ pub extern "C" fn gumball_pool_before_replay(
     variant: VariantNumber,
     steps: usize,
 ) -> Code {
-    call(|| Ok(require("pool", pool)?.inner.on_device()?.reserve_replays(steps, self::variant(variant)?)?))
+    call(|_| Ok(require("pool", pool)?.inner.on_device()?.reserve_replays(steps, self::variant(variant)?)?))
 }
