@@ -49,21 +49,14 @@ static void print(const char *name, const gumball_state *state) {
 
 static void one_sequence(void) {
     static float logits[VOCAB];
-    gumball_sampler_config config;
-    memset(&config, 0, sizeof config);
-    config.struct_size = sizeof config;
-    config.vocab = VOCAB;
+    const gumball_sampler_config config = {.struct_size = sizeof config, .vocab = VOCAB};
     gumball_params *params = request(7);
     gumball_sampler *sampler = gumball_sampler_new(params, &config, NULL);
     gumball_params_free(params);
     if (!sampler || gumball_sampler_reset(sampler, prompt, 3)) {
         fail();
     }
-    gumball_rows row;
-    memset(&row, 0, sizeof row);
-    row.matrix.data = logits;
-    row.matrix.rows = 1;
-    row.matrix.width = VOCAB;
+    const gumball_rows row = {.matrix = {.data = logits, .rows = 1, .width = VOCAB}};
     uint32_t ids[3 + STEPS];
     memcpy(ids, prompt, sizeof prompt);
     for (size_t count = 3; count < 3 + STEPS; count++) {
@@ -74,9 +67,7 @@ static void one_sequence(void) {
         }
         ids[count] = (uint32_t)token.id;
     }
-    gumball_state state;
-    memset(&state, 0, sizeof state);
-    state.struct_size = sizeof state;
+    gumball_state state = {.struct_size = sizeof state};
     if (gumball_sampler_state(sampler, &state)) {
         fail();
     }
@@ -87,11 +78,7 @@ static void one_sequence(void) {
 static void a_batch(void) {
     enum { ROWS = 2 };
     static float rows[ROWS][VOCAB];
-    gumball_pool_config config;
-    memset(&config, 0, sizeof config);
-    config.struct_size = sizeof config;
-    config.vocab = VOCAB;
-    config.slots = ROWS;
+    const gumball_pool_config config = {.struct_size = sizeof config, .vocab = VOCAB, .slots = ROWS};
     gumball_pool *pool = gumball_pool_new(&config);
     gumball_outputs *outputs = gumball_outputs_new();
     int32_t slots[ROWS];
@@ -104,19 +91,9 @@ static void a_batch(void) {
         gumball_params_free(params);
         memcpy(ids[row], prompt, sizeof prompt);
     }
-    gumball_rows logits;
-    memset(&logits, 0, sizeof logits);
-    logits.matrix.data = rows;
-    logits.matrix.rows = ROWS;
-    logits.matrix.width = VOCAB;
-    gumball_batch batch;
-    memset(&batch, 0, sizeof batch);
-    batch.struct_size = sizeof batch;
-    batch.slots = slots;
-    batch.len = ROWS;
-    gumball_outputs_view view;
-    memset(&view, 0, sizeof view);
-    view.struct_size = sizeof view;
+    const gumball_rows logits = {.matrix = {.data = rows, .rows = ROWS, .width = VOCAB}};
+    const gumball_batch batch = {.struct_size = sizeof batch, .slots = slots, .len = ROWS};
+    gumball_outputs_view view = {.struct_size = sizeof view};
     for (size_t count = 3; count < 3 + STEPS; count++) {
         for (int row = 0; row < ROWS; row++) {
             model(ids[row], count, rows[row]);
@@ -129,9 +106,7 @@ static void a_batch(void) {
         }
     }
     for (int row = 0; row < ROWS; row++) {
-        gumball_state state;
-        memset(&state, 0, sizeof state);
-        state.struct_size = sizeof state;
+        gumball_state state = {.struct_size = sizeof state};
         if (gumball_pool_state(pool, slots[row], &state)) {
             fail();
         }

@@ -5,7 +5,6 @@
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "gumball_heads.h"
 
@@ -40,13 +39,9 @@ static int32_t progress(void *user, size_t iteration, size_t iterations, size_t 
 }
 
 static void decode(const char *name, gumball_head_kind kind) {
-    gumball_head_config config;
-    memset(&config, 0, sizeof config);
-    config.struct_size = sizeof config;
-    config.weights.data = weights; /* borrowed: it stays as long as the head */
-    config.weights.rows = VOCAB;
-    config.weights.width = WIDTH;
-    config.kind = kind;
+    gumball_head_config config = {.struct_size = sizeof config, .kind = kind};
+    config.weights =
+        (gumball_matrix){.data = weights, .rows = VOCAB, .width = WIDTH}; /* borrowed: they stay as long as the head */
     gumball_head *head;
     if (kind == GUMBALL_HEAD_CLUSTERED) {
         const uint32_t special_ids[] = {0, 2};
@@ -57,10 +52,7 @@ static void decode(const char *name, gumball_head_kind kind) {
     } else {
         head = gumball_head_new(&config);
     }
-    gumball_pool_config pool_config;
-    memset(&pool_config, 0, sizeof pool_config);
-    pool_config.struct_size = sizeof pool_config;
-    pool_config.vocab = VOCAB;
+    const gumball_pool_config pool_config = {.struct_size = sizeof pool_config, .vocab = VOCAB};
     gumball_pool *pool = gumball_pool_new(&pool_config);
     gumball_params *params = gumball_params_from_json("{\"temperature\": 0.8, \"min_p\": 0.05, \"seed\": 7}");
     const uint32_t prompt[] = {1, 15, 92};
@@ -71,21 +63,10 @@ static void decode(const char *name, gumball_head_kind kind) {
     gumball_params_free(params);
 
     float state[WIDTH];
-    gumball_rows hidden;
-    memset(&hidden, 0, sizeof hidden);
-    hidden.what = GUMBALL_HIDDEN;
-    hidden.head = head;
-    hidden.matrix.data = state;
-    hidden.matrix.rows = 1;
-    hidden.matrix.width = WIDTH;
-    gumball_batch batch;
-    memset(&batch, 0, sizeof batch);
-    batch.struct_size = sizeof batch;
-    batch.slots = &slot;
-    batch.len = 1;
-    gumball_outputs_view view;
-    memset(&view, 0, sizeof view);
-    view.struct_size = sizeof view;
+    const gumball_rows hidden = {
+        .matrix = {.data = state, .rows = 1, .width = WIDTH}, .head = head, .what = GUMBALL_HIDDEN};
+    const gumball_batch batch = {.struct_size = sizeof batch, .slots = &slot, .len = 1};
+    gumball_outputs_view view = {.struct_size = sizeof view};
     gumball_outputs *outputs = gumball_outputs_new();
     uint32_t last = prompt[2];
     printf("%s:", name);
@@ -97,8 +78,7 @@ static void decode(const char *name, gumball_head_kind kind) {
         last = (uint32_t)view.tokens[0];
         printf(" %u", (unsigned)last);
     }
-    gumball_counts counts;
-    counts.struct_size = sizeof counts;
+    gumball_counts counts = {.struct_size = sizeof counts};
     if (gumball_pool_counts(pool, &counts)) {
         fail();
     }

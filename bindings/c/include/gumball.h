@@ -1,30 +1,40 @@
 // Gumball: the last step of a language model. Logits in, the next token out.
 //
-// What a parameter does stands in docs/semantics.md, how to begin in docs/c.md.
+// What a parameter does stands in docs/semantics.md, more of how to begin in docs/c.md; heads are in gumball_heads.h. A function is a verb. Where memory lies,
+// what rows are made of, where a pool computes and how drafts are judged are fields of what it is given. Most programs need ten functions, which stand first:
 //
-// A function is a verb. Where memory lies, what rows are made of, where a pool computes and how drafts are judged are fields of what it is given. The ten
-// functions that most programs need stand first; heads are in gumball_heads.h.
+//     gumball_params *params = gumball_params_from_json("{\"temperature\": 0.8, \"top_p\": 0.9}");
+//     gumball_pool_config config = {.struct_size = sizeof config, .vocab = 32000};
+//     gumball_pool *pool = gumball_pool_new(&config);
+//     gumball_outputs *outputs = gumball_outputs_new();
+//     int32_t slot; // of one sequence; a pool has many
+//     gumball_rows rows = {.matrix = {.data = logits, .rows = 1, .width = 32000}}; // your model's, of the next token
+//     gumball_batch batch = {.struct_size = sizeof batch, .slots = &slot, .len = 1};
+//     gumball_outputs_view view = {.struct_size = sizeof view};
+//     if (gumball_pool_admit(pool, params, prompt, prompt_len, &slot) || gumball_pool_step(pool, &rows, &batch, outputs) ||
+//         gumball_outputs_read(outputs, &view))
+//         puts(gumball_error_message());
+//     else
+//         printf("%d\n", (int)view.tokens[0]); // it is in the history now
+//     gumball_params_free(params), gumball_outputs_free(outputs), gumball_pool_free(pool);
 //
-// Errors. Functions that return a gumball_code return GUMBALL_OK or what went wrong. Functions that make a handle return NULL
-// after an error, others the value that they name. What went wrong is told in words, for each thread, by
-// gumball_error_message. After an error nothing was drawn or changed, and what a pointer named `out`, `token`, `slot` or `len`
-// points to was not written.
+// Errors. Functions that return a gumball_code return GUMBALL_OK or what went wrong. Functions that make a handle return NULL after an error, others the
+// value that they name. What went wrong is told in words, for each thread, by gumball_error_message. After an error nothing was drawn or changed, and what
+// a pointer named `out`, `token`, `slot` or `len` points to was not written.
 //
-// Ownership. Who makes a handle frees it, once, with the function of its name. A handle keeps alive what it needs: parameters
+// Ownership. Who makes a handle frees it, once, with the function of its name, which takes NULL, too. A handle keeps alive what it needs: parameters
 // can be freed when a request is admitted, a device when a pool is made. Pointers that a handle gives out are the handle's.
 // Arrays that are handed in are read during the call; only memory of a device is read later, where it is said.
 //
-// Structs. Each that is handed in begins with its size: zero it, set struct_size, and set what is not to be the default, as
-// in gumball_pool_config config = {.struct_size = sizeof config, .vocab = 32000}. Programs with an older header go on working. Structs that are written
-// need their struct_size set, too. Those without a struct_size stay as they are.
+// Structs. Each that is handed in begins with its size: zero it, set struct_size, and set what is not to be the default, as above. Programs with an older
+// header go on working. Structs that are written need their struct_size set, too. Those without a struct_size stay as they are.
 //
 // Threads. Any thread may use any handle, but one at a time. Devices, operators, parameters that nobody changes, and
 // outputs that are read may be used by several at the same time. Different handles need no lock, not even where they share a device;
 // but a head on a device has memory of its own for a step, so all calls that use it, replays of graphs that have it included, take turns.
 //
-// The caller vouches that handles are alive, that pointers point to what is said or are NULL, and that texts end with a NUL.
-// A NULL where something is needed is an error, as is an array or a struct that is not aligned. Texts are UTF-8. No exception and
-// no longjmp may leave a hook.
+// The caller vouches that handles are alive, that pointers point to what is said or are NULL, and that texts end with a NUL. A NULL where something is
+// needed is an error, as is an array or a struct that is not aligned. Texts are UTF-8. No exception and no longjmp may leave a hook.
 
 #ifndef GUMBALL_H
 #define GUMBALL_H
@@ -84,7 +94,6 @@ GUMBALL_ENUM(gumball_code) {
 
 // Whose memory something lies in.
 GUMBALL_ENUM(gumball_memory) {
-    // The host's.
     GUMBALL_HOST = 0,
     // That of the device which a pool or operators were made with; a CUdeviceptr is cast to a pointer.
     GUMBALL_DEVICE = 1,
@@ -92,25 +101,19 @@ GUMBALL_ENUM(gumball_memory) {
 
 // The type of a matrix's elements.
 GUMBALL_ENUM(gumball_dtype) {
-    // Single precision.
     GUMBALL_F32 = 0,
-    // Truncated single precision.
     GUMBALL_BF16 = 1,
-    // Half precision.
     GUMBALL_F16 = 2,
 };
 
 // The type of integers. Those of the host have 32 bits.
 GUMBALL_ENUM(gumball_int_type) {
-    // int32_t.
     GUMBALL_I32 = 0,
-    // int64_t.
     GUMBALL_I64 = 1,
 };
 
 // What rows are.
 GUMBALL_ENUM(gumball_what) {
-    // Logits.
     GUMBALL_LOGITS = 0,
     // Probabilities, which need not sum to 1. What is not above 0 is never drawn; NaN and negative numbers count as 0 and set
     // GUMBALL_STATUS_NAN. Parameters that speak of logits must be off.
@@ -225,10 +228,9 @@ typedef struct gumball_head gumball_head;
 //
 // They keep buffers from call to call, and nothing else; several threads may use them at the same time.
 //
-// For operators of a device, the rows, lists and output arrays of a call lie in the device's memory, and its structs on the
-// host. A call launches kernels on the device's stream and returns before they are done. It may be captured in a graph after
-// a first call, which allocates memory. The values of lists are not checked there: a value outside its range counts as the
-// nearest value inside.
+// For operators of a device, the rows, lists and output arrays of a call lie in the device's memory, and its structs on the host. A call launches kernels
+// on the device's stream and returns before they are done. It may be captured in a graph after a first call, which allocates memory. The values of lists
+// are not checked there: a value outside its range counts as the nearest value inside.
 typedef struct gumball_operators gumball_operators;
 
 // All outputs of a step or a verification, in memory that is used again from call to call. A step is a verification without drafts.
@@ -258,102 +260,11 @@ typedef struct {
     const char *allowed;
 } gumball_error_parts;
 
-// The ranks of a pool. All of them hand in the same, but for `rank`, make the same calls in the same turn, and get what one process with whole rows would
-// get (docs/scaling.md).
-//
-// A caller's mistake is found before anything is sent. After any other error of a step the group is broken: no sequence of this rank was changed by
-// that step, but others may have completed it. To go on, make new pools, and resume from the states of one rank.
-typedef struct {
-    // sizeof(gumball_ranks).
-    size_t struct_size;
-    // The number of this rank, in 0..world.
-    size_t rank;
-    // The number of ranks, in 1..=1024; of devices in 1..=8.
-    size_t world;
-    // `world` texts: where each rank listens for those above it, unix:PATH, on one host.
-    const char *const *addresses;
-    // `world` numbers of ids that each rank has, in turn; NULL: evenly.
-    const size_t *split;
-    // The layouts that steps may take besides gather, by their names with commas between; NULL: swap,survey.
-    const char *layouts;
-    // The layout of all steps but prefill; NULL: what GUMBALL_DIST_LAYOUT says, or none.
-    const char *layout;
-    // auto, unix, or of devices onesided or nccl; NULL: what GUMBALL_DIST_TRANSPORT says, or auto.
-    const char *transport;
-    // The bytes of a logit, 4 or 2, by which layouts are chosen; 0: 4.
-    size_t logit_bytes;
-    // How many milliseconds a rank is waited for, at start and in each exchange; 0: 30000.
-    uint64_t timeout_ms;
-    // Above 0: rank `request % world` owns a request; 0: each owns a block of neighbours.
-    uint64_t is_modulo;
-} gumball_ranks;
-
-// What a pool is made for. Fields of another place than the pool's stay zero.
-typedef struct {
-    // sizeof(gumball_pool_config).
-    size_t struct_size;
-    // The number of ids in the vocabulary of all requests, in 1..=2^20.
-    size_t vocab;
-    // How many sequences can be in flight, in 1..2^31; 0: 256.
-    size_t slots;
-    // Where the pool computes; NULL: on the host. All memory there is taken at once, but for lists and histories of requests.
-    const gumball_device *device;
-    // The processes that the logits are spread over, of which this is one; NULL: this one has whole rows. Making the pool waits for all of them.
-    const gumball_ranks *ranks;
-    // How many of the most likely tokens the outputs have places for, in 0..=2^20; no request may ask for more.
-    size_t top_n;
-    // How many ids named by a request the outputs have places for, in 0..=2^20.
-    size_t ids;
-    // The way to the tokens: race or probabilities, on the host also oracle; NULL: race. On a device, probabilities edits nothing: penalties, biases, bans,
-    // bitmasks, row_indices and rows of probabilities are GUMBALL_CONFLICT.
-    const char *route;
-    // Above 0: outputs have the kept set of every row, which costs a sort of it on the host.
-    uint32_t keep_ids;
-    // Of a device, above 0: it keeps the histories of all requests, and not only those that edits read. For programs that replay
-    // steps without fetching the outputs of each, and still want to know their sequences.
-    uint32_t keep_histories;
-    // Of the host: how many threads take the rows of a step, in 1..=1024: 1 is the caller's; 0: those of the machine, which all such pools share.
-    size_t threads;
-    // Of the host: the SIMD level, by its name; NULL: the machine's best. The tokens are the same.
-    const char *level;
-    // Of a device: how many rows a step can have, in 1..2^31; 0: 256.
-    size_t rows;
-    // Of a device: how many tokens a history can grow by before it is moved, which waits for the device, in 1..2^31; 0: 4096.
-    size_t history_growth;
-} gumball_pool_config;
-
-// What the next token of a sequence depends on besides its row and its parameters.
-//
-// Written by gumball_sampler_state and gumball_pool_state, where the ids lie until the next call that changes the sequence;
-// read by gumball_sampler_new and gumball_pool_resume, in this process or on another machine.
-typedef struct {
-    // sizeof(gumball_state), also where it is to be written.
-    size_t struct_size;
-    // The ids of the prompt.
-    const uint32_t *prompt;
-    // Their number.
-    size_t prompt_len;
-    // The ids generated so far.
-    const uint32_t *output;
-    // Their number.
-    size_t output_len;
-    // The seed in use.
-    uint64_t seed;
-    // The number of tokens before the next one, modulo 2^32; more than there are ids, where only the end of a long history
-    // is handed in.
-    uint32_t position;
-    // The draw index.
-    uint32_t draw;
-    // Mirostat's limit for the next token, in bits; any number without mirostat.
-    float mu;
-} gumball_state;
-
 // What outputs hold: R rows, T = top_n and I = ids. A pointer is NULL if there is nothing.
 //
 // A request with n drafts has n + 1 rows, which begin where its rows of logits do; the first ones hold its emitted tokens, each with the status, logprobs
 // and ranks of the row that it comes from. The others are as of padding.
 typedef struct {
-    // sizeof(gumball_outputs_view), also where it is to be written.
     size_t struct_size;
     // R.
     size_t rows;
@@ -365,7 +276,6 @@ typedef struct {
     size_t requests;
     // All that follows down to `id_ranks`, in this order and without gaps.
     const uint32_t *words;
-    // The number of words.
     size_t words_len;
     // R: the token of each row, -1 where there is none.
     const int32_t *tokens;
@@ -410,19 +320,94 @@ typedef struct {
     size_t first_row;
 } gumball_emitted;
 
-// A matrix, which nobody writes while it is read. This struct stays as it is.
+// The ranks of a pool. All of them hand in the same, but for `rank`, make the same calls in the same turn, and get what one process with whole rows would
+// get (docs/scaling.md).
+//
+// A caller's mistake is found before anything is sent. After any other error of a step the group is broken: no sequence of this rank was changed by
+// that step, but others may have completed it. To go on, make new pools, and resume from the states of one rank.
 typedef struct {
-    // The first element of the first row.
-    const void *data;
-    // The number of rows.
+    size_t struct_size;
+    // The number of this rank, in 0..world.
+    size_t rank;
+    // The number of ranks, in 1..=1024; of devices in 1..=8.
+    size_t world;
+    // `world` texts: where each rank listens for those above it, unix:PATH, on one host.
+    const char *const *addresses;
+    // `world` numbers of ids that each rank has, in turn; NULL: evenly.
+    const size_t *split;
+    // The layouts that steps may take besides gather, by their names with commas between; NULL: swap,survey.
+    const char *layouts;
+    // The layout of all steps but prefill; NULL: what GUMBALL_DIST_LAYOUT says, or none.
+    const char *layout;
+    // auto, unix, or of devices onesided or nccl; NULL: what GUMBALL_DIST_TRANSPORT says, or auto.
+    const char *transport;
+    // The bytes of a logit, 4 or 2, by which layouts are chosen; 0: 4.
+    size_t logit_bytes;
+    // How many milliseconds a rank is waited for, at start and in each exchange; 0: 30000.
+    uint64_t timeout_ms;
+    // Above 0: rank `request % world` owns a request; 0: each owns a block of neighbours.
+    uint64_t is_modulo;
+} gumball_ranks;
+
+// What a pool is made for. Fields of another place than the pool's stay zero.
+typedef struct {
+    size_t struct_size;
+    // The number of ids in the vocabulary of all requests, in 1..=2^20.
+    size_t vocab;
+    // How many sequences can be in flight, in 1..2^31; 0: 256.
+    size_t slots;
+    // Where the pool computes; NULL: on the host. All memory there is taken at once, but for lists and histories of requests.
+    const gumball_device *device;
+    // The processes that the logits are spread over, of which this is one; NULL: this one has whole rows. Making the pool waits for all of them.
+    const gumball_ranks *ranks;
+    // How many of the most likely tokens the outputs have places for, in 0..=2^20; no request may ask for more.
+    size_t top_n;
+    // How many ids named by a request the outputs have places for, in 0..=2^20.
+    size_t ids;
+    // The way to the tokens: race or probabilities, on the host also oracle; NULL: race. On a device, probabilities edits nothing: penalties, biases, bans,
+    // bitmasks, row_indices and rows of probabilities are GUMBALL_CONFLICT.
+    const char *route;
+    // Above 0: outputs have the kept set of every row, which costs a sort of it on the host.
+    uint32_t keep_ids;
+    // Of a device, above 0: it keeps the histories of all requests, and not only those that edits read. For programs that replay
+    // steps without fetching the outputs of each, and still want to know their sequences.
+    uint32_t keep_histories;
+    // Of the host: how many threads take the rows of a step, in 1..=1024: 1 is the caller's; 0: those of the machine, which all such pools share.
+    size_t threads;
+    // Of the host: the SIMD level, by its name; NULL: the machine's best. The tokens are the same.
+    const char *level;
+    // Of a device: how many rows a step can have, in 1..2^31; 0: 256.
     size_t rows;
-    // The number of elements in a row.
+    // Of a device: how many tokens a history can grow by before it is moved, which waits for the device, in 1..2^31; 0: 4096.
+    size_t history_growth;
+} gumball_pool_config;
+
+// What the next token of a sequence depends on besides its row and its parameters.
+//
+// Written by gumball_sampler_state and gumball_pool_state, where the ids lie until the next call that changes the sequence;
+// read by gumball_sampler_new and gumball_pool_resume, in this process or on another machine.
+typedef struct {
+    size_t struct_size;
+    const uint32_t *prompt;
+    size_t prompt_len;
+    const uint32_t *output;
+    size_t output_len;
+    uint64_t seed;
+    // The number of tokens before the next one, modulo 2^32; more than there are ids, where only the end of a long history is handed in.
+    uint32_t position;
+    uint32_t draw;
+    // Mirostat's limit for the next token, in bits; any number without mirostat.
+    float mu;
+} gumball_state;
+
+// A matrix of `rows` rows, each of `width` elements, which nobody writes while it is read. This struct stays as it is.
+typedef struct {
+    const void *data;
+    size_t rows;
     size_t width;
     // How many elements after a row the next one begins; 0: width.
     size_t stride;
-    // The type of the elements.
     gumball_dtype dtype;
-    // Where it lies.
     gumball_memory memory;
 } gumball_matrix;
 
@@ -451,7 +436,6 @@ typedef struct {
     size_t stride;
     // For each row whether its bitmask counts; NULL: all do. Not for bitmasks in a device's memory.
     const uint8_t *present;
-    // Where the words lie.
     gumball_memory memory;
 } gumball_masks;
 
@@ -475,7 +459,6 @@ typedef struct {
 // Whose rows those of a call are, and what comes with them. `slots` and `counts` have an element for each request, the other lists one for each row;
 // NULL stands for a list that says nothing. A request with n drafts has n + 1 rows.
 typedef struct {
-    // sizeof(gumball_batch).
     size_t struct_size;
     // The slots of the requests, -1 for one without a sequence. No other stands there twice, but in front of rows that drafts are drawn from.
     const int32_t *slots;
@@ -508,19 +491,16 @@ typedef struct {
     int64_t draft_batch;
 } gumball_batch;
 
-// Integers: a list, of which each is a row of 1, or lines of several. This struct stays as it is.
+// Integers: a list of `rows`, or `rows` lines of `width`. This struct stays as it is.
 typedef struct {
     // The first integer; NULL: there are none.
     const void *data;
-    // The number of lines.
     size_t rows;
     // The number of integers in a line; 0: 1.
     size_t width;
     // How many integers after a line the next one begins; 0: width.
     size_t stride;
-    // The type of the integers.
     gumball_int_type dtype;
-    // Where they lie.
     gumball_memory memory;
 } gumball_ints;
 
@@ -530,16 +510,14 @@ typedef struct {
 // What lies in a device's memory is not checked there: an id outside the vocabulary is never accepted, and a request whose drafts are no tree takes a
 // step, with GUMBALL_STATUS_NO_TREE.
 typedef struct {
-    // sizeof(gumball_drafts).
     size_t struct_size;
     // n ids. One outside the vocabulary, such as -1, is never accepted.
     gumball_ints ids;
     // n parents in the trees of the requests: -1 for the end of the history, or the number of a draft of the same request before
     // this one, counted from 0. Without parents and links each draft follows the one before it, a chain.
     gumball_ints parents;
-    // The trees as links between rows, as SGLang and TokenSpeed hold them, instead of `parents`: for each row, a request's
-    // first row included, the row of its first child, counted from the request's first row, or -1. A link leads to a row behind
-    // its own, and one link to each draft's row.
+    // The trees as links between rows, as SGLang and TokenSpeed hold them, instead of `parents`: for each row, a request's first row included, the row of
+    // its first child, counted from the request's first row, or -1. A link leads to a row behind its own, and one link to each draft's row.
     gumball_ints first_child;
     // For each row that of its next sibling, or -1; with `first_child`, and only then.
     gumball_ints next_sibling;
@@ -563,13 +541,11 @@ typedef struct {
 // To score a prompt: `prompt_len` its length, `start` 1, and the rows behind the prompt's ids but the last. To score an answer:
 // `start` at `prompt_len`. Long sequences can be handed in piecewise, `start` moving on.
 typedef struct {
-    // sizeof(gumball_scored).
     size_t struct_size;
     // The parameters. Their `logprobs` say what to report; if absent, the token's raw logprob and rank.
     const gumball_params *params;
     // Prompt and output.
     const uint32_t *ids;
-    // Their number.
     size_t ids_len;
     // How many of them are prompt, for the penalties that tell it from output.
     size_t prompt_len;
@@ -582,13 +558,10 @@ typedef struct {
 
 // What is known of a pool.
 typedef struct {
-    // sizeof(gumball_pool_info), also where it is to be written.
     size_t struct_size;
-    // The number of ids in the vocabulary.
     size_t vocab;
-    // How many sequences can be in flight.
     size_t slots;
-    // How many are.
+    // How many sequences are in flight.
     size_t len;
     // The number of this rank; without ranks 0.
     size_t rank;
@@ -610,7 +583,6 @@ typedef struct {
 
 // What was counted since a pool or a head was made; what its place does not count stays 0.
 typedef struct {
-    // sizeof(gumball_counts), also where it is to be written.
     size_t struct_size;
     // Rows whose logits were all computed from hidden states. Heads on a device count rows and logits themselves: gumball_head_counts.
     uint64_t whole_rows;
@@ -642,7 +614,6 @@ typedef struct {
 // A piece of work, for what was assigned. Fields that its kind does not name stay zero. What lies in a device's memory stays there until the work is
 // done, and of a graph as long as it is replayed; so does a head.
 typedef struct {
-    // sizeof(gumball_work).
     size_t struct_size;
     // The rows that it reads.
     gumball_rows rows;
@@ -662,7 +633,6 @@ typedef struct {
 
 // What a sampler is made for.
 typedef struct {
-    // sizeof(gumball_sampler_config).
     size_t struct_size;
     // The number of ids in the vocabulary, in 1..=2^20.
     size_t vocab;
@@ -701,15 +671,12 @@ typedef struct {
     uint32_t rank;
     // The most likely tokens, as many as the parameters ask for.
     const gumball_token_logprob *top;
-    // Their number.
     size_t top_len;
     // The ids that the parameters name.
     const gumball_token_logprob *ids;
-    // Their number.
     size_t ids_len;
     // The ids that the filters kept, in the order of tokens, if the config asked for them.
     const uint32_t *kept;
-    // Their number.
     size_t kept_len;
 } gumball_token;
 
@@ -718,18 +685,12 @@ typedef struct {
 //
 // An output is the token of a pool whose sequence has its seed, position and draw index.
 typedef struct {
-    // sizeof(gumball_draws).
     size_t struct_size;
-    // The number of outputs.
     size_t outputs;
-    // For each output the index of the matrix row that it is drawn from, any number of times; NULL: output i from row i. Not for
-    // draft trees.
+    // For each output the index of the matrix row that it is drawn from, any number of times; NULL: output i from row i. Not for draft trees.
     const uint32_t *row_indices;
-    // The seed of all outputs.
     uint64_t seed;
-    // The seed of each.
     const uint64_t *seeds;
-    // The position of each.
     const uint32_t *positions;
     // The draw index of each; NULL: the output's own index, so that outputs with equal seed and position draw independently.
     const uint32_t *draws;
@@ -767,18 +728,12 @@ typedef struct {
 // The parameters of the rows of a batch. A list has one element per row of the matrix and lies where the rows
 // do; NULL: the value in `params`, for all rows.
 typedef struct {
-    // sizeof(gumball_row_params).
     size_t struct_size;
-    // The parameters of all rows; NULL: neutral parameters. Rules that read a history find it empty; seed and logprobs are not
-    // read.
+    // The parameters of all rows; NULL: neutral parameters. Rules that read a history find it empty; seed and logprobs are not read.
     const gumball_params *params;
-    // The temperature of each row.
     const float *temperature;
-    // The top_k of each row.
     const int64_t *top_k;
-    // The top_p of each row.
     const float *top_p;
-    // The min_p of each row.
     const float *min_p;
 } gumball_row_params;
 
@@ -795,7 +750,7 @@ const char *gumball_error_message(void);
 // `{"temperature": 0.8, "top_p": 0.9, "dry": {"multiplier": 0.8}, "logprobs": {"top_n": 5}}`. NULL after an error.
 gumball_params *gumball_params_from_json(const char *json);
 
-// Ends parameters. Who was given them keeps a copy. NULL is fine.
+// Ends parameters. Who was given them keeps a copy.
 void gumball_params_free(gumball_params *params);
 
 // Makes an empty pool; over ranks when all of them have come. NULL after an error: over ranks also GUMBALL_LATE or GUMBALL_LOST if one does not come or
@@ -831,10 +786,9 @@ gumball_outputs *gumball_outputs_new(void);
 // Writes what outputs hold. It stays until they are handed to another call.
 gumball_code gumball_outputs_read(const gumball_outputs *outputs, gumball_outputs_view *out);
 
-// Ends outputs. NULL is fine.
 void gumball_outputs_free(gumball_outputs *outputs);
 
-// Ends a pool with its sequences. On a device it waits for what was enqueued; over ranks the next step of the others is GUMBALL_LOST. NULL is fine.
+// Ends a pool with its sequences. On a device it waits for what was enqueued; over ranks the next step of the others is GUMBALL_LOST.
 void gumball_pool_free(gumball_pool *pool);
 
 // Returns the code of this thread's last error, GUMBALL_OK if there was none, and writes its parts, unless `out` is NULL.
@@ -849,26 +803,24 @@ const char *gumball_version(void);
 // Opens a device by its name, cuda or cuda:N, on a stream of its own. NULL after an error: GUMBALL_UNAVAILABLE with what is
 // missing, where there is no CUDA.
 //
-// It works in the device's primary context, which the CUDA runtime and libraries built on it share. A kernel is
-// loaded by its first launch: from the folder that GUMBALL_KERNELS names, or from the user's cache (GUMBALL_CACHE), into which
-// it is compiled once.
+// It works in the device's primary context, which the CUDA runtime and libraries built on it share. A kernel is loaded by its first launch: from the
+// folder that GUMBALL_KERNELS names, or from the user's cache (GUMBALL_CACHE), into which it is compiled once.
 gumball_device *gumball_device_open(const char *name);
 
-// Opens the same device on a stream of the program: a cudaStream_t or CUstream of the primary context; NULL is the default
-// one. NULL after an error.
+// Opens the same device on a stream of the program: a cudaStream_t or CUstream of the primary context; NULL is the default one. NULL after an error.
 //
 // Steps are then enqueued there, in turn with what the program enqueues; nothing needs to wait. The stream lives longer than
 // the returned device and all that is made with it.
 gumball_device *gumball_device_on_stream(const gumball_device *device,
                                          void *stream);
 
-// Ends a handle of a device; what was made with it goes on. NULL is fine.
+// Ends a handle of a device; what was made with it goes on.
 void gumball_device_free(gumball_device *device);
 
 // Takes memory of a device, filled with zeros: for a program that has none of its own. NULL after an error.
 gumball_buffer *gumball_buffer_new(const gumball_device *device, size_t bytes);
 
-// Gives memory back. No step may read it any more. NULL is fine.
+// Gives memory back. No step may read it any more.
 void gumball_buffer_free(gumball_buffer *buffer);
 
 // Returns where it lies on the device; NULL after an error.
@@ -886,8 +838,7 @@ gumball_params *gumball_params_new(void);
 // Makes a copy. NULL after an error.
 gumball_params *gumball_params_clone(const gumball_params *params);
 
-// Returns all parameters as JSON, which stays until the next call of this function or the end of the parameters. NULL
-// after an error.
+// Returns all parameters as JSON, which stays until the next call of this function or the end of the parameters. NULL after an error.
 const char *gumball_params_to_json(gumball_params *params);
 
 // Checks all parameters against their ranges for a vocabulary. Whoever takes parameters does so as well.
@@ -917,9 +868,9 @@ gumball_code gumball_params_set_json(gumball_params *params,
                                      const char *name,
                                      const char *json);
 
-// Makes one parameter neutral again, by its name; `dry`, `logprobs` and the like as a whole. All of them if the name is
-// NULL.
-gumball_code gumball_params_reset(gumball_params *params, const char *name);
+// Makes one parameter neutral again, by its name; `dry`, `logprobs` and the like as a whole. All of them if the name is NULL.
+gumball_code gumball_params_reset(gumball_params *params,
+                                  const char *name);
 
 // Sets the seed of all draws. Without one, each request draws a fresh one, which its state tells.
 gumball_code gumball_params_set_seed(gumball_params *params, uint64_t seed);
@@ -929,6 +880,19 @@ gumball_code gumball_params_set_logit_bias(gumball_params *params,
                                            const uint32_t *ids,
                                            const float *biases,
                                            size_t len);
+
+// Writes what came out for a request, by its number in the batch.
+gumball_code gumball_outputs_request(const gumball_outputs *outputs, size_t request, gumball_emitted *out);
+
+// Writes where the last outputs of a pool on a device lie in its memory, so that a model can read them there without the host. The tokens come first, and
+// their address is the same all the pool's life; what follows moves with the number of rows.
+gumball_code gumball_pool_outputs(gumball_pool *pool,
+                                  gumball_outputs_view *out);
+
+// Returns the ids that a row's filters kept, and their number: ascending, on the host as on a device.
+//
+// NULL if there are none: the row is empty or padding, or the pool keeps no sets; and after an error.
+const uint32_t *gumball_outputs_kept(const gumball_outputs *outputs, size_t row, size_t *len);
 
 // Takes up a sequence where it was left, here or in any other pool or sampler, and tells its slot. Seed and draw index are
 // the state's. With mirostat, the sequence cannot be shortened to before the state.
@@ -972,7 +936,7 @@ gumball_code gumball_pool_state(gumball_pool *pool,
 gumball_params *gumball_pool_params(gumball_pool *pool, int32_t slot);
 
 // Tells why a certified head must compute every logit of a request's rows, whatever hidden state they have: `reason` becomes its name, or NULL
-// if there is none. The names live until the program ends.
+// if there is none. The name is the pool's, until the next call of this function.
 //
 // hook: `hooked` is above 0, so the rows have hooks. kept: the pool keeps kept sets, and no filter bounds them. logprobs: of a
 // mode whose members are all tokens. dynamic_temperature, mirostat, joint, route; or the filter that acts first, top_p for instance. A row may take
@@ -981,19 +945,6 @@ gumball_code gumball_pool_needs_whole_row(gumball_pool *pool,
                                           int32_t slot,
                                           uint32_t hooked,
                                           const char **reason);
-
-// Writes what came out for a request, by its number in the batch.
-gumball_code gumball_outputs_request(const gumball_outputs *outputs, size_t request, gumball_emitted *out);
-
-// Writes where the last outputs of a pool on a device lie in its memory, so that a model can read them there without the host. The tokens come first, and
-// their address is the same all the pool's life; what follows moves with the number of rows.
-gumball_code gumball_pool_outputs(gumball_pool *pool,
-                                  gumball_outputs_view *out);
-
-// Returns the ids that a row's filters kept, and their number: ascending, on the host as on a device.
-//
-// NULL if there are none: the row is empty or padding, or the pool keeps no sets; and after an error.
-const uint32_t *gumball_outputs_kept(const gumball_outputs *outputs, size_t row, size_t *len);
 
 // Verifies the drafts of each request, and appends the emitted tokens to its sequence; gumball_outputs_request tells them.
 //
@@ -1112,7 +1063,7 @@ gumball_code gumball_pool_replay(gumball_pool *pool, const gumball_graph *graph)
 // Returns how many steps and verifications a replay takes; 0 after an error.
 size_t gumball_graph_steps(const gumball_graph *graph);
 
-// Ends a graph, before or after its pool, when its replays are done. NULL is fine.
+// Ends a graph, before or after its pool, when its replays are done.
 void gumball_graph_free(gumball_graph *graph);
 
 // Tells the smallest variant that serves the rows that are assigned: the one whose graph to replay.
@@ -1128,9 +1079,8 @@ gumball_code gumball_pool_record(gumball_pool *pool,
                                  const gumball_work *work,
                                  size_t len);
 
-// Prepares for replays of the program's own graph that take `steps` steps of this pool in all, for the rows that are assigned.
-// `variant`: the one that the steps were recorded under; GUMBALL_FULL if they were enqueued. It waits where histories must grow,
-// which they do once in `history_growth` tokens.
+// Prepares for replays of the program's own graph that take `steps` steps of this pool in all, for the rows that are assigned. `variant`: the one that
+// the steps were recorded under; GUMBALL_FULL if they were enqueued. It waits where histories must grow, which they do once in `history_growth` tokens.
 //
 // GUMBALL_OUT_OF_RANGE if a row that is assigned needs more than the variant serves, with the row, its slot and the variants that
 // do; nothing has changed then. Call it again after each assignment: no other call compares the rows with the graph's variant.
@@ -1149,7 +1099,6 @@ gumball_sampler *gumball_sampler_new(const gumball_params *params,
 // Makes a sampler with the same state and another draw index. NULL after an error.
 gumball_sampler *gumball_sampler_fork(const gumball_sampler *sampler, uint32_t draw);
 
-// Ends a sampler. NULL is fine.
 void gumball_sampler_free(gumball_sampler *sampler);
 
 // Draws the next token from a row and appends it to the history; an empty row changes nothing.
@@ -1225,7 +1174,6 @@ gumball_operators *gumball_operators_new(const gumball_device *device,
                                          size_t threads,
                                          const char *level);
 
-// Ends operators. NULL is fine.
 void gumball_operators_free(gumball_operators *operators);
 
 // Writes the softmax of each row at its temperature.

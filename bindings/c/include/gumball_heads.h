@@ -19,7 +19,6 @@ GUMBALL_ENUM(gumball_head_kind) {
 
 // The weights of a head, what follows their product, and which kind of head computes it, where. Fields of another kind or place stay zero.
 typedef struct {
-    // sizeof(gumball_head_config).
     size_t struct_size;
     // A row for each id, 1..=2^20 of them, of as many weights as a hidden state has elements, 1..=2^16, without gaps. The head reads them as long as it
     // lives; nobody may free or write them meanwhile, but weights in a device's memory may be written between steps. A clustered head reads them while
@@ -70,11 +69,8 @@ typedef struct {
 
 // What is known of a head. The lists are the head's; NULL if there are none.
 typedef struct {
-    // sizeof(gumball_head_info), also where it is to be written.
     size_t struct_size;
-    // The number of ids.
     size_t vocab;
-    // The number of elements of a hidden state.
     size_t width;
     // The type of the weights; of a head on a device 0.
     gumball_dtype dtype;
@@ -90,7 +86,6 @@ typedef struct {
     size_t most_rows;
     // Of GUMBALL_HEAD_CERTIFIED: the ids whose logits are always computed, since a weight or the bias is not finite or very large, ascending.
     const uint32_t *unscreened;
-    // Their number.
     size_t unscreened_len;
     // Of GUMBALL_HEAD_CLUSTERED: how many clusters there are.
     size_t clusters;
@@ -108,7 +103,6 @@ typedef struct {
     const uint32_t *places;
     // The ids that are always computed, ascending.
     const uint32_t *special_ids;
-    // Their number.
     size_t special_ids_len;
 } gumball_head_info;
 
@@ -144,7 +138,7 @@ gumball_code gumball_head_save(const gumball_head *head,
                                const char *path,
                                const char *name);
 
-// Ends a head, on a device when its steps are done; its weights can go then. Graphs that have it must not be replayed any more. NULL is fine.
+// Ends a head, on a device when its steps are done; its weights can go then. Graphs that have it must not be replayed any more.
 void gumball_head_free(gumball_head *head);
 
 // Writes what is known of a head.

@@ -5,7 +5,7 @@ use std::ffi::c_void;
 use gumball_engine::{NONE, RowHook, VerifyMode as Mode};
 
 use crate::error::{Failure, Result, refuse};
-use crate::ffi::{Caller, constant};
+use crate::ffi::{Caller, VerifyModeNumber, constant};
 use crate::matrix::{GivenMasks, Masks};
 use crate::ranks::Plan;
 use crate::versioned::versioned;
@@ -13,7 +13,6 @@ use crate::versioned::versioned;
 /// How drafts are judged (docs/semantics.md, "Speculation"). A request without drafts takes a step in any mode.
 #[repr(i32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(non_camel_case_types, reason = "constants of C")]
 pub enum VerifyMode {
     /// A draft is accepted if it is the token that the request would have drawn: the output is that of decoding without drafts.
     GUMBALL_COUPLED = 0,
@@ -27,9 +26,6 @@ pub enum VerifyMode {
     GUMBALL_THRESHOLD = 4,
 }
 
-/// cbindgen:ignore
-pub type VerifyModeNumber = i32;
-
 /// The program's own edits of a row: sees it after the logit bias and before the bans, as `vocab` floats, and may change
 /// it. `row` is the row's place in the call, `user` what the batch says.
 ///
@@ -42,7 +38,6 @@ pub type Hook = Option<unsafe extern "C" fn(user: *mut c_void, row: usize, logit
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Batch {
-    /// sizeof(gumball_batch).
     pub struct_size: usize,
     /// The slots of the requests, -1 for one without a sequence. No other stands there twice, but in front of rows that drafts are drawn from.
     pub slots: *const i32,
@@ -112,11 +107,9 @@ struct Call {
     row: usize,
 }
 
-// SAFETY: the header says that a hook may be called on any thread, so the C caller ensures that `user` may be
-// used there.
+// SAFETY: the header says that a hook may be called on any thread, so the C caller ensures that `user` may be used there.
 unsafe impl Send for Call {}
-// SAFETY: the header says that a hook may be called on several threads at once, so `user` may be shared among
-// them.
+// SAFETY: the header says that a hook may be called on several threads at once, so `user` may be shared among them.
 unsafe impl Sync for Call {}
 
 impl Call {
@@ -193,7 +186,6 @@ fn code(forced: i32) -> Result<Option<u32>> {
 }
 
 impl GivenBatch<'_> {
-    /// Returns whether rows are named.
     pub fn names_rows(&self) -> bool {
         !self.row_indices.is_empty()
     }

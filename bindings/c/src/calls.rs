@@ -1,8 +1,7 @@
 //! Direct calls of a pool: steps, verifications, drafts and scores, done and known to the host on return.
 
-use gumball_engine::{
-    Batch as EngineBatch, Outputs as EngineOutputs, Pool as EnginePool, Rows as EngineRows,
-};
+use gumball_engine::dist::Plan;
+use gumball_engine::{Batch as EngineBatch, Rows as EngineRows};
 
 use crate::batch::{Batch, GivenBatch, Lists, read_batch};
 use crate::drafts::{Drafts, Proposals, read_drafts};
@@ -21,13 +20,11 @@ use crate::versioned::versioned;
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Scored {
-    /// sizeof(gumball_scored).
     pub struct_size: usize,
     /// The parameters. Their `logprobs` say what to report; if absent, the token's raw logprob and rank.
     pub params: *const Params,
     /// Prompt and output.
     pub ids: *const u32,
-    /// Their number.
     pub ids_len: usize,
     /// How many of them are prompt, for the penalties that tell it from output.
     pub prompt_len: usize,
@@ -40,25 +37,36 @@ pub struct Scored {
 
 versioned!(Scored, "gumball_scored", chunk_rows: usize);
 
-/// Makes a call of the rows and the batch that C hands in, with its plan.
-fn called<T>(
-    c: Caller<'_>,
-    pool: &mut Pool,
-    rows: *const Rows,
-    batch: *const Batch,
-    lists: impl FnOnce(&EngineRows<'_>) -> Lists,
-    work: impl FnOnce(&mut EnginePool, EngineRows<'_>, &EngineBatch<'_>, &GivenBatch<'_>) -> Result<T>,
-) -> Result<T> {
-    let rows = c.plain("rows", rows)?;
-    pool.check_head(c, &rows)?;
-    let rows = rows.get(c)?;
-    let given = read_batch(c, batch, lists(&rows))?;
-    if given.draft_batch != 0 {
-        let allowed = "0: only gumball_pool_assign is for a batch of drafts";
-        return Err(Failure::out_of_range("draft_batch", given.draft_batch, allowed));
+/// The rows and the batch of a call, with its plan.
+struct Called<'a> {
+    rows: EngineRows<'a>,
+    given: GivenBatch<'a>,
+    plan: Option<Plan>,
+}
+
+impl<'a> Called<'a> {
+    fn read(
+        c: Caller<'a>,
+        pool: &Pool,
+        rows: *const Rows,
+        batch: *const Batch,
+        lists: impl FnOnce(usize) -> Lists,
+    ) -> Result<Self> {
+        let rows = c.plain("rows", rows)?;
+        pool.check_head(c, &rows)?;
+        let rows = rows.get(c)?;
+        let given = read_batch(c, batch, lists(rows.matrix().rows()))?;
+        if given.draft_batch != 0 {
+            let allowed = "0: only gumball_pool_assign is for a batch of drafts";
+            return Err(Failure::out_of_range("draft_batch", given.draft_batch, allowed));
+        }
+        Ok(Self { rows, plan: pool.planned(given.plan)?, given })
     }
-    let plan = pool.planned(given.plan)?;
-    given.with(|batch| work(&mut pool.inner, rows, &EngineBatch { plan, ..*batch }, &given))
+
+    /// Calls `work` with the batch.
+    fn with<T>(&self, work: impl FnOnce(&EngineBatch<'_>) -> Result<T>) -> Result<T> {
+        self.given.with(|batch| work(&EngineBatch { plan: self.plan, ..*batch }))
+    }
 }
 
 impl Pool {
@@ -88,11 +96,8 @@ pub unsafe extern "C" fn gumball_pool_step(
 ) -> Code {
     call(|c| {
         let (pool, out) = (require("pool", pool)?, &mut require("outputs", outputs)?.inner);
-        let step = |pool: &mut EnginePool,
-                    rows: EngineRows<'_>,
-                    batch: &EngineBatch<'_>,
-                    _: &GivenBatch<'_>| { Ok(pool.step(rows, batch, out)?) };
-        called(c, pool, rows, batch, |_| Lists::Slots, step)
+        let call = Called::read(c, pool, rows, batch, |_| Lists::Slots)?;
+        call.with(|batch| Ok(pool.inner.step(call.rows, batch, out)?))
     })
 }
 
@@ -113,11 +118,8 @@ pub unsafe extern "C" fn gumball_pool_verify(
     call(|c| {
         let (pool, out) = (require("pool", pool)?, &mut require("outputs", outputs)?.inner);
         let drafts = read_drafts(c, drafts)?;
-        let verify =
-            |pool: &mut EnginePool, rows: EngineRows<'_>, batch: &EngineBatch<'_>, _: &GivenBatch<'_>| {
-                Ok(pool.verify(rows, batch, &drafts, out)?)
-            };
-        called(c, pool, rows, batch, |_| Lists::Drafted, verify)
+        let call = Called::read(c, pool, rows, batch, |_| Lists::Drafted)?;
+        call.with(|batch| Ok(pool.inner.verify(call.rows, batch, &drafts, out)?))
     })
 }
 
@@ -139,17 +141,15 @@ pub unsafe extern "C" fn gumball_pool_draft(
     call(|c| {
         let pool = require("pool", pool)?;
         let to = c.plain("drafts", drafts)?;
-        let vocab = pool.inner.vocab();
-        let draft =
-            |pool: &mut EnginePool, rows: EngineRows<'_>, batch: &EngineBatch<'_>, given: &GivenBatch<'_>| {
-                let total = batch.counts.iter().map(|count| *count as usize).sum();
-                let paths = c.slice("paths", paths, total)?;
-                let mut drawn = to.places(c, given.rows, vocab)?;
-                pool.draft(rows, batch, paths, &mut drawn.inner)?;
-                drawn.write();
-                Ok(())
-            };
-        called(c, pool, rows, batch, |_| Lists::Slots, draft)
+        let call = Called::read(c, pool, rows, batch, |_| Lists::Slots)?;
+        call.with(|batch| {
+            let total = batch.counts.iter().map(|count| *count as usize).sum();
+            let paths = c.slice("paths", paths, total)?;
+            let mut drawn = to.places(c, call.given.rows, pool.inner.vocab())?;
+            pool.inner.draft(call.rows, batch, paths, &mut drawn.inner)?;
+            drawn.write();
+            Ok(())
+        })
     })
 }
 
@@ -166,8 +166,7 @@ pub unsafe extern "C" fn gumball_pool_score(
     outputs: Option<&mut Outputs>,
 ) -> Code {
     call(|c| {
-        let (pool, out): (_, &mut EngineOutputs) =
-            (require("pool", pool)?, &mut require("outputs", outputs)?.inner);
+        let (pool, out) = (require("pool", pool)?, &mut require("outputs", outputs)?.inner);
         let scored = c.read("scored", scored)?;
         let params = require("params", c.handle(scored.params))?;
         let known = gumball_engine::Scored {
@@ -177,15 +176,11 @@ pub unsafe extern "C" fn gumball_pool_score(
             start: scored.start,
             chunk_rows: (scored.chunk_rows > 0).then_some(scored.chunk_rows),
         };
-        let score =
-            |pool: &mut EnginePool, rows: EngineRows<'_>, batch: &EngineBatch<'_>, given: &GivenBatch<'_>| {
-                let there = rows.matrix().rows();
-                if !given.names_rows() && there != given.rows {
-                    let allowed = format!("the number of rows, {there}");
-                    return Err(Failure::out_of_range("len", given.rows, &allowed));
-                }
-                Ok(pool.score(rows, batch, &known, out)?)
-            };
-        called(c, pool, rows, batch, |rows| Lists::Rows(rows.matrix().rows()), score)
+        let call = Called::read(c, pool, rows, batch, Lists::Rows)?;
+        let (there, given) = (call.rows.matrix().rows(), &call.given);
+        if !given.names_rows() && there != given.rows {
+            return Err(Failure::out_of_range("len", given.rows, &format!("the number of rows, {there}")));
+        }
+        call.with(|batch| Ok(pool.inner.score(call.rows, batch, &known, out)?))
     })
 }

@@ -61,7 +61,6 @@ pub(crate) fn open(c: Caller<'static>, config: &HeadConfig) -> Result<Head> {
     make(c, config, |_, _| Ok(clusters))
 }
 
-/// Makes a head of clusters that are built.
 pub(crate) fn build(
     c: Caller<'static>,
     config: &HeadConfig,

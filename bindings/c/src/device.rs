@@ -23,9 +23,8 @@ pub struct Buffer {
 /// Opens a device by its name, cuda or cuda:N, on a stream of its own. NULL after an error: GUMBALL_UNAVAILABLE with what is
 /// missing, where there is no CUDA.
 ///
-/// It works in the device's primary context, which the CUDA runtime and libraries built on it share. A kernel is
-/// loaded by its first launch: from the folder that GUMBALL_KERNELS names, or from the user's cache (GUMBALL_CACHE), into which
-/// it is compiled once.
+/// It works in the device's primary context, which the CUDA runtime and libraries built on it share. A kernel is loaded by its first launch: from the
+/// folder that GUMBALL_KERNELS names, or from the user's cache (GUMBALL_CACHE), into which it is compiled once.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gumball_device_open(name: *const c_char) -> Option<Box<Device>> {
     make(|c| {
@@ -34,8 +33,7 @@ pub unsafe extern "C" fn gumball_device_open(name: *const c_char) -> Option<Box<
     })
 }
 
-/// Opens the same device on a stream of the program: a cudaStream_t or CUstream of the primary context; NULL is the default
-/// one. NULL after an error.
+/// Opens the same device on a stream of the program: a cudaStream_t or CUstream of the primary context; NULL is the default one. NULL after an error.
 ///
 /// Steps are then enqueued there, in turn with what the program enqueues; nothing needs to wait. The stream lives longer than
 /// the returned device and all that is made with it.
@@ -49,14 +47,13 @@ pub unsafe extern "C" fn gumball_device_on_stream(
             let reason = "the device is emulated, and has none".to_owned();
             return Err(Error::Unavailable { resource: "streams", reason }.into());
         };
-        // SAFETY: the C caller ensures that `stream` belongs to the device's primary context and outlives
-        // what is made with it.
+        // SAFETY: the C caller ensures that `stream` belongs to the device's primary context and outlives what is made with it.
         let gpu = unsafe { gpu.on_stream(stream as usize) }.map_err(Error::from)?;
         Ok(Device { inner: gpu.into() })
     })
 }
 
-/// Ends a handle of a device; what was made with it goes on. NULL is fine.
+/// Ends a handle of a device; what was made with it goes on.
 #[unsafe(no_mangle)]
 pub extern "C" fn gumball_device_free(device: Option<Box<Device>>) {
     end(device);
@@ -71,7 +68,7 @@ pub extern "C" fn gumball_buffer_new(device: Option<&Device>, bytes: usize) -> O
     })
 }
 
-/// Gives memory back. No step may read it any more. NULL is fine.
+/// Gives memory back. No step may read it any more.
 #[unsafe(no_mangle)]
 pub extern "C" fn gumball_buffer_free(buffer: Option<Box<Buffer>>) {
     end(buffer);

@@ -17,16 +17,14 @@ use crate::versioned::versioned;
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Drafts {
-    /// sizeof(gumball_drafts).
     pub struct_size: usize,
     /// n ids. One outside the vocabulary, such as -1, is never accepted.
     pub ids: Ints,
     /// n parents in the trees of the requests: -1 for the end of the history, or the number of a draft of the same request before
     /// this one, counted from 0. Without parents and links each draft follows the one before it, a chain.
     pub parents: Ints,
-    /// The trees as links between rows, as SGLang and TokenSpeed hold them, instead of `parents`: for each row, a request's
-    /// first row included, the row of its first child, counted from the request's first row, or -1. A link leads to a row behind
-    /// its own, and one link to each draft's row.
+    /// The trees as links between rows, as SGLang and TokenSpeed hold them, instead of `parents`: for each row, a request's first row included, the row of
+    /// its first child, counted from the request's first row, or -1. A link leads to a row behind its own, and one link to each draft's row.
     pub first_child: Ints,
     /// For each row that of its next sibling, or -1; with `first_child`, and only then.
     pub next_sibling: Ints,
@@ -44,7 +42,6 @@ impl Drafts {
     }
 }
 
-/// Reads drafts.
 pub(crate) fn read_drafts<'a>(c: Caller<'a>, drafts: *const Drafts) -> Result<gumball_engine::Drafts<'a>> {
     let given = c.read("drafts", drafts)?;
     let list = |ints: &Ints, name| ints.list(c, name);

@@ -14,18 +14,12 @@ use crate::versioned::versioned;
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Draws {
-    /// sizeof(gumball_draws).
     pub struct_size: usize,
-    /// The number of outputs.
     pub outputs: usize,
-    /// For each output the index of the matrix row that it is drawn from, any number of times; NULL: output i from row i. Not for
-    /// draft trees.
+    /// For each output the index of the matrix row that it is drawn from, any number of times; NULL: output i from row i. Not for draft trees.
     pub row_indices: *const u32,
-    /// The seed of all outputs.
     pub seed: u64,
-    /// The seed of each.
     pub seeds: *const u64,
-    /// The position of each.
     pub positions: *const u32,
     /// The draw index of each; NULL: the output's own index, so that outputs with equal seed and position draw independently.
     pub draws: *const u32,
@@ -54,7 +48,6 @@ pub(crate) struct Halves {
 }
 
 impl Draws {
-    /// Returns whether lists are pools.
     pub(crate) fn reads_pools(&self) -> Result<bool> {
         let others = [
             ("size", self.size > 0),
@@ -124,18 +117,12 @@ impl Draws {
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct RowParams {
-    /// sizeof(gumball_row_params).
     pub struct_size: usize,
-    /// The parameters of all rows; NULL: neutral parameters. Rules that read a history find it empty; seed and logprobs are not
-    /// read.
+    /// The parameters of all rows; NULL: neutral parameters. Rules that read a history find it empty; seed and logprobs are not read.
     pub params: *const Params,
-    /// The temperature of each row.
     pub temperature: *const f32,
-    /// The top_k of each row.
     pub top_k: *const i64,
-    /// The top_p of each row.
     pub top_p: *const f32,
-    /// The min_p of each row.
     pub min_p: *const f32,
 }
 

@@ -12,7 +12,6 @@ use gumball_engine::{Error, RanksError};
 /// What a call came to.
 #[repr(i32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(non_camel_case_types, reason = "constants of C")]
 pub enum Code {
     /// It did what it says.
     GUMBALL_OK = 0,
@@ -58,18 +57,14 @@ pub struct ErrorParts {
 /// Returns this thread's last error in words: the parameter, its value and the allowed range. Never NULL; it stays until the thread's next error.
 #[unsafe(no_mangle)]
 pub extern "C" fn gumball_error_message() -> *const c_char {
-    last(|last| &last.message)
+    last_text(0)
 }
 
 /// Returns the code of this thread's last error, GUMBALL_OK if there was none, and writes its parts, unless `out` is NULL.
 #[unsafe(no_mangle)]
 pub extern "C" fn gumball_error(out: Option<&mut MaybeUninit<ErrorParts>>) -> Code {
     if let Some(out) = out {
-        out.write(ErrorParts {
-            parameter: last(|last| &last.parameter),
-            value: last(|last| &last.value),
-            allowed: last(|last| &last.allowed),
-        });
+        out.write(ErrorParts { parameter: last_text(1), value: last_text(2), allowed: last_text(3) });
     }
     last_code()
 }
@@ -119,19 +114,11 @@ impl Failure {
         Self { code, parameter: parameter.to_owned(), value: String::new(), allowed: String::new(), message }
     }
 
-    /// Makes this the last error of the thread.
     pub fn remember(self) -> Code {
-        let code = self.code;
-        let last = Last {
-            code,
-            message: words(self.message),
-            parameter: words(self.parameter),
-            value: words(self.value),
-            allowed: words(self.allowed),
-        };
+        let texts = [self.message, self.parameter, self.value, self.allowed].map(words);
         // If the thread is ending and its storage is gone, nobody can ask for the error.
-        let _ = LAST.try_with(|place| *place.borrow_mut() = Some(last));
-        code
+        let _ = LAST.try_with(|place| *place.borrow_mut() = Some((self.code, texts)));
+        self.code
     }
 }
 
@@ -201,17 +188,26 @@ impl From<RanksError> for Failure {
     }
 }
 
-/// The last error of a thread, in the form that C reads.
-struct Last {
-    code: Code,
-    message: CString,
-    parameter: CString,
-    value: CString,
-    allowed: CString,
-}
+/// An error in the form that C reads: its code, message, parameter, value, and what is allowed.
+type Last = (Code, [CString; 4]);
 
 thread_local! {
     static LAST: RefCell<Option<Last>> = const { RefCell::new(None) };
+}
+
+/// Returns a part of the thread's last error; `otherwise` if there was none.
+fn last<T>(otherwise: T, part: impl FnOnce(&Last) -> T) -> T {
+    let found = LAST.try_with(|last| last.borrow().as_ref().map(part));
+    found.ok().flatten().unwrap_or(otherwise)
+}
+
+pub(crate) fn last_code() -> Code {
+    last(Code::GUMBALL_OK, |last| last.0)
+}
+
+/// Returns the address of a text of the thread's last error; that of an empty text if there was none.
+fn last_text(index: usize) -> *const c_char {
+    last(c"".as_ptr(), |last| last.1[index].as_ptr())
 }
 
 /// A text for C, without inner NULs, which would end it early.
@@ -219,16 +215,4 @@ pub(crate) fn words(text: impl Into<Vec<u8>>) -> CString {
     let mut bytes = text.into();
     bytes.retain(|byte| *byte != 0);
     CString::new(bytes).expect("it has no NUL")
-}
-
-/// Returns a pointer to a part of the thread's last error; to an empty text if there was none.
-fn last(part: impl FnOnce(&Last) -> &CString) -> *const c_char {
-    let found = LAST.try_with(|last| last.borrow().as_ref().map(|last| part(last).as_ptr()));
-    found.ok().flatten().unwrap_or(c"".as_ptr())
-}
-
-/// Returns the code of the thread's last error.
-pub(crate) fn last_code() -> Code {
-    let code = LAST.try_with(|last| last.borrow().as_ref().map(|last| last.code));
-    code.ok().flatten().unwrap_or(Code::GUMBALL_OK)
 }

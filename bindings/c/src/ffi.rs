@@ -14,6 +14,18 @@ use gumball_engine::Error;
 
 use crate::error::{Code, Failure, Result};
 
+/// Constants as C hands them in, any number. cbindgen, which reads no macros, gives each its enum's name (`cbindgen.toml`).
+macro_rules! numbers {
+    ($($name:ident)*) => {
+        $(pub(crate) type $name = i32;)*
+    };
+}
+
+numbers! {
+    DtypeNumber HeadKindNumber IntTypeNumber MemoryNumber RowLayoutNumber StepKindNumber VariantNumber
+    VerifyModeNumber WhatNumber WorkKindNumber
+}
+
 /// The word of the C caller for what it hands in: each pointer is NULL or points to what the header says, which nobody frees, nor writes unless the
 /// header lets them, for `'a`: during the call, or as long as the header says.
 ///
@@ -43,7 +55,6 @@ pub(crate) fn make<'a, T>(body: impl FnOnce(Caller<'a>) -> Result<T>) -> Option<
     call_or(None, |c| Ok(Some(Box::new(body(c)?))))
 }
 
-/// Frees a handle.
 pub(crate) fn end<T>(handle: Option<Box<T>>) {
     call_or((), |_| {
         drop(handle);

@@ -9,10 +9,10 @@ use gumball_engine::head::Artefact;
 use crate::clustered;
 use crate::device::Device;
 use crate::error::{Code, Failure, Result};
-use crate::ffi::{Caller, call, end, make, require};
-use crate::head_config::{ClusterProgressFn, Head, HeadConfig, HeadKind, HeadKindNumber, Inner, of_file};
+use crate::ffi::{Caller, DtypeNumber, HeadKindNumber, MemoryNumber, call, end, make, require};
+use crate::head_config::{ClusterProgressFn, Head, HeadConfig, HeadKind, Inner, of_file};
 use crate::info::Counts;
-use crate::matrix::{DtypeNumber, Matrix, Memory, MemoryNumber, memory};
+use crate::matrix::{Matrix, Memory, memory};
 use crate::outputs::first;
 use crate::versioned::{versioned, zeroed};
 
@@ -20,11 +20,8 @@ use crate::versioned::{versioned, zeroed};
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct HeadInfo {
-    /// sizeof(gumball_head_info), also where it is to be written.
     pub struct_size: usize,
-    /// The number of ids.
     pub vocab: usize,
-    /// The number of elements of a hidden state.
     pub width: usize,
     /// The type of the weights; of a head on a device 0.
     pub dtype: DtypeNumber,
@@ -40,7 +37,6 @@ pub struct HeadInfo {
     pub most_rows: usize,
     /// Of GUMBALL_HEAD_CERTIFIED: the ids whose logits are always computed, since a weight or the bias is not finite or very large, ascending.
     pub unscreened: *const u32,
-    /// Their number.
     pub unscreened_len: usize,
     /// Of GUMBALL_HEAD_CLUSTERED: how many clusters there are.
     pub clusters: usize,
@@ -58,7 +54,6 @@ pub struct HeadInfo {
     pub places: *const u32,
     /// The ids that are always computed, ascending.
     pub special_ids: *const u32,
-    /// Their number.
     pub special_ids_len: usize,
 }
 
@@ -191,7 +186,7 @@ pub unsafe extern "C" fn gumball_head_save(
     })
 }
 
-/// Ends a head, on a device when its steps are done; its weights can go then. Graphs that have it must not be replayed any more. NULL is fine.
+/// Ends a head, on a device when its steps are done; its weights can go then. Graphs that have it must not be replayed any more.
 #[unsafe(no_mangle)]
 pub extern "C" fn gumball_head_free(head: Option<Box<Head>>) {
     end(head);

@@ -10,14 +10,13 @@ use gumball_engine::{Device as EngineDevice, Dtype as Type, Error, Head as Engin
 
 use crate::device::Device;
 use crate::error::{Failure, Result, refuse};
-use crate::ffi::Caller;
+use crate::ffi::{Caller, HeadKindNumber};
 use crate::matrix::{Matrix, Memory, extent};
 use crate::versioned::versioned;
 
 /// What a head computes.
 #[repr(i32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(non_camel_case_types, reason = "constants of C")]
 pub enum HeadKind {
     /// Every logit.
     GUMBALL_HEAD_EXACT = 0,
@@ -26,9 +25,6 @@ pub enum HeadKind {
     /// The logits of the clusters of ids whose centroids look likeliest, all others being -inf: an approximation.
     GUMBALL_HEAD_CLUSTERED = 2,
 }
-
-/// cbindgen:ignore
-pub type HeadKindNumber = i32;
 
 /// An LM head: it makes logits of hidden states (gumball_heads.h).
 ///
@@ -52,7 +48,6 @@ pub(crate) enum Inner {
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct HeadConfig {
-    /// sizeof(gumball_head_config).
     pub struct_size: usize,
     /// A row for each id, 1..=2^20 of them, of as many weights as a hidden state has elements, 1..=2^16, without gaps. The head reads them as long as it
     /// lives; nobody may free or write them meanwhile, but weights in a device's memory may be written between steps. A clustered head reads them while
@@ -118,7 +113,6 @@ pub type ClusterProgressFn = Option<
 >;
 
 impl Head {
-    /// Returns it as the engine takes it.
     pub(crate) fn get(&self) -> EngineHead<'_> {
         match &self.inner {
             Inner::Exact(exact) => exact.into(),
@@ -154,7 +148,6 @@ impl Head {
         }
     }
 
-    /// Returns the name of its kind.
     pub(crate) fn kind(&self) -> &'static str {
         match &self.inner {
             Inner::Exact(_) => "GUMBALL_HEAD_EXACT",
@@ -215,7 +208,6 @@ impl HeadConfig {
         Ok(Given { weights, options, vocab, width })
     }
 
-    /// Refuses the first field that is set and that the head does not read.
     pub(crate) fn refuse(&self, fields: &[&str], other: &'static str, reason: &'static str) -> Result<()> {
         let given = [
             ("device", !self.device.is_null()),
@@ -236,7 +228,6 @@ impl HeadConfig {
     }
 }
 
-/// Says what is wrong with a file.
 pub(crate) fn of_file(parameter: &str, path: &str, error: ArtefactError) -> Failure {
     match error {
         ArtefactError::Io { source, path } => {

@@ -14,13 +14,10 @@ use crate::versioned::{versioned, zeroed};
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct PoolInfo {
-    /// sizeof(gumball_pool_info), also where it is to be written.
     pub struct_size: usize,
-    /// The number of ids in the vocabulary.
     pub vocab: usize,
-    /// How many sequences can be in flight.
     pub slots: usize,
-    /// How many are.
+    /// How many sequences are in flight.
     pub len: usize,
     /// The number of this rank; without ranks 0.
     pub rank: usize,
@@ -46,7 +43,6 @@ versioned!(PoolInfo, "gumball_pool_info", sends_rows: u64);
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Counts {
-    /// sizeof(gumball_counts), also where it is to be written.
     pub struct_size: usize,
     /// Rows whose logits were all computed from hidden states. Heads on a device count rows and logits themselves: gumball_head_counts.
     pub whole_rows: u64,
@@ -78,7 +74,6 @@ pub struct Counts {
 versioned!(Counts, "gumball_counts", received_bytes: u64);
 
 impl Counts {
-    /// Returns what heads counted.
     pub(crate) fn of_heads(seen: &gumball_engine::HeadCounts) -> Self {
         Self {
             whole_rows: seen.whole_rows,

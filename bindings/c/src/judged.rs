@@ -5,11 +5,11 @@ use gumball_engine::{
     Error, HostDraftTrees, Ids, IntType, Judgement, Kind, PerRowMut, VerifyMode,
 };
 
-use crate::batch::{VerifyModeNumber, read_mode};
+use crate::batch::read_mode;
 use crate::drafts::Drafts;
 use crate::draws::Draws;
 use crate::error::{Code, Failure, Result, refuse};
-use crate::ffi::{Caller, call, device_address, require};
+use crate::ffi::{Caller, VerifyModeNumber, call, device_address, require};
 use crate::matrix::{Ints, Matrix, Memory, dtype, extent};
 use crate::operands::{HERE, kind};
 use crate::operators::Operators;

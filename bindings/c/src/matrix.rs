@@ -9,21 +9,16 @@ use gumball_engine::{
 };
 
 use crate::error::{Failure, Result};
-use crate::ffi::{Caller, constant, device_address};
+use crate::ffi::{Caller, DtypeNumber, IntTypeNumber, MemoryNumber, constant, device_address};
 
 /// Whose memory something lies in.
 #[repr(i32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(non_camel_case_types, reason = "constants of C")]
 pub enum Memory {
-    /// The host's.
     GUMBALL_HOST = 0,
     /// That of the device which a pool or operators were made with; a CUdeviceptr is cast to a pointer.
     GUMBALL_DEVICE = 1,
 }
-
-/// cbindgen:ignore
-pub type MemoryNumber = i32;
 
 /// Returns the memory that C's number stands for.
 pub(crate) fn memory(given: MemoryNumber) -> Result<Memory> {
@@ -41,18 +36,11 @@ fn check_memory(given: MemoryNumber, wanted: Memory, reason: &str) -> Result<()>
 /// The type of a matrix's elements.
 #[repr(i32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(non_camel_case_types, reason = "constants of C")]
 pub enum Dtype {
-    /// Single precision.
     GUMBALL_F32 = 0,
-    /// Truncated single precision.
     GUMBALL_BF16 = 1,
-    /// Half precision.
     GUMBALL_F16 = 2,
 }
-
-/// cbindgen:ignore
-pub type DtypeNumber = i32;
 
 /// Returns the element type that C's number stands for.
 pub(crate) fn dtype(given: DtypeNumber) -> Result<Type> {
@@ -64,50 +52,36 @@ pub(crate) fn dtype(given: DtypeNumber) -> Result<Type> {
 /// The type of integers. Those of the host have 32 bits.
 #[repr(i32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(non_camel_case_types, reason = "constants of C")]
 pub enum IntType {
-    /// int32_t.
     GUMBALL_I32 = 0,
-    /// int64_t.
     GUMBALL_I64 = 1,
 }
 
-/// cbindgen:ignore
-pub type IntTypeNumber = i32;
-
-/// A matrix, which nobody writes while it is read. This struct stays as it is.
+/// A matrix of `rows` rows, each of `width` elements, which nobody writes while it is read. This struct stays as it is.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Matrix {
-    /// The first element of the first row.
     pub data: *const c_void,
-    /// The number of rows.
     pub rows: usize,
-    /// The number of elements in a row.
     pub width: usize,
     /// How many elements after a row the next one begins; 0: width.
     pub stride: usize,
-    /// The type of the elements.
     pub dtype: DtypeNumber,
-    /// Where it lies.
     pub memory: MemoryNumber,
 }
 
-/// Integers: a list, of which each is a row of 1, or lines of several. This struct stays as it is.
+/// Integers: a list of `rows`, or `rows` lines of `width`. This struct stays as it is.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Ints {
     /// The first integer; NULL: there are none.
     pub data: *const c_void,
-    /// The number of lines.
     pub rows: usize,
     /// The number of integers in a line; 0: 1.
     pub width: usize,
     /// How many integers after a line the next one begins; 0: width.
     pub stride: usize,
-    /// The type of the integers.
     pub dtype: IntTypeNumber,
-    /// Where they lie.
     pub memory: MemoryNumber,
 }
 
@@ -126,7 +100,6 @@ pub struct Masks {
     pub stride: usize,
     /// For each row whether its bitmask counts; NULL: all do. Not for bitmasks in a device's memory.
     pub present: *const u8,
-    /// Where the words lie.
     pub memory: MemoryNumber,
 }
 
@@ -168,7 +141,6 @@ impl Matrix {
         Ok((stride, self.elements(c, parameter, len)?))
     }
 
-    /// Returns it as the engine takes it.
     pub(crate) fn get<'a>(
         &self,
         c: Caller<'a>,
@@ -181,7 +153,6 @@ impl Matrix {
         Ok(HostMatrix::strided(data, self.rows, self.width, stride)?.into())
     }
 
-    /// Returns hidden states of the host.
     pub(crate) fn hidden<'a>(&self, c: Caller<'a>) -> Result<HiddenStates<'a>> {
         self.check_memory(Memory::GUMBALL_HOST, "a head of the host reads it")?;
         let (stride, data) = self.on_host(c, "hidden")?;
@@ -210,7 +181,6 @@ impl Ints {
         check_memory(self.memory, wanted, reason)
     }
 
-    /// Returns whether there are none.
     pub(crate) fn is_absent(&self) -> bool {
         self.data.is_null() && self.rows == 0
     }
@@ -230,7 +200,6 @@ impl Ints {
         Ok(())
     }
 
-    /// Returns a list as the engine takes it.
     pub(crate) fn list<'a>(&self, c: Caller<'a>, parameter: &'static str) -> Result<Ids<'a>> {
         let dtype = self.int_type()?;
         self.check_list(parameter)?;
@@ -298,7 +267,6 @@ impl<'a> GivenMasks<'a> {
         Ok(self.masks)
     }
 
-    /// Returns them as the engine takes them.
     pub fn get(&self) -> Result<gumball_engine::Masks<'_>> {
         match (self.masks, &self.present) {
             (gumball_engine::Masks::Host(masks), Some(present)) => Ok(masks.with_present(present)?.into()),
@@ -321,7 +289,6 @@ impl<'a> GivenMasks<'a> {
 }
 
 impl Masks {
-    /// Reads bitmasks.
     pub(crate) fn get<'a>(&self, c: Caller<'a>) -> Result<GivenMasks<'a>> {
         let (rows, width, stride) = (self.rows, self.width, stride(self.stride, self.width));
         let absent = GivenMasks { masks: gumball_engine::Masks::None, present: None, only: None };

@@ -24,8 +24,7 @@ fn is_text(field: &Field<'_>) -> bool {
     matches!(field, Field::Scope(_) | Field::Mode(_) | Field::Order(_))
 }
 
-/// Changes a field that a setter sets. Naming a field of `logprobs` makes logprobs, so a copy is changed: a refused value must
-/// leave `params` unchanged.
+/// Changes a field that a setter sets. Naming a field of `logprobs` makes logprobs, so a copy is changed: a refused value must leave `params` unchanged.
 fn change(
     params: &mut SamplingParams,
     name: &str,
@@ -64,7 +63,6 @@ pub(crate) fn set_number(params: &mut SamplingParams, name: &str, value: f64) ->
     })
 }
 
-/// Sets a field that holds ids.
 pub(crate) fn set_ids(params: &mut SamplingParams, name: &str, ids: &[u32]) -> Result<()> {
     change(params, name, is_ids, |_, field| {
         match field {
@@ -76,7 +74,6 @@ pub(crate) fn set_ids(params: &mut SamplingParams, name: &str, ids: &[u32]) -> R
     })
 }
 
-/// Sets a field that holds a name.
 pub(crate) fn set_text(params: &mut SamplingParams, name: &str, text: &str) -> Result<()> {
     change(params, name, is_text, |_, field| {
         match field {

@@ -69,7 +69,6 @@ impl<'a> Arrays<'a> {
     }
 }
 
-/// Returns rows of the host.
 fn here<'a>(c: Caller<'a>, matrix: &Matrix, kind: Kind) -> Result<Logits<'a>> {
     let (stride, data) = matrix.on_host(c, "logits")?;
     Ok(Logits::strided(data, matrix.rows, matrix.width, stride)?.with_kind(kind))

@@ -17,10 +17,9 @@ use crate::rows::Rows;
 ///
 /// They keep buffers from call to call, and nothing else; several threads may use them at the same time.
 ///
-/// For operators of a device, the rows, lists and output arrays of a call lie in the device's memory, and its structs on the
-/// host. A call launches kernels on the device's stream and returns before they are done. It may be captured in a graph after
-/// a first call, which allocates memory. The values of lists are not checked there: a value outside its range counts as the
-/// nearest value inside.
+/// For operators of a device, the rows, lists and output arrays of a call lie in the device's memory, and its structs on the host. A call launches kernels
+/// on the device's stream and returns before they are done. It may be captured in a graph after a first call, which allocates memory. The values of lists
+/// are not checked there: a value outside its range counts as the nearest value inside.
 #[derive(Debug)]
 pub struct Operators {
     pub(crate) inner: gumball_engine::Operators,
@@ -61,7 +60,6 @@ pub unsafe extern "C" fn gumball_operators_new(
     })
 }
 
-/// Ends operators. NULL is fine.
 #[unsafe(no_mangle)]
 pub extern "C" fn gumball_operators_free(operators: Option<Box<Operators>>) {
     end(operators);

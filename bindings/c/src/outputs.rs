@@ -20,7 +20,6 @@ pub struct Outputs {
 /// What a row's data had to say: bits of its status.
 #[repr(i32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(non_camel_case_types, reason = "constants of C")]
 pub enum Status {
     /// A logit that bans and bitmask allow was NaN; it counted as -inf.
     GUMBALL_STATUS_NAN = 1,
@@ -41,7 +40,6 @@ pub enum Status {
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct OutputsView {
-    /// sizeof(gumball_outputs_view), also where it is to be written.
     pub struct_size: usize,
     /// R.
     pub rows: usize,
@@ -53,7 +51,6 @@ pub struct OutputsView {
     pub requests: usize,
     /// All that follows down to `id_ranks`, in this order and without gaps.
     pub words: *const u32,
-    /// The number of words.
     pub words_len: usize,
     /// R: the token of each row, -1 where there is none.
     pub tokens: *const i32,
@@ -136,7 +133,6 @@ pub extern "C" fn gumball_outputs_new() -> Option<Box<Outputs>> {
     make(|_| Ok(Outputs { inner: gumball_engine::Outputs::new() }))
 }
 
-/// Ends outputs. NULL is fine.
 #[unsafe(no_mangle)]
 pub extern "C" fn gumball_outputs_free(outputs: Option<Box<Outputs>>) {
     end(outputs);

@@ -49,14 +49,13 @@ pub extern "C" fn gumball_params_clone(params: Option<&Params>) -> Option<Box<Pa
     make(|_| Ok(Params::of(require("params", params)?.inner.clone())))
 }
 
-/// Ends parameters. Who was given them keeps a copy. NULL is fine.
+/// Ends parameters. Who was given them keeps a copy.
 #[unsafe(no_mangle)]
 pub extern "C" fn gumball_params_free(params: Option<Box<Params>>) {
     end(params);
 }
 
-/// Returns all parameters as JSON, which stays until the next call of this function or the end of the parameters. NULL
-/// after an error.
+/// Returns all parameters as JSON, which stays until the next call of this function or the end of the parameters. NULL after an error.
 #[unsafe(no_mangle)]
 pub extern "C" fn gumball_params_to_json(params: Option<&mut Params>) -> *const c_char {
     call_or(ptr::null(), |_| {
@@ -136,8 +135,7 @@ pub unsafe extern "C" fn gumball_params_set_json(
     })
 }
 
-/// Makes one parameter neutral again, by its name; `dry`, `logprobs` and the like as a whole. All of them if the name is
-/// NULL.
+/// Makes one parameter neutral again, by its name; `dry`, `logprobs` and the like as a whole. All of them if the name is NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gumball_params_reset(params: Option<&mut Params>, name: *const c_char) -> Code {
     call(|c| {

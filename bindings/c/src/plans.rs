@@ -7,12 +7,11 @@ use gumball_engine::{Error, RanksInfo};
 
 use crate::batch::Batch;
 use crate::error::{Code, Failure, Result};
-use crate::ffi::{call, constant, require};
+use crate::ffi::{StepKindNumber, call, constant, require};
 use crate::pool::Pool;
-use crate::ranks::{Plan, RowLayout, StepKind, StepKindNumber};
+use crate::ranks::{Plan, RowLayout, StepKind};
 
 impl Pool {
-    /// Returns the plan of a batch.
     pub(crate) fn planned(&self, given: Option<Plan>) -> Result<Option<dist::Plan>> {
         let Some(given) = given else { return Ok(None) };
         let shares = self.shares(given.requests)?;

@@ -1,10 +1,9 @@
 //! The pool: the requests in flight, on the host or on a device, of one process or over ranks, each in a slot.
 
-use std::ffi::{CStr, CString, c_char};
+use std::ffi::{CString, c_char};
 use std::mem::MaybeUninit;
 use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
 
 use gumball_engine::{DraftBatch, Place, Slot, Widths};
 
@@ -30,13 +29,14 @@ pub struct Pool {
     /// How ranks are met; empty without ranks.
     pub(crate) transport: CString,
     pub(crate) warning: Option<CString>,
+    /// Why a head must compute a whole row, as C asked for it last.
+    reason: CString,
 }
 
 /// What a pool is made for. Fields of another place than the pool's stay zero.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct PoolConfig {
-    /// sizeof(gumball_pool_config).
     pub struct_size: usize,
     /// The number of ids in the vocabulary of all requests, in 1..=2^20.
     pub vocab: usize,
@@ -77,7 +77,7 @@ impl From<gumball_engine::Pool> for Pool {
         let transport = pool.ranks().map_or(CString::default(), |ranks| words(ranks.transport));
         let warning = pool.ranks().and_then(|ranks| ranks.warning.map(words));
         let id = NEXT.fetch_add(1, Ordering::Relaxed);
-        Self { inner: pool, id, draft_batches: Vec::new(), transport, warning }
+        Self { inner: pool, id, draft_batches: Vec::new(), transport, warning, reason: CString::default() }
     }
 }
 
@@ -143,7 +143,7 @@ pub unsafe extern "C" fn gumball_pool_new(config: *const PoolConfig) -> Option<B
     })
 }
 
-/// Ends a pool with its sequences. On a device it waits for what was enqueued; over ranks the next step of the others is GUMBALL_LOST. NULL is fine.
+/// Ends a pool with its sequences. On a device it waits for what was enqueued; over ranks the next step of the others is GUMBALL_LOST.
 #[unsafe(no_mangle)]
 pub extern "C" fn gumball_pool_free(pool: Option<Box<Pool>>) {
     end(pool);
@@ -255,7 +255,7 @@ pub extern "C" fn gumball_pool_params(pool: Option<&mut Pool>, slot: i32) -> Opt
 }
 
 /// Tells why a certified head must compute every logit of a request's rows, whatever hidden state they have: `reason` becomes its name, or NULL
-/// if there is none. The names live until the program ends.
+/// if there is none. The name is the pool's, until the next call of this function.
 ///
 /// hook: `hooked` is above 0, so the rows have hooks. kept: the pool keeps kept sets, and no filter bounds them. logprobs: of a
 /// mode whose members are all tokens. dynamic_temperature, mirostat, joint, route; or the filter that acts first, top_p for instance. A row may take
@@ -270,19 +270,8 @@ pub extern "C" fn gumball_pool_needs_whole_row(
     call(|_| {
         let (pool, reason) = (require("pool", pool)?, require("reason", reason)?);
         let whole = pool.inner.needs_whole_row(slot, hooked > 0)?;
-        reason.write(whole.map_or(ptr::null(), |whole| name(whole.name()).as_ptr()));
+        pool.reason = words(whole.map_or("", |whole| whole.name()));
+        reason.write(if whole.is_some() { pool.reason.as_ptr() } else { ptr::null() });
         Ok(())
     })
-}
-
-/// Returns a name for C. Each is made once and stays.
-fn name(name: &str) -> &'static CStr {
-    static NAMES: Mutex<Vec<&'static CStr>> = Mutex::new(Vec::new());
-    let mut names = NAMES.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(known) = names.iter().find(|known| known.to_bytes() == name.as_bytes()) {
-        return known;
-    }
-    let made: &CStr = Box::leak(words(name).into_boxed_c_str());
-    names.push(made);
-    made
 }

@@ -9,13 +9,12 @@ use gumball_engine::dist::{
 };
 
 use crate::error::{Failure, Result};
-use crate::ffi::Caller;
+use crate::ffi::{Caller, RowLayoutNumber};
 use crate::versioned::versioned;
 
 /// How the logits of a step lie on the ranks, and what is exchanged (docs/scaling.md).
 #[repr(i32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(non_camel_case_types, reason = "constants of C")]
 pub enum RowLayout {
     /// Each rank has its ids of all rows, gets the others, and samples all rows.
     GUMBALL_GATHER = 0,
@@ -27,13 +26,9 @@ pub enum RowLayout {
     GUMBALL_REPLICATED = 3,
 }
 
-/// cbindgen:ignore
-pub type RowLayoutNumber = i32;
-
 /// What a step over ranks is for.
 #[repr(i32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(non_camel_case_types, reason = "constants of C")]
 pub enum StepKind {
     /// One token for each request.
     GUMBALL_DECODE = 0,
@@ -43,9 +38,6 @@ pub enum StepKind {
     GUMBALL_VERIFY = 2,
 }
 
-/// cbindgen:ignore
-pub type StepKindNumber = i32;
-
 /// The ranks of a pool. All of them hand in the same, but for `rank`, make the same calls in the same turn, and get what one process with whole rows would
 /// get (docs/scaling.md).
 ///
@@ -54,7 +46,6 @@ pub type StepKindNumber = i32;
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Ranks {
-    /// sizeof(gumball_ranks).
     pub struct_size: usize,
     /// The number of this rank, in 0..world.
     pub rank: usize,
@@ -92,7 +83,6 @@ pub struct Plan {
     pub batch: usize,
 }
 
-/// Reads a variable of the environment.
 fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok()
 }

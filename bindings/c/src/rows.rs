@@ -1,16 +1,14 @@
 //! Rows: what a call reads, and what these are made of.
 
 use crate::error::{Result, refuse};
-use crate::ffi::{Caller, constant, require};
+use crate::ffi::{Caller, WhatNumber, constant, require};
 use crate::head_config::Head;
 use crate::matrix::Matrix;
 
 /// What rows are.
 #[repr(i32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(non_camel_case_types, reason = "constants of C")]
 pub enum What {
-    /// Logits.
     GUMBALL_LOGITS = 0,
     /// Probabilities, which need not sum to 1. What is not above 0 is never drawn; NaN and negative numbers count as 0 and set
     /// GUMBALL_STATUS_NAN. Parameters that speak of logits must be off.
@@ -18,9 +16,6 @@ pub enum What {
     /// Hidden states, of which a head makes logits.
     GUMBALL_HIDDEN = 2,
 }
-
-/// cbindgen:ignore
-pub type WhatNumber = i32;
 
 /// The rows of a call. This struct stays as it is.
 ///
@@ -37,7 +32,6 @@ pub struct Rows {
 }
 
 impl Rows {
-    /// Returns what they are.
     pub(crate) fn what(&self) -> Result<What> {
         let all = [What::GUMBALL_LOGITS, What::GUMBALL_PROBABILITIES, What::GUMBALL_HIDDEN];
         constant("what", self.what, &all.map(|what| (what, what)))
@@ -49,7 +43,6 @@ impl Rows {
         refuse([("head", is_set)], "what", "only hidden states have a head; leave it NULL")
     }
 
-    /// Returns them as the engine takes them.
     pub(crate) fn get<'a>(&self, c: Caller<'a>) -> Result<gumball_engine::Rows<'a>> {
         let what = self.what()?;
         let head = c.handle(self.head);

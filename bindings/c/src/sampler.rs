@@ -27,7 +27,6 @@ pub struct Sampler {
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct SamplerConfig {
-    /// sizeof(gumball_sampler_config).
     pub struct_size: usize,
     /// The number of ids in the vocabulary, in 1..=2^20.
     pub vocab: usize,
@@ -60,15 +59,12 @@ pub struct Token {
     pub rank: u32,
     /// The most likely tokens, as many as the parameters ask for.
     pub top: *const TokenLogprob,
-    /// Their number.
     pub top_len: usize,
     /// The ids that the parameters name.
     pub ids: *const TokenLogprob,
-    /// Their number.
     pub ids_len: usize,
     /// The ids that the filters kept, in the order of tokens, if the config asked for them.
     pub kept: *const u32,
-    /// Their number.
     pub kept_len: usize,
 }
 
@@ -153,13 +149,11 @@ pub extern "C" fn gumball_sampler_fork(sampler: Option<&Sampler>, draw: u32) -> 
     make(|_| Ok(require("sampler", sampler)?.inner.fork(draw)?.into()))
 }
 
-/// Ends a sampler. NULL is fine.
 #[unsafe(no_mangle)]
 pub extern "C" fn gumball_sampler_free(sampler: Option<Box<Sampler>>) {
     end(sampler);
 }
 
-/// Reads the one row of a sampler.
 fn row_of<'a>(c: Caller<'a>, rows: *const Rows) -> Result<(Row<'a>, Kind)> {
     let given = c.plain("row", rows)?;
     let rows = given.get(c)?;

@@ -11,22 +11,14 @@ use crate::versioned::versioned;
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct State {
-    /// sizeof(gumball_state), also where it is to be written.
     pub struct_size: usize,
-    /// The ids of the prompt.
     pub prompt: *const u32,
-    /// Their number.
     pub prompt_len: usize,
-    /// The ids generated so far.
     pub output: *const u32,
-    /// Their number.
     pub output_len: usize,
-    /// The seed in use.
     pub seed: u64,
-    /// The number of tokens before the next one, modulo 2^32; more than there are ids, where only the end of a long history
-    /// is handed in.
+    /// The number of tokens before the next one, modulo 2^32; more than there are ids, where only the end of a long history is handed in.
     pub position: u32,
-    /// The draw index.
     pub draw: u32,
     /// Mirostat's limit for the next token, in bits; any number without mirostat.
     pub mu: f32,
@@ -51,7 +43,6 @@ impl State {
     }
 }
 
-/// Returns a state as the engine takes it.
 pub(crate) fn read_state<'a>(c: Caller<'a>, state: *const State) -> Result<gumball_engine::State<'a>> {
     let state = c.read("state", state)?;
     Ok(gumball_engine::State {

@@ -1,9 +1,8 @@
 //! Structs that grow: programs built with an older or a newer header work with this library.
 //!
-//! Each struct begins with its size in the program's header. New fields are added at the end, and 0 is the
-//! default of every field, so fields that an older program lacks are off. A newer program must leave fields
-//! at 0 that this library lacks. A new field never takes the bytes of old padding, because padding may hold
-//! anything.
+//! Each struct begins with its size in the program's header. New fields are added at the end, and 0 is the default of every field, so fields that an older
+//! program lacks are off. A newer program must leave fields at 0 that this library lacks. A new field never takes the bytes of old padding, because
+//! padding may hold anything.
 
 use std::mem::MaybeUninit;
 use std::{ptr, slice};
@@ -14,8 +13,7 @@ use crate::ffi::{Caller, check_array};
 /// A struct whose size may differ between the C program and this library.
 ///
 /// # Safety
-/// It is `repr(C)`, begins with `struct_size: usize`, and any bytes are a valid value: its fields are
-/// numbers, raw pointers and optional functions.
+/// It is `repr(C)`, begins with `struct_size: usize`, and any bytes are a valid value: its fields are numbers, raw pointers and optional functions.
 pub(crate) unsafe trait VersionedStruct: Copy {
     /// Its name in C.
     const NAME: &'static str;
@@ -36,7 +34,6 @@ macro_rules! versioned {
 }
 pub(crate) use versioned;
 
-/// Returns a struct of zeros.
 pub(crate) fn zeroed<T: VersionedStruct>() -> T {
     // SAFETY: `VersionedStruct` ensures that any bytes are a valid `T`, zeros included.
     unsafe { MaybeUninit::zeroed().assume_init() }
@@ -103,7 +100,6 @@ impl Caller<'_> {
         Ok(())
     }
 
-    /// Returns the size that C states.
     fn stated_size<T: VersionedStruct>(self, parameter: &'static str, given: *const T) -> Result<usize> {
         check_array(parameter, given, 1)?;
         // SAFETY: `given` is aligned and not NULL; `VersionedStruct` puts `struct_size` first, and the C caller ensures that it is there.

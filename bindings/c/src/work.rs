@@ -1,12 +1,14 @@
 //! Work in order: assigned, enqueued, captured and replayed, recorded into graphs of the program, and what came out.
 
+use std::mem::MaybeUninit;
+
 use gumball_engine::{DeviceGraph, Rows as EngineRows, StepVariant, Work as EngineWork};
 
 use crate::batch::{Batch, Lists, read_batch};
 use crate::draft_batches::batch_of;
 use crate::drafts::{Drafts, read_drafts};
 use crate::error::{Code, Failure, Result, refuse};
-use crate::ffi::{Caller, call, call_or, end, make, require};
+use crate::ffi::{Caller, VariantNumber, WorkKindNumber, call, call_or, end, make, require};
 use crate::matrix::{Ints, Masks};
 use crate::outputs::Outputs;
 use crate::pool::Pool;
@@ -23,7 +25,6 @@ pub struct Graph {
 /// What a piece of work does.
 #[repr(i32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(non_camel_case_types, reason = "constants of C")]
 pub enum WorkKind {
     /// A step of the rows that are assigned: `rows` and `masks`.
     GUMBALL_WORK_STEP = 0,
@@ -40,13 +41,9 @@ pub enum WorkKind {
     GUMBALL_WORK_SHORTEN = 4,
 }
 
-/// cbindgen:ignore
-pub type WorkKindNumber = i32;
-
 /// Which requests a step in a graph of the program serves: those of the variants before it, too.
 #[repr(i32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(non_camel_case_types, reason = "constants of C")]
 pub enum Variant {
     /// Greedy decoding, and sampling without filters.
     GUMBALL_NO_FILTER = 0,
@@ -64,15 +61,11 @@ pub enum Variant {
     GUMBALL_FULL = 6,
 }
 
-/// cbindgen:ignore
-pub type VariantNumber = i32;
-
 /// A piece of work, for what was assigned. Fields that its kind does not name stay zero. What lies in a device's memory stays there until the work is
 /// done, and of a graph as long as it is replayed; so does a head.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Work {
-    /// sizeof(gumball_work).
     pub struct_size: usize,
     /// The rows that it reads.
     pub rows: Rows,
@@ -118,7 +111,6 @@ impl Work {
         refuse(others, "kind", "this kind of work does not read it; leave it zero")
     }
 
-    /// Returns it as the engine takes it.
     fn get<'a>(&self, c: Caller<'a>, pool: &mut Pool) -> Result<EngineWork<'a>> {
         self.check_fields()?;
         let rows = |pool: &Pool| -> Result<EngineRows<'a>> {
@@ -143,7 +135,6 @@ impl Work {
     }
 }
 
-/// Reads pieces of work.
 fn read_work<'a>(
     c: Caller<'a>,
     pool: &mut Pool,
@@ -237,7 +228,7 @@ pub extern "C" fn gumball_graph_steps(graph: Option<&Graph>) -> usize {
     call_or(0, |_| Ok(require("graph", graph)?.inner.steps()))
 }
 
-/// Ends a graph, before or after its pool, when its replays are done. NULL is fine.
+/// Ends a graph, before or after its pool, when its replays are done.
 #[unsafe(no_mangle)]
 pub extern "C" fn gumball_graph_free(graph: Option<Box<Graph>>) {
     end(graph);
@@ -253,7 +244,7 @@ fn variant(given: VariantNumber) -> Result<StepVariant> {
 #[unsafe(no_mangle)]
 pub extern "C" fn gumball_pool_needed_variant(
     pool: Option<&mut Pool>,
-    variant: Option<&mut std::mem::MaybeUninit<VariantNumber>>,
+    variant: Option<&mut MaybeUninit<VariantNumber>>,
 ) -> Code {
     call(|_| {
         let (pool, variant) = (require("pool", pool)?, require("variant", variant)?);
@@ -281,9 +272,8 @@ pub unsafe extern "C" fn gumball_pool_record(
     })
 }
 
-/// Prepares for replays of the program's own graph that take `steps` steps of this pool in all, for the rows that are assigned.
-/// `variant`: the one that the steps were recorded under; GUMBALL_FULL if they were enqueued. It waits where histories must grow,
-/// which they do once in `history_growth` tokens.
+/// Prepares for replays of the program's own graph that take `steps` steps of this pool in all, for the rows that are assigned. `variant`: the one that
+/// the steps were recorded under; GUMBALL_FULL if they were enqueued. It waits where histories must grow, which they do once in `history_growth` tokens.
 ///
 /// GUMBALL_OUT_OF_RANGE if a row that is assigned needs more than the variant serves, with the row, its slot and the variants that
 /// do; nothing has changed then. Call it again after each assignment: no other call compares the rows with the graph's variant.
