@@ -99,6 +99,12 @@ pub(crate) trait Backend: Copies + fmt::Debug + Send {
         Err(no_graphs())
     }
 
+    /// Waits until batches of drafts are drawn that were enqueued; over ranks, as long as these may be waited for.
+    #[cfg(feature = "cuda")]
+    fn wait_for_drafts(&mut self, _slots: &mut Slots) -> Result<()> {
+        Ok(())
+    }
+
     /// Prepares for replays of a graph of the host program that take `steps` steps, captured under a variant.
     #[cfg(feature = "cuda")]
     fn reserve(&mut self, _slots: &mut Slots, _steps: usize, _variant: StepVariant) -> Result<()> {

@@ -1,8 +1,8 @@
 //! Direct calls of a pool: checked, computed, and known to the host on return.
 
+use gumball_spec::Result;
 #[cfg(doc)]
-use gumball_spec::SamplingParams;
-use gumball_spec::{Error, Result};
+use gumball_spec::{Error, SamplingParams};
 
 use crate::backend::Call;
 use crate::batch::Batch;
@@ -171,7 +171,7 @@ impl Pool {
     ///   refuses the memory.
     /// - For rows of probabilities those of [`SamplingParams::validate_for`], and
     ///   [`Error::Conflict`] if a row has a hook.
-    /// - [`Error::Conflict`] for a plan in `batch`, and for row indices of hidden states.
+    /// - [`Error::Conflict`] for a plan in `batch`, over ranks for one under which ranks have no part of all rows, and for row indices of hidden states.
     /// - On a device [`Error::Length`] for more rows than the place allows, and [`Error::Unavailable`] for a hook, for hidden states, and on the
     ///   route `probabilities`. There the call waits; [`OnDevice::add_draft_batch`](crate::OnDevice::add_draft_batch) is for drafts that do not.
     pub fn draft(
@@ -181,8 +181,9 @@ impl Pool {
         paths: &[i32],
         out: &mut Proposals,
     ) -> Result<()> {
-        self.refuse_ranks("drafts over ranks")?;
-        batch.refuse_plan()?;
+        if !self.has_ranks {
+            batch.refuse_plan()?;
+        }
         self.backend.call(&mut self.slots, batch, Call::Draft(rows, paths, out))
     }
 
@@ -224,7 +225,7 @@ impl Pool {
     ///   whose limit depends on draws, and with XTC without a seed.
     /// - [`Error::Unavailable`] if the system refuses the memory of the outputs, or that of logits and bounds.
     /// - On a device [`Error::Conflict`] on the route `probabilities`, and [`Error::Unavailable`] for hidden states, for a hook, for an option that no
-    ///   kernel implements, and if the device fails.
+    ///   kernel implements, over ranks, and if the device fails.
     pub fn score(
         &mut self,
         rows: Rows<'_>,
@@ -232,13 +233,7 @@ impl Pool {
         scored: &Scored<'_>,
         out: &mut Outputs,
     ) -> Result<()> {
-        self.refuse_ranks("scores over ranks")?;
         out.collect_kept(self.kept);
         self.backend.call(&mut self.slots, batch, Call::Score(rows, scored, out))
-    }
-
-    fn refuse_ranks(&self, resource: &'static str) -> Result<()> {
-        let reason = || "call it in a pool of one process".to_owned();
-        if self.has_ranks { Err(Error::Unavailable { resource, reason: reason() }) } else { Ok(()) }
     }
 }

@@ -184,7 +184,7 @@ impl Host {
     }
 
     /// Checks rows to be drafted from, as far as their logits do not matter, and returns the path of each.
-    fn check_draft<'a>(
+    pub(crate) fn check_draft<'a>(
         &self,
         slots: &Slots,
         kind: Kind,

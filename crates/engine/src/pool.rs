@@ -73,9 +73,12 @@ impl Pool {
     /// `Replicated` whole rows, those of this rank's share of the requests, in turn. Outputs are of the whole batch, on every rank; what they hold
     /// after an error of the group is unspecified.
     ///
-    /// Calls refuse a layout that was not configured, row indices, hidden states, drafts and scores; `Survey` for verifications, hooks and
-    /// probabilities; on devices kept sets and hooks, and [`Work::Shorten`](crate::Work::Shorten) if the requests of ranks are no neighbours in the
-    /// batch. A graph takes the layout, the mode and the numbers of requests and of rows of each rank of its capture.
+    /// Rows to be drafted from or scored are this rank's part of all rows, as under `Gather`: each rank draws all drafts, and scores a share of the
+    /// known tokens.
+    ///
+    /// Calls refuse a layout that was not configured, row indices and hidden states; `Survey` for verifications, hooks and probabilities; on
+    /// devices scores, kept sets and hooks, and [`Work::Shorten`](crate::Work::Shorten) if the requests of ranks are no neighbours in the batch. A
+    /// graph takes the layout, the mode and the numbers of requests and of rows of each rank of its capture.
     ///
     /// # Errors
     /// - Those of [`Pool::new`], [`Planner::new`](gumball_dist::Planner::new) and [`Group::join`](gumball_dist::Group::join): ranks must agree on

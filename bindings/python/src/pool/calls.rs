@@ -198,8 +198,8 @@ impl Pool {
     /// siblings: drafts of a row, 1 for chains, at most 64. probs: if True, returns a pair with the probabilities that the drafts are drawn from, [rows,
     /// vocab] float32, as rows of Drafts.probs.
     ///
-    /// For drafts that nothing waits for, and in graphs, see OnDevice.add_drafts. Raises UnavailableError over ranks, on a device for the route
-    /// "probabilities" and for Hidden, and on the host on that route for several siblings, for mode "block" and for probs; ValueError for an id of a path
+    /// For drafts that nothing waits for, and in graphs, see OnDevice.add_drafts. Over ranks, rows are this rank's part of all rows. Raises UnavailableError on a device for
+    /// the route "probabilities" and for Hidden, and on the host on that route for several siblings, for mode "block" and for probs; ValueError for an id of a path
     /// outside the vocabulary, for a path that is too long and for a request with mirostat; and the errors of step.
     #[pyo3(
         signature = (rows, batch, paths=None, *, siblings=None, probs=false, stream=None),
@@ -241,8 +241,8 @@ impl Pool {
     /// rows: as for step. params: SamplingParams, whose logprobs say what to report. ids: a Scored, or prompt and output: row i scores ids[1 + i].
     /// batch: a Batch without slots, for masks, row_indices and hooks. No slot changes.
     ///
-    /// Raises ValueError if a shape differs, or in mode "processed" for mirostat, or for XTC without a seed; UnavailableError over ranks, and on a
-    /// device for Hidden; and the errors of step.
+    /// Raises ValueError if a shape differs, or in mode "processed" for mirostat, or for XTC without a seed; UnavailableError on a
+    /// device for Hidden and over ranks; and the errors of step.
     #[pyo3(signature = (rows, params, ids, batch=None, *, stream=None))]
     fn score<'py>(
         &self,

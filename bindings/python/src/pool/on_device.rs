@@ -101,7 +101,7 @@ impl OnDevice {
     /// probabilities that drafts are drawn from are written as well, 4 bytes for each id of each row. Its memory is taken
     /// here; the pool keeps it until free is called.
     ///
-    /// Raises UnavailableError over ranks, on the route "probabilities", and if the device has not enough memory; ValueError for a number outside its range.
+    /// Raises UnavailableError on the route "probabilities", and if the device has not enough memory; ValueError for a number outside its range.
     #[pyo3(signature = (rows, *, siblings=None, probs=false), text_signature = "($self, rows, *, siblings=1, probs=False)")]
     fn add_drafts(
         &self,

@@ -8,39 +8,55 @@ use crate::abi::{self, MAX_RANKS, TILE, exchange_flags, flags};
 use crate::launch::tuning;
 use crate::memory::rows::Rows;
 use crate::pipeline::rank_rows::{Exchange, ExchangeLayout, RankRows};
+use crate::pipeline::row_batch::RowBatch;
 use crate::pipeline::windows::Windows;
 use crate::pipeline::workspace::Workspace;
 
 /// Why drafts are not verified under a survey.
 const UNSURVEYED_DRAFTS: &str = "rows of drafts are not surveyed where they are; take gather or swap";
 
-/// The assigned rows of a workspace, spread over ranks.
+/// The assigned rows of a workspace, or those of a batch of drafts, spread over ranks.
 #[derive(Debug)]
 pub(crate) struct Spread<'a> {
     pub(super) windows: &'a Windows,
     pub(super) rows: &'a RankRows<'a>,
     pub(super) rank: usize,
-    /// The number of assigned rows.
+    batch: &'a RowBatch,
+    /// The number of rows.
     pub(super) assigned: usize,
+    /// Where the number of each row in the batch lies, if rows are assigned in another order; else 0.
+    pub(super) batch_rows: u64,
 }
 
 impl<'a> Spread<'a> {
-    /// Checks that the assignment can be spread over ranks.
+    /// Checks that a batch of rows can be spread over ranks.
     ///
     /// # Errors
     /// - [`Error::Conflict`] for what ranks do not take.
     ///
     /// # Panics
     /// If the windows were made for another workspace, or `rows` is for another number of ranks.
-    pub fn new(workspace: &Workspace, windows: &'a Windows, rows: &'a RankRows<'a>) -> Result<Self> {
+    pub fn new(
+        workspace: &Workspace,
+        batch: &'a RowBatch,
+        windows: &'a Windows,
+        rows: &'a RankRows<'a>,
+    ) -> Result<Self> {
         windows.check(workspace);
         let peers = windows.peers();
         let firsts = [rows.first_rows.len(), rows.first_requests.len(), rows.first_ids.len()];
         assert_eq!(firsts, [peers.world as usize + 1; 3], "firsts of each rank");
-        let shape = workspace.rows().shape();
-        let keeps = rows.layout != ExchangeLayout::Gather && workspace.limits().kept;
+        let (shape, proposes) = (batch.shape(), batch.proposals().is_some());
+        let is_gather = rows.layout == ExchangeLayout::Gather;
+        let keeps = !is_gather && workspace.limits().kept;
         let surveys_drafts = rows.layout == ExchangeLayout::Survey && shape.drafts.is_some();
         let refused = [
+            (
+                proposes && !is_gather,
+                "layout",
+                "batch",
+                "each rank draws all drafts, from rows that are gathered",
+            ),
             (surveys_drafts, "layout", "drafts", UNSURVEYED_DRAFTS),
             (
                 shape.row_indices,
@@ -52,7 +68,14 @@ impl<'a> Spread<'a> {
         ];
         match refused.into_iter().find(|(is_refused, ..)| *is_refused) {
             Some((_, parameter, other, reason)) => Err(Error::Conflict { parameter, other, reason }),
-            None => Ok(Self { windows, rows, rank: peers.rank as usize, assigned: shape.rows }),
+            None => Ok(Self {
+                windows,
+                rows,
+                rank: peers.rank as usize,
+                batch,
+                assigned: shape.rows,
+                batch_rows: if proposes { 0 } else { windows.batch_rows() },
+            }),
         }
     }
 
@@ -92,10 +115,11 @@ impl<'a> Spread<'a> {
         self.windows.window_rows(parts, self.part().len())
     }
 
-    /// Returns the arguments of the kernels that exchange the caller's parts of rows, and the results of a step over this rank's rows.
+    /// Returns the arguments of the kernels that exchange the caller's parts of rows, and the results of a step over this rank's rows. Drafts
+    /// have no results: each rank draws all of them.
     pub fn exchange(&self, workspace: &Workspace, parts: &Rows<'_>, step: &abi::Step) -> Result<Exchange> {
-        let Self { windows, rows: &RankRows { layout, first_rows, first_requests, .. }, .. } = *self;
-        let (batch, assigned) = (workspace.rows(), self.assigned);
+        let Self { windows, rows: &RankRows { layout, first_rows, first_requests, .. }, batch, .. } = *self;
+        let (proposes, verifies) = (batch.proposals().is_some(), batch.shape().drafts.is_some());
         let most_rows = first_rows.windows(2).map(|pair| pair[1] - pair[0]).max().unwrap_or(0);
         let exchange_flags = if self.is_gather() { exchange_flags::GATHER } else { 0 };
         let post = windows.post();
@@ -110,13 +134,13 @@ impl<'a> Spread<'a> {
                 flags: step.flags & !flags::NO_ADVANCE,
                 ..*step
             },
-            requests: if batch.shape().drafts.is_some() { batch.draft_rows().requests() } else { 0 },
+            requests: if verifies && !proposes { batch.draft_rows().requests() } else { 0 },
             results_offset: windows.results_offset(),
             arrivals_offset: windows.arrivals_offset(),
             arrivals_bytes: windows.arrivals_bytes(),
-            batch_rows: windows.batch_rows(),
+            batch_rows: self.batch_rows,
             slots: batch.slots(),
-            rows: assigned as u32,
+            rows: if proposes { 0 } else { self.assigned as u32 },
             first_row: self.part().start as u32,
             first_requests: firsts(first_requests),
             most_rows: most_rows as u32,
@@ -141,7 +165,7 @@ impl<'a> Spread<'a> {
         parts: &Rows<'_>,
         (most_rows, flags): (usize, u32),
     ) -> abi::SendRows {
-        let Self { windows, rows: &RankRows { first_rows, first_requests, .. }, .. } = *self;
+        let Self { windows, rows: &RankRows { first_rows, first_requests, .. }, batch_rows, .. } = *self;
         let (bytes, assigned, ids) = (parts.dtype.bytes(), self.assigned, self.ids());
         let row_bytes = ids.len() * bytes;
         let chunk_bytes = tuning::chunk_bytes(&workspace.device, assigned, row_bytes);
@@ -158,8 +182,8 @@ impl<'a> Spread<'a> {
             window_stride_bytes: windows.row_bytes(parts.dtype) as u64,
             part_offset,
             block_flags_offset: windows.block_flags_offset(),
-            batch_rows: windows.batch_rows(),
-            slots: workspace.rows().slots(),
+            batch_rows,
+            slots: self.batch.slots(),
             rows: if has_rows { assigned as u32 } else { 0 },
             slot_count: first_requests.last().map_or(0, |end| *end as u32),
             first_rows: firsts(first_rows),

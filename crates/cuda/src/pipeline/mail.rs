@@ -99,7 +99,7 @@ impl Spread<'_> {
         let stride = self.windows.row_bytes(parts.dtype) as u64;
         let column =
             |of: usize| Bytes { address: window_rows + (self.rows.first_ids[of] * element) as u64, stride };
-        let batch_rows = self.windows.batch_rows();
+        let batch_rows = self.batch_rows;
         let sends = world > 1 && self.assigned > 0 && own_width > 0;
         let mut packed = caller;
         if sends && (batch_rows != 0 || caller.stride != own_width as u64) {

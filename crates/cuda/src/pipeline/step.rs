@@ -79,7 +79,6 @@ impl<'b> StepInput<'_, 'b> {
                 "ranks",
                 "bitmasks of ranks are assigned by the host",
             ),
-            (over_ranks && of_drafts, "batch", "ranks", "drafts are drawn on each rank alone"),
         ];
         match refused.into_iter().find(|(is_refused, ..)| *is_refused) {
             Some((_, parameter, other, reason)) => Err(Error::Conflict { parameter, other, reason }),
@@ -139,7 +138,7 @@ impl Workspace {
     ///
     /// Over ranks the results of the whole batch lie in each rank's window then, walks behind them, and each rank has advanced all requests.
     /// The rows of a request have one owner. The drafts are those of the whole batch, in its order, on all ranks alike; of the drafter's
-    /// probabilities only the rows of own requests are read.
+    /// probabilities only the rows of own requests are read. Of a batch of drafts each rank draws all, from rows that are gathered.
     ///
     /// # Errors
     /// - [`Error::Length`] if the rows have another vocabulary than the workspace, or hidden states another width than the head.
@@ -162,7 +161,8 @@ impl Workspace {
         let batch = self.batch(input.of)?;
         let shape = batch.shape();
         input.check()?;
-        let spread = input.ranks.map(|(windows, rows)| Spread::new(self, windows, rows)).transpose()?;
+        let spread =
+            input.ranks.map(|(windows, rows)| Spread::new(self, batch, windows, rows)).transpose()?;
         let head = match input.head {
             Some(head) => Some(self.fix_head(head, &input.rows, shape)?),
             None => None,

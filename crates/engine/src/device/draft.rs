@@ -3,7 +3,7 @@
 //! A [`DraftBatch`] has memory of its own for what is assigned to its rows and for what is drawn from them. So one captured graph may
 //! hold a batch for each draft of a chain, or for each level of a tree, and the verification behind them.
 
-use gumball_cuda::{DeviceIntMatrix, DraftBatchLimits, IntType};
+use gumball_cuda::{Buffer, DeviceIntMatrix, DraftBatchLimits, IntType};
 use gumball_spec::{Error, Result};
 
 use super::copy_up::copy_up;
@@ -27,40 +27,51 @@ impl OnGpu {
         out: &mut Proposals,
     ) -> Result<()> {
         rows.check(batch, self.vocab)?;
+        let (batch, masks) = batch.without_device_masks();
+        let Some(drawn) = self.assign_paths(slots, rows, &batch, paths, out)? else { return Ok(()) };
+        let memory = self.path_upload.take();
+        let enqueued = drawn
+            .paths(memory.as_ref())
+            .and_then(|paths| self.enqueue_all(slots, &[Work::Draft(drawn.batch, rows, masks, paths)], None));
+        self.path_upload = memory;
+        enqueued?;
+        self.read_drafted(drawn.batch, out)
+    }
+
+    /// Checks drafts that the host waits for, assigns their rows and copies their paths up; `None` if there are none to be drawn.
+    pub(super) fn assign_paths(
+        &mut self,
+        slots: &Slots,
+        rows: Rows<'_>,
+        batch: &Batch<'_>,
+        paths: &[i32],
+        out: &mut Proposals,
+    ) -> Result<Option<Drawn>> {
         rows.check_slots(batch)?;
         rows.refuse_hidden("drafts from hidden states on a device", HIDDEN)?;
         self.refuse_hooks(batch)?;
-        let (batch, masks) = batch.without_device_masks();
         let count = batch.slots.len();
         batch.check(count, self.vocab)?;
-        let paths = split_paths(paths, &batch, self.vocab)?;
+        let paths = split_paths(paths, batch, self.vocab)?;
         let counts: Vec<u32> = paths.iter().map(|path| path.len() as u32).collect();
         let width = counts.iter().copied().max().unwrap_or(0) as usize;
-        self.check_draft(slots, &batch, &counts)?;
+        self.check_draft(slots, batch, &counts)?;
         out.reshape(count, self.vocab)?;
         if count == 0 || out.siblings() == 0 {
-            return Ok(());
+            return Ok(None);
         }
         let drawn = self.batch_for_host(DraftBatchLimits {
             rows: self.rows,
             siblings: out.siblings(),
             probs: out.has_probs(),
         })?;
-        self.assign_draft(slots, drawn, &batch)?;
+        self.assign_draft(slots, drawn, batch)?;
         let mut ids = vec![0i32; count * width];
         for (row, path) in paths.into_iter().enumerate() {
             ids[row * width..][..path.len()].copy_from_slice(path);
         }
-        let mut memory = self.path_upload.take();
-        let buffer = copy_up(self.device.runtime(), &mut memory, bytemuck::cast_slice(&ids))?;
-        let matrix = (width > 0)
-            .then(|| DeviceIntMatrix::of(buffer, IntType::I32, 0, count, width, width))
-            .transpose();
-        let enqueued =
-            matrix.and_then(|paths| self.enqueue_all(slots, &[Work::Draft(drawn, rows, masks, paths)], None));
-        self.path_upload = memory;
-        enqueued?;
-        self.read_drafted(drawn, out)
+        copy_up(self.device.runtime(), &mut self.path_upload, bytemuck::cast_slice(&ids))?;
+        Ok(Some(Drawn { batch: drawn, rows: count, width }))
     }
 
     /// Returns the batch of rows that the host waits for, with the given capacity.
@@ -100,6 +111,22 @@ impl OnGpu {
             proposals.read_probs(row, out.row_probs_mut(row))?;
         }
         Ok(())
+    }
+}
+
+/// Drafts that the host waits for: their batch, and the rows of paths that were copied up, of so many ids each.
+pub(super) struct Drawn {
+    pub batch: DraftBatch,
+    rows: usize,
+    width: usize,
+}
+
+impl Drawn {
+    /// Returns the paths, which lie in the given memory; `None` if no row has one.
+    pub fn paths<'a>(&self, memory: Option<&'a Buffer>) -> Result<Option<DeviceIntMatrix<'a>>> {
+        let memory = memory.filter(|_| self.width > 0);
+        let of = |memory| DeviceIntMatrix::of(memory, IntType::I32, 0, self.rows, self.width, self.width);
+        memory.map(of).transpose()
     }
 }
 

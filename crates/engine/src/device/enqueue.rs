@@ -30,7 +30,9 @@ impl OnGpu {
             self.with_placed(slots, work, |gpu, _, work| gpu.fix(work, None).map(drop))?;
         }
         work.iter().try_for_each(|work| {
-            self.with_placed(slots, work, |gpu, slots, work| gpu.enqueue_placed(slots, work, variant))
+            self.with_placed(slots, work, |gpu, slots, work| {
+                gpu.enqueue_placed(slots, work, variant, None).map(drop)
+            })
         })
     }
 
@@ -50,19 +52,22 @@ impl OnGpu {
         done
     }
 
-    /// Enqueues work that lies in the memory of the device.
-    fn enqueue_placed(
+    /// Enqueues work that lies in the memory of the device; over ranks, whose rows are spread so. Returns whether a step runs: one that the
+    /// host program captures in a graph of its own does not.
+    pub(super) fn enqueue_placed(
         &mut self,
         slots: &mut Slots,
         work: &Work<'_>,
         variant: Option<StepVariant>,
-    ) -> Result<()> {
+        ranks: Option<(&Windows, &RankRows<'_>)>,
+    ) -> Result<bool> {
         match *work {
             Work::Step(..) | Work::Verify(..) => {
-                self.enqueue_step(slots, &self.step_input(work)?, variant)?;
+                let input = StepInput { ranks, ..self.step_input(work)? };
+                return self.enqueue_step(slots, &input, variant);
             }
             Work::Draft(batch, ..) => {
-                let input = self.step_input(work)?;
+                let input = StepInput { ranks, ..self.step_input(work)? };
                 self.grow_paths(batch)?;
                 let drafts = variant.into_iter().fold(self.workspace.fix(&input)?, Step::with_variant);
                 self.workspace.enqueue(&drafts)?;
@@ -78,11 +83,10 @@ impl OnGpu {
                 }
             }
         }
-        Ok(())
+        Ok(false)
     }
 
-    /// Enqueues a step. Returns whether it runs: one that the host program captures in a graph of its own does not.
-    pub(super) fn enqueue_step(
+    fn enqueue_step(
         &mut self,
         slots: &mut Slots,
         input: &StepInput<'_, '_>,
@@ -102,7 +106,7 @@ impl OnGpu {
     }
 
     /// Returns what a step, a verification or drafts read, all of which must lie in the memory of the device.
-    pub(super) fn step_input<'a, 'b>(&self, work: &Work<'b>) -> Result<StepInput<'a, 'b>> {
+    fn step_input<'a, 'b>(&self, work: &Work<'b>) -> Result<StepInput<'a, 'b>> {
         let (of, rows, masks, drafts, paths) = match *work {
             Work::Step(rows, masks) => (None, rows, masks, None, None),
             Work::Verify(rows, masks, drafts) => (None, rows, masks, Some(drafts.on_device()?), None),

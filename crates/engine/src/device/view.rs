@@ -117,10 +117,6 @@ impl<'a> OnDevice<'a> {
     /// - [`Error::OutOfRange`] for no rows or more than the pool's, and for no siblings or more than 64.
     /// - [`Error::Unavailable`] if the device has not enough memory; and in a pool of the route `probabilities`.
     pub fn add_draft_batch(&mut self, limits: DraftBatchLimits) -> Result<DraftBatch> {
-        if self.pool.has_ranks {
-            let reason = "draw drafts on each rank alone, in a pool of its own".to_owned();
-            return Err(Error::Unavailable { resource: "batches of drafts over ranks", reason });
-        }
         self.gpu_mut().add_batch(limits)
     }
 
@@ -139,6 +135,8 @@ impl<'a> OnDevice<'a> {
     ///   probabilities that the batch does not write.
     /// - [`Error::Unavailable`] if the device fails, or failed before; or if the system refuses the memory.
     pub fn fetch_drafts(&mut self, batch: DraftBatch, out: &mut Proposals) -> Result<()> {
+        let Pool { slots, backend, .. } = &mut *self.pool;
+        backend.wait_for_drafts(slots)?;
         self.gpu_mut().read_drafted(batch, out)
     }
 

@@ -33,8 +33,18 @@ pub(crate) struct Shape {
     pub layout: LogitsLayout,
     /// The type and the kind of the rows, where the host knows them.
     pub rows: Option<(&'static str, Kind)>,
-    /// That of a verification.
-    pub mode: Option<VerifyMode>,
+    pub work: For,
+}
+
+/// What rows are for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum For {
+    Step,
+    /// A verification, which judges drafts so.
+    Verify(VerifyMode),
+    /// Drafts, to be judged so.
+    Drafts(VerifyMode),
+    Scores,
 }
 
 #[derive(Debug)]
@@ -73,7 +83,14 @@ impl Alike {
         let mut digest = StepDigest::default();
         digest.add(StepPart::Shape, shape.layout as u64);
         shape.rows.iter().for_each(|rows| digest.extend(StepPart::Shape, words_of(*rows)));
-        digest.extend(StepPart::Shape, shape.mode.iter().flat_map(|mode| mode.words()));
+        let (work, mode) = match shape.work {
+            For::Step => (0, None),
+            For::Verify(mode) => (1, Some(mode)),
+            For::Drafts(mode) => (2, Some(mode)),
+            For::Scores => (3, None),
+        };
+        digest.add(StepPart::Shape, work);
+        digest.extend(StepPart::Shape, mode.into_iter().flat_map(VerifyMode::words));
         for slot in batch.slots {
             digest.add(StepPart::Slots, *slot as u64);
             let Ok(sequence) = sequences.sequence(*slot) else { continue };
@@ -110,6 +127,23 @@ impl Alike {
         let Some(step) = &mut self.step else { return };
         step.drafts = drafts.collect();
         digest.extend(StepPart::Drafts, step.drafts.iter().map(|id| *id as u64));
+    }
+
+    /// Returns the digest of drafts behind paths, beside the step that was begun.
+    #[cfg(feature = "cuda")]
+    pub fn of_drafts(
+        &mut self,
+        sequences: &Slots,
+        layout: LogitsLayout,
+        batch: &Batch<'_>,
+        paths: &[i32],
+    ) -> StepDigest {
+        let own = self.step.take();
+        let shape = Shape { layout, rows: None, work: For::Drafts(batch.mode) };
+        let mut digest = self.begin(sequences, shape, batch, batch.slots.len());
+        self.add_drafts(&mut digest, paths.iter().copied());
+        self.step = own;
+        digest
     }
 
     /// Takes the type and the kind of a step's rows into its digest, where the host knows them only behind its begin.
@@ -210,8 +244,13 @@ impl Shape {
             let kind = if kind == Kind::Logits { "logits" } else { "probabilities" };
             format!(", {dtype} {kind}")
         });
-        let mode = self.mode.map(|mode| format!(", a verification by {mode:?}"));
-        format!("{}{}{}", self.layout.name(), rows.unwrap_or_default(), mode.unwrap_or_default())
+        let work = match self.work {
+            For::Step => String::new(),
+            For::Verify(mode) => format!(", a verification by {mode:?}"),
+            For::Drafts(mode) => format!(", drafts to be verified by {mode:?}"),
+            For::Scores => ", scores".to_owned(),
+        };
+        format!("{}{}{work}", self.layout.name(), rows.unwrap_or_default())
     }
 }
 
@@ -225,6 +264,6 @@ fn short(word: u64) -> String {
 }
 
 /// Returns the digest of parameters.
-fn digest_of(params: &SamplingParams) -> Digest {
+pub(super) fn digest_of(params: &SamplingParams) -> Digest {
     Digest::default().with(format!("{params:?}").bytes().map(u64::from))
 }

@@ -8,21 +8,21 @@ mod on_host;
 mod step;
 mod survey;
 mod verify;
+mod whole;
 
 use std::sync::Mutex;
 
 use gumball_cpu::{Shard, Workspace};
-use gumball_dist::{Costs, Group, LogitsLayout, Plan, Planner, StepKind, Transport};
+use gumball_dist::{Costs, Group, LogitsLayout, Plan, Planner, StepDigest, StepKind, Transport};
 use gumball_spec::{Error, Result, Row};
 
-use self::alike::{Alike, Shape};
+use self::alike::{Alike, For, Shape};
 use crate::batch::Batch;
 use crate::config::{PoolConfig, Ranks};
 use crate::host::Host;
 use crate::logits::Logits;
 use crate::outputs::Outputs;
 use crate::slots::Slots;
-use crate::verify_mode::VerifyMode;
 
 /// What ranks on the host and on devices have in common.
 #[derive(Debug)]
@@ -129,24 +129,36 @@ impl HostRanks {
     }
 
     /// Begins a step for the group: ranks that were given another step, or have other sequences, get an error. `rows`: their number;
-    /// `mode` and `drafts`: those of a verification, the ids and then their parents.
+    /// `drafts`: those of a verification, the ids and then their parents, or those in front of rows to be drafted from. Returns its digest.
     fn begin(
         &mut self,
         slots: &Slots,
         plan: &Plan,
         logits: Logits<'_>,
         (batch, rows): (&Batch<'_>, usize),
-        (mode, drafts): (Option<VerifyMode>, impl Iterator<Item = i32>),
-    ) {
+        (work, drafts): (For, impl Iterator<Item = i32>),
+    ) -> StepDigest {
         let dtype = match logits.data() {
             Row::F32(_) => "f32",
             Row::Bf16(_) => "bf16",
             Row::F16(_) => "f16",
         };
-        let shape = Shape { layout: plan.layout, rows: Some((dtype, logits.kind())), mode };
+        let shape = Shape { layout: plan.layout, rows: Some((dtype, logits.kind())), work };
         let mut digest = self.common.alike.begin(slots, shape, batch, rows);
         self.common.alike.add_drafts(&mut digest, drafts);
         self.common.group.begin(digest);
+        digest
+    }
+}
+
+/// Returns a batch of drafts or scores without its plan: each rank has a part of all rows, as under `Gather`.
+pub(crate) fn gathered<'a>(batch: &Batch<'a>) -> Result<Batch<'a>> {
+    match batch.plan {
+        Some(plan) if plan.layout != LogitsLayout::Gather => {
+            let reason = "each rank has a part of all rows that are drafted from or scored, as under gather";
+            Err(Error::Conflict { parameter: "plan", other: "drafts and scores", reason })
+        }
+        _ => Ok(Batch { plan: None, ..*batch }),
     }
 }
 

@@ -1,8 +1,6 @@
 //! The host as the place of a pool's rows that are spread over ranks: exchanges stand between the halves of a step.
 
 use gumball_dist::{Group, LogitsLayout};
-#[cfg(feature = "cuda")]
-use gumball_spec::Error;
 use gumball_spec::Result;
 
 use super::HostRanks;
@@ -32,7 +30,8 @@ impl Backend for HostRanks {
         let done = match call {
             Call::Step(rows, out) => self.step(slots, rows, batch, out),
             Call::Verify(rows, drafts, out) => self.verify(slots, rows, batch, drafts, out),
-            Call::Draft(..) | Call::Score(..) => unreachable!("the pool refuses it"),
+            Call::Draft(rows, paths, out) => self.draft(slots, rows, batch, paths, out),
+            Call::Score(rows, scored, out) => self.score(slots, rows, batch, scored, out),
         };
         done.map_err(|error| self.common.explain(slots, error))
     }
@@ -90,12 +89,7 @@ impl HostRanks {
                 check_work(masks, batch, true)?;
                 self.verify(slots, rows, batch, &drafts, out)
             }
-            Work::Shorten(_) => self.host.work(slots, work, batch, Some(out)),
-            #[cfg(feature = "cuda")]
-            Work::Draft(..) | Work::CopyDrafts(..) => {
-                let reason = "drafts are drawn on each rank alone";
-                Err(Error::Conflict { parameter: "batch", other: "ranks", reason })
-            }
+            _ => self.host.work(slots, work, batch, Some(out)),
         }
     }
 }

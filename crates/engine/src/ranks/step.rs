@@ -4,6 +4,7 @@ use gumball_dist::{LogitsLayout, Plan, StepKind, What, WholeRows, bytes_of, whol
 use gumball_spec::layout::Layout;
 use gumball_spec::{NONE, Result};
 
+use super::alike::For;
 use super::{HostRanks, corrupt};
 use crate::batch::Batch;
 use crate::logits::Logits;
@@ -29,7 +30,7 @@ impl HostRanks {
         if plan.layout == LogitsLayout::Survey {
             self.check_survey(logits, batch)?;
         }
-        self.begin(sequences, plan, logits, (batch, slots.len()), (None, std::iter::empty()));
+        self.begin(sequences, plan, logits, (batch, slots.len()), (For::Step, std::iter::empty()));
         match plan.layout {
             LogitsLayout::Gather => {
                 let all: Vec<usize> = (0..slots.len()).collect();

@@ -4,6 +4,7 @@ use gumball_dist::{LogitsLayout, Plan, StepKind, What, bytes_of, words_of};
 use gumball_spec::layout::Layout;
 use gumball_spec::{NONE, Result};
 
+use super::alike::For;
 use super::step::logits_of;
 use super::{HostRanks, corrupt, refuse_survey};
 use crate::batch::Batch;
@@ -34,7 +35,7 @@ impl HostRanks {
         self.host.check_requests(sequences, logits.kind(), batch, drafts)?;
         let drafted =
             drafts.ids.iter().chain(drafts.parents.iter().flat_map(|parents| parents.iter())).copied();
-        self.begin(sequences, plan, logits, (batch, drafts.rows()), (Some(batch.mode), drafted));
+        self.begin(sequences, plan, logits, (batch, drafts.rows()), (For::Verify(batch.mode), drafted));
         let rows = |rank: usize| -> Vec<usize> {
             plan.shares.of(rank).flat_map(|request| drafts.places(request)).collect()
         };

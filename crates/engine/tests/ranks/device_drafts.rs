@@ -7,11 +7,12 @@ use gumball_engine::dist::LogitsLayout::{self, Gather, Survey, Swap};
 use gumball_engine::dist::TransportKind::{self, Nccl, OneSided};
 use gumball_engine::dist::{Ownership, StepKind, Transport};
 use gumball_engine::{
-    Batch, DeviceBuffer, DeviceMatrix, DeviceSlice, Drafts, Dtype, IntType, Matrix, Outputs, PADDING, Pool,
-    RanksError, Slot, Tree, VerifyMode, Work,
+    Batch, DeviceBuffer, DeviceIntMatrixMut, DeviceMatrix, DeviceSlice, DraftBatchLimits, Drafts, Dtype,
+    IntType, Masks, Matrix, Outputs, PADDING, Pool, Proposals, RanksError, Rows, Slot, Tree, VerifyMode,
+    Work,
 };
 
-use crate::batch::{Numbers, PATIENCE, Requests, on_ranks, part, planned, state, with_patience};
+use crate::batch::{Numbers, PATIENCE, Part, Requests, on_ranks, part, planned, state, with_patience};
 use crate::cases::{self, Dice};
 use crate::devices::{self, layouts_of, pool, small_batch};
 use crate::steps::Extras;
@@ -371,6 +372,116 @@ fn links_of_trees_are_read_on_the_rank_that_owns_them() {
             pool.fetch(&mut found).unwrap();
             assert_eq!(found.words(), want.words(), "{devices:?}, {layout:?}");
             assert_eq!(found.accepted(), want.accepted(), "{devices:?}, {layout:?}");
+        });
+    }
+}
+
+/// Returns this rank's part of rows of f32, in the memory of its device.
+fn there(pool: &Pool, batch: &Requests, part: &Part) -> DeviceBuffer {
+    let Numbers::F32(numbers) = &part.numbers else { unreachable!("{batch:?} has f32") };
+    DeviceBuffer::of(pool.device().unwrap().runtime(), numbers).unwrap()
+}
+
+#[test]
+fn one_graph_over_ranks_drafts_verifies_and_takes_tokens_away() {
+    let mut dice = Dice(13, 0);
+    let mut batch = Requests { ownership: Ownership::Blocks, ..small_batch(2) };
+    batch.requests.iter_mut().for_each(|(params, _)| params.mirostat = None);
+    let (vocab, kind, mode) = (batch.vocab, batch.kind, VerifyMode::Coupled);
+    // Behind the histories and behind the first drafts a draft model has the rows of the target.
+    let target = batch.rows(&mut dice, 9);
+    let drafter = [0, 1].map(|depth| [0, 1, 2].map(|request| target[3 * request + depth].clone()));
+    let (mut one, slots) = batch.pool();
+    let mut want = Vec::new();
+    for _ in 0..4 {
+        let (mut paths, mut out) = ([Vec::new(), Vec::new(), Vec::new()], Proposals::new(1));
+        for (depth, rows) in drafter.iter().enumerate() {
+            let numbers = Numbers::new(0, &rows.concat());
+            let of = Batch { counts: &[depth as u32; 3], mode, ..Batch::of(&slots) };
+            one.draft(numbers.logits(3, vocab, kind), &of, &paths.concat(), &mut out).unwrap();
+            paths.iter_mut().zip(out.ids()).for_each(|(path, id)| path.push(*id));
+        }
+        let (numbers, mut out) = (Numbers::new(0, &target.concat()), Outputs::new());
+        let of = Batch { counts: &[2; 3], mode, ..Batch::of(&slots) };
+        one.verify(numbers.logits(9, vocab, kind), &of, &Drafts::chain(&paths.concat()), &mut out).unwrap();
+        one.shorten(&slots[..1], &[1]).unwrap();
+        let states: Vec<_> = slots.iter().map(|slot| state(one.sequence(*slot).unwrap())).collect();
+        want.push((out, states));
+    }
+    assert!(want.iter().flat_map(|(out, _)| out.accepted()).sum::<u32>() > 4);
+    for (devices, layout) in ways() {
+        on_ranks(2, |rank| {
+            let own = rank.rank();
+            let (mut pool, slots) = pool(&batch, rank, (devices, PATIENCE));
+            let runtime = pool.device().unwrap().runtime().clone();
+            let plan = planned(&pool, &slots, layout, 2);
+            let parts = drafter.each_ref().map(|rows| part(Gather, &batch.split, own, 0, rows, &[]));
+            let owned: Vec<usize> =
+                plan.shares.of(own).flat_map(|request| 3 * request..3 * request + 3).collect();
+            let whole = part(layout, &batch.split, own, 0, &target, &owned);
+            let memory = parts.each_ref().map(|part| there(&pool, &batch, part));
+            let of_target = there(&pool, &batch, &whole);
+            let rows = |memory, part: &Part| {
+                let rows = DeviceMatrix::of(memory, Dtype::F32, 0, part.rows, part.columns, part.columns);
+                Rows::from(rows.unwrap().with_kind(kind))
+            };
+            let batches = [0, 1].map(|depth| {
+                let limits = DraftBatchLimits { rows: 3, siblings: 1, probs: false };
+                let drawn = pool.on_device().unwrap().add_draft_batch(limits).unwrap();
+                pool.assign(&Batch { counts: &[depth; 3], mode, of: Some(drawn), ..Batch::of(&slots) })
+                    .unwrap();
+                drawn
+            });
+            pool.assign(&Batch { counts: &[2; 3], mode, plan: Some(plan), ..Batch::of(&slots) }).unwrap();
+            let mut chains = DeviceBuffer::of(&runtime, &[-1i32; 6]).unwrap();
+            let taken = DeviceBuffer::of(&runtime, &[1i32, 0, 0]).unwrap();
+            let to = DeviceIntMatrixMut::of(&mut chains, IntType::I32, 0, 3, 2, 2).unwrap();
+            let work = [
+                Work::Draft(batches[0], rows(&memory[0], &parts[0]), Masks::None, None),
+                Work::CopyDrafts(batches[0], to, 0),
+                Work::Draft(batches[1], rows(&memory[1], &parts[1]), Masks::None, Some(*to.ids())),
+                Work::CopyDrafts(batches[1], to, 1),
+                Work::verify(rows(&of_target, &whole), Drafts::chain(to.ids().flat().unwrap())),
+                Work::Shorten(DeviceSlice::of(&taken, IntType::I32).into()),
+            ];
+            // Once as it is, then replayed.
+            pool.enqueue(&work).unwrap();
+            let graph = pool.capture(&work).unwrap();
+            let mut found = Outputs::new();
+            for (turn, (want, states)) in want.iter().enumerate() {
+                if turn > 0 {
+                    pool.replay(&graph).unwrap();
+                }
+                pool.fetch(&mut found).unwrap();
+                let told = format!("{devices:?}, {layout:?}, turn {turn}");
+                assert_eq!(found.words(), want.words(), "{told}");
+                assert_eq!(found.accepted(), want.accepted(), "{told}");
+                for (request, slot) in slots.iter().enumerate() {
+                    assert_eq!(state(pool.sequence(*slot).unwrap()), states[request], "{told}");
+                }
+            }
+        });
+    }
+}
+
+#[test]
+fn ranks_that_draft_behind_other_paths_are_told_so() {
+    let batch = small_batch(2);
+    let whole = batch.rows(&mut Dice(9, 0), 3);
+    let timeout = Duration::from_secs(5);
+    for devices in [OneSided, Nccl] {
+        with_patience(2, timeout, |rank| {
+            let own = rank.rank();
+            let (mut pool, slots) = pool(&batch, rank, (devices, timeout));
+            let part = part(Gather, &batch.split, own, 0, &whole, &[]);
+            let logits = part.numbers.logits(part.rows, part.columns, batch.kind);
+            let of = Batch { counts: &[0, 1, 0], ..Batch::of(&slots) };
+            let error = pool.draft(logits, &of, &[own as i32], &mut Proposals::new(1)).unwrap_err();
+            let said = "the drafts of the step";
+            assert!(
+                matches!(error.of_ranks(), Some(RanksError::Disagree { what, .. }) if *what == said),
+                "{error}"
+            );
         });
     }
 }

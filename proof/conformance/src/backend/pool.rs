@@ -57,7 +57,7 @@ fn draft(pool: &mut Pools, case: &Case, words: DraftWords, count: usize) -> Opti
     let path: Vec<i32> = path.collect();
     // A path holds tokens, and only pools of the host have hooks.
     let is_token = |id: &i32| (0..case.vocab() as i32).contains(id);
-    if !pool.proposes() || case.hook.is_some() && !pool.hooks() || !path.iter().all(is_token) {
+    if case.hook.is_some() && !pool.hooks() || !path.iter().all(is_token) {
         return None;
     }
     let mut of = |root: &Case, mode| {

@@ -158,12 +158,6 @@ impl Pools {
         self.all[0].level().is_some()
     }
 
-    /// Returns whether it draws drafts.
-    #[must_use]
-    pub fn proposes(&self) -> bool {
-        self.over.is_none()
-    }
-
     /// Lets calls take a head whose hidden states are the rows of calls, in turn, beside their logits; a pool without heads takes the logits.
     pub fn with_heads<T>(&mut self, heads: Heads, work: impl FnOnce(&mut Self) -> T) -> T {
         let own = self.heads.is_some().then(|| self.heads.replace(heads)).flatten();
@@ -328,16 +322,23 @@ impl Pools {
         self.with_parts_of_layout(work, false, then)
     }
 
-    /// Does so, but that a device gets logits in place of hidden states.
+    /// Does so, but that a device gets logits in place of hidden states, and each rank a part of all rows.
     fn with_host_parts<T: Send>(
         &mut self,
         work: &Work<'_>,
         then: impl Fn(&mut Pool, &Work<'_>) -> Result<T> + Sync,
     ) -> Result<Vec<T>> {
-        match self.hooks() || self.over.is_some() {
-            true => self.with_parts(work, then),
-            false => Ok(vec![then(&mut self.all[0], work)?]),
-        }
+        let mut layout = LogitsLayout::Gather;
+        let swap = |over: &mut Option<Over>, layout: &mut LogitsLayout| {
+            over.iter_mut().for_each(|over| std::mem::swap(&mut over.layout, layout));
+        };
+        swap(&mut self.over, &mut layout);
+        let done = match self.hooks() || self.over.is_some() {
+            true => self.with_parts_of_layout(work, true, then),
+            false => then(&mut self.all[0], work).map(|done| vec![done]),
+        };
+        swap(&mut self.over, &mut layout);
+        done
     }
 
     fn with_parts_of_layout<T: Send>(

@@ -2,7 +2,7 @@
 
 use gumball_cuda::{Graph, StepVariant};
 use gumball_dist::{Group, LogitsLayout, StepPart};
-use gumball_spec::Result;
+use gumball_spec::{Error, Result};
 
 use super::super::assign::{AssignedShape, verifies};
 use super::super::on_gpu::OnGpu;
@@ -47,7 +47,11 @@ impl Backend for GpuRanks {
         let (work, verifies, out) = match call {
             Call::Step(rows, out) => (Work::Step(rows, Masks::None), false, out),
             Call::Verify(rows, drafts, out) => (Work::Verify(rows, Masks::None, *drafts), true, out),
-            Call::Draft(..) | Call::Score(..) => unreachable!("the pool refuses it"),
+            Call::Draft(rows, paths, out) => return self.draft(slots, rows, batch, paths, out),
+            Call::Score(..) => {
+                let reason = "score in a pool of one process, or over ranks of the host".to_owned();
+                return Err(Error::Unavailable { resource: "scores over ranks on devices", reason });
+            }
         };
         let (Work::Step(rows, _) | Work::Verify(rows, ..)) = work else { unreachable!("just made") };
         if !verifies {
@@ -70,7 +74,10 @@ impl Backend for GpuRanks {
     }
 
     fn assign(&mut self, slots: &mut Slots, batch: &Batch<'_>) -> Result<()> {
-        self.assign_batch(slots, batch, verifies(batch))
+        match batch.of {
+            Some(of) => self.assign_drafts(slots, of, &Batch { of: None, ..*batch }),
+            None => self.assign_batch(slots, batch, verifies(batch)),
+        }
     }
 
     fn enqueue(&mut self, slots: &mut Slots, work: &[Work<'_>]) -> Result<()> {
@@ -108,11 +115,15 @@ impl Backend for GpuRanks {
         self.enqueue_all(slots, work, Some(variant))
     }
 
+    fn wait_for_drafts(&mut self, slots: &mut Slots) -> Result<()> {
+        self.wait(slots)
+    }
+
     fn reserve(&mut self, slots: &mut Slots, steps: usize, variant: StepVariant) -> Result<()> {
         self.check_broken()?;
         self.gpu.reserve_steps(slots, steps, variant)?;
         // The variant decides what a survey exchanges.
-        let mut digest = self.assigned.digest;
+        let mut digest = self.assigned.digest();
         digest.add(StepPart::Shape, variant as u64);
         self.set_digest(digest)?;
         (0..steps).for_each(|_| self.note_step());

@@ -4,6 +4,7 @@
 //! and not in its steps. So steps are enqueued, captured and replayed like those of one device.
 
 mod at_devices;
+mod drafts;
 mod step;
 mod watch;
 
@@ -14,6 +15,7 @@ use gumball_dist::{Costs, DEFAULT_TIMEOUT, LogitsLayout, Plan, Planner, StepDige
 use gumball_spec::error::quoted;
 use gumball_spec::{Error, Kind, RanksError, Result};
 
+use super::draft_batch::DraftBatch;
 use super::on_gpu::OnGpu;
 use super::probabilities::refused;
 use crate::config::{PoolConfig, Ranks};
@@ -59,6 +61,10 @@ struct Assigned {
     first_requests: Vec<usize>,
     /// The row of the batch that each assigned row is; empty if they have one order.
     batch_rows: Vec<u32>,
+    /// Batches of drafts, each with a digest of what is assigned to its rows.
+    drafted: Vec<(DraftBatch, u64)>,
+    /// As many zeros as there are ranks, and one more: the first rows of ranks that own none.
+    nobodys: Vec<usize>,
 }
 
 /// Why rows are not surveyed over messages.
@@ -99,7 +105,7 @@ impl GpuRanks {
             transport: TransportKind::OneSided,
             warning: None,
             timeout,
-            assigned: Assigned::default(),
+            assigned: Assigned { nobodys: vec![0; world + 1], ..Assigned::default() },
             digest: StepDigest::default(),
             row_type: None,
             broken: None,

@@ -1,9 +1,9 @@
 //! A step over the devices of ranks: one token for each row, under the layout that was planned.
 
 use gumball_cuda::{
-    DraftCounts, ExchangeFailure, ExchangeLayout, Graph, RankRows, StepInput, StepVariant, Work as Fixed,
+    DraftCounts, ExchangeFailure, ExchangeLayout, Graph, RankRows, StepVariant, Work as Fixed,
 };
-use gumball_dist::{LogitsLayout, Plan, Planner, StepDigest, StepKind};
+use gumball_dist::{LogitsLayout, Plan, Planner, StepDigest, StepKind, StepPart};
 use gumball_spec::layout::Layout;
 use gumball_spec::request::no_draft_counts;
 use gumball_spec::{Error, NONE, RanksError, Result};
@@ -14,7 +14,7 @@ use super::{Assigned, GpuRanks, is_lost};
 use crate::batch::Batch;
 use crate::drafts::{Drafted, Drafts, Ids, starts};
 use crate::outputs::Outputs;
-use crate::ranks::alike::Shape;
+use crate::ranks::alike::{For, Shape};
 use crate::ranks::refuse_survey;
 use crate::slot::{PADDING, Slot};
 use crate::slots::Slots;
@@ -64,7 +64,8 @@ impl GpuRanks {
                 self.gpu.assign_batch(sequences, &picked, false)?;
             }
         }
-        let shape = Shape { layout: plan.layout, rows: None, mode: verifies.then_some(batch.mode) };
+        let work = if verifies { For::Verify(batch.mode) } else { For::Step };
+        let shape = Shape { layout: plan.layout, rows: None, work };
         let digest = self.common.alike.begin(sequences, shape, batch, rows);
         self.note_assignment(&plan, batch, verifies, (batch_rows, digest))
     }
@@ -106,7 +107,7 @@ impl GpuRanks {
             self.assigned.batch_rows = batch_rows;
         }
         self.assigned.digest = digest;
-        self.set_digest(digest)?;
+        self.set_digest(self.assigned.digest())?;
         let rows = |request: usize| if verifies { batch.counts[request] as usize + 1 } else { 1 };
         let (mut first_rows, mut first_requests) = (vec![0], vec![0]);
         for rank in 0..self.common.group.world() {
@@ -150,7 +151,7 @@ impl GpuRanks {
         work: &Work<'_>,
         then: impl FnOnce(&mut Self, &Work<'_>, StepDigest) -> Result<T>,
     ) -> Result<T> {
-        let mut digest = self.assigned.digest;
+        let mut digest = self.assigned.digest();
         if let Work::Verify(_, _, Drafts { ids: Ids::Host(ids), .. }) = work {
             self.common.alike.add_drafts(&mut digest, ids.iter().copied());
         }
@@ -181,16 +182,15 @@ impl GpuRanks {
         variant: Option<StepVariant>,
     ) -> Result<()> {
         self.check_work(work)?;
-        if let Work::Shorten(_) = work {
-            return self.gpu.enqueue_all(slots, &[*work], None);
-        }
+        let (Work::Step(rows, _) | Work::Verify(rows, ..) | Work::Draft(_, rows, ..)) = work else {
+            return self.gpu.enqueue_placed(slots, work, variant, None).map(drop);
+        };
         self.set_digest(digest)?;
-        let Self { gpu, common, windows, timeout, row_type, .. } = self;
-        let spread = spread(&self.assigned, &common.planner)?;
-        let input = StepInput { ranks: Some((&*windows, &spread)), ..gpu.step_input(work)? };
-        *row_type = Some((input.rows.dtype(), input.rows.kind()));
+        self.row_type = Some((rows.matrix().on_device("logits")?.dtype(), rows.kind()));
+        let Self { gpu, common, windows, timeout, .. } = self;
+        let spread = self.assigned.spread(work, &common.planner)?;
         let is_emulated = gpu.device.gpu().is_none();
-        let enqueue = || gpu.enqueue_step(slots, &input, variant);
+        let enqueue = || gpu.enqueue_placed(slots, work, variant, Some((&*windows, &spread)));
         let (enqueued, gone) = beside(&mut common.group, (windows, *timeout), is_emulated, enqueue);
         self.gone = self.gone.take().or(gone);
         if enqueued? {
@@ -202,16 +202,12 @@ impl GpuRanks {
     /// Checks that work is of a kind that ranks take.
     fn check_work(&self, work: &Work<'_>) -> Result<()> {
         let (parameter, other, reason) = match work {
-            Work::Step(..) | Work::Verify(..) => return Ok(()),
-            Work::Shorten(_) if self.assigned.batch_rows.is_empty() => return Ok(()),
-            Work::Shorten(_) => {
+            Work::Shorten(_) if !self.assigned.batch_rows.is_empty() => {
                 let reason =
                     "the requests were assigned in another order than the batch's; own them in blocks";
                 ("ownership", "counts", reason)
             }
-            Work::Draft(..) | Work::CopyDrafts(..) => {
-                ("batch", "ranks", "drafts are drawn on each rank alone")
-            }
+            _ => return Ok(()),
         };
         Err(Error::Conflict { parameter, other, reason })
     }
@@ -219,15 +215,20 @@ impl GpuRanks {
     /// Fixes the launches of work.
     pub(super) fn fix<'b>(&self, work: &Work<'b>) -> Result<Fixed<'b>> {
         self.check_work(work)?;
-        let spread = spread(&self.assigned, &self.common.planner)?;
+        if let Work::CopyDrafts(..) | Work::Shorten(_) = work {
+            return self.gpu.fix(work, None);
+        }
+        let spread = self.assigned.spread(work, &self.common.planner)?;
         self.gpu.fix(work, Some((&self.windows, &spread)))
     }
 
     /// Enqueues the work of a graph.
     pub(super) fn replay_graph(&mut self, slots: &mut Slots, graph: &Graph<'_>) -> Result<()> {
         self.check_broken()?;
-        graph.check_spread(&self.windows, &spread(&self.assigned, &self.common.planner)?)?;
-        self.set_digest(self.assigned.digest)?;
+        if graph.steps() > 0 {
+            graph.check_spread(&self.windows, &self.assigned.own_spread(&self.common.planner)?)?;
+        }
+        self.set_digest(self.assigned.digest())?;
         let is_emulated = self.gpu.device.gpu().is_none();
         let replay = || self.gpu.replay_graph(slots, graph);
         self.row_type = None;
@@ -273,11 +274,25 @@ impl GpuRanks {
             self.broken = self.gone.take();
             return self.gpu.apply(slots, words);
         }
+        Err(self.broken_by(slots, failure))
+    }
+
+    /// Waits for the device, and returns the error of an exchange that failed.
+    pub(super) fn wait(&mut self, slots: &mut Slots) -> Result<()> {
+        self.check_broken()?;
+        match self.read_results(&mut [])? {
+            None => Ok(()),
+            Some(failure) => Err(self.broken_by(slots, failure)),
+        }
+    }
+
+    /// Breaks the group because of an exchange that failed, and returns the error.
+    fn broken_by(&mut self, slots: &mut Slots, failure: ExchangeFailure) -> Error {
         let error = self.failed(slots, failure);
         self.broken = Some(error.clone());
         // The device's copies may be a step ahead: the host's are those to go on from.
         self.gpu.forget_unseen(slots);
-        Err(error)
+        error
     }
 
     /// Returns whether the step was completed: after a failure its results are the same as for padding.
@@ -308,18 +323,41 @@ impl GpuRanks {
     }
 }
 
-/// Returns how the assigned rows are spread over the ranks.
-pub(super) fn spread<'a>(assigned: &'a Assigned, planner: &'a Planner) -> Result<RankRows<'a>> {
-    let Assigned { plan, first_rows, first_requests, .. } = assigned;
-    let layout = match plan.map(|plan| plan.layout) {
-        Some(LogitsLayout::Gather) => ExchangeLayout::Gather,
-        Some(LogitsLayout::Swap) => ExchangeLayout::Swap,
-        Some(LogitsLayout::Survey) => ExchangeLayout::Survey,
-        Some(LogitsLayout::Replicated) => ExchangeLayout::Replicated,
-        None => {
-            let reason = "assign rows under a layout first";
-            return Err(Error::Conflict { parameter: "assignment", other: "step", reason });
+impl Assigned {
+    /// Returns how the rows of work are spread over the ranks. All ranks draw all drafts.
+    fn spread<'a>(&'a self, work: &Work<'_>, planner: &'a Planner) -> Result<RankRows<'a>> {
+        let (first_ids, nobodys) = (planner.split().borders(), &self.nobodys);
+        match work {
+            Work::Draft(..) => Ok(RankRows {
+                layout: ExchangeLayout::Gather,
+                first_rows: nobodys,
+                first_requests: nobodys,
+                first_ids,
+            }),
+            _ => self.own_spread(planner),
         }
-    };
-    Ok(RankRows { layout, first_rows, first_requests, first_ids: planner.split().borders() })
+    }
+
+    /// Returns how the pool's own rows are spread over the ranks.
+    fn own_spread<'a>(&'a self, planner: &'a Planner) -> Result<RankRows<'a>> {
+        let Self { plan, first_rows, first_requests, .. } = self;
+        let layout = match plan.map(|plan| plan.layout) {
+            Some(LogitsLayout::Gather) => ExchangeLayout::Gather,
+            Some(LogitsLayout::Swap) => ExchangeLayout::Swap,
+            Some(LogitsLayout::Survey) => ExchangeLayout::Survey,
+            Some(LogitsLayout::Replicated) => ExchangeLayout::Replicated,
+            None => {
+                let reason = "assign rows under a layout first";
+                return Err(Error::Conflict { parameter: "assignment", other: "step", reason });
+            }
+        };
+        Ok(RankRows { layout, first_rows, first_requests, first_ids: planner.split().borders() })
+    }
+
+    /// Returns the digest of the assignments of the pool's own rows and of batches of drafts.
+    pub(super) fn digest(&self) -> StepDigest {
+        let mut digest = self.digest;
+        digest.extend(StepPart::Drafts, self.drafted.iter().map(|(_, word)| *word));
+        digest
+    }
 }

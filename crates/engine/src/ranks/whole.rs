@@ -1,0 +1,85 @@
+//! Drafts and scores over ranks. Each rank draws all drafts from rows that are gathered, and scores a share of the known tokens.
+
+use gumball_dist::{LogitsLayout, Ownership, Shares, StepPart, StepShape};
+use gumball_spec::Result;
+use gumball_spec::layout::Layout;
+
+use super::alike::{For, digest_of};
+use super::step::logits_of;
+use super::{HostRanks, gathered};
+use crate::batch::Batch;
+use crate::draft::Proposals;
+use crate::outputs::Outputs;
+use crate::rows::Rows;
+use crate::score::{Scored, Scoring};
+use crate::slots::Slots;
+
+impl HostRanks {
+    /// Draws drafts behind paths, from rows of which this rank has a part.
+    pub(super) fn draft(
+        &mut self,
+        sequences: &Slots,
+        rows: Rows<'_>,
+        batch: &Batch<'_>,
+        paths: &[i32],
+        out: &mut Proposals,
+    ) -> Result<()> {
+        let (logits, batch, count) = (rows.of_rank(batch)?, &gathered(batch)?, batch.slots.len());
+        let plan = &self
+            .common
+            .planner
+            .plan_as(LogitsLayout::Gather, &StepShape { requests: count, ..StepShape::default() });
+        self.check_plan(plan, logits, &(0..=count).collect::<Vec<_>>())?;
+        let split = self.host.check_draft(sequences, logits.kind(), batch, paths)?;
+        let greedy = self.host.greedy(sequences, batch.slots, batch.mode)?;
+        out.reshape(count, self.host.vocab)?;
+        let drafts = (For::Drafts(batch.mode), paths.iter().copied());
+        self.begin(sequences, plan, logits, (batch, count), drafts);
+        let all: Vec<usize> = (0..count).collect();
+        let whole = self.whole_rows(logits, &vec![all; self.common.group.world()])?;
+        let whole = logits_of(&whole, count, self.host.vocab, logits)?;
+        self.host.propose(sequences, whole, batch, (&split, &greedy), out)
+    }
+
+    /// Scores known tokens, from rows of which this rank has a part.
+    pub(super) fn score(
+        &mut self,
+        sequences: &Slots,
+        rows: Rows<'_>,
+        batch: &Batch<'_>,
+        scored: &Scored<'_>,
+        out: &mut Outputs,
+    ) -> Result<()> {
+        let (logits, batch) = (rows.of_rank(batch)?, &gathered(batch)?);
+        let (count, world, vocab) = (logits.rows(), self.common.group.world(), self.host.vocab);
+        scored.params.check_kind(logits.kind())?;
+        scored.refuse_chunks()?;
+        let scoring = Scoring::new(scored, count, vocab, batch)?;
+        let plan = &self
+            .common
+            .planner
+            .plan_as(LogitsLayout::Gather, &StepShape { requests: count, ..StepShape::default() });
+        self.check_plan(plan, logits, &(0..=count).collect::<Vec<_>>())?;
+        out.reserve(Layout { rows: count, widths: scoring.widths() })?;
+        let mut digest =
+            self.begin(sequences, plan, logits, (batch, count), (For::Scores, std::iter::empty()));
+        digest.add(StepPart::Parameters, digest_of(scored.params).word());
+        digest.add(StepPart::Seeds, scored.params.seed.unwrap_or(0));
+        digest.add_list(StepPart::Prompts, scored.ids);
+        digest.extend(StepPart::Positions, [scored.prompt_len, scored.start].map(|place| place as u64));
+        self.common.group.begin(digest);
+
+        // Neighbours are scored by one rank, which builds a history once for them.
+        let shares = Shares::new(Ownership::Blocks, count, world);
+        let shares: Vec<Vec<usize>> = (0..world).map(|rank| shares.of(rank).collect()).collect();
+        let whole = self.whole_rows(logits, &shares)?;
+        let own = &shares[self.common.group.rank()];
+        let whole = logits_of(&whole, own.len(), vocab, logits)?;
+        let rows = out.reshape(Layout { rows: count, widths: scoring.widths() })?;
+        let (_, rest) = rows.split_at(own.first().copied().unwrap_or(0));
+        self.host.score_rows(&scoring, whole, rest.split_at(own.len()).0)?;
+        let mut words = Vec::new();
+        own.iter().for_each(|row| out.pack(*row, &mut words));
+        self.exchange_rows(&words, out, |rank| shares[rank].clone())
+    }
+}
