@@ -23,7 +23,7 @@ static void parameters(void) {
         " \"dry\": {\"multiplier\": 0.75, \"breakers\": [1]}, \"mirostat\": {\"tau\": 5.0, \"eta\": 0.125},"
         " \"dynamic_temperature\": {\"min\": 0.5, \"max\": 1.5}, \"bad_words\": [[1, 2], [3]],"
         " \"logit_bias\": [[3, 1.5], [4, \"-inf\"]]}");
-    gumball_params *set = gumball_params_new();
+    gumball_params *set = keep_params(gumball_params_new());
     const uint32_t ids[] = {4, 5, 2, 1, 3, 4};
     const float biases[] = {1.5f, -INFINITY};
     OK(gumball_params_set(set, "temperature", 0.5));
@@ -44,19 +44,15 @@ static void parameters(void) {
     OK(gumball_params_set_logit_bias(set, ids + 4, biases, 2));
     CHECK(strcmp(gumball_params_to_json(set), gumball_params_to_json(read)) == 0);
 
-    gumball_params *copy = gumball_params_clone(set);
+    gumball_params *copy = keep_params(gumball_params_clone(set));
     OK(gumball_params_reset(copy, "mirostat"));
     CHECK(strstr(gumball_params_to_json(copy), "\"mirostat\":null") != NULL);
     OK(gumball_params_set_json(copy, "mirostat", "{\"tau\": 5.0, \"eta\": 0.125}"));
     CHECK(strcmp(gumball_params_to_json(copy), gumball_params_to_json(set)) == 0);
     OK(gumball_params_reset(copy, NULL));
-    gumball_params *neutral = gumball_params_new();
+    gumball_params *neutral = keep_params(gumball_params_new());
     CHECK(strcmp(gumball_params_to_json(copy), gumball_params_to_json(neutral)) == 0);
     OK(gumball_params_validate(copy, VOCAB));
-    gumball_params_free(read);
-    gumball_params_free(set);
-    gumball_params_free(copy);
-    gumball_params_free(neutral);
 }
 
 // A hook that lets only one id be drawn, and counts its calls a row.
@@ -89,18 +85,18 @@ static void sampler(void) {
     OK(gumball_sampler_state(sampler, &state));
     CHECK(state.prompt_len == 3 && state.prompt[1] == 8 && state.output_len == 0 && state.position == 3);
     CHECK(state.seed == 1 && state.draw == 0);
-    gumball_params *params = gumball_sampler_params(sampler);
+    gumball_params *params = keep_params(gumball_sampler_params(sampler));
     SIZED(gumball_sampler_config, config);
     config.vocab = VOCAB;
     config.route = "oracle";
     config.level = "scalar";
-    gumball_sampler *resumed = gumball_sampler_new(params, &config, &state);
+    gumball_sampler *resumed = keep_sampler(gumball_sampler_new(params, &config, &state));
     OK(sample(resumed, rows[0], GUMBALL_F32, VOCAB, NULL, &again));
     CHECK(again.id == token.id && again.logprob == token.logprob && again.rank == token.rank);
     const gumball_rows first = rows_of(rows[0], GUMBALL_F32, 1, VOCAB);
     OK(gumball_sampler_sample_n(sampler, &first, 5, many));
     CHECK(many[0].id == token.id);
-    gumball_sampler *fork = gumball_sampler_fork(sampler, 4);
+    gumball_sampler *fork = keep_sampler(gumball_sampler_fork(sampler, 4));
     OK(sample(fork, rows[0], GUMBALL_F32, VOCAB, NULL, &again));
     CHECK(again.id == many[4].id);
     OK(gumball_sampler_push(sampler, (uint32_t)again.id));
@@ -115,7 +111,6 @@ static void sampler(void) {
     gumball_sampler *plain = sampler_of("{}", VOCAB, NULL, 0);
     OK(gumball_sampler_sample(plain, &sure, NULL, &token));
     CHECK(token.id == 55 && token.kept_len == 1 && token.top == NULL);
-    gumball_sampler_free(plain);
 
     // Masks, forced tokens and hooks of one row.
     uint32_t mask[WORDS] = {0};
@@ -136,11 +131,6 @@ static void sampler(void) {
     options.hook_user = &calls;
     OK(sample(sampler, rows[1], GUMBALL_F32, VOCAB, &options, &token));
     CHECK(token.id == 100 && calls == 1);
-
-    gumball_params_free(params);
-    gumball_sampler_free(resumed);
-    gumball_sampler_free(fork);
-    gumball_sampler_free(sampler);
 }
 
 static const char *const requests[] = {
@@ -154,15 +144,14 @@ static const char *const requests[] = {
 // A batch comes to what each of its sequences does alone, and all of it can be read where it lies.
 static void pool(size_t threads) {
     gumball_pool *pool = keeping_pool_of(VOCAB, threads);
-    gumball_outputs *outputs = gumball_outputs_new();
+    gumball_outputs *outputs = outputs_of();
     gumball_sampler *alone[4];
     int32_t slots[5] = {0, 0, 0, 0, -1};
     for (int i = 0; i < 4; i++) {
         alone[i] = sampler_of(requests[i], VOCAB, prompt, 3);
         slots[i] = admit(pool, requests[i], prompt, 3);
     }
-    SIZED(gumball_pool_info, info);
-    OK(gumball_pool_describe(pool, &info));
+    const gumball_pool_info info = pool_info_of(pool);
     CHECK(info.len == 4 && info.slots == 8 && info.vocab == VOCAB && info.world == 1 && info.end_id == VOCAB);
     for (uint32_t step = 0; step < 2; step++) {
         const uint32_t lines[] = {step % 4, (step + 1) % 4, (step + 2) % 4, step % 4, 0};
@@ -205,10 +194,9 @@ static void pool(size_t threads) {
 
     // A sequence moves to another pool, and goes on there as it would have here.
     gumball_pool *other = pool_of(VOCAB, 1);
-    SIZED(gumball_state, state);
-    OK(gumball_pool_state(pool, slots[3], &state));
+    gumball_state state = state_of(pool, slots[3]);
     CHECK(state.output_len == 2 && state.position == 5 && state.seed == 14);
-    gumball_params *params = gumball_pool_params(pool, slots[3]);
+    gumball_params *params = keep_params(gumball_pool_params(pool, slots[3]));
     int32_t moved = -1, here;
     OK(gumball_pool_resume(other, params, &state, &moved));
     gumball_rows one = rows_of(rows[1], GUMBALL_F32, 1, VOCAB);
@@ -223,23 +211,15 @@ static void pool(size_t threads) {
     OK(gumball_pool_push(pool, slots[0], 999));
     int32_t fork = -1;
     OK(gumball_pool_fork(pool, slots[0], 5, &fork));
-    OK(gumball_pool_state(pool, fork, &state));
+    state = state_of(pool, fork);
     CHECK(state.output_len == 2 && state.output[1] == 999 && state.draw == 5);
     OK(gumball_pool_release(pool, fork));
-    CHECK(len_of(pool) == 4);
-
-    gumball_params_free(params);
-    for (int i = 0; i < 4; i++) {
-        gumball_sampler_free(alone[i]);
-    }
-    gumball_outputs_free(outputs);
-    gumball_pool_free(other);
-    gumball_pool_free(pool);
+    CHECK(pool_info_of(pool).len == 4);
 }
 
 static void masks_forced_tokens_and_hooks(void) {
     gumball_pool *pool = pool_of(VOCAB, 2);
-    gumball_outputs *outputs = gumball_outputs_new();
+    gumball_outputs *outputs = outputs_of();
     int32_t slots[4];
     for (int i = 0; i < 4; i++) {
         slots[i] = admit(pool, "{}", NULL, 0);
@@ -275,14 +255,12 @@ static void masks_forced_tokens_and_hooks(void) {
     OK(gumball_pool_step(pool, &logits, &options, outputs));
     tokens = view_of(outputs).tokens;
     CHECK(tokens[0] == 100 && tokens[1] == 101 && tokens[2] == 102 && tokens[3] == 103);
-    gumball_outputs_free(outputs);
-    gumball_pool_free(pool);
 }
 
 // The score of a known token is the logprob of a step in which that token is forced.
 static void scores(void) {
     gumball_pool *pool = pool_of(VOCAB, 2);
-    gumball_outputs *stepped = gumball_outputs_new(), *outputs = gumball_outputs_new();
+    gumball_outputs *stepped = outputs_of(), *outputs = outputs_of();
     const uint32_t ids[] = {7, 8, 7, 9, 8};
     const int32_t forced = 7;
     const char *json = "{\"repetition_penalty\": 1.5, \"logprobs\": {\"mode\": \"edited\", \"top_n\": 1}}";
@@ -302,10 +280,6 @@ static void scores(void) {
     CHECK(view_of(outputs).rows == 3 && view_of(outputs).tokens[2] == 8);
     CHECK(view_of(outputs).logprobs[0] == view_of(stepped).logprobs[0]);
     CHECK(view_of(outputs).top_ids[0] == view_of(stepped).top_ids[0]);
-    gumball_params_free(params);
-    gumball_outputs_free(outputs);
-    gumball_outputs_free(stepped);
-    gumball_pool_free(pool);
 }
 
 int main(void) {

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "gumball.h"
+#include "gumball_heads.h"
 
 static int failures = 0;
 
@@ -18,7 +18,23 @@ static void check(int ok, const char *what, const char *file, int line) {
     }
 }
 
+// What the helpers below make is freed by `verdict`, each kind in this order.
+#define KINDS(each) each(params) each(sampler) each(outputs) each(graph) each(pool) each(head) each(buffer)
+#define KEPT(kind) \
+    static __thread gumball_##kind *kept_##kind[64]; \
+    static inline gumball_##kind *keep_##kind(gumball_##kind *it) { \
+        static __thread size_t count = 0; \
+        check(it != NULL && count < 64, "a " #kind " that can be kept", __FILE__, __LINE__); \
+        return kept_##kind[count++ % 64] = it; \
+    }
+#define FREED(kind) \
+    for (size_t i = 0; i < 64; i++) { \
+        gumball_##kind##_free(kept_##kind[i]); \
+    }
+KINDS(KEPT)
+
 static int verdict(const char *name) {
+    KINDS(FREED)
     printf("%s: %s\n", name, failures == 0 ? "passed" : "FAILED");
     return failures == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
 }
@@ -56,19 +72,16 @@ static inline void refused(int ok, gumball_code code, const char *message, const
 #define NOTHING(call, code, parameter) \
     check((call) == NULL && gumball_error(NULL) == (code) && about(parameter), #call, __FILE__, __LINE__)
 
-static inline gumball_params *params_of(const char *json) {
-    gumball_params *params = gumball_params_from_json(json);
-    check(params != NULL, json, __FILE__, __LINE__);
-    return params;
-}
+static inline gumball_params *params_of(const char *json) { return keep_params(gumball_params_from_json(json)); }
+
+static inline gumball_outputs *outputs_of(void) { return keep_outputs(gumball_outputs_new()); }
 
 static inline gumball_sampler *sampler_of(const char *json, size_t vocab, const uint32_t *prompt, size_t prompt_len) {
-    gumball_params *params = params_of(json);
+    gumball_params *params = gumball_params_from_json(json);
     SIZED(gumball_sampler_config, config);
     config.vocab = vocab;
     config.keep_ids = 1;
-    gumball_sampler *sampler = gumball_sampler_new(params, &config, NULL);
-    CHECK(sampler != NULL);
+    gumball_sampler *sampler = keep_sampler(gumball_sampler_new(params, &config, NULL));
     OK(gumball_sampler_reset(sampler, prompt, prompt_len));
     gumball_params_free(params);
     return sampler;
@@ -79,9 +92,7 @@ static inline gumball_pool *pool_with(gumball_pool_config config, size_t vocab) 
     config.slots = 8;
     config.top_n = 3;
     config.ids = 2;
-    gumball_pool *pool = gumball_pool_new(&config);
-    CHECK(pool != NULL);
-    return pool;
+    return keep_pool(gumball_pool_new(&config));
 }
 
 static inline gumball_pool *pool_of(size_t vocab, size_t threads) {
@@ -107,17 +118,23 @@ static inline gumball_pool *device_pool_of(gumball_device *device, size_t vocab)
 }
 
 static inline int32_t admit(gumball_pool *pool, const char *json, const uint32_t *prompt, size_t prompt_len) {
-    gumball_params *params = params_of(json);
+    gumball_params *params = gumball_params_from_json(json);
     int32_t slot = -1;
     OK(gumball_pool_admit(pool, params, prompt, prompt_len, &slot));
     gumball_params_free(params);
     return slot;
 }
 
-static inline size_t len_of(const gumball_pool *pool) {
+static inline gumball_pool_info pool_info_of(const gumball_pool *pool) {
     SIZED(gumball_pool_info, info);
     OK(gumball_pool_describe(pool, &info));
-    return info.len;
+    return info;
+}
+
+static inline gumball_counts counts_of(gumball_pool *pool) {
+    SIZED(gumball_counts, counts);
+    OK(gumball_pool_counts(pool, &counts));
+    return counts;
 }
 
 static inline gumball_matrix matrix_of(const void *data, gumball_dtype dtype, size_t rows, size_t width) {
@@ -246,7 +263,7 @@ static inline gumball_state state_of(gumball_pool *pool, int32_t slot) {
 
 // Memory of a device with a copy of some of the host's.
 static inline gumball_buffer *copied_up(gumball_device *device, const void *data, size_t bytes) {
-    gumball_buffer *buffer = gumball_buffer_new(device, bytes);
+    gumball_buffer *buffer = keep_buffer(gumball_buffer_new(device, bytes));
     OK(gumball_buffer_write(buffer, 0, data, bytes));
     return buffer;
 }

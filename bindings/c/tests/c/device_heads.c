@@ -17,9 +17,7 @@ static gumball_head *head_of(gumball_head_kind kind) {
         config.clusters = CLUSTERS;
         config.capacity = CAPACITY;
     }
-    gumball_head *head = gumball_head_new(&config);
-    CHECK(head != NULL);
-    return head;
+    return keep_head(gumball_head_new(&config));
 }
 
 // A pool on the host and one on a device with the same requests in the same slots.
@@ -48,18 +46,18 @@ static void tokens_are_the_hosts(gumball_device *device, gumball_head_kind kind,
     gumball_buffer *there = is_borrowed ? copied_up(device, weights, sizeof weights) : NULL;
     const gumball_matrix borrowed =
         is_borrowed ? rows_there(there, VOCAB, WIDTH).matrix : matrix_of(NULL, GUMBALL_F32, 0, 0);
-    gumball_head *copy = gumball_head_copy(head, device, 2 * ROWS, is_borrowed ? &borrowed : NULL);
-    CHECK(copy != NULL && info_of(copy).memory == GUMBALL_DEVICE && info_of(copy).vocab == VOCAB);
+    gumball_head *copy = keep_head(gumball_head_copy(head, device, 2 * ROWS, is_borrowed ? &borrowed : NULL));
+    CHECK(info_of(copy).memory == GUMBALL_DEVICE && info_of(copy).vocab == VOCAB);
     gumball_pool *pools[2];
     int32_t slots[ROWS];
     pools_of(device, pools, slots);
-    gumball_outputs *wanted = gumball_outputs_new(), *seen = gumball_outputs_new();
-    gumball_buffer *buffer = gumball_buffer_new(device, sizeof states);
+    gumball_outputs *wanted = outputs_of(), *seen = outputs_of();
+    gumball_buffer *buffer = keep_buffer(gumball_buffer_new(device, sizeof states));
     OK(assign(pools[1], slots, ROWS));
     const gumball_rows hidden_there = states_there(copy, buffer, ROWS);
     gumball_work work = work_of(GUMBALL_WORK_STEP, &hidden_there);
-    gumball_graph *graph = gumball_pool_capture(pools[1], &work, 1);
-    CHECK(graph != NULL && gumball_graph_steps(graph) == 1);
+    gumball_graph *graph = keep_graph(gumball_pool_capture(pools[1], &work, 1));
+    CHECK(gumball_graph_steps(graph) == 1);
     for (uint64_t turn = 0; turn < 2; turn++) {
         next_states(buffer, ROWS, 100 + turn);
         const gumball_rows hidden = hidden_of(head, states, ROWS, WIDTH);
@@ -74,15 +72,6 @@ static void tokens_are_the_hosts(gumball_device *device, gumball_head_kind kind,
     CHECK(counted.whole_rows + counted.certified_rows + counted.clustered_rows == 2 * ROWS);
     CHECK((counted.certified_rows > 0) == (kind == GUMBALL_HEAD_CERTIFIED));
     CHECK((counted.clustered_rows > 0) == (kind == GUMBALL_HEAD_CLUSTERED) && counted.weight_reads == 0);
-    gumball_graph_free(graph);
-    gumball_outputs_free(wanted);
-    gumball_outputs_free(seen);
-    gumball_pool_free(pools[0]);
-    gumball_pool_free(pools[1]);
-    gumball_head_free(copy);
-    gumball_buffer_free(buffer);
-    gumball_buffer_free(there);
-    gumball_head_free(head);
 }
 
 // Over the program's weights there: an exact head reads what lies there then, and so does a fast one.
@@ -92,20 +81,19 @@ static void heads_over_weights_that_lie_there(gumball_device *device) {
     gumball_buffer *there = copied_up(device, narrow, sizeof narrow);
     gumball_head_config config = head_config_of(weights, bias, VOCAB, WIDTH, GUMBALL_HEAD_EXACT);
     config.weights = matrix_of(narrow, GUMBALL_BF16, VOCAB, WIDTH);
-    gumball_head *head = gumball_head_new(&config);
+    gumball_head *head = keep_head(gumball_head_new(&config));
     config.weights.data = gumball_buffer_address(there);
     config.weights.memory = GUMBALL_DEVICE;
     config.device = device;
-    gumball_head *exact = gumball_head_new(&config);
+    gumball_head *exact = keep_head(gumball_head_new(&config));
     config.fast = 1;
     config.rows = ROWS;
-    gumball_head *fast = gumball_head_new(&config);
-    CHECK(head != NULL && exact != NULL && fast != NULL);
+    gumball_head *fast = keep_head(gumball_head_new(&config));
     gumball_pool *pools[2];
     int32_t slots[ROWS];
     pools_of(device, pools, slots);
-    gumball_outputs *wanted = gumball_outputs_new(), *seen = gumball_outputs_new();
-    gumball_buffer *buffer = gumball_buffer_new(device, sizeof states);
+    gumball_outputs *wanted = outputs_of(), *seen = outputs_of();
+    gumball_buffer *buffer = keep_buffer(gumball_buffer_new(device, sizeof states));
     gumball_rows hidden_there = states_there(exact, buffer, ROWS);
     OK(assign(pools[1], slots, ROWS));
     for (uint64_t turn = 0; turn < 2; turn++) {
@@ -125,15 +113,6 @@ static void heads_over_weights_that_lie_there(gumball_device *device) {
     OK(enqueue(pools[1], &hidden_there));
     OK(gumball_pool_fetch(pools[1], seen));
     CHECK(view_of(seen).tokens[0] >= 0 && view_of(seen).is_approximate == 0);
-    gumball_pool_free(pools[0]);
-    gumball_pool_free(pools[1]);
-    gumball_outputs_free(wanted);
-    gumball_outputs_free(seen);
-    gumball_head_free(exact);
-    gumball_head_free(fast);
-    gumball_head_free(head);
-    gumball_buffer_free(buffer);
-    gumball_buffer_free(there);
 }
 
 static void what_is_refused(gumball_device *device, const char *name) {
@@ -161,15 +140,15 @@ static void what_is_refused(gumball_device *device, const char *name) {
     NOTHING(gumball_head_copy(head, device, (size_t)1 << 31, NULL), GUMBALL_OUT_OF_RANGE, "rows");
 
     gumball_device *another = gumball_device_open(name);
-    gumball_head *small = gumball_head_copy(head, device, 2, NULL);
-    gumball_head *elsewhere = gumball_head_copy(head, another, ROWS, NULL);
+    gumball_head *small = keep_head(gumball_head_copy(head, device, 2, NULL));
+    gumball_head *elsewhere = keep_head(gumball_head_copy(head, another, ROWS, NULL));
     CHECK(gumball_head_copy(small, device, 2, NULL) == NULL);
     gumball_pool *pools[2];
     int32_t slots[ROWS];
     pools_of(device, pools, slots);
     gumball_pool *smaller = device_pool_of(device, VOCAB - 1);
-    gumball_outputs *outputs = gumball_outputs_new();
-    gumball_buffer *buffer = gumball_buffer_new(device, sizeof states);
+    gumball_outputs *outputs = outputs_of();
+    gumball_buffer *buffer = keep_buffer(gumball_buffer_new(device, sizeof states));
     next_states(buffer, 2 * ROWS, 5);
     gumball_rows hidden = states_there(elsewhere, buffer, ROWS);
     OK(assign(pools[1], slots, ROWS));
@@ -198,15 +177,6 @@ static void what_is_refused(gumball_device *device, const char *name) {
     // No filter bounds the kept set of a plain request.
     OK(gumball_pool_needs_whole_row(pools[1], slots[0], 0, &reason));
     CHECK(reason != NULL && strcmp(reason, "kept") == 0);
-    gumball_outputs_free(outputs);
-    gumball_head_free(small);
-    gumball_head_free(elsewhere);
-    gumball_pool_free(pools[0]);
-    gumball_pool_free(pools[1]);
-    gumball_pool_free(smaller);
-    gumball_buffer_free(buffer);
-    gumball_buffer_free(there);
-    gumball_head_free(head);
     gumball_device_free(another);
 }
 

@@ -110,7 +110,7 @@ int main(int count, char **arguments) {
         if (number % every != 0) {
             continue;
         }
-        gumball_params *params = params_of(json);
+        gumball_params *params = gumball_params_from_json(json);
         OK(gumball_params_set_seed(params, seed));
         if (strcmp(where, "sampler") == 0) {
             by_sampler(kind, params, drawn);
@@ -125,9 +125,6 @@ int main(int count, char **arguments) {
         taken += 1;
     }
     CHECK(taken >= 100 / every);
-    for (int i = 0; i < 5; i++) {
-        gumball_pool_free(pools[i]);
-    }
     gumball_device_free(device);
     if (cases) {
         fclose(cases);

@@ -90,7 +90,7 @@ static void what_is_known_of_a_head(void) {
 static void calls_probe_clusters(gumball_head *head) {
     const gumball_head_info info = info_of(head);
     gumball_pool *pool = pool_of(VOCAB, 1);
-    gumball_outputs *outputs = gumball_outputs_new();
+    gumball_outputs *outputs = outputs_of();
     const int32_t slot = admit(pool, requests[0], NULL, 0);
     const gumball_rows one = hidden_of(head, states, 1, WIDTH);
     OK(take_step(pool, &one, &slot, 1, outputs));
@@ -101,8 +101,6 @@ static void calls_probe_clusters(gumball_head *head) {
     const gumball_matrix hidden = matrix_of(states, GUMBALL_F32, ROWS, WIDTH);
     OK(gumball_head_logits(head, &hidden, logits));
     calls_are_those_of_the_logits(head, states, WIDTH, logits, VOCAB, 1);
-    gumball_outputs_free(outputs);
-    gumball_pool_free(pool);
 }
 
 typedef struct {
@@ -223,11 +221,9 @@ static void reasons(void) {
         CHECK(reason != NULL && strcmp(reason, "hook") == 0);
     }
     CHECK(gumball_pool_needs_whole_row(pool, 99, 0, &reason) == GUMBALL_OUT_OF_RANGE);
-    gumball_pool_free(pool);
     pool = keeping_pool_of(VOCAB, 1);
     OK(gumball_pool_needs_whole_row(pool, admit(pool, requests[0], NULL, 0), 0, &reason));
     CHECK(strcmp(reason, "kept") == 0);
-    gumball_pool_free(pool);
 }
 
 // Configs, each with one thing wrong.
@@ -293,7 +289,7 @@ static void what_is_refused_of_heads(void) {
 static void what_is_refused_of_calls(void) {
     gumball_head *head = head_of(config_of(GUMBALL_HEAD_EXACT));
     gumball_pool *pool = pool_of(VOCAB, 1), *smaller = pool_of(VOCAB - 1, 1);
-    gumball_outputs *outputs = gumball_outputs_new();
+    gumball_outputs *outputs = outputs_of();
     const int32_t slot = admit(pool, requests[0], NULL, 0), two[] = {slot, -1}, padding = -1;
     gumball_rows hidden = hidden_of(NULL, states, 1, WIDTH);
     FAILS(take_step(pool, &hidden, &slot, 1, outputs), GUMBALL_OUT_OF_RANGE, "head");
@@ -326,9 +322,6 @@ static void what_is_refused_of_calls(void) {
     // Padding's hidden state is not read, and nothing has moved.
     OK(take_step(pool, &hidden, &padding, 1, outputs));
     CHECK(view_of(outputs).tokens[0] == -1 && state_of(pool, slot).output_len == 0);
-    gumball_outputs_free(outputs);
-    gumball_pool_free(pool);
-    gumball_pool_free(smaller);
     gumball_head_free(head);
 }
 

@@ -3,7 +3,6 @@
 #define HEADS_H
 
 #include "check.h"
-#include "gumball_heads.h"
 
 enum { REQUESTS = 4 };
 
@@ -32,12 +31,6 @@ static inline gumball_head_info info_of(const gumball_head *head) {
     return info;
 }
 
-static inline gumball_counts counts_of(gumball_pool *pool) {
-    SIZED(gumball_counts, counts);
-    OK(gumball_pool_counts(pool, &counts));
-    return counts;
-}
-
 // Two pools with the same requests in the same slots.
 static inline void admit_to_both(gumball_pool *pools[2], int32_t slots[REQUESTS]) {
     const uint32_t prompt[] = {4, 9, 4};
@@ -51,7 +44,7 @@ static inline void admit_to_both(gumball_pool *pools[2], int32_t slots[REQUESTS]
 static inline void calls_are_those_of_the_logits(gumball_head *head, const float *states, size_t width,
                                                  const float *logits, size_t vocab, uint64_t is_approximate) {
     gumball_pool *pools[2] = {pool_of(vocab, 1), pool_of(vocab, 2)};
-    gumball_outputs *outputs[2] = {gumball_outputs_new(), gumball_outputs_new()};
+    gumball_outputs *outputs[2] = {outputs_of(), outputs_of()};
     int32_t slots[REQUESTS];
     admit_to_both(pools, slots);
     gumball_rows rows[2] = {rows_of(logits, GUMBALL_F32, REQUESTS, vocab), hidden_of(head, states, REQUESTS, width)};
@@ -82,17 +75,12 @@ static inline void calls_are_those_of_the_logits(gumball_head *head, const float
     CHECK((counted.clustered_rows > 0) == (kind == GUMBALL_HEAD_CLUSTERED));
     CHECK((counted.screen_reads > 0) == (counted.certified_rows > 0));
     CHECK((counted.centroid_reads > 0) == (counted.clustered_rows > 0));
-    gumball_params_free(params);
-    for (int i = 0; i < 2; i++) {
-        gumball_outputs_free(outputs[i]);
-        gumball_pool_free(pools[i]);
-    }
 }
 
 // Whether two heads draw the same tokens from some hidden states.
 static inline void same_tokens(gumball_head *a, gumball_head *b, size_t vocab, const float *states, size_t width) {
     gumball_pool *pools[2] = {pool_of(vocab, 1), pool_of(vocab, 1)};
-    gumball_outputs *outputs[] = {gumball_outputs_new(), gumball_outputs_new()};
+    gumball_outputs *outputs[] = {outputs_of(), outputs_of()};
     int32_t slots[REQUESTS];
     admit_to_both(pools, slots);
     for (int i = 0; i < 2; i++) {
@@ -100,10 +88,6 @@ static inline void same_tokens(gumball_head *a, gumball_head *b, size_t vocab, c
         OK(take_step(pools[i], &hidden, slots, REQUESTS, outputs[i]));
     }
     CHECK(same_outputs(outputs[0], outputs[1]));
-    for (int i = 0; i < 2; i++) {
-        gumball_pool_free(pools[i]);
-        gumball_outputs_free(outputs[i]);
-    }
 }
 
 #endif

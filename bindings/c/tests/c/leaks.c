@@ -23,8 +23,8 @@ static void hook(void *user, size_t line, float *logits, size_t vocab) {
 
 static void samplers(void) {
     const uint32_t prompt[] = {1, 2};
-    gumball_params *params =
-        params_of("{\"top_p\": 0.9, \"logprobs\": {\"top_n\": 2, \"ids\": [3]}, \"bad_words\": [[4, 5]]}");
+    gumball_params *params = gumball_params_from_json(
+        "{\"top_p\": 0.9, \"logprobs\": {\"top_n\": 2, \"ids\": [3]}, \"bad_words\": [[4, 5]]}");
     gumball_params *copy = gumball_params_clone(params);
     CHECK(gumball_params_to_json(copy) != NULL);
     SIZED(gumball_sampler_config, config);
@@ -113,7 +113,7 @@ int main(void) {
         row[i] = (float)(i * 37 % 50) / 8.0f;
     }
     gumball_pool *pool = keeping_pool_of(VOCAB, 1);
-    gumball_outputs *outputs = gumball_outputs_new();
+    gumball_outputs *outputs = outputs_of();
     gumball_operators *operators = gumball_operators_new(NULL, 1, NULL);
     long before = 0;
     // A round is more than twenty calls.
@@ -127,9 +127,7 @@ int main(void) {
     // A hundred bytes lost in each round would be 290.
     CHECK(resident() - before < 256);
 #endif
-    CHECK(before > 0 && len_of(pool) == 0);
+    CHECK(before > 0 && pool_info_of(pool).len == 0);
     gumball_operators_free(operators);
-    gumball_outputs_free(outputs);
-    gumball_pool_free(pool);
     return verdict("leaks");
 }

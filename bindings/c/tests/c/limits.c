@@ -15,30 +15,19 @@ enum { VOCAB = 300 };
 
 static float row[2 * VOCAB];
 
-static int refuses(const gumball_pool_config *config, const char *message) {
-    gumball_pool *pool = gumball_pool_new(config);
-    gumball_pool_free(pool);
-    return pool == NULL && gumball_error(NULL) == GUMBALL_OUT_OF_RANGE && strcmp(gumball_error_message(), message) == 0;
-}
-
 static void pools(void) {
     SIZED(gumball_pool_config, config);
     config.vocab = VOCAB;
-    config.slots = (size_t)1 << 31;
-    CHECK(refuses(&config, "slots is 2147483648, but must be in 1..2^31"));
-    config.slots = 0;
-    config.threads = (size_t)1 << 40;
-    CHECK(refuses(&config, "threads is 1099511627776, but must be in 1..=1024"));
-    config.threads = 20000;
-    CHECK(refuses(&config, "threads is 20000, but must be in 1..=1024"));
-    config.threads = 1;
-    config.top_n = 2147483647;
-    CHECK(refuses(&config, "top_n is 2147483647, but must be in 0..=2^20"));
-    config.top_n = (size_t)-1;
-    CHECK(refuses(&config, "top_n is 18446744073709551615, but must be in 0..=2^20"));
-    config.top_n = 0;
-    config.ids = (size_t)1 << 62;
-    CHECK(refuses(&config, "ids is 4611686018427387904, but must be in 0..=2^20"));
+#define REFUSES(field, value, message) \
+    { \
+        gumball_pool_config wrong = config; \
+        wrong.field = value; \
+        NONE(gumball_pool_new(&wrong), GUMBALL_OUT_OF_RANGE, message); \
+    }
+    REFUSES(slots, (size_t)1 << 31, "slots is 2147483648, but must be in 1..2^31")
+    REFUSES(threads, (size_t)1 << 40, "threads is 1099511627776, but must be in 1..=1024")
+    REFUSES(top_n, (size_t)-1, "top_n is 18446744073709551615, but must be in 0..=2^20")
+    REFUSES(ids, (size_t)1 << 62, "ids is 4611686018427387904, but must be in 0..=2^20")
     NOTHING(gumball_operators_new(NULL, (size_t)1 << 40, NULL), GUMBALL_OUT_OF_RANGE, "threads");
 }
 
@@ -62,9 +51,9 @@ static void memory(void) {
     CHECK(about("memory for slots"));
     config.slots = 2;
     config.top_n = 1 << 20;
-    gumball_pool *pool = gumball_pool_new(&config);
+    gumball_pool *pool = keep_pool(gumball_pool_new(&config));
     int32_t slot = admit(pool, "{\"seed\": 1}", NULL, 0);
-    gumball_outputs *outputs = gumball_outputs_new();
+    gumball_outputs *outputs = outputs_of();
     enum { MANY = 2048 };
     static int32_t slots[MANY];
     static uint32_t lines[MANY];
@@ -74,12 +63,9 @@ static void memory(void) {
     options.row_indices = lines;
     gumball_rows logits = rows_of(row, GUMBALL_F32, 1, VOCAB);
     FAILS(gumball_pool_step(pool, &logits, &options, outputs), GUMBALL_UNAVAILABLE, "memory for outputs");
-    SIZED(gumball_state, state);
-    OK(gumball_pool_state(pool, slot, &state));
-    CHECK(state.output_len == 0 && view_of(outputs).rows == 0);
+    CHECK(state_of(pool, slot).output_len == 0 && view_of(outputs).rows == 0);
     OK(take_step(pool, &logits, &slot, 1, outputs));
-    OK(gumball_pool_state(pool, slot, &state));
-    CHECK(state.output_len == 1);
+    CHECK(state_of(pool, slot).output_len == 1);
 
     // The room for the tokens is refused before any is drawn, so that theirs need not be there.
     gumball_sampler *sampler = sampler_of("{\"seed\": 1}", VOCAB, NULL, 0);
@@ -87,9 +73,6 @@ static void memory(void) {
     CHECK(gumball_sampler_sample_n(sampler, &logits, 4294967295u, few) == GUMBALL_UNAVAILABLE);
     CHECK(about("memory for tokens"));
     OK(gumball_sampler_sample_n(sampler, &logits, 3, few));
-    gumball_sampler_free(sampler);
-    gumball_outputs_free(outputs);
-    gumball_pool_free(pool);
     CHECK(setrlimit(RLIMIT_AS, &before) == 0);
 #endif
 }
@@ -134,10 +117,9 @@ static void masks(void) {
     options.masks = masks_of(NULL, 1, 5);
     OK(sample(sampler, row, GUMBALL_F32, VOCAB, &options, &token));
     CHECK(token.id >= 0);
-    gumball_sampler_free(sampler);
 
     gumball_pool *pool = pool_of(VOCAB, 1);
-    gumball_outputs *outputs = gumball_outputs_new();
+    gumball_outputs *outputs = outputs_of();
     const int32_t slots[] = {admit(pool, "{\"seed\": 1}", NULL, 0), admit(pool, "{\"seed\": 2}", NULL, 0)};
     gumball_rows logits = rows_of(row, GUMBALL_F32, 2, VOCAB);
     options = batch_of(slots, 2);
@@ -148,9 +130,6 @@ static void masks(void) {
     options.masks.present = present;
     OK(gumball_pool_step(pool, &logits, &options, outputs));
     CHECK(view_of(outputs).tokens[0] == -1 && view_of(outputs).tokens[1] >= 0);
-
-    gumball_outputs_free(outputs);
-    gumball_pool_free(pool);
 }
 
 // The same of a device, and its sizes.
@@ -171,9 +150,9 @@ static void on_a_device(const char *name) {
     config.ids = 0;
     CHECK(gumball_buffer_new(device, (size_t)-1) == NULL && gumball_error(NULL) == GUMBALL_UNAVAILABLE);
 
-    gumball_pool *pool = gumball_pool_new(&config);
+    gumball_pool *pool = keep_pool(gumball_pool_new(&config));
     const int32_t slots[] = {admit(pool, "{\"seed\": 1}", NULL, 0), admit(pool, "{\"seed\": 2}", NULL, 0)};
-    gumball_outputs *outputs = gumball_outputs_new();
+    gumball_outputs *outputs = outputs_of();
     gumball_buffer *buffer = copied_up(device, row, sizeof row);
     const uint32_t word = 1;
     const gumball_rows there = rows_there(buffer, 2, VOCAB);
@@ -195,9 +174,6 @@ static void on_a_device(const char *name) {
         OK(gumball_pool_before_replay(pool, GUMBALL_FULL, (size_t)-1 / 2));
         CHECK(gumball_pool_before_replay(pool, GUMBALL_FULL, (size_t)-1) == GUMBALL_OUT_OF_RANGE);
     }
-    gumball_outputs_free(outputs);
-    gumball_buffer_free(buffer);
-    gumball_pool_free(pool);
     gumball_device_free(device);
 }
 

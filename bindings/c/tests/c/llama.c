@@ -121,11 +121,8 @@ int main(void) {
         OK(sample(plain, row, GUMBALL_F32, VOCAB, NULL, &wanted));
         CHECK(draw(sampler, row) == wanted.id);
         llama_sampler_free(sampler);
-        gumball_sampler_free(plain);
-        gumball_params_free(params);
     }
-    gumball_params *params = gumball_params_new();
+    gumball_params *params = keep_params(gumball_params_new());
     CHECK(gumball_llama_sampler(params, 0, 0) == NULL && gumball_error(NULL) == GUMBALL_OUT_OF_RANGE);
-    gumball_params_free(params);
     return verdict("llama");
 }

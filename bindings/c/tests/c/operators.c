@@ -144,7 +144,6 @@ static void draws(const gumball_operators *operators) {
         OK(gumball_operators_sample(operators, &rows, &common, &one, &token, NULL));
         CHECK(token == tokens[i]);
     }
-    gumball_params_free(params);
 
     const float few[] = {2.0f, 0.0f, 5.0f, 1.0f, 0.0f, 0.0f, 0.0f, 0.0f};
     gumball_rows two = rows_of(few, GUMBALL_F32, 2, 4);

@@ -57,15 +57,9 @@ static gumball_pool *joined(size_t rank, gumball_device *device, const char *gro
     return gumball_pool_new(&config);
 }
 
-static gumball_pool_info info_of(const gumball_pool *pool) {
-    SIZED(gumball_pool_info, info);
-    OK(gumball_pool_describe(pool, &info));
-    return info;
-}
-
 // Copies what a process has of some rows, and describes it.
 static gumball_rows own_rows(gumball_pool *pool, const gumball_plan *plan, size_t rows_per_request) {
-    const gumball_pool_info info = info_of(pool);
+    const gumball_pool_info info = pool_info_of(pool);
     const size_t rows = plan->requests * rows_per_request, own = info.end_id - info.first_id;
     size_t count = 0;
     if (plan->layout == GUMBALL_REPLICATED) {
@@ -88,7 +82,7 @@ static gumball_rows own_rows(gumball_pool *pool, const gumball_plan *plan, size_
 static void draws_what_one_process_draws(size_t rank, gumball_device *device, const char *layouts, const char *layout,
                                          gumball_row_layout served) {
     gumball_pool *pools[2] = {joined(rank, device, layouts, layouts, layout), pool_of(VOCAB, 1)};
-    const gumball_pool_info info = info_of(pools[0]);
+    const gumball_pool_info info = pool_info_of(pools[0]);
     CHECK(info.rank == rank && info.world == WORLD && info.most_ids == VOCAB - 137);
     CHECK(strcmp(info.transport, device == NULL ? "unix" : "onesided") == 0);
     int32_t slots[REQUESTS];
@@ -97,7 +91,7 @@ static void draws_what_one_process_draws(size_t rank, gumball_device *device, co
         slots[i] = admit(pools[0], kinds[i], prompt, 2);
         CHECK(admit(pools[1], kinds[i], prompt, 2) == slots[i]);
     }
-    gumball_outputs *seen = gumball_outputs_new(), *wanted = gumball_outputs_new();
+    gumball_outputs *seen = outputs_of(), *wanted = outputs_of();
     gumball_batch batch = batch_of(slots, REQUESTS);
     gumball_plan plan;
     for (uint64_t turn = 0; turn < STEPS; turn++) {
@@ -141,18 +135,14 @@ static void draws_what_one_process_draws(size_t rank, gumball_device *device, co
         CHECK(state.output_len == other.output_len && state.position == other.position);
         CHECK(memcmp(state.output, other.output, state.output_len * sizeof(uint32_t)) == 0);
     }
-    SIZED(gumball_counts, counted);
-    OK(gumball_pool_counts(pools[0], &counted));
+    const gumball_counts counted = counts_of(pools[0]);
     CHECK(counted.layout_steps[served] >= STEPS && (device != NULL || counted.sent_bytes > 0));
     uint64_t steps = 0;
     for (int variant = 0; variant <= GUMBALL_FULL; variant++) {
         steps += counted.variant_steps[variant];
     }
     CHECK(steps == (device == NULL ? 0 : STEPS + 1));
-    gumball_outputs_free(seen);
-    gumball_outputs_free(wanted);
     gumball_pool_free(pools[0]);
-    gumball_pool_free(pools[1]);
 }
 
 static void *on_a_device(void *given) {
@@ -168,7 +158,7 @@ static void says_what_is_wrong_with_others(size_t rank) {
     // Other requests.
     gumball_pool *pool = joined(rank, NULL, "other", "", NULL);
     int32_t slot = admit(pool, rank == 1 ? "{\"seed\": 5}" : "{\"seed\": 6}", NULL, 0);
-    gumball_outputs *outputs = gumball_outputs_new();
+    gumball_outputs *outputs = outputs_of();
     gumball_plan gather;
     OK(plan_of(pool, &slot, 1, &gather));
     const gumball_rows own = own_rows(pool, &gather, 1);
@@ -183,7 +173,6 @@ static void says_what_is_wrong_with_others(size_t rank) {
         slot = admit(pool, "{\"seed\": 5}", NULL, 0);
         FAILS(take_step(pool, &own, &slot, 1, outputs), GUMBALL_LOST, "rank");
     }
-    gumball_outputs_free(outputs);
     gumball_pool_free(pool);
 }
 
@@ -225,7 +214,6 @@ static void mistakes_are_named(void) {
     OK(gumball_pool_push(pool, fork, 4));
     const gumball_state state = state_of(pool, fork);
     OK(gumball_pool_resume(pool, params, &state, &taken_up));
-    gumball_params_free(params);
     OK(gumball_pool_release(pool, fork));
     CHECK(gumball_pool_release(pool, fork) == GUMBALL_OUT_OF_RANGE);
     gumball_plan plan;
@@ -235,7 +223,7 @@ static void mistakes_are_named(void) {
     FAILS(gumball_pool_plan(pool, &batch, kind, 0, 0, &plan), GUMBALL_OUT_OF_RANGE, "kind");
     FAILS(gumball_pool_plan(pool, NULL, GUMBALL_DECODE, 0, 0, &plan), GUMBALL_OUT_OF_RANGE, "batch");
     OK(plan_of(pool, &slot, 1, &plan));
-    gumball_outputs *outputs = gumball_outputs_new();
+    gumball_outputs *outputs = outputs_of();
     const gumball_rows all = rows_of(whole, GUMBALL_F32, 1, VOCAB);
     batch.plan = &plan;
     memset(&plan.layout, 0x7F, sizeof plan.layout);
@@ -264,8 +252,6 @@ static void mistakes_are_named(void) {
     CHECK(plan_of(alone, NULL, 0, &plan) == GUMBALL_UNAVAILABLE);
     batch.plan = &plan;
     FAILS(gumball_pool_step(alone, &all, &batch, outputs), GUMBALL_CONFLICT, "plan");
-    gumball_pool_free(alone);
-    gumball_outputs_free(outputs);
     gumball_pool_free(pool);
 }
 

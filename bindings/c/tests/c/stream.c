@@ -86,7 +86,7 @@ int main(int count, char **arguments) {
         return EXIT_FAILURE;
     }
     gumball_pool *host = pool_of(VOCAB, 1), *pool = device_pool_of(device, VOCAB);
-    gumball_outputs *wanted = gumball_outputs_new(), *seen = gumball_outputs_new();
+    gumball_outputs *wanted = outputs_of(), *seen = outputs_of();
     int32_t slots[ROWS];
     for (int i = 0; i < ROWS; i++) {
         slots[i] = admit(host, requests[i], NULL, 0);
@@ -126,11 +126,8 @@ int main(int count, char **arguments) {
     CHECK(cu.copy_down(tokens, (unsigned long long)(uintptr_t)view.tokens, sizeof tokens) == 0);
     CHECK(memcmp(tokens, view_of(wanted).tokens, sizeof tokens) == 0);
 
-    gumball_pool_free(pool);
-    gumball_pool_free(host);
-    gumball_outputs_free(wanted);
-    gumball_outputs_free(seen);
     gumball_device_free(device);
-    CHECK(cu.release(memory) == 0 && cu.stream_destroy(stream) == 0);
-    return verdict("stream");
+    // Frees the pools, which use the stream.
+    const int status = verdict("stream");
+    return cu.release(memory) == 0 && cu.stream_destroy(stream) == 0 ? status : EXIT_FAILURE;
 }

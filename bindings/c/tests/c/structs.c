@@ -5,7 +5,6 @@
 #include <stddef.h>
 
 #include "check.h"
-#include "gumball_heads.h"
 #include "rows.h"
 
 enum { VOCAB = 40, ROWS = 2, WIDTH = 7 };
@@ -195,8 +194,8 @@ int main(void) {
     sampler = sampler_of("{\"seed\": 1}", VOCAB, NULL, 0);
     pool = pool_of(VOCAB, 1);
     operators = gumball_operators_new(NULL, 1, NULL);
-    outputs = gumball_outputs_new();
-    head = gumball_head_new(&head_config);
+    outputs = outputs_of();
+    head = keep_head(gumball_head_new(&head_config));
     for (int i = 0; i < ROWS; i++) {
         slots[i] = admit(pool, "{\"seed\": 2}", NULL, 0);
     }
@@ -224,11 +223,6 @@ int main(void) {
     WRITTEN(info, describe);
     WRITTEN(head_info, describe_head);
     WRITTEN(counts, count);
-    gumball_head_free(head);
-    gumball_outputs_free(outputs);
     gumball_operators_free(operators);
-    gumball_pool_free(pool);
-    gumball_sampler_free(sampler);
-    gumball_params_free(params);
     return verdict("structs");
 }

@@ -22,7 +22,7 @@ static void rows_and_tokens_are_those_of_the_path(gumball_pool *pool) {
     SIZED(gumball_drafts, drafts);
     drafts.ids = ints_of(ids, 5);
     drafts.parents = ints_of(parents, 5);
-    gumball_outputs *outputs = gumball_outputs_new();
+    gumball_outputs *outputs = outputs_of();
     for (int turn = 0; turn < 2; turn++) {
         batch.mode = turn == 0 ? GUMBALL_COUPLED : GUMBALL_GREEDY;
         OK(gumball_pool_verify(pool, &logits, &batch, &drafts, outputs));
@@ -55,8 +55,6 @@ static void rows_and_tokens_are_those_of_the_path(gumball_pool *pool) {
     OK(gumball_pool_shorten(pool, slots, &one, 1));
     const gumball_state state = state_of(pool, slots[0]);
     CHECK(state.output_len == 5 && state.output[4] == 5);
-    gumball_outputs_free(outputs);
-    gumball_pool_free(pool);
 }
 
 // Trees as links between rows are those of parents; a request without drafts has one row.
@@ -75,7 +73,7 @@ static void trees_may_be_held_as_links(void) {
     drafts.ids = ints_of(ids, 6);
     drafts.first_child = ints_of(children, 9);
     drafts.next_sibling = ints_of(siblings, 9);
-    gumball_outputs *outputs = gumball_outputs_new();
+    gumball_outputs *outputs = outputs_of();
 #define VERIFY() gumball_pool_verify(pool, &logits, &batch, &drafts, outputs)
     OK(VERIFY());
     const int32_t first[] = {5, 7}, nine[] = {9}, last[] = {21, 23, 3};
@@ -98,8 +96,6 @@ static void trees_may_be_held_as_links(void) {
     drafts.next_sibling = ints_of(siblings, 9);
     drafts.parents = ints_of(ids, 6);
     FAILS(VERIFY(), GUMBALL_CONFLICT, "parents");
-    gumball_outputs_free(outputs);
-    gumball_pool_free(pool);
 }
 
 // Drafts that the target gives all of its probability are accepted by every mode, others by none.
@@ -118,7 +114,7 @@ static void modes_judge_by_probabilities(void) {
     batch.counts = &count;
     SIZED(gumball_drafts, drafts);
     drafts.ids = ints_of(ids, 2);
-    gumball_outputs *outputs = gumball_outputs_new();
+    gumball_outputs *outputs = outputs_of();
     for (int i = 0; i < 3; i++) {
         batch.mode = modes[i];
         batch.threshold_single = batch.threshold_acc = i == 2 ? 1.0f : 0.0f;
@@ -130,8 +126,6 @@ static void modes_judge_by_probabilities(void) {
         OK(gumball_pool_verify(pool, &weights, &batch, &drafts, outputs));
         CHECK(emits(outputs, 0, one, from, 2));
     }
-    gumball_outputs_free(outputs);
-    gumball_pool_free(pool);
 }
 
 // Drafts of two rows, with siblings, after the tokens of their paths; the sequence does not change.
@@ -164,7 +158,6 @@ static void drafts_are_drawn(void) {
     batch.counts = behind_one;
     FAILS(DRAFT(NULL, &to), GUMBALL_OUT_OF_RANGE, "paths");
     REFUSED(DRAFT(&beyond, &to), GUMBALL_OUT_OF_RANGE, "ids is 300, but must be an id in 0..300");
-    gumball_pool_free(pool);
 }
 
 static void refusals(void) {
@@ -174,7 +167,7 @@ static void refusals(void) {
     const int32_t ids[] = {5, 6}, cycle[] = {1, 0}, tree[] = {-1, -1}, forced[] = {3, -1, -1};
     const int64_t wide[] = {5, 6};
     gumball_rows logits = rows_of(rows, GUMBALL_F32, 3, VOCAB);
-    gumball_outputs *outputs = gumball_outputs_new();
+    gumball_outputs *outputs = outputs_of();
     SIZED(gumball_drafts, drafts);
     gumball_batch batch = batch_of(slots, 1);
     drafts.ids = ints_of(ids, 2);
@@ -231,8 +224,6 @@ static void refusals(void) {
     CHECK(state_of(pool, slots[0]).output_len == 0);
     gumball_emitted emitted;
     CHECK(view_of(outputs).accepted == NULL && gumball_outputs_request(outputs, 0, &emitted) == GUMBALL_OUT_OF_RANGE);
-    gumball_outputs_free(outputs);
-    gumball_pool_free(pool);
 }
 
 int main(int argc, char **argv) {
