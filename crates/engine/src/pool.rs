@@ -77,15 +77,15 @@ impl Pool {
     /// known tokens.
     ///
     /// Calls refuse a layout that was not configured, row indices and hidden states; `Survey` for verifications, hooks and probabilities; on
-    /// devices scores, kept sets and hooks, and [`Work::Shorten`](crate::Work::Shorten) if the requests of ranks are no neighbours in the batch. A
-    /// graph takes the layout, the mode and the numbers of requests and of rows of each rank of its capture.
+    /// devices scores and hooks, `Survey` in a pool that tells kept sets, and [`Work::Shorten`](crate::Work::Shorten) and masks in the device's memory if
+    /// the requests of ranks are no neighbours in the batch. In a pool on devices that tells kept sets each [`Pool::fetch`] waits for all ranks. A graph takes the layout, the mode and the numbers of requests and of rows of each rank of its capture.
     ///
     /// # Errors
     /// - Those of [`Pool::new`], [`Planner::new`](gumball_dist::Planner::new) and [`Group::join`](gumball_dist::Group::join): ranks must agree on
     ///   the pool's vocabulary, slots, rows, widths, route and timeout, and on all of `planner`.
     /// - [`Error::Length`] if the split is not of the pool's vocabulary.
-    /// - On devices [`Error::OutOfRange`] for more than 8 ranks, [`Error::Conflict`] for the route `probabilities` and for kept sets, which are
-    ///   not spread over devices, and [`RanksError::Unavailable`](crate::RanksError::Unavailable) on all ranks if a device cannot reach another's
+    /// - On devices [`Error::OutOfRange`] for more than 8 ranks, [`Error::Conflict`] for the route `probabilities`, and if `Survey` is
+    ///   forced in a pool that tells kept sets, and [`RanksError::Unavailable`](crate::RanksError::Unavailable) on all ranks if a device cannot reach another's
     ///   memory.
     pub fn over(config: PoolConfig, ranks: Ranks) -> Result<Self> {
         Self::made(config, Some(ranks))

@@ -64,7 +64,7 @@ const BROKEN: &str = "the group is broken: make new pools";
 /// vocab: the number of logits in a row. device: "cpu", "cuda" or "cuda:N", or a torch.device. slots: the
 /// number of requests that can be in flight. rows: the number of rows that a step on a device can have.
 /// top_n, ids: the number of most likely tokens, and of ids named by requests, whose logprobs can be
-/// reported. kept: whether steps report the kept sets; not over ranks on devices. history_growth: the number of tokens by which a
+/// reported. kept: whether steps report the kept sets. history_growth: the number of tokens by which a
 /// history on a device grows before it is moved. keep_histories: whether a device keeps the histories of all
 /// requests; set it to replay steps without fetching each and still read the sequences back. threads, level:
 /// for the host only: the number of threads for the rows (None: one per core), and the SIMD level. route:

@@ -6,7 +6,7 @@ use gumball_spec::{Error, Kind, Result};
 
 use crate::abi::{self, MAX_RANKS, TILE, exchange_flags, flags};
 use crate::launch::tuning;
-use crate::memory::rows::Rows;
+use crate::memory::rows::{MaskRows, Rows};
 use crate::pipeline::rank_rows::{Exchange, ExchangeLayout, RankRows};
 use crate::pipeline::row_batch::RowBatch;
 use crate::pipeline::windows::Windows;
@@ -48,8 +48,9 @@ impl<'a> Spread<'a> {
         assert_eq!(firsts, [peers.world as usize + 1; 3], "firsts of each rank");
         let (shape, proposes) = (batch.shape(), batch.proposals().is_some());
         let is_gather = rows.layout == ExchangeLayout::Gather;
-        let keeps = !is_gather && workspace.limits().kept;
-        let surveys_drafts = rows.layout == ExchangeLayout::Survey && shape.drafts.is_some();
+        let is_survey = rows.layout == ExchangeLayout::Survey;
+        let (surveys_drafts, surveys_kept) =
+            (is_survey && shape.drafts.is_some(), is_survey && workspace.limits().kept);
         let refused = [
             (
                 proposes && !is_gather,
@@ -64,7 +65,7 @@ impl<'a> Spread<'a> {
                 "ranks",
                 "each row of a step over ranks has logits of its own",
             ),
-            (keeps, "kept", "ranks", "kept sets are not sent to other ranks"),
+            (surveys_kept, "layout", "kept", "a survey leaves no kept sets; take gather or swap"),
         ];
         match refused.into_iter().find(|(is_refused, ..)| *is_refused) {
             Some((_, parameter, other, reason)) => Err(Error::Conflict { parameter, other, reason }),
@@ -117,7 +118,19 @@ impl<'a> Spread<'a> {
 
     /// Returns the arguments of the kernels that exchange the caller's parts of rows, and the results of a step over this rank's rows. Drafts
     /// have no results: each rank draws all of them.
-    pub fn exchange(&self, workspace: &Workspace, parts: &Rows<'_>, step: &abi::Step) -> Result<Exchange> {
+    ///
+    /// # Errors
+    /// - [`Error::Conflict`] for bitmasks of a caller whose rows are assigned in another order than the batch's; and those of bitmasks.
+    pub fn exchange(
+        &self,
+        workspace: &Workspace,
+        (parts, masks): (&Rows<'_>, Option<&MaskRows<'_>>),
+        step: &abi::Step,
+    ) -> Result<Exchange> {
+        if masks.is_some() && self.batch_rows != 0 {
+            let reason = "the requests were assigned in another order than the batch's; own them in blocks";
+            return Err(Error::Conflict { parameter: "masks", other: "ownership", reason });
+        }
         let Self { windows, rows: &RankRows { layout, first_rows, first_requests, .. }, batch, .. } = *self;
         let (proposes, verifies) = (batch.proposals().is_some(), batch.shape().drafts.is_some());
         let most_rows = first_rows.windows(2).map(|pair| pair[1] - pair[0]).max().unwrap_or(0);
@@ -154,7 +167,7 @@ impl<'a> Spread<'a> {
             rows: sends.then(|| self.send_rows(workspace, parts, (most_rows, exchange_flags))),
             results,
             mail: post.map(|post| Box::new(self.mail(post, workspace, parts, &results))),
-            shards: surveys.then(|| self.shard_step(workspace, parts)).transpose()?,
+            shards: surveys.then(|| self.shard_step(workspace, parts, masks)).transpose()?,
         })
     }
 
@@ -198,7 +211,12 @@ impl<'a> Spread<'a> {
     }
 
     /// Returns the argument of the kernels that survey and finish the assigned rows, of which this rank has a part.
-    fn shard_step(&self, workspace: &Workspace, parts: &Rows<'_>) -> Result<abi::ShardStep> {
+    fn shard_step(
+        &self,
+        workspace: &Workspace,
+        parts: &Rows<'_>,
+        masks: Option<&MaskRows<'_>>,
+    ) -> Result<abi::ShardStep> {
         let (windows, ids) = (self.windows, self.ids());
         let Some((words_offset, words_bytes)) = windows.words() else {
             let reason = "the windows were made without places for what decides";
@@ -206,7 +224,7 @@ impl<'a> Spread<'a> {
         };
         let skipped = ids.start % TILE;
         let vocab = if ids.is_empty() { 0 } else { ids.len() + skipped };
-        let step = abi::Step {
+        let mut step = abi::Step {
             // The skipped ids may lie before the memory, and are not read.
             logits: parts.address.wrapping_sub((skipped * parts.dtype.bytes()) as u64),
             stride: parts.stride as u64,
@@ -217,6 +235,9 @@ impl<'a> Spread<'a> {
             outputs: windows.results_address(),
             ..workspace.argument(workspace.rows(), 0..self.assigned)
         };
+        if let Some(masks) = masks {
+            workspace.set_masks(&mut step, masks, (self.assigned, 0))?;
+        }
         Ok(abi::ShardStep {
             peers: windows.peers(),
             step,

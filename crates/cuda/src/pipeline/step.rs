@@ -35,8 +35,8 @@ pub struct StepInput<'a, 'b> {
     /// The head that makes the rows of logits of hidden states, one for each row. Its memory holds the logits of one step at a time, so
     /// steps of one head must run one after the other.
     pub head: Option<&'b Head<'b>>,
-    /// Bitmasks. They replace those of the assignment, for the rows that have one there. If the assignment has none, they apply to every
-    /// row.
+    /// Bitmasks, over ranks of all rows. They replace those of the assignment, for the rows that have one there. If the assignment has none,
+    /// they apply to every row.
     pub masks: Option<MaskRows<'b>>,
     /// The drafts that the step verifies, for an assignment that counts them.
     pub drafts: Option<DraftIds<'b>>,
@@ -73,12 +73,6 @@ impl<'b> StepInput<'_, 'b> {
                 "rows of a draft model are given as they are",
             ),
             (over_ranks && self.head.is_some(), "hidden", "ranks", "rows of ranks are given as they are"),
-            (
-                over_ranks && self.masks.is_some(),
-                "masks",
-                "ranks",
-                "bitmasks of ranks are assigned by the host",
-            ),
         ];
         match refused.into_iter().find(|(is_refused, ..)| *is_refused) {
             Some((_, parameter, other, reason)) => Err(Error::Conflict { parameter, other, reason }),
@@ -151,9 +145,9 @@ impl Workspace {
     /// - [`Error::Length`] if the paths have too few rows or columns, or there are none and a row has a path; [`Error::OutOfRange`] if their
     ///   ids have no sign, or their rows lie 2^32 ids or more apart.
     /// - [`Error::OutOfRange`] if the workspace has no such batch of drafts.
-    /// - [`Error::Conflict`] for parts of the input that do not go together or with the assignment: over ranks, for example, row indices; kept
-    ///   sets, unless all ranks sample all rows; and under [`ExchangeLayout::Survey`](crate::ExchangeLayout::Survey) drafts, and windows
-    ///   that were made without it.
+    /// - [`Error::Conflict`] for parts of the input that do not go together or with the assignment: over ranks, for example, row indices;
+    ///   bitmasks of rows that are assigned in another order than the batch's; and under
+    ///   [`ExchangeLayout::Survey`](crate::ExchangeLayout::Survey) drafts, kept sets, and windows that were made without it.
     ///
     /// # Panics
     /// If the windows were made for another workspace, or the rows are spread over another number of ranks.
@@ -190,11 +184,11 @@ impl Workspace {
             return Err(Error::length("logits", rows.rows, format!("one per slot, {}", part.len())));
         }
         batch.check(shape, rows.rows)?;
-        let sampled = part.len();
+        let (sampled, first) = (part.len(), part.start);
         let mut argument = self.argument(batch, part);
         (argument.logits, argument.stride) = (rows.address, rows.stride as u64);
         if let Some(masks) = &input.masks {
-            self.set_masks(&mut argument, masks, shape.rows)?;
+            self.set_masks(&mut argument, masks, (shape.rows, first))?;
         }
         let mut shared = None;
         if is_own
@@ -206,7 +200,7 @@ impl Workspace {
             argument.shared_records = self.scratch.shared_rows.records();
         }
         let exchange = match &spread {
-            Some(spread) => Some(spread.exchange(self, &input.rows, &argument)?),
+            Some(spread) => Some(spread.exchange(self, (&input.rows, input.masks.as_ref()), &argument)?),
             None => None,
         };
         Ok(Step {
@@ -243,15 +237,21 @@ impl Workspace {
         head.launch(hidden, self.probability_rows.is_none() && !is_judged)
     }
 
-    /// Lets a step over `rows` rows read the bitmasks of a caller.
-    fn set_masks(&self, step: &mut abi::Step, masks: &MaskRows<'_>, rows: usize) -> Result<()> {
+    /// Lets a step read the bitmasks of a caller for `rows` rows, those from `first` on.
+    pub(super) fn set_masks(
+        &self,
+        step: &mut abi::Step,
+        masks: &MaskRows<'_>,
+        (rows, first): (usize, usize),
+    ) -> Result<()> {
         if masks.rows != rows {
             return Err(Error::length("masks", masks.rows, format!("one per row, {rows}")));
         }
         check_mask_width("masks.width", masks.width, self.limits.vocab)?;
         // Kernels read nothing of bitmasks without words. Their address must not be 0, which stands for
         // rows without bitmasks.
-        step.masks = if masks.width == 0 { step.slots } else { masks.address };
+        let skipped = (first * masks.stride * size_of::<u32>()) as u64;
+        step.masks = if masks.width == 0 { step.slots } else { masks.address + skipped };
         (step.mask_words, step.mask_stride) = (masks.width as u32, masks.stride as u64);
         Ok(())
     }

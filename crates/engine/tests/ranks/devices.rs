@@ -5,10 +5,10 @@ use std::time::{Duration, Instant};
 
 use gumball_engine::dist::LogitsLayout::{self, Gather, Replicated, Survey, Swap};
 use gumball_engine::dist::TransportKind::{self, Nccl, OneSided};
-use gumball_engine::dist::{PlannerConfig, Threads, Transport};
+use gumball_engine::dist::{Ownership, PlannerConfig, Threads, Transport};
 use gumball_engine::{
-    Batch, Device, DeviceBuffer, DeviceMatrix, Dtype, Filter, Kind, Outputs, PADDING, Place, Pool,
-    PoolConfig, Ranks, RanksError, SamplingParams, Slot, Widths, Work,
+    Batch, Device, DeviceBuffer, DeviceMasks, DeviceMatrix, Dtype, Filter, HostMasks, Kind, Outputs, PADDING,
+    Place, Pool, PoolConfig, Ranks, RanksError, SamplingParams, Slot, Widths, Work,
 };
 
 use crate::batch::{Numbers, PATIENCE, Requests, on_ranks, part, planned, state, with_patience};
@@ -169,6 +169,55 @@ pub fn small_batch(world: usize) -> Requests {
         if batch.requests.len() == 3 && batch.dtype == 0 {
             return batch;
         }
+    }
+}
+
+#[test]
+fn a_graph_over_ranks_reads_bitmasks_of_the_device_where_they_are() {
+    let batch = Requests { ownership: Ownership::Blocks, ..small_batch(2) };
+    let mut dice = Dice(21, 0);
+    let (whole, words) = (batch.rows(&mut dice, 3), batch.vocab.div_ceil(32));
+    let masks: Vec<Vec<u32>> =
+        (0..4).map(|_| (0..3 * words).map(|_| dice.word() & dice.word()).collect()).collect();
+    let (mut one, slots) = batch.pool();
+    let numbers = Numbers::new(batch.dtype, &whole.concat());
+    let step = |one: &mut Pool, masks: &Vec<u32>| {
+        let masks = HostMasks::new(masks, 3, words, words).unwrap().into();
+        let mut out = Outputs::new();
+        let logits = numbers.logits(3, batch.vocab, batch.kind);
+        one.step(logits, &Batch { masks, ..Batch::of(&slots) }, &mut out).unwrap();
+        out
+    };
+    let want: Vec<Outputs> = masks.iter().map(|masks| step(&mut one, masks)).collect();
+    for (devices, layout) in ways() {
+        on_ranks(2, |rank| {
+            let own = rank.rank();
+            let (mut pool, slots) = pool(&batch, rank, (devices, PATIENCE));
+            let runtime = pool.device().unwrap().runtime().clone();
+            let plan = planned(&pool, &slots, layout, 0);
+            let rows: Vec<usize> = plan.shares.of(own).collect();
+            let part = part(layout, &batch.split, own, batch.dtype, &whole, &rows);
+            let Numbers::F32(numbers) = &part.numbers else { unreachable!("the batch has f32") };
+            let buffer = DeviceBuffer::of(&runtime, numbers).unwrap();
+            let rows =
+                DeviceMatrix::of(&buffer, Dtype::F32, 0, part.rows, part.columns, part.columns).unwrap();
+            let mut there = DeviceBuffer::of(&runtime, &masks[0]).unwrap();
+            let address = there.address();
+            // SAFETY: the buffer lives until the ranks have ended, and is written between replays.
+            let masked = unsafe { DeviceMasks::new(address, 3, words, words) }.unwrap();
+            let (mut found, rows) = (Outputs::new(), rows.with_kind(batch.kind).into());
+            let of = Batch { plan: Some(plan), ..Batch::of(&slots) };
+            pool.step(rows, &Batch { masks: masked.into(), ..of }, &mut found).unwrap();
+            assert_eq!(found.words(), want[0].words(), "{devices:?}, {layout:?}");
+            pool.assign(&of).unwrap();
+            let graph = pool.capture(&[Work::Step(rows, masked.into())]).unwrap();
+            for (turn, want) in want.iter().enumerate().skip(1) {
+                there.write(0, &masks[turn]).unwrap();
+                pool.replay(&graph).unwrap();
+                pool.fetch(&mut found).unwrap();
+                assert_eq!(found.words(), want.words(), "{devices:?}, {layout:?}, turn {turn}");
+            }
+        });
     }
 }
 

@@ -27,7 +27,6 @@ const PATIENCE: Duration = Duration::from_secs(60);
 #[derive(Debug)]
 struct Over {
     split: VocabSplit,
-    devices: TransportKind,
     /// The layouts that steps take in turn, where they can, how many steps there were, and the layout of the last one.
     layouts: Vec<LogitsLayout>,
     turn: usize,
@@ -35,11 +34,12 @@ struct Over {
 }
 
 impl Over {
-    /// Takes the next layout; for rows that are to be seen whole a survey is none.
-    fn turn(&mut self, is_whole: bool) {
+    /// Takes the next layout; for rows that are to be seen whole, and in pools that take none, a survey is none.
+    fn turn(&mut self, pool: &Pool, is_whole: bool) {
         self.turn += 1;
+        let planner = pool.ranks().expect("it has ranks").planner;
         self.layout = match self.layouts[self.turn % self.layouts.len()] {
-            LogitsLayout::Survey if is_whole || self.devices == TransportKind::Nccl => LogitsLayout::Swap,
+            layout @ LogitsLayout::Survey if is_whole || planner.check(layout).is_err() => LogitsLayout::Swap,
             layout => layout,
         };
     }
@@ -148,7 +148,7 @@ impl Pools {
             ranks.into_iter().map(|rank| rank.join().expect("no rank panics")).collect()
         });
         let all = pools.into_iter().map(of_caller).collect::<Result<_>>()?;
-        let over = Over { split, devices, layouts: layouts.to_vec(), turn: 0, layout: layouts[0] };
+        let over = Over { split, layouts: layouts.to_vec(), turn: 0, layout: layouts[0] };
         Ok(Self { all, over: Some(over), heads: None })
     }
 
@@ -368,7 +368,10 @@ impl Pools {
         let over = self.over.as_mut().expect("it has ranks");
         if !is_assigned {
             let is_hooked = batch.hooks.iter().any(Option::is_some);
-            over.turn(logits.kind() == Kind::Probabilities || is_hooked || work.drafts.is_some());
+            over.turn(
+                &self.all[0],
+                logits.kind() == Kind::Probabilities || is_hooked || work.drafts.is_some(),
+            );
         }
         let over = &*over;
         at_once(&mut self.all, |rank, pool| {

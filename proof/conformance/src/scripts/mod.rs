@@ -100,14 +100,13 @@ fn host_config(kept: bool) -> PoolConfig {
     PoolConfig { widths: WIDTHS, slots: SLOTS, place: Place::threads(1), kept, ..PoolConfig::new(VOCAB) }
 }
 
-/// Plays a script on the pool of the host and on another one, which may or may not report kept sets.
+/// Plays a script on the pool of the host and on another one.
 ///
 /// # Panics
 /// If they differ: with the calls up to there.
-fn hold(data: &[u8], reports_kept: bool, make: impl FnOnce(Setup) -> Result<Pools>) -> Counted {
+fn hold(data: &[u8], make: impl FnOnce(Setup) -> Result<Pools>) -> Counted {
     let bytes = &mut Bytes(data);
     let setup = Setup::choose(bytes);
-    let setup = Setup { kept: setup.kept && reports_kept, ..setup };
     let mut host = Pools::new(host_config(setup.kept)).expect("a small pool");
     play::play(bytes, setup, &mut host, &mut make(setup).expect("small pools"))
         .unwrap_or_else(|text| panic!("{setup:?}\n{text}"))
@@ -115,18 +114,18 @@ fn hold(data: &[u8], reports_kept: bool, make: impl FnOnce(Setup) -> Result<Pool
 
 /// Plays a script on a pool of the host that computes its rows from hidden states.
 pub fn from_hidden_states(data: &[u8]) -> Counted {
-    hold(data, true, |setup| Pools::from_heads(host_config(setup.kept)))
+    hold(data, |setup| Pools::from_heads(host_config(setup.kept)))
 }
 
 /// Plays a script on a pool on a device that computes its rows from hidden states.
 #[cfg(feature = "cuda")]
 pub fn from_hidden_states_on_a_device(data: &[u8], device: &Device) -> Counted {
-    hold(data, true, |setup| Pools::from_heads(setup.on_device(device.clone())))
+    hold(data, |setup| Pools::from_heads(setup.on_device(device.clone())))
 }
 
 /// Plays a script on a pool over ranks.
 pub fn over_ranks(data: &[u8]) -> Counted {
-    hold(data, true, |setup| {
+    hold(data, |setup| {
         Pools::over_ranks(
             setup.split(),
             || Ok(host_config(setup.kept)),
@@ -138,13 +137,13 @@ pub fn over_ranks(data: &[u8]) -> Counted {
 /// Plays a script on a pool on a device.
 #[cfg(feature = "cuda")]
 pub fn on_a_device(data: &[u8], device: &Device) -> Counted {
-    hold(data, true, |setup| Pools::new(setup.on_device(device.clone())))
+    hold(data, |setup| Pools::new(setup.on_device(device.clone())))
 }
 
 /// Plays a script on a pool over the emulated devices of ranks, which need a compiler. The script's length says how rows travel.
 #[cfg(feature = "cuda")]
 pub fn over_devices(data: &[u8]) -> Counted {
-    hold(data, false, |setup| {
+    hold(data, |setup| {
         let devices = [TransportKind::OneSided, TransportKind::Nccl][data.len() % 2];
         let config = || Ok(setup.on_device(Device::emulated()?));
         Pools::over_ranks(setup.split(), config, (devices, &LogitsLayout::ALL))

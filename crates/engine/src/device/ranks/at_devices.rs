@@ -10,7 +10,6 @@ use super::GpuRanks;
 use crate::backend::{Backend, Call, RanksInfo};
 use crate::batch::Batch;
 use crate::drafts::{Drafted, Ids};
-use crate::masks::Masks;
 use crate::outputs::Outputs;
 use crate::sequence::Sequence;
 use crate::slot::{PADDING, Slot};
@@ -44,9 +43,10 @@ impl Backend for GpuRanks {
     }
 
     fn call(&mut self, slots: &mut Slots, batch: &Batch<'_>, call: Call<'_>) -> Result<()> {
+        let (without_masks, masks) = batch.without_device_masks();
         let (work, verifies, out) = match call {
-            Call::Step(rows, out) => (Work::Step(rows, Masks::None), false, out),
-            Call::Verify(rows, drafts, out) => (Work::Verify(rows, Masks::None, *drafts), true, out),
+            Call::Step(rows, out) => (Work::Step(rows, masks), false, out),
+            Call::Verify(rows, drafts, out) => (Work::Verify(rows, masks, *drafts), true, out),
             Call::Draft(rows, paths, out) => return self.draft(slots, rows, batch, paths, out),
             Call::Score(..) => {
                 let reason = "score in a pool of one process, or over ranks of the host".to_owned();
@@ -54,6 +54,7 @@ impl Backend for GpuRanks {
             }
         };
         let (Work::Step(rows, _) | Work::Verify(rows, ..)) = work else { unreachable!("just made") };
+        let batch = &without_masks;
         if !verifies {
             batch.refuse_drafts("step")?;
         }

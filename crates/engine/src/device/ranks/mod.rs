@@ -5,6 +5,7 @@
 
 mod at_devices;
 mod drafts;
+mod kept;
 mod step;
 mod watch;
 
@@ -39,6 +40,8 @@ pub(crate) struct GpuRanks {
     assigned: Assigned,
     /// That of the last step.
     digest: StepDigest,
+    /// For each rank the rows of the batch whose kept sets it has; none if each has all, or the pool does not tell them.
+    keepers: Vec<Vec<usize>>,
     /// The type and the kind of the rows of the last step, unless it was a graph's.
     row_type: Option<(Dtype, Kind)>,
     broken: Option<Error>,
@@ -70,6 +73,9 @@ struct Assigned {
 /// Why rows are not surveyed over messages.
 const UNSURVEYED: &str = "a survey exchanges words inside kernels, which NCCL does not carry";
 
+/// Why rows are not surveyed whose kept sets are told.
+const UNKEPT: &str = "a survey leaves no kept sets; take gather or swap";
+
 /// The most bytes of why a device of a rank cannot reach the others.
 const MOST_REASON: usize = 400;
 
@@ -81,9 +87,8 @@ impl GpuRanks {
         if config.route == Route::Probabilities {
             return Err(refused("ranks"));
         }
-        if config.kept {
-            let reason = "kept sets are not sent to other ranks";
-            return Err(Error::Conflict { parameter: "kept", other: "ranks", reason });
+        if config.kept && planner.forced == Some(LogitsLayout::Survey) {
+            return Err(Error::Conflict { parameter: "layout", other: "kept", reason: UNKEPT });
         }
         let gpu = OnGpu::new(config)?;
         let parameters = [
@@ -94,7 +99,11 @@ impl GpuRanks {
             ("devices", devices.name().to_owned()),
         ];
         let (rank, world) = (transport.rank(), transport.world());
-        let planner = Planner::new(planner)?;
+        let mut planner = Planner::new(planner)?;
+        let leaves_out = config.kept && planner.check(LogitsLayout::Survey).is_ok();
+        if leaves_out {
+            planner.leave_out(LogitsLayout::Survey);
+        }
         let surveys = planner.config().layouts.contains(&LogitsLayout::Survey);
         let windows = Windows::new(&gpu.workspace, rank, world, surveys)?;
         let common = Common::join(planner, transport, &parameters)?;
@@ -103,10 +112,11 @@ impl GpuRanks {
             common,
             windows,
             transport: TransportKind::OneSided,
-            warning: None,
+            warning: leaves_out.then(|| format!("no step takes the layout survey: {UNKEPT}")),
             timeout,
             assigned: Assigned { nobodys: vec![0; world + 1], ..Assigned::default() },
             digest: StepDigest::default(),
+            keepers: Vec::new(),
             row_type: None,
             broken: None,
             gone: None,
@@ -144,7 +154,7 @@ impl GpuRanks {
             return unavailable(unmapped + &reason);
         }
         self.transport = TransportKind::Nccl;
-        let mut warnings = Vec::new();
+        let mut warnings: Vec<String> = self.warning.take().into_iter().collect();
         if let Some(reason) = unmapped {
             warnings.push(format!(
                 "rows travel by nccl, because devices do not reach each other's memory: {reason}"

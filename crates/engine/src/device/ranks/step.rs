@@ -245,31 +245,46 @@ impl GpuRanks {
         let Assigned { slots, drafts, plan, .. } = &self.assigned;
         self.gpu.note_order(slots, drafts.as_ref().map(|(counts, _)| counts));
         plan.iter().for_each(|plan| self.common.planner.count(plan));
+        self.note_keepers();
     }
 
     /// Copies the results of the last step: the whole batch, on every rank.
     pub(super) fn fetch_last(&mut self, slots: &mut Slots, out: &mut Outputs) -> Result<()> {
         self.check_broken()?;
         let layout = self.gpu.outputs_layout();
-        let (whole, _) = out.whole(layout)?;
+        let (whole, kept) = out.whole(layout)?;
         let Some(starts) = self.gpu.last.counts.as_deref().map(starts) else {
-            return self.read(slots, layout, whole);
+            return self.read(slots, layout, (whole, kept));
         };
         let (requests, results) = (self.gpu.last.slots.len(), layout.words());
         let mut words = vec![0; results + layout.rows + requests];
-        self.read(slots, layout, &mut words)?;
+        self.read(slots, layout, (&mut words, kept))?;
         whole.copy_from_slice(&words[..results]);
         out.note_walks(&starts, words[results..][..layout.rows].to_vec());
         Ok(())
     }
 
-    /// Reads the last step's results, and of a verification its walks if `words` have room for them; updates the host's sequences.
-    pub(super) fn read(&mut self, slots: &mut Slots, layout: Layout, words: &mut [u32]) -> Result<()> {
+    /// Reads the last step's results, of a verification its walks if `words` have room for them, and kept sets if there are some; updates the
+    /// host's sequences.
+    pub(super) fn read(
+        &mut self,
+        slots: &mut Slots,
+        layout: Layout,
+        (words, kept): (&mut [u32], &mut [Vec<u32>]),
+    ) -> Result<()> {
         let Some(failure) = self.read_results(words)? else {
+            if !kept.is_empty()
+                && let Err(error) = self.read_kept(kept)
+            {
+                self.broken = Some(error.clone());
+                self.gpu.forget_unseen(slots);
+                return Err(error);
+            }
             return self.gpu.apply(slots, words);
         };
         let has_gone = self.gone.as_ref().is_some_and(is_lost);
-        if has_gone && matches!(failure, ExchangeFailure::GivenUp { .. }) && self.is_drawn(layout, words) {
+        let is_given_up = matches!(failure, ExchangeFailure::GivenUp { .. });
+        if has_gone && is_given_up && kept.is_empty() && self.is_drawn(layout, words) {
             // The rank went after it had sent what this step needs; the next one is an error.
             self.broken = self.gone.take();
             return self.gpu.apply(slots, words);
@@ -313,7 +328,7 @@ impl GpuRanks {
         if self.broken.is_none() && !self.gpu.last.observed {
             let layout = self.gpu.outputs_layout();
             let mut words = vec![0; layout.words()];
-            self.read(slots, layout, &mut words)?;
+            self.read(slots, layout, (&mut words, &mut []))?;
         }
         Ok(())
     }
