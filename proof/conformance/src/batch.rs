@@ -13,8 +13,8 @@ use gumball_spec::logprobs::{Logprobs, TokenLogprob};
 use gumball_spec::{
     Dry, FilterOrder, Kind, LogprobMode, LogprobsParams, NONE, Row, SamplingParams, Scope, Widths,
 };
-use half::{bf16, f16};
 
+use crate::case::Logits;
 use crate::generate::speak_of_probabilities;
 use crate::rows;
 
@@ -39,32 +39,6 @@ pub struct Shape {
 
 /// Distinct rows of logits; a batch repeats them.
 const DISTINCT: usize = 24;
-
-/// A row's values, in the type of the batch.
-#[derive(Clone)]
-enum Values {
-    F32(Vec<f32>),
-    Bf16(Vec<bf16>),
-    F16(Vec<f16>),
-}
-
-impl Values {
-    fn new(dtype: Dtype, values: &[f32]) -> Self {
-        match dtype {
-            Dtype::F32 => Values::F32(values.to_vec()),
-            Dtype::Bf16 => Values::Bf16(values.iter().map(|z| bf16::from_f32(*z)).collect()),
-            Dtype::F16 => Values::F16(values.iter().map(|z| f16::from_f32(*z)).collect()),
-        }
-    }
-
-    fn row(&self, start: usize, vocab: usize) -> Row<'_> {
-        match self {
-            Values::F32(values) => Row::F32(&values[start..start + vocab]),
-            Values::Bf16(values) => Row::Bf16(&values[start..start + vocab]),
-            Values::F16(values) => Row::F16(&values[start..start + vocab]),
-        }
-    }
-}
 
 pub(crate) fn distinct(vocab: usize, seed: u64) -> Vec<f32> {
     let mut row = match seed % 6 {
@@ -296,11 +270,11 @@ pub fn hold(runtime: &Arc<dyn Runtime>, graphs: bool, shape: Shape) -> Result<()
         let values = kinds[line % kinds.len()].iter().copied();
         values.chain([f32::INFINITY; 3])
     });
-    let batch = Values::new(dtype, &batch.collect::<Vec<f32>>());
-    let buffer = match &batch {
-        Values::F32(values) => Buffer::of(runtime, values),
-        Values::Bf16(values) => Buffer::of(runtime, values),
-        Values::F16(values) => Buffer::of(runtime, values),
+    let batch = Logits::new(dtype.into(), &batch.collect::<Vec<f32>>());
+    let buffer = match batch.row() {
+        Row::F32(values) => Buffer::of(runtime, values),
+        Row::Bf16(values) => Buffer::of(runtime, values),
+        Row::F16(values) => Buffer::of(runtime, values),
     };
     let buffer = buffer.map_err(|error| words(&error))?;
 
@@ -389,7 +363,8 @@ pub fn hold(runtime: &Arc<dyn Runtime>, graphs: bool, shape: Shape) -> Result<()
                     mask: mask.as_deref(),
                     forced: u32::try_from(forced_of(row)).ok(),
                 };
-                let chosen = cpu.sample(batch.row(row % lines * stride, vocab), &task, None);
+                let at = row % lines * stride;
+                let chosen = cpu.sample(batch.row().part(at..at + vocab), &task, None);
                 let chosen = chosen.map_err(|error| words(&error))?;
                 (chosen.token, chosen.status, chosen.temperature, wanted_logprobs(cpu.logprobs()))
             };
@@ -407,56 +382,40 @@ pub fn hold(runtime: &Arc<dyn Runtime>, graphs: bool, shape: Shape) -> Result<()
     Ok(())
 }
 
+impl Shape {
+    /// Rows of logits, each with a line of its own.
+    fn of_logits(dtype: Dtype, rows: usize, vocab: usize, steps: u32, ends: Variant) -> Self {
+        Self { kind: Kind::Logits, dtype, rows, lines: rows, vocab, steps, ends }
+    }
+}
+
+const DTYPES: [Dtype; 3] = [Dtype::F32, Dtype::Bf16, Dtype::F16];
+
 /// The shapes that the conformance program holds on a GPU.
 #[must_use]
 pub fn shapes() -> Vec<Shape> {
+    use Variant::{Candidates, CandidatesLogprob, General, Simple, SurveyDraw};
     let mut shapes = Vec::new();
     for (rows, vocab) in
         [(1, 151_936), (8, 128_256), (33, 50_257), (128, 151_936), (512, 32_768), (300, 262_144)]
     {
-        for dtype in [Dtype::F32, Dtype::Bf16, Dtype::F16] {
-            let all = [
-                Variant::General,
-                Variant::CandidatesLogprob,
-                Variant::SurveyDraw,
-                Variant::Candidates,
-                Variant::Simple,
-            ];
-            let ends = if dtype == Dtype::F32 { &all[..] } else { &all[..3] };
-            shapes.extend(ends.iter().map(|ends| Shape {
-                kind: Kind::Logits,
-                dtype,
-                rows,
-                lines: rows,
-                vocab,
-                steps: 3,
-                ends: *ends,
-            }));
+        for dtype in DTYPES {
+            let ends = [General, CandidatesLogprob, SurveyDraw, Candidates, Simple];
+            let ends = ends.into_iter().take(if dtype == Dtype::F32 { 5 } else { 3 });
+            shapes.extend(ends.map(|ends| Shape::of_logits(dtype, rows, vocab, 3, ends)));
         }
     }
     for vocab in [1, 255, 256, 257, 1 << 20] {
-        for ends in Variant::ALL {
-            shapes.push(Shape {
-                kind: Kind::Logits,
-                dtype: Dtype::F32,
-                rows: 17,
-                lines: 17,
-                vocab,
-                steps: 2,
-                ends,
-            });
-        }
+        shapes.extend(Variant::ALL.map(|ends| Shape::of_logits(Dtype::F32, 17, vocab, 2, ends)));
     }
-    let (kind, dtype, steps, ends) = (Kind::Logits, Dtype::Bf16, 1, Variant::General);
-    shapes.push(Shape { kind, dtype, rows: 20_000, lines: 20_000, vocab: 1_000, steps, ends });
-    // Offsets beyond 2^31 elements.
-    shapes.push(Shape { kind, dtype, rows: 2_100, lines: 2_100, vocab: 1 << 20, steps, ends });
+    // The last has offsets beyond 2^31 elements.
+    for (rows, vocab) in [(20_000, 1_000), (2_100, 1 << 20)] {
+        shapes.push(Shape::of_logits(Dtype::Bf16, rows, vocab, 1, General));
+    }
     // Many draws from few lines, which are surveyed once each, and few draws from many.
     for (rows, lines, vocab) in [(128, 1, 151_936), (500, 24, 128_256), (8, 3, 50_257), (300, 7, 1_001)] {
-        for dtype in [Dtype::F32, Dtype::Bf16, Dtype::F16] {
-            for ends in [Variant::General, Variant::Simple] {
-                shapes.push(Shape { kind, dtype, rows, lines, vocab, steps: 3, ends });
-            }
+        for (dtype, ends) in DTYPES.into_iter().flat_map(|dtype| [(dtype, General), (dtype, Simple)]) {
+            shapes.push(Shape { lines, ..Shape::of_logits(dtype, rows, vocab, 3, ends) });
         }
     }
     with_probabilities(shapes)
@@ -476,10 +435,8 @@ fn with_probabilities(mut shapes: Vec<Shape>) -> Vec<Shape> {
 pub fn small_shapes() -> Vec<Shape> {
     let mut shapes = Vec::new();
     for (rows, vocab) in [(12, 257), (10, 3_000)] {
-        for dtype in [Dtype::F32, Dtype::Bf16, Dtype::F16] {
-            for ends in Variant::ALL {
-                shapes.push(Shape { kind: Kind::Logits, dtype, rows, lines: rows, vocab, steps: 5, ends });
-            }
+        for dtype in DTYPES {
+            shapes.extend(Variant::ALL.map(|ends| Shape::of_logits(dtype, rows, vocab, 5, ends)));
         }
     }
     with_probabilities(shapes)

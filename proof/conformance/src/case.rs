@@ -27,6 +27,13 @@ impl Dtype {
     pub const ALL: [Dtype; 3] = [Dtype::F32, Dtype::Bf16, Dtype::F16];
 }
 
+#[cfg(feature = "cuda")]
+impl From<gumball_cuda::Dtype> for Dtype {
+    fn from(dtype: gumball_cuda::Dtype) -> Self {
+        Self::ALL[dtype as usize]
+    }
+}
+
 #[derive(Clone)]
 enum Buffer {
     F32(Vec<f32>),

@@ -2,6 +2,9 @@
 
 use std::sync::Arc;
 
+use crate::case::{Logits, UNIT};
+use crate::rows::Words;
+use crate::softmax::{buffer, differing, laid_out, read, row};
 use gumball_cuda::{
     Buffer, ColumnType, DeviceSlice, Draws, Dtype, IntType, Operators, Output, PerRow, RowParams, Rows,
     RowsOut, Runtime,
@@ -9,14 +12,9 @@ use gumball_cuda::{
 use gumball_spec::num::LOG2_E;
 use gumball_spec::oracle::{Outcome, sample};
 use gumball_spec::{
-    DynamicTemperature, Error, Filter, FilterOrder, Kind, Mirostat, NONE, Parameters, Request, Row,
+    DynamicTemperature, Error, Filter, FilterOrder, Kind, Mirostat, NONE, Parameters, Request,
     SamplingParams, Status,
 };
-use half::{bf16, f16};
-
-use crate::case::UNIT;
-use crate::rows::Words;
-use crate::softmax::{buffer, laid_out, read, row};
 
 /// Widths around the borders of tiles, of what is loaded at once and of what a list holds.
 const VOCABS: [usize; 12] = [1, 2, 7, 255, 256, 257, 300, 1000, 2047, 3000, 9000, 13000];
@@ -248,16 +246,9 @@ impl Outputs {
     }
 }
 
-/// Returns what the oracle says of a line.
-pub(crate) fn outcome(asked: &Asked, line: &[f32], request: &Request<'_>) -> Result<Outcome, Error> {
-    let halves: Vec<bf16> = line.iter().map(|z| bf16::from_f32(*z)).collect();
-    let others: Vec<f16> = line.iter().map(|z| f16::from_f32(*z)).collect();
-    let row = match asked.dtype {
-        Dtype::F32 => Row::F32(line),
-        Dtype::Bf16 => Row::Bf16(&halves),
-        Dtype::F16 => Row::F16(&others),
-    };
-    sample(row, request, None)
+/// Returns what the oracle says of a line, rounded to the type of its rows.
+pub(crate) fn outcome(dtype: Dtype, line: &[f32], request: &Request<'_>) -> Result<Outcome, Error> {
+    sample(Logits::new(dtype.into(), line).row(), request, None)
 }
 
 /// Returns a row of the kind: of probabilities the exponentials of a row, not normalised, or what a row of logits happens to hold.
@@ -356,20 +347,13 @@ pub(crate) fn write(
     for (row, line) in lines.iter().enumerate() {
         let params = asked.params(row);
         let request = Request { kind: asked.kind, ..Request::new(&params, &[], 0) };
-        let outcome = outcome(asked, line, &request)?;
+        let outcome = outcome(asked.dtype, line, &request)?;
         if seen[row] != outcome.status.0 {
             differences += &format!("row {row}: status {} instead of {}\n", seen[row], outcome.status.0);
         }
         wanted.push(if to.masks { outcome.masked() } else { outcome.probabilities() });
     }
-    let wanted = laid_out(to.dtype, &wanted, to.start, to.gap);
-    let differs = wanted.iter().zip(&got).enumerate().filter(|(_, (want, got))| want != got);
-    for (place, (want, got)) in differs.take(5) {
-        let row = place.saturating_sub(to.start) / (vocab + to.gap);
-        let id = place as i64 - (to.start + row * (vocab + to.gap)) as i64;
-        differences += &format!("row {row}, {id}: {got:#x} instead of {want:#x}\n");
-    }
-    Ok(differences)
+    Ok(differences + &differing(to.dtype, &wanted, &got, to.start, to.gap))
 }
 
 /// Draws on the device; returns in which outputs the tokens or statuses differ from the oracle's, or nothing.
@@ -432,7 +416,7 @@ pub(crate) fn draw(
                     kind: asked.kind,
                     ..Request::new(&params, &[], outputs.seed(output))
                 };
-                let outcome = outcome(asked, &lines[line], &request)?;
+                let outcome = outcome(asked.dtype, &lines[line], &request)?;
                 (outcome.token, outcome.status)
             }
         };

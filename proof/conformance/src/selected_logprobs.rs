@@ -36,7 +36,7 @@ fn wanted(asked: &Asked, row: &[f32], token: i64) -> Result<Told, Error> {
     let logprobs = LogprobsParams { mode: LogprobMode::Raw, ..LogprobsParams::default() };
     let params = SamplingParams { temperature: 0.0, logprobs: Some(logprobs), ..SamplingParams::default() };
     let request = Request { kind: asked.kind, forced: Some(id), ..Request::new(&params, &[], 0) };
-    let outcome = outcome(asked, row, &request)?;
+    let outcome = outcome(asked.dtype, row, &request)?;
     let of = outcome.logprobs.expect("asked for").token;
     Ok((of.logprob.to_bits(), of.rank, outcome.status.0))
 }

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use gumball_cuda::{
     Buffer, ColumnType, DeviceSlice, Dtype, IntType, PerRow, Rows, RowsOut, Runtime, Softmax,
 };
-use gumball_spec::oracle::sample;
-use gumball_spec::{Error, Request, Row, SamplingParams, Status};
+use gumball_spec::{Error, Request, SamplingParams};
 use half::{bf16, f16};
 
 use crate::case::UNIT;
+use crate::operators::outcome;
 use crate::rows::{self, Words};
 
 /// Widths around the borders of tiles and of what is loaded at once, and one of several parts.
@@ -132,21 +132,17 @@ pub(crate) fn read(buffer: &Buffer, dtype: Dtype, count: usize) -> Result<Vec<u3
     Ok(halves.into_iter().map(u32::from).collect())
 }
 
-/// Returns what the oracle says of a row.
-fn wanted(dtype: Dtype, line: &[f32], temperature: f32) -> Result<(Vec<f32>, Status), Error> {
-    // Smaller ones are 0 (N6).
-    let temperature = if temperature < f32::from_bits((127 - 100) << 23) { 0.0 } else { temperature };
-    let params = SamplingParams { temperature, ..SamplingParams::default() };
-    let request = Request::new(&params, &[], 0);
-    let halves: Vec<bf16> = line.iter().map(|z| bf16::from_f32(*z)).collect();
-    let others: Vec<f16> = line.iter().map(|z| f16::from_f32(*z)).collect();
-    let row = match dtype {
-        Dtype::F32 => Row::F32(line),
-        Dtype::Bf16 => Row::Bf16(&halves),
-        Dtype::F16 => Row::F16(&others),
+/// Says which elements of rows, as they lie in memory, are others than those that are wanted; the first five.
+pub(crate) fn differing(dtype: Dtype, wanted: &[Vec<f32>], got: &[u32], start: usize, gap: usize) -> String {
+    let stride = wanted.first().map_or(0, Vec::len) + gap;
+    let wanted = laid_out(dtype, wanted, start, gap);
+    let differs = wanted.iter().zip(got).enumerate().filter(|(_, (want, got))| want != got);
+    let text = |(place, (want, got)): (usize, (&u32, &u32))| {
+        let row = place.saturating_sub(start).checked_div(stride).unwrap_or(0);
+        let id = place as i64 - (start + row * stride) as i64;
+        format!("row {row}, {id}: {got:#x} instead of {want:#x}\n")
     };
-    let outcome = sample(row, &request, None)?;
-    Ok((outcome.probabilities(), outcome.status))
+    differs.take(5).map(text).collect()
 }
 
 /// Holds the softmax of random rows, laid out at random.
@@ -207,18 +203,16 @@ pub(crate) fn compare(
     let mut probabilities = Vec::new();
     let mut differences = String::new();
     for (row, line) in lines.iter().enumerate() {
-        let (values, status) = wanted(dtype, line, asked.temperature(row))?;
-        probabilities.push(values);
+        // Smaller ones are 0 (N6).
+        let least = f32::from_bits((127 - 100) << 23);
+        let temperature = Some(asked.temperature(row)).filter(|t| *t >= least).unwrap_or(0.0);
+        let params = SamplingParams { temperature, ..SamplingParams::default() };
+        let outcome = outcome(dtype, line, &Request::new(&params, &[], 0))?;
+        let status = outcome.status;
+        probabilities.push(outcome.probabilities());
         if seen[row] != status.0 {
             differences += &format!("row {row}: status {} instead of {}\n", seen[row], status.0);
         }
     }
-    let want = laid_out(out, &probabilities, start, gap);
-    let differs = want.iter().zip(&got).enumerate().filter(|(_, (want, got))| want != got);
-    for (place, (want, got)) in differs.take(5) {
-        let row = place.saturating_sub(start) / (vocab + gap);
-        differences +=
-            &format!("row {row}, {}: {got:#x} instead of {want:#x}\n", place - start - row * (vocab + gap));
-    }
-    Ok(differences)
+    Ok(differences + &differing(out, &probabilities, &got, start, gap))
 }

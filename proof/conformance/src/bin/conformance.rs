@@ -58,65 +58,63 @@ const DRAWS: (u64, u32) = (1, 1_000_000);
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-    let done = match arguments[..] {
-        ["list"] => list(""),
-        ["list", filter] => list(filter),
-        ["run"] => run(None, "", Part::ALL),
-        ["run", "--backend", backend] => run(Some(backend), "", Part::ALL),
-        ["run", "--backend", backend, "--part", part] => {
-            part.parse().and_then(|part| run(Some(backend), "", part))
-        }
-        ["run", "--backend", backend, filter] => run(Some(backend), filter, Part::ALL),
-        ["run", filter] => run(None, filter, Part::ALL),
-        ["numbers", "--every", name] => numbers(name, true),
-        ["numbers", name] => numbers(name, false),
-        ["batch", name] => batches(name, &batch::shapes()),
-        ["softmax", name] => each_seed(name, "softmax", 2_000, softmax::hold),
-        ["operators", name] => each_seed(name, "operators", 4_000, operators::hold),
-        ["selected", name] => each_seed(name, "selected logprobs", 3_000, selected_logprobs::hold),
-        ["stream", name] => stream_of(name, 1_000_000),
-        ["stream", name, tokens] => number(tokens).and_then(|tokens| stream_of(name, tokens)),
-        ["chains", name] => each_seed(name, "chains", 3_000, chains::hold),
-        ["chains", name, count] => {
-            number(count).and_then(|count| each_seed(name, "chains", count, chains::hold))
-        }
-        ["boundaries", name] => at_boundaries(name, Extent::Full),
-        ["boundaries", "--reduced", name] => at_boundaries(name, Extent::Reduced),
-        ["reduced", name] => reduced(name),
-        ["golden"] => compare_golden(&available()),
-        ["golden", "--bless"] => bless(),
-        ["golden", name] => {
-            by_name(name).map_err(|error| error.to_string()).and_then(|backend| compare_golden(&[backend]))
-        }
-        ["draws"] => draw(DRAWS.0, DRAWS.1),
-        ["draws", count] => number(count).and_then(|count| draw(DRAWS.0, count)),
-        ["draws", "--seed", seed] => number(seed).and_then(|seed| draw(seed, DRAWS.1)),
-        ["draws", "--seed", seed, count] => number(seed).and_then(|seed| draw(seed, number(count)?)),
-        ["draws-on", name] => draw_on(name, DRAWS.1),
-        ["draws-on", name, count] => number(count).and_then(|count| draw_on(name, count)),
-        ["verified-draws"] => draw_verified(Place::HOST, DRAWS.0, DRAWS.1),
-        ["verified-draws", count] => {
-            number(count).and_then(|count| draw_verified(Place::HOST, DRAWS.0, count))
-        }
-        ["verified-draws", "--seed", seed, count] => {
-            number(seed).and_then(|seed| draw_verified(Place::HOST, seed, number(count)?))
-        }
-        ["verified-draws-on", name] => draw_verified_on(name, DRAWS.1),
-        ["verified-draws-on", name, count] => number(count).and_then(|count| draw_verified_on(name, count)),
-        ["ranks-on" | "hold-ranks-on", ..] => over_ranks(&arguments),
-        ["rank-of", name, world, rank, folder, rows, timed, again] => number(rows).and_then(|rows| {
-            let work = Work { rows, timed, is_second: again == "again" };
-            ranks::as_process(name, number(world)?, number(rank)?, Path::new(folder), work).map(|()| true)
-        }),
-        _ => Err(USAGE.to_owned()),
-    };
-    match done {
+    match act(&arguments) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(message) => {
             eprintln!("{message}");
             ExitCode::from(2)
         }
+    }
+}
+
+/// Does what the arguments say; returns whether all holds.
+fn act(arguments: &[&str]) -> Result<bool, String> {
+    let (command, rest) = arguments.split_first().ok_or(USAGE)?;
+    match (*command, rest) {
+        ("list", filter @ ([] | [_])) => list(filter.first().unwrap_or(&"")),
+        ("run", ["--backend", name, "--part", part]) => run(Some(name), "", part.parse()?),
+        ("run", ["--backend", name, filter @ ..]) if filter.len() < 2 => {
+            run(Some(name), filter.first().unwrap_or(&""), Part::ALL)
+        }
+        ("run", filter @ ([] | [_])) => run(None, filter.first().unwrap_or(&""), Part::ALL),
+        ("numbers", ["--every", name]) => numbers(name, true),
+        ("numbers", [name]) => numbers(name, false),
+        ("batch", [name]) => batches(name, &batch::shapes()),
+        ("softmax", [name]) => each_seed(name, "softmax", 2_000, softmax::hold),
+        ("operators", [name]) => each_seed(name, "operators", 4_000, operators::hold),
+        ("selected", [name]) => each_seed(name, "selected logprobs", 3_000, selected_logprobs::hold),
+        ("stream", [name, tokens @ ..]) => stream_of(name, number_or(tokens, 1_000_000)?),
+        ("chains", [name, count @ ..]) => each_seed(name, "chains", number_or(count, 3_000)?, chains::hold),
+        ("boundaries", ["--reduced", name]) => at_boundaries(name, Extent::Reduced),
+        ("boundaries", [name]) => at_boundaries(name, Extent::Full),
+        ("reduced", [name]) => reduced(name),
+        ("golden", []) => compare_golden(&available()),
+        ("golden", ["--bless"]) => bless(),
+        ("golden", [name]) => compare_golden(&[by_name(name).map_err(|error| error.to_string())?]),
+        ("draws", ["--seed", seed, count @ ..]) => draw(number(seed)?, number_or(count, DRAWS.1)?),
+        ("draws", count) => draw(DRAWS.0, number_or(count, DRAWS.1)?),
+        ("draws-on", [name, count @ ..]) => draw_on(name, number_or(count, DRAWS.1)?),
+        ("verified-draws", ["--seed", seed, count @ ..]) => {
+            draw_verified(Place::HOST, number(seed)?, number_or(count, DRAWS.1)?)
+        }
+        ("verified-draws", count) => draw_verified(Place::HOST, DRAWS.0, number_or(count, DRAWS.1)?),
+        ("verified-draws-on", [name, count @ ..]) => draw_verified_on(name, number_or(count, DRAWS.1)?),
+        ("ranks-on" | "hold-ranks-on", _) => over_ranks(arguments),
+        ("rank-of", [name, world, rank, folder, rows, timed, again]) => {
+            let work = Work { rows: number(rows)?, timed, is_second: *again == "again" };
+            ranks::as_process(name, number(world)?, number(rank)?, Path::new(folder), work).map(|()| true)
+        }
+        _ => Err(USAGE.to_owned()),
+    }
+}
+
+/// Returns the number that is given, if one is.
+fn number_or<T: FromStr>(given: &[&str], otherwise: T) -> Result<T, String> {
+    match given {
+        [] => Ok(otherwise),
+        [text] => number(text),
+        _ => Err(USAGE.to_owned()),
     }
 }
 
