@@ -2,15 +2,14 @@
 
 use std::sync::Arc;
 
-use crate::case::{Logits, UNIT};
+use crate::case::UNIT;
 use crate::rows::Words;
-use crate::softmax::{buffer, differing, laid_out, read, row};
+use crate::softmax::{buffer, differing, laid_out, outcome, read, row};
 use gumball_cuda::{
     Buffer, ColumnType, DeviceSlice, Draws, Dtype, IntType, Operators, Output, PerRow, RowParams, Rows,
     RowsOut, Runtime,
 };
 use gumball_spec::num::LOG2_E;
-use gumball_spec::oracle::{Outcome, sample};
 use gumball_spec::{
     DynamicTemperature, Error, Filter, FilterOrder, Kind, Mirostat, NONE, Parameters, Request,
     SamplingParams, Status,
@@ -244,11 +243,6 @@ impl Outputs {
     fn draw(&self, output: usize) -> u32 {
         of(&self.draws, output).map_or(output as u32, |draw| draw as u32)
     }
-}
-
-/// Returns what the oracle says of a line, rounded to the type of its rows.
-pub(crate) fn outcome(dtype: Dtype, line: &[f32], request: &Request<'_>) -> Result<Outcome, Error> {
-    sample(Logits::new(dtype.into(), line).row(), request, None)
 }
 
 /// Returns a row of the kind: of probabilities the exponentials of a row, not normalised, or what a row of logits happens to hold.

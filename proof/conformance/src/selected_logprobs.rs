@@ -5,9 +5,9 @@ use std::sync::Arc;
 use gumball_cuda::{Buffer, ColumnType, DeviceSlice, IntType, Operators, Rows, Runtime, SelectedLogprobs};
 use gumball_spec::{Error, LogprobMode, LogprobsParams, NONE, Request, SamplingParams, Status};
 
-use crate::operators::{Asked, integers, line, outcome};
+use crate::operators::{Asked, integers, line};
 use crate::rows::Words;
-use crate::softmax::{buffer, laid_out};
+use crate::softmax::{buffer, laid_out, outcome};
 
 /// What is said of a token: the bits of its logprob, its rank, and the row's status.
 type Told = (u32, u32, u32);

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use gumball_cuda::{
     Buffer, ColumnType, DeviceSlice, Dtype, IntType, PerRow, Rows, RowsOut, Runtime, Softmax,
 };
+use gumball_spec::oracle::{Outcome, sample};
 use gumball_spec::{Error, Request, SamplingParams};
 use half::{bf16, f16};
 
-use crate::case::UNIT;
-use crate::operators::outcome;
+use crate::case::{Logits, UNIT};
 use crate::rows::{self, Words};
 
 /// Widths around the borders of tiles and of what is loaded at once, and one of several parts.
@@ -130,6 +130,11 @@ pub(crate) fn read(buffer: &Buffer, dtype: Dtype, count: usize) -> Result<Vec<u3
     let mut halves = vec![0u16; count];
     buffer.read(0, &mut halves)?;
     Ok(halves.into_iter().map(u32::from).collect())
+}
+
+/// Returns what the oracle says of a line, rounded to the type of its rows.
+pub(crate) fn outcome(dtype: Dtype, line: &[f32], request: &Request<'_>) -> Result<Outcome, Error> {
+    sample(Logits::new(dtype.into(), line).row(), request, None)
 }
 
 /// Says which elements of rows, as they lie in memory, are others than those that are wanted; the first five.
