@@ -262,8 +262,6 @@ def test_mistakes_are_named_before_anything_is_sent(tmp_path: Path) -> None:
     pool.enqueue([Step(np.eye(1, VOCAB, 5, dtype=np.float32) * 99)])
     assert pool.fetch().tolist() == [5]
     unavailable: list[Callable[[], object]] = [
-        lambda: pool.draft(np.zeros((1, VOCAB), np.float32), [slot]),
-        lambda: pool.score(np.zeros((1, VOCAB), np.float32), SamplingParams(), [1, 2]),
         lambda: pool.capture([Step(np.zeros((1, VOCAB), np.float32))]),
         pool.on_device,
     ]
@@ -275,6 +273,8 @@ def test_mistakes_are_named_before_anything_is_sent(tmp_path: Path) -> None:
         and repr(pool) == 'Pool(900, device="cpu", rank=0 of 1, transport="unix")'
     )
     rows = np.eye(VOCAB, dtype=np.float32)[[6, 0, 7]] * 99
+    assert pool.draft(rows[:1], [slot]).tolist() == [[6]]
+    assert pool.score(rows[:1], SamplingParams(), [1, 6]).tolist() == [6]
     assert pool.verify(rows, [slot], Drafts([[5, 6]], parents=[[-1, -1]])).emitted() == [[6, 7]]
     with pool:
         pass
@@ -371,7 +371,8 @@ def test_what_a_device_does_not_spread_is_told(tmp_path: Path) -> None:
     with pytest.raises((ValueError, UnavailableError), match="tpu"):
         Pool(VOCAB, ranks=ranks, device="tpu")
     if EMULATOR:
-        with pytest.raises(ValueError, match="kept cannot be combined with"):
+        ranks = Ranks(0, [f"unix:{tmp_path}/0"], layouts=["survey"], layout="survey")
+        with pytest.raises(ValueError, match="layout cannot be combined with kept"):
             Pool(VOCAB, ranks=ranks, device="emulated", kept=True)
 
 
