@@ -1,7 +1,7 @@
 // Gumball: the last step of a language model. Logits in, the next token out.
 //
-// What a parameter does stands in docs/semantics.md, more of how to begin in docs/c.md; heads are in gumball_heads.h. A function is a verb. Where memory lies,
-// what rows are made of, where a pool computes and how drafts are judged are fields of what it is given. Most programs need ten functions, which stand first:
+// docs/semantics.md explains the parameters, docs/c.md how to begin; heads are in gumball_heads.h. A function is a verb. Its arguments have fields for the
+// memory, the kind of rows, the place where a pool computes, and the judgement of drafts. Most programs need ten functions, which stand first:
 //
 //     gumball_params *params = gumball_params_from_json("{\"temperature\": 0.8, \"top_p\": 0.9}");
 //     gumball_pool_config config = {.struct_size = sizeof config, .vocab = 32000};
@@ -18,7 +18,7 @@
 //         printf("%d\n", (int)view.tokens[0]); // it is in the history now
 //     gumball_params_free(params), gumball_outputs_free(outputs), gumball_pool_free(pool);
 //
-// Errors. Functions that return a gumball_code return GUMBALL_OK or what went wrong. Functions that make a handle return NULL after an error, others the
+// Errors. Functions that return a gumball_code return GUMBALL_OK or what went wrong. Functions that return a pointer return NULL after an error, others the
 // value that they name. What went wrong is told in words, for each thread, by gumball_error_message. After an error nothing was drawn or changed, and what
 // a pointer named `out`, `token`, `slot` or `len` points to was not written.
 //
@@ -33,7 +33,7 @@
 // outputs that are read may be used by several at the same time. Different handles need no lock, not even where they share a device;
 // but a head on a device has memory of its own for a step, so all calls that use it, replays of graphs that have it included, take turns.
 //
-// The caller vouches that handles are alive, that pointers point to what is said or are NULL, and that texts end with a NUL. A NULL where something is
+// The caller vouches that handles are alive, that pointers are NULL or point to as much as is said, and that texts end with a NUL. A NULL where something is
 // needed is an error, as is an array or a struct that is not aligned. Texts are UTF-8. No exception and no longjmp may leave a hook.
 
 #ifndef GUMBALL_H
@@ -61,7 +61,7 @@
 // It changes when a function or a constant is removed or changed, not when one is added or a struct grows.
 #define GUMBALL_ABI_VERSION 1
 
-// What a call came to.
+// The outcome of a call.
 GUMBALL_ENUM(gumball_code) {
     // It did what it says.
     GUMBALL_OK = 0,
@@ -156,8 +156,8 @@ GUMBALL_ENUM(gumball_work_kind) {
     GUMBALL_WORK_STEP = 0,
     // A verification of the drafts that are assigned: `rows`, `masks` and `drafts`.
     GUMBALL_WORK_VERIFY = 1,
-    // Drafts of a batch, from its assigned rows: `draft_batch`, `rows`, `masks`, and as `ints` for each row a line with the ids on the path to it. Nothing of
-    // a sequence changes. Behind a path that has an id outside the vocabulary, such as -1, there are no drafts.
+    // Drafts of a batch, from its assigned rows: `draft_batch`, `rows`, `masks`, and as `ints` for each row a line with the ids on the path to it.
+    // Nothing of a sequence changes. After a path that has an id outside the vocabulary, such as -1, there are no drafts.
     GUMBALL_WORK_DRAFT = 2,
     // A copy of a batch's drafts, those of row r into line r of `ints` from `column` on: `draft_batch`, `ints` and `column`. So the drafts of a chain come
     // together: each batch's are a column of the next one's paths, and all of them are what a verification reads.
@@ -175,7 +175,7 @@ GUMBALL_ENUM(gumball_variant) {
     GUMBALL_MIN_P = 1,
     // With top-k first, up to 256.
     GUMBALL_TOP_K = 2,
-    // With top-p behind such a top-k.
+    // With top-p after such a top-k.
     GUMBALL_TOP_K_TOP_P = 3,
     // With top-p first.
     GUMBALL_TOP_P = 4,
@@ -201,7 +201,7 @@ GUMBALL_ENUM(gumball_row_layout) {
 GUMBALL_ENUM(gumball_step_kind) {
     // One token for each request.
     GUMBALL_DECODE = 0,
-    // The first token behind a prompt.
+    // The first token after a prompt.
     GUMBALL_PREFILL = 1,
     // The drafts of each request are verified.
     GUMBALL_VERIFY = 2,
@@ -250,7 +250,7 @@ typedef struct gumball_pool gumball_pool;
 // Chooses the tokens of one sequence, and keeps its history.
 typedef struct gumball_sampler gumball_sampler;
 
-// The parts of an error. Texts stay until the thread's next error, and are empty where there is none. This struct stays as it is.
+// The parts of an error. Texts stay until the thread's next error, and are empty where there is none.
 typedef struct {
     // The parameter that it is about, or what is unavailable.
     const char *parameter;
@@ -301,12 +301,12 @@ typedef struct {
     const uint32_t *accepted;
     // Of a verification: for each row the row of logits that its token comes from, UINT32_MAX where none was emitted.
     const uint32_t *path;
-    // 1 if the rows came from a clustered head, so that tokens, kept sets, logprobs and ranks are those of the ids that it computed and approximate the exact
-    // head's; else 0. Of outputs on a device 0.
+    // 1 if the rows came from a clustered head, so that tokens, kept sets, logprobs and ranks count only the ids that it computed, and approximate the
+    // exact head's; else 0. Of outputs on a device 0.
     uint64_t is_approximate;
 } gumball_outputs_view;
 
-// What came out for a request. This struct stays as it is.
+// The tokens that a request emitted.
 typedef struct {
     // The accepted drafts and one token more, which is -1 from a row without a token; NULL for padding.
     const int32_t *tokens;
@@ -400,7 +400,7 @@ typedef struct {
     float mu;
 } gumball_state;
 
-// A matrix of `rows` rows, each of `width` elements, which nobody writes while it is read. This struct stays as it is.
+// A matrix of `rows` rows, each of `width` elements, which nobody writes while it is read.
 typedef struct {
     const void *data;
     size_t rows;
@@ -411,7 +411,7 @@ typedef struct {
     gumball_memory memory;
 } gumball_matrix;
 
-// The rows of a call. This struct stays as it is.
+// The rows of a call.
 //
 // A row has an element for each id, or a hidden state those of the head's width. A sequence may change from one kind to another.
 typedef struct {
@@ -423,8 +423,7 @@ typedef struct {
     gumball_what what;
 } gumball_rows;
 
-// Grammar bitmasks, one for each row of a call: bit `id % 32` of word `id / 32` allows an id, and ids beyond a bitmask are forbidden. This struct stays
-// as it is.
+// Grammar bitmasks, one for each row of a call: bit `id % 32` of word `id / 32` allows an id, and ids beyond a bitmask are forbidden.
 typedef struct {
     // The first word, a uint32_t; NULL: no row has a bitmask.
     const void *words;
@@ -446,7 +445,7 @@ typedef struct {
 // exception, and leaves the handle alone that calls it.
 typedef void (*gumball_hook)(void *user, size_t row, float *logits, size_t vocab);
 
-// What was decided for a step. gumball_pool_plan writes it. This struct stays as it is.
+// What was decided for a step. gumball_pool_plan writes it.
 typedef struct {
     // The layout.
     gumball_row_layout layout;
@@ -473,7 +472,7 @@ typedef struct {
     // For GUMBALL_THRESHOLD: a draft is also accepted if a coin times this is below the probability of it and the siblings
     // before it; in 0..=1. With 1 for both, emitted tokens have the target's distribution.
     float threshold_acc;
-    // Bitmasks of the rows; a draft's is that behind the drafts on the path to it.
+    // Bitmasks of the rows; a draft's is for the row after the drafts on the path to it.
     gumball_masks masks;
     // For each row the token to emit whatever is drawn, or -1.
     const int32_t *forced;
@@ -491,7 +490,7 @@ typedef struct {
     int64_t draft_batch;
 } gumball_batch;
 
-// Integers: a list of `rows`, or `rows` lines of `width`. This struct stays as it is.
+// Integers: a list of `rows`, or `rows` lines of `width`.
 typedef struct {
     // The first integer; NULL: there are none.
     const void *data;
@@ -517,16 +516,16 @@ typedef struct {
     // this one, counted from 0. Without parents and links each draft follows the one before it, a chain.
     gumball_ints parents;
     // The trees as links between rows, as SGLang and TokenSpeed hold them, instead of `parents`: for each row, a request's first row included, the row of
-    // its first child, counted from the request's first row, or -1. A link leads to a row behind its own, and one link to each draft's row.
+    // its first child, counted from the request's first row, or -1. A link leads to a row after its own, and one link to each draft's row.
     gumball_ints first_child;
     // For each row that of its next sibling, or -1; with `first_child`, and only then.
     gumball_ints next_sibling;
-    // The probabilities that the drafts were drawn from, float: a row for each row of the batch, of which rows without a draft behind them are not used;
+    // The probabilities that the drafts were drawn from, float: a row for each row of the batch, of which rows without a draft after them are not used;
     // those of the host without gaps. For GUMBALL_REJECTION and GUMBALL_BLOCK.
     gumball_matrix probs;
 } gumball_drafts;
 
-// Where drafts go that are drawn. This struct stays as it is.
+// Where drafts go that are drawn.
 typedef struct {
     // The drafts of each row: 1 for chains.
     size_t siblings;
@@ -538,8 +537,8 @@ typedef struct {
 
 // A known sequence, some of whose tokens are to be scored: row i scores `ids[start + i]`, after all ids before it.
 //
-// To score a prompt: `prompt_len` its length, `start` 1, and the rows behind the prompt's ids but the last. To score an answer:
-// `start` at `prompt_len`. Long sequences can be handed in piecewise, `start` moving on.
+// To score a prompt: `prompt_len` its length, `start` 1, and the rows after all of the prompt's ids but the last. To score an answer: `start` at
+// `prompt_len`. Long sequences can be handed in piecewise, `start` moving on.
 typedef struct {
     size_t struct_size;
     // The parameters. Their `logprobs` say what to report; if absent, the token's raw logprob and rank.
@@ -646,7 +645,7 @@ typedef struct {
     uint32_t keep_ids;
 } gumball_sampler_config;
 
-// A token with its logprob. This struct stays as it is.
+// A token with its logprob.
 typedef struct {
     // The token; -1 where there is no further member.
     int32_t id;
@@ -657,7 +656,7 @@ typedef struct {
 } gumball_token_logprob;
 
 // What came out of a row. Pointers are NULL if there is nothing, and always from gumball_sampler_sample_n. What they point to stays until the next call
-// with this sampler. This struct stays as it is.
+// with this sampler.
 typedef struct {
     // The id; -1 if no token was above -inf and none was forced.
     int32_t id;
@@ -710,16 +709,16 @@ typedef struct {
 } gumball_draws;
 
 // Where the results of T trees of n drafts each are written, in the memory of the operators. A list that is NULL is not written; `tokens` may not be
-// NULL. This struct stays as it is.
+// NULL.
 typedef struct {
-    // T x (n + 1): the accepted drafts, the token drawn behind them, then -1.
+    // T x (n + 1): the accepted drafts, the token drawn after them, then -1.
     int32_t *tokens;
     // T x (n + 1): the rows that the tokens come from, then -1.
     int32_t *rows;
     // T: the number of accepted drafts.
     uint32_t *accepted;
-    // T, for chains by GUMBALL_REJECTION with `probs` alone: the number of drafts that would be accepted if each were judged by itself, those behind the first
-    // rejected one included.
+    // T, for chains by GUMBALL_REJECTION with `probs` alone: the number of drafts that would be accepted if each were judged by itself, those after the
+    // first rejected one included.
     uint32_t *accepted_alone;
     // T: bits of gumball_status of the rows that the last token was drawn from.
     uint32_t *statuses;
@@ -746,15 +745,15 @@ const char *gumball_error_message(void);
 
 // Makes parameters of JSON: an object of the fields that are not neutral. A name that is not known is an error.
 //
-// The fields, their ranges and what they mean stand in the parameters' table of docs/semantics.md, as
-// `{"temperature": 0.8, "top_p": 0.9, "dry": {"multiplier": 0.8}, "logprobs": {"top_n": 5}}`. NULL after an error.
+// The fields, their ranges and what they mean stand in the parameters' table of docs/semantics.md, as `{"temperature": 0.8, "top_p": 0.9, "dry":
+// {"multiplier": 0.8}, "logprobs": {"top_n": 5}}`.
 gumball_params *gumball_params_from_json(const char *json);
 
 // Ends parameters. Who was given them keeps a copy.
 void gumball_params_free(gumball_params *params);
 
-// Makes an empty pool; over ranks when all of them have come. NULL after an error: over ranks also GUMBALL_LATE or GUMBALL_LOST if one does not come or
-// ends, and GUMBALL_DISAGREE if one was made with something else.
+// Makes an empty pool; over ranks when all of them have come. Over ranks also GUMBALL_LATE or GUMBALL_LOST if one does not come or ends, and
+// GUMBALL_DISAGREE if one was made with something else.
 gumball_pool *gumball_pool_new(const gumball_pool_config *config);
 
 // Admits a request and tells its slot. The pool keeps a copy of the parameters. On a device it waits for nothing. Over ranks there must be a seed:
@@ -780,7 +779,7 @@ gumball_code gumball_pool_step(gumball_pool *pool,
                                const gumball_batch *batch,
                                gumball_outputs *outputs);
 
-// Makes empty outputs. NULL after an error.
+// Makes empty outputs.
 gumball_outputs *gumball_outputs_new(void);
 
 // Writes what outputs hold. It stays until they are handed to another call.
@@ -788,7 +787,7 @@ gumball_code gumball_outputs_read(const gumball_outputs *outputs, gumball_output
 
 void gumball_outputs_free(gumball_outputs *outputs);
 
-// Ends a pool with its sequences. On a device it waits for what was enqueued; over ranks the next step of the others is GUMBALL_LOST.
+// Ends a pool with its sequences. On a device it waits for the enqueued work; over ranks the next step of the others is GUMBALL_LOST.
 void gumball_pool_free(gumball_pool *pool);
 
 // Returns the code of this thread's last error, GUMBALL_OK if there was none, and writes its parts, unless `out` is NULL.
@@ -800,30 +799,29 @@ uint32_t gumball_abi_version(void);
 // Returns the library's version, GUMBALL_VERSION as it was built with it.
 const char *gumball_version(void);
 
-// Opens a device by its name, cuda or cuda:N, on a stream of its own. NULL after an error: GUMBALL_UNAVAILABLE with what is
-// missing, where there is no CUDA.
+// Opens a device by its name, cuda or cuda:N, on a stream of its own. GUMBALL_UNAVAILABLE with what is missing, where there is no CUDA.
 //
 // It works in the device's primary context, which the CUDA runtime and libraries built on it share. A kernel is loaded by its first launch: from the
 // folder that GUMBALL_KERNELS names, or from the user's cache (GUMBALL_CACHE), into which it is compiled once.
 gumball_device *gumball_device_open(const char *name);
 
-// Opens the same device on a stream of the program: a cudaStream_t or CUstream of the primary context; NULL is the default one. NULL after an error.
+// Opens the same device on a stream of the program: a cudaStream_t or CUstream of the primary context; NULL is the default one.
 //
 // Steps are then enqueued there, in turn with what the program enqueues; nothing needs to wait. The stream lives longer than
 // the returned device and all that is made with it.
 gumball_device *gumball_device_on_stream(const gumball_device *device,
                                          void *stream);
 
-// Ends a handle of a device; what was made with it goes on.
+// Ends a handle of a device; pools and operators that were made with it go on.
 void gumball_device_free(gumball_device *device);
 
-// Takes memory of a device, filled with zeros: for a program that has none of its own. NULL after an error.
+// Takes memory of a device, filled with zeros: for a program that has none of its own.
 gumball_buffer *gumball_buffer_new(const gumball_device *device, size_t bytes);
 
 // Gives memory back. No step may read it any more.
 void gumball_buffer_free(gumball_buffer *buffer);
 
-// Returns where it lies on the device; NULL after an error.
+// Returns where it lies on the device.
 void *gumball_buffer_address(const gumball_buffer *buffer);
 
 // Copies bytes to a place in it, in turn with what is on the device's stream. They are taken on return.
@@ -832,13 +830,13 @@ gumball_code gumball_buffer_write(gumball_buffer *buffer, size_t start, const vo
 // Copies bytes from a place in it, once all that is on the device's stream before is done; `data` has `bytes` bytes.
 gumball_code gumball_buffer_read(const gumball_buffer *buffer, size_t start, void *data, size_t bytes);
 
-// Makes neutral parameters: rows are drawn from as they are, at temperature 1. NULL after an error.
+// Makes neutral parameters: rows are drawn from as they are, at temperature 1.
 gumball_params *gumball_params_new(void);
 
-// Makes a copy. NULL after an error.
+// Makes a copy.
 gumball_params *gumball_params_clone(const gumball_params *params);
 
-// Returns all parameters as JSON, which stays until the next call of this function or the end of the parameters. NULL after an error.
+// Returns all parameters as JSON, which stays until the next call of this function or the end of the parameters.
 const char *gumball_params_to_json(gumball_params *params);
 
 // Checks all parameters against their ranges for a vocabulary. Whoever takes parameters does so as well.
@@ -916,11 +914,11 @@ gumball_code gumball_pool_release(gumball_pool *pool, int32_t slot);
 // Appends a token that was chosen elsewhere; mirostat's limit stays.
 gumball_code gumball_pool_push(gumball_pool *pool, int32_t slot, uint32_t id);
 
-// Takes away the last `counts[i]` output tokens of the sequence in `slots[i]`, for a program that stops behind a token that
-// more were emitted after. The sequence is then as it was when the remaining tokens had been emitted, mirostat's limit included.
+// Takes away the last `counts[i]` output tokens of the sequence in `slots[i]`, for a program that stops at a token that others were emitted after. The
+// sequence is then as it was when the remaining tokens had been emitted, mirostat's limit included.
 //
-// `len`: the number of slots and of counts; no slot twice. On a device the states go through the host, which may have to wait; GUMBALL_WORK_SHORTEN
-// waits for nothing. After an error no sequence was changed.
+// `len`: the number of slots and of counts; no slot twice. On a device the states go through the host, which may have to wait; GUMBALL_WORK_SHORTEN waits
+// for nothing.
 gumball_code gumball_pool_shorten(gumball_pool *pool,
                                   const int32_t *slots,
                                   const size_t *counts,
@@ -932,7 +930,7 @@ gumball_code gumball_pool_state(gumball_pool *pool,
                                 int32_t slot,
                                 gumball_state *out);
 
-// Returns a copy of the parameters of a slot, to be freed. NULL after an error.
+// Returns a copy of the parameters of a slot, to be freed.
 gumball_params *gumball_pool_params(gumball_pool *pool, int32_t slot);
 
 // Tells why a certified head must compute every logit of a request's rows, whatever hidden state they have: `reason` becomes its name, or NULL
@@ -948,10 +946,9 @@ gumball_code gumball_pool_needs_whole_row(gumball_pool *pool,
 
 // Verifies the drafts of each request, and appends the emitted tokens to its sequence; gumball_outputs_request tells them.
 //
-// `rows`: a request with n drafts has n + 1, one after the other: that at the end of its history, then one behind each
-// draft. Without drafts that is a step. The drafts and rows of a slot of -1 are not used. A stop id that is emitted is the last token. A request with
-// mirostat has no drafts. In GUMBALL_BLOCK drafts are chains, and no token is forced beside them. Over ranks GUMBALL_SURVEY takes none, and `probs` has whole
-// rows of all requests. After an error no sequence was changed.
+// `rows`: a request with n drafts has n + 1, one after the other: one at the end of its history, then one after each draft. Without drafts that is a
+// step. The drafts and rows of a slot of -1 are not used. A stop id that is emitted is the last token. A request with mirostat has no drafts. In
+// GUMBALL_BLOCK drafts are chains, and no token is forced beside them. Over ranks GUMBALL_SURVEY takes none, and `probs` has whole rows of all requests.
 gumball_code gumball_pool_verify(gumball_pool *pool,
                                  const gumball_rows *rows,
                                  const gumball_batch *batch,
@@ -960,11 +957,10 @@ gumball_code gumball_pool_verify(gumball_pool *pool,
 
 // Draws drafts from rows of a draft model, and changes no sequence. For rows on a device, without a wait, see gumball_pool_add_drafts.
 //
-// A row stands behind the history of the sequence in its slot and a path of drafts. Its drafts are the first tokens that arrive in
-// the request's race over the row, with all its parameters and with the path as output: the first is what the request would draw
-// there if the row were the target's, the others, siblings of a tree, are the runners-up. `batch`: a slot for each row, -1 for padding, also several
-// times; its `counts` say how many drafts are on the path to each row, `paths` which: ids of the vocabulary, those of one row after those of another. A forced
-// token is the only draft of its row. After an error nothing was written.
+// A row follows the history of the sequence in its slot and a path of drafts. Its drafts are the first tokens that arrive in the request's race over the
+// row, with all its parameters and with the path as output: the first is what the request would draw there if the row were the target's, the others,
+// siblings of a tree, are the runners-up. `batch`: a slot for each row, -1 for padding, also several times; its `counts` say how many drafts are on the
+// path to each row, `paths` which: ids of the vocabulary, those of one row after those of another. A forced token is the only draft of its row.
 gumball_code gumball_pool_draft(gumball_pool *pool,
                                 const gumball_rows *rows,
                                 const gumball_batch *batch,
@@ -1049,7 +1045,7 @@ gumball_code gumball_pool_enqueue(gumball_pool *pool,
 // Waits for what was enqueued so far and copies what the last step or verification came to.
 gumball_code gumball_pool_fetch(gumball_pool *pool, gumball_outputs *outputs);
 
-// Captures work on a device, to be replayed in this order. Nothing runs yet. NULL after an error.
+// Captures work on a device, to be replayed in this order. Nothing runs yet.
 //
 // `work`, `len`: as for gumball_pool_enqueue. A replay is for what is assigned then: requests can be admitted, released and assigned in between, as long
 // as the numbers of requests and rows, the modes, and whether there are row_indices and masks, stay.
@@ -1071,9 +1067,8 @@ gumball_code gumball_pool_needed_variant(gumball_pool *pool, gumball_variant *va
 
 // Enqueues work as gumball_pool_enqueue does, with the kernels of a variant.
 //
-// In a graph that the program captures, the work then holds only these kernels, and serves later assignments whose requests the
-// variant serves. Call it once before the capture, with padding for instance, so that the kernels are loaded. GUMBALL_OUT_OF_RANGE
-// if a row that is assigned needs more; nothing has changed then.
+// In a graph that the program captures, the work then holds only these kernels, and serves later assignments whose requests the variant serves. Call it
+// once before the capture, with padding for instance, so that the kernels are loaded. GUMBALL_OUT_OF_RANGE if a row that is assigned needs more.
 gumball_code gumball_pool_record(gumball_pool *pool,
                                  gumball_variant variant,
                                  const gumball_work *work,
@@ -1082,21 +1077,21 @@ gumball_code gumball_pool_record(gumball_pool *pool,
 // Prepares for replays of the program's own graph that take `steps` steps of this pool in all, for the rows that are assigned. `variant`: the one that
 // the steps were recorded under; GUMBALL_FULL if they were enqueued. It waits where histories must grow, which they do once in `history_growth` tokens.
 //
-// GUMBALL_OUT_OF_RANGE if a row that is assigned needs more than the variant serves, with the row, its slot and the variants that
-// do; nothing has changed then. Call it again after each assignment: no other call compares the rows with the graph's variant.
+// GUMBALL_OUT_OF_RANGE if a row that is assigned needs more than the variant serves, with the row, its slot and the variants that do. Call it again after
+// each assignment: no other call compares the rows with the graph's variant.
 gumball_code gumball_pool_before_replay(gumball_pool *pool,
                                         gumball_variant variant,
                                         size_t steps);
 
-// Makes a sampler. It keeps a copy of the parameters. NULL after an error.
+// Makes a sampler. It keeps a copy of the parameters.
 //
-// `state`: where another sampler or pool left the sequence, with its seed and draw index; with mirostat, it cannot be truncated behind the state. NULL: the
-// history is empty; gumball_sampler_reset gives it a prompt.
+// `state`: where another sampler or pool left the sequence, with its seed and draw index; with mirostat, it cannot be truncated to before the state.
+// NULL: the history is empty; gumball_sampler_reset gives it a prompt.
 gumball_sampler *gumball_sampler_new(const gumball_params *params,
                                      const gumball_sampler_config *config,
                                      const gumball_state *state);
 
-// Makes a sampler with the same state and another draw index. NULL after an error.
+// Makes a sampler with the same state and another draw index.
 gumball_sampler *gumball_sampler_fork(const gumball_sampler *sampler, uint32_t draw);
 
 void gumball_sampler_free(gumball_sampler *sampler);
@@ -1130,13 +1125,13 @@ gumball_code gumball_sampler_reset(gumball_sampler *sampler, const uint32_t *pro
 // Tells the state: history, seed in use, position, draw index, mirostat's limit.
 gumball_code gumball_sampler_state(const gumball_sampler *sampler, gumball_state *out);
 
-// Returns a copy of the parameters, to be freed. NULL after an error.
+// Returns a copy of the parameters, to be freed.
 gumball_params *gumball_sampler_params(const gumball_sampler *sampler);
 
 // Walks each of T trees of n drafts from its root while a draft is accepted, and draws one more token where the walk ends.
 //
-// `rows`: T x (n + 1) of the target's probabilities, float without gaps: row 0 of a tree belongs to its root, row i + 1 to draft i. `drafts`: T x n
-// ids, and `parents` of the same tree. Its `probs` are T x n rows, or T x (n + 1): rows without children are not read, so the one behind the last draft never
+// `rows`: T x (n + 1) of the target's probabilities, float without gaps: row 0 of a tree belongs to its root, row i + 1 to draft i. `drafts`: T x n ids,
+// and `parents` of the same tree. Its `probs` are T x n rows, or T x (n + 1): rows without children are not read, so the one after the last draft never
 // is. Drafts of -1 fill trees of fewer. n is in 0..=64; any number for chains by GUMBALL_REJECTION with `probs`, which are fastest. On a device a tree
 // whose parents are none accepts no draft, and has GUMBALL_STATUS_NO_TREE. `draws`: one output per tree.
 //
@@ -1164,7 +1159,7 @@ gumball_code gumball_operators_selected_logprobs(const gumball_operators *operat
                                                  uint32_t *ranks,
                                                  uint32_t *statuses);
 
-// Makes operators. NULL after an error.
+// Makes operators.
 //
 // `device`: where the operators work, in the order of its stream; NULL: on the host. Bans and biases are GUMBALL_UNAVAILABLE on a device. Graphs
 // captured with the same operators share memory and must not be replayed at the same time. Of the host alone: `threads`, the number of threads that

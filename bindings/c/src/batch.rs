@@ -52,7 +52,7 @@ pub struct Batch {
     /// For GUMBALL_THRESHOLD: a draft is also accepted if a coin times this is below the probability of it and the siblings
     /// before it; in 0..=1. With 1 for both, emitted tokens have the target's distribution.
     pub threshold_acc: f32,
-    /// Bitmasks of the rows; a draft's is that behind the drafts on the path to it.
+    /// Bitmasks of the rows; a draft's is for the row after the drafts on the path to it.
     pub masks: Masks,
     /// For each row the token to emit whatever is drawn, or -1.
     pub forced: *const i32,

@@ -15,8 +15,8 @@ use crate::versioned::versioned;
 
 /// A known sequence, some of whose tokens are to be scored: row i scores `ids[start + i]`, after all ids before it.
 ///
-/// To score a prompt: `prompt_len` its length, `start` 1, and the rows behind the prompt's ids but the last. To score an answer:
-/// `start` at `prompt_len`. Long sequences can be handed in piecewise, `start` moving on.
+/// To score a prompt: `prompt_len` its length, `start` 1, and the rows after all of the prompt's ids but the last. To score an answer: `start` at
+/// `prompt_len`. Long sequences can be handed in piecewise, `start` moving on.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Scored {
@@ -103,10 +103,9 @@ pub unsafe extern "C" fn gumball_pool_step(
 
 /// Verifies the drafts of each request, and appends the emitted tokens to its sequence; gumball_outputs_request tells them.
 ///
-/// `rows`: a request with n drafts has n + 1, one after the other: that at the end of its history, then one behind each
-/// draft. Without drafts that is a step. The drafts and rows of a slot of -1 are not used. A stop id that is emitted is the last token. A request with
-/// mirostat has no drafts. In GUMBALL_BLOCK drafts are chains, and no token is forced beside them. Over ranks GUMBALL_SURVEY takes none, and `probs` has whole
-/// rows of all requests. After an error no sequence was changed.
+/// `rows`: a request with n drafts has n + 1, one after the other: one at the end of its history, then one after each draft. Without drafts that is a
+/// step. The drafts and rows of a slot of -1 are not used. A stop id that is emitted is the last token. A request with mirostat has no drafts. In
+/// GUMBALL_BLOCK drafts are chains, and no token is forced beside them. Over ranks GUMBALL_SURVEY takes none, and `probs` has whole rows of all requests.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gumball_pool_verify(
     pool: Option<&mut Pool>,
@@ -125,11 +124,10 @@ pub unsafe extern "C" fn gumball_pool_verify(
 
 /// Draws drafts from rows of a draft model, and changes no sequence. For rows on a device, without a wait, see gumball_pool_add_drafts.
 ///
-/// A row stands behind the history of the sequence in its slot and a path of drafts. Its drafts are the first tokens that arrive in
-/// the request's race over the row, with all its parameters and with the path as output: the first is what the request would draw
-/// there if the row were the target's, the others, siblings of a tree, are the runners-up. `batch`: a slot for each row, -1 for padding, also several
-/// times; its `counts` say how many drafts are on the path to each row, `paths` which: ids of the vocabulary, those of one row after those of another. A forced
-/// token is the only draft of its row. After an error nothing was written.
+/// A row follows the history of the sequence in its slot and a path of drafts. Its drafts are the first tokens that arrive in the request's race over the
+/// row, with all its parameters and with the path as output: the first is what the request would draw there if the row were the target's, the others,
+/// siblings of a tree, are the runners-up. `batch`: a slot for each row, -1 for padding, also several times; its `counts` say how many drafts are on the
+/// path to each row, `paths` which: ids of the vocabulary, those of one row after those of another. A forced token is the only draft of its row.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gumball_pool_draft(
     pool: Option<&mut Pool>,

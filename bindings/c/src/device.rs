@@ -20,8 +20,7 @@ pub struct Buffer {
     memory: DeviceBuffer,
 }
 
-/// Opens a device by its name, cuda or cuda:N, on a stream of its own. NULL after an error: GUMBALL_UNAVAILABLE with what is
-/// missing, where there is no CUDA.
+/// Opens a device by its name, cuda or cuda:N, on a stream of its own. GUMBALL_UNAVAILABLE with what is missing, where there is no CUDA.
 ///
 /// It works in the device's primary context, which the CUDA runtime and libraries built on it share. A kernel is loaded by its first launch: from the
 /// folder that GUMBALL_KERNELS names, or from the user's cache (GUMBALL_CACHE), into which it is compiled once.
@@ -33,7 +32,7 @@ pub unsafe extern "C" fn gumball_device_open(name: *const c_char) -> Option<Box<
     })
 }
 
-/// Opens the same device on a stream of the program: a cudaStream_t or CUstream of the primary context; NULL is the default one. NULL after an error.
+/// Opens the same device on a stream of the program: a cudaStream_t or CUstream of the primary context; NULL is the default one.
 ///
 /// Steps are then enqueued there, in turn with what the program enqueues; nothing needs to wait. The stream lives longer than
 /// the returned device and all that is made with it.
@@ -53,13 +52,13 @@ pub unsafe extern "C" fn gumball_device_on_stream(
     })
 }
 
-/// Ends a handle of a device; what was made with it goes on.
+/// Ends a handle of a device; pools and operators that were made with it go on.
 #[unsafe(no_mangle)]
 pub extern "C" fn gumball_device_free(device: Option<Box<Device>>) {
     end(device);
 }
 
-/// Takes memory of a device, filled with zeros: for a program that has none of its own. NULL after an error.
+/// Takes memory of a device, filled with zeros: for a program that has none of its own.
 #[unsafe(no_mangle)]
 pub extern "C" fn gumball_buffer_new(device: Option<&Device>, bytes: usize) -> Option<Box<Buffer>> {
     make(|_| {
@@ -74,7 +73,7 @@ pub extern "C" fn gumball_buffer_free(buffer: Option<Box<Buffer>>) {
     end(buffer);
 }
 
-/// Returns where it lies on the device; NULL after an error.
+/// Returns where it lies on the device.
 #[unsafe(no_mangle)]
 pub extern "C" fn gumball_buffer_address(buffer: Option<&Buffer>) -> *mut c_void {
     call_or(ptr::null_mut(), |_| {

@@ -24,11 +24,11 @@ pub struct Drafts {
     /// this one, counted from 0. Without parents and links each draft follows the one before it, a chain.
     pub parents: Ints,
     /// The trees as links between rows, as SGLang and TokenSpeed hold them, instead of `parents`: for each row, a request's first row included, the row of
-    /// its first child, counted from the request's first row, or -1. A link leads to a row behind its own, and one link to each draft's row.
+    /// its first child, counted from the request's first row, or -1. A link leads to a row after its own, and one link to each draft's row.
     pub first_child: Ints,
     /// For each row that of its next sibling, or -1; with `first_child`, and only then.
     pub next_sibling: Ints,
-    /// The probabilities that the drafts were drawn from, float: a row for each row of the batch, of which rows without a draft behind them are not used;
+    /// The probabilities that the drafts were drawn from, float: a row for each row of the batch, of which rows without a draft after them are not used;
     /// those of the host without gaps. For GUMBALL_REJECTION and GUMBALL_BLOCK.
     pub probs: Matrix,
 }
@@ -67,7 +67,7 @@ pub(crate) fn read_drafts<'a>(c: Caller<'a>, drafts: *const Drafts) -> Result<gu
     Ok(gumball_engine::Drafts { ids: list(&given.ids, "ids")?, tree, probs })
 }
 
-/// Where drafts go that are drawn. This struct stays as it is.
+/// Where drafts go that are drawn.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Proposals {

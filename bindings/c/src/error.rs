@@ -9,7 +9,7 @@ use std::mem::MaybeUninit;
 
 use gumball_engine::{Error, RanksError};
 
-/// What a call came to.
+/// The outcome of a call.
 #[repr(i32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Code {
@@ -42,7 +42,7 @@ pub enum Code {
     GUMBALL_BROKEN = 12,
 }
 
-/// The parts of an error. Texts stay until the thread's next error, and are empty where there is none. This struct stays as it is.
+/// The parts of an error. Texts stay until the thread's next error, and are empty where there is none.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct ErrorParts {
@@ -188,7 +188,7 @@ impl From<RanksError> for Failure {
     }
 }
 
-/// An error in the form that C reads: its code, message, parameter, value, and what is allowed.
+/// An error in the form that C reads: its code, message, parameter, value, and the allowed values.
 type Last = (Code, [CString; 4]);
 
 thread_local! {

@@ -118,8 +118,8 @@ const CLUSTERED: [&str; 7] =
     ["cluster_ids", "centroids", "clusters", "capacity", "probes", "special_ids", "is_in_place"];
 const NO_CLUSTERS: &str = "only GUMBALL_HEAD_CLUSTERED has clusters; leave it zero";
 
-/// Makes a head. GUMBALL_HEAD_CERTIFIED without a file takes a byte for each weight, and the time to read all of them, over the threads that pools of
-/// the process share. NULL after an error.
+/// Makes a head. GUMBALL_HEAD_CERTIFIED without a file takes a byte for each weight, and the time to read all of them, over the threads that pools of the
+/// process share.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gumball_head_new(config: *const HeadConfig) -> Option<Box<Head>> {
     make(|c| {
@@ -131,7 +131,7 @@ pub unsafe extern "C" fn gumball_head_new(config: *const HeadConfig) -> Option<B
     })
 }
 
-/// Copies a head of the host to a device: of the same kind, with the same results. Returns when it is there; the head of the host may end then. NULL after an error.
+/// Copies a head of the host to a device: of the same kind, with the same results. Returns when it is there; the head of the host may end then.
 ///
 /// `rows`: how many hidden states a step may have, in 1..2^31; 0: 256. `weights`: the same weights in the device's memory, of the same type and in the order of
 /// ids, which are then read there as long as the head lives, and only what the host's head has derived from them is copied; of a certified or clustered head
@@ -278,8 +278,8 @@ pub extern "C" fn gumball_head_set_probes(head: Option<&mut Head>, probes: usize
     })
 }
 
-/// Makes a clustered head of clusters that are built of its weights: balanced ones, the same on every machine. It takes the time to compare each row with all
-/// centroids, up to `iterations` times, over the threads that pools of the process share. NULL after an error.
+/// Makes a clustered head of clusters that are built of its weights: balanced ones, the same on every machine. It takes the time to compare each row with
+/// all centroids, up to `iterations` times, over the threads that pools of the process share.
 ///
 /// `config`: of kind GUMBALL_HEAD_CLUSTERED, with neither a file nor clusters. `iterations`: how often all ids are assigned to clusters at most; 0: 10.
 /// `progress`: NULL: nobody is told. If it stops the build, the error is GUMBALL_UNAVAILABLE. What is wrong with the arguments is found before anything is

@@ -16,18 +16,18 @@ use crate::operators::Operators;
 use crate::rows::Rows;
 
 /// Where the results of T trees of n drafts each are written, in the memory of the operators. A list that is NULL is not written; `tokens` may not be
-/// NULL. This struct stays as it is.
+/// NULL.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Judged {
-    /// T x (n + 1): the accepted drafts, the token drawn behind them, then -1.
+    /// T x (n + 1): the accepted drafts, the token drawn after them, then -1.
     pub tokens: *mut i32,
     /// T x (n + 1): the rows that the tokens come from, then -1.
     pub rows: *mut i32,
     /// T: the number of accepted drafts.
     pub accepted: *mut u32,
-    /// T, for chains by GUMBALL_REJECTION with `probs` alone: the number of drafts that would be accepted if each were judged by itself, those behind the first
-    /// rejected one included.
+    /// T, for chains by GUMBALL_REJECTION with `probs` alone: the number of drafts that would be accepted if each were judged by itself, those after the
+    /// first rejected one included.
     pub accepted_alone: *mut u32,
     /// T: bits of gumball_status of the rows that the last token was drawn from.
     pub statuses: *mut u32,
@@ -142,8 +142,8 @@ impl Given {
 
 /// Walks each of T trees of n drafts from its root while a draft is accepted, and draws one more token where the walk ends.
 ///
-/// `rows`: T x (n + 1) of the target's probabilities, float without gaps: row 0 of a tree belongs to its root, row i + 1 to draft i. `drafts`: T x n
-/// ids, and `parents` of the same tree. Its `probs` are T x n rows, or T x (n + 1): rows without children are not read, so the one behind the last draft never
+/// `rows`: T x (n + 1) of the target's probabilities, float without gaps: row 0 of a tree belongs to its root, row i + 1 to draft i. `drafts`: T x n ids,
+/// and `parents` of the same tree. Its `probs` are T x n rows, or T x (n + 1): rows without children are not read, so the one after the last draft never
 /// is. Drafts of -1 fill trees of fewer. n is in 0..=64; any number for chains by GUMBALL_REJECTION with `probs`, which are fastest. On a device a tree
 /// whose parents are none accepts no draft, and has GUMBALL_STATUS_NO_TREE. `draws`: one output per tree.
 ///

@@ -57,7 +57,7 @@ pub enum IntType {
     GUMBALL_I64 = 1,
 }
 
-/// A matrix of `rows` rows, each of `width` elements, which nobody writes while it is read. This struct stays as it is.
+/// A matrix of `rows` rows, each of `width` elements, which nobody writes while it is read.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Matrix {
@@ -70,7 +70,7 @@ pub struct Matrix {
     pub memory: MemoryNumber,
 }
 
-/// Integers: a list of `rows`, or `rows` lines of `width`. This struct stays as it is.
+/// Integers: a list of `rows`, or `rows` lines of `width`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Ints {
@@ -85,8 +85,7 @@ pub struct Ints {
     pub memory: MemoryNumber,
 }
 
-/// Grammar bitmasks, one for each row of a call: bit `id % 32` of word `id / 32` allows an id, and ids beyond a bitmask are forbidden. This struct stays
-/// as it is.
+/// Grammar bitmasks, one for each row of a call: bit `id % 32` of word `id / 32` allows an id, and ids beyond a bitmask are forbidden.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Masks {

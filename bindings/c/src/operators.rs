@@ -33,7 +33,7 @@ impl Operators {
     }
 }
 
-/// Makes operators. NULL after an error.
+/// Makes operators.
 ///
 /// `device`: where the operators work, in the order of its stream; NULL: on the host. Bans and biases are GUMBALL_UNAVAILABLE on a device. Graphs
 /// captured with the same operators share memory and must not be replayed at the same time. Of the host alone: `threads`, the number of threads that

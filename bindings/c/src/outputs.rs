@@ -76,8 +76,8 @@ pub struct OutputsView {
     pub accepted: *const u32,
     /// Of a verification: for each row the row of logits that its token comes from, UINT32_MAX where none was emitted.
     pub path: *const u32,
-    /// 1 if the rows came from a clustered head, so that tokens, kept sets, logprobs and ranks are those of the ids that it computed and approximate the exact
-    /// head's; else 0. Of outputs on a device 0.
+    /// 1 if the rows came from a clustered head, so that tokens, kept sets, logprobs and ranks count only the ids that it computed, and approximate the
+    /// exact head's; else 0. Of outputs on a device 0.
     pub is_approximate: u64,
 }
 
@@ -111,7 +111,7 @@ impl OutputsView {
     }
 }
 
-/// What came out for a request. This struct stays as it is.
+/// The tokens that a request emitted.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Emitted {
@@ -127,7 +127,7 @@ pub struct Emitted {
     pub first_row: usize,
 }
 
-/// Makes empty outputs. NULL after an error.
+/// Makes empty outputs.
 #[unsafe(no_mangle)]
 pub extern "C" fn gumball_outputs_new() -> Option<Box<Outputs>> {
     make(|_| Ok(Outputs { inner: gumball_engine::Outputs::new() }))

@@ -24,7 +24,7 @@ impl Params {
     }
 }
 
-/// Makes neutral parameters: rows are drawn from as they are, at temperature 1. NULL after an error.
+/// Makes neutral parameters: rows are drawn from as they are, at temperature 1.
 #[unsafe(no_mangle)]
 pub extern "C" fn gumball_params_new() -> Option<Box<Params>> {
     make(|_| Ok(Params::of(SamplingParams::default())))
@@ -32,8 +32,8 @@ pub extern "C" fn gumball_params_new() -> Option<Box<Params>> {
 
 /// Makes parameters of JSON: an object of the fields that are not neutral. A name that is not known is an error.
 ///
-/// The fields, their ranges and what they mean stand in the parameters' table of docs/semantics.md, as
-/// `{"temperature": 0.8, "top_p": 0.9, "dry": {"multiplier": 0.8}, "logprobs": {"top_n": 5}}`. NULL after an error.
+/// The fields, their ranges and what they mean stand in the parameters' table of docs/semantics.md, as `{"temperature": 0.8, "top_p": 0.9, "dry":
+/// {"multiplier": 0.8}, "logprobs": {"top_n": 5}}`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gumball_params_from_json(json: *const c_char) -> Option<Box<Params>> {
     make(|c| {
@@ -43,7 +43,7 @@ pub unsafe extern "C" fn gumball_params_from_json(json: *const c_char) -> Option
     })
 }
 
-/// Makes a copy. NULL after an error.
+/// Makes a copy.
 #[unsafe(no_mangle)]
 pub extern "C" fn gumball_params_clone(params: Option<&Params>) -> Option<Box<Params>> {
     make(|_| Ok(Params::of(require("params", params)?.inner.clone())))
@@ -55,7 +55,7 @@ pub extern "C" fn gumball_params_free(params: Option<Box<Params>>) {
     end(params);
 }
 
-/// Returns all parameters as JSON, which stays until the next call of this function or the end of the parameters. NULL after an error.
+/// Returns all parameters as JSON, which stays until the next call of this function or the end of the parameters.
 #[unsafe(no_mangle)]
 pub extern "C" fn gumball_params_to_json(params: Option<&mut Params>) -> *const c_char {
     call_or(ptr::null(), |_| {

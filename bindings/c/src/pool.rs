@@ -133,8 +133,8 @@ impl PoolConfig {
     }
 }
 
-/// Makes an empty pool; over ranks when all of them have come. NULL after an error: over ranks also GUMBALL_LATE or GUMBALL_LOST if one does not come or
-/// ends, and GUMBALL_DISAGREE if one was made with something else.
+/// Makes an empty pool; over ranks when all of them have come. Over ranks also GUMBALL_LATE or GUMBALL_LOST if one does not come or ends, and
+/// GUMBALL_DISAGREE if one was made with something else.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gumball_pool_new(config: *const PoolConfig) -> Option<Box<Pool>> {
     make(|c| {
@@ -143,7 +143,7 @@ pub unsafe extern "C" fn gumball_pool_new(config: *const PoolConfig) -> Option<B
     })
 }
 
-/// Ends a pool with its sequences. On a device it waits for what was enqueued; over ranks the next step of the others is GUMBALL_LOST.
+/// Ends a pool with its sequences. On a device it waits for the enqueued work; over ranks the next step of the others is GUMBALL_LOST.
 #[unsafe(no_mangle)]
 pub extern "C" fn gumball_pool_free(pool: Option<Box<Pool>>) {
     end(pool);
@@ -218,11 +218,11 @@ pub extern "C" fn gumball_pool_push(pool: Option<&mut Pool>, slot: i32, id: u32)
     call(|_| Ok(require("pool", pool)?.inner.push(slot, id)?))
 }
 
-/// Takes away the last `counts[i]` output tokens of the sequence in `slots[i]`, for a program that stops behind a token that
-/// more were emitted after. The sequence is then as it was when the remaining tokens had been emitted, mirostat's limit included.
+/// Takes away the last `counts[i]` output tokens of the sequence in `slots[i]`, for a program that stops at a token that others were emitted after. The
+/// sequence is then as it was when the remaining tokens had been emitted, mirostat's limit included.
 ///
-/// `len`: the number of slots and of counts; no slot twice. On a device the states go through the host, which may have to wait; GUMBALL_WORK_SHORTEN
-/// waits for nothing. After an error no sequence was changed.
+/// `len`: the number of slots and of counts; no slot twice. On a device the states go through the host, which may have to wait; GUMBALL_WORK_SHORTEN waits
+/// for nothing.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gumball_pool_shorten(
     pool: Option<&mut Pool>,
@@ -248,7 +248,7 @@ pub unsafe extern "C" fn gumball_pool_state(pool: Option<&mut Pool>, slot: i32, 
     })
 }
 
-/// Returns a copy of the parameters of a slot, to be freed. NULL after an error.
+/// Returns a copy of the parameters of a slot, to be freed.
 #[unsafe(no_mangle)]
 pub extern "C" fn gumball_pool_params(pool: Option<&mut Pool>, slot: i32) -> Option<Box<Params>> {
     make(|_| Ok(Params::of(require("pool", pool)?.inner.sequence(slot)?.params().clone())))

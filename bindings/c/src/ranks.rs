@@ -32,7 +32,7 @@ pub enum RowLayout {
 pub enum StepKind {
     /// One token for each request.
     GUMBALL_DECODE = 0,
-    /// The first token behind a prompt.
+    /// The first token after a prompt.
     GUMBALL_PREFILL = 1,
     /// The drafts of each request are verified.
     GUMBALL_VERIFY = 2,
@@ -71,7 +71,7 @@ pub struct Ranks {
 
 versioned!(Ranks, "gumball_ranks", is_modulo: u64);
 
-/// What was decided for a step. gumball_pool_plan writes it. This struct stays as it is.
+/// What was decided for a step. gumball_pool_plan writes it.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {

@@ -17,7 +17,7 @@ pub enum What {
     GUMBALL_HIDDEN = 2,
 }
 
-/// The rows of a call. This struct stays as it is.
+/// The rows of a call.
 ///
 /// A row has an element for each id, or a hidden state those of the head's width. A sequence may change from one kind to another.
 #[repr(C)]

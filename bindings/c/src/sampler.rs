@@ -43,7 +43,7 @@ pub struct SamplerConfig {
 versioned!(SamplerConfig, "gumball_sampler_config", keep_ids: u32);
 
 /// What came out of a row. Pointers are NULL if there is nothing, and always from gumball_sampler_sample_n. What they point to stays until the next call
-/// with this sampler. This struct stays as it is.
+/// with this sampler.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Token {
@@ -68,7 +68,7 @@ pub struct Token {
     pub kept_len: usize,
 }
 
-/// A token with its logprob. This struct stays as it is.
+/// A token with its logprob.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct TokenLogprob {
@@ -105,10 +105,10 @@ impl From<gumball_engine::Sampler> for Sampler {
     }
 }
 
-/// Makes a sampler. It keeps a copy of the parameters. NULL after an error.
+/// Makes a sampler. It keeps a copy of the parameters.
 ///
-/// `state`: where another sampler or pool left the sequence, with its seed and draw index; with mirostat, it cannot be truncated behind the state. NULL: the
-/// history is empty; gumball_sampler_reset gives it a prompt.
+/// `state`: where another sampler or pool left the sequence, with its seed and draw index; with mirostat, it cannot be truncated to before the state.
+/// NULL: the history is empty; gumball_sampler_reset gives it a prompt.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gumball_sampler_new(
     params: Option<&Params>,
@@ -143,7 +143,7 @@ pub unsafe extern "C" fn gumball_sampler_new(
     })
 }
 
-/// Makes a sampler with the same state and another draw index. NULL after an error.
+/// Makes a sampler with the same state and another draw index.
 #[unsafe(no_mangle)]
 pub extern "C" fn gumball_sampler_fork(sampler: Option<&Sampler>, draw: u32) -> Option<Box<Sampler>> {
     make(|_| Ok(require("sampler", sampler)?.inner.fork(draw)?.into()))
@@ -283,7 +283,7 @@ pub unsafe extern "C" fn gumball_sampler_state(sampler: Option<&Sampler>, out: *
     })
 }
 
-/// Returns a copy of the parameters, to be freed. NULL after an error.
+/// Returns a copy of the parameters, to be freed.
 #[unsafe(no_mangle)]
 pub extern "C" fn gumball_sampler_params(sampler: Option<&Sampler>) -> Option<Box<Params>> {
     make(|_| Ok(Params::of(require("sampler", sampler)?.inner.params().clone())))

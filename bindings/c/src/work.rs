@@ -30,8 +30,8 @@ pub enum WorkKind {
     GUMBALL_WORK_STEP = 0,
     /// A verification of the drafts that are assigned: `rows`, `masks` and `drafts`.
     GUMBALL_WORK_VERIFY = 1,
-    /// Drafts of a batch, from its assigned rows: `draft_batch`, `rows`, `masks`, and as `ints` for each row a line with the ids on the path to it. Nothing of
-    /// a sequence changes. Behind a path that has an id outside the vocabulary, such as -1, there are no drafts.
+    /// Drafts of a batch, from its assigned rows: `draft_batch`, `rows`, `masks`, and as `ints` for each row a line with the ids on the path to it.
+    /// Nothing of a sequence changes. After a path that has an id outside the vocabulary, such as -1, there are no drafts.
     GUMBALL_WORK_DRAFT = 2,
     /// A copy of a batch's drafts, those of row r into line r of `ints` from `column` on: `draft_batch`, `ints` and `column`. So the drafts of a chain come
     /// together: each batch's are a column of the next one's paths, and all of them are what a verification reads.
@@ -51,7 +51,7 @@ pub enum Variant {
     GUMBALL_MIN_P = 1,
     /// With top-k first, up to 256.
     GUMBALL_TOP_K = 2,
-    /// With top-p behind such a top-k.
+    /// With top-p after such a top-k.
     GUMBALL_TOP_K_TOP_P = 3,
     /// With top-p first.
     GUMBALL_TOP_P = 4,
@@ -192,7 +192,7 @@ pub extern "C" fn gumball_pool_fetch(pool: Option<&mut Pool>, outputs: Option<&m
     })
 }
 
-/// Captures work on a device, to be replayed in this order. Nothing runs yet. NULL after an error.
+/// Captures work on a device, to be replayed in this order. Nothing runs yet.
 ///
 /// `work`, `len`: as for gumball_pool_enqueue. A replay is for what is assigned then: requests can be admitted, released and assigned in between, as long
 /// as the numbers of requests and rows, the modes, and whether there are row_indices and masks, stay.
@@ -255,9 +255,8 @@ pub extern "C" fn gumball_pool_needed_variant(
 
 /// Enqueues work as gumball_pool_enqueue does, with the kernels of a variant.
 ///
-/// In a graph that the program captures, the work then holds only these kernels, and serves later assignments whose requests the
-/// variant serves. Call it once before the capture, with padding for instance, so that the kernels are loaded. GUMBALL_OUT_OF_RANGE
-/// if a row that is assigned needs more; nothing has changed then.
+/// In a graph that the program captures, the work then holds only these kernels, and serves later assignments whose requests the variant serves. Call it
+/// once before the capture, with padding for instance, so that the kernels are loaded. GUMBALL_OUT_OF_RANGE if a row that is assigned needs more.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gumball_pool_record(
     pool: Option<&mut Pool>,
@@ -275,8 +274,8 @@ pub unsafe extern "C" fn gumball_pool_record(
 /// Prepares for replays of the program's own graph that take `steps` steps of this pool in all, for the rows that are assigned. `variant`: the one that
 /// the steps were recorded under; GUMBALL_FULL if they were enqueued. It waits where histories must grow, which they do once in `history_growth` tokens.
 ///
-/// GUMBALL_OUT_OF_RANGE if a row that is assigned needs more than the variant serves, with the row, its slot and the variants that
-/// do; nothing has changed then. Call it again after each assignment: no other call compares the rows with the graph's variant.
+/// GUMBALL_OUT_OF_RANGE if a row that is assigned needs more than the variant serves, with the row, its slot and the variants that do. Call it again after
+/// each assignment: no other call compares the rows with the graph's variant.
 #[unsafe(no_mangle)]
 pub extern "C" fn gumball_pool_before_replay(
     pool: Option<&mut Pool>,

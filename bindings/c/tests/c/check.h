@@ -18,7 +18,7 @@ static void check(int ok, const char *what, const char *file, int line) {
     }
 }
 
-// What the helpers below make is freed by `verdict`, each kind in this order.
+// `verdict` frees the handles that the helpers below make, each kind in this order.
 #define KINDS(each) each(params) each(sampler) each(outputs) each(graph) each(pool) each(head) each(buffer)
 #define KEPT(kind) \
     static __thread gumball_##kind *kept_##kind[64]; \

@@ -138,7 +138,7 @@ static void samples(void) {
     FAILS(gumball_sampler_sample(sampler, unaligned, NULL, &token), GUMBALL_OUT_OF_RANGE, "row");
     const int32_t outside = VOCAB, negative = -2, slot = 0;
     const uint32_t line = 0, words[] = {1, 1};
-// What a sampler does not read.
+// A field that a sampler does not read.
 #define UNREAD(set, code, parameter) \
     { \
         SIZED(gumball_batch, batch); \

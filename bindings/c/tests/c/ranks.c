@@ -239,7 +239,7 @@ static void mistakes_are_named(void) {
             "request is 2, but must be a request in 0..2");
     OK(take_step(pool, &all, &slot, 1, outputs));
 
-    // What ranks of the host have and do not have, and what one process does not.
+    // Ranks of the host have work in order and drafts, but no graphs; one process has no plans.
     const gumball_work work = work_of(GUMBALL_WORK_STEP, &all);
     const gumball_proposals to = {1, &fork, NULL};
     OK(assign(pool, &slot, 1));
