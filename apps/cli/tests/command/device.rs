@@ -1,17 +1,11 @@
 //! `--device`: the same tokens wherever they are chosen, and clear words where there is no such device.
 
-use gumball_bench_protocol::skipped::or_skip;
 use gumball_engine::Device;
 use serde_json::Value;
 
-use crate::support::{Files, bytes, lines, logits, refuses, succeeds};
+use crate::support::{Files, bytes, emulated, lines, logits, refuses, succeeds};
 
 const VOCAB: usize = 600;
-
-/// Returns whether the host can emulate a device.
-fn emulated() -> bool {
-    or_skip(Device::emulated()).is_some()
-}
 
 fn row(files: &Files) -> String {
     files.write("row.f32", &bytes(&[logits(VOCAB, 4), logits(VOCAB, 5)].concat()))

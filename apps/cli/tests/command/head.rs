@@ -10,10 +10,6 @@ use serde_json::Value as Json;
 use crate::head_model::{self, model, numbers};
 use crate::support::{Files, gumball, refuses, succeeds};
 
-fn path(files: &Files, name: &str) -> String {
-    files.path(name).to_str().expect("text").to_owned()
-}
-
 fn inspected(file: &str) -> Json {
     serde_json::from_str(&succeeds(&["head", "inspect", file, "--json"])).expect("JSON")
 }
@@ -36,7 +32,7 @@ fn a_file_gives_the_text_of_the_head_that_it_was_built_for() {
     let files = Files::new();
     for (dtype, is_tied) in [(GgmlDType::F32, false), (GgmlDType::Q8_0, true)] {
         let model = files.write("tiny.gguf", &model(dtype, 7, is_tied));
-        let file = path(&files, "tiny.head");
+        let file = files.name("tiny.head");
         let said = succeeds(&["head", "build", "--kind", "certified", "--model", &model, "--out", &file]);
         assert!(said.contains("MB for") && said.contains("[265, 32]"), "{said}");
         assert!(!Path::new(&format!("{file}.part")).exists());
@@ -67,7 +63,7 @@ fn a_file_of_another_model_or_a_damaged_one_is_refused() {
     let files = Files::new();
     let own = files.write("own.gguf", &model(GgmlDType::F32, 7, false));
     let other = files.write("other.gguf", &head_model::model(GgmlDType::F32, 70, false));
-    let file = path(&files, "own.head");
+    let file = files.name("own.head");
     succeeds(&["head", "build", "--model", &own, "--out", &file]);
     let said = refuses(&["generate", "x", "--model", &other, "--head-file", &file]);
     assert!(said.contains("it is of another head: the weights it was built from: SHA-256"), "{said}");
@@ -83,7 +79,7 @@ fn a_file_of_another_model_or_a_damaged_one_is_refused() {
             .contains("--tensor names")
     );
     assert!(refuses(&["head", "inspect", &own]).contains("no whole safetensors file"));
-    assert!(refuses(&["head", "inspect", &path(&files, "none")]).contains("no such file"));
+    assert!(refuses(&["head", "inspect", &files.name("none")]).contains("no such file"));
 
     let mut bytes = std::fs::read(&file).expect("a file");
     let last = bytes.len() - 1;
@@ -115,7 +111,7 @@ fn a_model_in_safetensors_format_is_read_as_it_lies_there() {
         files.write(name, &bytes.expect("bytes"))
     };
     let model = write("model.safetensors", &with_bias);
-    let file = path(&files, "head");
+    let file = files.name("head");
     succeeds(&["head", "build", "--model", &model, "--out", &file]);
     let info = inspected(&file);
     assert_eq!(
@@ -127,7 +123,7 @@ fn a_model_in_safetensors_format_is_read_as_it_lies_there() {
 
     // The tensor that was `lm_head.weight` above, in a model that ties it to the embedding, and under a name that no model gives it.
     let tied = write("tied.safetensors", &[("model.embed_tokens.weight", matrix())]);
-    let (tied_file, odd_file) = (path(&files, "tied"), path(&files, "odd"));
+    let (tied_file, odd_file) = (files.name("tied"), files.name("odd"));
     succeeds(&["head", "build", "--model", &tied, "--out", &tied_file]);
     assert_eq!(inspected(&tied_file)["weights"]["sha256"], info["weights"]["sha256"]);
     assert!(
@@ -151,7 +147,7 @@ fn a_model_in_safetensors_format_is_read_as_it_lies_there() {
 fn a_file_of_clusters_is_built_shown_verified_used_and_compared() {
     let files = Files::new();
     let model = files.write("tiny.gguf", &model(GgmlDType::F32, 7, false));
-    let file = path(&files, "tiny.clusters");
+    let file = files.name("tiny.clusters");
     let sizes = ["--capacity", "8", "--iterations", "4"];
     let build = ["head", "build", "--kind", "clustered", "--model", &model, "--out", &file];
     assert!(succeeds(&[&build[..], &sizes].concat()).contains("[265, 32]"));
@@ -200,7 +196,7 @@ fn a_file_of_clusters_is_built_shown_verified_used_and_compared() {
     }
     assert!(number(0, "bytes") < 0.3 && number(0, "first_50") < 0.9, "{report}");
     assert!(succeeds(&check).contains("clustered head, "));
-    let certified = path(&files, "tiny.head");
+    let certified = files.name("tiny.head");
     succeeds(&["head", "build", "--model", &model, "--out", &certified]);
     let check = ["head", "check", &certified, "--model", &model, "--text", &text];
     let report: Json = serde_json::from_str(&succeeds(&[&check[..], &["--json"]].concat())).expect("JSON");

@@ -5,18 +5,15 @@ use candle_core::quantized::{GgmlDType, QTensor};
 use candle_core::{Device, Tensor};
 
 use crate::made;
+use crate::support::uniform;
 use crate::tiny::{self, HIDDEN};
 
 const PIECES: [&str; 6] = ["\u{2581}", "a", "b", "ab", "ba", "\u{2581}a"];
 
 /// Numbers around 0 that look random.
 pub fn numbers(count: usize, seed: u64) -> Vec<f32> {
-    let mut state = seed;
-    let mut next = || {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (state >> 40) as f32 / (1 << 24) as f32 - 0.5
-    };
-    (0..count).map(|_| next() + next()).collect()
+    let all: Vec<f32> = uniform(seed).take(2 * count).collect();
+    all.chunks(2).map(|pair| pair[0] + pair[1]).collect()
 }
 
 /// Returns the bytes of a model whose hidden states are its embeddings, with an output matrix of its own or tied to these.

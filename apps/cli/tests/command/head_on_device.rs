@@ -1,12 +1,10 @@
 //! `gumball generate --head KIND --device NAME`: heads on a device write the text that they write on the CPU, and a fast head one of its own.
 
 use candle_core::quantized::GgmlDType;
-use gumball_bench_protocol::skipped::or_skip;
-use gumball_engine::Device;
 use serde_json::Value as Json;
 
 use crate::head_model;
-use crate::support::{Files, gumball, refuses, succeeds};
+use crate::support::{Files, emulated, gumball, refuses, succeeds};
 
 /// The ids of the tiny model, and the elements of a row of its weights.
 const SHAPE: [usize; 2] = [265, 32];
@@ -21,11 +19,6 @@ const SETTINGS: [&[&str]; 5] = [
     &["--top-k", "20", "--top-p", "0.9", "--logprobs", "processed", "--top-logprobs", "2"],
     &["--top-p", "0.9", "--logprobs", "raw"],
 ];
-
-/// Returns whether the host can emulate a device.
-fn emulated() -> bool {
-    or_skip(Device::emulated()).is_some()
-}
 
 /// Writes the tiny model, and returns its path.
 fn written(files: &Files, name: &str, seed: u64) -> String {
@@ -49,10 +42,10 @@ fn a_head_on_a_device_writes_the_text_that_it_writes_on_the_cpu() {
     }
     let files = Files::new();
     let model = written(&files, "tiny.gguf", 7);
-    let clusters = files.path("tiny.clusters").to_str().expect("text").to_owned();
+    let clusters = files.name("tiny.clusters");
     let build = ["head", "build", "--kind", "clustered", "--model", &model, "--out", &clusters];
     succeeds(&[&build[..], &["--capacity", "8", "--iterations", "4"]].concat());
-    let certified = files.path("tiny.head").to_str().expect("text").to_owned();
+    let certified = files.name("tiny.head");
     succeeds(&["head", "build", "--model", &model, "--out", &certified]);
     let heads: [&[&str]; 4] = [
         &["--head", "exact"],
@@ -113,17 +106,9 @@ fn a_fast_head_writes_the_same_text_each_time() {
         assert_eq!((&head["whole_rows"], &head["certified_rows"]), (&TOKENS.into(), &0.into()));
         assert_eq!(head["bytes_a_token"], (SHAPE[0] * SHAPE[1] * 2) as f64);
     }
-    let said = gumball(&[
-        "generate",
-        "aba",
-        "--no-chat",
-        "--model",
-        &model,
-        "--head",
-        "fast",
-        "--device",
-        "emulated",
-    ]);
+    let said = gumball(
+        &[&["generate", "aba", "--no-chat", "--model", &model, "--head", "fast"][..], THERE].concat(),
+    );
     let said = String::from_utf8_lossy(&said.stderr);
     assert!(said.contains("fast head on ") && said.contains(" a second, "), "{said}");
 }
@@ -137,7 +122,7 @@ fn a_check_holds_the_head_of_a_file_on_a_device_to_that_on_the_cpu() {
     let model = written(&files, "tiny.gguf", 7);
     let text = files.write("text", b"abab aba bab aab ab aba");
     for (kind, options) in [("certified", &[][..]), ("clustered", &["--capacity", "8"])] {
-        let file = files.path(kind).to_str().expect("text").to_owned();
+        let file = files.name(kind);
         let build = ["head", "build", "--kind", kind, "--model", &model, "--out", &file];
         succeeds(&[&build[..], options].concat());
         let probes: &[&str] = if kind == "clustered" { &["--probes", "3,34"] } else { &[] };

@@ -6,6 +6,7 @@ use candle_core::{Device, Tensor};
 use gumball_cli::model::{Error, Llama};
 
 use crate::made::{self, Metadata};
+use crate::support::uniform;
 
 const BLOCKS: usize = 2;
 const HIDDEN: usize = 64;
@@ -62,13 +63,9 @@ impl Tiny {
 
     /// Adds a tensor of numbers in -0.5..0.5; norms and factors, of one dimension, in 0.5..1.5.
     fn add(&mut self, name: &str, shape: &[usize]) {
-        let mut state = self.weights.len() as u64 + 1;
         let offset = if shape.len() == 1 && !name.ends_with("bias") { 1.0 } else { 0.0 };
-        let mut random = || {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            (state >> 40) as f32 / (1 << 24) as f32 - 0.5 + offset
-        };
-        let values = (0..shape.iter().product()).map(|_| random()).collect();
+        let random = uniform(self.weights.len() as u64 + 1).map(|x| x + offset);
+        let values = random.take(shape.iter().product()).collect();
         self.weights.push((name.into(), shape.into(), values));
     }
 

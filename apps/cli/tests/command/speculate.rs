@@ -8,7 +8,7 @@ use gumball_cli::model::{Gguf, Llama, ROWS_LIKE_ONE};
 use serde_json::Value as Json;
 
 use crate::made;
-use crate::support::{Files, gumball, refuses};
+use crate::support::{Files, gumball, refuses, uniform};
 use crate::tiny;
 
 /// A whole block of the K-quants.
@@ -34,20 +34,16 @@ fn model_with(dtype: GgmlDType, pieces: &[&str], noise: f32) -> Vec<u8> {
     ] {
         metadata.insert(key.into(), Value::U32(value));
     }
-    let mut state = 7u64;
+    let mut uniform = uniform(7);
     let tensor = |name: &str, shape: &[usize]| {
-        // The sum of four uniform numbers; norms around 1.
-        let mut uniform = || {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            (state >> 40) as f32 / (1 << 24) as f32 - 0.5
-        };
         // Weak blocks, so that a token depends mostly on the one before it, and texts run in circles.
         let (spread, mean) = match (name.starts_with("blk"), shape.len()) {
             (_, 1) => (0.1, 1.0),
             (blocks, _) => (if blocks { 0.05 } else { 0.4 }, 0.0),
         };
+        // The sum of four uniform numbers; norms around 1.
         let mut number = || {
-            let [sum, other] = [(); 2].map(|()| (0..4).map(|_| uniform()).sum::<f32>());
+            let [sum, other] = [(); 2].map(|()| uniform.by_ref().take(4).sum::<f32>());
             mean + spread * (sum + noise * other)
         };
         let values: Vec<f32> = (0..shape.iter().product()).map(|_| number()).collect();

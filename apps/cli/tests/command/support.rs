@@ -3,6 +3,8 @@
 use std::path::PathBuf;
 use std::process::{Command, Output};
 
+use gumball_bench_protocol::skipped::or_skip;
+use gumball_engine::Device;
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -27,6 +29,19 @@ pub fn refuses(args: &[&str]) -> String {
     stderr
 }
 
+/// Returns whether the host can emulate a device.
+pub fn emulated() -> bool {
+    or_skip(Device::emulated()).is_some()
+}
+
+/// Returns numbers from -0.5 to 0.5, without end.
+pub fn uniform(mut state: u64) -> impl Iterator<Item = f32> {
+    std::iter::repeat_with(move || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 40) as f32 / (1 << 24) as f32 - 0.5
+    })
+}
+
 /// Parses one JSON value a line.
 pub fn lines(text: &str) -> Vec<Value> {
     text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
@@ -44,10 +59,15 @@ impl Files {
         self.0.path().join(name)
     }
 
+    /// Returns the path of a file as text.
+    pub fn name(&self, name: &str) -> String {
+        self.path(name).to_str().expect("text").to_owned()
+    }
+
     /// Writes a file and returns its path as text.
     pub fn write(&self, name: &str, bytes: &[u8]) -> String {
         std::fs::write(self.path(name), bytes).expect("the file is written");
-        self.path(name).to_str().expect("text").to_owned()
+        self.name(name)
     }
 }
 
