@@ -95,10 +95,21 @@ def namer(original: Callable[[Any, Any], int]) -> Callable[[Any, Any], int]:
         follower = follower_of(self.logitsprocs)
         if follower is not None:
             follower.names[row] = request.req_id
+            _leave_edits_to_the_pool(self, row, request.req_id)
             follower.requests.lengths = lambda rows: self.num_tokens_no_spec[:rows] - self.num_prompt_tokens[:rows]
         return row
 
     return add_request
+
+
+def _leave_edits_to_the_pool(batch: Any, row: int, name: str) -> None:
+    """Lets a batch of vLLM's forget which edits a request asks for.
+
+    For these the runner would wait for the last step's tokens in every step, and copy prompts to the device; the pool has its own histories.
+    """
+    for names in (batch.frequency_penalties_reqs, batch.presence_penalties_reqs, batch.repetition_penalties_reqs):
+        names.discard(name)
+    batch.bad_words_token_ids.pop(row, None)
 
 
 def builder(original: Callable[..., LogitsProcessors]) -> Callable[..., LogitsProcessors]:

@@ -131,6 +131,19 @@ def preemptions(engine: Any) -> int:
     return sum(metric.value for metric in engine.get_metrics() if metric.name == "vllm:num_preemptions")
 
 
+def test_the_runner_waits_for_no_tokens_of_requests_with_edits(engine: Any) -> None:
+    inner = engine.llm_engine
+    params = SamplingParams(max_tokens=3, repetition_penalty=1.2, presence_penalty=0.1, bad_words=["the"])
+    inner.add_request("edited", {"prompt_token_ids": PROMPT}, params)
+    inner.step()
+    runner = inner.engine_core.engine_core.model_executor.driver_worker.worker.model_runner
+    metadata = runner.input_batch.sampling_metadata
+    assert runner.input_batch.num_reqs == 1 and metadata.no_penalties
+    assert not metadata.output_token_ids and metadata.prompt_token_ids is None
+    while inner.has_unfinished_requests():
+        inner.step()
+
+
 def test_bad_words_are_not_completed(engine: Any, recorded: Any) -> None:
     tokenizer = engine.get_tokenizer()
     free = tokens(engine, [PROMPT], [asked({"temperature": 0}, 7)])[0]

@@ -263,6 +263,9 @@ def page(record: dict[str, Any]) -> str:
         lines.append(f"| {LABELS.get(label, label)} | {' | '.join(cells)} |")
     for model, heads in record["times"].items():
         lines += ["", f"## Tokens a second: {MODELS[model]}", ""]
+        # What was run another day than the agreement.
+        if model in record:
+            lines += ["At {commit}, {date}: {card}.".format(**record[model]), ""]
         lines.append(
             f"With CUDA graphs, prompts of 32 ids, a seed each, output tokens {FIRST} to {LAST}; in brackets the median step in milliseconds."
         )
