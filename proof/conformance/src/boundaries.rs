@@ -130,6 +130,7 @@ fn pairs(extent: Extent) -> Vec<(usize, usize)> {
 /// # Errors
 /// A text that names the first case that differs from the oracle, or what the runtime said.
 pub fn hold(backend: &Cuda, extent: Extent) -> Result<usize, String> {
+    let runtime = backend.runtime();
     let mut cases = 0;
     for (number, (tiles, k)) in pairs(extent).into_iter().enumerate() {
         for (place, family) in Family::ALL.into_iter().enumerate() {
@@ -141,7 +142,7 @@ pub fn hold(backend: &Cuda, extent: Extent) -> Result<usize, String> {
                 &ARRIVALS[turn % 3..][..1]
             };
             for (offset, arrival) in all.iter().copied().enumerate() {
-                operator(backend.runtime(), tiles, k, family, arrival, turn + offset)?;
+                operator(runtime, tiles, k, family, arrival, turn + offset)?;
                 cases += 1;
             }
         }
@@ -150,10 +151,13 @@ pub fn hold(backend: &Cuda, extent: Extent) -> Result<usize, String> {
             cases += 1;
         }
     }
+    println!("boundaries of lists: {cases} cases equal the oracle");
     cases += batches(backend, extent)?;
-    cases += drafts(backend.runtime(), extent)?;
-    for (rows, vocab) in shapes(backend.runtime().limits().multiprocessors, extent) {
-        softmaxes(backend.runtime(), rows, vocab)?;
+    println!("and of launches: {cases}");
+    cases += drafts(runtime, extent)?;
+    println!("and of drafts: {cases}");
+    for (rows, vocab) in shapes(runtime.limits().multiprocessors, extent) {
+        softmaxes(runtime, rows, vocab)?;
         cases += 1;
     }
     Ok(cases)

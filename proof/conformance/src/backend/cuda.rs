@@ -20,7 +20,7 @@ use gumball_spec::verify::coupled::check_drafts;
 use gumball_spec::{Error, Kind, NONE, Result, Row, SamplingParams, Status, Widths};
 use half::{bf16, f16};
 
-use crate::backend::{Backend, Oracle, draw_by_draw, in_parts};
+use crate::backend::{Backend, Oracle, draw_in_batches, in_parts};
 use crate::case::{Case, Dtype};
 use crate::draft_trees::Judger;
 use crate::drafted::{Drafted, Walked};
@@ -582,7 +582,7 @@ impl Backend for Cuda {
     /// Draws many rows in a step, all of which read one line.
     fn draws(&self, case: &Case, count: u32, vary: &dyn Fn(&mut Case, u32)) -> Result<Vec<i32>> {
         if prepare(case).is_err() {
-            return draw_by_draw(self, case, count, vary);
+            return draw_in_batches(self, case, count, vary);
         }
         let mut tokens = Vec::new();
         let mut cases = vec![case.clone(); DRAWS.min(count as usize)];

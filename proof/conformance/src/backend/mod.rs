@@ -157,8 +157,30 @@ pub trait Backend: fmt::Debug + Send + Sync {
     /// # Errors
     /// Those of [`Backend::sample`].
     fn draws(&self, case: &Case, count: u32, vary: &dyn Fn(&mut Case, u32)) -> Result<Vec<i32>> {
-        draw_by_draw(self, case, count, vary)
+        draw_in_batches(self, case, count, vary)
     }
+}
+
+/// Draws of a case that are made in one batch.
+const DRAWS: usize = 512;
+
+/// Draws a case's tokens, many cases in a batch.
+pub(crate) fn draw_in_batches(
+    backend: &(impl Backend + ?Sized),
+    case: &Case,
+    count: u32,
+    vary: &dyn Fn(&mut Case, u32),
+) -> Result<Vec<i32>> {
+    let mut batch = vec![case.clone(); DRAWS.min(count as usize)];
+    let mut tokens = Vec::with_capacity(count as usize);
+    for first in (0..count).step_by(DRAWS) {
+        batch.truncate((count - first) as usize);
+        batch.iter_mut().zip(first..).for_each(|(case, i)| vary(case, i));
+        for seen in backend.sample_batch(&batch) {
+            tokens.push(seen?.token);
+        }
+    }
+    Ok(tokens)
 }
 
 /// Answers cases in parts of one vocabulary and type, and of one `key`, each of at most `most`: as few as that allows.
@@ -186,21 +208,6 @@ pub(crate) fn in_parts<K: Eq + Hash>(
         }
     }
     seen.into_iter().map(|answer| answer.expect("every case is in a part")).collect()
-}
-
-/// Draws a case's tokens one by one.
-pub(crate) fn draw_by_draw(
-    backend: &(impl Backend + ?Sized),
-    case: &Case,
-    count: u32,
-    vary: &dyn Fn(&mut Case, u32),
-) -> Result<Vec<i32>> {
-    let mut case = case.clone();
-    let draw = |i| {
-        vary(&mut case, i);
-        Ok(backend.sample(&case)?.token)
-    };
-    (0..count).map(draw).collect()
 }
 
 /// The definition itself: what every other backend is held to.
