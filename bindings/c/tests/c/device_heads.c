@@ -146,7 +146,6 @@ static void what_is_refused(gumball_device *device, const char *name) {
     gumball_pool *pools[2];
     int32_t slots[ROWS];
     pools_of(device, pools, slots);
-    gumball_pool *smaller = device_pool_of(device, VOCAB - 1);
     gumball_outputs *outputs = outputs_of();
     gumball_buffer *buffer = keep_buffer(gumball_buffer_new(device, sizeof states));
     next_states(buffer, 2 * ROWS, 5);
@@ -158,15 +157,6 @@ static void what_is_refused(gumball_device *device, const char *name) {
     hidden.head = small;
     REFUSED(enqueue(pools[1], &hidden), GUMBALL_LENGTH, "hidden has length 4, but must have at most 2 rows");
     CHECK(take_step(pools[0], &hidden, slots, ROWS, outputs) != GUMBALL_OK);
-    hidden.matrix.width = WIDTH - 1;
-    hidden.matrix.rows = 2;
-    OK(assign(pools[1], slots, 2));
-    REFUSED(enqueue(pools[1], &hidden), GUMBALL_LENGTH,
-            "hidden has length 39, but must have 40 elements each, as a row of weights");
-    hidden.matrix.width = WIDTH;
-    const int32_t none[] = {-1, -1};
-    OK(assign(smaller, none, 2));
-    CHECK(enqueue(smaller, &hidden) == GUMBALL_LENGTH);
     // A head of the host is not for a pool on a device.
     const gumball_rows of_host = hidden_of(head, states, ROWS, WIDTH);
     CHECK(take_step(pools[1], &of_host, slots, ROWS, outputs) == GUMBALL_UNAVAILABLE);
@@ -174,9 +164,6 @@ static void what_is_refused(gumball_device *device, const char *name) {
     const char *reason = NULL;
     OK(gumball_pool_needs_whole_row(pools[1], slots[3], 0, &reason));
     CHECK(reason != NULL && strcmp(reason, "top_p") == 0);
-    // No filter bounds the kept set of a plain request.
-    OK(gumball_pool_needs_whole_row(pools[1], slots[0], 0, &reason));
-    CHECK(reason != NULL && strcmp(reason, "kept") == 0);
     gumball_device_free(another);
 }
 

@@ -263,7 +263,6 @@ static void judged(const gumball_operators *operators) {
     CHECK(accepted[0] == 1 && again[0] == 1 && from[1] == 1 && again[2] == -1);
     REFUSED(JUDGE(GUMBALL_COUPLED, 0), GUMBALL_OUT_OF_RANGE,
             "mode is 0, but must be GUMBALL_REJECTION, GUMBALL_BLOCK or GUMBALL_THRESHOLD");
-    FAILS(JUDGE(GUMBALL_BLOCK, 0), GUMBALL_OUT_OF_RANGE, "parents");
     parents[0] = 1;
     FAILS(JUDGE(GUMBALL_REJECTION, 0), GUMBALL_OUT_OF_RANGE, "parents");
     // No drafts: a draw.

@@ -196,9 +196,6 @@ static void mistakes_are_named(void) {
     ranks.transport = "ucx";
     NONE(gumball_pool_new(&config), GUMBALL_UNKNOWN,
          "transport \"ucx\" is not known; known are: auto, onesided, nccl, torch, unix, threads");
-    ranks.transport = "onesided";
-    NONE(gumball_pool_new(&config), GUMBALL_UNAVAILABLE,
-         "no transport onesided: rows in host memory take unix, torch or threads");
     ranks.transport = "unix";
     ranks.rank = 1;
     NOTHING(gumball_pool_new(&config), GUMBALL_OUT_OF_RANGE, "rank");

@@ -80,12 +80,6 @@ static void trees_may_be_held_as_links(void) {
     const uint32_t first_rows[] = {0, 1}, alone[] = {3}, last_rows[] = {4, 6, 8};
     CHECK(emits(outputs, 0, first, first_rows, 2) && emits(outputs, 1, nine, alone, 1));
     CHECK(emits(outputs, 2, last, last_rows, 3));
-    const int32_t cycle[] = {1, 2, 0, -1, 1, -1, 3, -1, -1}, orphan[] = {1, -1, -1, -1, 1, -1, 3, -1, -1};
-    drafts.first_child.data = cycle;
-    REFUSED(VERIFY(), GUMBALL_OUT_OF_RANGE, "first_child is 0 for row 2 of request 0, but must be in 3..3, or -1");
-    drafts.first_child.data = orphan;
-    REFUSED(VERIFY(), GUMBALL_OUT_OF_RANGE,
-            "first_child and next_sibling is none to row 2 of request 0, but must be a link to each draft");
     drafts.first_child.rows = 8;
     FAILS(VERIFY(), GUMBALL_LENGTH, "first_child");
     drafts.first_child = ints_of(NULL, 0);
@@ -164,9 +158,9 @@ static void refusals(void) {
     gumball_pool *pool = pool_of(VOCAB, 1);
     const int32_t slots[] = {admit(pool, "{\"seed\": 1}", NULL, 0), 7};
     const uint32_t count = 2;
-    const int32_t ids[] = {5, 6}, cycle[] = {1, 0}, tree[] = {-1, -1}, forced[] = {3, -1, -1};
+    const int32_t ids[] = {5, 6}, tree[] = {-1, -1}, forced[] = {3, -1, -1};
     const int64_t wide[] = {5, 6};
-    gumball_rows logits = rows_of(rows, GUMBALL_F32, 3, VOCAB);
+    const gumball_rows logits = rows_of(rows, GUMBALL_F32, 3, VOCAB);
     gumball_outputs *outputs = outputs_of();
     SIZED(gumball_drafts, drafts);
     gumball_batch batch = batch_of(slots, 1);
@@ -195,12 +189,6 @@ static void refusals(void) {
     batch.slots = slots + 1;
     FAILS(VERIFY(), GUMBALL_OUT_OF_RANGE, "slots");
     batch.slots = slots;
-    logits.matrix.rows = 2;
-    REFUSED(VERIFY(), GUMBALL_LENGTH, "logits has length 2, but must have 3 rows, one per request and one per draft");
-    logits.matrix.rows = 3;
-    drafts.parents = ints_of(cycle, 2);
-    REFUSED(VERIFY(), GUMBALL_OUT_OF_RANGE,
-            "parents is 1 for node 0 of request 0, but must be in -1..0, a node before it");
     drafts.parents = ints_of(tree, 2);
     batch.mode = GUMBALL_BLOCK;
     REFUSED(VERIFY(), GUMBALL_OUT_OF_RANGE, "parents is -1 for node 1 of request 0, but must be 0 in a chain");
@@ -216,9 +204,6 @@ static void refusals(void) {
     batch = batch_of(slots, 1);
     batch.draft_batch = 1;
     FAILS(VERIFY(), GUMBALL_OUT_OF_RANGE, "draft_batch");
-    const size_t one = 1;
-    REFUSED(gumball_pool_shorten(pool, slots, &one, 1), GUMBALL_OUT_OF_RANGE,
-            "counts is 1 of slot 0, but must be in 0..=0, its output tokens");
     CHECK(gumball_pool_shorten(pool, slots, NULL, 1) == GUMBALL_OUT_OF_RANGE);
     OK(gumball_pool_shorten(pool, NULL, NULL, 0));
     CHECK(state_of(pool, slots[0]).output_len == 0);
