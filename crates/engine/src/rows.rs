@@ -137,9 +137,8 @@ impl<'a> Rows<'a> {
         Ok(Source::Hidden(head, head.states(matrix)?))
     }
 
-    /// Checks that rows are a rank's part of rows, and each has a row of the batch.
+    /// Checks that each of a rank's rows has a row of the batch.
     pub(crate) fn check_of_rank(&self, batch: &Batch<'_>) -> Result<()> {
-        self.refuse_hidden("hidden states over ranks", "step them in a pool of one process")?;
         if batch.row_indices.is_empty() {
             return Ok(());
         }
@@ -147,7 +146,7 @@ impl<'a> Rows<'a> {
         Err(Error::Conflict { parameter: "row_indices", other: "ranks", reason })
     }
 
-    /// Returns this rank's part of the rows, which lies in the memory of the host.
+    /// Returns this rank's part of the rows, which are given and lie in the memory of the host.
     pub(crate) fn of_rank(self, batch: &Batch<'_>) -> Result<Logits<'a>> {
         self.check_of_rank(batch)?;
         Ok(Logits::of(self.matrix().on_host("logits")?, self.kind()))

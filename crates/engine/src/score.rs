@@ -47,7 +47,7 @@ impl Scored<'_> {
             Some(_) => Err(conflict(
                 "chunk_rows",
                 "logits",
-                "only logits of hidden states are made in chunks; leave it out",
+                "only logits of hidden states are made in chunks, in one process; leave it out",
             )),
         }
     }

@@ -1,5 +1,7 @@
 //! A case of a head: weights, a batch of hidden states and what follows the product, owned.
 
+use std::ops::Range;
+
 use gumball_cpu::{Level, Task};
 use gumball_head::{
     Bounds, Certified, Clustered, ClusteredOptions, Clusters, Exact, HeadOptions, HiddenStates, Probes,
@@ -72,6 +74,20 @@ impl HeadCase {
     pub fn new(dtype: Dtype, weights: &[f32], hidden: &[f32], width: usize) -> Self {
         let (weights, hidden) = (Logits::new(dtype, weights), Logits::new(dtype, hidden));
         Self { weights, hidden, width, bias: None, scaling: Scaling::default() }
+    }
+
+    /// Returns the case of some hidden states, and of some ids.
+    #[must_use]
+    pub fn part(&self, rows: &[usize], ids: Range<usize>) -> Self {
+        let numbers = |row: Row<'_>| (0..row.vocab()).map(|i| row.logit(i)).collect::<Vec<f32>>();
+        let weights = self.weights.row().part(ids.start * self.width..ids.end * self.width);
+        let hidden: Vec<f32> = rows.iter().flat_map(|row| numbers(self.state(*row))).collect();
+        Self {
+            weights: Logits::new(self.weights.dtype(), &numbers(weights)),
+            hidden: Logits::new(self.hidden.dtype(), &hidden),
+            bias: self.bias.as_ref().map(|bias| bias[ids].to_vec()),
+            ..self.clone()
+        }
     }
 
     /// Returns the number of ids.

@@ -80,6 +80,23 @@ impl<'a> Spread<'a> {
         }
     }
 
+    /// Returns whether this rank has whole rows, those that it samples.
+    pub fn has_whole_rows(&self) -> bool {
+        self.rows.layout == ExchangeLayout::Replicated
+    }
+
+    /// Checks that rows are assigned in the order of the batch, in which the caller's lists are.
+    ///
+    /// # Errors
+    /// - [`Error::Conflict`] if they are not.
+    pub fn check_order(&self, parameter: &'static str) -> Result<()> {
+        if self.batch_rows == 0 {
+            return Ok(());
+        }
+        let reason = "the requests were assigned in another order than the batch's; own them in blocks";
+        Err(Error::Conflict { parameter, other: "ownership", reason })
+    }
+
     fn is_gather(&self) -> bool {
         self.rows.layout == ExchangeLayout::Gather
     }
@@ -104,7 +121,7 @@ impl<'a> Spread<'a> {
     /// Returns the rows that this rank samples: those that the exchange brings into its window, or whole rows that it has. `parts` are the
     /// caller's.
     pub fn sampled<'b>(&self, parts: &Rows<'b>) -> Result<Rows<'b>> {
-        if self.rows.layout == ExchangeLayout::Replicated {
+        if self.has_whole_rows() {
             return Ok(*parts);
         }
         let (part, assigned) = (self.ids().len(), self.assigned);
@@ -127,16 +144,13 @@ impl<'a> Spread<'a> {
         (parts, masks): (&Rows<'_>, Option<&MaskRows<'_>>),
         step: &abi::Step,
     ) -> Result<Exchange> {
-        if masks.is_some() && self.batch_rows != 0 {
-            let reason = "the requests were assigned in another order than the batch's; own them in blocks";
-            return Err(Error::Conflict { parameter: "masks", other: "ownership", reason });
-        }
+        masks.map_or(Ok(()), |_| self.check_order("masks"))?;
         let Self { windows, rows: &RankRows { layout, first_rows, first_requests, .. }, batch, .. } = *self;
         let (proposes, verifies) = (batch.proposals().is_some(), batch.shape().drafts.is_some());
         let most_rows = first_rows.windows(2).map(|pair| pair[1] - pair[0]).max().unwrap_or(0);
         let exchange_flags = if self.is_gather() { exchange_flags::GATHER } else { 0 };
         let post = windows.post();
-        let sends = layout != ExchangeLayout::Replicated && post.is_none();
+        let sends = !self.has_whole_rows() && post.is_none();
         let table = workspace.bare_step();
         let results = abi::SendResults {
             peers: windows.peers(),

@@ -10,7 +10,7 @@ use gumball_spec::{Error, Kind, Result, Row, memory};
 use crate::abi::dtype::Dtype;
 use crate::abi::{
     self, FAST_CHUNK, FAST_MOST_STATES, FAST_STAGE_ELEMENTS, HEAD_MANY_STATES, HeadRow, SCREENED_STATES,
-    head_flags,
+    Slot, TILE, head_flags,
 };
 use crate::driver::runtime::Runtime;
 use crate::launch::head::{Centroids, aligned_flag};
@@ -44,6 +44,8 @@ pub struct Head<'w> {
     capacity: usize,
     states: Buffer,
     head_rows: Buffer,
+    /// Zeros, for rows of which each rank computes a part: it does so whosever they are, of padding too.
+    no_slots: Buffer,
     logits: Buffer,
     counts: Buffer,
     runtime: Arc<dyn Runtime>,
@@ -100,6 +102,7 @@ impl<'w> Head<'w> {
             logits: alloc(&[rows, vocab, size_of::<f32>()])?,
             states: alloc(&[states, padded_width(width), size_of::<f32>()])?,
             head_rows: alloc(&[rows, size_of::<HeadRow>()])?,
+            no_slots: alloc(&[rows, size_of::<Slot>()])?,
             counts: alloc(&[3, size_of::<u64>()])?,
             bias: bias.map(|bias| Buffer::of(runtime, bias)).transpose()?,
             weights,
@@ -362,6 +365,26 @@ impl<'w> Head<'w> {
     /// Returns the rows of logits that a step over hidden states fills.
     pub(crate) fn rows(&self, count: usize) -> Result<Rows<'_>> {
         Rows::of(&self.logits, Dtype::F32, 0, count, self.vocab(), self.vocab())
+    }
+
+    /// Returns the launches for hidden states of which each rank computes a part of the logits, and their step. `step` is one without rows.
+    ///
+    /// # Errors
+    /// - Those of [`Head::launch`].
+    /// - [`Error::Conflict`] for a head with clusters, which are probed by all logits.
+    pub(crate) fn launch_part<'b>(
+        &'b self,
+        hidden: &Rows<'b>,
+        step: abi::Step,
+    ) -> Result<(HeadLaunch, abi::Step)> {
+        if self.is_clustered() {
+            let reason = "clusters are chosen among all, and a rank has some; take an exact head";
+            return Err(Error::Conflict { parameter: "clusters", other: "ranks", reason });
+        }
+        let (vocab, rows) = (self.vocab(), hidden.rows as u32);
+        let (slots, tiles) = (self.no_slots.address(), vocab.div_ceil(TILE) as u32);
+        let step = abi::Step { slots, rows, vocab: vocab as u32, tiles, ..step };
+        Ok((self.launch(hidden, false)?, step))
     }
 
     /// Returns the argument of the kernels for a step over hidden states, whose own part is filled in later.

@@ -1,4 +1,4 @@
-//! The launches of a step, in order: survey of parts of rows, exchange of rows, begin of drafts, edits that match histories, head,
+//! The launches of a step, in order: a part of a head, survey of parts of rows, exchange of rows, begin of drafts, edits that match histories, head,
 //! softmax, judgement or probabilities, survey, finish or race, end of drafts, exchange of results.
 //!
 //! Every kind of step is a part of this list. It neither allocates nor waits, so a step can be captured in a graph and replayed; positions
@@ -9,6 +9,7 @@ use gumball_spec::Kind;
 use crate::abi::dtype::Dtype;
 use crate::abi::{self, DraftStep, exchange_flags, flags};
 use crate::launch::{drafts, exchange, finish, head, history_edits, shards, survey, tuning};
+use crate::pipeline::head::HeadLaunch;
 use crate::pipeline::proposals::Proposals;
 use crate::pipeline::rank_rows::Exchange;
 use crate::pipeline::row_batch::RowBatch;
@@ -21,6 +22,9 @@ impl Step<'_> {
     /// and results with other ranks. The workspace must still have the step's batch.
     pub(crate) fn launch(&self, workspace: &Workspace, needs: StepFeatures) -> crate::Result<()> {
         assert_eq!(self.workspace, workspace.id, "a step goes to the workspace that fixed it");
+        if let Some((head, step)) = self.part_head.as_deref().filter(|(_, step)| step.rows > 0) {
+            launch_head(workspace, head, step)?;
+        }
         match &self.exchange {
             None => self.launch_rows(workspace, &self.argument, needs),
             Some(Exchange { shards: Some(shards), .. }) if self.kind == Kind::Logits => {
@@ -174,14 +178,7 @@ impl Step<'_> {
 
     /// Launches the kernels that make the rows of logits, or of probabilities that the step draws from.
     fn launch_source(&self, workspace: &Workspace, step: &abi::Step) -> crate::Result<()> {
-        if let Some(launch) = &self.head {
-            let (argument, centroids) = (launch.argument(step), launch.centroids.as_ref());
-            // SAFETY: the head and the hidden states outlive enqueued work; `fix` checked the shapes. The kernels before have
-            // made the rows' requests.
-            unsafe {
-                head::enqueue(&*workspace.runtime, &workspace.device, launch.types, &argument, centroids)
-            }?;
-        }
+        self.head.as_ref().map_or(Ok(()), |head| launch_head(workspace, head, step))?;
         match (&self.softmax_of, &workspace.probability_rows) {
             (Some(logits), Some(own)) => {
                 own.enqueue(logits).map_err(|error| crate::Error::call("the softmax of a step", error))
@@ -213,6 +210,14 @@ impl Step<'_> {
         unsafe { probs.write(runtime, device, row_type, step, needs) }?;
         Ok(true)
     }
+}
+
+/// Launches the kernels of a head over the hidden states of a step.
+fn launch_head(workspace: &Workspace, head: &HeadLaunch, step: &abi::Step) -> crate::Result<()> {
+    let (argument, centroids) = (head.argument(step), head.centroids.as_ref());
+    // SAFETY: the head and the hidden states outlive enqueued work; `fix` checked the shapes. The kernels before have made the rows'
+    // requests, of which those of a part of the vocabulary read nothing.
+    unsafe { head::enqueue(&*workspace.runtime, &workspace.device, head.types, &argument, centroids) }
 }
 
 /// Launches the kernels that survey and finish a step's rows, of which each rank has a part.

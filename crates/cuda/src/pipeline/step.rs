@@ -32,7 +32,7 @@ pub struct StepInput<'a, 'b> {
     /// `row_indices` name. Over ranks: of each assigned row this rank's part, which may be followed by padding; under
     /// [`ExchangeLayout::Replicated`](crate::ExchangeLayout::Replicated) the whole rows that this rank owns.
     pub rows: Rows<'b>,
-    /// The head that makes the rows of logits of hidden states, one for each row. Its memory holds the logits of one step at a time, so
+    /// The head that makes the rows of logits of hidden states, one for each row; over ranks one of this rank's ids, unless it has whole rows. Its memory holds the logits of one step at a time, so
     /// steps of one head must run one after the other.
     pub head: Option<&'b Head<'b>>,
     /// Bitmasks, over ranks of all rows. They replace those of the assignment, for the rows that have one there. If the assignment has none,
@@ -57,7 +57,7 @@ impl<'b> StepInput<'_, 'b> {
 
     /// Checks that the parts go together.
     fn check(&self) -> Result<()> {
-        let (of_drafts, over_ranks) = (self.of.is_some(), self.ranks.is_some());
+        let of_drafts = self.of.is_some();
         let refused = [
             (of_drafts && self.drafts.is_some(), "drafts", "batch", "rows of a draft model verify no drafts"),
             (
@@ -72,7 +72,6 @@ impl<'b> StepInput<'_, 'b> {
                 "batch",
                 "rows of a draft model are given as they are",
             ),
-            (over_ranks && self.head.is_some(), "hidden", "ranks", "rows of ranks are given as they are"),
         ];
         match refused.into_iter().find(|(is_refused, ..)| *is_refused) {
             Some((_, parameter, other, reason)) => Err(Error::Conflict { parameter, other, reason }),
@@ -97,6 +96,8 @@ pub struct Step<'b> {
     pub(crate) begin: Begin,
     /// The head that makes the step's logits of hidden states.
     pub(crate) head: Option<HeadLaunch>,
+    /// The head that makes this rank's part of the logits, before rows are exchanged, and its step.
+    pub(crate) part_head: Option<Box<(HeadLaunch, abi::Step)>>,
     /// The logits of which a softmax makes the rows of the step.
     pub(crate) softmax_of: Option<Rows<'b>>,
     /// The survey of logits rows that several rows read, with its step.
@@ -157,15 +158,23 @@ impl Workspace {
         input.check()?;
         let spread =
             input.ranks.map(|(windows, rows)| Spread::new(self, batch, windows, rows)).transpose()?;
-        let head = match input.head {
-            Some(head) => Some(self.fix_head(head, &input.rows, shape)?),
-            None => None,
-        };
+        let (mut head, mut part_head) = (None, None);
+        match (input.head, &spread) {
+            (Some(of), Some(spread)) if !spread.has_whole_rows() => {
+                spread.check_order("hidden")?;
+                part_head = Some(Box::new(of.launch_part(&input.rows, self.bare_step())?));
+            }
+            (Some(of), spread) => {
+                let rows = spread.as_ref().map_or(shape.rows, |spread| spread.part().len());
+                head = Some(self.fix_head(of, &input.rows, (shape, rows))?);
+            }
+            (None, _) => {}
+        }
         let begin = fix_begin(batch, input, spread.as_ref(), self.limits.vocab)?;
-        let rows = match (&spread, input.head) {
-            (Some(spread), _) => spread.sampled(&input.rows)?,
-            (None, Some(head)) => head.rows(input.rows.rows)?,
-            (None, None) => input.rows,
+        let given = input.head.map_or(Ok(input.rows), |head| head.rows(input.rows.rows))?;
+        let rows = match &spread {
+            Some(spread) => spread.sampled(&given)?,
+            None => given,
         };
         if rows.vocab != self.limits.vocab {
             let allowed = format!("{} elements in a row, the vocabulary", self.limits.vocab);
@@ -200,7 +209,7 @@ impl Workspace {
             argument.shared_records = self.scratch.shared_rows.records();
         }
         let exchange = match &spread {
-            Some(spread) => Some(spread.exchange(self, (&input.rows, input.masks.as_ref()), &argument)?),
+            Some(spread) => Some(spread.exchange(self, (&given, input.masks.as_ref()), &argument)?),
             None => None,
         };
         Ok(Step {
@@ -213,6 +222,7 @@ impl Workspace {
             argument,
             begin,
             head,
+            part_head,
             softmax_of,
             shared,
             finishes: true,
@@ -223,13 +233,18 @@ impl Workspace {
     }
 
     /// Fixes the launches of a head over hidden states.
-    fn fix_head<'b>(&self, head: &'b Head<'b>, hidden: &Rows<'b>, shape: Shape) -> Result<HeadLaunch> {
+    fn fix_head<'b>(
+        &self,
+        head: &'b Head<'b>,
+        hidden: &Rows<'b>,
+        (shape, rows): (Shape, usize),
+    ) -> Result<HeadLaunch> {
         if shape.row_indices {
             let reason = "a step from hidden states has one for each row";
             return Err(Error::Conflict { parameter: "row_indices", other: "hidden", reason });
         }
-        if hidden.rows != shape.rows {
-            let allowed = format!("one hidden state for each row, {}", shape.rows);
+        if hidden.rows != rows {
+            let allowed = format!("one hidden state for each row, {rows}");
             return Err(Error::length("hidden", hidden.rows, allowed));
         }
         // A softmax, and a judgement by probabilities, read every logit.

@@ -63,11 +63,11 @@ impl OnGpu {
     ) -> Result<bool> {
         match *work {
             Work::Step(..) | Work::Verify(..) => {
-                let input = StepInput { ranks, ..self.step_input(work)? };
+                let input = StepInput { ranks, ..self.step_input(work, ranks.is_some())? };
                 return self.enqueue_step(slots, &input, variant);
             }
             Work::Draft(batch, ..) => {
-                let input = StepInput { ranks, ..self.step_input(work)? };
+                let input = StepInput { ranks, ..self.step_input(work, ranks.is_some())? };
                 self.grow_paths(batch)?;
                 let drafts = variant.into_iter().fold(self.workspace.fix(&input)?, Step::with_variant);
                 self.workspace.enqueue(&drafts)?;
@@ -105,8 +105,9 @@ impl OnGpu {
         Ok(runs)
     }
 
-    /// Returns what a step, a verification or drafts read, all of which must lie in the memory of the device.
-    fn step_input<'a, 'b>(&self, work: &Work<'b>) -> Result<StepInput<'a, 'b>> {
+    /// Returns what a step, a verification or drafts read, all of which must lie in the memory of the device. A head over ranks may have a part
+    /// of the vocabulary.
+    fn step_input<'a, 'b>(&self, work: &Work<'b>, over_ranks: bool) -> Result<StepInput<'a, 'b>> {
         let (of, rows, masks, drafts, paths) = match *work {
             Work::Step(rows, masks) => (None, rows, masks, None, None),
             Work::Verify(rows, masks, drafts) => (None, rows, masks, Some(drafts.on_device()?), None),
@@ -114,6 +115,7 @@ impl OnGpu {
             Work::CopyDrafts(..) | Work::Shorten(_) => unreachable!("{work:?} reads no rows"),
         };
         let head = match rows {
+            Rows::Hidden(head, _) if over_ranks => Some(&head.on_device()?.head),
             Rows::Hidden(head, _) => Some(&self.check_head(head.on_device()?)?.head),
             _ => None,
         };
@@ -136,7 +138,7 @@ impl OnGpu {
         let workspace = &self.workspace;
         Ok(match *work {
             Work::Step(..) | Work::Verify(..) | Work::Draft(..) => {
-                let input = StepInput { ranks, ..self.step_input(work)? };
+                let input = StepInput { ranks, ..self.step_input(work, ranks.is_some())? };
                 Fixed::Step(Box::new(workspace.fix(&input)?))
             }
             Work::CopyDrafts(batch, to, column) => {

@@ -14,7 +14,7 @@ use std::sync::Mutex;
 
 use gumball_cpu::{Shard, Workspace};
 use gumball_dist::{Costs, Group, LogitsLayout, Plan, Planner, StepDigest, StepKind, Transport};
-use gumball_spec::{Error, Result, Row};
+use gumball_spec::{Error, Result, Row, memory};
 
 use self::alike::{Alike, For, Shape};
 use crate::batch::Batch;
@@ -22,6 +22,7 @@ use crate::config::{PoolConfig, Ranks};
 use crate::host::Host;
 use crate::logits::Logits;
 use crate::outputs::Outputs;
+use crate::rows::Rows;
 use crate::slots::Slots;
 
 /// What ranks on the host and on devices have in common.
@@ -72,6 +73,8 @@ pub(crate) struct HostRanks {
     plan: Option<Plan>,
     /// What comes out of this rank's share of the rows.
     share: Outputs,
+    /// The logits of hidden states.
+    logits: Vec<f32>,
     /// The stages that rows are surveyed by, and their parts.
     workspace: Workspace,
     idle: Mutex<Vec<Workspace>>,
@@ -92,7 +95,31 @@ impl HostRanks {
         let (workspace, shards) = (Workspace::new(host.workers.level())?, Vec::new());
         let (mut share, idle) = (Outputs::new(), Mutex::default());
         share.collect_kept(config.kept);
-        Ok(Self { host, common, plan: None, share, workspace, idle, shards })
+        Ok(Self { host, common, plan: None, share, logits: Vec::new(), workspace, idle, shards })
+    }
+
+    /// Works with rows that are given, or with all logits that a head makes of hidden states.
+    fn with_logits(
+        &mut self,
+        rows: Rows<'_>,
+        work: impl FnOnce(&mut Self, Rows<'_>) -> Result<()>,
+    ) -> Result<()> {
+        let Rows::Hidden(head, states) = rows else { return work(self, rows) };
+        if head.is_approximate() {
+            let reason = "clusters are chosen among all, and a rank has some; take an exact head";
+            return Err(Error::Conflict { parameter: "clusters", other: "ranks", reason });
+        }
+        let states = head.states(states)?;
+        let mut logits = std::mem::take(&mut self.logits);
+        let count = memory::product(MEMORY, &[states.rows(), head.vocab()])?;
+        memory::reserve(MEMORY, &mut logits, count)?;
+        logits.resize(count.max(logits.len()), 0.0);
+        let done = head
+            .logits(states, &mut logits[..count])
+            .and_then(|()| Rows::logits(&logits[..count], states.rows(), head.vocab()))
+            .and_then(|rows| work(self, rows));
+        self.logits = logits;
+        done
     }
 
     /// Checks a plan and the shape of the logits that came with it; `starts` are the first rows of requests, and the end.
@@ -161,6 +188,9 @@ pub(crate) fn gathered<'a>(batch: &Batch<'a>) -> Result<Batch<'a>> {
         _ => Ok(Batch { plan: None, ..*batch }),
     }
 }
+
+/// Names, in errors, the memory of rows of logits.
+const MEMORY: &str = "memory for logits";
 
 /// Refuses a plan that no verification takes.
 pub(crate) fn refuse_survey(plan: &Plan) -> Result<()> {

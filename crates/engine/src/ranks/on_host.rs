@@ -28,10 +28,18 @@ impl Copies for HostRanks {
 impl Backend for HostRanks {
     fn call(&mut self, slots: &mut Slots, batch: &Batch<'_>, call: Call<'_>) -> Result<()> {
         let done = match call {
-            Call::Step(rows, out) => self.step(slots, rows, batch, out),
-            Call::Verify(rows, drafts, out) => self.verify(slots, rows, batch, drafts, out),
-            Call::Draft(rows, paths, out) => self.draft(slots, rows, batch, paths, out),
-            Call::Score(rows, scored, out) => self.score(slots, rows, batch, scored, out),
+            Call::Step(rows, out) => {
+                self.with_logits(rows, |ranks, rows| ranks.step(slots, rows, batch, out))
+            }
+            Call::Verify(rows, drafts, out) => {
+                self.with_logits(rows, |ranks, rows| ranks.verify(slots, rows, batch, drafts, out))
+            }
+            Call::Draft(rows, paths, out) => {
+                self.with_logits(rows, |ranks, rows| ranks.draft(slots, rows, batch, paths, out))
+            }
+            Call::Score(rows, scored, out) => {
+                self.with_logits(rows, |ranks, rows| ranks.score(slots, rows, batch, scored, out))
+            }
         };
         done.map_err(|error| self.common.explain(slots, error))
     }
@@ -83,11 +91,11 @@ impl HostRanks {
         match *work {
             Work::Step(rows, masks) => {
                 check_work(masks, batch, false)?;
-                self.step(slots, rows, batch, out)
+                self.with_logits(rows, |ranks, rows| ranks.step(slots, rows, batch, out))
             }
             Work::Verify(rows, masks, drafts) => {
                 check_work(masks, batch, true)?;
-                self.verify(slots, rows, batch, &drafts, out)
+                self.with_logits(rows, |ranks, rows| ranks.verify(slots, rows, batch, &drafts, out))
             }
             _ => self.host.work(slots, work, batch, Some(out)),
         }

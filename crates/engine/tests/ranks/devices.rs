@@ -6,9 +6,11 @@ use std::time::{Duration, Instant};
 use gumball_engine::dist::LogitsLayout::{self, Gather, Replicated, Survey, Swap};
 use gumball_engine::dist::TransportKind::{self, Nccl, OneSided};
 use gumball_engine::dist::{Ownership, PlannerConfig, Threads, Transport};
+use gumball_engine::head::{Certified, Exact, HeadOptions, HiddenStates, Scaling};
 use gumball_engine::{
-    Batch, Device, DeviceBuffer, DeviceMasks, DeviceMatrix, Dtype, Filter, HostMasks, Kind, Outputs, PADDING,
-    Place, Pool, PoolConfig, Ranks, RanksError, SamplingParams, Slot, Widths, Work,
+    Batch, Device, DeviceBuffer, DeviceHead, DeviceMasks, DeviceMatrix, Drafts, Dtype, Filter, Head,
+    HostMasks, Kind, Outputs, PADDING, Place, Pool, PoolConfig, Ranks, RanksError, Rows, SamplingParams,
+    Slot, Widths, Work,
 };
 
 use crate::batch::{Numbers, PATIENCE, Requests, on_ranks, part, planned, state, with_patience};
@@ -169,6 +171,71 @@ pub fn small_batch(world: usize) -> Requests {
         if batch.requests.len() == 3 && batch.dtype == 0 {
             return batch;
         }
+    }
+}
+
+#[test]
+fn a_head_whose_ids_are_split_over_ranks_gives_what_the_whole_head_gives() {
+    let batch = Requests { ownership: Ownership::Blocks, kind: Kind::Logits, ..small_batch(2) };
+    let (width, vocab, mut dice) = (24, batch.vocab, Dice(22, 0));
+    let mut numbers = |count: usize| (0..count).map(|_| dice.unit() * 4.0 - 2.0).collect::<Vec<f32>>();
+    let (weights, bias, hidden) = (numbers(vocab * width), numbers(vocab), numbers(5 * width));
+    let head = |ids: Range<usize>| {
+        let scaling = Scaling { softcap: 6.0, ..Scaling::default() };
+        let options = HeadOptions { bias: Some(bias[ids.clone()].into()), scaling, level: None };
+        Exact::new(&weights[ids.start * width..ids.end * width], ids.len(), width, options).unwrap()
+    };
+    let of_rows = |rows: &[usize]| -> Vec<f32> {
+        rows.iter().flat_map(|row| &hidden[row * width..][..width]).copied().collect()
+    };
+    // A step of three rows, and a verification of two drafts of the first request.
+    let (mut one, slots) = batch.pool();
+    let (whole, mut step, mut verified) = (head(0..vocab), Outputs::new(), Outputs::new());
+    let states = |rows| HiddenStates::new(&hidden[..rows * width], rows, width).unwrap();
+    let counts = if batch.requests[0].0.mirostat.is_some() { [0, 2, 0] } else { [2, 0, 0] };
+    let drafted = Batch { counts: &counts, ..Batch::of(&slots) };
+    one.step(Rows::hidden(&whole, states(3)), &Batch::of(&slots), &mut step).unwrap();
+    let drafts = Drafts::chain(&[1, 2]);
+    one.verify(Rows::hidden(&whole, states(5)), &drafted, &drafts, &mut verified).unwrap();
+    let starts = if counts[0] == 2 { [0, 3, 4, 5] } else { [0, 1, 4, 5] };
+    let on_host = LogitsLayout::ALL.iter().map(|layout| (None, *layout));
+    for (devices, layout) in ways().map(|(devices, layout)| (Some(devices), layout)).chain(on_host) {
+        on_ranks(2, |rank| {
+            let own = rank.rank();
+            let (mut pool, slots) = match devices {
+                Some(devices) => pool(&batch, rank, (devices, PATIENCE)),
+                None => batch.dist_pool(rank),
+            };
+            let ids = if layout == Replicated { 0..vocab } else { batch.split.ids(own) };
+            assert!(!ids.is_empty(), "{batch:?}");
+            let (part, certified) = (head(ids.clone()), Certified::new(head(ids)));
+            let there = pool.device().map(|device| DeviceHead::new(device, &certified, 5).unwrap());
+            let own_head: Head<'_> = there.as_ref().map_or((&part).into(), Head::from);
+            let mut take = |starts: &[usize], drafts: Option<&Drafts<'_>>, want: &Outputs| {
+                // A verification is not surveyed.
+                let layout = if layout == Survey && drafts.is_some() { Swap } else { layout };
+                let plan = planned(&pool, &slots, layout, if drafts.is_some() { 2 } else { 0 });
+                let rows: Vec<usize> = match layout {
+                    Replicated => {
+                        plan.shares.of(own).flat_map(|request| starts[request]..starts[request + 1]).collect()
+                    }
+                    _ => (0..starts[3]).collect(),
+                };
+                let hidden = of_rows(&rows);
+                let rows = Rows::hidden(own_head, HiddenStates::new(&hidden, rows.len(), width).unwrap());
+                let mut found = Outputs::new();
+                let of = Batch { plan: Some(plan), ..Batch::of(&slots) };
+                match drafts {
+                    None => pool.step(rows, &of, &mut found).unwrap(),
+                    Some(drafts) => {
+                        pool.verify(rows, &Batch { counts: &counts, ..of }, drafts, &mut found).unwrap();
+                    }
+                }
+                assert_eq!(found.words(), want.words(), "{devices:?}, {layout:?}");
+            };
+            take(&[0, 1, 2, 3], None, &step);
+            take(&starts, Some(&drafts), &verified);
+        });
     }
 }
 

@@ -151,7 +151,12 @@ impl Pooled {
             let borders = [0, config.vocab * 37 / 100, config.vocab * 71 / 100, config.vocab];
             let split =
                 VocabSplit::of_sizes(&borders.array_windows().map(|[a, b]| b - a).collect::<Vec<_>>())?;
-            Pools::over_ranks(split, || Ok(config.clone()), (TransportKind::Auto, &[LogitsLayout::Survey]))
+            Pools::over_ranks(
+                split,
+                || Ok(config.clone()),
+                (TransportKind::Auto, &[LogitsLayout::Survey]),
+                false,
+            )
         };
         Self { is_twice: true, slowness: 100, ..Self::new("ranks", Box::new(make)) }
     }

@@ -53,22 +53,25 @@ impl Over {
         Ok(planner.plan_as(self.layout, &StepShape { requests: slots.len(), ..shape }))
     }
 
-    /// Takes a rank's part of rows. Columns without a number hold NaN.
-    fn part(&self, logits: Logits<'_>, work: &Work<'_>, rank: usize, plan: &Plan) -> Part {
-        if plan.layout == LogitsLayout::Replicated {
-            let counts = work.counts();
-            let first_row = |request: usize| counts[..request].iter().sum::<usize>();
-            let own = plan.shares.of(rank).flat_map(|request| first_row(request)..first_row(request + 1));
-            return Part::of(logits, work.dtype, own, 0..logits.vocab(), 0);
+    /// Returns which rows a rank has a part of, and which ids of them.
+    fn place(
+        &self,
+        logits: Logits<'_>,
+        work: &Work<'_>,
+        rank: usize,
+        plan: &Plan,
+    ) -> (Vec<usize>, Range<usize>) {
+        if plan.layout != LogitsLayout::Replicated {
+            return ((0..logits.rows()).collect(), self.split.ids(rank));
         }
-        // A rank without ids has padding alone.
-        let ids = self.split.ids(rank);
-        let padding = if ids.is_empty() { self.split.width() } else { 0 };
-        Part::of(logits, work.dtype, 0..logits.rows(), ids, padding)
+        let counts = work.counts();
+        let first_row = |request: usize| counts[..request].iter().sum::<usize>();
+        let own = plan.shares.of(rank).flat_map(|request| first_row(request)..first_row(request + 1));
+        (own.collect(), 0..logits.vocab())
     }
 }
 
-/// A copy of a part of rows.
+/// A copy of a part of rows. Columns without a number hold NaN.
 struct Part {
     numbers: case::Logits,
     rows: usize,
@@ -124,8 +127,8 @@ impl Pools {
         Ok(Self { all: vec![Pool::new(config)?], over: None, heads: Some(Heads::default()) })
     }
 
-    /// Makes the pools of all ranks of a split, which take layouts in turn. `config`: that of a rank, whose device may be its own;
-    /// `devices`: how rows travel between devices.
+    /// Makes the pools of all ranks of a split, which take layouts in turn, of rows that come `from_heads` or not. `config`: that of a rank,
+    /// whose device may be its own; `devices`: how rows travel between devices.
     ///
     /// # Errors
     /// Those of [`Pool::over`].
@@ -133,6 +136,7 @@ impl Pools {
         split: VocabSplit,
         config: impl Fn() -> Result<PoolConfig> + Sync,
         (devices, layouts): (TransportKind, &[LogitsLayout]),
+        from_heads: bool,
     ) -> Result<Self> {
         let planner =
             PlannerConfig { layouts: LogitsLayout::ALL.to_vec(), ..PlannerConfig::new(split.clone()) };
@@ -149,7 +153,7 @@ impl Pools {
         });
         let all = pools.into_iter().map(of_caller).collect::<Result<_>>()?;
         let over = Over { split, layouts: layouts.to_vec(), turn: 0, layout: layouts[0] };
-        Ok(Self { all, over: Some(over), heads: None })
+        Ok(Self { all, over: Some(over), heads: from_heads.then(Heads::default) })
     }
 
     /// Returns whether the caller's edits of a row are for it, as they are on the host.
@@ -224,7 +228,8 @@ impl Pools {
     /// The pool's.
     pub fn score(&mut self, work: &Work<'_>, scored: &Scored<'_>, out: &mut Outputs) -> Result<()> {
         let all = self.with_host_parts(work, |pool, work| {
-            let chunk_rows = matches!(work.rows, Rows::Hidden(..)).then_some(2);
+            let in_chunks = pool.ranks().is_none() && matches!(work.rows, Rows::Hidden(..));
+            let chunk_rows = in_chunks.then_some(2);
             let mut out = out.clone();
             pool.score(work.rows, &work.batch, &Scored { chunk_rows, ..*scored }, &mut out)?;
             Ok(out)
@@ -328,16 +333,19 @@ impl Pools {
         work: &Work<'_>,
         then: impl Fn(&mut Pool, &Work<'_>) -> Result<T> + Sync,
     ) -> Result<Vec<T>> {
-        let mut layout = LogitsLayout::Gather;
-        let swap = |over: &mut Option<Over>, layout: &mut LogitsLayout| {
-            over.iter_mut().for_each(|over| std::mem::swap(&mut over.layout, layout));
+        let is_host = self.hooks();
+        let Some(over) = &mut self.over else {
+            return if is_host {
+                self.with_parts(work, then)
+            } else {
+                Ok(vec![then(&mut self.all[0], work)?])
+            };
         };
-        swap(&mut self.over, &mut layout);
-        let done = match self.hooks() || self.over.is_some() {
-            true => self.with_parts_of_layout(work, true, then),
-            false => then(&mut self.all[0], work).map(|done| vec![done]),
-        };
-        swap(&mut self.over, &mut layout);
+        let layout = std::mem::replace(&mut over.layout, LogitsLayout::Gather);
+        let heads = self.heads.take_if(|_| !is_host);
+        let done = self.with_parts_of_layout(work, true, then);
+        self.heads = self.heads.take().or(heads);
+        self.over.as_mut().expect("it has ranks").layout = layout;
         done
     }
 
@@ -352,8 +360,9 @@ impl Pools {
             return Ok(vec![then(pool, work)?]);
         }
         let (logits, batch) = (work.read()?, Batch { row_indices: &[], ..work.batch });
-        if let Some(heads) = &self.heads {
-            let states = heads.states_of(logits, work, pool.vocab());
+        let heads = self.heads.as_ref();
+        let states = heads.and_then(|heads| heads.states_of(logits, work, pool.vocab()));
+        if let (Some(heads), None) = (heads, &self.over) {
             let done = match &states {
                 Some(head) => {
                     heads.with_states(pool, head, |pool, rows| then(pool, &Work { rows, batch, ..*work }))
@@ -376,9 +385,21 @@ impl Pools {
         let over = &*over;
         at_once(&mut self.all, |rank, pool| {
             let plan = over.plan(pool, work)?;
-            let part = over.part(logits, work, rank, &plan);
+            let (rows, ids) = over.place(logits, work, rank, &plan);
             let batch = Batch { plan: Some(plan), ..batch };
-            then(pool, &Work { rows: part.rows()?, batch, ..*work })
+            if let (Some(heads), Some(states)) = (heads, &states)
+                && !rows.is_empty()
+                && !ids.is_empty()
+            {
+                let part = states.part(&rows, ids);
+                return heads
+                    .with_states(pool, &part, |pool, rows| then(pool, &Work { rows, batch, ..*work }));
+            }
+            // A rank without ids has padding alone. Heads make f32.
+            let padding = if ids.is_empty() { over.split.width() } else { 0 };
+            let dtype = if states.is_some() { Dtype::F32 } else { work.dtype };
+            let part = Part::of(logits, dtype, rows.into_iter(), ids, padding);
+            then(pool, &Work { rows: part.rows()?, dtype, batch, ..*work })
         })
     }
 }

@@ -123,13 +123,14 @@ pub fn from_hidden_states_on_a_device(data: &[u8], device: &Device) -> Counted {
     hold(data, |setup| Pools::from_heads(setup.on_device(device.clone())))
 }
 
-/// Plays a script on a pool over ranks.
+/// Plays a script on a pool over ranks. The script's length says whether rows come from hidden states.
 pub fn over_ranks(data: &[u8]) -> Counted {
     hold(data, |setup| {
         Pools::over_ranks(
             setup.split(),
             || Ok(host_config(setup.kept)),
             (TransportKind::Auto, &LogitsLayout::ALL),
+            data.len() % 2 == 1,
         )
     })
 }
@@ -140,12 +141,13 @@ pub fn on_a_device(data: &[u8], device: &Device) -> Counted {
     hold(data, |setup| Pools::new(setup.on_device(device.clone())))
 }
 
-/// Plays a script on a pool over the emulated devices of ranks, which need a compiler. The script's length says how rows travel.
+/// Plays a script on a pool over the emulated devices of ranks, which need a compiler. The script's length says how rows
+/// travel, and whether they come from hidden states.
 #[cfg(feature = "cuda")]
 pub fn over_devices(data: &[u8]) -> Counted {
     hold(data, |setup| {
         let devices = [TransportKind::OneSided, TransportKind::Nccl][data.len() % 2];
         let config = || Ok(setup.on_device(Device::emulated()?));
-        Pools::over_ranks(setup.split(), config, (devices, &LogitsLayout::ALL))
+        Pools::over_ranks(setup.split(), config, (devices, &LogitsLayout::ALL), data.len() % 4 > 1)
     })
 }

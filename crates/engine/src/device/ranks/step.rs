@@ -1,7 +1,7 @@
 //! A step over the devices of ranks: one token for each row, under the layout that was planned.
 
 use gumball_cuda::{
-    DraftCounts, ExchangeFailure, ExchangeLayout, Graph, RankRows, StepVariant, Work as Fixed,
+    DraftCounts, Dtype, ExchangeFailure, ExchangeLayout, Graph, RankRows, StepVariant, Work as Fixed,
 };
 use gumball_dist::{LogitsLayout, Plan, Planner, StepDigest, StepKind, StepPart};
 use gumball_spec::layout::Layout;
@@ -16,6 +16,7 @@ use crate::drafts::{Drafted, Drafts, Ids, starts};
 use crate::outputs::Outputs;
 use crate::ranks::alike::{For, Shape};
 use crate::ranks::refuse_survey;
+use crate::rows::Rows;
 use crate::slot::{PADDING, Slot};
 use crate::slots::Slots;
 use crate::work::Work;
@@ -186,7 +187,11 @@ impl GpuRanks {
             return self.gpu.enqueue_placed(slots, work, variant, None).map(drop);
         };
         self.set_digest(digest)?;
-        self.row_type = Some((rows.matrix().on_device("logits")?.dtype(), rows.kind()));
+        let dtype = match rows {
+            Rows::Hidden(..) => Dtype::F32,
+            _ => rows.matrix().on_device("logits")?.dtype(),
+        };
+        self.row_type = Some((dtype, rows.kind()));
         let Self { gpu, common, windows, timeout, .. } = self;
         let spread = self.assigned.spread(work, &common.planner)?;
         let is_emulated = gpu.device.gpu().is_none();
@@ -252,6 +257,7 @@ impl GpuRanks {
     pub(super) fn fetch_last(&mut self, slots: &mut Slots, out: &mut Outputs) -> Result<()> {
         self.check_broken()?;
         let layout = self.gpu.outputs_layout();
+        out.mark_approximate(self.gpu.last.is_approximate);
         let (whole, kept) = out.whole(layout)?;
         let Some(starts) = self.gpu.last.counts.as_deref().map(starts) else {
             return self.read(slots, layout, (whole, kept));
