@@ -161,14 +161,21 @@ def test_ranks_emit_the_tokens_of_decoding_without_drafts(
                 made.prepare_step(ids[:1], [6], [known])
                 places[0] = 6
         if device == "emulated" and world > 1:
-            # A graph has one variant, and room for padding.
-            assert made.cuda_graph_capture_variants(WIDTH) == ("default",)
-            made.prepare_capture_variant(5, WIDTH, "default")
-            out = output(torch.zeros(5 * WIDTH, VOCAB))
-            out.next_token_logits, out.logits_layout_plan = own_rows(out.next_token_logits, 5, WIDTH, rank, world)
-            made.verify(out, INFO, torch.zeros(5, WIDTH, dtype=torch.int32))
-            made.prepare_step(ids[:3], places[:3], MANY[:3], WIDTH)
-            assert made.cuda_graph_replay_variant(WIDTH) == "default"
+            # A replay takes the smallest variant that serves all rows, and has room for padding.
+            variants = made.cuda_graph_capture_variants(WIDTH)
+            assert variants == ("default", "edits")
+            for variant in variants:
+                made.prepare_capture_variant(5, WIDTH, variant)
+                out = output(torch.zeros(5 * WIDTH, VOCAB))
+                out.next_token_logits, out.logits_layout_plan = own_rows(out.next_token_logits, 5, WIDTH, rank, world)
+                made.verify(out, INFO, torch.zeros(5, WIDTH, dtype=torch.int32))
+            taken = []
+            for i in range(5):
+                made.prepare_step([ids[i]], [places[i]], [MANY[i]], WIDTH)
+                taken.append(made.cuda_graph_replay_variant(WIDTH))
+                needed = made.pool.pool.on_device().needed_variant()
+                assert taken[-1] == ("default" if needed == "full" else "edits")
+            assert "edits" in taken
         return [found, histories]
 
     results = on_ranks(world, work)

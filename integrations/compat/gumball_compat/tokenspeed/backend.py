@@ -55,7 +55,7 @@ class GumballSamplingBackend:
     **Ranks.** Under TokenSpeed's `--dp-sampling` each rank of the tensor-parallel group verifies a part of the requests, of which TokenSpeed
     hands it the whole rows. `configure_dp_sampling` then makes the pool one over these ranks, with the layout "replicated" of
     :class:`gumball.Pool`: on GPUs of one host, which write what came out into each other's memory, without a wait for the host.
-    Steps of smaller batches go the same way. All ranks have the same tokens and states, so nothing is broadcast. Graphs have one variant.
+    Steps of smaller batches go the same way. All ranks have the same tokens and states, so nothing is broadcast.
 
     **Seeds.** A request without a seed takes one from the config's `random_seed` and its id, the same on all ranks.
     """
@@ -162,7 +162,6 @@ class GumballSamplingBackend:
                 f"tp_rank is {found}, but must be that of the process group, {pool.ranks.rank} of {pool.ranks.world}"
             )
         self.pool = ranks.RankPool(pool)
-        self._variants = [FULL]
         self._group = None
         self._views.clear()
 
@@ -306,11 +305,9 @@ class GumballSamplingBackend:
             self._reserved = FULL
             if not self._on_host():
                 there = (self.pool.pool if self._over_ranks() else self.pool).on_device()
-                # Over ranks graphs have the full variant alone.
-                if not self._over_ranks():
-                    needed = self._variants.index(there.needed_variant())
-                    captured = [name for name in self._variants[needed:] if name in self._captured[bs]]
-                    self._reserved = captured[0] if captured else FULL
+                needed = self._variants.index(there.needed_variant())
+                captured = [name for name in self._variants[needed:] if name in self._captured[bs]]
+                self._reserved = captured[0] if captured else FULL
                 there.before_replay(variant=self._reserved)
         return CUDA_GRAPH_VARIANT_DEFAULT if self._reserved in (None, FULL) else self._reserved
 

@@ -210,15 +210,8 @@ def gumbel_sample_min_p_from_pools_parallel(
     num_tokens_per_req: int = 1,
 ) -> torch.Tensor:
     """Draws a token from what min-p keeps of each row. Returns `out[:rows]`."""
-    return _drawn(
-        logits,
-        req_pool_indices,
-        {"temperature": temperature_pool, "min_p": min_p_pool},
-        seed_pool,
-        offsets_pool,
-        out,
-        num_tokens_per_req,
-    )
+    pools = (temperature_pool, min_p_pool, seed_pool, offsets_pool)
+    return gumbel_sample_min_p_from_pools(logits, req_pool_indices, *pools, out, num_tokens_per_req=num_tokens_per_req)
 
 
 def gumbel_sample_top_k_top_p_from_pools(

@@ -14,8 +14,6 @@ import torch
 from gumball import Batch, Drafts, Pool, Shorten, Step, Verify, dist
 from gumball.params import SamplingParams, State
 
-from ..errors import RefusedError
-
 __all__ = ["RankPool", "join_ranks"]
 
 PADDING = -1
@@ -112,20 +110,18 @@ class RankPool:
         return _padded(own, count)
 
     def enqueue(self, logits: torch.Tensor, *, variant: str | None = None) -> None:
-        _check_variant(variant)
         own = self._own(logits, 1)
         if self.device == "cpu":
             self._outputs = self.pool.step(own, Batch(self._rows, plan=self._plan))
         else:
-            self.pool.enqueue([Step(own)])
+            self.pool.enqueue([Step(own)], variant=variant)
 
     def enqueue_verify(
         self, logits: torch.Tensor, drafts: torch.Tensor, *, parents: Any = None, variant: str | None = None
     ) -> None:
-        _check_variant(variant)
         own, requests = self._own(logits, drafts.shape[1] + 1), len(self._rows)
         above = None if parents is None else _padded(parents, requests, -1)
-        self.pool.enqueue([Verify(own, Drafts(_padded(drafts, requests), parents=above))])
+        self.pool.enqueue([Verify(own, Drafts(_padded(drafts, requests), parents=above))], variant=variant)
 
     def verify(self, logits: torch.Tensor, rows: list[int], drafts: torch.Tensor, *, parents: Any = None) -> Any:
         self._plan_of(rows, drafts.shape[1])
@@ -138,13 +134,6 @@ class RankPool:
     def fetch(self) -> Any:
         """Returns what came out on the host."""
         return self._outputs
-
-
-def _check_variant(variant: str | None) -> None:
-    if variant not in (None, "full"):
-        raise RefusedError(
-            f"variant is {variant!r}, but must be 'full', the one that this backend's graphs over ranks have; leave it out"
-        )
 
 
 def _place(device: str) -> str:
