@@ -46,6 +46,11 @@ static void parameters(void) {
     REFUSED(gumball_params_set(params, "top_k", 0.5), GUMBALL_OUT_OF_RANGE, "top_k is 0.5, but must be an integer");
     REFUSED(gumball_params_set(params, "min_tokens", -1), GUMBALL_OUT_OF_RANGE,
             "min_tokens is -1, but must be an integer in 0..2^32");
+    REFUSED(gumball_params_set(params, "temperature_last", 2), GUMBALL_OUT_OF_RANGE,
+            "temperature_last is 2, but must be 0 or 1");
+    FAILS(gumball_params_set(params, "top_k", NAN), GUMBALL_OUT_OF_RANGE, "top_k");
+    FAILS(gumball_params_set(params, "logprobs.top_n", 4294967296.0), GUMBALL_OUT_OF_RANGE, "logprobs.top_n");
+    CHECK(gumball_params_set_text(params, "logprobs.mode", "raws") == GUMBALL_UNKNOWN);
     CHECK(gumball_params_set_text(params, "order", "top_q") == GUMBALL_UNKNOWN);
     CHECK(strstr(gumball_error_message(), "filter \"top_q\" is not known; known are: top_n_sigma, top_k, ") != NULL);
     CHECK(strstr(gumball_error_message(), ", xtc; do you mean \"top_k\"?") != NULL);
