@@ -214,7 +214,8 @@ def _judge(
     shape = operators.drafts_shape(*arrays)
     found = judge(*arrays, shape, rule, (single, acc), dtype=dtype, stream=None, **_key_values(keys))
     tokens, *words = (torch.as_tensor(part) for part in found if part is not None)
-    return [tokens, *(word if word.dtype == torch.int32 else word.to(torch.int32) for word in words)]
+    # Copies, since words are rows of one tensor, and no two results of an operator of torch's may share memory.
+    return [tokens, *(word.to(torch.int32, copy=True) for word in words)]
 
 
 @_judge.register_fake
