@@ -78,6 +78,8 @@ pub struct Group {
     left: Duration,
     broken: Option<Error>,
     traffic: BTreeMap<What, Traffic>,
+    /// The messages of the last exchange, by rank. The memory is kept, since that of many rows takes longer to get than to fill.
+    send: Vec<Vec<u8>>,
     receive: Vec<Vec<u8>>,
 }
 
@@ -99,9 +101,10 @@ impl Group {
             let allowed = format!("{world} parts, one for each rank");
             return Err(Error::length("split", config.split.world(), allowed));
         }
-        let (receive, left) = (vec![Vec::new(); world], transport.timeout());
+        let (messages, left) = (vec![Vec::new(); world], transport.timeout());
+        let (send, receive) = (messages.clone(), messages);
         let (digest, broken, traffic) = (StepDigest::default(), None, BTreeMap::new());
-        let mut group = Self { transport, turn: 0, digest, left, broken, traffic, receive };
+        let mut group = Self { transport, turn: 0, digest, left, broken, traffic, send, receive };
         let PlannerConfig { split, ownership, layouts, costs, logit_bytes, forced } = config;
         let mut ours = vec![
             ("definition", DEFINITION.to_owned()),
@@ -179,15 +182,37 @@ impl Group {
         messages: &[Vec<u8>],
         most_bytes: impl Fn(usize) -> usize,
     ) -> Result<Vec<Vec<u8>>> {
+        assert_eq!(messages.len(), self.world(), "a message for each rank");
+        self.exchange(what, |rank, message| message.extend_from_slice(&messages[rank]), most_bytes)?;
+        Ok((0..messages.len()).map(|rank| self.received(rank).to_vec()).collect())
+    }
+
+    /// Sends each rank, this one too, the message that `write` appends for it; [`Group::received`] returns those that came. Each copy of long messages that
+    /// this saves shows in the time of a step.
+    ///
+    /// # Errors
+    /// The errors of [`Group::all_to_all`].
+    pub fn exchange(
+        &mut self,
+        what: What,
+        write: impl FnMut(usize, &mut Vec<u8>),
+        most_bytes: impl Fn(usize) -> usize,
+    ) -> Result<()> {
         if let Some(error) = &self.broken {
             return Err(RanksError::Broken(Box::new(error.clone())).into());
         }
         let most_bytes: Vec<usize> = (0..self.world()).map(|rank| HEADER_BYTES + most_bytes(rank)).collect();
-        let result = self.exchange(what, messages, &most_bytes);
+        let result = self.move_messages(what, write, &most_bytes);
         if let Err(error) = &result {
             self.broken = Some(error.clone());
         }
         result
+    }
+
+    /// Returns the message of a rank in the last exchange, which succeeded.
+    #[must_use]
+    pub fn received(&self, rank: usize) -> &[u8] {
+        &self.receive[rank][HEADER_BYTES..]
     }
 
     /// Sends the same message to all ranks and returns the messages that came, by rank.
@@ -219,8 +244,8 @@ impl Group {
     pub fn compare(&mut self, digest: StepDigest, patience: Duration) -> Result<()> {
         self.begin(digest);
         self.left = self.left.min(patience);
-        let (messages, most_bytes) = (vec![Vec::new(); self.world()], vec![HEADER_BYTES; self.world()]);
-        self.exchange(What::Step, &messages, &most_bytes).map(drop)
+        let most_bytes = vec![HEADER_BYTES; self.world()];
+        self.move_messages(What::Step, |_, _| {}, &most_bytes)
     }
 
     /// Returns the error of a step with what the ranks have where they differ, if it is [`RanksError::Disagree`] about a part of the step: the ranks
@@ -273,13 +298,22 @@ impl Group {
         error
     }
 
-    fn exchange(&mut self, what: What, messages: &[Vec<u8>], most_bytes: &[usize]) -> Result<Vec<Vec<u8>>> {
+    fn move_messages(
+        &mut self,
+        what: What,
+        mut write: impl FnMut(usize, &mut Vec<u8>),
+        most_bytes: &[usize],
+    ) -> Result<()> {
         let (own, world) = (self.rank(), self.world());
-        assert_eq!(messages.len(), world, "a message for each rank");
         let header = self.header(what);
-        let bytes = header.bytes();
-        let send: Vec<Vec<u8>> = messages.iter().map(|message| [&bytes, &message[..]].concat()).collect();
-        let views: Vec<&[u8]> = send.iter().map(Vec::as_slice).collect();
+        for (rank, message) in self.send.iter_mut().enumerate() {
+            message.clear();
+            message.extend_from_slice(&header.bytes());
+            write(rank, message);
+        }
+        // After an error it must not be taken for a message of this exchange.
+        self.receive.iter_mut().for_each(Vec::clear);
+        let views: Vec<&[u8]> = self.send.iter().map(Vec::as_slice).collect();
         let since = Instant::now();
         let bounds = Bounds { patience: self.left, most_bytes };
         let exchanged = self.transport.all_to_all(&views, &mut self.receive, bounds);
@@ -301,15 +335,11 @@ impl Group {
                 return Err(RanksError::Corrupt { rank, what }.into());
             };
             header.differs(rank, &theirs).map_or(Ok(()), Err)?;
-            traffic.sent_bytes += messages[rank].len() as u64;
+            traffic.sent_bytes += (self.send[rank].len() - HEADER_BYTES) as u64;
             traffic.received_bytes += (message.len() - HEADER_BYTES) as u64;
         }
         self.turn = self.turn.wrapping_add(1);
-        let without_header = |message: &mut Vec<u8>| {
-            message.drain(..HEADER_BYTES);
-            std::mem::take(message)
-        };
-        Ok(self.receive.iter_mut().map(without_header).collect())
+        Ok(())
     }
 }
 

@@ -10,7 +10,7 @@ use crate::group::{Group, What};
 use crate::share::VocabSplit;
 use gumball_spec::Result;
 
-/// Whole rows, one after the other.
+/// Whole rows, one after the other; none of f32 at first.
 #[derive(Clone, Debug)]
 pub enum WholeRows {
     /// 32-bit floats.
@@ -19,6 +19,12 @@ pub enum WholeRows {
     Bf16(Vec<bf16>),
     /// IEEE half precision.
     F16(Vec<f16>),
+}
+
+impl Default for WholeRows {
+    fn default() -> Self {
+        Self::F32(Vec::new())
+    }
 }
 
 impl WholeRows {
@@ -34,7 +40,8 @@ impl WholeRows {
 }
 
 /// Exchanges parts for whole rows: `wanted[r]` are the rows that rank r wants, and `part(row)` is this rank's part of a row, with
-/// at least as many numbers as it has ids. Returns the rows that this rank wants, in that turn. Numbers travel as they are.
+/// at least as many numbers as it has ids. Writes the rows that this rank wants, in that turn, into `whole`, whose memory is kept. Numbers travel as
+/// they are.
 ///
 /// `like` is a row of the type of all parts, for a rank that has none.
 ///
@@ -46,21 +53,26 @@ pub fn whole_rows<'a>(
     wanted: &[Vec<usize>],
     like: Row<'_>,
     part: impl Fn(usize) -> Row<'a>,
-) -> Result<WholeRows> {
-    Ok(match like {
-        Row::F32(_) => WholeRows::F32(exchange(group, split, wanted, |row| match part(row) {
-            Row::F32(part) => part,
-            _ => unreachable!("all parts have one type"),
-        })?),
-        Row::Bf16(_) => WholeRows::Bf16(exchange(group, split, wanted, |row| match part(row) {
-            Row::Bf16(part) => part,
-            _ => unreachable!("all parts have one type"),
-        })?),
-        Row::F16(_) => WholeRows::F16(exchange(group, split, wanted, |row| match part(row) {
-            Row::F16(part) => part,
-            _ => unreachable!("all parts have one type"),
-        })?),
-    })
+    whole: &mut WholeRows,
+) -> Result<()> {
+    macro_rules! exchange {
+        ($type:ident) => {{
+            if !matches!(whole, WholeRows::$type(_)) {
+                *whole = WholeRows::$type(Vec::new());
+            }
+            let WholeRows::$type(rows) = whole else { unreachable!("just made") };
+            let part = |row| match part(row) {
+                Row::$type(part) => part,
+                _ => unreachable!("all parts have one type"),
+            };
+            exchange(group, split, wanted, part, rows)
+        }};
+    }
+    match like {
+        Row::F32(_) => exchange!(F32),
+        Row::Bf16(_) => exchange!(Bf16),
+        Row::F16(_) => exchange!(F16),
+    }
 }
 
 fn exchange<'a, E: Pod>(
@@ -68,33 +80,33 @@ fn exchange<'a, E: Pod>(
     split: &VocabSplit,
     wanted: &[Vec<usize>],
     part: impl Fn(usize) -> &'a [E],
-) -> Result<Vec<E>> {
+    whole: &mut Vec<E>,
+) -> Result<()> {
     let own = group.rank();
     let columns = split.ids(own).len();
-    let of_rank = |rows: &Vec<usize>| {
-        let mut message = Vec::with_capacity(rows.len() * columns * size_of::<E>());
-        for row in rows {
+    let (rows, vocab) = (wanted[own].len(), split.vocab());
+    let write = |rank: usize, message: &mut Vec<u8>| {
+        // What this rank has it need not send.
+        for row in wanted[rank].iter().filter(|_| rank != own) {
             message.extend_from_slice(bytemuck::cast_slice(&part(*row)[..columns]));
         }
-        message
     };
-    let messages: Vec<Vec<u8>> = wanted.iter().map(of_rank).collect();
-    let (rows, vocab) = (wanted[own].len(), split.vocab());
-    let most_bytes = |rank: usize| rows * split.ids(rank).len() * size_of::<E>();
-    let received = group.all_to_all(What::Logits, &messages, most_bytes)?;
-    let mut whole = vec![E::zeroed(); rows * vocab];
-    for (rank, message) in received.iter().enumerate() {
+    let row_bytes = |rank: usize| split.ids(rank).len() * size_of::<E>();
+    group.exchange(What::Logits, write, |rank| rows * row_bytes(rank))?;
+    whole.resize(rows * vocab, E::zeroed());
+    for rank in (0..split.world()).filter(|rank| row_bytes(*rank) > 0) {
         let ids = split.ids(rank);
-        let row_bytes = ids.len() * size_of::<E>();
-        if message.len() != rows * row_bytes {
-            let what = format!("{} bytes of logits where {} were due", message.len(), rows * row_bytes);
-            return Err(group.corrupt(rank, what));
+        let places = whole.chunks_exact_mut(vocab).map(|row| &mut row[ids.clone()]);
+        if rank == own {
+            places.zip(&wanted[own]).for_each(|(place, row)| place.copy_from_slice(&part(*row)[..columns]));
+            continue;
         }
-        if row_bytes > 0 {
-            for (row, bytes) in whole.chunks_exact_mut(vocab).zip(message.chunks_exact(row_bytes)) {
-                bytemuck::cast_slice_mut(&mut row[ids.clone()]).copy_from_slice(bytes);
-            }
+        let (found, due) = (group.received(rank).len(), rows * row_bytes(rank));
+        if found != due {
+            return Err(group.corrupt(rank, format!("{found} bytes of logits where {due} were due")));
         }
+        let parts = group.received(rank).chunks_exact(row_bytes(rank));
+        places.zip(parts).for_each(|(place, part)| bytemuck::cast_slice_mut(place).copy_from_slice(part));
     }
-    Ok(whole)
+    Ok(())
 }

@@ -13,7 +13,7 @@ mod whole;
 use std::sync::Mutex;
 
 use gumball_cpu::{Shard, Workspace};
-use gumball_dist::{Costs, Group, LogitsLayout, Plan, Planner, StepDigest, StepKind, Transport};
+use gumball_dist::{Costs, Group, LogitsLayout, Plan, Planner, StepDigest, StepKind, Transport, WholeRows};
 use gumball_spec::{Error, Result, Row, memory};
 
 use self::alike::{Alike, For, Shape};
@@ -71,6 +71,8 @@ pub(crate) struct HostRanks {
     common: Common,
     /// That of the assigned batch.
     plan: Option<Plan>,
+    /// Memory for the rows that exchanges put together.
+    whole: WholeRows,
     /// What comes out of this rank's share of the rows.
     share: Outputs,
     /// The logits of hidden states.
@@ -95,7 +97,8 @@ impl HostRanks {
         let (workspace, shards) = (Workspace::new(host.workers.level())?, Vec::new());
         let (mut share, idle) = (Outputs::new(), Mutex::default());
         share.collect_kept(config.kept);
-        Ok(Self { host, common, plan: None, share, logits: Vec::new(), workspace, idle, shards })
+        let (whole, logits) = (WholeRows::default(), Vec::new());
+        Ok(Self { host, common, plan: None, whole, share, logits, workspace, idle, shards })
     }
 
     /// Works with rows that are given, or with all logits that a head makes of hidden states.

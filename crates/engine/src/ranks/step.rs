@@ -35,16 +35,18 @@ impl HostRanks {
             LogitsLayout::Gather => {
                 let all: Vec<usize> = (0..slots.len()).collect();
                 let whole = self.whole_rows(logits, &vec![all; self.common.group.world()])?;
-                let whole = logits_of(&whole, slots.len(), self.host.vocab, logits)?;
-                self.host.compute(sequences, whole, batch, out)?;
+                let rows = logits_of(&whole, slots.len(), self.host.vocab, logits)?;
+                self.host.compute(sequences, rows, batch, out)?;
+                self.whole = whole;
             }
             LogitsLayout::Swap => {
                 let shares: Vec<Vec<usize>> =
                     (0..self.common.group.world()).map(|rank| plan.shares.of(rank).collect()).collect();
                 let whole = self.whole_rows(logits, &shares)?;
                 let rows = shares[self.common.group.rank()].len();
-                let whole = logits_of(&whole, rows, self.host.vocab, logits)?;
-                self.step_share(sequences, plan, whole, batch, out)?;
+                let rows = logits_of(&whole, rows, self.host.vocab, logits)?;
+                self.step_share(sequences, plan, rows, batch, out)?;
+                self.whole = whole;
             }
             LogitsLayout::Replicated => self.step_share(sequences, plan, logits, batch, out)?,
             LogitsLayout::Survey => self.survey(sequences, plan, logits, batch, out)?,
@@ -54,11 +56,12 @@ impl HostRanks {
         Ok(())
     }
 
-    /// Exchanges parts for the rows that each rank wants.
+    /// Exchanges parts for the rows that each rank wants, in memory that belongs back to `whole` afterwards.
     pub(super) fn whole_rows(&mut self, logits: Logits<'_>, wanted: &[Vec<usize>]) -> Result<WholeRows> {
-        whole_rows(&mut self.common.group, self.common.planner.split(), wanted, logits.data(), |row| {
-            logits.row(row)
-        })
+        let mut whole = std::mem::take(&mut self.whole);
+        let (group, split) = (&mut self.common.group, self.common.planner.split());
+        whole_rows(group, split, wanted, logits.data(), |row| logits.row(row), &mut whole)?;
+        Ok(whole)
     }
 
     /// Computes this rank's share of the rows, and exchanges what comes out.

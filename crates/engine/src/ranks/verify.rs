@@ -43,15 +43,17 @@ impl HostRanks {
             LogitsLayout::Gather => {
                 let all: Vec<usize> = (0..drafts.rows()).collect();
                 let whole = self.whole_rows(logits, &vec![all; self.common.group.world()])?;
-                let whole = logits_of(&whole, drafts.rows(), self.host.vocab, logits)?;
-                self.host.judge(sequences, whole, batch, drafts, out)?;
+                let rows = logits_of(&whole, drafts.rows(), self.host.vocab, logits)?;
+                self.host.judge(sequences, rows, batch, drafts, out)?;
+                self.whole = whole;
             }
             LogitsLayout::Swap => {
                 let shares: Vec<Vec<usize>> = (0..self.common.group.world()).map(rows).collect();
                 let whole = self.whole_rows(logits, &shares)?;
                 let own = &shares[self.common.group.rank()];
-                let whole = logits_of(&whole, own.len(), self.host.vocab, logits)?;
-                self.verify_share(sequences, plan, whole, own, (batch, drafts), out)?;
+                let rows = logits_of(&whole, own.len(), self.host.vocab, logits)?;
+                self.verify_share(sequences, plan, rows, own, (batch, drafts), out)?;
+                self.whole = whole;
             }
             LogitsLayout::Replicated => {
                 let own = rows(self.common.group.rank());

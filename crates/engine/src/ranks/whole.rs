@@ -37,8 +37,10 @@ impl HostRanks {
         self.begin(sequences, plan, logits, (batch, count), drafts);
         let all: Vec<usize> = (0..count).collect();
         let whole = self.whole_rows(logits, &vec![all; self.common.group.world()])?;
-        let whole = logits_of(&whole, count, self.host.vocab, logits)?;
-        self.host.propose(sequences, whole, batch, (&split, &greedy), out)
+        let rows = logits_of(&whole, count, self.host.vocab, logits)?;
+        self.host.propose(sequences, rows, batch, (&split, &greedy), out)?;
+        self.whole = whole;
+        Ok(())
     }
 
     /// Scores known tokens, from rows of which this rank has a part.
@@ -74,10 +76,11 @@ impl HostRanks {
         let shares: Vec<Vec<usize>> = (0..world).map(|rank| shares.of(rank).collect()).collect();
         let whole = self.whole_rows(logits, &shares)?;
         let own = &shares[self.common.group.rank()];
-        let whole = logits_of(&whole, own.len(), vocab, logits)?;
+        let own_rows = logits_of(&whole, own.len(), vocab, logits)?;
         let rows = out.reshape(Layout { rows: count, widths: scoring.widths() })?;
         let (_, rest) = rows.split_at(own.first().copied().unwrap_or(0));
-        self.host.score_rows(&scoring, whole, rest.split_at(own.len()).0)?;
+        self.host.score_rows(&scoring, own_rows, rest.split_at(own.len()).0)?;
+        self.whole = whole;
         let mut words = Vec::new();
         own.iter().for_each(|row| out.pack(*row, &mut words));
         self.exchange_rows(&words, out, |rank| shares[rank].clone())
