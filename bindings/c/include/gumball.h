@@ -335,7 +335,7 @@ typedef struct {
     const char *const *addresses;
     // `world` numbers of ids that each rank has, in turn; NULL: evenly.
     const size_t *split;
-    // The layouts that steps may take besides gather, by their names with commas between; NULL: swap,survey.
+    // The layouts that steps may take, by their names with commas between; gather may besides, unless it is replicated alone. NULL: swap,survey.
     const char *layouts;
     // The layout of all steps but prefill; NULL: what GUMBALL_DIST_LAYOUT says, or none.
     const char *layout;
@@ -347,6 +347,9 @@ typedef struct {
     uint64_t timeout_ms;
     // Above 0: rank `request % world` owns a request; 0: each owns a block of neighbours.
     uint64_t is_modulo;
+    // The program's ncclComm_t with these ranks, each on the device of its pool, which travel by nccl then; NULL: they make one. Until the pool is made nothing
+    // else is under way on it; the pool makes one of its own from it, and leaves it to the program.
+    void *communicator;
 } gumball_ranks;
 
 // What a pool is made for. Fields of another place than the pool's stay zero.

@@ -126,9 +126,9 @@ impl PoolConfig {
             return Ok(gumball_engine::Pool::new(config)?);
         }
         let ranks = c.read("ranks", self.ranks)?;
-        let Joined { planner, transport, devices, timeout } =
+        let Joined { planner, transport, devices, communicator, timeout } =
             ranks.join(c, self.vocab, !self.device.is_null())?;
-        let ranks = gumball_engine::Ranks { planner, transport, devices, timeout };
+        let ranks = gumball_engine::Ranks { planner, transport, devices, communicator, timeout };
         Ok(gumball_engine::Pool::over(config, ranks)?)
     }
 }

@@ -1,8 +1,9 @@
 //! Ranks: what a pool over several processes is made with, each of which has the logits of a part of the vocabulary.
 
-use std::ffi::c_char;
+use std::ffi::{c_char, c_void};
 use std::time::Duration;
 
+use gumball_engine::ProgramCommunicator;
 use gumball_engine::dist::{
     self, Address, DEFAULT_TIMEOUT, LogitsLayout, Ownership, PlannerConfig, Transport, TransportKind,
     VocabSplit,
@@ -55,7 +56,7 @@ pub struct Ranks {
     pub addresses: *const *const c_char,
     /// `world` numbers of ids that each rank has, in turn; NULL: evenly.
     pub split: *const usize,
-    /// The layouts that steps may take besides gather, by their names with commas between; NULL: swap,survey.
+    /// The layouts that steps may take, by their names with commas between; gather may besides, unless it is replicated alone. NULL: swap,survey.
     pub layouts: *const c_char,
     /// The layout of all steps but prefill; NULL: what GUMBALL_DIST_LAYOUT says, or none.
     pub layout: *const c_char,
@@ -67,9 +68,12 @@ pub struct Ranks {
     pub timeout_ms: u64,
     /// Above 0: rank `request % world` owns a request; 0: each owns a block of neighbours.
     pub is_modulo: u64,
+    /// The program's ncclComm_t with these ranks, each on the device of its pool, which travel by nccl then; NULL: they make one. Until the pool is made nothing
+    /// else is under way on it; the pool makes one of its own from it, and leaves it to the program.
+    pub communicator: *mut c_void,
 }
 
-versioned!(Ranks, "gumball_ranks", is_modulo: u64);
+versioned!(Ranks, "gumball_ranks", communicator: *mut c_void);
 
 /// What was decided for a step. gumball_pool_plan writes it.
 #[repr(C)]
@@ -92,6 +96,7 @@ pub(crate) struct Joined {
     pub planner: PlannerConfig,
     pub transport: Box<dyn Transport>,
     pub devices: TransportKind,
+    pub communicator: Option<ProgramCommunicator>,
     pub timeout: Duration,
 }
 
@@ -115,8 +120,7 @@ impl Ranks {
         let mut planner = PlannerConfig::new(split).with_environment(variable)?;
         if let Some(names) = c.optional_text("layouts", self.layouts)? {
             let named = names.split(',').map(str::trim).filter(|name| !name.is_empty());
-            let layouts = named.map(LogitsLayout::of_name).collect::<gumball_engine::Result<Vec<_>>>()?;
-            planner.layouts = layouts.into_iter().filter(|layout| *layout != LogitsLayout::Gather).collect();
+            planner.layouts = named.map(LogitsLayout::of_name).collect::<gumball_engine::Result<_>>()?;
         }
         if let Some(name) = c.optional_text("layout", self.layout)?.filter(|name| *name != "auto") {
             planner.forced = Some(LogitsLayout::of_name(name)?);
@@ -137,6 +141,10 @@ impl Ranks {
             given => return Err(Failure::out_of_range("timeout_ms", given, "in 0..=86400000")),
         };
         let transport = dist::choose(devices, on_device, self.rank, &addresses, timeout)?;
-        Ok(Joined { planner, transport, devices, timeout })
+        let communicator = (!self.communicator.is_null()).then(|| {
+            // SAFETY: the C caller ensures that it is a live communicator, which is not in use until the pool is made.
+            unsafe { ProgramCommunicator::new(self.communicator) }
+        });
+        Ok(Joined { planner, transport, devices, communicator, timeout })
     }
 }

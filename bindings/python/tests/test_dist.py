@@ -233,7 +233,7 @@ def test_mistakes_are_named_before_anything_is_sent(tmp_path: Path) -> None:
     ):
         with pytest.raises(kind, match=text):
             make(**given)
-    pool = make(layouts=["replicated"], slots=2)
+    pool = make(layouts=["gather"], slots=2)
     ranks = pool.ranks
     assert (ranks.rank, ranks.world, ranks.ids, ranks.width, ranks.timeout) == (0, 1, (0, VOCAB), VOCAB, 30)
     assert repr(ranks) == 'RanksInfo(rank=0 of 1, transport="unix")'

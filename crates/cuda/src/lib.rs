@@ -31,11 +31,14 @@ pub use driver::device_limits::DeviceLimits;
 #[cfg(feature = "emulator")]
 pub use driver::emulator::Emulator;
 pub use driver::gpu::Gpu;
+pub use driver::nccl::ProgramCommunicator;
 pub use driver::nvrtc::{Compiled, Nvrtc};
 pub use driver::peer_links::PeerLink;
 pub use driver::peer_memory::MemoryHandle;
 pub use driver::probe::{CudaInfo, DeviceInfo};
-pub use driver::runtime::{CapturedLaunches, GROUP_ID_BYTES, Grid, GroupId, Message, Messenger, Runtime};
+pub use driver::runtime::{
+    CapturedLaunches, GROUP_ID_BYTES, Grid, GroupId, Meeting, Message, Messenger, Runtime,
+};
 pub use driver::tap::{Launch, Tap};
 pub use driver::thread_state::CudaThreadState;
 pub use error::{Error, Result};

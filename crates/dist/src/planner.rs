@@ -15,7 +15,8 @@ pub struct PlannerConfig {
     pub split: VocabSplit,
     /// Who owns which requests.
     pub ownership: Ownership,
-    /// The layouts that may be taken besides [`LogitsLayout::Gather`], which always may: those that buffers and graphs are made for.
+    /// The layouts that may be taken: those that memory and graphs are made for. [`LogitsLayout::Gather`] may besides, unless these are
+    /// [`LogitsLayout::Replicated`] alone.
     pub layouts: Vec<LogitsLayout>,
     /// What layouts cost. `None`: [`Costs::NVLINK`] for a pool on devices; on the host [`Costs::NETWORK`] over `torch`, else [`Costs::HOST`].
     pub costs: Option<Costs>,
@@ -50,10 +51,17 @@ impl PlannerConfig {
         Ok(self)
     }
 
+    /// Returns whether steps may take a layout.
+    #[must_use]
+    pub fn may_take(&self, layout: LogitsLayout) -> bool {
+        let is_implied = layout == LogitsLayout::Gather && self.layouts != [LogitsLayout::Replicated];
+        is_implied || self.layouts.contains(&layout)
+    }
+
     /// Returns the layout of a step: a pure function, so that all who ask it agree.
     ///
-    /// Prefill gathers. Data-parallel hidden states take a replicated head where there is one. Otherwise it is the layout that takes the least time, by
-    /// the costs, of those that were configured and serve the step; `Gather` always may. A verification is not surveyed.
+    /// If `Replicated` is all that was configured, it is that. Prefill gathers. Data-parallel hidden states take a replicated head where there is one.
+    /// Otherwise it is the layout that takes the least time, by the costs, of those that may be taken and serve the step. A verification is not surveyed.
     ///
     /// # Errors
     /// - [`Error::OutOfRange`] for more requests than the graph was captured for.
@@ -63,6 +71,7 @@ impl PlannerConfig {
             return Err(Error::out_of_range("requests", shape.requests, allowed));
         }
         Ok(match shape.kind {
+            _ if !self.may_take(LogitsLayout::Gather) => LogitsLayout::Replicated,
             StepKind::Prefill => LogitsLayout::Gather,
             _ if shape.data_parallel && self.layouts.contains(&LogitsLayout::Replicated) => {
                 LogitsLayout::Replicated
@@ -95,10 +104,11 @@ impl Planner {
     ///
     /// # Errors
     /// - [`Error::OutOfRange`] if a layout is forced that is not configured, or a logit has neither 4 bytes nor 2.
-    pub fn new(config: PlannerConfig) -> Result<Self> {
+    pub fn new(mut config: PlannerConfig) -> Result<Self> {
         if ![2, 4].contains(&config.logit_bytes) {
             return Err(Error::out_of_range("logit_bytes", config.logit_bytes, "4 or 2"));
         }
+        config.layouts = LogitsLayout::ALL.into_iter().filter(|layout| config.may_take(*layout)).collect();
         let planner = Self { config, served: BTreeMap::new() };
         planner.config.forced.map_or(Ok(()), |layout| planner.check(layout))?;
         Ok(planner)
@@ -131,11 +141,11 @@ impl Planner {
     /// # Errors
     /// - [`Error::OutOfRange`] if it was not.
     pub fn check(&self, layout: LogitsLayout) -> Result<()> {
-        if layout == LogitsLayout::Gather || self.config.layouts.contains(&layout) {
+        if self.config.layouts.contains(&layout) {
             return Ok(());
         }
-        let names = self.config.layouts.iter().map(|layout| format!(", {}", layout.name()));
-        let allowed = format!("one that was configured: gather{}", names.collect::<String>());
+        let names: Vec<&str> = self.config.layouts.iter().map(|layout| layout.name()).collect();
+        let allowed = format!("one that was configured: {}", names.join(", "));
         Err(Error::out_of_range("layout", layout.name(), allowed))
     }
 
@@ -214,7 +224,25 @@ mod tests {
         assert_eq!(decided(shape, &LogitsLayout::ALL), Replicated);
         assert_eq!(decided(shape, &[Gather]), Gather);
         let shape = StepShape { data_parallel: false, ..shape };
-        assert_eq!(decided(shape, &[Replicated]), Gather);
+        assert_eq!(decided(shape, &[Replicated, Swap]), Swap);
+    }
+
+    #[test]
+    fn a_replicated_head_that_is_all_there_is_serves_every_step() {
+        for kind in [StepKind::Prefill, StepKind::Decode, StepKind::Verify] {
+            let shape = StepShape { requests: 64, kind, ..Default::default() };
+            assert_eq!(
+                [&[Replicated][..], &[Gather, Replicated]].map(|of| decided(shape, of)),
+                [Replicated, Gather]
+            );
+        }
+        let alone = PlannerConfig { layouts: vec![Replicated], ..config() };
+        let error = Planner::new(alone).unwrap().check(Gather).unwrap_err();
+        assert_eq!(error.to_string(), "layout is gather, but must be one that was configured: replicated");
+        let mut planner =
+            Planner::new(PlannerConfig { layouts: vec![Survey, Replicated], ..config() }).unwrap();
+        planner.leave_out(Survey);
+        assert_eq!([Gather, Replicated].map(|layout| planner.check(layout)), [Ok(()), Ok(())]);
     }
 
     #[test]

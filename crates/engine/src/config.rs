@@ -4,6 +4,9 @@ use std::time::Duration;
 
 use gumball_cpu::Level;
 use gumball_dist::{PlannerConfig, Transport, TransportKind};
+#[cfg(feature = "cuda")]
+use gumball_spec::Error;
+use gumball_spec::Result;
 use gumball_spec::layout::Widths;
 
 #[cfg(feature = "cuda")]
@@ -115,6 +118,10 @@ pub struct Ranks {
     /// How rows travel between devices: [`TransportKind::OneSided`] or [`TransportKind::Nccl`], or `Auto`, which takes the second where devices do
     /// not reach each other's memory. Rows in host memory travel by `transport`, and `Auto` is for them.
     pub devices: TransportKind,
+    /// The program's own communicator of NCCL, from which the ranks make theirs, in place of one that they make from nothing; rows on GPUs travel by NCCL
+    /// then.
+    #[cfg(feature = "cuda")]
+    pub communicator: Option<gumball_cuda::ProgramCommunicator>,
     /// How long a device waits for a rank at most; on the host the transport says so. Ranks whose first steps compile kernels need a while.
     pub timeout: Duration,
 }
@@ -123,6 +130,24 @@ impl Ranks {
     /// Returns ranks that take the usual way between devices, and wait for each other as long there as the transport does.
     #[must_use]
     pub fn new(planner: PlannerConfig, transport: Box<dyn Transport>) -> Self {
-        Self { planner, devices: TransportKind::Auto, timeout: transport.timeout(), transport }
+        Self {
+            planner,
+            devices: TransportKind::Auto,
+            #[cfg(feature = "cuda")]
+            communicator: None,
+            timeout: transport.timeout(),
+            transport,
+        }
+    }
+
+    /// Checks that rows can travel as was asked for, on a device or in host memory.
+    pub(crate) fn check(&self, on_device: bool) -> Result<()> {
+        self.devices.check(on_device)?;
+        #[cfg(feature = "cuda")]
+        if self.communicator.is_some() && (!on_device || self.devices == TransportKind::OneSided) {
+            let reason = "it carries rows on devices, and no transport but nccl does so by it";
+            return Err(Error::Conflict { parameter: "communicator", other: "transport", reason });
+        }
+        Ok(())
     }
 }

@@ -154,7 +154,8 @@ pub use config::{Place, PoolConfig, Ranks};
 pub use device::{
     AssignedShape, ColumnType, CudaThreadState, Device, DeviceBuffer, DeviceGraph, DeviceHead,
     DeviceIntMatrix, DeviceIntMatrixMut, DeviceMasks, DeviceMatrix, DeviceRoute, DeviceRows, DeviceSlice,
-    DraftBatch, DraftBatchLimits, DraftTreeRows, Dtype, Gpu, IntType, OnDevice, StepVariant,
+    DraftBatch, DraftBatchLimits, DraftTreeRows, Dtype, Gpu, IntType, OnDevice, ProgramCommunicator,
+    StepVariant,
 };
 pub use draft::Proposals;
 pub use drafts::{Drafts, Ids, Tree};

@@ -98,7 +98,7 @@ impl Pool {
     fn made(config: PoolConfig, ranks: Option<Ranks>) -> Result<Self> {
         let PoolConfig { vocab, widths, kept, ref route, .. } = config;
         if let Some(ranks) = &ranks {
-            ranks.devices.check(!matches!(config.place, Place::Host { .. }))?;
+            ranks.check(!matches!(config.place, Place::Host { .. }))?;
         }
         if let Some(Ranks { planner, .. }) = &ranks
             && planner.split.vocab() != vocab

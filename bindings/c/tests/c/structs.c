@@ -13,7 +13,7 @@ enum { VOCAB = 40, ROWS = 2, WIDTH = 7 };
 #define STRUCTS(each) \
     each(gumball_sampler_config, sampler_config, keep_ids); \
     each(gumball_pool_config, pool_config, history_growth); \
-    each(gumball_ranks, ranks, is_modulo); \
+    each(gumball_ranks, ranks, communicator); \
     each(gumball_head_config, head_config, is_in_place); \
     each(gumball_state, state, mu); \
     each(gumball_batch, batch, draft_batch); \

@@ -1,12 +1,13 @@
 //! The ranks of a pool: what they are made with, and what a pool says of them.
 
+use std::ffi::c_void;
 use std::time::Duration;
 
 use gumball_engine::dist::{
     Address, DEFAULT_TIMEOUT, LogitsLayout, Ownership, PlannerConfig, Transport, TransportKind, VocabSplit,
     choose,
 };
-use gumball_engine::{Place, Pool as EnginePool, PoolConfig, Ranks, Result};
+use gumball_engine::{Place, Pool as EnginePool, PoolConfig, ProgramCommunicator, Ranks, Result};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
 
@@ -25,6 +26,7 @@ pub struct Config {
     world: usize,
     way: Way,
     transport: TransportKind,
+    communicator: Option<ProgramCommunicator>,
     timeout: Duration,
 }
 
@@ -110,8 +112,7 @@ impl Config {
         let mut planner = PlannerConfig::new(split).with_environment(variable).map_err(to_py_err)?;
         let layout = |name: &str| LogitsLayout::of_name(name).map_err(to_py_err);
         if let Some(names) = texts("layouts")? {
-            let layouts = names.iter().map(|name| layout(name)).collect::<PyResult<Vec<_>>>()?;
-            planner.layouts = layouts.into_iter().filter(|layout| *layout != LogitsLayout::Gather).collect();
+            planner.layouts = names.iter().map(|name| layout(name)).collect::<PyResult<_>>()?;
         }
         if let Some(name) = text("layout")?.filter(|name| name != "auto") {
             planner.forced = Some(layout(&name)?);
@@ -130,7 +131,23 @@ impl Config {
             Some(name) => TransportKind::of_name(&name),
             None => TransportKind::of_environment(variable),
         };
-        Ok(Self { planner, rank, world, way, transport: transport.map_err(to_py_err)?, timeout })
+        let communicator = match of("communicator")? {
+            None => None,
+            Some(given) => match extract_int::<usize>(&given, "communicator")? {
+                0 => return Err(out_of_range("communicator", 0, "the address of an ncclComm_t")),
+                // SAFETY: the docstring of gumball.Ranks asks the caller for what this does.
+                address => Some(unsafe { ProgramCommunicator::new(address as *mut c_void) }),
+            },
+        };
+        Ok(Self {
+            planner,
+            rank,
+            world,
+            way,
+            transport: transport.map_err(to_py_err)?,
+            communicator,
+            timeout,
+        })
     }
 
     /// Makes a pool, on a device or in host memory, over this rank and the others, once these have come. Returns what it says of them, too.
@@ -151,8 +168,9 @@ impl Config {
         };
         let (ids, width) = (self.planner.split.ids(self.rank), self.planner.split.width());
         let (rank, world, ids) = (self.rank, self.world, (ids.start, ids.end));
-        let (planner, timeout) = (self.planner, self.timeout);
-        let pool = EnginePool::over(config, Ranks { planner, transport, devices: kind, timeout })?;
+        let Self { planner, timeout, communicator, .. } = self;
+        let pool =
+            EnginePool::over(config, Ranks { planner, transport, devices: kind, communicator, timeout })?;
         let made = pool.ranks().expect("it was made over ranks");
         let (transport, warning) = (made.transport, made.warning.map(str::to_owned));
         warning.iter().for_each(|warning| devices::warn(warning));

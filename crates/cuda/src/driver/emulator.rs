@@ -27,7 +27,7 @@ use crate::driver::device_limits::DeviceLimits;
 use crate::driver::entry::Key;
 use crate::driver::mailbox::Mailbox;
 use crate::driver::peer_memory::{EMULATED, MemoryHandle};
-use crate::driver::runtime::{CapturedLaunches, Grid, GroupId, Message, Messenger, Runtime};
+use crate::driver::runtime::{CapturedLaunches, Grid, GroupId, Meeting, Message, Messenger, Runtime};
 use crate::error::{Error, Result};
 use crate::programs::kernels::{Kernel, source_files};
 use crate::programs::sources::{Source, headers};
@@ -317,10 +317,13 @@ impl Runtime for Emulator {
 
     fn join_group(
         &self,
-        id: &GroupId,
+        by: &Meeting,
         place: (usize, usize),
         timeout: Duration,
     ) -> Result<Arc<dyn Messenger>> {
+        let Meeting::Id(id) = by else {
+            return Err(Error::call("communicator", "emulated devices take none"));
+        };
         let mailbox = Mailbox::join(id, place, timeout)?;
         Ok(Arc::new(Mail { mailbox, capturing: Arc::clone(&self.capturing) }))
     }

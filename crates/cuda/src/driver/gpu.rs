@@ -20,7 +20,7 @@ use crate::driver::loaded_kernels::{LoadedKernel, LoadedKernels, attribute, clus
 use crate::driver::nccl::{Communicator, Nccl};
 use crate::driver::nvrtc::Nvrtc;
 use crate::driver::peer_memory::MemoryHandle;
-use crate::driver::runtime::{CapturedLaunches, Grid, GroupId, Message, Messenger, Runtime};
+use crate::driver::runtime::{CapturedLaunches, Grid, GroupId, Meeting, Message, Messenger, Runtime};
 use crate::driver::streams::{Stream, Streams, is_capturing};
 use crate::driver::thread_state::{CudaThreadState, RelaxedCapture, driver_is_present};
 use crate::driver::transfer::DownloadBuffer;
@@ -437,12 +437,12 @@ impl Runtime for Gpu {
 
     fn join_group(
         &self,
-        id: &GroupId,
+        by: &Meeting,
         place: (usize, usize),
         timeout: Duration,
     ) -> Result<Arc<dyn Messenger>> {
         let context = &self.device.context;
-        let communicator = Nccl::load()?.join(context, id, place, timeout)?;
+        let communicator = Nccl::load()?.join(context, by, place, timeout)?;
         Ok(Arc::new(ByNccl { communicator, streams: Arc::clone(&self.streams) }))
     }
 

@@ -1,7 +1,8 @@
 //! NCCL: carries messages between GPUs that do not reach each other's memory, on one host or on several.
 //!
 //! The library is loaded at run time. NCCL connects the ranks of a communicator when it is made, and its kernels send and receive in the
-//! order of a stream, which may be under capture.
+//! order of a stream, which may be under capture. A communicator is always one of our own, made from an id or from the program's: so ours is
+//! ended when a rank has gone, and the program's never is.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::fmt;
@@ -14,7 +15,7 @@ use std::time::Duration;
 use cudarc::driver::{CudaContext, CudaStream};
 use libloading::Library;
 
-use crate::driver::runtime::{GROUP_ID_BYTES, GroupId, Message};
+use crate::driver::runtime::{GROUP_ID_BYTES, GroupId, Meeting, Message};
 use crate::error::{Error, Result, failed};
 
 /// The oldest version that is used, as the library encodes it: 2.18.
@@ -37,10 +38,31 @@ type RawComm = *mut c_void;
 #[derive(Clone, Copy)]
 struct UniqueId([c_char; GROUP_ID_BYTES]);
 
+/// A communicator of NCCL that the program has made (`ncclComm_t`). The ranks of a pool make one of their own from it, by `ncclCommSplit`, and leave it as it
+/// is: the program uses it afterwards as before, and ends it whenever it wants.
+#[derive(Clone, Copy, Debug)]
+pub struct ProgramCommunicator(usize);
+
+impl ProgramCommunicator {
+    /// Takes the handle of a communicator with the ranks of the pool, each on the device of its pool. It must block, and so must its calls.
+    ///
+    /// # Safety
+    /// It is a live communicator of the library that `GUMBALL_NCCL` names, or that the loader finds as `libnccl.so.2`; until the pool is made nobody
+    /// ends it, and nothing else is under way on it.
+    #[must_use]
+    pub unsafe fn new(communicator: *mut c_void) -> Self {
+        Self(communicator as usize)
+    }
+}
+
 /// The functions of the library, with the types of its documentation.
 struct Functions {
     get_version: unsafe extern "C" fn(*mut c_int) -> Status,
     get_unique_id: unsafe extern "C" fn(*mut UniqueId) -> Status,
+    comm_split: unsafe extern "C" fn(RawComm, c_int, c_int, *mut RawComm, *mut c_void) -> Status,
+    comm_count: unsafe extern "C" fn(RawComm, *mut c_int) -> Status,
+    comm_user_rank: unsafe extern "C" fn(RawComm, *mut c_int) -> Status,
+    comm_device: unsafe extern "C" fn(RawComm, *mut c_int) -> Status,
     comm_init_rank: unsafe extern "C" fn(*mut RawComm, c_int, UniqueId, c_int) -> Status,
     comm_abort: unsafe extern "C" fn(RawComm) -> Status,
     comm_get_async_error: unsafe extern "C" fn(RawComm, *mut Status) -> Status,
@@ -82,25 +104,45 @@ impl Nccl {
     /// Joins a group, once all its ranks have come; waits for them for `timeout`.
     ///
     /// # Errors
-    /// - [`Error::Call`] if a rank does not come, or the ranks cannot be connected.
+    /// - [`Error::Call`] if a rank does not come, or the ranks cannot be connected; if the program's communicator is of another rank, number of ranks
+    ///   or device, or does not block.
     pub fn join(
         self,
         context: &Arc<CudaContext>,
-        id: &GroupId,
+        by: &Meeting,
         (rank, world): (usize, usize),
         timeout: Duration,
     ) -> Result<Communicator> {
-        let id = UniqueId(id.map(|byte| byte as c_char));
+        let call = match by {
+            Meeting::Id(_) => "ncclCommInitRank",
+            Meeting::Communicator(of) => {
+                self.check_place(*of, [rank, world, context.ordinal()]).map(|()| "ncclCommSplit")?
+            }
+        };
         let (done, joined) = mpsc::channel();
-        let own = Arc::clone(context);
+        let (own, by) = (Arc::clone(context), *by);
         // The call waits for all ranks, for ever if one does not come: then its thread is left to itself.
         thread::spawn(move || {
             let mut comm = null_mut();
             let made = own.bind_to_thread().map_err(failed("cuCtxSetCurrent")).and_then(|()| {
-                // SAFETY: the pointer is to a live handle, and the context of the rank's device is current.
-                let status =
-                    unsafe { (self.0.comm_init_rank)(&raw mut comm, world as c_int, id, rank as c_int) };
-                self.check("ncclCommInitRank", status)
+                let status = match by {
+                    Meeting::Id(id) => {
+                        let id = UniqueId(id.map(|byte| byte as c_char));
+                        // SAFETY: the pointer is to a live handle, and the context of the rank's device is current.
+                        unsafe { (self.0.comm_init_rank)(&raw mut comm, world as c_int, id, rank as c_int) }
+                    }
+                    // SAFETY: as above; its creator guarantees that the communicator is alive and not in use.
+                    Meeting::Communicator(ProgramCommunicator(of)) => unsafe {
+                        (self.0.comm_split)(of as RawComm, 0, rank as c_int, &raw mut comm, null_mut())
+                    },
+                };
+                if status == IN_PROGRESS {
+                    return Err(Error::call(
+                        call,
+                        "the communicator does not block, and only one that does is taken",
+                    ));
+                }
+                self.check(call, status)
             });
             // Nobody waits any more after the timeout.
             if let Err(unheard) = done.send(made.map(|()| Comm(comm)))
@@ -117,9 +159,30 @@ impl Nccl {
             }
             Err(_) => {
                 let reason = format!("not all ranks came within {timeout:?}");
-                Err(Error::call("ncclCommInitRank", reason))
+                Err(Error::call(call, reason))
             }
         }
+    }
+
+    /// Checks that a communicator of the program is of a rank, of so many, on a device.
+    fn check_place(self, ProgramCommunicator(of): ProgramCommunicator, wanted: [usize; 3]) -> Result<()> {
+        let functions = self.0;
+        let asked = [functions.comm_user_rank, functions.comm_count, functions.comm_device];
+        let mut found = [0; 3];
+        for (ask, found) in asked.into_iter().zip(&mut found) {
+            let mut number = 0;
+            // SAFETY: its creator guarantees that the communicator is alive, and the pointer is to a live integer.
+            self.check("a question about the communicator", unsafe { ask(of as RawComm, &raw mut number) })?;
+            *found = number as usize;
+        }
+        if found == wanted {
+            return Ok(());
+        }
+        let told = |[rank, world, device]: [usize; 3]| format!("rank {rank} of {world} on device {device}");
+        Err(Error::call(
+            "communicator",
+            format!("it is that of {}, but must be that of {}", told(found), told(wanted)),
+        ))
     }
 
     fn check(self, call: &'static str, status: Status) -> Result<()> {
@@ -162,6 +225,10 @@ fn load() -> Result<Functions> {
     let functions = Functions {
         get_version: function!(b"ncclGetVersion"),
         get_unique_id: function!(b"ncclGetUniqueId"),
+        comm_split: function!(b"ncclCommSplit"),
+        comm_count: function!(b"ncclCommCount"),
+        comm_user_rank: function!(b"ncclCommUserRank"),
+        comm_device: function!(b"ncclCommCuDevice"),
         comm_init_rank: function!(b"ncclCommInitRank"),
         comm_abort: function!(b"ncclCommAbort"),
         comm_get_async_error: function!(b"ncclCommGetAsyncError"),

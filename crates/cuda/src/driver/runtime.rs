@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::driver::device_limits::DeviceLimits;
+use crate::driver::nccl::ProgramCommunicator;
 use crate::driver::peer_memory::MemoryHandle;
 use crate::error::{Error, Result};
 use crate::programs::kernels::Kernel;
@@ -179,7 +180,7 @@ pub trait Runtime: Any + fmt::Debug + Send + Sync {
     /// Those of [`Runtime::new_group`], and [`Error::Call`](crate::Error::Call) if a rank does not come.
     fn join_group(
         &self,
-        _id: &GroupId,
+        _by: &Meeting,
         (_rank, _world): (usize, usize),
         _timeout: Duration,
     ) -> Result<Arc<dyn Messenger>> {
@@ -231,8 +232,17 @@ pub trait Runtime: Any + fmt::Debug + Send + Sync {
 /// The bytes of a [`GroupId`].
 pub const GROUP_ID_BYTES: usize = 128;
 
-/// By which the ranks of a group find each other.
+/// The id of a group, which one of its ranks makes.
 pub type GroupId = [u8; GROUP_ID_BYTES];
+
+/// By what the ranks of a group find each other.
+#[derive(Clone, Copy, Debug)]
+pub enum Meeting {
+    /// An id that all of them have.
+    Id(GroupId),
+    /// A communicator that the program has made for them. Only GPUs take it.
+    Communicator(ProgramCommunicator),
+}
 
 /// Bytes that travel to the runtime of another rank, or come from it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

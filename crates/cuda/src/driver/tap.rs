@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use crate::driver::device_limits::DeviceLimits;
 use crate::driver::peer_memory::MemoryHandle;
-use crate::driver::runtime::{CapturedLaunches, Grid, GroupId, Message, Messenger, Runtime};
+use crate::driver::runtime::{CapturedLaunches, Grid, GroupId, Meeting, Message, Messenger, Runtime};
 use crate::error::{Error, Result};
 use crate::programs::kernels::Kernel;
 
@@ -228,12 +228,12 @@ impl Runtime for Tap {
 
     fn join_group(
         &self,
-        id: &GroupId,
+        by: &Meeting,
         place: (usize, usize),
         timeout: Duration,
     ) -> Result<Arc<dyn Messenger>> {
         match &self.machine {
-            Some(machine) => machine.join_group(id, place, timeout),
+            Some(machine) => machine.join_group(by, place, timeout),
             None => Ok(Arc::new(Unsent)),
         }
     }

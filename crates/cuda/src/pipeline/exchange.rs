@@ -42,7 +42,7 @@ impl<'a> Spread<'a> {
         windows: &'a Windows,
         rows: &'a RankRows<'a>,
     ) -> Result<Self> {
-        windows.check(workspace);
+        windows.check(workspace, rows.layout)?;
         let peers = windows.peers();
         let firsts = [rows.first_rows.len(), rows.first_requests.len(), rows.first_ids.len()];
         assert_eq!(firsts, [peers.world as usize + 1; 3], "firsts of each rank");
@@ -233,7 +233,7 @@ impl<'a> Spread<'a> {
     ) -> Result<abi::ShardStep> {
         let (windows, ids) = (self.windows, self.ids());
         let Some((words_offset, words_bytes)) = windows.words() else {
-            let reason = "the windows were made without places for what decides";
+            let reason = "a survey exchanges words inside kernels, which messages do not carry";
             return Err(Error::Conflict { parameter: "layout", other: "windows", reason });
         };
         let skipped = ids.start % TILE;

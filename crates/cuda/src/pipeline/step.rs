@@ -147,8 +147,8 @@ impl Workspace {
     ///   ids have no sign, or their rows lie 2^32 ids or more apart.
     /// - [`Error::OutOfRange`] if the workspace has no such batch of drafts.
     /// - [`Error::Conflict`] for parts of the input that do not go together or with the assignment: over ranks, for example, row indices;
-    ///   bitmasks of rows that are assigned in another order than the batch's; and under
-    ///   [`ExchangeLayout::Survey`](crate::ExchangeLayout::Survey) drafts, kept sets, and windows that were made without it.
+    ///   bitmasks of rows that are assigned in another order than the batch's; a layout that the windows were made without; and under
+    ///   [`ExchangeLayout::Survey`](crate::ExchangeLayout::Survey) drafts, kept sets, and messages.
     ///
     /// # Panics
     /// If the windows were made for another workspace, or the rows are spread over another number of ranks.

@@ -13,12 +13,12 @@ use gumball_spec::{Error, Result, memory};
 use crate::abi::dtype::Dtype;
 use crate::abi::{self, MAX_RANKS, SEND_ROWS_MOST_BLOCKS, SHARD_WORDS, WindowHeader, exchange_failures};
 use crate::driver::peer_memory::MemoryHandle;
-use crate::driver::runtime::{GroupId, Messenger, Runtime};
+use crate::driver::runtime::{GroupId, Meeting, Messenger, Runtime};
 use crate::launch::exchange;
 use crate::memory::buffer::{Buffer, ROWS};
 use crate::memory::rows::Rows;
 use crate::pipeline::messages::Post;
-use crate::pipeline::rank_rows::ExchangeFailure;
+use crate::pipeline::rank_rows::{ExchangeFailure, ExchangeLayout};
 use crate::pipeline::results::WALK_WORDS;
 use crate::pipeline::workspace::Workspace;
 
@@ -93,6 +93,8 @@ pub struct Windows {
     mapped: Vec<(MemoryHandle, u64)>,
     /// What carries messages, if the ranks do not write each other's windows.
     post: Option<Post>,
+    /// Those of steps that the windows have places for.
+    layouts: Vec<ExchangeLayout>,
     digest: u32,
     rows: usize,
     vocab: usize,
@@ -107,9 +109,9 @@ pub struct Windows {
 }
 
 impl Windows {
-    /// Allocates the window of a rank, for steps of a workspace; with `surveys` those under
-    /// [`ExchangeLayout::Survey`](crate::ExchangeLayout::Survey) too, which take 8 KB more for each row and rank. Loads the kernels that write windows, so that no rank waits for
-    /// another one's compiler later.
+    /// Allocates the window of a rank, for steps of a workspace under these layouts: under all but
+    /// [`Replicated`](ExchangeLayout::Replicated) it has a place for each row, of f32, and under [`Survey`](ExchangeLayout::Survey) 8 KB more for
+    /// each row and rank. Loads the kernels that write windows, so that no rank waits for another one's compiler later.
     ///
     /// # Errors
     /// - [`Error::OutOfRange`] for more than 8 ranks.
@@ -117,7 +119,7 @@ impl Windows {
     ///
     /// # Panics
     /// If `rank` is not below `world`.
-    pub fn new(workspace: &Workspace, rank: usize, world: usize, surveys: bool) -> Result<Self> {
+    pub fn new(workspace: &Workspace, rank: usize, world: usize, layouts: &[ExchangeLayout]) -> Result<Self> {
         assert!(rank < world, "rank {rank} of {world}");
         if world > MAX_RANKS {
             return Err(Error::out_of_range("world", world, format!("in 1..={MAX_RANKS} on devices")));
@@ -128,10 +130,15 @@ impl Windows {
         let words = Layout { rows, widths }.checked_words().unwrap_or(usize::MAX / 64) + WALK_WORDS * rows;
         let results_bytes = (words * size_of::<u32>()).next_multiple_of(ROW_ALIGNMENT);
         // A word of results arrives in 64 bits, in two places.
-        let words_per_row = if surveys { world * SHARD_WORDS as usize * size_of::<u64>() } else { 0 };
+        let words_per_row = if layouts.contains(&ExchangeLayout::Survey) {
+            world * SHARD_WORDS as usize * size_of::<u64>()
+        } else {
+            0
+        };
         let words_bytes = memory::product(ROWS, &[rows, words_per_row])?.next_multiple_of(ROW_ALIGNMENT);
         let rows_offset = RESULTS_OFFSET + 5 * results_bytes + BLOCK_FLAGS_BYTES + 2 * words_bytes;
-        let bytes = memory::product(ROWS, &[rows, (vocab * WIDEST).next_multiple_of(ROW_ALIGNMENT)])?;
+        let placed_rows = if has_rows(layouts) { rows } else { 0 };
+        let bytes = memory::product(ROWS, &[placed_rows, (vocab * WIDEST).next_multiple_of(ROW_ALIGNMENT)])?;
         let own = Buffer::zeroed(&runtime, (rows_offset + bytes).next_multiple_of(GRANULE))?;
         let batch_rows = Buffer::sized(&runtime, ROWS, &[rows, size_of::<u32>()])?;
         let swap_slots = Buffer::sized(&runtime, ROWS, &[rows, size_of::<i32>()])?;
@@ -153,6 +160,7 @@ impl Windows {
             peers,
             mapped: Vec::new(),
             post: None,
+            layouts: layouts.to_vec(),
             digest: 0,
             rows,
             vocab,
@@ -204,17 +212,18 @@ impl Windows {
         Ok(self.runtime.new_group(self.peers.rank == 0)?)
     }
 
-    /// Joins a group by its id, in place of windows that are mapped: what travels does so in messages then. All ranks call this at once; it waits
+    /// Joins a group, in place of windows that are mapped: what travels does so in messages then. All ranks call this at once; it waits
     /// for them for `timeout`. The first messages are enqueued, and come once all ranks have joined. Steps under
     /// [`ExchangeLayout::Survey`](crate::ExchangeLayout::Survey) cannot be served then.
     ///
     /// # Errors
     /// - [`Error::Unavailable`] if a rank does not come, the ranks cannot be connected, or the device has not enough memory.
-    pub fn join_group(&mut self, id: &GroupId, timeout: Duration) -> Result<()> {
+    pub fn join_group(&mut self, by: &Meeting, timeout: Duration) -> Result<()> {
         self.unmap();
         let (rank, world) = (self.peers.rank as usize, self.peers.world as usize);
-        let messenger = self.runtime.join_group(id, (rank, world), timeout)?;
-        let row_bytes = memory::product(ROWS, &[self.rows, self.vocab * WIDEST])?;
+        let messenger = self.runtime.join_group(by, (rank, world), timeout)?;
+        let placed_rows = if has_rows(&self.layouts) { self.rows } else { 0 };
+        let row_bytes = memory::product(ROWS, &[placed_rows, self.vocab * WIDEST])?;
         let words = self.results_bytes / size_of::<u32>();
         let post = Post::new(&self.runtime, messenger, world, (row_bytes, words))?;
         if world > 1 {
@@ -331,11 +340,28 @@ impl Windows {
         (self.vocab * dtype.bytes()).next_multiple_of(ROW_ALIGNMENT)
     }
 
-    /// Checks that the windows were made for steps of a workspace.
-    pub(crate) fn check(&self, workspace: &Workspace) {
+    /// Checks that the windows were made for steps of a workspace, and for a layout.
+    ///
+    /// # Errors
+    /// - [`Error::Conflict`] if they have no places for that layout.
+    ///
+    /// # Panics
+    /// If they were made for another workspace.
+    pub(crate) fn check(&self, workspace: &Workspace, layout: ExchangeLayout) -> Result<()> {
         let limits = workspace.limits();
         let same = (limits.rows, limits.vocab, limits.widths) == (self.rows, self.vocab, self.widths);
         assert!(same, "windows serve workspaces of the limits that they were made for");
+        if !self.layouts.contains(&layout) {
+            let reason = "the windows were made without places for what the layout exchanges";
+            return Err(Error::Conflict { parameter: "layout", other: "windows", reason });
+        }
+        Ok(())
+    }
+
+    /// Returns how many bytes of the device this rank's window takes, which its peers write.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.own().bytes()
     }
 
     pub(crate) fn peers(&self) -> abi::Peers {
@@ -373,11 +399,10 @@ impl Windows {
         self.arrivals_offset() + 2 * self.arrivals_bytes()
     }
 
-    /// Returns where words about rows arrive, and how many bytes each of the two places has; `None` if there are none.
+    /// Returns where words about rows arrive, and how many bytes each of the two places has; `None` where messages travel.
     pub(crate) fn words(&self) -> Option<(u64, u64)> {
         let offset = self.block_flags_offset() + BLOCK_FLAGS_BYTES as u64;
-        let has_words = self.words_bytes > 0 || self.rows == 0;
-        (has_words && self.post.is_none()).then_some((offset, self.words_bytes as u64))
+        self.post.is_none().then_some((offset, self.words_bytes as u64))
     }
 
     /// Returns the address of the batch's rows in the order in which they are assigned, 0 if that is the batch's own.
@@ -393,6 +418,11 @@ impl Windows {
     fn own(&self) -> &Buffer {
         self.own.as_ref().expect("not abandoned")
     }
+}
+
+/// Returns whether rows of logits travel under one of these layouts.
+fn has_rows(layouts: &[ExchangeLayout]) -> bool {
+    layouts.iter().any(|layout| *layout != ExchangeLayout::Replicated)
 }
 
 impl Drop for Windows {

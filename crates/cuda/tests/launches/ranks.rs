@@ -26,12 +26,28 @@ fn rank_of_three(rank: usize, limits: WorkspaceLimits) -> (Bench, Windows) {
     let mut windows: Vec<Windows> = ranks
         .iter()
         .enumerate()
-        .map(|(rank, workspace)| Windows::new(workspace, rank, 3, true).unwrap())
+        .map(|(rank, workspace)| Windows::new(workspace, rank, 3, &LAYOUTS).unwrap())
         .collect();
     let handles: Vec<_> = windows.iter().map(|windows| windows.handle().unwrap()).collect();
     windows.iter_mut().for_each(|windows| windows.map(&handles, Duration::from_secs(1)).unwrap());
     bench.workspace = ranks.swap_remove(rank);
     (bench, windows.swap_remove(rank))
+}
+
+#[test]
+fn windows_have_places_for_what_their_layouts_exchange_and_no_more() {
+    let limits =
+        WorkspaceLimits { vocab: 163_840, slots: 8, rows: 240, widths: Widths::default(), kept: false };
+    let bench = Bench::of(new_device(), limits);
+    let bytes = |layouts: &[ExchangeLayout]| {
+        let [one, two] =
+            [2, 8].map(|world| Windows::new(&bench.workspace, 0, world, layouts).unwrap().bytes() >> 20);
+        (one, two)
+    };
+    // In MiB: rows of f32, in each row 8 KB of each rank for a survey.
+    let of = LAYOUTS.map(|layout| bytes(&[layout]));
+    assert_eq!(of, [(152, 152), (152, 152), (154, 166), (2, 2)]);
+    assert_eq!(bytes(&LAYOUTS), of[2]);
 }
 
 pub fn add_ranks(golden: &mut Golden) {

@@ -36,7 +36,7 @@ pub use draft_batch::DraftBatch;
 pub use gumball_cuda::{
     Buffer as DeviceBuffer, ColumnType, CudaThreadState, DeviceIntMatrix, DeviceIntMatrixMut, DeviceSlice,
     DraftBatchLimits, DraftTreeRows, Dtype, Gpu, Graph as DeviceGraph, IntType, MaskRows as DeviceMasks,
-    Rows as DeviceMatrix, RowsOut as DeviceRows, StepVariant,
+    ProgramCommunicator, Rows as DeviceMatrix, RowsOut as DeviceRows, StepVariant,
 };
 pub use head::DeviceHead;
 pub(crate) use on_gpu::OnGpu;

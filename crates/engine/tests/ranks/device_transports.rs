@@ -5,8 +5,8 @@ use std::sync::Arc;
 use gumball_cuda::Tap;
 use gumball_engine::dist::LogitsLayout::{Replicated, Survey, Swap};
 use gumball_engine::dist::TransportKind::{self, Auto, Nccl, OneSided};
-use gumball_engine::dist::{PlannerConfig, StepKind, Transport, VocabSplit};
-use gumball_engine::{Device, Error, Place, Pool, PoolConfig, Ranks};
+use gumball_engine::dist::{PlannerConfig, StepKind, Threads, Transport, VocabSplit};
+use gumball_engine::{Device, Error, Place, Pool, PoolConfig, ProgramCommunicator, Ranks};
 
 use crate::batch::on_ranks;
 
@@ -80,6 +80,32 @@ fn a_way_between_devices_that_cannot_serve_is_refused_on_all_ranks_with_the_reas
             assert_eq!(of_rank.unwrap_err().to_string(), said, "{devices:?}, {of_last:?}");
         }
     }
+}
+
+#[test]
+fn a_communicator_of_the_program_serves_gpus_by_nccl_alone() {
+    // SAFETY: nobody asks it: no rank has a GPU.
+    let communicator = || Some(unsafe { ProgramCommunicator::new(std::ptr::null_mut()) });
+    let over = |devices, place, rank: Threads| {
+        let planner = PlannerConfig::new(VocabSplit::even(VOCAB, rank.world()).unwrap());
+        let ranks = Ranks { devices, communicator: communicator(), ..Ranks::new(planner, Box::new(rank)) };
+        Pool::over(PoolConfig { slots: 4, place, ..PoolConfig::new(VOCAB) }, ranks).unwrap_err()
+    };
+    let emulated = || Place::device(Device::emulated().expect("a C++ compiler"), 4);
+    let of_ranks = on_ranks(2, |rank| Ok::<_, Error>(over(Auto, emulated(), rank)));
+    for error in of_ranks {
+        let said = "no transport nccl: rank 0: no CUDA: communicator failed: emulated devices take none";
+        assert_eq!(error.unwrap().to_string(), said);
+    }
+    for (devices, place) in [(OneSided, emulated()), (Auto, Place::threads(1))] {
+        let alone = gumball_engine::dist::threads(1, crate::batch::PATIENCE).remove(0);
+        let said = "communicator cannot be combined with transport: it carries rows on devices, and no transport but nccl does so by it";
+        assert_eq!(over(devices, place, alone).to_string(), said);
+    }
+}
+
+#[test]
+fn rows_in_host_memory_do_not_travel_as_those_on_devices() {
     let planner = PlannerConfig::new(VocabSplit::even(VOCAB, 1).unwrap());
     let alone = gumball_engine::dist::threads(1, crate::batch::PATIENCE).remove(0);
     let ranks = Ranks { devices: Nccl, ..Ranks::new(planner, Box::new(alone)) };

@@ -11,7 +11,9 @@ mod watch;
 
 use std::time::Duration;
 
-use gumball_cuda::{Dtype, GROUP_ID_BYTES, GroupId, MemoryHandle, Windows};
+use gumball_cuda::{
+    Dtype, ExchangeLayout, GROUP_ID_BYTES, GroupId, Meeting, MemoryHandle, ProgramCommunicator, Windows,
+};
 use gumball_dist::{Costs, DEFAULT_TIMEOUT, LogitsLayout, Plan, Planner, StepDigest, TransportKind, What};
 use gumball_spec::error::quoted;
 use gumball_spec::{Error, Kind, RanksError, Result};
@@ -81,7 +83,7 @@ const MOST_REASON: usize = 400;
 
 impl GpuRanks {
     pub fn new(config: &PoolConfig, ranks: Ranks) -> Result<Self> {
-        let Ranks { mut planner, transport, devices, timeout } = ranks;
+        let Ranks { mut planner, transport, devices, communicator, timeout } = ranks;
         let has_costs = planner.costs.is_some();
         planner.costs.get_or_insert(Costs::NVLINK);
         if config.route == Route::Probabilities {
@@ -97,6 +99,7 @@ impl GpuRanks {
             ("widths", format!("{:?}", config.widths)),
             ("timeout", format!("{timeout:?}")),
             ("devices", devices.name().to_owned()),
+            ("communicator", if communicator.is_some() { "one of the program" } else { "none" }.to_owned()),
         ];
         let (rank, world) = (transport.rank(), transport.world());
         let mut planner = Planner::new(planner)?;
@@ -104,8 +107,8 @@ impl GpuRanks {
         if leaves_out {
             planner.leave_out(LogitsLayout::Survey);
         }
-        let surveys = planner.config().layouts.contains(&LogitsLayout::Survey);
-        let windows = Windows::new(&gpu.workspace, rank, world, surveys)?;
+        let layouts: Vec<ExchangeLayout> = planner.config().layouts.iter().map(exchanged).collect();
+        let windows = Windows::new(&gpu.workspace, rank, world, &layouts)?;
         let common = Common::join(planner, transport, &parameters)?;
         let mut ranks = Self {
             gpu,
@@ -121,7 +124,7 @@ impl GpuRanks {
             broken: None,
             gone: None,
         };
-        ranks.connect(devices)?;
+        ranks.connect(devices, communicator)?;
         if ranks.transport == TransportKind::Nccl && !has_costs {
             ranks.common.planner.set_costs(Costs::NCCL);
         }
@@ -129,7 +132,8 @@ impl GpuRanks {
     }
 
     /// Connects the devices of all ranks, on all ranks in the same way: by stores into each other's windows, or by messages.
-    fn connect(&mut self, kind: TransportKind) -> Result<()> {
+    fn connect(&mut self, kind: TransportKind, communicator: Option<ProgramCommunicator>) -> Result<()> {
+        let kind = if communicator.is_some() { TransportKind::Nccl } else { kind };
         let unavailable = |reason| {
             let what = match kind {
                 TransportKind::Nccl => "transport nccl",
@@ -148,7 +152,7 @@ impl GpuRanks {
         if self.common.planner.config().forced == Some(LogitsLayout::Survey) {
             return unavailable(format!("the layout survey is forced, but {UNSURVEYED}"));
         }
-        if let Some(reason) = self.join_messages()? {
+        if let Some(reason) = self.join_messages(communicator)? {
             let unmapped =
                 unmapped.map_or(String::new(), |reason| format!("{reason}; and of transport nccl "));
             return unavailable(unmapped + &reason);
@@ -187,17 +191,20 @@ impl GpuRanks {
     }
 
     /// Joins a group of ranks that send each other messages. Returns why a rank cannot, if one cannot.
-    fn join_messages(&mut self) -> Result<Option<String>> {
-        let id = self.windows.new_group();
-        if let Some(reason) = self.first_refusal(&id)? {
-            return Ok(Some(reason));
-        }
-        let id = id?;
-        let ids = self.common.group.all_gather(What::Windows, &id, |_| GROUP_ID_BYTES)?;
-        let joined = match GroupId::try_from(&ids[0][..]) {
-            Ok(id) => self.windows.join_group(&id, self.timeout.max(DEFAULT_TIMEOUT)),
-            Err(_) => Err(self.common.group.corrupt(0, "the id of a group that is none")),
+    fn join_messages(&mut self, communicator: Option<ProgramCommunicator>) -> Result<Option<String>> {
+        let by = match communicator {
+            Some(communicator) => Meeting::Communicator(communicator),
+            None => {
+                let id = self.windows.new_group();
+                if let Some(reason) = self.first_refusal(&id)? {
+                    return Ok(Some(reason));
+                }
+                let ids = self.common.group.all_gather(What::Windows, &id?, |_| GROUP_ID_BYTES)?;
+                let id = GroupId::try_from(&ids[0][..]);
+                Meeting::Id(id.map_err(|_| self.common.group.corrupt(0, "the id of a group that is none"))?)
+            }
         };
+        let joined = self.windows.join_group(&by, self.timeout.max(DEFAULT_TIMEOUT));
         if let Some(reason) = self.first_refusal(&joined)? {
             return Ok(Some(reason));
         }
@@ -216,6 +223,16 @@ impl GpuRanks {
         let reasons = self.common.group.all_gather(What::Windows, said, |_| MOST_REASON)?;
         let refusal = reasons.iter().enumerate().find(|(_, reason)| !reason.is_empty());
         Ok(refusal.map(|(rank, reason)| format!("rank {rank}: {}", quoted(reason, MOST_REASON))))
+    }
+}
+
+/// Returns a layout as devices know it.
+fn exchanged(layout: &LogitsLayout) -> ExchangeLayout {
+    match layout {
+        LogitsLayout::Gather => ExchangeLayout::Gather,
+        LogitsLayout::Swap => ExchangeLayout::Swap,
+        LogitsLayout::Survey => ExchangeLayout::Survey,
+        LogitsLayout::Replicated => ExchangeLayout::Replicated,
     }
 }
 

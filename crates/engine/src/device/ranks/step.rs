@@ -10,7 +10,7 @@ use gumball_spec::{Error, NONE, RanksError, Result};
 
 use super::super::assign::rule;
 use super::watch::beside;
-use super::{Assigned, GpuRanks, is_lost};
+use super::{Assigned, GpuRanks, exchanged, is_lost};
 use crate::batch::Batch;
 use crate::drafts::{Drafted, Drafts, Ids, starts};
 use crate::outputs::Outputs;
@@ -362,16 +362,11 @@ impl Assigned {
     /// Returns how the pool's own rows are spread over the ranks.
     fn own_spread<'a>(&'a self, planner: &'a Planner) -> Result<RankRows<'a>> {
         let Self { plan, first_rows, first_requests, .. } = self;
-        let layout = match plan.map(|plan| plan.layout) {
-            Some(LogitsLayout::Gather) => ExchangeLayout::Gather,
-            Some(LogitsLayout::Swap) => ExchangeLayout::Swap,
-            Some(LogitsLayout::Survey) => ExchangeLayout::Survey,
-            Some(LogitsLayout::Replicated) => ExchangeLayout::Replicated,
-            None => {
-                let reason = "assign rows under a layout first";
-                return Err(Error::Conflict { parameter: "assignment", other: "step", reason });
-            }
+        let Some(plan) = plan else {
+            let reason = "assign rows under a layout first";
+            return Err(Error::Conflict { parameter: "assignment", other: "step", reason });
         };
+        let layout = exchanged(&plan.layout);
         Ok(RankRows { layout, first_rows, first_requests, first_ids: planner.split().borders() })
     }
 
