@@ -30,13 +30,17 @@ enum Fault {
 }
 
 /// How long devices wait for a rank that hangs.
-const SHORT_PATIENCE: Duration = Duration::from_secs(3);
+const SHORT_PATIENCE: Duration = Duration::from_secs(1);
 
-/// Checks the error that each rank gets from each fault, under each layout. Returns the number of these pairs.
+/// Checks the error that each rank gets from each fault, under each layout, and says how long each took. Returns the number of these pairs.
 ///
 /// # Errors
 /// A text with the layout, the fault, and the rank's outcome, if that is not the right one.
-pub fn faults(device: &Device, connect: &dyn Connect) -> std::result::Result<usize, String> {
+pub fn faults(
+    device: &Device,
+    connect: &dyn Connect,
+    say: &dyn Fn(String),
+) -> std::result::Result<usize, String> {
     let all = connect.layouts().into_iter();
     let all = all.flat_map(|layout| {
         [Fault::Prompt, Fault::Masks, Fault::Closes, Fault::Hangs].map(|fault| (layout, fault))
@@ -59,6 +63,7 @@ pub fn faults(device: &Device, connect: &dyn Connect) -> std::result::Result<usi
         if !is_told {
             return Err(format!("{layout:?}, {fault:?}, after {:?}: {stepped:?}", since.elapsed()));
         }
+        say(format!("ranks: {layout:?}, {fault:?}: told after {:.1} s", since.elapsed().as_secs_f64()));
         count += 1;
     }
     Ok(count)
@@ -102,7 +107,8 @@ fn step(
     let params = SamplingParams { seed: Some(5), ..Default::default() };
     let slots = (0..world).map(|_| pool.admit(params.clone(), &prompt)).collect::<Result<Vec<_>>>()?;
     if fault == Fault::Hangs && is_last {
-        std::thread::sleep(2 * SHORT_PATIENCE);
+        // Longer than the others wait, and then compare what they were at.
+        std::thread::sleep(3 * SHORT_PATIENCE);
     }
     if [Fault::Closes, Fault::Hangs].contains(&fault) && is_last {
         return Ok(true);

@@ -205,27 +205,23 @@ fn work_of(name: &str, rank: usize, connect: &dyn Connect, work: Work<'_>) -> Re
     if work.is_second {
         return come_again();
     }
+    let say = |line: String| {
+        if rank == 0 {
+            println!("{line}");
+        }
+    };
     warm(&device, connect).map_err(|error| format!("rank {rank}: {error}"))?;
     let held = hold(&device, connect, work.rows).map_err(|error| format!("rank {rank}: {error}"))?;
-    if rank == 0 && held > 0 {
-        println!("ranks: {held} rows equal one device, {}", connect.devices().name());
-    }
     if held > 0 {
-        let told = faults(&device, connect).map_err(|error| format!("rank {rank}: {error}"))?;
-        if rank == 0 {
-            println!("ranks: {told} faults were told, {}", connect.devices().name());
-        }
+        say(format!("ranks: {held} rows equal one device, {}", connect.devices().name()));
+        let told = faults(&device, connect, &say).map_err(|error| format!("rank {rank}: {error}"))?;
+        say(format!("ranks: {told} faults were told, {}", connect.devices().name()));
         if connect.is_process() {
             killed(&device, connect, KILLED_GROUP).map_err(|error| format!("rank {rank}: {error}"))?;
             come_again()?;
         }
     }
     if !work.timed.is_empty() {
-        let say = |line| {
-            if rank == 0 {
-                println!("{line}");
-            }
-        };
         times(&device, connect, work.timed, &say).map_err(|error| format!("rank {rank}: {error}"))?;
     }
     Ok(())
