@@ -1,23 +1,28 @@
-"""Holds two ranks of `gumball.dist`, each with torch's tensors on a GPU of its own, to one GPU; and a rank that is killed to an error at once.
+"""Holds two ranks of `gumball.dist`, each with torch's tensors on a GPU of its own, to one GPU: by each transport, in graphs of torch, over its process
+group and over its communicator; and a rank that is killed to an error at once.
 
-Needs two GPUs that reach each other, and torch.
+Needs two GPUs that reach each other, torch, and NCCL.
 """
 
 from __future__ import annotations
 
 import multiprocessing
 import os
+import queue
 import sys
 import tempfile
 import time
+import traceback
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
+import torch.distributed
 
 import gumball
-from gumball import Batch, Pool, SamplingParams, dist
+from gumball import Batch, Pool, Ranks, SamplingParams, Step, dist
 
-VOCAB, STEPS = 32003, 3
+VOCAB, STEPS, WORLD = 32003, 3, 2
 PARAMS = [
     SamplingParams(seed=1),
     SamplingParams(seed=2, temperature=0.0),
@@ -26,6 +31,10 @@ PARAMS = [
 ]
 DRAFTS = [[4, 5], [6], [], [7, 8]]
 STARTS = [0, 3, 5, 6, 9]
+DTYPES = (torch.float32, torch.bfloat16)
+LAYOUTS = {"onesided": ("gather", "swap", "survey", "replicated"), "nccl": ("gather", "swap", "replicated")}
+# Seconds in which all ranks of a part must have said all that they say.
+PATIENCE = 150
 
 
 def rows(step: int, count: int, dtype: torch.dtype) -> torch.Tensor:
@@ -35,43 +44,112 @@ def rows(step: int, count: int, dtype: torch.dtype) -> torch.Tensor:
     return logits.to(dtype)
 
 
-def texts(pool: Any, device: str, dtype: torch.dtype, layout: str | None) -> list[Any]:
-    """Steps and verifications of rows in the GPU's memory: a rank's own part of them, or the whole rows."""
+def part_of(pool: Pool, plan: Any, whole: torch.Tensor, starts: list[int]) -> torch.Tensor:
+    """What a rank has of a step's rows: its own part of them, or the whole rows of its requests."""
+    if plan.layout == "replicated":
+        return whole[[row for request in plan.requests for row in range(starts[request], starts[request + 1])]]
+    start, end = pool.ranks.ids
+    return whole[:, start:end].contiguous()
+
+
+def texts(pool: Pool, device: str, dtype: torch.dtype) -> list[Any]:
+    """Steps and a verification over ranks."""
     slots = [pool.admit(params, [3, 7]) for params in PARAMS]
-    found = []
+    found: list[Any] = []
     for step in range(STEPS):
-        whole = rows(step, 4, dtype)
-        if layout is None:
-            found.append(pool.step(whole.to(device), slots).tolist())
-            continue
         plan = pool.plan(slots)
-        start, end = pool.ranks.ids
-        part = whole[list(plan.requests)] if plan.layout == "replicated" else whole[:, start:end].contiguous()
+        part = part_of(pool, plan, rows(step, 4, dtype), [0, 1, 2, 3, 4])
         found.append(pool.step(part.to(device), Batch(slots, plan=plan)).tolist())
-    whole = rows(STEPS, 9, dtype)
-    if layout is None:
-        found.append(pool.verify(whole.to(device), slots, DRAFTS).emitted())
-    else:
-        plan = pool.plan(slots, drafts=2)
-        start, end = pool.ranks.ids
-        own = [row for request in plan.requests for row in range(STARTS[request], STARTS[request + 1])]
-        part = whole[own] if plan.layout == "replicated" else whole[:, start:end].contiguous()
-        found.append(pool.verify(part.to(device), Batch(slots, plan=plan), DRAFTS).emitted())
+    plan = pool.plan(slots, drafts=2)
+    part = part_of(pool, plan, rows(STEPS, 9, dtype), STARTS)
+    found.append(pool.verify(part.to(device), Batch(slots, plan=plan), DRAFTS).emitted())
     return [found, [pool.output(slot) for slot in slots]]
 
 
-def rank_of(rank: int, address: str, layout: str, dtype: torch.dtype, answers: Any) -> None:
+def wanted_texts(dtype: torch.dtype) -> list[Any]:
+    pool = Pool(VOCAB, device="cuda:0", slots=8, rows=16)
+    slots = [pool.admit(params, [3, 7]) for params in PARAMS]
+    found: list[Any] = [pool.step(rows(step, 4, dtype).to("cuda:0"), slots).tolist() for step in range(STEPS)]
+    found.append(pool.verify(rows(STEPS, 9, dtype).to("cuda:0"), slots, DRAFTS).emitted())
+    return [found, [pool.output(slot) for slot in slots]]
+
+
+def in_a_graph(pool: Pool, device: str, dtype: torch.dtype) -> list[Any]:
+    """The same steps, captured in a graph of torch and replayed over what lies in one place."""
+    slots = [pool.admit(params, [3, 7]) for params in PARAMS]
+    plan, graph = pool.plan(slots), torch.cuda.CUDAGraph()
+    place = part_of(pool, plan, rows(0, 4, dtype), [0, 1, 2, 3, 4]).to(device)
+    pool.assign(Batch(slots, plan=plan))
+    torch.cuda.synchronize()
+    with torch.cuda.graph(graph):
+        pool.enqueue([Step(place)])
+    found = []
+    for step in range(STEPS):
+        place.copy_(part_of(pool, plan, rows(step, 4, dtype), [0, 1, 2, 3, 4]))
+        pool.on_device().before_replay()
+        graph.replay()
+        found.append(pool.fetch().tolist())
+    # Messages in a graph keep their communicator.
+    graph.reset()
+    return found
+
+
+Say = Callable[[str, Any], None]
+
+
+def by_transport(rank: int, folder: str, transport: str, say: Say) -> None:
     device = f"cuda:{rank}"
-    given: dict[str, Any] = {"rows": 16, "slots": 8, "layouts": [layout], "layout": layout}
-    pool = dist.join(VOCAB, address=address, rank=rank, world=2, device=device, **given)
-    answers.put((rank, texts(pool, device, dtype, layout)))
+    torch.cuda.set_device(rank)
+    for dtype in DTYPES:
+        for layout in LAYOUTS[transport]:
+            address = f"unix:{folder}/{layout}-{dtype}"
+            given: dict[str, Any] = {"rows": 16, "slots": 8, "layouts": [layout], "layout": layout, "timeout": 60}
+            with dist.join(
+                VOCAB, address=address, rank=rank, world=WORLD, device=device, transport=transport, **given
+            ) as pool:
+                assert pool.ranks.transport == transport
+                say(f"texts {dtype}: {transport}, {layout}", texts(pool, device, dtype))
+                say(f"graph {dtype}: {transport}, {layout}", in_a_graph(pool, device, dtype))
 
 
-def killed(rank: int, address: str, answers: Any) -> None:
+def by_group(rank: int, folder: str, say: Say) -> None:
+    """Ranks that find each other by a process group of torch on NCCL, and rows in host memory that travel by it; then by its communicator."""
+    device, dtype = f"cuda:{rank}", torch.float32
+    torch.cuda.set_device(rank)
+    os.environ["TORCH_NCCL_USE_COMM_NONBLOCKING"] = "0"
+    torch.distributed.init_process_group("nccl", init_method=f"file://{folder}/store", rank=rank, world_size=WORLD)
+    everyone = torch.distributed.group.WORLD
+    summed = torch.ones(1, device=device)
+    torch.distributed.all_reduce(summed)
+
+    def ranks(**given: Any) -> Iterator[tuple[str, Ranks]]:
+        for layout in ("swap", "replicated"):
+            yield layout, Ranks(group=everyone, layouts=[layout], layout=layout, timeout=60, **given)
+
+    for layout, made in ranks():
+        with Pool(VOCAB, slots=8, ranks=made) as pool:
+            say(f"texts {dtype}: rows in host memory by torch's NCCL, {layout}", texts(pool, "cpu", dtype))
+    for transport in ("onesided", "nccl"):
+        for layout, made in ranks(transport=transport):
+            with Pool(VOCAB, slots=8, rows=16, device=device, ranks=made) as pool:
+                assert pool.ranks.transport == transport
+                say(f"texts {dtype}: {transport}, met by torch's NCCL, {layout}", texts(pool, device, dtype))
+    address = everyone._get_backend(torch.device("cuda"))._comm_ptr()
+    torch.cuda.synchronize()
+    for layout, made in ranks(communicator=address):
+        with Pool(VOCAB, slots=8, rows=16, device=device, ranks=made) as pool:
+            assert pool.ranks.transport == "nccl"
+            say(f"texts {dtype}: torch's own communicator, {layout}", texts(pool, device, dtype))
+            say(f"graph {dtype}: torch's own communicator, {layout}", in_a_graph(pool, device, dtype))
+    torch.distributed.all_reduce(summed)
+    assert summed.item() == WORLD**2, "the program's communicator is the program's"
+    torch.distributed.destroy_process_group()
+
+
+def killed(rank: int, folder: str, transport: str, say: Say) -> None:
     """Rank 1 ends without a word; rank 0 says how long it took to be told, and by what."""
-    pool = dist.join(
-        VOCAB, address=address, rank=rank, world=2, device=f"cuda:{rank}", layouts=["gather"], rows=16, slots=8
-    )
+    given: dict[str, Any] = {"layouts": ["gather"], "rows": 16, "slots": 8, "transport": transport}
+    pool = dist.join(VOCAB, address=f"unix:{folder}/ranks", rank=rank, world=WORLD, device=f"cuda:{rank}", **given)
     slots = [pool.admit(SamplingParams(seed=1), [3])]
     start, end = pool.ranks.ids
     part = rows(0, 1, torch.float32)[:, start:end].contiguous().to(f"cuda:{rank}")
@@ -85,38 +163,71 @@ def killed(rank: int, address: str, answers: Any) -> None:
         told = "nothing"
     except dist.DistError as error:
         told = type(error).__name__
-    answers.put((rank, [told, time.perf_counter() - began]))
+    say("told", [told, time.perf_counter() - began])
 
 
-def on_ranks(target: Any, *given: Any) -> dict[int, Any]:
+def run(work: Any, rank: int, folder: str, given: tuple[Any, ...], answers: Any) -> None:
+    try:
+        work(rank, folder, *given, lambda name, found: answers.put((rank, name, found)))
+        answers.put((rank, None, None))
+    except BaseException:
+        answers.put((rank, None, traceback.format_exc()[-2000:]))
+
+
+def on_ranks(work: Any, *given: Any, ends: int = WORLD) -> tuple[dict[str, dict[int, Any]], list[str]]:
+    """What the ranks say, by its name and by rank; and what went wrong. `ends`: how many come to their end."""
     context = multiprocessing.get_context("spawn")
+    said: dict[str, dict[int, Any]] = {}
+    wrong, ended, until = [], 0, time.monotonic() + PATIENCE
     with tempfile.TemporaryDirectory() as folder:
         answers = context.Queue()
-        processes = [
-            context.Process(target=target, args=(rank, f"unix:{folder}/ranks", *given, answers)) for rank in (0, 1)
-        ]
+        processes = [context.Process(target=run, args=(work, rank, folder, given, answers)) for rank in range(WORLD)]
         for process in processes:
             process.start()
-        found = dict(answers.get(timeout=120) for _ in range(1 if target is killed else 2))
+        while ended < ends:
+            try:
+                rank, name, found = answers.get(timeout=max(0.1, until - time.monotonic()))
+            except queue.Empty:
+                wrong.append(f"rank {set(range(WORLD))} said nothing more for {PATIENCE} seconds")
+                break
+            if name is not None:
+                said.setdefault(name, {})[rank] = found
+                continue
+            ended += 1
+            if found is not None:
+                wrong.append(f"rank {rank}: {found}")
+                break
         for process in processes:
-            process.join(30)
-    return found
+            process.join(0.1 if wrong else 30)
+            process.kill()
+    return said, wrong
 
 
 def main() -> int:
     failed = 0
-    for dtype in (torch.float32, torch.bfloat16):
-        wanted = texts(Pool(VOCAB, device="cuda:0", slots=8, rows=16), "cuda:0", dtype, None)
-        for layout in ("gather", "swap", "survey", "replicated"):
-            # A verification is not surveyed: the plan takes another layout for it.
-            found = on_ranks(rank_of, layout, dtype)
-            good = found == {0: wanted, 1: wanted}
-            failed += not good
-            print(f"{layout} {dtype}: {'as one GPU' if good else f'DIFFERS: {found} {wanted}'[:2000]}", flush=True)
-    told, seconds = on_ranks(killed)[0]
-    good = told == "LostError" and seconds < 1
-    failed += not good
-    print(f"a rank that is killed: {told} after {1000 * seconds:.1f} ms", flush=True)
+
+    def hold(good: bool, text: str) -> None:
+        nonlocal failed
+        failed += not good
+        print(text, flush=True)
+
+    wanted = {f"texts {dtype}": wanted_texts(dtype) for dtype in DTYPES}
+    wanted |= {f"graph {dtype}": wanted[f"texts {dtype}"][0][:STEPS] for dtype in DTYPES}
+    for work, *given in [(by_transport, "onesided"), (by_transport, "nccl"), (by_group,)]:
+        said, wrong = on_ranks(work, *given)
+        for name, found in said.items():
+            want = wanted[name.split(":")[0]]
+            good = found == dict.fromkeys(range(WORLD), want)
+            hold(good, f"{name}: {'as one GPU' if good else f'DIFFERS: {found} {want}'[:2000]}")
+        for text in wrong:
+            hold(False, f"{work.__name__} {given} FAILED: {text}")
+    for transport in LAYOUTS:
+        said, wrong = on_ranks(killed, transport, ends=1)
+        told, seconds = said.get("told", {}).get(0, (f"nothing: {wrong}", 0.0))
+        hold(
+            told == "LostError" and seconds < 5,
+            f"a rank that is killed, {transport}: {told} after {1000 * seconds:.1f} ms",
+        )
     print(f"VERDICT: ranks in Python {'FAILED' if failed else 'passed'} (gumball {gumball.__version__})")
     return int(failed > 0)
 
