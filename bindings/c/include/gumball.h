@@ -329,7 +329,7 @@ typedef struct {
     size_t struct_size;
     // The number of this rank, in 0..world.
     size_t rank;
-    // The number of ranks, in 1..=1024; of devices in 1..=8.
+    // The number of ranks, in 1..=1024; of devices in 1..=16.
     size_t world;
     // `world` texts: where each rank listens for those above it, unix:PATH, on one host.
     const char *const *addresses;

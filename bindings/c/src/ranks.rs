@@ -50,7 +50,7 @@ pub struct Ranks {
     pub struct_size: usize,
     /// The number of this rank, in 0..world.
     pub rank: usize,
-    /// The number of ranks, in 1..=1024; of devices in 1..=8.
+    /// The number of ranks, in 1..=1024; of devices in 1..=16.
     pub world: usize,
     /// `world` texts: where each rank listens for those above it, unix:PATH, on one host.
     pub addresses: *const *const c_char,

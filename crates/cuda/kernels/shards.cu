@@ -41,8 +41,8 @@ struct Agreed {
 struct ListStorage {
     CandidateList list;
     // How many tokens each rank lists, and their keys.
-    u32 counts[MAX_RANKS];
-    u64 keys[MAX_RANKS][MAX_LISTED_TOP_K];
+    u32 counts[MAX_SURVEYED_RANKS];
+    u64 keys[MAX_SURVEYED_RANKS][MAX_LISTED_TOP_K];
     ListDraw list_draw;
     u32 searched;
 };
@@ -299,7 +299,7 @@ DEVICE void draw_from_lists(const RowWords& row, ShardStorage<true>& storage, co
         u32 words[] = {count, summary.nonfinite_flags};
         const bool has_come = swap_words(row, SHARD_WORD_BEST, words);
         const u32 nonfinite_flags = __reduce_or_sync(FULL_MASK, words[1]);
-        if (lane_id() < MAX_RANKS) {
+        if (lane_id() < MAX_SURVEYED_RANKS) {
             lists.counts[lane_id()] = words[0] < k ? words[0] : k;
         }
         if (lane_id() == 0) {

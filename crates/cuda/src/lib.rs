@@ -31,13 +31,13 @@ pub use driver::device_limits::DeviceLimits;
 #[cfg(feature = "emulator")]
 pub use driver::emulator::Emulator;
 pub use driver::gpu::Gpu;
-pub use driver::nccl::ProgramCommunicator;
 pub use driver::nvrtc::{Compiled, Nvrtc};
 pub use driver::peer_links::PeerLink;
 pub use driver::peer_memory::MemoryHandle;
 pub use driver::probe::{CudaInfo, DeviceInfo};
 pub use driver::runtime::{
-    CapturedLaunches, GROUP_ID_BYTES, Grid, GroupId, Meeting, Message, Messenger, Runtime,
+    CapturedLaunches, GROUP_ID_BYTES, Grid, GroupId, Meeting, Message, Messenger, ProgramCommunicator,
+    Runtime,
 };
 pub use driver::tap::{Launch, Tap};
 pub use driver::thread_state::CudaThreadState;
@@ -60,7 +60,7 @@ pub use pipeline::head_screen::HeadScreen;
 pub use pipeline::known_tokens::KnownTokens;
 pub use pipeline::outputs::Outputs;
 pub use pipeline::proposals::{DraftBatchLimits, Proposals};
-pub use pipeline::rank_rows::{ExchangeFailure, ExchangeLayout, RankRows};
+pub use pipeline::rank_rows::{ExchangeFailure, ExchangeLayout, MAX_SURVEYED_RANKS, RankRows};
 pub use pipeline::results::Results;
 pub use pipeline::row_batch::RowBatch;
 pub use pipeline::shorten::ShortenLaunch;

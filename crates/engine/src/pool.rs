@@ -88,7 +88,7 @@ impl Pool {
     /// - Those of [`Pool::new`], [`Planner::new`](gumball_dist::Planner::new) and [`Group::join`](gumball_dist::Group::join): ranks must agree on
     ///   the pool's vocabulary, slots, rows, widths, route and timeout, and on all of `planner`.
     /// - [`Error::Length`] if the split is not of the pool's vocabulary.
-    /// - On devices [`Error::OutOfRange`] for more than 8 ranks, [`Error::Conflict`] for the route `probabilities`, and if `Survey` is
+    /// - On devices [`Error::OutOfRange`] for more than 16 ranks, [`Error::Conflict`] for the route `probabilities`, and if `Survey` is
     ///   forced in a pool that tells kept sets, and [`RanksError::Unavailable`](crate::RanksError::Unavailable) on all ranks if a device cannot reach another's
     ///   memory.
     pub fn over(config: PoolConfig, ranks: Ranks) -> Result<Self> {

@@ -26,8 +26,9 @@ shared! {
         /// The threads of a block of send_results.
         SEND_RESULTS_THREADS: u32 = 512;
 
-        /// The most ranks of a group.
-        MAX_RANKS: usize = 8;
+        /// The most ranks of a group, and of one whose ranks survey parts of rows.
+        MAX_RANKS: usize = 16;
+        MAX_SURVEYED_RANKS: usize = 8;
 
         /// The most threads of a block that finishes a row of which each rank has a part.
         FINISH_SHARDS_THREADS: u32 = 512;
@@ -68,10 +69,10 @@ shared! {
     /// The start of a window. Peers write the two arrays, and only the rank itself the rest.
     struct WindowHeader align(16) {
         /// Of each rank the turn in which it last sent parts of rows, in the high word, and how many blocks it did so with.
-        rows_coming: [u64; 8];
+        rows_coming: [u64; 16];
         /// Of each rank the turn in which it last sent its results, in the high word, and the digest of that step. It reads no rows
         /// of that turn any more.
-        results_sent: [u64; 8];
+        results_sent: [u64; 16];
         /// The number of completed turns, modulo 2^32.
         turn: u32;
         /// What all ranks must have alike in the steps of an assignment.
@@ -89,7 +90,7 @@ shared! {
     /// The ranks of a group.
     struct Peers {
         /// The address of each rank's window, as this rank has mapped it.
-        windows: [u64; 8];
+        windows: [u64; 16];
         world: u32;
         /// This rank.
         rank: u32;
@@ -119,7 +120,7 @@ shared! {
         rows: u32;
         slot_count: u32;
         /// The first row of each rank, and the end of the last.
-        first_rows: [u32; 9];
+        first_rows: [u32; 17];
         /// The most rows of a rank.
         most_rows: u32;
         /// A block sends a chunk of a row at a time.
@@ -154,7 +155,7 @@ shared! {
         rows: u32;
         first_row: u32;
         /// The first request of each rank, and the end of the last.
-        first_requests: [u32; 9];
+        first_requests: [u32; 17];
         /// The most rows of a rank.
         most_rows: u32;
         flags: u32;

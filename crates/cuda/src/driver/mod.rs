@@ -16,7 +16,7 @@ mod host_streams;
 mod loaded_kernels;
 #[cfg(feature = "emulator")]
 mod mailbox;
-pub(crate) mod nccl;
+mod nccl;
 pub(crate) mod nvrtc;
 pub(crate) mod peer_links;
 pub(crate) mod peer_memory;

@@ -15,7 +15,7 @@ use std::time::Duration;
 use cudarc::driver::{CudaContext, CudaStream};
 use libloading::Library;
 
-use crate::driver::runtime::{GROUP_ID_BYTES, GroupId, Meeting, Message};
+use crate::driver::runtime::{GROUP_ID_BYTES, GroupId, Meeting, Message, ProgramCommunicator};
 use crate::error::{Error, Result, failed};
 
 /// The oldest version that is used, as the library encodes it: 2.18.
@@ -37,23 +37,6 @@ type RawComm = *mut c_void;
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct UniqueId([c_char; GROUP_ID_BYTES]);
-
-/// A communicator of NCCL that the program has made (`ncclComm_t`). The ranks of a pool make one of their own from it, by `ncclCommSplit`, and leave it as it
-/// is: the program uses it afterwards as before, and ends it whenever it wants.
-#[derive(Clone, Copy, Debug)]
-pub struct ProgramCommunicator(usize);
-
-impl ProgramCommunicator {
-    /// Takes the handle of a communicator with the ranks of the pool, each on the device of its pool. It must block, and so must its calls.
-    ///
-    /// # Safety
-    /// It is a live communicator of the library that `GUMBALL_NCCL` names, or that the loader finds as `libnccl.so.2`; until the pool is made nobody
-    /// ends it, and nothing else is under way on it.
-    #[must_use]
-    pub unsafe fn new(communicator: *mut c_void) -> Self {
-        Self(communicator as usize)
-    }
-}
 
 /// The functions of the library, with the types of its documentation.
 struct Functions {

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::driver::device_limits::DeviceLimits;
-use crate::driver::nccl::ProgramCommunicator;
 use crate::driver::peer_memory::MemoryHandle;
 use crate::error::{Error, Result};
 use crate::programs::kernels::Kernel;
@@ -234,6 +233,23 @@ pub const GROUP_ID_BYTES: usize = 128;
 
 /// The id of a group, which one of its ranks makes.
 pub type GroupId = [u8; GROUP_ID_BYTES];
+
+/// A communicator of NCCL that the program has made (`ncclComm_t`). The ranks of a pool make one of their own from it, by `ncclCommSplit`, and leave it as it
+/// is: the program uses it afterwards as before, and ends it whenever it wants.
+#[derive(Clone, Copy, Debug)]
+pub struct ProgramCommunicator(pub(crate) usize);
+
+impl ProgramCommunicator {
+    /// Takes the handle of a communicator with the ranks of the pool, each on the device of its pool. It must block, and so must its calls.
+    ///
+    /// # Safety
+    /// It is a live communicator of the library that `GUMBALL_NCCL` names, or that the loader finds as `libnccl.so.2`; until the pool is made nobody
+    /// ends it, and nothing else is under way on it.
+    #[must_use]
+    pub unsafe fn new(communicator: *mut std::ffi::c_void) -> Self {
+        Self(communicator as usize)
+    }
+}
 
 /// By what the ranks of a group find each other.
 #[derive(Clone, Copy, Debug)]

@@ -275,10 +275,9 @@ fn row_digest(rows: &Rows<'_>) -> u32 {
     (number + 1).wrapping_mul(0x9E37_79B1)
 }
 
-/// Returns what kernels take of the first row or request of each rank, and the end of the last's.
+/// Returns what kernels take of the first row or request of each rank, and the end of the last's; behind it zeros, which none reads.
 pub(crate) fn firsts(of_ranks: &[usize]) -> [u32; MAX_RANKS + 1] {
-    let end = of_ranks.last().map_or(0, |end| *end as u32);
-    let mut firsts = [end; MAX_RANKS + 1];
+    let mut firsts = [0; MAX_RANKS + 1];
     of_ranks.iter().zip(&mut firsts).for_each(|(of_rank, first)| *first = *of_rank as u32);
     firsts
 }

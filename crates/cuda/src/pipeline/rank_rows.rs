@@ -3,6 +3,9 @@
 use crate::abi::{self, MAX_RANKS};
 use crate::pipeline::messages::Mail;
 
+/// The most ranks that take steps under [`ExchangeLayout::Survey`].
+pub const MAX_SURVEYED_RANKS: usize = abi::MAX_SURVEYED_RANKS;
+
 /// Which rows the ranks have before a step, and which they sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExchangeLayout {

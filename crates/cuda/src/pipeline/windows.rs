@@ -11,7 +11,9 @@ use gumball_spec::layout::{Layout, Widths};
 use gumball_spec::{Error, Result, memory};
 
 use crate::abi::dtype::Dtype;
-use crate::abi::{self, MAX_RANKS, SEND_ROWS_MOST_BLOCKS, SHARD_WORDS, WindowHeader, exchange_failures};
+use crate::abi::{
+    self, MAX_RANKS, MAX_SURVEYED_RANKS, SEND_ROWS_MOST_BLOCKS, SHARD_WORDS, WindowHeader, exchange_failures,
+};
 use crate::driver::peer_memory::MemoryHandle;
 use crate::driver::runtime::{GroupId, Meeting, Messenger, Runtime};
 use crate::launch::exchange;
@@ -114,15 +116,17 @@ impl Windows {
     /// each row and rank. Loads the kernels that write windows, so that no rank waits for another one's compiler later.
     ///
     /// # Errors
-    /// - [`Error::OutOfRange`] for more than 8 ranks.
+    /// - [`Error::OutOfRange`] for more than 16 ranks, under `Survey` for more than 8.
     /// - [`Error::Unavailable`] if the device has not enough memory, or the kernels cannot be loaded.
     ///
     /// # Panics
     /// If `rank` is not below `world`.
     pub fn new(workspace: &Workspace, rank: usize, world: usize, layouts: &[ExchangeLayout]) -> Result<Self> {
         assert!(rank < world, "rank {rank} of {world}");
-        if world > MAX_RANKS {
-            return Err(Error::out_of_range("world", world, format!("in 1..={MAX_RANKS} on devices")));
+        let surveys = layouts.contains(&ExchangeLayout::Survey);
+        let most = if surveys { MAX_SURVEYED_RANKS } else { MAX_RANKS };
+        if world > most {
+            return Err(Error::out_of_range("world", world, format!("in 1..={most} on devices")));
         }
         let (runtime, limits) = (Arc::clone(&workspace.runtime), workspace.limits());
         let (rows, vocab, widths) = (limits.rows, limits.vocab, limits.widths);
@@ -130,11 +134,7 @@ impl Windows {
         let words = Layout { rows, widths }.checked_words().unwrap_or(usize::MAX / 64) + WALK_WORDS * rows;
         let results_bytes = (words * size_of::<u32>()).next_multiple_of(ROW_ALIGNMENT);
         // A word of results arrives in 64 bits, in two places.
-        let words_per_row = if layouts.contains(&ExchangeLayout::Survey) {
-            world * SHARD_WORDS as usize * size_of::<u64>()
-        } else {
-            0
-        };
+        let words_per_row = if surveys { world * SHARD_WORDS as usize * size_of::<u64>() } else { 0 };
         let words_bytes = memory::product(ROWS, &[rows, words_per_row])?.next_multiple_of(ROW_ALIGNMENT);
         let rows_offset = RESULTS_OFFSET + 5 * results_bytes + BLOCK_FLAGS_BYTES + 2 * words_bytes;
         let placed_rows = if has_rows(layouts) { rows } else { 0 };

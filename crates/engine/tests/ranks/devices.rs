@@ -17,6 +17,9 @@ use crate::batch::{Numbers, PATIENCE, Requests, on_ranks, part, planned, state, 
 use crate::cases::Dice;
 use crate::steps::Extras;
 
+/// Seeds from here on are of batches over 9 to 16 ranks.
+const MANY: u64 = 1 << 20;
+
 /// Returns the layouts that ranks can take whose rows travel in a given way.
 pub fn layouts_of(devices: TransportKind) -> &'static [LogitsLayout] {
     if devices == Nccl { &[Gather, Swap, Replicated] } else { &LogitsLayout::ALL }
@@ -56,7 +59,10 @@ fn steps_equal_one_process(
 ) {
     for seed in seeds {
         let mut dice = Dice(seed, 0);
-        let world = 1 + seed as usize % if decided { 8 } else { 4 };
+        let world = match seed {
+            MANY.. => 9 + seed as usize % 8,
+            _ => 1 + seed as usize % if decided { 8 } else { 4 },
+        };
         let mut batch = Requests::new(&mut dice, world, 7);
         if decided {
             decide_in_shards(&mut dice, &mut batch);
@@ -115,6 +121,13 @@ fn devices_of_ranks_sample_as_one_process() {
 #[test]
 fn devices_that_send_messages_sample_as_one_process() {
     steps_equal_one_process(Nccl, 0..60, layouts_of(Nccl), false);
+}
+
+#[test]
+fn more_devices_than_survey_rows_sample_as_one_process() {
+    for devices in [OneSided, Nccl] {
+        steps_equal_one_process(devices, MANY..MANY + 8, layouts_of(Nccl), false);
+    }
 }
 
 #[test]

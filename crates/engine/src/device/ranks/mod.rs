@@ -12,7 +12,8 @@ mod watch;
 use std::time::Duration;
 
 use gumball_cuda::{
-    Dtype, ExchangeLayout, GROUP_ID_BYTES, GroupId, Meeting, MemoryHandle, ProgramCommunicator, Windows,
+    Dtype, ExchangeLayout, GROUP_ID_BYTES, GroupId, MAX_SURVEYED_RANKS, Meeting, MemoryHandle,
+    ProgramCommunicator, Windows,
 };
 use gumball_dist::{Costs, DEFAULT_TIMEOUT, LogitsLayout, Plan, Planner, StepDigest, TransportKind, What};
 use gumball_spec::error::quoted;
@@ -78,6 +79,9 @@ const UNSURVEYED: &str = "a survey exchanges words inside kernels, which NCCL do
 /// Why rows are not surveyed whose kept sets are told.
 const UNKEPT: &str = "a survey leaves no kept sets; take gather or swap";
 
+/// Why rows are not surveyed by many ranks.
+const UNMERGED: &str = "a block merges the lists of at most 8 ranks; take gather or swap";
+
 /// The most bytes of why a device of a rank cannot reach the others.
 const MOST_REASON: usize = 400;
 
@@ -89,8 +93,14 @@ impl GpuRanks {
         if config.route == Route::Probabilities {
             return Err(refused("ranks"));
         }
-        if config.kept && planner.forced == Some(LogitsLayout::Survey) {
-            return Err(Error::Conflict { parameter: "layout", other: "kept", reason: UNKEPT });
+        let (rank, world) = (transport.rank(), transport.world());
+        let unsurveyed = match (config.kept, world > MAX_SURVEYED_RANKS) {
+            (true, _) => Some(("kept", UNKEPT)),
+            (false, true) => Some(("ranks", UNMERGED)),
+            (false, false) => None,
+        };
+        if let Some((other, reason)) = unsurveyed.filter(|_| planner.forced == Some(LogitsLayout::Survey)) {
+            return Err(Error::Conflict { parameter: "layout", other, reason });
         }
         let gpu = OnGpu::new(config)?;
         let parameters = [
@@ -101,10 +111,9 @@ impl GpuRanks {
             ("devices", devices.name().to_owned()),
             ("communicator", if communicator.is_some() { "one of the program" } else { "none" }.to_owned()),
         ];
-        let (rank, world) = (transport.rank(), transport.world());
         let mut planner = Planner::new(planner)?;
-        let leaves_out = config.kept && planner.check(LogitsLayout::Survey).is_ok();
-        if leaves_out {
+        let unsurveyed = unsurveyed.filter(|_| planner.check(LogitsLayout::Survey).is_ok());
+        if unsurveyed.is_some() {
             planner.leave_out(LogitsLayout::Survey);
         }
         let layouts: Vec<ExchangeLayout> = planner.config().layouts.iter().map(exchanged).collect();
@@ -115,7 +124,7 @@ impl GpuRanks {
             common,
             windows,
             transport: TransportKind::OneSided,
-            warning: leaves_out.then(|| format!("no step takes the layout survey: {UNKEPT}")),
+            warning: unsurveyed.map(|(_, reason)| format!("no step takes the layout survey: {reason}")),
             timeout,
             assigned: Assigned { nobodys: vec![0; world + 1], ..Assigned::default() },
             digest: StepDigest::default(),
