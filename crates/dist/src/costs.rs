@@ -45,14 +45,15 @@ impl Costs {
     /// many exchanges under each layout. Rows are not surveyed.
     pub const NCCL: Self = Self { link_ns_per_mb: 3950, gather_ns: 0, swap_ns: 0, ..Self::NVLINK };
 
-    /// Processes of one host that send each other messages, with rows in host memory: estimates, by steps of two processes over Unix sockets.
+    /// Processes of one host that send each other messages, with rows in host memory, by the record 2026-11-26-host-two-processes of the bench. A survey of rows that
+    /// need masses takes longer than to gather them, however many they are.
     pub const HOST: Self = Self {
         link_ns_per_mb: 300_000,
         read_ns_per_mb: 85_000,
         survey_ns_per_mb: 430_000,
         gather_ns: 0,
         swap_ns: 13_000,
-        survey_ns: [8_000, 20_000, 160_000],
+        survey_ns: [8_000, 20_000, 10_000_000],
         swapped_ns: 0,
     };
 
