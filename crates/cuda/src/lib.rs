@@ -54,6 +54,7 @@ pub use operators::{Draws, Operators, Output, PerRow, PoolSlots, RowParams, Sele
 pub use pipeline::assignment::{Assignment, DraftBatchId, WorkspaceLimits};
 pub use pipeline::copied_drafts::DraftCopyLaunch;
 pub use pipeline::draft_rows::{DraftCounts, DraftIds, DraftRule};
+pub use pipeline::gathered_rows::GatheredRows;
 pub use pipeline::graph::{Graph, Work};
 pub use pipeline::head::{Head, HeadCounts};
 pub use pipeline::head_screen::HeadScreen;

@@ -225,7 +225,7 @@ impl Pool {
     ///   whose limit depends on draws, and with XTC without a seed.
     /// - [`Error::Unavailable`] if the system refuses the memory of the outputs, or that of logits and bounds.
     /// - On a device [`Error::Conflict`] on the route `probabilities`, and [`Error::Unavailable`] for hidden states, for a hook, for an option that no
-    ///   kernel implements, over ranks, and if the device fails.
+    ///   kernel implements, and if the device fails.
     pub fn score(
         &mut self,
         rows: Rows<'_>,

@@ -74,12 +74,12 @@ impl Pool {
     /// after an error of the group is unspecified.
     ///
     /// Rows to be drafted from or scored are this rank's part of all rows, as under `Gather`: each rank draws all drafts, and scores a share of the
-    /// known tokens.
+    /// known tokens, on devices all of them.
     ///
     /// Hidden states come with a head of this rank's ids, which may be followed by padding, too; under `Replicated` with one of the vocabulary.
     ///
     /// Calls refuse a layout that was not configured, row indices, and clustered heads but on devices under `Replicated`; `Survey` for
-    /// verifications, hooks and probabilities; on devices scores and hooks, `Survey` in a pool that tells kept sets, and, if the requests of ranks
+    /// verifications, hooks and probabilities; on devices hooks, `Survey` in a pool that tells kept sets, and, if the requests of ranks
     /// are no neighbours in the batch, [`Work::Shorten`](crate::Work::Shorten), masks in the device's memory and heads of a part. In a pool on
     /// devices that tells kept sets each [`Pool::fetch`] waits for all ranks. A graph takes the layout, the mode and the numbers of requests and of
     /// rows of each rank of its capture.

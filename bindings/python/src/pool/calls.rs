@@ -242,7 +242,7 @@ impl Pool {
     /// batch: a Batch without slots, for masks, row_indices and hooks. No slot changes.
     ///
     /// Raises ValueError if a shape differs, or in mode "processed" for mirostat, or for XTC without a seed; UnavailableError on a
-    /// device for Hidden and over ranks; and the errors of step.
+    /// device for Hidden; and the errors of step.
     #[pyo3(signature = (rows, params, ids, batch=None, *, stream=None))]
     fn score<'py>(
         &self,

@@ -37,7 +37,12 @@ impl<'b> Rows<'b> {
     }
 
     /// Returns a range of the rows.
-    pub(crate) fn part(&self, rows: std::ops::Range<usize>) -> Self {
+    ///
+    /// # Panics
+    /// If it ends behind the last one.
+    #[must_use]
+    pub fn part(&self, rows: std::ops::Range<usize>) -> Self {
+        assert!(rows.end <= self.rows, "rows {rows:?} of {}", self.rows);
         let start = rows.start * self.stride * self.dtype.bytes();
         Self { address: self.address + start as u64, rows: rows.len(), ..*self }
     }

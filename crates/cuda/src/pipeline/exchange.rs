@@ -5,7 +5,7 @@ use std::ops::Range;
 use gumball_spec::{Error, Kind, Result};
 
 use crate::abi::{self, MAX_RANKS, TILE, exchange_flags, flags};
-use crate::launch::tuning;
+use crate::launch::{exchange, tuning};
 use crate::memory::rows::{MaskRows, Rows};
 use crate::pipeline::rank_rows::{Exchange, ExchangeLayout, RankRows};
 use crate::pipeline::row_batch::RowBatch;
@@ -22,6 +22,8 @@ pub(crate) struct Spread<'a> {
     pub(super) rows: &'a RankRows<'a>,
     pub(super) rank: usize,
     batch: &'a RowBatch,
+    /// Whether what comes out of the rows travels, too.
+    has_results: bool,
     /// The number of rows.
     pub(super) assigned: usize,
     /// Where the number of each row in the batch lies, if rows are assigned in another order; else 0.
@@ -74,10 +76,29 @@ impl<'a> Spread<'a> {
                 rows,
                 rank: peers.rank as usize,
                 batch,
+                has_results: !proposes,
                 assigned: shape.rows,
                 batch_rows: if proposes { 0 } else { windows.batch_rows() },
             }),
         }
+    }
+
+    /// Spreads rows that are gathered and of no batch.
+    ///
+    /// # Errors
+    /// - Those of [`Windows::check`].
+    ///
+    /// # Panics
+    /// As for [`Spread::new`].
+    pub fn of_gathered(
+        workspace: &'a Workspace,
+        windows: &'a Windows,
+        rows: &'a RankRows<'a>,
+        count: usize,
+    ) -> Result<Self> {
+        windows.check(workspace, rows.layout)?;
+        let (batch, rank) = (workspace.rows(), windows.peers().rank as usize);
+        Ok(Self { windows, rows, rank, batch, has_results: false, assigned: count, batch_rows: 0 })
     }
 
     /// Returns whether this rank has whole rows, those that it samples.
@@ -121,9 +142,11 @@ impl<'a> Spread<'a> {
     /// Returns the rows that this rank samples: those that the exchange brings into its window, or whole rows that it has. `parts` are the
     /// caller's.
     pub fn sampled<'b>(&self, parts: &Rows<'b>) -> Result<Rows<'b>> {
-        if self.has_whole_rows() {
-            return Ok(*parts);
-        }
+        if self.has_whole_rows() { Ok(*parts) } else { self.window_rows(parts) }
+    }
+
+    /// Returns the rows of this rank's window that the exchange of parts fills.
+    pub fn window_rows(&self, parts: &Rows<'_>) -> Result<Rows<'static>> {
         let (part, assigned) = (self.ids().len(), self.assigned);
         if parts.rows != assigned || parts.vocab < part && assigned > 0 {
             let allowed =
@@ -146,7 +169,7 @@ impl<'a> Spread<'a> {
     ) -> Result<Exchange> {
         masks.map_or(Ok(()), |_| self.check_order("masks"))?;
         let Self { windows, rows: &RankRows { layout, first_rows, first_requests, .. }, batch, .. } = *self;
-        let (proposes, verifies) = (batch.proposals().is_some(), batch.shape().drafts.is_some());
+        let (has_results, verifies) = (self.has_results, batch.shape().drafts.is_some());
         let most_rows = first_rows.windows(2).map(|pair| pair[1] - pair[0]).max().unwrap_or(0);
         let exchange_flags = if self.is_gather() { exchange_flags::GATHER } else { 0 };
         let post = windows.post();
@@ -161,13 +184,13 @@ impl<'a> Spread<'a> {
                 flags: step.flags & !flags::NO_ADVANCE,
                 ..*step
             },
-            requests: if verifies && !proposes { batch.draft_rows().requests() } else { 0 },
+            requests: if verifies && has_results { batch.draft_rows().requests() } else { 0 },
             results_offset: windows.results_offset(),
             arrivals_offset: windows.arrivals_offset(),
             arrivals_bytes: windows.arrivals_bytes(),
             batch_rows: self.batch_rows,
             slots: batch.slots(),
-            rows: if proposes { 0 } else { self.assigned as u32 },
+            rows: if has_results { self.assigned as u32 } else { 0 },
             first_row: self.part().start as u32,
             first_requests: firsts(first_requests),
             most_rows: most_rows as u32,
@@ -265,6 +288,35 @@ impl<'a> Spread<'a> {
             vocab: workspace.limits().vocab as u32,
             row_digest: row_digest(parts),
         })
+    }
+}
+
+impl Exchange {
+    /// Enqueues what brings rows to the ranks that sample them.
+    ///
+    /// # Safety
+    /// The windows and the workspace outlive enqueued work, and so does the caller's memory. All ranks enqueue the same.
+    pub unsafe fn begin(&self, workspace: &Workspace) -> crate::Result<()> {
+        if let Some(mail) = &self.mail {
+            // SAFETY: the caller guarantees it; `Spread` checked the sizes of rows against the windows.
+            return unsafe { mail.exchange_rows(workspace) };
+        }
+        // SAFETY: as above.
+        let send = |rows| unsafe { exchange::send_rows(&*workspace.runtime, &workspace.device, rows) };
+        self.rows.as_ref().map_or(Ok(()), send)
+    }
+
+    /// Enqueues what sends results, and says that the rows may be written again.
+    ///
+    /// # Safety
+    /// As for [`Exchange::begin`]. The kernels before write the results.
+    pub unsafe fn end(&self, workspace: &Workspace) -> crate::Result<()> {
+        if let Some(mail) = &self.mail {
+            // SAFETY: the caller guarantees it.
+            return unsafe { mail.exchange_results(workspace) };
+        }
+        // SAFETY: as above.
+        unsafe { exchange::send_results(&*workspace.runtime, &self.results) }
     }
 }
 

@@ -8,7 +8,7 @@ use gumball_spec::Kind;
 
 use crate::abi::dtype::Dtype;
 use crate::abi::{self, DraftStep, exchange_flags, flags};
-use crate::launch::{drafts, exchange, finish, head, history_edits, shards, survey, tuning};
+use crate::launch::{drafts, finish, head, history_edits, shards, survey, tuning};
 use crate::pipeline::head::HeadLaunch;
 use crate::pipeline::proposals::Proposals;
 use crate::pipeline::rank_rows::Exchange;
@@ -69,21 +69,12 @@ impl Step<'_> {
         step: &abi::Step,
         needs: StepFeatures,
     ) -> crate::Result<()> {
-        let (runtime, device) = (&*workspace.runtime, &workspace.device);
-        if let Some(mail) = &exchange.mail {
-            // SAFETY: as below.
-            unsafe { mail.exchange_rows(workspace) }?;
-            self.launch_rows(workspace, step, needs)?;
-            // SAFETY: as below.
-            return unsafe { mail.exchange_results(workspace) };
-        }
         // SAFETY: the windows and this workspace outlive enqueued work, and `fix` checked their sizes against the
         // shape. The creator of `Rows` guarantees the logits.
-        let send_rows = |rows| unsafe { exchange::send_rows(runtime, device, rows) };
-        exchange.rows.as_ref().map_or(Ok(()), send_rows)?;
+        unsafe { exchange.begin(workspace) }?;
         self.launch_rows(workspace, step, needs)?;
         // SAFETY: as above. The step's kernels write the outputs.
-        unsafe { exchange::send_results(runtime, &exchange.results) }
+        unsafe { exchange.end(workspace) }
     }
 
     /// Launches the kernels over rows that are here.

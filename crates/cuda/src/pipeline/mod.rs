@@ -6,6 +6,7 @@ pub(crate) mod assignment;
 pub(crate) mod copied_drafts;
 pub(crate) mod draft_rows;
 mod exchange;
+pub(crate) mod gathered_rows;
 pub(crate) mod graph;
 pub(crate) mod head;
 pub(crate) mod head_clusters;

@@ -1,6 +1,8 @@
 //! Scores on a device: the logprobs of given tokens.
 
-use gumball_cuda::{KnownTokens, Prepared, Workspace, WorkspaceLimits};
+use std::ops::Range;
+
+use gumball_cuda::{KnownTokens, Prepared, Rows as DeviceMatrix, Workspace, WorkspaceLimits};
 use gumball_spec::layout::{Layout, Widths};
 use gumball_spec::{Error, Result};
 
@@ -14,6 +16,48 @@ use crate::score::{Scored, check_batch, conflict, prepare};
 /// The largest number of rows that one step scores.
 const ROWS: usize = 256;
 
+/// What computes scores that were checked.
+pub(super) struct Scorer<'s> {
+    pub workspace: Workspace,
+    known: KnownTokens<'s>,
+    request: Prepared,
+    /// The number of scores.
+    count: usize,
+}
+
+impl Scorer<'_> {
+    /// Scores a part of the tokens, from rows that lie there; those of the part, if rows have no indices.
+    pub fn score(
+        &mut self,
+        part: Range<usize>,
+        rows: &DeviceMatrix<'_>,
+        batch: &Batch<'_>,
+        out: &mut Outputs,
+    ) -> Result<()> {
+        let WorkspaceLimits { vocab, widths, .. } = self.workspace.limits();
+        let known = KnownTokens { start: self.known.start + part.start, ..self.known };
+        let masks = batch.masks.rows(self.count);
+        let masks = if masks.is_empty() { &masks[..] } else { &masks[part.clone()] };
+        let scores = known.score(&mut self.workspace, 0, &self.request, rows, batch.row_indices, masks)?;
+        let mut found = Outputs::new();
+        found.collect_kept(out.collects_kept());
+        let (words, kept) = found.whole(Layout { rows: part.len(), widths })?;
+        words.copy_from_slice(scores.words());
+        for (row, ids) in kept.iter_mut().enumerate() {
+            ids.extend(scores.kept(row, vocab).expect("the workspace keeps them"));
+        }
+        if part.len() == self.count {
+            return out.copy_from(&found);
+        }
+        for (row, to) in part.enumerate() {
+            let mut words = Vec::new();
+            found.pack(row, &mut words);
+            out.unpack(to, &mut &words[..]).expect("as it was packed");
+        }
+        Ok(())
+    }
+}
+
 impl OnGpu {
     /// Scores known tokens. If an edit reads the history, the rows are scored one at a time.
     pub fn score(
@@ -23,8 +67,24 @@ impl OnGpu {
         scored: &Scored<'_>,
         out: &mut Outputs,
     ) -> Result<()> {
+        rows.check(batch, self.vocab)?;
+        let Some(mut scorer) = self.scorer_of(rows, batch, scored, out)? else { return Ok(()) };
+        let there = self.uploads.rows(self.device.runtime(), rows)?.matrix().on_device("logits")?;
+        let there = there.with_kind(rows.kind());
+        let scores = scorer.score(0..rows.count(batch), &there, batch, out);
+        self.scorer = Some(scorer.workspace);
+        scores
+    }
+
+    /// Checks scores, and returns what computes them; `None` if there are none.
+    pub(super) fn scorer_of<'s>(
+        &mut self,
+        rows: Rows<'_>,
+        batch: &Batch<'_>,
+        scored: &Scored<'s>,
+        out: &mut Outputs,
+    ) -> Result<Option<Scorer<'s>>> {
         let vocab = self.vocab;
-        rows.check(batch, vocab)?;
         scored.params.check_kind(rows.kind())?;
         if self.has_softmax {
             return Err(conflict(
@@ -55,26 +115,15 @@ impl OnGpu {
         let layout = Layout { rows: count, widths };
         out.reserve(layout)?;
         let limits = WorkspaceLimits { vocab, slots: 1, rows: ROWS, widths, kept: out.collects_kept() };
+        out.whole(layout)?;
         if count == 0 {
-            return out.whole(layout).map(drop);
+            return Ok(None);
         }
-        let mut workspace = match self.scorer.take().filter(|scorer| scorer.limits() == limits) {
+        let workspace = match self.scorer.take().filter(|scorer| scorer.limits() == limits) {
             Some(workspace) => workspace,
             None => Workspace::new(self.device.runtime().clone(), limits)?,
         };
-        let masks = batch.masks.rows(count);
-        let there = self.uploads.rows(self.device.runtime(), rows)?.matrix().on_device("logits")?;
-        let there = there.with_kind(rows.kind());
-        let scores = known.score(&mut workspace, 0, &request, &there, batch.row_indices, &masks);
-        self.scorer = Some(workspace);
-        let scores = scores?;
-
-        let (words, kept) = out.whole(layout)?;
-        words.copy_from_slice(scores.words());
-        for (row, ids) in kept.iter_mut().enumerate() {
-            ids.extend(scores.kept(row, vocab).expect("the workspace keeps them"));
-        }
-        Ok(())
+        Ok(Some(Scorer { workspace, known, request, count }))
     }
 
     /// Returns an error if a row has a hook.

@@ -4,6 +4,7 @@ use gumball_dist::{Digest, LogitsLayout, StepDigest, StepPart};
 use gumball_spec::{Kind, SamplingParams};
 
 use crate::batch::Batch;
+use crate::score::Scored;
 use crate::sequence::Sequence;
 use crate::slot::Slot;
 use crate::slots::{Change, Slots};
@@ -146,6 +147,22 @@ impl Alike {
         digest
     }
 
+    /// Returns the digest of scores of so many known tokens, beside the step that was begun.
+    #[cfg(feature = "cuda")]
+    pub fn of_scores(
+        &mut self,
+        sequences: &Slots,
+        layout: LogitsLayout,
+        batch: &Batch<'_>,
+        (rows, scored): (usize, &Scored<'_>),
+    ) -> StepDigest {
+        let own = self.step.take();
+        let mut digest = self.begin(sequences, Shape { layout, rows: None, work: For::Scores }, batch, rows);
+        add_scored(&mut digest, scored);
+        self.step = own;
+        digest
+    }
+
     /// Takes the type and the kind of a step's rows into its digest, where the host knows them only behind its begin.
     pub fn add_rows(&mut self, digest: &mut StepDigest, rows: (&'static str, Kind)) {
         let Some(step) = &mut self.step else { return };
@@ -263,7 +280,15 @@ fn short(word: u64) -> String {
     format!("{:08x}", (word ^ word >> 32) as u32)
 }
 
+/// Takes known tokens and their parameters into a digest.
+pub(super) fn add_scored(digest: &mut StepDigest, scored: &Scored<'_>) {
+    digest.add(StepPart::Parameters, digest_of(scored.params).word());
+    digest.add(StepPart::Seeds, scored.params.seed.unwrap_or(0));
+    digest.add_list(StepPart::Prompts, scored.ids);
+    digest.extend(StepPart::Positions, [scored.prompt_len, scored.start].map(|place| place as u64));
+}
+
 /// Returns the digest of parameters.
-pub(super) fn digest_of(params: &SamplingParams) -> Digest {
+fn digest_of(params: &SamplingParams) -> Digest {
     Digest::default().with(format!("{params:?}").bytes().map(u64::from))
 }

@@ -1,10 +1,10 @@
 //! Drafts and scores over ranks. Each rank draws all drafts from rows that are gathered, and scores a share of the known tokens.
 
-use gumball_dist::{LogitsLayout, Ownership, Shares, StepPart, StepShape};
+use gumball_dist::{LogitsLayout, Ownership, Shares, StepShape};
 use gumball_spec::Result;
 use gumball_spec::layout::Layout;
 
-use super::alike::{For, digest_of};
+use super::alike::{For, add_scored};
 use super::step::logits_of;
 use super::{HostRanks, gathered};
 use crate::batch::Batch;
@@ -65,10 +65,7 @@ impl HostRanks {
         out.reserve(Layout { rows: count, widths: scoring.widths() })?;
         let mut digest =
             self.begin(sequences, plan, logits, (batch, count), (For::Scores, std::iter::empty()));
-        digest.add(StepPart::Parameters, digest_of(scored.params).word());
-        digest.add(StepPart::Seeds, scored.params.seed.unwrap_or(0));
-        digest.add_list(StepPart::Prompts, scored.ids);
-        digest.extend(StepPart::Positions, [scored.prompt_len, scored.start].map(|place| place as u64));
+        add_scored(&mut digest, scored);
         self.common.group.begin(digest);
 
         // Neighbours are scored by one rank, which builds a history once for them.

@@ -10,7 +10,7 @@ use gumball_engine::head::{Certified, Exact, HeadOptions, HiddenStates, Scaling}
 use gumball_engine::{
     Batch, Device, DeviceBuffer, DeviceHead, DeviceMasks, DeviceMatrix, Drafts, Dtype, Filter, Head,
     HostMasks, Kind, Outputs, PADDING, Place, Pool, PoolConfig, Ranks, RanksError, Rows, SamplingParams,
-    Slot, Widths, Work,
+    Scored, Slot, Widths, Work,
 };
 
 use crate::batch::{Numbers, PATIENCE, Requests, on_ranks, part, planned, state, with_patience};
@@ -184,6 +184,36 @@ pub fn small_batch(world: usize) -> Requests {
         if batch.requests.len() == 3 && batch.dtype == 0 {
             return batch;
         }
+    }
+}
+
+#[test]
+fn more_tokens_are_scored_than_a_step_has_rows_and_other_ones_are_told() {
+    let batch = Requests { kind: Kind::Logits, ..small_batch(2) };
+    let mut dice = Dice(23, 0);
+    // The pools have 64 rows.
+    let (count, whole) = (70, batch.rows(&mut dice, 70));
+    let ids: Vec<u32> = (0..=count as u32).map(|place| place * 7 % 5).collect();
+    let params = SamplingParams::default();
+    let (mut one, _) = batch.pool();
+    let numbers = Numbers::new(0, &whole.concat());
+    let scored = Scored { params: &params, ids: &ids, prompt_len: 2, start: 1, chunk_rows: None };
+    let mut want = Outputs::new();
+    let rows = numbers.logits(count, batch.vocab, batch.kind);
+    one.score(rows, &Batch::default(), &scored, &mut want).unwrap();
+    for devices in [OneSided, Nccl] {
+        with_patience(2, PATIENCE, |rank| {
+            let own = rank.rank();
+            let (mut pool, _) = pool(&batch, rank, (devices, PATIENCE));
+            let part = part(Gather, &batch.split, own, 0, &whole, &[]);
+            let rows = part.numbers.logits(part.rows, part.columns, batch.kind);
+            let mut found = Outputs::new();
+            pool.score(rows, &Batch::default(), &scored, &mut found).unwrap();
+            assert_eq!(found.words(), want.words(), "{devices:?}");
+            let scored = Scored { prompt_len: own, ..scored };
+            let error = pool.score(rows, &Batch::default(), &scored, &mut found).unwrap_err();
+            assert!(matches!(error.of_ranks(), Some(RanksError::Disagree { .. })), "{devices:?}: {error}");
+        });
     }
 }
 

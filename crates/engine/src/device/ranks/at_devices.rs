@@ -2,7 +2,7 @@
 
 use gumball_cuda::{Graph, StepVariant};
 use gumball_dist::{Group, LogitsLayout, StepPart};
-use gumball_spec::{Error, Result};
+use gumball_spec::Result;
 
 use super::super::assign::{AssignedShape, verifies};
 use super::super::on_gpu::OnGpu;
@@ -48,10 +48,7 @@ impl Backend for GpuRanks {
             Call::Step(rows, out) => (Work::Step(rows, masks), false, out),
             Call::Verify(rows, drafts, out) => (Work::Verify(rows, masks, *drafts), true, out),
             Call::Draft(rows, paths, out) => return self.draft(slots, rows, batch, paths, out),
-            Call::Score(..) => {
-                let reason = "score in a pool of one process, or over ranks of the host".to_owned();
-                return Err(Error::Unavailable { resource: "scores over ranks on devices", reason });
-            }
+            Call::Score(rows, scored, out) => return self.score(slots, rows, batch, scored, out),
         };
         let (Work::Step(rows, _) | Work::Verify(rows, ..)) = work else { unreachable!("just made") };
         let batch = &without_masks;

@@ -6,6 +6,7 @@
 mod at_devices;
 mod drafts;
 mod kept;
+mod scores;
 mod step;
 mod watch;
 
