@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from float64 import kept64, softmax64
+import gumball
+from float64 import softmax64
 from gumball import _gumball
-from leaks import CALLS, holds
 
 torch = pytest.importorskip("torch")
 
@@ -129,15 +129,34 @@ def test_the_package_itself_has_what_flashinfers_has() -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16, torch.float64])
-def test_softmax_is_that_of_float64(dtype: Any, logits: Any) -> None:
-    rows = logits.to(dtype)
-    for temperature in (None, 0.7, 2, torch.linspace(0.5, 2, 7), torch.ones(7, dtype=torch.float64)):
-        each = 1.0 if temperature is None else temperature
-        got = flashinfer.softmax(rows, temperature)
-        assert got.dtype == torch.float32
-        np.testing.assert_allclose(got, softmax64(rows.double().numpy(), each), rtol=1e-5, atol=1e-5)
-    assert (flashinfer.softmax(rows, 0.0).argmax(1) == rows.argmax(1)).all()
-    assert flashinfer.softmax(rows[:0]).shape == (0, VOCAB)
+def test_calls_are_gumballs_over_rows_of_every_type(dtype: Any, logits: Any, probs: Any) -> None:
+    logits, probs = logits.to(dtype), probs.to(dtype)
+    read, held = (rows.float() if dtype is torch.float64 else rows for rows in (logits, probs))
+    top_k, top_p = torch.tensor([1, 5, 40, 900, 1000, 7, 2]), torch.linspace(0.2, 1, 7)
+    pairs = [
+        (sampling.softmax(logits), gumball.softmax(read)),
+        (sampling.softmax(logits, 2), gumball.softmax(read, 2)),
+        (sampling.softmax(logits, top_p.double()), gumball.softmax(read, top_p)),
+        (sampling.top_p_renorm_probs(probs, top_p), gumball.top_p_renorm_probs(probs.float(), top_p)),
+    ]
+    if dtype is not torch.float64:
+        pairs += [
+            (sampling.top_k_renorm_probs(probs, top_k), gumball.top_k_renorm_probs(probs, top_k)),
+            (sampling.top_k_mask_logits(logits, top_k.int()), gumball.top_k_mask_logits(logits, top_k)),
+        ]
+    for name, given, more, _ in SAMPLERS:
+        filters = dict(
+            zip((one for one in ("top_k", "top_p", "min_p") if one in name), given),
+            order=more.get("filter_apply_order"),
+        )
+        draw = gumball.sampling_from_logits if name.endswith("logits") else gumball.sampling_from_probs
+        wanted = draw(rows_for(name, read, held), **filters, seed=17, position=9)
+        pairs.append(
+            (getattr(sampling, name)(rows_for(name, logits, probs), *given, seed=17, offset=9, **more), wanted)
+        )
+    for got, wanted in pairs:
+        assert got.dtype == wanted.dtype and torch.equal(got, wanted)
+    assert flashinfer.softmax(logits[:0]).shape == (0, VOCAB)
 
 
 @pytest.mark.parametrize(("name", "given", "more", "increment"), SAMPLERS)
@@ -200,28 +219,6 @@ def test_large_offsets_share_no_numbers(probs: Any) -> None:
         assert tuple(sampling.sampling_from_probs(probs, lines, seed=words(1), offset=words(signed)).tolist()) == tokens
 
 
-def test_logits_and_probabilities_draw_the_same(logits: Any) -> None:
-    rows = logits.repeat(40, 1) + torch.randn(280, VOCAB, generator=torch.Generator().manual_seed(1))
-    probs = flashinfer.softmax(rows)
-    pairs: list[tuple[Any, Any, dict[str, Any]]] = [
-        (flashinfer.sampling_from_logits, flashinfer.sampling_from_probs, {}),
-        (
-            flashinfer.top_k_top_p_sampling_from_logits,
-            flashinfer.top_k_top_p_sampling_from_probs,
-            {"top_k": 50, "top_p": 0.9},
-        ),
-        (
-            flashinfer.top_k_top_p_sampling_from_logits,
-            flashinfer.top_k_top_p_sampling_from_probs,
-            {"top_k": torch.arange(1, 281), "top_p": torch.linspace(0.1, 1, 280), "filter_apply_order": "joint"},
-        ),
-    ]
-    for of_logits, of_probs, filters in pairs:
-        assert (of_logits(rows, **filters, seed=3, offset=1) == of_probs(probs, **filters, seed=3, offset=1)).all()
-        host = [torch.Generator().manual_seed(9) for _ in range(2)]
-        assert (of_logits(rows, **filters, generator=host[0]) == of_probs(probs, **filters, generator=host[1])).all()
-
-
 def test_rows_without_a_token_have_token_0_and_are_not_valid(probs: Any) -> None:
     probs[1], probs[3] = 0, torch.nan
     probs[4, 5] = torch.nan
@@ -245,44 +242,6 @@ def test_nan_is_looked_for_where_asked(logits: Any, probs: Any) -> None:
             sample(rows, *given, check_nan=True, **more)
         assert (sample(rows, *given, **more) < VOCAB).all()
         sample(rows[3:], *given, check_nan=True, **more)
-
-
-def test_filters_draw_only_what_they_keep_and_in_proportion(probs: Any) -> None:
-    lines = torch.zeros(200_000, dtype=torch.int32)
-    row = probs[0].numpy()
-    cases = [
-        (sampling.sampling_from_probs(probs, lines, seed=1, offset=0), {}),
-        (sampling.top_k_sampling_from_probs(probs, torch.full((7,), 20), lines, seed=1, offset=0), {"top_k": 20}),
-        (sampling.top_p_sampling_from_probs(probs, torch.full((7,), 0.7), lines, seed=1, offset=0), {"top_p": 0.7}),
-        (sampling.min_p_sampling_from_probs(probs, torch.full((7,), 0.02), lines, seed=1, offset=0), {"min_p": 0.02}),
-        (
-            sampling.top_k_top_p_sampling_from_probs(probs, 20, 0.7, lines, seed=1, offset=0),
-            {"top_k": 20, "top_p": 0.7},
-        ),
-    ]
-    for samples, filters in cases:
-        want = kept64(row, **filters)
-        counts = np.bincount(samples.numpy(), minlength=VOCAB)
-        assert (counts[want == 0] == 0).all()
-        assert counts @ want / np.linalg.norm(counts) / np.linalg.norm(want) > 0.99
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
-def test_renormalised_rows_are_those_of_float64(dtype: Any, logits: Any, probs: Any) -> None:
-    rows = probs.to(dtype)
-    top_k, top_p = torch.tensor([1, 5, 40, 900, 1000, 7, 2]), torch.tensor([0.1, 0.5, 0.9, 1.0, 0.99, 0.3, 0.7])
-    by_k = sampling.top_k_renorm_probs(rows, top_k)
-    by_p = sampling.top_p_renorm_probs(rows, top_p)
-    masked = sampling.top_k_mask_logits(logits.to(dtype), top_k.int())
-    assert (by_k.dtype, by_p.dtype, masked.dtype) == (dtype, torch.float32, dtype)
-    for i, row in enumerate(rows.double().numpy()):
-        np.testing.assert_allclose(
-            by_k[i].double(), kept64(row, top_k=int(top_k[i])), atol=1e-2 if dtype != torch.float32 else 1e-3
-        )
-        np.testing.assert_allclose(by_p[i], kept64(row, top_p=float(top_p[i])), atol=1e-3)
-        assert (masked[i] > -torch.inf).sum() == min(int(top_k[i]), VOCAB)
-    scalar = sampling.top_k_renorm_probs(rows, 5)
-    assert (scalar == sampling.top_k_renorm_probs(rows, torch.full((7,), 5))).all()
 
 
 def test_chains_are_counted_in_the_callers_tensors(probs: Any) -> None:
@@ -318,36 +277,16 @@ def emulated() -> Iterator[None]:
 
 
 @pytest.mark.skipif(not _gumball.EMULATOR, reason="the emulated device is not built in")
-@pytest.mark.parametrize(("name", "given", "more", "increment"), SAMPLERS)
-def test_on_a_device_draws_are_the_hosts(
-    name: str, given: Any, more: Any, increment: Any, logits: Any, probs: Any
-) -> None:
-    probs[1], probs[3] = 0, torch.nan
-    logits[1] = -torch.inf
-    rows, sample, lines = rows_for(name, logits, probs), getattr(sampling, name), torch.tensor([3, 3, 0, 6, 1])
-    columns = tuple(torch.full((7,), value) for value in given)
-    calls: list[tuple[Any, dict[str, Any]]] = [
-        (given, {"seed": -3, "offset": 1 << 40}),
-        (columns, {"seed": words(5), "offset": words(1 << 33)}),
-        (columns, {"seed": words(*range(7)), "offset": words(-1)}),
-        (given, {"seed": words(5), "offset": words(*range(5)), "indices": lines}),
-        (columns, {"generator": Generator(), "indices": lines.int()}),
-    ]
-    for filters, call in calls:
-        wanted = sample(rows, *filters, **call, **more)
-        call |= {"generator": Generator()} if "generator" in call else {}
-        with emulated():
-            drawn = sample(rows, *filters, **call, **more)
-        assert drawn.dtype == wanted.dtype and torch.equal(drawn, wanted)
-
-
-@pytest.mark.skipif(not _gumball.EMULATOR, reason="the emulated device is not built in")
-def test_on_a_device_rows_and_chains_are_the_hosts(logits: Any, probs: Any) -> None:
+def test_on_a_device_calls_are_the_hosts(logits: Any, probs: Any) -> None:
     top_k, top_p = torch.arange(1, 8), torch.linspace(0.2, 1, 7)
     ids = torch.tensor([[1, 2, 3], [4, 5, 6]])
     draft, target = probs[:6].view(2, 3, VOCAB), probs[[0, 1, 2, 3, 4, 5, 6, 0]].view(2, 4, VOCAB).clone()
-    target[1, 0] = 0
+    target[1, 0], lines = 0, torch.tensor([3, 3, 0, 6, 1])
+    keys = {"seed": words(*range(5)), "offset": words(-1)}
     calls: list[Any] = [
+        lambda: sampling.sampling_from_probs(probs, seed=-3, offset=1 << 40),
+        lambda: sampling.top_k_sampling_from_probs(probs, top_k, lines, generator=Generator()),
+        lambda: sampling.top_k_top_p_sampling_from_logits(logits, top_k, top_p, lines, "joint", **keys),
         lambda: sampling.softmax(logits, top_p.double()),
         lambda: sampling.top_k_renorm_probs(probs, top_k),
         lambda: sampling.top_p_renorm_probs(probs.half(), top_p),
@@ -459,19 +398,3 @@ for missing in ("from flashinfer import norm", "import flashinfer.decode"):
     (tmp_path / "program.py").write_text(lines + program)
     done = subprocess.run([sys.executable, "program.py"], cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-
-
-def test_nothing_leaks() -> None:
-    probs, ids = torch.full((2, 16), 0.5), torch.tensor([1, 0], dtype=torch.int32)
-    pipe = flashinfer.logits_processor.LogitsPipe(
-        [flashinfer.logits_processor.TopK(), flashinfer.logits_processor.Sample()],
-        input_type=flashinfer.logits_processor.TensorType.PROBS,
-    )
-
-    def work() -> None:
-        sampling.softmax(probs, temperature=0.5)
-        sampling.top_k_top_p_sampling_from_probs(probs, 3, 0.9, indices=ids)
-        sampling.top_p_renorm_probs(probs, 0.5)
-        pipe(probs, top_k=2)
-
-    holds(work, [probs, ids, pipe], CALLS // 10)

@@ -34,6 +34,8 @@ from gumball.compat.flashinfer.logits_processor import (
 )
 
 PROBS, LOGITS = TensorType.PROBS, TensorType.LOGITS
+BOTH: dict[str, Any] = {"top_k": 40, "top_p": 0.5}
+BOTH_OF_PROBS, JOINT = "top_k_top_p_sampling_from_probs", TopK(joint_topk_topp=True)
 
 
 @pytest.fixture
@@ -47,27 +49,57 @@ def probs(batch: np.ndarray) -> Any:
 
 
 def generators() -> list[Any]:
-    return [torch.Generator().manual_seed(3) for _ in range(3)]
+    return [torch.Generator().manual_seed(3) for _ in range(4)]
 
 
-# Processors, the type they take, the operators they are, fused, and the parameters of a call.
-PIPES: list[tuple[list[Any], Any, str, str, dict[str, Any]]] = [
-    ([Temperature(), Softmax()], None, "Temperature Softmax", "FusedTemperatureSoftmax", {"temperature": 0.7}),
-    ([TopK()], LOGITS, "LogitsTopK", "LogitsTopK", {"top_k": 9}),
-    ([TopK()], PROBS, "ProbsTopK", "ProbsTopK", {"top_k": 9}),
-    ([TopP()], None, "TopP", "TopP", {"top_p": 0.8}),
-    ([MinP()], None, "MinP", "MinP", {"min_p": 0.1}),
-    ([Sample()], LOGITS, "LogitsSample", "LogitsSample", {}),
-    ([Sample()], PROBS, "ProbsSample", "ProbsSample", {}),
-    ([TopK(), Sample()], PROBS, "ProbsTopK ProbsSample", "FusedProbsTopKSample", {"top_k": 9}),
-    ([TopP(), Sample()], None, "TopP ProbsSample", "FusedProbsTopPSample", {"top_p": 0.8}),
-    ([MinP(), Sample()], None, "MinP ProbsSample", "FusedProbsMinPSample", {"min_p": 0.1}),
+# Processors, the type they take, the operators they are, fused, the parameters of a call, and the function that it is, if there is one.
+PIPES: list[tuple[list[Any], Any, str, str, dict[str, Any], str]] = [
+    (
+        [Temperature(), Softmax()],
+        None,
+        "Temperature Softmax",
+        "FusedTemperatureSoftmax",
+        {"temperature": 0.7},
+        "softmax",
+    ),
+    ([TopK()], LOGITS, "LogitsTopK", "LogitsTopK", {"top_k": 9}, "top_k_mask_logits"),
+    ([TopK()], PROBS, "ProbsTopK", "ProbsTopK", {"top_k": 9}, "top_k_renorm_probs"),
+    ([TopP()], None, "TopP", "TopP", {"top_p": 0.8}, "top_p_renorm_probs"),
+    ([MinP()], None, "MinP", "MinP", {"min_p": 0.1}, ""),
+    ([Sample()], LOGITS, "LogitsSample", "LogitsSample", {}, "sampling_from_logits"),
+    ([Sample()], PROBS, "ProbsSample", "ProbsSample", {}, "sampling_from_probs"),
+    ([Softmax(), Sample()], LOGITS, "Softmax ProbsSample", "Softmax ProbsSample", {}, "sampling_from_logits"),
+    *(
+        (
+            [one, Sample()],
+            PROBS,
+            f"{op} ProbsSample",
+            f"FusedProbs{name}Sample",
+            {field: value},
+            f"{field}_sampling_from_probs",
+        )
+        for one, op, name, field, value in (
+            (TopK(), "ProbsTopK", "TopK", "top_k", 9),
+            (TopP(), "TopP", "TopP", "top_p", 0.8),
+            (MinP(), "MinP", "MinP", "min_p", 0.1),
+        )
+    ),
     (
         [TopK(), TopP(), Sample()],
         PROBS,
         "ProbsTopK TopP ProbsSample",
         "ProbsTopK FusedProbsTopPSample",
-        {"top_k": 9, "top_p": 0.8},
+        BOTH,
+        BOTH_OF_PROBS,
+    ),
+    ([JOINT, TopP(), Sample()], PROBS, "ProbsTopK TopP ProbsSample", "FusedProbsTopKTopPSample", BOTH, BOTH_OF_PROBS),
+    (
+        [TopK(), Softmax(), TopP(), Sample()],
+        LOGITS,
+        "LogitsTopK Softmax TopP ProbsSample",
+        "LogitsTopK Softmax FusedProbsTopPSample",
+        BOTH,
+        "top_k_top_p_sampling_from_logits",
     ),
     (
         [Temperature(), TopK(), Softmax(), TopP(), MinP(), Sample()],
@@ -75,6 +107,7 @@ PIPES: list[tuple[list[Any], Any, str, str, dict[str, Any]]] = [
         "Temperature LogitsTopK Softmax TopP MinP ProbsSample",
         "Temperature LogitsTopK Softmax TopP FusedProbsMinPSample",
         {"temperature": 0.8, "top_k": 20, "top_p": 0.9, "min_p": 0.05},
+        "",
     ),
 ]
 
@@ -83,72 +116,28 @@ def names(ops: list[Op] | None) -> str:
     return " ".join(type(op).__name__.removesuffix("Op") for op in ops or [])
 
 
-@pytest.mark.parametrize(("processors", "kind", "plain", "fused", "params"), PIPES)
-def test_a_fused_pipe_does_what_its_parts_do(
-    processors: Any, kind: Any, plain: str, fused: str, params: Any, logits: Any, probs: Any
+@pytest.mark.parametrize(("processors", "kind", "plain", "fused", "params", "function"), PIPES)
+def test_a_fused_pipe_does_what_its_parts_and_a_function_do(
+    processors: Any, kind: Any, plain: str, fused: str, params: Any, function: str, logits: Any, probs: Any
 ) -> None:
     pipe = LogitsPipe(processors, input_type=kind)
     parts = LogitsPipe(processors, compile=False, input_type=kind)
     assert (names(pipe.ops), names(pipe.compiled_ops), parts.compiled_ops) == (plain, fused, None)
-    rows = logits if pipe.initial_type == LOGITS else probs
-    if isinstance(processors[-1], Sample):
-        first, second, third = generators()
-        whole = pipe(rows, **params, generator=first)
-        assert (parts(rows, **params, generator=second) == whole).all()
-        tagged = TaggedTensor(rows, pipe.initial_type)
-        assert (pipe(tagged, **params, generator=third) == whole).all() and whole.dtype == torch.int32
-        lines = torch.tensor([2, 2, 5])
-        assert pipe(rows, **params, indices=lines).dtype == torch.int64
-    else:
-        torch.testing.assert_close(pipe(rows, **params), parts(rows, **params), rtol=1e-5, atol=1e-5)
+    rows, is_joint = logits if pipe.initial_type == LOGITS else probs, JOINT in processors
+    draws = isinstance(processors[-1], Sample)
+    given = [{"generator": one} if draws else {} for one in generators()]
+    whole = pipe(rows, **params, **given[0])
+    if function:
+        order = {"filter_apply_order": "joint"} if is_joint else {}
+        assert (getattr(sampling, function)(rows, *params.values(), **given[1], **order) == whole).all()
+    if draws:
+        assert (pipe(TaggedTensor(rows, pipe.initial_type), **params, **given[2]) == whole).all()
+        assert whole.dtype == torch.int32
+        assert pipe(rows, **params, indices=torch.tensor([2, 2, 5])).dtype == torch.int64
+    if not is_joint:
+        torch.testing.assert_close(parts(rows, **params, **given[3]), whole, rtol=1e-5, atol=1e-5)
     tensors = {name: torch.full((7,), value) for name, value in params.items()}
-    assert pipe(rows, **tensors).shape == (whole if isinstance(processors[-1], Sample) else rows).shape
-
-
-def test_pipes_are_the_functions_of_sampling(logits: Any, probs: Any) -> None:
-    def drawn(function: Any, rows: Any, *given: Any, **more: Any) -> Any:
-        return function(rows, *given, generator=generators()[0], **more)
-
-    def piped(processors: Any, rows: Any, kind: Any = PROBS, **params: Any) -> Any:
-        draws = {"generator": generators()[0]} if isinstance(processors[-1], Sample) else {}
-        return LogitsPipe(processors, input_type=kind)(rows, **params, **draws)
-
-    joint = {"filter_apply_order": "joint"}
-    both: dict[str, Any] = {"top_k": 40, "top_p": 0.5}
-    pairs = [
-        (piped([Sample()], logits, LOGITS), drawn(sampling.sampling_from_logits, logits)),
-        (piped([Softmax(), Sample()], logits, LOGITS), drawn(sampling.sampling_from_logits, logits)),
-        (piped([Sample()], probs), drawn(sampling.sampling_from_probs, probs)),
-        (piped([TopK()], probs, top_k=9), sampling.top_k_renorm_probs(probs, 9)),
-        (piped([TopP()], probs, top_p=0.8), sampling.top_p_renorm_probs(probs, 0.8)),
-        (piped([TopK()], logits, LOGITS, top_k=9), sampling.top_k_mask_logits(logits, 9)),
-        (piped([TopK(), Sample()], probs, top_k=9), drawn(sampling.top_k_sampling_from_probs, probs, 9)),
-        (piped([TopP(), Sample()], probs, top_p=0.8), drawn(sampling.top_p_sampling_from_probs, probs, 0.8)),
-        (piped([MinP(), Sample()], probs, min_p=0.1), drawn(sampling.min_p_sampling_from_probs, probs, 0.1)),
-        (
-            piped([TopK(), TopP(), Sample()], probs, **both),
-            drawn(sampling.top_k_top_p_sampling_from_probs, probs, 40, 0.5),
-        ),
-        (
-            piped([TopK(), Softmax(), TopP(), Sample()], logits, LOGITS, **both),
-            drawn(sampling.top_k_top_p_sampling_from_logits, logits, 40, 0.5),
-        ),
-        (
-            piped([TopK(joint_topk_topp=True), TopP(), Sample()], probs, **both),
-            drawn(sampling.top_k_top_p_sampling_from_probs, probs, 40, 0.5, **joint),
-        ),
-        (
-            piped([Softmax(), TopK(joint_topk_topp=True), TopP(), Sample()], logits, LOGITS, **both),
-            drawn(sampling.top_k_top_p_sampling_from_logits, logits, 40, 0.5, **joint),
-        ),
-    ]
-    for number, (got, wanted) in enumerate(pairs):
-        assert (got == wanted).all(), number
-    temperatures = torch.linspace(0.5, 2, 7)
-    got = LogitsPipe([Temperature(), Softmax()])(logits, temperature=temperatures)
-    assert (got == sampling.softmax(logits, temperatures)).all()
-    parts = LogitsPipe([Temperature(), Softmax()], compile=False)(logits, temperature=temperatures)
-    torch.testing.assert_close(got, parts, rtol=1e-5, atol=1e-5)
+    assert pipe(rows, **tensors).shape == whole.shape
 
 
 def test_parameters_are_those_of_the_call_or_of_the_processor(probs: Any, logits: Any) -> None:

@@ -123,125 +123,66 @@ def test_trees_may_be_numbered_in_any_way(nodes: int) -> None:
     assert greedy[0].tolist() == judged[0].tolist() == wanted
 
 
-def forest(requests: int) -> tuple[Any, ...]:
-    """Many trees of a root and two drafts of it, with rows of probabilities; and as many pairs of coins."""
-    p = torch.tensor([0.1, 0.35, 0.05, 0.3, 0.2])
-    probs = p.expand(requests, 3, 5).contiguous()
-    links = torch.tensor([[1, -1, -1]]), torch.tensor([[-1, 2, -1]])
-    places = torch.arange(3 * requests).view(requests, 3)
-    tree = torch.tensor([[0, 3, 1]]).expand(requests, 3), places, *(link.expand(requests, 3) for link in links)
+def forest(requests: int, rows: int) -> tuple[Any, Any, Any, Any]:
+    """Rows of probabilities of a root and two drafts, the drafter's for `rows` of them, drafts from those, and pairs of coins."""
     generator = torch.Generator().manual_seed(5)
+    p, q = (torch.randn(requests, 3, 5, generator=generator).softmax(2) for _ in range(2))
+    drafts = [torch.multinomial(q[:, i], 1, generator=generator) for i in range(2)]
     coins = torch.rand(requests, 3, generator=generator), torch.rand(requests, generator=generator)
-    return p, probs, tree, coins
+    return p, q[:, :rows].contiguous(), torch.cat([torch.zeros_like(drafts[0]), *drafts], 1), coins
 
 
-def test_emitted_tokens_have_the_law_of_the_thresholds() -> None:
-    requests = 40_000
-    p, probs, tree, coins = forest(requests)
-    for single, acc, law in (
-        (1.0, 1.0, [0.1, 0.35, 0.05, 0.3, 0.2]),
-        # Child by child: 0.3 / 0.5, then 0.65 / 0.5 which is at most 1.
-        (1.0, 0.5, [0.0, 0.4, 0.0, 0.6, 0.0]),
-        (0.35, 1.0, [0.0, 0.7, 0.0, 0.3, 0.0]),
-    ):
-        made = outputs(requests, 3, 2)
-        given = {"threshold_single": single, "threshold_acc": acc}
-        sglang.tree_speculative_sampling_target_only(*made, *tree, *coins, probs, torch.zeros_like(probs), **given)
-        seen = torch.bincount(made[0].view(requests, 3)[:, 0], minlength=5) / requests
-        assert (seen - torch.tensor(law)).abs().max() < 0.015, (single, acc, seen)
-        again = outputs(requests, 3, 2)
-        # Equal numbers give equal tokens, whatever the batch; the numbers of other columns are not used.
-        coins[0][:, 1:] = 0.5
-        sglang.tree_speculative_sampling_target_only(*again, *tree, *coins, probs, torch.zeros_like(probs), **given)
-        assert all(map(torch.equal, made, again))
-        part, some = outputs(7, 3, 2), slice(100, 107)
-        one = (tree[0][some], tree[1][:7], tree[2][some], tree[3][some])
-        few = (coins[0][some], coins[1][some], probs[some].contiguous())
-        sglang.tree_speculative_sampling_target_only(*part, *one, *few, torch.zeros_like(few[-1]), **given)
-        assert torch.equal(part[0], made[0][300:321]) and torch.equal(part[2], made[2][some])
-    assert p.sum() == 1
-
-
-def test_numbers_are_seeds() -> None:
-    p, probs, tree, coins = forest(50)
-    made = outputs(50, 3, 2)
-    sglang.tree_speculative_sampling_target_only(*made, *tree, *coins, probs, torch.zeros_like(probs), 0.9, 0.8)
-    bits = [part.contiguous().view(torch.int32).tolist() for part in (coins[1], coins[0][:, 0])]
-    seeds = [high % 2**32 << 32 | low % 2**32 for high, low in zip(*bits, strict=True)]
-    drafts = torch.tensor([[3, 1]] * 50)
-    wanted = gumball.judge(
-        None,
-        drafts,
-        probs,
-        torch.tensor([[-1, -1]] * 50),
-        rule="threshold",
-        threshold_single=0.9,
-        threshold_acc=0.8,
-        seed=seeds,
-        draw=0,
-    )
-    for i in range(50):
-        length = int(wanted.accepted[i]) + 1
-        rows = wanted.rows[i, :length]
-        assert made[2][i] == length - 1 and made[1][i, :length].tolist() == (rows + 3 * i).tolist()
-        assert made[0][rows.long() + 3 * i].tolist() == wanted.tokens[i, :length].tolist()
+# How each rule is called, and what it is of `gumball.judge`.
+THRESHOLDS = {"threshold_single": 0.35, "threshold_acc": 0.8}
+BY_THRESHOLDS = {"use_draft_prob": False, "reject_draft_prob_threshold": 2.0}
+BY_DRAFTER = BY_THRESHOLDS | {"use_draft_prob": True}
 
 
 @pytest.mark.parametrize("rows", [2, 3])
-@pytest.mark.parametrize("rule", ["rejection", "block", "tokenspeed"])
-def test_chains_by_the_drafters_probabilities_have_the_targets_law(rule: str, rows: int) -> None:
-    requests = 40_000
-    p = torch.tensor([[0.1, 0.4, 0.3, 0.2], [0.25, 0.25, 0.4, 0.1], [0.7, 0.1, 0.1, 0.1]])
-    q = torch.tensor([[0.4, 0.2, 0.2, 0.2], [0.1, 0.5, 0.1, 0.3], [1.0, 0.0, 0.0, 0.0]])
-    generator = torch.Generator().manual_seed(6)
-    drafts = [torch.multinomial(q[i], requests, replacement=True, generator=generator) for i in range(2)]
-    candidates = torch.stack([torch.zeros_like(drafts[0]), *drafts], 1)
-    places = torch.arange(3 * requests).view(requests, 3)
-    coins = torch.rand(requests, 3, generator=generator), torch.rand(requests, generator=generator)
-    probs = p.expand(requests, 3, 4).contiguous(), q[:rows].expand(requests, rows, 4).contiguous()
-    made = outputs(requests, 3, 3)
-    if rule == "tokenspeed":
-        assert tokenspeed.chain_speculative_sampling_target_only is sglang.chain_speculative_sampling_target_only
-        keywords: dict[str, Any] = {"use_draft_prob": True, "reject_draft_prob_threshold": 2.0}
-        sglang.chain_speculative_sampling_target_only(*made, candidates, *coins, *probs, **keywords)
+@pytest.mark.parametrize("rule", ["tree", "chain", "rejection", "block", "tokenspeed", "marked"])
+def test_judgements_are_gumballs_and_the_numbers_are_seeds(rule: str, rows: int) -> None:
+    p, q, candidates, coins = forest(400, rows)
+    made, drafts, parents = outputs(400, 3, 3), candidates[:, 1:], None
+    places = torch.arange(3 * 400).view(400, 3)
+    if rule == "tree":
+        links = (torch.tensor([link]).expand(400, 3) for link in ([1, -1, -1], [-1, 2, -1]))
+        tree = candidates, places, *links, *coins, p, torch.zeros_like(p)
+        sglang.tree_speculative_sampling_target_only(*made, *tree, **THRESHOLDS)
+        parents = torch.full((400, 2), -1)
+    elif rule in ("rejection", "block"):
+        given = candidates, places, candidates, candidates, *coins, p, q, 1.0, 1.0, True
+        sglang.chain_speculative_sampling_triton(*made, *given, block_verification=rule == "block")
     else:
-        block = {"block_verification": rule == "block"}
-        links = candidates, candidates
-        sglang.chain_speculative_sampling_triton(
-            *made, candidates, places, *links, *coins, *probs, 1.0, 1.0, True, **block
-        )
-    tokens, accepted = made[0].view(requests, 3).long(), made[2]
-    first = torch.bincount(tokens[:, 0], minlength=4) / requests
-    assert (first - p[0]).abs().max() < 0.015
-    second = torch.bincount(tokens[accepted > 0, 1], minlength=4) / (accepted > 0).sum()
-    if rule != "block":
-        assert (second - p[1]).abs().max() < 0.015
-    assert ((made[1] >= 0).sum(1) == accepted + 1).all() and (made[1][:, 0] == places[:, 0]).all()
-    assert abs((accepted > 0).float().mean() - 0.7) < 0.02 if rule != "block" else accepted.float().mean() > 1
+        # A draft probability above the threshold says that nothing was drawn.
+        q = torch.full_like(q, 3.0) if rule == "marked" else q
+        judge, drafter = sglang.chain_speculative_sampling_target_only, () if rule == "chain" else (q,)
+        assert tokenspeed.chain_speculative_sampling_target_only is judge
+        given = THRESHOLDS | BY_THRESHOLDS if rule == "chain" else BY_DRAFTER
+        judge(*made, candidates, *coins, p, *drafter, **given)
+    bits = [part.contiguous().view(torch.int32).tolist() for part in (coins[1], coins[0][:, 0])]
+    seeds = [high % 2**32 << 32 | low % 2**32 for high, low in zip(*bits, strict=True)]
+    by = (
+        {"rule": "threshold"} | THRESHOLDS
+        if rule in ("tree", "chain")
+        else {"rule": "block" if rule == "block" else "rejection"}
+    )
+    drafts = torch.full_like(drafts, -1) if rule == "marked" else drafts
+    wanted = gumball.judge(None if rule in ("tree", "chain") else q, drafts, p, parents, **by, seed=seeds, draw=0)
+    assert made[2].tolist() == wanted.accepted.tolist() and (rule == "marked" or 0 < made[2].float().mean() < 2)
+    for i, accepted in enumerate(made[2].tolist()):
+        nodes = torch.arange(accepted + 1) if wanted.rows is None else wanted.rows[i, : accepted + 1].long()
+        assert made[1][i].tolist() == [*(nodes + 3 * i).tolist(), *[-1] * (2 - accepted)]
+        assert made[0][nodes + 3 * i].tolist() == wanted.tokens[i, : accepted + 1].tolist()
 
 
-def test_chains_by_thresholds_and_marks_of_no_draft() -> None:
-    p, probs, _, coins = forest(4000)
-    candidates = torch.tensor([[0, 3, 1]]).repeat(4000, 1).int()
-    plain: dict[str, Any] = {"use_draft_prob": False, "reject_draft_prob_threshold": 2.0}
-    made = outputs(4000, 3, 3)
-    sglang.chain_speculative_sampling_target_only(*made, candidates, *coins, probs, **plain)
-    seen = torch.bincount(made[0].view(4000, 3)[:, 0], minlength=5) / 4000
-    assert (seen - p).abs().max() < 0.04 and abs((made[2] > 0).float().mean() - 0.3) < 0.04
-    # A draft probability above the threshold says that nothing was drawn: the token is the target's alone.
-    marks = torch.full_like(probs, 3.0)
-    made = outputs(4000, 3, 3)
-    drawn: dict[str, Any] = {"use_draft_prob": True, "reject_draft_prob_threshold": 2.0}
-    sglang.chain_speculative_sampling_target_only(*made, candidates, *coins, probs, marks, **drawn)
-    seen = torch.bincount(made[0].view(4000, 3)[:, 0], minlength=5) / 4000
-    assert (made[2] == 0).all() and (seen - p).abs().max() < 0.04
-    for text, given in (
-        ("needs draft_probs", drawn),
-        ("must be at least 1", drawn | {"reject_draft_prob_threshold": 0.5}),
+def test_a_drafters_probabilities_are_needed_to_judge_by_them() -> None:
+    p, q, candidates, coins = forest(4, 2)
+    for text, given, extra in (
+        ("needs draft_probs", BY_DRAFTER, ()),
+        ("must be at least 1", BY_DRAFTER | {"reject_draft_prob_threshold": 0.5}, (q,)),
     ):
-        extra = () if "needs" in text else (marks,)
         with pytest.raises(ValueError, match=text):
-            sglang.chain_speculative_sampling_target_only(*made, candidates, *coins, probs, *extra, **given)
+            sglang.chain_speculative_sampling_target_only(*outputs(4, 3, 3), candidates, *coins, p, *extra, **given)
 
 
 def test_mistakes_are_named() -> None:
