@@ -14,8 +14,7 @@ use gumball_engine::{Row, build_clusters};
 use pyo3::prelude::*;
 
 use crate::arrays::{self, Matrix};
-use crate::errors::{InvalidValueError, UnavailableError, out_of_range, to_py_err, wrong_type};
-use crate::head_files::of_file;
+use crate::errors::{InvalidValueError, UnavailableError, of_file, out_of_range, to_py_err, wrong_type};
 use crate::hooks::caught;
 use crate::lists::{extract_int, integer_lists};
 use crate::signals::LOOK;

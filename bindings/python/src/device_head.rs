@@ -10,7 +10,7 @@ use pyo3::types::PyDict;
 use crate::arrays::Location;
 use crate::device_weights::{WeightsThere, refuse_host};
 use crate::devices;
-use crate::errors::{CallError, InvalidValueError, out_of_range, to_py_err};
+use crate::errors::{InvalidValueError, out_of_range, to_py_err};
 use crate::forks;
 use crate::head_weights::Borrowed;
 use crate::heads::{UNMADE, named_counts, own_names, read_head_options};
@@ -47,12 +47,24 @@ pub struct DeviceHead {
     head: Mutex<OnDevice>,
     /// The fork count of the process that made it.
     process: u32,
+    /// "exact", "fast", "certified" or "clustered".
+    #[pyo3(get)]
     kind: &'static str,
+    /// The device's name: "cuda:N".
+    #[pyo3(get)]
     device: String,
     location: Location,
+    /// The type of the weights: "float32", "bfloat16" or "float16".
+    #[pyo3(get)]
     dtype: &'static str,
+    /// The number of ids.
+    #[pyo3(get)]
     vocab: usize,
+    /// The number of elements of a hidden state.
+    #[pyo3(get)]
     width: usize,
+    /// How many rows a step may have.
+    #[pyo3(get)]
     rows: usize,
     /// The owner of borrowed weights, and whether a copy that was made of them must stay true to them.
     borrowed: Option<(Borrowed, bool)>,
@@ -124,9 +136,7 @@ impl DeviceHead {
             ));
         }
         match &self.borrowed {
-            Some((borrowed, true)) if borrowed.was_written(py) => Err(CallError::new_err(
-                "the weights of the head were written since it was made; make a new one",
-            )),
+            Some((borrowed, true)) => borrowed.check(py),
             _ => Ok(()),
         }
     }
@@ -219,42 +229,6 @@ impl DeviceHead {
             if fast { head.fast() } else { Ok(head) }
         };
         Self::made(py, device, if fast { "fast" } else { "exact" }, dtype, borrowed, stream, make)
-    }
-
-    /// The number of ids.
-    #[getter]
-    fn vocab(&self) -> usize {
-        self.vocab
-    }
-
-    /// The number of elements of a hidden state.
-    #[getter]
-    fn width(&self) -> usize {
-        self.width
-    }
-
-    /// How many rows a step may have.
-    #[getter]
-    fn rows(&self) -> usize {
-        self.rows
-    }
-
-    /// "exact", "fast", "certified" or "clustered".
-    #[getter]
-    fn kind(&self) -> &'static str {
-        self.kind
-    }
-
-    /// The device's name: "cuda:N".
-    #[getter]
-    fn device(&self) -> &str {
-        &self.device
-    }
-
-    /// The type of the weights: "float32", "bfloat16" or "float16".
-    #[getter]
-    fn dtype(&self) -> &'static str {
-        self.dtype
     }
 
     /// Whether the weights are another library's memory; False if they were copied.

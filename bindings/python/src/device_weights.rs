@@ -4,7 +4,7 @@ use gumball_engine::head::MAX_HIDDEN;
 use gumball_engine::{DeviceMatrix, MAX_VOCAB};
 use pyo3::prelude::*;
 
-use crate::arrays::{self, Array, Location, Matrix, torch_stream};
+use crate::arrays::{self, Array, FLOATS, Location, Matrix, torch_stream};
 use crate::errors::{out_of_range, to_py_err};
 use crate::heads::own_names;
 
@@ -23,7 +23,7 @@ impl<'py> WeightsThere<'py> {
     pub fn read(py: Python<'py>, weights: &Bound<'py, PyAny>, device: Option<&str>) -> PyResult<Self> {
         let array = arrays::read(weights, "weights", None)?;
         let matrix = array.matrix("weights")?;
-        matrix.check_float_of("weights")?;
+        matrix.check_float_of("weights", FLOATS)?;
         for (name, value, most) in
             [("weights.shape[0]", matrix.rows, MAX_VOCAB), ("weights.shape[1]", matrix.width, MAX_HIDDEN)]
         {

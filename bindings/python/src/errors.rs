@@ -4,10 +4,9 @@
 //! with the engine's text: parameter, value, allowed range. An object of the wrong kind raises a `TypeError`. A missing driver,
 //! library, device or memory raises `UnavailableError`, a `RuntimeError`.
 
-use std::time::Duration;
-
+use gumball_engine::head::ArtefactError;
 use gumball_engine::{Error, RanksError};
-use pyo3::exceptions::{PyException, PyMemoryError, PyTypeError, PyValueError};
+use pyo3::exceptions::{PyBaseException, PyException, PyMemoryError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 
 pyo3::import_exception!(gumball.errors, InvalidTypeError);
@@ -30,40 +29,37 @@ pub fn to_py_err(error: Error) -> PyErr {
     }
 }
 
-/// Returns the exception for what failed between ranks.
+/// Returns the exception for what failed between ranks, with what it says of them as attributes.
 fn ranks_err(error: RanksError) -> PyErr {
     let text = error.to_string();
-    match error {
-        RanksError::Unavailable { .. } => UnavailableError::new_err(text),
-        RanksError::Lost { rank, .. } => of_rank(LostError::new_err(text), Some(rank)),
-        RanksError::TimedOut { rank, waited } => late(LateError::new_err(text), rank, waited),
-        RanksError::Disagree { rank, what, ours, theirs } => {
-            let error = of_rank(DisagreeError::new_err(text), Some(rank));
-            set(&error, &[("what", what), ("ours", &ours), ("theirs", &theirs)]);
-            error
-        }
-        RanksError::Corrupt { rank, .. } => of_rank(CorruptError::new_err(text), Some(rank)),
-        RanksError::Broken(_) => of_rank(BrokenError::new_err(text), None),
-        _ => of_rank(DistError::new_err(text), None),
-    }
-}
-
-fn of_rank(error: PyErr, rank: Option<usize>) -> PyErr {
-    // Setting an attribute of a fresh exception fails only without memory; then the text still says which rank it is.
-    Python::attach(|py| error.value(py).setattr("rank", rank)).ok();
-    error
-}
-
-fn late(error: PyErr, rank: usize, waited: Duration) -> PyErr {
-    let error = of_rank(error, Some(rank));
-    Python::attach(|py| error.value(py).setattr("waited", waited.as_secs_f64())).ok();
-    error
-}
-
-fn set(error: &PyErr, attributes: &[(&str, &str)]) {
     Python::attach(|py| {
-        attributes.iter().try_for_each(|(name, value)| error.value(py).setattr(*name, *value)).ok()
-    });
+        let (error, rank) = match &error {
+            RanksError::Unavailable { .. } => return UnavailableError::new_err(text),
+            RanksError::Lost { rank, .. } => (LostError::new_err(text), Some(*rank)),
+            RanksError::TimedOut { rank, waited } => {
+                let late = LateError::new_err(text);
+                set(late.value(py), "waited", waited.as_secs_f64());
+                (late, Some(*rank))
+            }
+            RanksError::Disagree { rank, what, ours, theirs } => {
+                let differs = DisagreeError::new_err(text);
+                set(differs.value(py), "what", what);
+                set(differs.value(py), "ours", ours);
+                set(differs.value(py), "theirs", theirs);
+                (differs, Some(*rank))
+            }
+            RanksError::Corrupt { rank, .. } => (CorruptError::new_err(text), Some(*rank)),
+            RanksError::Broken(_) => (BrokenError::new_err(text), None),
+            _ => (DistError::new_err(text), None),
+        };
+        set(error.value(py), "rank", rank);
+        error
+    })
+}
+
+/// Sets an attribute of a fresh exception, which fails only without memory; its text says the same.
+fn set<'py>(error: &Bound<'py, PyBaseException>, name: &str, value: impl IntoPyObject<'py>) {
+    error.setattr(name, value).ok();
 }
 
 /// Calls drafts, paths and what comes with them by the names of Python's arguments.
@@ -120,4 +116,15 @@ pub fn unreadable(py: Python<'_>, name: &str, cause: PyErr) -> PyErr {
     ));
     error.set_cause(py, Some(cause));
     error
+}
+
+/// Returns the exception for what is wrong with a head's file.
+pub fn of_file(parameter: &str, error: ArtefactError) -> PyErr {
+    match error {
+        ArtefactError::Io { source, path } => {
+            let kind = source.kind();
+            PyErr::from(std::io::Error::new(kind, format!("{}: {source}", path.display())))
+        }
+        error => InvalidValueError::new_err(format!("{parameter} cannot be used: {error}")),
+    }
 }

@@ -14,6 +14,8 @@ use crate::pool::Pool;
 pub struct Graph {
     pool: Py<Pool>,
     recorded: Mutex<DeviceGraph<'static>>,
+    /// The number of steps that a replay takes.
+    #[pyo3(get)]
     steps: usize,
     /// The heads whose memory its steps use.
     heads: Vec<Py<DeviceHead>>,
@@ -49,12 +51,6 @@ impl Graph {
 
 #[pymethods]
 impl Graph {
-    /// The number of steps that a replay takes.
-    #[getter]
-    fn steps(&self) -> usize {
-        self.steps
-    }
-
     fn __repr__(&self) -> String {
         format!("Graph(steps={})", self.steps)
     }

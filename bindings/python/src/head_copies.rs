@@ -28,7 +28,7 @@ impl Head {
         rows: Option<&Bound<'_, PyAny>>,
         weights: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<DeviceHead> {
-        let (in_use, kind, dtype) = (self.get(py)?, self.kind(), self.dtype());
+        let (in_use, kind, dtype) = (self.get(py)?, self.kind(), self.dtype);
         let head = in_use.head();
         let rows = rows.map_or(Ok(ROWS), |rows| extract_int(rows, "rows"))?;
         let device = device_name(Some(device))?;

@@ -10,7 +10,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 
 use crate::arrays::{Array, Dtype, Matrix};
-use crate::errors::{InvalidValueError, out_of_range};
+use crate::errors::{CallError, InvalidValueError, out_of_range};
 use crate::modules;
 
 /// What keeps borrowed weights alive, and how many writes there were when the head was made.
@@ -32,9 +32,13 @@ impl Borrowed {
         Ok(Self { owner: owner.unbind(), _loan: array.into_loan(), version })
     }
 
-    /// Returns whether the weights were written since.
-    pub fn was_written(&self, py: Python<'_>) -> bool {
-        self.version.is_some_and(|made| version(self.owner.bind(py)).is_some_and(|now| now != made))
+    /// Refuses weights that were written since.
+    pub fn check(&self, py: Python<'_>) -> PyResult<()> {
+        if self.version.is_some_and(|made| version(self.owner.bind(py)).is_some_and(|now| now != made)) {
+            let text = "the weights of the head were written since it was made; make a new one";
+            return Err(CallError::new_err(text));
+        }
+        Ok(())
     }
 
     /// Notes that a head has permuted the weights, and adds to torch's count of writes, so that other heads over them refuse to go on.

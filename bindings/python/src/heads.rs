@@ -17,8 +17,7 @@ use pyo3::types::{IntoPyDict, PyDict, PyList, PyTuple};
 
 use crate::arrays::{self, Array, Matrix};
 use crate::clusters::{ClusterArguments, Source};
-use crate::errors::{CallError, InvalidValueError, to_py_err};
-use crate::head_files::of_file;
+use crate::errors::{CallError, InvalidValueError, of_file, to_py_err};
 use crate::head_weights::{Borrowed, borrowed_or_packed, check_movable, writable};
 use crate::hooks::caught;
 use crate::lists::{extract_int, integers, iterated, number, numbers};
@@ -54,7 +53,9 @@ const TOGETHER: usize = 64;
 #[derive(Debug)]
 pub struct Head {
     head: Kind,
-    dtype: &'static str,
+    /// The type of the weights: "float32", "bfloat16" or "float16".
+    #[pyo3(get)]
+    pub dtype: &'static str,
     /// The owner of borrowed weights; `None` if they were copied.
     borrowed: Option<Borrowed>,
 }
@@ -170,11 +171,7 @@ impl Head {
 
     /// Returns the head for a call, unless its weights were written since it was made.
     pub fn get(&self, py: Python<'_>) -> PyResult<InUse<'_>> {
-        if self.borrowed.as_ref().is_some_and(|borrowed| borrowed.was_written(py)) {
-            return Err(CallError::new_err(
-                "the weights of the head were written since it was made; make a new one",
-            ));
-        }
+        self.borrowed.as_ref().map_or(Ok(()), |borrowed| borrowed.check(py))?;
         Ok(self.in_use())
     }
 
@@ -378,12 +375,6 @@ impl Head {
             Kind::Certified(_) => "certified",
             Kind::Clustered(_) => "clustered",
         }
-    }
-
-    /// The type of the weights: "float32", "bfloat16" or "float16".
-    #[getter]
-    pub fn dtype(&self) -> &'static str {
-        self.dtype
     }
 
     /// The SIMD level in use.

@@ -12,7 +12,7 @@
 //! | `hooks`, `turns`, `signals` | Python's own edits of rows; one thread at a time in a sampler or a pool; Ctrl-C |
 //! | `forks` | whether this process is a child of the one that made something |
 //! | `sampler`, `pool`, `graph` | the classes |
-//! | `heads`, `head_weights`, `clusters`, `head_files` | LM heads; the weights of others that they are over; where clusters come from; what is wrong with files |
+//! | `heads`, `head_weights`, `clusters` | LM heads; the weights of others that they are over; where clusters come from |
 //! | `device_head`, `device_weights`, `head_copies` | LM heads in a device's memory; weights that lie there; heads of the host, copied |
 //! | `operators` | functions over rows without sequences |
 //! | `devices`, `streams` | open GPUs; handles of streams |
@@ -50,7 +50,6 @@ mod values;
 mod clusters;
 mod command;
 mod graph;
-mod head_files;
 mod head_weights;
 mod heads;
 mod operators;

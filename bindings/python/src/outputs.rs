@@ -182,58 +182,31 @@ impl Walks {
     }
 }
 
+/// Makes a getter of each column: of one number a row, and of several, as many as a width says.
+macro_rules! columns {
+    ($($name:ident: $of:ty),*; $($wide:ident: $each:ty [$width:ident]),*) => {
+        #[pymethods]
+        impl Outputs {
+            $(#[getter]
+            fn $name<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyArray1<$of>>> {
+                Self::row(slf, slf.get().layout.$name())
+            })*
+
+            $(#[getter]
+            fn $wide<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyArray2<$each>>> {
+                Self::matrix(slf, slf.get().layout.$wide(), slf.get().layout.widths.$width)
+            })*
+        }
+    };
+}
+
+columns!(
+    tokens: i32, statuses: u32, logprobs: f32, ranks: u32, temperatures: f32, mirostat_mu: f32;
+    top_ids: i32 [top_n], top_logprobs: f32 [top_n], id_logprobs: f32 [ids], id_ranks: u32 [ids]
+);
+
 #[pymethods]
 impl Outputs {
-    #[getter]
-    fn tokens<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyArray1<i32>>> {
-        Self::row(slf, slf.get().layout.tokens())
-    }
-
-    #[getter]
-    fn statuses<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyArray1<u32>>> {
-        Self::row(slf, slf.get().layout.statuses())
-    }
-
-    #[getter]
-    fn logprobs<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyArray1<f32>>> {
-        Self::row(slf, slf.get().layout.logprobs())
-    }
-
-    #[getter]
-    fn ranks<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyArray1<u32>>> {
-        Self::row(slf, slf.get().layout.ranks())
-    }
-
-    #[getter]
-    fn temperatures<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyArray1<f32>>> {
-        Self::row(slf, slf.get().layout.temperatures())
-    }
-
-    #[getter]
-    fn mirostat_mu<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyArray1<f32>>> {
-        Self::row(slf, slf.get().layout.mirostat_mu())
-    }
-
-    #[getter]
-    fn top_ids<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyArray2<i32>>> {
-        Self::matrix(slf, slf.get().layout.top_ids(), slf.get().layout.widths.top_n)
-    }
-
-    #[getter]
-    fn top_logprobs<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyArray2<f32>>> {
-        Self::matrix(slf, slf.get().layout.top_logprobs(), slf.get().layout.widths.top_n)
-    }
-
-    #[getter]
-    fn id_logprobs<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyArray2<f32>>> {
-        Self::matrix(slf, slf.get().layout.id_logprobs(), slf.get().layout.widths.ids)
-    }
-
-    #[getter]
-    fn id_ranks<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyArray2<u32>>> {
-        Self::matrix(slf, slf.get().layout.id_ranks(), slf.get().layout.widths.ids)
-    }
-
     /// Whether the rows came from a clustered head: tokens, kept sets, logprobs and ranks are those of the ids that it computed, and approximate the exact
     /// head's.
     #[getter]

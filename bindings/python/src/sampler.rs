@@ -5,7 +5,7 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::PyType;
 
-use crate::arrays::{self, Array, Location, Matrix};
+use crate::arrays::{self, Array, FLOATS, Location, Matrix};
 use crate::errors::{UnavailableError, out_of_range, to_py_err};
 use crate::hooks::{Hook, caught};
 use crate::lists::{LONGEST, extract_int, integers};
@@ -93,8 +93,55 @@ fn host_row<'py>(logits: &Bound<'py, PyAny>) -> PyResult<(Matrix, Array<'py>)> {
         return Err(out_of_range("logits", format!("on {}", array.location), text));
     }
     let matrix = array.matrix("logits")?;
-    matrix.check_float()?;
+    matrix.check_float_of("logits", FLOATS)?;
     Ok((matrix, array))
+}
+
+/// Makes a read-only attribute of each thing that a sampler says of itself.
+macro_rules! attributes {
+    ($($(#[$about:meta])* $name:ident: $of:ty = |$inner:ident| $says:expr;)*) => {
+        #[pymethods]
+        impl Sampler {
+            $($(#[$about])*
+            #[getter]
+            fn $name(&self, py: Python<'_>) -> PyResult<$of> {
+                self.with(py, |$inner| $says)
+            })*
+        }
+    };
+}
+
+attributes! {
+    /// The ids of prompt and output, a list of int.
+    history: Vec<u32> = |inner| inner.sampler.history().ids().to_vec();
+
+    /// The ids generated so far, a list of int.
+    output: Vec<u32> = |inner| inner.sampler.history().output().to_vec();
+
+    /// The number of tokens before the next one, prompt and output, modulo 2**32.
+    position: u32 = |inner| inner.sampler.position();
+
+    /// The seed in use: that of the parameters, or the fresh one that was drawn if they have none.
+    seed: u64 = |inner| inner.sampler.seed();
+
+    /// The number of logits in a row.
+    vocab: usize = |inner| inner.sampler.sequence().vocab();
+
+    /// The SIMD level in use.
+    level: &'static str = |inner| inner.sampler.level().name();
+
+    /// The status of the last row: bits of gumball.Status; 0 before the first row.
+    status: u32 = |inner| inner.last.map_or(0, |token| token.status.0);
+
+    /// The temperature at which the last row was drawn; 0 if greedy, or before the first row.
+    temperature: f32 = |inner| inner.last.map_or(0.0, |token| token.temperature);
+
+    /// Mirostat's limit for the next token, in bits; 0 without mirostat.
+    mu: f32 = |inner| inner.sampler.sequence().mu();
+
+    /// The ids that the filters kept of the last row, in the order of tokens, a list of int. Empty unless
+    /// keep_ids turned this on.
+    kept: Vec<u32> = |inner| inner.sampler.kept().to_vec();
 }
 
 #[pymethods]
@@ -261,60 +308,6 @@ impl Sampler {
         self.with(py, |inner| OwnedState::new(inner.sampler.sequence().state()))?.python(py)
     }
 
-    /// The ids of prompt and output, a list of int.
-    #[getter]
-    fn history(&self, py: Python<'_>) -> PyResult<Vec<u32>> {
-        self.with(py, |inner| inner.sampler.history().ids().to_vec())
-    }
-
-    /// The ids generated so far, a list of int.
-    #[getter]
-    fn output(&self, py: Python<'_>) -> PyResult<Vec<u32>> {
-        self.with(py, |inner| inner.sampler.history().output().to_vec())
-    }
-
-    /// The number of tokens before the next one, prompt and output, modulo 2**32.
-    #[getter]
-    fn position(&self, py: Python<'_>) -> PyResult<u32> {
-        self.with(py, |inner| inner.sampler.position())
-    }
-
-    /// The seed in use: that of the parameters, or the fresh one that was drawn if they have none.
-    #[getter]
-    fn seed(&self, py: Python<'_>) -> PyResult<u64> {
-        self.with(py, |inner| inner.sampler.seed())
-    }
-
-    /// The number of logits in a row.
-    #[getter]
-    fn vocab(&self, py: Python<'_>) -> PyResult<usize> {
-        self.with(py, |inner| inner.sampler.sequence().vocab())
-    }
-
-    /// The SIMD level in use.
-    #[getter]
-    fn level(&self, py: Python<'_>) -> PyResult<&'static str> {
-        self.with(py, |inner| inner.sampler.level().name())
-    }
-
-    /// The status of the last row: bits of gumball.Status; 0 before the first row.
-    #[getter]
-    fn status(&self, py: Python<'_>) -> PyResult<u32> {
-        self.with(py, |inner| inner.last.map_or(0, |token| token.status.0))
-    }
-
-    /// The temperature at which the last row was drawn; 0 if greedy, or before the first row.
-    #[getter]
-    fn temperature(&self, py: Python<'_>) -> PyResult<f32> {
-        self.with(py, |inner| inner.last.map_or(0.0, |token| token.temperature))
-    }
-
-    /// Mirostat's limit for the next token, in bits; 0 without mirostat.
-    #[getter]
-    fn mu(&self, py: Python<'_>) -> PyResult<f32> {
-        self.with(py, |inner| inner.sampler.sequence().mu())
-    }
-
     /// The logprobs of the last row, a gumball.Logprobs; None if the parameters request none.
     #[getter]
     fn logprobs<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
@@ -332,13 +325,6 @@ impl Sampler {
     /// Turns the reporting of kept sets on or off for the following rows; it costs a sort of each set.
     fn keep_ids(&self, py: Python<'_>, on: bool) -> PyResult<()> {
         self.with(py, |inner| inner.sampler.keep_ids(on))
-    }
-
-    /// The ids that the filters kept of the last row, in the order of tokens, a list of int. Empty unless
-    /// keep_ids turned this on.
-    #[getter]
-    fn kept(&self, py: Python<'_>) -> PyResult<Vec<u32>> {
-        self.with(py, |inner| inner.sampler.kept().to_vec())
     }
 
     fn __repr__(&self, py: Python<'_>) -> PyResult<String> {

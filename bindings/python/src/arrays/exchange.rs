@@ -71,22 +71,16 @@ fn ask(kind: &Bound<'_, PyType>) -> PyResult<Option<&'static Exchange>> {
 /// # Safety
 /// `tensor.shape`, and `tensor.strides` unless it is null, point to `tensor.ndim` numbers.
 pub unsafe fn described<'py>(tensor: &Tensor, loan: Option<Bound<'py, PyAny>>) -> Array<'py> {
-    let dtype = match (tensor.dtype.code, tensor.dtype.bits, tensor.dtype.lanes) {
-        (dlpack::FLOAT, 64, 1) => Dtype::F64,
-        (dlpack::FLOAT, 32, 1) => Dtype::F32,
-        (dlpack::FLOAT, 16, 1) => Dtype::F16,
-        (dlpack::BFLOAT, 16, 1) => Dtype::Bf16,
-        (dlpack::INT, 8, 1) => Dtype::I8,
-        (dlpack::UINT, 8, 1) => Dtype::U8,
-        (dlpack::INT, 16, 1) => Dtype::I16,
-        (dlpack::UINT, 16, 1) => Dtype::U16,
-        (dlpack::INT, 32, 1) => Dtype::I32,
-        (dlpack::UINT, 32, 1) => Dtype::U32,
-        (dlpack::INT, 64, 1) => Dtype::I64,
-        (dlpack::UINT, 64, 1) => Dtype::U64,
-        (dlpack::BOOL, 8, 1) => Dtype::Bool,
-        _ => Dtype::Other,
+    let kind = match tensor.dtype.code {
+        dlpack::FLOAT => 'f',
+        dlpack::BFLOAT => 'V',
+        dlpack::INT => 'i',
+        dlpack::UINT => 'u',
+        dlpack::BOOL => 'b',
+        _ => '?',
     };
+    let is_whole = tensor.dtype.lanes == 1 && tensor.dtype.bits.is_multiple_of(8);
+    let dtype = if is_whole { Dtype::of(kind, usize::from(tensor.dtype.bits / 8)) } else { Dtype::Other };
     let location = match tensor.device.kind {
         dlpack::CPU | dlpack::CUDA_HOST => Location::Host,
         dlpack::CUDA => Location::Cuda(tensor.device.id),
@@ -123,5 +117,5 @@ pub unsafe fn described<'py>(tensor: &Tensor, loan: Option<Bound<'py, PyAny>>) -
         outer = (ndim == 3).then_some((first, first_stride));
     }
     let address = (tensor.data as usize).wrapping_add(tensor.byte_offset as usize);
-    Array { address, location, dtype, ndim, shape, strides, outer, stream: None, readonly: false, loan }
+    Array { location, outer, loan, ..Array::on_host(address, dtype, ndim, shape, strides) }
 }

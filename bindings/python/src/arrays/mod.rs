@@ -21,11 +21,14 @@ mod torch;
 
 use pyo3::prelude::*;
 
-use crate::errors::{unreadable, wrong_type};
+use crate::errors::{InvalidTypeError, unreadable, wrong_type};
 
 pub use exchange::torch_stream;
 pub use protocols::interface;
 pub use shape::Matrix;
+
+/// The types of rows, in words.
+pub const FLOATS: &str = "float32, bfloat16 or float16";
 
 /// The type of an array's elements; types that no function here takes are `Other`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,31 +50,49 @@ pub enum Dtype {
     Other,
 }
 
+/// Each type that functions take: its name in numpy and torch, the kind of its elements as numpy writes it, and their size in bytes. numpy has
+/// no kind of bfloat16; V is what `ml_dtypes` gives it.
+const DTYPES: [(Dtype, &str, char, usize); 13] = [
+    (Dtype::F64, "float64", 'f', 8),
+    (Dtype::F32, "float32", 'f', 4),
+    (Dtype::F16, "float16", 'f', 2),
+    (Dtype::Bf16, "bfloat16", 'V', 2),
+    (Dtype::I8, "int8", 'i', 1),
+    (Dtype::U8, "uint8", 'u', 1),
+    (Dtype::I16, "int16", 'i', 2),
+    (Dtype::U16, "uint16", 'u', 2),
+    (Dtype::I32, "int32", 'i', 4),
+    (Dtype::U32, "uint32", 'u', 4),
+    (Dtype::I64, "int64", 'i', 8),
+    (Dtype::U64, "uint64", 'u', 8),
+    (Dtype::Bool, "bool", 'b', 1),
+];
+
 impl Dtype {
+    /// Returns the type of a kind and a size in bytes.
+    pub fn of(kind: char, bytes: usize) -> Self {
+        let found = DTYPES.iter().find(|(_, _, of, size)| (*of, *size) == (kind, bytes));
+        found.map_or(Dtype::Other, |(dtype, ..)| *dtype)
+    }
+
+    /// Returns the type of a name in numpy and torch.
+    pub fn of_name(name: &str) -> Self {
+        DTYPES.iter().find(|(_, of, ..)| *of == name).map_or(Dtype::Other, |(dtype, ..)| *dtype)
+    }
+
     /// Returns the type's name in numpy and torch.
     pub fn name(self) -> &'static str {
-        match self {
-            Dtype::F64 => "float64",
-            Dtype::F32 => "float32",
-            Dtype::F16 => "float16",
-            Dtype::Bf16 => "bfloat16",
-            Dtype::I8 => "int8",
-            Dtype::U8 => "uint8",
-            Dtype::I16 => "int16",
-            Dtype::U16 => "uint16",
-            Dtype::I32 => "int32",
-            Dtype::U32 => "uint32",
-            Dtype::I64 => "int64",
-            Dtype::U64 => "uint64",
-            Dtype::Bool => "bool",
-            Dtype::Other => "another type",
-        }
+        DTYPES.iter().find(|(dtype, ..)| *dtype == self).map_or("another type", |(_, name, ..)| name)
+    }
+
+    /// Returns a `TypeError` for elements of this type in the place of others.
+    pub fn wrong(self, name: &str, wanted: &str) -> PyErr {
+        InvalidTypeError::new_err(format!("{name} is of {}, but must be of {wanted}", self.name()))
     }
 
     /// Returns whether the elements are integers.
     pub fn is_integer(self) -> bool {
-        use Dtype::{I8, I16, I32, I64, U8, U16, U32, U64};
-        matches!(self, I8 | U8 | I16 | U16 | I32 | U32 | I64 | U64)
+        DTYPES.iter().any(|(dtype, _, kind, _)| *dtype == self && matches!(kind, 'i' | 'u'))
     }
 
     /// Returns the size of an element in bytes; 1 for unknown types.
@@ -128,7 +149,13 @@ pub struct Array<'py> {
     loan: Option<Bound<'py, PyAny>>,
 }
 
-impl Array<'_> {
+impl<'py> Array<'py> {
+    /// Describes an array of the host's memory that may be written.
+    fn on_host(address: usize, dtype: Dtype, ndim: usize, shape: [usize; 2], strides: [isize; 2]) -> Self {
+        let (location, outer, stream, readonly, loan) = (Location::Host, None, None, false, None);
+        Self { address, location, dtype, ndim, shape, strides, outer, stream, readonly, loan }
+    }
+
     /// Returns what keeps the memory alive besides the object itself, for code that reads the memory after
     /// the call.
     pub fn into_loan(self) -> Option<Py<PyAny>> {
@@ -172,6 +199,6 @@ pub fn host_floats<'py>(object: &Bound<'py, PyAny>, name: &str) -> PyResult<(Arr
     let array = read(object, name, None)?;
     let matrix = array.matrix(name)?;
     matrix.check_host(name)?;
-    matrix.check_float_of(name)?;
+    matrix.check_float_of(name, FLOATS)?;
     Ok((array, matrix))
 }

@@ -10,7 +10,7 @@ use ::numpy::{
 };
 use pyo3::prelude::*;
 
-use super::{Array, Dtype, Location};
+use super::{Array, Dtype};
 use crate::errors::{InvalidTypeError, InvalidValueError};
 use crate::modules;
 
@@ -46,50 +46,27 @@ pub fn read<'py>(object: &Bound<'py, PyAny>, name: &str) -> PyResult<Option<Arra
     let address = unsafe { (*array.as_array_ptr()).fields.data } as usize;
     // SAFETY: `array` is a numpy array, as the cast checked, so the pointer is to its live structure.
     let readonly = unsafe { (*array.as_array_ptr()).fields.flags } & NPY_ARRAY_WRITEABLE == 0;
-    let (location, stream, loan) = (Location::Host, None, None);
-    let outer = None;
-    Ok(Some(Array { address, location, dtype, ndim, shape, strides, outer, stream, readonly, loan }))
+    Ok(Some(Array { readonly, ..Array::on_host(address, dtype, ndim, shape, strides) }))
 }
 
 fn dtype(descr: &Bound<'_, PyArrayDescr>, name: &str) -> PyResult<Dtype> {
-    const SIGNED_LONG: i32 = NPY_TYPES::NPY_LONG as i32;
-    const UNSIGNED_LONG: i32 = NPY_TYPES::NPY_ULONG as i32;
     let number = descr.num();
     if !descr.is_native_byteorder().unwrap_or(true) {
         let text =
             format!("{name} is of elements in another byte order than this machine's; convert it first");
         return Err(InvalidTypeError::new_err(text));
     }
-    Ok(match number {
-        _ if number == NPY_TYPES::NPY_FLOAT as i32 => Dtype::F32,
-        _ if number == NPY_TYPES::NPY_DOUBLE as i32 => Dtype::F64,
-        _ if number == NPY_TYPES::NPY_HALF as i32 => Dtype::F16,
-        _ if number == NPY_TYPES::NPY_BYTE as i32 => Dtype::I8,
-        _ if number == NPY_TYPES::NPY_UBYTE as i32 => Dtype::U8,
-        _ if number == NPY_TYPES::NPY_SHORT as i32 => Dtype::I16,
-        _ if number == NPY_TYPES::NPY_USHORT as i32 => Dtype::U16,
-        _ if number == NPY_TYPES::NPY_INT as i32 => Dtype::I32,
-        _ if number == NPY_TYPES::NPY_UINT as i32 => Dtype::U32,
-        _ if number == NPY_TYPES::NPY_LONGLONG as i32 => Dtype::I64,
-        _ if number == NPY_TYPES::NPY_ULONGLONG as i32 => Dtype::U64,
-        // C's `long` has 4 or 8 bytes, depending on the platform.
-        SIGNED_LONG => {
-            if descr.itemsize() == 8 {
-                Dtype::I64
+    Ok(match descr.kind() {
+        // Of types of others, such as `ml_dtypes`.
+        _ if number >= NPY_TYPES::NPY_USERDEF as i32 => {
+            if is_bf16(descr, number) {
+                Dtype::Bf16
             } else {
-                Dtype::I32
+                Dtype::Other
             }
         }
-        UNSIGNED_LONG => {
-            if descr.itemsize() == 8 {
-                Dtype::U64
-            } else {
-                Dtype::U32
-            }
-        }
-        _ if number == NPY_TYPES::NPY_BOOL as i32 => Dtype::Bool,
-        _ if number >= NPY_TYPES::NPY_USERDEF as i32 && is_bf16(descr, number) => Dtype::Bf16,
-        _ => Dtype::Other,
+        b'V' => Dtype::Other,
+        kind => Dtype::of(char::from(kind), descr.itemsize()),
     })
 }
 

@@ -43,22 +43,14 @@ fn buffer<'py>(view: &Bound<'py, PyMemoryView>) -> PyResult<Array<'py>> {
     let py = view.py();
     let format: String = view.getattr(intern!(py, "format"))?.extract()?;
     let bytes: usize = view.getattr(intern!(py, "itemsize"))?.extract()?;
-    // C's `long` has 4 or 8 bytes, depending on the platform.
-    let dtype = match (format.trim_start_matches(['@', '=', '<']), bytes) {
-        ("d", 8) => Dtype::F64,
-        ("f", 4) => Dtype::F32,
-        ("e", 2) => Dtype::F16,
-        ("b", 1) => Dtype::I8,
-        ("B" | "c", 1) => Dtype::U8,
-        ("h", 2) => Dtype::I16,
-        ("H", 2) => Dtype::U16,
-        ("i" | "l", 4) => Dtype::I32,
-        ("I" | "L", 4) => Dtype::U32,
-        ("l" | "q", 8) => Dtype::I64,
-        ("L" | "Q", 8) => Dtype::U64,
-        ("?", 1) => Dtype::Bool,
-        _ => Dtype::Other,
+    let kind = match format.trim_start_matches(['@', '=', '<']) {
+        "d" | "f" | "e" => 'f',
+        "b" | "h" | "i" | "l" | "q" => 'i',
+        "B" | "c" | "H" | "I" | "L" | "Q" => 'u',
+        "?" => 'b',
+        _ => '?',
     };
+    let dtype = Dtype::of(kind, bytes);
     let lengths: Vec<usize> = view.getattr(intern!(py, "shape"))?.extract()?;
     let ndim = lengths.len();
     let (mut shape, mut strides) = ([0; 2], [1; 2]);
@@ -70,8 +62,8 @@ fn buffer<'py>(view: &Bound<'py, PyMemoryView>) -> PyResult<Array<'py>> {
     }
     let copy = view.call_method0(intern!(py, "tobytes"))?.cast_into::<PyBytes>().map_err(PyErr::from)?;
     let address = copy.as_bytes().as_ptr() as usize;
-    let (location, outer, stream, readonly, loan) = (Location::Host, None, None, true, Some(copy.into_any()));
-    Ok(Array { address, location, dtype, ndim, shape, strides, outer, stream, readonly, loan })
+    let loan = Some(copy.into_any());
+    Ok(Array { readonly: true, loan, ..Array::on_host(address, dtype, ndim, shape, strides) })
 }
 
 /// Reads a tensor from its DLPack capsule, which the array keeps.
@@ -122,23 +114,10 @@ fn interfaced<'py>(interface: &Bound<'py, PyAny>, name: &str, location: Location
         Ok::<_, PyErr>(found.filter(|value| !value.is_none()))
     };
     let typestr: String = item("typestr")?.extract()?;
-    let dtype = match typestr.trim_start_matches(['<', '=', '|']) {
-        "f8" => Dtype::F64,
-        "f4" => Dtype::F32,
-        "f2" => Dtype::F16,
-        "i1" => Dtype::I8,
-        "u1" => Dtype::U8,
-        "i2" => Dtype::I16,
-        "u2" => Dtype::U16,
-        "i4" => Dtype::I32,
-        "u4" => Dtype::U32,
-        "i8" => Dtype::I64,
-        "u8" => Dtype::U64,
-        "b1" => Dtype::Bool,
-        // A type without a letter appears as two nameless bytes; that is bfloat16 of `ml_dtypes`.
-        "V2" => Dtype::Bf16,
-        _ => Dtype::Other,
-    };
+    // A type without a letter appears as two nameless bytes, V2; that is bfloat16 of `ml_dtypes`.
+    let mut letters = typestr.trim_start_matches(['<', '=', '|']).chars();
+    let kind = letters.next().unwrap_or('?');
+    let dtype = Dtype::of(kind, letters.as_str().parse().unwrap_or(0));
     if optional("mask")?.is_some() {
         return Err(InvalidTypeError::new_err(format!(
             "{name} has a mask of its own; fill what it masks first"
@@ -177,8 +156,8 @@ fn interfaced<'py>(interface: &Bound<'py, PyAny>, name: &str, location: Location
         _ => None,
     };
     // An entry of the dictionary may own the memory, so the dictionary is the loan.
-    let (outer, loan) = (None, Some(interface.clone()));
-    Ok(Array { address, location, dtype, ndim, shape, strides, outer, stream, readonly, loan })
+    let loan = Some(interface.clone());
+    Ok(Array { location, stream, readonly, loan, ..Array::on_host(address, dtype, ndim, shape, strides) })
 }
 
 /// Returns an array interface that describes memory of this package.

@@ -238,20 +238,11 @@ impl Matrix {
         self.span() > 0 && other.span() > 0 && self.address < end(other) && other.address < end(self)
     }
 
-    /// Checks that the elements have a type of logits.
-    pub fn check_float(&self) -> PyResult<()> {
-        self.check_float_of("logits")
-    }
-
-    /// Checks that the elements have a type of logits, of weights and of hidden states.
-    pub fn check_float_of(&self, name: &str) -> PyResult<()> {
+    /// Checks that the elements have a type of logits, of weights and of hidden states. wanted: those types, in words.
+    pub fn check_float_of(&self, name: &str, wanted: &str) -> PyResult<()> {
         match self.dtype {
             Dtype::F32 | Dtype::Bf16 | Dtype::F16 => Ok(()),
-            other => {
-                let text =
-                    format!("{name} is of {}, but must be of float32, bfloat16 or float16", other.name());
-                Err(InvalidTypeError::new_err(text))
-            }
+            other => Err(other.wrong(name, wanted)),
         }
     }
 
@@ -265,11 +256,7 @@ impl Matrix {
 
     /// Checks that the elements are float32.
     pub fn check_f32(&self, name: &str) -> PyResult<()> {
-        if self.dtype == Dtype::F32 {
-            return Ok(());
-        }
-        let text = format!("{name} is of {}, but must be of float32", self.dtype.name());
-        Err(InvalidTypeError::new_err(text))
+        if self.dtype == Dtype::F32 { Ok(()) } else { Err(self.dtype.wrong(name, "float32")) }
     }
 
     /// Checks that the elements are float32, and that the rows follow each other without gaps.
@@ -285,10 +272,7 @@ impl Matrix {
     pub fn check_words(&self) -> PyResult<()> {
         match self.dtype {
             Dtype::I32 | Dtype::U32 => Ok(()),
-            other => {
-                let text = format!("masks is of {}, but must be of int32 or uint32 words", other.name());
-                Err(InvalidTypeError::new_err(text))
-            }
+            other => Err(other.wrong("masks", "int32 or uint32 words")),
         }
     }
 
@@ -429,10 +413,7 @@ impl Vector {
             Dtype::F16 => unsafe { *(address as *const f16) }.to_f32(),
             // SAFETY: `address` points to an aligned bf16 in the array, whose object the call keeps alive.
             Dtype::Bf16 => unsafe { *(address as *const bf16) }.to_f32(),
-            Dtype::Other => {
-                let text = format!("{name} is of {}, but must be of numbers", self.dtype.name());
-                return Err(InvalidTypeError::new_err(text));
-            }
+            Dtype::Other => return Err(self.dtype.wrong(name, "numbers")),
             _ => self.value(name, index)? as f32,
         })
     }
@@ -466,10 +447,7 @@ impl Vector {
             // SAFETY: `address` points to a byte in the array, whose object the call keeps alive; a boolean
             // is a byte.
             Dtype::Bool => i64::from(unsafe { *(address as *const u8) } != 0),
-            other => {
-                let text = format!("{name} is of {}, but must be of integers", other.name());
-                return Err(InvalidTypeError::new_err(text));
-            }
+            other => return Err(other.wrong(name, "integers")),
         })
     }
 }

@@ -25,22 +25,8 @@ pub fn read<'py>(object: &Bound<'py, PyAny>) -> PyResult<Option<Array<'py>>> {
             strides[axis] = object.call_method1(intern!(py, "stride"), (axis,))?.extract()?;
         }
     }
-    let dtype = match &*object.getattr(intern!(py, "dtype"))?.to_string() {
-        "torch.float64" => Dtype::F64,
-        "torch.float32" => Dtype::F32,
-        "torch.float16" => Dtype::F16,
-        "torch.bfloat16" => Dtype::Bf16,
-        "torch.int8" => Dtype::I8,
-        "torch.uint8" => Dtype::U8,
-        "torch.int16" => Dtype::I16,
-        "torch.uint16" => Dtype::U16,
-        "torch.int32" => Dtype::I32,
-        "torch.uint32" => Dtype::U32,
-        "torch.int64" => Dtype::I64,
-        "torch.uint64" => Dtype::U64,
-        "torch.bool" => Dtype::Bool,
-        _ => Dtype::Other,
-    };
+    let dtype = object.getattr(intern!(py, "dtype"))?.to_string();
+    let dtype = Dtype::of_name(dtype.trim_start_matches("torch."));
     let device = object.getattr(intern!(py, "device"))?;
     let location = match device.getattr(intern!(py, "type"))?.extract::<&str>()? {
         "cpu" => Location::Host,
@@ -50,16 +36,5 @@ pub fn read<'py>(object: &Bound<'py, PyAny>) -> PyResult<Option<Array<'py>>> {
         _ => Location::Elsewhere,
     };
     let address: usize = object.call_method0(intern!(py, "data_ptr"))?.extract()?;
-    Ok(Some(Array {
-        address,
-        location,
-        dtype,
-        ndim,
-        shape,
-        strides,
-        outer: None,
-        stream: None,
-        readonly: false,
-        loan: None,
-    }))
+    Ok(Some(Array { location, ..Array::on_host(address, dtype, ndim, shape, strides) }))
 }

@@ -7,7 +7,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyFloat, PyInt, PyList, PyTuple};
 
-use super::input::{Input, wrong_dtype};
+use super::input::Input;
 use crate::arrays::{self, Array, Dtype, Location};
 use crate::errors::{InvalidValueError, passes, to_py_err};
 use crate::lists::{self, Whole};
@@ -234,11 +234,11 @@ impl<T: Copy> Value<T> {
                 );
                 return Err(InvalidValueError::new_err(text));
             }
-            return Err(wrong_dtype(name, array.dtype, dtypes[0].name()));
+            return Err(array.dtype.wrong(name, dtypes[0].name()));
         };
         let whole = array.dtype.is_integer();
         if matches!(array.dtype, Dtype::Other | Dtype::Bool) || (dtypes[0] != Dtype::F32 && !whole) {
-            return Err(wrong_dtype(name, array.dtype, dtypes[0].name()));
+            return Err(array.dtype.wrong(name, dtypes[0].name()));
         }
         let py = object.py();
         let dtype = torch.getattr(dtypes[0].name())?;

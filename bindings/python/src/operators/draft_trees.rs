@@ -8,7 +8,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 
 use super::columns::{Value, int_type};
-use super::input::{Input, check_apart, words_out, write_tokens, wrong_dtype};
+use super::input::{Input, check_apart, words_out, write_tokens};
 use super::params::{DrawKeys, KeyArguments};
 use super::run::run;
 use super::sample::tokens_out;
@@ -48,7 +48,7 @@ fn counts<'py>(
 ) -> PyResult<Matrix> {
     let array = input.beside(object, name)?;
     if array.dtype != Dtype::I32 {
-        return Err(wrong_dtype(name, array.dtype, "int32"));
+        return Err(array.dtype.wrong(name, "int32"));
     }
     if (array.ndim, array.shape[0]) != (1, trees) || trees > 1 && array.strides[0] != 1 {
         let allowed = format!("one per tree, {trees}, side by side");

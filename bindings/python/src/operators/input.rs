@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use gumball_engine::{DeviceRows, DeviceSlice, Dtype as DeviceDtype, IntType};
+use gumball_engine::{ColumnType, DeviceRows, DeviceSlice, Dtype as DeviceDtype, IntType};
 use gumball_engine::{Kind, PerRowMut, Result, RowsIn, RowsInOut};
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -10,7 +10,7 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyTuple};
 
 use super::by_stream::{self, StreamKey};
-use crate::arrays::{self, Array, Dtype, Location, Matrix, torch_stream};
+use crate::arrays::{self, Array, Dtype, FLOATS, Location, Matrix, torch_stream};
 use crate::errors::{InvalidTypeError, InvalidValueError, UnavailableError, out_of_range};
 use crate::modules;
 use crate::streams::stream_handle;
@@ -82,7 +82,7 @@ impl<'a, 'py> Input<'a, 'py> {
             return Err(out_of_range(name, format!("on {location}"), "on the host or a GPU"));
         }
         let matrix = array.matrix(name)?;
-        check_float(&matrix, name, "float32, bfloat16 or float16")?;
+        matrix.check_float_of(name, FLOATS)?;
         let stream = match (named.or(owner_stream(&array)), location) {
             (Some(stream), _) => stream,
             (None, Location::Cuda(ordinal)) => match torch_stream(object.py(), ordinal) {
@@ -150,12 +150,8 @@ impl<'a, 'py> Input<'a, 'py> {
             return Ok(None);
         }
         check_writable(array.readonly, "out")?;
-        let allowed = if self.is_on_device() {
-            "float32, or of the rows' own type"
-        } else {
-            "float32, bfloat16 or float16"
-        };
-        check_float(&to, "out", allowed)?;
+        let allowed = if self.is_on_device() { "float32, or of the rows' own type" } else { FLOATS };
+        to.check_float_of("out", allowed)?;
         check_apart(&to, from, self.name)?;
         self.hold(object, array);
         Ok(Some(to))
@@ -265,20 +261,8 @@ fn owner_stream(array: &Array<'_>) -> Option<usize> {
     array.stream.map(|stream| if stream == 1 { 0 } else { stream })
 }
 
-/// Returns the error for another element type.
-pub fn wrong_dtype(name: &str, found: Dtype, wanted: &str) -> PyErr {
-    InvalidTypeError::new_err(format!("{name} is of {}, but must be of {wanted}", found.name()))
-}
-
-/// Returns an error if the elements do not have a type of rows.
-fn check_float(matrix: &Matrix, name: &str, wanted: &str) -> PyResult<()> {
-    match matrix.dtype {
-        Dtype::F32 | Dtype::Bf16 | Dtype::F16 => Ok(()),
-        other => Err(wrong_dtype(name, other, wanted)),
-    }
-}
-
-fn check_writable(readonly: bool, name: &str) -> PyResult<()> {
+/// Returns an error if an array is not to be written.
+pub fn check_writable(readonly: bool, name: &str) -> PyResult<()> {
     if readonly {
         return Err(InvalidValueError::new_err(format!(
             "{name} is read-only, but must be an array to write to"
@@ -343,7 +327,7 @@ pub unsafe fn rows_in_out<'a>(
     Ok(RowsInOut::Host { from: from.map(|rows| rows.with_kind(kind)), to })
 }
 
-/// Returns words to be written, statuses or counts, as the engine takes them.
+/// Returns words to be written, statuses, counts or numbers, as the engine takes them.
 ///
 /// # Safety
 /// The matrix holds words of 32 bits, of which any is a `T`, without gaps, on a device if `on_device`,
@@ -351,8 +335,9 @@ pub unsafe fn rows_in_out<'a>(
 pub unsafe fn words_out<'a, T>(matrix: &Matrix, on_device: bool) -> Result<PerRowMut<'a, T>> {
     if on_device {
         let (address, count) = (matrix.address as u64, matrix.rows * matrix.width);
+        let dtype = if matrix.dtype == Dtype::F32 { ColumnType::F32 } else { IntType::U32.into() };
         // SAFETY: the caller ensures that `count` words lie at `address` on the device.
-        return Ok(PerRowMut::Device(unsafe { DeviceSlice::new(address, IntType::U32, count) }?));
+        return Ok(PerRowMut::Device(unsafe { DeviceSlice::new(address, dtype, count) }?));
     }
     // SAFETY: the caller ensures that the words lie on the host, are `T`, and are used by nobody else.
     Ok(PerRowMut::Host(unsafe { matrix.elements_mut::<T>() }))

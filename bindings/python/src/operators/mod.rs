@@ -15,7 +15,7 @@ mod selected;
 mod write;
 
 pub use draft_trees::judge;
-pub use input::{emulate, row_count};
+pub use input::{check_writable, emulate, row_count};
 pub use sample::{sample_from_pools, sample_rows};
 pub use selected::token_logprobs;
 pub use write::write_rows;

@@ -6,7 +6,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use super::columns::{Value, int_type};
-use super::input::{Input, answer, check_apart, rows_in, words_out, write_tokens, wrong_dtype};
+use super::input::{Input, answer, check_apart, rows_in, words_out, write_tokens};
 use super::params::{DrawKeys, Filters, KeyArguments};
 use super::run::run;
 use crate::arrays::{Dtype, Matrix};
@@ -33,7 +33,7 @@ pub fn column_out<'py>(
 ) -> PyResult<Matrix> {
     let matrix = input.written(out, "out")?;
     if !dtypes.contains(&matrix.dtype) {
-        return Err(wrong_dtype("out", matrix.dtype, wanted));
+        return Err(matrix.dtype.wrong("out", wanted));
     }
     check_apart(&matrix, &input.matrix, input.name)?;
     if matrix.rows > 1 && matrix.stride != matrix.width {

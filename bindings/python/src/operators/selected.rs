@@ -1,6 +1,6 @@
 //! Logprobs of selected tokens: of one token of each row.
 
-use gumball_engine::{ColumnType, DeviceSlice, PerRowMut, Result, Status};
+use gumball_engine::Status;
 use pyo3::prelude::*;
 
 use super::columns::Value;
@@ -46,7 +46,7 @@ pub fn token_logprobs<'py>(
         let rows = unsafe { rows_in(&from, on_device, kind) }?;
         // SAFETY: `column_out` checked that `out` has `count` float32 without gaps, is writable and lies apart from the rows;
         // nobody else uses it until the work is done.
-        let logprobs = unsafe { numbers_out(&to, on_device, count) }?;
+        let logprobs = unsafe { words_out::<f32>(&to, on_device) }?;
         // SAFETY: the ranks were allocated above with one word per row.
         let ranks = to_ranks.as_ref().map(|matrix| unsafe { words_out::<u32>(matrix, on_device) });
         // SAFETY: the statuses were allocated above with one word per row, of which any is a status.
@@ -60,20 +60,4 @@ pub fn token_logprobs<'py>(
         )
     })?;
     answer(out, [ranks, statuses])
-}
-
-/// Returns numbers to be written as the engine takes them.
-///
-/// # Safety
-/// The matrix holds `count` float32 without gaps, on a device if `on_device`, otherwise on the host. For `'a`, on a device until
-/// the enqueued work is done, nobody else uses them.
-unsafe fn numbers_out<'a>(to: &Matrix, on_device: bool, count: usize) -> Result<PerRowMut<'a, f32>> {
-    if on_device {
-        // SAFETY: the caller ensures that `count` float32 lie on the device.
-        return Ok(PerRowMut::Device(unsafe {
-            DeviceSlice::new(to.address as u64, ColumnType::F32, count)
-        }?));
-    }
-    // SAFETY: the caller ensures that the numbers lie on the host and that nobody else uses them.
-    Ok(PerRowMut::Host(unsafe { to.elements_mut::<f32>() }))
 }

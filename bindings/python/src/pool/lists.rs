@@ -7,7 +7,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyInt, PyList, PyTuple};
 
 use crate::arrays::{self, Array, Dtype, Location, Matrix};
-use crate::errors::{InvalidTypeError, InvalidValueError, to_py_err};
+use crate::errors::{InvalidValueError, to_py_err};
 use crate::lists::{integer_lists, integers};
 use crate::values::Drafts;
 
@@ -150,10 +150,7 @@ pub fn int_type(array: &Array<'_>, name: &str) -> PyResult<IntType> {
     match array.dtype {
         Dtype::I32 => Ok(IntType::I32),
         Dtype::I64 => Ok(IntType::I64),
-        other => {
-            let text = format!("{name} is of {}, but must be of int32 or int64", other.name());
-            Err(InvalidTypeError::new_err(text))
-        }
+        other => Err(other.wrong(name, "int32 or int64")),
     }
 }
 

@@ -86,7 +86,11 @@ pub struct Pool {
     inner: Turns<Inner>,
     /// The fork count of the process that made the pool.
     process: u32,
+    /// The number of logits in a row.
+    #[pyo3(get)]
     vocab: usize,
+    /// The device's name: "cpu", "cuda:N".
+    #[pyo3(get)]
     device: String,
     /// The memory that arrays must lie in to be read without a copy.
     location: Location,
@@ -306,18 +310,6 @@ impl Pool {
             ranks,
             signals,
         })
-    }
-
-    /// The number of logits in a row.
-    #[getter]
-    fn vocab(&self) -> usize {
-        self.vocab
-    }
-
-    /// The device's name: "cpu", "cuda:N".
-    #[getter]
-    fn device(&self) -> &str {
-        &self.device
     }
 
     fn __len__(&self, py: Python<'_>) -> PyResult<usize> {

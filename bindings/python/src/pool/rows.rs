@@ -5,7 +5,7 @@ use gumball_engine::{Device, Error, Head as EngineHead, Kind, Matrix as EngineMa
 use pyo3::prelude::*;
 
 use super::Pool;
-use crate::arrays::{self, Array, Location, Matrix};
+use crate::arrays::{self, Array, FLOATS, Location, Matrix};
 use crate::device_head::{DeviceHead, HeadTurn};
 use crate::errors::wrong_type;
 use crate::heads::{Head, InUse};
@@ -89,7 +89,7 @@ impl Pool {
         };
         let array = arrays::read(data, name, stream)?;
         let matrix = array.matrix(name)?;
-        matrix.check_float_of(name)?;
+        matrix.check_float_of(name, FLOATS)?;
         if matrix.location != Location::Host {
             self.check_location(name, matrix.location, "")?;
         }

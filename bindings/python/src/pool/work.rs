@@ -16,6 +16,7 @@ use crate::arrays::{self, Array, Location, Matrix};
 use crate::device_head::DeviceHead;
 use crate::errors::{InvalidValueError, draft_names, to_py_err, wrong_type};
 use crate::graph::Graph;
+use crate::operators::check_writable;
 use crate::outputs::Outputs;
 use crate::values::{CopyDrafts, Draft, Shorten, Step, Verify};
 
@@ -224,10 +225,7 @@ impl Pool {
             let text = format!("{name} must have two dimensions, the ids of a row without gaps");
             return Err(InvalidValueError::new_err(text));
         };
-        if is_written && array.readonly {
-            let text = format!("{name} is read-only, but must be an array to write to");
-            return Err(InvalidValueError::new_err(text));
-        }
+        check_writable(is_written && array.readonly, name)?;
         let (dtype, address) = (int_type(&array, name)?, array.address as u64);
         reader.arrays.push(array);
         Ok((address, dtype, [rows, width, stride.max(width)]))
