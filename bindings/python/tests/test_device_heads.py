@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import threading
 import weakref
 from typing import Any
 
@@ -14,6 +13,7 @@ import pytest
 from conftest import DEVICES
 from gumball import Batch, DeviceHead, Head, Hidden, Pool, SamplingParams, Step, UnavailableError, Verify
 from test_heads import HIDDEN, MAKERS, REQUESTS, VOCAB, WEIGHTS, WIDTH
+from threads import on_threads
 
 GREEDY = SamplingParams(temperature=0)
 FIELDS = "tokens statuses logprobs ranks temperatures mirostat_mu top_ids top_logprobs".split()
@@ -112,11 +112,7 @@ def test_pools_share_a_head_from_several_threads_and_replays_take_turns(place: s
             pool.replay(graph)
             wrong[index] += pool.fetch().tolist() != wanted[index]
 
-    threads = [threading.Thread(target=work, args=(index,)) for index in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    on_threads(2, work)
     assert wrong == [0, 0]
 
 

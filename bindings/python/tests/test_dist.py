@@ -18,6 +18,7 @@ import pytest
 from conftest import Heard
 from gumball import Batch, Drafts, Pool, Ranks, SamplingParams, Shorten, Step, UnavailableError, Verify, dist
 from gumball._gumball import EMULATOR
+from threads import on_threads
 
 VOCAB = 900
 REQUESTS = """
@@ -261,11 +262,7 @@ def test_mistakes_are_named_before_anything_is_sent(tmp_path: Path) -> None:
     pool.assign([slot])
     pool.enqueue([Step(np.eye(1, VOCAB, 5, dtype=np.float32) * 99)])
     assert pool.fetch().tolist() == [5]
-    unavailable: list[Callable[[], object]] = [
-        lambda: pool.capture([Step(np.zeros((1, VOCAB), np.float32))]),
-        pool.on_device,
-    ]
-    for call in unavailable:
+    for call in (lambda: pool.capture([Step(np.zeros((1, VOCAB), np.float32))]), pool.on_device):
         with pytest.raises(UnavailableError):
             call()
     assert (
@@ -296,24 +293,6 @@ def test_who_one_is_has_to_be_said(monkeypatch: pytest.MonkeyPatch) -> None:
         dist.join(VOCAB, address="unix:none")
     with pytest.raises(RuntimeError, match="no process group of torch"):
         dist.join(VOCAB)
-
-
-def on_ranks(world: int, work: Any) -> list[Any]:
-    """Runs work(rank) on a thread for each rank: emulated devices reach each other's memory within a process."""
-    found: list[Any] = [None] * world
-
-    def one(rank: int) -> None:
-        try:
-            found[rank] = work(rank)
-        except Exception as error:
-            found[rank] = error
-
-    threads = [threading.Thread(target=one, args=(rank,)) for rank in range(world)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(120)
-    return found
 
 
 @pytest.mark.skipif(not EMULATOR, reason="GPUs are held to one GPU by conformance")
@@ -363,7 +342,7 @@ def test_devices_step_and_verify_as_one_process(layout: str, tmp_path: Path) -> 
     outs = [alone.verify(batch, Batch(slots, mode=mode), Drafts(drafts, parents=parents)) for batch in whole[1:]]
     alone.shorten(slots, [0, 1, 0, 1])
     wanted += [*(out.emitted() for out in outs), outs[1].accepted.tolist(), [alone.output(slot) for slot in slots]]
-    assert on_ranks(2, work) == [wanted] * 2
+    assert on_threads(2, work) == [wanted] * 2
 
 
 def test_what_a_device_does_not_spread_is_told(tmp_path: Path) -> None:

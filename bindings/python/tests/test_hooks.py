@@ -14,6 +14,7 @@ import pytest
 import gumball
 from gumball import Batch, LogprobsParams, Pool, Probabilities, Sampler, SamplingParams, UnavailableError
 from gumball._gumball import set_patience
+from threads import on_threads
 
 VOCAB = 900
 ROWS = np.zeros((4, VOCAB), np.float32)
@@ -164,21 +165,15 @@ def impatient() -> Iterator[None]:
 
 def ends(*works: Callable[[], object]) -> list[BaseException | None]:
     """What each of some threads ends in; that they end is waited for."""
-    found: list[BaseException | None] = [None] * len(works)
 
-    def run(place: int) -> None:
+    def run(place: int) -> BaseException | None:
         try:
             works[place]()
         except BaseException as error:  # noqa: BLE001
-            found[place] = error
+            return error
+        return None
 
-    threads = [threading.Thread(target=run, args=(place,), daemon=True) for place in range(len(works))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(30)
-        assert not thread.is_alive(), "waits for ever"
-    return found
+    return on_threads(len(works), run)
 
 
 def test_a_pool_asked_by_a_thread_that_its_hook_joins_gives_up(impatient: None) -> None:

@@ -15,6 +15,7 @@ import gumball
 from gumball import Batch, DynamicTemperature, LogprobsParams, Mirostat, Pool, Sampler, SamplingParams, State, Step
 from leaks import CALLS, holds
 from operator_calls import calls, of_numpy, of_torch
+from threads import on_threads
 
 VOCAB = 16
 ROW = np.zeros((2, VOCAB), np.float32)
@@ -202,11 +203,7 @@ def test_threads_share_a_pool_and_others_run_meanwhile(batch: np.ndarray) -> Non
         for _ in range(300):
             pool.step(batch[row : row + 1], [slots[row]])
 
-    threads = [threading.Thread(target=work, args=(row,)) for row in range(7)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    on_threads(7, work)
     for row, slot in enumerate(slots):
         sampler = Sampler(params[row], 900)
         assert pool.output(slot) == [sampler.sample(batch[row]) for _ in range(300)]

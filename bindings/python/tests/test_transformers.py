@@ -304,15 +304,6 @@ def test_rows_draw_what_samplers_draw_and_drafts_are_taken_back(device: str, par
     assert text == alone(params, [5, 6], 7, 0, len(text))
 
 
-def test_scores_are_kept_on_the_host_and_change_no_token(device: str) -> None:
-    params = SamplingParams(temperature=0.5, top_k=5, banned_ids=[3])
-    keeping, row = sequences(device, params, [[5]], 7, keep_scores=True), rows_of([[5]], device)
-    drawn = keeping.step(row, [True])
-    assert keeping.pool.device == "cpu" and drawn.tokens.tolist() == alone(params, [5], 7, 0, 1)
-    best = row[0].cpu().index_fill(0, torch.tensor([3]), -float("inf")).topk(5)
-    torch.testing.assert_close(drawn.scores.cpu()[0, best.indices], best.values / 0.5)
-
-
 def test_seeds_are_checked() -> None:
     for seed, text in (([1, 2], "seed has length 2, but must have one for each prompt, 3"), (-1, "seed")):
         with pytest.raises(ValueError, match=text):

@@ -155,24 +155,18 @@ REFUSALS: list[tuple[type[Exception], str, Any, dict[str, Any]]] = [
     (ValueError, r"parents\[0\] has length 1, but must have one per draft, 2", Drafts(TWO, parents=[[-1]]), {}),
     (ValueError, "parent.*of request 0, but must be", Drafts(TWO, parents=[[-1, 1]]), {}),
     (ValueError, "first_child and next_sibling come together", Drafts(TWO, first_child=[[1, 2, -1]]), {}),
-    (ValueError, "first_child is 1 for row 2", Drafts(TWO, first_child=[[1, 2, 1]], next_sibling=[[-1] * 3]), {}),
     (
         ValueError,
         "parents cannot be combined with first_child",
         Drafts(TWO, parents=TWO, first_child=TWO, next_sibling=TWO),
         {},
     ),
-    (ValueError, "chain|parent", Drafts(TWO, parents=[[-1, -1]]), {"mode": "block"}),
-    (ValueError, "forced cannot be combined with block", TWO, {"mode": "block", "forced": [1, -1, -1]}),
     (ValueError, r"threshold_single is .*, but must be in 0\.\.=1", TWO, {"mode": Threshold(single=1.5)}),
     (ValueError, "probs cannot be combined with mode", Drafts(TWO, probs=sure(1, 2, 3)), {"mode": "greedy"}),
     (ValueError, "probs", Drafts(TWO, probs=sure(1, 2)), REJECTION),
     (TypeError, "probs is of float16", Drafts(TWO, probs=sure(1, 2, 3).astype(np.float16)), REJECTION),
     (ValueError, "probs's stride is 1800", Drafts(TWO, probs=sure(*[1] * 6)[::2]), REJECTION),
-    (ValueError, "forced has length 1", TWO, {"forced": [1]}),
-    (ValueError, "length 2, but must have 3 rows", TWO, {"row_indices": [0, 1]}),
     (ValueError, r"row_indices is 3, but must be a row in 0\.\.3", TWO, {"row_indices": [0, 1, 3]}),
-    (ValueError, "masks", TWO, {"masks": np.zeros((2, 29), np.int32)}),
 ]
 
 

@@ -16,6 +16,7 @@ from test_tokenspeed import INFO, REQUESTS, VOCAB, backend, model, on, output, r
 from gumball import Pool, dist
 from gumball._gumball import EMULATOR
 from gumball.compat import tokenspeed
+from threads import on_threads
 
 WIDTH, TOKENS = 3, 14
 MANY = [*REQUESTS, request(9, temperature=1.3, top_p=0.8)]
@@ -58,27 +59,6 @@ def runtime_of(made: Any, rank: int, world: int) -> None:
     )
     assert runtime.enabled and told == [runtime]
     return None
-
-
-def on_ranks(world: int, work: Any) -> list[Any]:
-    """Runs work(rank) on a thread for each rank, and returns what came out."""
-    found: list[Any] = [None] * world
-
-    def one(rank: int) -> None:
-        try:
-            found[rank] = work(rank)
-        except BaseException as error:
-            found[rank] = error
-
-    threads = [threading.Thread(target=one, args=(rank,)) for rank in range(world)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(120)
-    for each in found:
-        if isinstance(each, BaseException):
-            raise each
-    return found
 
 
 def meet_at(path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -178,7 +158,7 @@ def test_ranks_emit_the_tokens_of_decoding_without_drafts(
             assert "edits" in taken
         return [found, histories]
 
-    results = on_ranks(world, work)
+    results = on_threads(world, work)
     assert all(str(result) == str(results[0]) for result in results)
     histories = results[0][1]
     assert [history == text[: len(history)] for history, text in zip(histories, wanted, strict=True)] == [True] * 5
@@ -223,7 +203,7 @@ def test_a_rank_that_is_gone_is_an_error_and_no_token_again_and_again(
                 step()
             done.set()
 
-    on_ranks(2, work)
+    on_threads(2, work)
 
 
 def test_masks_trees_and_requests_without_a_seed_are_the_same_on_all_ranks(
@@ -258,7 +238,7 @@ def test_masks_trees_and_requests_without_a_seed_are_the_same_on_all_ranks(
         return [tokens.tolist(), lengths.tolist(), made.accepted_path(bs, width).tolist()]
 
     alone = work(0, 1)
-    first, second = on_ranks(world, lambda rank: work(rank, world))
+    first, second = on_threads(world, lambda rank: work(rank, world))
     assert first == second
     for all_of, each in zip(first, alone, strict=True):
         # The requests with seeds draw what they draw alone.

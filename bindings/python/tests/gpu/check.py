@@ -27,21 +27,38 @@ PARAMS = [
     SamplingParams(temperature=1.2, min_p=0.05, seed=5),
     SamplingParams(mirostat=Mirostat(4, 0.1), seed=6),
 ]
-CHECKS: list[Callable[[], str]] = []
+Check = Callable[[], str]
 
 
-def check(work: Callable[[], str]) -> Callable[[], str]:
-    CHECKS.append(work)
+def check(work: Check) -> Check:
+    """Makes a function a check of the program that has it."""
+    work.is_check = True  # type: ignore[attr-defined]
     return work
 
 
-def pools(**config: Any) -> tuple[Pool, Pool, list[int]]:
+def refused(cases: list[tuple[Callable[[], object], Any, str]]) -> str:
+    """Asserts that each call raises an error of its kind with its text."""
+    for call, kind, text in cases:
+        try:
+            call()
+        except kind as error:
+            assert text in str(error), error
+        else:
+            raise AssertionError(f"not refused: {text}")
+    return f"{len(cases)} mistakes"
+
+
+def twins(vocab: int, params: list[SamplingParams], rows: int, **config: Any) -> tuple[Pool, Pool, list[int]]:
     """A pool on the GPU and its twin on the host, with the same requests in the same slots."""
     config = {"slots": 8, "top_n": 2} | config
-    made = Pool(VOCAB, device="cuda:0", rows=8, **config), Pool(VOCAB, **config)
-    slots = [[pool.admit(params, [3, 1]) for params in PARAMS] for pool in made]
+    made = Pool(vocab, device="cuda:0", rows=rows, **config), Pool(vocab, **config)
+    slots = [[pool.admit(one, [3, 1]) for one in params] for pool in made]
     assert slots[0] == slots[1]
     return *made, slots[0]
+
+
+def pools(**config: Any) -> tuple[Pool, Pool, list[int]]:
+    return twins(VOCAB, PARAMS, 8, **config)
 
 
 def head(dtype: torch.dtype = torch.float32, extra: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
@@ -137,41 +154,6 @@ def in_a_graph_of_torch() -> str:
 
 
 @check
-def in_a_graph_of_torch_for_each_variant() -> str:
-    """Captured once for each variant; a replay takes any that serves the rows, and others are refused."""
-    requests = [SamplingParams(seed=1), SamplingParams(seed=2, top_k=9, top_p=0.9), SamplingParams(seed=3, top_p=0.9)]
-    requests.append(SamplingParams(seed=4, presence_penalty=0.5))
-    device = Pool(VOCAB, device="cuda:0", slots=4, rows=1)
-    host, (hidden, weights) = Pool(VOCAB, slots=4), head()
-    names = list(device.counts()["variants"])
-    logits = (hidden[:1] @ weights).contiguous()
-    device.assign([-1])
-    graphs = {}
-    for name in names:
-        device.enqueue([Step(logits)], variant=name)
-        torch.cuda.synchronize()
-        graphs[name] = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graphs[name]):
-            device.enqueue([Step(logits)], variant=name)
-    replays = 0
-    for params in requests:
-        slot = device.admit(params)
-        assert host.admit(params) == slot
-        device.assign([slot])
-        needed = names.index(device.on_device().needed_variant())
-        for place, name in enumerate(names):
-            try:
-                device.on_device().before_replay(variant=name)
-            except ValueError as error:
-                assert place < needed and f"variant is {name}" in str(error)
-                continue
-            graphs[name].replay()
-            replays += 1
-            follow(host, [slot], logits, tokens_of(device))
-    return f"{replays} replays"
-
-
-@check
 def what_a_graph_cannot_hold() -> str:
     """In a capture, what would wait or copy is refused, and the capture goes on."""
     device, host, slots = pools()
@@ -203,27 +185,6 @@ def what_a_graph_cannot_hold() -> str:
 
 
 @check
-def in_a_graph_of_ours() -> str:
-    """Captured and replayed by the pool, on the default stream and on another."""
-    for stream in (torch.cuda.default_stream(), torch.cuda.Stream()):
-        with torch.cuda.stream(stream):
-            device, host, slots = pools(keep_histories=True)
-            device.assign(slots)
-            hidden, weights = head()
-            logits = (hidden @ weights).contiguous()
-            graph = device.capture([Step(logits), Step(logits)])
-            for step in range(STEPS):
-                logits.mul_(0.97)
-                device.replay(graph)
-                host.step(logits.cpu(), slots)
-                wanted = host.step(logits.cpu(), slots)
-                if step % 3 == 0:
-                    same(device.fetch(), wanted)
-            assert [device.output(slot) for slot in slots] == [host.output(slot) for slot in slots]
-    return f"{4 * STEPS * ROWS} tokens"
-
-
-@check
 def arrays_of_two_memories() -> str:
     """Masks of either, rows of the host that are copied up, and what is told of the rest; nothing was changed then."""
     device, host, slots = pools()
@@ -247,15 +208,9 @@ def arrays_of_two_memories() -> str:
         (lambda: gumball.Sampler(PARAMS[0], VOCAB).sample(logits[0]), ValueError, "use Pool"),
         (lambda: Pool(VOCAB, device="cuda:99"), gumball.UnavailableError, "99"),
     ]
-    for call, kind, text in cases:
-        try:
-            call()
-        except kind as error:
-            assert text in str(error), error
-        else:
-            raise AssertionError(f"not refused: {text}")
+    told = refused(cases)
     assert [device.state(slot) for slot in slots] == before
-    return f"5 steps, {len(cases)} mistakes"
+    return f"5 steps, {told}"
 
 
 @check
@@ -311,10 +266,11 @@ def transformers_generate() -> str:
     return "4 rows"
 
 
-def run(checks: list[Callable[[], str]], subject: str) -> None:
-    """Runs the checks that the command line names, or all; ends the program."""
+def run(subject: str) -> None:
+    """Runs the checks of this program that the command line names, or all; ends the program."""
     named, failed = sys.argv[1:], 0
-    for work in checks:
+    of_program = [work for work in vars(sys.modules["__main__"]).values() if hasattr(work, "is_check")]
+    for work in of_program:
         if named and work.__name__ not in named:
             continue
         try:
@@ -331,4 +287,4 @@ def run(checks: list[Callable[[], str]], subject: str) -> None:
 
 
 if __name__ == "__main__":
-    run(CHECKS, "the package's pools")
+    run("the package's pools")

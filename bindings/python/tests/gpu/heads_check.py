@@ -5,13 +5,11 @@ Tokens are compared with those of a Head and a pool on the host, from the same h
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
 import torch
-from check import run, same
+from check import check, run, same, twins
 
 from gumball import DeviceHead, Head, Hidden, LogprobsParams, Pool, SamplingParams, Step
 from gumball.torch import tokens_of
@@ -27,18 +25,6 @@ PARAMS = [
     SamplingParams(top_k=20, seed=6),
 ]
 KINDS = ["exact", "certified", "clustered"]
-CHECKS: list[Callable[[], str]] = []
-
-
-def check(work: Callable[[], str]) -> Callable[[], str]:
-    CHECKS.append(work)
-    return work
-
-
-def on_threads(work: Callable[[int], None], count: int) -> None:
-    """Runs it on threads, each with its number; what one raises is raised here."""
-    with ThreadPoolExecutor(count) as threads:
-        list(threads.map(work, range(count)))
 
 
 def weights_of(dtype: torch.dtype) -> torch.Tensor:
@@ -63,10 +49,7 @@ def heads(weights: torch.Tensor, kind: str, borrowed: bool) -> tuple[Head, Devic
 
 def pools() -> tuple[Pool, Pool, list[int]]:
     """A pool on the GPU and its twin on the host, with the same requests in the same slots."""
-    made = Pool(VOCAB, device="cuda:0", rows=64, slots=8, top_n=2), Pool(VOCAB, slots=8, top_n=2)
-    slots = [[pool.admit(params, [3, 1]) for params in PARAMS] for pool in made]
-    assert slots[0] == slots[1]
-    return *made, slots[0]
+    return twins(VOCAB, PARAMS, rows=64)
 
 
 @check
@@ -149,32 +132,6 @@ def in_a_graph_of_torch() -> str:
 
 
 @check
-def shared_replays() -> str:
-    """Pools on threads and streams of their own step and replay graphs that have one head; each replay's steps stay together."""
-    head, there = heads(weights_of(torch.bfloat16), "exact", True)
-    states = [hidden_of(torch.bfloat16, rows=4, seed=seed) for seed in range(3)]
-    wanted = [head.logits(hidden.float().cpu()).argmax(1).tolist() for hidden in states]
-    torch.cuda.synchronize()
-    wrong = [0] * 3
-
-    def work(index: int) -> None:
-        with torch.cuda.stream(torch.cuda.Stream()):
-            pool = Pool(VOCAB, device="cuda:0", rows=4, slots=4)
-            slots = [pool.admit(SamplingParams(temperature=0)) for _ in range(4)]
-            for _ in range(20):
-                wrong[index] += pool.step(Hidden(there, states[index]), slots).tolist() != wanted[index]
-            pool.assign(slots)
-            graph = pool.capture([Step(Hidden(there, states[index]))] * 4)
-            for _ in range(100):
-                pool.replay(graph)
-                wrong[index] += pool.fetch().tolist() != wanted[index]
-
-    on_threads(work, 3)
-    assert wrong == [0] * 3, wrong
-    return f"{3 * 100} replays"
-
-
-@check
 def after_a_capture() -> str:
     """A step on a stream that was under capture comes after steps of other pools with the head."""
     head, there = heads(weights_of(torch.bfloat16), "exact", True)
@@ -210,4 +167,4 @@ def after_a_capture() -> str:
 
 
 if __name__ == "__main__":
-    run(CHECKS, "the package's heads")
+    run("the package's heads")
