@@ -23,7 +23,7 @@ def model(ids: torch.Tensor) -> torch.Tensor:
     return torch.tanh(embedding[ids.long()]) @ head
 
 
-# The device keeps the histories, as nobody fetches the tokens of each step.
+# The device keeps the histories, as no call fetches the tokens of each step.
 pool = Pool(VOCAB, device=DEVICE, slots=4, rows=4, keep_histories=True)
 slots = [pool.admit(SamplingParams(temperature=0.8, top_p=0.9, seed=seed), [seed]) for seed in range(4)]
 pool.assign(slots)

@@ -22,7 +22,7 @@ class Sampler:
         self.slots: dict[str, int] = {}
 
     def add(self, request: str, prompt: list[int], **params: object) -> None:
-        """A request arrives. The names are those of vLLM and SGLang."""
+        """A request arrives. The names are vLLM's and SGLang's."""
         self.slots[request] = self.pool.admit(SamplingParams(**params), prompt)  # type: ignore[arg-type]
 
     def finish(self, request: str) -> None:

@@ -25,7 +25,7 @@ draft_head = head + torch.randn_like(head) / 80
 
 
 def model(ids: torch.Tensor, head: torch.Tensor = head) -> torch.Tensor:
-    """Logits behind each id, [rows, VOCAB]. Your target model goes here, and your draft model where draft_head is."""
+    """Logits after each id, [rows, VOCAB]. Your target model goes here, and your draft model where draft_head is."""
     return torch.tanh(embedding[ids.long()]) @ head
 
 
@@ -33,18 +33,18 @@ filters = {"temperature": 0.8, "top_p": 0.9}
 prompts = [[row + 1] for row in range(REQUESTS)]
 params = [SamplingParams(seed=row, **filters) for row in range(REQUESTS)]
 
-# The device keeps the histories, as nobody fetches the tokens of each turn.
+# The device keeps the histories, as no call fetches the tokens of each turn.
 pool = Pool(VOCAB, device=DEVICE, slots=REQUESTS, rows=ROWS, keep_histories=True)
 slots = [pool.admit(one, prompt) for one, prompt in zip(params, prompts)]
 pool.assign(Batch(slots, counts=[DRAFTS] * REQUESTS))
 
-# Each draft of the chain has a batch of its own, behind as many others.
+# Each draft of the chain has a batch of its own, after as many others.
 batches = [pool.on_device().add_drafts(REQUESTS) for _ in range(DRAFTS)]
 for depth, batch in enumerate(batches):
     batch.assign(Batch(slots, counts=[depth] * REQUESTS))
 drawn = [torch.from_dlpack(batch.drafts).flatten() for batch in batches]
 
-# What a turn leaves to the next: each request's last token.
+# Each request's last token, which a turn leaves to the next.
 last = torch.tensor(prompts, dtype=torch.int32, device=DEVICE).flatten()
 drafts = torch.zeros(REQUESTS, DRAFTS, dtype=torch.int32, device=DEVICE)
 
@@ -82,7 +82,7 @@ for _ in range(TURNS):
     graph.replay()
 drafted = [pool.output(slot) for slot in slots]
 
-# What these requests write without drafts.
+# The tokens of these requests without drafts.
 plain = Pool(VOCAB, device=DEVICE, slots=REQUESTS, rows=REQUESTS)
 slots = [plain.admit(one, prompt) for one, prompt in zip(params, prompts)]
 ids = torch.tensor(prompts, device=DEVICE).flatten()

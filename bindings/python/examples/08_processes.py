@@ -33,7 +33,7 @@ def head() -> np.ndarray:
 
 
 def hidden(tokens: list[int]) -> np.ndarray:
-    """What a model would compute behind the last tokens; all processes have it."""
+    """The logits of a model after the last tokens; all processes have it."""
     return np.stack([np.random.default_rng(token).normal(0, 1, WIDTH) for token in tokens]).astype(np.float32)
 
 

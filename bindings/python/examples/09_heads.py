@@ -24,7 +24,7 @@ for head in (Head.exact(weights), Head.certified(weights), clustered):
     slots = [pool.admit(SamplingParams(temperature=0.8, seed=seed), prompt=[1, 2, 3]) for seed in range(4)]
     states = np.random.default_rng(1)
     for _ in range(10):
-        # What the model's last norm gives for each sequence.
+        # The output of the model's last norm for each sequence.
         hidden = states.standard_normal((len(slots), width), dtype=np.float32) * 4
         pool.step(Hidden(head, hidden), slots)
     print(head.kind, [pool.output(slot)[:5] for slot in slots], pool.counts()["heads"])

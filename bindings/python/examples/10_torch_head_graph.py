@@ -25,7 +25,7 @@ weight = torch.randn(VOCAB, WIDTH, device=DEVICE, dtype=torch.bfloat16) / 4
 
 
 def model(ids: torch.Tensor) -> torch.Tensor:
-    """Hidden states behind each id, [rows, WIDTH]: what the last norm gives. Your model goes here, without its lm_head."""
+    """Hidden states after each id, [rows, WIDTH]: the output of the last norm. Your model goes here, without its lm_head."""
     return torch.tanh(embedding[ids.long()])
 
 

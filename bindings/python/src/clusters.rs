@@ -117,7 +117,7 @@ impl Source<'_> {
     }
 }
 
-/// What a panic leaves behind, for the message.
+/// The state after a panic, for the message.
 const UNBUILT: &str = "no clusters were made";
 
 /// Takes clusters `[clusters, capacity]` with centroids `[clusters, width]`.
@@ -165,7 +165,7 @@ fn built(
     thread::scope(|scope| {
         let work = move || {
             let mut report = |so_far: ClusterProgress| {
-                // Whoever does not listen any more has stopped the build.
+                // A receiver that is gone has stopped the build.
                 sender.send(so_far).is_ok() && !is_stopped.load(Ordering::Relaxed)
             };
             caught(UNBUILT, || build_clusters(exact, build, &mut report))

@@ -72,7 +72,7 @@ unsafe fn end(context: *mut c_void) {
         // SAFETY: the interpreter runs, and the state is given back below.
         let state = unsafe { pyo3::ffi::PyGILState_Ensure() };
         Python::try_attach(|_| drop(loan.take()));
-        // SAFETY: `state` is that of the last call, which is undone here.
+        // SAFETY: `state` comes from the last call, which is undone here.
         unsafe { pyo3::ffi::PyGILState_Release(state) };
     }
     // If the interpreter has shut down, the loan leaks, and the pool with it.

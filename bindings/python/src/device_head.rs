@@ -18,7 +18,7 @@ use crate::hooks::caught;
 use crate::lists::extract_int;
 use crate::pool::device_name;
 
-/// The rows of a step, unless a head says otherwise: those of a pool.
+/// The rows of a step, unless a head says otherwise; a pool has as many.
 pub const ROWS: usize = 256;
 
 /// An LM head in a device's memory, for the pools of that device.
@@ -30,9 +30,9 @@ pub const ROWS: usize = 256;
 ///     head = Head.certified(weight.cpu()).to("cuda", weights=weight)
 ///     out = pool.step(Hidden(head, hidden), slots)
 ///
-/// Tokens and logprobs are those of the Head of the same kind on the host, bit for bit, but for a fast head's, which are the device's own: the same in any
+/// Tokens and logprobs equal the ones of the Head of the same kind on the host, bit for bit, except for a fast head's, which are the device's own: the same in any
 /// batch, perhaps others on another device. The head keeps memory for the logits of rows hidden states, 4 bytes for each id of each. Several pools may share a head:
-/// their steps then run one after the other, on whatever streams they are.
+/// their steps then run one after the other, on any streams.
 ///
 /// weights: [vocab, width] of float32, bfloat16 or float16 in the memory of a GPU, whose rows follow each other. They are borrowed. An exact or fast head reads them in
 /// each step, so they may be written between steps. bias, logit_scale, softcap: as for Head. rows: how many rows a step may have. fast: whether the tensor cores compute
@@ -89,7 +89,7 @@ impl HeadTurn<'_> {
         &self.0.head
     }
 
-    /// Makes work that a pool enqueues from now on come after the work of those that used the head before, on other streams.
+    /// Makes work that a pool enqueues from now on come after the work of pools that used the head before, on other streams.
     pub fn order(&mut self, pool: &Device) -> Result<()> {
         let OnDevice { device, users, .. } = &mut *self.0;
         let (Some(own), Some(gpu)) = (device.gpu(), pool.gpu()) else { return Ok(()) };
@@ -178,7 +178,7 @@ impl DeviceHead {
                     unsafe { gpu.order_after(stream) }?;
                 }
                 let head = Box::new(make(&device)?);
-                // Waits for the weights, and for what was copied.
+                // Waits for the weights and the copies.
                 head.counts()?;
                 let stream = device.gpu().map(Gpu::stream);
                 Ok(OnDevice { head, device, stream, users: Vec::new() })
@@ -237,13 +237,13 @@ impl DeviceHead {
         self.borrowed.is_some()
     }
 
-    /// Whether tokens, kept sets and logprobs may be others than the exact head's because logits are left out: those of "clustered" may.
+    /// Whether tokens, kept sets and logprobs may be others than the exact head's because logits are left out: a clustered head's may.
     #[getter]
     fn is_approximate(&self) -> bool {
         self.kind == "clustered"
     }
 
-    /// What the head has done since it was made, for all pools, as a dict: whole_rows, certified_rows, certified_logits, clustered_rows and clustered_logits, as
+    /// The work of the head since it was made, for all pools, as a dict: whole_rows, certified_rows, certified_logits, clustered_rows and clustered_logits, as
     /// Pool.counts says. Waits for the enqueued work, but not for replays of torch's graphs.
     fn counts<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         if matches!(self.location, Location::Cuda(_)) {

@@ -23,10 +23,10 @@ pub fn locate(py: Python<'_>) -> PyResult<()> {
     Ok(())
 }
 
-/// Warns the Python program of what it should know and can go on with.
+/// Warns the Python program of a fact with which it can go on.
 pub fn warn(notice: &str) {
     let text = CString::new(notice).unwrap_or_default();
-    // If the program makes an error of warnings, what it has still works.
+    // If the program makes an error of warnings, its pool still works.
     Python::attach(|py| PyErr::warn(py, &py.get_type::<PyRuntimeWarning>(), &text, 1)).unwrap_or_default();
 }
 
@@ -34,7 +34,7 @@ pub fn warn(notice: &str) {
 /// own, or one of the host program.
 ///
 /// # Errors
-/// Those of [`Device::cuda`].
+/// As [`Device::cuda`].
 pub fn gpu(ordinal: usize) -> Result<&'static Gpu> {
     let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
     let known = open.get(&ordinal).copied();

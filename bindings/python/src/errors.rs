@@ -29,7 +29,7 @@ pub fn to_py_err(error: Error) -> PyErr {
     }
 }
 
-/// Returns the exception for what failed between ranks, with what it says of them as attributes.
+/// Returns the exception for what failed between ranks, with its numbers as attributes.
 fn ranks_err(error: RanksError) -> PyErr {
     let text = error.to_string();
     Python::attach(|py| {
@@ -62,7 +62,7 @@ fn set<'py>(error: &Bound<'py, PyBaseException>, name: &str, value: impl IntoPyO
     error.setattr(name, value).ok();
 }
 
-/// Calls drafts, paths and what comes with them by the names of Python's arguments.
+/// Calls drafts, paths and their parts by the names of Python's arguments.
 pub fn draft_names(error: Error) -> Error {
     let is_value = matches!(error, Error::OutOfRange { .. });
     error.with_parameter(|name| match name {
@@ -118,7 +118,7 @@ pub fn unreadable(py: Python<'_>, name: &str, cause: PyErr) -> PyErr {
     error
 }
 
-/// Returns the exception for what is wrong with a head's file.
+/// Returns the exception for a fault of a head's file.
 pub fn of_file(parameter: &str, error: ArtefactError) -> PyErr {
     match error {
         ArtefactError::Io { source, path } => {

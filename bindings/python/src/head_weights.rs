@@ -43,7 +43,7 @@ impl Borrowed {
 
     /// Notes that a head has permuted the weights, and adds to torch's count of writes, so that other heads over them refuse to go on.
     pub fn written_here(self, object: &Bound<'_, PyAny>) -> Self {
-        // Older versions of torch have no such function, and tensors of inference mode no count. Nobody asks for it then.
+        // Older versions of torch have no such function, and tensors of inference mode no count. No head asks for it then.
         let _ = count_write(object);
         Self { version: version(self.owner.bind(object.py())), ..self }
     }
@@ -79,7 +79,7 @@ pub fn borrowed_or_packed(matrix: &Matrix) -> (bool, Weights<'static>) {
     if !follow_each_other(matrix) {
         return (false, packed(matrix));
     }
-    // SAFETY: the elements lie on the host, as the caller checked. Whoever makes a head of them keeps them alive as long as it; the class'
+    // SAFETY: the elements lie on the host, as the caller checked. The maker of a head keeps them alive as long as it; the class'
     // documentation forbids writing them.
     let all = match unsafe { matrix.floats() } {
         Row::F32(all) => Weights::from(all),
@@ -111,14 +111,14 @@ pub fn check_movable(array: &Array<'_>, matrix: &Matrix) -> PyResult<()> {
 /// If the element type is not f32, bf16 or f16.
 ///
 /// # Safety
-/// The elements lie in the host's memory. For `'a`, nobody frees them, or reads or writes them except through what is returned.
+/// The elements lie in the host's memory. For `'a`, no code frees them, or reads or writes them except through what is returned.
 pub unsafe fn writable<'a>(matrix: &Matrix) -> WeightsMut<'a> {
     match matrix.dtype {
-        // SAFETY: the elements are f32, and the caller ensures that they lie on the host and are used by nobody else for `'a`.
+        // SAFETY: the elements are f32, and the caller ensures that they lie on the host and are used by no other code for `'a`.
         Dtype::F32 => unsafe { matrix.elements_mut::<f32>() }.into(),
-        // SAFETY: the elements are bf16, and the caller ensures that they lie on the host and are used by nobody else for `'a`.
+        // SAFETY: the elements are bf16, and the caller ensures that they lie on the host and are used by no other code for `'a`.
         Dtype::Bf16 => unsafe { matrix.elements_mut::<bf16>() }.into(),
-        // SAFETY: the elements are f16, and the caller ensures that they lie on the host and are used by nobody else for `'a`.
+        // SAFETY: the elements are f16, and the caller ensures that they lie on the host and are used by no other code for `'a`.
         Dtype::F16 => unsafe { matrix.elements_mut::<f16>() }.into(),
         other => panic!("{other:?} was not refused"),
     }

@@ -1,6 +1,6 @@
 //! LM heads over the weights of other libraries: exact, certified or clustered.
 //!
-//! Weights are borrowed or copied (`head_weights`). A clustered head has a copy of the rows, or permutes those of the caller where they lie, if the caller says
+//! Weights are borrowed or copied (`head_weights`). A clustered head has a copy of the rows, or permutes the caller's where they lie, if the caller says
 //! so; where its clusters come from stands in `clusters`.
 
 use std::path::PathBuf;
@@ -24,14 +24,14 @@ use crate::lists::{extract_int, integers, iterated, number, numbers};
 use crate::modules;
 use crate::signals::Listener;
 
-/// What a panic leaves behind, for the message.
+/// The state after a panic, for the message.
 pub const UNMADE: &str = "no head was made";
 const UNTOUCHED: &str = "nothing was computed";
 
 /// How many rows of logits are computed between two looks for signals.
 const TOGETHER: usize = 64;
 
-/// An LM head: what makes logits of hidden states, by weights that it borrows where it can.
+/// An LM head: makes logits of hidden states, by weights that it borrows where it can.
 ///
 /// ::
 ///
@@ -39,12 +39,12 @@ const TOGETHER: usize = 64;
 ///     out = pool.step(Hidden(head, hidden), slots)
 ///
 /// Every logit is a sum in float32 in one order, the same bits on every machine and in every batch. Head.exact computes all of
-/// them; Head.certified has a copy of the weights in 8 bits, made here, and computes those that could decide a row: the same
-/// tokens and logprobs, bit for bit, from about half of the bytes of bfloat16 weights; Head.clustered has the ids in clusters, and computes those of the
+/// them; Head.certified has a copy of the weights in 8 bits, made here, and computes the logits that could decide a row: the same
+/// tokens and logprobs, bit for bit, from about half of the bytes of bfloat16 weights; Head.clustered has the ids in clusters, and computes the logits of the
 /// clusters whose centroids look likeliest, all others being -inf: an approximation. Pools take each kind; several may share one.
 ///
 /// weights: [vocab, width] of float32, bfloat16 or float16 on the CPU, such as the weight of torch.nn.Linear, or an embedding that
-/// is tied to it. Borrowed if each row follows the one before it; else copied. The head keeps borrowed memory alive, and nobody may write it
+/// is tied to it. Borrowed if each row follows the one before it; else copied. The head keeps borrowed memory alive, and no code may write it
 /// meanwhile: a certified head's copy would be of other weights. A clustered head always copies, in the order of its clusters, unless in_place says otherwise.
 /// bias: [vocab] numbers. logit_scale, softcap: what follows the product (0: no cap). level: the SIMD level; None: the machine's best.
 ///
@@ -112,16 +112,16 @@ fn clustered(
         let made = py.detach(|| caught(UNMADE, || Clustered::new(&exact, clusters, options)))?;
         return made.map_err(own_names).map_err(to_py_err);
     }
-    // Nobody reads the rows any more.
+    // No code reads the rows any more.
     drop(exact);
-    // SAFETY: the elements lie on the host, and the caller keeps them alive as long as the head; the class' documentation leaves it to Python's callers that nobody
+    // SAFETY: the elements lie on the host, and the caller keeps them alive as long as the head; the class' documentation leaves it to Python's callers that no code
     // else uses them meanwhile.
     let all = unsafe { writable(matrix) };
     let made = py.detach(|| caught(UNMADE, || Clustered::in_place(all, head, clusters, options)))?;
     made.map_err(own_names).map_err(to_py_err)
 }
 
-/// Replaces the names of Rust's arguments in an error by those of Python's.
+/// Replaces the names of Rust's arguments in an error by the names of Python's.
 pub fn own_names(error: Error) -> Error {
     error.with_parameter(|name| match name {
         "vocab" => "weights.shape[0]",
@@ -131,7 +131,7 @@ pub fn own_names(error: Error) -> Error {
     })
 }
 
-/// Returns how many rows heads have computed, and how many logits of those in part, by name.
+/// Returns how many rows heads have computed, and how many logits of rows that were computed in part, by name.
 pub fn named_counts<'py>(py: Python<'py>, counts: &HeadCounts) -> PyResult<Bound<'py, PyDict>> {
     [
         ("whole_rows", counts.whole_rows),
@@ -179,7 +179,7 @@ impl Head {
         match &self.head {
             Kind::Exact(exact) => InUse::Exact(exact),
             Kind::Certified(certified) => InUse::Certified(certified),
-            // Nobody waits to write it, so a hook of a call may read it again.
+            // No call waits to write it, so a hook of a call may read it again.
             Kind::Clustered(clustered) => {
                 InUse::Clustered(clustered.read().unwrap_or_else(PoisonError::into_inner))
             }
@@ -244,7 +244,7 @@ impl<'py> Hidden<'py> {
 
 #[pymethods]
 impl Head {
-    /// Makes a head that computes all logits. The arguments are those that the class explains.
+    /// Makes a head that computes all logits. The class explains the arguments.
     #[staticmethod]
     #[pyo3(
         signature = (weights, *, bias=None, logit_scale=None, softcap=None, level=None),
@@ -266,7 +266,7 @@ impl Head {
     ///
     /// most_rows: how many rows of a call are computed in part at most; in a call that has more, all logits of all rows are computed, which is faster
     /// then. None: 8. file: the path of a file that save, or the command `gumball head build`, wrote of these weights and this bias; the head maps it instead
-    /// of making the copy, and nobody may write it as long as the head lives. The others are those that the class explains.
+    /// of making the copy, and no code may write it as long as the head lives. The class explains the others.
     ///
     /// Raises ValueError for a file that is damaged, of another version or of other weights; OSError for one that cannot be read.
     #[staticmethod]
@@ -297,7 +297,7 @@ impl Head {
         })
     }
 
-    /// Makes a head with the ids in clusters, which computes the logits of those whose centroids look likeliest, all others being -inf.
+    /// Makes a head with the ids in clusters, which computes the logits of clusters whose centroids look likeliest, all others being -inf.
     ///
     /// Its clusters come from a file, or from clusters, [clusters, capacity] of integers with each id of the vocabulary once, and centroids, [clusters, width]. If
     /// neither is given they are built, with capacity ids each (the last one may have fewer), in up to iterations assignments of all ids, which may take minutes.
@@ -306,7 +306,7 @@ impl Head {
     /// with the tensors clusters.ids and clusters.centroids, of the shapes and types above. probes: how many clusters a hidden state probes; None: an eighth of
     /// them. special_ids: ids that are always computed, such as ends of text. most_rows: as of certified; None: 16 if more than a sixth of the clusters are
     /// probed, else no number. in_place: the head permutes the rows of weights in the caller's memory and borrows them, instead of copying them. An embedding
-    /// that is tied to them must then read the row of an id at places[id]. The others are those that the class explains.
+    /// that is tied to them must then read the row of an id at places[id]. The class explains the others.
     ///
     /// Raises the errors of certified, and ValueError for arguments that exclude each other. No row was moved then.
     #[staticmethod]
@@ -389,7 +389,7 @@ impl Head {
         self.borrowed.is_some()
     }
 
-    /// Whether tokens, kept sets and logprobs may be others than the exact head's: those of "clustered" may.
+    /// Whether tokens, kept sets and logprobs may be others than the exact head's: a clustered head's may.
     #[getter]
     fn is_approximate(&self) -> bool {
         self.in_use().head().is_approximate()
@@ -405,7 +405,7 @@ impl Head {
         }
     }
 
-    /// How many bytes a call that screens rows reads before it reads weights; 0 but for "certified".
+    /// How many bytes a call that screens rows reads before it reads weights; 0 except for "certified".
     #[getter]
     fn screen_bytes(&self) -> usize {
         match &self.head {
@@ -423,7 +423,7 @@ impl Head {
         }
     }
 
-    /// How many clusters a hidden state probes; 0 but for "clustered", where it may be set between calls.
+    /// How many clusters a hidden state probes; 0 except for "clustered", where it may be set between calls.
     ///
     /// Setting it raises ValueError for a number outside 1..=clusters and for another kind of head, RuntimeError while a call uses the head.
     #[getter]
@@ -451,20 +451,20 @@ impl Head {
         ids_of(py, &ids)
     }
 
-    /// How many ids a cluster has; the last one may have fewer. 0 but for "clustered".
+    /// How many ids a cluster has; the last one may have fewer. 0 except for "clustered".
     #[getter]
     fn capacity(&self) -> usize {
         self.of_clustered(0, |clustered| clustered.clusters().capacity())
     }
 
-    /// The ids of all clusters, those of the first one first: int64, [vocab]; empty but for "clustered".
+    /// The ids of all clusters, the first cluster's first: int64, [vocab]; empty except for "clustered".
     #[getter]
     fn cluster_ids<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyArray1<i64>>> {
         let ids = self.of_clustered(Vec::new(), |clustered| clustered.clusters().ids().to_vec());
         ids_of(py, &ids)
     }
 
-    /// The centroids of the clusters: float32, [clusters, width]; no rows but for "clustered". A copy.
+    /// The centroids of the clusters: float32, [clusters, width]; no rows except for "clustered". A copy.
     #[getter]
     fn centroids<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyArray2<f32>>> {
         modules::load_numpy(py)?;
@@ -473,14 +473,14 @@ impl Head {
         PyArray1::from_slice(py, &centroids).reshape([centroids.len() / width, width])
     }
 
-    /// For each id the row of the permuted weights that is its own: int64, [vocab]; empty but for "clustered".
+    /// For each id the row of the permuted weights that is its own: int64, [vocab]; empty except for "clustered".
     #[getter]
     fn places<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyArray1<i64>>> {
         let places = self.of_clustered(Vec::new(), |clustered| clustered.places().to_vec());
         ids_of(py, &places)
     }
 
-    /// How many bytes of centroids a call reads; 0 but for "clustered".
+    /// How many bytes of centroids a call reads; 0 except for "clustered".
     #[getter]
     fn centroid_bytes(&self) -> usize {
         self.of_clustered(0, Clustered::centroid_bytes)
@@ -520,7 +520,7 @@ impl Head {
     /// Writes what a head has derived from its weights to a file, for file=path of the same constructor: a certified head's copy of them, a clustered head's
     /// clusters and centroids, with a checksum and the digest of the weights in the order of ids, which are not in it. The file appears when it is whole.
     ///
-    /// path: where. name: what the tensor of weights is called; the file says it of itself.
+    /// path: the file's. name: the name of the tensor of weights, which the file has.
     ///
     /// Raises ValueError for an exact head, OSError for a file that cannot be written.
     #[pyo3(signature = (path, *, name="lm_head.weight"))]

@@ -58,7 +58,7 @@ fn too_long(name: &str, length: impl std::fmt::Display, most: usize) -> PyErr {
 ///
 /// # Errors
 /// - `TypeError` if the object is not iterable.
-/// - Those of [`collected`].
+/// - As [`collected`].
 pub fn iterated<'py, T>(
     object: &Bound<'py, PyAny>,
     name: &str,
@@ -180,7 +180,7 @@ pub fn integers<T: Whole>(object: &Bound<'_, PyAny>, name: &str) -> PyResult<Vec
 /// Reads a list of integers from each item of a list, or from each row of an array.
 ///
 /// # Errors
-/// Those of [`integers`], which name the item by its number.
+/// As [`integers`], naming the item by its number.
 pub fn integer_lists<T: Whole>(object: &Bound<'_, PyAny>, name: &str) -> PyResult<Vec<Vec<T>>> {
     let number = Cell::new(0);
     let each =
@@ -203,7 +203,7 @@ pub fn number(object: &Bound<'_, PyAny>, name: &str) -> PyResult<f32> {
 /// Reads the elements of a one-dimensional array on the host, as float32.
 ///
 /// # Errors
-/// Those of [`elements`].
+/// As [`elements`].
 pub fn numbers(array: &Array<'_>, py: Python<'_>, name: &str) -> PyResult<Vec<f32>> {
     let vector = array.vector(name)?;
     if vector.len() > LONGEST {

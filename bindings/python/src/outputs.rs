@@ -1,4 +1,4 @@
-//! Outputs: what came out of a step or a verification, as numpy arrays over one buffer.
+//! Outputs: the results of a step or a verification, as numpy arrays over one buffer.
 
 use std::borrow::Cow;
 use std::cell::UnsafeCell;
@@ -54,7 +54,7 @@ struct Walks {
     rows: Vec<Vec<u32>>,
 }
 
-/// What came out for a request.
+/// The results for a request.
 #[pyclass(frozen, get_all, module = "gumball")]
 #[derive(Debug)]
 pub struct Emitted {
@@ -207,7 +207,7 @@ columns!(
 
 #[pymethods]
 impl Outputs {
-    /// Whether the rows came from a clustered head: tokens, kept sets, logprobs and ranks are those of the ids that it computed, and approximate the exact
+    /// Whether the rows came from a clustered head: tokens, kept sets, logprobs and ranks are of the ids that it computed, and approximate the exact
     /// head's.
     #[getter]
     fn is_approximate(&self) -> bool {
@@ -249,7 +249,7 @@ impl Outputs {
         })
     }
 
-    /// What came out for a request, by its number in the batch: an Emitted. Raises IndexError if there is no such request.
+    /// The results for a request, by its number in the batch: an Emitted. Raises IndexError if there is no such request.
     fn request<'py>(slf: &Bound<'py, Self>, request: &Bound<'py, PyAny>) -> PyResult<Emitted> {
         let (py, this) = (slf.py(), slf.get());
         let request = index_of(request, "request", this.requests())?;

@@ -121,7 +121,7 @@ attributes! {
     /// The number of tokens before the next one, prompt and output, modulo 2**32.
     position: u32 = |inner| inner.sampler.position();
 
-    /// The seed in use: that of the parameters, or the fresh one that was drawn if they have none.
+    /// The seed in use: the parameters', or the fresh one that was drawn if they have none.
     seed: u64 = |inner| inner.sampler.seed();
 
     /// The number of logits in a row.
@@ -200,7 +200,7 @@ impl Sampler {
     ///
     /// logits: [vocab] or [1, vocab], float32, bfloat16 or float16, on the host. mask: [words] int32 or
     /// uint32; bit id % 32 of word id // 32 allows an id, missing words forbid. forced: the id to emit
-    /// whatever is drawn. hook: a callable that edits the row after penalties and biases and before the bans.
+    /// in place of the drawn one. hook: a callable that edits the row after penalties and biases and before the bans.
     /// It gets a copy of the row, a numpy float32 array [vocab], changes it in place and returns None. In
     /// that array -inf bans an id, and NaN is read as -inf. A hook must not use this sampler.
     ///
@@ -302,7 +302,7 @@ impl Sampler {
         self.with(py, |inner| inner.sampler.fork(draw))?.map(Self::of).map_err(to_py_err)
     }
 
-    /// What the next token depends on besides its row and the parameters: a gumball.State.
+    /// The state of the sequence, on which the next token depends besides the row and the parameters: a gumball.State.
     #[getter]
     fn state<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         self.with(py, |inner| OwnedState::new(inner.sampler.sequence().state()))?.python(py)

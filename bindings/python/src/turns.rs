@@ -7,7 +7,7 @@
 //! - A hook steps another object, whose hook calls the first object.
 //! - Several hooks wait for each other: each calls an object whose turn the call of another hook keeps.
 //!
-//! What a hook waits for by Python's own means, such as joining a thread, cannot be detected. A call that
+//! Waits of a hook by Python's own means, such as joining a thread, cannot be detected. A call that
 //! waits for a hook's turn therefore gives up after `PATIENCE_MS`.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
@@ -177,7 +177,7 @@ fn given_up(patience: Duration) -> PyErr {
     CallError::new_err(text)
 }
 
-/// What the hooks of a call need to know of it.
+/// The facts of a call that its hooks need.
 #[derive(Debug)]
 pub struct Caller<'a> {
     /// The addresses of the objects whose turns the call keeps, the innermost last.

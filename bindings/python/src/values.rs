@@ -17,7 +17,7 @@ pub fn kind(name: &str) -> PyResult<Kind> {
     }
 }
 
-/// Makes the class of a value: what it is, how Python writes its arguments, and its fields.
+/// Makes the class of a value: its description, its arguments in Python, and its fields.
 macro_rules! value {
     ($(#[$about:meta])* $name:ident $signature:tt $(as $text:literal)? { $($field:ident: $of:ty,)* }) => {
         $(#[$about])*
@@ -46,7 +46,7 @@ value! {
 }
 
 value! {
-    /// Hidden states in the place of logits: what comes out is that of head.logits(states), bit for bit. A clustered head's logits are -inf here
+    /// Hidden states in the place of logits: the results equal those from head.logits(states), bit for bit. A clustered head's logits are -inf here
     /// for ids that it does not probe; the Outputs say is_approximate then.
     ///
     /// head: a Head for pools on the host, a DeviceHead for those on its device; of the pool's vocabulary. states: [rows, width], or [width] for
@@ -64,8 +64,8 @@ value! {
     /// other, whose numbers Batch.counts has. An id outside the vocabulary, such as -1, is never accepted. parents: for each draft, in the
     /// same shape, its parent in the tree of its request: -1 for the end of the history, or the number of a draft before it, from 0; None: each draft
     /// follows the one before it, a chain. first_child, next_sibling: the trees as links instead, as SGLang and TokenSpeed hold them: one element for
-    /// each row of a request, the root's first; each is a row of the request behind this one, or -1. probs: the probabilities that the drafts
-    /// were drawn from, [requests + drafts, vocab] float32, of which rows without a draft behind them are not read; for "rejection" and "block" alone.
+    /// each row of a request, the root's first; each is a row of the request after this one, or -1. probs: the probabilities that the drafts
+    /// were drawn from, [requests + drafts, vocab] float32, of which rows without a draft after them are not read; for "rejection" and "block" alone.
     ///
     /// In the memory of a device ids, parents and links are int32 or int64, in one dimension or in two without gaps. They are not checked there: a
     /// request whose parents or links are no tree takes a step, with the status NO_TREE.
@@ -137,10 +137,10 @@ value! {
 }
 
 value! {
-    /// Taking the last output tokens of the assigned requests away, as a piece of work: as many of each as a number says. Work behind it reads the
+    /// Taking the last output tokens of the assigned requests away, as a piece of work: as many of each as a number says. Work after it reads the
     /// shorter requests.
     ///
-    /// counts: one for each assigned slot: a list, or int32 or int64 in the memory of the device. A number below 0 or above that of the output tokens
+    /// counts: one for each assigned slot: a list, or int32 or int64 in the memory of the device. A number below 0 or above the number of output tokens
     /// takes nothing away, and so does one above 1 with mirostat. Pool.output and state read the sequence back: of a pool with keep_histories always, of
     /// others on devices as long as the outputs of each step were fetched.
     Shorten(counts) {

@@ -122,6 +122,6 @@ def as_arrays(found: Any) -> list[np.ndarray]:
 
 
 def same(found: Any, wanted: Any) -> bool:
-    """Whether two results are equal, bit for bit but for NaN."""
+    """Whether two results are equal, bit for bit except for NaN."""
     pairs = zip(as_arrays(found), as_arrays(wanted), strict=True)
     return all(np.array_equal(one, other, equal_nan=True) for one, other in pairs)

@@ -41,13 +41,13 @@ Destructor = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 new_capsule = ctypes.pythonapi.PyCapsule_New
 new_capsule.restype, new_capsule.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.c_char_p, Destructor]
 
-# What capsules that nobody frees yet are made of, by their address.
+# What capsules that are not freed yet are made of, by their address.
 LENT: dict[int, tuple[Managed, np.ndarray, Any]] = {}
 
 
 @Destructor
 def end(capsule: int) -> None:
-    """Ends a loan: its memory is overwritten, as whoever gets it next would, and let go."""
+    """Ends a loan: its memory is overwritten, as its next owner would, and let go."""
     get = ctypes.pythonapi.PyCapsule_GetPointer
     get.restype, get.argtypes = ctypes.c_void_p, [ctypes.c_void_p, ctypes.c_char_p]
     _, array, _ = LENT.pop(get(capsule, b"dltensor"))

@@ -81,7 +81,7 @@ def test_forced_tokens_and_hooks_act_on_rows_from_hidden_states() -> None:
     head, (pool, slots), seen = MAKERS["clustered"](WEIGHTS), pool_of(REQUESTS[:3]), []
 
     def only_seven(row: np.ndarray) -> None:
-        # Meanwhile others may read the head and compute with it, and nobody may change it.
+        # Meanwhile others may read the head and compute with it, and no call may change it.
         seen.append((np.flatnonzero(np.isfinite(row)), head.probes, len(head.logits(HIDDEN[:1]))))
         with pytest.raises(RuntimeError, match="a call is using the head"):
             head.probes = 1

@@ -36,7 +36,7 @@ def model_like(vocab: int, seed: int) -> np.ndarray:
 
 
 def quantile(degrees: int) -> float:
-    """What a chi-square of so many degrees exceeds once in a million (Wilson and Hilferty)."""
+    """The value that a chi-square of `degrees` degrees exceeds once in a million (Wilson and Hilferty)."""
     spread = 2 / (9 * degrees)
     return degrees * (1 - spread + SIGMAS * math.sqrt(spread)) ** 3
 

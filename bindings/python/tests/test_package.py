@@ -1,4 +1,4 @@
-"""The package itself: what importing it takes along, and whether its types are those of its stubs."""
+"""The package itself: what importing it takes along, and whether its types are the stubs'."""
 
 from __future__ import annotations
 

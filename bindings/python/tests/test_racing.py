@@ -1,4 +1,4 @@
-"""Rows that another thread writes while they are read, which nobody should do: any token may come, and nothing breaks."""
+"""Rows that another thread writes while they are read, which no program should do: any token may come, and nothing breaks."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 import gumball
 from gumball import FILTERS, DynamicTemperature, LogprobsParams, Mirostat, Pool, Probabilities, Sampler, SamplingParams
 
-# What these meet depends on chance, so they run in `ci/long python` for as long as one likes, and not in every run.
+# Chance decides which rows these read, so they run in `ci/long python` for as long as one likes, and not in every run.
 pytestmark = pytest.mark.slow
 
 VOCAB = 32_000
@@ -23,7 +23,7 @@ SECONDS = 0.5
 
 @contextmanager
 def written(rows: np.ndarray, probabilities: bool) -> Iterator[None]:
-    """Rows that a thread writes all the time: with other rows, with nothing, with what is no number."""
+    """Rows that a thread writes all the time: with other rows, with nothing, with no numbers."""
     done = threading.Event()
     random = np.random.default_rng(5)
     others = [random.normal(0, deviation, rows.shape).astype(np.float32) for deviation in (0.1, 3, 30)]

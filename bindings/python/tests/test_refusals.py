@@ -37,7 +37,7 @@ OTHERS: dict[str, tuple[Operator, str]] = {
 
 
 def misaligned(array: np.ndarray) -> np.ndarray:
-    """The same, a byte beyond where its elements may lie."""
+    """The array, a byte beyond where its elements may lie."""
     raw = np.zeros(array.nbytes + 16, np.uint8)
     first = -raw.ctypes.data % 8 + 1
     moved = raw[first : first + array.nbytes].view(array.dtype).reshape(array.shape)

@@ -125,7 +125,7 @@ def test_a_rank_that_fails_at_any_exchange_is_told_and_a_new_group_goes_on(tmp_p
         def moved(self, send, receive, start, end):
             nonlocal is_stalled
             if is_stalled and start:
-                # Behind its frames, in the middle of a message.
+                # After its frames, in the middle of a message.
                 is_stalled = False
                 time.sleep(1.5)
             return move(self, send, receive, start, end)
@@ -252,7 +252,7 @@ def test_mistakes_signals_and_forks(tmp_path: Path) -> None:
         since = time.monotonic()
         found.append(said(lambda: step(pool, slots, 1, "gather")) if rank != 1 else None)
         found.append(time.monotonic() - since)
-        # A farewell while this rank waits for what is behind a frame.
+        # A farewell while this rank waits for what is after a frame.
         ranks = TorchRanks(distributed.new_group(list(range(WORLD))))
         ranks.agree("", 20.0)
         message = bytearray(5 if rank == 2 else 5000)

@@ -55,7 +55,7 @@ def in_link_order(
     numbers = torch.arange(nodes, device=first_child.device).expand(requests, nodes)
 
     def sources(links: torch.Tensor, missing: torch.Tensor) -> torch.Tensor:
-        """For each node the one whose link leads to it. Links of -1 lead to a place behind the last node."""
+        """For each node the one whose link leads to it. Links of -1 lead to a place after the last node."""
         there = torch.cat([missing, missing[:, :1]], 1)
         links = links.long()
         return there.scatter(1, torch.where(links < 0, nodes, links), numbers)[:, :nodes]

@@ -24,7 +24,7 @@ def arguments(function: ast.FunctionDef) -> list[str]:
 
 
 def unread(body: list[ast.stmt]) -> set[tuple[str, str]]:
-    """The arguments that nobody reads, as (function, argument), of functions and methods without an underscore before their names."""
+    """The arguments that no function reads, as (function, argument), of functions and methods without an underscore before their names."""
     found = set()
     for node in body:
         if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):

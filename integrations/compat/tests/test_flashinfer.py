@@ -82,7 +82,7 @@ class Generator:
 
 
 class NewerGenerator(Generator):
-    """The same with what newer torch has."""
+    """A generator with the methods of newer torch."""
 
     def initial_seed(self) -> int:
         return self.words[0]

@@ -68,7 +68,7 @@ import gumball, gumball.operators
 
 @pytest.mark.parametrize("first", [0, 1])
 def test_two_folders_on_the_path_are_enough_in_either_order(first: int, tmp_path: Path) -> None:
-    # As checkouts on PYTHONPATH and editable installs have them; the installed packages come behind.
+    # As checkouts on PYTHONPATH and editable installs have them; the installed packages come after.
     places = [str(Path(package.__file__).parents[1]) for package in (gumball, gumball_compat)]
     for number, (package, place) in enumerate(zip(("gumball", "gumball_compat"), places)):
         (tmp_path / str(number)).mkdir()

@@ -162,7 +162,7 @@ def test_trees_change_no_token_and_leave_their_path(device: str) -> None:
     assert GumballSamplingBackend.supports_tree_verify
     width, wanted = 5, wanted_tokens(REQUESTS)
     made = on(device, backend(max_draft_tokens_per_req=width, enable_output_logprobs=True))
-    # Node 1 and 2 stand behind the root, 3 behind 1, 4 behind 2; the right drafts are those of 2 and 4.
+    # Node 1 and 2 stand after the root, 3 after 1, 4 after 2; the right drafts are those of 2 and 4.
     parents = torch.tensor([[-1, 0, 0, 1, 2]] * 4, dtype=torch.int32)
     depths = torch.tensor([[0, 1, 1, 2, 2]] * 4, dtype=torch.int32)
     tree = SimpleNamespace(parents=parents, depths=depths)

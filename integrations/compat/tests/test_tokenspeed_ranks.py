@@ -72,7 +72,7 @@ def meet_at(path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def chains(step: int, histories: list[list[int]], right: list[list[int]], width: int) -> tuple[Any, Any]:
-    """Candidates of each request, of which drafts are right more often than not, and the model's rows behind them."""
+    """Candidates of each request, of which drafts are right more often than not, and the model's rows after them."""
     candidates, rows = [], []
     for i, (history, text) in enumerate(zip(histories, right, strict=True)):
         ahead = text[len(history) : len(history) + width - 1]
@@ -214,7 +214,7 @@ def test_masks_trees_and_requests_without_a_seed_are_the_same_on_all_ranks(
     parents = torch.tensor([[-1, 0, 0, 1]] * bs, dtype=torch.int32)
     candidates = torch.randint(0, VOCAB, (bs, width), generator=torch.Generator().manual_seed(3), dtype=torch.int32)
     logits = torch.randn(bs * width, VOCAB, generator=torch.Generator().manual_seed(4)) * 3
-    # Only the drafts are likely, and of each row the mask forbids what lies behind a number.
+    # Only the drafts are likely, and of each row the mask forbids what lies after a number.
     logits[:, 40:] -= 30
     candidates = candidates % 40
     allowed = (torch.arange(VOCAB) < 30).expand(bs * width, VOCAB)

@@ -56,7 +56,7 @@ def config(method: str = "standard") -> Any:
 
 
 def batch_of(lines: list[list[int]], lengths: list[int], index: list[int]) -> Any:
-    """A batch of requests; lines: their last tokens and drafts; lengths: how many tokens their first rows stand behind."""
+    """A batch of requests; lines: their last tokens and drafts; lengths: how many tokens their first rows stand after."""
     counts = np.array([len(line) for line in lines])
     starts = np.concatenate([[0], counts.cumsum()])
     local = np.concatenate([np.arange(count) for count in counts])
@@ -169,7 +169,7 @@ def test_greedy_prompts_placeholders_and_marks() -> None:
         for method in ("standard", "block"):
             made = RejectionSampler(theirs(temperatures, seeds, prompts), config(method), "cpu")
             out = made(z, batch, proposed)
-            # The third request is in its prompt; the fourth stands behind its last token, so its draft is a placeholder.
+            # The third request is in its prompt; the fourth stands after its last token, so its draft is a placeholder.
             assert out.num_sampled.tolist() == [3, 2, 0, 1] and out.num_rejected.tolist() == [0, 0, 0, 1]
             assert out.sampled_token_ids[:2].tolist() == [[1, 2, 3, -1], [1, 2, -1, -1]]
             marked = torch.tensor([False, False, True, False, True, False, False, False, False])

@@ -12,7 +12,7 @@ from . import _gumball, nvrtc
 
 __all__ = ["main"]
 
-# Packages that this one works with, and what each makes possible.
+# Packages that this one works with, and the use of each.
 PACKAGES = (
     ("numpy", "arrays that are returned are numpy's; without it, lists and DLPack"),
     ("torch", "tensors go in and out without copies; gumball.torch for torch.compile"),

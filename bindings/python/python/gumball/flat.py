@@ -73,7 +73,7 @@ _READ: dict[str, _Read] = {
     "str | Sequence[str]": _order,
 }
 
-# Those that some engines have themselves.
+# Penalties that some engines have themselves.
 _PENALTIES = {"frequency_penalty": _number, "presence_penalty": _number}
 
 # The parameters that every engine has a field for.

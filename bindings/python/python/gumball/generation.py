@@ -54,7 +54,7 @@ def said_by(arguments: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def switched_off(config: Any, said: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the arguments of generate that leave the draw to whoever it is handed to.
+    """Returns the arguments of generate that leave the draw to the caller's own loop.
 
     config: the model's GenerationConfig. said: what the call says (:func:`said_by`). What a model's config says of sampling, edits, drafts
     and beams is off. So is what the call says of sampling; its edits, drafts and beams stay.

@@ -85,24 +85,6 @@ def fresh_seed() -> int:
     return secrets.randbits(64)
 
 
-def _filters(
-    temperature: _Numbers | None,
-    top_k: _Integers | None,
-    top_p: _Numbers | None,
-    min_p: _Numbers | None,
-    order: _Order | None,
-    params: SamplingParams | None,
-) -> dict[str, Any]:
-    return {
-        "temperature": temperature,
-        "top_k": top_k,
-        "top_p": top_p,
-        "min_p": min_p,
-        "order": order,
-        "params": params,
-    }
-
-
 def _check_dtype(dtype: str) -> None:
     if dtype not in ("int32", "int64"):
         raise InvalidValueError(f"dtype is {dtype}, but must be int32 or int64")
@@ -134,7 +116,7 @@ def drafts_shape(
 
 
 class Operators:
-    """The functions of this module, over a set of calls: those of this package, or torch's custom operators."""
+    """The functions of this module, over a set of calls: this package's, or torch's custom operators."""
 
     def __init__(
         self,
@@ -188,7 +170,7 @@ class Operators:
         and allow only temperatures 0 and 1. order: the order of the filters, as in SamplingParams; with "joint" all
         filters see the unfiltered row. A row without a token becomes all 0.
         """
-        filters = _filters(temperature, top_k, top_p, min_p, order, params)
+        filters = dict(temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p, order=order, params=params)
         return self._write_rows("probabilities", rows, "rows", out, "float32", kind, return_statuses, stream, **filters)
 
     def _renormalised(self, probs: _Array, out: _Array | None, return_statuses: bool, **filters: Any) -> Any:
@@ -258,7 +240,7 @@ class Operators:
         -0.0 becomes 0.0. +inf becomes the largest finite float32, which bfloat16 and float16 round to +inf again. A row
         of only -inf stays as it is.
         """
-        filters = _filters(temperature, top_k, top_p, min_p, order, params)
+        filters = dict(temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p, order=order, params=params)
         return self._write_rows(
             "mask_logits", logits, "logits", out, None, "logits", return_statuses, stream, **filters
         )
@@ -326,7 +308,7 @@ class Operators:
 
         With return_statuses, the statuses are those of the row that each output reads, in the outputs' shape.
         """
-        filters = _filters(None, top_k, top_p, min_p, order, params)
+        filters = dict(top_k=top_k, top_p=top_p, min_p=min_p, order=order, params=params)
         outputs, keys = (indices, n, dtype, out), (seed, position, draw)
         plain = (return_statuses, stream, offsets, zero_for_none)
         return self._sample(probs, "probabilities", outputs, keys, plain, filters)
@@ -354,7 +336,7 @@ class Operators:
         stream: _Stream | None = None,
     ) -> Any:
         """Draws a token for each row of logits, after temperature and filters; otherwise as sampling_from_probs."""
-        filters = _filters(temperature, top_k, top_p, min_p, order, params)
+        filters = dict(temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p, order=order, params=params)
         outputs, keys = (indices, n, dtype, out), (seed, position, draw)
         plain = (return_statuses, stream, offsets, zero_for_none)
         return self._sample(logits, "logits", outputs, keys, plain, filters)
@@ -442,7 +424,9 @@ def sampling_from_pools(
     Raises ValueError for a slot of the host that no pool has, and for pools of different lengths. In a GPU's memory a slot such
     as -1 has no token: -1.
     """
-    filters = _filters(temperature, top_k, top_p, min_p, order, params)
+    filters: dict[str, Any] = dict(
+        temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p, order=order, params=params
+    )
     _check_dtype(dtype)
     name = "logits" if kind == "logits" else "probs"
     keys = seed, position, draw, high_draws

@@ -250,7 +250,7 @@ class SamplingParams:
     temperature_last: bool = False
 
     def validate(self, vocab: int) -> None:
-        """Checks every parameter for a vocabulary of so many ids. Raises ValueError for the first outside its range."""
+        """Checks every parameter for a vocabulary of `vocab` ids. Raises ValueError for the first outside its range."""
         _gumball.check_params(self, vocab)
 
     def replace(self, **changes: Any) -> SamplingParams:
@@ -283,7 +283,7 @@ class State:
 
 
 class Threshold(NamedTuple):
-    """How drafts are judged that are accepted more often than the distribution warrants: those of at least the probability `single`, and others by a
+    """How drafts are judged that are accepted more often than the distribution warrants: drafts of at least the probability `single`, and others by a
     coin times `acc`; both in 0..=1.
     """
 

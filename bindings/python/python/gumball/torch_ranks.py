@@ -25,7 +25,7 @@ FRAME, LENGTH = 1024, 8
 FIRST = FRAME - LENGTH
 #: The length in the frame of a rank that has closed its pool.
 CLOSED = (1 << 64) - 1
-#: By the second tag ranks agree on the two of a pool, of frames and of what is behind them, since gloo takes a frame for that, and
+#: By the second tag ranks agree on the two of a pool, of frames and of what is after them, since gloo takes a frame for that, and
 #: ends the process if it is longer; by the first tag nothing comes. The program's own messages have others.
 NOTHING, MEETING = 0x47554D00, 0x47554D01
 #: How often a backend that cannot wait for so long and no longer is asked, in seconds.
@@ -107,9 +107,9 @@ class TorchRanks:
         return received, failure
 
     def leave(self) -> None:
-        """Ends the connections of the group, so that nobody waits on, here or on another rank."""
+        """Ends the connections of the group, so that no rank waits on, here or on another rank."""
         with contextlib.suppress(RuntimeError):
-            # So ends what gloo has waited for in vain.
+            # So gloo's waits end without a message.
             work = distributed.irecv(torch.empty(1), self._global[self._peers[0]], self._group, NOTHING)
             work.wait(timedelta(milliseconds=1))
 
@@ -124,7 +124,7 @@ class TorchRanks:
     def _move(
         self, send: Mapping[int, bytearray], receive: Mapping[int, bytearray], start: int, end: float
     ) -> Failure | None:
-        """Sends each rank what lies behind `start`, receives as much as there is room for, and waits until `end`."""
+        """Sends each rank the bytes from `start` on, receives as much as there is room for, and waits until `end`."""
         places = {peer: self._place(buffer, start) for peer, buffer in receive.items()}
         if self._is_gloo:
             failure = self._by_gloo(send, places, start, end)
@@ -204,7 +204,7 @@ def told(error: BaseException | None) -> str:
 
 def finish(work: Any, end: float, frame: torch.Tensor | None) -> None:
     """Waits for a message until `end`; the frame of a rank that has closed its pool is an error."""
-    # Gloo leaves out parts of a millisecond, and makes all time of none; so it gives up behind the end and not before.
+    # Gloo leaves out parts of a millisecond, and makes all time of none; so it gives up after the end and not before.
     work.wait(timedelta(seconds=max(0, end - time.monotonic()) + 0.002))
     if frame is not None and int.from_bytes(bytes(frame[:LENGTH].tolist()), "little") == CLOSED:
         raise RuntimeError("it has closed its pool")

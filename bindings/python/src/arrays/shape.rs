@@ -128,7 +128,7 @@ impl Array<'_> {
     /// - `TypeError` or `ValueError` if the array's type, shape or device differs.
     ///
     /// # Safety
-    /// For `'a`, nobody frees or writes the array's memory.
+    /// For `'a`, no code frees or writes the array's memory.
     pub unsafe fn mask_words<'a>(&self) -> PyResult<&'a [u32]> {
         let matrix = self.matrix("mask")?;
         if matrix.location != Location::Host {
@@ -138,7 +138,7 @@ impl Array<'_> {
             return Err(out_of_range("mask's rows", matrix.rows, "1"));
         }
         matrix.check_words()?;
-        // SAFETY: the elements are 32-bit words on the host, as checked, and the caller ensures that nobody
+        // SAFETY: the elements are 32-bit words on the host, as checked, and the caller ensures that no code
         // frees or writes them.
         Ok(unsafe { matrix.elements::<u32>() })
     }
@@ -172,7 +172,7 @@ impl Matrix {
     /// Returns the elements as a slice.
     ///
     /// # Safety
-    /// The elements lie in the host's memory and have the type `T`. For `'a`, nobody frees or writes them.
+    /// The elements lie in the host's memory and have the type `T`. For `'a`, no code frees or writes them.
     pub unsafe fn elements<'a, T>(&self) -> &'a [T] {
         if self.span() == 0 {
             return &[];
@@ -185,7 +185,7 @@ impl Matrix {
     /// Returns the elements as a mutable slice. The caller has checked that the array may be written.
     ///
     /// # Safety
-    /// The elements lie in the host's memory and have the type `T`. For `'a`, nobody frees them, or reads or
+    /// The elements lie in the host's memory and have the type `T`. For `'a`, no code frees them, or reads or
     /// writes them except through the slice.
     pub unsafe fn elements_mut<'a, T>(&self) -> &'a mut [T] {
         if self.span() == 0 {
@@ -202,19 +202,19 @@ impl Matrix {
     /// If the element type is not f32, bf16 or f16.
     ///
     /// # Safety
-    /// The elements lie in the host's memory. For `'a`, nobody frees them, or reads or writes them except
+    /// The elements lie in the host's memory. For `'a`, no code frees them, or reads or writes them except
     /// through the matrix.
     pub unsafe fn logits_mut<'a>(&self) -> Result<LogitsMut<'a>> {
         let (rows, width, stride) = (self.rows, self.width, self.stride);
         match self.dtype {
             // SAFETY: the elements are f32, and the caller ensures that they lie on the host and are used by
-            // nobody else for `'a`.
+            // no other code for `'a`.
             Dtype::F32 => LogitsMut::strided(unsafe { self.elements_mut::<f32>() }, rows, width, stride),
             // SAFETY: the elements are bf16, and the caller ensures that they lie on the host and are used by
-            // nobody else for `'a`.
+            // no other code for `'a`.
             Dtype::Bf16 => LogitsMut::strided(unsafe { self.elements_mut::<bf16>() }, rows, width, stride),
             // SAFETY: the elements are f16, and the caller ensures that they lie on the host and are used by
-            // nobody else for `'a`.
+            // no other code for `'a`.
             Dtype::F16 => LogitsMut::strided(unsafe { self.elements_mut::<f16>() }, rows, width, stride),
             other => panic!("{other:?} was not refused"),
         }
@@ -282,7 +282,7 @@ impl Matrix {
     /// If the element type is not f32, bf16 or f16.
     ///
     /// # Safety
-    /// The elements lie in the host's memory. For `'a`, nobody frees or writes them.
+    /// The elements lie in the host's memory. For `'a`, no code frees or writes them.
     pub unsafe fn logits<'a>(&self) -> Result<Logits<'a>> {
         // SAFETY: the caller ensures that the elements lie on the host, neither freed nor written for `'a`.
         let row = unsafe { self.floats() };
@@ -296,7 +296,7 @@ impl Matrix {
     /// If the element type is not f32, bf16 or f16.
     ///
     /// # Safety
-    /// The elements lie in the host's memory. For `'a`, nobody frees or writes them.
+    /// The elements lie in the host's memory. For `'a`, no code frees or writes them.
     pub unsafe fn rows_of<'a>(&self, kind: Kind) -> Result<Rows<'a>> {
         // SAFETY: the caller ensures that the elements lie on the host, neither freed nor written for `'a`.
         let logits = unsafe { self.logits() }?;
@@ -309,7 +309,7 @@ impl Matrix {
     /// If the element type is not f32, bf16 or f16.
     ///
     /// # Safety
-    /// The elements lie in the host's memory. For `'a`, nobody frees or writes them.
+    /// The elements lie in the host's memory. For `'a`, no code frees or writes them.
     pub unsafe fn floats<'a>(&self) -> Row<'a> {
         match self.dtype {
             // SAFETY: the elements are f32, and the caller ensures that they lie on the host, neither freed
@@ -331,7 +331,7 @@ impl Matrix {
     /// If the element type is not f32, bf16 or f16.
     ///
     /// # Safety
-    /// The elements lie in the host's memory. For `'a`, nobody frees or writes them.
+    /// The elements lie in the host's memory. For `'a`, no code frees or writes them.
     pub unsafe fn row<'a>(&self) -> Result<Row<'a>> {
         if self.rows != 1 {
             return Err(Error::length("logits", self.rows, "1 row; a batch is for a Pool"));
@@ -347,7 +347,7 @@ impl Matrix {
     /// If the element type is not f32, bf16 or f16.
     ///
     /// # Safety
-    /// The elements lie in the device's memory. For `'b`, nobody frees or writes them while a step on them
+    /// The elements lie in the device's memory. For `'b`, no code frees or writes them while a step on them
     /// runs.
     pub unsafe fn device_logits<'b>(&self) -> Result<DeviceMatrix<'b>> {
         self.check_stride()?;
@@ -365,7 +365,7 @@ impl Matrix {
     /// Returns the rows as bitmasks on the host. The caller has checked that the elements are 32-bit words.
     ///
     /// # Safety
-    /// The elements lie in the host's memory. For `'a`, nobody frees or writes them.
+    /// The elements lie in the host's memory. For `'a`, no code frees or writes them.
     pub unsafe fn masks<'a>(&self, present: &'a [bool]) -> Result<Masks<'a>> {
         // SAFETY: the caller ensures that the words lie on the host, neither freed nor written for `'a`. i32
         // is read as u32.
@@ -377,7 +377,7 @@ impl Matrix {
     /// Returns the rows as bitmasks on a device. The caller has checked that the elements are 32-bit words.
     ///
     /// # Safety
-    /// The elements lie in the device's memory. For `'b`, nobody frees or writes them while a step on them
+    /// The elements lie in the device's memory. For `'b`, no code frees or writes them while a step on them
     /// runs.
     pub unsafe fn device_masks<'b>(&self) -> Result<DeviceMasks<'b>> {
         // SAFETY: the caller ensures that the masks lie on the device, neither freed nor written while a step

@@ -94,7 +94,7 @@ fn open(key: StreamKey) -> Result<Device> {
     let Location::Cuda(ordinal) = key.location else { return Device::open("emulated") };
     let _state = CudaThreadState::save();
     let gpu = devices::gpu(usize::try_from(ordinal).unwrap_or(usize::MAX))?;
-    // SAFETY: torch's streams live until the process ends; `gumball.operators` requires that of a stream that
+    // SAFETY: torch's streams live until the process ends; `gumball.operators` requires it of a stream that
     // the caller names.
     Ok(Device::from(unsafe { gpu.on_stream(key.stream) }?))
 }

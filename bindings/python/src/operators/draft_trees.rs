@@ -83,7 +83,7 @@ impl Batch {
     ///
     /// # Safety
     /// The arrays lie on a device if `on_device`, otherwise on the host, with the elements that the shape
-    /// names. Meanwhile, on a device until the enqueued work is done, nobody frees or writes them, nor reads
+    /// names. Meanwhile, on a device until the enqueued work is done, no code frees or writes them, nor reads
     /// the tokens and rows.
     unsafe fn with(&self, work: impl FnOnce(DraftTrees<'_>) -> Result<()>) -> Result<()> {
         let Self { draft_probs: q, target_probs: p, ids, parents, tokens, rows, .. } = self;
@@ -102,20 +102,20 @@ impl Batch {
                     trees,
                     drafts: n,
                     vocab,
-                    // SAFETY: the caller ensures that the f32 lie on the host and that nobody writes them.
+                    // SAFETY: the caller ensures that the f32 lie on the host and that no code writes them.
                     draft_probs: q.as_ref().map(|q| unsafe { q.elements() }),
                     draft_token_ids: ids,
                     parents: parents.as_deref(),
-                    // SAFETY: the caller ensures that the f32 lie on the host and that nobody writes them.
+                    // SAFETY: the caller ensures that the f32 lie on the host and that no code writes them.
                     target_probs: unsafe { p.elements() },
                 };
                 let with_tokens = |tokens: &mut [i32]| {
-                    // SAFETY: the caller ensures that the rows, which are i32, lie on the host and that nobody
+                    // SAFETY: the caller ensures that the rows, which are i32, lie on the host and that no code
                     // else uses them.
                     let rows = rows.as_ref().map(|rows| unsafe { rows.elements_mut::<i32>() });
                     work(DraftTrees::Host { trees, tokens, rows })
                 };
-                // SAFETY: the caller ensures that the tokens lie on the host and that nobody else uses them.
+                // SAFETY: the caller ensures that the tokens lie on the host and that no other code uses them.
                 return unsafe { write_tokens(tokens, with_tokens) };
             }
             Value::All(_) => unreachable!("the ids are an array"),
@@ -135,7 +135,7 @@ impl Batch {
         let draft_probs = q.as_ref().map(|q| probs(q, draft_rows)).transpose()?;
         let target_probs = probs(p, n + 1)?;
         let written = |matrix: &Matrix, dtype: IntType| {
-            // SAFETY: the caller ensures that the numbers lie on the device and that nobody else uses them.
+            // SAFETY: the caller ensures that the numbers lie on the device and that no other code uses them.
             unsafe { DeviceIntMatrixMut::new(matrix.address as u64, dtype, trees, n + 1, n + 1) }
         };
         let tokens = written(tokens, int_type(tokens.dtype))?;
@@ -231,7 +231,7 @@ pub fn judge<'py>(
     let batch = Batch { shape, draft_probs: drafter, target_probs: target, ids, parents, tokens, rows };
     let on_device = input.is_on_device();
     run(&input, |operators| {
-        // SAFETY: the arrays have one word per tree and are writable; nobody else uses them meanwhile.
+        // SAFETY: the arrays have one word per tree and are writable; no other code uses them meanwhile.
         let column = |matrix| unsafe { words_out::<u32>(matrix, on_device) };
         // SAFETY: the statuses were allocated above with one word per tree, of which any is a status.
         let of = |matrix| unsafe { words_out::<Status>(matrix, on_device) };

@@ -36,7 +36,7 @@ pub fn row_count(rows: &Bound<'_, PyAny>, name: &str) -> PyResult<usize> {
     Ok(Input::read(rows, name, None)?.matrix.rows)
 }
 
-/// The rows that a call reads, and what it holds while it runs.
+/// The rows that a call reads, and the arrays that it holds while it runs.
 pub struct Input<'a, 'py> {
     pub name: &'a str,
     pub object: &'a Bound<'py, PyAny>,
@@ -87,7 +87,7 @@ impl<'a, 'py> Input<'a, 'py> {
             (Some(stream), _) => stream,
             (None, Location::Cuda(ordinal)) => match torch_stream(object.py(), ordinal) {
                 Ok(stream) => stream.unwrap_or_default(),
-                // If the device cannot be opened, this package's error says what is missing; otherwise
+                // If the device cannot be opened, this package's error names what is missing; otherwise
                 // torch's stays.
                 Err(error) => return Err(by_stream::check(object.py(), location).err().unwrap_or(error)),
             },
@@ -124,7 +124,7 @@ impl<'a, 'py> Input<'a, 'py> {
         Err(out_of_range(name, format!("on {}", array.location), allowed))
     }
 
-    /// Keeps an array's memory alive during the call, and orders the call behind its owner's work.
+    /// Keeps an array's memory alive during the call, and orders the call after its owner's work.
     pub fn hold(&mut self, object: &Bound<'py, PyAny>, array: Array<'py>) {
         self.streams.extend(owner_stream(&array));
         self.held.push((object.clone(), array));
@@ -284,20 +284,20 @@ pub fn check_apart(out: &Matrix, read: &Matrix, name: &str) -> PyResult<()> {
 ///
 /// # Safety
 /// The matrix lies on a device if `on_device`, otherwise on the host. For `'a`, on a device until the enqueued
-/// work is done, nobody frees or writes its rows.
+/// work is done, no code frees or writes its rows.
 pub unsafe fn rows_in<'a>(matrix: &Matrix, on_device: bool, kind: Kind) -> Result<RowsIn<'a>> {
     if on_device {
         // SAFETY: the caller ensures that the rows lie on the device, unchanged until the work is done.
         return Ok(unsafe { matrix.device_logits() }?.with_kind(kind).into());
     }
-    // SAFETY: the caller ensures that the rows lie on the host and that nobody writes them for `'a`.
+    // SAFETY: the caller ensures that the rows lie on the host and that no code writes them for `'a`.
     Ok(unsafe { matrix.logits() }?.with_kind(kind).into())
 }
 
 /// Returns rows to be read and rows to be written as the engine takes them. `to`: `None` replaces the rows.
 ///
 /// # Safety
-/// That of [`rows_in`], and nobody else uses the rows that are written, which lie apart from those that are
+/// That of [`rows_in`], and no other code uses the rows that are written, which lie apart from rows that are
 /// read.
 pub unsafe fn rows_in_out<'a>(
     from: &Matrix,
@@ -313,16 +313,16 @@ pub unsafe fn rows_in_out<'a>(
             _ => DeviceDtype::F32,
         };
         let Matrix { address, rows, width, stride, .. } = *written;
-        // SAFETY: the caller ensures that the rows lie on the device and are used by nobody else until the work
+        // SAFETY: the caller ensures that the rows lie on the device and are used by no other code until the work
         // is done.
         let to = unsafe { DeviceRows::new(address as u64, dtype, rows, width, stride) }?.with_kind(kind);
         // SAFETY: the caller ensures that the rows lie on the device, unchanged until the work is done.
         let from = (!in_place).then(|| unsafe { from.device_logits() }).transpose()?;
         return Ok(RowsInOut::Device { from: from.map(|rows| rows.with_kind(kind)), to });
     }
-    // SAFETY: the caller ensures that the rows lie on the host and that nobody else uses them.
+    // SAFETY: the caller ensures that the rows lie on the host and that no other code uses them.
     let to = unsafe { written.logits_mut() }?.with_kind(kind);
-    // SAFETY: the caller ensures that the rows lie on the host, apart from `to`, and that nobody writes them.
+    // SAFETY: the caller ensures that the rows lie on the host, apart from `to`, and that no code writes them.
     let from = (!in_place).then(|| unsafe { from.logits() }).transpose()?;
     Ok(RowsInOut::Host { from: from.map(|rows| rows.with_kind(kind)), to })
 }
@@ -331,7 +331,7 @@ pub unsafe fn rows_in_out<'a>(
 ///
 /// # Safety
 /// The matrix holds words of 32 bits, of which any is a `T`, without gaps, on a device if `on_device`,
-/// otherwise on the host. For `'a`, on a device until the enqueued work is done, nobody else uses them.
+/// otherwise on the host. For `'a`, on a device until the enqueued work is done, no other code uses them.
 pub unsafe fn words_out<'a, T>(matrix: &Matrix, on_device: bool) -> Result<PerRowMut<'a, T>> {
     if on_device {
         let (address, count) = (matrix.address as u64, matrix.rows * matrix.width);
@@ -339,7 +339,7 @@ pub unsafe fn words_out<'a, T>(matrix: &Matrix, on_device: bool) -> Result<PerRo
         // SAFETY: the caller ensures that `count` words lie at `address` on the device.
         return Ok(PerRowMut::Device(unsafe { DeviceSlice::new(address, dtype, count) }?));
     }
-    // SAFETY: the caller ensures that the words lie on the host, are `T`, and are used by nobody else.
+    // SAFETY: the caller ensures that the words lie on the host, are `T`, and are used by no other code.
     Ok(PerRowMut::Host(unsafe { matrix.elements_mut::<T>() }))
 }
 
@@ -347,15 +347,15 @@ pub unsafe fn words_out<'a, T>(matrix: &Matrix, on_device: bool) -> Result<PerRo
 /// afterwards.
 ///
 /// # Safety
-/// The matrix holds int32 or int64 without gaps, on the host, and nobody else uses them meanwhile.
+/// The matrix holds int32 or int64 without gaps, on the host, and no other code uses them meanwhile.
 pub unsafe fn write_tokens(out: &Matrix, work: impl FnOnce(&mut [i32]) -> Result<()>) -> Result<()> {
     if out.dtype == Dtype::I32 {
-        // SAFETY: the elements are int32, and the caller ensures that nobody else uses them.
+        // SAFETY: the elements are int32, and the caller ensures that no other code uses them.
         return work(unsafe { out.elements_mut::<i32>() });
     }
     let mut tokens = vec![0; out.rows * out.width];
     work(&mut tokens)?;
-    // SAFETY: the elements are int64, and the caller ensures that nobody else uses them.
+    // SAFETY: the elements are int64, and the caller ensures that no other code uses them.
     let wide = unsafe { out.elements_mut::<i64>() };
     wide.iter_mut().zip(tokens).for_each(|(wide, token)| *wide = i64::from(token));
     Ok(())

@@ -1,7 +1,7 @@
 //! Operators over arrays, without requests: `python/gumball/operators.py` gives them their public names.
 //!
 //! A call reads its arguments (`input`, `columns`, `params`) and runs an operator of the engine (`write`,
-//! `sample`, `selected`, `draft_trees`; `run`): the host's if the rows lie there, otherwise those of the rows' device and
+//! `sample`, `selected`, `draft_trees`; `run`): the host's if the rows lie there, otherwise the operators of the rows' device and
 //! stream, which `by_stream` keeps.
 
 mod by_stream;

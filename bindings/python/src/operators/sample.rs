@@ -71,7 +71,7 @@ fn repeated_rows(input: &mut Input<'_, '_>, n: usize) -> PyResult<Value<u32>> {
 ///
 /// out: an array, or None for a new one of dtype. indices: the row that each output reads; n: the number of
 /// outputs of each row instead. offsets: whether the high words of 64-bit positions in an array change the
-/// seeds. zero_for_none: whether an output without a token is 0 instead of -1. filters: those of `write_rows`.
+/// seeds. zero_for_none: whether an output without a token is 0 instead of -1. filters: as of `write_rows`.
 #[pyfunction]
 #[pyo3(signature = (rows, name, out, kind, indices, n, seed, position, draw, dtype, return_statuses, stream,
     offsets=false, zero_for_none=false, **filters))]
@@ -125,7 +125,7 @@ pub fn sample_rows<'py>(
 /// Draws a token for each row, by numbers that lie in pools; returns out, or (out, statuses).
 ///
 /// slots: the element of each pool that a request reads, which has rows_per_slot rows, each one position on. seed: the pool of seeds,
-/// whose length is that of the pools; position, draw and the filters may be pools, too. high_draws: whether the high words of
+/// as long as the other pools; position, draw and the filters may be pools, too. high_draws: whether the high words of
 /// positions of 64 bits are draw indices. Everything else is as of `sample_rows`.
 #[pyfunction]
 #[pyo3(signature = (rows, name, out, kind, slots, rows_per_slot, seed, position, draw, high_draws, dtype, return_statuses, stream,
@@ -165,7 +165,7 @@ pub fn sample_from_pools<'py>(
     })
 }
 
-/// What a call draws into: `out`, or a new array of `shape` and `dtype`, with `count` tokens.
+/// The target of a call's draws: `out`, or a new array of `shape` and `dtype`, with `count` tokens.
 struct Drawn<'a, 'py> {
     out: Option<Bound<'py, PyAny>>,
     shape: &'a [usize],
@@ -198,7 +198,7 @@ impl<'py> Drawn<'_, 'py> {
             let statuses = statuses_matrix.as_ref().map(of).transpose()?;
             let write = |tokens: PerRowMut<'_, i32>| draw(operators, rows, tokens, statuses);
             // SAFETY: `tokens_out` checked that `out` has `count` integers without gaps, is writable and lies apart
-            // from the rows; nobody else uses it until the work is done.
+            // from the rows; no other code uses it until the work is done.
             unsafe { write_outputs(&to, on_device, count, write) }
         })?;
         answer(out, [statuses])
@@ -209,7 +209,7 @@ impl<'py> Drawn<'_, 'py> {
 ///
 /// # Safety
 /// The matrix holds `count` int32 or int64 without gaps, on a device if `on_device`, otherwise on the host.
-/// Nobody else uses them meanwhile, on a device until the enqueued work is done.
+/// No other code uses them meanwhile, on a device until the enqueued work is done.
 unsafe fn write_outputs(
     to: &Matrix,
     on_device: bool,
@@ -221,6 +221,6 @@ unsafe fn write_outputs(
         let tokens = unsafe { DeviceSlice::new(to.address as u64, int_type(to.dtype), count) }?;
         return draw(PerRowMut::Device(tokens));
     }
-    // SAFETY: the caller ensures that the integers lie on the host and that nobody else uses them.
+    // SAFETY: the caller ensures that the integers lie on the host and that no other code uses them.
     unsafe { write_tokens(to, |tokens| draw(PerRowMut::Host(tokens))) }
 }

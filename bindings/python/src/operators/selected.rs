@@ -45,7 +45,7 @@ pub fn token_logprobs<'py>(
         // package's documentation forbids writes to them until the work is done.
         let rows = unsafe { rows_in(&from, on_device, kind) }?;
         // SAFETY: `column_out` checked that `out` has `count` float32 without gaps, is writable and lies apart from the rows;
-        // nobody else uses it until the work is done.
+        // no other code uses it until the work is done.
         let logprobs = unsafe { words_out::<f32>(&to, on_device) }?;
         // SAFETY: the ranks were allocated above with one word per row.
         let ranks = to_ranks.as_ref().map(|matrix| unsafe { words_out::<u32>(matrix, on_device) });

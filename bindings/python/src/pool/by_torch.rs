@@ -10,7 +10,7 @@ use pyo3::types::{PyByteArray, PyList};
 use super::signals::Signals;
 use crate::forks;
 
-/// What came from each other rank; and what went wrong, with whom, and what torch says.
+/// The message of each other rank; and a failure, its rank, and torch's words.
 type Exchanged<'py> = (Vec<Option<Bound<'py, PyByteArray>>>, Option<(String, usize, String)>);
 
 /// One rank of a process group of torch.
@@ -44,13 +44,13 @@ impl ByTorch {
         self.world
     }
 
-    /// Waits until all ranks have come to make this pool.
+    /// Waits until all ranks make this pool.
     pub fn meet(&self) -> Result<()> {
         let patience = self.timeout.as_secs_f64();
         self.call(|ranks| ranks.call_method1("agree", ("", patience)).map(drop))
     }
 
-    /// Calls Python; what it raises ends the exchange, and is what the caller of the pool gets.
+    /// Calls Python; its exception ends the exchange, and reaches the caller of the pool.
     fn call<R>(&self, work: impl FnOnce(&Bound<'_, PyAny>) -> PyResult<R>) -> Result<R> {
         if forks::count() != self.process {
             let reason = "this process is a child of os.fork: start processes by spawn".to_owned();

@@ -37,7 +37,7 @@ struct Call<'a> {
 }
 
 impl Pool {
-    /// Makes a call of what was read. The caller keeps rows, the other arrays, and the masks that are returned, alive during it.
+    /// Makes a call of rows and a batch that were read. The caller keeps rows, the other arrays, and the masks that are returned, alive during it.
     fn call<'a, 'py>(
         &'a self,
         py: Python<'py>,
@@ -64,7 +64,7 @@ impl Pool {
         self.with(py, *stream, |inner| {
             inner.order_after(others)?;
             let device = inner.outside_a_capture()?.device();
-            // SAFETY: the caller keeps the rows alive; Python's callers do not write them during the call, which waits for what comes out.
+            // SAFETY: the caller keeps the rows alive; Python's callers do not write them during the call, which waits for its results.
             let matrix = unsafe { rows.engine(rows.matrix.location != Location::Host) }?;
             let taken = TakenHeads::take(head, device)?;
             let hooks = batch.hooks(caller);
@@ -78,7 +78,7 @@ impl Pool {
         })
     }
 
-    /// Returns what reads the arrays of a direct call: those of a GPU where they lie, all others as lists of the host.
+    /// Returns a reader of the arrays of a direct call: arrays of a GPU where they lie, all others as lists of the host.
     fn reader<'py>(&self, stream: Option<usize>) -> Reader<'py> {
         let there = Some(self.location).filter(|location| *location != Location::Host);
         Reader { there, stream, arrays: Vec::new() }
@@ -150,13 +150,13 @@ impl Pool {
 
     /// Verifies the drafts of each request, appends the emitted tokens to the sequences, and returns the Outputs, which tell them by request.
     ///
-    /// A request with n drafts, 0 to 64, has n + 1 rows, one after the other: that at the end of its history, then one behind each draft. Without
-    /// drafts that is a step. Every parameter acts in every row, with the path to it as output; a row's mask is that behind the drafts on the path to
+    /// A request with n drafts, 0 to 64, has n + 1 rows, one after the other: one at the end of its history, then one after each draft. Without
+    /// drafts that is a step. Every parameter acts in every row, with the path to it as output; a row's mask holds after the drafts on the path to
     /// it. A stop id that is emitted is the last token. Rows of padding are not read.
     ///
     /// rows, batch, stream: as for step, with one element of masks, forced, row_indices and hooks for each row. A certified head computes a part of a
     /// row in the modes "coupled" and "greedy", and for requests without drafts. drafts: Drafts, or their ids alone: a list for each request.
-    /// Over ranks the rows of a request stay together, and drafts are those of the whole batch.
+    /// Over ranks the rows of a request stay together, and drafts are of the whole batch.
     ///
     /// Raises UnavailableError on the route "probabilities" for the modes other than "coupled" and "greedy"; ValueError for more than 64 drafts,
     /// for a parent that is no draft before in the same request, for drafts of a request with mirostat, for probabilities of the drafter in a mode that does
@@ -179,7 +179,7 @@ impl Pool {
         let (call, _held) = self.call(py, &rows, (&batch, counts), stream, &reader.arrays)?;
         let kept = self.kept;
         self.run(py, &call, |pool, rows, batch, out| {
-            // SAFETY: `reader` keeps the arrays alive; Python's callers do not write them during the call, which waits for what comes out.
+            // SAFETY: `reader` keeps the arrays alive; Python's callers do not write them during the call, which waits for its results.
             let drafts = unsafe { drafts.engine() }?;
             pool.verify(rows, batch, &drafts, out).map_err(draft_names)?;
             Ok(Outputs::new(out, kept))
@@ -188,8 +188,8 @@ impl Pool {
 
     /// Draws drafts from the rows of a draft model, and changes no sequence; returns them as [rows, siblings] int32, -1 where there are no more.
     ///
-    /// A row stands behind the history of its sequence and a path of drafts. Its drafts are the first tokens that arrive in the request's race over the
-    /// row, with all its parameters and with the path as output: the first is what the request would draw there if the row were the target's, the
+    /// A row stands after the history of its sequence and a path of drafts. Its drafts are the first tokens that arrive in the request's race over the
+    /// row, with all its parameters and with the path as output: the first is the token that the request would draw there if the row were the target's, the
     /// others, siblings of a tree, are the runners-up. Batch.mode is that which verify will judge the drafts by; drafts for "block" are drawn by random
     /// words of their own, as that mode requires.
     ///

@@ -111,7 +111,7 @@ impl<'py> Reader<'py> {
             _ => None,
         };
         let is_flat = match first {
-            // What has no length is a number, of numpy perhaps.
+            // An object without a length is a number, of numpy perhaps.
             Some(first) => first.is_some_and(|first| first.is_instance_of::<PyInt>() || first.len().is_err()),
             None => match arrays::read(object, name, self.stream) {
                 Ok(array) if self.there == Some(array.location) => {
@@ -176,7 +176,7 @@ impl GivenDrafts {
     /// Returns the drafts as the engine takes them.
     ///
     /// # Safety
-    /// Nobody frees or writes the drafter's probabilities for `'a`, nor those of a device while work that reads them runs.
+    /// No code frees or writes the drafter's probabilities for `'a`, nor the ones of a device while work that reads them runs.
     pub unsafe fn engine<'a>(&'a self) -> gumball_engine::Result<EngineDrafts<'a>> {
         let tree = match &self.tree {
             GivenTree::Chain => Tree::Chain,

@@ -8,7 +8,7 @@
 //! | `calls.rs` | direct calls: steps, verifications, drafts, scores |
 //! | `work.rs` | work in order: assigned, enqueued, fetched, captured, replayed |
 //! | `on_device.rs` | what only a device can do |
-//! | `ranks.rs`, `plan.rs`, `signals.rs` | ranks, what they agree on, and signals while they wait |
+//! | `ranks.rs`, `plan.rs`, `signals.rs` | ranks, their plans, and signals while they wait |
 //! | `by_torch.rs` | the transport over the caller's process group of torch |
 
 mod batch;
@@ -79,7 +79,7 @@ const BROKEN: &str = "the group is broken: make new pools";
 ///
 /// Raises ValueError for a number outside its range or an unknown name, UnavailableError if the device, its
 /// driver or NVRTC is missing or too old, or has not enough memory, for a transport that is not there, or an address that cannot be listened at;
-/// LateError or LostError if a rank does not come or ends; DisagreeError if ranks differ in what they are made with.
+/// LateError or LostError if a rank does not come or ends; DisagreeError if ranks are made with different settings.
 #[pyclass(frozen, weakref, module = "gumball")]
 #[derive(Debug)]
 pub struct Pool {
@@ -106,7 +106,7 @@ pub struct Pool {
 struct Inner {
     /// `None` once the pool is closed.
     pool: Option<Box<EnginePool>>,
-    /// What came out last, in memory that is kept.
+    /// The last results, in memory that is kept.
     out: EngineOutputs,
 }
 
@@ -212,7 +212,7 @@ fn no_ranks() -> Error {
     unavailable("ranks", "the pool was made without; hand over ranks then")
 }
 
-/// Returns the error of what a pool does not have.
+/// Returns the error of a thing that a pool does not have.
 fn unavailable(resource: &'static str, reason: &str) -> Error {
     Error::Unavailable { resource, reason: reason.to_owned() }
 }

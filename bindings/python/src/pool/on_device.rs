@@ -10,7 +10,7 @@ use crate::device_array::DeviceArray;
 use crate::errors::{InvalidValueError, out_of_range, to_py_err, wrong_type};
 use crate::lists::extract_int;
 
-/// What a pool on a device can do, and none on the host. Pool.on_device makes it.
+/// The calls that a pool on a device has, and none on the host. Pool.on_device makes it.
 #[pyclass(frozen, module = "gumball")]
 #[derive(Debug)]
 pub struct OnDevice {
@@ -26,7 +26,7 @@ impl Pool {
     }
 }
 
-/// Returns where one of a batch's outputs lies among them, its type and its shape; `requests` are those of a verification.
+/// Returns where one of a batch's outputs lies among them, its type and its shape; `requests` are of a verification.
 fn section(name: &str, layout: Layout, requests: usize) -> PyResult<(usize, Dtype, Vec<usize>)> {
     let (rows, widths, end) = (layout.rows, layout.widths, layout.words());
     let (section, dtype, width) = match name {
@@ -40,7 +40,7 @@ fn section(name: &str, layout: Layout, requests: usize) -> PyResult<(usize, Dtyp
         "top_logprobs" => (layout.top_logprobs(), Dtype::F32, Some(widths.top_n)),
         "id_logprobs" => (layout.id_logprobs(), Dtype::F32, Some(widths.ids)),
         "id_ranks" => (layout.id_ranks(), Dtype::U32, Some(widths.ids)),
-        // Of drafts, behind the outputs.
+        // Of drafts, after the outputs.
         "rows" => (end..end + rows, Dtype::U32, None),
         "accepted" => (end + rows..end + rows + requests, Dtype::U32, None),
         _ => return Err(out_of_range("name", name, "an attribute of Outputs")),
@@ -51,7 +51,7 @@ fn section(name: &str, layout: Layout, requests: usize) -> PyResult<(usize, Dtyp
 
 #[pymethods]
 impl OnDevice {
-    /// One of the last step's outputs, by its name in Outputs: a DeviceArray whose address stays, with as many rows as are assigned, over ranks those of
+    /// One of the last step's outputs, by its name in Outputs: a DeviceArray whose address stays, with as many rows as are assigned, over ranks the rows of
     /// the whole batch; it needs no copy and no wait. Of drafts also "rows", [rows] uint32, the row that each output comes from, 2^32 - 1 where no token was
     /// emitted, and "accepted", [requests] uint32.
     ///
@@ -121,8 +121,8 @@ impl OnDevice {
     }
 }
 
-/// Rows of a draft model in the memory of a pool's device, with memory of their own for what is assigned to them and what is
-/// drawn. A graph may hold several, and the verification behind them.
+/// Rows of a draft model in the memory of a pool's device, with memory of their own for their assignment and for drafts that are
+/// drawn. A graph may hold several, and the verification after them.
 ///
 /// ::
 ///
@@ -156,7 +156,7 @@ impl DraftBatch {
 
 #[pymethods]
 impl DraftBatch {
-    /// Assigns a batch to the rows, for the next drafts, those of captured graphs included.
+    /// Assigns a batch to the rows, for the next drafts, also of captured graphs.
     ///
     /// batch: as for Pool.assign, with one slot for each row; a slot may stand there several times. Batch.counts: for each row how many drafts are in
     /// front of it, 0 to 63; None: none of any. A forced token is the only draft of its row. Waits for nothing, and copies nothing if it is what was

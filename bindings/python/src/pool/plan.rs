@@ -24,7 +24,7 @@ impl Plan {
         self.plan.layout.name()
     }
 
-    /// The requests that this rank samples, by their numbers in the step, ascending: under "replicated" those whose rows it has. Under
+    /// The requests that this rank samples, by their numbers in the step, ascending: under "replicated" the requests whose rows it has. Under
     /// "gather" each rank samples all.
     #[getter]
     fn requests(&self) -> Vec<usize> {

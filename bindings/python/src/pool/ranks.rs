@@ -1,4 +1,4 @@
-//! The ranks of a pool: what they are made with, and what a pool says of them.
+//! The ranks of a pool: their settings, and a pool's facts about them.
 
 use std::ffi::c_void;
 use std::time::Duration;
@@ -19,7 +19,7 @@ use crate::errors::{InvalidValueError, out_of_range, to_py_err, wrong_type};
 use crate::heads::named_counts;
 use crate::lists::{extract_int, integers, number};
 
-/// What a gumball.Ranks says, and the environment where it says nothing.
+/// The settings of a gumball.Ranks, and the environment's where it has none.
 pub struct Config {
     pub planner: PlannerConfig,
     rank: usize,
@@ -36,7 +36,7 @@ enum Way {
     Torch(ByTorch),
 }
 
-/// What a pool is among its ranks.
+/// A pool's place among its ranks.
 #[pyclass(frozen, get_all, module = "gumball")]
 #[derive(Clone, Debug)]
 pub struct RanksInfo {
@@ -44,7 +44,7 @@ pub struct RanksInfo {
     rank: usize,
     /// How many processes there are.
     world: usize,
-    /// The first id that this rank has the logits of, and the one behind the last.
+    /// The first id that this rank has the logits of, and the one after the last.
     ids: (usize, usize),
     /// The most ids of a rank: rows of logits may be padded to this width.
     width: usize,
@@ -195,13 +195,13 @@ impl RanksInfo {
 
 #[pymethods]
 impl Pool {
-    /// What the pool is among its ranks, a RanksInfo. Raises UnavailableError for a pool that was made without.
+    /// The pool's place among its ranks, a RanksInfo. Raises UnavailableError for a pool that was made without.
     #[getter]
     fn ranks(&self) -> PyResult<RanksInfo> {
         self.ranks.clone().ok_or_else(|| to_py_err(no_ranks()))
     }
 
-    /// What the pool has done since it was made, as a dict of dicts. "heads", on the host: whole_rows, rows whose logits were all computed; certified_rows,
+    /// The work of the pool since it was made, as a dict of dicts. "heads", on the host: whole_rows, rows whose logits were all computed; certified_rows,
     /// rows that a part of their logits decided; certified_logits, how many these took in all; clustered_rows, rows of which the probed clusters alone were
     /// computed; clustered_logits, how many these took in all; weight_reads, screen_reads and centroid_reads, how often all weights, a certified head's
     /// copy, and centroids were read. DeviceHead.counts says it of heads on devices.

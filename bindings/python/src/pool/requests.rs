@@ -58,7 +58,7 @@ impl Pool {
         self.with(py, stream, |inner| inner.outside_a_capture()?.release(slot))
     }
 
-    /// Takes away the last counts[i] output tokens of the sequence in slots[i], for a caller who stops behind a token that more were emitted after.
+    /// Takes away the last counts[i] output tokens of the sequence in slots[i], for a caller who stops after a token that more were emitted after.
     ///
     /// The sequence is then as it was when the remaining tokens had been emitted. slots, counts: lists or integer arrays of the same length. On a
     /// device the states go through the host, which may have to wait; the work Shorten waits for nothing.
@@ -81,7 +81,7 @@ impl Pool {
         self.with(py, stream, |inner| inner.outside_a_capture()?.push(slot, id))
     }
 
-    /// What the next token of a slot depends on besides its row and the parameters: a gumball.State, over ranks the same on all. Its seed is that
+    /// The state of a slot's sequence, on which its next token depends besides the row and the parameters: a gumball.State, over ranks the same on all. Its seed is that
     /// of the parameters, or the fresh one that was drawn if they have none.
     ///
     /// A device pool waits for the device if the host does not know the last tokens yet. Raises ValueError if

@@ -19,7 +19,7 @@ pub struct GivenRows<'py> {
     pub array: Array<'py>,
 }
 
-/// Where rows lie, and what they hold.
+/// Where rows lie, and their kind.
 #[derive(Clone, Copy, Debug)]
 pub struct RowsPlace {
     pub matrix: Matrix,
@@ -32,7 +32,7 @@ enum GivenHead<'py> {
     Device(Bound<'py, DeviceHead>),
 }
 
-/// The head of a call's rows: one of the host, which nobody changes meanwhile, or one that is taken when it is the call's turn.
+/// The head of a call's rows: one of the host, which no call changes meanwhile, or one that is taken when it is the call's turn.
 pub enum HeadInUse<'a> {
     None,
     Host(InUse<'a>),
@@ -101,14 +101,14 @@ impl RowsPlace {
     /// Returns the rows' matrix, in the memory of the device if it is there.
     ///
     /// # Safety
-    /// For `'a`, nobody frees or writes the elements, those of a device while work on them runs.
+    /// For `'a`, no code frees or writes the elements, on a device while work on them runs.
     pub unsafe fn engine<'a>(&self, is_there: bool) -> Result<EngineMatrix<'a>> {
         let Matrix { rows, width, stride, .. } = self.matrix;
         let matrix = match is_there {
-            // SAFETY: the elements lie on a device, and the caller ensures that nobody frees or writes them while work on them runs.
+            // SAFETY: the elements lie on a device, and the caller ensures that no code frees or writes them while work on them runs.
             true => unsafe { self.matrix.device_logits() }.map(EngineMatrix::from),
             false if self.name == "hidden" => {
-                // SAFETY: the elements lie on the host, and the caller ensures that nobody frees or writes them for `'a`.
+                // SAFETY: the elements lie on the host, and the caller ensures that no code frees or writes them for `'a`.
                 HiddenStates::strided(unsafe { self.matrix.floats() }, rows, width, stride)
                     .map(EngineMatrix::from)
             }
@@ -174,7 +174,7 @@ pub fn engine_rows<'a>(matrix: EngineMatrix<'a>, kind: Kind, head: Option<Engine
 
 #[pymethods]
 impl Head {
-    /// Why a certified head must compute every logit of the rows of a pool's request, whatever hidden state they have; None if there is no such
+    /// Why a certified head must compute every logit of the rows of a pool's request, for every hidden state; None if there is no such
     /// reason.
     ///
     /// The reason is "hook" (hooked: whether the row has a hook; a pool on a device has none), "kept" (the pool reports kept sets, and no filter bounds

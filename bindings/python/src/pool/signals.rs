@@ -1,4 +1,4 @@
-//! What a signal does while ranks wait for each other.
+//! Signals while ranks wait for each other.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;

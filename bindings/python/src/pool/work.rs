@@ -35,7 +35,7 @@ struct PieceRows {
     masks: Option<Matrix>,
     /// Whether rows and masks lie in the memory of the pool's device.
     is_there: [bool; 2],
-    /// The number of their head among those of the work.
+    /// The number of their head among the heads of the work.
     head: usize,
 }
 
@@ -54,7 +54,7 @@ impl PieceRows {
     /// Returns rows and masks as the engine takes them.
     ///
     /// # Safety
-    /// For `'a`, nobody frees or writes the arrays, those of a device while work on them runs.
+    /// For `'a`, no code frees or writes the arrays, on a device while work on them runs.
     unsafe fn engine<'a>(&self, heads: &Heads<'a>) -> Result<(Rows<'a>, Masks<'a>)> {
         let [rows_there, masks_there] = self.is_there;
         // SAFETY: the caller's.
@@ -73,7 +73,7 @@ impl Piece {
     /// Returns the piece as the engine takes it.
     ///
     /// # Safety
-    /// For `'a`, nobody frees or writes the arrays, those of a device while work on them runs.
+    /// For `'a`, no code frees or writes the arrays, on a device while work on them runs.
     unsafe fn engine<'a>(&'a self, heads: &Heads<'a>) -> Result<Work<'a>> {
         Ok(match self {
             Self::Step(rows) => {
@@ -250,12 +250,12 @@ impl Pool {
         self.assign_to(py, None, batch, stream)
     }
 
-    /// Does work for what was assigned, in this order, without waiting for the device; on a host pool it is done on return. Each piece reads what
+    /// Does work for the assigned rows, in this order, without waiting for the device; on a host pool it is done on return. Each piece reads what
     /// those before it have written.
     ///
     /// While the batch stays the same, the call only launches kernels. Until the work is done, write or free arrays on the device only in stream order;
     /// rows and drafts of the host are copied up. work: a list of Step, Verify, Draft, CopyDrafts and Shorten. variant: the name of the one whose
-    /// kernels to launch; if omitted, the kernels that the rows need, and under a capture those of "full".
+    /// kernels to launch; if omitted, the kernels that the rows need, and under a capture the kernels of "full".
     ///
     /// To capture the work with torch, make the call once before, which loads kernels, and OnDevice.before_replay before replays. Keep a head as long as
     /// a graph of torch that has it, and replay that on one stream with the other steps of the head: nothing here sees its replays.
@@ -282,7 +282,7 @@ impl Pool {
             let taken = TakenHeads::take(&in_use, pool.device())?;
             let heads: Vec<_> = (0..in_use.len()).map(|head| taken.engine(head)).collect();
             // SAFETY: `given` keeps arrays of the host alive, which are read before the call returns. Owners of memory on the device reuse it in stream
-            // order, so not before the work is done; the caller ensures that nobody writes it until then.
+            // order, so not before the work is done; the caller ensures that no code writes it until then.
             let work =
                 pieces.iter().map(|piece| unsafe { piece.engine(&heads) }).collect::<Result<Vec<_>>>()?;
             let done = match variant {
@@ -293,7 +293,7 @@ impl Pool {
         })
     }
 
-    /// Waits for the enqueued work and returns the Outputs of the last step or verification, over ranks of the whole batch. What a direct call was for
+    /// Waits for the enqueued work and returns the Outputs of the last step or verification, over ranks of the whole batch. The outputs of a direct call
     /// it has returned. Over ranks it raises LateError if a rank was late or gone, DisagreeError if it took another step; the group is broken then.
     #[pyo3(signature = (*, stream=None))]
     fn fetch(&self, py: Python<'_>, stream: Option<&Bound<'_, PyAny>>) -> PyResult<Outputs> {
@@ -310,7 +310,7 @@ impl Pool {
     ///
     /// A replay uses what was assigned at that moment, and reads what lies in the arrays then: it drafts, verifies and advances without the host. Requests may be
     /// admitted, released and assigned in between. The numbers of requests and rows, the modes, over ranks the layout, and whether row_indices and masks
-    /// are given, must stay the same. The graph keeps heads and arrays alive; the arrays' addresses must not change. Steps and verifications go by one
+    /// are given, must stay the same. The graph keeps heads and arrays alive; the arrays' addresses must not change. Steps and verifications share one
     /// assignment, so a graph has either of them. For a graph with kernels of a model between ours capture enqueue with torch instead.
     ///
     /// work: as for enqueue, all in the memory of the device. Raises the errors of enqueue, and UnavailableError for a pool of the host.
@@ -356,7 +356,7 @@ impl Pool {
 
     /// Enqueues the work of a graph, with one call for however much it is.
     ///
-    /// Raises ValueError if another pool captured the graph, or if the assignment's shape differs from that of the capture.
+    /// Raises ValueError if another pool captured the graph, or if the assignment's shape differs from the capture's.
     #[pyo3(signature = (graph, *, stream=None))]
     fn replay(
         slf: &Bound<'_, Self>,
@@ -382,7 +382,7 @@ impl Pool {
 }
 
 impl Pool {
-    /// Assigns a batch to the pool's rows, or to those of a batch of drafts.
+    /// Assigns a batch to the pool's rows, or to the rows of a batch of drafts.
     pub(super) fn assign_to(
         &self,
         py: Python<'_>,

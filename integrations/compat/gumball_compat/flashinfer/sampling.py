@@ -219,7 +219,7 @@ def top_p_sampling_from_probs(
     offset: int | torch.Tensor | None = None,
     return_valid: bool = False,
 ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
-    """The same from the fewest probabilities that hold the share `top_p` of their row."""
+    """A token of each row from the fewest probabilities that hold the share `top_p` of their row."""
     _check_nan(check_nan, probs, "probs")
     return _drawn(probs, "probs", (indices, generator, seed, offset, return_valid), 32, top_p=top_p)
 
@@ -235,7 +235,7 @@ def top_k_sampling_from_probs(
     offset: int | torch.Tensor | None = None,
     return_valid: bool = False,
 ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
-    """The same from the `top_k` largest probabilities."""
+    """A token of each row from the `top_k` largest probabilities."""
     _check_nan(check_nan, probs, "probs")
     return _drawn(probs, "probs", (indices, generator, seed, offset, return_valid), 32, top_k)
 
@@ -251,7 +251,7 @@ def min_p_sampling_from_probs(
     offset: int | torch.Tensor | None = None,
     return_valid: bool = False,
 ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
-    """The same from the probabilities of at least `min_p` times the row's largest."""
+    """A token of each row from the probabilities of at least `min_p` times the row's largest."""
     _check_nan(check_nan, probs, "probs")
     return _drawn(probs, "probs", (indices, generator, seed, offset, return_valid), 1, min_p=min_p)
 
@@ -298,7 +298,7 @@ def top_k_top_p_sampling_from_probs(
     offset: int | torch.Tensor | None = None,
     return_valid: bool = False,
 ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
-    """The same from probabilities."""
+    """A token of each row of probabilities from what both filters keep."""
     order = _order(filter_apply_order)
     _check_nan(check_nan, probs, "probs")
     return _drawn(probs, "probs", (indices, generator, seed, offset, return_valid), 32, top_k, top_p, order=order)

@@ -40,7 +40,7 @@ class Seeds:
 
     @staticmethod
     def merge_batch(result: Any, info: Any, other: Any) -> None:
-        """Puts the seeds of another batch behind these."""
+        """Puts the seeds of another batch after these."""
         setattr(info, _NAME, torch.cat([getattr(info, _NAME), getattr(other, _NAME)]))
 
     @staticmethod

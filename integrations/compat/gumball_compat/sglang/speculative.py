@@ -160,7 +160,7 @@ def verify_tree_greedy(
 
 
 def _without_sentinels(candidates: torch.Tensor, draft_probs: torch.Tensor, most: float) -> torch.Tensor:
-    """The drafts of chains, -1 for those that cannot have been drawn: their probability is not above 0 and at most `most`."""
+    """The drafts of chains, -1 for drafts that cannot have been drawn: their probability is not above 0 and at most `most`."""
     drafts = candidates[:, 1:].long()
     vocab = draft_probs.shape[2]
     there = (drafts >= 0) & (drafts < vocab)

@@ -406,7 +406,7 @@ class GumballSamplingBackend:
             pool = self.pool.pool if self._over_ranks() else self.pool
             view = torch.from_dlpack(pool.on_device().outputs(name))
             view = view.view(torch.int32) if view.dtype is torch.uint32 else view
-            # Over ranks there may be padding behind the batch.
+            # Over ranks there may be padding after the batch.
             self._views[key] = view = view[:count]
         return view
 
@@ -474,7 +474,7 @@ class GumballSamplingBackend:
             outputs = self.pool.verify(logits, rows, drafts, parents=above)
         else:
             outputs = self.pool.verify(logits, rows, Drafts(drafts, parents=above))
-        # Over ranks there may be padding behind the batch.
+        # Over ranks there may be padding after the batch.
         torch.clamp(torch.from_numpy(outputs.tokens)[: len(tokens)], min=0, out=tokens)
         lengths.copy_(torch.from_numpy(outputs.accepted.astype("int32") + 1)[: len(lengths)])
         if parents is not None:

@@ -92,7 +92,7 @@ def verify_tree(
     parent: torch.Tensor,
     target: torch.Tensor,
 ) -> None:
-    """Accepts the path of drafts in trees along which each equals the target's token behind its parent.
+    """Accepts the path of drafts in trees along which each equals the target's token after its parent.
 
     candidates, parent, path: [requests, nodes]; node 0 is the root, each other's parent a node before it. Of siblings with
     one token the first counts. target: [requests * nodes] ids. Written are `predicts`, the target's tokens along the path, at the

@@ -28,7 +28,7 @@ def join_ranks(topology: Any, vocab: int, **options: Any) -> Pool:
 
 
 class RankPool:
-    """A pool over ranks behind the calls that the backend makes.
+    """A pool over ranks that the calls of the backend reach.
 
     pool: one whose layout is "replicated", with owners in blocks. Batches are padded to a multiple of the ranks, so that each owns as many requests.
     """
@@ -141,7 +141,7 @@ def _place(device: str) -> str:
 
 
 def _padded(rows: torch.Tensor, count: int, value: int = 0) -> torch.Tensor:
-    """Returns as many rows, of which those behind the given ones have a value that nobody reads."""
+    """Returns as many rows, of which those after the given ones have a value that no code reads."""
     missing = count - rows.shape[0]
     if missing == 0:
         return rows

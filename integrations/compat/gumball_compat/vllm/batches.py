@@ -30,7 +30,7 @@ class Batch:
         raise NotImplementedError
 
     def asked(self, width: int) -> Asked:
-        """What the requests ask of logprobs. width: the most that are listed beside a token's own."""
+        """The logprobs that the requests ask for. width: the most that are listed beside a token's own."""
         if self._asked is None or self._asked.width != width:
             self._asked = Asked(width, *self.listing())
         return self._asked
@@ -64,7 +64,7 @@ class Chains:
         drafts = self.rows[behind]
         self.drafts = drafts - self.owners[behind] - 1
         self.grown = np.where(self.looked_at > 0, UNKNOWN, 1)
-        # Behind a request's last line is another's.
+        # After a request's last line is another's.
         steps = np.arange(1 + self.counts.max(initial=0))
         self.lines = np.minimum(self.firsts[:, None] + steps, len(self.rows) - 1)
         self._all = not skipped.any()
@@ -79,7 +79,7 @@ class Chains:
         return logits if self._all else logits[self._rows]
 
     def emitted(self, outputs: OnDevice, zero: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Tokens, [requests, steps + 1] with -1 behind the last one, and how many drafts were accepted. zero: 0, of the tokens' type."""
+        """Tokens, [requests, steps + 1] with -1 after the last one, and how many drafts were accepted. zero: 0, of the tokens' type."""
         rows, requests = len(self.rows), len(self.counts)
         accepted = outputs("accepted", rows, requests)
         # A row without a token gives token 0.

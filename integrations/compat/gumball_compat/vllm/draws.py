@@ -21,7 +21,7 @@ __all__ = ["Drawn", "biased", "draw", "verify"]
 
 
 class Drawn(NamedTuple):
-    """Tokens of a batch, [rows] or [rows, steps + 1] int32, behind a row's last one -1; and logprobs, if they were asked for."""
+    """Tokens of a batch, [rows] or [rows, steps + 1] int32, after a row's last one -1; and logprobs, if they were asked for."""
 
     tokens: torch.Tensor
     logprobs: Lists | None

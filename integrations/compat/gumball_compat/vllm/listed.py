@@ -84,7 +84,7 @@ class Asked:
 
     def __init__(self, width: int, counts: NDArray[np.int32], names: Sequence[Sequence[int]] | None) -> None:
         self.width, self.counts = width, counts
-        # [requests, width], -1 behind the ids of a request.
+        # [requests, width], -1 after the ids of a request.
         self.named: NDArray[np.int32] | None = None
         if names is not None:
             self.named = np.full((len(names), width), -1, np.int32)

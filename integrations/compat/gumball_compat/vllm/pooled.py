@@ -69,7 +69,7 @@ class Sequences:
         # The batch of the last step, if the next one may be the same; and what the pool's next step is assigned to, if that is known.
         self.batch: _Batch | None = None
         self.assigned: _Batch | Chains | None = None
-        # What makes the logits, if the runner gives hidden states in their place.
+        # The head that makes the logits, if the runner gives hidden states in their place.
         self.head: AnyHead | None = None
         # By the runner's index: the slot, -1 for none; the seed; vLLM's parameters; how many logprobs it asks for, and the ids that it names; biases that are added
         # before penalties.
@@ -132,7 +132,7 @@ class Sequences:
         self._release(index)
 
     def advanced(self, indices: NDArray[np.int64], lines: NDArray[np.int64], rows: int) -> None:
-        """Notes mirostat's limits after a step. indices: the runner's, of requests with mirostat that drew. lines: those of each of the `rows` outputs."""
+        """Notes mirostat's limits after a step. indices: the runner's, of requests with mirostat that drew. lines: of each of the `rows` outputs."""
         self._counts[indices] += 1
         where = upload(indices, self._mus)
         self._mus[0, where] = self._mus[1, where]
@@ -191,7 +191,7 @@ class _Batch(Batch):
         self._listing = sequences.listed[indices], sequences.names[indices]
 
     def listing(self) -> tuple[NDArray[np.int32], Any]:
-        """What the requests ask of logprobs."""
+        """The logprobs that the requests ask for."""
         counts, names = self._listing
         return counts, names if any(names) else None
 

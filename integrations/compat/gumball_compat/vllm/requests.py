@@ -72,7 +72,7 @@ class Rows(Batch):
     def __init__(self, requests: Sequence[Request | None], biased: bool) -> None:
         self._requests = list(requests)
         self.biases = [(row, one.bias) for row, one in enumerate(requests) if one and one.bias] if biased else []
-        """Those that are added before penalties."""
+        """Biases that are added before penalties."""
         self.slots: NDArray[np.int32] | None = None
         """The pool's, -1 for none; None until the batch draws."""
         self.counts: NDArray[np.int64]
@@ -90,7 +90,7 @@ class Rows(Batch):
         return np.array([one is not None and one.apart for one in self._requests], bool)
 
     def listing(self) -> tuple[NDArray[np.int32], Sequence[Sequence[int]] | None]:
-        """What the rows ask of logprobs."""
+        """The logprobs that the rows ask for."""
         counts = np.array([0 if one is None else one.listed for one in self._requests], np.int32)
         names = [() if one is None else one.names for one in self._requests]
         return counts, names if any(names) else None
@@ -130,7 +130,7 @@ class Requests:
         self.zero: torch.Tensor
         """0, where the logits lie."""
         self.head: AnyHead | None = None
-        """What makes the logits, if the engine gives hidden states in their place."""
+        """The head that makes the logits, if the engine gives hidden states in their place."""
         self._seeds = random.Random(seed)
         self._departed: OrderedDict[Hashable, _Departed] = OrderedDict()
         # Slots of requests that left, the longest gone first.

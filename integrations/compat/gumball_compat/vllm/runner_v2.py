@@ -142,7 +142,7 @@ class RejectionSampler:
         )
 
     def _drafts(self, batch: Any) -> tuple[torch.Tensor, torch.Tensor]:
-        """The token and position that each row of logits stands behind; -1 for what is no draft yet, within the prompt."""
+        """The token and position that each row of logits stands after; -1 for what is no draft yet, within the prompt."""
         tokens, pos = batch.input_ids[batch.logits_indices], batch.positions[batch.logits_indices]
         local = batch.expanded_local_pos
         prompt = self.sampler.req_states.prefill_len.gpu[batch.expanded_idx_mapping]
@@ -273,7 +273,7 @@ class _Draws:
 
 def _drawn(logits: torch.Tensor, states: Any, index: torch.Tensor, pos: torch.Tensor) -> torch.Tensor:
     """A token of each row, int64. logits: divided by the temperature; index: each row's request state; pos: the token before."""
-    # What is left of the temperature is whether a request is greedy.
+    # All that is left of the temperature: whether a request is greedy.
     temperature = (states.temperature.gpu[index] != 0).to(torch.float32)
     drawn = operators.sampling_from_logits(
         logits,

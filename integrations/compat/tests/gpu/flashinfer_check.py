@@ -13,13 +13,17 @@ import inspect
 import os
 import sys
 import tempfile
-import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
+
+# In the repository the package's own checks lie there.
+sys.path[:0] = [str(Path(__file__).parents[4] / "bindings/python/tests/gpu")]
+
+from check import check, run
 from gumball.compat.flashinfer import sampling
 
 import gumball
@@ -28,7 +32,6 @@ from gumball.compat import sglang, tokenspeed
 GPU = torch.cuda.is_available()
 DEVICE = torch.device("cuda", 0) if GPU else torch.device("cpu")
 VOCAB, ROWS, DRAWS = 32_000, 9, 5_000_000
-CHECKS: list[Callable[[], str]] = []
 # Functions that draw, by what they read, and their filters: numbers, and one for each row.
 SAMPLERS: list[tuple[str, str, dict[str, Any]]] = [
     ("sampling_from_logits", "logits", {}),
@@ -43,13 +46,8 @@ SAMPLERS: list[tuple[str, str, dict[str, Any]]] = [
 ]
 
 
-def check(work: Callable[[], str]) -> Callable[[], str]:
-    CHECKS.append(work)
-    return work
-
-
 def rows(count: int = ROWS, vocab: int = VOCAB, spread: float = 3.0) -> dict[str, torch.Tensor]:
-    """The same rows as logits and as probabilities."""
+    """Rows as logits, and as probabilities."""
     logits = torch.randn(count, vocab, generator=torch.Generator().manual_seed(1)) * spread
     return {"logits": logits.to(DEVICE), "probs": gumball.softmax(logits).to(DEVICE)}
 
@@ -74,7 +72,7 @@ def words(*values: int) -> torch.Tensor:
 
 @contextmanager
 def without_waiting() -> Iterator[None]:
-    """Makes an error of whatever waits for the GPU."""
+    """Makes an error of each wait for the GPU."""
     if not GPU:
         yield
         return
@@ -202,7 +200,7 @@ def in_a_graph() -> str:
 
 @check
 def renormalised_and_masked() -> str:
-    """The same bits as on the host."""
+    """Bit for bit as on the host."""
     given = rows()
     top_k, top_p = torch.randint(1, 500, (ROWS,), device=DEVICE), torch.rand(ROWS, device=DEVICE) * 0.9 + 0.05
     for number, made in enumerate(
@@ -334,37 +332,5 @@ def beside_flashinfer() -> str:
     return f"{len(sampling.__all__)} signatures; cosine at least {least:.5f}"
 
 
-def leave_out_what_has_no_kernels() -> None:
-    """Says which functions the GPU lacks kernels for, and leaves them to later."""
-    for entry in list(SAMPLERS):
-        name, kind, filters = entry
-        try:
-            getattr(sampling, name)(rows()[kind], **filters, seed=1, offset=0)
-        except gumball.UnavailableError as error:
-            SAMPLERS.remove(entry)
-            print(f"(left out: {name}, {filters}: {error})")
-
-
-def main() -> None:
-    named, failed = sys.argv[1:], 0
-    leave_out_what_has_no_kernels()
-    for work in CHECKS:
-        if named and work.__name__ not in named:
-            continue
-        try:
-            print(f"{work.__name__}: {work()}", flush=True)
-        except gumball.UnavailableError as error:
-            print(f"{work.__name__}: left out: {error}", flush=True)
-        except Exception:
-            failed += 1
-            print(f"{work.__name__}: FAILED\n{traceback.format_exc()}", flush=True)
-    print(
-        f"VERDICT: {failed} of the checks of FlashInfer's names FAILED"
-        if failed
-        else "VERDICT: FlashInfer's names hold"
-    )
-    sys.exit(failed > 0)
-
-
 if __name__ == "__main__":
-    main()
+    run("FlashInfer's, SGLang's and TokenSpeed's names")

@@ -1,4 +1,4 @@
-"""SGLang's own Triton operators on the CPU, by Triton's interpreter, beside those of gumball.compat.sglang.
+"""SGLang's own Triton operators on the CPU, by Triton's interpreter, beside gumball.compat.sglang's.
 
 Of the package only the files that hold the operators are loaded, with stand-ins for the modules that ask for a device. The
 kernels compare uniform numbers with probabilities, which Gumball's do not, so chains have rows that leave nothing to chance.

@@ -1,4 +1,4 @@
-"""The parameters of functions, those in files that cannot be imported included."""
+"""The parameters of functions, also in files that cannot be imported."""
 
 from __future__ import annotations
 

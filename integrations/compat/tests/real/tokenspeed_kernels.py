@@ -1,4 +1,4 @@
-"""TokenSpeed's own Triton operators on the CPU, by Triton's interpreter, beside those of gumball.compat.tokenspeed.
+"""TokenSpeed's own Triton operators on the CPU, by Triton's interpreter, beside gumball.compat.tokenspeed's.
 
 The package refuses to be imported without a GPU, so its operators are imported alone, with stand-ins for the modules that
 ask for a device.

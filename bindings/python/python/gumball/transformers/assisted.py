@@ -62,7 +62,7 @@ class Drafting(LogitsProcessor):
         self.call, self.sequences = call, sequences
 
     def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
-        """input_ids: [1, length], the call's and drafts behind them. scores: [1, vocab]."""
+        """input_ids: [1, length], the call's and drafts after them. scores: [1, vocab]."""
         vocab = scores.shape[1]
         path = input_ids[0, self.call.ids.shape[1] :].tolist()
         token = self.sequences.draft(scores, path)
@@ -136,7 +136,7 @@ def _stepped(call: Call, sequences: Sequences, logits: torch.Tensor, drafts: lis
 
 
 def _appended(call: Call, drawn: Any, place: int, logits: torch.Tensor) -> bool:
-    """Appends a drawn token. Returns whether it ends the text. logits: those that the model gave for it, [vocab]."""
+    """Appends a drawn token. Returns whether it ends the text. logits: the model's for it, [vocab]."""
     if drawn.tokens[place] < 0:
         raise no_token(0, call.ids.shape[1])
     call.record.drawn(drawn, [place], logits[None])

@@ -20,7 +20,7 @@ __all__ = ["Asked", "Call", "decode"]
 
 
 class Asked(NamedTuple):
-    """What a call of `generate` asks of Gumball.
+    """A call of `generate`, as far as Gumball reads it.
 
     params: how tokens are drawn; None where transformers' processors say it, and `ours`, parameters by the names of `OUR_NAMES`, seed, logprobs and
     logprobs_mode. head: where `replace_head` has put one.
@@ -179,7 +179,7 @@ def decode(call: Call, synced: bool) -> Any:
 
 
 def _stepped(call: Call, outputs: Any, takes_part: Sequence[bool], pad: torch.Tensor | None) -> torch.Tensor:
-    """Appends a token to each row. Returns which rows have ended, [rows] bool. outputs: those of a pass of the model."""
+    """Appends a token to each row. Returns which rows have ended, [rows] bool. outputs: of a pass of the model."""
     logits = outputs.logits[:, -1].to(call.ids.device)
     if outputs.logits.shape[1] > 1:
         logits = logits.clone()

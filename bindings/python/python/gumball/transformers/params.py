@@ -124,7 +124,7 @@ def taken(
     while left:
         one = processors[left - 1]
         if type(one) is theirs.LogitNormalization:
-            # It changes no draw; whoever hands out scores has to care for it.
+            # It changes no draw; a caller that returns scores must do it.
             left -= 1
             continue
         where, read = _KNOWN.get(type(one), (None, None))
@@ -163,7 +163,7 @@ def taken(
 def _joins(found: _Found, more: _Found) -> bool:
     """Takes what an earlier processor says over, unless a later one says the same, or what it edits does not commute with it."""
     if "logit_bias" in more and "repetition_penalty" in found:
-        # The bias would be added behind the penalty.
+        # The bias would be added after the penalty.
         return False
     if "min_tokens" in more and found.get("stop_ids") == more["stop_ids"]:
         found["min_tokens"] = max(found["min_tokens"], more["min_tokens"])

@@ -136,7 +136,7 @@ class Sequences:
             self.pool.shorten(self.slots, [count])
 
     def draft(self, logits: torch.Tensor, path: Sequence[int]) -> int:
-        """Returns the token that the only row would draw from these logits behind its history and a path, which changes nothing."""
+        """Returns the token that the only row would draw from these logits after its history and a path, which changes nothing."""
         return int(self.pool.draft(self._rows(logits), self.slots, [list(path)]).item())
 
     def _rows(self, logits: torch.Tensor) -> torch.Tensor:

@@ -11,7 +11,7 @@ __all__ = ["CompileError", "Compiler", "compile_pipeline"]
 
 
 class Compiler:
-    """Checks and fuses operators, by the default rules and those that are registered."""
+    """Checks and fuses operators, by the default rules and the registered ones."""
 
     def __init__(self) -> None:
         self.fusion_rules: list[FusionRule] = []
@@ -20,12 +20,12 @@ class Compiler:
             self.register_fusion_rule(rule)
 
     def register_fusion_rule(self, rule: FusionRule) -> None:
-        """Adds a rule, behind those of the same priority."""
+        """Adds a rule, after the others of its priority."""
         self.fusion_rules.append(rule)
         self.fusion_rules.sort(key=lambda known: -known.prio)
 
     def register_validity_check(self, check: ValidityCheck) -> None:
-        """Adds a check, behind those there are."""
+        """Adds a check, after the others."""
         self.validity_checks.append(check)
 
     def compile(self, ops: list[Op]) -> list[Op]:
@@ -70,7 +70,7 @@ class Compiler:
                 continue
             end = i + len(rule.pattern)
             ops[i:end] = [rule.build(ops[i:end])]
-            # What was built may fit behind the operator before it.
+            # The new operator may fit after the one before it.
             i = max(i - 1, 0)
         return ops
 

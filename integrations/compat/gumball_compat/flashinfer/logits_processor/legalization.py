@@ -22,7 +22,7 @@ def legalize_processors(processors: list[LogitsProcessor], initial_type: TensorT
     for i, processor in enumerate(processors):
         name = type(processor).__name__
         try:
-            # What a processor of the caller's raises is whatever it likes.
+            # A processor of the caller's may raise any exception.
             legal = processor.legalize(current)  # type: ignore[arg-type]
             if not legal:
                 raise LegalizationError(f"Processor {name} produced no ops")

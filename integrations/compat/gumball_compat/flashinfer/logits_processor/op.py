@@ -36,7 +36,7 @@ class Op(ABC):
 
 
 class ParameterizedOp(Op):
-    """A step with parameters; those of a call come before those it was made with.
+    """A step with parameters; a call's come before the ones it was made with.
 
     TAKES: the names of its parameters; None if it takes any. A pipe refuses a parameter that none of its steps takes.
     """

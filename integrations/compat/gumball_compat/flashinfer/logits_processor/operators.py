@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -34,132 +36,118 @@ _DRAW = ("indices", "generator", "deterministic")
 
 
 class _Step(ParameterizedOp):
-    """A step that is one function of a tensor and parameters."""
+    """A step that is one function of a tensor and of the filters in `FILTERS`, which must be given; a draw takes `_DRAW` too."""
+
+    FILTERS: tuple[str, ...] = ()
+    FUNCTION: Callable[..., Any]
+
+    def __init_subclass__(cls, **named: Any) -> None:
+        super().__init_subclass__(**named)
+        if cls.TAKES is None or cls.FILTERS:
+            cls.TAKES = frozenset((*cls.FILTERS, *(_DRAW if cls.OUT == TensorType.INDICES else cls.TAKES or ())))
 
     def __call__(self, tensor: TaggedTensor, **kwargs: Any) -> TaggedTensor:
         out = self._validate_input_type(tensor)
         assert out is not None
-        return TaggedTensor(self._run(tensor.data, kwargs), out)
+        filters = [_checked(name, self._get_param(name, kwargs)) for name in self.FILTERS]
+        drawn = ("indices", "generator") if out == TensorType.INDICES else ()
+        draw = {name: self._get_param(name, kwargs, required=False) for name in drawn}
+        return TaggedTensor(type(self).FUNCTION(tensor.data, *filters, **draw), out)
 
-    def _run(self, data: Any, kwargs: dict[str, Any]) -> Any:
-        raise NotImplementedError
 
-    def _temperature(self, kwargs: dict[str, Any]) -> Any:
-        temperature = self._get_param("temperature", kwargs)
-        if isinstance(temperature, torch.Tensor) or isinstance(temperature, float) and temperature > 0:
-            return temperature
-        raise ValueError("Temperature must be positive float or a tensor array")
+def _checked(name: str, value: Any) -> Any:
+    """A filter's number or tensor. Raises ValueError for another."""
+    if isinstance(value, torch.Tensor):
+        return value
+    if name == "temperature":
+        fits, wanted = isinstance(value, float) and value > 0, "Temperature must be positive float"
+    elif name == "top_k":
+        fits, wanted = isinstance(value, int) and value > 0, "top_k must be a positive integer"
+    else:
+        fits, wanted = 0 < value <= 1, f"{name} must be float in (0, 1]"
+    if not fits:
+        raise ValueError(f"{wanted} or a tensor array")
+    return value
 
-    def _top_k(self, kwargs: dict[str, Any]) -> Any:
-        top_k = self._get_param("top_k", kwargs)
-        if isinstance(top_k, torch.Tensor) or isinstance(top_k, int) and top_k > 0:
-            return top_k
-        raise ValueError("top_k must be a positive integer or a tensor array")
 
-    def _share(self, name: str, kwargs: dict[str, Any]) -> Any:
-        share = self._get_param(name, kwargs)
-        if isinstance(share, torch.Tensor) or 0 < share <= 1:
-            return share
-        raise ValueError(f"{name} must be float in (0, 1] or a tensor array")
+def _divided(logits: Any, temperature: Any) -> Any:
+    column = isinstance(temperature, torch.Tensor) and temperature.ndim == 1
+    return logits / (temperature.unsqueeze(1) if column else temperature)
 
-    def _draw(self, kwargs: dict[str, Any]) -> dict[str, Any]:
-        return {name: self._get_param(name, kwargs, required=False) for name in ("indices", "generator")}
+
+def _softmax(logits: Any) -> Any:
+    logits = sampling.rows_of(logits, "logits")
+    return gumball.softmax(logits, 1.0, torch.empty_like(logits))
+
+
+def _min_p(probs: Any, min_p: Any) -> Any:
+    return gumball.min_p_renorm_probs(sampling.rows_of(probs, "probs"), min_p)
 
 
 class TemperatureOp(_Step):
     """Logits divided by their temperature: a number, [rows], or what torch divides logits by."""
 
     IN = OUT = TensorType.LOGITS
-    TAKES = frozenset(("temperature",))
-
-    def _run(self, data: Any, kwargs: dict[str, Any]) -> Any:
-        temperature = self._temperature(kwargs)
-        column = isinstance(temperature, torch.Tensor) and temperature.ndim == 1
-        return data / (temperature.unsqueeze(1) if column else temperature)
+    FILTERS, FUNCTION = ("temperature",), staticmethod(_divided)
 
 
 class SoftmaxOp(_Step):
     """The softmax, in the logits' own type."""
 
     IN, OUT = TensorType.LOGITS, TensorType.PROBS
-    TAKES = frozenset(("enable_pdl",))
-
-    def _run(self, data: Any, kwargs: dict[str, Any]) -> Any:
-        logits = sampling.rows_of(data, "logits")
-        return gumball.softmax(logits, 1.0, torch.empty_like(logits))
+    TAKES, FUNCTION = frozenset(("enable_pdl",)), staticmethod(_softmax)
 
 
 class LogitsTopKOp(_Step):
     """Top-k of logits: the rest is -inf."""
 
     IN = OUT = TensorType.LOGITS
-    TAKES = frozenset(("top_k",))
-
-    def _run(self, data: Any, kwargs: dict[str, Any]) -> Any:
-        return sampling.top_k_mask_logits(data, self._top_k(kwargs))
+    FILTERS, FUNCTION = ("top_k",), staticmethod(sampling.top_k_mask_logits)
 
 
 class ProbsTopKOp(_Step):
     """Top-k of probabilities, which sum to 1 then."""
 
     IN = OUT = TensorType.PROBS
-    TAKES = frozenset(("top_k",))
-
-    def _run(self, data: Any, kwargs: dict[str, Any]) -> Any:
-        return sampling.top_k_renorm_probs(data, self._top_k(kwargs))
+    FILTERS, FUNCTION = ("top_k",), staticmethod(sampling.top_k_renorm_probs)
 
 
 class TopPOp(_Step):
     """Top-p of probabilities, which sum to 1 then."""
 
     IN = OUT = TensorType.PROBS
-    TAKES = frozenset(("top_p",))
-
-    def _run(self, data: Any, kwargs: dict[str, Any]) -> Any:
-        return sampling.top_p_renorm_probs(data, self._share("top_p", kwargs))
+    FILTERS, FUNCTION = ("top_p",), staticmethod(sampling.top_p_renorm_probs)
 
 
 class MinPOp(_Step):
     """Min-p of probabilities, which sum to 1 then."""
 
     IN = OUT = TensorType.PROBS
-    TAKES = frozenset(("min_p",))
-
-    def _run(self, data: Any, kwargs: dict[str, Any]) -> Any:
-        return gumball.min_p_renorm_probs(sampling.rows_of(data, "probs"), self._share("min_p", kwargs))
+    FILTERS, FUNCTION = ("min_p",), staticmethod(_min_p)
 
 
 class LogitsSampleOp(_Step):
     """A token of each row of logits."""
 
     IN, OUT = TensorType.LOGITS, TensorType.INDICES
-    TAKES = frozenset((*_DRAW,))
-
-    def _run(self, data: Any, kwargs: dict[str, Any]) -> Any:
-        return sampling.sampling_from_logits(data, **self._draw(kwargs))
+    FUNCTION = staticmethod(sampling.sampling_from_logits)
 
 
 class ProbsSampleOp(_Step):
     """A token of each row of probabilities."""
 
     IN, OUT = TensorType.PROBS, TensorType.INDICES
-    TAKES = frozenset((*_DRAW,))
-
-    def _run(self, data: Any, kwargs: dict[str, Any]) -> Any:
-        return sampling.sampling_from_probs(data, **self._draw(kwargs))
+    FUNCTION = staticmethod(sampling.sampling_from_probs)
 
 
 class FusedTemperatureSoftmaxOp(_Step):
     """Temperature and softmax, float32."""
 
     IN, OUT = TensorType.LOGITS, TensorType.PROBS
-    TAKES = frozenset(("temperature", "enable_pdl"))
+    TAKES, FILTERS, FUNCTION = frozenset(("enable_pdl",)), ("temperature",), staticmethod(sampling.softmax)
 
     def __init__(self, enable_pdl: bool | None = None, **default_params: Any) -> None:
         super().__init__(enable_pdl=enable_pdl, **default_params)
-
-    def _run(self, data: Any, kwargs: dict[str, Any]) -> Any:
-        return sampling.softmax(data, self._temperature(kwargs), self.default_params["enable_pdl"])
 
 
 class _FusedSample(_Step):
@@ -174,36 +162,23 @@ class _FusedSample(_Step):
 class FusedProbsTopKSampleOp(_FusedSample):
     """Top-k and draw."""
 
-    TAKES = frozenset(("top_k", *_DRAW))
-
-    def _run(self, data: Any, kwargs: dict[str, Any]) -> Any:
-        return sampling.top_k_sampling_from_probs(data, self._top_k(kwargs), **self._draw(kwargs))
+    FILTERS, FUNCTION = ("top_k",), staticmethod(sampling.top_k_sampling_from_probs)
 
 
 class FusedProbsTopPSampleOp(_FusedSample):
     """Top-p and draw."""
 
-    TAKES = frozenset(("top_p", *_DRAW))
-
-    def _run(self, data: Any, kwargs: dict[str, Any]) -> Any:
-        return sampling.top_p_sampling_from_probs(data, self._share("top_p", kwargs), **self._draw(kwargs))
+    FILTERS, FUNCTION = ("top_p",), staticmethod(sampling.top_p_sampling_from_probs)
 
 
 class FusedProbsMinPSampleOp(_FusedSample):
     """Min-p and draw."""
 
-    TAKES = frozenset(("min_p", *_DRAW))
-
-    def _run(self, data: Any, kwargs: dict[str, Any]) -> Any:
-        return sampling.min_p_sampling_from_probs(data, self._share("min_p", kwargs), **self._draw(kwargs))
+    FILTERS, FUNCTION = ("min_p",), staticmethod(sampling.min_p_sampling_from_probs)
 
 
 class FusedProbsTopKTopPSampleOp(_FusedSample):
     """Top-k and top-p, both of the whole row, and draw."""
 
-    TAKES = frozenset(("top_k", "top_p", *_DRAW))
-
-    def _run(self, data: Any, kwargs: dict[str, Any]) -> Any:
-        top_k, top_p = self._top_k(kwargs), self._share("top_p", kwargs)
-        sample = sampling.top_k_top_p_sampling_from_probs
-        return sample(data, top_k, top_p, filter_apply_order="joint", **self._draw(kwargs))
+    FILTERS = ("top_k", "top_p")
+    FUNCTION = staticmethod(partial(sampling.top_k_top_p_sampling_from_probs, filter_apply_order="joint"))

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from typing import Any
 
 from . import operators
-from .op import Op
+from .op import Op, ParameterizedOp
 from .types import TensorType
 
 __all__ = ["LogitsProcessor", "MinP", "Sample", "Softmax", "Temperature", "TopK", "TopP"]
@@ -26,78 +26,66 @@ class LogitsProcessor(ABC):
         return f"{type(self).__name__}({', '.join(f'{name}={value}' for name, value in self.params.items())})"
 
 
-class Temperature(LogitsProcessor):
-    """Divides logits. Call with `temperature`, a positive float or [rows]."""
+class _Known(LogitsProcessor):
+    """A processor of this module. OPS: its operator for each type of tensor that it takes. NAME: what an error calls it."""
+
+    OPS: dict[TensorType, type[ParameterizedOp]]
+    NAME: str | None = None
 
     def legalize(self, input_type: TensorType) -> list[Op]:
-        """Logits to logits."""
-        if input_type != TensorType.LOGITS:
-            raise ValueError(f"Temperature can only be applied to LOGITS, got {input_type}")
-        return [operators.TemperatureOp(**self.params)]
+        """Its operator for tensors of this type; ValueError if it cannot take them."""
+        if input_type in self.OPS:
+            return [self.OPS[input_type](**self.params)]
+        name, taken = self.NAME or type(self).__name__, list(self.OPS)
+        if len(taken) == 1:
+            raise ValueError(f"{name} can only be applied to {taken[0]}, got {input_type}")
+        raise ValueError(f"{name} cannot be applied to {input_type}")
 
 
-class Softmax(LogitsProcessor):
+class Temperature(_Known):
+    """Divides logits. Call with `temperature`, a positive float or [rows]."""
+
+    OPS = {TensorType.LOGITS: operators.TemperatureOp}
+
+
+class Softmax(_Known):
     """Makes probabilities of logits. enable_pdl changes nothing."""
+
+    OPS = {TensorType.LOGITS: operators.SoftmaxOp}
 
     def __init__(self, enable_pdl: bool | None = None, **params: Any) -> None:
         super().__init__(enable_pdl=enable_pdl, **params)
 
-    def legalize(self, input_type: TensorType) -> list[Op]:
-        """Logits to probabilities."""
-        if input_type != TensorType.LOGITS:
-            raise ValueError(f"Softmax can only be applied to LOGITS, got {input_type}")
-        return [operators.SoftmaxOp(**self.params)]
 
-
-class TopK(LogitsProcessor):
+class TopK(_Known):
     """Keeps the k largest. Call with `top_k`, a positive int or [rows].
 
     joint_topk_topp: a TopP and a Sample that follow are fused with it into a draw in which both filters look at the
     whole row; only in a pipe that is compiled.
     """
 
+    OPS = {TensorType.LOGITS: operators.LogitsTopKOp, TensorType.PROBS: operators.ProbsTopKOp}
+
     def __init__(self, joint_topk_topp: bool = False, **params: Any) -> None:
         super().__init__(joint_topk_topp=joint_topk_topp, **params)
 
-    def legalize(self, input_type: TensorType) -> list[Op]:
-        """Logits to logits, or probabilities to probabilities."""
-        if input_type == TensorType.LOGITS:
-            return [operators.LogitsTopKOp(**self.params)]
-        if input_type == TensorType.PROBS:
-            return [operators.ProbsTopKOp(**self.params)]
-        raise ValueError(f"TopK cannot be applied to {input_type}")
 
-
-class TopP(LogitsProcessor):
+class TopP(_Known):
     """Keeps the fewest that hold a share of the sum. Call with `top_p`, in (0, 1] or [rows]."""
 
-    def legalize(self, input_type: TensorType) -> list[Op]:
-        """Probabilities to probabilities."""
-        if input_type != TensorType.PROBS:
-            raise ValueError(f"TopP can only be applied to PROBS, got {input_type}")
-        return [operators.TopPOp(**self.params)]
+    OPS = {TensorType.PROBS: operators.TopPOp}
 
 
-class MinP(LogitsProcessor):
+class MinP(_Known):
     """Keeps what is at least a share of the largest. Call with `min_p`, in (0, 1] or [rows]."""
 
-    def legalize(self, input_type: TensorType) -> list[Op]:
-        """Probabilities to probabilities."""
-        if input_type != TensorType.PROBS:
-            raise ValueError(f"MinP can only be applied to PROBS, got {input_type}")
-        return [operators.MinPOp(**self.params)]
+    OPS = {TensorType.PROBS: operators.MinPOp}
 
 
-class Sample(LogitsProcessor):
+class Sample(_Known):
     """Draws a token of each row. Call with `indices` and `generator` if need be. deterministic changes nothing."""
+
+    OPS, NAME = {TensorType.LOGITS: operators.LogitsSampleOp, TensorType.PROBS: operators.ProbsSampleOp}, "Sampling"
 
     def __init__(self, deterministic: bool = True, **params: Any) -> None:
         super().__init__(deterministic=deterministic, **params)
-
-    def legalize(self, input_type: TensorType) -> list[Op]:
-        """Logits or probabilities to ids."""
-        if input_type == TensorType.LOGITS:
-            return [operators.LogitsSampleOp(**self.params)]
-        if input_type == TensorType.PROBS:
-            return [operators.ProbsSampleOp(**self.params)]
-        raise ValueError(f"Sampling cannot be applied to {input_type}")

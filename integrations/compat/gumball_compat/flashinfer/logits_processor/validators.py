@@ -1,4 +1,4 @@
-"""What no pipe may do, whatever its types say: rules over its operators before they are fused."""
+"""Rules that no pipe may break, over its operators before they are fused."""
 
 from __future__ import annotations
 
