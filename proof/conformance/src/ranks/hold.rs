@@ -9,6 +9,7 @@ use gumball_engine::{
 use super::Connect;
 use super::hold_batch::{Batch, DISTINCT, STEPS, upload};
 use super::hold_drafts::hold_drafts;
+use super::hold_graph::{hold_graph, hold_heads};
 use crate::batch::{WIDTHS, distinct};
 use crate::rows::Words;
 
@@ -36,7 +37,9 @@ pub(super) fn hold_batch(device: &Device, connect: &dyn Connect, index: usize) -
         history_growth: 4096,
         keep_histories: true,
     };
-    let config = PoolConfig { slots: batch.rows, widths: WIDTHS, place, ..PoolConfig::new(batch.vocab) };
+    let kept = batch.kept;
+    let config =
+        PoolConfig { slots: batch.rows, widths: WIDTHS, place, kept, ..PoolConfig::new(batch.vocab) };
     let planner = PlannerConfig {
         ownership: batch.ownership,
         layouts: connect.layouts(),
@@ -68,7 +71,10 @@ pub(super) fn hold_batch(device: &Device, connect: &dyn Connect, index: usize) -
         let masks = if batch.masked { masks } else { Masks::None };
         let forced: Vec<_> = all.iter().map(|row| (row % 11 == 10).then_some(*row as u32 % 200)).collect();
         let options = Requests { masks, forced: &forced, ..Requests::of(&slots) };
-        for layout in connect.layouts() {
+        // A pool that tells kept sets is not surveyed.
+        let is_taken = |layout: &LogitsLayout| !batch.kept || *layout != LogitsLayout::Survey;
+        let layouts: Vec<LogitsLayout> = connect.layouts().into_iter().filter(is_taken).collect();
+        for layout in layouts.iter().copied() {
             let planned = many
                 .ranks()
                 .expect("it has ranks")
@@ -85,6 +91,13 @@ pub(super) fn hold_batch(device: &Device, connect: &dyn Connect, index: usize) -
             };
             let (mut found, mut wanted) = (Outputs::new(), Outputs::new());
             let differs = |what: &str, found: &Outputs, wanted: &Outputs| {
+                if let Some(row) =
+                    (0..batch.rows).find(|row| batch.kept && found.kept(*row) != wanted.kept(*row))
+                {
+                    return Some(format!(
+                        "rank {rank}, {layout:?}, {what}: the kept set of row {row} differs"
+                    ));
+                }
                 let differing = found.words().iter().zip(wanted.words()).position(|(a, b)| a != b);
                 differing.map(|word| {
                     let (row, a, b) = (word % batch.rows, found.words()[word], wanted.words()[word]);
@@ -118,7 +131,14 @@ pub(super) fn hold_batch(device: &Device, connect: &dyn Connect, index: usize) -
                 }
             }
         }
-        hold_drafts(&batch, &distinct, (&mut one, &mut many), &slots, (whole, part))
+        if let Some(text) = hold_drafts(&batch, &distinct, (&mut one, &mut many), &slots, (whole, part))? {
+            return Ok(Some(text));
+        }
+        let (slots, layouts) = (&slots, &layouts[..]);
+        if let Some(text) = hold_graph(&batch, &distinct, (&mut one, &mut many), (slots, layouts))? {
+            return Ok(Some(text));
+        }
+        hold_heads(&batch, (&mut one, &mut many), (slots, layouts))
     };
     match run().map_err(|error| told(&error))? {
         None => Ok((batch.rows * connect.layouts().len() * 2 * STEPS) as u64),

@@ -26,6 +26,8 @@ pub(super) struct Batch {
     /// Whether some rows have bitmasks, and whether all filter chains begin with top-k.
     pub masked: bool,
     pub listed: bool,
+    /// Whether kept sets are told.
+    pub kept: bool,
     pub seed: u64,
 }
 
@@ -52,7 +54,8 @@ impl Batch {
             }
         };
         let (masked, listed) = (below(2) == 0, below(2) == 0);
-        Ok(Self { vocab, rows, dtype, split, ownership, ends, masked, listed, seed: index as u64 })
+        let (kept, seed) = (vocab < 100_000 && index % 4 == 3, index as u64);
+        Ok(Self { vocab, rows, dtype, split, ownership, ends, masked, listed, kept, seed })
     }
 
     /// Returns the parameters of a row's request.

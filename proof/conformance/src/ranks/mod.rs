@@ -8,6 +8,7 @@ mod faults;
 mod hold;
 mod hold_batch;
 mod hold_drafts;
+mod hold_graph;
 mod times;
 
 use std::collections::HashMap;
