@@ -132,16 +132,3 @@ def test_a_pipe_refuses_what_none_of_its_processors_takes() -> None:
     ):
         with pytest.raises(RefusedError, match="joint_topk_topp is True, but .*; put them so, or leave it out"):
             LogitsPipe(apart, compile=compiled, input_type=kind)(logits, **filters)
-
-
-def test_graphs_over_ranks_have_one_variant() -> None:
-    pytest.importorskip("torch")
-    from gumball.compat.tokenspeed.ranks import RankPool
-
-    pool: Any = RankPool.__new__(RankPool)
-    for call in (
-        lambda: pool.enqueue(None, variant="top_k"),
-        lambda: pool.enqueue_verify(None, None, variant="top_k"),
-    ):
-        with pytest.raises(RefusedError, match="variant is 'top_k', but must be 'full', .*; leave it out"):
-            call()
