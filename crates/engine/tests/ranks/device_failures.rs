@@ -23,7 +23,7 @@ fn sequences_that_were_shortened_stay_those_of_the_last_fetch_after_a_failure() 
         *params = SamplingParams { seed: params.seed, ..Default::default() };
     });
     let whole = batch.rows(&mut Dice(9, 0), 3);
-    let timeout = Duration::from_millis(300);
+    let timeout = Duration::from_millis(1000);
     for devices in [OneSided, Nccl] {
         with_patience(2, Duration::from_secs(5), |rank| {
             let own = rank.rank();
@@ -35,7 +35,7 @@ fn sequences_that_were_shortened_stay_those_of_the_last_fetch_after_a_failure() 
             pool.step(logits, &Batch { plan: Some(plan), ..Batch::of(&slots) }, &mut out).unwrap();
             if own == 1 {
                 // Takes no other step, and stays until the other one has given up.
-                return std::thread::sleep(Duration::from_millis(1500));
+                return std::thread::sleep(Duration::from_millis(2500));
             }
             let before: Vec<_> = slots.iter().map(|slot| state(pool.sequence(*slot).unwrap())).collect();
             let runtime = pool.device().unwrap().runtime().clone();
@@ -64,7 +64,7 @@ fn sequences_that_were_shortened_stay_those_of_the_last_fetch_after_a_failure() 
 fn results_of_a_failed_verification_are_padding() {
     let batch = small_batch(2);
     let whole = batch.rows(&mut Dice(9, 0), 5);
-    let timeout = Duration::from_millis(300);
+    let timeout = Duration::from_millis(1000);
     for (devices, layout) in ways().filter(|(_, layout)| *layout != Survey) {
         with_patience(2, Duration::from_secs(5), |rank| {
             let own = rank.rank();
@@ -86,7 +86,7 @@ fn results_of_a_failed_verification_are_padding() {
             assert!((0..3).all(|request| !out.request(request).rows.is_empty()));
             if own == 1 {
                 // Comes to no other verification, and stays until the other one has given up.
-                return std::thread::sleep(Duration::from_millis(1500));
+                return std::thread::sleep(Duration::from_millis(2500));
             }
             let logits = part.numbers.logits(part.rows, part.columns, batch.kind);
             let error = pool
