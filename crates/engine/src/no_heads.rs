@@ -26,6 +26,18 @@ impl Head<'_> {
         match self.0 {}
     }
 
+    pub(crate) fn rows(self) -> usize {
+        match self.0 {}
+    }
+
+    pub(crate) fn is_approximate(self) -> bool {
+        match self.0 {}
+    }
+
+    pub(crate) fn logits(self, _: Self, _: &mut [f32]) -> Result<()> {
+        match self.0 {}
+    }
+
     pub(crate) fn check_width(self, _: usize) -> Result<()> {
         match self.0 {}
     }
