@@ -72,18 +72,23 @@ def by_nccl(parts, world, rows):
     return ways | ({"NCCL all-to-all, copy": swap_and_copy} if rows % world == 0 else {})
 
 
-def by_tokenspeed(kernels, parts, world, rank, rows):
-    requests, width = rows // A_REQUEST, parts.shape[1]
-    state = kernels.create_dp_sampling_state(
+def tokenspeed_state(kernels, world, rank, requests, vocab, dtype):
+    """What TokenSpeed's kernels keep for requests of A_REQUEST rows."""
+    return kernels.create_dp_sampling_state(
         group=dist.group.WORLD,
         rank_in_group=rank,
         tp_size=world,
         max_pad_bs=requests,
         num_tokens_per_req=A_REQUEST,
-        vocab_size=world * width,
-        logits_dtype=parts.dtype,
+        vocab_size=vocab,
+        logits_dtype=dtype,
         device=torch.device("cuda", rank),
     )
+
+
+def by_tokenspeed(kernels, parts, world, rank, rows):
+    requests = rows // A_REQUEST
+    state = tokenspeed_state(kernels, world, rank, requests, world * parts.shape[1], parts.dtype)
     own = requests // world
     tokens, paths = (torch.zeros(own, A_REQUEST, dtype=torch.int32, device="cuda") for _ in range(2))
     lengths = torch.zeros(own, dtype=torch.int32, device="cuda")

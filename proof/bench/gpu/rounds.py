@@ -26,7 +26,7 @@ import torch
 import torch.distributed as distributed
 import torch.multiprocessing as mp
 
-from gather import A_REQUEST, load
+from gather import A_REQUEST, load, tokenspeed_state
 from gumball import Batch, Pool, SamplingParams, Verify, dist
 
 VOCAB, WIDTH, DRAFTS, ACCEPTED = 163_840, 4096, A_REQUEST - 1, 3
@@ -114,16 +114,7 @@ def by_tokenspeed(kernels: Any, model: Model, rank: int, world: int, requests: i
     own = range(rank * share, (rank + 1) * share)
     pool, _ = on_one(own, rank)
     part, drafts = model.weights[rank * width : (rank + 1) * width].T, model.drafts[own.start : own.stop]
-    state = kernels.create_dp_sampling_state(
-        group=distributed.group.WORLD,
-        rank_in_group=rank,
-        tp_size=world,
-        max_pad_bs=requests,
-        num_tokens_per_req=A_REQUEST,
-        vocab_size=VOCAB,
-        logits_dtype=torch.bfloat16,
-        device=torch.device("cuda", rank),
-    )
+    state = tokenspeed_state(kernels, world, rank, requests, VOCAB, torch.bfloat16)
     tokens, paths, lengths = (
         torch.from_dlpack(pool.on_device().outputs(name)) for name in ("tokens", "rows", "accepted")
     )

@@ -20,7 +20,7 @@ use gumball_spec::verify::coupled::check_drafts;
 use gumball_spec::{Error, Kind, NONE, Result, Row, SamplingParams, Status, Widths};
 use half::{bf16, f16};
 
-use crate::backend::{Backend, Oracle, draw_in_batches, in_parts};
+use crate::backend::{Backend, Oracle, draw_batch, draw_in_batches, in_parts};
 use crate::case::{Case, Dtype};
 use crate::draft_trees::Judger;
 use crate::drafted::{Drafted, Walked};
@@ -581,20 +581,15 @@ impl Backend for Cuda {
 
     /// Draws many rows in a step, all of which read one line.
     fn draws(&self, case: &Case, count: u32, vary: &dyn Fn(&mut Case, u32)) -> Result<Vec<i32>> {
-        if prepare(case).is_err() {
-            return draw_in_batches(self, case, count, vary);
-        }
-        let mut tokens = Vec::new();
-        let mut cases = vec![case.clone(); DRAWS.min(count as usize)];
-        for first in (0..count).step_by(DRAWS) {
-            let batch = &mut cases[..DRAWS.min((count - first) as usize)];
-            batch.iter_mut().zip(first..).for_each(|(case, i)| vary(case, i));
-            let batch: Vec<Option<&Case>> = batch.iter().map(Some).collect();
+        draw_in_batches(case, count, DRAWS, vary, |cases| {
+            if prepare(case).is_err() {
+                return draw_batch(self, cases);
+            }
+            let batch: Vec<Option<&Case>> = cases.iter().map(Some).collect();
             let packed = self.pack(&[case], vec![0; batch.len()])?;
             let seen = self.run(&batch, &packed, false)?;
-            tokens.extend(seen.into_iter().flatten().map(|seen| seen.token));
-        }
-        Ok(tokens)
+            Ok(seen.into_iter().flatten().map(|seen| seen.token).collect())
+        })
     }
 
     fn write(&self, case: &Case, output: Output, to: Option<Dtype>) -> Result<(Vec<u32>, Status)> {

@@ -157,28 +157,32 @@ pub trait Backend: fmt::Debug + Send + Sync {
     /// # Errors
     /// Those of [`Backend::sample`].
     fn draws(&self, case: &Case, count: u32, vary: &dyn Fn(&mut Case, u32)) -> Result<Vec<i32>> {
-        draw_in_batches(self, case, count, vary)
+        draw_in_batches(case, count, DRAWS, vary, |cases| draw_batch(self, cases))
     }
 }
 
 /// Draws of a case that are made in one batch.
 const DRAWS: usize = 512;
 
-/// Draws a case's tokens, many cases in a batch.
+/// Draws a token of each case.
+pub(crate) fn draw_batch(backend: &(impl Backend + ?Sized), cases: &[Case]) -> Result<Vec<i32>> {
+    backend.sample_batch(cases).into_iter().map(|seen| Ok(seen?.token)).collect()
+}
+
+/// Draws a case's tokens by `draw`, at most `most` in a batch.
 pub(crate) fn draw_in_batches(
-    backend: &(impl Backend + ?Sized),
     case: &Case,
     count: u32,
+    most: usize,
     vary: &dyn Fn(&mut Case, u32),
+    draw: impl Fn(&[Case]) -> Result<Vec<i32>>,
 ) -> Result<Vec<i32>> {
-    let mut batch = vec![case.clone(); DRAWS.min(count as usize)];
+    let mut batch = vec![case.clone(); most.min(count as usize)];
     let mut tokens = Vec::with_capacity(count as usize);
-    for first in (0..count).step_by(DRAWS) {
+    for first in (0..count).step_by(most) {
         batch.truncate((count - first) as usize);
         batch.iter_mut().zip(first..).for_each(|(case, i)| vary(case, i));
-        for seen in backend.sample_batch(&batch) {
-            tokens.push(seen?.token);
-        }
+        tokens.extend(draw(&batch)?);
     }
     Ok(tokens)
 }

@@ -1,10 +1,10 @@
 //! Scores over the devices of ranks: rows are gathered, as many at a time as a step has, and each rank scores all of them.
 
-use gumball_cuda::{ExchangeLayout, RankRows};
 use gumball_dist::LogitsLayout;
 use gumball_spec::{Error, Result};
 
 use super::GpuRanks;
+use super::step::gathered_rows;
 use super::watch::beside;
 use crate::batch::Batch;
 use crate::outputs::Outputs;
@@ -44,13 +44,7 @@ impl GpuRanks {
             let at_once = self.gpu.rows;
             (0..there.rows()).step_by(at_once).try_for_each(|first| {
                 let part = first..there.rows().min(first + at_once);
-                let nobodys = self.assigned.nobodys.clone();
-                let ranks = RankRows {
-                    layout: ExchangeLayout::Gather,
-                    first_rows: &nobodys,
-                    first_requests: &nobodys,
-                    first_ids: self.common.planner.split().borders(),
-                };
+                let ranks = gathered_rows(&self.assigned.nobodys, &self.common.planner);
                 let (windows, is_emulated) = (&self.windows, self.gpu.device.gpu().is_none());
                 let gather = || self.gpu.workspace.gather(windows, &ranks, &there.part(part.clone()));
                 let group = &mut self.common.group;

@@ -344,17 +344,17 @@ impl GpuRanks {
     }
 }
 
+/// Returns how rows are spread that all ranks have whole after the exchange; `nobodys`: where the rows of each rank would begin, all 0.
+pub(super) fn gathered_rows<'a>(nobodys: &'a [usize], planner: &'a Planner) -> RankRows<'a> {
+    let first_ids = planner.split().borders();
+    RankRows { layout: ExchangeLayout::Gather, first_rows: nobodys, first_requests: nobodys, first_ids }
+}
+
 impl Assigned {
     /// Returns how the rows of work are spread over the ranks. All ranks draw all drafts.
     fn spread<'a>(&'a self, work: &Work<'_>, planner: &'a Planner) -> Result<RankRows<'a>> {
-        let (first_ids, nobodys) = (planner.split().borders(), &self.nobodys);
         match work {
-            Work::Draft(..) => Ok(RankRows {
-                layout: ExchangeLayout::Gather,
-                first_rows: nobodys,
-                first_requests: nobodys,
-                first_ids,
-            }),
+            Work::Draft(..) => Ok(gathered_rows(&self.nobodys, planner)),
             _ => self.own_spread(planner),
         }
     }
