@@ -76,7 +76,7 @@ impl<'a> Arrays<'a> {
     ) -> Result<ListOut<'a, T>> {
         if self.memory == Memory::GUMBALL_DEVICE {
             let address = device_address(parameter, first.cast_const(), len)?;
-            // SAFETY: the C caller ensures that `address` is that of memory for `len` elements on the device.
+            // SAFETY: the C caller ensures that the device has memory for `len` elements at `address`.
             return Ok(ListOut::Device(unsafe { DeviceSlice::new(address, T::DTYPE, len) }?));
         }
         let out = self.c.out_slice(parameter, first, len)?;

@@ -26,8 +26,8 @@ numbers! {
     VerifyModeNumber WhatNumber WorkKindNumber
 }
 
-/// The word of the C caller for what it hands in: each pointer is NULL or points to what the header says, which nobody frees, nor writes unless the
-/// header lets them, for `'a`: during the call, or as long as the header says.
+/// The promise of the C program about each pointer that it hands in: it is NULL, or points to memory as the header describes it. For `'a`, which is
+/// the call or as long as the header says, the program does not free that memory, and writes it only if the header allows that.
 ///
 /// Only the functions below make one, for the body of a function that C calls. A function that takes one trusts the pointers and lengths that it is
 /// given, so these have to be C's: arguments, or fields of a struct that C handed in, each with the length that the header names.
@@ -114,7 +114,7 @@ impl<'a> Caller<'a> {
             return Ok(&mut []);
         }
         // SAFETY: `check_array` found `first` aligned, not NULL, and `len` in range. The C caller ensures that memory for `len` values is there,
-        // which nobody else uses.
+        // and that nothing else reads or writes it.
         Ok(unsafe { slice::from_raw_parts_mut(first.cast(), len) })
     }
 
@@ -124,8 +124,8 @@ impl<'a> Caller<'a> {
         if len == 0 {
             return Ok(&mut []);
         }
-        // SAFETY: `check_array` found `first` aligned, not NULL, and `len` in range. The C caller ensures that `len` numbers are there, which nobody
-        // else uses.
+        // SAFETY: `check_array` found `first` aligned, not NULL, and `len` in range. The C caller ensures that `len` numbers are there, and that
+        // nothing else reads or writes them.
         Ok(unsafe { slice::from_raw_parts_mut(first, len) })
     }
 

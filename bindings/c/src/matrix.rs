@@ -231,7 +231,7 @@ impl Ints {
         parameter: &'static str,
     ) -> Result<DeviceIntMatrixMut<'a>> {
         let (address, dtype, width, stride) = self.there(parameter)?;
-        // SAFETY: the C caller ensures that these lines lie there, and that nobody else uses them.
+        // SAFETY: the C caller ensures that the lines of ids lie at `address`, and that nothing else reads or writes them.
         Ok(unsafe { DeviceIntMatrixMut::new(address, dtype, self.rows, width, stride) }?)
     }
 

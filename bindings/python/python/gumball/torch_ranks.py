@@ -25,8 +25,8 @@ FRAME, LENGTH = 1024, 8
 FIRST = FRAME - LENGTH
 #: The length in the frame of a rank that has closed its pool.
 CLOSED = (1 << 64) - 1
-#: By the second tag ranks agree on the two of a pool, of frames and of what is after them, since gloo takes a frame for that, and
-#: ends the process if it is longer; by the first tag nothing comes. The program's own messages have others.
+#: Tags of messages. No message has the first. By the second, ranks agree on the two tags of a pool: one for frames, one for the bytes after a
+#: frame, since gloo would take a frame for those bytes and end the process if it is longer. The program's own messages have other tags.
 NOTHING, MEETING = 0x47554D00, 0x47554D01
 #: How often a backend that cannot wait for so long and no longer is asked, in seconds.
 MOMENT = 20e-6
