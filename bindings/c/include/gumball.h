@@ -247,6 +247,9 @@ typedef struct gumball_params gumball_params;
 // beside it in a batch, changes none of its tokens; nor does the place where the pool computes.
 typedef struct gumball_pool gumball_pool;
 
+// Work that lies in a graph of the program's own.
+typedef struct gumball_recorded gumball_recorded;
+
 // Chooses the tokens of one sequence, and keeps its history.
 typedef struct gumball_sampler gumball_sampler;
 
@@ -1039,8 +1042,7 @@ gumball_code gumball_pool_assign(gumball_pool *pool,
 // Enqueues `len` pieces of work, an array of structs of one size, in their order. On a device it only launches kernels, and returns before they are done;
 // on the host all is done on return. Each piece reads what those before it have written, and requests as these have left them.
 //
-// Work of a device may lie in a graph that the program captures on the device's stream; gumball_pool_record captures fewer kernels. Then
-// gumball_pool_before_replay is to be called before replays.
+// For a graph that the program captures on the device's stream see gumball_pool_record; here a capture is GUMBALL_CONFLICT.
 gumball_code gumball_pool_enqueue(gumball_pool *pool,
                                   const gumball_work *work,
                                   size_t len);
@@ -1068,23 +1070,27 @@ void gumball_graph_free(gumball_graph *graph);
 // Tells the smallest variant that serves the rows that are assigned: the one whose graph to replay.
 gumball_code gumball_pool_needed_variant(gumball_pool *pool, gumball_variant *variant);
 
-// Enqueues work as gumball_pool_enqueue does, with the kernels of a variant.
+// Enqueues work as gumball_pool_enqueue does, with the kernels of a variant, and returns what replays of it must be announced by. NULL after an error.
 //
-// In a graph that the program captures, the work then holds only these kernels, and serves later assignments whose requests the variant serves. Call it
-// once before the capture, with padding for instance, so that the kernels are loaded. GUMBALL_OUT_OF_RANGE if a row that is assigned needs more.
-gumball_code gumball_pool_record(gumball_pool *pool,
-                                 gumball_variant variant,
-                                 const gumball_work *work,
-                                 size_t len);
+// While the program captures the device's stream in a graph of its own, the work does not run, but becomes part of that graph, which serves later
+// assignments whose requests the variant serves. Otherwise it runs: call it so once before the capture, with padding for instance, and the kernels are
+// loaded. GUMBALL_OUT_OF_RANGE if a row that is assigned needs more.
+gumball_recorded *gumball_pool_record(gumball_pool *pool,
+                                      gumball_variant variant,
+                                      const gumball_work *work,
+                                      size_t len);
 
-// Prepares for replays of the program's own graph that take `steps` steps of this pool in all, for the rows that are assigned. `variant`: the one that
-// the steps were recorded under; GUMBALL_FULL if they were enqueued. It waits where histories must grow, which they do once in `history_growth` tokens.
+// Prepares for the replay of a graph of the program's own, for the rows that are assigned. `recorded`: what the graph holds, `len` handles in the order in
+// which they run; for several replays, that many times. It waits where histories must grow, which they do once in `history_growth` tokens.
 //
-// GUMBALL_OUT_OF_RANGE if a row that is assigned needs more than the variant serves, with the row, its slot and the variants that do. Call it again after
-// each assignment: no other call compares the rows with the graph's variant.
+// GUMBALL_OUT_OF_RANGE if a row that is assigned needs more than a variant serves, with the row, its slot and the variants that do. Call it before each
+// replay: nothing else compares the rows with what was recorded, or knows that the replay runs.
 gumball_code gumball_pool_before_replay(gumball_pool *pool,
-                                        gumball_variant variant,
-                                        size_t steps);
+                                        const gumball_recorded *const *recorded,
+                                        size_t len);
+
+// Ends what was recorded, before or after its pool; the program's graph stays as it is.
+void gumball_recorded_free(gumball_recorded *recorded);
 
 // Makes a sampler. It keeps a copy of the parameters.
 //

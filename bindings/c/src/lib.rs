@@ -75,7 +75,18 @@ mod tests {
     /// The header's promises about threads.
     #[test]
     fn handles_are_not_bound_to_a_thread() {
-        goes_to_other_threads::<(Params, Sampler, Pool, Outputs, Device, Buffer, Operators, Head, Graph)>();
+        goes_to_other_threads::<(
+            Params,
+            Sampler,
+            Pool,
+            Outputs,
+            Device,
+            Buffer,
+            Operators,
+            Head,
+            Graph,
+            Recorded,
+        )>();
         is_shared::<(Params, Outputs, Device, Operators, Head)>();
     }
 }

@@ -22,6 +22,12 @@ pub struct Graph {
     pool: u64,
 }
 
+/// Work that lies in a graph of the program's own.
+#[derive(Debug)]
+pub struct Recorded {
+    inner: gumball_engine::Recorded,
+}
+
 /// What a piece of work does.
 #[repr(i32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -168,8 +174,7 @@ pub unsafe extern "C" fn gumball_pool_assign(pool: Option<&mut Pool>, batch: *co
 /// Enqueues `len` pieces of work, an array of structs of one size, in their order. On a device it only launches kernels, and returns before they are done;
 /// on the host all is done on return. Each piece reads what those before it have written, and requests as these have left them.
 ///
-/// Work of a device may lie in a graph that the program captures on the device's stream; gumball_pool_record captures fewer kernels. Then
-/// gumball_pool_before_replay is to be called before replays.
+/// For a graph that the program captures on the device's stream see gumball_pool_record; here a capture is GUMBALL_CONFLICT.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gumball_pool_enqueue(
     pool: Option<&mut Pool>,
@@ -253,34 +258,46 @@ pub extern "C" fn gumball_pool_needed_variant(
     })
 }
 
-/// Enqueues work as gumball_pool_enqueue does, with the kernels of a variant.
+/// Enqueues work as gumball_pool_enqueue does, with the kernels of a variant, and returns what replays of it must be announced by. NULL after an error.
 ///
-/// In a graph that the program captures, the work then holds only these kernels, and serves later assignments whose requests the variant serves. Call it
-/// once before the capture, with padding for instance, so that the kernels are loaded. GUMBALL_OUT_OF_RANGE if a row that is assigned needs more.
+/// While the program captures the device's stream in a graph of its own, the work does not run, but becomes part of that graph, which serves later
+/// assignments whose requests the variant serves. Otherwise it runs: call it so once before the capture, with padding for instance, and the kernels are
+/// loaded. GUMBALL_OUT_OF_RANGE if a row that is assigned needs more.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gumball_pool_record(
     pool: Option<&mut Pool>,
     variant: VariantNumber,
     work: *const Work,
     len: usize,
-) -> Code {
-    call(|c| {
+) -> Option<Box<Recorded>> {
+    make(|c| {
         let (pool, variant) = (require("pool", pool)?, self::variant(variant)?);
         let work = read_work(c, pool, work, len)?;
-        Ok(pool.inner.on_device()?.enqueue_variant(&work, variant)?)
+        Ok(Recorded { inner: pool.inner.on_device()?.record(&work, variant)? })
     })
 }
 
-/// Prepares for replays of the program's own graph that take `steps` steps of this pool in all, for the rows that are assigned. `variant`: the one that
-/// the steps were recorded under; GUMBALL_FULL if they were enqueued. It waits where histories must grow, which they do once in `history_growth` tokens.
+/// Prepares for the replay of a graph of the program's own, for the rows that are assigned. `recorded`: what the graph holds, `len` handles in the order in
+/// which they run; for several replays, that many times. It waits where histories must grow, which they do once in `history_growth` tokens.
 ///
-/// GUMBALL_OUT_OF_RANGE if a row that is assigned needs more than the variant serves, with the row, its slot and the variants that do. Call it again after
-/// each assignment: no other call compares the rows with the graph's variant.
+/// GUMBALL_OUT_OF_RANGE if a row that is assigned needs more than a variant serves, with the row, its slot and the variants that do. Call it before each
+/// replay: nothing else compares the rows with what was recorded, or knows that the replay runs.
 #[unsafe(no_mangle)]
-pub extern "C" fn gumball_pool_before_replay(
+pub unsafe extern "C" fn gumball_pool_before_replay(
     pool: Option<&mut Pool>,
-    variant: VariantNumber,
-    steps: usize,
+    recorded: *const Option<&Recorded>,
+    len: usize,
 ) -> Code {
-    call(|_| Ok(require("pool", pool)?.inner.on_device()?.reserve_replays(steps, self::variant(variant)?)?))
+    call(|c| {
+        let pool = require("pool", pool)?;
+        let given = c.slice("recorded", recorded, len)?.iter();
+        let recorded = given.map(|recorded| Ok(&require("recorded", *recorded)?.inner));
+        Ok(pool.inner.on_device()?.before_replay(&recorded.collect::<Result<Vec<_>>>()?)?)
+    })
+}
+
+/// Ends what was recorded, before or after its pool; the program's graph stays as it is.
+#[unsafe(no_mangle)]
+pub extern "C" fn gumball_recorded_free(recorded: Option<Box<Recorded>>) {
+    end(recorded);
 }

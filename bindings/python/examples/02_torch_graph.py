@@ -39,14 +39,14 @@ else:
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         # The graph holds only the kernels that these requests need. Capture a graph for each variant that you want.
-        captured = pool.on_device().needed_variant()
-        pool.enqueue([Step(model(ids))], variant=captured)
+        there = pool.on_device()
+        recorded = there.record([Step(model(ids))], variant=there.needed_variant())
         # Where the tokens lie they stay: the next replay reads what this one drew.
         ids.copy_(tokens_of(pool))
     for _ in range(STEPS):
         # Requests may be admitted, released and assigned here, as long as the number of rows stays. A request that the
         # graph's kernels do not serve is refused.
-        pool.on_device().before_replay(variant=captured)
+        there.before_replay(recorded)
         graph.replay()
 
 for slot in slots:

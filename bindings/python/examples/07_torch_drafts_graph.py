@@ -9,7 +9,7 @@ import sys
 
 import torch
 
-from gumball import Batch, Draft, Pool, SamplingParams, Verify
+from gumball import Batch, Draft, Pool, Recorded, SamplingParams, Verify
 
 VOCAB, HIDDEN, REQUESTS, DRAFTS, TURNS = 32_000, 256, 4, 3, 16
 ROWS = REQUESTS * (DRAFTS + 1)
@@ -39,7 +39,8 @@ slots = [pool.admit(one, prompt) for one, prompt in zip(params, prompts)]
 pool.assign(Batch(slots, counts=[DRAFTS] * REQUESTS))
 
 # Each draft of the chain has a batch of its own, after as many others.
-batches = [pool.on_device().add_drafts(REQUESTS) for _ in range(DRAFTS)]
+there = pool.on_device()
+batches = [there.add_drafts(REQUESTS) for _ in range(DRAFTS)]
 for depth, batch in enumerate(batches):
     batch.assign(Batch(slots, counts=[depth] * REQUESTS))
 drawn = [torch.from_dlpack(batch.drafts).flatten() for batch in batches]
@@ -49,36 +50,36 @@ last = torch.tensor(prompts, dtype=torch.int32, device=DEVICE).flatten()
 drafts = torch.zeros(REQUESTS, DRAFTS, dtype=torch.int32, device=DEVICE)
 
 
-def draft(variant: str) -> torch.Tensor:
-    """Writes the drafts; returns the ids whose rows the model computes, the last token's first."""
-    ids = last
+def draft() -> tuple[torch.Tensor, list[Recorded]]:
+    """Writes the drafts; returns the ids whose rows the model computes, the last token's first, and what was recorded."""
+    ids, recorded = last, []
     for depth, batch in enumerate(batches):
-        pool.enqueue([Draft(batch, model(ids, draft_head), drafts)], variant=variant)
+        work = [Draft(batch, model(ids, draft_head), drafts)]
+        recorded.append(there.record(work, variant=there.needed_variant()))
         ids = drawn[depth]
         drafts[:, depth] = ids
-    return torch.cat([last[:, None], drafts], 1).flatten()
+    return torch.cat([last[:, None], drafts], 1).flatten(), recorded
 
 
-def turn(variant: str) -> None:
-    """Drafts, verifies, and makes ready for the next turn."""
-    pool.enqueue([Verify(model(draft(variant)), drafts)], variant=variant)
-    tokens, accepted = (torch.from_dlpack(pool.on_device().outputs(name)) for name in ("tokens", "accepted"))
+def turn() -> list[Recorded]:
+    """Drafts, verifies, and makes ready for the next turn; returns what was recorded."""
+    ids, recorded = draft()
+    recorded.append(there.record([Verify(model(ids), drafts)], variant=there.needed_variant()))
+    tokens, accepted = (torch.from_dlpack(there.outputs(name)) for name in ("tokens", "accepted"))
     accepted = accepted.view(torch.int32).long()
     # A request's emitted tokens are the first of its rows: the accepted drafts, then one more.
     last.copy_(tokens.view(REQUESTS, DRAFTS + 1).gather(1, accepted[:, None]).flatten())
+    return recorded
 
 
-model(
-    draft(pool.on_device().needed_variant())
-)  # Warms torch's own kernels up, and loads ours. Nothing of a request changes.
+model(draft()[0])  # Warms torch's own kernels up, and loads ours. Nothing of a request changes.
 torch.cuda.synchronize()
 graph = torch.cuda.CUDAGraph()
 with torch.cuda.graph(graph):
-    captured = pool.on_device().needed_variant()
-    turn(captured)
+    recorded = turn()
 for _ in range(TURNS):
     # Requests may come and go here, as long as the number of rows stays.
-    pool.on_device().before_replay(variant=captured)
+    there.before_replay(recorded)
     graph.replay()
 drafted = [pool.output(slot) for slot in slots]
 

@@ -43,11 +43,11 @@ def text_of(head: DeviceHead) -> list[list[int]]:
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
-        pool.enqueue([Step(Hidden(head, model(ids)))])
+        recorded = pool.on_device().record([Step(Hidden(head, model(ids)))])
         ids.copy_(tokens)
     for _ in range(STEPS):
         # Requests may come and go here, as long as the number of rows stays.
-        pool.on_device().before_replay()
+        pool.on_device().before_replay(recorded)
         graph.replay()
     return [pool.output(slot) for slot in slots]
 

@@ -88,7 +88,7 @@ mod _gumball {
     #[pymodule_export]
     use super::params::{check_params, nearest_name, ranges};
     #[pymodule_export]
-    use super::pool::{Batch, DraftBatch, OnDevice, Plan, Pool, RanksInfo};
+    use super::pool::{Batch, DraftBatch, OnDevice, Plan, Pool, RanksInfo, Recorded};
     #[pymodule_export]
     use super::sampler::Sampler;
     #[pymodule_export]

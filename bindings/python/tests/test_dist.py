@@ -323,7 +323,7 @@ def test_devices_step_and_verify_as_one_process(layout: str, tmp_path: Path) -> 
         tree = Drafts(ids, parents=np.array(sum(parents, []), np.int32))
         pool.assign(Batch(slots, counts=[2, 1, 0, 2], mode=mode, plan=plan))
         graph = pool.capture([Verify(logits, tree)])
-        pool.enqueue([Verify(logits, tree)], variant=pool.on_device().needed_variant())
+        pool.on_device().record([Verify(logits, tree)], variant=pool.on_device().needed_variant())
         found.append(pool.fetch().emitted())
         logits[:] = own(whole[2], plan)
         pool.replay(graph)

@@ -144,7 +144,7 @@ def test_work_is_assigned_enqueued_and_fetched(device: str, requests: list[Sampl
         for call in (
             pool.on_device,
             lambda: pool.capture([Step(logits)]),
-            lambda: pool.enqueue([Step(logits)], variant="full"),
+            lambda: pool.on_device().record([Step(logits)]),
         ):
             with pytest.raises(UnavailableError, match="no graphs and memory of a device in a pool of the host"):
                 call()
@@ -181,18 +181,24 @@ def test_variants_have_their_names_and_counts(device: str, batch: np.ndarray) ->
     # A warm-up before a capture steps over padding, which every variant serves.
     pool.assign([-1, -1])
     assert there.needed_variant() == "no_filter"
-    pool.enqueue([Step(logits)], variant="no_filter")
+    few = there.record([Step(logits)], variant="no_filter")
     pool.assign(slots)
     assert there.needed_variant() == "top_k_top_p"
-    message = "variant is min_p, but must be top_k_top_p or top_p or edits or full, for the request of row 1 in slot 1"
-    for refused in (there.before_replay, lambda variant: pool.enqueue([Step(logits)], variant=variant)):
+    message = "variant is no_filter, but must be top_k_top_p or top_p or edits or full, for the request of row 1"
+    for refused in (lambda: there.before_replay(few), lambda: there.record([Step(logits)], variant="no_filter")):
         with pytest.raises(ValueError, match=message):
-            refused(variant="min_p")
-        with pytest.raises(ValueError, match='variant "greedy" is not known; known are: no_filter, min_p'):
-            refused(variant="greedy")
-    pool.enqueue([Step(logits)], variant="edits")
-    there.before_replay(2)
-    assert list(pool.counts()["variants"].values()) == [1, 0, 0, 0, 0, 1, 2]
+            refused()
+    with pytest.raises(ValueError, match='variant "greedy" is not known; known are: no_filter, min_p'):
+        there.record([Step(logits)], variant="greedy")
+    with pytest.raises(TypeError, match="recorded must be a Recorded, or a list of them, not int"):
+        there.before_replay(2)  # type: ignore[arg-type]
+    other = make(device)
+    other.assign([-1, -1])
+    with pytest.raises(ValueError, match="recorded is that of another pool, but must be what this pool has recorded"):
+        other.on_device().before_replay(few)
+    there.record([Step(logits)], variant="edits")
+    there.before_replay([there.record([Step(logits)])] * 2)
+    assert list(pool.counts()["variants"].values()) == [1, 0, 0, 0, 0, 1, 3]
 
 
 def test_a_route_is_asked_for_by_name(device: str, batch: np.ndarray) -> None:

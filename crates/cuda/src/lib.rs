@@ -55,7 +55,7 @@ pub use pipeline::assignment::{Assignment, DraftBatchId, WorkspaceLimits};
 pub use pipeline::copied_drafts::DraftCopyLaunch;
 pub use pipeline::draft_rows::{DraftCounts, DraftIds, DraftRule};
 pub use pipeline::gathered_rows::GatheredRows;
-pub use pipeline::graph::{Graph, Work};
+pub use pipeline::graph::{Graph, Recorded, Work, WorkTerms};
 pub use pipeline::head::{Head, HeadCounts};
 pub use pipeline::head_screen::HeadScreen;
 pub use pipeline::known_tokens::KnownTokens;
@@ -65,7 +65,7 @@ pub use pipeline::rank_rows::{ExchangeFailure, ExchangeLayout, MAX_SURVEYED_RANK
 pub use pipeline::results::Results;
 pub use pipeline::row_batch::RowBatch;
 pub use pipeline::shorten::ShortenLaunch;
-pub use pipeline::step::{Step, StepInput};
+pub use pipeline::step::{Step, StepInput, StepTerms};
 pub use pipeline::windows::{GivingUp, Windows};
 pub use pipeline::workspace::Workspace;
 pub use programs::kernels::{Kernel, Program};

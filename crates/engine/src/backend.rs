@@ -11,7 +11,7 @@ use gumball_spec::Result;
 
 use crate::batch::Batch;
 #[cfg(feature = "cuda")]
-use crate::device::{AssignedShape, DeviceGraph, OnGpu, StepVariant};
+use crate::device::DeviceBackend;
 use crate::draft::Proposals;
 use crate::drafts::Drafts;
 use crate::host::Host;
@@ -77,60 +77,15 @@ pub(crate) trait Backend: Copies + fmt::Debug + Send {
         None
     }
 
-    /// Returns what computes on a device, on this rank.
+    /// Returns the place as one on a device, if it is one.
     #[cfg(feature = "cuda")]
-    fn gpu(&self) -> Option<&OnGpu> {
+    fn on_device(&self) -> Option<&dyn DeviceBackend> {
         None
     }
 
     #[cfg(feature = "cuda")]
-    fn gpu_mut(&mut self) -> Option<&mut OnGpu> {
+    fn on_device_mut(&mut self) -> Option<&mut dyn DeviceBackend> {
         None
-    }
-
-    /// Enqueues work of a device with the kernels of a variant.
-    #[cfg(feature = "cuda")]
-    fn enqueue_variant(
-        &mut self,
-        _slots: &mut Slots,
-        _work: &[Work<'_>],
-        _variant: StepVariant,
-    ) -> Result<()> {
-        Err(no_graphs())
-    }
-
-    /// Waits until batches of drafts are drawn that were enqueued; over ranks, as long as these may be waited for.
-    #[cfg(feature = "cuda")]
-    fn wait_for_drafts(&mut self, _slots: &mut Slots) -> Result<()> {
-        Ok(())
-    }
-
-    /// Prepares for replays of a graph of the host program that take `steps` steps, captured under a variant.
-    #[cfg(feature = "cuda")]
-    fn reserve(&mut self, _slots: &mut Slots, _steps: usize, _variant: StepVariant) -> Result<()> {
-        Err(no_graphs())
-    }
-
-    /// Returns how much is assigned to the pool's own rows.
-    #[cfg(feature = "cuda")]
-    fn assigned(&self) -> AssignedShape {
-        AssignedShape::default()
-    }
-
-    /// Returns where the outputs of the last step lie in the memory of the device.
-    #[cfg(feature = "cuda")]
-    fn outputs_address(&self) -> u64 {
-        0
-    }
-
-    #[cfg(feature = "cuda")]
-    fn capture<'b>(&self, _work: &[Work<'b>]) -> Result<DeviceGraph<'b>> {
-        Err(no_graphs())
-    }
-
-    #[cfg(feature = "cuda")]
-    fn replay(&mut self, _slots: &mut Slots, _graph: &DeviceGraph<'_>) -> Result<()> {
-        Err(no_graphs())
     }
 }
 

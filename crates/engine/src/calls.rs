@@ -48,7 +48,7 @@ impl Pool {
     /// caller's own, what it holds is unspecified.
     pub fn step(&mut self, rows: Rows<'_>, batch: &Batch<'_>, out: &mut Outputs) -> Result<()> {
         self.is_assigned = false;
-        if !self.has_ranks {
+        if self.ranks().is_none() {
             batch.refuse_plan()?;
         }
         out.collect_kept(self.kept);
@@ -116,7 +116,7 @@ impl Pool {
         out: &mut Outputs,
     ) -> Result<()> {
         self.is_assigned = false;
-        if !self.has_ranks {
+        if self.ranks().is_none() {
             batch.refuse_plan()?;
         }
         out.collect_kept(self.kept);
@@ -181,7 +181,7 @@ impl Pool {
         paths: &[i32],
         out: &mut Proposals,
     ) -> Result<()> {
-        if !self.has_ranks {
+        if self.ranks().is_none() {
             batch.refuse_plan()?;
         }
         self.backend.call(&mut self.slots, batch, Call::Draft(rows, paths, out))

@@ -2,6 +2,8 @@
 
 use gumball_spec::{Error, Result};
 
+#[cfg(feature = "cuda")]
+use crate::backend::no_graphs;
 use crate::batch::Batch;
 #[cfg(feature = "cuda")]
 use crate::device::DeviceGraph;
@@ -46,7 +48,7 @@ impl Pool {
     ///
     /// What was assigned before stays then.
     pub fn assign(&mut self, batch: &Batch<'_>) -> Result<()> {
-        if !self.has_ranks {
+        if self.ranks().is_none() {
             batch.refuse_plan()?;
         }
         batch.refuse_hooks()?;
@@ -61,11 +63,8 @@ impl Pool {
     /// On the host it is done on return, so the memory that it reads may be written again, and allocates as little as [`Pool::step`].
     ///
     /// On a device the call launches kernels and returns before they have run. It neither allocates nor waits, but that histories are moved once in
-    /// `history_growth` tokens of a sequence, and what lies in the memory of the host is copied there, into memory as large as it ever had to be. If
-    /// the host program is capturing the device's stream in a graph of its own, the work becomes part of it, with the kernels of
-    /// [`StepVariant::Full`](crate::StepVariant::Full); see [`OnDevice::enqueue_variant`](crate::OnDevice::enqueue_variant). A replay reads what
-    /// lies in the device's memory then. The first call loads kernels, so make it before the capture; a head must stay as it is as long as the
-    /// graph is replayed.
+    /// `history_growth` tokens of a sequence, and what lies in the memory of the host is copied there, into memory as large as it ever had to be.
+    /// For a graph that the host program captures on the device's stream see [`OnDevice::record`](crate::OnDevice::record).
     ///
     /// # Errors
     /// - [`Error::Conflict`] for the pool's own rows if nothing was assigned to them since the pool was made, or since its last direct step or
@@ -74,7 +73,7 @@ impl Pool {
     ///   in a mode that does not read them; and for masks of the host, which are assigned.
     /// - [`Error::Length`] if a shape is not that of the assignment.
     /// - On the host [`Error::OutOfRange`] for what lies in the memory of a device, and [`Error::Unavailable`] for batches of drafts.
-    /// - On a device [`Error::OutOfRange`] for integers or probabilities of another type, a matrix that is too small for paths or drafts, and a batch
+    /// - On a device [`Error::Conflict`] while the host program captures the stream; [`Error::OutOfRange`] for integers or probabilities of another type, a matrix that is too small for paths or drafts, and a batch
     ///   of drafts that the pool does not have; [`Error::Conflict`] on the route `probabilities` for masks, and rows that hold probabilities
     ///   already; [`Error::Unavailable`] for a head of the host, and if the device fails.
     /// - Those of [`Pool::step`] and [`Pool::verify`].
@@ -116,7 +115,7 @@ impl Pool {
     /// - Those of [`Pool::enqueue`].
     #[cfg(feature = "cuda")]
     pub fn capture<'b>(&self, work: &[Work<'b>]) -> Result<DeviceGraph<'b>> {
-        let graph = self.backend.capture(work);
+        let graph = self.backend.on_device().ok_or_else(no_graphs)?.capture(work);
         self.check_assigned(graph.is_ok() && work.iter().any(Work::is_of_pool))?;
         graph
     }
@@ -135,7 +134,7 @@ impl Pool {
     #[cfg(feature = "cuda")]
     pub fn replay(&mut self, graph: &DeviceGraph<'_>) -> Result<()> {
         self.check_assigned(graph.steps() > 0)?;
-        self.backend.replay(&mut self.slots, graph)?;
+        self.backend.on_device_mut().ok_or_else(no_graphs)?.replay(&mut self.slots, graph)?;
         self.was_direct &= graph.steps() == 0;
         Ok(())
     }

@@ -155,7 +155,7 @@ pub use device::{
     AssignedShape, ColumnType, CudaThreadState, Device, DeviceBuffer, DeviceGraph, DeviceHead,
     DeviceIntMatrix, DeviceIntMatrixMut, DeviceMasks, DeviceMatrix, DeviceRoute, DeviceRows, DeviceSlice,
     DraftBatch, DraftBatchLimits, DraftTreeRows, Dtype, Gpu, IntType, OnDevice, ProgramCommunicator,
-    StepVariant,
+    Recorded, StepVariant,
 };
 pub use draft::Proposals;
 pub use drafts::{Drafts, Ids, Tree};

@@ -35,7 +35,6 @@ pub struct Pool {
     pub(crate) kept: bool,
     pub(crate) slots: Slots,
     pub(crate) backend: Box<dyn Backend>,
-    pub(crate) has_ranks: bool,
     /// Whether a batch is assigned to the rows of work: a direct call ends that.
     pub(crate) is_assigned: bool,
     /// Whether what came out last came out of a direct call.
@@ -108,7 +107,6 @@ impl Pool {
         }
         SamplingParams::default().validate(vocab)?;
         let slots = Slots::new(config.slots)?;
-        let has_ranks = ranks.is_some();
         let backend: Box<dyn Backend> = match &config.place {
             Place::Host { threads, level } => {
                 let host = Host::new(&config, *threads, *level)?;
@@ -124,7 +122,7 @@ impl Pool {
             },
         };
         let (is_assigned, was_direct, route) = (false, false, route.clone());
-        Ok(Self { vocab, widths, route, kept, slots, backend, has_ranks, is_assigned, was_direct })
+        Ok(Self { vocab, widths, route, kept, slots, backend, is_assigned, was_direct })
     }
 
     /// Admits a request and returns its slot. A device is not waited for, and captured graphs stay valid.
@@ -138,7 +136,7 @@ impl Pool {
     /// - [`Error::Conflict`] on a device for a parameter that the route `probabilities` does not take there.
     /// - Over ranks [`Error::OutOfRange`] if there is no seed: ranks that each took one would draw different tokens.
     pub fn admit(&mut self, params: SamplingParams, prompt: &[u32]) -> Result<Slot> {
-        if self.has_ranks && params.seed.is_none() {
+        if self.ranks().is_some() && params.seed.is_none() {
             return Err(Error::out_of_range("seed", "absent", "given, so that all ranks have the same"));
         }
         self.place(Sequence::new(params, self.vocab, prompt)?)

@@ -286,7 +286,7 @@ def test_a_captured_verification_reads_the_drafts_that_lie_there(device: str) ->
     drawn = [sampler.sample(row) for sampler, row in zip(alone, logits[::2], strict=False)]
     # What a graph of four requests would do.
     made._drafts[:4] = torch.tensor([*drawn[:2], (drawn[2] or 0) + 1, 0], dtype=torch.int32)
-    made.pool.enqueue([gumball.Verify(logits, made._drafts[:4])], variant="full")
+    made.pool.on_device().record([gumball.Verify(logits, made._drafts[:4])])
     assert torch.from_dlpack(made.pool.on_device().outputs("accepted")).tolist() == [1, 1, 0, 0]
     made.prepare_step(list("abc"), [1, 2, 3], REQUESTS[:3])
     for i, name in enumerate("abc"):

@@ -132,18 +132,17 @@ def by_pool(model, rows, setting, head):
     pool.assign(slots)
     ids, tokens = torch.arange(1, rows + 1, device="cuda"), tokens_of(pool)
     # Of a step from logits the kernels that these requests need are captured.
-    captured = {"variant": pool.on_device().needed_variant()} if head is None else {}
+    there, recorded = pool.on_device(), []
+    variant = there.needed_variant() if head is None else "full"
 
     def step():
         states = model.states(ids)
-        if head is None:
-            pool.enqueue([Step(states @ model.weight.T)], **captured)
-        else:
-            pool.enqueue([Step(Hidden(head, states))])
+        rows = states @ model.weight.T if head is None else Hidden(head, states)
+        recorded.append(there.record([Step(rows)], variant=variant))
         ids.copy_(tokens)
 
     def before_replay():
-        pool.on_device().before_replay(STEPS, **captured)
+        there.before_replay(recorded[-STEPS:])
 
     us = measure(step, before_replay)
     return us, [pool.output(slot) for slot in slots]

@@ -38,8 +38,8 @@ class Way:
     name: str
     transport: str
     pool: Pool
-    # Enqueues all of a round.
-    enqueue: Callable[[str], None]
+    # Enqueues all of a round, whose work a pool enqueues or records.
+    enqueue: Callable[[Callable[[list[Verify]], Any]], None]
     # The requests whose tokens the pool has.
     requests: range
 
@@ -82,10 +82,10 @@ def by_gather(model: Model, rank: int, world: int, requests: int) -> Way:
     gathered = torch.empty(world * rows, width, dtype=torch.bfloat16, device="cuda")
     whole = torch.empty(rows, world, width, dtype=torch.bfloat16, device="cuda")
 
-    def enqueue(variant: str) -> None:
+    def enqueue(submit: Callable[[list[Verify]], Any]) -> None:
         distributed.all_gather_into_tensor(gathered, model.hidden @ part)
         whole.copy_(gathered.view(world, rows, width).transpose(0, 1))
-        pool.enqueue([Verify(whole.view(rows, VOCAB), model.drafts)], variant=variant)
+        submit([Verify(whole.view(rows, VOCAB), model.drafts)])
 
     return Way("all-gather, copy, one GPU", "NCCL", pool, enqueue, range(requests))
 
@@ -103,8 +103,8 @@ def by_ours(model: Model, rank: int, requests: int, layout: str, transport: str)
         own = plan.requests
         head, hidden = model.weights.T, hidden[own[0] * A_REQUEST : (own[-1] + 1) * A_REQUEST]
 
-    def enqueue(variant: str) -> None:
-        pool.enqueue([Verify(hidden @ head, model.drafts)], variant=variant)
+    def enqueue(submit: Callable[[list[Verify]], Any]) -> None:
+        submit([Verify(hidden @ head, model.drafts)])
 
     return Way(f"ours, {layout}", transport, pool, enqueue, range(requests))
 
@@ -119,9 +119,9 @@ def by_tokenspeed(kernels: Any, model: Model, rank: int, world: int, requests: i
         torch.from_dlpack(pool.on_device().outputs(name)) for name in ("tokens", "rows", "accepted")
     )
 
-    def enqueue(variant: str) -> None:
+    def enqueue(submit: Callable[[list[Verify]], Any]) -> None:
         rows = kernels.dp_sampling_swap(state, model.hidden @ part, pad_bs=requests)
-        pool.enqueue([Verify(rows, drafts)], variant=variant)
+        submit([Verify(rows, drafts)])
         own_rows = [each[: share * A_REQUEST].view(torch.int32).view(share, A_REQUEST) for each in (tokens, paths)]
         kernels.dp_sampling_gather(state, *own_rows, lengths[:share].view(torch.int32), pad_bs=requests)
 
@@ -132,16 +132,16 @@ def measure(way: Way, model: Model) -> dict[str, float]:
     """Microseconds of a round, and of one whose tokens the host waits for."""
     place = way.pool.on_device()
     variant = place.needed_variant()
-    way.enqueue(variant)
+    way.enqueue(way.pool.enqueue)
     wanted = model.emitted(way.requests)
     assert way.pool.fetch().emitted() == wanted
     torch.cuda.synchronize()
-    graph, on_device, in_loop = torch.cuda.CUDAGraph(), [], []
+    graph, recorded, on_device, in_loop = torch.cuda.CUDAGraph(), [], [], []
     with torch.cuda.graph(graph):
-        way.enqueue(variant)
+        way.enqueue(lambda work: recorded.append(place.record(work, variant=variant)))
 
     def play() -> None:
-        place.before_replay(variant=variant)
+        place.before_replay(recorded)
         graph.replay()
 
     for _ in range(REPEATS):

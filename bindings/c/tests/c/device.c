@@ -150,20 +150,26 @@ static void variants_of(gumball_device *device, const gumball_rows *there) {
     const gumball_work work = work_of(GUMBALL_WORK_STEP, there);
     OK(assign(pool, none, ROWS));
     CHECK(needed(pool) == GUMBALL_NO_FILTER);
-    OK(gumball_pool_record(pool, GUMBALL_NO_FILTER, &work, 1));
+    gumball_recorded *few = gumball_pool_record(pool, GUMBALL_NO_FILTER, &work, 1);
+    CHECK(few);
     OK(assign(pool, slots, ROWS));
     CHECK(needed(pool) == GUMBALL_TOP_P);
-    REFUSED(gumball_pool_record(pool, GUMBALL_NO_FILTER, &work, 1), GUMBALL_OUT_OF_RANGE,
-            "variant is no_filter, but must be top_p or edits or full, for the request of row 2 in slot 1");
-    REFUSED(gumball_pool_before_replay(pool, GUMBALL_TOP_K, 1), GUMBALL_OUT_OF_RANGE,
-            "variant is top_k, but must be top_p or edits or full, for the request of row 2 in slot 1");
+    const char *const message =
+        "variant is no_filter, but must be top_p or edits or full, for the request of row 2 in slot 1";
+    NOTHING(gumball_pool_record(pool, GUMBALL_NO_FILTER, &work, 1), GUMBALL_OUT_OF_RANGE, "variant");
+    const gumball_recorded *replays[] = {few, NULL, NULL};
+    REFUSED(gumball_pool_before_replay(pool, replays, 1), GUMBALL_OUT_OF_RANGE, message);
+    FAILS(gumball_pool_before_replay(pool, replays, 2), GUMBALL_OUT_OF_RANGE, "recorded");
     gumball_variant beyond;
     memset(&beyond, 0x7F, sizeof beyond);
-    FAILS(gumball_pool_before_replay(pool, beyond, 1), GUMBALL_OUT_OF_RANGE, "variant");
-    OK(gumball_pool_record(pool, GUMBALL_EDITS, &work, 1));
+    NOTHING(gumball_pool_record(pool, beyond, &work, 1), GUMBALL_OUT_OF_RANGE, "variant");
+    gumball_recorded_free(gumball_pool_record(pool, GUMBALL_EDITS, &work, 1));
     OK(gumball_pool_enqueue(pool, &work, 1));
-    OK(gumball_pool_record(pool, GUMBALL_FULL, &work, 1));
-    OK(gumball_pool_before_replay(pool, GUMBALL_FULL, 3));
+    gumball_recorded *full = gumball_pool_record(pool, GUMBALL_FULL, &work, 1);
+    replays[0] = replays[1] = replays[2] = full;
+    OK(gumball_pool_before_replay(pool, replays, 3));
+    gumball_recorded_free(few);
+    gumball_recorded_free(full);
     const gumball_counts counts = counts_of(pool);
     const uint64_t steps[7] = {1, 0, 0, 0, 1, 1, 4};
     CHECK(memcmp(counts.variant_steps, steps, sizeof steps) == 0);

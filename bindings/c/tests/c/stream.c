@@ -108,11 +108,13 @@ int main(int count, char **arguments) {
     // Captured by the program, per thread, and launched by it.
     CHECK(cu.begin_capture(stream, 1) == 0);
     OK(gumball_pool_needed_variant(pool, &variant));
-    OK(gumball_pool_record(pool, variant, &work, 1));
+    FAILS(gumball_pool_enqueue(pool, &work, 1), GUMBALL_CONFLICT, "record the work");
+    gumball_recorded *recorded = gumball_pool_record(pool, variant, &work, 1);
+    const gumball_recorded *replays[] = {recorded};
     CHECK(cu.end_capture(stream, &graph) == 0);
     CHECK(cu.instantiate(&runnable, graph, 0) == 0);
     for (int turn = 0; turn < STEPS; turn++) {
-        OK(gumball_pool_before_replay(pool, variant, 1));
+        OK(gumball_pool_before_replay(pool, replays, 1));
         CHECK(cu.launch(runnable, stream) == 0);
         OK(take_step(host, &logits, slots, ROWS, wanted));
     }
@@ -126,6 +128,7 @@ int main(int count, char **arguments) {
     CHECK(cu.copy_down(tokens, (unsigned long long)(uintptr_t)view.tokens, sizeof tokens) == 0);
     CHECK(memcmp(tokens, view_of(wanted).tokens, sizeof tokens) == 0);
 
+    gumball_recorded_free(recorded);
     gumball_device_free(device);
     // Frees the pools, which use the stream.
     const int status = verdict("stream");

@@ -32,7 +32,7 @@ import weakref
 
 import torch
 
-from ._gumball import Pool, Step
+from ._gumball import Pool, Recorded, Step
 from .torch_operators import OPERATORS
 
 __all__ = [
@@ -64,7 +64,7 @@ top_k_top_p_renorm_probs = OPERATORS.top_k_top_p_renorm_probs
 top_p_renorm_probs = OPERATORS.top_p_renorm_probs
 
 _NUMBERS = itertools.count()
-_POOLS: weakref.WeakValueDictionary[int, Pool] = weakref.WeakValueDictionary()
+_STEPS: "weakref.WeakValueDictionary[int, PoolStep]" = weakref.WeakValueDictionary()
 
 
 def tokens_of(pool: Pool) -> torch.Tensor:
@@ -76,9 +76,12 @@ def tokens_of(pool: Pool) -> torch.Tensor:
 
 @torch.library.custom_op("gumball::enqueue", mutates_args=("tokens",))
 def _enqueue(logits: torch.Tensor, tokens: torch.Tensor, pool: int) -> None:
-    taken = _POOLS[pool]
-    taken.enqueue([Step(logits)])
-    tokens.copy_(tokens_of(taken))
+    step = _STEPS[pool]
+    if logits.is_cuda and torch.cuda.is_current_stream_capturing():
+        step.recorded = step.pool.on_device().record([Step(logits)])
+    else:
+        step.pool.enqueue([Step(logits)])
+    tokens.copy_(tokens_of(step.pool))
 
 
 @_enqueue.register_fake
@@ -89,14 +92,17 @@ def _(logits: torch.Tensor, tokens: torch.Tensor, pool: int) -> None:
 class PoolStep(torch.nn.Module):
     """Draws tokens from logits, [rows, vocab] on the pool's device, for the rows that are assigned to the pool.
 
-    Returns the tokens, [rows] int32, in memory of torch. Raises the errors of :meth:`gumball.Pool.enqueue`.
+    Returns the tokens, [rows] int32, in memory of torch. Raises the errors of :meth:`gumball.Pool.enqueue`. A graph of torch holds the kernels of "full";
+    :meth:`gumball.OnDevice.before_replay` takes `recorded`, of the last capture.
     """
+
+    recorded: Recorded | None = None
 
     def __init__(self, pool: Pool) -> None:
         super().__init__()
         self.pool = pool
         self.number = next(_NUMBERS)
-        _POOLS[self.number] = pool
+        _STEPS[self.number] = self
 
     def forward(self, logits: torch.Tensor) -> torch.Tensor:
         """Takes one step."""

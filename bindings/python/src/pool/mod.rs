@@ -30,7 +30,7 @@ use gumball_engine::{
 use pyo3::prelude::*;
 
 pub use self::batch::Batch;
-pub use self::on_device::{DraftBatch, OnDevice};
+pub use self::on_device::{DraftBatch, OnDevice, Recorded};
 pub use self::plan::Plan;
 pub use self::ranks::RanksInfo;
 use self::signals::Signals;

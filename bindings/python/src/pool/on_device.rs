@@ -1,6 +1,9 @@
 //! What only a device can do: outputs where they lie, graphs of the host program, and batches of drafts.
 
-use gumball_engine::{DraftBatch as EngineDraftBatch, DraftBatchLimits, Layout, Proposals};
+use gumball_engine::{
+    DraftBatch as EngineDraftBatch, DraftBatchLimits, Layout, Pool as EnginePool, Proposals,
+    Recorded as EngineRecorded, Work,
+};
 use pyo3::prelude::*;
 
 use super::Pool;
@@ -75,24 +78,50 @@ impl OnDevice {
         self.pool.get().with(py, None, |inner| Ok(inner.pool()?.on_device()?.needed_variant().name()))
     }
 
-    /// Prepares for replays of the program's own graph, one of torch say, that take steps steps of this pool in all, with the current assignment.
+    /// Enqueues work as Pool.enqueue does, with the kernels of a variant, by its name. Returns a Recorded, by which replays are announced.
     ///
-    /// variant: the one that the steps were captured under; "full" if none was named. Call it again after each assignment: no other call compares the
-    /// rows with the graph's variant. Waits for the device if histories need more memory, which happens once in history_growth tokens.
+    /// While torch, say, captures a graph on the stream, the work does not run, but becomes part of that graph, which serves later assignments that the
+    /// variant serves. Otherwise it runs: call it so once before the capture, which loads the kernels. Keep a head as long as a graph of torch that has it,
+    /// and replay that on one stream with the other steps of the head: nothing here sees its replays.
     ///
-    /// Raises ValueError if the variant does not serve an assigned row, with the row, its slot and the variants that do. Nothing has changed then.
-    #[pyo3(signature = (steps=None, *, variant="full", stream=None), text_signature = "($self, steps=1, *, variant='full', stream=None)")]
+    /// Raises the errors of Pool.enqueue, and ValueError if the variant does not serve a row. No sequence has changed then.
+    #[pyo3(signature = (work, *, variant="full", stream=None))]
+    fn record<'py>(
+        &self,
+        py: Python<'py>,
+        work: &Bound<'py, PyAny>,
+        variant: &str,
+        stream: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Recorded> {
+        let variant = variant.parse().map_err(to_py_err)?;
+        let record = |pool: &mut EnginePool, work: &[Work<'_>]| pool.on_device()?.record(work, variant);
+        Ok(Recorded(Pool::with_work(self.pool.bind(py), work, stream, record)?))
+    }
+
+    /// Prepares for the replay of the program's own graph, one of torch say, with the current assignments.
+    ///
+    /// recorded: the Recorded that the graph holds, or a list of them in the order in which they run; for several replays, that many times. Call it before
+    /// each replay: nothing else compares the rows with what was recorded. Waits for the device if histories need more memory, which happens
+    /// once in history_growth tokens.
+    ///
+    /// Raises ValueError if a variant does not serve an assigned row, with the row, its slot and the variants that do, if the assignment has another shape, and
+    /// for what another pool recorded. Nothing has changed then.
+    #[pyo3(signature = (recorded, *, stream=None))]
     fn before_replay(
         &self,
         py: Python<'_>,
-        steps: Option<&Bound<'_, PyAny>>,
-        variant: &str,
+        recorded: &Bound<'_, PyAny>,
         stream: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<()> {
-        let steps = steps.map_or(Ok(1), |steps| extract_int(steps, "steps"))?;
-        let (pool, variant) = (self.pool.get(), variant.parse().map_err(to_py_err)?);
+        let wrong = || wrong_type("recorded", "a Recorded, or a list of them", recorded);
+        let given: Vec<PyRef<'_, Recorded>> = match recorded.extract() {
+            Ok(one) => vec![one],
+            Err(_) => recorded.extract().map_err(|_| wrong())?,
+        };
+        let recorded: Vec<&EngineRecorded> = given.iter().map(|recorded| &recorded.0).collect();
+        let pool = self.pool.get();
         let stream = pool.on(py, stream)?;
-        pool.with(py, stream, |inner| inner.pool()?.on_device()?.reserve_replays(steps, variant))
+        pool.with(py, stream, |inner| inner.pool()?.on_device()?.before_replay(&recorded))
     }
 
     /// Makes a DraftBatch: rows of a draft model in the memory of the pool's device, from which drafts are drawn without a wait.
@@ -120,6 +149,11 @@ impl OnDevice {
         Ok(DraftBatch { pool: self.pool.clone_ref(py), inner })
     }
 }
+
+/// Work that lies in a graph of the program's own. OnDevice.record makes it, OnDevice.before_replay announces its replays.
+#[pyclass(frozen, module = "gumball")]
+#[derive(Debug)]
+pub struct Recorded(EngineRecorded);
 
 /// Rows of a draft model in the memory of a pool's device, with memory of their own for their assignment and for drafts that are
 /// drawn. A graph may hold several, and the verification after them.

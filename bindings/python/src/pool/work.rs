@@ -2,7 +2,7 @@
 
 use gumball_engine::{
     DeviceIntMatrix, DeviceIntMatrixMut, DraftBatch as EngineDraftBatch, Head as EngineHead, IntType, Masks,
-    Matrix as EngineMatrix, Result, Rows, StepVariant, Work,
+    Matrix as EngineMatrix, Pool as EnginePool, Result, Rows, Work,
 };
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PyTuple};
@@ -125,6 +125,32 @@ impl<'py> GivenWork<'py> {
 }
 
 impl Pool {
+    /// Enqueues pieces of work by `enqueue`.
+    pub(super) fn with_work<'py, T: Send>(
+        slf: &Bound<'py, Self>,
+        work: &Bound<'py, PyAny>,
+        stream: Option<&Bound<'py, PyAny>>,
+        enqueue: impl FnOnce(&mut EnginePool, &[Work<'_>]) -> Result<T> + Send,
+    ) -> PyResult<T> {
+        let (py, this) = (slf.py(), slf.get());
+        let stream = this.on(py, stream)?;
+        let given = Self::read_work(slf, work, stream)?;
+        let (in_use, others, pieces) = (given.heads(py, &this.device)?, given.streams(), &given.pieces);
+        let is_there = pieces.iter().all(Piece::is_there);
+        this.with(py, stream, |inner| {
+            inner.order_after(&others)?;
+            // A graph of the host program would copy stale bytes.
+            let pool = if is_there { inner.pool() } else { inner.outside_a_capture() }?;
+            let taken = TakenHeads::take(&in_use, pool.device())?;
+            let heads: Vec<_> = (0..in_use.len()).map(|head| taken.engine(head)).collect();
+            // SAFETY: `given` keeps arrays of the host alive, which are read before the call returns. Owners of memory on the device reuse it in stream
+            // order, so not before the work is done; the caller ensures that nobody writes it until then.
+            let work =
+                pieces.iter().map(|piece| unsafe { piece.engine(&heads) }).collect::<Result<Vec<_>>>()?;
+            enqueue(pool, &work).map_err(draft_names)
+        })
+    }
+
     /// Reads a list of pieces of work.
     fn read_work<'py>(
         slf: &Bound<'py, Self>,
@@ -254,43 +280,17 @@ impl Pool {
     /// those before it have written.
     ///
     /// While the batch stays the same, the call only launches kernels. Until the work is done, write or free arrays on the device only in stream order;
-    /// rows and drafts of the host are copied up. work: a list of Step, Verify, Draft, CopyDrafts and Shorten. variant: the name of the one whose
-    /// kernels to launch; if omitted, the kernels that the rows need, and under a capture the kernels of "full".
-    ///
-    /// To capture the work with torch, make the call once before, which loads kernels, and OnDevice.before_replay before replays. Keep a head as long as
-    /// a graph of torch that has it, and replay that on one stream with the other steps of the head: nothing here sees its replays.
+    /// rows and drafts of the host are copied up. work: a list of Step, Verify, Draft, CopyDrafts and Shorten. For a graph of torch see OnDevice.record.
     ///
     /// Raises the errors of step and verify, ValueError for masks of the host, without an assignment, for a step if drafts were assigned and the other
-    /// way round, and if the variant does not serve a row. No sequence has changed then.
-    #[pyo3(signature = (work, *, variant=None, stream=None))]
+    /// way round, and while a graph is captured on the stream. No sequence has changed then.
+    #[pyo3(signature = (work, *, stream=None))]
     fn enqueue<'py>(
         slf: &Bound<'py, Self>,
         work: &Bound<'py, PyAny>,
-        variant: Option<&str>,
         stream: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<()> {
-        let (py, this) = (slf.py(), slf.get());
-        let stream = this.on(py, stream)?;
-        let variant: Option<StepVariant> = variant.map(|name| name.parse().map_err(to_py_err)).transpose()?;
-        let given = Self::read_work(slf, work, stream)?;
-        let (in_use, others, pieces) = (given.heads(py, &this.device)?, given.streams(), &given.pieces);
-        let is_there = pieces.iter().all(Piece::is_there);
-        this.with(py, stream, |inner| {
-            inner.order_after(&others)?;
-            // A graph of the host program would copy stale bytes.
-            let pool = if is_there { inner.pool() } else { inner.outside_a_capture() }?;
-            let taken = TakenHeads::take(&in_use, pool.device())?;
-            let heads: Vec<_> = (0..in_use.len()).map(|head| taken.engine(head)).collect();
-            // SAFETY: `given` keeps arrays of the host alive, which are read before the call returns. Owners of memory on the device reuse it in stream
-            // order, so not before the work is done; the caller ensures that no code writes it until then.
-            let work =
-                pieces.iter().map(|piece| unsafe { piece.engine(&heads) }).collect::<Result<Vec<_>>>()?;
-            let done = match variant {
-                Some(variant) => pool.on_device()?.enqueue_variant(&work, variant),
-                None => pool.enqueue(&work),
-            };
-            done.map_err(draft_names)
-        })
+        Self::with_work(slf, work, stream, |pool, work| pool.enqueue(work))
     }
 
     /// Waits for the enqueued work and returns the Outputs of the last step or verification, over ranks of the whole batch. The outputs of a direct call
@@ -311,7 +311,7 @@ impl Pool {
     /// A replay uses what was assigned at that moment, and reads what lies in the arrays then: it drafts, verifies and advances without the host. Requests may be
     /// admitted, released and assigned in between. The numbers of requests and rows, the modes, over ranks the layout, and whether row_indices and masks
     /// are given, must stay the same. The graph keeps heads and arrays alive; the arrays' addresses must not change. Steps and verifications share one
-    /// assignment, so a graph has either of them. For a graph with kernels of a model between ours capture enqueue with torch instead.
+    /// assignment, so a graph has either of them. For a graph with kernels of a model between ours see OnDevice.record.
     ///
     /// work: as for enqueue, all in the memory of the device. Raises the errors of enqueue, and UnavailableError for a pool of the host.
     #[pyo3(signature = (work, *, stream=None))]

@@ -121,9 +121,9 @@ def in_a_graph_of_torch() -> str:
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
             hidden = model()
-            device.enqueue([Step(Hidden(there, hidden))])
+            recorded = device.on_device().record([Step(Hidden(there, hidden))])
         for _ in range(STEPS):
-            device.on_device().before_replay()
+            device.on_device().before_replay(recorded)
             graph.replay()
             seen = drawn.tolist()
             assert seen == host.step(Hidden(head, hidden.cpu()), slots).tolist(), kind

@@ -82,11 +82,11 @@ def in_a_graph(pool: Pool, device: str, dtype: torch.dtype) -> list[Any]:
     pool.assign(Batch(slots, plan=plan))
     torch.cuda.synchronize()
     with torch.cuda.graph(graph):
-        pool.enqueue([Step(place)])
+        recorded = pool.on_device().record([Step(place)])
     found = []
     for step in range(STEPS):
         place.copy_(part_of(pool, plan, rows(step, 4, dtype), [0, 1, 2, 3, 4]))
-        pool.on_device().before_replay()
+        pool.on_device().before_replay(recorded)
         graph.replay()
         found.append(pool.fetch().tolist())
     # Messages in a graph keep their communicator.

@@ -14,7 +14,7 @@ use crate::pipeline::workspace::Workspace;
 /// A copy of the drafts of a batch whose launch is fixed, for as many rows as were assigned; the matrix lives as long as `'b`.
 #[derive(Clone, Debug)]
 pub struct DraftCopyLaunch<'b> {
-    batch: DraftBatchId,
+    pub(crate) batch: DraftBatchId,
     argument: DraftCopy,
     memory: PhantomData<&'b ()>,
 }
@@ -55,26 +55,9 @@ impl<'b> DraftCopyLaunch<'b> {
         Ok(Self { batch, argument, memory: PhantomData })
     }
 
-    /// Copies the drafts; returns whether that runs now, as [`Workspace::enqueue`] does. It launches a kernel, and neither allocates nor
-    /// waits.
-    ///
-    /// # Errors
-    /// - [`Error::Length`] if the batch has another number of rows than the launch was fixed for.
-    /// - [`Error::OutOfRange`] if the batch was removed.
-    /// - [`Error::Unavailable`] if the device fails, or the kernel cannot be compiled.
-    pub fn enqueue(&self, workspace: &Workspace) -> Result<bool> {
-        self.check(workspace)?;
-        self.launch(workspace)?;
-        Ok(!workspace.runtime.is_capturing()?)
-    }
-
-    /// Checks that the batch has as many rows as the launch was fixed for.
-    pub(crate) fn check(&self, workspace: &Workspace) -> Result<()> {
-        let (rows, of) = (workspace.batch(Some(self.batch))?.shape().rows, self.argument.rows);
-        if rows == of as usize {
-            return Ok(());
-        }
-        Err(Error::length("slots", rows, format!("{of} rows, for which the copy of drafts was fixed")))
+    /// Returns the number of rows for which it was fixed.
+    pub(crate) fn rows(&self) -> usize {
+        self.argument.rows as usize
     }
 
     pub(crate) fn launch(&self, workspace: &Workspace) -> crate::Result<()> {

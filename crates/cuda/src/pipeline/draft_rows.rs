@@ -119,14 +119,13 @@ pub(crate) struct StepDrafts {
     pub first_row: usize,
 }
 
-/// Where the paths in front of the rows of a draft model lie: the address of their ids, how many ids lie from one to the next, bits of
-/// `DraftStep::flags`, and how many ids a path has room for.
+/// Where the paths in front of the rows of a draft model lie: the address of their ids, how many ids lie from one to the next, and bits of
+/// `DraftStep::flags`.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct DraftPaths {
     pub ids: u64,
     pub stride: u32,
     pub flags: u32,
-    pub width: usize,
 }
 
 impl DraftCounts<'_> {

@@ -11,11 +11,12 @@ use gumball_spec::{Error, Result};
 
 use crate::abi::Slot;
 use crate::driver::runtime::CapturedLaunches;
+use crate::pipeline::assignment::DraftBatchId;
 use crate::pipeline::copied_drafts::DraftCopyLaunch;
 use crate::pipeline::exchange::firsts;
 use crate::pipeline::rank_rows::{Exchange, ExchangeLayout, RankRows};
 use crate::pipeline::shorten::ShortenLaunch;
-use crate::pipeline::step::Step;
+use crate::pipeline::step::{Step, StepTerms};
 use crate::pipeline::windows::Windows;
 use crate::pipeline::workspace::Workspace;
 use crate::requests::step_features::StepFeatures;
@@ -33,12 +34,13 @@ pub enum Work<'b> {
 }
 
 impl Work<'_> {
-    /// Checks that the assignments still suit what was fixed for them, behind at most `tokens` tokens more.
-    fn check(&self, workspace: &Workspace, tokens: u64) -> Result<()> {
+    /// Returns what replays of a graph that holds the work must know of it.
+    #[must_use]
+    pub fn terms(&self) -> WorkTerms {
         match self {
-            Work::Step(step) => step.check(workspace, tokens),
-            Work::CopyDrafts(copy) => copy.check(workspace),
-            Work::Shorten(shorten) => shorten.check(workspace),
+            Work::Step(step) => WorkTerms::Step(Box::new(step.terms().clone())),
+            Work::CopyDrafts(copy) => WorkTerms::CopyDrafts(copy.batch, copy.rows()),
+            Work::Shorten(shorten) => WorkTerms::Shorten(shorten.requests),
         }
     }
 
@@ -51,32 +53,68 @@ impl Work<'_> {
     }
 }
 
-/// Captured work of a workspace. The logits and all other buffers that it reads and writes live as long as `'b`.
-#[derive(Debug)]
-pub struct Graph<'b> {
-    workspace: u64,
-    /// The captured launches, by the features that they support. Freed before the work, which has what carries their messages.
-    launches: Vec<(StepFeatures, Box<dyn CapturedLaunches>)>,
-    work: Vec<Work<'b>>,
-    /// How many of the steps advance requests.
-    advancing: u64,
-    memory: PhantomData<&'b ()>,
+/// What work was fixed for.
+#[derive(Clone, Debug)]
+pub enum WorkTerms {
+    /// A step, a verification of drafts, or drafts of a batch.
+    Step(Box<StepTerms>),
+    /// A copy of drafts: the batch, and its number of rows.
+    CopyDrafts(DraftBatchId, usize),
+    /// Taking emitted tokens away of this number of requests.
+    Shorten(usize),
 }
 
-impl<'b> Graph<'b> {
+impl WorkTerms {
+    /// Checks that the assignments still suit what was fixed for them, behind at most `tokens` tokens more.
+    fn check(&self, workspace: &Workspace, tokens: u64) -> Result<()> {
+        let (assigned, fixed, of) = match self {
+            Self::Step(step) => return step.check(workspace, tokens).map(drop),
+            Self::CopyDrafts(batch, rows) => {
+                let assigned = workspace.batch(Some(*batch))?.shape().rows;
+                (assigned, *rows, "rows, for which the copy of drafts was fixed")
+            }
+            Self::Shorten(requests) => {
+                (workspace.rows().requests(), *requests, "requests, of which tokens are taken away")
+            }
+        };
+        if assigned == fixed {
+            Ok(())
+        } else {
+            Err(Error::length("slots", assigned, format!("{fixed} {of}")))
+        }
+    }
+}
+
+/// What replays of a graph must know of its work, in the order in which it runs. [`Workspace::before_replay`] takes that of graphs of the host
+/// program.
+#[derive(Clone, Debug)]
+pub struct Recorded {
+    workspace: u64,
+    work: Vec<WorkTerms>,
+}
+
+impl Recorded {
     /// Returns how many steps one replay runs, verifications included, but no drafts.
     #[must_use]
     pub fn steps(&self) -> usize {
-        steps_of(&self.work).filter(|step| step.of.is_none()).count()
+        self.all_steps().filter(|step| step.of.is_none()).count()
     }
 
     /// Returns what a replay runs, in this order.
     #[must_use]
-    pub fn work(&self) -> &[Work<'b>] {
+    pub fn work(&self) -> &[WorkTerms] {
         &self.work
     }
 
-    /// Checks that rows are spread over ranks as they were when the graph was captured, for a replay.
+    /// Returns the steps, those of drafts included.
+    fn all_steps(&self) -> impl Iterator<Item = &StepTerms> {
+        self.work.iter().filter_map(|work| match work {
+            WorkTerms::Step(step) => Some(&**step),
+            _ => None,
+        })
+    }
+
+    /// Checks that rows are spread over ranks as they were at the capture, for a replay.
     ///
     /// # Errors
     /// - [`Error::Conflict`] if the layout, the order of the rows, or the number of rows that a rank owns is another.
@@ -89,26 +127,36 @@ impl<'b> Graph<'b> {
                 && exchange.results.first_requests == firsts(spread.first_requests)
                 && exchange.results.batch_rows == windows.batch_rows()
         };
-        let mut steps = steps_of(&self.work).filter(|step| step.of.is_none());
+        let mut steps = self.all_steps().filter(|step| step.of.is_none());
         if steps.all(|step| step.exchange.as_ref().is_some_and(is_same)) {
             return Ok(());
         }
         let reason = "a graph over ranks was captured with another layout, or other numbers of rows of ranks";
         Err(Error::Conflict { parameter: "assignment", other: "graph", reason })
     }
-
-    /// Returns the most tokens that a replay appends to the history of a row.
-    fn tokens(&self, workspace: &Workspace) -> u64 {
-        self.advancing.saturating_mul(workspace.rows().tokens_per_step())
-    }
 }
 
-/// Returns the steps of some work, those of drafts included.
-fn steps_of<'a, 'b>(work: &'a [Work<'b>]) -> impl Iterator<Item = &'a Step<'b>> {
-    work.iter().filter_map(|work| match work {
-        Work::Step(step) => Some(&**step),
-        _ => None,
-    })
+/// Captured work of a workspace. The logits and all other buffers that it reads and writes live as long as `'b`.
+#[derive(Debug)]
+pub struct Graph<'b> {
+    /// The captured launches, by the features that they support. Freed before what was recorded, which has what carries their messages.
+    launches: Vec<(StepFeatures, Box<dyn CapturedLaunches>)>,
+    recorded: Recorded,
+    memory: PhantomData<&'b ()>,
+}
+
+impl Graph<'_> {
+    /// Returns how many steps one replay runs, verifications included, but no drafts.
+    #[must_use]
+    pub fn steps(&self) -> usize {
+        self.recorded.steps()
+    }
+
+    /// Returns what a replay runs.
+    #[must_use]
+    pub fn recorded(&self) -> &Recorded {
+        &self.recorded
+    }
 }
 
 impl Workspace {
@@ -116,11 +164,11 @@ impl Workspace {
     /// launch of a kernel loads it, or compiles it, and that takes a while.
     ///
     /// Returns true if the step runs now. Returns false if the host program is capturing the stream: then the
-    /// step becomes part of its graph, with the kernels of its [`StepVariant`], or of [`StepVariant::Full`] if
-    /// it has none. Call [`Workspace::reserve_replays`] before replays of that graph.
+    /// step becomes part of its graph, with the kernels of its [`StepVariant`]. Call [`Workspace::before_replay`] before replays of that graph.
     ///
     /// # Errors
     /// - [`gumball_spec::Error::OutOfRange`] if the step has a variant that does not serve an assigned row.
+    /// - [`gumball_spec::Error::Conflict`] if it has none, and the host program is capturing the stream.
     /// - [`gumball_spec::Error::Length`] or [`gumball_spec::Error::Conflict`] if the assignment's shape has changed since the step was
     ///   fixed.
     /// - [`gumball_spec::Error::OutOfRange`] if the assignment names a row that the logits do not have, or a path is longer than the rows
@@ -134,48 +182,92 @@ impl Workspace {
     /// # Panics
     /// If another workspace fixed the step.
     pub fn enqueue(&self, step: &Step<'_>) -> Result<bool> {
-        step.check(self, 0)?;
-        let rows = self.batch(step.of)?;
-        rows.check_kind(step.kind)?;
-        step.variant.map_or(Ok(()), |variant| rows.check_variant(variant))?;
-        let features = |variant: StepVariant| rows.with_own_needs(variant.features());
+        let terms = step.terms();
+        let rows = terms.check(self, 0)?;
+        terms.check_requests(rows)?;
+        let needs =
+            terms.variant.map_or_else(|| rows.needs(), |variant| rows.with_own_needs(variant.features()));
         if self.runtime.is_capturing()? {
             // The step does not run yet, and the host program may replay it for other requests.
-            let variant = step.variant.unwrap_or(StepVariant::Full);
-            rows.captured.note(step.kind, variant);
-            step.launch(self, features(variant))?;
+            terms.variant.ok_or_else(unrecorded)?;
+            step.launch(self, needs)?;
             return Ok(false);
         }
-        self.requests.spend(step.advances() * rows.tokens_per_step())?;
-        let needs = step.variant.map_or_else(|| rows.needs(), features);
+        self.requests.spend(u64::from(terms.advances) * rows.tokens_per_step())?;
         step.launch(self, needs)?;
-        if step.of.is_none() {
-            self.requests.counters.count(needs.variant, step.variant.unwrap_or(rows.needed_variant()), 1);
-        }
+        self.count(terms, needs);
         Ok(true)
     }
 
-    /// Announces that the host program will replay graphs of its own that run `steps` steps of this workspace
-    /// in total, for the current assignment. All of them were captured under `variant`.
+    /// Enqueues work, as [`Workspace::enqueue`] does a step; `is_recorded`: whether its replays will be announced.
     ///
     /// # Errors
-    /// - [`gumball_spec::Error::OutOfRange`] if the variant does not serve an assigned row.
-    /// - [`gumball_spec::Error::OutOfRange`] if the history of a row's request may have no capacity for `steps` tokens.
-    /// - Those of [`gumball_spec::SamplingParams::check_kind`] if a step on rows of probabilities was ever
-    ///   captured. They concern requests of rows whose parameters are defined for logits only.
+    /// Those of [`Workspace::enqueue`].
     ///
-    /// The first and the last concern the rows of batches of drafts as well, with the variants that those were captured with.
-    pub fn reserve_replays(&self, steps: u64, variant: StepVariant) -> Result<()> {
-        let rows = self.rows();
-        rows.check_kind(rows.captured.kind())?;
-        rows.check_variant(variant)?;
-        for batch in self.batches_of_drafts() {
-            batch.check_kind(batch.captured.kind())?;
-            batch.captured.variant().map_or(Ok(()), |variant| batch.check_variant(variant))?;
+    /// # Panics
+    /// If another workspace fixed it.
+    pub fn enqueue_work(&self, work: &Work<'_>, is_recorded: bool) -> Result<bool> {
+        if let Work::Step(step) = work {
+            return self.enqueue(step);
         }
-        self.requests.spend(steps.saturating_mul(rows.tokens_per_step()))?;
-        self.requests.counters.count(rows.with_own_needs(variant.features()).variant, variant, steps);
-        Ok(())
+        work.terms().check(self, 0)?;
+        let is_capturing = self.runtime.is_capturing()?;
+        if is_capturing && !is_recorded {
+            return Err(unrecorded());
+        }
+        work.launch(self, StepFeatures::NONE)?;
+        Ok(!is_capturing)
+    }
+
+    /// Counts a step that runs with kernels that support `needs`.
+    fn count(&self, step: &StepTerms, needs: StepFeatures) {
+        if step.of.is_none() {
+            let served = step.variant.unwrap_or(self.rows().needed_variant());
+            self.requests.counters.count(needs.variant, served, 1);
+        }
+    }
+
+    /// Returns what replays must know of work that was fixed here and captured.
+    #[must_use]
+    pub fn recorded(&self, work: Vec<WorkTerms>) -> Recorded {
+        Recorded { workspace: self.id, work }
+    }
+
+    /// Announces that the host program will replay graphs of its own, for the current assignments: once for each element.
+    ///
+    /// # Errors
+    /// - [`gumball_spec::Error::OutOfRange`] if the variant of a step does not serve a row that is assigned to it, or another workspace recorded
+    ///   the work.
+    /// - Those of [`Workspace::replay`] that concern assignments. Nothing has changed then.
+    pub fn before_replay(&self, recorded: &[&Recorded]) -> Result<()> {
+        self.announce(recorded).map(drop)
+    }
+
+    /// Checks recorded work against the assignments and counts it; returns the features that all rows need together.
+    fn announce(&self, recorded: &[&Recorded]) -> Result<StepFeatures> {
+        if recorded.iter().any(|recorded| recorded.workspace != self.id) {
+            let allowed = "what this pool has recorded";
+            return Err(Error::out_of_range("recorded", "that of another pool", allowed));
+        }
+        let tokens = self.tokens_of(recorded);
+        let steps = || recorded.iter().flat_map(|recorded| recorded.all_steps());
+        recorded.iter().flat_map(|recorded| &recorded.work).try_for_each(|work| work.check(self, tokens))?;
+        let all = steps().try_fold(StepFeatures::NONE, |all, step| {
+            let rows = self.batch(step.of)?;
+            step.check_requests(rows)?;
+            Ok::<_, Error>(all.union(rows.needs()))
+        })?;
+        self.requests.spend(tokens)?;
+        let named = |variant: StepVariant| self.rows().with_own_needs(variant.features());
+        steps().for_each(|step| self.count(step, step.variant.map_or(all, named)));
+        Ok(all)
+    }
+
+    /// Returns the most tokens that replays append to the history of a row.
+    fn tokens_of(&self, recorded: &[&Recorded]) -> u64 {
+        let steps = recorded.iter().flat_map(|recorded| recorded.all_steps());
+        let advancing = steps.filter(|step| step.advances).count() as u64;
+        advancing.saturating_mul(self.rows().tokens_per_step())
     }
 
     /// Captures steps in the order in which a replay runs them. See [`Workspace::capture_work`].
@@ -195,29 +287,35 @@ impl Workspace {
     /// rows need.
     ///
     /// # Errors
-    /// - Those of [`Workspace::enqueue`], [`DraftCopyLaunch::enqueue`] and [`ShortenLaunch::enqueue`] that concern assignments.
+    /// - Those of [`Workspace::enqueue_work`] that concern assignments.
     /// - [`gumball_spec::Error::Unavailable`] if the device fails.
     ///
     /// # Panics
     /// If another workspace made a step.
     pub fn capture_work<'b>(&self, work: Vec<Work<'b>>) -> Result<Graph<'b>> {
-        work.iter().try_for_each(|work| work.check(self, 0))?;
+        let mut recorded = self.recorded(work.iter().map(Work::terms).collect());
+        for work in &mut recorded.work {
+            if let WorkTerms::Step(step) = work {
+                step.variant = None;
+            }
+            work.check(self, 0)?;
+        }
         let launch = |needs| work.iter().try_for_each(|work| work.launch(self, needs));
         self.runtime.load(&mut || StepFeatures::all().try_for_each(launch))?;
         let capture = |needs| Ok((needs, self.runtime.capture(&mut || launch(needs))?));
         let launches = StepFeatures::all().map(capture).collect::<crate::Result<Vec<_>>>()?;
-        let advancing = steps_of(&work).map(Step::advances).sum();
-        Ok(Graph { workspace: self.id, advancing, launches, work, memory: PhantomData })
+        Ok(Graph { launches, recorded, memory: PhantomData })
     }
 
-    /// Returns the slots of batches of drafts in a graph whose histories lack room for the paths that a replay may read: each with the
-    /// number of ids that it needs.
+    /// Returns the slots of batches of drafts whose histories lack room for the paths that replays may read: each with the number of ids that
+    /// it needs.
     ///
     /// # Errors
     /// - [`gumball_spec::Error::OutOfRange`] if a batch was removed.
-    pub fn lacking_paths(&self, graph: &Graph<'_>) -> Result<Vec<(Slot, u64)>> {
-        let (tokens, mut lacking) = (graph.tokens(self), Vec::new());
-        for step in steps_of(&graph.work).filter(|step| step.of.is_some()) {
+    pub fn lacking_paths(&self, recorded: &[&Recorded]) -> Result<Vec<(Slot, u64)>> {
+        let (tokens, mut lacking) = (self.tokens_of(recorded), Vec::new());
+        let steps = recorded.iter().flat_map(|recorded| recorded.all_steps());
+        for step in steps.filter(|step| step.of.is_some()) {
             let rows = self.batch(step.of)?.lacking(&self.requests, tokens);
             lacking.extend(rows.map(|(slot, count)| (slot, tokens.saturating_add(count.into()))));
         }
@@ -233,23 +331,20 @@ impl Workspace {
     /// # Panics
     /// If another workspace captured the graph.
     pub fn replay(&self, graph: &Graph<'_>) -> Result<()> {
-        assert_eq!(graph.workspace, self.id, "a graph goes to the workspace that captured it");
-        let tokens = graph.tokens(self);
-        graph.work.iter().try_for_each(|work| work.check(self, tokens))?;
-        let mut needs = StepFeatures::NONE;
-        for step in steps_of(&graph.work) {
-            let rows = self.batch(step.of)?;
-            rows.check_kind(step.kind)?;
-            needs = needs.union(rows.needs());
-        }
-        self.requests.spend(tokens)?;
+        assert_eq!(graph.recorded.workspace, self.id, "a graph goes to the workspace that captured it");
+        let needs = self.announce(&[&graph.recorded])?;
         let mut captured = graph.launches.iter();
         let launches = captured.find_map(|(features, launches)| (*features == needs).then_some(launches));
         let launches = launches.expect("a graph has launches for all features that rows can need");
         // SAFETY: `Work::launch` made the launches. Their buffers belong to this workspace, which is
         // alive. The creator of `Rows` guarantees the logits for the graph's lifetime.
         unsafe { launches.replay() }?;
-        self.requests.counters.count(needs.variant, self.rows().needed_variant(), graph.steps() as u64);
         Ok(())
     }
+}
+
+/// The error of work that is enqueued while the host program captures a graph, whose replays would not be told what they run.
+fn unrecorded() -> Error {
+    let reason = "record the work, so that its replays can be announced";
+    Error::Conflict { parameter: "work", other: "the capture of a graph", reason }
 }

@@ -25,9 +25,9 @@ impl Step<'_> {
         if let Some((head, step)) = self.part_head.as_deref().filter(|(_, step)| step.rows > 0) {
             launch_head(workspace, head, step)?;
         }
-        match &self.exchange {
+        match &self.terms.exchange {
             None => self.launch_rows(workspace, &self.argument, needs),
-            Some(Exchange { shards: Some(shards), .. }) if self.kind == Kind::Logits => {
+            Some(Exchange { shards: Some(shards), .. }) if self.terms.kind == Kind::Logits => {
                 self.launch_shards(workspace, shards, needs)
             }
             Some(exchange) => self.launch_exchanged(workspace, exchange, &self.argument, needs),
@@ -42,12 +42,12 @@ impl Step<'_> {
         shards: &abi::ShardStep,
         needs: StepFeatures,
     ) -> crate::Result<()> {
-        let (row_type, swap_slots) = ((self.kind, self.dtype), shards.swap_slots);
-        if shards.step.masks == 0 && needs.are_decided_in_shards(self.kind) {
+        let (row_type, swap_slots) = ((self.terms.kind, self.dtype), shards.swap_slots);
+        if shards.step.masks == 0 && needs.are_decided_in_shards(self.terms.kind) {
             let shards = abi::ShardStep { swap_slots: 0, ..*shards };
             return enqueue_shards(workspace, row_type, needs, &shards);
         }
-        let Some(exchange) = &self.exchange else { return Ok(()) };
+        let Some(exchange) = &self.terms.exchange else { return Ok(()) };
         let Exchange { rows, results, .. } = exchange;
         let flags = exchange_flags::PARTIAL;
         let exchange = Exchange {
@@ -82,8 +82,9 @@ impl Step<'_> {
         if step.rows == 0 {
             return Ok(());
         }
-        let (runtime, device, row_type) = (&*workspace.runtime, &workspace.device, (self.kind, self.dtype));
-        let batch = workspace.batch(self.of).expect("checked before a launch");
+        let (runtime, device, row_type) =
+            (&*workspace.runtime, &workspace.device, (self.terms.kind, self.dtype));
+        let batch = workspace.batch(self.terms.of).expect("checked before a launch");
         let needs = if step.masks == 0 { needs } else { needs.union(StepFeatures::MASKS) };
         let begun = self.begun(workspace, batch, step);
         if let Some(begun) = &begun {
@@ -110,7 +111,7 @@ impl Step<'_> {
         // `draft_race` cannot read the records of a survey that scores tokens.
         let scores = !matches!(self.begin, Begin::Propose(_))
             && self.shared.is_none()
-            && self.kind == Kind::Logits
+            && self.terms.kind == Kind::Logits
             && step.flags & flags::NO_CANDIDATES == 0
             && tuning::scores_in_survey(device, rows, tiles);
         let needs = if scores { needs } else { needs.union(StepFeatures::SIMPLE) };
@@ -187,7 +188,8 @@ impl Step<'_> {
         step: &abi::Step,
         needs: StepFeatures,
     ) -> crate::Result<bool> {
-        let (runtime, device, row_type) = (&*workspace.runtime, &workspace.device, (self.kind, self.dtype));
+        let (runtime, device, row_type) =
+            (&*workspace.runtime, &workspace.device, (self.terms.kind, self.dtype));
         if let (Begin::Verify(of), Some(begun)) = (&self.begin, begun)
             && let Some(judgement) = of.rule.judgement()
         {

@@ -10,7 +10,6 @@
 
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use gumball_spec::verify::by_probabilities::Judgement;
 use gumball_spec::verify::draft::check_path;
@@ -55,33 +54,6 @@ pub struct RowBatch {
     variant: StepVariant,
     /// The error of a request that is not allowed on rows of probabilities, if there is one (P2).
     refusal: Option<Error>,
-    pub(crate) captured: Captured,
-}
-
-/// Which steps over the rows the host program ever captured.
-#[derive(Debug)]
-pub(crate) struct Captured {
-    probabilities: AtomicBool,
-    /// The smallest variant, as its place among all; any other number if none was captured.
-    variant: AtomicUsize,
-}
-
-impl Captured {
-    /// Notes a step of a variant on rows of a kind.
-    pub fn note(&self, kind: Kind, variant: StepVariant) {
-        self.probabilities.fetch_or(kind == Kind::Probabilities, Ordering::Relaxed);
-        self.variant.fetch_min(variant as usize, Ordering::Relaxed);
-    }
-
-    /// Returns [`Kind::Probabilities`] if any step was on rows of these.
-    pub fn kind(&self) -> Kind {
-        if self.probabilities.load(Ordering::Relaxed) { Kind::Probabilities } else { Kind::Logits }
-    }
-
-    /// Returns the smallest variant.
-    pub fn variant(&self) -> Option<StepVariant> {
-        StepVariant::ALL.get(self.variant.load(Ordering::Relaxed)).copied()
-    }
 }
 
 impl RowBatch {
@@ -102,10 +74,6 @@ impl RowBatch {
             variants: Vec::new(),
             variant: StepVariant::NoFilter,
             refusal: None,
-            captured: Captured {
-                probabilities: AtomicBool::new(false),
-                variant: AtomicUsize::new(usize::MAX),
-            },
             limits,
         })
     }

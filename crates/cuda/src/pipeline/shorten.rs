@@ -13,7 +13,7 @@ use crate::pipeline::workspace::Workspace;
 /// A call that takes output tokens away whose launch is fixed, for as many requests as were assigned; the counts live as long as `'b`.
 #[derive(Clone, Debug)]
 pub struct ShortenLaunch<'b> {
-    requests: usize,
+    pub(crate) requests: usize,
     argument: ShortenRequests,
     memory: PhantomData<&'b ()>,
 }
@@ -44,28 +44,6 @@ impl<'b> ShortenLaunch<'b> {
             reserved: 0,
         };
         Ok(Self { requests, argument, memory: PhantomData })
-    }
-
-    /// Takes the tokens away; returns whether that runs now, as [`Workspace::enqueue`] does. It launches a kernel, and neither allocates
-    /// nor waits.
-    ///
-    /// # Errors
-    /// - [`Error::Length`] if another number of requests is assigned than the launch was fixed for.
-    /// - [`Error::Unavailable`] if the device fails, or the kernel cannot be compiled.
-    pub fn enqueue(&self, workspace: &Workspace) -> Result<bool> {
-        self.check(workspace)?;
-        self.launch(workspace)?;
-        Ok(!workspace.runtime.is_capturing()?)
-    }
-
-    /// Checks that as many requests are assigned as the launch was fixed for.
-    pub(crate) fn check(&self, workspace: &Workspace) -> Result<()> {
-        let requests = workspace.rows().requests();
-        if requests == self.requests {
-            return Ok(());
-        }
-        let allowed = format!("{}, for which tokens are taken away", self.requests);
-        Err(Error::length("slots", requests, allowed))
     }
 
     /// Launches what was fixed, for as many assigned requests as it was fixed for.

@@ -84,12 +84,7 @@ impl<'b> StepInput<'_, 'b> {
 #[derive(Clone, Debug)]
 pub struct Step<'b> {
     pub(crate) workspace: u64,
-    /// The batch of drafts whose rows draw; `None` for the workspace's own rows.
-    pub(crate) of: Option<DraftBatchId>,
-    shape: Shape,
-    /// The number of rows that the logits have.
-    logits_rows: usize,
-    pub(crate) kind: Kind,
+    pub(crate) terms: StepTerms,
     pub(crate) dtype: Dtype,
     pub(crate) argument: abi::Step,
     /// What makes the requests of the rows.
@@ -104,11 +99,27 @@ pub struct Step<'b> {
     pub(crate) shared: Option<(Survey, abi::Step)>,
     /// Whether the step finishes its rows; otherwise it only surveys them.
     pub(crate) finishes: bool,
-    /// What is exchanged with other ranks before the step's kernels and behind them.
-    pub(crate) exchange: Option<Exchange>,
+    memory: PhantomData<&'b ()>,
+}
+
+/// What a step was fixed for: it may be launched, or replayed, as long as the assignments suit that.
+#[derive(Clone, Debug)]
+pub struct StepTerms {
+    /// The batch of drafts whose rows draw; `None` for the workspace's own rows.
+    pub(crate) of: Option<DraftBatchId>,
+    shape: Shape,
+    /// The number of rows that the logits have.
+    logits_rows: usize,
+    /// The ids in a row of the paths in front of rows of a draft model.
+    path_width: usize,
+    pub(crate) kind: Kind,
     /// The named variant whose kernels the step launches, if one was named.
     pub(crate) variant: Option<StepVariant>,
-    memory: PhantomData<&'b ()>,
+    /// Whether the step advances requests.
+    pub(crate) advances: bool,
+    is_approximate: bool,
+    /// What is exchanged with other ranks before the step's kernels and behind them.
+    pub(crate) exchange: Option<Exchange>,
 }
 
 /// What makes the requests of a step's rows, and what becomes of the tokens.
@@ -212,12 +223,20 @@ impl Workspace {
             Some(spread) => Some(spread.exchange(self, (&given, input.masks.as_ref()), &argument)?),
             None => None,
         };
-        Ok(Step {
-            workspace: self.id,
+        let terms = StepTerms {
             of: input.of,
             shape,
             logits_rows: rows.rows,
+            path_width: input.paths.map_or(0, |paths| paths.width),
             kind: rows.kind,
+            variant: None,
+            advances: is_own,
+            is_approximate: head.as_ref().is_some_and(|head| head.centroids.is_some()),
+            exchange,
+        };
+        Ok(Step {
+            workspace: self.id,
+            terms,
             dtype: rows.dtype,
             argument,
             begin,
@@ -226,8 +245,6 @@ impl Workspace {
             softmax_of,
             shared,
             finishes: true,
-            exchange,
-            variant: None,
             memory: PhantomData,
         })
     }
@@ -299,10 +316,9 @@ fn fix_begin(
 
 /// Checks the paths in front of `rows` rows, of which the longest has `longest` drafts, and returns where they lie.
 fn paths_of(paths: Option<&DeviceIntMatrix<'_>>, rows: usize, longest: usize) -> Result<DraftPaths> {
-    let width = paths.map_or(0, |paths| paths.width);
     let Some(paths) = paths.filter(|_| longest > 0) else {
         return match longest {
-            0 => Ok(DraftPaths { width, ..DraftPaths::default() }),
+            0 => Ok(DraftPaths::default()),
             _ => Err(Error::length("paths", 0, format!("{rows} rows of at least {longest} ids"))),
         };
     };
@@ -319,46 +335,28 @@ fn paths_of(paths: Option<&DeviceIntMatrix<'_>>, rows: usize, longest: usize) ->
     };
     let stride = u32::try_from(paths.stride)
         .map_err(|_| Error::out_of_range("paths", paths.stride, "a stride below 2^32"))?;
-    Ok(DraftPaths { ids: paths.row(0), stride, flags: ids_64_bit, width })
+    Ok(DraftPaths { ids: paths.row(0), stride, flags: ids_64_bit })
 }
 
 impl Step<'_> {
-    /// Checks that the assignment still suits what was fixed for it, behind at most `tokens` tokens that the requests have not emitted yet.
-    pub(crate) fn check(&self, workspace: &Workspace, tokens: u64) -> Result<()> {
-        let batch = workspace.batch(self.of)?;
-        batch.check(self.shape, self.logits_rows)?;
-        let Begin::Propose(paths) = &self.begin else { return Ok(()) };
-        let longest = batch.longest_path();
-        if longest > paths.width {
-            let allowed = format!("at most {}, the ids in a row of the paths", paths.width);
-            return Err(Error::out_of_range("counts", longest, allowed));
-        }
-        batch.check_room(&workspace.requests, tokens)
+    /// Returns what it was fixed for.
+    #[must_use]
+    pub fn terms(&self) -> &StepTerms {
+        &self.terms
     }
 
     /// Returns a step of known tokens: row i is i positions after its request, and no row advances its request.
     pub(crate) fn with_known_tokens(mut self) -> Self {
         self.argument.flags |= flags::KNOWN_TOKENS;
+        self.terms.advances = false;
         self
-    }
-
-    /// Returns the batch of drafts whose rows draw; `None` for a step that advances requests.
-    #[must_use]
-    pub fn draft_batch(&self) -> Option<DraftBatchId> {
-        self.of
-    }
-
-    /// Returns whether its rows have the logits of probed sets alone, as a head with clusters makes them.
-    #[must_use]
-    pub fn is_approximate(&self) -> bool {
-        self.head.as_ref().is_some_and(|head| head.centroids.is_some())
     }
 
     /// Returns a step that launches the kernels of a named variant, whatever its rows need. A
     /// [`Graph`](crate::Graph) of this crate ignores the variant.
     #[must_use]
     pub fn with_variant(mut self, variant: StepVariant) -> Self {
-        self.variant = Some(variant);
+        self.terms.variant = Some(variant);
         self
     }
 
@@ -371,13 +369,50 @@ impl Step<'_> {
 
     /// Returns a step that only surveys its rows and yields no tokens. For measurements.
     #[must_use]
-    pub fn survey_only(self) -> Self {
-        Self { finishes: false, ..self }
+    pub fn survey_only(mut self) -> Self {
+        (self.finishes, self.terms.advances) = (false, false);
+        self
+    }
+}
+
+impl StepTerms {
+    /// Checks that the assignment still suits what was fixed for it, behind at most `tokens` tokens that the requests have not emitted yet, and
+    /// returns its rows.
+    pub(crate) fn check<'w>(&self, workspace: &'w Workspace, tokens: u64) -> Result<&'w RowBatch> {
+        let batch = workspace.batch(self.of)?;
+        batch.check(self.shape, self.logits_rows)?;
+        if self.of.is_some() {
+            let longest = batch.longest_path();
+            if longest > self.path_width {
+                let allowed = format!("at most {}, the ids in a row of the paths", self.path_width);
+                return Err(Error::out_of_range("counts", longest, allowed));
+            }
+            batch.check_room(&workspace.requests, tokens)?;
+        }
+        Ok(batch)
     }
 
-    /// Returns whether the step advances requests: 1 or 0.
-    pub(crate) fn advances(&self) -> u64 {
-        let is_known = self.argument.flags & flags::KNOWN_TOKENS != 0;
-        u64::from(self.of.is_none() && self.finishes && !is_known)
+    /// Checks that the requests of the rows are allowed on what these hold, and served by the variant.
+    pub(crate) fn check_requests(&self, rows: &RowBatch) -> Result<()> {
+        rows.check_kind(self.kind)?;
+        self.variant.map_or(Ok(()), |variant| rows.check_variant(variant))
+    }
+
+    /// Returns the batch of drafts whose rows draw; `None` for a step that advances requests.
+    #[must_use]
+    pub fn draft_batch(&self) -> Option<DraftBatchId> {
+        self.of
+    }
+
+    /// Returns the named variant whose kernels the step launches, if one was named.
+    #[must_use]
+    pub fn variant(&self) -> Option<StepVariant> {
+        self.variant
+    }
+
+    /// Returns whether its rows have the logits of probed sets alone, as a head with clusters makes them.
+    #[must_use]
+    pub fn is_approximate(&self) -> bool {
+        self.is_approximate
     }
 }

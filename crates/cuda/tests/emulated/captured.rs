@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use gumball_cuda::{
     Assignment, Buffer, CapturedLaunches, DeviceSlice, DraftBatchId, DraftBatchLimits, DraftCounts, DraftIds,
-    DraftRule, Dtype, InitialState, IntType, Outputs, Prepared, Rows, Runtime, ShortenLaunch, Step,
-    StepInput, StepVariant, Variant, Workspace, WorkspaceLimits,
+    DraftRule, Dtype, InitialState, IntType, Outputs, Prepared, Recorded, Rows, Runtime, ShortenLaunch, Step,
+    StepInput, StepVariant, Variant, Work, WorkTerms, Workspace, WorkspaceLimits,
 };
 use gumball_spec::{Error, LogprobsParams, SamplingParams, Widths};
 
@@ -118,12 +118,14 @@ fn a_host_programs_capture_holds_the_kernels_of_the_variant_that_it_names() {
         assign(&mut captured, &[-1, -1]);
         let step = captured.fix(&StepInput::of(&rows)).unwrap().with_variant(variant);
         let graph = capture_as_host(&runtime, &captured, &step);
+        let recorded = captured.recorded(vec![WorkTerms::Step(Box::new(step.terms().clone()))]);
+        assert!(fresh.before_replay(&[&recorded]).is_err(), "of another workspace");
         for (slot, needed) in slots.into_iter().zip(needed) {
             assign(&mut captured, &[-1, slot]);
             assert_eq!(captured.rows().needed_variant(), needed);
             let served = captured.requests().steps_served(variant);
             if variant < needed {
-                let error = captured.reserve_replays(1, variant).unwrap_err();
+                let error = captured.before_replay(&[&recorded]).unwrap_err();
                 assert!(matches!(error, Error::OutOfRange { parameter: "variant", .. }), "{error}");
                 let message = error.to_string();
                 assert!(
@@ -140,7 +142,7 @@ fn a_host_programs_capture_holds_the_kernels_of_the_variant_that_it_names() {
             let eager = fresh.fix(&StepInput::of(&rows)).unwrap();
             let eager = three(&fresh, 2, |workspace| workspace.enqueue(&eager).map(drop));
             let replay = |workspace: &Workspace| {
-                workspace.reserve_replays(1, variant)?;
+                workspace.before_replay(&[&recorded])?;
                 // SAFETY: the workspace whose buffers the launches use is alive, and so are the logits.
                 Ok(unsafe { graph.replay() }?)
             };
@@ -183,17 +185,24 @@ fn draft_and_verify(
     drafter: &Rows<'_>,
     target: &Rows<'_>,
     gone: &DeviceSlice<'_>,
-) -> bool {
-    let drafts = workspace.fix(&StepInput { of: Some(batch), ..StepInput::of(drafter) }).unwrap();
+) -> (bool, Recorded) {
+    let drafts = workspace.fix(&StepInput { of: Some(batch), ..StepInput::of(drafter) });
+    let drafts = drafts.unwrap().with_variant(StepVariant::Full);
     let runs = workspace.enqueue(&drafts).unwrap();
     let address = workspace.proposals(batch).unwrap().address();
     // SAFETY: the batch has two drafts there, and it lives as long as the workspace.
     let ids = unsafe { DeviceSlice::new(address, IntType::I32, 2) }.unwrap();
-    let drafts = DraftIds { ids, parents: None, links: None, probs: None };
-    let step = workspace.fix(&StepInput { drafts: Some(drafts), ..StepInput::of(target) }).unwrap();
+    let ids = DraftIds { ids, parents: None, links: None, probs: None };
+    let step = workspace.fix(&StepInput { drafts: Some(ids), ..StepInput::of(target) });
+    let step = step.unwrap().with_variant(StepVariant::Full);
     assert_eq!(workspace.enqueue(&step).unwrap(), runs);
-    assert_eq!(ShortenLaunch::new(workspace, gone).unwrap().enqueue(workspace).unwrap(), runs);
-    runs
+    let shorten = Work::Shorten(ShortenLaunch::new(workspace, gone).unwrap());
+    if !runs {
+        assert!(matches!(workspace.enqueue_work(&shorten, false), Err(Error::Conflict { .. })));
+    }
+    assert_eq!(workspace.enqueue_work(&shorten, true).unwrap(), runs);
+    let work = [drafts, step].map(|step| WorkTerms::Step(Box::new(step.terms().clone())));
+    (runs, workspace.recorded(work.into_iter().chain([shorten.terms()]).collect()))
 }
 
 fn column(gone: &Buffer) -> DeviceSlice<'_> {
@@ -220,23 +229,23 @@ fn a_host_programs_graph_drafts_verifies_and_advances() {
     let [own, other] =
         [&mut captured, &mut fresh].map(|workspace| workspace.add_draft_batch(limits).unwrap());
     assign(&mut captured, own, &[-1, -1]);
+    let mut recorded = None;
     let graph = runtime.capture(&mut || {
-        assert!(
-            !draft_and_verify(&mut captured, own, &drafter, &target, &column(&gone)),
-            "it runs at its replays"
-        );
+        let (runs, work) = draft_and_verify(&mut captured, own, &drafter, &target, &column(&gone));
+        assert!(!runs, "it runs at its replays");
+        recorded = Some(work);
         Ok(())
     });
-    let graph = graph.unwrap();
+    let (graph, recorded) = (graph.unwrap(), recorded.unwrap());
     for slots in [[0, 1], [3, 4], [2, 5], [4, 0]] {
         assign(&mut captured, own, &slots);
         assign(&mut fresh, other, &slots);
         for turn in 0..3 {
             gone.write(0, &[1i64, turn]).unwrap();
-            captured.reserve_replays(1, StepVariant::Full).unwrap();
+            captured.before_replay(&[&recorded]).unwrap();
             // SAFETY: the workspace whose buffers the launches use is alive, and so are the logits.
             unsafe { graph.replay() }.unwrap();
-            assert!(draft_and_verify(&mut fresh, other, &drafter, &target, &column(&gone)));
+            assert!(draft_and_verify(&mut fresh, other, &drafter, &target, &column(&gone)).0);
             assert_eq!(captured.results().outputs(4).unwrap(), fresh.results().outputs(4).unwrap());
             let walks = [&captured, &fresh].map(|workspace| {
                 let (mut path, mut accepted) = ([0; 4], [0; 2]);

@@ -3,8 +3,7 @@
 use std::sync::Arc;
 
 use gumball_cuda::{
-    Assignment, Buffer, Dtype, InitialState, Prepared, Rows, StepInput, StepVariant, Variant, Workspace,
-    WorkspaceLimits,
+    Assignment, Buffer, Dtype, InitialState, Prepared, Rows, StepInput, Variant, Workspace, WorkspaceLimits,
 };
 use gumball_spec::layout::Widths;
 use gumball_spec::{Error, SamplingParams};
@@ -59,7 +58,7 @@ fn a_full_history_is_refused_before_anything_is_launched() {
         let message = workspace.replay(&graph).unwrap_err().to_string();
         assert!(message.starts_with("history_growth is 1, but must be at least 2"), "{message}");
         assert!(matches!(
-            workspace.reserve_replays(2, StepVariant::Full),
+            workspace.before_replay(&[graph.recorded()]),
             Err(Error::OutOfRange { parameter: "history_growth", .. })
         ));
         workspace.enqueue(&step).unwrap();

@@ -2,7 +2,7 @@
 
 use gumball_cuda::{
     Assignment, Buffer, DeviceIntMatrix, DeviceIntMatrixMut, DeviceSlice, DraftBatchLimits, DraftCopyLaunch,
-    DraftCounts, DraftIds, DraftRule, Dtype, IntType, Rows, ShortenLaunch, StepInput,
+    DraftCounts, DraftIds, DraftRule, Dtype, IntType, Rows, ShortenLaunch, StepInput, Work,
 };
 use gumball_spec::SamplingParams;
 use gumball_spec::verify::by_probabilities::Judgement;
@@ -112,8 +112,8 @@ pub fn add_drafts(golden: &mut Golden) {
         }
         for ids in [IntType::I32, IntType::I64] {
             let to = DeviceIntMatrixMut::of(&mut to, ids, 0, rows, 5, 6).unwrap();
-            let copy = DraftCopyLaunch::new(&bench.workspace, batch, &to, 1).unwrap();
-            let launches = bench.tap.launches_of(|| copy.enqueue(&bench.workspace).map(drop));
+            let copy = Work::CopyDrafts(DraftCopyLaunch::new(&bench.workspace, batch, &to, 1).unwrap());
+            let launches = bench.tap.launches_of(|| bench.workspace.enqueue_work(&copy, false).map(drop));
             cases.push((format!("copied to {ids:?}"), launches.unwrap()));
         }
         let with = if probs { ", with probabilities" } else { "" };
@@ -133,7 +133,8 @@ pub fn add_shorten(golden: &mut Golden) {
     let cases = [IntType::I32, IntType::I64].map(|ids| {
         let counts = DeviceSlice::of(&counts, ids).first(3).unwrap();
         let launches = bench.tap.launches_of(|| {
-            ShortenLaunch::new(&bench.workspace, &counts)?.enqueue(&bench.workspace).map(drop)
+            let shorten = Work::Shorten(ShortenLaunch::new(&bench.workspace, &counts)?);
+            bench.workspace.enqueue_work(&shorten, false).map(drop)
         });
         (format!("counts of {ids:?}"), launches.unwrap())
     });

@@ -1,7 +1,7 @@
 //! Steps: of each request, shape and type, with options, in a host program's graph; and scores.
 
 use gumball_cuda::{
-    Assignment, Dtype, KnownTokens, MaskRows, Prepared, Rows, Step, StepInput, StepVariant, WorkspaceLimits,
+    Assignment, Dtype, KnownTokens, MaskRows, Prepared, Rows, StepInput, StepVariant, WorkspaceLimits,
 };
 use gumball_spec::layout::Widths;
 use gumball_spec::{Kind, SamplingParams};
@@ -100,10 +100,8 @@ pub fn add_options(golden: &mut Golden) {
 
     // A host program's capture holds the kernels of the variant that it names, for any assignment.
     let mut cases = Cases::new();
-    let variants = StepVariant::ALL.map(|variant| (variant.to_string(), Some(variant)));
-    for (name, variant) in [("no variant".to_owned(), None)].into_iter().chain(variants) {
-        let step = bench.workspace.fix(&StepInput::of(&all)).unwrap();
-        let step = variant.into_iter().fold(step, Step::with_variant);
+    for variant in StepVariant::ALL {
+        let step = bench.workspace.fix(&StepInput::of(&all)).unwrap().with_variant(variant);
         let capture = || {
             let captured = bench.runtime.capture(&mut || {
                 assert!(!bench.workspace.enqueue(&step).unwrap(), "it runs when it is replayed");
@@ -112,7 +110,7 @@ pub fn add_options(golden: &mut Golden) {
             // SAFETY: a tap without a machine runs no kernel.
             unsafe { captured.replay() }
         };
-        cases.push((name, bench.tap.launches_of(capture).unwrap()));
+        cases.push((variant.to_string(), bench.tap.launches_of(capture).unwrap()));
     }
     golden.add("step in a host program's graph: 8 rows of 32000 logits, f32", &cases, &bench.tap);
 }

@@ -24,10 +24,10 @@ def library(path: str) -> ctypes.CDLL:
     found.gumball_admit.argtypes = [pointer, u64, ctypes.c_float, ctypes.c_int64, ctypes.c_float, ctypes.c_float]
     found.gumball_assign.argtypes = [pointer, size]
     found.gumball_enqueue.argtypes = [pointer, u64, ctypes.c_uint32, size, size]
-    found.gumball_reserve_replays.argtypes = [pointer, size]
+    found.gumball_before_replay.argtypes = [pointer]
     found.gumball_tokens.argtypes, found.gumball_tokens.restype = [pointer], u64
     found.gumball_host_step.argtypes = [pointer, pointer, size, pointer]
-    for name in ("admit", "assign", "enqueue", "reserve_replays", "host_step"):
+    for name in ("admit", "assign", "enqueue", "before_replay", "host_step"):
         getattr(found, f"gumball_{name}").restype = ctypes.c_int64
     return found
 
@@ -113,7 +113,7 @@ def captured(found: ctypes.CDLL) -> int:
             logits = model(hidden, head, pool.tokens)
             pool.enqueue(logits)
         for _ in range(STEPS):
-            pool.check(found.gumball_reserve_replays(pool.handle, 1))
+            pool.check(found.gumball_before_replay(pool.handle))
             graph.replay()
             assert torch.equal(pool.tokens.cpu(), pool.on_host(logits)), "the device's tokens are not the host's"
     return STEPS * ROWS

@@ -4,7 +4,8 @@
 //! The same requests are in a pool on the host, so that the script can compare.
 
 use gumball_engine::{
-    Batch, Device, DeviceMatrix, Dtype, Outputs, Place, Pool, PoolConfig, Result, Rows, SamplingParams, Work,
+    Batch, Device, DeviceMatrix, Dtype, Outputs, Place, Pool, PoolConfig, Recorded, Result, Rows,
+    SamplingParams, Work,
 };
 
 /// What the host program holds.
@@ -14,6 +15,8 @@ pub struct Host {
     host: Pool,
     out: Outputs,
     vocab: usize,
+    /// What the script has recorded in a graph of torch's.
+    recorded: Option<Recorded>,
 }
 
 fn or_failed(result: Result<i64>) -> i64 {
@@ -34,6 +37,7 @@ fn open(stream: usize, vocab: usize, rows: usize) -> Result<Host> {
         device: Pool::new(PoolConfig { place: Place::device(device, rows), ..config })?,
         out: Outputs::new(),
         vocab,
+        recorded: None,
     })
 }
 
@@ -87,18 +91,17 @@ pub unsafe extern "C" fn gumball_enqueue(
     or_failed(rows.and_then(|rows| {
         let mut device = host.device.on_device()?;
         let variant = device.needed_variant();
-        device.enqueue_variant(&[Work::step(rows)], variant).map(|()| 0)
+        host.recorded = Some(device.record(&[Work::step(rows)], variant)?);
+        Ok(0)
     }))
 }
 
-/// Prepares the pool for replays of a graph of torch's; together they run `steps` steps. The caller has assigned nothing since the
-/// capture, so the graph's variant is the one that the rows need now.
+/// Prepares the pool for a replay of the graph of torch's that holds the last step.
 #[unsafe(no_mangle)]
-pub extern "C" fn gumball_reserve_replays(host: &mut Host, steps: usize) -> i64 {
-    or_failed(host.device.on_device().and_then(|mut device| {
-        let variant = device.needed_variant();
-        device.reserve_replays(steps, variant).map(|()| 0)
-    }))
+pub extern "C" fn gumball_before_replay(host: &mut Host) -> i64 {
+    let Host { device, recorded, .. } = host;
+    let recorded = recorded.as_ref().expect("the script captures first");
+    or_failed(device.on_device().and_then(|mut device| device.before_replay(&[recorded]).map(|()| 0)))
 }
 
 /// Returns where the tokens of the last step lie on the device, an i32 a row; the address stays.

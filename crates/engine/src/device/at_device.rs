@@ -1,12 +1,14 @@
 //! A device as the place of a pool's rows.
 
-use gumball_cuda::{Graph, StepVariant};
+use gumball_cuda::{Graph, Recorded, StepVariant, Work as Fixed};
 use gumball_spec::Result;
 
 use super::assign::{AssignedShape, verifies};
+use super::backend::{DeviceBackend, Recording};
 use super::on_gpu::OnGpu;
 use crate::backend::{Backend, Call};
 use crate::batch::Batch;
+use crate::drafts::Drafted;
 use crate::outputs::Outputs;
 use crate::slot::Slot;
 use crate::slots::Slots;
@@ -41,20 +43,44 @@ impl Backend for OnGpu {
         self.fetch_last(slots, out)
     }
 
-    fn gpu(&self) -> Option<&OnGpu> {
+    fn on_device(&self) -> Option<&dyn DeviceBackend> {
         Some(self)
     }
 
-    fn gpu_mut(&mut self) -> Option<&mut OnGpu> {
+    fn on_device_mut(&mut self) -> Option<&mut dyn DeviceBackend> {
         Some(self)
     }
+}
 
-    fn enqueue_variant(&mut self, slots: &mut Slots, work: &[Work<'_>], variant: StepVariant) -> Result<()> {
-        self.enqueue_all(slots, work, Some(variant))
+impl DeviceBackend for OnGpu {
+    fn gpu(&self) -> &OnGpu {
+        self
     }
 
-    fn reserve(&mut self, slots: &mut Slots, steps: usize, variant: StepVariant) -> Result<()> {
-        self.reserve_steps(slots, steps, variant)
+    fn gpu_mut(&mut self) -> &mut OnGpu {
+        self
+    }
+
+    fn drafted(&self) -> Result<(&[Slot], Drafted<'_>)> {
+        Ok((&self.assigned.slots, self.assigned.drafted()?))
+    }
+
+    fn fix<'b>(&self, work: &Work<'b>) -> Result<Fixed<'b>> {
+        self.fix_work(work, None)
+    }
+
+    fn enqueue_placed(
+        &mut self,
+        slots: &mut Slots,
+        work: &Work<'_>,
+        _: &Work<'_>,
+        recording: Option<&mut Recording>,
+    ) -> Result<()> {
+        self.enqueue_work(slots, work, None, recording).map(drop)
+    }
+
+    fn before_replay(&mut self, slots: &mut Slots, recorded: &[&Recorded]) -> Result<()> {
+        self.replay_by(slots, recorded, |workspace| workspace.before_replay(recorded))
     }
 
     fn assigned(&self) -> AssignedShape {
@@ -66,11 +92,14 @@ impl Backend for OnGpu {
     }
 
     fn capture<'b>(&self, work: &[Work<'b>]) -> Result<Graph<'b>> {
-        let fixed = work.iter().map(|work| self.fix(work, None)).collect::<Result<_>>()?;
-        self.workspace.capture_work(fixed)
+        self.capture_all(work)
     }
 
     fn replay(&mut self, slots: &mut Slots, graph: &Graph<'_>) -> Result<()> {
-        self.replay_graph(slots, graph)
+        self.replay_by(slots, &[graph.recorded()], |workspace| workspace.replay(graph))
+    }
+
+    fn record(&mut self, slots: &mut Slots, work: &[Work<'_>], variant: StepVariant) -> Result<Recorded> {
+        self.record_all(slots, work, variant)
     }
 }

@@ -6,6 +6,7 @@
 use gumball_cuda::{Buffer, DeviceIntMatrix, DraftBatchLimits, IntType};
 use gumball_spec::{Error, Result};
 
+use super::backend::DeviceBackend;
 use super::copy_up::copy_up;
 use super::draft_batch::DraftBatch;
 use super::on_gpu::OnGpu;

@@ -4,12 +4,13 @@
 //! itself, and enqueues the same work.
 
 use gumball_cuda::{
-    DraftCopyLaunch, Graph, RankRows, ShortenLaunch, Step, StepInput, StepVariant, Windows, Work as Fixed,
+    DraftBatchId, DraftCopyLaunch, RankRows, Recorded, ShortenLaunch, Step, StepInput, Windows,
+    Work as Fixed, WorkTerms, Workspace,
 };
 use gumball_spec::Result;
 
 use super::ahead::Ahead;
-use super::draft_batch::DraftBatch;
+use super::backend::Recording;
 use super::on_gpu::OnGpu;
 use crate::masks::Masks;
 use crate::rows::Rows;
@@ -18,90 +19,50 @@ use crate::slots::Slots;
 use crate::work::{Work, masks_of_host};
 
 impl OnGpu {
-    /// Enqueues work for what was assigned last, with the kernels of a variant if it is named.
-    pub(super) fn enqueue_all(
-        &mut self,
-        slots: &mut Slots,
-        work: &[Work<'_>],
-        variant: Option<StepVariant>,
-    ) -> Result<()> {
-        // A single piece is checked where it is enqueued.
-        for work in work.iter().filter(|_| work.len() > 1) {
-            self.with_placed(slots, work, |gpu, _, work| gpu.fix(work, None).map(drop))?;
-        }
-        work.iter().try_for_each(|work| {
-            self.with_placed(slots, work, |gpu, slots, work| {
-                gpu.enqueue_placed(slots, work, variant, None).map(drop)
-            })
-        })
-    }
-
-    /// Copies what lies in the memory of the host to the device, and does something with the work.
-    fn with_placed<T>(
+    /// Enqueues work that lies in the memory of the device; over ranks, whose rows are spread so. Returns whether a step runs.
+    pub(super) fn enqueue_work(
         &mut self,
         slots: &mut Slots,
         work: &Work<'_>,
-        then: impl FnOnce(&mut Self, &mut Slots, &Work<'_>) -> Result<T>,
-    ) -> Result<T> {
-        let mut uploads = std::mem::take(&mut self.uploads);
-        let placed = uploads.place(self.device.runtime(), *work, |drafts| {
-            self.read_drafts(&self.assigned.slots, &self.assigned.drafted()?, drafts)
-        });
-        let done = placed.and_then(|work| then(self, slots, &work));
-        self.uploads = uploads;
-        done
-    }
-
-    /// Enqueues work that lies in the memory of the device; over ranks, whose rows are spread so. Returns whether a step runs: one that the
-    /// host program captures in a graph of its own does not.
-    pub(super) fn enqueue_placed(
-        &mut self,
-        slots: &mut Slots,
-        work: &Work<'_>,
-        variant: Option<StepVariant>,
         ranks: Option<(&Windows, &RankRows<'_>)>,
+        recording: Option<&mut Recording>,
     ) -> Result<bool> {
-        match *work {
-            Work::Step(..) | Work::Verify(..) => {
-                let input = StepInput { ranks, ..self.step_input(work, ranks.is_some())? };
-                return self.enqueue_step(slots, &input, variant);
+        if let Work::CopyDrafts(..) | Work::Shorten(_) = work {
+            let fixed = self.fix_work(work, None)?;
+            let runs = self.workspace.enqueue_work(&fixed, recording.is_some())?;
+            recording.into_iter().for_each(|recording| recording.work.push(fixed.terms()));
+            if runs && let Work::Shorten(_) = work {
+                self.note_shorten(slots);
             }
-            Work::Draft(batch, ..) => {
-                let input = StepInput { ranks, ..self.step_input(work, ranks.is_some())? };
-                self.grow_paths(batch)?;
-                let drafts = variant.into_iter().fold(self.workspace.fix(&input)?, Step::with_variant);
-                self.workspace.enqueue(&drafts)?;
-            }
-            Work::CopyDrafts(batch, to, column) => {
-                DraftCopyLaunch::new(&self.workspace, batch.id, &to, column)?.enqueue(&self.workspace)?;
-            }
-            Work::Shorten(counts) => {
-                let shorten = ShortenLaunch::new(&self.workspace, &counts.on_device("counts")?)?;
-                match shorten.enqueue(&self.workspace)? {
-                    true => self.note_shorten(slots),
-                    false => self.captured_shorten = true,
-                }
-            }
+            return Ok(false);
         }
-        Ok(false)
+        let input = StepInput { ranks, ..self.step_input(work, ranks.is_some())? };
+        self.enqueue_step(slots, &input, recording)
     }
 
+    /// Enqueues a step, or drafts. Returns whether a step runs: one that the host program captures in a graph of its own does not.
     fn enqueue_step(
         &mut self,
         slots: &mut Slots,
         input: &StepInput<'_, '_>,
-        variant: Option<StepVariant>,
+        recording: Option<&mut Recording>,
     ) -> Result<bool> {
-        variant.map_or(Ok(()), |variant| self.workspace.rows().check_variant(variant))?;
-        self.grow_histories(1)?;
-        let step = self.workspace.fix(input)?;
-        let step = variant.into_iter().fold(step, Step::with_variant);
-        let runs = self.workspace.enqueue(&step)?;
-        if runs {
-            self.note(slots, 1, step.is_approximate());
-        } else {
-            self.captured_approximate |= step.is_approximate();
+        let variant = recording.as_ref().map(|recording| recording.variant);
+        match input.of {
+            Some(batch) => self.grow_paths(batch)?,
+            None => {
+                variant.map_or(Ok(()), |variant| self.workspace.rows().check_variant(variant))?;
+                self.grow_histories(1)?;
+            }
         }
+        let step = variant.into_iter().fold(self.workspace.fix(input)?, Step::with_variant);
+        let runs = self.workspace.enqueue(&step)? && input.of.is_none();
+        if runs {
+            self.note(slots, 1, step.terms().is_approximate());
+        }
+        recording
+            .into_iter()
+            .for_each(|recording| recording.work.push(WorkTerms::Step(Box::new(step.terms().clone()))));
         Ok(runs)
     }
 
@@ -130,7 +91,7 @@ impl OnGpu {
     }
 
     /// Fixes the launches of work; over ranks, how its rows are spread.
-    pub(super) fn fix<'b>(
+    pub(super) fn fix_work<'b>(
         &self,
         work: &Work<'b>,
         ranks: Option<(&Windows, &RankRows<'_>)>,
@@ -150,35 +111,40 @@ impl OnGpu {
         })
     }
 
-    /// Enqueues the work of a graph.
-    pub fn replay_graph(&mut self, slots: &mut Slots, graph: &Graph<'_>) -> Result<()> {
-        let advances = graph.steps() > 0;
-        if advances {
-            self.grow_histories(graph.steps())?;
+    /// Lets graphs be replayed by `replay`, one for each element, and records what they do.
+    pub(super) fn replay_by(
+        &mut self,
+        slots: &mut Slots,
+        recorded: &[&Recorded],
+        replay: impl FnOnce(&Workspace) -> Result<()>,
+    ) -> Result<()> {
+        let steps = recorded.iter().fold(0usize, |steps, recorded| steps.saturating_add(recorded.steps()));
+        if steps > 0 {
+            self.grow_histories(steps)?;
         }
-        for (slot, ids) in self.workspace.lacking_paths(graph)? {
+        for (slot, ids) in self.workspace.lacking_paths(recorded)? {
             self.workspace.extend(slot, self.history_growth.max(ids as usize))?;
         }
-        self.workspace.replay(graph)?;
-        for work in graph.work() {
+        replay(&self.workspace)?;
+        for work in recorded.iter().flat_map(|recorded| recorded.work()) {
             match work {
-                Fixed::Step(step) if step.draft_batch().is_none() => {
-                    self.note(slots, 1, step.is_approximate())
+                WorkTerms::Step(step) if step.draft_batch().is_none() => {
+                    self.note(slots, 1, step.is_approximate());
                 }
-                Fixed::Shorten(_) => self.note_shorten(slots),
-                Fixed::Step(_) | Fixed::CopyDrafts(_) => {}
+                WorkTerms::Shorten(_) => self.note_shorten(slots),
+                WorkTerms::Step(_) | WorkTerms::CopyDrafts(..) => {}
             }
         }
         Ok(())
     }
 
     /// Makes sure that histories can take the paths in front of the rows of a batch of drafts.
-    fn grow_paths(&mut self, batch: DraftBatch) -> Result<()> {
+    fn grow_paths(&mut self, batch: DraftBatchId) -> Result<()> {
         // A captured batch does not run yet, and waiting would invalidate the capture.
         if self.device.runtime().is_capturing()? {
             return Ok(());
         }
-        let rows: Vec<(Slot, u32)> = self.workspace.batch(Some(batch.id))?.paths().collect();
+        let rows: Vec<(Slot, u32)> = self.workspace.batch(Some(batch))?.paths().collect();
         for (slot, count) in rows {
             if !self.workspace.requests().has_room(slot, count.into()) {
                 self.workspace.extend(slot, self.history_growth.max(count as usize))?;

@@ -7,6 +7,7 @@ pub(crate) mod ahead;
 mod assign;
 mod assigned;
 mod at_device;
+mod backend;
 mod catch_up;
 mod copied_head;
 mod copy_up;
@@ -32,11 +33,12 @@ use gumball_cuda::{Cache, Runtime};
 use gumball_spec::{Error, Result};
 
 pub use assign::AssignedShape;
+pub(crate) use backend::DeviceBackend;
 pub use draft_batch::DraftBatch;
 pub use gumball_cuda::{
     Buffer as DeviceBuffer, ColumnType, CudaThreadState, DeviceIntMatrix, DeviceIntMatrixMut, DeviceSlice,
     DraftBatchLimits, DraftTreeRows, Dtype, Gpu, Graph as DeviceGraph, IntType, MaskRows as DeviceMasks,
-    ProgramCommunicator, Rows as DeviceMatrix, RowsOut as DeviceRows, StepVariant,
+    ProgramCommunicator, Recorded, Rows as DeviceMatrix, RowsOut as DeviceRows, StepVariant,
 };
 pub use head::DeviceHead;
 pub(crate) use on_gpu::OnGpu;

@@ -32,10 +32,6 @@ pub(crate) struct OnGpu {
     /// Whether rows are made probabilities first: the route `probabilities`.
     pub(super) has_softmax: bool,
     pub(super) workspace: Workspace,
-    /// Whether a graph of the host program takes tokens away.
-    pub(super) captured_shorten: bool,
-    /// Whether the host program has captured a step of a clustered head.
-    pub(super) captured_approximate: bool,
     pub(super) assigned: Assigned,
     pub(super) last: Last,
     pub(super) uploads: Uploads,
@@ -79,8 +75,6 @@ impl OnGpu {
             history_growth,
             keep_histories,
             has_softmax,
-            captured_shorten: false,
-            captured_approximate: false,
             assigned: Assigned::default(),
             last: Last::default(),
             uploads: Uploads::default(),

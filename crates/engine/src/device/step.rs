@@ -2,11 +2,10 @@
 //!
 //! A step with an unchanged batch only launches kernels, and replaying a captured step takes one call.
 
-use gumball_cuda::StepVariant;
 use gumball_spec::layout::Layout;
 use gumball_spec::{Error, Kind, Result};
 
-use super::ahead::Shortened;
+use super::backend::DeviceBackend;
 use super::head::DeviceHead;
 use super::on_gpu::OnGpu;
 use super::probabilities::refused;
@@ -76,24 +75,6 @@ impl OnGpu {
                 Err(Error::Conflict { parameter: "kind", other: "route", reason })
             }
         }
-    }
-
-    /// Prepares for replays of a graph of the host program that take `steps` steps, captured under a variant.
-    pub(super) fn reserve_steps(
-        &mut self,
-        slots: &mut Slots,
-        steps: usize,
-        variant: StepVariant,
-    ) -> Result<()> {
-        self.workspace.rows().check_variant(variant)?;
-        self.grow_histories(steps)?;
-        self.workspace.reserve_replays(steps as u64, variant)?;
-        self.note(slots, steps as u64, self.captured_approximate);
-        if self.captured_shorten {
-            // The graph may take tokens away, and the host does not see when.
-            slots.each_ahead(&self.assigned.slots, |ahead| ahead.shortened = Shortened::Lost);
-        }
-        Ok(())
     }
 
     /// Makes sure that the histories of the assigned rows can take the tokens of `steps` more steps. Growing one

@@ -1,16 +1,18 @@
 //! What a pool does on a device only: graphs of the host program, batches of drafts, and the addresses of what came out.
 
-use gumball_cuda::{DraftBatchLimits, Rows as DeviceMatrix, StepVariant};
+use gumball_cuda::{DraftBatchLimits, Recorded, Rows as DeviceMatrix, StepVariant};
 use gumball_spec::layout::Layout;
 use gumball_spec::{Error, Result};
 
 use super::Device;
 use super::assign::AssignedShape;
+use super::backend::DeviceBackend;
 use super::draft_batch::DraftBatch;
 use super::on_gpu::OnGpu;
 use crate::backend::no_graphs;
 use crate::draft::Proposals;
 use crate::pool::Pool;
+use crate::slots::Slots;
 use crate::work::Work;
 
 /// A pool on a device, for what only a device does.
@@ -31,42 +33,70 @@ impl Pool {
     /// Returns the device; `None` on the host.
     #[must_use]
     pub fn device(&self) -> Option<&Device> {
-        self.backend.gpu().map(|gpu| &gpu.device)
+        self.backend.on_device().map(|place| &place.gpu().device)
     }
 }
 
 impl<'a> OnDevice<'a> {
-    fn gpu_mut(&mut self) -> &mut OnGpu {
-        self.pool.backend.gpu_mut().expect("a view is of a device")
+    fn place(&self) -> &dyn DeviceBackend {
+        self.pool.backend.on_device().expect("a view is of a device")
+    }
+
+    fn place_mut(&mut self) -> (&mut dyn DeviceBackend, &mut Slots) {
+        let Pool { backend, slots, .. } = &mut *self.pool;
+        (backend.on_device_mut().expect("a view is of a device"), slots)
     }
 
     fn gpu(&self) -> &OnGpu {
-        self.pool.backend.gpu().expect("a view is of a device")
+        self.place().gpu()
     }
 
-    /// Enqueues work with the kernels of a named variant.
+    /// Enqueues work as [`Pool::enqueue`] does, with the kernels of a named variant, and returns what replays of it must be announced by.
     ///
-    /// The host program may capture the work in a graph of its own on the device's stream. It does not run then, and the graph serves later
-    /// assignments that the variant serves. Call the method once before the capture, with padding for instance, so that the kernels are
-    /// loaded, and [`OnDevice::reserve_replays`] before replays.
+    /// While the host program captures the device's stream in a graph of its own, the work does not run, but becomes part of that graph, which
+    /// serves later assignments that the variant serves. Otherwise it runs: so it does in a call before the capture, with padding for instance,
+    /// which loads the kernels. A replay reads the memory of the device that was read then, and a head must stay as it is as long as there are replays.
     ///
     /// # Errors
     /// - [`Error::OutOfRange`](crate::Error::OutOfRange) if the variant does not serve an assigned row; it names the row, its slot and
     ///   the variants that do.
     /// - Those of [`Pool::enqueue`].
-    pub fn enqueue_variant(&mut self, work: &[Work<'_>], variant: StepVariant) -> Result<()> {
+    pub fn record(&mut self, work: &[Work<'_>], variant: StepVariant) -> Result<Recorded> {
         self.pool.check_assigned(work.iter().any(Work::is_of_pool))?;
-        let Pool { slots, backend, .. } = &mut *self.pool;
-        backend.enqueue_variant(slots, work, variant)?;
+        let (place, slots) = self.place_mut();
+        let recorded = place.record(slots, work, variant)?;
         self.pool.was_direct &= !work.iter().any(Work::has_outputs);
+        Ok(recorded)
+    }
+
+    /// Prepares for the replay of a graph of the host program, with the current assignments. `recorded`: what the graph holds, in the order in
+    /// which it runs; for several replays of it, that many times.
+    ///
+    /// Call it before each replay: nothing else compares the rows with what was recorded, or knows that the replay runs.
+    /// Waits for the device if histories need more memory, which happens once in `history_growth` tokens.
+    ///
+    /// # Errors
+    /// - [`Error::OutOfRange`] if a variant does not serve an assigned row; it names the row, its slot and the variants that do. The same for
+    ///   what another pool has recorded, and for a batch of drafts that was removed.
+    /// - [`Error::Length`] or [`Error::Conflict`] if an assignment's shape differs from that of the recording, as of [`Pool::replay`].
+    /// - [`Error::Conflict`] if nothing is assigned, as of [`Pool::enqueue`].
+    /// - [`Error::Unavailable`] if the device has not enough memory, or fails.
+    ///
+    /// Nothing has changed then.
+    pub fn before_replay(&mut self, recorded: &[&Recorded]) -> Result<()> {
+        let has_steps = recorded.iter().any(|recorded| recorded.steps() > 0);
+        self.pool.check_assigned(has_steps)?;
+        let (place, slots) = self.place_mut();
+        place.before_replay(slots, recorded)?;
+        self.pool.was_direct &= !has_steps;
         Ok(())
     }
 
     /// Returns the variants of a step in ascending order, each with the number of steps that it has served in
     /// this pool. Each one serves the requests of those before it, too.
     ///
-    /// Steps reserved for replays of the host program's graphs count under the variant that was named, all
-    /// others under the smallest one that serves their rows.
+    /// Recorded steps count under the variant that was named, in each replay that was announced; all others under the smallest one that serves
+    /// their rows.
     #[must_use]
     pub fn variants(&self) -> [(StepVariant, u64); StepVariant::ALL.len()] {
         StepVariant::ALL.map(|variant| (variant, self.gpu().workspace.requests().steps_served(variant)))
@@ -79,33 +109,12 @@ impl<'a> OnDevice<'a> {
         self.gpu().workspace.rows().needed_variant()
     }
 
-    /// Prepares for replays of the host program's own graph that take `steps` steps of this pool in all, with
-    /// the current assignment. The steps were captured under `variant`, or without one, which is
-    /// [`StepVariant::Full`].
-    ///
-    /// Call it again after each assignment: no other call compares the rows with the graph's variant. Once the host program has captured a
-    /// step of a clustered head, [`Outputs::is_approximate`](crate::Outputs::is_approximate) says so of all replays, since which graph is replayed is not known here.
-    /// Waits for the device if histories need more memory, which happens once in `history_growth` tokens.
-    ///
-    /// # Errors
-    /// - [`Error::OutOfRange`] if the variant does not serve an assigned row; it names the row, its slot and
-    ///   the variants that do. Nothing has changed then.
-    /// - [`Error::Conflict`] if nothing is assigned, as of [`Pool::enqueue`].
-    /// - [`Error::Unavailable`] if the device has not enough memory, or fails.
-    pub fn reserve_replays(&mut self, steps: usize, variant: StepVariant) -> Result<()> {
-        self.pool.check_assigned(steps > 0)?;
-        let Pool { slots, backend, .. } = &mut *self.pool;
-        backend.reserve(slots, steps, variant)?;
-        self.pool.was_direct &= steps == 0;
-        Ok(())
-    }
-
     /// Returns how much is assigned to the rows of steps and verifications, or to those of a batch of drafts.
     ///
     /// # Errors
     /// - [`Error::OutOfRange`] if this pool does not have the batch.
     pub fn assigned(&self, of: Option<DraftBatch>) -> Result<AssignedShape> {
-        let Some(of) = of else { return Ok(self.pool.backend.assigned()) };
+        let Some(of) = of else { return Ok(self.place().assigned()) };
         let rows = self.gpu().workspace.batch(Some(of.id))?.paths().count();
         Ok(AssignedShape { rows, requests: 0 })
     }
@@ -117,7 +126,7 @@ impl<'a> OnDevice<'a> {
     /// - [`Error::OutOfRange`] for no rows or more than the pool's, and for no siblings or more than 64.
     /// - [`Error::Unavailable`] if the device has not enough memory; and in a pool of the route `probabilities`.
     pub fn add_draft_batch(&mut self, limits: DraftBatchLimits) -> Result<DraftBatch> {
-        self.gpu_mut().add_batch(limits)
+        self.place_mut().0.gpu_mut().add_batch(limits)
     }
 
     /// Frees a batch. Captured graphs that hold it must not run any more.
@@ -125,7 +134,7 @@ impl<'a> OnDevice<'a> {
     /// # Errors
     /// - [`Error::OutOfRange`] if this pool does not have it.
     pub fn remove_draft_batch(&mut self, batch: DraftBatch) -> Result<()> {
-        self.gpu_mut().workspace.remove_draft_batch(batch.id)
+        self.place_mut().0.gpu_mut().workspace.remove_draft_batch(batch.id)
     }
 
     /// Waits for the enqueued work, and copies the last drafts of a batch, and their probabilities if `out` collects some, into `out`.
@@ -135,9 +144,9 @@ impl<'a> OnDevice<'a> {
     ///   probabilities that the batch does not write.
     /// - [`Error::Unavailable`] if the device fails, or failed before; or if the system refuses the memory.
     pub fn fetch_drafts(&mut self, batch: DraftBatch, out: &mut Proposals) -> Result<()> {
-        let Pool { slots, backend, .. } = &mut *self.pool;
-        backend.wait_for_drafts(slots)?;
-        self.gpu_mut().read_drafted(batch, out)
+        let (place, slots) = self.place_mut();
+        place.wait_for_drafts(slots)?;
+        place.gpu_mut().read_drafted(batch, out)
     }
 
     /// Returns the address, in the device's memory, of a batch's drafts: `[rows, siblings]` of i32 without gaps, the rows as they are
@@ -156,7 +165,8 @@ impl<'a> OnDevice<'a> {
     /// - [`Error::OutOfRange`] if this pool does not have the batch, or it writes none.
     pub fn draft_probs(self, batch: DraftBatch) -> Result<DeviceMatrix<'a>> {
         let pool: &'a Pool = self.pool;
-        pool.backend.gpu().expect("a view is of a device").workspace.proposals(batch.id)?.probs()
+        let place = pool.backend.on_device().expect("a view is of a device");
+        place.gpu().workspace.proposals(batch.id)?.probs()
     }
 
     /// Returns the address of the last step's outputs in the device's memory; it never changes.
@@ -165,7 +175,7 @@ impl<'a> OnDevice<'a> {
     /// temperatures there are those of the draw alone; [`Pool::fetch`] adds those of the softmax.
     #[must_use]
     pub fn outputs_address(&self) -> u64 {
-        self.pool.backend.outputs_address()
+        self.place().outputs_address()
     }
 
     /// Returns the layout of the last step's outputs.

@@ -105,18 +105,10 @@ fn what_a_device_cannot_draft_is_refused() {
             .is_err()
     );
     assert!(pool.enqueue(&[Work::Draft(batch, one.logits().into(), Masks::None, Some(paths))]).is_err());
-    let error = pool.on_device().unwrap().enqueue_variant(
-        &[Work::Draft(batch, uploaded.logits().into(), Masks::None, Some(paths))],
-        StepVariant::TopK,
-    );
+    let draft = [Work::Draft(batch, uploaded.logits().into(), Masks::None, Some(paths))];
+    let error = pool.on_device().unwrap().record(&draft, StepVariant::TopK);
     assert!(matches!(error, Err(Error::OutOfRange { parameter: "variant", .. })));
-    pool.on_device()
-        .unwrap()
-        .enqueue_variant(
-            &[Work::Draft(batch, uploaded.logits().into(), Masks::None, Some(paths))],
-            StepVariant::Full,
-        )
-        .unwrap();
+    pool.on_device().unwrap().record(&draft, StepVariant::Full).unwrap();
     assert!(pool.on_device().unwrap().fetch_drafts(batch, &mut Proposals::new(2)).is_err());
     assert!(pool.on_device().unwrap().fetch_drafts(batch, &mut Proposals::with_probs(1)).is_err());
 

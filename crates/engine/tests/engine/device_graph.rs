@@ -57,7 +57,7 @@ fn one_graph_drafts_verifies_advances_and_takes_tokens_away() {
                 Work::Shorten(DeviceSlice::of(&taken, IntType::I32).into()),
             ])
             .unwrap();
-        assert_eq!((graph.steps(), graph.work().len()), (1, 6));
+        assert_eq!(graph.steps(), 1);
         let mut accepted = 0;
         for turn in 0..6 {
             both.device.replay(&graph).unwrap();

@@ -42,16 +42,27 @@ impl Both {
 
     /// Compares what came out of the last verification in each pool.
     pub fn agree(&mut self, slots: &[Slot]) {
-        let Self { host, device, wanted, seen } = self;
+        let Self { wanted, seen, .. } = self;
         assert_eq!(seen.accepted(), wanted.accepted());
         for request in 0..slots.len() {
             assert_eq!(seen.request(request).rows, wanted.request(request).rows, "request {request}");
         }
         assert_eq!((seen.layout(), seen.words()), (wanted.layout(), wanted.words()));
         (0..wanted.layout().rows).for_each(|row| assert_eq!(seen.kept(row), wanted.kept(row), "row {row}"));
+        self.have_the_same(slots);
+    }
+
+    /// Compares the sequences of both pools.
+    pub fn have_the_same(&mut self, slots: &[Slot]) {
         for slot in slots.iter().filter(|slot| **slot != PADDING) {
-            assert_eq!(device.sequence(*slot).unwrap().state(), host.sequence(*slot).unwrap().state());
+            let wanted = self.host.sequence(*slot).unwrap().state();
+            assert_eq!(self.device.sequence(*slot).unwrap().state(), wanted);
         }
+    }
+
+    /// Makes a call in both.
+    pub fn each(&mut self, call: impl Fn(&mut Pool) -> gumball_engine::Result<()>) {
+        [&mut self.host, &mut self.device].into_iter().for_each(|pool| call(pool).unwrap());
     }
 
     pub fn step(&mut self, slots: &[Slot]) {

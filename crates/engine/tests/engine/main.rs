@@ -31,6 +31,8 @@ mod panics;
 #[cfg(feature = "emulator")]
 mod pool_routes;
 mod pool_slots;
+#[cfg(feature = "emulator")]
+mod recorded;
 mod routes;
 mod samples;
 mod score;

@@ -113,7 +113,7 @@ fn enqueued_captured_and_half_precision_steps_are_those_of_the_hosts_route() {
         on_device.enqueue(&[input]).unwrap();
         let mut view = on_device.on_device().unwrap();
         let variant = view.needed_variant();
-        view.enqueue_variant(&[input], variant).unwrap();
+        view.record(&[input], variant).unwrap();
         on_device.fetch(&mut seen).unwrap();
         for _ in 0..4 {
             let logits = Rows::logits(&rounded, 3, VOCAB).unwrap();

@@ -73,21 +73,25 @@ fn a_variant_that_does_not_serve_a_row_is_refused_before_anything_changes() {
     let Some(device) = device() else { return };
     let (_, mut pool, slots) = admitted(&device);
     let buffer = upload(&device, 2);
-    pool.assign(&Batch::of(&[slots[0], slots[3]])).unwrap();
+    let step = [Work::step(lines(&buffer, 2))];
+    let recorded = |pool: &mut Pool, variant| pool.on_device().unwrap().record(&step, variant);
     for variant in [StepVariant::NoFilter, StepVariant::TopKTopP] {
         let message = format!(
             "variant is {variant}, but must be top_p or edits or full, for the request of row 1 in slot {}",
             slots[3]
         );
+        pool.assign(&Batch::of(&[PADDING; 2])).unwrap();
+        let before = recorded(&mut pool, variant).unwrap();
+        pool.assign(&Batch::of(&[slots[0], slots[3]])).unwrap();
         for error in [
-            pool.on_device().unwrap().reserve_replays(1, variant).unwrap_err(),
-            pool.on_device().unwrap().enqueue_variant(&[Work::step(lines(&buffer, 2))], variant).unwrap_err(),
+            pool.on_device().unwrap().before_replay(&[&before]).unwrap_err(),
+            recorded(&mut pool, variant).unwrap_err(),
         ] {
             assert!(matches!(&error, Error::OutOfRange { parameter: "variant", .. }));
             assert_eq!(error.to_string(), message);
         }
     }
-    assert_eq!(counts(&mut pool), [0; 7]);
+    assert_eq!(counts(&mut pool), [1, 0, 0, 1, 0, 0, 0], "those over padding");
     assert!(slots.iter().all(|slot| pool.sequence(*slot).unwrap().history().output().is_empty()));
 }
 
@@ -100,7 +104,7 @@ fn each_variant_that_serves_the_rows_draws_their_tokens() {
             let buffer = upload(&device, 2);
             // A warm-up before a capture steps over padding.
             pool.assign(&Batch::of(&[PADDING; 2])).unwrap();
-            pool.on_device().unwrap().enqueue_variant(&[Work::step(lines(&buffer, 2))], variant).unwrap();
+            pool.on_device().unwrap().record(&[Work::step(lines(&buffer, 2))], variant).unwrap();
             let (mut wanted, mut seen) = (Outputs::new(), Outputs::new());
             pool.fetch(&mut seen).unwrap();
             assert_eq!(seen.tokens(), [NONE; 2]);
@@ -110,7 +114,7 @@ fn each_variant_that_serves_the_rows_draws_their_tokens() {
                 let data = rows(0..2);
                 let logits = Rows::logits(&data, 2, VOCAB).unwrap();
                 host.step(logits, &Batch::of(&two), &mut wanted).unwrap();
-                pool.on_device().unwrap().enqueue_variant(&[Work::step(lines(&buffer, 2))], variant).unwrap();
+                pool.on_device().unwrap().record(&[Work::step(lines(&buffer, 2))], variant).unwrap();
                 pool.fetch(&mut seen).unwrap();
                 assert_eq!(seen.words(), wanted.words(), "{variant}, request {row}");
             }
@@ -129,7 +133,9 @@ fn steps_count_under_the_variant_that_served_them() {
     pool.enqueue(&[Work::step(lines(&buffer, 1))]).unwrap();
     let graph = pool.capture(&[Work::step(lines(&buffer, 1)); 2]).unwrap();
     pool.replay(&graph).unwrap();
-    pool.on_device().unwrap().reserve_replays(5, StepVariant::Edits).unwrap();
+    let mut there = pool.on_device().unwrap();
+    let recorded = there.record(&[Work::step(lines(&buffer, 1))], StepVariant::Edits).unwrap();
+    there.before_replay(&[&recorded; 4]).unwrap();
     assert_eq!(pool.on_device().unwrap().variants()[2], (StepVariant::TopK, 3));
     assert_eq!(counts(&mut pool), [0, 0, 3, 0, 0, 5, 0]);
 }

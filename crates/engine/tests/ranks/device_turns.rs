@@ -41,7 +41,8 @@ fn a_captured_step_counts_only_when_it_is_replayed() {
             // The host program captures a smaller step: nothing runs, so the last step is still that of three rows.
             pool.assign(&Batch { slots: &slots[..2], plan: Some(fewer), ..options }).unwrap();
             let captured = runtime.capture(&mut || {
-                pool.enqueue(&[Work::step(fewer_rows)]).unwrap();
+                let recorded = pool.on_device().unwrap().record(&[Work::step(fewer_rows)], StepVariant::Full);
+                assert_eq!(recorded.unwrap().steps(), 1);
                 Ok(())
             });
             drop(captured.unwrap());
@@ -91,8 +92,15 @@ fn each_variant_that_serves_the_rows_draws_what_one_process_does() {
                 pool.assign(&Batch { plan: Some(plan), ..Batch::of(&slots) }).unwrap();
                 let mut there = pool.on_device().unwrap();
                 assert_eq!(there.needed_variant(), StepVariant::TopK);
-                there.enqueue_variant(&work, StepVariant::MinP).unwrap_err();
-                there.enqueue_variant(&work, variant).unwrap();
+                there.record(&work, StepVariant::MinP).unwrap_err();
+                let mut recorded = None;
+                let graph = runtime.capture(&mut || {
+                    recorded = Some(there.record(&work, variant).unwrap());
+                    Ok(())
+                });
+                there.before_replay(&[recorded.as_ref().unwrap()]).unwrap();
+                // SAFETY: the pool and the rows outlive the replay.
+                unsafe { graph.unwrap().replay() }.unwrap();
                 pool.fetch(&mut out).unwrap();
                 assert_eq!(out.tokens(), wanted, "{layout:?}, {variant}");
             }

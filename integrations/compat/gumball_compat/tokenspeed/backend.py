@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from gumball import Batch, Drafts, Pool, Shorten, Step, Verify
+from gumball import Batch, Drafts, Pool, Recorded, Shorten, Step, Verify
 
 from ..errors import CallerError
 from ..states import admit
@@ -50,7 +50,7 @@ class GumballSamplingBackend:
     The variants are those of :meth:`gumball.Pool.variants`; TokenSpeed's "default" is "full". Each serves the requests
     of those before it, too, so a program may capture fewer of them. Before a replay call `prepare_step` and then
     `cuda_graph_replay_variant`. The latter assigns padding to rows beyond the batch, up to the smallest captured batch
-    size that holds it, and reserves the replay in the pool.
+    size that holds it, and announces the replay to the pool.
 
     **Ranks.** Under TokenSpeed's `--dp-sampling` each rank of the tensor-parallel group verifies a part of the requests, of which TokenSpeed
     hands it the whole rows. `configure_dp_sampling` then makes the pool one over these ranks, with the layout "replicated" of
@@ -103,12 +103,12 @@ class GumballSamplingBackend:
         self._requests: dict[int, str] = {}
         self._slots: dict[str, int] = {}
         self._present: set[str] = set()
-        # The slots of the step's rows; the variant that a warm-up or a capture launches; the variants captured for each
-        # batch size, and the one whose replay is reserved.
+        # The slots of the step's rows; the variant that a warm-up or a capture launches; what was recorded for each
+        # batch size, number of tokens and variant; and the variant whose replay is announced.
         self._rows: list[int] = []
         self._variants = [FULL] if self._on_host() else list(self.pool.counts()["variants"])
         self._variant: str | None = None
-        self._captured: dict[int, set[str]] = {}
+        self._captured: dict[tuple[int, int], dict[str, Recorded]] = {}
         self._reserved: str | None = None
         # The engine's cache lengths by pool index, and what they were before the last verification of each row; the rows
         # whose growth prepare_step compares, with their requests and pool indices.
@@ -291,24 +291,20 @@ class GumballSamplingBackend:
         self._rows = [PADDING] * bs
         self._assign(self._rows, num_tokens_per_req)
         self._variant = name
-        self._captured.setdefault(bs, set()).add(name)
 
     def cuda_graph_replay_variant(self, num_tokens_per_req: int) -> str:
-        """Returns the smallest captured variant that serves the prepared step, and reserves its replay in the pool.
+        """Returns the smallest captured variant that serves the prepared step, and announces its replay to the pool.
 
         Call it once per step, and only before a replay.
         """
-        held = [bs for bs in self._captured if bs >= len(self._rows)]
+        held = [bs for bs, width in self._captured if width == num_tokens_per_req and bs >= len(self._rows)]
         if self._reserved is None and held:
             bs = min(held)
             self._assign(self._rows + [PADDING] * (bs - len(self._rows)), num_tokens_per_req)
-            self._reserved = FULL
-            if not self._on_host():
-                there = (self.pool.pool if self._over_ranks() else self.pool).on_device()
-                needed = self._variants.index(there.needed_variant())
-                captured = [name for name in self._variants[needed:] if name in self._captured[bs]]
-                self._reserved = captured[0] if captured else FULL
-                there.before_replay(variant=self._reserved)
+            there = (self.pool.pool if self._over_ranks() else self.pool).on_device()
+            recorded, needed = self._captured[bs, num_tokens_per_req], self._variants.index(there.needed_variant())
+            self._reserved = next((name for name in self._variants[needed:] if name in recorded), FULL)
+            there.before_replay(recorded[self._reserved])
         return CUDA_GRAPH_VARIANT_DEFAULT if self._reserved in (None, FULL) else self._reserved
 
     def reset_capture_state(self) -> None:
@@ -388,13 +384,24 @@ class GumballSamplingBackend:
         logits, first, _ = self._started(logits_output, sampling_info, bs, 1)
         self._returned = {row: pair for row, pair in self._returned.items() if not first <= row < first + bs}
         if self._over_ranks():
-            self.pool.enqueue(logits, variant=self._variant)
+            self._note(self.pool.enqueue(logits, variant=self._variant), 1)
         else:
-            self.pool.enqueue([Step(logits)], variant=None if self._on_host() else self._variant)
+            self._enqueue(Step(logits), 1)
         tokens, lengths = self._tokens[first : first + bs], self._lengths[first : first + bs]
         torch.clamp(self._output("tokens", bs, bs), min=0, out=tokens)
         self._write_logprobs(logits_output, lambda: self._output("logprobs", bs, bs))
         return tokens, lengths.fill_(1)
+
+    def _enqueue(self, work: Step | Verify, width: int) -> None:
+        """Enqueues work; on a device that of a warm-up or a capture is recorded."""
+        if self._variant is None or self._on_host():
+            self.pool.enqueue([work])
+        else:
+            self._note(self.pool.on_device().record([work], variant=self._variant), width)
+
+    def _note(self, recorded: Recorded | None, width: int) -> None:
+        if recorded is not None and self._variant is not None:
+            self._captured.setdefault((len(self._rows), width), {})[self._variant] = recorded
 
     def _output(self, name: str, rows: int, requests: int) -> Any:
         """Returns one of the outputs of the pool's last step, without a copy on a device."""
@@ -497,9 +504,9 @@ class GumballSamplingBackend:
             above = self._parents[:count].view(bs, width - 1)
             torch.sub(parents[:, 1:], 1, out=above)
         if self._over_ranks():
-            self.pool.enqueue_verify(logits, drafts, parents=above, variant=self._variant)
+            self._note(self.pool.enqueue_verify(logits, drafts, parents=above, variant=self._variant), width)
         else:
-            self.pool.enqueue([Verify(logits, Drafts(drafts, parents=above))], variant=self._variant)
+            self._enqueue(Verify(logits, Drafts(drafts, parents=above)), width)
         torch.clamp(self._output("tokens", bs * width, bs), min=0, out=tokens)
         torch.add(self._output("accepted", bs * width, bs), 1, out=lengths)
         if parents is not None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from gumball import Batch, Drafts, Pool, Shorten, Step, Verify, dist
+from gumball import Batch, Drafts, Pool, Recorded, Shorten, Step, Verify, dist
 from gumball.params import SamplingParams, State
 
 __all__ = ["RankPool", "join_ranks"]
@@ -109,19 +109,26 @@ class RankPool:
         own = logits[self.pool.ranks.rank * count :][:count]
         return _padded(own, count)
 
-    def enqueue(self, logits: torch.Tensor, *, variant: str | None = None) -> None:
+    def enqueue(self, logits: torch.Tensor, *, variant: str | None = None) -> Recorded | None:
+        """Takes a step; on a device one with a variant is recorded."""
         own = self._own(logits, 1)
-        if self.device == "cpu":
-            self._outputs = self.pool.step(own, Batch(self._rows, plan=self._plan))
-        else:
-            self.pool.enqueue([Step(own)], variant=variant)
+        if self.device != "cpu":
+            return self._launch(Step(own), variant)
+        self._outputs = self.pool.step(own, Batch(self._rows, plan=self._plan))
+        return None
+
+    def _launch(self, work: Step | Verify, variant: str | None) -> Recorded | None:
+        if variant is not None:
+            return self.pool.on_device().record([work], variant=variant)
+        self.pool.enqueue([work])
+        return None
 
     def enqueue_verify(
         self, logits: torch.Tensor, drafts: torch.Tensor, *, parents: Any = None, variant: str | None = None
-    ) -> None:
+    ) -> Recorded | None:
         own, requests = self._own(logits, drafts.shape[1] + 1), len(self._rows)
         above = None if parents is None else _padded(parents, requests, -1)
-        self.pool.enqueue([Verify(own, Drafts(_padded(drafts, requests), parents=above))], variant=variant)
+        return self._launch(Verify(own, Drafts(_padded(drafts, requests), parents=above)), variant)
 
     def verify(self, logits: torch.Tensor, rows: list[int], drafts: torch.Tensor, *, parents: Any = None) -> Any:
         self._plan_of(rows, drafts.shape[1])

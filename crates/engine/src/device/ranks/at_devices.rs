@@ -1,16 +1,20 @@
 //! Devices of several ranks as the place of a pool's rows.
 
-use gumball_cuda::{Graph, StepVariant};
+use gumball_cuda::{Dtype, Graph, Recorded, StepVariant, Work as Fixed, WorkTerms};
 use gumball_dist::{Group, LogitsLayout, StepPart};
 use gumball_spec::Result;
+use gumball_spec::request::no_draft_counts;
 
 use super::super::assign::{AssignedShape, verifies};
+use super::super::backend::{DeviceBackend, Recording};
 use super::super::on_gpu::OnGpu;
 use super::GpuRanks;
+use super::watch::beside;
 use crate::backend::{Backend, Call, RanksInfo};
 use crate::batch::Batch;
-use crate::drafts::{Drafted, Ids};
+use crate::drafts::{Drafted, Drafts, Ids};
 use crate::outputs::Outputs;
+use crate::rows::Rows;
 use crate::sequence::Sequence;
 use crate::slot::{PADDING, Slot};
 use crate::slots::{Change, Copies, Slots};
@@ -79,6 +83,7 @@ impl Backend for GpuRanks {
     }
 
     fn enqueue(&mut self, slots: &mut Slots, work: &[Work<'_>]) -> Result<()> {
+        self.check_broken()?;
         self.enqueue_all(slots, work, None)
     }
 
@@ -101,31 +106,96 @@ impl Backend for GpuRanks {
         Some(&mut self.common.group)
     }
 
-    fn gpu(&self) -> Option<&OnGpu> {
-        Some(&self.gpu)
+    fn on_device(&self) -> Option<&dyn DeviceBackend> {
+        Some(self)
     }
 
-    fn gpu_mut(&mut self) -> Option<&mut OnGpu> {
-        Some(&mut self.gpu)
+    fn on_device_mut(&mut self) -> Option<&mut dyn DeviceBackend> {
+        Some(self)
+    }
+}
+
+impl DeviceBackend for GpuRanks {
+    fn gpu(&self) -> &OnGpu {
+        &self.gpu
     }
 
-    fn enqueue_variant(&mut self, slots: &mut Slots, work: &[Work<'_>], variant: StepVariant) -> Result<()> {
-        self.enqueue_all(slots, work, Some(variant))
+    fn gpu_mut(&mut self) -> &mut OnGpu {
+        &mut self.gpu
     }
 
     fn wait_for_drafts(&mut self, slots: &mut Slots) -> Result<()> {
         self.wait(slots)
     }
 
-    fn reserve(&mut self, slots: &mut Slots, steps: usize, variant: StepVariant) -> Result<()> {
-        self.check_broken()?;
-        self.gpu.reserve_steps(slots, steps, variant)?;
-        // The variant decides what a survey exchanges.
+    fn drafted(&self) -> Result<(&[Slot], Drafted<'_>)> {
+        let slots = &self.assigned.slots[..];
+        match &self.assigned.drafts {
+            Some((counts, mode)) => {
+                Ok((slots, Drafted::of(&Batch { counts, mode: *mode, ..Batch::of(slots) })))
+            }
+            None if slots.is_empty() => Ok((slots, Drafted::default())),
+            None => Err(no_draft_counts()),
+        }
+    }
+
+    fn fix<'b>(&self, work: &Work<'b>) -> Result<Fixed<'b>> {
+        self.check_work(work)?;
+        if let Work::CopyDrafts(..) | Work::Shorten(_) = work {
+            return self.gpu.fix_work(work, None);
+        }
+        let spread = self.assigned.spread(work, &self.common.planner)?;
+        self.gpu.fix_work(work, Some((&self.windows, &spread)))
+    }
+
+    fn enqueue_placed(
+        &mut self,
+        slots: &mut Slots,
+        work: &Work<'_>,
+        given: &Work<'_>,
+        recording: Option<&mut Recording>,
+    ) -> Result<()> {
+        self.check_work(work)?;
+        let (Work::Step(rows, _) | Work::Verify(rows, ..) | Work::Draft(_, rows, ..)) = work else {
+            return self.gpu.enqueue_work(slots, work, None, recording).map(drop);
+        };
         let mut digest = self.assigned.digest();
-        digest.add(StepPart::Shape, variant as u64);
+        if let Work::Verify(_, _, Drafts { ids: Ids::Host(ids), .. }) = given {
+            self.common.alike.add_drafts(&mut digest, ids.iter().copied());
+        }
         self.set_digest(digest)?;
-        (0..steps).for_each(|_| self.note_step());
+        let dtype = match rows {
+            Rows::Hidden(..) => Dtype::F32,
+            _ => rows.matrix().on_device("logits")?.dtype(),
+        };
+        self.row_type = Some((dtype, rows.kind()));
+        let Self { gpu, common, windows, timeout, .. } = self;
+        let spread = self.assigned.spread(work, &common.planner)?;
+        let is_emulated = gpu.device.gpu().is_none();
+        let enqueue = || gpu.enqueue_work(slots, work, Some((&*windows, &spread)), recording);
+        let (enqueued, gone) = beside(&mut common.group, (windows, *timeout), is_emulated, enqueue);
+        self.gone = self.gone.take().or(gone);
+        if enqueued? {
+            self.note_step();
+        }
         Ok(())
+    }
+
+    fn before_replay(&mut self, slots: &mut Slots, recorded: &[&Recorded]) -> Result<()> {
+        self.check_broken()?;
+        recorded.iter().try_for_each(|recorded| self.check_recorded(recorded))?;
+        self.gpu.before_replay(slots, recorded)?;
+        // The variants decide what a survey exchanges.
+        let mut digest = self.assigned.digest();
+        for work in recorded.iter().flat_map(|recorded| recorded.work()) {
+            if let WorkTerms::Step(step) = work
+                && step.draft_batch().is_none()
+            {
+                digest.extend(StepPart::Shape, step.variant().map(|variant| variant as u64));
+                self.note_step();
+            }
+        }
+        self.set_digest(digest)
     }
 
     fn assigned(&self) -> AssignedShape {
@@ -138,13 +208,38 @@ impl Backend for GpuRanks {
         self.windows.results_address()
     }
 
-    fn capture<'b>(&self, work: &[Work<'b>]) -> Result<Graph<'b>> {
+    fn replay(&mut self, slots: &mut Slots, graph: &Graph<'_>) -> Result<()> {
         self.check_broken()?;
-        let fixed = work.iter().map(|work| self.fix(work)).collect::<Result<_>>()?;
-        self.gpu.workspace.capture_work(fixed)
+        self.check_recorded(graph.recorded())?;
+        self.set_digest(self.assigned.digest())?;
+        let is_emulated = self.gpu.device.gpu().is_none();
+        let replay = || self.gpu.replay(slots, graph);
+        self.row_type = None;
+        let windows = (&self.windows, self.timeout);
+        let (replayed, gone) = beside(&mut self.common.group, windows, is_emulated, replay);
+        self.gone = self.gone.take().or(gone);
+        replayed?;
+        (0..graph.steps()).for_each(|_| self.note_step());
+        Ok(())
     }
 
-    fn replay(&mut self, slots: &mut Slots, graph: &Graph<'_>) -> Result<()> {
-        self.replay_graph(slots, graph)
+    fn capture<'b>(&self, work: &[Work<'b>]) -> Result<Graph<'b>> {
+        self.check_broken()?;
+        self.capture_all(work)
+    }
+
+    fn record(&mut self, slots: &mut Slots, work: &[Work<'_>], variant: StepVariant) -> Result<Recorded> {
+        self.check_broken()?;
+        self.record_all(slots, work, variant)
+    }
+}
+
+impl GpuRanks {
+    /// Checks that rows are spread as they were when a graph was captured.
+    fn check_recorded(&self, recorded: &Recorded) -> Result<()> {
+        if recorded.steps() == 0 {
+            return Ok(());
+        }
+        recorded.check_spread(&self.windows, &self.assigned.own_spread(&self.common.planner)?)
     }
 }

@@ -3,6 +3,7 @@
 use gumball_dist::LogitsLayout;
 use gumball_spec::Result;
 
+use super::super::backend::DeviceBackend;
 use super::super::draft_batch::DraftBatch;
 use super::GpuRanks;
 use crate::batch::Batch;

@@ -1,22 +1,17 @@
 //! A step over the devices of ranks: one token for each row, under the layout that was planned.
 
-use gumball_cuda::{
-    DraftCounts, Dtype, ExchangeFailure, ExchangeLayout, Graph, RankRows, StepVariant, Work as Fixed,
-};
+use gumball_cuda::{DraftCounts, ExchangeFailure, ExchangeLayout, RankRows};
 use gumball_dist::{LogitsLayout, Plan, Planner, StepDigest, StepKind, StepPart};
 use gumball_spec::layout::Layout;
-use gumball_spec::request::no_draft_counts;
 use gumball_spec::{Error, NONE, RanksError, Result};
 
 use super::super::assign::rule;
-use super::watch::beside;
 use super::{Assigned, GpuRanks, exchanged, is_lost};
 use crate::batch::Batch;
-use crate::drafts::{Drafted, Drafts, Ids, starts};
+use crate::drafts::starts;
 use crate::outputs::Outputs;
 use crate::ranks::alike::{For, Shape};
 use crate::ranks::refuse_survey;
-use crate::rows::Rows;
 use crate::slot::{PADDING, Slot};
 use crate::slots::Slots;
 use crate::work::Work;
@@ -130,82 +125,8 @@ impl GpuRanks {
         Ok(())
     }
 
-    /// Enqueues work for what was assigned last, with the kernels of a variant if it is named.
-    pub(super) fn enqueue_all(
-        &mut self,
-        slots: &mut Slots,
-        work: &[Work<'_>],
-        variant: Option<StepVariant>,
-    ) -> Result<()> {
-        self.check_broken()?;
-        for work in work.iter().filter(|_| work.len() > 1) {
-            self.with_placed(work, |ranks, work, _| ranks.fix(work).map(drop))?;
-        }
-        work.iter().try_for_each(|work| {
-            self.with_placed(work, |ranks, work, digest| ranks.enqueue_placed(slots, work, digest, variant))
-        })
-    }
-
-    /// Copies what lies in the memory of the host to the device, and does something with the work and the digest of its step.
-    fn with_placed<T>(
-        &mut self,
-        work: &Work<'_>,
-        then: impl FnOnce(&mut Self, &Work<'_>, StepDigest) -> Result<T>,
-    ) -> Result<T> {
-        let mut digest = self.assigned.digest();
-        if let Work::Verify(_, _, Drafts { ids: Ids::Host(ids), .. }) = work {
-            self.common.alike.add_drafts(&mut digest, ids.iter().copied());
-        }
-        let gpu = &mut self.gpu;
-        let mut uploads = std::mem::take(&mut gpu.uploads);
-        let placed = uploads.place(gpu.device.runtime(), *work, |drafts| {
-            let slots = &self.assigned.slots;
-            match &self.assigned.drafts {
-                Some((counts, mode)) => {
-                    let of = Batch { counts, mode: *mode, ..Batch::of(slots) };
-                    gpu.read_drafts(slots, &Drafted::of(&of), drafts)
-                }
-                None if slots.is_empty() => gpu.read_drafts(&[], &Drafted::default(), drafts),
-                None => Err(no_draft_counts()),
-            }
-        });
-        let done = placed.and_then(|work| then(self, &work, digest));
-        self.gpu.uploads = uploads;
-        done
-    }
-
-    /// Enqueues work that lies in the memory of the device.
-    fn enqueue_placed(
-        &mut self,
-        slots: &mut Slots,
-        work: &Work<'_>,
-        digest: StepDigest,
-        variant: Option<StepVariant>,
-    ) -> Result<()> {
-        self.check_work(work)?;
-        let (Work::Step(rows, _) | Work::Verify(rows, ..) | Work::Draft(_, rows, ..)) = work else {
-            return self.gpu.enqueue_placed(slots, work, variant, None).map(drop);
-        };
-        self.set_digest(digest)?;
-        let dtype = match rows {
-            Rows::Hidden(..) => Dtype::F32,
-            _ => rows.matrix().on_device("logits")?.dtype(),
-        };
-        self.row_type = Some((dtype, rows.kind()));
-        let Self { gpu, common, windows, timeout, .. } = self;
-        let spread = self.assigned.spread(work, &common.planner)?;
-        let is_emulated = gpu.device.gpu().is_none();
-        let enqueue = || gpu.enqueue_placed(slots, work, variant, Some((&*windows, &spread)));
-        let (enqueued, gone) = beside(&mut common.group, (windows, *timeout), is_emulated, enqueue);
-        self.gone = self.gone.take().or(gone);
-        if enqueued? {
-            self.note_step();
-        }
-        Ok(())
-    }
-
     /// Checks that work is of a kind that ranks take.
-    fn check_work(&self, work: &Work<'_>) -> Result<()> {
+    pub(super) fn check_work(&self, work: &Work<'_>) -> Result<()> {
         let (parameter, other, reason) = match work {
             Work::Shorten(_) if !self.assigned.batch_rows.is_empty() => {
                 let reason =
@@ -215,34 +136,6 @@ impl GpuRanks {
             _ => return Ok(()),
         };
         Err(Error::Conflict { parameter, other, reason })
-    }
-
-    /// Fixes the launches of work.
-    pub(super) fn fix<'b>(&self, work: &Work<'b>) -> Result<Fixed<'b>> {
-        self.check_work(work)?;
-        if let Work::CopyDrafts(..) | Work::Shorten(_) = work {
-            return self.gpu.fix(work, None);
-        }
-        let spread = self.assigned.spread(work, &self.common.planner)?;
-        self.gpu.fix(work, Some((&self.windows, &spread)))
-    }
-
-    /// Enqueues the work of a graph.
-    pub(super) fn replay_graph(&mut self, slots: &mut Slots, graph: &Graph<'_>) -> Result<()> {
-        self.check_broken()?;
-        if graph.steps() > 0 {
-            graph.check_spread(&self.windows, &self.assigned.own_spread(&self.common.planner)?)?;
-        }
-        self.set_digest(self.assigned.digest())?;
-        let is_emulated = self.gpu.device.gpu().is_none();
-        let replay = || self.gpu.replay_graph(slots, graph);
-        self.row_type = None;
-        let windows = (&self.windows, self.timeout);
-        let (replayed, gone) = beside(&mut self.common.group, windows, is_emulated, replay);
-        self.gone = self.gone.take().or(gone);
-        replayed?;
-        (0..graph.steps()).for_each(|_| self.note_step());
-        Ok(())
     }
 
     /// Counts a step, whose results come in the order of the batch.
@@ -352,7 +245,7 @@ pub(super) fn gathered_rows<'a>(nobodys: &'a [usize], planner: &'a Planner) -> R
 
 impl Assigned {
     /// Returns how the rows of work are spread over the ranks. All ranks draw all drafts.
-    fn spread<'a>(&'a self, work: &Work<'_>, planner: &'a Planner) -> Result<RankRows<'a>> {
+    pub(super) fn spread<'a>(&'a self, work: &Work<'_>, planner: &'a Planner) -> Result<RankRows<'a>> {
         match work {
             Work::Draft(..) => Ok(gathered_rows(&self.nobodys, planner)),
             _ => self.own_spread(planner),
@@ -360,7 +253,7 @@ impl Assigned {
     }
 
     /// Returns how the pool's own rows are spread over the ranks.
-    fn own_spread<'a>(&'a self, planner: &'a Planner) -> Result<RankRows<'a>> {
+    pub(super) fn own_spread<'a>(&'a self, planner: &'a Planner) -> Result<RankRows<'a>> {
         let Self { plan, first_rows, first_requests, .. } = self;
         let Some(plan) = plan else {
             let reason = "assign rows under a layout first";
