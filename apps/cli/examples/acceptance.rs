@@ -28,8 +28,8 @@ use candle_core::{Device, Tensor};
 use gumball_cli::model::{Llama, Message, Model};
 use gumball_cli::speculate::lookup;
 use gumball_engine::{
-    Batch, Drafts, Logits, LogitsMut, Matrix, Operators, Outputs, Pool, PoolConfig, Proposals, RowParams,
-    Rows, Sampler, SamplingParams, Slot, VerifyMode,
+    Batch, Drafts, LogitsMut, Matrix, Operators, Outputs, Pool, PoolConfig, Proposals, RowParams, Rows,
+    Sampler, SamplingParams, Slot, VerifyMode,
 };
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
@@ -343,7 +343,7 @@ impl Window {
     /// Returns the drafter's distributions in the rows of all trees.
     fn probs(&self, params: &SamplingParams, lines: &[u32], count: usize) -> Result<Vec<f32>> {
         let mut each = vec![0.0; self.drafter.len()];
-        let rows = Logits::new(&self.drafter, LEVELS + 1, self.vocab)?;
+        let rows = Rows::logits(&self.drafter, LEVELS + 1, self.vocab)?;
         let out = LogitsMut::new(&mut each[..], LEVELS + 1, self.vocab)?;
         Operators::new(None, None)?.probabilities((rows, out), &RowParams::new(params), None)?;
         let row = |line: &u32| &each[*line as usize * self.vocab..][..self.vocab];
@@ -426,7 +426,7 @@ impl Totals {
         let operators = Operators::new(None, None)?;
         let probabilities = |row: &[f32]| -> Result<Vec<f32>> {
             let mut out = vec![0.0; vocab];
-            let rows = (Logits::new(row, 1, vocab)?, LogitsMut::new(&mut out[..], 1, vocab)?);
+            let rows = (Rows::logits(row, 1, vocab)?, LogitsMut::new(&mut out[..], 1, vocab)?);
             operators.probabilities(rows, &RowParams::new(params), None)?;
             Ok(out)
         };

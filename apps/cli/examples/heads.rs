@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use gumball_cli::model::Model;
-use gumball_engine::head::{Certified, Exact, HeadOptions, HiddenStates};
+use gumball_engine::head::{Certified, Exact, HeadOptions, HostMatrix};
 use gumball_engine::{Batch, Head, Outputs, Pool, PoolConfig, Rows, SamplingParams, Slot};
 use half::bf16;
 
@@ -94,7 +94,7 @@ fn main() -> Result<()> {
     let exact = Exact::new(&weights, vocab, width, HeadOptions::default())?;
     let int8 = Certified::new(exact.clone()).with_most_rows(usize::MAX);
     let calibration = of_others.len() / width;
-    let states = HiddenStates::new(&of_others, calibration, width)?;
+    let states = HostMatrix::new(&of_others, calibration, width)?;
     let start = Instant::now();
     let two_level = Certified::two_level(exact.clone(), (calibration > 0).then_some(states))?;
     let two_level = two_level.with_most_rows(usize::MAX);
@@ -190,7 +190,7 @@ impl Run {
             (0..rows).map(|_| pool.admit(params.clone(), &[])).collect::<std::result::Result<_, _>>()?;
         let (mut out, mut tokens, mut time) = (Outputs::new(), Vec::new(), Duration::ZERO);
         for (step, states) in hidden[..count * width].chunks_exact(rows * width).enumerate() {
-            let states = HiddenStates::new(states, rows, width)?;
+            let states = HostMatrix::new(states, rows, width)?;
             let start = Instant::now();
             pool.step(Rows::hidden(head, states), &Batch::of(&slots), &mut out)?;
             time += if step == 0 { Duration::ZERO } else { start.elapsed() };

@@ -6,7 +6,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use gumball_engine::head::HiddenStates;
+use gumball_engine::head::HostMatrix;
 use gumball_engine::{Batch, Drafts, Masks, NONE, Outputs, Pool, Rows, SamplingParams, Slot};
 use serde::Serialize;
 
@@ -299,7 +299,7 @@ impl Plan {
         out: &mut Outputs,
     ) -> Result<()> {
         let rows = self.drafts.len() + 1;
-        let states = HiddenStates::new(hidden.last_rows(rows), rows, hidden.width())?;
+        let states = HostMatrix::new(hidden.last_rows(rows), rows, hidden.width())?;
         let ids = self.ids();
         head.verify(pool, slot, states, (&ids, self.masks(rows)?), out)
     }

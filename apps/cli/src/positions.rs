@@ -2,7 +2,7 @@
 //!
 //! Every position is drawn with the same seed whatever the head is, so two heads with the same logits draw the same tokens.
 
-use gumball_engine::head::HiddenStates;
+use gumball_engine::head::HostMatrix;
 use gumball_engine::{
     Batch, Device, DeviceHead, Head, Outputs, Place, Pool, PoolConfig, Rows, SamplingParams, Slot,
 };
@@ -52,11 +52,11 @@ fn admitted(mut admit: impl FnMut() -> gumball_engine::Result<Slot>) -> Result<V
 fn each(
     hidden: &[f32],
     width: usize,
-    mut draw: impl FnMut(HiddenStates<'_>) -> Result<Vec<i32>>,
+    mut draw: impl FnMut(HostMatrix<'_>) -> Result<Vec<i32>>,
 ) -> Result<Vec<i32>> {
     let mut tokens = Vec::with_capacity(hidden.len() / width);
     for states in hidden.chunks(TOGETHER * width) {
-        tokens.extend(draw(HiddenStates::new(states, states.len() / width, width)?)?);
+        tokens.extend(draw(HostMatrix::new(states, states.len() / width, width)?)?);
     }
     Ok(tokens)
 }

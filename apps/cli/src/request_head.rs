@@ -3,7 +3,7 @@
 //! On the host the request's pool computes and draws. On a device a pool of that device does both, and the host's pool follows: drafts come from it,
 //! and it knows the text so far. Both draw the same tokens; only a fast head, which devices alone have, may differ.
 
-use gumball_engine::head::HiddenStates;
+use gumball_engine::head::HostMatrix;
 use gumball_engine::{
     Batch, Device, DeviceHead, Drafts, HeadCounts, Level, Masks, NONE, Outputs, Place, Pool, PoolConfig,
     Route, Rows, Slot, Widths,
@@ -57,7 +57,7 @@ impl RequestHead {
         &mut self,
         pool: &mut Pool,
         slot: Slot,
-        states: HiddenStates<'_>,
+        states: HostMatrix<'_>,
         drafts: (&[i32], Masks<'_>),
         out: &mut Outputs,
     ) -> Result<()> {
@@ -157,7 +157,7 @@ impl HeadOnDevice {
 
     fn verify(
         &mut self,
-        states: HiddenStates<'_>,
+        states: HostMatrix<'_>,
         (ids, masks): (&[i32], Masks<'_>),
         out: &mut Outputs,
     ) -> Result<()> {

@@ -6,7 +6,7 @@
 use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
-use gumball_engine::head::HiddenStates;
+use gumball_engine::head::HostMatrix;
 use gumball_engine::{Batch, HeadCounts, Level, Masks, Pool, Proposals, Rows, Slot};
 use gumball_spec::SamplingParams;
 use serde::Serialize;
@@ -212,7 +212,7 @@ impl DraftModel {
         let out = &mut self.proposals;
         if let Some(head) = &self.head {
             let before = pool.head_counts();
-            let states = HiddenStates::new(hidden.last(), 1, hidden.width())?;
+            let states = HostMatrix::new(hidden.last(), 1, hidden.width())?;
             pool.draft(Rows::hidden(head.head(), states), &batch, &ids, out)?;
             self.counts = self.counts.plus(pool.head_counts().since(before));
         } else {

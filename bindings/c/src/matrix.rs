@@ -2,7 +2,6 @@
 
 use std::ffi::c_void;
 
-use gumball_engine::head::HiddenStates;
 use gumball_engine::{
     DeviceIntMatrix, DeviceIntMatrixMut, DeviceMasks, DeviceMatrix, DeviceSlice, Dtype as Type, Error,
     HostMasks, HostMatrix, Ids, IntType as Int, MAX_VOCAB, Row,
@@ -152,10 +151,13 @@ impl Matrix {
         Ok(HostMatrix::strided(data, self.rows, self.width, stride)?.into())
     }
 
-    pub(crate) fn hidden<'a>(&self, c: Caller<'a>) -> Result<HiddenStates<'a>> {
+    pub(crate) fn hidden<'a>(&self, c: Caller<'a>) -> Result<HostMatrix<'a>> {
         self.check_memory(Memory::GUMBALL_HOST, "a head of the host reads it")?;
         let (stride, data) = self.on_host(c, "hidden")?;
-        Ok(HiddenStates::strided(data, self.rows, self.width, stride)?)
+        let states = HostMatrix::strided(data, self.rows, self.width, stride);
+        Ok(states.map_err(|error| {
+            error.with_parameter(|name| if name == "width" { "hidden.width" } else { name })
+        })?)
     }
 
     /// Refuses a matrix in other memory, for a reason.

@@ -2,7 +2,10 @@
 
 use std::ffi::c_void;
 
-use gumball_engine::{DeviceRows, Dtype as Type, Kind, Logits, LogitsMut, RowMut, RowsIn, RowsInOut};
+use gumball_engine::{
+    DeviceRows, Dtype as Type, HostMatrix, Kind, LogitsMut, Matrix as EngineMatrix, RowMut,
+    Rows as EngineRows, RowsInOut,
+};
 
 use crate::columns::Arrays;
 use crate::error::{Failure, Result};
@@ -27,15 +30,15 @@ pub(crate) fn kind(rows: &Rows) -> Result<Kind> {
 
 impl<'a> Arrays<'a> {
     /// Returns rows to be read as the engine takes them, and their number.
-    pub fn rows(self, given: *const Rows) -> Result<(RowsIn<'a>, usize)> {
+    pub fn rows(self, given: *const Rows) -> Result<(EngineRows<'a>, usize)> {
         let given = self.c.plain("logits", given)?;
         let (kind, matrix) = (kind(&given)?, &given.matrix);
         matrix.check_memory(self.memory, HERE)?;
         let rows = match self.memory {
-            Memory::GUMBALL_HOST => here(self.c, matrix, kind)?.into(),
-            Memory::GUMBALL_DEVICE => matrix.on_device(self.c, "logits")?.with_kind(kind).into(),
+            Memory::GUMBALL_HOST => here(self.c, matrix)?.into(),
+            Memory::GUMBALL_DEVICE => EngineMatrix::from(matrix.on_device(self.c, "logits")?),
         };
-        Ok((rows, matrix.rows))
+        Ok((EngineRows::of(rows, kind), matrix.rows))
     }
 
     /// Returns rows to be read and rows to be written as the engine takes them, and the number of rows. The rows to be written may be the rows that are
@@ -54,10 +57,10 @@ impl<'a> Arrays<'a> {
             // SAFETY: the C caller ensures that `to.data` is the device address of this matrix, which only this work uses; `is_same` found it equal to
             // the read rows or apart.
             let to = unsafe { DeviceRows::new(address, to_type, to.rows, to.width, stride) }?.with_kind(kind);
-            let read = reads.then(|| Ok::<_, Failure>(from.on_device(c, "logits")?.with_kind(kind)));
-            return Ok((RowsInOut::Device { from: read.transpose()?, to }, from.rows));
+            let read = reads.then(|| Ok::<_, Failure>(EngineRows::of(from.on_device(c, "logits")?, kind)));
+            return Ok((RowsInOut { from: read.transpose()?, to: to.into() }, from.rows));
         }
-        let read = reads.then(|| here(c, &from, kind)).transpose()?;
+        let read = reads.then(|| Ok::<_, Failure>(EngineRows::of(here(c, &from)?, kind))).transpose()?;
         let data = to.data.cast_mut();
         let written = match to_type {
             Type::F32 => RowMut::F32(c.slice_mut("out", data.cast(), len)?),
@@ -65,13 +68,13 @@ impl<'a> Arrays<'a> {
             Type::F16 => RowMut::F16(c.slice_mut("out", data.cast(), len)?),
         };
         let to = LogitsMut::strided(written, to.rows, to.width, stride)?.with_kind(kind);
-        Ok((RowsInOut::Host { from: read, to }, from.rows))
+        Ok((RowsInOut { from: read, to: to.into() }, from.rows))
     }
 }
 
-fn here<'a>(c: Caller<'a>, matrix: &Matrix, kind: Kind) -> Result<Logits<'a>> {
+fn here<'a>(c: Caller<'a>, matrix: &Matrix) -> Result<HostMatrix<'a>> {
     let (stride, data) = matrix.on_host(c, "logits")?;
-    Ok(Logits::strided(data, matrix.rows, matrix.width, stride)?.with_kind(kind))
+    Ok(HostMatrix::of_vocab(data, matrix.rows, matrix.width, stride)?)
 }
 
 /// Returns whether the rows to be written are the rows that are read; refuses any other overlap.

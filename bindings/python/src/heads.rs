@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::{PoisonError, RwLock, RwLockReadGuard};
 
 use gumball_engine::head::{
-    Artefact, ArtefactError, Certified, Clustered, ClusteredOptions, Exact, HeadOptions, HiddenStates, Level,
+    Artefact, ArtefactError, Certified, Clustered, ClusteredOptions, Exact, HeadOptions, HostMatrix, Level,
     Scaling,
 };
 use gumball_engine::{Error, Head as EngineHead, HeadCounts, Result, certify};
@@ -234,11 +234,13 @@ impl<'py> Hidden<'py> {
     }
 
     /// Returns them as the engine takes them.
-    pub fn states(&self) -> PyResult<HiddenStates<'_>> {
+    pub fn states(&self) -> PyResult<HostMatrix<'_>> {
         let Matrix { rows, width, stride, .. } = self.matrix;
         // SAFETY: the elements lie on the host, and `_array` keeps them alive; Python's callers do not write them during the call.
         let data = unsafe { self.matrix.floats() };
-        HiddenStates::strided(data, rows, width, stride).map_err(to_py_err)
+        let states = HostMatrix::strided(data, rows, width, stride);
+        let named = |name| if name == "width" { "hidden.width" } else { name };
+        states.map_err(|error| to_py_err(error.with_parameter(named)))
     }
 }
 

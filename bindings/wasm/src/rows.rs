@@ -3,7 +3,7 @@
 //! A Float32Array holds f32, a Float16Array f16. A Uint16Array holds the bits of bf16 or f16, and the option `dtype` says which.
 //! Whoever hands rows over again and again keeps a buffer, so that nothing is allocated.
 
-use gumball_engine::{Kind, Logits, Row, bf16, f16};
+use gumball_engine::{HostMatrix, Kind, Row, bf16, f16};
 use js_sys::{Float32Array, Uint16Array};
 use wasm_bindgen::prelude::*;
 
@@ -103,17 +103,9 @@ impl Rows {
     ///
     /// # Errors
     /// `length` if they are no whole number of rows.
-    pub fn logits(&self, vocab: usize, kind: Kind, name: &str) -> Result<Logits<'_>> {
-        let rows = count(self.len(), vocab, name)?;
-        Ok(Logits::new(self.row(), rows, vocab)?.with_kind(kind))
-    }
-
-    /// Returns the numbers as rows of a vocabulary, as a pool takes them.
-    ///
-    /// # Errors
-    /// Those of [`Rows::logits`].
     pub fn rows(&self, vocab: usize, kind: Kind, name: &str) -> Result<gumball_engine::Rows<'_>> {
-        Ok(gumball_engine::Rows::of(self.logits(vocab, kind, name)?.matrix(), kind))
+        let rows = count(self.len(), vocab, name)?;
+        Ok(gumball_engine::Rows::of(HostMatrix::of_vocab(self.row(), rows, vocab, vocab)?, kind))
     }
 }
 

@@ -216,21 +216,17 @@ impl ReadDrafts<'_> {
 /// Returns the drafter's rows, which must be f32 numbers of the host without gaps.
 fn dense_f32(probs: Matrix<'_>, rows: usize, vocab: usize) -> Result<&[f32]> {
     let probs = probs.on_host("drafts.probs")?;
-    let Row::F32(data) = probs.data() else {
+    let (Row::F32(data), stride) = probs.data() else {
         return Err(Error::out_of_range("drafts.probs", "a matrix of 16-bit numbers", "f32 numbers"));
     };
     if probs.rows() != rows || probs.width() != vocab {
         let wanted = format!("{}, a row for each row of logits", rows.saturating_mul(vocab));
         return Err(Error::length("drafts.probs", probs.rows() * probs.width(), wanted));
     }
-    if rows > 1 && probs.stride() != vocab {
-        return Err(Error::out_of_range(
-            "drafts.probs.stride",
-            probs.stride(),
-            format!("{vocab}, without gaps"),
-        ));
+    if rows > 1 && stride != vocab {
+        return Err(Error::out_of_range("drafts.probs.stride", stride, format!("{vocab}, without gaps")));
     }
-    Ok(&data[..rows * vocab])
+    Ok(data)
 }
 
 /// Returns the parents of trees that are held as links.

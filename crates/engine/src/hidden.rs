@@ -1,8 +1,8 @@
 //! A step from hidden states: a head computes the logits, and the stages go on as in any step.
 
 use gumball_cpu::Task;
-use gumball_head::{Certified, HiddenStates, WholeRow};
-use gumball_spec::{Kind, Result};
+use gumball_head::{Certified, WholeRow};
+use gumball_spec::{HostMatrix, Kind, Result};
 
 use crate::batch::Batch;
 use crate::head_counts::HeadCounts;
@@ -21,7 +21,7 @@ impl Host {
         &mut self,
         slots: &Slots,
         head: Head<'_>,
-        states: HiddenStates<'_>,
+        states: HostMatrix<'_>,
         batch: &Batch<'_>,
         out: &mut Outputs,
     ) -> Result<()> {

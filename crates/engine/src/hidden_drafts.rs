@@ -5,8 +5,8 @@
 //! all rows of a call together, and the walk then reads off the decisions of the rows that it visits.
 
 use gumball_cpu::{Prepared, Task, decisive};
-use gumball_head::{HiddenStates, decisive_of_drafts};
-use gumball_spec::{Kind, Result};
+use gumball_head::decisive_of_drafts;
+use gumball_spec::{HostMatrix, Kind, Result};
 
 use crate::batch::Batch;
 use crate::draft::Proposals;
@@ -28,7 +28,7 @@ impl Host {
         &mut self,
         slots: &Slots,
         head: Head<'_>,
-        states: HiddenStates<'_>,
+        states: HostMatrix<'_>,
         batch: &Batch<'_>,
         drafts: &ReadDrafts<'_>,
         out: &mut Outputs,
@@ -49,7 +49,7 @@ impl Host {
         &mut self,
         slots: &Slots,
         head: Head<'_>,
-        states: HiddenStates<'_>,
+        states: HostMatrix<'_>,
         batch: &Batch<'_>,
         (paths, greedy): (&[&[i32]], &[Option<Prepared>]),
         out: &mut Proposals,

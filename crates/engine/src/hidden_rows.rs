@@ -13,8 +13,8 @@
 use std::sync::PoisonError;
 
 use gumball_cpu::Task;
-use gumball_head::{Certified, Clustered, Contest, Decisive, HiddenStates, Settled, Spread, WholeRow};
-use gumball_spec::{Result, memory};
+use gumball_head::{Certified, Clustered, Contest, Decisive, Settled, Spread, WholeRow};
+use gumball_spec::{HostMatrix, Kind, Result, memory};
 use rayon::prelude::*;
 
 use crate::host::Host;
@@ -58,7 +58,7 @@ impl Host {
     pub(crate) fn fill_rows(
         &self,
         head: Head<'_>,
-        states: HiddenStates<'_>,
+        states: HostMatrix<'_>,
         tasks: &impl RowTasks,
         buffers: &mut HeadBuffers,
     ) -> Result<()> {
@@ -118,7 +118,7 @@ impl Host {
     fn probe_rows(
         &self,
         clustered: &Clustered<'_>,
-        states: HiddenStates<'_>,
+        states: HostMatrix<'_>,
         buffers: &mut HeadBuffers,
     ) -> Result<()> {
         let HeadBuffers { whole, logits, lines, rows, probes, counts, .. } = buffers;
@@ -156,7 +156,7 @@ impl Host {
     fn choose_rows(
         &self,
         head: Head<'_>,
-        states: HiddenStates<'_>,
+        states: HostMatrix<'_>,
         tasks: &impl RowTasks,
         buffers: &mut HeadBuffers,
     ) {
@@ -196,7 +196,7 @@ impl Host {
     fn settle(
         &self,
         certified: &Certified<'_>,
-        states: HiddenStates<'_>,
+        states: HostMatrix<'_>,
         tasks: &impl RowTasks,
         buffers: &mut HeadBuffers,
     ) -> Result<()> {
@@ -242,7 +242,8 @@ impl Host {
 impl HeadBuffers {
     /// Returns the rows that [`Host::fill_rows`] computed last.
     pub(crate) fn rows(&self, vocab: usize) -> Result<Logits<'_>> {
-        Logits::new(&self.logits, self.logits.len() / vocab, vocab)?.select(&self.lines)
+        let rows = HostMatrix::of_vocab(&self.logits, self.logits.len() / vocab, vocab, vocab)?;
+        Logits::of(rows, Kind::Logits).select(&self.lines)
     }
 }
 

@@ -1,9 +1,8 @@
 //! Scores from hidden states (H6): a head makes the logits of some rows at a time, so that those of a long text are never held at once.
 
 use gumball_cpu::{Task, decisive};
-use gumball_head::HiddenStates;
 use gumball_spec::layout::Layout;
-use gumball_spec::{Error, Kind, Result};
+use gumball_spec::{Error, HostMatrix, Kind, Result};
 
 use crate::hidden_rows::{Needs, RowTasks};
 use crate::host::Host;
@@ -16,7 +15,7 @@ impl Host {
     pub(crate) fn score_hidden(
         &mut self,
         head: Head<'_>,
-        states: HiddenStates<'_>,
+        states: HostMatrix<'_>,
         scoring: &Scoring<'_>,
         out: &mut Outputs,
     ) -> Result<()> {

@@ -141,9 +141,9 @@ pub use gumball_spec::near::nearest;
 pub use gumball_spec::verify::by_probabilities::Judgement;
 pub use gumball_spec::verify::draft::DraftWords;
 pub use gumball_spec::{
-    Dry, DynamicTemperature, Error, Field, Filter, FilterOrder, Kind, Layout, LogprobMode, LogprobsParams,
-    MAX_VOCAB, Mirostat, NONE, Parameter, Parameters, RanksError, Result, Row, SamplingParams, Scope, Status,
-    TILE, Widths,
+    Dry, DynamicTemperature, Error, Field, Filter, FilterOrder, HostMatrix, Kind, Layout, LogprobMode,
+    LogprobsParams, MAX_VOCAB, Mirostat, NONE, Parameter, Parameters, RanksError, Result, Row,
+    SamplingParams, Scope, Status, TILE, Widths,
 };
 pub use half::{bf16, f16};
 
@@ -166,12 +166,11 @@ pub use head_counts::HeadCounts;
 pub use lm_head::Head;
 #[cfg(feature = "heads")]
 pub use lm_head::{build_clusters, certify};
-pub use logits::Logits;
 pub use masks::{HostMasks, Masks};
-pub use matrix::{HostMatrix, Matrix};
+pub use matrix::Matrix;
 pub use operators::{
     DraftTreeCounts, DraftTrees, Draws, HostDraftTrees, LogitsMut, Operators, PerRow, PerRowMut, PoolSlots,
-    RowParams, RowsIn, RowsInOut,
+    RowParams, RowsInOut, RowsOut,
 };
 pub use outputs::{Emitted, Outputs};
 pub use pool::Pool;

@@ -1,16 +1,15 @@
 //! Heads as a pool takes them, what they have done, and the memory that it keeps for them.
 
-pub(crate) use gumball_head::HiddenStates;
 use gumball_head::{
     Bounds, Certified, ClusterBuild, ClusterProgress, Clustered, Clusters, Contest, Decisive, Exact, Probes,
     Settled, Spread, Widened,
 };
-use gumball_spec::{Error, Result};
+use gumball_spec::{Error, HostMatrix, Result};
 
 #[cfg(feature = "cuda")]
 use crate::device::DeviceHead;
 use crate::head_counts::HeadCounts;
-use crate::matrix::{HostMatrix, Matrix};
+use crate::matrix::Matrix;
 use crate::workers::Threads;
 
 /// A head, as a pool takes it with hidden states in [`Rows::Hidden`](crate::Rows::Hidden): borrowed, so that several pools may share one.
@@ -53,13 +52,6 @@ impl<'a> From<&'a DeviceHead<'_>> for Head<'a> {
     }
 }
 
-impl<'a> From<HiddenStates<'a>> for Matrix<'a> {
-    fn from(states: HiddenStates<'a>) -> Self {
-        let (data, stride) = states.matrix();
-        HostMatrix { data, rows: states.rows(), width: states.width(), stride }.into()
-    }
-}
-
 impl<'a> Head<'a> {
     /// Computes every logit of hidden states (H1 to H4), over the threads that all pools share; a certified or clustered head as the exact one does.
     ///
@@ -70,7 +62,7 @@ impl<'a> Head<'a> {
     /// - [`Error::Length`](crate::Error::Length) if hidden states have another width than the head, or `out` another length.
     /// - [`Error::Unavailable`](crate::Error::Unavailable) if the system refuses a clustered head 4 bytes for each logit; and for a head that
     ///   lies on a device.
-    pub fn logits(self, states: HiddenStates<'_>, out: &mut [f32]) -> Result<()> {
+    pub fn logits(self, states: HostMatrix<'_>, out: &mut [f32]) -> Result<()> {
         self.refuse_device()?;
         let states = Widened::of(states);
         let compute = |spread, out: &mut [f32]| match self {
@@ -139,10 +131,9 @@ impl<'a> Head<'a> {
     }
 
     /// Returns hidden states for the host to compute logits of.
-    pub(crate) fn states(self, states: Matrix<'a>) -> Result<HiddenStates<'a>> {
+    pub(crate) fn states(self, states: Matrix<'a>) -> Result<HostMatrix<'a>> {
         self.refuse_device()?;
-        let HostMatrix { data, rows, width, stride } = states.on_host("hidden")?;
-        HiddenStates::strided(data, rows, width, stride)
+        states.on_host("hidden")
     }
 
     /// Checks that the host can compute it.

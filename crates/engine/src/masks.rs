@@ -1,11 +1,11 @@
 //! Grammar bitmasks of the rows of a batch, in the memory of the host or of a device.
 
+use gumball_spec::matrix::check_matrix;
 use gumball_spec::request::check_mask_width;
 use gumball_spec::{Error, Result};
 
 #[cfg(feature = "cuda")]
 use crate::device::DeviceMasks;
-use crate::matrix::check_matrix;
 
 /// Grammar bitmasks of a batch: one row of words for each row of logits.
 ///

@@ -3,7 +3,7 @@
 use std::convert::Infallible;
 use std::marker::PhantomData;
 
-use gumball_spec::Result;
+use gumball_spec::{HostMatrix, Result};
 
 use crate::host::Host;
 use crate::matrix::Matrix;
@@ -13,9 +13,6 @@ use crate::slots::Slots;
 /// A head. There is none in this build, which lacks the feature `heads`.
 #[derive(Clone, Copy, Debug)]
 pub struct Head<'a>(Infallible, PhantomData<&'a ()>);
-
-/// Hidden states that a head takes.
-pub(crate) type HiddenStates<'a> = Head<'a>;
 
 /// What a pool keeps for its heads: nothing.
 #[derive(Debug, Default)]
@@ -42,7 +39,7 @@ impl Head<'_> {
         match self.0 {}
     }
 
-    pub(crate) fn states(self, _: Matrix<'_>) -> Result<Self> {
+    pub(crate) fn states(self, _: Matrix<'_>) -> Result<HostMatrix<'_>> {
         match self.0 {}
     }
 }
@@ -53,7 +50,7 @@ impl Host {
         &self,
         _: &Slots,
         head: Head<'_>,
-        _: Head<'_>,
+        _: HostMatrix<'_>,
         _: A,
         _: &mut Outputs,
     ) -> Result<()> {
@@ -64,7 +61,7 @@ impl Host {
         &self,
         _: &Slots,
         head: Head<'_>,
-        _: Head<'_>,
+        _: HostMatrix<'_>,
         _: A,
         _: B,
         _: &mut Outputs,
@@ -76,7 +73,7 @@ impl Host {
         &self,
         _: &Slots,
         head: Head<'_>,
-        _: Head<'_>,
+        _: HostMatrix<'_>,
         _: A,
         _: B,
         _: C,
@@ -84,7 +81,7 @@ impl Host {
         match head.0 {}
     }
 
-    pub fn score_hidden<A, B>(&self, head: Head<'_>, _: Head<'_>, _: A, _: B) -> Result<()> {
+    pub fn score_hidden<A, B>(&self, head: Head<'_>, _: HostMatrix<'_>, _: A, _: B) -> Result<()> {
         match head.0 {}
     }
 }

@@ -1,13 +1,13 @@
 //! Rows: what a call of a pool reads, as values that borrow their memory.
 
-use gumball_spec::{Error, Kind, Result, Row};
+use gumball_spec::{Error, HostMatrix, Kind, Result, Row};
 
 use crate::batch::Batch;
 #[cfg(feature = "cuda")]
 use crate::device::DeviceMatrix;
-use crate::lm_head::{Head, HiddenStates};
+use crate::lm_head::Head;
 use crate::logits::{Logits, check_indices};
-use crate::matrix::{HostMatrix, Matrix};
+use crate::matrix::Matrix;
 
 /// The rows that a call reads, and what they are. Several calls may read the same ones.
 ///
@@ -50,11 +50,11 @@ impl<'a> Rows<'a> {
         HostMatrix::of_vocab(data, rows, vocab, vocab).map(|rows| Self::Probabilities(rows.into()))
     }
 
-    /// Takes hidden states: a [`Matrix`], or [`HiddenStates`].
+    /// Takes hidden states.
     ///
     /// ```
     /// # use gumball_engine::*;
-    /// use gumball_engine::head::{Exact, HeadOptions, HiddenStates};
+    /// use gumball_engine::head::{Exact, HeadOptions};
     ///
     /// // A row of weights for each id.
     /// let weights = [1.0f32, 0.0, 0.0, 2.0];
@@ -62,7 +62,7 @@ impl<'a> Rows<'a> {
     /// let mut pool = Pool::new(PoolConfig::new(2))?;
     /// let slot = pool.admit(SamplingParams { temperature: 0.0, ..Default::default() }, &[])?;
     /// let mut out = Outputs::new();
-    /// let rows = Rows::hidden(&head, HiddenStates::new(&[0.5f32, 1.0], 1, 2)?);
+    /// let rows = Rows::hidden(&head, Matrix::new(&[0.5f32, 1.0], 1, 2)?);
     /// pool.step(rows, &Batch::of(&[slot]), &mut out)?;
     /// assert_eq!(out.tokens(), [1]);
     /// # Ok::<(), Error>(())
@@ -196,7 +196,7 @@ impl<'a> From<DeviceMatrix<'a>> for Rows<'a> {
 #[derive(Clone, Copy)]
 pub(crate) enum Source<'a> {
     Given(Logits<'a>),
-    Hidden(Head<'a>, HiddenStates<'a>),
+    Hidden(Head<'a>, HostMatrix<'a>),
 }
 
 /// Checks that rows are of a pool's vocabulary.

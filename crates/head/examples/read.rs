@@ -7,7 +7,7 @@
 use std::error::Error;
 use std::hint::black_box;
 
-use gumball_head::{Bounds, Certified, Exact, HeadOptions, HiddenStates, Level, Spread, Widened};
+use gumball_head::{Bounds, Certified, Exact, HeadOptions, HostMatrix, Level, Spread, Widened};
 use gumball_spec::num::philox4x32_10;
 use half::bf16;
 
@@ -30,7 +30,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let options = HeadOptions { level: Some(level.check()?), ..Default::default() };
     let exact = Exact::new(&weights, VOCAB, WIDTH, options)?;
     let state: Vec<f32> = numbers(WIDTH, 2).collect();
-    let states = Widened::of(HiddenStates::new(&state, 1, WIDTH)?);
+    let states = Widened::of(HostMatrix::new(&state, 1, WIDTH)?);
     let certified = match &kind[..] {
         "exact" => {
             let mut logits = vec![0.0; VOCAB];

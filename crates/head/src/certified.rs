@@ -5,14 +5,14 @@
 //! exact head computes the whole row.
 
 use gumball_cpu::{Contest, Decisive, Level, LogitSource, ROWS_OF_GROUP, Task, WholeRow, decisive};
-use gumball_spec::{Error, Result, memory};
+use gumball_spec::{Error, HostMatrix, Result, memory};
 use rayon::prelude::*;
 
 use crate::exact::Exact;
 use crate::measure::length_of;
 use crate::screen::{self, Screen, ScreenArrays, ScreenedStates};
 use crate::spread::{Spread, rows_of_piece};
-use crate::states::{HiddenStates, Widened};
+use crate::states::Widened;
 use crate::two_level::{self, BandedStates, TwoLevel};
 
 /// Of a row's logits at most this part is computed; where more are needed, the exact head computes all.
@@ -90,7 +90,7 @@ impl<'w> Certified<'w> {
     ///
     /// # Errors
     /// - [`Error::Length`] if the hidden states have another width than the weights.
-    pub fn two_level(exact: Exact<'w>, calibration: Option<HiddenStates<'_>>) -> Result<Self> {
+    pub fn two_level(exact: Exact<'w>, calibration: Option<HostMatrix<'_>>) -> Result<Self> {
         if let Some(states) = calibration {
             exact.check_width(states.width())?;
         }
@@ -165,7 +165,7 @@ impl<'w> Certified<'w> {
     /// # Panics
     /// If there is no such hidden state.
     #[must_use]
-    pub fn can_screen(&self, states: HiddenStates<'_>, row: usize) -> bool {
+    pub fn can_screen(&self, states: HostMatrix<'_>, row: usize) -> bool {
         // NaN if an element is.
         length_of(states.row(row)) <= self.longest()
     }

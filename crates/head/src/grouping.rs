@@ -17,7 +17,7 @@
 use gumball_cpu::FloatEnv;
 use gumball_spec::head::clusters::check_capacity;
 use gumball_spec::num::{key, key_id, key_logit, ordered_bits};
-use gumball_spec::{Error, Result};
+use gumball_spec::{Error, HostMatrix, Result};
 use half::bf16;
 use rayon::prelude::*;
 
@@ -26,7 +26,7 @@ use crate::clusters::Clusters;
 use crate::exact::{Exact, HeadOptions};
 use crate::measure::{length_of, mean_row};
 use crate::spread::Spread;
-use crate::states::{HiddenStates, Widened};
+use crate::states::Widened;
 
 /// Centroids in a row's list.
 const LISTED: usize = 32;
@@ -218,7 +218,7 @@ impl<'a, 'w> Grouping<'a, 'w> {
         for (id, out) in rows.iter().zip(directions.chunks_mut(width)) {
             self.direction(*id as usize, out);
         }
-        let states = Widened::of(HiddenStates::new(&directions, rows.len(), width)?);
+        let states = Widened::of(HostMatrix::new(&directions, rows.len(), width)?);
         let mut products = vec![0.0; rows.len() * open.len()];
         centroids.logits(&states, Spread::Caller, &mut products)?;
         let listed = LISTED.min(open.len());

@@ -4,12 +4,12 @@
 //! threads and in any batch.
 //!
 //! ```
-//! use gumball_head::{Exact, HeadOptions, HiddenStates, Spread, Widened};
+//! use gumball_head::{Exact, HeadOptions, HostMatrix, Spread, Widened};
 //!
 //! // Three ids, hidden states of two elements.
 //! let weights = [1.0f32, 0.0, 0.0, 1.0, 0.5, 0.5];
 //! let head = Exact::new(&weights, 3, 2, HeadOptions::default())?;
-//! let states = Widened::of(HiddenStates::new(&[2.0f32, 4.0], 1, 2)?);
+//! let states = Widened::of(HostMatrix::new(&[2.0f32, 4.0], 1, 2)?);
 //! let mut logits = [0.0; 3];
 //! head.logits(&states, Spread::Caller, &mut logits)?;
 //! assert_eq!(logits, [2.0, 4.0, 3.0]);
@@ -57,9 +57,10 @@ pub use clustered::{Clustered, ClusteredOptions, Probed, Probes};
 pub use clusters::{Clusters, WeightsMut};
 pub use exact::{Exact, HeadOptions};
 pub use gumball_cpu::{Contest, Decisive, Level, MappedFile, WholeRow, decisive_of_drafts};
+pub use gumball_spec::HostMatrix;
 pub use gumball_spec::head::{MAX_HIDDEN, Scaling};
 pub use screen::ScreenArrays;
 pub use spread::Spread;
-pub use states::{HiddenStates, Widened};
+pub use states::Widened;
 pub use stored::Bytes;
 pub use weights::Weights;

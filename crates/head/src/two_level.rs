@@ -9,8 +9,8 @@ use gumball_cpu::{
     Band, BandRows, BandState, BandedState, FloatEnv, HeadLanes, ROWS_OF_GROUP, group_numbers, group_words,
     pack_group, pack_residual,
 };
-use gumball_spec::Row;
 use gumball_spec::head::Scaling;
+use gumball_spec::{HostMatrix, Row};
 use half::bf16;
 use rayon::prelude::*;
 
@@ -19,7 +19,7 @@ use crate::exact::Exact;
 use crate::measure::{
     LENGTH_UP, length, length_of, mean_row, product_lost, product_rounding, unscreened, up,
 };
-use crate::states::{HiddenStates, Widened};
+use crate::states::Widened;
 
 /// The longest row of weights, and the longest hidden state, that are screened: all products along directions stay far from overflow.
 pub(crate) const LONGEST: f64 = (1u64 << 30) as f64;
@@ -67,7 +67,7 @@ pub(crate) struct TwoLevel {
 
 impl TwoLevel {
     /// Codes the weights of a head, over rayon's threads. The environment of floats is each thread's own, so each piece of work enters it.
-    pub(crate) fn new(exact: &Exact<'_>, calibration: Option<HiddenStates<'_>>) -> Self {
+    pub(crate) fn new(exact: &Exact<'_>, calibration: Option<HostMatrix<'_>>) -> Self {
         let _env = FloatEnv::enter();
         let (vocab, width, lanes) = (exact.vocab(), exact.width(), exact.lanes());
         let unscreened = unscreened(exact, LONGEST);

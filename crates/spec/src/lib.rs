@@ -19,6 +19,8 @@ pub mod request;
 pub mod row;
 pub mod shape;
 
+pub mod matrix;
+
 pub mod head;
 
 pub mod edit;
@@ -41,6 +43,7 @@ pub const DEFINITION: u32 = 1;
 
 pub use error::{Error, RanksError, Result};
 pub use layout::{Layout, Widths};
+pub use matrix::HostMatrix;
 pub use params::{
     Dry, DynamicTemperature, Field, Filter, FilterKind, FilterOrder, Flag, LogprobMode, LogprobsParams,
     Mirostat, Parameter, Parameters, Range, SamplingParams, Scope, Stage,

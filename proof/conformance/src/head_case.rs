@@ -4,8 +4,8 @@ use std::ops::Range;
 
 use gumball_cpu::{Level, Task};
 use gumball_head::{
-    Bounds, Certified, Clustered, ClusteredOptions, Clusters, Exact, HeadOptions, HiddenStates, Probes,
-    Spread, Weights, Widened,
+    Bounds, Certified, Clustered, ClusteredOptions, Clusters, Exact, HeadOptions, HostMatrix, Probes, Spread,
+    Weights, Widened,
 };
 use gumball_spec::head::clusters::Clusters as ClustersOfSpec;
 use gumball_spec::head::{Scaling, logits};
@@ -111,9 +111,9 @@ impl HeadCase {
     /// Returns all hidden states.
     ///
     /// # Errors
-    /// Those of [`HiddenStates::new`].
-    pub fn states(&self) -> Result<HiddenStates<'_>> {
-        HiddenStates::new(self.hidden.row(), self.rows(), self.width)
+    /// Those of [`HostMatrix::new`].
+    pub fn states(&self) -> Result<HostMatrix<'_>> {
+        HostMatrix::new(self.hidden.row(), self.rows(), self.width)
     }
 
     /// Returns the logits that the definition gives, `[rows, vocab]`, as their bits.

@@ -8,7 +8,7 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use gumball_engine::head::artefact::Kind;
-use gumball_engine::head::{Clustered, ClusteredOptions, Exact, HiddenStates, Probes, Spread, Widened};
+use gumball_engine::head::{Clustered, ClusteredOptions, Exact, HostMatrix, Probes, Spread, Widened};
 use gumball_engine::{DeviceHead, Head, SamplingParams};
 use serde::Serialize;
 
@@ -226,7 +226,7 @@ fn held(clustered: &Clustered<'_>, exact: &Exact<'_>, hidden: &[f32]) -> Result<
     let mut probes = Probes::default();
     for states in hidden.chunks(TOGETHER * width) {
         let rows = states.len() / width;
-        let states = Widened::of(HiddenStates::new(states, rows, width)?);
+        let states = Widened::of(HostMatrix::new(states, rows, width)?);
         let (mut whole, mut probed) = (vec![0.0; rows * vocab], vec![0.0; rows * vocab]);
         exact.logits(&states, Spread::Rayon, &mut whole)?;
         clustered.rows(&states, Spread::Rayon, &mut probes, &mut probed)?;

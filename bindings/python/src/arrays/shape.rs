@@ -1,8 +1,8 @@
 //! Shapes: an array as a matrix with a row stride, or as a list.
 
 use gumball_engine::{
-    DeviceMasks, DeviceMatrix, Dtype as DeviceDtype, Error, HostMasks, Kind, Logits, LogitsMut, Masks,
-    Result, Row, Rows, bf16, f16,
+    DeviceMasks, DeviceMatrix, Dtype as DeviceDtype, Error, HostMasks, HostMatrix, LogitsMut, Masks, Result,
+    Row, bf16, f16,
 };
 use pyo3::prelude::*;
 
@@ -276,31 +276,18 @@ impl Matrix {
         }
     }
 
-    /// Returns the rows as logits on the host.
+    /// Returns the rows on the host, as errors call logits.
     ///
     /// # Panics
     /// If the element type is not f32, bf16 or f16.
     ///
     /// # Safety
     /// The elements lie in the host's memory. For `'a`, no code frees or writes them.
-    pub unsafe fn logits<'a>(&self) -> Result<Logits<'a>> {
+    pub unsafe fn logits<'a>(&self) -> Result<HostMatrix<'a>> {
         // SAFETY: the caller ensures that the elements lie on the host, neither freed nor written for `'a`.
         let row = unsafe { self.floats() };
         self.check_stride()?;
-        Logits::strided(row, self.rows, self.width, self.stride)
-    }
-
-    /// Returns the rows on the host as pools take them.
-    ///
-    /// # Panics
-    /// If the element type is not f32, bf16 or f16.
-    ///
-    /// # Safety
-    /// The elements lie in the host's memory. For `'a`, no code frees or writes them.
-    pub unsafe fn rows_of<'a>(&self, kind: Kind) -> Result<Rows<'a>> {
-        // SAFETY: the caller ensures that the elements lie on the host, neither freed nor written for `'a`.
-        let logits = unsafe { self.logits() }?;
-        Ok(Rows::of(logits.matrix(), kind))
+        HostMatrix::of_vocab(row, self.rows, self.width, self.stride)
     }
 
     /// Returns the elements from the first one to the end of the last row, as floats of their type.

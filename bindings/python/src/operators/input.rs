@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use gumball_engine::{ColumnType, DeviceRows, DeviceSlice, Dtype as DeviceDtype, IntType};
-use gumball_engine::{Kind, PerRowMut, Result, RowsIn, RowsInOut};
+use gumball_engine::{Kind, PerRowMut, Result, Rows, RowsInOut};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -285,13 +285,13 @@ pub fn check_apart(out: &Matrix, read: &Matrix, name: &str) -> PyResult<()> {
 /// # Safety
 /// The matrix lies on a device if `on_device`, otherwise on the host. For `'a`, on a device until the enqueued
 /// work is done, no code frees or writes its rows.
-pub unsafe fn rows_in<'a>(matrix: &Matrix, on_device: bool, kind: Kind) -> Result<RowsIn<'a>> {
+pub unsafe fn rows_in<'a>(matrix: &Matrix, on_device: bool, kind: Kind) -> Result<Rows<'a>> {
     if on_device {
         // SAFETY: the caller ensures that the rows lie on the device, unchanged until the work is done.
-        return Ok(unsafe { matrix.device_logits() }?.with_kind(kind).into());
+        return Ok(Rows::of(unsafe { matrix.device_logits() }?, kind));
     }
     // SAFETY: the caller ensures that the rows lie on the host and that no code writes them for `'a`.
-    Ok(unsafe { matrix.logits() }?.with_kind(kind).into())
+    Ok(Rows::of(unsafe { matrix.logits() }?, kind))
 }
 
 /// Returns rows to be read and rows to be written as the engine takes them. `to`: `None` replaces the rows.
@@ -305,7 +305,9 @@ pub unsafe fn rows_in_out<'a>(
     on_device: bool,
     kind: Kind,
 ) -> Result<RowsInOut<'a>> {
-    let (in_place, written) = (to.is_none(), to.unwrap_or(from));
+    let written = to.unwrap_or(from);
+    // SAFETY: the caller ensures that the rows lie there, apart from `to`, unchanged until the work is done.
+    let from = to.map(|_| unsafe { rows_in(from, on_device, kind) }).transpose()?;
     if on_device {
         let dtype = match written.dtype {
             Dtype::Bf16 => DeviceDtype::Bf16,
@@ -316,15 +318,11 @@ pub unsafe fn rows_in_out<'a>(
         // SAFETY: the caller ensures that the rows lie on the device and are used by no other code until the work
         // is done.
         let to = unsafe { DeviceRows::new(address as u64, dtype, rows, width, stride) }?.with_kind(kind);
-        // SAFETY: the caller ensures that the rows lie on the device, unchanged until the work is done.
-        let from = (!in_place).then(|| unsafe { from.device_logits() }).transpose()?;
-        return Ok(RowsInOut::Device { from: from.map(|rows| rows.with_kind(kind)), to });
+        return Ok(RowsInOut { from, to: to.into() });
     }
     // SAFETY: the caller ensures that the rows lie on the host and that no other code uses them.
     let to = unsafe { written.logits_mut() }?.with_kind(kind);
-    // SAFETY: the caller ensures that the rows lie on the host, apart from `to`, and that no code writes them.
-    let from = (!in_place).then(|| unsafe { from.logits() }).transpose()?;
-    Ok(RowsInOut::Host { from: from.map(|rows| rows.with_kind(kind)), to })
+    Ok(RowsInOut { from, to: to.into() })
 }
 
 /// Returns words to be written, statuses, counts or numbers, as the engine takes them.

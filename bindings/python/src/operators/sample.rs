@@ -1,6 +1,6 @@
 //! Draws: any number of tokens from any rows.
 
-use gumball_engine::{DeviceSlice, Error, Kind, Operators, PerRowMut, PoolSlots, Result, RowsIn, Status};
+use gumball_engine::{DeviceSlice, Error, Kind, Operators, PerRowMut, PoolSlots, Result, Rows, Status};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -180,7 +180,7 @@ impl<'py> Drawn<'_, 'py> {
         self,
         input: &mut Input<'a, 'py>,
         kind: Kind,
-        draw: impl FnOnce(&Operators, RowsIn<'_>, PerRowMut<'_, i32>, Option<PerRowMut<'_, Status>>) -> Result<()>
+        draw: impl FnOnce(&Operators, Rows<'_>, PerRowMut<'_, i32>, Option<PerRowMut<'_, Status>>) -> Result<()>
         + Send,
     ) -> PyResult<Bound<'py, PyAny>> {
         let Self { out, shape, count, dtype, return_statuses } = self;

@@ -1,7 +1,7 @@
 //! Drafts and paths of direct calls: their ids and trees, and the drafter's probabilities.
 
 use gumball_engine::{
-    DeviceSlice, Drafts as EngineDrafts, Error, Ids, IntType, Kind, Matrix as EngineMatrix, Tree,
+    DeviceSlice, Drafts as EngineDrafts, Error, Ids, IntType, Matrix as EngineMatrix, Tree,
 };
 use pyo3::prelude::*;
 use pyo3::types::{PyInt, PyList, PyTuple};
@@ -189,7 +189,7 @@ impl GivenDrafts {
             // SAFETY: `Reader::probs` found float32 on the device; the rest is the caller's.
             true => unsafe { probs.device_logits() }.map(EngineMatrix::from),
             // SAFETY: `Reader::probs` found float32 on the host; the rest is the caller's.
-            false => unsafe { probs.rows_of(Kind::Probabilities) }.map(|rows| rows.matrix()),
+            false => unsafe { probs.logits() }.map(Into::into),
         });
         Ok(EngineDrafts { ids: self.ids.ids(), tree, probs: probs.transpose()? })
     }

@@ -1,6 +1,5 @@
 //! Rows as Python hands them over: an array of logits, Probabilities, or Hidden with the head that makes logits.
 
-use gumball_engine::head::HiddenStates;
 use gumball_engine::{Device, Error, Head as EngineHead, Kind, Matrix as EngineMatrix, Result, Rows};
 use pyo3::prelude::*;
 
@@ -103,17 +102,11 @@ impl RowsPlace {
     /// # Safety
     /// For `'a`, no code frees or writes the elements, on a device while work on them runs.
     pub unsafe fn engine<'a>(&self, is_there: bool) -> Result<EngineMatrix<'a>> {
-        let Matrix { rows, width, stride, .. } = self.matrix;
         let matrix = match is_there {
             // SAFETY: the elements lie on a device, and the caller ensures that no code frees or writes them while work on them runs.
             true => unsafe { self.matrix.device_logits() }.map(EngineMatrix::from),
-            false if self.name == "hidden" => {
-                // SAFETY: the elements lie on the host, and the caller ensures that no code frees or writes them for `'a`.
-                HiddenStates::strided(unsafe { self.matrix.floats() }, rows, width, stride)
-                    .map(EngineMatrix::from)
-            }
-            // SAFETY: as above.
-            false => unsafe { self.matrix.logits() }.map(|logits| logits.matrix().into()),
+            // SAFETY: the elements lie on the host, and the caller ensures that no code frees or writes them for `'a`.
+            false => unsafe { self.matrix.logits() }.map(Into::into),
         };
         matrix.map_err(|error: Error| {
             error.with_parameter(|parameter| match parameter {

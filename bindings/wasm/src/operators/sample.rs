@@ -20,7 +20,7 @@ fn sample(rows: &JsValue, name: &str, vocab: &JsValue, kind: Kind, options: &JsV
     let options = Options::new(options, &names)?;
     let mut from = Rows::default();
     from.copy(rows, &options, name)?;
-    let rows = from.logits(integer(vocab, "vocab")?, kind, name)?;
+    let rows = from.rows(integer(vocab, "vocab")?, kind, name)?;
     let n: Option<usize> = options.integer("n")?;
     let indices: Option<Vec<u32>> = match (options.get("indices")?, n) {
         (Some(_), Some(n)) => {
@@ -28,15 +28,15 @@ fn sample(rows: &JsValue, name: &str, vocab: &JsValue, kind: Kind, options: &JsV
         }
         (Some(_), None) => Some(options.ids("indices")?),
         (None, Some(n)) => {
-            product(MEMORY, &[rows.rows(), n, size_of::<u32>()])?;
-            let mut indices = with_capacity(MEMORY, rows.rows() * n)?;
-            indices.extend((0..rows.rows() as u32).flat_map(|row| std::iter::repeat_n(row, n)));
+            product(MEMORY, &[rows.matrix().rows(), n, size_of::<u32>()])?;
+            let mut indices = with_capacity(MEMORY, rows.matrix().rows() * n)?;
+            indices.extend((0..rows.matrix().rows() as u32).flat_map(|row| std::iter::repeat_n(row, n)));
             Some(indices)
         }
         (None, None) => None,
     };
     let (filters, keys) = (Filters::read(&options)?, Keys::read(&options, n.unwrap_or(1))?);
-    let outputs = indices.as_ref().map_or(rows.rows(), Vec::len);
+    let outputs = indices.as_ref().map_or(rows.matrix().rows(), Vec::len);
     let mut tokens = filled(MEMORY, 0, outputs)?;
     let mut statuses = filled(MEMORY, Status::default(), outputs)?;
     run(|operators| {

@@ -48,7 +48,7 @@ fn write(
         Dtype::Bf16 => LogitsMut::new(bytemuck::cast_slice_mut::<u16, bf16>(&mut narrow), many, vocab),
         Dtype::F16 => LogitsMut::new(bytemuck::cast_slice_mut::<u16, f16>(&mut narrow), many, vocab),
     }?;
-    let rows = RowsInOut::from((from.logits(vocab, kind, name)?, to));
+    let rows = RowsInOut::from((from.rows(vocab, kind, name)?, to));
     run(|operators: &Operators| -> Checked<()> {
         let statuses = Some((&mut statuses[..]).into());
         match operator {
@@ -184,10 +184,10 @@ pub fn selected_logprobs(
     let mut from = Rows::default();
     from.copy(logits, &options, "logits")?;
     let vocab = integer(vocab, "vocab")?;
-    let rows = from.logits(vocab, kind(&options)?, "logits")?;
+    let rows = from.rows(vocab, kind(&options)?, "logits")?;
     let tokens: Vec<i32> = integers(tokens, "tokens")?;
-    let (mut logprobs, mut ranks) = (vec![0.0; rows.rows()], vec![0; rows.rows()]);
-    let mut statuses = vec![Status::default(); rows.rows()];
+    let (mut logprobs, mut ranks) = (vec![0.0; rows.matrix().rows()], vec![0; rows.matrix().rows()]);
+    let mut statuses = vec![Status::default(); rows.matrix().rows()];
     run(|operators| {
         let (logprobs, ranks) = ((&mut logprobs[..]).into(), Some((&mut ranks[..]).into()));
         let statuses = Some((&mut statuses[..]).into());

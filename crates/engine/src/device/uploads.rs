@@ -74,7 +74,7 @@ fn matrix<'a>(
     matrix: Matrix<'a>,
 ) -> Result<Matrix<'a>> {
     let Matrix::Host(matrix) = matrix else { return Ok(matrix) };
-    let (data, stride) = matrix.to_last();
+    let (data, stride) = matrix.data();
     let (buffer, dtype) = copy_row_up(runtime, memory, data)?;
     Ok(DeviceMatrix::of(buffer, dtype, 0, matrix.rows(), matrix.width(), stride)?.into())
 }

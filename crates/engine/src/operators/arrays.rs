@@ -3,87 +3,88 @@
 use gumball_spec::{Error, Kind, Result};
 
 use super::LogitsMut;
+#[cfg(feature = "cuda")]
+use crate::device::{DeviceRows, DeviceSlice};
 use crate::logits::Logits;
-#[cfg(feature = "cuda")]
-use gumball_cuda::{DeviceSlice, Rows, RowsOut};
+use crate::matrix::Matrix;
+use crate::rows::Rows;
 
-/// Rows that an operator reads.
-#[derive(Clone, Copy, Debug)]
-pub enum RowsIn<'a> {
-    /// Rows in the host's memory.
-    Host(Logits<'a>),
-    /// Rows in a device's memory.
-    #[cfg(feature = "cuda")]
-    Device(Rows<'a>),
-}
-
-impl<'a> From<Logits<'a>> for RowsIn<'a> {
-    fn from(rows: Logits<'a>) -> Self {
-        RowsIn::Host(rows)
-    }
-}
-
-#[cfg(feature = "cuda")]
-impl<'a> From<Rows<'a>> for RowsIn<'a> {
-    fn from(rows: Rows<'a>) -> Self {
-        RowsIn::Device(rows)
-    }
-}
-
-/// Rows that an operator reads and writes: in place, or into other memory.
+/// Rows that an operator reads and writes: into other memory, or in place.
 #[derive(Debug)]
-pub enum RowsInOut<'a> {
-    /// Rows in the host's memory.
-    Host {
-        /// The rows to read; `None`: those of `to`, which are replaced.
-        from: Option<Logits<'a>>,
-        /// The rows to write.
-        to: LogitsMut<'a>,
-    },
-    /// Rows in a device's memory.
+pub struct RowsInOut<'a> {
+    /// The rows to read; `None`: those of `to`, which are replaced.
+    pub from: Option<Rows<'a>>,
+    /// The rows to write.
+    pub to: RowsOut<'a>,
+}
+
+/// Rows that an operator writes.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum RowsOut<'a> {
+    /// In the memory of the host.
+    Host(LogitsMut<'a>),
+    /// In the memory of a device.
     #[cfg(feature = "cuda")]
-    Device {
-        /// The rows to read; `None`: those of `to`, which are replaced.
-        from: Option<Rows<'a>>,
-        /// The rows to write.
-        to: RowsOut<'a>,
-    },
+    Device(DeviceRows<'a>),
+}
+
+impl<'a> From<LogitsMut<'a>> for RowsOut<'a> {
+    fn from(to: LogitsMut<'a>) -> Self {
+        Self::Host(to)
+    }
+}
+
+#[cfg(feature = "cuda")]
+impl<'a> From<DeviceRows<'a>> for RowsOut<'a> {
+    fn from(to: DeviceRows<'a>) -> Self {
+        Self::Device(to)
+    }
 }
 
 impl RowsInOut<'_> {
     /// Returns whether the rows to read hold logits or probabilities.
     pub(super) fn kind(&self) -> Kind {
-        match self {
-            RowsInOut::Host { from, to } => from.map_or(to.kind(), |from| from.kind()),
+        match (&self.from, &self.to) {
+            (Some(from), _) => from.kind(),
+            (None, RowsOut::Host(to)) => to.kind(),
             #[cfg(feature = "cuda")]
-            RowsInOut::Device { from, to } => from.map_or(to.rows().kind(), |from| from.kind()),
+            (None, RowsOut::Device(to)) => to.rows().kind(),
         }
     }
 }
 
-impl<'a> From<(Logits<'a>, LogitsMut<'a>)> for RowsInOut<'a> {
-    fn from((from, to): (Logits<'a>, LogitsMut<'a>)) -> Self {
-        RowsInOut::Host { from: Some(from), to }
+impl<'a, R: Into<Rows<'a>>, T: Into<RowsOut<'a>>> From<(R, T)> for RowsInOut<'a> {
+    fn from((from, to): (R, T)) -> Self {
+        Self { from: Some(from.into()), to: to.into() }
     }
 }
 
-impl<'a> From<LogitsMut<'a>> for RowsInOut<'a> {
-    fn from(to: LogitsMut<'a>) -> Self {
-        RowsInOut::Host { from: None, to }
+impl<'a, T: Into<RowsOut<'a>>> From<T> for RowsInOut<'a> {
+    fn from(to: T) -> Self {
+        Self { from: None, to: to.into() }
     }
 }
 
-#[cfg(feature = "cuda")]
-impl<'a> From<(Rows<'a>, RowsOut<'a>)> for RowsInOut<'a> {
-    fn from((from, to): (Rows<'a>, RowsOut<'a>)) -> Self {
-        RowsInOut::Device { from: Some(from), to }
+impl<'a> Rows<'a> {
+    /// Returns the rows as an operator of the host reads them.
+    pub(super) fn here(self) -> Result<Logits<'a>> {
+        self.refuse_hidden("hidden states in operators", "make logits of them first")?;
+        match self.matrix() {
+            Matrix::Host(matrix) => Ok(Logits::of(matrix, self.kind())),
+            #[cfg(feature = "cuda")]
+            Matrix::Device(_) => Err(wrong_memory("rows", "a device", "the host")),
+        }
     }
-}
 
-#[cfg(feature = "cuda")]
-impl<'a> From<RowsOut<'a>> for RowsInOut<'a> {
-    fn from(to: RowsOut<'a>) -> Self {
-        RowsInOut::Device { from: None, to }
+    /// Returns the rows as an operator of a device reads them.
+    #[cfg(feature = "cuda")]
+    pub(super) fn there(self) -> Result<gumball_cuda::Rows<'a>> {
+        self.refuse_hidden("hidden states in operators", "make logits of them first")?;
+        match self.matrix() {
+            Matrix::Host(_) => Err(wrong_memory("rows", "the host", "the device")),
+            Matrix::Device(matrix) => Ok(matrix.with_kind(self.kind())),
+        }
     }
 }
 

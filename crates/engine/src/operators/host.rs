@@ -48,9 +48,9 @@ impl Host {
         if to.vocab() != from.vocab() {
             return Err(Error::out_of_range("out.vocab", to.vocab(), format!("{}", from.vocab())));
         }
-        let prepared = params.prepare(from.kind(), from.lines(), from.vocab())?;
+        let prepared = params.prepare(from.kind(), from.rows(), from.vocab())?;
         self.over(to.into_rows()?, |workspace, (row, out)| {
-            let task = task(from.kind(), prepared.of(from.line(row)), &history);
+            let task = task(from.kind(), prepared.of(row), &history);
             Ok(workspace.write(from.row(row), &task, None, output, out)?.status)
         })
     }

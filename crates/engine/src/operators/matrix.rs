@@ -1,10 +1,10 @@
 //! A batch of rows to be written: strided, in the caller's type.
 
 use gumball_cpu::RowMut;
+use gumball_spec::matrix::check_rows;
 use gumball_spec::{Kind, Result, memory};
 
 use super::MEMORY;
-use crate::matrix::check_rows;
 
 /// A batch of rows to be written, or to be changed in place.
 #[derive(Debug)]

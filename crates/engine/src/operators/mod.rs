@@ -41,12 +41,14 @@ use device::OnDevice;
 use host::Host;
 use selected_logprobs::Selected;
 
-pub use arrays::{PerRowMut, RowsIn, RowsInOut};
+pub use arrays::{PerRowMut, RowsInOut, RowsOut};
 pub use draft_trees::{DraftTreeCounts, DraftTrees, HostDraftTrees};
 pub use draws::Draws;
 pub use matrix::LogitsMut;
 pub use params::{PerRow, RowParams};
 pub use pools::PoolSlots;
+
+use crate::rows::Rows;
 
 /// The operators of the host or of a device. They keep their buffers from call to call.
 ///
@@ -60,13 +62,13 @@ pub use pools::PoolSlots;
 /// range counts as the nearest value inside, and NaN turns the parameter off.
 ///
 /// ```
-/// use gumball_engine::{Logits, LogitsMut, Operators};
+/// use gumball_engine::{LogitsMut, Operators, Rows};
 ///
 /// let operators = Operators::new(None, Some(1))?;
 /// let logits = [0.0f32, 0.0, 2.0, f32::NEG_INFINITY];
 /// let mut probabilities = [0.0f32; 4];
 /// let out = LogitsMut::new(&mut probabilities[..], 2, 2)?;
-/// operators.softmax((Logits::new(&logits, 2, 2)?, out), 1.0.into(), None)?;
+/// operators.softmax((Rows::logits(&logits, 2, 2)?, out), 1.0.into(), None)?;
 /// assert_eq!(probabilities, [0.5, 0.5, 1.0, 0.0]);
 /// # Ok::<(), gumball_engine::Error>(())
 /// ```
@@ -132,8 +134,7 @@ impl Operators {
     /// # Shapes and units
     /// `rows`: R rows of f32, bf16 or f16 to read, and R rows to write: on the host of any of these types, on
     /// a device f32 or the type of the logits; or R rows to replace. Each number is rounded to the written
-    /// type once. `temperature`: one, or one per matrix row, which is one per row unless
-    /// [`Logits::select`](crate::Logits::select) was used. `statuses`: R.
+    /// type once. `temperature`: one, or one per row. `statuses`: R.
     ///
     /// # Errors
     /// - [`Error::Length`] or [`Error::OutOfRange`] if a shape or type differs.
@@ -168,8 +169,7 @@ impl Operators {
     /// position 0 and draw index 0.
     ///
     /// # Shapes and units
-    /// `rows`, `statuses`: those of [`Operators::softmax`]. `params`: columns of one per matrix row, which is
-    /// one per row unless [`Logits::select`](crate::Logits::select) was used.
+    /// `rows`, `statuses`: those of [`Operators::softmax`]. `params`: columns of R.
     ///
     /// # Errors
     /// - Those of [`Operators::softmax`].
@@ -213,8 +213,10 @@ impl Operators {
         params: &RowParams<'_>,
         statuses: Option<PerRowMut<'_, Status>>,
     ) -> Result<()> {
-        match (&self.place, rows) {
-            (Place::Host(host), RowsInOut::Host { from, to }) => {
+        let RowsInOut { from, to } = rows;
+        match (&self.place, to) {
+            (Place::Host(host), RowsOut::Host(to)) => {
+                let from = from.map(Rows::here).transpose()?;
                 let statuses = host_column("statuses", statuses, to.rows())?;
                 let written = host.write(output, from, to, params)?;
                 if let Some(statuses) = statuses {
@@ -223,7 +225,8 @@ impl Operators {
                 Ok(())
             }
             #[cfg(feature = "cuda")]
-            (Place::Device(device), RowsInOut::Device { from, to }) => {
+            (Place::Device(device), RowsOut::Device(to)) => {
+                let from = from.map(Rows::there).transpose()?;
                 let statuses = device_column("statuses", statuses)?;
                 lock(device).write(output, from.as_ref(), &to, params, statuses.as_ref())
             }
@@ -240,8 +243,7 @@ impl Operators {
     ///
     /// # Shapes and units
     /// `rows`: L rows of either kind. `row_indices`: the index of the row that each of R outputs reads; if
-    /// `None`, R is L, or after [`Logits::select`](crate::Logits::select) the length of its list. `params`:
-    /// columns of L. `draws`: columns of R. `tokens`: R, on a device of i32 or i64. `statuses`: R, the status
+    /// `None`, R is L. `params`: columns of L. `draws`: columns of R. `tokens`: R, on a device of i32 or i64. `statuses`: R, the status
     /// of the row that each output reads.
     ///
     /// # Errors
@@ -253,27 +255,28 @@ impl Operators {
     /// After an error nothing has been written.
     pub fn sample<'a>(
         &self,
-        rows: impl Into<RowsIn<'a>>,
+        rows: impl Into<Rows<'a>>,
         row_indices: Option<PerRow<'_, u32>>,
         params: &RowParams<'_>,
         draws: &Draws<'_>,
         tokens: PerRowMut<'_, i32>,
         statuses: Option<PerRowMut<'_, Status>>,
     ) -> Result<()> {
-        match (&self.place, rows.into()) {
-            (Place::Host(host), RowsIn::Host(rows)) => {
+        let rows = rows.into();
+        match &self.place {
+            Place::Host(host) => {
+                let rows = rows.here()?;
                 let tokens = tokens.on_host("tokens")?;
                 let statuses = host_column("statuses", statuses, tokens.len())?;
                 host.sample(rows, row_indices, params, draws, tokens, statuses)
             }
             #[cfg(feature = "cuda")]
-            (Place::Device(device), RowsIn::Device(rows)) => {
+            Place::Device(device) => {
+                let rows = rows.there()?;
                 let tokens = tokens.on_device("tokens")?;
                 let statuses = device_column("statuses", statuses)?;
                 lock(device).sample(&rows, row_indices, params, draws, &tokens, statuses.as_ref())
             }
-            #[cfg(feature = "cuda")]
-            _ => Err(self.wrong_memory("rows")),
         }
     }
 
@@ -290,7 +293,6 @@ impl Operators {
     /// # Errors
     /// - [`Error::OutOfRange`] for a slot that the host can see and that is not below `pools.size`, for pools without elements, and
     ///   unless `rows_per_slot` divides the number of rows.
-    /// - [`Error::Conflict`] for rows that [`Logits::select`](crate::Logits::select) chose.
     /// - [`Error::OutOfRange`] for `high_draws` without positions of 64 bits, so on the host; [`Error::Conflict`] for it beside draw
     ///   indices or offsets.
     /// - Those of [`Operators::sample`].
@@ -298,27 +300,28 @@ impl Operators {
     /// After an error nothing has been written.
     pub fn sample_from_pools<'a>(
         &self,
-        rows: impl Into<RowsIn<'a>>,
+        rows: impl Into<Rows<'a>>,
         pools: &PoolSlots<'_>,
         params: &RowParams<'_>,
         draws: &Draws<'_>,
         tokens: PerRowMut<'_, i32>,
         statuses: Option<PerRowMut<'_, Status>>,
     ) -> Result<()> {
-        match (&self.place, rows.into()) {
-            (Place::Host(host), RowsIn::Host(rows)) => {
+        let rows = rows.into();
+        match &self.place {
+            Place::Host(host) => {
+                let rows = rows.here()?;
                 let tokens = tokens.on_host("tokens")?;
                 let statuses = host_column("statuses", statuses, tokens.len())?;
                 host.sample_from_pools(rows, pools, params, draws, tokens, statuses)
             }
             #[cfg(feature = "cuda")]
-            (Place::Device(device), RowsIn::Device(rows)) => {
+            Place::Device(device) => {
+                let rows = rows.there()?;
                 let tokens = tokens.on_device("tokens")?;
                 let statuses = device_column("statuses", statuses)?;
                 lock(device).sample_from_pools(&rows, pools, params, draws, &tokens, statuses.as_ref())
             }
-            #[cfg(feature = "cuda")]
-            _ => Err(self.wrong_memory("rows")),
         }
     }
 
@@ -341,19 +344,17 @@ impl Operators {
     /// After an error nothing has been written.
     pub fn selected_logprobs<'a>(
         &self,
-        rows: impl Into<RowsIn<'a>>,
+        rows: impl Into<Rows<'a>>,
         tokens: PerRow<'_, i32>,
         logprobs: PerRowMut<'_, f32>,
         ranks: Option<PerRowMut<'_, u32>>,
         statuses: Option<PerRowMut<'_, Status>>,
     ) -> Result<()> {
         let selected = Selected { tokens, logprobs, ranks, statuses };
-        match (&self.place, rows.into()) {
-            (Place::Host(host), RowsIn::Host(rows)) => host.selected_logprobs(rows, selected),
+        match &self.place {
+            Place::Host(host) => host.selected_logprobs(rows.into().here()?, selected),
             #[cfg(feature = "cuda")]
-            (Place::Device(device), RowsIn::Device(rows)) => lock(device).selected_logprobs(&rows, selected),
-            #[cfg(feature = "cuda")]
-            _ => Err(self.wrong_memory("rows")),
+            Place::Device(device) => lock(device).selected_logprobs(&rows.into().there()?, selected),
         }
     }
 

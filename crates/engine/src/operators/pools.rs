@@ -69,10 +69,6 @@ impl Host {
             let allowed = "for positions of 64 bits, on a device; positions of the host have 32";
             return Err(Error::out_of_range("high_draws", true, allowed));
         }
-        if rows.is_selection() {
-            let reason = "slots say what each row of the matrix reads";
-            return Err(Error::Conflict { parameter: "rows", other: "slots", reason });
-        }
         let each = pools.rows_per_slot;
         let slots = pools.listed(rows.rows())?;
         let slots: Vec<u32> = slots.iter().flat_map(|slot| std::iter::repeat_n(*slot, each)).collect();

@@ -2,7 +2,7 @@
 
 use gumball_dist::{LogitsLayout, Plan, StepKind, What, WholeRows, bytes_of, whole_rows, words_of};
 use gumball_spec::layout::Layout;
-use gumball_spec::{NONE, Result};
+use gumball_spec::{HostMatrix, NONE, Result};
 
 use super::alike::For;
 use super::{HostRanks, corrupt};
@@ -125,5 +125,5 @@ pub(super) fn logits_of<'a>(
     vocab: usize,
     like: Logits<'_>,
 ) -> Result<Logits<'a>> {
-    Ok(Logits::new(whole.as_row(), rows, vocab)?.with_kind(like.kind()))
+    Ok(Logits::of(HostMatrix::of_vocab(whole.as_row(), rows, vocab, vocab)?, like.kind()))
 }

@@ -1,7 +1,7 @@
 //! Steps and verifications from hidden states on an emulated device, with the results that a pool of the host has.
 
 use gumball_engine::head::{
-    Certified, Clustered, ClusteredOptions, Clusters, Exact, HeadOptions, HiddenStates, WholeRow,
+    Certified, Clustered, ClusteredOptions, Clusters, Exact, HeadOptions, HostMatrix, WholeRow,
 };
 use gumball_engine::{
     Batch, Device, DeviceBuffer, DeviceHead, DeviceMatrix, DeviceSlice, Drafts, Dtype, Error, Head, IntType,
@@ -65,7 +65,7 @@ fn step_hidden(
     out: &mut Outputs,
 ) {
     if !captured {
-        let states = HiddenStates::new(data, ROWS, WIDTH).unwrap();
+        let states = HostMatrix::new(data, ROWS, WIDTH).unwrap();
         return pool.step(Rows::hidden(head, states), &Batch::of(slots), out).unwrap();
     }
     let buffer = DeviceBuffer::of(pool.device().unwrap().runtime(), data).unwrap();
@@ -95,7 +95,7 @@ fn a_graph_steps_from_hidden_states() {
         let (mut expected, mut seen) = (Outputs::new(), Outputs::new());
         for _ in 0..3 {
             for data in data.chunks(ROWS * WIDTH) {
-                let states = HiddenStates::new(data, ROWS, WIDTH).unwrap();
+                let states = HostMatrix::new(data, ROWS, WIDTH).unwrap();
                 host.step(Rows::hidden(certified.exact(), states), &Batch::of(&slots), &mut expected)
                     .unwrap();
             }
@@ -118,7 +118,7 @@ fn drafts_are_verified_from_hidden_states() {
     let kinds = [0, 1, 2, 3];
     let n = kinds.len();
     let data = numbers(3 * n * WIDTH, 31, 3.0);
-    let states = HiddenStates::new(&data, 3 * n, WIDTH).unwrap();
+    let states = HostMatrix::new(&data, 3 * n, WIDTH).unwrap();
     let by_definition = |row| logits(Row::Bf16(&weights), states.row(row), None, &scaling());
     let z: Vec<f32> = (0..3 * n).flat_map(by_definition).collect();
     let (clusters, options) = (clusters(true), clustered_options());
@@ -203,7 +203,7 @@ fn what_a_head_cannot_take_is_refused_before_anything_changes() {
     assert!(matches!(refused, Err(Error::Length { parameter: "hidden", .. })), "{refused:?}");
     let data = numbers(3 * WIDTH, 9, 3.0);
     for (rows, width) in [(1, WIDTH), (2, WIDTH - 1)] {
-        let states = HiddenStates::new(&data[..rows * width], rows, width).unwrap();
+        let states = HostMatrix::new(&data[..rows * width], rows, width).unwrap();
         let batch = Batch { counts: &[1], ..Batch::of(&slots[..1]) };
         let refused =
             on_device.verify(Rows::hidden(&small, states), &batch, &Drafts::chain(&[7]), &mut Outputs::new());
@@ -226,7 +226,7 @@ fn a_pool_that_draws_from_probabilities_takes_every_logit() {
     let config = PoolConfig { route: Route::Probabilities, ..config(&device) };
     let mut pools = [(); 2].map(|()| Pool::new(config.clone()).unwrap());
     let data = numbers(3 * WIDTH, 31, 3.0);
-    let states = HiddenStates::new(&data, 3, WIDTH).unwrap();
+    let states = HostMatrix::new(&data, 3, WIDTH).unwrap();
     let z: Vec<f32> =
         (0..3).flat_map(|row| logits(Row::Bf16(&weights), states.row(row), None, &scaling())).collect();
     let mut out = [(); 2].map(|()| Outputs::new());
@@ -296,7 +296,7 @@ fn a_clustered_head_gives_what_it_gives_on_the_host() {
             for step in 0..STEPS {
                 let head = if step % 2 == 0 { &head } else { &over };
                 let data = numbers(ROWS * WIDTH, 40 + step, 3.0);
-                let states = HiddenStates::new(&data, ROWS, WIDTH).unwrap();
+                let states = HostMatrix::new(&data, ROWS, WIDTH).unwrap();
                 let options = Batch::default();
                 host.step(
                     Rows::hidden(&clustered, states),

@@ -3,7 +3,7 @@
 use gumball_bench_protocol::skipped::or_skip;
 use gumball_engine::{
     ColumnType, Device, DeviceBuffer, DeviceMatrix, DeviceRows, DeviceSlice, Draws, Dtype, Error,
-    FilterOrder, IntType, Kind, Logits, LogitsMut, Operators, PerRow, PerRowMut, RowParams, RowsInOut,
+    FilterOrder, IntType, Kind, LogitsMut, Operators, PerRow, PerRowMut, RowParams, Rows, RowsInOut,
     SamplingParams, Status, bf16,
 };
 
@@ -43,7 +43,7 @@ fn a_softmax_is_the_hosts_bit_for_bit() {
         let mut wanted = vec![0.0f32; ROWS * VOCAB];
         let to = LogitsMut::new(&mut wanted, ROWS, VOCAB).unwrap();
         let mut wanted_statuses = [Status::default(); ROWS];
-        let logits = Logits::new(&data, ROWS, VOCAB).unwrap();
+        let logits = Rows::logits(&data, ROWS, VOCAB).unwrap();
         host.softmax((logits, to), on_host, Some(wanted_statuses[..].as_mut().into())).unwrap();
         assert_eq!(wanted_statuses[1], Status::EMPTY);
 
@@ -115,7 +115,7 @@ fn rows_of_probabilities_are_the_hosts_bit_for_bit() {
         let mut wanted = vec![7.0f32; ROWS * VOCAB];
         let mut wanted_statuses = [Status::default(); ROWS];
         let to = LogitsMut::new(&mut wanted, ROWS, VOCAB).unwrap();
-        let rows = Logits::new(&data, ROWS, VOCAB).unwrap().with_kind(Kind::Probabilities);
+        let rows = Rows::probabilities(&data, ROWS, VOCAB).unwrap();
         write(&host, (rows, to).into(), Some(wanted_statuses[..].as_mut().into()));
 
         let mut out = DeviceBuffer::zeroed(device.runtime(), ROWS * VOCAB * 4).unwrap();
@@ -145,7 +145,7 @@ fn draws_are_the_hosts() {
     let (data, host) = (weights(), Operators::new(None, Some(1)).unwrap());
     let buffer = DeviceBuffer::of(device.runtime(), &data).unwrap();
     let from = DeviceMatrix::of(&buffer, Dtype::F32, 0, ROWS, VOCAB, VOCAB).unwrap();
-    let rows = Logits::probabilities(&data, ROWS, VOCAB).unwrap();
+    let rows = Rows::probabilities(&data, ROWS, VOCAB).unwrap();
     let (common, ks, seeds) = (SamplingParams::default(), [3i64, 0, 40, 1, 7], [5u64, 6, 7, u64::MAX]);
     let params = RowParams { top_k: Some(ks[..].into()), top_p: Some(0.9.into()), ..RowParams::new(&common) };
     let indices: PerRow<'_, u32> = [3, 1, 0, 3][..].into();

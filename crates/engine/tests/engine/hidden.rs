@@ -1,7 +1,7 @@
 //! Steps from hidden states: the same tokens as steps from the logits of the definition, and nothing changed by an error.
 
 use allocation_counter::measure;
-use gumball_engine::head::{Certified, Exact, HeadOptions, HiddenStates, Scaling, WholeRow};
+use gumball_engine::head::{Certified, Exact, HeadOptions, HostMatrix, Scaling, WholeRow};
 use gumball_engine::{
     Batch, Filter, Head, Masks, Outputs, PADDING, Place, Pool, PoolConfig, Route, Rows, SamplingParams,
     Widths, bf16,
@@ -44,7 +44,7 @@ fn a_certified_head_gives_what_the_exact_head_gives() {
         Exact::new(&weights, VOCAB, WIDTH, options).unwrap()
     };
     let calibration = numbers(300 * WIDTH, 9, 3.0);
-    let calibration = HiddenStates::new(&calibration, 300, WIDTH).unwrap();
+    let calibration = HostMatrix::new(&calibration, 300, WIDTH).unwrap();
     for certified in [Certified::new(exact()), Certified::two_level(exact(), Some(calibration)).unwrap()] {
         gives_what_the_exact_head_gives(&exact(), &certified.with_most_rows(usize::MAX));
     }
@@ -84,7 +84,7 @@ fn gives_what_the_exact_head_gives(exact: &Exact<'_>, certified: &Certified<'_>)
                     3 => data[..WIDTH].fill(bf16::ZERO),
                     _ => {}
                 }
-                let states = HiddenStates::new(&data, slots.len(), WIDTH).unwrap();
+                let states = HostMatrix::new(&data, slots.len(), WIDTH).unwrap();
                 let [a, b] = &mut pools;
                 a.step(Rows::hidden(exact, states), &Batch { slots: &slots, ..options }, &mut expected)
                     .unwrap();
@@ -136,7 +136,7 @@ fn allocates_nothing_after_warm_up(head: Head<'_>) {
     let mut out = Outputs::new();
     let mut run = |pool: &mut Pool| {
         for data in &data {
-            let states = HiddenStates::new(data, KINDS, WIDTH).unwrap();
+            let states = HostMatrix::new(data, KINDS, WIDTH).unwrap();
             pool.step(Rows::hidden(head, states), &Batch::of(&slots), &mut out).unwrap();
         }
     };
@@ -158,7 +158,7 @@ fn a_step_of_more_rows_than_are_screened_takes_the_exact_head() {
         slots.iter().for_each(|slot| assert_eq!(pools[1].admit(greedy.clone(), &[]), Ok(*slot)));
         let data = numbers(rows * WIDTH, 7, 3.0);
         let tokens = [(0, Head::from(&certified)), (1, Head::from(&exact))].map(|(pool, head)| {
-            let states = HiddenStates::new(&data, rows, WIDTH).unwrap();
+            let states = HostMatrix::new(&data, rows, WIDTH).unwrap();
             let mut out = Outputs::new();
             pools[pool].step(Rows::hidden(head, states), &Batch::of(&slots), &mut out).unwrap();
             out.tokens().to_vec()
@@ -176,10 +176,10 @@ fn a_head_of_another_shape_is_refused_and_changes_nothing() {
     let mut pool = Pool::new(PoolConfig { place: Place::threads(1), ..PoolConfig::new(VOCAB) }).unwrap();
     let slot = pool.admit(SamplingParams::default(), &[1]).unwrap();
     let data = numbers(2 * WIDTH, 1, 1.0);
-    let states = HiddenStates::new(&data, 1, WIDTH).unwrap();
+    let states = HostMatrix::new(&data, 1, WIDTH).unwrap();
     let options = Batch::default();
     let mut out = Outputs::new();
-    let mut message = |head: &Exact<'_>, states: HiddenStates<'_>, slots: &[i32]| {
+    let mut message = |head: &Exact<'_>, states: HostMatrix<'_>, slots: &[i32]| {
         pool.step(Rows::hidden(head, states), &Batch { slots, ..options }, &mut out).unwrap_err().to_string()
     };
     assert!(message(&smaller, states, &[slot]).starts_with("logits has length 899, but must have 900"));
@@ -191,7 +191,7 @@ fn a_head_of_another_shape_is_refused_and_changes_nothing() {
         message(&head, states, &[7]),
         "slots is 7 in row 0, but must be an admitted slot, or -1 for padding"
     );
-    let narrow = HiddenStates::new(&data, 1, WIDTH - 1).unwrap();
+    let narrow = HostMatrix::new(&data, 1, WIDTH - 1).unwrap();
     assert_eq!(
         message(&head, narrow, &[slot]),
         "hidden has length 36, but must have 37 elements each, as a row of weights"

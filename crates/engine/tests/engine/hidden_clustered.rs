@@ -2,7 +2,7 @@
 
 use allocation_counter::measure;
 use gumball_engine::head::{
-    ClusterBuild, Clustered, ClusteredOptions, Clusters, Exact, HeadOptions, HiddenStates,
+    ClusterBuild, Clustered, ClusteredOptions, Clusters, Exact, HeadOptions, HostMatrix,
 };
 use gumball_engine::{
     Batch, Drafts, Head, HeadCounts, Masks, NONE, Outputs, PADDING, Place, Pool, PoolConfig, Proposals,
@@ -49,7 +49,7 @@ impl Case {
     }
 
     /// Returns the rows of hidden states by the definition.
-    fn by_definition(&self, states: &HiddenStates<'_>) -> Vec<f32> {
+    fn by_definition(&self, states: &HostMatrix<'_>) -> Vec<f32> {
         let clusters = OfSpec {
             ids: self.clusters.ids(),
             capacity: CAPACITY,
@@ -103,7 +103,7 @@ fn a_step_is_one_from_the_rows_of_probed_sets_in_any_batch() {
                     3 => data[..WIDTH].fill(bf16::ZERO),
                     _ => {}
                 }
-                let states = HiddenStates::new(&data, slots.len(), WIDTH).unwrap();
+                let states = HostMatrix::new(&data, slots.len(), WIDTH).unwrap();
                 let z = case.by_definition(&states);
                 let z = Rows::logits(&z, slots.len(), VOCAB).unwrap();
                 let [of_logits, of_states] = &mut pools;
@@ -145,7 +145,7 @@ fn a_row_that_a_mask_leaves_empty_can_be_stepped_by_the_exact_head() {
     let greedy = SamplingParams { temperature: 0.0, ..SamplingParams::default() };
     let slot = pool.admit(greedy, &[1]).unwrap();
     let data = numbers(WIDTH, 5, 3.0);
-    let states = HiddenStates::new(&data, 1, WIDTH).unwrap();
+    let states = HostMatrix::new(&data, 1, WIDTH).unwrap();
     let row = case.by_definition(&states);
     let outside = row.iter().position(|z| *z == f32::NEG_INFINITY).unwrap();
     let mut words = [0; 29];
@@ -179,7 +179,7 @@ fn drafts_and_scores_are_those_of_the_rows_of_probed_sets() {
                 let counts: Vec<u32> = (0..slots.len() as u32).map(|i| (i + pass) % 3).collect();
                 let rows = slots.len() + counts.iter().sum::<u32>() as usize;
                 let data = numbers(rows * WIDTH, 300 + u64::from(pass), 4.0);
-                let states = HiddenStates::new(&data, rows, WIDTH).unwrap();
+                let states = HostMatrix::new(&data, rows, WIDTH).unwrap();
                 let z = case.by_definition(&states);
                 // Drafts are the likeliest tokens of the rows before them, most of which are accepted by greedy requests.
                 let best = |row: usize| {
@@ -210,7 +210,7 @@ fn drafts_and_scores_are_those_of_the_rows_of_probed_sets() {
             }
             // Drafts of the head's own.
             let data = numbers(slots.len() * WIDTH, 9, 4.0);
-            let states = HiddenStates::new(&data, slots.len(), WIDTH).unwrap();
+            let states = HostMatrix::new(&data, slots.len(), WIDTH).unwrap();
             let z = case.by_definition(&states);
             let z = Rows::logits(&z, slots.len(), VOCAB).unwrap();
             let options = Batch::default();
@@ -224,7 +224,7 @@ fn drafts_and_scores_are_those_of_the_rows_of_probed_sets() {
         let mut pool = pool(threads);
         let (ids, rows) = ([3, 5, 899, 3, 7, 12, 3], 6);
         let data = numbers(rows * WIDTH, 11, 4.0);
-        let states = HiddenStates::new(&data, rows, WIDTH).unwrap();
+        let states = HostMatrix::new(&data, rows, WIDTH).unwrap();
         let z = case.by_definition(&states);
         for kind in (0..KINDS).filter(|kind| *kind != 4 && *kind != 5) {
             let params = params(kind, 3);
@@ -258,7 +258,7 @@ fn a_step_allocates_nothing_after_warm_up() {
         let mut out = Outputs::new();
         let mut run = |pool: &mut Pool| {
             for data in &data {
-                let states = HiddenStates::new(data, KINDS, WIDTH).unwrap();
+                let states = HostMatrix::new(data, KINDS, WIDTH).unwrap();
                 pool.step(Rows::hidden(&head, states), &Batch::of(&slots), &mut out).unwrap();
             }
         };
@@ -276,7 +276,7 @@ fn a_clustered_head_of_another_shape_is_refused() {
     let slot = pool.admit(SamplingParams::default(), &[1]).unwrap();
     let data = numbers(WIDTH, 1, 1.0);
     let (options, mut out) = (Batch::default(), Outputs::new());
-    let states = HiddenStates::new(&data, 1, WIDTH).unwrap();
+    let states = HostMatrix::new(&data, 1, WIDTH).unwrap();
     let error = pool
         .step(Rows::hidden(&head, states), &Batch { slots: &[slot], ..options }, &mut out)
         .unwrap_err()
@@ -284,7 +284,7 @@ fn a_clustered_head_of_another_shape_is_refused() {
     assert!(error.starts_with("logits has length 900, but must have 899"), "{error}");
     let mut pool = crate::cases::pool(1);
     let slot = pool.admit(SamplingParams::default(), &[1]).unwrap();
-    let states = HiddenStates::new(&data, 1, WIDTH - 1).unwrap();
+    let states = HostMatrix::new(&data, 1, WIDTH - 1).unwrap();
     let error = pool
         .step(Rows::hidden(&head, states), &Batch { slots: &[slot], ..options }, &mut out)
         .unwrap_err()
@@ -321,7 +321,7 @@ fn a_chunk_of_a_score_holds_what_is_said() {
     let case = Case::new();
     let head = case.head(0);
     let data = numbers(ROWS * WIDTH, 5, 1.0);
-    let states = HiddenStates::new(&data, ROWS, WIDTH).unwrap();
+    let states = HostMatrix::new(&data, ROWS, WIDTH).unwrap();
     let ids: Vec<u32> = (0..=ROWS as u32).collect();
     let params = SamplingParams::default();
     let score = |head: Head<'_>, chunk_rows| {

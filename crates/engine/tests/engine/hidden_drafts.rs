@@ -1,6 +1,6 @@
 //! Drafts and scores from hidden states, with either head.
 
-use gumball_engine::head::{Certified, Exact, HeadOptions, HiddenStates};
+use gumball_engine::head::{Certified, Exact, HeadOptions, HostMatrix};
 use gumball_engine::{
     Batch, Drafts, Error, Filter, Head, LogprobMode, LogprobsParams, Outputs, Proposals, Row, Rows,
     SamplingParams, Scored, VerifyMode, bf16,
@@ -43,7 +43,7 @@ fn a_row_behind_drafts_is_drawn_with_them_as_output() {
     let mut order: Vec<i32> = (0..VOCAB as i32).collect();
     order.sort_by(|a, b| z[*b as usize].total_cmp(&z[*a as usize]));
     let data = one.repeat(5);
-    let states = |rows| HiddenStates::new(&data[..rows * WIDTH], rows, WIDTH).unwrap();
+    let states = |rows| HostMatrix::new(&data[..rows * WIDTH], rows, WIDTH).unwrap();
     for head in both.heads() {
         let mut pool = pool(1);
         let params = SamplingParams { temperature: 0.0, no_repeat_ngram: 1, ..SamplingParams::default() };
@@ -101,11 +101,11 @@ fn what_does_not_fit_is_refused_and_changes_nothing() {
     let mut pool = pool(1);
     let slot = pool.admit(SamplingParams::default(), &[1]).unwrap();
     let data = numbers(3 * WIDTH, 5, 6.0);
-    let states = HiddenStates::new(&data, 3, WIDTH).unwrap();
-    let narrow = HiddenStates::new(&data, 3, WIDTH - 1).unwrap();
+    let states = HostMatrix::new(&data, 3, WIDTH).unwrap();
+    let narrow = HostMatrix::new(&data, 3, WIDTH - 1).unwrap();
     let (options, mode) = (Batch::default(), VerifyMode::Coupled);
     let mut out = Outputs::new();
-    let mut verify = |states: HiddenStates<'_>, counts: &[u32], ids: &[i32]| {
+    let mut verify = |states: HostMatrix<'_>, counts: &[u32], ids: &[i32]| {
         pool.verify(
             Rows::hidden(&both.exact, states),
             &Batch { slots: &[slot], counts, mode, ..options },

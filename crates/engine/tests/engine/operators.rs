@@ -1,7 +1,7 @@
 //! Operators over batches say what the definition says of each row, however the batch is cut up.
 
 use gumball_engine::{
-    Draws, Error, FilterOrder, Kind, Logits, LogitsMut, NONE, Operators, RowParams, Sampler, SamplingParams,
+    Draws, Error, FilterOrder, Kind, LogitsMut, NONE, Operators, RowParams, Rows, Sampler, SamplingParams,
     Status, bf16,
 };
 use gumball_spec::{Request, Row, oracle};
@@ -36,7 +36,7 @@ fn a_softmax_is_the_definitions_at_each_rows_temperature() {
         let mut out = vec![7.0f32; 5 * (VOCAB + 3)];
         let to = LogitsMut::strided(&mut out, 5, VOCAB, VOCAB + 3).unwrap();
         operators
-            .softmax((Logits::new(&logits, 5, VOCAB).unwrap(), to), (&temperatures[..]).into(), None)
+            .softmax((Rows::logits(&logits, 5, VOCAB).unwrap(), to), (&temperatures[..]).into(), None)
             .unwrap();
         for (line, want) in out.chunks(VOCAB + 3).zip(&want) {
             assert_eq!(&line[..VOCAB], want);
@@ -51,7 +51,7 @@ fn a_softmax_is_the_definitions_at_each_rows_temperature() {
             assert!(line.iter().zip(want).all(|(a, b)| *a == bf16::from_f32(*b)));
         }
         let none = LogitsMut::new(&mut [0.0f32; 0][..], 0, VOCAB).unwrap();
-        let empty = Logits::new(&[0.0f32; 0], 0, VOCAB).unwrap();
+        let empty = Rows::logits(&[0.0f32; 0], 0, VOCAB).unwrap();
         assert_eq!(operators.softmax((empty, none), 1.0.into(), None), Ok(()));
     }
 }
@@ -61,7 +61,7 @@ fn huge_logits_at_a_low_temperature_stay_finite_and_equal_ones_equal() {
     let logits = [1e6, -1e6, 1e6, 999_999.99, f32::NEG_INFINITY];
     let mut out = [0.0f32; 5];
     let to = LogitsMut::new(&mut out[..], 1, 5).unwrap();
-    operators()[0].softmax((Logits::new(&logits, 1, 5).unwrap(), to), 0.01.into(), None).unwrap();
+    operators()[0].softmax((Rows::logits(&logits, 1, 5).unwrap(), to), 0.01.into(), None).unwrap();
     assert_eq!(out[0].to_bits(), out[2].to_bits());
     assert!((f64::from(out.iter().sum::<f32>()) - 1.0).abs() < 1e-6, "{out:?}");
 }
@@ -80,7 +80,7 @@ fn renormalised_and_masked_rows_are_the_definitions() {
         for operators in operators() {
             let mut renormalised = vec![0.0f32; 6 * VOCAB];
             let out = LogitsMut::new(&mut renormalised, 6, VOCAB).unwrap();
-            let matrix = Logits::probabilities(&probabilities, 6, VOCAB).unwrap();
+            let matrix = Rows::probabilities(&probabilities, 6, VOCAB).unwrap();
             operators.probabilities((matrix, out), &params, None).unwrap();
             let mut masked = logits.clone();
             operators.mask_logits(LogitsMut::new(&mut masked, 6, VOCAB).unwrap(), &params, None).unwrap();
@@ -117,16 +117,13 @@ fn many_outputs_draw_from_named_lines_what_samplers_draw() {
     for operators in operators() {
         let mut tokens = vec![0; 400];
         let mut statuses = vec![Status::EMPTY; 400];
-        let matrix = Logits::probabilities(&probabilities, 3, VOCAB).unwrap();
+        let matrix = Rows::probabilities(&probabilities, 3, VOCAB).unwrap();
         let draws = Draws { seeds: (&seeds).into(), ..Draws::new(0, 9) };
         let written = (&mut tokens).into();
         operators
             .sample(matrix, Some((&lines).into()), &params, &draws, written, Some((&mut statuses).into()))
             .unwrap();
         assert_eq!(statuses, [Status::default(); 400]);
-        let (mut selected, matrix) = (vec![0; 400], matrix.select(&lines).unwrap());
-        operators.sample(matrix, None, &params, &draws, (&mut selected).into(), None).unwrap();
-        assert_eq!(selected, tokens);
         for (i, token) in tokens.iter().enumerate() {
             let line = lines[i] as usize;
             let seed = Some(seeds[i]);
@@ -148,7 +145,7 @@ fn a_row_of_nothing_yields_none_and_disturbs_no_other() {
     let mut drawn = Vec::new();
     for data in [&clean, &probabilities] {
         let (mut tokens, mut statuses) = (vec![0; 3], vec![Status::default(); 3]);
-        let (matrix, params) = (Logits::probabilities(data, 3, VOCAB).unwrap(), RowParams::new(&common));
+        let (matrix, params) = (Rows::probabilities(data, 3, VOCAB).unwrap(), RowParams::new(&common));
         let written = Some((&mut statuses).into());
         operators()[1]
             .sample(matrix, None, &params, &Draws::new(1, 2), (&mut tokens).into(), written)
@@ -166,7 +163,7 @@ fn a_row_of_nothing_yields_none_and_disturbs_no_other() {
 fn mistakes_are_named_and_nothing_is_written() {
     let operators = &operators()[0];
     let data = rows(0..2);
-    let logits = Logits::new(&data, 2, VOCAB).unwrap();
+    let logits = Rows::logits(&data, 2, VOCAB).unwrap();
     let mut out = vec![7.0f32; 2 * VOCAB];
     let refused = |common: SamplingParams, params: &dyn Fn(RowParams<'_>) -> Result<(), Error>| {
         params(RowParams::new(&common)).unwrap_err().to_string()
@@ -174,7 +171,7 @@ fn mistakes_are_named_and_nothing_is_written() {
     let draws = Draws::new(0, 0);
     let text = refused(SamplingParams { temperature: 0.7, ..Default::default() }, &|params| {
         let mut tokens = vec![5; 2];
-        let rows = logits.with_kind(Kind::Probabilities);
+        let rows = Rows::of(logits.matrix(), Kind::Probabilities);
         let refused = operators.sample(rows, None, &params, &draws, (&mut tokens).into(), None);
         assert_eq!(tokens, [5; 2]);
         refused
@@ -194,25 +191,10 @@ fn mistakes_are_named_and_nothing_is_written() {
     let error = operators.softmax((logits, to), (&[1.0, -1.0][..]).into(), None).unwrap_err();
     assert_eq!(error.to_string(), "temperature is -1, but must be 0 (greedy) or in (0, 2^100]");
     let to = LogitsMut::new(&mut out, 2, VOCAB).unwrap();
-    let error = operators.softmax((logits.with_kind(Kind::Probabilities), to), 1.0.into(), None).unwrap_err();
+    let of_probabilities = Rows::of(logits.matrix(), Kind::Probabilities);
+    let error = operators.softmax((of_probabilities, to), 1.0.into(), None).unwrap_err();
     assert_eq!(error.to_string(), "kind is probabilities, but must be logits");
     let to = LogitsMut::new(&mut out, 2, VOCAB).unwrap().with_kind(Kind::Probabilities);
     assert!(operators.softmax(to, 1.0.into(), None).is_err());
     assert!(out.iter().all(|x| *x == 7.0));
-}
-
-#[test]
-fn a_softmax_of_chosen_lines_takes_each_lines_temperature() {
-    let (data, lines) = (rows(0..3), [2, 0, 2, 2, 1]);
-    let logits = Logits::new(&data, 3, VOCAB).unwrap();
-    let (mut each, mut all) = (vec![0.0f32; 3 * VOCAB], vec![0.0f32; 5 * VOCAB]);
-    let operators = &operators()[0];
-    let temperatures = &[0.5, 1.0, 2.0][..];
-    let to = LogitsMut::new(&mut each, 3, VOCAB).unwrap();
-    operators.softmax((logits, to), temperatures.into(), None).unwrap();
-    let to = LogitsMut::new(&mut all, 5, VOCAB).unwrap();
-    operators.softmax((logits.select(&lines).unwrap(), to), temperatures.into(), None).unwrap();
-    for (line, row) in lines.iter().zip(all.chunks(VOCAB)) {
-        assert_eq!(row, &each[*line as usize * VOCAB..][..VOCAB]);
-    }
 }

@@ -1,7 +1,7 @@
 //! `sample_from_pools` reads parameters and seeds by slot. It draws the tokens that `sample` draws from the same numbers, gathered into
 //! columns of the rows; on the host and on a device.
 
-use gumball_engine::{Draws, Logits, Operators, PerRow, PoolSlots, RowParams, SamplingParams};
+use gumball_engine::{Draws, Matrix, Operators, PerRow, PoolSlots, RowParams, Rows, SamplingParams};
 
 use crate::cases::{VOCAB, rows};
 
@@ -51,7 +51,7 @@ fn gathered(data: &[f32], (slots, each): (&[u32], usize), has_draws: bool) -> Ve
         let position = POSITIONS[slot].wrapping_add((row % each) as u32);
         let draw = if has_draws { DRAWS[slot] } else { row as u32 };
         let draws = Draws { draws: Some(draw.into()), ..Draws::new(SEEDS[slot], position) };
-        let logits = Logits::new(&data[row * VOCAB..][..VOCAB], 1, VOCAB).unwrap();
+        let logits = Rows::logits(&data[row * VOCAB..][..VOCAB], 1, VOCAB).unwrap();
         let params = RowParams::new(&common);
         operators.sample(logits, None, &params, &draws, token[..].as_mut().into(), None).unwrap();
         token[0]
@@ -62,7 +62,7 @@ fn gathered(data: &[f32], (slots, each): (&[u32], usize), has_draws: bool) -> Ve
 #[test]
 fn a_row_has_the_numbers_at_its_slot() {
     let (data, operators) = (rows(0..ROWS as u64), Operators::new(None, Some(2)).unwrap());
-    let (logits, common) = (Logits::new(&data, ROWS, VOCAB).unwrap(), SamplingParams::default());
+    let (logits, common) = (Rows::logits(&data, ROWS, VOCAB).unwrap(), SamplingParams::default());
     for (slots, rows_per_slot) in SLOTS {
         for has_draws in [true, false] {
             let pools = PoolSlots { rows_per_slot, ..PoolSlots::new(slots, 5) };
@@ -77,9 +77,9 @@ fn a_row_has_the_numbers_at_its_slot() {
 #[test]
 fn slots_that_cannot_be_are_refused() {
     let (data, operators) = (rows(0..ROWS as u64), Operators::new(None, Some(1)).unwrap());
-    let logits = Logits::new(&data, ROWS, VOCAB).unwrap();
+    let logits = Rows::logits(&data, ROWS, VOCAB).unwrap();
     let common = SamplingParams::default();
-    let refused = |logits: Logits<'_>, pools: &PoolSlots<'_>| {
+    let refused = |logits: Rows<'_>, pools: &PoolSlots<'_>| {
         let mut tokens = [7; ROWS];
         let to = tokens[..].as_mut().into();
         let done = operators.sample_from_pools(logits, pools, &params(&common), &draws(true), to, None);
@@ -98,8 +98,17 @@ fn slots_that_cannot_be_are_refused() {
     assert!(refused(logits, &longer).starts_with("temperature has length 5"));
     let one = PoolSlots { rows_per_slot: 6, ..PoolSlots::new(PerRow::All(1), 5) };
     assert!(refused(logits, &PoolSlots { high_draws: true, ..one }).starts_with("high_draws is true"));
-    let chosen = logits.select(&[0, 0, 1, 1, 2, 2]).unwrap();
-    assert!(refused(chosen, &one).starts_with("rows"), "{}", refused(chosen, &one));
+    #[cfg(feature = "heads")]
+    {
+        let weights = [1.0f32; VOCAB];
+        let head = gumball_engine::head::Exact::new(&weights[..], VOCAB, 1, Default::default()).unwrap();
+        let hidden = Rows::hidden(&head, Matrix::new(&data[..ROWS], ROWS, 1).unwrap());
+        assert!(
+            refused(hidden, &one).starts_with("no hidden states in operators"),
+            "{}",
+            refused(hidden, &one)
+        );
+    }
 }
 
 #[cfg(feature = "emulator")]

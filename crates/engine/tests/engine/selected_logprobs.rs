@@ -4,7 +4,7 @@
 use gumball_engine::{
     ColumnType, Device, DeviceBuffer, DeviceMatrix, DeviceSlice, Dtype, IntType, PerRowMut,
 };
-use gumball_engine::{Kind, Logits, LogprobsParams, NONE, Operators, PerRow, SamplingParams, Status};
+use gumball_engine::{Kind, LogprobsParams, Matrix, NONE, Operators, PerRow, Rows, SamplingParams, Status};
 use gumball_spec::{LogprobMode, Request, Row, oracle};
 
 use crate::cases::{VOCAB, rows};
@@ -72,9 +72,10 @@ fn told(operators: &Operators, device: &Device, rows: DeviceMatrix<'_>, tokens: 
 }
 
 /// What operators of the host write.
-fn told_by_host(operators: &Operators, rows: Logits<'_>, tokens: PerRow<'_, i32>) -> Told {
-    let (mut seen, mut places) = (vec![7.0; rows.rows()], vec![7; rows.rows()]);
-    let mut statuses = vec![Status(7); rows.rows()];
+fn told_by_host(operators: &Operators, rows: Rows<'_>, tokens: PerRow<'_, i32>) -> Told {
+    let count = rows.matrix().rows();
+    let (mut seen, mut places) = (vec![7.0; count], vec![7; count]);
+    let mut statuses = vec![Status(7); count];
     let more = (Some((&mut places).into()), Some((&mut statuses).into()));
     operators.selected_logprobs(rows, tokens, (&mut seen).into(), more.0, more.1).unwrap();
     let bits = seen.iter().map(|value| value.to_bits()).collect();
@@ -89,12 +90,8 @@ fn they_are_the_definitions_of_forced_tokens() {
         let said = wanted(data, &tokens, kind);
         for threads in [1, 3] {
             let operators = Operators::new(None, Some(threads)).unwrap();
-            let rows = Logits::new(data, ROWS, VOCAB).unwrap().with_kind(kind);
+            let rows = Rows::of(Matrix::new(data, ROWS, VOCAB).unwrap(), kind);
             assert_eq!(told_by_host(&operators, rows, (&tokens).into()), said);
-            // One row may be asked for many tokens, and all rows for one.
-            let lines = [6, 2, 6];
-            let some = told_by_host(&operators, rows.select(&lines).unwrap(), [0, 5, NONE][..].into());
-            assert_eq!(some.0[..2], [said.0[6], said.0[2]]);
             assert_eq!(told_by_host(&operators, rows, 9.into()), wanted(data, &[9; ROWS], kind));
         }
         #[cfg(feature = "emulator")]
@@ -129,7 +126,7 @@ fn no_token_has_no_status_though_its_row_holds_a_nan() {
     let mut data = rows(0..2);
     (data[3], data[VOCAB + 3]) = (f32::NAN, f32::NAN);
     let operators = Operators::new(None, Some(1)).unwrap();
-    let told = told_by_host(&operators, Logits::new(&data, 2, VOCAB).unwrap(), [NONE, 3][..].into());
+    let told = told_by_host(&operators, Rows::logits(&data, 2, VOCAB).unwrap(), [NONE, 3][..].into());
     let nothing = f32::NEG_INFINITY.to_bits();
     assert_eq!(told, (vec![nothing; 2], vec![0; 2], vec![0, Status::NAN.0]));
 }
@@ -138,7 +135,7 @@ fn no_token_has_no_status_though_its_row_holds_a_nan() {
 fn mistakes_are_named_and_nothing_is_written() {
     let (data, tokens) = batch();
     let host = Operators::new(None, Some(1)).unwrap();
-    let rows = Logits::new(&data, ROWS, VOCAB).unwrap();
+    let rows = Rows::logits(&data, ROWS, VOCAB).unwrap();
     let refused = |tokens: &[i32], logprobs: usize, ranks: usize| {
         let mut written = (vec![7.0; logprobs], vec![7; ranks]);
         let (seen, places) = ((&mut written.0).into(), Some((&mut written.1).into()));

@@ -1,7 +1,7 @@
 //! A caller's mistake is an error that names it, and it changes nothing.
 
 use gumball_engine::dist::{Planner, PlannerConfig, StepShape, VocabSplit};
-use gumball_engine::head::{Exact, HeadOptions, HiddenStates};
+use gumball_engine::head::{Exact, HeadOptions};
 use gumball_engine::{
     Batch, Drafts, Error, HostMasks, HostMatrix, LogprobsParams, Masks, Outputs, PADDING, Place, Pool,
     PoolConfig, Proposals, Row, RowHook, Rows, Sampler, SamplingParams, Scored, StepOptions, VerifyMode,
@@ -185,7 +185,7 @@ fn what_a_call_does_not_read_is_refused() {
     let plan = Some(planner.plan(&StepShape { requests: 1, ..StepShape::default() }).unwrap());
     let (counts, mode) = (&[0][..], VerifyMode::Greedy);
     let head = Exact::new(&data[..], VOCAB, 1, HeadOptions::default()).unwrap();
-    let hidden = Rows::hidden(&head, HiddenStates::new(&[1.0f32], 1, 1).unwrap());
+    let hidden = Rows::hidden(&head, HostMatrix::new(&[1.0f32], 1, 1).unwrap());
     let mut out = Outputs::new();
     for (rows, batch, said) in [
         (rows, Batch { counts, ..good }, "counts cannot be combined with step"),

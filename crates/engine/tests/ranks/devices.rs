@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use gumball_engine::dist::LogitsLayout::{self, Gather, Replicated, Survey, Swap};
 use gumball_engine::dist::TransportKind::{self, Nccl, OneSided};
 use gumball_engine::dist::{Ownership, PlannerConfig, Threads, Transport};
-use gumball_engine::head::{Certified, Exact, HeadOptions, HiddenStates, Scaling};
+use gumball_engine::head::{Certified, Exact, HeadOptions, HostMatrix, Scaling};
 use gumball_engine::{
     Batch, Device, DeviceBuffer, DeviceHead, DeviceMasks, DeviceMatrix, Drafts, Dtype, Filter, Head,
     HostMasks, Kind, Outputs, PADDING, Place, Pool, PoolConfig, Ranks, RanksError, Rows, SamplingParams,
@@ -234,7 +234,7 @@ fn a_head_whose_ids_are_split_over_ranks_gives_what_the_whole_head_gives() {
     // A step of three rows, and a verification of two drafts of the first request.
     let (mut one, slots) = batch.pool();
     let (whole, mut step, mut verified) = (head(0..vocab), Outputs::new(), Outputs::new());
-    let states = |rows| HiddenStates::new(&hidden[..rows * width], rows, width).unwrap();
+    let states = |rows| HostMatrix::new(&hidden[..rows * width], rows, width).unwrap();
     let counts = if batch.requests[0].0.mirostat.is_some() { [0, 2, 0] } else { [2, 0, 0] };
     let drafted = Batch { counts: &counts, ..Batch::of(&slots) };
     one.step(Rows::hidden(&whole, states(3)), &Batch::of(&slots), &mut step).unwrap();
@@ -265,7 +265,7 @@ fn a_head_whose_ids_are_split_over_ranks_gives_what_the_whole_head_gives() {
                     _ => (0..starts[3]).collect(),
                 };
                 let hidden = of_rows(&rows);
-                let rows = Rows::hidden(own_head, HiddenStates::new(&hidden, rows.len(), width).unwrap());
+                let rows = Rows::hidden(own_head, HostMatrix::new(&hidden, rows.len(), width).unwrap());
                 let mut found = Outputs::new();
                 let of = Batch { plan: Some(plan), ..Batch::of(&slots) };
                 match drafts {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use gumball_head::artefact::{BuildProgress, build};
 use gumball_head::{
-    Artefact, ArtefactError, Bounds, Certified, Exact, HeadOptions, HiddenStates, Spread, Widened,
+    Artefact, ArtefactError, Bounds, Certified, Exact, HeadOptions, HostMatrix, Spread, Widened,
 };
 use half::{bf16, f16};
 use safetensors::tensor::{SafeTensors, TensorView};
@@ -31,7 +31,7 @@ fn head(weights: &[f32]) -> Exact<'_> {
 /// Returns the bounds of some hidden states, as bits.
 fn bounds(certified: &Certified<'_>) -> Vec<u32> {
     let data = numbers(3 * WIDTH, 9);
-    let states = Widened::of(HiddenStates::new(&data, 3, WIDTH).expect("hidden states"));
+    let states = Widened::of(HostMatrix::new(&data, 3, WIDTH).expect("hidden states"));
     let mut bounds = Bounds::default();
     certified.bound(&states, Spread::Caller, &mut bounds).expect("bounds");
     bounds.rows().iter().map(|bound| bound.to_bits()).collect()

@@ -1,7 +1,7 @@
 //! Bounds where every error of a screen points the same way: they hold, and each of their parts is needed.
 
 use gumball_cpu::{History, Prepared, Task, in_modes_of_a_host};
-use gumball_head::{Bounds, Certified, Decisive, Exact, HeadOptions, HiddenStates, Level, Spread, Widened};
+use gumball_head::{Bounds, Certified, Decisive, Exact, HeadOptions, HostMatrix, Level, Spread, Widened};
 use gumball_spec::{Kind, SamplingParams};
 
 /// Returns the logit of row 0 and its bound, at every level the same. Each row is followed by its negative, so that the mean row is 0.
@@ -12,7 +12,7 @@ fn logit_and_bound(rows: &[Vec<f32>], hidden: &[f32]) -> (f32, f32) {
         .map(|level| {
             let options = HeadOptions { level: Some(level), ..Default::default() };
             let exact = Exact::new(&weights, 2 * rows.len(), hidden.len(), options).unwrap();
-            let states = HiddenStates::new(hidden, 1, hidden.len()).unwrap();
+            let states = HostMatrix::new(hidden, 1, hidden.len()).unwrap();
             let widened = Widened::of(states);
             let (mut logits, mut bounds) = (vec![0.0; 2 * rows.len()], Bounds::default());
             exact.logits(&widened, Spread::Caller, &mut logits).unwrap();
@@ -123,7 +123,7 @@ fn bounds_hold_in_a_host_program_that_flushes_subnormal_numbers() {
         let weights: Vec<f32> = (0..vocab * width).map(|i| (i / width + 1) as f32 * of_weight).collect();
         let hidden = vec![of_state; width];
         let exact = Exact::new(&weights, vocab, width, HeadOptions::default()).unwrap();
-        let states = Widened::of(HiddenStates::new(&hidden, 1, width).unwrap());
+        let states = Widened::of(HostMatrix::new(&hidden, 1, width).unwrap());
         let mut logits = vec![0.0; vocab];
         exact.logits(&states, Spread::Caller, &mut logits).unwrap();
         let mut of_host = (vec![0.0; vocab], Bounds::default());
@@ -133,7 +133,7 @@ fn bounds_hold_in_a_host_program_that_flushes_subnormal_numbers() {
                 let certified = Certified::new(exact.clone());
                 exact.logits(&states, Spread::Rayon, &mut of_host.0).unwrap();
                 certified.bound(&states, Spread::Rayon, &mut of_host.1).unwrap();
-                for calibration in [None, Some(HiddenStates::new(&hidden, 1, width).unwrap())] {
+                for calibration in [None, Some(HostMatrix::new(&hidden, 1, width).unwrap())] {
                     let certified = Certified::two_level(exact.clone(), calibration).unwrap();
                     of_levels.push(both_levels(&certified, &states));
                 }
@@ -159,7 +159,7 @@ fn rows_of_hidden_states_that_cannot_be_screened_are_given_up() {
     let longest = power(51);
     let hidden =
         [1.0, 1.0, 1.0, 1.0, 1.0, f32::NAN, 1.0, 1.0, longest, 0.0, 0.0, 0.0, f32::INFINITY, 0.0, 0.0, 0.0];
-    let states = HiddenStates::new(&hidden, 4, 4).unwrap();
+    let states = HostMatrix::new(&hidden, 4, 4).unwrap();
     let widened = Widened::of(states);
     let prepared =
         Prepared::new(SamplingParams { temperature: 0.0, ..SamplingParams::default() }, 30).unwrap();

@@ -1,7 +1,7 @@
 //! The certified head: the bounds hold, and every row has the token of the exact head, on ordinary and on hostile sets.
 
 use gumball_cpu::{Chosen, History, Level, Prepared, Task, Workspace};
-use gumball_head::{Bounds, Certified, Exact, HeadOptions, HiddenStates, Scaling, Spread, Widened};
+use gumball_head::{Bounds, Certified, Exact, HeadOptions, HostMatrix, Scaling, Spread, Widened};
 use gumball_spec::logprobs::Logprobs;
 use gumball_spec::num::philox4x32_10;
 use gumball_spec::{Dry, Filter, FilterOrder, Kind, LogprobMode, LogprobsParams, Row, SamplingParams, Scope};
@@ -183,7 +183,7 @@ fn with_task<T>(
 /// Returns the certified heads of every screen; two levels once of the weights alone and once with hidden states.
 fn heads<'w>(exact: &Exact<'w>, states: &[Vec<f32>]) -> Vec<(&'static str, Certified<'w>)> {
     let data = states.concat();
-    let calibration = HiddenStates::new(&data, states.len(), WIDTH).unwrap();
+    let calibration = HostMatrix::new(&data, states.len(), WIDTH).unwrap();
     let two_level = |calibration| Certified::two_level(exact.clone(), calibration).unwrap();
     vec![
         ("int8", Certified::new(exact.clone())),
@@ -196,7 +196,7 @@ fn heads<'w>(exact: &Exact<'w>, states: &[Vec<f32>]) -> Vec<(&'static str, Certi
 fn hold(name: &str, exact: &Exact<'_>, certified: &Certified<'_>, states: &[Vec<f32>]) -> (usize, usize) {
     let level = exact.level();
     let data = states.concat();
-    let all = HiddenStates::new(&data, states.len(), WIDTH).unwrap();
+    let all = HostMatrix::new(&data, states.len(), WIDTH).unwrap();
     let screened: Vec<usize> = (0..states.len()).filter(|row| certified.can_screen(all, *row)).collect();
     let mut widened = Widened::default();
     widened.fill_rows(all, screened.iter().copied());
@@ -319,7 +319,7 @@ fn every_race_has_the_winner(kind: &str, exact: &Exact<'_>, certified: &Certifie
     let mut changed = 0;
     for (seed, min_p, temperature) in [(1, 0.0, 0.05), (2, 0.0, 0.02), (3, 0.05, 0.04), (4, 0.0, 1.0)] {
         let state: Vec<f32> = numbers(WIDTH, 40 + seed).iter().map(|h| h * 0.1).collect();
-        let states = Widened::of(HiddenStates::new(&state, 1, WIDTH).unwrap());
+        let states = Widened::of(HostMatrix::new(&state, 1, WIDTH).unwrap());
         let mut logits = vec![0.0; VOCAB];
         exact.logits(&states, Spread::Caller, &mut logits).unwrap();
         certified.bound(&states, Spread::Caller, &mut bounds).unwrap();

@@ -1,7 +1,7 @@
 //! Clustered heads: rows of probed sets, permuted weights, what is refused; and clusters as they are built.
 
 use gumball_head::{
-    ClusterBuild, Clustered, ClusteredOptions, Clusters, Exact, HeadOptions, HiddenStates, Level, Probes,
+    ClusterBuild, Clustered, ClusteredOptions, Clusters, Exact, HeadOptions, HostMatrix, Level, Probes,
     Scaling, Spread, Weights, Widened,
 };
 use gumball_spec::head::clusters::Clusters as OfSpec;
@@ -48,7 +48,7 @@ fn rows_are_those_of_the_definition_over_any_threads_and_in_any_batch() {
                 special_ids: &special_ids,
             };
             for rows in [1, 3, 9] {
-                let states = HiddenStates::new(&hidden[..rows * width], rows, width).unwrap();
+                let states = HostMatrix::new(&hidden[..rows * width], rows, width).unwrap();
                 let row =
                     |row| by_definition.logits(Row::Bf16(&weights), states.row(row), Some(&bias), &scaling);
                 let expected: Vec<f32> = (0..rows).flat_map(row).collect();
@@ -82,7 +82,7 @@ fn a_permuted_head_has_the_ids_and_the_bits_of_the_exact_head() {
     let options = || HeadOptions { bias: Some((&bias).into()), ..HeadOptions::default() };
     let exact = Exact::new(&weights, vocab, width, options()).unwrap();
     let clusters = clusters(vocab, 8, width, 6);
-    let states = Widened::of(HiddenStates::new(&numbers(5 * width, 7), 5, width).unwrap());
+    let states = Widened::of(HostMatrix::new(&numbers(5 * width, 7), 5, width).unwrap());
     let mut expected = vec![0.0; 5 * vocab];
     exact.logits(&states, Spread::Caller, &mut expected).unwrap();
 
@@ -162,9 +162,9 @@ fn what_is_wrong_with_clusters_is_named() {
     assert_eq!(changed.probes(), 1);
     changed.set_probes(4).unwrap();
     assert_eq!(changed.probes(), 4);
-    let states = Widened::of(HiddenStates::new(&weights[..5], 1, 5).unwrap());
+    let states = Widened::of(HostMatrix::new(&weights[..5], 1, 5).unwrap());
     assert!(head.rows(&states, Spread::Caller, &mut Probes::default(), &mut [0.0; 12]).is_err());
-    let states = Widened::of(HiddenStates::new(&weights[..4], 1, 4).unwrap());
+    let states = Widened::of(HostMatrix::new(&weights[..4], 1, 4).unwrap());
     assert!(head.rows(&states, Spread::Caller, &mut Probes::default(), &mut [0.0; 11]).is_err());
 }
 
@@ -205,7 +205,7 @@ fn built_clusters_have_every_id_once_and_find_what_lies_together() {
     let first = |row: &[f32]| (0..row.len()).max_by(|a, b| row[*a].total_cmp(&row[*b])).unwrap();
     let (mut probes, mut found) = (Probes::default(), 0);
     for seed in 0..200 {
-        let states = Widened::of(HiddenStates::new(&numbers(width, 100 + seed), 1, width).unwrap());
+        let states = Widened::of(HostMatrix::new(&numbers(width, 100 + seed), 1, width).unwrap());
         let (mut whole, mut row) = (vec![0.0; 240], vec![0.0; 240]);
         exact.logits(&states, Spread::Caller, &mut whole).unwrap();
         head.rows(&states, Spread::Caller, &mut probes, &mut row).unwrap();

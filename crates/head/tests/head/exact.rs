@@ -1,6 +1,6 @@
 //! The exact head: equal to the definition over threads and in any batch, and strict about shapes.
 
-use gumball_head::{Exact, HeadOptions, HiddenStates, Scaling, Spread, Widened};
+use gumball_head::{Exact, HeadOptions, HostMatrix, Scaling, Spread, Widened};
 use gumball_spec::{Row, head};
 use half::bf16;
 
@@ -17,11 +17,11 @@ fn threads_and_batch_change_no_bit() {
     let options = HeadOptions { bias: Some((&bias[..]).into()), scaling, level: None };
     let exact = Exact::new(&weights, VOCAB, WIDTH, options).unwrap();
     let data: Vec<bf16> = numbers(9 * (WIDTH + 3), 3).into_iter().map(bf16::from_f32).collect();
-    let all = HiddenStates::strided(&data, 9, WIDTH, WIDTH + 3).unwrap();
+    let all = HostMatrix::strided(&data, 9, WIDTH, WIDTH + 3).unwrap();
     let expected: Vec<Vec<f32>> =
         (0..9).map(|row| head::logits(Row::Bf16(&weights), all.row(row), Some(&bias), &scaling)).collect();
     for rows in [1, 4, 5, 9] {
-        let states = Widened::of(HiddenStates::strided(&data, rows, WIDTH, WIDTH + 3).unwrap());
+        let states = Widened::of(HostMatrix::strided(&data, rows, WIDTH, WIDTH + 3).unwrap());
         for spread in [Spread::Caller, Spread::Rayon] {
             let mut out = vec![0.0; rows * VOCAB];
             exact.logits(&states, spread, &mut out).unwrap();
@@ -48,15 +48,15 @@ fn wrong_shapes_are_refused() {
     let error = Exact::new(&weights, 3, 4, options).unwrap_err();
     assert_eq!(message(error), "bias has length 4, but must have one for each of 3 ids");
     let exact = Exact::new(&weights, 3, 4, HeadOptions::default()).unwrap();
-    let states = Widened::of(HiddenStates::new(&[1.0f32; 5], 1, 5).unwrap());
+    let states = Widened::of(HostMatrix::new(&[1.0f32; 5], 1, 5).unwrap());
     let error = exact.logits(&states, Spread::Caller, &mut [0.0; 3]).unwrap_err();
     assert_eq!(message(error), "hidden has length 5, but must have 4 elements each, as a row of weights");
-    let states = Widened::of(HiddenStates::new(&[1.0f32; 8], 2, 4).unwrap());
+    let states = Widened::of(HostMatrix::new(&[1.0f32; 8], 2, 4).unwrap());
     let error = exact.logits(&states, Spread::Caller, &mut [0.0; 5]).unwrap_err();
     assert_eq!(message(error), "logits has length 5, but must have 2 rows of 3 logits");
     let error = exact.logits_of(&states, 0, &[3], &mut [0.0]).unwrap_err();
     assert_eq!(message(error), "ids is 3, but must be an id in 0..3");
-    let error = HiddenStates::strided(&[1.0f32; 8], 2, 4, 5).unwrap_err();
+    let error = HostMatrix::strided(&[1.0f32; 8], 2, 4, 5).unwrap_err();
     assert_eq!(
         message(error),
         "hidden has length 8, but must have at least 2 hidden states of 4 elements, 5 apart"

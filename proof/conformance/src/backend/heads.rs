@@ -7,7 +7,7 @@
 #[cfg(feature = "cuda")]
 use gumball_engine::DeviceHead;
 use gumball_engine::head::Certified;
-use gumball_engine::{Kind, Level, Logits, PADDING, Pool, Rows};
+use gumball_engine::{Kind, Level, PADDING, Pool, Row, Rows};
 use gumball_spec::{Error, Result};
 
 use super::work::Work;
@@ -25,8 +25,8 @@ pub struct Heads {
 
 impl Heads {
     /// Returns the head of the logits that work reads, with their hidden states; `None` where there is none. States that nothing reads are NaN.
-    pub(super) fn states_of(&self, logits: Logits<'_>, work: &Work<'_>, vocab: usize) -> Option<HeadCase> {
-        if logits.kind() != Kind::Logits || logits.vocab() != vocab {
+    pub(super) fn states_of(&self, rows: &[Row<'_>], work: &Work<'_>, vocab: usize) -> Option<HeadCase> {
+        if work.kind() != Kind::Logits || work.all_rows().width() != vocab {
             return None;
         }
         let (slots, counts) = (work.batch.slots, work.counts());
@@ -34,11 +34,11 @@ impl Heads {
             slots.iter().zip(&counts).flat_map(|(slot, count)| vec![*slot; *count]).collect();
         let is_read =
             |row: &usize| slots.is_empty() || of_rows.get(*row).is_some_and(|slot| *slot != PADDING);
-        let read: Vec<usize> = (0..logits.rows()).filter(is_read).collect();
+        let read: Vec<usize> = (0..rows.len()).filter(is_read).collect();
         let place = |row: usize| read.iter().position(|read| *read == row);
         if let Some(head) = &self.given {
             let value = |row, i| place(row).map_or(f32::NAN, |n| head.state(n % head.rows()).logit(i));
-            let hidden: Vec<f32> = (0..logits.rows())
+            let hidden: Vec<f32> = (0..rows.len())
                 .flat_map(|row| (0..head.width).map(move |i| (row, i)))
                 .map(|(row, i)| value(row, i))
                 .collect();
@@ -46,7 +46,7 @@ impl Heads {
         }
         let width = read.len();
         let weights: Vec<f32> =
-            (0..vocab).flat_map(|id| read.iter().map(move |row| logits.row(*row).logit(id))).collect();
+            (0..vocab).flat_map(|id| read.iter().map(move |row| rows[*row].logit(id))).collect();
         if width == 0 || width > 1 && weights.iter().any(|z| !z.is_finite()) {
             return None;
         }
@@ -54,7 +54,7 @@ impl Heads {
             Some(place) => (0..width).map(|i| f32::from(i == place)).collect(),
             None => vec![f32::NAN; width],
         };
-        let hidden: Vec<f32> = (0..logits.rows()).flat_map(state).collect();
+        let hidden: Vec<f32> = (0..rows.len()).flat_map(state).collect();
         Some(HeadCase::new(Dtype::F32, &weights, &hidden, width))
     }
 

@@ -1,7 +1,8 @@
 //! Rows and drafts of work in a device's memory.
 
 use gumball_engine::{
-    Device, DeviceBuffer, DeviceMatrix, DeviceSlice, Drafts, Dtype, Ids, IntType, Logits, Matrix, Tree,
+    Device, DeviceBuffer, DeviceMatrix, DeviceSlice, Drafts, Dtype, HostMatrix, Ids, IntType, Kind, Matrix,
+    Tree,
 };
 use gumball_spec::{Error, Result, Row};
 
@@ -10,7 +11,8 @@ use crate::case;
 
 /// What work reads, in the memory of a pool's device.
 pub struct OnDevice<'a> {
-    rows: Logits<'a>,
+    rows: HostMatrix<'a>,
+    kind: Kind,
     dtype: Dtype,
     vocab: usize,
     requests: usize,
@@ -51,14 +53,14 @@ impl<'a> OnDevice<'a> {
             Ok((drafts, [ids, tree?, siblings?, probs]))
         };
         let drafts = work.drafts.map(copy).transpose()?;
-        Ok(Self { rows, dtype, vocab, requests, logits, drafts })
+        Ok(Self { rows, kind: work.kind(), dtype, vocab, requests, logits, drafts })
     }
 
     /// Returns the rows.
     pub fn rows(&self) -> Result<DeviceMatrix<'_>> {
-        let (rows, vocab) = (self.rows.rows(), self.rows.vocab());
+        let (rows, vocab) = (self.rows.rows(), self.rows.width());
         let rows = DeviceMatrix::of(&self.logits, self.dtype, 0, rows, vocab, vocab)?;
-        Ok(rows.with_kind(self.rows.kind()))
+        Ok(rows.with_kind(self.kind))
     }
 
     /// Returns the work that reads them.

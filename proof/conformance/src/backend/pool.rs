@@ -14,9 +14,9 @@ use gumball_cpu::Output;
 use gumball_engine::Device;
 use gumball_engine::dist::{LogitsLayout, TransportKind, VocabSplit};
 use gumball_engine::{
-    Batch, DraftTreeCounts, DraftTrees, DraftWords, Draws, HostDraftTrees, HostMasks, HostMatrix, Logits,
-    LogitsMut, Masks, Matrix, Operators, Outputs, PADDING, Place, PoolConfig, Proposals, RowHook, RowParams,
-    Rows, RowsInOut, Slot, State, VerifyMode, Widths, bf16, f16,
+    Batch, DraftTreeCounts, DraftTrees, DraftWords, Draws, HostDraftTrees, HostMasks, HostMatrix, LogitsMut,
+    Masks, Matrix, Operators, Outputs, PADDING, Place, PoolConfig, Proposals, RowHook, RowParams, Rows,
+    RowsInOut, Slot, State, VerifyMode, Widths, bf16, f16,
 };
 use gumball_spec::verify::by_probabilities::{Emitted, Judgement, Trial};
 use gumball_spec::{Error, MAX_VOCAB, NONE, Result, Row, Status};
@@ -219,7 +219,7 @@ impl Backend for Pooled {
         };
         let (params, mut out) = (RowParams::new(&case.params), row_to_write(case, to));
         let matrix = LogitsMut::new(out.row_mut(), 1, case.vocab())?.with_kind(case.kind);
-        let rows = Logits::new(case.logits.row(), 1, case.vocab())?.with_kind(case.kind);
+        let rows = Rows::of(Matrix::new(case.logits.row(), 1, case.vocab())?, case.kind);
         let rows: RowsInOut<'_> = if to.is_some() { (rows, matrix).into() } else { matrix.into() };
         let mut status = [Status::default()];
         let statuses = Some(status[..].as_mut().into());

@@ -10,7 +10,7 @@ use gumball_engine::dist::{
     LogitsLayout, Plan, PlannerConfig, StepKind, StepShape, TransportKind, VocabSplit, threads,
 };
 use gumball_engine::{
-    Batch, Kind, Logits, Matrix, Outputs, Pool, PoolConfig, Proposals, Ranks, Rows, Scored, Sequence, Slot,
+    Batch, Kind, Matrix, Outputs, Pool, PoolConfig, Proposals, Ranks, Row, Rows, Scored, Sequence, Slot,
 };
 use gumball_spec::Result;
 
@@ -54,20 +54,14 @@ impl Over {
     }
 
     /// Returns which rows a rank has a part of, and which ids of them.
-    fn place(
-        &self,
-        logits: Logits<'_>,
-        work: &Work<'_>,
-        rank: usize,
-        plan: &Plan,
-    ) -> (Vec<usize>, Range<usize>) {
+    fn place(&self, work: &Work<'_>, count: usize, rank: usize, plan: &Plan) -> (Vec<usize>, Range<usize>) {
         if plan.layout != LogitsLayout::Replicated {
-            return ((0..logits.rows()).collect(), self.split.ids(rank));
+            return ((0..count).collect(), self.split.ids(rank));
         }
         let counts = work.counts();
         let first_row = |request: usize| counts[..request].iter().sum::<usize>();
         let own = plan.shares.of(rank).flat_map(|request| first_row(request)..first_row(request + 1));
-        (own.collect(), 0..logits.vocab())
+        (own.collect(), 0..work.all_rows().width())
     }
 }
 
@@ -81,20 +75,20 @@ struct Part {
 
 impl Part {
     fn of(
-        logits: Logits<'_>,
-        dtype: Dtype,
+        read: &[Row<'_>],
+        work: &Work<'_>,
         rows: impl Iterator<Item = usize>,
         ids: Range<usize>,
         padding: usize,
     ) -> Self {
         let (rows, columns): (Vec<usize>, _) = (rows.collect(), ids.len() + padding);
         let row = |row| {
-            let of = logits.row(row);
+            let of: Row<'_> = read[row];
             ids.clone().map(move |id| of.logit(id)).chain(std::iter::repeat_n(f32::NAN, padding))
         };
         let numbers: Vec<f32> = rows.iter().copied().flat_map(row).collect();
-        let numbers = case::Logits::new(dtype, &numbers);
-        Self { numbers, rows: rows.len(), kind: logits.kind(), columns }
+        let numbers = case::Logits::new(work.dtype, &numbers);
+        Self { numbers, rows: rows.len(), kind: work.kind(), columns }
     }
 
     fn rows(&self) -> Result<Rows<'_>> {
@@ -359,16 +353,16 @@ impl Pools {
         if self.over.is_none() && self.heads.is_none() {
             return Ok(vec![then(pool, work)?]);
         }
-        let (logits, batch) = (work.read()?, Batch { row_indices: &[], ..work.batch });
+        let (read, batch) = (&work.read()?[..], Batch { row_indices: &[], ..work.batch });
         let heads = self.heads.as_ref();
-        let states = heads.and_then(|heads| heads.states_of(logits, work, pool.vocab()));
+        let states = heads.and_then(|heads| heads.states_of(read, work, pool.vocab()));
         if let (Some(heads), None) = (heads, &self.over) {
             let done = match &states {
                 Some(head) => {
                     heads.with_states(pool, head, |pool, rows| then(pool, &Work { rows, batch, ..*work }))
                 }
                 None => {
-                    let own = Part::of(logits, work.dtype, 0..logits.rows(), 0..logits.vocab(), 0);
+                    let own = Part::of(read, work, 0..read.len(), 0..work.all_rows().width(), 0);
                     then(pool, &Work { rows: own.rows()?, batch, ..*work })
                 }
             };
@@ -377,15 +371,13 @@ impl Pools {
         let over = self.over.as_mut().expect("it has ranks");
         if !is_assigned {
             let is_hooked = batch.hooks.iter().any(Option::is_some);
-            over.turn(
-                &self.all[0],
-                logits.kind() == Kind::Probabilities || is_hooked || work.drafts.is_some(),
-            );
+            let is_whole = work.kind() == Kind::Probabilities || is_hooked || work.drafts.is_some();
+            over.turn(&self.all[0], is_whole);
         }
         let over = &*over;
         at_once(&mut self.all, |rank, pool| {
             let plan = over.plan(pool, work)?;
-            let (rows, ids) = over.place(logits, work, rank, &plan);
+            let (rows, ids) = over.place(work, read.len(), rank, &plan);
             let batch = Batch { plan: Some(plan), ..batch };
             if let (Some(heads), Some(states)) = (heads, &states)
                 && !rows.is_empty()
@@ -398,8 +390,9 @@ impl Pools {
             // A rank without ids has padding alone. Heads make f32.
             let padding = if ids.is_empty() { over.split.width() } else { 0 };
             let dtype = if states.is_some() { Dtype::F32 } else { work.dtype };
-            let part = Part::of(logits, dtype, rows.into_iter(), ids, padding);
-            then(pool, &Work { rows: part.rows()?, dtype, batch, ..*work })
+            let work = &Work { dtype, ..*work };
+            let part = Part::of(read, work, rows.into_iter(), ids, padding);
+            then(pool, &Work { rows: part.rows()?, batch, ..*work })
         })
     }
 }

@@ -1,7 +1,7 @@
 //! Work for a pool, whose rows lie on the host.
 
-use gumball_engine::{Batch, Drafts, Kind, Logits, Matrix, Rows};
-use gumball_spec::Result;
+use gumball_engine::{Batch, Drafts, HostMatrix, Kind, Matrix, Row, Rows};
+use gumball_spec::{Error, Result};
 
 use crate::case::Dtype;
 
@@ -20,17 +20,27 @@ pub struct Work<'a> {
 
 impl<'a> Work<'a> {
     /// Returns all its rows, whatever the batch reads.
-    pub(super) fn all_rows(&self) -> Logits<'a> {
-        let kind =
-            if matches!(self.rows, Rows::Probabilities(_)) { Kind::Probabilities } else { Kind::Logits };
+    pub(super) fn all_rows(&self) -> HostMatrix<'a> {
         let Matrix::Host(matrix) = self.rows.matrix() else { unreachable!("cases lie on the host") };
-        Logits::of(matrix, kind)
+        matrix
+    }
+
+    /// Returns what the numbers of its rows are.
+    pub(super) fn kind(&self) -> Kind {
+        if matches!(self.rows, Rows::Probabilities(_)) { Kind::Probabilities } else { Kind::Logits }
     }
 
     /// Returns the rows that the batch reads, in its order.
-    pub(super) fn read(&self) -> Result<Logits<'a>> {
-        let (logits, indices) = (self.all_rows(), self.batch.row_indices);
-        if indices.is_empty() { Ok(logits) } else { logits.select(indices) }
+    pub(super) fn read(&self) -> Result<Vec<Row<'a>>> {
+        let all = self.all_rows();
+        let row = |row: u32| match row as usize {
+            row if row < all.rows() => Ok(all.row(row)),
+            _ => Err(Error::out_of_range("row_indices", row, "a row of the matrix")),
+        };
+        match self.batch.row_indices {
+            [] => (0..all.rows() as u32).map(row).collect(),
+            indices => indices.iter().copied().map(row).collect(),
+        }
     }
 
     /// Returns how many rows each request has.

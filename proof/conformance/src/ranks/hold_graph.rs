@@ -3,7 +3,7 @@
 
 use gumball_cuda::{DeviceIntMatrixMut, DeviceSlice, DraftBatchLimits, IntType, MaskRows, Rows};
 use gumball_engine::dist::{LogitsLayout, Ownership, StepKind};
-use gumball_engine::head::{Exact, HeadOptions, HiddenStates};
+use gumball_engine::head::{Exact, HeadOptions, HostMatrix};
 use gumball_engine::{
     Batch as Requests, DeviceBuffer, DeviceHead, Drafts, Outputs, Pool, Rows as EngineRows, Slot, VerifyMode,
     Work,
@@ -155,9 +155,9 @@ pub(super) fn hold_heads(
         };
         let head = if layout == LogitsLayout::Replicated { &whole } else { &part };
         for _ in 0..STEPS {
-            let rows = HiddenStates::new(&hidden, batch.rows, WIDTH)?;
+            let rows = HostMatrix::new(&hidden, batch.rows, WIDTH)?;
             one.step(EngineRows::hidden(&whole, rows), &Requests::of(slots), &mut wanted)?;
-            let rows = EngineRows::hidden(head, HiddenStates::new(&own, own.len() / WIDTH, WIDTH)?);
+            let rows = EngineRows::hidden(head, HostMatrix::new(&own, own.len() / WIDTH, WIDTH)?);
             many.step(rows, &Requests { plan: Some(plan), ..Requests::of(slots) }, &mut found)?;
             if found.words() != wanted.words() {
                 return Ok(Some(format!("rank {rank}, {layout:?}: a step of a head that is split differs")));

@@ -5,7 +5,7 @@ use std::time::Instant;
 use gumball_conformance::fuzz::large_sample_matches_oracle;
 use gumball_conformance::rows::{Words, bell};
 use gumball_conformance::stream::{self, Counted, Extent};
-use gumball_engine::{Draws, Logits, LogitsMut, Operators, RowParams, SamplingParams};
+use gumball_engine::{Draws, LogitsMut, Operators, RowParams, Rows, SamplingParams};
 
 #[test]
 #[ignore = "takes minutes"]
@@ -27,14 +27,14 @@ fn five_million_draws_of_one_row_have_its_direction() {
         let logits: Vec<f32> = (0..rows).flat_map(|row| bell(vocab, 1.0, row as u64)).collect();
         let mut probabilities = vec![0.0; rows * vocab];
         let out = LogitsMut::new(&mut probabilities, rows, vocab).unwrap();
-        operators.softmax((Logits::new(&logits, rows, vocab).unwrap(), out), 1.0.into(), None).unwrap();
+        operators.softmax((Rows::logits(&logits, rows, vocab).unwrap(), out), 1.0.into(), None).unwrap();
         for (what, params) in [
             ("plain", SamplingParams::default()),
             ("top_k", SamplingParams { top_k: vocab as i64 / 4, ..Default::default() }),
             ("top_p", SamplingParams { top_p: 0.5, ..Default::default() }),
         ] {
             let indices: Vec<u32> = (0..DRAWS).map(|i| (i % rows) as u32).collect();
-            let matrix = Logits::probabilities(&probabilities, rows, vocab).unwrap();
+            let matrix = Rows::probabilities(&probabilities, rows, vocab).unwrap();
             let params = RowParams::new(&params);
             let mut kept = vec![0.0; rows * vocab];
             let out = LogitsMut::new(&mut kept, rows, vocab).unwrap();
