@@ -89,6 +89,13 @@ impl<'a> Rows<'a> {
         }
     }
 
+    /// Returns whether they lie in the memory of the host.
+    #[cfg(feature = "cuda")]
+    pub(crate) fn are_here(&self) -> bool {
+        let (Self::Logits(matrix) | Self::Probabilities(matrix) | Self::Hidden(_, matrix)) = self;
+        matches!(matrix, Matrix::Host(_))
+    }
+
     /// Returns the same rows in another place.
     #[cfg(feature = "cuda")]
     pub(crate) fn with_matrix(self, matrix: Matrix<'a>) -> Self {

@@ -6,6 +6,8 @@ use gumball_spec::Error;
 use crate::device::{DeviceIntMatrix, DeviceIntMatrixMut, DraftBatch};
 use crate::drafts::{Drafts, Ids};
 use crate::masks::Masks;
+#[cfg(feature = "cuda")]
+use crate::matrix::Matrix;
 use crate::rows::Rows;
 
 /// A piece of work in order, for what was assigned last: see [`Pool::enqueue`](crate::Pool::enqueue), and on devices
@@ -69,6 +71,19 @@ impl Work<'_> {
     /// Returns whether it reads what is assigned to the pool's own rows.
     pub(crate) fn is_of_pool(&self) -> bool {
         self.has_outputs() || matches!(self, Self::Shorten(_))
+    }
+
+    /// Returns whether something that it reads lies in the memory of the host.
+    #[cfg(feature = "cuda")]
+    pub(crate) fn reads_host(&self) -> bool {
+        match self {
+            Self::Step(rows, _) | Self::Draft(_, rows, ..) => rows.are_here(),
+            Self::Verify(rows, _, Drafts { ids, probs, .. }) => {
+                rows.are_here() || matches!(ids, Ids::Host(_)) || matches!(probs, Some(Matrix::Host(_)))
+            }
+            Self::CopyDrafts(..) => false,
+            Self::Shorten(counts) => matches!(counts, Ids::Host(_)),
+        }
     }
 
     /// Returns whether it gives what [`Pool::fetch`](crate::Pool::fetch) copies.

@@ -46,13 +46,24 @@ pub struct StepInput<'a, 'b> {
     /// How the rows are spread over ranks, and the window of this one. All ranks assign the same slots, options and rows, and enqueue the
     /// same steps in the same order. The windows and the workspace must outlive the step's work.
     pub ranks: Option<(&'a Windows, &'a RankRows<'a>)>,
+    /// The named variant whose kernels the step launches, whatever its rows need; a [`Graph`](crate::Graph) of this crate ignores it.
+    pub variant: Option<StepVariant>,
 }
 
 impl<'b> StepInput<'_, 'b> {
     /// Returns the input of a step over rows, and nothing else.
     #[must_use]
     pub fn of(rows: &Rows<'b>) -> Self {
-        Self { of: None, rows: *rows, head: None, masks: None, drafts: None, paths: None, ranks: None }
+        Self {
+            of: None,
+            rows: *rows,
+            head: None,
+            masks: None,
+            drafts: None,
+            paths: None,
+            ranks: None,
+            variant: None,
+        }
     }
 
     /// Checks that the parts go together.
@@ -229,7 +240,7 @@ impl Workspace {
             logits_rows: rows.rows,
             path_width: input.paths.map_or(0, |paths| paths.width),
             kind: rows.kind,
-            variant: None,
+            variant: input.variant,
             advances: is_own,
             is_approximate: head.as_ref().is_some_and(|head| head.centroids.is_some()),
             exchange,
@@ -349,14 +360,6 @@ impl Step<'_> {
     pub(crate) fn with_known_tokens(mut self) -> Self {
         self.argument.flags |= flags::KNOWN_TOKENS;
         self.terms.advances = false;
-        self
-    }
-
-    /// Returns a step that launches the kernels of a named variant, whatever its rows need. A
-    /// [`Graph`](crate::Graph) of this crate ignores the variant.
-    #[must_use]
-    pub fn with_variant(mut self, variant: StepVariant) -> Self {
-        self.terms.variant = Some(variant);
         self
     }
 

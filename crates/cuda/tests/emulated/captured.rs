@@ -116,7 +116,7 @@ fn a_host_programs_capture_holds_the_kernels_of_the_variant_that_it_names() {
     for variant in StepVariant::ALL {
         let [mut captured, mut fresh] = [(); 2].map(|()| workspace(&runtime));
         assign(&mut captured, &[-1, -1]);
-        let step = captured.fix(&StepInput::of(&rows)).unwrap().with_variant(variant);
+        let step = captured.fix(&StepInput { variant: Some(variant), ..StepInput::of(&rows) }).unwrap();
         let graph = capture_as_host(&runtime, &captured, &step);
         let recorded = captured.recorded(vec![WorkTerms::Step(Box::new(step.terms().clone()))]);
         assert!(fresh.before_replay(&[&recorded]).is_err(), "of another workspace");
@@ -163,8 +163,8 @@ fn a_step_of_a_variant_runs_its_kernels_and_is_counted_under_its_name() {
     let [mut named, mut free] = [(); 2].map(|()| workspace(&runtime));
     assign(&mut named, &[0]);
     assign(&mut free, &[0]);
-    let step = named.fix(&StepInput::of(&rows)).unwrap();
-    let top_p = step.clone().with_variant(StepVariant::TopP);
+    let top_p = StepInput { variant: Some(StepVariant::TopP), ..StepInput::of(&rows) };
+    let top_p = named.fix(&top_p).unwrap();
     let outputs = three(&named, 1, |workspace| workspace.enqueue(&top_p).map(drop));
     let step = free.fix(&StepInput::of(&rows)).unwrap();
     assert_eq!(outputs, three(&free, 1, |workspace| workspace.enqueue(&step).map(drop)));
@@ -186,15 +186,14 @@ fn draft_and_verify(
     target: &Rows<'_>,
     gone: &DeviceSlice<'_>,
 ) -> (bool, Recorded) {
-    let drafts = workspace.fix(&StepInput { of: Some(batch), ..StepInput::of(drafter) });
-    let drafts = drafts.unwrap().with_variant(StepVariant::Full);
+    let variant = Some(StepVariant::Full);
+    let drafts = workspace.fix(&StepInput { of: Some(batch), variant, ..StepInput::of(drafter) }).unwrap();
     let runs = workspace.enqueue(&drafts).unwrap();
     let address = workspace.proposals(batch).unwrap().address();
     // SAFETY: the batch has two drafts there, and it lives as long as the workspace.
     let ids = unsafe { DeviceSlice::new(address, IntType::I32, 2) }.unwrap();
     let ids = DraftIds { ids, parents: None, links: None, probs: None };
-    let step = workspace.fix(&StepInput { drafts: Some(ids), ..StepInput::of(target) });
-    let step = step.unwrap().with_variant(StepVariant::Full);
+    let step = workspace.fix(&StepInput { drafts: Some(ids), variant, ..StepInput::of(target) }).unwrap();
     assert_eq!(workspace.enqueue(&step).unwrap(), runs);
     let shorten = Work::Shorten(ShortenLaunch::new(workspace, gone).unwrap());
     if !runs {

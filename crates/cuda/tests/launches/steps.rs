@@ -101,7 +101,7 @@ pub fn add_options(golden: &mut Golden) {
     // A host program's capture holds the kernels of the variant that it names, for any assignment.
     let mut cases = Cases::new();
     for variant in StepVariant::ALL {
-        let step = bench.workspace.fix(&StepInput::of(&all)).unwrap().with_variant(variant);
+        let step = bench.workspace.fix(&StepInput { variant: Some(variant), ..StepInput::of(&all) }).unwrap();
         let capture = || {
             let captured = bench.runtime.capture(&mut || {
                 assert!(!bench.workspace.enqueue(&step).unwrap(), "it runs when it is replayed");

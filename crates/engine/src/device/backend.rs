@@ -111,6 +111,9 @@ pub(crate) trait DeviceBackend {
     where
         Self: Sized,
     {
+        if !work.reads_host() {
+            return then(self, work);
+        }
         let mut uploads = std::mem::take(&mut self.gpu_mut().uploads);
         let placed = uploads.place(self.gpu().device.runtime(), *work, |drafts| {
             let (slots, drafted) = self.drafted()?;

@@ -4,8 +4,8 @@
 //! itself, and enqueues the same work.
 
 use gumball_cuda::{
-    DraftBatchId, DraftCopyLaunch, RankRows, Recorded, ShortenLaunch, Step, StepInput, Windows,
-    Work as Fixed, WorkTerms, Workspace,
+    DraftBatchId, DraftCopyLaunch, RankRows, Recorded, ShortenLaunch, StepInput, Windows, Work as Fixed,
+    WorkTerms, Workspace,
 };
 use gumball_spec::Result;
 
@@ -36,7 +36,8 @@ impl OnGpu {
             }
             return Ok(false);
         }
-        let input = StepInput { ranks, ..self.step_input(work, ranks.is_some())? };
+        let variant = recording.as_ref().map(|recording| recording.variant);
+        let input = StepInput { ranks, variant, ..self.step_input(work, ranks.is_some())? };
         self.enqueue_step(slots, &input, recording)
     }
 
@@ -47,15 +48,14 @@ impl OnGpu {
         input: &StepInput<'_, '_>,
         recording: Option<&mut Recording>,
     ) -> Result<bool> {
-        let variant = recording.as_ref().map(|recording| recording.variant);
         match input.of {
             Some(batch) => self.grow_paths(batch)?,
             None => {
-                variant.map_or(Ok(()), |variant| self.workspace.rows().check_variant(variant))?;
+                input.variant.map_or(Ok(()), |variant| self.workspace.rows().check_variant(variant))?;
                 self.grow_histories(1)?;
             }
         }
-        let step = variant.into_iter().fold(self.workspace.fix(input)?, Step::with_variant);
+        let step = self.workspace.fix(input)?;
         let runs = self.workspace.enqueue(&step)? && input.of.is_none();
         if runs {
             self.note(slots, 1, step.terms().is_approximate());
@@ -153,7 +153,7 @@ impl OnGpu {
         Ok(())
     }
 
-    /// Records that tokens of the assigned sequences are taken away behind the steps that were noted.
+    /// Records that tokens of the assigned sequences are taken away after the steps that were noted.
     fn note_shorten(&self, slots: &mut Slots) {
         slots.each_ahead(&self.assigned.slots, Ahead::note_shorten);
     }

@@ -95,7 +95,10 @@ impl OnGpu {
         self.last.observed = steps == 0;
         self.last.is_approximate = is_approximate;
         self.last.slots.clone_from(&self.assigned.slots);
-        self.last.counts = self.assigned.counts().cloned();
+        match (&mut self.last.counts, self.assigned.counts()) {
+            (Some(last), Some(counts)) => last.clone_from(counts),
+            (last, counts) => *last = counts.cloned(),
+        }
         self.last.temperatures.clone_from(&self.assigned.temperatures);
         slots.each_ahead(&self.assigned.slots, |ahead| ahead.note_steps(steps));
     }
