@@ -60,14 +60,14 @@ impl Pool {
     /// Verifies the drafts of each request against the target's rows, and appends the emitted tokens to its sequence.
     ///
     /// A request with n drafts has n + 1 rows, one after the other: that at the end of its history, then one
-    /// behind each draft. Without drafts that is a step. Masks, forced tokens and hooks come with rows: a row's mask is that
-    /// behind the drafts on the path to it. Every parameter acts in every row, with the path as output. A stop id that is
+    /// after each draft. Without drafts that is a step. Masks, forced tokens and hooks come with rows: a row's mask is that
+    /// after the drafts on the path to it. Every parameter acts in every row, with the path as output. A stop id that is
     /// emitted is the last token. A hook is called for the rows that tokens are emitted from; in [`VerifyMode::Block`](crate::VerifyMode::Block) for all,
     /// and where drafts are judged by probabilities twice.
     ///
     /// From hidden states, a certified head computes a part of a row in the modes [`VerifyMode::Coupled`](crate::VerifyMode::Coupled) and [`VerifyMode::Greedy`](crate::VerifyMode::Greedy), and in any
     /// mode for a request without drafts, under the conditions of [`Pool::needs_whole_row`]; rows that are judged by probabilities take the
-    /// exact head. Rows behind a draft outside the vocabulary are not computed. The logits of all others are held at once.
+    /// exact head. Rows after a draft outside the vocabulary are not computed. The logits of all others are held at once.
     ///
     /// [`Pool::shorten`] takes away what the caller does not want of the tokens.
     ///
@@ -79,9 +79,9 @@ impl Pool {
     /// let drafts = Drafts::tree(&[1, 2, 3], &[-1, -1, 0]);
     /// let logits = [
     ///     0.0f32, 9.0, 0.0, 0.0, // at the end of the history, the model says 1,
-    ///     0.0, 0.0, 0.0, 9.0, // behind 1 it says 3,
-    ///     0.0, 0.0, 0.0, 0.0, // (behind 2)
-    ///     0.0, 0.0, 9.0, 0.0, // and behind 1 and 3 it says 2.
+    ///     0.0, 0.0, 0.0, 9.0, // after 1 it says 3,
+    ///     0.0, 0.0, 0.0, 0.0, // (after 2)
+    ///     0.0, 0.0, 9.0, 0.0, // and after 1 and 3 it says 2.
     /// ];
     /// let batch = Batch { slots: &[slot], counts: &[3], ..Batch::default() };
     /// let mut out = Outputs::new();
@@ -127,14 +127,14 @@ impl Pool {
 
     /// Draws drafts from the rows of a draft model, for the requests in `batch.slots`, and changes no sequence.
     ///
-    /// A row stands behind the history of its sequence and a path of drafts. Its drafts are the first tokens that arrive in the
+    /// A row follows the history of its sequence and a path of drafts. Its drafts are the first tokens that arrive in the
     /// request's race over the row, with all its parameters and with the path as output. The first is the token that the
     /// request would draw there if the row were the target's; the others, siblings of a tree, are the runners-up. `batch.mode` is
     /// that which [`Pool::verify`] will judge the drafts by: the same random words draw drafts and tokens where that is sound,
     /// and drafts of a [`VerifyMode::Block`](crate::VerifyMode::Block) get words of their own.
     ///
     /// From hidden states of a draft model its head computes the logits. A certified head computes a part of a row where that decides its
-    /// drafts: at temperature 0, behind top-k or min-p, and, for one draft of a row that no block judges and without probabilities, in a plain
+    /// drafts: at temperature 0, after top-k or min-p, and, for one draft of a row that no block judges and without probabilities, in a plain
     /// race. What logprobs the request asks for does not matter.
     ///
     /// ```
@@ -196,7 +196,7 @@ impl Pool {
     ///
     /// From hidden states the logits of `scored.chunk_rows` rows are held at a time; what comes out does not depend on it, and is as of
     /// [`Pool::step`]. The exact head reads its weights once for these rows. A certified head computes a part of a row where that decides its
-    /// logprobs: in mode `processed` behind top-k or min-p, and at temperature 0 also in mode `tempered`; and if there are not more rows at a
+    /// logprobs: in mode `processed` after top-k or min-p, and at temperature 0 also in mode `tempered`; and if there are not more rows at a
     /// time than [`Certified::most_rows`](crate::head::Certified::most_rows).
     ///
     /// ```

@@ -1,6 +1,6 @@
 //! Drafting: tokens of a draft model, drawn as the request would draw its own (rule S8).
 //!
-//! Nothing of a sequence changes. The rows of a call stand behind paths of drafts, each for itself, so that a chain takes a call
+//! Nothing of a sequence changes. The rows of a call follow paths of drafts, each for itself, so that a chain takes a call
 //! for each draft, and a tree one for each level.
 
 use gumball_cpu::{Prepared, Task};
@@ -46,7 +46,7 @@ impl Proposals {
         &self.ids
     }
 
-    /// Returns the drafts behind a row: the likeliest to be drawn first.
+    /// Returns the drafts after a row: the likeliest to be drawn first.
     #[must_use]
     pub fn row(&self, row: usize) -> &[i32] {
         &self.ids[row * self.siblings..][..self.siblings]
@@ -139,7 +139,7 @@ impl Host {
         }
     }
 
-    /// Draws drafts whose rows were checked: behind `paths`, by the parameters in `greedy` where there are some.
+    /// Draws drafts whose rows were checked: after `paths`, by the parameters in `greedy` where there are some.
     pub(crate) fn propose(
         &self,
         sequences: &Slots,

@@ -71,7 +71,7 @@ impl<'a> From<DeviceSlice<'a>> for Ids<'a> {
 ///
 /// ```
 /// # use gumball_engine::*;
-/// // Behind the history of the only request: 1 or 2; behind 1: 3.
+/// // After the history of the only request: 1 or 2; after 1: 3.
 /// let drafts = Drafts::tree(&[1, 2, 3], &[-1, -1, 0]);
 /// assert!(matches!(drafts.tree, Tree::Parents(_)));
 /// ```
@@ -82,7 +82,7 @@ pub struct Drafts<'a> {
     /// What each draft follows.
     pub tree: Tree<'a>,
     /// The probabilities that the drafts were drawn from, f32 numbers without gaps: a row of the vocabulary for each row of logits, of
-    /// which those without a draft behind them are not read. `None`: the drafter has none, or the mode is neither
+    /// which those without a draft after them are not read. `None`: the drafter has none, or the mode is neither
     /// [`Rejection`](crate::VerifyMode::Rejection) nor [`Block`](crate::VerifyMode::Block), which alone read them.
     pub probs: Option<Matrix<'a>>,
 }
@@ -97,11 +97,11 @@ pub enum Tree<'a> {
     /// request before it, counted from 0.
     Parents(Ids<'a>),
     /// Links between the rows of each request, as SGLang and TokenSpeed hold them. A request with n drafts has n + 1 rows, counted from
-    /// 0, its root's first. Both lists have an element for each row of each request: a row of the same request behind this one, or -1.
+    /// 0, its root's first. Both lists have an element for each row of each request: a later row of the same request, or -1.
     Links {
-        /// The row of the first draft behind a row.
+        /// The row of the first draft after a row.
         first_child: Ids<'a>,
-        /// The row of the next draft behind the same row.
+        /// The row of the next draft after the same row.
         next_sibling: Ids<'a>,
     },
 }
@@ -233,7 +233,7 @@ fn dense_f32(probs: Matrix<'_>, rows: usize, vocab: usize) -> Result<&[f32]> {
 ///
 /// # Errors
 /// - [`Error::Length`] if a shape is not so.
-/// - [`Error::OutOfRange`] for a link that is neither -1 nor a row behind its own, a row that two links lead to or none, and a sibling of
+/// - [`Error::OutOfRange`] for a link that is neither -1 nor a later row, a row that two links lead to or none, and a sibling of
 ///   a root. So cycles and orphans are refused.
 fn parents_of_links(counts: &[u32], first_child: &[i32], next_sibling: &[i32]) -> Result<Vec<i32>> {
     let rows: usize = counts.iter().map(|count| *count as usize + 1).sum();

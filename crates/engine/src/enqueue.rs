@@ -16,7 +16,7 @@ impl Pool {
     /// of drafts that it is `of`. Steps and verifications replace each other's assignments, and a direct call ends that of the pool's own rows.
     ///
     /// What it holds is copied: on the host into memory that is kept; to a device only if it changed, and without a wait. While the host program
-    /// captures a graph on the device's stream, only an unchanged assignment is allowed. A device allocates memory where the rows behind drafts
+    /// captures a graph on the device's stream, only an unchanged assignment is allowed. A device allocates memory where the rows after drafts
     /// need more than ever before for edits that depend on the history. The first mode that judges drafts by probabilities takes memory there for
     /// these, once: 4 bytes for each id of each of the pool's rows, 40 bytes more for each row, and 320 KiB.
     ///
@@ -78,7 +78,7 @@ impl Pool {
     ///   already; [`Error::Unavailable`] for a head of the host, and if the device fails.
     /// - Those of [`Pool::step`] and [`Pool::verify`].
     ///
-    /// No sequence was changed then, unless the device failed, or memory or a route of the caller's own behind a piece that was done.
+    /// No sequence was changed then, unless the device failed, or memory or a route of the caller's own failed after a piece that was done.
     pub fn enqueue(&mut self, work: &[Work<'_>]) -> Result<()> {
         self.check_assigned(work.iter().any(Work::is_of_pool))?;
         self.backend.enqueue(&mut self.slots, work)?;
@@ -90,7 +90,7 @@ impl Pool {
     /// pool.
     ///
     /// # Errors
-    /// - [`Error::Conflict`] if a direct call came behind, whose outputs the caller has; and if `out` collects kept sets and
+    /// - [`Error::Conflict`] if a direct call came after it, whose outputs the caller has; and if `out` collects kept sets and
     ///   [`PoolConfig::kept`](crate::PoolConfig::kept) is not set.
     /// - [`Error::Unavailable`] if the system refuses the memory of the outputs, or the device fails.
     pub fn fetch(&mut self, out: &mut Outputs) -> Result<()> {

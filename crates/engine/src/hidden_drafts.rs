@@ -1,6 +1,6 @@
 //! Drafts verified and drawn from hidden states (H6): heads compute the logits, and the rest is as from logits.
 //!
-//! Coupled verification reads a row behind drafts only if these drafts are the tokens that were drawn. So the history that the row is
+//! Coupled verification reads a row after drafts only if these drafts are the tokens that were drawn. So the history that the row is
 //! drawn with is known before the walk: the request's, followed by the drafts on the path to the row. A certified head therefore decides
 //! all rows of a call together, and the walk then reads off the decisions of the rows that it visits.
 
@@ -151,7 +151,7 @@ impl RowTasks for DraftTasks<'_> {
     }
 }
 
-/// Works with what a row behind a path of drafts is drawn for.
+/// Works with the task of a row after a path of drafts.
 fn behind<R>(
     sequence: &Sequence,
     prepared: &Prepared,

@@ -19,37 +19,49 @@
 //! | let another program capture graphs there, and draft in them | [`Pool::on_device`], [`OnDevice`] |
 //! | choose the way from logits to a token; let a sampler draw on a GPU | [`Route`] |
 //!
-//! What a call of a pool works on is a value: [`Rows`] say what it reads, a [`Batch`] whose rows they are, with their masks and forced tokens,
-//! [`Drafts`] what is verified. Where rows are computed is a [`Place`] of the pool, and changes no call:
-//!
-//! ```text
-//! pool.step(rows, &batch, &mut outputs)              a token for each row
-//! pool.verify(rows, &batch, &drafts, &mut outputs)   which drafts are accepted, and the token after them
-//! pool.draft(rows, &batch, &paths, &mut proposals)   drafts from the rows of a draft model
-//! pool.score(rows, &batch, &scored, &mut outputs)    the logprobs of known tokens
-//! ```
-//!
-//! Rows, masks and drafts lie in the memory of the host or of a device. Pools also do [`Work`] in order, on a device without a wait:
-//!
-//! ```text
-//! pool.assign(&batch)                                whose rows come next, until another batch is assigned
-//! pool.enqueue(&[Work::step(rows)])                  or on a device capture it, and replay the graph
-//! pool.fetch(&mut outputs)                           what the last step or verification came to
-//! ```
+//! A sampler draws from one row after the other:
 //!
 //! ```
 //! use gumball_engine::{Sampler, SamplingParams};
 //!
 //! let params = SamplingParams { temperature: 0.8, top_p: 0.9, seed: Some(7), ..Default::default() };
 //! let mut sampler = Sampler::new(params, 5)?.with_prompt(&[3, 1]);
-//! let logits = [0.5f32, 2.0, -1.0, 1.5, 0.0];
-//!
-//! let token = sampler.sample(&logits)?;
+//! let token = sampler.sample(&[0.5f32, 2.0, -1.0, 1.5, 0.0])?;
 //! assert!(token.id.is_some_and(|id| id < 5));
-//! assert_eq!(sampler.position(), 3);
 //! assert_eq!(sampler.history().output(), [token.id.unwrap()]);
 //! # Ok::<(), gumball_engine::Error>(())
 //! ```
+//!
+//! A pool works on values: [`Rows`] say what a call reads, a [`Batch`] whose rows they are, with their masks and forced tokens, [`Drafts`] what is
+//! verified, [`Work`] what is done in order. Rows, masks and drafts lie in the memory of the host or of a device. The [`Place`] of the pool says
+//! where rows are computed, and changes no call:
+//!
+//! ```
+//! use gumball_engine::{Batch, Outputs, Pool, PoolConfig, Rows, SamplingParams, Work};
+//!
+//! let mut pool = Pool::new(PoolConfig::new(3))?;
+//! let slot = pool.admit(SamplingParams { temperature: 0.0, ..Default::default() }, &[2])?;
+//! let (batch, mut outputs) = (Batch::of(&[slot]), Outputs::new());
+//! // At once: the token is known on return.
+//! pool.step(Rows::logits(&[0.0f32, 2.0, 1.0], 1, 3)?, &batch, &mut outputs)?;
+//! assert_eq!(outputs.tokens(), [1]);
+//! // In order: a device is not waited for until the outputs are fetched.
+//! pool.assign(&batch)?;
+//! pool.enqueue(&[Work::step(Rows::logits(&[3.0f32, 2.0, 1.0], 1, 3)?)])?;
+//! pool.fetch(&mut outputs)?;
+//! assert_eq!(pool.sequence(slot)?.history().output(), [1, 0]);
+//! # Ok::<(), gumball_engine::Error>(())
+//! ```
+//!
+//! | of a pool | methods |
+//! | --- | --- |
+//! | making it | [`new`](Pool::new), [`over`](Pool::over) ranks |
+//! | requests | [`admit`](Pool::admit), [`resume`](Pool::resume), [`fork`](Pool::fork), [`release`](Pool::release); [`push`](Pool::push), [`shorten`](Pool::shorten), [`sequence`](Pool::sequence) |
+//! | at once | [`step`](Pool::step), [`verify`](Pool::verify), [`draft`](Pool::draft), [`score`](Pool::score) |
+//! | in order | [`assign`](Pool::assign), [`enqueue`](Pool::enqueue), [`fetch`](Pool::fetch); on a device `capture`, `replay` |
+//! | on a device, [`OnDevice`] | graphs of the program: `record`, `needed_variant`, `before_replay`, `variants`; drafts: `add_draft_batch`, `assigned`, `fetch_drafts`, `drafts_address`, `draft_probs`, `remove_draft_batch`; outputs where they lie: `outputs_address`, `outputs_layout`, `walks_addresses`, `taken_address`, `read_taken` |
+//! | over ranks | [`shape`](Pool::shape), [`plan`](Pool::plan), [`ranks`](Pool::ranks), [`reset_traffic`](Pool::reset_traffic) |
+//! | what it is | [`len`](Pool::len), [`is_empty`](Pool::is_empty), [`capacity`](Pool::capacity), [`vocab`](Pool::vocab), [`route`](Pool::route), [`level`](Pool::level), [`device`](Pool::device); of heads [`head_counts`](Pool::head_counts), [`needs_whole_row`](Pool::needs_whole_row) |
 //!
 //! `gumball-cpu` handles rows in host memory, `gumball-cuda` those in a device's memory. Both draw the same
 //! tokens, bit for bit. The crate loads no model and depends on no framework. The caller decides what ends a

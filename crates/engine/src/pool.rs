@@ -144,7 +144,7 @@ impl Pool {
 
     /// Takes up a sequence where it was left, here or in another pool, and returns its slot.
     ///
-    /// The seed is that of the state. With mirostat, the sequence cannot be shortened behind the state.
+    /// The seed is that of the state. With mirostat, the sequence cannot be shortened to before the state.
     ///
     /// # Errors
     /// - Those of [`Pool::admit`].
@@ -185,7 +185,7 @@ impl Pool {
         self.slots.push(slot, id, &mut *self.backend)
     }
 
-    /// Takes away the last `counts[i]` output tokens of the sequence in `slots[i]`, for a caller who stops behind a token that
+    /// Takes away the last `counts[i]` output tokens of the sequence in `slots[i]`, for a caller who stops after a token that
     /// more were emitted after. The sequence is then as it was when the remaining tokens had been emitted, mirostat's limit included.
     ///
     /// States of a device go through the host; [`Work::Shorten`](crate::Work::Shorten) waits for nothing. With mirostat, steps whose outputs

@@ -13,7 +13,7 @@ use crate::route::{Route, Stages};
 use crate::sequence::Sequence;
 use crate::state::State;
 
-/// What came out of a row.
+/// The token of a row.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Token {
     /// The id; `None` if no token of the row was above -inf and none was forced.
@@ -41,7 +41,7 @@ pub struct Sampler {
     keep_ids: bool,
 }
 
-/// What a sampler asks of stages. A program whose samplers take no other route than the default has no other one in it, nor what pools
+/// The stages as a sampler calls them. A program whose samplers take no other route than the default has no other one in it, nor what pools
 /// ask of stages besides.
 trait Chooses: Debug + Send {
     fn sample(&mut self, row: Row<'_>, task: &Task<'_>, hook: Option<Hook<'_>>) -> Result<Chosen>;
@@ -95,7 +95,7 @@ impl Sampler {
 
     /// Takes up a sequence where another sampler or pool left it.
     ///
-    /// The seed is that of the state. With mirostat, the sequence cannot be truncated behind the state.
+    /// The seed is that of the state. With mirostat, the sequence cannot be truncated to before the state.
     ///
     /// # Errors
     /// - [`Error::OutOfRange`] if the state's `mu` is NaN or +inf.

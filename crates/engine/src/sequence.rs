@@ -78,7 +78,7 @@ impl Sequence {
     }
 
     /// Appends output tokens that were chosen elsewhere; `mu` is mirostat's limit after them, those between being lost,
-    /// so that no truncation leads behind this.
+    /// so that no truncation leads to before this.
     #[cfg(feature = "cuda")]
     pub(crate) fn apply(&mut self, ids: &[u32], mu: f32) {
         if ids.is_empty() {
@@ -104,7 +104,7 @@ impl Sequence {
         }
     }
 
-    /// Returns how many output tokens there are to go back behind.
+    /// Returns how many output tokens can be taken away.
     pub(crate) fn most_to_take_away(&self) -> usize {
         self.history.output().len() - self.least_output_len()
     }
@@ -115,11 +115,11 @@ impl Sequence {
         if self.params().mirostat.is_some() { self.start } else { 0 }
     }
 
-    /// Returns how many output tokens are behind the first `output_len`: what [`Pool::shorten`](crate::Pool::shorten) takes away to leave
+    /// Returns how many output tokens come after the first `output_len`: what [`Pool::shorten`](crate::Pool::shorten) takes away to leave
     /// these.
     ///
     /// # Errors
-    /// - [`Error::OutOfRange`] if there are fewer, or if mirostat's limit behind them is not known.
+    /// - [`Error::OutOfRange`] if there are fewer, or if mirostat's limit after them is not known.
     pub fn tokens_behind(&self, output_len: usize) -> Result<usize> {
         let (least, len) = (self.least_output_len(), self.history.output().len());
         if !(least..=len).contains(&output_len) {

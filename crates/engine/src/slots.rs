@@ -216,7 +216,7 @@ impl Slots {
     /// checked.
     ///
     /// # Errors
-    /// - [`Error::OutOfRange`] for more tokens than there are to go back behind. Nothing was changed then.
+    /// - [`Error::OutOfRange`] for more tokens than can be taken away. Nothing was changed then.
     /// - Those of [`Copies::write`].
     pub fn shorten(
         &mut self,

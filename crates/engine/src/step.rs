@@ -1,6 +1,6 @@
 //! A step on the host: one token for each row of a batch.
 //!
-//! First everything is checked, then all rows are computed from state that nobody changes, then the tokens
+//! First everything is checked, then all rows are computed from state that stays as it is, then the tokens
 //! are appended. So an error, or a panic in a hook, leaves every sequence as it was.
 
 use gumball_spec::layout::Layout;

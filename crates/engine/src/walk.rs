@@ -157,7 +157,7 @@ impl Walk<'_> {
         Key { seed: self.sequence.seed(), position: self.sequence.position(), draw: self.sequence.draw() }
     }
 
-    /// Returns what a row is drawn for behind a path.
+    /// Returns the task of a row after a path.
     fn task<'b>(&'b self, row: usize, path: &'b Path) -> Task<'b> {
         let from = self.start + row;
         let task =
@@ -188,7 +188,7 @@ impl Walk<'_> {
 }
 
 impl Path {
-    /// Goes on behind the token of the last row.
+    /// Goes on after the token of the last row.
     fn follow(&mut self, sequence: &Sequence, token: i32) {
         self.history.get_or_insert_with(|| sequence.history().clone()).push(token as u32);
     }

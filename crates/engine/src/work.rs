@@ -24,9 +24,9 @@ pub enum Work<'a> {
     /// A verification of drafts: a row for each request and each draft, as [`Pool::verify`](crate::Pool::verify) takes them; each request is
     /// advanced by its emitted tokens.
     ///
-    /// Nobody checks drafts in the memory of the device on the host: an id outside the vocabulary is never accepted, and a request whose
+    /// The host does not check drafts in the memory of the device: an id outside the vocabulary is never accepted, and a request whose
     /// parents or links are no tree, or no chain in [`VerifyMode::Block`](crate::VerifyMode::Block), takes a step, with the status
-    /// [`NO_TREE`](crate::Status::NO_TREE). Probabilities of the drafter are f32: a row for each row of the step, whatever row indices say.
+    /// [`NO_TREE`](crate::Status::NO_TREE). Probabilities of the drafter are f32: a row for each row of the step, with row indices too.
     Verify(Rows<'a>, Masks<'a>, Drafts<'a>),
     /// Drafts of a batch's rows: the first tokens that arrive in the race of each row's request, as that one is when the kernels run. No
     /// sequence changes.
@@ -43,7 +43,7 @@ pub enum Work<'a> {
     #[cfg(feature = "cuda")]
     CopyDrafts(DraftBatch, DeviceIntMatrixMut<'a>, usize),
     /// Taking the last output tokens of the assigned sequences away, as many of each as a number says: one for each assigned slot, in turn;
-    /// that of padding is not read. Work behind it reads the shorter sequences: positions, histories, counts and mu.
+    /// that of padding is not read. Work after it reads the shorter sequences: positions, histories, counts and mu.
     ///
     /// A number below 0 or above that of the output tokens takes nothing away, and so does one above 1 with mirostat, of whose limits a
     /// device has the last two; [`OnDevice::taken_address`](crate::OnDevice::taken_address) says what was taken. The host does not see numbers in the memory of the device.

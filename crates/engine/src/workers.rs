@@ -42,14 +42,14 @@ thread_local! {
 pub(crate) enum Threads {
     /// The thread that asks.
     Caller,
-    /// Those of the rayon pool that the caller runs in, else those that all pools and operators share.
+    /// The threads of the rayon pool that the caller runs in, or otherwise the threads that all pools and operators share.
     Shared,
     /// Their own.
     Own(Team),
 }
 
 impl Threads {
-    /// Starts threads: 1 is the caller's, `None` those that are shared.
+    /// Starts threads: 1 is the caller's, `None` the shared threads.
     pub(crate) fn new(threads: Option<usize>) -> Result<Self> {
         Self::check(threads)?;
         match threads {
@@ -220,7 +220,7 @@ impl Workers {
         self.level
     }
 
-    /// Does all rows, in blocks that `split` does not split; the error is that of the first block that has one.
+    /// Does all rows, in blocks that `split` does not split; returns the error of the first block that has one.
     pub(crate) fn over(&self, mut rows: RowsMut<'_>, split: Split<'_>, work: Work<'_>) -> Result<()> {
         if split(rows.range()).is_none() {
             return self.block(&mut rows, work);
@@ -239,7 +239,7 @@ impl Workers {
         a.and(b)
     }
 
-    /// Does all items, each on one thread; the error is that of an item that has one.
+    /// Does all items, each on one thread; returns the error of an item that has one.
     pub(crate) fn each<T: Send>(
         &self,
         mut items: Vec<T>,
@@ -248,7 +248,7 @@ impl Workers {
         self.spread(&mut items, |item| self.with_stages(|stages| work(item, stages)))
     }
 
-    /// Does all items, each on one thread, without stages of the route; the error is that of an item that has one.
+    /// Does all items, each on one thread, without stages of the route; returns the error of an item that has one.
     pub(crate) fn spread<T: Send>(
         &self,
         items: &mut [T],

@@ -43,7 +43,7 @@ shared! {
         /// The request's stop ids.
         stop_ids: (const u32*);
         stop_count: u32;
-        /// The request's first row, which stands at the end of its history, and how many drafts have a row behind it.
+        /// The request's first row, which stands at the end of its history, and how many drafts have a row after it.
         first_row: u32;
         draft_count: u32;
         /// Where the request's drafts begin among those of the batch, and its rows among links and the drafter's rows: the batch may
@@ -70,9 +70,9 @@ shared! {
         PARENTS_I64 = 1 << 1;
         /// Drafts are judged by probabilities: rows that judge_requests made padding are not on the walk.
         JUDGED = 1 << 2;
-        /// They are judged as a block: they must be chains, and rows behind stop ids are read as well.
+        /// They are judged as a block: they must be chains, and rows after stop ids are read as well.
         BLOCK = 1 << 3;
-        /// Rows are those of a draft model, and drafts are drawn from them: each row has a request of its own and stands behind all
+        /// Rows are those of a draft model, and drafts are drawn from them: each row has a request of its own and follows all
         /// of that one's drafts, of which the row r finds its own from element `r * path_stride` on.
         PROPOSED = 1 << 4;
     }

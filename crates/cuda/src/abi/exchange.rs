@@ -60,7 +60,7 @@ shared! {
         GATHER = 1 << 0;
         /// Rows whose slot is `SLOT_ELSEWHERE` are no part of the exchange.
         PARTIAL = 1 << 1;
-        /// The kernel only sends: what it writes for other ranks lies in a window of this rank's own, and travels in messages behind it.
+        /// The kernel only sends: what it writes for other ranks lies in a window of this rank's own, and travels in messages after it.
         SENDS = 1 << 2;
         /// The kernel only collects what messages have brought: each other rank's window is the copy of it that came.
         COLLECTS = 1 << 3;
@@ -140,7 +140,7 @@ shared! {
         /// The step over this rank's rows: its outputs are sent. Its parameters, requests and states are those of slots.
         step: Step;
         /// `[requests]`: in a verification the requests of all rows; null in a step, where a row is a request of its own. Behind the outputs of a
-        /// verification lie the rows of its walks and the numbers of accepted drafts, as `DraftStep` has them; so they do behind the results.
+        /// verification lie the rows of its walks and the numbers of accepted drafts, as `DraftStep` has them; so they do after the results.
         requests: (const DraftRequest*);
         /// Where results begin in a window.
         results_offset: u64;

@@ -149,7 +149,7 @@ shared! {
         /// `[rows]` rows of `width` elements, `hidden_stride` elements apart.
         hidden: (const void*);
         hidden_stride: u64;
-        /// `[rows, padded_width]`: hidden states as f32, zeros behind the width.
+        /// `[rows, padded_width]`: hidden states as f32, zeros after the width.
         states: (float*);
         /// `[rows]`
         head_rows: (HeadRow*);
@@ -164,7 +164,7 @@ shared! {
         flags: u32;
         /// The most contenders of a row: with more, all of its logits are computed. With clusters the length of a probed set's list.
         most_contenders: u32;
-        /// The screen. `[vocab, codes_width]`: codes from -127 to 127, zeros behind the width.
+        /// The screen. `[vocab, codes_width]`: codes from -127 to 127, zeros after the width.
         codes: (const void*);
         /// `[vocab]` each: what a code is worth; what a bound grows by for a hidden state of length 1, infinite for an id that is not
         /// screened; the length of the codes times the scale.
@@ -198,7 +198,7 @@ shared! {
         /// The width, rounded up to a multiple of FAST_CHUNK.
         short_width: u32;
         /// `[groups of FAST_MOST_STATES rows, stages, FAST_MOST_STATES, FAST_STAGE_ELEMENTS]`: hidden states in the type of the weights,
-        /// zeros behind the width, as they lie in a stage of fast_logits.
+        /// zeros after the width, as they lie in a stage of fast_logits.
         short_states: (void*);
         /// The most ids that a block of head_logits, probed_logits, fast_logits or head_bounds has at a time, a multiple of HEAD_WARP_IDS, and the stages in its
         /// shared memory.

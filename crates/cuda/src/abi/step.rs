@@ -154,7 +154,7 @@ shared! {
         LOGPROB_SUMS = 1 << 13;
         /// Logprobs are reported for the row's own token only: neither for the top n nor for given ids.
         TOKEN_LOGPROB_ONLY = 1 << 14;
-        /// The row stands behind drafts and shares the entries of its request. `Request::history` has the drafts before the
+        /// The row follows drafts and shares the entries of its request. `Request::history` has the drafts before the
         /// row, `Request::history_capacity` of them; they count as output, beside what the entries count.
         DRAFT_PATH = 1 << 15;
     }

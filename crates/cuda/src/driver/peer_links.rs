@@ -13,7 +13,7 @@ use crate::driver::peer_memory::{can_access_peer, enable_peer_access};
 use crate::driver::probe::CudaInfo;
 use crate::error::{Error, Result, failed};
 
-/// The bytes of a copy, and how many are timed together, behind one that is not.
+/// The bytes of a copy, and how many are timed together, after one that is not.
 const COPY_BYTES: usize = 64 << 20;
 const COPIES: usize = 8;
 

@@ -22,7 +22,7 @@ pub(crate) unsafe fn send_rows(
     unsafe { runtime.launch_dependent(SEND_ROWS.kernel(), grid, bytemuck::bytes_of(argument)) }
 }
 
-/// Enqueues `send_rows` behind messages: it begins once these have travelled.
+/// Enqueues `send_rows` after messages: it begins once these have travelled.
 ///
 /// # Safety
 /// As for [`Runtime::launch`].
@@ -36,7 +36,7 @@ pub(crate) unsafe fn place_rows(
     unsafe { runtime.launch(SEND_ROWS.kernel(), grid, bytemuck::bytes_of(argument)) }
 }
 
-/// Enqueues `send_results` behind messages: it begins once these have travelled.
+/// Enqueues `send_results` after messages: it begins once these have travelled.
 ///
 /// # Safety
 /// As for [`Runtime::launch`].
@@ -46,7 +46,7 @@ pub(crate) unsafe fn collect_results(runtime: &dyn Runtime, argument: &SendResul
     unsafe { runtime.launch(SEND_RESULTS.kernel(), grid, bytemuck::bytes_of(argument)) }
 }
 
-/// Enqueues `send_results`, behind the kernels of the step.
+/// Enqueues `send_results`, after the kernels of the step.
 ///
 /// # Safety
 /// As for [`Runtime::launch`].

@@ -134,7 +134,7 @@ impl<'b> DeviceIntMatrixMut<'b> {
     ///
     /// # Safety
     /// For `'b`, all ids lie in memory that the device can write. Nobody else reads or writes them while work
-    /// that was enqueued with them runs, but work on the same stream that was enqueued before or behind it.
+    /// that was enqueued with them runs, but work on the same stream that was enqueued before or after it.
     pub unsafe fn new(
         address: u64,
         dtype: IntType,

@@ -101,7 +101,7 @@ impl<'b> DraftTreeRows<'b> {
 #[derive(Clone, Copy, Debug)]
 pub struct DraftTrees<'b> {
     /// The distributions that the drafts were drawn from: `[trees, n, vocab]`, where row 0 is the root's and row i + 1 that
-    /// behind draft i, or `[trees, n + 1, vocab]`. Rows without children are not read, so the last one never is, and none is by
+    /// after draft i, or `[trees, n + 1, vocab]`. Rows without children are not read, so the last one never is, and none is by
     /// thresholds. `None`: the drafter has no probabilities.
     pub draft_probs: Option<DraftTreeRows<'b>>,
     /// The drafts: `[trees, n]`. One outside the vocabulary was not drawn, and is never accepted.
@@ -218,11 +218,11 @@ impl DraftTrees<'_> {
 /// The buffers that receive what becomes of trees of n drafts.
 #[derive(Debug)]
 pub struct Judged<'b> {
-    /// The accepted drafts, then the token drawn behind them, then [`gumball_spec::NONE`]: `[trees, n + 1]`.
+    /// The accepted drafts, then the token drawn after them, then [`gumball_spec::NONE`]: `[trees, n + 1]`.
     pub tokens: DeviceIntMatrixMut<'b>,
     /// The rows that these tokens come from, then -1: `[trees, n + 1]` of i32.
     pub rows: Option<DeviceIntMatrixMut<'b>>,
-    /// The number of accepted drafts. The token drawn behind them does not count.
+    /// The number of accepted drafts. The token drawn after them does not count.
     pub accepted: Option<DeviceSlice<'b>>,
     /// The number of drafts that rule S4 accepts when each is judged alone, including drafts after the end of
     /// the chain; for chains by rejection with `draft_probs`.

@@ -1,4 +1,4 @@
-//! Judge: which drafts probabilities accept, and what comes behind them: chains by rejection in the kernels of `verify.cu` (rule
+//! Judge: which drafts probabilities accept, and the token after them: chains by rejection in the kernels of `verify.cu` (rule
 //! S4), all other trees in the kernel of `judge_drafts.cu` (S5 to S7).
 //!
 //! A chain takes two kernels. The first surveys the one or two rows that a chain's last token is drawn from, and computes the

@@ -1,4 +1,4 @@
-//! The rows of drafts: each stands behind the drafts on the path to it, and has a request of its own there.
+//! The rows of drafts: each follows the drafts on the path to it, and has a request of its own there.
 //!
 //! A step over such rows is a step like any other, over other tables: `begin_drafts` fills these from the requests in the
 //! slots, and `end_drafts` advances those by what was emitted. The drafts are read on the device; the host knows how many
@@ -87,10 +87,10 @@ pub struct DraftIds<'b> {
     /// same request before it. `None`: each draft follows the one before it.
     pub parents: Option<DeviceSlice<'b>>,
     /// The trees as links between rows instead of `parents`, as SGLang and TokenSpeed hold them: for each row of the step its first
-    /// child and its next sibling, as the number of a row of the same request, behind this one, or -1.
+    /// child and its next sibling, as the number of a row of the same request, after this one, or -1.
     pub links: Option<[DeviceSlice<'b>; 2]>,
     /// The probabilities that the drafts were drawn from, in f32: a row for each row of the step, of which those without a
-    /// draft behind them are not read. `None`: the drafter has none. Only [`Judgement::Rejection`] and [`Judgement::Block`] read
+    /// draft after them are not read. `None`: the drafter has none. Only [`Judgement::Rejection`] and [`Judgement::Block`] read
     /// them.
     pub probs: Option<Rows<'b>>,
 }
@@ -322,7 +322,7 @@ impl DraftRows {
         self.place_lists(table, slots)
     }
 
-    /// Writes what kernels read of the rows of a draft model, each of which stands behind `counts` drafts of its slot's request.
+    /// Writes what kernels read of the rows of a draft model, each of which follows `counts` drafts of its slot's request.
     ///
     /// # Errors
     /// - [`Error::Unavailable`] if the device has not enough memory, or fails.

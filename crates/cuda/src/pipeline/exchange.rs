@@ -1,4 +1,4 @@
-//! Steps whose rows are spread over ranks: what is exchanged before the kernels of such a step, and behind them.
+//! Steps whose rows are spread over ranks: what is exchanged before the kernels of such a step, and after them.
 
 use std::ops::Range;
 

@@ -65,7 +65,7 @@ pub enum WorkTerms {
 }
 
 impl WorkTerms {
-    /// Checks that the assignments still suit what was fixed for them, behind at most `tokens` tokens more.
+    /// Checks that the assignments still suit what was fixed for them, after at most `tokens` tokens more.
     fn check(&self, workspace: &Workspace, tokens: u64) -> Result<()> {
         let (assigned, fixed, of) = match self {
             Self::Step(step) => return step.check(workspace, tokens).map(drop),
@@ -325,7 +325,7 @@ impl Workspace {
     /// Enqueues the captured work on the workspace's stream, and returns without waiting. Allocates nothing.
     ///
     /// # Errors
-    /// Those of [`Workspace::enqueue`]. Each row's history must have capacity for the tokens of all captured steps, and for paths behind
+    /// Those of [`Workspace::enqueue`]. Each row's history must have capacity for the tokens of all captured steps, and for paths after
     /// them.
     ///
     /// # Panics

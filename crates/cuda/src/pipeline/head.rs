@@ -68,7 +68,7 @@ pub struct HeadCounts {
 }
 
 impl<'w> Head<'w> {
-    /// Makes a head of weights in the device's memory: `[vocab, width]`, row behind row, for steps of at most `rows` rows.
+    /// Makes a head of weights in the device's memory: `[vocab, width]`, row after row, for steps of at most `rows` rows.
     ///
     /// # Errors
     /// - [`Error::OutOfRange`] for a vocabulary outside 1..=2^20, a width outside 1..=2^16, weights with gaps between their rows, a
@@ -120,7 +120,7 @@ impl<'w> Head<'w> {
     /// Makes a head of weights in the host's memory, which are copied to the device. See [`Head::exact`].
     ///
     /// # Shapes and units
-    /// `weights`: the elements of `[vocab, width]`, row behind row.
+    /// `weights`: the elements of `[vocab, width]`, row after row.
     ///
     /// # Errors
     /// - Those of [`Head::exact`].

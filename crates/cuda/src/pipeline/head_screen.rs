@@ -16,7 +16,7 @@ const MOST_OF_ROW: usize = 4;
 /// says what the numbers mean.
 #[derive(Clone, Copy, Debug)]
 pub struct HeadScreen<'a> {
-    /// `[vocab, padded]` codes from -127 to 127, zeros behind the width.
+    /// `[vocab, padded]` codes from -127 to 127, zeros after the width.
     pub codes: &'a [i8],
     /// The codes of a row, padding included; at least the width.
     pub padded: usize,

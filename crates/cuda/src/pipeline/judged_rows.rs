@@ -1,4 +1,4 @@
-//! Rows of probabilities behind drafts, and the judgement of the drafts by them (rules S5 to S7).
+//! Rows of probabilities after drafts, and the judgement of the drafts by them (rules S5 to S7).
 //!
 //! The kernels of the operators write the probabilities: straight from the logits by a softmax where no request has filters, else by a
 //! cut. Only rows with edits, or that stand in another order, are written under their edits first, then turned into probabilities

@@ -125,17 +125,17 @@ impl Step<'_> {
             }
             _ => tuning::survey(device, (rows, tiles), row_type, needs),
         };
-        // A survey of each row waits by itself for what the kernel just before makes: the requests of rows behind drafts, or stamps of
+        // A survey of each row waits by itself for what the kernel just before makes: the requests of rows after drafts, or stamps of
         // edits. Behind kernels that judge or write probabilities, or survey shared rows, it begins when these are complete.
         let is_edited = needs.edits > Edits::None;
         let waits = match &begun {
             Some(_) => !has_probabilities && (is_edited || self.shared.is_none()),
             None => needs.edits == Edits::HistoryDependent,
         };
-        // A survey behind a head or a softmax must not load before these are complete.
+        // A survey after a head or a softmax must not load before these are complete.
         let has_rows = self.head.is_none() && self.softmax_of.is_none();
         let enqueue = if waits && has_rows { survey::enqueue_dependent } else { survey::enqueue };
-        // A row behind drafts has its own number as a slot, and begin_drafts gives padding parameters too, but no lists.
+        // A row after drafts has its own number as a slot, and begin_drafts gives padding parameters too, but no lists.
         let known_slots = if waits && !is_edited { flags::SLOT_IS_ROW } else { 0 };
         let step = abi::Step { flags: step.flags | known_slots, ..*step };
         let step = &step.with_blocks_per_row(survey.blocks.blocks_per_row as u32);
@@ -159,7 +159,7 @@ impl Step<'_> {
         }
     }
 
-    /// Returns the argument of the kernels that make the requests of rows behind drafts, if the rows are.
+    /// Returns the argument of the kernels that make the requests of rows after drafts, if the rows are such.
     fn begun(&self, workspace: &Workspace, batch: &RowBatch, step: &abi::Step) -> Option<DraftStep> {
         match &self.begin {
             Begin::Nothing => None,

@@ -14,7 +14,7 @@ use crate::pipeline::workspace::Workspace;
 /// Parts of rows, and what is said of results, begin at multiples of this many bytes.
 pub(super) const ALIGNMENT: usize = 256;
 
-/// Where results begin in a message, behind the header of a window.
+/// Where results begin in a message, after the header of a window.
 pub(super) const RESULTS_OFFSET: usize = size_of::<abi::WindowHeader>().next_multiple_of(ALIGNMENT);
 
 /// The memory in which messages begin and end, and what carries them.

@@ -1,4 +1,4 @@
-//! The drafts that are drawn from rows of a draft model, and the probabilities behind them.
+//! The drafts that are drawn from rows of a draft model, and the probabilities that they are drawn from.
 
 use std::sync::Arc;
 

@@ -12,14 +12,14 @@ use crate::pipeline::assignment::WorkspaceLimits;
 use crate::pipeline::outputs::{Outputs, set_ids};
 use crate::pipeline::row_lists::mask_words;
 
-/// The words behind a row's outputs for the walk through drafts: the row of a token, and how many drafts were accepted.
+/// The words after a row's outputs for the walk through drafts: the row of a token, and how many drafts were accepted.
 pub(crate) const WALK_WORDS: usize = 2;
 
 /// The results of a workspace's last step. Their addresses never change.
 #[derive(Debug)]
 pub struct Results {
     limits: WorkspaceLimits,
-    /// Outputs, and behind them the walks.
+    /// Outputs, and after them the walks.
     outputs: Buffer,
     kept: Buffer,
     /// How many tokens the last call took away of each request, `[rows]`.

@@ -2,7 +2,7 @@
 //! requests draw drafts (rule S8).
 //!
 //! Each batch has memory of its own for what is assigned to its rows, and one of a draft model also for what is drawn from them. So one
-//! graph may hold several batches, a verification and steps. A row of a draft model stands behind a path of drafts: `begin_drafts` makes
+//! graph may hold several batches, a verification and steps. A row of a draft model follows a path of drafts: `begin_drafts` makes
 //! its request from the one in the slot, as that one is when the kernel runs. Nothing of a request changes.
 //!
 //! One draft a row is the token of an ordinary step, so the kernels of a step draw it. Several siblings, and drafts of blocks, which
@@ -36,7 +36,7 @@ pub struct RowBatch {
     /// The limits of the workspace, with as many rows as the batch has.
     limits: WorkspaceLimits,
     lists: RowLists,
-    /// The requests of rows behind drafts, once some were assigned.
+    /// The requests of rows after drafts, once some were assigned.
     drafts: Option<DraftRows>,
     /// The drafts that are drawn from the rows, if these are rows of a draft model.
     proposals: Option<Proposals>,
@@ -280,7 +280,7 @@ impl RowBatch {
         }
     }
 
-    /// Checks that the histories of the slots can take the paths in front of the rows of a draft model, each behind `tokens` tokens more.
+    /// Checks that the histories of the slots can take the paths in front of the rows of a draft model, each after `tokens` tokens more.
     pub(crate) fn check_room(&self, requests: &Requests, tokens: u64) -> Result<()> {
         match self.lacking(requests, tokens).next() {
             None => Ok(()),
@@ -291,7 +291,7 @@ impl RowBatch {
         }
     }
 
-    /// Returns the rows whose slot's history cannot take `tokens` tokens and the path behind them.
+    /// Returns the rows whose slot's history cannot take `tokens` tokens and the path after them.
     pub(crate) fn lacking(&self, requests: &Requests, tokens: u64) -> impl Iterator<Item = (Slot, u32)> {
         let lacks = move |(slot, count): &(Slot, u32)| {
             !requests.has_room(*slot, tokens.saturating_add(u64::from(*count)))

@@ -40,7 +40,7 @@ pub struct StepInput<'a, 'b> {
     pub masks: Option<MaskRows<'b>>,
     /// The drafts that the step verifies, for an assignment that counts them.
     pub drafts: Option<DraftIds<'b>>,
-    /// The paths in front of the rows of a draft model. Row r stands behind the first ids of row r, as many as were assigned to it. Behind a
+    /// The paths in front of the rows of a draft model. Row r follows the first ids of row r, as many as were assigned to it. Behind a
     /// path with an id outside the vocabulary there are no drafts.
     pub paths: Option<DeviceIntMatrix<'b>>,
     /// How the rows are spread over ranks, and the window of this one. All ranks assign the same slots, options and rows, and enqueue the
@@ -129,7 +129,7 @@ pub struct StepTerms {
     /// Whether the step advances requests.
     pub(crate) advances: bool,
     is_approximate: bool,
-    /// What is exchanged with other ranks before the step's kernels and behind them.
+    /// What is exchanged with other ranks before the step's kernels and after them.
     pub(crate) exchange: Option<Exchange>,
 }
 
@@ -138,9 +138,9 @@ pub struct StepTerms {
 pub(crate) enum Begin {
     /// They are those in the slots, which the tokens advance.
     Nothing,
-    /// Each row stands behind drafts, and the requests walk through these.
+    /// Each row follows drafts, and the requests walk through these.
     Verify(StepDrafts),
-    /// Each row stands behind a path, and its tokens are drafts.
+    /// Each row follows a path, and its tokens are drafts.
     Propose(DraftPaths),
 }
 
@@ -153,7 +153,7 @@ impl Workspace {
     /// rows; [`Results::read_walks`](crate::Results::read_walks) names the rows. A request with mirostat must have no drafts. Parents that
     /// are no tree end the request's walk after its first row, which gets the status `NO_TREE`.
     ///
-    /// Over ranks the results of the whole batch lie in each rank's window then, walks behind them, and each rank has advanced all requests.
+    /// Over ranks the results of the whole batch lie in each rank's window then, walks after them, and each rank has advanced all requests.
     /// The rows of a request have one owner. The drafts are those of the whole batch, in its order, on all ranks alike; of the drafter's
     /// probabilities only the rows of own requests are read. Of a batch of drafts each rank draws all, from rows that are gathered.
     ///
@@ -379,7 +379,7 @@ impl Step<'_> {
 }
 
 impl StepTerms {
-    /// Checks that the assignment still suits what was fixed for it, behind at most `tokens` tokens that the requests have not emitted yet, and
+    /// Checks that the assignment still suits what was fixed for it, after at most `tokens` tokens that the requests have not emitted yet, and
     /// returns its rows.
     pub(crate) fn check<'w>(&self, workspace: &'w Workspace, tokens: u64) -> Result<&'w RowBatch> {
         let batch = workspace.batch(self.of)?;

@@ -328,7 +328,7 @@ impl Windows {
     pub(crate) fn window_rows(&self, parts: &Rows<'_>, rows: usize) -> Result<Rows<'static>> {
         let dtype = parts.dtype;
         let address = self.rows_address();
-        // SAFETY: `new` made room for that many rows of the widest type. Only steps of this rank read them, behind the exchange that
+        // SAFETY: `new` made room for that many rows of the widest type. Only steps of this rank read them, after the exchange that
         // waits for their writers.
         let whole =
             unsafe { Rows::new(address, dtype, rows, self.vocab, self.row_bytes(dtype) / dtype.bytes()) };

@@ -163,7 +163,7 @@ impl Workspace {
     }
 
     /// Returns whether the histories of the assigned rows have capacity for the tokens of `steps` more steps,
-    /// whatever is drawn, and for a path of drafts behind them.
+    /// whatever is drawn, and for a path of drafts after them.
     #[must_use]
     pub fn has_history_left(&self, steps: u64) -> bool {
         let tokens = steps.saturating_mul(self.rows.tokens_per_step());

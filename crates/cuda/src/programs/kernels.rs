@@ -101,7 +101,7 @@ kernels! {
     "edit_rows" { EDIT_ROWS: BY_ROWS }
     // Judge the drafts of a step's requests by probabilities.
     "judge_requests" { JUDGE_REQUESTS: ONE }
-    // Force given tokens in a step, and write their logprobs behind it.
+    // Force given tokens in a step, and write their logprobs after it.
     "selected_logprobs" { SELECT_TOKENS: ONE, WRITE_SELECTED: ONE }
     // Exchange rows and results between the devices of a group.
     "exchange" { SEND_ROWS: ONE, SEND_RESULTS: ONE }

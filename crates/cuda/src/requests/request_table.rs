@@ -259,7 +259,7 @@ impl Requests {
         self.entry(slot).map_or_else(Params::default, SlotEntry::greedy_params)
     }
 
-    /// Returns how many bytes a row behind drafts needs for those lists of a slot's request that emitted tokens change: the
+    /// Returns how many bytes a row after drafts needs for those lists of a slot's request that emitted tokens change: the
     /// twin of `share_entries` and `copy_lists` in `drafts.cu`.
     pub(crate) fn list_bytes(&self, slot: Slot) -> usize {
         let Some(entry) = self.entry(slot) else { return 0 };

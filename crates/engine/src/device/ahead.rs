@@ -16,16 +16,16 @@ pub(crate) enum Shortened {
     /// It did not.
     #[default]
     No,
-    /// Behind the last step.
+    /// After the last step.
     Behind,
     /// Before the last step, whose outputs the host has not seen.
     Before,
-    /// The host has not seen the outputs of a step in front of it, or of several behind it: only the device knows the sequence.
+    /// The host has not seen the outputs of a step in front of it, or of several after it: only the device knows the sequence.
     Lost,
 }
 
 impl Ahead {
-    /// Notes that tokens are taken away, behind the steps that were noted.
+    /// Notes that tokens are taken away, after the steps that were noted.
     pub fn note_shorten(&mut self) {
         self.shortened = match (self.shortened, self.unseen) {
             (Shortened::No | Shortened::Behind, 0 | 1) => Shortened::Behind,

@@ -132,7 +132,7 @@ fn follow_shortened(entry: &mut Entry, workspace: &Workspace, slot: Slot) -> Res
     Ok(())
 }
 
-/// Does so before the tokens of a step are appended that came behind: `emitted` of them.
+/// Makes the host's copy as long as the device's was before the last step, which emitted `emitted` tokens.
 fn follow_before_step(
     entry: &mut Entry,
     workspace: &Workspace,
@@ -148,7 +148,7 @@ fn follow_before_step(
     Ok(())
 }
 
-/// Reads the state of a slot whose copy is behind.
+/// Reads the state of a slot whose copy on the host lacks tokens.
 fn read_back(entry: &mut Entry, workspace: &Workspace, slot: Slot) -> Result<()> {
     let state = workspace.requests().state(slot)?;
     let is_shortened = entry.ahead.shortened != Shortened::No;

@@ -1,7 +1,7 @@
 //! Drafting on a device: tokens of a draft model, drawn as the request would draw its own (rule S8).
 //!
 //! A [`DraftBatch`] has memory of its own for what is assigned to its rows and for what is drawn from them. So one captured graph may
-//! hold a batch for each draft of a chain, or for each level of a tree, and the verification behind them.
+//! hold a batch for each draft of a chain, or for each level of a tree, and the verification after them.
 
 use gumball_cuda::{Buffer, DeviceIntMatrix, DraftBatchLimits, IntType};
 use gumball_spec::{Error, Result};

@@ -18,7 +18,7 @@ pub struct DeviceHead<'w> {
 }
 
 impl<'w> DeviceHead<'w> {
-    /// Makes an exact head of weights that lie on the device already: `[vocab, width]`, row behind row, for steps of at most `rows` rows.
+    /// Makes an exact head of weights that lie on the device already: `[vocab, width]`, row after row, for steps of at most `rows` rows.
     ///
     /// # Errors
     /// - [`Error::OutOfRange`] for a vocabulary outside 1..=2^20, a width outside 1..=2^16, gaps between the rows of weights, a scaling

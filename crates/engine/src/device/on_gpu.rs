@@ -1,7 +1,7 @@
 //! What computes rows on a device, and what the host knows of it.
 //!
 //! Parameters and states lie on the device and advance there. The host keeps a copy of each sequence and
-//! updates it from the outputs that it fetches. If the copy is behind when the caller reads the sequence, the
+//! updates it from the outputs that it fetches. If the copy lacks tokens when the caller reads the sequence, the
 //! state is read back.
 
 use gumball_cuda::{Buffer, InitialState, Prepared, Workspace, WorkspaceLimits};

@@ -1,6 +1,6 @@
 //! Verification on a device: which drafts of each request are accepted, and the token after them (rules S3 and S5 to S7).
 //!
-//! All rows of a request are drawn from at once, or made probabilities, each behind the drafts on the path to it. Then the device
+//! All rows of a request are drawn from at once, or made probabilities, each after the drafts on the path to it. Then the device
 //! walks through them, and advances the requests by what it emits; nothing waits for the host. See `drafts.cu` and
 //! `judge_requests.cu` in `gumball-cuda`.
 

@@ -187,7 +187,7 @@ impl<'a> OnDevice<'a> {
     /// Returns the addresses, in the device's memory, of the walks of the last verification: for each row of the outputs a u32,
     /// the row of logits that it comes from, [`u32::MAX`] where it has no emitted token; and for each request a u32, how many drafts were accepted.
     ///
-    /// They lie behind the outputs, so they move with the number of rows, and with nothing else.
+    /// They lie after the outputs, so they move with the number of rows, and with nothing else.
     #[must_use]
     pub fn walks_addresses(&self) -> [u64; 2] {
         let Layout { rows, .. } = self.outputs_layout();

@@ -16,7 +16,7 @@ use gumball_cuda::{DeviceIntMatrix, DeviceIntMatrixMut, DraftTreeRows};
 ///
 /// n is in 0..=64, but without a limit for chains that are judged by rejection with `draft_probs`.
 ///
-/// `tokens`, `[trees, n + 1]`, receives the accepted drafts, the token drawn behind them, then [`NONE`].
+/// `tokens`, `[trees, n + 1]`, receives the accepted drafts, the token drawn after them, then [`NONE`].
 /// `rows`, of the same shape, receives the rows that these tokens come from, then -1: 0 first, and i + 1 for draft i. The
 /// other shapes are those that [`HostDraftTrees`] names.
 #[derive(Debug)]
@@ -58,7 +58,7 @@ pub struct HostDraftTrees<'a> {
     pub drafts: usize,
     /// The number of ids in a row.
     pub vocab: usize,
-    /// The probabilities that the drafts were drawn from: `[trees, n, vocab]`, where row 0 is the root's and row i + 1 that behind
+    /// The probabilities that the drafts were drawn from: `[trees, n, vocab]`, where row 0 is the root's and row i + 1 the one after
     /// draft i, or `[trees, n + 1, vocab]`. Rows without children are not read, so the last one never is, and none is by
     /// thresholds. `None`: the drafter has no probabilities.
     pub draft_probs: Option<&'a [f32]>,
@@ -75,9 +75,9 @@ pub struct HostDraftTrees<'a> {
 /// Where the counts and statuses of trees are written, each with one entry per tree; `default()` writes none.
 #[derive(Debug, Default)]
 pub struct DraftTreeCounts<'a> {
-    /// The number of accepted drafts; the token drawn behind them is not counted.
+    /// The number of accepted drafts; the token drawn after them is not counted.
     pub accepted: Option<PerRowMut<'a, u32>>,
-    /// The number of drafts that would be accepted if each were judged alone, those behind the first rejected one included. For
+    /// The number of drafts that would be accepted if each were judged alone, those after the first rejected one included. For
     /// chains that are judged by rejection with `draft_probs`.
     pub accepted_alone: Option<PerRowMut<'a, u32>>,
     /// The status of the rows from which the last token was drawn.

@@ -130,7 +130,7 @@ impl Alike {
         digest.extend(StepPart::Drafts, step.drafts.iter().map(|id| *id as u64));
     }
 
-    /// Returns the digest of drafts behind paths, beside the step that was begun.
+    /// Returns the digest of drafts after paths, beside the step that was begun.
     #[cfg(feature = "cuda")]
     pub fn of_drafts(
         &mut self,
@@ -163,7 +163,7 @@ impl Alike {
         digest
     }
 
-    /// Takes the type and the kind of a step's rows into its digest, where the host knows them only behind its begin.
+    /// Takes the type and the kind of a step's rows into its digest, where the host knows them only after its begin.
     pub fn add_rows(&mut self, digest: &mut StepDigest, rows: (&'static str, Kind)) {
         let Some(step) = &mut self.step else { return };
         step.shape.rows = Some(rows);

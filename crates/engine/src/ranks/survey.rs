@@ -17,7 +17,7 @@ use crate::slots::Slots;
 use crate::workers::Workers;
 
 impl HostRanks {
-    /// Checks that rows can be surveyed: each is logits that nobody changes whole, on the route of the race.
+    /// Checks that rows can be surveyed: each is logits that no hook changes, on the route of the race.
     pub(super) fn check_survey(&self, logits: Logits<'_>, batch: &Batch<'_>) -> Result<()> {
         let conflict = |other, reason| Err(Error::Conflict { parameter: "layout", other, reason });
         if batch.hooks.iter().any(Option::is_some) {
@@ -52,7 +52,7 @@ impl HostRanks {
                 let sequence = sequences.admitted(slots[*row]);
                 let needs = Needs::of(sequence.params(), vocab);
                 SurveyRow {
-                    // The padding behind its columns is left out.
+                    // The padding after its columns is left out.
                     part: logits.row(*row).part(0..columns),
                     task: sequence.task(logits.kind(), batch.masks.row(*row), batch.forced(*row)),
                     // A kept set may be long: it is found as in a row that needs its masses.

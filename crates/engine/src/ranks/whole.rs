@@ -15,7 +15,7 @@ use crate::score::{Scored, Scoring};
 use crate::slots::Slots;
 
 impl HostRanks {
-    /// Draws drafts behind paths, from rows of which this rank has a part.
+    /// Draws drafts after paths, from rows of which this rank has a part.
     pub(super) fn draft(
         &mut self,
         sequences: &Slots,

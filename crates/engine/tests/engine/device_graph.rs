@@ -16,7 +16,7 @@ fn input(buffer: &DeviceBuffer) -> Rows<'_> {
     DeviceMatrix::of(buffer, Dtype::F32, 0, rows, VOCAB, VOCAB).unwrap().into()
 }
 
-/// Makes a batch of one draft a row, behind `depth` drafts.
+/// Makes a batch of one draft a row, after `depth` drafts.
 fn batch(pool: &mut Pool, slots: &[Slot], depth: u32, mode: VerifyMode) -> DraftBatch {
     let limits = DraftBatchLimits { rows: slots.len(), siblings: 1, probs: false };
     let batch = pool.on_device().unwrap().add_draft_batch(limits).unwrap();

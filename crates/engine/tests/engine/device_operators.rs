@@ -1,4 +1,4 @@
-//! Operators on a device, which the host emulates here, come to what those of the host come to.
+//! Operators on a device, which the host emulates here, give the same as operators of the host.
 
 use gumball_bench_protocol::skipped::or_skip;
 use gumball_engine::{

@@ -64,7 +64,7 @@ fn counts_that_cannot_be_take_nothing_away_and_lost_tokens_are_named() {
     let there = DeviceBuffer::of(device.runtime(), &[0i64, 0, 1, 0]).unwrap();
     pool.enqueue(&[Work::Shorten(column(&there).into())]).unwrap();
     assert_eq!(taken(&mut pool, 4), [0; 4]);
-    // A device that keeps no history cannot say what came behind.
+    // A device that keeps no history cannot say which tokens came after.
     step(&mut pool, &device, &slots);
     step(&mut pool, &device, &slots);
     pool.enqueue(&[Work::Shorten(column(&there).into())]).unwrap();

@@ -120,7 +120,7 @@ fn a_sequence_goes_on_in_another_pool_as_if_it_had_stayed() {
         back_to(&mut there, &[*moved], 4);
         assert_eq!(here.sequence(*slot).unwrap().state(), there.sequence(*moved).unwrap().state());
     }
-    // Mirostat's limit behind the state is not known.
+    // Mirostat's limit before the state is not known.
     let error = there.sequence(moved[4]).unwrap().tokens_behind(2).unwrap_err();
     assert_eq!(error.to_string(), "output_len is 2, but must be in 3..=4");
     let error = there.shorten(&[moved[4]], &[2]).unwrap_err().to_string();

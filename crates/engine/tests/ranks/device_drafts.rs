@@ -388,7 +388,7 @@ fn one_graph_over_ranks_drafts_verifies_and_takes_tokens_away() {
     let mut batch = Requests { ownership: Ownership::Blocks, ..small_batch(2) };
     batch.requests.iter_mut().for_each(|(params, _)| params.mirostat = None);
     let (vocab, kind, mode) = (batch.vocab, batch.kind, VerifyMode::Coupled);
-    // Behind the histories and behind the first drafts a draft model has the rows of the target.
+    // After the histories and after the first drafts a draft model has the rows of the target.
     let target = batch.rows(&mut dice, 9);
     let drafter = [0, 1].map(|depth| [0, 1, 2].map(|request| target[3 * request + depth].clone()));
     let (mut one, slots) = batch.pool();

@@ -163,7 +163,7 @@ fn ranks_whose_rows_have_other_types_or_kinds_are_told_so() {
                     }) => {
                         assert_ne!(ours, theirs, "{devices:?}, {layout:?}");
                     }
-                    // Messages of another size than is expected come never, and so do the digests behind them.
+                    // Messages of another size than is expected come never, and so do the digests after them.
                     Some(RanksError::Disagree { what: "the layout, type or mode of the step", .. })
                         if devices == Nccl => {}
                     // Probabilities are not surveyed but swapped, so only one of the ranks sends rows.

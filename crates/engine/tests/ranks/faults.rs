@@ -17,7 +17,7 @@ enum Fault {
     Ends,
     /// Waits until the others have done with the step.
     IsLate,
-    /// Changes what it sends behind the header, by words of this seed.
+    /// Changes what it sends after the header, by words of this seed.
     Garbles(u64),
 }
 

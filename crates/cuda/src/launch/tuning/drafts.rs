@@ -1,4 +1,4 @@
-//! How many threads make the request of a row behind drafts, write its edited row, draw drafts from it, and accept the drafts of a
+//! How many threads make the request of a row after drafts, write its edited row, draw drafts from it, and accept the drafts of a
 //! request. None of these is measured yet.
 
 use super::{TileBlocks, WARP};

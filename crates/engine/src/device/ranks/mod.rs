@@ -257,7 +257,7 @@ impl Drop for GpuRanks {
         let _ = self.read_results(&mut []);
         self.windows.unmap();
         // A window may be freed once no rank writes it any more: all have come here, or have ended. An exchange ends at the first rank
-        // that is lost, and says nothing of those behind it.
+        // that is lost, and says nothing of later ones.
         self.common.group.begin(StepDigest::default());
         match self.common.group.all_gather(What::Windows, &[], |_| 0) {
             Ok(_) => {}

@@ -151,7 +151,7 @@ impl GpuRanks {
         // All ranks that notice tell each other which step they are at.
         let mut digest = self.digest;
         if let Some((dtype, kind)) = self.row_type.filter(|_| self.transport == TransportKind::Nccl) {
-            // Messages of other sizes than are expected come never, and so do the digests of devices behind them.
+            // Messages of other sizes than are expected come never, and so do the digests of devices after them.
             self.common.alike.add_rows(&mut digest, (dtype.name(), kind));
         }
         let compared = self.common.group.compare(digest, COMPARED.min(self.timeout));
