@@ -31,7 +31,7 @@ impl Head<'_> {
         match self.0 {}
     }
 
-    pub(crate) fn logits(self, _: Self, _: &mut [f32]) -> Result<()> {
+    pub(crate) fn logits(self, _: HostMatrix<'_>, _: &mut [f32]) -> Result<()> {
         match self.0 {}
     }
 
