@@ -34,7 +34,7 @@
 // but a head on a device has memory of its own for a step, so all calls that use it, replays of graphs that have it included, take turns.
 //
 // The caller vouches that handles are alive, that pointers are NULL or point to as much as is said, and that texts end with a NUL. A NULL where something is
-// needed is an error, as is an array or a struct that is not aligned. Texts are UTF-8. No exception and no longjmp may leave a hook.
+// needed is an error, as is an array or a struct that is not aligned. Texts are UTF-8. No exception and no longjmp may leave a function that is called.
 
 #ifndef GUMBALL_H
 #define GUMBALL_H
@@ -63,7 +63,6 @@
 
 // The outcome of a call.
 GUMBALL_ENUM(gumball_code) {
-    // It did what it says.
     GUMBALL_OK = 0,
     // A value lies outside the range of its parameter; a pointer that must be given is NULL.
     GUMBALL_OUT_OF_RANGE = 1,
@@ -71,14 +70,12 @@ GUMBALL_ENUM(gumball_code) {
     GUMBALL_CONFLICT = 2,
     // A buffer or list has the wrong length.
     GUMBALL_LENGTH = 3,
-    // A name is not known.
     GUMBALL_UNKNOWN = 4,
     // The machine lacks something, memory for instance, or the device failed: no mistake of the caller's.
     GUMBALL_UNAVAILABLE = 5,
     // A text is not the JSON that is read here.
     GUMBALL_JSON = 6,
-    // A mistake of the library's own, which the message describes; report it. No sequence has moved, and all handles can be used
-    // on; what the call was to write is unspecified.
+    // A mistake of the library's own, which is worth a report. No sequence has moved; what the call was to write is unspecified.
     GUMBALL_PANIC = 7,
     // Another process of a group ended, or its connection broke.
     GUMBALL_LOST = 8,
@@ -99,7 +96,6 @@ GUMBALL_ENUM(gumball_memory) {
     GUMBALL_DEVICE = 1,
 };
 
-// The type of a matrix's elements.
 GUMBALL_ENUM(gumball_dtype) {
     GUMBALL_F32 = 0,
     GUMBALL_BF16 = 1,
@@ -112,13 +108,11 @@ GUMBALL_ENUM(gumball_int_type) {
     GUMBALL_I64 = 1,
 };
 
-// What rows are.
 GUMBALL_ENUM(gumball_what) {
     GUMBALL_LOGITS = 0,
-    // Probabilities, which need not sum to 1. What is not above 0 is never drawn; NaN and negative numbers count as 0 and set
-    // GUMBALL_STATUS_NAN. Parameters that speak of logits must be off.
+    // They need not sum to 1. What is not above 0 is never drawn; NaN and negative numbers count as 0 and set GUMBALL_STATUS_NAN. Parameters that speak of
+    // logits must be off.
     GUMBALL_PROBABILITIES = 1,
-    // Hidden states, of which a head makes logits.
     GUMBALL_HIDDEN = 2,
 };
 
@@ -150,7 +144,6 @@ GUMBALL_ENUM(gumball_verify_mode) {
     GUMBALL_THRESHOLD = 4,
 };
 
-// What a piece of work does.
 GUMBALL_ENUM(gumball_work_kind) {
     // A step of the rows that are assigned: `rows` and `masks`.
     GUMBALL_WORK_STEP = 0,
@@ -159,11 +152,9 @@ GUMBALL_ENUM(gumball_work_kind) {
     // Drafts of a batch, from its assigned rows: `draft_batch`, `rows`, `masks`, and as `ints` for each row a line with the ids on the path to it.
     // Nothing of a sequence changes. After a path that has an id outside the vocabulary, such as -1, there are no drafts.
     GUMBALL_WORK_DRAFT = 2,
-    // A copy of a batch's drafts, those of row r into line r of `ints` from `column` on: `draft_batch`, `ints` and `column`. So the drafts of a chain come
-    // together: each batch's are a column of the next one's paths, and all of them are what a verification reads.
+    // A copy of a batch's drafts, those of row r into line r of `ints` from `column` on: `draft_batch`, `ints` and `column`. So those of a chain come together.
     GUMBALL_WORK_COPY_DRAFTS = 3,
-    // Taking the last output tokens of the assigned requests away, as many as `ints` says for each. A number below 0 or above that of output tokens takes
-    // nothing away, and so does one above 1 with mirostat.
+    // Taking the last tokens of the assigned requests away, as many as `ints` says: none where that is negative or above their number, or 1 with mirostat.
     GUMBALL_WORK_SHORTEN = 4,
 };
 
@@ -197,23 +188,16 @@ GUMBALL_ENUM(gumball_row_layout) {
     GUMBALL_REPLICATED = 3,
 };
 
-// What a step over ranks is for.
 GUMBALL_ENUM(gumball_step_kind) {
-    // One token for each request.
     GUMBALL_DECODE = 0,
-    // The first token after a prompt.
     GUMBALL_PREFILL = 1,
-    // The drafts of each request are verified.
     GUMBALL_VERIFY = 2,
 };
 
-// Memory of a device.
 typedef struct gumball_buffer gumball_buffer;
 
-// A device that is open, with its stream.
 typedef struct gumball_device gumball_device;
 
-// Work that was captured, to be replayed with one call.
 typedef struct gumball_graph gumball_graph;
 
 // An LM head: it makes logits of hidden states (gumball_heads.h).
@@ -223,28 +207,22 @@ typedef struct gumball_graph gumball_graph;
 // fast one, whose logits are the device's own. It is for pools that were made with the same gumball_device, and one thread at a time uses it.
 typedef struct gumball_head gumball_head;
 
-// Operators over rows of logits or probabilities, for engines that hold probabilities or must return them, and choose seeds and
-// positions themselves. The result of a row is the one that it has in a pool.
+// Operators over rows of logits or probabilities, for engines that hold probabilities or must return them, and choose seeds and positions themselves. The
+// result of a row is the one that it has in a pool.
 //
-// They keep buffers from call to call, and nothing else; several threads may use them at the same time.
-//
-// For operators of a device, the rows, lists and output arrays of a call lie in the device's memory, and its structs on the host. A call launches kernels
+// Of operators of a device, the rows, lists and output arrays of a call lie in the device's memory, and its structs on the host. A call launches kernels
 // on the device's stream and returns before they are done. It may be captured in a graph after a first call, which allocates memory. The values of lists
 // are not checked there: a value outside its range counts as the nearest value inside.
 typedef struct gumball_operators gumball_operators;
 
-// All outputs of a step or a verification, in memory that is used again from call to call. A step is a verification without drafts.
-//
-// What is read of it stays until the outputs are handed to another call.
+// All outputs of a step or a verification, in memory that is used again: what is read of it stays until the outputs are handed to another call.
 typedef struct gumball_outputs gumball_outputs;
 
 // What a request asks of the way its tokens are chosen; see gumball_params_new.
 typedef struct gumball_params gumball_params;
 
-// The requests in flight.
-//
-// A sequence is admitted to a slot, stepped with others in any grouping, and released. Which slot it has, and what stands
-// beside it in a batch, changes none of its tokens; nor does the place where the pool computes.
+// The requests in flight. A sequence is admitted to a slot, stepped with others in any grouping, and released. Which slot it has, what stands beside it in a
+// batch, and where the pool computes, changes none of its tokens.
 typedef struct gumball_pool gumball_pool;
 
 // Work that lies in a graph of the program's own.
@@ -263,17 +241,14 @@ typedef struct {
     const char *allowed;
 } gumball_error_parts;
 
-// What outputs hold: R rows, T = top_n and I = ids. A pointer is NULL if there is nothing.
+// What outputs hold: R rows, with places for the T = `top_n` most likely tokens and for I = `ids` that a request names. A pointer is NULL if there is nothing.
 //
 // A request with n drafts has n + 1 rows, which begin where its rows of logits do; the first ones hold its emitted tokens, each with the status, logprobs
 // and ranks of the row that it comes from. The others are as of padding.
 typedef struct {
     size_t struct_size;
-    // R.
     size_t rows;
-    // T, the places for the most likely tokens.
     size_t top_n;
-    // I, the places for the ids that a request names.
     size_t ids;
     // The number of requests; of outputs on a device 0.
     size_t requests;
@@ -304,8 +279,7 @@ typedef struct {
     const uint32_t *accepted;
     // Of a verification: for each row the row of logits that its token comes from, UINT32_MAX where none was emitted.
     const uint32_t *path;
-    // 1 if the rows came from a clustered head, so that tokens, kept sets, logprobs and ranks count only the ids that it computed, and approximate the
-    // exact head's; else 0. Of outputs on a device 0.
+    // 1 if the rows came from a clustered head, so that all of it counts only the ids that it computed; else 0. Of outputs on a device 0.
     uint64_t is_approximate;
 } gumball_outputs_view;
 
@@ -317,7 +291,6 @@ typedef struct {
     const uint32_t *rows;
     // The number of both; 0 for padding.
     size_t len;
-    // How many drafts were accepted.
     size_t accepted;
     // The first row of the outputs that says more of these tokens.
     size_t first_row;
@@ -375,8 +348,7 @@ typedef struct {
     const char *route;
     // Above 0: outputs have the kept set of every row, which costs a sort of it on the host.
     uint32_t keep_ids;
-    // Of a device, above 0: it keeps the histories of all requests, and not only those that edits read. For programs that replay
-    // steps without fetching the outputs of each, and still want to know their sequences.
+    // Of a device, above 0: it keeps the histories of all requests, for programs that do not fetch the outputs of each step, and not only those of edits.
     uint32_t keep_histories;
     // Of the host: how many threads take the rows of a step, in 1..=1024: 1 is the caller's; 0: those of the machine, which all such pools share.
     size_t threads;
@@ -388,10 +360,8 @@ typedef struct {
     size_t history_growth;
 } gumball_pool_config;
 
-// What the next token of a sequence depends on besides its row and its parameters.
-//
-// Written by gumball_sampler_state and gumball_pool_state, where the ids lie until the next call that changes the sequence;
-// read by gumball_sampler_new and gumball_pool_resume, in this process or on another machine.
+// What the next token of a sequence depends on besides its row and its parameters; where it is written, the ids stay until the sequence changes. It is read
+// by gumball_sampler_new and gumball_pool_resume, in this process or on another machine.
 typedef struct {
     size_t struct_size;
     const uint32_t *prompt;
@@ -406,26 +376,23 @@ typedef struct {
     float mu;
 } gumball_state;
 
-// A matrix of `rows` rows, each of `width` elements, which nobody writes while it is read.
+// A matrix of `rows` rows, each of `width` elements, which nobody writes while it is read. `stride`: how many elements after a row the next one begins;
+// 0: width. So it is in the structs that follow.
 typedef struct {
     const void *data;
     size_t rows;
     size_t width;
-    // How many elements after a row the next one begins; 0: width.
     size_t stride;
     gumball_dtype dtype;
     gumball_memory memory;
 } gumball_matrix;
 
-// The rows of a call.
-//
-// A row has an element for each id, or a hidden state those of the head's width. A sequence may change from one kind to another.
+// The rows of a call. A row has an element for each id, or a hidden state those of the head's width. A sequence may change from one kind to another.
 typedef struct {
-    // Where they lie. Rows of the host go to a pool on a device too, in direct calls.
+    // Those of the host go to a pool on a device too, in direct calls.
     gumball_matrix matrix;
-    // For hidden states the head, of the pool's vocabulary and on the pool's device; else NULL.
+    // For hidden states the head that makes logits of them, of the pool's vocabulary and on the pool's device; else NULL.
     const gumball_head *head;
-    // What they are.
     gumball_what what;
 } gumball_rows;
 
@@ -433,29 +400,22 @@ typedef struct {
 typedef struct {
     // The first word, a uint32_t; NULL: no row has a bitmask.
     const void *words;
-    // The number of bitmasks.
     size_t rows;
     // The number of words in one. Bitmasks of 0 words forbid every id.
     size_t width;
-    // How many words after the start of a bitmask the next one begins; 0: width.
     size_t stride;
     // For each row whether its bitmask counts; NULL: all do. Not for bitmasks in a device's memory.
     const uint8_t *present;
     gumball_memory memory;
 } gumball_masks;
 
-// The program's own edits of a row: sees it after the logit bias and before the bans, as `vocab` floats, and may change
-// it. `row` is the row's place in the call, `user` what the batch says.
-//
-// A pool calls it from its threads, for several rows at the same time. It must return, without longjmp or
-// exception, and leaves the handle alone that calls it.
+// The program's own edits of a row: sees it after the logit bias and before the bans, as `vocab` floats, and may change it. `row` is the row's place in
+// the call, `user` what the batch says. A pool calls it from its threads, for several rows at the same time. It leaves the handle alone that calls it.
 typedef void (*gumball_hook)(void *user, size_t row, float *logits, size_t vocab);
 
 // What was decided for a step. gumball_pool_plan writes it.
 typedef struct {
-    // The layout.
     gumball_row_layout layout;
-    // The number of requests of the step.
     size_t requests;
     // The number of requests that the layout was decided by: of a graph, that which it was captured for.
     size_t batch;
@@ -473,10 +433,9 @@ typedef struct {
     const uint32_t *counts;
     // How drafts are judged, or will be. Drafts for GUMBALL_BLOCK are drawn by random words of their own.
     gumball_verify_mode mode;
-    // For GUMBALL_THRESHOLD: a draft of at least this probability is accepted; in 0..=1.
+    // For GUMBALL_THRESHOLD, as the next, in 0..=1: a draft of at least this probability is accepted.
     float threshold_single;
-    // For GUMBALL_THRESHOLD: a draft is also accepted if a coin times this is below the probability of it and the siblings
-    // before it; in 0..=1. With 1 for both, emitted tokens have the target's distribution.
+    // So it is if a coin times this is below the probability of it and the siblings before it. With 1 for both, tokens have the target's distribution.
     float threshold_acc;
     // Bitmasks of the rows; a draft's is for the row after the drafts on the path to it.
     gumball_masks masks;
@@ -486,7 +445,6 @@ typedef struct {
     const uint32_t *row_indices;
     // The program's own edits, in direct calls of the host.
     gumball_hook hook;
-    // Handed to the hook.
     void *hook_user;
     // For each row whether the hook is called; NULL: for all.
     const uint8_t *hook_rows;
@@ -503,26 +461,21 @@ typedef struct {
     size_t rows;
     // The number of integers in a line; 0: 1.
     size_t width;
-    // How many integers after a line the next one begins; 0: width.
     size_t stride;
     gumball_int_type dtype;
     gumball_memory memory;
 } gumball_ints;
 
 // The drafts of a batch of requests, those of one request after those of another; n is the sum of the batch's `counts`. Lists that are left zero say
-// nothing.
-//
-// What lies in a device's memory is not checked there: an id outside the vocabulary is never accepted, and a request whose drafts are no tree takes a
-// step, with GUMBALL_STATUS_NO_TREE.
+// nothing. A request whose drafts in a device's memory are no tree takes a step, with GUMBALL_STATUS_NO_TREE.
 typedef struct {
     size_t struct_size;
     // n ids. One outside the vocabulary, such as -1, is never accepted.
     gumball_ints ids;
-    // n parents in the trees of the requests: -1 for the end of the history, or the number of a draft of the same request before
-    // this one, counted from 0. Without parents and links each draft follows the one before it, a chain.
+    // n parents: -1 for the end of the history, or the number of an earlier draft of the request, from 0. Without parents and links drafts are chains.
     gumball_ints parents;
-    // The trees as links between rows, as SGLang and TokenSpeed hold them, instead of `parents`: for each row, a request's first row included, the row of
-    // its first child, counted from the request's first row, or -1. A link leads to a row after its own, and one link to each draft's row.
+    // The trees as links between rows, as SGLang holds them, instead of `parents`: for each row, a request's first one included, the row of its first child,
+    // counted from the request's first row, or -1. A link leads to a row after its own, and one link to each draft's row.
     gumball_ints first_child;
     // For each row that of its next sibling, or -1; with `first_child`, and only then.
     gumball_ints next_sibling;
@@ -531,7 +484,6 @@ typedef struct {
     gumball_matrix probs;
 } gumball_drafts;
 
-// Where drafts go that are drawn.
 typedef struct {
     // The drafts of each row: 1 for chains.
     size_t siblings;
@@ -541,10 +493,8 @@ typedef struct {
     float *probs;
 } gumball_proposals;
 
-// A known sequence, some of whose tokens are to be scored: row i scores `ids[start + i]`, after all ids before it.
-//
-// To score a prompt: `prompt_len` its length, `start` 1, and the rows after all of the prompt's ids but the last. To score an answer: `start` at
-// `prompt_len`. Long sequences can be handed in piecewise, `start` moving on.
+// A known sequence, some of whose tokens are to be scored: row i scores `ids[start + i]`, after all ids before it. To score a prompt, `start` is 1; to score
+// an answer, `prompt_len`. Long sequences can be handed in piecewise, `start` moving on.
 typedef struct {
     size_t struct_size;
     // The parameters. Their `logprobs` say what to report; if absent, the token's raw logprob and rank.
@@ -554,27 +504,22 @@ typedef struct {
     size_t ids_len;
     // How many of them are prompt, for the penalties that tell it from output.
     size_t prompt_len;
-    // The place in `ids` of the token that row 0 predicts.
     size_t start;
     // For hidden states: how many rows are computed at a time: 4 bytes for each id of each, 12 with a certified head, up to 8 and 12 for each cluster with
     // a clustered one; 0: all.
     size_t chunk_rows;
 } gumball_scored;
 
-// What is known of a pool.
 typedef struct {
     size_t struct_size;
     size_t vocab;
     size_t slots;
     // How many sequences are in flight.
     size_t len;
-    // The number of this rank; without ranks 0.
     size_t rank;
-    // The number of ranks; without ranks 1.
     size_t world;
-    // The first id that this rank has the logits of.
+    // This rank, 0 of 1 without others, has the logits of the ids from this one to `end_id`.
     size_t first_id;
-    // The end of these.
     size_t end_id;
     // The most ids of a rank, to which rows of logits may be padded.
     size_t most_ids;
@@ -591,28 +536,22 @@ typedef struct {
     size_t struct_size;
     // Rows whose logits were all computed from hidden states. Heads on a device count rows and logits themselves: gumball_head_counts.
     uint64_t whole_rows;
-    // Rows that a certified head decided by a part of their logits.
+    // Rows that a certified head decided by a part of their logits, and how many that took.
     uint64_t certified_rows;
-    // How many logits that took, for all of these rows.
     uint64_t certified_logits;
-    // Rows of which a clustered head computed the probed clusters alone.
+    // Rows of which a clustered head computed the probed clusters alone, and how many logits that took; one that several rows need counts for each.
     uint64_t clustered_rows;
-    // How many logits that took, for all of these rows; one that several rows of a call need counts for each.
     uint64_t clustered_logits;
-    // How many times all weights were read: once for all rows of a call, or of a chunk of a score, whose logits were all computed.
+    // How many times all weights, a certified head's copy, and centroids were read: once for all rows of a call, or of a chunk of a score, that need them.
     uint64_t weight_reads;
-    // How many times a certified head's copy was read: once for all rows of a call, or of a chunk of a score, that were screened.
     uint64_t screen_reads;
-    // How many times centroids were read: once for all rows of a call, or of a chunk of a score.
     uint64_t centroid_reads;
-    // How many steps each gumball_variant has served on a device; a host has no kernels to choose among. Steps for replays of the program's graphs count under the
-    // variant that was named, all others under the smallest one that serves their rows.
+    // How many steps each gumball_variant has served on a device: those for replays of the program's graphs as it was named, others as their rows need.
     uint64_t variant_steps[7];
     // How many steps each gumball_row_layout has served.
     uint64_t layout_steps[4];
     // How many bytes this rank has sent to others, without the 44 in front of each message; devices write into each other's memory instead.
     uint64_t sent_bytes;
-    // How many it has received.
     uint64_t received_bytes;
 } gumball_counts;
 
@@ -620,19 +559,14 @@ typedef struct {
 // done, and of a graph as long as it is replayed; so does a head.
 typedef struct {
     size_t struct_size;
-    // The rows that it reads.
     gumball_rows rows;
     // Bitmasks in the device's memory, in place of those that were assigned.
     gumball_masks masks;
-    // The drafts that it verifies.
     const gumball_drafts *drafts;
-    // Integers that it reads or writes.
     gumball_ints ints;
     // The column of `ints` that a row's first draft goes to.
     size_t column;
-    // The number of a batch of drafts.
     int64_t draft_batch;
-    // What it does.
     gumball_work_kind kind;
 } gumball_work;
 
@@ -653,11 +587,11 @@ typedef struct {
 
 // A token with its logprob.
 typedef struct {
-    // The token; -1 where there is no further member.
+    // -1 where there is no further member.
     int32_t id;
-    // Its natural log probability; -inf for a token that is no member.
+    // ln; -inf for a token that is no member.
     float logprob;
-    // Its place in the order of the mode, from 1; 0 for a token that is no member.
+    // The place in the order of the mode, from 1; 0 for a token that is no member.
     uint32_t rank;
 } gumball_token_logprob;
 
@@ -685,10 +619,8 @@ typedef struct {
     size_t kept_len;
 } gumball_token;
 
-// The row, seed, position and draw index of each output, or of each draft tree. A list has one element per output and lies where
+// The row, seed, position and draw index of each output, or of each draft tree: those of a pool's sequence. A list has one element per output and lies where
 // the rows do; NULL: the value of the same name, for all outputs.
-//
-// An output is the token of a pool whose sequence has its seed, position and draw index.
 typedef struct {
     size_t struct_size;
     size_t outputs;
@@ -701,21 +633,18 @@ typedef struct {
     const uint32_t *draws;
     // The position of all outputs: the number of tokens before them. That of a draft tree is the position of its first draft.
     uint32_t position;
-    // The slot of each request: the index of its elements in all lists of these draws and of gumball_row_params, which are pools then, so that
-    // programs that keep them for many requests draw for some, in any order, without gathering them. Outputs are one for each row. On a device a slot that
-    // no pool has yields -1 and GUMBALL_STATUS_EMPTY. NULL: lists have one element per output, or per row.
+    // The slot of each request: the index of its elements in all lists of these draws and of gumball_row_params, which are pools then, kept for many
+    // requests. Outputs are one for each row. On a device a slot that no pool has yields -1 and GUMBALL_STATUS_EMPTY. NULL: there are no pools.
     const uint32_t *slots;
-    // With `slots`: the number of elements of each pool.
+    // The number of elements of each pool.
     size_t size;
-    // With `slots`: how many neighbouring rows a request has, of which each is one position on; 0: one.
+    // How many neighbouring rows a request has, of which each is one position on; 0: one.
     size_t rows_per_slot;
-    // With `slots`: a pool of 64-bit words whose low halves are positions and whose high halves are draw indices, instead of `positions` and
-    // `draws`. NULL: there is none.
+    // With `slots`, instead of `positions` and `draws`: a pool of words whose low halves are positions and whose high halves are draw indices; or NULL.
     const int64_t *offsets;
 } gumball_draws;
 
-// Where the results of T trees of n drafts each are written, in the memory of the operators. A list that is NULL is not written; `tokens` may not be
-// NULL.
+// Where the results of T trees of n drafts each are written, in the memory of the operators. A list that is NULL, which `tokens` is not, is not written.
 typedef struct {
     // T x (n + 1): the accepted drafts, the token drawn after them, then -1.
     int32_t *tokens;
@@ -723,15 +652,13 @@ typedef struct {
     int32_t *rows;
     // T: the number of accepted drafts.
     uint32_t *accepted;
-    // T, for chains by GUMBALL_REJECTION with `probs` alone: the number of drafts that would be accepted if each were judged by itself, those after the
-    // first rejected one included.
+    // T, for chains by GUMBALL_REJECTION with `probs` alone: the number of drafts that would be accepted if each were judged by itself.
     uint32_t *accepted_alone;
     // T: bits of gumball_status of the rows that the last token was drawn from.
     uint32_t *statuses;
 } gumball_judged;
 
-// The parameters of the rows of a batch. A list has one element per row of the matrix and lies where the rows
-// do; NULL: the value in `params`, for all rows.
+// The parameters of the rows of a batch. A list has one element per row and lies where the rows do; NULL: the value in `params`, for all rows.
 typedef struct {
     size_t struct_size;
     // The parameters of all rows; NULL: neutral parameters. Rules that read a history find it empty; seed and logprobs are not read.
@@ -749,26 +676,18 @@ extern "C" {
 // Returns this thread's last error in words: the parameter, its value and the allowed range. Never NULL; it stays until the thread's next error.
 const char *gumball_error_message(void);
 
-// Makes parameters of JSON: an object of the fields that are not neutral. A name that is not known is an error.
-//
-// The fields, their ranges and what they mean stand in the parameters' table of docs/semantics.md, as `{"temperature": 0.8, "top_p": 0.9, "dry":
-// {"multiplier": 0.8}, "logprobs": {"top_n": 5}}`.
+// Makes parameters of JSON, an object of the fields that are not neutral: `{"temperature": 0.8, "dry": {"multiplier": 0.8}, "logprobs": {"top_n": 5}}`.
+// The fields, their ranges and what they mean stand in the parameters' table of docs/semantics.md.
 gumball_params *gumball_params_from_json(const char *json);
 
-// Ends parameters. Who was given them keeps a copy.
 void gumball_params_free(gumball_params *params);
 
 // Makes an empty pool; over ranks when all of them have come. Over ranks also GUMBALL_LATE or GUMBALL_LOST if one does not come or ends, and
 // GUMBALL_DISAGREE if one was made with something else.
 gumball_pool *gumball_pool_new(const gumball_pool_config *config);
 
-// Admits a request and tells its slot. The pool keeps a copy of the parameters. On a device it waits for nothing. Over ranks there must be a seed:
-// ranks that each took one would draw different tokens.
-gumball_code gumball_pool_admit(gumball_pool *pool,
-                                const gumball_params *params,
-                                const uint32_t *prompt,
-                                size_t prompt_len,
-                                int32_t *slot);
+// Admits a request and tells its slot. On a device it waits for nothing. Over ranks there must be a seed.
+gumball_code gumball_pool_admit(gumball_pool *pool, const gumball_params *params, const uint32_t *prompt, size_t prompt_len, int32_t *slot);
 
 // Chooses the next token of each row, and appends it to the sequence in the row's slot.
 //
@@ -780,15 +699,10 @@ gumball_code gumball_pool_admit(gumball_pool *pool,
 // does not probe, which `is_approximate` of gumball_outputs_view says. So it is of the functions that follow.
 //
 // Over ranks also GUMBALL_LOST, GUMBALL_LATE, GUMBALL_DISAGREE, GUMBALL_CORRUPT and GUMBALL_BROKEN; before all other errors nothing is sent.
-gumball_code gumball_pool_step(gumball_pool *pool,
-                               const gumball_rows *rows,
-                               const gumball_batch *batch,
-                               gumball_outputs *outputs);
+gumball_code gumball_pool_step(gumball_pool *pool, const gumball_rows *rows, const gumball_batch *batch, gumball_outputs *outputs);
 
-// Makes empty outputs.
 gumball_outputs *gumball_outputs_new(void);
 
-// Writes what outputs hold. It stays until they are handed to another call.
 gumball_code gumball_outputs_read(const gumball_outputs *outputs, gumball_outputs_view *out);
 
 void gumball_outputs_free(gumball_outputs *outputs);
@@ -805,18 +719,14 @@ uint32_t gumball_abi_version(void);
 // Returns the library's version, GUMBALL_VERSION as it was built with it.
 const char *gumball_version(void);
 
-// Opens a device by its name, cuda or cuda:N, on a stream of its own. GUMBALL_UNAVAILABLE with what is missing, where there is no CUDA.
-//
-// It works in the device's primary context, which the CUDA runtime and libraries built on it share. A kernel is loaded by its first launch: from the
-// folder that GUMBALL_KERNELS names, or from the user's cache (GUMBALL_CACHE), into which it is compiled once.
+// Opens a device by its name, cuda or cuda:N, on a stream of its own, in the primary context, which the CUDA runtime and libraries built on it share.
+// GUMBALL_UNAVAILABLE with what is missing, where there is no CUDA. A kernel is loaded by its first launch: from the folder that GUMBALL_KERNELS names, or
+// from the user's cache (GUMBALL_CACHE), into which it is compiled once.
 gumball_device *gumball_device_open(const char *name);
 
-// Opens the same device on a stream of the program: a cudaStream_t or CUstream of the primary context; NULL is the default one.
-//
-// Steps are then enqueued there, in turn with what the program enqueues; nothing needs to wait. The stream lives longer than
-// the returned device and all that is made with it.
-gumball_device *gumball_device_on_stream(const gumball_device *device,
-                                         void *stream);
+// Opens the same device on a stream of the program, a cudaStream_t or CUstream of the primary context (NULL: the default one), in turn with what the program
+// enqueues there. The stream lives longer than the returned device and all that is made with it.
+gumball_device *gumball_device_on_stream(const gumball_device *device, void *stream);
 
 // Ends a handle of a device; pools and operators that were made with it go on.
 void gumball_device_free(gumball_device *device);
@@ -827,7 +737,6 @@ gumball_buffer *gumball_buffer_new(const gumball_device *device, size_t bytes);
 // Gives memory back. No step may read it any more.
 void gumball_buffer_free(gumball_buffer *buffer);
 
-// Returns where it lies on the device.
 void *gumball_buffer_address(const gumball_buffer *buffer);
 
 // Copies bytes to a place in it, in turn with what is on the device's stream. They are taken on return.
@@ -839,7 +748,6 @@ gumball_code gumball_buffer_read(const gumball_buffer *buffer, size_t start, voi
 // Makes neutral parameters: rows are drawn from as they are, at temperature 1.
 gumball_params *gumball_params_new(void);
 
-// Makes a copy.
 gumball_params *gumball_params_clone(const gumball_params *params);
 
 // Returns all parameters as JSON, which stays until the next call of this function or the end of the parameters.
@@ -848,71 +756,38 @@ const char *gumball_params_to_json(gumball_params *params);
 // Checks all parameters against their ranges for a vocabulary. Whoever takes parameters does so as well.
 gumball_code gumball_params_validate(const gumball_params *params, size_t vocab);
 
-// Sets a parameter that is a number, an integer, or 0 or 1, by its name; numbers are rounded to float.
-//
-// The table of docs/semantics.md has the names, such as top_p, dry.base and logprobs.top_n; the error for an unknown name lists them.
-// NaN and values that are infinite as a float are refused at once, other values outside a range when the parameters are taken.
-gumball_code gumball_params_set(gumball_params *params,
-                                const char *name,
-                                double value);
+// Sets a parameter that is a number, an integer, or 0 or 1, by its name, such as top_p, dry.base and logprobs.top_n; numbers are rounded to float. NaN and
+// values that are infinite as a float are refused at once, other values outside a range when the parameters are taken.
+gumball_code gumball_params_set(gumball_params *params, const char *name, double value);
 
-// Sets a parameter that is a list of ids, by its name: allowed_ids, banned_ids, stop_ids, dry.breakers, logprobs.ids.
-//
-// Empty allowed_ids ban every id; gumball_params_reset takes them back.
+// Sets a parameter that is a list of ids, by its name: allowed_ids, of which an empty list bans every id, banned_ids, stop_ids, dry.breakers, logprobs.ids.
 gumball_code gumball_params_set_ids(gumball_params *params, const char *name, const uint32_t *ids, size_t ids_len);
 
-// Sets a parameter that is a name, by its own: repetition_scope and penalty_scope (prompt, output, both), order (default,
-// joint, none, or filters separated by commas), logprobs.mode (raw, edited, tempered, processed).
-gumball_code gumball_params_set_text(gumball_params *params,
-                                     const char *name,
-                                     const char *value);
-
-// Sets any one parameter from JSON, by its name as gumball_params_from_json reads it: `bad_words`, `[[1, 2]]`; `mirostat`, `{"tau": 5, "eta": 0.1}`.
-gumball_code gumball_params_set_json(gumball_params *params,
-                                     const char *name,
-                                     const char *json);
-
-// Makes one parameter neutral again, by its name; `dry`, `logprobs` and the like as a whole. All of them if the name is NULL.
-gumball_code gumball_params_reset(gumball_params *params,
-                                  const char *name);
+// Sets any one parameter from JSON, by its name as gumball_params_from_json reads it: `order`, `"top_k,top_p"`; `mirostat`, `{"tau": 5, "eta": 0.1}`.
+// NULL makes it neutral again.
+gumball_code gumball_params_set_json(gumball_params *params, const char *name, const char *json);
 
 // Sets the seed of all draws. Without one, each request draws a fresh one, which its state tells.
 gumball_code gumball_params_set_seed(gumball_params *params, uint64_t seed);
 
 // Sets what is added to the logits of ids; -INFINITY is a ban. An empty list takes it back.
-gumball_code gumball_params_set_logit_bias(gumball_params *params,
-                                           const uint32_t *ids,
-                                           const float *biases,
-                                           size_t len);
+gumball_code gumball_params_set_logit_bias(gumball_params *params, const uint32_t *ids, const float *biases, size_t len);
 
 // Writes what came out for a request, by its number in the batch.
 gumball_code gumball_outputs_request(const gumball_outputs *outputs, size_t request, gumball_emitted *out);
 
-// Writes where the last outputs of a pool on a device lie in its memory, so that a model can read them there without the host. The tokens come first, and
-// their address is the same all the pool's life; what follows moves with the number of rows.
-gumball_code gumball_pool_outputs(gumball_pool *pool,
-                                  gumball_outputs_view *out);
+// Writes where the last outputs of a pool on a device lie in its memory, for a model to read. The tokens' address stays; others move with the number of rows.
+gumball_code gumball_pool_outputs(gumball_pool *pool, gumball_outputs_view *out);
 
-// Returns the ids that a row's filters kept, and their number: ascending, on the host as on a device.
-//
-// NULL if there are none: the row is empty or padding, or the pool keeps no sets; and after an error.
+// Returns the ids that a row's filters kept, ascending, and their number; NULL if the row is empty or padding, or the pool keeps no sets, or after an error.
 const uint32_t *gumball_outputs_kept(const gumball_outputs *outputs, size_t row, size_t *len);
 
-// Takes up a sequence where it was left, here or in any other pool or sampler, and tells its slot. Seed and draw index are
-// the state's. With mirostat, the sequence cannot be shortened to before the state.
-gumball_code gumball_pool_resume(gumball_pool *pool,
-                                 const gumball_params *params,
-                                 const gumball_state *state,
-                                 int32_t *slot);
+// Takes up a sequence where it was left, here or elsewhere, with the state's seed and draw index. With mirostat, it cannot be shortened to before the state.
+gumball_code gumball_pool_resume(gumball_pool *pool, const gumball_params *params, const gumball_state *state, int32_t *slot);
 
-// Copies a sequence to a slot of its own, under another draw index, and tells that slot.
-//
-// For n sequences of one request: admit it, fork it under 1, 2, .. n - 1, and let all of them read the same row of logits
-// in the first step. On a device the copy goes through the host, which may have to wait.
-gumball_code gumball_pool_fork(gumball_pool *pool,
-                               int32_t of,
-                               uint32_t draw,
-                               int32_t *slot);
+// Copies a sequence to a slot of its own, under another draw index. For n sequences of one request: admit it, fork it under 1, 2, .. n - 1, and let all of
+// them read the same row of logits in the first step. On a device the copy goes through the host, which may have to wait.
+gumball_code gumball_pool_fork(gumball_pool *pool, int32_t of, uint32_t draw, int32_t *slot);
 
 // Ends a sequence; its slot is vacant then, and rows that are assigned to it are padding.
 gumball_code gumball_pool_release(gumball_pool *pool, int32_t slot);
@@ -920,35 +795,22 @@ gumball_code gumball_pool_release(gumball_pool *pool, int32_t slot);
 // Appends a token that was chosen elsewhere; mirostat's limit stays.
 gumball_code gumball_pool_push(gumball_pool *pool, int32_t slot, uint32_t id);
 
-// Takes away the last `counts[i]` output tokens of the sequence in `slots[i]`, for a program that stops at a token that others were emitted after. The
-// sequence is then as it was when the remaining tokens had been emitted, mirostat's limit included.
-//
-// `len`: the number of slots and of counts; no slot twice. On a device the states go through the host, which may have to wait; GUMBALL_WORK_SHORTEN waits
-// for nothing.
-gumball_code gumball_pool_shorten(gumball_pool *pool,
-                                  const int32_t *slots,
-                                  const size_t *counts,
-                                  size_t len);
+// Takes away the last `counts[i]` output tokens of the sequence in `slots[i]`, which is then as it was before them, mirostat's limit included. No slot stands
+// there twice. On a device the states go through the host, which may have to wait; GUMBALL_WORK_SHORTEN waits for nothing.
+gumball_code gumball_pool_shorten(gumball_pool *pool, const int32_t *slots, const size_t *counts, size_t len);
 
-// Tells the state of a slot: history, seed in use, position, draw index, mirostat's limit. On a device it waits where the
-// host does not know the last tokens yet, and tokens may be lost, as `keep_histories` of gumball_pool_config says.
-gumball_code gumball_pool_state(gumball_pool *pool,
-                                int32_t slot,
-                                gumball_state *out);
+// Tells the state of a slot. On a device it waits where the host does not know the last tokens yet; some may be lost, unless the config has `keep_histories`.
+gumball_code gumball_pool_state(gumball_pool *pool, int32_t slot, gumball_state *out);
 
 // Returns a copy of the parameters of a slot, to be freed.
 gumball_params *gumball_pool_params(gumball_pool *pool, int32_t slot);
 
-// Tells why a certified head must compute every logit of a request's rows, whatever hidden state they have: `reason` becomes its name, or NULL
-// if there is none. The name is the pool's, until the next call of this function.
+// Tells why a certified head must compute every logit of a request's rows, whatever hidden state they have: `reason` becomes its name, or NULL if there is
+// none. The name is the pool's, until the next call of this function.
 //
-// hook: `hooked` is above 0, so the rows have hooks. kept: the pool keeps kept sets, and no filter bounds them. logprobs: of a
-// mode whose members are all tokens. dynamic_temperature, mirostat, joint, route; or the filter that acts first, top_p for instance. A row may take
-// all logits all the same: for a hidden state that is not finite, where too many tokens could be chosen, or in a call of many rows.
-gumball_code gumball_pool_needs_whole_row(gumball_pool *pool,
-                                          int32_t slot,
-                                          uint32_t hooked,
-                                          const char **reason);
+// hook: `hooked` is above 0. kept: the pool keeps kept sets, and no filter bounds them. logprobs: of a mode whose members are all tokens.
+// dynamic_temperature, mirostat, joint, route; or the filter that acts first. Other rows take all logits where a hidden state or many rows need them.
+gumball_code gumball_pool_needs_whole_row(gumball_pool *pool, int32_t slot, uint32_t hooked, const char **reason);
 
 // Verifies the drafts of each request, and appends the emitted tokens to its sequence; gumball_outputs_request tells them.
 //
@@ -963,19 +825,16 @@ gumball_code gumball_pool_verify(gumball_pool *pool,
 
 // Draws drafts from rows of a draft model, and changes no sequence. For rows on a device, without a wait, see gumball_pool_add_drafts.
 //
-// A row follows the history of the sequence in its slot and a path of drafts. Its drafts are the first tokens that arrive in the request's race over the
-// row, with all its parameters and with the path as output: the first is what the request would draw there if the row were the target's, the others,
-// siblings of a tree, are the runners-up. `batch`: a slot for each row, -1 for padding, also several times; its `counts` say how many drafts are on the
-// path to each row, `paths` which: ids of the vocabulary, those of one row after those of another. A forced token is the only draft of its row.
+// A row follows the history of the sequence in its slot and a path of drafts. Its first draft is what the request would draw there if the row were the
+// target's, the others, siblings of a tree, are the runners-up. `batch`: a slot for each row, -1 for padding, also several times; its `counts` say how many
+// drafts are on the path to each row, `paths` which, those of one row after those of another. A forced token is the only draft of its row.
 gumball_code gumball_pool_draft(gumball_pool *pool,
                                 const gumball_rows *rows,
                                 const gumball_batch *batch,
                                 const int32_t *paths,
                                 const gumball_proposals *drafts);
 
-// Tells the logprobs of known tokens, in any mode, with ranks, most likely tokens and given ids: what a step would in which
-// each of them is forced. No slot is touched. The outputs have the widths of the request's `logprobs`.
-//
+// Tells the logprobs of known tokens: what steps would in which they are forced. No slot is touched. The outputs have the widths of the request's `logprobs`.
 // `batch`: masks, hooks and row_indices of the rows, whose number is its `len`, or where that is 0 the number of `rows`; or NULL.
 gumball_code gumball_pool_score(gumball_pool *pool,
                                 const gumball_rows *rows,
@@ -983,37 +842,21 @@ gumball_code gumball_pool_score(gumball_pool *pool,
                                 const gumball_scored *scored,
                                 gumball_outputs *outputs);
 
-// Makes a batch of rows of a draft model in a pool on a device, and tells its number, from 1. All its memory is taken here, but for what rows
-// copy of the histories and counts of their requests.
-//
-// `rows`: how many it may have, in 1..=the pool's rows. `siblings`: how many drafts are drawn from each, 1 for chains. `probs`: above 0
-// the probabilities that drafts are drawn from are written as well, 4 bytes for each id of each row.
-gumball_code gumball_pool_add_drafts(gumball_pool *pool,
-                                     size_t rows,
-                                     size_t siblings,
-                                     uint32_t probs,
-                                     int64_t *draft_batch);
+// Makes a batch of rows of a draft model in a pool on a device, and tells its number, from 1. `rows`: how many it may have, in 1..=the pool's rows.
+// `siblings`: how many drafts are drawn from each, 1 for chains. `probs`: above 0 the probabilities that they are drawn from are written as well.
+gumball_code gumball_pool_add_drafts(gumball_pool *pool, size_t rows, size_t siblings, uint32_t probs, int64_t *draft_batch);
 
 // Frees a batch. Graphs of the program that hold it must not run any more.
 gumball_code gumball_pool_remove_drafts(gumball_pool *pool, int64_t draft_batch);
 
-// Waits for what was enqueued so far and copies the last drafts of a batch: of each assigned row, `siblings` of which are those of the batch.
-// Probabilities are only of a batch that writes them, zeros for padding.
-gumball_code gumball_pool_fetch_drafts(gumball_pool *pool,
-                                       int64_t draft_batch,
-                                       const gumball_proposals *drafts);
+// Waits for what was enqueued so far and copies the last drafts of a batch, whose `siblings` these are; probabilities only of a batch that writes them.
+gumball_code gumball_pool_fetch_drafts(gumball_pool *pool, int64_t draft_batch, const gumball_proposals *drafts);
 
-// Tells where a batch's drafts lie in the device's memory, `siblings` of int32_t for each assigned row, and the probabilities that they are drawn from. They
-// stay there. `probs`: NULL, or it becomes the matrix, of no elements if the batch writes none.
-gumball_code gumball_pool_drafts(gumball_pool *pool,
-                                 int64_t draft_batch,
-                                 gumball_ints *ids,
-                                 gumball_matrix *probs);
+// Tells where a batch's drafts lie in the device's memory, a line for each assigned row, and, unless that is NULL, `probs`, of no rows if it writes none.
+gumball_code gumball_pool_drafts(gumball_pool *pool, int64_t draft_batch, gumball_ints *ids, gumball_matrix *probs);
 
-// Writes what is known of a pool.
 gumball_code gumball_pool_describe(const gumball_pool *pool, gumball_pool_info *out);
 
-// Writes what a pool has counted.
 gumball_code gumball_pool_counts(gumball_pool *pool, gumball_counts *out);
 
 // Decides the layout of a step over ranks, before its logits exist. All ranks that ask the same get the same; nothing is sent.
@@ -1036,16 +879,13 @@ gumball_code gumball_pool_owner(const gumball_pool *pool, const gumball_plan *pl
 // `batch`: as for gumball_pool_step, gumball_pool_verify and gumball_pool_draft, without hooks. On a device it waits for nothing, and copies nothing if it
 // is what was assigned already; a graph of the program's own must not be under capture on the stream, unless nothing changed. The first mode but
 // GUMBALL_COUPLED and GUMBALL_GREEDY takes memory of the device for the probabilities of the pool's rows.
-gumball_code gumball_pool_assign(gumball_pool *pool,
-                                 const gumball_batch *batch);
+gumball_code gumball_pool_assign(gumball_pool *pool, const gumball_batch *batch);
 
 // Enqueues `len` pieces of work, an array of structs of one size, in their order. On a device it only launches kernels, and returns before they are done;
 // on the host all is done on return. Each piece reads what those before it have written, and requests as these have left them.
 //
 // For a graph that the program captures on the device's stream see gumball_pool_record; here a capture is GUMBALL_CONFLICT.
-gumball_code gumball_pool_enqueue(gumball_pool *pool,
-                                  const gumball_work *work,
-                                  size_t len);
+gumball_code gumball_pool_enqueue(gumball_pool *pool, const gumball_work *work, size_t len);
 
 // Waits for what was enqueued so far and copies what the last step or verification came to.
 gumball_code gumball_pool_fetch(gumball_pool *pool, gumball_outputs *outputs);
@@ -1054,11 +894,9 @@ gumball_code gumball_pool_fetch(gumball_pool *pool, gumball_outputs *outputs);
 //
 // `work`, `len`: as for gumball_pool_enqueue. A replay is for what is assigned then: requests can be admitted, released and assigned in between, as long
 // as the numbers of requests and rows, the modes, and whether there are row_indices and masks, stay.
-gumball_graph *gumball_pool_capture(gumball_pool *pool,
-                                    const gumball_work *work,
-                                    size_t len);
+gumball_graph *gumball_pool_capture(gumball_pool *pool, const gumball_work *work, size_t len);
 
-// Enqueues the work of a graph that this pool captured: one call, whatever its length.
+// Enqueues the work of a graph that this pool captured.
 gumball_code gumball_pool_replay(gumball_pool *pool, const gumball_graph *graph);
 
 // Returns how many steps and verifications a replay takes; 0 after an error.
@@ -1075,30 +913,19 @@ gumball_code gumball_pool_needed_variant(gumball_pool *pool, gumball_variant *va
 // While the program captures the device's stream in a graph of its own, the work does not run, but becomes part of that graph, which serves later
 // assignments whose requests the variant serves. Otherwise it runs: call it so once before the capture, with padding for instance, and the kernels are
 // loaded. GUMBALL_OUT_OF_RANGE if a row that is assigned needs more.
-gumball_recorded *gumball_pool_record(gumball_pool *pool,
-                                      gumball_variant variant,
-                                      const gumball_work *work,
-                                      size_t len);
+gumball_recorded *gumball_pool_record(gumball_pool *pool, gumball_variant variant, const gumball_work *work, size_t len);
 
-// Prepares for the replay of a graph of the program's own, for the rows that are assigned. `recorded`: what the graph holds, `len` handles in the order in
-// which they run; for several replays, that many times. It waits where histories must grow, which they do once in `history_growth` tokens.
-//
-// GUMBALL_OUT_OF_RANGE if a row that is assigned needs more than a variant serves, with the row, its slot and the variants that do. Call it before each
-// replay: nothing else compares the rows with what was recorded, or knows that the replay runs.
-gumball_code gumball_pool_before_replay(gumball_pool *pool,
-                                        const gumball_recorded *const *recorded,
-                                        size_t len);
+// Prepares for a replay of a graph of the program's own, for the rows that are assigned, and must be called before each: nothing else knows that it runs.
+// `recorded`: what the graph holds, `len` handles in the order in which they run; for several replays, that many times. It waits where histories must grow,
+// once in `history_growth` tokens. GUMBALL_OUT_OF_RANGE if an assigned row needs more than a variant serves, with its slot and the variants that do.
+gumball_code gumball_pool_before_replay(gumball_pool *pool, const gumball_recorded *const *recorded, size_t len);
 
 // Ends what was recorded, before or after its pool; the program's graph stays as it is.
 void gumball_recorded_free(gumball_recorded *recorded);
 
-// Makes a sampler. It keeps a copy of the parameters.
-//
-// `state`: where another sampler or pool left the sequence, with its seed and draw index; with mirostat, it cannot be truncated to before the state.
-// NULL: the history is empty; gumball_sampler_reset gives it a prompt.
-gumball_sampler *gumball_sampler_new(const gumball_params *params,
-                                     const gumball_sampler_config *config,
-                                     const gumball_state *state);
+// Makes a sampler. `state`: where another sampler or pool left the sequence, with its seed and draw index; with mirostat, it cannot be truncated to before
+// the state. NULL: the history is empty; gumball_sampler_reset gives it a prompt.
+gumball_sampler *gumball_sampler_new(const gumball_params *params, const gumball_sampler_config *config, const gumball_state *state);
 
 // Makes a sampler with the same state and another draw index.
 gumball_sampler *gumball_sampler_fork(const gumball_sampler *sampler, uint32_t draw);
@@ -1109,18 +936,10 @@ void gumball_sampler_free(gumball_sampler *sampler);
 //
 // `row`: one of logits or probabilities, in host memory. `batch`: mask, forced token and hook of this row, without slots, or NULL; rows of probabilities
 // have no hook. A forced token is emitted even if it is banned; its logprob is the one that it would have had.
-gumball_code gumball_sampler_sample(gumball_sampler *sampler,
-                                    const gumball_rows *row,
-                                    const gumball_batch *batch,
-                                    gumball_token *token);
+gumball_code gumball_sampler_sample(gumball_sampler *sampler, const gumball_rows *row, const gumball_batch *batch, gumball_token *token);
 
-// Draws `n` tokens from one row of logits, under the draw indices 0..n, and appends none: `tokens` has `n` places.
-//
-// They are what `n` sequences would draw, independent, repeats included. gumball_sampler_push appends one of them.
-gumball_code gumball_sampler_sample_n(gumball_sampler *sampler,
-                                      const gumball_rows *row,
-                                      uint32_t n,
-                                      gumball_token *tokens);
+// Draws `n` tokens from one row of logits, under the draw indices 0..n: what `n` sequences would draw. It appends none; gumball_sampler_push does.
+gumball_code gumball_sampler_sample_n(gumball_sampler *sampler, const gumball_rows *row, uint32_t n, gumball_token *tokens);
 
 // Appends a token that was chosen elsewhere; mirostat's limit stays.
 gumball_code gumball_sampler_push(gumball_sampler *sampler, uint32_t id);
@@ -1131,7 +950,6 @@ gumball_code gumball_sampler_truncate(gumball_sampler *sampler, size_t output_le
 // Starts over after a prompt, with the same parameters, seed and draw index.
 gumball_code gumball_sampler_reset(gumball_sampler *sampler, const uint32_t *prompt, size_t prompt_len);
 
-// Tells the state: history, seed in use, position, draw index, mirostat's limit.
 gumball_code gumball_sampler_state(const gumball_sampler *sampler, gumball_state *out);
 
 // Returns a copy of the parameters, to be freed.
@@ -1155,12 +973,10 @@ gumball_code gumball_operators_judge(const gumball_operators *operators,
                                      float threshold_acc,
                                      const gumball_judged *out);
 
-// Writes how likely one token of each row is, before any edit and filter: its logprob and its rank, as a step reports them of a forced
-// token in the mode "raw".
+// Writes how likely one token of each row is: its logprob and its rank, as a step reports them of a forced token in the mode "raw".
 //
-// `tokens`: one for each row, -1 for none. `logprobs`: memory for a float for each row: ln, -inf for none. `ranks` and `statuses`: NULL, or
-// memory for a word for each row: 1 for the most likely token, 0 for none; bits of gumball_status. On the host an id outside the
-// vocabulary is an error; on a device it is none, with GUMBALL_STATUS_NO_ID.
+// `tokens`: one for each row, -1 for none. `logprobs`: memory for a float for each row: ln, -inf for none. `ranks` and `statuses`: NULL, or memory for a word
+// for each row: 1 for the most likely token, 0 for none. On a device an id outside the vocabulary is none, with GUMBALL_STATUS_NO_ID.
 gumball_code gumball_operators_selected_logprobs(const gumball_operators *operators,
                                                  const gumball_rows *logits,
                                                  const int32_t *tokens,
@@ -1168,15 +984,10 @@ gumball_code gumball_operators_selected_logprobs(const gumball_operators *operat
                                                  uint32_t *ranks,
                                                  uint32_t *statuses);
 
-// Makes operators.
-//
-// `device`: where the operators work, in the order of its stream; NULL: on the host. Bans and biases are GUMBALL_UNAVAILABLE on a device. Graphs
-// captured with the same operators share memory and must not be replayed at the same time. Of the host alone: `threads`, the number of threads that
-// process rows, in 1..=1024, where 1 is the caller's; 0: the threads that all pools share. `level`: the SIMD level, by its name; NULL: the machine's
-// best. The results are the same.
-gumball_operators *gumball_operators_new(const gumball_device *device,
-                                         size_t threads,
-                                         const char *level);
+// Makes operators. `device`: where they work, in the order of its stream; NULL: on the host. Bans and biases are GUMBALL_UNAVAILABLE on a device. Graphs
+// captured with the same operators share memory and must not be replayed at the same time. Of the host alone: `threads`, how many threads process rows, in
+// 1..=1024, where 1 is the caller's; 0: those that all pools share. `level`: the SIMD level, by its name; NULL: the machine's best. The results are the same.
+gumball_operators *gumball_operators_new(const gumball_device *device, size_t threads, const char *level);
 
 void gumball_operators_free(gumball_operators *operators);
 
@@ -1185,9 +996,8 @@ void gumball_operators_free(gumball_operators *operators);
 // The maximum is subtracted before the temperature divides, so that logits of +-1e6 at 0.01 stay finite; equal logits have equal
 // probabilities. At temperature 0 the first of the largest logits has 1. A row without a logit above -inf is all 0.
 //
-// `temperature`: of all rows, 0 or in (0, 2^100]; `temperatures`: of each row, or NULL. `out`: as many rows, of any type, in memory
-// of their own; or the rows that are read, which are then changed in place. `statuses`: memory for R words, which receive bits of
-// gumball_status; or NULL. On a device `out` is float or of the logits' type.
+// `temperature`: of all rows, 0 or in (0, 2^100]; `temperatures`: of each row, or NULL. `out`: as many rows, of any type (on a device float, or the logits'),
+// in memory of their own; or the rows that are read, which are then changed in place. `statuses`: NULL, or a word for each row, for bits of gumball_status.
 gumball_code gumball_operators_softmax(const gumball_operators *operators,
                                        const gumball_rows *logits,
                                        float temperature,
@@ -1195,21 +1005,16 @@ gumball_code gumball_operators_softmax(const gumball_operators *operators,
                                        const gumball_matrix *out,
                                        uint32_t *statuses);
 
-// Writes the distribution that each row's token is drawn from: of logits the softmax after temperature, bans and filters, of
-// probabilities those that are kept, renormalised to a sum of 1.
-//
-// The filters are those of the parameters: top_k, top_p, min_p and all others, in any order, or joint. XTC acts as in draw 0 of
-// seed 0 at position 0. `out` and `statuses`: as for gumball_operators_softmax.
+// Writes the distribution that each row's token is drawn from: of logits the softmax after temperature, bans and filters, of probabilities those that are
+// kept, renormalised to a sum of 1. XTC acts as in draw 0 of seed 0 at position 0. `out` and `statuses`: as for gumball_operators_softmax.
 gumball_code gumball_operators_probabilities(const gumball_operators *operators,
                                              const gumball_rows *rows,
                                              const gumball_row_params *params,
                                              const gumball_matrix *out,
                                              uint32_t *statuses);
 
-// Writes each row with only the tokens that its filters and bans keep: other logits become -inf, other probabilities 0. Rows of
-// only -inf stay as they are. -0.0 is written as +0.0, and +inf as FLT_MAX.
-//
-// `out` and `statuses`: as for gumball_operators_softmax.
+// Writes each row with only the tokens that its filters and bans keep: other logits become -inf, other probabilities 0. Rows of only -inf stay as they are.
+// -0.0 is written as +0.0, and +inf as FLT_MAX. `out` and `statuses`: as for gumball_operators_softmax.
 gumball_code gumball_operators_mask_logits(const gumball_operators *operators,
                                            const gumball_rows *rows,
                                            const gumball_row_params *params,
@@ -1219,9 +1024,7 @@ gumball_code gumball_operators_mask_logits(const gumball_operators *operators,
 // Draws a token for each output from a row of logits or of probabilities, after its filters and bans.
 //
 // `rows`: L rows. `params`: lists of L, or with `slots` in `draws` of its `size`, or NULL. `tokens`: memory for one token per output; -1 where a row has no
-// token. `statuses`: memory for one word per output, which receives bits of gumball_status of the row that it reads; or NULL.
-//
-// On a device an entry of `row_indices` that is not a row yields -1 and GUMBALL_STATUS_EMPTY.
+// token. `statuses`: NULL, or a word for each output. On a device an entry of `row_indices` that is not a row yields -1 and GUMBALL_STATUS_EMPTY.
 gumball_code gumball_operators_sample(const gumball_operators *operators,
                                       const gumball_rows *rows,
                                       const gumball_row_params *params,

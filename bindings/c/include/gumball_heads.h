@@ -7,7 +7,6 @@
 
 #include "gumball.h"
 
-// What a head computes.
 GUMBALL_ENUM(gumball_head_kind) {
     // Every logit.
     GUMBALL_HEAD_EXACT = 0,
@@ -51,15 +50,13 @@ typedef struct {
     const uint32_t *cluster_ids;
     // With these: for each cluster as many floats as a hidden state has, finite, which are copied.
     const float *centroids;
-    // With these: how many clusters there are.
     size_t clusters;
-    // With these, and in gumball_head_build: how many ids a cluster has, up to the vocabulary; the last one that is built has what is left. 0 there: 16.
+    // How many ids a cluster has, up to the vocabulary; the last one that gumball_head_build makes has what is left. 0 there: 16.
     size_t capacity;
     // Of GUMBALL_HEAD_CLUSTERED: how many clusters a hidden state probes, up to their number; 0: an eighth of them.
     size_t probes;
-    // Of GUMBALL_HEAD_CLUSTERED: ids that are always computed, such as ends of text; they are copied.
+    // Of GUMBALL_HEAD_CLUSTERED: ids that are always computed, such as ends of text, up to as many as the vocabulary has; they are copied.
     const uint32_t *special_ids;
-    // Their number, up to the vocabulary.
     size_t special_ids_len;
     // Of GUMBALL_HEAD_CLUSTERED. 0: the head takes a copy of the weights, in the order of its clusters. 1: it permutes the rows where they lie, in memory
     // that may be written and that it then reads as long as it lives; whoever else reads them, a tied embedding for instance, must read the row of an
@@ -67,16 +64,13 @@ typedef struct {
     uint64_t is_in_place;
 } gumball_head_config;
 
-// What is known of a head. The lists are the head's; NULL if there are none.
+// What is known of a head, in the words of its config; of a head on a device dtype and kind are 0. The lists are the head's; NULL if there are none.
 typedef struct {
     size_t struct_size;
     size_t vocab;
     size_t width;
-    // The type of the weights; of a head on a device 0.
     gumball_dtype dtype;
-    // What it computes; of a head on a device 0.
     gumball_head_kind kind;
-    // Where it computes.
     gumball_memory memory;
     // 1 if tokens, kept sets and logprobs may be others than the exact head's: those of GUMBALL_HEAD_CLUSTERED may.
     uint32_t is_approximate;
@@ -87,37 +81,29 @@ typedef struct {
     // Of GUMBALL_HEAD_CERTIFIED: the ids whose logits are always computed, since a weight or the bias is not finite or very large, ascending.
     const uint32_t *unscreened;
     size_t unscreened_len;
-    // Of GUMBALL_HEAD_CLUSTERED: how many clusters there are.
     size_t clusters;
-    // How many ids a cluster has; the last one may have fewer.
     size_t capacity;
-    // How many clusters a hidden state probes.
     size_t probes;
     // How many bytes of centroids a call reads.
     size_t centroid_bytes;
     // `vocab` ids: those of the first cluster first.
     const uint32_t *cluster_ids;
-    // `width` floats for each cluster.
     const float *centroids;
     // For each of `vocab` ids the row of the permuted weights that is its own.
     const uint32_t *places;
-    // The ids that are always computed, ascending.
     const uint32_t *special_ids;
     size_t special_ids_len;
 } gumball_head_info;
 
 // Receives how far a build of clusters is: `done` of `of` ids were compared in assignment `iteration`, from 0, of at most `iterations`. Returns 0 to go on,
-// anything else to stop. `user` is what the build was given.
-//
-// It is called on a thread of the library, by one at a time. It must return, without longjmp or exception.
+// anything else to stop. `user` is what the build was given. It is called on a thread of the library, by one at a time.
 typedef int32_t (*gumball_cluster_progress)(void *user, size_t iteration, size_t iterations, size_t done, size_t of);
 
 #ifdef __cplusplus
 extern "C" {
 #endif // __cplusplus
 
-// Makes a head. GUMBALL_HEAD_CERTIFIED without a file takes a byte for each weight, and the time to read all of them, over the threads that pools of the
-// process share.
+// Makes a head. GUMBALL_HEAD_CERTIFIED without a file takes a byte for each weight, and the time to read all of them.
 gumball_head *gumball_head_new(const gumball_head_config *config);
 
 // Copies a head of the host to a device: of the same kind, with the same results. Returns when it is there; the head of the host may end then.
@@ -125,38 +111,27 @@ gumball_head *gumball_head_new(const gumball_head_config *config);
 // `rows`: how many hidden states a step may have, in 1..2^31; 0: 256. `weights`: the same weights in the device's memory, of the same type and in the order of
 // ids, which are then read there as long as the head lives, and only what the host's head has derived from them is copied; of a certified or clustered head
 // nobody may write them meanwhile. NULL: all of the head is copied.
-gumball_head *gumball_head_copy(const gumball_head *head,
-                                const gumball_device *device,
-                                size_t rows,
-                                const gumball_matrix *weights);
+gumball_head *gumball_head_copy(const gumball_head *head, const gumball_device *device, size_t rows, const gumball_matrix *weights);
 
 // Writes what a head has derived from its weights to a file, for `file` in gumball_head_config: a certified head's copy of them, a clustered head's
 // clusters and centroids, with a checksum and the digest of the weights in the order of ids, which are not in it. The file appears when it is whole.
 //
 // `path`: where. `name`: what the tensor of weights is called, which the file says of itself; NULL: lm_head.weight.
-gumball_code gumball_head_save(const gumball_head *head,
-                               const char *path,
-                               const char *name);
+gumball_code gumball_head_save(const gumball_head *head, const char *path, const char *name);
 
 // Ends a head, on a device when its steps are done; its weights can go then. Graphs that have it must not be replayed any more.
 void gumball_head_free(gumball_head *head);
 
-// Writes what is known of a head.
 gumball_code gumball_head_describe(const gumball_head *head, gumball_head_info *out);
 
 // Computes all logits of hidden states of the host, whichever kind the head is. `logits`: memory for a float for each id and hidden state.
-gumball_code gumball_head_logits(const gumball_head *head,
-                                 const gumball_matrix *hidden,
-                                 float *logits);
+gumball_code gumball_head_logits(const gumball_head *head, const gumball_matrix *hidden, float *logits);
 
-// Waits for the device, and writes what a head there has done since it was made, for all pools; it does not count reads. On the host pools count:
-// gumball_pool_counts.
-gumball_code gumball_head_counts(const gumball_head *head,
-                                 gumball_counts *out);
+// Waits for the device, and writes what a head there has done for all pools, but for reads. On the host pools count: gumball_pool_counts.
+gumball_code gumball_head_counts(const gumball_head *head, gumball_counts *out);
 
 // Sets how many clusters a clustered head of the host probes for a hidden state from now on, 1 to their number. No other thread may use the head meanwhile.
-gumball_code gumball_head_set_probes(gumball_head *head,
-                                     size_t probes);
+gumball_code gumball_head_set_probes(gumball_head *head, size_t probes);
 
 // Makes a clustered head of clusters that are built of its weights: balanced ones, the same on every machine. It takes the time to compare each row with
 // all centroids, up to `iterations` times, over the threads that pools of the process share.
@@ -164,10 +139,7 @@ gumball_code gumball_head_set_probes(gumball_head *head,
 // `config`: of kind GUMBALL_HEAD_CLUSTERED, with neither a file nor clusters. `iterations`: how often all ids are assigned to clusters at most; 0: 10.
 // `progress`: NULL: nobody is told. If it stops the build, the error is GUMBALL_UNAVAILABLE. What is wrong with the arguments is found before anything is
 // compared.
-gumball_head *gumball_head_build(const gumball_head_config *config,
-                                 size_t iterations,
-                                 gumball_cluster_progress progress,
-                                 void *user);
+gumball_head *gumball_head_build(const gumball_head_config *config, size_t iterations, gumball_cluster_progress progress, void *user);
 
 #ifdef __cplusplus
 }  // extern "C"

@@ -26,11 +26,8 @@ pub enum VerifyMode {
     GUMBALL_THRESHOLD = 4,
 }
 
-/// The program's own edits of a row: sees it after the logit bias and before the bans, as `vocab` floats, and may change
-/// it. `row` is the row's place in the call, `user` what the batch says.
-///
-/// A pool calls it from its threads, for several rows at the same time. It must return, without longjmp or
-/// exception, and leaves the handle alone that calls it.
+/// The program's own edits of a row: sees it after the logit bias and before the bans, as `vocab` floats, and may change it. `row` is the row's place in
+/// the call, `user` what the batch says. A pool calls it from its threads, for several rows at the same time. It leaves the handle alone that calls it.
 pub type Hook = Option<unsafe extern "C" fn(user: *mut c_void, row: usize, logits: *mut f32, vocab: usize)>;
 
 /// Whose rows those of a call are, and what comes with them. `slots` and `counts` have an element for each request, the other lists one for each row;
@@ -47,10 +44,9 @@ pub struct Batch {
     pub counts: *const u32,
     /// How drafts are judged, or will be. Drafts for GUMBALL_BLOCK are drawn by random words of their own.
     pub mode: VerifyModeNumber,
-    /// For GUMBALL_THRESHOLD: a draft of at least this probability is accepted; in 0..=1.
+    /// For GUMBALL_THRESHOLD, as the next, in 0..=1: a draft of at least this probability is accepted.
     pub threshold_single: f32,
-    /// For GUMBALL_THRESHOLD: a draft is also accepted if a coin times this is below the probability of it and the siblings
-    /// before it; in 0..=1. With 1 for both, emitted tokens have the target's distribution.
+    /// So it is if a coin times this is below the probability of it and the siblings before it. With 1 for both, tokens have the target's distribution.
     pub threshold_acc: f32,
     /// Bitmasks of the rows; a draft's is for the row after the drafts on the path to it.
     pub masks: Masks,
@@ -60,7 +56,6 @@ pub struct Batch {
     pub row_indices: *const u32,
     /// The program's own edits, in direct calls of the host.
     pub hook: Hook,
-    /// Handed to the hook.
     pub hook_user: *mut c_void,
     /// For each row whether the hook is called; NULL: for all.
     pub hook_rows: *const u8,

@@ -13,10 +13,8 @@ use crate::pool::Pool;
 use crate::rows::Rows;
 use crate::versioned::versioned;
 
-/// A known sequence, some of whose tokens are to be scored: row i scores `ids[start + i]`, after all ids before it.
-///
-/// To score a prompt: `prompt_len` its length, `start` 1, and the rows after all of the prompt's ids but the last. To score an answer: `start` at
-/// `prompt_len`. Long sequences can be handed in piecewise, `start` moving on.
+/// A known sequence, some of whose tokens are to be scored: row i scores `ids[start + i]`, after all ids before it. To score a prompt, `start` is 1; to score
+/// an answer, `prompt_len`. Long sequences can be handed in piecewise, `start` moving on.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Scored {
@@ -28,7 +26,6 @@ pub struct Scored {
     pub ids_len: usize,
     /// How many of them are prompt, for the penalties that tell it from output.
     pub prompt_len: usize,
-    /// The place in `ids` of the token that row 0 predicts.
     pub start: usize,
     /// For hidden states: how many rows are computed at a time: 4 bytes for each id of each, 12 with a certified head, up to 8 and 12 for each cluster with
     /// a clustered one; 0: all.
@@ -124,10 +121,9 @@ pub unsafe extern "C" fn gumball_pool_verify(
 
 /// Draws drafts from rows of a draft model, and changes no sequence. For rows on a device, without a wait, see gumball_pool_add_drafts.
 ///
-/// A row follows the history of the sequence in its slot and a path of drafts. Its drafts are the first tokens that arrive in the request's race over the
-/// row, with all its parameters and with the path as output: the first is what the request would draw there if the row were the target's, the others,
-/// siblings of a tree, are the runners-up. `batch`: a slot for each row, -1 for padding, also several times; its `counts` say how many drafts are on the
-/// path to each row, `paths` which: ids of the vocabulary, those of one row after those of another. A forced token is the only draft of its row.
+/// A row follows the history of the sequence in its slot and a path of drafts. Its first draft is what the request would draw there if the row were the
+/// target's, the others, siblings of a tree, are the runners-up. `batch`: a slot for each row, -1 for padding, also several times; its `counts` say how many
+/// drafts are on the path to each row, `paths` which, those of one row after those of another. A forced token is the only draft of its row.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gumball_pool_draft(
     pool: Option<&mut Pool>,
@@ -151,9 +147,7 @@ pub unsafe extern "C" fn gumball_pool_draft(
     })
 }
 
-/// Tells the logprobs of known tokens, in any mode, with ranks, most likely tokens and given ids: what a step would in which
-/// each of them is forced. No slot is touched. The outputs have the widths of the request's `logprobs`.
-///
+/// Tells the logprobs of known tokens: what steps would in which they are forced. No slot is touched. The outputs have the widths of the request's `logprobs`.
 /// `batch`: masks, hooks and row_indices of the rows, whose number is its `len`, or where that is 0 the number of `rows`; or NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gumball_pool_score(

@@ -106,9 +106,8 @@ fn make(
     if config.is_in_place > 1 {
         return Err(Failure::out_of_range("is_in_place", config.is_in_place, "0 or 1"));
     }
-    let weights = config.given(c)?;
-    let (options, vocab, width) = (weights.options.clone(), weights.vocab, weights.width);
-    let exact = weights.exact()?;
+    let (exact, options) = config.exact(c)?;
+    let (vocab, width) = (exact.vocab(), exact.width());
     let clusters = clusters(&exact, &settings)?;
     clusters.check_shape(vocab, width)?;
     let made = if config.is_in_place == 0 {

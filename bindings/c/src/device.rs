@@ -8,22 +8,19 @@ use gumball_engine::{DeviceBuffer, Error};
 use crate::error::{Code, Result};
 use crate::ffi::{call, call_or, end, make, require};
 
-/// A device that is open, with its stream.
 #[derive(Debug)]
 pub struct Device {
     pub(crate) inner: gumball_engine::Device,
 }
 
-/// Memory of a device.
 #[derive(Debug)]
 pub struct Buffer {
     memory: DeviceBuffer,
 }
 
-/// Opens a device by its name, cuda or cuda:N, on a stream of its own. GUMBALL_UNAVAILABLE with what is missing, where there is no CUDA.
-///
-/// It works in the device's primary context, which the CUDA runtime and libraries built on it share. A kernel is loaded by its first launch: from the
-/// folder that GUMBALL_KERNELS names, or from the user's cache (GUMBALL_CACHE), into which it is compiled once.
+/// Opens a device by its name, cuda or cuda:N, on a stream of its own, in the primary context, which the CUDA runtime and libraries built on it share.
+/// GUMBALL_UNAVAILABLE with what is missing, where there is no CUDA. A kernel is loaded by its first launch: from the folder that GUMBALL_KERNELS names, or
+/// from the user's cache (GUMBALL_CACHE), into which it is compiled once.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gumball_device_open(name: *const c_char) -> Option<Box<Device>> {
     make(|c| {
@@ -32,10 +29,8 @@ pub unsafe extern "C" fn gumball_device_open(name: *const c_char) -> Option<Box<
     })
 }
 
-/// Opens the same device on a stream of the program: a cudaStream_t or CUstream of the primary context; NULL is the default one.
-///
-/// Steps are then enqueued there, in turn with what the program enqueues; nothing needs to wait. The stream lives longer than
-/// the returned device and all that is made with it.
+/// Opens the same device on a stream of the program, a cudaStream_t or CUstream of the primary context (NULL: the default one), in turn with what the program
+/// enqueues there. The stream lives longer than the returned device and all that is made with it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gumball_device_on_stream(
     device: Option<&Device>,
@@ -73,7 +68,6 @@ pub extern "C" fn gumball_buffer_free(buffer: Option<Box<Buffer>>) {
     end(buffer);
 }
 
-/// Returns where it lies on the device.
 #[unsafe(no_mangle)]
 pub extern "C" fn gumball_buffer_address(buffer: Option<&Buffer>) -> *mut c_void {
     call_or(ptr::null_mut(), |_| {

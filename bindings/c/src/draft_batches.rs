@@ -23,11 +23,8 @@ pub(crate) fn batch_of(pool: &mut Pool, number: i64) -> Result<(OnDevice<'_>, Dr
     }
 }
 
-/// Makes a batch of rows of a draft model in a pool on a device, and tells its number, from 1. All its memory is taken here, but for what rows
-/// copy of the histories and counts of their requests.
-///
-/// `rows`: how many it may have, in 1..=the pool's rows. `siblings`: how many drafts are drawn from each, 1 for chains. `probs`: above 0
-/// the probabilities that drafts are drawn from are written as well, 4 bytes for each id of each row.
+/// Makes a batch of rows of a draft model in a pool on a device, and tells its number, from 1. `rows`: how many it may have, in 1..=the pool's rows.
+/// `siblings`: how many drafts are drawn from each, 1 for chains. `probs`: above 0 the probabilities that they are drawn from are written as well.
 #[unsafe(no_mangle)]
 pub extern "C" fn gumball_pool_add_drafts(
     pool: Option<&mut Pool>,
@@ -61,8 +58,7 @@ pub extern "C" fn gumball_pool_remove_drafts(pool: Option<&mut Pool>, draft_batc
     })
 }
 
-/// Waits for what was enqueued so far and copies the last drafts of a batch: of each assigned row, `siblings` of which are those of the batch.
-/// Probabilities are only of a batch that writes them, zeros for padding.
+/// Waits for what was enqueued so far and copies the last drafts of a batch, whose `siblings` these are; probabilities only of a batch that writes them.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gumball_pool_fetch_drafts(
     pool: Option<&mut Pool>,
@@ -82,8 +78,7 @@ pub unsafe extern "C" fn gumball_pool_fetch_drafts(
     })
 }
 
-/// Tells where a batch's drafts lie in the device's memory, `siblings` of int32_t for each assigned row, and the probabilities that they are drawn from. They
-/// stay there. `probs`: NULL, or it becomes the matrix, of no elements if the batch writes none.
+/// Tells where a batch's drafts lie in the device's memory, a line for each assigned row, and, unless that is NULL, `probs`, of no rows if it writes none.
 #[unsafe(no_mangle)]
 pub extern "C" fn gumball_pool_drafts(
     pool: Option<&mut Pool>,

@@ -10,21 +10,17 @@ use crate::matrix::{Ints, Matrix};
 use crate::versioned::versioned;
 
 /// The drafts of a batch of requests, those of one request after those of another; n is the sum of the batch's `counts`. Lists that are left zero say
-/// nothing.
-///
-/// What lies in a device's memory is not checked there: an id outside the vocabulary is never accepted, and a request whose drafts are no tree takes a
-/// step, with GUMBALL_STATUS_NO_TREE.
+/// nothing. A request whose drafts in a device's memory are no tree takes a step, with GUMBALL_STATUS_NO_TREE.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Drafts {
     pub struct_size: usize,
     /// n ids. One outside the vocabulary, such as -1, is never accepted.
     pub ids: Ints,
-    /// n parents in the trees of the requests: -1 for the end of the history, or the number of a draft of the same request before
-    /// this one, counted from 0. Without parents and links each draft follows the one before it, a chain.
+    /// n parents: -1 for the end of the history, or the number of an earlier draft of the request, from 0. Without parents and links drafts are chains.
     pub parents: Ints,
-    /// The trees as links between rows, as SGLang and TokenSpeed hold them, instead of `parents`: for each row, a request's first row included, the row of
-    /// its first child, counted from the request's first row, or -1. A link leads to a row after its own, and one link to each draft's row.
+    /// The trees as links between rows, as SGLang holds them, instead of `parents`: for each row, a request's first one included, the row of its first child,
+    /// counted from the request's first row, or -1. A link leads to a row after its own, and one link to each draft's row.
     pub first_child: Ints,
     /// For each row that of its next sibling, or -1; with `first_child`, and only then.
     pub next_sibling: Ints,
@@ -67,7 +63,6 @@ pub(crate) fn read_drafts<'a>(c: Caller<'a>, drafts: *const Drafts) -> Result<gu
     Ok(gumball_engine::Drafts { ids: list(&given.ids, "ids")?, tree, probs })
 }
 
-/// Where drafts go that are drawn.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Proposals {

@@ -7,10 +7,8 @@ use crate::error::{Failure, Result, refuse};
 use crate::params::Params;
 use crate::versioned::versioned;
 
-/// The row, seed, position and draw index of each output, or of each draft tree. A list has one element per output and lies where
+/// The row, seed, position and draw index of each output, or of each draft tree: those of a pool's sequence. A list has one element per output and lies where
 /// the rows do; NULL: the value of the same name, for all outputs.
-///
-/// An output is the token of a pool whose sequence has its seed, position and draw index.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Draws {
@@ -25,16 +23,14 @@ pub struct Draws {
     pub draws: *const u32,
     /// The position of all outputs: the number of tokens before them. That of a draft tree is the position of its first draft.
     pub position: u32,
-    /// The slot of each request: the index of its elements in all lists of these draws and of gumball_row_params, which are pools then, so that
-    /// programs that keep them for many requests draw for some, in any order, without gathering them. Outputs are one for each row. On a device a slot that
-    /// no pool has yields -1 and GUMBALL_STATUS_EMPTY. NULL: lists have one element per output, or per row.
+    /// The slot of each request: the index of its elements in all lists of these draws and of gumball_row_params, which are pools then, kept for many
+    /// requests. Outputs are one for each row. On a device a slot that no pool has yields -1 and GUMBALL_STATUS_EMPTY. NULL: there are no pools.
     pub slots: *const u32,
-    /// With `slots`: the number of elements of each pool.
+    /// The number of elements of each pool.
     pub size: usize,
-    /// With `slots`: how many neighbouring rows a request has, of which each is one position on; 0: one.
+    /// How many neighbouring rows a request has, of which each is one position on; 0: one.
     pub rows_per_slot: usize,
-    /// With `slots`: a pool of 64-bit words whose low halves are positions and whose high halves are draw indices, instead of `positions` and
-    /// `draws`. NULL: there is none.
+    /// With `slots`, instead of `positions` and `draws`: a pool of words whose low halves are positions and whose high halves are draw indices; or NULL.
     pub offsets: *const i64,
 }
 
@@ -112,8 +108,7 @@ impl Draws {
     }
 }
 
-/// The parameters of the rows of a batch. A list has one element per row of the matrix and lies where the rows
-/// do; NULL: the value in `params`, for all rows.
+/// The parameters of the rows of a batch. A list has one element per row and lies where the rows do; NULL: the value in `params`, for all rows.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct RowParams {

@@ -13,7 +13,6 @@ use gumball_engine::{Error, RanksError};
 #[repr(i32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Code {
-    /// It did what it says.
     GUMBALL_OK = 0,
     /// A value lies outside the range of its parameter; a pointer that must be given is NULL.
     GUMBALL_OUT_OF_RANGE = 1,
@@ -21,14 +20,12 @@ pub enum Code {
     GUMBALL_CONFLICT = 2,
     /// A buffer or list has the wrong length.
     GUMBALL_LENGTH = 3,
-    /// A name is not known.
     GUMBALL_UNKNOWN = 4,
     /// The machine lacks something, memory for instance, or the device failed: no mistake of the caller's.
     GUMBALL_UNAVAILABLE = 5,
     /// A text is not the JSON that is read here.
     GUMBALL_JSON = 6,
-    /// A mistake of the library's own, which the message describes; report it. No sequence has moved, and all handles can be used
-    /// on; what the call was to write is unspecified.
+    /// A mistake of the library's own, which is worth a report. No sequence has moved; what the call was to write is unspecified.
     GUMBALL_PANIC = 7,
     /// Another process of a group ended, or its connection broke.
     GUMBALL_LOST = 8,

@@ -16,18 +16,15 @@ use crate::matrix::{Matrix, Memory, memory};
 use crate::outputs::first;
 use crate::versioned::{versioned, zeroed};
 
-/// What is known of a head. The lists are the head's; NULL if there are none.
+/// What is known of a head, in the words of its config; of a head on a device dtype and kind are 0. The lists are the head's; NULL if there are none.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct HeadInfo {
     pub struct_size: usize,
     pub vocab: usize,
     pub width: usize,
-    /// The type of the weights; of a head on a device 0.
     pub dtype: DtypeNumber,
-    /// What it computes; of a head on a device 0.
     pub kind: HeadKindNumber,
-    /// Where it computes.
     pub memory: MemoryNumber,
     /// 1 if tokens, kept sets and logprobs may be others than the exact head's: those of GUMBALL_HEAD_CLUSTERED may.
     pub is_approximate: u32,
@@ -38,21 +35,16 @@ pub struct HeadInfo {
     /// Of GUMBALL_HEAD_CERTIFIED: the ids whose logits are always computed, since a weight or the bias is not finite or very large, ascending.
     pub unscreened: *const u32,
     pub unscreened_len: usize,
-    /// Of GUMBALL_HEAD_CLUSTERED: how many clusters there are.
     pub clusters: usize,
-    /// How many ids a cluster has; the last one may have fewer.
     pub capacity: usize,
-    /// How many clusters a hidden state probes.
     pub probes: usize,
     /// How many bytes of centroids a call reads.
     pub centroid_bytes: usize,
     /// `vocab` ids: those of the first cluster first.
     pub cluster_ids: *const u32,
-    /// `width` floats for each cluster.
     pub centroids: *const f32,
     /// For each of `vocab` ids the row of the permuted weights that is its own.
     pub places: *const u32,
-    /// The ids that are always computed, ascending.
     pub special_ids: *const u32,
     pub special_ids_len: usize,
 }
@@ -97,7 +89,7 @@ impl HeadConfig {
             self.refuse(&["most_rows", "file"], "kind", reason)?;
         }
         let file = c.optional_text("file", self.file)?;
-        let exact = self.given(c)?.exact()?;
+        let exact = self.exact(c)?.0;
         if !is_certified {
             return Ok(Head { inner: Inner::Exact(exact) });
         }
@@ -118,8 +110,7 @@ const CLUSTERED: [&str; 7] =
     ["cluster_ids", "centroids", "clusters", "capacity", "probes", "special_ids", "is_in_place"];
 const NO_CLUSTERS: &str = "only GUMBALL_HEAD_CLUSTERED has clusters; leave it zero";
 
-/// Makes a head. GUMBALL_HEAD_CERTIFIED without a file takes a byte for each weight, and the time to read all of them, over the threads that pools of the
-/// process share.
+/// Makes a head. GUMBALL_HEAD_CERTIFIED without a file takes a byte for each weight, and the time to read all of them.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gumball_head_new(config: *const HeadConfig) -> Option<Box<Head>> {
     make(|c| {
@@ -192,7 +183,6 @@ pub extern "C" fn gumball_head_free(head: Option<Box<Head>>) {
     end(head);
 }
 
-/// Writes what is known of a head.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gumball_head_describe(head: Option<&Head>, out: *mut HeadInfo) -> Code {
     call(|c| {
@@ -250,8 +240,7 @@ pub unsafe extern "C" fn gumball_head_logits(
     })
 }
 
-/// Waits for the device, and writes what a head there has done since it was made, for all pools; it does not count reads. On the host pools count:
-/// gumball_pool_counts.
+/// Waits for the device, and writes what a head there has done for all pools, but for reads. On the host pools count: gumball_pool_counts.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gumball_head_counts(head: Option<&Head>, out: *mut Counts) -> Code {
     call(|c| {

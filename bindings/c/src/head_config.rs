@@ -14,7 +14,6 @@ use crate::ffi::{Caller, HeadKindNumber};
 use crate::matrix::{Matrix, Memory, extent};
 use crate::versioned::versioned;
 
-/// What a head computes.
 #[repr(i32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HeadKind {
@@ -80,15 +79,13 @@ pub struct HeadConfig {
     pub cluster_ids: *const u32,
     /// With these: for each cluster as many floats as a hidden state has, finite, which are copied.
     pub centroids: *const f32,
-    /// With these: how many clusters there are.
     pub clusters: usize,
-    /// With these, and in gumball_head_build: how many ids a cluster has, up to the vocabulary; the last one that is built has what is left. 0 there: 16.
+    /// How many ids a cluster has, up to the vocabulary; the last one that gumball_head_build makes has what is left. 0 there: 16.
     pub capacity: usize,
     /// Of GUMBALL_HEAD_CLUSTERED: how many clusters a hidden state probes, up to their number; 0: an eighth of them.
     pub probes: usize,
-    /// Of GUMBALL_HEAD_CLUSTERED: ids that are always computed, such as ends of text; they are copied.
+    /// Of GUMBALL_HEAD_CLUSTERED: ids that are always computed, such as ends of text, up to as many as the vocabulary has; they are copied.
     pub special_ids: *const u32,
-    /// Their number, up to the vocabulary.
     pub special_ids_len: usize,
     /// Of GUMBALL_HEAD_CLUSTERED. 0: the head takes a copy of the weights, in the order of its clusters. 1: it permutes the rows where they lie, in memory
     /// that may be written and that it then reads as long as it lives; whoever else reads them, a tied embedding for instance, must read the row of an
@@ -99,9 +96,7 @@ pub struct HeadConfig {
 versioned!(HeadConfig, "gumball_head_config", is_in_place: u64);
 
 /// Receives how far a build of clusters is: `done` of `of` ids were compared in assignment `iteration`, from 0, of at most `iterations`. Returns 0 to go on,
-/// anything else to stop. `user` is what the build was given.
-///
-/// It is called on a thread of the library, by one at a time. It must return, without longjmp or exception.
+/// anything else to stop. `user` is what the build was given. It is called on a thread of the library, by one at a time.
 pub type ClusterProgressFn = Option<
     unsafe extern "C" fn(
         user: *mut c_void,
@@ -158,20 +153,6 @@ impl Head {
     }
 }
 
-/// A config of C, read, without what only its kind reads.
-pub(crate) struct Given {
-    pub(crate) weights: Weights<'static>,
-    pub(crate) options: HeadOptions<'static>,
-    pub(crate) vocab: usize,
-    pub(crate) width: usize,
-}
-
-impl Given {
-    pub(crate) fn exact(self) -> Result<Exact<'static>> {
-        Ok(Exact::new(self.weights, self.vocab, self.width, self.options)?)
-    }
-}
-
 impl HeadConfig {
     /// Returns what follows the product with weights, once their shape is checked.
     pub(crate) fn shape(&self, c: Caller<'static>) -> Result<(Option<&'static [f32]>, Scaling)> {
@@ -190,8 +171,8 @@ impl HeadConfig {
         Ok((bias, Scaling { logit_scale, softcap: self.softcap }))
     }
 
-    /// Reads the weights of a head of the host, and what follows their product.
-    pub(crate) fn given(&self, c: Caller<'static>) -> Result<Given> {
+    /// Returns an exact head of the host, and what it was made with besides weights.
+    pub(crate) fn exact(&self, c: Caller<'static>) -> Result<(Exact<'static>, HeadOptions<'static>)> {
         self.weights.check_memory(Memory::GUMBALL_HOST, "a head of this kind reads them there")?;
         let reason = "only a head over weights in a device's memory reads it; leave it zero";
         self.refuse(&["device", "rows", "fast"], "weights.memory", reason)?;
@@ -205,7 +186,7 @@ impl HeadConfig {
             Row::F16(all) => all.into(),
         };
         let options = HeadOptions { bias: bias.map(Into::into), scaling, level };
-        Ok(Given { weights, options, vocab, width })
+        Ok((Exact::new(weights, vocab, width, options.clone())?, options))
     }
 
     pub(crate) fn refuse(&self, fields: &[&str], other: &'static str, reason: &'static str) -> Result<()> {

@@ -10,7 +10,6 @@ use crate::ffi::{call, require};
 use crate::pool::Pool;
 use crate::versioned::{versioned, zeroed};
 
-/// What is known of a pool.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct PoolInfo {
@@ -19,13 +18,10 @@ pub struct PoolInfo {
     pub slots: usize,
     /// How many sequences are in flight.
     pub len: usize,
-    /// The number of this rank; without ranks 0.
     pub rank: usize,
-    /// The number of ranks; without ranks 1.
     pub world: usize,
-    /// The first id that this rank has the logits of.
+    /// This rank, 0 of 1 without others, has the logits of the ids from this one to `end_id`.
     pub first_id: usize,
-    /// The end of these.
     pub end_id: usize,
     /// The most ids of a rank, to which rows of logits may be padded.
     pub most_ids: usize,
@@ -46,28 +42,22 @@ pub struct Counts {
     pub struct_size: usize,
     /// Rows whose logits were all computed from hidden states. Heads on a device count rows and logits themselves: gumball_head_counts.
     pub whole_rows: u64,
-    /// Rows that a certified head decided by a part of their logits.
+    /// Rows that a certified head decided by a part of their logits, and how many that took.
     pub certified_rows: u64,
-    /// How many logits that took, for all of these rows.
     pub certified_logits: u64,
-    /// Rows of which a clustered head computed the probed clusters alone.
+    /// Rows of which a clustered head computed the probed clusters alone, and how many logits that took; one that several rows need counts for each.
     pub clustered_rows: u64,
-    /// How many logits that took, for all of these rows; one that several rows of a call need counts for each.
     pub clustered_logits: u64,
-    /// How many times all weights were read: once for all rows of a call, or of a chunk of a score, whose logits were all computed.
+    /// How many times all weights, a certified head's copy, and centroids were read: once for all rows of a call, or of a chunk of a score, that need them.
     pub weight_reads: u64,
-    /// How many times a certified head's copy was read: once for all rows of a call, or of a chunk of a score, that were screened.
     pub screen_reads: u64,
-    /// How many times centroids were read: once for all rows of a call, or of a chunk of a score.
     pub centroid_reads: u64,
-    /// How many steps each gumball_variant has served on a device; a host has no kernels to choose among. Steps for replays of the program's graphs count under the
-    /// variant that was named, all others under the smallest one that serves their rows.
+    /// How many steps each gumball_variant has served on a device: those for replays of the program's graphs as it was named, others as their rows need.
     pub variant_steps: [u64; 7],
     /// How many steps each gumball_row_layout has served.
     pub layout_steps: [u64; 4],
     /// How many bytes this rank has sent to others, without the 44 in front of each message; devices write into each other's memory instead.
     pub sent_bytes: u64,
-    /// How many it has received.
     pub received_bytes: u64,
 }
 
@@ -89,7 +79,6 @@ impl Counts {
     }
 }
 
-/// Writes what is known of a pool.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gumball_pool_describe(pool: Option<&Pool>, out: *mut PoolInfo) -> Code {
     call(|c| {
@@ -119,7 +108,6 @@ pub unsafe extern "C" fn gumball_pool_describe(pool: Option<&Pool>, out: *mut Po
     })
 }
 
-/// Writes what a pool has counted.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gumball_pool_counts(pool: Option<&mut Pool>, out: *mut Counts) -> Code {
     call(|c| {

@@ -15,8 +15,7 @@ use crate::operands::{HERE, kind};
 use crate::operators::Operators;
 use crate::rows::Rows;
 
-/// Where the results of T trees of n drafts each are written, in the memory of the operators. A list that is NULL is not written; `tokens` may not be
-/// NULL.
+/// Where the results of T trees of n drafts each are written, in the memory of the operators. A list that is NULL, which `tokens` is not, is not written.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Judged {
@@ -26,8 +25,7 @@ pub struct Judged {
     pub rows: *mut i32,
     /// T: the number of accepted drafts.
     pub accepted: *mut u32,
-    /// T, for chains by GUMBALL_REJECTION with `probs` alone: the number of drafts that would be accepted if each were judged by itself, those after the
-    /// first rejected one included.
+    /// T, for chains by GUMBALL_REJECTION with `probs` alone: the number of drafts that would be accepted if each were judged by itself.
     pub accepted_alone: *mut u32,
     /// T: bits of gumball_status of the rows that the last token was drawn from.
     pub statuses: *mut u32,
@@ -213,12 +211,10 @@ pub unsafe extern "C" fn gumball_operators_judge(
     })
 }
 
-/// Writes how likely one token of each row is, before any edit and filter: its logprob and its rank, as a step reports them of a forced
-/// token in the mode "raw".
+/// Writes how likely one token of each row is: its logprob and its rank, as a step reports them of a forced token in the mode "raw".
 ///
-/// `tokens`: one for each row, -1 for none. `logprobs`: memory for a float for each row: ln, -inf for none. `ranks` and `statuses`: NULL, or
-/// memory for a word for each row: 1 for the most likely token, 0 for none; bits of gumball_status. On the host an id outside the
-/// vocabulary is an error; on a device it is none, with GUMBALL_STATUS_NO_ID.
+/// `tokens`: one for each row, -1 for none. `logprobs`: memory for a float for each row: ln, -inf for none. `ranks` and `statuses`: NULL, or memory for a word
+/// for each row: 1 for the most likely token, 0 for none. On a device an id outside the vocabulary is none, with GUMBALL_STATUS_NO_ID.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gumball_operators_selected_logprobs(
     operators: Option<&Operators>,

@@ -8,7 +8,7 @@
 //! | --- | --- |
 //! | `ffi`, `error`, `versioned` | the boundary: pointers, panics, errors, structs that grow |
 //! | `version` | what a program was built with |
-//! | `params`, `names` | parameters, by name and from JSON |
+//! | `params` | parameters, by name and from JSON |
 //! | `matrix`, `rows`, `batch`, `drafts`, `state`, `ranks` | the values that calls take |
 //! | `pool`, `calls`, `work`, `draft_batches`, `plans` | many sequences: requests, direct calls, work in order |
 //! | `outputs`, `info` | what came out, what is known and counted |
@@ -26,7 +26,6 @@ mod version;
 mod versioned;
 
 mod device;
-mod names;
 mod params;
 mod state;
 

@@ -32,7 +32,6 @@ fn check_memory(given: MemoryNumber, wanted: Memory, reason: &str) -> Result<()>
     }
 }
 
-/// The type of a matrix's elements.
 #[repr(i32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Dtype {
@@ -56,14 +55,14 @@ pub enum IntType {
     GUMBALL_I64 = 1,
 }
 
-/// A matrix of `rows` rows, each of `width` elements, which nobody writes while it is read.
+/// A matrix of `rows` rows, each of `width` elements, which nobody writes while it is read. `stride`: how many elements after a row the next one begins;
+/// 0: width. So it is in the structs that follow.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Matrix {
     pub data: *const c_void,
     pub rows: usize,
     pub width: usize,
-    /// How many elements after a row the next one begins; 0: width.
     pub stride: usize,
     pub dtype: DtypeNumber,
     pub memory: MemoryNumber,
@@ -78,7 +77,6 @@ pub struct Ints {
     pub rows: usize,
     /// The number of integers in a line; 0: 1.
     pub width: usize,
-    /// How many integers after a line the next one begins; 0: width.
     pub stride: usize,
     pub dtype: IntTypeNumber,
     pub memory: MemoryNumber,
@@ -90,11 +88,9 @@ pub struct Ints {
 pub struct Masks {
     /// The first word, a uint32_t; NULL: no row has a bitmask.
     pub words: *const c_void,
-    /// The number of bitmasks.
     pub rows: usize,
     /// The number of words in one. Bitmasks of 0 words forbid every id.
     pub width: usize,
-    /// How many words after the start of a bitmask the next one begins; 0: width.
     pub stride: usize,
     /// For each row whether its bitmask counts; NULL: all do. Not for bitmasks in a device's memory.
     pub present: *const u8,

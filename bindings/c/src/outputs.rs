@@ -9,9 +9,7 @@ use crate::ffi::{call, call_or, end, make, require};
 use crate::pool::Pool;
 use crate::versioned::{versioned, zeroed};
 
-/// All outputs of a step or a verification, in memory that is used again from call to call. A step is a verification without drafts.
-///
-/// What is read of it stays until the outputs are handed to another call.
+/// All outputs of a step or a verification, in memory that is used again: what is read of it stays until the outputs are handed to another call.
 #[derive(Debug)]
 pub struct Outputs {
     pub(crate) inner: gumball_engine::Outputs,
@@ -33,7 +31,7 @@ pub enum Status {
     GUMBALL_STATUS_NO_ID = 16,
 }
 
-/// What outputs hold: R rows, T = top_n and I = ids. A pointer is NULL if there is nothing.
+/// What outputs hold: R rows, with places for the T = `top_n` most likely tokens and for I = `ids` that a request names. A pointer is NULL if there is nothing.
 ///
 /// A request with n drafts has n + 1 rows, which begin where its rows of logits do; the first ones hold its emitted tokens, each with the status, logprobs
 /// and ranks of the row that it comes from. The others are as of padding.
@@ -41,11 +39,8 @@ pub enum Status {
 #[derive(Clone, Copy, Debug)]
 pub struct OutputsView {
     pub struct_size: usize,
-    /// R.
     pub rows: usize,
-    /// T, the places for the most likely tokens.
     pub top_n: usize,
-    /// I, the places for the ids that a request names.
     pub ids: usize,
     /// The number of requests; of outputs on a device 0.
     pub requests: usize,
@@ -76,8 +71,7 @@ pub struct OutputsView {
     pub accepted: *const u32,
     /// Of a verification: for each row the row of logits that its token comes from, UINT32_MAX where none was emitted.
     pub path: *const u32,
-    /// 1 if the rows came from a clustered head, so that tokens, kept sets, logprobs and ranks count only the ids that it computed, and approximate the
-    /// exact head's; else 0. Of outputs on a device 0.
+    /// 1 if the rows came from a clustered head, so that all of it counts only the ids that it computed; else 0. Of outputs on a device 0.
     pub is_approximate: u64,
 }
 
@@ -121,13 +115,11 @@ pub struct Emitted {
     pub rows: *const u32,
     /// The number of both; 0 for padding.
     pub len: usize,
-    /// How many drafts were accepted.
     pub accepted: usize,
     /// The first row of the outputs that says more of these tokens.
     pub first_row: usize,
 }
 
-/// Makes empty outputs.
 #[unsafe(no_mangle)]
 pub extern "C" fn gumball_outputs_new() -> Option<Box<Outputs>> {
     make(|_| Ok(Outputs { inner: gumball_engine::Outputs::new() }))
@@ -138,7 +130,6 @@ pub extern "C" fn gumball_outputs_free(outputs: Option<Box<Outputs>>) {
     end(outputs);
 }
 
-/// Writes what outputs hold. It stays until they are handed to another call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gumball_outputs_read(outputs: Option<&Outputs>, out: *mut OutputsView) -> Code {
     call(|c| {
@@ -180,8 +171,7 @@ pub extern "C" fn gumball_outputs_request(
     })
 }
 
-/// Writes where the last outputs of a pool on a device lie in its memory, so that a model can read them there without the host. The tokens come first, and
-/// their address is the same all the pool's life; what follows moves with the number of rows.
+/// Writes where the last outputs of a pool on a device lie in its memory, for a model to read. The tokens' address stays; others move with the number of rows.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gumball_pool_outputs(pool: Option<&mut Pool>, out: *mut OutputsView) -> Code {
     call(|c| {
@@ -203,9 +193,7 @@ pub(crate) fn first<T>(values: &[T]) -> *const T {
     if values.is_empty() { ptr::null() } else { values.as_ptr() }
 }
 
-/// Returns the ids that a row's filters kept, and their number: ascending, on the host as on a device.
-///
-/// NULL if there are none: the row is empty or padding, or the pool keeps no sets; and after an error.
+/// Returns the ids that a row's filters kept, ascending, and their number; NULL if the row is empty or padding, or the pool keeps no sets, or after an error.
 #[unsafe(no_mangle)]
 pub extern "C" fn gumball_outputs_kept(
     outputs: Option<&Outputs>,

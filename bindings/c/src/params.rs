@@ -1,14 +1,12 @@
-//! Parameters of a request: created, set by name, read from JSON and written as JSON.
+//! Parameters of a request: created, set by name, read from JSON and written as JSON. The names are those of JSON and of all errors.
 
 use std::ffi::{CString, c_char};
 use std::ptr;
 
-use gumball_engine::{Error, SamplingParams};
-use serde_json::Value;
+use gumball_engine::{Dry, Error, Field, LogprobsParams, Parameter, Parameters, SamplingParams};
 
 use crate::error::{Code, Failure, Result, words};
 use crate::ffi::{call, call_or, end, make, require};
-use crate::names::{set_ids, set_number, set_text};
 
 /// What a request asks of the way its tokens are chosen; see gumball_params_new.
 #[derive(Debug)]
@@ -30,10 +28,8 @@ pub extern "C" fn gumball_params_new() -> Option<Box<Params>> {
     make(|_| Ok(Params::of(SamplingParams::default())))
 }
 
-/// Makes parameters of JSON: an object of the fields that are not neutral. A name that is not known is an error.
-///
-/// The fields, their ranges and what they mean stand in the parameters' table of docs/semantics.md, as `{"temperature": 0.8, "top_p": 0.9, "dry":
-/// {"multiplier": 0.8}, "logprobs": {"top_n": 5}}`.
+/// Makes parameters of JSON, an object of the fields that are not neutral: `{"temperature": 0.8, "dry": {"multiplier": 0.8}, "logprobs": {"top_n": 5}}`.
+/// The fields, their ranges and what they mean stand in the parameters' table of docs/semantics.md.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gumball_params_from_json(json: *const c_char) -> Option<Box<Params>> {
     make(|c| {
@@ -43,13 +39,11 @@ pub unsafe extern "C" fn gumball_params_from_json(json: *const c_char) -> Option
     })
 }
 
-/// Makes a copy.
 #[unsafe(no_mangle)]
 pub extern "C" fn gumball_params_clone(params: Option<&Params>) -> Option<Box<Params>> {
     make(|_| Ok(Params::of(require("params", params)?.inner.clone())))
 }
 
-/// Ends parameters. Who was given them keeps a copy.
 #[unsafe(no_mangle)]
 pub extern "C" fn gumball_params_free(params: Option<Box<Params>>) {
     end(params);
@@ -72,10 +66,8 @@ pub extern "C" fn gumball_params_validate(params: Option<&Params>, vocab: usize)
     call(|_| Ok(require("params", params)?.inner.validate(vocab)?))
 }
 
-/// Sets a parameter that is a number, an integer, or 0 or 1, by its name; numbers are rounded to float.
-///
-/// The table of docs/semantics.md has the names, such as top_p, dry.base and logprobs.top_n; the error for an unknown name lists them.
-/// NaN and values that are infinite as a float are refused at once, other values outside a range when the parameters are taken.
+/// Sets a parameter that is a number, an integer, or 0 or 1, by its name, such as top_p, dry.base and logprobs.top_n; numbers are rounded to float. NaN and
+/// values that are infinite as a float are refused at once, other values outside a range when the parameters are taken.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gumball_params_set(
     params: Option<&mut Params>,
@@ -83,14 +75,49 @@ pub unsafe extern "C" fn gumball_params_set(
     value: f64,
 ) -> Code {
     call(|c| {
-        let name = c.text("name", name)?;
-        set_number(&mut require("params", params)?.inner, name, value)
+        let is_number = |field: &Field<'_>| {
+            matches!(field, Field::Number(_) | Field::Whole(_) | Field::Count(_) | Field::Flag(_))
+        };
+        change(require("params", params)?, c.text("name", name)?, is_number, |parameter, field| {
+            let allowed = match &field {
+                // JSON would write it as null, which is an absent value.
+                Field::Number(_) if !(value as f32).is_finite() => {
+                    let allowed = parameter.range.map_or("finite", |range| range.words);
+                    return Err(Failure::out_of_range(parameter.name, value as f32, allowed));
+                }
+                Field::Whole(_) => "an integer",
+                Field::Count(_) => "an integer in 0..2^32",
+                _ => "0 or 1",
+            };
+            let is_of_type = field.set(value);
+            is_of_type.then_some(()).ok_or_else(|| Failure::out_of_range(parameter.name, value, allowed))
+        })
     })
 }
 
-/// Sets a parameter that is a list of ids, by its name: allowed_ids, banned_ids, stop_ids, dry.breakers, logprobs.ids.
-///
-/// Empty allowed_ids ban every id; gumball_params_reset takes them back.
+/// Changes a field that a setter sets. Naming a field of `logprobs` makes logprobs, so a copy is changed: a refused value must leave `params` unchanged.
+fn change(
+    params: &mut Params,
+    name: &str,
+    sets: fn(&Field<'_>) -> bool,
+    set: impl FnOnce(&'static Parameter, Field<'_>) -> Result<()>,
+) -> Result<()> {
+    let mut changed = params.inner.clone();
+    match changed.parameter(name) {
+        Some((parameter, field)) if sets(&field) => set(parameter, field)?,
+        _ => {
+            let all = [SamplingParams::TABLE, Dry::TABLE, LogprobsParams::TABLE].concat();
+            let mut is_set = |name| changed.parameter(name).is_some_and(|(_, field)| sets(&field));
+            let known: Vec<_> = all.iter().map(|of| of.name).filter(|name| is_set(name)).collect();
+            let (name, known) = (name.to_owned(), known.join(", "));
+            return Err(Error::Unknown { parameter: "name", name, known }.into());
+        }
+    }
+    params.inner = changed;
+    Ok(())
+}
+
+/// Sets a parameter that is a list of ids, by its name: allowed_ids, of which an empty list bans every id, banned_ids, stop_ids, dry.breakers, logprobs.ids.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gumball_params_set_ids(
     params: Option<&mut Params>,
@@ -99,28 +126,22 @@ pub unsafe extern "C" fn gumball_params_set_ids(
     ids_len: usize,
 ) -> Code {
     call(|c| {
-        let name = c.text("name", name)?;
-        let ids = c.slice("ids", ids, ids_len)?;
-        set_ids(&mut require("params", params)?.inner, name, ids)
+        let (params, name) = (require("params", params)?, c.text("name", name)?);
+        let ids = c.slice("ids", ids, ids_len)?.to_vec();
+        let is_ids = |field: &Field<'_>| matches!(field, Field::Ids(_) | Field::IdsOrNone(_));
+        change(params, name, is_ids, |_, field| {
+            match field {
+                Field::Ids(field) => *field = ids,
+                Field::IdsOrNone(field) => *field = Some(ids),
+                other => unreachable!("{other:?} holds no ids"),
+            }
+            Ok(())
+        })
     })
 }
 
-/// Sets a parameter that is a name, by its own: repetition_scope and penalty_scope (prompt, output, both), order (default,
-/// joint, none, or filters separated by commas), logprobs.mode (raw, edited, tempered, processed).
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn gumball_params_set_text(
-    params: Option<&mut Params>,
-    name: *const c_char,
-    value: *const c_char,
-) -> Code {
-    call(|c| {
-        let name = c.text("name", name)?;
-        let value = c.text("value", value)?;
-        set_text(&mut require("params", params)?.inner, name, value)
-    })
-}
-
-/// Sets any one parameter from JSON, by its name as gumball_params_from_json reads it: `bad_words`, `[[1, 2]]`; `mirostat`, `{"tau": 5, "eta": 0.1}`.
+/// Sets any one parameter from JSON, by its name as gumball_params_from_json reads it: `order`, `"top_k,top_p"`; `mirostat`, `{"tau": 5, "eta": 0.1}`.
+/// NULL makes it neutral again.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gumball_params_set_json(
     params: Option<&mut Params>,
@@ -128,42 +149,24 @@ pub unsafe extern "C" fn gumball_params_set_json(
     json: *const c_char,
 ) -> Code {
     call(|c| {
-        let name = c.text("name", name)?;
-        let json = c.text("json", json)?;
-        let value = serde_json::from_str(json).map_err(|error| Failure::json(name, &error))?;
-        replace(require("params", params)?, name, value)
-    })
-}
-
-/// Makes one parameter neutral again, by its name; `dry`, `logprobs` and the like as a whole. All of them if the name is NULL.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn gumball_params_reset(params: Option<&mut Params>, name: *const c_char) -> Code {
-    call(|c| {
-        let params = require("params", params)?;
-        let Some(name) = (c.optional_text("name", name))? else {
-            params.inner = SamplingParams::default();
-            return Ok(());
+        let (params, name) = (require("params", params)?, c.text("name", name)?);
+        let fields = |params: &SamplingParams| {
+            serde_json::to_value(params).map_err(|error| Failure::json("params", &error))
         };
-        let neutral = fields(&SamplingParams::default())?;
-        replace(params, name, neutral[name].clone())
+        let value = match c.optional_text("json", json)? {
+            Some(json) => serde_json::from_str(json).map_err(|error| Failure::json(name, &error))?,
+            None => fields(&SamplingParams::default())?[name].clone(),
+        };
+        let mut all = fields(&params.inner)?;
+        let known = all.as_object_mut().expect("a struct");
+        let Some(field) = known.get_mut(name) else {
+            let known = known.keys().cloned().collect::<Vec<_>>().join(", ");
+            return Err(Error::Unknown { parameter: "name", name: name.to_owned(), known }.into());
+        };
+        *field = value;
+        params.inner = serde_json::from_value(all).map_err(|error| Failure::json(name, &error))?;
+        Ok(())
     })
-}
-
-fn fields(params: &SamplingParams) -> Result<Value> {
-    serde_json::to_value(params).map_err(|error| Failure::json("params", &error))
-}
-
-/// Replaces the value of one field.
-fn replace(params: &mut Params, name: &str, value: Value) -> Result<()> {
-    let mut all = fields(&params.inner)?;
-    let known = all.as_object_mut().expect("a struct");
-    let Some(field) = known.get_mut(name) else {
-        let known = known.keys().cloned().collect::<Vec<_>>().join(", ");
-        return Err(Error::Unknown { parameter: "name", name: name.to_owned(), known }.into());
-    };
-    *field = value;
-    params.inner = serde_json::from_value(all).map_err(|error| Failure::json(name, &error))?;
-    Ok(())
 }
 
 /// Sets the seed of all draws. Without one, each request draws a fresh one, which its state tells.

@@ -15,10 +15,8 @@ use crate::ranks::{Joined, Ranks};
 use crate::state::{State, read_state};
 use crate::versioned::versioned;
 
-/// The requests in flight.
-///
-/// A sequence is admitted to a slot, stepped with others in any grouping, and released. Which slot it has, and what stands
-/// beside it in a batch, changes none of its tokens; nor does the place where the pool computes.
+/// The requests in flight. A sequence is admitted to a slot, stepped with others in any grouping, and released. Which slot it has, what stands beside it in a
+/// batch, and where the pool computes, changes none of its tokens.
 #[derive(Debug)]
 pub struct Pool {
     pub(crate) inner: gumball_engine::Pool,
@@ -55,8 +53,7 @@ pub struct PoolConfig {
     pub route: *const c_char,
     /// Above 0: outputs have the kept set of every row, which costs a sort of it on the host.
     pub keep_ids: u32,
-    /// Of a device, above 0: it keeps the histories of all requests, and not only those that edits read. For programs that replay
-    /// steps without fetching the outputs of each, and still want to know their sequences.
+    /// Of a device, above 0: it keeps the histories of all requests, for programs that do not fetch the outputs of each step, and not only those of edits.
     pub keep_histories: u32,
     /// Of the host: how many threads take the rows of a step, in 1..=1024: 1 is the caller's; 0: those of the machine, which all such pools share.
     pub threads: usize,
@@ -149,8 +146,7 @@ pub extern "C" fn gumball_pool_free(pool: Option<Box<Pool>>) {
     end(pool);
 }
 
-/// Admits a request and tells its slot. The pool keeps a copy of the parameters. On a device it waits for nothing. Over ranks there must be a seed:
-/// ranks that each took one would draw different tokens.
+/// Admits a request and tells its slot. On a device it waits for nothing. Over ranks there must be a seed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gumball_pool_admit(
     pool: Option<&mut Pool>,
@@ -167,8 +163,7 @@ pub unsafe extern "C" fn gumball_pool_admit(
     })
 }
 
-/// Takes up a sequence where it was left, here or in any other pool or sampler, and tells its slot. Seed and draw index are
-/// the state's. With mirostat, the sequence cannot be shortened to before the state.
+/// Takes up a sequence where it was left, here or elsewhere, with the state's seed and draw index. With mirostat, it cannot be shortened to before the state.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gumball_pool_resume(
     pool: Option<&mut Pool>,
@@ -184,10 +179,8 @@ pub unsafe extern "C" fn gumball_pool_resume(
     })
 }
 
-/// Copies a sequence to a slot of its own, under another draw index, and tells that slot.
-///
-/// For n sequences of one request: admit it, fork it under 1, 2, .. n - 1, and let all of them read the same row of logits
-/// in the first step. On a device the copy goes through the host, which may have to wait.
+/// Copies a sequence to a slot of its own, under another draw index. For n sequences of one request: admit it, fork it under 1, 2, .. n - 1, and let all of
+/// them read the same row of logits in the first step. On a device the copy goes through the host, which may have to wait.
 #[unsafe(no_mangle)]
 pub extern "C" fn gumball_pool_fork(
     pool: Option<&mut Pool>,
@@ -218,11 +211,8 @@ pub extern "C" fn gumball_pool_push(pool: Option<&mut Pool>, slot: i32, id: u32)
     call(|_| Ok(require("pool", pool)?.inner.push(slot, id)?))
 }
 
-/// Takes away the last `counts[i]` output tokens of the sequence in `slots[i]`, for a program that stops at a token that others were emitted after. The
-/// sequence is then as it was when the remaining tokens had been emitted, mirostat's limit included.
-///
-/// `len`: the number of slots and of counts; no slot twice. On a device the states go through the host, which may have to wait; GUMBALL_WORK_SHORTEN waits
-/// for nothing.
+/// Takes away the last `counts[i]` output tokens of the sequence in `slots[i]`, which is then as it was before them, mirostat's limit included. No slot stands
+/// there twice. On a device the states go through the host, which may have to wait; GUMBALL_WORK_SHORTEN waits for nothing.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gumball_pool_shorten(
     pool: Option<&mut Pool>,
@@ -238,8 +228,7 @@ pub unsafe extern "C" fn gumball_pool_shorten(
     })
 }
 
-/// Tells the state of a slot: history, seed in use, position, draw index, mirostat's limit. On a device it waits where the
-/// host does not know the last tokens yet, and tokens may be lost, as `keep_histories` of gumball_pool_config says.
+/// Tells the state of a slot. On a device it waits where the host does not know the last tokens yet; some may be lost, unless the config has `keep_histories`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gumball_pool_state(pool: Option<&mut Pool>, slot: i32, out: *mut State) -> Code {
     call(|c| {
@@ -254,12 +243,11 @@ pub extern "C" fn gumball_pool_params(pool: Option<&mut Pool>, slot: i32) -> Opt
     make(|_| Ok(Params::of(require("pool", pool)?.inner.sequence(slot)?.params().clone())))
 }
 
-/// Tells why a certified head must compute every logit of a request's rows, whatever hidden state they have: `reason` becomes its name, or NULL
-/// if there is none. The name is the pool's, until the next call of this function.
+/// Tells why a certified head must compute every logit of a request's rows, whatever hidden state they have: `reason` becomes its name, or NULL if there is
+/// none. The name is the pool's, until the next call of this function.
 ///
-/// hook: `hooked` is above 0, so the rows have hooks. kept: the pool keeps kept sets, and no filter bounds them. logprobs: of a
-/// mode whose members are all tokens. dynamic_temperature, mirostat, joint, route; or the filter that acts first, top_p for instance. A row may take
-/// all logits all the same: for a hidden state that is not finite, where too many tokens could be chosen, or in a call of many rows.
+/// hook: `hooked` is above 0. kept: the pool keeps kept sets, and no filter bounds them. logprobs: of a mode whose members are all tokens.
+/// dynamic_temperature, mirostat, joint, route; or the filter that acts first. Other rows take all logits where a hidden state or many rows need them.
 #[unsafe(no_mangle)]
 pub extern "C" fn gumball_pool_needs_whole_row(
     pool: Option<&mut Pool>,

@@ -27,15 +27,11 @@ pub enum RowLayout {
     GUMBALL_REPLICATED = 3,
 }
 
-/// What a step over ranks is for.
 #[repr(i32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StepKind {
-    /// One token for each request.
     GUMBALL_DECODE = 0,
-    /// The first token after a prompt.
     GUMBALL_PREFILL = 1,
-    /// The drafts of each request are verified.
     GUMBALL_VERIFY = 2,
 }
 
@@ -79,9 +75,7 @@ versioned!(Ranks, "gumball_ranks", communicator: *mut c_void);
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
-    /// The layout.
     pub layout: RowLayoutNumber,
-    /// The number of requests of the step.
     pub requests: usize,
     /// The number of requests that the layout was decided by: of a graph, that which it was captured for.
     pub batch: usize,

@@ -5,29 +5,24 @@ use crate::ffi::{Caller, WhatNumber, constant, require};
 use crate::head_config::Head;
 use crate::matrix::Matrix;
 
-/// What rows are.
 #[repr(i32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum What {
     GUMBALL_LOGITS = 0,
-    /// Probabilities, which need not sum to 1. What is not above 0 is never drawn; NaN and negative numbers count as 0 and set
-    /// GUMBALL_STATUS_NAN. Parameters that speak of logits must be off.
+    /// They need not sum to 1. What is not above 0 is never drawn; NaN and negative numbers count as 0 and set GUMBALL_STATUS_NAN. Parameters that speak of
+    /// logits must be off.
     GUMBALL_PROBABILITIES = 1,
-    /// Hidden states, of which a head makes logits.
     GUMBALL_HIDDEN = 2,
 }
 
-/// The rows of a call.
-///
-/// A row has an element for each id, or a hidden state those of the head's width. A sequence may change from one kind to another.
+/// The rows of a call. A row has an element for each id, or a hidden state those of the head's width. A sequence may change from one kind to another.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Rows {
-    /// Where they lie. Rows of the host go to a pool on a device too, in direct calls.
+    /// Those of the host go to a pool on a device too, in direct calls.
     pub matrix: Matrix,
-    /// For hidden states the head, of the pool's vocabulary and on the pool's device; else NULL.
+    /// For hidden states the head that makes logits of them, of the pool's vocabulary and on the pool's device; else NULL.
     pub head: *const Head,
-    /// What they are.
     pub what: WhatNumber,
 }
 

@@ -72,11 +72,11 @@ pub struct Token {
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct TokenLogprob {
-    /// The token; -1 where there is no further member.
+    /// -1 where there is no further member.
     pub id: i32,
-    /// Its natural log probability; -inf for a token that is no member.
+    /// ln; -inf for a token that is no member.
     pub logprob: f32,
-    /// Its place in the order of the mode, from 1; 0 for a token that is no member.
+    /// The place in the order of the mode, from 1; 0 for a token that is no member.
     pub rank: u32,
 }
 
@@ -105,10 +105,8 @@ impl From<gumball_engine::Sampler> for Sampler {
     }
 }
 
-/// Makes a sampler. It keeps a copy of the parameters.
-///
-/// `state`: where another sampler or pool left the sequence, with its seed and draw index; with mirostat, it cannot be truncated to before the state.
-/// NULL: the history is empty; gumball_sampler_reset gives it a prompt.
+/// Makes a sampler. `state`: where another sampler or pool left the sequence, with its seed and draw index; with mirostat, it cannot be truncated to before
+/// the state. NULL: the history is empty; gumball_sampler_reset gives it a prompt.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gumball_sampler_new(
     params: Option<&Params>,
@@ -221,9 +219,7 @@ pub unsafe extern "C" fn gumball_sampler_sample(
     })
 }
 
-/// Draws `n` tokens from one row of logits, under the draw indices 0..n, and appends none: `tokens` has `n` places.
-///
-/// They are what `n` sequences would draw, independent, repeats included. gumball_sampler_push appends one of them.
+/// Draws `n` tokens from one row of logits, under the draw indices 0..n: what `n` sequences would draw. It appends none; gumball_sampler_push does.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gumball_sampler_sample_n(
     sampler: Option<&mut Sampler>,
@@ -274,7 +270,6 @@ pub unsafe extern "C" fn gumball_sampler_reset(
     })
 }
 
-/// Tells the state: history, seed in use, position, draw index, mirostat's limit.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gumball_sampler_state(sampler: Option<&Sampler>, out: *mut State) -> Code {
     call(|c| {

@@ -15,7 +15,6 @@ use crate::pool::Pool;
 use crate::rows::Rows;
 use crate::versioned::versioned;
 
-/// Work that was captured, to be replayed with one call.
 #[derive(Debug)]
 pub struct Graph {
     inner: DeviceGraph<'static>,
@@ -28,7 +27,6 @@ pub struct Recorded {
     inner: gumball_engine::Recorded,
 }
 
-/// What a piece of work does.
 #[repr(i32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WorkKind {
@@ -39,11 +37,9 @@ pub enum WorkKind {
     /// Drafts of a batch, from its assigned rows: `draft_batch`, `rows`, `masks`, and as `ints` for each row a line with the ids on the path to it.
     /// Nothing of a sequence changes. After a path that has an id outside the vocabulary, such as -1, there are no drafts.
     GUMBALL_WORK_DRAFT = 2,
-    /// A copy of a batch's drafts, those of row r into line r of `ints` from `column` on: `draft_batch`, `ints` and `column`. So the drafts of a chain come
-    /// together: each batch's are a column of the next one's paths, and all of them are what a verification reads.
+    /// A copy of a batch's drafts, those of row r into line r of `ints` from `column` on: `draft_batch`, `ints` and `column`. So those of a chain come together.
     GUMBALL_WORK_COPY_DRAFTS = 3,
-    /// Taking the last output tokens of the assigned requests away, as many as `ints` says for each. A number below 0 or above that of output tokens takes
-    /// nothing away, and so does one above 1 with mirostat.
+    /// Taking the last tokens of the assigned requests away, as many as `ints` says: none where that is negative or above their number, or 1 with mirostat.
     GUMBALL_WORK_SHORTEN = 4,
 }
 
@@ -73,19 +69,14 @@ pub enum Variant {
 #[derive(Clone, Copy, Debug)]
 pub struct Work {
     pub struct_size: usize,
-    /// The rows that it reads.
     pub rows: Rows,
     /// Bitmasks in the device's memory, in place of those that were assigned.
     pub masks: Masks,
-    /// The drafts that it verifies.
     pub drafts: *const Drafts,
-    /// Integers that it reads or writes.
     pub ints: Ints,
     /// The column of `ints` that a row's first draft goes to.
     pub column: usize,
-    /// The number of a batch of drafts.
     pub draft_batch: i64,
-    /// What it does.
     pub kind: WorkKindNumber,
 }
 
@@ -214,7 +205,7 @@ pub unsafe extern "C" fn gumball_pool_capture(
     })
 }
 
-/// Enqueues the work of a graph that this pool captured: one call, whatever its length.
+/// Enqueues the work of a graph that this pool captured.
 #[unsafe(no_mangle)]
 pub extern "C" fn gumball_pool_replay(pool: Option<&mut Pool>, graph: Option<&Graph>) -> Code {
     call(|_| {
@@ -277,11 +268,9 @@ pub unsafe extern "C" fn gumball_pool_record(
     })
 }
 
-/// Prepares for the replay of a graph of the program's own, for the rows that are assigned. `recorded`: what the graph holds, `len` handles in the order in
-/// which they run; for several replays, that many times. It waits where histories must grow, which they do once in `history_growth` tokens.
-///
-/// GUMBALL_OUT_OF_RANGE if a row that is assigned needs more than a variant serves, with the row, its slot and the variants that do. Call it before each
-/// replay: nothing else compares the rows with what was recorded, or knows that the replay runs.
+/// Prepares for a replay of a graph of the program's own, for the rows that are assigned, and must be called before each: nothing else knows that it runs.
+/// `recorded`: what the graph holds, `len` handles in the order in which they run; for several replays, that many times. It waits where histories must grow,
+/// once in `history_growth` tokens. GUMBALL_OUT_OF_RANGE if an assigned row needs more than a variant serves, with its slot and the variants that do.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gumball_pool_before_replay(
     pool: Option<&mut Pool>,
