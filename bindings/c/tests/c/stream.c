@@ -108,7 +108,7 @@ int main(int count, char **arguments) {
     // Captured by the program, per thread, and launched by it.
     CHECK(cu.begin_capture(stream, 1) == 0);
     OK(gumball_pool_needed_variant(pool, &variant));
-    FAILS(gumball_pool_enqueue(pool, &work, 1), GUMBALL_CONFLICT, "record the work");
+    FAILS(gumball_pool_enqueue(pool, &work, 1), GUMBALL_CONFLICT, "work");
     gumball_recorded *recorded = gumball_pool_record(pool, variant, &work, 1);
     const gumball_recorded *replays[] = {recorded};
     CHECK(cu.end_capture(stream, &graph) == 0);

@@ -147,7 +147,7 @@ def after_a_capture() -> str:
         pools[0].enqueue([Step(Hidden(there, states))])
         assert pools[0].fetch().tolist() == wanted
     with torch.cuda.graph(graph, stream=captured):
-        pools[1].enqueue([Step(Hidden(there, states))])
+        pools[1].on_device().record([Step(Hidden(there, states))])
         try:
             there.counts()
         except ValueError as error:

@@ -1,19 +1,23 @@
-"""Holds two ranks of `gumball.dist`, each with torch's tensors on a GPU of its own, to one GPU: by each transport, in graphs of torch, over its process
-group and over its communicator; and a rank that is killed to an error at once.
+"""Holds two ranks of `gumball.dist`, each with torch's tensors on a GPU of its own, to one GPU: by each transport, between what NCCL takes for two hosts,
+in graphs of torch, over its process group and over its communicator. A rank that is killed, or stops so that its link stalls, must be an error in
+time, after which a new group goes on.
 
 Needs two GPUs that reach each other, torch, and NCCL.
 """
 
 from __future__ import annotations
 
+import itertools
 import multiprocessing
 import os
+import pickle
 import queue
+import signal
 import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -35,6 +39,8 @@ DTYPES = (torch.float32, torch.bfloat16)
 LAYOUTS = {"onesided": ("gather", "swap", "survey", "replicated"), "nccl": ("gather", "swap", "replicated")}
 # Seconds in which all ranks of a part must have said all that they say.
 PATIENCE = 150
+# Seconds after which a rank that says nothing is late.
+TIMEOUT = 3.0
 
 
 def rows(step: int, count: int, dtype: torch.dtype) -> torch.Tensor:
@@ -97,9 +103,21 @@ def in_a_graph(pool: Pool, device: str, dtype: torch.dtype) -> list[Any]:
 Say = Callable[[str, Any], None]
 
 
-def by_transport(rank: int, folder: str, transport: str, say: Say) -> None:
+def on_two_hosts(rank: int) -> None:
+    """Lets NCCL take each process for one on a host of its own: what travels does so over sockets."""
+    os.environ |= {
+        "NCCL_HOSTID": f"host-{rank}",
+        "NCCL_SOCKET_IFNAME": "lo",
+        "NCCL_NET": "Socket",
+        "NCCL_IB_DISABLE": "1",
+    }
+
+
+def by_transport(rank: int, folder: str, transport: str, hosts: int, say: Say) -> None:
     device = f"cuda:{rank}"
     torch.cuda.set_device(rank)
+    if hosts == WORLD:
+        on_two_hosts(rank)
     for dtype in DTYPES:
         for layout in LAYOUTS[transport]:
             address = f"unix:{folder}/{layout}-{dtype}"
@@ -108,8 +126,8 @@ def by_transport(rank: int, folder: str, transport: str, say: Say) -> None:
                 VOCAB, address=address, rank=rank, world=WORLD, device=device, transport=transport, **given
             ) as pool:
                 assert pool.ranks.transport == transport
-                say(f"texts {dtype}: {transport}, {layout}", texts(pool, device, dtype))
-                say(f"graph {dtype}: {transport}, {layout}", in_a_graph(pool, device, dtype))
+                say(f"texts {dtype}: {transport} of {hosts} host(s), {layout}", texts(pool, device, dtype))
+                say(f"graph {dtype}: {transport} of {hosts} host(s), {layout}", in_a_graph(pool, device, dtype))
 
 
 def by_group(rank: int, folder: str, say: Say) -> None:
@@ -146,24 +164,50 @@ def by_group(rank: int, folder: str, say: Say) -> None:
     torch.distributed.destroy_process_group()
 
 
-def killed(rank: int, folder: str, transport: str, say: Say) -> None:
-    """Rank 1 ends without a word; rank 0 says how long it took to be told, and by what."""
-    given: dict[str, Any] = {"layouts": ["gather"], "rows": 16, "slots": 8, "transport": transport}
-    pool = dist.join(VOCAB, address=f"unix:{folder}/ranks", rank=rank, world=WORLD, device=f"cuda:{rank}", **given)
-    slots = [pool.admit(SamplingParams(seed=1), [3])]
-    start, end = pool.ranks.ids
-    part = rows(0, 1, torch.float32)[:, start:end].contiguous().to(f"cuda:{rank}")
-    pool.step(part, slots)
-    if rank == 1:
-        os.kill(os.getpid(), 9)
-    time.sleep(1.0)
-    began = time.perf_counter()
-    try:
-        pool.step(part, slots)
-        told = "nothing"
-    except dist.DistError as error:
-        told = type(error).__name__
-    say("told", [told, time.perf_counter() - began])
+def lost(rank: int, folder: str, transport: str, hosts: int, sent: int, say: Say) -> None:
+    """Rank 1 gets a signal; rank 0 says how long it took to be told, and by what. Then another rank 1 comes, and a new group goes on."""
+    given: dict[str, Any] = {"layouts": ["swap"], "rows": 16, "slots": 8, "transport": transport, "timeout": TIMEOUT}
+    is_new, rank, device = rank == WORLD, rank % WORLD, f"cuda:{rank % WORLD}"
+    torch.cuda.set_device(rank)
+    if hosts == WORLD:
+        on_two_hosts(rank)
+
+    def join(group: str) -> Pool:
+        return dist.join(VOCAB, address=f"unix:{folder}/{group}", rank=rank, world=WORLD, device=device, **given)
+
+    def part(pool: Pool, step: int) -> torch.Tensor:
+        start, end = pool.ranks.ids
+        return rows(step, 4, torch.float32)[:, start:end].contiguous().to(device)
+
+    found: list[Any] = []
+    if not is_new:
+        pool = join("first")
+        slots = [pool.admit(params, [3, 7]) for params in PARAMS]
+        found.append(pool.step(part(pool, 0), slots).tolist())
+        if rank == 1:
+            os.kill(os.getpid(), sent)
+        time.sleep(1.0)
+        free, began = torch.cuda.mem_get_info()[0], time.perf_counter()
+        try:
+            pool.step(part(pool, 1), slots)
+            told = "nothing"
+        except dist.DistError as error:
+            told = type(error).__name__
+        say("told", [told, time.perf_counter() - began])
+        states = [pool.state(slot) for slot in slots]
+        pool.close()
+        say("freed", torch.cuda.mem_get_info()[0] - free)
+        with open(f"{folder}/states.new", "wb") as file:
+            pickle.dump(states, file)
+        os.rename(f"{folder}/states.new", f"{folder}/states")
+    while not os.path.exists(f"{folder}/states"):
+        time.sleep(0.05)
+    with open(f"{folder}/states", "rb") as file:
+        states = pickle.load(file)
+    with join("second") as pool:
+        slots = [pool.resume(params, state) for params, state in zip(PARAMS, states)]
+        found += [pool.step(part(pool, step), slots).tolist() for step in range(1, STEPS)]
+    say("went on", found[-(STEPS - 1) :])
 
 
 def run(work: Any, rank: int, folder: str, given: tuple[Any, ...], answers: Any) -> None:
@@ -174,17 +218,17 @@ def run(work: Any, rank: int, folder: str, given: tuple[Any, ...], answers: Any)
         answers.put((rank, None, traceback.format_exc()[-2000:]))
 
 
-def on_ranks(work: Any, *given: Any, ends: int = WORLD) -> tuple[dict[str, dict[int, Any]], list[str]]:
-    """What the ranks say, by its name and by rank; and what went wrong. `ends`: how many come to their end."""
+def on_ranks(work: Any, *given: Any, ranks: Sequence[int] = (0, 1)) -> tuple[dict[str, dict[int, Any]], list[str]]:
+    """What the ranks say, by its name and by rank; and what went wrong. Two of `ranks` come to their end."""
     context = multiprocessing.get_context("spawn")
     said: dict[str, dict[int, Any]] = {}
     wrong, ended, until = [], 0, time.monotonic() + PATIENCE
     with tempfile.TemporaryDirectory() as folder:
         answers = context.Queue()
-        processes = [context.Process(target=run, args=(work, rank, folder, given, answers)) for rank in range(WORLD)]
+        processes = [context.Process(target=run, args=(work, rank, folder, given, answers)) for rank in ranks]
         for process in processes:
             process.start()
-        while ended < ends:
+        while ended < WORLD:
             try:
                 rank, name, found = answers.get(timeout=max(0.1, until - time.monotonic()))
             except queue.Empty:
@@ -198,7 +242,7 @@ def on_ranks(work: Any, *given: Any, ends: int = WORLD) -> tuple[dict[str, dict[
                 wrong.append(f"rank {rank}: {found}")
                 break
         for process in processes:
-            process.join(0.1 if wrong else 30)
+            process.join(0.1 if wrong or len(ranks) > WORLD else 30)
             process.kill()
     return said, wrong
 
@@ -213,7 +257,12 @@ def main() -> int:
 
     wanted = {f"texts {dtype}": wanted_texts(dtype) for dtype in DTYPES}
     wanted |= {f"graph {dtype}": wanted[f"texts {dtype}"][0][:STEPS] for dtype in DTYPES}
-    for work, *given in [(by_transport, "onesided"), (by_transport, "nccl"), (by_group,)]:
+    for work, *given in [
+        (by_transport, "onesided", 1),
+        (by_transport, "nccl", 1),
+        (by_transport, "nccl", 2),
+        (by_group,),
+    ]:
         said, wrong = on_ranks(work, *given)
         for name, found in said.items():
             want = wanted[name.split(":")[0]]
@@ -221,13 +270,19 @@ def main() -> int:
             hold(good, f"{name}: {'as one GPU' if good else f'DIFFERS: {found} {want}'[:2000]}")
         for text in wrong:
             hold(False, f"{work.__name__} {given} FAILED: {text}")
-    for transport in LAYOUTS:
-        said, wrong = on_ranks(killed, transport, ends=1)
+    went_on = wanted[f"graph {torch.float32}"][1:]
+    for (transport, hosts), sent in itertools.product(
+        (("onesided", 1), ("nccl", 1), ("nccl", 2)), (signal.SIGKILL, signal.SIGSTOP)
+    ):
+        said, wrong = on_ranks(lost, transport, hosts, sent.value, ranks=(0, 1, WORLD))
         told, seconds = said.get("told", {}).get(0, (f"nothing: {wrong}", 0.0))
-        hold(
-            told == "LostError" and seconds < 5,
-            f"a rank that is killed, {transport}: {told} after {1000 * seconds:.1f} ms",
-        )
+        due = ("LostError", 5) if sent is signal.SIGKILL else ("LateError", TIMEOUT + 5)
+        text = f"a rank that gets {sent.name}, {transport}, {hosts} host(s): {told} after {1000 * seconds:.1f} ms"
+        hold((told, seconds < due[1]) == (due[0], True), text)
+        again = said.get("went on", {})
+        good = again == {0: went_on, WORLD: went_on}
+        verdict = "as one GPU" if good else f"DIFFERS: {again} {wrong}"[:2000]
+        hold(good, f"a new group after it: {verdict}; freed: {said.get('freed')}")
     print(f"VERDICT: ranks in Python {'FAILED' if failed else 'passed'} (gumball {gumball.__version__})")
     return int(failed > 0)
 
