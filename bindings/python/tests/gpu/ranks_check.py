@@ -167,7 +167,8 @@ def by_group(rank: int, folder: str, say: Say) -> None:
 def lost(rank: int, folder: str, transport: str, hosts: int, sent: int, say: Say) -> None:
     """Rank 1 gets a signal; rank 0 says how long it took to be told, and by what. Then another rank 1 comes, and a new group goes on."""
     given: dict[str, Any] = {"layouts": ["swap"], "rows": 16, "slots": 8, "transport": transport, "timeout": TIMEOUT}
-    is_new, rank, device = rank == WORLD, rank % WORLD, f"cuda:{rank % WORLD}"
+    is_new, rank = rank == WORLD, min(rank, WORLD - 1)
+    device = f"cuda:{rank}"
     torch.cuda.set_device(rank)
     if hosts == WORLD:
         on_two_hosts(rank)
