@@ -673,18 +673,15 @@ typedef struct {
 extern "C" {
 #endif // __cplusplus
 
-// Returns this thread's last error in words: the parameter, its value and the allowed range. Never NULL; it stays until the thread's next error.
-const char *gumball_error_message(void);
-
 // Makes parameters of JSON, an object of the fields that are not neutral: `{"temperature": 0.8, "dry": {"multiplier": 0.8}, "logprobs": {"top_n": 5}}`.
 // The fields, their ranges and what they mean stand in the parameters' table of docs/semantics.md.
 gumball_params *gumball_params_from_json(const char *json);
 
-void gumball_params_free(gumball_params *params);
-
 // Makes an empty pool; over ranks when all of them have come. Over ranks also GUMBALL_LATE or GUMBALL_LOST if one does not come or ends, and
 // GUMBALL_DISAGREE if one was made with something else.
 gumball_pool *gumball_pool_new(const gumball_pool_config *config);
+
+gumball_outputs *gumball_outputs_new(void);
 
 // Admits a request and tells its slot. On a device it waits for nothing. Over ranks there must be a seed.
 gumball_code gumball_pool_admit(gumball_pool *pool, const gumball_params *params, const uint32_t *prompt, size_t prompt_len, int32_t *slot);
@@ -701,9 +698,12 @@ gumball_code gumball_pool_admit(gumball_pool *pool, const gumball_params *params
 // Over ranks also GUMBALL_LOST, GUMBALL_LATE, GUMBALL_DISAGREE, GUMBALL_CORRUPT and GUMBALL_BROKEN; before all other errors nothing is sent.
 gumball_code gumball_pool_step(gumball_pool *pool, const gumball_rows *rows, const gumball_batch *batch, gumball_outputs *outputs);
 
-gumball_outputs *gumball_outputs_new(void);
-
 gumball_code gumball_outputs_read(const gumball_outputs *outputs, gumball_outputs_view *out);
+
+// Returns this thread's last error in words: the parameter, its value and the allowed range. Never NULL; it stays until the thread's next error.
+const char *gumball_error_message(void);
+
+void gumball_params_free(gumball_params *params);
 
 void gumball_outputs_free(gumball_outputs *outputs);
 

@@ -134,8 +134,9 @@ pub(crate) fn refuse(
 impl From<Error> for Failure {
     /// What lies in a struct is called by the name of its field.
     fn from(error: Error) -> Self {
-        let error = error.with_parameter(|name| {
-            ["drafts.", "paths.", "hidden."].iter().find_map(|of| name.strip_prefix(of)).unwrap_or(name)
+        let error = error.with_parameter(|name| match name {
+            "to" => "ints",
+            _ => ["drafts.", "paths.", "hidden."].iter().find_map(|of| name.strip_prefix(of)).unwrap_or(name),
         });
         let message = error.to_string();
         let (code, parameter, value, allowed) = match error {

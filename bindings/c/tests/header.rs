@@ -2,20 +2,6 @@
 
 use std::path::{Path, PathBuf};
 
-/// The functions that most programs need, which stand first.
-const FIRST: [&str; 10] = [
-    "gumball_error_message",
-    "gumball_params_from_json",
-    "gumball_params_free",
-    "gumball_pool_new",
-    "gumball_pool_admit",
-    "gumball_pool_step",
-    "gumball_outputs_new",
-    "gumball_outputs_read",
-    "gumball_outputs_free",
-    "gumball_pool_free",
-];
-
 /// How an enum is declared that is an int32_t, in C before C23 too.
 const ENUM: &str = "
 #if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
@@ -53,20 +39,24 @@ fn made(config: cbindgen::Config, sources: &[&str]) -> String {
     blocks.collect::<Vec<_>>().join("\n\n")
 }
 
-/// Puts the functions that most programs need in front.
-fn in_order(header: &str) -> String {
+/// Puts the functions that most programs need in front, those of the program in the preamble.
+fn in_order(header: &str, preamble: &str) -> String {
+    let first: Vec<&str> = preamble.match_indices('(').map(|(end, _)| &preamble[..end]).collect();
+    let first = first
+        .iter()
+        .filter_map(|text| Some(&text[text.rfind(|c| c != '_' && !char::is_alphanumeric(c))? + 1..]));
+    let first: Vec<&str> = first.filter(|name| name.starts_with("gumball_")).collect();
     let (types, rest) = header.split_once("extern \"C\" {\n#endif // __cplusplus\n\n").expect("functions");
     let (all, end) = rest.split_once("\n\n#ifdef __cplusplus\n}").expect("an end");
-    let names = |block: &&str| {
-        FIRST
-            .iter()
-            .position(|name| block.contains(&format!("{name}(")) && !block.contains(&format!("// {name}(")))
+    let place = |block: &&str| {
+        let declaration = block.lines().find(|line| !line.starts_with("//"))?;
+        first.iter().position(|name| declaration.contains(&format!("{name}(")))
     };
-    let (mut first, others): (Vec<&str>, Vec<&str>) =
-        all.split("\n\n").partition(|block| names(block).is_some());
-    assert_eq!(first.len(), FIRST.len());
-    first.sort_by_key(names);
-    let blocks = [first, others].concat().join("\n\n");
+    let (mut blocks, others): (Vec<&str>, Vec<&str>) =
+        all.split("\n\n").partition(|block| place(block).is_some());
+    assert_eq!(blocks.len(), 10);
+    blocks.sort_by_key(place);
+    let blocks = [blocks, others].concat().join("\n\n");
     format!("{types}extern \"C\" {{\n#endif // __cplusplus\n\n{blocks}\n\n#ifdef __cplusplus\n}}{end}")
 }
 
@@ -88,7 +78,7 @@ fn generated() -> [(&'static str, String); 2] {
     ));
     let types = ["HeadConfig", "HeadInfo", "HeadKind", "ClusterProgressFn"].map(str::to_owned);
     config.export.exclude = [&types[..], &functions(&home().join("src/head.rs"))].concat();
-    let main = in_order(&made(config, &["src/lib.rs"]));
+    let main = in_order(&made(config, &["src/lib.rs"]), &preamble);
 
     let mut config = common;
     config.header =
@@ -118,16 +108,13 @@ fn the_headers_are_current() {
 
 #[test]
 fn every_name_in_the_header_begins_with_ours() {
+    let rust = ["Option", "MaybeUninit", "Box", "Sampler", "Pool", "Params", "Device", "Number"];
     for (_, header) in generated() {
-        let code = header.lines().map(|line| line.split("//").next().unwrap_or_default());
-        for line in
-            code.filter(|line| !line.starts_with("    ") && line.contains('(') && !line.starts_with('#'))
-        {
-            assert!(line.contains("gumball_"), "{line}");
+        for code in header.lines().filter_map(|line| line.split("//").next()) {
+            assert!(rust.iter().all(|name| !code.contains(name)), "a name of Rust's: {code}");
+            let is_declared = code.contains('(') && !code.starts_with([' ', '#']);
+            assert!(!is_declared || code.contains("gumball_"), "{code}");
         }
-        let types = ["Option", "MaybeUninit", "Box", "Sampler", "Pool", "Params", "Device", "Number"];
-        let code: String = header.lines().map(|line| line.split("//").next().unwrap_or_default()).collect();
-        assert!(types.iter().all(|name| !code.contains(name)), "a name of Rust's is left in the header");
     }
 }
 

@@ -67,17 +67,6 @@ fn pool(route: Route, threads: usize) -> Box<Pool> {
     pool
 }
 
-fn position(pool: &mut Pool, slot: i32) -> u32 {
-    let mut state = MaybeUninit::<State>::zeroed();
-    // SAFETY: a state begins with its size.
-    unsafe { state.as_mut_ptr().cast::<usize>().write(size_of::<State>()) };
-    // SAFETY: the struct is of its size.
-    let code = unsafe { gumball_pool_state(Some(pool), slot, state.as_mut_ptr()) };
-    assert_eq!(code, Code::GUMBALL_OK);
-    // SAFETY: any bytes are a state, and it was written.
-    unsafe { state.assume_init() }.position
-}
-
 fn step(pool: &mut Pool, row: &[f32], outputs: &mut Outputs) -> (Code, Vec<i32>) {
     let matrix = Matrix {
         data: row.as_ptr().cast::<c_void>(),
@@ -117,14 +106,14 @@ fn a_panic_in_a_step_is_told_in_words_and_moves_no_sequence() {
         let (mut broken, mut sound) = (pool(breaking.clone(), threads), pool(Route::Race, threads));
         let mut outputs = gumball_outputs_new().expect("outputs");
         let mut wanted = gumball_outputs_new().expect("outputs");
-        for round in 0..3 {
+        for _ in 0..3 {
             BREAKS.store(true, Ordering::SeqCst);
             assert_eq!(step(&mut broken, &rows, &mut outputs).0, Code::GUMBALL_PANIC);
             BREAKS.store(false, Ordering::SeqCst);
             let told = "a mistake of the library's own: the cut is below the tile; no sequence has moved, please report it";
             let code = gumball_error(None);
             assert_eq!((code, message().as_str()), (Code::GUMBALL_PANIC, told));
-            assert!((0..ROWS as i32).all(|slot| position(&mut broken, slot) == round));
+            // Tokens depend on positions and histories.
             assert_eq!(step(&mut broken, &rows, &mut outputs), step(&mut sound, &rows, &mut wanted));
         }
         gumball_outputs_free(Some(outputs));

@@ -96,16 +96,14 @@ static void heads_over_weights_that_lie_there(gumball_device *device) {
     gumball_buffer *buffer = keep_buffer(gumball_buffer_new(device, sizeof states));
     gumball_rows hidden_there = states_there(exact, buffer, ROWS);
     OK(assign(pools[1], slots, ROWS));
-    for (uint64_t turn = 0; turn < 2; turn++) {
-        narrow[turn] ^= 1;
-        OK(gumball_buffer_write(there, 0, narrow, sizeof narrow));
-        next_states(buffer, ROWS, 300 + turn);
-        const gumball_rows hidden = hidden_of(head, states, ROWS, WIDTH);
-        OK(take_step(pools[0], &hidden, slots, ROWS, wanted));
-        OK(enqueue(pools[1], &hidden_there));
-        OK(gumball_pool_fetch(pools[1], seen));
-        CHECK(same_outputs(wanted, seen));
-    }
+    narrow[0] ^= 1;
+    OK(gumball_buffer_write(there, 0, narrow, sizeof narrow));
+    next_states(buffer, ROWS, 300);
+    const gumball_rows hidden = hidden_of(head, states, ROWS, WIDTH);
+    OK(take_step(pools[0], &hidden, slots, ROWS, wanted));
+    OK(enqueue(pools[1], &hidden_there));
+    OK(gumball_pool_fetch(pools[1], seen));
+    CHECK(same_outputs(wanted, seen));
     to_bf16(states, narrow_states, ROWS * WIDTH);
     OK(gumball_buffer_write(buffer, 0, narrow_states, sizeof narrow_states));
     hidden_there.matrix.dtype = GUMBALL_BF16;
@@ -118,21 +116,14 @@ static void heads_over_weights_that_lie_there(gumball_device *device) {
 static void what_is_refused(gumball_device *device, const char *name) {
     gumball_head *head = head_of(GUMBALL_HEAD_EXACT);
     gumball_buffer *there = copied_up(device, weights, sizeof weights);
-    gumball_head_config config = head_config_of(weights, bias, VOCAB, WIDTH, GUMBALL_HEAD_CERTIFIED);
+    gumball_head_config config = head_config_of(weights, bias, VOCAB, WIDTH, GUMBALL_HEAD_EXACT);
     config.weights = rows_there(there, VOCAB, WIDTH).matrix;
     config.device = device;
-    NOTHING(gumball_head_new(&config), GUMBALL_OUT_OF_RANGE, "kind");
-    config.kind = GUMBALL_HEAD_EXACT;
-    config.most_rows = 2;
-    NOTHING(gumball_head_new(&config), GUMBALL_CONFLICT, "most_rows");
-    config.most_rows = 0;
-    config.device = NULL;
-    NOTHING(gumball_head_new(&config), GUMBALL_OUT_OF_RANGE, "device");
-    config.device = device;
-    config.fast = 1;
-    NONE(gumball_head_new(&config), GUMBALL_OUT_OF_RANGE, "weights is f32, but must be bf16 or f16, for a fast head");
-    config.weights.data = NULL;
-    NOTHING(gumball_head_new(&config), GUMBALL_OUT_OF_RANGE, "weights");
+    REFUSED_WITH(wrong.kind = GUMBALL_HEAD_CERTIFIED, GUMBALL_OUT_OF_RANGE, "kind")
+    REFUSED_WITH(wrong.most_rows = 2, GUMBALL_CONFLICT, "most_rows")
+    REFUSED_WITH(wrong.device = NULL, GUMBALL_OUT_OF_RANGE, "device")
+    REFUSED_WITH(wrong.fast = 1, GUMBALL_OUT_OF_RANGE, "weights")
+    REFUSED_WITH(wrong.weights.data = NULL, GUMBALL_OUT_OF_RANGE, "weights")
     const gumball_matrix here = matrix_of(weights, GUMBALL_F32, VOCAB, WIDTH);
     NOTHING(gumball_head_copy(head, device, 0, &here), GUMBALL_OUT_OF_RANGE, "memory");
     NOTHING(gumball_head_copy(NULL, device, 0, NULL), GUMBALL_OUT_OF_RANGE, "head");
@@ -140,9 +131,8 @@ static void what_is_refused(gumball_device *device, const char *name) {
     NOTHING(gumball_head_copy(head, device, (size_t)1 << 31, NULL), GUMBALL_OUT_OF_RANGE, "rows");
 
     gumball_device *another = gumball_device_open(name);
-    gumball_head *small = keep_head(gumball_head_copy(head, device, 2, NULL));
     gumball_head *elsewhere = keep_head(gumball_head_copy(head, another, ROWS, NULL));
-    CHECK(gumball_head_copy(small, device, 2, NULL) == NULL);
+    CHECK(gumball_head_copy(elsewhere, device, 2, NULL) == NULL);
     gumball_pool *pools[2];
     int32_t slots[ROWS];
     pools_of(device, pools, slots);
@@ -154,9 +144,6 @@ static void what_is_refused(gumball_device *device, const char *name) {
     REFUSED(enqueue(pools[1], &hidden), GUMBALL_OUT_OF_RANGE,
             "head is made with another gumball_device, but must be one that was made with the gumball_device of the "
             "pool");
-    hidden.head = small;
-    REFUSED(enqueue(pools[1], &hidden), GUMBALL_LENGTH, "hidden has length 4, but must have at most 2 rows");
-    CHECK(take_step(pools[0], &hidden, slots, ROWS, outputs) != GUMBALL_OK);
     // A head of the host is not for a pool on a device.
     const gumball_rows of_host = hidden_of(head, states, ROWS, WIDTH);
     CHECK(take_step(pools[1], &of_host, slots, ROWS, outputs) == GUMBALL_UNAVAILABLE);

@@ -25,6 +25,14 @@ static inline gumball_head_config head_config_of(const float *weights, const flo
     return config;
 }
 
+// A config with one thing wrong.
+#define REFUSED_WITH(set, code, parameter) \
+    { \
+        gumball_head_config wrong = config; \
+        set; \
+        NOTHING(gumball_head_new(&wrong), code, parameter); \
+    }
+
 static inline gumball_head_info info_of(const gumball_head *head) {
     SIZED(gumball_head_info, info);
     OK(gumball_head_describe(head, &info));

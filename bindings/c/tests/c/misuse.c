@@ -30,13 +30,11 @@ static void handles(void) {
     CHECK(gumball_outputs_read(NULL, &view) == GUMBALL_OUT_OF_RANGE && gumball_device_open(NULL) == NULL);
     CHECK(gumball_buffer_new(NULL, 1) == NULL && gumball_buffer_address(NULL) == NULL);
     CHECK(gumball_pool_replay(NULL, NULL) == GUMBALL_OUT_OF_RANGE && gumball_graph_steps(NULL) == 0);
-    gumball_params_free(NULL);
-    gumball_sampler_free(NULL);
-    gumball_pool_free(NULL);
-    gumball_outputs_free(NULL);
+#define FREES_NULL(kind) gumball_##kind##_free(NULL);
+    KINDS(FREES_NULL)
     gumball_device_free(NULL);
-    gumball_buffer_free(NULL);
-    gumball_graph_free(NULL);
+    gumball_operators_free(NULL);
+    gumball_recorded_free(NULL);
 }
 
 static void parameters(void) {
@@ -105,8 +103,17 @@ static void configs(void) {
          "gumball_sampler_config.struct_size is 0, but must be sizeof(gumball_sampler_config)");
     SIZED(gumball_pool_config, pool);
     pool.vocab = VOCAB;
-    pool.slots = (size_t)1 << 40;
-    CHECK(gumball_pool_new(&pool) == NULL && gumball_error(NULL) == GUMBALL_OUT_OF_RANGE);
+#define REFUSES(field, value, message) \
+    { \
+        gumball_pool_config wrong = pool; \
+        wrong.field = value; \
+        NONE(gumball_pool_new(&wrong), GUMBALL_OUT_OF_RANGE, message); \
+    }
+    REFUSES(slots, (size_t)1 << 31, "slots is 2147483648, but must be in 1..2^31")
+    REFUSES(threads, (size_t)1 << 40, "threads is 1099511627776, but must be in 1..=1024")
+    REFUSES(top_n, (size_t)-1, "top_n is 18446744073709551615, but must be in 0..=2^20")
+    REFUSES(ids, (size_t)1 << 62, "ids is 4611686018427387904, but must be in 0..=2^20")
+    NOTHING(gumball_operators_new(NULL, (size_t)1 << 40, NULL), GUMBALL_OUT_OF_RANGE, "threads");
     CHECK(gumball_device_open("tpu") == NULL && gumball_error(NULL) == GUMBALL_UNKNOWN);
 }
 
@@ -210,6 +217,32 @@ static void steps(void) {
           "row");
 }
 
+// Where a program may have so much memory and no more, what does not fit is refused, and the program goes on.
+static void memory(void) {
+#ifndef __SANITIZE_ADDRESS__
+    // Valgrind needs memory of its own.
+    if (getenv("GUMBALL_TEST_UNLIMITED") != NULL) {
+        return;
+    }
+    struct rlimit before, limit;
+    CHECK(getrlimit(RLIMIT_AS, &before) == 0);
+    limit = before;
+    limit.rlim_cur = (rlim_t)8 << 30;
+    CHECK(setrlimit(RLIMIT_AS, &limit) == 0);
+    SIZED(gumball_pool_config, config);
+    config.vocab = VOCAB;
+    config.threads = 1;
+    config.slots = 2147483647;
+    NOTHING(gumball_pool_new(&config), GUMBALL_UNAVAILABLE, "memory for slots");
+    const gumball_rows logits = rows_of(row, GUMBALL_F32, 1, VOCAB);
+    // The room for the tokens is refused before any is drawn, so that theirs need not be there.
+    gumball_token token;
+    FAILS(gumball_sampler_sample_n(sampler_of("{\"seed\": 1}", VOCAB, NULL, 0), &logits, UINT32_MAX, &token),
+          GUMBALL_UNAVAILABLE, "memory for tokens");
+    CHECK(setrlimit(RLIMIT_AS, &before) == 0);
+#endif
+}
+
 // Nothing is written where an operator refuses.
 static void operators(void) {
     gumball_operators *operators = gumball_operators_new(NULL, 0, NULL);
@@ -269,11 +302,29 @@ static void operators(void) {
     draws.row_indices = &line;
     FAILS(DRAW(&draws, tokens), GUMBALL_OUT_OF_RANGE, "row_indices");
     FAILS(DRAW(&draws, NULL), GUMBALL_OUT_OF_RANGE, "tokens");
+    draws.row_indices = NULL;
+    draws.outputs = 2;
+    // Lengths whose products wrap, and others that no memory has.
+    const size_t lengths[] = {SIZE_MAX, SIZE_MAX / 2, SIZE_MAX / VOCAB, (size_t)1 << 62, ((size_t)1 << 62) + VOCAB};
+    const gumball_rows right = rows;
+    const gumball_draws both = draws;
+    size_t *const fields[] = {&rows.matrix.rows, &rows.matrix.width, &rows.matrix.stride, &draws.outputs};
+    for (size_t i = 0; i < 20; i++) {
+        // A shorter stride would be one of memory that there could be.
+        *fields[i % 4] = i % 4 == 2 ? lengths[i / 4] | (size_t)1 << 62 : lengths[i / 4];
+        draws.outputs = i % 4 == 3 ? draws.outputs : rows.matrix.rows;
+        const gumball_code code = DRAW(&draws, tokens);
+        CHECK(code == GUMBALL_OUT_OF_RANGE || code == GUMBALL_LENGTH);
+        rows = right;
+        draws = both;
+    }
+    draws.outputs = 1;
     CHECK(tokens[0] == 7 && statuses[0] == 7);
 
     SIZED(gumball_drafts, drafts);
     gumball_judged to = {tokens, NULL, NULL, NULL, NULL};
 #define JUDGE(draws) gumball_operators_judge(operators, &rows, &drafts, draws, GUMBALL_REJECTION, 0, 0, &to)
+    draws.row_indices = &line;
     FAILS(JUDGE(&draws), GUMBALL_OUT_OF_RANGE, "row_indices");
     CHECK(strstr(gumball_error_message(), "but must be NULL for draft trees") != NULL);
     draws.row_indices = NULL;
@@ -292,6 +343,19 @@ static void operators(void) {
     drafts.first_child = drafts.ids;
     FAILS(JUDGE(&draws), GUMBALL_CONFLICT, "first_child");
     drafts.first_child = ints_of(NULL, 0);
+    rows.matrix.width = 0;
+    REFUSED(JUDGE(&draws), GUMBALL_OUT_OF_RANGE, "width is 0, but must be in 1..=2^20");
+    rows = right;
+    rows.what = GUMBALL_PROBABILITIES;
+    drafts.ids.rows = SIZE_MAX;
+    FAILS(JUDGE(&draws), GUMBALL_LENGTH, "rows");
+    draws.outputs = (size_t)1 << 62;
+    FAILS(JUDGE(&draws), GUMBALL_LENGTH, "ids");
+    drafts.ids.rows = draws.outputs;
+    rows.matrix.rows = (size_t)1 << 63;
+    FAILS(JUDGE(&draws), GUMBALL_OUT_OF_RANGE, "stride");
+    rows.matrix.rows = 2;
+    draws.outputs = drafts.ids.rows = 1;
     drafts.probs = matrix_of(row, GUMBALL_F32, 3, VOCAB);
     REFUSED(JUDGE(&draws), GUMBALL_LENGTH, "probs has length 3, but must have 1 or 2 for 1 trees of 1 drafts");
     drafts.probs = matrix_of(row, GUMBALL_F32, 1, VOCAB - 1);
@@ -307,7 +371,6 @@ static void operators(void) {
     FAILS(JUDGE(&draws), GUMBALL_OUT_OF_RANGE, "tokens");
     CHECK(tokens[0] == 7 && tokens[1] == 7);
     gumball_operators_free(operators);
-    gumball_operators_free(NULL);
 
     CHECK(gumball_operators_new(NULL, 0, "sse") == NULL && gumball_error(NULL) == GUMBALL_UNKNOWN);
     gumball_device *device = gumball_device_open("emulated");
@@ -324,14 +387,20 @@ static void operators(void) {
     gumball_device_free(device);
 }
 
-int main(void) {
-    CHECK(gumball_error(NULL) == GUMBALL_OK && gumball_error_message()[0] == '\0');
-    bell(row, 2 * VOCAB, 1);
+static void all(void) {
     handles();
     parameters();
     configs();
     samples();
     steps();
     operators();
-    return verdict("misuse");
+}
+
+int main(int argc, char **argv) {
+    CHECK(gumball_error(NULL) == GUMBALL_OK && gumball_error_message()[0] == '\0');
+    bell(row, 2 * VOCAB, 1);
+    if (argc == 1) {
+        memory();
+    }
+    return verdict_of("misuse", all, argc, argv);
 }

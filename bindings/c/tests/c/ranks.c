@@ -126,22 +126,13 @@ static void draws_what_one_process_draws(size_t rank, gumball_device *device, co
     batch.plan = NULL;
     OK(gumball_pool_verify(pools[1], &all, &batch, &drafts, wanted));
     CHECK(same_outputs(wanted, seen));
-    const size_t taken[REQUESTS] = {1, 0, 1, 0};
-    for (int i = 0; i < 2; i++) {
-        OK(gumball_pool_shorten(pools[i], slots, taken, REQUESTS));
-    }
     for (size_t i = 0; i < REQUESTS; i++) {
         const gumball_state state = state_of(pools[0], slots[i]), other = state_of(pools[1], slots[i]);
-        CHECK(state.output_len == other.output_len && state.position == other.position);
+        CHECK(state.output_len == other.output_len);
         CHECK(memcmp(state.output, other.output, state.output_len * sizeof(uint32_t)) == 0);
     }
     const gumball_counts counted = counts_of(pools[0]);
     CHECK(counted.layout_steps[served] >= STEPS && (device != NULL || counted.sent_bytes > 0));
-    uint64_t steps = 0;
-    for (int variant = 0; variant <= GUMBALL_FULL; variant++) {
-        steps += counted.variant_steps[variant];
-    }
-    CHECK(steps == (device == NULL ? 0 : STEPS + 1));
     gumball_pool_free(pools[0]);
 }
 
@@ -184,35 +175,29 @@ static void mistakes_are_named(void) {
     SIZED(gumball_ranks, ranks);
     SIZED(gumball_pool_config, config);
     config.vocab = VOCAB;
-    config.ranks = &ranks;
-    NONE(gumball_pool_new(&config), GUMBALL_OUT_OF_RANGE, "world is 0, but must be in 1..=1024");
     ranks.world = 1;
-    NOTHING(gumball_pool_new(&config), GUMBALL_OUT_OF_RANGE, "addresses");
     ranks.addresses = addresses;
-    ranks.layouts = "swap, half";
-    NONE(gumball_pool_new(&config), GUMBALL_UNKNOWN,
-         "layout \"half\" is not known; known are: gather, swap, survey, replicated");
-    ranks.layouts = NULL;
-    ranks.transport = "ucx";
-    NONE(gumball_pool_new(&config), GUMBALL_UNKNOWN,
-         "transport \"ucx\" is not known; known are: auto, onesided, nccl, torch, unix, threads");
     ranks.transport = "unix";
-    ranks.rank = 1;
-    NOTHING(gumball_pool_new(&config), GUMBALL_OUT_OF_RANGE, "rank");
-    ranks.rank = 0;
+#define WRONG(set, code, parameter) \
+    { \
+        gumball_ranks wrong = ranks; \
+        set; \
+        config.ranks = &wrong; \
+        NOTHING(gumball_pool_new(&config), code, parameter); \
+    }
+    WRONG(wrong.world = 0, GUMBALL_OUT_OF_RANGE, "world")
+    WRONG(wrong.addresses = NULL, GUMBALL_OUT_OF_RANGE, "addresses")
+    WRONG(wrong.layouts = "swap, half", GUMBALL_UNKNOWN, "layout")
+    WRONG(wrong.transport = "ucx", GUMBALL_UNKNOWN, "transport")
+    WRONG(wrong.rank = 1, GUMBALL_OUT_OF_RANGE, "rank")
+    config.ranks = &ranks;
     gumball_pool *pool = gumball_pool_new(&config);
     CHECK(pool != NULL);
     gumball_params *params = params_of("{}");
-    int32_t slot = -1, fork = -1, taken_up = -1;
+    int32_t slot = -1;
     REFUSED(gumball_pool_admit(pool, params, NULL, 0, &slot), GUMBALL_OUT_OF_RANGE,
             "seed is absent, but must be given, so that all ranks have the same");
     slot = admit(pool, "{\"seed\": 1}", NULL, 0);
-    OK(gumball_pool_fork(pool, slot, 1, &fork));
-    OK(gumball_pool_push(pool, fork, 4));
-    const gumball_state state = state_of(pool, fork);
-    OK(gumball_pool_resume(pool, params, &state, &taken_up));
-    OK(gumball_pool_release(pool, fork));
-    CHECK(gumball_pool_release(pool, fork) == GUMBALL_OUT_OF_RANGE);
     gumball_plan plan;
     gumball_batch batch = batch_of(&slot, 1);
     gumball_step_kind kind;
@@ -236,16 +221,9 @@ static void mistakes_are_named(void) {
             "request is 2, but must be a request in 0..2");
     OK(take_step(pool, &all, &slot, 1, outputs));
 
-    // Ranks of the host have work in order and drafts, but no graphs; one process has no plans.
+    // Ranks of the host have no graphs, and one process has no plans.
     const gumball_work work = work_of(GUMBALL_WORK_STEP, &all);
-    const gumball_proposals to = {1, &fork, NULL};
-    OK(assign(pool, &slot, 1));
-    OK(gumball_pool_enqueue(pool, &work, 1));
-    OK(gumball_pool_fetch(pool, outputs));
     CHECK(gumball_pool_capture(pool, &work, 1) == NULL);
-    batch.plan = NULL;
-    OK(gumball_pool_draft(pool, &all, &batch, NULL, &to));
-    CHECK(fork >= 0 && fork < VOCAB);
     gumball_pool *alone = pool_of(VOCAB, 1);
     CHECK(plan_of(alone, NULL, 0, &plan) == GUMBALL_UNAVAILABLE);
     batch.plan = &plan;

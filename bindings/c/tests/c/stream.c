@@ -19,46 +19,34 @@ static const char *const requests[ROWS] = {
 };
 
 // The driver's functions, by what they do here. Handles are pointers, addresses of the device 64-bit numbers.
+#define DRIVER(each) \
+    each(init, "cuInit", (unsigned flags)); \
+    each(retain, "cuDevicePrimaryCtxRetain", (void **context, int device)); \
+    each(set_current, "cuCtxSetCurrent", (void *context)); \
+    each(stream_create, "cuStreamCreate", (void **stream, unsigned flags)); \
+    each(stream_destroy, "cuStreamDestroy_v2", (void *stream)); \
+    each(alloc, "cuMemAlloc_v2", (unsigned long long *address, size_t bytes)); \
+    each(release, "cuMemFree_v2", (unsigned long long address)); \
+    each(copy_up, "cuMemcpyHtoDAsync_v2", (unsigned long long to, const void *from, size_t bytes, void *stream)); \
+    each(copy_down, "cuMemcpyDtoH_v2", (void *to, unsigned long long from, size_t bytes)); \
+    each(begin_capture, "cuStreamBeginCapture_v2", (void *stream, int mode)); \
+    each(end_capture, "cuStreamEndCapture", (void *stream, void **graph)); \
+    each(instantiate, "cuGraphInstantiateWithFlags", (void **runnable, void *graph, unsigned long long flags)); \
+    each(launch, "cuGraphLaunch", (void *runnable, void *stream))
+#define DECLARED(name, symbol, parameters) int(*name) parameters
+#define LOADED(name, symbol, parameters) \
+    function = dlsym(library, symbol); \
+    CHECK(function != NULL); \
+    memcpy(&cu.name, &function, sizeof function)
+
 static struct {
-    int (*init)(unsigned flags);
-    int (*retain)(void **context, int device);
-    int (*set_current)(void *context);
-    int (*stream_create)(void **stream, unsigned flags);
-    int (*stream_destroy)(void *stream);
-    int (*alloc)(unsigned long long *address, size_t bytes);
-    int (*release)(unsigned long long address);
-    int (*copy_up)(unsigned long long to, const void *from, size_t bytes, void *stream);
-    int (*copy_down)(void *to, unsigned long long from, size_t bytes);
-    int (*begin_capture)(void *stream, int mode);
-    int (*end_capture)(void *stream, void **graph);
-    int (*instantiate)(void **runnable, void *graph, unsigned long long flags);
-    int (*launch)(void *runnable, void *stream);
+    DRIVER(DECLARED);
 } cu;
 
 static int load(void) {
-    void *library = dlopen("libcuda.so.1", RTLD_NOW);
-    const struct {
-        const char *name;
-        void *place;
-    } functions[] = {
-        {"cuInit", &cu.init},
-        {"cuDevicePrimaryCtxRetain", &cu.retain},
-        {"cuCtxSetCurrent", &cu.set_current},
-        {"cuStreamCreate", &cu.stream_create},
-        {"cuStreamDestroy_v2", &cu.stream_destroy},
-        {"cuMemAlloc_v2", &cu.alloc},
-        {"cuMemFree_v2", &cu.release},
-        {"cuMemcpyHtoDAsync_v2", &cu.copy_up},
-        {"cuMemcpyDtoH_v2", &cu.copy_down},
-        {"cuStreamBeginCapture_v2", &cu.begin_capture},
-        {"cuStreamEndCapture", &cu.end_capture},
-        {"cuGraphInstantiateWithFlags", &cu.instantiate},
-        {"cuGraphLaunch", &cu.launch},
-    };
-    for (size_t i = 0; library && i < sizeof functions / sizeof *functions; i++) {
-        void *function = dlsym(library, functions[i].name);
-        CHECK(function != NULL);
-        memcpy(functions[i].place, &function, sizeof function);
+    void *library = dlopen("libcuda.so.1", RTLD_NOW), *function;
+    if (library != NULL) {
+        DRIVER(LOADED);
     }
     return library != NULL && cu.init(0) == 0;
 }

@@ -149,15 +149,7 @@ MAKES(sampler_new, gumball_sampler_config, gumball_sampler, gumball_sampler_new(
 MAKES(resume, gumball_state, gumball_sampler, gumball_sampler_new(params, &sampler_config, it))
 MAKES(pool_new, gumball_pool_config, gumball_pool, gumball_pool_new(it))
 MAKES(head_new, gumball_head_config, gumball_head, gumball_head_new(it))
-
-static int join(void *given) {
-    SIZED(gumball_pool_config, config);
-    config.vocab = VOCAB;
-    config.ranks = (const gumball_ranks *)given;
-    gumball_pool *result = gumball_pool_new(&config);
-    gumball_pool_free(result);
-    return result != NULL;
-}
+MAKES(join, gumball_ranks, gumball_pool, (pool_config.ranks = it, gumball_pool_new(&pool_config)))
 
 CALL(step, gumball_batch, gumball_pool_step(pool, &logits, it, outputs))
 CALL(score_with, gumball_batch, gumball_pool_score(pool, &logits, it, &scored, outputs))

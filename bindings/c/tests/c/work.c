@@ -3,7 +3,7 @@
 #include "check.h"
 #include "rows.h"
 
-enum { VOCAB = 300, DEPTH = 2 };
+enum { VOCAB = 300 };
 
 static const char *const greedy = "{\"temperature\": 0}";
 static float rows[5 * VOCAB];
@@ -86,48 +86,40 @@ static void drafts_on_a_device_are_read_when_they_are_verified(gumball_device *d
     work.drafts = &drafts;
     gumball_batch batch = batch_of(slots, 2);
     batch.counts = counts;
+#define VERIFIES(call, tokens, from, count) \
+    OK(call); \
+    OK(gumball_pool_fetch(pool, outputs)); \
+    CHECK(emits(outputs, 0, tokens, from, count))
 #define ENQUEUE() gumball_pool_enqueue(pool, &work, 1)
     OK(gumball_pool_assign(pool, &batch));
     gumball_graph *graph = keep_graph(gumball_pool_capture(pool, &work, 1));
     CHECK(gumball_graph_steps(graph) == 1);
-    OK(ENQUEUE());
-    OK(gumball_pool_fetch(pool, outputs));
-    CHECK(emits(outputs, 0, all, both, 3));
+    VERIFIES(ENQUEUE(), all, both, 3);
     OK(gumball_buffer_write(drafted, 0, others, sizeof others));
     OK(gumball_buffer_write(parents, 0, siblings, sizeof siblings));
-    OK(gumball_pool_replay(pool, graph));
-    OK(gumball_pool_fetch(pool, outputs));
-    CHECK(emits(outputs, 0, some, path, 2));
+    VERIFIES(gumball_pool_replay(pool, graph), some, path, 2);
     OK(gumball_buffer_write(parents, 0, none, sizeof none));
-    OK(gumball_pool_replay(pool, graph));
-    OK(gumball_pool_fetch(pool, outputs));
-    CHECK(emits(outputs, 0, five, both, 1) && view_of(outputs).statuses[0] == GUMBALL_STATUS_NO_TREE);
+    VERIFIES(gumball_pool_replay(pool, graph), five, both, 1);
+    CHECK(view_of(outputs).statuses[0] == GUMBALL_STATUS_NO_TREE);
     SIZED(gumball_outputs_view, view);
     OK(gumball_pool_outputs(pool, &view));
     CHECK(view.rows == 4 && (const void *)view.tokens == view.words && view.path == view.words + view.words_len);
     CHECK(view.accepted == view.path + 4);
-    gumball_state state = state_of(pool, slots[0]);
-    CHECK(state.output_len == 6 && state.output[5] == 5);
-    // The last two tokens of the first request go, and one more comes.
-    const int64_t gone[] = {2, 0}, one_of[] = {1, 0};
+    // The last two tokens of the first request go.
+    const int64_t gone[] = {2, 0};
     gumball_buffer *taken = copied_up(device, gone, sizeof gone);
     SIZED(gumball_work, shorten);
     shorten.kind = GUMBALL_WORK_SHORTEN;
     shorten.ints = ints_there(taken, GUMBALL_I64, 2);
     OK(gumball_pool_enqueue(pool, &shorten, 1));
     CHECK(state_of(pool, slots[0]).output_len == 4 && state_of(pool, slots[0]).position == 4);
-    OK(gumball_buffer_write(taken, 0, one_of, sizeof one_of));
-    OK(gumball_pool_replay(pool, graph));
-    OK(gumball_pool_enqueue(pool, &shorten, 1));
-    OK(gumball_pool_fetch(pool, outputs));
-    CHECK(state_of(pool, slots[0]).output_len == 4);
     shorten.ints.rows = 1;
     CHECK(gumball_pool_enqueue(pool, &shorten, 1) == GUMBALL_LENGTH);
+    shorten.ints.width = 2;
+    REFUSED(gumball_pool_enqueue(pool, &shorten, 1), GUMBALL_OUT_OF_RANGE,
+            "width is 2, but must be 0 or 1: ints is a list");
     memset(&shorten.ints.dtype, 0x7F, sizeof shorten.ints.dtype);
     FAILS(gumball_pool_enqueue(pool, &shorten, 1), GUMBALL_OUT_OF_RANGE, "dtype");
-    drafts.ids.rows = 1;
-    CHECK(ENQUEUE() == GUMBALL_LENGTH);
-    drafts.ids.rows = 2;
 
     // Judged by probabilities, with those of a drafter.
     static float halves[4 * VOCAB];
@@ -140,171 +132,19 @@ static void drafts_on_a_device_are_read_when_they_are_verified(gumball_device *d
     drafts.probs = rows_there(probs, 4, VOCAB).matrix;
     batch.mode = GUMBALL_BLOCK;
     OK(gumball_pool_assign(pool, &batch));
-    OK(ENQUEUE());
-    OK(gumball_pool_fetch(pool, outputs));
-    CHECK(emits(outputs, 0, all, both, 3));
+    VERIFIES(ENQUEUE(), all, both, 3);
     drafts.probs.rows = 3;
     REFUSED(ENQUEUE(), GUMBALL_OUT_OF_RANGE, "probs is [3, 300], but must be [4, 300], a row for each row of the step");
-    batch.mode = GUMBALL_THRESHOLD;
-    batch.threshold_single = 0.5f;
-    batch.threshold_acc = 2.0f;
-    FAILS(gumball_pool_assign(pool, &batch), GUMBALL_OUT_OF_RANGE, "threshold_acc");
-    batch.threshold_acc = 1.0f;
-    OK(gumball_pool_assign(pool, &batch));
-    FAILS(ENQUEUE(), GUMBALL_CONFLICT, "probs");
 
-    // The same chain as links of the four rows; links with a cycle are no tree.
-    const int64_t children[] = {1, 2, -1, -1}, no_siblings[] = {-1, -1, -1, -1}, cycle[] = {1, 1, -1, -1};
-    gumball_buffer *first_child = copied_up(device, children, sizeof children);
-    gumball_buffer *next_sibling = copied_up(device, no_siblings, sizeof no_siblings);
+    // The same chain as links of the four rows.
+    const int64_t children[] = {1, 2, -1, -1}, no_siblings[] = {-1, -1, -1, -1};
     memset(&drafts.probs, 0, sizeof drafts.probs);
     memset(&drafts.parents, 0, sizeof drafts.parents);
-    drafts.first_child = ints_there(first_child, GUMBALL_I64, 4);
-    drafts.next_sibling = ints_there(next_sibling, GUMBALL_I64, 4);
-    batch = batch_of(slots, 2);
-    batch.counts = counts;
+    drafts.first_child = ints_there(copied_up(device, children, sizeof children), GUMBALL_I64, 4);
+    drafts.next_sibling = ints_there(copied_up(device, no_siblings, sizeof no_siblings), GUMBALL_I64, 4);
+    batch.mode = GUMBALL_COUPLED;
     OK(gumball_pool_assign(pool, &batch));
-    OK(ENQUEUE());
-    OK(gumball_pool_fetch(pool, outputs));
-    CHECK(emits(outputs, 0, all, both, 3));
-    OK(gumball_buffer_write(first_child, 0, cycle, sizeof cycle));
-    OK(ENQUEUE());
-    OK(gumball_pool_fetch(pool, outputs));
-    CHECK(emits(outputs, 0, five, both, 1) && view_of(outputs).statuses[0] == GUMBALL_STATUS_NO_TREE);
-}
-
-// What the drafts of one request need, all in the device's memory.
-typedef struct {
-    gumball_pool *pool;
-    int32_t slot;
-    int64_t batches[DEPTH];
-    // The chain of drafts: the paths that they are drawn behind, and then the drafts that are verified.
-    gumball_buffer *chain, *taken, *rows;
-    gumball_ints columns;
-    gumball_drafts drafts;
-    // Drafts, each with its copy, then the verification, then the end of it.
-    gumball_work work[2 * DEPTH + 2];
-} drafter;
-
-static void open_drafter(gumball_device *device, drafter *it) {
-    // Likely ids: two rows of a draft model, in the second of which 5 is banned behind 5, and three of the target.
-    static const int likely[] = {5, 5, 5, 6, 9};
-    sure_of(rows, VOCAB, likely, 5);
-    rows[VOCAB + 6] = 8.0f;
-    memset(it, 0, sizeof *it);
-    const int64_t chain[DEPTH] = {-1, -1};
-    const int32_t one = 1;
-    const uint32_t count = DEPTH, prompt = 4;
-    SIZED(gumball_pool_config, config);
-    config.vocab = VOCAB;
-    config.device = device;
-    config.slots = 1;
-    config.rows = DEPTH + 1;
-    config.keep_histories = 1;
-    it->pool = gumball_pool_new(&config);
-    it->slot = admit(it->pool, "{\"temperature\": 0, \"bad_words\": [[5, 5]]}", &prompt, 1);
-    it->chain = copied_up(device, chain, sizeof chain);
-    it->taken = copied_up(device, &one, sizeof one);
-    it->rows = copied_up(device, rows, sizeof rows);
-    it->columns = ints_there(it->chain, GUMBALL_I64, 1);
-    it->columns.width = DEPTH;
-    it->drafts.struct_size = sizeof it->drafts;
-    it->drafts.ids = ints_there(it->chain, GUMBALL_I64, DEPTH);
-    gumball_batch batch = batch_of(&it->slot, 1);
-    for (uint32_t depth = 0; depth < DEPTH; depth++) {
-        OK(gumball_pool_add_drafts(it->pool, 1, 1, 0, &it->batches[depth]));
-        CHECK(it->batches[depth] == depth + 1);
-        batch.draft_batch = it->batches[depth];
-        batch.counts = &depth;
-        OK(gumball_pool_assign(it->pool, &batch));
-        gumball_rows row = rows_there(it->rows, 1, VOCAB);
-        row.matrix.data = (const float *)row.matrix.data + depth * VOCAB;
-        gumball_work *draft = &it->work[2 * depth], *copy = draft + 1;
-        *draft = work_of(GUMBALL_WORK_DRAFT, &row);
-        copy->struct_size = sizeof *copy;
-        copy->kind = GUMBALL_WORK_COPY_DRAFTS;
-        copy->column = depth;
-        draft->draft_batch = copy->draft_batch = batch.draft_batch;
-        draft->ints = copy->ints = it->columns;
-    }
-    batch = batch_of(&it->slot, 1);
-    batch.counts = &count;
-    OK(gumball_pool_assign(it->pool, &batch));
-    gumball_rows target = rows_there(it->rows, DEPTH + 1, VOCAB);
-    target.matrix.data = (const float *)target.matrix.data + DEPTH * VOCAB;
-    it->work[2 * DEPTH] = work_of(GUMBALL_WORK_VERIFY, &target);
-    it->work[2 * DEPTH].drafts = &it->drafts;
-    it->work[2 * DEPTH + 1].struct_size = sizeof(gumball_work);
-    it->work[2 * DEPTH + 1].kind = GUMBALL_WORK_SHORTEN;
-    it->work[2 * DEPTH + 1].ints = ints_there(it->taken, GUMBALL_I32, 1);
-}
-
-static void a_replay_drafts_verifies_and_advances(gumball_device *device) {
-    drafter it;
-    open_drafter(device, &it);
-    gumball_graph *graph = gumball_pool_capture(it.pool, it.work, 2 * DEPTH + 2);
-    CHECK(graph != NULL && gumball_graph_steps(graph) == 1);
-    gumball_outputs *seen = outputs_of();
-    const int32_t wanted[] = {5, 6, 9};
-    int64_t chain[DEPTH];
-    for (size_t turn = 1; turn < 3; turn++) {
-        OK(gumball_pool_replay(it.pool, graph));
-        OK(gumball_pool_fetch(it.pool, seen));
-        OK(gumball_buffer_read(it.chain, 0, chain, sizeof chain));
-        CHECK(chain[0] == 5 && chain[1] == 6 && view_of(seen).accepted[0] == DEPTH);
-        CHECK(memcmp(view_of(seen).tokens, wanted, sizeof wanted) == 0);
-        // The last token was taken away.
-        const gumball_state state = state_of(it.pool, it.slot);
-        CHECK(state.output_len == DEPTH * turn && state.output[state.output_len - 1] == 6);
-    }
-    // A draft and its copy by themselves, to the other column.
-    it.work[1].column = 1;
-    memset(&it.work[0].ints, 0, sizeof it.work[0].ints);
-    OK(gumball_pool_enqueue(it.pool, it.work, 2));
-    OK(gumball_buffer_read(it.chain, 0, chain, sizeof chain));
-    CHECK(chain[0] == 5 && chain[1] == 5);
-    // A graph may end after its pool.
-    gumball_pool_free(it.pool);
-    gumball_graph_free(graph);
-}
-
-static void what_is_refused(gumball_device *device) {
-    drafter it;
-    open_drafter(device, &it);
-    gumball_work work = it.work[2 * DEPTH + 1];
-#define CAPTURE() gumball_pool_capture(it.pool, &work, 1)
-    memset(&work.kind, 0x7F, sizeof work.kind);
-    NOTHING(CAPTURE(), GUMBALL_OUT_OF_RANGE, "kind");
-    work = it.work[2 * DEPTH + 1];
-    work.rows = it.work[0].rows;
-    NOTHING(CAPTURE(), GUMBALL_CONFLICT, "rows");
-    memset(&work.rows, 0, sizeof work.rows);
-    work.ints = it.columns;
-    NONE(CAPTURE(), GUMBALL_OUT_OF_RANGE, "width is 2, but must be 0 or 1: ints is a list");
-    work = it.work[1];
-    work.draft_batch = 9;
-    NONE(CAPTURE(), GUMBALL_OUT_OF_RANGE, "draft_batch is 9, but must be a batch of drafts that this pool has");
-    work.draft_batch = INT64_MIN;
-    NOTHING(CAPTURE(), GUMBALL_OUT_OF_RANGE, "draft_batch");
-    work = it.work[1];
-    work.column = DEPTH;
-    CHECK(CAPTURE() == NULL && gumball_pool_enqueue(it.pool, &work, 1) == GUMBALL_OUT_OF_RANGE);
-    work.column = 0;
-    work.ints.memory = GUMBALL_HOST;
-    NOTHING(CAPTURE(), GUMBALL_OUT_OF_RANGE, "memory");
-    work = it.work[0];
-    const uint32_t word = 1;
-    work.masks = masks_of(&word, 1, 1);
-    NOTHING(CAPTURE(), GUMBALL_OUT_OF_RANGE, "masks.memory");
-    work.masks.memory = GUMBALL_DEVICE;
-    const uint8_t present = 1;
-    work.masks.present = &present;
-    NOTHING(CAPTURE(), GUMBALL_CONFLICT, "masks.present");
-    gumball_graph *empty = gumball_pool_capture(it.pool, NULL, 0);
-    CHECK(empty != NULL && gumball_graph_steps(empty) == 0 && gumball_pool_capture(NULL, &work, 1) == NULL);
-    OK(gumball_pool_replay(it.pool, empty));
-    gumball_graph_free(empty);
-    gumball_pool_free(it.pool);
+    VERIFIES(ENQUEUE(), all, both, 3);
 }
 
 // Drafts from rows and paths in device memory equal the drafts of a direct call from host memory; the addresses of batches of drafts.
@@ -332,7 +172,7 @@ static void drafts_on_a_device_are_those_of_a_direct_call(gumball_device *device
     OK(gumball_pool_draft(pool, &logits, &batch, ids, &to[0]));
 
     // The rows and the paths lie on the device. A path is a line of three ids, of which no row has all in front of it.
-    const int64_t lines[DRAFTED * 3] = {9, 4, -1, 7, -1, -1, -1, -1, -1, -1, -1, -1};
+    int64_t lines[DRAFTED * 3] = {9, 4, -1, 7, -1, -1, -1, -1, -1, -1, -1, -1};
     gumball_buffer *copied = copied_up(device, rows, DRAFTED * VOCAB * sizeof *rows);
     gumball_buffer *paths = copied_up(device, lines, sizeof lines);
     const gumball_rows there = rows_there(copied, DRAFTED, VOCAB);
@@ -350,8 +190,16 @@ static void drafts_on_a_device_are_those_of_a_direct_call(gumball_device *device
     OK(gumball_pool_fetch_drafts(pool, batches[0], &to[2]));
     OK(gumball_pool_fetch_drafts(pool, batches[1], &to[1]));
     CHECK(memcmp(drafts[0], drafts[1], sizeof drafts[0]) == 0 && memcmp(probs[0], probs[1], sizeof probs[0]) == 0);
+    // Copied into the last column of the paths.
+    SIZED(gumball_work, copy);
+    copy.kind = GUMBALL_WORK_COPY_DRAFTS;
+    copy.draft_batch = work.draft_batch = batches[0];
+    copy.ints = work.ints;
+    copy.column = 2;
+    OK(gumball_pool_enqueue(pool, &copy, 1));
+    OK(gumball_buffer_read(paths, 0, lines, sizeof lines));
     for (int row = 0; row < DRAFTED; row++) {
-        CHECK(first[row] == drafts[0][row * SIBLINGS]);
+        CHECK(first[row] == drafts[0][row * SIBLINGS] && first[row] == lines[3 * row + 2]);
     }
     gumball_ints lie;
     gumball_matrix drawn_from;
@@ -361,14 +209,34 @@ static void drafts_on_a_device_are_those_of_a_direct_call(gumball_device *device
     OK(gumball_pool_drafts(pool, batches[0], &lie, &drawn_from));
     CHECK(lie.width == 1 && drawn_from.data == NULL && drawn_from.rows == 0);
 
-    FAILS(gumball_pool_fetch_drafts(pool, batches[0], &to[1]), GUMBALL_OUT_OF_RANGE, "siblings");
-    work.draft_batch = batches[0];
+    // Pieces of work, each with one thing wrong.
+#define REFUSES(piece, set, code, parameter) \
+    { \
+        gumball_work wrong = piece; \
+        set; \
+        NOTHING(gumball_pool_capture(pool, &wrong, 1), code, parameter); \
+    }
+    const uint32_t word = 1;
+    const uint8_t present = 1;
+    REFUSES(copy, memset(&wrong.kind, 0x7F, sizeof wrong.kind), GUMBALL_OUT_OF_RANGE, "kind")
+    REFUSES(copy, wrong.rows = there, GUMBALL_CONFLICT, "rows")
+    REFUSES(copy, wrong.draft_batch = 9, GUMBALL_OUT_OF_RANGE, "draft_batch")
+    REFUSES(copy, wrong.draft_batch = INT64_MIN, GUMBALL_OUT_OF_RANGE, "draft_batch")
+    REFUSES(copy, wrong.column = 3, GUMBALL_OUT_OF_RANGE, "ints")
+    REFUSES(copy, wrong.ints.memory = GUMBALL_HOST, GUMBALL_OUT_OF_RANGE, "memory")
+    REFUSES(work, wrong.masks = masks_of(&word, 1, 1), GUMBALL_OUT_OF_RANGE, "masks.memory")
+    REFUSES(work,
+            (wrong.masks = masks_of(&word, 1, 1), wrong.masks.memory = GUMBALL_DEVICE, wrong.masks.present = &present),
+            GUMBALL_CONFLICT, "masks.present")
     memset(&work.ints, 0, sizeof work.ints);
     CHECK(gumball_pool_enqueue(pool, &work, 1) == GUMBALL_LENGTH);
+    gumball_graph *empty = keep_graph(gumball_pool_capture(pool, NULL, 0));
+    CHECK(gumball_graph_steps(empty) == 0 && gumball_pool_capture(NULL, &work, 1) == NULL);
+    OK(gumball_pool_replay(pool, empty));
+    FAILS(gumball_pool_fetch_drafts(pool, batches[0], &to[1]), GUMBALL_OUT_OF_RANGE, "siblings");
     batch.draft_batch = 7;
     FAILS(gumball_pool_assign(pool, &batch), GUMBALL_OUT_OF_RANGE, "draft_batch");
-    int64_t number;
-    CHECK(gumball_pool_add_drafts(pool, 0, 1, 0, &number) == GUMBALL_OUT_OF_RANGE);
+    CHECK(gumball_pool_add_drafts(pool, 0, 1, 0, &batches[1]) == GUMBALL_OUT_OF_RANGE);
     batch.draft_batch = batches[0];
     batch.counts = NULL;
     batch.mode = GUMBALL_GREEDY;
@@ -388,8 +256,6 @@ int main(int argc, char **argv) {
         gumball_device *device = gumball_device_open(argv[1]);
         CHECK(device != NULL);
         drafts_on_a_device_are_read_when_they_are_verified(device);
-        a_replay_drafts_verifies_and_advances(device);
-        what_is_refused(device);
         drafts_on_a_device_are_those_of_a_direct_call(device);
         gumball_device_free(device);
     }
