@@ -15,6 +15,9 @@ use crate::cases::{self, Dice};
 /// How long ranks wait for each other in tests that are to succeed.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
+/// The widths of outputs: so large that a device sends the results of a few rows by several blocks.
+pub const WIDTHS: Widths = Widths { top_n: 512, ids: 3 };
+
 /// Numbers of one of the three types.
 #[derive(Clone, Debug)]
 pub enum Numbers {
@@ -133,11 +136,10 @@ impl Requests {
     }
 
     fn config(&self) -> PoolConfig {
-        let widths = Widths { top_n: 40, ids: 3 };
         PoolConfig {
             slots: 16,
             place: Place::threads(1 + self.dtype % 2),
-            widths,
+            widths: WIDTHS,
             kept: self.kept,
             ..PoolConfig::new(self.vocab)
         }

@@ -1,248 +1,22 @@
 //! Verifications over the emulated devices of several ranks give what one process gives, whichever rank owns a request.
 
-use std::ops::Range;
 use std::time::Duration;
 
 use gumball_engine::dist::LogitsLayout::{self, Gather, Survey, Swap};
 use gumball_engine::dist::TransportKind::{self, Nccl, OneSided};
 use gumball_engine::dist::{Ownership, StepKind, Transport};
 use gumball_engine::{
-    Batch, DeviceBuffer, DeviceIntMatrixMut, DeviceMatrix, DeviceSlice, DraftBatchLimits, Drafts, Dtype,
-    IntType, Masks, Matrix, Outputs, PADDING, Pool, Proposals, RanksError, Rows, Slot, Tree, VerifyMode,
-    Work,
+    Batch, DeviceBuffer, DeviceIntMatrixMut, DeviceSlice, DraftBatchLimits, Drafts, IntType, Masks, Outputs,
+    Proposals, RanksError, Tree, VerifyMode, Work,
 };
 
-use crate::batch::{Numbers, PATIENCE, Part, Requests, on_ranks, part, planned, state, with_patience};
-use crate::cases::{self, Dice};
-use crate::devices::{self, layouts_of, pool, small_batch};
-use crate::steps::Extras;
+use crate::batch::{Numbers, PATIENCE, Requests, on_ranks, part, planned, state, with_patience};
+use crate::cases::Dice;
+use crate::devices::{self, There, pool, small_batch};
 
 /// The ways in which rows travel, each with each layout that verifications take there.
 fn ways() -> impl Iterator<Item = (TransportKind, LogitsLayout)> {
     devices::ways().filter(|(_, layout)| *layout != Survey)
-}
-
-/// The drafts of a batch, as the host has them.
-#[derive(Debug)]
-struct Given {
-    counts: Vec<u32>,
-    ids: Vec<i32>,
-    parents: Option<Vec<i32>>,
-    probs: Option<Vec<f32>>,
-    mode: VerifyMode,
-    vocab: usize,
-}
-
-impl Given {
-    fn new(dice: &mut Dice, batch: &Requests) -> Self {
-        let modes = [
-            VerifyMode::Coupled,
-            VerifyMode::Greedy,
-            VerifyMode::Rejection,
-            VerifyMode::Block,
-            VerifyMode::Threshold { single: 0.6, acc: 0.8 },
-        ];
-        let mode = dice.pick(&modes);
-        // A request with mirostat has none.
-        let most = |has_mirostat: bool| if has_mirostat { 1 } else { 5 };
-        let counts =
-            batch.requests.iter().map(|(params, _)| dice.below(most(params.mirostat.is_some())) as u32);
-        let counts: Vec<u32> = counts.collect();
-        let drafts: u32 = counts.iter().sum();
-        let ids = (0..drafts).map(|_| dice.below(batch.vocab.min(4) + 1) as i32 - i32::from(dice.one_in(20)));
-        let ids = ids.collect();
-        let is_tree = mode != VerifyMode::Block && dice.one_in(2);
-        let tree =
-            |count: &u32| (0..*count as usize).map(|i| dice.below(i + 1) as i32 - 1).collect::<Vec<_>>();
-        let parents = is_tree.then(|| counts.iter().flat_map(tree).collect());
-        let has_probs = [VerifyMode::Rejection, VerifyMode::Block].contains(&mode) && dice.one_in(2);
-        let rows = counts.len() + drafts as usize;
-        let probs =
-            has_probs.then(|| (0..rows).flat_map(|_| cases::probabilities(dice, batch.vocab)).collect());
-        Self { counts, ids, parents, probs, mode, vocab: batch.vocab }
-    }
-
-    fn drafts(&self) -> Drafts<'_> {
-        let Self { counts, ids, parents, probs, vocab, .. } = self;
-        let rows = counts.len() + ids.len();
-        let probs = probs.as_ref().map(|probs| Matrix::new(probs, rows, *vocab).unwrap());
-        let tree = parents.as_ref().map_or(Tree::Chain, |parents| Tree::Parents(parents.into()));
-        Drafts { ids: ids.into(), tree, probs }
-    }
-
-    /// Returns the first row of each request, and the end of the last.
-    fn starts(&self) -> Vec<usize> {
-        let ends = self.counts.iter().scan(0, |end, count| {
-            *end += *count as usize + 1;
-            Some(*end)
-        });
-        std::iter::once(0).chain(ends).collect()
-    }
-
-    /// Returns the rows of some requests.
-    fn rows_of(&self, requests: impl Iterator<Item = usize>) -> Vec<usize> {
-        let starts = self.starts();
-        requests.flat_map(|request| starts[request]..starts[request + 1]).collect()
-    }
-}
-
-/// A step, or a verification, and what one process got from it.
-struct Turn {
-    layout: LogitsLayout,
-    slots: Vec<Slot>,
-    given: Option<Given>,
-    whole: Vec<Vec<f32>>,
-    extras: Extras,
-    want: Outputs,
-    states: Vec<Option<(u32, Vec<u32>, u32)>>,
-}
-
-impl Turn {
-    fn new(
-        dice: &mut Dice,
-        devices: TransportKind,
-        (batch, one): (&Requests, &mut Pool),
-        slots: &[Slot],
-    ) -> Self {
-        let given = (!dice.one_in(3)).then(|| Given::new(dice, batch));
-        let of = if given.is_some() { Nccl } else { devices };
-        let layout = dice.pick(layouts_of(of));
-        let slots: Vec<Slot> =
-            slots.iter().map(|slot| if dice.one_in(8) { PADDING } else { *slot }).collect();
-        let rows = given.as_ref().map_or(slots.len(), |given| slots.len() + given.ids.len());
-        // Few ids are likely, so that drafts are accepted.
-        let mut whole = batch.rows(dice, rows);
-        for row in whole.iter_mut().filter(|_| dice.one_in(2)) {
-            row.iter_mut().skip(4).for_each(|z| *z = z.min(0.0));
-        }
-        let extras = Extras::new(dice, batch, rows, false);
-        let is_block = given.as_ref().is_some_and(|given| given.mode == VerifyMode::Block);
-        let extras = if is_block { extras.without_forced() } else { extras };
-        let mut want = Outputs::new();
-        let (numbers, none) = (Numbers::new(batch.dtype, &whole.concat()), vec![0; slots.len()]);
-        extras.with(batch, |options| {
-            let logits = numbers.logits(rows, batch.vocab, batch.kind);
-            let steps = (&none[..], Drafts::default(), VerifyMode::Coupled);
-            let (counts, drafts, mode) = match &given {
-                None => steps,
-                Some(given) => (&given.counts[..], given.drafts(), given.mode),
-            };
-            one.verify(logits, &Batch { slots: &slots, counts, mode, ..*options }, &drafts, &mut want)
-                .unwrap();
-        });
-        let states = slots.iter().map(|slot| one.sequence(*slot).ok().map(state)).collect();
-        Self { layout, slots, given, whole, extras, want, states }
-    }
-
-    /// Takes the turn on a rank, and holds what comes out to that of one process.
-    fn take(&self, batch: &Requests, pool: &mut Pool, own: usize, told: &str) {
-        let Self { layout, slots, given, whole, extras, want, states } = self;
-        let kind = if given.is_some() { StepKind::Verify } else { StepKind::Decode };
-        let plan = pool.ranks().unwrap().planner.plan_as(*layout, &pool.shape(slots, 4, kind).unwrap());
-        let share = plan.shares.of(own);
-        let rows: Vec<usize> = match given {
-            None => share.collect(),
-            Some(given) => given.rows_of(share),
-        };
-        let part = part(*layout, &batch.split, own, batch.dtype, whole, &rows);
-        let mut out = Outputs::new();
-        extras.with(batch, |options| {
-            let logits = part.numbers.logits(part.rows, part.columns, batch.kind);
-            match given {
-                None => {
-                    pool.step(logits, &Batch { slots, plan: Some(plan), ..*options }, &mut out).unwrap();
-                }
-                Some(given) => {
-                    pool.verify(
-                        logits,
-                        &Batch {
-                            slots,
-                            counts: &given.counts,
-                            mode: given.mode,
-                            plan: Some(plan),
-                            ..*options
-                        },
-                        &given.drafts(),
-                        &mut out,
-                    )
-                    .unwrap();
-                }
-            }
-        });
-        let told = || format!("{told}, rank {own}, {layout:?}, {given:?}, {slots:?}, {batch:?}");
-        assert_eq!(out.accepted(), want.accepted(), "{}", told());
-        for request in 0..slots.len() {
-            assert_eq!(
-                out.request(request).tokens,
-                want.request(request).tokens,
-                "request {request}, {}",
-                told()
-            );
-            assert_eq!(
-                out.request(request).rows,
-                want.request(request).rows,
-                "request {request}, {}",
-                told()
-            );
-        }
-        assert_eq!(out.words(), want.words(), "{}", told());
-        for (request, slot) in slots.iter().enumerate() {
-            assert_eq!(pool.sequence(*slot).ok().map(state), states[request], "{}", told());
-        }
-    }
-}
-
-/// Takes steps and verifications in turn with random batches, and holds all ranks to one process.
-fn turns_equal_one_process(devices: TransportKind, seeds: Range<u64>) {
-    for seed in seeds {
-        let mut dice = Dice(seed, 0);
-        let world = 1 + seed as usize % 4;
-        let batch = Requests::new(&mut dice, world, 6);
-        let (mut one, slots) = batch.pool();
-        let turns: Vec<Turn> =
-            (0..4).map(|_| Turn::new(&mut dice, devices, (&batch, &mut one), &slots)).collect();
-        on_ranks(world, |rank| {
-            let own = rank.rank();
-            let (mut pool, _) = pool(&batch, rank, (devices, PATIENCE));
-            for (number, turn) in turns.iter().enumerate() {
-                turn.take(&batch, &mut pool, own, &format!("seed {seed}, turn {number} of {world} ranks"));
-            }
-        });
-    }
-}
-
-#[test]
-fn devices_of_ranks_verify_as_one_process() {
-    turns_equal_one_process(OneSided, 0..120);
-}
-
-#[test]
-fn devices_that_send_messages_verify_as_one_process() {
-    turns_equal_one_process(Nccl, 0..60);
-}
-
-#[test]
-fn devices_of_ranks_verify_in_many_blocks_as_one_process() {
-    // Each row reports 40 top tokens, so results of this many rows are sent by several blocks.
-    for (devices, seed) in
-        [OneSided, Nccl].into_iter().flat_map(|devices| (300..306).map(move |seed| (devices, seed)))
-    {
-        let mut dice = Dice(seed, 0);
-        let mut batch = Requests::of_vocab(&mut dice, 2, 12, 300);
-        while batch.requests.len() < 8 {
-            batch = Requests::of_vocab(&mut dice, 2, 12, 300);
-        }
-        let (mut one, slots) = batch.pool();
-        let turns: Vec<Turn> =
-            (0..3).map(|_| Turn::new(&mut dice, devices, (&batch, &mut one), &slots)).collect();
-        on_ranks(2, |rank| {
-            let own = rank.rank();
-            let (mut pool, _) = pool(&batch, rank, (devices, PATIENCE));
-            for (number, turn) in turns.iter().enumerate() {
-                turn.take(&batch, &mut pool, own, &format!("seed {seed}, turn {number}"));
-            }
-        });
-    }
 }
 
 #[test]
@@ -276,12 +50,8 @@ fn replays_of_a_captured_verification_over_ranks_equal_one_process() {
                 let plan = planned(&pool, &slots, layout, 3);
                 let starts = [0, 3, 7, 8];
                 let rows = plan.shares.of(own).flat_map(|request| starts[request]..starts[request + 1]);
-                let part = part(layout, &batch.split, own, 0, &whole, &rows.collect::<Vec<_>>());
-                let Numbers::F32(numbers) = &part.numbers else { unreachable!("the batch has f32") };
-                let runtime = pool.device().unwrap().runtime().clone();
-                let buffer = DeviceBuffer::of(&runtime, numbers).unwrap();
-                let rows = DeviceMatrix::of(&buffer, Dtype::F32, 0, part.rows, part.columns, part.columns);
-                let rows = rows.unwrap().with_kind(batch.kind);
+                let part = There::of(&pool, &batch, layout, &whole, rows);
+                let (runtime, rows) = (pool.device().unwrap().runtime().clone(), part.rows());
                 let id_memory = DeviceBuffer::of(&runtime, &ids.map(i64::from)).unwrap();
                 let parent_memory = DeviceBuffer::of(&runtime, &parents).unwrap();
                 let drafts = Drafts::tree(
@@ -351,12 +121,8 @@ fn links_of_trees_are_read_on_the_rank_that_owns_them() {
             let plan = planned(&pool, &slots, layout, 2);
             let starts = [0, 3, 6, 7];
             let rows = plan.shares.of(own).flat_map(|request| starts[request]..starts[request + 1]);
-            let part = part(layout, &batch.split, own, 0, &whole, &rows.collect::<Vec<_>>());
-            let Numbers::F32(numbers) = &part.numbers else { unreachable!("the batch has f32") };
-            let runtime = pool.device().unwrap().runtime().clone();
-            let buffer = DeviceBuffer::of(&runtime, numbers).unwrap();
-            let rows = DeviceMatrix::of(&buffer, Dtype::F32, 0, part.rows, part.columns, part.columns);
-            let rows = rows.unwrap().with_kind(batch.kind);
+            let part = There::of(&pool, &batch, layout, &whole, rows);
+            let (runtime, rows) = (pool.device().unwrap().runtime().clone(), part.rows());
             let memory = [&ids[..], &first_child[..], &next_sibling[..]]
                 .map(|column| DeviceBuffer::of(&runtime, column).unwrap());
             let [ids, first_child, next_sibling] =
@@ -374,12 +140,6 @@ fn links_of_trees_are_read_on_the_rank_that_owns_them() {
             assert_eq!(found.accepted(), want.accepted(), "{devices:?}, {layout:?}");
         });
     }
-}
-
-/// Returns this rank's part of rows of f32, in the memory of its device.
-fn there(pool: &Pool, batch: &Requests, part: &Part) -> DeviceBuffer {
-    let Numbers::F32(numbers) = &part.numbers else { unreachable!("{batch:?} has f32") };
-    DeviceBuffer::of(pool.device().unwrap().runtime(), numbers).unwrap()
 }
 
 #[test]
@@ -415,16 +175,10 @@ fn one_graph_over_ranks_drafts_verifies_and_takes_tokens_away() {
             let (mut pool, slots) = pool(&batch, rank, (devices, PATIENCE));
             let runtime = pool.device().unwrap().runtime().clone();
             let plan = planned(&pool, &slots, layout, 2);
-            let parts = drafter.each_ref().map(|rows| part(Gather, &batch.split, own, 0, rows, &[]));
-            let owned: Vec<usize> =
-                plan.shares.of(own).flat_map(|request| 3 * request..3 * request + 3).collect();
-            let whole = part(layout, &batch.split, own, 0, &target, &owned);
-            let memory = parts.each_ref().map(|part| there(&pool, &batch, part));
-            let of_target = there(&pool, &batch, &whole);
-            let rows = |memory, part: &Part| {
-                let rows = DeviceMatrix::of(memory, Dtype::F32, 0, part.rows, part.columns, part.columns);
-                Rows::from(rows.unwrap().with_kind(kind))
-            };
+            let parts =
+                drafter.each_ref().map(|rows| There::of(&pool, &batch, Gather, rows, std::iter::empty()));
+            let owned = plan.shares.of(own).flat_map(|request| 3 * request..3 * request + 3);
+            let of_target = There::of(&pool, &batch, layout, &target, owned);
             let batches = [0, 1].map(|depth| {
                 let limits = DraftBatchLimits { rows: 3, siblings: 1, probs: false };
                 let drawn = pool.on_device().unwrap().add_draft_batch(limits).unwrap();
@@ -437,11 +191,11 @@ fn one_graph_over_ranks_drafts_verifies_and_takes_tokens_away() {
             let taken = DeviceBuffer::of(&runtime, &[1i32, 0, 0]).unwrap();
             let to = DeviceIntMatrixMut::of(&mut chains, IntType::I32, 0, 3, 2, 2).unwrap();
             let work = [
-                Work::Draft(batches[0], rows(&memory[0], &parts[0]), Masks::None, None),
+                Work::Draft(batches[0], parts[0].rows(), Masks::None, None),
                 Work::CopyDrafts(batches[0], to, 0),
-                Work::Draft(batches[1], rows(&memory[1], &parts[1]), Masks::None, Some(*to.ids())),
+                Work::Draft(batches[1], parts[1].rows(), Masks::None, Some(*to.ids())),
                 Work::CopyDrafts(batches[1], to, 1),
-                Work::verify(rows(&of_target, &whole), Drafts::chain(to.ids().flat().unwrap())),
+                Work::verify(of_target.rows(), Drafts::chain(to.ids().flat().unwrap())),
                 Work::Shorten(DeviceSlice::of(&taken, IntType::I32).into()),
             ];
             // Once as it is, then replayed.
@@ -554,59 +308,6 @@ fn ranks_that_verify_different_drafts_are_told_so() {
             );
             for (slot, before) in slots.iter().zip(before) {
                 assert_eq!(state(pool.sequence(*slot).unwrap()), before);
-            }
-        });
-    }
-}
-
-#[test]
-fn a_rank_that_is_late_to_a_verification_is_an_error_and_sequences_stay() {
-    let batch = small_batch(2);
-    let whole = batch.rows(&mut Dice(9, 0), 5);
-    let timeout = Duration::from_millis(300);
-    for (devices, layout) in ways() {
-        with_patience(2, Duration::from_secs(2), |rank| {
-            let own = rank.rank();
-            let (mut pool, slots) = pool(&batch, rank, (devices, timeout));
-            if own == 1 {
-                // Comes to no verification, and stays until the other one has given up.
-                return std::thread::sleep(Duration::from_millis(1500));
-            }
-            let before: Vec<_> = slots.iter().map(|slot| state(pool.sequence(*slot).unwrap())).collect();
-            let plan = planned(&pool, &slots, layout, 2);
-            let starts = [0, 1, 3, 5];
-            let rows = plan.shares.of(own).flat_map(|request| starts[request]..starts[request + 1]);
-            let part = part(layout, &batch.split, own, 0, &whole, &rows.collect::<Vec<_>>());
-            let logits = part.numbers.logits(part.rows, part.columns, batch.kind);
-            let (counts, drafts) = (&[0, 1, 1], Drafts::chain(&[1, 2]));
-            let (options, mut out, mode) = (Batch::default(), Outputs::new(), VerifyMode::Coupled);
-            let error = pool
-                .verify(
-                    logits,
-                    &Batch { slots: &slots, counts, mode, plan: Some(plan), ..options },
-                    &drafts,
-                    &mut out,
-                )
-                .unwrap_err();
-            assert_eq!(
-                error,
-                RanksError::TimedOut { rank: 1, waited: timeout }.into(),
-                "{devices:?}, {layout:?}"
-            );
-            let error = pool
-                .verify(
-                    logits,
-                    &Batch { slots: &slots, counts, mode, plan: Some(plan), ..options },
-                    &drafts,
-                    &mut out,
-                )
-                .unwrap_err();
-            assert!(
-                matches!(error.of_ranks(), Some(RanksError::Broken(_))),
-                "{devices:?}, {layout:?}: {error}"
-            );
-            for (slot, before) in slots.iter().zip(before) {
-                assert_eq!(state(pool.sequence(*slot).unwrap()), before, "{devices:?}, {layout:?}");
             }
         });
     }

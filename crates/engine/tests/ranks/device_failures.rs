@@ -6,13 +6,13 @@ use gumball_engine::dist::LogitsLayout::{Survey, Swap};
 use gumball_engine::dist::TransportKind::{Nccl, OneSided};
 use gumball_engine::dist::{Ownership, Transport};
 use gumball_engine::{
-    Batch, DeviceBuffer, DeviceMatrix, DeviceSlice, Drafts, Dtype, IntType, Kind, Masks, Outputs, RanksError,
-    SamplingParams, VerifyMode, Work,
+    Batch, DeviceBuffer, DeviceSlice, Drafts, IntType, Kind, Masks, Outputs, RanksError, SamplingParams,
+    VerifyMode, Work,
 };
 
-use crate::batch::{Numbers, part, planned, state, with_patience};
+use crate::batch::{part, planned, state, with_patience};
 use crate::cases::Dice;
-use crate::devices::{pool, small_batch, ways};
+use crate::devices::{There, pool, small_batch, ways};
 
 #[test]
 fn sequences_that_were_shortened_stay_those_of_the_last_fetch_after_a_failure() {
@@ -39,16 +39,12 @@ fn sequences_that_were_shortened_stay_those_of_the_last_fetch_after_a_failure() 
             }
             let before: Vec<_> = slots.iter().map(|slot| state(pool.sequence(*slot).unwrap())).collect();
             let runtime = pool.device().unwrap().runtime().clone();
-            let Numbers::F32(numbers) = &part.numbers else { unreachable!("the batch has f32") };
-            let buffer = DeviceBuffer::of(&runtime, numbers).unwrap();
-            let rows =
-                DeviceMatrix::of(&buffer, Dtype::F32, 0, part.rows, part.columns, part.columns).unwrap();
-            let rows = rows.with_kind(batch.kind);
+            let there = There::of(&pool, &batch, Swap, &whole, std::iter::empty());
             let ones = DeviceBuffer::of(&runtime, &[1i32; 3]).unwrap();
             // Behind two steps that the host has not seen only the device knows what is left.
             for _ in 0..2 {
                 pool.assign(&Batch { plan: Some(plan), ..Batch::of(&slots) }).unwrap();
-                pool.enqueue(&[Work::step(rows)]).unwrap();
+                pool.enqueue(&[Work::step(there.rows())]).unwrap();
             }
             pool.enqueue(&[Work::Shorten(DeviceSlice::of(&ones, IntType::I32).into())]).unwrap();
             let error = pool.fetch(&mut out).unwrap_err();

@@ -1,11 +1,11 @@
 //! Which steps over devices of ranks count as taken: those that run.
 
 use gumball_engine::dist::Transport;
-use gumball_engine::{Batch, DeviceBuffer, DeviceMatrix, Dtype, Outputs, SamplingParams, StepVariant, Work};
+use gumball_engine::{Batch, Outputs, SamplingParams, StepVariant, Work};
 
-use crate::batch::{Numbers, PATIENCE, on_ranks, part, planned};
+use crate::batch::{Numbers, PATIENCE, on_ranks, planned};
 use crate::cases::Dice;
-use crate::devices::{pool, small_batch, ways};
+use crate::devices::{There, pool, small_batch, ways};
 
 #[test]
 fn a_captured_step_counts_only_when_it_is_replayed() {
@@ -16,21 +16,10 @@ fn a_captured_step_counts_only_when_it_is_replayed() {
             let own = rank.rank();
             let (mut pool, slots) = pool(&batch, rank, (devices, PATIENCE));
             let runtime = pool.device().unwrap().runtime().clone();
-            let part_of =
-                |rows: usize, share: Vec<usize>| part(layout, &batch.split, own, 0, &whole[..rows], &share);
             let (plan, fewer) = (planned(&pool, &slots, layout, 0), planned(&pool, &slots[..2], layout, 0));
-            let parts =
-                [part_of(3, plan.shares.of(own).collect()), part_of(2, fewer.shares.of(own).collect())];
-            let buffers = parts.each_ref().map(|part| {
-                let Numbers::F32(numbers) = &part.numbers else { unreachable!("the batch has f32") };
-                DeviceBuffer::of(&runtime, numbers).unwrap()
-            });
-            let [all_rows, fewer_rows] = [0, 1].map(|i: usize| {
-                let (part, buffer) = (&parts[i], &buffers[i]);
-                DeviceMatrix::of(buffer, Dtype::F32, 0, part.rows, part.columns, part.columns)
-                    .unwrap()
-                    .with_kind(batch.kind)
-            });
+            let of_all = There::of(&pool, &batch, layout, &whole, plan.shares.of(own));
+            let of_fewer = There::of(&pool, &batch, layout, &whole[..2], fewer.shares.of(own));
+            let [all_rows, fewer_rows] = [of_all.rows(), of_fewer.rows()];
             let options = Batch::default();
             let (mut out, mut again) = (Outputs::new(), Outputs::new());
             pool.assign(&Batch { slots: &slots, plan: Some(plan), ..options }).unwrap();
@@ -82,11 +71,8 @@ fn each_variant_that_serves_the_rows_draws_what_one_process_does() {
             let (mut pool, slots) = pool(&batch, rank, (devices, PATIENCE));
             let runtime = pool.device().unwrap().runtime().clone();
             let plan = planned(&pool, &slots, layout, 0);
-            let part = part(layout, &batch.split, own, 0, &whole, &plan.shares.of(own).collect::<Vec<_>>());
-            let Numbers::F32(numbers) = &part.numbers else { unreachable!("the batch has f32") };
-            let buffer = DeviceBuffer::of(&runtime, numbers).unwrap();
-            let rows = DeviceMatrix::of(&buffer, Dtype::F32, 0, part.rows, part.columns, part.columns);
-            let work = [Work::step(rows.unwrap().with_kind(batch.kind))];
+            let part = There::of(&pool, &batch, layout, &whole, plan.shares.of(own));
+            let work = [Work::step(part.rows())];
             let mut out = Outputs::new();
             for (variant, wanted) in variants().zip(&wanted) {
                 pool.assign(&Batch { plan: Some(plan), ..Batch::of(&slots) }).unwrap();

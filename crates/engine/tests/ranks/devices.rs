@@ -1,6 +1,7 @@
 //! Devices as ranks: emulated ones, each on a thread of its own, give what a pool of one process gives.
 
 use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use gumball_engine::dist::LogitsLayout::{self, Gather, Replicated, Survey, Swap};
@@ -10,10 +11,12 @@ use gumball_engine::head::{Certified, Exact, HeadOptions, HostMatrix, Scaling};
 use gumball_engine::{
     Batch, Device, DeviceBuffer, DeviceHead, DeviceMasks, DeviceMatrix, Drafts, Dtype, Filter, Head,
     HostMasks, Kind, Outputs, PADDING, Place, Pool, PoolConfig, Ranks, RanksError, Rows, SamplingParams,
-    Scored, Slot, Widths, Work,
+    Scored, Slot, Work,
 };
 
-use crate::batch::{Numbers, PATIENCE, Requests, on_ranks, part, planned, state, with_patience};
+use crate::batch::{
+    Numbers, PATIENCE, Part, Requests, WIDTHS, on_ranks, part, planned, state, with_patience,
+};
 use crate::cases::Dice;
 use crate::steps::Extras;
 
@@ -37,9 +40,8 @@ pub fn pool(
     (devices, timeout): (TransportKind, Duration),
 ) -> (Pool, Vec<Slot>) {
     let device = Device::emulated().expect("a C++ compiler");
-    let widths = Widths { top_n: 40, ids: 3 };
-    let config =
-        PoolConfig { slots: 16, widths, place: Place::device(device, 64), ..PoolConfig::new(batch.vocab) };
+    let place = Place::device(device, 64);
+    let config = PoolConfig { slots: 16, widths: WIDTHS, place, ..PoolConfig::new(batch.vocab) };
     let planner = PlannerConfig { layouts: layouts_of(devices).to_vec(), ..batch.planner() };
     let ranks = Ranks { devices, timeout, ..Ranks::new(planner, Box::new(rank)) };
     let mut pool = Pool::over(config, ranks).unwrap();
@@ -47,6 +49,36 @@ pub fn pool(
     let slots = batch.requests.iter().map(|(params, prompt)| pool.admit(params.clone(), prompt).unwrap());
     let slots = slots.collect();
     (pool, slots)
+}
+
+/// This rank's part of rows of f32, in the memory of its device.
+pub struct There {
+    memory: DeviceBuffer,
+    rows: usize,
+    columns: usize,
+    kind: Kind,
+}
+
+impl There {
+    /// Copies it; `own` are the rows of its share.
+    pub fn of(
+        pool: &Pool,
+        batch: &Requests,
+        layout: LogitsLayout,
+        whole: &[Vec<f32>],
+        own: impl Iterator<Item = usize>,
+    ) -> Self {
+        let (rank, own) = (pool.ranks().unwrap().group.rank(), own.collect::<Vec<_>>());
+        let Part { numbers, rows, columns } = part(layout, &batch.split, rank, 0, whole, &own);
+        let Numbers::F32(numbers) = &numbers else { unreachable!("0 is f32") };
+        let memory = DeviceBuffer::of(pool.device().unwrap().runtime(), numbers).unwrap();
+        Self { memory, rows, columns, kind: batch.kind }
+    }
+
+    pub fn rows(&self) -> Rows<'_> {
+        let Self { memory, rows, columns, kind } = self;
+        DeviceMatrix::of(memory, Dtype::F32, 0, *rows, *columns, *columns).unwrap().with_kind(*kind).into()
+    }
 }
 
 /// Takes steps with random batches under random layouts, and holds all ranks to one process. If `decided`, all rows are such that a
@@ -305,17 +337,12 @@ fn a_graph_over_ranks_reads_bitmasks_of_the_device_where_they_are() {
             let (mut pool, slots) = pool(&batch, rank, (devices, PATIENCE));
             let runtime = pool.device().unwrap().runtime().clone();
             let plan = planned(&pool, &slots, layout, 0);
-            let rows: Vec<usize> = plan.shares.of(own).collect();
-            let part = part(layout, &batch.split, own, batch.dtype, &whole, &rows);
-            let Numbers::F32(numbers) = &part.numbers else { unreachable!("the batch has f32") };
-            let buffer = DeviceBuffer::of(&runtime, numbers).unwrap();
-            let rows =
-                DeviceMatrix::of(&buffer, Dtype::F32, 0, part.rows, part.columns, part.columns).unwrap();
+            let part = There::of(&pool, &batch, layout, &whole, plan.shares.of(own));
+            let (mut found, rows) = (Outputs::new(), part.rows());
             let mut there = DeviceBuffer::of(&runtime, &masks[0]).unwrap();
             let address = there.address();
             // SAFETY: the buffer lives until the ranks have ended, and is written between replays.
             let masked = unsafe { DeviceMasks::new(address, 3, words, words) }.unwrap();
-            let (mut found, rows) = (Outputs::new(), rows.with_kind(batch.kind).into());
             let of = Batch { plan: Some(plan), ..Batch::of(&slots) };
             pool.step(rows, &Batch { masks: masked.into(), ..of }, &mut found).unwrap();
             assert_eq!(found.words(), want[0].words(), "{devices:?}, {layout:?}");
@@ -332,96 +359,53 @@ fn a_graph_over_ranks_reads_bitmasks_of_the_device_where_they_are() {
 }
 
 #[test]
-fn replays_of_a_captured_step_over_ranks_equal_steps_of_one_process() {
-    let batch = small_batch(2);
-    let mut dice = Dice(8, 0);
-    let whole = batch.rows(&mut dice, 3);
-    let (mut one, slots) = batch.pool();
-    let values: Vec<f32> = whole.iter().flatten().copied().collect();
-    let numbers = Numbers::new(batch.dtype, &values);
-    let mut want = Vec::new();
-    for _ in 0..5 {
-        let mut out = Outputs::new();
-        let logits = numbers.logits(3, batch.vocab, batch.kind);
-        one.step(logits, &Batch::of(&slots), &mut out).unwrap();
-        want.push(out.words().to_vec());
-    }
-    for (devices, layout) in ways() {
-        on_ranks(2, |rank| {
-            let own = rank.rank();
-            let (mut pool, slots) = pool(&batch, rank, (devices, PATIENCE));
-            let plan = planned(&pool, &slots, layout, 0);
-            let part = part(layout, &batch.split, own, 0, &whole, &plan.shares.of(own).collect::<Vec<_>>());
-            let Numbers::F32(numbers) = &part.numbers else { unreachable!("the batch has f32") };
-            let buffer = DeviceBuffer::of(pool.device().unwrap().runtime(), numbers).unwrap();
-            let rows =
-                DeviceMatrix::of(&buffer, Dtype::F32, 0, part.rows, part.columns, part.columns).unwrap();
-            let rows = rows.with_kind(batch.kind);
-            pool.assign(&Batch { plan: Some(plan), ..Batch::of(&slots) }).unwrap();
-            let graph = pool.capture(&[Work::step(rows)]).unwrap();
-            for want in &want {
-                let mut out = Outputs::new();
-                pool.replay(&graph).unwrap();
-                pool.fetch(&mut out).unwrap();
-                assert_eq!(out.words(), want, "{devices:?}, {layout:?}");
-            }
-        });
-    }
-}
-
-#[test]
 fn a_late_rank_is_an_error_in_time_and_sequences_stay() {
     let batch = small_batch(2);
-    let whole = batch.rows(&mut Dice(9, 0), 3);
-    let timeout = Duration::from_millis(300);
-    for (devices, layout) in ways() {
+    let whole = batch.rows(&mut Dice(9, 0), 5);
+    let timeout = Duration::from_secs(1);
+    // To a step, and to a verification of a draft of each of the last two requests, which is not surveyed.
+    let calls = ways().flat_map(|way| [0, 1].map(|drafts| (way, drafts)));
+    for ((devices, layout), drafts) in calls.filter(|((_, layout), drafts)| (*layout, *drafts) != (Survey, 1))
+    {
+        let has_given_up = AtomicBool::new(false);
         with_patience(2, Duration::from_secs(2), |rank| {
             let own = rank.rank();
             let (mut pool, slots) = pool(&batch, rank, (devices, timeout));
             if own == 1 {
-                // Comes to no step, and stays until the other one has given up.
-                return std::thread::sleep(Duration::from_millis(1500));
+                // Comes to no call, and stays until the other one has given up.
+                let since = Instant::now();
+                while !has_given_up.load(Ordering::Acquire) && since.elapsed() < PATIENCE {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+                return;
             }
-            let plan = planned(&pool, &slots, layout, 0);
-            let part = part(layout, &batch.split, own, 0, &whole, &plan.shares.of(own).collect::<Vec<_>>());
+            let plan = planned(&pool, &slots, layout, drafts);
+            let starts = [0, 1, 2 + drafts, 3 + 2 * drafts];
+            let rows = plan.shares.of(own).flat_map(|request| starts[request]..starts[request + 1]);
+            let rows: Vec<usize> = rows.collect();
+            let part = part(layout, &batch.split, own, 0, &whole[..starts[3]], &rows);
             let logits = part.numbers.logits(part.rows, part.columns, batch.kind);
             let before: Vec<_> = slots.iter().map(|slot| state(pool.sequence(*slot).unwrap())).collect();
-            let (mut out, began) = (Outputs::new(), Instant::now());
-            let error =
-                pool.step(logits, &Batch { plan: Some(plan), ..Batch::of(&slots) }, &mut out).unwrap_err();
-            assert_eq!(error, RanksError::TimedOut { rank: 1, waited: timeout }.into());
-            assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
-            let error =
-                pool.step(logits, &Batch { plan: Some(plan), ..Batch::of(&slots) }, &mut out).unwrap_err();
-            assert!(matches!(error.of_ranks(), Some(RanksError::Broken(_))), "{error}");
+            let (of, mut out) = (Batch { plan: Some(plan), ..Batch::of(&slots) }, Outputs::new());
+            let mut take = |pool: &mut Pool| match drafts {
+                0 => pool.step(logits, &of, &mut out),
+                _ => pool.verify(
+                    logits,
+                    &Batch { counts: &[0, 1, 1], ..of },
+                    &Drafts::chain(&[1, 2]),
+                    &mut out,
+                ),
+            };
+            let (told, began) = (format!("{devices:?}, {layout:?}, {drafts}"), Instant::now());
+            let error = take(&mut pool).unwrap_err();
+            assert_eq!(error, RanksError::TimedOut { rank: 1, waited: timeout }.into(), "{told}");
+            assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+            let error = take(&mut pool).unwrap_err();
+            assert!(matches!(error.of_ranks(), Some(RanksError::Broken(_))), "{told}: {error}");
             for (slot, before) in slots.iter().zip(before) {
-                assert_eq!(state(pool.sequence(*slot).unwrap()), before);
+                assert_eq!(state(pool.sequence(*slot).unwrap()), before, "{told}");
             }
-        });
-    }
-}
-
-#[test]
-fn ranks_that_take_different_steps_are_told_so() {
-    let batch = small_batch(2);
-    let whole = batch.rows(&mut Dice(9, 0), 3);
-    for devices in [OneSided, Nccl] {
-        with_patience(2, Duration::from_secs(5), |rank| {
-            let own = rank.rank();
-            let (mut pool, mut slots) = pool(&batch, rank, (devices, Duration::from_secs(5)));
-            if own == 1 {
-                slots.reverse();
-            }
-            let plan = planned(&pool, &slots, Swap, 0);
-            let part = part(Swap, &batch.split, own, 0, &whole, &[]);
-            let logits = part.numbers.logits(part.rows, part.columns, batch.kind);
-            let mut out = Outputs::new();
-            let error =
-                pool.step(logits, &Batch { plan: Some(plan), ..Batch::of(&slots) }, &mut out).unwrap_err();
-            assert!(
-                matches!(error.of_ranks(), Some(RanksError::Disagree { what: "the slots of the step", .. })),
-                "{error}"
-            );
+            has_given_up.store(true, Ordering::Release);
         });
     }
 }

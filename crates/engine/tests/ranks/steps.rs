@@ -35,11 +35,6 @@ impl Extras {
         Self { masks: None, ..self }
     }
 
-    #[cfg(feature = "emulator")]
-    pub fn without_forced(self) -> Self {
-        Self { forced: Vec::new(), ..self }
-    }
-
     pub fn with<T>(&self, batch: &Requests, work: impl FnOnce(&Batch<'_>) -> T) -> T {
         let (rows, words) = (self.present.len(), batch.vocab.div_ceil(32));
         let masks = self.masks.as_ref().map_or(Masks::None, |masks| {

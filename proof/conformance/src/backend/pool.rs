@@ -12,7 +12,7 @@ use std::sync::{Mutex, PoisonError};
 use gumball_cpu::Output;
 #[cfg(feature = "cuda")]
 use gumball_engine::Device;
-use gumball_engine::dist::{LogitsLayout, TransportKind, VocabSplit};
+use gumball_engine::dist::{LogitsLayout, Ownership, TransportKind, VocabSplit};
 use gumball_engine::{
     Batch, DraftTreeCounts, DraftTrees, DraftWords, Draws, HostDraftTrees, HostMasks, HostMatrix, LogitsMut,
     Masks, Matrix, Operators, Outputs, PADDING, Place, PoolConfig, Proposals, RowHook, RowParams, Rows,
@@ -154,7 +154,7 @@ impl Pooled {
             Pools::over_ranks(
                 split,
                 || Ok(config.clone()),
-                (TransportKind::Auto, &[LogitsLayout::Survey]),
+                (TransportKind::Auto, Ownership::Blocks, &[LogitsLayout::Survey]),
                 false,
             )
         };

@@ -7,12 +7,12 @@ use std::ops::Range;
 use std::time::Duration;
 
 use gumball_engine::dist::{
-    LogitsLayout, Plan, PlannerConfig, StepKind, StepShape, TransportKind, VocabSplit, threads,
+    LogitsLayout, Ownership, Plan, PlannerConfig, StepKind, StepShape, TransportKind, VocabSplit, threads,
 };
 use gumball_engine::{
     Batch, Kind, Matrix, Outputs, Pool, PoolConfig, Proposals, Ranks, Row, Rows, Scored, Sequence, Slot,
 };
-use gumball_spec::Result;
+use gumball_spec::{Error, Result};
 
 use super::heads::Heads;
 #[cfg(feature = "cuda")]
@@ -122,18 +122,18 @@ impl Pools {
     }
 
     /// Makes the pools of all ranks of a split, which take layouts in turn, of rows that come `from_heads` or not. `config`: that of a rank,
-    /// whose device may be its own; `devices`: how rows travel between devices.
+    /// whose device may be its own; `devices`: how rows travel between devices; `ownership`: which rank has which request.
     ///
     /// # Errors
     /// Those of [`Pool::over`].
     pub fn over_ranks(
         split: VocabSplit,
         config: impl Fn() -> Result<PoolConfig> + Sync,
-        (devices, layouts): (TransportKind, &[LogitsLayout]),
+        (devices, ownership, layouts): (TransportKind, Ownership, &[LogitsLayout]),
         from_heads: bool,
     ) -> Result<Self> {
-        let planner =
-            PlannerConfig { layouts: LogitsLayout::ALL.to_vec(), ..PlannerConfig::new(split.clone()) };
+        let all = LogitsLayout::ALL.to_vec();
+        let planner = PlannerConfig { layouts: all, ownership, ..PlannerConfig::new(split.clone()) };
         let join = |transport| {
             let ranks = Ranks { devices, ..Ranks::new(planner.clone(), Box::new(transport)) };
             Pool::over(config()?, ranks)
@@ -295,7 +295,13 @@ impl Pools {
     pub fn enqueue_shorten(&mut self, counts: &[u32]) -> Result<()> {
         let counts: Vec<i32> = counts.iter().map(|count| *count as i32).collect();
         let shorten = |_, pool: &mut Pool| pool.enqueue(&[gumball_engine::Work::Shorten((&counts).into())]);
-        at_once(&mut self.all, shorten).map(drop)
+        let lacking = |error| match error {
+            Error::Conflict { parameter: "ownership", .. } => {
+                Error::Unavailable { resource: "counts in another order", reason: error.to_string() }
+            }
+            error => error,
+        };
+        at_once(&mut self.all, shorten).map(drop).map_err(lacking)
     }
 
     /// Reads the outcome of the last step or verification that was enqueued.

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 
 #[cfg(feature = "cuda")]
 use gumball_engine::Device;
-use gumball_engine::dist::{LogitsLayout, TransportKind, VocabSplit};
+use gumball_engine::dist::{LogitsLayout, Ownership, TransportKind, VocabSplit};
 use gumball_engine::{Place, PoolConfig, Widths};
 use gumball_spec::Result;
 
@@ -129,7 +129,7 @@ pub fn over_ranks(data: &[u8]) -> Counted {
         Pools::over_ranks(
             setup.split(),
             || Ok(host_config(setup.kept)),
-            (TransportKind::Auto, &LogitsLayout::ALL),
+            (TransportKind::Auto, ownership(data), &LogitsLayout::ALL),
             data.len() % 2 == 1,
         )
     })
@@ -148,6 +148,14 @@ pub fn over_devices(data: &[u8]) -> Counted {
     hold(data, |setup| {
         let devices = [TransportKind::OneSided, TransportKind::Nccl][data.len() % 2];
         let config = || Ok(setup.on_device(Device::emulated()?));
-        Pools::over_ranks(setup.split(), config, (devices, &LogitsLayout::ALL), data.len() % 4 > 1)
+        let (layouts, from_heads) = (&LogitsLayout::ALL, data.len() % 4 > 1);
+        // Hidden states lie on devices in the order of the batch.
+        let ownership = if from_heads { Ownership::Blocks } else { ownership(data) };
+        Pools::over_ranks(setup.split(), config, (devices, ownership, layouts), from_heads)
     })
+}
+
+/// Returns which rank has which request, by the script's length.
+fn ownership(data: &[u8]) -> Ownership {
+    [Ownership::Blocks, Ownership::Modulo][data.len() / 4 % 2]
 }

@@ -103,5 +103,5 @@ bodies! {
     scripts_over_ranks_do_what_they_do_in_one_process 300,
     scripts_on_a_device_do_what_they_do_on_the_host 60,
     scripts_from_hidden_states_on_a_device_do_so_too 30,
-    scripts_over_devices_do_what_they_do_in_one_process 20,
+    scripts_over_devices_do_what_they_do_in_one_process 100,
 }
