@@ -158,21 +158,15 @@ GUMBALL_ENUM(gumball_work_kind) {
     GUMBALL_WORK_SHORTEN = 4,
 };
 
-// Which requests a step in a graph of the program serves: those of the variants before it, too.
+// Which requests a step in a graph of the program serves: without filters, with min-p alone, with top-k first, up to 256, with top-p after that, with top-p
+// first, with edits, bitmasks and the logprob of the emitted token, or all; those of the variants before it, too.
 GUMBALL_ENUM(gumball_variant) {
-    // Greedy decoding, and sampling without filters.
     GUMBALL_NO_FILTER = 0,
-    // With min-p as the only filter.
     GUMBALL_MIN_P = 1,
-    // With top-k first, up to 256.
     GUMBALL_TOP_K = 2,
-    // With top-p after such a top-k.
     GUMBALL_TOP_K_TOP_P = 3,
-    // With top-p first.
     GUMBALL_TOP_P = 4,
-    // With edits, bitmasks, and the logprob of the emitted token.
     GUMBALL_EDITS = 5,
-    // All requests.
     GUMBALL_FULL = 6,
 };
 
@@ -570,43 +564,32 @@ typedef struct {
     gumball_work_kind kind;
 } gumball_work;
 
-// What a sampler is made for.
+// What a sampler is made for; `vocab`, `route`, `level` and `keep_ids` are as in gumball_pool_config.
 typedef struct {
     size_t struct_size;
-    // The number of ids in the vocabulary, in 1..=2^20.
     size_t vocab;
-    // The way to the tokens: race, oracle, probabilities, or one that was registered; NULL: race.
     const char *route;
-    // The SIMD level, by its name; NULL: the machine's best. The tokens are the same.
     const char *level;
     // The draw index, which tells sequences of the same seed and history apart.
     uint32_t draw;
-    // Above 0: every row's kept set is collected, at the cost of a sort.
     uint32_t keep_ids;
 } gumball_sampler_config;
 
-// A token with its logprob.
+// A token with its logprob and its rank: -1 where there is no further member, -inf and 0 for a token that is none.
 typedef struct {
-    // -1 where there is no further member.
     int32_t id;
-    // ln; -inf for a token that is no member.
     float logprob;
-    // The place in the order of the mode, from 1; 0 for a token that is no member.
     uint32_t rank;
 } gumball_token_logprob;
 
-// What came out of a row. Pointers are NULL if there is nothing, and always from gumball_sampler_sample_n. What they point to stays until the next call
-// with this sampler.
+// What came out of a row, as gumball_outputs_view says it. Pointers are NULL if there is nothing, and always from gumball_sampler_sample_n; what they point to
+// stays until the next call with this sampler.
 typedef struct {
     // The id; -1 if no token was above -inf and none was forced.
     int32_t id;
-    // Bits of gumball_status.
     uint32_t status;
-    // The temperature in use; 0 if greedy.
     float temperature;
-    // The id's logprob; -inf if the parameters ask for none.
     float logprob;
-    // Its rank, from 1; 0 if the parameters ask for none, or it is no member.
     uint32_t rank;
     // The most likely tokens, as many as the parameters ask for.
     const gumball_token_logprob *top;
@@ -716,7 +699,6 @@ gumball_code gumball_error(gumball_error_parts *out);
 // Returns GUMBALL_ABI_VERSION as the library was built with it: to be compared with the header's.
 uint32_t gumball_abi_version(void);
 
-// Returns the library's version, GUMBALL_VERSION as it was built with it.
 const char *gumball_version(void);
 
 // Opens a device by its name, cuda or cuda:N, on a stream of its own, in the primary context, which the CUDA runtime and libraries built on it share.
@@ -802,7 +784,6 @@ gumball_code gumball_pool_shorten(gumball_pool *pool, const int32_t *slots, cons
 // Tells the state of a slot. On a device it waits where the host does not know the last tokens yet; some may be lost, unless the config has `keep_histories`.
 gumball_code gumball_pool_state(gumball_pool *pool, int32_t slot, gumball_state *out);
 
-// Returns a copy of the parameters of a slot, to be freed.
 gumball_params *gumball_pool_params(gumball_pool *pool, int32_t slot);
 
 // Tells why a certified head must compute every logit of a request's rows, whatever hidden state they have: `reason` becomes its name, or NULL if there is
@@ -952,7 +933,6 @@ gumball_code gumball_sampler_reset(gumball_sampler *sampler, const uint32_t *pro
 
 gumball_code gumball_sampler_state(const gumball_sampler *sampler, gumball_state *out);
 
-// Returns a copy of the parameters, to be freed.
 gumball_params *gumball_sampler_params(const gumball_sampler *sampler);
 
 // Walks each of T trees of n drafts from its root while a draft is accepted, and draws one more token where the walk ends.
@@ -991,10 +971,7 @@ gumball_operators *gumball_operators_new(const gumball_device *device, size_t th
 
 void gumball_operators_free(gumball_operators *operators);
 
-// Writes the softmax of each row at its temperature.
-//
-// The maximum is subtracted before the temperature divides, so that logits of +-1e6 at 0.01 stay finite; equal logits have equal
-// probabilities. At temperature 0 the first of the largest logits has 1. A row without a logit above -inf is all 0.
+// Writes the softmax of each row at its temperature: at 0 the first of the largest logits has 1. A row without a logit above -inf is all 0.
 //
 // `temperature`: of all rows, 0 or in (0, 2^100]; `temperatures`: of each row, or NULL. `out`: as many rows, of any type (on a device float, or the logits'),
 // in memory of their own; or the rows that are read, which are then changed in place. `statuses`: NULL, or a word for each row, for bits of gumball_status.

@@ -115,7 +115,6 @@ impl Call {
     }
 }
 
-/// Reads and checks a batch.
 pub(crate) fn read_batch<'a>(c: Caller<'a>, given: *const Batch, lists: Lists) -> Result<GivenBatch<'a>> {
     let is_optional = matches!(lists, Lists::Rows(_));
     if given.is_null() && !is_optional {
@@ -181,10 +180,6 @@ fn code(forced: i32) -> Result<Option<u32>> {
 }
 
 impl GivenBatch<'_> {
-    pub fn names_rows(&self) -> bool {
-        !self.row_indices.is_empty()
-    }
-
     /// Calls `work` with a batch of the engine's, without a plan and a batch of drafts.
     pub fn with<T>(&self, work: impl FnOnce(&gumball_engine::Batch<'_>) -> Result<T>) -> Result<T> {
         let edits: Vec<_> =

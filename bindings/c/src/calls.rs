@@ -1,7 +1,6 @@
 //! Direct calls of a pool: steps, verifications, drafts and scores, done and known to the host on return.
 
-use gumball_engine::dist::Plan;
-use gumball_engine::{Batch as EngineBatch, Rows as EngineRows};
+use gumball_engine::{Batch as EngineBatch, Pool as EnginePool, Rows as EngineRows};
 
 use crate::batch::{Batch, GivenBatch, Lists, read_batch};
 use crate::drafts::{Drafts, Proposals, read_drafts};
@@ -34,40 +33,28 @@ pub struct Scored {
 
 versioned!(Scored, "gumball_scored", chunk_rows: usize);
 
-/// The rows and the batch of a call, with its plan.
-struct Called<'a> {
-    rows: EngineRows<'a>,
-    given: GivenBatch<'a>,
-    plan: Option<Plan>,
-}
-
-impl<'a> Called<'a> {
-    fn read(
-        c: Caller<'a>,
-        pool: &Pool,
-        rows: *const Rows,
-        batch: *const Batch,
-        lists: impl FnOnce(usize) -> Lists,
-    ) -> Result<Self> {
-        let rows = c.plain("rows", rows)?;
-        pool.check_head(c, &rows)?;
-        let rows = rows.get(c)?;
-        let given = read_batch(c, batch, lists(rows.matrix().rows()))?;
-        if given.draft_batch != 0 {
-            let allowed = "0: only gumball_pool_assign is for a batch of drafts";
-            return Err(Failure::out_of_range("draft_batch", given.draft_batch, allowed));
-        }
-        Ok(Self { rows, plan: pool.planned(given.plan)?, given })
+/// Reads the rows and the batch of a call, and does its work on the pool with them.
+fn called<'a>(
+    c: Caller<'a>,
+    pool: &mut Pool,
+    rows: *const Rows,
+    batch: *const Batch,
+    lists: impl FnOnce(usize) -> Lists,
+    work: impl FnOnce(&mut EnginePool, EngineRows<'a>, &EngineBatch<'_>, &GivenBatch<'a>) -> Result<()>,
+) -> Result<()> {
+    let rows = c.plain("rows", rows)?;
+    pool.check_head(c, &rows)?;
+    let rows = rows.get(c)?;
+    let given = read_batch(c, batch, lists(rows.matrix().rows()))?;
+    if given.draft_batch != 0 {
+        let allowed = "0: only gumball_pool_assign is for a batch of drafts";
+        return Err(Failure::out_of_range("draft_batch", given.draft_batch, allowed));
     }
-
-    /// Calls `work` with the batch.
-    fn with<T>(&self, work: impl FnOnce(&EngineBatch<'_>) -> Result<T>) -> Result<T> {
-        self.given.with(|batch| work(&EngineBatch { plan: self.plan, ..*batch }))
-    }
+    let plan = pool.planned(given.plan)?;
+    given.with(|batch| work(&mut pool.inner, rows, &EngineBatch { plan, ..*batch }, &given))
 }
 
 impl Pool {
-    /// Refuses a head on another device.
     pub(crate) fn check_head(&self, c: Caller<'_>, rows: &Rows) -> Result<()> {
         let head = c.handle(rows.head);
         head.map_or(Ok(()), |head| head.check(self.inner.device()))
@@ -93,8 +80,14 @@ pub unsafe extern "C" fn gumball_pool_step(
 ) -> Code {
     call(|c| {
         let (pool, out) = (require("pool", pool)?, &mut require("outputs", outputs)?.inner);
-        let call = Called::read(c, pool, rows, batch, |_| Lists::Slots)?;
-        call.with(|batch| Ok(pool.inner.step(call.rows, batch, out)?))
+        called(
+            c,
+            pool,
+            rows,
+            batch,
+            |_| Lists::Slots,
+            |pool, rows, batch, _| Ok(pool.step(rows, batch, out)?),
+        )
     })
 }
 
@@ -114,8 +107,14 @@ pub unsafe extern "C" fn gumball_pool_verify(
     call(|c| {
         let (pool, out) = (require("pool", pool)?, &mut require("outputs", outputs)?.inner);
         let drafts = read_drafts(c, drafts)?;
-        let call = Called::read(c, pool, rows, batch, |_| Lists::Drafted)?;
-        call.with(|batch| Ok(pool.inner.verify(call.rows, batch, &drafts, out)?))
+        called(
+            c,
+            pool,
+            rows,
+            batch,
+            |_| Lists::Drafted,
+            |pool, rows, batch, _| Ok(pool.verify(rows, batch, &drafts, out)?),
+        )
     })
 }
 
@@ -135,15 +134,21 @@ pub unsafe extern "C" fn gumball_pool_draft(
     call(|c| {
         let pool = require("pool", pool)?;
         let to = c.plain("drafts", drafts)?;
-        let call = Called::read(c, pool, rows, batch, |_| Lists::Slots)?;
-        call.with(|batch| {
-            let total = batch.counts.iter().map(|count| *count as usize).sum();
-            let paths = c.slice("paths", paths, total)?;
-            let mut drawn = to.places(c, call.given.rows, pool.inner.vocab())?;
-            pool.inner.draft(call.rows, batch, paths, &mut drawn.inner)?;
-            drawn.write();
-            Ok(())
-        })
+        called(
+            c,
+            pool,
+            rows,
+            batch,
+            |_| Lists::Slots,
+            |pool, rows, batch, given| {
+                let total = batch.counts.iter().map(|count| *count as usize).sum();
+                let paths = c.slice("paths", paths, total)?;
+                let mut drawn = to.places(c, given.rows, pool.vocab())?;
+                pool.draft(rows, batch, paths, &mut drawn.inner)?;
+                drawn.write();
+                Ok(())
+            },
+        )
     })
 }
 
@@ -168,11 +173,16 @@ pub unsafe extern "C" fn gumball_pool_score(
             start: scored.start,
             chunk_rows: (scored.chunk_rows > 0).then_some(scored.chunk_rows),
         };
-        let call = Called::read(c, pool, rows, batch, Lists::Rows)?;
-        let (there, given) = (call.rows.matrix().rows(), &call.given);
-        if !given.names_rows() && there != given.rows {
-            return Err(Failure::out_of_range("len", given.rows, &format!("the number of rows, {there}")));
-        }
-        call.with(|batch| Ok(pool.inner.score(call.rows, batch, &known, out)?))
+        called(c, pool, rows, batch, Lists::Rows, |pool, rows, batch, given| {
+            let there = rows.matrix().rows();
+            if batch.row_indices.is_empty() && there != given.rows {
+                return Err(Failure::out_of_range(
+                    "len",
+                    given.rows,
+                    &format!("the number of rows, {there}"),
+                ));
+            }
+            Ok(pool.score(rows, batch, &known, out)?)
+        })
     })
 }

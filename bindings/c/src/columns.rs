@@ -67,7 +67,6 @@ impl<'a> Arrays<'a> {
         if first.is_null() { Ok(ListOut::Absent) } else { self.required(parameter, first, len) }
     }
 
-    /// Takes an array of `len` elements to be written.
     pub fn required<T: Element + Default>(
         self,
         parameter: &'static str,

@@ -12,7 +12,6 @@ use crate::ffi::{call, require};
 use crate::matrix::{Dtype, IntType, Ints, Matrix, Memory};
 use crate::pool::Pool;
 
-/// Returns a pool on a device with one of its batches.
 pub(crate) fn batch_of(pool: &mut Pool, number: i64) -> Result<(OnDevice<'_>, DraftBatch)> {
     let index = number.checked_sub(1).and_then(|index| usize::try_from(index).ok());
     let known = index.and_then(|index| pool.draft_batches.get(index).copied().flatten());
@@ -90,36 +89,18 @@ pub extern "C" fn gumball_pool_drafts(
         let (pool, ids) = (require("pool", pool)?, require("ids", ids)?);
         let width = pool.inner.vocab();
         let (there, batch) = batch_of(pool, draft_batch)?;
-        let (rows, limits) = (there.assigned(Some(batch))?.rows, batch.limits());
-        let device = Memory::GUMBALL_DEVICE as i32;
+        let (rows, limits, memory) =
+            (there.assigned(Some(batch))?.rows, batch.limits(), Memory::GUMBALL_DEVICE as i32);
         // Addresses are those of the device, so the pointers have no provenance on the host.
-        let data: *const c_void = ptr::without_provenance(there.drafts_address(batch)? as usize);
-        let dtype = IntType::GUMBALL_I32 as i32;
-        ids.write(Ints {
-            data,
-            rows,
-            width: limits.siblings,
-            stride: limits.siblings,
-            dtype,
-            memory: device,
-        });
+        let at = |address: u64| ptr::without_provenance::<c_void>(address as usize);
+        let (data, siblings, dtype) =
+            (at(there.drafts_address(batch)?), limits.siblings, IntType::GUMBALL_I32 as i32);
+        ids.write(Ints { data, rows, width: siblings, stride: siblings, dtype, memory });
         if let Some(probs) = probs {
-            let none = Matrix {
-                data: ptr::null(),
-                rows: 0,
-                width,
-                stride: width,
-                dtype: Dtype::GUMBALL_F32 as i32,
-                memory: device,
-            };
-            probs.write(match limits.probs {
-                false => none,
-                true => {
-                    let there = there.draft_probs(batch)?;
-                    let data = ptr::without_provenance(there.address() as usize);
-                    Matrix { data, rows, stride: there.stride(), ..none }
-                }
-            });
+            let drawn = limits.probs.then(|| there.draft_probs(batch)).transpose()?;
+            let (data, rows, stride) =
+                drawn.map_or((ptr::null(), 0, width), |drawn| (at(drawn.address()), rows, drawn.stride()));
+            probs.write(Matrix { data, rows, width, stride, dtype: Dtype::GUMBALL_F32 as i32, memory });
         }
         Ok(())
     })

@@ -32,7 +32,6 @@ pub struct Drafts {
 versioned!(Drafts, "gumball_drafts", probs: Matrix);
 
 impl Drafts {
-    /// Returns whether the drafter has probabilities.
     pub(crate) fn has_probs(&self) -> bool {
         !self.probs.data.is_null() || self.probs.rows > 0
     }
@@ -95,7 +94,6 @@ impl Proposals {
 }
 
 impl Drawn<'_> {
-    /// Copies what the engine drew to the memory of C.
     pub fn write(self) {
         self.ids.write_copy_of_slice(self.inner.ids());
         self.probs.write_copy_of_slice(self.inner.probs());

@@ -67,7 +67,6 @@ impl Draws {
         Ok(())
     }
 
-    /// Returns the keys of the draws as the engine takes them.
     pub(crate) fn keys<'a>(&self, arrays: Arrays<'a>) -> Result<gumball_engine::Draws<'a>> {
         let seeds = arrays.per_row("seeds", self.seeds, self.outputs)?;
         let positions = arrays.per_row("positions", self.positions, self.outputs)?;
@@ -123,7 +122,6 @@ pub struct RowParams {
 
 versioned!(RowParams, "gumball_row_params", min_p: *const f32);
 
-/// Returns the parameters of `rows` rows as the engine takes them.
 pub(crate) fn read_row_params<'a>(
     arrays: Arrays<'a>,
     given: *const RowParams,

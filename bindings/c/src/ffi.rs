@@ -8,13 +8,13 @@ use std::fmt::Debug;
 use std::marker::PhantomData;
 use std::mem::MaybeUninit;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::slice;
+use std::{ptr, slice};
 
 use gumball_engine::Error;
 
 use crate::error::{Code, Failure, Result};
 
-/// Constants as C hands them in, any number. cbindgen, which reads no macros, gives each its enum's name (`cbindgen.toml`).
+/// Constants as C hands them in, any number. cbindgen, which reads no macros, gives each its enum's name (`tests/header.rs`).
 macro_rules! numbers {
     ($($name:ident)*) => {
         $(pub(crate) type $name = i32;)*
@@ -94,11 +94,8 @@ impl<'a> Caller<'a> {
 
     /// Returns the values of an array, which may be NULL if `len` is 0.
     pub fn slice<T>(self, parameter: &'static str, first: *const T, len: usize) -> Result<&'a [T]> {
-        check_array(parameter, first, len)?;
-        if len == 0 {
-            return Ok(&[]);
-        }
-        // SAFETY: `check_array` found `first` aligned, not NULL, and `len` in range. The C caller ensures that `len` initialised values are there.
+        let first = check_array(parameter, first, len)?;
+        // SAFETY: `check_array` found `first` and `len` sound. The C caller ensures that `len` initialised values are there.
         Ok(unsafe { slice::from_raw_parts(first, len) })
     }
 
@@ -109,23 +106,15 @@ impl<'a> Caller<'a> {
         first: *mut T,
         len: usize,
     ) -> Result<&'a mut [MaybeUninit<T>]> {
-        check_array(parameter, first, len)?;
-        if len == 0 {
-            return Ok(&mut []);
-        }
-        // SAFETY: `check_array` found `first` aligned, not NULL, and `len` in range. The C caller ensures that memory for `len` values is there,
-        // and that nothing else reads or writes it.
+        let first = check_array(parameter, first, len)?.cast_mut();
+        // SAFETY: `check_array` found `first` and `len` sound. The C caller ensures that memory for `len` values is there, which nothing else reads or writes.
         Ok(unsafe { slice::from_raw_parts_mut(first.cast(), len) })
     }
 
     /// Returns numbers to be written, of a type for which any bits are a value.
     pub fn slice_mut<T>(self, parameter: &'static str, first: *mut T, len: usize) -> Result<&'a mut [T]> {
-        check_array(parameter, first, len)?;
-        if len == 0 {
-            return Ok(&mut []);
-        }
-        // SAFETY: `check_array` found `first` aligned, not NULL, and `len` in range. The C caller ensures that `len` numbers are there, and that
-        // nothing else reads or writes them.
+        let first = check_array(parameter, first, len)?.cast_mut();
+        // SAFETY: `check_array` found `first` and `len` sound. The C caller ensures that `len` numbers are there, which nothing else reads or writes.
         Ok(unsafe { slice::from_raw_parts_mut(first, len) })
     }
 
@@ -142,7 +131,6 @@ impl<'a> Caller<'a> {
         Ok(unsafe { out.assume_init_mut() })
     }
 
-    /// Returns an array, or `None` for NULL.
     pub fn list<T>(self, parameter: &'static str, first: *const T, len: usize) -> Result<Option<&'a [T]>> {
         if first.is_null() { Ok(None) } else { self.slice(parameter, first, len).map(Some) }
     }
@@ -152,12 +140,10 @@ impl<'a> Caller<'a> {
         Ok(self.slice(parameter, given, 1)?[0])
     }
 
-    /// Returns a text; NULL is an error.
     pub fn text(self, parameter: &str, text: *const c_char) -> Result<&'a str> {
         require(parameter, self.optional_text(parameter, text)?)
     }
 
-    /// Returns a text, or `None` for NULL.
     pub fn optional_text(self, parameter: &str, text: *const c_char) -> Result<Option<&'a str>> {
         if text.is_null() {
             return Ok(None);
@@ -170,9 +156,10 @@ impl<'a> Caller<'a> {
     }
 }
 
-pub(crate) fn check_array<T>(parameter: &'static str, first: *const T, len: usize) -> Result<()> {
+/// Returns the address of an array, aligned, not NULL, and of no more elements than memory has; of an empty one any.
+pub(crate) fn check_array<T>(parameter: &'static str, first: *const T, len: usize) -> Result<*const T> {
     if len == 0 {
-        return Ok(());
+        return Ok(ptr::dangling());
     }
     if first.is_null() {
         return Err(Failure::null(parameter));
@@ -185,7 +172,7 @@ pub(crate) fn check_array<T>(parameter: &'static str, first: *const T, len: usiz
     if len > most {
         return Err(Error::length(parameter, len, format!("at most {most} elements")).into());
     }
-    Ok(())
+    Ok(first)
 }
 
 /// Returns the address of an array on a device; NULL is an error unless `len` is 0.

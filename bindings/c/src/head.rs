@@ -4,7 +4,7 @@ use std::ffi::{c_char, c_void};
 use std::path::Path;
 
 use gumball_engine::certify;
-use gumball_engine::head::Artefact;
+use gumball_engine::head::{Artefact, Weights};
 
 use crate::clustered;
 use crate::device::Device;
@@ -12,7 +12,7 @@ use crate::error::{Code, Failure, Result};
 use crate::ffi::{Caller, DtypeNumber, HeadKindNumber, MemoryNumber, call, end, make, require};
 use crate::head_config::{ClusterProgressFn, Head, HeadConfig, HeadKind, Inner, of_file};
 use crate::info::Counts;
-use crate::matrix::{Matrix, Memory, memory};
+use crate::matrix::{Dtype, Matrix, Memory, memory};
 use crate::outputs::first;
 use crate::versioned::{versioned, zeroed};
 
@@ -191,13 +191,18 @@ pub unsafe extern "C" fn gumball_head_describe(head: Option<&Head>, out: *mut He
         let mut info = HeadInfo {
             vocab: engine.vocab(),
             width: engine.width(),
-            dtype: head.dtype() as i32,
             is_approximate: engine.is_approximate().into(),
             ..zeroed()
         };
+        let dtype_of = |weights: &Weights<'_>| match weights {
+            Weights::F32(_) => Dtype::GUMBALL_F32 as i32,
+            Weights::Bf16(_) => Dtype::GUMBALL_BF16 as i32,
+            Weights::F16(_) => Dtype::GUMBALL_F16 as i32,
+        };
         match &head.inner {
-            Inner::Exact(_) => {}
+            Inner::Exact(exact) => info.dtype = dtype_of(exact.weights()),
             Inner::Certified(certified) => {
+                info.dtype = dtype_of(certified.exact().weights());
                 info.kind = HeadKind::GUMBALL_HEAD_CERTIFIED as i32;
                 (info.screen_bytes, info.most_rows) = (certified.screen_bytes(), certified.most_rows());
                 let unscreened = certified.unscreened();
@@ -205,6 +210,7 @@ pub unsafe extern "C" fn gumball_head_describe(head: Option<&Head>, out: *mut He
             }
             Inner::Clustered(clustered) => {
                 let clusters = clustered.clusters();
+                info.dtype = dtype_of(clustered.weights());
                 info.kind = HeadKind::GUMBALL_HEAD_CLUSTERED as i32;
                 (info.most_rows, info.probes) = (clustered.most_rows(), clustered.probes());
                 (info.clusters, info.capacity) = (clusters.count(), clusters.capacity());

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use gumball_engine::head::{
     ArtefactError, Certified, Clustered, Exact, HeadOptions, MAX_HIDDEN, Scaling, Weights,
 };
-use gumball_engine::{Device as EngineDevice, Dtype as Type, Error, Head as EngineHead, MAX_VOCAB, Row};
+use gumball_engine::{Device as EngineDevice, Error, Head as EngineHead, MAX_VOCAB, Row};
 
 use crate::device::Device;
 use crate::error::{Failure, Result, refuse};
@@ -125,21 +125,6 @@ impl Head {
                 Err(Failure::out_of_range("head", "made with another gumball_device", allowed))
             }
             _ => Ok(()),
-        }
-    }
-
-    /// Returns the type of the weights; of a head on a device f32.
-    pub(crate) fn dtype(&self) -> Type {
-        let weights = match &self.inner {
-            Inner::Exact(exact) => exact.weights(),
-            Inner::Certified(certified) => certified.exact().weights(),
-            Inner::Clustered(clustered) => clustered.weights(),
-            Inner::Device(..) => return Type::F32,
-        };
-        match weights {
-            Weights::F32(_) => Type::F32,
-            Weights::Bf16(_) => Type::Bf16,
-            Weights::F16(_) => Type::F16,
         }
     }
 

@@ -87,7 +87,6 @@ impl Given {
         Ok(Self { trees, n, target, drafts, draft_rows })
     }
 
-    /// Returns what is read on the host as the engine takes it.
     fn on_host<'a>(&self, c: Caller<'a>) -> Result<HostDraftTrees<'a>> {
         let Self { trees, n, target, drafts, .. } = self;
         let vocab = target.width;
@@ -107,7 +106,6 @@ impl Given {
         })
     }
 
-    /// Returns what is read and written on a device as the engine takes it.
     fn on_device<'a>(&self, _: Caller<'a>, out: &Judged) -> Result<Trees<'a>> {
         let Self { trees, n, target, drafts, .. } = *self;
         let vocab = target.width;

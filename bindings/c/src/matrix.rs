@@ -19,7 +19,6 @@ pub enum Memory {
     GUMBALL_DEVICE = 1,
 }
 
-/// Returns the memory that C's number stands for.
 pub(crate) fn memory(given: MemoryNumber) -> Result<Memory> {
     let all = [Memory::GUMBALL_HOST, Memory::GUMBALL_DEVICE].map(|memory| (memory, memory));
     constant("memory", given, &all)
@@ -40,7 +39,6 @@ pub enum Dtype {
     GUMBALL_F16 = 2,
 }
 
-/// Returns the element type that C's number stands for.
 pub(crate) fn dtype(given: DtypeNumber) -> Result<Type> {
     let all =
         [(Dtype::GUMBALL_F32, Type::F32), (Dtype::GUMBALL_BF16, Type::Bf16), (Dtype::GUMBALL_F16, Type::F16)];
@@ -111,7 +109,6 @@ pub(crate) fn extent(rows: usize, width: usize, given: usize) -> Result<(usize, 
     Ok((stride, end("stride", rows, width, stride)?))
 }
 
-/// Returns the number of elements to the end of the last row.
 fn end(parameter: &str, rows: usize, width: usize, stride: usize) -> Result<usize> {
     let Some(others) = rows.checked_sub(1) else { return Ok(0) };
     let end = others.checked_mul(stride).and_then(|start| start.checked_add(width));
@@ -156,12 +153,10 @@ impl Matrix {
         })?)
     }
 
-    /// Refuses a matrix in other memory, for a reason.
     pub(crate) fn check_memory(&self, wanted: Memory, reason: &str) -> Result<()> {
         check_memory(self.memory, wanted, reason)
     }
 
-    /// Returns a matrix in the memory of a device.
     pub(crate) fn on_device<'a>(&self, _: Caller<'a>, parameter: &'static str) -> Result<DeviceMatrix<'a>> {
         let (stride, len) = extent(self.rows, self.width, self.stride)?;
         let (address, dtype) = (device_address(parameter, self.data, len)?, dtype(self.dtype)?);
@@ -173,7 +168,6 @@ impl Matrix {
 }
 
 impl Ints {
-    /// Refuses integers in other memory, for a reason.
     pub(crate) fn check_memory(&self, wanted: Memory, reason: &str) -> Result<()> {
         check_memory(self.memory, wanted, reason)
     }
@@ -187,7 +181,6 @@ impl Ints {
         constant("dtype", self.dtype, &all)
     }
 
-    /// Refuses lines of several integers.
     pub(crate) fn check_list(&self, parameter: &str) -> Result<()> {
         for (name, value) in [("width", self.width), ("stride", self.stride)] {
             if value > 1 {
@@ -215,14 +208,12 @@ impl Ints {
         Ok(unsafe { DeviceSlice::new(address, dtype, self.rows) }?.into())
     }
 
-    /// Returns lines in the memory of a device.
     pub(crate) fn lines<'a>(&self, _: Caller<'a>, parameter: &'static str) -> Result<DeviceIntMatrix<'a>> {
         let (address, dtype, width, stride) = self.there(parameter)?;
         // SAFETY: the C caller ensures that these lines lie there.
         Ok(unsafe { DeviceIntMatrix::new(address, dtype, self.rows, width, stride) }?)
     }
 
-    /// Returns lines in the memory of a device, to be written.
     pub(crate) fn written<'a>(
         &self,
         _: Caller<'a>,

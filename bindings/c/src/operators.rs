@@ -24,7 +24,6 @@ pub struct Operators {
 }
 
 impl Operators {
-    /// Returns how the arrays of a call are taken.
     pub(crate) fn arrays<'a>(&self, c: Caller<'a>) -> Arrays<'a> {
         let memory = if self.inner.is_on_device() { Memory::GUMBALL_DEVICE } else { Memory::GUMBALL_HOST };
         Arrays { c, memory }
@@ -60,10 +59,7 @@ pub extern "C" fn gumball_operators_free(operators: Option<Box<Operators>>) {
     end(operators);
 }
 
-/// Writes the softmax of each row at its temperature.
-///
-/// The maximum is subtracted before the temperature divides, so that logits of +-1e6 at 0.01 stay finite; equal logits have equal
-/// probabilities. At temperature 0 the first of the largest logits has 1. A row without a logit above -inf is all 0.
+/// Writes the softmax of each row at its temperature: at 0 the first of the largest logits has 1. A row without a logit above -inf is all 0.
 ///
 /// `temperature`: of all rows, 0 or in (0, 2^100]; `temperatures`: of each row, or NULL. `out`: as many rows, of any type (on a device float, or the logits'),
 /// in memory of their own; or the rows that are read, which are then changed in place. `statuses`: NULL, or a word for each row, for bits of gumball_status.

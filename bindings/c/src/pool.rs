@@ -93,7 +93,6 @@ impl PoolConfig {
         refuse(of_a_device, "device", "only a pool on a device reads it; leave it zero")
     }
 
-    /// Returns the config as the engine takes it.
     fn get(&self, c: Caller<'_>) -> Result<gumball_engine::PoolConfig> {
         let or = |given: usize, otherwise: usize| if given > 0 { given } else { otherwise };
         let mut config = gumball_engine::PoolConfig::new(self.vocab);
@@ -237,7 +236,6 @@ pub unsafe extern "C" fn gumball_pool_state(pool: Option<&mut Pool>, slot: i32, 
     })
 }
 
-/// Returns a copy of the parameters of a slot, to be freed.
 #[unsafe(no_mangle)]
 pub extern "C" fn gumball_pool_params(pool: Option<&mut Pool>, slot: i32) -> Option<Box<Params>> {
     make(|_| Ok(Params::of(require("pool", pool)?.inner.sequence(slot)?.params().clone())))

@@ -23,39 +23,31 @@ pub struct Sampler {
     ids: Vec<TokenLogprob>,
 }
 
-/// What a sampler is made for.
+/// What a sampler is made for; `vocab`, `route`, `level` and `keep_ids` are as in gumball_pool_config.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct SamplerConfig {
     pub struct_size: usize,
-    /// The number of ids in the vocabulary, in 1..=2^20.
     pub vocab: usize,
-    /// The way to the tokens: race, oracle, probabilities, or one that was registered; NULL: race.
     pub route: *const c_char,
-    /// The SIMD level, by its name; NULL: the machine's best. The tokens are the same.
     pub level: *const c_char,
     /// The draw index, which tells sequences of the same seed and history apart.
     pub draw: u32,
-    /// Above 0: every row's kept set is collected, at the cost of a sort.
     pub keep_ids: u32,
 }
 
 versioned!(SamplerConfig, "gumball_sampler_config", keep_ids: u32);
 
-/// What came out of a row. Pointers are NULL if there is nothing, and always from gumball_sampler_sample_n. What they point to stays until the next call
-/// with this sampler.
+/// What came out of a row, as gumball_outputs_view says it. Pointers are NULL if there is nothing, and always from gumball_sampler_sample_n; what they point to
+/// stays until the next call with this sampler.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Token {
     /// The id; -1 if no token was above -inf and none was forced.
     pub id: i32,
-    /// Bits of gumball_status.
     pub status: u32,
-    /// The temperature in use; 0 if greedy.
     pub temperature: f32,
-    /// The id's logprob; -inf if the parameters ask for none.
     pub logprob: f32,
-    /// Its rank, from 1; 0 if the parameters ask for none, or it is no member.
     pub rank: u32,
     /// The most likely tokens, as many as the parameters ask for.
     pub top: *const TokenLogprob,
@@ -68,15 +60,12 @@ pub struct Token {
     pub kept_len: usize,
 }
 
-/// A token with its logprob.
+/// A token with its logprob and its rank: -1 where there is no further member, -inf and 0 for a token that is none.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct TokenLogprob {
-    /// -1 where there is no further member.
     pub id: i32,
-    /// ln; -inf for a token that is no member.
     pub logprob: f32,
-    /// The place in the order of the mode, from 1; 0 for a token that is no member.
     pub rank: u32,
 }
 
@@ -278,7 +267,6 @@ pub unsafe extern "C" fn gumball_sampler_state(sampler: Option<&Sampler>, out: *
     })
 }
 
-/// Returns a copy of the parameters, to be freed.
 #[unsafe(no_mangle)]
 pub extern "C" fn gumball_sampler_params(sampler: Option<&Sampler>) -> Option<Box<Params>> {
     make(|_| Ok(Params::of(require("sampler", sampler)?.inner.params().clone())))

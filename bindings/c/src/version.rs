@@ -13,7 +13,6 @@ pub extern "C" fn gumball_abi_version() -> u32 {
     GUMBALL_ABI_VERSION
 }
 
-/// Returns the library's version, GUMBALL_VERSION as it was built with it.
 #[unsafe(no_mangle)]
 pub extern "C" fn gumball_version() -> *const c_char {
     concat!(env!("CARGO_PKG_VERSION"), "\0").as_ptr().cast()

@@ -43,23 +43,17 @@ pub enum WorkKind {
     GUMBALL_WORK_SHORTEN = 4,
 }
 
-/// Which requests a step in a graph of the program serves: those of the variants before it, too.
+/// Which requests a step in a graph of the program serves: without filters, with min-p alone, with top-k first, up to 256, with top-p after that, with top-p
+/// first, with edits, bitmasks and the logprob of the emitted token, or all; those of the variants before it, too.
 #[repr(i32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Variant {
-    /// Greedy decoding, and sampling without filters.
     GUMBALL_NO_FILTER = 0,
-    /// With min-p as the only filter.
     GUMBALL_MIN_P = 1,
-    /// With top-k first, up to 256.
     GUMBALL_TOP_K = 2,
-    /// With top-p after such a top-k.
     GUMBALL_TOP_K_TOP_P = 3,
-    /// With top-p first.
     GUMBALL_TOP_P = 4,
-    /// With edits, bitmasks, and the logprob of the emitted token.
     GUMBALL_EDITS = 5,
-    /// All requests.
     GUMBALL_FULL = 6,
 }
 

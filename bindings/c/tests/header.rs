@@ -1,5 +1,6 @@
 //! The headers are what the sources say: `GUMBALL_BLESS=1 cargo test -p gumball-c --test header` writes them.
 
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 /// How an enum is declared that is an int32_t, in C before C23 too.
@@ -22,7 +23,25 @@ fn functions(source: &Path) -> Vec<String> {
     named.filter_map(|(_, rest)| Some(rest.split_once('(')?.0.to_owned())).collect()
 }
 
-fn made(config: cbindgen::Config, sources: &[&str]) -> String {
+/// Returns the name in C of each type: HeadConfig is gumball_head_config, and so are numbers and functions without their last word.
+fn names() -> HashMap<String, String> {
+    let mut names = HashMap::new();
+    let named = |c: char| if c.is_uppercase() { format!("_{}", c.to_lowercase()) } else { c.to_string() };
+    for source in std::fs::read_dir(home().join("src")).expect("the sources").flatten() {
+        let text = std::fs::read_to_string(source.path()).expect("text");
+        for word in
+            text.split(|c| !char::is_alphanumeric(c)).filter(|word| word.starts_with(char::is_uppercase))
+        {
+            let stem = word.strip_suffix("Number").or(word.strip_suffix("Fn")).unwrap_or(word);
+            names
+                .insert(word.to_owned(), stem.chars().fold("gumball".to_owned(), |name, c| name + &named(c)));
+        }
+    }
+    names
+}
+
+fn made(mut config: cbindgen::Config, sources: &[&str]) -> String {
+    config.export.rename = names();
     let builder = cbindgen::Builder::new().with_config(config);
     let builder = sources.iter().fold(builder, |builder, source| builder.with_src(home().join(source)));
     let mut text = Vec::new();
