@@ -36,8 +36,8 @@ CELLS = (
     ("3.14", "numpy"),
 )
 # Names of tests: those that need no more than numpy, and those that need torch.
-WITH_NUMPY = ("arrays", "command", "golden", "masks", "params", "pool", "sampler", "verify")
-WITH_TORCH = ("torch", "torch_operators")
+WITH_NUMPY = ("arrays", "command", "golden", "params", "pool", "sampler", "verify")
+WITH_TORCH = ("torch", "operators")
 # Pythons for which pip must refuse the wheel, as pip's flags, and one for which it must not. Where no platform is named, it is the wheel's.
 REFUSED = (
     ("CPython 3.9", "--python-version 3.9 --abi abi3"),

@@ -86,7 +86,7 @@ mod _gumball {
     #[pymodule_export]
     use super::outputs::{Emitted, Outputs};
     #[pymodule_export]
-    use super::params::{check_params, nearest_name, ranges};
+    use super::params::{check_params, nearest_name};
     #[pymodule_export]
     use super::pool::{Batch, DraftBatch, OnDevice, Plan, Pool, RanksInfo, Recorded};
     #[pymodule_export]

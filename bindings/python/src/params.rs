@@ -76,24 +76,6 @@ pub fn nearest_name(name: &str, known: Vec<String>) -> Option<String> {
     nearest(name, known.iter().map(String::as_str)).map(str::to_owned)
 }
 
-/// Returns the name, the least and the largest value, whether the least itself lies outside, and the range in words of each
-/// parameter that is a number.
-#[pyfunction]
-pub fn ranges() -> Vec<(&'static str, f64, f64, bool, &'static str)> {
-    let tables = [
-        SamplingParams::TABLE,
-        DynamicTemperature::TABLE,
-        Mirostat::TABLE,
-        Dry::TABLE,
-        LogprobsParams::TABLE,
-    ];
-    let one = |parameter: &gumball_engine::Parameter| {
-        let range = parameter.range?;
-        Some((parameter.name, range.least, range.most, range.is_open, range.words))
-    };
-    tables.concat().iter().filter_map(one).collect()
-}
-
 /// Checks parameters against their ranges for a vocabulary. Without vocab it skips what depends on the
 /// vocabulary.
 ///

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 import pytest
@@ -28,6 +29,15 @@ def devices() -> list[str]:
 
 
 DEVICES = devices()
+
+
+def on(device: str, array: np.ndarray) -> Any:
+    """An array on a device; the emulated one takes the host's memory for its own."""
+    if not device.startswith("cuda"):
+        return array
+    torch, is_bf16 = pytest.importorskip("torch"), array.dtype.name == "bfloat16"
+    there = torch.from_numpy(array.astype(np.float32) if is_bf16 else array)
+    return there.to(device, torch.bfloat16 if is_bf16 else None)
 
 
 class Heard(BaseException):

@@ -10,6 +10,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from bad_arrays import BAD_ARRAYS, BAD_FOR_WORK, OnGpu
 from gumball import Batch, Pool, Sampler, SamplingParams, Status, Step
 
 VOCAB = 900
@@ -39,37 +40,6 @@ class DLPack:
         lent = self.array.__dlpack__(**(keywords if self.versioned else {}))
         self.asked += 1
         return lent
-
-
-class Cuda:
-    """What says that it lies on a GPU."""
-
-    __cuda_array_interface__ = dict(version=3, shape=(7, VOCAB), typestr="<f4", data=(1 << 40, True), strides=None)
-
-
-class Broken:
-    """An array whose interface is wrong in some way."""
-
-    def __init__(self, **interface: Any) -> None:
-        whole = dict(version=3, typestr="<f4", shape=(7, VOCAB), data=(1 << 40, False)) | interface
-        self.__array_interface__ = {name: value for name, value in whole.items() if value is not None}
-
-
-class Refuses:
-    """An array that will not lend its memory."""
-
-    def __dlpack_device__(self) -> tuple[int, int]:
-        return 1, 0
-
-    def __dlpack__(self, **_: Any) -> Any:
-        raise BufferError("not today")
-
-
-class NoCapsule(Refuses):
-    """An array that lends something else."""
-
-    def __dlpack__(self, **_: Any) -> Any:
-        return 5
 
 
 def pool(device: str, rows: int = 7) -> tuple[Pool, list[int]]:
@@ -148,57 +118,26 @@ def test_an_array_of_any_integer_type_is_a_list_of_integers(dtype: type, batch: 
     assert made.step(batch[:2], [-1, slots[1]]).tolist()[0] == -1
 
 
-def bad_arrays() -> dict[str, tuple[Any, type[Exception], str]]:
-    rows = np.zeros((7, VOCAB), np.float32)
-    odd = np.frombuffer(bytearray(7 * VOCAB * 4 + 1), np.uint8)[1:].view(np.float32).reshape(7, VOCAB)
-    return {
-        "double": (
-            rows.astype(np.float64),
-            TypeError,
-            "logits is of float64, but must be of float32, bfloat16 or float16",
-        ),
-        "int": (rows.astype(np.int32), TypeError, "logits is of int32, but must be of float32"),
-        "swapped": (rows.astype(">f4"), TypeError, "byte order"),
-        "list": ([[0.0]], TypeError, "logits must be an array: numpy's"),
-        "none": (None, TypeError, "logits must be an array"),
-        "narrow": (rows[:, :-1], ValueError, "899"),
-        "columns": (np.zeros((7, 2 * VOCAB), np.float32)[:, ::2], ValueError, "2 apart in a row"),
-        "transposed": (np.zeros((VOCAB, 7), np.float32).T, ValueError, "7 apart in a row"),
-        "backwards": (rows[::-1], ValueError, "stride is -900, but must be positive"),
-        "broadcast": (
-            np.broadcast_to(rows[0], (7, VOCAB)),
-            ValueError,
-            "stride is 0, but must be at least the width of a",
-        ),
-        "cube": (rows[None], ValueError, "logits has 3 dimensions, but must have 2"),
-        "scalar": (np.float32(1), ValueError, "logits has 0 dimensions"),
-        "few rows": (rows[:6], ValueError, "6"),
-        "between bytes": (odd, ValueError, "a multiple of 4 bytes"),
-        "no type": (Broken(typestr=None), TypeError, "logits cannot be read: 'typestr'"),
-        "negative": (Broken(shape=(-7, VOCAB)), TypeError, "logits cannot be read"),
-        "endless": (Broken(shape=(1 << 40, 1 << 40)), ValueError, "what fits in memory"),
-        "nowhere": (Broken(data=(0, False)), TypeError, "logits has no memory"),
-        "crooked": (Broken(strides=(901, 4)), ValueError, "no multiple of an element's 4"),
-        "few strides": (Broken(strides=(4,)), ValueError, "strides, but must have one a dimension"),
-        "a mask of its own": (Broken(mask=Broken()), TypeError, "logits has a mask of its own"),
-        "no lender": (Refuses(), TypeError, "logits cannot be read: not today"),
-        "no capsule": (NoCapsule(), TypeError, "PyCapsule"),
-        "on a GPU": (Cuda(), ValueError, "on cuda:0, but must be on cpu"),
-    }
+# What a pool sees besides: how it is made of good rows, the error, and what is said.
+BAD_FOR_A_POOL = BAD_ARRAYS | {
+    "few rows": (lambda rows: rows[:6], ValueError, "6"),
+    "narrow": (lambda rows: rows[:, :-1], ValueError, "899"),
+    "on a GPU": (lambda rows: OnGpu(), ValueError, "on cuda:0, but must be on cpu"),
+    **BAD_FOR_WORK,
+}
 
 
-@pytest.mark.parametrize("name", bad_arrays())
+@pytest.mark.parametrize("name", BAD_FOR_A_POOL)
 def test_a_bad_array_changes_nothing(name: str, device: str, batch: np.ndarray) -> None:
     if device.startswith("cuda"):
         pytest.skip("left out: arrays of the host")
-    array, kind, text = bad_arrays()[name]
+    make, kind, text = BAD_FOR_A_POOL[name]
     made, slots = pool(device)
-    before = [made.state(slot) for slot in slots]
+    array, before = make(batch), [made.state(slot) for slot in slots]
     made.assign(slots)
     for call in (lambda: made.enqueue([Step(array)]), lambda: made.step(array, slots)):
-        with pytest.raises(kind) as raised:
+        with pytest.raises(kind, match=text.format("logits")):
             call()
-        assert text in str(raised.value)
     assert [made.state(slot) for slot in slots] == before
 
 

@@ -10,7 +10,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from conftest import DEVICES
+from conftest import DEVICES, on
 from gumball import Batch, DeviceHead, Head, Hidden, Pool, SamplingParams, Step, UnavailableError, Verify
 from test_heads import HIDDEN, MAKERS, REQUESTS, VOCAB, WEIGHTS, WIDTH
 from threads import on_threads
@@ -23,14 +23,6 @@ TYPES = {"float32": np.float32, "bfloat16": ml_dtypes.bfloat16, "float16": np.fl
 @pytest.fixture(params=DEVICES[1:])
 def place(request: pytest.FixtureRequest) -> str:
     return str(request.param)
-
-
-def on(place: str, array: np.ndarray) -> Any:
-    """An array on a device; the emulated one takes the host's memory for its own."""
-    if not place.startswith("cuda"):
-        return array
-    torch = pytest.importorskip("torch")
-    return torch.from_numpy(array.astype(np.float32)).to(place, getattr(torch, array.dtype.name))
 
 
 def greedy(place: str, rows: int) -> tuple[Pool, list[int]]:

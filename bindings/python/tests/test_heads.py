@@ -15,6 +15,7 @@ import pytest
 
 from conftest import Heard
 from gumball import Batch, Drafts, Head, Hidden, LogprobsParams, Pool, SamplingParams, Scored
+from producers import Fresh
 
 VOCAB, WIDTH, CAPACITY = 600, 40, 8
 random = np.random.default_rng(11)
@@ -103,12 +104,8 @@ def test_forced_tokens_and_hooks_act_on_rows_from_hidden_states() -> None:
 def test_what_needs_the_whole_row_is_said_before() -> None:
     hot = SamplingParams(temperature=0.5, logprobs=LogprobsParams(mode="raw"))
     pool, slots = pool_of([*REQUESTS[:5], hot])
-    reasons = [Head.needs_whole_row(pool, slot) for slot in slots]
-    assert reasons == [None, None, None, None, "top_p", "logprobs"]
+    assert [Head.needs_whole_row(pool, slot) for slot in slots] == [*[None] * 4, "top_p", "logprobs"]
     assert Head.needs_whole_row(pool, slots[0], hooked=True) == "hook"
-    for config, reason in ({"kept": True}, "kept"), ({"route": "oracle"}, None), ({"route": "probabilities"}, "route"):
-        pool, [slot] = pool_of(REQUESTS[:1], **config)
-        assert Head.needs_whole_row(pool, slot) == reason
     with pytest.raises(ValueError, match="slot is 9"):
         Head.needs_whole_row(pool, 9)
 
@@ -262,22 +259,13 @@ def test_a_saved_head_is_the_head(tmp_path: Path) -> None:
 
 
 def test_clusters_come_as_lists_or_arrays_of_any_type_and_by_a_loan() -> None:
-    class Lender:
-        """An array that exists for a loan only, which is held while rows are copied."""
-
-        def __dlpack__(self, **_arguments: object) -> object:
-            return WEIGHTS.copy().__dlpack__()
-
-        def __dlpack_device__(self) -> tuple[int, int]:
-            return (1, 0)
-
     wanted = MAKERS["clustered"](WEIGHTS)
     for clusters, centroids in [
         (IDS.tolist(), CENTROIDS),
         (IDS.astype(np.int32), CENTROIDS.astype(np.float16)),
         (IDS.astype(np.uint32), np.hstack([CENTROIDS, CENTROIDS])[:, :WIDTH]),
     ]:
-        head = MAKERS["clustered"](Lender(), clusters=clusters, centroids=centroids)
+        head = MAKERS["clustered"](Fresh(WEIGHTS), clusters=clusters, centroids=centroids)
         assert np.array_equal(head.cluster_ids, wanted.cluster_ids) and np.array_equal(head.centroids, wanted.centroids)
         assert np.array_equal(head.logits(HIDDEN), wanted.logits(HIDDEN))
     narrow = CENTROIDS.astype(ml_dtypes.bfloat16)

@@ -15,6 +15,7 @@ import gumball
 from gumball import Batch, DynamicTemperature, LogprobsParams, Mirostat, Pool, Sampler, SamplingParams, State, Step
 from leaks import CALLS, holds
 from operator_calls import calls, of_numpy, of_torch
+from test_arrays import DLPack
 from threads import on_threads
 
 VOCAB = 16
@@ -31,26 +32,13 @@ def test_operators_leak_nothing(of: Any) -> None:
         holds(work, [work], CALLS // 200)
 
 
-class Lent:
-    """Another library's array, by DLPack alone."""
-
-    def __init__(self, array: np.ndarray) -> None:
-        self.array = array
-
-    def __dlpack__(self, **options: Any) -> object:
-        return self.array.__dlpack__(**options)
-
-    def __dlpack_device__(self) -> Any:
-        return self.array.__dlpack_device__()
-
-
 def pool_of(**options: Any) -> tuple[Pool, list[int]]:
     pool = Pool(VOCAB, slots=4, threads=1, **options)
     return pool, [pool.admit(SamplingParams(seed=1)) for _ in range(2)]
 
 
 def steps() -> Work:
-    (pool, slots), lent, forced, masks = pool_of(top_n=2), Lent(ROW), [3, None], np.full((2, 1), -1, np.int32)
+    (pool, slots), lent, forced, masks = pool_of(top_n=2), DLPack(ROW, True), [3, None], np.full((2, 1), -1, np.int32)
 
     def work() -> None:
         out = pool.step(lent, Batch(slots, masks=masks, forced=forced))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import resource
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -133,6 +134,16 @@ def test_an_interrupt_inside_an_argument_comes_out_as_it_is(kind: type[BaseExcep
         with pytest.raises(kind):
             call()
     assert pool.state(0).position == 0 and sampler.position == 0
+
+
+@pytest.mark.slow
+def test_five_million_draws_by_an_index_list_take_48_bytes_each() -> None:
+    row, lines, out = np.ones((1, 128_256), np.float32), np.zeros(5_000_000, np.int64), np.zeros(5_000_000, np.int32)
+    gumball.sampling_from_probs(row, lines[:100_000], seed=3, out=out[:100_000])
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    gumball.sampling_from_probs(row, lines, seed=3, out=out)
+    # A word for each line, seed, position and draw index, and each token twice: 235 MiB.
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 300_000
 
 
 def test_what_breaks_comes_out_as_an_exception() -> None:

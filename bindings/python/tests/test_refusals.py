@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import gumball
+from bad_arrays import BAD_ARRAYS, BAD_FOR_WORK, Bad, OnGpu, misaligned
 
 ROWS, VOCAB = 4, 96
 Operator = Callable[..., Any]
@@ -36,53 +37,11 @@ OTHERS: dict[str, tuple[Operator, str]] = {
 }
 
 
-def misaligned(array: np.ndarray) -> np.ndarray:
-    """The array, a byte beyond where its elements may lie."""
-    raw = np.zeros(array.nbytes + 16, np.uint8)
-    first = -raw.ctypes.data % 8 + 1
-    moved = raw[first : first + array.nbytes].view(array.dtype).reshape(array.shape)
-    moved[:] = array
-    return moved
-
-
-def tensor(change: Callable[[Any], Any]) -> Callable[[np.ndarray], Any]:
-    return lambda rows: change(pytest.importorskip("torch").from_numpy(rows.copy()))
-
-
-class Cuda:
-    """What says that it lies on a GPU."""
-
-    __cuda_array_interface__ = dict(version=3, shape=(4, VOCAB), typestr="<f4", data=(1 << 40, True), strides=None)
-    shape = (4, VOCAB)
-
-
-# What no operator takes: how it is made of good rows, the error, and what is said.
-BAD_ROWS: dict[str, tuple[Callable[[np.ndarray], Any], type[Exception], str]] = {
-    "float64": (lambda rows: rows.astype(np.float64), TypeError, "{} is of float64, but must be of float32"),
-    "bool": (lambda rows: rows > 0, TypeError, "{} is of bool"),
-    "complex": (lambda rows: rows.astype(np.complex64), TypeError, "{} is of another type"),
-    "objects": (lambda rows: rows.astype(object), TypeError, "{} is of another type"),
-    "big-endian": (lambda rows: rows.astype(">f4"), TypeError, "{} is of elements in another byte order"),
-    "a list": (lambda rows: rows.tolist(), TypeError, "{} must be an array"),
-    "None": (lambda rows: None, TypeError, "{} must be an array"),
-    "three dimensions": (lambda rows: rows[None], ValueError, "{} has 3 dimensions"),
-    "a number": (lambda rows: np.array(3, np.float32), ValueError, "{} has 0 dimensions"),
-    "every other element": (lambda rows: rows[:, ::2], ValueError, "{} has elements 2 apart in a row"),
-    "backwards": (lambda rows: rows[:, ::-1], ValueError, "{} has elements -1 apart in a row"),
-    "upside down": (lambda rows: rows[::-1], ValueError, "{}'s stride is -96"),
-    "misaligned": (misaligned, ValueError, "{}'s address is"),
-    "a tensor of doubles": (tensor(lambda rows: rows.double()), TypeError, "{} is of float64"),
-    "a tensor transposed": (tensor(lambda rows: rows.T.contiguous().T), ValueError, "4 apart in a row"),
-    "a sparse tensor": (tensor(lambda rows: rows.to_sparse()), TypeError, "{} cannot be read"),
-    "a tensor without memory": (tensor(lambda rows: rows.to("meta")), TypeError, "{} cannot be read"),
-}
-# What the engine sees, and what only counting rows does not.
-BAD_FOR_WORK: dict[str, tuple[Callable[[np.ndarray], Any], type[Exception], str]] = {
-    "one row over and over": (lambda rows: np.broadcast_to(rows[0], rows.shape), ValueError, "stride is 0"),
+NO_VOCABULARY: Bad = {
     "no vocabulary": (lambda rows: rows[:, :0], ValueError, "vocab is 0"),
     "too large a vocabulary": (lambda rows: np.zeros((4, (1 << 20) + 1), np.float32), ValueError, "vocab is 1048577"),
 }
-BAD_OUT: dict[str, tuple[Callable[[np.ndarray], Any], type[Exception], str]] = {
+BAD_OUT: Bad = {
     "float64": (lambda out: out.astype(np.float64), TypeError, "out is of float64"),
     "a list": (lambda out: out.tolist(), TypeError, "out must be an array"),
     "fewer rows": (lambda out: out[:-1], ValueError, "out has"),
@@ -90,7 +49,7 @@ BAD_OUT: dict[str, tuple[Callable[[np.ndarray], Any], type[Exception], str]] = {
     "every other element": (lambda out: np.repeat(out, 2, -1)[..., ::2], ValueError, "apart in a row"),
     "misaligned": (misaligned, ValueError, "out's address is"),
     "read-only": (lambda out: np.broadcast_to(out.flat[0], out.shape), ValueError, "read-only|apart in a row|stride"),
-    "on a GPU": (lambda out: Cuda(), ValueError, "out is on cuda:0, but must be on the host"),
+    "on a GPU": (lambda out: OnGpu(), ValueError, "out is on cuda:0, but must be on the host"),
 }
 
 
@@ -106,11 +65,11 @@ def refuses(call: Callable[[], Any], kind: type[Exception], text: str, *arrays: 
     assert [array.tobytes() if isinstance(array, np.ndarray) else None for array in arrays] == before
 
 
-@pytest.mark.parametrize("bad", [*BAD_ROWS, *BAD_FOR_WORK])
+@pytest.mark.parametrize("bad", [*BAD_ARRAYS, *BAD_FOR_WORK, *NO_VOCABULARY])
 def test_rows_that_do_not_fit_are_told(bad: str, rows: np.ndarray) -> None:
-    make, kind, text = (BAD_ROWS | BAD_FOR_WORK)[bad]
+    make, kind, text = (BAD_ARRAYS | BAD_FOR_WORK | NO_VOCABULARY)[bad]
     for name, (operator, argument) in (WRITERS | DRAWERS | OTHERS).items():
-        if name != "row_count" or bad in BAD_ROWS:
+        if name != "row_count" or bad in BAD_ARRAYS:
             wrong = make(rows)
             refuses(lambda wrong=wrong, operator=operator: operator(wrong), kind, text.format(argument), wrong)
 

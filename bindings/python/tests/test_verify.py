@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from conftest import on
 from gumball import (
     Batch,
     CopyDrafts,
@@ -35,13 +36,6 @@ def sure(*ids: int) -> np.ndarray:
     rows = np.zeros((len(ids), VOCAB), np.float32)
     rows[range(len(ids)), ids] = 20
     return rows
-
-
-def on(device: str, array: np.ndarray) -> Any:
-    """An array on a device; the emulated one takes the host's memory for its own."""
-    if not device.startswith("cuda"):
-        return array
-    return pytest.importorskip("torch").from_numpy(array).to(device)
 
 
 def back(lent: Any, device: str) -> np.ndarray:

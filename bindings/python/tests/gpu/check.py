@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 import gumball
-from gumball import Batch, LogprobsParams, Mirostat, Outputs, Pool, Sampler, SamplingParams, Step
+from gumball import Batch, LogprobsParams, Mirostat, Outputs, Pool, SamplingParams, Step
 from gumball.torch import PoolStep, tokens_of
 
 VOCAB, ROWS, STEPS = 32_000, 6, 16
@@ -244,27 +244,6 @@ def compiled() -> str:
         logits, drawn = decode(hidden)
         follow(host, slots, logits, drawn)
     return f"{STEPS * ROWS} tokens"
-
-
-@check
-def transformers_generate() -> str:
-    """generate draws on the GPU what a sampler draws on the CPU from the same logits."""
-    try:
-        import transformers
-    except ImportError:
-        return "skipped: no transformers"
-    from gumball.transformers import generate
-
-    size = {"hidden_size": 64, "intermediate_size": 64, "num_hidden_layers": 1, "num_attention_heads": 2}
-    config = transformers.LlamaConfig(vocab_size=VOCAB, eos_token_id=None, **size)
-    model = transformers.LlamaForCausalLM(config).cuda().eval()
-    params, ids = SamplingParams(seed=5, top_p=0.9), torch.tensor([[1, 2, 3]] * 4, device="cuda")
-    asked = {"input_ids": ids, "max_new_tokens": 8, "return_dict_in_generate": True, "output_logits": True}
-    out = generate(model, params, **asked)
-    for row, drawn in enumerate(out.sequences[:, 3:].tolist()):
-        sampler = Sampler(params, VOCAB, prompt=[1, 2, 3], draw=row)
-        assert [sampler.sample(logits[row].cpu()) for logits in out.logits] == drawn
-    return "4 rows"
 
 
 def run(subject: str) -> None:

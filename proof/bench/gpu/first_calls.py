@@ -1,4 +1,4 @@
-"""How long a first call takes on a GPU: `python start.py carried|compiled [CASE..]`, milliseconds from the call until its result.
+"""How long a first call takes on a GPU: `first_calls.py carried|compiled [CASE..]`, milliseconds from the call until its result.
 
 Each case runs in a process of its own with an empty cache, after torch has made the CUDA context. `carried` expects GUMBALL_KERNELS to
 name a folder of compiled kernels, or a package that carries them; `compiled` uses neither, so NVRTC compiles what the call launches.

@@ -1,7 +1,7 @@
-"""What a call costs on a GPU from Python, in microseconds: `python cost.py [FILE.json]`. Medians and p95 of single calls.
+"""What a call costs on a GPU from Python, in microseconds: `cost_of_calls.py [FILE.json]`. Medians and p95 of single calls.
 
 host: until the call returns, the device idle before it. synchronised: until torch.cuda.synchronize after it returns, the
-device idle before it. torch's own operators stand beside; FlashInfer does in gumball-compat's cost_of_names.py.
+device idle before it. torch's own operators stand beside; FlashInfer does in cost_of_names.py.
 """
 
 from __future__ import annotations

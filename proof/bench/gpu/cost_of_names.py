@@ -1,21 +1,17 @@
-"""What FlashInfer's functions cost on a GPU, ours under their names and FlashInfer's own where it is installed: `python cost_of_names.py [FILE.json]`.
+"""What FlashInfer's functions cost on a GPU, ours under their names and FlashInfer's own where it is installed: `cost_of_names.py [FILE.json]`.
 
-The times are those of the package's own cost.py.
+The times are those of cost_of_calls.py.
 """
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import torch
-
-sys.path.insert(0, str(Path(__file__).parents[4] / "bindings/python/tests/gpu"))
-
-import cost
 from gumball.compat.flashinfer import sampling as compat
+
+import cost_of_calls as cost
 
 
 def calls(rows: int) -> dict[str, Callable[[], Any]]:
