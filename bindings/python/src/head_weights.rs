@@ -4,12 +4,12 @@
 //! alive is held: of a tensor of torch a second one with the same memory, so that another tensor's data in the first one's place do no harm.
 //! A write to borrowed weights cannot be prevented; torch counts its own, and a count that has grown is an error.
 
-use gumball_engine::head::{Weights, WeightsMut};
-use gumball_engine::{Row, bf16, f16};
+use gumball_engine::Row;
+use gumball_engine::head::Weights;
 use pyo3::intern;
 use pyo3::prelude::*;
 
-use crate::arrays::{Array, Dtype, Matrix};
+use crate::arrays::{Array, Matrix};
 use crate::errors::{CallError, InvalidValueError, out_of_range};
 use crate::modules;
 
@@ -103,23 +103,4 @@ pub fn check_movable(array: &Array<'_>, matrix: &Matrix) -> PyResult<()> {
         return Err(InvalidValueError::new_err("weights must not be written, but in_place is True"));
     }
     Ok(())
-}
-
-/// Returns weights whose rows follow each other, to be written.
-///
-/// # Panics
-/// If the element type is not f32, bf16 or f16.
-///
-/// # Safety
-/// The elements lie in the host's memory. For `'a`, no code frees them, or reads or writes them except through what is returned.
-pub unsafe fn writable<'a>(matrix: &Matrix) -> WeightsMut<'a> {
-    match matrix.dtype {
-        // SAFETY: the elements are f32, and the caller ensures that they lie on the host and are used by no other code for `'a`.
-        Dtype::F32 => unsafe { matrix.elements_mut::<f32>() }.into(),
-        // SAFETY: the elements are bf16, and the caller ensures that they lie on the host and are used by no other code for `'a`.
-        Dtype::Bf16 => unsafe { matrix.elements_mut::<bf16>() }.into(),
-        // SAFETY: the elements are f16, and the caller ensures that they lie on the host and are used by no other code for `'a`.
-        Dtype::F16 => unsafe { matrix.elements_mut::<f16>() }.into(),
-        other => panic!("{other:?} was not refused"),
-    }
 }

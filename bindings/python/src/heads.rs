@@ -18,7 +18,7 @@ use pyo3::types::{IntoPyDict, PyDict, PyList, PyTuple};
 use crate::arrays::{self, Array, Matrix};
 use crate::clusters::{ClusterArguments, Source};
 use crate::errors::{CallError, InvalidValueError, of_file, to_py_err};
-use crate::head_weights::{Borrowed, borrowed_or_packed, check_movable, writable};
+use crate::head_weights::{Borrowed, borrowed_or_packed, check_movable};
 use crate::hooks::caught;
 use crate::lists::{extract_int, integers, iterated, number, numbers};
 use crate::modules;
@@ -116,7 +116,7 @@ fn clustered(
     drop(exact);
     // SAFETY: the elements lie on the host, and the caller keeps them alive as long as the head; the class' documentation leaves it to Python's callers that no code
     // else uses them meanwhile.
-    let all = unsafe { writable(matrix) };
+    let all = unsafe { matrix.weights_mut() };
     let made = py.detach(|| caught(UNMADE, || Clustered::in_place(all, head, clusters, options)))?;
     made.map_err(own_names).map_err(to_py_err)
 }
@@ -186,6 +186,14 @@ impl Head {
         }
     }
 
+    /// Returns what a certified head says, or what stands for it with other heads.
+    fn of_certified<R>(&self, otherwise: R, of: impl FnOnce(&Certified<'static>) -> R) -> R {
+        match &self.head {
+            Kind::Certified(certified) => of(certified),
+            _ => otherwise,
+        }
+    }
+
     /// Returns what a clustered head says, or what stands for it with other heads.
     fn of_clustered<R>(&self, otherwise: R, of: impl FnOnce(&Clustered<'static>) -> R) -> R {
         match self.in_use() {
@@ -242,6 +250,59 @@ impl<'py> Hidden<'py> {
         let named = |name| if name == "width" { "hidden.width" } else { name };
         states.map_err(|error| to_py_err(error.with_parameter(named)))
     }
+}
+
+/// Makes a read-only attribute of each thing that a head says of itself.
+macro_rules! attributes {
+    ($($(#[$about:meta])* $name:ident: $of:ty = |$head:ident, $py:ident| $says:expr;)*) => {
+        #[pymethods]
+        impl Head {
+            $($(#[$about])*
+            #[getter]
+            fn $name<'py>(&self, $py: Python<'py>) -> PyResult<$of> {
+                let $head = self;
+                $says
+            })*
+        }
+    };
+}
+
+attributes! {
+    /// The number of ids.
+    vocab: usize = |head, _py| Ok(head.in_use().head().vocab());
+
+    /// The number of elements of a hidden state.
+    width: usize = |head, _py| Ok(head.in_use().head().width());
+
+    /// The SIMD level in use.
+    level: &'static str = |head, _py| Ok(head.in_use().level().name());
+
+    /// Whether the weights are another library's memory; False if they were copied.
+    is_borrowed: bool = |head, _py| Ok(head.borrowed.is_some());
+
+    /// Whether tokens, kept sets and logprobs may be others than the exact head's: a clustered head's may.
+    is_approximate: bool = |head, _py| Ok(head.in_use().head().is_approximate());
+
+    /// How many bytes a call that screens rows reads before it reads weights; 0 except for "certified".
+    screen_bytes: usize = |head, _py| Ok(head.of_certified(0, Certified::screen_bytes));
+
+    /// The ids whose logits a certified head always computes, since a weight or the bias is not finite or very large: int64, ascending.
+    unscreened: Bound<'py, PyArray1<i64>> = |head, py| head.of_certified(ids_of(py, &[]), |it| ids_of(py, it.unscreened()));
+
+    /// The ids that a clustered head always computes: int64, ascending.
+    special_ids: Bound<'py, PyArray1<i64>> = |head, py| head.of_clustered(ids_of(py, &[]), |it| ids_of(py, it.special_ids()));
+
+    /// How many ids a cluster has; the last one may have fewer. 0 except for "clustered".
+    capacity: usize = |head, _py| Ok(head.of_clustered(0, |it| it.clusters().capacity()));
+
+    /// The ids of all clusters, the first cluster's first: int64, [vocab]; empty except for "clustered".
+    cluster_ids: Bound<'py, PyArray1<i64>> = |head, py| head.of_clustered(ids_of(py, &[]), |it| ids_of(py, it.clusters().ids()));
+
+    /// For each id the row of the permuted weights that is its own: int64, [vocab]; empty except for "clustered".
+    places: Bound<'py, PyArray1<i64>> = |head, py| head.of_clustered(ids_of(py, &[]), |it| ids_of(py, it.places()));
+
+    /// How many bytes of centroids a call reads; 0 except for "clustered".
+    centroid_bytes: usize = |head, _py| Ok(head.of_clustered(0, Clustered::centroid_bytes));
 }
 
 #[pymethods]
@@ -357,18 +418,6 @@ impl Head {
         Ok(Self { head, dtype: matrix.dtype.name(), borrowed: in_place.then(|| held.written_here(weights)) })
     }
 
-    /// The number of ids.
-    #[getter]
-    fn vocab(&self) -> usize {
-        self.in_use().head().vocab()
-    }
-
-    /// The number of elements of a hidden state.
-    #[getter]
-    fn width(&self) -> usize {
-        self.in_use().head().width()
-    }
-
     /// "exact", "certified" or "clustered".
     #[getter]
     pub fn kind(&self) -> &'static str {
@@ -379,24 +428,6 @@ impl Head {
         }
     }
 
-    /// The SIMD level in use.
-    #[getter]
-    fn level(&self) -> &'static str {
-        self.in_use().level().name()
-    }
-
-    /// Whether the weights are another library's memory; False if they were copied.
-    #[getter]
-    fn is_borrowed(&self) -> bool {
-        self.borrowed.is_some()
-    }
-
-    /// Whether tokens, kept sets and logprobs may be others than the exact head's: a clustered head's may.
-    #[getter]
-    fn is_approximate(&self) -> bool {
-        self.in_use().head().is_approximate()
-    }
-
     /// How many rows of a call are computed in part at most; 0 for "exact", None where it does not matter how many there are.
     #[getter]
     fn most_rows(&self) -> Option<usize> {
@@ -404,24 +435,6 @@ impl Head {
             InUse::Exact(_) => Some(0),
             InUse::Certified(certified) => Some(certified.most_rows()),
             InUse::Clustered(clustered) => Some(clustered.most_rows()).filter(|rows| *rows < usize::MAX),
-        }
-    }
-
-    /// How many bytes a call that screens rows reads before it reads weights; 0 except for "certified".
-    #[getter]
-    fn screen_bytes(&self) -> usize {
-        match &self.head {
-            Kind::Certified(certified) => certified.screen_bytes(),
-            _ => 0,
-        }
-    }
-
-    /// The ids whose logits a certified head always computes, since a weight or the bias is not finite or very large: int64, ascending.
-    #[getter]
-    fn unscreened<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyArray1<i64>>> {
-        match &self.head {
-            Kind::Certified(certified) => ids_of(py, certified.unscreened()),
-            _ => ids_of(py, &[]),
         }
     }
 
@@ -446,46 +459,13 @@ impl Head {
         clustered.set_probes(probes).map_err(to_py_err)
     }
 
-    /// The ids that a clustered head always computes: int64, ascending.
-    #[getter]
-    fn special_ids<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyArray1<i64>>> {
-        let ids = self.of_clustered(Vec::new(), |clustered| clustered.special_ids().to_vec());
-        ids_of(py, &ids)
-    }
-
-    /// How many ids a cluster has; the last one may have fewer. 0 except for "clustered".
-    #[getter]
-    fn capacity(&self) -> usize {
-        self.of_clustered(0, |clustered| clustered.clusters().capacity())
-    }
-
-    /// The ids of all clusters, the first cluster's first: int64, [vocab]; empty except for "clustered".
-    #[getter]
-    fn cluster_ids<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyArray1<i64>>> {
-        let ids = self.of_clustered(Vec::new(), |clustered| clustered.clusters().ids().to_vec());
-        ids_of(py, &ids)
-    }
-
     /// The centroids of the clusters: float32, [clusters, width]; no rows except for "clustered". A copy.
     #[getter]
     fn centroids<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyArray2<f32>>> {
         modules::load_numpy(py)?;
         let centroids = self.of_clustered(Vec::new(), |clustered| clustered.clusters().centroids().to_vec());
-        let width = self.width();
+        let width = self.in_use().head().width();
         PyArray1::from_slice(py, &centroids).reshape([centroids.len() / width, width])
-    }
-
-    /// For each id the row of the permuted weights that is its own: int64, [vocab]; empty except for "clustered".
-    #[getter]
-    fn places<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyArray1<i64>>> {
-        let places = self.of_clustered(Vec::new(), |clustered| clustered.places().to_vec());
-        ids_of(py, &places)
-    }
-
-    /// How many bytes of centroids a call reads; 0 except for "clustered".
-    #[getter]
-    fn centroid_bytes(&self) -> usize {
-        self.of_clustered(0, Clustered::centroid_bytes)
     }
 
     /// Returns all logits of hidden states, [rows, vocab] float32, whichever kind the head is: the bits do not depend on the batch.
@@ -554,8 +534,9 @@ impl Head {
     }
 
     fn __repr__(&self) -> String {
-        let memory = if self.is_borrowed() { "borrowed" } else { "copied" };
-        format!("Head([{}, {}] {} {memory}, kind={:?})", self.vocab(), self.width(), self.dtype, self.kind())
+        let memory = if self.borrowed.is_some() { "borrowed" } else { "copied" };
+        let (vocab, width) = (self.in_use().head().vocab(), self.in_use().head().width());
+        format!("Head([{vocab}, {width}] {} {memory}, kind={:?})", self.dtype, self.kind())
     }
 }
 

@@ -3,10 +3,7 @@
 //! The class itself is a dataclass in `python/gumball/params.py`. This file reads its attributes, once per
 //! request.
 
-use gumball_engine::{
-    Dry, DynamicTemperature, Error, Field, Filter, FilterOrder, LogprobsParams, MAX_VOCAB, Mirostat,
-    Parameters, SamplingParams, nearest,
-};
+use gumball_engine::{Error, Field, Filter, FilterOrder, MAX_VOCAB, Parameters, SamplingParams, nearest};
 use pyo3::exceptions::{PyAttributeError, PyTypeError};
 use pyo3::intern;
 use pyo3::prelude::*;

@@ -20,6 +20,7 @@ torch. A value outside its range is a ``ValueError`` that names it, an object of
 was changed then.
 """
 
+from . import params
 from ._gumball import (
     Batch,
     CopyDrafts,
@@ -63,23 +64,9 @@ from .operators import (
     top_k_top_p_renorm_probs,
     top_p_renorm_probs,
 )
-from .params import (
-    FILTERS,
-    Dry,
-    DynamicTemperature,
-    Logprobs,
-    LogprobsParams,
-    Mirostat,
-    Ranks,
-    SamplingParams,
-    State,
-    Status,
-    Threshold,
-    TokenLogprob,
-)
+from .params import *  # noqa: F403
 
 __all__ = [
-    "FILTERS",
     "Batch",
     "CallError",
     "CopyDrafts",
@@ -88,8 +75,6 @@ __all__ = [
     "Draft",
     "DraftBatch",
     "Drafts",
-    "Dry",
-    "DynamicTemperature",
     "Emitted",
     "Error",
     "Graph",
@@ -98,26 +83,17 @@ __all__ = [
     "InvalidTypeError",
     "InvalidValueError",
     "JudgedDrafts",
-    "Logprobs",
-    "LogprobsParams",
-    "Mirostat",
     "OnDevice",
     "Outputs",
     "Plan",
     "Pool",
     "Probabilities",
-    "Ranks",
     "RanksInfo",
     "Recorded",
     "Sampler",
-    "SamplingParams",
     "Scored",
     "Shorten",
-    "State",
-    "Status",
     "Step",
-    "Threshold",
-    "TokenLogprob",
     "UnavailableError",
     "Verify",
     "__version__",
@@ -135,3 +111,4 @@ __all__ = [
     "top_k_top_p_renorm_probs",
     "top_p_renorm_probs",
 ]
+__all__ += params.__all__

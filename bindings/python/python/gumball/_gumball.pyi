@@ -14,17 +14,15 @@ from .params import Logprobs, Ranks, SamplingParams, State, Threshold
 _Array: TypeAlias = Any
 # A list of integers, or an integer array of one dimension in the host's memory.
 _Integers: TypeAlias = Sequence[int] | _Array
-# A list or an array of numbers.
 _Numbers: TypeAlias = Sequence[float] | _Array
 # Edits a row of logits in its place.
 _Hook: TypeAlias = Callable[[NDArray[np.float32]], None]
 # A list of integers for each request, or the integers of all of them; an array of one dimension or two.
 _IntegerLists: TypeAlias = Sequence[_Integers] | _Integers
 # Logits, or what stands in their place.
-_Rows: TypeAlias = _Array
+_Rows: TypeAlias = Probabilities | Hidden | _Array
 # A CUDA stream's handle, or an object that holds one (torch's, CuPy's).
 _Stream: TypeAlias = int | Any
-# A piece of work.
 _Work: TypeAlias = Step | Verify | Draft | CopyDrafts | Shorten
 
 __all__ = [

@@ -86,36 +86,17 @@ pub unsafe fn described<'py>(tensor: &Tensor, loan: Option<Bound<'py, PyAny>>) -
         dlpack::CUDA => Location::Cuda(tensor.device.id),
         _ => Location::Elsewhere,
     };
-    let ndim = usize::try_from(tensor.ndim).unwrap_or_default();
-    let (mut shape, mut strides, mut outer) = ([0; 2], [0; 2], None);
-    if (1..=3).contains(&ndim) {
+    // A number of 64 bits is a `usize` here.
+    const _: () = assert!(size_of::<usize>() == size_of::<i64>());
+    let (ndim, mut lengths, mut strides) = (usize::try_from(tensor.ndim).unwrap_or_default(), &[][..], None);
+    if ndim > 0 {
         // SAFETY: the caller ensures that `tensor.shape` points to `ndim` numbers.
-        let mut lengths = unsafe { std::slice::from_raw_parts(tensor.shape, ndim) };
-        let first = lengths[0] as usize;
-        if ndim == 3 {
-            lengths = &lengths[1..];
-        }
-        for (length, stated) in shape.iter_mut().zip(lengths) {
-            *length = *stated as usize;
-        }
-        strides[lengths.len() - 1] = 1;
-        if ndim > 1 {
-            strides[0] = shape[1] as isize;
-        }
-        let mut first_stride = usize::wrapping_mul(shape[0], shape[1]) as isize;
-        if !tensor.strides.is_null() {
-            // SAFETY: the caller ensures that `tensor.strides`, which is not null, points to `ndim` numbers.
-            let mut stated = unsafe { std::slice::from_raw_parts(tensor.strides, ndim) };
-            if ndim == 3 {
-                first_stride = stated[0] as isize;
-                stated = &stated[1..];
-            }
-            for (stride, stated) in strides.iter_mut().zip(stated) {
-                *stride = *stated as isize;
-            }
-        }
-        outer = (ndim == 3).then_some((first, first_stride));
+        lengths = unsafe { std::slice::from_raw_parts(tensor.shape.cast::<usize>(), ndim) };
+    }
+    if ndim > 0 && !tensor.strides.is_null() {
+        // SAFETY: the caller ensures that `tensor.strides`, which is not null, points to `ndim` numbers.
+        strides = Some(unsafe { std::slice::from_raw_parts(tensor.strides.cast::<isize>(), ndim) });
     }
     let address = (tensor.data as usize).wrapping_add(tensor.byte_offset as usize);
-    Array { location, outer, loan, ..Array::on_host(address, dtype, ndim, shape, strides) }
+    Array { location, loan, ..Array::new(address, dtype, lengths, strides) }
 }

@@ -21,7 +21,7 @@ mod torch;
 
 use pyo3::prelude::*;
 
-use crate::errors::{InvalidTypeError, unreadable, wrong_type};
+use crate::errors::{InvalidTypeError, InvalidValueError, unreadable, wrong_type};
 
 pub use exchange::torch_stream;
 pub use protocols::interface;
@@ -50,7 +50,7 @@ pub enum Dtype {
     Other,
 }
 
-/// Each type that functions take: its name in numpy and torch, the kind of its elements as numpy writes it, and their size in bytes. numpy has
+/// Each type that functions take, in the enum's order: its name in numpy and torch, the kind of its elements as numpy writes it, and their size in bytes. numpy has
 /// no kind of bfloat16; V is what `ml_dtypes` gives it.
 const DTYPES: [(Dtype, &str, char, usize); 13] = [
     (Dtype::F64, "float64", 'f', 8),
@@ -82,7 +82,7 @@ impl Dtype {
 
     /// Returns the type's name in numpy and torch.
     pub fn name(self) -> &'static str {
-        DTYPES.iter().find(|(dtype, ..)| *dtype == self).map_or("another type", |(_, name, ..)| name)
+        DTYPES.get(self as usize).map_or("another type", |(_, name, ..)| name)
     }
 
     /// Returns a `TypeError` for elements of this type in the place of others.
@@ -92,17 +92,12 @@ impl Dtype {
 
     /// Returns whether the elements are integers.
     pub fn is_integer(self) -> bool {
-        DTYPES.iter().any(|(dtype, _, kind, _)| *dtype == self && matches!(kind, 'i' | 'u'))
+        DTYPES.get(self as usize).is_some_and(|(_, _, kind, _)| matches!(kind, 'i' | 'u'))
     }
 
     /// Returns the size of an element in bytes; 1 for unknown types.
     pub fn bytes(self) -> usize {
-        match self {
-            Dtype::F32 | Dtype::I32 | Dtype::U32 => 4,
-            Dtype::F16 | Dtype::Bf16 | Dtype::I16 | Dtype::U16 => 2,
-            Dtype::F64 | Dtype::I64 | Dtype::U64 => 8,
-            Dtype::Bool | Dtype::I8 | Dtype::U8 | Dtype::Other => 1,
-        }
+        DTYPES.get(self as usize).map_or(1, |(.., bytes)| *bytes)
     }
 }
 
@@ -127,8 +122,7 @@ impl std::fmt::Display for Location {
     }
 }
 
-/// An array of one or two dimensions. Of other arrays only the number of dimensions is known, and for some of
-/// three dimensions `outer`.
+/// An array of one or two dimensions, or of three by `outer`. Of other arrays only the number of dimensions is known.
 #[derive(Debug)]
 pub struct Array<'py> {
     pub address: usize,
@@ -150,10 +144,51 @@ pub struct Array<'py> {
 }
 
 impl<'py> Array<'py> {
-    /// Describes an array of the host's memory that may be written.
-    fn on_host(address: usize, dtype: Dtype, ndim: usize, shape: [usize; 2], strides: [isize; 2]) -> Self {
-        let (location, outer, stream, readonly, loan) = (Location::Host, None, None, false, None);
-        Self { address, location, dtype, ndim, shape, strides, outer, stream, readonly, loan }
+    /// Describes an array of the host's memory that may be written. Without strides, which count elements, there are no gaps.
+    fn new(address: usize, dtype: Dtype, lengths: &[usize], strides: Option<&[isize]>) -> Self {
+        let (location, stream, readonly, loan) = (Location::Host, None, false, None);
+        let (ndim, shape, zeros, outer) = (lengths.len(), [0; 2], [0; 2], None);
+        let mut made =
+            Self { address, location, dtype, ndim, shape, strides: zeros, outer, stream, readonly, loan };
+        if ndim > 3 {
+            return made;
+        }
+        let (mut packed, outer_axes) = (1_isize, ndim.saturating_sub(2));
+        for axis in (0..ndim).rev() {
+            let (length, stride) = (lengths[axis], strides.map_or(packed, |strides| strides[axis]));
+            match axis.checked_sub(outer_axes) {
+                Some(axis) => (made.shape[axis], made.strides[axis]) = (length, stride),
+                None => made.outer = Some((length, stride)),
+            }
+            packed = packed.wrapping_mul(length as isize);
+        }
+        made
+    }
+
+    /// Describes an array whose strides count bytes.
+    fn strided(
+        name: &str,
+        address: usize,
+        dtype: Dtype,
+        lengths: &[usize],
+        strides: &[isize],
+    ) -> PyResult<Self> {
+        let (bytes, mut elements) = (dtype.bytes() as isize, [0; 3]);
+        if strides.len() != lengths.len() {
+            let (found, ndim) = (strides.len(), lengths.len());
+            let text = format!("{name} has {found} strides, but must have one a dimension, {ndim}");
+            return Err(InvalidValueError::new_err(text));
+        }
+        for (elements, stride) in elements.iter_mut().zip(strides) {
+            if stride % bytes != 0 {
+                let text = format!(
+                    "{name} has a stride of {stride} bytes, no multiple of an element's {bytes}; copy it first"
+                );
+                return Err(InvalidValueError::new_err(text));
+            }
+            *elements = stride / bytes;
+        }
+        Ok(Self::new(address, dtype, lengths, Some(&elements)))
     }
 
     /// Returns what keeps the memory alive besides the object itself, for code that reads the memory after

@@ -11,7 +11,7 @@ use ::numpy::{
 use pyo3::prelude::*;
 
 use super::{Array, Dtype};
-use crate::errors::{InvalidTypeError, InvalidValueError};
+use crate::errors::InvalidTypeError;
 use crate::modules;
 
 /// numpy's type number of `ml_dtypes.bfloat16`, once an array of this type was seen; -1 before.
@@ -27,26 +27,17 @@ pub fn read<'py>(object: &Bound<'py, PyAny>, name: &str) -> PyResult<Option<Arra
         return Err(InvalidTypeError::new_err(format!("{name} has masked elements; fill them first")));
     }
     let dtype = dtype(&array.dtype(), name)?;
-    let ndim = array.ndim();
-    let (mut shape, mut strides) = ([0; 2], [0; 2]);
-    if ndim <= 2 {
-        let bytes = array.dtype().itemsize() as isize;
-        for (axis, stride) in array.strides().iter().enumerate() {
-            if stride % bytes.max(1) != 0 {
-                let text = format!(
-                    "{name} has a stride of {stride} bytes, no multiple of an element's {bytes}; copy it first"
-                );
-                return Err(InvalidValueError::new_err(text));
-            }
-            strides[axis] = stride / bytes.max(1);
-        }
-        shape[..ndim].copy_from_slice(array.shape());
-    }
     // SAFETY: `array` is a numpy array, as the cast checked, so the pointer is to its live structure.
     let address = unsafe { (*array.as_array_ptr()).fields.data } as usize;
     // SAFETY: `array` is a numpy array, as the cast checked, so the pointer is to its live structure.
     let readonly = unsafe { (*array.as_array_ptr()).fields.flags } & NPY_ARRAY_WRITEABLE == 0;
-    Ok(Some(Array { readonly, ..Array::on_host(address, dtype, ndim, shape, strides) }))
+    // A type that no function takes may have elements of any size.
+    let known = array.dtype().itemsize() == dtype.bytes();
+    let array = match known {
+        true => Array::strided(name, address, dtype, array.shape(), array.strides())?,
+        false => Array::new(address, dtype, array.shape(), None),
+    };
+    Ok(Some(Array { readonly, ..array }))
 }
 
 fn dtype(descr: &Bound<'_, PyArrayDescr>, name: &str) -> PyResult<Dtype> {

@@ -8,7 +8,7 @@ use pyo3::types::{IntoPyDict, PyBytes, PyCapsule, PyDict, PyMemoryView};
 use super::exchange::described;
 use super::{Array, Dtype, Location};
 use crate::dlpack::{self, Managed, ManagedVersioned};
-use crate::errors::{InvalidTypeError, InvalidValueError};
+use crate::errors::InvalidTypeError;
 
 /// Reads an array through the first protocol that it offers; `None` if it offers none.
 pub fn read<'py>(
@@ -52,18 +52,10 @@ fn buffer<'py>(view: &Bound<'py, PyMemoryView>) -> PyResult<Array<'py>> {
     };
     let dtype = Dtype::of(kind, bytes);
     let lengths: Vec<usize> = view.getattr(intern!(py, "shape"))?.extract()?;
-    let ndim = lengths.len();
-    let (mut shape, mut strides) = ([0; 2], [1; 2]);
-    if ndim <= 2 {
-        shape[..ndim].copy_from_slice(&lengths);
-        if ndim == 2 {
-            strides[0] = shape[1] as isize;
-        }
-    }
     let copy = view.call_method0(intern!(py, "tobytes"))?.cast_into::<PyBytes>().map_err(PyErr::from)?;
     let address = copy.as_bytes().as_ptr() as usize;
     let loan = Some(copy.into_any());
-    Ok(Array { readonly: true, loan, ..Array::on_host(address, dtype, ndim, shape, strides) })
+    Ok(Array { readonly: true, loan, ..Array::new(address, dtype, &lengths, None) })
 }
 
 /// Reads a tensor from its DLPack capsule, which the array keeps.
@@ -125,39 +117,17 @@ fn interfaced<'py>(interface: &Bound<'py, PyAny>, name: &str, location: Location
     }
     let lengths: Vec<usize> = item("shape")?.extract()?;
     let (address, readonly): (usize, bool) = item("data")?.extract()?;
-    let ndim = lengths.len();
-    let (mut shape, mut strides) = ([0; 2], [0; 2]);
-    if (1..=2).contains(&ndim) {
-        shape[..ndim].copy_from_slice(&lengths);
-        strides[ndim - 1] = 1;
-        if ndim == 2 {
-            strides[0] = shape[1] as isize;
-        }
-        if let Some(stated) = optional("strides")? {
-            let stated: Vec<isize> = stated.extract()?;
-            if stated.len() != ndim {
-                let text =
-                    format!("{name} has {} strides, but must have one a dimension, {ndim}", stated.len());
-                return Err(InvalidValueError::new_err(text));
-            }
-            let bytes = dtype.bytes() as isize;
-            for (axis, stride) in stated.iter().enumerate() {
-                if stride % bytes != 0 {
-                    let text =
-                        format!("{name} has a stride of {stride} bytes, no multiple of an element's {bytes}");
-                    return Err(InvalidValueError::new_err(text));
-                }
-                strides[axis] = stride / bytes;
-            }
-        }
-    }
+    let array = match optional("strides")? {
+        Some(strides) => Array::strided(name, address, dtype, &lengths, &strides.extract::<Vec<_>>()?)?,
+        None => Array::new(address, dtype, &lengths, None),
+    };
     let stream = match location {
         Location::Cuda(_) => optional("stream")?.map(|stream| stream.extract()).transpose()?,
         _ => None,
     };
     // An entry of the dictionary may own the memory, so the dictionary is the loan.
     let loan = Some(interface.clone());
-    Ok(Array { location, stream, readonly, loan, ..Array::on_host(address, dtype, ndim, shape, strides) })
+    Ok(Array { location, stream, readonly, loan, ..array })
 }
 
 /// Returns an array interface that describes memory of this package.

@@ -1,5 +1,6 @@
 //! Shapes: an array as a matrix with a row stride, or as a list.
 
+use gumball_engine::head::WeightsMut;
 use gumball_engine::{
     DeviceMasks, DeviceMatrix, Dtype as DeviceDtype, Error, HostMasks, HostMatrix, LogitsMut, Masks, Result,
     Row, bf16, f16,
@@ -39,6 +40,27 @@ fn products(outer: usize, rows: usize, width: usize) -> Option<(usize, usize)> {
     rows.checked_mul(width)?;
     let count = outer.checked_mul(rows)?;
     Some((count, count.checked_mul(width)?))
+}
+
+/// Evaluates an expression with the type of elements that are floats.
+macro_rules! with_float {
+    ($dtype:expr, $type:ident => $work:expr) => {
+        match $dtype {
+            Dtype::F32 => {
+                type $type = f32;
+                $work
+            }
+            Dtype::Bf16 => {
+                type $type = bf16;
+                $work
+            }
+            Dtype::F16 => {
+                type $type = f16;
+                $work
+            }
+            other => panic!("{other:?} was not refused"),
+        }
+    };
 }
 
 impl Array<'_> {
@@ -206,18 +228,9 @@ impl Matrix {
     /// through the matrix.
     pub unsafe fn logits_mut<'a>(&self) -> Result<LogitsMut<'a>> {
         let (rows, width, stride) = (self.rows, self.width, self.stride);
-        match self.dtype {
-            // SAFETY: the elements are f32, and the caller ensures that they lie on the host and are used by
-            // no other code for `'a`.
-            Dtype::F32 => LogitsMut::strided(unsafe { self.elements_mut::<f32>() }, rows, width, stride),
-            // SAFETY: the elements are bf16, and the caller ensures that they lie on the host and are used by
-            // no other code for `'a`.
-            Dtype::Bf16 => LogitsMut::strided(unsafe { self.elements_mut::<bf16>() }, rows, width, stride),
-            // SAFETY: the elements are f16, and the caller ensures that they lie on the host and are used by
-            // no other code for `'a`.
-            Dtype::F16 => LogitsMut::strided(unsafe { self.elements_mut::<f16>() }, rows, width, stride),
-            other => panic!("{other:?} was not refused"),
-        }
+        // SAFETY: the elements have the type that is named, and the caller ensures that they lie on the host and are used by no
+        // other code for `'a`.
+        with_float!(self.dtype, T => LogitsMut::strided(unsafe { self.elements_mut::<T>() }, rows, width, stride))
     }
 
     /// Checks that the rows of logits do not overlap.
@@ -298,18 +311,22 @@ impl Matrix {
     /// # Safety
     /// The elements lie in the host's memory. For `'a`, no code frees or writes them.
     pub unsafe fn floats<'a>(&self) -> Row<'a> {
-        match self.dtype {
-            // SAFETY: the elements are f32, and the caller ensures that they lie on the host, neither freed
-            // nor written for `'a`.
-            Dtype::F32 => Row::F32(unsafe { self.elements::<f32>() }),
-            // SAFETY: the elements are bf16, and the caller ensures that they lie on the host, neither freed
-            // nor written for `'a`.
-            Dtype::Bf16 => Row::Bf16(unsafe { self.elements::<bf16>() }),
-            // SAFETY: the elements are f16, and the caller ensures that they lie on the host, neither freed
-            // nor written for `'a`.
-            Dtype::F16 => Row::F16(unsafe { self.elements::<f16>() }),
-            other => panic!("{other:?} was not refused"),
-        }
+        // SAFETY: the elements have the type that is named, and the caller ensures that they lie on the host, neither freed nor
+        // written for `'a`.
+        with_float!(self.dtype, T => Row::from(unsafe { self.elements::<T>() }))
+    }
+
+    /// Returns the elements as [`Self::floats`] does, to be written.
+    ///
+    /// # Panics
+    /// If the element type is not f32, bf16 or f16.
+    ///
+    /// # Safety
+    /// The elements lie in the host's memory. For `'a`, no code frees them, or reads or writes them except through what is returned.
+    pub unsafe fn weights_mut<'a>(&self) -> WeightsMut<'a> {
+        // SAFETY: the elements have the type that is named, and the caller ensures that they lie on the host and are used by no
+        // other code for `'a`.
+        with_float!(self.dtype, T => unsafe { self.elements_mut::<T>() }.into())
     }
 
     /// Returns the only row as logits on the host.
@@ -328,6 +345,19 @@ impl Matrix {
         Ok(logits.row(0))
     }
 
+    /// Returns the elements' type as kernels know it.
+    ///
+    /// # Panics
+    /// If the element type is not f32, bf16 or f16.
+    pub fn device_dtype(&self) -> DeviceDtype {
+        match self.dtype {
+            Dtype::F32 => DeviceDtype::F32,
+            Dtype::Bf16 => DeviceDtype::Bf16,
+            Dtype::F16 => DeviceDtype::F16,
+            other => panic!("{other:?} was not refused"),
+        }
+    }
+
     /// Returns the rows as logits on a device.
     ///
     /// # Panics
@@ -338,12 +368,7 @@ impl Matrix {
     /// runs.
     pub unsafe fn device_logits<'b>(&self) -> Result<DeviceMatrix<'b>> {
         self.check_stride()?;
-        let dtype = match self.dtype {
-            Dtype::F32 => DeviceDtype::F32,
-            Dtype::Bf16 => DeviceDtype::Bf16,
-            Dtype::F16 => DeviceDtype::F16,
-            other => panic!("{other:?} was not refused"),
-        };
+        let dtype = self.device_dtype();
         // SAFETY: the caller ensures that the rows lie on the device, neither freed nor written while a step
         // on them runs.
         unsafe { DeviceMatrix::new(self.address as u64, dtype, self.rows, self.width, self.stride) }
@@ -390,50 +415,37 @@ impl Vector {
     }
 
     fn number(&self, name: &str, index: isize) -> PyResult<f32> {
-        let address = self.element_address(index);
         Ok(match self.dtype {
-            // SAFETY: `address` points to an aligned f32 in the array, whose object the call keeps alive.
-            Dtype::F32 => unsafe { *(address as *const f32) },
-            // SAFETY: `address` points to an aligned f64 in the array, whose object the call keeps alive.
-            Dtype::F64 => unsafe { *(address as *const f64) as f32 },
-            // SAFETY: `address` points to an aligned f16 in the array, whose object the call keeps alive.
-            Dtype::F16 => unsafe { *(address as *const f16) }.to_f32(),
-            // SAFETY: `address` points to an aligned bf16 in the array, whose object the call keeps alive.
-            Dtype::Bf16 => unsafe { *(address as *const bf16) }.to_f32(),
+            Dtype::F32 => self.read::<f32>(index),
+            Dtype::F64 => self.read::<f64>(index) as f32,
+            Dtype::F16 => self.read::<f16>(index).to_f32(),
+            Dtype::Bf16 => self.read::<bf16>(index).to_f32(),
             Dtype::Other => return Err(self.dtype.wrong(name, "numbers")),
             _ => self.value(name, index)? as f32,
         })
     }
 
-    fn element_address(&self, index: isize) -> usize {
-        let bytes = self.dtype.bytes() as isize;
-        self.address.wrapping_add_signed(index.wrapping_mul(self.stride).wrapping_mul(bytes))
+    /// Reads an element of the list's own type.
+    fn read<T: Copy>(&self, index: isize) -> T {
+        debug_assert!(size_of::<T>() == self.dtype.bytes() && (0..self.len as isize).contains(&index));
+        let offset = index.wrapping_mul(self.stride).wrapping_mul(size_of::<T>() as isize);
+        // SAFETY: the array's owner gave its memory, whose object the call keeps alive; `Array::vector` checked the alignment. Callers
+        // name the type of the elements, and a boolean is a byte.
+        unsafe { *(self.address.wrapping_add_signed(offset) as *const T) }
     }
 
     fn value(&self, name: &str, index: isize) -> PyResult<i64> {
-        let address = self.element_address(index);
         Ok(match self.dtype {
-            // SAFETY: `address` points to a byte in the array, whose object the call keeps alive.
-            Dtype::I8 => i64::from(unsafe { *(address as *const i8) }),
-            // SAFETY: `address` points to a byte in the array, whose object the call keeps alive.
-            Dtype::U8 => i64::from(unsafe { *(address as *const u8) }),
-            // SAFETY: `address` points to an aligned i16 in the array, whose object the call keeps alive.
-            Dtype::I16 => i64::from(unsafe { *(address as *const i16) }),
-            // SAFETY: `address` points to an aligned u16 in the array, whose object the call keeps alive.
-            Dtype::U16 => i64::from(unsafe { *(address as *const u16) }),
-            // SAFETY: `address` points to an i32 in the array, whose object the call keeps alive;
-            // `Array::vector` checked the alignment.
-            Dtype::I32 => i64::from(unsafe { *(address as *const i32) }),
-            // SAFETY: `address` points to an aligned u32 in the array, whose object the call keeps alive.
-            Dtype::U32 => i64::from(unsafe { *(address as *const u32) }),
-            // SAFETY: `address` points to an aligned i64 in the array, whose object the call keeps alive.
-            Dtype::I64 => unsafe { *(address as *const i64) },
-            // SAFETY: `address` points to an aligned u64 in the array, whose object the call keeps alive.
-            Dtype::U64 => i64::try_from(unsafe { *(address as *const u64) })
+            Dtype::I8 => i64::from(self.read::<i8>(index)),
+            Dtype::U8 => i64::from(self.read::<u8>(index)),
+            Dtype::I16 => i64::from(self.read::<i16>(index)),
+            Dtype::U16 => i64::from(self.read::<u16>(index)),
+            Dtype::I32 => i64::from(self.read::<i32>(index)),
+            Dtype::U32 => i64::from(self.read::<u32>(index)),
+            Dtype::I64 => self.read::<i64>(index),
+            Dtype::U64 => i64::try_from(self.read::<u64>(index))
                 .map_err(|_| out_of_range(name, "beyond 2^63", "less"))?,
-            // SAFETY: `address` points to a byte in the array, whose object the call keeps alive; a boolean
-            // is a byte.
-            Dtype::Bool => i64::from(unsafe { *(address as *const u8) } != 0),
+            Dtype::Bool => i64::from(self.read::<u8>(index) != 0),
             other => return Err(other.wrong(name, "integers")),
         })
     }

@@ -17,14 +17,8 @@ pub fn read<'py>(object: &Bound<'py, PyAny>) -> PyResult<Option<Array<'py>>> {
     if object.getattr(intern!(py, "layout"))?.to_string() != "torch.strided" {
         return Err(InvalidTypeError::new_err("a tensor must be dense, of layout torch.strided"));
     }
-    let ndim: usize = object.call_method0(intern!(py, "dim"))?.extract()?;
-    let (mut shape, mut strides) = ([0; 2], [0; 2]);
-    if ndim <= 2 {
-        for axis in 0..ndim {
-            shape[axis] = object.call_method1(intern!(py, "size"), (axis,))?.extract()?;
-            strides[axis] = object.call_method1(intern!(py, "stride"), (axis,))?.extract()?;
-        }
-    }
+    let lengths: Vec<usize> = object.getattr(intern!(py, "shape"))?.extract()?;
+    let strides: Vec<isize> = object.call_method0(intern!(py, "stride"))?.extract()?;
     let dtype = object.getattr(intern!(py, "dtype"))?.to_string();
     let dtype = Dtype::of_name(dtype.trim_start_matches("torch."));
     let device = object.getattr(intern!(py, "device"))?;
@@ -36,5 +30,5 @@ pub fn read<'py>(object: &Bound<'py, PyAny>) -> PyResult<Option<Array<'py>>> {
         _ => Location::Elsewhere,
     };
     let address: usize = object.call_method0(intern!(py, "data_ptr"))?.extract()?;
-    Ok(Some(Array { location, ..Array::on_host(address, dtype, ndim, shape, strides) }))
+    Ok(Some(Array { location, ..Array::new(address, dtype, &lengths, Some(&strides)) }))
 }

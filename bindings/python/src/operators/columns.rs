@@ -10,7 +10,7 @@ use pyo3::types::{PyFloat, PyInt, PyList, PyTuple};
 use super::input::Input;
 use crate::arrays::{self, Array, Dtype, Location};
 use crate::errors::{InvalidValueError, passes, to_py_err};
-use crate::lists::{self, Whole};
+use crate::lists;
 use crate::modules;
 use crate::params;
 
@@ -34,10 +34,65 @@ pub fn int_type(dtype: Dtype) -> IntType {
     }
 }
 
-/// The types of seed columns: 64 bits.
-const WIDE: &[Dtype] = &[Dtype::I64, Dtype::U64];
-const WHOLE: &[Dtype] = &[Dtype::I64, Dtype::I32, Dtype::U32, Dtype::U64];
-const SIGNED: &[Dtype] = &[Dtype::I64, Dtype::I32];
+/// Numbers that a parameter consists of.
+pub trait Number: Copy {
+    /// The types of a column on a device, of which torch converts others to the first.
+    const TYPES: &'static [Dtype];
+
+    /// Reads a number.
+    fn one(object: &Bound<'_, PyAny>, name: &str) -> PyResult<Self>;
+
+    /// Reads an array on the host.
+    fn all(array: &Array<'_>, py: Python<'_>, name: &str) -> PyResult<Vec<Self>>;
+}
+
+impl Number for f32 {
+    const TYPES: &'static [Dtype] = &[Dtype::F32];
+
+    fn one(object: &Bound<'_, PyAny>, name: &str) -> PyResult<Self> {
+        lists::number(object, name)
+    }
+
+    fn all(array: &Array<'_>, py: Python<'_>, name: &str) -> PyResult<Vec<Self>> {
+        lists::numbers(array, py, name)
+    }
+}
+
+/// Seeds. Elements of an array are taken as bits, so an int64 array can hold any seed.
+impl Number for u64 {
+    const TYPES: &'static [Dtype] = &[Dtype::I64, Dtype::U64];
+
+    fn one(object: &Bound<'_, PyAny>, _name: &str) -> PyResult<Self> {
+        params::seed(object)
+    }
+
+    fn all(array: &Array<'_>, py: Python<'_>, name: &str) -> PyResult<Vec<Self>> {
+        lists::elements(array, py, name, |word| Ok(word.cast_unsigned()))
+    }
+}
+
+macro_rules! whole {
+    ($($type:ident: $dtypes:expr),*) => {
+        $(impl Number for $type {
+            const TYPES: &'static [Dtype] = &$dtypes;
+
+            fn one(object: &Bound<'_, PyAny>, name: &str) -> PyResult<Self> {
+                lists::extract_int(object, name)
+            }
+
+            fn all(array: &Array<'_>, py: Python<'_>, name: &str) -> PyResult<Vec<Self>> {
+                lists::elements(array, py, name, |value| lists::cast(value, name))
+            }
+        })*
+    };
+}
+
+// Of a column of words the low bits count.
+whole!(
+    u32: [Dtype::I64, Dtype::I32, Dtype::U32, Dtype::U64],
+    i64: [Dtype::I64, Dtype::I32],
+    i32: [Dtype::I64, Dtype::I32]
+);
 
 impl<T: Copy> Value<T> {
     /// Returns the value as the engine takes it.
@@ -79,50 +134,11 @@ impl<T: Copy> Value<T> {
     }
 }
 
-impl Value<f32> {
-    /// Reads a number, or a list or an array of numbers; on a device a column of float32.
-    pub fn numbers<'py>(
-        input: &mut Input<'_, 'py>,
-        object: &Bound<'py, PyAny>,
-        name: &str,
-    ) -> PyResult<Self> {
-        let elements = |array: &Array<'_>| lists::numbers(array, object.py(), name);
-        Self::read(input, object, name, &[Dtype::F32], |one| lists::number(one, name), elements)
-    }
-}
-
-impl Value<u64> {
-    /// Reads a seed, or a list or an array of seeds. Array elements are taken as bits, so an int64 array can
-    /// hold any seed.
-    pub fn seeds<'py>(input: &mut Input<'_, 'py>, object: &Bound<'py, PyAny>, name: &str) -> PyResult<Self> {
-        let cast = |word: i64| Ok(word.cast_unsigned());
-        let elements = |array: &Array<'_>| lists::elements(array, object.py(), name, cast);
-        Self::read(input, object, name, WIDE, params::seed, elements)
-    }
-}
-
-impl Value<i64> {
-    /// Reads an integer, or a list or an array of integers; on a device a column of int32 or int64.
-    pub fn signed<'py>(input: &mut Input<'_, 'py>, object: &Bound<'py, PyAny>, name: &str) -> PyResult<Self> {
-        Self::whole(input, object, name, SIGNED)
-    }
-}
-
 impl Value<u32> {
-    /// Reads an integer, or a list or an array of integers; on a device a column of any integer type, whose
-    /// low bits count.
-    pub fn unsigned<'py>(
-        input: &mut Input<'_, 'py>,
-        object: &Bound<'py, PyAny>,
-        name: &str,
-    ) -> PyResult<Self> {
-        Self::whole(input, object, name, WHOLE)
-    }
-
     /// Reads the indices of rows: a list or an array of integers; on a device also one for all outputs.
     pub fn indices<'py>(input: &mut Input<'_, 'py>, object: &Bound<'py, PyAny>) -> PyResult<Self> {
         match input.is_on_device() {
-            true => Self::unsigned(input, object, "indices"),
+            true => Self::read(input, object, "indices"),
             false => lists::integers(object, "indices").map(Value::List),
         }
     }
@@ -139,7 +155,7 @@ impl Value<i32> {
             && !is_list
             && arrays::read(object, name, Some(key.stream)).is_ok_and(|array| array.location == key.location)
         {
-            return Self::whole(input, object, name, SIGNED);
+            return Self::read(input, object, name);
         }
         if is_one {
             lists::extract_int(object, name).map(Value::All)
@@ -156,50 +172,28 @@ impl Value<i32> {
             array = input.beside(&object, name)?;
         }
         if input.is_on_device() {
-            return Self::column(input, &object, array, name, SIGNED);
+            return Self::column(input, &object, array, name);
         }
-        lists::elements(&array, object.py(), name, |value| lists::cast(value, name)).map(Value::List)
+        i32::all(&array, object.py(), name).map(Value::List)
     }
 }
 
-impl<T: Copy> Value<T> {
-    fn whole<'py>(
-        input: &mut Input<'_, 'py>,
-        object: &Bound<'py, PyAny>,
-        name: &str,
-        dtypes: &[Dtype],
-    ) -> PyResult<Self>
-    where
-        T: Whole,
-    {
-        let cast = |value| lists::cast(value, name);
-        let elements = |array: &Array<'_>| lists::elements(array, object.py(), name, cast);
-        Self::read(input, object, name, dtypes, |one| lists::extract_int(one, name), elements)
-    }
-
-    /// Reads a parameter. `one` converts a Python object, `elements` an array on the host; `dtypes` are the
-    /// types of a column on a device.
-    fn read<'py>(
-        input: &mut Input<'_, 'py>,
-        object: &Bound<'py, PyAny>,
-        name: &str,
-        dtypes: &[Dtype],
-        one: impl Fn(&Bound<'_, PyAny>) -> PyResult<T>,
-        elements: impl FnOnce(&Array<'py>) -> PyResult<Vec<T>>,
-    ) -> PyResult<Self> {
+impl<T: Number> Value<T> {
+    /// Reads a parameter: a number, or a list or an array of them; on a device a column there.
+    pub fn read<'py>(input: &mut Input<'_, 'py>, object: &Bound<'py, PyAny>, name: &str) -> PyResult<Self> {
         if object.is_instance_of::<PyInt>() || object.is_instance_of::<PyFloat>() {
-            return one(object).map(Value::All);
+            return T::one(object, name).map(Value::All);
         }
         if object.is_instance_of::<PyList>() || object.is_instance_of::<PyTuple>() {
-            return lists::iterated(object, name, "a list", |item| one(&item)).map(Value::List);
+            return lists::iterated(object, name, "a list", |item| T::one(&item, name)).map(Value::List);
         }
         match arrays::read(object, name, input.key.map(|key| key.stream)) {
             Ok(array) if array.ndim > 0 || array.location != Location::Host => match input.key {
-                Some(_) => Self::column(input, object, array, name, dtypes),
-                None => elements(&array.column()).map(Value::List),
+                Some(_) => Self::column(input, object, array, name),
+                None => T::all(&array.column(), object.py(), name).map(Value::List),
             },
             Err(error) if passes(object.py(), &error) => Err(error),
-            _ => one(object).map(Value::All),
+            _ => T::one(object, name).map(Value::All),
         }
     }
 
@@ -210,8 +204,8 @@ impl<T: Copy> Value<T> {
         object: &Bound<'py, PyAny>,
         array: Array<'py>,
         name: &str,
-        dtypes: &[Dtype],
     ) -> PyResult<Self> {
+        let wanted = T::TYPES[0];
         input.check_beside(&array, name)?;
         let array = array.column();
         let (rows, stride) = match array.ndim {
@@ -223,7 +217,7 @@ impl<T: Copy> Value<T> {
                 return Err(InvalidValueError::new_err(text));
             }
         };
-        let known = dtypes.contains(&array.dtype);
+        let known = T::TYPES.contains(&array.dtype);
         if known && (rows < 2 || stride == 1) {
             return Self::device(input, object, array, rows);
         }
@@ -234,14 +228,14 @@ impl<T: Copy> Value<T> {
                 );
                 return Err(InvalidValueError::new_err(text));
             }
-            return Err(array.dtype.wrong(name, dtypes[0].name()));
+            return Err(array.dtype.wrong(name, wanted.name()));
         };
         let whole = array.dtype.is_integer();
-        if matches!(array.dtype, Dtype::Other | Dtype::Bool) || (dtypes[0] != Dtype::F32 && !whole) {
-            return Err(array.dtype.wrong(name, dtypes[0].name()));
+        if matches!(array.dtype, Dtype::Other | Dtype::Bool) || (wanted != Dtype::F32 && !whole) {
+            return Err(array.dtype.wrong(name, wanted.name()));
         }
         let py = object.py();
-        let dtype = torch.getattr(dtypes[0].name())?;
+        let dtype = torch.getattr(wanted.name())?;
         let flat = object.call_method1(intern!(py, "to"), (dtype,))?;
         let flat = flat.call_method1(intern!(py, "reshape"), (-1,))?;
         let flat = flat.call_method0(intern!(py, "contiguous"))?;

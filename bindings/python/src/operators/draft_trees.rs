@@ -8,7 +8,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 
 use super::columns::{Value, int_type};
-use super::input::{Input, check_apart, words_out, write_tokens};
+use super::input::{Input, Optional, check_apart, words_out, write_tokens};
 use super::params::{DrawKeys, KeyArguments};
 use super::run::run;
 use super::sample::tokens_out;
@@ -16,9 +16,6 @@ use crate::arrays::{self, Array, Dtype, Matrix};
 use crate::errors::{out_of_range, to_py_err};
 use crate::modules;
 use crate::streams::stream_handle;
-
-/// An array, if it was asked for.
-type Optional<'py> = Option<Bound<'py, PyAny>>;
 
 /// Tokens, rows of trees with parents, numbers of accepted drafts and of those accepted alone, and statuses.
 type Judged<'py> = (Bound<'py, PyAny>, Optional<'py>, Bound<'py, PyAny>, Optional<'py>, Optional<'py>);
@@ -216,7 +213,8 @@ pub fn judge<'py>(
         None => {
             let has_alone = judgement.is_of_chains(parents.is_some(), drafter.is_some());
             let count = 2 + usize::from(has_alone);
-            let mut words = rows_of(&input.words(&[count, trees])?.0, count)?.into_iter();
+            let mut words =
+                rows_of(&input.words(true, &[count, trees])?.0.expect("it is wanted"), count)?.into_iter();
             let mut next = || words.next().expect("as many as were made");
             (next(), has_alone.then(&mut next), Some(next()))
         }
@@ -234,11 +232,11 @@ pub fn judge<'py>(
         // SAFETY: the arrays have one word per tree and are writable; no other code uses them meanwhile.
         let column = |matrix| unsafe { words_out::<u32>(matrix, on_device) };
         // SAFETY: the statuses were allocated above with one word per tree, of which any is a status.
-        let of = |matrix| unsafe { words_out::<Status>(matrix, on_device) };
+        let statuses = unsafe { words_out::<Status>(bits.as_ref(), on_device) }?;
         let counts = DraftTreeCounts {
-            accepted: Some(column(&of_accepted)?),
-            accepted_alone: of_alone.as_ref().map(column).transpose()?,
-            statuses: bits.as_ref().map(of).transpose()?,
+            accepted: column(Some(&of_accepted))?,
+            accepted_alone: column(of_alone.as_ref())?,
+            statuses,
             adds,
         };
         // SAFETY: `input` keeps the arrays alive, whose shapes were checked; on a device their owners reuse

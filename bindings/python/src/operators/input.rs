@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use gumball_engine::{ColumnType, DeviceRows, DeviceSlice, Dtype as DeviceDtype, IntType};
+use gumball_engine::{ColumnType, DeviceRows, DeviceSlice, IntType};
 use gumball_engine::{Kind, PerRowMut, Result, Rows, RowsInOut};
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -14,6 +14,9 @@ use crate::arrays::{self, Array, Dtype, FLOATS, Location, Matrix, torch_stream};
 use crate::errors::{InvalidTypeError, InvalidValueError, UnavailableError, out_of_range};
 use crate::modules;
 use crate::streams::stream_handle;
+
+/// An array, if it was asked for.
+pub type Optional<'py> = Option<Bound<'py, PyAny>>;
 
 /// Whether rows on the host count as rows of the emulated device, which uses the host's memory.
 static EMULATED: AtomicBool = AtomicBool::new(false);
@@ -202,14 +205,15 @@ impl<'a, 'py> Input<'a, 'py> {
         namespace.getattr(intern!(py, "empty"))?.call((PyTuple::new(py, shape)?,), Some(&keywords))
     }
 
-    /// Returns a new array for statuses or counts: of the caller's library on a device, otherwise of numpy.
-    pub fn words(&mut self, shape: &[usize]) -> PyResult<(Bound<'py, PyAny>, Matrix)> {
+    /// Returns a new array for statuses or counts, if it is wanted: of the caller's library on a device, otherwise of numpy.
+    pub fn words(&mut self, wanted: bool, shape: &[usize]) -> PyResult<(Optional<'py>, Option<Matrix>)> {
         let object = match self.key {
+            _ if !wanted => return Ok((None, None)),
             Some(_) => self.empty(shape, "int32")?,
             None => numpy_empty(self.object.py(), shape, "uint32")?,
         };
         let matrix = self.written(&object, "statuses")?;
-        Ok((object, matrix))
+        Ok((Some(object), Some(matrix)))
     }
 
     /// Returns the module of the caller's array library.
@@ -224,10 +228,10 @@ impl<'a, 'py> Input<'a, 'py> {
 /// Returns what an operator wrote: the array alone, or a tuple of it and of the words that were asked for.
 pub fn answer<'py>(
     out: Bound<'py, PyAny>,
-    words: impl IntoIterator<Item = Option<(Bound<'py, PyAny>, Matrix)>>,
+    words: impl IntoIterator<Item = Optional<'py>>,
 ) -> PyResult<Bound<'py, PyAny>> {
     let mut all = vec![out.clone()];
-    all.extend(words.into_iter().flatten().map(|(words, _)| words));
+    all.extend(words.into_iter().flatten());
     if all.len() == 1 { Ok(out) } else { Ok(PyTuple::new(out.py(), all)?.into_any()) }
 }
 
@@ -309,11 +313,7 @@ pub unsafe fn rows_in_out<'a>(
     // SAFETY: the caller ensures that the rows lie there, apart from `to`, unchanged until the work is done.
     let from = to.map(|_| unsafe { rows_in(from, on_device, kind) }).transpose()?;
     if on_device {
-        let dtype = match written.dtype {
-            Dtype::Bf16 => DeviceDtype::Bf16,
-            Dtype::F16 => DeviceDtype::F16,
-            _ => DeviceDtype::F32,
-        };
+        let dtype = written.device_dtype();
         let Matrix { address, rows, width, stride, .. } = *written;
         // SAFETY: the caller ensures that the rows lie on the device and are used by no other code until the work
         // is done.
@@ -325,20 +325,21 @@ pub unsafe fn rows_in_out<'a>(
     Ok(RowsInOut { from, to: to.into() })
 }
 
-/// Returns words to be written, statuses, counts or numbers, as the engine takes them.
+/// Returns words to be written, statuses, counts or numbers, as the engine takes them, if there are some.
 ///
 /// # Safety
 /// The matrix holds words of 32 bits, of which any is a `T`, without gaps, on a device if `on_device`,
 /// otherwise on the host. For `'a`, on a device until the enqueued work is done, no other code uses them.
-pub unsafe fn words_out<'a, T>(matrix: &Matrix, on_device: bool) -> Result<PerRowMut<'a, T>> {
+pub unsafe fn words_out<'a, T>(matrix: Option<&Matrix>, on_device: bool) -> Result<Option<PerRowMut<'a, T>>> {
+    let Some(matrix) = matrix else { return Ok(None) };
     if on_device {
         let (address, count) = (matrix.address as u64, matrix.rows * matrix.width);
         let dtype = if matrix.dtype == Dtype::F32 { ColumnType::F32 } else { IntType::U32.into() };
         // SAFETY: the caller ensures that `count` words lie at `address` on the device.
-        return Ok(PerRowMut::Device(unsafe { DeviceSlice::new(address, dtype, count) }?));
+        return Ok(Some(PerRowMut::Device(unsafe { DeviceSlice::new(address, dtype, count) }?)));
     }
     // SAFETY: the caller ensures that the words lie on the host, are `T`, and are used by no other code.
-    Ok(PerRowMut::Host(unsafe { matrix.elements_mut::<T>() }))
+    Ok(Some(PerRowMut::Host(unsafe { matrix.elements_mut::<T>() })))
 }
 
 /// Runs `work` with the tokens to write on the host: the array itself, or for int64 a list that is widened

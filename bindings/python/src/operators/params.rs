@@ -35,15 +35,12 @@ impl Filters {
             common.order = params::order(&order)?;
         }
         macro_rules! value {
-            ($name:literal, $read:path) => {
-                given(intern!(py, $name))?.map(|value| $read(input, &value, $name)).transpose()?
+            ($name:literal) => {
+                given(intern!(py, $name))?.map(|value| Value::read(input, &value, $name)).transpose()?
             };
         }
-        let temperature = value!("temperature", Value::numbers);
-        let top_k = value!("top_k", Value::signed);
-        let top_p = value!("top_p", Value::numbers);
-        let min_p = value!("min_p", Value::numbers);
-        Ok(Self { common, temperature, top_k, top_p, min_p })
+        let (temperature, top_k) = (value!("temperature"), value!("top_k"));
+        Ok(Self { common, temperature, top_k, top_p: value!("top_p"), min_p: value!("min_p") })
     }
 
     /// Returns the parameters as the engine takes them.
@@ -85,16 +82,16 @@ impl DrawKeys {
         n: Option<usize>,
     ) -> PyResult<Self> {
         let KeyArguments { seed, position, draw, offsets, zero_for_none } = *arguments;
-        let draw = draw.map(|draw| Value::unsigned(input, draw, "draw")).transpose()?;
+        let draw = draw.map(|draw| Value::read(input, draw, "draw")).transpose()?;
         let (mut seed, mut position) = (seed.clone(), position.clone());
         if let Some(n) = n {
             seed = repeated_column(input, &seed, "seed", n)?;
             position = repeated_column(input, &position, "position", n)?;
         }
-        let seed = Value::seeds(input, &seed, "seed")?;
+        let seed = Value::read(input, &seed, "seed")?;
         let (seed, position) = match offsets && !input.is_on_device() {
-            true => folded(seed, Value::seeds(input, &position, "position")?),
-            false => (seed, Value::unsigned(input, &position, "position")?),
+            true => folded(seed, Value::read(input, &position, "position")?),
+            false => (seed, Value::read(input, &position, "position")?),
         };
         let n = n.unwrap_or(1);
         let (seed, position) = (seed.repeated(n), position.repeated(n));
@@ -116,8 +113,8 @@ impl DrawKeys {
             let text = "high_draws conflicts with draw: the high word of a position says one thing";
             return Err(InvalidValueError::new_err(text));
         }
-        let seed = Value::seeds(input, seed, "seed")?;
-        let (position, draw) = match Value::seeds(input, position, "position")? {
+        let seed = Value::read(input, seed, "seed")?;
+        let (position, draw) = match Value::<u64>::read(input, position, "position")? {
             Value::All(word) => (Value::All(word as u32), Value::All((word >> 32) as u32)),
             Value::List(words) => {
                 let low = words.iter().map(|word| *word as u32).collect();

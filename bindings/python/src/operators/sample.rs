@@ -64,7 +64,7 @@ fn repeated_rows(input: &mut Input<'_, '_>, n: usize) -> PyResult<Value<u32>> {
         keywords.set_item(intern!(py, "device"), input.object.getattr(intern!(py, "device"))?)?;
     }
     let outputs = namespace.call_method(intern!(py, "arange"), (rows * n,), Some(&keywords))?;
-    Value::unsigned(input, &outputs.floor_div(n.max(1))?, "indices")
+    Value::read(input, &outputs.floor_div(n.max(1))?, "indices")
 }
 
 /// Draws a token for each output; returns out, or (out, statuses).
@@ -151,7 +151,7 @@ pub fn sample_from_pools<'py>(
     let mut input = Input::read(rows, name, stream)?;
     let kind = values::kind(kind)?;
     let filters = Filters::read(&mut input, filters)?;
-    let slots: Value<u32> = Value::unsigned(&mut input, slots, "slots")?;
+    let slots: Value<u32> = Value::read(&mut input, slots, "slots")?;
     let rows_per_slot = lists::extract_int(rows_per_slot, "rows_per_slot")?;
     let keys = KeyArguments { seed, position, draw, offsets: false, zero_for_none };
     let (keys, high_draws) = DrawKeys::pooled(&mut input, &keys, high_draws)?;
@@ -186,16 +186,14 @@ impl<'py> Drawn<'_, 'py> {
         let Self { out, shape, count, dtype, return_statuses } = self;
         let out = out.map_or_else(|| input.empty(shape, dtype), Ok)?;
         let to = tokens_out(input, &out, count)?;
-        let statuses = return_statuses.then(|| input.words(shape)).transpose()?;
-        let statuses_matrix = statuses.as_ref().map(|(_, matrix)| *matrix);
+        let (statuses, to_statuses) = input.words(return_statuses, shape)?;
         let (from, on_device) = (input.matrix, input.is_on_device());
         run(input, |operators| {
             // SAFETY: `input` keeps the arrays alive during the call; on a device their owners reuse memory in
             // stream order. The package's documentation forbids other writes until the work is done.
             let rows = unsafe { rows_in(&from, on_device, kind) }?;
             // SAFETY: the statuses were allocated above with one word per output, of which any is a status.
-            let of = |matrix| unsafe { words_out::<Status>(matrix, on_device) };
-            let statuses = statuses_matrix.as_ref().map(of).transpose()?;
+            let statuses = unsafe { words_out::<Status>(to_statuses.as_ref(), on_device) }?;
             let write = |tokens: PerRowMut<'_, i32>| draw(operators, rows, tokens, statuses);
             // SAFETY: `tokens_out` checked that `out` has `count` integers without gaps, is writable and lies apart
             // from the rows; no other code uses it until the work is done.

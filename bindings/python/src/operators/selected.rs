@@ -7,7 +7,7 @@ use super::columns::Value;
 use super::input::{Input, answer, rows_in, words_out};
 use super::run::run;
 use super::sample::column_out;
-use crate::arrays::{Dtype, Matrix};
+use crate::arrays::Dtype;
 use crate::values;
 
 /// Returns the logprob of one token of each row. If ranks or statuses are wanted, a tuple of logprobs and these.
@@ -36,28 +36,20 @@ pub fn token_logprobs<'py>(
         None => input.empty(&[count], "float32")?,
     };
     let to = column_out(&mut input, &out, count, &[Dtype::F32], "float32")?;
-    let ranks = return_ranks.then(|| input.words(&[count])).transpose()?;
-    let statuses = return_statuses.then(|| input.words(&[count])).transpose()?;
-    let matrix = |words: &Option<(Bound<'_, PyAny>, Matrix)>| words.as_ref().map(|(_, matrix)| *matrix);
-    let (to_ranks, to_statuses) = (matrix(&ranks), matrix(&statuses));
+    let (ranks, to_ranks) = input.words(return_ranks, &[count])?;
+    let (statuses, to_statuses) = input.words(return_statuses, &[count])?;
     run(&input, |operators| {
         // SAFETY: `input` keeps the rows alive during the call; on a device their owners reuse memory in stream order. The
         // package's documentation forbids writes to them until the work is done.
         let rows = unsafe { rows_in(&from, on_device, kind) }?;
         // SAFETY: `column_out` checked that `out` has `count` float32 without gaps, is writable and lies apart from the rows;
         // no other code uses it until the work is done.
-        let logprobs = unsafe { words_out::<f32>(&to, on_device) }?;
+        let logprobs = unsafe { words_out::<f32>(Some(&to), on_device) }?.expect("it was given");
         // SAFETY: the ranks were allocated above with one word per row.
-        let ranks = to_ranks.as_ref().map(|matrix| unsafe { words_out::<u32>(matrix, on_device) });
+        let ranks = unsafe { words_out::<u32>(to_ranks.as_ref(), on_device) }?;
         // SAFETY: the statuses were allocated above with one word per row, of which any is a status.
-        let statuses = to_statuses.as_ref().map(|matrix| unsafe { words_out::<Status>(matrix, on_device) });
-        operators.selected_logprobs(
-            rows,
-            tokens.per_row(),
-            logprobs,
-            ranks.transpose()?,
-            statuses.transpose()?,
-        )
+        let statuses = unsafe { words_out::<Status>(to_statuses.as_ref(), on_device) }?;
+        operators.selected_logprobs(rows, tokens.per_row(), logprobs, ranks, statuses)
     })?;
     answer(out, [ranks, statuses])
 }

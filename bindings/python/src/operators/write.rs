@@ -36,8 +36,7 @@ pub fn write_rows<'py>(
         None => input.like(if dtype.is_some() { Dtype::F32 } else { input.matrix.dtype })?,
     };
     let to = input.rows_out(&out)?;
-    let statuses = return_statuses.then(|| input.words(&[input.matrix.rows])).transpose()?;
-    let statuses_matrix = statuses.as_ref().map(|(_, matrix)| *matrix);
+    let (statuses, to_statuses) = input.words(return_statuses, &[input.matrix.rows])?;
     let (from, on_device) = (input.matrix, input.is_on_device());
     run(&input, |operators| {
         // SAFETY: `input` keeps the arrays alive during the call; on a device their owners reuse memory in
@@ -46,8 +45,7 @@ pub fn write_rows<'py>(
         let rows = unsafe { rows_in_out(&from, to.as_ref(), on_device, kind) }?;
         let params = filters.row_params();
         // SAFETY: the statuses were allocated above with one word per row, of which any is a status.
-        let of = |matrix| unsafe { words_out::<Status>(matrix, on_device) };
-        let statuses = statuses_matrix.as_ref().map(of).transpose()?;
+        let statuses = unsafe { words_out::<Status>(to_statuses.as_ref(), on_device) }?;
         match operator {
             "softmax" => operators.softmax(rows, params.temperature.unwrap_or(PerRow::All(1.0)), statuses),
             "mask_logits" => operators.mask_logits(rows, &params, statuses),
