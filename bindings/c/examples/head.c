@@ -31,13 +31,6 @@ static void model(uint32_t token, float *hidden) {
     }
 }
 
-static int32_t progress(void *user, size_t iteration, size_t iterations, size_t done, size_t of) {
-    (void)user;
-    fprintf(stderr, "clusters: %u of %u, %u of %u ids\n", (unsigned)iteration + 1, (unsigned)iterations, (unsigned)done,
-            (unsigned)of);
-    return 0;
-}
-
 static void decode(const char *name, gumball_head_kind kind) {
     gumball_head_config config = {.struct_size = sizeof config, .kind = kind};
     config.weights =
@@ -48,7 +41,7 @@ static void decode(const char *name, gumball_head_kind kind) {
         config.probes = 125; /* of 500 clusters of 16 ids */
         config.special_ids = special_ids;
         config.special_ids_len = 2;
-        head = gumball_head_build(&config, 4, progress, NULL);
+        head = gumball_head_build(&config, 4, NULL, NULL);
     } else {
         head = gumball_head_new(&config);
     }

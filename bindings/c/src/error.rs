@@ -63,7 +63,7 @@ pub extern "C" fn gumball_error(out: Option<&mut MaybeUninit<ErrorParts>>) -> Co
     if let Some(out) = out {
         out.write(ErrorParts { parameter: last_text(1), value: last_text(2), allowed: last_text(3) });
     }
-    last_code()
+    last(Code::GUMBALL_OK, |last| last.0)
 }
 
 /// Why a call failed.
@@ -197,10 +197,6 @@ thread_local! {
 fn last<T>(otherwise: T, part: impl FnOnce(&Last) -> T) -> T {
     let found = LAST.try_with(|last| last.borrow().as_ref().map(part));
     found.ok().flatten().unwrap_or(otherwise)
-}
-
-pub(crate) fn last_code() -> Code {
-    last(Code::GUMBALL_OK, |last| last.0)
 }
 
 /// Returns the address of a text of the thread's last error; that of an empty text if there was none.

@@ -182,16 +182,3 @@ pub(crate) fn device_address<T>(parameter: &str, first: *const T, len: usize) ->
     }
     Ok(first.addr() as u64)
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::error::last_code;
-
-    #[test]
-    fn the_last_error_is_the_threads_own() {
-        call(|_| Err(Failure::null("here")));
-        std::thread::spawn(|| assert_eq!(last_code(), Code::GUMBALL_OK)).join().expect("no panic");
-        assert_eq!(last_code(), Code::GUMBALL_OUT_OF_RANGE);
-    }
-}

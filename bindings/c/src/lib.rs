@@ -64,28 +64,11 @@ pub use {
     sampler::*, state::*, version::*, work::*,
 };
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn goes_to_other_threads<T: Send>() {}
-    fn is_shared<T: Sync>() {}
-
-    /// The header's promises about threads.
-    #[test]
-    fn handles_are_not_bound_to_a_thread() {
-        goes_to_other_threads::<(
-            Params,
-            Sampler,
-            Pool,
-            Outputs,
-            Device,
-            Buffer,
-            Operators,
-            Head,
-            Graph,
-            Recorded,
-        )>();
-        is_shared::<(Params, Outputs, Device, Operators, Head)>();
-    }
-}
+/// The header's promises about threads.
+const _: () = {
+    const fn goes_to_other_threads<T: Send>() {}
+    const fn is_shared<T: Sync>() {}
+    goes_to_other_threads::<(Params, Sampler, Pool, Outputs, Device, Buffer, Operators, Head, Graph, Recorded)>(
+    );
+    is_shared::<(Params, Outputs, Device, Operators, Head)>();
+};

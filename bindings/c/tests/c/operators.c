@@ -248,21 +248,12 @@ static void judged(const gumball_operators *operators) {
     OK(JUDGE(GUMBALL_REJECTION, 0));
     CHECK(memcmp(tokens, again, sizeof tokens) == 0);
     drafts.probs = matrix_of(NULL, GUMBALL_F32, 0, 0);
-    int32_t parents[TREES * DRAFTS] = {-1, -1, -1, -1};
+    const int32_t parents[TREES * DRAFTS] = {-1, -1, -1, -1};
     drafts.parents = ints_of(parents, TREES * DRAFTS);
     OK(JUDGE(GUMBALL_THRESHOLD, 0.25f));
     CHECK(accepted[0] == 1 && again[0] == 1 && from[1] == 1 && again[2] == -1);
     REFUSED(JUDGE(GUMBALL_COUPLED, 0), GUMBALL_OUT_OF_RANGE,
             "mode is 0, but must be GUMBALL_REJECTION, GUMBALL_BLOCK or GUMBALL_THRESHOLD");
-    parents[0] = 1;
-    FAILS(JUDGE(GUMBALL_REJECTION, 0), GUMBALL_OUT_OF_RANGE, "parents");
-    // No drafts: a draw.
-    drafts.ids = drafts.parents = ints_of(NULL, 0);
-    target.matrix.rows = TREES;
-    const gumball_judged alone_drawn = {again, NULL, NULL, NULL, NULL};
-    to = alone_drawn;
-    OK(JUDGE(GUMBALL_THRESHOLD, 0.25f));
-    CHECK(again[0] >= 0 && again[1] >= 0);
     target.matrix.data = NULL;
     FAILS(JUDGE(GUMBALL_REJECTION, 0), GUMBALL_OUT_OF_RANGE, "rows");
 }
