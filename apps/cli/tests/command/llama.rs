@@ -319,18 +319,3 @@ fn a_header_that_makes_no_sense_is_told() {
     let error = tiny.load().expect_err("no blocks");
     assert!(error.to_string().contains("`llama.block_count`"), "{error}");
 }
-
-#[test]
-fn no_damaged_byte_of_the_header_makes_a_panic() {
-    let tiny = Tiny::new();
-    let tensors = tiny.tensors();
-    let mut refused = 0;
-    for position in (0..1800).step_by(13) {
-        for flip in [0xFF, 0x80, 0x01] {
-            let damaged = made::open_damaged(&tiny.metadata, &tensors, |bytes| bytes[position] ^= flip);
-            refused += usize::from(damaged.and_then(|mut gguf| Llama::load(&mut gguf)).is_err());
-        }
-    }
-    // The others changed a number that may be anything, or a key that may be missing.
-    assert!(refused > 300, "{refused} of 417 damaged headers are refused");
-}

@@ -21,18 +21,7 @@ pub fn bytes(metadata: &Metadata, tensors: &[(String, QTensor)]) -> Vec<u8> {
 
 /// Writes a file and opens it.
 pub fn open(metadata: &Metadata, tensors: &[(String, QTensor)]) -> Result<Gguf, Error> {
-    open_damaged(metadata, tensors, |_| {})
-}
-
-/// Writes a file, changes its bytes, and opens it.
-pub fn open_damaged(
-    metadata: &Metadata,
-    tensors: &[(String, QTensor)],
-    damage: impl FnOnce(&mut Vec<u8>),
-) -> Result<Gguf, Error> {
-    let mut bytes = self::bytes(metadata, tensors);
-    damage(&mut bytes);
     let mut file = tempfile::NamedTempFile::new().expect("a file");
-    file.write_all(&bytes).expect("the file is written");
+    file.write_all(&bytes(metadata, tensors)).expect("the file is written");
     Gguf::open(file.path())
 }
