@@ -251,31 +251,6 @@ static void masks_forced_tokens_and_hooks(void) {
     CHECK(tokens[0] == 100 && tokens[1] == 101 && tokens[2] == 102 && tokens[3] == 103);
 }
 
-// The score of a known token is the logprob of a step in which that token is forced.
-static void scores(void) {
-    gumball_pool *pool = pool_of(VOCAB, most_threads);
-    gumball_outputs *stepped = outputs_of(), *outputs = outputs_of();
-    const uint32_t ids[] = {7, 8, 7, 9, 8};
-    const int32_t forced = 7;
-    const char *json = "{\"repetition_penalty\": 1.5, \"logprobs\": {\"mode\": \"edited\", \"top_n\": 1}}";
-    gumball_params *params = params_of(json);
-    int32_t slot = admit(pool, json, ids, 2);
-    gumball_rows logits = rows_of(rows, GUMBALL_F32, 3, VOCAB), one = rows_of(rows, GUMBALL_F32, 1, VOCAB);
-    SIZED(gumball_scored, scored);
-    scored.params = params;
-    scored.ids = ids;
-    scored.ids_len = 5;
-    scored.prompt_len = 2;
-    scored.start = 2;
-    OK(gumball_pool_score(pool, &logits, NULL, &scored, outputs));
-    gumball_batch options = batch_of(&slot, 1);
-    options.forced = &forced;
-    OK(gumball_pool_step(pool, &one, &options, stepped));
-    CHECK(view_of(outputs).rows == 3 && view_of(outputs).tokens[2] == 8);
-    CHECK(view_of(outputs).logprobs[0] == view_of(stepped).logprobs[0]);
-    CHECK(view_of(outputs).top_ids[0] == view_of(stepped).top_ids[0]);
-}
-
 static void all(void) {
     CHECK(gumball_abi_version() == GUMBALL_ABI_VERSION && strcmp(gumball_version(), GUMBALL_VERSION) == 0);
     parameters();
@@ -283,7 +258,6 @@ static void all(void) {
     pool(1);
     pool(most_threads);
     masks_forced_tokens_and_hooks();
-    scores();
 }
 
 int main(int argc, char **argv) {

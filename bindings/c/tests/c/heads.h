@@ -72,6 +72,7 @@ static inline void calls_are_those_of_the_logits(gumball_head *head, const float
     scored.prompt_len = 3;
     scored.start = 1;
     OK(gumball_pool_score(pools[0], &rows[0], NULL, &scored, outputs[0]));
+    CHECK(view_of(outputs[0]).rows == 8 && view_of(outputs[0]).tokens[0] == 9 && view_of(outputs[0]).top_n == 2);
     for (scored.chunk_rows = 0; scored.chunk_rows < 10; scored.chunk_rows += 4) {
         OK(gumball_pool_score(pools[1], &rows[1], NULL, &scored, outputs[1]));
         CHECK(same_outputs(outputs[0], outputs[1]) && view_of(outputs[1]).is_approximate == is_approximate);

@@ -237,15 +237,6 @@ static void drafts_on_a_device_are_those_of_a_direct_call(gumball_device *device
     batch.draft_batch = 7;
     FAILS(gumball_pool_assign(pool, &batch), GUMBALL_OUT_OF_RANGE, "draft_batch");
     CHECK(gumball_pool_add_drafts(pool, 0, 1, 0, &batches[1]) == GUMBALL_OUT_OF_RANGE);
-    batch.draft_batch = batches[0];
-    batch.counts = NULL;
-    batch.mode = GUMBALL_GREEDY;
-    OK(gumball_pool_assign(pool, &batch));
-    gumball_recorded *recorded = gumball_pool_record(pool, GUMBALL_FULL, &work, 1);
-    CHECK(recorded);
-    gumball_recorded_free(recorded);
-    OK(gumball_pool_fetch_drafts(pool, batches[0], &to[2]));
-    CHECK(first[0] >= 0 && first[3] >= 0 && first[2] == -1);
     OK(gumball_pool_remove_drafts(pool, batches[0]));
     CHECK(gumball_pool_remove_drafts(pool, batches[0]) == GUMBALL_OUT_OF_RANGE);
 }
