@@ -29,14 +29,8 @@ typedef struct llama_token_data_array {
 } llama_token_data_array;
 
 struct llama_sampler;
-struct llama_sampler_data;
-struct ggml_backend_buffer_type;
-struct ggml_context;
-struct ggml_cgraph;
-struct ggml_tensor;
 
-// What a sampler can do. The members that begin with `backend` are for samplers that put their own work into the model's graph; NULL says that
-// this one does not.
+// What a sampler can do, without the members that put a sampler's work into the model's graph.
 struct llama_sampler_i {
     const char *(*name)(const struct llama_sampler *);
     void (*accept)(struct llama_sampler *, llama_token);
@@ -44,12 +38,6 @@ struct llama_sampler_i {
     void (*reset)(struct llama_sampler *);
     struct llama_sampler *(*clone)(const struct llama_sampler *);
     void (*free)(struct llama_sampler *);
-    bool (*backend_init)(struct llama_sampler *, struct ggml_backend_buffer_type *, uint32_t);
-    void (*backend_accept)(struct llama_sampler *, struct ggml_context *, struct ggml_cgraph *, struct ggml_tensor *);
-    void (*backend_apply)(struct llama_sampler *, struct ggml_context *, struct ggml_cgraph *,
-                          struct llama_sampler_data *);
-    void (*backend_set_input)(struct llama_sampler *);
-    void (*backend_reset)(struct llama_sampler *);
     // From the first to the second.
     void (*copy_state)(const struct llama_sampler *, struct llama_sampler *);
 };

@@ -107,21 +107,15 @@ pub unsafe extern "C" fn gumball_sampler_new(
         let config = c.read("config", config)?;
         let route = c.optional_text("route", config.route)?;
         let level = c.optional_text("level", config.level)?;
-        let state = match state.is_null() {
-            true => None,
-            false => Some(read_state(c, state)?),
-        };
-        if let Some(state) = state {
-            params.seed = Some(state.seed);
-        }
-        let mut sampler = gumball_engine::Sampler::new(params, config.vocab)?;
+        let state = (!state.is_null()).then(|| read_state(c, state)).transpose()?;
+        params.seed = state.map_or(params.seed, |state| Some(state.seed));
+        let mut sampler = gumball_engine::Sampler::new(params, config.vocab)?.with_draw(config.draw);
         if let Some(level) = level {
             sampler = sampler.with_level(level.parse()?)?;
         }
         if let Some(route) = route {
             sampler = sampler.with_route(route.parse()?)?;
         }
-        sampler = sampler.with_draw(config.draw);
         if let Some(state) = state {
             sampler = sampler.with_state(state)?;
         }
