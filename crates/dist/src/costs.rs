@@ -30,7 +30,7 @@ const SURVEYED_BYTES: [u128; 3] = [24, 816, 1024];
 
 impl Costs {
     /// GPUs of one host that store into each other's memory over NVLink: two H100s, as the record 2026-11-26-h100-two-gpus of the bench holds.
-    /// A device surveys no rows that need masses.
+    /// A device surveys no rows that need masses. Those with peer access over PCIe take them too, unless the caller has others: they were not measured.
     pub const NVLINK: Self = Self {
         link_ns_per_mb: 2720,
         read_ns_per_mb: 410,
@@ -41,9 +41,9 @@ impl Costs {
         swapped_ns: 6_000,
     };
 
-    /// GPUs that send each other messages of NCCL, by the steps of two H200s joined by NVLink in the record 2026-11-26-h200-two-gpus-nccl of the bench: as
-    /// many exchanges under each layout. Rows are not surveyed.
-    pub const NCCL: Self = Self { link_ns_per_mb: 3950, gather_ns: 0, swap_ns: 0, ..Self::NVLINK };
+    /// GPUs that send each other messages of NCCL through host memory, as those do that do not reach each other's: two H100s, as the record
+    /// 2026-11-26-h100-two-gpus-nccl-host-memory of the bench holds. Where all send at once it takes longer. Rows are not surveyed.
+    pub const NCCL: Self = Self { link_ns_per_mb: 44_400, gather_ns: 2000, swap_ns: 0, ..Self::NVLINK };
 
     /// Processes of one host that send each other messages, with rows in host memory, by the record 2026-11-26-host-two-processes of the bench. A survey of rows that
     /// need masses takes longer than to gather them, however many they are.

@@ -369,7 +369,7 @@ impl Header {
 
     /// Returns the error of a rank whose message has another header.
     fn differs(&self, rank: usize, theirs: &Self) -> Option<Error> {
-        if theirs.what == What::Windows as u32 && self.what == What::Step as u32 {
+        if theirs.what == What::Windows as u32 && self.what != What::Windows as u32 {
             return Some(RanksError::Lost { rank, reason: "it has closed its pool".to_owned() }.into());
         }
         if self.turn != theirs.turn {

@@ -7,9 +7,10 @@ use gumball_dist::{Costs, Needs, PlannerConfig, StepKind, StepShape, VocabSplit}
 use serde_json::Value;
 
 /// Records of `ci/gpu ranks` and of processes on a host, with the number of their cells, the costs that are fitted to them, and the layouts that serve.
-const RECORDS: [(&str, usize, Costs, &[LogitsLayout]); 3] = [
+const RECORDS: [(&str, usize, Costs, &[LogitsLayout]); 4] = [
     ("2026-11-26-host-two-processes", 9, Costs::HOST, &[Swap, Survey]),
     ("2026-11-26-h100-two-gpus", 289, Costs::NVLINK, &[Swap, Survey]),
+    ("2026-11-26-h100-two-gpus-nccl-host-memory", 176, Costs::NCCL, &[Swap]),
     ("2026-11-26-h200-two-gpus-nccl", 28, Costs::NCCL, &[Swap]),
 ];
 

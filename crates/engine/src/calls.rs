@@ -47,14 +47,8 @@ impl Pool {
     /// No sequence was changed then, unless the device failed. The assignment of [`Pool::assign`] has ended in any case. `out` is untouched by these; after an error of a route of the
     /// caller's own, what it holds is unspecified.
     pub fn step(&mut self, rows: Rows<'_>, batch: &Batch<'_>, out: &mut Outputs) -> Result<()> {
-        self.is_assigned = false;
-        if self.ranks().is_none() {
-            batch.refuse_plan()?;
-        }
         out.collect_kept(self.kept);
-        self.backend.call(&mut self.slots, batch, Call::Step(rows, out))?;
-        self.was_direct = true;
-        Ok(())
+        self.advance(batch, Call::Step(rows, out))
     }
 
     /// Verifies the drafts of each request against the target's rows, and appends the emitted tokens to its sequence.
@@ -115,14 +109,8 @@ impl Pool {
         drafts: &Drafts<'_>,
         out: &mut Outputs,
     ) -> Result<()> {
-        self.is_assigned = false;
-        if self.ranks().is_none() {
-            batch.refuse_plan()?;
-        }
         out.collect_kept(self.kept);
-        self.backend.call(&mut self.slots, batch, Call::Verify(rows, drafts, out))?;
-        self.was_direct = true;
-        Ok(())
+        self.advance(batch, Call::Verify(rows, drafts, out))
     }
 
     /// Draws drafts from the rows of a draft model, for the requests in `batch.slots`, and changes no sequence.
@@ -181,9 +169,7 @@ impl Pool {
         paths: &[i32],
         out: &mut Proposals,
     ) -> Result<()> {
-        if self.ranks().is_none() {
-            batch.refuse_plan()?;
-        }
+        self.check_plan(batch)?;
         self.backend.call(&mut self.slots, batch, Call::Draft(rows, paths, out))
     }
 
@@ -235,5 +221,13 @@ impl Pool {
     ) -> Result<()> {
         out.collect_kept(self.kept);
         self.backend.call(&mut self.slots, batch, Call::Score(rows, scored, out))
+    }
+    /// Does a call that advances sequences.
+    fn advance(&mut self, batch: &Batch<'_>, call: Call<'_>) -> Result<()> {
+        self.is_assigned = false;
+        self.check_plan(batch)?;
+        self.backend.call(&mut self.slots, batch, call)?;
+        self.was_direct = true;
+        Ok(())
     }
 }

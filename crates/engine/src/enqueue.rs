@@ -48,9 +48,7 @@ impl Pool {
     ///
     /// What was assigned before stays then.
     pub fn assign(&mut self, batch: &Batch<'_>) -> Result<()> {
-        if self.ranks().is_none() {
-            batch.refuse_plan()?;
-        }
+        self.check_plan(batch)?;
         batch.refuse_hooks()?;
         self.backend.assign(&mut self.slots, batch)?;
         self.is_assigned |= batch.is_of_pool();
@@ -137,6 +135,11 @@ impl Pool {
         self.backend.on_device_mut().ok_or_else(no_graphs)?.replay(&mut self.slots, graph)?;
         self.was_direct &= graph.steps() == 0;
         Ok(())
+    }
+
+    /// Checks that a batch has a plan over ranks alone.
+    pub(crate) fn check_plan(&self, batch: &Batch<'_>) -> Result<()> {
+        if self.ranks().is_none() { batch.refuse_plan() } else { Ok(()) }
     }
 
     /// Checks that a batch is assigned to the pool's own rows, if work `is_of_pool`.

@@ -1,12 +1,12 @@
 //! A tap: a runtime that takes down what is launched, on a machine or on none.
 //!
-//! With a machine it passes everything on, and can leave launches out. Without a machine it has addresses and no memory: writes are lost, reads
+//! With a machine it passes everything on, and can leave launches out or let them fail. Without a machine it has addresses and no memory: writes are lost, reads
 //! give zeros, and no kernel runs. So a test sees the launches for any device on any computer.
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::hint::black_box;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -43,6 +43,8 @@ pub struct Tap {
     launches: Arc<Mutex<Vec<Launch>>>,
     takes_down: AtomicBool,
     is_dry: AtomicBool,
+    /// How many launches go well before all others fail.
+    good_launches: AtomicUsize,
     has_windows: AtomicBool,
     has_messages: AtomicBool,
     is_capturing: AtomicBool,
@@ -67,6 +69,7 @@ impl Tap {
             launches: Arc::default(),
             takes_down: AtomicBool::new(false),
             is_dry: AtomicBool::new(false),
+            good_launches: AtomicUsize::new(usize::MAX),
             has_windows: AtomicBool::new(true),
             has_messages: AtomicBool::new(true),
             is_capturing: AtomicBool::new(false),
@@ -83,6 +86,11 @@ impl Tap {
     /// Leaves launches out if `is_dry`; everything else still goes to the machine.
     pub fn set_dry(&self, is_dry: bool) {
         self.is_dry.store(is_dry, Ordering::Relaxed);
+    }
+
+    /// Lets all launches fail after so many more, as on a device that breaks.
+    pub fn fail_after(&self, launches: usize) {
+        self.good_launches.store(launches, Ordering::Relaxed);
     }
 
     /// Keeps the machine apart from others: it maps their memory only if `has_windows`, and sends them messages only if `has_messages`.
@@ -124,6 +132,10 @@ impl Tap {
             let mut words = vec![0u64; argument.len().div_ceil(8)];
             bytemuck::cast_slice_mut(&mut words)[..argument.len()].copy_from_slice(argument);
             locked(&self.launches).push(Launch { kernel, grid, argument: words, is_dependent });
+        }
+        let left = |left: usize| left.checked_sub(1);
+        if self.good_launches.fetch_update(Ordering::Relaxed, Ordering::Relaxed, left).is_err() {
+            return Err(Error::call("launch", "it was let fail"));
         }
         match &self.machine {
             Some(machine) if !self.is_dry.load(Ordering::Relaxed) => {
@@ -182,6 +194,14 @@ impl Runtime for Tap {
         match &self.machine {
             // SAFETY: the caller vouches for the memory.
             Some(machine) => unsafe { machine.write(address, bytes) },
+            None => Ok(()),
+        }
+    }
+
+    unsafe fn write_at_once(&self, address: u64, word: u32) -> Result<()> {
+        match &self.machine {
+            // SAFETY: the caller vouches for the memory.
+            Some(machine) => unsafe { machine.write_at_once(address, word) },
             None => Ok(()),
         }
     }

@@ -91,10 +91,6 @@ impl DeviceBackend for OnGpu {
         self.workspace.results().address()
     }
 
-    fn capture<'b>(&self, work: &[Work<'b>]) -> Result<Graph<'b>> {
-        self.capture_all(work)
-    }
-
     fn replay(&mut self, slots: &mut Slots, graph: &Graph<'_>) -> Result<()> {
         self.replay_by(slots, &[graph.recorded()], |workspace| workspace.replay(graph))
     }

@@ -55,21 +55,16 @@ pub(crate) trait DeviceBackend {
     /// Returns where the outputs of the last step lie in the memory of the device.
     fn outputs_address(&self) -> u64;
 
-    fn capture<'b>(&self, work: &[Work<'b>]) -> Result<Graph<'b>>;
+    /// Fixes the launches of work, and captures them.
+    fn capture<'b>(&self, work: &[Work<'b>]) -> Result<Graph<'b>> {
+        let fixed = work.iter().map(|work| self.fix(work)).collect::<Result<_>>()?;
+        self.gpu().workspace.capture_work(fixed)
+    }
 
     fn replay(&mut self, slots: &mut Slots, graph: &Graph<'_>) -> Result<()>;
 
     /// Enqueues work with the kernels of a variant, and returns what its replays must know, should the program be capturing.
     fn record(&mut self, slots: &mut Slots, work: &[Work<'_>], variant: StepVariant) -> Result<Recorded>;
-
-    /// Fixes the launches of work, and captures them.
-    fn capture_all<'b>(&self, work: &[Work<'b>]) -> Result<Graph<'b>>
-    where
-        Self: Sized,
-    {
-        let fixed = work.iter().map(|work| self.fix(work)).collect::<Result<_>>()?;
-        self.gpu().workspace.capture_work(fixed)
-    }
 
     /// Enqueues work for what was assigned last.
     fn enqueue_all(

@@ -30,12 +30,8 @@ impl OnGpu {
         rows.check(batch, self.vocab)?;
         let (batch, masks) = batch.without_device_masks();
         let Some(drawn) = self.assign_paths(slots, rows, &batch, paths, out)? else { return Ok(()) };
-        let memory = self.path_upload.take();
-        let enqueued = drawn
-            .paths(memory.as_ref())
-            .and_then(|paths| self.enqueue_all(slots, &[Work::Draft(drawn.batch, rows, masks, paths)], None));
-        self.path_upload = memory;
-        enqueued?;
+        self.enqueue_all(slots, &[Work::Draft(drawn.batch, rows, masks, drawn.paths()?)], None)?;
+        self.path_upload = drawn.memory;
         self.read_drafted(drawn.batch, out)
     }
 
@@ -72,7 +68,7 @@ impl OnGpu {
             ids[row * width..][..path.len()].copy_from_slice(path);
         }
         copy_up(self.device.runtime(), &mut self.path_upload, bytemuck::cast_slice(&ids))?;
-        Ok(Some(Drawn { batch: drawn, rows: count, width }))
+        Ok(Some(Drawn { batch: drawn, memory: self.path_upload.take(), rows: count, width }))
     }
 
     /// Returns the batch of rows that the host waits for, with the given capacity.
@@ -118,16 +114,17 @@ impl OnGpu {
 /// Drafts that the host waits for: their batch, and the rows of paths that were copied up, of so many ids each.
 pub(super) struct Drawn {
     pub batch: DraftBatch,
+    /// The buffer with the paths, which serves the next ones, too.
+    pub memory: Option<Buffer>,
     rows: usize,
     width: usize,
 }
 
 impl Drawn {
-    /// Returns the paths, which lie in the given memory; `None` if no row has one.
-    pub fn paths<'a>(&self, memory: Option<&'a Buffer>) -> Result<Option<DeviceIntMatrix<'a>>> {
-        let memory = memory.filter(|_| self.width > 0);
+    /// Returns the paths; `None` if no row has one.
+    pub fn paths(&self) -> Result<Option<DeviceIntMatrix<'_>>> {
         let of = |memory| DeviceIntMatrix::of(memory, IntType::I32, 0, self.rows, self.width, self.width);
-        memory.map(of).transpose()
+        self.memory.as_ref().filter(|_| self.width > 0).map(of).transpose()
     }
 }
 

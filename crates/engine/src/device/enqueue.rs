@@ -55,8 +55,10 @@ impl OnGpu {
                 self.grow_histories(1)?;
             }
         }
-        let step = self.workspace.fix(input)?;
-        let runs = self.workspace.enqueue(&step)? && input.of.is_none();
+        // A step is large, and `?` would move it.
+        let fixed = self.workspace.fix(input);
+        let step = fixed.as_ref().map_err(Clone::clone)?;
+        let runs = self.workspace.enqueue(step)? && input.of.is_none();
         if runs {
             self.note(slots, 1, step.terms().is_approximate());
         }

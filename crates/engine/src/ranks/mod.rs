@@ -88,6 +88,7 @@ impl HostRanks {
         let parameters = [
             ("slots", config.slots.to_string()),
             ("widths", format!("{:?}", config.widths)),
+            ("kept", config.kept.to_string()),
             ("route", config.route.to_string()),
         ];
         let Ranks { mut planner, transport, .. } = ranks;

@@ -113,8 +113,10 @@ impl HostRanks {
     /// Returns whether what was received of a row can be taken into a sequence.
     pub(super) fn is_outcome(&self, out: &Outputs, row: usize) -> bool {
         let (token, mu) = (out.tokens()[row], out.mirostat_mu()[row]);
-        let is_token = token == NONE || usize::try_from(token).is_ok_and(|id| id < self.host.vocab);
-        is_token && mu < f32::INFINITY
+        let is_id = |id: &u32| (*id as usize) < self.host.vocab;
+        let is_token = |token: &i32| *token == NONE || is_id(&(*token as u32));
+        let mut tokens = std::iter::once(&token).chain(out.top_ids(row));
+        tokens.all(is_token) && out.kept(row).iter().all(is_id) && mu < f32::INFINITY
     }
 }
 

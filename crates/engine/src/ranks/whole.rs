@@ -1,6 +1,6 @@
 //! Drafts and scores over ranks. Each rank draws all drafts from rows that are gathered, and scores a share of the known tokens.
 
-use gumball_dist::{LogitsLayout, Ownership, Shares, StepShape};
+use gumball_dist::{LogitsLayout, Ownership, Plan, Shares, StepShape};
 use gumball_spec::Result;
 use gumball_spec::layout::Layout;
 
@@ -9,6 +9,7 @@ use super::step::logits_of;
 use super::{HostRanks, gathered};
 use crate::batch::Batch;
 use crate::draft::Proposals;
+use crate::logits::Logits;
 use crate::outputs::Outputs;
 use crate::rows::Rows;
 use crate::score::{Scored, Scoring};
@@ -25,11 +26,7 @@ impl HostRanks {
         out: &mut Proposals,
     ) -> Result<()> {
         let (logits, batch, count) = (rows.of_rank(batch)?, &gathered(batch)?, batch.slots.len());
-        let plan = &self
-            .common
-            .planner
-            .plan_as(LogitsLayout::Gather, &StepShape { requests: count, ..StepShape::default() });
-        self.check_plan(plan, logits, &(0..=count).collect::<Vec<_>>())?;
+        let plan = &self.gather_plan(logits, count)?;
         let split = self.host.check_draft(sequences, logits.kind(), batch, paths)?;
         let greedy = self.host.greedy(sequences, batch.slots, batch.mode)?;
         out.reshape(count, self.host.vocab)?;
@@ -57,11 +54,7 @@ impl HostRanks {
         scored.params.check_kind(logits.kind())?;
         scored.refuse_chunks()?;
         let scoring = Scoring::new(scored, count, vocab, batch)?;
-        let plan = &self
-            .common
-            .planner
-            .plan_as(LogitsLayout::Gather, &StepShape { requests: count, ..StepShape::default() });
-        self.check_plan(plan, logits, &(0..=count).collect::<Vec<_>>())?;
+        let plan = &self.gather_plan(logits, count)?;
         out.reserve(Layout { rows: count, widths: scoring.widths() })?;
         let mut digest =
             self.begin(sequences, plan, logits, (batch, count), (For::Scores, std::iter::empty()));
@@ -81,5 +74,12 @@ impl HostRanks {
         let mut words = Vec::new();
         own.iter().for_each(|row| out.pack(*row, &mut words));
         self.exchange_rows(&words, out, |rank| shares[rank].clone())
+    }
+    /// Plans that `count` rows are gathered, and checks this rank's part of them.
+    fn gather_plan(&self, logits: Logits<'_>, count: usize) -> Result<Plan> {
+        let shape = StepShape { requests: count, ..StepShape::default() };
+        let plan = self.common.planner.plan_as(LogitsLayout::Gather, &shape);
+        self.check_plan(&plan, logits, &(0..=count).collect::<Vec<_>>())?;
+        Ok(plan)
     }
 }

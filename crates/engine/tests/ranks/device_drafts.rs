@@ -1,16 +1,14 @@
 //! Verifications over the emulated devices of several ranks give what one process gives, whichever rank owns a request.
 
-use std::time::Duration;
-
 use gumball_engine::dist::LogitsLayout::{self, Gather, Survey, Swap};
-use gumball_engine::dist::TransportKind::{self, Nccl, OneSided};
+use gumball_engine::dist::TransportKind::{self, OneSided};
 use gumball_engine::dist::{Ownership, StepKind, Transport};
 use gumball_engine::{
     Batch, DeviceBuffer, DeviceIntMatrixMut, DeviceSlice, DraftBatchLimits, Drafts, IntType, Masks, Outputs,
-    Proposals, RanksError, Tree, VerifyMode, Work,
+    Proposals, Tree, VerifyMode, Work,
 };
 
-use crate::batch::{Numbers, PATIENCE, Requests, on_ranks, part, planned, state, with_patience};
+use crate::batch::{Numbers, PATIENCE, Requests, on_ranks, planned, state};
 use crate::cases::Dice;
 use crate::devices::{self, There, pool, small_batch};
 
@@ -219,28 +217,6 @@ fn one_graph_over_ranks_drafts_verifies_and_takes_tokens_away() {
 }
 
 #[test]
-fn ranks_that_draft_behind_other_paths_are_told_so() {
-    let batch = small_batch(2);
-    let whole = batch.rows(&mut Dice(9, 0), 3);
-    let timeout = Duration::from_secs(5);
-    for devices in [OneSided, Nccl] {
-        with_patience(2, timeout, |rank| {
-            let own = rank.rank();
-            let (mut pool, slots) = pool(&batch, rank, (devices, timeout));
-            let part = part(Gather, &batch.split, own, 0, &whole, &[]);
-            let logits = part.numbers.logits(part.rows, part.columns, batch.kind);
-            let of = Batch { counts: &[0, 1, 0], ..Batch::of(&slots) };
-            let error = pool.draft(logits, &of, &[own as i32], &mut Proposals::new(1)).unwrap_err();
-            let said = "the drafts of the step";
-            assert!(
-                matches!(error.of_ranks(), Some(RanksError::Disagree { what, .. }) if *what == said),
-                "{error}"
-            );
-        });
-    }
-}
-
-#[test]
 fn a_verification_over_devices_is_not_surveyed() {
     let (batch, devices) = (small_batch(1), OneSided);
     on_ranks(1, |rank| {
@@ -276,39 +252,4 @@ fn a_verification_over_devices_is_not_surveyed() {
             assert_eq!(error.of_ranks(), None, "{error}");
         }
     });
-}
-
-#[test]
-fn ranks_that_verify_different_drafts_are_told_so() {
-    let batch = small_batch(2);
-    let whole = batch.rows(&mut Dice(9, 0), 5);
-    for (devices, layout) in ways() {
-        with_patience(2, Duration::from_secs(5), |rank| {
-            let own = rank.rank();
-            let (mut pool, slots) = pool(&batch, rank, (devices, Duration::from_secs(5)));
-            let before: Vec<_> = slots.iter().map(|slot| state(pool.sequence(*slot).unwrap())).collect();
-            let plan = planned(&pool, &slots, layout, 2);
-            let starts = [0, 1, 3, 5];
-            let rows = plan.shares.of(own).flat_map(|request| starts[request]..starts[request + 1]);
-            let part = part(layout, &batch.split, own, 0, &whole, &rows.collect::<Vec<_>>());
-            let logits = part.numbers.logits(part.rows, part.columns, batch.kind);
-            let (counts, ids) = (&[0, 1, 1], [1, 2 + own as i32]);
-            let drafts = Drafts::chain(&ids);
-            let (options, mut out) = (Batch::default(), Outputs::new());
-            let verified = pool.verify(
-                logits,
-                &Batch { slots: &slots, counts, plan: Some(plan), ..options },
-                &drafts,
-                &mut out,
-            );
-            let error = verified.unwrap_err();
-            assert!(
-                matches!(error.of_ranks(), Some(RanksError::Disagree { what: "the drafts of the step", .. })),
-                "{devices:?}, {layout:?}: {error}"
-            );
-            for (slot, before) in slots.iter().zip(before) {
-                assert_eq!(state(pool.sequence(*slot).unwrap()), before);
-            }
-        });
-    }
 }

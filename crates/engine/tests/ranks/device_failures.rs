@@ -1,18 +1,22 @@
 //! What a failed exchange leaves on devices of ranks: results of padding, and sequences as they were fetched.
 
+use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 
+use gumball_cuda::{Runtime, Tap};
 use gumball_engine::dist::LogitsLayout::{Survey, Swap};
-use gumball_engine::dist::TransportKind::{Nccl, OneSided};
+use gumball_engine::dist::TransportKind::{self, Nccl, OneSided};
 use gumball_engine::dist::{Ownership, Transport};
 use gumball_engine::{
-    Batch, DeviceBuffer, DeviceSlice, Drafts, IntType, Kind, Masks, Outputs, RanksError, SamplingParams,
-    VerifyMode, Work,
+    Batch, Device, DeviceBuffer, DeviceSlice, Drafts, Error, IntType, Kind, Outputs, RanksError,
+    SamplingParams, VerifyMode, Work,
 };
 
 use crate::batch::{part, planned, state, with_patience};
+use crate::calls::{Call, Calls, Given, Saved, Taken, all_saved, device_place, hold_each};
 use crate::cases::Dice;
 use crate::devices::{There, pool, small_batch, ways};
+use crate::faults::go_on;
 
 #[test]
 fn sequences_that_were_shortened_stay_those_of_the_last_fetch_after_a_failure() {
@@ -143,7 +147,6 @@ fn ranks_whose_rows_have_other_types_or_kinds_are_told_so() {
         for (dtype, kind) in [(1, Kind::Logits), (2, Kind::Logits), (0, Kind::Probabilities)] {
             with_patience(2, Duration::from_secs(5), |rank| {
                 let (own, timeout) = (rank.rank(), Duration::from_secs(2));
-                let is_swapped = layout == Survey && kind == Kind::Probabilities;
                 let (dtype, kind) = if own == 1 { (dtype, kind) } else { (0, Kind::Logits) };
                 let (mut pool, slots) = pool(&batch, rank, (devices, timeout));
                 let plan = planned(&pool, &slots, layout, 0);
@@ -155,15 +158,11 @@ fn ranks_whose_rows_have_other_types_or_kinds_are_told_so() {
                 let error = stepped.unwrap_err();
                 match error.of_ranks() {
                     Some(RanksError::Disagree {
-                        what: "the type or kind of the rows", ours, theirs, ..
-                    }) => {
-                        assert_ne!(ours, theirs, "{devices:?}, {layout:?}");
-                    }
-                    // Messages of another size than is expected come never, and so do the digests after them.
-                    Some(RanksError::Disagree { what: "the layout, type or mode of the step", .. })
-                        if devices == Nccl => {}
-                    // Probabilities are not surveyed but swapped, so only one of the ranks sends rows.
-                    Some(RanksError::TimedOut { .. }) if is_swapped => {}
+                        what: "the layout, type or mode of the step",
+                        ours,
+                        theirs,
+                        ..
+                    }) => assert_ne!(ours, theirs, "{devices:?}, {layout:?}"),
                     _ => panic!("{devices:?}, {layout:?}, {dtype}, {kind:?}: {error}"),
                 }
             });
@@ -171,105 +170,87 @@ fn ranks_whose_rows_have_other_types_or_kinds_are_told_so() {
     }
 }
 
-#[test]
-fn a_rank_that_closes_its_pool_is_lost_to_the_others_at_once() {
-    let batch = small_batch(2);
-    let whole = batch.rows(&mut Dice(9, 0), 5);
-    let forever = Duration::from_secs(600);
-    for (devices, layout) in ways() {
-        with_patience(2, forever, |rank| {
-            let own = rank.rank();
-            let (mut pool, slots) = pool(&batch, rank, (devices, forever));
-            if own == 1 {
-                return;
-            }
-            let plan = planned(&pool, &slots, layout, 0);
-            let rows: Vec<usize> = plan.shares.of(own).collect();
-            let part = part(layout, &batch.split, own, 0, &whole[..3], &rows);
-            let logits = part.numbers.logits(part.rows, part.columns, batch.kind);
-            let (options, mut out) = (Batch::default(), Outputs::new());
-            let since = Instant::now();
-            let error = pool
-                .step(logits, &Batch { slots: &slots, plan: Some(plan), ..options }, &mut out)
-                .unwrap_err();
-            assert!(
-                matches!(error.of_ranks(), Some(RanksError::Lost { rank: 1, .. })),
-                "{devices:?}, {layout:?}: {error}"
-            );
-            assert!(since.elapsed() < Duration::from_secs(60), "{:?}", since.elapsed());
-            let logits = part.numbers.logits(part.rows, part.columns, batch.kind);
-            let again = pool
-                .step(logits, &Batch { slots: &slots, plan: Some(plan), ..options }, &mut out)
-                .unwrap_err();
-            assert_eq!(again, RanksError::Broken(Box::new(error)).into(), "{devices:?}, {layout:?}");
+/// The ways in which rows travel, each with each call that is served there.
+fn cases() -> impl Iterator<Item = (TransportKind, Call)> {
+    [OneSided, Nccl].into_iter().flat_map(|way| Call::all(Some(way)).into_iter().map(move |call| (way, call)))
+}
+
+/// What became of rank 0's call, whether its sequences stayed, what they go on from, and how many launches the other rank made.
+type Broken = (Result<Taken, Error>, bool, Vec<Saved>, usize);
+
+/// Makes a call on two ranks, of which the last one's device breaks after so many launches.
+fn broken_after(way: TransportKind, call: Call, launches: usize) -> Broken {
+    let (calls, forever) = (Calls::new(2), Duration::from_secs(600));
+    let mut ranks = with_patience(2, forever, |rank| {
+        let is_last = rank.rank() == 1;
+        let device = Device::emulated().expect("a C++ compiler");
+        let tap = Arc::new(Tap::on(Arc::clone(device.runtime())));
+        let device = if is_last { Device::new(Arc::clone(&tap) as Arc<dyn Runtime>) } else { device };
+        let place = Some(device_place(device));
+        let mut pool = calls.pool(call, (Some(way), forever), Some(Box::new(rank)), place).unwrap();
+        let slots = calls.admit(&mut pool);
+        let was = all_saved(&mut pool, &slots);
+        tap.fail_after(launches);
+        let (mut taken, given) = (None, Given::new(call, &slots));
+        let made = tap.launches_of(|| {
+            taken = Some(calls.take(&mut pool, &given));
+            Ok::<_, ()>(())
         });
-    }
+        let saved = if is_last { Vec::new() } else { all_saved(&mut pool, &slots) };
+        (taken.unwrap(), saved == was, saved, made.unwrap().len())
+    });
+    let made = ranks[1].3;
+    let (taken, is_unchanged, saved, _) = ranks.swap_remove(0);
+    (taken, is_unchanged, saved, made)
 }
 
 #[test]
-fn ranks_that_differ_in_what_hosts_know_are_told_what_it_is() {
-    let batch = small_batch(2);
-    let whole = batch.rows(&mut Dice(9, 0), 3);
-    let differences = [
-        ("slots", "the slots of the step"),
-        ("draw", "the seed or draw index of a request"),
-        ("shortened", "the output or position of a request"),
-        ("prompt", "the prompt of a request"),
-        ("length", "the prompt of a request"),
-        ("pushed", "the output or position of a request"),
-        ("masks", "the masks of the step"),
-        ("forced", "the forced tokens of the step"),
-    ];
-    for ((devices, layout), (differs, name)) in ways().flat_map(|way| differences.map(|it| (way, it))) {
-        with_patience(2, Duration::from_secs(60), |rank| {
-            let own = rank.rank();
-            let (mut pool, mut slots) = pool(&batch, rank, (devices, Duration::from_secs(60)));
-            let width = batch.vocab.div_ceil(32);
-            let mut masks = vec![u32::MAX; 3 * width];
-            let (mut options, mut forced) = (Batch::default(), [None; 3]);
-            match differs {
-                "prompt" | "length" => {
-                    pool.release(slots[1]).unwrap();
-                    let prompt = if differs == "length" { vec![1; 2 + own] } else { vec![own as u32, 1] };
-                    slots[1] = pool.admit(batch.requests[1].0.clone(), &prompt).unwrap();
-                }
-                "slots" => slots.rotate_left(own),
-                "draw" => {
-                    let forked = pool.fork(slots[1], own as u32).unwrap();
-                    pool.release(std::mem::replace(&mut slots[1], forked)).unwrap();
-                }
-                "shortened" => {
-                    pool.push(slots[2], 1).unwrap();
-                    pool.push(slots[2], 1).unwrap();
-                    pool.shorten(&[slots[2]], &[1 + own]).unwrap();
-                }
-                "pushed" => {
-                    pool.push(slots[2], own as u32).unwrap();
-                    pool.push(slots[2], 1).unwrap();
-                }
-                "masks" => {
-                    masks[2 * width] -= own as u32;
-                    options.masks = Masks::new(&masks, 3, width, width).unwrap();
-                }
-                _ => {
-                    forced[0] = Some(own as u32);
-                    options.forced = &forced;
+fn a_rank_whose_device_breaks_in_a_call_is_lost_to_the_others_at_once_which_go_on_in_a_new_group() {
+    hold_each(cases(), |(way, call)| {
+        let launches = broken_after(way, call, usize::MAX).3;
+        let some = match call {
+            Call::Step(Swap) | Call::Draft | Call::Score => 0..launches,
+            Call::Kept(_) => launches - 1..launches,
+            _ => launches / 2..launches / 2 + 1,
+        };
+        for after in some {
+            let since = Instant::now();
+            let (taken, is_unchanged, saved, _) = broken_after(way, call, after);
+            let told = format!("{way:?}, {call:?}, after {after} of {launches}");
+            match taken {
+                // It had sent all that the others need.
+                Ok(taken) => assert_eq!(taken, Calls::new(2).want(call), "{told}"),
+                Err(error) => {
+                    let is_lost = matches!(error.of_ranks(), Some(RanksError::Lost { rank: 1, .. }));
+                    assert!(is_lost && is_unchanged, "{told}: {error}");
+                    assert!(since.elapsed() < Duration::from_secs(60), "{told}");
+                    go_on(call, Some(way), &saved);
                 }
             }
-            let plan = planned(&pool, &slots, layout, 0);
-            let part = part(layout, &batch.split, own, 0, &whole, &plan.shares.of(own).collect::<Vec<_>>());
-            let logits = part.numbers.logits(part.rows, part.columns, batch.kind);
-            let error = pool
-                .step(logits, &Batch { slots: &slots, plan: Some(plan), ..options }, &mut Outputs::new())
-                .unwrap_err();
-            let Some(RanksError::Disagree { what, ours, theirs, .. }) = error.of_ranks() else {
-                panic!("{devices:?}, {layout:?}, {differs}: {error}")
-            };
-            assert_eq!(*what, name, "{devices:?}, {layout:?}, {differs}");
-            assert!(
-                ours != theirs && ours.contains(" in ") && theirs.contains(" in "),
-                "{devices:?}, {layout:?}: {error}"
-            );
+        }
+    });
+}
+
+#[test]
+fn a_rank_that_comes_to_no_call_is_an_error_in_time_and_sequences_stay() {
+    let (calls, timeout) = (Calls::new(2), Duration::from_millis(1000));
+    hold_each(cases(), |(way, call)| {
+        let has_given_up = Barrier::new(2);
+        with_patience(2, Duration::from_secs(20), |rank| {
+            let own = rank.rank();
+            let mut pool = calls.pool(call, (Some(way), timeout), Some(Box::new(rank)), None).unwrap();
+            let slots = calls.admit(&mut pool);
+            if own == 1 {
+                has_given_up.wait();
+                return;
+            }
+            let (given, was) = (Given::new(call, &slots), all_saved(&mut pool, &slots));
+            let taken = [0, 1].map(|_| calls.take(&mut pool, &given).unwrap_err());
+            has_given_up.wait();
+            let late = Error::from(RanksError::TimedOut { rank: 1, waited: timeout });
+            let broken = RanksError::Broken(Box::new(late.clone())).into();
+            assert_eq!(taken, [late, broken], "{way:?}, {call:?}");
+            assert_eq!(all_saved(&mut pool, &slots), was, "{way:?}, {call:?}");
         });
-    }
+    });
 }

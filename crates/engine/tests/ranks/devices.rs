@@ -1,8 +1,7 @@
 //! Devices as ranks: emulated ones, each on a thread of its own, give what a pool of one process gives.
 
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use gumball_engine::dist::LogitsLayout::{self, Gather, Replicated, Survey, Swap};
 use gumball_engine::dist::TransportKind::{self, Nccl, OneSided};
@@ -10,8 +9,8 @@ use gumball_engine::dist::{Ownership, PlannerConfig, Threads, Transport};
 use gumball_engine::head::{Certified, Exact, HeadOptions, HostMatrix, Scaling};
 use gumball_engine::{
     Batch, Device, DeviceBuffer, DeviceHead, DeviceMasks, DeviceMatrix, Drafts, Dtype, Filter, Head,
-    HostMasks, Kind, Outputs, PADDING, Place, Pool, PoolConfig, Ranks, RanksError, Rows, SamplingParams,
-    Scored, Slot, Work,
+    HostMasks, Kind, Outputs, PADDING, Place, Pool, PoolConfig, Ranks, Rows, SamplingParams, Scored, Slot,
+    Work,
 };
 
 use crate::batch::{
@@ -220,7 +219,7 @@ pub fn small_batch(world: usize) -> Requests {
 }
 
 #[test]
-fn more_tokens_are_scored_than_a_step_has_rows_and_other_ones_are_told() {
+fn more_tokens_are_scored_than_a_step_has_rows() {
     let batch = Requests { kind: Kind::Logits, ..small_batch(2) };
     let mut dice = Dice(23, 0);
     // The pools have 64 rows.
@@ -242,9 +241,6 @@ fn more_tokens_are_scored_than_a_step_has_rows_and_other_ones_are_told() {
             let mut found = Outputs::new();
             pool.score(rows, &Batch::default(), &scored, &mut found).unwrap();
             assert_eq!(found.words(), want.words(), "{devices:?}");
-            let scored = Scored { prompt_len: own, ..scored };
-            let error = pool.score(rows, &Batch::default(), &scored, &mut found).unwrap_err();
-            assert!(matches!(error.of_ranks(), Some(RanksError::Disagree { .. })), "{devices:?}: {error}");
         });
     }
 }
@@ -354,58 +350,6 @@ fn a_graph_over_ranks_reads_bitmasks_of_the_device_where_they_are() {
                 pool.fetch(&mut found).unwrap();
                 assert_eq!(found.words(), want.words(), "{devices:?}, {layout:?}, turn {turn}");
             }
-        });
-    }
-}
-
-#[test]
-fn a_late_rank_is_an_error_in_time_and_sequences_stay() {
-    let batch = small_batch(2);
-    let whole = batch.rows(&mut Dice(9, 0), 5);
-    let timeout = Duration::from_secs(1);
-    // To a step, and to a verification of a draft of each of the last two requests, which is not surveyed.
-    let calls = ways().flat_map(|way| [0, 1].map(|drafts| (way, drafts)));
-    for ((devices, layout), drafts) in calls.filter(|((_, layout), drafts)| (*layout, *drafts) != (Survey, 1))
-    {
-        let has_given_up = AtomicBool::new(false);
-        with_patience(2, Duration::from_secs(2), |rank| {
-            let own = rank.rank();
-            let (mut pool, slots) = pool(&batch, rank, (devices, timeout));
-            if own == 1 {
-                // Comes to no call, and stays until the other one has given up.
-                let since = Instant::now();
-                while !has_given_up.load(Ordering::Acquire) && since.elapsed() < PATIENCE {
-                    std::thread::sleep(Duration::from_millis(1));
-                }
-                return;
-            }
-            let plan = planned(&pool, &slots, layout, drafts);
-            let starts = [0, 1, 2 + drafts, 3 + 2 * drafts];
-            let rows = plan.shares.of(own).flat_map(|request| starts[request]..starts[request + 1]);
-            let rows: Vec<usize> = rows.collect();
-            let part = part(layout, &batch.split, own, 0, &whole[..starts[3]], &rows);
-            let logits = part.numbers.logits(part.rows, part.columns, batch.kind);
-            let before: Vec<_> = slots.iter().map(|slot| state(pool.sequence(*slot).unwrap())).collect();
-            let (of, mut out) = (Batch { plan: Some(plan), ..Batch::of(&slots) }, Outputs::new());
-            let mut take = |pool: &mut Pool| match drafts {
-                0 => pool.step(logits, &of, &mut out),
-                _ => pool.verify(
-                    logits,
-                    &Batch { counts: &[0, 1, 1], ..of },
-                    &Drafts::chain(&[1, 2]),
-                    &mut out,
-                ),
-            };
-            let (told, began) = (format!("{devices:?}, {layout:?}, {drafts}"), Instant::now());
-            let error = take(&mut pool).unwrap_err();
-            assert_eq!(error, RanksError::TimedOut { rank: 1, waited: timeout }.into(), "{told}");
-            assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
-            let error = take(&mut pool).unwrap_err();
-            assert!(matches!(error.of_ranks(), Some(RanksError::Broken(_))), "{told}: {error}");
-            for (slot, before) in slots.iter().zip(before) {
-                assert_eq!(state(pool.sequence(*slot).unwrap()), before, "{told}");
-            }
-            has_given_up.store(true, Ordering::Release);
         });
     }
 }

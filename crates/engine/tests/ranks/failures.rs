@@ -2,13 +2,16 @@
 
 use std::time::Duration;
 
-use gumball_engine::dist::LogitsLayout::{self, Gather, Replicated, Survey, Swap};
-use gumball_engine::dist::{PlannerConfig, StepKind, VocabSplit, threads};
+use gumball_engine::dist::LogitsLayout::{self, Gather, Replicated, Swap};
+#[cfg(feature = "emulator")]
+use gumball_engine::dist::TransportKind;
+use gumball_engine::dist::{PlannerConfig, StepKind, StepPart, VocabSplit};
 use gumball_engine::{
-    Batch, Error, Masks, Outputs, Place, Pool, PoolConfig, Ranks, RanksError, Rows, SamplingParams, Slot,
+    Batch, Error, Outputs, Place, Pool, PoolConfig, Ranks, RanksError, Rows, SamplingParams, Slot, VerifyMode,
 };
 
 use crate::batch::with_patience;
+use crate::calls::{self, Call, Calls, Given, Taken, Way};
 
 const VOCAB: usize = 600;
 
@@ -27,10 +30,6 @@ fn pool(rank: gumball_engine::dist::Threads, layouts: &[LogitsLayout]) -> (Pool,
 
 /// Takes a step of one row.
 fn step(pool: &mut Pool, slot: Slot, layout: LogitsLayout) -> Result<(), Error> {
-    step_with(pool, slot, layout, &Batch::default())
-}
-
-fn step_with(pool: &mut Pool, slot: Slot, layout: LogitsLayout, options: &Batch<'_>) -> Result<(), Error> {
     let shape = pool.shape(&[slot], 0, StepKind::Decode)?;
     let plan = pool.ranks().unwrap().planner.plan_as(layout, &shape);
     let ids = pool.ranks().unwrap().planner.split().ids(pool.ranks().unwrap().group.rank());
@@ -39,7 +38,7 @@ fn step_with(pool: &mut Pool, slot: Slot, layout: LogitsLayout, options: &Batch<
     let rows =
         if layout == Replicated { plan.shares.of(pool.ranks().unwrap().group.rank()).count() } else { 1 };
     let logits = Rows::logits(&row, rows, row.len())?;
-    pool.step(logits, &Batch { slots: &[slot], plan: Some(plan), ..*options }, &mut Outputs::new())
+    pool.step(logits, &Batch { plan: Some(plan), ..Batch::of(&[slot]) }, &mut Outputs::new())
 }
 
 #[test]
@@ -80,106 +79,153 @@ fn a_mistake_is_an_error_before_anything_is_sent() {
 
 #[test]
 fn pools_that_differ_are_told_so_at_start() {
-    let errors = with_patience(3, Duration::from_secs(20), |rank| {
-        let slots = if gumball_engine::dist::Transport::rank(&rank) == 2 { 7 } else { 8 };
-        let config = PoolConfig { slots, place: Place::threads(1), ..PoolConfig::new(VOCAB) };
-        let planner = PlannerConfig::new(VocabSplit::even(VOCAB, 3).unwrap());
-        Pool::over(config, Ranks::new(planner, Box::new(rank))).unwrap_err().to_string()
-    });
-    let first = "rank 2 disagrees on slots: it has 7, this rank 8";
-    assert_eq!(errors, [first, first, "rank 0 disagrees on slots: it has 8, this rank 7"]);
-}
-
-/// Each thing in which the ranks differ, its name in errors, and what these say that each rank has, up to digests.
-const DIFFERENCES: [(&str, &str, [&str; 2]); 9] = [
-    ("slots", "the slots of the step", ["slot 0 in request 0", "slot 1 in request 0"]),
-    (
-        "draw",
-        "the seed or draw index of a request",
-        ["seed 5, draw 0 in request 0", "seed 5, draw 1 in request 0"],
-    ),
-    ("position", "the output or position of a request", ["length 1, digest ", "length 0, digest "]),
-    ("output", "the output or position of a request", ["length 0, digest ", "length 1, digest "]),
-    ("prompt", "the prompt of a request", ["length 2, digest ", "length 2, digest "]),
-    ("length", "the prompt of a request", ["length 2, digest ", "length 3, digest "]),
-    ("parameters", "the parameters of a request", ["top_p: 0.8 in request 0", "top_p: 0.9 in request 0"]),
-    ("masks", "the masks of the step", ["a mask of digest ", "a mask of digest "]),
-    ("forced", "the forced tokens of the step", ["token 0 in row 0", "token 1 in row 0"]),
-];
-
-#[test]
-fn a_rank_with_another_request_or_step_is_told_what_differs_and_nothing_is_drawn() {
-    let layouts = [Gather, Swap, Survey, Replicated].into_iter();
-    for (layout, (differs, name, told)) in layouts.flat_map(|it| DIFFERENCES.map(|differs| (it, differs))) {
-        with_patience(2, Duration::from_secs(20), |rank| {
-            let (mut pool, mut slot) = pool(rank, &LogitsLayout::ALL);
-            let own = pool.ranks().unwrap().group.rank();
-            let mut options = Batch::default();
-            let (masks, forced) = ([u32::MAX - own as u32; VOCAB.div_ceil(32)], [Some(own as u32)]);
-            match differs {
-                "slots" => {
-                    let other = pool.fork(slot, 0).unwrap();
-                    slot = [slot, other][own];
-                }
-                "draw" => slot = pool.fork(slot, own as u32).unwrap(),
-                "position" => {
-                    pool.push(slot, 9).unwrap();
-                    pool.shorten(&[slot], &[own]).unwrap();
-                }
-                "output" if own == 1 => pool.push(slot, 9).unwrap(),
-                "prompt" | "length" | "parameters" => {
-                    pool.release(slot).unwrap();
-                    let top_p = if differs == "parameters" && own == 1 { 0.9 } else { 0.8 };
-                    let params = SamplingParams { seed: Some(5), top_p, ..Default::default() };
-                    // The ranks' prompts have one length, and one last id.
-                    let first = if differs == "prompt" { own as u32 } else { 1 };
-                    let prompt = if differs == "length" { &[1, 2, 3][..2 + own] } else { &[first, 2] };
-                    slot = pool.admit(params, prompt).unwrap();
-                }
-                "masks" => options.masks = Masks::new(&masks, 1, masks.len(), masks.len()).unwrap(),
-                "forced" => options.forced = &forced,
+    let differing: [(&str, [&str; 2]); 2] = [("slots", ["8", "7"]), ("kept", ["false", "true"])];
+    for (name, [ours, theirs]) in differing {
+        let errors = with_patience(3, Duration::from_secs(20), |rank| {
+            let mut config = PoolConfig { slots: 8, place: Place::threads(1), ..PoolConfig::new(VOCAB) };
+            match (name, gumball_engine::dist::Transport::rank(&rank)) {
+                ("slots", 2) => config.slots = 7,
+                ("kept", 2) => config.kept = true,
                 _ => {}
             }
-            let before = pool.sequence(slot).unwrap().position();
-            let error = step_with(&mut pool, slot, layout, &options).unwrap_err();
+            let planner = PlannerConfig::new(VocabSplit::even(VOCAB, 3).unwrap());
+            Pool::over(config, Ranks::new(planner, Box::new(rank))).unwrap_err().to_string()
+        });
+        let first = format!("rank 2 disagrees on {name}: it has {theirs}, this rank {ours}");
+        let last = format!("rank 0 disagrees on {name}: it has {ours}, this rank {theirs}");
+        assert_eq!(errors, [first.clone(), first, last]);
+    }
+}
+
+/// Each thing in which the ranks differ, what errors call it, and what these say that each rank has, up to digests.
+const DIFFERENCES: [(&str, StepPart, [&str; 2]); 18] = [
+    ("slots", StepPart::Slots, ["slot 0 in request 0", "slot 1 in request 0"]),
+    ("draw", StepPart::Seeds, ["seed 0, draw 0 in request 0", "seed 0, draw 1 in request 0"]),
+    ("shortened", StepPart::Positions, ["length 2, digest ", "length 1, digest "]),
+    ("pushed", StepPart::Positions, ["length 3, digest "; 2]),
+    ("prompt", StepPart::Prompts, ["length 3, digest "; 2]),
+    ("length", StepPart::Prompts, ["length 2, digest ", "length 3, digest "]),
+    ("parameters", StepPart::Parameters, ["top_p: 0.8 in request 0", "top_p: 0.9 in request 0"]),
+    ("masks", StepPart::Masks, ["a mask of digest "; 2]),
+    ("forced", StepPart::Forced, ["token 0 in row 0", "token 1 in row 0"]),
+    ("drafts", StepPart::Drafts, ["token 1 as draft 0", "token 2 as draft 0"]),
+    ("counts", StepPart::Drafts, ["count ", "count "]),
+    ("mode", StepPart::Shape, [""; 2]),
+    ("layout", StepPart::Shape, [""; 2]),
+    ("call", StepPart::Shape, [""; 2]),
+    ("known", StepPart::Prompts, ["digest "; 2]),
+    ("prompt_len", StepPart::Positions, ["digest "; 2]),
+    ("start", StepPart::Positions, ["digest "; 2]),
+    ("scoring", StepPart::Parameters, ["digest "; 2]),
+];
+
+/// Returns whether ranks can differ so in a call.
+fn is_part(differs: &str, call: Call) -> bool {
+    match differs {
+        "masks" | "call" => true,
+        "known" | "prompt_len" | "start" | "scoring" => call == Call::Score,
+        "drafts" | "counts" | "mode" => matches!(call, Call::Verify(_) | Call::Draft),
+        "layout" => !matches!(call, Call::Draft | Call::Score),
+        "forced" => !matches!(call, Call::Draft | Call::Score),
+        _ => call != Call::Score,
+    }
+}
+
+/// Makes a call on a rank that differs in something from the other.
+fn differ(calls: &Calls, pool: &mut Pool, (call, differs): (Call, &str)) -> Result<Taken, Error> {
+    let (own, mut slots) = (pool.ranks().unwrap().group.rank(), calls.admit(pool));
+    let mut admit = |top_p, prompt: &[u32]| {
+        pool.release(slots[0]).unwrap();
+        slots[0] = pool.admit(SamplingParams { seed: Some(0), top_p, ..Default::default() }, prompt).unwrap();
+    };
+    match differs {
+        "prompt" => admit(1.0, &[own as u32, 2, 3]),
+        "length" => admit(1.0, &[1, 2, 3][..2 + own]),
+        "parameters" => admit([0.8, 0.9][own], &[1]),
+        "slots" => slots.swap(0, own),
+        "draw" => slots[0] = pool.fork(slots[0], own as u32).unwrap(),
+        "shortened" => {
+            (0..2).for_each(|_| pool.push(slots[0], 9).unwrap());
+            pool.shorten(&[slots[0]], &[1 + own]).unwrap();
+        }
+        "pushed" => [own as u32, 9].into_iter().for_each(|id| pool.push(slots[0], id).unwrap()),
+        _ => {}
+    }
+    let mut given = Given::new(call, &slots);
+    let other = match (differs, own, call.layout()) {
+        ("layout", 1, Gather) => Swap,
+        ("layout", 1, _) => Gather,
+        (.., layout) => layout,
+    };
+    match (differs, own) {
+        ("masks", _) => {
+            given.masks = Some(vec![u32::MAX - own as u32; given.rows() * calls::VOCAB.div_ceil(32)])
+        }
+        ("forced", _) => {
+            given.forced = vec![None; given.rows()];
+            given.forced[0] = Some(own as u32);
+        }
+        ("drafts", 1) => given.drafts[0] = 2,
+        ("counts", 1) => given.counts.swap(0, 1),
+        ("mode", 1) => given.mode = VerifyMode::Greedy,
+        ("layout", 1) => given.call = call.under(other),
+        ("call", 1) => {
+            given = Given::new(if call == Call::Score { Call::Draft } else { Call::Score }, &slots)
+        }
+        ("known", 1) => given.known.0[2] = 3,
+        ("prompt_len", 1) => given.known.1 = 0,
+        ("start", 1) => given.known.2 = 2,
+        ("scoring", 1) => given.scoring.top_p = 0.8,
+        _ => {}
+    }
+    calls.take(pool, &given)
+}
+
+/// Holds the errors of calls on ranks that differ.
+fn hold_told(way: Way, timeout: Duration, is_held: impl Fn(&str, Call) -> bool) {
+    let calls = Calls::new(2);
+    let all = Call::all(way).into_iter().flat_map(|call| DIFFERENCES.map(|differs| (call, differs)));
+    let all = all.filter(|(call, (differs, ..))| is_part(differs, *call) && is_held(differs, *call));
+    for (call, (differs, part, told)) in all {
+        with_patience(2, Duration::from_secs(20), |rank| {
+            let mut pool = calls.pool(call, (way, timeout), Some(Box::new(rank)), None).unwrap();
+            let (own, taken) =
+                (pool.ranks().unwrap().group.rank(), differ(&calls, &mut pool, (call, differs)));
+            let error = taken.unwrap_err();
+            let case = format!("{way:?}, {call:?}, {differs}, rank {own}: {error}");
             let Some(RanksError::Disagree { what, ours, theirs, .. }) = error.of_ranks() else {
-                panic!("{layout:?}, {differs}: {error}")
+                panic!("{case}")
             };
-            assert_eq!(*what, name, "{layout:?}, {differs}: {error}");
-            let is_told = ours.starts_with(told[own]) && theirs.starts_with(told[1 - own]);
-            assert!(is_told && ours != theirs, "{layout:?}, {differs}: {error}");
-            assert_eq!(pool.sequence(slot).unwrap().position(), before);
-            let again = step(&mut pool, slot, layout).unwrap_err();
-            assert!(matches!(again.of_ranks(), Some(RanksError::Broken(_))));
+            // Of drafts and scores devices compare digests; of what drafts follow, that of all.
+            let is_whole = way.is_some() && call == Call::Draft;
+            assert_eq!(*what, if is_whole { StepPart::Drafts } else { part }.name(), "{case}");
+            let told = if way.is_some() && matches!(call, Call::Draft | Call::Score) {
+                ["digest "; 2]
+            } else {
+                told
+            };
+            assert!(ours.starts_with(told[own]) && theirs.starts_with(told[1 - own]), "{case}");
+            assert_ne!(ours, theirs, "{case}");
+            let again = calls.take(&mut pool, &Given::new(Call::Score, &[])).unwrap_err();
+            assert!(matches!(again.of_ranks(), Some(RanksError::Broken(_))), "{case}, then {again}");
         });
     }
 }
 
 #[test]
-fn ranks_go_on_in_a_new_group_from_the_states_of_one() {
-    let mut ranks = threads(1, Duration::from_secs(20));
-    let (mut alone, slot) = pool(ranks.pop().unwrap(), &LogitsLayout::ALL);
-    (0..4).for_each(|_| step(&mut alone, slot, Gather).unwrap());
-    let want = alone.sequence(slot).unwrap().history().ids().to_vec();
-    let patience = Duration::from_millis(100);
-    let left = with_patience(2, patience, |rank| {
-        let (mut pool, slot) = pool(rank, &LogitsLayout::ALL);
-        step(&mut pool, slot, Swap).unwrap();
-        step(&mut pool, slot, Swap).unwrap();
-        if pool.ranks().unwrap().group.rank() == 0 {
-            return None;
-        }
-        step(&mut pool, slot, Swap).unwrap_err();
-        Some(pool.sequence(slot).unwrap().history().ids().to_vec())
-    });
-    let left = left[1].clone().unwrap();
-    with_patience(2, Duration::from_secs(20), |rank| {
-        let (mut pool, first) = pool(rank, &LogitsLayout::ALL);
-        pool.release(first).unwrap();
-        let params = SamplingParams { seed: Some(5), top_p: 0.9, ..Default::default() };
-        let slot = pool.admit(params, &left[..2]).unwrap();
-        left[2..].iter().for_each(|id| pool.push(slot, *id).unwrap());
-        (0..2).for_each(|_| step(&mut pool, slot, Swap).unwrap());
-        assert_eq!(pool.sequence(slot).unwrap().history().ids(), want);
-    });
+fn a_rank_with_another_request_or_call_is_told_what_differs() {
+    hold_told(None, Duration::ZERO, |_, _| true);
+}
+
+#[cfg(feature = "emulator")]
+#[test]
+fn devices_of_ranks_with_other_requests_or_calls_are_told_what_differs() {
+    for way in [TransportKind::OneSided, TransportKind::Nccl] {
+        // Rows that are expected and not sent take the whole timeout.
+        hold_told(Some(way), Duration::from_secs(8), |differs, call| match (differs, call) {
+            ("layout" | "call", Call::Step(layout)) => [Swap, Replicated].contains(&layout),
+            ("layout" | "call", _) => false,
+            (_, call) => !matches!(call, Call::Kept(_) | Call::Hidden(_)),
+        });
+    }
 }

@@ -1,14 +1,16 @@
-//! Transports that fail: a rank that ends, is late, or sends other bytes, at any exchange of a step.
+//! Transports that fail: a rank that ends, is late, or sends other bytes, at any exchange of any call.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use gumball_engine::dist::LogitsLayout::{self, Gather, Replicated, Survey, Swap};
+use gumball_engine::dist::LogitsLayout::{Survey, Swap};
+use gumball_engine::dist::TransportKind::{Nccl, OneSided};
 use gumball_engine::dist::{Bounds, HEADER_BYTES, Threads, Transport};
-use gumball_engine::{Batch, Error, LogprobMode, LogprobsParams, Outputs, RanksError, SamplingParams, Slot};
+use gumball_engine::{Error, RanksError};
 
-use crate::batch::{PATIENCE, Requests, part, planned, state, with_patience};
+use crate::batch::{PATIENCE, on_ranks, with_patience};
+use crate::calls::{Call, Calls, Given, Saved, Taken, VOCAB, Way, all_saved};
 use crate::cases::Dice;
 
 /// What a rank does at some exchange.
@@ -101,89 +103,84 @@ impl Transport for Faulty {
     }
 }
 
-/// A batch of every kind of row, which takes every kind of exchange.
-fn batch(world: usize) -> Requests {
-    let mut batch = Requests::of_vocab(&mut Dice(11, 0), world, 0, 1500);
-    (batch.kind, batch.dtype) = (gumball_engine::Kind::Logits, 0);
-    let plain = || SamplingParams { temperature: 0.9, ..Default::default() };
-    let logprobs = |mode| Some(LogprobsParams { mode, top_n: 5, ids: vec![3, 700] });
-    let all = [
-        plain(),
-        SamplingParams { temperature: 0.0, ..plain() },
-        SamplingParams { top_k: 20, top_p: 0.9, ..plain() },
-        SamplingParams { top_p: 0.8, logprobs: logprobs(LogprobMode::Processed), ..plain() },
-        SamplingParams { typical_p: 0.5, top_n_sigma: 1.0, ..plain() },
-        SamplingParams { presence_penalty: 0.5, logprobs: logprobs(LogprobMode::Raw), ..plain() },
-    ];
-    let seeded = all.into_iter().enumerate();
-    batch.requests =
-        seeded.map(|(i, it)| (SamplingParams { seed: Some(i as u64), ..it }, vec![1, 2, 3])).collect();
-    batch
-}
+const SOON: Duration = Duration::from_secs(20);
 
-const LAYOUTS: [LogitsLayout; 4] = [Gather, Swap, Survey, Replicated];
+/// What became of a rank's call, whether its sequences stayed, and what they go on from.
+type Ended = (Result<Taken, Error>, bool, Vec<Saved>);
 
-/// Takes a step on two ranks and one that is faulty; returns for each what became of it, and of its sequences.
-fn step_with(
-    fault: Fault,
-    before: usize,
-    layout: LogitsLayout,
+/// Makes a call on two ranks and one that is faulty at an exchange.
+fn call_with(
+    calls: &Calls,
+    call: Call,
+    way: Way,
+    (fault, before): (Fault, usize),
     patience: Duration,
-) -> Vec<(Result<Outputs, Error>, bool)> {
-    let world = 3;
-    let batch = batch(world);
-    let whole = batch.rows(&mut Dice(12, 0), batch.requests.len());
+) -> Vec<Ended> {
     let done = Arc::new(AtomicUsize::new(0));
-    with_patience(world, patience, |rank| {
-        let own = rank.rank();
-        let is_faulty = own == 1;
+    with_patience(calls.batch.split.world(), patience, |rank| {
+        let is_faulty = rank.rank() == 1;
         let before = if is_faulty { before } else { usize::MAX };
         let rank = Faulty { inner: Some(rank), fault, before, done: Arc::clone(&done) };
         let is_done = || done.fetch_add(usize::from(!is_faulty), Ordering::Release);
-        let (mut pool, slots): (_, Vec<Slot>) = match batch.try_dist_pool(Box::new(rank), batch.planner()) {
-            Ok(made) => made,
+        let mut pool = match calls.pool(call, (way, patience), Some(Box::new(rank)), None) {
+            Ok(pool) => pool,
             Err(error) => {
                 is_done();
-                return (Err(error), true);
+                return (Err(error), true, Vec::new());
             }
         };
-        let states = |pool: &mut gumball_engine::Pool| -> Vec<_> {
-            slots.iter().map(|slot| state(pool.sequence(*slot).unwrap())).collect()
-        };
-        let was = states(&mut pool);
-        let plan = planned(&pool, &slots, layout, 0);
-        let rows: Vec<usize> = plan.shares.of(own).collect();
-        let part = part(layout, &batch.split, own, batch.dtype, &whole, &rows);
-        let logits = part.numbers.logits(part.rows, part.columns, batch.kind);
-        let mut out = Outputs::new();
-        let result = pool.step(logits, &Batch { plan: Some(plan), ..Batch::of(&slots) }, &mut out);
+        let slots = calls.admit(&mut pool);
+        let was = all_saved(&mut pool, &slots);
+        let taken = calls.take(&mut pool, &Given::new(call, &slots));
         is_done();
-        (result.map(|()| out), states(&mut pool) == was)
+        let saved = all_saved(&mut pool, &slots);
+        (taken, saved == was, saved)
     })
 }
 
-/// Returns how many exchanges a step takes, that of the start included.
-fn exchanges(layout: LogitsLayout) -> usize {
+/// Returns the calls whose exchanges are between hosts: all where rows lie in host memory, and on devices those that tell kept sets.
+fn cases() -> Vec<(Way, Call)> {
+    let mut cases: Vec<(Way, Call)> = Call::all(None).into_iter().map(|call| (None, call)).collect();
+    if cfg!(feature = "emulator") {
+        let ways = [OneSided, Nccl].map(Some);
+        cases.extend(ways.map(|way| (way, Call::Kept(Swap))));
+    }
+    cases
+}
+
+/// Returns how many exchanges a call takes, that of the start included.
+fn exchanges(calls: &Calls, call: Call, way: Way) -> usize {
     let goes_well = |before| {
-        let ranks = step_with(Fault::Ends, before, layout, Duration::from_secs(20));
-        ranks.iter().all(|(result, _)| result.is_ok())
+        let ranks = call_with(calls, call, way, (Fault::Ends, before), SOON);
+        ranks.iter().all(|(taken, ..)| taken.is_ok())
     };
-    (0..60).find(|before| goes_well(*before)).expect("a step ends")
+    (0..60).find(|before| goes_well(*before)).expect("a call ends")
+}
+
+/// Makes a call in a new group, from the sequences that one rank was left with, and holds what comes out to what one process gets.
+pub fn go_on(call: Call, way: Way, saved: &[Saved]) {
+    let calls = Calls::new(2);
+    on_ranks(2, |rank| {
+        let pool = calls.pool(call, (way, PATIENCE), Some(Box::new(rank)), None).unwrap();
+        calls.go_on(call, pool, saved);
+    });
 }
 
 #[test]
-fn a_rank_that_ends_at_any_exchange_is_lost_to_the_others() {
-    for layout in LAYOUTS {
-        let count = exchanges(layout);
-        assert!(count >= if layout == Survey { 6 } else { 2 }, "{layout:?} took {count}");
+fn a_rank_that_ends_at_any_exchange_is_lost_to_the_others_which_go_on_in_a_new_group() {
+    let calls = Calls::new(3);
+    for (way, call) in cases() {
+        let count = exchanges(&calls, call, way);
+        assert!(count >= if call.layout() == Survey { 6 } else { 2 }, "{call:?} took {count}");
         for before in 0..count {
-            for (result, is_unchanged) in step_with(Fault::Ends, before, layout, Duration::from_secs(20)) {
-                let error = result.unwrap_err();
-                assert!(
-                    matches!(error.of_ranks(), Some(RanksError::Lost { .. })),
-                    "{layout:?} at {before}: {error}"
-                );
-                assert!(is_unchanged, "{layout:?} at {before}");
+            let ended = call_with(&calls, call, way, (Fault::Ends, before), SOON);
+            for (taken, is_unchanged, _) in &ended {
+                let error = taken.as_ref().unwrap_err();
+                let is_lost = matches!(error.of_ranks(), Some(RanksError::Lost { .. }));
+                assert!(is_lost && *is_unchanged, "{call:?} at {before}: {error}");
+            }
+            if let Some((.., saved)) = ended.iter().find(|(.., saved)| !saved.is_empty()) {
+                go_on(call, way, saved);
             }
         }
     }
@@ -191,17 +188,48 @@ fn a_rank_that_ends_at_any_exchange_is_lost_to_the_others() {
 
 #[test]
 fn a_rank_that_is_late_at_any_exchange_is_waited_for_no_longer_than_said() {
-    let patience = Duration::from_millis(50);
-    for layout in LAYOUTS {
-        for before in 0..exchanges(layout) {
-            let mut ranks = step_with(Fault::IsLate, before, layout, patience);
+    let calls = Calls::new(3);
+    for (way, call) in cases() {
+        let count = exchanges(&calls, call, way);
+        let (first, patience) = if way.is_none() { (0, 50) } else { (count - 1, 1000) };
+        for before in first..count {
+            let patience = Duration::from_millis(patience);
+            let mut ranks = call_with(&calls, call, way, (Fault::IsLate, before), patience);
             // The late rank itself has received the others' messages, and may have completed the step.
             drop(ranks.remove(1));
-            for (result, is_unchanged) in ranks {
-                let error = result.unwrap_err();
+            for (taken, is_unchanged, _) in ranks {
+                let error = taken.unwrap_err();
                 let told = error.of_ranks();
                 let is_told = matches!(told, Some(RanksError::Lost { .. } | RanksError::TimedOut { .. }));
-                assert!(is_told && is_unchanged, "{layout:?} at {before}: {error}");
+                assert!(is_told && is_unchanged, "{call:?} at {before}: {error}");
+            }
+        }
+    }
+}
+
+/// Checks that whatever bytes come at the exchanges of a call, nothing panics, nothing hangs, and no token lies outside the vocabulary.
+fn hold_garbled(calls: &Calls, (way, call): (Way, Call), exchanges: usize) {
+    let (first, patience) = if way.is_none() { (1, 300) } else { (exchanges - 1, 1000) };
+    for (before, seed) in (first..exchanges).flat_map(|before| (0..40).map(move |seed| (before, seed))) {
+        let fault = (Fault::Garbles(seed), before);
+        for (taken, is_unchanged, _) in call_with(calls, call, way, fault, Duration::from_millis(patience)) {
+            match taken {
+                Ok(Taken { tokens, kept, .. }) => {
+                    assert!(tokens.iter().all(|token| (-1..VOCAB as i32).contains(token)), "{call:?}");
+                    assert!(kept.iter().flatten().all(|id| (*id as usize) < VOCAB), "{call:?}");
+                }
+                Err(error) => {
+                    let is_told = matches!(
+                        error.of_ranks(),
+                        Some(
+                            RanksError::Corrupt { .. }
+                                | RanksError::Lost { .. }
+                                | RanksError::TimedOut { .. }
+                                | RanksError::Disagree { .. }
+                        )
+                    );
+                    assert!(is_told && is_unchanged, "{call:?} at {before}, {seed}: {error}");
+                }
             }
         }
     }
@@ -209,31 +237,8 @@ fn a_rank_that_is_late_at_any_exchange_is_waited_for_no_longer_than_said() {
 
 #[test]
 fn other_bytes_are_an_error_or_stay_in_their_rows() {
-    for layout in LAYOUTS {
-        let count = exchanges(layout);
-        for before in 1..count {
-            for seed in 0..40 {
-                // Whatever comes out, nothing panics, nothing hangs, and no token lies outside the vocabulary.
-                for (result, is_unchanged) in
-                    step_with(Fault::Garbles(seed), before, layout, Duration::from_millis(300))
-                {
-                    match result {
-                        Ok(out) => assert!(out.tokens().iter().all(|token| (-1..1500).contains(token))),
-                        Err(error) => {
-                            let is_told = matches!(
-                                error.of_ranks(),
-                                Some(
-                                    RanksError::Corrupt { .. }
-                                        | RanksError::Lost { .. }
-                                        | RanksError::TimedOut { .. }
-                                        | RanksError::Disagree { .. }
-                                )
-                            );
-                            assert!(is_told && is_unchanged, "{layout:?} at {before}, {seed}: {error}");
-                        }
-                    }
-                }
-            }
-        }
+    let calls = Calls::new(3);
+    for (way, call) in cases() {
+        hold_garbled(&calls, (way, call), exchanges(&calls, call, way));
     }
 }

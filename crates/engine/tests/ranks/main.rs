@@ -6,6 +6,7 @@ mod own_transport;
 
 mod batch;
 mod bytes;
+mod calls;
 mod cases;
 #[cfg(feature = "emulator")]
 mod device_drafts;

@@ -28,12 +28,8 @@ impl GpuRanks {
         let (batch, masks) = gathered(batch)?.without_device_masks();
         let Some(drawn) = self.gpu.assign_paths(slots, rows, &batch, paths, out)? else { return Ok(()) };
         self.note_drafts(slots, drawn.batch, &batch, paths)?;
-        let memory = self.gpu.path_upload.take();
-        let enqueued = drawn
-            .paths(memory.as_ref())
-            .and_then(|paths| self.enqueue_all(slots, &[Work::Draft(drawn.batch, rows, masks, paths)], None));
-        self.gpu.path_upload = memory;
-        enqueued?;
+        self.enqueue_all(slots, &[Work::Draft(drawn.batch, rows, masks, drawn.paths()?)], None)?;
+        self.gpu.path_upload = drawn.memory;
         self.wait(slots)?;
         self.gpu.read_drafted(drawn.batch, out)
     }

@@ -20,6 +20,7 @@ use gumball_dist::{Costs, DEFAULT_TIMEOUT, LogitsLayout, Plan, Planner, StepDige
 use gumball_spec::error::quoted;
 use gumball_spec::{Error, Kind, RanksError, Result};
 
+use self::watch::device_wait;
 use super::draft_batch::DraftBatch;
 use super::on_gpu::OnGpu;
 use super::probabilities::refused;
@@ -108,6 +109,7 @@ impl GpuRanks {
             ("slots", config.slots.to_string()),
             ("rows", gpu.rows.to_string()),
             ("widths", format!("{:?}", config.widths)),
+            ("kept", config.kept.to_string()),
             ("timeout", format!("{timeout:?}")),
             ("devices", devices.name().to_owned()),
             ("communicator", if communicator.is_some() { "one of the program" } else { "none" }.to_owned()),
@@ -195,7 +197,7 @@ impl GpuRanks {
             // Another rank has no handle, and says why in the next exchange.
             (_, None) => Ok(()),
             // The ranks agreed on the limits of their workspaces, and `drop` waits for all before it frees a window.
-            (_, Some(handles)) => self.windows.map(&handles, self.timeout),
+            (_, Some(handles)) => self.windows.map(&handles, device_wait(self.timeout)),
         };
         self.first_refusal(&mapped)
     }

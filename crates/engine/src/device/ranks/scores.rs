@@ -45,15 +45,19 @@ impl GpuRanks {
             (0..there.rows()).step_by(at_once).try_for_each(|first| {
                 let part = first..there.rows().min(first + at_once);
                 let ranks = gathered_rows(&self.assigned.nobodys, &self.common.planner);
-                let (windows, is_emulated) = (&self.windows, self.gpu.device.gpu().is_none());
-                let gather = || self.gpu.workspace.gather(windows, &ranks, &there.part(part.clone()));
-                let group = &mut self.common.group;
-                let (rows, gone) = beside(group, (windows, self.timeout), is_emulated, gather);
+                let waits = (&self.windows, self.timeout);
+                let is_emulated = self.gpu.device.gpu().is_none();
+                let gather = || self.gpu.workspace.gather(waits.0, &ranks, &there.part(part.clone()));
+                let (rows, gone) = beside(&mut self.common.group, waits, is_emulated, gather);
                 self.gone = self.gone.take().or(gone);
                 let rows = rows?;
                 self.wait(slots)?;
                 let scores = scorer.score(part, rows.rows(), batch, out);
-                self.gpu.workspace.release_gathered(&rows)?;
+                let (waits, release) =
+                    ((&self.windows, self.timeout), || self.gpu.workspace.release_gathered(&rows));
+                let (released, gone) = beside(&mut self.common.group, waits, is_emulated, release);
+                self.gone = self.gone.take().or(gone);
+                released?;
                 scores
             })
         });

@@ -125,8 +125,9 @@ impl GpuRanks {
         Ok(())
     }
 
-    /// Checks that work is of a kind that ranks take.
+    /// Checks that the group is whole, and that work is of a kind that ranks take.
     pub(super) fn check_work(&self, work: &Work<'_>) -> Result<()> {
+        self.check_broken()?;
         let (parameter, other, reason) = match work {
             Work::Shorten(_) if !self.assigned.batch_rows.is_empty() => {
                 let reason =

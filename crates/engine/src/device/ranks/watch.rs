@@ -19,9 +19,14 @@ const GRACE: Duration = Duration::from_millis(200);
 /// The same for an emulated device, which a busy host may leave waiting for a processor.
 const GRACE_OF_EMULATED: Duration = Duration::from_secs(1);
 
-/// How long the other ranks are waited for to say which step they are at, once an exchange between devices has failed: longer than one takes to
-/// notice that this rank waits so.
+/// How long the other ranks are waited for at most to say which step they are at, once an exchange between devices has failed: longer than one
+/// takes to notice that this rank waits so.
 const COMPARED: Duration = Duration::from_secs(3);
+
+/// Returns how long a device waits for a rank, of the pool's timeout: the hosts compare their steps in what is left.
+pub(super) fn device_wait(timeout: Duration) -> Duration {
+    timeout - COMPARED.min(timeout / 4)
+}
 
 /// From when on a wait leaves the processor to others.
 const LONG: Duration = Duration::from_millis(100);
@@ -58,7 +63,9 @@ impl<'a> Watch<'a> {
         let error = match (self.group.watch(), self.giving_up.failure()) {
             (Err(error), _) => error,
             (Ok(()), Some(reason)) => RanksError::Lost { rank, reason }.into(),
-            (Ok(()), None) if self.giving_up.sends_messages() && self.since.elapsed() >= self.timeout => {
+            (Ok(()), None)
+                if self.giving_up.sends_messages() && self.since.elapsed() >= device_wait(self.timeout) =>
+            {
                 return self.give_up(RanksError::TimedOut { rank, waited: self.timeout }.into());
             }
             (Ok(()), None) => return,
@@ -136,7 +143,7 @@ impl GpuRanks {
                 RanksError::Lost { rank, reason: "it has given the step up".to_owned() }.into()
             }
             (ExchangeFailure::TimedOut { rank }, None) => {
-                return RanksError::TimedOut { rank, waited: self.timeout }.into();
+                RanksError::TimedOut { rank, waited: self.timeout }.into()
             }
             (ExchangeFailure::OtherStep { rank, ours, theirs }, _) => {
                 let told = |digest: u32| format!("digest {digest:08x}");
@@ -150,11 +157,15 @@ impl GpuRanks {
         };
         // All ranks that notice tell each other which step they are at.
         let mut digest = self.digest;
-        if let Some((dtype, kind)) = self.row_type.filter(|_| self.transport == TransportKind::Nccl) {
-            // Messages of other sizes than are expected come never, and so do the digests of devices after them.
+        if let Some((dtype, kind)) = self.row_type {
+            // Devices that send other rows, or none, come never to where they would compare their digests.
             self.common.alike.add_rows(&mut digest, (dtype.name(), kind));
         }
-        let compared = self.common.group.compare(digest, COMPARED.min(self.timeout));
+        let patience = match told.of_ranks() {
+            Some(RanksError::TimedOut { .. }) => self.timeout - device_wait(self.timeout),
+            _ => COMPARED.min(self.timeout),
+        };
+        let compared = self.common.group.compare(digest, patience);
         let disagrees = |error: &Error| matches!(error.of_ranks(), Some(RanksError::Disagree { .. }));
         let late = |error: &Error| match error.of_ranks() {
             Some(RanksError::TimedOut { rank, .. }) => Some(*rank),
