@@ -87,6 +87,20 @@ impl Call {
         }
     }
 
+    /// Returns the call with trees given by parents in place of links, which say the same unless they are no tree.
+    pub fn by_parents(&self) -> Self {
+        let mut call = self.clone();
+        if let Self::Verify(batch)
+        | Self::Enqueue(batch)
+        | Self::Assign(batch)
+        | Self::EnqueueAssigned(batch)
+        | Self::Replay(batch, _) = &mut call
+        {
+            batch.drafts.iter_mut().for_each(|drafts| drafts.links &= drafts.no_tree);
+        }
+        call
+    }
+
     /// Chooses a call; a first byte of 0 chooses none.
     pub fn choose(bytes: &mut Bytes<'_>, scene: &Scene<'_>) -> Option<Self> {
         let Scene { live, with_mirostat, assigned, last, fetchable, unseen } = *scene;

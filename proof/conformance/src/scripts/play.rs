@@ -53,7 +53,7 @@ pub fn play(
         let is_lacking = matches!(seen, Err(Error::Unavailable { .. }));
         let wanted = match &call {
             _ if is_lacking => Ok(Results::new()),
-            _ => one.make(&call, setup),
+            _ => one.make(&call.by_parents(), setup),
         };
         match (&wanted, &seen) {
             _ if is_lacking => {}
