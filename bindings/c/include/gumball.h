@@ -842,7 +842,7 @@ gumball_code gumball_pool_counts(gumball_pool *pool, gumball_counts *out);
 
 // Decides the layout of a step over ranks, before its logits exist. All ranks that ask the same get the same; nothing is sent.
 //
-// `batch`: `slots` and `counts` as of the step, no more is read of it. `captured`: the number of requests, padding included, that the graph was captured for,
+// `batch`: `slots`, `counts` and, for GUMBALL_VERIFY, the mode as of the step, no more is read of it. `captured`: the number of requests, padding included, that the graph was captured for,
 // if the step replays one; 0: it replays none. `is_data_parallel` above 0: each rank has the hidden states of its own requests only.
 gumball_code gumball_pool_plan(const gumball_pool *pool,
                                const gumball_batch *batch,

@@ -5,7 +5,7 @@ use std::mem::MaybeUninit;
 use gumball_engine::dist::{self, LogitsLayout, Shares, StepKind as Kind, StepShape};
 use gumball_engine::{Error, RanksInfo};
 
-use crate::batch::Batch;
+use crate::batch::{Batch, read_mode};
 use crate::error::{Code, Failure, Result};
 use crate::ffi::{StepKindNumber, call, constant, require};
 use crate::pool::Pool;
@@ -36,7 +36,7 @@ impl Pool {
 
 /// Decides the layout of a step over ranks, before its logits exist. All ranks that ask the same get the same; nothing is sent.
 ///
-/// `batch`: `slots` and `counts` as of the step, no more is read of it. `captured`: the number of requests, padding included, that the graph was captured for,
+/// `batch`: `slots`, `counts` and, for GUMBALL_VERIFY, the mode as of the step, no more is read of it. `captured`: the number of requests, padding included, that the graph was captured for,
 /// if the step replays one; 0: it replays none. `is_data_parallel` above 0: each rank has the hidden states of its own requests only.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gumball_pool_plan(
@@ -57,7 +57,10 @@ pub unsafe extern "C" fn gumball_pool_plan(
             (StepKind::GUMBALL_PREFILL, Kind::Prefill),
             (StepKind::GUMBALL_VERIFY, Kind::Verify),
         ];
-        let kind = constant("kind", kind, &kinds)?;
+        let kind = match constant("kind", kind, &kinds)? {
+            Kind::Verify => read_mode(given.mode, given.threshold_single, given.threshold_acc)?.step_kind(),
+            kind => kind,
+        };
         let drafts = counts.iter().max().map_or(0, |most| *most as usize);
         let shape = pool.inner.shape(slots, drafts, kind)?;
         let (data_parallel, captured) = (is_data_parallel > 0, (captured > 0).then_some(captured));

@@ -118,8 +118,7 @@ def alone() -> list[Any]:
     ("given", "layouts"),
     [
         ({"layout": "swap", "split": [100, 37, 763], "ownership": "modulo"}, ["swap"]),
-        # Verifications are not surveyed.
-        ({"layout": "survey", "split": [100, 37, 763]}, ["gather", "survey"]),
+        ({"layout": "survey", "split": [100, 37, 763]}, ["survey"]),
         ({"layouts": ["replicated"], "layout": "replicated"}, ["replicated"]),
     ],
 )
@@ -318,7 +317,7 @@ def test_devices_step_and_verify_as_one_process(layout: str, tmp_path: Path) -> 
         one = whole[0][plan.requests] if layout == "replicated" else own(whole[0][:4], plan)
         found: list[Any] = [pool.step(one, Batch(slots, plan=plan)).tolist()]
         # What lies in the device's memory, enqueued and in a graph.
-        plan = pool.plan(slots, drafts=2)
+        plan = pool.plan(slots, drafts=2, step="judge")
         logits, ids = own(whole[1], plan), np.array(sum(drafts, []), np.int64)
         tree = Drafts(ids, parents=np.array(sum(parents, []), np.int32))
         pool.assign(Batch(slots, counts=[2, 1, 0, 2], mode=mode, plan=plan))

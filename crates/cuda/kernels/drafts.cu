@@ -17,7 +17,8 @@
 // Requires   begin_drafts, the kernels of the step over the rows, end_drafts, in this order on one stream; tables that the host
 //            writes by copies, never kernels: those of DraftStep that are indexed by request, and slot_params, slot_requests.
 //            A failed exchange between ranks makes padding of slots. Whether these kernels see that does not matter: nobody
-//            reads what comes out then
+//            reads what comes out then. Of rows that ranks drew together (DRAFTS_IN_BATCH) some may have failed: a walk that lacks one
+//            is padding
 //
 // Both kernels lie on the way from one step to the next, so what counts is how many loads follow one another. Each is launched
 // while the kernel before runs, and loads what that one does not write. Once it may go on, it has one round of loads left: begin_drafts
@@ -389,15 +390,15 @@ struct DraftWalk {
     u32 is_tree;
 };
 
-// Moves the words of the rows of a walk to the request's first rows, and fills those of the rows behind. Rows only move
-// to the front, so no word is overwritten before it was read. By all threads of a block.
+// Moves the words of the first `emitted` rows of a walk to the request's first rows, and fills those of the rows behind. Rows only
+// move to the front, so no word is overwritten before it was read. By all threads of a block.
 template <class Address, class Padding>
-DEVICE void compact_rows(const DraftWalk& walk, u32 rows, u32 words, Address address, Padding padding) {
+DEVICE void compact_rows(const DraftWalk& walk, u32 emitted, u32 rows, u32 words, Address address, Padding padding) {
 #pragma unroll 1
     for (u32 start = 0; start < rows * words; start += blockDim.x) {
         const u32 i = start + threadIdx.x, row = i / words, word = i - row * words;
         // A row that stays where it is need not be copied.
-        const bool is_on_path = row < walk.emitted, moves = row < rows && !(is_on_path && walk.path[row] == row);
+        const bool is_on_path = row < emitted, moves = row < rows && !(is_on_path && walk.path[row] == row);
         u32 value = 0;
         if (moves) {
             value = is_on_path ? *address(walk.path[row], word) : padding(word);
@@ -427,12 +428,12 @@ DEVICE void walk_tree(const LaneDrafts& drafts, const bool (&is_accepted)[2], Dr
 
 // Moves the words that each row has in the first sections of the outputs like `compact_rows`, from where the walk has
 // them. Without a tree the first row says so. By all threads of a block; a thread has one row.
-DEVICE void compact_words(const DraftWalk& walk, const Step& step, u32 first, u32 rows) {
+DEVICE void compact_words(const DraftWalk& walk, u32 emitted, const Step& step, u32 first, u32 rows) {
     const u32 row = threadIdx.x;
     if (row >= rows) {
         return;
     }
-    const bool is_on_path = row < walk.emitted;
+    const bool is_on_path = row < emitted;
     const u32 from = is_on_path ? walk.path[row] : row;
     if (!is_on_path || from != row) {
 #pragma unroll
@@ -457,7 +458,9 @@ KERNEL(end_drafts, END_DRAFTS_THREADS, DraftStep, args) {
     const u32 request_index = args.first_request + blockIdx.x;
     const DraftRequest drafts = args.requests[request_index];
     const int slot = args.slots[request_index];
-    const u32 rows = drafts.draft_count + 1, first = drafts.first_row - args.first_row;
+    const bool in_batch = args.flags & DRAFTS_IN_BATCH;
+    const u32 rows = drafts.draft_count + 1, first = in_batch ? drafts.batch_row : drafts.first_row - args.first_row,
+              place = in_batch ? drafts.batch_row - drafts.first_draft : blockIdx.x;
     // The step changes no request of a slot, so these loads overlap with it.
     const int source = slot < 0 ? 0 : slot;
     const u32 features = args.slot_params[source].features;
@@ -509,7 +512,7 @@ KERNEL(end_drafts, END_DRAFTS_THREADS, DraftStep, args) {
             args.path[first + i] = NO_ROW;
         }
         if (threadIdx.x == 0) {
-            args.accepted[blockIdx.x] = 0;
+            args.accepted[place] = 0;
         }
         return;
     }
@@ -517,14 +520,21 @@ KERNEL(end_drafts, END_DRAFTS_THREADS, DraftStep, args) {
     // WAR on the outputs: all threads have read the words of their rows, threads move rows. RAW on the request: the first
     // warp copied it, all threads read it.
     __syncthreads();
-    const u32 emitted = walk.emitted, last_row = walk.path[emitted - 1];
-    const u32 tokens = emitted - ((int)walk.words[OUTPUT_TOKENS][last_row] == NO_TOKEN ? 1 : 0);
-    compact_words(walk, step, first, rows);
+    const u32 last_row = walk.path[walk.emitted - 1];
+    const bool has_last = (int)walk.words[OUTPUT_TOKENS][last_row] != NO_TOKEN;
+    // A row that was drawn without a token has a status. Another one did not come, so neither do the rows before it.
+    const bool is_cut = in_batch && !has_last && walk.words[OUTPUT_STATUSES][last_row] == 0;
+    const u32 emitted = is_cut ? 0 : walk.emitted, tokens = is_cut || has_last ? emitted : emitted - 1;
+    compact_words(walk, emitted, step, first, rows);
     for (u32 i = threadIdx.x; i < rows; i += blockDim.x) {
         args.path[first + i] = i < emitted ? first + walk.path[i] : NO_ROW;
     }
     if (threadIdx.x == 32 * WALKING_WARP) {
-        args.accepted[blockIdx.x] = emitted - 1;
+        args.accepted[place] = is_cut ? 0 : emitted - 1;
+        if (is_cut) {
+            // The next steps of a graph change no request.
+            args.slots[request_index] = -1;
+        }
         state.position = position + tokens;
         state.length = length + tokens;
         if (tokens != 0) {
@@ -534,13 +544,13 @@ KERNEL(end_drafts, END_DRAFTS_THREADS, DraftStep, args) {
         }
     }
     compact_rows(
-        walk, rows, output_words(step) - OUTPUT_SECTIONS,
+        walk, emitted, rows, output_words(step) - OUTPUT_SECTIONS,
         [&](u32 row, u32 word) INLINE { return output_word(step, first + row, OUTPUT_SECTIONS + word); },
         [&](u32 word) INLINE { return padding_word(step, OUTPUT_SECTIONS + word); });
     if (step.kept_bits != nullptr) {
         const u32 words = step.tiles * MASK_WORDS;
         compact_rows(
-            walk, rows, words,
+            walk, emitted, rows, words,
             [&](u32 row, u32 word) INLINE { return step.kept_bits + (u64)(first + row) * words + word; },
             [](u32) INLINE { return 0u; });
     }

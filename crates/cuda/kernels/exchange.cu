@@ -399,16 +399,19 @@ DEVICE RemoteRequest load_remote_request(const SendResults& args, u32 row) {
     return remote;
 }
 
-// Advances a request by the token of its row. Returns false if the token is outside the vocabulary.
+// Advances a request by the token of its row, if the step advances requests. Returns false if the token is outside the vocabulary.
 DEVICE bool advance_by_token(const SendResults& args, u32 rank, u32 row, RemoteRequest remote) {
     const u32* results = own_results(args) + batch_row_of(args, row);
     const int token = (int)results[(u64)OUTPUT_TOKENS * args.rows];
-    if (remote.slot < 0 || !advances(args.step, token)) {
+    if (remote.slot < 0 || token == NO_TOKEN) {
         return true;
     }
     if ((u32)token >= args.step.vocab) {
         fail(window_header(args.peers, args.peers.rank), FAILURE_CORRUPT, rank);
         return false;
+    }
+    if (!advances(args.step, token)) {
+        return true;
     }
     args.step.states[remote.slot].mirostat_mu = bits_float(results[(u64)OUTPUT_MIROSTAT_MU * args.rows]);
     args.step.states[remote.slot].mu_before = remote.state.mirostat_mu;

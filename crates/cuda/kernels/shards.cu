@@ -1,7 +1,8 @@
 // shards.cu: a step over rows of which each rank has a part, its shard: ranks send each other only the words that decide a row.
 //
 // Computes   survey_shards_*: the records of each shard's tiles, as survey.cu makes them of whole rows
-//            finish_shards_*: a row's token, status and temperature, and the request's next state, on every rank
+//            finish_shards_*: a row's token, status and temperature, and the request's next state, on every rank. Rows of drafts stand
+//                between begin_drafts and end_drafts of all requests, on every rank, and change no request
 //            finish_shard_lists_*: the same, of rows with filter chains that begin with top-k too
 // Never      sends logits, but for the listed tokens; reads the padding behind a shard; waits past the timeout
 // Twins      CPU dist/src/survey.rs and engine/src/ranks/survey.rs | why docs/scaling.md
@@ -389,6 +390,8 @@ DEVICE void finish_shards(const ShardStep& args) {
     const Step& step = args.step;
     const u32 row = blockIdx.x, result_row = args.batch_rows != nullptr ? args.batch_rows[row] : row;
     warm_constant_bank(args);
+    // A dependent kernel waits for this grid before it reads or writes what this one does.
+    trigger_dependents();
     WindowHeader& own = window_header(args.peers, args.peers.rank);
     const u32 turn = own.turn + 1;
     const ShardInputs inputs(step, row);

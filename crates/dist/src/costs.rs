@@ -65,8 +65,8 @@ impl Costs {
         ..Self::HOST
     };
 
-    /// Returns the layout that takes the least time of those that are configured and serve a step; `Gather` always is. A verification is not
-    /// surveyed, and neither are rows that are needed whole. `logit_bytes`: those of one logit.
+    /// Returns the layout that takes the least time of those that are configured and serve a step; `Gather` always is. Drafts that
+    /// are judged are not surveyed, and neither are rows that are needed whole. `logit_bytes`: those of one logit.
     pub(crate) fn least(
         &self,
         shape: &StepShape,
@@ -74,7 +74,7 @@ impl Costs {
         logit_bytes: usize,
         configured: &[LogitsLayout],
     ) -> LogitsLayout {
-        let is_surveyed = shape.kind == StepKind::Decode && shape.needs < Needs::Whole;
+        let is_surveyed = shape.kind != StepKind::Judge && shape.needs < Needs::Whole;
         let serves = |layout: &LogitsLayout| match layout {
             LogitsLayout::Swap => split.world() > 1 && configured.contains(layout),
             LogitsLayout::Survey => split.world() > 1 && configured.contains(layout) && is_surveyed,
@@ -98,7 +98,7 @@ impl Costs {
             LogitsLayout::Survey => {
                 let (swapped, world) = (shape.swapped, row.world as u128);
                 let swapped_ns = if swapped > 0 { u128::from(self.swapped_ns) + swap(swapped) } else { 0 };
-                let rows = shape.batch().saturating_sub(swapped) as u128;
+                let rows = rows(shape.batch().saturating_sub(swapped)) as u128;
                 if rows == 0 {
                     return swapped_ns;
                 }

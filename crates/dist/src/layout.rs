@@ -55,8 +55,10 @@ pub enum StepKind {
     /// One token for each request.
     #[default]
     Decode,
-    /// The drafts of each request are verified.
+    /// The drafts of each request are compared with the tokens that their rows draw: modes coupled and greedy.
     Verify,
+    /// The drafts of each request are judged by the probabilities of their rows, which takes whole rows: all other modes.
+    Judge,
 }
 
 /// How much of a row decides its token, from little to all; of a batch, that of the row with the most.

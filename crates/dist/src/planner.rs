@@ -22,7 +22,7 @@ pub struct PlannerConfig {
     pub costs: Option<Costs>,
     /// The bytes of a logit, by which layouts are decided; 4 or 2.
     pub logit_bytes: usize,
-    /// The layout of all steps that it serves, if one is forced: prefill gathers, and a verification is not surveyed.
+    /// The layout of all steps that it serves, if one is forced: prefill gathers, and drafts that are judged are not surveyed.
     pub forced: Option<LogitsLayout>,
 }
 
@@ -61,7 +61,8 @@ impl PlannerConfig {
     /// Returns the layout of a step: a pure function, so that all who ask it agree.
     ///
     /// If `Replicated` is all that was configured, it is that. Prefill gathers. Data-parallel hidden states take a replicated head where there is one.
-    /// Otherwise it is the layout that takes the least time, by the costs, of those that may be taken and serve the step. A verification is not surveyed.
+    /// Otherwise it is the layout that takes the least time, by the costs, of those that may be taken and serve the step. Drafts that are
+    /// judged by probabilities are not surveyed.
     ///
     /// # Errors
     /// - [`Error::OutOfRange`] for more requests than the graph was captured for.
@@ -158,8 +159,8 @@ impl Planner {
         let decided = self.config.decide(shape)?;
         let serves = |layout: &LogitsLayout| match shape.kind {
             StepKind::Prefill => false,
-            StepKind::Decode => true,
-            StepKind::Verify => *layout != LogitsLayout::Survey,
+            StepKind::Decode | StepKind::Verify => true,
+            StepKind::Judge => *layout != LogitsLayout::Survey,
         };
         let layout = self.config.forced.filter(serves).unwrap_or(decided);
         Ok(self.plan_as(layout, shape))
@@ -229,7 +230,7 @@ mod tests {
 
     #[test]
     fn a_replicated_head_that_is_all_there_is_serves_every_step() {
-        for kind in [StepKind::Prefill, StepKind::Decode, StepKind::Verify] {
+        for kind in [StepKind::Prefill, StepKind::Decode, StepKind::Verify, StepKind::Judge] {
             let shape = StepShape { requests: 64, kind, ..Default::default() };
             assert_eq!(
                 [&[Replicated][..], &[Gather, Replicated]].map(|of| decided(shape, of)),
@@ -279,10 +280,10 @@ mod tests {
         let shape = StepShape { kind: StepKind::Prefill, ..shape };
         assert_eq!(planner.plan(&shape).unwrap().layout, LogitsLayout::Gather);
         let planner = Planner::new(PlannerConfig { forced: Some(Survey), ..config() }).unwrap();
-        let kinds = [StepKind::Decode, StepKind::Verify, StepKind::Prefill];
+        let kinds = [StepKind::Decode, StepKind::Verify, StepKind::Judge, StepKind::Prefill];
         let layouts =
             kinds.map(|kind| planner.plan(&StepShape { requests: 64, kind, ..shape }).unwrap().layout);
-        assert_eq!(layouts, [Survey, Swap, Gather]);
+        assert_eq!(layouts, [Survey, Survey, Swap, Gather]);
         let error = config().with_environment(|_| Some("swop".to_owned())).unwrap_err();
         let said = "layout \"swop\" is not known; known are: gather, swap, survey, replicated; do you mean \"swap\"?";
         assert_eq!(error.to_string(), said);

@@ -78,7 +78,7 @@ impl Pool {
     /// Hidden states come with a head of this rank's ids, which may be followed by padding, too; under `Replicated` with one of the vocabulary.
     ///
     /// Calls refuse a layout that was not configured, row indices, and clustered heads but on devices under `Replicated`; `Survey` for
-    /// verifications, hooks and probabilities; on devices hooks, `Survey` in a pool that tells kept sets, and, if the requests of ranks
+    /// drafts that are judged by probabilities, and on the host for hooks and probabilities; on devices hooks, `Survey` in a pool that tells kept sets, and, if the requests of ranks
     /// are no neighbours in the batch, [`Work::Shorten`](crate::Work::Shorten), masks in the device's memory and heads of a part. In a pool on
     /// devices that tells kept sets each [`Pool::fetch`] waits for all ranks. A graph takes the layout, the mode and the numbers of requests and of
     /// rows of each rank of its capture.
@@ -256,7 +256,7 @@ impl Pool {
     }
 
     /// Returns the shape of a step of these slots, for [`Pool::plan`]: what their requests need, without a graph. `drafts`: the most drafts of a
-    /// request.
+    /// request; [`VerifyMode::step_kind`](crate::VerifyMode::step_kind) is the kind of their verification.
     ///
     /// # Errors
     /// - [`Error::OutOfRange`] for a vacant slot.

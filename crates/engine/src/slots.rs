@@ -5,7 +5,7 @@
 
 use gumball_dist::{Needs, StepKind, StepShape};
 use gumball_spec::request::check_hook;
-use gumball_spec::{Error, Kind, NONE, Result, memory};
+use gumball_spec::{Error, Kind, NONE, Result, SamplingParams, memory};
 
 use crate::batch::Batch;
 #[cfg(feature = "cuda")]
@@ -13,6 +13,7 @@ use crate::device::ahead::Ahead;
 use crate::outputs::Outputs;
 use crate::sequence::Sequence;
 use crate::slot::{PADDING, Slot};
+use crate::verify_mode::VerifyMode;
 
 /// The table of a pool's sequences.
 #[derive(Debug)]
@@ -304,13 +305,23 @@ impl Slots {
         kind: StepKind,
         (vocab, on_device): (usize, bool),
     ) -> Result<StepShape> {
-        let (mut needs, mut swapped) = (Needs::default(), 0);
-        for (row, slot) in batch.slots.iter().enumerate().filter(|(_, slot)| **slot != PADDING) {
-            let params = self.sequence(*slot)?.params();
+        let (mut needs, mut swapped, mut end) = (Needs::default(), 0, 0);
+        for (request, slot) in batch.slots.iter().enumerate() {
+            let start = end;
+            end += batch.counts.get(request).map_or(1, |drafts| *drafts as usize + 1);
+            if *slot == PADDING {
+                continue;
+            }
+            let own = self.sequence(*slot)?.params();
+            let greedy = (batch.mode == VerifyMode::Greedy)
+                .then(|| SamplingParams { temperature: 0.0, ..own.clone() });
+            let params = greedy.as_ref().unwrap_or(own);
             let own =
                 if on_device { Needs::of_device(params, vocab) } else { Some(Needs::of(params, vocab)) };
             match own {
-                Some(own) if !on_device || batch.masks.row(row).is_none() => needs = needs.max(own),
+                Some(own) if !on_device || (start..end).all(|row| batch.masks.row(row).is_none()) => {
+                    needs = needs.max(own);
+                }
                 _ => swapped += 1,
             }
         }

@@ -1,5 +1,6 @@
 //! How drafts are judged.
 
+use gumball_dist::StepKind;
 use gumball_spec::verify::by_probabilities::Judgement;
 
 /// How drafts are judged. All but the first two draw other tokens than decoding without drafts does, and ask a route for the
@@ -38,6 +39,12 @@ impl VerifyMode {
             VerifyMode::Block => [4, 0, 0],
             VerifyMode::Threshold { single, acc } => [5, single.to_bits().into(), acc.to_bits().into()],
         }
+    }
+
+    /// Returns what a verification of this mode is where [layouts](gumball_dist::LogitsLayout) are decided.
+    #[must_use]
+    pub fn step_kind(self) -> StepKind {
+        if self.judgement().is_some() { StepKind::Judge } else { StepKind::Verify }
     }
 
     /// Returns how drafts are judged by probabilities, if they are.

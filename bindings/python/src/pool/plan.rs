@@ -48,8 +48,9 @@ fn step_kind(name: &str) -> PyResult<StepKind> {
         "prefill" => Ok(StepKind::Prefill),
         "decode" => Ok(StepKind::Decode),
         "verify" => Ok(StepKind::Verify),
+        "judge" => Ok(StepKind::Judge),
         _ => {
-            let allowed = "\"prefill\", \"decode\" or \"verify\"";
+            let allowed = "\"prefill\", \"decode\", \"verify\" or \"judge\"";
             Err(out_of_range("step", format!("{name:?}"), allowed))
         }
     }
@@ -60,8 +61,8 @@ impl Pool {
     /// Decides the layout of a step of these slots, before its logits exist, and returns a Plan. All ranks that ask the same get the
     /// same; nothing is sent.
     ///
-    /// slots: as for step. drafts: the most drafts of a request. step: "prefill", "decode" or "verify"; None: "verify" if there are
-    /// drafts. data_parallel: whether each rank has the hidden states of its own requests only. captured: the number of requests,
+    /// slots: as for step. drafts: the most drafts of a request. step: "prefill", "decode", "verify" for drafts of the modes coupled and greedy, or
+    /// "judge" for those of other modes; None: "verify" if there are drafts. data_parallel: whether each rank has the hidden states of its own requests only. captured: the number of requests,
     /// padding included, that the graph was captured for, if the step replays one.
     ///
     /// Raises UnavailableError for a pool without ranks; ValueError for a vacant slot, for a layout that is forced and was not configured, and for more requests than captured.

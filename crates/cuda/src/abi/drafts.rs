@@ -75,6 +75,8 @@ shared! {
         /// Rows are those of a draft model, and drafts are drawn from them: each row has a request of its own and follows all
         /// of that one's drafts, of which the row r finds its own from element `r * path_stride` on.
         PROPOSED = 1 << 4;
+        /// The outputs that end_drafts reads are those of the whole batch, in its order, and ranks wrote them: a row may be missing.
+        IN_BATCH = 1 << 5;
     }
 
     /// Bits of `DraftLinks::flags`.
@@ -150,8 +152,8 @@ shared! {
         parents: (const void*);
         /// `[assigned requests]`
         requests: (const DraftRequest*);
-        /// `[assigned requests]`: the slot of each; -1 is padding.
-        slots: (const int*);
+        /// `[assigned requests]`: the slot of each; -1 is padding, which end_drafts makes of requests whose walk lacks a row.
+        slots: (int*);
         /// `[assigned requests]`: parameters at temperature 0, without seed and draw index. Null: rows take those of the slots.
         greedy_params: (const Params*);
         /// `[assigned rows]`
@@ -169,7 +171,7 @@ shared! {
         judged_slots: (int*);
         /// `[rows]`: the rows that a request's emitted tokens come from, at its first rows; `NO_ROW` at the others.
         path: (u32*);
-        /// `[requests]`: how many drafts were accepted.
+        /// `[requests]`: how many drafts were accepted. It is in the order of the batch where the outputs are.
         accepted: (u32*);
         flags: u32;
         /// Elements from the path of a row to that of the next, with `PROPOSED`.

@@ -139,8 +139,8 @@ shared! {
         peers: Peers;
         /// The step over this rank's rows: its outputs are sent. Its parameters, requests and states are those of slots.
         step: Step;
-        /// `[requests]`: in a verification the requests of all rows; null in a step, where a row is a request of its own. Behind the outputs of a
-        /// verification lie the rows of its walks and the numbers of accepted drafts, as `DraftStep` has them; so they do after the results.
+        /// `[requests]`: in a verification the requests of all rows; null in a step, and for rows of a verification that are swapped in a
+        /// survey, where a row is a request of its own. Behind the outputs of a verification lie the rows of its walks and the numbers of accepted drafts, as `DraftStep` has them; so they do after the results.
         requests: (const DraftRequest*);
         /// Where results begin in a window.
         results_offset: u64;

@@ -2,8 +2,8 @@
 
 use gumball_spec::Kind;
 
-use crate::abi::ShardStep;
 use crate::abi::dtype::Dtype;
+use crate::abi::{ShardStep, Step, flags};
 use crate::driver::device_limits::DeviceLimits;
 use crate::driver::runtime::Runtime;
 use crate::error::Result;
@@ -11,7 +11,8 @@ use crate::launch::tuning;
 use crate::programs::kernels::{FINISH_SHARD_LISTS, FINISH_SHARDS};
 use crate::requests::step_features::{StepFeatures, Variant};
 
-/// Enqueues the survey of this rank's parts of rows, if it has some.
+/// Enqueues the survey of this rank's parts of rows, if it has some. It begins at once behind `begin_drafts`, if rows are `drafted`, and
+/// waits for it before it reads requests.
 ///
 /// # Safety
 /// As for [`Runtime::launch`].
@@ -20,6 +21,7 @@ pub(crate) unsafe fn survey_shards(
     limits: &DeviceLimits,
     row_type: (Kind, Dtype),
     argument: &ShardStep,
+    drafted: bool,
 ) -> Result<()> {
     let (rows, tiles) = (argument.step.rows as usize, argument.step.tiles as usize);
     if tiles == 0 {
@@ -27,9 +29,17 @@ pub(crate) unsafe fn survey_shards(
     }
     let survey = tuning::survey_shards(limits, (rows, tiles), row_type);
     let step = argument.step.with_blocks_per_row(survey.blocks.blocks_per_row as u32);
-    let argument = ShardStep { step, ..*argument };
-    // SAFETY: the grid is the one that shards.cu expects. The caller guarantees what the argument points to.
-    unsafe { runtime.launch(survey.kernel, survey.blocks.grid(rows), bytemuck::bytes_of(&argument)) }
+    // A row after drafts has its own number as a slot, and begin_drafts gives padding parameters too.
+    let known_slots = if drafted { flags::SLOT_IS_ROW } else { 0 };
+    let argument = ShardStep { step: Step { flags: step.flags | known_slots, ..step }, ..*argument };
+    let (grid, argument) = (survey.blocks.grid(rows), bytemuck::bytes_of(&argument));
+    if drafted {
+        // SAFETY: the grid is the one that shards.cu expects, and each block waits before it reads what the kernel before writes. The
+        // caller guarantees what the argument points to.
+        return unsafe { runtime.launch_dependent(survey.kernel, grid, argument) };
+    }
+    // SAFETY: as above.
+    unsafe { runtime.launch(survey.kernel, grid, argument) }
 }
 
 /// Enqueues the kernel that finishes rows of which each rank has a part.

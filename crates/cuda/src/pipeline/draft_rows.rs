@@ -106,7 +106,8 @@ pub(crate) struct DraftAddresses {
     link_flags: u32,
     /// The drafter's rows of probabilities and their stride in elements; 0 if it has none.
     pub probs: [u64; 2],
-    flags: u32,
+    /// Bits of `DraftStep::flags`.
+    pub flags: u32,
 }
 
 /// The drafts of a step that verifies some.

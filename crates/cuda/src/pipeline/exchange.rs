@@ -12,8 +12,8 @@ use crate::pipeline::row_batch::RowBatch;
 use crate::pipeline::windows::Windows;
 use crate::pipeline::workspace::Workspace;
 
-/// Why drafts are not verified under a survey.
-const UNSURVEYED_DRAFTS: &str = "rows of drafts are not surveyed where they are; take gather or swap";
+/// Why drafts are not judged under a survey.
+const UNSURVEYED_DRAFTS: &str = "drafts are judged by probabilities of whole rows, which are not surveyed where they are; take gather or swap";
 
 /// The assigned rows of a workspace, or those of a batch of drafts, spread over ranks.
 #[derive(Debug)]
@@ -51,8 +51,8 @@ impl<'a> Spread<'a> {
         let (shape, proposes) = (batch.shape(), batch.proposals().is_some());
         let is_gather = rows.layout == ExchangeLayout::Gather;
         let is_survey = rows.layout == ExchangeLayout::Survey;
-        let (surveys_drafts, surveys_kept) =
-            (is_survey && shape.drafts.is_some(), is_survey && workspace.limits().kept);
+        let is_judged = shape.drafts.is_some_and(|drafts| drafts.rule.judgement().is_some());
+        let (surveys_judged, surveys_kept) = (is_survey && is_judged, is_survey && workspace.limits().kept);
         let refused = [
             (
                 proposes && !is_gather,
@@ -60,7 +60,7 @@ impl<'a> Spread<'a> {
                 "batch",
                 "each rank draws all drafts, from rows that are gathered",
             ),
-            (surveys_drafts, "layout", "drafts", UNSURVEYED_DRAFTS),
+            (surveys_judged, "layout", "drafts", UNSURVEYED_DRAFTS),
             (
                 shape.row_indices,
                 "row_indices",
@@ -126,6 +126,11 @@ impl<'a> Spread<'a> {
     pub fn part(&self) -> Range<usize> {
         let firsts = self.rows.first_rows;
         if self.is_gather() { 0..self.assigned } else { firsts[self.rank]..firsts[self.rank + 1] }
+    }
+
+    /// Returns whether all ranks end all rows of this kind, by the words that they send each other.
+    pub fn surveys(&self, kind: Kind) -> bool {
+        self.rows.layout == ExchangeLayout::Survey && kind == Kind::Logits
     }
 
     /// Returns which of the assigned requests this rank samples.

@@ -1,5 +1,6 @@
 //! The launches of a step, in order: a part of a head, survey of parts of rows, exchange of rows, begin of drafts, edits that match histories, head,
-//! softmax, judgement or probabilities, survey, finish or race, end of drafts, exchange of results.
+//! softmax, judgement or probabilities, survey, finish or race, end of drafts, exchange of results. Where ranks survey parts of all rows, drafts begin
+//! before and end behind all exchanges.
 //!
 //! Every kind of step is a part of this list. It neither allocates nor waits, so a step can be captured in a graph and replayed; positions
 //! advance on the device.
@@ -35,30 +36,62 @@ impl Step<'_> {
     }
 
     /// Launches the kernels of a step under [`ExchangeLayout::Survey`](crate::ExchangeLayout::Survey): the kernels over this rank's parts of
-    /// the rows, then the kernels that swap the rows which the parts do not decide.
+    /// the rows, then the kernels that swap the rows which the parts do not decide. Of drafts each rank begins and ends those of all requests.
     fn launch_shards(
         &self,
         workspace: &Workspace,
         shards: &abi::ShardStep,
         needs: StepFeatures,
     ) -> crate::Result<()> {
-        let (row_type, swap_slots) = ((self.terms.kind, self.dtype), shards.swap_slots);
-        if shards.step.masks == 0 && needs.are_decided_in_shards(self.terms.kind) {
-            let shards = abi::ShardStep { swap_slots: 0, ..*shards };
-            return enqueue_shards(workspace, row_type, needs, &shards);
+        if shards.step.rows == 0 {
+            return Ok(());
         }
-        let Some(exchange) = &self.terms.exchange else { return Ok(()) };
-        let Exchange { rows, results, .. } = exchange;
-        let flags = exchange_flags::PARTIAL;
+        let abi::Step { vocab, tiles, .. } = self.argument;
+        let begun = self.begun(workspace, &abi::Step { vocab, tiles, ..shards.step });
+        let all_needs = with_masks(&shards.step, needs);
+        self.begin_drafts(workspace, begun.as_ref(), all_needs)?;
+        let is_decided = all_needs.are_decided_in_shards(self.terms.kind);
+        let swap_slots = if is_decided { 0 } else { shards.swap_slots };
+        let shards = abi::ShardStep { swap_slots, ..*shards };
+        enqueue_shards(workspace, (self.terms.kind, self.dtype), needs, (&shards, begun.is_some()))?;
+        if !is_decided && let Some(exchange) = &self.terms.exchange {
+            self.launch_undecided(workspace, exchange, &shards, all_needs)?;
+        }
+        self.end_drafts(workspace, begun.as_ref())
+    }
+
+    /// Launches the kernels over the rows that words do not decide, between those that swap them. None of these rows advances a request that
+    /// has drafts.
+    fn launch_undecided(
+        &self,
+        workspace: &Workspace,
+        exchange: &Exchange,
+        shards: &abi::ShardStep,
+        needs: StepFeatures,
+    ) -> crate::Result<()> {
+        let Exchange { rows, results, first_rows, .. } = exchange;
+        let (slots, slot_count, flags) = (shards.swap_slots, shards.step.rows, exchange_flags::PARTIAL);
+        let results = abi::SendResults {
+            // The slots of rows after drafts are those of these rows' own tables.
+            step: self.argument,
+            requests: 0,
+            first_requests: *first_rows,
+            slots,
+            flags: results.flags | flags,
+            ..*results
+        };
         let exchange = Exchange {
-            rows: rows.map(|rows| abi::SendRows { slots: swap_slots, flags: rows.flags | flags, ..rows }),
-            results: abi::SendResults { slots: swap_slots, flags: results.flags | flags, ..*results },
+            rows: rows.map(|rows| abi::SendRows { slots, slot_count, flags: rows.flags | flags, ..rows }),
+            results,
             ..exchange.clone()
         };
-        let own_slots = swap_slots + u64::from(results.first_row) * size_of::<i32>() as u64;
+        let own_slots = slots + u64::from(results.first_row) * size_of::<i32>() as u64;
         let step = abi::Step { slots: own_slots, ..self.argument };
-        enqueue_shards(workspace, row_type, needs, shards)?;
-        self.launch_exchanged(workspace, &exchange, &step, needs)
+        // SAFETY: as in `launch_exchanged`.
+        unsafe { exchange.begin(workspace) }?;
+        self.launch_drawn(workspace, &step, None, needs)?;
+        // SAFETY: as above. The step's kernels write the outputs.
+        unsafe { exchange.end(workspace) }
     }
 
     /// Launches the kernels over the rows that this rank samples, between those that exchange rows and results.
@@ -82,21 +115,56 @@ impl Step<'_> {
         if step.rows == 0 {
             return Ok(());
         }
+        let (needs, begun) = (with_masks(step, needs), self.begun(workspace, step));
+        self.begin_drafts(workspace, begun.as_ref(), needs)?;
+        self.launch_drawn(workspace, step, begun.as_ref(), needs)?;
+        if self.finishes { self.end_drafts(workspace, begun.as_ref()) } else { Ok(()) }
+    }
+
+    /// Launches the kernels that make the requests of rows after drafts, if the rows are such.
+    fn begin_drafts(
+        &self,
+        workspace: &Workspace,
+        begun: Option<&DraftStep>,
+        needs: StepFeatures,
+    ) -> crate::Result<()> {
+        let Some(begun) = begun else { return Ok(()) };
+        let runtime = &*workspace.runtime;
+        if let Begin::Verify(of) = &self.begin {
+            // SAFETY: the creator of the drafts' columns guarantees these.
+            unsafe { self.batch(workspace).link(runtime, of) }?;
+        }
+        // SAFETY: the buffers belong to this workspace, and `assign` wrote what lies there. Their sizes suffice for the
+        // rows and requests that `check` compared, and for the paths that `fix` did. The creators of the drafts' columns and of the
+        // paths guarantee these.
+        unsafe { drafts::begin(runtime, needs.edits, begun) }
+    }
+
+    /// Launches the kernel that accepts drafts and advances the requests, if the rows verify some.
+    fn end_drafts(&self, workspace: &Workspace, begun: Option<&DraftStep>) -> crate::Result<()> {
+        match (&self.begin, begun) {
+            // SAFETY: the conditions of `drafts::begin` hold here too.
+            (Begin::Verify(of), Some(begun)) => unsafe {
+                drafts::end(&*workspace.runtime, of.requests.len(), begun)
+            },
+            _ => Ok(()),
+        }
+    }
+
+    /// Launches the kernels that draw from rows that are here; `begun` made their requests, if they follow drafts and no kernel lies between.
+    fn launch_drawn(
+        &self,
+        workspace: &Workspace,
+        step: &abi::Step,
+        begun: Option<&DraftStep>,
+        needs: StepFeatures,
+    ) -> crate::Result<()> {
+        if step.rows == 0 {
+            return Ok(());
+        }
         let (runtime, device, row_type) =
             (&*workspace.runtime, &workspace.device, (self.terms.kind, self.dtype));
-        let batch = workspace.batch(self.terms.of).expect("checked before a launch");
-        let needs = if step.masks == 0 { needs } else { needs.union(StepFeatures::MASKS) };
-        let begun = self.begun(workspace, batch, step);
-        if let Some(begun) = &begun {
-            if let Begin::Verify(of) = &self.begin {
-                // SAFETY: the creator of the drafts' columns guarantees these.
-                unsafe { batch.link(runtime, of) }?;
-            }
-            // SAFETY: the buffers belong to this workspace, and `assign` wrote what lies there. Their sizes suffice for the
-            // rows and requests that `check` compared, and for the paths that `fix` did. The creators of the drafts' columns and of the
-            // paths guarantee these.
-            unsafe { drafts::begin(runtime, needs.edits, begun) }?;
-        }
+        let batch = self.batch(workspace);
         if needs.edits == Edits::HistoryDependent {
             let enqueue =
                 if begun.is_some() { history_edits::enqueue_dependent } else { history_edits::enqueue };
@@ -105,7 +173,7 @@ impl Step<'_> {
             unsafe { enqueue(runtime, device, step) }?;
         }
         self.launch_source(workspace, step)?;
-        let has_probabilities = self.launch_probabilities(workspace, batch, begun.as_ref(), step, needs)?;
+        let has_probabilities = self.launch_probabilities(workspace, batch, begun, step, needs)?;
 
         let (rows, tiles) = (step.rows as usize, step.tiles as usize);
         // `draft_race` cannot read the records of a survey that scores tokens.
@@ -128,7 +196,7 @@ impl Step<'_> {
         // A survey of each row waits by itself for what the kernel just before makes: the requests of rows after drafts, or stamps of
         // edits. Behind kernels that judge or write probabilities, or survey shared rows, it begins when these are complete.
         let is_edited = needs.edits > Edits::None;
-        let waits = match &begun {
+        let waits = match begun {
             Some(_) => !has_probabilities && (is_edited || self.shared.is_none()),
             None => needs.edits == Edits::HistoryDependent,
         };
@@ -151,16 +219,17 @@ impl Step<'_> {
             return unsafe { drafts::race(runtime, device, row_type, &race) };
         }
         // SAFETY: the conditions of the survey's launch hold here too, and there is a draft for each row of a draft model.
-        unsafe { finish::enqueue(runtime, device, row_type, needs, step) }?;
-        match (&self.begin, &begun) {
-            // SAFETY: the conditions of `drafts::begin` hold here too.
-            (Begin::Verify(of), Some(begun)) => unsafe { drafts::end(runtime, of.requests.len(), begun) },
-            _ => Ok(()),
-        }
+        unsafe { finish::enqueue(runtime, device, row_type, needs, step) }
+    }
+
+    /// Returns the rows that the step is over.
+    fn batch<'w>(&self, workspace: &'w Workspace) -> &'w RowBatch {
+        workspace.batch(self.terms.of).expect("checked before a launch")
     }
 
     /// Returns the argument of the kernels that make the requests of rows after drafts, if the rows are such.
-    fn begun(&self, workspace: &Workspace, batch: &RowBatch, step: &abi::Step) -> Option<DraftStep> {
+    fn begun(&self, workspace: &Workspace, step: &abi::Step) -> Option<DraftStep> {
+        let batch = self.batch(workspace);
         match &self.begin {
             Begin::Nothing => None,
             Begin::Verify(of) => Some(batch.verified(step, of, &workspace.requests, &workspace.results)),
@@ -205,6 +274,11 @@ impl Step<'_> {
     }
 }
 
+/// Returns features with those that the bitmasks of a step need.
+fn with_masks(step: &abi::Step, needs: StepFeatures) -> StepFeatures {
+    if step.masks == 0 { needs } else { needs.union(StepFeatures::MASKS) }
+}
+
 /// Launches the kernels of a head over the hidden states of a step.
 fn launch_head(workspace: &Workspace, head: &HeadLaunch, step: &abi::Step) -> crate::Result<()> {
     let (argument, centroids) = (head.argument(step), head.centroids.as_ref());
@@ -218,15 +292,12 @@ fn enqueue_shards(
     workspace: &Workspace,
     row_type: (Kind, Dtype),
     needs: StepFeatures,
-    shards: &abi::ShardStep,
+    (shards, drafted): (&abi::ShardStep, bool),
 ) -> crate::Result<()> {
-    if shards.step.rows == 0 {
-        return Ok(());
-    }
     let (runtime, device) = (&*workspace.runtime, &workspace.device);
     // SAFETY: the windows and this workspace outlive enqueued work, and `fix` checked their sizes against the
     // shape. The creator of `Rows` guarantees the logits.
-    unsafe { shards::survey_shards(runtime, device, row_type, shards) }?;
+    unsafe { shards::survey_shards(runtime, device, row_type, shards, drafted) }?;
     // SAFETY: as above. The kernel before is the survey.
     unsafe { shards::finish_shards(runtime, device, row_type, needs, shards) }
 }

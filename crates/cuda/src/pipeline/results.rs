@@ -120,9 +120,10 @@ impl Results {
         Ok(())
     }
 
-    /// Returns where the kernels write the walks of a step of `rows` rows: the path, and the numbers of accepted drafts.
-    pub(crate) fn walks(&self, rows: usize) -> [u64; 2] {
-        let path = self.address() + self.walk_start(rows) as u64;
+    /// Returns where the kernels write the walks of a step, behind its outputs: the path, and the numbers of accepted drafts.
+    pub(crate) fn walks(&self, step: &abi::Step) -> [u64; 2] {
+        let rows = step.rows as usize;
+        let path = step.outputs + self.walk_start(rows) as u64;
         [path, path + (rows * size_of::<u32>()) as u64]
     }
 

@@ -395,7 +395,7 @@ impl RowBatch {
         requests: &Requests,
         results: &Results,
     ) -> DraftStep {
-        let [path, accepted] = results.walks(step.rows as usize);
+        let [path, accepted] = results.walks(step);
         let firsts = (drafts.first_row, drafts.requests.start);
         let addresses = [self.slots(), path, accepted];
         self.draft_rows().argument(step, &drafts.addresses, requests, drafts.rule, firsts, addresses)

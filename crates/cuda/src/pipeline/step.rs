@@ -170,7 +170,7 @@ impl Workspace {
     /// - [`Error::OutOfRange`] if the workspace has no such batch of drafts.
     /// - [`Error::Conflict`] for parts of the input that do not go together or with the assignment: over ranks, for example, row indices;
     ///   bitmasks of rows that are assigned in another order than the batch's; a layout that the windows were made without; and under
-    ///   [`ExchangeLayout::Survey`](crate::ExchangeLayout::Survey) drafts, kept sets, and messages.
+    ///   [`ExchangeLayout::Survey`](crate::ExchangeLayout::Survey) kept sets, messages, and drafts that are judged by probabilities.
     ///
     /// # Panics
     /// If the windows were made for another workspace, or the rows are spread over another number of ranks.
@@ -315,12 +315,18 @@ fn fix_begin(
         (None, None) => Ok(Begin::Nothing),
         // Without requests nothing tells drafts from none.
         (None, Some(_)) if shape.rows == 0 && input.rows.rows == 0 => Ok(Begin::Nothing),
-        (Some(of), Some(ids)) => Ok(Begin::Verify(StepDrafts {
-            addresses: ids.addresses((of.requests, shape.rows, vocab), of.rule)?,
-            rule: of.rule,
-            requests: spread.map_or(0..of.requests, Spread::requests),
-            first_row: spread.map_or(0, |spread| spread.part().start),
-        })),
+        (Some(of), Some(ids)) => {
+            let mut addresses = ids.addresses((of.requests, shape.rows, vocab), of.rule)?;
+            let surveys = spread.is_some_and(|spread| spread.surveys(input.rows.kind));
+            addresses.flags |= if surveys { draft_flags::IN_BATCH } else { 0 };
+            let own = spread.filter(|_| !surveys);
+            Ok(Begin::Verify(StepDrafts {
+                addresses,
+                rule: of.rule,
+                requests: own.map_or(0..of.requests, Spread::requests),
+                first_row: own.map_or(0, |spread| spread.part().start),
+            }))
+        }
         _ => Err(no_draft_counts()),
     }
 }

@@ -94,9 +94,6 @@ pub fn add_ranks(golden: &mut Golden) {
             &cases,
             &bench.tap,
         );
-        if layout == ExchangeLayout::Survey {
-            continue;
-        }
         // Three requests, of which rank 0 has two and rank 1 has none.
         windows.set_batch_rows(&[]).unwrap();
         let (counts, first_rows, first_requests) = ([1, 2, 0], [0, 5, 5, 6], [0, 2, 2, 3]);

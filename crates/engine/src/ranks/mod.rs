@@ -24,6 +24,7 @@ use crate::logits::Logits;
 use crate::outputs::Outputs;
 use crate::rows::Rows;
 use crate::slots::Slots;
+use crate::verify_mode::VerifyMode;
 
 /// What ranks on the host and on devices have in common.
 #[derive(Debug)]
@@ -196,10 +197,10 @@ pub(crate) fn gathered<'a>(batch: &Batch<'a>) -> Result<Batch<'a>> {
 /// Names, in errors, the memory of rows of logits.
 const MEMORY: &str = "memory for logits";
 
-/// Refuses a plan that no verification takes.
-pub(crate) fn refuse_survey(plan: &Plan) -> Result<()> {
-    if plan.layout == LogitsLayout::Survey {
-        let reason = "rows of drafts are not surveyed where they are; take gather or swap";
+/// Refuses a plan that no verification of a mode takes.
+pub(crate) fn refuse_survey(plan: &Plan, mode: VerifyMode) -> Result<()> {
+    if plan.layout == LogitsLayout::Survey && mode.judgement().is_some() {
+        let reason = "drafts are judged by probabilities of whole rows, which are not surveyed where they are; plan for judge, or take gather or swap";
         return Err(Error::Conflict { parameter: "layout", other: "drafts", reason });
     }
     Ok(())

@@ -1,18 +1,20 @@
-//! A step whose rows are surveyed where they are.
+//! Steps and verifications whose rows are surveyed where they are. Of drafts each rank has the tokens of all rows, and walks.
 
 use std::sync::{Mutex, PoisonError};
 
-use gumball_cpu::Workspace;
+use gumball_cpu::{History, Task, Workspace};
 use gumball_dist::{Needs, Plan, Spread, SurveyRow, Surveyed, survey_rows};
 use gumball_spec::layout::Layout;
+use gumball_spec::verify::coupled::{row_after, stops};
 use gumball_spec::{Error, Kind, Result};
 
 use super::HostRanks;
 use crate::batch::Batch;
+use crate::drafts::ReadDrafts;
 use crate::logits::Logits;
-use crate::outputs::Outputs;
+use crate::outputs::{Outputs, PADDED};
 use crate::route::Route;
-use crate::slot::PADDING;
+use crate::slot::{PADDING, Slot};
 use crate::slots::Slots;
 use crate::workers::Workers;
 
@@ -42,39 +44,126 @@ impl HostRanks {
         out: &mut Outputs,
     ) -> Result<()> {
         let slots = batch.slots;
+        let drawn: Vec<Drawn<'_>> = (0..slots.len())
+            .filter(|row| slots[*row] != PADDING)
+            .map(|row| {
+                let sequence = sequences.admitted(slots[row]);
+                let task = sequence.task(logits.kind(), batch.masks.row(row), batch.forced(row));
+                Drawn { row, owner: plan.shares.owner(row), task }
+            })
+            .collect();
+        self.survey_rows(&drawn, logits, out)
+    }
+
+    /// Computes a verification from this rank's parts: each row draws behind its path, and every rank walks by the tokens of all.
+    pub(super) fn survey_drafts(
+        &mut self,
+        sequences: &Slots,
+        plan: &Plan,
+        logits: Logits<'_>,
+        (batch, drafts): (&Batch<'_>, &ReadDrafts<'_>),
+        out: &mut Outputs,
+    ) -> Result<()> {
+        let greedy = self.host.greedy(sequences, batch.slots, batch.mode)?;
+        let requests = || (0..batch.slots.len()).filter(|request| batch.slots[*request] != PADDING);
+        let paths: Vec<_> =
+            requests().map(|request| self.paths(sequences, batch.slots[request], drafts, request)).collect();
+        let mut drawn = Vec::new();
+        for (request, paths) in requests().zip(&paths) {
+            let sequence = sequences.admitted(batch.slots[request]);
+            let first = drafts.places(request).start;
+            for (row, path) in (first..).zip(paths).filter_map(|(row, path)| Some((row, path.as_ref()?))) {
+                let task = sequence.task(logits.kind(), batch.masks.row(row), batch.forced(row));
+                let task = Task {
+                    prepared: greedy[request].as_ref().unwrap_or(task.prepared),
+                    history: path.history.as_ref().unwrap_or(task.history),
+                    position: task.position.wrapping_add(path.depth),
+                    ..task
+                };
+                drawn.push(Drawn { row, owner: plan.shares.owner(request), task });
+            }
+        }
+        let mut of_rows = std::mem::take(&mut self.share);
+        let done = self.survey_rows(&drawn, logits, &mut of_rows).and_then(|()| {
+            let mut to = out.reshape(of_rows.layout())?;
+            (0..drafts.rows()).for_each(|row| to.write_padding(row));
+            Ok(())
+        });
+        let mut rows = vec![PADDED; drafts.rows()];
+        if done.is_ok() {
+            for request in requests() {
+                let params = sequences.admitted(batch.slots[request]).params();
+                let (first, tree) = (drafts.places(request).start, drafts.tree(request));
+                let (mut to, mut next) = (first, Some(0));
+                while let Some(row) = next {
+                    let mut words = Vec::new();
+                    of_rows.pack(first + row, &mut words);
+                    out.unpack(to, &mut &words[..]).expect("rows of one layout");
+                    rows[to] = (first + row) as u32;
+                    to += 1;
+                    next = row_after(&tree, params, row, of_rows.tokens()[first + row]);
+                }
+            }
+            out.note_walks(&drafts.starts, rows);
+        }
+        self.share = of_rows;
+        done
+    }
+
+    /// Returns the path to each row of a request; `None` where no walk gets to, behind a stop id or what is no token.
+    fn paths(
+        &self,
+        sequences: &Slots,
+        slot: Slot,
+        drafts: &ReadDrafts<'_>,
+        request: usize,
+    ) -> Vec<Option<Path>> {
+        let (sequence, tree) = (sequences.admitted(slot), drafts.tree(request));
+        let mut paths = vec![Some(Path { history: None, depth: 0 })];
+        for (node, draft) in tree.drafts.iter().enumerate() {
+            let id = u32::try_from(*draft).ok().filter(|id| (*id as usize) < self.host.vocab);
+            let before: Option<&Path> = paths[tree.row_before(node)].as_ref();
+            let path = id.zip(before).filter(|_| !stops(sequence.params(), *draft)).map(|(id, before)| {
+                let mut history = before.history.as_ref().unwrap_or(sequence.history()).clone();
+                history.push(id);
+                Path { history: Some(history), depth: before.depth + 1 }
+            });
+            paths.push(path);
+        }
+        paths
+    }
+
+    /// Draws from rows of which each rank has a part, and exchanges what comes out of those that ranks own. All other rows are padding.
+    fn survey_rows(&mut self, drawn: &[Drawn<'_>], logits: Logits<'_>, out: &mut Outputs) -> Result<()> {
         let (own, keeps) = (self.common.group.rank(), out.collects_kept());
         let columns = self.common.planner.split().ids(own).len();
-        let drawn: Vec<usize> = (0..slots.len()).filter(|row| slots[*row] != PADDING).collect();
         let (vocab, widths) = (self.host.vocab, self.host.widths);
+        let needs_of = |task: &Task<'_>| Needs::of(task.prepared.params(), vocab);
         let rows: Vec<SurveyRow<'_>> = drawn
             .iter()
-            .map(|row| {
-                let sequence = sequences.admitted(slots[*row]);
-                let needs = Needs::of(sequence.params(), vocab);
-                SurveyRow {
-                    // The padding after its columns is left out.
-                    part: logits.row(*row).part(0..columns),
-                    task: sequence.task(logits.kind(), batch.masks.row(*row), batch.forced(*row)),
-                    // A kept set may be long: it is found as in a row that needs its masses.
-                    needs: if keeps { needs.max(Needs::Mass) } else { needs },
-                    owner: plan.shares.owner(*row),
-                }
+            .map(|Drawn { row, owner, task }| SurveyRow {
+                // The padding after its columns is left out.
+                part: logits.row(*row).part(0..columns),
+                task: *task,
+                // A kept set may be long: it is found as in a row that needs its masses.
+                needs: if keeps { needs_of(task).max(Needs::Mass) } else { needs_of(task) },
+                owner: *owner,
             })
             .collect();
         let owned = |rank: usize| -> Vec<usize> {
-            let of_rank = rows.iter().zip(&drawn);
+            let of_rank = rows.iter().zip(drawn);
             let of_rank = of_rank.filter(|(row, _)| row.needs > Needs::Winner && row.owner == rank);
-            of_rank.map(|(_, row)| *row).collect()
+            of_rank.map(|(_, drawn)| drawn.row).collect()
         };
         let owned: Vec<Vec<usize>> = (0..self.common.group.world()).map(owned).collect();
         self.workspace.keep_ids(keeps);
-        let mut to = out.reshape(Layout { rows: slots.len(), widths })?;
-        (0..slots.len()).filter(|row| slots[*row] == PADDING).for_each(|row| to.write_padding(row));
+        let mut to = out.reshape(Layout { rows: logits.rows(), widths })?;
+        (0..logits.rows()).for_each(|row| to.write_padding(row));
         let (split, shards) = (self.common.planner.split(), &mut self.shards);
         let stages = (&mut self.workspace, &Spreader { workers: &self.host.workers, idle: &self.idle });
         survey_rows(&mut self.common.group, split, stages, &rows, shards, &mut |row, surveyed| {
             let Surveyed { chosen, logprobs, kept } = surveyed;
-            to.write(drawn[row], &chosen, logprobs, kept);
+            to.write(drawn[row].row, &chosen, logprobs, kept);
         })?;
         if owned.iter().all(Vec::is_empty) {
             return Ok(());
@@ -83,6 +172,19 @@ impl HostRanks {
         owned[own].iter().for_each(|row| out.pack(*row, &mut words));
         self.exchange_rows(&words, out, |rank| owned[rank].clone())
     }
+}
+
+/// A row that draws a token: the rank that owns it, and what it is drawn for.
+struct Drawn<'a> {
+    row: usize,
+    owner: usize,
+    task: Task<'a>,
+}
+
+/// The drafts in front of a row: the history with them, `None` without any, and how many there are.
+struct Path {
+    history: Option<History>,
+    depth: u32,
 }
 
 /// The threads of a pool, each with stages of its own while it needs them.

@@ -1,6 +1,6 @@
-//! A verification over ranks: the rows of a request's drafts stay on one rank.
+//! A verification over ranks: the rows of a request's drafts stay on one rank, unless they are surveyed.
 
-use gumball_dist::{LogitsLayout, Plan, StepKind, What, bytes_of, words_of};
+use gumball_dist::{LogitsLayout, Plan, What, bytes_of, words_of};
 use gumball_spec::layout::Layout;
 use gumball_spec::{NONE, Result};
 
@@ -28,10 +28,13 @@ impl HostRanks {
         let logits = rows.of_rank(batch)?;
         let drafts = &drafts.read(&Drafted::of(batch), self.host.vocab)?;
         let most = batch.counts.iter().copied().max().unwrap_or(0) as usize;
-        let plan =
-            &self.common.planned(sequences, batch, most, StepKind::Verify, (self.host.vocab, false))?;
+        let kind = batch.mode.step_kind();
+        let plan = &self.common.planned(sequences, batch, most, kind, (self.host.vocab, false))?;
         self.check_plan(plan, logits, &drafts.starts)?;
-        refuse_survey(plan)?;
+        refuse_survey(plan, batch.mode)?;
+        if plan.layout == LogitsLayout::Survey {
+            self.check_survey(logits, batch)?;
+        }
         self.host.check_requests(sequences, logits.kind(), batch, drafts)?;
         let drafted =
             drafts.ids.iter().chain(drafts.parents.iter().flat_map(|parents| parents.iter())).copied();
@@ -59,7 +62,7 @@ impl HostRanks {
                 let own = rows(self.common.group.rank());
                 self.verify_share(sequences, plan, logits, &own, (batch, drafts), out)?;
             }
-            LogitsLayout::Survey => unreachable!("checked"),
+            LogitsLayout::Survey => self.survey_drafts(sequences, plan, logits, (batch, drafts), out)?,
         }
         sequences.append(batch.slots, out);
         self.common.planner.count(plan);

@@ -34,9 +34,10 @@ impl Call {
     /// Returns the calls that are served where rows lie there.
     pub fn all(way: Way) -> Vec<Self> {
         let served = |call: &Self| match call {
-            Self::Verify(Survey) => false,
             Self::Kept(Survey) => way.is_none(),
-            Self::Step(Survey) | Self::Hidden(Survey) => way != Some(TransportKind::Nccl),
+            Self::Step(Survey) | Self::Hidden(Survey) | Self::Verify(Survey) => {
+                way != Some(TransportKind::Nccl)
+            }
             _ => true,
         };
         let kinds = [Self::Step, Self::Kept, Self::Hidden, Self::Verify].into_iter();

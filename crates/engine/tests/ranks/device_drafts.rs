@@ -1,8 +1,8 @@
 //! Verifications over the emulated devices of several ranks give what one process gives, whichever rank owns a request.
 
-use gumball_engine::dist::LogitsLayout::{self, Gather, Survey, Swap};
-use gumball_engine::dist::TransportKind::{self, OneSided};
-use gumball_engine::dist::{Ownership, StepKind, Transport};
+use gumball_engine::dist::LogitsLayout::{Gather, Survey, Swap};
+use gumball_engine::dist::TransportKind::OneSided;
+use gumball_engine::dist::{Ownership, Transport};
 use gumball_engine::{
     Batch, DeviceBuffer, DeviceIntMatrixMut, DeviceSlice, DraftBatchLimits, Drafts, IntType, Masks, Outputs,
     Proposals, Tree, VerifyMode, Work,
@@ -10,12 +10,7 @@ use gumball_engine::{
 
 use crate::batch::{Numbers, PATIENCE, Requests, on_ranks, planned, state};
 use crate::cases::Dice;
-use crate::devices::{self, There, pool, small_batch};
-
-/// The ways in which rows travel, each with each layout that verifications take there.
-fn ways() -> impl Iterator<Item = (TransportKind, LogitsLayout)> {
-    devices::ways().filter(|(_, layout)| *layout != Survey)
-}
+use crate::devices::{There, pool, small_batch, ways};
 
 #[test]
 fn replays_of_a_captured_verification_over_ranks_equal_one_process() {
@@ -41,7 +36,7 @@ fn replays_of_a_captured_verification_over_ranks_equal_one_process() {
                 slots.iter().map(|slot| state(one.sequence(*slot).unwrap())).collect::<Vec<_>>(),
             ));
         }
-        for (devices, layout) in ways() {
+        for (devices, layout) in ways().filter(|(_, of)| *of != Survey || mode != VerifyMode::Rejection) {
             on_ranks(2, |rank| {
                 let own = rank.rank();
                 let (mut pool, slots) = pool(&batch, rank, (devices, PATIENCE));
@@ -217,25 +212,20 @@ fn one_graph_over_ranks_drafts_verifies_and_takes_tokens_away() {
 }
 
 #[test]
-fn a_verification_over_devices_is_not_surveyed() {
+fn drafts_over_devices_that_are_judged_are_not_surveyed() {
     let (batch, devices) = (small_batch(1), OneSided);
     on_ranks(1, |rank| {
         let (mut pool, slots) = pool(&batch, rank, (devices, PATIENCE));
-        let shape = pool.shape(&slots, 1, StepKind::Verify).unwrap();
+        let mode = VerifyMode::Rejection;
+        let shape = pool.shape(&slots, 1, mode.step_kind()).unwrap();
         assert_ne!(pool.plan(&shape).unwrap().layout, Survey);
         let plan = pool.ranks().unwrap().planner.plan_as(Survey, &shape);
         let options = Batch::default();
         let error = pool
-            .assign(&Batch {
-                slots: &slots,
-                counts: &[0; 3],
-                mode: VerifyMode::Coupled,
-                plan: Some(plan),
-                ..options
-            })
+            .assign(&Batch { slots: &slots, counts: &[0; 3], mode, plan: Some(plan), ..options })
             .unwrap_err();
-        let said = "layout cannot be combined with drafts: rows of drafts are not surveyed where they are; take gather \
-                    or swap";
+        let said = "layout cannot be combined with drafts: drafts are judged by probabilities of whole rows, which are not \
+                    surveyed where they are; plan for judge, or take gather or swap";
         assert_eq!(error.to_string(), said);
         // A count too many, and one too few.
         let plan = pool.ranks().unwrap().planner.plan_as(Swap, &shape);

@@ -65,10 +65,17 @@ fn results_of_a_failed_verification_are_padding() {
     let batch = small_batch(2);
     let whole = batch.rows(&mut Dice(9, 0), 5);
     let timeout = Duration::from_millis(1000);
-    for (devices, layout) in ways().filter(|(_, layout)| *layout != Survey) {
+    let mut plain = small_batch(2);
+    plain.kind = Kind::Logits;
+    plain.requests.iter_mut().for_each(|(params, _)| {
+        *params = SamplingParams { seed: params.seed, ..Default::default() };
+    });
+    // A survey alone serves the last batch.
+    let of_batches = ways().map(|way| (way, &batch)).chain([((OneSided, Survey), &plain)]);
+    for ((devices, layout), batch) in of_batches {
         with_patience(2, Duration::from_secs(5), |rank| {
             let own = rank.rank();
-            let (mut pool, slots) = pool(&batch, rank, (devices, timeout));
+            let (mut pool, slots) = pool(batch, rank, (devices, timeout));
             let plan = planned(&pool, &slots, layout, 2);
             let starts = [0, 1, 3, 5];
             let rows = plan.shares.of(own).flat_map(|request| starts[request]..starts[request + 1]);

@@ -10,7 +10,7 @@ use gumball_engine::head::{Certified, Exact, HeadOptions, HostMatrix, Scaling};
 use gumball_engine::{
     Batch, Device, DeviceBuffer, DeviceHead, DeviceMasks, DeviceMatrix, Drafts, Dtype, Filter, Head,
     HostMasks, Kind, Outputs, PADDING, Place, Pool, PoolConfig, Ranks, Rows, SamplingParams, Scored, Slot,
-    Work,
+    VerifyMode, Work,
 };
 
 use crate::batch::{
@@ -80,8 +80,47 @@ impl There {
     }
 }
 
-/// Takes steps with random batches under random layouts, and holds all ranks to one process. If `decided`, all rows are such that a
-/// survey alone serves them.
+/// The drafts of a batch, which the requests' own draws judge.
+struct Given {
+    counts: Vec<u32>,
+    ids: Vec<i32>,
+    parents: Vec<i32>,
+    mode: VerifyMode,
+}
+
+impl Given {
+    fn new(dice: &mut Dice, batch: &Requests) -> Self {
+        // A request with mirostat has none.
+        let most = |params: &SamplingParams| if params.mirostat.is_some() { 1 } else { 5 };
+        let requests = batch.requests.iter();
+        let counts: Vec<u32> = requests.map(|(params, _)| dice.below(most(params)) as u32).collect();
+        let drafts = counts.iter().sum::<u32>() as usize;
+        let id = |dice: &mut Dice| dice.below(batch.vocab.min(4) + 1) as i32 - i32::from(dice.one_in(20));
+        let ids = (0..drafts).map(|_| id(dice)).collect();
+        let tree = dice.one_in(2);
+        let parent = |dice: &mut Dice, draft| if tree { dice.below(draft + 1) } else { draft };
+        let of_request = |count: &u32| (0..*count as usize).map(|of| parent(dice, of) as i32 - 1).collect();
+        let parents = counts.iter().map(of_request).collect::<Vec<Vec<i32>>>().concat();
+        Self { ids, parents, mode: dice.pick(&[VerifyMode::Coupled, VerifyMode::Greedy]), counts }
+    }
+}
+
+/// Takes a step, or verifies drafts.
+fn take(pool: &mut Pool, rows: Rows<'_>, batch: &Batch<'_>, given: Option<&Given>) -> Outputs {
+    let mut out = Outputs::new();
+    match given {
+        None => pool.step(rows, batch, &mut out),
+        Some(Given { counts, ids, parents, mode }) => {
+            let batch = Batch { counts, mode: *mode, ..*batch };
+            pool.verify(rows, &batch, &Drafts::tree(ids, parents), &mut out)
+        }
+    }
+    .unwrap();
+    out
+}
+
+/// Takes steps and verifications with random batches under random layouts, and holds all ranks to one process. If `decided`, all rows are such
+/// that a survey alone serves them.
 fn steps_equal_one_process(
     devices: TransportKind,
     seeds: Range<u64>,
@@ -100,10 +139,21 @@ fn steps_equal_one_process(
         }
         let (mut one, slots) = batch.pool();
         let mut steps = Vec::new();
-        for _ in 0..3 {
+        for _ in 0..4 {
             let layout = dice.pick(layouts);
-            let whole = batch.rows(&mut dice, slots.len());
-            let extras = Extras::new(&mut dice, &batch, slots.len(), false);
+            let given = dice.one_in(2).then(|| Given::new(&mut dice, &batch));
+            let mut starts = vec![0];
+            for request in 0..slots.len() {
+                let drafts = given.as_ref().map_or(0, |given| given.counts[request] as usize);
+                starts.push(starts[request] + drafts + 1);
+            }
+            let count = starts[slots.len()];
+            // Few ids are likely where there are drafts, so that some are accepted.
+            let mut whole = batch.rows(&mut dice, count);
+            for row in whole.iter_mut().filter(|_| given.is_some() && dice.one_in(2)) {
+                row.iter_mut().skip(4).for_each(|z| *z = z.min(0.0));
+            }
+            let extras = Extras::new(&mut dice, &batch, count, false);
             let extras = if decided { extras.without_masks() } else { extras };
             let slots: Vec<Slot> =
                 slots.iter().map(|slot| if dice.one_in(8) { PADDING } else { *slot }).collect();
@@ -111,23 +161,27 @@ fn steps_equal_one_process(
             let numbers = Numbers::new(batch.dtype, &values);
             let mut out = Outputs::new();
             extras.with(&batch, |options| {
-                let logits = numbers.logits(slots.len(), batch.vocab, batch.kind);
-                one.step(logits, &Batch { slots: &slots, ..*options }, &mut out).unwrap();
+                let logits = numbers.logits(count, batch.vocab, batch.kind);
+                out = take(&mut one, logits, &Batch { slots: &slots, ..*options }, given.as_ref());
             });
             let states: Vec<_> = slots.iter().map(|slot| one.sequence(*slot).ok().map(state)).collect();
-            steps.push((layout, whole, extras, slots, out, states));
+            steps.push((layout, (whole, starts), extras, (slots, given), out, states));
         }
         on_ranks(world, |rank| {
             let own = rank.rank();
             let (mut pool, _) = pool(&batch, rank, (devices, PATIENCE));
-            for (step, (layout, whole, extras, slots, want, states)) in steps.iter().enumerate() {
-                let plan = planned(&pool, slots, *layout, 0);
-                let rows: Vec<usize> = plan.shares.of(own).collect();
-                let part = part(*layout, &batch.split, own, batch.dtype, whole, &rows);
+            for (step, (layout, (whole, starts), extras, (slots, given), want, states)) in
+                steps.iter().enumerate()
+            {
+                let plan = planned(&pool, slots, *layout, if given.is_some() { 4 } else { 0 });
+                let rows = plan.shares.of(own).flat_map(|request| starts[request]..starts[request + 1]);
+                let part =
+                    part(*layout, &batch.split, own, batch.dtype, whole, &rows.collect::<Vec<usize>>());
                 let mut out = Outputs::new();
                 extras.with(&batch, |options| {
                     let logits = part.numbers.logits(part.rows, part.columns, batch.kind);
-                    pool.step(logits, &Batch { slots, plan: Some(plan), ..*options }, &mut out).unwrap();
+                    let of = Batch { slots, plan: Some(plan), ..*options };
+                    out = take(&mut pool, logits, &of, given.as_ref());
                 });
                 let told =
                     || format!("seed {seed}, rank {own} of {world}, step {step}, {layout:?}, {batch:?}");
@@ -136,6 +190,7 @@ fn steps_equal_one_process(
                 }
                 assert_eq!(out.tokens(), want.tokens(), "{}", told());
                 assert_eq!(out.words(), want.words(), "{}", told());
+                assert_eq!((out.accepted(), out.path()), (want.accepted(), want.path()), "{}", told());
                 for (row, slot) in slots.iter().enumerate() {
                     assert_eq!(pool.sequence(*slot).ok().map(state), states[row], "{}", told());
                 }
@@ -283,8 +338,6 @@ fn a_head_whose_ids_are_split_over_ranks_gives_what_the_whole_head_gives() {
             let there = pool.device().map(|device| DeviceHead::new(device, &certified, 5).unwrap());
             let own_head: Head<'_> = there.as_ref().map_or((&part).into(), Head::from);
             let mut take = |starts: &[usize], drafts: Option<&Drafts<'_>>, want: &Outputs| {
-                // A verification is not surveyed.
-                let layout = if layout == Survey && drafts.is_some() { Swap } else { layout };
                 let plan = planned(&pool, &slots, layout, if drafts.is_some() { 2 } else { 0 });
                 let rows: Vec<usize> = match layout {
                     Replicated => {

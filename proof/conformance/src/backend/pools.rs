@@ -46,7 +46,7 @@ impl Over {
 
     /// Plans work; of slots that are not admitted, so that the call itself refuses them.
     fn plan(&self, pool: &Pool, work: &Work<'_>) -> Result<Plan> {
-        let kind = if work.drafts.is_some() { StepKind::Verify } else { StepKind::Decode };
+        let kind = if work.drafts.is_some() { work.batch.mode.step_kind() } else { StepKind::Decode };
         let slots = work.batch.slots;
         let shape = pool.shape(slots, 0, kind).or_else(|_| pool.shape(&[], 0, kind))?;
         let planner = pool.ranks().expect("it has ranks").planner;
@@ -377,7 +377,8 @@ impl Pools {
         let over = self.over.as_mut().expect("it has ranks");
         if !is_assigned {
             let is_hooked = batch.hooks.iter().any(Option::is_some);
-            let is_whole = work.kind() == Kind::Probabilities || is_hooked || work.drafts.is_some();
+            let is_judged = work.drafts.is_some() && batch.mode.step_kind() == StepKind::Judge;
+            let is_whole = work.kind() == Kind::Probabilities || is_hooked || is_judged;
             over.turn(&self.all[0], is_whole);
         }
         let over = &*over;

@@ -131,10 +131,11 @@ pub(super) fn hold_batch(device: &Device, connect: &dyn Connect, index: usize) -
                 }
             }
         }
-        if let Some(text) = hold_drafts(&batch, &distinct, (&mut one, &mut many), &slots, (whole, part))? {
+        let (slots, layouts) = (&slots, &layouts[..]);
+        let pools = (&mut one, &mut many);
+        if let Some(text) = hold_drafts(&batch, &distinct, pools, (slots, layouts), (whole, part))? {
             return Ok(Some(text));
         }
-        let (slots, layouts) = (&slots, &layouts[..]);
         if let Some(text) = hold_graph(&batch, &distinct, (&mut one, &mut many), (slots, layouts))? {
             return Ok(Some(text));
         }

@@ -1,7 +1,7 @@
 //! Random drafts over ranks, in every mode and under every layout that takes them, held to a pool on one device with the whole rows.
 
 use gumball_cuda::{DeviceSlice, IntType, Rows};
-use gumball_engine::dist::LogitsLayout::{Gather, Replicated, Swap};
+use gumball_engine::dist::LogitsLayout::{self, Replicated, Survey};
 use gumball_engine::dist::StepKind;
 use gumball_engine::{Batch as Requests, DeviceBuffer, Drafts, Outputs, Pool, Slot, VerifyMode, Work};
 
@@ -38,7 +38,7 @@ pub(super) fn hold_drafts<'b>(
     batch: &Batch,
     distinct: &[Vec<f32>],
     (one, many): (&mut Pool, &mut Pool),
-    slots: &[Slot],
+    (slots, layouts): (&[Slot], &[LogitsLayout]),
     (whole, part): (Rows<'b>, Rows<'b>),
 ) -> gumball_spec::Result<Option<String>> {
     let (rank, counts) = (many.ranks().expect("it has ranks").group.rank(), counts(batch));
@@ -66,15 +66,17 @@ pub(super) fn hold_drafts<'b>(
     let column = |memory| DeviceSlice::of(memory, IntType::I32);
     let chains = Drafts::chain(column(&id_memory));
     let trees = Drafts::tree(column(&id_memory), column(&parent_memory));
-    for (layout, mode) in
-        [Gather, Swap, Replicated].into_iter().flat_map(|layout| MODES.map(|mode| (layout, mode)))
-    {
+    let all = layouts.iter().flat_map(|layout| MODES.map(|mode| (*layout, mode)));
+    let is_served = |(layout, mode): &(LogitsLayout, VerifyMode)| {
+        *layout != Survey || mode.step_kind() == StepKind::Verify
+    };
+    for (layout, mode) in all.filter(is_served) {
         let drafts = if mode == VerifyMode::Block { chains } else { trees };
         let plan = many
             .ranks()
             .expect("it has ranks")
             .planner
-            .plan_as(layout, &many.shape(slots, 4, StepKind::Verify)?);
+            .plan_as(layout, &many.shape(slots, 4, mode.step_kind())?);
         let own: Vec<usize> =
             plan.shares.of(rank).flat_map(|request| starts[request]..starts[request + 1]).collect();
         let owned = upload(&runtime, batch, distinct, &own, (0..batch.vocab, batch.vocab))?;

@@ -52,7 +52,7 @@ pub(super) fn hold_graph(
     // Masks and counts are those of the batch, in whose order requests in blocks are assigned.
     let in_blocks = batch.ownership == Ownership::Blocks;
     let layouts = layouts.iter().filter(|layout| in_blocks || **layout == LogitsLayout::Gather);
-    for layout in layouts.copied().filter(|layout| *layout != LogitsLayout::Survey) {
+    for layout in layouts.copied() {
         let ranks = many.ranks().expect("it has ranks");
         let plan = ranks.planner.plan_as(layout, &many.shape(&slots, 2, StepKind::Verify)?);
         let own: Vec<usize> = plan.shares.of(rank).flat_map(|request| 3 * request..3 * request + 3).collect();

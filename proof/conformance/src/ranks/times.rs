@@ -135,7 +135,7 @@ impl<'a> Cell<'a> {
     }
 
     fn kind(&self) -> StepKind {
-        if self.drafts == 0 { StepKind::Decode } else { StepKind::Verify }
+        if self.drafts == 0 { StepKind::Decode } else { self.asked.mode.step_kind() }
     }
 
     fn config(&self) -> PoolConfig {
@@ -206,7 +206,9 @@ impl<'a> Cell<'a> {
         let slots = self.admit(pool)?;
         let (shape, mut graphs) = (pool.shape(&slots, self.drafts, self.kind())?, Vec::new());
         let layouts = LogitsLayout::ALL.into_iter();
-        for layout in layouts.filter(|layout| self.drafts == 0 || *layout != LogitsLayout::Survey) {
+        for layout in
+            layouts.filter(|layout| self.kind() != StepKind::Judge || *layout != LogitsLayout::Survey)
+        {
             let ranks = pool.ranks().expect("it has ranks");
             if ranks.planner.check(layout).is_err() {
                 continue;

@@ -26,15 +26,13 @@ impl GpuRanks {
     ) -> Result<()> {
         self.check_broken()?;
         let (slots, counts) = (batch.slots, batch.counts);
-        let (most, kind) = match counts.iter().max() {
-            Some(most) => (*most as usize, StepKind::Verify),
-            None => (0, if verifies { StepKind::Verify } else { StepKind::Decode }),
-        };
+        let most = counts.iter().max().map_or(0, |most| *most as usize);
+        let kind = if verifies || !counts.is_empty() { batch.mode.step_kind() } else { StepKind::Decode };
         let plan = self.common.planned(sequences, batch, most, kind, (self.gpu.vocab, true))?;
         let batch = &Batch { plan: None, ..*batch };
         self.check_assignment(&plan, batch)?;
         let rows = if verifies {
-            refuse_survey(&plan)?;
+            refuse_survey(&plan, batch.mode)?;
             self.gpu.check_draft_counts(batch)?
         } else {
             slots.len()
