@@ -7,9 +7,10 @@ use gumball_dist::{Costs, Needs, PlannerConfig, StepKind, StepShape, VocabSplit}
 use serde_json::Value;
 
 /// Records of `ci/gpu ranks` and of processes on a host, with the number of their cells, the costs that are fitted to them, and the layouts that serve.
-const RECORDS: [(&str, usize, Costs, &[LogitsLayout]); 4] = [
+const RECORDS: [(&str, usize, Costs, &[LogitsLayout]); 5] = [
     ("2026-11-26-host-two-processes", 9, Costs::HOST, &[Swap, Survey]),
     ("2026-11-26-h100-two-gpus", 289, Costs::NVLINK, &[Swap, Survey]),
+    ("2026-11-26-h100-two-gpus-surveyed-drafts", 112, Costs::NVLINK, &[Swap, Survey]),
     ("2026-11-26-h100-two-gpus-nccl-host-memory", 176, Costs::NCCL, &[Swap]),
     ("2026-11-26-h200-two-gpus-nccl", 28, Costs::NCCL, &[Swap]),
 ];
@@ -19,14 +20,14 @@ const MOST: f64 = 1.10;
 
 /// Returns what rows need, and how many requests a device's survey swaps.
 fn asked(name: &str, requests: usize, on_host: bool) -> (Needs, usize) {
-    match name {
+    match name.strip_prefix("coupled, ").unwrap_or(name) {
         "mass" if on_host => (Needs::Mass, 0),
         "plain" | "greedy" => (Needs::Winner, 0),
         "list" => (Needs::List, 0),
         "mass" | "edited" | "logprob" => (Needs::Winner, requests),
         _ => match name.strip_prefix("one mass of ") {
             Some(every) => (Needs::List, requests / every.parse::<usize>().unwrap()),
-            // Other names are those of verifications.
+            // Other names are those of drafts that are judged.
             None => (Needs::Mass, 0),
         },
     }
@@ -54,14 +55,21 @@ fn hold(cell: &Value, costs: Costs, all: &[LogitsLayout]) {
     let number = |name: &str| cell[name].as_u64().unwrap() as usize;
     let (drafts, requests) = (number("drafts"), number("rows") / (number("drafts") + 1));
     let (needs, swapped) = asked(cell["asked"].as_str().unwrap(), requests, costs == Costs::HOST);
-    let kind = if drafts > 0 { StepKind::Verify } else { StepKind::Decode };
+    let kind = match cell["asked"].as_str().unwrap() {
+        _ if drafts == 0 => StepKind::Decode,
+        asked if asked.contains("rejection") => StepKind::Judge,
+        _ => StepKind::Verify,
+    };
     let shape = StepShape { requests, drafts, kind, needs, swapped, ..StepShape::default() };
     let us = |layout: LogitsLayout| {
         let times = cell["us"][layout.name()].as_array()?;
         Some(times.iter().map(|time| time.as_f64().unwrap()).sum::<f64>() / times.len() as f64)
     };
     let logit_bytes = if cell["dtype"] == "f32" { 4 } else { 2 };
-    for layouts in [all, &all[..1], &all[1..], &[]] {
+    // Drafts were not surveyed yet when some records were made.
+    let is_timed = |layout: &&LogitsLayout| us(**layout).is_some();
+    let all: Vec<LogitsLayout> = all.iter().filter(is_timed).copied().collect();
+    for layouts in [&all[..], &all[..1], &all[1..], &[]] {
         let best = [Gather].iter().chain(layouts).filter_map(|layout| us(*layout));
         let best = best.fold(f64::INFINITY, f64::min);
         // With all layouts also if nobody has said that logits have two bytes.
@@ -90,6 +98,16 @@ fn bytes_of_rows_decide_and_not_requests() {
     assert_eq!([16, 32].map(|requests| of(requests, 0, 32_000, 2, 4)), [Gather, Swap]);
     // Of more ranks each gets a smaller share of swapped rows, and all of gathered ones.
     assert_eq!([2, 4, 8].map(|requests| of(requests, 0, 151_936, 8, 4)), [Gather, Swap, Swap]);
+}
+
+#[test]
+fn drafts_are_surveyed_where_their_own_draws_judge_them() {
+    let of = |kind, swapped| {
+        let shape = StepShape { requests: 40, drafts: 5, kind, swapped, ..StepShape::default() };
+        planner(163_840, 2, Costs::NVLINK).decide(&shape).unwrap()
+    };
+    assert_eq!([StepKind::Verify, StepKind::Judge].map(|kind| of(kind, 0)), [Survey, Swap]);
+    assert_eq!([10, 40].map(|swapped| of(StepKind::Verify, swapped)), [Survey, Swap]);
 }
 
 #[test]
