@@ -97,6 +97,8 @@ fn links_of_trees_are_read_on_the_rank_that_owns_them() {
     let mut dice = Dice(12, 0);
     let (first_child, next_sibling) = ([1, -1, -1, 1, 2, -1, -1], [-1, 2, -1, -1, -1, -1, -1]);
     let (counts, ids) = ([2, 2, 0], [1, 2, 0, 3]);
+    // The first request goes on by the second of two siblings, which no chain has there.
+    let forced = [Some(2), None, None, None, None, None, None];
     let mut batch = small_batch(2);
     batch.ownership = Ownership::Modulo;
     let whole = batch.rows(&mut dice, 7);
@@ -106,7 +108,9 @@ fn links_of_trees_are_read_on_the_rank_that_owns_them() {
     let tree = Tree::Links { first_child: (&first_child).into(), next_sibling: (&next_sibling).into() };
     let drafts = Drafts { tree, ..Drafts::chain(&ids) };
     let logits = numbers.logits(7, batch.vocab, batch.kind);
-    one.verify(logits, &Batch { counts: &counts, ..Batch::of(&slots) }, &drafts, &mut want).unwrap();
+    let of = Batch { counts: &counts, forced: &forced, ..Batch::of(&slots) };
+    one.verify(logits, &of, &drafts, &mut want).unwrap();
+    assert_eq!(want.request(0).rows[..2], [0, 2]);
     for (devices, layout) in ways() {
         on_ranks(2, |rank| {
             let own = rank.rank();
@@ -122,10 +126,8 @@ fn links_of_trees_are_read_on_the_rank_that_owns_them() {
                 [0, 1, 2].map(|i: usize| DeviceSlice::of(&memory[i], IntType::I32));
             let tree = Tree::Links { first_child: first_child.into(), next_sibling: next_sibling.into() };
             let drafts = Drafts { tree, ..Drafts::chain(ids) };
-            let options = Batch::default();
-            let mode = VerifyMode::Coupled;
-            pool.assign(&Batch { slots: &slots, counts: &counts, mode, plan: Some(plan), ..options })
-                .unwrap();
+            let of = Batch { counts: &counts, forced: &forced, ..Batch::of(&slots) };
+            pool.assign(&Batch { plan: Some(plan), ..of }).unwrap();
             pool.enqueue(&[Work::verify(rows, drafts)]).unwrap();
             let mut found = Outputs::new();
             pool.fetch(&mut found).unwrap();
