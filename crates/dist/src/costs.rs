@@ -23,13 +23,16 @@ pub struct Costs {
     pub survey_ns: [u64; 3],
     /// For a survey to find that it has rows to swap, besides what it takes to swap them.
     pub swapped_ns: u64,
+    /// For each rank beyond two, of rows that are swapped; twice that of rows that lists decide, which each rank merges.
+    pub rank_ns: u64,
 }
 
 /// The bytes that a rank gets from each other about a surveyed row which a winner, a list or masses decide.
 const SURVEYED_BYTES: [u128; 3] = [24, 816, 1024];
 
 impl Costs {
-    /// GPUs of one host that store into each other's memory over NVLink: two H100s, as the record 2026-11-26-h100-two-gpus of the bench holds.
+    /// GPUs of one host that store into each other's memory over NVLink: two H100s and four, as the records 2026-11-26-h100-two-gpus and
+    /// 2026-11-26-h100-four-gpus of the bench hold.
     /// A device surveys no rows that need masses. Those with peer access over PCIe take them too, unless the caller has others: they were not measured.
     pub const NVLINK: Self = Self {
         link_ns_per_mb: 2720,
@@ -39,6 +42,7 @@ impl Costs {
         swap_ns: 16_100,
         survey_ns: [9_000, 16_100, 16_100],
         swapped_ns: 6_000,
+        rank_ns: 750,
     };
 
     /// GPUs that send each other messages of NCCL through host memory, as those do that do not reach each other's: two H100s, as the record
@@ -55,6 +59,7 @@ impl Costs {
         swap_ns: 13_000,
         survey_ns: [8_000, 20_000, 10_000_000],
         swapped_ns: 0,
+        rank_ns: 0,
     };
 
     /// The same over a network that carries a gigabyte a second, and takes 50 microseconds for an exchange. This was not measured.
@@ -90,8 +95,9 @@ impl Costs {
     fn ns(&self, layout: LogitsLayout, shape: &StepShape, row: Row) -> u128 {
         let rows = |requests: usize| requests * (shape.drafts + 1);
         // The rank with the most requests decides.
-        let swap =
-            |requests: usize| u128::from(self.swap_ns) + self.whole(rows(requests.div_ceil(row.world)), row);
+        let more_ranks = u128::from(self.rank_ns) * row.world.saturating_sub(2) as u128;
+        let swap_ns = u128::from(self.swap_ns) + more_ranks;
+        let swap = |requests: usize| swap_ns + self.whole(rows(requests.div_ceil(row.world)), row);
         match layout {
             LogitsLayout::Gather => u128::from(self.gather_ns) + self.whole(shape.rows(), row),
             LogitsLayout::Swap => swap(shape.batch()),
@@ -102,10 +108,11 @@ impl Costs {
                 if rows == 0 {
                     return swapped_ns;
                 }
+                let merge_ns = if shape.needs == Needs::List { 2 * more_ranks } else { 0 };
                 let needs = shape.needs as usize;
                 let read = rows * row.bytes / world * u128::from(self.survey_ns_per_mb);
                 let sent = rows * SURVEYED_BYTES[needs] * (world - 1) * u128::from(self.link_ns_per_mb);
-                u128::from(self.survey_ns[needs]) + (read + sent) / MB + swapped_ns
+                u128::from(self.survey_ns[needs]) + merge_ns + (read + sent) / MB + swapped_ns
             }
             LogitsLayout::Replicated => unreachable!("it is chosen by where the hidden states are"),
         }

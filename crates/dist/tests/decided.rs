@@ -7,10 +7,11 @@ use gumball_dist::{Costs, Needs, PlannerConfig, StepKind, StepShape, VocabSplit}
 use serde_json::Value;
 
 /// Records of `ci/gpu ranks` and of processes on a host, with the number of their cells, the costs that are fitted to them, and the layouts that serve.
-const RECORDS: [(&str, usize, Costs, &[LogitsLayout]); 5] = [
+const RECORDS: [(&str, usize, Costs, &[LogitsLayout]); 6] = [
     ("2026-11-26-host-two-processes", 9, Costs::HOST, &[Swap, Survey]),
     ("2026-11-26-h100-two-gpus", 289, Costs::NVLINK, &[Swap, Survey]),
     ("2026-11-26-h100-two-gpus-surveyed-drafts", 112, Costs::NVLINK, &[Swap, Survey]),
+    ("2026-11-26-h100-four-gpus", 256, Costs::NVLINK, &[Swap, Survey]),
     ("2026-11-26-h100-two-gpus-nccl-host-memory", 176, Costs::NCCL, &[Swap]),
     ("2026-11-26-h200-two-gpus-nccl", 28, Costs::NCCL, &[Swap]),
 ];
@@ -72,8 +73,9 @@ fn hold(cell: &Value, costs: Costs, all: &[LogitsLayout]) {
     for layouts in [&all[..], &all[..1], &all[1..], &[]] {
         let best = [Gather].iter().chain(layouts).filter_map(|layout| us(*layout));
         let best = best.fold(f64::INFINITY, f64::min);
-        // With all layouts also if nobody has said that logits have two bytes.
-        for logit_bytes in [logit_bytes, if layouts == all { 4 } else { logit_bytes }] {
+        // Of two ranks with all layouts also if nobody has said that logits have two bytes.
+        let is_untold = layouts == all && number("world") == 2;
+        for logit_bytes in [logit_bytes, if is_untold { 4 } else { logit_bytes }] {
             let config = planner(number("vocab"), number("world"), costs);
             let config = PlannerConfig { layouts: layouts.to_vec(), logit_bytes, ..config };
             let taken = config.decide(&shape).unwrap();
@@ -96,8 +98,8 @@ fn bytes_of_rows_decide_and_not_requests() {
     assert_eq!([4, 8, 12].map(|requests| of(requests, 0, 151_936, 2, 4)), [Gather, Swap, Swap]);
     assert_eq!([8, 12, 16].map(|requests| of(requests, 0, 151_936, 2, 2)), [Gather, Gather, Swap]);
     assert_eq!([16, 32].map(|requests| of(requests, 0, 32_000, 2, 4)), [Gather, Swap]);
-    // Of more ranks each gets a smaller share of swapped rows, and all of gathered ones.
-    assert_eq!([2, 4, 8].map(|requests| of(requests, 0, 151_936, 8, 4)), [Gather, Swap, Swap]);
+    // Of more ranks each gets a smaller share of swapped rows, and all of gathered ones; but an exchange takes longer.
+    assert_eq!([4, 8].map(|requests| of(requests, 0, 151_936, 8, 4)), [Gather, Swap]);
 }
 
 #[test]
