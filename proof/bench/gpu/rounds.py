@@ -4,7 +4,7 @@ A round: hidden states of 40 requests with five drafts each, [240, 4096], bf16, 
 tokens all ranks have. Three drafts of each request are accepted. The ways:
 
 - each rank has a part of the head, NCCL gathers the logits, a copy puts the rows together, and each rank verifies all requests on its own GPU;
-- ours, with a part of the head on each rank, `swap` or `gather`, or with the whole head over the hidden states of a rank's own requests,
+- ours, with a part of the head on each rank, `survey`, `swap` or `gather`, or with the whole head over the hidden states of a rank's own requests,
   `replicated`; between GPUs by stores into each other's memory, and by NCCL;
 - TokenSpeed's kernels, with a FILE: `dp_sampling_swap`, a verification of a rank's own requests on its GPU by ours, `dp_sampling_gather`.
 
@@ -209,8 +209,9 @@ def time_rounds(rank: int, world: int, requests: int, file: str | None) -> None:
     if rank == 0:
         print(json.dumps(shape | {"device": torch.cuda.get_device_name()} | heads(model, world, requests)), flush=True)
     made: list[Callable[[], Way]] = [lambda: by_gather(model, rank, world, requests)]
-    for transport in ("onesided", "nccl"):
-        for layout in ("swap", "gather", "replicated"):
+    layouts = ("swap", "gather", "replicated")
+    for transport, of_transport in (("onesided", ("survey", *layouts)), ("nccl", layouts)):
+        for layout in of_transport:
             made.append(lambda of=(layout, transport): by_ours(model, rank, requests, *of))
     if file and requests % world == 0:
         made.append(lambda: by_tokenspeed(load(file), model, rank, world, requests))
