@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from conftest import Heard
-from gumball import Batch, Drafts, Pool, Ranks, SamplingParams, Shorten, Step, UnavailableError, Verify, dist
+from gumball import Batch, Drafts, Outputs, Pool, Ranks, SamplingParams, Shorten, Step, UnavailableError, Verify, dist
 from gumball._gumball import EMULATOR
 from threads import on_threads
 
@@ -70,63 +70,6 @@ def answers(ended: list[subprocess.CompletedProcess[str]]) -> list[Any]:
     for process in ended:
         assert process.returncode == 0, process.stderr
     return [json.loads(process.stdout.splitlines()[-1]) for process in ended]
-
-
-STEPS = """
-    pool = dist.join(VOCAB, rank=rank, world=world, address=address, top_n=2, slots=8, **given)
-    slots = [pool.admit(params, [3, 7]) for params in PARAMS]
-    start, end = pool.ranks.ids
-    found = []
-    for step in range(4):
-        whole, plan = rows(step, 5), pool.plan(slots)
-        logits = whole[plan.requests] if plan.layout == "replicated" else whole[:, start:end]
-        out = pool.step(logits, Batch(slots, plan=plan))
-        found.append([out.tokens.tolist(), out.logprobs.tolist(), out.top_ids.tolist()])
-    drafts = [[4, 5], [], [6], [7], [8]]
-    whole, plan = rows(9, 10), pool.plan(slots, drafts=2)
-    starts = np.cumsum([0] + [len(each) + 1 for each in drafts])
-    own = [row for request in plan.requests for row in range(starts[request], starts[request + 1])]
-    verified = pool.verify(whole[own] if plan.layout == "replicated" else whole[:, start:end], Batch(slots, plan=plan), drafts)
-    pool.shorten(slots[:1], [1])
-    found.append(verified.emitted())
-    found.append([pool.output(slot) for slot in slots])
-    found.append([sorted({layout for layout, _ in pool.counts()["layouts"]}), pool.ranks.transport])
-    # Work in order does the same.
-    plan = pool.plan(slots, drafts=2)
-    pool.assign(Batch(slots, counts=[2, 0, 1, 1, 1], plan=plan))
-    pool.enqueue([gumball.Verify(whole[own] if plan.layout == "replicated" else whole[:, start:end], [4, 5, 6, 7, 8])])
-    found.append(pool.fetch().emitted())
-    print(json.dumps(found))
-"""
-
-
-def alone() -> list[Any]:
-    """What one process draws from whole rows."""
-    pool = Pool(VOCAB, top_n=2, slots=8)
-    slots, found = [pool.admit(params, [3, 7]) for params in PARAMS], []
-    for step in range(4):
-        out = pool.step(rows(step, 5), slots)
-        found.append([out.tokens.tolist(), out.logprobs.tolist(), out.top_ids.tolist()])
-    drafts = [[4, 5], [], [6], [7], [8]]
-    verified = pool.verify(rows(9, 10), slots, drafts)
-    pool.shorten(slots[:1], [1])
-    found += [verified.emitted(), [pool.output(slot) for slot in slots]]
-    return [*found, pool.verify(rows(9, 10), slots, drafts).emitted()]
-
-
-@pytest.mark.parametrize(
-    ("given", "layouts"),
-    [
-        ({"layout": "swap", "split": [100, 37, 763], "ownership": "modulo"}, ["swap"]),
-        ({"layout": "survey", "split": [100, 37, 763]}, ["survey"]),
-        ({"layouts": ["replicated"], "layout": "replicated"}, ["replicated"]),
-    ],
-)
-def test_ranks_draw_what_one_process_draws(given: dict[str, Any], layouts: list[str]) -> None:
-    for found in answers(run(STEPS, 3, given)):
-        assert found.pop(-2) == [layouts, "unix"]
-        # NaN is no logprob, and NaN is not NaN.
-        assert json.dumps(found) == json.dumps(alone())
 
 
 def test_ranks_find_each_other_through_a_store() -> None:
@@ -294,54 +237,72 @@ def test_who_one_is_has_to_be_said(monkeypatch: pytest.MonkeyPatch) -> None:
         dist.join(VOCAB)
 
 
-@pytest.mark.skipif(not EMULATOR, reason="GPUs are held to one GPU by conformance")
-@pytest.mark.parametrize("layout", ["gather", "swap", "replicated"])
-def test_devices_step_and_verify_as_one_process(layout: str, tmp_path: Path) -> None:
-    drafts, parents, mode = [[4, 5], [6], [], [7, 8]], [[-1, 0], [-1], [], [-1, -1]], "rejection"
-    whole = [rows(step, 9) for step in range(3)]
+LAYOUTS = ["gather", "swap", "replicated", "survey"]
+PLACES = [("cpu", layout) for layout in LAYOUTS] + [("emulated", layout) for layout in LAYOUTS[:3] if EMULATOR]
+
+
+@pytest.mark.parametrize(("device", "layout"), PLACES)
+def test_ranks_step_and_verify_as_one_process(device: str, layout: str, tmp_path: Path) -> None:
+    drafts, parents, mode = [[4, 5], [6], [], [7, 8], [9]], [[-1, 0], [-1], [], [-1, -1], [-1]], "rejection"
+    counts, first_rows, whole = [2, 1, 0, 2, 1], [0, 3, 5, 6, 9, 11], [rows(step, 11) for step in range(3)]
     for batch in whole:
         batch[:, 4:9] += 6
 
+    def told(out: Outputs) -> list[Any]:
+        return [out.tokens.tolist(), out.logprobs.tolist(), out.top_ids.tolist()]
+
     def work(rank: int) -> list[Any]:
-        given: dict[str, Any] = {"layouts": [layout], "layout": layout, "rows": 16, "slots": 8, "world": 2}
-        pool = dist.join(VOCAB, address=f"unix:{tmp_path}/ranks", rank=rank, device="emulated", **given)
-        slots, (start, end) = [pool.admit(params, [3, 7]) for params in PARAMS[:4]], pool.ranks.ids
-        plan, first_rows = pool.plan(slots), [0, 3, 5, 6, 9]
+        given: dict[str, Any] = {"layouts": [layout], "layout": layout, "rows": 16, "slots": 8, "world": 2, "top_n": 2}
+        if layout == "swap":
+            given |= {"split": [100, 800], "ownership": "modulo" if device == "cpu" else "blocks"}
+        pool = dist.join(VOCAB, address=f"unix:{tmp_path}/ranks", rank=rank, device=device, **given)
+        slots, (start, end) = [pool.admit(params, [3, 7]) for params in PARAMS], pool.ranks.ids
 
-        def own(batch: np.ndarray, plan: Any) -> np.ndarray:
-            if layout != "replicated":
+        def own(batch: np.ndarray, plan: Any, starts: list[int]) -> np.ndarray:
+            if plan.layout != "replicated":
                 return np.ascontiguousarray(batch[:, start:end])
-            return batch[[row for it in plan.requests for row in range(first_rows[it], first_rows[it + 1])]]
+            return batch[[row for it in plan.requests for row in range(starts[it], starts[it + 1])]]
 
-        assert pool.device == "emulated" and plan.layout == layout
-        one = whole[0][plan.requests] if layout == "replicated" else own(whole[0][:4], plan)
-        found: list[Any] = [pool.step(one, Batch(slots, plan=plan)).tolist()]
-        # What lies in the device's memory, enqueued and in a graph.
+        plan = pool.plan(slots)
+        transport = "unix" if device == "cpu" else "onesided"
+        assert (pool.device, pool.ranks.transport, plan.layout) == (device, transport, layout)
+        found = told(pool.step(own(whole[0][:5], plan, [*range(6)]), Batch(slots, plan=plan)))
+        plan = pool.plan(slots, drafts=2)
+        assert plan.layout == layout
+        found.append(pool.verify(own(whole[1], plan, first_rows), Batch(slots, plan=plan), drafts).emitted())
+        # What lies in the memory of the pool, enqueued and in a graph.
         plan = pool.plan(slots, drafts=2, step="judge")
-        logits, ids = own(whole[1], plan), np.array(sum(drafts, []), np.int64)
-        tree = Drafts(ids, parents=np.array(sum(parents, []), np.int32))
-        pool.assign(Batch(slots, counts=[2, 1, 0, 2], mode=mode, plan=plan))
-        graph = pool.capture([Verify(logits, tree)])
-        pool.on_device().record([Verify(logits, tree)], variant=pool.on_device().needed_variant())
+        logits, ids = own(whole[1], plan, first_rows), np.array(sum(drafts, []), np.int64)
+        work = [Verify(logits, Drafts(ids, parents=np.array(sum(parents, []), np.int32)))]
+        pool.assign(Batch(slots, counts=counts, mode=mode, plan=plan))
+        if device == "cpu":
+            pool.enqueue(work)
+        else:
+            graph = pool.capture(work)
+            pool.on_device().record(work, variant=pool.on_device().needed_variant())
         found.append(pool.fetch().emitted())
-        logits[:] = own(whole[2], plan)
-        pool.replay(graph)
+        logits[:] = own(whole[2], plan, first_rows)
+        pool.enqueue(work) if device == "cpu" else pool.replay(graph)
         verified = pool.fetch()
-        seen = {name: np.asarray(pool.on_device().outputs(name)) for name in ("tokens", "accepted", "rows")}
-        assert seen["tokens"].tolist() == verified.tokens.tolist()
-        assert seen["rows"][verified.request(0).places].tolist() == verified.request(0).rows.tolist()
-        found += [verified.emitted(), seen["accepted"].tolist()]
+        if device != "cpu":
+            seen = {name: np.asarray(pool.on_device().outputs(name)) for name in ("tokens", "accepted", "rows")}
+            assert seen["tokens"].tolist() == verified.tokens.tolist()
+            assert seen["accepted"].tolist() == verified.accepted.tolist()
+            assert seen["rows"][verified.request(0).places].tolist() == verified.request(0).rows.tolist()
+        found += [verified.emitted(), verified.accepted.tolist()]
         pool.assign(Batch(slots, plan=pool.plan(slots)))
-        pool.enqueue([Shorten(np.array([0, 1, 0, 1], np.int64))])
+        pool.enqueue([Shorten(np.array([0, 1, 0, 1, 0], np.int64))])
         return [*found, [pool.output(slot) for slot in slots]]
 
-    alone = Pool(VOCAB, slots=8)
-    slots = [alone.admit(params, [3, 7]) for params in PARAMS[:4]]
-    wanted: list[Any] = [alone.step(whole[0][:4], slots).tolist()]
+    alone = Pool(VOCAB, slots=8, top_n=2)
+    slots = [alone.admit(params, [3, 7]) for params in PARAMS]
+    wanted = told(alone.step(whole[0][:5], slots))
+    wanted.append(alone.verify(whole[1], slots, drafts).emitted())
     outs = [alone.verify(batch, Batch(slots, mode=mode), Drafts(drafts, parents=parents)) for batch in whole[1:]]
-    alone.shorten(slots, [0, 1, 0, 1])
+    alone.shorten(slots, [0, 1, 0, 1, 0])
     wanted += [*(out.emitted() for out in outs), outs[1].accepted.tolist(), [alone.output(slot) for slot in slots]]
-    assert on_threads(2, work) == [wanted] * 2
+    # NaN is no logprob, and NaN is not NaN.
+    assert json.dumps(on_threads(2, work)) == json.dumps([wanted] * 2)
 
 
 def test_what_a_device_does_not_spread_is_told(tmp_path: Path) -> None:

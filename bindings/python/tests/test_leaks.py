@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import resource
 import sys
 import threading
 from collections.abc import Callable
@@ -13,7 +15,6 @@ import pytest
 
 import gumball
 from gumball import Batch, DynamicTemperature, LogprobsParams, Mirostat, Pool, Sampler, SamplingParams, State, Step
-from leaks import CALLS, holds
 from operator_calls import calls, of_numpy, of_torch
 from test_arrays import DLPack
 from threads import on_threads
@@ -21,6 +22,22 @@ from threads import on_threads
 VOCAB = 16
 ROW = np.zeros((2, VOCAB), np.float32)
 Work = tuple[Callable[[], object], list[Any]]
+CALLS = 100_000
+
+
+def holds(work: Callable[[], object], objects: list[Any], calls: int = CALLS) -> None:
+    """Asserts that many calls leave as many blocks, as much memory and as many references as few."""
+    counts = [sys.getrefcount(it) for it in objects]
+    for _ in range(min(2000, calls)):
+        work()
+    gc.collect()
+    blocks, kib = sys.getallocatedblocks(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    for _ in range(calls):
+        work()
+    gc.collect()
+    more = sys.getallocatedblocks() - blocks, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - kib
+    assert [sys.getrefcount(it) for it in objects] == counts
+    assert more[0] < 200 and more[1] < 4096, more
 
 
 @pytest.mark.parametrize("of", [of_numpy, of_torch])

@@ -1,10 +1,11 @@
-"""The package itself: its two names, what it takes of `gumball`, and its types."""
+"""The package itself: its two names, what it takes of `gumball`, and its types; and which releases packages of the integrations name."""
 
 from __future__ import annotations
 
 import ast
 import importlib
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +15,8 @@ import pytest
 import gumball
 import gumball_compat
 
+INTEGRATIONS = Path(__file__).parents[2]
+PYTHON = INTEGRATIONS.parent / "bindings/python"
 FOLDER = Path(gumball_compat.__file__).parent
 SOURCES = {path.relative_to(FOLDER.parent): ast.parse(path.read_text()) for path in FOLDER.rglob("*.py")}
 # What needs neither torch nor another package.
@@ -116,3 +119,28 @@ def test_it_types_strictly(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "mypy", "--config-file", str(settings), "-p", "gumball_compat"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("name", ["transformers", "vllm", "sglang", "tokenspeed", "llama_cpp"])
+def test_a_plug_in_and_its_package_say_the_same_releases(name: str) -> None:
+    package, code = INTEGRATIONS / name, f"gumball_{name}"
+    if name == "transformers":
+        package, code = PYTHON, "python/gumball/transformers"
+    said = (package / "pyproject.toml").read_text()
+    bounds = re.findall(rf'"{name.replace("_", "-")}[a-z-]*>=([0-9.]+),<([0-9.]+)"', said)
+    assert bounds and set(bounds) == set(
+        re.findall(r'TRIED = \("(.+)", "(.+)"\)', (package / code / "__init__.py").read_text())
+    )
+
+
+def test_each_package_of_the_integrations_takes_gumball_of_this_minor_version() -> None:
+    major, minor = map(int, gumball.__version__.split(".")[:2])
+    for package in (*INTEGRATIONS.glob("*/pyproject.toml"), PYTHON / "pyproject.toml"):
+        bounds = re.findall(r'"(gumball|gumball-compat)>=([0-9.]+),<([0-9.]+)"', package.read_text())
+        assert bounds and {one[1:] for one in bounds} == {(f"{major}.{minor}", f"{major}.{minor + 1}")}, package
+        # What imports gumball_compat asks for it.
+        uses = any("gumball_compat" in path.read_text() for path in package.parent.glob("gumball_*/*.py"))
+        assert ("gumball-compat" in [name for name, *_ in bounds]) == uses or package.parent.name in (
+            "compat",
+            "python",
+        )

@@ -20,7 +20,7 @@ torch. A value outside its range is a ``ValueError`` that names it, an object of
 was changed then.
 """
 
-from . import params
+from . import operators, params
 from ._gumball import (
     Batch,
     CopyDrafts,
@@ -48,22 +48,7 @@ from ._gumball import (
     __version__,
 )
 from .errors import CallError, Error, InvalidTypeError, InvalidValueError, UnavailableError
-from .operators import (
-    JudgedDrafts,
-    judge,
-    mask_logits,
-    min_p_renorm_probs,
-    probabilities,
-    sampling_from_logits,
-    sampling_from_pools,
-    sampling_from_probs,
-    selected_logprobs,
-    softmax,
-    top_k_mask_logits,
-    top_k_renorm_probs,
-    top_k_top_p_renorm_probs,
-    top_p_renorm_probs,
-)
+from .operators import *  # noqa: F403
 from .params import *  # noqa: F403
 
 __all__ = [
@@ -82,7 +67,6 @@ __all__ = [
     "Hidden",
     "InvalidTypeError",
     "InvalidValueError",
-    "JudgedDrafts",
     "OnDevice",
     "Outputs",
     "Plan",
@@ -97,18 +81,5 @@ __all__ = [
     "UnavailableError",
     "Verify",
     "__version__",
-    "judge",
-    "mask_logits",
-    "min_p_renorm_probs",
-    "probabilities",
-    "sampling_from_logits",
-    "sampling_from_pools",
-    "sampling_from_probs",
-    "selected_logprobs",
-    "softmax",
-    "top_k_mask_logits",
-    "top_k_renorm_probs",
-    "top_k_top_p_renorm_probs",
-    "top_p_renorm_probs",
 ]
-__all__ += params.__all__
+__all__ += operators.__all__ + params.__all__

@@ -1,11 +1,24 @@
 //! Requests of a pool: admission, release, fork, tokens that are taken away, and their state.
 
+use gumball_engine::{Pool as EnginePool, Result};
 use pyo3::prelude::*;
 
 use super::Pool;
 use crate::lists::{extract_int, integers};
 use crate::params;
 use crate::state::OwnedState;
+
+impl Pool {
+    /// Works with the engine's pool, outside of a capture.
+    fn at_once<R: Send>(
+        &self,
+        py: Python<'_>,
+        work: impl FnOnce(&mut EnginePool) -> Result<R> + Send,
+    ) -> PyResult<R> {
+        let stream = self.on(py, None)?;
+        self.with(py, stream, |inner| work(inner.outside_a_capture()?))
+    }
+}
 
 #[pymethods]
 impl Pool {
@@ -25,8 +38,7 @@ impl Pool {
     ) -> PyResult<i32> {
         let params = params::read(params)?;
         let prompt = prompt.map(|prompt| integers(prompt, "prompt")).transpose()?.unwrap_or_default();
-        let stream = self.on(py, None)?;
-        self.with(py, stream, |inner| inner.outside_a_capture()?.admit(params, &prompt))
+        self.at_once(py, |pool| pool.admit(params, &prompt))
     }
 
     /// Continues a sequence from a state of this or any other pool, and returns its slot.
@@ -34,8 +46,7 @@ impl Pool {
     /// The seed is the state's. Raises ValueError as admit does, and if the state's mu is NaN or +inf.
     fn resume(&self, py: Python<'_>, params: &Bound<'_, PyAny>, state: &Bound<'_, PyAny>) -> PyResult<i32> {
         let (params, state) = (params::read(params)?, OwnedState::read(state)?);
-        let stream = self.on(py, None)?;
-        self.with(py, stream, |inner| inner.outside_a_capture()?.resume(params, state.state()))
+        self.at_once(py, |pool| pool.resume(params, state.state()))
     }
 
     /// Copies a sequence to another slot, with another draw index, and returns that slot.
@@ -45,8 +56,7 @@ impl Pool {
     /// all are taken.
     fn fork(&self, py: Python<'_>, slot: &Bound<'_, PyAny>, draw: &Bound<'_, PyAny>) -> PyResult<i32> {
         let (slot, draw) = (extract_int(slot, "slot")?, extract_int(draw, "draw")?);
-        let stream = self.on(py, None)?;
-        self.with(py, stream, |inner| inner.outside_a_capture()?.fork(slot, draw))
+        self.at_once(py, |pool| pool.fork(slot, draw))
     }
 
     /// Ends a sequence. Its slot becomes vacant, and rows that are assigned to it become padding.
@@ -54,8 +64,7 @@ impl Pool {
     /// Raises ValueError if the slot is vacant already.
     fn release(&self, py: Python<'_>, slot: &Bound<'_, PyAny>) -> PyResult<()> {
         let slot = extract_int(slot, "slot")?;
-        let stream = self.on(py, None)?;
-        self.with(py, stream, |inner| inner.outside_a_capture()?.release(slot))
+        self.at_once(py, |pool| pool.release(slot))
     }
 
     /// Takes away the last counts[i] output tokens of the sequence in slots[i], for a caller who stops after a token that more were emitted after.
@@ -68,8 +77,7 @@ impl Pool {
     fn shorten(&self, py: Python<'_>, slots: &Bound<'_, PyAny>, counts: &Bound<'_, PyAny>) -> PyResult<()> {
         let slots: Vec<i32> = integers(slots, "slots")?;
         let counts: Vec<usize> = integers(counts, "counts")?;
-        let stream = self.on(py, None)?;
-        self.with(py, stream, |inner| inner.outside_a_capture()?.shorten(&slots, &counts))
+        self.at_once(py, |pool| pool.shorten(&slots, &counts))
     }
 
     /// Appends a token that the caller chose; mirostat's limit stays.
@@ -77,8 +85,7 @@ impl Pool {
     /// Raises ValueError if the slot is vacant.
     fn push(&self, py: Python<'_>, slot: &Bound<'_, PyAny>, id: &Bound<'_, PyAny>) -> PyResult<()> {
         let (slot, id) = (extract_int(slot, "slot")?, extract_int(id, "id")?);
-        let stream = self.on(py, None)?;
-        self.with(py, stream, |inner| inner.outside_a_capture()?.push(slot, id))
+        self.at_once(py, |pool| pool.push(slot, id))
     }
 
     /// The state of a slot's sequence, on which its next token depends besides the row and the parameters: a gumball.State, over ranks the same on all. Its seed is that
@@ -88,19 +95,12 @@ impl Pool {
     /// the slot is vacant, UnavailableError if tokens were neither fetched nor kept on the device.
     fn state<'py>(&self, py: Python<'py>, slot: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
         let slot = extract_int(slot, "slot")?;
-        let stream = self.on(py, None)?;
-        self.with(py, stream, |inner| {
-            Ok(OwnedState::new(inner.outside_a_capture()?.sequence(slot)?.state()))
-        })?
-        .python(py)
+        self.at_once(py, |pool| Ok(OwnedState::new(pool.sequence(slot)?.state())))?.python(py)
     }
 
     /// The ids that a slot generated, a list of int. Waits and raises as state does.
     fn output(&self, py: Python<'_>, slot: &Bound<'_, PyAny>) -> PyResult<Vec<u32>> {
         let slot = extract_int(slot, "slot")?;
-        let stream = self.on(py, None)?;
-        self.with(py, stream, |inner| {
-            Ok(inner.outside_a_capture()?.sequence(slot)?.history().output().to_vec())
-        })
+        self.at_once(py, |pool| Ok(pool.sequence(slot)?.history().output().to_vec()))
     }
 }

@@ -16,9 +16,9 @@ from transformers.generation.candidate_generator import (
 )
 
 from ..errors import RefusedError
-from ..generation import EDITS, SAMPLING
 from .calls import CACHE, no_token
 from .decoding import Call
+from .generation import EDITS, SAMPLING
 from .sequences import MOST_DRAFTS, Sequences
 
 __all__ = ["assisted"]

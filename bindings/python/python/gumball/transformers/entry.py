@@ -11,11 +11,11 @@ from transformers import StoppingCriteriaList
 from transformers.generation.configuration_utils import GenerationMode
 
 from ..errors import RefusedError
-from ..generation import SAMPLING, said_by, switched_off
 from ..params import SamplingParams
 from .assisted import assisted
 from .calls import stop_strings
 from .decoding import Asked, Call, decode
+from .generation import SAMPLING, said_by, switched_off
 from .heads import head_of
 from .params import OUR_NAMES
 
