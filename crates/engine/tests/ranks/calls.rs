@@ -311,6 +311,31 @@ pub fn hold_each<T>(cases: impl Iterator<Item = T> + Send, hold: impl Fn(T) + Sy
     std::thread::scope(|scope| (0..4).for_each(|_| drop(scope.spawn(work))));
 }
 
+/// By which a rank that comes to no call stays until the other one has given up, or panicked, which drops what it holds of it.
+#[cfg(feature = "emulator")]
+#[derive(Default)]
+pub struct Stay(std::sync::atomic::AtomicBool);
+
+#[cfg(feature = "emulator")]
+impl Stay {
+    /// Waits until `Stay::end` is dropped.
+    pub fn wait(&self) {
+        while !self.0.load(std::sync::atomic::Ordering::Acquire) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    pub fn end(&self) -> impl Drop + '_ {
+        struct End<'a>(&'a Stay);
+        impl Drop for End<'_> {
+            fn drop(&mut self) {
+                self.0.0.store(true, std::sync::atomic::Ordering::Release);
+            }
+        }
+        End(self)
+    }
+}
+
 /// Returns where the rows of a pool lie.
 fn place_of(way: Way) -> Place {
     match way {

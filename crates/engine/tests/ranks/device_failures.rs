@@ -1,6 +1,6 @@
 //! What a failed exchange leaves on devices of ranks: results of padding, and sequences as they were fetched.
 
-use std::sync::{Arc, Barrier};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use gumball_cuda::{Runtime, Tap};
@@ -12,8 +12,8 @@ use gumball_engine::{
     SamplingParams, VerifyMode, Work,
 };
 
-use crate::batch::{part, planned, state, with_patience};
-use crate::calls::{Call, Calls, Given, Saved, Taken, all_saved, device_place, hold_each};
+use crate::batch::{PATIENCE, part, planned, state, with_patience};
+use crate::calls::{Call, Calls, Given, Saved, Stay, Taken, all_saved, device_place, hold_each};
 use crate::cases::Dice;
 use crate::devices::{There, pool, small_batch, ways};
 use crate::faults::go_on;
@@ -29,7 +29,8 @@ fn sequences_that_were_shortened_stay_those_of_the_last_fetch_after_a_failure() 
     let whole = batch.rows(&mut Dice(9, 0), 3);
     let timeout = Duration::from_millis(1000);
     for devices in [OneSided, Nccl] {
-        with_patience(2, Duration::from_secs(5), |rank| {
+        let stay = Stay::default();
+        with_patience(2, PATIENCE, |rank| {
             let own = rank.rank();
             let (mut pool, slots) = pool(&batch, rank, (devices, timeout));
             let plan = planned(&pool, &slots, Swap, 0);
@@ -38,9 +39,9 @@ fn sequences_that_were_shortened_stay_those_of_the_last_fetch_after_a_failure() 
             let mut out = Outputs::new();
             pool.step(logits, &Batch { plan: Some(plan), ..Batch::of(&slots) }, &mut out).unwrap();
             if own == 1 {
-                // Takes no other step, and stays until the other one has given up.
-                return std::thread::sleep(Duration::from_millis(2500));
+                return stay.wait();
             }
+            let _end = stay.end();
             let before: Vec<_> = slots.iter().map(|slot| state(pool.sequence(*slot).unwrap())).collect();
             let runtime = pool.device().unwrap().runtime().clone();
             let there = There::of(&pool, &batch, Swap, &whole, std::iter::empty());
@@ -73,7 +74,8 @@ fn results_of_a_failed_verification_are_padding() {
     // A survey alone serves the last batch.
     let of_batches = ways().map(|way| (way, &batch)).chain([((OneSided, Survey), &plain)]);
     for ((devices, layout), batch) in of_batches {
-        with_patience(2, Duration::from_secs(5), |rank| {
+        let stay = Stay::default();
+        with_patience(2, PATIENCE, |rank| {
             let own = rank.rank();
             let (mut pool, slots) = pool(batch, rank, (devices, timeout));
             let plan = planned(&pool, &slots, layout, 2);
@@ -92,9 +94,9 @@ fn results_of_a_failed_verification_are_padding() {
             .unwrap();
             assert!((0..3).all(|request| !out.request(request).rows.is_empty()));
             if own == 1 {
-                // Comes to no other verification, and stays until the other one has given up.
-                return std::thread::sleep(Duration::from_millis(2500));
+                return stay.wait();
             }
+            let _end = stay.end();
             let logits = part.numbers.logits(part.rows, part.columns, batch.kind);
             let error = pool
                 .verify(
@@ -149,32 +151,32 @@ fn ranks_whose_rows_have_other_types_or_kinds_are_told_so() {
         *params = SamplingParams { seed: params.seed, ..Default::default() };
     });
     let whole = vec![vec![0.5; batch.vocab]; 3];
-    for (devices, layout) in ways() {
-        // Of rank 1; rank 0 has logits of f32.
-        for (dtype, kind) in [(1, Kind::Logits), (2, Kind::Logits), (0, Kind::Probabilities)] {
-            with_patience(2, Duration::from_secs(5), |rank| {
-                let (own, timeout) = (rank.rank(), Duration::from_secs(2));
-                let (dtype, kind) = if own == 1 { (dtype, kind) } else { (0, Kind::Logits) };
-                let (mut pool, slots) = pool(&batch, rank, (devices, timeout));
-                let plan = planned(&pool, &slots, layout, 0);
-                let rows: Vec<usize> = plan.shares.of(own).collect();
-                let part = part(layout, &batch.split, own, dtype, &whole, &rows);
-                let logits = part.numbers.logits(part.rows, part.columns, kind);
-                let mut out = Outputs::new();
-                let stepped = pool.step(logits, &Batch { plan: Some(plan), ..Batch::of(&slots) }, &mut out);
-                let error = stepped.unwrap_err();
-                match error.of_ranks() {
-                    Some(RanksError::Disagree {
-                        what: "the layout, type or mode of the step",
-                        ours,
-                        theirs,
-                        ..
-                    }) => assert_ne!(ours, theirs, "{devices:?}, {layout:?}"),
-                    _ => panic!("{devices:?}, {layout:?}, {dtype}, {kind:?}: {error}"),
-                }
-            });
-        }
-    }
+    // Of rank 1; rank 0 has logits of f32.
+    let others = [(1, Kind::Logits), (2, Kind::Logits), (0, Kind::Probabilities)];
+    hold_each(ways().flat_map(|way| others.map(|other| (way, other))), |((devices, layout), other)| {
+        with_patience(2, Duration::from_secs(20), |rank| {
+            // Rows of another size never come, which takes the whole timeout.
+            let (own, timeout) = (rank.rank(), Duration::from_secs(8));
+            let (dtype, kind) = if own == 1 { other } else { (0, Kind::Logits) };
+            let (mut pool, slots) = pool(&batch, rank, (devices, timeout));
+            let plan = planned(&pool, &slots, layout, 0);
+            let rows: Vec<usize> = plan.shares.of(own).collect();
+            let part = part(layout, &batch.split, own, dtype, &whole, &rows);
+            let logits = part.numbers.logits(part.rows, part.columns, kind);
+            let mut out = Outputs::new();
+            let stepped = pool.step(logits, &Batch { plan: Some(plan), ..Batch::of(&slots) }, &mut out);
+            let error = stepped.unwrap_err();
+            match error.of_ranks() {
+                Some(RanksError::Disagree {
+                    what: "the layout, type or mode of the step",
+                    ours,
+                    theirs,
+                    ..
+                }) => assert_ne!(ours, theirs, "{devices:?}, {layout:?}"),
+                _ => panic!("{devices:?}, {layout:?}, {dtype}, {kind:?}: {error}"),
+            }
+        });
+    });
 }
 
 /// The ways in which rows travel, each with each call that is served there.
@@ -242,18 +244,19 @@ fn a_rank_whose_device_breaks_in_a_call_is_lost_to_the_others_at_once_which_go_o
 fn a_rank_that_comes_to_no_call_is_an_error_in_time_and_sequences_stay() {
     let (calls, timeout) = (Calls::new(2), Duration::from_millis(1000));
     hold_each(cases(), |(way, call)| {
-        let has_given_up = Barrier::new(2);
-        with_patience(2, Duration::from_secs(20), |rank| {
+        let stay = Stay::default();
+        with_patience(2, PATIENCE, |rank| {
             let own = rank.rank();
             let mut pool = calls.pool(call, (Some(way), timeout), Some(Box::new(rank)), None).unwrap();
             let slots = calls.admit(&mut pool);
             if own == 1 {
-                has_given_up.wait();
-                return;
+                return stay.wait();
             }
+            let _end = stay.end();
+            let began = Instant::now();
             let (given, was) = (Given::new(call, &slots), all_saved(&mut pool, &slots));
             let taken = [0, 1].map(|_| calls.take(&mut pool, &given).unwrap_err());
-            has_given_up.wait();
+            assert!(began.elapsed() < timeout * 5, "{way:?}, {call:?}, {:?}", began.elapsed());
             let late = Error::from(RanksError::TimedOut { rank: 1, waited: timeout });
             let broken = RanksError::Broken(Box::new(late.clone())).into();
             assert_eq!(taken, [late, broken], "{way:?}, {call:?}");

@@ -52,6 +52,8 @@ pub(crate) struct GpuRanks {
     broken: Option<Error>,
     /// Why the waits of the device were ended, if they were.
     gone: Option<Error>,
+    /// How long the host has waited for the device the last time.
+    waited: Duration,
 }
 
 /// The assignment of the next steps, in the order of the batch.
@@ -135,6 +137,7 @@ impl GpuRanks {
             row_type: None,
             broken: None,
             gone: None,
+            waited: Duration::ZERO,
         };
         ranks.connect(devices, communicator)?;
         if ranks.transport == TransportKind::Nccl && !has_costs {

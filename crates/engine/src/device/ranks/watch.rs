@@ -126,6 +126,7 @@ impl GpuRanks {
     pub(super) fn read_results(&mut self, words: &mut [u32]) -> Result<Option<ExchangeFailure>> {
         let mut watch = Watch::new(&mut self.common.group, &self.windows, (self.timeout, GRACE));
         let read = self.windows.read_results(words, &mut || watch.wait());
+        self.waited = watch.since.elapsed();
         self.gone = self.gone.take().or(watch.told);
         read
     }
@@ -162,7 +163,10 @@ impl GpuRanks {
             self.common.alike.add_rows(&mut digest, (dtype.name(), kind));
         }
         let patience = match told.of_ranks() {
-            Some(RanksError::TimedOut { .. }) => self.timeout - device_wait(self.timeout),
+            // To end the messages of NCCL takes a part of what is left.
+            Some(RanksError::TimedOut { .. }) => {
+                self.timeout.saturating_sub(self.waited.max(device_wait(self.timeout)))
+            }
             _ => COMPARED.min(self.timeout),
         };
         let compared = self.common.group.compare(digest, patience);
