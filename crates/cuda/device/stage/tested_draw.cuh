@@ -190,8 +190,9 @@ DEVICE_NOINLINE void race_and_guess(const Step& step, u32 row, int slot, RowRedu
         draw.winner = winner;
         draw.second = draw.second_leader == 0 ? winner : make_key(context.view.logit(id), id);
     }
-    // RAW on draw: thread 0 wrote it, all threads of the caller read it.
-    __syncthreads();
+    // RAW on draw: thread 0 wrote it, all threads of the caller read it. WAR on the request's edits: all blocks read them, the first one
+    // advances the request once the token is certain.
+    sync_blocks(EDITED ? cluster_nctarank() : 1);
 }
 
 // What is known of the mass that top-p's tokens must reach.
