@@ -22,7 +22,7 @@ from gumball import Batch, Pool, Ranks, SamplingParams
 LAYOUTS = ("gather", "swap", "survey")
 ASKED: dict[str, dict[str, Any]] = {"plain": {}, "list": {"top_k": 50, "top_p": 0.9}, "mass": {"top_p": 0.9}}
 CELLS = [(151_936, rows) for rows in (1, 2, 4, 8, 16, 32, 64)] + [(32_000, rows) for rows in (1, 4, 16, 64)]
-REPEATS = 11
+REPEATS = 41
 
 
 def cells(rank: int, world: int, folder: str) -> Iterator[dict[str, Any]]:

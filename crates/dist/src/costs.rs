@@ -54,10 +54,10 @@ impl Costs {
     pub const HOST: Self = Self {
         link_ns_per_mb: 300_000,
         read_ns_per_mb: 85_000,
-        survey_ns_per_mb: 430_000,
+        survey_ns_per_mb: 460_000,
         gather_ns: 0,
         swap_ns: 13_000,
-        survey_ns: [8_000, 20_000, 10_000_000],
+        survey_ns: [40_000, 40_000, 10_000_000],
         swapped_ns: 0,
         rank_ns: 0,
     };

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 /// Records of `ci/gpu ranks` and of processes on a host, with the number of their cells, the costs that are fitted to them, and the layouts that serve.
 const RECORDS: [(&str, usize, Costs, &[LogitsLayout]); 6] = [
-    ("2026-11-26-host-two-processes", 9, Costs::HOST, &[Swap, Survey]),
+    ("2026-11-26-host-two-processes", 33, Costs::HOST, &[Swap, Survey]),
     ("2026-11-26-h100-two-gpus", 289, Costs::NVLINK, &[Swap, Survey]),
     ("2026-11-26-h100-two-gpus-surveyed-drafts", 112, Costs::NVLINK, &[Swap, Survey]),
     ("2026-11-26-h100-four-gpus", 256, Costs::NVLINK, &[Swap, Survey]),
