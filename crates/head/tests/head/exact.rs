@@ -57,8 +57,5 @@ fn wrong_shapes_are_refused() {
     let error = exact.logits_of(&states, 0, &[3], &mut [0.0]).unwrap_err();
     assert_eq!(message(error), "ids is 3, but must be an id in 0..3");
     let error = HostMatrix::strided(&[1.0f32; 8], 2, 4, 5).unwrap_err();
-    assert_eq!(
-        message(error),
-        "hidden has length 8, but must have at least 2 hidden states of 4 elements, 5 apart"
-    );
+    assert_eq!(message(error), "matrix has length 8, but must have at least 2 rows of 4 elements, 5 apart");
 }
