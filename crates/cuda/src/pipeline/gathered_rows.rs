@@ -15,7 +15,7 @@ pub struct GatheredRows {
     rows: Rows<'static>,
 }
 
-impl Workspace {
+impl GatheredRows {
     /// Enqueues the exchange of rows of which each rank has a part. `ranks`: those of [`ExchangeLayout::Gather`](crate::ExchangeLayout::Gather) without
     /// rows or requests.
     ///
@@ -26,27 +26,30 @@ impl Workspace {
     ///
     /// # Panics
     /// If the windows were made for another workspace, or have room for fewer rows.
-    pub fn gather(&self, windows: &Windows, ranks: &RankRows<'_>, parts: &Rows<'_>) -> Result<GatheredRows> {
-        assert!(parts.rows() <= self.limits().rows, "more rows than a window has");
-        let spread = Spread::of_gathered(self, windows, ranks, parts.rows())?;
+    pub fn gather(
+        workspace: &Workspace,
+        windows: &Windows,
+        ranks: &RankRows<'_>,
+        parts: &Rows<'_>,
+    ) -> Result<Self> {
+        assert!(parts.rows() <= workspace.limits().rows, "more rows than a window has");
+        let spread = Spread::of_gathered(workspace, windows, ranks, parts.rows())?;
         let rows = spread.window_rows(parts)?;
-        let exchange = spread.exchange(self, (parts, None), &self.bare_step())?;
+        let exchange = spread.exchange(workspace, (parts, None), &workspace.bare_step())?;
         // SAFETY: the windows and this workspace outlive enqueued work, and have room for these rows. The creator of `Rows` guarantees the logits.
-        unsafe { exchange.begin(self) }?;
-        Ok(GatheredRows { exchange, rows })
+        unsafe { exchange.begin(workspace) }?;
+        Ok(Self { exchange, rows })
     }
 
-    /// Enqueues that this rank reads gathered rows no more.
+    /// Enqueues that this rank reads the rows no more.
     ///
     /// # Errors
     /// - [`Error::Unavailable`](gumball_spec::Error::Unavailable) if the device fails.
-    pub fn release_gathered(&self, rows: &GatheredRows) -> Result<()> {
+    pub fn release(&self, workspace: &Workspace) -> Result<()> {
         // SAFETY: as above. No results travel.
-        Ok(unsafe { rows.exchange.end(self) }?)
+        Ok(unsafe { self.exchange.end(workspace) }?)
     }
-}
 
-impl GatheredRows {
     /// Returns the whole rows, which lie in this rank's window until they are released.
     #[must_use]
     pub fn rows(&self) -> &Rows<'_> {

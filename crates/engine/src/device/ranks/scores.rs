@@ -1,5 +1,6 @@
 //! Scores over the devices of ranks: rows are gathered, as many at a time as a step has, and each rank scores all of them.
 
+use gumball_cuda::GatheredRows;
 use gumball_dist::LogitsLayout;
 use gumball_spec::{Error, Result};
 
@@ -47,14 +48,14 @@ impl GpuRanks {
                 let ranks = gathered_rows(&self.assigned.nobodys, &self.common.planner);
                 let waits = (&self.windows, self.timeout);
                 let is_emulated = self.gpu.device.gpu().is_none();
-                let gather = || self.gpu.workspace.gather(waits.0, &ranks, &there.part(part.clone()));
+                let gather =
+                    || GatheredRows::gather(&self.gpu.workspace, waits.0, &ranks, &there.part(part.clone()));
                 let (rows, gone) = beside(&mut self.common.group, waits, is_emulated, gather);
                 self.gone = self.gone.take().or(gone);
                 let rows = rows?;
                 self.wait(slots)?;
                 let scores = scorer.score(part, rows.rows(), batch, out);
-                let (waits, release) =
-                    ((&self.windows, self.timeout), || self.gpu.workspace.release_gathered(&rows));
+                let (waits, release) = ((&self.windows, self.timeout), || rows.release(&self.gpu.workspace));
                 let (released, gone) = beside(&mut self.common.group, waits, is_emulated, release);
                 self.gone = self.gone.take().or(gone);
                 released?;
