@@ -41,7 +41,8 @@
 //!
 //! let mut pool = Pool::new(PoolConfig::new(3))?;
 //! let slot = pool.admit(SamplingParams { temperature: 0.0, ..Default::default() }, &[2])?;
-//! let (batch, mut outputs) = (Batch::of(&[slot]), Outputs::new());
+//! let (slots, mut outputs) = ([slot], Outputs::new());
+//! let batch = Batch::of(&slots);
 //! // At once: the token is known on return.
 //! pool.step(Rows::logits(&[0.0f32, 2.0, 1.0], 1, 3)?, &batch, &mut outputs)?;
 //! assert_eq!(outputs.tokens(), [1]);
