@@ -3,7 +3,7 @@
 //! Nothing of a sequence changes. The rows of a call follow paths of drafts, each for itself, so that a chain takes a call
 //! for each draft, and a tree one for each level.
 
-use gumball_cpu::{Prepared, Task};
+use gumball_cpu::{History, Prepared, Task};
 use gumball_spec::verify::MAX_DRAFTS;
 use gumball_spec::verify::coupled::check_drafts;
 use gumball_spec::verify::draft::{DraftWords, check_path};
@@ -164,17 +164,9 @@ impl Host {
             let Place { row, path, ids, probs } = place;
             let sequence = sequences.sequence(slots[*row])?;
             let task = sequence.task(logits.kind(), batch.masks.row(*row), batch.forced(*row));
-            let extended = (!path.is_empty()).then(|| {
-                let mut history = task.history.clone();
-                path.iter().for_each(|id| history.push(*id as u32));
-                history
-            });
-            let task = Task {
-                prepared: greedy[*row].as_ref().unwrap_or(task.prepared),
-                history: extended.as_ref().unwrap_or(task.history),
-                position: task.position.wrapping_add(path.len() as u32),
-                ..task
-            };
+            let mut extended = None;
+            // A route of the caller's own may read the history, whatever the parameters do.
+            let task = after_path(task, greedy[*row].as_ref(), path, (true, &mut extended));
             let words = match batch.mode {
                 VerifyMode::Block => DraftWords::Block { depth: path.len() as u32 },
                 _ => DraftWords::Position,
@@ -199,6 +191,24 @@ impl Host {
         }
         Ok(paths)
     }
+}
+
+/// Returns the task of a row after a path of drafts: with the parameters in `prepared` if there are some, and, if anything reads its history, with
+/// the longer one that `extended` is set to.
+pub(crate) fn after_path<'a>(
+    task: Task<'a>,
+    prepared: Option<&'a Prepared>,
+    path: &[i32],
+    (is_read, extended): (bool, &'a mut Option<History>),
+) -> Task<'a> {
+    *extended = (is_read && !path.is_empty()).then(|| {
+        let mut history = task.history.clone();
+        path.iter().for_each(|id| history.push(*id as u32));
+        history
+    });
+    let prepared = prepared.unwrap_or(task.prepared);
+    let position = task.position.wrapping_add(path.len() as u32);
+    Task { prepared, history: extended.as_ref().unwrap_or(task.history), position, ..task }
 }
 
 /// Draws the drafts of a row, and writes the probabilities that they are drawn from where there is a place for them.

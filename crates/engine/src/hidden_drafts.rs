@@ -9,7 +9,7 @@ use gumball_head::decisive_of_drafts;
 use gumball_spec::{HostMatrix, Kind, Result};
 
 use crate::batch::Batch;
-use crate::draft::Proposals;
+use crate::draft::{Proposals, after_path};
 use crate::drafts::ReadDrafts;
 use crate::hidden_rows::{Needs, RowTasks};
 use crate::host::Host;
@@ -161,11 +161,7 @@ fn behind<R>(
     work: impl FnOnce(&Task<'_>) -> R,
 ) -> R {
     let task = sequence.task(Kind::Logits, batch.masks.row(row), batch.forced(row));
-    let extended = (!path.is_empty() && reads_history(prepared.params())).then(|| {
-        let mut history = task.history.clone();
-        path.iter().for_each(|id| history.push(*id as u32));
-        history
-    });
-    let position = task.position.wrapping_add(path.len() as u32);
-    work(&Task { prepared, history: extended.as_ref().unwrap_or(task.history), position, ..task })
+    let mut extended = None;
+    let is_read = reads_history(prepared.params());
+    work(&after_path(task, Some(prepared), path, (is_read, &mut extended)))
 }

@@ -31,7 +31,9 @@ impl Step<'_> {
             Some(Exchange { shards: Some(shards), .. }) if self.terms.kind == Kind::Logits => {
                 self.launch_shards(workspace, shards, needs)
             }
-            Some(exchange) => self.launch_exchanged(workspace, exchange, &self.argument, needs),
+            Some(exchange) => {
+                launch_exchanged(workspace, exchange, || self.launch_rows(workspace, &self.argument, needs))
+            }
         }
     }
 
@@ -87,27 +89,7 @@ impl Step<'_> {
         };
         let own_slots = slots + u64::from(results.first_row) * size_of::<i32>() as u64;
         let step = abi::Step { slots: own_slots, ..self.argument };
-        // SAFETY: as in `launch_exchanged`.
-        unsafe { exchange.begin(workspace) }?;
-        self.launch_drawn(workspace, &step, None, needs)?;
-        // SAFETY: as above. The step's kernels write the outputs.
-        unsafe { exchange.end(workspace) }
-    }
-
-    /// Launches the kernels over the rows that this rank samples, between those that exchange rows and results.
-    fn launch_exchanged(
-        &self,
-        workspace: &Workspace,
-        exchange: &Exchange,
-        step: &abi::Step,
-        needs: StepFeatures,
-    ) -> crate::Result<()> {
-        // SAFETY: the windows and this workspace outlive enqueued work, and `fix` checked their sizes against the
-        // shape. The creator of `Rows` guarantees the logits.
-        unsafe { exchange.begin(workspace) }?;
-        self.launch_rows(workspace, step, needs)?;
-        // SAFETY: as above. The step's kernels write the outputs.
-        unsafe { exchange.end(workspace) }
+        launch_exchanged(workspace, &exchange, || self.launch_drawn(workspace, &step, None, needs))
     }
 
     /// Launches the kernels over rows that are here.
@@ -272,6 +254,20 @@ impl Step<'_> {
         unsafe { probs.write(runtime, device, row_type, step, needs) }?;
         Ok(true)
     }
+}
+
+/// Launches the kernels over the rows that this rank samples, between those that exchange rows and results.
+fn launch_exchanged(
+    workspace: &Workspace,
+    exchange: &Exchange,
+    launch: impl FnOnce() -> crate::Result<()>,
+) -> crate::Result<()> {
+    // SAFETY: the windows and this workspace outlive enqueued work, and `fix` checked their sizes against the
+    // shape. The creator of `Rows` guarantees the logits.
+    unsafe { exchange.begin(workspace) }?;
+    launch()?;
+    // SAFETY: as above. The step's kernels write the outputs.
+    unsafe { exchange.end(workspace) }
 }
 
 /// Returns features with those that the bitmasks of a step need.

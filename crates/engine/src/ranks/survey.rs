@@ -5,16 +5,19 @@ use std::sync::{Mutex, PoisonError};
 use gumball_cpu::{History, Task, Workspace};
 use gumball_dist::{Needs, Plan, Spread, SurveyRow, Surveyed, survey_rows};
 use gumball_spec::layout::Layout;
+use gumball_spec::verify::DraftTree;
 use gumball_spec::verify::coupled::{row_after, stops};
-use gumball_spec::{Error, Kind, Result};
+use gumball_spec::{Error, Kind, Result, SamplingParams};
 
 use super::HostRanks;
 use crate::batch::Batch;
+use crate::draft::after_path;
 use crate::drafts::ReadDrafts;
 use crate::logits::Logits;
 use crate::outputs::{Outputs, PADDED};
 use crate::route::Route;
-use crate::slot::{PADDING, Slot};
+use crate::score::reads_history;
+use crate::slot::PADDING;
 use crate::slots::Slots;
 use crate::workers::Workers;
 
@@ -66,69 +69,56 @@ impl HostRanks {
     ) -> Result<()> {
         let greedy = self.host.greedy(sequences, batch.slots, batch.mode)?;
         let requests = || (0..batch.slots.len()).filter(|request| batch.slots[*request] != PADDING);
-        let paths: Vec<_> =
-            requests().map(|request| self.paths(sequences, batch.slots[request], drafts, request)).collect();
-        let mut drawn = Vec::new();
-        for (request, paths) in requests().zip(&paths) {
-            let sequence = sequences.admitted(batch.slots[request]);
-            let first = drafts.places(request).start;
-            for (row, path) in (first..).zip(paths).filter_map(|(row, path)| Some((row, path.as_ref()?))) {
-                let task = sequence.task(logits.kind(), batch.masks.row(row), batch.forced(row));
-                let task = Task {
-                    prepared: greedy[request].as_ref().unwrap_or(task.prepared),
-                    history: path.history.as_ref().unwrap_or(task.history),
-                    position: task.position.wrapping_add(path.depth),
-                    ..task
-                };
-                drawn.push(Drawn { row, owner: plan.shares.owner(request), task });
-            }
+        let mut rows = Vec::new();
+        for request in requests() {
+            let (sequence, tree) = (sequences.admitted(batch.slots[request]), drafts.tree(request));
+            let paths = (drafts.places(request).start..).zip(self.paths(sequence.params(), &tree));
+            rows.extend(paths.filter_map(|(row, path)| Some((request, row, path?))));
         }
+        let mut histories: Vec<Option<History>> = rows.iter().map(|_| None).collect();
+        let drawn = rows.iter().zip(&mut histories).map(|((request, row, path), history)| {
+            let sequence = sequences.admitted(batch.slots[*request]);
+            let task = sequence.task(logits.kind(), batch.masks.row(*row), batch.forced(*row));
+            let is_read = reads_history(sequence.params());
+            let task = after_path(task, greedy[*request].as_ref(), path, (is_read, history));
+            Drawn { row: *row, owner: plan.shares.owner(*request), task }
+        });
+        let drawn: Vec<Drawn<'_>> = drawn.collect();
         let mut of_rows = std::mem::take(&mut self.share);
         let done = self.survey_rows(&drawn, logits, &mut of_rows).and_then(|()| {
             let mut to = out.reshape(of_rows.layout())?;
             (0..drafts.rows()).for_each(|row| to.write_padding(row));
             Ok(())
         });
-        let mut rows = vec![PADDED; drafts.rows()];
+        let (mut places, mut words) = (vec![PADDED; drafts.rows()], Vec::new());
         if done.is_ok() {
             for request in requests() {
                 let params = sequences.admitted(batch.slots[request]).params();
                 let (first, tree) = (drafts.places(request).start, drafts.tree(request));
                 let (mut to, mut next) = (first, Some(0));
                 while let Some(row) = next {
-                    let mut words = Vec::new();
+                    words.clear();
                     of_rows.pack(first + row, &mut words);
                     out.unpack(to, &mut &words[..]).expect("rows of one layout");
-                    rows[to] = (first + row) as u32;
+                    places[to] = (first + row) as u32;
                     to += 1;
                     next = row_after(&tree, params, row, of_rows.tokens()[first + row]);
                 }
             }
-            out.note_walks(&drafts.starts, rows);
+            out.note_walks(&drafts.starts, places);
         }
         self.share = of_rows;
         done
     }
 
-    /// Returns the path to each row of a request; `None` where no walk gets to, behind a stop id or what is no token.
-    fn paths(
-        &self,
-        sequences: &Slots,
-        slot: Slot,
-        drafts: &ReadDrafts<'_>,
-        request: usize,
-    ) -> Vec<Option<Path>> {
-        let (sequence, tree) = (sequences.admitted(slot), drafts.tree(request));
-        let mut paths = vec![Some(Path { history: None, depth: 0 })];
+    /// Returns the drafts on the path to each row of a request; `None` where no walk gets to, after a stop id or what is no token.
+    fn paths(&self, params: &SamplingParams, tree: &DraftTree<'_>) -> Vec<Option<Vec<i32>>> {
+        let mut paths = vec![Some(Vec::new())];
         for (node, draft) in tree.drafts.iter().enumerate() {
-            let id = u32::try_from(*draft).ok().filter(|id| (*id as usize) < self.host.vocab);
-            let before: Option<&Path> = paths[tree.row_before(node)].as_ref();
-            let path = id.zip(before).filter(|_| !stops(sequence.params(), *draft)).map(|(id, before)| {
-                let mut history = before.history.as_ref().unwrap_or(sequence.history()).clone();
-                history.push(id);
-                Path { history: Some(history), depth: before.depth + 1 }
-            });
-            paths.push(path);
+            let is_token = usize::try_from(*draft).is_ok_and(|id| id < self.host.vocab);
+            let goes_on = is_token && !stops(params, *draft);
+            let before = paths[tree.row_before(node)].as_ref().filter(|_| goes_on);
+            paths.push(before.map(|path: &Vec<i32>| [&path[..], &[*draft]].concat()));
         }
         paths
     }
@@ -179,12 +169,6 @@ struct Drawn<'a> {
     row: usize,
     owner: usize,
     task: Task<'a>,
-}
-
-/// The drafts in front of a row: the history with them, `None` without any, and how many there are.
-struct Path {
-    history: Option<History>,
-    depth: u32,
 }
 
 /// The threads of a pool, each with stages of its own while it needs them.
