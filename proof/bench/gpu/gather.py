@@ -26,6 +26,17 @@ MOST_CALLS, REPLAYS = 64, 21
 A_REQUEST = 6
 
 
+def replay_us(graph: torch.cuda.CUDAGraph) -> float:
+    """Microseconds of a replay on the device, after one that lets the ranks begin together."""
+    began, ended = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    graph.replay()
+    began.record()
+    graph.replay()
+    ended.record()
+    ended.synchronize()
+    return 1000 * began.elapsed_time(ended)
+
+
 def time_replays(calls, each):
     """Microseconds of a call, over replays of a graph that makes each of the calls once."""
     each(0)
@@ -35,14 +46,7 @@ def time_replays(calls, each):
         for call in range(calls):
             each(call)
     for _ in range(REPLAYS):
-        began, ended = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        # The first replay lets the ranks begin together.
-        graph.replay()
-        began.record()
-        graph.replay()
-        ended.record()
-        ended.synchronize()
-        times.append(1000 * began.elapsed_time(ended) / calls)
+        times.append(replay_us(graph) / calls)
     # A graph that holds the group's kernels would keep the group from ending.
     graph.reset()
     return times

@@ -26,7 +26,7 @@ import torch
 import torch.distributed as distributed
 import torch.multiprocessing as mp
 
-from gather import A_REQUEST, load, tokenspeed_state
+from gather import A_REQUEST, load, replay_us, tokenspeed_state
 from gumball import Batch, Pool, SamplingParams, Verify, dist
 
 VOCAB, WIDTH, DRAFTS, ACCEPTED = 163_840, 4096, A_REQUEST - 1, 3
@@ -183,13 +183,7 @@ def heads(model: Model, world: int, requests: int) -> dict[str, float]:
         with torch.cuda.graph(graph):
             for _ in range(ROUNDS):
                 hidden @ weights.T
-        began, ended = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        graph.replay()
-        began.record()
-        graph.replay()
-        ended.record()
-        ended.synchronize()
-        found[name] = round(1000 * began.elapsed_time(ended) / ROUNDS, 1)
+        found[name] = round(replay_us(graph) / ROUNDS, 1)
     return found
 
 
