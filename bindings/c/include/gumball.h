@@ -381,9 +381,10 @@ typedef struct {
     gumball_memory memory;
 } gumball_matrix;
 
-// The rows of a call. A row has an element for each id, or a hidden state those of the head's width. A sequence may change from one kind to another.
+// The rows of a call. A row of logits or of probabilities has an element for each id, a hidden state as many as its head is wide. A sequence may change from
+// one kind to another.
 typedef struct {
-    // Those of the host go to a pool on a device too, in direct calls.
+    // In direct calls a pool on a device takes rows in the memory of the host, too.
     gumball_matrix matrix;
     // For hidden states the head that makes logits of them, of the pool's vocabulary and on the pool's device; else NULL.
     const gumball_head *head;
@@ -407,7 +408,7 @@ typedef struct {
 // the call, `user` what the batch says. A pool calls it from its threads, for several rows at the same time. It leaves the handle alone that calls it.
 typedef void (*gumball_hook)(void *user, size_t row, float *logits, size_t vocab);
 
-// What was decided for a step. gumball_pool_plan writes it.
+// The layout that gumball_pool_plan decided for a step, and how many requests it is for.
 typedef struct {
     gumball_row_layout layout;
     size_t requests;
@@ -808,7 +809,7 @@ gumball_code gumball_pool_verify(gumball_pool *pool,
 //
 // A row follows the history of the sequence in its slot and a path of drafts. Its first draft is what the request would draw there if the row were the
 // target's, the others, siblings of a tree, are the runners-up. `batch`: a slot for each row, -1 for padding, also several times; its `counts` say how many
-// drafts are on the path to each row, `paths` which, those of one row after those of another. A forced token is the only draft of its row.
+// drafts are on the path to each row, `paths` the ids of these drafts, row after row. A forced token is the only draft of its row.
 gumball_code gumball_pool_draft(gumball_pool *pool,
                                 const gumball_rows *rows,
                                 const gumball_batch *batch,
@@ -830,7 +831,8 @@ gumball_code gumball_pool_add_drafts(gumball_pool *pool, size_t rows, size_t sib
 // Frees a batch. Graphs of the program that hold it must not run any more.
 gumball_code gumball_pool_remove_drafts(gumball_pool *pool, int64_t draft_batch);
 
-// Waits for what was enqueued so far and copies the last drafts of a batch, whose `siblings` these are; probabilities only of a batch that writes them.
+// Waits for all work that was enqueued before, and copies the last drafts of a batch; `drafts` has the batch's `siblings`, and probabilities only of a batch
+// that writes them.
 gumball_code gumball_pool_fetch_drafts(gumball_pool *pool, int64_t draft_batch, const gumball_proposals *drafts);
 
 // Tells where a batch's drafts lie in the device's memory, a line for each assigned row, and, unless that is NULL, `probs`, of no rows if it writes none.

@@ -122,7 +122,7 @@ pub unsafe extern "C" fn gumball_pool_verify(
 ///
 /// A row follows the history of the sequence in its slot and a path of drafts. Its first draft is what the request would draw there if the row were the
 /// target's, the others, siblings of a tree, are the runners-up. `batch`: a slot for each row, -1 for padding, also several times; its `counts` say how many
-/// drafts are on the path to each row, `paths` which, those of one row after those of another. A forced token is the only draft of its row.
+/// drafts are on the path to each row, `paths` the ids of these drafts, row after row. A forced token is the only draft of its row.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gumball_pool_draft(
     pool: Option<&mut Pool>,

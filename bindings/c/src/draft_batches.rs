@@ -57,7 +57,8 @@ pub extern "C" fn gumball_pool_remove_drafts(pool: Option<&mut Pool>, draft_batc
     })
 }
 
-/// Waits for what was enqueued so far and copies the last drafts of a batch, whose `siblings` these are; probabilities only of a batch that writes them.
+/// Waits for all work that was enqueued before, and copies the last drafts of a batch; `drafts` has the batch's `siblings`, and probabilities only of a batch
+/// that writes them.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gumball_pool_fetch_drafts(
     pool: Option<&mut Pool>,

@@ -71,7 +71,7 @@ pub struct Ranks {
 
 versioned!(Ranks, "gumball_ranks", communicator: *mut c_void);
 
-/// What was decided for a step. gumball_pool_plan writes it.
+/// The layout that gumball_pool_plan decided for a step, and how many requests it is for.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {

@@ -15,11 +15,12 @@ pub enum What {
     GUMBALL_HIDDEN = 2,
 }
 
-/// The rows of a call. A row has an element for each id, or a hidden state those of the head's width. A sequence may change from one kind to another.
+/// The rows of a call. A row of logits or of probabilities has an element for each id, a hidden state as many as its head is wide. A sequence may change from
+/// one kind to another.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Rows {
-    /// Those of the host go to a pool on a device too, in direct calls.
+    /// In direct calls a pool on a device takes rows in the memory of the host, too.
     pub matrix: Matrix,
     /// For hidden states the head that makes logits of them, of the pool's vocabulary and on the pool's device; else NULL.
     pub head: *const Head,
