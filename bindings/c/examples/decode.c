@@ -13,9 +13,11 @@ enum { VOCAB = 32000, STEPS = 12 };
 
 static const uint32_t prompt[] = {1, 15, 92};
 
-static void fail(void) {
-    fprintf(stderr, "%s\n", gumball_error_message());
-    exit(EXIT_FAILURE);
+static void check(int failed) {
+    if (failed) {
+        fprintf(stderr, "%s\n", gumball_error_message());
+        exit(EXIT_FAILURE);
+    }
 }
 
 // Ids in, the logits of the next one out.
@@ -32,9 +34,7 @@ static void model(const uint32_t *ids, size_t count, float *logits) {
 
 static gumball_params *request(uint64_t seed) {
     gumball_params *params = gumball_params_from_json("{\"temperature\": 0.8, \"top_k\": 50, \"top_p\": 0.9}");
-    if (!params || gumball_params_set_seed(params, seed)) {
-        fail();
-    }
+    check(!params || gumball_params_set_seed(params, seed));
     return params;
 }
 
@@ -52,18 +52,14 @@ static void one_sequence(void) {
     gumball_params *params = request(7);
     gumball_sampler *sampler = gumball_sampler_new(params, &config, NULL);
     gumball_params_free(params);
-    if (!sampler || gumball_sampler_reset(sampler, prompt, 3)) {
-        fail();
-    }
+    check(!sampler || gumball_sampler_reset(sampler, prompt, 3));
     const gumball_rows row = {.matrix = {.data = logits, .rows = 1, .width = VOCAB}};
     uint32_t ids[3 + STEPS];
     memcpy(ids, prompt, sizeof prompt);
     for (size_t count = 3; count < 3 + STEPS; count++) {
         gumball_token token;
         model(ids, count, logits);
-        if (gumball_sampler_sample(sampler, &row, NULL, &token)) {
-            fail();
-        }
+        check(gumball_sampler_sample(sampler, &row, NULL, &token));
         ids[count] = (uint32_t)token.id;
     }
     print("one sequence", ids);
@@ -80,9 +76,7 @@ static void a_batch(void) {
     uint32_t ids[ROWS][3 + STEPS];
     for (int row = 0; row < ROWS; row++) {
         gumball_params *params = request(7 + (uint64_t)row);
-        if (gumball_pool_admit(pool, params, prompt, 3, &slots[row])) {
-            fail();
-        }
+        check(gumball_pool_admit(pool, params, prompt, 3, &slots[row]));
         gumball_params_free(params);
         memcpy(ids[row], prompt, sizeof prompt);
     }
@@ -93,9 +87,7 @@ static void a_batch(void) {
         for (int row = 0; row < ROWS; row++) {
             model(ids[row], count, rows[row]);
         }
-        if (gumball_pool_step(pool, &logits, &batch, outputs) || gumball_outputs_read(outputs, &view)) {
-            fail();
-        }
+        check(gumball_pool_step(pool, &logits, &batch, outputs) || gumball_outputs_read(outputs, &view));
         for (int row = 0; row < ROWS; row++) {
             ids[row][count] = (uint32_t)view.tokens[row];
         }

@@ -12,9 +12,11 @@ enum { VOCAB = 8000, WIDTH = 128, STEPS = 12 };
 
 static float weights[VOCAB * WIDTH];
 
-static void fail(void) {
-    fprintf(stderr, "%s\n", gumball_error_message());
-    exit(EXIT_FAILURE);
+static void check(int failed) {
+    if (failed) {
+        fprintf(stderr, "%s\n", gumball_error_message());
+        exit(EXIT_FAILURE);
+    }
 }
 
 // Numbers from -1 to 1.
@@ -23,7 +25,7 @@ static float number(uint32_t *word) {
     return (float)(*word >> 8) / 8388608.0f - 1.0f;
 }
 
-// The last token in, the hidden state behind it out.
+// The last token in, the hidden state after it out.
 static void model(uint32_t token, float *hidden) {
     uint32_t word = token * 16777619u + 7;
     for (size_t i = 0; i < WIDTH; i++) {
@@ -35,24 +37,20 @@ static void decode(const char *name, gumball_head_kind kind) {
     gumball_head_config config = {.struct_size = sizeof config, .kind = kind};
     config.weights =
         (gumball_matrix){.data = weights, .rows = VOCAB, .width = WIDTH}; /* borrowed: they stay as long as the head */
-    gumball_head *head;
+    const uint32_t special_ids[] = {0, 2};
     if (kind == GUMBALL_HEAD_CLUSTERED) {
-        const uint32_t special_ids[] = {0, 2};
+        config.iterations = 4;
         config.probes = 125; /* of 500 clusters of 16 ids */
         config.special_ids = special_ids;
         config.special_ids_len = 2;
-        head = gumball_head_build(&config, 4, NULL, NULL);
-    } else {
-        head = gumball_head_new(&config);
     }
+    gumball_head *head = gumball_head_new(&config);
     const gumball_pool_config pool_config = {.struct_size = sizeof pool_config, .vocab = VOCAB};
     gumball_pool *pool = gumball_pool_new(&pool_config);
     gumball_params *params = gumball_params_from_json("{\"temperature\": 0.8, \"min_p\": 0.05, \"seed\": 7}");
     const uint32_t prompt[] = {1, 15, 92};
     int32_t slot;
-    if (!head || !pool || !params || gumball_pool_admit(pool, params, prompt, 3, &slot)) {
-        fail();
-    }
+    check(!head || !pool || !params || gumball_pool_admit(pool, params, prompt, 3, &slot));
     gumball_params_free(params);
 
     float state[WIDTH];
@@ -65,16 +63,12 @@ static void decode(const char *name, gumball_head_kind kind) {
     printf("%s:", name);
     for (int step = 0; step < STEPS; step++) {
         model(last, state);
-        if (gumball_pool_step(pool, &hidden, &batch, outputs) || gumball_outputs_read(outputs, &view)) {
-            fail();
-        }
+        check(gumball_pool_step(pool, &hidden, &batch, outputs) || gumball_outputs_read(outputs, &view));
         last = (uint32_t)view.tokens[0];
         printf(" %u", (unsigned)last);
     }
     gumball_counts counts = {.struct_size = sizeof counts};
-    if (gumball_pool_counts(pool, &counts)) {
-        fail();
-    }
+    check(gumball_pool_counts(pool, &counts));
     printf("\n    %u rows in full, %u by %u logits in all%s\n", (unsigned)counts.whole_rows,
            (unsigned)(counts.certified_rows + counts.clustered_rows),
            (unsigned)(counts.certified_logits + counts.clustered_logits), view.is_approximate ? ", approximate" : "");

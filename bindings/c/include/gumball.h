@@ -27,9 +27,9 @@
 // Arrays that are handed in are read during the call; only memory of a device is read later, where it is said.
 //
 // Structs. Each that is handed in begins with its size: zero it, set struct_size, and set what is not to be the default, as above. Programs with an older
-// header go on working. Structs that are written need their struct_size set, too. Those without a struct_size stay as they are.
+// header go on working. Structs that are written need their struct_size set, too. A struct without a struct_size never grows.
 //
-// Threads. Any thread may use any handle, but one at a time. Devices, operators, parameters that nobody changes, and
+// Threads. Any thread may use any handle, but one at a time. Devices, operators, parameters that are not changed, and
 // outputs that are read may be used by several at the same time. Different handles need no lock, not even where they share a device;
 // but a head on a device has memory of its own for a step, so all calls that use it, replays of graphs that have it included, take turns.
 //
@@ -56,9 +56,7 @@
 #endif
 
 
-// The version of this interface. A program that was built with the same number works with the library.
-//
-// It changes when a function or a constant is removed or changed, not when one is added or a struct grows.
+// The version of this interface, which changes when a function or a constant is removed or changed, not when one is added or a struct grows.
 #define GUMBALL_ABI_VERSION 1
 
 // The outcome of a call.
@@ -75,7 +73,7 @@ GUMBALL_ENUM(gumball_code) {
     GUMBALL_UNAVAILABLE = 5,
     // A text is not the JSON that is read here.
     GUMBALL_JSON = 6,
-    // A mistake of the library's own, which is worth a report. No sequence has moved; what the call was to write is unspecified.
+    // A mistake of the library's own, which is worth a report. No sequence has moved; the memory that the call was to write may hold anything.
     GUMBALL_PANIC = 7,
     // Another process of a group ended, or its connection broke.
     GUMBALL_LOST = 8,
@@ -92,7 +90,7 @@ GUMBALL_ENUM(gumball_code) {
 // Whose memory something lies in.
 GUMBALL_ENUM(gumball_memory) {
     GUMBALL_HOST = 0,
-    // That of the device which a pool or operators were made with; a CUdeviceptr is cast to a pointer.
+    // The memory of the device that a pool or operators were made with; a CUdeviceptr is cast to a pointer.
     GUMBALL_DEVICE = 1,
 };
 
@@ -102,7 +100,7 @@ GUMBALL_ENUM(gumball_dtype) {
     GUMBALL_F16 = 2,
 };
 
-// The type of integers. Those of the host have 32 bits.
+// The type of integers; in the memory of the host they have 32 bits.
 GUMBALL_ENUM(gumball_int_type) {
     GUMBALL_I32 = 0,
     GUMBALL_I64 = 1,
@@ -110,13 +108,13 @@ GUMBALL_ENUM(gumball_int_type) {
 
 GUMBALL_ENUM(gumball_what) {
     GUMBALL_LOGITS = 0,
-    // They need not sum to 1. What is not above 0 is never drawn; NaN and negative numbers count as 0 and set GUMBALL_STATUS_NAN. Parameters that speak of
+    // They need not sum to 1. An id of probability 0 is never drawn; NaN and negative numbers count as 0 and set GUMBALL_STATUS_NAN. Parameters that speak of
     // logits must be off.
     GUMBALL_PROBABILITIES = 1,
     GUMBALL_HIDDEN = 2,
 };
 
-// What a row's data had to say: bits of its status.
+// Bits of a row's status, which say what was found in its data.
 GUMBALL_ENUM(gumball_status) {
     // A logit that bans and bitmask allow was NaN; it counted as -inf.
     GUMBALL_STATUS_NAN = 1,
@@ -132,7 +130,7 @@ GUMBALL_ENUM(gumball_status) {
 
 // How drafts are judged (docs/semantics.md, "Speculation"). A request without drafts takes a step in any mode.
 GUMBALL_ENUM(gumball_verify_mode) {
-    // A draft is accepted if it is the token that the request would have drawn: the output is that of decoding without drafts.
+    // A draft is accepted if it is the token that the request would have drawn: the output is the same as without drafts.
     GUMBALL_COUPLED = 0,
     // As GUMBALL_COUPLED, with temperature 0 in every row.
     GUMBALL_GREEDY = 1,
@@ -152,14 +150,14 @@ GUMBALL_ENUM(gumball_work_kind) {
     // Drafts of a batch, from its assigned rows: `draft_batch`, `rows`, `masks`, and as `ints` for each row a line with the ids on the path to it.
     // Nothing of a sequence changes. After a path that has an id outside the vocabulary, such as -1, there are no drafts.
     GUMBALL_WORK_DRAFT = 2,
-    // A copy of a batch's drafts, those of row r into line r of `ints` from `column` on: `draft_batch`, `ints` and `column`. So those of a chain come together.
+    // A copy of a batch's drafts, the drafts of row r into line r of `ints` from `column` on: `draft_batch`, `ints`, `column`. It joins a chain's drafts.
     GUMBALL_WORK_COPY_DRAFTS = 3,
     // Taking the last tokens of the assigned requests away, as many as `ints` says: none where that is negative or above their number, or 1 with mirostat.
     GUMBALL_WORK_SHORTEN = 4,
 };
 
 // Which requests a step in a graph of the program serves: without filters, with min-p alone, with top-k first, up to 256, with top-p after that, with top-p
-// first, with edits, bitmasks and the logprob of the emitted token, or all; those of the variants before it, too.
+// first, with edits, bitmasks and the logprob of the emitted token, or all; each variant also serves the requests of the variants before it.
 GUMBALL_ENUM(gumball_variant) {
     GUMBALL_NO_FILTER = 0,
     GUMBALL_MIN_P = 1,
@@ -170,7 +168,7 @@ GUMBALL_ENUM(gumball_variant) {
     GUMBALL_FULL = 6,
 };
 
-// How the logits of a step lie on the ranks, and what is exchanged (docs/scaling.md).
+// How the logits of a step lie on the ranks, and which data is exchanged (docs/scaling.md).
 GUMBALL_ENUM(gumball_row_layout) {
     // Each rank has its ids of all rows, gets the others, and samples all rows.
     GUMBALL_GATHER = 0,
@@ -197,8 +195,8 @@ typedef struct gumball_graph gumball_graph;
 // An LM head: it makes logits of hidden states (gumball_heads.h).
 //
 // On the host every logit is a sum in single precision in one order, the same bits on every machine and in every batch; pools of the host take it, and
-// several may share one, at the same time too. A head on a device computes the tokens and logprobs of the head of the same kind on the host, but for a
-// fast one, whose logits are the device's own. It is for pools that were made with the same gumball_device, and one thread at a time uses it.
+// several may share one, at the same time too. A head on a device computes the tokens and logprobs of the head of the same kind on the host; only a
+// fast one has logits of its own. It is for pools that were made with the same gumball_device, and one thread at a time uses it.
 typedef struct gumball_head gumball_head;
 
 // Operators over rows of logits or probabilities, for engines that hold probabilities or must return them, and choose seeds and positions themselves. The
@@ -209,10 +207,10 @@ typedef struct gumball_head gumball_head;
 // are not checked there: a value outside its range counts as the nearest value inside.
 typedef struct gumball_operators gumball_operators;
 
-// All outputs of a step or a verification, in memory that is used again: what is read of it stays until the outputs are handed to another call.
+// All outputs of a step or a verification, in memory that is used again: views of it stay valid until the outputs are handed to another call.
 typedef struct gumball_outputs gumball_outputs;
 
-// What a request asks of the way its tokens are chosen; see gumball_params_new.
+// How the tokens of a request are chosen; see gumball_params_new.
 typedef struct gumball_params gumball_params;
 
 // The requests in flight. A sequence is admitted to a slot, stepped with others in any grouping, and released. Which slot it has, what stands beside it in a
@@ -231,7 +229,7 @@ typedef struct {
     const char *parameter;
     // Its value, its length, the unknown name, or the parameter it excludes.
     const char *value;
-    // What is allowed, the names that are known, or the reason.
+    // The allowed values, the names that are known, or the reason.
     const char *allowed;
 } gumball_error_parts;
 
@@ -290,8 +288,8 @@ typedef struct {
     size_t first_row;
 } gumball_emitted;
 
-// The ranks of a pool. All of them hand in the same, but for `rank`, make the same calls in the same turn, and get what one process with whole rows would
-// get (docs/scaling.md).
+// The ranks of a pool. All of them hand in the same values, except for `rank`, make the same calls in the same turn, and get the outputs that one process
+// with whole rows would get (docs/scaling.md).
 //
 // A caller's mistake is found before anything is sent. After any other error of a step the group is broken: no sequence of this rank was changed by
 // that step, but others may have completed it. To go on, make new pools, and resume from the states of one rank.
@@ -317,19 +315,19 @@ typedef struct {
     uint64_t timeout_ms;
     // Above 0: rank `request % world` owns a request; 0: each owns a block of neighbours.
     uint64_t is_modulo;
-    // The program's ncclComm_t with these ranks, each on the device of its pool, which travel by nccl then; NULL: they make one. Until the pool is made nothing
-    // else is under way on it; the pool makes one of its own from it, and leaves it to the program.
+    // The program's ncclComm_t with these ranks, each on the device of its pool, whose rows go by nccl then; NULL: they make one. Until the pool is made it is
+    // not used otherwise; the pool makes one of its own from it, and leaves it to the program.
     void *communicator;
 } gumball_ranks;
 
-// What a pool is made for. Fields of another place than the pool's stay zero.
+// The settings of a pool. Fields of another place than the pool's stay zero.
 typedef struct {
     size_t struct_size;
     // The number of ids in the vocabulary of all requests, in 1..=2^20.
     size_t vocab;
     // How many sequences can be in flight, in 1..2^31; 0: 256.
     size_t slots;
-    // Where the pool computes; NULL: on the host. All memory there is taken at once, but for lists and histories of requests.
+    // Where the pool computes; NULL: on the host. All memory there is taken at once, except for lists and histories of requests.
     const gumball_device *device;
     // The processes that the logits are spread over, of which this is one; NULL: this one has whole rows. Making the pool waits for all of them.
     const gumball_ranks *ranks;
@@ -342,9 +340,9 @@ typedef struct {
     const char *route;
     // Above 0: outputs have the kept set of every row, which costs a sort of it on the host.
     uint32_t keep_ids;
-    // Of a device, above 0: it keeps the histories of all requests, for programs that do not fetch the outputs of each step, and not only those of edits.
+    // Of a device, above 0: it keeps the histories of all requests, not only of those with edits, for programs that do not fetch the outputs of each step.
     uint32_t keep_histories;
-    // Of the host: how many threads take the rows of a step, in 1..=1024: 1 is the caller's; 0: those of the machine, which all such pools share.
+    // Of the host: how many threads take the rows of a step, in 1..=1024: 1 is the caller's; 0: the machine's threads, which all such pools share.
     size_t threads;
     // Of the host: the SIMD level, by its name; NULL: the machine's best. The tokens are the same.
     const char *level;
@@ -354,8 +352,8 @@ typedef struct {
     size_t history_growth;
 } gumball_pool_config;
 
-// What the next token of a sequence depends on besides its row and its parameters; where it is written, the ids stay until the sequence changes. It is read
-// by gumball_sampler_new and gumball_pool_resume, in this process or on another machine.
+// The data that the next token of a sequence depends on besides its row and its parameters; where it is written, the ids stay until the sequence changes.
+// It is read by gumball_sampler_new and gumball_pool_resume, in this process or on another machine.
 typedef struct {
     size_t struct_size;
     const uint32_t *prompt;
@@ -370,8 +368,8 @@ typedef struct {
     float mu;
 } gumball_state;
 
-// A matrix of `rows` rows, each of `width` elements, which nobody writes while it is read. `stride`: how many elements after a row the next one begins;
-// 0: width. So it is in the structs that follow.
+// A matrix of `rows` rows, each of `width` elements, which must not be written while it is read. `stride`: how many elements after a row the next one begins;
+// 0: width. The structs that follow have strides of the same meaning.
 typedef struct {
     const void *data;
     size_t rows;
@@ -412,12 +410,12 @@ typedef void (*gumball_hook)(void *user, size_t row, float *logits, size_t vocab
 typedef struct {
     gumball_row_layout layout;
     size_t requests;
-    // The number of requests that the layout was decided by: of a graph, that which it was captured for.
+    // The number of requests that the layout was decided by: of a graph, the number that it was captured for.
     size_t batch;
 } gumball_plan;
 
-// Whose rows those of a call are, and what comes with them. `slots` and `counts` have an element for each request, the other lists one for each row;
-// NULL stands for a list that says nothing. A request with n drafts has n + 1 rows.
+// Which requests the rows of a call belong to, and how each is processed. `slots` and `counts` have an element for each request, the other lists one for
+// each row; NULL stands for a list that says nothing. A request with n drafts has n + 1 rows.
 typedef struct {
     size_t struct_size;
     // The slots of the requests, -1 for one without a sequence. No other stands there twice, but in front of rows that drafts are drawn from.
@@ -434,7 +432,7 @@ typedef struct {
     float threshold_acc;
     // Bitmasks of the rows; a draft's is for the row after the drafts on the path to it.
     gumball_masks masks;
-    // For each row the token to emit whatever is drawn, or -1.
+    // For each row the token to emit in place of the drawn one, or -1.
     const int32_t *forced;
     // For each row the index of the matrix row that it reads; NULL: row i reads matrix row i.
     const uint32_t *row_indices;
@@ -461,7 +459,7 @@ typedef struct {
     gumball_memory memory;
 } gumball_ints;
 
-// The drafts of a batch of requests, those of one request after those of another; n is the sum of the batch's `counts`. Lists that are left zero say
+// The drafts of a batch of requests, request by request; n is the sum of the batch's `counts`. Lists that are left zero say
 // nothing. A request whose drafts in a device's memory are no tree takes a step, with GUMBALL_STATUS_NO_TREE.
 typedef struct {
     size_t struct_size;
@@ -475,7 +473,7 @@ typedef struct {
     // For each row that of its next sibling, or -1; with `first_child`, and only then.
     gumball_ints next_sibling;
     // The probabilities that the drafts were drawn from, float: a row for each row of the batch, of which rows without a draft after them are not used;
-    // those of the host without gaps. For GUMBALL_REJECTION and GUMBALL_BLOCK.
+    // in the memory of the host without gaps. For GUMBALL_REJECTION and GUMBALL_BLOCK.
     gumball_matrix probs;
 } gumball_drafts;
 
@@ -526,7 +524,7 @@ typedef struct {
     uint64_t sends_rows;
 } gumball_pool_info;
 
-// What was counted since a pool or a head was made; what its place does not count stays 0.
+// Numbers since a pool or a head was made; a number that is not counted at its place stays 0.
 typedef struct {
     size_t struct_size;
     // Rows whose logits were all computed from hidden states. Heads on a device count rows and logits themselves: gumball_head_counts.
@@ -550,12 +548,12 @@ typedef struct {
     uint64_t received_bytes;
 } gumball_counts;
 
-// A piece of work, for what was assigned. Fields that its kind does not name stay zero. What lies in a device's memory stays there until the work is
-// done, and of a graph as long as it is replayed; so does a head.
+// A piece of work, for the assigned rows. Fields that its kind does not name stay zero. Arrays in a device's memory and heads stay until the work is done,
+// and of a graph as long as it is replayed.
 typedef struct {
     size_t struct_size;
     gumball_rows rows;
-    // Bitmasks in the device's memory, in place of those that were assigned.
+    // Bitmasks in the device's memory, in place of the assigned bitmasks.
     gumball_masks masks;
     const gumball_drafts *drafts;
     gumball_ints ints;
@@ -565,7 +563,7 @@ typedef struct {
     gumball_work_kind kind;
 } gumball_work;
 
-// What a sampler is made for; `vocab`, `route`, `level` and `keep_ids` are as in gumball_pool_config.
+// The settings of a sampler; `vocab`, `route`, `level` and `keep_ids` are as in gumball_pool_config.
 typedef struct {
     size_t struct_size;
     size_t vocab;
@@ -576,15 +574,15 @@ typedef struct {
     uint32_t keep_ids;
 } gumball_sampler_config;
 
-// A token with its logprob and its rank: -1 where there is no further member, -inf and 0 for a token that is none.
+// A token with its logprob and its rank: -1 where there is no further member, -inf and 0 for a token that is no member.
 typedef struct {
     int32_t id;
     float logprob;
     uint32_t rank;
 } gumball_token_logprob;
 
-// What came out of a row, as gumball_outputs_view says it. Pointers are NULL if there is nothing, and always from gumball_sampler_sample_n; what they point to
-// stays until the next call with this sampler.
+// The outputs of a row, as in gumball_outputs_view. Pointers are NULL if there is nothing, and always from gumball_sampler_sample_n; their lists stay until
+// the next call with this sampler.
 typedef struct {
     // The id; -1 if no token was above -inf and none was forced.
     int32_t id;
@@ -603,8 +601,8 @@ typedef struct {
     size_t kept_len;
 } gumball_token;
 
-// The row, seed, position and draw index of each output, or of each draft tree: those of a pool's sequence. A list has one element per output and lies where
-// the rows do; NULL: the value of the same name, for all outputs.
+// The row, seed, position and draw index of each output, or of each draft tree, with the meaning that they have for a sequence. A list has one element per
+// output and lies where the rows do; NULL: the value of the same name, for all outputs.
 typedef struct {
     size_t struct_size;
     size_t outputs;
@@ -658,11 +656,10 @@ extern "C" {
 #endif // __cplusplus
 
 // Makes parameters of JSON, an object of the fields that are not neutral: `{"temperature": 0.8, "dry": {"multiplier": 0.8}, "logprobs": {"top_n": 5}}`.
-// The fields, their ranges and what they mean stand in the parameters' table of docs/semantics.md.
+// The fields with their ranges and meanings stand in the parameters' table of docs/semantics.md.
 gumball_params *gumball_params_from_json(const char *json);
 
-// Makes an empty pool; over ranks when all of them have come. Over ranks also GUMBALL_LATE or GUMBALL_LOST if one does not come or ends, and
-// GUMBALL_DISAGREE if one was made with something else.
+// Makes an empty pool; over ranks when all of them have come.
 gumball_pool *gumball_pool_new(const gumball_pool_config *config);
 
 gumball_outputs *gumball_outputs_new(void);
@@ -674,12 +671,10 @@ gumball_code gumball_pool_admit(gumball_pool *pool, const gumball_params *params
 //
 // `rows`: one for each slot of `batch`, but where that has `row_indices`. Over ranks: of the ids of this rank, which may be padded to `most_ids` of
 // gumball_pool_info; under GUMBALL_REPLICATED whole rows of the requests that it owns, in turn; the batch is the same on all ranks. A row that yields
-// -1 leaves its sequence as it was. After an error no sequence was changed, nor were the outputs.
+// -1 leaves its sequence as it was.
 //
-// From hidden states, what comes out is, bit for bit, what the logits of gumball_head_logits give; of a clustered head, with -inf for the ids that it
-// does not probe, which `is_approximate` of gumball_outputs_view says. So it is of the functions that follow.
-//
-// Over ranks also GUMBALL_LOST, GUMBALL_LATE, GUMBALL_DISAGREE, GUMBALL_CORRUPT and GUMBALL_BROKEN; before all other errors nothing is sent.
+// From hidden states, the outputs are, bit for bit, the outputs from the logits of gumball_head_logits; of a clustered head, with -inf for the ids that it
+// does not probe, which `is_approximate` of gumball_outputs_view says. The same holds for verifications, drafts and scores.
 gumball_code gumball_pool_step(gumball_pool *pool, const gumball_rows *rows, const gumball_batch *batch, gumball_outputs *outputs);
 
 gumball_code gumball_outputs_read(const gumball_outputs *outputs, gumball_outputs_view *out);
@@ -703,12 +698,12 @@ uint32_t gumball_abi_version(void);
 const char *gumball_version(void);
 
 // Opens a device by its name, cuda or cuda:N, on a stream of its own, in the primary context, which the CUDA runtime and libraries built on it share.
-// GUMBALL_UNAVAILABLE with what is missing, where there is no CUDA. A kernel is loaded by its first launch: from the folder that GUMBALL_KERNELS names, or
-// from the user's cache (GUMBALL_CACHE), into which it is compiled once.
+// GUMBALL_UNAVAILABLE, which names the missing part, where there is no CUDA. A kernel is loaded by its first launch: from the folder that GUMBALL_KERNELS
+// names, or from the user's cache (GUMBALL_CACHE), into which it is compiled once.
 gumball_device *gumball_device_open(const char *name);
 
-// Opens the same device on a stream of the program, a cudaStream_t or CUstream of the primary context (NULL: the default one), in turn with what the program
-// enqueues there. The stream lives longer than the returned device and all that is made with it.
+// Opens the same device on a stream of the program, a cudaStream_t or CUstream of the primary context (NULL: the default one), in turn with the program's
+// own work there. The stream lives longer than the returned device and all that is made with it.
 gumball_device *gumball_device_on_stream(const gumball_device *device, void *stream);
 
 // Ends a handle of a device; pools and operators that were made with it go on.
@@ -722,10 +717,10 @@ void gumball_buffer_free(gumball_buffer *buffer);
 
 void *gumball_buffer_address(const gumball_buffer *buffer);
 
-// Copies bytes to a place in it, in turn with what is on the device's stream. They are taken on return.
+// Copies bytes to a place in a buffer, in turn with the work on the device's stream. They are taken on return.
 gumball_code gumball_buffer_write(gumball_buffer *buffer, size_t start, const void *data, size_t bytes);
 
-// Copies bytes from a place in it, once all that is on the device's stream before is done; `data` has `bytes` bytes.
+// Copies bytes from a place in a buffer, once the work that is on the device's stream before is done; `data` has `bytes` bytes.
 gumball_code gumball_buffer_read(const gumball_buffer *buffer, size_t start, void *data, size_t bytes);
 
 // Makes neutral parameters: rows are drawn from as they are, at temperature 1.
@@ -736,7 +731,7 @@ gumball_params *gumball_params_clone(const gumball_params *params);
 // Returns all parameters as JSON, which stays until the next call of this function or the end of the parameters.
 const char *gumball_params_to_json(gumball_params *params);
 
-// Checks all parameters against their ranges for a vocabulary. Whoever takes parameters does so as well.
+// Checks all parameters against their ranges for a vocabulary, as all functions that take parameters do.
 gumball_code gumball_params_validate(const gumball_params *params, size_t vocab);
 
 // Sets a parameter that is a number, an integer, or 0 or 1, by its name, such as top_p, dry.base and logprobs.top_n; numbers are rounded to float. NaN and
@@ -787,7 +782,7 @@ gumball_code gumball_pool_state(gumball_pool *pool, int32_t slot, gumball_state 
 
 gumball_params *gumball_pool_params(gumball_pool *pool, int32_t slot);
 
-// Tells why a certified head must compute every logit of a request's rows, whatever hidden state they have: `reason` becomes its name, or NULL if there is
+// Tells why a certified head must compute every logit of a request's rows, for any hidden state: `reason` becomes its name, or NULL if there is
 // none. The name is the pool's, until the next call of this function.
 //
 // hook: `hooked` is above 0. kept: the pool keeps kept sets, and no filter bounds them. logprobs: of a mode whose members are all tokens.
@@ -807,8 +802,8 @@ gumball_code gumball_pool_verify(gumball_pool *pool,
 
 // Draws drafts from rows of a draft model, and changes no sequence. For rows on a device, without a wait, see gumball_pool_add_drafts.
 //
-// A row follows the history of the sequence in its slot and a path of drafts. Its first draft is what the request would draw there if the row were the
-// target's, the others, siblings of a tree, are the runners-up. `batch`: a slot for each row, -1 for padding, also several times; its `counts` say how many
+// A row follows the history of the sequence in its slot and a path of drafts. Its first draft is the token that the request would draw from it as a row of the
+// target, the others, siblings of a tree, are the runners-up. `batch`: a slot for each row, -1 for padding, also several times; its `counts` say how many
 // drafts are on the path to each row, `paths` the ids of these drafts, row after row. A forced token is the only draft of its row.
 gumball_code gumball_pool_draft(gumball_pool *pool,
                                 const gumball_rows *rows,
@@ -844,8 +839,8 @@ gumball_code gumball_pool_counts(gumball_pool *pool, gumball_counts *out);
 
 // Decides the layout of a step over ranks, before its logits exist. All ranks that ask the same get the same; nothing is sent.
 //
-// `batch`: `slots`, `counts` and, for GUMBALL_VERIFY, the mode as of the step, no more is read of it. `captured`: the number of requests, padding included, that the graph was captured for,
-// if the step replays one; 0: it replays none. `is_data_parallel` above 0: each rank has the hidden states of its own requests only.
+// `batch`: the step's, of which only `slots`, `counts` and, for GUMBALL_VERIFY, the mode are read. `captured`: the number of requests, padding included, that
+// the graph of a replay was captured for; 0: the step replays none. `is_data_parallel` above 0: each rank has the hidden states of its own requests only.
 gumball_code gumball_pool_plan(const gumball_pool *pool,
                                const gumball_batch *batch,
                                gumball_step_kind kind,
@@ -860,7 +855,7 @@ gumball_code gumball_pool_owner(const gumball_pool *pool, const gumball_plan *pl
 // drafts from that batch. Steps and verifications replace each other, and a direct step or verification ends the assignment.
 //
 // `batch`: as for gumball_pool_step, gumball_pool_verify and gumball_pool_draft, without hooks. On a device it waits for nothing, and copies nothing if it
-// is what was assigned already; a graph of the program's own must not be under capture on the stream, unless nothing changed. The first mode but
+// is the assigned batch already; a graph of the program's own must not be under capture on the stream, unless nothing changed. The first mode but
 // GUMBALL_COUPLED and GUMBALL_GREEDY takes memory of the device for the probabilities of the pool's rows.
 gumball_code gumball_pool_assign(gumball_pool *pool, const gumball_batch *batch);
 
@@ -870,20 +865,17 @@ gumball_code gumball_pool_assign(gumball_pool *pool, const gumball_batch *batch)
 // For a graph that the program captures on the device's stream see gumball_pool_record; here a capture is GUMBALL_CONFLICT.
 gumball_code gumball_pool_enqueue(gumball_pool *pool, const gumball_work *work, size_t len);
 
-// Waits for what was enqueued so far and copies what the last step or verification came to.
+// Waits for the work that was enqueued so far, and copies the outputs of the last step or verification.
 gumball_code gumball_pool_fetch(gumball_pool *pool, gumball_outputs *outputs);
 
 // Captures work on a device, to be replayed in this order. Nothing runs yet.
 //
-// `work`, `len`: as for gumball_pool_enqueue. A replay is for what is assigned then: requests can be admitted, released and assigned in between, as long
-// as the numbers of requests and rows, the modes, and whether there are row_indices and masks, stay.
+// `work`, `len`: as for gumball_pool_enqueue. A replay is for the rows that are assigned at the time: requests can be admitted, released and assigned in
+// between, as long as the numbers of requests and rows, the modes, and whether there are row_indices and masks, stay.
 gumball_graph *gumball_pool_capture(gumball_pool *pool, const gumball_work *work, size_t len);
 
 // Enqueues the work of a graph that this pool captured.
 gumball_code gumball_pool_replay(gumball_pool *pool, const gumball_graph *graph);
-
-// Returns how many steps and verifications a replay takes; 0 after an error.
-size_t gumball_graph_steps(const gumball_graph *graph);
 
 // Ends a graph, before or after its pool, when its replays are done.
 void gumball_graph_free(gumball_graph *graph);
@@ -898,8 +890,8 @@ gumball_code gumball_pool_needed_variant(gumball_pool *pool, gumball_variant *va
 // loaded. GUMBALL_OUT_OF_RANGE if a row that is assigned needs more.
 gumball_recorded *gumball_pool_record(gumball_pool *pool, gumball_variant variant, const gumball_work *work, size_t len);
 
-// Prepares for a replay of a graph of the program's own, for the rows that are assigned, and must be called before each: nothing else knows that it runs.
-// `recorded`: what the graph holds, `len` handles in the order in which they run; for several replays, that many times. It waits where histories must grow,
+// Prepares for a replay of a graph of the program's own, for the rows that are assigned, and must be called before each: the library does not see it run.
+// `recorded`: the work in the graph, `len` handles in the order in which they run; for several replays, that many times. It waits where histories must grow,
 // once in `history_growth` tokens. GUMBALL_OUT_OF_RANGE if an assigned row needs more than a variant serves, with its slot and the variants that do.
 gumball_code gumball_pool_before_replay(gumball_pool *pool, const gumball_recorded *const *recorded, size_t len);
 
@@ -967,8 +959,7 @@ gumball_code gumball_operators_selected_logprobs(const gumball_operators *operat
                                                  uint32_t *statuses);
 
 // Makes operators. `device`: where they work, in the order of its stream; NULL: on the host. Bans and biases are GUMBALL_UNAVAILABLE on a device. Graphs
-// captured with the same operators share memory and must not be replayed at the same time. Of the host alone: `threads`, how many threads process rows, in
-// 1..=1024, where 1 is the caller's; 0: those that all pools share. `level`: the SIMD level, by its name; NULL: the machine's best. The results are the same.
+// captured with the same operators share memory and must not be replayed at the same time. `threads` and `level`: as in gumball_pool_config, of the host.
 gumball_operators *gumball_operators_new(const gumball_device *device, size_t threads, const char *level);
 
 void gumball_operators_free(gumball_operators *operators);
@@ -984,8 +975,8 @@ gumball_code gumball_operators_softmax(const gumball_operators *operators,
                                        const gumball_matrix *out,
                                        uint32_t *statuses);
 
-// Writes the distribution that each row's token is drawn from: of logits the softmax after temperature, bans and filters, of probabilities those that are
-// kept, renormalised to a sum of 1. XTC acts as in draw 0 of seed 0 at position 0. `out` and `statuses`: as for gumball_operators_softmax.
+// Writes the distribution that each row's token is drawn from: of logits the softmax after temperature, bans and filters, of probabilities the kept
+// ones, renormalised to a sum of 1. XTC acts as in draw 0 of seed 0 at position 0. `out` and `statuses`: as for gumball_operators_softmax.
 gumball_code gumball_operators_probabilities(const gumball_operators *operators,
                                              const gumball_rows *rows,
                                              const gumball_row_params *params,

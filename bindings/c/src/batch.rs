@@ -14,7 +14,7 @@ use crate::versioned::versioned;
 #[repr(i32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VerifyMode {
-    /// A draft is accepted if it is the token that the request would have drawn: the output is that of decoding without drafts.
+    /// A draft is accepted if it is the token that the request would have drawn: the output is the same as without drafts.
     GUMBALL_COUPLED = 0,
     /// As GUMBALL_COUPLED, with temperature 0 in every row.
     GUMBALL_GREEDY = 1,
@@ -30,8 +30,8 @@ pub enum VerifyMode {
 /// the call, `user` what the batch says. A pool calls it from its threads, for several rows at the same time. It leaves the handle alone that calls it.
 pub type Hook = Option<unsafe extern "C" fn(user: *mut c_void, row: usize, logits: *mut f32, vocab: usize)>;
 
-/// Whose rows those of a call are, and what comes with them. `slots` and `counts` have an element for each request, the other lists one for each row;
-/// NULL stands for a list that says nothing. A request with n drafts has n + 1 rows.
+/// Which requests the rows of a call belong to, and how each is processed. `slots` and `counts` have an element for each request, the other lists one for
+/// each row; NULL stands for a list that says nothing. A request with n drafts has n + 1 rows.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Batch {
@@ -50,7 +50,7 @@ pub struct Batch {
     pub threshold_acc: f32,
     /// Bitmasks of the rows; a draft's is for the row after the drafts on the path to it.
     pub masks: Masks,
-    /// For each row the token to emit whatever is drawn, or -1.
+    /// For each row the token to emit in place of the drawn one, or -1.
     pub forced: *const i32,
     /// For each row the index of the matrix row that it reads; NULL: row i reads matrix row i.
     pub row_indices: *const u32,
@@ -117,10 +117,7 @@ impl Call {
 
 pub(crate) fn read_batch<'a>(c: Caller<'a>, given: *const Batch, lists: Lists) -> Result<GivenBatch<'a>> {
     let is_optional = matches!(lists, Lists::Rows(_));
-    if given.is_null() && !is_optional {
-        return Err(Failure::null("batch"));
-    }
-    let given = c.read_or_default("batch", given)?;
+    let given = if is_optional { c.read_or_default("batch", given)? } else { c.read("batch", given)? };
     let len = given.len;
     let slots = c.list("slots", given.slots, len)?;
     if slots.is_none() && len > 0 && !is_optional {

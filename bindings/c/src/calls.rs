@@ -39,13 +39,13 @@ fn called<'a>(
     pool: &mut Pool,
     rows: *const Rows,
     batch: *const Batch,
-    lists: impl FnOnce(usize) -> Lists,
+    lists: Lists,
     work: impl FnOnce(&mut EnginePool, EngineRows<'a>, &EngineBatch<'_>, &GivenBatch<'a>) -> Result<()>,
 ) -> Result<()> {
     let rows = c.plain("rows", rows)?;
     pool.check_head(c, &rows)?;
     let rows = rows.get(c)?;
-    let given = read_batch(c, batch, lists(rows.matrix().rows()))?;
+    let given = read_batch(c, batch, lists)?;
     if given.draft_batch != 0 {
         let allowed = "0: only gumball_pool_assign is for a batch of drafts";
         return Err(Failure::out_of_range("draft_batch", given.draft_batch, allowed));
@@ -65,12 +65,10 @@ impl Pool {
 ///
 /// `rows`: one for each slot of `batch`, but where that has `row_indices`. Over ranks: of the ids of this rank, which may be padded to `most_ids` of
 /// gumball_pool_info; under GUMBALL_REPLICATED whole rows of the requests that it owns, in turn; the batch is the same on all ranks. A row that yields
-/// -1 leaves its sequence as it was. After an error no sequence was changed, nor were the outputs.
+/// -1 leaves its sequence as it was.
 ///
-/// From hidden states, what comes out is, bit for bit, what the logits of gumball_head_logits give; of a clustered head, with -inf for the ids that it
-/// does not probe, which `is_approximate` of gumball_outputs_view says. So it is of the functions that follow.
-///
-/// Over ranks also GUMBALL_LOST, GUMBALL_LATE, GUMBALL_DISAGREE, GUMBALL_CORRUPT and GUMBALL_BROKEN; before all other errors nothing is sent.
+/// From hidden states, the outputs are, bit for bit, the outputs from the logits of gumball_head_logits; of a clustered head, with -inf for the ids that it
+/// does not probe, which `is_approximate` of gumball_outputs_view says. The same holds for verifications, drafts and scores.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gumball_pool_step(
     pool: Option<&mut Pool>,
@@ -80,14 +78,7 @@ pub unsafe extern "C" fn gumball_pool_step(
 ) -> Code {
     call(|c| {
         let (pool, out) = (require("pool", pool)?, &mut require("outputs", outputs)?.inner);
-        called(
-            c,
-            pool,
-            rows,
-            batch,
-            |_| Lists::Slots,
-            |pool, rows, batch, _| Ok(pool.step(rows, batch, out)?),
-        )
+        called(c, pool, rows, batch, Lists::Slots, |pool, rows, batch, _| Ok(pool.step(rows, batch, out)?))
     })
 }
 
@@ -107,21 +98,16 @@ pub unsafe extern "C" fn gumball_pool_verify(
     call(|c| {
         let (pool, out) = (require("pool", pool)?, &mut require("outputs", outputs)?.inner);
         let drafts = read_drafts(c, drafts)?;
-        called(
-            c,
-            pool,
-            rows,
-            batch,
-            |_| Lists::Drafted,
-            |pool, rows, batch, _| Ok(pool.verify(rows, batch, &drafts, out)?),
-        )
+        called(c, pool, rows, batch, Lists::Drafted, |pool, rows, batch, _| {
+            Ok(pool.verify(rows, batch, &drafts, out)?)
+        })
     })
 }
 
 /// Draws drafts from rows of a draft model, and changes no sequence. For rows on a device, without a wait, see gumball_pool_add_drafts.
 ///
-/// A row follows the history of the sequence in its slot and a path of drafts. Its first draft is what the request would draw there if the row were the
-/// target's, the others, siblings of a tree, are the runners-up. `batch`: a slot for each row, -1 for padding, also several times; its `counts` say how many
+/// A row follows the history of the sequence in its slot and a path of drafts. Its first draft is the token that the request would draw from it as a row of the
+/// target, the others, siblings of a tree, are the runners-up. `batch`: a slot for each row, -1 for padding, also several times; its `counts` say how many
 /// drafts are on the path to each row, `paths` the ids of these drafts, row after row. A forced token is the only draft of its row.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gumball_pool_draft(
@@ -134,21 +120,14 @@ pub unsafe extern "C" fn gumball_pool_draft(
     call(|c| {
         let pool = require("pool", pool)?;
         let to = c.plain("drafts", drafts)?;
-        called(
-            c,
-            pool,
-            rows,
-            batch,
-            |_| Lists::Slots,
-            |pool, rows, batch, given| {
-                let total = batch.counts.iter().map(|count| *count as usize).sum();
-                let paths = c.slice("paths", paths, total)?;
-                let mut drawn = to.places(c, given.rows, pool.vocab())?;
-                pool.draft(rows, batch, paths, &mut drawn.inner)?;
-                drawn.write();
-                Ok(())
-            },
-        )
+        called(c, pool, rows, batch, Lists::Slots, |pool, rows, batch, given| {
+            let total = batch.counts.iter().map(|count| *count as usize).sum();
+            let paths = c.slice("paths", paths, total)?;
+            let mut drawn = to.places(c, given.rows, pool.vocab())?;
+            pool.draft(rows, batch, paths, &mut drawn.inner)?;
+            drawn.write();
+            Ok(())
+        })
     })
 }
 
@@ -173,14 +152,11 @@ pub unsafe extern "C" fn gumball_pool_score(
             start: scored.start,
             chunk_rows: (scored.chunk_rows > 0).then_some(scored.chunk_rows),
         };
-        called(c, pool, rows, batch, Lists::Rows, |pool, rows, batch, given| {
-            let there = rows.matrix().rows();
+        let there = c.plain("rows", rows)?.matrix.rows;
+        called(c, pool, rows, batch, Lists::Rows(there), |pool, rows, batch, given| {
             if batch.row_indices.is_empty() && there != given.rows {
-                return Err(Failure::out_of_range(
-                    "len",
-                    given.rows,
-                    &format!("the number of rows, {there}"),
-                ));
+                let allowed = format!("the number of rows, {there}");
+                return Err(Failure::out_of_range("len", given.rows, &allowed));
             }
             Ok(pool.score(rows, batch, &known, out)?)
         })

@@ -7,11 +7,11 @@ use gumball_engine::head::artefact::open_clusters;
 use gumball_engine::head::{
     ClusterBuild, ClusterProgress, Clustered, ClusteredOptions as Settings, Clusters, Exact, WeightsMut,
 };
-use gumball_engine::{Dtype as Type, Error, bf16, build_clusters, f16};
+use gumball_engine::{Dtype as Type, bf16, build_clusters, f16};
 
 use crate::error::{Failure, Result};
 use crate::ffi::Caller;
-use crate::head_config::{ClusterProgressFn, Head, HeadConfig, HeadKind, Inner, of_file};
+use crate::head_config::{BUILD, CLUSTERS, Head, HeadConfig, Inner, of_file};
 use crate::matrix::dtype;
 
 /// A program's function that receives how far a build is.
@@ -32,22 +32,20 @@ impl Listener {
     }
 }
 
-/// Makes a head of the clusters that a config has, or that are in its file.
+/// Makes a head of the clusters that are in a config's file, or that the config has, or that are built of its weights.
 pub(crate) fn open(c: Caller<'static>, config: &HeadConfig) -> Result<Head> {
     if let Some(path) = c.optional_text("file", config.file)? {
-        if !config.cluster_ids.is_null() {
-            let reason = "the file has clusters; leave one of both out";
-            return Err(Error::Conflict { parameter: "cluster_ids", other: "file", reason }.into());
-        }
+        config.refuse(&CLUSTERS, "file", "the file has clusters; leave it zero")?;
+        config.refuse(&BUILD, "file", "the file has clusters, and none are built; leave it zero")?;
         return make(c, config, |exact, _| {
             open_clusters(Path::new(path), exact).map_err(|error| of_file("file", path, error))
         });
     }
     if config.cluster_ids.is_null() {
-        let allowed =
-            "the clusters of a head of this kind, unless it has a file; gumball_head_build builds some";
-        return Err(Failure::out_of_range("cluster_ids", "NULL", allowed));
+        config.refuse(&["centroids", "clusters"], "cluster_ids", "without ids clusters are built")?;
+        return build(c, config);
     }
+    config.refuse(&BUILD, "cluster_ids", "none are built of the weights then; leave it zero")?;
     let (vocab, width, clusters, capacity) =
         (config.weights.rows, config.weights.width, config.clusters, config.capacity);
     if clusters.checked_mul(capacity) != Some(vocab) {
@@ -61,27 +59,18 @@ pub(crate) fn open(c: Caller<'static>, config: &HeadConfig) -> Result<Head> {
     make(c, config, |_, _| Ok(clusters))
 }
 
-pub(crate) fn build(
-    c: Caller<'static>,
-    config: &HeadConfig,
-    iterations: usize,
-    progress: ClusterProgressFn,
-    user: *mut c_void,
-) -> Result<Head> {
-    let otherwise = ClusterBuild::default();
-    let or = |given, otherwise| if given == 0 { otherwise } else { given };
-    let build = ClusterBuild {
-        capacity: or(config.capacity, otherwise.capacity),
-        iterations: or(iterations, otherwise.iterations),
-    };
-    let clusters = |exact: &Exact<'_>, settings: &Settings| {
+fn build(c: Caller<'static>, config: &HeadConfig) -> Result<Head> {
+    let HeadConfig { capacity, iterations, progress, user, .. } = *config;
+    let mut build = ClusterBuild::default();
+    build.capacity = if capacity == 0 { build.capacity } else { capacity };
+    build.iterations = if iterations == 0 { build.iterations } else { iterations };
+    make(c, config, |exact, settings| {
         let vocab = exact.vocab();
         settings.check(vocab, vocab.div_ceil(build.capacity))?;
         let mut listener = progress.map(|function| Listener { function, user });
         let mut report = |so_far| listener.as_mut().is_none_or(|listener| listener.tell(so_far));
         Ok(build_clusters(exact, build, &mut report)?)
-    };
-    make(c, config, clusters)
+    })
 }
 
 /// Makes a head. `clusters` returns its clusters, from an exact head over the rows in the order of ids.
@@ -90,9 +79,6 @@ fn make(
     config: &HeadConfig,
     clusters: impl FnOnce(&Exact<'_>, &Settings) -> Result<Clusters>,
 ) -> Result<Head> {
-    if config.kind != HeadKind::GUMBALL_HEAD_CLUSTERED as i32 {
-        return Err(Failure::out_of_range("kind", config.kind, "GUMBALL_HEAD_CLUSTERED"));
-    }
     if config.special_ids_len > config.weights.rows {
         let allowed = format!("at most {}, as many as there are ids", config.weights.rows);
         return Err(Failure::out_of_range("special_ids_len", config.special_ids_len, &allowed));

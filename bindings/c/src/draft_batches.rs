@@ -35,12 +35,9 @@ pub extern "C" fn gumball_pool_add_drafts(
     call(|_| {
         let (pool, number) = (require("pool", pool)?, require("draft_batch", draft_batch)?);
         let limits = DraftBatchLimits { rows, siblings, probs: probs > 0 };
-        let made = Some(pool.inner.on_device()?.add_draft_batch(limits)?);
-        let batches = &mut pool.draft_batches;
-        let index = batches.iter().position(Option::is_none).unwrap_or(batches.len());
-        batches.resize(batches.len().max(index + 1), None);
-        batches[index] = made;
-        number.write(index as i64 + 1);
+        let made = pool.inner.on_device()?.add_draft_batch(limits)?;
+        pool.draft_batches.push(Some(made));
+        number.write(pool.draft_batches.len() as i64);
         Ok(())
     })
 }

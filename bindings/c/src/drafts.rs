@@ -9,7 +9,7 @@ use crate::ffi::{Caller, require};
 use crate::matrix::{Ints, Matrix};
 use crate::versioned::versioned;
 
-/// The drafts of a batch of requests, those of one request after those of another; n is the sum of the batch's `counts`. Lists that are left zero say
+/// The drafts of a batch of requests, request by request; n is the sum of the batch's `counts`. Lists that are left zero say
 /// nothing. A request whose drafts in a device's memory are no tree takes a step, with GUMBALL_STATUS_NO_TREE.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
@@ -25,7 +25,7 @@ pub struct Drafts {
     /// For each row that of its next sibling, or -1; with `first_child`, and only then.
     pub next_sibling: Ints,
     /// The probabilities that the drafts were drawn from, float: a row for each row of the batch, of which rows without a draft after them are not used;
-    /// those of the host without gaps. For GUMBALL_REJECTION and GUMBALL_BLOCK.
+    /// in the memory of the host without gaps. For GUMBALL_REJECTION and GUMBALL_BLOCK.
     pub probs: Matrix,
 }
 

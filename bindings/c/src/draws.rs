@@ -7,8 +7,8 @@ use crate::error::{Failure, Result, refuse};
 use crate::params::Params;
 use crate::versioned::versioned;
 
-/// The row, seed, position and draw index of each output, or of each draft tree: those of a pool's sequence. A list has one element per output and lies where
-/// the rows do; NULL: the value of the same name, for all outputs.
+/// The row, seed, position and draw index of each output, or of each draft tree, with the meaning that they have for a sequence. A list has one element per
+/// output and lies where the rows do; NULL: the value of the same name, for all outputs.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Draws {

@@ -25,7 +25,7 @@ pub enum Code {
     GUMBALL_UNAVAILABLE = 5,
     /// A text is not the JSON that is read here.
     GUMBALL_JSON = 6,
-    /// A mistake of the library's own, which is worth a report. No sequence has moved; what the call was to write is unspecified.
+    /// A mistake of the library's own, which is worth a report. No sequence has moved; the memory that the call was to write may hold anything.
     GUMBALL_PANIC = 7,
     /// Another process of a group ended, or its connection broke.
     GUMBALL_LOST = 8,
@@ -47,7 +47,7 @@ pub struct ErrorParts {
     pub parameter: *const c_char,
     /// Its value, its length, the unknown name, or the parameter it excludes.
     pub value: *const c_char,
-    /// What is allowed, the names that are known, or the reason.
+    /// The allowed values, the names that are known, or the reason.
     pub allowed: *const c_char,
 }
 
@@ -134,6 +134,7 @@ pub(crate) fn refuse(
 impl From<Error> for Failure {
     /// What lies in a struct is called by the name of its field.
     fn from(error: Error) -> Self {
+        use Code::*;
         let error = error.with_parameter(|name| match name {
             "to" => "ints",
             _ => ["drafts.", "paths.", "hidden."].iter().find_map(|of| name.strip_prefix(of)).unwrap_or(name),
@@ -141,20 +142,18 @@ impl From<Error> for Failure {
         let message = error.to_string();
         let (code, parameter, value, allowed) = match error {
             Error::OutOfRange { parameter, value, allowed } => {
-                (Code::GUMBALL_OUT_OF_RANGE, parameter, value, allowed)
+                (GUMBALL_OUT_OF_RANGE, parameter, value, allowed)
             }
             Error::Conflict { parameter, other, reason } => {
-                (Code::GUMBALL_CONFLICT, parameter, other.to_owned(), reason.to_owned())
+                (GUMBALL_CONFLICT, parameter, other.to_owned(), reason.to_owned())
             }
             Error::Length { parameter, length, allowed } => {
-                (Code::GUMBALL_LENGTH, parameter, length.to_string(), allowed)
+                (GUMBALL_LENGTH, parameter, length.to_string(), allowed)
             }
-            Error::Unknown { parameter, name, known } => (Code::GUMBALL_UNKNOWN, parameter, name, known),
-            Error::Unavailable { resource, reason } => {
-                (Code::GUMBALL_UNAVAILABLE, resource, String::new(), reason)
-            }
+            Error::Unknown { parameter, name, known } => (GUMBALL_UNKNOWN, parameter, name, known),
+            Error::Unavailable { resource, reason } => (GUMBALL_UNAVAILABLE, resource, String::new(), reason),
             Error::Ranks(error) => return (*error).into(),
-            _ => (Code::GUMBALL_PANIC, "", String::new(), String::new()),
+            _ => (GUMBALL_PANIC, "", String::new(), String::new()),
         };
         Self { code, parameter: parameter.to_owned(), value, allowed, message }
     }
@@ -164,23 +163,22 @@ impl From<RanksError> for Failure {
     /// The parameter is `rank` with its number, or what processes disagree on with the other's value; what is allowed is the reason, or the
     /// value that this process has.
     fn from(error: RanksError) -> Self {
+        use Code::*;
         let message = error.to_string();
         let of_rank =
             |code, rank: usize, allowed: String| (code, "rank".to_owned(), rank.to_string(), allowed);
         let (code, parameter, value, allowed) = match error {
-            RanksError::Lost { rank, reason } => of_rank(Code::GUMBALL_LOST, rank, reason),
+            RanksError::Lost { rank, reason } => of_rank(GUMBALL_LOST, rank, reason),
             RanksError::TimedOut { rank, waited } => {
-                of_rank(Code::GUMBALL_LATE, rank, format!("within {waited:?}"))
+                of_rank(GUMBALL_LATE, rank, format!("within {waited:?}"))
             }
             RanksError::Disagree { what, ours, theirs, .. } => {
-                (Code::GUMBALL_DISAGREE, what.to_owned(), theirs, ours)
+                (GUMBALL_DISAGREE, what.to_owned(), theirs, ours)
             }
-            RanksError::Corrupt { rank, what } => of_rank(Code::GUMBALL_CORRUPT, rank, what),
-            RanksError::Unavailable { what, reason } => {
-                (Code::GUMBALL_UNAVAILABLE, what, String::new(), reason)
-            }
-            RanksError::Broken(_) => (Code::GUMBALL_BROKEN, String::new(), String::new(), String::new()),
-            _ => (Code::GUMBALL_PANIC, String::new(), String::new(), String::new()),
+            RanksError::Corrupt { rank, what } => of_rank(GUMBALL_CORRUPT, rank, what),
+            RanksError::Unavailable { what, reason } => (GUMBALL_UNAVAILABLE, what, String::new(), reason),
+            RanksError::Broken(_) => (GUMBALL_BROKEN, String::new(), String::new(), String::new()),
+            _ => (GUMBALL_PANIC, String::new(), String::new(), String::new()),
         };
         Self { code, parameter, value, allowed, message }
     }

@@ -1,6 +1,6 @@
 //! LM heads: made, copied to a device, kept in files, and what is known of them.
 
-use std::ffi::{c_char, c_void};
+use std::ffi::c_char;
 use std::path::Path;
 
 use gumball_engine::certify;
@@ -10,13 +10,13 @@ use crate::clustered;
 use crate::device::Device;
 use crate::error::{Code, Failure, Result};
 use crate::ffi::{Caller, DtypeNumber, HeadKindNumber, MemoryNumber, call, end, make, require};
-use crate::head_config::{ClusterProgressFn, Head, HeadConfig, HeadKind, Inner, of_file};
+use crate::head_config::{Head, HeadConfig, HeadKind, Inner, of_file};
 use crate::info::Counts;
 use crate::matrix::{Dtype, Matrix, Memory, memory};
 use crate::outputs::first;
 use crate::versioned::{versioned, zeroed};
 
-/// What is known of a head, in the words of its config; of a head on a device dtype and kind are 0. The lists are the head's; NULL if there are none.
+/// The properties of a head, under the names of its config; of a head on a device dtype and kind are 0. The lists are the head's; NULL if there are none.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct HeadInfo {
@@ -26,9 +26,9 @@ pub struct HeadInfo {
     pub dtype: DtypeNumber,
     pub kind: HeadKindNumber,
     pub memory: MemoryNumber,
-    /// 1 if tokens, kept sets and logprobs may be others than the exact head's: those of GUMBALL_HEAD_CLUSTERED may.
+    /// 1 if tokens, kept sets and logprobs may differ from the exact head's, as with GUMBALL_HEAD_CLUSTERED.
     pub is_approximate: u32,
-    /// How many bytes a call that screens rows reads before it reads weights; 0 but for GUMBALL_HEAD_CERTIFIED.
+    /// How many bytes a call that screens rows reads before it reads weights; 0 except for GUMBALL_HEAD_CERTIFIED.
     pub screen_bytes: usize,
     /// How many rows of a call are computed in part at most; 0 for GUMBALL_HEAD_EXACT, SIZE_MAX where it does not matter how many there are.
     pub most_rows: usize,
@@ -40,7 +40,7 @@ pub struct HeadInfo {
     pub probes: usize,
     /// How many bytes of centroids a call reads.
     pub centroid_bytes: usize,
-    /// `vocab` ids: those of the first cluster first.
+    /// `vocab` ids, cluster by cluster.
     pub cluster_ids: *const u32,
     pub centroids: *const f32,
     /// For each of `vocab` ids the row of the permuted weights that is its own.
@@ -51,11 +51,9 @@ pub struct HeadInfo {
 
 versioned!(HeadInfo, "gumball_head_info", special_ids_len: usize);
 
-/// The rows of a step, unless somebody says otherwise: those of a pool.
-const ROWS: usize = 256;
-
+/// Returns how many rows a step has, by default as many as a pool's.
 fn rows_of(rows: usize) -> usize {
-    if rows == 0 { ROWS } else { rows }
+    if rows == 0 { 256 } else { rows }
 }
 
 impl HeadConfig {
@@ -66,12 +64,11 @@ impl HeadConfig {
         }
         let reason = "it is for heads on the host; leave it zero";
         self.refuse(&["level", "most_rows", "file"], "device", reason)?;
-        self.refuse(&CLUSTERED, "kind", NO_CLUSTERS)?;
+        self.refuse_clusters()?;
         let device = require("device", c.handle(self.device))?.inner.clone();
         let (bias, scaling) = self.shape(c)?;
         let weights = self.weights.on_device(c, "weights")?;
-        let head = gumball_engine::DeviceHead::over(&device, weights, bias, scaling, rows_of(self.rows));
-        let head = head?;
+        let head = gumball_engine::DeviceHead::over(&device, weights, bias, scaling, rows_of(self.rows))?;
         let head = if self.fast > 0 { head.fast()? } else { head };
         Ok(Head { inner: Inner::Device(Box::new(head), device) })
     }
@@ -83,7 +80,7 @@ impl HeadConfig {
             2 => return clustered::open(c, self),
             other => return Err(Failure::out_of_range("kind", other, "a gumball_head_kind, 0 to 2")),
         };
-        self.refuse(&CLUSTERED, "kind", NO_CLUSTERS)?;
+        self.refuse_clusters()?;
         if !is_certified {
             let reason = "an exact head derives nothing from its weights, and screens no rows; leave it zero";
             self.refuse(&["most_rows", "file"], "kind", reason)?;
@@ -105,12 +102,9 @@ impl HeadConfig {
     }
 }
 
-/// The fields of clustered heads, and why others have none.
-const CLUSTERED: [&str; 7] =
-    ["cluster_ids", "centroids", "clusters", "capacity", "probes", "special_ids", "is_in_place"];
-const NO_CLUSTERS: &str = "only GUMBALL_HEAD_CLUSTERED has clusters; leave it zero";
-
-/// Makes a head. GUMBALL_HEAD_CERTIFIED without a file takes a byte for each weight, and the time to read all of them.
+/// Makes a head. GUMBALL_HEAD_CERTIFIED without a file takes a byte for each weight, and the time to read all of them; GUMBALL_HEAD_CLUSTERED that builds its
+/// clusters the time to compare each row with all centroids, up to `iterations` times, over the threads that pools of the process share. Built clusters are
+/// balanced, and the same on every machine.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gumball_head_new(config: *const HeadConfig) -> Option<Box<Head>> {
     make(|c| {
@@ -124,9 +118,8 @@ pub unsafe extern "C" fn gumball_head_new(config: *const HeadConfig) -> Option<B
 
 /// Copies a head of the host to a device: of the same kind, with the same results. Returns when it is there; the head of the host may end then.
 ///
-/// `rows`: how many hidden states a step may have, in 1..2^31; 0: 256. `weights`: the same weights in the device's memory, of the same type and in the order of
-/// ids, which are then read there as long as the head lives, and only what the host's head has derived from them is copied; of a certified or clustered head
-/// nobody may write them meanwhile. NULL: all of the head is copied.
+/// `rows`: as in gumball_head_config. `weights`: the same weights in the device's memory, of the same type and in the order of ids, which a head then reads as
+/// long as it lives, a certified or clustered one unchanged; only the data derived from them is copied. NULL: all of the head is copied.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gumball_head_copy(
     head: Option<&Head>,
@@ -154,7 +147,7 @@ pub unsafe extern "C" fn gumball_head_copy(
 /// Writes what a head has derived from its weights to a file, for `file` in gumball_head_config: a certified head's copy of them, a clustered head's
 /// clusters and centroids, with a checksum and the digest of the weights in the order of ids, which are not in it. The file appears when it is whole.
 ///
-/// `path`: where. `name`: what the tensor of weights is called, which the file says of itself; NULL: lm_head.weight.
+/// `path`: where. `name`: the name of the tensor of weights, which is kept in the file; NULL: lm_head.weight.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gumball_head_save(
     head: Option<&Head>,
@@ -246,7 +239,7 @@ pub unsafe extern "C" fn gumball_head_logits(
     })
 }
 
-/// Waits for the device, and writes what a head there has done for all pools, but for reads. On the host pools count: gumball_pool_counts.
+/// Waits for the device, and writes the rows and logits that a head there has computed for all pools. On the host pools count: gumball_pool_counts.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gumball_head_counts(head: Option<&Head>, out: *mut Counts) -> Code {
     call(|c| {
@@ -270,26 +263,5 @@ pub extern "C" fn gumball_head_set_probes(head: Option<&mut Head>, probes: usize
             Inner::Clustered(clustered) => Ok(clustered.set_probes(probes)?),
             _ => Err(Failure::out_of_range("head", kind, "of kind GUMBALL_HEAD_CLUSTERED, which has probes")),
         }
-    })
-}
-
-/// Makes a clustered head of clusters that are built of its weights: balanced ones, the same on every machine. It takes the time to compare each row with
-/// all centroids, up to `iterations` times, over the threads that pools of the process share.
-///
-/// `config`: of kind GUMBALL_HEAD_CLUSTERED, with neither a file nor clusters. `iterations`: how often all ids are assigned to clusters at most; 0: 10.
-/// `progress`: NULL: nobody is told. If it stops the build, the error is GUMBALL_UNAVAILABLE. What is wrong with the arguments is found before anything is
-/// compared.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn gumball_head_build(
-    config: *const HeadConfig,
-    iterations: usize,
-    progress: ClusterProgressFn,
-    user: *mut c_void,
-) -> Option<Box<Head>> {
-    make(|c| {
-        let given = c.read("config", config)?;
-        let reason = "clusters are built; gumball_head_new takes those that there are";
-        given.refuse(&["file", "cluster_ids", "centroids", "clusters"], "gumball_head_build", reason)?;
-        clustered::build(c, &given, iterations, progress, user)
     })
 }

@@ -28,8 +28,8 @@ pub enum HeadKind {
 /// An LM head: it makes logits of hidden states (gumball_heads.h).
 ///
 /// On the host every logit is a sum in single precision in one order, the same bits on every machine and in every batch; pools of the host take it, and
-/// several may share one, at the same time too. A head on a device computes the tokens and logprobs of the head of the same kind on the host, but for a
-/// fast one, whose logits are the device's own. It is for pools that were made with the same gumball_device, and one thread at a time uses it.
+/// several may share one, at the same time too. A head on a device computes the tokens and logprobs of the head of the same kind on the host; only a
+/// fast one has logits of its own. It is for pools that were made with the same gumball_device, and one thread at a time uses it.
 #[derive(Debug)]
 pub struct Head {
     pub(crate) inner: Inner,
@@ -49,8 +49,8 @@ pub(crate) enum Inner {
 pub struct HeadConfig {
     pub struct_size: usize,
     /// A row for each id, 1..=2^20 of them, of as many weights as a hidden state has elements, 1..=2^16, without gaps. The head reads them as long as it
-    /// lives; nobody may free or write them meanwhile, but weights in a device's memory may be written between steps. A clustered head reads them while
-    /// it is made alone, unless it permutes them.
+    /// lives; they must not be freed or written meanwhile, but weights in a device's memory may be written between steps. A clustered head reads them
+    /// only while it is made, unless it permutes them.
     pub weights: Matrix,
     /// A float for each id that is added to the products, which a head of the host reads as long as it lives; NULL: none.
     pub bias: *const f32,
@@ -58,7 +58,7 @@ pub struct HeadConfig {
     pub logit_scale: f32,
     /// The bound that a hyperbolic tangent keeps logits below, 2^-64 to 2^16; 0: none.
     pub softcap: f32,
-    /// What it computes; in a device's memory every logit, gumball_head_copy brings the other kinds there.
+    /// Which logits it computes; over weights in a device's memory all, and gumball_head_copy brings the other kinds there.
     pub kind: HeadKindNumber,
     /// Over weights in a device's memory, above 0: the tensor cores compute the logits; not of weights in GUMBALL_F32.
     pub fast: u32,
@@ -72,7 +72,7 @@ pub struct HeadConfig {
     /// faster then. 0: 8 for GUMBALL_HEAD_CERTIFIED; for GUMBALL_HEAD_CLUSTERED 16 if more than a sixth of the clusters are probed, else no number.
     pub most_rows: usize,
     /// The path of a file that gumball_head_save, or the command `gumball head build`, wrote of these weights and this bias: its copy is mapped instead of
-    /// made, so nobody may write it as long as the head lives; its clusters are read. Clusters may also be those of another program: a safetensors file with
+    /// made, so it must not be written as long as the head lives; its clusters are read. Clusters may also be of another program: a safetensors file with
     /// the tensors clusters.ids, [clusters, capacity] of I64, I32 or U32, and clusters.centroids, [clusters, width] of F32, BF16 or F16. NULL: none.
     pub file: *const c_char,
     /// Of GUMBALL_HEAD_CLUSTERED without a file: `clusters` lists of `capacity` ids, each id of the vocabulary once, which are copied.
@@ -80,15 +80,20 @@ pub struct HeadConfig {
     /// With these: for each cluster as many floats as a hidden state has, finite, which are copied.
     pub centroids: *const f32,
     pub clusters: usize,
-    /// How many ids a cluster has, up to the vocabulary; the last one that gumball_head_build makes has what is left. 0 there: 16.
+    /// How many ids a cluster has, up to the vocabulary; the last of clusters that are built has the ids that are left. 0 for these: 16.
     pub capacity: usize,
+    /// Of GUMBALL_HEAD_CLUSTERED without a file and `cluster_ids`, whose clusters are built: how often all ids are assigned to clusters at most; 0: 10.
+    pub iterations: usize,
+    /// Receives how far the build is; if it stops the build, the error is GUMBALL_UNAVAILABLE. NULL: no function.
+    pub progress: ClusterProgressFn,
+    pub user: *mut c_void,
     /// Of GUMBALL_HEAD_CLUSTERED: how many clusters a hidden state probes, up to their number; 0: an eighth of them.
     pub probes: usize,
     /// Of GUMBALL_HEAD_CLUSTERED: ids that are always computed, such as ends of text, up to as many as the vocabulary has; they are copied.
     pub special_ids: *const u32,
     pub special_ids_len: usize,
     /// Of GUMBALL_HEAD_CLUSTERED. 0: the head takes a copy of the weights, in the order of its clusters. 1: it permutes the rows where they lie, in memory
-    /// that may be written and that it then reads as long as it lives; whoever else reads them, a tied embedding for instance, must read the row of an
+    /// that may be written and that it then reads as long as it lives; another reader, a tied embedding for instance, must read the row of an
     /// id at its place (`places` of gumball_head_info).
     pub is_in_place: u64,
 }
@@ -96,7 +101,7 @@ pub struct HeadConfig {
 versioned!(HeadConfig, "gumball_head_config", is_in_place: u64);
 
 /// Receives how far a build of clusters is: `done` of `of` ids were compared in assignment `iteration`, from 0, of at most `iterations`. Returns 0 to go on,
-/// anything else to stop. `user` is what the build was given. It is called on a thread of the library, by one at a time.
+/// another number to stop. `user`: the pointer of the config. It is called on a thread of the library, by one at a time.
 pub type ClusterProgressFn = Option<
     unsafe extern "C" fn(
         user: *mut c_void,
@@ -137,6 +142,10 @@ impl Head {
         }
     }
 }
+
+/// The fields of clusters that a program has, and of clusters that are built; both read `capacity`.
+pub(crate) const CLUSTERS: [&str; 4] = ["cluster_ids", "centroids", "clusters", "capacity"];
+pub(crate) const BUILD: [&str; 3] = ["iterations", "progress", "user"];
 
 impl HeadConfig {
     /// Returns what follows the product with weights, once their shape is checked.
@@ -186,11 +195,22 @@ impl HeadConfig {
             ("centroids", !self.centroids.is_null()),
             ("clusters", self.clusters > 0),
             ("capacity", self.capacity > 0),
+            ("iterations", self.iterations > 0),
+            ("progress", self.progress.is_some()),
+            ("user", !self.user.is_null()),
             ("probes", self.probes > 0),
             ("special_ids", !self.special_ids.is_null() || self.special_ids_len > 0),
             ("is_in_place", self.is_in_place > 0),
         ];
         refuse(given.into_iter().filter(|(name, _)| fields.contains(name)), other, reason)
+    }
+
+    /// Refuses the fields of clustered heads.
+    pub(crate) fn refuse_clusters(&self) -> Result<()> {
+        for fields in [&CLUSTERS[..], &BUILD, &["probes", "special_ids", "is_in_place"]] {
+            self.refuse(fields, "kind", "only GUMBALL_HEAD_CLUSTERED has clusters; leave it zero")?;
+        }
+        Ok(())
     }
 }
 

@@ -35,7 +35,7 @@ pub struct PoolInfo {
 
 versioned!(PoolInfo, "gumball_pool_info", sends_rows: u64);
 
-/// What was counted since a pool or a head was made; what its place does not count stays 0.
+/// Numbers since a pool or a head was made; a number that is not counted at its place stays 0.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Counts {

@@ -15,7 +15,7 @@ use crate::ffi::{Caller, DtypeNumber, IntTypeNumber, MemoryNumber, constant, dev
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Memory {
     GUMBALL_HOST = 0,
-    /// That of the device which a pool or operators were made with; a CUdeviceptr is cast to a pointer.
+    /// The memory of the device that a pool or operators were made with; a CUdeviceptr is cast to a pointer.
     GUMBALL_DEVICE = 1,
 }
 
@@ -45,7 +45,7 @@ pub(crate) fn dtype(given: DtypeNumber) -> Result<Type> {
     constant("dtype", given, &all)
 }
 
-/// The type of integers. Those of the host have 32 bits.
+/// The type of integers; in the memory of the host they have 32 bits.
 #[repr(i32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IntType {
@@ -53,8 +53,8 @@ pub enum IntType {
     GUMBALL_I64 = 1,
 }
 
-/// A matrix of `rows` rows, each of `width` elements, which nobody writes while it is read. `stride`: how many elements after a row the next one begins;
-/// 0: width. So it is in the structs that follow.
+/// A matrix of `rows` rows, each of `width` elements, which must not be written while it is read. `stride`: how many elements after a row the next one begins;
+/// 0: width. The structs that follow have strides of the same meaning.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Matrix {
@@ -195,11 +195,8 @@ impl Ints {
         self.check_list(parameter)?;
         if memory(self.memory)? == Memory::GUMBALL_HOST {
             if dtype == Int::I64 {
-                return Err(Failure::out_of_range(
-                    "dtype",
-                    "GUMBALL_I64",
-                    "GUMBALL_I32 in the memory of the host",
-                ));
+                let allowed = "GUMBALL_I32 in the memory of the host";
+                return Err(Failure::out_of_range("dtype", "GUMBALL_I64", allowed));
             }
             return Ok(c.slice(parameter, self.data.cast::<i32>(), self.rows)?.into());
         }
@@ -226,13 +223,8 @@ impl Ints {
 
     fn there(&self, parameter: &'static str) -> Result<(u64, Int, usize, usize)> {
         self.check_memory(Memory::GUMBALL_DEVICE, "a batch of drafts lies there")?;
-        let width = stride(self.width, 1);
-        Ok((
-            device_address(parameter, self.data, self.rows)?,
-            self.int_type()?,
-            width,
-            stride(self.stride, width),
-        ))
+        let (address, width) = (device_address(parameter, self.data, self.rows)?, stride(self.width, 1));
+        Ok((address, self.int_type()?, width, stride(self.stride, width)))
     }
 }
 

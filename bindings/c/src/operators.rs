@@ -31,8 +31,7 @@ impl Operators {
 }
 
 /// Makes operators. `device`: where they work, in the order of its stream; NULL: on the host. Bans and biases are GUMBALL_UNAVAILABLE on a device. Graphs
-/// captured with the same operators share memory and must not be replayed at the same time. Of the host alone: `threads`, how many threads process rows, in
-/// 1..=1024, where 1 is the caller's; 0: those that all pools share. `level`: the SIMD level, by its name; NULL: the machine's best. The results are the same.
+/// captured with the same operators share memory and must not be replayed at the same time. `threads` and `level`: as in gumball_pool_config, of the host.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gumball_operators_new(
     device: Option<&Device>,
@@ -85,8 +84,8 @@ pub unsafe extern "C" fn gumball_operators_softmax(
     })
 }
 
-/// Writes the distribution that each row's token is drawn from: of logits the softmax after temperature, bans and filters, of probabilities those that are
-/// kept, renormalised to a sum of 1. XTC acts as in draw 0 of seed 0 at position 0. `out` and `statuses`: as for gumball_operators_softmax.
+/// Writes the distribution that each row's token is drawn from: of logits the softmax after temperature, bans and filters, of probabilities the kept
+/// ones, renormalised to a sum of 1. XTC acts as in draw 0 of seed 0 at position 0. `out` and `statuses`: as for gumball_operators_softmax.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gumball_operators_probabilities(
     operators: Option<&Operators>,

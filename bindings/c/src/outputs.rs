@@ -9,13 +9,13 @@ use crate::ffi::{call, call_or, end, make, require};
 use crate::pool::Pool;
 use crate::versioned::{versioned, zeroed};
 
-/// All outputs of a step or a verification, in memory that is used again: what is read of it stays until the outputs are handed to another call.
+/// All outputs of a step or a verification, in memory that is used again: views of it stay valid until the outputs are handed to another call.
 #[derive(Debug)]
 pub struct Outputs {
     pub(crate) inner: gumball_engine::Outputs,
 }
 
-/// What a row's data had to say: bits of its status.
+/// Bits of a row's status, which say what was found in its data.
 #[repr(i32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Status {

@@ -8,7 +8,7 @@ use gumball_engine::{Dry, Error, Field, LogprobsParams, Parameter, Parameters, S
 use crate::error::{Code, Failure, Result, words};
 use crate::ffi::{call, call_or, end, make, require};
 
-/// What a request asks of the way its tokens are chosen; see gumball_params_new.
+/// How the tokens of a request are chosen; see gumball_params_new.
 #[derive(Debug)]
 pub struct Params {
     pub(crate) inner: SamplingParams,
@@ -29,7 +29,7 @@ pub extern "C" fn gumball_params_new() -> Option<Box<Params>> {
 }
 
 /// Makes parameters of JSON, an object of the fields that are not neutral: `{"temperature": 0.8, "dry": {"multiplier": 0.8}, "logprobs": {"top_n": 5}}`.
-/// The fields, their ranges and what they mean stand in the parameters' table of docs/semantics.md.
+/// The fields with their ranges and meanings stand in the parameters' table of docs/semantics.md.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gumball_params_from_json(json: *const c_char) -> Option<Box<Params>> {
     make(|c| {
@@ -60,7 +60,7 @@ pub extern "C" fn gumball_params_to_json(params: Option<&mut Params>) -> *const 
     })
 }
 
-/// Checks all parameters against their ranges for a vocabulary. Whoever takes parameters does so as well.
+/// Checks all parameters against their ranges for a vocabulary, as all functions that take parameters do.
 #[unsafe(no_mangle)]
 pub extern "C" fn gumball_params_validate(params: Option<&Params>, vocab: usize) -> Code {
     call(|_| Ok(require("params", params)?.inner.validate(vocab)?))

@@ -36,8 +36,8 @@ impl Pool {
 
 /// Decides the layout of a step over ranks, before its logits exist. All ranks that ask the same get the same; nothing is sent.
 ///
-/// `batch`: `slots`, `counts` and, for GUMBALL_VERIFY, the mode as of the step, no more is read of it. `captured`: the number of requests, padding included, that the graph was captured for,
-/// if the step replays one; 0: it replays none. `is_data_parallel` above 0: each rank has the hidden states of its own requests only.
+/// `batch`: the step's, of which only `slots`, `counts` and, for GUMBALL_VERIFY, the mode are read. `captured`: the number of requests, padding included, that
+/// the graph of a replay was captured for; 0: the step replays none. `is_data_parallel` above 0: each rank has the hidden states of its own requests only.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gumball_pool_plan(
     pool: Option<&Pool>,

@@ -22,7 +22,7 @@ pub struct Pool {
     pub(crate) inner: gumball_engine::Pool,
     /// Identifies the pool, so that another pool refuses its graphs.
     pub(crate) id: u64,
-    /// The batches of rows of a draft model that a pool on a device has; the first has the number 1.
+    /// The batches of rows of a draft model that a pool on a device has had; the first has the number 1.
     pub(crate) draft_batches: Vec<Option<DraftBatch>>,
     /// How ranks are met; empty without ranks.
     pub(crate) transport: CString,
@@ -31,7 +31,7 @@ pub struct Pool {
     reason: CString,
 }
 
-/// What a pool is made for. Fields of another place than the pool's stay zero.
+/// The settings of a pool. Fields of another place than the pool's stay zero.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct PoolConfig {
@@ -40,7 +40,7 @@ pub struct PoolConfig {
     pub vocab: usize,
     /// How many sequences can be in flight, in 1..2^31; 0: 256.
     pub slots: usize,
-    /// Where the pool computes; NULL: on the host. All memory there is taken at once, but for lists and histories of requests.
+    /// Where the pool computes; NULL: on the host. All memory there is taken at once, except for lists and histories of requests.
     pub device: *const Device,
     /// The processes that the logits are spread over, of which this is one; NULL: this one has whole rows. Making the pool waits for all of them.
     pub ranks: *const Ranks,
@@ -53,9 +53,9 @@ pub struct PoolConfig {
     pub route: *const c_char,
     /// Above 0: outputs have the kept set of every row, which costs a sort of it on the host.
     pub keep_ids: u32,
-    /// Of a device, above 0: it keeps the histories of all requests, for programs that do not fetch the outputs of each step, and not only those of edits.
+    /// Of a device, above 0: it keeps the histories of all requests, not only of those with edits, for programs that do not fetch the outputs of each step.
     pub keep_histories: u32,
-    /// Of the host: how many threads take the rows of a step, in 1..=1024: 1 is the caller's; 0: those of the machine, which all such pools share.
+    /// Of the host: how many threads take the rows of a step, in 1..=1024: 1 is the caller's; 0: the machine's threads, which all such pools share.
     pub threads: usize,
     /// Of the host: the SIMD level, by its name; NULL: the machine's best. The tokens are the same.
     pub level: *const c_char,
@@ -129,8 +129,7 @@ impl PoolConfig {
     }
 }
 
-/// Makes an empty pool; over ranks when all of them have come. Over ranks also GUMBALL_LATE or GUMBALL_LOST if one does not come or ends, and
-/// GUMBALL_DISAGREE if one was made with something else.
+/// Makes an empty pool; over ranks when all of them have come.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gumball_pool_new(config: *const PoolConfig) -> Option<Box<Pool>> {
     make(|c| {
@@ -241,7 +240,7 @@ pub extern "C" fn gumball_pool_params(pool: Option<&mut Pool>, slot: i32) -> Opt
     make(|_| Ok(Params::of(require("pool", pool)?.inner.sequence(slot)?.params().clone())))
 }
 
-/// Tells why a certified head must compute every logit of a request's rows, whatever hidden state they have: `reason` becomes its name, or NULL if there is
+/// Tells why a certified head must compute every logit of a request's rows, for any hidden state: `reason` becomes its name, or NULL if there is
 /// none. The name is the pool's, until the next call of this function.
 ///
 /// hook: `hooked` is above 0. kept: the pool keeps kept sets, and no filter bounds them. logprobs: of a mode whose members are all tokens.

@@ -13,7 +13,7 @@ use crate::error::{Failure, Result};
 use crate::ffi::{Caller, RowLayoutNumber};
 use crate::versioned::versioned;
 
-/// How the logits of a step lie on the ranks, and what is exchanged (docs/scaling.md).
+/// How the logits of a step lie on the ranks, and which data is exchanged (docs/scaling.md).
 #[repr(i32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RowLayout {
@@ -35,8 +35,8 @@ pub enum StepKind {
     GUMBALL_VERIFY = 2,
 }
 
-/// The ranks of a pool. All of them hand in the same, but for `rank`, make the same calls in the same turn, and get what one process with whole rows would
-/// get (docs/scaling.md).
+/// The ranks of a pool. All of them hand in the same values, except for `rank`, make the same calls in the same turn, and get the outputs that one process
+/// with whole rows would get (docs/scaling.md).
 ///
 /// A caller's mistake is found before anything is sent. After any other error of a step the group is broken: no sequence of this rank was changed by
 /// that step, but others may have completed it. To go on, make new pools, and resume from the states of one rank.
@@ -64,8 +64,8 @@ pub struct Ranks {
     pub timeout_ms: u64,
     /// Above 0: rank `request % world` owns a request; 0: each owns a block of neighbours.
     pub is_modulo: u64,
-    /// The program's ncclComm_t with these ranks, each on the device of its pool, which travel by nccl then; NULL: they make one. Until the pool is made nothing
-    /// else is under way on it; the pool makes one of its own from it, and leaves it to the program.
+    /// The program's ncclComm_t with these ranks, each on the device of its pool, whose rows go by nccl then; NULL: they make one. Until the pool is made it is
+    /// not used otherwise; the pool makes one of its own from it, and leaves it to the program.
     pub communicator: *mut c_void,
 }
 
@@ -77,7 +77,7 @@ versioned!(Ranks, "gumball_ranks", communicator: *mut c_void);
 pub struct Plan {
     pub layout: RowLayoutNumber,
     pub requests: usize,
-    /// The number of requests that the layout was decided by: of a graph, that which it was captured for.
+    /// The number of requests that the layout was decided by: of a graph, the number that it was captured for.
     pub batch: usize,
 }
 

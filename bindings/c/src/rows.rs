@@ -9,7 +9,7 @@ use crate::matrix::Matrix;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum What {
     GUMBALL_LOGITS = 0,
-    /// They need not sum to 1. What is not above 0 is never drawn; NaN and negative numbers count as 0 and set GUMBALL_STATUS_NAN. Parameters that speak of
+    /// They need not sum to 1. An id of probability 0 is never drawn; NaN and negative numbers count as 0 and set GUMBALL_STATUS_NAN. Parameters that speak of
     /// logits must be off.
     GUMBALL_PROBABILITIES = 1,
     GUMBALL_HIDDEN = 2,

@@ -1,9 +1,11 @@
 //! The sampler: draws the tokens of one sequence, row by row.
 
 use std::ffi::c_char;
-use std::mem::MaybeUninit;
+use std::mem::{MaybeUninit, offset_of};
 
-use gumball_engine::{Kind, Matrix, NONE, Row, Rows as EngineRows, StepOptions as RowOptions, VerifyMode};
+use gumball_engine::{
+    Kind, Matrix, NONE, Row, Rows as EngineRows, StepOptions as RowOptions, TokenLogprob as Told, VerifyMode,
+};
 
 use crate::batch::{Batch, Lists, read_batch};
 use crate::error::{Code, Failure, Result, refuse};
@@ -18,12 +20,9 @@ use crate::versioned::versioned;
 #[derive(Debug)]
 pub struct Sampler {
     inner: gumball_engine::Sampler,
-    /// The logprobs that C asked for last; C holds pointers to them.
-    top: Vec<TokenLogprob>,
-    ids: Vec<TokenLogprob>,
 }
 
-/// What a sampler is made for; `vocab`, `route`, `level` and `keep_ids` are as in gumball_pool_config.
+/// The settings of a sampler; `vocab`, `route`, `level` and `keep_ids` are as in gumball_pool_config.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct SamplerConfig {
@@ -38,8 +37,8 @@ pub struct SamplerConfig {
 
 versioned!(SamplerConfig, "gumball_sampler_config", keep_ids: u32);
 
-/// What came out of a row, as gumball_outputs_view says it. Pointers are NULL if there is nothing, and always from gumball_sampler_sample_n; what they point to
-/// stays until the next call with this sampler.
+/// The outputs of a row, as in gumball_outputs_view. Pointers are NULL if there is nothing, and always from gumball_sampler_sample_n; their lists stay until
+/// the next call with this sampler.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Token {
@@ -60,7 +59,7 @@ pub struct Token {
     pub kept_len: usize,
 }
 
-/// A token with its logprob and its rank: -1 where there is no further member, -inf and 0 for a token that is none.
+/// A token with its logprob and its rank: -1 where there is no further member, -inf and 0 for a token that is no member.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct TokenLogprob {
@@ -69,8 +68,16 @@ pub struct TokenLogprob {
     pub rank: u32,
 }
 
+// A list of the engine's is one of these: a sampler hands out its own.
+const _: () = assert!(
+    size_of::<Told>() == size_of::<TokenLogprob>()
+        && offset_of!(Told, id) == offset_of!(TokenLogprob, id)
+        && offset_of!(Told, logprob) == offset_of!(TokenLogprob, logprob)
+        && offset_of!(Told, rank) == offset_of!(TokenLogprob, rank)
+);
+
 impl Token {
-    fn new(token: gumball_engine::Token, top: &[TokenLogprob], ids: &[TokenLogprob], kept: &[u32]) -> Self {
+    fn new(token: gumball_engine::Token, top: &[Told], ids: &[Told], kept: &[u32]) -> Self {
         let told = token.logprob.map_or((f32::NEG_INFINITY, 0), |told| (told.logprob, told.rank));
         Self {
             id: token.id.map_or(NONE, |id| id as i32),
@@ -78,19 +85,13 @@ impl Token {
             temperature: token.temperature,
             logprob: told.0,
             rank: told.1,
-            top: first(top),
+            top: first(top).cast(),
             top_len: top.len(),
-            ids: first(ids),
+            ids: first(ids).cast(),
             ids_len: ids.len(),
             kept: first(kept),
             kept_len: kept.len(),
         }
-    }
-}
-
-impl From<gumball_engine::Sampler> for Sampler {
-    fn from(inner: gumball_engine::Sampler) -> Self {
-        Self { inner, top: Vec::new(), ids: Vec::new() }
     }
 }
 
@@ -120,14 +121,14 @@ pub unsafe extern "C" fn gumball_sampler_new(
             sampler = sampler.with_state(state)?;
         }
         sampler.keep_ids(config.keep_ids != 0);
-        Ok(sampler.into())
+        Ok(Sampler { inner: sampler })
     })
 }
 
 /// Makes a sampler with the same state and another draw index.
 #[unsafe(no_mangle)]
 pub extern "C" fn gumball_sampler_fork(sampler: Option<&Sampler>, draw: u32) -> Option<Box<Sampler>> {
-    make(|_| Ok(require("sampler", sampler)?.inner.fork(draw)?.into()))
+    make(|_| Ok(Sampler { inner: require("sampler", sampler)?.inner.fork(draw)? }))
 }
 
 #[unsafe(no_mangle)]
@@ -144,11 +145,8 @@ fn row_of<'a>(c: Caller<'a>, rows: *const Rows) -> Result<(Row<'a>, Kind)> {
         return Err(Failure::out_of_range("row", "of another kind", allowed));
     };
     if matrix.rows() != 1 {
-        return Err(Failure::out_of_range(
-            "rows",
-            matrix.rows(),
-            "1: a sampler is given the one row it reads",
-        ));
+        let allowed = "1: a sampler is given the one row it reads";
+        return Err(Failure::out_of_range("rows", matrix.rows(), allowed));
     }
     let kind = if given.what()? == What::GUMBALL_LOGITS { Kind::Logits } else { Kind::Probabilities };
     Ok((matrix.row(0), kind))
@@ -189,15 +187,9 @@ pub unsafe extern "C" fn gumball_sampler_sample(
             };
             Ok(sampler.inner.sample_with(row, with)?)
         });
-        let Sampler { inner, top, ids } = sampler;
-        let copy = |to: &mut Vec<TokenLogprob>, from: &[gumball_engine::TokenLogprob]| {
-            to.clear();
-            to.extend(from.iter().map(|it| TokenLogprob { id: it.id, logprob: it.logprob, rank: it.rank }));
-        };
-        let told = inner.logprobs();
-        copy(top, told.map_or(&[], |told| &told.top));
-        copy(ids, told.map_or(&[], |told| &told.ids));
-        token.write(Token::new(sampled?, top, ids, inner.kept()));
+        let told = sampler.inner.logprobs();
+        let (top, ids) = (told.map_or(&[][..], |told| &told.top), told.map_or(&[][..], |told| &told.ids));
+        token.write(Token::new(sampled?, top, ids, sampler.inner.kept()));
         Ok(())
     })
 }

@@ -4,8 +4,8 @@ use crate::error::Result;
 use crate::ffi::Caller;
 use crate::versioned::versioned;
 
-/// What the next token of a sequence depends on besides its row and its parameters; where it is written, the ids stay until the sequence changes. It is read
-/// by gumball_sampler_new and gumball_pool_resume, in this process or on another machine.
+/// The data that the next token of a sequence depends on besides its row and its parameters; where it is written, the ids stay until the sequence changes.
+/// It is read by gumball_sampler_new and gumball_pool_resume, in this process or on another machine.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct State {

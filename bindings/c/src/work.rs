@@ -8,7 +8,7 @@ use crate::batch::{Batch, Lists, read_batch};
 use crate::draft_batches::batch_of;
 use crate::drafts::{Drafts, read_drafts};
 use crate::error::{Code, Failure, Result, refuse};
-use crate::ffi::{Caller, VariantNumber, WorkKindNumber, call, call_or, end, make, require};
+use crate::ffi::{Caller, VariantNumber, WorkKindNumber, call, end, make, require};
 use crate::matrix::{Ints, Masks};
 use crate::outputs::Outputs;
 use crate::pool::Pool;
@@ -37,14 +37,14 @@ pub enum WorkKind {
     /// Drafts of a batch, from its assigned rows: `draft_batch`, `rows`, `masks`, and as `ints` for each row a line with the ids on the path to it.
     /// Nothing of a sequence changes. After a path that has an id outside the vocabulary, such as -1, there are no drafts.
     GUMBALL_WORK_DRAFT = 2,
-    /// A copy of a batch's drafts, those of row r into line r of `ints` from `column` on: `draft_batch`, `ints` and `column`. So those of a chain come together.
+    /// A copy of a batch's drafts, the drafts of row r into line r of `ints` from `column` on: `draft_batch`, `ints`, `column`. It joins a chain's drafts.
     GUMBALL_WORK_COPY_DRAFTS = 3,
     /// Taking the last tokens of the assigned requests away, as many as `ints` says: none where that is negative or above their number, or 1 with mirostat.
     GUMBALL_WORK_SHORTEN = 4,
 }
 
 /// Which requests a step in a graph of the program serves: without filters, with min-p alone, with top-k first, up to 256, with top-p after that, with top-p
-/// first, with edits, bitmasks and the logprob of the emitted token, or all; those of the variants before it, too.
+/// first, with edits, bitmasks and the logprob of the emitted token, or all; each variant also serves the requests of the variants before it.
 #[repr(i32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Variant {
@@ -57,14 +57,14 @@ pub enum Variant {
     GUMBALL_FULL = 6,
 }
 
-/// A piece of work, for what was assigned. Fields that its kind does not name stay zero. What lies in a device's memory stays there until the work is
-/// done, and of a graph as long as it is replayed; so does a head.
+/// A piece of work, for the assigned rows. Fields that its kind does not name stay zero. Arrays in a device's memory and heads stay until the work is done,
+/// and of a graph as long as it is replayed.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Work {
     pub struct_size: usize,
     pub rows: Rows,
-    /// Bitmasks in the device's memory, in place of those that were assigned.
+    /// Bitmasks in the device's memory, in place of the assigned bitmasks.
     pub masks: Masks,
     pub drafts: *const Drafts,
     pub ints: Ints,
@@ -87,11 +87,9 @@ impl Work {
             4 => &["ints"],
             other => return Err(Failure::out_of_range("kind", other, "a gumball_work_kind, 0 to 4")),
         };
+        let (matrix, head) = (&self.rows.matrix, self.rows.head);
         let given = [
-            (
-                "rows",
-                !self.rows.matrix.data.is_null() || self.rows.matrix.rows > 0 || !self.rows.head.is_null(),
-            ),
+            ("rows", !matrix.data.is_null() || matrix.rows > 0 || !head.is_null()),
             ("masks", !self.masks.words.is_null()),
             ("drafts", !self.drafts.is_null()),
             ("ints", !self.ints.is_absent()),
@@ -140,7 +138,7 @@ fn read_work<'a>(
 /// drafts from that batch. Steps and verifications replace each other, and a direct step or verification ends the assignment.
 ///
 /// `batch`: as for gumball_pool_step, gumball_pool_verify and gumball_pool_draft, without hooks. On a device it waits for nothing, and copies nothing if it
-/// is what was assigned already; a graph of the program's own must not be under capture on the stream, unless nothing changed. The first mode but
+/// is the assigned batch already; a graph of the program's own must not be under capture on the stream, unless nothing changed. The first mode but
 /// GUMBALL_COUPLED and GUMBALL_GREEDY takes memory of the device for the probabilities of the pool's rows.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gumball_pool_assign(pool: Option<&mut Pool>, batch: *const Batch) -> Code {
@@ -173,7 +171,7 @@ pub unsafe extern "C" fn gumball_pool_enqueue(
     })
 }
 
-/// Waits for what was enqueued so far and copies what the last step or verification came to.
+/// Waits for the work that was enqueued so far, and copies the outputs of the last step or verification.
 #[unsafe(no_mangle)]
 pub extern "C" fn gumball_pool_fetch(pool: Option<&mut Pool>, outputs: Option<&mut Outputs>) -> Code {
     call(|_| {
@@ -184,8 +182,8 @@ pub extern "C" fn gumball_pool_fetch(pool: Option<&mut Pool>, outputs: Option<&m
 
 /// Captures work on a device, to be replayed in this order. Nothing runs yet.
 ///
-/// `work`, `len`: as for gumball_pool_enqueue. A replay is for what is assigned then: requests can be admitted, released and assigned in between, as long
-/// as the numbers of requests and rows, the modes, and whether there are row_indices and masks, stay.
+/// `work`, `len`: as for gumball_pool_enqueue. A replay is for the rows that are assigned at the time: requests can be admitted, released and assigned in
+/// between, as long as the numbers of requests and rows, the modes, and whether there are row_indices and masks, stay.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gumball_pool_capture(
     pool: Option<&mut Pool>,
@@ -210,12 +208,6 @@ pub extern "C" fn gumball_pool_replay(pool: Option<&mut Pool>, graph: Option<&Gr
         }
         Ok(pool.inner.replay(&graph.inner)?)
     })
-}
-
-/// Returns how many steps and verifications a replay takes; 0 after an error.
-#[unsafe(no_mangle)]
-pub extern "C" fn gumball_graph_steps(graph: Option<&Graph>) -> usize {
-    call_or(0, |_| Ok(require("graph", graph)?.inner.steps()))
 }
 
 /// Ends a graph, before or after its pool, when its replays are done.
@@ -262,8 +254,8 @@ pub unsafe extern "C" fn gumball_pool_record(
     })
 }
 
-/// Prepares for a replay of a graph of the program's own, for the rows that are assigned, and must be called before each: nothing else knows that it runs.
-/// `recorded`: what the graph holds, `len` handles in the order in which they run; for several replays, that many times. It waits where histories must grow,
+/// Prepares for a replay of a graph of the program's own, for the rows that are assigned, and must be called before each: the library does not see it run.
+/// `recorded`: the work in the graph, `len` handles in the order in which they run; for several replays, that many times. It waits where histories must grow,
 /// once in `history_growth` tokens. GUMBALL_OUT_OF_RANGE if an assigned row needs more than a variant serves, with its slot and the variants that do.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gumball_pool_before_replay(

@@ -21,6 +21,7 @@ pub struct Distribution<'a> {
 
 /// A token with its logprob.
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[repr(C)]
 pub struct TokenLogprob {
     /// The token; [`NONE`] where there is no further member.
     pub id: i32,

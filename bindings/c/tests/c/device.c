@@ -236,7 +236,6 @@ static void a_pool_on_a_device_is_one_on_the_host(gumball_device *device) {
     configs_of(device);
 
     gumball_graph *graph = keep_graph(gumball_pool_capture(pool, work, 3));
-    CHECK(gumball_graph_steps(graph) == 3);
     for (int replay = 0; replay < 2; replay++) {
         OK(gumball_pool_replay(pool, graph));
         OK(gumball_pool_fetch(pool, seen));
@@ -287,10 +286,7 @@ static void a_pool_on_a_device_is_one_on_the_host(gumball_device *device) {
 
 int main(int count, char **arguments) {
     gumball_device *device = gumball_device_open(count > 1 ? arguments[1] : "cuda");
-    if (!device) {
-        fprintf(stderr, "%s\n", gumball_error_message());
-        return EXIT_FAILURE;
-    }
+    CHECK(device != NULL);
     for (int i = 0; i < ROWS; i++) {
         bell(rows[i], VOCAB, (uint64_t)i);
     }

@@ -33,18 +33,13 @@ static gumball_head_config given(void) {
     return config;
 }
 
-static gumball_head *head_of(const gumball_head_config config) {
-    gumball_head *head = gumball_head_new(&config);
-    CHECK(head != NULL);
-    return head;
-}
+static gumball_head *head_of(const gumball_head_config config) { return keep_head(gumball_head_new(&config)); }
 
 static void calls_take_hidden_states(gumball_head_kind kind) {
     gumball_head *head = head_of(config_of(kind));
     const gumball_matrix hidden = matrix_of(states, GUMBALL_F32, ROWS, WIDTH);
     OK(gumball_head_logits(head, &hidden, logits));
     calls_are_those_of_the_logits(head, states, WIDTH, logits, VOCAB, 0);
-    gumball_head_free(head);
 }
 
 static void what_is_known_of_a_head(void) {
@@ -53,7 +48,6 @@ static void what_is_known_of_a_head(void) {
     CHECK(info.vocab == VOCAB && info.width == WIDTH && info.dtype == GUMBALL_F32 && info.memory == GUMBALL_HOST);
     CHECK(info.kind == GUMBALL_HEAD_EXACT && info.screen_bytes == 0 && info.most_rows == 0);
     CHECK(info.unscreened == NULL && info.cluster_ids == NULL && info.clusters == 0 && info.is_approximate == 0);
-    gumball_head_free(head);
 
     to_bf16(weights, narrow, VOCAB * WIDTH);
     gumball_head_config config = config_of(GUMBALL_HEAD_CERTIFIED);
@@ -66,8 +60,6 @@ static void what_is_known_of_a_head(void) {
     CHECK(info.dtype == GUMBALL_BF16 && info.kind == GUMBALL_HEAD_CERTIFIED && info.most_rows == 3);
     CHECK(info.screen_bytes > VOCAB * WIDTH && info.unscreened_len == 1 && info.unscreened[0] == 7);
     bias[7] = 0.0f;
-    gumball_head_free(head);
-    gumball_head_free(NULL);
 
     head = head_of(given());
     info = info_of(head);
@@ -81,7 +73,6 @@ static void what_is_known_of_a_head(void) {
     CHECK(info.special_ids_len == 3 && info.special_ids[0] == 3 && info.special_ids[2] == 500);
     OK(gumball_head_set_probes(head, 13));
     CHECK(info_of(head).probes == 13 && info_of(head).most_rows == 16);
-    gumball_head_free(head);
 }
 
 // With all of its clusters probed a head is the exact one; with few, few logits are computed.
@@ -115,23 +106,22 @@ static int32_t listen(void *user, size_t iteration, size_t iterations, size_t do
 
 static void clusters_are_built(void) {
     gumball_head_config config = clustered();
-    config.capacity = 10;
     listener heard = {0, 0, 0};
-    gumball_head *head = gumball_head_build(&config, 3, listen, &heard);
-    CHECK(head != NULL && heard.calls >= 3);
+    config.capacity = 10;
+    config.iterations = 3;
+    config.progress = listen;
+    config.user = &heard;
+    gumball_head *head = head_of(config);
+    CHECK(heard.calls >= 3);
     // 50 clusters of 10 ids, and one of 4.
     CHECK(info_of(head).clusters == 51 && info_of(head).capacity == 10 && info_of(head).probes == 5);
     calls_probe_clusters(head);
-    gumball_head_free(head);
     // 32 clusters of 16, of which an eighth is probed.
-    const gumball_head_config plain = config_of(GUMBALL_HEAD_CLUSTERED);
-    head = gumball_head_build(&plain, 0, NULL, NULL);
+    head = head_of(config_of(GUMBALL_HEAD_CLUSTERED));
     CHECK(info_of(head).capacity == 16 && info_of(head).clusters == 32 && info_of(head).probes == 4);
-    gumball_head_free(head);
     heard.calls = heard.last = 0;
     heard.stop_at = 2;
-    NONE(gumball_head_build(&config, 3, listen, &heard), GUMBALL_UNAVAILABLE,
-         "no clusters: the caller stopped the build");
+    NONE(gumball_head_new(&config), GUMBALL_UNAVAILABLE, "no clusters: the caller stopped the build");
     CHECK(heard.calls == 2);
 }
 
@@ -141,12 +131,11 @@ static void rows_are_permuted_in_place(void) {
     gumball_head_config config = given();
     config.weights.data = moved;
     config.is_in_place = 1;
-    gumball_head *head = head_of(config), *copied = head_of(given());
+    gumball_head *head = gumball_head_new(&config);
     for (size_t place = 0; place < VOCAB; place++) {
         CHECK(memcmp(moved + place * WIDTH, weights + ids[place] * WIDTH, WIDTH * sizeof *moved) == 0);
     }
-    same_tokens(head, copied, VOCAB, states, WIDTH);
-    gumball_head_free(copied);
+    same_tokens(head, head_of(given()), VOCAB, states, WIDTH);
     gumball_head_free(head);
     // Nothing moves where something is wrong.
     memcpy(moved, weights, sizeof moved);
@@ -156,7 +145,7 @@ static void rows_are_permuted_in_place(void) {
     NONE(gumball_head_new(&config), GUMBALL_OUT_OF_RANGE, "is_in_place is 2, but must be 0 or 1");
 }
 
-// Writes a file, or changes its last byte.
+// Changes the last byte of a file.
 static void spoil(const char *path) {
     FILE *file = fopen(path, "r+b");
     CHECK(file != NULL && fseek(file, -1, SEEK_END) == 0);
@@ -173,7 +162,7 @@ static void files(const char *path) {
     CHECK(gumball_head_save(made, "/no/such/folder/x", "w") == GUMBALL_UNAVAILABLE);
     CHECK(gumball_head_save(made, "/dev", "w") == GUMBALL_UNAVAILABLE);
     config.file = path;
-    gumball_head *read = head_of(config);
+    gumball_head *read = gumball_head_new(&config);
     same_tokens(made, read, VOCAB, states, WIDTH);
     gumball_head_free(read);
     REFUSED_WITH(wrong.kind = GUMBALL_HEAD_EXACT, GUMBALL_CONFLICT, "file")
@@ -182,20 +171,14 @@ static void files(const char *path) {
     spoil(path);
     NOTHING(gumball_head_new(&config), GUMBALL_OUT_OF_RANGE, "file");
     CHECK(strstr(gumball_error_message(), "damaged or changed") != NULL);
-    gumball_head_free(made);
-    gumball_head_free(exact);
 
     made = head_of(given());
     OK(gumball_head_save(made, path, NULL));
     config = clustered();
     config.file = path;
-    read = head_of(config);
-    same_tokens(made, read, VOCAB, states, WIDTH);
-    gumball_head_free(read);
-    gumball_head_free(made);
-    NOTHING(gumball_head_build(&config, 0, NULL, NULL), GUMBALL_CONFLICT, "file");
-    config.cluster_ids = ids;
-    NOTHING(gumball_head_new(&config), GUMBALL_CONFLICT, "cluster_ids");
+    same_tokens(made, head_of(config), VOCAB, states, WIDTH);
+    REFUSED_WITH(wrong.iterations = 1, GUMBALL_CONFLICT, "iterations")
+    REFUSED_WITH(wrong.cluster_ids = ids, GUMBALL_CONFLICT, "cluster_ids")
     remove(path);
 }
 
@@ -221,6 +204,7 @@ static void what_is_refused_of_heads(void) {
     gumball_head_config config = config_of(GUMBALL_HEAD_EXACT);
     REFUSED_WITH(wrong.most_rows = 1, GUMBALL_CONFLICT, "most_rows")
     REFUSED_WITH(wrong.probes = 1, GUMBALL_CONFLICT, "probes")
+    REFUSED_WITH(wrong.iterations = 1, GUMBALL_CONFLICT, "iterations")
     REFUSED_WITH(wrong.fast = 1, GUMBALL_CONFLICT, "fast")
     REFUSED_WITH(wrong.weights.rows = 0, GUMBALL_OUT_OF_RANGE, "weights.rows")
     REFUSED_WITH(wrong.weights.stride = WIDTH + 1, GUMBALL_OUT_OF_RANGE, "stride")
@@ -232,7 +216,8 @@ static void what_is_refused_of_heads(void) {
     CHECK(gumball_head_new(NULL) == NULL && gumball_head_describe(NULL, NULL) == GUMBALL_OUT_OF_RANGE);
 
     config = given();
-    REFUSED_WITH(wrong.cluster_ids = NULL, GUMBALL_OUT_OF_RANGE, "cluster_ids")
+    REFUSED_WITH(wrong.cluster_ids = NULL, GUMBALL_CONFLICT, "centroids")
+    REFUSED_WITH(wrong.progress = listen, GUMBALL_CONFLICT, "progress")
     REFUSED_WITH(wrong.centroids = NULL, GUMBALL_OUT_OF_RANGE, "centroids")
     REFUSED_WITH(wrong.clusters = CLUSTERS - 1, GUMBALL_OUT_OF_RANGE, "clusters")
     REFUSED_WITH(wrong.clusters = SIZE_MAX, GUMBALL_OUT_OF_RANGE, "clusters")
@@ -245,14 +230,6 @@ static void what_is_refused_of_heads(void) {
     ids[0] = 504;
     NONE(gumball_head_new(&config), GUMBALL_OUT_OF_RANGE, "cluster_ids is 504 in cluster 0, but must be ids in 0..504");
     ids[0] = first;
-    NOTHING(gumball_head_build(&config, 1, NULL, NULL), GUMBALL_CONFLICT, "cluster_ids");
-    config = config_of(GUMBALL_HEAD_CLUSTERED);
-    config.kind = GUMBALL_HEAD_EXACT;
-    NOTHING(gumball_head_build(&config, 1, NULL, NULL), GUMBALL_OUT_OF_RANGE, "kind");
-    config.kind = GUMBALL_HEAD_CLUSTERED;
-    config.weights.memory = GUMBALL_DEVICE;
-    NOTHING(gumball_head_build(&config, 1, NULL, NULL), GUMBALL_OUT_OF_RANGE, "memory");
-    CHECK(gumball_head_build(NULL, 0, NULL, NULL) == NULL);
     CHECK(gumball_head_set_probes(NULL, 1) == GUMBALL_OUT_OF_RANGE);
 }
 
@@ -285,7 +262,6 @@ static void what_is_refused_of_calls(void) {
     // Padding's hidden state is not read, and nothing has moved.
     OK(take_step(pool, &hidden, &padding, 1, outputs));
     CHECK(view_of(outputs).tokens[0] == -1 && state_of(pool, slot).output_len == 0);
-    gumball_head_free(head);
 }
 
 int main(int argc, char **argv) {
@@ -300,9 +276,7 @@ int main(int argc, char **argv) {
     what_is_known_of_a_head();
     calls_take_hidden_states(GUMBALL_HEAD_EXACT);
     calls_take_hidden_states(GUMBALL_HEAD_CERTIFIED);
-    gumball_head *head = head_of(given());
-    calls_probe_clusters(head);
-    gumball_head_free(head);
+    calls_probe_clusters(head_of(given()));
     clusters_are_built();
     rows_are_permuted_in_place();
     reasons();

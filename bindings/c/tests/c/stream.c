@@ -69,10 +69,7 @@ int main(int count, char **arguments) {
     gumball_device *opened = gumball_device_open(count > 1 ? arguments[1] : "cuda");
     gumball_device *device = gumball_device_on_stream(opened, stream);
     gumball_device_free(opened);
-    if (!device) {
-        fprintf(stderr, "%s\n", gumball_error_message());
-        return EXIT_FAILURE;
-    }
+    CHECK(device != NULL);
     gumball_pool *host = pool_of(VOCAB, 1), *pool = device_pool_of(device, VOCAB);
     gumball_outputs *wanted = outputs_of(), *seen = outputs_of();
     int32_t slots[ROWS];
