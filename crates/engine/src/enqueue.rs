@@ -76,8 +76,8 @@ impl Pool {
     ///   already; [`Error::Unavailable`] for a head of the host, and if the device fails.
     /// - Those of [`Pool::step`] and [`Pool::verify`].
     ///
-    /// No sequence was changed then, unless the device failed, or memory or a route of the caller's own failed after a piece that was done. Over
-    /// ranks on the host a piece is checked when its turn comes, and those before it are done.
+    /// No sequence was changed then, unless the device failed, or memory, an exchange of ranks or a route of the caller's own failed after
+    /// a piece that was done.
     pub fn enqueue(&mut self, work: &[Work<'_>]) -> Result<()> {
         self.check_assigned(work.iter().any(Work::is_of_pool))?;
         self.backend.enqueue(&mut self.slots, work)?;

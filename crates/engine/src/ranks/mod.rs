@@ -103,10 +103,12 @@ impl HostRanks {
         Ok(Self { host, common, plan: None, whole, share, logits, workspace, idle, shards })
     }
 
-    /// Works with rows that are given, or with all logits that a head makes of hidden states.
+    /// Works with rows that are given, or with all logits that a head makes of hidden states; work that only checks reads no logits, and none
+    /// are `made`.
     fn with_logits(
         &mut self,
         rows: Rows<'_>,
+        made: bool,
         work: impl FnOnce(&mut Self, Rows<'_>) -> Result<()>,
     ) -> Result<()> {
         let Rows::Hidden(head, states) = rows else { return work(self, rows) };
@@ -119,8 +121,8 @@ impl HostRanks {
         let count = memory::product(MEMORY, &[states.rows(), head.vocab()])?;
         memory::reserve(MEMORY, &mut logits, count)?;
         logits.resize(count.max(logits.len()), 0.0);
-        let done = head
-            .logits(states, &mut logits[..count])
+        let done = if made { head.logits(states, &mut logits[..count]) } else { Ok(()) };
+        let done = done
             .and_then(|()| Rows::logits(&logits[..count], states.rows(), head.vocab()))
             .and_then(|rows| work(self, rows));
         self.logits = logits;

@@ -29,16 +29,15 @@ impl Backend for HostRanks {
     fn call(&mut self, slots: &mut Slots, batch: &Batch<'_>, call: Call<'_>) -> Result<()> {
         let done = match call {
             Call::Step(rows, out) => {
-                self.with_logits(rows, |ranks, rows| ranks.step(slots, rows, batch, out))
+                self.with_logits(rows, true, |ranks, rows| ranks.step(slots, rows, batch, Some(out)))
             }
-            Call::Verify(rows, drafts, out) => {
-                self.with_logits(rows, |ranks, rows| ranks.verify(slots, rows, batch, drafts, out))
-            }
+            Call::Verify(rows, drafts, out) => self
+                .with_logits(rows, true, |ranks, rows| ranks.verify(slots, rows, batch, drafts, Some(out))),
             Call::Draft(rows, paths, out) => {
-                self.with_logits(rows, |ranks, rows| ranks.draft(slots, rows, batch, paths, out))
+                self.with_logits(rows, true, |ranks, rows| ranks.draft(slots, rows, batch, paths, out))
             }
             Call::Score(rows, scored, out) => {
-                self.with_logits(rows, |ranks, rows| ranks.score(slots, rows, batch, scored, out))
+                self.with_logits(rows, true, |ranks, rows| ranks.score(slots, rows, batch, scored, out))
             }
         };
         done.map_err(|error| self.common.explain(slots, error))
@@ -54,7 +53,11 @@ impl Backend for HostRanks {
         let mut in_order = std::mem::take(&mut self.host.in_order);
         let (batch, out) = (in_order.assigned.batch(), &mut in_order.outputs);
         let batch = Batch { plan: self.plan, ..batch };
-        let done = work.iter().try_for_each(|work| self.work(slots, work, &batch, out));
+        // A single piece is checked where it is done.
+        let mut checked = work.iter().filter(|_| work.len() > 1);
+        let done = checked
+            .try_for_each(|work| self.work(slots, work, &batch, None))
+            .and_then(|()| work.iter().try_for_each(|work| self.work(slots, work, &batch, Some(out))));
         self.host.in_order = in_order;
         done.map_err(|error| self.common.explain(slots, error))
     }
@@ -80,24 +83,25 @@ impl Backend for HostRanks {
 }
 
 impl HostRanks {
-    /// Does a piece of work for what was assigned; the ranks exchange meanwhile.
+    /// Checks a piece of work, and does it if there are outputs for it; the ranks exchange meanwhile.
     fn work(
         &mut self,
         slots: &mut Slots,
         work: &Work<'_>,
         batch: &Batch<'_>,
-        out: &mut Outputs,
+        out: Option<&mut Outputs>,
     ) -> Result<()> {
+        let is_done = out.is_some();
         match *work {
             Work::Step(rows, masks) => {
                 check_work(masks, batch, false)?;
-                self.with_logits(rows, |ranks, rows| ranks.step(slots, rows, batch, out))
+                self.with_logits(rows, is_done, |ranks, rows| ranks.step(slots, rows, batch, out))
             }
             Work::Verify(rows, masks, drafts) => {
                 check_work(masks, batch, true)?;
-                self.with_logits(rows, |ranks, rows| ranks.verify(slots, rows, batch, &drafts, out))
+                self.with_logits(rows, is_done, |ranks, rows| ranks.verify(slots, rows, batch, &drafts, out))
             }
-            _ => self.host.work(slots, work, batch, Some(out)),
+            _ => self.host.work(slots, work, batch, out),
         }
     }
 }

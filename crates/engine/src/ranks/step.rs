@@ -14,13 +14,13 @@ use crate::slot::Slot;
 use crate::slots::Slots;
 
 impl HostRanks {
-    /// Takes a step, whose rows are this rank's part.
+    /// Checks a step, whose rows are this rank's part, and takes it if there are outputs for it.
     pub(super) fn step(
         &mut self,
         sequences: &mut Slots,
         rows: Rows<'_>,
         batch: &Batch<'_>,
-        out: &mut Outputs,
+        out: Option<&mut Outputs>,
     ) -> Result<()> {
         let (logits, slots) = (rows.of_rank(batch)?, batch.slots);
         let plan = &self.common.planned(sequences, batch, 0, StepKind::Decode, (self.host.vocab, false))?;
@@ -30,6 +30,7 @@ impl HostRanks {
         if plan.layout == LogitsLayout::Survey {
             self.check_survey(logits, batch)?;
         }
+        let Some(out) = out else { return Ok(()) };
         self.begin(sequences, plan, logits, (batch, slots.len()), (For::Step, std::iter::empty()));
         match plan.layout {
             LogitsLayout::Gather => {

@@ -16,14 +16,14 @@ use crate::slot::Slot;
 use crate::slots::Slots;
 
 impl HostRanks {
-    /// Takes a verification, whose rows are this rank's part; a request's rows stay together.
+    /// Checks a verification, whose rows are this rank's part, and takes it if there are outputs for it; a request's rows stay together.
     pub(super) fn verify(
         &mut self,
         sequences: &mut Slots,
         rows: Rows<'_>,
         batch: &Batch<'_>,
         drafts: &Drafts<'_>,
-        out: &mut Outputs,
+        out: Option<&mut Outputs>,
     ) -> Result<()> {
         let logits = rows.of_rank(batch)?;
         let drafts = &drafts.read(&Drafted::of(batch), self.host.vocab)?;
@@ -36,6 +36,7 @@ impl HostRanks {
             self.check_survey(logits, batch)?;
         }
         self.host.check_requests(sequences, logits.kind(), batch, drafts)?;
+        let Some(out) = out else { return Ok(()) };
         let drafted =
             drafts.ids.iter().chain(drafts.parents.iter().flat_map(|parents| parents.iter())).copied();
         self.begin(sequences, plan, logits, (batch, drafts.rows()), (For::Verify(batch.mode), drafted));

@@ -6,8 +6,10 @@ use gumball_engine::dist::LogitsLayout::{self, Gather, Replicated, Swap};
 #[cfg(feature = "emulator")]
 use gumball_engine::dist::TransportKind;
 use gumball_engine::dist::{PlannerConfig, StepKind, StepPart, VocabSplit};
+use gumball_engine::head::{Exact, HeadOptions, HostMatrix};
 use gumball_engine::{
-    Batch, Error, Outputs, Place, Pool, PoolConfig, Ranks, RanksError, Rows, SamplingParams, Slot, VerifyMode,
+    Batch, Error, Outputs, Place, Pool, PoolConfig, Ranks, RanksError, Rows, SamplingParams, Slot,
+    VerifyMode, Work,
 };
 
 use crate::batch::with_patience;
@@ -71,6 +73,16 @@ fn a_mistake_is_an_error_before_anything_is_sent() {
         let error =
             pool.step(logits, &Batch { plan: Some(plan), ..Batch::of(&[slot, slot]) }, &mut out).unwrap_err();
         assert_eq!(said(error), "slots has length 2, but must have 1, as many as were planned for");
+        // Of work that is enqueued, all pieces are looked at before one is done.
+        let head = Exact::new(&[1.0; 300], 300, 1, HeadOptions::default()).unwrap();
+        let states = HostMatrix::new(&[1.0; 1], 1, 1).unwrap();
+        pool.assign(&Batch { plan: Some(plan), ..Batch::of(&[slot]) }).unwrap();
+        let short = Rows::logits(&row[1..], 1, 299).unwrap();
+        for first in [logits, Rows::hidden(&head, states)] {
+            let error = pool.enqueue(&[Work::step(first), Work::step(short)]).unwrap_err();
+            assert!(said(error).starts_with("logits has length 299"));
+            assert_eq!(pool.sequence(slot).unwrap().position(), 2);
+        }
         // Nothing was sent, so the group goes on.
         step(&mut pool, slot, Swap).unwrap();
         assert_eq!(pool.sequence(slot).unwrap().position(), 3);
