@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use crate::digest::{StepDigest, StepPart};
+use crate::digest::{HEADER_BYTES, StepDigest, StepPart};
 use crate::planner::PlannerConfig;
 use crate::transport::{Bounds, Transport};
 use crate::words::{bytes_of, words_of};
@@ -52,9 +52,6 @@ pub struct Traffic {
     /// The bytes that it received from others.
     pub received_bytes: u64,
 }
-
-/// The bytes in front of every message: the turn, the purpose of the exchange, and the digest of each part of the step.
-pub const HEADER_BYTES: usize = size_of::<u32>() * (2 + StepPart::ALL.len());
 
 /// The most bytes that the parameters of a rank may have, unless this rank's own parameters have more.
 const MOST_PARAMETERS: usize = 1 << 16;
@@ -228,12 +225,15 @@ impl Group {
         self.all_to_all(what, &vec![message.to_vec(); self.world()], most_bytes)
     }
 
-    /// Looks after the other ranks between exchanges, without a wait.
+    /// Looks after the other ranks between exchanges, without a wait. `due`: what the next exchange is for, in which they may wait for this rank.
     ///
     /// # Errors
     /// The errors of [`Transport::watch`].
-    pub fn watch(&mut self) -> Result<()> {
-        self.transport.watch()
+    pub fn watch(&mut self, due: Option<What>) -> Result<()> {
+        let (turn, due) = (self.turn, due.map(|what| what as u32));
+        self.transport.watch(&|message| {
+            due.is_some() && Header::of(message).is_none_or(|it| it.turn == turn && Some(it.what) == due)
+        })
     }
 
     /// Compares the digest of a step with the other ranks, after an exchange between devices has failed. Ranks that have seen the failure make

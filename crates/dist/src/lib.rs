@@ -28,8 +28,8 @@ mod transport;
 mod words;
 
 pub use costs::Costs;
-pub use digest::{Digest, StepDigest, StepPart};
-pub use group::{Group, HEADER_BYTES, Traffic, What};
+pub use digest::{Digest, HEADER_BYTES, StepDigest, StepPart};
+pub use group::{Group, Traffic, What};
 pub use layout::{LogitsLayout, MOST_LISTED, Needs, StepKind, StepShape};
 pub use planner::{Plan, Planner, PlannerConfig};
 pub use rows::{WholeRows, whole_rows};

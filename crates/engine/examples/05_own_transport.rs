@@ -62,7 +62,7 @@ impl Transport for Tcp {
         })
     }
 
-    fn watch(&mut self) -> Result<()> {
+    fn watch(&mut self, _: &dyn Fn(&[u8]) -> bool) -> Result<()> {
         // For rows on devices only, whose waits would end here once a connection has ended.
         Ok(())
     }

@@ -116,7 +116,7 @@ impl Transport for ByTorch {
     }
 
     /// Torch says nothing of a rank between exchanges, so only signals are looked for.
-    fn watch(&mut self) -> Result<()> {
+    fn watch(&mut self, _: &dyn Fn(&[u8]) -> bool) -> Result<()> {
         self.call(|ranks| ranks.py().check_signals())
     }
 }

@@ -1,6 +1,6 @@
 //! A tap: a runtime that takes down what is launched, on a machine or on none.
 //!
-//! With a machine it passes everything on, and can leave launches out or let them fail. Without a machine it has addresses and no memory: writes are lost, reads
+//! With a machine it passes everything on, and can leave launches out, let them fail or be slow. Without a machine it has addresses and no memory: writes are lost, reads
 //! give zeros, and no kernel runs. So a test sees the launches for any device on any computer.
 
 use std::collections::BTreeMap;
@@ -45,6 +45,8 @@ pub struct Tap {
     is_dry: AtomicBool,
     /// How many launches go well before all others fail.
     good_launches: AtomicUsize,
+    /// A kernel's name, and how long the machine is busy behind it.
+    busy_behind: Mutex<Option<(&'static str, Duration)>>,
     has_windows: AtomicBool,
     has_messages: AtomicBool,
     is_capturing: AtomicBool,
@@ -70,6 +72,7 @@ impl Tap {
             takes_down: AtomicBool::new(false),
             is_dry: AtomicBool::new(false),
             good_launches: AtomicUsize::new(usize::MAX),
+            busy_behind: Mutex::default(),
             has_windows: AtomicBool::new(true),
             has_messages: AtomicBool::new(true),
             is_capturing: AtomicBool::new(false),
@@ -91,6 +94,11 @@ impl Tap {
     /// Lets all launches fail after so many more, as on a device that breaks.
     pub fn fail_after(&self, launches: usize) {
         self.good_launches.store(launches, Ordering::Relaxed);
+    }
+
+    /// Keeps the machine busy for some time behind each launch of a kernel, as other work on its stream does.
+    pub fn keep_busy_behind(&self, kernel: &'static str, time: Duration) {
+        *locked(&self.busy_behind) = Some((kernel, time));
     }
 
     /// Keeps the machine apart from others: it maps their memory only if `has_windows`, and sends them messages only if `has_messages`.
@@ -139,13 +147,18 @@ impl Tap {
         }
         match &self.machine {
             Some(machine) if !self.is_dry.load(Ordering::Relaxed) => {
-                if is_dependent {
+                let launched = if is_dependent {
                     // SAFETY: the caller vouches for the launch.
                     unsafe { machine.launch_dependent(kernel, grid, argument) }
                 } else {
                     // SAFETY: the caller vouches for the launch.
                     unsafe { machine.launch(kernel, grid, argument) }
+                };
+                let busy = locked(&self.busy_behind).filter(|(name, _)| *name == kernel.name());
+                if let Some((_, time)) = busy {
+                    std::thread::sleep(time);
                 }
+                launched
             }
             _ => {
                 black_box((kernel, grid, argument));

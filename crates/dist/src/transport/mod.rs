@@ -66,12 +66,13 @@ pub trait Transport: fmt::Debug + Send {
         self.all_to_all(&vec![&[][..]; world], &mut vec![Vec::new(); world], bounds)
     }
 
-    /// Looks after the other ranks between exchanges, without a wait.
+    /// Looks after the other ranks between exchanges, without a wait. `is_due`: whether a message that has come may wait here, by its first
+    /// [`HEADER_BYTES`](crate::HEADER_BYTES) or as many as there are.
     ///
     /// # Errors
-    /// - [`RanksError::Lost`] if a rank has ended, or begun an exchange that this rank has not begun.
+    /// - [`RanksError::Lost`] if a rank has ended, or begun an exchange that is not due.
     /// - [`RanksError::Interrupted`] if the program wants to wait no longer.
-    fn watch(&mut self) -> Result<()>;
+    fn watch(&mut self, is_due: &dyn Fn(&[u8]) -> bool) -> Result<()>;
 }
 
 /// What bounds an exchange.
@@ -83,7 +84,7 @@ pub struct Bounds<'a> {
     pub most_bytes: &'a [usize],
 }
 
-/// Returns the error of a rank that has ended, or begun an exchange that this rank has not begun.
+/// Returns the error of a rank that has ended, or begun an exchange that is not due.
 fn left(rank: usize) -> Error {
     let reason = "it has ended, closed its pool, or given this step up".to_owned();
     RanksError::Lost { rank, reason }.into()

@@ -3,13 +3,14 @@
 //! A message is its length, 8 bytes, then its bytes. In an exchange a rank writes to all peers and reads from all, whichever is ready, so
 //! two ranks that send each other long messages do not wait for each other.
 
-use std::io::{self, Read};
+use std::io::{self, ErrorKind, Read};
 
 use super::joining::join;
 use super::patience::{LOOK, Patience};
 use super::ready::{Wanted, wait};
 use super::unix::Stream;
 use super::{Address, Bounds, Duration, Transport, left, too_long};
+use crate::digest::HEADER_BYTES;
 use gumball_spec::{Error, RanksError, Result};
 
 /// One rank among processes of one host.
@@ -92,10 +93,17 @@ impl Transport for Sockets {
         }
     }
 
-    fn watch(&mut self) -> Result<()> {
+    fn watch(&mut self, is_due: &dyn Fn(&[u8]) -> bool) -> Result<()> {
         self.patience.ask()?;
-        let has_gone = |peer: &Option<Stream>| peer.as_ref().is_some_and(Stream::has_something);
-        match self.peers.iter().position(has_gone) {
+        let has_gone = |stream: &Stream| {
+            let mut bytes = [0; size_of::<u64>() + HEADER_BYTES];
+            match stream.peek(&mut bytes) {
+                Ok(0) => true,
+                Ok(come) => !is_due(bytes[..come].get(size_of::<u64>()..).unwrap_or(&[])),
+                Err(error) => !matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted),
+            }
+        };
+        match self.peers.iter().position(|peer| peer.as_ref().is_some_and(has_gone)) {
             None => Ok(()),
             Some(rank) => Err(left(rank)),
         }
@@ -287,13 +295,13 @@ mod tests {
             let here = std::sync::Barrier::new(2);
             on_each_rank(&unix(2, "watched"), 20_000, |mut transport| {
                 if transport.rank() == 0 {
-                    assert_eq!(transport.watch(), Ok(()));
+                    assert_eq!(transport.watch(&|_| false), Ok(()));
                     here.wait();
                     let since = Instant::now();
-                    while transport.watch().is_ok() && since.elapsed() < Duration::from_secs(20) {
+                    while transport.watch(&|_| false).is_ok() && since.elapsed() < Duration::from_secs(20) {
                         std::thread::sleep(AGAIN);
                     }
-                    let error = transport.watch().unwrap_err();
+                    let error = transport.watch(&|_| false).unwrap_err();
                     assert!(matches!(error.of_ranks(), Some(RanksError::Lost { rank: 1, .. })));
                 } else {
                     here.wait();

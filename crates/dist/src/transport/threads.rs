@@ -84,10 +84,12 @@ impl Transport for Threads {
         self.timeout
     }
 
-    fn watch(&mut self) -> Result<()> {
+    fn watch(&mut self, is_due: &dyn Fn(&[u8]) -> bool) -> Result<()> {
         let state = self.hub.lock();
-        let has_gone =
-            |from: &usize| state.gone[*from] || !state.mail[from * self.world + self.rank].is_empty();
+        let has_gone = |from: &usize| match state.mail[from * self.world + self.rank].front() {
+            Some(message) => !is_due(message),
+            None => state.gone[*from],
+        };
         match (0..self.world).filter(|from| *from != self.rank).find(has_gone) {
             None => Ok(()),
             Some(rank) => Err(left(rank)),

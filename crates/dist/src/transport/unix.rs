@@ -37,10 +37,10 @@ impl Stream {
         Ok(net::sendmsg(&self.0, &parts, &mut SendAncillaryBuffer::default(), flags)?)
     }
 
-    /// Returns whether bytes have come, or the connection has ended.
-    pub fn has_something(&self) -> bool {
-        let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
-        !matches!(net::recv(&self.0, &mut [0u8; 1], flags), Err(Errno::AGAIN | Errno::INTR))
+    /// Reads bytes that have come, and leaves them there; none have come if the connection has ended.
+    pub fn peek(&self, to: &mut [u8]) -> io::Result<usize> {
+        let (come, _) = net::recv(&self.0, to, RecvFlags::PEEK | RecvFlags::DONTWAIT)?;
+        Ok(come)
     }
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use gumball_cuda::{Runtime, Tap};
-use gumball_engine::dist::LogitsLayout::{Survey, Swap};
+use gumball_engine::dist::LogitsLayout::{Gather, Replicated, Survey, Swap};
 use gumball_engine::dist::TransportKind::{self, Nccl, OneSided};
 use gumball_engine::dist::{Ownership, Transport};
 use gumball_engine::{
@@ -237,6 +237,31 @@ fn a_rank_whose_device_breaks_in_a_call_is_lost_to_the_others_at_once_which_go_o
                 }
             }
         }
+    });
+}
+
+#[test]
+fn a_rank_that_is_done_is_not_lost_to_one_whose_device_has_other_work() {
+    let calls = Calls::new(2);
+    hold_each([Gather, Swap, Replicated].into_iter().map(Call::Kept), |call| {
+        with_patience(2, PATIENCE, |rank| {
+            let is_last = rank.rank() == 1;
+            let tap = Arc::new(Tap::on(Arc::clone(Device::emulated().unwrap().runtime())));
+            let place = Some(device_place(Device::new(Arc::clone(&tap) as Arc<dyn Runtime>)));
+            let way = (Some(OneSided), PATIENCE);
+            let mut pool = calls.pool(call, way, Some(Box::new(rank)), place).unwrap();
+            let slots = calls.admit(&mut pool);
+            if is_last {
+                // Much longer than a device may go on once a rank has gone.
+                tap.keep_busy_behind("send_results", Duration::from_millis(2_500));
+            }
+            // Under `Gather` the other rank has closed its pool by then, elsewhere it waits for this rank's kept sets.
+            assert_eq!(
+                calls.take(&mut pool, &Given::new(call, &slots)).unwrap(),
+                calls.want(call),
+                "{call:?}"
+            );
+        });
     });
 }
 

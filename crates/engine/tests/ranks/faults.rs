@@ -51,8 +51,8 @@ impl Transport for Faulty {
         self.inner.as_ref().map_or(PATIENCE, Transport::timeout)
     }
 
-    fn watch(&mut self) -> Result<(), Error> {
-        self.inner.as_mut().map_or(Ok(()), Transport::watch)
+    fn watch(&mut self, is_due: &dyn Fn(&[u8]) -> bool) -> Result<(), Error> {
+        self.inner.as_mut().map_or(Ok(()), |inner| inner.watch(is_due))
     }
 
     fn all_to_all(

@@ -169,11 +169,12 @@ impl DeviceBackend for GpuRanks {
             _ => rows.matrix().on_device("logits")?.dtype(),
         };
         self.row_type = Some((dtype, rows.kind()));
+        let due = self.due();
         let Self { gpu, common, windows, timeout, .. } = self;
         let spread = self.assigned.spread(work, &common.planner)?;
         let is_emulated = gpu.device.gpu().is_none();
         let enqueue = || gpu.enqueue_work(slots, work, Some((&*windows, &spread)), recording);
-        let (enqueued, gone) = beside(&mut common.group, (windows, *timeout), is_emulated, enqueue);
+        let (enqueued, gone) = beside(&mut common.group, (windows, *timeout, due), is_emulated, enqueue);
         self.gone = self.gone.take().or(gone);
         if enqueued? {
             self.note_step();
@@ -213,10 +214,10 @@ impl DeviceBackend for GpuRanks {
         self.check_recorded(graph.recorded())?;
         self.set_digest(self.assigned.digest())?;
         let is_emulated = self.gpu.device.gpu().is_none();
-        let replay = || self.gpu.replay(slots, graph);
         self.row_type = None;
-        let windows = (&self.windows, self.timeout);
-        let (replayed, gone) = beside(&mut self.common.group, windows, is_emulated, replay);
+        let waits = (&self.windows, self.timeout, self.due());
+        let replay = || self.gpu.replay(slots, graph);
+        let (replayed, gone) = beside(&mut self.common.group, waits, is_emulated, replay);
         self.gone = self.gone.take().or(gone);
         replayed?;
         (0..graph.steps()).for_each(|_| self.note_step());

@@ -16,6 +16,11 @@ impl GpuRanks {
         self.keepers = if is_gather { Vec::new() } else { firsts.array_windows().map(rows).collect() };
     }
 
+    /// Returns the exchange that ranks begin behind a step once their devices have done.
+    pub(super) fn due(&self) -> Option<What> {
+        self.gpu.workspace.limits().kept.then_some(What::Outputs)
+    }
+
     /// Reads the kept sets of the last step into those of its rows, which are empty.
     pub(super) fn read_kept(&mut self, kept: &mut [Vec<u32>]) -> Result<()> {
         let (results, rank) = (self.gpu.workspace.results(), self.common.group.rank());

@@ -46,7 +46,7 @@ impl GpuRanks {
             (0..there.rows()).step_by(at_once).try_for_each(|first| {
                 let part = first..there.rows().min(first + at_once);
                 let ranks = gathered_rows(&self.assigned.nobodys, &self.common.planner);
-                let waits = (&self.windows, self.timeout);
+                let waits = (&self.windows, self.timeout, None);
                 let is_emulated = self.gpu.device.gpu().is_none();
                 let gather =
                     || GatheredRows::gather(&self.gpu.workspace, waits.0, &ranks, &there.part(part.clone()));
@@ -55,7 +55,8 @@ impl GpuRanks {
                 let rows = rows?;
                 self.wait(slots)?;
                 let scores = scorer.score(part, rows.rows(), batch, out);
-                let (waits, release) = ((&self.windows, self.timeout), || rows.release(&self.gpu.workspace));
+                let release = || rows.release(&self.gpu.workspace);
+                let waits = (&self.windows, self.timeout, None);
                 let (released, gone) = beside(&mut self.common.group, waits, is_emulated, release);
                 self.gone = self.gone.take().or(gone);
                 released?;

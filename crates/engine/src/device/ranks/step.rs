@@ -182,9 +182,13 @@ impl GpuRanks {
         };
         let has_gone = self.gone.as_ref().is_some_and(is_lost);
         let is_given_up = matches!(failure, ExchangeFailure::GivenUp { .. });
-        if has_gone && is_given_up && kept.is_empty() && self.is_drawn(layout, words) {
+        let is_whole = kept.is_empty() || self.keepers.is_empty();
+        if has_gone && is_given_up && is_whole && self.is_drawn(layout, words) {
             // The rank went after it had sent what this step needs; the next one is an error.
             self.broken = self.gone.take();
+            if !kept.is_empty() {
+                self.read_kept(kept)?;
+            }
             return self.gpu.apply(slots, words);
         }
         Err(self.broken_by(slots, failure))

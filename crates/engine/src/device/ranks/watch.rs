@@ -4,7 +4,7 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use gumball_cuda::{ExchangeFailure, GivingUp, Windows};
-use gumball_dist::{Group, TransportKind};
+use gumball_dist::{Group, TransportKind, What};
 use gumball_spec::{Error, RanksError, Result};
 
 use super::{GpuRanks, is_lost};
@@ -34,6 +34,8 @@ const LONG: Duration = Duration::from_millis(100);
 /// A wait of the host for its device.
 struct Watch<'a> {
     group: &'a mut Group,
+    /// The exchange in which ranks may wait whose devices have done.
+    due: Option<What>,
     giving_up: GivingUp,
     /// How long the device may wait; kernels see to it themselves, but those of a library do not.
     timeout: Duration,
@@ -46,9 +48,9 @@ struct Watch<'a> {
 }
 
 impl<'a> Watch<'a> {
-    fn new(group: &'a mut Group, windows: &Windows, (timeout, grace): (Duration, Duration)) -> Self {
+    fn new(group: &'a mut Group, (windows, timeout, due): Waits<'_>, grace: Duration) -> Self {
         let (now, giving_up) = (Instant::now(), windows.giving_up());
-        Self { group, giving_up, timeout, grace, since: now, looked: now, gone: None, told: None }
+        Self { group, due, giving_up, timeout, grace, since: now, looked: now, gone: None, told: None }
     }
 
     /// Looks after the other ranks, if that was not done just now. If one has gone, or the program wants to wait no longer, the device's waits
@@ -60,7 +62,7 @@ impl<'a> Watch<'a> {
         self.looked = Instant::now();
         // Which rank it is shows when all compare their steps.
         let rank = (self.group.rank() + 1) % self.group.world();
-        let error = match (self.group.watch(), self.giving_up.failure()) {
+        let error = match (self.group.watch(self.due), self.giving_up.failure()) {
             (Err(error), _) => error,
             (Ok(()), Some(reason)) => RanksError::Lost { rank, reason }.into(),
             (Ok(()), None)
@@ -95,11 +97,14 @@ impl<'a> Watch<'a> {
     }
 }
 
+/// The windows through which a device waits, for how long, and the exchange in which ranks may wait whose devices have done.
+pub(super) type Waits<'a> = (&'a Windows, Duration, Option<What>);
+
 /// Does work that enqueues. An emulated device runs what is enqueued at once, so another thread looks after the ranks meanwhile. Returns
 /// also why the device's waits were ended, if they were.
 pub(super) fn beside<T>(
     group: &mut Group,
-    (windows, timeout): (&Windows, Duration),
+    waits: Waits<'_>,
     is_emulated: bool,
     work: impl FnOnce() -> T,
 ) -> (T, Option<Error>) {
@@ -107,7 +112,7 @@ pub(super) fn beside<T>(
         return (work(), None);
     }
     let (working, over) = mpsc::channel::<()>();
-    let mut watch = Watch::new(group, windows, (timeout, GRACE_OF_EMULATED));
+    let mut watch = Watch::new(group, waits, GRACE_OF_EMULATED);
     std::thread::scope(|scope| {
         let watcher = scope.spawn(move || {
             while over.recv_timeout(LOOK) == Err(RecvTimeoutError::Timeout) {
@@ -124,7 +129,8 @@ pub(super) fn beside<T>(
 impl GpuRanks {
     /// Waits until the device has done what is enqueued, and no longer for ranks that have gone; reads the results of the last step into `words`.
     pub(super) fn read_results(&mut self, words: &mut [u32]) -> Result<Option<ExchangeFailure>> {
-        let mut watch = Watch::new(&mut self.common.group, &self.windows, (self.timeout, GRACE));
+        let waits = (&self.windows, self.timeout, self.due());
+        let mut watch = Watch::new(&mut self.common.group, waits, GRACE);
         let read = self.windows.read_results(words, &mut || watch.wait());
         self.waited = watch.since.elapsed();
         self.gone = self.gone.take().or(watch.told);
