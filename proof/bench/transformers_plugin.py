@@ -19,10 +19,10 @@ os.environ.update(OMP_NUM_THREADS="1", HF_HOME=tempfile.mkdtemp())
 sys.path.insert(0, str(Path(__file__).parents[2] / "integrations/transformers/tests"))
 
 import numpy as np
-import recorded_model
 import torch
 
-from gumball.transformers import FOLDER
+import recorded_model
+from gumball_transformers import FOLDER
 
 STEPS, CALLS = 32, 3
 WAYS = {

@@ -1,4 +1,4 @@
-"""From hidden states to tokens: a head over a matrix of numpy, exact, certified and clustered, and one in a transformers model.
+"""From hidden states to tokens: a head over a matrix of numpy, exact, certified and clustered.
 
     python 09_heads.py
 
@@ -6,8 +6,6 @@ The exact and the certified head draw the same tokens, bit for bit. The certifie
 rows of the weights themselves. The clustered one reads the rows of a quarter of its clusters, and its tokens are approximate: random weights, such as these, have no
 clusters to speak of.
 """
-
-import importlib.util
 
 import numpy as np
 
@@ -28,16 +26,3 @@ for head in (Head.exact(weights), Head.certified(weights), clustered):
         hidden = states.standard_normal((len(slots), width), dtype=np.float32) * 4
         pool.step(Hidden(head, hidden), slots)
     print(head.kind, [pool.output(slot)[:5] for slot in slots], pool.counts()["heads"])
-
-if importlib.util.find_spec("torch") and importlib.util.find_spec("transformers"):
-    torch, transformers = (importlib.import_module(name) for name in ("torch", "transformers"))
-    from gumball.transformers import generate
-
-    torch.manual_seed(0)
-    size = dict(vocab_size=512, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4)
-    model = transformers.LlamaForCausalLM(transformers.LlamaConfig(**size)).eval()
-    ids = torch.tensor([[1, 2, 3]])
-    inputs = dict(input_ids=ids, attention_mask=torch.ones_like(ids), max_new_tokens=10)
-    for kind in ("exact", "certified", "clustered"):
-        with Head.replace(model, kind=kind):
-            print(kind, generate(model, SamplingParams(temperature=0.8, seed=7), **inputs).tolist())

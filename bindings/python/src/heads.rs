@@ -521,18 +521,6 @@ impl Head {
         written.map_err(|error| of_file("path", error))
     }
 
-    /// Puts a head in the place of a transformers model's output layer; see gumball.transformers.replace_head, whose
-    /// result it returns.
-    #[staticmethod]
-    #[pyo3(signature = (model, **arguments))]
-    fn replace<'py>(
-        model: &Bound<'py, PyAny>,
-        arguments: Option<&Bound<'py, PyDict>>,
-    ) -> PyResult<Bound<'py, PyAny>> {
-        let py = model.py();
-        py.import("gumball.transformers")?.getattr("replace_head")?.call((model,), arguments)
-    }
-
     fn __repr__(&self) -> String {
         let memory = if self.borrowed.is_some() { "borrowed" } else { "copied" };
         let (vocab, width) = (self.in_use().head().vocab(), self.in_use().head().width());

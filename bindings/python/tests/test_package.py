@@ -63,8 +63,7 @@ def test_the_package_has_both_licences_and_says_who_made_it() -> None:
 
 def test_other_packages_names_are_a_package_of_their_own() -> None:
     there = [str(path) for path in importlib.metadata.files("gumball") or [] if path.suffix == ".py"]
-    assert [path for path in there if "compat" in path or "shims" in path] == ["gumball/compat/__init__.py"]
-    assert len(there) < 30, there
+    assert len(there) < 15 and all(path.startswith("gumball/") for path in there), there
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""A sampler that was written for FlashInfer and draws with Gumball: its import lines name `gumball.compat.flashinfer`, not `flashinfer`.
+"""A sampler that was written for FlashInfer and draws with Gumball: its import lines name `gumball_compat.flashinfer`, not `flashinfer`.
 
     python flashinfer_names.py
 
@@ -7,9 +7,10 @@ The class is what an engine in the style of SGLang or vLLM has between its logit
 
 from __future__ import annotations
 
-import gumball.compat.flashinfer as flashinfer
 import torch
-from gumball.compat.flashinfer.logits_processor import LogitsPipe, MinP, Sample, Softmax, Temperature
+
+import gumball_compat.flashinfer as flashinfer
+from gumball_compat.flashinfer.logits_processor import LogitsPipe, MinP, Sample, Softmax, Temperature
 
 
 class Sampler:

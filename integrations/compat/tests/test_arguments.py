@@ -54,7 +54,7 @@ def test_an_argument_that_nobody_reads_stands_on_the_page() -> None:
 
 
 def test_llama_cpps_arguments_that_it_applies_no_more() -> None:
-    from gumball.compat import llama_cpp
+    from gumball_compat import llama_cpp
 
     theirs: dict[str, Any] = dict(top_k=40, top_p=0.95, min_p=0.05, typical_p=1.0, temp=0.8, repeat_penalty=1.0)
     theirs |= dict(frequency_penalty=0.0, presence_penalty=0.0, mirostat_mode=0, mirostat_tau=5.0, mirostat_eta=0.1)
@@ -67,7 +67,7 @@ def test_llama_cpps_arguments_that_it_applies_no_more() -> None:
 
 def test_drafts_arguments_without_effect_are_refused() -> None:
     torch = pytest.importorskip("torch")
-    from gumball.compat import sglang
+    from gumball_compat import sglang
 
     def places() -> Any:
         return torch.arange(2).view(1, 2)
@@ -103,7 +103,7 @@ def test_drafts_arguments_without_effect_are_refused() -> None:
 
 def test_a_pipe_refuses_what_none_of_its_processors_takes() -> None:
     torch = pytest.importorskip("torch")
-    from gumball.compat.flashinfer.logits_processor import (
+    from gumball_compat.flashinfer.logits_processor import (
         LogitsPipe,
         Sample,
         Softmax,

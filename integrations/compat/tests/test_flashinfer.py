@@ -20,9 +20,8 @@ from gumball import _gumball
 
 torch = pytest.importorskip("torch")
 
-from gumball.compat.flashinfer import sampling
-
-from gumball.compat import flashinfer
+from gumball_compat import flashinfer
+from gumball_compat.flashinfer import sampling
 
 VOCAB = 900
 DRAWN = "indices=None, deterministic=True, generator=None, check_nan=False, seed=None, offset=None"
@@ -378,7 +377,7 @@ def test_a_program_that_imports_flashinfer_runs_behind_the_lines_of_the_page(tmp
     page = (Path(__file__).parents[1] / "README.md").read_text()
     [lines] = [text for text in re.findall(r"```python\n(.*?)```", page, re.S) if "sys.modules" in text]
     program = """
-import flashinfer, flashinfer.sampling, gumball.compat.flashinfer as ours
+import flashinfer, flashinfer.sampling, gumball_compat.flashinfer as ours
 from flashinfer.sampling import top_k_renorm_prob
 from flashinfer.logits_processor import LogitsPipe, Sample, TensorType
 from flashinfer.logits_processor.operators import ProbsSampleOp

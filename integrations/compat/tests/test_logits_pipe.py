@@ -11,8 +11,8 @@ from float64 import softmax64
 
 torch = pytest.importorskip("torch")
 
-from gumball.compat.flashinfer import sampling
-from gumball.compat.flashinfer.logits_processor import (
+from gumball_compat.flashinfer import sampling
+from gumball_compat.flashinfer.logits_processor import (
     CompileError,
     Compiler,
     FusionRule,

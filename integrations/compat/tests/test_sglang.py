@@ -9,11 +9,11 @@ import sys
 import ml_dtypes
 import numpy as np
 import pytest
-from gumball.compat.sglang import fused_sampling
 
 from float64 import softmax64
 from gumball import _gumball
-from gumball.compat import sglang
+from gumball_compat import sglang
+from gumball_compat.sglang import fused_sampling
 
 NAMES = ["fused_temperature_softmax", "fused_temperature_softmax_inplace", "warmup_fused_temperature_softmax"]
 
@@ -67,7 +67,7 @@ def test_a_warm_up_computes_a_row_of_every_type_and_changes_nothing(batch: np.nd
 
 def test_registered_it_is_imported_by_sglangs_path() -> None:
     program = """
-from gumball.compat import sglang
+from gumball_compat import sglang
 sglang.register()
 from sglang.srt.layers.fused_sampling import fused_temperature_softmax as softmax
 assert softmax is sglang.fused_temperature_softmax

@@ -18,7 +18,7 @@ import gumball
 
 torch = pytest.importorskip("torch")
 
-from gumball.compat import sglang, tokenspeed
+from gumball_compat import sglang, tokenspeed
 
 # The trees of SGLang's own tests of both operators: siblings of the second stand in no order of numbers.
 CANDIDATES = [[0, 1, 2, 3, 4, 5], [7, 8, 9, 10, 11, 12]]
@@ -374,5 +374,5 @@ def test_the_names_are_there_without_torch_having_been_asked_for() -> None:
     order = "predicts accept_index accept_token_num candidates retrive_index retrive_next_token retrive_next_sibling".split()
     for name in ("tree_speculative_sampling_target_only", "chain_speculative_sampling_triton", "verify_tree_greedy"):
         assert list(inspect.signature(getattr(sglang, name)).parameters)[:7] == order
-    program = "import sys, gumball.compat.sglang; assert 'torch' not in sys.modules"
+    program = "import sys, gumball_compat.sglang; assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", program], check=True)

@@ -17,9 +17,8 @@ from gumball import Sampler, SamplingParams
 
 torch = pytest.importorskip("torch")
 
-from gumball.compat.tokenspeed import GumballSamplingBackend, SamplingBackendConfig
-
-from gumball.compat import tokenspeed
+from gumball_compat import tokenspeed
+from gumball_compat.tokenspeed import GumballSamplingBackend, SamplingBackendConfig
 
 VOCAB = 900
 OFF = 1 << 30

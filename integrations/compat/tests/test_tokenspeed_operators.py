@@ -18,7 +18,7 @@ from gumball import Sampler, SamplingParams
 
 torch = pytest.importorskip("torch")
 
-from gumball.compat import tokenspeed
+from gumball_compat import tokenspeed
 
 VOCAB, PLACES = 900, 6
 OFF = 1 << 30

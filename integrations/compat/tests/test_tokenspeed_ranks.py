@@ -10,12 +10,12 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from gumball.compat.tokenspeed import ranks
 from test_tokenspeed import INFO, REQUESTS, VOCAB, backend, model, on, output, request, wanted_tokens
 
 from gumball import Pool, dist
 from gumball._gumball import EMULATOR
-from gumball.compat import tokenspeed
+from gumball_compat import tokenspeed
+from gumball_compat.tokenspeed import ranks
 from threads import on_threads
 
 WIDTH, TOKENS = 3, 14

@@ -18,7 +18,7 @@ from gumball import Sampler, SamplingParams
 
 torch = pytest.importorskip("torch")
 
-from gumball.compat.vllm import RejectionSampler
+from gumball_compat.vllm import RejectionSampler
 
 VOCAB, STEPS, STATES = 12, 3, 9
 

@@ -16,7 +16,7 @@ from gumball import Head, LogprobsParams, Mirostat, Sampler, SamplingParams
 
 torch = pytest.importorskip("torch")
 
-from gumball.compat.vllm import RefusedError, Requests, biased, draw, params_of, verify
+from gumball_compat.vllm import RefusedError, Requests, biased, draw, params_of, verify
 
 VOCAB, LENGTH = 40, 12
 ROWS = torch.randn(23, VOCAB, generator=torch.Generator().manual_seed(1)) * 3

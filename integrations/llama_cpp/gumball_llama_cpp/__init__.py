@@ -9,7 +9,7 @@
     with llama.gumball(xtc_probability=0.5, dry_multiplier=0.8):
         llama("The sky is", seed=7)
 
-What it adapts is in :mod:`gumball.compat.llama_cpp`.
+What it adapts is in :mod:`gumball_compat.llama_cpp`.
 """
 
 from __future__ import annotations

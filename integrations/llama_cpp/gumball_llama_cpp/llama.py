@@ -46,7 +46,7 @@ class Llama(llama_cpp.Llama):
 
     @contextlib.contextmanager
     def gumball(self, **ours: Any) -> Iterator[Llama]:
-        """While it lasts, calls have these parameters besides, under the names of `gumball.compat.llama_cpp.OUR_NAMES`.
+        """While it lasts, calls have these parameters besides, under the names of `gumball_compat.llama_cpp.OUR_NAMES`.
 
         What counts is where a call is made: a stream, or the tokens of `generate`, may be read afterwards.
 

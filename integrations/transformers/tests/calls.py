@@ -6,12 +6,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from gumball.compat.transformers import OUR_NAMES
-from recorded_model import EOS, PAD, row_of
 
 import gumball
 from gumball import Dry, DynamicTemperature, Mirostat
-from gumball.transformers import FOLDER
+from gumball_transformers import FOLDER, OUR_NAMES
+from recorded_model import EOS, PAD, row_of
 
 PROMPT, LENGTH = [1, 4093, 338, 264, 1123], 24
 OURS = {"custom_generate": FOLDER, "trust_remote_code": True}

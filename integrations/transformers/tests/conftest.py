@@ -39,7 +39,8 @@ def tokenizer(folder: Path) -> Any:
 def recorded(folder: Path) -> Any:
     """A model whose logits are recorded rows."""
     import numpy as np
-    import recorded_model
     import torch
+
+    import recorded_model
 
     return recorded_model.model(torch.from_numpy(np.load(folder / "recorded.npy")))

@@ -1,8 +1,10 @@
-"""The other doors of transformers: a folder beside weights, and continuous batching, which is decided against."""
+"""The other doors of transformers: a folder beside weights, and continuous batching, which is decided against; the example, and types."""
 
 from __future__ import annotations
 
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,7 @@ from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
 
 from calls import PROMPT
 from gumball import Sampler, SamplingParams
-from gumball.transformers import FOLDER, generate
+from gumball_transformers import FOLDER, generate
 
 SIZE = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
 
@@ -62,3 +64,15 @@ def test_continuous_batching_is_refused(small: Any) -> None:
     for params in (None, SamplingParams()):
         with pytest.raises(ValueError, match="cache_implementation is 'paged'"):
             generate(small, params, input_ids=ids, cache_implementation="paged")
+
+
+PACKAGE = Path(__file__).parents[1]
+TYPES = ["-m", "mypy", "--config-file", str(PACKAGE / "pyproject.toml"), "-p", "gumball_transformers"]
+
+
+@pytest.mark.parametrize("arguments", [[str(PACKAGE / "examples/assisted.py")], TYPES], ids=["example", "types"])
+def test_the_example_runs_and_the_package_types_strictly(arguments: list[str], tmp_path: Path) -> None:
+    if arguments is TYPES:
+        pytest.importorskip("mypy")
+    done = subprocess.run([sys.executable, *arguments], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0 and done.stdout, done.stdout + done.stderr

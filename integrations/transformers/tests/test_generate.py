@@ -12,8 +12,8 @@ import transformers
 
 from gumball import Dry, Head, Hidden, Pool, Sampler, SamplingParams, State
 from gumball._gumball import EMULATOR
-from gumball.transformers import generate
-from gumball.transformers.sequences import Sequences, words_of
+from gumball_transformers import generate, replace_head
+from gumball_transformers.sequences import Sequences, words_of
 
 VOCAB = 128
 PLAIN = SamplingParams(temperature=1.5, seed=3)
@@ -46,7 +46,7 @@ def by_hand(model: Any, prompt: list[int], params: SamplingParams, steps: int, d
 @pytest.mark.parametrize("head", [False, True])
 def test_generate_draws_what_a_sampler_draws(model: Any, head: bool) -> None:
     ids = torch.tensor([[5, 6, 7, 8, 9, 10], [0, 0, 0, 7, 8, 9]])
-    with Head.replace(model, kind="certified") if head else contextlib.nullcontext():
+    with replace_head(model, kind="certified") if head else contextlib.nullcontext():
         seen = generate(model, REPEATS, input_ids=ids[:, 3:], attention_mask=torch.ones(2, 3), max_new_tokens=8)
         for row in range(2):
             assert seen[row, 3:].tolist() == by_hand(model, ids[row, 3:].tolist(), REPEATS, 8, row)
@@ -176,7 +176,7 @@ def test_a_head_takes_the_place_of_the_output_layer_until_it_is_restored(tied: b
     layer, more = model.lm_head, dict(capacity=8, probes=16, special_ids=[0]) if kind == "clustered" else {}
     with torch.no_grad():
         own = model(ids).logits
-    with Head.replace(model, kind=kind, **more) as replaced:
+    with replace_head(model, kind=kind, **more) as replaced:
         assert model.lm_head is replaced.layer and replaced.head.kind == kind
         assert model.lm_head.weight is layer.weight and model.lm_head.bias is None
         assert not tied or layer.weight is model.model.embed_tokens.weight
@@ -195,7 +195,7 @@ def test_a_head_takes_the_place_of_the_output_layer_until_it_is_restored(tied: b
         with pytest.raises(RuntimeError, match="no gradients"):
             model(ids)
         with pytest.raises(ValueError, match="is a head already"):
-            Head.replace(model)
+            replace_head(model)
     assert model.lm_head is layer
     replaced.restore()
     with torch.no_grad():
@@ -213,9 +213,9 @@ def test_a_head_that_does_not_fit_and_edits_of_logits_that_are_not_there_are_ref
     ]
     for given, text in cases:
         with pytest.raises(ValueError, match=text):
-            Head.replace(model, **given)
+            replace_head(model, **given)
     head = Head.certified(model.lm_head.weight)
-    with Head.replace(model, head=head) as replaced:
+    with replace_head(model, head=head) as replaced:
         assert replaced.head is head
         for more, text in (
             ({"suppress_tokens": [2]}, "SuppressTokensLogitsProcessor edits logits"),
@@ -233,7 +233,7 @@ def test_a_head_that_does_not_fit_and_edits_of_logits_that_are_not_there_are_ref
         model.set_output_embeddings(layer)
     model.lm_head = torch.nn.Identity()
     with pytest.raises(TypeError, match="must be a torch.nn.Linear, not Identity"):
-        Head.replace(model)
+        replace_head(model)
 
 
 # The rows of a call as sequences of a pool, on every device.

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-import recorded_model
 import torch
-from recorded_model import PAD
 from transformers import LlamaConfig, LlamaForCausalLM, LogitsProcessor
 
+import recorded_model
 from calls import LENGTH, OURS, PROMPT, new
+from recorded_model import PAD
 
 
 class Remembers(LogitsProcessor):

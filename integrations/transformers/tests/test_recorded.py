@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-import recorded_model
 import torch
-from recorded_model import EOS, PAD
 from transformers import LogitsProcessor, StoppingCriteria, TextIteratorStreamer
 from transformers.generation.streamers import BaseStreamer
 
+import recorded_model
 from calls import CASES, LENGTH, OURS, PROMPT, alone, generate, new
+from recorded_model import EOS, PAD
 
 PROMPTS = [[5, 6, 7 + i, 8, 28, 253][: 1 + i % 6] for i in range(7)]
 

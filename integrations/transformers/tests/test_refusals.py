@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-import recorded_model
 from transformers import T5Config, T5ForConditionalGeneration
 
+import recorded_model
 from calls import PROMPT, generate
-from gumball import Head
+from gumball_transformers import replace_head
 
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "beams": ({"num_beams": 3}, "num_beams is 3, but beams choose between tokens themselves; set it to 1"),
@@ -76,7 +76,7 @@ def test_drafts_of_a_model_with_an_encoder_or_a_replaced_head_are_refused(record
     config = T5Config(vocab_size=50, d_model=8, d_kv=4, d_ff=8, num_layers=1, num_heads=2, decoder_start_token_id=0)
     with pytest.raises(ValueError, match="the model has an encoder, which does not go with drafts"):
         generate(T5ForConditionalGeneration(config).eval(), [[3, 4]], prompt_lookup_num_tokens=2)
-    with Head.replace(recorded), pytest.raises(ValueError, match="a replaced head, which does not go with drafts"):
+    with replace_head(recorded), pytest.raises(ValueError, match="a replaced head, which does not go with drafts"):
         generate(recorded, [PROMPT], prompt_lookup_num_tokens=2)
 
 

@@ -6,12 +6,12 @@ import math
 from typing import Any
 
 import pytest
-import recorded_model
 import torch
 from transformers import LogitsProcessorList
 
+import recorded_model
 from calls import CASES, DRAWS, LENGTH, PROMPT, generate, new
-from gumball.transformers import OUR_NAMES
+from gumball_transformers import OUR_NAMES
 
 THEIRS = [name for name, (theirs, _) in CASES.items() if not set(theirs) & {*OUR_NAMES, "repetition_scope"}]
 ASKED = {"return_dict_in_generate": True, "output_scores": True, "output_logits": True}

@@ -1,7 +1,7 @@
 """The plug-in of vLLM that makes it draw its tokens with Gumball.
 
 vLLM calls :func:`register` in each of its processes, by the entry point `vllm.general_plugins`. What it adapts is in
-:mod:`gumball.compat.vllm`; here are only the places of vLLM where it is put.
+:mod:`gumball_compat.vllm`; here are only the places of vLLM where it is put.
 """
 
 from __future__ import annotations

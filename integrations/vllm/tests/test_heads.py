@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import recorded_model
 from gumball_vllm import heads, samplers
 from real_model import PROMPTS
 from safetensors import safe_open
@@ -22,6 +21,7 @@ from vllm.sampling_params import StructuredOutputsParams
 from vllm.v1.worker.gpu_worker import Worker
 
 import gumball
+import recorded_model
 from conftest import closing
 from gumball import Hidden
 from gumball_compat.vllm import params_of

@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from recorded_model import row_of
-from test_recorded import PROMPT, asked
 from vllm.exceptions import VLLMValidationError
 
 import gumball
 from gumball import LogprobsParams
+from recorded_model import row_of
+from test_recorded import PROMPT, asked
 
 OPTIONS: dict[str, Any] = {"logprobs_mode": "processed_logprobs", "max_logprobs": -1}
 

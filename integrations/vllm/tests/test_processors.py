@@ -6,11 +6,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from recorded_model import row_of
-from test_recorded import LENGTH, PROMPT, alone, asked, tokens
 from vllm.v1.sample.logits_processor import LogitsProcessor
 
 import gumball
+from recorded_model import row_of
+from test_recorded import LENGTH, PROMPT, alone, asked, tokens
 
 
 class Without(LogitsProcessor):

@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from recorded_model import row_of
 from vllm import SamplingParams
 from vllm.exceptions import VLLMValidationError
 
 import gumball
 from gumball import Dry, LogprobsParams, Mirostat
+from recorded_model import row_of
 
 OPTIONS: dict[str, Any] = {"num_gpu_blocks_override": 80, "block_size": 32, "max_logprobs": 200}
 PROMPT, LENGTH = [1, 4093, 338, 264, 1123], 24

@@ -6,11 +6,11 @@ import random
 from typing import Any
 
 import pytest
-from recorded_model import row_of
 from vllm import SamplingParams
 
 import gumball
 from gumball import Mirostat
+from recorded_model import row_of
 
 OPTIONS: dict[str, Any] = {"num_gpu_blocks_override": 80, "block_size": 32, "seed": 11}
 PROMPT, LENGTH = [1, 4093, 338, 264, 1123] * 20, 16

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 import torch
-from recorded_model import row_of
-from test_recorded import CASES, LENGTH, PROMPT, alone, asked, tokens
 from vllm.exceptions import VLLMValidationError
 
 import gumball
 from gumball import LogprobsParams
+from recorded_model import row_of
+from test_recorded import CASES, LENGTH, PROMPT, alone, asked, tokens
 
 OPTIONS: dict[str, Any] = {
     "max_logprobs": 200,

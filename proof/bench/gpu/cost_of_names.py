@@ -9,9 +9,9 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from gumball.compat.flashinfer import sampling as compat
 
 import cost_of_calls as cost
+from gumball_compat.flashinfer import sampling as compat
 
 
 def calls(rows: int) -> dict[str, Callable[[], Any]]:

@@ -125,7 +125,7 @@ def python(record, _):
     tasks = [task for task in (*plan.TASKS, *plan.OPERATORS) if PACKAGE in found.get(task, {})]
     rows = [[NAMES.get(t, t), *cells(found[t], (PACKAGE, COMPAT, "flashinfer", "torch"))] for t in tasks]
     header = [f"one row of {plan.MAIN_VOCAB}, f32, microseconds: median (95th percentile)"]
-    header += ["gumball", "gumball.compat.flashinfer", "FlashInfer", "torch"]
+    header += ["gumball", "gumball_compat.flashinfer", "FlashInfer", "torch"]
     return lines(header, rows) if rows else NONE
 
 

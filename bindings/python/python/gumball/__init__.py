@@ -9,8 +9,8 @@ go from hidden states to tokens    :class:`Head`, :class:`DeviceHead`, :class:`H
 say how tokens are chosen          :class:`SamplingParams` and its parts
 move a sequence elsewhere          :class:`State`, :meth:`Pool.resume`
 softmax, renormalise, mask, draw   :mod:`gumball.operators`, whose functions are here too
-let ``model.generate`` draw        :mod:`gumball.transformers`
-other packages' names              :mod:`gumball.compat`, if gumball-compat is installed
+let ``model.generate`` draw        the package gumball-transformers
+other packages' names              the package gumball-compat
 stand in a torch.compile graph     :mod:`gumball.torch`
 =================================  ==================================================================
 

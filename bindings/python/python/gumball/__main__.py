@@ -16,12 +16,12 @@ __all__ = ["main"]
 PACKAGES = (
     ("numpy", "arrays that are returned are numpy's; without it, lists and DLPack"),
     ("torch", "tensors go in and out without copies; gumball.torch for torch.compile"),
-    ("transformers", "model.generate draws by gumball.transformers"),
+    ("transformers", "model.generate draws by the plug-in gumball-transformers"),
     ("nvidia-cuda-nvrtc", "compiles kernels for GPUs that the package carries none for"),
     ("vllm", "samples by the plug-in gumball-vllm"),
     ("sglang", "samples by the plug-in gumball-sglang"),
     ("tokenspeed", "samples by the plug-in gumball-tokenspeed"),
-    ("gumball-compat", "gumball.compat: the names of FlashInfer, SGLang, TokenSpeed, vLLM and others"),
+    ("gumball-compat", "the names of FlashInfer, SGLang, TokenSpeed, vLLM and others"),
 )
 
 

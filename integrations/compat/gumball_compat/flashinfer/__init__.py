@@ -2,7 +2,7 @@
 
 ::
 
-    import gumball.compat.flashinfer as flashinfer
+    import gumball_compat.flashinfer as flashinfer
 
     tokens = flashinfer.sampling.top_k_top_p_sampling_from_probs(probs, top_k=50, top_p=0.9)
 

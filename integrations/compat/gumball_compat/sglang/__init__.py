@@ -4,16 +4,16 @@ The softmax has the names of its pull request 22166: temperature and softmax in 
 
 ::
 
-    from gumball.compat.sglang.fused_sampling import fused_temperature_softmax     # or from gumball.compat.sglang
+    from gumball_compat.sglang.fused_sampling import fused_temperature_softmax     # or from gumball_compat.sglang
 
-For a program that imports it by SGLang's path, `register` makes :mod:`gumball.compat.sglang.fused_sampling` the module
+For a program that imports it by SGLang's path, `register` makes :mod:`gumball_compat.sglang.fused_sampling` the module
 `sglang.srt.layers.fused_sampling`. An installed SGLang stays as it is otherwise.
 
 :mod:`.speculative` has the operators that judge drafts, and :mod:`.eagle` a replacement for `eagle_sample`, of release 0.5.23. They need
 torch, which is imported when one of their names is first asked for. To use one, put it in the place of SGLang's before the modules that
 call it are imported::
 
-    import gumball.compat.sglang as ours
+    import gumball_compat.sglang as ours
     import sglang.srt.speculative.eagle_utils as theirs
     theirs.eagle_sample = ours.eagle_sample
 """

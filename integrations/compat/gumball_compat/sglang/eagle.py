@@ -48,7 +48,7 @@ def eagle_sample(
         empty = torch.empty(0, dtype=torch.int32, device=device)
         return empty, empty.clone(), empty.clone()
     if watermark_state is not None and info.has_watermark_candidates:
-        raise NotImplementedError("gumball.compat.sglang.eagle_sample draws no watermarks")
+        raise NotImplementedError("gumball_compat.sglang.eagle_sample draws no watermarks")
     requests, nodes = len(batch.seq_lens), verify_input.draft_token_num
     logits = logits_output.next_token_logits
     _edit(logits, info, nodes, grammar_mask)
@@ -87,7 +87,7 @@ def _settings() -> Any:
     from sglang.srt.speculative import spec_utils
 
     if getattr(spec_utils, "SIMULATE_ACC_LEN", 0) > 0:
-        raise NotImplementedError("gumball.compat.sglang.eagle_sample simulates no acceptance")
+        raise NotImplementedError("gumball_compat.sglang.eagle_sample simulates no acceptance")
     return get_spec()
 
 

@@ -6,7 +6,7 @@ of accepted drafts goes to `accept_token_num`. All else stays: callers fill `acc
 token emits 0. Trees may be linked in any way that makes a tree: nodes are numbered anew before they are judged. Nodes that
 would not fit a row of `accept_index` are not judged.
 
-The uniform numbers are the only source of randomness, and serve as seeds: see :mod:`gumball.compat.judged`.
+The uniform numbers are the only source of randomness, and serve as seeds: see :mod:`gumball_compat.judged`.
 
 Nothing waits for a device, and all can be captured in a graph, but for one look at the links on the host. The errors are
 those of :func:`gumball.judge`, ValueError for shapes that do not fit, and RefusedError, a ValueError, for

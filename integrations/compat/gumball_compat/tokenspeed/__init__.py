@@ -2,7 +2,7 @@
 
 ::
 
-    from gumball.compat import tokenspeed
+    from gumball_compat import tokenspeed
     tokenspeed.register()
 
 in the process that makes TokenSpeed's runtime, before it makes its sampling backend by the name "gumball". For a server the plug-in

@@ -1,10 +1,10 @@
 """What vLLM's samplers are made of, over Gumball; the package `gumball-vllm` puts it into vLLM.
 
-* :mod:`gumball.compat.vllm.params`: a request's parameters, translated or refused.
-* :mod:`gumball.compat.vllm.requests`: the rows of vLLM's batch as sequences of a pool (model runner V1).
-* :mod:`gumball.compat.vllm.draws`: tokens and logprobs of a batch, with drafts and without (model runner V1).
-* :mod:`gumball.compat.vllm.heads`: a head of ours in the place of a model's last product, on both runners.
-* :mod:`gumball.compat.vllm.runner_v2`: the sampler and the rejection sampler of model runner V2.
+* :mod:`gumball_compat.vllm.params`: a request's parameters, translated or refused.
+* :mod:`gumball_compat.vllm.requests`: the rows of vLLM's batch as sequences of a pool (model runner V1).
+* :mod:`gumball_compat.vllm.draws`: tokens and logprobs of a batch, with drafts and without (model runner V1).
+* :mod:`gumball_compat.vllm.heads`: a head of ours in the place of a model's last product, on both runners.
+* :mod:`gumball_compat.vllm.runner_v2`: the sampler and the rejection sampler of model runner V2.
 
 These modules need torch, and vLLM only where runner V2 is asked for logprobs, counts of NaN or sampling masks.
 """

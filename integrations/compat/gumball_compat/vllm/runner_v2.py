@@ -77,7 +77,7 @@ class RejectionSampler:
             text = f'rejection_sample_method is "{method}", but only "standard" and "block" are implemented'
             raise NotImplementedError(text)
         if watermark_key is not None:
-            raise NotImplementedError("gumball.compat.vllm.RejectionSampler draws no watermarks")
+            raise NotImplementedError("gumball_compat.vllm.RejectionSampler draws no watermarks")
         self.sampler = sampler
         self.num_speculative_steps = spec_config.num_speculative_tokens
         self.enable_adaptive_verification = getattr(spec_config, "enable_adaptive_verification", False)

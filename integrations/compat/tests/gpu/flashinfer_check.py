@@ -24,10 +24,10 @@ import torch
 sys.path[:0] = [str(Path(__file__).parents[4] / "bindings/python/tests/gpu")]
 
 from check import check, run
-from gumball.compat.flashinfer import sampling
 
 import gumball
-from gumball.compat import sglang, tokenspeed
+from gumball_compat import sglang, tokenspeed
+from gumball_compat.flashinfer import sampling
 
 GPU = torch.cuda.is_available()
 DEVICE = torch.device("cuda", 0) if GPU else torch.device("cpu")

@@ -1,4 +1,4 @@
-"""SGLang's own Triton operators on the CPU, by Triton's interpreter, beside gumball.compat.sglang's.
+"""SGLang's own Triton operators on the CPU, by Triton's interpreter, beside gumball_compat.sglang's.
 
 Of the package only the files that hold the operators are loaded, with stand-ins for the modules that ask for a device. The
 kernels compare uniform numbers with probabilities, which Gumball's do not, so chains have rows that leave nothing to chance.
@@ -17,9 +17,10 @@ from typing import Any
 
 os.environ["TRITON_INTERPRET"] = "1"
 
-import gumball.compat.sglang as ours
 import torch
 from signatures import parameters, signature
+
+import gumball_compat.sglang as ours
 
 SPEC = importlib.util.find_spec("sglang")
 assert SPEC is not None and SPEC.submodule_search_locations

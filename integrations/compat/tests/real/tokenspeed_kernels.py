@@ -1,4 +1,4 @@
-"""TokenSpeed's own Triton operators on the CPU, by Triton's interpreter, beside gumball.compat.tokenspeed's.
+"""TokenSpeed's own Triton operators on the CPU, by Triton's interpreter, beside gumball_compat.tokenspeed's.
 
 The package refuses to be imported without a GPU, so its operators are imported alone, with stand-ins for the modules that
 ask for a device.
@@ -23,7 +23,7 @@ import triton
 import triton.language as tl
 from signatures import parameters, signature
 
-from gumball.compat import tokenspeed
+from gumball_compat import tokenspeed
 
 SPEC = importlib.util.find_spec("tokenspeed_kernel")
 assert SPEC is not None and SPEC.origin is not None

@@ -4,7 +4,7 @@ The engine computes logits that do not depend on the batch (`--enable-determinis
 Each request runs alone, among all, and joined later by others; every text alone is drawn again by a `gumball.Sampler` on the CPU from the very
 logits. SETTING: `own` takes SGLang's sampler, whose greedy texts are compared; `eager` no CUDA graphs; `sync` no overlap scheduling; `parts`
 prompts read in parts; `retract` requests retracted every few steps; `words` a tokenizer, with requests that need one; `drafts` a draft
-model, whose drafts `gumball.compat.sglang.eagle_sample` judges, and `drafts own` SGLang's judge.
+model, whose drafts `gumball_compat.sglang.eagle_sample` judges, and `drafts own` SGLang's judge.
 """
 
 from __future__ import annotations

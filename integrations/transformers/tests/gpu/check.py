@@ -12,7 +12,7 @@ import transformers
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from gumball import Dry, Sampler, SamplingParams
-from gumball.transformers import FOLDER, generate
+from gumball_transformers import FOLDER, generate
 
 VOCAB, ROWS, LENGTH = 32_000, 8, 32
 NAMED = {"temperature": 0.9, "top_k": 40, "top_p": 0.95, "repetition_penalty": 1.2}

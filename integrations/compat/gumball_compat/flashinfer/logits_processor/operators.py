@@ -1,4 +1,4 @@
-"""The operators of pipes, each a function of :mod:`gumball.compat.flashinfer.sampling` or :mod:`gumball.operators`."""
+"""The operators of pipes, each a function of :mod:`gumball_compat.flashinfer.sampling` or :mod:`gumball.operators`."""
 
 from __future__ import annotations
 

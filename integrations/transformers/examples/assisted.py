@@ -1,6 +1,6 @@
 """Assisted generation of transformers, with Gumball's verification: a smaller model drafts, and the text stays the model's own.
 
-    python 06_assisted_generation.py [MODEL DRAFT_MODEL [PROMPT]]
+    python assisted.py [MODEL DRAFT_MODEL [PROMPT]]
 
 Both are names or folders that transformers loads, of the same vocabulary; without them two tiny models of random weights write
 ids. The draft model draws by the request's random words, so that it often drafts the token that the model draws.
@@ -12,7 +12,7 @@ import torch
 import transformers
 
 from gumball import SamplingParams
-from gumball.transformers import generate
+from gumball_transformers import generate
 
 COUNT = 40
 params = SamplingParams(temperature=0.8, top_p=0.9, repetition_penalty=1.1, seed=7)

@@ -10,8 +10,9 @@ import torch
 from transformers import StoppingCriteriaList
 from transformers.generation.configuration_utils import GenerationMode
 
-from ..errors import RefusedError
-from ..params import SamplingParams
+from gumball.errors import RefusedError
+from gumball.params import SamplingParams
+
 from .assisted import assisted
 from .calls import stop_strings
 from .decoding import Asked, Call, decode
@@ -46,7 +47,7 @@ def generate(
     Without params they are what transformers' own arguments and generation_config say, with these besides: seed, one for the call, whose rows then have draw indices of
     their own, or a list with one for each prompt; without it one is taken from torch's default generator. logprobs: how many of the most likely tokens to
     list with the logprob of each token, at least 0; it needs return_dict_in_generate. logprobs_mode: "raw", "edited", "tempered" or "processed". And the names
-    of `gumball.transformers.OUR_NAMES`.
+    of `gumball_transformers.OUR_NAMES`.
 
     Under return_dict_in_generate a `GumballOutput` is returned, or a `GumballEncoderDecoderOutput`.
 

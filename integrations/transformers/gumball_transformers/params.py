@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 
 from transformers.generation import logits_process as theirs
 
-from ..errors import RefusedError
-from ..flat import FLAT_NAMES, PENALTY_NAMES, flat_params
-from ..params import FILTERS, SamplingParams
+from gumball.errors import RefusedError
+from gumball.flat import FLAT_NAMES, PENALTY_NAMES, flat_params
+from gumball.params import FILTERS, SamplingParams
 
 __all__ = ["OUR_NAMES", "taken"]
 

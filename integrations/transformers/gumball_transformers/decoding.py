@@ -8,8 +8,9 @@ from typing import Any, NamedTuple
 import torch
 from transformers import LogitsProcessorList
 
-from ..errors import RefusedError
-from ..params import LogprobsParams, SamplingParams
+from gumball.errors import RefusedError
+from gumball.params import LogprobsParams, SamplingParams
+
 from .calls import no_token, prompts_of
 from .heads import HeadLayer
 from .outputs import Recorder

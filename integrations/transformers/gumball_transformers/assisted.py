@@ -15,7 +15,8 @@ from transformers.generation.candidate_generator import (
     _prepare_token_type_ids,
 )
 
-from ..errors import RefusedError
+from gumball.errors import RefusedError
+
 from .calls import CACHE, no_token
 from .decoding import Call
 from .generation import EDITS, SAMPLING

@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from .. import Batch, Head, Hidden, Outputs, Pool
-from ..params import SamplingParams
+from gumball import Batch, Head, Hidden, Outputs, Pool
+from gumball.params import SamplingParams
 
 __all__ = ["MOST_DRAFTS", "Drawn", "Sequences", "Words", "words_of"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ..params import FILTERS
+from gumball.params import FILTERS
 
 __all__ = ["DRAFTS", "EDITS", "SAMPLING", "said_by", "switched_off"]
 

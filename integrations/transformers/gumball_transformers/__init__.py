@@ -2,7 +2,7 @@
 
 ::
 
-    from gumball.transformers import generate
+    from gumball_transformers import generate
 
     ids = generate(model, SamplingParams(temperature=0.8, top_p=0.9, seed=7), **tokenizer(text, return_tensors="pt"))
 
@@ -14,7 +14,7 @@
 `replace_head` puts a `Head` in the place of a model's output layer. `generate` then draws from hidden states, and a certified
 head reads about half of the layer's weights for a token, a clustered one a part of them, approximately::
 
-    with gumball.Head.replace(model, kind="certified"):
+    with replace_head(model, kind="certified"):
         ids = generate(model, SamplingParams(temperature=0.8, seed=7), **inputs)
 
 What it takes of transformers' list of processors is in :mod:`.params`, and the rows of a call in :mod:`.sequences`. Importing this module imports torch and transformers.
@@ -24,7 +24,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ..releases import warn_if_untried
+from gumball.releases import warn_if_untried
+
 from .entry import generate
 from .heads import HeadLayer, ReplacedHead, replace_head
 from .outputs import GumballEncoderDecoderOutput, GumballOutput
@@ -45,7 +46,7 @@ __all__ = [
 TRIED = ("5.19", "5.25")
 """The oldest release of transformers that this was tried with, and the first above those."""
 
-warn_if_untried("gumball.transformers", ("transformers",), *TRIED)
+warn_if_untried("gumball-transformers", ("transformers",), *TRIED)
 
 FOLDER = str(Path(__file__).parent)
 """For `custom_generate` of transformers. The folder `custom_generate` in it may be copied beside a model's weights, too."""

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from .._gumball import Head
+from gumball import Head
 
 __all__ = ["HeadLayer", "ReplacedHead", "head_of", "replace_head"]
 
@@ -120,7 +120,7 @@ def replace_head(model: Any, *, head: Head | None = None, kind: str = "exact", *
     kind: "exact", "certified" or "clustered". arguments: those of Head.exact, Head.certified or Head.clustered, but for weights, bias and in_place. head: a head over these weights that was made before, instead, of which in_place was False.
 
     Replaced is this one module of the model. Its logits are then float32, in another order of adding than torch's, so their last bits, and
-    in rare cases tokens, are others than without; they are the same on every machine and in every batch. `generate` of `gumball.transformers` draws from hidden states, and
+    in rare cases tokens, are others than without; they are the same on every machine and in every batch. `generate` of `gumball_transformers` draws from hidden states, and
     of a clustered head from the logits that it probes. Everything else about the model stays. Restore the layer before the model is saved, moved, trained or given other weights.
 
     Raises TypeError if there is no such layer, ValueError for a head of another shape or made with in_place=True and for weights that are not on the CPU, and the errors of Head.
