@@ -18,8 +18,8 @@
 //! | `devices`, `streams` | open GPUs; handles of streams |
 //! | `outputs`, `device_array` | the engine's results as arrays |
 //!
-//! `operators` holds functions over arrays for work without requests, such as softmax and sampling from
-//! probabilities. `python/gumball/operators.py` gives them their public names and allocates outputs.
+//! `operators` holds functions over arrays for work without requests, such as softmax and draws from
+//! probabilities.
 
 mod modules;
 
@@ -81,7 +81,8 @@ mod _gumball {
     use super::hooks::break_off;
     #[pymodule_export]
     use super::operators::{
-        emulate, judge, row_count, sample_from_pools, sample_rows, token_logprobs, write_rows,
+        emulate, judge, mask_logits, probabilities, row_count, sample, sample_from_pools, selected_logprobs,
+        softmax,
     };
     #[pymodule_export]
     use super::outputs::{Emitted, Outputs};

@@ -12,6 +12,7 @@ from float64 import softmax64
 from gumball import SamplingParams
 
 Calls = dict[str, Callable[[], Any]]
+OF_PROBS = {"kind": "probabilities"}
 
 
 def in_place(work: Any, rows: Any, value: Any) -> Any:
@@ -39,18 +40,17 @@ def calls(ops: Any, batch: np.ndarray, put: Callable[..., Any]) -> Calls:
         "probabilities": lambda: ops.probabilities(
             logits, temperature=0.7, top_k=ks, top_p=0.9, order=["top_p", "top_k"]
         ),
-        "top_k_renorm_probs": lambda: ops.top_k_renorm_probs(half, ks),
-        "top_p_renorm_probs to out": lambda: ops.top_p_renorm_probs(probs, 0.9, put(np.empty_like(plain))),
-        "top_p_renorm_probs in place": lambda: in_place(ops.top_p_renorm_probs, put(plain.copy()), 0.5),
-        "min_p_renorm_probs": lambda: ops.min_p_renorm_probs(probs, 0.1),
-        "top_k_top_p_renorm_probs": lambda: ops.top_k_top_p_renorm_probs(probs, ks, 0.9, order="joint"),
+        "probabilities of probabilities": lambda: ops.probabilities(half, **OF_PROBS, top_k=ks),
+        "probabilities to out": lambda: ops.probabilities(probs, **OF_PROBS, top_p=0.9, out=put(np.empty_like(plain))),
+        "probabilities, joint": lambda: ops.probabilities(probs, **OF_PROBS, top_k=ks, top_p=0.9, order="joint"),
         "mask_logits": lambda: ops.mask_logits(logits, min_p=shares),
-        "top_k_mask_logits": lambda: ops.top_k_mask_logits(narrow, 3),
-        "sampling_from_probs": lambda: ops.sampling_from_probs(half, top_p=0.9, seed=seeds, position=3),
-        "sampling_from_probs of lines": lambda: ops.sampling_from_probs(probs, lines, seed=2**64 - 3, dtype="int64"),
-        "sampling_from_probs n": lambda: ops.sampling_from_probs(probs, n=3, seed=7, top_k=ks, draw=2),
-        "sampling_from_logits": lambda: ops.sampling_from_logits(logits, temperature=column, seed=5, min_p=0.05),
-        "sampling_from_logits to out": lambda: ops.sampling_from_logits(logits, seed=5, out=put(np.empty(7, np.int32))),
+        "mask_logits of bfloat16": lambda: ops.mask_logits(narrow, top_k=3),
+        "sample of probabilities": lambda: ops.sample(half, **OF_PROBS, top_p=0.9, seed=seeds, position=3),
+        "sample of lines": lambda: ops.sample(
+            probs, lines, **OF_PROBS, seed=2**64 - 3, dtype="int64", top_k=ks, draw=2
+        ),
+        "sample": lambda: ops.sample(logits, temperature=column, seed=5, min_p=0.05),
+        "sample to out": lambda: ops.sample(logits, seed=5, out=put(np.empty(7, np.int32))),
         "judge": lambda: ops.judge(q, ids, p, seed=9, position=pair)[0],
         "judge of trees": lambda: ops.judge(None, ids, p, tree, rule="threshold", threshold_acc=0.5, seed=9)[1],
         "judge of blocks": lambda: ops.judge(q, ids, p, rule="block", seed=pair, dtype="int64")[0],
@@ -79,18 +79,16 @@ def more_calls(batch: np.ndarray, put: Callable[..., Any]) -> Calls:
     slots, there, lines = put(np.array([3, 0, 2, 2, 1, 4, 0])), put(np.array(tokens)), put(np.array([6, 0, 0]))
     draws = put(np.arange(3))
     return {
-        "lists": lambda: gumball.sampling_from_logits(
+        "lists": lambda: gumball.sample(
             logits, seed=list(range(7)), temperature=[0.5] * 7, top_k=(3,) * 7, return_statuses=True
         ),
         "other filters": lambda: gumball.mask_logits(
             logits, temperature=ones, params=SamplingParams(typical_p=0.8), return_statuses=True
         ),
-        "joint": lambda: gumball.sampling_from_logits(
-            logits, lines, seed=3, top_k=4, top_p=0.9, order="joint", draw=draws
-        ),
-        "offsets": lambda: gumball.sampling_from_logits(logits, seed=some, zero_for_none=True, **offsets),
-        "pools": lambda: gumball.sampling_from_pools(probs, slots, **held, dtype="int64"),
-        "pools, neighbours": lambda: gumball.sampling_from_pools(logits, [3], rows_per_slot=7, **held),
+        "joint": lambda: gumball.sample(logits, lines, seed=3, top_k=4, top_p=0.9, order="joint", draw=draws),
+        "offsets": lambda: gumball.sample(logits, seed=some, zero_for_none=True, **offsets),
+        "pools": lambda: gumball.sample_from_pools(probs, slots, **held, dtype="int64"),
+        "pools, neighbours": lambda: gumball.sample_from_pools(logits, [3], rows_per_slot=7, **held),
         "logprobs": lambda: gumball.selected_logprobs(logits, tokens, return_ranks=True, return_statuses=True),
         "logprobs of ids there": lambda: gumball.selected_logprobs(probs, there, kind="probabilities"),
         "statuses": lambda: gumball.softmax(logits, 0.7, return_statuses=True),

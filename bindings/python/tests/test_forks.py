@@ -139,8 +139,8 @@ twin, _ = pool(threads=1)
 for _ in range(3):
     assert made.step(rows, slots).tolist() == twin.step(rows, slots).tolist()
 probabilities = gumball.softmax(rows)
-gumball.sampling_from_probs(probabilities, seed=1)
-gumball.top_k_renorm_probs(probabilities, 5)
+gumball.sample(probabilities, kind="probabilities", seed=1)
+gumball.probabilities(probabilities, kind="probabilities", top_k=5)
 """)
 
 

@@ -89,7 +89,7 @@ def refusals() -> Work:
             lambda: gumball.softmax(double),
             lambda: gumball.softmax(ROW, out=out),
             lambda: gumball.softmax(ROW, [1.0, -1.0]),
-            lambda: gumball.sampling_from_probs(ROW, [2]),
+            lambda: gumball.sample(ROW, [2], kind="probabilities"),
         ):
             with suppress(TypeError, ValueError):
                 call()

@@ -93,12 +93,11 @@ def test_schemas_and_fakes_are_right_and_mistakes_are_told(batch: np.ndarray, to
     chains = (probs[:4].reshape(2, 2, VOCAB), torch.zeros(2, 2, dtype=torch.int64), probs[:6].reshape(2, 3, VOCAB))
     columns, chain_keys = [None, column, *none[:6], ""], [3, None, 0, None, None, None, False, True]
     for operator, arguments in [
-        (named.write_rows, (logits.half(), "float32", "softmax", "logits", *columns)),
+        (named.write_rows, (logits.half(), "softmax", "logits", *columns)),
         (named.write_rows_out, (logits, torch.empty_like(logits), "softmax", "logits", 0.5, *none[:7], "")),
         (named.write_rows_, (logits.clone(), "softmax", "logits", *columns)),
-        (named.write_rows, (probs.half(), None, "probabilities", "probabilities", *none, "")),
-        (named.sample_rows, (probs, "probabilities", None, None, "int64", *keys, *none, "")),
-        (named.sample_rows, (probs, "probabilities", None, 2, "int32", *keys, *none, "")),
+        (named.write_rows, (probs.half(), "probabilities", "probabilities", *none, "")),
+        (named.sample, (probs, "probabilities", None, "int64", *keys, *none, "")),
         (named.judge, (*chains, None, "rejection", 1.0, 1.0, "int32", *chain_keys)),
         (named.judge, (None, *chains[1:], chains[1] - 1, "threshold", 0.5, 0.5, "int64", *chain_keys)),
     ]:
@@ -111,7 +110,7 @@ def test_schemas_and_fakes_are_right_and_mistakes_are_told(batch: np.ndarray, to
             "temperature must be a number or a tensor in what is compiled, not list",
         ),
         (lambda: ops.softmax(logits, -1.0), ValueError, "temperature is -1"),
-        (lambda: ops.sampling_from_probs(logits), TypeError, "seed"),
+        (lambda: ops.sample(logits), TypeError, "seed"),
         (
             lambda: ops.judge(None, ids, logits[None, :3], seed=1, added=(ids[0], None)),
             TypeError,
@@ -126,7 +125,7 @@ def test_schemas_and_fakes_are_right_and_mistakes_are_told(batch: np.ndarray, to
 def test_rows_of_every_type_and_stride_and_places_for_results(batch: np.ndarray, dtype: Any, torch: Any) -> None:
     logits, heat = batch.astype(dtype), [1.0, 0.01, 100.0, 0.7, 0.5, 2.0, 1.3]
     got = gumball.softmax(logits, heat)
-    assert got.dtype == np.float32 and gumball.top_k_mask_logits(logits, 3).dtype == dtype
+    assert got.dtype == np.float32 and gumball.mask_logits(logits, top_k=3).dtype == dtype
     np.testing.assert_allclose(got, softmax64(logits, heat), rtol=1e-5, atol=1e-5)
     for column in (
         tuple(heat),
@@ -148,9 +147,7 @@ def test_rows_of_every_type_and_stride_and_places_for_results(batch: np.ndarray,
     assert (wide == 7).all()
     for one, row in zip(heat, range(7)):
         assert (gumball.softmax(logits[row], one) == got[row]).all()
-    assert gumball.softmax(logits[:0]).shape == (0, VOCAB) and gumball.sampling_from_probs(
-        got[:0], n=3, seed=1
-    ).shape == (0, 3)
+    assert gumball.softmax(logits[:0]).shape == (0, VOCAB) and gumball.sample(got[:0], seed=1).shape == (0,)
     count = gumball.operators.row_count
     assert (count(logits), count(logits[0]), count(logits[:0]), count(logits[::2, :5])) == (7, 1, 0, 4)
 
@@ -158,25 +155,23 @@ def test_rows_of_every_type_and_stride_and_places_for_results(batch: np.ndarray,
 def test_draws_are_those_of_samplers(batch: np.ndarray, probs: np.ndarray) -> None:
     lines, seeds, top_k = np.array([2, 0, 2, 6, 1] * 4), list(range(5, 25)), [5, 0, 40, 1, 7, 9, 30]
     keys: dict[str, Any] = dict(seed=seeds, position=3, draw=2, dtype="int64")
-    drawn = gumball.sampling_from_probs(probs, lines, top_k=top_k, top_p=0.9, **keys)
+    drawn = gumball.sample(probs, lines, kind="probabilities", top_k=top_k, top_p=0.9, **keys)
     for line, seed, token in zip(lines, seeds, drawn, strict=True):
         params = SamplingParams(top_k=top_k[line], top_p=0.9, seed=seed)
         assert Sampler(params, VOCAB, prompt=[1, 2, 3], draw=2).sample_probabilities(probs[line]) == token
-    several = gumball.sampling_from_probs(probs, n=4, seed=9)
-    assert (several.ravel() == gumball.sampling_from_probs(probs, np.repeat(np.arange(7), 4), seed=9)).all()
-    assert (gumball.sampling_from_logits(batch, temperature=0) == batch.argmax(1)).all()
-    assert [array.dtype for array in (drawn, several)] == [np.int64, np.int32]
+    greedy = gumball.sample(batch, temperature=0)
+    assert (greedy == batch.argmax(1)).all() and (drawn.dtype, greedy.dtype) == (np.int64, np.int32)
     # Pools hold the numbers of many requests.
     held: dict[str, Any] = dict(seed=np.arange(5), position=[0, 3, 2**32 - 2, 8, 1], top_p=[0.9, 1.0, 0.5, 0.99, 0.3])
     gathered = {name: np.asarray(pool)[[3, 3, 0, 0]] for name, pool in held.items()}
     gathered["position"] = gathered["position"] + [0, 1, 0, 1]
-    pooled = gumball.sampling_from_pools(batch[:4], [3, 0], rows_per_slot=2, draw=[0, 1, 2, 3, 4], **held)
-    assert pooled.tolist() == gumball.sampling_from_logits(batch[:4], draw=[3, 3, 0, 0], **gathered).tolist()
+    pooled = gumball.sample_from_pools(batch[:4], [3, 0], rows_per_slot=2, draw=[0, 1, 2, 3, 4], **held)
+    assert pooled.tolist() == gumball.sample(batch[:4], draw=[3, 3, 0, 0], **gathered).tolist()
     # The high word of an offset moves the seed.
     offsets, step = np.array([5, 1 << 32 | 5, -(1 << 32) + 5, 7 << 32, 0, 1, (1 << 62) + 9]), 0x9E3779B97F4A7C15
     moved = [(40 + (int(offset) >> 32) * step) % 2**64 for offset in offsets]
-    wanted = gumball.sampling_from_logits(batch, seed=moved, position=[int(offset) % 2**32 for offset in offsets])
-    assert (gumball.sampling_from_logits(batch, seed=40, position=offsets, offsets=True) == wanted).all()
+    wanted = gumball.sample(batch, seed=moved, position=[int(offset) % 2**32 for offset in offsets])
+    assert (gumball.sample(batch, seed=40, position=offsets, offsets=True) == wanted).all()
 
 
 def test_every_pool_steps_over_probabilities(device: str, batch: np.ndarray, probs: np.ndarray) -> None:
@@ -247,10 +242,10 @@ def test_a_device_does_not_look_at_what_lies_there(emulated: None, batch: np.nda
     # It counts as the nearest value that is allowed, or as no token.
     assert torch.equal(gumball.softmax(logits, torch.full((7,), -1.0)), gumball.softmax(logits, 0))
     lines = torch.tensor([6, 7, -1, 0])
-    got, statuses = gumball.sampling_from_logits(logits, lines, seed=1, return_statuses=True)
+    got, statuses = gumball.sample(logits, lines, seed=1, return_statuses=True)
     assert got.tolist()[1:3] == [NONE, NONE] and statuses.tolist() == [0, Status.EMPTY, Status.EMPTY, 0]
     slots = torch.tensor([-1] + [0] * 6)
-    assert gumball.sampling_from_pools(logits, slots, seed=torch.arange(3)).tolist()[0] == NONE
+    assert gumball.sample_from_pools(logits, slots, seed=torch.arange(3)).tolist()[0] == NONE
     found = gumball.selected_logprobs(logits, torch.tensor([900, -2, 1 << 40, 3, 3, 3, 3]), return_statuses=True)
     assert found[1].tolist() == [Status.NO_ID] * 3 + [0] * 4 and found[1].dtype == torch.int32
     cycle = gumball.judge(None, torch.zeros(1, 2).long(), wanted[None, :3].clone(), torch.tensor([[1, 0]]), seed=9)
@@ -265,14 +260,14 @@ def test_a_device_does_not_look_at_what_lies_there(emulated: None, batch: np.nda
         (lambda: gumball.softmax(logits, torch.ones(7, 1, 1)), ValueError, "temperature has 3 dimensions"),
         (lambda: gumball.softmax(logits, torch.ones(7) > 0), TypeError, "temperature is of bool"),
         (lambda: gumball.softmax(logits, out=logits.half()), ValueError, "out.dtype is f16"),
-        (lambda: gumball.sampling_from_logits(logits, seed=torch.ones(7)), TypeError, "seed is of float32"),
+        (lambda: gumball.sample(logits, seed=torch.ones(7)), TypeError, "seed is of float32"),
         (
-            lambda: gumball.sampling_from_logits(logits, seed=1, params=SamplingParams(banned_ids=[1])),
+            lambda: gumball.sample(logits, seed=1, params=SamplingParams(banned_ids=[1])),
             gumball.UnavailableError,
             "edits of ids",
         ),
         (
-            lambda: gumball.sampling_from_pools(logits, [0] * 7, seed=torch.arange(3), position=3, high_draws=True),
+            lambda: gumball.sample_from_pools(logits, [0] * 7, seed=torch.arange(3), position=3, high_draws=True),
             ValueError,
             "positions",
         ),

@@ -171,7 +171,7 @@ def test_every_error_has_one_base_class_and_pythons_kind() -> None:
         (TypeError, lambda: SamplingParams(topp=1)),  # type: ignore[call-arg]
         (ValueError, lambda: Sampler(SamplingParams(), 0)),
         (TypeError, lambda: Sampler(SamplingParams(), 8).sample("row")),
-        (ValueError, lambda: gumball.sampling_from_logits(np.zeros((1, 8), np.float32), seed=1, n=-1)),
+        (ValueError, lambda: gumball.sample(np.zeros((1, 8), np.float32), seed=-1)),
         (RuntimeError, lambda: gumball.Pool(8, slots=1, device="cuda:63")),
     ]
     for kind, call in cases:

@@ -19,20 +19,15 @@ NAN = float("nan")
 WRITERS: dict[str, tuple[Operator, str]] = {
     "softmax": (lambda rows, **o: gumball.softmax(rows, 0.7, **o), "logits"),
     "probabilities": (lambda rows, **o: gumball.probabilities(rows, top_k=5, **o), "rows"),
-    "top_k_renorm_probs": (lambda rows, **o: gumball.top_k_renorm_probs(rows, 5, **o), "probs"),
-    "top_p_renorm_probs": (lambda rows, **o: gumball.top_p_renorm_probs(rows, 0.5, **o), "probs"),
-    "min_p_renorm_probs": (lambda rows, **o: gumball.min_p_renorm_probs(rows, 0.1, **o), "probs"),
-    "top_k_top_p_renorm_probs": (lambda rows, **o: gumball.top_k_top_p_renorm_probs(rows, 5, 0.5, **o), "probs"),
+    "of probabilities": (lambda rows, **o: gumball.probabilities(rows, kind="probabilities", **o), "rows"),
     "mask_logits": (lambda rows, **o: gumball.mask_logits(rows, min_p=0.1, **o), "logits"),
-    "top_k_mask_logits": (lambda rows, **o: gumball.top_k_mask_logits(rows, 5, **o), "logits"),
 }
 DRAWERS: dict[str, tuple[Operator, str]] = {
-    "sampling_from_probs": (lambda rows, **o: gumball.sampling_from_probs(rows, **({"seed": 1} | o)), "probs"),
-    "sampling_from_logits": (lambda rows, **o: gumball.sampling_from_logits(rows, **({"seed": 1} | o)), "logits"),
+    "sample": (lambda rows, **o: gumball.sample(rows, **({"seed": 1} | o)), "rows"),
 }
 OTHERS: dict[str, tuple[Operator, str]] = {
-    "selected_logprobs": (lambda rows, **o: gumball.selected_logprobs(rows, 3, **o), "logits"),
-    "sampling_from_pools": (lambda rows, **o: gumball.sampling_from_pools(rows, [0] * 4, seed=[1], **o), "logits"),
+    "selected_logprobs": (lambda rows, **o: gumball.selected_logprobs(rows, 3, **o), "rows"),
+    "sample_from_pools": (lambda rows, **o: gumball.sample_from_pools(rows, [0] * 4, seed=[1], **o), "rows"),
     "row_count": (gumball.operators.row_count, "rows"),
 }
 
@@ -104,13 +99,12 @@ BAD_FILTERS: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"params": {"top_k": 3}}, TypeError, "params must be a gumball.SamplingParams, not dict"),
     ({"stream": 0}, ValueError, "stream is for rows on a GPU, but .* is on cpu"),
     ({"stream": "mine"}, TypeError, "stream must be the handle"),
+    ({"top_q": 1}, TypeError, "unexpected keyword argument 'top_q'"),
 ]
 BAD_DRAWS: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"indices": [0, 1, ROWS]}, ValueError, "indices is 4, but must be a row in 0..4"),
     ({"indices": [0.5]}, TypeError, "indices"),
     ({"indices": np.zeros((2, 2), np.int64)}, ValueError, "indices"),
-    ({"n": -1}, ValueError, "n is -1"),
-    ({"n": 2, "indices": [1]}, ValueError, "n conflicts with indices"),
     ({"seed": -1}, ValueError, "seed"),
     ({"seed": 1 << 64}, ValueError, "seed"),
     ({"seed": [1, 2]}, ValueError, "seeds has length 2"),
@@ -135,7 +129,7 @@ def test_options_that_do_not_fit_are_told(rows: np.ndarray) -> None:
         for call in (
             lambda **o: gumball.probabilities(rows, out=out, **o),
             lambda **o: gumball.mask_logits(rows, out=out, **o),
-            lambda **o: gumball.sampling_from_logits(rows, seed=1, out=tokens, **o),
+            lambda **o: gumball.sample(rows, seed=1, out=tokens, **o),
         ):
             refuses(lambda call=call, options=options: call(**options), kind, text, rows, out, tokens)
     for operator, _ in DRAWERS.values():
@@ -143,7 +137,7 @@ def test_options_that_do_not_fit_are_told(rows: np.ndarray) -> None:
             refuses(lambda operator=operator, options=options: operator(rows, **options), kind, text, rows)
     for options, kind, text in BAD_POOLS:
         given = {"slots": [1] * 4, "seed": [1, 2]} | options
-        refuses(lambda given=given: gumball.sampling_from_pools(rows, **given), kind, text, rows)
+        refuses(lambda given=given: gumball.sample_from_pools(rows, **given), kind, text, rows)
     for ids, kind, text in (
         ([1, 2], ValueError, "tokens has length 2, but must have one per row, 4"),
         ([900] * 4, ValueError, r"tokens is 900, but must be an id in 0\.\.96, or -1"),
@@ -163,10 +157,10 @@ BAD_DRAFTS: list[tuple[tuple[Any, ...], dict[str, Any], type[Exception], str]] =
     ((Q.astype(np.float64), DRAFTS, P), {}, TypeError, "draft_probs is of float64"),
     ((Q, DRAFTS, P.astype(np.float16)), {}, TypeError, "target_probs is of float16"),
     ((Q[0], DRAFTS, P), {}, ValueError, "draft_probs has shape"),
-    ((Q, DRAFTS, P[0]), {}, ValueError, "target_probs has shape"),
-    ((Q.tolist(), DRAFTS, P), {}, ValueError, "draft_probs has no shape"),
+    ((Q, DRAFTS, P[0]), {}, ValueError, "target_probs has 2 dimensions, but must be"),
+    ((Q.tolist(), DRAFTS, P), {}, TypeError, "draft_probs must be an array"),
     ((Q[:, :, :-1], DRAFTS, P), {}, ValueError, "draft_probs has shape"),
-    ((Q, DRAFTS[:, :1], P), {}, ValueError, r"draft_token_ids has shape \(3, 1\)"),
+    ((Q, DRAFTS[:, :1], P), {}, ValueError, r"draft_token_ids has shape \[3, 1\], but must have shape \[3, 2\]"),
     ((Q, DRAFTS.astype(np.float32), P), {}, TypeError, "draft_token_ids"),
     ((Q, DRAFTS, P), {"dtype": "int16"}, ValueError, "dtype is int16"),
     ((Q, DRAFTS, P), {"seed": [1, 2]}, ValueError, "seeds has length 2"),

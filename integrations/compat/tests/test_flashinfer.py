@@ -136,20 +136,26 @@ def test_calls_are_gumballs_over_rows_of_every_type(dtype: Any, logits: Any, pro
         (sampling.softmax(logits), gumball.softmax(read)),
         (sampling.softmax(logits, 2), gumball.softmax(read, 2)),
         (sampling.softmax(logits, top_p.double()), gumball.softmax(read, top_p)),
-        (sampling.top_p_renorm_probs(probs, top_p), gumball.top_p_renorm_probs(probs.float(), top_p)),
+        (
+            sampling.top_p_renorm_probs(probs, top_p),
+            gumball.probabilities(probs.float(), kind="probabilities", top_p=top_p),
+        ),
     ]
     if dtype is not torch.float64:
         pairs += [
-            (sampling.top_k_renorm_probs(probs, top_k), gumball.top_k_renorm_probs(probs, top_k)),
-            (sampling.top_k_mask_logits(logits, top_k.int()), gumball.top_k_mask_logits(logits, top_k)),
+            (
+                sampling.top_k_renorm_probs(probs, top_k),
+                gumball.probabilities(probs, kind="probabilities", top_k=top_k),
+            ),
+            (sampling.top_k_mask_logits(logits, top_k.int()), gumball.mask_logits(logits, top_k=top_k)),
         ]
     for name, given, more, _ in SAMPLERS:
         filters = dict(
             zip((one for one in ("top_k", "top_p", "min_p") if one in name), given),
             order=more.get("filter_apply_order"),
         )
-        draw = gumball.sampling_from_logits if name.endswith("logits") else gumball.sampling_from_probs
-        wanted = draw(rows_for(name, read, held), **filters, seed=17, position=9)
+        kind = "logits" if name.endswith("logits") else "probabilities"
+        wanted = gumball.sample(rows_for(name, read, held), kind=kind, **filters, seed=17, position=9)
         pairs.append(
             (getattr(sampling, name)(rows_for(name, logits, probs), *given, seed=17, offset=9, **more), wanted)
         )

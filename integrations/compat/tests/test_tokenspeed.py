@@ -481,6 +481,6 @@ def test_the_fused_filters_are_top_k_then_top_p(batch: np.ndarray) -> None:
         np.testing.assert_allclose(line, kept64(row, top_k=k, top_p=p), atol=1e-3)
     out = torch.empty_like(probs)
     assert tokenspeed.fused_topk_topp_renorm(probs, top_ks, top_ps, out=out) is out and (out == got).all()
-    assert (gumball.top_k_top_p_renorm_probs(probs, top_ks, top_ps) == got).all()
+    assert (gumball.probabilities(probs, kind="probabilities", top_k=top_ks, top_p=top_ps) == got).all()
     with pytest.raises(ImportError):
         tokenspeed.register()

@@ -70,17 +70,19 @@ def calls(rows: int) -> dict[str, Callable[[], Any]]:
     found["gumball softmax, a list"] = lambda listed=[0.8] * rows: gumball.softmax(logits, listed)
     found["gumball softmax, bf16 in place"] = lambda: gumball.softmax(narrow, column, narrow)
     ks, seeds = torch.full((rows,), 50, device="cuda"), torch.arange(rows, device="cuda")
-    found["gumball sampling_from_logits"] = lambda: gumball.sampling_from_logits(logits, seed=7)
-    found["gumball sampling_from_logits, columns of top-k, top-p, seeds"] = lambda: gumball.sampling_from_logits(
+    found["gumball sample"] = lambda: gumball.sample(logits, seed=7)
+    found["gumball sample, columns of top-k, top-p, seeds"] = lambda: gumball.sample(
         logits, seed=seeds, top_k=ks, top_p=column
     )
     probs = torch.softmax(logits, -1)
-    found["gumball sampling_from_probs"] = lambda: gumball.sampling_from_probs(probs, seed=7)
-    found["gumball sampling_from_probs, columns of top-k, top-p"] = lambda: gumball.sampling_from_probs(
-        probs, seed=7, top_k=ks, top_p=column
+    found["gumball sample of probabilities"] = lambda: gumball.sample(probs, kind="probabilities", seed=7)
+    found["gumball sample of probabilities, columns of top-k, top-p"] = lambda: gumball.sample(
+        probs, kind="probabilities", seed=7, top_k=ks, top_p=column
     )
-    found["gumball top_k_renorm_probs, a column"] = lambda: gumball.top_k_renorm_probs(probs, ks)
-    found["gumball top_k_mask_logits, a column"] = lambda: gumball.top_k_mask_logits(logits, ks)
+    found["gumball probabilities, a column of top-k"] = lambda: gumball.probabilities(
+        probs, kind="probabilities", top_k=ks
+    )
+    found["gumball mask_logits, a column of top-k"] = lambda: gumball.mask_logits(logits, top_k=ks)
     target, drafts = torch.rand(rows, 4, VOCAB, device="cuda"), torch.zeros(rows, 3, device="cuda", dtype=torch.int32)
     draft = torch.rand(rows, 3, VOCAB, device="cuda")
     found["gumball judge, chains of 3 drafts"] = lambda: gumball.judge(draft, drafts, target, seed=7)

@@ -55,9 +55,11 @@ def cases(rows: Any) -> dict[str, Callable[[], Any]]:
     found = {name: step(rows, dict(params)) for name, params in POOLS.items()}
     found["pool, captured in a graph"] = step(rows, dict(ANY), capture=True)
     found["softmax"] = lambda: gumball.softmax(rows, 0.8)
-    found["draw from probabilities"] = lambda: gumball.sampling_from_probs(probs, seed=1)
-    found["draw from probabilities, top-p"] = lambda: gumball.sampling_from_probs(probs, top_p=0.9, seed=1)
-    found["renormalise, top-k + top-p"] = lambda: gumball.top_k_top_p_renorm_probs(probs, 50, 0.9)
+    found["draw from probabilities"] = lambda: gumball.sample(probs, kind="probabilities", seed=1)
+    found["draw from probabilities, top-p"] = lambda: gumball.sample(probs, kind="probabilities", top_p=0.9, seed=1)
+    found["renormalise, top-k + top-p"] = lambda: gumball.probabilities(
+        probs, kind="probabilities", top_k=50, top_p=0.9
+    )
     return found
 
 

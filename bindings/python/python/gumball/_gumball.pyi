@@ -2,12 +2,14 @@
 
 from collections.abc import Callable, Sequence
 from os import PathLike
-from typing import Any, Final, Literal, TypeAlias, final, overload
+from typing import Any, Final, Literal, TypeAlias, TypedDict, final, overload
 
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import Unpack
 
 from .errors import BrokenError, CorruptError, DisagreeError, DistError, LateError, LostError, UnavailableError
+from .operators import JudgedDrafts
 from .params import Logprobs, Ranks, SamplingParams, State, Threshold
 
 # Anybody's array: numpy's, torch's, CuPy's, or one with __dlpack__, __cuda_array_interface__ or __array_interface__.
@@ -15,6 +17,18 @@ _Array: TypeAlias = Any
 # A list of integers, or an integer array of one dimension in the host's memory.
 _Integers: TypeAlias = Sequence[int] | _Array
 _Numbers: TypeAlias = Sequence[float] | _Array
+# A number for all rows, or one for each.
+_Number: TypeAlias = float | _Numbers
+_Integer: TypeAlias = int | _Integers
+
+class _Filters(TypedDict, total=False):
+    temperature: _Number | None
+    top_k: _Integer | None
+    top_p: _Number | None
+    min_p: _Number | None
+    order: str | Sequence[str] | None
+    params: SamplingParams | None
+
 # Edits a row of logits in its place.
 _Hook: TypeAlias = Callable[[NDArray[np.float32]], None]
 # A list of integers for each request, or the integers of all of them; an array of one dimension or two.
@@ -30,8 +44,8 @@ __all__ = [
     "Draft", "DraftBatch", "Drafts", "EMULATOR", "Emitted", "Graph", "Head", "Hidden", "LateError", "LostError",
     "OnDevice", "Outputs", "Plan", "Pool", "Probabilities", "RanksInfo", "Recorded", "Sampler", "Scored", "Shorten", "Step",
     "UnavailableError", "Verify", "__version__", "break_off", "check_params", "command", "emulate", "forked", "judge",
-    "nearest_name", "row_count", "sample_from_pools", "sample_rows", "set_patience", "token_logprobs",
-    "write_rows",
+    "mask_logits", "nearest_name", "probabilities", "row_count", "sample", "sample_from_pools", "selected_logprobs",
+    "set_patience", "softmax",
 ]  # fmt: skip
 
 __version__: Final[str]
@@ -51,79 +65,93 @@ def emulate(on: bool) -> None: ...
 def forked() -> None: ...
 def break_off(text: str) -> None: ...
 def set_patience(seconds: float) -> None: ...
-def row_count(rows: _Array, name: str) -> int: ...
-def write_rows(
-    operator: str,
-    rows: _Array,
-    name: str,
-    out: _Array | None,
-    dtype: str | None,
-    kind: str,
-    return_statuses: bool,
-    stream: _Stream | None,
-    **filters: Any,
+def row_count(rows: _Array, name: str = "rows") -> int: ...
+def softmax(
+    logits: _Array,
+    temperature: _Number = 1.0,
+    out: _Array | None = None,
+    *,
+    return_statuses: bool = False,
+    stream: _Stream | None = None,
 ) -> Any: ...
-def sample_rows(
+def probabilities(
     rows: _Array,
-    name: str,
-    out: _Array | None,
-    kind: str,
-    indices: _Integers | None,
-    n: int | None,
-    seed: int | _Integers,
-    position: int | _Integers,
-    draw: int | _Integers | None,
-    dtype: str,
-    return_statuses: bool,
-    stream: _Stream | None,
+    *,
+    kind: str = "logits",
+    out: _Array | None = None,
+    return_statuses: bool = False,
+    stream: _Stream | None = None,
+    **filters: Unpack[_Filters],
+) -> Any: ...
+def mask_logits(
+    logits: _Array,
+    *,
+    out: _Array | None = None,
+    return_statuses: bool = False,
+    stream: _Stream | None = None,
+    **filters: Unpack[_Filters],
+) -> Any: ...
+def sample(
+    rows: _Array,
+    indices: _Integers | None = None,
+    *,
+    kind: str = "logits",
+    seed: _Integer | None = None,
+    position: _Integer = 0,
+    draw: _Integer | None = None,
     offsets: bool = False,
     zero_for_none: bool = False,
-    **filters: Any,
+    dtype: str = "int32",
+    out: _Array | None = None,
+    return_statuses: bool = False,
+    stream: _Stream | None = None,
+    **filters: Unpack[_Filters],
 ) -> Any: ...
 def sample_from_pools(
     rows: _Array,
-    name: str,
-    out: _Array | None,
-    kind: str,
     slots: _Integers,
-    rows_per_slot: int,
+    *,
     seed: _Integers,
-    position: int | _Integers,
-    draw: int | _Integers | None,
-    high_draws: bool,
-    dtype: str,
-    return_statuses: bool,
-    stream: _Stream | None,
+    position: _Integer = 0,
+    draw: _Integer | None = None,
+    rows_per_slot: int = 1,
+    high_draws: bool = False,
     zero_for_none: bool = False,
-    **filters: Any,
+    kind: str = "logits",
+    dtype: str = "int32",
+    out: _Array | None = None,
+    return_statuses: bool = False,
+    stream: _Stream | None = None,
+    **filters: Unpack[_Filters],
 ) -> Any: ...
-def token_logprobs(
+def selected_logprobs(
     rows: _Array,
-    name: str,
-    tokens: _Integers,
-    out: _Array | None,
-    kind: str,
-    return_ranks: bool,
-    return_statuses: bool,
-    stream: _Stream | None,
+    tokens: _Integer,
+    *,
+    kind: str = "logits",
+    out: _Array | None = None,
+    return_ranks: bool = False,
+    return_statuses: bool = False,
+    stream: _Stream | None = None,
 ) -> Any: ...
 def judge(
     draft_probs: _Array | None,
-    draft_token_ids: _Integers,
+    draft_token_ids: _Array,
     target_probs: _Array,
-    parents: _Integers | None,
-    shape: tuple[int, int, int, int],
-    rule: str,
-    thresholds: tuple[float, float],
-    seed: int | _Integers,
-    position: int | _Integers,
-    draw: int | _Integers | None,
-    dtype: str,
-    stream: _Stream | None,
-    added: tuple[_Array, _Array | None] | None = None,
+    parents: _Array | None = None,
+    *,
+    rule: str = "rejection",
+    threshold_single: float = 1.0,
+    threshold_acc: float = 1.0,
+    seed: _Integer | None = None,
+    position: _Integer = 0,
+    draw: _Integer | None = None,
     offsets: bool = False,
     zero_for_none: bool = False,
-) -> tuple[Any, Any | None, Any, Any | None, Any | None]: ...
+    added: tuple[_Array, _Array | None] | None = None,
+    dtype: str = "int32",
+    stream: _Stream | None = None,
+) -> JudgedDrafts: ...
 
 @final
 class Outputs:

@@ -13,7 +13,7 @@
     @torch.compile(fullgraph=True)
     def drawn(logits, temperatures, seeds):
         probs = gumball.torch.softmax(logits, temperatures)
-        return gumball.torch.sampling_from_probs(probs, top_p=0.9, seed=seeds)
+        return gumball.torch.sample(probs, kind="probabilities", top_p=0.9, seed=seeds)
 
 The functions here are those of :mod:`gumball`, without ``params``, ``stream`` and statuses. They call torch's custom operators ``gumball::..``, each with a fake implementation: functional ones, ones
 that write to ``out``, and ones that change their rows in place. The seed is required. Row parameters are numbers or
@@ -33,35 +33,9 @@ import weakref
 import torch
 
 from ._gumball import Pool, Recorded, Step
-from .torch_operators import OPERATORS
+from .torch_operators import judge, mask_logits, probabilities, sample, softmax
 
-__all__ = [
-    "PoolStep",
-    "judge",
-    "mask_logits",
-    "min_p_renorm_probs",
-    "probabilities",
-    "sampling_from_logits",
-    "sampling_from_probs",
-    "softmax",
-    "tokens_of",
-    "top_k_mask_logits",
-    "top_k_renorm_probs",
-    "top_k_top_p_renorm_probs",
-    "top_p_renorm_probs",
-]
-
-judge = OPERATORS.judge
-mask_logits = OPERATORS.mask_logits
-min_p_renorm_probs = OPERATORS.min_p_renorm_probs
-probabilities = OPERATORS.probabilities
-sampling_from_logits = OPERATORS.sampling_from_logits
-sampling_from_probs = OPERATORS.sampling_from_probs
-softmax = OPERATORS.softmax
-top_k_mask_logits = OPERATORS.top_k_mask_logits
-top_k_renorm_probs = OPERATORS.top_k_renorm_probs
-top_k_top_p_renorm_probs = OPERATORS.top_k_top_p_renorm_probs
-top_p_renorm_probs = OPERATORS.top_p_renorm_probs
+__all__ = ["PoolStep", "judge", "mask_logits", "probabilities", "sample", "softmax", "tokens_of"]
 
 _NUMBERS = itertools.count()
 _STEPS: "weakref.WeakValueDictionary[int, PoolStep]" = weakref.WeakValueDictionary()

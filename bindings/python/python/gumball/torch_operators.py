@@ -1,8 +1,7 @@
 """The operators of :mod:`gumball.operators` over custom operators of torch; import them from :mod:`gumball.torch`.
 
-Each call of the extension module has a custom operator, with a fake implementation, and a function that takes the
-call's own arguments and calls it. ``OPERATORS`` works through these functions, and compiled code gets them in place of
-the extension module's.
+Each function there has a custom operator, with a fake implementation, and a function here of the same name and
+arguments that calls it. Compiled code gets the functions here in place of the package's.
 """
 
 from __future__ import annotations
@@ -13,8 +12,9 @@ from typing import Any
 import torch
 
 from . import operators
-from ._gumball import judge, sample_rows, write_rows
-from .errors import InvalidTypeError
+from .errors import InvalidTypeError, InvalidValueError
+
+__all__ = ["judge", "mask_logits", "probabilities", "sample", "softmax"]
 
 # A schema has no type for "a number or a tensor", so each parameter of a row takes two arguments, one of which is None.
 _PARAMETERS = {"temperature": "float", "top_k": "int", "top_p": "float", "min_p": "float"}
@@ -81,45 +81,41 @@ def _key_values(arguments: Sequence[Any]) -> dict[str, Any]:
     return keys | {"offsets": offsets, "zero_for_none": zero_for_none}
 
 
-def _check_plain(return_statuses: bool, stream: Any) -> None:
+def _check_plain(stream: Any, return_statuses: bool = False) -> None:
     if return_statuses:
         raise InvalidTypeError("return_statuses is not for what is compiled")
     if stream is not None:
         raise InvalidTypeError("stream is not for what is compiled, which runs on torch's current stream")
 
 
-def _write(
-    rows: torch.Tensor,
-    out: torch.Tensor | None,
-    operator: str,
-    dtype: str | None,
-    kind: str,
-    filters: Sequence[Any],
-) -> Any:
-    name = "logits" if kind == "logits" else "probs"
-    return write_rows(operator, rows, name, out, dtype, kind, False, None, **_keywords(filters))
+def _write(rows: torch.Tensor, out: Any, operator: str, kind: str, arguments: Sequence[Any]) -> Any:
+    filters = _keywords(arguments)
+    if operator == "softmax":
+        return operators.softmax(rows, filters["temperature"], out)
+    if operator == "mask_logits":
+        return operators.mask_logits(rows, out=out, **filters)
+    return operators.probabilities(rows, kind=kind, out=out, **filters)
 
 
 _WRITE_SCHEMA = f"str operator, str kind, {_FILTERS_SCHEMA}"
 
 
-@torch.library.custom_op(
-    "gumball::write_rows", mutates_args=(), schema=f"(Tensor rows, str? dtype, {_WRITE_SCHEMA}) -> Tensor"
-)
-def _write_rows(rows: torch.Tensor, dtype: str | None, operator: str, kind: str, *filters: Any) -> Any:
-    return _write(rows, None, operator, dtype, kind, filters)
+@torch.library.custom_op("gumball::write_rows", mutates_args=(), schema=f"(Tensor rows, {_WRITE_SCHEMA}) -> Tensor")
+def _write_rows(rows: torch.Tensor, operator: str, kind: str, *filters: Any) -> Any:
+    return _write(rows, None, operator, kind, filters)
 
 
 @_write_rows.register_fake
-def _(rows: torch.Tensor, dtype: str | None, operator: str, kind: str, *filters: Any) -> torch.Tensor:
-    return torch.empty_like(rows, dtype=rows.dtype if dtype is None else torch.float32)
+def _(rows: torch.Tensor, operator: str, kind: str, *filters: Any) -> torch.Tensor:
+    is_own = operator == "mask_logits" or kind == "probabilities"
+    return torch.empty_like(rows, dtype=rows.dtype if is_own else torch.float32)
 
 
 @torch.library.custom_op(
     "gumball::write_rows_out", mutates_args=("out",), schema=f"(Tensor rows, Tensor(a!) out, {_WRITE_SCHEMA}) -> ()"
 )
 def _write_rows_out(rows: torch.Tensor, out: torch.Tensor, operator: str, kind: str, *filters: Any) -> None:
-    _write(rows, out, operator, None, kind, filters)
+    _write(rows, out, operator, kind, filters)
 
 
 @_write_rows_out.register_fake
@@ -131,7 +127,7 @@ def _(rows: torch.Tensor, out: torch.Tensor, operator: str, kind: str, *filters:
     "gumball::write_rows_", mutates_args=("rows",), schema=f"(Tensor(a!) rows, {_WRITE_SCHEMA}) -> ()"
 )
 def _write_rows_in_place(rows: torch.Tensor, operator: str, kind: str, *filters: Any) -> None:
-    _write(rows, rows, operator, None, kind, filters)
+    _write(rows, rows, operator, kind, filters)
 
 
 @_write_rows_in_place.register_fake
@@ -139,13 +135,11 @@ def _(rows: torch.Tensor, operator: str, kind: str, *filters: Any) -> None:
     torch._check(rows.dim() in (1, 2))
 
 
-def _call_write_rows(
-    operator: str, rows: Any, name: str, out: Any, dtype: str | None, kind: str, *plain: Any, **keywords: Any
-) -> Any:
+def _written(operator: str, rows: Any, kind: str, out: Any, plain: Sequence[Any], arguments: dict[str, Any]) -> Any:
     _check_plain(*plain)
-    filters = _filters(**keywords)
+    filters = _filters(**arguments)
     if out is None:
-        return torch.ops.gumball.write_rows(rows, dtype, operator, kind, *filters)
+        return torch.ops.gumball.write_rows(rows, operator, kind, *filters)
     if out is rows:
         torch.ops.gumball.write_rows_(rows, operator, kind, *filters)
     else:
@@ -153,46 +147,82 @@ def _call_write_rows(
     return out
 
 
-@torch.library.custom_op(
-    "gumball::sample_rows",
-    mutates_args=(),
-    schema=f"(Tensor rows, str kind, Tensor? indices, int? n, str dtype, {_KEYS_SCHEMA}, {_FILTERS_SCHEMA}) -> Tensor",
-)
-def _sample_rows(rows: torch.Tensor, kind: str, indices: Any, n: Any, dtype: str, *arguments: Any) -> Any:
-    keywords = _key_values(arguments[:_KEYS_LENGTH]) | _keywords(arguments[_KEYS_LENGTH:])
-    plain: dict[str, Any] = {"dtype": dtype, "return_statuses": False, "stream": None}
-    name = "logits" if kind == "logits" else "probs"
-    return sample_rows(rows, name, None, kind, indices, n, **plain, **keywords)
+def softmax(
+    logits: Any, temperature: Any = 1.0, out: Any = None, *, return_statuses: bool = False, stream: Any = None
+) -> Any:
+    """As :func:`gumball.softmax`."""
+    return _written("softmax", logits, "logits", out, (stream, return_statuses), {"temperature": temperature})
 
 
-@_sample_rows.register_fake
-def _(rows: torch.Tensor, kind: str, indices: Any, n: Any, dtype: str, *arguments: Any) -> torch.Tensor:
-    count = rows.shape[0] if rows.dim() == 2 else 1
-    outputs = count if indices is None else indices.shape[0]
-    shape = (outputs,) if n is None else (count, n)
-    return rows.new_empty(shape, dtype=torch.int64 if dtype == "int64" else torch.int32)
-
-
-def _call_sample_rows(
+def probabilities(
     rows: Any,
-    name: str,
-    out: Any,
-    kind: str,
-    indices: Any,
-    n: int | None,
-    seed: Any,
-    position: Any,
-    draw: Any,
-    dtype: str,
-    return_statuses: bool,
-    stream: Any,
-    offsets: bool = False,
-    zero_for_none: bool = False,
+    *,
+    kind: str = "logits",
+    out: Any = None,
+    return_statuses: bool = False,
+    stream: Any = None,
     **filters: Any,
 ) -> Any:
-    _check_plain(return_statuses, stream)
+    """As :func:`gumball.probabilities`."""
+    return _written("probabilities", rows, kind, out, (stream, return_statuses), filters)
+
+
+def mask_logits(
+    logits: Any, *, out: Any = None, return_statuses: bool = False, stream: Any = None, **filters: Any
+) -> Any:
+    """As :func:`gumball.mask_logits`."""
+    return _written("mask_logits", logits, "logits", out, (stream, return_statuses), filters)
+
+
+@torch.library.custom_op(
+    "gumball::sample",
+    mutates_args=(),
+    schema=f"(Tensor rows, str kind, Tensor? indices, str dtype, {_KEYS_SCHEMA}, {_FILTERS_SCHEMA}) -> Tensor",
+)
+def _sample(rows: torch.Tensor, kind: str, indices: Any, dtype: str, *arguments: Any) -> Any:
+    keywords = _key_values(arguments[:_KEYS_LENGTH]) | _keywords(arguments[_KEYS_LENGTH:])
+    return operators.sample(rows, indices, kind=kind, dtype=dtype, **keywords)
+
+
+@_sample.register_fake
+def _(rows: torch.Tensor, kind: str, indices: Any, dtype: str, *arguments: Any) -> torch.Tensor:
+    outputs = (rows.shape[0] if rows.dim() == 2 else 1) if indices is None else indices.shape[0]
+    return rows.new_empty((outputs,), dtype=_DTYPES[dtype])
+
+
+_DTYPES = {"int32": torch.int32, "int64": torch.int64}
+
+
+def _check_draws(seed: Any, dtype: str) -> None:
+    if seed is None:
+        raise InvalidTypeError(
+            "seed is missing: torch may share the results of equal calls, so what is compiled draws no seed"
+        )
+    if dtype not in _DTYPES:
+        raise InvalidValueError(f"dtype is {dtype}, but must be int32 or int64")
+
+
+def sample(
+    rows: Any,
+    indices: Any = None,
+    *,
+    kind: str = "logits",
+    seed: Any = None,
+    position: Any = 0,
+    draw: Any = None,
+    offsets: bool = False,
+    zero_for_none: bool = False,
+    dtype: str = "int32",
+    out: Any = None,
+    return_statuses: bool = False,
+    stream: Any = None,
+    **filters: Any,
+) -> Any:
+    """As :func:`gumball.sample`, with a seed."""
+    _check_plain(stream, return_statuses)
+    _check_draws(seed, dtype)
     arguments = [*_keys(seed, position, draw, offsets, zero_for_none), *_filters(**filters)]
-    tokens = torch.ops.gumball.sample_rows(rows, kind, indices, n, dtype, *arguments)
+    tokens = torch.ops.gumball.sample(rows, kind, indices, dtype, *arguments)
     return tokens if out is None else out.copy_(tokens)
 
 
@@ -210,9 +240,9 @@ def _has(parents: Any, draft_probs: Any, rule: str) -> tuple[bool, bool]:
 def _judge(
     draft_probs: Any, ids: torch.Tensor, target_probs: torch.Tensor, parents: Any, rule: str, single: float, *rest: Any
 ) -> list[torch.Tensor]:
-    (acc, dtype, *keys), arrays = rest, (draft_probs, ids, target_probs, parents)
-    shape = operators.drafts_shape(*arrays)
-    found = judge(*arrays, shape, rule, (single, acc), dtype=dtype, stream=None, **_key_values(keys))
+    acc, dtype, *keys = rest
+    named: dict[str, Any] = {"threshold_single": single, "threshold_acc": acc, **_key_values(keys)}
+    found = operators.judge(draft_probs, ids, target_probs, parents, rule=rule, dtype=dtype, **named)
     tokens, *words = (torch.as_tensor(part) for part in found if part is not None)
     # Copies, since words are rows of one tensor, and no two results of an operator of torch's may share memory.
     return [tokens, *(word.to(torch.int32, copy=True) for word in words)]
@@ -223,48 +253,42 @@ def _(
     draft_probs: Any, ids: torch.Tensor, target_probs: torch.Tensor, parents: Any, rule: str, single: float, *rest: Any
 ) -> list[torch.Tensor]:
     trees, width = target_probs.shape[0], target_probs.shape[1]
-    tokens = target_probs.new_empty((trees, width), dtype=torch.int64 if rest[1] == "int64" else torch.int32)
+    tokens = target_probs.new_empty((trees, width), dtype=_DTYPES[rest[1]])
     has_rows, has_alone = _has(parents, draft_probs, rule)
     rows = [target_probs.new_empty((trees, width), dtype=torch.int32)] * has_rows
     words = [target_probs.new_empty((trees,), dtype=torch.int32) for _ in range(2 + has_alone)]
     return [tokens, *rows, *words]
 
 
-def _call_judge(
+def judge(
     draft_probs: Any,
     draft_token_ids: Any,
     target_probs: Any,
-    parents: Any,
-    shape: tuple[int, int, int, int],
-    rule: str,
-    thresholds: tuple[float, float],
-    seed: Any,
-    position: Any,
-    draw: Any,
-    dtype: str,
-    stream: Any,
-    added: Any = None,
+    parents: Any = None,
+    *,
+    rule: str = "rejection",
+    threshold_single: float = 1.0,
+    threshold_acc: float = 1.0,
+    seed: Any = None,
+    position: Any = 0,
+    draw: Any = None,
     offsets: bool = False,
     zero_for_none: bool = False,
-) -> Any:
-    _check_plain(False, stream)
+    added: Any = None,
+    dtype: str = "int32",
+    stream: Any = None,
+) -> operators.JudgedDrafts:
+    """As :func:`gumball.judge`, with a seed."""
+    _check_plain(stream)
+    _check_draws(seed, dtype)
     if added is not None:
         raise InvalidTypeError("added is not for what is compiled; add the counts that come out instead")
-    arrays = (draft_probs, draft_token_ids, target_probs, parents)
+    arrays, rule_of = (draft_probs, draft_token_ids, target_probs, parents), (rule, threshold_single, threshold_acc)
     keys = _keys(seed, position, draw, offsets, zero_for_none)
-    tokens, *found, statuses = torch.ops.gumball.judge(*arrays, rule, *thresholds, dtype, *keys)
+    tokens, *found, statuses = torch.ops.gumball.judge(*arrays, *rule_of, dtype, *keys)
     has_rows, has_alone = _has(parents, draft_probs, rule)
     rows, accepted = found[0] if has_rows else None, found[int(has_rows)]
-    return tokens, rows, accepted, found[-1] if has_alone else None, statuses
-
-
-def _no_seed() -> int:
-    raise InvalidTypeError(
-        "seed is missing: torch may share the results of equal calls, so what is compiled draws no seed"
-    )
-
-
-OPERATORS = operators.Operators(_call_write_rows, _call_sample_rows, _call_judge, _no_seed)
+    return operators.JudgedDrafts(tokens, rows, accepted, found[-1] if has_alone else None, statuses)
 
 
 def _stand_in() -> None:
@@ -272,13 +296,8 @@ def _stand_in() -> None:
     substitute = getattr(torch.compiler, "substitute_in_graph", None)
     if substitute is None:
         return
-    for original, traced in (
-        (write_rows, _call_write_rows),
-        (sample_rows, _call_sample_rows),
-        (judge, _call_judge),
-        (operators.fresh_seed, _no_seed),
-    ):
-        substitute(original, skip_signature_check=True)(traced)
+    for traced in (softmax, probabilities, mask_logits, sample, judge):
+        substitute(getattr(operators, traced.__name__), skip_signature_check=True)(traced)
 
 
 _stand_in()

@@ -100,6 +100,23 @@ impl Array<'_> {
         Ok(Matrix { address, location, dtype, rows, width, stride })
     }
 
+    /// Checks that the lengths of the dimensions are among those that are allowed.
+    ///
+    /// # Errors
+    /// - `ValueError` for others.
+    pub fn check_shape(&self, name: &str, allowed: &[&[usize]]) -> PyResult<()> {
+        let outer = self.outer.iter().map(|(length, _)| *length);
+        let shape: Vec<usize> = outer.chain(self.shape.into_iter().take(self.ndim)).collect();
+        if allowed.contains(&&*shape) && shape.len() == self.ndim {
+            return Ok(());
+        }
+        let allowed: Vec<String> = allowed.iter().map(|shape| format!("{shape:?}")).collect();
+        let found =
+            if self.ndim > 3 { format!("{} dimensions", self.ndim) } else { format!("shape {shape:?}") };
+        let text = format!("{name} has {found}, but must have shape {}", allowed.join(" or "));
+        Err(InvalidValueError::new_err(text))
+    }
+
     /// Merges the first two of three dimensions if they are packed; other arrays stay unchanged.
     pub fn joined(self) -> Self {
         let ([rows, width], Some((outer, stride))) = (self.shape, self.outer) else { return self };

@@ -122,16 +122,6 @@ impl<T: Copy> Value<T> {
         input.hold(object, array);
         Ok(Value::Device(column))
     }
-
-    /// Repeats each value of a list `n` times.
-    pub fn repeated(self, n: usize) -> Self {
-        match self {
-            Value::List(values) => {
-                Value::List(values.into_iter().flat_map(|value| std::iter::repeat_n(value, n)).collect())
-            }
-            other => other,
-        }
-    }
 }
 
 impl Value<u32> {
@@ -164,9 +154,16 @@ impl Value<i32> {
         }
     }
 
-    /// Reads adjacent integers, of one dimension or two.
-    pub fn flat<'py>(input: &mut Input<'_, 'py>, object: &Bound<'py, PyAny>, name: &str) -> PyResult<Self> {
-        let (mut object, mut array) = (object.clone(), input.beside(object, name)?.flat());
+    /// Reads integers of two dimensions, of a shape.
+    pub fn flat<'py>(
+        input: &mut Input<'_, 'py>,
+        object: &Bound<'py, PyAny>,
+        name: &str,
+        shape: [usize; 2],
+    ) -> PyResult<Self> {
+        let array = input.beside(object, name)?;
+        array.check_shape(name, &[&shape])?;
+        let (mut object, mut array) = (object.clone(), array.flat());
         if array.ndim != 1 || array.strides[0] != 1 {
             object = object.call_method1(intern!(object.py(), "reshape"), (-1,))?;
             array = input.beside(&object, name)?;
@@ -242,29 +239,5 @@ impl<T: Number> Value<T> {
         let array = input.beside(&flat, name)?;
         let rows = array.shape[0];
         Self::device(input, &flat, array, rows)
-    }
-}
-
-/// Repeats each number of a column on a device `n` times; other values stay unchanged.
-pub fn repeated_column<'py>(
-    input: &Input<'_, 'py>,
-    object: &Bound<'py, PyAny>,
-    name: &str,
-    n: usize,
-) -> PyResult<Bound<'py, PyAny>> {
-    let py = object.py();
-    let simple = object.is_instance_of::<PyInt>()
-        || object.is_instance_of::<PyList>()
-        || object.is_instance_of::<PyTuple>();
-    if simple || !input.is_on_device() {
-        return Ok(object.clone());
-    }
-    let array = arrays::read(object, name, input.key.map(|key| key.stream))?.column();
-    if array.ndim == 0 || array.ndim == 1 && array.shape[0] == 1 {
-        return Ok(object.clone());
-    }
-    match modules::torch_of(object)? {
-        Some(_) => object.call_method1(intern!(py, "repeat_interleave"), (n,)),
-        None => object.call_method1(intern!(py, "repeat"), (n,)),
     }
 }

@@ -6,28 +6,28 @@ use gumball_engine::{
 };
 use pyo3::intern;
 use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::PyType;
 
 use super::columns::{Value, int_type};
+use super::draws::{check_dtype, tokens_out};
 use super::input::{Input, Optional, check_apart, words_out, write_tokens};
 use super::params::{DrawKeys, KeyArguments};
 use super::run::run;
-use super::sample::tokens_out;
 use crate::arrays::{self, Array, Dtype, Matrix};
-use crate::errors::{out_of_range, to_py_err};
+use crate::errors::{InvalidValueError, out_of_range, to_py_err};
 use crate::modules;
 use crate::streams::stream_handle;
-
-/// Tokens, rows of trees with parents, numbers of accepted drafts and of those accepted alone, and statuses.
-type Judged<'py> = (Bound<'py, PyAny>, Optional<'py>, Bound<'py, PyAny>, Optional<'py>, Optional<'py>);
 
 /// Reads an array of three dimensions as a matrix. If the rows are not contiguous, their library copies them.
 fn joined<'py>(
     object: &Bound<'py, PyAny>,
     name: &str,
     stream: Option<usize>,
-    shape: [usize; 2],
+    array: Array<'py>,
 ) -> PyResult<(Bound<'py, PyAny>, Array<'py>)> {
-    let array = arrays::read(object, name, stream)?.joined();
+    let shape = [array.outer.map_or(1, |(outer, _)| outer) * array.shape[0], array.shape[1]];
+    let array = array.joined();
     if array.ndim == 2 {
         return Ok((object.clone(), array));
     }
@@ -151,55 +151,89 @@ fn judgement(rule: &str, (single, acc): (f32, f32)) -> PyResult<Judgement> {
     }
 }
 
-/// Judges trees of drafts; returns tokens, rows, accepted, accepted_alone, statuses. `rows` is None for chains, which have no parents;
-/// `accepted_alone` is None unless chains are judged by rejection with draft_probs.
+/// Walks each tree of drafts from its root while a draft is accepted, and draws one more token where the walk ends; returns JudgedDrafts.
 ///
-/// shape: trees, drafts, rows of the drafter, vocab, already checked against the arrays. rule: rejection, block or threshold; thresholds:
-/// single and acc, for the last. added: (accepted, accepted_alone or None), int32 arrays [trees] to which the counts are added; no
-/// statuses are returned then. Other arguments as for `sample_rows`.
+/// rule: "rejection", sibling after sibling; "block", a chain as a whole, which accepts more; "threshold", which accepts a
+/// draft of at least threshold_single, or if a coin times threshold_acc is below its probability and that of the
+/// siblings before it. By the first two every emitted token has the distribution of the target's row; thresholds
+/// below 1 are biased towards the drafts.
+///
+/// draft_token_ids: [trees, drafts] integers, at most 64 drafts a tree. An id outside the vocabulary was not drawn: it is
+/// never accepted, and fills trees of fewer drafts. parents: [trees, drafts] integers, -1 for the root or the index of a
+/// draft before it; None: chains, where each draft follows the one before it. By rejection with draft_probs they are
+/// fastest and may have any length. target_probs: [trees, drafts + 1, vocab] float32: the root's row, then the one
+/// behind each draft. draft_probs: the same of the drafter, of which the last row may be left out, since rows without
+/// children are not read, nor any for "threshold"; None if it has no probabilities, or drafts were not drawn from them one
+/// after the other without replacement. For "block" drafts must not have been drawn by the random words of their positions.
+/// Probabilities are read without a copy if they are contiguous. seed, position (of the first draft) and draw are a
+/// number, or one per tree; draw None takes the tree's own index. offsets, zero_for_none: as of sample.
+///
+/// added: two arrays, [trees] int32 without gaps, beside the rows. The numbers of accepted drafts and of those accepted alone
+/// are added to them, and they are the result's accepted and accepted_alone; its statuses is None then. The second is
+/// None for trees that have no such number. Raises ValueError for arrays of another shape, and TypeError for another type.
+///
+/// On a GPU a tree whose parents are wrong accepts no draft, and its status says NO_TREE. Elsewhere it is a ValueError.
 #[pyfunction]
-#[pyo3(signature = (draft_probs, draft_token_ids, target_probs, parents, shape, rule, thresholds, seed, position, draw,
-    dtype, stream, added=None, offsets=false, zero_for_none=false))]
-#[expect(clippy::too_many_arguments, reason = "they are keywords of the package's functions")]
+#[pyo3(signature = (draft_probs, draft_token_ids, target_probs, parents=None, *, rule="rejection", threshold_single=1.0,
+    threshold_acc=1.0, seed=None, position=None, draw=None, offsets=false, zero_for_none=false, added=None, dtype="int32", stream=None),
+    text_signature = "(draft_probs, draft_token_ids, target_probs, parents=None, *, rule='rejection', threshold_single=1.0, \
+                      threshold_acc=1.0, seed=None, position=0, draw=None, offsets=False, zero_for_none=False, added=None, \
+                      dtype='int32', stream=None)"
+)]
+#[expect(clippy::too_many_arguments, reason = "they are keywords")]
 pub fn judge<'py>(
     draft_probs: Option<&Bound<'py, PyAny>>,
     draft_token_ids: &Bound<'py, PyAny>,
     target_probs: &Bound<'py, PyAny>,
     parents: Option<&Bound<'py, PyAny>>,
-    shape: (usize, usize, usize, usize),
     rule: &str,
-    thresholds: (f32, f32),
-    seed: &Bound<'py, PyAny>,
-    position: &Bound<'py, PyAny>,
+    threshold_single: f32,
+    threshold_acc: f32,
+    seed: Option<&Bound<'py, PyAny>>,
+    position: Option<&Bound<'py, PyAny>>,
     draw: Option<&Bound<'py, PyAny>>,
-    dtype: &str,
-    stream: Option<&Bound<'py, PyAny>>,
-    added: Option<(Bound<'py, PyAny>, Optional<'py>)>,
     offsets: bool,
     zero_for_none: bool,
-) -> PyResult<Judged<'py>> {
-    let judgement = judgement(rule, thresholds)?;
+    added: Option<(Bound<'py, PyAny>, Optional<'py>)>,
+    dtype: &str,
+    stream: Option<&Bound<'py, PyAny>>,
+) -> PyResult<Bound<'py, PyAny>> {
+    static JUDGED: PyOnceLock<Py<PyType>> = PyOnceLock::new();
+    let py = target_probs.py();
+    let judgement = judgement(rule, (threshold_single, threshold_acc))?;
     judgement.check().map_err(to_py_err)?;
-    let (trees, n, draft_rows, vocab) = shape;
+    check_dtype(dtype)?;
     let named = stream.map(stream_handle).transpose()?;
-    let (probs, array) = joined(target_probs, "target_probs", named, [trees * (n + 1), vocab])?;
+    let array = arrays::read(target_probs, "target_probs", named)?;
+    let (Some((trees, _)), 3, [width, vocab], true) =
+        (array.outer, array.ndim, array.shape, array.shape[0] > 0)
+    else {
+        let text = format!("target_probs has {} dimensions", array.ndim);
+        let text = format!("{text}, but must be [trees, drafts + 1, vocab], with a row at least");
+        return Err(InvalidValueError::new_err(text));
+    };
+    let (n, mut draft_rows) = (width - 1, width);
+    let (probs, array) = joined(target_probs, "target_probs", named, array)?;
     let mut input = Input::of(&probs, "target_probs", array, named)?;
     let target = input.matrix;
     target.check_packed("target_probs")?;
     let stream = input.key.map(|key| key.stream);
     let mut drafter = None;
     if let Some(probs) = draft_probs {
-        let (probs, array) = joined(probs, "draft_probs", stream, [trees * draft_rows, vocab])?;
-        input.check_beside(&array, "draft_probs")?;
+        let array = input.beside(probs, "draft_probs")?;
+        array.check_shape("draft_probs", &[&[trees, n, vocab], &[trees, width, vocab]])?;
+        draft_rows = array.shape[0];
+        let (probs, array) = joined(probs, "draft_probs", stream, array)?;
         let matrix = array.matrix("draft_probs")?;
         matrix.check_packed("draft_probs")?;
         input.hold(&probs, array);
         drafter = Some(matrix);
     }
-    let ids = Value::flat(&mut input, draft_token_ids, "draft_token_ids")?;
-    let parents = parents.map(|parents| Value::flat(&mut input, parents, "parents")).transpose()?;
+    let ids = Value::flat(&mut input, draft_token_ids, "draft_token_ids", [trees, n])?;
+    let parents =
+        parents.map(|parents| Value::flat(&mut input, parents, "parents", [trees, n])).transpose()?;
     let keys = KeyArguments { seed, position, draw, offsets, zero_for_none };
-    let keys = DrawKeys::read(&mut input, &keys, None)?;
+    let keys = DrawKeys::read(&mut input, &keys)?;
     let out = input.empty(&[trees, n + 1], dtype)?;
     let tokens = tokens_out(&mut input, &out, trees * (n + 1))?;
     let path = parents.as_ref().map(|_| input.empty(&[trees, n + 1], "int32")).transpose()?;
@@ -243,5 +277,5 @@ pub fn judge<'py>(
         // memory in stream order. The package's documentation forbids other use until the work is done.
         unsafe { batch.with(|trees| operators.judge(trees, judgement, &keys.draws(), counts)) }
     })?;
-    Ok((out, path, accepted, alone, statuses))
+    JUDGED.import(py, "gumball.operators", "JudgedDrafts")?.call1((out, path, accepted, alone, statuses))
 }

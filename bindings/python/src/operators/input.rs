@@ -32,9 +32,12 @@ pub fn emulate(on: bool) -> PyResult<()> {
     Ok(())
 }
 
-/// Returns the number of rows; raises for arrays that operators do not take.
+/// Returns the number of rows that an operator would read: the first of two dimensions, or 1 for a row alone.
+///
+/// rows: [rows, vocab] or [vocab], as for all operators; nothing of them is read. name: what errors call them. Raises
+/// as the operators do for an array that they do not take, by shape, type or place.
 #[pyfunction]
-#[pyo3(signature = (rows, name))]
+#[pyo3(signature = (rows, name="rows"))]
 pub fn row_count(rows: &Bound<'_, PyAny>, name: &str) -> PyResult<usize> {
     Ok(Input::read(rows, name, None)?.matrix.rows)
 }

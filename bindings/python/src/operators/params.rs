@@ -1,16 +1,18 @@
 //! The parameters of a call: temperature and filters of rows, and the keys of draws.
 
 use gumball_engine::{Draws, RowParams, SamplingParams};
+use gumball_inspect::fresh_seed;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
 
-use super::columns::{Value, repeated_column};
+use super::columns::{Number, Value};
 use super::input::Input;
-use crate::errors::InvalidValueError;
+use crate::errors::{InvalidTypeError, InvalidValueError};
 use crate::params;
 
 /// Temperature and filters of a call: the common parameters, and the values that replace them.
+#[derive(Default)]
 pub struct Filters {
     common: SamplingParams,
     temperature: Option<Value<f32>>,
@@ -20,10 +22,27 @@ pub struct Filters {
 }
 
 impl Filters {
+    /// A temperature alone.
+    pub fn of_temperature(temperature: Option<Value<f32>>) -> Self {
+        Self { temperature, ..Self::default() }
+    }
+
     /// Reads the keywords temperature, top_k, top_p, min_p, order and params, all of which may be absent or
-    /// None.
-    pub fn read<'py>(input: &mut Input<'_, 'py>, keywords: Option<&Bound<'py, PyDict>>) -> PyResult<Self> {
+    /// None. `operator`: its name, for the error of another keyword.
+    pub fn read<'py>(
+        input: &mut Input<'_, 'py>,
+        operator: &str,
+        keywords: Option<&Bound<'py, PyDict>>,
+    ) -> PyResult<Self> {
+        const NAMES: [&str; 6] = ["temperature", "top_k", "top_p", "min_p", "order", "params"];
         let (py, mut common) = (input.object.py(), SamplingParams::default());
+        for name in keywords.into_iter().flat_map(|keywords| keywords.keys()) {
+            let name: String = name.extract()?;
+            if !NAMES.contains(&&*name) {
+                let text = format!("{operator}() got an unexpected keyword argument '{name}'");
+                return Err(InvalidTypeError::new_err(text));
+            }
+        }
         let given = |name: &Bound<'py, PyString>| match keywords {
             Some(keywords) => Ok::<_, PyErr>(keywords.get_item(name)?.filter(|value| !value.is_none())),
             None => Ok(None),
@@ -66,8 +85,10 @@ pub struct DrawKeys {
 
 /// The keys as the caller gave them.
 pub struct KeyArguments<'a, 'py> {
-    pub seed: &'a Bound<'py, PyAny>,
-    pub position: &'a Bound<'py, PyAny>,
+    /// `None` is a fresh one.
+    pub seed: Option<&'a Bound<'py, PyAny>>,
+    /// `None` is 0.
+    pub position: Option<&'a Bound<'py, PyAny>>,
     pub draw: Option<&'a Bound<'py, PyAny>>,
     /// Whether 64-bit positions in arrays are offsets; [`Draws::offsets`] says what that means.
     pub offsets: bool,
@@ -75,26 +96,15 @@ pub struct KeyArguments<'a, 'py> {
 }
 
 impl DrawKeys {
-    /// Reads the keys of draws. `n`: the number of draws for each seed and position, if there are several.
-    pub fn read<'py>(
-        input: &mut Input<'_, 'py>,
-        arguments: &KeyArguments<'_, 'py>,
-        n: Option<usize>,
-    ) -> PyResult<Self> {
+    /// Reads the keys of draws.
+    pub fn read<'py>(input: &mut Input<'_, 'py>, arguments: &KeyArguments<'_, 'py>) -> PyResult<Self> {
         let KeyArguments { seed, position, draw, offsets, zero_for_none } = *arguments;
         let draw = draw.map(|draw| Value::read(input, draw, "draw")).transpose()?;
-        let (mut seed, mut position) = (seed.clone(), position.clone());
-        if let Some(n) = n {
-            seed = repeated_column(input, &seed, "seed", n)?;
-            position = repeated_column(input, &position, "position", n)?;
-        }
-        let seed = Value::read(input, &seed, "seed")?;
+        let seed = given(input, seed, "seed", fresh_seed)?;
         let (seed, position) = match offsets && !input.is_on_device() {
-            true => folded(seed, Value::read(input, &position, "position")?),
-            false => (seed, Value::read(input, &position, "position")?),
+            true => folded(seed, given(input, position, "position", || 0)?),
+            false => (seed, given(input, position, "position", || 0)?),
         };
-        let n = n.unwrap_or(1);
-        let (seed, position) = (seed.repeated(n), position.repeated(n));
         Ok(Self { seed, position, draw, offsets, zero_for_none })
     }
 
@@ -106,15 +116,15 @@ impl DrawKeys {
         high_draws: bool,
     ) -> PyResult<(Self, bool)> {
         if !high_draws || input.is_on_device() {
-            return Ok((Self::read(input, arguments, None)?, high_draws));
+            return Ok((Self::read(input, arguments)?, high_draws));
         }
         let KeyArguments { seed, position, draw, offsets, zero_for_none } = *arguments;
         if draw.is_some() {
             let text = "high_draws conflicts with draw: the high word of a position says one thing";
             return Err(InvalidValueError::new_err(text));
         }
-        let seed = Value::read(input, seed, "seed")?;
-        let (position, draw) = match Value::<u64>::read(input, position, "position")? {
+        let seed = given(input, seed, "seed", fresh_seed)?;
+        let (position, draw) = match given(input, position, "position", || 0_u64)? {
             Value::All(word) => (Value::All(word as u32), Value::All((word >> 32) as u32)),
             Value::List(words) => {
                 let low = words.iter().map(|word| *word as u32).collect();
@@ -144,6 +154,16 @@ impl DrawKeys {
             zero_for_none: self.zero_for_none,
         }
     }
+}
+
+/// Reads a key, or takes another for one that is absent.
+fn given<'py, T: Number>(
+    input: &mut Input<'_, 'py>,
+    object: Option<&Bound<'py, PyAny>>,
+    name: &str,
+    otherwise: impl FnOnce() -> T,
+) -> PyResult<Value<T>> {
+    object.map_or_else(|| Ok(Value::All(otherwise())), |object| Value::read(input, object, name))
 }
 
 /// Splits 64-bit offsets on the host into seeds and positions, as kernels do on a device; a list of one number

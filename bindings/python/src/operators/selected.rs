@@ -4,30 +4,35 @@ use gumball_engine::Status;
 use pyo3::prelude::*;
 
 use super::columns::Value;
+use super::draws::column_out;
 use super::input::{Input, answer, rows_in, words_out};
 use super::run::run;
-use super::sample::column_out;
 use crate::arrays::Dtype;
 use crate::values;
 
-/// Returns the logprob of one token of each row. If ranks or statuses are wanted, a tuple of logprobs and these.
+/// Returns the logprob of one token of each row: out, or a new array [rows] float32. With return_ranks or return_statuses
+/// a tuple of it and of these, [rows] uint32 of numpy, on a GPU int32.
 ///
-/// tokens: one per row, or one for all; ids on the host, or an array beside rows on a device. out: an array of float32, or
-/// None for a new one of the rows' library.
+/// They are the ones that a Pool reports of these tokens with LogprobsParams(mode="raw"): at temperature 1, without edits and
+/// filters. tokens: [rows] ids, or one for all rows; -1 for none. For rows on a GPU they are a list or an array of the host, which
+/// is copied there, or int32 or int64 in its memory. A token whose logit is -inf or NaN, or whose probability is 0, and -1, have
+/// logprob -inf and rank 0; the most likely token has rank 1. kind: "logits", or "probabilities" for rows that hold those and
+/// need not sum to 1.
+///
+/// Raises ValueError for an id of the host outside the vocabulary. In a GPU's memory such an id counts as -1, and the row's
+/// status is NO_ID.
 #[pyfunction]
-#[pyo3(signature = (rows, name, tokens, out, kind, return_ranks, return_statuses, stream))]
-#[expect(clippy::too_many_arguments, reason = "they are keywords of the package's function")]
-pub fn token_logprobs<'py>(
+#[pyo3(signature = (rows, tokens, *, kind="logits", out=None, return_ranks=false, return_statuses=false, stream=None))]
+pub fn selected_logprobs<'py>(
     rows: &Bound<'py, PyAny>,
-    name: &str,
     tokens: &Bound<'py, PyAny>,
-    out: Option<&Bound<'py, PyAny>>,
     kind: &str,
+    out: Option<&Bound<'py, PyAny>>,
     return_ranks: bool,
     return_statuses: bool,
     stream: Option<&Bound<'py, PyAny>>,
 ) -> PyResult<Bound<'py, PyAny>> {
-    let mut input = Input::read(rows, name, stream)?;
+    let mut input = Input::read(rows, "rows", stream)?;
     let kind = values::kind(kind)?;
     let tokens = Value::tokens(&mut input, tokens)?;
     let (from, on_device, count) = (input.matrix, input.is_on_device(), input.matrix.rows);

@@ -70,7 +70,7 @@ def replays_read_what_lies_there() -> str:
         with torch.cuda.graph(graph):
             got, drawn = (
                 gumball.softmax(still, given),
-                gumball.sampling_from_logits(still, seed=seeds, top_k=50, top_p=0.9),
+                gumball.sample(still, seed=seeds, top_k=50, top_p=0.9),
             )
             listed = [1.0] * rows
             refused([(lambda: gumball.softmax(still, listed), ValueError, "the capture of a graph")])  # noqa: B023
@@ -79,7 +79,7 @@ def replays_read_what_lies_there() -> str:
             given.copy_(given.roll(1))
             graph.replay()
             assert torch.equal(got.cpu(), gumball.softmax(still.cpu(), given.cpu()))
-            wanted = gumball.sampling_from_logits(still.cpu(), seed=seeds.cpu(), top_k=50, top_p=0.9)
+            wanted = gumball.sample(still.cpu(), seed=seeds.cpu(), top_k=50, top_p=0.9)
             assert torch.equal(drawn.cpu(), wanted)
     return "9 replays"
 
@@ -89,7 +89,7 @@ def compiled() -> str:
     """In what torch compiles, whole; with CUDA graphs of the compiler's own, too."""
     wanted = {name: call() for name, call in all_calls("cpu").items()}
     for mode in ("default", "reduce-overhead"):
-        for name in ("softmax", "top_k_renorm_probs", "sampling_from_logits", "sampling_from_probs n", "judge"):
+        for name in ("softmax", "probabilities of probabilities", "sample", "sample of lines", "judge"):
             torch.compiler.reset()
             call = torch.compile(all_calls("cuda", of=gumball.torch)[name], fullgraph=True, mode=mode)
             for _ in range(3):

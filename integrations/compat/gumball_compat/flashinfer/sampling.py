@@ -123,11 +123,11 @@ def _drawn(
     outputs = rows.size(0) if indices is None else indices.size(0)
     places = checked(seed, offset, generator, rows.device, outputs, outputs * per_output)
     dtype = "int64" if indices is not None and indices.dtype is torch.int64 else "int32"
-    draws = operators.sampling_from_logits if name == "logits" else operators.sampling_from_probs
     seed, position = places
-    samples = draws(
+    samples = operators.sample(
         rows,
         indices,
+        kind="logits" if name == "logits" else "probabilities",
         top_k=top_k,
         top_p=top_p,
         min_p=min_p,
@@ -311,7 +311,7 @@ def top_p_renorm_probs(
 ) -> torch.Tensor:
     """The fewest probabilities of each row that hold the share `top_p`, summing to 1, 0 elsewhere; float32."""
     probs = _as(rows_of(probs, "probs"), torch.float32)
-    return operators.top_p_renorm_probs(probs, _column(top_p, probs))
+    return operators.probabilities(probs, kind="probabilities", top_p=_column(top_p, probs))
 
 
 def top_k_renorm_probs(
@@ -321,13 +321,13 @@ def top_k_renorm_probs(
 ) -> torch.Tensor:
     """The `top_k` largest probabilities of each row, summing to 1, 0 elsewhere; of the type of `probs`."""
     probs = _supported(probs, "probs")
-    return operators.top_k_renorm_probs(probs, _column(top_k, probs, whole=True))
+    return operators.probabilities(probs, kind="probabilities", top_k=_column(top_k, probs, whole=True))
 
 
 def top_k_mask_logits(logits: torch.Tensor, top_k: torch.Tensor | int) -> torch.Tensor:
     """The `top_k` largest logits of each row, -inf elsewhere; of the logits' type."""
     logits = _supported(logits, "logits")
-    return operators.top_k_mask_logits(logits, _column(top_k, logits, whole=True))
+    return operators.mask_logits(logits, top_k=_column(top_k, logits, whole=True))
 
 
 top_p_renorm_prob = top_p_renorm_probs

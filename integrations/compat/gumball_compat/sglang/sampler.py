@@ -69,7 +69,7 @@ def draw(logits: torch.Tensor, info: Any, positions: torch.Tensor) -> torch.Tens
         raise RuntimeError(
             f"a batch of {len(logits)} rows has {found} seeds; SGLang's SamplingBatchInfo was made or changed in a way that gumball-sglang does not know"
         )
-    tokens = operators.sampling_from_logits(
+    tokens = operators.sample(
         logits,
         temperature=info.temperatures.view(-1),
         top_k=info.top_ks if info.need_top_k_sampling else None,

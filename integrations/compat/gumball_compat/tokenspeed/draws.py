@@ -5,12 +5,12 @@ Each takes the arguments of TokenSpeed's operator of that name, on a GPU or on t
 `r % num_tokens_per_req`. The token is the one that a :class:`gumball.Pool` draws for a request with that seed at that
 position: a race in one operator, whichever of these names was called. An offset's high 32 bits are the draw index, so
 that TokenSpeed's draft stream, whose offsets lie above all positions, is a stream of its own here, too. Kernels read the
-pools where they lie: :func:`gumball.sampling_from_pools`.
+pools where they lie: :func:`gumball.sample_from_pools`.
 
 Scratch memory, block sizes, numbers of attempts and tables have no effect. Any top-k is allowed; it is off below 1 and
 from the vocabulary up. At temperature 0 the first of the largest logits is drawn. A row without a token gets 0, and so does
 one whose index is not in the pools on a GPU. Nothing waits for a device. Raises ValueError for lengths that do not fit, and the
-errors of :func:`gumball.sampling_from_pools`.
+errors of :func:`gumball.sample_from_pools`.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def _drawn(
     # The low half of an offset is the position, the high half the draw index.
     offsets = offsets_pool.to(torch.int64)
     dtype = "int64" if out.dtype is torch.int64 else "int32"
-    drawn: torch.Tensor = operators.sampling_from_pools(
+    drawn: torch.Tensor = operators.sample_from_pools(
         logits,
         req_pool_indices,
         seed=seed_pool,

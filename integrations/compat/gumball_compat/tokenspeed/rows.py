@@ -36,9 +36,9 @@ def fused_topk_topp_renorm(
 
     probs: [rows, vocab] float32. top_ks: [rows] int32; off from the vocabulary up, for example 1 << 30; any smaller k
     is allowed. top_ps: [rows] float32. out: [rows, vocab] float32. workspace and enable_pdl have no effect. Raises
-    the errors of :func:`gumball.top_k_top_p_renorm_probs`.
+    the errors of :func:`gumball.probabilities`.
     """
-    return operators.top_k_top_p_renorm_probs(probs, top_ks, top_ps, out)
+    return operators.probabilities(probs, kind="probabilities", top_k=top_ks, top_p=top_ps, out=out)
 
 
 def fused_topk_topp_workspace_size(batch_size: int, vocab_size: int) -> int:
@@ -57,12 +57,12 @@ def min_p_renorm_prob(probs: torch.Tensor, min_p: torch.Tensor, *, enable_pdl: b
     """Returns the probabilities of at least min_p times their row's largest, scaled to a sum of 1, and 0 elsewhere.
 
     probs: [rows, vocab]; the result has its type. min_p: [rows] float32 in 0..=1. enable_pdl has no effect. Raises
-    ValueError for other shapes, and the errors of :func:`gumball.min_p_renorm_probs`.
+    ValueError for other shapes, and the errors of :func:`gumball.probabilities`.
     """
     if probs.ndim != 2 or min_p.shape != probs.shape[:1]:
         found = f"{tuple(probs.shape)} and {tuple(min_p.shape)}"
         raise ValueError(f"probs and min_p have shapes {found}, but must have [rows, vocab] and [rows]")
-    return operators.min_p_renorm_probs(probs, min_p)
+    return operators.probabilities(probs, kind="probabilities", min_p=min_p)
 
 
 def argmax(
@@ -77,7 +77,7 @@ def argmax(
     logits: [rows, vocab] float32, bfloat16 or float16; or a row alone, [vocab], whose id has the shape (). NaN counts as -inf; a row without a
     logit above -inf gets 0, so that what indexes with an id finds it there.
     solution and override have no effect. Raises ValueError for an `out` of another shape, type or device, and the
-    errors of :func:`gumball.sampling_from_logits`.
+    errors of :func:`gumball.sample`.
     """
     if out is not None and (
         out.shape != logits.shape[:-1] or out.dtype not in (torch.int32, torch.int64) or out.device != logits.device
@@ -90,7 +90,7 @@ def argmax(
     if out.numel() == 0:
         return out
     dtype = "int64" if out.dtype is torch.int64 else "int32"
-    drawn: torch.Tensor = operators.sampling_from_logits(logits, temperature=0.0, seed=0, draw=0, dtype=dtype)
+    drawn: torch.Tensor = operators.sample(logits, temperature=0.0, seed=0, draw=0, dtype=dtype)
     torch.clamp(drawn.view(out.shape), min=0, out=out)
     return out
 

@@ -98,7 +98,7 @@ class RejectionSampler:
 
         `sampled_token_ids` is [requests, steps + 1] int64: the accepted drafts, one token more, then -1; a row without
         a token gives 0. `num_sampled` and `num_rejected`, [requests] int32, are 0 for requests that are still in their prompt.
-        Raises the errors of :func:`gumball.sampling_from_logits`.
+        Raises the errors of :func:`gumball.sample`.
         """
         batch, sampler = input_batch, self.sampler
         nans = _vllm("metrics.logits").get_num_nans(logits) if sampler.compute_nans else None
@@ -275,7 +275,7 @@ def _drawn(logits: torch.Tensor, states: Any, index: torch.Tensor, pos: torch.Te
     """A token of each row, int64. logits: divided by the temperature; index: each row's request state; pos: the token before."""
     # All that is left of the temperature: whether a request is greedy.
     temperature = (states.temperature.gpu[index] != 0).to(torch.float32)
-    drawn = operators.sampling_from_logits(
+    drawn = operators.sample(
         logits,
         temperature=temperature,
         seed=states.seeds.gpu[index],

@@ -65,15 +65,15 @@ def operators():
     def drawn(task, **named):
         def call(probs, to):
             columns = {parameter: getattr(to, name) for parameter, name in named.items()}
-            return gumball.sampling_from_probs(probs, **columns, **DRAW)
+            return gumball.sample(probs, kind="probabilities", **columns, **DRAW)
 
-        return way(task, "sampling_from_probs", call, given="probabilities")
+        return way(task, "sample", call, given="probabilities")
 
     def both(**order):
-        return lambda probs, to: gumball.top_k_top_p_renorm_probs(probs, to.k, to.p, **order)
+        return lambda probs, to: gumball.probabilities(probs, kind="probabilities", top_k=to.k, top_p=to.p, **order)
 
     def joint(probs, to):
-        return gumball.sampling_from_probs(probs, top_k=to.k, top_p=to.p, order="joint", **DRAW)
+        return gumball.sample(probs, kind="probabilities", top_k=to.k, top_p=to.p, order="joint", **DRAW)
 
     probs, types = "probabilities", ("f32", "bf16", "f16")
     return [
@@ -85,12 +85,22 @@ def operators():
         drawn("probs-top-p", top_p="p"),
         drawn("probs-min-p", min_p="min_p"),
         drawn("probs-top-k-top-p", top_k="k", top_p="p"),
-        way("probs-joint", "sampling_from_probs", joint, given=probs),
-        way("top-k-renorm", "top_k_renorm_probs", lambda x, to: gumball.top_k_renorm_probs(x, to.k), given=probs),
-        way("top-p-renorm", "top_p_renorm_probs", lambda x, to: gumball.top_p_renorm_probs(x, to.p), given=probs),
-        way("top-k-top-p-renorm", "top_k_top_p_renorm_probs", both(), given=probs),
-        way("joint-renorm", "top_k_top_p_renorm_probs", both(order="joint"), given=probs),
-        way("top-k-mask", "top_k_mask_logits", lambda x, to: gumball.top_k_mask_logits(x, to.k)),
+        way("probs-joint", "sample", joint, given=probs),
+        way(
+            "top-k-renorm",
+            "probabilities",
+            lambda x, to: gumball.probabilities(x, kind="probabilities", top_k=to.k),
+            given=probs,
+        ),
+        way(
+            "top-p-renorm",
+            "probabilities",
+            lambda x, to: gumball.probabilities(x, kind="probabilities", top_p=to.p),
+            given=probs,
+        ),
+        way("top-k-top-p-renorm", "probabilities", both(), given=probs),
+        way("joint-renorm", "probabilities", both(order="joint"), given=probs),
+        way("top-k-mask", "mask_logits", lambda x, to: gumball.mask_logits(x, top_k=to.k)),
         way("chain", "judge", chain, given="drafts"),
     ]
 

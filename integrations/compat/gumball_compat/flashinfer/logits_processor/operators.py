@@ -81,7 +81,7 @@ def _softmax(logits: Any) -> Any:
 
 
 def _min_p(probs: Any, min_p: Any) -> Any:
-    return gumball.min_p_renorm_probs(sampling.rows_of(probs, "probs"), min_p)
+    return gumball.probabilities(sampling.rows_of(probs, "probs"), kind="probabilities", min_p=min_p)
 
 
 class TemperatureOp(_Step):

@@ -1,7 +1,6 @@
 //! Draws: any number of tokens from any rows.
 
 use gumball_engine::{DeviceSlice, Error, Kind, Operators, PerRowMut, PoolSlots, Result, Rows, Status};
-use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
@@ -11,8 +10,7 @@ use super::params::{DrawKeys, Filters, KeyArguments};
 use super::run::run;
 use crate::arrays::{Dtype, Matrix};
 use crate::errors::{InvalidValueError, out_of_range, to_py_err};
-use crate::lists::{self, LONGEST};
-use crate::{modules, values};
+use crate::{lists, values};
 
 /// Reads the array that receives `count` tokens.
 pub fn tokens_out<'py>(
@@ -46,65 +44,49 @@ pub fn column_out<'py>(
     Ok(matrix)
 }
 
-/// Returns the index of the row that each output reads, with `n` outputs per row.
-fn repeated_rows(input: &mut Input<'_, '_>, n: usize) -> PyResult<Value<u32>> {
-    let (py, rows) = (input.object.py(), input.matrix.rows);
-    let most = LONGEST / rows.max(1);
-    if n > most {
-        return Err(out_of_range("n", n, format!("at most {most} for {rows} rows")));
-    }
-    if !input.is_on_device() {
-        let indices = (0..rows as u32).flat_map(|row| std::iter::repeat_n(row, n));
-        return lists::collected(py, indices.map(Ok), "n", LONGEST).map(Value::List);
-    }
-    let namespace = input.namespace()?;
-    let keywords = PyDict::new(py);
-    keywords.set_item(intern!(py, "dtype"), namespace.getattr(intern!(py, "int32"))?)?;
-    if modules::torch_of(input.object)?.is_some() {
-        keywords.set_item(intern!(py, "device"), input.object.getattr(intern!(py, "device"))?)?;
-    }
-    let outputs = namespace.call_method(intern!(py, "arange"), (rows * n,), Some(&keywords))?;
-    Value::read(input, &outputs.floor_div(n.max(1))?, "indices")
-}
-
-/// Draws a token for each output; returns out, or (out, statuses).
+/// Draws a token for each row, after temperature and filters; -1 for a row without a token.
 ///
-/// out: an array, or None for a new one of dtype. indices: the row that each output reads; n: the number of
-/// outputs of each row instead. offsets: whether the high words of 64-bit positions in an array change the
-/// seeds. zero_for_none: whether an output without a token is 0 instead of -1. filters: as of `write_rows`.
+/// kind: "logits", or "probabilities" for rows that hold those and need not sum to 1. indices: the row that each output
+/// reads; a row may occur any number of times: [outputs]. Without, the outputs are [rows]. dtype: "int32" or "int64".
+/// filters: as of probabilities; one per row, not per output.
+///
+/// seed: in 0..2^64. position: in 0..2^32, the number of tokens before the drawn one. Both are a number, or one per
+/// output. If seed is None, it is drawn from fresh entropy. draw: the draw index, in 0..2^32; None takes each output's own
+/// index, so that outputs with equal seed and position draw independently. The token equals that of a Pool whose sequence
+/// has this seed, position and draw index.
+///
+/// offsets: position holds numbers of 64 bits. The low word of each is the position; the high word, with its sign,
+/// times 0x9E3779B97F4A7C15 is added to the seed, modulo 2^64, so that no two offsets of a seed share random numbers.
+/// zero_for_none: a row without a token gives 0, and not -1; its status says EMPTY either way.
+///
+/// With return_statuses, the statuses are those of the row that each output reads.
 #[pyfunction]
-#[pyo3(signature = (rows, name, out, kind, indices, n, seed, position, draw, dtype, return_statuses, stream,
-    offsets=false, zero_for_none=false, **filters))]
-#[expect(clippy::too_many_arguments, reason = "they are keywords of the package's functions")]
-pub fn sample_rows<'py>(
+#[pyo3(
+    signature = (rows, indices=None, *, kind="logits", seed=None, position=None, draw=None, offsets=false, zero_for_none=false,
+        dtype="int32", out=None, return_statuses=false, stream=None, **filters),
+    text_signature = "(rows, indices=None, *, kind='logits', seed=None, position=0, draw=None, offsets=False, zero_for_none=False, \
+                      dtype='int32', out=None, return_statuses=False, stream=None, **filters)"
+)]
+#[expect(clippy::too_many_arguments, reason = "they are keywords")]
+pub fn sample<'py>(
     rows: &Bound<'py, PyAny>,
-    name: &str,
-    out: Option<&Bound<'py, PyAny>>,
-    kind: &str,
     indices: Option<&Bound<'py, PyAny>>,
-    n: Option<&Bound<'py, PyAny>>,
-    seed: &Bound<'py, PyAny>,
-    position: &Bound<'py, PyAny>,
+    kind: &str,
+    seed: Option<&Bound<'py, PyAny>>,
+    position: Option<&Bound<'py, PyAny>>,
     draw: Option<&Bound<'py, PyAny>>,
-    dtype: &str,
-    return_statuses: bool,
-    stream: Option<&Bound<'py, PyAny>>,
     offsets: bool,
     zero_for_none: bool,
+    dtype: &str,
+    out: Option<&Bound<'py, PyAny>>,
+    return_statuses: bool,
+    stream: Option<&Bound<'py, PyAny>>,
     filters: Option<&Bound<'py, PyDict>>,
 ) -> PyResult<Bound<'py, PyAny>> {
-    let mut input = Input::read(rows, name, stream)?;
+    let mut input = Input::read(rows, "rows", stream)?;
     let kind = values::kind(kind)?;
-    let filters = Filters::read(&mut input, filters)?;
-    let n: Option<usize> = n.map(|n| lists::extract_int(n, "n")).transpose()?;
-    let row_indices = match (indices, n) {
-        (Some(_), Some(_)) => {
-            return Err(InvalidValueError::new_err("n conflicts with indices, which name each output"));
-        }
-        (Some(indices), None) => Some(Value::indices(&mut input, indices)?),
-        (None, Some(n)) => Some(repeated_rows(&mut input, n)?),
-        (None, None) => None,
-    };
+    let filters = Filters::read(&mut input, "sample", filters)?;
+    let row_indices = indices.map(|indices| Value::indices(&mut input, indices)).transpose()?;
     let count = match &row_indices {
         None => input.matrix.rows,
         Some(Value::All(_)) => 1,
@@ -112,63 +94,76 @@ pub fn sample_rows<'py>(
         Some(Value::Device(column)) => column.rows(),
     };
     let keys = KeyArguments { seed, position, draw, offsets, zero_for_none };
-    let keys = DrawKeys::read(&mut input, &keys, n)?;
-    let shape = n.map_or([count, 0], |n| [input.matrix.rows, n]);
-    let shape = &shape[..1 + usize::from(n.is_some())];
-    let to = Drawn { out: out.cloned(), shape, count, dtype, return_statuses };
+    let keys = DrawKeys::read(&mut input, &keys)?;
+    let to = Drawn { out: out.cloned(), count, dtype, return_statuses };
     to.draw(&mut input, kind, |operators, rows, tokens, statuses| {
         let row_indices = row_indices.as_ref().map(Value::per_row);
         operators.sample(rows, row_indices, &filters.row_params(), &keys.draws(), tokens, statuses)
     })
 }
 
-/// Draws a token for each row, by numbers that lie in pools; returns out, or (out, statuses).
+/// Draws a token for each row, by numbers that lie in pools with an element for each of many requests, without gathering them.
 ///
-/// slots: the element of each pool that a request reads, which has rows_per_slot rows, each one position on. seed: the pool of seeds,
-/// as long as the other pools; position, draw and the filters may be pools, too. high_draws: whether the high words of
-/// positions of 64 bits are draw indices. Everything else is as of `sample_rows`.
+/// slots: for each request the element that it reads; it has rows_per_slot neighbouring rows, of which each is one position
+/// on. seed: the pool of seeds, in 0..2^64 or int64, whose length is that of all pools. position, draw, temperature, top_k, top_p,
+/// min_p: pools, or a number for all. high_draws: position holds 64-bit numbers, whose low word is the position and whose high
+/// word the draw index. On a GPU pools and slots are arrays there, which kernels read, or lists, which are copied. The other
+/// arguments, and what is drawn: as of sample.
+///
+/// Raises ValueError for a slot of the host that no pool has, and for pools of different lengths. In a GPU's memory a slot such
+/// as -1 has no token: -1.
 #[pyfunction]
-#[pyo3(signature = (rows, name, out, kind, slots, rows_per_slot, seed, position, draw, high_draws, dtype, return_statuses, stream,
-    zero_for_none=false, **filters))]
-#[expect(clippy::too_many_arguments, reason = "they are keywords of the package's functions")]
+#[pyo3(
+    signature = (rows, slots, *, seed, position=None, draw=None, rows_per_slot=None, high_draws=false, zero_for_none=false,
+        kind="logits", dtype="int32", out=None, return_statuses=false, stream=None, **filters),
+    text_signature = "(rows, slots, *, seed, position=0, draw=None, rows_per_slot=1, high_draws=False, zero_for_none=False, \
+                      kind='logits', dtype='int32', out=None, return_statuses=False, stream=None, **filters)"
+)]
+#[expect(clippy::too_many_arguments, reason = "they are keywords")]
 pub fn sample_from_pools<'py>(
     rows: &Bound<'py, PyAny>,
-    name: &str,
-    out: Option<&Bound<'py, PyAny>>,
-    kind: &str,
     slots: &Bound<'py, PyAny>,
-    rows_per_slot: &Bound<'py, PyAny>,
     seed: &Bound<'py, PyAny>,
-    position: &Bound<'py, PyAny>,
+    position: Option<&Bound<'py, PyAny>>,
     draw: Option<&Bound<'py, PyAny>>,
+    rows_per_slot: Option<&Bound<'py, PyAny>>,
     high_draws: bool,
+    zero_for_none: bool,
+    kind: &str,
     dtype: &str,
+    out: Option<&Bound<'py, PyAny>>,
     return_statuses: bool,
     stream: Option<&Bound<'py, PyAny>>,
-    zero_for_none: bool,
     filters: Option<&Bound<'py, PyDict>>,
 ) -> PyResult<Bound<'py, PyAny>> {
-    let mut input = Input::read(rows, name, stream)?;
+    let mut input = Input::read(rows, "rows", stream)?;
     let kind = values::kind(kind)?;
-    let filters = Filters::read(&mut input, filters)?;
+    let filters = Filters::read(&mut input, "sample_from_pools", filters)?;
     let slots: Value<u32> = Value::read(&mut input, slots, "slots")?;
-    let rows_per_slot = lists::extract_int(rows_per_slot, "rows_per_slot")?;
-    let keys = KeyArguments { seed, position, draw, offsets: false, zero_for_none };
+    let rows_per_slot = rows_per_slot.map_or(Ok(1), |rows| lists::extract_int(rows, "rows_per_slot"))?;
+    let keys = KeyArguments { seed: Some(seed), position, draw, offsets: false, zero_for_none };
     let (keys, high_draws) = DrawKeys::pooled(&mut input, &keys, high_draws)?;
     let size =
         keys.seeds().ok_or_else(|| InvalidValueError::new_err("seed must be a pool: a list or an array"))?;
     let count = input.matrix.rows;
-    let to = Drawn { out: out.cloned(), shape: &[count], count, dtype, return_statuses };
+    let to = Drawn { out: out.cloned(), count, dtype, return_statuses };
     to.draw(&mut input, kind, |operators, rows, tokens, statuses| {
         let pools = PoolSlots { slots: slots.per_row(), size, rows_per_slot, high_draws };
         operators.sample_from_pools(rows, &pools, &filters.row_params(), &keys.draws(), tokens, statuses)
     })
 }
 
-/// The target of a call's draws: `out`, or a new array of `shape` and `dtype`, with `count` tokens.
+/// Refuses a type that is none of tokens.
+pub fn check_dtype(dtype: &str) -> PyResult<()> {
+    match dtype {
+        "int32" | "int64" => Ok(()),
+        _ => Err(out_of_range("dtype", dtype, "int32 or int64")),
+    }
+}
+
+/// The target of a call's draws: `out`, or a new array of `dtype`, with `count` tokens.
 struct Drawn<'a, 'py> {
     out: Option<Bound<'py, PyAny>>,
-    shape: &'a [usize],
     count: usize,
     dtype: &'a str,
     return_statuses: bool,
@@ -183,10 +178,11 @@ impl<'py> Drawn<'_, 'py> {
         draw: impl FnOnce(&Operators, Rows<'_>, PerRowMut<'_, i32>, Option<PerRowMut<'_, Status>>) -> Result<()>
         + Send,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let Self { out, shape, count, dtype, return_statuses } = self;
-        let out = out.map_or_else(|| input.empty(shape, dtype), Ok)?;
+        let Self { out, count, dtype, return_statuses } = self;
+        check_dtype(dtype)?;
+        let out = out.map_or_else(|| input.empty(&[count], dtype), Ok)?;
         let to = tokens_out(input, &out, count)?;
-        let (statuses, to_statuses) = input.words(return_statuses, shape)?;
+        let (statuses, to_statuses) = input.words(return_statuses, &[count])?;
         let (from, on_device) = (input.matrix, input.is_on_device());
         run(input, |operators| {
             // SAFETY: `input` keeps the arrays alive during the call; on a device their owners reuse memory in
