@@ -1,4 +1,4 @@
-//! The command `gumball-bench`: run everything, print a record's tables, write rows.
+//! The command `gumball-bench`: run everything, or print a record's tables.
 
 use std::ffi::OsString;
 use std::io;
@@ -13,9 +13,9 @@ use gumball_bench::process::Running;
 use gumball_bench::record::{FORMAT, Record, Settings};
 use gumball_bench::rivals::{self, Program};
 use gumball_bench::runner;
-use gumball_bench::staging::{self, SEED, Staging};
+use gumball_bench::staging::Staging;
 use gumball_bench::table::{self, Against};
-use gumball_bench_protocol::{Definition, Dtype, Residence, RowKind, Task, serve};
+use gumball_bench_protocol::{RowKind, serve};
 use regex_lite::Regex;
 
 /// Times every way from logits to a token that is built here, all in one run.
@@ -57,27 +57,6 @@ enum Command {
         #[arg(long, conflicts_with_all = ["only", "against"])]
         page: bool,
     },
-    /// Write rows to a file, little endian, nothing between them.
-    Rows {
-        /// How the logits are made.
-        #[arg(long, value_parser = row_kind)]
-        kind: RowKind,
-        /// The tokens of a row.
-        #[arg(long, default_value_t = 128256)]
-        vocab: usize,
-        /// How many rows.
-        #[arg(long, default_value_t = 8)]
-        count: usize,
-        /// Write bf16 in place of f32.
-        #[arg(long)]
-        bf16: bool,
-        /// The seed.
-        #[arg(long, default_value_t = SEED)]
-        seed: u64,
-        /// Where they go.
-        #[arg(long, value_name = "FILE")]
-        out: PathBuf,
-    },
     /// List definitions and engines.
     List,
     /// Be one of the engines inside this program, on standard input and output.
@@ -92,12 +71,6 @@ enum Command {
 enum AgainstName {
     Floor,
     Gumball,
-}
-
-/// Reads a kind of rows by its name.
-fn row_kind(name: &str) -> Result<RowKind, String> {
-    let named = RowKind::ALL.into_iter().find(|kind| kind.to_string() == name);
-    named.ok_or_else(|| format!("known are {}", RowKind::ALL.map(|kind| kind.to_string()).join(", ")))
 }
 
 fn main() -> ExitCode {
@@ -119,12 +92,6 @@ fn act(command: Command) -> io::Result<()> {
             Ok(())
         }
         Command::Table { file, only, against, .. } => print_tables(&file, only.as_ref(), against),
-        Command::Rows { kind, vocab, count, bf16, seed, out } => {
-            let dtype = if bf16 { Dtype::Bf16 } else { Dtype::F32 };
-            let vocab = if kind == RowKind::Real { definitions::REAL_VOCAB } else { vocab };
-            let of = Definition { vocab, dtype, rows: kind, residence: Residence::Cache, task: Task::Greedy };
-            staging::write(&out, &of, seed, count, &real_rows())
-        }
         Command::List => {
             definitions::full().iter().for_each(|definition| println!("{definition}"));
             programs(&[])?.iter().for_each(|program| println!("engine {}", program.name));

@@ -13,7 +13,7 @@ use half::bf16;
 use crate::definitions::REAL_VOCAB;
 
 /// The seed of all generated rows of a run.
-pub const SEED: u64 = 0x6d75_6267;
+const SEED: u64 = 0x6d75_6267;
 
 /// A file of rows.
 #[derive(Clone, Debug)]

@@ -1,9 +1,11 @@
 //! A case: one row and everything its token depends on, owned.
 
+use std::cmp::Reverse;
 use std::fmt;
 
 use gumball_cpu::RowMut;
-use gumball_spec::num::LOG2_E;
+use gumball_spec::edit::{Hook, edit};
+use gumball_spec::num::{LOG2_E, key};
 use gumball_spec::{Kind, Request, Row, SamplingParams};
 use half::{bf16, f16};
 
@@ -273,6 +275,26 @@ impl Case {
             mask: self.mask.as_deref(),
             forced: self.forced,
         }
+    }
+
+    /// Lends the caller's own edit, if there is one.
+    pub fn with_hook<T>(&self, work: impl FnOnce(Option<Hook<'_>>) -> T) -> T {
+        let mut edit = |z: &mut [f32]| self.hook.into_iter().for_each(|hook| hook.apply(z));
+        work(if self.hook.is_some() { Some(&mut edit) } else { None })
+    }
+
+    /// Returns the edited row.
+    #[must_use]
+    pub fn edited(&self) -> Vec<f32> {
+        self.with_hook(|hook| edit(self.logits.row(), &self.request(), hook).z)
+    }
+
+    /// Puts ids into the order of tokens.
+    #[must_use]
+    pub fn in_order(&self, mut ids: Vec<u32>) -> Vec<u32> {
+        let z = self.edited();
+        ids.sort_by_key(|id| Reverse(key(z[*id as usize], *id)));
+        ids
     }
 }
 

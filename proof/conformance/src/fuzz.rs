@@ -9,7 +9,6 @@ use gumball_cpu::{Entry, History};
 #[cfg(feature = "cuda")]
 use gumball_engine::Device;
 use gumball_engine::{Batch, HostMasks, Outputs, Place, Pool, PoolConfig, Rows, Sampler, StepOptions};
-use gumball_spec::edit::edit;
 use gumball_spec::num::{exp_of_u32, log2};
 use gumball_spec::{Error, FilterOrder, Row, SamplingParams};
 
@@ -83,7 +82,7 @@ pub fn oracle_holds_its_invariants(data: &[u8]) {
     let case = generate::case(data);
     let seen = Oracle.sample(&case).expect("generated cases are valid");
     let kept = seen.kept.expect("the oracle reports it");
-    let z = edited(&case);
+    let z = case.edited();
     let alive = z.iter().filter(|z| **z > f32::NEG_INFINITY).count();
     assert_eq!(kept.is_empty(), alive == 0, "kept is empty only in an empty row\n{case:?}");
     assert!(kept.is_sorted_by(|a, b| key(&z, *a) > key(&z, *b)), "kept follows the order\n{case:?}");
@@ -104,12 +103,6 @@ pub fn oracle_holds_its_invariants(data: &[u8]) {
     }
 }
 
-fn edited(case: &Case) -> Vec<f32> {
-    let mut hook = |z: &mut [f32]| case.hook.into_iter().for_each(|hook| hook.apply(z));
-    let hook: Option<gumball_spec::edit::Hook<'_>> = if case.hook.is_some() { Some(&mut hook) } else { None };
-    edit(case.logits.row(), &case.request(), hook).z
-}
-
 fn key(z: &[f32], id: u32) -> u64 {
     gumball_spec::num::key(z[id as usize], id)
 }
@@ -117,7 +110,7 @@ fn key(z: &[f32], id: u32) -> u64 {
 /// Where the f64 reference can tell, the oracle keeps and draws the same.
 pub fn oracle_agrees_with_f64(data: &[u8]) {
     let case = Case { forced: None, ..generate::case(data) };
-    let z = edited(&case);
+    let z = case.edited();
     let reference = Reference::of(case.kind, &z);
     let spread = reference.z().iter().filter(|z| z.is_finite()).fold(0f64, |spread, z| spread.max(z.abs()));
     let seen = Oracle.sample(&case).expect("generated cases are valid");
@@ -145,7 +138,7 @@ pub fn edits_match_a_dense_reference(data: &[u8]) {
         return;
     }
     let bits = |z: Vec<f32>| z.into_iter().map(f32::to_bits).collect::<Vec<_>>();
-    assert_eq!(bits(edited(&case)), bits(reference::edits(&case)), "{case:?}");
+    assert_eq!(bits(case.edited()), bits(reference::edits(&case)), "{case:?}");
 }
 
 /// Counts kept up to date are those of a recount.

@@ -478,11 +478,7 @@ pub(crate) fn observed(case: &Case, outputs: &Outputs, row: usize) -> Observed {
             .collect(),
     });
     // The device says which ids it kept; their order is that of the definition.
-    let kept = outputs.kept(row, case.vocab()).map(|mut ids| {
-        let edited = gumball_spec::edit::edit(case.logits.row(), &case.request(), None);
-        ids.sort_by_key(|id| std::cmp::Reverse(gumball_spec::num::key(edited.z[*id as usize], *id)));
-        ids
-    });
+    let kept = outputs.kept(row, case.vocab()).map(|ids| case.in_order(ids));
     Observed {
         token: outputs.token(row),
         status: outputs.status(row),

@@ -21,7 +21,6 @@ use std::sync::{Mutex, PoisonError};
 use gumball_cpu::{History, Level, Output, Prepared, Task, Workspace};
 #[cfg(feature = "cuda")]
 use gumball_engine::Device;
-use gumball_spec::edit::Hook;
 use gumball_spec::verify::DraftTree;
 use gumball_spec::verify::by_probabilities::{Emitted, Judgement, Trial};
 use gumball_spec::verify::coupled::{RowEdits, coupled, greedy};
@@ -82,9 +81,7 @@ pub trait Backend: fmt::Debug + Send + Sync {
     /// # Errors
     /// Those of the oracle, under the same conditions.
     fn draft(&self, case: &Case, words: DraftWords, count: usize) -> Result<Vec<i32>> {
-        let mut edit = |z: &mut [f32]| case.hook.into_iter().for_each(|hook| hook.apply(z));
-        let hook: Option<Hook<'_>> = if case.hook.is_some() { Some(&mut edit) } else { None };
-        draft(case.logits.row(), &case.request(), words, count, hook)
+        case.with_hook(|hook| draft(case.logits.row(), &case.request(), words, count, hook))
     }
 
     /// Returns the bits of the logits of hidden states, `[rows, vocab]`. The oracle answers for a backend without heads.
@@ -224,9 +221,7 @@ impl Backend for Oracle {
     }
 
     fn sample(&self, case: &Case) -> Result<Observed> {
-        let mut edit = |z: &mut [f32]| case.hook.into_iter().for_each(|hook| hook.apply(z));
-        let hook: Option<Hook<'_>> = if case.hook.is_some() { Some(&mut edit) } else { None };
-        let outcome = oracle::sample(case.logits.row(), &case.request(), hook)?;
+        let outcome = case.with_hook(|hook| oracle::sample(case.logits.row(), &case.request(), hook))?;
         Ok(Observed::of(&outcome))
     }
 
@@ -314,20 +309,7 @@ impl Backend for Cpu {
         let (prepared, history) = prepare(case)?;
         let task = task(case, &prepared, &history);
         let mut workspace = self.workspace.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut pass = |keep_ids| -> Result<Observed> {
-            let mut edit = |z: &mut [f32]| case.hook.into_iter().for_each(|hook| hook.apply(z));
-            let hook: Option<Hook<'_>> = if case.hook.is_some() { Some(&mut edit) } else { None };
-            workspace.keep_ids(keep_ids);
-            let chosen = workspace.sample(case.logits.row(), &task, hook)?;
-            Ok(Observed {
-                token: chosen.token,
-                status: chosen.status,
-                temperature: chosen.temperature,
-                mu: chosen.mu,
-                kept: keep_ids.then(|| workspace.kept().to_vec()),
-                logprobs: workspace.logprobs().cloned(),
-            })
-        };
+        let mut pass = |keep_ids| pass(&mut workspace, case, case.logits.row(), &task, keep_ids);
         let (without, with) = (pass(false)?, pass(true)?);
         let differences = differences(&without, &with);
         assert!(
@@ -353,10 +335,8 @@ impl Backend for Cpu {
         let (prepared, history) = prepare(case)?;
         let task = task(case, &prepared, &history);
         let mut workspace = self.workspace.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut edit = |z: &mut [f32]| case.hook.into_iter().for_each(|hook| hook.apply(z));
-        let hook: Option<Hook<'_>> = if case.hook.is_some() { Some(&mut edit) } else { None };
         let mut drafts = vec![7; count];
-        workspace.draft(case.logits.row(), &task, hook, words, &mut drafts)?;
+        case.with_hook(|hook| workspace.draft(case.logits.row(), &task, hook, words, &mut drafts))?;
         Ok(drafts)
     }
 
@@ -370,18 +350,7 @@ impl Backend for Cpu {
         let task = task(case, &prepared, &history);
         let mut workspace = self.workspace.lock().unwrap_or_else(PoisonError::into_inner);
         let row = head.certified_row(screen, workspace.level(), &task, case.hook.is_some())?;
-        let mut edit = |z: &mut [f32]| case.hook.into_iter().for_each(|hook| hook.apply(z));
-        let hook: Option<Hook<'_>> = if case.hook.is_some() { Some(&mut edit) } else { None };
-        workspace.keep_ids(false);
-        let chosen = workspace.sample(Row::F32(&row), &task, hook)?;
-        Ok(Observed {
-            token: chosen.token,
-            status: chosen.status,
-            temperature: chosen.temperature,
-            mu: chosen.mu,
-            kept: None,
-            logprobs: workspace.logprobs().cloned(),
-        })
+        pass(&mut workspace, case, Row::F32(&row), &task, false)
     }
 
     fn clustered(&self, head: &HeadCase, clusters: &ClusterCase, case: &Case) -> Result<Observed> {
@@ -394,6 +363,26 @@ impl Backend for Cpu {
         let mut workspace = self.workspace.lock().unwrap_or_else(PoisonError::into_inner);
         workspace.judge(trial, judgement)
     }
+}
+
+/// Passes a row through all stages, with the hook of a case.
+fn pass(
+    workspace: &mut Workspace,
+    case: &Case,
+    row: Row<'_>,
+    task: &Task<'_>,
+    keep_ids: bool,
+) -> Result<Observed> {
+    workspace.keep_ids(keep_ids);
+    let chosen = case.with_hook(|hook| workspace.sample(row, task, hook))?;
+    Ok(Observed {
+        token: chosen.token,
+        status: chosen.status,
+        temperature: chosen.temperature,
+        mu: chosen.mu,
+        kept: keep_ids.then(|| workspace.kept().to_vec()),
+        logprobs: workspace.logprobs().cloned(),
+    })
 }
 
 /// Validates what a case is drawn by.

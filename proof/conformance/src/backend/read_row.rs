@@ -2,7 +2,6 @@
 
 use gumball_engine::Outputs;
 use gumball_spec::NONE;
-use gumball_spec::edit::Hook;
 use gumball_spec::logprobs::{Logprobs, TokenLogprob};
 
 use crate::case::Case;
@@ -37,17 +36,7 @@ pub fn read_row(case: &Case, out: &Outputs, row: usize) -> Observed {
         status: out.status(row),
         temperature: out.temperatures()[row],
         mu: out.mirostat_mu()[row],
-        kept: Some(in_order(case, out.kept(row))),
+        kept: Some(case.in_order(out.kept(row).to_vec())),
         logprobs,
     }
-}
-
-/// Returns the kept ids of a case, which come ascending, in the order of tokens.
-fn in_order(case: &Case, kept: &[u32]) -> Vec<u32> {
-    let mut apply = |z: &mut [f32]| case.hook.into_iter().for_each(|hook| hook.apply(z));
-    let hook: Option<Hook<'_>> = if case.hook.is_some() { Some(&mut apply) } else { None };
-    let z = gumball_spec::edit::edit(case.logits.row(), &case.request(), hook).z;
-    let mut kept = kept.to_vec();
-    kept.sort_by_key(|id| std::cmp::Reverse(gumball_spec::num::key(z[*id as usize], *id)));
-    kept
 }
