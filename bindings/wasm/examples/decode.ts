@@ -1,18 +1,7 @@
 // Decoding with a sampler, with a pool, and from drafts: every call is typed. `node decode.mjs`, after tsc, draws the same tokens on
 // every machine.
-import {
-  GumballError,
-  init,
-  inspect,
-  Pool,
-  Sampler,
-  softmax,
-  Status,
-  top_k_renorm_probs,
-  type Outputs,
-  type SamplingParams,
-  type State,
-} from "gumball-wasm";
+import { GumballError, init, inspect, Pool, probabilities, Sampler, softmax, Status } from "gumball-wasm";
+import type { Outputs, SamplingParams, State } from "gumball-wasm";
 
 await init();
 const vocab = 5;
@@ -33,8 +22,8 @@ const [drafts, probs]: [Int32Array, Float32Array] = pool.draft(logits, [slots[0]
 const verified = pool.verify(new Float32Array(2 * vocab), [slots[0]!], [ids], { mode: "coupled" });
 const emitted: Int32Array | undefined = verified.tokens[0];
 
-const probabilities: Float32Array = softmax(logits, vocab, { temperature: 0.7 });
-const [kept, statuses]: [Float32Array, Uint32Array] = top_k_renorm_probs(probabilities, vocab, 2, { return_statuses: true });
+const flat: Float32Array = softmax(logits, vocab, { temperature: 0.7 });
+const [kept, statuses]: [Float32Array, Uint32Array] = probabilities(flat, vocab, { kind: "probabilities", top_k: 2, return_statuses: true });
 const isEmpty = ((statuses[0] ?? 0) & Status.EMPTY) !== 0;
 const winner: number | undefined = inspect(logits, params, { prompt: [3, 1] }).winner?.id;
 

@@ -22,18 +22,7 @@ extern "C" {
 pub enum Failure {
     /// An error of the engine.
     Engine(Error),
-    /// An argument that cannot be read.
-    Argument {
-        /// `type`, `out_of_range`, `length` or `unknown`.
-        kind: &'static str,
-        /// Its name.
-        parameter: String,
-        /// What it is.
-        value: String,
-        /// What it must be.
-        allowed: String,
-    },
-    /// What a hook threw.
+    /// The exception of an argument that cannot be read, or of a hook.
     Thrown(JsValue),
 }
 
@@ -69,43 +58,35 @@ impl Failure {
         Self::argument("unknown", parameter, name.to_owned(), allowed)
     }
 
-    fn argument(kind: &'static str, parameter: &str, value: String, allowed: impl Into<String>) -> Self {
-        Failure::Argument { kind, parameter: parameter.to_owned(), value, allowed: allowed.into() }
+    fn argument(kind: &str, parameter: &str, value: String, allowed: impl Into<String>) -> Self {
+        let (what, allowed) = (if kind == "length" { "has length" } else { "is" }, allowed.into());
+        let message = format!("{parameter} {what} {value}, but must be {allowed}");
+        Failure::Thrown(GumballError::new(kind, parameter, &value, &allowed, &message).into())
     }
 }
 
 impl From<Failure> for JsValue {
     fn from(failure: Failure) -> Self {
-        match failure {
-            Failure::Thrown(value) => value,
-            Failure::Argument { kind, parameter, value, allowed } => {
-                let what = if kind == "length" { "has length" } else { "is" };
-                let message = format!("{parameter} {what} {value}, but must be {allowed}");
-                GumballError::new(kind, &parameter, &value, &allowed, &message).into()
+        let error = match failure {
+            Failure::Thrown(value) => return value,
+            Failure::Engine(error) => error,
+        };
+        let message = error.to_string();
+        let (kind, parameter, value, allowed) = match error {
+            Error::OutOfRange { parameter, value, allowed } => ("out_of_range", parameter, value, allowed),
+            Error::Conflict { parameter, other, reason } => {
+                ("conflict", parameter, format!("beside {other}"), reason.to_owned())
             }
-            Failure::Engine(error) => {
-                let message = error.to_string();
-                let (kind, parameter, value, allowed) = match error {
-                    Error::OutOfRange { parameter, value, allowed } => {
-                        ("out_of_range", parameter, value, allowed)
-                    }
-                    Error::Conflict { parameter, other, reason } => {
-                        ("conflict", parameter, format!("beside {other}"), reason.to_owned())
-                    }
-                    Error::Length { parameter, length, allowed } => {
-                        ("length", parameter, length.to_string(), allowed)
-                    }
-                    Error::Unknown { parameter, name, known } => {
-                        ("unknown", parameter, name, format!("one of {known}"))
-                    }
-                    Error::Unavailable { resource, reason } => {
-                        ("unavailable", resource, String::new(), reason)
-                    }
-                    other => ("out_of_range", "", String::new(), other.to_string()),
-                };
-                GumballError::new(kind, parameter, &value, &allowed, &message).into()
+            Error::Length { parameter, length, allowed } => {
+                ("length", parameter, length.to_string(), allowed)
             }
-        }
+            Error::Unknown { parameter, name, known } => {
+                ("unknown", parameter, name, format!("one of {known}"))
+            }
+            Error::Unavailable { resource, reason } => ("unavailable", resource, String::new(), reason),
+            other => ("out_of_range", "", String::new(), other.to_string()),
+        };
+        GumballError::new(kind, parameter, &value, &allowed, &message).into()
     }
 }
 

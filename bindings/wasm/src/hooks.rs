@@ -41,11 +41,8 @@ pub fn run(hook: &Function, row: &mut [f32]) -> Result<()> {
     let copy = Float32Array::new_from_slice(row);
     let left = hook.call1(&JsValue::UNDEFINED, &copy).map_err(Failure::Thrown)?;
     if !left.is_undefined() {
-        return Err(Failure::wrong_type(
-            "what a hook returns",
-            &left,
-            "undefined: it changes the row that it is given",
-        ));
+        let allowed = "undefined: it changes the row that it is given";
+        return Err(Failure::wrong_type("what a hook returns", &left, allowed));
     }
     if copy.length() as usize != row.len() {
         let allowed = format!("{} elements still: a hook may not give its row away", row.len());

@@ -13,14 +13,14 @@ use crate::error::{Failure, Result, entropy};
 use crate::params;
 use crate::rows::Rows;
 use crate::sampler::words;
-use crate::values::{Options, is_absent, keys};
+use crate::values::{GivenParams, GivenRows, InspectOptions, Options, keys};
 
 /// The options of both functions.
 const NAMES: [&str; 11] =
     ["prompt", "output", "position", "draw", "mu", "mask", "forced", "dtype", "source", "texts", "brief"];
 
 /// Traces a row.
-fn trace(logits: &JsValue, params: &JsValue, options: &Options<'_>) -> Result<Trace> {
+fn trace(logits: &JsValue, params: &JsValue, options: &Options) -> Result<Trace> {
     let mut row = Rows::default();
     row.copy(logits, options, "logits")?;
     let row = row.row();
@@ -55,42 +55,29 @@ fn trace(logits: &JsValue, params: &JsValue, options: &Options<'_>) -> Result<Tr
     })
 }
 
-/// Returns what every stage did to a row: edits, filters, the race and the token, as `gumball inspect --json` writes it.
-///
-/// Options: `prompt` and `output`, the ids before the token; `position`, as many as these; `draw`, 0; `mu`, mirostat's limit; `mask` and
-/// `forced`, as of `Sampler.sample`; `dtype`; `source`, where the row comes from, in words; `texts`, a function from an id to its text; `brief`,
-/// which leaves out `race` and `what_if`, about half of the work. Without a seed in `params` a fresh one is drawn.
-///
-/// Throws a GumballError for a parameter outside its range.
+/// Returns what every stage did to a row: edits, filters, the race and the token, as `gumball inspect --json` writes it. Without a seed in `params` a
+/// fresh one is drawn. Throws a GumballError for a parameter outside its range.
 #[wasm_bindgen(unchecked_return_type = "Trace")]
-pub fn inspect(
-    #[wasm_bindgen(unchecked_param_type = "Rows")] logits: &JsValue,
-    #[wasm_bindgen(unchecked_param_type = "SamplingParams")] params: &JsValue,
-    #[wasm_bindgen(unchecked_optional_param_type = "InspectOptions")] options: &JsValue,
-) -> Result<JsValue> {
+pub fn inspect(logits: &GivenRows, params: &GivenParams, options: Option<InspectOptions>) -> Result<JsValue> {
     let trace = trace(logits, params, &Options::new(options, &NAMES)?)?;
     let text = serde_json::to_string(&trace).expect("plain data");
     Ok(JSON::parse(&text).expect("JSON of our own"))
 }
 
-/// Returns the same as a page of HTML that explains itself, for a file, a frame or a new tab. It asks nothing of the network.
-///
-/// Options: those of `inspect`, and `context`, the text that the token continues: `prompt`, what was asked, and `said`, what was said so
-/// far.
+/// Returns the trace of `inspect` as a page of HTML that explains itself, for a file, a frame or a new tab. It asks nothing of the network.
 #[wasm_bindgen]
 pub fn inspect_html(
-    #[wasm_bindgen(unchecked_param_type = "Rows")] logits: &JsValue,
-    #[wasm_bindgen(unchecked_param_type = "SamplingParams")] params: &JsValue,
-    #[wasm_bindgen(unchecked_optional_param_type = "InspectOptions")] options: &JsValue,
+    logits: &GivenRows,
+    params: &GivenParams,
+    options: Option<InspectOptions>,
 ) -> Result<String> {
     let names: Vec<&str> = NAMES.into_iter().chain(["context"]).collect();
     let options = Options::new(options, &names)?;
-    let context = options.get("context")?.unwrap_or(JsValue::UNDEFINED);
-    let context = match is_absent(&context) {
-        true => None,
-        false => {
+    let context = match options.get("context")? {
+        None => None,
+        Some(context) => {
             keys(&context, "context")?;
-            let context = Options::new(&context, &["prompt", "said"])?;
+            let context = Options::new(context, &["prompt", "said"])?;
             let text = |name| Ok::<_, Failure>(context.text(name)?.unwrap_or_default());
             Some(Context { prompt: text("prompt")?, said: text("said")? })
         }

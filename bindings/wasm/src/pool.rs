@@ -7,7 +7,10 @@ use crate::error::Result;
 use crate::rows::{Rows, kind};
 use crate::state::OwnedState;
 use crate::step::{Extras, NAMES};
-use crate::values::{Options, integer, integers, is_absent};
+use crate::values::{
+    GivenParams, GivenRows, GivenState, Integers, Number, Options, PoolOptions, RowOptions, ScoreOptions,
+    ids, integer, integers,
+};
 use crate::{outputs, params, state};
 
 /// Many sequences, each in a slot that keeps its history and position.
@@ -32,7 +35,7 @@ pub fn known<'a>(others: &[&'a str]) -> Vec<&'a str> {
 pub type Marks = Vec<(Slot, usize)>;
 
 impl Pool {
-    fn sequence(&mut self, slot: &JsValue) -> Result<&Sequence> {
+    fn sequence(&mut self, slot: &Number) -> Result<&Sequence> {
         Ok(self.inner.sequence(integer(slot, "slot")?)?)
     }
 
@@ -44,27 +47,24 @@ impl Pool {
     }
 }
 
-/// Takes back what was appended behind the marks.
-pub fn back(pool: &mut Engine, marks: &[(Slot, usize)]) -> gumball_engine::Result<()> {
-    marks.iter().try_for_each(|(slot, length)| {
-        let behind = pool.sequence(*slot)?.tokens_behind(*length)?;
-        pool.shorten(&[*slot], &[behind])
-    })
+/// Takes back the tokens after the marks if a hook threw.
+pub fn settle(pool: &mut Engine, marks: &[(Slot, usize)], hooks: Result<()>) -> Result<()> {
+    if hooks.is_err() {
+        for (slot, length) in marks {
+            let behind = pool.sequence(*slot)?.tokens_behind(*length)?;
+            pool.shorten(&[*slot], &[behind])?;
+        }
+    }
+    hooks
 }
 
 #[wasm_bindgen]
 impl Pool {
     /// Makes an empty pool for rows of `vocab` numbers.
     ///
-    /// Options: `slots`, how many sequences can be in flight, 256; `top_n` and `ids`, how many of the most likely tokens and of given
-    /// ids the outputs have places for, 0; `kept`, whether outputs have the kept sets; `route`, "race".
-    ///
     /// Throws a GumballError for a value outside its range, and if there is not enough memory for the slots.
     #[wasm_bindgen(constructor)]
-    pub fn new(
-        #[wasm_bindgen(unchecked_param_type = "number")] vocab: &JsValue,
-        #[wasm_bindgen(unchecked_optional_param_type = "PoolOptions")] options: &JsValue,
-    ) -> Result<Pool> {
+    pub fn new(vocab: &Number, options: Option<PoolOptions>) -> Result<Pool> {
         let options = Options::new(options, &["slots", "top_n", "ids", "kept", "route"])?;
         let place = Place::Host { threads: Some(1), level: None };
         let mut config = PoolConfig { place, ..PoolConfig::new(integer(vocab, "vocab")?) };
@@ -86,21 +86,12 @@ impl Pool {
     /// Admits a request with the ids before its output, and returns its slot.
     ///
     /// Throws a GumballError for a parameter outside its range, two that exclude each other, and if all slots are taken.
-    pub fn admit(
-        &mut self,
-        #[wasm_bindgen(unchecked_param_type = "SamplingParams")] params: &JsValue,
-        #[wasm_bindgen(unchecked_optional_param_type = "Integers")] prompt: &JsValue,
-    ) -> Result<i32> {
-        let prompt: Vec<u32> = if is_absent(prompt) { Vec::new() } else { integers(prompt, "prompt")? };
-        Ok(self.inner.admit(params::seeded(params)?, &prompt)?)
+    pub fn admit(&mut self, params: &GivenParams, prompt: Option<Integers>) -> Result<i32> {
+        Ok(self.inner.admit(params::seeded(params)?, &ids(prompt, "prompt")?)?)
     }
 
     /// Takes up a sequence where it was left, here or anywhere, and returns its slot. The seed is the state's.
-    pub fn resume(
-        &mut self,
-        #[wasm_bindgen(unchecked_param_type = "SamplingParams")] params: &JsValue,
-        #[wasm_bindgen(unchecked_param_type = "Partial<State>")] state: &JsValue,
-    ) -> Result<i32> {
+    pub fn resume(&mut self, params: &GivenParams, state: &GivenState) -> Result<i32> {
         let state = OwnedState::read(state)?;
         Ok(self.inner.resume(params::seeded(params)?, state.state())?)
     }
@@ -108,34 +99,22 @@ impl Pool {
     /// Copies a sequence to a slot of its own, under another draw index, and returns that slot.
     ///
     /// For n samples of one request: admit it, fork it under 1, 2, .. n - 1, and let all read one row by `row_indices`.
-    pub fn fork(
-        &mut self,
-        #[wasm_bindgen(unchecked_param_type = "number")] slot: &JsValue,
-        #[wasm_bindgen(unchecked_param_type = "number")] draw: &JsValue,
-    ) -> Result<i32> {
+    pub fn fork(&mut self, slot: &Number, draw: &Number) -> Result<i32> {
         Ok(self.inner.fork(integer(slot, "slot")?, integer(draw, "draw")?)?)
     }
 
     /// Ends a sequence; its slot is vacant then.
-    pub fn release(&mut self, #[wasm_bindgen(unchecked_param_type = "number")] slot: &JsValue) -> Result<()> {
+    pub fn release(&mut self, slot: &Number) -> Result<()> {
         Ok(self.inner.release(integer(slot, "slot")?)?)
     }
 
     /// Appends a token that was chosen elsewhere.
-    pub fn push(
-        &mut self,
-        #[wasm_bindgen(unchecked_param_type = "number")] slot: &JsValue,
-        #[wasm_bindgen(unchecked_param_type = "number")] id: &JsValue,
-    ) -> Result<()> {
+    pub fn push(&mut self, slot: &Number, id: &Number) -> Result<()> {
         Ok(self.inner.push(integer(slot, "slot")?, integer(id, "id")?)?)
     }
 
     /// Takes the last tokens of sequences away: `counts[i]` of the one in `slots[i]`.
-    pub fn shorten(
-        &mut self,
-        #[wasm_bindgen(unchecked_param_type = "Integers")] slots: &JsValue,
-        #[wasm_bindgen(unchecked_param_type = "Integers")] counts: &JsValue,
-    ) -> Result<()> {
+    pub fn shorten(&mut self, slots: &Integers, counts: &Integers) -> Result<()> {
         let counts: Vec<u32> = integers(counts, "counts")?;
         let counts: Vec<usize> = counts.into_iter().map(|count| count as usize).collect();
         Ok(self.inner.shorten(&integers(slots, "slots")?, &counts)?)
@@ -144,18 +123,16 @@ impl Pool {
     /// Draws a token for each slot from its row, and appends it to the sequence there.
     ///
     /// `logits`: as many rows as slots, one after the other, or any number with `row_indices`. `slots`: -1 for a row that yields
-    /// nothing; no other slot twice. Options: `masks`, a bitmask for each row, flat or as a list in which null is none;
-    /// `mask_present`, which rows' masks count; `forced`, an id for each row, or null or -1 for none; `row_indices`, for each slot the
-    /// row that it reads; `hooks`, a function or null for each row; `kind`, "logits" or "probabilities"; `dtype`.
+    /// nothing; no other slot twice.
     ///
     /// Throws a GumballError for a shape, type, slot or id that does not fit, and whatever a hook throws. No sequence has changed
     /// then.
     #[wasm_bindgen(unchecked_return_type = "Outputs")]
     pub fn step(
         &mut self,
-        #[wasm_bindgen(unchecked_param_type = "Rows")] logits: &JsValue,
-        #[wasm_bindgen(unchecked_param_type = "Integers")] slots: &JsValue,
-        #[wasm_bindgen(unchecked_optional_param_type = "StepOptions")] options: &JsValue,
+        logits: &GivenRows,
+        slots: &Integers,
+        options: Option<RowOptions>,
     ) -> Result<JsValue> {
         let options = Options::new(options, &known(&["kind", "dtype"]))?;
         let (slots, kind) = (integers::<Slot>(slots, "slots")?, kind(&options)?);
@@ -164,24 +141,20 @@ impl Pool {
         let Self { inner, rows, out, .. } = self;
         let rows = rows.rows(inner.vocab(), kind, "logits")?;
         let extras = Extras::read(&options, rows.matrix().rows())?;
-        let step = |pool: &mut &mut Engine, of_rows: &Batch<'_>| {
-            pool.step(rows, &Batch { slots: &slots, ..*of_rows }, out)
-        };
-        extras.with(&mut &mut *inner, step, |pool| back(pool, &marks))?;
+        let hooks = extras.with(|of_rows| inner.step(rows, &Batch { slots: &slots, ..*of_rows }, out))?;
+        settle(inner, &marks, hooks)?;
         Ok(outputs::outputs(&self.out, self.keeps))
     }
 
-    /// Returns the logprobs of known tokens, as of a prompt: row i scores `ids[start + i]`. No slot changes.
-    ///
-    /// Options: `prompt_len`, how many of `ids` are prompt, all unless it is given; `start`, 1; `masks`, `mask_present`, `hooks`,
-    /// `kind`, `dtype` as of `step`. `params.logprobs` says what is reported; raw logprobs without it.
+    /// Returns the logprobs of known tokens, as of a prompt: row i scores `ids[start + i]`. No slot changes. `params.logprobs` says what is
+    /// reported; raw logprobs without it.
     #[wasm_bindgen(unchecked_return_type = "Outputs")]
     pub fn score(
         &mut self,
-        #[wasm_bindgen(unchecked_param_type = "Rows")] logits: &JsValue,
-        #[wasm_bindgen(unchecked_param_type = "SamplingParams")] params: &JsValue,
-        #[wasm_bindgen(unchecked_param_type = "Integers")] ids: &JsValue,
-        #[wasm_bindgen(unchecked_optional_param_type = "ScoreOptions")] options: &JsValue,
+        logits: &GivenRows,
+        params: &GivenParams,
+        ids: &Integers,
+        options: Option<ScoreOptions>,
     ) -> Result<JsValue> {
         let names = ["prompt_len", "start", "masks", "mask_present", "hooks", "kind", "dtype"];
         let options = Options::new(options, &names)?;
@@ -192,25 +165,19 @@ impl Pool {
         let Self { inner, rows, out, .. } = self;
         let rows = rows.rows(inner.vocab(), kind(&options)?, "logits")?;
         let scored = Scored { params: &params, ids: &ids, prompt_len, start, chunk_rows: None };
-        let score = |_: &mut (), of_rows: &Batch<'_>| inner.score(rows, of_rows, &scored, out);
-        Extras::read(&options, rows.matrix().rows())?.with(&mut (), score, |()| Ok(()))?;
+        Extras::read(&options, rows.matrix().rows())?
+            .with(|of_rows| inner.score(rows, of_rows, &scored, out))??;
         Ok(outputs::outputs(&self.out, self.keeps))
     }
 
     /// Returns a sequence's state, for `resume`.
     #[wasm_bindgen(unchecked_return_type = "State")]
-    pub fn state(
-        &mut self,
-        #[wasm_bindgen(unchecked_param_type = "number")] slot: &JsValue,
-    ) -> Result<JsValue> {
+    pub fn state(&mut self, slot: &Number) -> Result<JsValue> {
         Ok(state::to_js(self.sequence(slot)?))
     }
 
     /// Returns the ids that a slot has generated so far.
-    pub fn output(
-        &mut self,
-        #[wasm_bindgen(unchecked_param_type = "number")] slot: &JsValue,
-    ) -> Result<Vec<u32>> {
+    pub fn output(&mut self, slot: &Number) -> Result<Vec<u32>> {
         Ok(self.sequence(slot)?.history().output().to_vec())
     }
 

@@ -35,7 +35,7 @@ const ALLOWED: &str = "a Float32Array, a Float16Array, or a Uint16Array with the
 
 impl Rows {
     /// Copies rows into the buffer, which holds as many numbers then.
-    pub fn copy(&mut self, rows: &JsValue, options: &Options<'_>, name: &str) -> Result<()> {
+    pub fn copy(&mut self, rows: &JsValue, options: &Options, name: &str) -> Result<()> {
         let named = options.text("dtype")?;
         let tag = if rows.is_object() { tag(rows) } else { String::new() };
         let dtype = match (&*tag, named.as_deref()) {
@@ -112,17 +112,14 @@ impl Rows {
 /// Returns how many rows of `vocab` there are.
 pub fn count(length: usize, vocab: usize, name: &str) -> Result<usize> {
     if vocab == 0 || !length.is_multiple_of(vocab) {
-        return Err(Failure::length(
-            name,
-            length,
-            format!("a whole number of rows of {vocab}, the vocabulary"),
-        ));
+        let allowed = format!("a whole number of rows of {vocab}, the vocabulary");
+        return Err(Failure::length(name, length, allowed));
     }
     Ok(length / vocab)
 }
 
 /// Reads what the numbers of rows mean: `logits`, unless the option `kind` says `probabilities`.
-pub fn kind(options: &Options<'_>) -> Result<Kind> {
+pub fn kind(options: &Options) -> Result<Kind> {
     match options.text("kind")?.as_deref() {
         None | Some("logits") => Ok(Kind::Logits),
         Some("probabilities") => Ok(Kind::Probabilities),

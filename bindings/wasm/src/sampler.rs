@@ -1,12 +1,15 @@
 //! The sampler: one sequence, its state and its stages in one object.
 
-use gumball_engine::{Kind, Sampler as Engine, StepOptions, Token, TokenLogprob};
+use gumball_engine::{Sampler as Engine, StepOptions, Token, TokenLogprob};
 use wasm_bindgen::prelude::*;
 
 use crate::error::{Failure, Result};
-use crate::rows::Rows;
+use crate::rows::{Rows, kind};
 use crate::state::OwnedState;
-use crate::values::{Options, integer, integers, is_absent, object, truth};
+use crate::values::{
+    DtypeOptions, GivenParams, GivenRows, GivenState, Integers, Number, Options, RouteOptions, SampleOptions,
+    SamplerOptions, ids, integer, integers, object, truth,
+};
 use crate::{hooks, params, state};
 
 /// Chooses the tokens of one sequence, and keeps its history.
@@ -29,22 +32,66 @@ impl Sampler {
         Self { inner, last: None, discarded: false, row: Rows::default() }
     }
 
-    fn made(inner: Engine, options: &Options<'_>) -> Result<Self> {
-        let mut inner = inner;
-        if let Some(route) = options.text("route")? {
-            inner = match &*route {
-                "race" => inner,
-                #[cfg(feature = "whole")]
-                _ => inner.with_route(route.parse()?)?,
-                #[cfg(not(feature = "whole"))]
-                _ => return Err(Failure::unknown("route", &route, &["race"])),
-            };
-        }
-        Ok(Self::of(inner))
+    fn made(inner: Engine, options: &Options) -> Result<Self> {
+        Ok(Self::of(match options.text("route")?.as_deref() {
+            None | Some("race") => inner,
+            #[cfg(feature = "whole")]
+            Some(route) => inner.with_route(route.parse()?)?,
+            #[cfg(not(feature = "whole"))]
+            Some(route) => return Err(Failure::unknown("route", route, &["race"])),
+        }))
+    }
+}
+
+/// Reads words of bitmasks: of a Uint32Array or an Int32Array, or numbers.
+pub fn words(mask: &JsValue, name: &str) -> Result<Vec<u32>> {
+    if let Some(mask) = mask.dyn_ref::<js_sys::Int32Array>() {
+        return Ok(mask.to_vec().iter().map(|word| *word as u32).collect());
+    }
+    if mask.dyn_ref::<js_sys::Uint32Array>().is_some() || js_sys::Array::is_array(mask) {
+        return integers(mask, name);
+    }
+    Err(Failure::wrong_type(name, mask, "a Uint32Array or an Int32Array of 32 ids a word"))
+}
+
+#[wasm_bindgen]
+impl Sampler {
+    /// Makes a sampler for rows of `vocab` numbers. Without a seed in `params` a fresh one is drawn.
+    ///
+    /// Throws a GumballError for a parameter outside its range, two that exclude each other, and a name that is not known.
+    #[wasm_bindgen(constructor)]
+    pub fn new(params: &GivenParams, vocab: &Number, options: Option<SamplerOptions>) -> Result<Sampler> {
+        let options = Options::new(options, &["prompt", "draw", "route"])?;
+        let inner = Engine::new(params::seeded(params)?, integer(vocab, "vocab")?)?;
+        let inner = inner.with_prompt(&options.ids("prompt")?);
+        Self::made(inner.with_draw(options.integer("draw")?.unwrap_or(0)), &options)
     }
 
-    fn draw(&mut self, row: &JsValue, name: &str, options: &Options<'_>, kind: Kind) -> Result<Option<u32>> {
-        self.row.copy(row, options, name)?;
+    /// Continues a sequence from the state of another sampler or pool, here or anywhere. The seed is the state's.
+    ///
+    /// Throws as the constructor does, and if the state's `mu` is NaN or infinite.
+    pub fn resume(
+        params: &GivenParams,
+        vocab: &Number,
+        state: &GivenState,
+        options: Option<RouteOptions>,
+    ) -> Result<Sampler> {
+        let options = Options::new(options, &["route"])?;
+        let state = OwnedState::read(state)?;
+        let inner = Engine::new(params::seeded(params)?, integer(vocab, "vocab")?)?;
+        Self::made(inner.with_state(state.state())?, &options)
+    }
+
+    /// Draws the next token from a row of logits or probabilities and appends it. Returns undefined if no logit is above -Infinity, or no probability
+    /// above 0.
+    ///
+    /// Throws a GumballError for a row of another length or type and for a forced id outside the vocabulary; for probabilities with a hook or parameters
+    /// that speak of logits (a temperature other than 0 and 1, penalties, biases, top_n_sigma, a dynamic temperature); and whatever the hook
+    /// throws. The sequence has not changed then. A hook must not use this sampler.
+    pub fn sample(&mut self, logits: &GivenRows, options: Option<SampleOptions>) -> Result<Option<u32>> {
+        let options = Options::new(options, &["mask", "forced", "hook", "kind", "dtype"])?;
+        let kind = kind(&options)?;
+        self.row.copy(logits, &options, "logits")?;
         let mask: Option<Vec<u32>> = options.get("mask")?.map(|mask| words(&mask, "mask")).transpose()?;
         let forced = options.integer("forced")?;
         let hook = options.get("hook")?.map(|hook| hooks::read(&hook, "hook")).transpose()?;
@@ -72,93 +119,14 @@ impl Sampler {
         self.last = Some(token);
         Ok(token.id)
     }
-}
 
-/// Reads words of bitmasks: of a Uint32Array or an Int32Array, or numbers.
-pub fn words(mask: &JsValue, name: &str) -> Result<Vec<u32>> {
-    if let Some(mask) = mask.dyn_ref::<js_sys::Int32Array>() {
-        return Ok(mask.to_vec().iter().map(|word| *word as u32).collect());
-    }
-    if mask.dyn_ref::<js_sys::Uint32Array>().is_some() || js_sys::Array::is_array(mask) {
-        return integers(mask, name);
-    }
-    Err(Failure::wrong_type(name, mask, "a Uint32Array or an Int32Array of 32 ids a word"))
-}
-
-#[wasm_bindgen]
-impl Sampler {
-    /// Makes a sampler for rows of `vocab` logits.
-    ///
-    /// Without a seed in `params` a fresh one is drawn. Options: `prompt`, the ids before the output; `draw`, the draw index, 0;
-    /// `route`, "race".
-    ///
-    /// Throws a GumballError for a parameter outside its range, two that exclude each other, and a name that is not known.
-    #[wasm_bindgen(constructor)]
-    pub fn new(
-        #[wasm_bindgen(unchecked_param_type = "SamplingParams")] params: &JsValue,
-        #[wasm_bindgen(unchecked_param_type = "number")] vocab: &JsValue,
-        #[wasm_bindgen(unchecked_optional_param_type = "SamplerOptions")] options: &JsValue,
-    ) -> Result<Sampler> {
-        let options = Options::new(options, &["prompt", "draw", "route"])?;
-        let inner = Engine::new(params::seeded(params)?, integer(vocab, "vocab")?)?;
-        let inner = inner.with_prompt(&options.ids("prompt")?);
-        Self::made(inner.with_draw(options.integer("draw")?.unwrap_or(0)), &options)
-    }
-
-    /// Continues a sequence from the state of another sampler or pool, here or anywhere. The seed is the state's.
-    ///
-    /// Options: `route`, as of the constructor. Throws as the constructor does, and if the state's `mu` is NaN or infinite.
-    pub fn resume(
-        #[wasm_bindgen(unchecked_param_type = "SamplingParams")] params: &JsValue,
-        #[wasm_bindgen(unchecked_param_type = "number")] vocab: &JsValue,
-        #[wasm_bindgen(unchecked_param_type = "Partial<State>")] state: &JsValue,
-        #[wasm_bindgen(unchecked_optional_param_type = "{ route?: string }")] options: &JsValue,
-    ) -> Result<Sampler> {
-        let options = Options::new(options, &["route"])?;
-        let state = OwnedState::read(state)?;
-        let inner = Engine::new(params::seeded(params)?, integer(vocab, "vocab")?)?;
-        Self::made(inner.with_state(state.state())?, &options)
-    }
-
-    /// Draws the next token from a row of logits and appends it. Returns undefined if no logit is above -Infinity.
-    ///
-    /// Options: `mask`, a bitmask whose bit `id % 32` of word `id / 32` allows an id, missing words forbid; `forced`, the id to
-    /// emit whatever is drawn; `hook`, a function that changes a copy of the row in its place, after penalties and biases and before
-    /// the bans; `dtype`, "bfloat16" or "float16", for rows in a Uint16Array.
-    ///
-    /// Throws a GumballError for a row of another length or type and for a forced id outside the vocabulary, and whatever the hook
-    /// throws. The sequence has not changed then. A hook must not use this sampler.
-    pub fn sample(
-        &mut self,
-        #[wasm_bindgen(unchecked_param_type = "Rows")] logits: &JsValue,
-        #[wasm_bindgen(unchecked_optional_param_type = "SampleOptions")] options: &JsValue,
-    ) -> Result<Option<u32>> {
-        let options = Options::new(options, &["mask", "forced", "hook", "dtype"])?;
-        self.draw(logits, "logits", &options, Kind::Logits)
-    }
-
-    /// Draws the next token from a row of probabilities, which need not sum to 1, and appends it. Returns undefined if none is above
-    /// 0.
-    ///
-    /// Options: those of `sample` without `hook`. Throws as `sample` does, and for parameters that speak of logits: a temperature
-    /// other than 0 and 1, penalties, biases, top_n_sigma, a dynamic temperature.
-    pub fn sample_probabilities(
-        &mut self,
-        #[wasm_bindgen(unchecked_param_type = "Rows")] probabilities: &JsValue,
-        #[wasm_bindgen(unchecked_optional_param_type = "Omit<SampleOptions, \"hook\">")] options: &JsValue,
-    ) -> Result<Option<u32>> {
-        let options = Options::new(options, &["mask", "forced", "dtype"])?;
-        self.draw(probabilities, "probabilities", &options, Kind::Probabilities)
-    }
-
-    /// Draws `n` tokens from one row under the draw indices 0 to n - 1, and appends none of them.
-    ///
-    /// Options: `dtype`. Returns an id for each draw; -1 where the row has no token.
+    /// Draws `n` tokens from one row of logits under the draw indices 0 to n - 1, and appends none of them. Returns an id for each; -1 where the row has
+    /// no token.
     pub fn sample_n(
         &mut self,
-        #[wasm_bindgen(unchecked_param_type = "Rows")] logits: &JsValue,
-        #[wasm_bindgen(unchecked_param_type = "number")] n: &JsValue,
-        #[wasm_bindgen(unchecked_optional_param_type = "{ dtype?: Dtype }")] options: &JsValue,
+        logits: &GivenRows,
+        n: &Number,
+        options: Option<DtypeOptions>,
     ) -> Result<Vec<i32>> {
         self.row.copy(logits, &Options::new(options, &["dtype"])?, "logits")?;
         let tokens = self.inner.sample_n(self.row.row(), integer(n, "n")?)?;
@@ -168,31 +136,24 @@ impl Sampler {
     }
 
     /// Appends a token that was chosen elsewhere.
-    pub fn push(&mut self, #[wasm_bindgen(unchecked_param_type = "number")] id: &JsValue) -> Result<()> {
+    pub fn push(&mut self, id: &Number) -> Result<()> {
         self.inner.push(integer(id, "id")?);
         Ok(())
     }
 
     /// Goes back to the state after `output_len` output tokens. Throws a GumballError if there are fewer.
-    pub fn truncate(
-        &mut self,
-        #[wasm_bindgen(unchecked_param_type = "number")] output_len: &JsValue,
-    ) -> Result<()> {
+    pub fn truncate(&mut self, output_len: &Number) -> Result<()> {
         Ok(self.inner.truncate(integer(output_len, "output_len")?)?)
     }
 
     /// Starts over after a prompt, with the same parameters, seed and draw index.
-    pub fn reset(
-        &mut self,
-        #[wasm_bindgen(unchecked_optional_param_type = "Integers")] prompt: &JsValue,
-    ) -> Result<()> {
-        let prompt = if is_absent(prompt) { Vec::new() } else { integers(prompt, "prompt")? };
-        self.inner.reset(&prompt);
+    pub fn reset(&mut self, prompt: Option<Integers>) -> Result<()> {
+        self.inner.reset(&ids(prompt, "prompt")?);
         Ok(())
     }
 
     /// Returns a sampler with the same state and another draw index.
-    pub fn fork(&self, #[wasm_bindgen(unchecked_param_type = "number")] draw: &JsValue) -> Result<Sampler> {
+    pub fn fork(&self, draw: &Number) -> Result<Sampler> {
         Ok(Self::of(self.inner.fork(integer(draw, "draw")?)?))
     }
 
@@ -210,22 +171,10 @@ impl Sampler {
         state::to_js(self.inner.sequence())
     }
 
-    /// The ids of prompt and output.
-    #[wasm_bindgen(getter)]
-    pub fn history(&self) -> Vec<u32> {
-        self.inner.history().ids().to_vec()
-    }
-
     /// The ids generated so far.
     #[wasm_bindgen(getter)]
     pub fn output(&self) -> Vec<u32> {
         self.inner.history().output().to_vec()
-    }
-
-    /// The number of tokens before the next one, modulo 2^32.
-    #[wasm_bindgen(getter)]
-    pub fn position(&self) -> u32 {
-        self.inner.position()
     }
 
     /// The seed in use: that of the parameters, or the fresh one that was drawn in its place.
@@ -256,12 +205,6 @@ impl Sampler {
     #[wasm_bindgen(getter)]
     pub fn temperature(&self) -> f32 {
         self.last.map_or(0.0, |token| token.temperature)
-    }
-
-    /// Mirostat's limit for the next token, in bits; 0 without mirostat.
-    #[wasm_bindgen(getter)]
-    pub fn mu(&self) -> f32 {
-        self.inner.sequence().mu()
     }
 
     /// The logprobs of the last row; undefined if the parameters ask for none, and after a hook that threw.

@@ -21,11 +21,8 @@ impl OwnedState {
     /// Reads a state. A position that is left out is 0, as in Python.
     pub fn read(state: &JsValue) -> Result<Self> {
         if !state.is_object() {
-            return Err(Failure::wrong_type(
-                "state",
-                state,
-                "an object with prompt, output, seed, position, draw and mu",
-            ));
+            let allowed = "an object with prompt, output, seed, position, draw and mu";
+            return Err(Failure::wrong_type("state", state, allowed));
         }
         let fields = Options::new(state, &["prompt", "output", "seed", "position", "draw", "mu"])?;
         let (prompt, output) = (fields.ids("prompt")?, fields.ids("output")?);

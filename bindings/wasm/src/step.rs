@@ -26,7 +26,7 @@ pub struct Extras {
 
 impl Extras {
     /// Reads what comes with `rows` rows of logits.
-    pub fn read(options: &Options<'_>, rows: usize) -> Result<Self> {
+    pub fn read(options: &Options, rows: usize) -> Result<Self> {
         let row_indices = options.get("row_indices")?.map(|_| options.ids("row_indices")).transpose()?;
         let outputs = row_indices.as_ref().map_or(rows, Vec::len);
         let mut extras = Self { row_indices, ..Self::default() };
@@ -89,14 +89,11 @@ impl Extras {
         Ok(())
     }
 
-    /// Calls `call` with a batch that has no slots, and returns its result. If a hook threw, calls `undo` with that result, and returns the
-    /// hook's exception as an error.
-    pub fn with<S, T>(
+    /// Calls `call` with a batch that has no slots. Returns what a hook threw, after which the call's tokens do not count.
+    pub fn with(
         &self,
-        state: &mut S,
-        call: impl FnOnce(&mut S, &Batch<'_>) -> gumball_engine::Result<T>,
-        undo: impl FnOnce(&mut S) -> gumball_engine::Result<()>,
-    ) -> Result<T> {
+        call: impl FnOnce(&Batch<'_>) -> gumball_engine::Result<()>,
+    ) -> Result<std::result::Result<(), Failure>> {
         let masks = match &self.masks {
             None => Masks::None,
             Some((words, rows, width)) => {
@@ -109,19 +106,10 @@ impl Extras {
         };
         let row_indices = self.row_indices.as_deref().unwrap_or_default();
         let batch = Batch { masks, forced: &self.forced, row_indices, ..Batch::default() };
-        if self.hooks.is_empty() {
-            return Ok(call(state, &batch).map_err(named)?);
-        }
-        let run = |hooks: &[Option<RowHook<'_>>]| call(state, &Batch { hooks, ..batch });
+        let run = |hooks: &[Option<RowHook<'_>>]| call(&Batch { hooks, ..batch });
         let (result, failure) = hooks::with(self.hooks.clone(), run);
-        let result = result.map_err(named)?;
-        match failure {
-            None => Ok(result),
-            Some(failure) => {
-                undo(state)?;
-                Err(failure)
-            }
-        }
+        result.map_err(named)?;
+        Ok(failure.map_or(Ok(()), Err))
     }
 }
 

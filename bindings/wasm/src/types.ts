@@ -95,6 +95,8 @@ export interface SampleOptions {
   forced?: number | null;
   /** The caller's own edits. */
   hook?: Hook | null;
+  /** What the row holds; "logits" if left out. Probabilities need not sum to 1, and have no hook. */
+  kind?: "logits" | "probabilities";
   /** What the words of a Uint16Array are. */
   dtype?: Dtype;
 }

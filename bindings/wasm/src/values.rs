@@ -1,32 +1,62 @@
 //! Arguments: numbers, names and lists of JavaScript's values, each refused by its name where it does not fit.
 //!
 //! Integers may be numbers or BigInts. A list is an array, or a typed array of integers. Of an object of options every name must be
-//! known, so that a slip of the pen is an error and not a default.
+//! known, so that a slip of the pen is an error and not a default. Of arguments without a type of their own here, TypeScript sees
+//! the type that stands in `types.ts` or `whole.ts`.
 
 use js_sys::{Array, Int32Array, Reflect, Uint32Array};
 use wasm_bindgen::prelude::*;
 
 use crate::error::{Failure, Result, tag};
 
+#[wasm_bindgen]
+extern "C" {
+    #[wasm_bindgen(typescript_type = "number")]
+    pub type Number;
+    #[wasm_bindgen(typescript_type = "Integers")]
+    pub type Integers;
+    #[wasm_bindgen(typescript_type = "Rows")]
+    pub type GivenRows;
+    #[wasm_bindgen(typescript_type = "SamplingParams")]
+    pub type GivenParams;
+    #[wasm_bindgen(typescript_type = "Partial<State>")]
+    pub type GivenState;
+    #[wasm_bindgen(typescript_type = "SamplerOptions")]
+    pub type SamplerOptions;
+    #[wasm_bindgen(typescript_type = "{ route?: string }")]
+    pub type RouteOptions;
+    #[wasm_bindgen(typescript_type = "SampleOptions")]
+    pub type SampleOptions;
+    #[wasm_bindgen(typescript_type = "{ dtype?: Dtype }")]
+    pub type DtypeOptions;
+    #[wasm_bindgen(typescript_type = "PoolOptions")]
+    pub type PoolOptions;
+    #[wasm_bindgen(typescript_type = "RowOptions")]
+    pub type RowOptions;
+    #[wasm_bindgen(typescript_type = "ScoreOptions")]
+    pub type ScoreOptions;
+    #[wasm_bindgen(typescript_type = "VerifyOptions")]
+    pub type VerifyOptions;
+    #[wasm_bindgen(typescript_type = "InspectOptions")]
+    pub type InspectOptions;
+}
+
 /// The argument that holds a function's options.
 const OPTIONS: &str = "options";
 
 /// Named options of a call.
 #[derive(Debug)]
-pub struct Options<'a>(&'a JsValue);
+pub struct Options(JsValue);
 
-impl<'a> Options<'a> {
+impl Options {
     /// Takes an object, or undefined for no options.
-    pub fn new(options: &'a JsValue, known: &[&str]) -> Result<Self> {
-        if is_absent(options) {
-            return Ok(Self(options));
+    pub fn new(options: impl Into<JsValue>, known: &[&str]) -> Result<Self> {
+        let options = options.into();
+        let names = if is_absent(&options) { Vec::new() } else { keys(&options, OPTIONS)? };
+        match names.iter().find(|name| !known.contains(&&***name)) {
+            Some(name) => Err(Failure::unknown(OPTIONS, name, known)),
+            None => Ok(Self(options)),
         }
-        for name in keys(options, OPTIONS)? {
-            if !known.contains(&&*name) {
-                return Err(Failure::unknown(OPTIONS, &name, known));
-            }
-        }
-        Ok(Self(options))
     }
 
     /// Returns an option; none if it is absent, undefined or null.
@@ -34,10 +64,7 @@ impl<'a> Options<'a> {
     /// # Errors
     /// What its getter throws.
     pub fn get(&self, name: &str) -> Result<Option<JsValue>> {
-        if is_absent(self.0) {
-            return Ok(None);
-        }
-        field(self.0, name)
+        if is_absent(&self.0) { Ok(None) } else { field(&self.0, name) }
     }
 
     /// Returns an option as a text.
@@ -106,24 +133,20 @@ pub trait Integer: Sized + TryFrom<i128> {
     const RANGE: &'static str;
 }
 
-impl Integer for u32 {
-    const RANGE: &'static str = "an integer in 0..2^32";
+macro_rules! ranges {
+    ($($type:ty: $range:literal)*) => {
+        $(impl Integer for $type {
+            const RANGE: &'static str = $range;
+        })*
+    };
 }
 
-impl Integer for i32 {
-    const RANGE: &'static str = "an integer in -2^31..2^31";
-}
-
-impl Integer for u64 {
-    const RANGE: &'static str = "an integer in 0..2^64; above 2^53 as a BigInt";
-}
-
-impl Integer for i64 {
-    const RANGE: &'static str = "an integer in -2^63..2^63; above 2^53 as a BigInt";
-}
-
-impl Integer for usize {
-    const RANGE: &'static str = "an integer in 0..2^32";
+ranges! {
+    u32: "an integer in 0..2^32"
+    i32: "an integer in -2^31..2^31"
+    u64: "an integer in 0..2^64; above 2^53 as a BigInt"
+    i64: "an integer in -2^63..2^63; above 2^53 as a BigInt"
+    usize: "an integer in 0..2^32"
 }
 
 /// The integers that a number of JavaScript tells apart.
@@ -195,6 +218,11 @@ pub fn integers<T: Integer + TryFrom<u32> + TryFrom<i32>>(list: &JsValue, name: 
         return all(list.to_vec(), name);
     }
     elements(list, name)?.iter().map(|value| integer(value, name)).collect()
+}
+
+/// Reads an optional list of ids.
+pub fn ids(list: Option<Integers>, name: &str) -> Result<Vec<u32>> {
+    list.map_or(Ok(Vec::new()), |list| integers(&list, name))
 }
 
 /// Reads a list of lists of integers: how many each has, and all of them one after the other.

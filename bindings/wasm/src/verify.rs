@@ -1,20 +1,18 @@
 //! Drafts: a pool verifies them against a target's rows, and draws them from the rows of a draft model.
 
-use gumball_engine::{
-    Batch, Drafts, Error, Matrix, Outputs, Pool as Engine, Proposals, Slot, Tree, VerifyMode,
-};
+use gumball_engine::{Batch, Drafts, Error, Matrix, Outputs, Proposals, Slot, Tree, VerifyMode};
 use js_sys::{Array, Float32Array, Int32Array};
 use wasm_bindgen::prelude::*;
 
 use crate::error::{Failure, Result, draft_names};
 use crate::outputs;
-use crate::pool::{Pool, back, known};
+use crate::pool::{Pool, known, settle};
 use crate::rows::kind;
 use crate::step::Extras;
-use crate::values::{Options, integers, lists};
+use crate::values::{GivenRows, Integers, Options, VerifyOptions, integers, lists};
 
 /// Reads how drafts are judged.
-fn mode(options: &Options<'_>) -> Result<VerifyMode> {
+fn mode(options: &Options) -> Result<VerifyMode> {
     let name = options.text("mode")?;
     let thresholds = ["threshold_single", "threshold_acc"];
     for given in thresholds {
@@ -32,11 +30,8 @@ fn mode(options: &Options<'_>) -> Result<VerifyMode> {
             acc: options.number("threshold_acc")?.unwrap_or(1.0),
         },
         Some(other) => {
-            return Err(Failure::unknown(
-                "mode",
-                other,
-                &["coupled", "greedy", "rejection", "block", "threshold"],
-            ));
+            let known = ["coupled", "greedy", "rejection", "block", "threshold"];
+            return Err(Failure::unknown("mode", other, &known));
         }
     })
 }
@@ -50,18 +45,15 @@ enum GivenTree {
 
 impl GivenTree {
     /// Reads the parents of drafts, which are given as such or as links.
-    fn read(options: &Options<'_>, counts: &[u32]) -> Result<Self> {
+    fn read(options: &Options, counts: &[u32]) -> Result<Self> {
         let links = [options.get("first_child")?, options.get("next_sibling")?];
         match (options.get("parents")?, links) {
             (None, [None, None]) => Ok(Self::Chain),
             (Some(parents), [None, None]) => {
                 let (given, parents) = lists(&parents, "parents")?;
                 if given != counts {
-                    return Err(Failure::length(
-                        "parents",
-                        parents.len(),
-                        "one for each draft of each request",
-                    ));
+                    let allowed = "one for each draft of each request";
+                    return Err(Failure::length("parents", parents.len(), allowed));
                 }
                 Ok(Self::Parents(parents))
             }
@@ -103,22 +95,15 @@ impl Pool {
     /// Verifies the drafts of each request, and appends the emitted tokens to its sequence.
     ///
     /// A request with n drafts, 0 to 64, has n + 1 rows of logits, one after the other: that at the end of its history, then one
-    /// behind each draft. `drafts`: a list of ids for each request. Emitted are the accepted drafts and one token more.
-    ///
-    /// Options: `parents`, for each request a list with the draft that each one follows, -1 for the end of the history; without it
-    /// drafts are chains; `first_child` and `next_sibling`, the tree as links between rows instead; `draft_probs`, the
-    /// probabilities that drafts were drawn from, a row for each row of logits, for the modes "rejection" and "block"; `mode`,
-    /// "coupled", "greedy", "rejection", "block" or "threshold", and for this one `threshold_single` and `threshold_acc`, 1; and
-    /// those of `step`, one a row.
-    ///
-    /// Throws as `step` does. No sequence has changed then.
+    /// behind each draft. `drafts`: a list of ids for each request; chains, unless the options have a tree. Emitted are the accepted drafts and one
+    /// token more. Throws as `step` does. No sequence has changed then.
     #[wasm_bindgen(unchecked_return_type = "Verification")]
     pub fn verify(
         &mut self,
-        #[wasm_bindgen(unchecked_param_type = "Rows")] logits: &JsValue,
-        #[wasm_bindgen(unchecked_param_type = "Integers")] slots: &JsValue,
+        logits: &GivenRows,
+        slots: &Integers,
         #[wasm_bindgen(unchecked_param_type = "readonly Integers[]")] drafts: &JsValue,
-        #[wasm_bindgen(unchecked_optional_param_type = "VerifyOptions")] options: &JsValue,
+        options: Option<VerifyOptions>,
     ) -> Result<JsValue> {
         let others = [
             "parents",
@@ -151,22 +136,16 @@ impl Pool {
         let probs = probs.as_deref().map(|probs| Matrix::new(probs, count, vocab)).transpose()?;
         let drafts = Drafts { ids: (&ids).into(), tree: given.tree(), probs };
         let mut out = Outputs::new();
-        let verify = |pool: &mut &mut Engine, of_rows: &Batch<'_>| {
+        let verify = |of_rows: &Batch<'_>| {
             let batch = Batch { slots: &slots, counts: &counts, mode, ..*of_rows };
-            pool.verify(rows, &batch, &drafts, &mut out)
+            inner.verify(rows, &batch, &drafts, &mut out)
         };
-        extras.with(&mut &mut *inner, verify, |pool| back(pool, &marks)).map_err(renamed)?;
+        let hooks = extras.with(verify).map_err(renamed)?;
+        settle(inner, &marks, hooks)?;
         Ok(outputs::verification(&out, slots.len(), keeps))
     }
 
-    /// Draws drafts from the rows of a draft model as the requests would draw them, and changes no sequence.
-    ///
-    /// `slots`: one for each row; a slot may stand there several times. Options: `paths`, for each row the drafts between the end of
-    /// the history and the row; `siblings`, how many drafts each row gets, 1; `mode`, that of the `verify` to come; `probs`,
-    /// whether to return the probabilities that the drafts were drawn from as well; and those of `step`.
-    ///
-    /// Returns the drafts, `siblings` for each row, -1 where there are no more; with `probs` these and a row of probabilities for
-    /// each row.
+    /// Draws drafts from the rows of a draft model; see `whole.ts`.
     #[wasm_bindgen(skip_typescript)]
     pub fn draft(&mut self, logits: &JsValue, slots: &JsValue, options: &JsValue) -> Result<JsValue> {
         let options =
@@ -183,11 +162,11 @@ impl Pool {
         let Self { inner, rows, .. } = self;
         let rows = rows.rows(inner.vocab(), kind, "logits")?;
         let extras = Extras::read(&options, rows.matrix().rows())?;
-        let draft = |_: &mut (), of_rows: &Batch<'_>| {
+        let draft = |of_rows: &Batch<'_>| {
             let batch = Batch { slots: &slots, counts: &counts, mode, ..*of_rows };
             inner.draft(rows, &batch, &ids, &mut out)
         };
-        extras.with(&mut (), draft, |()| Ok(())).map_err(renamed)?;
+        extras.with(draft).map_err(renamed)??;
         let ids = JsValue::from(Int32Array::new_from_slice(out.ids()));
         if !probs {
             return Ok(ids);

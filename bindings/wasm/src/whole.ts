@@ -30,7 +30,7 @@ export interface PoolOptions {
   route?: string;
 }
 
-/** What comes with the rows of a batch. */
+/** What comes with the rows of a batch; options of `Pool.step`. */
 export interface RowOptions {
   /** A bitmask for each row: all words flat, as many for each row, or a list in which null is none. */
   masks?: Uint32Array | Int32Array | readonly (Uint32Array | Int32Array | null | undefined)[] | null;
@@ -47,9 +47,6 @@ export interface RowOptions {
   /** What the words of a Uint16Array are. */
   dtype?: Dtype;
 }
-
-/** Options of `Pool.step`. */
-export type StepOptions = RowOptions;
 
 /** Options of `Pool.score`. */
 export interface ScoreOptions extends Omit<RowOptions, "forced" | "row_indices"> {
@@ -145,9 +142,10 @@ export type Numbers = number | readonly number[] | Float32Array;
 /** An integer, or one for each row. */
 export type IntegerColumn = number | Integers;
 /** Whether the result is a pair of it and each row's bits of `Status`. */
-interface Statuses<T extends boolean> {
-  return_statuses?: T;
+interface Statuses<S extends boolean> {
+  return_statuses?: S;
 }
+type Result<R, S extends boolean> = S extends true ? [R, Uint32Array] : R;
 /** Options of operators that filter rows. */
 export interface FilterOptions {
   temperature?: Numbers;
@@ -174,29 +172,13 @@ export interface KeyOptions {
  * Returns the softmax of each row at its temperature, 1 if left out. The maximum is subtracted before the division, so logits of 1e6 at
  * 0.01 stay finite; at temperature 0 the first of the largest logits gets 1. A row without a logit above -Infinity becomes all 0.
  */
-export function softmax(logits: Rows, vocab: number, options?: { temperature?: Numbers; dtype?: Dtype } & Statuses<false>): Float32Array;
-export function softmax(logits: Rows, vocab: number, options: { temperature?: Numbers; dtype?: Dtype } & Statuses<true>): [Float32Array, Uint32Array];
+export function softmax<S extends boolean = false>(logits: Rows, vocab: number, options?: { temperature?: Numbers; dtype?: Dtype } & Statuses<S>): Result<Float32Array, S>;
 /** Returns the distribution that each row's token is drawn from, after temperature, bans and filters. */
-export function probabilities(rows: Rows, vocab: number, options?: FilterOptions & { kind?: "logits" | "probabilities" } & Statuses<false>): Float32Array;
-export function probabilities(rows: Rows, vocab: number, options: FilterOptions & { kind?: "logits" | "probabilities" } & Statuses<true>): [Float32Array, Uint32Array];
-/** Returns the k largest probabilities of each row, scaled to a sum of 1, and 0 for the others. Ties at the cut keep the lower ids. */
-export function top_k_renorm_probs<R extends Rows>(probs: R, vocab: number, top_k: IntegerColumn, options?: { dtype?: Dtype } & Statuses<false>): R;
-export function top_k_renorm_probs<R extends Rows>(probs: R, vocab: number, top_k: IntegerColumn, options: { dtype?: Dtype } & Statuses<true>): [R, Uint32Array];
-/** Returns the fewest largest probabilities that hold the share top_p of each row's sum, scaled to a sum of 1. */
-export function top_p_renorm_probs<R extends Rows>(probs: R, vocab: number, top_p: Numbers, options?: { dtype?: Dtype } & Statuses<false>): R;
-export function top_p_renorm_probs<R extends Rows>(probs: R, vocab: number, top_p: Numbers, options: { dtype?: Dtype } & Statuses<true>): [R, Uint32Array];
-/** Returns the probabilities of each row that are at least min_p times its largest, scaled to a sum of 1. */
-export function min_p_renorm_probs<R extends Rows>(probs: R, vocab: number, min_p: Numbers, options?: { dtype?: Dtype } & Statuses<false>): R;
-export function min_p_renorm_probs<R extends Rows>(probs: R, vocab: number, min_p: Numbers, options: { dtype?: Dtype } & Statuses<true>): [R, Uint32Array];
-/** Applies top_k, then top_p to what top_k keeps; with order "joint" both see the whole row. */
-export function top_k_top_p_renorm_probs<R extends Rows>(probs: R, vocab: number, top_k: IntegerColumn, top_p: Numbers, options?: { dtype?: Dtype; order?: SamplingParams["order"] } & Statuses<false>): R;
-export function top_k_top_p_renorm_probs<R extends Rows>(probs: R, vocab: number, top_k: IntegerColumn, top_p: Numbers, options: { dtype?: Dtype; order?: SamplingParams["order"] } & Statuses<true>): [R, Uint32Array];
+export function probabilities<S extends boolean = false>(logits: Rows, vocab: number, options?: FilterOptions & { kind?: "logits" } & Statuses<S>): Result<Float32Array, S>;
+/** Returns the kept probabilities of each row, scaled to a sum of 1, and 0 for the others. Ties at the cut of a filter keep the lower ids. */
+export function probabilities<R extends Rows, S extends boolean = false>(probs: R, vocab: number, options: FilterOptions & { kind: "probabilities" } & Statuses<S>): Result<R, S>;
 /** Returns each row of logits with -Infinity for tokens that its filters and bans do not keep; the kept ones are not divided by the temperature. */
-export function mask_logits<R extends Rows>(logits: R, vocab: number, options?: FilterOptions & Statuses<false>): R;
-export function mask_logits<R extends Rows>(logits: R, vocab: number, options: FilterOptions & Statuses<true>): [R, Uint32Array];
-/** Returns the k largest logits of each row, and -Infinity for the others. */
-export function top_k_mask_logits<R extends Rows>(logits: R, vocab: number, top_k: IntegerColumn, options?: { dtype?: Dtype } & Statuses<false>): R;
-export function top_k_mask_logits<R extends Rows>(logits: R, vocab: number, top_k: IntegerColumn, options: { dtype?: Dtype } & Statuses<true>): [R, Uint32Array];
+export function mask_logits<R extends Rows, S extends boolean = false>(logits: R, vocab: number, options?: FilterOptions & Statuses<S>): Result<R, S>;
 
 /** Options of draws: `indices` is the row that each output reads, or `n` the number of outputs of each row. */
 export interface DrawOptions extends FilterOptions, KeyOptions {
@@ -204,11 +186,9 @@ export interface DrawOptions extends FilterOptions, KeyOptions {
   n?: number;
 }
 /** Draws a token for each output, after temperature, filters and bans; -1 for a row without one. With `n`, that many for each row, one row after the other. */
-export function sampling_from_logits(logits: Rows, vocab: number, options?: DrawOptions & Statuses<false>): Int32Array;
-export function sampling_from_logits(logits: Rows, vocab: number, options: DrawOptions & Statuses<true>): [Int32Array, Uint32Array];
+export function sampling_from_logits<S extends boolean = false>(logits: Rows, vocab: number, options?: DrawOptions & Statuses<S>): Result<Int32Array, S>;
 /** The same for rows of probabilities, which need not sum to 1. */
-export function sampling_from_probs(probs: Rows, vocab: number, options?: DrawOptions & Statuses<false>): Int32Array;
-export function sampling_from_probs(probs: Rows, vocab: number, options: DrawOptions & Statuses<true>): [Int32Array, Uint32Array];
+export function sampling_from_probs<S extends boolean = false>(probs: Rows, vocab: number, options?: DrawOptions & Statuses<S>): Result<Int32Array, S>;
 
 /** Returns the logprob and the rank of one token of each row, raw: at temperature 1, without edits and filters. -1 is no token. */
 export function selected_logprobs(logits: Rows, vocab: number, tokens: Integers, options?: { kind?: "logits" | "probabilities"; dtype?: Dtype }): { logprobs: Float32Array; ranks: Uint32Array; statuses: Uint32Array };
@@ -240,7 +220,7 @@ export function judge(
 ): { tokens: Int32Array[]; rows: Int32Array[]; accepted: Uint32Array; accepted_alone: Uint32Array | null; statuses: Uint32Array };
 
 /** Options of `inspect` and `inspect_html`. */
-export interface InspectOptions extends Omit<SampleOptions, "hook"> {
+export interface InspectOptions extends Omit<SampleOptions, "hook" | "kind"> {
   /** The ids of the prompt. */
   prompt?: Integers;
   /** The ids generated so far. */

@@ -33,14 +33,14 @@ test("a sampler keeps its sequence", () => {
   const sampler = new Sampler({ temperature: 0.8, seed: 7 }, VOCAB, { prompt: [3, 1] });
   const first = sampler.sample(row());
   assert.ok(first >= 0 && first < VOCAB);
-  assert.deepEqual([...sampler.history], [3, 1, first]);
   assert.deepEqual([...sampler.output], [first]);
-  assert.equal(sampler.position, 3);
+  assert.deepEqual([...sampler.state.prompt], [3, 1]);
+  assert.equal(sampler.state.position, 3);
   assert.equal(sampler.seed, 7n);
   assert.equal(sampler.vocab, VOCAB);
   assert.equal(sampler.status, 0);
   assert.equal(sampler.temperature, Math.fround(0.8));
-  assert.equal(sampler.mu, 0);
+  assert.equal(sampler.state.mu, 0);
   assert.equal(sampler.logprobs, undefined);
   sampler.push(9);
   assert.deepEqual([...sampler.output], [first, 9]);
@@ -102,14 +102,14 @@ test("masks, forced tokens and kept sets come with a row", () => {
 test("a hook edits a row, and what it throws changes nothing", () => {
   const sampler = new Sampler({ temperature: 0 }, VOCAB);
   assert.equal(sampler.sample(row(), { hook: (logits) => void (logits[123] = 1000) }), 123);
-  const before = [...sampler.history];
+  const before = [...sampler.output];
   assert.throws(() => sampler.sample(row(), { hook: () => { throw new RangeError("mine"); } }), /^RangeError: mine$/);
-  assert.deepEqual([...sampler.history], before);
+  assert.deepEqual([...sampler.output], before);
   refuses(() => sampler.sample(row(), { hook: (logits) => logits }), { kind: "type" });
   refuses(() => sampler.sample(row(), { hook: 3 }), { kind: "type", parameter: "hook" });
   // A sampler whose hook uses it is busy.
   assert.throws(() => sampler.sample(row(), { hook: () => void sampler.push(1) }), /recursive use/);
-  assert.deepEqual([...sampler.history], before);
+  assert.deepEqual([...sampler.output], before);
 });
 
 test("logprobs come with a row", () => {
@@ -135,8 +135,10 @@ test("logprobs come with a row", () => {
 test("a row of probabilities is drawn from as one", () => {
   const probabilities = gumball.softmax(row(), VOCAB);
   const sampler = new Sampler({ top_p: 0.9, seed: 4 }, VOCAB);
-  assert.ok(sampler.sample_probabilities(probabilities) >= 0);
-  refuses(() => new Sampler({ temperature: 0.5 }, VOCAB).sample_probabilities(probabilities), { parameter: "temperature" });
+  const kind = "probabilities";
+  assert.ok(sampler.sample(probabilities, { kind }) >= 0);
+  refuses(() => new Sampler({ temperature: 0.5 }, VOCAB).sample(probabilities, { kind }), { parameter: "temperature" });
+  refuses(() => sampler.sample(probabilities, { kind, hook: () => {} }), { kind: "conflict", parameter: "hook" });
 });
 
 test("rows are typed arrays, of three types", () => {
@@ -180,7 +182,7 @@ test("what cannot be meant is refused by its name", () => {
   refuses(() => sampler.sample(row(), { forced: VOCAB }), { parameter: "forced", value: "500" });
   refuses(() => sampler.sample(row(), { mask: new Uint32Array(VOCAB) }), { parameter: "mask" });
   refuses(() => sampler.truncate(1), { kind: "out_of_range" });
-  assert.equal(sampler.position, 0);
+  assert.equal(sampler.state.position, 0);
 });
 
 test("parameters come in every form that they are written in", () => {
@@ -329,17 +331,17 @@ test("operators write rows", () => {
   assert.ok(Math.abs(sum(probabilities.subarray(0, VOCAB)) - 1) < 1e-5);
   assert.equal(Math.max(...probabilities.subarray(VOCAB)), 1);
   const count = (list) => list.filter((one) => one > 0).length;
-  const probs = gumball.softmax(row(), VOCAB);
-  assert.equal(count(gumball.top_k_renorm_probs(probs, VOCAB, 5)), 5);
-  assert.deepEqual(gumball.top_k_renorm_probs(probs, VOCAB, [5]), gumball.probabilities(row(), VOCAB, { top_k: 5 }).map((_, id, all) => gumball.top_k_renorm_probs(probs, VOCAB, 5)[id]));
-  const nucleus = gumball.top_p_renorm_probs(probs, VOCAB, 0.5);
-  assert.ok(count(nucleus) < count(probs));
-  assert.ok(count(gumball.min_p_renorm_probs(probs, VOCAB, 0.5)) >= 1);
-  assert.ok(count(gumball.top_k_top_p_renorm_probs(probs, VOCAB, 5, 0.5, { order: "joint" })) <= 5);
+  const probs = gumball.softmax(row(), VOCAB), kind = "probabilities";
+  const kept = (filters) => count(gumball.probabilities(probs, VOCAB, { kind, ...filters }));
+  assert.equal(kept({ top_k: 5 }), 5);
+  assert.equal(kept({ top_k: null }), count(probs));
+  assert.deepEqual(gumball.probabilities(probs, VOCAB, { kind, top_k: [5] }), gumball.probabilities(probs, VOCAB, { kind, top_k: 5 }));
+  assert.ok(kept({ top_p: 0.5 }) < count(probs) && kept({ min_p: 0.5 }) >= 1 && kept({ top_k: 5, top_p: 0.5, order: "joint" }) <= 5);
+  assert.ok(gumball.probabilities(bf16(probs), VOCAB, { kind, top_k: 5, dtype: "bfloat16" }) instanceof Uint16Array);
   const [masked, statuses] = gumball.mask_logits(row(), VOCAB, { params: { banned_ids: [1] }, top_k: 3, return_statuses: true });
   assert.equal(masked.filter((one) => one > -Infinity).length, 3);
   assert.deepEqual([...statuses], [0]);
-  assert.equal(gumball.top_k_mask_logits(bf16(row()), VOCAB, 4, { dtype: "bfloat16" }).filter((word) => word !== 0xff80).length, 4);
+  assert.equal(gumball.mask_logits(bf16(row()), VOCAB, { top_k: 4, dtype: "bfloat16" }).filter((word) => word !== 0xff80).length, 4);
   const nan = row();
   nan[3] = NaN;
   assert.equal(gumball.softmax(nan, VOCAB, { return_statuses: true })[1][0], Status.NAN);
@@ -446,15 +448,11 @@ test("nothing is silently left out", () => {
   refuses(() => new Sampler({ top_p: "inf" }, VOCAB), { kind: "type", parameter: "top_p" });
   refuses(() => new Sampler({ top_p: "0.5" }, VOCAB), { kind: "type", parameter: "top_p" });
   refuses(() => new Sampler({ logit_bias: { 5: "inf" } }, VOCAB), { kind: "type", parameter: "logit_bias" });
-  const probs = gumball.softmax(row(), VOCAB);
-  assert.deepEqual(gumball.top_k_renorm_probs(probs, VOCAB, null), gumball.top_k_renorm_probs(probs, VOCAB, 0));
-  assert.deepEqual(gumball.top_p_renorm_probs(probs, VOCAB, null), gumball.top_p_renorm_probs(probs, VOCAB, 1));
-  refuses(() => gumball.top_k_renorm_probs(probs, VOCAB), { kind: "type", parameter: "top_k" });
 });
 
 test("a state without a position is at 0, as in Python", () => {
-  assert.equal(Sampler.resume({}, VOCAB, { prompt: [1, 2, 3], seed: 7 }).position, 0);
-  assert.equal(Sampler.resume({}, VOCAB, { prompt: [1, 2, 3], seed: 7, position: 3 }).position, 3);
+  assert.equal(Sampler.resume({}, VOCAB, { prompt: [1, 2, 3], seed: 7 }).state.position, 0);
+  assert.equal(Sampler.resume({}, VOCAB, { prompt: [1, 2, 3], seed: 7, position: 3 }).state.position, 3);
 });
 
 test("ragged trees are refused and not shifted", () => {

@@ -33,15 +33,12 @@ const works = {
   "largest logit, a loop of JavaScript": largest,
   "softmax, the operator": (row) => softmax(row, VOCAB),
 };
-const levels = ["scalar", ...(new Sampler({}, 1).level === "simd128" ? ["simd128"] : [])];
 for (const [name, params] of Object.entries(SETTINGS)) {
-  for (const level of levels) {
-    const sampler = new Sampler({ ...params, seed: 1 }, VOCAB, { level });
-    works[`${name}|${level}`] = (row) => {
-      sampler.sample(row);
-      sampler.truncate(0);
-    };
-  }
+  const sampler = new Sampler({ ...params, seed: 1 }, VOCAB);
+  works[name] = (row) => {
+    sampler.sample(row);
+    sampler.truncate(0);
+  };
 }
 
 const times = Object.fromEntries(Object.keys(works).map((name) => [name, []]));
@@ -55,9 +52,8 @@ for (let turn = -3; turn < TURNS; turn++) {
 }
 
 const median = (list) => list.toSorted((a, b) => a - b)[list.length >> 1];
-const us = (name) => (times[name] ? median(times[name]).toFixed(0) : "-");
-console.log(`| setting | ${levels.join(", us | ")}, us |`);
-console.log(`| --- |${" ---: |".repeat(levels.length)}`);
-for (const name of Object.keys(SETTINGS)) console.log(`| ${name} | ${levels.map((level) => us(`${name}|${level}`)).join(" | ")} |`);
+const us = (name) => median(times[name]).toFixed(0);
+console.log(`| setting | ${new Sampler({}, 1).level}, us |\n| --- | ---: |`);
+for (const name of Object.keys(SETTINGS)) console.log(`| ${name} | ${us(name)} |`);
 console.log();
-for (const name of Object.keys(works).filter((name) => !name.includes("|"))) console.log(`${name}: ${us(name)} us`);
+for (const name of Object.keys(works).filter((name) => !(name in SETTINGS))) console.log(`${name}: ${us(name)} us`);

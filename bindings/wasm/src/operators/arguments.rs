@@ -48,12 +48,12 @@ impl<T: Copy> Column<T> {
 }
 
 /// Reads a column of integers.
-fn integers<T: Integer + Copy>(options: &Options<'_>, name: &str) -> Result<Option<Column<T>>> {
+fn integers<T: Integer + Copy>(options: &Options, name: &str) -> Result<Option<Column<T>>> {
     options.get(name)?.map(|value| Column::read(&value, name, integer)).transpose()
 }
 
 /// Reads a column of numbers.
-fn numbers(options: &Options<'_>, name: &str) -> Result<Option<Column<f32>>> {
+fn numbers(options: &Options, name: &str) -> Result<Option<Column<f32>>> {
     options.get(name)?.map(|value| Column::read(&value, name, number)).transpose()
 }
 
@@ -72,7 +72,7 @@ pub struct Filters {
 
 impl Filters {
     /// Reads them.
-    pub fn read(options: &Options<'_>) -> Result<Self> {
+    pub fn read(options: &Options) -> Result<Self> {
         let mut common = params::read(&options.get("params")?.unwrap_or(JsValue::UNDEFINED))?;
         if let Some(order) = options.get("order")? {
             common.order = params::read(&crate::values::object([("order", order)]))?.order;
@@ -84,31 +84,6 @@ impl Filters {
             top_p: numbers(options, "top_p")?,
             min_p: numbers(options, "min_p")?,
         })
-    }
-
-    /// Reads those that are arguments of their own; null is a filter that is off, as None is in Python.
-    pub fn with(
-        mut self,
-        top_k: Option<&JsValue>,
-        top_p: Option<&JsValue>,
-        min_p: Option<&JsValue>,
-    ) -> Result<Self> {
-        self.top_k = top_k
-            .filter(|value| !value.is_null())
-            .map(|value| Column::read(value, "top_k", integer))
-            .transpose()?
-            .or(self.top_k);
-        self.top_p = top_p
-            .filter(|value| !value.is_null())
-            .map(|value| Column::read(value, "top_p", number))
-            .transpose()?
-            .or(self.top_p);
-        self.min_p = min_p
-            .filter(|value| !value.is_null())
-            .map(|value| Column::read(value, "min_p", number))
-            .transpose()?
-            .or(self.min_p);
-        Ok(self)
     }
 
     /// Returns them as the engine takes them.
@@ -141,7 +116,7 @@ pub struct Keys {
 
 impl Keys {
     /// Reads them; `n`: how many outputs each seed and position is for.
-    pub fn read(options: &Options<'_>, n: usize) -> Result<Self> {
+    pub fn read(options: &Options, n: usize) -> Result<Self> {
         let seeds = integers(options, "seed")?.unwrap_or_else(|| Column::All(entropy()));
         let positions = integers(options, "position")?.unwrap_or(Column::All(0));
         Ok(Self {

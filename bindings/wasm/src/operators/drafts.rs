@@ -37,7 +37,7 @@ impl Drafts {
 }
 
 /// Reads by which rule trees are judged.
-fn judgement(options: &Options<'_>) -> Result<Judgement> {
+fn judgement(options: &Options) -> Result<Judgement> {
     Ok(match options.text("rule")?.as_deref() {
         None | Some("rejection") => Judgement::Rejection,
         Some("block") => Judgement::Block,

@@ -24,13 +24,13 @@ fn known<'a>(own: &[&'a str]) -> Vec<&'a str> {
     own.iter().copied().chain(["dtype", "return_statuses"]).collect()
 }
 
-/// Writes rows into new arrays; those of probabilities of logits are f32, the others of the type of the rows.
+/// Writes rows into new arrays: probabilities of logits as f32, others as the type of the rows.
 fn write(
     operator: Writes,
     (rows, name): (&JsValue, &str),
     vocab: &JsValue,
     kind: Kind,
-    options: &Options<'_>,
+    options: &Options,
     filters: &Filters,
 ) -> Result<JsValue> {
     let (given, mut from) = (rows, Rows::default());
@@ -38,7 +38,7 @@ fn write(
     let vocab: usize = integer(vocab, "vocab")?;
     let many = count(from.len(), vocab, name)?;
     let mut statuses = vec![Status::default(); many];
-    let own_type = name == "probs" || operator == Writes::Masked;
+    let own_type = kind == Kind::Probabilities || operator == Writes::Masked;
     let dtype = if own_type { from.dtype() } else { Dtype::F32 };
 
     let mut wide = filled("memory for rows", 0.0f32, if dtype == Dtype::F32 { from.len() } else { 0 })?;
@@ -94,82 +94,11 @@ pub fn probabilities(rows: &JsValue, vocab: &JsValue, options: &JsValue) -> Resu
     write(Writes::Probabilities, (rows, "rows"), vocab, kind(&options)?, &options, &Filters::read(&options)?)
 }
 
-/// Writes renormalised probabilities.
-fn renormalised(
-    probs: &JsValue,
-    vocab: &JsValue,
-    [top_k, top_p, min_p]: [Option<&JsValue>; 3],
-    options: &JsValue,
-    names: &[&str],
-) -> Result<JsValue> {
-    let options = Options::new(options, &known(names))?;
-    let filters = Filters::read(&options)?.with(top_k, top_p, min_p)?;
-    write(Writes::Probabilities, (probs, "probs"), vocab, Kind::Probabilities, &options, &filters)
-}
-
-/// The k largest probabilities, scaled to a sum of 1; see `whole.ts`.
-#[wasm_bindgen(skip_typescript)]
-pub fn top_k_renorm_probs(
-    probs: &JsValue,
-    vocab: &JsValue,
-    top_k: &JsValue,
-    options: &JsValue,
-) -> Result<JsValue> {
-    renormalised(probs, vocab, [Some(top_k), None, None], options, &[])
-}
-
-/// The fewest largest probabilities that hold a share; see `whole.ts`.
-#[wasm_bindgen(skip_typescript)]
-pub fn top_p_renorm_probs(
-    probs: &JsValue,
-    vocab: &JsValue,
-    top_p: &JsValue,
-    options: &JsValue,
-) -> Result<JsValue> {
-    renormalised(probs, vocab, [None, Some(top_p), None], options, &[])
-}
-
-/// The probabilities of at least a share of the largest; see `whole.ts`.
-#[wasm_bindgen(skip_typescript)]
-pub fn min_p_renorm_probs(
-    probs: &JsValue,
-    vocab: &JsValue,
-    min_p: &JsValue,
-    options: &JsValue,
-) -> Result<JsValue> {
-    renormalised(probs, vocab, [None, None, Some(min_p)], options, &[])
-}
-
-/// Both filters in one operator; see `whole.ts`.
-#[wasm_bindgen(skip_typescript)]
-pub fn top_k_top_p_renorm_probs(
-    probs: &JsValue,
-    vocab: &JsValue,
-    top_k: &JsValue,
-    top_p: &JsValue,
-    options: &JsValue,
-) -> Result<JsValue> {
-    renormalised(probs, vocab, [Some(top_k), Some(top_p), None], options, &["order"])
-}
-
 /// Rows with -Infinity for tokens that filters and bans do not keep; see `whole.ts`.
 #[wasm_bindgen(skip_typescript)]
 pub fn mask_logits(logits: &JsValue, vocab: &JsValue, options: &JsValue) -> Result<JsValue> {
     let options = Options::new(options, &known(&FILTERS))?;
     write(Writes::Masked, (logits, "logits"), vocab, Kind::Logits, &options, &Filters::read(&options)?)
-}
-
-/// The k largest logits, and -Infinity for the others; see `whole.ts`.
-#[wasm_bindgen(skip_typescript)]
-pub fn top_k_mask_logits(
-    logits: &JsValue,
-    vocab: &JsValue,
-    top_k: &JsValue,
-    options: &JsValue,
-) -> Result<JsValue> {
-    let options = Options::new(options, &known(&[]))?;
-    let filters = Filters::read(&options)?.with(Some(top_k), None, None)?;
-    write(Writes::Masked, (logits, "logits"), vocab, Kind::Logits, &options, &filters)
 }
 
 /// The logprob of one token of each row; see `whole.ts`.
