@@ -5,6 +5,8 @@
 // Requires   x86-64; warp collectives of all 32 lanes; kernels of one argument, taken by reference
 #pragma once
 
+#include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <cstdio>
@@ -141,15 +143,37 @@ inline void run_block(unsigned int threads) {
     }
 }
 
+// By this seed, unless it is 0, blocks pause behind barriers of their cluster, so that they drift apart as on a busy machine; and how
+// often one has done so.
+OF_LIBRARY std::atomic<uint64_t> drift{0}, pauses{0};
+
+// Pauses for some microseconds, or now and then for milliseconds, at half of the calls.
+inline void pause_by_drift() {
+    const uint64_t seed = drift.load(std::memory_order_relaxed);
+    if (seed == 0) {
+        return;
+    }
+    uint64_t x = (seed << 32 ^ pauses++) * 0x9E3779B97F4A7C15;
+    x = (x ^ x >> 30) * 0xBF58476D1CE4E5B9;
+    x ^= x >> 31;
+    if (x % 2 == 0) {
+        std::this_thread::sleep_for(std::chrono::microseconds(x / 2 % 64 == 0 ? 3000 : 10 + x / 128 % 191));
+    }
+}
+
+// The block's place in its cluster.
+OF_LIBRARY thread_local unsigned int rank;
+
 // A barrier of the blocks of a cluster, which run concurrently, each on its own host thread.
 struct Cluster {
-    explicit Cluster(unsigned int size) : anchors(size), size(size) {}
+    explicit Cluster(unsigned int size) : anchors(size), size(size), arrivals(size) {}
 
     // Arrives at the barrier, by one thread of a block. Returns the phase, for `wait`.
     unsigned int arrive() {
         std::unique_lock<std::mutex> lock(mutex);
         unsigned int phase = generation;
         arrived++;
+        arrivals[rank]++;
         release_if_complete();
         return phase;
     }
@@ -158,6 +182,8 @@ struct Cluster {
     void wait(unsigned int phase) {
         std::unique_lock<std::mutex> lock(mutex);
         changed.wait(lock, [&]() { return generation != phase; });
+        lock.unlock();
+        pause_by_drift();
     }
 
     // Ends a block: the barrier waits for it no longer. Returns once all blocks of the cluster have ended, because a
@@ -167,6 +193,15 @@ struct Cluster {
         unsigned int now = clusters;
         ended++;
         if (ended == size) {
+            // The first block may end while the others wait for its call.
+            const unsigned int most = arrivals.back();
+            for (unsigned int other = 1; other < size; other++) {
+                if (arrivals[other] != most || most - arrivals[0] > 1) {
+                    std::fprintf(stderr, "blocks of a cluster took different branches: one came to more barriers\n");
+                    std::abort();
+                }
+            }
+            arrivals.assign(size, 0);
             ended = 0;
             clusters++;
             changed.notify_all();
@@ -193,6 +228,8 @@ struct Cluster {
 
     std::mutex mutex;
     std::condition_variable changed;
+    // How often each block has arrived.
+    std::vector<unsigned int> arrivals;
     // Blocks that wait at the barrier, and that have ended; how often the barrier released them, and how many clusters
     // have ended.
     unsigned int arrived = 0, ended = 0, generation = 0, clusters = 0;
@@ -200,7 +237,6 @@ struct Cluster {
 
 OF_LIBRARY thread_local char anchor;
 OF_LIBRARY thread_local Cluster* cluster;
-OF_LIBRARY thread_local unsigned int rank;
 // The phase of the cluster's barrier in which the block has arrived.
 OF_LIBRARY thread_local unsigned int phase;
 // Dynamic shared memory; the launch sets its size.

@@ -2,17 +2,21 @@
 
 use std::fmt::Display;
 use std::sync::Arc;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread;
+use std::time::Duration;
 
 use gumball_bench_protocol::skipped::or_skip;
 use gumball_conformance::backend::Cuda;
 use gumball_conformance::draft_trees::chains;
 use gumball_conformance::draws::Setting;
+use gumball_conformance::rows::bell;
 use gumball_conformance::statistics::FALSE_ALARM;
 use gumball_conformance::stream::{self, Counted, Extent};
 use gumball_conformance::verified_draws::{self, Place, WAYS};
 use gumball_conformance::{by_name, operators, rules, selected_logprobs, softmax};
-use gumball_cuda::Runtime;
-use gumball_engine::Device;
+use gumball_cuda::{Cache, Emulator, Runtime};
+use gumball_engine::{Batch, Device, Outputs, Place as PoolPlace, Pool, PoolConfig, Rows, SamplingParams};
 
 macro_rules! backends {
     ($($backend:ident),*) => {
@@ -67,6 +71,63 @@ fn if_here<T, E: Display>(name: &str, found: Result<T, E>) -> Option<T> {
         return or_skip(found);
     }
     found.inspect_err(|error| println!("left to ci/gpu conformance: {error}")).ok()
+}
+
+/// Races between the blocks of a row show here on a quiet machine: as other tokens, as branches that differ, which end the process, or as
+/// blocks that wait for each other for ever.
+#[test]
+fn blocks_of_a_row_agree_though_they_drift_apart() {
+    let Some(emulator) = or_skip(Emulator::new(&Cache::user())) else { return };
+    let (alive, signs) = mpsc::channel();
+    emulator.set_drift(7).expect("the emulator has the function");
+    let work = thread::spawn(move || {
+        decode_near_tokens(100, || alive.send(()).expect("somebody waits"));
+        let backend = by_name("cuda_emulated").expect("its emulator is there");
+        let held = rules::all().filter(|rule| rule.rule.starts_with(['E', 'F', 'S']));
+        for rule in held.step_by(8) {
+            rule.run(&*backend);
+            alive.send(()).expect("somebody waits");
+        }
+    });
+    let wait = || signs.recv_timeout(Duration::from_secs(40));
+    let silent = std::iter::from_fn(|| Some(wait())).find_map(Result::err);
+    emulator.set_drift(0).expect("as before");
+    assert_eq!(silent, Some(RecvTimeoutError::Disconnected), "blocks wait for each other");
+    work.join().expect("it is held");
+}
+
+/// Decodes rows whose first tokens are near each other, so that what a step emits changes which one is the first; says that each is done.
+fn decode_near_tokens(steps: usize, is_done: impl Fn()) {
+    const VOCAB: usize = 2_000;
+    const ROWS: usize = 4;
+    let mut pools =
+        [PoolPlace::threads(1), PoolPlace::device(Device::emulated().expect("it is there"), ROWS)].map(
+            |place| Pool::new(PoolConfig { place, slots: ROWS, ..PoolConfig::new(VOCAB) }).expect("memory"),
+        );
+    let slots = pools.each_mut().map(|pool| {
+        [0, 1, 2, 3].map(|seed| {
+            let (top_n_sigma, min_p) = if seed % 2 == 0 { (0.0, 0.0) } else { (2.0, 0.01) };
+            let edits =
+                SamplingParams { presence_penalty: 2.0, repetition_penalty: 1.5, ..Default::default() };
+            let params = SamplingParams { top_p: 0.9, top_n_sigma, min_p, seed: Some(seed), ..edits };
+            pool.admit(params, &[1, 2]).expect("valid parameters")
+        })
+    });
+    for step in 0..steps {
+        let row = |row: usize| {
+            let mut logits = bell(VOCAB, 0.3, (step * ROWS + row) as u64);
+            (0..8).for_each(|near| logits[(step * 7 + near * 251 + row) % VOCAB] += 5.0 + 0.1 * near as f32);
+            logits
+        };
+        let logits = (0..ROWS).flat_map(row).collect::<Vec<f32>>();
+        let rows = Rows::logits(&logits, ROWS, VOCAB).expect("rows of the vocabulary");
+        let mut outs = [Outputs::new(), Outputs::new()];
+        for ((pool, slots), out) in pools.iter_mut().zip(&slots).zip(&mut outs) {
+            pool.step(rows, &Batch::of(slots), out).expect("valid rows");
+        }
+        assert_eq!(outs[0].tokens(), outs[1].tokens(), "step {step}");
+        is_done();
+    }
 }
 
 #[test]

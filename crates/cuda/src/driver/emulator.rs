@@ -1,8 +1,8 @@
 //! A runtime on the host: the host's C++ compiler builds the kernels, and each CUDA thread is a fiber.
 //!
 //! It computes what a GPU computes, slowly, so that tests compare the kernels with the oracle where there is
-//! no GPU. It finds wrong results, barriers that some threads miss, tiles read beyond a row, and memory touched beyond its end. It
-//! does not find races inside a block.
+//! no GPU. It finds wrong results, barriers that some threads miss, tiles read beyond a row, memory touched beyond its end, and, by chance,
+//! races between the blocks of a cluster. It does not find races inside a block.
 //!
 //! Blocks run one after the other, except for those of a cluster, which run on one host thread each.
 
@@ -135,6 +135,21 @@ impl Emulator {
                 .map_err(|error| Error::call("dlsym", error))?;
         // SAFETY: as above.
         Ok(unsafe { take() })
+    }
+
+    /// Lets the blocks of each cluster drift apart, on all emulators of the process, by pauses behind their barriers that a seed decides; 0
+    /// ends that. So races between blocks show that take a busy machine otherwise.
+    ///
+    /// # Errors
+    /// - [`Error::Call`] if the library lacks the function.
+    pub fn set_drift(&self, seed: u64) -> Result<()> {
+        // SAFETY: run.cpp defines the function with this type; it stores a number.
+        let set: Symbol<'_, unsafe extern "C" fn(u64)> =
+            unsafe { self.kernels.library.get(b"gumball_set_drift") }
+                .map_err(|error| Error::call("dlsym", error))?;
+        // SAFETY: as above.
+        unsafe { set(seed) };
+        Ok(())
     }
 }
 
