@@ -11,6 +11,7 @@ pub(crate) mod draft_trees;
 pub(crate) mod judge;
 pub mod numeric_check;
 mod params;
+mod passes;
 mod pools;
 mod sample;
 mod scratch;
@@ -24,7 +25,6 @@ use gumball_spec::verify::by_probabilities::Judgement;
 use gumball_spec::{Error, Result};
 
 use crate::abi::dtype::{ColumnType, Dtype};
-use crate::driver::device_limits::DeviceLimits;
 use crate::driver::runtime::Runtime;
 use crate::memory::columns::DeviceSlice;
 use crate::memory::rows::{Rows, RowsOut};
@@ -33,8 +33,8 @@ use crate::operators::judge::Judge;
 use crate::operators::softmax::Softmax;
 
 pub use params::{Draws, PerRow, RowParams};
+use passes::Passes;
 pub use pools::PoolSlots;
-use scratch::Scratch;
 pub use selected::SelectedLogprobs;
 pub use write::Output;
 
@@ -44,10 +44,7 @@ pub use write::Output;
 /// operators.
 #[derive(Debug)]
 pub struct Operators {
-    runtime: Arc<dyn Runtime>,
-    /// What launches are fitted to.
-    device: DeviceLimits,
-    scratch: Scratch,
+    passes: Passes,
     /// The softmax for rows without filters, made at its first use.
     softmax: Option<Softmax>,
     /// Made at its first use.
@@ -58,8 +55,28 @@ impl Operators {
     /// Makes the operators of a device. Each allocates its memory in its first call.
     #[must_use]
     pub fn new(runtime: Arc<dyn Runtime>) -> Self {
-        let scratch = Scratch::new(Arc::clone(&runtime));
-        Self { device: runtime.limits(), scratch, softmax: None, judge: None, runtime }
+        Self { passes: Passes::new(runtime), softmax: None, judge: None }
+    }
+
+    /// Writes the raw logprob and the rank of one token of each row, as steps report them of forced tokens.
+    ///
+    /// # Shapes and units
+    /// `rows`: R rows of either kind. `tokens`: R integers, or one for all rows, of i32 or i64. `out`: columns of length R. A token
+    /// of -1, and one that is no id of the vocabulary, has the logprob -inf and the rank 0; the latter also the status
+    /// [`NO_ID`](gumball_spec::Status::NO_ID). Rows of such tokens are not read.
+    ///
+    /// # Errors
+    /// - [`gumball_spec::Error::Length`] or [`gumball_spec::Error::OutOfRange`] if a shape or a type differs from these.
+    /// - [`gumball_spec::Error::Unavailable`] if the device fails.
+    ///
+    /// If an error is returned, nothing was enqueued, unless the device failed.
+    pub fn selected_logprobs(
+        &mut self,
+        rows: &Rows<'_>,
+        tokens: &DeviceSlice<'_>,
+        out: &SelectedLogprobs<'_>,
+    ) -> Result<()> {
+        self.passes.selected_logprobs(rows, tokens, out)
     }
 
     /// Enqueues the judgement of trees of drafts, chains among them; see [`Judge::enqueue`].
@@ -67,7 +84,7 @@ impl Operators {
     /// # Errors
     /// Those of [`Judge::new`] and [`Judge::enqueue`].
     pub fn judge(&mut self, trees: &DraftTrees<'_>, judgement: Judgement, out: &Judged<'_>) -> Result<()> {
-        made(&self.runtime, &mut self.judge, Judge::new)?.enqueue(trees, judgement, out)
+        made(&self.passes.runtime, &mut self.judge, Judge::new)?.enqueue(trees, judgement, out)
     }
 }
 

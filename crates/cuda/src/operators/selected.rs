@@ -5,9 +5,10 @@
 
 use gumball_spec::{LogprobMode, LogprobsParams, Result, SamplingParams, TILE};
 
+use super::check_column;
 use super::params::{Numbers, PreparedRows};
+use super::passes::Passes;
 use super::scratch::Piece;
-use super::{Operators, check_column};
 use crate::abi::{self, ParamColumns, SelectedTokens, TileSum, selected_flags};
 use crate::launch::tuning;
 use crate::memory::columns::{DeviceSlice, FLOATS, SIGNED, WORDS};
@@ -33,19 +34,8 @@ fn params() -> SamplingParams {
     SamplingParams { temperature: 0.0, logprobs: Some(logprobs), ..SamplingParams::default() }
 }
 
-impl Operators {
-    /// Writes the raw logprob and the rank of one token of each row, as steps report them of forced tokens.
-    ///
-    /// # Shapes and units
-    /// `rows`: R rows of either kind. `tokens`: R integers, or one for all rows, of i32 or i64. `out`: columns of length R. A token
-    /// of -1, and one that is no id of the vocabulary, has the logprob -inf and the rank 0; the latter also the status
-    /// [`NO_ID`](gumball_spec::Status::NO_ID). Rows of such tokens are not read.
-    ///
-    /// # Errors
-    /// - [`gumball_spec::Error::Length`] or [`gumball_spec::Error::OutOfRange`] if a shape or a type differs from these.
-    /// - [`gumball_spec::Error::Unavailable`] if the device fails.
-    ///
-    /// If an error is returned, nothing was enqueued, unless the device failed.
+impl Passes {
+    /// Writes the logprobs of selected tokens; see [`Operators::selected_logprobs`](super::Operators::selected_logprobs).
     pub fn selected_logprobs(
         &mut self,
         rows: &Rows<'_>,

@@ -83,16 +83,16 @@ impl Operators {
         }
         if rows.kind == Kind::Logits && output == Output::Probabilities && prepared.keeps_all() {
             let temperature = params.temperature.map_or(PerRow::All(params.common.temperature), PerRow::Rows);
-            let softmax = made(&self.runtime, &mut self.softmax, Softmax::new)?;
+            let softmax = made(&self.passes.runtime, &mut self.softmax, Softmax::new)?;
             return softmax.enqueue_checked(rows, out, temperature, statuses);
         }
 
         // `find_cut` may have to search any row, and `reserve` provides scratch memory for that from
         // `Candidates` on.
         prepared.needs.variant = prepared.needs.variant.max(Variant::Candidates);
-        let plan = self.plan(rows, rows.rows, &prepared);
-        self.reserve(rows, &plan)?;
-        let step = self.step(rows, &plan, false);
+        let plan = self.passes.plan(rows, rows.rows, &prepared);
+        self.passes.reserve(rows, &plan)?;
+        let step = self.passes.step(rows, &plan, false);
         for first in (0..rows.rows).step_by(plan.rows) {
             let count = plan.rows.min(rows.rows - first);
             let at = |rows: &Rows<'_>| rows.address + (first * rows.stride * rows.dtype.bytes()) as u64;
@@ -107,15 +107,25 @@ impl Operators {
                 statuses: statuses.map_or(0, |statuses| statuses.at(first)),
                 ..step
             };
-            self.prepare(&prepared.columns, first, count)?;
-            let step = self.survey(rows, &plan, step)?;
+            self.passes.prepare(&prepared.columns, first, count)?;
+            let step = self.passes.survey(rows, &plan, step)?;
             let mask_only = u32::from(output == Output::Masked);
-            let cuts = abi::FindCut { step, cuts: self.scratch.at(Piece::Cuts), mask_only, reserved: 0 };
+            let cuts =
+                abi::FindCut { step, cuts: self.passes.scratch.at(Piece::Cuts), mask_only, reserved: 0 };
             let (types, to) = ((rows.kind, rows.dtype, out.dtype), (at(out), out.stride as u64));
             // SAFETY: the buffers are this object's scratch memory, which `reserve` made large enough, with a cut for each row. The
             // survey began after the requests were made. The rows' creators guarantee their memory, and `check_out` saw that the
             // output rows have the input's shape.
-            unsafe { written_rows::write(&*self.runtime, &self.device, types, prepared.needs, &cuts, to) }?;
+            unsafe {
+                written_rows::write(
+                    &*self.passes.runtime,
+                    &self.passes.device,
+                    types,
+                    prepared.needs,
+                    &cuts,
+                    to,
+                )
+            }?;
         }
         Ok(())
     }
