@@ -11,7 +11,7 @@ import torch
 
 from gumball.operators import judge
 
-__all__ = ["Keys", "judged", "seeds_of"]
+__all__ = ["Keys", "counted", "judged", "seeds_of"]
 
 # The seeds of requests, and their positions.
 Keys = tuple[torch.Tensor, torch.Tensor | int]
@@ -61,9 +61,10 @@ def judged(
         draw=0,
         zero_for_none=True,
     )
-    return torch.as_tensor(tokens), None if rows is None else torch.as_tensor(rows), _counts(accepted)
+    return torch.as_tensor(tokens), None if rows is None else torch.as_tensor(rows), counted(accepted)
 
 
-def _counts(counts: torch.Tensor) -> torch.Tensor:
+def counted(counts: torch.Tensor) -> torch.Tensor:
+    """Returns counts as a tensor of int32, where they lie."""
     counts = torch.as_tensor(counts)
     return counts.view(torch.int32) if counts.dtype is torch.uint32 else counts

@@ -153,7 +153,7 @@ def test_ranks_emit_the_tokens_of_decoding_without_drafts(
             for i in range(5):
                 made.prepare_step([ids[i]], [places[i]], [MANY[i]], WIDTH)
                 taken.append(made.cuda_graph_replay_variant(WIDTH))
-                needed = made.pool.pool.on_device().needed_variant()
+                needed = made.pool.on_device().needed_variant()
                 assert taken[-1] == ("default" if needed == "full" else "edits")
             assert "edits" in taken
         return [found, histories]

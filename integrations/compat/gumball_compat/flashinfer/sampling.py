@@ -31,6 +31,7 @@ import torch
 import gumball.torch
 from gumball import operators
 
+from ..judged import counted
 from .places import checked, get_seed_and_offset
 
 __all__ = [
@@ -334,12 +335,6 @@ top_p_renorm_prob = top_p_renorm_probs
 top_k_renorm_prob = top_k_renorm_probs
 
 
-def _counted(counts: Any) -> Any:
-    """Counts as a tensor of int32, where they lie."""
-    counts = torch.as_tensor(counts)
-    return counts.view(torch.int32) if counts.dtype == torch.uint32 else counts
-
-
 def _added(counts: Any, onto: Any | None) -> Any:
     return counts if onto is None else onto.add_(counts)
 
@@ -374,7 +369,7 @@ def chain_speculative_sampling(
     )
     if adds:
         return tokens, accepted, emitted
-    return tokens, _added(_counted(accepted), onto[0]), _added(_counted(emitted), onto[1])
+    return tokens, _added(counted(accepted), onto[0]), _added(counted(emitted), onto[1])
 
 
 def _fit(counts: tuple[Any, Any], chains: int) -> bool:

@@ -21,67 +21,21 @@ This module needs torch. TokenSpeed itself is needed by `register`, and by a bac
 from __future__ import annotations
 
 from ..sglang.speculative import chain_speculative_sampling_target_only
+from . import chains, draws, penalties, requests, rows
 from .backend import CUDA_GRAPH_VARIANT_DEFAULT, GumballSamplingBackend
-from .chains import verify_chain_greedy, verify_chain_target_sampled, verify_tree
-from .draws import (
-    gather_and_expand_scalars,
-    gumbel_sample_from_pools,
-    gumbel_sample_from_pools_compact,
-    gumbel_sample_from_pools_generic,
-    gumbel_sample_min_p_from_pools,
-    gumbel_sample_min_p_from_pools_parallel,
-    gumbel_sample_top_k_top_p_from_pools,
-    gumbel_sample_top_k_top_p_qrita_from_pools,
-    gumbel_sample_top_p_parallel_from_pools,
-    gumbel_scratch_shape,
-)
-from .penalties import accumulate_counts_inplace, apply_penalties_logit_bias_inplace
-from .requests import KNOWN, SamplingBackendConfig, SpeculativeSamplingPools, known_of, params_of
-from .rows import (
-    argmax,
-    argmax_pair,
-    fused_topk_topp_available,
-    fused_topk_topp_prepare,
-    fused_topk_topp_renorm,
-    fused_topk_topp_workspace_size,
-    min_p_renorm_prob,
-    selected_token_logprobs,
-)
+from .chains import *
+from .draws import *
+from .penalties import *
+from .requests import *
+from .rows import *
 
 __all__ = [
     "CUDA_GRAPH_VARIANT_DEFAULT",
-    "KNOWN",
     "GumballSamplingBackend",
-    "SamplingBackendConfig",
-    "SpeculativeSamplingPools",
-    "accumulate_counts_inplace",
-    "apply_penalties_logit_bias_inplace",
-    "argmax",
-    "argmax_pair",
     "chain_speculative_sampling_target_only",
-    "fused_topk_topp_available",
-    "fused_topk_topp_prepare",
-    "fused_topk_topp_renorm",
-    "fused_topk_topp_workspace_size",
-    "gather_and_expand_scalars",
-    "gumbel_sample_from_pools",
-    "gumbel_sample_from_pools_compact",
-    "gumbel_sample_from_pools_generic",
-    "gumbel_sample_min_p_from_pools",
-    "gumbel_sample_min_p_from_pools_parallel",
-    "gumbel_sample_top_k_top_p_from_pools",
-    "gumbel_sample_top_k_top_p_qrita_from_pools",
-    "gumbel_sample_top_p_parallel_from_pools",
-    "gumbel_scratch_shape",
-    "known_of",
-    "min_p_renorm_prob",
-    "params_of",
     "register",
-    "selected_token_logprobs",
-    "verify_chain_greedy",
-    "verify_chain_target_sampled",
-    "verify_tree",
 ]
+__all__ += chains.__all__ + draws.__all__ + penalties.__all__ + requests.__all__ + rows.__all__
 
 
 def register(name: str = "gumball") -> None:

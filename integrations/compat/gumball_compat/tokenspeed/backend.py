@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -13,13 +12,13 @@ from gumball import Batch, Drafts, Pool, Recorded, Shorten, Step, Verify
 from ..errors import CallerError
 from ..states import admit
 from . import ranks
+from .ranks import PADDING, Watch, padded
 from .requests import SpeculativeSamplingPools, known_of, params_of
 
 __all__ = ["CUDA_GRAPH_VARIANT_DEFAULT", "GumballSamplingBackend"]
 
 CUDA_GRAPH_VARIANT_DEFAULT = "default"
 FULL = "full"
-PADDING = -1
 
 
 def _device(device: Any) -> str:
@@ -36,8 +35,7 @@ class GumballSamplingBackend:
     ValueError without them, for what TokenSpeed's own backends alone have (`enable_speculative_sampling`, logprobs with the
     `logprob_order` "megatron"), and the errors of :class:`gumball.Pool`.
 
-    **Drafts.** `verify` is one call of the pool's: on a device `enqueue_verify`, which waits for nothing, else `verify`. A
-    draft is accepted if it equals the token that `sample` would draw there, with the drafts before it as output. The
+    **Drafts.** `verify` is one piece of the pool's work, for which a device is not waited for. A draft is accepted if it equals the token that `sample` would draw there, with the drafts before it as output. The
     tokens therefore equal those of decoding without drafts, bit for bit, for chains and trees, and for any drafter; the
     drafter's probabilities are not read.
 
@@ -103,9 +101,15 @@ class GumballSamplingBackend:
         self._requests: dict[int, str] = {}
         self._slots: dict[str, int] = {}
         self._present: set[str] = set()
-        # The slots of the step's rows; the variant that a warm-up or a capture launches; what was recorded for each
-        # batch size, number of tokens and variant; and the variant whose replay is announced.
+        # What a failed exchange is found by; None without ranks.
+        self._watch: Watch | None = None
+        # The slots of the step's rows; those that are assigned, with padding to a multiple of the ranks, how many tokens each
+        # has, and their plan; the variant that a warm-up or a capture launches; what was recorded for each batch size, number
+        # of tokens and variant; and the variant whose replay is announced.
         self._rows: list[int] = []
+        self._assigned: list[int] = []
+        self._width = 1
+        self._plan: Any = None
         self._variants = [FULL] if self._on_host() else list(self.pool.counts()["variants"])
         self._variant: str | None = None
         self._captured: dict[tuple[int, int], dict[str, Recorded]] = {}
@@ -161,8 +165,7 @@ class GumballSamplingBackend:
             raise RuntimeError(
                 f"tp_rank is {found}, but must be that of the process group, {pool.ranks.rank} of {pool.ranks.world}"
             )
-        self.pool = ranks.RankPool(pool)
-        self._group = None
+        self.pool, self._watch, self._group = pool, Watch(pool), None
         self._views.clear()
 
     def maybe_broadcast(self, *tensors: torch.Tensor) -> None:
@@ -185,8 +188,8 @@ class GumballSamplingBackend:
         lists of unequal length, for an index outside the pool, and for parameters outside their range. Over ranks it raises a
         :class:`gumball.dist.DistError` if an exchange of the steps before has failed, as with a rank that ended.
         """
-        if self._over_ranks():
-            self.pool.refuse_lost()
+        if self._watch is not None:
+            self._watch.refuse_lost(self._assigned, self._width)
         lengths = len(request_ids), len(request_pool_indices), len(sampling_params_list)
         if len(set(lengths)) != 1:
             raise CallerError(f"prepare_step has {lengths} ids, places and params, but must have as many of each")
@@ -252,11 +255,11 @@ class GumballSamplingBackend:
         if self._on_host():
             self.pool.shorten(slots, counts.tolist() if isinstance(counts, torch.Tensor) else counts)
         elif slots:
-            self.pool.assign(slots)
-            if self._over_ranks():
-                self.pool.enqueue_shorten(counts)
-            else:
-                self.pool.enqueue([Shorten(counts)])
+            self._assign(slots, 1)
+            if self._watch is not None:
+                # Padding keeps its tokens.
+                counts = padded(torch.as_tensor(counts, device=self._before.device), len(self._assigned))
+            self.pool.enqueue([Shorten(counts)])
 
     def _on_device(self, numbers: list[int]) -> torch.Tensor:
         """Returns indices on the pool's device. A GPU copies them from page-locked memory, for which nothing waits."""
@@ -301,7 +304,7 @@ class GumballSamplingBackend:
         if self._reserved is None and held:
             bs = min(held)
             self._assign(self._rows + [PADDING] * (bs - len(self._rows)), num_tokens_per_req)
-            there = (self.pool.pool if self._over_ranks() else self.pool).on_device()
+            there = self.pool.on_device()
             recorded, needed = self._captured[bs, num_tokens_per_req], self._variants.index(there.needed_variant())
             self._reserved = next((name for name in self._variants[needed:] if name in recorded), FULL)
             there.before_replay(recorded[self._reserved])
@@ -319,20 +322,17 @@ class GumballSamplingBackend:
     def _on_host(self) -> bool:
         return str(self.pool.device) == "cpu"
 
-    def _over_ranks(self) -> bool:
-        return isinstance(self.pool, ranks.RankPool)
-
     def _assign(self, rows: list[int], width: int) -> None:
-        """Assigns a step's rows, with their drafts if it has any. A pool of the host is given both when it verifies."""
-        if width > 1 and self._on_host():
-            return
-        if self._over_ranks():
-            self.pool.assign(rows, width - 1)
-        else:
-            self.pool.assign(rows if width == 1 else Batch(rows, counts=[width - 1] * len(rows)))
+        """Assigns a step's rows, with their drafts if it has any."""
+        self._assigned, self._width = rows, width
+        if self._watch is not None:
+            self._assigned = rows + [PADDING] * (-len(rows) % self.pool.ranks.world)
+            self._plan = self.pool.plan(self._assigned, drafts=width - 1, step="verify" if width > 1 else "decode")
+        counts = None if width == 1 else [width - 1] * len(self._assigned)
+        self.pool.assign(Batch(self._assigned, counts=counts, plan=self._plan))
 
-    def _started(self, logits_output: Any, sampling_info: Any, bs: int, width: int) -> tuple[Any, int, list[int]]:
-        """Returns a step's masked logits, [bs * width, vocab], the first of its requests, and the slots of all of them.
+    def _started(self, logits_output: Any, sampling_info: Any, bs: int, width: int) -> tuple[Any, int]:
+        """Returns a step's masked logits, those of this rank's requests alone, and the first of its requests.
 
         Assigns the step's rows, except during a capture, which uses the current assignment. If a step has both kinds
         of rows, each kind is a step here.
@@ -347,23 +347,25 @@ class GumballSamplingBackend:
             raise ValueError(f"next_token_logits has {logits.shape[0]} rows, but must have {row_count}")
         if mask is not None:
             sampling_info.apply_vocab_mask(logits=logits, vocab_mask=mask)
-        if self._over_ranks():
-            # Heads of ranks may be padded.
-            logits = logits[:, : self.config.vocab_size]
         first = getattr(sampling_info, "batch_row_offset", 0)
         rows = self._rows[first : first + bs]
         rows += [PADDING] * (bs - len(rows))
         if not (logits.is_cuda and torch.cuda.is_current_stream_capturing()):
             self._assign(rows, width)
-        return logits, first, rows
+        if self._watch is not None:
+            # Heads of ranks may be padded, and all ranks may have all rows.
+            logits, count = logits[:, : self.config.vocab_size], len(self._assigned) // self.pool.ranks.world * width
+            if len(logits) != count:
+                logits = padded(logits[self.pool.ranks.rank * count :][:count], count)
+        return logits, first
 
     def _check_layout_plan(self, plan: Any, bs: int, width: int) -> slice:
         """Checks TokenSpeed's plan of a verification over ranks, and returns this rank's requests."""
-        if not self._over_ranks():
+        if self._watch is None:
             raise RuntimeError(
                 "logits_layout_plan is given, but configure_dp_sampling has spread no requests over ranks"
             )
-        world, rank = self.pool.pool.ranks.world, self.pool.pool.ranks.rank
+        world, rank = self.pool.ranks.world, self.pool.ranks.rank
         found = plan.effective_bs, plan.bucket_bs, plan.tp_size, plan.num_tokens_per_req
         wanted = bs, bs + -bs % world, world, width
         if found != wanted:
@@ -374,22 +376,16 @@ class GumballSamplingBackend:
 
     def _own_mask(self, mask: torch.Tensor, own: slice) -> torch.Tensor:
         """Returns the bitmasks of this rank's requests; padding may have any token."""
-        missing = own.stop - mask.shape[0]
-        if missing > 0:
-            mask = torch.cat([mask, mask.new_full((missing, *mask.shape[1:]), -1)])
-        return mask[own].reshape(-1, mask.shape[-1])
+        return padded(mask, max(own.stop, len(mask)), -1)[own].reshape(-1, mask.shape[-1])
 
     def _step(self, logits_output: Any, sampling_info: Any, bs: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Takes a step of the pool; a row without a token, or of padding, gets token 0."""
-        logits, first, _ = self._started(logits_output, sampling_info, bs, 1)
+        logits, first = self._started(logits_output, sampling_info, bs, 1)
         self._returned = {row: pair for row, pair in self._returned.items() if not first <= row < first + bs}
-        if self._over_ranks():
-            self._note(self.pool.enqueue(logits, variant=self._variant), 1)
-        else:
-            self._enqueue(Step(logits), 1)
+        self._enqueue(Step(logits), 1)
         tokens, lengths = self._tokens[first : first + bs], self._lengths[first : first + bs]
         torch.clamp(self._output("tokens", bs, bs), min=0, out=tokens)
-        self._write_logprobs(logits_output, lambda: self._output("logprobs", bs, bs))
+        self._write_logprobs(logits_output, bs, bs)
         return tokens, lengths.fill_(1)
 
     def _enqueue(self, work: Step | Verify, width: int) -> None:
@@ -397,29 +393,32 @@ class GumballSamplingBackend:
         if self._variant is None or self._on_host():
             self.pool.enqueue([work])
         else:
-            self._note(self.pool.on_device().record([work], variant=self._variant), width)
-
-    def _note(self, recorded: Recorded | None, width: int) -> None:
-        if recorded is not None and self._variant is not None:
+            recorded = self.pool.on_device().record([work], variant=self._variant)
             self._captured.setdefault((len(self._rows), width), {})[self._variant] = recorded
 
     def _output(self, name: str, rows: int, requests: int) -> Any:
         """Returns one of the outputs of the pool's last step, without a copy on a device."""
         count = requests if name == "accepted" else rows
         if self._on_host():
-            return torch.as_tensor(getattr(self.pool.fetch(), name))[:count]
+            out = self.pool.fetch()
+            if name != "rows":
+                return torch.from_numpy(getattr(out, name).view("float32" if name == "logprobs" else "int32"))[:count]
+            places = torch.full((len(out),), -1, dtype=torch.int32)
+            for request in range(requests):
+                emitted = out.request(request)
+                places[emitted.places][: len(emitted.rows)] = torch.from_numpy(emitted.rows.view("int32"))
+            return places[:count]
         key = name, rows, requests
         if (view := self._views.get(key)) is None:
-            pool = self.pool.pool if self._over_ranks() else self.pool
-            view = torch.from_dlpack(pool.on_device().outputs(name))
+            view = torch.from_dlpack(self.pool.on_device().outputs(name))
             view = view.view(torch.int32) if view.dtype is torch.uint32 else view
             # Over ranks there may be padding after the batch.
             self._views[key] = view = view[:count]
         return view
 
-    def _write_logprobs(self, logits_output: Any, read: Callable[[], torch.Tensor]) -> None:
+    def _write_logprobs(self, logits_output: Any, rows: int, requests: int) -> None:
         if self.config.enable_output_logprobs:
-            logits_output.next_token_logprobs = read().clone()
+            logits_output.next_token_logprobs = self._output("logprobs", rows, requests).clone()
 
     def sample(self, logits_output: Any, sampling_info: Any) -> tuple[torch.Tensor, torch.Tensor]:
         """Draws the next token of each row. Returns tokens, [rows] int32, and their numbers, 1 each, [rows] int32.
@@ -456,46 +455,24 @@ class GumballSamplingBackend:
                 self._path[:bs] = 0
             self.maybe_broadcast(tokens)
             return tokens, lengths
-        logits, first, rows = self._started(logits_output, sampling_info, bs, width)
+        logits, first = self._started(logits_output, sampling_info, bs, width)
         if (cached := getattr(sampling_info, "valid_cache_lengths", None)) is not None:
             self._cache_lengths = cached
             self._before[first : first + bs] = cached[sampling_info.req_pool_indices[:bs]]
         tokens = self._tokens[first : first + bs * width]
         lengths = self._lengths[first : first + bs]
         path = self._path[: bs * width].view(bs, width)
-        parents = None if tree is None else tree.parents
-        if self._on_host():
-            self._verify_on_host(logits, rows, candidates, parents, (tokens, lengths, path), logits_output)
-        else:
-            self._verify_on_device(logits, candidates, parents, (tokens, lengths, path), logits_output)
+        self._verify(logits, candidates, None if tree is None else tree.parents, path)
+        torch.clamp(self._output("tokens", bs * width, bs), min=0, out=tokens)
+        torch.add(self._output("accepted", bs * width, bs), 1, out=lengths)
+        self._write_logprobs(logits_output, bs * width, bs)
         self.maybe_broadcast(tokens, lengths, self._path[: bs * width])
         return tokens, lengths
 
-    def _verify_on_host(
-        self, logits: Any, rows: list[int], candidates: Any, parents: Any, out: tuple[Any, Any, Any], logits_output: Any
-    ) -> None:
-        (tokens, lengths, path), width = out, candidates.shape[1]
-        above = None if parents is None else (parents[:, 1:] - 1).contiguous()
-        drafts = candidates[:, 1:].contiguous()
-        if self._over_ranks():
-            outputs = self.pool.verify(logits, rows, drafts, parents=above)
-        else:
-            outputs = self.pool.verify(logits, rows, Drafts(drafts, parents=above))
-        # Over ranks there may be padding after the batch.
-        torch.clamp(torch.from_numpy(outputs.tokens)[: len(tokens)], min=0, out=tokens)
-        lengths.copy_(torch.from_numpy(outputs.accepted.astype("int32") + 1)[: len(lengths)])
-        if parents is not None:
-            path.fill_(-1)
-            for request in range(len(rows)):
-                nodes = torch.from_numpy(outputs.request(request).rows.astype("int32")) - request * width
-                path[request, : len(nodes)] = nodes
-        self._write_logprobs(logits_output, lambda: torch.from_numpy(outputs.logprobs)[: len(tokens)])
-
-    def _verify_on_device(
-        self, logits: Any, candidates: Any, parents: Any, out: tuple[Any, Any, Any], logits_output: Any
-    ) -> None:
-        (tokens, lengths, path), (bs, width) = out, candidates.shape
-        count = bs * (width - 1)
+    def _verify(self, logits: torch.Tensor, candidates: torch.Tensor, parents: Any, path: torch.Tensor) -> None:
+        """Verifies the drafts of the assigned requests. path: that of trees is written there."""
+        bs, width = candidates.shape
+        count, requests = bs * (width - 1), len(self._assigned)
         drafts = self._drafts[:count].view(bs, width - 1)
         drafts.copy_(candidates[:, 1:])
         above = None
@@ -503,19 +480,14 @@ class GumballSamplingBackend:
             # Node 0 is the last token; the pool numbers drafts from 0, and the last token is -1.
             above = self._parents[:count].view(bs, width - 1)
             torch.sub(parents[:, 1:], 1, out=above)
-        if self._over_ranks():
-            self._note(self.pool.enqueue_verify(logits, drafts, parents=above, variant=self._variant), width)
-        else:
-            self._enqueue(Verify(logits, Drafts(drafts, parents=above)), width)
-        torch.clamp(self._output("tokens", bs * width, bs), min=0, out=tokens)
-        torch.add(self._output("accepted", bs * width, bs), 1, out=lengths)
+            above = padded(above, requests, -1)
+        self._enqueue(Verify(logits, Drafts(padded(drafts, requests), parents=above)), width)
         if parents is not None:
             # Of places without a token the row is 2^32 - 1, which is -1 here.
             places = self._output("rows", bs * width, bs).view(bs, width)
             bases = torch.arange(0, bs * width, width, dtype=torch.int32, device=path.device).unsqueeze(1)
             torch.sub(places, bases, out=path)
             path.masked_fill_(places < 0, -1)
-        self._write_logprobs(logits_output, lambda: self._output("logprobs", bs * width, bs))
 
     def accepted_path(self, bs: int, num_nodes: int) -> torch.Tensor:
         """Returns the path of the last verification of trees, [bs, num_nodes] int32: 0, then the accepted candidates by

@@ -21,6 +21,8 @@ import torch
 
 from gumball import operators
 
+from .requests import check_requests
+
 __all__ = [
     "gather_and_expand_scalars",
     "gumbel_sample_from_pools",
@@ -89,11 +91,7 @@ def _drawn(
     if logits.ndim != 2:
         raise ValueError(f"logits has {logits.ndim} dimensions, but must have 2")
     rows, n = logits.shape[0], num_tokens_per_req
-    if n < 1 or rows % n != 0:
-        raise ValueError(f"num_tokens_per_req is {n}, but must be at least 1 and divide the rows of logits, {rows}")
-    if req_pool_indices.shape != (rows // n,):
-        found = tuple(req_pool_indices.shape)
-        raise ValueError(f"req_pool_indices has shape {found}, but must have one element per request, {rows // n}")
+    check_requests(req_pool_indices, rows, n)
     if out.ndim != 1 or out.shape[0] < rows:
         raise ValueError(f"out has shape {tuple(out.shape)}, but must have one element per row, {rows}")
     if rows == 0:
@@ -132,9 +130,8 @@ def gumbel_sample_from_pools(
 
     logits: [rows, vocab]. The other arguments, and errors: as this module says.
     """
-    return _drawn(
-        logits, req_pool_indices, {"temperature": temperature_pool}, seed_pool, offsets_pool, out, num_tokens_per_req
-    )
+    pools = {"temperature": temperature_pool}
+    return _drawn(logits, req_pool_indices, pools, seed_pool, offsets_pool, out, num_tokens_per_req)
 
 
 def gumbel_sample_from_pools_compact(
@@ -149,9 +146,8 @@ def gumbel_sample_from_pools_compact(
     num_tokens_per_req: int = 1,
 ) -> torch.Tensor:
     """Draws a token from each row of logits, without filters. Returns `out[:rows]`."""
-    return _drawn(
-        logits, req_pool_indices, {"temperature": temperature_pool}, seed_pool, offsets_pool, out, num_tokens_per_req
-    )
+    pools = {"temperature": temperature_pool}
+    return _drawn(logits, req_pool_indices, pools, seed_pool, offsets_pool, out, num_tokens_per_req)
 
 
 def gumbel_sample_from_pools_generic(
@@ -184,15 +180,8 @@ def gumbel_sample_min_p_from_pools(
     num_tokens_per_req: int = 1,
 ) -> torch.Tensor:
     """Draws a token from what min-p keeps of each row. Returns `out[:rows]`."""
-    return _drawn(
-        logits,
-        req_pool_indices,
-        {"temperature": temperature_pool, "min_p": min_p_pool},
-        seed_pool,
-        offsets_pool,
-        out,
-        num_tokens_per_req,
-    )
+    pools = {"temperature": temperature_pool, "min_p": min_p_pool}
+    return _drawn(logits, req_pool_indices, pools, seed_pool, offsets_pool, out, num_tokens_per_req)
 
 
 def gumbel_sample_min_p_from_pools_parallel(
@@ -252,15 +241,8 @@ def gumbel_sample_top_k_top_p_qrita_from_pools(
     num_programs: int | None = None,
 ) -> torch.Tensor:
     """Draws a token from what top-k and then top-p keep of each row. Returns `out[:rows]`."""
-    return _drawn(
-        logits,
-        req_pool_indices,
-        {"temperature": temperature_pool, "top_k": top_k_pool, "top_p": top_p_pool},
-        seed_pool,
-        offsets_pool,
-        out,
-        num_tokens_per_req,
-    )
+    pools = {"temperature": temperature_pool, "top_k": top_k_pool, "top_p": top_p_pool}
+    return _drawn(logits, req_pool_indices, pools, seed_pool, offsets_pool, out, num_tokens_per_req)
 
 
 def gumbel_sample_top_p_parallel_from_pools(
@@ -289,12 +271,5 @@ def gumbel_sample_top_p_parallel_from_pools(
     num_tokens_per_req: int = 1,
 ) -> torch.Tensor:
     """Draws a token from what top-p keeps of each row. Returns `out[:rows]`."""
-    return _drawn(
-        logits,
-        req_pool_indices,
-        {"temperature": temperature_pool, "top_p": top_p_pool},
-        seed_pool,
-        offsets_pool,
-        out,
-        num_tokens_per_req,
-    )
+    pools = {"temperature": temperature_pool, "top_p": top_p_pool}
+    return _drawn(logits, req_pool_indices, pools, seed_pool, offsets_pool, out, num_tokens_per_req)

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import torch
 
+from .requests import check_requests
+
 __all__ = ["accumulate_counts_inplace", "apply_penalties_logit_bias_inplace"]
 
 
@@ -30,11 +32,7 @@ def apply_penalties_logit_bias_inplace(
     if logits.ndim != 2 or counts.ndim != 2 or logit_bias.ndim != 2:
         raise ValueError("logits, counts and logit_bias must have 2 dimensions")
     (rows, vocab), n = logits.shape, num_tokens_per_req
-    if n < 1 or rows % n != 0:
-        raise ValueError(f"num_tokens_per_req is {n}, but must be at least 1 and divide the rows of logits, {rows}")
-    if req_pool_indices.shape != (rows // n,):
-        found = tuple(req_pool_indices.shape)
-        raise ValueError(f"req_pool_indices has shape {found}, but must have one element per request, {rows // n}")
+    check_requests(req_pool_indices, rows, n)
     if counts.shape[1] < vocab or logit_bias.shape[1] < vocab:
         widths = f"{counts.shape[1]} and {logit_bias.shape[1]} ids"
         raise ValueError(f"counts and logit_bias have {widths}, but must have those of logits, {vocab}")

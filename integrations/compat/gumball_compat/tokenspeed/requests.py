@@ -95,3 +95,12 @@ def known_of(request: Any) -> tuple[list[int], list[int]]:
     given = getattr(request, "custom_params", None) or {}
     prompt, output = given.get(KNOWN, ((), ()))
     return list(prompt if given.keys() - _INNER else ()), list(output)
+
+
+def check_requests(req_pool_indices: torch.Tensor, rows: int, each: int) -> None:
+    """Raises ValueError unless there is an index for each request, of which each has as many rows of logits."""
+    if each < 1 or rows % each != 0:
+        raise ValueError(f"num_tokens_per_req is {each}, but must be at least 1 and divide the rows of logits, {rows}")
+    if req_pool_indices.shape != (rows // each,):
+        found = tuple(req_pool_indices.shape)
+        raise ValueError(f"req_pool_indices has shape {found}, but must have one element per request, {rows // each}")

@@ -13,7 +13,9 @@ from numpy.typing import NDArray
 
 from gumball import Outputs, Pool
 
-__all__ = ["Apart", "Asked", "Copied", "Lists", "OnDevice", "upload"]
+from .params import IDS, MODES, TOP_LIMIT
+
+__all__ = ["Apart", "Asked", "Copied", "Lists", "OnDevice", "pool_of", "upload"]
 
 # What lists are made of, in the order in which a step's copy has it; the last one only if a request names ids.
 _PARTS = ("tokens", "logprobs", "ranks", "top_ids", "top_logprobs", "id_logprobs")
@@ -26,6 +28,13 @@ class Copied(NamedTuple):
 
     words: torch.Tensor
     shapes: Mapping[str, tuple[int, ...]]
+
+
+def pool_of(vocab: int, device: Any, slots: int, rows: int, logprobs_mode: str, top_n: int) -> Pool:
+    """Makes a pool with places for the logprobs that requests may ask for in this mode. top_n: the most of a request; -1 for all."""
+    listed = logprobs_mode in MODES
+    most = min(top_n if top_n >= 0 else TOP_LIMIT, TOP_LIMIT, vocab)
+    return Pool(vocab, device=device, slots=slots, rows=rows, top_n=most if listed else 0, ids=IDS if listed else 0)
 
 
 class OnDevice:

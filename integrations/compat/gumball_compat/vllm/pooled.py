@@ -20,14 +20,14 @@ from vllm.v1.worker.gpu.sample.logprob import compute_topk_scores
 from vllm.v1.worker.gpu.sample.output import SamplerOutput
 
 import gumball
-from gumball import Pool, Step, Verify
+from gumball import Step, Verify
 from gumball.params import SamplingParams
 
 from ..states import admit, mirostat_start
 from .batches import Batch, Chains
 from .heads import AnyHead, rows_of
-from .listed import Apart, Lists, OnDevice, upload
-from .params import BUILT_IN, IDS, MODES, MOST_DEPARTED, TOP_LIMIT, bias_first, params_of
+from .listed import Apart, Lists, OnDevice, pool_of, upload
+from .params import BUILT_IN, MOST_DEPARTED, TOP_LIMIT, bias_first, params_of
 
 __all__ = ["Sequences", "pooled"]
 
@@ -55,16 +55,9 @@ class Sequences:
     def __init__(
         self, states: Any, vocab: int, device: Any, *, most_drafts: int, seed: int, logprobs_mode: str, top_n: int
     ) -> None:
-        most, listed = states.max_num_reqs, logprobs_mode in MODES
+        most = states.max_num_reqs
         self.states, self.most_drafts, self.logprobs_mode = states, most_drafts, logprobs_mode
-        self.pool = Pool(
-            vocab,
-            device=device,
-            slots=most,
-            rows=most * (1 + most_drafts),
-            top_n=min(top_n if top_n >= 0 else TOP_LIMIT, TOP_LIMIT, vocab) if listed else 0,
-            ids=IDS if listed else 0,
-        )
+        self.pool = pool_of(vocab, device, most, most * (1 + most_drafts), logprobs_mode, top_n)
         self.outputs = OnDevice(self.pool)
         # The batch of the last step, if the next one may be the same; and what the pool's next step is assigned to, if that is known.
         self.batch: _Batch | None = None

@@ -23,8 +23,8 @@ from gumball.params import SamplingParams
 from ..states import admit
 from .batches import UNKNOWN, Batch, Chains
 from .heads import AnyHead
-from .listed import OnDevice
-from .params import IDS, MODES, MOST_DEPARTED, TOP_LIMIT, bias_first, params_of
+from .listed import OnDevice, pool_of
+from .params import MODES, MOST_DEPARTED, TOP_LIMIT, bias_first, params_of
 
 __all__ = ["Request", "Requests"]
 
@@ -118,8 +118,7 @@ class Requests:
         device: str | None = None,
     ) -> None:
         self.most_rows, self.most_drafts, self.logprobs_mode = rows, most_drafts, logprobs_mode
-        self.top_n = min(top_n, TOP_LIMIT) if top_n >= 0 else TOP_LIMIT
-        self.device = device
+        self.top_n, self.device = top_n, device
         self.rows: list[Request | None] = []
         self.lengths: Callable[[int], NDArray[Any]] | None = None
         """The engine's numbers of output tokens of its first rows; None for the lengths of the requests' lists."""
@@ -243,17 +242,9 @@ class Requests:
         self.pool.enqueue([Shorten(surplus.tolist())])
 
     def _made(self, logits: torch.Tensor) -> Pool:
-        rows = self.most_rows * (1 + self.most_drafts)
-        listed = self.logprobs_mode in MODES
-        vocab = logits.shape[1] if self.head is None else self.head.vocab
-        return Pool(
-            vocab,
-            device=self.device or logits.device,
-            slots=2 * self.most_rows,
-            rows=rows,
-            top_n=min(self.top_n, vocab) if listed else 0,
-            ids=IDS if listed else 0,
-        )
+        vocab, place = logits.shape[1] if self.head is None else self.head.vocab, self.device or logits.device
+        most, rows = 2 * self.most_rows, self.most_rows * (1 + self.most_drafts)
+        return pool_of(vocab, place, most, rows, self.logprobs_mode, self.top_n)
 
     def _admitted(self, request: Request) -> int:
         pool = self.pool
