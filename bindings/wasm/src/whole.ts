@@ -180,15 +180,14 @@ export function probabilities<R extends Rows, S extends boolean = false>(probs: 
 /** Returns each row of logits with -Infinity for tokens that its filters and bans do not keep; the kept ones are not divided by the temperature. */
 export function mask_logits<R extends Rows, S extends boolean = false>(logits: R, vocab: number, options?: FilterOptions & Statuses<S>): Result<R, S>;
 
-/** Options of draws: `indices` is the row that each output reads, or `n` the number of outputs of each row. */
+/** Options of draws: `indices` is the row that each output reads, or `n` the number of outputs of each row. Rows of probabilities need not sum to 1. */
 export interface DrawOptions extends FilterOptions, KeyOptions {
+  kind?: "logits" | "probabilities";
   indices?: Integers;
   n?: number;
 }
 /** Draws a token for each output, after temperature, filters and bans; -1 for a row without one. With `n`, that many for each row, one row after the other. */
-export function sampling_from_logits<S extends boolean = false>(logits: Rows, vocab: number, options?: DrawOptions & Statuses<S>): Result<Int32Array, S>;
-/** The same for rows of probabilities, which need not sum to 1. */
-export function sampling_from_probs<S extends boolean = false>(probs: Rows, vocab: number, options?: DrawOptions & Statuses<S>): Result<Int32Array, S>;
+export function sample<S extends boolean = false>(rows: Rows, vocab: number, options?: DrawOptions & Statuses<S>): Result<Int32Array, S>;
 
 /** Returns the logprob and the rank of one token of each row, raw: at temperature 1, without edits and filters. -1 is no token. */
 export function selected_logprobs(logits: Rows, vocab: number, tokens: Integers, options?: { kind?: "logits" | "probabilities"; dtype?: Dtype }): { logprobs: Float32Array; ranks: Uint32Array; statuses: Uint32Array };

@@ -353,14 +353,14 @@ test("operators write rows", () => {
 test("operators draw what a pool draws", () => {
   const pool = new Pool(VOCAB, { slots: 1 });
   const expected = pool.step(row(), [pool.admit({ temperature: 0.8, top_p: 0.9, seed: 7 }, [1, 2])]).tokens[0];
-  const drawn = gumball.sampling_from_logits(row(), VOCAB, { temperature: 0.8, top_p: 0.9, seed: 7, position: 2, draw: 0 });
+  const drawn = gumball.sample(row(), VOCAB, { temperature: 0.8, top_p: 0.9, seed: 7, position: 2, draw: 0 });
   assert.deepEqual([...drawn], [expected]);
-  const many = gumball.sampling_from_logits(rows(2), VOCAB, { n: 3, seed: [7, 8n], position: 2 });
+  const many = gumball.sample(rows(2), VOCAB, { n: 3, seed: [7, 8n], position: 2 });
   assert.equal(many.length, 6);
-  const picked = gumball.sampling_from_probs(gumball.softmax(rows(2), VOCAB), VOCAB, { indices: [1, 1, 0], seed: 1 });
+  const picked = gumball.sample(gumball.softmax(rows(2), VOCAB), VOCAB, { kind: "probabilities", indices: [1, 1, 0], seed: 1 });
   assert.equal(picked.length, 3);
-  refuses(() => gumball.sampling_from_logits(rows(2), VOCAB, { indices: [2] }), { parameter: "indices" });
-  refuses(() => gumball.sampling_from_logits(rows(2), VOCAB, { indices: [1], n: 2 }), { parameter: "n" });
+  refuses(() => gumball.sample(rows(2), VOCAB, { indices: [2] }), { parameter: "indices" });
+  refuses(() => gumball.sample(rows(2), VOCAB, { indices: [1], n: 2 }), { parameter: "n" });
 });
 
 test("operators judge chains and trees", () => {
@@ -413,10 +413,10 @@ test("a forced token is emitted even where bans leave it no place", () => {
 });
 
 test("outputs that no memory holds are refused", () => {
-  refuses(() => gumball.sampling_from_logits(row(), VOCAB, { n: 2 ** 30 }), { kind: "unavailable" });
-  refuses(() => gumball.sampling_from_logits(rows(2), VOCAB, { n: 2 ** 31 }), { kind: "unavailable" });
-  refuses(() => gumball.sampling_from_logits(rows(2), VOCAB, { n: 2 ** 32 - 1, seed: [1, 2] }), { kind: "unavailable" });
-  assert.equal(gumball.sampling_from_logits(row(), VOCAB, { n: 2 }).length, 2);
+  refuses(() => gumball.sample(row(), VOCAB, { n: 2 ** 30 }), { kind: "unavailable" });
+  refuses(() => gumball.sample(rows(2), VOCAB, { n: 2 ** 31 }), { kind: "unavailable" });
+  refuses(() => gumball.sample(rows(2), VOCAB, { n: 2 ** 32 - 1, seed: [1, 2] }), { kind: "unavailable" });
+  assert.equal(gumball.sample(row(), VOCAB, { n: 2 }).length, 2);
 });
 
 test("only plain objects have named fields", () => {
@@ -490,7 +490,7 @@ test("a row whose hook throws leaves no logprobs and no kept set", () => {
 });
 
 test("an error names the argument that it speaks of", () => {
-  const draw = (options) => () => gumball.sampling_from_logits(rows(2), VOCAB, options);
+  const draw = (options) => () => gumball.sample(rows(2), VOCAB, options);
   refuses(draw({ seed: [1] }), { kind: "length", parameter: "seed" });
   refuses(draw({ position: [1] }), { kind: "length", parameter: "position" });
   refuses(draw({ draw: [1], seed: 1 }), { kind: "length", parameter: "draw" });

@@ -1,6 +1,6 @@
 //! Operators that draw tokens from rows.
 
-use gumball_engine::{Kind, PerRow, Status};
+use gumball_engine::{PerRow, Status};
 use gumball_spec::memory::{filled, product, with_capacity};
 use js_sys::{Array, Int32Array};
 use wasm_bindgen::prelude::*;
@@ -8,19 +8,21 @@ use wasm_bindgen::prelude::*;
 use super::arguments::{FILTERS, Filters, KEYS, Keys};
 use super::{run, words};
 use crate::error::{Failure, Result};
-use crate::rows::Rows;
+use crate::rows::{Rows, kind};
 use crate::values::{Options, integer};
 
 /// What the system may refuse for outputs.
 const MEMORY: &str = "memory for outputs";
 
-fn sample(rows: &JsValue, name: &str, vocab: &JsValue, kind: Kind, options: &JsValue) -> Result<JsValue> {
-    let own = ["indices", "n", "dtype", "return_statuses"];
+/// Draws a token for each output from rows; see `whole.ts`.
+#[wasm_bindgen(skip_typescript)]
+pub fn sample(rows: &JsValue, vocab: &JsValue, options: &JsValue) -> Result<JsValue> {
+    let own = ["indices", "n", "kind", "dtype", "return_statuses"];
     let names: Vec<&str> = FILTERS.into_iter().chain(KEYS).chain(own).collect();
     let options = Options::new(options, &names)?;
     let mut from = Rows::default();
-    from.copy(rows, &options, name)?;
-    let rows = from.rows(integer(vocab, "vocab")?, kind, name)?;
+    from.copy(rows, &options, "rows")?;
+    let rows = from.rows(integer(vocab, "vocab")?, kind(&options)?, "rows")?;
     let n: Option<usize> = options.integer("n")?;
     let indices: Option<Vec<u32>> = match (options.get("indices")?, n) {
         (Some(_), Some(n)) => {
@@ -49,16 +51,4 @@ fn sample(rows: &JsValue, name: &str, vocab: &JsValue, kind: Kind, options: &JsV
         return Ok(tokens);
     }
     Ok(Array::of2(&tokens, &words(&statuses)).into())
-}
-
-/// Draws from rows of logits; see `whole.ts`.
-#[wasm_bindgen(skip_typescript)]
-pub fn sampling_from_logits(logits: &JsValue, vocab: &JsValue, options: &JsValue) -> Result<JsValue> {
-    sample(logits, "logits", vocab, Kind::Logits, options)
-}
-
-/// Draws from rows of probabilities; see `whole.ts`.
-#[wasm_bindgen(skip_typescript)]
-pub fn sampling_from_probs(probs: &JsValue, vocab: &JsValue, options: &JsValue) -> Result<JsValue> {
-    sample(probs, "probs", vocab, Kind::Probabilities, options)
 }
