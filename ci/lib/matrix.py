@@ -50,7 +50,8 @@ import array
 import gumball
 
 params = gumball.SamplingParams(top_k=20, top_p=0.9, seed=7)
-print(gumball.Sampler(params, 100).sample_n(array.array("f", [id * 37 % 101 / 8 for id in range(100)]), 50))
+row = array.array("f", [id * 37 % 101 / 8 for id in range(100)])
+print([gumball.Sampler(params, 100, draw=draw).sample(row) for draw in range(50)])
 """
 
 

@@ -40,7 +40,7 @@ while waiting or running:
     out = pool.step(logits, running)
     for row, slot in enumerate(list(running)):
         last[slot] = out.tokens[row]
-        if out.token(row) == END or len(pool.output(slot)) == MOST:
+        if out.tolist()[row] == END or len(pool.output(slot)) == MOST:
             print(f"slot {slot}: {pool.output(slot)}, the last with logprob {out.logprobs[row]:.3f}")
             pool.release(slot)
             running.remove(slot)

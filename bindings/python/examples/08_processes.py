@@ -81,7 +81,8 @@ if "TORCHELASTIC_RUN_ID" in os.environ:
     run(dist.join(VOCAB))
     torch_distributed.destroy_process_group()
 elif len(sys.argv) == 3:
-    run(dist.join(VOCAB, address=sys.argv[1], rank=int(sys.argv[2]), world=world()))
+    addresses = [f"{sys.argv[1]}.{rank}" for rank in range(world())]
+    run(gumball.Pool(VOCAB, ranks=gumball.Ranks(int(sys.argv[2]), addresses)))
 else:
     with tempfile.TemporaryDirectory() as folder:
         places = [[sys.executable, __file__, f"unix:{folder}/rank", str(rank)] for rank in range(world())]

@@ -2,19 +2,18 @@
 
 use std::ffi::c_void;
 
-use pyo3::exceptions::{PyAttributeError, PyBufferError};
+use pyo3::exceptions::PyBufferError;
 use pyo3::prelude::*;
-use pyo3::types::{PyCapsule, PyDict, PyTuple};
+use pyo3::types::{PyCapsule, PyTuple};
 
-use crate::arrays::{Dtype, Location, interface};
+use crate::arrays::{Dtype, Location};
 use crate::dlpack::{self, DataType, Device, Managed, ManagedVersioned, Tensor};
 use crate::pool::Pool;
 
 /// One of a pool's outputs in the device's memory, without a copy or a synchronisation.
 ///
-/// Read it through DLPack (``torch.from_dlpack(pool.on_device().outputs("tokens"))``, ``cupy.from_dlpack``) or
-/// ``__cuda_array_interface__``. The address stays the same as long as the pool lives. Each step overwrites
-/// the elements, so copy what you want to keep. The reader's stream waits for the step before it runs what
+/// Read it through DLPack (``torch.from_dlpack(pool.on_device().outputs("tokens"))``, ``cupy.from_dlpack``). The address
+/// stays the same as long as the pool lives. Each step overwrites the elements, so copy what you want to keep. The reader's stream waits for the step before it runs what
 /// the reader enqueues on it.
 #[pyclass(frozen, module = "gumball")]
 #[derive(Debug)]
@@ -35,14 +34,6 @@ impl DeviceArray {
         match self.location {
             Location::Cuda(id) => Device { kind: dlpack::CUDA, id },
             _ => Device { kind: dlpack::CPU, id: 0 },
-        }
-    }
-
-    fn typestr(&self) -> &'static str {
-        match self.dtype {
-            Dtype::F32 => "<f4",
-            Dtype::U32 => "<u4",
-            _ => "<i4",
         }
     }
 }
@@ -135,12 +126,6 @@ impl DeviceArray {
         self.location.to_string()
     }
 
-    /// The address of the first element.
-    #[getter]
-    fn data_ptr(&self) -> usize {
-        self.address
-    }
-
     fn __len__(&self) -> usize {
         self.shape[0]
     }
@@ -204,26 +189,6 @@ impl DeviceArray {
         // SAFETY: `pointer` is a boxed structure of the kind that `name` promises, and `drop_capsule` frees
         // it unless a consumer did.
         unsafe { PyCapsule::new_with_pointer_and_destructor(py, pointer, name, Some(drop_capsule)) }
-    }
-
-    #[getter]
-    fn __cuda_array_interface__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        if self.location == Location::Host {
-            return Err(PyAttributeError::new_err(
-                "it lies in the host's memory; there is __array_interface__",
-            ));
-        }
-        let stream = self.pool.get().stream(py)?;
-        interface(py, self.address, self.typestr(), &self.shape, stream)
-    }
-
-    #[getter]
-    fn __array_interface__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        if self.location != Location::Host {
-            let text = "it lies in the device's memory; there is __cuda_array_interface__";
-            return Err(PyAttributeError::new_err(text));
-        }
-        interface(py, self.address, self.typestr(), &self.shape, None)
     }
 
     fn __repr__(&self) -> String {

@@ -46,7 +46,7 @@ impl<'py> WeightsThere<'py> {
             return Err(out_of_range("weights", format!("on {lies}"), allowed));
         }
         let stream = match matrix.location {
-            Location::Cuda(ordinal) => array.stream.or(torch_stream(py, ordinal)?),
+            Location::Cuda(ordinal) => torch_stream(py, ordinal)?,
             _ => None,
         };
         Ok(Self { matrix, array, stream, device: lies })

@@ -219,15 +219,6 @@ impl Outputs {
         PyList::new(py, (0..self.layout.rows).map(|row| self.word(self.layout.tokens(), row).cast_signed()))
     }
 
-    /// The token of a row, or None if it has none. Needs no numpy.
-    ///
-    /// Raises IndexError if the row is outside 0..R.
-    fn token(&self, row: &Bound<'_, PyAny>) -> PyResult<Option<i32>> {
-        let row = self.row_index(row)?;
-        let token = self.word(self.layout.tokens(), row).cast_signed();
-        Ok(Some(token).filter(|token| *token != NONE))
-    }
-
     /// The ids that a row's filters kept, [K] uint32, ascending.
     ///
     /// Raises ValueError unless the pool was made with kept=True, IndexError if the row is outside 0..R.

@@ -6,13 +6,13 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::PyType;
 
 use crate::arrays::{self, Array, FLOATS, Location, Matrix};
-use crate::errors::{UnavailableError, out_of_range, to_py_err};
+use crate::errors::{out_of_range, to_py_err};
 use crate::hooks::{Hook, caught};
-use crate::lists::{LONGEST, extract_int, integers};
+use crate::lists::{extract_int, integers};
 use crate::params;
-use crate::signals::Listener;
 use crate::state::OwnedState;
 use crate::turns::Turns;
+use crate::values::Probabilities;
 
 /// The state after a call that broke off, for the message.
 const UNTOUCHED: &str = "the sequence has not moved";
@@ -52,35 +52,6 @@ impl Sampler {
     /// Runs `work` on the sampler without the GIL; calls from several threads take turns.
     fn with<R: Send>(&self, py: Python<'_>, work: impl FnOnce(&mut Inner) -> R + Send) -> PyResult<R> {
         self.inner.with(py, UNTOUCHED, work)
-    }
-
-    fn draw(
-        &self,
-        py: Python<'_>,
-        logits: &Bound<'_, PyAny>,
-        mask: Option<&Bound<'_, PyAny>>,
-        forced: Option<&Bound<'_, PyAny>>,
-        hook: Option<&Bound<'_, PyAny>>,
-        kind: Kind,
-    ) -> PyResult<Option<u32>> {
-        let (matrix, _held) = host_row(logits)?;
-        // SAFETY: `_held` keeps the array of `matrix` alive during this call; Python's callers do not write
-        // it meanwhile.
-        let row = unsafe { matrix.row() }.map_err(to_py_err)?;
-        let mask_array = mask.map(|mask| arrays::read(mask, "mask", None)).transpose()?;
-        // SAFETY: `mask_array` lives until the call ends; Python's callers do not write it meanwhile.
-        let mask = mask_array.as_ref().map(|mask| unsafe { mask.mask_words() }).transpose()?;
-        let forced = forced.map(|forced| extract_int(forced, "forced")).transpose()?;
-        let hook = hook.map(|hook| Hook::read(hook, "hook")).transpose()?;
-        let hook = hook.map(|hook| (hook, self.inner.caller()));
-        self.with(py, |inner| {
-            let mut run = hook.as_ref().map(|(hook, caller)| move |row: &mut [f32]| hook.run(caller, row));
-            let options = StepOptions { mask, forced, kind, hook: run.as_mut().map(|run| run as _) };
-            let token = inner.sampler.sample_with(row, options)?;
-            inner.last = Some(token);
-            Ok(token.id)
-        })?
-        .map_err(to_py_err)
     }
 }
 
@@ -198,14 +169,15 @@ impl Sampler {
 
     /// Draws the next token and appends it. Returns None if no token of the row is above -inf.
     ///
-    /// logits: [vocab] or [1, vocab], float32, bfloat16 or float16, on the host. mask: [words] int32 or
+    /// logits: [vocab] or [1, vocab], float32, bfloat16 or float16, on the host; or Probabilities of such a row. mask: [words] int32 or
     /// uint32; bit id % 32 of word id // 32 allows an id, missing words forbid. forced: the id to emit
     /// in place of the drawn one. hook: a callable that edits the row after penalties and biases and before the bans.
     /// It gets a copy of the row, a numpy float32 array [vocab], changes it in place and returns None. In
     /// that array -inf bans an id, and NaN is read as -inf. A hook must not use this sampler.
     ///
     /// Raises ValueError or TypeError for another shape, type or device, ValueError for a forced id outside
-    /// the vocabulary, and the hook's exceptions. After an error the sequence has not changed.
+    /// the vocabulary, for parameters that apply to logits only if the row holds probabilities, and the hook's exceptions.
+    /// After an error the sequence has not changed.
     #[pyo3(signature = (logits, *, mask=None, forced=None, hook=None))]
     fn sample(
         &self,
@@ -215,64 +187,28 @@ impl Sampler {
         forced: Option<&Bound<'_, PyAny>>,
         hook: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Option<u32>> {
-        self.draw(py, logits, mask, forced, hook, Kind::Logits)
-    }
-
-    /// Draws the next token from a row of probabilities and appends it. Returns None if none of them is above
-    /// 0.
-    ///
-    /// probabilities: [vocab] or [1, vocab], float32, bfloat16 or float16, on the host; they need not sum to
-    /// 1. mask, forced: as for sample. Later tokens may be drawn by this method or by sample.
-    ///
-    /// Raises the errors of sample, and ValueError for parameters that apply to logits only: a temperature
-    /// other than 0 and 1, penalties, biases, top_n_sigma, dynamic temperature. After an error the sequence
-    /// has not changed.
-    #[pyo3(signature = (probabilities, *, mask=None, forced=None))]
-    fn sample_probabilities(
-        &self,
-        py: Python<'_>,
-        probabilities: &Bound<'_, PyAny>,
-        mask: Option<&Bound<'_, PyAny>>,
-        forced: Option<&Bound<'_, PyAny>>,
-    ) -> PyResult<Option<u32>> {
-        self.draw(py, probabilities, mask, forced, None, Kind::Probabilities)
-    }
-
-    /// Draws n tokens from one row under the draw indices 0..n and appends none of them. Returns a list of
-    /// ids, with None for a draw without a token.
-    ///
-    /// logits: as for sample. n: at most 2**28.
-    #[pyo3(signature = (logits, n))]
-    fn sample_n(
-        &self,
-        py: Python<'_>,
-        logits: &Bound<'_, PyAny>,
-        n: &Bound<'_, PyAny>,
-    ) -> PyResult<Vec<Option<u32>>> {
-        let (matrix, _held) = host_row(logits)?;
+        let (row, kind) = match logits.cast::<Probabilities>() {
+            Ok(value) => (value.get().rows.bind(py), Kind::Probabilities),
+            Err(_) => (logits, Kind::Logits),
+        };
+        let (matrix, _held) = host_row(row)?;
         // SAFETY: `_held` keeps the array of `matrix` alive during this call; Python's callers do not write
         // it meanwhile.
         let row = unsafe { matrix.row() }.map_err(to_py_err)?;
-        let n: u32 = extract_int(n, "n")?;
-        if n as usize > LONGEST {
-            return Err(out_of_range("n", n, format!("at most {LONGEST}")));
-        }
-        let mut ids = Vec::new();
-        ids.try_reserve_exact(n as usize).map_err(|error| {
-            UnavailableError::new_err(format!("memory for {n} tokens is not available: {error}"))
-        })?;
-        let (mut signals, mut heard) = (Listener::new(), Ok(()));
-        let (taken, told) = (&mut ids, &mut heard);
-        self.with(py, move |Inner { sampler, last }| {
-            sampler.sample_each(row, n, &mut |token| {
-                taken.push(token.id);
-                *last = Some(token);
-                *told = signals.listen();
-                told.is_ok()
-            })
+        let mask_array = mask.map(|mask| arrays::read(mask, "mask", None)).transpose()?;
+        // SAFETY: `mask_array` lives until the call ends; Python's callers do not write it meanwhile.
+        let mask = mask_array.as_ref().map(|mask| unsafe { mask.mask_words() }).transpose()?;
+        let forced = forced.map(|forced| extract_int(forced, "forced")).transpose()?;
+        let hook = hook.map(|hook| Hook::read(hook, "hook")).transpose()?;
+        let hook = hook.map(|hook| (hook, self.inner.caller()));
+        self.with(py, |inner| {
+            let mut run = hook.as_ref().map(|(hook, caller)| move |row: &mut [f32]| hook.run(caller, row));
+            let options = StepOptions { mask, forced, kind, hook: run.as_mut().map(|run| run as _) };
+            let token = inner.sampler.sample_with(row, options)?;
+            inner.last = Some(token);
+            Ok(token.id)
         })?
-        .map_err(to_py_err)?;
-        heard.map(|()| ids)
+        .map_err(to_py_err)
     }
 
     /// Appends a token that the caller chose.

@@ -1,14 +1,10 @@
 //! Turns: a sampler or a pool is used by one thread at a time; the others wait.
 //!
 //! Threads that share a sampler or a pool take turns. While a hook runs, the call that runs it keeps its
-//! turn. A hook must therefore not wait for that turn. Three cases can be detected and are refused:
-//!
-//! - A hook calls the object that runs it, on any thread of the step.
-//! - A hook steps another object, whose hook calls the first object.
-//! - Several hooks wait for each other: each calls an object whose turn the call of another hook keeps.
-//!
-//! Waits of a hook by Python's own means, such as joining a thread, cannot be detected. A call that
-//! waits for a hook's turn therefore gives up after `PATIENCE_MS`.
+//! turn. A hook must therefore not wait for that turn: a call of the object that runs it, by itself or by
+//! the hook of another object that it steps, is refused at once. Hooks of two calls that wait for each
+//! other, and waits by Python's own means, such as joining a thread, end otherwise: a call that waits for a
+//! hook's turn gives up after `PATIENCE_MS`.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
@@ -146,7 +142,6 @@ impl<T: Send> Turns<T> {
                         child, or start processes by spawn";
             return Err(CallError::new_err(text));
         }
-        let _known = Waiting::for_turn(self.address())?;
         let since = Instant::now();
         let _counted = Counted::new(&self.waiting);
         loop {
@@ -202,79 +197,4 @@ impl Drop for Counted<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::SeqCst);
     }
-}
-
-/// The waiting hooks of a process.
-struct WaitingHooks {
-    /// The fork count of the process. A child inherits the list but none of the waiting threads.
-    forks: u32,
-    list: Vec<Waits>,
-}
-
-/// A hook that waits for a turn.
-#[derive(Clone, PartialEq, Eq)]
-struct Waits {
-    /// The addresses of the objects whose hooks this thread is running.
-    inside: Vec<usize>,
-    /// The address of the object whose turn it waits for.
-    wanted: usize,
-}
-
-static WAITING: Mutex<WaitingHooks> = Mutex::new(WaitingHooks { forks: 0, list: Vec::new() });
-
-/// Keeps a waiting hook in the list until it is dropped.
-struct Waiting(Waits);
-
-impl Waiting {
-    /// Records that this thread waits, if it is running a hook; returns `None` if it is not.
-    ///
-    /// # Errors
-    /// - `RuntimeError` if the object's turn is kept by a call that waits, directly or through others, for
-    ///   this hook.
-    fn for_turn(wanted: usize) -> PyResult<Option<Self>> {
-        let inside = hooks::inside();
-        if inside.is_empty() {
-            return Ok(None);
-        }
-        let mut waiting = lock(&WAITING);
-        if waiting.forks != forks::count() {
-            *waiting = WaitingHooks { forks: forks::count(), list: Vec::new() };
-        }
-        if waits_for(&waiting.list, wanted, &inside) {
-            let text = "hooks wait for each other: this one for what another hook is run for, and that one, by itself or through \
-                        others, for what this one is run for";
-            return Err(CallError::new_err(text));
-        }
-        let waits = Waits { inside, wanted };
-        waiting.list.push(waits.clone());
-        Ok(Some(Self(waits)))
-    }
-}
-
-impl Drop for Waiting {
-    fn drop(&mut self) {
-        let mut waiting = lock(&WAITING);
-        if let Some(index) = waiting.list.iter().position(|waits| *waits == self.0) {
-            waiting.list.swap_remove(index);
-        }
-    }
-}
-
-/// Returns whether the turn of `wanted` is kept for one of `held`, directly or through other waiting
-/// hooks.
-fn waits_for(waiting: &[Waits], wanted: usize, held: &[usize]) -> bool {
-    let mut reached = vec![wanted];
-    let mut next = 0;
-    while let Some(kept) = reached.get(next).copied() {
-        if held.contains(&kept) {
-            return true;
-        }
-        for Waits { inside, wanted } in waiting {
-            if inside.contains(&kept) && !reached.contains(wanted) {
-                reached.push(*wanted);
-            }
-        }
-        next += 1;
-    }
-    false
 }

@@ -74,9 +74,26 @@ class Fresh:
     def __dlpack__(self, **_: Any) -> Any:
         array = self.array.copy()
         self.copies.append(array)
-        shape = (ctypes.c_int64 * max(array.ndim, 1))(*array.shape)
-        kind = DataType(CODES[array.dtype.kind], 8 * array.itemsize, 1)
-        tensor = Tensor(array.ctypes.data, Device(1, 0), array.ndim, kind, shape, None, 0)
-        managed = Managed(tensor, None, Deleter())
-        LENT[ctypes.addressof(managed)] = managed, array, shape
-        return new_capsule(ctypes.addressof(managed), b"dltensor", end)
+        return lent(array, array.ctypes.data, array.shape, Device(1, 0))
+
+
+class Said:
+    """Rows of float32 that are said to lie somewhere, on the host or on a GPU, where nobody may look."""
+
+    def __init__(self, shape: tuple[int, ...] = (7, 900), address: int | None = 1 << 40, on_gpu: bool = False) -> None:
+        self.shape, self.address, self.device = shape, address, Device(2 if on_gpu else 1, 0)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self.device.kind, 0
+
+    def __dlpack__(self, **_: Any) -> Any:
+        return lent(np.zeros(1, np.float32), self.address, self.shape, self.device)
+
+
+def lent(array: np.ndarray, address: int | None, shape: tuple[int, ...], device: Device) -> Any:
+    """A capsule of memory at an address, of the array's type."""
+    lengths = (ctypes.c_int64 * max(len(shape), 1))(*shape)
+    kind = DataType(CODES[array.dtype.kind], 8 * array.itemsize, 1)
+    managed = Managed(Tensor(address, device, len(shape), kind, lengths, None, 0), None, Deleter())
+    LENT[ctypes.addressof(managed)] = managed, array, lengths
+    return new_capsule(ctypes.addressof(managed), b"dltensor", end)

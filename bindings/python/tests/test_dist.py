@@ -32,6 +32,9 @@ PARAMS = [
 VOCAB = 900
 def rows(step, count):
     return np.random.default_rng(step).normal(0, 2.5, (count, VOCAB)).astype(np.float32)
+def join(address, rank, world=2, **options):
+    of_ranks = {name: options.pop(name) for name in gumball.Ranks.__dataclass_fields__ if name in options}
+    return gumball.Pool(VOCAB, ranks=gumball.Ranks(rank, [f"{address}.{it}" for it in range(world)], **of_ranks), **options)
 """
 COMMON = (
     REQUESTS
@@ -41,7 +44,7 @@ rank, world, address, given = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], j
 )
 HERE: dict[str, Any] = {}
 exec(REQUESTS, HERE)
-PARAMS, rows = HERE["PARAMS"], HERE["rows"]
+PARAMS, rows, join = HERE["PARAMS"], HERE["rows"], HERE["join"]
 
 
 def run(body: str, world: int, given: Any = None, *, timeout: float = 60) -> list[subprocess.CompletedProcess[str]]:
@@ -72,42 +75,6 @@ def answers(ended: list[subprocess.CompletedProcess[str]]) -> list[Any]:
     return [json.loads(process.stdout.splitlines()[-1]) for process in ended]
 
 
-def test_ranks_find_each_other_through_a_store() -> None:
-    body = """
-        import os, time
-        class Files:
-            def set(self, key, value):
-                path = os.path.join(given["folder"], key.replace("/", "_"))
-                with open(path + ".part", "w") as file:
-                    file.write(value)
-                os.rename(path + ".part", path)
-            def get(self, key):
-                path = os.path.join(given["folder"], key.replace("/", "_"))
-                while not os.path.exists(path):
-                    time.sleep(0.01)
-                return open(path, "rb").read()
-        pool = dist.join(VOCAB, store=Files(), rank=rank, world=world)
-        slot = pool.admit(PARAMS[0])
-        start, end = pool.ranks.ids
-        found = [pool.ranks.transport, pool.step(rows(1, 1)[:, start:end], [slot]).tolist()]
-        # As if each rank were on a host of its own.
-        dist._boot = lambda: str(rank)
-        given["folder"] += "/other"
-        os.makedirs(given["folder"], exist_ok=True)
-        try:
-            dist.join(VOCAB, store=Files(), rank=rank, world=world)
-        except gumball.UnavailableError as error:
-            found.append(str(error))
-        print(json.dumps(found))
-    """
-    pool = Pool(VOCAB)
-    token = pool.step(rows(1, 1), [pool.admit(SamplingParams(seed=1))]).tolist()
-    with tempfile.TemporaryDirectory() as folder:
-        none = "no transport: ranks of several hosts take torch's process group, and no store"
-        for found in answers(run(body, 2, {"folder": folder})):
-            assert found == ["unix", token, none]
-
-
 def test_ranks_say_what_is_wrong_with_others() -> None:
     body = """
         def said(call):
@@ -117,7 +84,7 @@ def test_ranks_say_what_is_wrong_with_others() -> None:
                 return [type(error).__name__, getattr(error, "rank", None), getattr(error, "what", None), str(error)]
         found = []
         def make(folder, **options):
-            return dist.join(VOCAB, rank=rank, world=world, address=f"{address}.{folder}", **options)
+            return join(f"{address}.{folder}", rank, world, **options)
         # Made differently.
         found.append(said(lambda: make("a", top_n=rank)))
         # Another step, and what follows.
@@ -222,17 +189,7 @@ def test_mistakes_are_named_before_anything_is_sent(tmp_path: Path) -> None:
         pool.output(slot)
 
 
-def test_addresses_of_ranks_on_one_host() -> None:
-    assert dist.addresses_at("unix:/a/b", 2) == ["unix:/a/b.0", "unix:/a/b.1"]
-    for address in ("tcp:a:80", "unix:", "a"):
-        with pytest.raises(ValueError, match="address is"):
-            dist.addresses_at(address, 2)
-
-
-def test_who_one_is_has_to_be_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("RANK", raising=False)
-    with pytest.raises(ValueError, match="rank is None, but must be given, or RANK set"):
-        dist.join(VOCAB, address="unix:none")
+def test_joining_asks_torch() -> None:
     with pytest.raises(RuntimeError, match="no process group of torch"):
         dist.join(VOCAB)
 
@@ -252,10 +209,10 @@ def test_ranks_step_and_verify_as_one_process(device: str, layout: str, tmp_path
         return [out.tokens.tolist(), out.logprobs.tolist(), out.top_ids.tolist()]
 
     def work(rank: int) -> list[Any]:
-        given: dict[str, Any] = {"layouts": [layout], "layout": layout, "rows": 16, "slots": 8, "world": 2, "top_n": 2}
+        given: dict[str, Any] = {"layouts": [layout], "layout": layout, "rows": 16, "slots": 8, "top_n": 2}
         if layout == "swap":
             given |= {"split": [100, 800], "ownership": "modulo" if device == "cpu" else "blocks"}
-        pool = dist.join(VOCAB, address=f"unix:{tmp_path}/ranks", rank=rank, device=device, **given)
+        pool = join(f"unix:{tmp_path}/ranks", rank, device=device, **given)
         slots, (start, end) = [pool.admit(params, [3, 7]) for params in PARAMS], pool.ranks.ids
 
         def own(batch: np.ndarray, plan: Any, starts: list[int]) -> np.ndarray:
@@ -285,7 +242,7 @@ def test_ranks_step_and_verify_as_one_process(device: str, layout: str, tmp_path
         pool.enqueue(work) if device == "cpu" else pool.replay(graph)
         verified = pool.fetch()
         if device != "cpu":
-            seen = {name: np.asarray(pool.on_device().outputs(name)) for name in ("tokens", "accepted", "rows")}
+            seen = {name: np.from_dlpack(pool.on_device().outputs(name)) for name in ("tokens", "accepted", "rows")}
             assert seen["tokens"].tolist() == verified.tokens.tolist()
             assert seen["accepted"].tolist() == verified.accepted.tolist()
             assert seen["rows"][verified.request(0).places].tolist() == verified.request(0).rows.tolist()

@@ -144,7 +144,6 @@ def parts() -> Work:
     sampler.keep_ids(True)
 
     def work() -> None:
-        sampler.sample_n(ROW[0], 2)
         sampler.sample(ROW[0])
         assert sampler.logprobs is not None and sampler.kept and sampler.history and isinstance(sampler.state, State)
         sampler.fork(1)

@@ -6,7 +6,7 @@ import itertools
 import resource
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -53,7 +53,7 @@ def test_an_endless_iterator_ends_in_an_error() -> None:
         Sampler(SamplingParams(), VOCAB, prompt=itertools.repeat(3))
 
 
-@pytest.mark.parametrize("call", ["prompt", "sample_n", "logits", "turn"])
+@pytest.mark.parametrize("call", ["prompt", "logits", "turn"])
 def test_a_signal_is_heard_while_a_call_works_or_waits(call: str, alarm: Callable[[], None]) -> None:
     sampler, inside, leave = Sampler(SamplingParams(seed=1), VOCAB), threading.Event(), threading.Event()
     head, hidden = gumball.Head.exact(np.ones((2048, 4096), np.float32)), np.ones((8000, 4096), np.float32)
@@ -71,7 +71,6 @@ def test_a_signal_is_heard_while_a_call_works_or_waits(call: str, alarm: Callabl
     with pytest.raises(Heard):
         {
             "prompt": lambda: Sampler(SamplingParams(), VOCAB, prompt=itertools.repeat(3)),
-            "sample_n": lambda: sampler.sample_n(ROW, 10**8),
             "logits": lambda: head.logits(hidden),
             "turn": lambda: sampler.sample(ROW),
         }[call]()
@@ -80,9 +79,6 @@ def test_a_signal_is_heard_while_a_call_works_or_waits(call: str, alarm: Callabl
         leave.set()
         other.join()
         assert sampler.position == 1
-    assert sampler.fork(0).sample_n(ROW, 9) == sampler.sample_n(ROW, 9)
-    with pytest.raises(ValueError, match="n is 4294967295, but must be at most 268435456"):
-        sampler.sample_n(ROW, 2**32 - 1)
 
 
 @pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit, MemoryError])
@@ -93,26 +89,16 @@ def test_an_interrupt_inside_an_argument_comes_out_as_it_is(kind: type[BaseExcep
 
         __index__ = __float__ = __len__ = __iter__ = __dlpack__ = __dlpack_device__ = fail
 
-    class Interface:
-        @property
-        def __array_interface__(self) -> Any:
-            raise kind
-
-        def __iter__(self) -> Iterator[int]:
-            return iter([0])
-
     pool, sampler, bad = Pool(VOCAB, slots=1), Sampler(SamplingParams(), VOCAB), Raises()
     pool.admit(SamplingParams())
     calls: list[Callable[[], object]] = [
         lambda: sampler.sample(bad),
         lambda: sampler.sample(ROW, mask=bad),
         lambda: sampler.sample(ROW, forced=bad),
-        lambda: sampler.sample_n(ROW, bad),
         lambda: sampler.reset(bad),
         lambda: pool.step(ROW, bad),
         lambda: pool.step(ROW, [bad]),
-        lambda: pool.step(ROW, Interface()),
-        lambda: pool.step(ROW, Batch([0], row_indices=Interface())),
+        lambda: pool.step(ROW, Batch([0], row_indices=bad)),
         lambda: pool.step(ROW, Batch([0], hooks=bad)),
         lambda: pool.step(ROW, Batch([0], forced=[bad])),
         lambda: pool.step(ROW, Batch([0], forced=(bad,))),

@@ -158,7 +158,7 @@ def test_draws_are_those_of_samplers(batch: np.ndarray, probs: np.ndarray) -> No
     drawn = gumball.sample(probs, lines, kind="probabilities", top_k=top_k, top_p=0.9, **keys)
     for line, seed, token in zip(lines, seeds, drawn, strict=True):
         params = SamplingParams(top_k=top_k[line], top_p=0.9, seed=seed)
-        assert Sampler(params, VOCAB, prompt=[1, 2, 3], draw=2).sample_probabilities(probs[line]) == token
+        assert Sampler(params, VOCAB, prompt=[1, 2, 3], draw=2).sample(Probabilities(probs[line])) == token
     greedy = gumball.sample(batch, temperature=0)
     assert (greedy == batch.argmax(1)).all() and (drawn.dtype, greedy.dtype) == (np.int64, np.int32)
     # Pools hold the numbers of many requests.

@@ -31,17 +31,11 @@ import array, sys
 sys.modules["numpy"] = None  # An import of it fails.
 import gumball
 
-class Row:
-    def __init__(self, values):
-        self.values = array.array("f", values)
-        address, count = self.values.buffer_info()
-        self.__array_interface__ = {"version": 3, "typestr": "<f4", "shape": (count,), "data": (address, False)}
-
-row = Row([0.0, 3.0, 1.0])
+row = array.array("f", [0.0, 3.0, 1.0])
 assert gumball.Sampler(gumball.SamplingParams(temperature=0), 3).sample(row) == 1
 pool = gumball.Pool(3, slots=1)
 out = pool.step(row, [pool.admit(gumball.SamplingParams(temperature=0))])
-assert out.tolist() == [1] and out.token(0) == 1
+assert out.tolist() == [1]
 try:
     out.tokens
 except ImportError:

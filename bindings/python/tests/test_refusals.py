@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 import gumball
-from bad_arrays import BAD_ARRAYS, BAD_FOR_WORK, Bad, OnGpu, misaligned
+from bad_arrays import BAD_ARRAYS, BAD_FOR_WORK, Bad, misaligned
+from producers import Said
 
 ROWS, VOCAB = 4, 96
 Operator = Callable[..., Any]
@@ -44,7 +45,7 @@ BAD_OUT: Bad = {
     "every other element": (lambda out: np.repeat(out, 2, -1)[..., ::2], ValueError, "apart in a row"),
     "misaligned": (misaligned, ValueError, "out's address is"),
     "read-only": (lambda out: np.broadcast_to(out.flat[0], out.shape), ValueError, "read-only|apart in a row|stride"),
-    "on a GPU": (lambda out: OnGpu(), ValueError, "out is on cuda:0, but must be on the host"),
+    "on a GPU": (lambda out: Said(on_gpu=True), ValueError, "out is on cuda:0, but must be on the host"),
 }
 
 

@@ -57,7 +57,7 @@ def test_masks_and_lists_are_tensors_too(batch: np.ndarray) -> None:
     assert out.tolist()[:6] == [67] * 5 + [9] and out.tolist()[6] >= 0
     # Outputs are tensors without a copy, and tensors of any integer type are lists of integers.
     torch.from_numpy(out.tokens)[0] = 11
-    assert out.token(0) == 11
+    assert out.tolist()[0] == 11
     for dtype in (torch.int8, torch.uint8, torch.int16, torch.uint16, torch.int32, torch.int64, torch.uint64):
         ids = torch.tensor([1, 2, 1], dtype=dtype)
         assert list(Sampler(SamplingParams(stop_ids=ids), VOCAB, prompt=ids).state.prompt) == [1, 2, 1]
@@ -132,7 +132,10 @@ def test_an_emulated_device_lends_its_tokens(batch: np.ndarray, wanted: list[int
     made.assign(slots)
     tokens = torch.from_dlpack(made.on_device().outputs("tokens"))
     made.enqueue([gumball.Step(torch.from_numpy(batch))])
-    assert tokens.tolist() == wanted and tokens.data_ptr() == made.on_device().outputs("tokens").data_ptr
+    assert (
+        tokens.tolist() == wanted
+        and tokens.data_ptr() == torch.from_dlpack(made.on_device().outputs("tokens")).data_ptr()
+    )
 
 
 def test_a_loan_may_end_within_a_call(batch: np.ndarray) -> None:

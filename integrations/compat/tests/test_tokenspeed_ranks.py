@@ -12,7 +12,7 @@ torch = pytest.importorskip("torch")
 
 from test_tokenspeed import INFO, REQUESTS, VOCAB, backend, model, on, output, request, wanted_tokens
 
-from gumball import Pool, dist
+from gumball import Pool, Ranks, dist
 from gumball._gumball import EMULATOR
 from gumball_compat import tokenspeed
 from gumball_compat.tokenspeed import ranks
@@ -65,8 +65,9 @@ def meet_at(path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Lets ranks on threads find each other without torch's process groups."""
 
     def join(topology: Any, vocab: int, **options: Any) -> Pool:
-        place = {"rank": topology.tp_rank, "world": topology.tp_size, "address": f"unix:{path}/ranks"}
-        return dist.join(vocab, **place, **options)
+        addresses = [f"unix:{path}/ranks.{rank}" for rank in range(topology.tp_size)]
+        of_ranks = {name: options.pop(name) for name in Ranks.__dataclass_fields__ if name in options}
+        return Pool(vocab, ranks=Ranks(topology.tp_rank, addresses, **of_ranks), **options)
 
     monkeypatch.setattr(ranks, "join_ranks", join)
 

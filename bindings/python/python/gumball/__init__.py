@@ -14,10 +14,9 @@ other packages' names              the package gumball-compat
 stand in a torch.compile graph     :mod:`gumball.torch`
 =================================  ==================================================================
 
-Arrays go in as they are: numpy, torch on CPU and CUDA, CuPy, anything with ``__dlpack__``, ``__cuda_array_interface__`` or
-``__array_interface__``; float32, bfloat16 and float16; rows may be strided. Importing this package imports neither numpy nor
-torch. A value outside its range is a ``ValueError`` that names it, an object of another kind a ``TypeError``, and nothing
-was changed then.
+Arrays go in as they are: numpy, torch on CPU and CUDA, CuPy, anything with ``__dlpack__``; float32, bfloat16 and float16; rows
+may be strided. Importing this package imports neither numpy nor torch. A value outside its range is a ``ValueError`` that names
+it, an object of another kind a ``TypeError``, and nothing was changed then.
 """
 
 from . import operators, params

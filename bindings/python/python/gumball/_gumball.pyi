@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from os import PathLike
-from typing import Any, Final, Literal, TypeAlias, TypedDict, final, overload
+from typing import Any, Final, TypeAlias, TypedDict, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,13 +12,12 @@ from .errors import BrokenError, CorruptError, DisagreeError, DistError, LateErr
 from .operators import JudgedDrafts
 from .params import Logprobs, Ranks, SamplingParams, State, Threshold
 
-# Anybody's array: numpy's, torch's, CuPy's, or one with __dlpack__, __cuda_array_interface__ or __array_interface__.
+# Anybody's array: numpy's, torch's, CuPy's, or one with __dlpack__.
 _Array: TypeAlias = Any
 # A list of integers, or an integer array of one dimension in the host's memory.
 _Integers: TypeAlias = Sequence[int] | _Array
-_Numbers: TypeAlias = Sequence[float] | _Array
 # A number for all rows, or one for each.
-_Number: TypeAlias = float | _Numbers
+_Number: TypeAlias = float | Sequence[float] | _Array
 _Integer: TypeAlias = int | _Integers
 
 class _Filters(TypedDict, total=False):
@@ -36,7 +35,9 @@ _IntegerLists: TypeAlias = Sequence[_Integers] | _Integers
 # Logits, or what stands in their place.
 _Rows: TypeAlias = Probabilities | Hidden | _Array
 # A CUDA stream's handle, or an object that holds one (torch's, CuPy's).
-_Stream: TypeAlias = int | Any
+_Stream: TypeAlias = int | Any | None
+_Drawn: TypeAlias = NDArray[np.int32] | tuple[NDArray[np.int32], NDArray[np.float32]]
+_Batch: TypeAlias = Batch | _Integers
 _Work: TypeAlias = Step | Verify | Draft | CopyDrafts | Shorten
 
 __all__ = [
@@ -72,7 +73,7 @@ def softmax(
     out: _Array | None = None,
     *,
     return_statuses: bool = False,
-    stream: _Stream | None = None,
+    stream: _Stream = None,
 ) -> Any: ...
 def probabilities(
     rows: _Array,
@@ -80,7 +81,7 @@ def probabilities(
     kind: str = "logits",
     out: _Array | None = None,
     return_statuses: bool = False,
-    stream: _Stream | None = None,
+    stream: _Stream = None,
     **filters: Unpack[_Filters],
 ) -> Any: ...
 def mask_logits(
@@ -88,7 +89,7 @@ def mask_logits(
     *,
     out: _Array | None = None,
     return_statuses: bool = False,
-    stream: _Stream | None = None,
+    stream: _Stream = None,
     **filters: Unpack[_Filters],
 ) -> Any: ...
 def sample(
@@ -104,7 +105,7 @@ def sample(
     dtype: str = "int32",
     out: _Array | None = None,
     return_statuses: bool = False,
-    stream: _Stream | None = None,
+    stream: _Stream = None,
     **filters: Unpack[_Filters],
 ) -> Any: ...
 def sample_from_pools(
@@ -121,7 +122,7 @@ def sample_from_pools(
     dtype: str = "int32",
     out: _Array | None = None,
     return_statuses: bool = False,
-    stream: _Stream | None = None,
+    stream: _Stream = None,
     **filters: Unpack[_Filters],
 ) -> Any: ...
 def selected_logprobs(
@@ -132,7 +133,7 @@ def selected_logprobs(
     out: _Array | None = None,
     return_ranks: bool = False,
     return_statuses: bool = False,
-    stream: _Stream | None = None,
+    stream: _Stream = None,
 ) -> Any: ...
 def judge(
     draft_probs: _Array | None,
@@ -150,7 +151,7 @@ def judge(
     zero_for_none: bool = False,
     added: tuple[_Array, _Array | None] | None = None,
     dtype: str = "int32",
-    stream: _Stream | None = None,
+    stream: _Stream = None,
 ) -> JudgedDrafts: ...
 
 @final
@@ -167,7 +168,6 @@ class Outputs:
     id_ranks: Final[NDArray[np.uint32]]
     is_approximate: Final[bool]
     def tolist(self) -> list[int]: ...
-    def token(self, row: int) -> int | None: ...
     def kept(self, row: int) -> NDArray[np.uint32]: ...
     accepted: Final[NDArray[np.uint32]]
     def request(self, request: int) -> Emitted: ...
@@ -248,10 +248,8 @@ class Shorten:
 
 @final
 class DraftBatch:
-    def assign(self, batch: Batch | _Integers, *, stream: _Stream | None = None) -> None: ...
-    def fetch(
-        self, *, stream: _Stream | None = None
-    ) -> NDArray[np.int32] | tuple[NDArray[np.int32], NDArray[np.float32]]: ...
+    def assign(self, batch: _Batch, *, stream: _Stream = None) -> None: ...
+    def fetch(self, *, stream: _Stream = None) -> _Drawn: ...
     drafts: Final[DeviceArray]
     probs: Final[DeviceArray]
     def free(self) -> None: ...
@@ -260,8 +258,8 @@ class DraftBatch:
 class OnDevice:
     def outputs(self, name: str) -> DeviceArray: ...
     def needed_variant(self) -> str: ...
-    def record(self, work: Sequence[_Work], *, variant: str = "full", stream: _Stream | None = None) -> Recorded: ...
-    def before_replay(self, recorded: Recorded | Sequence[Recorded], *, stream: _Stream | None = None) -> None: ...
+    def record(self, work: Sequence[_Work], *, variant: str = "full", stream: _Stream = None) -> Recorded: ...
+    def before_replay(self, recorded: Recorded | Sequence[Recorded], *, stream: _Stream = None) -> None: ...
     def add_drafts(self, rows: int, *, siblings: int = 1, probs: bool = False) -> DraftBatch: ...
 
 @final
@@ -285,17 +283,9 @@ class DeviceArray:
     shape: Final[tuple[int, ...]]
     dtype: Final[str]
     device: Final[str]
-    data_ptr: Final[int]
-    __cuda_array_interface__: Final[dict[str, Any]]
-    __array_interface__: Final[dict[str, Any]]
     def __dlpack_device__(self) -> tuple[int, int]: ...
     def __dlpack__(
-        self,
-        *,
-        stream: int | None = None,
-        max_version: tuple[int, int] | None = None,
-        dl_device: tuple[int, int] | None = None,
-        copy: bool | None = None,
+        self, *, stream: int | None = None, max_version: Any = None, dl_device: Any = None, copy: bool | None = None
     ) -> object: ...
     def __len__(self) -> int: ...
 
@@ -325,10 +315,6 @@ class Sampler:
     def sample(
         self, logits: _Array, *, mask: _Array | None = None, forced: int | None = None, hook: _Hook | None = None
     ) -> int | None: ...
-    def sample_probabilities(
-        self, probabilities: _Array, *, mask: _Array | None = None, forced: int | None = None
-    ) -> int | None: ...
-    def sample_n(self, logits: _Array, n: int) -> list[int | None]: ...
     def push(self, id: int) -> None: ...
     def truncate(self, output_len: int) -> None: ...
     def reset(self, prompt: _Integers = ()) -> None: ...
@@ -364,7 +350,7 @@ class Pool:
         threads: int | None = None,
         level: str | None = None,
         route: str = "race",
-        stream: _Stream | None = None,
+        stream: _Stream = None,
         ranks: Ranks | None = None,
     ) -> Pool: ...
     vocab: Final[int]
@@ -380,32 +366,20 @@ class Pool:
     def shorten(self, slots: _Integers, counts: _Integers) -> None: ...
     def state(self, slot: int) -> State: ...
     def output(self, slot: int) -> list[int]: ...
-    def step(self, rows: _Rows, batch: Batch | _Integers, *, stream: _Stream | None = None) -> Outputs: ...
+    def step(self, rows: _Rows, batch: _Batch, *, stream: _Stream = None) -> Outputs: ...
     def verify(
-        self, rows: _Rows, batch: Batch | _Integers, drafts: Drafts | _IntegerLists, *, stream: _Stream | None = None
+        self, rows: _Rows, batch: _Batch, drafts: Drafts | _IntegerLists, *, stream: _Stream = None
     ) -> Outputs: ...
-    @overload
     def draft(
         self,
         rows: _Rows,
-        batch: Batch | _Integers,
+        batch: _Batch,
         paths: _IntegerLists | None = None,
         *,
         siblings: int = 1,
-        probs: Literal[False] = False,
-        stream: _Stream | None = None,
-    ) -> NDArray[np.int32]: ...
-    @overload
-    def draft(
-        self,
-        rows: _Rows,
-        batch: Batch | _Integers,
-        paths: _IntegerLists | None = None,
-        *,
-        siblings: int = 1,
-        probs: Literal[True],
-        stream: _Stream | None = None,
-    ) -> tuple[NDArray[np.int32], NDArray[np.float32]]: ...
+        probs: bool = False,
+        stream: _Stream = None,
+    ) -> _Drawn: ...
     def score(
         self,
         rows: _Rows,
@@ -413,13 +387,13 @@ class Pool:
         ids: Scored | _Integers,
         batch: Batch | None = None,
         *,
-        stream: _Stream | None = None,
+        stream: _Stream = None,
     ) -> Outputs: ...
-    def assign(self, batch: Batch | _Integers, *, stream: _Stream | None = None) -> None: ...
-    def enqueue(self, work: Sequence[_Work], *, stream: _Stream | None = None) -> None: ...
-    def fetch(self, *, stream: _Stream | None = None) -> Outputs: ...
-    def capture(self, work: Sequence[_Work], *, stream: _Stream | None = None) -> Graph: ...
-    def replay(self, graph: Graph, *, stream: _Stream | None = None) -> None: ...
+    def assign(self, batch: _Batch, *, stream: _Stream = None) -> None: ...
+    def enqueue(self, work: Sequence[_Work], *, stream: _Stream = None) -> None: ...
+    def fetch(self, *, stream: _Stream = None) -> Outputs: ...
+    def capture(self, work: Sequence[_Work], *, stream: _Stream = None) -> Graph: ...
+    def replay(self, graph: Graph, *, stream: _Stream = None) -> None: ...
     def on_device(self) -> OnDevice: ...
     def counts(self) -> dict[str, dict[Any, Any]]: ...
     def plan(
@@ -441,7 +415,7 @@ class Head:
     def exact(
         weights: _Array,
         *,
-        bias: _Numbers | None = None,
+        bias: Sequence[float] | _Array | None = None,
         logit_scale: float = 1.0,
         softcap: float = 0.0,
         level: str | None = None,
@@ -450,7 +424,7 @@ class Head:
     def certified(
         weights: _Array,
         *,
-        bias: _Numbers | None = None,
+        bias: Sequence[float] | _Array | None = None,
         logit_scale: float = 1.0,
         softcap: float = 0.0,
         level: str | None = None,
@@ -461,7 +435,7 @@ class Head:
     def clustered(
         weights: _Array,
         *,
-        bias: _Numbers | None = None,
+        bias: Sequence[float] | _Array | None = None,
         logit_scale: float = 1.0,
         softcap: float = 0.0,
         level: str | None = None,
@@ -508,7 +482,7 @@ class DeviceHead:
         cls,
         weights: _Array,
         *,
-        bias: _Numbers | None = None,
+        bias: Sequence[float] | _Array | None = None,
         logit_scale: float = 1.0,
         softcap: float = 0.0,
         rows: int = 256,

@@ -4,7 +4,7 @@ They serve programs that hold probabilities, or must return them, and that choos
 row's result is a function of its numbers, its parameters and its draw; the batch does not change it.
 
 Rows are [rows, vocab], or [vocab] for one row, of float32, bfloat16 or float16, and may be strided. They may be numpy
-arrays, torch tensors, or objects with ``__dlpack__`` or ``__array_interface__``. The result is a torch tensor if the
+arrays, torch tensors, or objects with ``__dlpack__``. The result is a torch tensor if the
 rows are one, otherwise a numpy array. If ``out`` is given, the result is written there, and ``out`` is returned.
 ``out`` may be the input itself, which is then changed in place; otherwise it must not share memory with it.
 ``temperature``, ``top_k``, ``top_p`` and ``min_p`` are a number, or a list or an array with one per row; None turns

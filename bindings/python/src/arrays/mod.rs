@@ -5,9 +5,7 @@
 //! | numpy's arrays, also of `ml_dtypes.bfloat16` | numpy's C structure |
 //! | torch's tensors, and others whose type offers DLPack's table of functions | the table |
 //! | tensors of older torch | their attributes |
-//! | CuPy, and others with `__cuda_array_interface__` | that attribute |
-//! | objects with `__dlpack__` | a capsule, held during the call |
-//! | objects with `__array_interface__` | that attribute |
+//! | CuPy, and others with `__dlpack__` | a capsule, held during the call |
 //! | other objects with a buffer, such as `memoryview` and `array.array` | a copy, since Python 3.10's stable interface shows no address |
 //!
 //! An [`Array`] holds a loan, which keeps its memory alive; a capsule may even own memory that was copied for
@@ -24,7 +22,6 @@ use pyo3::prelude::*;
 use crate::errors::{InvalidTypeError, InvalidValueError, unreadable, wrong_type};
 
 pub use exchange::torch_stream;
-pub use protocols::interface;
 pub use shape::Matrix;
 
 /// The types of rows, in words.
@@ -135,8 +132,6 @@ pub struct Array<'py> {
     /// For three dimensions: length and stride of the first one. `shape` and `strides` describe the other
     /// two.
     pub outer: Option<(usize, isize)>,
-    /// The stream on which the array's owner writes it, if the owner names one.
-    pub stream: Option<usize>,
     /// Whether the owner forbids writing.
     pub readonly: bool,
     /// What keeps the memory alive besides the object itself.
@@ -146,10 +141,9 @@ pub struct Array<'py> {
 impl<'py> Array<'py> {
     /// Describes an array of the host's memory that may be written. Without strides, which count elements, there are no gaps.
     fn new(address: usize, dtype: Dtype, lengths: &[usize], strides: Option<&[isize]>) -> Self {
-        let (location, stream, readonly, loan) = (Location::Host, None, false, None);
+        let (location, readonly, loan) = (Location::Host, false, None);
         let (ndim, shape, zeros, outer) = (lengths.len(), [0; 2], [0; 2], None);
-        let mut made =
-            Self { address, location, dtype, ndim, shape, strides: zeros, outer, stream, readonly, loan };
+        let mut made = Self { address, location, dtype, ndim, shape, strides: zeros, outer, readonly, loan };
         if ndim > 3 {
             return made;
         }
@@ -221,11 +215,11 @@ pub fn read<'py>(object: &Bound<'py, PyAny>, name: &str, stream: Option<usize>) 
         }
         return Ok(array);
     }
-    let found = protocols::read(object, name, stream);
+    let found = protocols::read(object, stream);
     if let Some(array) = found.map_err(|cause| unreadable(object.py(), name, cause))? {
         return Ok(array);
     }
-    let wanted = "an array: numpy's, torch's, a buffer, or one with __dlpack__, __cuda_array_interface__ or __array_interface__";
+    let wanted = "an array: numpy's, torch's, a buffer, or one with __dlpack__";
     Err(wrong_type(name, wanted, object))
 }
 

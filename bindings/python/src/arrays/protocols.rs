@@ -1,35 +1,20 @@
-//! Arrays of other libraries, read through the protocols that array libraries share.
+//! Arrays of other libraries, read through DLPack; and buffers, which are copied.
 
 use pyo3::exceptions::PyTypeError;
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{IntoPyDict, PyBytes, PyCapsule, PyDict, PyMemoryView};
+use pyo3::types::{PyBytes, PyCapsule, PyDict, PyMemoryView};
 
 use super::exchange::described;
-use super::{Array, Dtype, Location};
+use super::{Array, Dtype};
 use crate::dlpack::{self, Managed, ManagedVersioned};
 use crate::errors::InvalidTypeError;
 
-/// Reads an array through the first protocol that it offers; `None` if it offers none.
-pub fn read<'py>(
-    object: &Bound<'py, PyAny>,
-    name: &str,
-    stream: Option<usize>,
-) -> PyResult<Option<Array<'py>>> {
+/// Reads an array through DLPack, or as a buffer; `None` if it offers neither.
+pub fn read<'py>(object: &Bound<'py, PyAny>, stream: Option<usize>) -> PyResult<Option<Array<'py>>> {
     let py = object.py();
-    if let Some(interface) = object.getattr_opt(intern!(py, "__cuda_array_interface__"))? {
-        // The CUDA array interface does not name the device. DLPack does, if the object offers it too.
-        let ordinal = match object.getattr_opt(intern!(py, "__dlpack_device__"))? {
-            Some(device) => device.call0()?.extract::<(i32, i32)>()?.1,
-            None => 0,
-        };
-        return interfaced(&interface, name, Location::Cuda(ordinal)).map(Some);
-    }
     if let Some(export) = object.getattr_opt(intern!(py, "__dlpack__"))? {
         return capsule(object, &export, stream).map(Some);
-    }
-    if let Some(interface) = object.getattr_opt(intern!(py, "__array_interface__"))? {
-        return interfaced(&interface, name, Location::Host).map(Some);
     }
     match PyMemoryView::from(object) {
         Ok(view) => buffer(&view).map(Some),
@@ -96,56 +81,4 @@ fn capsule<'py>(
     let managed = unsafe { pointer.cast::<Managed>().as_ref() };
     // SAFETY: the tensor's producer gives shape and strides `ndim` elements; `loan` keeps them alive.
     Ok(unsafe { described(&managed.tensor, Some(loan.clone().into_any())) })
-}
-
-/// Converts an array interface: a dictionary with shape, typestr, data and strides.
-fn interfaced<'py>(interface: &Bound<'py, PyAny>, name: &str, location: Location) -> PyResult<Array<'py>> {
-    let item = |key: &str| interface.get_item(key);
-    let optional = |key: &str| {
-        let found = interface.cast::<PyDict>().map_err(PyErr::from)?.get_item(key)?;
-        Ok::<_, PyErr>(found.filter(|value| !value.is_none()))
-    };
-    let typestr: String = item("typestr")?.extract()?;
-    // A type without a letter appears as two nameless bytes, V2; that is bfloat16 of `ml_dtypes`.
-    let mut letters = typestr.trim_start_matches(['<', '=', '|']).chars();
-    let kind = letters.next().unwrap_or('?');
-    let dtype = Dtype::of(kind, letters.as_str().parse().unwrap_or(0));
-    if optional("mask")?.is_some() {
-        return Err(InvalidTypeError::new_err(format!(
-            "{name} has a mask of its own; fill what it masks first"
-        )));
-    }
-    let lengths: Vec<usize> = item("shape")?.extract()?;
-    let (address, readonly): (usize, bool) = item("data")?.extract()?;
-    let array = match optional("strides")? {
-        Some(strides) => Array::strided(name, address, dtype, &lengths, &strides.extract::<Vec<_>>()?)?,
-        None => Array::new(address, dtype, &lengths, None),
-    };
-    let stream = match location {
-        Location::Cuda(_) => optional("stream")?.map(|stream| stream.extract()).transpose()?,
-        _ => None,
-    };
-    // An entry of the dictionary may own the memory, so the dictionary is the loan.
-    let loan = Some(interface.clone());
-    Ok(Array { location, stream, readonly, loan, ..array })
-}
-
-/// Returns an array interface that describes memory of this package.
-pub fn interface<'py>(
-    py: Python<'py>,
-    address: usize,
-    typestr: &str,
-    shape: &[usize],
-    stream: Option<usize>,
-) -> PyResult<Bound<'py, PyDict>> {
-    let shape = pyo3::types::PyTuple::new(py, shape)?;
-    let out = [("version", 3)].into_py_dict(py)?;
-    out.set_item("shape", shape)?;
-    out.set_item("typestr", typestr)?;
-    out.set_item("data", (address, false))?;
-    out.set_item("strides", py.None())?;
-    if let Some(stream) = stream {
-        out.set_item("stream", stream.max(1))?;
-    }
-    Ok(out)
 }

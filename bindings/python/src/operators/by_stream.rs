@@ -36,12 +36,10 @@ struct Entry {
 /// The operators of all streams; a short list.
 static ENTRIES: Mutex<Vec<Arc<Entry>>> = Mutex::new(Vec::new());
 
-/// Runs `work` with the operators of a stream, without the GIL; calls from several threads take turns. The
-/// stream first waits for the streams `others`.
+/// Runs `work` with the operators of a stream, without the GIL; calls from several threads take turns.
 pub fn run<R: Send>(
     py: Python<'_>,
     key: StreamKey,
-    others: &[usize],
     work: impl FnOnce(&Operators) -> Result<R> + Send,
 ) -> PyResult<R> {
     let entry = entry(py, key)?;
@@ -52,13 +50,6 @@ pub fn run<R: Send>(
         let gpu = entry.device.gpu();
         let _state = gpu.and_then(|_| CudaThreadState::save());
         let operators = entry.operators.lock().unwrap_or_else(PoisonError::into_inner);
-        for other in others {
-            if let Some(gpu) = gpu {
-                // SAFETY: the stream is live: the owner of an array names it as the one that writes the
-                // array.
-                unsafe { gpu.order_after(*other) }?;
-            }
-        }
         work(&operators)
     };
     py.detach(|| caught(OUTPUTS, work))?.map_err(to_py_err)

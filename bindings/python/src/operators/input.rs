@@ -49,8 +49,6 @@ pub struct Input<'a, 'py> {
     pub matrix: Matrix,
     /// The device and the stream that the call works on; `None` on the host.
     pub key: Option<StreamKey>,
-    /// The streams on which owners write the call's arrays, if they name one.
-    pub streams: Vec<usize>,
     /// The dimensions of the rows' array.
     shape: ([usize; 2], usize),
     readonly: bool,
@@ -89,7 +87,7 @@ impl<'a, 'py> Input<'a, 'py> {
         }
         let matrix = array.matrix(name)?;
         matrix.check_float_of(name, FLOATS)?;
-        let stream = match (named.or(owner_stream(&array)), location) {
+        let stream = match (named, location) {
             (Some(stream), _) => stream,
             (None, Location::Cuda(ordinal)) => match torch_stream(object.py(), ordinal) {
                 Ok(stream) => stream.unwrap_or_default(),
@@ -101,8 +99,7 @@ impl<'a, 'py> Input<'a, 'py> {
         };
         let key = on_device.then_some(StreamKey { location, stream });
         let (shape, readonly) = ((array.shape, array.ndim), array.readonly);
-        let (streams, held) = (Vec::new(), Vec::new());
-        let mut input = Self { name, object, matrix, key, streams, shape, readonly, held };
+        let mut input = Self { name, object, matrix, key, shape, readonly, held: Vec::new() };
         input.hold(object, array);
         Ok(input)
     }
@@ -130,9 +127,8 @@ impl<'a, 'py> Input<'a, 'py> {
         Err(out_of_range(name, format!("on {}", array.location), allowed))
     }
 
-    /// Keeps an array's memory alive during the call, and orders the call after its owner's work.
+    /// Keeps an array's memory alive during the call.
     pub fn hold(&mut self, object: &Bound<'py, PyAny>, array: Array<'py>) {
-        self.streams.extend(owner_stream(&array));
         self.held.push((object.clone(), array));
     }
 
@@ -260,12 +256,6 @@ fn empty_like<'py>(py: Python<'py>, object: &Bound<'py, PyAny>) -> PyResult<Opti
         return py.import("cupy")?.getattr("empty_like").map(Some);
     }
     Ok(None)
-}
-
-/// Returns the stream on which an array's owner writes it, if the owner names one.
-fn owner_stream(array: &Array<'_>) -> Option<usize> {
-    // The legacy default stream has two handles, 0 and 1.
-    array.stream.map(|stream| if stream == 1 { 0 } else { stream })
 }
 
 /// Returns an error if an array is not to be written.

@@ -16,7 +16,7 @@ use crate::hooks::{OUTPUTS, caught};
 pub fn run<R: Send>(input: &Input<'_, '_>, work: impl FnOnce(&Operators) -> Result<R> + Send) -> PyResult<R> {
     let py = input.object.py();
     match input.key {
-        Some(key) => by_stream::run(py, key, &input.streams, work),
+        Some(key) => by_stream::run(py, key, work),
         None => {
             let operators = on_host(py)?;
             py.detach(|| caught(OUTPUTS, || work(operators)))?.map_err(to_py_err)

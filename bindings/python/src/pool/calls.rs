@@ -31,8 +31,6 @@ struct Call<'a> {
     counts: &'a [u32],
     masks: Option<Matrix>,
     stream: Option<usize>,
-    /// The streams on which the owners of arrays write them, if they name one.
-    others: Vec<Option<usize>>,
     caller: Caller<'a>,
 }
 
@@ -44,13 +42,10 @@ impl Pool {
         rows: &'a GivenRows<'_>,
         (batch, counts): (&'a Batch, &'a [u32]),
         stream: Option<usize>,
-        arrays: &[Array<'_>],
     ) -> PyResult<(Call<'a>, Option<Array<'py>>)> {
         let (masks, held) = self.read_masks(py, batch, stream)?;
-        let arrays = std::iter::once(&rows.array).chain(arrays);
-        let others = arrays.map(|array| array.stream).chain(held.iter().map(|array| array.stream)).collect();
         let (head, caller) = ([rows.head(py, &self.device)?], self.caller());
-        Ok((Call { rows: rows.place, head, batch, counts, masks, stream, others, caller }, held))
+        Ok((Call { rows: rows.place, head, batch, counts, masks, stream, caller }, held))
     }
 
     /// Works with the pool, the rows and the batch, when it is the call's turn.
@@ -60,9 +55,8 @@ impl Pool {
         call: &Call<'_>,
         work: impl FnOnce(&mut EnginePool, Rows<'_>, &EngineBatch<'_>, &mut EngineOutputs) -> Result<R> + Send,
     ) -> PyResult<R> {
-        let Call { rows, head, batch, counts, masks, stream, others, caller } = call;
+        let Call { rows, head, batch, counts, masks, stream, caller } = call;
         self.with(py, *stream, |inner| {
-            inner.order_after(others)?;
             let device = inner.outside_a_capture()?.device();
             // SAFETY: the caller keeps the rows alive; Python's callers do not write them during the call, which waits for its results.
             let matrix = unsafe { rows.engine(rows.matrix.location != Location::Host) }?;
@@ -140,7 +134,7 @@ impl Pool {
     ) -> PyResult<Outputs> {
         let stream = self.on(py, stream)?;
         let (rows, batch) = (self.read_rows(rows, stream)?, GivenBatch::read(batch)?);
-        let (call, _held) = self.call(py, &rows, (&batch, &batch.counts), stream, &[])?;
+        let (call, _held) = self.call(py, &rows, (&batch, &batch.counts), stream)?;
         let kept = self.kept;
         self.run(py, &call, |pool, rows, batch, out| {
             pool.step(rows, batch, out)?;
@@ -176,7 +170,7 @@ impl Pool {
             (self.read_rows(rows, stream)?, GivenBatch::read(batch)?, self.reader(stream));
         let drafts: GivenDrafts = reader.drafts(drafts)?;
         let counts = counts(drafts.counts.as_deref(), &batch, "drafts")?;
-        let (call, _held) = self.call(py, &rows, (&batch, counts), stream, &reader.arrays)?;
+        let (call, _held) = self.call(py, &rows, (&batch, counts), stream)?;
         let kept = self.kept;
         self.run(py, &call, |pool, rows, batch, out| {
             // SAFETY: `reader` keeps the arrays alive; Python's callers do not write them during the call, which waits for its results.
@@ -223,7 +217,7 @@ impl Pool {
         let (lists, ids) = paths.map(|paths| reader.ints(paths, "paths")).transpose()?.unzip();
         let lists = lists.flatten();
         let counts = counts(lists.as_deref(), &batch, "paths")?;
-        let (call, _held) = self.call(py, &rows, (&batch, counts), stream, &[])?;
+        let (call, _held) = self.call(py, &rows, (&batch, counts), stream)?;
         let drafted = self.run(py, &call, |pool, rows, batch, _| {
             let mut out = if probs { Proposals::with_probs(siblings) } else { Proposals::new(siblings) };
             let paths = match &ids {
@@ -275,7 +269,7 @@ impl Pool {
         if rows.has_head() && self.device == "cpu" {
             chunk_rows = chunk_rows.or(Some(CHUNK_ROWS));
         }
-        let (call, _held) = self.call(py, &rows, (&batch, &batch.counts), stream, &[])?;
+        let (call, _held) = self.call(py, &rows, (&batch, &batch.counts), stream)?;
         self.run(py, &call, |pool, rows, batch, _| {
             let scored = EngineScored { params: &params, ids: &ids, prompt_len, start, chunk_rows };
             let mut out = EngineOutputs::new();

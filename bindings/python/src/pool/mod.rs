@@ -134,16 +134,6 @@ impl Inner {
         }
         Ok(pool)
     }
-
-    /// Makes the pool's stream wait for those on which the owners of arrays write them, if they name one.
-    fn order_after(&mut self, streams: &[Option<usize>]) -> Result<()> {
-        let Some(gpu) = self.gpu()? else { return Ok(()) };
-        for stream in streams.iter().flatten() {
-            // SAFETY: the array's owner names the live stream of this device on which it writes the array.
-            unsafe { gpu.order_after(if *stream == 1 { 0 } else { *stream }) }?;
-        }
-        Ok(())
-    }
 }
 
 impl Pool {
@@ -189,11 +179,6 @@ impl Pool {
             (None, Some(stream)) => Ok(Some(stream)),
             (None, None) => torch_stream(py, ordinal),
         }
-    }
-
-    /// Returns the handle of the stream in use; `None` on the host.
-    pub fn stream(&self, py: Python<'_>) -> PyResult<Option<usize>> {
-        self.with(py, None, |inner| Ok(inner.gpu()?.map(Gpu::stream)))
     }
 
     /// Makes later work on another stream wait for the work enqueued here.

@@ -113,15 +113,6 @@ impl<'py> GivenWork<'py> {
     fn heads(&self, py: Python<'_>, device: &str) -> PyResult<Vec<HeadInUse<'_>>> {
         self.rows.iter().map(|rows| rows.head(py, device)).collect()
     }
-
-    /// Returns the streams on which the owners of arrays write them, if they name one.
-    fn streams(&self) -> Vec<Option<usize>> {
-        self.rows
-            .iter()
-            .map(|rows| rows.array.stream)
-            .chain(self.arrays.iter().map(|array| array.stream))
-            .collect()
-    }
 }
 
 impl Pool {
@@ -135,10 +126,9 @@ impl Pool {
         let (py, this) = (slf.py(), slf.get());
         let stream = this.on(py, stream)?;
         let given = Self::read_work(slf, work, stream)?;
-        let (in_use, others, pieces) = (given.heads(py, &this.device)?, given.streams(), &given.pieces);
+        let (in_use, pieces) = (given.heads(py, &this.device)?, &given.pieces);
         let is_there = pieces.iter().all(Piece::is_there);
         this.with(py, stream, |inner| {
-            inner.order_after(&others)?;
             // A graph of the host program would copy stale bytes.
             let pool = if is_there { inner.pool() } else { inner.outside_a_capture() }?;
             let taken = TakenHeads::take(&in_use, pool.device())?;

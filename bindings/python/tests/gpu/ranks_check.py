@@ -113,6 +113,11 @@ def on_two_hosts(rank: int) -> None:
     }
 
 
+def joined(address: str, rank: int, **options: Any) -> Pool:
+    of_ranks = {name: options.pop(name) for name in Ranks.__dataclass_fields__ if name in options}
+    return Pool(VOCAB, ranks=Ranks(rank, [f"{address}.{it}" for it in range(WORLD)], **of_ranks), **options)
+
+
 def by_transport(rank: int, folder: str, transport: str, hosts: int, say: Say) -> None:
     device = f"cuda:{rank}"
     torch.cuda.set_device(rank)
@@ -122,9 +127,7 @@ def by_transport(rank: int, folder: str, transport: str, hosts: int, say: Say) -
         for layout in LAYOUTS[transport]:
             address = f"unix:{folder}/{layout}-{dtype}"
             given: dict[str, Any] = {"rows": 16, "slots": 8, "layouts": [layout], "layout": layout, "timeout": 60}
-            with dist.join(
-                VOCAB, address=address, rank=rank, world=WORLD, device=device, transport=transport, **given
-            ) as pool:
+            with joined(address, rank, device=device, transport=transport, **given) as pool:
                 assert pool.ranks.transport == transport
                 say(f"texts {dtype}: {transport} of {hosts} host(s), {layout}", texts(pool, device, dtype))
                 say(f"graph {dtype}: {transport} of {hosts} host(s), {layout}", in_a_graph(pool, device, dtype))
@@ -174,7 +177,7 @@ def lost(rank: int, folder: str, transport: str, hosts: int, sent: int, say: Say
         on_two_hosts(rank)
 
     def join(group: str) -> Pool:
-        return dist.join(VOCAB, address=f"unix:{folder}/{group}", rank=rank, world=WORLD, device=device, **given)
+        return joined(f"unix:{folder}/{group}", rank, device=device, **given)
 
     def part(pool: Pool, step: int) -> torch.Tensor:
         start, end = pool.ranks.ids
