@@ -175,15 +175,11 @@ pub extern "C" fn gumball_outputs_request(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gumball_pool_outputs(pool: Option<&mut Pool>, out: *mut OutputsView) -> Code {
     call(|c| {
-        let there = require("pool", pool)?.inner.on_device()?;
+        let there = require("pool", pool)?.inner.on_device()?.outputs();
         // Addresses are those of the device, so the pointers have no provenance on the host.
         let at = |address: u64| ptr::without_provenance(address as usize);
-        let [path, accepted] = there.walks_addresses().map(at);
-        let view = OutputsView {
-            accepted,
-            path,
-            ..OutputsView::of(there.outputs_layout(), at(there.outputs_address()))
-        };
+        let (accepted, path) = (at(there.accepted), at(there.path));
+        let view = OutputsView { accepted, path, ..OutputsView::of(there.layout, at(there.address)) };
         c.write("out", out, view)
     })
 }

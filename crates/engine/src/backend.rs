@@ -68,10 +68,6 @@ pub(crate) trait Backend: Copies + fmt::Debug + Send {
         None
     }
 
-    fn group_mut(&mut self) -> Option<&mut Group> {
-        None
-    }
-
     /// Returns what computes on the host, on this rank.
     fn host(&self) -> Option<&Host> {
         None

@@ -60,9 +60,9 @@
 //! | requests | [`admit`](Pool::admit), [`resume`](Pool::resume), [`fork`](Pool::fork), [`release`](Pool::release); [`push`](Pool::push), [`shorten`](Pool::shorten), [`sequence`](Pool::sequence) |
 //! | at once | [`step`](Pool::step), [`verify`](Pool::verify), [`draft`](Pool::draft), [`score`](Pool::score) |
 //! | in order | [`assign`](Pool::assign), [`enqueue`](Pool::enqueue), [`fetch`](Pool::fetch); on a device `capture`, `replay` |
-//! | on a device, [`OnDevice`] | graphs of the program: `record`, `needed_variant`, `before_replay`, `variants`; drafts: `add_draft_batch`, `assigned`, `fetch_drafts`, `drafts_address`, `draft_probs`, `remove_draft_batch`; outputs where they lie: `outputs_address`, `outputs_layout`, `walks_addresses`, `taken_address`, `read_taken` |
-//! | over ranks | [`shape`](Pool::shape), [`plan`](Pool::plan), [`ranks`](Pool::ranks), [`reset_traffic`](Pool::reset_traffic) |
-//! | what it is | [`len`](Pool::len), [`is_empty`](Pool::is_empty), [`capacity`](Pool::capacity), [`vocab`](Pool::vocab), [`route`](Pool::route), [`level`](Pool::level), [`device`](Pool::device); of heads [`head_counts`](Pool::head_counts), [`needs_whole_row`](Pool::needs_whole_row) |
+//! | on a device, [`OnDevice`] | graphs of the program: `record`, `needed_variant`, `before_replay`, `variants`; drafts: `add_draft_batch`, `assigned`, `fetch_drafts`, `drafts_address`, `draft_probs`, `remove_draft_batch`; outputs where they lie: `outputs`, `read_taken` |
+//! | over ranks | [`shape`](Pool::shape), [`plan`](Pool::plan), [`ranks`](Pool::ranks) |
+//! | what it is | [`len`](Pool::len), [`is_empty`](Pool::is_empty), [`capacity`](Pool::capacity), [`vocab`](Pool::vocab), [`level`](Pool::level), [`device`](Pool::device); of heads [`head_counts`](Pool::head_counts), [`needs_whole_row`](Pool::needs_whole_row) |
 //!
 //! `gumball-cpu` handles rows in host memory, `gumball-cuda` those in a device's memory. Both draw the same
 //! tokens, bit for bit. The crate loads no model and depends on no framework. The caller decides what ends a
@@ -166,9 +166,9 @@ pub use config::{Place, PoolConfig, Ranks};
 #[cfg(feature = "cuda")]
 pub use device::{
     AssignedShape, ColumnType, CudaThreadState, Device, DeviceBuffer, DeviceGraph, DeviceHead,
-    DeviceIntMatrix, DeviceIntMatrixMut, DeviceMasks, DeviceMatrix, DeviceRoute, DeviceRows, DeviceSlice,
-    DraftBatch, DraftBatchLimits, DraftTreeRows, Dtype, Gpu, IntType, OnDevice, ProgramCommunicator,
-    Recorded, StepVariant,
+    DeviceIntMatrix, DeviceIntMatrixMut, DeviceMasks, DeviceMatrix, DeviceOutputs, DeviceRoute, DeviceRows,
+    DeviceSlice, DraftBatch, DraftBatchLimits, DraftTreeRows, Dtype, Gpu, IntType, OnDevice,
+    ProgramCommunicator, Recorded, StepVariant,
 };
 pub use draft::Proposals;
 pub use drafts::{Drafts, Ids, Tree};

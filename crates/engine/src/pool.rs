@@ -250,11 +250,6 @@ impl Pool {
         self.backend.ranks()
     }
 
-    /// Begins to count what ranks exchange from nothing.
-    pub fn reset_traffic(&mut self) {
-        self.backend.group_mut().into_iter().for_each(gumball_dist::Group::reset_traffic);
-    }
-
     /// Returns the shape of a step of these slots, for [`Pool::plan`]: what their requests need, without a graph. `drafts`: the most drafts of a
     /// request; [`VerifyMode::step_kind`](crate::VerifyMode::step_kind) is the kind of their verification.
     ///
@@ -275,12 +270,6 @@ impl Pool {
             return Err(Error::Unavailable { resource: "layouts of rows over ranks", reason });
         };
         ranks.planner.plan(shape)
-    }
-
-    /// Returns the route in use.
-    #[must_use]
-    pub fn route(&self) -> &Route {
-        &self.route
     }
 
     fn place(&mut self, sequence: Sequence) -> Result<Slot> {

@@ -46,7 +46,7 @@ pub enum Work<'a> {
     /// that of padding is not read. Work after it reads the shorter sequences: positions, histories, counts and mu.
     ///
     /// A number below 0 or above that of the output tokens takes nothing away, and so does one above 1 with mirostat, of whose limits a
-    /// device has the last two; [`OnDevice::taken_address`](crate::OnDevice::taken_address) says what was taken. The host does not see numbers in the memory of the device.
+    /// device has the last two; [`OnDevice::outputs`](crate::OnDevice::outputs) says where it notes what was taken. The host does not see numbers in the memory of the device.
     /// [`Pool::sequence`](crate::Pool::sequence) reads the sequence back: whole, if the device keeps its history
     /// (`keep_histories` of the [`Place`](crate::Place), or edits that read it); otherwise by its length, as long as the outputs of
     /// each step are fetched before the next one is enqueued.

@@ -112,7 +112,7 @@ pub fn run(args: &Args, out: &mut Output<'_>) -> Result<()> {
         slots: 1,
         place: Place::Host { threads: Some(1), level: Some(level) },
         widths,
-        route,
+        route: route.clone(),
         ..PoolConfig::new(session.model.vocab())
     })?;
     let slot = pool.admit(params, &session.prompt)?;
@@ -148,12 +148,11 @@ pub fn run(args: &Args, out: &mut Output<'_>) -> Result<()> {
     // The pool counts the rows of both heads.
     let of_drafts = request.drafter.as_ref().map(Drafter::head_counts).unwrap_or_default();
     let (counts, tokens) = (request.pool.head_counts().since(of_drafts), decoded.tokens.len());
-    let (route, level) = (request.pool.route().to_string(), request.pool.level());
     let sequence = request.pool.sequence(request.slot)?;
     let report = Report {
         model: session.name.clone(),
-        route,
-        level: level.expect("its place is the host").name(),
+        route: route.to_string(),
+        level: level.name(),
         seed: sequence.seed(),
         params: sequence.params().clone(),
         prompt_tokens: session.prompt.len(),

@@ -64,8 +64,9 @@ impl OnDevice {
         let (address, layout, requests) = pool.with(py, None, |inner| {
             let there = inner.pool()?.on_device()?;
             let shape = there.assigned(None)?;
-            let layout = Layout { rows: shape.rows, ..there.outputs_layout() };
-            Ok((there.outputs_address(), layout, shape.requests))
+            let outputs = there.outputs();
+            let layout = Layout { rows: shape.rows, ..outputs.layout };
+            Ok((outputs.address, layout, shape.requests))
         })?;
         let (start, dtype, shape) = section(name, layout, requests)?;
         let address = address as usize + start * size_of::<u32>();

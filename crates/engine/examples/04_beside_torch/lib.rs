@@ -107,7 +107,7 @@ pub extern "C" fn gumball_before_replay(host: &mut Host) -> i64 {
 /// Returns where the tokens of the last step lie on the device, an i32 a row; the address stays.
 #[unsafe(no_mangle)]
 pub extern "C" fn gumball_tokens(host: &mut Host) -> u64 {
-    host.device.on_device().expect("it is on a device").outputs_address()
+    host.device.on_device().expect("it is on a device").outputs().address
 }
 
 /// Takes the same step in the pool on the host, over a copy of the logits as f32, and writes its tokens.

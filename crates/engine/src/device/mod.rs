@@ -44,7 +44,7 @@ pub use head::DeviceHead;
 pub(crate) use on_gpu::OnGpu;
 pub(crate) use ranks::GpuRanks;
 pub use route::DeviceRoute;
-pub use view::OnDevice;
+pub use view::{DeviceOutputs, OnDevice};
 
 /// An open device. The first launch of a kernel loads it from a folder of compiled kernels or the user's
 /// cache, or compiles it.

@@ -21,6 +21,23 @@ pub struct OnDevice<'a> {
     pool: &'a mut Pool,
 }
 
+/// Where the last outputs of a pool lie in its device's memory, for a model to read there without the host.
+#[derive(Clone, Copy, Debug)]
+pub struct DeviceOutputs {
+    /// The address of the outputs of the last step or verification, the tokens first; it never changes. On the route `probabilities` statuses and
+    /// temperatures there are those of the draw alone; [`Pool::fetch`] adds those of the softmax.
+    pub address: u64,
+    /// Their layout.
+    pub layout: Layout,
+    /// The address of the walks of a verification: for each row of the outputs a u32, the row of logits that it comes from, [`u32::MAX`] where it has
+    /// no emitted token. They lie after the outputs, so they move with the number of rows, and with nothing else.
+    pub path: u64,
+    /// The address of how many drafts were accepted, a u32 for each request, after the walks.
+    pub accepted: u64,
+    /// The address of how many tokens the last [`Work::Shorten`] took away, a u32 for each assigned slot; it never changes.
+    pub taken: u64,
+}
+
 impl Pool {
     /// Returns the view of a pool on a device.
     ///
@@ -169,37 +186,19 @@ impl<'a> OnDevice<'a> {
         place.gpu().workspace.proposals(batch.id)?.probs()
     }
 
-    /// Returns the address of the last step's outputs in the device's memory; it never changes.
-    ///
-    /// The tokens come first, so a model can read them there without the host. On the route `probabilities` statuses and
-    /// temperatures there are those of the draw alone; [`Pool::fetch`] adds those of the softmax.
+    /// Returns where the last outputs lie in the device's memory, without a wait.
     #[must_use]
-    pub fn outputs_address(&self) -> u64 {
-        self.place().outputs_address()
-    }
-
-    /// Returns the layout of the last step's outputs.
-    #[must_use]
-    pub fn outputs_layout(&self) -> Layout {
-        self.gpu().outputs_layout()
-    }
-
-    /// Returns the addresses, in the device's memory, of the walks of the last verification: for each row of the outputs a u32,
-    /// the row of logits that it comes from, [`u32::MAX`] where it has no emitted token; and for each request a u32, how many drafts were accepted.
-    ///
-    /// They lie after the outputs, so they move with the number of rows, and with nothing else.
-    #[must_use]
-    pub fn walks_addresses(&self) -> [u64; 2] {
-        let Layout { rows, .. } = self.outputs_layout();
-        let path = self.outputs_address() + (self.outputs_layout().words() * size_of::<u32>()) as u64;
-        [path, path + (rows * size_of::<u32>()) as u64]
-    }
-
-    /// Returns the address, in the device's memory, of how many tokens the last [`Work::Shorten`](crate::Work::Shorten) took away: a u32 for each
-    /// assigned slot. It never changes.
-    #[must_use]
-    pub fn taken_address(&self) -> u64 {
-        self.gpu().workspace.results().taken_address()
+    pub fn outputs(&self) -> DeviceOutputs {
+        let (layout, address) = (self.gpu().outputs_layout(), self.place().outputs_address());
+        let path = address + (layout.words() * size_of::<u32>()) as u64;
+        let accepted = path + (layout.rows * size_of::<u32>()) as u64;
+        DeviceOutputs {
+            address,
+            layout,
+            path,
+            accepted,
+            taken: self.gpu().workspace.results().taken_address(),
+        }
     }
 
     /// Waits for what was enqueued before, and reads how many tokens the last [`Work::Shorten`](crate::Work::Shorten) took away of each sequence.

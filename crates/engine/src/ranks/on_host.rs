@@ -1,6 +1,6 @@
 //! The host as the place of a pool's rows that are spread over ranks: exchanges stand between the halves of a step.
 
-use gumball_dist::{Group, LogitsLayout};
+use gumball_dist::LogitsLayout;
 use gumball_spec::Result;
 
 use super::HostRanks;
@@ -71,10 +71,6 @@ impl Backend for HostRanks {
             self.plan.is_some_and(|plan| matches!(plan.layout, LogitsLayout::Gather | LogitsLayout::Swap));
         let (planner, group) = (&self.common.planner, &self.common.group);
         Some(RanksInfo { planner, group, sends_rows, transport: group.transport(), warning: None })
-    }
-
-    fn group_mut(&mut self) -> Option<&mut Group> {
-        Some(&mut self.common.group)
     }
 
     fn host(&self) -> Option<&Host> {

@@ -10,7 +10,7 @@ use crate::verify::MIROSTAT;
 
 /// Returns what was taken away of each of `requests`, by the device's word.
 fn taken(pool: &mut Pool, requests: usize) -> Vec<u32> {
-    let buffer = pool.on_device().unwrap().taken_address();
+    let buffer = pool.on_device().unwrap().outputs().taken;
     assert_ne!(buffer, 0);
     let mut out = vec![0; requests];
     pool.on_device().unwrap().read_taken(&mut out).unwrap();

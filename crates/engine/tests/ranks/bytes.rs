@@ -49,7 +49,6 @@ fn received(
         let mut pool = Pool::over(config(), Ranks::new(planner, Box::new(rank))).unwrap();
         let admitted: Vec<_> = (0..rows.len()).map(|i| pool.admit(params(i), &[1]).unwrap()).collect();
         assert_eq!(admitted, slots);
-        pool.reset_traffic();
         let plan = planned(&pool, &slots, layout, 0);
         let share: Vec<usize> = plan.shares.of(own).collect();
         let part = part(layout, &split, own, dtype, rows, &share);
@@ -62,6 +61,7 @@ fn received(
             .group
             .traffic()
             .iter()
+            .filter(|(what, _)| **what != What::Parameters)
             .map(|(what, it)| (*what, it.received_bytes as usize))
             .collect::<Vec<_>>()
     });

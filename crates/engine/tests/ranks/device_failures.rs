@@ -114,8 +114,8 @@ fn results_of_a_failed_verification_are_padding() {
 
             // A graph of the host program reads the results where they lie, before anyone has fetched the failure.
             let there = pool.on_device().unwrap();
-            let (results, requests) = (there.outputs_layout(), there.assigned(None).unwrap().requests);
-            let address = there.outputs_address();
+            let (outputs, requests) = (there.outputs(), there.assigned(None).unwrap().requests);
+            let (results, address) = (outputs.layout, outputs.address);
             assert_eq!((results.rows, requests), (5, 3));
             let mut words = vec![7u32; results.words() + results.rows + requests];
             let runtime = pool.device().unwrap().runtime();

@@ -1,7 +1,7 @@
 //! Devices of several ranks as the place of a pool's rows.
 
 use gumball_cuda::{Dtype, Graph, Recorded, StepVariant, Work as Fixed, WorkTerms};
-use gumball_dist::{Group, LogitsLayout, StepPart};
+use gumball_dist::{LogitsLayout, StepPart};
 use gumball_spec::Result;
 use gumball_spec::request::no_draft_counts;
 
@@ -100,10 +100,6 @@ impl Backend for GpuRanks {
         let (planner, group) = (&self.common.planner, &self.common.group);
         let (transport, warning) = (self.transport.name(), self.warning.as_deref());
         Some(RanksInfo { planner, group, sends_rows, transport, warning })
-    }
-
-    fn group_mut(&mut self) -> Option<&mut Group> {
-        Some(&mut self.common.group)
     }
 
     fn on_device(&self) -> Option<&dyn DeviceBackend> {
