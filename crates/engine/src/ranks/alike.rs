@@ -16,6 +16,9 @@ pub(crate) struct Alike {
     /// By slot.
     requests: Vec<Request>,
     step: Option<Step>,
+    /// What is assigned to batches of drafts on a device.
+    #[cfg(feature = "cuda")]
+    drafted: Vec<Step>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -130,20 +133,24 @@ impl Alike {
         digest.extend(StepPart::Drafts, step.drafts.iter().map(|id| *id as u64));
     }
 
-    /// Returns the digest of drafts after paths, beside the step that was begun.
+    /// Returns the digest of drafts after paths, beside the step that was begun. `place`: that of their batch among those that have drafts.
     #[cfg(feature = "cuda")]
     pub fn of_drafts(
         &mut self,
         sequences: &Slots,
         layout: LogitsLayout,
-        batch: &Batch<'_>,
+        (place, batch): (usize, &Batch<'_>),
         paths: &[i32],
     ) -> StepDigest {
         let own = self.step.take();
         let shape = Shape { layout, rows: None, work: For::Drafts(batch.mode) };
         let mut digest = self.begin(sequences, shape, batch, batch.slots.len());
         self.add_drafts(&mut digest, paths.iter().copied());
-        self.step = own;
+        let drafted = std::mem::replace(&mut self.step, own).expect("just begun");
+        match self.drafted.get_mut(place) {
+            Some(noted) => *noted = drafted,
+            None => self.drafted.push(drafted),
+        }
         digest
     }
 
@@ -170,9 +177,19 @@ impl Alike {
         digest.extend(StepPart::Shape, words_of(rows));
     }
 
-    /// Tells a part of the step, a line for each request or row.
+    /// Tells a part of the step, a line for each request or row. All that is assigned to batches of drafts is told with the drafts.
     pub fn tell(&self, sequences: &Slots, part: StepPart) -> Vec<String> {
-        let Some(step) = &self.step else { return Vec::new() };
+        let own = self.step.iter().flat_map(|step| self.tell_step(sequences, step, part));
+        #[cfg(feature = "cuda")]
+        let own = {
+            let drafted = self.drafted.iter().filter(|_| part == StepPart::Drafts);
+            let parts = drafted.flat_map(|step| StepPart::ALL.map(|part| (step, part)));
+            own.chain(parts.flat_map(|(step, part)| self.tell_step(sequences, step, part)))
+        };
+        own.collect()
+    }
+
+    fn tell_step(&self, sequences: &Slots, step: &Step, part: StepPart) -> Vec<String> {
         match part {
             StepPart::Shape => vec![step.shape.tell()],
             StepPart::Slots => {

@@ -208,14 +208,10 @@ fn hold_told(way: Way, timeout: Duration, is_held: impl Fn(&str, Call) -> bool) 
             let Some(RanksError::Disagree { what, ours, theirs, .. }) = error.of_ranks() else {
                 panic!("{case}")
             };
-            // Of drafts and scores devices compare digests; of what drafts follow, that of all.
+            // Of scores devices compare digests; of what drafts follow, that of all.
             let is_whole = way.is_some() && call == Call::Draft;
             assert_eq!(*what, if is_whole { StepPart::Drafts } else { part }.name(), "{case}");
-            let told = if way.is_some() && matches!(call, Call::Draft | Call::Score) {
-                ["digest "; 2]
-            } else {
-                told
-            };
+            let told = if way.is_some() && call == Call::Score { ["digest "; 2] } else { told };
             assert!(ours.starts_with(told[own]) && theirs.starts_with(told[1 - own]), "{case}");
             assert_ne!(ours, theirs, "{case}");
             let again = calls.take(&mut pool, &Given::new(Call::Score, &[])).unwrap_err();

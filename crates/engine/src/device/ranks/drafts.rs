@@ -44,11 +44,13 @@ impl GpuRanks {
 
     /// Notes what is assigned to a batch of drafts, which all ranks must have alike.
     fn note_drafts(&mut self, slots: &Slots, of: DraftBatch, batch: &Batch<'_>, paths: &[i32]) -> Result<()> {
-        let digest = self.common.alike.of_drafts(slots, LogitsLayout::Gather, batch, paths);
-        let (drafted, word) = (&mut self.assigned.drafted, digest.whole().into());
-        match drafted.iter_mut().find(|(batch, _)| *batch == of) {
-            Some((_, noted)) => *noted = word,
-            None => drafted.push((of, word)),
+        let drafted = &mut self.assigned.drafted;
+        let place = drafted.iter().position(|(batch, _)| *batch == of).unwrap_or(drafted.len());
+        let digest = self.common.alike.of_drafts(slots, LogitsLayout::Gather, (place, batch), paths);
+        let noted = (of, digest.whole().into());
+        match drafted.get_mut(place) {
+            Some(place) => *place = noted,
+            None => drafted.push(noted),
         }
         self.set_digest(self.assigned.digest())
     }
