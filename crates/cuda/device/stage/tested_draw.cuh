@@ -190,9 +190,8 @@ DEVICE_NOINLINE void race_and_guess(const Step& step, u32 row, int slot, RowRedu
         draw.winner = winner;
         draw.second = draw.second_leader == 0 ? winner : make_key(context.view.logit(id), id);
     }
-    // RAW on draw: thread 0 wrote it, all threads of the caller read it. WAR on the request's edits: all blocks read them, the first one
-    // advances the request once the token is certain.
-    sync_blocks(EDITED ? cluster_nctarank() : 1);
+    // RAW on draw: thread 0 wrote it, all threads of the caller read it.
+    __syncthreads();
 }
 
 // What is known of the mass that top-p's tokens must reach.
@@ -284,6 +283,8 @@ DEVICE bool draw_and_test(const Step& step, u32 row, int slot, u64 first, const 
         __syncthreads();
         // Nothing before it competes if the winner is the row's first token, which every filter keeps.
         if (winner >= kept || draw.second == winner) {
+            // WAR on the request's edits: every block has read them since the last exchange, and the first one advances the request.
+            sync_blocks(EDITED ? cluster_nctarank() : 1);
             return true;
         }
         weigh_before_pivots<T, EDITED>(step, row, slot, has_sums, storage.search.reduce, draw);
