@@ -4,12 +4,15 @@
 //            finish_shards_*: a row's token, status and temperature, and the request's next state, on every rank. Rows of drafts stand
 //                between begin_drafts and end_drafts of all requests, on every rank, and change no request
 //            finish_shard_lists_*: the same, of rows with filter chains that begin with top-k too
+//            survey_edited_shards_*, finish_edited_shards_*: the same, of rows with masks and edits too, which each rank applies to the
+//                ids of its shard
 // Never      sends logits, but for the listed tokens; reads the padding behind a shard; waits past the timeout
 // Twins      CPU dist/src/survey.rs and engine/src/ranks/survey.rs | why docs/scaling.md
 // Shapes     step.logits [rows, step.vocab] of T, from the start of the shard's first tile on; step.records [rows, tiles];
 //            step.outputs: the results of the batch in this rank's window
-// Grid       survey_shards_*: as survey.cu. finish_*: x = row; whole warps up to FINISH_SHARDS_THREADS threads. A block waits for
-//            those of its row on the other ranks, so blocks may run one after the other.
+// Grid       survey_*: as survey.cu and survey_edited.cu. finish_*: x = row; whole warps up to FINISH_SHARDS_THREADS threads. A block waits for
+//            those of its row on the other ranks, so blocks may run one after the other. Those of finish_*_many have so few registers
+//            that two fit a multiprocessor: they are for more rows than there are multiprocessors
 // Traffic    out, for each row and other rank: 16 bytes for a greedy row, 24 for a sampled one; 16 and 16 for each of the first k
 //            tokens, if a list decides
 // Requires   windows of all ranks, mapped for writes; no kept sets; finish_shards_*: no chains that begin with top-k. Other rows than
@@ -27,7 +30,9 @@
 #include "stage/logprobs.cuh"
 #include "stage/row_result.cuh"
 #include "stage/shard.cuh"
+#include "stage/survey_edited_rows.cuh"
 #include "stage/survey_rows.cuh"
+#include "warp/edited_row.cuh"
 
 // The values that the first warp of a block computes from the words of all ranks, for all threads of the block.
 struct Agreed {
@@ -384,7 +389,7 @@ DEVICE void end_row(const Step& step, u32 result_row, const ShardInputs& inputs,
 }
 
 // The body of a kernel that finishes rows: a block finishes one.
-template <bool LISTS, class T>
+template <bool LISTS, bool EDITED, class T>
 DEVICE void finish_shards(const ShardStep& args) {
     __shared__ ShardStorage<LISTS> storage;
     const Step& step = args.step;
@@ -399,8 +404,7 @@ DEVICE void finish_shards(const ShardStep& args) {
     if constexpr (LISTS) {
         clear(storage.lists.list);
     }
-    const bool is_elsewhere =
-        args.swap_slots != nullptr && inputs.slot >= 0 && !is_decided(step, row, step.params[inputs.slot]);
+    const bool is_elsewhere = args.swap_slots != nullptr && inputs.slot >= 0 && !is_decided(step.params[inputs.slot]);
     bool succeeds = begin_turn(args, turn, step_digest(own, args.row_digest), own.failure != 0);
     grid_dependency_wait();
     if (args.swap_slots != nullptr && threadIdx.x == 0) {
@@ -412,8 +416,13 @@ DEVICE void finish_shards(const ShardStep& args) {
         write_no_logprobs(step, result_row);
         const RowRecords records(step, row, false);
         const RowWords words{args, row, turn};
-        const ShardRow<T> shard(args, row);
         const Params& params = step.params[inputs.slot];
+        EditMasks edits;
+        if constexpr (EDITED) {
+            edits = EditMasks(step, row, inputs.slot, inputs.features, args.first_tile * MASK_WORDS);
+        }
+        const EditedRow<T, EDITED, ShardRow<T>> shard(ShardRow<T>(args, row), edits, params, storage.request,
+                                                      inputs.state.step);
         if (inputs.features & FEATURE_GREEDY || inputs.forced >= 0) {
             agree_on_first(words, storage, records);
         } else if (!LISTS || inputs.chain.filters == 0 || inputs.chain.filters == FILTER_MIN_P) {
@@ -448,8 +457,28 @@ DEVICE void finish_shards(const ShardStep& args) {
     KERNEL_MIN_BLOCKS(survey_shards_##type##_many, 32 * SURVEY_BLOCK_WARPS, 6, ShardStep, args) { \
         survey<T, SURVEY_MANY_TILES / 2, 2, 2, false, false>(args.step, place_of(args)); \
     } \
-    KERNEL(finish_shards_##type, FINISH_SHARDS_THREADS, ShardStep, args) { finish_shards<false, T>(args); } \
-    KERNEL(finish_shard_lists_##type, FINISH_SHARDS_THREADS, ShardStep, args) { finish_shards<true, T>(args); }
+    KERNEL_MIN_BLOCKS(survey_edited_shards_##type##_few, 32 * EDITED_FEW_WARPS, 5, ShardStep, args) { \
+        survey_edited<T, EDITED_FEW_WARPS, EDITED_FEW_TILES, 1, true, false>(args.step, place_of(args)); \
+    } \
+    KERNEL_MIN_BLOCKS(survey_edited_shards_##type##_medium, 32 * EDITED_MEDIUM_WARPS, 10, ShardStep, args) { \
+        survey_edited<T, EDITED_MEDIUM_WARPS, EDITED_MEDIUM_TILES, 1, false, false>(args.step, place_of(args)); \
+    } \
+    KERNEL_MIN_BLOCKS(survey_edited_shards_##type##_many, 32 * EDITED_MANY_WARPS, 10, ShardStep, args) { \
+        survey_edited<T, EDITED_MANY_WARPS, EDITED_MANY_TILES / 2, 2, false, false>(args.step, place_of(args)); \
+    } \
+    KERNEL(finish_shards_##type, FINISH_SHARDS_THREADS, ShardStep, args) { finish_shards<false, false, T>(args); } \
+    KERNEL(finish_shard_lists_##type##_few, FINISH_SHARDS_THREADS, ShardStep, args) { \
+        finish_shards<true, false, T>(args); \
+    } \
+    KERNEL_MIN_BLOCKS(finish_shard_lists_##type##_many, FINISH_SHARDS_THREADS, 2, ShardStep, args) { \
+        finish_shards<true, false, T>(args); \
+    } \
+    KERNEL(finish_edited_shards_##type##_few, FINISH_SHARDS_THREADS, ShardStep, args) { \
+        finish_shards<true, true, T>(args); \
+    } \
+    KERNEL_MIN_BLOCKS(finish_edited_shards_##type##_many, FINISH_SHARDS_THREADS, 2, ShardStep, args) { \
+        finish_shards<true, true, T>(args); \
+    }
 
 SHARDS(f32, F32)
 SHARDS(bf16, Bf16)

@@ -19,6 +19,8 @@ pub struct Costs {
     pub gather_ns: u64,
     /// For rows to be swapped, and what comes out to be sent.
     pub swap_ns: u64,
+    /// For rows with edits or bitmasks to be gathered or swapped, beyond what it takes to survey such rows.
+    pub edited_ns: u64,
     /// For rows to be surveyed which a winner, a list or masses decide.
     pub survey_ns: [u64; 3],
     /// For a survey to find that it has rows to swap, besides what it takes to swap them.
@@ -31,8 +33,8 @@ pub struct Costs {
 const SURVEYED_BYTES: [u128; 3] = [24, 816, 1024];
 
 impl Costs {
-    /// GPUs of one host that store into each other's memory over NVLink: two H100s and four, as the records 2026-11-26-h100-two-gpus and
-    /// 2026-11-26-h100-four-gpus of the bench hold.
+    /// GPUs of one host that store into each other's memory over NVLink: two H100s and four, as the records 2026-11-26-h100-two-gpus,
+    /// 2026-11-26-h100-two-gpus-edited and 2026-11-26-h100-four-gpus of the bench hold.
     /// A device surveys no rows that need masses. Those with peer access over PCIe take them too, unless the caller has others: they were not measured.
     pub const NVLINK: Self = Self {
         link_ns_per_mb: 2720,
@@ -40,6 +42,7 @@ impl Costs {
         survey_ns_per_mb: 410,
         gather_ns: 12_700,
         swap_ns: 16_100,
+        edited_ns: 1_600,
         survey_ns: [9_000, 16_100, 16_100],
         swapped_ns: 6_000,
         rank_ns: 750,
@@ -57,6 +60,7 @@ impl Costs {
         survey_ns_per_mb: 460_000,
         gather_ns: 0,
         swap_ns: 13_000,
+        edited_ns: 0,
         survey_ns: [40_000, 40_000, 10_000_000],
         swapped_ns: 0,
         rank_ns: 0,
@@ -96,10 +100,11 @@ impl Costs {
         let rows = |requests: usize| requests * (shape.drafts + 1);
         // The rank with the most requests decides.
         let more_ranks = u128::from(self.rank_ns) * row.world.saturating_sub(2) as u128;
-        let swap_ns = u128::from(self.swap_ns) + more_ranks;
+        let edited_ns = if shape.edits { u128::from(self.edited_ns) } else { 0 };
+        let swap_ns = u128::from(self.swap_ns) + edited_ns + more_ranks;
         let swap = |requests: usize| swap_ns + self.whole(rows(requests.div_ceil(row.world)), row);
         match layout {
-            LogitsLayout::Gather => u128::from(self.gather_ns) + self.whole(shape.rows(), row),
+            LogitsLayout::Gather => u128::from(self.gather_ns) + edited_ns + self.whole(shape.rows(), row),
             LogitsLayout::Swap => swap(shape.batch()),
             LogitsLayout::Survey => {
                 let (swapped, world) = (shape.swapped, row.world as u128);

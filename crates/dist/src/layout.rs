@@ -104,11 +104,10 @@ impl Needs {
         }
     }
 
-    /// Returns the same where rows lie in the memory of devices, whose surveys swap some rows: `None` for a request whose rows need masses, or are
-    /// edited.
+    /// Returns the same where rows lie in the memory of devices, whose surveys swap some rows: `None` for a request whose rows need masses.
     #[must_use]
     pub fn of_device(params: &SamplingParams, vocab: usize) -> Option<Self> {
-        Some(Self::of(params, vocab)).filter(|needs| *needs < Self::Mass && !params.edits())
+        Some(Self::of(params, vocab)).filter(|needs| *needs < Self::Mass)
     }
 }
 
@@ -123,6 +122,8 @@ pub struct StepShape {
     pub kind: StepKind,
     /// What the rows need; of a device, those that its surveys do not swap.
     pub needs: Needs,
+    /// Whether rows have edits or bitmasks.
+    pub edits: bool,
     /// The number of requests whose rows a survey swaps.
     pub swapped: usize,
     /// Whether each rank has the hidden states of its own requests only.

@@ -23,9 +23,10 @@ const MOST: f64 = 1.10;
 fn asked(name: &str, requests: usize, on_host: bool) -> (Needs, usize) {
     match name.strip_prefix("coupled, ").unwrap_or(name) {
         "mass" if on_host => (Needs::Mass, 0),
+        "list" | "edited list" => (Needs::List, 0),
+        "mass" | "edited mass" | "logprob" => (Needs::Winner, requests),
         "plain" | "greedy" => (Needs::Winner, 0),
-        "list" => (Needs::List, 0),
-        "mass" | "edited" | "logprob" => (Needs::Winner, requests),
+        name if name.contains("edited") || name.contains("masked") => (Needs::Winner, 0),
         _ => match name.strip_prefix("one mass of ") {
             Some(every) => (Needs::List, requests / every.parse::<usize>().unwrap()),
             // Other names are those of drafts that are judged.
@@ -67,8 +68,10 @@ fn hold(cell: &Value, costs: Costs, all: &[LogitsLayout]) {
         Some(times.iter().map(|time| time.as_f64().unwrap()).sum::<f64>() / times.len() as f64)
     };
     let logit_bytes = if cell["dtype"] == "f32" { 4 } else { 2 };
-    // Drafts were not surveyed yet when some records were made.
-    let is_timed = |layout: &&LogitsLayout| us(**layout).is_some();
+    // Neither drafts nor edited rows were surveyed yet when some records were made: a survey swapped these.
+    let surveys_edits = cell["part"].as_str().is_some_and(|part| part.starts_with("edited"));
+    let is_swapped = cell["asked"] == "edited" && !surveys_edits;
+    let is_timed = |layout: &&LogitsLayout| us(**layout).is_some() && !(is_swapped && **layout == Survey);
     let all: Vec<LogitsLayout> = all.iter().filter(is_timed).copied().collect();
     for layouts in [&all[..], &all[..1], &all[1..], &[]] {
         let best = [Gather].iter().chain(layouts).filter_map(|layout| us(*layout));

@@ -30,8 +30,8 @@ pub struct RanksInfo<'a> {
     /// The ranks, and what they exchanged.
     pub group: &'a Group,
     /// Whether steps of the assigned rows send whole rows: all of them under `Gather` and `Swap`, none under `Replicated`. Under `Survey` on a device
-    /// rows of logits are swapped that need more than a winner or a list of each rank: those with edits, masks or logprobs, and those of which
-    /// a filter weighs the whole row. Probabilities are swapped always.
+    /// rows of logits are swapped that need more than a winner or a list of each rank: those with logprobs, and those of which a filter
+    /// weighs the whole row. Probabilities are swapped always.
     pub sends_rows: bool,
     /// The name of the transport that was taken: of rows on devices "onesided" or "nccl", of others that of the group.
     pub transport: &'static str,

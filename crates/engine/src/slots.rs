@@ -10,6 +10,7 @@ use gumball_spec::{Error, Kind, NONE, Result, SamplingParams, memory};
 use crate::batch::Batch;
 #[cfg(feature = "cuda")]
 use crate::device::ahead::Ahead;
+use crate::masks::Masks;
 use crate::outputs::Outputs;
 use crate::sequence::Sequence;
 use crate::slot::{PADDING, Slot};
@@ -305,27 +306,22 @@ impl Slots {
         kind: StepKind,
         (vocab, on_device): (usize, bool),
     ) -> Result<StepShape> {
-        let (mut needs, mut swapped, mut end) = (Needs::default(), 0, 0);
-        for (request, slot) in batch.slots.iter().enumerate() {
-            let start = end;
-            end += batch.counts.get(request).map_or(1, |drafts| *drafts as usize + 1);
-            if *slot == PADDING {
-                continue;
-            }
+        let (mut needs, mut swapped, mut edits) = (Needs::default(), 0, !matches!(batch.masks, Masks::None));
+        for slot in batch.slots.iter().filter(|slot| **slot != PADDING) {
             let own = self.sequence(*slot)?.params();
+            edits |= own.edits();
             let greedy = (batch.mode == VerifyMode::Greedy)
                 .then(|| SamplingParams { temperature: 0.0, ..own.clone() });
             let params = greedy.as_ref().unwrap_or(own);
             let own =
                 if on_device { Needs::of_device(params, vocab) } else { Some(Needs::of(params, vocab)) };
             match own {
-                Some(own) if !on_device || (start..end).all(|row| batch.masks.row(row).is_none()) => {
-                    needs = needs.max(own);
-                }
-                _ => swapped += 1,
+                Some(own) => needs = needs.max(own),
+                None => swapped += 1,
             }
         }
-        Ok(StepShape { requests: batch.slots.len(), drafts, kind, needs, swapped, ..StepShape::default() })
+        let requests = batch.slots.len();
+        Ok(StepShape { requests, drafts, kind, needs, edits, swapped, ..StepShape::default() })
     }
 
     /// Appends the tokens of a step to the sequences.

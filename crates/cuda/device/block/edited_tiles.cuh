@@ -13,6 +13,7 @@
 // wherever the ids are. So a few warps load all entries at once, with hardly a lane idle.
 #pragma once
 
+#include "block/survey_grid.cuh"
 #include "math/edits.cuh"
 #include "warp/tile.cuh"
 
@@ -37,11 +38,12 @@ struct EditedTiles {
 
     // Starts to load the tiles of the thread's warp. Before threads edit them, each warp calls `complete_fetch`, and
     // then the block meets at a barrier.
-    DEVICE_MEMBER void fetch(const LogitsRow<T>& row, u32 first_tile) {
+    template <class Place>
+    DEVICE_MEMBER void fetch(const LogitsRow<T>& row, const Place& place, u32 first_tile) {
         u32 lane = lane_id(), warp_tile = first_tile + warp_id() * TILES_PER_WARP,
             vectorized_tiles = row.vectorized ? row.vocab / TILE : 0;
         float* to = logits + warp_id() * TILES_PER_WARP * TILE;
-        if (warp_tile + TILES_PER_WARP <= vectorized_tiles) {
+        if (warp_tile + TILES_PER_WARP <= vectorized_tiles && !place.cuts(warp_tile)) {
             const U32x4* from = (const U32x4*)(row.logits + warp_tile * TILE) + lane;
 #pragma unroll
             for (u32 i = 0; i < TILES_PER_WARP; i++) {
@@ -52,20 +54,22 @@ struct EditedTiles {
 #pragma unroll 1
         for (u32 i = 0; i < TILES_PER_WARP; i++, to += TILE) {
             u32 start = (warp_tile + i) * TILE;
-            if (warp_tile + i < vectorized_tiles) {
+            if (warp_tile + i < vectorized_tiles && !place.cuts(warp_tile + i)) {
                 copy_tile(to, (const U32x4*)(row.logits + start) + lane);
                 continue;
             }
 #pragma unroll
             for (u32 j = 0; j < ITEMS_PER_LANE; j++) {
                 u32 offset = j * 32 + lane;
-                to[offset] = start + offset < row.vocab ? T::convert(row.logits[start + offset]) : MASKED_VALUE;
+                bool is_here = start + offset - place.skipped < row.vocab - place.skipped;
+                to[offset] = is_here ? T::convert(row.logits[start + offset]) : MASKED_VALUE;
             }
         }
     }
 
     // Waits for the tiles of the thread's warp, and converts 16-bit logits to f32.
-    DEVICE_MEMBER void complete_fetch(const LogitsRow<T>& row, u32 first_tile) {
+    template <class Place>
+    DEVICE_MEMBER void complete_fetch(const LogitsRow<T>& row, const Place& place, u32 first_tile) {
         cp_async_wait_all();
         if (sizeof(typename T::Element) == 4) {
             return;
@@ -75,7 +79,7 @@ struct EditedTiles {
 #pragma unroll 1
         for (u32 i = 0; i < TILES_PER_WARP; i++) {
             u32 own = warp_id() * TILES_PER_WARP + i;
-            if (first_tile + own < vectorized_tiles) {
+            if (first_tile + own < vectorized_tiles && !place.cuts(first_tile + own)) {
                 U32x4* quads = (U32x4*)(logits + own * TILE);
                 float z[ITEMS_PER_LANE];
                 unpack_16_bit<T>(quads[lane], z);
@@ -161,7 +165,8 @@ struct EditedTiles {
     }
 
     // Calls `visit(offset)` for the thread's part of a round's touched ids. The last thread takes the first id, as
-    // warp 0 has arrivals to draw. If the list has overflowed, each thread takes whole words of 32 ids instead.
+    // warp 0 has arrivals to draw. If the list has overflowed, each thread takes whole words of 32 ids instead, for which `first_tile`
+    // counts from the start of the vocabulary.
     template <class Visit>
     DEVICE_MEMBER void each_touched(const Request& request, u32 first_tile, u32 round, Visit visit) {
         const bool fits = count[round] <= TOUCHED_CAPACITY;

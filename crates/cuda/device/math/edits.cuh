@@ -14,7 +14,7 @@ DEVICE bool has_edits(const Params& params) {
     return params.features & (FEATURE_EDITS | FEATURE_BANNED_IDS | FEATURE_HISTORY_EDITS);
 }
 
-// The bitmaps that apply to a row of logits; null if the row has none.
+// The bitmaps that apply to a row of logits, from a word of 32 ids on; null if the row has none.
 struct EditMasks {
     const u32* mask;
     const u32* allowed;
@@ -23,21 +23,23 @@ struct EditMasks {
 
     EditMasks() = default;
     // The row's mask alone, without the bitmaps of its request.
-    DEVICE_MEMBER EditMasks(const Step& step, u32 row)
-        : mask(nullptr), allowed(nullptr), touched(nullptr), mask_words(step.mask_words) {
+    DEVICE_MEMBER EditMasks(const Step& step, u32 row, u32 first_word = 0)
+        : mask(nullptr), allowed(nullptr), touched(nullptr),
+          mask_words(step.mask_words > first_word ? step.mask_words - first_word : 0) {
         if (step.masks && (!step.mask_present || step.mask_present[row])) {
-            mask = step.masks + row * step.mask_stride;
+            mask = step.masks + row * step.mask_stride + first_word;
         }
     }
-    DEVICE_MEMBER EditMasks(const Step& step, u32 row, int slot, u32 features) : EditMasks(step, row) {
-        add_request(step.requests[slot], features);
+    DEVICE_MEMBER EditMasks(const Step& step, u32 row, int slot, u32 features, u32 first_word = 0)
+        : EditMasks(step, row, first_word) {
+        add_request(step.requests[slot], features, first_word);
     }
 
-    DEVICE_MEMBER void add_request(const Request& request, u32 features) {
+    DEVICE_MEMBER void add_request(const Request& request, u32 features, u32 first_word = 0) {
         // Both pointers are loaded at once, and not after `features` is known: so the loads overlap.
         const u32 *bans = request.allowed, *entries = request.touched;
-        allowed = features & FEATURE_BANNED_IDS ? bans : nullptr;
-        touched = features & FEATURE_EDITS ? entries : nullptr;
+        allowed = features & FEATURE_BANNED_IDS ? bans + first_word : nullptr;
+        touched = features & FEATURE_EDITS ? entries + first_word : nullptr;
     }
 
     // The mask's word for 32 ids.

@@ -414,7 +414,7 @@ DEVICE void begin_row(const FinishedRow<Policy, T>& f) {
         if constexpr (Policy::EDITS) {
             EditMasks edits(step, f.row, source, f.features);
             storage.edits.view =
-                EditedRow<T, true>(step, f.row, edits, storage.edits.params, storage.request, state.step);
+                EditedRow<T, true>(LogitsRow<T>(step, f.row), edits, storage.edits.params, storage.request, state.step);
         }
     }
     if constexpr (Policy::FILTERS) {

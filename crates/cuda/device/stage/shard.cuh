@@ -15,13 +15,14 @@
 #include "stage/exchange.cuh"
 #include "warp/row.cuh"
 
-// Whether words about shards decide a row: if it has no edits, mask and logprobs, and no filter weighs the whole row. The host
-// knows the same of all rows together (src/requests/step_features.rs).
-DEVICE bool is_decided(const Step& step, u32 row, const Params& params) {
-    const u32 served =
-        FEATURE_GREEDY | FEATURE_JOINT | FEATURE_TEMPERATURE_LAST | FEATURE_KEEP_HISTORY | FEATURE_CANDIDATES;
-    const bool is_masked = step.masks != nullptr && (step.mask_present == nullptr || step.mask_present[row] != 0);
-    return !is_masked && !(params.features & ~served) &&
+// Whether words about shards decide a row: if it has no logprobs, and no filter weighs the whole row. The host knows the same of all
+// rows together (src/requests/step_features.rs).
+DEVICE bool is_decided(const Params& params) {
+    const u32 edits = FEATURE_EDITS | FEATURE_BANNED_IDS | FEATURE_HISTORY_EDITS | FEATURE_TOKEN_COUNTS |
+                      FEATURE_DRAFT_PATH,
+              served = edits | FEATURE_GREEDY | FEATURE_JOINT | FEATURE_TEMPERATURE_LAST | FEATURE_KEEP_HISTORY |
+                       FEATURE_CANDIDATES;
+    return !(params.features & ~served) &&
            (params.filter_chain == 0 || params.filter_chain == FILTER_MIN_P || params.features & FEATURE_CANDIDATES);
 }
 
@@ -32,8 +33,10 @@ struct ShardPlace {
     // Whether there are rows that words do not decide.
     bool is_mixed;
 
-    DEVICE_MEMBER bool surveys(const Step& step, u32 row, int slot) const {
-        return !is_mixed || is_decided(step, row, step.params[slot]);
+    // Whether a tile begins with ids that are not here.
+    DEVICE_MEMBER bool cuts(u32 tile) const { return tile == 0 && skipped != 0; }
+    DEVICE_MEMBER bool surveys(const Step& step, u32, int slot) const {
+        return !is_mixed || is_decided(step.params[slot]);
     }
 };
 
@@ -60,36 +63,38 @@ DEVICE void lane_words(const ShardStream& rng, u32 id, u32 id_of_fifth, u32 (&wo
     lane_words((const RngStream&)rng, shift + id, shift + id_of_fifth, words);
 }
 
-// A rank's shard of a row.
+// A rank's shard of a row, as it came.
 template <class T>
-struct ShardRow {
-    LogitsRow<T> row;
+struct ShardRow : LogitsRow<T> {
+    typedef LogitsRow<T> Base;
+    u32 first_id;
     u32 skipped;
 
-    DEVICE_MEMBER ShardRow(const ShardStep& args, u32 index) : row(args.step, index), skipped(args.skipped) {}
+    DEVICE_MEMBER ShardRow(const ShardStep& args, u32 index)
+        : Base(args.step, index), first_id(args.first_tile * TILE), skipped(args.skipped) {}
 
-    // Loads a lane's slice of a tile as it came, MASKED_VALUE where ids are not here.
-    DEVICE_MEMBER void load(u32 tile, u32 lane, float (&z)[ITEMS_PER_LANE], u32&, float = -INF_F32) const {
+    // Loads a lane's slice of a tile, MASKED_VALUE where ids are not here.
+    DEVICE_MEMBER void load(u32 tile, u32 lane, float (&z)[ITEMS_PER_LANE]) const {
         if (!is_cut(tile)) {
-            row.load(tile, lane, z);
+            Base::load(tile, lane, z);
             return;
         }
-        note_tile_read(tile * TILE, row.vocab, lane);
+        note_tile_read(tile * TILE, Base::vocab, lane);
 #pragma unroll
         for (u32 j = 0; j < ITEMS_PER_LANE; j++) {
             u32 id = j * 32 + lane;
-            z[j] = id - skipped < row.vocab - skipped ? T::convert(row.logits[id]) : MASKED_VALUE;
+            z[j] = id - skipped < Base::vocab - skipped ? T::convert(Base::logits[id]) : MASKED_VALUE;
         }
     }
 
-    DEVICE_MEMBER bool is_vectorized(u32 tile) const { return !is_cut(tile) & row.is_vectorized(tile); }
+    DEVICE_MEMBER bool is_vectorized(u32 tile) const { return !is_cut(tile) & Base::is_vectorized(tile); }
 
     DEVICE_MEMBER u32 offset(u32 tile, u32 lane, u32 j) const {
         return offset_in_tile<T>(lane, j, is_vectorized(tile));
     }
 
     // The logit of an id below the shard's end, cleaned.
-    DEVICE_MEMBER float logit(u32 id) const { return id >= skipped ? row.logit(id) : MASKED_VALUE; }
+    DEVICE_MEMBER float logit(u32 id) const { return id >= skipped ? Base::logit(id) : MASKED_VALUE; }
 
   private:
     DEVICE_MEMBER bool is_cut(u32 tile) const { return tile == 0 && skipped != 0; }

@@ -9,17 +9,10 @@
 #include "block/survey_requests.cuh"
 #include "stage/survey.cuh"
 
-// Where the rows of a survey lie in their vocabulary: all of it is here. All rows are surveyed.
-struct WholeRows {
-    static constexpr u32 first_tile = 0, skipped = 0;
-
-    DEVICE_MEMBER bool surveys(const Step&, u32, int) const { return true; }
-};
-
 // Whether the lanes of a warp load 16 bytes at a time of TILES neighbouring tiles: all of them must be whole.
 template <u32 TILES, class Place>
 DEVICE bool are_vectorized(const Place& place, u32 vectorized_tiles, u32 first_tile) {
-    return (first_tile + TILES <= vectorized_tiles) & (place.skipped == 0 || first_tile > 0);
+    return (first_tile + TILES <= vectorized_tiles) & !place.cuts(first_tile);
 }
 
 // Loads a warp's TILES neighbouring tiles. Returns whether the tiles are vectorized, which decides the ids that each

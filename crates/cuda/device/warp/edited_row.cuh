@@ -11,10 +11,10 @@
 #include "math/edits.cuh"
 #include "warp/row.cuh"
 
-// A row of logits under the edits of its request.
-template <class T, bool EDITED>
+// A row of logits under the edits of its request; or a part of one, whose ids count from `row.first_id`, a multiple of 32.
+template <class T, bool EDITED, class Row = LogitsRow<T>>
 struct EditedRow {
-    LogitsRow<T> row;
+    Row row;
     const Params* params;
     const Request* request;
     EditMasks edits;
@@ -31,9 +31,9 @@ struct EditedRow {
     }
 
     // For callers that have loaded the edits, the parameters and the request already.
-    DEVICE_MEMBER EditedRow(const Step& step, u32 row, const EditMasks& edits, const Params& params,
-                            const Request& request, u32 current_step)
-        : row(step, row), params(&params), request(&request), edits(edits), current_step(current_step) {}
+    DEVICE_MEMBER EditedRow(const Row& row, const EditMasks& edits, const Params& params, const Request& request,
+                            u32 current_step)
+        : row(row), params(&params), request(&request), edits(edits), current_step(current_step) {}
 
     // Loads a lane's slice of a tile, edited but not cleaned; `nonfinite_flags` takes the status bits of the touched
     // logits. If an edited logit is below `from`, the result is any value below `from`.
@@ -57,7 +57,7 @@ struct EditedRow {
             // A lane has few touched logits: the loop takes one at a time and is not unrolled.
 #pragma unroll 1
             for (u32 rest = bits.touched; rest != 0; rest &= rest - 1) {
-                u32 j = __ffs((int)rest) - 1, id = tile * TILE + row.offset(tile, lane, j);
+                u32 j = __ffs((int)rest) - 1, id = row.first_id + tile * TILE + row.offset(tile, lane, j);
                 float own =
                     edited_logit(Penalties(*params), *request, current_step, id, select_item(z, j), nonfinite_flags);
 #pragma unroll
@@ -91,7 +91,8 @@ struct EditedRow {
             }
             if (touched_bits & bit) {
                 u32 nonfinite_flags = 0;
-                return clean(edited_logit(Penalties(*params), *request, current_step, id, z, nonfinite_flags));
+                return clean(
+                    edited_logit(Penalties(*params), *request, current_step, row.first_id + id, z, nonfinite_flags));
             }
         }
         return z;
@@ -115,7 +116,9 @@ struct EditedRow {
             touched_bits = edits.touched ? edits.touched[word] : 0;
         }
         u32 allowed = mask_bits & allowed_bits;
-        return LaneBits{row.lane_bits(allowed, tile, lane), row.lane_bits(touched_bits & allowed, tile, lane)};
+        const bool vectorized = row.is_vectorized(tile);
+        return LaneBits{lane_bits<T>(allowed, lane, vectorized),
+                        lane_bits<T>(touched_bits & allowed, lane, vectorized)};
     }
 
     // The offset in the tile of a lane's j-th logit.

@@ -37,10 +37,31 @@ DEVICE u32 offset_in_tile(u32 lane, u32 j, bool vectorized) {
     return sizeof(typename T::Element) == 4 ? j / 4 * 128 + lane * 4 + j % 4 : lane * 8 + j;
 }
 
-// A row of logits.
+// A lane's bits of a tile's bitmap: bit j is that of its j-th logit. Lane i passes word i of the bitmap as `words`, for i below
+// MASK_WORDS.
+template <class T>
+DEVICE u32 lane_bits(u32 words, u32 lane, bool vectorized) {
+    if (!vectorized) {
+        u32 bits = 0;
+#pragma unroll
+        for (u32 j = 0; j < ITEMS_PER_LANE; j++) {
+            bits |= (__shfl_sync(FULL_MASK, words, (int)j) >> lane & 1) << j;
+        }
+        return bits;
+    }
+    if (sizeof(typename T::Element) == 4) {
+        u32 low = __shfl_sync(FULL_MASK, words, (int)(lane / 8)), shift = lane % 8 * 4;
+        u32 high = __shfl_sync(FULL_MASK, words, (int)(4 + lane / 8));
+        return (low >> shift & 15) | (high >> shift & 15) << 4;
+    }
+    return __shfl_sync(FULL_MASK, words, (int)(lane / 4)) >> (lane % 4 * 8) & 255;
+}
+
+// A row of logits, all ids of the vocabulary.
 template <class T>
 struct LogitsRow {
     typedef typename T::Element Element;
+    static constexpr u32 first_id = 0;
 
     const Element* logits;
     u32 vocab;
@@ -77,25 +98,6 @@ struct LogitsRow {
     // The offset in the tile of a lane's j-th logit.
     DEVICE_MEMBER u32 offset(u32 tile, u32 lane, u32 j) const {
         return offset_in_tile<T>(lane, j, is_vectorized(tile));
-    }
-
-    // A lane's bits of a tile's bitmap: bit j is that of its j-th logit. Lane i passes word i of the bitmap as `words`,
-    // for i below MASK_WORDS.
-    DEVICE_MEMBER u32 lane_bits(u32 words, u32 tile, u32 lane) const {
-        if (!vectorized || tile * TILE + TILE > vocab) {
-            u32 bits = 0;
-#pragma unroll
-            for (u32 j = 0; j < ITEMS_PER_LANE; j++) {
-                bits |= (__shfl_sync(FULL_MASK, words, (int)j) >> lane & 1) << j;
-            }
-            return bits;
-        }
-        if (sizeof(Element) == 4) {
-            u32 low = __shfl_sync(FULL_MASK, words, (int)(lane / 8)), shift = lane % 8 * 4;
-            u32 high = __shfl_sync(FULL_MASK, words, (int)(4 + lane / 8));
-            return (low >> shift & 15) | (high >> shift & 15) << 4;
-        }
-        return __shfl_sync(FULL_MASK, words, (int)(lane / 4)) >> (lane % 4 * 8) & 255;
     }
 
   private:

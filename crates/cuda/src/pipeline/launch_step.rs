@@ -49,15 +49,18 @@ impl Step<'_> {
             return Ok(());
         }
         let abi::Step { vocab, tiles, .. } = self.argument;
-        let begun = self.begun(workspace, &abi::Step { vocab, tiles, ..shards.step });
-        let all_needs = with_masks(&shards.step, needs);
-        self.begin_drafts(workspace, begun.as_ref(), all_needs)?;
-        let is_decided = all_needs.are_decided_in_shards(self.terms.kind);
+        let whole = abi::Step { vocab, tiles, ..shards.step };
+        let (needs, begun) = (with_masks(&whole, needs), self.begun(workspace, &whole));
+        self.begin_drafts(workspace, begun.as_ref(), needs)?;
+        launch_history_edits(workspace, &whole, begun.is_some(), needs)?;
+        let is_decided = needs.are_decided_in_shards(self.terms.kind);
         let swap_slots = if is_decided { 0 } else { shards.swap_slots };
         let shards = abi::ShardStep { swap_slots, ..*shards };
         enqueue_shards(workspace, (self.terms.kind, self.dtype), needs, (&shards, begun.is_some()))?;
         if !is_decided && let Some(exchange) = &self.terms.exchange {
-            self.launch_undecided(workspace, exchange, &shards, all_needs)?;
+            // The edits of all rows are stamped.
+            let needs = StepFeatures { edits: needs.edits.min(Edits::PerToken), ..needs };
+            self.launch_undecided(workspace, exchange, &shards, needs)?;
         }
         self.end_drafts(workspace, begun.as_ref())
     }
@@ -147,13 +150,7 @@ impl Step<'_> {
         let (runtime, device, row_type) =
             (&*workspace.runtime, &workspace.device, (self.terms.kind, self.dtype));
         let batch = self.batch(workspace);
-        if needs.edits == Edits::HistoryDependent {
-            let enqueue =
-                if begun.is_some() { history_edits::enqueue_dependent } else { history_edits::enqueue };
-            // SAFETY: the conditions of the survey's launch below hold here too. The requests' lists belong
-            // to this workspace as well.
-            unsafe { enqueue(runtime, device, step) }?;
-        }
+        launch_history_edits(workspace, step, begun.is_some(), needs)?;
         self.launch_source(workspace, step)?;
         let has_probabilities = self.launch_probabilities(workspace, batch, begun, step, needs)?;
 
@@ -275,6 +272,21 @@ fn with_masks(step: &abi::Step, needs: StepFeatures) -> StepFeatures {
     if step.masks == 0 { needs } else { needs.union(StepFeatures::MASKS) }
 }
 
+/// Launches the kernel that stamps the edits which match the ends of histories, if rows have such; `drafted`: behind `begin_drafts`.
+fn launch_history_edits(
+    workspace: &Workspace,
+    step: &abi::Step,
+    drafted: bool,
+    needs: StepFeatures,
+) -> crate::Result<()> {
+    if needs.edits < Edits::HistoryDependent {
+        return Ok(());
+    }
+    let enqueue = if drafted { history_edits::enqueue_dependent } else { history_edits::enqueue };
+    // SAFETY: the requests and their lists belong to this workspace, whose end waits for enqueued work. `assign` checked the slots.
+    unsafe { enqueue(&*workspace.runtime, &workspace.device, step) }
+}
+
 /// Launches the kernels of a head over the hidden states of a step.
 fn launch_head(workspace: &Workspace, head: &HeadLaunch, step: &abi::Step) -> crate::Result<()> {
     let (argument, centroids) = (head.argument(step), head.centroids.as_ref());
@@ -293,7 +305,7 @@ fn enqueue_shards(
     let (runtime, device) = (&*workspace.runtime, &workspace.device);
     // SAFETY: the windows and this workspace outlive enqueued work, and `fix` checked their sizes against the
     // shape. The creator of `Rows` guarantees the logits.
-    unsafe { shards::survey_shards(runtime, device, row_type, shards, drafted) }?;
+    unsafe { shards::survey_shards(runtime, device, row_type, needs.edits, shards, drafted) }?;
     // SAFETY: as above. The kernel before is the survey.
     unsafe { shards::finish_shards(runtime, device, row_type, needs, shards) }
 }

@@ -340,7 +340,7 @@ impl RowBatch {
     /// [`ExchangeLayout::Survey`](crate::ExchangeLayout::Survey) sends no others.
     #[must_use]
     pub fn is_decided_in_shards(&self) -> bool {
-        !self.shape.masks && self.needs().are_decided_in_shards(Kind::Logits)
+        self.needs().are_decided_in_shards(Kind::Logits)
     }
 
     /// Returns the assigned slots, and how many drafts each request has, or how many stand in front of each row of a draft model; nothing

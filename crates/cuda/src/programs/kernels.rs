@@ -108,8 +108,10 @@ kernels! {
     // Survey and finish rows of which each device of a group has a part.
     "shards" {
         SURVEY_SHARDS: BY_DTYPE.sized(FEW_OR_MANY),
+        SURVEY_EDITED_SHARDS: BY_DTYPE.sized(ALL_SIZES),
         FINISH_SHARDS: BY_DTYPE,
-        FINISH_SHARD_LISTS: BY_DTYPE
+        FINISH_SHARD_LISTS: BY_DTYPE.sized(FEW_OR_MANY),
+        FINISH_EDITED_SHARDS: BY_DTYPE.sized(FEW_OR_MANY)
     }
     // Widen hidden states, and compute their logits.
     "head_states" { HEAD_STATES: BY_DTYPE }

@@ -72,6 +72,7 @@ const DEVICE: &[Source] = device_files![
     "stage/token_logprob.cuh",
     "stage/finish.cuh",
     "stage/survey.cuh",
+    "stage/survey_edited_rows.cuh",
     "stage/survey_rows.cuh",
     "stage/shard.cuh",
     "stage/first_tokens.cuh",

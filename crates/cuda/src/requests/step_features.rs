@@ -104,10 +104,9 @@ impl StepFeatures {
     /// The features of rows whose kept sets the workspace records.
     pub const KEPT: Self = Self { variant: Variant::General, ..Self::NONE };
 
-    /// Returns whether a winner or a list of each rank decides rows of these features: unedited rows of logits that need no mass of the
-    /// whole row.
+    /// Returns whether a winner or a list of each rank decides rows of these features: rows of logits that need no mass of the whole row.
     pub fn are_decided_in_shards(self, kind: Kind) -> bool {
-        kind == Kind::Logits && self.edits == Edits::None && self.variant <= Variant::Candidates && !self.sums
+        kind == Kind::Logits && self.variant <= Variant::CandidatesLogprob && !self.sums
     }
 
     /// Returns the features that a request needs.

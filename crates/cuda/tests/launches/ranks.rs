@@ -67,7 +67,11 @@ pub fn add_ranks(golden: &mut Golden) {
             }
             _ => Rows::of(&memory, Dtype::F32, 0, 6, ids.len(), ids.len()).unwrap(),
         };
-        let some = some(&["plain", "greedy", "top-k", "top-p", "penalty, plain"]);
+        let mut names = vec!["plain", "greedy", "top-k", "top-p", "penalty, plain"];
+        if layout == ExchangeLayout::Survey {
+            names.extend(["n-gram, plain", "n-gram, top-p"]);
+        }
+        let some = some(&names);
         let mut cases = Cases::new();
         let first_rows = [0, 2, 3, 6];
         let spread =

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use gumball_engine::dist::LogitsLayout::{self, Gather, Replicated, Survey, Swap};
 use gumball_engine::dist::TransportKind::{self, Nccl, OneSided};
-use gumball_engine::dist::{Ownership, PlannerConfig, Threads, Transport};
+use gumball_engine::dist::{Ownership, PlannerConfig, Threads, Transport, VocabSplit};
 use gumball_engine::head::{Certified, Exact, HeadOptions, HostMatrix, Scaling};
 use gumball_engine::{
     Batch, Device, DeviceBuffer, DeviceHead, DeviceMasks, DeviceMatrix, Drafts, Dtype, Filter, Head,
@@ -33,13 +33,19 @@ pub fn ways() -> impl Iterator<Item = (TransportKind, LogitsLayout)> {
 }
 
 /// Returns a rank's pool on a device of its own, and the slots of the requests.
-pub fn pool(
+pub fn pool(batch: &Requests, rank: Threads, of: (TransportKind, Duration)) -> (Pool, Vec<Slot>) {
+    pool_of_growth(batch, rank, of, 4096)
+}
+
+/// Returns the same, of histories that grow by so many tokens.
+pub fn pool_of_growth(
     batch: &Requests,
     rank: Threads,
     (devices, timeout): (TransportKind, Duration),
+    history_growth: usize,
 ) -> (Pool, Vec<Slot>) {
     let device = Device::emulated().expect("a C++ compiler");
-    let place = Place::device(device, 64);
+    let place = Place::Device { device, rows: 64, history_growth, keep_histories: false };
     let config = PoolConfig { slots: 16, widths: WIDTHS, place, ..PoolConfig::new(batch.vocab) };
     let planner = PlannerConfig { layouts: layouts_of(devices).to_vec(), ..batch.planner() };
     let ranks = Ranks { devices, timeout, ..Ranks::new(planner, Box::new(rank)) };
@@ -154,7 +160,6 @@ fn steps_equal_one_process(
                 row.iter_mut().skip(4).for_each(|z| *z = z.min(0.0));
             }
             let extras = Extras::new(&mut dice, &batch, count, false);
-            let extras = if decided { extras.without_masks() } else { extras };
             let slots: Vec<Slot> =
                 slots.iter().map(|slot| if dice.one_in(8) { PADDING } else { *slot }).collect();
             let values: Vec<f32> = whole.iter().flatten().copied().collect();
@@ -221,11 +226,41 @@ fn devices_that_swap_some_rows_of_a_survey_sample_as_one_process() {
     steps_equal_one_process(OneSided, 1000..1060, &[Survey, Survey, Swap], false);
 }
 
+/// Returns parameters with the edits of others, or with those that leave one rank's ids or take them away.
+fn edits_of(dice: &mut Dice, of: &SamplingParams, to: SamplingParams, split: &VocabSplit) -> SamplingParams {
+    let ids = split.ids(dice.below(split.world()));
+    let ids = || ids.clone().map(|id| id as u32).collect::<Vec<u32>>();
+    let of = of.clone();
+    let edited = SamplingParams {
+        repetition_penalty: of.repetition_penalty,
+        repetition_scope: of.repetition_scope,
+        frequency_penalty: of.frequency_penalty,
+        presence_penalty: of.presence_penalty,
+        penalty_scope: of.penalty_scope,
+        dry: of.dry,
+        no_repeat_ngram: of.no_repeat_ngram,
+        logit_bias: of.logit_bias,
+        allowed_ids: of.allowed_ids,
+        banned_ids: of.banned_ids,
+        bad_words: of.bad_words,
+        min_tokens: of.min_tokens,
+        stop_ids: of.stop_ids,
+        ..to
+    };
+    match dice.below(8) {
+        0 => SamplingParams { allowed_ids: Some(ids()), ..edited },
+        1 => SamplingParams { banned_ids: ids(), ..edited },
+        2 => SamplingParams { logit_bias: ids().into_iter().map(|id| (id, -2.5)).collect(), ..edited },
+        _ => edited,
+    }
+}
+
 /// Makes all requests such that a winner or a list of each rank decides their rows.
 fn decide_in_shards(dice: &mut Dice, batch: &mut Requests) {
     batch.kind = Kind::Logits;
     for (params, _) in &mut batch.requests {
         let plain = SamplingParams { seed: params.seed, ..Default::default() };
+        let plain = if dice.one_in(2) { edits_of(dice, params, plain, &batch.split) } else { plain };
         let temperature = dice.pick(&[0.0f32, 0.3, 1.0, 1.5, 30.0]);
         let temperature_last = dice.one_in(5);
         let top_k = dice.pick(&[1, 2, 7, 50, 256]);

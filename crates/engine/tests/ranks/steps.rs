@@ -20,7 +20,7 @@ pub struct Extras {
 impl Extras {
     pub fn new(dice: &mut Dice, batch: &Requests, rows: usize, hooks: bool) -> Self {
         let words = batch.vocab.div_ceil(32);
-        let masks = dice.one_in(3).then(|| (0..rows * words).map(|_| dice.word() | dice.word()).collect());
+        let masks = dice.one_in(3).then(|| (0..rows).flat_map(|_| mask(dice, words)).collect());
         let is_hooked = hooks && batch.kind == Kind::Logits && dice.one_in(4);
         Self {
             masks,
@@ -28,11 +28,6 @@ impl Extras {
             forced: (0..rows).map(|_| dice.one_in(9).then(|| dice.below(batch.vocab) as u32)).collect(),
             hooked: (0..rows).map(|_| is_hooked && dice.one_in(2)).collect(),
         }
-    }
-
-    #[cfg(feature = "emulator")]
-    pub fn without_masks(self) -> Self {
-        Self { masks: None, ..self }
     }
 
     pub fn with<T>(&self, batch: &Requests, work: impl FnOnce(&Batch<'_>) -> T) -> T {
@@ -50,6 +45,17 @@ impl Extras {
         let hooks = if self.hooked.contains(&true) { &hooks[..] } else { &[] };
         work(&Batch { masks, forced: &self.forced, hooks, ..Batch::default() })
     }
+}
+
+/// Returns a bitmask: of most ids, of ids of one word, which one rank has or two, or of none.
+fn mask(dice: &mut Dice, words: usize) -> Vec<u32> {
+    let (kind, only) = (dice.below(6), dice.below(words));
+    let word = |word: usize, bits: u32| match kind {
+        0 => 0,
+        1 if word != only => 0,
+        _ => bits,
+    };
+    (0..words).map(|at| word(at, dice.word() | dice.word())).collect()
 }
 
 /// Takes steps with random batches under random layouts of `layouts`, and holds all ranks to one process.

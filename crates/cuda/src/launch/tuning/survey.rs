@@ -11,8 +11,8 @@ use crate::abi::{
 };
 use crate::driver::device_limits::DeviceLimits;
 use crate::programs::kernels::{
-    Kernel, RECORDS_FROM_SHARED_ROWS, SURVEY, SURVEY_DRAW, SURVEY_EDITED, SURVEY_EDITED_SUMS, SURVEY_SHARDS,
-    SURVEY_SUMS, Size,
+    Kernel, RECORDS_FROM_SHARED_ROWS, SURVEY, SURVEY_DRAW, SURVEY_EDITED, SURVEY_EDITED_SHARDS,
+    SURVEY_EDITED_SUMS, SURVEY_SHARDS, SURVEY_SUMS, Size,
 };
 use crate::requests::step_features::{Edits, StepFeatures, Variant};
 
@@ -62,12 +62,36 @@ pub(crate) fn survey(
         return Survey { kernel: SURVEY_DRAW.of(kind, dtype), blocks };
     }
     let edited = needs.edits > Edits::None;
-    let (kernels, max_few_tiles) = match (edited, needs.sums) {
-        (false, false) => (SURVEY, MAX_FEW_TILES),
-        (false, true) => (SURVEY_SUMS, MAX_FEW_TILES_WITH_MORE),
-        (true, false) => (SURVEY_EDITED, MAX_FEW_TILES_WITH_MORE),
-        (true, true) => (SURVEY_EDITED_SUMS, MAX_FEW_TILES_WITH_MORE),
+    let kernels = match (edited, needs.sums) {
+        (false, false) => SURVEY,
+        (false, true) => SURVEY_SUMS,
+        (true, false) => SURVEY_EDITED,
+        (true, true) => SURVEY_EDITED_SUMS,
     };
+    let (size, blocks) = blocks(limits, (rows, tiles), edited, needs.sums);
+    Survey { kernel: kernels.sized(size, kind, dtype), blocks }
+}
+
+/// Returns the survey of parts of rows, of `tiles` tiles each: that of whole rows without sums.
+pub(crate) fn survey_shards(
+    limits: &DeviceLimits,
+    shape: (usize, usize),
+    (kind, dtype): (Kind, Dtype),
+    edited: bool,
+) -> Survey {
+    let kernels = if edited { SURVEY_EDITED_SHARDS } else { SURVEY_SHARDS };
+    let (size, blocks) = blocks(limits, shape, edited, false);
+    Survey { kernel: kernels.sized(size, kind, dtype), blocks }
+}
+
+/// Returns how many tiles the warps of a survey take, and its blocks.
+fn blocks(
+    limits: &DeviceLimits,
+    (rows, tiles): (usize, usize),
+    edited: bool,
+    sums: bool,
+) -> (Size, TileBlocks) {
+    let max_few_tiles = if edited || sums { MAX_FEW_TILES_WITH_MORE } else { MAX_FEW_TILES };
     let tiles_per_sm = (rows * tiles).div_ceil(limits.multiprocessors);
     let size = match tiles_per_sm {
         few if few <= max_few_tiles => Size::Few,
@@ -81,20 +105,7 @@ pub(crate) fn survey(
         (true, Size::Medium) => (EDITED_MEDIUM_WARPS, EDITED_MEDIUM_TILES),
         (true, Size::Many) => (EDITED_MANY_WARPS, EDITED_MANY_TILES),
     };
-    let blocks = TileBlocks::new(tiles, warps, tiles_per_warp);
-    Survey { kernel: kernels.sized(size, kind, dtype), blocks }
-}
-
-/// Returns the survey of parts of rows, of `tiles` tiles each: that of whole rows without edits and sums.
-pub(crate) fn survey_shards(
-    limits: &DeviceLimits,
-    (rows, tiles): (usize, usize),
-    (kind, dtype): (Kind, Dtype),
-) -> Survey {
-    let Survey { blocks, .. } = survey(limits, (rows, tiles), (kind, dtype), StepFeatures::SIMPLE);
-    let few = blocks.tiles_per_block == SURVEY_BLOCK_WARPS * SURVEY_FEW_TILES;
-    let size = if few { Size::Few } else { Size::Many };
-    Survey { kernel: SURVEY_SHARDS.sized(size, kind, dtype), blocks }
+    (size, TileBlocks::new(tiles, warps, tiles_per_warp))
 }
 
 /// Returns whether to survey each of `logits_rows` rows of logits once, rather than once for each of the
