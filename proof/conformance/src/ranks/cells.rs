@@ -23,10 +23,14 @@ pub(super) struct Asked {
     pub mode: VerifyMode,
     /// Whether drafts come with the probabilities that they were drawn from.
     pub has_probs: bool,
+    /// Whether rows have bitmasks, each of half of the ids.
+    pub masked: bool,
+    /// The tokens of a prompt.
+    pub prompt: u32,
 }
 
 /// The names of the parts.
-pub(super) const PARTS: [&str; 5] = ["steps", "forty", "drafts", "mixed", "small"];
+pub(super) const PARTS: [&str; 7] = ["steps", "forty", "drafts", "mixed", "small", "edited", "edited-drafts"];
 
 const BOTH: &[Dtype] = &[Dtype::F32, Dtype::Bf16];
 const F32: &[Dtype] = &[Dtype::F32];
@@ -66,6 +70,20 @@ impl Part {
                     Asked::of("mass", mass()),
                 ],
             },
+            "edited" => Self {
+                vocab: 151_936,
+                dtypes: BOTH,
+                requests: &[1, 2, 4, 8, 12, 16, 32, 64, 128, 240, 512],
+                drafts: 0,
+                asked: edited(),
+            },
+            "edited-drafts" => Self {
+                vocab: 163_840,
+                dtypes: BOTH,
+                requests: &[1, 2, 3, 4, 8, 20, 40, 85],
+                drafts: 5,
+                asked: edited(),
+            },
             "forty" => {
                 Self { vocab: 163_840, dtypes: BOTH, requests: &[40], drafts: 5, asked: in_all_modes() }
             }
@@ -81,7 +99,8 @@ impl Part {
 
 impl Asked {
     fn of(name: &'static str, params: SamplingParams) -> Self {
-        Self { name, params: vec![params], mode: VerifyMode::Coupled, has_probs: false }
+        let (params, mode) = (vec![params], VerifyMode::Coupled);
+        Self { name, params, mode, has_probs: false, masked: false, prompt: 3 }
     }
 }
 
@@ -112,6 +131,23 @@ fn all() -> Vec<Asked> {
         Asked::of("mass", mass()),
         Asked::of("edited", edited),
         Asked::of("logprob", logprob),
+    ]
+}
+
+/// Rows with edits of every kind, which a device's survey decides, beside plain ones; and some that it swaps.
+fn edited() -> Vec<Asked> {
+    let penalised = |params| SamplingParams { repetition_penalty: 1.1, ..params };
+    let of_history = SamplingParams { no_repeat_ngram: 3, ..penalised(plain()) };
+    let long = |asked| Asked { prompt: 2048, ..asked };
+    vec![
+        Asked::of("plain", plain()),
+        Asked::of("edited", penalised(greedy())),
+        Asked::of("edited plain", penalised(plain())),
+        Asked::of("edited list", penalised(list())),
+        Asked::of("edited mass", penalised(mass())),
+        long(Asked::of("edited, long", penalised(greedy()))),
+        long(Asked::of("edited by matches, long", of_history)),
+        Asked { masked: true, ..Asked::of("masked plain", plain()) },
     ]
 }
 

@@ -26,6 +26,8 @@ pub(super) struct Batch {
     /// Whether some rows have bitmasks, and whether all filter chains begin with top-k.
     pub masked: bool,
     pub listed: bool,
+    /// Whether no request asks for logprobs: where chains are listed or end by candidates, a survey then decides edited rows, too.
+    pub bare: bool,
     /// Whether kept sets are told.
     pub kept: bool,
     pub seed: u64,
@@ -39,7 +41,7 @@ impl Batch {
         let rows = 1 + below(if vocab > 100_000 { 24 } else { 256 });
         let dtype = [Dtype::F32, Dtype::Bf16, Dtype::F16][below(3)];
         let ownership = [Ownership::Blocks, Ownership::Modulo][below(2)];
-        let ends = [Variant::SurveyDraw, Variant::Simple, Variant::Candidates, Variant::General][below(4)];
+        let ends = Variant::ALL[below(Variant::ALL.len())];
         let split = match below(3) {
             0 => VocabSplit::even(vocab, world)?,
             kind => {
@@ -53,15 +55,17 @@ impl Batch {
                 VocabSplit::of_sizes(&borders.into_iter().map(size).collect::<Vec<_>>())?
             }
         };
-        let (masked, listed) = (below(2) == 0, below(2) == 0);
+        let [masked, listed, bare] = [0; 3].map(|_| below(2) == 0);
         let (kept, seed) = (vocab < 100_000 && index % 4 == 3, index as u64);
-        Ok(Self { vocab, rows, dtype, split, ownership, ends, masked, listed, kept, seed })
+        Ok(Self { vocab, rows, dtype, split, ownership, ends, masked, listed, bare, kept, seed })
     }
 
     /// Returns the parameters of a row's request.
     pub fn params(&self, row: usize) -> SamplingParams {
         let seed = Some(self.seed << 20 | row as u64);
         let own = SamplingParams { seed, ..params(Kind::Logits, row, self.vocab, self.ends) };
+        let logprobs = own.logprobs.clone().filter(|_| !self.bare);
+        let own = SamplingParams { logprobs, ..own };
         if !self.listed {
             return own;
         }

@@ -5,14 +5,14 @@ use std::time::Instant;
 use gumball_cuda::{DeviceSlice, Dtype, Graph, IntType, Rows};
 use gumball_engine::dist::{LogitsLayout, PlannerConfig, StepKind, VocabSplit};
 use gumball_engine::{
-    Batch, Device, DeviceBuffer, DeviceMatrix, Drafts, Outputs, Place, Pool, PoolConfig, RanksError, Result,
-    SamplingParams, Slot, Work, bf16,
+    Batch, Device, DeviceBuffer, DeviceMatrix, Drafts, HostMasks, Masks, Outputs, Place, Pool, PoolConfig,
+    RanksError, Result, SamplingParams, Slot, Work, bf16,
 };
 use serde_json::json;
 
 use super::Connect;
 use super::cells::{Asked, PARTS, Part};
-use crate::rows::model_like;
+use crate::rows::{Words, model_like};
 
 /// The rows that lie in a device's memory; the steps of a graph read them in turn, so that caches hold few of them.
 const RESIDENT: usize = 1024;
@@ -103,6 +103,8 @@ struct Cell<'a> {
     /// The drafts of each step: the best token of every row but the last of a request.
     ids: Vec<DeviceBuffer>,
     counts: Vec<u32>,
+    /// A bitmask of each row, if rows have some.
+    masks: Vec<u32>,
 }
 
 impl<'a> Cell<'a> {
@@ -127,7 +129,10 @@ impl<'a> Cell<'a> {
         let verified = if drafts == 0 { 0 } else { steps };
         let ids = (0..verified).map(ids_of).collect::<std::result::Result<_, _>>()?;
         let counts = vec![drafts as u32; if drafts == 0 { 0 } else { requests }];
-        Ok(Self { device, inputs, asked, vocab: part.vocab, requests, drafts, steps, ids, counts })
+        let (vocab, mut words) = (part.vocab, Words(1));
+        let masked = if asked.masked { rows * vocab.div_ceil(32) } else { 0 };
+        let masks = (0..masked).map(|_| words.word() as u32).collect();
+        Ok(Self { device, inputs, asked, vocab, requests, drafts, steps, ids, counts, masks })
     }
 
     fn rows(&self) -> usize {
@@ -147,11 +152,18 @@ impl<'a> Cell<'a> {
     fn admit(&self, pool: &mut Pool) -> Result<Vec<Slot>> {
         let params = &self.asked.params;
         let of = |row: usize| SamplingParams { seed: Some(row as u64), ..params[row % params.len()].clone() };
-        (0..self.requests).map(|row| pool.admit(of(row), &[1, 2, 3])).collect()
+        let prompt: Vec<u32> =
+            (1..=self.asked.prompt).map(|place| place * 7919 % self.vocab as u32).collect();
+        (0..self.requests).map(|row| pool.admit(of(row), &prompt)).collect()
     }
 
-    fn batch<'s>(&'s self, slots: &'s [Slot]) -> Batch<'s> {
-        Batch { counts: &self.counts, mode: self.asked.mode, ..Batch::of(slots) }
+    fn batch<'s>(&'s self, slots: &'s [Slot]) -> Result<Batch<'s>> {
+        let words = self.vocab.div_ceil(32);
+        let masks = match &self.masks[..] {
+            [] => Masks::None,
+            masks => HostMasks::new(masks, self.rows(), words, words)?.into(),
+        };
+        Ok(Batch { masks, counts: &self.counts, mode: self.asked.mode, ..Batch::of(slots) })
     }
 
     /// Captures all steps, each over as many of some rows.
@@ -194,7 +206,7 @@ impl<'a> Cell<'a> {
     /// Times one device that has the whole rows.
     fn time_one(&self, pool: &mut Pool) -> Result<f64> {
         let slots = self.admit(pool)?;
-        pool.assign(&self.batch(&slots))?;
+        pool.assign(&self.batch(&slots)?)?;
         let graph = self.capture(pool, &self.inputs.whole, self.rows())?;
         let time = self.time(pool, &graph)?;
         slots.into_iter().try_for_each(|slot| pool.release(slot))?;
@@ -214,7 +226,7 @@ impl<'a> Cell<'a> {
                 continue;
             }
             let (plan, rank) = (ranks.planner.plan_as(layout, &shape), ranks.group.rank());
-            let batch = Batch { plan: Some(plan), ..self.batch(&slots) };
+            let batch = Batch { plan: Some(plan), ..self.batch(&slots)? };
             pool.assign(&batch)?;
             let graph = match layout {
                 LogitsLayout::Replicated => {
