@@ -7,10 +7,11 @@ use gumball_dist::{Costs, Needs, PlannerConfig, StepKind, StepShape, VocabSplit}
 use serde_json::Value;
 
 /// Records of `ci/gpu ranks` and of processes on a host, with the number of their cells, the costs that are fitted to them, and the layouts that serve.
-const RECORDS: [(&str, usize, Costs, &[LogitsLayout]); 6] = [
+const RECORDS: [(&str, usize, Costs, &[LogitsLayout]); 7] = [
     ("2026-11-26-host-two-processes", 33, Costs::HOST, &[Swap, Survey]),
     ("2026-11-26-h100-two-gpus", 289, Costs::NVLINK, &[Swap, Survey]),
     ("2026-11-26-h100-two-gpus-surveyed-drafts", 112, Costs::NVLINK, &[Swap, Survey]),
+    ("2026-11-26-h100-two-gpus-edited", 304, Costs::NVLINK, &[Swap, Survey]),
     ("2026-11-26-h100-four-gpus", 256, Costs::NVLINK, &[Swap, Survey]),
     ("2026-11-26-h100-two-gpus-nccl-host-memory", 176, Costs::NCCL, &[Swap]),
     ("2026-11-26-h200-two-gpus-nccl", 28, Costs::NCCL, &[Swap]),
@@ -62,7 +63,8 @@ fn hold(cell: &Value, costs: Costs, all: &[LogitsLayout]) {
         asked if asked.contains("rejection") => StepKind::Judge,
         _ => StepKind::Verify,
     };
-    let shape = StepShape { requests, drafts, kind, needs, swapped, ..StepShape::default() };
+    let edits = ["edited", "masked"].iter().any(|edit| cell["asked"].as_str().unwrap().contains(edit));
+    let shape = StepShape { requests, drafts, kind, needs, edits, swapped, ..StepShape::default() };
     let us = |layout: LogitsLayout| {
         let times = cell["us"][layout.name()].as_array()?;
         Some(times.iter().map(|time| time.as_f64().unwrap()).sum::<f64>() / times.len() as f64)
