@@ -2,7 +2,8 @@
 
     python 02_torch_graph.py
 
-Without a GPU the same loop runs eagerly on the CPU, to the same tokens as far as the model's logits are the same.
+A head of Gumball's takes the place of the last product: `Step(Hidden(head, states))` instead of `Step(logits)`. Without a GPU the same
+loop runs eagerly on the CPU, to the same tokens as far as the model's logits are the same.
 """
 
 import torch

@@ -68,10 +68,6 @@ mod _gumball {
     #[pymodule_export]
     use super::device_head::DeviceHead;
     #[pymodule_export]
-    use super::errors::{
-        BrokenError, CorruptError, DisagreeError, DistError, LateError, LostError, UnavailableError,
-    };
-    #[pymodule_export]
     use super::forks::forked;
     #[pymodule_export]
     use super::graph::Graph;

@@ -8,7 +8,6 @@ import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import Unpack
 
-from .errors import BrokenError, CorruptError, DisagreeError, DistError, LateError, LostError, UnavailableError
 from .operators import JudgedDrafts
 from .params import Logprobs, Ranks, SamplingParams, State, Threshold
 
@@ -41,12 +40,11 @@ _Batch: TypeAlias = Batch | _Integers
 _Work: TypeAlias = Step | Verify | Draft | CopyDrafts | Shorten
 
 __all__ = [
-    "Batch", "BrokenError", "CopyDrafts", "CorruptError", "DeviceArray", "DeviceHead", "DisagreeError", "DistError",
-    "Draft", "DraftBatch", "Drafts", "EMULATOR", "Emitted", "Graph", "Head", "Hidden", "LateError", "LostError",
-    "OnDevice", "Outputs", "Plan", "Pool", "Probabilities", "RanksInfo", "Recorded", "Sampler", "Scored", "Shorten", "Step",
-    "UnavailableError", "Verify", "__version__", "break_off", "check_params", "command", "emulate", "forked", "judge",
-    "mask_logits", "nearest_name", "probabilities", "row_count", "sample", "sample_from_pools", "selected_logprobs",
-    "set_patience", "softmax",
+    "Batch", "CopyDrafts", "DeviceArray", "DeviceHead", "Draft", "DraftBatch", "Drafts", "EMULATOR", "Emitted",
+    "Graph", "Head", "Hidden", "OnDevice", "Outputs", "Plan", "Pool", "Probabilities", "RanksInfo", "Recorded",
+    "Sampler", "Scored", "Shorten", "Step", "Verify", "__version__", "break_off", "check_params", "command",
+    "emulate", "forked", "judge", "mask_logits", "nearest_name", "probabilities", "row_count", "sample",
+    "sample_from_pools", "selected_logprobs", "set_patience", "softmax",
 ]  # fmt: skip
 
 __version__: Final[str]

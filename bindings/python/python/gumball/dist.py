@@ -28,8 +28,8 @@ import sys
 import tempfile
 from typing import Any
 
-from ._gumball import BrokenError, CorruptError, DisagreeError, DistError, LateError, LostError, Pool
-from .errors import CallError
+from ._gumball import Pool
+from .errors import BrokenError, CallError, CorruptError, DisagreeError, DistError, LateError, LostError
 from .params import Ranks
 
 __all__ = [
