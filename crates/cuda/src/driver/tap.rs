@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::hint::black_box;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use crate::driver::device_limits::DeviceLimits;
@@ -45,8 +45,8 @@ pub struct Tap {
     is_dry: AtomicBool,
     /// How many launches go well before all others fail.
     good_launches: AtomicUsize,
-    /// A kernel's name, and how long the machine is busy behind it.
-    busy_behind: Mutex<Option<(&'static str, Duration)>>,
+    /// A kernel's name, and how long the machine is busy after each launch of it.
+    busy_behind: OnceLock<(&'static str, Duration)>,
     has_windows: AtomicBool,
     has_messages: AtomicBool,
     is_capturing: AtomicBool,
@@ -72,7 +72,7 @@ impl Tap {
             takes_down: AtomicBool::new(false),
             is_dry: AtomicBool::new(false),
             good_launches: AtomicUsize::new(usize::MAX),
-            busy_behind: Mutex::default(),
+            busy_behind: OnceLock::new(),
             has_windows: AtomicBool::new(true),
             has_messages: AtomicBool::new(true),
             is_capturing: AtomicBool::new(false),
@@ -96,9 +96,9 @@ impl Tap {
         self.good_launches.store(launches, Ordering::Relaxed);
     }
 
-    /// Keeps the machine busy for some time behind each launch of a kernel, as other work on its stream does.
+    /// Keeps the machine busy for some time after each launch of a kernel, as other work on its stream does. The first call counts.
     pub fn keep_busy_behind(&self, kernel: &'static str, time: Duration) {
-        *locked(&self.busy_behind) = Some((kernel, time));
+        let _ = self.busy_behind.set((kernel, time));
     }
 
     /// Keeps the machine apart from others: it maps their memory only if `has_windows`, and sends them messages only if `has_messages`.
@@ -154,9 +154,8 @@ impl Tap {
                     // SAFETY: the caller vouches for the launch.
                     unsafe { machine.launch(kernel, grid, argument) }
                 };
-                let busy = locked(&self.busy_behind).filter(|(name, _)| *name == kernel.name());
-                if let Some((_, time)) = busy {
-                    std::thread::sleep(time);
+                if let Some((_, time)) = self.busy_behind.get().filter(|(name, _)| *name == kernel.name()) {
+                    std::thread::sleep(*time);
                 }
                 launched
             }
