@@ -78,7 +78,7 @@ class Fresh:
 
 
 class Said:
-    """Rows of float32 that are said to lie somewhere, on the host or on a GPU, where nobody may look."""
+    """Rows of float32 that claim an address, on the host or on a GPU, which nobody may read."""
 
     def __init__(self, shape: tuple[int, ...] = (7, 900), address: int | None = 1 << 40, on_gpu: bool = False) -> None:
         self.shape, self.address, self.device = shape, address, Device(2 if on_gpu else 1, 0)

@@ -19,7 +19,7 @@ from conftest import DEVICES
 ROOT = Path(__file__).parents[3]
 PAGES = ["*.md", "docs/**/*.md", "bindings/*/README.md", "integrations/*/README.md"]
 FENCE = re.compile(r"^```python\n(.*?)^```\n(?:\n```text\n(.*?)^```\n)?", re.M | re.S)
-# Packages besides Gumball's that a fragment may need; `ci/plugin` has those of plug-ins, and CuPy is there where a GPU is.
+# Packages besides Gumball's that a fragment may need; `ci/plugin` installs the plug-ins' packages, and machines with a GPU have CuPy.
 OTHERS = {"sglang", "torch", "transformers", "vllm"}
 ELSEWHERE = {"cupy", "gumball_llama_cpp", "gumball_transformers", "llama_cpp"}
 

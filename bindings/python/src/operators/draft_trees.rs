@@ -161,8 +161,8 @@ fn judgement(rule: &str, (single, acc): (f32, f32)) -> PyResult<Judgement> {
 /// draft_token_ids: [trees, drafts] integers, at most 64 drafts a tree. An id outside the vocabulary was not drawn: it is
 /// never accepted, and fills trees of fewer drafts. parents: [trees, drafts] integers, -1 for the root or the index of a
 /// draft before it; None: chains, where each draft follows the one before it. By rejection with draft_probs they are
-/// fastest and may have any length. target_probs: [trees, drafts + 1, vocab] float32: the root's row, then the one
-/// behind each draft. draft_probs: the same of the drafter, of which the last row may be left out, since rows without
+/// fastest and may have any length. target_probs: [trees, drafts + 1, vocab] float32: the root's row, then the row
+/// after each draft. draft_probs: the drafter's probabilities, likewise, of which the last row may be left out, since rows without
 /// children are not read, nor any for "threshold"; None if it has no probabilities, or drafts were not drawn from them one
 /// after the other without replacement. For "block" drafts must not have been drawn by the random words of their positions.
 /// Probabilities are read without a copy if they are contiguous. seed, position (of the first draft) and draw are a

@@ -59,7 +59,7 @@ pub fn column_out<'py>(
 /// times 0x9E3779B97F4A7C15 is added to the seed, modulo 2^64, so that no two offsets of a seed share random numbers.
 /// zero_for_none: a row without a token gives 0, and not -1; its status says EMPTY either way.
 ///
-/// With return_statuses, the statuses are those of the row that each output reads.
+/// With return_statuses, each output has the status of the row that it reads.
 #[pyfunction]
 #[pyo3(
     signature = (rows, indices=None, *, kind="logits", seed=None, position=None, draw=None, offsets=false, zero_for_none=false,
@@ -105,10 +105,10 @@ pub fn sample<'py>(
 /// Draws a token for each row, by numbers that lie in pools with an element for each of many requests, without gathering them.
 ///
 /// slots: for each request the element that it reads; it has rows_per_slot neighbouring rows, of which each is one position
-/// on. seed: the pool of seeds, in 0..2^64 or int64, whose length is that of all pools. position, draw, temperature, top_k, top_p,
+/// on. seed: the pool of seeds, in 0..2^64 or int64; all pools are as long as this one. position, draw, temperature, top_k, top_p,
 /// min_p: pools, or a number for all. high_draws: position holds 64-bit numbers, whose low word is the position and whose high
 /// word the draw index. On a GPU pools and slots are arrays there, which kernels read, or lists, which are copied. The other
-/// arguments, and what is drawn: as of sample.
+/// arguments are those of sample, and tokens are drawn as there.
 ///
 /// Raises ValueError for a slot of the host that no pool has, and for pools of different lengths. In a GPU's memory a slot such
 /// as -1 has no token: -1.

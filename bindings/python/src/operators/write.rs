@@ -15,7 +15,7 @@ use crate::values;
 struct Written<'a, 'py> {
     /// Rows of their own, the rows themselves, or `None` for new rows.
     out: Option<&'a Bound<'py, PyAny>>,
-    /// The type of new rows; `None` is that of the rows.
+    /// The type of new rows; `None`: the type of the rows that are read.
     dtype: Option<Dtype>,
     return_statuses: bool,
 }
@@ -88,7 +88,7 @@ pub fn softmax<'py>(
 /// filters: temperature, top_k, top_p and min_p, a number or one for each row; order, the order of the filters, as in
 /// SamplingParams, of which "joint" lets all see the unfiltered row; params, SamplingParams with all others. kind: "logits",
 /// or "probabilities" for rows that hold those, need not sum to 1 and allow only temperatures 0 and 1. Without out,
-/// probabilities of logits are float32, and those of probabilities of their own type. Of tokens that tie at a cut the lower
+/// probabilities of logits are float32; rows of probabilities keep their type. Of tokens that tie at a cut the lower
 /// ids stay. A row without a token becomes all 0.
 #[pyfunction]
 #[pyo3(signature = (rows, *, kind="logits", out=None, return_statuses=false, stream=None, **filters))]
