@@ -748,6 +748,13 @@ gumball_code gumball_params_set_json(gumball_params *params, const char *name, c
 // Sets the seed of all draws. Without one, each request draws a fresh one, which its state tells.
 gumball_code gumball_params_set_seed(gumball_params *params, uint64_t seed);
 
+// Returns the seed of the requests that sample one prompt in one turn of a run (rule N10): run is the seed of the run, prompt the prompt's number in it, turn
+// how many answers of the conversation came before. The samples of a group share the seed, and sample j has the draw index j.
+uint64_t gumball_prompt_seed(uint64_t run, uint64_t prompt, uint32_t turn);
+
+// Returns the seed of one sample of a group whose seed is given, for engines that make a request of each sample, with draw index 0.
+uint64_t gumball_sample_seed(uint64_t seed, uint32_t sample);
+
 // Sets what is added to the logits of ids; -INFINITY is a ban. An empty list takes it back.
 gumball_code gumball_params_set_logit_bias(gumball_params *params, const uint32_t *ids, const float *biases, size_t len);
 

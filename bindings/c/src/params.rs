@@ -178,6 +178,19 @@ pub extern "C" fn gumball_params_set_seed(params: Option<&mut Params>, seed: u64
     })
 }
 
+/// Returns the seed of the requests that sample one prompt in one turn of a run (rule N10): run is the seed of the run, prompt the prompt's number in it, turn
+/// how many answers of the conversation came before. The samples of a group share the seed, and sample j has the draw index j.
+#[unsafe(no_mangle)]
+pub extern "C" fn gumball_prompt_seed(run: u64, prompt: u64, turn: u32) -> u64 {
+    gumball_engine::prompt_seed(run, prompt, turn)
+}
+
+/// Returns the seed of one sample of a group whose seed is given, for engines that make a request of each sample, with draw index 0.
+#[unsafe(no_mangle)]
+pub extern "C" fn gumball_sample_seed(seed: u64, sample: u32) -> u64 {
+    gumball_engine::sample_seed(seed, sample)
+}
+
 /// Sets what is added to the logits of ids; -INFINITY is a ban. An empty list takes it back.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gumball_params_set_logit_bias(

@@ -83,7 +83,7 @@ mod _gumball {
     #[pymodule_export]
     use super::outputs::{Emitted, Outputs};
     #[pymodule_export]
-    use super::params::{check_params, nearest_name};
+    use super::params::{check_params, nearest_name, prompt_seed, sample_seed};
     #[pymodule_export]
     use super::pool::{Batch, DraftBatch, OnDevice, Plan, Pool, RanksInfo, Recorded};
     #[pymodule_export]

@@ -91,20 +91,52 @@ pub fn check_params(params: &Bound<'_, PyAny>, vocab: Option<&Bound<'_, PyAny>>)
     }
 }
 
+/// Returns the seed of the requests that sample one prompt in one turn of a run (N10 of docs/semantics.md).
+///
+/// run: the seed of the run. prompt: the prompt's number in it; where a prompt comes again, in a later epoch, it has a new number. turn:
+/// how many answers of the conversation came before. The samples of a group share the seed, and sample j has the draw index j.
+///
+/// Raises TypeError for what is no integer, ValueError outside 0..2^64, or 0..2^32 for turn.
+#[pyfunction]
+#[pyo3(signature = (run, prompt, turn=None), text_signature = "(run, prompt, turn=0)")]
+pub fn prompt_seed(
+    run: &Bound<'_, PyAny>,
+    prompt: &Bound<'_, PyAny>,
+    turn: Option<&Bound<'_, PyAny>>,
+) -> PyResult<u64> {
+    let turn = turn.map_or(Ok(0), |turn| extract_int(turn, "turn"))?;
+    Ok(gumball_engine::prompt_seed(word(run, "run")?, word(prompt, "prompt")?, turn))
+}
+
+/// Returns the seed of one sample of a group, for engines that make a request of each sample, with draw index 0. The text is another than
+/// that of the group's seed with the draw index `sample`.
+///
+/// seed: the group's. sample: the sample's number in it.
+///
+/// Raises TypeError for what is no integer, ValueError outside 0..2^64, or 0..2^32 for sample.
+#[pyfunction]
+pub fn sample_seed(seed: &Bound<'_, PyAny>, sample: &Bound<'_, PyAny>) -> PyResult<u64> {
+    Ok(gumball_engine::sample_seed(word(seed, "seed")?, extract_int(sample, "sample")?))
+}
+
 /// Reads a seed in 0..2^64.
 pub fn seed(object: &Bound<'_, PyAny>) -> PyResult<u64> {
+    word(object, "seed")
+}
+
+fn word(object: &Bound<'_, PyAny>, name: &str) -> PyResult<u64> {
     if is_truth(object) {
-        return Err(wrong_type("seed", "an integer", object));
+        return Err(wrong_type(name, "an integer", object));
     }
     object.extract::<u64>().map_err(|error| {
         if passes(object.py(), &error) {
             return error;
         }
-        match extract_int::<i64>(object, "seed") {
+        match extract_int::<i64>(object, name) {
             Err(error) if passes(object.py(), &error) || error.is_instance_of::<PyTypeError>(object.py()) => {
                 error
             }
-            _ => out_of_range("seed", object, "in 0..2^64"),
+            _ => out_of_range(name, object, "in 0..2^64"),
         }
     })
 }

@@ -11,7 +11,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from gumball import Batch, Dry, DynamicTemperature, Mirostat, Pool, Sampler, SamplingParams
+from gumball import Batch, Dry, DynamicTemperature, Mirostat, Pool, Sampler, SamplingParams, prompt_seed, sample_seed
 
 CONFORMANCE = Path(os.environ.get("GUMBALL_CONFORMANCE", Path(__file__).parents[3] / "proof/conformance"))
 SEED = 0x0067_7562_616C_6C21
@@ -62,3 +62,21 @@ def test_a_pool_draws_the_pinned_tokens_of_all_requests_at_once(device: str) -> 
     slots = [pool.admit(SamplingParams(seed=SEED, **params), PROMPT) for params in PARAMS.values()]
     seen = np.stack([pool.step(row, Batch(slots, row_indices=[0] * len(slots))).tokens for row in ROWS], 1)
     assert seen.tolist() == [PINNED[f"smollm2 {name}"][1::2] for name in PARAMS]
+
+
+def test_prompts_and_samples_have_the_pinned_seeds() -> None:
+    for case in json.loads((CONFORMANCE / "golden/rollout_seeds.json").read_text()):
+        seed = prompt_seed(int(case["run"]), int(case["prompt"]), case["turn"])
+        assert (seed, sample_seed(seed, case["sample"])) == (int(case["prompt_seed"]), int(case["sample_seed"]))
+    assert prompt_seed(7, 41) == prompt_seed(7, 41, 0)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("run", -1), ("prompt", 2**64), ("turn", 2**32), ("sample", -1), ("seed", 2**64)]
+)
+def test_a_seed_out_of_range_is_named(name: str, value: int) -> None:
+    with pytest.raises(ValueError, match=name):
+        if name in ("sample", "seed"):
+            sample_seed(**({"seed": 1, "sample": 1} | {name: value}))
+        else:
+            prompt_seed(**({"run": 1, "prompt": 1, "turn": 1} | {name: value}))

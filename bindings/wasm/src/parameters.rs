@@ -1,4 +1,4 @@
-//! Every parameter of a request, as data: for pages that show them.
+//! Every parameter of a request, as data: for pages that show them; seeds of rollouts.
 
 use gumball_engine::SamplingParams;
 use gumball_inspect::trace::filter_words;
@@ -6,6 +6,9 @@ use gumball_spec::{Field, Parameter};
 use js_sys::JSON;
 use serde_json::{Value, json};
 use wasm_bindgen::prelude::*;
+
+use crate::error::Result;
+use crate::values::integer;
 
 /// Returns every parameter, as the table of docs/semantics.md has them; the fields of `dry` and `logprobs` follow these.
 #[wasm_bindgen(unchecked_return_type = "Parameter[]")]
@@ -15,6 +18,27 @@ pub fn parameters() -> JsValue {
     let all: Vec<Value> =
         SamplingParams::parameters().map(|parameter| described(parameter, &neutral)).collect();
     JSON::parse(&Value::from(all).to_string()).expect("JSON of our own")
+}
+
+/// Returns the seed of the requests that sample one prompt in one turn of a run: `run` is the seed of the run, `prompt` the prompt's number in it, `turn` how
+/// many answers of the conversation came before (0). The samples of a group share the seed, and sample j has the draw index j.
+#[wasm_bindgen]
+pub fn prompt_seed(
+    #[wasm_bindgen(unchecked_param_type = "number | bigint")] run: &JsValue,
+    #[wasm_bindgen(unchecked_param_type = "number | bigint")] prompt: &JsValue,
+    #[wasm_bindgen(unchecked_optional_param_type = "number")] turn: &JsValue,
+) -> Result<u64> {
+    let turn = if turn.is_undefined() { 0 } else { integer(turn, "turn")? };
+    Ok(gumball_engine::prompt_seed(integer(run, "run")?, integer(prompt, "prompt")?, turn))
+}
+
+/// Returns the seed of one sample of a group whose seed is given, for engines that make a request of each sample, with draw index 0.
+#[wasm_bindgen]
+pub fn sample_seed(
+    #[wasm_bindgen(unchecked_param_type = "number | bigint")] seed: &JsValue,
+    #[wasm_bindgen(unchecked_param_type = "number")] sample: &JsValue,
+) -> Result<u64> {
+    Ok(gumball_engine::sample_seed(integer(seed, "seed")?, integer(sample, "sample")?))
 }
 
 fn described(parameter: &Parameter, neutral: &Value) -> Value {

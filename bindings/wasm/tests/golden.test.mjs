@@ -15,6 +15,15 @@ const recorded = new Uint16Array(new Uint8Array(read("rows/smollm2.bf16")).buffe
 
 test("samplers and pools draw the pinned tokens", () => assert.ok(check(gumball, pinned, recorded) > 0));
 
+test("prompts and samples have the pinned seeds", () => {
+  for (const pinned of JSON.parse(read("golden/rollout_seeds.json"))) {
+    const seed = gumball.prompt_seed(BigInt(pinned.run), BigInt(pinned.prompt), pinned.turn);
+    assert.deepEqual([seed, gumball.sample_seed(seed, pinned.sample)], [BigInt(pinned.prompt_seed), BigInt(pinned.sample_seed)]);
+  }
+  assert.equal(gumball.prompt_seed(7, 41), gumball.prompt_seed(7n, 41n, 0));
+  assert.throws(() => gumball.prompt_seed(-1, 0), (error) => error.parameter === "run");
+});
+
 test("the sampler alone draws them too, and is all that its module has", () => {
   assert.ok(check(alone, pinned, recorded) > 0);
   assert.deepEqual(Object.keys(alone).sort(), ["GumballError", "Sampler", "Status", "init", "initSync", "start", "version"]);

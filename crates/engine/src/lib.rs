@@ -156,7 +156,7 @@ pub use gumball_spec::verify::draft::DraftWords;
 pub use gumball_spec::{
     Dry, DynamicTemperature, Error, Field, Filter, FilterOrder, HostMatrix, Kind, Layout, LogprobMode,
     LogprobsParams, MAX_VOCAB, Mirostat, NONE, Parameter, Parameters, RanksError, Result, Row,
-    SamplingParams, Scope, Status, TILE, Widths,
+    SamplingParams, Scope, Status, TILE, Widths, prompt_seed, sample_seed,
 };
 pub use half::{bf16, f16};
 

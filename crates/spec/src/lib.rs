@@ -38,6 +38,8 @@ pub mod verify;
 
 pub mod oracle;
 
+mod rollout;
+
 /// The version of the definition: it rises when a token, a kept set or a logprob changes that was drawn or computed before.
 pub const DEFINITION: u32 = 1;
 
@@ -49,4 +51,5 @@ pub use params::{
     Mirostat, Parameter, Parameters, Range, SamplingParams, Scope, Stage,
 };
 pub use request::Request;
+pub use rollout::{prompt_seed, sample_seed};
 pub use row::{Kind, MAX_VOCAB, NONE, Row, Status, TILE};

@@ -3,6 +3,7 @@
 use gumball_bench_protocol::skipped::skip;
 use gumball_conformance::backend::available;
 use gumball_conformance::golden::{CHANGED, Set, changes};
+use gumball_spec::{prompt_seed, sample_seed};
 
 fn holds(set: Set) {
     let pinned = set.pinned().expect("the golden file is there");
@@ -36,4 +37,17 @@ fn a_changed_token_is_seen() {
     drawn.remove(&name);
     assert_eq!(changes(&pinned, &drawn).len(), 1);
     assert_eq!(changes(&drawn, &pinned).len(), 1);
+}
+
+#[test]
+fn prompts_and_samples_have_the_pinned_seeds() {
+    let cases: Vec<serde_json::Value> =
+        serde_json::from_str(include_str!("../golden/rollout_seeds.json")).expect("a list");
+    let whole = |text: &serde_json::Value| -> u64 { text.as_str().expect("digits").parse().expect("a u64") };
+    let small = |number: &serde_json::Value| number.as_u64().expect("an integer") as u32;
+    for case in &cases {
+        let seed = prompt_seed(whole(&case["run"]), whole(&case["prompt"]), small(&case["turn"]));
+        assert_eq!(seed, whole(&case["prompt_seed"]), "{case}");
+        assert_eq!(sample_seed(seed, small(&case["sample"])), whole(&case["sample_seed"]), "{case}");
+    }
 }

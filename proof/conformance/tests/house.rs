@@ -14,9 +14,10 @@ const BACKENDS: [(&str, &str); 3] =
     [("`spec`", "crates/spec/src"), ("`cpu`", "crates/cpu/src"), ("`cuda`", "crates/cuda")];
 
 /// Rules of `docs/semantics.md` without a body in `rules`, and why.
-const WITHOUT_BODY: [(&str, &str); 4] = [
+const WITHOUT_BODY: [(&str, &str); 5] = [
     ("N1", "no backend shows it through its answers; held in numbers.rs"),
     ("N2", "no backend shows it through its answers; held in numbers.rs"),
+    ("N10", "comes before a request; held in golden.rs, and by each language's golden draws"),
     ("S1", "of several processes; held in crates/engine/tests/ranks"),
     ("S2", "of several processes; held in crates/engine/tests/ranks"),
 ];

@@ -252,6 +252,8 @@ static void masks_forced_tokens_and_hooks(void) {
 }
 
 static void all(void) {
+    CHECK(gumball_prompt_seed(7, 41, 0) == UINT64_C(2531525297277587429));
+    CHECK(gumball_sample_seed(gumball_prompt_seed(7, 41, 0), 1) == UINT64_C(9095895601619864790));
     CHECK(gumball_abi_version() == GUMBALL_ABI_VERSION && strcmp(gumball_version(), GUMBALL_VERSION) == 0);
     parameters();
     sampler();

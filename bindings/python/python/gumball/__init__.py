@@ -8,6 +8,7 @@ decode a batch, on CPU or GPU      :class:`Pool`
 go from hidden states to tokens    :class:`Head`, :class:`DeviceHead`, :class:`Hidden`
 say how tokens are chosen          :class:`SamplingParams` and its parts
 move a sequence elsewhere          :class:`State`, :meth:`Pool.resume`
+seeds for rollouts of a run        :func:`prompt_seed`, :func:`sample_seed`
 softmax, renormalise, mask, draw   :mod:`gumball.operators`, whose functions are here too
 let ``model.generate`` draw        the package gumball-transformers
 other packages' names              the package gumball-compat
@@ -45,6 +46,8 @@ from ._gumball import (
     Step,
     Verify,
     __version__,
+    prompt_seed,
+    sample_seed,
 )
 from .errors import CallError, Error, InvalidTypeError, InvalidValueError, UnavailableError
 from .operators import *  # noqa: F403
@@ -80,5 +83,7 @@ __all__ = [
     "UnavailableError",
     "Verify",
     "__version__",
+    "prompt_seed",
+    "sample_seed",
 ]
 __all__ += operators.__all__ + params.__all__

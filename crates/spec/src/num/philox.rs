@@ -37,6 +37,10 @@ pub enum Tag {
     DraftTile = 8,
     /// Arrivals of single tokens when drawing a draft of a block, likewise.
     DraftToken = 9,
+    /// The seed of a prompt and a turn of a run, words 0 and 1; index and position are the prompt's number, the draw is the turn (N10).
+    PromptSeed = 10,
+    /// The seed of a sample of these, words 0 and 1; index is the sample (N10).
+    SampleSeed = 11,
 }
 
 /// Returns the four words of a counter under a 64-bit key (its low word first).
