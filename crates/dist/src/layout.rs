@@ -67,7 +67,8 @@ pub enum Needs {
     /// The best token of each rank: greedy decoding, and sampling without filters or with min-p alone, without logprobs.
     #[default]
     Winner,
-    /// The first tokens of each rank: filter chains that begin with top-k up to [`MOST_LISTED`], without logprobs of the whole row.
+    /// The first tokens of each rank, [`StepShape::listed`] at most: filter chains that begin with top-k up to [`MOST_LISTED`], without logprobs
+    /// of the whole row.
     List,
     /// Masses of the whole row, and then its first tokens or more of it.
     Mass,
@@ -122,6 +123,8 @@ pub struct StepShape {
     pub kind: StepKind,
     /// What the rows need; of a device, those that its surveys do not swap.
     pub needs: Needs,
+    /// The largest top-k of those that need lists.
+    pub listed: usize,
     /// Whether rows have edits or bitmasks.
     pub edits: bool,
     /// The number of requests whose rows a survey swaps.
@@ -133,6 +136,19 @@ pub struct StepShape {
 }
 
 impl StepShape {
+    /// Takes in a request of the batch, whose rows lie on the host or on devices.
+    pub fn add(&mut self, params: &SamplingParams, (vocab, on_device): (usize, bool)) {
+        self.edits |= params.edits();
+        let needs = if on_device { Needs::of_device(params, vocab) } else { Some(Needs::of(params, vocab)) };
+        match needs {
+            Some(needs) => self.needs = self.needs.max(needs),
+            None => self.swapped += 1,
+        }
+        if needs == Some(Needs::List) {
+            self.listed = self.listed.max(params.top_k as usize);
+        }
+    }
+
     /// Returns the number of requests that decides: that of the graph, if there is one.
     #[must_use]
     pub fn batch(&self) -> usize {

@@ -3,7 +3,7 @@
 //! The host's copy is the record. A device may be ahead of it (`device/ahead.rs`), and catches it up before anything here reads or
 //! changes the sequence (`device/catch_up.rs`).
 
-use gumball_dist::{Needs, StepKind, StepShape};
+use gumball_dist::{StepKind, StepShape};
 use gumball_spec::request::check_hook;
 use gumball_spec::{Error, Kind, NONE, Result, SamplingParams, memory};
 
@@ -295,7 +295,8 @@ impl Slots {
         check_hook(kind, hooked)
     }
 
-    /// Returns the shape of a step of a batch: what its requests need on the host or on a device, without a graph. `drafts`: the most of a request.
+    /// Returns the shape of a step of a batch: what its requests need on the host or on a device, without a graph. `drafts`: the most of a
+    /// request; `place`: the vocabulary, and whether rows lie on devices.
     ///
     /// # Errors
     /// - [`Error::OutOfRange`] for a vacant slot.
@@ -304,24 +305,17 @@ impl Slots {
         batch: &Batch<'_>,
         drafts: usize,
         kind: StepKind,
-        (vocab, on_device): (usize, bool),
+        place: (usize, bool),
     ) -> Result<StepShape> {
-        let (mut needs, mut swapped, mut edits) = (Needs::default(), 0, !matches!(batch.masks, Masks::None));
+        let (requests, edits) = (batch.slots.len(), !matches!(batch.masks, Masks::None));
+        let mut shape = StepShape { requests, drafts, kind, edits, ..StepShape::default() };
         for slot in batch.slots.iter().filter(|slot| **slot != PADDING) {
             let own = self.sequence(*slot)?.params();
-            edits |= own.edits();
             let greedy = (batch.mode == VerifyMode::Greedy)
                 .then(|| SamplingParams { temperature: 0.0, ..own.clone() });
-            let params = greedy.as_ref().unwrap_or(own);
-            let own =
-                if on_device { Needs::of_device(params, vocab) } else { Some(Needs::of(params, vocab)) };
-            match own {
-                Some(own) => needs = needs.max(own),
-                None => swapped += 1,
-            }
+            shape.add(greedy.as_ref().unwrap_or(own), place);
         }
-        let requests = batch.slots.len();
-        Ok(StepShape { requests, drafts, kind, needs, edits, swapped, ..StepShape::default() })
+        Ok(shape)
     }
 
     /// Appends the tokens of a step to the sequences.

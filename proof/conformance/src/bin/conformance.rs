@@ -12,8 +12,9 @@
 //! `stream NAME [TOKENS]` decodes many requests with drafts and without on `pool`, `cuda` or `cuda_emulated`, and compares the tokens;
 //! `boundaries NAME` holds operators, steps and softmaxes at the sizes where kernels take another path;
 //! `ranks-on NAME WORLD [processes|threads] [ROWS] [PART,..]` spreads random rows over the devices of that many ranks, holds them to one device,
-//! and times every layout (`steps`, `forty`, `drafts`, `mixed`, `small`, `edited`, `edited-drafts`, or all of them); `hold-ranks-on` times nothing. `GUMBALL_DIST_TRANSPORT` says
-//! how rows travel: `onesided`, or `nccl`;
+//! and times every layout (`steps`, `forty`, `drafts`, `mixed`, `small`, `edited`, `edited-drafts`, `lists`, or all of them; `lists@32000` times a
+//! part over that many ids, `lists@32000/3:1` where ranks have 3 : 1 of them); `hold-ranks-on` times nothing. `GUMBALL_DIST_TRANSPORT` says how
+//! rows travel: `onesided`, or `nccl`;
 //! `reduced NAME` runs what reaches every kernel and takes little, for tools that slow it down a hundredfold.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};

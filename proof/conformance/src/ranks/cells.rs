@@ -1,12 +1,15 @@
 //! What is timed over ranks: parts, which the command line names, of vocabularies, types, numbers of requests, and what these ask for.
 
 use gumball_cuda::Dtype;
-use gumball_engine::{LogprobsParams, SamplingParams, VerifyMode};
+use gumball_engine::dist::VocabSplit;
+use gumball_engine::{LogprobsParams, Result, SamplingParams, VerifyMode};
 
 /// A part of the times.
 #[derive(Clone, Debug)]
 pub(super) struct Part {
     pub vocab: usize,
+    /// How the ranks' ids are to each other; as many on all ranks if it is empty.
+    pub ratio: Vec<usize>,
     pub dtypes: &'static [Dtype],
     pub requests: &'static [usize],
     /// The drafts of each request; without any, steps are timed.
@@ -30,20 +33,51 @@ pub(super) struct Asked {
 }
 
 /// The names of the parts.
-pub(super) const PARTS: [&str; 7] = ["steps", "forty", "drafts", "mixed", "small", "edited", "edited-drafts"];
+pub(super) const PARTS: [&str; 8] =
+    ["steps", "forty", "drafts", "mixed", "small", "edited", "edited-drafts", "lists"];
 
 const BOTH: &[Dtype] = &[Dtype::F32, Dtype::Bf16];
 const F32: &[Dtype] = &[Dtype::F32];
 
 impl Part {
-    /// Returns a part.
+    /// Returns a part: `NAME`, or with as many ids as `NAME@IDS` says, which lie on the ranks as `NAME@IDS/3:1` says.
     ///
     /// # Errors
-    /// A text with the names of all, if none has this one.
-    pub fn of_name(name: &str) -> Result<Self, String> {
+    /// A text that says what is no part and no number.
+    pub fn of_text(text: &str) -> std::result::Result<Self, String> {
+        let number =
+            |of: &str| of.parse().map_err(|error| format!("{text}: {of} is no number of ids: {error}"));
+        let (name, ids) = text.split_once('@').unwrap_or((text, ""));
+        let mut part = Self::of_name(name)?;
+        if !ids.is_empty() {
+            let (vocab, ratio) = ids.split_once('/').unwrap_or((ids, ""));
+            part.vocab = number(vocab)?;
+            part.ratio = ratio
+                .split(':')
+                .filter(|of| !of.is_empty())
+                .map(number)
+                .collect::<std::result::Result<_, _>>()?;
+        }
+        Ok(part)
+    }
+
+    /// Returns how the ids lie on that many ranks.
+    pub fn split(&self, world: usize) -> Result<VocabSplit> {
+        let all: usize = self.ratio.iter().sum();
+        if all == 0 {
+            return VocabSplit::even(self.vocab, world);
+        }
+        let border = |ranks: usize| self.vocab * self.ratio[..ranks].iter().sum::<usize>() / all;
+        let sizes: Vec<usize> = (0..self.ratio.len()).map(|rank| border(rank + 1) - border(rank)).collect();
+        VocabSplit::of_sizes(&sizes)
+    }
+
+    fn of_name(name: &str) -> std::result::Result<Self, String> {
+        let ratio = Vec::new();
         Ok(match name {
             "steps" => Self {
                 vocab: 151_936,
+                ratio,
                 dtypes: BOTH,
                 requests: &[1, 2, 4, 8, 12, 16, 24, 32, 64, 128, 240, 512],
                 drafts: 0,
@@ -51,16 +85,23 @@ impl Part {
             },
             "drafts" => Self {
                 vocab: 151_936,
+                ratio,
                 dtypes: BOTH,
                 requests: &[1, 2, 3, 4, 8, 20, 40, 85],
                 drafts: 5,
                 asked: all(),
             },
-            "mixed" => {
-                Self { vocab: 151_936, dtypes: F32, requests: &[8, 32, 128, 512], drafts: 0, asked: mixed() }
-            }
+            "mixed" => Self {
+                vocab: 151_936,
+                ratio,
+                dtypes: F32,
+                requests: &[8, 32, 128, 512],
+                drafts: 0,
+                asked: mixed(),
+            },
             "small" => Self {
                 vocab: 32_000,
+                ratio,
                 dtypes: F32,
                 requests: &[1, 4, 8, 16, 32, 128, 512],
                 drafts: 0,
@@ -72,6 +113,7 @@ impl Part {
             },
             "edited" => Self {
                 vocab: 151_936,
+                ratio,
                 dtypes: BOTH,
                 requests: &[1, 2, 4, 8, 12, 16, 32, 64, 128, 240, 512],
                 drafts: 0,
@@ -79,14 +121,28 @@ impl Part {
             },
             "edited-drafts" => Self {
                 vocab: 163_840,
+                ratio,
                 dtypes: BOTH,
                 requests: &[1, 2, 3, 4, 8, 20, 40, 85],
                 drafts: 5,
                 asked: edited(),
             },
-            "forty" => {
-                Self { vocab: 163_840, dtypes: BOTH, requests: &[40], drafts: 5, asked: in_all_modes() }
-            }
+            "lists" => Self {
+                vocab: 151_936,
+                ratio,
+                dtypes: BOTH,
+                requests: &[1, 2, 4, 8, 12, 24, 48, 96],
+                drafts: 0,
+                asked: lists(),
+            },
+            "forty" => Self {
+                vocab: 163_840,
+                ratio,
+                dtypes: BOTH,
+                requests: &[40],
+                drafts: 5,
+                asked: in_all_modes(),
+            },
             _ => return Err(format!("{name} is no part of the times; these are: {}", PARTS.join(", "))),
         })
     }
@@ -158,6 +214,25 @@ fn mixed() -> Vec<Asked> {
         Asked { params, ..Asked::of(name, plain()) }
     };
     vec![of("one mass of 8", 8), of("one mass of 4", 4), of("one mass of 2", 2)]
+}
+
+/// Lists and biases of several lengths, and lists beside as many rows that a device's survey swaps.
+fn lists() -> Vec<Asked> {
+    let top_k = |top_k| SamplingParams { top_k, ..plain() };
+    let biased =
+        |count| SamplingParams { logit_bias: (0..count).map(|id| (id * 15, 0.5)).collect(), ..plain() };
+    vec![
+        Asked::of("plain", plain()),
+        Asked::of("top-k 10", top_k(10)),
+        Asked::of("top-k 50", top_k(50)),
+        Asked::of("top-k 100", top_k(100)),
+        Asked::of("top-k 200", top_k(200)),
+        Asked::of("top-k 200, top-p 0.9", SamplingParams { top_p: 0.9, ..top_k(200) }),
+        Asked::of("20 biases", biased(20)),
+        Asked::of("199 biases", biased(199)),
+        Asked { params: vec![list(), mass()], ..Asked::of("one mass of 2", plain()) },
+        Asked { params: vec![plain(), mass()], ..Asked::of("plain, one mass of 2", plain()) },
+    ]
 }
 
 /// All ways to judge drafts that are told apart by time.

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use gumball_cuda::{DeviceSlice, Dtype, Graph, IntType, Rows};
-use gumball_engine::dist::{LogitsLayout, PlannerConfig, StepKind, VocabSplit};
+use gumball_engine::dist::{LogitsLayout, PlannerConfig, StepKind, StepShape};
 use gumball_engine::{
     Batch, Device, DeviceBuffer, DeviceMatrix, Drafts, HostMasks, Masks, Outputs, Place, Pool, PoolConfig,
     RanksError, Result, SamplingParams, Slot, Work, bf16,
@@ -28,6 +28,9 @@ const DISTINCT: usize = 24;
 
 /// By how many tokens a history may grow: more than a batch is timed by.
 const GROWTH: usize = 1 << 15;
+
+/// Of each layout a step's microseconds, in either order of the layouts.
+type Times = Vec<(LogitsLayout, [f64; 2])>;
 
 /// Rows of some ids in a device's memory, the distinct ones in turn.
 struct Resident {
@@ -214,7 +217,7 @@ impl<'a> Cell<'a> {
     }
 
     /// Times each layout in turn, and then the other way round.
-    fn time_layouts(&self, pool: &mut Pool) -> Result<Vec<(LogitsLayout, [f64; 2])>> {
+    fn time_layouts(&self, pool: &mut Pool) -> Result<(StepShape, Times)> {
         let slots = self.admit(pool)?;
         let (shape, mut graphs) = (pool.shape(&slots, self.drafts, self.kind())?, Vec::new());
         let layouts = LogitsLayout::ALL.into_iter();
@@ -246,7 +249,8 @@ impl<'a> Cell<'a> {
         drop(graphs);
         slots.iter().try_for_each(|slot| pool.release(*slot))?;
         let again = again.iter().rev();
-        Ok(first.iter().zip(again).map(|((layout, first), (_, again))| (*layout, [*first, *again])).collect())
+        let times = first.iter().zip(again).map(|((layout, first), (_, again))| (*layout, [*first, *again]));
+        Ok((StepShape { edits: shape.edits || self.asked.masked, ..shape }, times.collect()))
     }
 }
 
@@ -265,7 +269,7 @@ pub fn times(
     // Groups of `hold` have smaller numbers.
     let mut group = 1 << 20;
     for name in names {
-        let part = Part::of_name(name)?;
+        let part = Part::of_text(name)?;
         let part = if device.gpu().is_some() { part } else { part.reduced() };
         for dtype in part.dtypes {
             time_part(device, connect, (name, &part, *dtype), &mut group, say)
@@ -289,26 +293,30 @@ fn time_part(
             .map_err(|reason| RanksError::Unavailable { what: "group".to_owned(), reason })?;
         *group += 1;
         let (rank, world) = (transport.rank(), transport.world());
-        let split = VocabSplit::even(part.vocab, world)?;
+        let split = part.split(world)?;
         if inputs.is_none() {
             inputs = Some(Inputs::new(device, part, dtype, split.ids(rank))?);
         }
         let inputs = inputs.as_ref().expect("just made");
         let config = Cell::new(device, inputs, part, &part.asked[0], requests)?.config();
-        let planner = PlannerConfig { layouts: connect.layouts(), ..PlannerConfig::new(split) };
+        let planner = PlannerConfig { layouts: connect.layouts(), ..PlannerConfig::new(split.clone()) };
         let mut one = Pool::new(config.clone())?;
         let mut many = Pool::over(config, connect.ranks(planner, transport))?;
         for asked in &part.asked {
             let cell = Cell::new(device, inputs, part, asked, requests)?;
             let alone = cell.time_one(&mut one)?;
             let mut us = json!({ "one device": alone });
-            for (layout, times) in cell.time_layouts(&mut many)? {
+            let (shape, layouts) = cell.time_layouts(&mut many)?;
+            for (layout, times) in layouts {
                 us[layout.name()] = json!(times);
             }
-            let (vocab, rows, dtype) = (part.vocab, cell.rows(), dtype.name());
+            let sizes: Vec<usize> = (0..world).map(|rank| split.ids(rank).len()).collect();
+            // What the shape of a step says besides.
+            let StepShape { needs, listed, edits, swapped, .. } = shape;
             say(json!({
-                "part": name, "transport": many.ranks().map(|ranks| ranks.transport), "world": world, "vocab": vocab, "dtype": dtype, "rows": rows, "drafts": part.drafts,
-                "asked": asked.name, "us": us,
+                "part": name, "transport": many.ranks().map(|ranks| ranks.transport), "world": world, "vocab": part.vocab, "sizes": sizes, "dtype": dtype.name(),
+                "rows": cell.rows(), "drafts": part.drafts, "asked": asked.name, "needs": format!("{needs:?}"), "listed": listed, "edits": edits,
+                "swapped": swapped, "us": us,
             })
             .to_string());
         }
