@@ -24,7 +24,7 @@ const LENGTHS = { vllm: ["max_tokens", 16], sglang: ["max_new_tokens", 128], tra
 const LOOK_BACK = 65536;
 /** What only acts beside another parameter, and what is told under the differences. */
 const BESIDE = { xtc_threshold: "xtc_probability", repetition_scope: "repetition_penalty" };
-const TOLD = new Set(["order", "repetition_scope", "penalty_scope", "temperature_last"]);
+const TOLD = new Set(["order", "repetition_scope", "penalty_scope", "temperature_last", "bias_first"]);
 
 /** Parameters that are whole numbers; of all others transformers wants a number with a point. */
 const WHOLE = new Set(["top_k", "no_repeat_ngram", "min_tokens", "seed"]);
@@ -140,7 +140,7 @@ function differences(target, params, { biases, bans, phrases, greedy }) {
   if (target === "vllm") {
     say(has("min_p") && (has("top_p") || has("top_k")) && !Array.isArray(params.order), "vLLM applies min-p before top-k and top-p: choose the order min_p,top_k,top_p here to have its set.");
     say(params.order === "joint", "vLLM's filters act one after the other.");
-    say(edited && penalties, "vLLM adds the bias before the penalties, here it comes after them.");
+    say(edited && penalties && !params.bias_first, "vLLM adds the bias before the penalties: choose bias first here.");
     say(params.temperature > 0 && params.temperature < 0.01, "vLLM raises a temperature below 0.01 to 0.01.");
     say(has("repetition_scope"), "vLLM's repetition penalty counts prompt and output.");
     say(phrases.length > 0, "vLLM's bad words are texts, which it turns into ids itself, with a blank before them and without: other ids of the same text are not banned.");
@@ -155,7 +155,7 @@ function differences(target, params, { biases, bans, phrases, greedy }) {
     say(penalties, `llama.cpp's penalties all count the prompt and the output, the last 64 tokens of them unless --repeat-last-n says more; here the scope is the prompt, the output or both.`);
     say(has("dry"), "DRY breakers are strings there and ids here, and a breaker is not penalised itself there; it looks at the last 64 tokens there unless --dry-penalty-last-n says more.");
     say(has("mirostat"), "With mirostat llama.cpp leaves out all other samplers, penalties as well.");
-    say(edited && penalties, "llama.cpp adds the bias before the penalties.");
+    say(edited && penalties && !params.bias_first, "llama.cpp adds the bias before the penalties: choose bias first here.");
     say(has("dynamic_temperature"), "llama.cpp takes the entropy of what the earlier samplers left; here it is that of the whole edited row.");
     say(Number(params.seed) >= 2 ** 32 - 1, `llama.cpp takes the seed's low 32 bits: ${BigInt(params.seed) % 2n ** 32n}; all of them set asks it for a random one.`);
     say(params.order === "joint" || Array.isArray(params.order), "llama.cpp's filters act one after the other, in the sequence of --samplers.");
@@ -167,7 +167,7 @@ function differences(target, params, { biases, bans, phrases, greedy }) {
     say(params.order === "joint" || Array.isArray(params.order), "transformers' filters act one after the other, top-k, top-p, min-p, typical-p, epsilon, eta.");
     say(params.temperature_last && !greedy, "transformers divides by the temperature before any filter.");
     say(has("repetition_scope"), "transformers' repetition penalty counts prompt and output.");
-    say(edited && has("repetition_penalty"), "transformers adds the bias before the repetition penalty.");
+    say(edited && has("repetition_penalty") && !params.bias_first, "transformers adds the bias before the repetition penalty.");
     say(true, "transformers draws from torch's global generator (torch.manual_seed), so a token depends on everything drawn before and on the batch.");
     say(!has("top_k") && !greedy, "Its default of top_k is 50 unless the model's configuration says otherwise; top_k=0 is off.");
   }

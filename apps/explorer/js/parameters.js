@@ -18,6 +18,7 @@ export const PARAMETERS = [
   { name: "seed", label: "Seed", group: "basic", off: 7, kind: "seed", help: "The same seed draws the same token again, on every machine." },
   { name: "order", label: "Order of filters", group: "filters", off: "default", kind: "choice", choices: ["default", "joint", "min_p,top_k,top_p"], help: "default: each filter acts on what the former left. joint: all see the whole row. The third is vLLM's." },
   { name: "temperature_last", label: "Temperature last", group: "filters", off: false, kind: "flag", help: "Filters see the row at temperature 1, and only the draw is tempered, as in llama.cpp." },
+  { name: "bias_first", label: "Bias first", group: "history", off: false, kind: "flag", help: "Biases are added before the penalties, as in vLLM and llama.cpp." },
   n("repetition_penalty", "Repetition penalty", "history", 1, 0.5, 2, 0.01, "Makes tokens that were seen less likely. 1 is off."),
   { name: "repetition_scope", label: "Repetition counts", group: "history", off: "both", kind: "choice", choices: ["both", "output", "prompt"], help: "Which tokens the repetition penalty counts as seen." },
   n("frequency_penalty", "Frequency penalty", "history", 0, -2, 2, 0.05, "Subtracted once per occurrence. 0 is off."),

@@ -35,6 +35,7 @@ FULL = SamplingParams(
     dry=Dry(multiplier=0.8, breakers=[1, 2]),
     no_repeat_ngram=3,
     logit_bias={7: 1.5},
+    bias_first=True,
     allowed_ids=[1, 2, 3],
     banned_ids=[2],
     bad_words=[[1, 2], [3]],
@@ -138,7 +139,7 @@ def test_flat_names_hold_to_the_same_ranges_and_types() -> None:
     for value in (True, "1", [1]):
         with pytest.raises(RefusedError, match="typical_p = .*, but it must be a number"):
             flat_params({"typical_p": value}, "the request")
-    for flag in ("p_less", "temperature_last"):
+    for flag in ("p_less", "bias_first", "temperature_last"):
         with pytest.raises(RefusedError, match=f"{flag} = 'false'"):
             flat_params({flag: "false"}, "the request")
     with pytest.raises(RefusedError, match="do you mean 'xtc_probability'"):

@@ -57,6 +57,8 @@ export interface SamplingParams {
   no_repeat_ngram?: number;
   /** Added to the logits of ids, each named once and in the vocabulary; finite, or -inf for a ban. */
   logit_bias?: readonly (readonly [number, number])[] | Map<number, number> | { readonly [id: number]: number };
+  /** Whether `logit_bias` is added before the penalties, which then act on the sum. */
+  bias_first?: boolean;
   /** If present, all other ids are banned, so that an empty list bans everything; ids in the vocabulary. */
   allowed_ids?: Integers | null;
   /** Ids that are never drawn; in the vocabulary. */

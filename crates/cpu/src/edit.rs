@@ -53,14 +53,17 @@ impl Edits {
         let params = task.prepared.params();
         self.kind = task.kind;
         self.overlay.clear();
-        penalties::penalties(level, row, task, ids.clone(), &mut self.overlay);
+        let bias = overlay::of_ids(task.prepared.bias(), &ids);
+        let (first, last) = if params.bias_first { (bias, &[][..]) } else { (&[][..], bias) };
+        penalties::penalties(level, row, task, ids.clone(), first, &mut self.overlay);
+        self.merge.add_to_others(&mut self.overlay, row, start as u32, first);
         if params.dry.multiplier > 0.0 {
             let repeats = &mut self.repeats;
             repeats.clear();
             self.dry.lengths(task.history, &params.dry, |id, penalty| repeats.push((id, penalty)));
             self.merge.subtract(&mut self.overlay, row, start as u32, overlay::of_ids(repeats, &ids));
         }
-        self.merge.add(&mut self.overlay, row, start as u32, overlay::of_ids(task.prepared.bias(), &ids));
+        self.merge.add(&mut self.overlay, row, start as u32, last);
         self.hooked = hook.is_some();
         if let Some(hook) = hook {
             self.run_hook(row, hook);

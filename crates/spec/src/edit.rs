@@ -1,7 +1,7 @@
 //! Edits: what a request's history, biases and bans do to a row before anything is drawn.
 //!
 //! In this order, in f32, never rounded back to the row's type: repetition penalty, frequency, presence,
-//! DRY, logit bias; the caller's own edits; then the bans (allowed ids, banned ids, bad words,
+//! DRY, logit bias, unless it comes first (`bias_first`); the caller's own edits; then the bans (allowed ids, banned ids, bad words,
 //! no-repeat-ngram, minimum length) and the grammar bitmask (rules E1 to E7).
 //!
 //! Here every rule walks the whole history or vocabulary anew; a backend keeps counts.
@@ -35,11 +35,14 @@ pub struct Edited {
 pub fn edit(row: Row<'_>, request: &Request<'_>, hook: Option<Hook<'_>>) -> Edited {
     let raw = row.values(request.kind);
     let mut z = raw.clone();
+    if request.params.bias_first {
+        bias(&mut z, request);
+    }
     repetition(&mut z, request);
     frequency_and_presence(&mut z, request);
     dry(&mut z, request);
-    for (id, bias) in &request.params.logit_bias {
-        change(&mut z, *id, |z| z + bias);
+    if !request.params.bias_first {
+        bias(&mut z, request);
     }
     let input: Vec<f32> = (0..z.len()).map(|id| row.logit(id)).collect();
     let hooked = hook.is_some();
@@ -81,6 +84,12 @@ fn counts(request: &Request<'_>, scope: Scope) -> HashMap<u32, u32> {
         *counts.entry(*id).or_insert(0) += 1;
     }
     counts
+}
+
+fn bias(z: &mut [f32], request: &Request<'_>) {
+    for (id, bias) in &request.params.logit_bias {
+        change(z, *id, |z| z + bias);
+    }
 }
 
 fn repetition(z: &mut [f32], request: &Request<'_>) {

@@ -178,6 +178,7 @@ fn edits(row: usize, vocab: usize) -> SamplingParams {
     if has(5) {
         params.logit_bias = vec![(vocab as u32 - 1, f32::NEG_INFINITY), (row as u32 % vocab as u32, 2.5)];
         params.logit_bias.dedup_by_key(|(id, _)| *id);
+        params.bias_first = row.is_multiple_of(3);
         params.banned_ids = known;
     }
     if has(6) {

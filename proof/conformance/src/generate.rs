@@ -294,6 +294,7 @@ fn lists(bytes: &mut Bytes<'_>, params: &mut SamplingParams, vocab: usize) {
             if bytes.seldom(5) { f32::NEG_INFINITY } else { bytes.number() }
         };
         params.logit_bias = ids.into_iter().map(|id| (id, bias(bytes))).collect();
+        params.bias_first = on & 128 != 0;
     }
     if on & 2 != 0 {
         params.banned_ids = vocab_ids(bytes, vocab, 8);

@@ -206,6 +206,7 @@ class SamplingParams:
     dry: The DRY repetition penalty.
     no_repeat_ngram: Bans every token that would complete an n-gram of this size a second time; 0 is off.
     logit_bias: Added to the logits of ids, each named once and in the vocabulary; finite, or -inf for a ban.
+    bias_first: Whether `logit_bias` is added before the penalties, which then act on the sum.
     allowed_ids: If present, all other ids are banned, so that an empty list bans everything; ids in the vocabulary.
     banned_ids: Ids that are never drawn; in the vocabulary.
     bad_words: Sequences that are never completed, each of at least one id.
@@ -239,6 +240,7 @@ class SamplingParams:
     dry: Dry = Dry()
     no_repeat_ngram: int = 0
     logit_bias: Mapping[int, float] | Sequence[tuple[int, float]] = ()
+    bias_first: bool = False
     allowed_ids: Sequence[int] | None = None
     banned_ids: Sequence[int] = ()
     bad_words: Sequence[Sequence[int]] = ()

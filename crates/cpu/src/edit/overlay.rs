@@ -29,27 +29,45 @@ pub fn of_ids<'a>(amounts: &'a [(u32, f32)], ids: &Range<u32>) -> &'a [(u32, f32
 impl Merge {
     /// Subtracts from the logits of ascending ids, of which the row's first is `start`.
     pub fn subtract(&mut self, overlay: &mut Overlay, row: Row<'_>, start: u32, amounts: &[(u32, f32)]) {
-        self.change(overlay, row, amounts, |(id, _)| *id - start, |(_, amount), z| edited(z, |z| z - amount));
+        self.change(
+            overlay,
+            row,
+            amounts,
+            |(id, _)| *id - start,
+            |(_, amount), z, _| edited(z, |z| z - amount),
+        );
     }
 
     /// Adds to the logits of ascending ids, of which the row's first is `start`.
     pub fn add(&mut self, overlay: &mut Overlay, row: Row<'_>, start: u32, amounts: &[(u32, f32)]) {
-        self.change(overlay, row, amounts, |(id, _)| *id - start, |(_, amount), z| edited(z, |z| z + amount));
+        self.change(
+            overlay,
+            row,
+            amounts,
+            |(id, _)| *id - start,
+            |(_, amount), z, _| edited(z, |z| z + amount),
+        );
+    }
+
+    /// Adds to the logits of those of ascending ids that the overlay does not have yet.
+    pub fn add_to_others(&mut self, overlay: &mut Overlay, row: Row<'_>, start: u32, amounts: &[(u32, f32)]) {
+        let add = |(_, amount): &(u32, f32), z, there| if there { z } else { edited(z, |z| z + amount) };
+        self.change(overlay, row, amounts, |(id, _)| *id - start, add);
     }
 
     /// Bans ascending ids.
     pub fn ban(&mut self, overlay: &mut Overlay, row: Row<'_>, ids: &[u32]) {
-        self.change(overlay, row, ids, |id| *id, |_, _| f32::NEG_INFINITY);
+        self.change(overlay, row, ids, |id| *id, |_, _, _| f32::NEG_INFINITY);
     }
 
-    /// Changes the logits of ascending ids, taking in those that were not edited yet.
+    /// Changes the logits of ascending ids, taking in those that were not edited yet; `change` hears whether one was.
     fn change<T>(
         &mut self,
         overlay: &mut Overlay,
         row: Row<'_>,
         edits: &[T],
         id_of: impl Fn(&T) -> u32,
-        change: impl Fn(&T, f32) -> f32,
+        change: impl Fn(&T, f32, bool) -> f32,
     ) {
         if edits.is_empty() {
             return;
@@ -65,7 +83,8 @@ impl Merge {
             self.z.extend_from_slice(&overlay.z[from..from + before]);
             self.raw.extend_from_slice(&overlay.raw[from..from + before]);
             from += before;
-            let (z, raw) = if overlay.ids.get(from) == Some(&id) {
+            let there = overlay.ids.get(from) == Some(&id);
+            let (z, raw) = if there {
                 from += 1;
                 (overlay.z[from - 1], overlay.raw[from - 1])
             } else {
@@ -73,7 +92,7 @@ impl Merge {
                 (raw, raw)
             };
             self.ids.push(id);
-            self.z.push(change(edit, z) + 0.0);
+            self.z.push(change(edit, z, there) + 0.0);
             self.raw.push(raw);
         }
         self.ids.extend_from_slice(&overlay.ids[from..]);

@@ -10,7 +10,16 @@ use crate::task::Task;
 use crate::tiles::Overlay;
 
 /// Adds the penalised ids of a task, of those that a row has, to an empty overlay.
-pub fn penalties(level: Proven, row: Row<'_>, task: &Task<'_>, ids: Range<u32>, overlay: &mut Overlay) {
+///
+/// bias: of ascending ids that the row has, added to those of them that are penalised, before the penalties.
+pub fn penalties(
+    level: Proven,
+    row: Row<'_>,
+    task: &Task<'_>,
+    ids: Range<u32>,
+    bias: &[(u32, f32)],
+    overlay: &mut Overlay,
+) {
     let params = task.prepared.params();
     let (f, p) = (params.frequency_penalty, params.presence_penalty);
     let repetition = (params.repetition_penalty != 1.0).then_some(params.repetition_scope);
@@ -25,13 +34,13 @@ pub fn penalties(level: Proven, row: Row<'_>, task: &Task<'_>, ids: Range<u32>, 
     let r = params.repetition_penalty;
     match row {
         Row::F32(row) => {
-            dispatch(level, Penalties { row, start, entries, repetition, counted, r, f, p, overlay })
+            dispatch(level, Penalties { row, start, entries, bias, repetition, counted, r, f, p, overlay })
         }
         Row::Bf16(row) => {
-            dispatch(level, Penalties { row, start, entries, repetition, counted, r, f, p, overlay })
+            dispatch(level, Penalties { row, start, entries, bias, repetition, counted, r, f, p, overlay })
         }
         Row::F16(row) => {
-            dispatch(level, Penalties { row, start, entries, repetition, counted, r, f, p, overlay })
+            dispatch(level, Penalties { row, start, entries, bias, repetition, counted, r, f, p, overlay })
         }
     }
 }
@@ -41,6 +50,8 @@ struct Penalties<'a, E> {
     /// The id of the row's first place.
     start: u32,
     entries: &'a [Entry],
+    /// By id.
+    bias: &'a [(u32, f32)],
     /// What counts as seen, if the repetition penalty is on.
     repetition: Option<Scope>,
     /// What frequency and presence count, if one is on.
@@ -56,7 +67,7 @@ impl<E: Element> Kernel for Penalties<'_, E> {
 
     #[inline(always)]
     fn run<L: Lanes>(self, l: L) {
-        let Self { row, start, entries, overlay, .. } = self;
+        let Self { row, start, entries, mut bias, overlay, .. } = self;
         let length = entries.len().next_multiple_of(WIDTH);
         overlay.ids.resize(length, 0);
         overlay.z.resize(length, 0.0);
@@ -67,8 +78,13 @@ impl<E: Element> Kernel for Penalties<'_, E> {
         let (r, f, p) = (l.splat(self.r), l.splat(self.f), l.splat(self.p));
         let (lowest, zero) = (l.splat(f32::NEG_INFINITY), l.splat(0.0));
         for (((entries, ids), out), raw) in entries.chunks(WIDTH).zip(ids).zip(out).zip(raw) {
-            let (mut z, mut counts, mut seen) = ([0.0; WIDTH], [0; WIDTH], 0);
+            let (mut z, mut added, mut counts, mut seen) = ([0.0; WIDTH], [0.0; WIDTH], [0; WIDTH], 0);
             for (i, entry) in entries.iter().enumerate() {
+                if !bias.is_empty() {
+                    bias = &bias[bias.partition_point(|(id, _)| *id < entry.id)..];
+                    added[i] =
+                        bias.first().filter(|(id, _)| *id == entry.id).map_or(0.0, |(_, amount)| *amount);
+                }
                 ids[i] = entry.id - start;
                 z[i] = row[ids[i] as usize].to_f32();
                 counts[i] = count(entry, self.counted);
@@ -80,9 +96,10 @@ impl<E: Element> Kernel for Penalties<'_, E> {
             let counts = l.load_u(&counts);
             let any = l.less_u(l.splat_u(0), counts);
 
-            let positive = l.gt(z, zero);
-            let repeated = clamp(l, l.select(positive, l.div(z, r), l.mul(z, r)));
-            let y = l.select(seen, repeated, z);
+            let biased = clamp(l, l.add(z, l.load(&added)));
+            let positive = l.gt(biased, zero);
+            let repeated = clamp(l, l.select(positive, l.div(biased, r), l.mul(biased, r)));
+            let y = l.select(seen, repeated, biased);
             let fewer = clamp(l, l.sub(y, l.mul(f, l.float_of_u64(l.splat_u(0), counts))));
             let fewer = clamp(l, l.sub(fewer, p));
             let y = l.select(any, fewer, y);

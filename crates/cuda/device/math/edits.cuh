@@ -100,10 +100,12 @@ struct Penalties {
     float presence;
     u32 repetition_scope;
     u32 scope;
+    u32 bias_first;
 
     DEVICE_MEMBER explicit Penalties(const Params& params)
         : features(params.features), repetition(params.repetition_penalty), frequency(params.frequency_penalty),
-          presence(params.presence_penalty), repetition_scope(params.repetition_scope), scope(params.penalty_scope) {}
+          presence(params.presence_penalty), repetition_scope(params.repetition_scope), scope(params.penalty_scope),
+          bias_first(params.bias_first) {}
 };
 
 DEVICE u32 scoped_count(const EntryHead& entry, u32 scope) {
@@ -152,6 +154,8 @@ DEVICE float edited_logit(const Penalties& penalties, const EntryTable& table, u
         return z;
     }
     z = fminf(z, MAX_F32);
+    // A bias of 0 changes nothing, so both places add without a branch.
+    z = clamp_finite(z + (penalties.bias_first ? entry.bias : 0.0f));
     if (penalties.features & FEATURE_DRAFT_PATH) {
         entry.output_count += count_on_path(*table.request, id);
     }
@@ -164,7 +168,7 @@ DEVICE float edited_logit(const Penalties& penalties, const EntryTable& table, u
         z = clamp_finite(z - penalties.presence);
     }
     z = clamp_finite(z - dry);
-    return clamp_finite(z + entry.bias) + 0.0f;
+    return clamp_finite(z + (penalties.bias_first ? 0.0f : entry.bias)) + 0.0f;
 }
 
 DEVICE float edited_logit(const Penalties& penalties, const Request& request, u32 step, u32 id, float z,

@@ -232,7 +232,9 @@ shared! {
         /// min_p itself. Rows of probabilities compare with it times the first probability, and never read
         /// `log2_min_p` (P1a).
         min_ratio: f32;
-        reserved: [u32; 3];
+        /// 1 if biases are added before the penalties, 0 behind DRY.
+        bias_first: u32;
+        reserved: [u32; 2];
     }
 
     /// What a request's edits know of one id: an entry of a hash table with open addressing.

@@ -40,6 +40,7 @@ fn scope(scope: Scope, on: bool) -> u32 {
 pub(crate) fn prepare(params: &SamplingParams, vocab: usize, prepared: &mut Params) -> EditLists {
     let inside = |id: &u32| (*id as usize) < vocab;
     let mut edits = EditLists { allowed: allowed(params, vocab), ..EditLists::default() };
+    prepared.bias_first = u32::from(params.bias_first);
     edits.bias = params.logit_bias.iter().copied().filter(|(_, bias)| bias.is_finite()).collect();
     for word in params.bad_words.iter().filter(|word| word.len() > 1 && word.last().is_some_and(inside)) {
         edits.bad_words.extend(word);

@@ -240,6 +240,7 @@ fn edits_of(dice: &mut Dice, of: &SamplingParams, to: SamplingParams, split: &Vo
         dry: of.dry,
         no_repeat_ngram: of.no_repeat_ngram,
         logit_bias: of.logit_bias,
+        bias_first: of.bias_first,
         allowed_ids: of.allowed_ids,
         banned_ids: of.banned_ids,
         bad_words: of.bad_words,

@@ -69,6 +69,11 @@ fn stages<'a>(request: &Request<'a>) -> Vec<(&'static str, SamplingParams, Optio
     let all = request.params;
     let mut params = SamplingParams::default();
     let mut stages = Vec::new();
+    if all.bias_first {
+        params.bias_first = true;
+        params.logit_bias = all.logit_bias.clone();
+        stages.push(("logit_bias", params.clone(), None));
+    }
     params.repetition_penalty = all.repetition_penalty;
     params.repetition_scope = all.repetition_scope;
     stages.push(("repetition_penalty", params.clone(), None));

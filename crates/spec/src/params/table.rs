@@ -170,6 +170,10 @@ params! {
     logit_bias: Vec<(u32, f32)> = Vec::new() => switch(Stage::Edit).of_logits()
         .flag("ID=V", "Add V to the logit of an id, -inf bans it; may be repeated");
 
+    /// Whether `logit_bias` is added before the penalties, which then act on the sum.
+    bias_first: bool = false => setting(Stage::Edit)
+        .flag("", "Add the biases before the penalties instead of behind them");
+
     /// If present, all other ids are banned, so that an empty list bans everything; ids in the vocabulary.
     allowed_ids: Option<Vec<u32>> = None => switch(Stage::Edit).flag("IDS", "Ban all other ids");
 

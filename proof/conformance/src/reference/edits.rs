@@ -41,6 +41,13 @@ fn count(case: &Case, scope: Scope, id: u32) -> u32 {
 
 fn penalised(case: &Case, history: &[u32], id: u32, mut z: f32) -> f32 {
     let params = &case.params;
+    let add = |z: f32| {
+        let of = params.logit_bias.iter().filter(|(biased, _)| *biased == id);
+        of.fold(z, |z, (_, bias)| finite(f64::from(z) + f64::from(*bias)))
+    };
+    if params.bias_first {
+        z = add(z);
+    }
     if count(case, params.repetition_scope, id) > 0 {
         let r = f64::from(params.repetition_penalty);
         z = finite(if z > 0.0 { f64::from(z) / r } else { f64::from(z) * r });
@@ -60,10 +67,7 @@ fn penalised(case: &Case, history: &[u32], id: u32, mut z: f32) -> f32 {
         let penalty = (f64::from(dry.multiplier) * f64::from(power)) as f32;
         z = finite(f64::from(z) - f64::from(penalty));
     }
-    for (_, bias) in params.logit_bias.iter().filter(|(biased, _)| *biased == id) {
-        z = finite(f64::from(z) + f64::from(*bias));
-    }
-    z
+    if params.bias_first { z } else { add(z) }
 }
 
 /// Returns the longest repeat that an id would continue: tried from the longest down, by comparing slices.

@@ -21,6 +21,7 @@ rules!(penalty_rules:
     E2 negative_penalties_raise,
     E2 bias_is_added_and_minus_infinity_bans,
     E2 edits_come_in_their_order,
+    E2 a_bias_that_comes_first_is_penalised_with_its_logit,
     E5 ids_outside_the_vocabulary_edit_nothing,
     E6 prompt_and_output_are_one_history,
     E7 the_hook_sees_the_row_after_the_bias_and_before_the_bans,
@@ -160,6 +161,31 @@ fn edits_come_in_their_order(check: &Check<'_>) {
     let dry = gumball_spec::Dry { multiplier: small, allowed_length: 1, ..Default::default() };
     let dry_first = SamplingParams { dry, logit_bias: vec![(1, -1.0)], ..neutral() };
     makes(check, 1.0, 0.0, with(dry_first, &[9, 1, 9]));
+}
+
+fn a_bias_that_comes_first_is_penalised_with_its_logit(check: &Check<'_>) {
+    let bias_first = |params| SamplingParams { bias_first: true, ..params };
+    let biased = |bias| SamplingParams { logit_bias: vec![(1, bias)], ..neutral() };
+    let doubled = |bias| bias_first(SamplingParams { repetition_penalty: 2.0, ..biased(bias) });
+    makes(check, 1.0, 1.5, with(doubled(2.0), &[1]));
+    makes(check, 1.0, -4.0, with(doubled(-3.0), &[1]));
+    // An id without an occurrence, beside ids with some, and without any penalty.
+    makes(check, 1.0, 3.0, with(doubled(2.0), &[]));
+    makes(check, 1.0, 3.0, with(bias_first(biased(2.0)), &[1]));
+    // Clamped between the two: the largest finite logit is halved.
+    makes(check, f32::MAX, f32::MAX / 2.0, with(doubled(f32::MAX), &[1]));
+    // 2^-25 is lost beside 1, and seen beside 0.
+    let small = f32::from_bits((127 - 25) << 23);
+    let counted = SamplingParams { frequency_penalty: small, ..biased(-1.0) };
+    makes(check, 1.0, -small, with(bias_first(counted.clone()), &[1]));
+    makes(check, 1.0, 0.0, with(counted, &[1]));
+    let dry = gumball_spec::Dry { multiplier: small, allowed_length: 1, ..Default::default() };
+    makes(check, 1.0, -small, with(bias_first(SamplingParams { dry, ..biased(-1.0) }), &[9, 1, 9]));
+    let banned = Case::of(&[5.0, 9.0, 5.0], neutral());
+    check.keeps(&with(doubled(f32::NEG_INFINITY), &[1])(banned), &[0, 2]);
+    // Of several biases some are of penalised ids.
+    let several = SamplingParams { logit_bias: vec![(2, 1.0), (0, 3.0), (1, 2.0)], ..doubled(0.0) };
+    check.keeps(&Case::of(&[0.0, 2.0, 0.0], several).after(&[0], &[1]), &[1, 0, 2]);
 }
 
 fn ids_outside_the_vocabulary_edit_nothing(check: &Check<'_>) {
