@@ -1,6 +1,7 @@
 """Builds the package as maturin does, and lets the wheel carry compiled kernels where CUDA's compiler is there.
 
-``GUMBALL_NVRTC`` names the compiler (``libnvrtc.so``), unless the system's loader finds one. ``GUMBALL_KERNEL_ARCHS`` names
+``GUMBALL_NVRTC`` names the compiler (``libnvrtc.so``), unless it is where the installed package will look for it: in a wheel of this environment, or where
+the system's loader finds it. ``GUMBALL_KERNEL_ARCHS`` names
 architectures (``sm_90 sm_120``), or ``all`` that a released wheel carries, or ``none``. By default they are those of this
 machine's GPUs. A package without kernels compiles them when they are first used. pip hides what a build says, but shows the name of
 the wheel, whose build tag is ``0_no_kernels`` or, say, ``1_kernels_sm_90``, with ``_emulator`` behind it if the feature of that name is on.
@@ -10,6 +11,7 @@ Pythons that the package is not made for, free-threaded ones and those of musl, 
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import shlex
 import subprocess
@@ -84,7 +86,7 @@ def compile_kernels(archs: list[str]) -> str:
     if archs == ["none"]:
         return "the wheel carries no compiled kernels, as GUMBALL_KERNEL_ARCHS asks"
     nothing_new = "the wheel carries no new compiled kernels, which are compiled when they are first used"
-    compiler = os.environ.get("GUMBALL_NVRTC", "")
+    compiler = located_compiler() or ""
     if os.path.isabs(compiler) and not os.path.exists(compiler):
         return f"{nothing_new}: GUMBALL_NVRTC leads to {compiler}, which is not there"
     # The profile is the wheel's, so that crates are built once.
@@ -98,6 +100,15 @@ def compile_kernels(archs: list[str]) -> str:
     if done.returncode:
         return f"{nothing_new}: {last}"
     return f"the wheel carries compiled kernels: {last}"
+
+
+def located_compiler() -> str | None:
+    """What GUMBALL_NVRTC names, or is made to name as in a process that imports the package."""
+    spec = importlib.util.spec_from_file_location("nvrtc", PACKAGE / "python" / "gumball" / "nvrtc.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.locate()
 
 
 def say(line: str) -> None:

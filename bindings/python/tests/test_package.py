@@ -128,6 +128,24 @@ def test_libraries_are_found_in_wheels(tmp_path: Path, monkeypatch: pytest.Monke
     assert nvrtc.locate() == "mine"
 
 
+def test_a_build_looks_for_the_compiler_where_the_package_will(
+    backend: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from gumball import nvrtc
+
+    library = tmp_path / "nvidia" / "cu13" / "lib" / "libnvrtc.so.13"
+    library.parent.mkdir(parents=True)
+    library.touch()
+    # As pip builds: nothing of the environment can be imported.
+    monkeypatch.setattr("sysconfig.get_path", lambda name: str(tmp_path))
+    monkeypatch.setattr(sys, "path", [])
+    monkeypatch.delitem(sys.modules, "nvidia", raising=False)
+    for locate in (backend.located_compiler, nvrtc.locate):
+        monkeypatch.setenv("GUMBALL_NVRTC", "")
+        monkeypatch.setenv("GUMBALL_NCCL", "")
+        assert locate() == str(library)
+
+
 def test_everything_public_says_what_it_is() -> None:
     for name in gumball.__all__:
         thing = getattr(gumball, name)

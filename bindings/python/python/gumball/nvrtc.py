@@ -5,6 +5,7 @@ from __future__ import annotations
 import glob
 import importlib.util
 import os
+import sysconfig
 
 __all__ = ["locate"]
 
@@ -22,6 +23,8 @@ def locate() -> str | None:
     """
     package = importlib.util.find_spec("nvidia")
     folders = list(package.submodule_search_locations or []) if package else []
+    # Pip builds packages where the environment's own are not imported.
+    folders.append(os.path.join(sysconfig.get_path("purelib"), "nvidia"))
     for variable, names in LIBRARIES.items():
         patterns = [os.path.join(folder, "*", "lib", name) for folder in folders for name in names]
         found = [path for pattern in patterns for path in sorted(glob.glob(pattern))]
