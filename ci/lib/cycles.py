@@ -20,10 +20,6 @@ ALLOWED = {
         "bindings/python/src/turns.rs",
     ): "a call takes its turn unless it comes out of a hook, and a hook is noted as what its turn waits for",
     (
-        "apps/cli/src/apart.rs",
-        "apps/cli/src/model/chat.rs",
-    ): "a template is rendered by a process of its own, which renders templates",
-    (
         "apps/cli/src/model/pipeline.rs",
         "apps/cli/src/model/tokenizer.rs",
     ): "the tokenizer builds its pipeline, which reads the tokenizer's description",

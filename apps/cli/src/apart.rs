@@ -2,30 +2,29 @@
 //!
 //! The command starts itself again, with a first argument that no person would type ([`answer`]):
 //!
-//! - A chat template runs where memory and processor time have limits: a program from a file may double a text forty times,
-//!   and memory that is refused ends a process.
+//! - A chat template runs, and a grammar is compiled and followed, where memory and processor time have limits ([`Apart`]): a program
+//!   from a file may double a text forty times, a grammar nest deeper than the stack of its engine, and either ends a process.
 //! - Pip runs beside a guard that ends it, with all it started, once the command is gone, however that came
 //!   about: the guard's standard input is a pipe from the command, and the system closes it.
 //!
-//! Nothing of this is at work in a program that uses the library, or where no process can be started: then a
-//! template runs in the program itself, and pip is the program's own child.
+//! Nothing of this is at work in a program that uses the library, or where no process can be started: then
+//! templates and grammars run in the program itself, and pip is the program's own child.
 
 use std::ffi::OsString;
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::path::PathBuf;
-use std::process::{Command, ExitCode, Stdio};
+use std::process::{Child, ChildStdout, Command, ExitCode, ExitStatus, Stdio};
 use std::sync::OnceLock;
+use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 
-use crate::model::{ChatTemplate, Message};
-
-/// The first arguments by which the command knows that it was started by itself.
-const RENDER: &str = "__render-template";
+/// The first argument by which the command knows that it was started by itself as a guard.
 #[cfg(unix)]
 const GUARD: &str = "__guard";
 
-/// The memory and the processor time of a template.
+/// The memory of a process that answers, and its processor time for an answer.
 #[cfg(unix)]
 const MEMORY_BYTES: u64 = 1 << 30;
 #[cfg(unix)]
@@ -40,26 +39,23 @@ pub(crate) const NOT_FOUND: i32 = 127;
 /// The program to start; none in programs that are not the command.
 static COMMAND: OnceLock<PathBuf> = OnceLock::new();
 
-/// A template and what it is to write.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct Template {
-    pub template: ChatTemplate,
-    pub messages: Vec<Message>,
-    pub add_generation_prompt: bool,
-}
+/// What a process of the command's own does: the first argument that says so, and how it answers its standard input.
+pub type Work = (&'static str, fn() -> ExitCode);
 
-/// Does what the command was started for by itself; none if a person or a program started it.
+/// Does what the command was started for by itself, one of `works` or a guard; none if a person or a program started it.
 ///
 /// From then on the command may start itself.
 #[must_use]
-pub fn answer() -> Option<ExitCode> {
+pub fn answer(works: &[Work]) -> Option<ExitCode> {
     let mut arguments = std::env::args_os().skip(1);
     let first = arguments.next();
-    match first.as_deref().and_then(|first| first.to_str()) {
-        Some(RENDER) => return Some(answer_template()),
-        #[cfg(unix)]
-        Some(GUARD) => return Some(guard::run(arguments.collect())),
-        _ => {}
+    let first = first.as_deref().and_then(|first| first.to_str());
+    #[cfg(unix)]
+    if first == Some(GUARD) {
+        return Some(guard::run(arguments.collect()));
+    }
+    if let Some((_, work)) = works.iter().find(|(name, _)| Some(*name) == first) {
+        return Some(work());
     }
     if let Ok(path) = std::env::current_exe() {
         let _ = COMMAND.set(path);
@@ -78,58 +74,103 @@ pub(crate) fn begin_again(variable: &str, value: &str) {
     let _ = (variable, value);
 }
 
-/// Runs a template in a process of its own; none where there can be none.
-pub(crate) fn render(task: &Template) -> Option<Result<String, String>> {
-    let mut command = Command::new(COMMAND.get()?);
-    command.arg(RENDER).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
-    let mut child = command.spawn().ok()?;
-    let asked = serde_json::to_vec(task).expect("plain data");
-    // Whoever reads no further has ended, and says why by ending.
-    let _ = child.stdin.take().map(|mut stdin| stdin.write_all(&asked));
-    let mut answer = Vec::new();
-    if let Some(stdout) = child.stdout.take() {
-        let _ = stdout.take(LONGEST_ANSWER_BYTES).read_to_end(&mut answer);
-    }
-    let _ = child.wait();
-    Some(serde_json::from_slice(&answer).unwrap_or_else(|_| Err(too_much())))
+/// A process of the command's own that answers questions, a line of JSON each, within bounds of memory and time.
+#[derive(Debug)]
+pub(crate) struct Apart {
+    child: Child,
+    answers: BufReader<ChildStdout>,
 }
 
+impl Apart {
+    /// Starts a process that does a work; none where there can be none.
+    pub(crate) fn start((first, _): Work) -> Option<Self> {
+        let mut command = Command::new(COMMAND.get()?);
+        command.arg(first).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+        // In a group of its own: Ctrl-C ends the command, and with it this process.
+        #[cfg(unix)]
+        std::os::unix::process::CommandExt::process_group(&mut command, 0);
+        let mut child = command.spawn().ok()?;
+        let answers = BufReader::new(child.stdout.take()?);
+        Some(Self { child, answers })
+    }
+
+    /// Asks a question and waits for the answer.
+    ///
+    /// # Errors
+    /// What the answer says, or which bound the process met.
+    pub(crate) fn ask<A: DeserializeOwned>(&mut self, question: &impl Serialize) -> Result<A, String> {
+        let mut line = serde_json::to_vec(question).expect("plain data");
+        line.push(b'\n');
+        // A process that reads no further has ended, and how it ended says why.
+        let _ = self.child.stdin.as_mut().map(|stdin| stdin.write_all(&line));
+        line.clear();
+        let _ = self.answers.by_ref().take(LONGEST_ANSWER_BYTES).read_until(b'\n', &mut line);
+        serde_json::from_slice(&line).unwrap_or_else(|_| {
+            let _ = self.child.kill();
+            Err(too_much(self.child.wait().ok()))
+        })
+    }
+}
+
+impl Drop for Apart {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Says which bound a process met that ended without an answer.
 #[cfg(unix)]
-fn too_much() -> String {
-    format!("it takes more than {MEMORY_BYTES} bytes of memory or {SECONDS} seconds")
+fn too_much(status: Option<ExitStatus>) -> String {
+    use std::os::unix::process::ExitStatusExt;
+    let signal = status.and_then(|status| status.signal());
+    if signal == Some(rustix::process::Signal::XCPU.as_raw()) {
+        return format!("it takes more than {SECONDS} seconds");
+    }
+    format!("it takes more than {MEMORY_BYTES} bytes of memory, or nests deeper than can be followed")
 }
 
 #[cfg(not(unix))]
-fn too_much() -> String {
-    "it made its interpreter end".to_owned()
+fn too_much(_: Option<ExitStatus>) -> String {
+    "it made the process end that was to follow it".to_owned()
 }
 
-fn answer_template() -> ExitCode {
-    #[cfg(unix)]
-    limit();
-    let mut asked = Vec::new();
-    let read = std::io::stdin().read_to_end(&mut asked).ok();
-    let Some(task) = read.and_then(|_| serde_json::from_slice::<Template>(&asked).ok()) else {
-        return ExitCode::FAILURE;
-    };
-    let rendered = task.template.render_here(&task.messages, task.add_generation_prompt);
-    let rendered = rendered.map_err(|error| match error {
-        crate::model::Error::Template(reason) => reason,
-        error => error.to_string(),
-    });
-    let written = serde_json::to_writer(std::io::stdout(), &rendered);
-    if written.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+/// Answers the questions of standard input until it ends.
+pub(crate) fn answer_all<Q: DeserializeOwned, A: Serialize>(mut answer: impl FnMut(Q) -> A) -> ExitCode {
+    let mut spent = Duration::ZERO;
+    let mut out = std::io::stdout().lock();
+    for line in std::io::stdin().lock().lines() {
+        limit(spent);
+        let begun = std::time::Instant::now();
+        let Some(question) = line.ok().and_then(|line| serde_json::from_str(&line).ok()) else {
+            return ExitCode::FAILURE;
+        };
+        let mut answer = serde_json::to_vec(&answer(question)).expect("plain data");
+        answer.push(b'\n');
+        if out.write_all(&answer).and_then(|()| out.flush()).is_err() {
+            return ExitCode::FAILURE;
+        }
+        spent += begun.elapsed();
+    }
+    ExitCode::SUCCESS
 }
 
-/// Bounds this process. A system that refuses leaves the bounds on steps and output.
+/// Bounds this process for its next answer; `spent`: the time that its answers took, of which it has used the processor for no more.
+/// A system that refuses leaves the bounds that templates and grammars have of their own.
 #[cfg(unix)]
-fn limit() {
+fn limit(spent: Duration) {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-    for (resource, most) in [(Resource::As, MEMORY_BYTES), (Resource::Cpu, SECONDS), (Resource::Core, 0)] {
-        let most = getrlimit(resource).maximum.map_or(most, |already| already.min(most));
-        let _ = setrlimit(resource, Rlimit { current: Some(most), maximum: Some(most) });
+    // The start of the process is part of the second that is rounded up.
+    let seconds = spent.as_secs() + 1 + SECONDS;
+    for (resource, most) in [(Resource::As, MEMORY_BYTES), (Resource::Cpu, seconds), (Resource::Core, 0)] {
+        let maximum = getrlimit(resource).maximum;
+        let most = maximum.map_or(most, |already| already.min(most));
+        let _ = setrlimit(resource, Rlimit { current: Some(most), maximum });
     }
 }
+
+#[cfg(not(unix))]
+fn limit(_spent: Duration) {}
 
 /// Makes a command that ends with this process: behind a guard, where there can be one.
 pub(crate) fn guarded(program: &OsString) -> Command {

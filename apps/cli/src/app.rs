@@ -7,6 +7,8 @@ use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use gumball_inspect::command::with_signs;
 
 use crate::commands::{check, doctor, generate, head, inspect, kernels};
+use crate::grammar::GRAMMARS;
+use crate::model::TEMPLATES;
 use crate::output::{Output, message, say};
 use crate::{Error, Result, apart, bench, explore, sample, threads};
 
@@ -64,7 +66,7 @@ impl Command {
 
 /// Runs the command line of this process.
 pub fn main() -> ExitCode {
-    if let Some(code) = apart::answer() {
+    if let Some(code) = apart::answer(&[TEMPLATES, GRAMMARS]) {
         return code;
     }
     let matches = with_signs(Cli::command()).get_matches();

@@ -219,7 +219,7 @@ pub fn decode(
         choose_us: each(choose_time, tokens.len()),
     };
     acceptance.draft_us = each(draft_time, behind);
-    let complete = grammar.as_mut().map(|grammar| match finish {
+    let complete = grammar.as_ref().map(|grammar| match finish {
         Finish::StopString => false,
         Finish::StopToken => true,
         _ => grammar.is_complete(),

@@ -1,16 +1,19 @@
 //! A grammar that the text must follow: which tokens it allows next, as a bitmask.
 //!
-//! JSON schemas and Lark grammars are compiled by `llguidance`. Only complete text follows a grammar, so
-//! whoever stops early must ask [`Grammar::is_complete`].
+//! JSON schemas and Lark grammars are compiled by `llguidance`, in a process of its own where the command can start one ([`Apart`]):
+//! its time, memory and depth are those that the grammar asks for. Only complete text follows a grammar, so whoever stops early must ask
+//! [`Grammar::is_complete`].
 
 use std::path::Path;
 use std::sync::Arc;
 
 use llguidance::api::TopLevelGrammar;
 use llguidance::{Matcher, ParserFactory};
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use toktrie::{ApproximateTokEnv, TokEnv, TokRxInfo, TokTrie};
+use toktrie::{ApproximateTokEnv, TokRxInfo, TokTrie};
 
+use crate::apart::{Apart, Work, answer_all};
 use crate::model::Tokenizer;
 use crate::output::without_middle;
 use crate::{Error, Result, reading};
@@ -19,54 +22,94 @@ use crate::{Error, Result, reading};
 /// minute.
 const MOST_PROPERTIES: usize = 2000;
 
+/// Compiling a grammar and following it, in a process of its own.
+pub(crate) const GRAMMARS: Work = ("__follow-grammar", || {
+    let mut engine = Engine::default();
+    answer_all(|question| engine.answer(question))
+});
+
 /// A grammar, and how far a text has followed it.
+#[derive(Debug)]
 pub struct Grammar {
-    matcher: Matcher,
+    engine: Place,
+    /// Of the text so far.
+    state: State,
 }
 
-impl std::fmt::Debug for Grammar {
+/// Where the engine is.
+#[derive(Debug)]
+enum Place {
+    Here(Box<Engine>),
+    Apart(Apart),
+}
+
+/// The engine of a grammar; without a matcher until it has compiled one.
+#[derive(Default)]
+pub(crate) struct Engine(Option<Matcher>);
+
+impl std::fmt::Debug for Engine {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Grammar").field("stopped", &self.matcher.is_stopped()).finish_non_exhaustive()
+        f.debug_struct("Engine").finish_non_exhaustive()
     }
+}
+
+/// What the engine is asked.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) enum Question {
+    /// To compile a grammar.
+    Compile(Source),
+    /// For the mask of the next token.
+    Mask,
+    /// To follow a token.
+    Follow(u32),
+    /// To go back by so many tokens.
+    GoBack(usize),
+}
+
+/// A grammar and the vocabulary it is compiled for.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Source {
+    is_schema: bool,
+    text: String,
+    /// The bytes of each token; those of special ones are marked.
+    words: Vec<Vec<u8>>,
+    /// The tokens that end a text.
+    eos: Vec<u32>,
+}
+
+/// What the engine answers.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Answer {
+    /// The ids allowed next, if that was asked.
+    mask: Vec<u32>,
+    state: State,
+}
+
+/// What is known of a text.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+struct State {
+    is_complete: bool,
+    is_over: bool,
 }
 
 impl Grammar {
     /// Compiles the grammar of a file for a vocabulary: a JSON schema (`.json`) or a Lark grammar (`.lark`).
     ///
     /// # Errors
-    /// - [`Error::File`] if the file has another name or cannot be read, or the grammar does not compile.
+    /// - [`Error::File`] if the file has another name or cannot be read, or the grammar does not compile within the bounds.
     /// - [`Error::Usage`] if the vocabulary has no token that ends a text.
     pub fn load(path: &Path, tokenizer: &Tokenizer) -> Result<Self> {
-        let text = reading::text(path)?;
-        let grammar = match path.extension().and_then(|kind| kind.to_str()) {
-            Some("json") => {
-                let schema: Value = serde_json::from_str(&text)
-                    .map_err(|error| Error::file(path, format!("no valid JSON ({error})")))?;
-                if let Some(count) = widest(&schema).filter(|count| *count > MOST_PROPERTIES) {
-                    let reason = format!(
-                        "an object of the schema has {count} properties; at most {MOST_PROPERTIES} are taken"
-                    );
-                    return Err(Error::file(path, reason));
-                }
-                TopLevelGrammar::from_json_schema(schema)
-            }
-            Some("lark") => TopLevelGrammar::from_lark(text),
+        let is_schema = match path.extension().and_then(|kind| kind.to_str()) {
+            Some("json") => true,
+            Some("lark") => false,
             _ => return Err(Error::file(path, "a grammar's name ends in .json (a JSON schema) or .lark")),
         };
-        // The compiler draws the place below its message; the message names it too.
-        let wrong = |error: String| {
-            Error::file(path, format!("the grammar does not compile: {}", first_line(&error)))
-        };
-        let mut factory =
-            ParserFactory::new_simple(&vocabulary(tokenizer)?).map_err(|error| wrong(error.to_string()))?;
-        factory.quiet();
-        // Verbose errors print the parser's state, which helps only its developers.
-        factory.limits_mut().verbose_errors = false;
-        let matcher = Matcher::new(factory.create_parser(grammar));
-        match matcher.get_error() {
-            Some(error) => Err(wrong(error)),
-            None => Ok(Self { matcher }),
-        }
+        let text = reading::text(path)?;
+        let source = Source { is_schema, text, words: words(tokenizer)?, eos: tokenizer.eos().to_vec() };
+        let engine = Apart::start(GRAMMARS).map_or_else(|| Place::Here(Box::default()), Place::Apart);
+        let mut grammar = Self { engine, state: State::default() };
+        grammar.ask(Question::Compile(source)).map_err(|reason| Error::file(path, reason))?;
+        Ok(grammar)
     }
 
     /// Returns the ids allowed next: bit `id % 32` of word `id / 32`.
@@ -74,7 +117,7 @@ impl Grammar {
     /// # Errors
     /// - [`Error::Usage`] if the grammar grows beyond what its engine handles.
     pub fn mask(&mut self) -> Result<Vec<u32>> {
-        Ok(self.matcher.compute_mask_or_eos().map_err(|error| failed(&error))?.as_slice().to_vec())
+        self.ask(Question::Mask).map_err(failed)
     }
 
     /// Follows a token that the mask allowed.
@@ -82,7 +125,7 @@ impl Grammar {
     /// # Errors
     /// - [`Error::Usage`] if it did not.
     pub fn follow(&mut self, token: u32) -> Result<()> {
-        self.matcher.consume_token(token).map_err(|error| failed(&error))
+        self.ask(Question::Follow(token)).map(drop).map_err(failed)
     }
 
     /// Goes back to before the last tokens that were followed.
@@ -90,23 +133,95 @@ impl Grammar {
     /// # Errors
     /// - [`Error::Usage`] if there are fewer.
     pub fn go_back(&mut self, tokens: usize) -> Result<()> {
-        self.matcher.rollback(tokens).map_err(|error| failed(&error))
+        if tokens == 0 {
+            return Ok(());
+        }
+        self.ask(Question::GoBack(tokens)).map(drop).map_err(failed)
     }
 
     /// Returns whether the text may end here.
-    pub fn is_complete(&mut self) -> bool {
-        self.matcher.is_stopped() && !self.matcher.is_error() || self.matcher.is_accepting().unwrap_or(false)
+    #[must_use]
+    pub fn is_complete(&self) -> bool {
+        self.state.is_complete
     }
 
     /// Returns whether the text must end here.
     #[must_use]
     pub fn is_over(&self) -> bool {
-        self.matcher.is_stopped()
+        self.state.is_over
+    }
+
+    /// Asks the engine, and keeps what it says of the text.
+    fn ask(&mut self, question: Question) -> Result<Vec<u32>, String> {
+        let answer: Answer = match &mut self.engine {
+            Place::Here(engine) => engine.answer(question)?,
+            Place::Apart(apart) => apart.ask(&question).map_err(|reason| format!("the grammar: {reason}"))?,
+        };
+        self.state = answer.state;
+        Ok(answer.mask)
     }
 }
 
-fn failed(error: &impl std::fmt::Display) -> Error {
-    Error::Usage(format!("--grammar: {}", first_line(&error.to_string())))
+impl Engine {
+    /// Answers a question; the first one is a grammar.
+    ///
+    /// # Errors
+    /// What is wrong with the grammar, or with the token.
+    pub(crate) fn answer(&mut self, question: Question) -> Result<Answer, String> {
+        let said = |error: &dyn std::fmt::Display| first_line(&error.to_string());
+        let mut mask = Vec::new();
+        let matcher = match question {
+            Question::Compile(source) => self.0.insert(source.compile()?),
+            question => {
+                let matcher = self.0.as_mut().ok_or("there is none yet")?;
+                match question {
+                    Question::Follow(token) => {
+                        matcher.consume_token(token).map_err(|error| said(&error))?;
+                    }
+                    Question::GoBack(tokens) => matcher.rollback(tokens).map_err(|error| said(&error))?,
+                    _ => {
+                        let allowed = matcher.compute_mask_or_eos().map_err(|error| said(&error))?;
+                        mask = allowed.as_slice().to_vec();
+                    }
+                }
+                matcher
+            }
+        };
+        let is_over = matcher.is_stopped();
+        let is_complete = is_over && !matcher.is_error() || matcher.is_accepting().unwrap_or(false);
+        Ok(Answer { mask, state: State { is_complete, is_over } })
+    }
+}
+
+impl Source {
+    fn compile(self) -> Result<Matcher, String> {
+        let grammar = if self.is_schema {
+            let schema: Value =
+                serde_json::from_str(&self.text).map_err(|error| format!("no valid JSON ({error})"))?;
+            if let Some(count) = widest(&schema).filter(|count| *count > MOST_PROPERTIES) {
+                return Err(format!(
+                    "an object of the schema has {count} properties; at most {MOST_PROPERTIES} are taken"
+                ));
+            }
+            TopLevelGrammar::from_json_schema(schema)
+        } else {
+            TopLevelGrammar::from_lark(self.text)
+        };
+        let trie = TokTrie::from(&TokRxInfo::new(self.words.len() as u32, self.eos[0]), &self.words);
+        let vocabulary = Arc::new(ApproximateTokEnv::new(trie.with_eos_tokens(&self.eos)));
+        // The compiler draws the place below its message; the message names it too.
+        let wrong = |error: String| format!("the grammar does not compile: {}", first_line(&error));
+        let mut factory = ParserFactory::new_simple(&(vocabulary as _)).map_err(|error| wrong(error.to_string()))?;
+        factory.quiet();
+        // Verbose errors print the parser's state, which helps only its developers.
+        factory.limits_mut().verbose_errors = false;
+        let matcher = Matcher::new(factory.create_parser(grammar));
+        matcher.get_error().map_or(Ok(matcher), |error| Err(wrong(error)))
+    }
+}
+
+fn failed(reason: String) -> Error {
+    Error::Usage(format!("--grammar: {reason}"))
 }
 
 /// Returns the first line of an error that says something, as much of it as one reads.
@@ -125,11 +240,11 @@ fn widest(schema: &Value) -> Option<usize> {
     below.into_iter().filter_map(widest).chain(own).max()
 }
 
-/// Returns the vocabulary as the grammar's engine takes it: bytes, special tokens marked.
-fn vocabulary(tokenizer: &Tokenizer) -> Result<TokEnv> {
-    let Some(end) = tokenizer.eos().first() else {
+/// Returns the bytes of each token as the grammar's engine takes them, special tokens marked.
+fn words(tokenizer: &Tokenizer) -> Result<Vec<Vec<u8>>> {
+    if tokenizer.eos().is_empty() {
         return Err(Error::Usage("--grammar: the model has no token that ends a text".to_owned()));
-    };
+    }
     let word = |id: u32| {
         let bytes = tokenizer.token_bytes(id);
         if tokenizer.is_special(id) {
@@ -138,7 +253,5 @@ fn vocabulary(tokenizer: &Tokenizer) -> Result<TokEnv> {
             bytes.to_vec()
         }
     };
-    let words: Vec<Vec<u8>> = (0..tokenizer.len() as u32).map(word).collect();
-    let trie = TokTrie::from(&TokRxInfo::new(words.len() as u32, *end), &words);
-    Ok(Arc::new(ApproximateTokEnv::new(trie.with_eos_tokens(tokenizer.eos()))))
+    Ok((0..tokenizer.len() as u32).map(word).collect())
 }

@@ -5,7 +5,7 @@
 //!
 //! A template is a program from a file that nobody checked. How deep it nests, how long it runs and how much it writes
 //! is bounded here; how much memory it takes meanwhile is bounded where it runs in a process of its own, as the command
-//! has it ([`apart`](crate::apart)).
+//! has it ([`Apart`]).
 
 use std::io::{self, Write};
 
@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use super::error::{Error, Result};
 use super::nesting;
-use crate::apart;
+use crate::apart::{Apart, Work, answer_all};
 
 /// The most steps of a template; those of models take a few thousand for a conversation.
 const MOST_STEPS: u64 = 500_000;
@@ -67,16 +67,15 @@ impl ChatTemplate {
         if let Some(reason) = nesting::excess(&self.source) {
             return Err(Error::Template(reason));
         }
-        let task =
-            apart::Template { template: self.clone(), messages: messages.to_vec(), add_generation_prompt };
-        match apart::render(&task) {
-            Some(rendered) => rendered.map_err(Error::Template),
+        let task = Task { template: self.clone(), messages: messages.to_vec(), add_generation_prompt };
+        match Apart::start(TEMPLATES) {
+            Some(mut apart) => apart.ask(&task).map_err(Error::Template),
             None => self.render_here(messages, add_generation_prompt),
         }
     }
 
     /// Writes the messages in this process, on a stack of its own.
-    pub(crate) fn render_here(&self, messages: &[Message], add_generation_prompt: bool) -> Result<String> {
+    fn render_here(&self, messages: &[Message], add_generation_prompt: bool) -> Result<String> {
         std::thread::scope(|scope| {
             let run = || self.run(messages, add_generation_prompt, MOST_STEPS);
             match std::thread::Builder::new().stack_size(STACK_BYTES).spawn_scoped(scope, run) {
@@ -113,6 +112,25 @@ impl ChatTemplate {
         template.render_captured_to(values, &mut text).map_err(failed)?;
         String::from_utf8(text.0).map_err(|_| Error::Template("it wrote no text".to_owned()))
     }
+}
+
+/// Rendering templates in a process of its own.
+pub(crate) const TEMPLATES: Work = ("__render-template", || answer_all(rendered));
+
+/// A template and what it is to write.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Task {
+    template: ChatTemplate,
+    messages: Vec<Message>,
+    add_generation_prompt: bool,
+}
+
+fn rendered(task: Task) -> std::result::Result<String, String> {
+    let rendered = task.template.render_here(&task.messages, task.add_generation_prompt);
+    rendered.map_err(|error| match error {
+        Error::Template(reason) => reason,
+        error => error.to_string(),
+    })
 }
 
 /// What a template wrote, as far as it may.

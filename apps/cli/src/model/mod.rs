@@ -26,6 +26,7 @@ mod weights;
 
 use std::path::{Path, PathBuf};
 
+pub(crate) use chat::TEMPLATES;
 pub use chat::{ChatTemplate, Message};
 pub use config::Config;
 pub use error::{Error, Result};

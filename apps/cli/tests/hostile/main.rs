@@ -16,6 +16,7 @@ mod caches;
 mod files;
 mod flags;
 mod fuzz;
+mod grammars;
 mod models;
 mod outputs;
 mod surroundings;
