@@ -211,7 +211,8 @@ impl Source {
         let vocabulary = Arc::new(ApproximateTokEnv::new(trie.with_eos_tokens(&self.eos)));
         // The compiler draws the place below its message; the message names it too.
         let wrong = |error: String| format!("the grammar does not compile: {}", first_line(&error));
-        let mut factory = ParserFactory::new_simple(&(vocabulary as _)).map_err(|error| wrong(error.to_string()))?;
+        let mut factory =
+            ParserFactory::new_simple(&(vocabulary as _)).map_err(|error| wrong(error.to_string()))?;
         factory.quiet();
         // Verbose errors print the parser's state, which helps only its developers.
         factory.limits_mut().verbose_errors = false;

@@ -13,7 +13,17 @@ fn follows(name: &str, grammar: &str) -> (i32, String) {
     let grammar = files.write(name, grammar.as_bytes());
     let start = Instant::now();
     let output = gumball(&[
-        "generate", "a", "--no-chat", "--model", &model, "--max-tokens", "6", "--seed", "1", "--grammar", &grammar,
+        "generate",
+        "a",
+        "--no-chat",
+        "--model",
+        &model,
+        "--max-tokens",
+        "6",
+        "--seed",
+        "1",
+        "--grammar",
+        &grammar,
     ]);
     let said = String::from_utf8(output.stderr).unwrap();
     assert!(start.elapsed() < Duration::from_secs(90), "{:?}: {said}", start.elapsed());
@@ -71,15 +81,22 @@ fn a_grammar_nested_in_brackets_ends_the_command_with_an_error() {
 fn a_schema_that_refers_on_and_on_or_to_itself_ends_the_command_with_an_error() {
     let chained: Vec<String> =
         (0..4_000).map(|i| format!("\"d{i}\": {{\"$ref\": \"#/$defs/d{}\"}}", i + 1)).collect();
-    let chained =
-        format!("{{\"$ref\": \"#/$defs/d0\", \"$defs\": {{{}, \"d4000\": {{\"type\": \"null\"}}}}}}", chained.join(","));
+    let chained = format!(
+        "{{\"$ref\": \"#/$defs/d0\", \"$defs\": {{{}, \"d4000\": {{\"type\": \"null\"}}}}}}",
+        chained.join(",")
+    );
     followed_or_refused("g.json", &chained);
     let nested: Vec<String> = (0..2_000)
-        .map(|i| format!("\"d{i}\": {{\"type\": \"array\", \"items\": {{\"$ref\": \"#/$defs/d{}\"}}}}", i + 1))
+        .map(|i| {
+            format!("\"d{i}\": {{\"type\": \"array\", \"items\": {{\"$ref\": \"#/$defs/d{}\"}}}}", i + 1)
+        })
         .collect();
     followed_or_refused(
         "g.json",
-        &format!("{{\"$ref\": \"#/$defs/d0\", \"$defs\": {{{}, \"d2000\": {{\"type\": \"null\"}}}}}}", nested.join(",")),
+        &format!(
+            "{{\"$ref\": \"#/$defs/d0\", \"$defs\": {{{}, \"d2000\": {{\"type\": \"null\"}}}}}}",
+            nested.join(",")
+        ),
     );
     for cycle in [
         r##"{"$ref": "#"}"##,

@@ -29,7 +29,7 @@ impl Artefact {
     ///
     /// # Errors
     /// - [`ArtefactError::Kind`] if it is of another kind of head.
-    /// - [`ArtefactError::Checksum`] if the content is not what was written.
+    /// - [`ArtefactError::Checksum`] or [`ArtefactError::Header`] if the content is not what was written.
     /// - [`ArtefactError::Source`] if the head has another shape, type, weights or bias.
     /// - [`ArtefactError::Clusters`] if ids and centroids are no clusters of them.
     pub fn clusters(&self, exact: &Exact<'_>) -> Result<Clusters> {
@@ -182,6 +182,7 @@ impl Clusters {
     /// # Errors
     /// Those of [`Clusters::open`].
     pub fn of_file(bytes: &[u8]) -> Result<Self> {
+        super::read_header(bytes)?;
         let unread =
             |error: safetensors::SafeTensorError| ArtefactError::NotSafetensors { reason: error.to_string() };
         let tensors = SafeTensors::deserialize(bytes).map_err(unread)?;

@@ -72,6 +72,9 @@ pub enum ArtefactError {
         /// What the content has.
         found: String,
     },
+    /// The header is not as it was written.
+    #[error("its header is not the text that was written: the file was damaged or changed; build it again")]
+    Header,
     /// The head's weights or bias are not those that it was built from.
     #[error(
         "it is of another head: the {what} it was built from: {stated}; of this head: {found}; build it from this model"

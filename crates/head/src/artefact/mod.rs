@@ -28,6 +28,8 @@
 //!
 //! The checksum is the SHA-256 of the metadata but for this field, in the order of their names, and of the tensors, in the order of theirs. Each text is
 //! followed by a zero byte: name and text of a field; name, type and each number of the shape of a tensor, behind which another zero byte and the tensor's bytes stand.
+//! The header is the one text that this build writes of the same fields and tensors, with its keys in order: another one is refused as another checksum is, so
+//! no byte of the file is without a check, and the same build gives the same bytes.
 //!
 //! The weights themselves are not in it: the caller brings them, and they must be the ones it was built from. A certified head gives the right
 //! tokens only if its bounds are right, so a file is refused if its checksum does not hold. [`Artefact::verify`] checks more: it builds every
@@ -38,6 +40,7 @@ mod build_clusters;
 mod clusters;
 mod error;
 mod left_over;
+mod names;
 mod write;
 
 use std::collections::{BTreeMap, HashMap};
@@ -47,7 +50,8 @@ use std::sync::Arc;
 
 use gumball_cpu::MappedFile;
 use gumball_spec::Row;
-use safetensors::tensor::SafeTensors;
+use gumball_spec::error::quoted;
+use safetensors::tensor::{Metadata, SafeTensors};
 use sha2::{Digest, Sha256};
 
 use crate::certified::Certified;
@@ -55,12 +59,13 @@ use crate::exact::Exact;
 use crate::screen::{Screen, padded_width};
 use crate::stored::{Bytes, Stored};
 use crate::weights::Weights;
-use write::{Part, parts, write_screen};
+use write::{Part, header, parts, write_screen};
 
 pub use build::{BuildProgress, build};
 pub use build_clusters::build_clusters;
 pub use clusters::open_clusters;
 pub use error::ArtefactError;
+pub use names::read_tensors;
 pub use write::check_place;
 
 type Result<T> = std::result::Result<T, ArtefactError>;
@@ -190,12 +195,8 @@ impl Artefact {
             return Err(ArtefactError::BigEndian);
         }
         let all = (*bytes).as_ref();
-        let unread =
-            |error: safetensors::SafeTensorError| ArtefactError::NotSafetensors { reason: error.to_string() };
-        let (header, metadata) = SafeTensors::read_metadata(all).map_err(unread)?;
-        SafeTensors::deserialize(all).map_err(unread)?;
+        let (start, metadata) = read_header(all)?;
         let fields = metadata.metadata().clone().unwrap_or_default();
-        let start = header + size_of::<u64>();
         let tensors = metadata.tensors();
         let mut places = BTreeMap::new();
         let mut described = Vec::new();
@@ -225,7 +226,7 @@ impl Artefact {
     /// Checks that the content is what was written, reading all of it.
     ///
     /// # Errors
-    /// - [`ArtefactError::Checksum`] if it is not.
+    /// - [`ArtefactError::Checksum`] or [`ArtefactError::Header`] if it is not.
     pub fn check(&self) -> Result<()> {
         let all = (*self.bytes).as_ref();
         let fields = self.info.fields();
@@ -234,10 +235,16 @@ impl Artefact {
             (&*tensor.name, &*tensor.dtype, &*tensor.shape, data)
         });
         let found = checksum(&fields, tensors);
-        if found == self.info.sha256 {
-            return Ok(());
+        if found != self.info.sha256 {
+            return Err(ArtefactError::Checksum { stated: self.info.sha256.clone(), found });
         }
-        Err(ArtefactError::Checksum { stated: self.info.sha256.clone(), found })
+        let (start, metadata) = read_header(all)?;
+        let infos = metadata.tensors();
+        let infos = infos.iter().map(|(name, info)| (&**name, *info)).collect();
+        if all[..start] != *header(&fields, &found, &infos) {
+            return Err(ArtefactError::Header);
+        }
+        Ok(())
     }
 
     /// Makes the certified head of weights: its screen lies in the mapped file. All of the file and all of the weights are read once, to
@@ -245,7 +252,7 @@ impl Artefact {
     ///
     /// # Errors
     /// - [`ArtefactError::Kind`] if it is of another kind of head.
-    /// - [`ArtefactError::Checksum`] if the content is not what was written.
+    /// - [`ArtefactError::Checksum`] or [`ArtefactError::Header`] if the content is not what was written.
     /// - [`ArtefactError::Source`] if the head has another shape, type, weights or bias.
     pub fn certified<'w>(&self, exact: Exact<'w>) -> Result<Certified<'w>> {
         self.expect_head(CERTIFIED)?;
@@ -382,6 +389,15 @@ impl Artefact {
     }
 }
 
+/// Returns where the tensors of a file begin, and what its header says, in which each name stands once.
+fn read_header(all: &[u8]) -> Result<(usize, Metadata)> {
+    let unread = |reason: String| ArtefactError::NotSafetensors { reason };
+    let (length, metadata) = SafeTensors::read_metadata(all).map_err(|error| unread(error.to_string()))?;
+    let start = size_of::<u64>() + length;
+    read_tensors(&all[size_of::<u64>()..start]).map_err(unread)?;
+    Ok((start, metadata))
+}
+
 fn not_so(name: &str, found: Option<&TensorInfo>, wanted: String) -> ArtefactError {
     let found =
         found.map_or("missing".to_owned(), |found| format!("{} of shape {:?}", found.dtype, found.shape));
@@ -391,7 +407,16 @@ fn not_so(name: &str, found: Option<&TensorInfo>, wanted: String) -> ArtefactErr
 impl ArtefactInfo {
     fn of(fields: &HashMap<String, String>, tensors: Vec<TensorInfo>) -> Result<Self> {
         if fields.get("format").is_none_or(|format| format != FORMAT) {
-            return Err(ArtefactError::NotAHead);
+            // Files of others have none of these, and an artefact with a damaged byte has most of them.
+            if ["sha256", "weights.name", "weights.dtype", "weights.sha256"]
+                .iter()
+                .all(|of_ours| !fields.contains_key(*of_ours))
+            {
+                return Err(ArtefactError::NotAHead);
+            }
+            let found =
+                fields.get("format").map_or("nothing".to_owned(), |format| quoted(format.as_bytes(), 40));
+            return Err(ArtefactError::Field { field: "format", found, wanted: FORMAT.to_owned() });
         }
         let text = |field: &'static str| {
             fields.get(field).cloned().ok_or_else(|| ArtefactError::Field {

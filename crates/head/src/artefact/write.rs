@@ -1,12 +1,13 @@
 //! Writing an artefact.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::Path;
 
 use gumball_cpu::files::{self, NewFile};
-use safetensors::tensor::{Dtype, Metadata, TensorInfo};
+use safetensors::tensor::{Dtype, TensorInfo};
+use serde::Serialize;
 
 use super::{ArtefactError, Kind, Result, Source, checksum, left_over};
 use crate::exact::Exact;
@@ -84,34 +85,41 @@ pub(super) fn write(
             tensors.iter().zip(&dtypes).map(|(part, dtype)| (part.name, &**dtype, &*part.shape, part.data)),
         )
     };
-    let mut metadata: HashMap<String, String> =
-        fields.iter().map(|(field, text)| ((*field).to_owned(), text.clone())).collect();
-    metadata.insert("sha256".to_owned(), sum);
-    let header = header(metadata, &mut tensors).map_err(|reason| ArtefactError::Io {
-        path: path.to_owned(),
-        source: std::io::Error::other(reason),
-    })?;
-    let length = (header.len() as u64).to_le_bytes();
-    let mut pieces = [&length[..], &header].into_iter().chain(tensors.iter().map(|part| part.data));
-    let written = pieces.try_for_each(|bytes| file.write_all(bytes)).and_then(|()| file.keep());
-    written.map_err(ArtefactError::io(path))
-}
-
-/// Returns the header of a safetensors file, and sorts the tensors as they follow it: the widest elements first, so that each is aligned.
-fn header(
-    metadata: HashMap<String, String>,
-    tensors: &mut [Part<'_>],
-) -> std::result::Result<Vec<u8>, String> {
+    // As they follow the header: the widest elements first, so that each is aligned.
     tensors.sort_by_key(|part| (Reverse(part.dtype), part.name));
     let mut end = 0;
     let infos = tensors.iter().map(|part| {
         let start = end;
         end += part.data.len();
         let (dtype, shape) = (part.dtype, part.shape.clone());
-        (part.name.to_owned(), TensorInfo { dtype, shape, data_offsets: (start, end) })
+        (part.name, TensorInfo { dtype, shape, data_offsets: (start, end) })
     });
-    let metadata = Metadata::new(Some(metadata), infos.collect()).map_err(|error| error.to_string())?;
-    let mut header = serde_json::to_vec(&metadata).map_err(|error| error.to_string())?;
-    header.resize(header.len().next_multiple_of(size_of::<u64>()), b' ');
-    Ok(header)
+    let infos: Vec<_> = infos.collect();
+    let header = header(fields, &sum, &infos.iter().map(|(name, info)| (*name, info)).collect());
+    let mut pieces = [&header[..]].into_iter().chain(tensors.iter().map(|part| part.data));
+    let written = pieces.try_for_each(|bytes| file.write_all(bytes)).and_then(|()| file.keep());
+    written.map_err(ArtefactError::io(path))
+}
+
+/// Returns the length and the header of an artefact's file: one text for the same fields, checksum and tensors.
+pub(super) fn header(
+    fields: &BTreeMap<&'static str, String>,
+    sum: &str,
+    tensors: &BTreeMap<&str, &TensorInfo>,
+) -> Vec<u8> {
+    let mut metadata: BTreeMap<&str, &str> = fields.iter().map(|(field, text)| (*field, &**text)).collect();
+    metadata.insert("sha256", sum);
+    let header = Header { metadata, tensors };
+    let mut bytes = serde_json::to_vec(&header).expect("plain data");
+    bytes.resize(bytes.len().next_multiple_of(size_of::<u64>()), b' ');
+    [&(bytes.len() as u64).to_le_bytes(), &bytes[..]].concat()
+}
+
+/// A header, its keys in order.
+#[derive(Serialize)]
+struct Header<'a> {
+    #[serde(rename = "__metadata__")]
+    metadata: BTreeMap<&'a str, &'a str>,
+    #[serde(flatten)]
+    tensors: &'a BTreeMap<&'a str, &'a TensorInfo>,
 }

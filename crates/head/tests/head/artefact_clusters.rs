@@ -103,9 +103,36 @@ fn a_build_that_was_stopped_goes_on_to_the_same_clusters() {
     std::fs::write(&part, &kept).expect("a file");
     assert!(matches!(run(&weights, 9), (Ok(()), Some(3))));
     assert!(!part.exists());
-    // All that it holds and says is the same; in which order it says it is safetensors' affair.
-    let info = |path: &Path| Artefact::open(path).expect("an artefact").info().clone();
-    assert_eq!(info(&path), info(&whole));
+    assert_eq!(std::fs::read(&path).expect("a file"), std::fs::read(&whole).expect("a file"));
+}
+
+#[test]
+fn no_damaged_byte_makes_an_artefact_a_file_of_others_that_has_no_checksum() {
+    let (folder, weights) = (folder(), numbers(VOCAB * WIDTH, 1));
+    let bytes = std::fs::read(built(folder.path(), &weights)).expect("a file");
+    let path = folder.path().join("damaged");
+    let refuses = |bytes: &[u8], what: &str| {
+        std::fs::write(&path, bytes).expect("a file");
+        assert!(open_clusters(&path, &head(&weights)).is_err(), "{what}");
+    };
+    let header = 8 + u64::from_le_bytes(bytes[..8].try_into().expect("eight bytes")) as usize;
+    // By each bit, and from a blank to a tab.
+    let flips = (0..8).map(|bit| 1 << bit).chain([b' ' ^ b'\t']);
+    for flip in flips {
+        for place in (0..header).chain((header..bytes.len()).step_by(61)) {
+            let mut damaged = bytes.clone();
+            damaged[place] ^= flip;
+            refuses(&damaged, &format!("byte {place}, flipped by {flip}"));
+        }
+    }
+    let text = String::from_utf8_lossy(&bytes[..header]).into_owned();
+    let format = text.find("gumball-head").expect("the format");
+    for place in (0..header).chain((header..bytes.len()).step_by(61)) {
+        let mut damaged = bytes.clone();
+        damaged[format] ^= 1;
+        damaged[place] ^= 2;
+        refuses(&damaged, &format!("the format and byte {place}"));
+    }
 }
 
 #[test]
@@ -199,6 +226,10 @@ fn clusters_of_others_are_read_whatever_their_types_and_refused_with_names() {
     let error = write(&[("clusters.ids", Dtype::I64, &[2, 3], wide)]).expect_err("no centroids").to_string();
     assert!(error.starts_with("its tensor `clusters.centroids` is missing"), "{error}");
     assert!(Clusters::open(&folder.path().join("none")).is_err());
+    let header = r#"{"clusters.ids":{"dtype":"I64","shape":[0,0],"data_offsets":[0,0]},"clusters.ids":{"dtype":"I64","shape":[0,0],"data_offsets":[0,0]}}"#;
+    let twice = [&(header.len() as u64).to_le_bytes()[..], header.as_bytes()].concat();
+    let error = Clusters::of_file(&twice).expect_err("a name twice").to_string();
+    assert!(error.contains("\"clusters.ids\" stands twice"), "{error}");
 
     // Clusters of others say nothing of the weights, but must be of their shape.
     let ids = ids.iter().flat_map(|id| (*id as i32).to_le_bytes()).collect();
