@@ -7,6 +7,7 @@ use std::path::Path;
 
 use gumball_engine::Level;
 use gumball_engine::files::{Links, open_plain};
+use gumball_engine::head::artefact::read_tensors;
 use gumball_engine::head::{Exact, HeadOptions, MappedFile, Weights};
 use half::{bf16, f16};
 use safetensors::{Dtype, SafeTensors};
@@ -77,6 +78,8 @@ impl OutputMatrix {
         let all = file.as_ref();
         let unread =
             |error| refuse(format!("neither GGUF nor whole safetensors ({error}); download it again"));
+        let (length, _) = SafeTensors::read_metadata(all).map_err(unread)?;
+        read_tensors(&all[8..8 + length]).map_err(|reason| refuse(format!("{reason}; download it again")))?;
         let tensors = SafeTensors::deserialize(all).map_err(unread)?;
         let name = match wanted {
             Some(name) => name.to_owned(),

@@ -45,6 +45,13 @@ function numbers(text) {
   return Float32Array.from(row);
 }
 
+/** Returns a file's text: UTF-8, or UTF-16 where its byte order mark says so, as shells of Windows write it. */
+export function textOf(buffer) {
+  const [first, second] = new Uint8Array(buffer, 0, Math.min(2, buffer.byteLength));
+  const wide = first === 0xff && second === 0xfe ? "utf-16le" : first === 0xfe && second === 0xff ? "utf-16be" : "utf-8";
+  return new TextDecoder(wide).decode(buffer);
+}
+
 /** Reads a row from text: numbers, or the first innermost list of a print, which may have a name and a call around it. */
 export function fromText(text) {
   const given = text.trim();

@@ -1,7 +1,7 @@
 // Who calls whom? Whenever the state changes, the core traces the row and every part of the page shows the trace; once the sliders rest, what is
 // slower follows, and the address says the state.
 import { showAnswer, showFilters, sentence } from "./answer.js";
-import { READ_BYTES, fromNpy, fromText, toNpy } from "./bring.js";
+import { READ_BYTES, fromNpy, fromText, textOf, toNpy } from "./bring.js";
 import { showCompare } from "./compare.js";
 import { controlOf, makeControls, mark, showControls } from "./controls.js";
 import { TARGETS, showCopy } from "./copyas.js";
@@ -263,7 +263,7 @@ function listen() {
     const file = at("file").files[0];
     if (!file) return;
     const buffer = await file.slice(0, READ_BYTES).arrayBuffer();
-    bring(() => (file.name.endsWith(".npy") ? fromNpy(buffer) : fromText(new TextDecoder().decode(buffer))), file.name);
+    bring(() => (file.name.endsWith(".npy") ? fromNpy(buffer) : fromText(textOf(buffer))), file.name);
   });
   at("theme").addEventListener("click", () => theme({ auto: "dark", dark: "light", light: "auto" }[document.documentElement.dataset.theme]));
   addEventListener("hashchange", () => location.hash !== written && takeHash());

@@ -247,6 +247,10 @@ const tests = {
     assert.ok((await evaluate("shown")) >= 3, `${await evaluate("shown")} frames`);
     await settled();
   },
+  async "a text with a byte order mark is read, in UTF-8 and in UTF-16"() {
+    for (const marked of [Buffer.from("\ufeff[1, 2, 3]"), Buffer.from("\ufeff[1, 2, 3]", "utf16le")])
+      assert.match(await file("row.txt", `Uint8Array.from(${JSON.stringify([...marked])})`), /3 logits are in/);
+  },
   async "a .npy file is read"() {
     await open("#view=tune");
     const header = "{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }".padEnd(117) + "\n";

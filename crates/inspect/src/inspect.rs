@@ -70,7 +70,7 @@ impl Args {
 pub fn run(args: &Args, kernels: Option<&Path>, out: &mut dyn Write) -> Result<()> {
     args.check_place()?;
     let mut params = args.sampling.to_params()?;
-    let Source { logits, rows, origin, .. } =
+    let Source { logits, numbers, rows, origin, .. } =
         args.logits.load(Fallback { kind: None, rows: 1, vocab: 32_000 })?;
     let [row] = rows[..] else {
         return Err(Error::Usage(format!("there are {} rows; choose one with --rows", rows.len())));
@@ -78,7 +78,7 @@ pub fn run(args: &Args, kernels: Option<&Path>, out: &mut dyn Write) -> Result<(
     let state = args.state.read()?;
     let seed = *params.seed.get_or_insert_with(crate::fresh_seed);
     let request = state.request(&params, seed, args.draw);
-    let source = format!("Row {row} of {origin}");
+    let source = format!("Row {} of {origin}", numbers[row]);
     let trace = trace(args, kernels, logits.row(row), &request, &source, &|_| None)?;
     write(args, &trace, None, out)
 }

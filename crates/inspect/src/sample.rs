@@ -81,7 +81,8 @@ const MOST_IN_A_TABLE: u64 = 1 << 20;
 /// # Errors
 /// A file that cannot be used, a row that does not exist, or a parameter outside its range.
 pub fn run(args: &Args, kernels: Option<&Path>, out: &mut dyn Write) -> Result<()> {
-    let Source { logits, rows, .. } = args.logits.load(Fallback { kind: None, rows: 1, vocab: 32_000 })?;
+    let Source { logits, numbers, rows, .. } =
+        args.logits.load(Fallback { kind: None, rows: 1, vocab: 32_000 })?;
     let state = args.state.read()?;
     let mut params = args.sampling.to_params()?;
     let seed = *params.seed.get_or_insert_with(crate::fresh_seed);
@@ -114,7 +115,7 @@ pub fn run(args: &Args, kernels: Option<&Path>, out: &mut dyn Write) -> Result<(
                 forced: None,
             };
             let chosen = stages.sample(logits.row(row), &task, None)?;
-            let record = record(row, &task, &chosen, stages.kept().len(), stages.logprobs());
+            let record = record(numbers[row], &task, &chosen, stages.kept().len(), stages.logprobs());
             if args.json {
                 serde_json::to_writer(&mut *out, &record).map_err(std::io::Error::from)?;
                 writeln!(out)?;

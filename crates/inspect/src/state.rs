@@ -5,8 +5,9 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use gumball_spec::{Request, SamplingParams};
 
-use crate::logits::{Array, Element};
+use crate::logits::{Element, Header};
 use crate::output::without_middle;
+use crate::reading::Numbers;
 use crate::sampling::Ids;
 use crate::{Error, Result, reading};
 
@@ -84,25 +85,39 @@ impl State {
 /// What to save where an array is to be a mask.
 const MASK: &str = "save bool, one for each id, or words of 32 bits (numpy.uint32)";
 
+/// The most bytes of a mask: more than the largest vocabulary has use for.
+const LONGEST_MASK_BYTES: u64 = 4 * gumball_spec::MAX_VOCAB as u64;
+
 /// Reads the words of a bitmask.
 fn read_mask(path: &Path) -> Result<Vec<u32>> {
-    let bytes = reading::numbers(path)?;
+    mask_of(path, Numbers::open(path)?).map_err(|reason| Error::file(reading::name(path), reason))
+}
+
+fn mask_of(path: &Path, mut file: Numbers) -> Result<Vec<u32>, String> {
     let words = |bytes: &[u8]| bytes.chunks_exact(4).map(bytemuck::pod_read_unaligned).collect();
-    if path.extension().is_none_or(|kind| kind != "npy") {
-        let whole = bytes.len().is_multiple_of(4);
-        let reason = || format!("{} bytes are no whole number of 32-bit words", bytes.len());
-        return if whole { Ok(words(&bytes)) } else { Err(Error::file(path, reason())) };
+    let (element, start, bytes) = if path.extension().is_some_and(|kind| kind == "npy") {
+        let Header { element, shape, start, bytes } = Header::read(&mut file, MASK)?;
+        if shape.iter().rev().skip(1).any(|length| *length != 1) {
+            let shape = without_middle(&format!("{shape:?}"), 80);
+            return Err(format!("a mask is one line of ids or words for all rows, but its shape is {shape}"));
+        }
+        (element, start, bytes)
+    } else {
+        (Element::Word, 0, file.known_bytes().map_or_else(|| file.bytes(), Ok)?)
+    };
+    if bytes > LONGEST_MASK_BYTES {
+        return Err(format!("a mask has at most {LONGEST_MASK_BYTES} bytes, but this one has {bytes}"));
     }
-    let array = Array::parse(&bytes, MASK).map_err(|reason| Error::file(path, reason))?;
-    if array.shape.iter().rev().skip(1).any(|length| *length != 1) {
-        let shape = without_middle(&format!("{:?}", array.shape), 80);
-        let reason = format!("a mask is one line of ids or words for all rows, but its shape is {shape}");
-        return Err(Error::file(path, reason));
-    }
-    match array.element {
-        Element::Word => Ok(words(&array.bytes)),
-        Element::Bool => Ok(pack(&array.bytes)),
-        _ => Err(Error::file(path, format!("a mask holds no logits; {MASK}"))),
+    let mut mask = Vec::new();
+    file.read(start, bytes, &mut mask)?;
+    match element {
+        _ if mask.len() as u64 != bytes => Err("the file is cut short; save it again".to_owned()),
+        Element::Word if !bytes.is_multiple_of(4) => {
+            Err(format!("{bytes} bytes are no whole number of 32-bit words"))
+        }
+        Element::Word => Ok(words(&mask)),
+        Element::Bool => Ok(pack(&mask)),
+        _ => Err(format!("a mask holds no logits; {MASK}")),
     }
 }
 

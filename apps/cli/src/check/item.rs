@@ -75,7 +75,7 @@ impl Check {
             found.push(distribution("distribution over seeds", &over_seeds, self.draws, &exact));
             found.push(outside(&[over_draws, over_seeds], &exact));
             for item in &mut found {
-                item.row = Some(row);
+                item.row = Some(source.numbers[row]);
             }
             items.extend(found);
         }

@@ -4,8 +4,8 @@
 //! standard error. With `--json` one object is written at the end instead. The same seed gives the same
 //! text, whatever the thread count and the SIMD level.
 
-use std::io::{IsTerminal, Read, Write};
-use std::path::PathBuf;
+use std::io::{IsTerminal, Write};
+use std::path::{Path, PathBuf};
 
 use gumball_engine::{Place, Pool, PoolConfig, Widths};
 use gumball_spec::SamplingParams;
@@ -23,7 +23,7 @@ use crate::session::{ModelArgs, Session, for_prose};
 use crate::speculate::{Acceptance, Drafter, SpeculateArgs};
 use crate::text::{DIM, Table, WARN};
 use crate::waiting::Waiting;
-use crate::{Error, Result};
+use crate::{Error, Result, reading};
 
 /// What to write, with which model.
 #[derive(clap::Args, Clone, Debug)]
@@ -189,14 +189,10 @@ fn prompt(args: &Args) -> Result<String> {
     if let Some(prompt) = &args.prompt {
         return Ok(prompt.clone());
     }
-    let mut stdin = std::io::stdin();
-    if stdin.is_terminal() {
+    if std::io::stdin().is_terminal() {
         return Err(Error::Usage("say what to answer: gumball generate \"Why is the sky blue?\"".to_owned()));
     }
-    let mut prompt = String::new();
-    let read = stdin.read_to_string(&mut prompt);
-    read.map_err(|error| Error::Usage(format!("standard input is no text: {error}")))?;
-    Ok(prompt.trim_end().to_owned())
+    Ok(reading::text(Path::new("-"))?.trim_end().to_owned())
 }
 
 fn introduce(session: &Session, request: &mut Request) -> Result<()> {

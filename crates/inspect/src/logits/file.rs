@@ -1,41 +1,48 @@
 //! Logits from a file: `.npy`, `.safetensors`, `.json`, or raw elements under the name of their type; without a name, as its content tells.
+//!
+//! What a file says of itself is read first, then the rows that are asked for, and of others nothing.
 
 use std::path::Path;
 
-use half::{bf16, f16};
-
-use super::npy::{Array, LOGITS};
-use super::{Data, Logits, elements, json, tensors};
+use super::chosen::{Chosen, Layout, MOST_BYTES, check_vocab, too_many};
+use super::npy::{Header, LOGITS};
+use super::{Data, Logits, Selection, json, tensors};
 use crate::output::without_middle;
+use crate::reading::Numbers;
 use crate::{Error, Result, reading};
 
-/// Reads the rows of a file.
+/// Reads the rows of a file that are meant; without a selection all of them.
 ///
 /// # Errors
 /// - [`Error::File`] that says what is wrong with it and what to do.
-pub fn read(path: &Path, tensor: Option<&str>, vocab: Option<usize>) -> Result<Logits> {
-    let bytes = reading::numbers(path)?;
-    parse(path, &bytes, tensor, vocab).map_err(|reason| Error::file(reading::name(path), reason))
+pub fn read(
+    path: &Path,
+    tensor: Option<&str>,
+    vocab: Option<usize>,
+    meant: Option<&Selection>,
+) -> Result<Chosen> {
+    let file = Numbers::open(path)?;
+    parse(path, file, tensor, vocab, meant).map_err(|reason| Error::file(reading::name(path), reason))
 }
 
-fn parse(path: &Path, bytes: &[u8], tensor: Option<&str>, vocab: Option<usize>) -> Result<Logits, String> {
+fn parse(
+    path: &Path,
+    mut file: Numbers,
+    tensor: Option<&str>,
+    vocab: Option<usize>,
+    meant: Option<&Selection>,
+) -> Result<Chosen, String> {
     let kind = match path.extension() {
         Some(kind) => kind.to_str().unwrap_or_default(),
-        None => kind_of(bytes),
+        None => kind_of(&file.head(16)?),
     };
-    let (data, shape) = match kind {
-        "npy" => {
-            let array = Array::parse(bytes, LOGITS)?;
-            (array.logits()?, array.shape)
-        }
-        "safetensors" => tensors::read(bytes, tensor)?,
-        "json" => {
-            let (logits, vocab) = json::read(bytes)?;
-            (Data::F32(logits), vec![vocab])
-        }
+    let layout = match kind {
+        "npy" => Header::read(&mut file, LOGITS)?.layout()?,
+        "safetensors" => tensors::find(&mut file, tensor)?,
+        "json" => return json::read(file.reader()?, vocab, meant),
         "f32" | "bf16" | "f16" => {
             let vocab = vocab.ok_or("a raw file does not say how long its rows are; add --vocab N")?;
-            return Logits::new(raw(kind, bytes)?, vocab);
+            raw(kind, &mut file, vocab)?
         }
         _ => {
             return Err(
@@ -44,19 +51,49 @@ fn parse(path: &Path, bytes: &[u8], tensor: Option<&str>, vocab: Option<usize>) 
             );
         }
     };
-    let found = match shape[..] {
-        [found] | [_, found] => found,
+    let (rows, found) = match layout.shape[..] {
+        [found] => (1, found),
+        [rows, found] => (rows, found),
         _ => {
             return Err(format!(
                 "shape {} has no rows of logits; [vocab] or [rows, vocab] has",
-                without_middle(&format!("{shape:?}"), 80)
+                without_middle(&format!("{:?}", layout.shape), 80)
             ));
         }
     };
-    match vocab {
-        Some(vocab) if vocab != found => Err(format!("its rows have {found} logits, but --vocab is {vocab}")),
-        _ => Logits::new(data, found),
+    check_vocab(found, vocab)?;
+    if rows == 0 {
+        return Err("it has no rows".to_owned());
     }
+    load(&mut file, layout, rows, found, meant)
+}
+
+/// Reads the rows that are meant, of `rows` that there are, piece by piece.
+fn load(
+    file: &mut Numbers,
+    Layout { mut data, start, .. }: Layout,
+    rows: usize,
+    vocab: usize,
+    meant: Option<&Selection>,
+) -> Result<Chosen, String> {
+    let row_bytes = (vocab * data.element_bytes()) as u64;
+    let count = meant.map_or(rows, |meant| meant.len().min(rows)) as u64;
+    let bytes = count.saturating_mul(row_bytes);
+    if bytes > MOST_BYTES {
+        return Err(too_many(bytes));
+    }
+    let (numbers, rows) = Selection::chosen(meant, rows)?;
+    data.reserve(numbers.len() * vocab).map_err(|error| format!("no memory for its rows: {error}"))?;
+    let mut piece = Vec::new();
+    for number in &numbers {
+        piece.clear();
+        file.read(start.saturating_add((*number as u64).saturating_mul(row_bytes)), row_bytes, &mut piece)?;
+        if piece.len() as u64 != row_bytes {
+            return Err(format!("the file is cut short inside row {number}; save it again"));
+        }
+        data.extend(&piece);
+    }
+    Ok(Chosen { logits: Logits::new(data, vocab)?, numbers, rows })
 }
 
 /// Returns the kind of a file without one in its name, such as standard input, as its first bytes tell it; nothing if they do not.
@@ -68,21 +105,26 @@ fn kind_of(bytes: &[u8]) -> &'static str {
     if bytes.get(8) == Some(&b'{') {
         return "safetensors";
     }
-    if bytes.trim_ascii_start().starts_with(b"[") { "json" } else { "" }
+    let text = bytes.strip_prefix(reading::BYTE_ORDER_MARK.as_bytes()).unwrap_or(bytes);
+    if text.trim_ascii_start().starts_with(b"[") { "json" } else { "" }
 }
 
-/// Reads raw elements of the type a file is named after.
-fn raw(kind: &str, bytes: &[u8]) -> Result<Data, String> {
-    let width = if kind == "f32" { 4 } else { 2 };
-    if !bytes.len().is_multiple_of(width) {
-        return Err(format!(
-            "{} bytes are no whole number of {kind} elements; is the file cut short?",
-            bytes.len()
-        ));
+/// Returns how raw elements lie, of the type a file is named after.
+fn raw(kind: &str, file: &mut Numbers, vocab: usize) -> Result<Layout, String> {
+    check_vocab(vocab, None)?;
+    let data = match kind {
+        "f32" => Data::F32(Vec::new()),
+        "bf16" => Data::Bf16(Vec::new()),
+        _ => Data::F16(Vec::new()),
+    };
+    let (bytes, width) = (file.bytes()?, data.element_bytes() as u64);
+    if !bytes.is_multiple_of(width) {
+        return Err(format!("{bytes} bytes are no whole number of {kind} elements; is the file cut short?"));
     }
-    Ok(match kind {
-        "f32" => Data::F32(elements(bytes)),
-        "bf16" => Data::Bf16(elements::<bf16>(bytes)),
-        _ => Data::F16(elements::<f16>(bytes)),
-    })
+    let logits = bytes / width;
+    if !logits.is_multiple_of(vocab as u64) || logits == 0 {
+        return Err(format!("{logits} logits are no whole number of rows of {vocab}"));
+    }
+    let rows = usize::try_from(logits / vocab as u64).unwrap_or(usize::MAX);
+    Ok(Layout { data, shape: vec![rows, vocab], start: 0 })
 }

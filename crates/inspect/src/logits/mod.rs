@@ -2,6 +2,7 @@
 //!
 //! They keep the type they came in; nothing is rounded on the way to the engine.
 
+mod chosen;
 mod file;
 mod generated;
 mod json;
@@ -14,9 +15,10 @@ use bytemuck::Pod;
 use gumball_spec::{MAX_VOCAB, Row};
 use half::{bf16, f16};
 
+pub use chosen::Chosen;
 pub use file::read;
 pub use generated::{Kind, generate};
-pub use npy::{Array, Element};
+pub use npy::{Element, Header};
 pub use selection::Selection;
 pub use source::{Fallback, LogitsArgs, Source};
 
@@ -39,6 +41,28 @@ impl Data {
             Data::F32(_) => "f32",
             Data::Bf16(_) => "bf16",
             Data::F16(_) => "f16",
+        }
+    }
+
+    fn element_bytes(&self) -> usize {
+        if matches!(self, Data::F32(_)) { 4 } else { 2 }
+    }
+
+    /// Makes room for so many more.
+    fn reserve(&mut self, more: usize) -> Result<(), std::collections::TryReserveError> {
+        match self {
+            Data::F32(data) => data.try_reserve_exact(more),
+            Data::Bf16(data) => data.try_reserve_exact(more),
+            Data::F16(data) => data.try_reserve_exact(more),
+        }
+    }
+
+    /// Adds elements that are little-endian bytes, whatever their alignment.
+    fn extend(&mut self, bytes: &[u8]) {
+        match self {
+            Data::F32(data) => data.extend(elements::<f32>(bytes)),
+            Data::Bf16(data) => data.extend(elements::<bf16>(bytes)),
+            Data::F16(data) => data.extend(elements::<f16>(bytes)),
         }
     }
 

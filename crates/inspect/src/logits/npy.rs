@@ -3,10 +3,13 @@
 //! The header is the text of a Python dictionary with the type, the memory order and the shape. bfloat16
 //! has no NumPy type: `ml_dtypes` writes it as `V2`, and arrays of `uint16` are taken as its bits.
 
-use half::{bf16, f16};
-
-use super::elements;
+use super::Data;
+use super::chosen::Layout;
 use crate::output::without_middle;
+use crate::reading::Numbers;
+
+/// The longest header; those of arrays have some hundred bytes.
+const LONGEST_HEADER_BYTES: u64 = 1 << 20;
 
 /// What to save where an array is to hold logits.
 pub const LOGITS: &str = "save float32, float16 or bfloat16 (x.astype(numpy.float32))";
@@ -26,24 +29,27 @@ pub enum Element {
     Bool,
 }
 
-/// An array as its file has it.
+/// What a file says of its array.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Array {
+pub struct Header {
     /// The type of the elements.
     pub element: Element,
     /// The shape, in C order.
     pub shape: Vec<usize>,
-    /// The elements, little-endian.
-    pub bytes: Vec<u8>,
+    /// Where the elements begin, little-endian.
+    pub start: u64,
+    /// How many bytes they have.
+    pub bytes: u64,
 }
 
-impl Array {
-    /// Reads the bytes of an `.npy` file; `wanted` says what to save instead where its elements are of no use.
+impl Header {
+    /// Reads the header of an `.npy` file; `wanted` says what to save instead where its elements are of no use.
     ///
     /// # Errors
     /// A sentence on what is wrong and what to do.
-    pub fn parse(file: &[u8], wanted: &str) -> Result<Self, String> {
-        let (header, data) = split(file)?;
+    pub fn read(file: &mut Numbers, wanted: &str) -> Result<Self, String> {
+        let (start, header) = text(file)?;
+        let header = &*header;
         match word(field(header, "fortran_order")?) {
             "False" => {}
             "True" => return Err("the array is in Fortran order; save numpy.ascontiguousarray(x)".to_owned()),
@@ -54,35 +60,37 @@ impl Array {
         }
         let element = element(field(header, "descr")?, wanted)?;
         let shape = shape(field(header, "shape")?)?;
-        let count = shape.iter().try_fold(1usize, |count, length| count.checked_mul(*length));
-        let expected = count.and_then(|count| count.checked_mul(element.bytes()));
-        match expected {
-            Some(expected) if data.len() >= expected => {
-                Ok(Self { element, shape, bytes: data[..expected].to_vec() })
+        let count = shape.iter().try_fold(1u64, |count, length| count.checked_mul(*length as u64));
+        let bytes = count.and_then(|count| count.checked_mul(element.bytes()));
+        let there = file.known_bytes().map(|bytes| bytes.saturating_sub(start));
+        match bytes {
+            Some(bytes) if there.is_none_or(|there| there >= bytes) => {
+                Ok(Self { element, shape, start, bytes })
             }
-            _ => Err(format!(
-                "the file is cut short: the header promises shape {shape:?} but only {} bytes of data follow; save it again",
-                data.len()
-            )),
+            _ => {
+                let there = there.map_or("fewer".to_owned(), |there| there.to_string());
+                let shape = without_middle(&format!("{shape:?}"), 80);
+                Err(format!(
+                    "the file is cut short: the header promises shape {shape} but only {there} bytes of data follow; save it again"
+                ))
+            }
         }
     }
 
-    /// Returns the elements as logits.
-    ///
-    /// # Errors
-    /// A sentence, if they are none.
-    pub fn logits(&self) -> Result<super::Data, String> {
-        match self.element {
-            Element::F32 => Ok(super::Data::F32(elements(&self.bytes))),
-            Element::F16 => Ok(super::Data::F16(elements::<f16>(&self.bytes))),
-            Element::Bf16 => Ok(super::Data::Bf16(elements::<bf16>(&self.bytes))),
-            Element::Word | Element::Bool => Err(format!("the array holds no logits; {LOGITS}")),
-        }
+    /// Returns how rows of logits lie.
+    pub(super) fn layout(self) -> Result<Layout, String> {
+        let data = match self.element {
+            Element::F32 => Data::F32(Vec::new()),
+            Element::F16 => Data::F16(Vec::new()),
+            Element::Bf16 => Data::Bf16(Vec::new()),
+            Element::Word | Element::Bool => return Err(format!("the array holds no logits; {LOGITS}")),
+        };
+        Ok(Layout { data, shape: self.shape, start: self.start })
     }
 }
 
 impl Element {
-    fn bytes(self) -> usize {
+    fn bytes(self) -> u64 {
         match self {
             Element::F32 | Element::Word => 4,
             Element::F16 | Element::Bf16 => 2,
@@ -91,23 +99,31 @@ impl Element {
     }
 }
 
-/// Splits a file into the text of its header and its data.
-fn split(file: &[u8]) -> Result<(&str, &[u8]), String> {
+/// Returns the text of a file's header, and where its data begin.
+fn text(file: &mut Numbers) -> Result<(u64, String), String> {
     let cut = || "the file is cut short inside its header; save it again".to_owned();
-    let rest = file.strip_prefix(b"\x93NUMPY").ok_or_else(|| {
+    let start = file.head(12)?;
+    let rest = start.strip_prefix(b"\x93NUMPY").ok_or_else(|| {
         "no .npy file: it does not start with NumPy's magic; save it with numpy.save".to_owned()
     })?;
-    let (length, rest) = match rest.first().ok_or_else(cut)? {
-        1 => (usize::from(u16::from_le_bytes(array(rest, 2).ok_or_else(cut)?)), rest.get(4..)),
-        2 | 3 => (u32::from_le_bytes(array(rest, 2).ok_or_else(cut)?) as usize, rest.get(6..)),
+    let (length, start) = match rest.first().ok_or_else(cut)? {
+        1 => (u64::from(u16::from_le_bytes(array(rest, 2).ok_or_else(cut)?)), 10),
+        2 | 3 => (u64::from(u32::from_le_bytes(array(rest, 2).ok_or_else(cut)?)), 12),
         version => return Err(format!("version {version} of the .npy format is not known; 1, 2 and 3 are")),
     };
-    let rest = rest.filter(|rest| rest.len() >= length).ok_or_else(cut)?;
-    let (header, data) = rest.split_at(length);
-    Ok((
-        std::str::from_utf8(header).map_err(|_| "the header is no text; save the file again".to_owned())?,
-        data,
-    ))
+    if length > LONGEST_HEADER_BYTES {
+        return Err(format!(
+            "its header is to have {length} bytes, more than the {LONGEST_HEADER_BYTES} that are read"
+        ));
+    }
+    let mut header = Vec::new();
+    file.read(start, length, &mut header)?;
+    if header.len() as u64 != length {
+        return Err(cut());
+    }
+    let header =
+        String::from_utf8(header).map_err(|_| "the header is no text; save the file again".to_owned())?;
+    Ok((start + length, header))
 }
 
 fn array<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {

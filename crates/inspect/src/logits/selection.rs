@@ -33,8 +33,29 @@ impl Selection {
         self.0.iter().map(|(_, last)| last.saturating_add(1)).max().unwrap_or(0)
     }
 
+    /// Returns whether a row is named.
+    #[must_use]
+    pub fn names(&self, row: usize) -> bool {
+        self.0.iter().any(|(first, last)| (*first..=*last).contains(&row))
+    }
+
+    /// Returns which of `rows` rows are to be held, ascending, and the places among them of those that are meant, in the order named;
+    /// without a selection all.
+    ///
+    /// # Errors
+    /// Those of [`Self::of`].
+    pub(super) fn chosen(meant: Option<&Self>, rows: usize) -> Result<(Vec<usize>, Vec<usize>), String> {
+        let Some(meant) = meant else { return Ok(((0..rows).collect(), (0..rows).collect())) };
+        let named = meant.of(rows).map_err(|reason| format!("--rows: {reason}"))?;
+        let mut held = named.clone();
+        held.sort_unstable();
+        held.dedup();
+        let places = named.iter().map(|row| held.partition_point(|other| other < row));
+        Ok((held.clone(), places.collect()))
+    }
+
     /// Returns how many rows are named, those named twice counted twice.
-    fn len(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         let length = |(first, last): &(usize, usize)| (last - first).saturating_add(1);
         self.0.iter().map(length).fold(0, usize::saturating_add)
     }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::{Kind, Logits, Selection, file, generate};
+use super::{Chosen, Kind, Logits, Selection, file, generate};
 use crate::output::shown;
 use crate::text::count;
 use crate::{Error, Result, reading};
@@ -47,9 +47,11 @@ pub struct Fallback {
 /// Rows, and which of them are meant.
 #[derive(Clone, Debug)]
 pub struct Source {
-    /// All rows.
+    /// The rows that are held: of a file those that are meant.
     pub logits: Logits,
-    /// Those that are meant.
+    /// The number of each in the file.
+    pub numbers: Vec<usize>,
+    /// The places among them of those that are meant, in the order named.
     pub rows: Vec<usize>,
     /// Where they come from, in words.
     pub origin: String,
@@ -87,16 +89,18 @@ impl LogitsArgs {
                 "--tensor names a tensor of a .safetensors file; leave it out".to_owned(),
             ));
         }
-        let usage = |reason: String| Error::Usage(reason);
-        let (logits, origin) = match (&self.file, self.kind.or(fallback.kind)) {
+        let (chosen, origin) = match (&self.file, self.kind.or(fallback.kind)) {
             (Some(path), _) => {
                 let origin = shown(&reading::name(path).display().to_string());
-                (file::read(path, self.tensor.as_deref(), self.vocab)?, origin)
+                (file::read(path, self.tensor.as_deref(), self.vocab, self.rows.as_ref())?, origin)
             }
             (None, Some(kind)) => {
                 let rows = self.rows.as_ref().map_or(fallback.rows, Selection::least_rows);
-                let logits = generate(kind, rows, self.vocab.unwrap_or(fallback.vocab), ROWS_SEED);
-                (logits?, format!("made-up {} rows", kind.name()))
+                let logits = generate(kind, rows, self.vocab.unwrap_or(fallback.vocab), ROWS_SEED)?;
+                let named = |rows: &Selection| rows.of(logits.rows());
+                let rows = self.rows.as_ref().map_or_else(|| Ok((0..logits.rows()).collect()), named);
+                let rows = rows.map_err(|reason| Error::Usage(format!("--rows: {reason}")))?;
+                (Chosen::all(logits, rows), format!("made-up {} rows", kind.name()))
             }
             (None, None) => {
                 return Err(Error::Usage(
@@ -105,13 +109,10 @@ impl LogitsArgs {
                 ));
             }
         };
-        let rows = match &self.rows {
-            None => (0..logits.rows()).collect(),
-            Some(rows) => rows.of(logits.rows()).map_err(|reason| usage(format!("--rows: {reason}")))?,
-        };
+        let Chosen { logits, numbers, rows } = chosen;
         let plural = if rows.len() == 1 { "row" } else { "rows" };
         let (length, dtype) = (count(logits.vocab() as u64), logits.dtype());
         let name = format!("{} {plural} of {length} logits in {dtype} from {origin}", rows.len());
-        Ok(Source { logits, rows, origin, name })
+        Ok(Source { logits, numbers, rows, origin, name })
     }
 }
