@@ -137,7 +137,7 @@ class Sequences:
 
     def draft(self, logits: torch.Tensor, path: Sequence[int]) -> int:
         """Returns the token that the only row would draw from these logits after its history and a path, which changes nothing."""
-        return int(self.pool.draft(self._rows(logits), self.slots, [list(path)])[0])
+        return int(np.asarray(self.pool.draft(self._rows(logits), self.slots, [list(path)]))[0, 0])
 
     def _rows(self, logits: torch.Tensor) -> torch.Tensor:
         rows = logits.detach()
