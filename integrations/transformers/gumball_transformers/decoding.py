@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -12,10 +13,10 @@ from gumball.errors import RefusedError
 from gumball.params import LogprobsParams, SamplingParams
 
 from .calls import no_token, prompts_of
-from .heads import HeadLayer
+from .heads import HeadLayer, last_states
 from .outputs import Recorder
-from .params import taken
-from .sequences import Sequences, Words, words_of
+from .params import LOGPROBS_NAMES, OUR_NAMES, taken
+from .sequences import Sequences, Words, of_decoding, words_of
 
 __all__ = ["Asked", "Call", "decode"]
 
@@ -23,15 +24,13 @@ __all__ = ["Asked", "Call", "decode"]
 class Asked(NamedTuple):
     """A call of `generate`, as far as Gumball reads it.
 
-    params: how tokens are drawn; None where transformers' processors say it, and `ours`, parameters by the names of `OUR_NAMES`, seed, logprobs and
-    logprobs_mode. head: where `replace_head` has put one.
+    params: how tokens are drawn; None where transformers' processors say it, and `ours`, parameters by the names of `CALL_NAMES`. decoding: how many
+    decodings of the same call came before. head: where `replace_head` has put one.
     """
 
     params: SamplingParams | Sequence[SamplingParams] | None
     ours: Mapping[str, Any]
-    seed: int | Sequence[int] | None
-    logprobs: int | None
-    logprobs_mode: str
+    decoding: int
     head: HeadLayer | None
 
 
@@ -59,19 +58,18 @@ class Call:
         mask = model_kwargs.get("decoder_attention_mask" if self.encodes else "attention_mask")
         self._prompts = prompts_of(ids, mask)
         self._sequences: Sequences | None = None
+        self._states: list[torch.Tensor] = []
         if asked.params is None:
             self.params, self._words, left = self._of_processors(asked, processors)
         else:
-            self.params, self._words = _one_a_row(asked.params, ids.shape[0])
+            self.params, self._words = _one_a_row(asked.params, ids.shape[0], asked.decoding)
             left = processors
         listed = [one.logprobs for one in self.params if one.logprobs is not None]
-        self.record = Recorder(config, max((one.top_n for one in listed), default=None), encodes=self.encodes)
+        self.record = Recorder(config, [one.logprobs for one in self.params], encodes=self.encodes)
         if listed and not self.record.on:
             raise RefusedError(
                 "logprobs are asked for, but have no place in what is returned; pass return_dict_in_generate=True"
             )
-        if any(len(one.ids) for one in listed):
-            raise RefusedError("ids of logprobs have no place in what generate returns; leave them out")
         self.processors = LogitsProcessorList(left)
         if self.head is not None and left:
             raise RefusedError(
@@ -86,17 +84,33 @@ class Call:
             length=length,
             padding=[length - len(prompt) for prompt in self._prompts],
             do_sample=bool(config.do_sample),
-            ours=asked.ours,
+            ours={name: value for name, value in asked.ours.items() if name in OUR_NAMES},
             # Greedy scores are all of a row's, so bans must be among them.
             edits=not (config.return_dict_in_generate and config.output_scores) or bool(config.do_sample),
         )
-        if asked.logprobs is not None:
+        seed, logprobs, mode, ids = (asked.ours.get(name) for name in ("seed", *LOGPROBS_NAMES))
+        if logprobs is not None or ids is not None:
             try:
-                listed = LogprobsParams(mode=asked.logprobs_mode, top_n=asked.logprobs)
-                params = params.replace(logprobs=listed)
+                named = LogprobsParams(mode="raw" if mode is None else mode, top_n=logprobs or 0, ids=ids or ())
+                params = params.replace(logprobs=named)
             except (TypeError, ValueError) as error:
                 raise RefusedError(f"Gumball refuses the request: {error}") from error
-        return [params] * rows, words_of(params, asked.seed, rows, config.num_return_sequences or 1), left
+        elif mode is not None:
+            raise RefusedError(f"logprobs_mode is {mode!r}, but no logprobs are asked for; pass logprobs=0 or more too")
+        return [params] * rows, words_of(params, seed, rows, config.num_return_sequences or 1, asked.decoding), left
+
+    @contextlib.contextmanager
+    def passing(self) -> Iterator[None]:
+        """Runs one pass of the model, which leaves a replaced head its hidden states."""
+        if self.head is None:
+            yield
+            return
+        with self.head.keeping() as self._states:
+            yield
+
+    def states(self, rows: int, chunks: bool) -> torch.Tensor:
+        """Returns the hidden states of the last pass, as :func:`.heads.last_states` does."""
+        return last_states(self._states, rows, chunks=chunks)
 
     def sequences(self, logits: torch.Tensor, *, drafts: bool = False) -> Sequences:
         """The call's sequences, made when the first logits are there. logits: rows of which vocabulary and device count."""
@@ -130,14 +144,14 @@ class Call:
 
 
 def _one_a_row(
-    params: SamplingParams | Sequence[SamplingParams], rows: int
+    params: SamplingParams | Sequence[SamplingParams], rows: int, decoding: int
 ) -> tuple[list[SamplingParams], list[Words]]:
     """The parameters and random words of each row: of one request, told apart by the draw index, or of one for each row."""
     if isinstance(params, SamplingParams):
-        return [params] * rows, words_of(params, params.seed, rows)
+        return [params] * rows, words_of(params, params.seed, rows, decoding=decoding)
     if len(params) != rows:
-        raise RefusedError(f"params has length {len(params)}, but must have one per row, {rows}")
-    return list(params), [words_of(one, one.seed, 1)[0] for one in params]
+        raise RefusedError(f"params has length {len(params)}, but must have one per row, {rows}{of_decoding(decoding)}")
+    return list(params), [words_of(one, one.seed, 1, decoding=decoding)[0] for one in params]
 
 
 def decode(call: Call, synced: bool) -> Any:
@@ -152,35 +166,35 @@ def decode(call: Call, synced: bool) -> Any:
         raise RefusedError("a criterion ends rows by tokens (eos_token_id), but there is no pad_token_id; pass one")
     pad = None if pad is None else pad.to(call.ids.device)
     unfinished = torch.ones(rows, dtype=torch.bool, device=call.ids.device)
-    compiled = model._valid_auto_compile_criteria(model_kwargs, config)
+    compiled = call.head is None and model._valid_auto_compile_criteria(model_kwargs, config)
     forward = model.get_compiled_call(config.compile_config) if compiled else model
-    outputs = model._prefill(call.ids, config, model_kwargs, is_first_iteration=True)
-    if call.head is not None:
-        # A prompt that is read in chunks takes a pass for each.
-        call.head.forget(last=False)
+    with call.passing():
+        outputs = model._prefill(call.ids, config, model_kwargs, is_first_iteration=True)
+    chunks = bool(config.prefill_chunk_size)
     ended = False
     with model._optimize_model_for_decode():
         while model._has_unfinished_sequences(ended, synced, device=call.ids.device):
             if outputs is None:
                 length = 1 if model_kwargs["use_cache"] else None
                 inputs = model.prepare_inputs_for_generation(call.ids, next_sequence_length=length, **model_kwargs)
-                outputs = forward(**inputs, return_dict=True)
+                with call.passing():
+                    outputs = forward(**inputs, return_dict=True)
             model_kwargs = model._update_model_kwargs_for_generation(
                 outputs, model_kwargs, is_encoder_decoder=call.encodes
             )
             call.model_kwargs = model_kwargs
             if not ended:
-                unfinished &= ~_stepped(call, outputs, unfinished.tolist() if pads else [True] * rows, pad)
+                unfinished &= ~_stepped(call, outputs, unfinished.tolist() if pads else [True] * rows, pad, chunks)
                 ended = not unfinished.any()
-            elif call.head is not None:
-                call.head.forget(last=True)
             # The logits of a whole prompt may be large, so nothing holds them during the next pass.
-            outputs = None
+            outputs, chunks = None, False
     return call.finish()
 
 
-def _stepped(call: Call, outputs: Any, takes_part: Sequence[bool], pad: torch.Tensor | None) -> torch.Tensor:
-    """Appends a token to each row. Returns which rows have ended, [rows] bool. outputs: of a pass of the model."""
+def _stepped(
+    call: Call, outputs: Any, takes_part: Sequence[bool], pad: torch.Tensor | None, chunks: bool
+) -> torch.Tensor:
+    """Appends a token to each row. Returns which rows have ended, [rows] bool. outputs: of a pass of the model, the last of several of a prompt in chunks."""
     logits = outputs.logits[:, -1].to(call.ids.device)
     if outputs.logits.shape[1] > 1:
         logits = logits.clone()
@@ -188,7 +202,7 @@ def _stepped(call: Call, outputs: Any, takes_part: Sequence[bool], pad: torch.Te
     if call.head is None:
         head, rows = None, call.edited(call.ids, logits)
     else:
-        head, rows = call.head.head, call.head.take(len(takes_part))
+        head, rows = call.head.head, call.states(len(takes_part), chunks)
         if call.record.logits is not None:
             logits = torch.from_numpy(head.logits(rows))
     call.record.model(outputs)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
+
+from transformers import GenerationConfig, GenerationMixin
 
 from gumball.params import FILTERS
 
-__all__ = ["DRAFTS", "EDITS", "SAMPLING", "said_by", "switched_off"]
+__all__ = ["DRAFTS", "EDITS", "SAMPLING", "configs_of", "has_own_generate", "said_by", "switched_off"]
 
 # How generate draws: `SamplingParams` says that.
 SAMPLING = (
@@ -53,17 +55,29 @@ def said_by(arguments: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in said.items() if value is not None}
 
 
-def switched_off(config: Any, said: Mapping[str, Any]) -> dict[str, Any]:
+def configs_of(model: Any) -> list[Any]:
+    """The GenerationConfigs of a model and of its parts, which a `generate` of its class may call."""
+    every = [model, *(model.modules() if has_own_generate(model) else [])]
+    found = [getattr(one, "generation_config", None) for one in every]
+    return [one for one in found if isinstance(one, GenerationConfig)]
+
+
+def has_own_generate(model: Any) -> bool:
+    """Whether the model's class has a `generate` of its own, which prepares the inputs, and may decode several times in one call."""
+    return type(model).generate is not GenerationMixin.generate
+
+
+def switched_off(configs: Sequence[Any], said: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the arguments of generate that leave the draw to the caller's own loop.
 
-    config: the model's GenerationConfig. said: what the call says (:func:`said_by`). What a model's config says of sampling, edits, drafts
-    and beams is off. So is what the call says of sampling; its edits, drafts and beams stay.
+    configs: the GenerationConfigs of the model and its parts. said: what the call says (:func:`said_by`). What they say of sampling, edits,
+    drafts and beams is off. So is what the call says of sampling; its edits, drafts and beams stay.
     """
-    off: dict[str, Any] = {name: None for name in SAMPLING if hasattr(config, name)}
+    off: dict[str, Any] = {name: None for name in SAMPLING if any(hasattr(config, name) for config in configs)}
     # Where the model says nothing, nothing is said: transformers counts with some of these names without asking whether they are None.
     for name in (*EDITS, *DRAFTS):
-        if getattr(config, name, None) is not None and name not in said:
+        if name not in said and any(getattr(config, name, None) is not None for config in configs):
             off[name] = 0 if name == "min_length" else None
     # generate hands several sequences of a prompt to those alone who sample.
-    several = said.get("num_return_sequences") or getattr(config, "num_return_sequences", None) or 1
+    several = said.get("num_return_sequences") or getattr(configs[0], "num_return_sequences", None) or 1
     return off | {"num_beams": said.get("num_beams", 1), "do_sample": several != 1}

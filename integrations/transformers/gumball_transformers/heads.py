@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,7 +11,19 @@ import torch
 
 from gumball import Head
 
-__all__ = ["HeadLayer", "ReplacedHead", "head_of", "replace_head"]
+__all__ = ["HeadLayer", "ReplacedHead", "head_of", "last_states", "replace_head"]
+
+
+class _Pass(threading.local):
+    """The pass of a model that `generate` runs in this thread: the layer that it draws by, and where the hidden states go; None between passes.
+
+    It is neither the layer's nor the model's, so that what else runs the model meanwhile gets its logits.
+    """
+
+    kept: tuple[HeadLayer, list[torch.Tensor]] | None = None
+
+
+_PASS = _Pass()
 
 
 class HeadLayer(torch.nn.Module):
@@ -25,7 +38,6 @@ class HeadLayer(torch.nn.Module):
         self.head = head
         # In a list, so that torch does not take it for a part of the module.
         self._original = [original]
-        self._pending: list[torch.Tensor] | None = None
 
     @property
     def original(self) -> Any:
@@ -50,39 +62,36 @@ class HeadLayer(torch.nn.Module):
         if torch.is_grad_enabled() and hidden.requires_grad:
             raise RuntimeError("a replaced head has no gradients; call the model under torch.no_grad()")
         shape = (*hidden.shape[:-1], self.head.vocab)
-        if self._pending is not None:
-            # `generate` draws from the hidden states kept here, so the logits may be zeros, all of them one number in memory.
-            self._pending.append(hidden[..., -1, :].reshape(-1, hidden.shape[-1]))
+        if _PASS.kept is not None and _PASS.kept[0] is self:
+            # `generate` draws from these states, so the logits may be zeros, all of them one number in memory.
+            _PASS.kept[1].append(hidden[..., -1, :].reshape(-1, hidden.shape[-1]))
             return torch.zeros(1).expand(shape)
         states = hidden.reshape(-1, hidden.shape[-1]).contiguous()
         return torch.from_numpy(self.head.logits(states)).reshape(shape)
 
     @contextlib.contextmanager
-    def drawing(self) -> Iterator[None]:
-        """While it lasts, hidden states are kept for `take`, and no logits are computed."""
-        if self._pending is not None:
-            raise RuntimeError("another call of generate is drawing by this head")
-        self._pending = []
+    def keeping(self) -> Iterator[list[torch.Tensor]]:
+        """While it lasts, a pass that this thread runs appends each row's last hidden state here, [rows, width], and computes no logits."""
+        states: list[torch.Tensor] = []
+        before, _PASS.kept = _PASS.kept, (self, states)
         try:
-            yield
+            yield states
         finally:
-            self._pending = None
+            _PASS.kept = before
 
-    def forget(self, last: bool) -> None:
-        """Forgets the passes since the last `take`, from which no token is drawn; not the last of them, unless `last` says so."""
-        if self._pending:
-            del self._pending[: len(self._pending) if last else -1]
 
-    def take(self, rows: int) -> torch.Tensor:
-        """Returns the hidden states of the last forward pass, [rows, width].
+def last_states(states: list[torch.Tensor], rows: int, *, chunks: bool) -> torch.Tensor:
+    """Returns the hidden states of a pass, [rows, width]. states: as `keeping` left them. chunks: whether a prompt was read in several passes.
 
-        Raises RuntimeError if there was no pass since, or several, or one of other rows.
-        """
-        pending, self._pending = self._pending, []
-        if not pending or len(pending) > 1 or len(pending[0]) != rows:
-            found = [len(states) for states in pending or []]
-            raise RuntimeError(f"a token is drawn from one pass over {rows} rows, but there were passes over {found}")
-        return pending[0].contiguous()
+    Raises RuntimeError if there was no pass, or several that are no chunks, or one of other rows.
+    """
+    if not states or (len(states) > 1 and not chunks) or len(states[-1]) != rows:
+        found = [len(one) for one in states]
+        raise RuntimeError(
+            f"a token is drawn from one pass over {rows} rows by the replaced head, but there were passes over {found}; "
+            "leave the head in its place during the call"
+        )
+    return states[-1].contiguous()
 
 
 class ReplacedHead:

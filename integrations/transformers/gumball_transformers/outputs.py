@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from transformers.generation.utils import GenerateDecoderOnlyOutput, GenerateEncoderDecoderOutput
+
+from gumball.params import LogprobsParams
 
 from .calls import CACHE
 from .sequences import Drawn
@@ -21,12 +24,16 @@ class _Logprobs:
 
     logprobs, ranks: [rows, new tokens] float32 and int64, the natural logprob of each token and its rank from 1; NaN and 0 for padding behind a
     row's end, -inf and 0 in a row that asks for none. top_ids, top_logprobs: [rows, new tokens, n] int64 and float32, the most likely tokens; -1 and -inf where there are fewer.
+    id_logprobs, id_ranks: [rows, new tokens, ids] float32 and int64, of the ids that were named, in their sequence; -inf and 0 where a row names fewer, or has ended.
+    What was not asked for is None.
     """
 
     logprobs: torch.Tensor | None = None
     ranks: torch.Tensor | None = None
     top_ids: torch.Tensor | None = None
     top_logprobs: torch.Tensor | None = None
+    id_logprobs: torch.Tensor | None = None
+    id_ranks: torch.Tensor | None = None
 
 
 @dataclass
@@ -42,13 +49,18 @@ class GumballEncoderDecoderOutput(_Logprobs, GenerateEncoderDecoderOutput):
 class Recorder:
     """Collects what a call of `generate` is to return besides the tokens.
 
-    config: the call's GenerationConfig. logprobs: how many of the most likely tokens to list; None for no logprobs. encodes: whether the
-    model has an encoder.
+    config: the call's GenerationConfig. logprobs: what each row asks for; None for none. encodes: whether the model has an encoder.
     """
 
-    def __init__(self, config: Any, logprobs: int | None, *, encodes: bool) -> None:
+    def __init__(self, config: Any, logprobs: Sequence[LogprobsParams | None], *, encodes: bool) -> None:
         self.on = bool(config.return_dict_in_generate)
-        self.logprobs = logprobs
+        asked = [one for one in logprobs if one is not None]
+        # The names of what is listed, and by what an ended row is filled.
+        self._filling: dict[str, float] = {"logprobs": math.nan, "ranks": 0} if asked else {}
+        if any(one.top_n for one in asked):
+            self._filling |= {"top_ids": -1, "top_logprobs": -math.inf}
+        if any(len(one.ids) for one in asked):
+            self._filling |= {"id_logprobs": -math.inf, "id_ranks": 0}
         self._renormalizes = bool(config.renormalize_logits)
         self.scores: list[torch.Tensor] | None = [] if self.on and config.output_scores else None
         self.logits: list[torch.Tensor] | None = [] if self.on and config.output_logits else None
@@ -58,7 +70,7 @@ class Recorder:
         names += [before + "hidden_states"] if config.output_hidden_states else []
         self._steps: dict[str, list[Any]] = {name: [] for name in names} if self.on else {}
         self._encoder = encodes
-        self._listed: list[tuple[torch.Tensor, ...]] = []
+        self._listed: dict[str, list[torch.Tensor]] = {name: [] for name in self._filling}
 
     def model(self, outputs: Any) -> None:
         """Records what a pass of the model gives besides logits."""
@@ -72,21 +84,15 @@ class Recorder:
         if self.scores is not None and drawn.scores is not None:
             scores = drawn.scores[list(lines)]
             self.scores.append(scores.log_softmax(-1) if self._renormalizes else scores)
-        if self.logprobs is None:
+        if not self._filling:
             return
         places = [drawn.places[line] for line in lines]
-        device = drawn.tokens.device
         tokens = drawn.tokens[list(lines)]
-        out = drawn.outputs
-        named = (out.logprobs[places], out.ranks[places].astype("int64"))
-        logprobs, ranks = (torch.from_numpy(part).to(device) for part in named)
-        ended = tokens < 0
-        listed = [logprobs.masked_fill(ended, float("nan")), ranks.masked_fill(ended, 0)]
-        if self.logprobs:
-            ids = torch.from_numpy(out.top_ids[places].astype("int64")).to(device)
-            top = torch.from_numpy(out.top_logprobs[places]).to(device)
-            listed += [ids.masked_fill(ended[:, None], -1), top.masked_fill(ended[:, None], float("-inf"))]
-        self._listed.append(tuple(listed))
+        for name, filling in self._filling.items():
+            found = getattr(drawn.outputs, name)[places]
+            column = torch.from_numpy(found if "logprobs" in name else found.astype("int64")).to(tokens.device)
+            ended = (tokens < 0).reshape(-1, *[1] * (column.dim() - 1))
+            self._listed[name].append(column.masked_fill(ended, filling))
 
     def output(self, ids: torch.Tensor, model_kwargs: Mapping[str, Any]) -> Any:
         """Returns what `generate` returns. ids: [rows, prompt and new tokens]."""
@@ -94,12 +100,11 @@ class Recorder:
         if self._encoder:
             encoded = model_kwargs["encoder_outputs"]
             named |= {f"encoder_{name}": encoded.get(name) for name in ("attentions", "hidden_states")}
-        listed = dict(zip(("logprobs", "ranks", "top_ids", "top_logprobs"), zip(*self._listed)))
         return (GumballEncoderDecoderOutput if self._encoder else GumballOutput)(
             sequences=ids,
             scores=None if self.scores is None else tuple(self.scores),
             logits=None if self.logits is None else tuple(self.logits),
             **named,
             **{CACHE: model_kwargs.get(CACHE)},
-            **{name: torch.stack(parts, 1) for name, parts in listed.items()},
+            **{name: torch.stack(parts, 1) for name, parts in self._listed.items()},
         )

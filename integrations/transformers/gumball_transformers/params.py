@@ -17,13 +17,40 @@ from gumball.errors import RefusedError
 from gumball.flat import FLAT_NAMES, PENALTY_NAMES, flat_params
 from gumball.params import FILTERS, SamplingParams
 
-__all__ = ["OUR_NAMES", "taken"]
+__all__ = ["CALL_NAMES", "LOGPROBS_NAMES", "OUR_NAMES", "refuse_names", "taken"]
 
 # What transformers has itself, under these or other names.
 _THEIRS = {"typical_p", "epsilon_cutoff", "eta_cutoff", "no_repeat_ngram", "banned_ids"}
 
 OUR_NAMES = (*(name for name in FLAT_NAMES if name not in _THEIRS), *PENALTY_NAMES)
 """The names of parameters that `generate` of transformers has not."""
+
+LOGPROBS_NAMES = ("logprobs", "logprobs_mode", "logprob_ids")
+
+CALL_NAMES = (*OUR_NAMES, "seed", *LOGPROBS_NAMES)
+"""What `generate` takes besides transformers' own parameters, by every door: an argument, a GenerationConfig of the call, and the model's."""
+
+# Parameters of `SamplingParams` that a call says otherwise.
+_OTHERWISE = {
+    "allowed_ids": "prefix_allowed_tokens_fn",
+    "bad_words": "bad_words_ids",
+    "banned_ids": "suppress_tokens",
+    "dry": "dry_multiplier, dry_base, dry_allowed_length and dry_breakers",
+    "dynamic_temperature": "dynamic_temperature_min and dynamic_temperature_max",
+    "logit_bias": "sequence_bias",
+    "min_tokens": "min_new_tokens",
+    "mirostat": "mirostat_tau and mirostat_eta",
+    "no_repeat_ngram": "no_repeat_ngram_size",
+    "stop_ids": "eos_token_id",
+}
+
+
+def refuse_names(said: Mapping[str, Any]) -> None:
+    """Raises RefusedError for a parameter of `SamplingParams` under a name that `generate` does not read, which a GenerationConfig would keep unread."""
+    for name, otherwise in _OTHERWISE.items():
+        if said.get(name) is not None:
+            raise RefusedError(f"{name} is for SamplingParams; generate reads {otherwise} instead")
+
 
 # How the names of edits start: greedy decoding makes use of them, too.
 _OF_EDITS = ("frequency_", "presence_", "repetition_", "penalty_", "dry_")

@@ -10,7 +10,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from gumball import Batch, Head, Hidden, Outputs, Pool
+from gumball import Batch, Head, Hidden, Outputs, Pool, prompt_seed
+from gumball.errors import RefusedError
 from gumball.params import SamplingParams
 
 __all__ = ["MOST_DRAFTS", "Drawn", "Sequences", "Words", "words_of"]
@@ -41,29 +42,48 @@ class Words(NamedTuple):
 
 
 def words_of(
-    params: SamplingParams, seed: int | Sequence[int] | None, rows: int, rows_per_prompt: int = 1
+    params: SamplingParams,
+    seed: int | Sequence[int] | None,
+    rows: int,
+    rows_per_prompt: int = 1,
+    decoding: int = 0,
 ) -> list[Words]:
     """Returns the seed and the draw index of each row.
 
     seed: one for all rows, whose draw index is then the number of the row; or one for each prompt, whose draw index is then the number of the row
-    among those of its prompt; None for one of torch's default generator. Raises ValueError for a seed that is no whole number or outside its
-    range, and for another number of seeds than of prompts.
+    among those of its prompt; None for one of torch's default generator. decoding: how many decodings of the same call came before; each has
+    seeds of its own, those of `prompt_seed` for that turn. Raises ValueError for a seed that is no whole number or outside its range, and for another number of seeds
+    than of prompts.
     """
     if seed is None:
         # So that torch.manual_seed makes runs repeat; torch draws 63 bits at once.
         seed = int(torch.randint(2**63 - 1, ()).item())
     several = not isinstance(seed, str | bytes) and hasattr(seed, "__len__") and np.ndim(seed) > 0
     seeds = [_seed(params, one) for one in (seed if several else [seed])]  # type: ignore[union-attr]
+    if decoding:
+        seeds = [prompt_seed(one, 0, decoding) for one in seeds]
     if not several:
         return [Words(seeds[0], row) for row in range(rows)]
     if len(seeds) * rows_per_prompt != rows:
-        raise ValueError(f"seed has length {len(seeds)}, but must have one for each prompt, {rows // rows_per_prompt}")
+        prompts = rows // rows_per_prompt
+        raise RefusedError(
+            f"seed has length {len(seeds)}, but must have one for each prompt, {prompts}{of_decoding(decoding)}"
+        )
     return [Words(seeds[row // rows_per_prompt], row % rows_per_prompt) for row in range(rows)]
+
+
+def of_decoding(decoding: int) -> str:
+    """What an error about rows says of a decoding that is not the first of its call."""
+    return (
+        f", in decoding {decoding + 1} of the call, which goes on with some of its rows; give one for all"
+        if decoding
+        else ""
+    )
 
 
 def _seed(params: SamplingParams, seed: Any) -> int:
     if isinstance(seed, bool) or not hasattr(seed, "__index__"):
-        raise ValueError(f"seed is {seed!r}, but must be a whole number, or a list with one for each prompt")
+        raise RefusedError(f"seed is {seed!r}, but must be a whole number, or a list with one for each prompt")
     params.replace(seed=int(seed))
     return int(seed)
 
@@ -101,6 +121,7 @@ class Sequences:
             slots=rows,
             rows=rows * (1 + MOST_DRAFTS) if drafts else rows,
             top_n=max((one.logprobs.top_n for one in params if one.logprobs is not None), default=0),
+            ids=max((len(one.logprobs.ids) for one in params if one.logprobs is not None), default=0),
             kept=keep_scores,
         )
         self.slots = []

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -200,6 +202,70 @@ def test_a_head_takes_the_place_of_the_output_layer_until_it_is_restored(tied: b
     replaced.restore()
     with torch.no_grad():
         assert torch.equal(model(ids).logits, own)
+
+
+def test_other_passes_and_calls_meanwhile_have_their_own_hidden_states(model: Any) -> None:
+    ids, seeds = torch.tensor([[5, 6, 7]]), range(4)
+    with replace_head(model), torch.no_grad():
+        logits = model(ids).logits
+        wanted = [generate(model, PLAIN.replace(seed=seed), **ONE, max_new_tokens=12).tolist() for seed in seeds]
+        seen: list[bool] = []
+
+        def passes() -> None:
+            with torch.no_grad():
+                while not done.is_set():
+                    seen.append(torch.equal(model(ids).logits, logits))
+
+        class Looks(transformers.StoppingCriteria):
+            """Runs the model between two tokens of a call, in the same thread."""
+
+            def __call__(self, input_ids: Any, scores: Any, **_: Any) -> Any:
+                seen.append(torch.equal(model(ids).logits, logits))
+                return torch.zeros(len(input_ids), dtype=torch.bool)
+
+        done = threading.Event()
+        other = threading.Thread(target=passes)
+        other.start()
+        try:
+            with ThreadPoolExecutor(4) as threads:
+                calls = [
+                    threads.submit(
+                        generate,
+                        model,
+                        PLAIN.replace(seed=seed),
+                        **ONE,
+                        max_new_tokens=12,
+                        stopping_criteria=[Looks()],
+                    )
+                    for _ in range(3)
+                    for seed in seeds
+                ]
+                assert [call.result().tolist() for call in calls] == wanted * 3
+        finally:
+            done.set()
+            other.join()
+        assert len(seen) > 12 * 12 and all(seen)
+
+
+def test_a_head_that_is_restored_during_a_call_is_told(model: Any) -> None:
+    replaced = replace_head(model)
+
+    class Restores(transformers.StoppingCriteria):
+        """Puts the model's own layer back behind the first token."""
+
+        def __call__(self, input_ids: Any, scores: Any, **_: Any) -> Any:
+            replaced.restore()
+            return torch.zeros(len(input_ids), dtype=torch.bool)
+
+    with pytest.raises(RuntimeError, match=r"there were passes over \[\]; leave the head in its place during the call"):
+        generate(model, PLAIN, **ONE, max_new_tokens=3, stopping_criteria=[Restores()])
+
+
+def test_a_head_reads_a_prompt_in_chunks(model: Any) -> None:
+    ids = torch.tensor([[5, 6, 7, 8, 9, 10, 11]])
+    with replace_head(model):
+        wanted = generate(model, PLAIN, inputs=ids, max_new_tokens=6)
+        assert torch.equal(generate(model, PLAIN, inputs=ids, max_new_tokens=6, prefill_chunk_size=3), wanted)
 
 
 def test_a_head_that_does_not_fit_and_edits_of_logits_that_are_not_there_are_refused(model: Any) -> None:

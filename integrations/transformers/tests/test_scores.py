@@ -9,6 +9,8 @@ import pytest
 import torch
 from transformers import LogitsProcessorList
 
+import gumball
+import gumball_transformers
 import recorded_model
 from calls import CASES, DRAWS, LENGTH, PROMPT, generate, new
 from gumball_transformers import OUR_NAMES
@@ -71,6 +73,32 @@ def test_raw_logprobs_are_of_the_models_logits(recorded: Any) -> None:
     for step, logits in enumerate(out.logits):
         token = out.sequences[0, len(PROMPT) + step]
         assert math.isclose(out.logprobs[0, step], logits[0].double().log_softmax(0)[token], rel_tol=1e-5, abs_tol=1e-5)
+
+
+@pytest.mark.parametrize("drafts", [False, True])
+def test_logprobs_of_named_ids_are_those_of_the_models_logits(recorded: Any, drafts: bool) -> None:
+    ids = [28, 4093, 7]
+    more = {"assistant_model": recorded_model.model(recorded.rows)} if drafts else {}
+    out = generate(recorded, [PROMPT], seed=7, top_p=0.9, logprob_ids=ids, **ASKED, **more)
+    assert out.top_ids is None and out.id_ranks.dtype == torch.int64 and out.id_ranks.shape == (1, LENGTH, 3)
+    listed = torch.stack(out.logits, 1).double().log_softmax(-1)
+    torch.testing.assert_close(out.id_logprobs, listed[..., ids].float(), rtol=1e-5, atol=1e-5)
+    better = (listed[..., None] > listed[..., None, ids]).sum(2)
+    assert ((out.id_ranks - 1 - better).abs() <= 1).all()
+
+
+def test_rows_may_name_ids_of_their_own(recorded: Any) -> None:
+    asked = [gumball.LogprobsParams(ids=[28, 7], top_n=1), None, gumball.LogprobsParams(ids=[30])]
+    params = [gumball.SamplingParams(seed=seed, logprobs=one) for seed, one in enumerate(asked)]
+    ids = torch.tensor([PROMPT] * 3)
+    named = {"max_new_tokens": 4, "eos_token_id": None, "return_dict_in_generate": True, "output_logits": True}
+    out = gumball_transformers.generate(recorded, params, inputs=ids, **named)
+    listed = torch.stack(out.logits, 1).double().log_softmax(-1).float()
+    torch.testing.assert_close(out.id_logprobs[0], listed[0][:, [28, 7]], rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(out.id_logprobs[2, :, 0], listed[2][:, 30], rtol=1e-5, atol=1e-5)
+    assert (
+        (out.id_logprobs[1] == -math.inf).all() and (out.id_ranks[1] == 0).all() and (out.id_ranks[2, :, 1] == 0).all()
+    )
 
 
 def test_attentions_and_hidden_states_are_transformers_own(recorded: Any) -> None:

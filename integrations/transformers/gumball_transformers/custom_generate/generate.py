@@ -2,11 +2,11 @@
 
 from typing import Any
 
-from gumball_transformers import generate as drawing
+from gumball_transformers.entry import from_folder
 
 __all__ = ["generate"]
 
 
 def generate(inputs: Any = None, generation_config: Any = None, *, model: Any, **arguments: Any) -> Any:
     """See :func:`gumball_transformers.generate`."""
-    return drawing(model, inputs=inputs, generation_config=generation_config, **arguments)
+    return from_folder(model, generate, inputs=inputs, generation_config=generation_config, **arguments)
