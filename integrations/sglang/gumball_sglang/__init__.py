@@ -23,7 +23,7 @@ def register() -> None:
     from gumball.releases import warn_if_untried
     from gumball_compat.sglang.sampler import Seeds
 
-    from .sampler import Sampler, refuse_masks
+    from .sampler import Sampler, refuse_masks, refuse_watermarks
 
     warn_if_untried("gumball-sglang", ("sglang",), *TRIED)
     register_sampler_backend(BACKEND, Sampler)
@@ -32,3 +32,5 @@ def register() -> None:
         HookRegistry.register(f"{info}.{name}", getattr(Seeds, name), HookType.AFTER)
     entrance = "sglang.srt.managers.tokenizer_manager.TokenizerManager._validate_one_request"
     HookRegistry.register(entrance, refuse_masks, HookType.BEFORE)
+    arguments = "sglang.srt.arg_groups.validation_hook.check_watermark_server_args"
+    HookRegistry.register(arguments, refuse_watermarks, HookType.BEFORE)

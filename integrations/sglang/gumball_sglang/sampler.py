@@ -10,7 +10,7 @@ from sglang.srt.runtime_context import get_exec
 
 from gumball_compat.sglang.sampler import draw, logprobs
 
-__all__ = ["Sampler", "refuse_masks"]
+__all__ = ["Sampler", "refuse_masks", "refuse_watermarks"]
 
 _NO_MASKS = (
     "return_sampling_mask asks for the filtered row, which the sampling backend gumball does not make; "
@@ -22,6 +22,15 @@ def refuse_masks(manager: Any, request: Any, *_: Any) -> None:
     """Refuses a request for a sampling mask where requests enter SGLang. Raises ValueError, which its server answers with 400."""
     if request.return_sampling_mask and get_exec().kernel.sampling_backend == "gumball":
         raise ValueError(_NO_MASKS)
+
+
+def refuse_watermarks(server_args: Any) -> None:
+    """Refuses a server that is to write watermarks, where SGLang looks at its arguments. Raises ValueError."""
+    if server_args.enable_watermark and server_args.sampling_backend == "gumball":
+        raise ValueError(
+            "--enable-watermark asks for watermarks, which the sampling backend gumball does not write; leave out either "
+            "--enable-watermark or --sampling-backend gumball"
+        )
 
 
 class Sampler(theirs.Sampler):

@@ -128,6 +128,14 @@ def test_masks_are_refused_where_requests_enter(sampler: Any) -> None:
         drawn(sampler, batch(inside), LOGITS[:1], [2])
 
 
+def test_a_server_that_is_to_write_watermarks_is_told_what_to_leave_out(sampler: Any) -> None:
+    from sglang.srt.arg_groups import validation_hook
+
+    asked = SimpleNamespace(enable_watermark=True, sampling_backend=gumball_sglang.BACKEND)
+    with pytest.raises(ValueError, match="leave out either --enable-watermark or --sampling-backend gumball"):
+        validation_hook.check_watermark_server_args(asked)
+
+
 def test_sglang_finds_the_plugin() -> None:
     program = (
         "from sglang.srt.plugins import load_plugins; load_plugins();"
