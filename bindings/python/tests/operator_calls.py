@@ -47,13 +47,28 @@ def calls(ops: Any, batch: np.ndarray, put: Callable[..., Any]) -> Calls:
         "mask_logits of bfloat16": lambda: ops.mask_logits(narrow, top_k=3),
         "sample of probabilities": lambda: ops.sample(half, **OF_PROBS, top_p=0.9, seed=seeds, position=3),
         "sample of lines": lambda: ops.sample(
-            probs, lines, **OF_PROBS, seed=2**64 - 3, dtype="int64", top_k=ks, draw=2
+            probs, lines, **OF_PROBS, seed=2**64 - 3, position=0, dtype="int64", top_k=ks, draw=2
         ),
-        "sample": lambda: ops.sample(logits, temperature=column, seed=5, min_p=0.05),
-        "sample to out": lambda: ops.sample(logits, seed=5, out=put(np.empty(7, np.int32))),
+        "sample": lambda: ops.sample(logits, temperature=column, seed=5, position=0, min_p=0.05),
+        "sample to out": lambda: ops.sample(logits, seed=5, position=1, out=put(np.empty(7, np.int32))),
         "judge": lambda: ops.judge(q, ids, p, seed=9, position=pair)[0],
-        "judge of trees": lambda: ops.judge(None, ids, p, tree, rule="threshold", threshold_acc=0.5, seed=9)[1],
-        "judge of blocks": lambda: ops.judge(q, ids, p, rule="block", seed=pair, dtype="int64")[0],
+        "judge of trees": lambda: ops.judge(
+            None, ids, p, tree, rule="threshold", threshold_acc=0.5, seed=9, position=0
+        )[1],
+        "judge of blocks": lambda: ops.judge(q, ids, p, rule="block", seed=pair, position=0, dtype="int64")[0],
+        "sample_from_pools": lambda: ops.sample_from_pools(
+            probs,
+            put(np.array([3, 0, 2, 2, 1, 4, 0])),
+            seed=put(np.array([5, 6, 7, 2**63 - 1, 9])),
+            position=2,
+            **OF_PROBS,
+        ),
+        "sample_from_pools of pools": lambda: ops.sample_from_pools(
+            logits, put(np.array([1])), seed=pair, position=pair, rows_per_slot=7, top_p=0.9, dtype="int64"
+        ),
+        "selected_logprobs": lambda: ops.selected_logprobs(logits, ks),
+        "selected_logprobs of one id": lambda: ops.selected_logprobs(half, 5, **OF_PROBS, return_ranks=True)[1] * 1,
+        "row_count": lambda: ops.softmax(logits, 0.7) * ops.row_count(logits),
     }
 
 
@@ -80,19 +95,21 @@ def more_calls(batch: np.ndarray, put: Callable[..., Any]) -> Calls:
     draws = put(np.arange(3))
     return {
         "lists": lambda: gumball.sample(
-            logits, seed=list(range(7)), temperature=[0.5] * 7, top_k=(3,) * 7, return_statuses=True
+            logits, seed=list(range(7)), position=0, temperature=[0.5] * 7, top_k=(3,) * 7, return_statuses=True
         ),
         "other filters": lambda: gumball.mask_logits(
             logits, temperature=ones, params=SamplingParams(typical_p=0.8), return_statuses=True
         ),
-        "joint": lambda: gumball.sample(logits, lines, seed=3, top_k=4, top_p=0.9, order="joint", draw=draws),
+        "joint": lambda: gumball.sample(
+            logits, lines, seed=3, position=0, top_k=4, top_p=0.9, order="joint", draw=draws
+        ),
         "offsets": lambda: gumball.sample(logits, seed=some, zero_for_none=True, **offsets),
         "pools": lambda: gumball.sample_from_pools(probs, slots, **held, dtype="int64"),
         "pools, neighbours": lambda: gumball.sample_from_pools(logits, [3], rows_per_slot=7, **held),
         "logprobs": lambda: gumball.selected_logprobs(logits, tokens, return_ranks=True, return_statuses=True),
         "logprobs of ids there": lambda: gumball.selected_logprobs(probs, there, kind="probabilities"),
         "statuses": lambda: gumball.softmax(logits, 0.7, return_statuses=True),
-        "blocks": lambda: gumball.judge(None, ids, probs[:3].reshape(1, 3, -1), seed=1),
+        "blocks": lambda: gumball.judge(None, ids, probs[:3].reshape(1, 3, -1), seed=1, position=0),
     }
 
 

@@ -74,13 +74,23 @@ def test_custom_operators_are_the_packages_functions_and_the_compiler_takes_them
 ) -> None:
     import gumball.torch as ops
 
-    wanted, seen = (calls(of, batch, of_torch)[name]() for of in (gumball, ops))
+    wanted, seen = (torch.as_tensor(calls(of, batch, of_torch)[name]()) for of in (gumball, ops))
+    if "logprobs" in name and wanted.dtype == torch.uint32:
+        wanted = wanted.to(torch.int32)
     assert seen.dtype == wanted.dtype and torch.equal(seen, wanted)
     # Compiled code may call the package's functions too; torch 2.4 cannot put operators in their place.
     for of in (ops, gumball) if hasattr(torch.compiler, "substitute_in_graph") else (ops,):
         torch.compiler.reset()
         compiled = torch.compile(calls(of, batch, of_torch)[name], backend="aot_eager", fullgraph=True)
         assert torch.equal(compiled(), wanted)
+
+
+def test_every_function_of_operators_is_compiled_and_has_a_call_here(torch: Any) -> None:
+    import gumball.torch as ops
+
+    functions = {name for name in gumball.operators.__all__ if not isinstance(getattr(gumball, name), type)}
+    assert {name.split()[0].strip(",") for name in NAMES} == functions
+    assert functions <= set(ops.__all__) and all(getattr(ops, name) is not getattr(gumball, name) for name in functions)
 
 
 def test_schemas_and_fakes_are_right_and_mistakes_are_told(batch: np.ndarray, torch: Any) -> None:
@@ -98,6 +108,12 @@ def test_schemas_and_fakes_are_right_and_mistakes_are_told(batch: np.ndarray, to
         (named.write_rows_, (logits.clone(), "softmax", "logits", *columns)),
         (named.write_rows, (probs.half(), "probabilities", "probabilities", *none, "")),
         (named.sample, (probs, "probabilities", None, "int64", *keys, *none, "")),
+        (
+            named.sample_from_pools,
+            (probs, seeds, 1, False, "probabilities", "int64", *keys[:6], False, True, *none, ""),
+        ),
+        (named.selected_logprobs, (logits, 5, None, "logits", True)),
+        (named.selected_logprobs, (probs, None, seeds, "probabilities", False)),
         (named.judge, (*chains, None, "rejection", 1.0, 1.0, "int32", *chain_keys)),
         (named.judge, (None, *chains[1:], chains[1] - 1, "threshold", 0.5, 0.5, "int64", *chain_keys)),
     ]:
@@ -111,8 +127,11 @@ def test_schemas_and_fakes_are_right_and_mistakes_are_told(batch: np.ndarray, to
         ),
         (lambda: ops.softmax(logits, -1.0), ValueError, "temperature is -1"),
         (lambda: ops.sample(logits), TypeError, "seed"),
+        (lambda: ops.sample_from_pools(logits, [0], seed=seeds, position=0), TypeError, "slots must be a tensor"),
+        (lambda: ops.selected_logprobs(logits, [0] * 7), TypeError, "tokens must be a number or a tensor"),
+        (lambda: ops.row_count(logits[None]), ValueError, "rows has 3 dimensions"),
         (
-            lambda: ops.judge(None, ids, logits[None, :3], seed=1, added=(ids[0], None)),
+            lambda: ops.judge(None, ids, logits[None, :3], seed=1, position=0, added=(ids[0], None)),
             TypeError,
             "added is not for what is",
         ),
@@ -147,7 +166,7 @@ def test_rows_of_every_type_and_stride_and_places_for_results(batch: np.ndarray,
     assert (wide == 7).all()
     for one, row in zip(heat, range(7)):
         assert (gumball.softmax(logits[row], one) == got[row]).all()
-    assert gumball.softmax(logits[:0]).shape == (0, VOCAB) and gumball.sample(got[:0], seed=1).shape == (0,)
+    assert gumball.softmax(logits[:0]).shape == (0, VOCAB) and gumball.sample(got[:0]).shape == (0,)
     count = gumball.operators.row_count
     assert (count(logits), count(logits[0]), count(logits[:0]), count(logits[::2, :5])) == (7, 1, 0, 4)
 
@@ -173,21 +192,23 @@ def test_judged_drafts_come_back_with_their_counts_rows_and_statuses(probs: np.n
     drafts = p[:, :2].argmax(2)
     # A drafter that was surer than the target is wrong now and then.
     q = np.eye(VOCAB, dtype=np.float32)[drafts]
-    got = gumball.judge(q, drafts.astype(np.int32), p, seed=list(range(7)))
+    got = gumball.judge(q, drafts.astype(np.int32), p, seed=list(range(7)), position=0)
     assert (got.tokens.shape, got.tokens.dtype, got.accepted.dtype, got.rows) == ((7, 3), np.int32, np.uint32, None)
     assert ((got.tokens != NONE).sum(1) == got.accepted + 1).all() and (got.accepted_alone >= got.accepted).all()
-    more = gumball.judge(np.concatenate([q, np.full_like(p[:, :1], np.nan)], 1), drafts, p, seed=list(range(7)))
+    more = gumball.judge(
+        np.concatenate([q, np.full_like(p[:, :1], np.nan)], 1), drafts, p, seed=list(range(7)), position=0
+    )
     assert (more.tokens == got.tokens).all(), "a row more, which nobody reads"
-    tree = gumball.judge(None, drafts, p, np.full((7, 2), -1), seed=1, dtype="int64")
+    tree = gumball.judge(None, drafts, p, np.full((7, 2), -1), seed=1, position=0, dtype="int64")
     assert (tree.tokens.dtype, tree.rows.dtype, tree.accepted_alone) == (np.int64, np.int32, None)
     # Counts are added to the caller's.
     added = np.full(7, 10, np.int32), np.full(7, 30, np.int32)
-    sums = gumball.judge(q, drafts, p, seed=list(range(7)), added=added)
+    sums = gumball.judge(q, drafts, p, seed=list(range(7)), position=0, added=added)
     assert sums.accepted is added[0] and sums.accepted_alone is added[1] and sums.statuses is None
     assert (added[0] == got.accepted + 10).all() and (added[1] == got.accepted_alone + 30).all()
     none, ids = np.zeros((1, 3, VOCAB), np.float32), np.array([[5, 6]], np.int32)
     for zeros, token in ((False, NONE), (True, 0)):
-        got = gumball.judge(none[:, :2], ids, none, seed=1, zero_for_none=zeros)
+        got = gumball.judge(none[:, :2], ids, none, seed=1, position=0, zero_for_none=zeros)
         assert got.tokens.tolist() == [[token, NONE, NONE]] and got.statuses.tolist() == [Status.EMPTY]
 
 
@@ -219,13 +240,15 @@ def test_a_device_does_not_look_at_what_lies_there(emulated: None, batch: np.nda
     # It counts as the nearest value that is allowed, or as no token.
     assert torch.equal(gumball.softmax(logits, torch.full((7,), -1.0)), gumball.softmax(logits, 0))
     lines = torch.tensor([6, 7, -1, 0])
-    got, statuses = gumball.sample(logits, lines, seed=1, return_statuses=True)
+    got, statuses = gumball.sample(logits, lines, seed=1, position=0, return_statuses=True)
     assert got.tolist()[1:3] == [NONE, NONE] and statuses.tolist() == [0, Status.EMPTY, Status.EMPTY, 0]
     slots = torch.tensor([-1] + [0] * 6)
-    assert gumball.sample_from_pools(logits, slots, seed=torch.arange(3)).tolist()[0] == NONE
+    assert gumball.sample_from_pools(logits, slots, seed=torch.arange(3), position=0).tolist()[0] == NONE
     found = gumball.selected_logprobs(logits, torch.tensor([900, -2, 1 << 40, 3, 3, 3, 3]), return_statuses=True)
     assert found[1].tolist() == [Status.NO_ID] * 3 + [0] * 4 and found[1].dtype == torch.int32
-    cycle = gumball.judge(None, torch.zeros(1, 2).long(), wanted[None, :3].clone(), torch.tensor([[1, 0]]), seed=9)
+    cycle = gumball.judge(
+        None, torch.zeros(1, 2).long(), wanted[None, :3].clone(), torch.tensor([[1, 0]]), seed=9, position=0
+    )
     assert cycle.accepted.tolist() == [0] and cycle.statuses.tolist() == [Status.NO_TREE]
     # Arrays that are not torch's need a place.
     with pytest.raises(TypeError, match="out must be given"):
@@ -237,9 +260,9 @@ def test_a_device_does_not_look_at_what_lies_there(emulated: None, batch: np.nda
         (lambda: gumball.softmax(logits, torch.ones(7, 1, 1)), ValueError, "temperature has 3 dimensions"),
         (lambda: gumball.softmax(logits, torch.ones(7) > 0), TypeError, "temperature is of bool"),
         (lambda: gumball.softmax(logits, out=logits.half()), ValueError, "out.dtype is f16"),
-        (lambda: gumball.sample(logits, seed=torch.ones(7)), TypeError, "seed is of float32"),
+        (lambda: gumball.sample(logits, seed=torch.ones(7), position=0), TypeError, "seed is of float32"),
         (
-            lambda: gumball.sample(logits, seed=1, params=SamplingParams(banned_ids=[1])),
+            lambda: gumball.sample(logits, seed=1, position=0, params=SamplingParams(banned_ids=[1])),
             gumball.UnavailableError,
             "edits of ids",
         ),
@@ -249,7 +272,7 @@ def test_a_device_does_not_look_at_what_lies_there(emulated: None, batch: np.nda
             "positions",
         ),
         (
-            lambda: gumball.judge(None, torch.zeros(2, 2), wanted[:6].reshape(2, 3, -1), seed=1),
+            lambda: gumball.judge(None, torch.zeros(2, 2), wanted[:6].reshape(2, 3, -1), seed=1, position=0),
             TypeError,
             "draft_token_ids is of float32",
         ),

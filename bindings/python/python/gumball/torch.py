@@ -11,9 +11,9 @@
         return draw(model(hidden))          # the tokens, [rows] int32
 
     @torch.compile(fullgraph=True)
-    def drawn(logits, temperatures, seeds):
+    def drawn(logits, temperatures, seeds, positions):
         probs = gumball.torch.softmax(logits, temperatures)
-        return gumball.torch.sample(probs, kind="probabilities", top_p=0.9, seed=seeds)
+        return gumball.torch.sample(probs, kind="probabilities", top_p=0.9, seed=seeds, position=positions)
 
 The functions here are those of :mod:`gumball`, without ``params``, ``stream`` and statuses. They call torch's custom operators ``gumball::..``, each with a fake implementation: functional ones, ones
 that write to ``out``, and ones that change their rows in place. The seed is required. Row parameters are numbers or
@@ -33,9 +33,29 @@ import weakref
 import torch
 
 from ._gumball import Pool, Recorded, Step
-from .torch_operators import judge, mask_logits, probabilities, sample, softmax
+from .torch_operators import (
+    judge,
+    mask_logits,
+    probabilities,
+    row_count,
+    sample,
+    sample_from_pools,
+    selected_logprobs,
+    softmax,
+)
 
-__all__ = ["PoolStep", "judge", "mask_logits", "probabilities", "sample", "softmax", "tokens_of"]
+__all__ = [
+    "PoolStep",
+    "judge",
+    "mask_logits",
+    "probabilities",
+    "row_count",
+    "sample",
+    "sample_from_pools",
+    "selected_logprobs",
+    "softmax",
+    "tokens_of",
+]
 
 _NUMBERS = itertools.count()
 _STEPS: "weakref.WeakValueDictionary[int, PoolStep]" = weakref.WeakValueDictionary()

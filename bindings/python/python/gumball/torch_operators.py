@@ -14,7 +14,16 @@ import torch
 from . import operators
 from .errors import InvalidTypeError, InvalidValueError
 
-__all__ = ["judge", "mask_logits", "probabilities", "sample", "softmax"]
+__all__ = [
+    "judge",
+    "mask_logits",
+    "probabilities",
+    "row_count",
+    "sample",
+    "sample_from_pools",
+    "selected_logprobs",
+    "softmax",
+]
 
 # A schema has no type for "a number or a tensor", so each parameter of a row takes two arguments, one of which is None.
 _PARAMETERS = {"temperature": "float", "top_k": "int", "top_p": "float", "min_p": "float"}
@@ -226,6 +235,114 @@ def sample(
     return tokens if out is None else out.copy_(tokens)
 
 
+@torch.library.custom_op(
+    "gumball::sample_from_pools",
+    mutates_args=(),
+    schema=f"(Tensor rows, Tensor slots, int rows_per_slot, bool high_draws, str kind, str dtype, {_KEYS_SCHEMA}, {_FILTERS_SCHEMA}) -> Tensor",
+)
+def _sample_from_pools(
+    rows: torch.Tensor,
+    slots: torch.Tensor,
+    rows_per_slot: int,
+    high_draws: bool,
+    kind: str,
+    dtype: str,
+    *arguments: Any,
+) -> Any:
+    keys = _key_values(arguments[:_KEYS_LENGTH])
+    del keys["offsets"]
+    named: dict[str, Any] = {"rows_per_slot": rows_per_slot, "high_draws": high_draws, "kind": kind, "dtype": dtype}
+    return operators.sample_from_pools(rows, slots, **named, **keys, **_keywords(arguments[_KEYS_LENGTH:]))
+
+
+@_sample_from_pools.register_fake
+def _(
+    rows: torch.Tensor,
+    slots: torch.Tensor,
+    rows_per_slot: int,
+    high_draws: bool,
+    kind: str,
+    dtype: str,
+    *arguments: Any,
+) -> torch.Tensor:
+    return rows.new_empty((row_count(rows),), dtype=_DTYPES[dtype])
+
+
+def sample_from_pools(
+    rows: Any,
+    slots: Any,
+    *,
+    seed: Any,
+    position: Any = 0,
+    draw: Any = None,
+    rows_per_slot: int = 1,
+    high_draws: bool = False,
+    zero_for_none: bool = False,
+    kind: str = "logits",
+    dtype: str = "int32",
+    out: Any = None,
+    return_statuses: bool = False,
+    stream: Any = None,
+    **filters: Any,
+) -> Any:
+    """As :func:`gumball.sample_from_pools`, with slots and seeds in tensors."""
+    _check_plain(stream, return_statuses)
+    _check_draws(seed, dtype)
+    for name, value in (("slots", slots), ("seed", seed)):
+        if not isinstance(value, torch.Tensor):
+            raise InvalidTypeError(f"{name} must be a tensor in what is compiled, not {type(value).__name__}")
+    arguments = [*_keys(seed, position, draw, False, zero_for_none), *_filters(**filters)]
+    tokens = torch.ops.gumball.sample_from_pools(rows, slots, rows_per_slot, high_draws, kind, dtype, *arguments)
+    return tokens if out is None else out.copy_(tokens)
+
+
+@torch.library.custom_op(
+    "gumball::selected_logprobs",
+    mutates_args=(),
+    schema="(Tensor rows, int? token, Tensor? tokens, str kind, bool return_ranks) -> Tensor[]",
+)
+def _selected_logprobs(rows: torch.Tensor, token: Any, tokens: Any, kind: str, return_ranks: bool) -> list[Any]:
+    chosen = token if tokens is None else tokens
+    found = operators.selected_logprobs(rows, chosen, kind=kind, return_ranks=return_ranks)
+    if not return_ranks:
+        return [found]
+    return [found[0], torch.as_tensor(found[1]).to(torch.int32, copy=True)]
+
+
+@_selected_logprobs.register_fake
+def _(rows: torch.Tensor, token: Any, tokens: Any, kind: str, return_ranks: bool) -> list[torch.Tensor]:
+    dtypes = [torch.float32, torch.int32] if return_ranks else [torch.float32]
+    return [rows.new_empty((row_count(rows),), dtype=dtype) for dtype in dtypes]
+
+
+def selected_logprobs(
+    rows: Any,
+    tokens: Any,
+    *,
+    kind: str = "logits",
+    out: Any = None,
+    return_ranks: bool = False,
+    return_statuses: bool = False,
+    stream: Any = None,
+) -> Any:
+    """As :func:`gumball.selected_logprobs`; ranks are int32 everywhere."""
+    _check_plain(stream, return_statuses)
+    logprobs, *ranks = torch.ops.gumball.selected_logprobs(rows, *_split(tokens, "tokens"), kind, return_ranks)
+    logprobs = logprobs if out is None else out.copy_(logprobs)
+    return (logprobs, *ranks) if return_ranks else logprobs
+
+
+def row_count(rows: Any, name: str = "rows") -> int:
+    """As :func:`gumball.row_count`, of a tensor."""
+    if not isinstance(rows, torch.Tensor):
+        raise InvalidTypeError(f"{name} must be a tensor in what is compiled, not {type(rows).__name__}")
+    if rows.dim() not in (1, 2):
+        raise InvalidValueError(
+            f"{name} has {rows.dim()} dimensions, but must be [rows, vocab], or [vocab] for one row"
+        )
+    return rows.shape[0] if rows.dim() == 2 else 1
+
+
 def _has(parents: Any, draft_probs: Any, rule: str) -> tuple[bool, bool]:
     """Says whether drafts have rows, and counts of those accepted alone."""
     return parents is not None, parents is None and draft_probs is not None and rule == "rejection"
@@ -296,8 +413,8 @@ def _stand_in() -> None:
     substitute = getattr(torch.compiler, "substitute_in_graph", None)
     if substitute is None:
         return
-    for traced in (softmax, probabilities, mask_logits, sample, judge):
-        substitute(getattr(operators, traced.__name__), skip_signature_check=True)(traced)
+    for name in __all__:
+        substitute(getattr(operators, name), skip_signature_check=True)(globals()[name])
 
 
 _stand_in()
