@@ -6,6 +6,8 @@ drawn again by a `gumball.Sampler` on the CPU from the very logits. `VLLM_USE_V2
 own sampler, whose greedy texts and logprobs are compared. Settings of the engine:
 
     ngram, eagle, draft   with drafts of n-grams, of an EAGLE head, of a draft model
+    eagle_sampled, draft_sampled   the same with a drafter that draws its drafts
+    sleep1, sleep2        the engine sleeps, by either level, between the first batch and the other texts; behind level 2 it gets its weights again
     small_cache           a cache of keys and values so small that requests are preempted
     prefix                keys and values of prompts that were read before are used again
     processed             `logprobs_mode` processed_logprobs
@@ -59,9 +61,9 @@ GREEDY = [
     {"temperature": 0.0, "thinking_token_budget": 12},
     {"temperature": 0.0, **DIGITS},
 ]
-DRAFTED = ("ngram", "eagle", "draft")
-# What vLLM or the plug-in refuses beside drafts.
-NOT_DRAFTED = {"min_p", "logit_bias", "thinking_token_budget", "bad_words"}
+DRAFTED = ("ngram", "eagle", "draft", "eagle_sampled", "draft_sampled")
+# What the plug-in refuses beside drafts, and what vLLM ends a draft's row with.
+NOT_DRAFTED = {"thinking_token_budget", "bad_words"}
 
 
 class Watched:
@@ -142,11 +144,16 @@ def options_of(setting: str) -> dict[str, Any]:
 
     speculation: dict[str, dict[str, Any]] = {
         "ngram": {"method": "ngram", "prompt_lookup_max": 2, "prompt_lookup_min": 1},
-        "eagle": {"method": "eagle", "model": folder("small", num_hidden_layers=1) if setting == "eagle" else ""},
-        "draft": {"method": "draft_model", "model": folder("small") if setting == "draft" else ""},
+        "eagle": {
+            "method": "eagle",
+            "model": folder("small", num_hidden_layers=1) if setting.startswith("eagle") else "",
+        },
+        "draft": {"method": "draft_model", "model": folder("small") if setting.startswith("draft") else ""},
     }
-    if setting in speculation:
-        return {"speculative_config": {"num_speculative_tokens": 3, **speculation[setting]}}
+    method, _, sampled = setting.partition("_")
+    if setting in DRAFTED:
+        drawn = {"draft_sample_method": "probabilistic"} if sampled else {}
+        return {"speculative_config": {"num_speculative_tokens": 3, **speculation[method], **drawn}}
     # Beside drafts thoughts are refused.
     thoughts = {"reasoning_config": {"reasoning_start_str": "<think>", "reasoning_end_str": "</think>"}}
     others: dict[str, dict[str, Any]] = {
@@ -154,12 +161,14 @@ def options_of(setting: str) -> dict[str, Any]:
         "prefix": {"enable_prefix_caching": True},
         "processed": {"logprobs_mode": "processed_logprobs"},
         "two": {"tensor_parallel_size": 2},
+        "sleep1": {"enable_sleep_mode": True},
+        "sleep2": {"enable_sleep_mode": True},
     }
     return thoughts | others.get(setting, {})
 
 
 def texts(out_file: str, setting: str) -> None:
-    from shapes import THINK, engine, prompt
+    from shapes import THINK, engine, prompt, spread_weights
 
     ours = os.environ.get("GUMBALL_VLLM", "1") == "1"
     watched = Watched()
@@ -182,6 +191,13 @@ def texts(out_file: str, setting: str) -> None:
     names = {i: f"{json.dumps(kind, sort_keys=True)} {i}" for i, kind in asked.items()}
     among = llm.generate(list(prompts.values()), [params(kind, i) for i, kind in asked.items()], use_tqdm=False)
     found["among"] = dict(zip(names.values(), map(said, among), strict=True))
+    if setting.startswith("sleep"):
+        llm.sleep(level=int(setting[-1]))
+        llm.wake_up(tags=["weights"])
+        if setting == "sleep2":
+            llm.collective_rpc(spread_weights)
+        llm.wake_up(tags=["kv_cache"])
+        found["woken"] = True
     found["alone"], found["redrawn"] = {}, {}
     for i in [i for i in asked if i < len(kinds)]:
         watched.rows, watched.on = [], True

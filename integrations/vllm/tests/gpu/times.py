@@ -27,6 +27,7 @@ CELLS: dict[str, dict[str, Any]] = {
     "t08_seed": {"temperature": 0.8, "seed": 1},
     "p95_seed": {"temperature": 0.8, "top_p": 0.95, "seed": 1},
     "kp_seed": KP | {"seed": 1},
+    "kp_bias_pen": KP | {"seed": 1, "logit_bias": {77: 3.0, 5: -100.0}, "repetition_penalty": 1.1},
     "minp_seed": {"temperature": 0.8, "min_p": 0.05, "seed": 1},
     "kp_pen": KP | {"repetition_penalty": 1.1, "presence_penalty": 0.3, "frequency_penalty": 0.2},
     "kp_lp5": KP | {"logprobs": 5},
