@@ -16,7 +16,7 @@ from gumball import Head, LogprobsParams, Mirostat, Sampler, SamplingParams
 
 torch = pytest.importorskip("torch")
 
-from gumball_compat.vllm import RefusedError, Requests, biased, draw, params_of, verify
+from gumball_compat.vllm import RefusedError, Requests, draw, params_of, verify
 
 VOCAB, LENGTH = 40, 12
 ROWS = torch.randn(23, VOCAB, generator=torch.Generator().manual_seed(1)) * 3
@@ -368,14 +368,26 @@ def test_the_tokens_behind_a_row_without_a_token_are_those_of_a_sequence_with_to
     assert requests.rows == []
 
 
-def test_a_bias_is_added_before_a_repetition_penalty() -> None:
-    requests = Requests(rows=2)
-    both = theirs(seed=1, logit_bias={3: 2.5}, repetition_penalty=1.2)
-    requests.update([], [(0, "a", theirs(seed=1, logit_bias={3: 2.5}), [1], []), (1, "b", both, [1], [])], [], 2)
-    z = ROWS[:2].clone()
-    edited = biased(requests, z)
-    assert torch.equal(z, ROWS[:2]) and torch.equal(edited[0], z[0])
-    assert edited[1, 3] == z[1, 3] + 2.5 and (edited[1] != z[1]).sum() == 1
+def test_a_bias_is_added_before_the_penalties() -> None:
+    requests = Requests(rows=1)
+    both = theirs(temperature=0.0, logit_bias={3: 1.0}, repetition_penalty=2.0)
+    requests.update([], [(0, "a", both, [3], [])], [], 1)
+    z = torch.zeros(1, VOCAB)
+    # (2 + 1) / 2 lies above 1.25, 2 / 2 + 1 would lie above 1.75 too.
+    z[0, 3], z[0, 5] = 2.0, 1.75
+    assert draw(requests, z).tokens.tolist() == [5]
+
+
+def test_a_name_that_comes_again_with_another_prompt_is_another_request() -> None:
+    requests, params, lines = Requests(rows=1), theirs(seed=3), []
+    for name, prompt in (("a", [1, 2]), ("a", [1, 9]), ("b", [1, 9])):
+        output: list[int] = []
+        requests.update([0] if lines else [], [(0, name, params, prompt, output)], [], 1)
+        for _ in range(LENGTH):
+            output += draw(requests, row([*prompt, *output]).unsqueeze(0)).tokens.tolist()
+        assert requests.pool is not None
+        lines.append([*requests.pool.state(int(requests.slots(ROWS)[0])).prompt, *output])
+    assert lines[1] == lines[2] != lines[0]
 
 
 def test_parameters_are_translated() -> None:

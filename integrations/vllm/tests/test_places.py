@@ -43,6 +43,18 @@ def test_vllm_finds_the_plugin_and_its_switches() -> None:
     assert modules(VLLM_PLUGINS="") == theirs
 
 
+def test_the_log_says_at_the_level_of_warnings_who_draws_and_of_which_release_that_was_not_tried() -> None:
+    program = "from vllm import logger; logger._configure_vllm_root_logger();"
+    program += "import gumball_vllm; gumball_vllm.TRIED = ('90', '91'); gumball_vllm.register()"
+    environment = os.environ | {"VLLM_LOGGING_LEVEL": "WARNING"}
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment)
+    assert done.returncode == 0, done.stderr
+    lines = [line for line in (done.stdout + done.stderr).splitlines() if "umball" in line]
+    # Both as vLLM writes its own.
+    assert any("tokens are drawn by Gumball" in line and "WARNING" in line for line in lines), lines
+    assert any("was tried with" in line and "WARNING" in line for line in lines), lines
+
+
 def test_a_switch_that_is_neither_and_a_place_that_is_gone_are_errors(monkeypatch: Any) -> None:
     monkeypatch.setenv(gumball_vllm.SWITCH, "off")
     with pytest.raises(ValueError, match="'off', but must be 1"):

@@ -94,6 +94,44 @@ def test_engines_that_cannot_be_had_are_refused_at_start() -> None:
         build(config("processed_logits"))
     with pytest.raises(ValueError, match="at most 64 drafts"):
         build(config(num_speculative_tokens=65, rejection_sample_method="standard"))
+    with pytest.raises(ValueError, match="--watermark-config.*GUMBALL_VLLM=0"):
+        requests.refuse_watermarks(SimpleNamespace(watermark_config=SimpleNamespace()))
     for method in ("synthetic", "fly", "block"):
         with pytest.raises(ValueError, match=f"rejection_sample_method is {method}, but Gumball has standard alone"):
             build(config(num_speculative_tokens=4, rejection_sample_method=method))
+
+
+def test_drafts_are_judged_by_their_probabilities_where_the_environment_says_so(monkeypatch: Any) -> None:
+    from gumball_vllm import DRAFTS, requests
+
+    def config(method: str) -> Any:
+        drafts = SimpleNamespace(
+            rejection_sample_method="standard", num_speculative_tokens=3, draft_sample_method=method
+        )
+        return SimpleNamespace(
+            speculative_config=drafts,
+            model_config=SimpleNamespace(logprobs_mode="raw_logprobs"),
+            parallel_config=SimpleNamespace(),
+        )
+
+    assert not requests.draws_alone(config("probabilistic"))
+    monkeypatch.setenv(DRAFTS, "rejection")
+    assert requests.draws_alone(config("probabilistic"))
+    # A drafter without probabilities, and model runner V1.
+    for method, text in (("greedy", "gives none"), ("probabilistic", "runner V2")):
+        with pytest.raises(ValueError, match=text):
+            requests._refuse_configuration(config(method))
+    monkeypatch.setenv(DRAFTS, "ratio")
+    with pytest.raises(ValueError, match="'ratio', but must be coupled"):
+        requests.draws_alone(config("greedy"))
+
+
+def test_where_vllms_kernels_edit_their_limits_are_told_at_the_door() -> None:
+    from gumball_vllm import requests
+
+    from gumball_compat.vllm import RefusedError
+
+    requests._refuse_long_lists(asked({"allowed_token_ids": list(range(1024))}, 7))
+    for given in ({"allowed_token_ids": list(range(1025))}, {"stop_token_ids": list(range(129)), "min_tokens": 1}):
+        with pytest.raises(RefusedError, match="at most (1024|128)"):
+            requests._refuse_long_lists(asked(given, 7))

@@ -31,6 +31,21 @@ def seeds() -> random.Random:
     return random.Random(OPTIONS["seed"])
 
 
+def test_a_name_is_free_again_when_its_request_was_aborted(engine: Any, recorded: Any) -> None:
+    inner = engine.llm_engine
+    params = SamplingParams(seed=5, max_tokens=LENGTH, ignore_eos=True, detokenize=False)
+    for prompt in (PROMPT[:7], PROMPT[:9]):
+        inner.add_request("again", {"prompt_token_ids": prompt}, params)
+        for _ in range(3):
+            inner.step()
+        inner.abort_request(["again"])
+    inner.add_request("again", {"prompt_token_ids": PROMPT}, params)
+    texts = []
+    while inner.has_unfinished_requests():
+        texts = [list(out.outputs[0].token_ids) for out in inner.step()] or texts
+    assert texts[-1] == alone(recorded, 5, None)
+
+
 # The prompt has 100 tokens, 64 are read in a step.
 @pytest.mark.parametrize("mirostat", [None, Mirostat(3.0, 0.1)])
 def test_samples_without_a_seed_keep_theirs_through_resets(

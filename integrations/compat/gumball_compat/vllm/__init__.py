@@ -12,7 +12,7 @@ These modules need torch, and vLLM only where runner V2 is asked for logprobs, c
 from __future__ import annotations
 
 from ..errors import RefusedError
-from .draws import Drawn, biased, draw, verify
+from .draws import Drawn, draw, verify
 from .params import params_of
 from .requests import Request, Requests
 from .runner_v2 import RejectionSampler, SamplerOutput, sampler_of
@@ -24,7 +24,6 @@ __all__ = [
     "Request",
     "Requests",
     "SamplerOutput",
-    "biased",
     "draw",
     "params_of",
     "sampler_of",

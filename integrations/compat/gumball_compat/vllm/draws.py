@@ -17,7 +17,7 @@ from .heads import rows_of
 from .listed import Copied, Lists, upload
 from .requests import Requests
 
-__all__ = ["Drawn", "biased", "draw", "verify"]
+__all__ = ["Drawn", "draw", "verify"]
 
 
 class Drawn(NamedTuple):
@@ -25,17 +25,6 @@ class Drawn(NamedTuple):
 
     tokens: torch.Tensor
     logprobs: Lists | None
-
-
-def biased(requests: Requests, logits: torch.Tensor) -> torch.Tensor:
-    """Returns float32 logits with the biases that come before penalties; the logits themselves if there are none."""
-    if not requests.batch.biases:
-        return logits
-    edited = logits.to(torch.float32, copy=True)
-    for row, bias in requests.batch.biases:
-        ids, values = (part.to(logits.device) for part in bias)
-        edited[row, ids] += values
-    return edited
 
 
 def draw(requests: Requests, logits: torch.Tensor, *, width: int | None = None) -> Drawn:

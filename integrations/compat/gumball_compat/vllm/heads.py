@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 from gumball import DeviceHead, Head, Hidden
 from gumball.errors import RefusedError
 
-from .params import TOP_LIMIT, bias_first
+from .params import TOP_LIMIT
 
 __all__ = ["HEAD", "AnyHead", "chosen_head", "refuse_head", "refuse_without_logits", "rows_of"]
 
@@ -62,7 +62,6 @@ def refuse_without_logits(theirs: Any, kind: str) -> None:
     for asked, what in (
         (theirs.structured_outputs is not None, "structured_outputs"),
         (theirs.thinking_token_budget is not None, "thinking_token_budget"),
-        (bias_first(theirs), "logit_bias beside repetition_penalty"),
         (not 0 <= count <= TOP_LIMIT, f"logprobs {count}, with more than {TOP_LIMIT} lines of a token"),
         (
             kind == "clustered" and bool(theirs.allowed_token_ids),

@@ -11,11 +11,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from gumball import Outputs, Pool
+from gumball import Batch, Dry, Outputs, Pool, SamplingParams, Shorten, Step, Verify
 
+from ..states import admit
+from .heads import AnyHead, rows_of
 from .params import IDS, MODES, TOP_LIMIT
 
-__all__ = ["Apart", "Asked", "Copied", "Lists", "OnDevice", "pool_of", "upload"]
+__all__ = ["Apart", "Asked", "Copied", "Lists", "OnDevice", "pool_of", "upload", "warm_up"]
 
 # What lists are made of, in the order in which a step's copy has it; the last one only if a request names ids.
 _PARTS = ("tokens", "logprobs", "ranks", "top_ids", "top_logprobs", "id_logprobs")
@@ -35,6 +37,28 @@ def pool_of(vocab: int, device: Any, slots: int, rows: int, logprobs_mode: str, 
     listed = logprobs_mode in MODES
     most = min(top_n if top_n >= 0 else TOP_LIMIT, TOP_LIMIT, vocab)
     return Pool(vocab, device=device, slots=slots, rows=rows, top_n=most if listed else 0, ids=IDS if listed else 0)
+
+
+def warm_up(pool: Pool, row: torch.Tensor, head: AnyHead | None, drafts: bool) -> None:
+    """Loads or compiles the kernels of every step that a pool without requests may take over such rows, on all cores.
+
+    row: one row, of the type of those to come; a hidden state, if head makes the logits. drafts: whether steps verify some. Raises the error that a first step would raise, without a compiler
+    for instance. A pool on the host has no kernels.
+    """
+    if pool.device == "cpu":
+        return
+    # A graph has the kernels of all requests; a request with edits brings those of its coming and going.
+    edits = SamplingParams(
+        repetition_penalty=1.1, frequency_penalty=0.1, dry=Dry(multiplier=0.8), logit_bias={0: 1.0}, seed=0
+    )
+    slot = admit(pool, edits, [0], [], 0)
+    pool.assign([slot])
+    pool.capture([Step(rows_of(row, head))])
+    pool.enqueue([Step(rows_of(row, head)), Shorten([1])])
+    pool.release(slot)
+    if drafts:
+        pool.assign(Batch([-1], counts=[1]))
+        pool.capture([Verify(rows_of(row.repeat(2, 1), head), torch.zeros(1, dtype=torch.int32, device=row.device))])
 
 
 class OnDevice:

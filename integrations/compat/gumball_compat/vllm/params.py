@@ -15,7 +15,7 @@ from gumball.errors import RefusedError
 from gumball.flat import FLAT_NAMES, flat_params, refuse_near_misses
 from gumball.params import FILTERS, LogprobsParams, SamplingParams
 
-__all__ = ["TOP_LIMIT", "bias_first", "params_of", "refuse_misplaced", "say_once"]
+__all__ = ["TOP_LIMIT", "params_of", "refuse_misplaced", "say_once"]
 
 # The largest list of most likely tokens that a pool makes; vLLM's own functions make longer ones.
 TOP_LIMIT = 128
@@ -49,7 +49,6 @@ def params_of(theirs: Any, *, logprobs_mode: str = "raw_logprobs", vocab: int | 
     theirs: vLLM's `SamplingParams`, as its engine passes them on: verified, with stop ids and words as ids. Its seed counts modulo
     2^64. logprobs_mode: the engine's. vocab: if given, what depends on it is checked too. Without a seed ours has none either.
 
-    A logit bias beside a repetition penalty is left out: vLLM adds it before it divides, so it is for :func:`bias_first`.
     Raises RefusedError for what Gumball has not, for a value outside its range, and for a key of `extra_args` that is nearly one of ours, or
     vLLM's own.
     """
@@ -69,7 +68,9 @@ def params_of(theirs: Any, *, logprobs_mode: str = "raw_logprobs", vocab: int | 
         "seed": None if theirs.seed is None else theirs.seed % 2**64,
         "logprobs": _logprobs(theirs, logprobs_mode),
     }
-    if theirs.logit_bias and not bias_first(theirs):
+    if theirs.logit_bias:
+        # vLLM penalises what the bias left.
+        chosen["bias_first"] = True
         chosen["logit_bias"] = {int(id): float(bias) for id, bias in theirs.logit_bias.items()}
     extra = theirs.extra_args or {}
     try:
@@ -117,11 +118,6 @@ def say_once(name: str, what: str) -> None:
     if name not in _said and len(_said) < _MOST_SAID:
         _said.add(name)
         logging.getLogger("gumball").warning("%r in %s", name[:100], what)
-
-
-def bias_first(theirs: Any) -> bool:
-    """Whether a request's bias must be added before its penalties, since the two do not commute (vLLM's order)."""
-    return bool(theirs.logit_bias) and theirs.repetition_penalty != 1.0
 
 
 def _logprobs(theirs: Any, logprobs_mode: str) -> LogprobsParams | None:

@@ -7,6 +7,7 @@ histories advance there, so nothing of a step waits. This module needs vLLM.
 from __future__ import annotations
 
 import copy
+import functools
 import random
 from collections import OrderedDict
 from typing import Any, NamedTuple
@@ -20,16 +21,16 @@ from vllm.v1.worker.gpu.sample.logprob import compute_topk_scores
 from vllm.v1.worker.gpu.sample.output import SamplerOutput
 
 import gumball
-from gumball import Step, Verify
+from gumball import Step, Verify, operators
 from gumball.params import SamplingParams
 
 from ..states import admit, mirostat_start
 from .batches import Batch, Chains
 from .heads import AnyHead, rows_of
-from .listed import Apart, Lists, OnDevice, pool_of, upload
-from .params import BUILT_IN, MOST_DEPARTED, TOP_LIMIT, bias_first, params_of
+from .listed import Apart, Lists, OnDevice, pool_of, upload, warm_up
+from .params import BUILT_IN, MOST_DEPARTED, TOP_LIMIT, params_of
 
-__all__ = ["Sequences", "pooled"]
+__all__ = ["Sequences", "drafted", "pooled"]
 
 
 class _Departed(NamedTuple):
@@ -43,6 +44,19 @@ class _Departed(NamedTuple):
     seed: int
     drawn: int
     mus: torch.Tensor | None
+
+
+class _Tensors(NamedTuple):
+    """What a step need not make anew, on the device.
+
+    Of a step without drafts: how many tokens requests drew, how many drafts were refused, a 0 of int64. With mirostat, by the runner's index: the
+    limits before and after the last output token.
+    """
+
+    ones: torch.Tensor
+    zeros: torch.Tensor
+    zero: torch.Tensor
+    mus: torch.Tensor
 
 
 class Sequences:
@@ -64,26 +78,33 @@ class Sequences:
         self.assigned: _Batch | Chains | None = None
         # The head that makes the logits, if the runner gives hidden states in their place.
         self.head: AnyHead | None = None
-        # By the runner's index: the slot, -1 for none; the seed; vLLM's parameters; how many logprobs it asks for, and the ids that it names; biases that are added
-        # before penalties.
+        # By the runner's index: the slot, -1 for none; the seed; vLLM's parameters; how many logprobs it asks for, and the ids that it names.
         self.slots = np.full(most, -1, np.int32)
         self.seeds, self.theirs = [0] * most, list[Any]([None] * most)
-        self.biases: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
         self.listed, self.names = np.zeros(most, np.int32), np.full(most, None, object)
         self.long_logprobs = np.zeros(most, bool)
-        # With mirostat, the number of output tokens, and the limits before and after the last of them.
+        # With mirostat, the number of output tokens.
         self.mirostat = np.zeros(most, bool)
         self._counts = np.zeros(most, np.int64)
-        place = device if str(device).startswith("cuda") else None
-        self._mus = torch.zeros(2, most, device=place)
-        # Of a step without drafts, so that none makes them: how many tokens requests drew, how many drafts were refused, a 0 of int64.
-        self.ones, self.zeros = (
-            torch.ones(most, dtype=torch.int32, device=place),
-            torch.zeros(most, dtype=torch.int32, device=place),
-        )
-        self.zero = torch.zeros(1, dtype=torch.int64, device=place)
+        self._place = device if str(device).startswith("cuda") else None
         self._seeds = random.Random(seed)
         self._departed: OrderedDict[str, _Departed] = OrderedDict()
+
+    @functools.cached_property
+    def tensors(self) -> _Tensors:
+        """Made in the first step: what vLLM makes while it loads the model lies in memory that `sleep` of level 2 throws away."""
+        most, place = self.states.max_num_reqs, self._place
+        return _Tensors(
+            torch.ones(most, dtype=torch.int32, device=place),
+            torch.zeros(most, dtype=torch.int32, device=place),
+            torch.zeros(1, dtype=torch.int64, device=place),
+            torch.zeros(2, most, device=place),
+        )
+
+    def warm_up(self, row: torch.Tensor) -> None:
+        """Makes the kernels of every request that may come. row: one of those that the runner gives, logits or hidden states."""
+        warm_up(self.pool, row, self.head, self.most_drafts > 0)
+        self.batch = self.assigned = None
 
     def add(self, index: int, new: Any) -> None:
         """Admits a request. new: vLLM's `NewRequestData`, where a preempted request has its output tokens after its prompt."""
@@ -101,7 +122,7 @@ class Sequences:
         prompt, output = ids[: new.prompt_len], ids[new.prompt_len :]
         mu = self._mu(params, former if known else None, len(output))
         if params.mirostat is not None:
-            self._mus[0, index], self._mus[1, index] = torch.nan, mu
+            self.tensors.mus[0, index], self.tensors.mus[1, index] = torch.nan, mu
         slot = admit(self.pool, params, prompt, output, seed, mu)
         self.slots[index], self.seeds[index], self.theirs[index] = slot, seed, theirs
         listed = params.logprobs
@@ -109,16 +130,13 @@ class Sequences:
         asks = theirs.logprobs is not None or bool(theirs.logprob_token_ids)
         self.long_logprobs[index] = asks and listed is None
         self.mirostat[index], self._counts[index] = params.mirostat is not None, len(output)
-        if bias_first(theirs):
-            biased, values = zip(*theirs.logit_bias.items(), strict=True)
-            self.biases[index] = upload(biased, self._mus), upload(values, self._mus, torch.float32)
 
     def remove(self, name: str) -> None:
         """Ends the sequence of a request that finished or was preempted, and remembers what a request that comes back needs."""
         index = self.states.req_id_to_index.get(name)
         if index is None or self.slots[index] < 0:
             return
-        mus = self._mus[:, index].clone() if self.mirostat[index] else None
+        mus = self.tensors.mus[:, index].clone() if self.mirostat[index] else None
         self._departed[name] = _Departed(self.theirs[index], self.seeds[index], int(self._counts[index]), mus)
         if len(self._departed) > MOST_DEPARTED:
             self._departed.popitem(last=False)
@@ -127,9 +145,10 @@ class Sequences:
     def advanced(self, indices: NDArray[np.int64], lines: NDArray[np.int64], rows: int) -> None:
         """Notes mirostat's limits after a step. indices: the runner's, of requests with mirostat that drew. lines: of each of the `rows` outputs."""
         self._counts[indices] += 1
-        where = upload(indices, self._mus)
-        self._mus[0, where] = self._mus[1, where]
-        self._mus[1, where] = self.outputs("mirostat_mu", rows)[upload(lines, self._mus)]
+        mus = self.tensors.mus
+        where = upload(indices, mus)
+        mus[0, where] = mus[1, where]
+        mus[1, where] = self.outputs("mirostat_mu", rows)[upload(lines, mus)]
 
     def _mu(self, params: SamplingParams, former: _Departed | None, count: int) -> float:
         """Mirostat's limit after `count` output tokens; the initial limit if that one is not known any more."""
@@ -144,7 +163,6 @@ class Sequences:
             self.pool.release(int(self.slots[index]))
         self.batch = None
         self.slots[index], self.theirs[index] = -1, None
-        self.biases.pop(index, None)
 
 
 class _Batch(Batch):
@@ -164,16 +182,15 @@ class _Batch(Batch):
         self.slots = np.where(self.drawing, sequences.slots[indices], -1)
         self.owners, self.mirostat = np.arange(len(indices)), sequences.mirostat[indices]
         self.limited = np.flatnonzero(self.mirostat & self.drawing)
-        self.ones, self.zeros = sequences.ones[: len(indices)], sequences.zeros[: len(indices)]
+        tensors = sequences.tensors
+        self.ones, self.zeros = tensors.ones[: len(indices)], tensors.zeros[: len(indices)]
         if not self.all_draw:
             self.ones = upload(self.drawing, self.ones, torch.int32)
-        others, budget, biases = sampler.logits_processors[BUILT_IN:], sampler.thinking_budget_state, sequences.biases
+        others, budget = sampler.logits_processors[BUILT_IN:], sampler.thinking_budget_state
         self.touched = np.full(len(indices), bool(others))
         self.budgeted = budget.enabled and bool(budget.use_thinking_budget[indices].any())
-        self.biases = [(row, biases[index]) for row, index in enumerate(indices) if index in biases] if biases else []
         if self.budgeted:
             self.touched |= budget.use_thinking_budget[indices]
-        self.touched[[row for row, _ in self.biases]] = True
         # With a head no real request needs it; vLLM's warm-up does.
         self.edits = sequences.head is None and bool(self.touched.any())
         self.dims, mode = sampler.get_logprobs_dims(indices), sampler.logprobs_mode
@@ -221,6 +238,26 @@ class RejectionSampler:
         return self.sampler.step(logits, input_batch, invalid_drafts)
 
 
+def drafted(
+    logits: torch.Tensor, indices: torch.Tensor, temperature: torch.Tensor, seeds: torch.Tensor, before: torch.Tensor
+) -> torch.Tensor:
+    """Draws drafts as the pool draws tokens, by the same random words, so that the two mostly agree; [rows] int64.
+
+    logits: the drafter's, [rows, vocab]. indices: the runner's, [rows], -1 for padding. temperature, seeds: by the runner's index, the seeds as
+    :meth:`_Pooled.add_request` left them. before: the position of the token before each draft.
+    """
+    drawn = operators.sample(
+        logits,
+        temperature=temperature[indices],
+        seed=seeds[indices],
+        position=before.to(torch.int64) + 1,
+        draw=0,
+        zero_for_none=True,
+        dtype="int64",
+    )
+    return torch.as_tensor(drawn)
+
+
 class _Pooled:
     """What takes the place of methods of vLLM's sampler."""
 
@@ -232,6 +269,19 @@ class _Pooled:
     req_states: Any
     thinking_budget_state: Any
     get_logprobs_dims: Any
+    sampling_states: Any
+
+    def add_request(self, index: int, theirs: Any) -> None:
+        """Tells vLLM's states of a request without the edits that the pool makes, whose lists may be longer there than vLLM's kernels take.
+
+        Its seed is the pool's there, so that :func:`drafted` draws by it.
+        """
+        theirs = copy.copy(theirs)
+        theirs.allowed_token_ids = theirs.logit_bias = theirs._bad_words_token_ids = None
+        theirs.min_tokens = 0
+        super().add_request(index, theirs)  # type: ignore[misc]
+        if self.sequences.slots[index] >= 0:
+            self.sampling_states.seeds.np[index] = np.uint64(self.sequences.seeds[index]).astype(np.int64)
 
     def __call__(self, logits: torch.Tensor, input_batch: Any) -> Any:
         """Draws a token of each request, as vLLM's method of this name is asked to."""
@@ -255,7 +305,7 @@ class _Pooled:
                 sequences.pool.assign(known.slots)
                 sequences.assigned = known
             sequences.pool.enqueue([Step(rows_of(edited, sequences.head))])
-            tokens = torch.maximum(sequences.outputs.column(rows), sequences.zero)
+            tokens = torch.maximum(sequences.outputs.column(rows), sequences.tensors.zero)
             count, rejected, lines = known.ones, known.zeros, known.limited
         else:
             chains = known.chains(batch.num_draft_tokens_per_req, logits)
@@ -281,31 +331,26 @@ class _Pooled:
             sequences.assigned = chains
         rows = rows_of(chains.chosen(logits), sequences.head)
         sequences.pool.enqueue([Verify(rows, ids[chains.draft_rows])])
-        return chains.emitted(sequences.outputs, sequences.zero)
+        return chains.emitted(sequences.outputs, sequences.tensors.zero)
 
     def _edited(self, logits: torch.Tensor, batch: Any, known: _Batch) -> torch.Tensor:
         """The logits after what comes before the penalties; the same tensor if that is nothing."""
         if not known.edits:
             return logits
         edited = logits.to(torch.float32, copy=True)
-        for row, (ids, values) in known.biases:
-            first, end = batch.cu_num_logits_np[row : row + 2]
-            edited[first:end, ids] += values
-        others = self.logits_processors[BUILT_IN:]
-        if others or known.budgeted:
-            context = LogitsContext(
-                expanded_idx_mapping=batch.expanded_idx_mapping,
-                idx_mapping=batch.idx_mapping,
-                idx_mapping_np=known.indices,
-                expanded_local_pos=batch.expanded_local_pos,
-                input_ids=batch.input_ids[batch.logits_indices],
-                pos=batch.positions[batch.logits_indices],
-                seq_lens_upper_bound_np=batch.seq_lens_cpu_upper_bound.numpy(),
-            )
-            for processor in others:
-                edited = processor.apply(edited, context)
-            if known.budgeted:
-                self.thinking_budget_state.apply(edited, context)
+        context = LogitsContext(
+            expanded_idx_mapping=batch.expanded_idx_mapping,
+            idx_mapping=batch.idx_mapping,
+            idx_mapping_np=known.indices,
+            expanded_local_pos=batch.expanded_local_pos,
+            input_ids=batch.input_ids[batch.logits_indices],
+            pos=batch.positions[batch.logits_indices],
+            seq_lens_upper_bound_np=batch.seq_lens_cpu_upper_bound.numpy(),
+        )
+        for processor in self.logits_processors[BUILT_IN:]:
+            edited = processor.apply(edited, context)
+        if known.budgeted:
+            self.thinking_budget_state.apply(edited, context)
         return edited
 
     def _logprobs(

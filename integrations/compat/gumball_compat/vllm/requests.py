@@ -23,8 +23,8 @@ from gumball.params import SamplingParams
 from ..states import admit
 from .batches import UNKNOWN, Batch, Chains
 from .heads import AnyHead
-from .listed import OnDevice, pool_of
-from .params import MODES, MOST_DEPARTED, TOP_LIMIT, bias_first, params_of
+from .listed import OnDevice, pool_of, warm_up
+from .params import MODES, MOST_DEPARTED, TOP_LIMIT, params_of
 
 __all__ = ["Request", "Requests"]
 
@@ -33,8 +33,8 @@ class Request:
     """A request in a batch.
 
     name: the engine's, which no other request of its time has. theirs: vLLM's parameters. output: the engine's own list of its tokens, which
-    may lag behind its count of them. here: whether it is in the batch. slot: that in the pool, once it has drawn, or None. bias: ids and
-    values that are added to its logits before its penalties, or None. listed, names: how many logprobs it asks for, and the ids that it names.
+    may lag behind its count of them. here: whether it is in the batch. slot: that in the pool, once it has drawn, or None. listed, names: how many
+    logprobs it asks for, and the ids that it names.
     """
 
     def __init__(
@@ -43,12 +43,13 @@ class Request:
         self.name, self.theirs, self.prompt, self.output, self.params = name, theirs, prompt, output, params
         self.slot: int | None = None
         self.seed, self.here = 0, True
-        self.bias: tuple[torch.Tensor, torch.Tensor] | None = None
-        if bias_first(theirs):
-            ids, values = zip(*theirs.logit_bias.items(), strict=True)
-            self.bias = torch.tensor(ids, dtype=torch.int64), torch.tensor(values, dtype=torch.float32)
         listed = params.logprobs
         self.listed, self.names = (0, ()) if listed is None else (listed.top_n, listed.ids or ())
+
+    @functools.cached_property
+    def prompt_hash(self) -> int:
+        """Tells it from another prompt under the same name."""
+        return hash(tuple(self.prompt))
 
     @functools.cached_property
     def apart(self) -> bool:
@@ -56,23 +57,22 @@ class Request:
         theirs = self.theirs
         if theirs.logprobs is None and not theirs.logprob_token_ids:
             return False
-        return self.params.logprobs is None or self.bias is not None or theirs.thinking_token_budget is not None
+        return self.params.logprobs is None or theirs.thinking_token_budget is not None
 
 
 class _Departed(NamedTuple):
-    """What is kept of a request that left the batch: its parameters and its seed."""
+    """What is kept of a request that left the batch: its parameters, the hash of its prompt, which may be long, and its seed."""
 
     theirs: Any
+    prompt: int
     seed: int
 
 
 class Rows(Batch):
-    """What stays as it is until a request comes, goes or moves, by row. biased: whether any has a bias."""
+    """What stays as it is until a request comes, goes or moves, by row."""
 
-    def __init__(self, requests: Sequence[Request | None], biased: bool) -> None:
+    def __init__(self, requests: Sequence[Request | None]) -> None:
         self._requests = list(requests)
-        self.biases = [(row, one.bias) for row, one in enumerate(requests) if one and one.bias] if biased else []
-        """Biases that are added before penalties."""
         self.slots: NDArray[np.int32] | None = None
         """The pool's, -1 for none; None until the batch draws."""
         self.counts: NDArray[np.int64]
@@ -134,10 +134,9 @@ class Requests:
         self._departed: OrderedDict[Hashable, _Departed] = OrderedDict()
         # Slots of requests that left, the longest gone first.
         self._parked: OrderedDict[Hashable, int] = OrderedDict()
-        self.batch = Rows((), False)
-        # Requests that came without a slot since the batch last drew, and how many of the batch have a bias.
+        self.batch = Rows(())
+        # Requests that came without a slot since the batch last drew.
         self._fresh: list[Request] = []
-        self._biased = 0
         # What the pool's next step is assigned to, if that is known. The number of output tokens in each slot, as of the batch's beginning.
         self._assigned: Batch | Chains | None = None
         self._counts = np.zeros(2 * rows, np.int64)
@@ -158,7 +157,7 @@ class Requests:
         """Takes over a change of the batch, in this order: removed rows, added requests, moved rows.
 
         added: row, the engine's name of the request, vLLM's parameters, prompt, the engine's list of output tokens. A request that was removed
-        and is added again under its name, with the same object of parameters, goes on with its seed and its sequence, also with fewer tokens
+        and is added again under its name, with the same object of parameters and the same prompt, goes on with its seed and its sequence, also with fewer tokens
         than it had. moved: from, to, and whether the two are swapped.
         """
         rows, arrived, slots = self.rows, [], self.batch.slots
@@ -172,7 +171,6 @@ class Requests:
             rows.extend([None] * (row + 1 - len(rows)))
             rows[row] = request
             arrived.append(request)
-            self._biased += request.bias is not None
         for one, other, swapped in moved:
             rows.extend([None] * (max(one, other) + 1 - len(rows)))
             if not swapped:
@@ -184,7 +182,7 @@ class Requests:
         for request in arrived:
             self._arrive(request)
         self._fresh += [request for request in arrived if request.slot is None]
-        self.batch = Rows(rows, self._biased > 0)
+        self.batch = Rows(rows)
 
     def slots(self, logits: torch.Tensor) -> NDArray[np.int32]:
         """Returns the pool's slot of each row, with the sequences as long as the engine says they are.
@@ -192,9 +190,7 @@ class Requests:
         logits: rows of the batch, of which vocabulary and device count; with a head rows of hidden states.
         """
         if self.pool is None:
-            self.pool = self._made(logits)
-            self.outputs, self.on_host = OnDevice(self.pool), self.pool.device == "cpu"
-            self.zero = torch.zeros(1, dtype=torch.int32, device=logits.device)
+            self.make_pool(logits)
         batch = self.batch
         if batch.slots is None:
             for request in self._fresh:
@@ -241,10 +237,21 @@ class Requests:
         self._assigned = None
         self.pool.enqueue([Shorten(surplus.tolist())])
 
-    def _made(self, logits: torch.Tensor) -> Pool:
+    def make_pool(self, logits: torch.Tensor) -> None:
+        """Makes the pool before its first batch. logits: as for :meth:`slots`."""
         vocab, place = logits.shape[1] if self.head is None else self.head.vocab, self.device or logits.device
         most, rows = 2 * self.most_rows, self.most_rows * (1 + self.most_drafts)
-        return pool_of(vocab, place, most, rows, self.logprobs_mode, self.top_n)
+        self.pool = pool_of(vocab, place, most, rows, self.logprobs_mode, self.top_n)
+        self.outputs, self.on_host = OnDevice(self.pool), self.pool.device == "cpu"
+        self.zero = torch.zeros(1, dtype=torch.int32, device=logits.device)
+
+    def warm_up(self, logits: torch.Tensor) -> None:
+        """Makes the pool, and the kernels of every request that may come. logits: a row, as for :meth:`slots`."""
+        if self.pool is None:
+            self.make_pool(logits)
+        assert self.pool is not None
+        warm_up(self.pool, logits, self.head, self.most_drafts > 0)
+        self._assigned = None
 
     def _admitted(self, request: Request) -> int:
         pool = self.pool
@@ -261,7 +268,7 @@ class Requests:
         """Gives a request the seed and the sequence that it had, or else the seed of its parameters, or a new one."""
         former, slot = self._departed.pop(request.name, None), self._parked.pop(request.name, None)
         # Another request may come under the same name; and after drafts only the engine's list says which tokens were kept.
-        known = former is not None and former.theirs is request.theirs
+        known = former is not None and former.theirs is request.theirs and former.prompt == request.prompt_hash
         if slot is not None:
             assert self.pool is not None
             if known and self._counts[slot] >= 0:
@@ -281,8 +288,7 @@ class Requests:
         if request is None:
             return
         self.rows[row], request.here = None, False
-        self._biased -= request.bias is not None
-        self._departed[request.name] = _Departed(request.theirs, request.seed)
+        self._departed[request.name] = _Departed(request.theirs, request.prompt_hash, request.seed)
         if request.slot is not None:
             self._parked[request.name] = request.slot
         while len(self._departed) > MOST_DEPARTED:

@@ -1,12 +1,13 @@
 """How many drafts of a drafter that draws are accepted: `accepted.py OUT self|eagle`; `accepted.py compare FOLDER` holds them to vLLM's.
 
 The drafter is the target itself, or an EAGLE head of its embedding and last layer. `GUMBALL_VLLM=0` takes vLLM's own sampler,
-`GUMBALL_VLLM_DRAFTS=rejection` ours by the drafter's probabilities. The files are `self_own`, `self_ours`, `self_rejection`, and likewise of EAGLE.
+`GUMBALL_VLLM_DRAFTS=rejection` ours by the drafter's probabilities. EAGER=1 leaves out the CUDA graphs, in which EAGLE's drafts are drawn. The files are `self_own`, `self_ours`, `self_rejection`, and likewise of EAGLE.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -31,7 +32,10 @@ def main(out_file: str, drafter: str) -> None:
         "num_speculative_tokens": DRAFTS,
         "draft_sample_method": "probabilistic",
     }
-    llm = engine("small", cache_gb=0.5, max_num_seqs=64, speculative_config=speculation, disable_log_stats=False)
+    graphs: dict[str, Any] = {"compilation_config": {"mode": 0, "cudagraph_mode": "FULL_DECODE_ONLY"}}
+    options = {"enforce_eager": True} if os.environ.get("EAGER") else graphs
+    options |= {"speculative_config": speculation, "disable_log_stats": False}
+    llm = engine("small", cache_gb=0.5, max_num_seqs=64, **options)
     found: dict[str, Any] = {}
     for name, kind in KINDS.items():
         before = counted(llm)

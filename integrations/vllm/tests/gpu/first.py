@@ -28,7 +28,7 @@ def seconds(llm: Any, kind: dict[str, Any]) -> float:
 if __name__ == "__main__":
     begin = time.perf_counter()
     thoughts = {"reasoning_start_str": "<think>", "reasoning_end_str": "</think>"}
-    llm = engine("small", cache_gb=0.5, max_num_seqs=16, reasoning_config=thoughts)
+    llm = engine("small", cache_gb=0.5, max_num_seqs=16, enforce_eager=True, reasoning_config=thoughts)
     print(f"START {time.perf_counter() - begin:.1f}", flush=True)
     worst = 0.0
     for name, kind in KINDS.items():
