@@ -20,6 +20,14 @@ ALLOWED = {
         "bindings/python/src/turns.rs",
     ): "a call takes its turn unless it comes out of a hook, and a hook is noted as what its turn waits for",
     (
+        "crates/spec/src/error.rs",
+        "crates/spec/src/near.rs",
+        "crates/spec/src/params/mod.rs",
+        "crates/spec/src/params/names.rs",
+        "crates/spec/src/params/parameter.rs",
+        "crates/spec/src/params/table.rs",
+    ): "the error for an unknown name hints at what was meant, by the table of parameters, whose checks give errors",
+    (
         "apps/cli/src/model/pipeline.rs",
         "apps/cli/src/model/tokenizer.rs",
     ): "the tokenizer builds its pipeline, which reads the tokenizer's description",

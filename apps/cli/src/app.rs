@@ -4,7 +4,7 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
-use gumball_inspect::command::with_signs;
+use gumball_inspect::command::{hinted, with_signs};
 
 use crate::commands::{check, doctor, generate, head, inspect, kernels};
 use crate::grammar::GRAMMARS;
@@ -69,7 +69,7 @@ pub fn main() -> ExitCode {
     if let Some(code) = apart::answer(&[TEMPLATES, GRAMMARS]) {
         return code;
     }
-    let matches = with_signs(Cli::command()).get_matches();
+    let matches = with_signs(Cli::command()).try_get_matches().unwrap_or_else(|error| hinted(error).exit());
     let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     threads::run(|| run(&cli))
 }

@@ -150,7 +150,7 @@ pub use gumball_dist as dist;
 pub use gumball_cpu::{Chosen, Draw, Entry, History, Level, Prepared, RowMut, Task, files};
 pub use gumball_spec::edit::Hook;
 pub use gumball_spec::logprobs::{Logprobs, TokenLogprob};
-pub use gumball_spec::near::nearest;
+pub use gumball_spec::near::{meant, nearest};
 pub use gumball_spec::verify::by_probabilities::Judgement;
 pub use gumball_spec::verify::draft::DraftWords;
 pub use gumball_spec::{

@@ -3,10 +3,12 @@
 use std::ffi::OsString;
 use std::io::Write;
 
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{FromArgMatches, Subcommand};
 
 use crate::doctor::Known;
 use crate::output::{Output, message, say};
+use crate::sampling::flag_meant;
 use crate::{Error, bench, doctor, explore, inspect, sample};
 
 /// The subcommands.
@@ -34,6 +36,44 @@ pub fn with_signs(command: clap::Command) -> clap::Command {
     command.mut_subcommands(with_signs)
 }
 
+/// The subcommands of the command in Rust alone.
+const ELSEWHERE: [&str; 4] = ["generate", "check", "head", "kernels"];
+
+/// Lets the error for a flag that is not known name the one that was meant by another engine's word, a flat name or a part's.
+#[must_use]
+pub fn hinted(mut error: clap::Error) -> clap::Error {
+    let flag = match error.get(ContextKind::InvalidArg) {
+        Some(ContextValue::String(given)) if error.kind() == ErrorKind::UnknownArgument => flag_meant(given),
+        _ => None,
+    };
+    if let Some(flag) = flag {
+        error.insert(ContextKind::SuggestedArg, ContextValue::String(flag));
+    }
+    error
+}
+
+/// Lets the error for what the command in Rust has alone say so.
+fn hinted_elsewhere(mut error: clap::Error) -> clap::Error {
+    let given = |kind| match error.get(kind) {
+        Some(ContextValue::String(given)) => Some(given.clone()),
+        _ => None,
+    };
+    let tip = match (given(ContextKind::InvalidSubcommand), given(ContextKind::InvalidArg)) {
+        (Some(name), _) if ELSEWHERE.contains(&&*name) => {
+            format!("the command in Rust, crate gumball-cli, has it: cargo gumball {name}, in a checkout of Gumball")
+        }
+        (_, Some(flag)) if flag == "--prompt" => {
+            "it needs a model: the command in Rust, crate gumball-cli, has it; ids of a prompt go into --prompt-ids"
+                .to_owned()
+        }
+        _ => return error,
+    };
+    error.remove(ContextKind::SuggestedSubcommand);
+    error.remove(ContextKind::SuggestedArg);
+    error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.into()]));
+    error
+}
+
 /// Runs a command line, writes to standard output and error, and returns the exit code: 0 done, 1 done and found wanting,
 /// 2 a mistake in what was asked.
 ///
@@ -41,8 +81,8 @@ pub fn with_signs(command: clap::Command) -> clap::Command {
 pub fn run(name: &str, arguments: Vec<OsString>, known: Known<'_>) -> u8 {
     let about = "From logits to the next token: one definition, the same token for the same seed everywhere.";
     let line = clap::Command::new("gumball").bin_name(name.to_owned());
-    let line =
-        line.after_help("The command in Rust, crate gumball-cli, also has: generate, check, head, kernels.");
+    let elsewhere = ELSEWHERE.join(", ");
+    let line = line.after_help(format!("The command in Rust, crate gumball-cli, also has: {elsewhere}."));
     let line = line.version(env!("CARGO_PKG_VERSION")).max_term_width(100).subcommand_required(true);
     // Last, as the subcommands bring a text of their own.
     let line = Command::augment_subcommands(line.arg_required_else_help(true)).about(about);
@@ -52,6 +92,7 @@ pub fn run(name: &str, arguments: Vec<OsString>, known: Known<'_>) -> u8 {
         Ok(command) => command,
         Err(error) => {
             // Help, or what was wrong; where nobody listens, the code says it.
+            let error = hinted_elsewhere(hinted(error));
             let _ = error.print();
             return u8::try_from(error.exit_code()).unwrap_or(2);
         }

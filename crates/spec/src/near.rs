@@ -1,4 +1,59 @@
-//! The known name that a caller may have meant by one that is not known.
+//! The known name that a caller may have meant by one that is not known: a slip of the pen, or another engine's word.
+
+use crate::params::SamplingParams;
+
+/// What other engines call parameters, and where each is here; [`docs/python.md`](../../../docs/python.md) says what differs. Of several lines for a name
+/// the first one counts whose parameter is among those that are known.
+const PEERS: [(&str, &str); 36] = [
+    ("all_stop_token_ids", "stop_ids"),
+    ("allowed_token_ids", "allowed_ids"),
+    ("bad_words_ids", "bad_words"),
+    ("bad_words_token_ids", "bad_words"),
+    ("do_sample", "temperature"),
+    ("dry_seq_breakers", "dry.breakers"),
+    ("dry_sequence_breakers", "dry.breakers"),
+    ("dynatemp_range", "dynamic_temperature"),
+    ("eos_token_id", "stop_ids"),
+    ("filter_apply_order", "order"),
+    ("freq_penalty", "frequency_penalty"),
+    ("logprob_token_ids", "logprobs.ids"),
+    ("logprobs_mode", "logprobs.mode"),
+    ("min_new_tokens", "min_tokens"),
+    ("mirostat_lr", "mirostat.eta"),
+    ("mirostat_ent", "mirostat.tau"),
+    ("mirostat_mode", "mirostat"),
+    ("no_repeat_ngram_size", "no_repeat_ngram"),
+    ("pres_penalty", "presence_penalty"),
+    ("random_seed", "seed"),
+    ("repeat_penalty", "repetition_penalty"),
+    ("return_logprob", "logprobs"),
+    ("sampler_seq", "order"),
+    ("samplers", "order"),
+    ("sampling_seed", "seed"),
+    ("sequence_bias", "logit_bias"),
+    ("stop_token_ids", "stop_ids"),
+    ("suppress_tokens", "banned_ids"),
+    ("temp", "temperature"),
+    ("token_ids_logprob", "logprobs.ids"),
+    ("top_logprobs", "logprobs.top_n"),
+    ("top_logprobs_num", "logprobs.top_n"),
+    ("top_n", "logprobs.top_n"),
+    ("top_n", "top_n_sigma"),
+    ("typ_p", "typical_p"),
+    ("typical", "typical_p"),
+];
+
+/// Returns the known name that was meant by another: what an engine's word for it is here, a part's field that was named flat
+/// (`dry.base` for `dry_base`), or else the [`nearest`]. A field is named with its part, where that is known.
+#[must_use]
+pub fn meant<'a>(name: &str, known: impl IntoIterator<Item = &'a str> + Clone) -> Option<&'a str> {
+    let is_known = |ours: &&str| known.clone().into_iter().any(|known| Some(known) == ours.split('.').next());
+    let flat = name.replace('-', "_");
+    let theirs = PEERS.iter().filter(|(theirs, _)| theirs.eq_ignore_ascii_case(&flat)).map(|(_, ours)| *ours);
+    let fields = SamplingParams::parameters().map(|parameter| parameter.name);
+    let fields = fields.filter(|field| field.contains('.') && field.replace('.', "_") == flat);
+    theirs.chain(fields).find(is_known).or_else(|| nearest(name, known))
+}
 
 /// Names longer than this are not compared.
 const LONGEST: usize = 80;
@@ -22,7 +77,7 @@ pub fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Opti
 /// Returns what is said of an unknown name: the one that was meant, if any is near.
 pub(crate) fn hint(name: &str, known: &str) -> String {
     let name = name.rsplit('.').next().unwrap_or(name);
-    nearest(name, known.split(", ")).map_or(String::new(), |near| format!("; do you mean {near:?}?"))
+    meant(name, known.split(", ")).map_or(String::new(), |near| format!("; do you mean {near:?}?"))
 }
 
 fn letters(name: &str) -> Vec<char> {
@@ -73,5 +128,36 @@ mod tests {
             assert_eq!(nearest(name, known), expected, "{name}");
         }
         assert_eq!(nearest(&"x".repeat(1 << 20), known), None);
+    }
+
+    #[test]
+    fn the_words_of_other_engines_are_known_by_where_they_are_here() {
+        let known = [
+            "temperature",
+            "top_p",
+            "top_k",
+            "typical_p",
+            "top_n_sigma",
+            "repetition_penalty",
+            "stop_ids",
+            "dry",
+            "logprobs",
+        ];
+        for (name, expected) in [
+            ("typ_p", "typical_p"),
+            ("top_n", "logprobs.top_n"),
+            ("repeat_penalty", "repetition_penalty"),
+            ("repeat-penalty", "repetition_penalty"),
+            ("stop_token_ids", "stop_ids"),
+            ("dry_multiplier", "dry.multiplier"),
+            ("dry_sequence_breakers", "dry.breakers"),
+            ("logprobs_ids", "logprobs.ids"),
+            ("topp", "top_p"),
+        ] {
+            assert_eq!(meant(name, known), Some(expected), "{name}");
+        }
+        // Where parameters are not what is named.
+        assert_eq!(meant("top_n", ["top_k", "top_n_sigma"]), Some("top_n_sigma"));
+        assert_eq!(meant("repeat_penalty", ["gather", "swap"]), None);
     }
 }

@@ -44,8 +44,7 @@ const STOREYS: [(&str, u32); 17] = [
 ];
 
 /// Crates that may hold `unsafe`: lanes, launches, foreign libraries, bindings.
-const MAY_BE_UNSAFE: [&str; 5] =
-    ["gumball-cpu", "gumball-cuda", "gumball-dist", "gumball-python", "gumball-c"];
+const MAY_BE_UNSAFE: [&str; 4] = ["gumball-cpu", "gumball-cuda", "gumball-python", "gumball-c"];
 
 /// The product's folders of code, and what stands beside it: proofs, programs and plug-ins, on which nothing of the product depends.
 const ABOVE: [&str; 2] = ["crates", "bindings"];
@@ -275,6 +274,49 @@ fn files(folder: &Path, ends: &[&str]) -> Vec<PathBuf> {
         }
     }
     found
+}
+
+#[test]
+fn each_peers_name_on_the_page_leads_to_the_parameter_that_it_maps_to() {
+    let page = fs::read_to_string(root().join("docs/python.md")).expect("a page");
+    let ours: Vec<&str> =
+        gumball_spec::SamplingParams::parameters().map(|parameter| parameter.name).collect();
+    let known: Vec<&str> =
+        ours.iter().filter(|name| !name.contains('.')).copied().chain(["dry", "logprobs"]).collect();
+    let named = |cell: &str| -> Vec<String> {
+        let quoted = cell.split('`').skip(1).step_by(2);
+        quoted.map(|code| code.split(['=', '(']).next().unwrap_or_default().to_owned()).collect()
+    };
+    let mut walked = 0;
+    // From the parameters of requests on; the tables before are of functions.
+    let tables = page.split_once("| vLLM's `SamplingParams` | here |").expect("the table of vLLM").1;
+    for row in tables.lines().filter(|line| line.starts_with('|')) {
+        let cells: Vec<&str> = row.split('|').map(str::trim).collect();
+        let is_name = |name: &String| {
+            name.len() > 2 && name.bytes().all(|byte| byte == b'_' || byte.is_ascii_lowercase())
+        };
+        let here = named(cells[2])
+            .into_iter()
+            .map(|name| if name == "LogprobsParams" { "logprobs".to_owned() } else { name });
+        let here: Vec<String> = here.filter(|name| known.contains(&&**name)).collect();
+        for theirs in named(cells[1]).into_iter().filter(|name| is_name(name) && !known.contains(&&**name)) {
+            if here.is_empty()
+                || cells[1].contains("_logprobs`")
+                || cells[1].contains('(')
+                || cells[2].contains("gumball.")
+            {
+                continue;
+            }
+            let meant = gumball_spec::near::meant(&theirs, known.iter().copied());
+            let part = meant.map(|meant| meant.split('.').next().unwrap_or(meant).to_owned());
+            assert!(
+                part.as_ref().is_some_and(|part| here.contains(part)),
+                "{theirs}: {meant:?}, not one of {here:?}"
+            );
+            walked += 1;
+        }
+    }
+    assert!(walked >= 12, "{walked} names");
 }
 
 #[test]

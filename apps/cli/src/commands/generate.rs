@@ -27,6 +27,10 @@ use crate::{Error, Result, reading};
 
 /// What to write, with which model.
 #[derive(clap::Args, Clone, Debug)]
+#[command(
+    after_help = "Without a flag that shapes the distribution, tokens are drawn at temperature 0.7 and top-p 0.9. With one, or with --params that do, \
+exactly those act: the temperature is 1 and nothing is cut off unless they say so."
+)]
 pub struct Args {
     /// What to answer or, with --no-chat, to continue; read from standard input if absent
     #[arg(value_name = "PROMPT")]
@@ -100,7 +104,9 @@ pub fn run(args: &Args, out: &mut Output<'_>) -> Result<()> {
     let (route, level) = (args.engine.route(None)?, args.engine.level()?);
     let prompt = prompt(args)?;
     let mut session = Session::start(&args.model, &prompt)?;
+    let given = params.clone();
     let mut params = for_prose(params, args.sampling.shapes());
+    let is_given = params == given;
     let ends =
         session.model.eos().iter().filter(|id| !params.stop_ids.contains(id)).copied().collect::<Vec<_>>();
     params.stop_ids.extend(ends);
@@ -132,7 +138,7 @@ pub fn run(args: &Args, out: &mut Output<'_>) -> Result<()> {
     interrupt::hear();
     let limits = Limits { max_tokens: args.max_tokens, stops: &args.stop, interrupt: &INTERRUPT };
     if !args.json {
-        introduce(&session, &mut request)?;
+        introduce(&session, &mut request, is_given)?;
     }
     let mut waiting = Some(Waiting::show(format!("reading the prompt, {} tokens", session.prompt.len())));
     let decoded = decode(&mut session, &mut request, grammar, &limits, |piece| {
@@ -195,7 +201,8 @@ fn prompt(args: &Args) -> Result<String> {
     Ok(reading::text(Path::new("-"))?.trim_end().to_owned())
 }
 
-fn introduce(session: &Session, request: &mut Request) -> Result<()> {
+/// Says what acts; `is_given`: only what flags and files say does.
+fn introduce(session: &Session, request: &mut Request, is_given: bool) -> Result<()> {
     let sequence = request.pool.sequence(request.slot)?;
     let acting = SamplingParams { stop_ids: Vec::new(), ..sequence.params().clone() };
     let mut settings = settings(&acting);
@@ -205,6 +212,9 @@ fn introduce(session: &Session, request: &mut Request) -> Result<()> {
     }
     let name = shown(&session.name);
     say(format_args!("{DIM}{name}: {settings}, and nothing else; seed {}{DIM:#}", sequence.seed()));
+    if is_given {
+        say(format_args!("{DIM}temperature 0.7 and top-p 0.9 are for calls without such parameters{DIM:#}"));
+    }
     if let Some(head) = &request.head {
         say(format_args!(
             "{DIM}the {} head adds up in an order of its own, so the text may be another than without --head{DIM:#}",

@@ -131,3 +131,23 @@ fn parses(program: &str, flags: &[&str], ending: &str, place: &str, text: &str) 
     let output = output.unwrap_or_else(|error| panic!("{program}: {error}"));
     assert!(output.status.success(), "{place}: {}", String::from_utf8_lossy(&output.stderr));
 }
+
+#[test]
+fn the_engine_is_added_to_ones_own_crate_as_the_readme_says() {
+    let readme = fs::read_to_string(root().join("README.md")).expect("the page");
+    let line = readme.lines().find(|line| line.starts_with("cargo add ")).expect("a line for Rust");
+    let line = line.split('#').next().expect("a command").replace("PATH", root().to_str().expect("text"));
+    let words: Vec<&str> = line.split_whitespace().skip(1).collect();
+    let own = tempfile::tempdir().expect("a folder");
+    let cargo = |args: &[&str]| {
+        let output = Command::new(env!("CARGO")).args(args).current_dir(own.path()).output().expect("cargo");
+        assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
+    };
+    cargo(&["init", "--vcs", "none", "--name", "own", "."]);
+    cargo(&[&words[..], &["--offline"]].concat());
+    let manifest = fs::read_to_string(own.path().join("Cargo.toml")).expect("a manifest");
+    assert!(
+        manifest.contains("gumball-engine = { version") || manifest.contains("gumball-engine = { path"),
+        "{manifest}"
+    );
+}

@@ -83,10 +83,12 @@ fn all_that_acts_is_said_and_no_rate_is_told_of_a_single_token() {
     };
     let one = said(&["--max-tokens", "1", "--top-k", "5"]);
     assert!(one.contains("temperature 1, top_k 5, and nothing else; seed 1"), "{one}");
+    assert!(one.contains("temperature 0.7 and top-p 0.9 are for calls without such parameters"), "{one}");
     assert!(one.contains("1 token, ended by") && one.contains("the first after"), "{one}");
     assert!(!one.contains("a second") && !one.contains("head"), "{one}");
     let two = said(&["--max-tokens", "2", "--head", "exact"]);
     assert!(two.contains("temperature 0.7, top_p 0.9, and nothing else"), "{two}");
+    assert!(!two.contains("without such parameters"), "{two}");
     assert!(two.contains("a second") && two.contains("may be another than without --head"), "{two}");
     // A neutral value that is given is given.
     let neutral = said(&["--max-tokens", "1", "--temperature", "1"]);

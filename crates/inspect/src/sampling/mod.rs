@@ -10,6 +10,7 @@ use std::path::PathBuf;
 
 use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, value_parser};
+use gumball_spec::near::{meant, nearest};
 use gumball_spec::{Field, FilterOrder, Flag, LogprobMode, Parameter, SamplingParams, Scope, Stage};
 
 pub use file::parse;
@@ -29,10 +30,39 @@ fn flags() -> impl Iterator<Item = (&'static Parameter, Flag)> {
     SamplingParams::parameters().filter_map(|parameter| Some((parameter, parameter.flag?)))
 }
 
+/// Returns the name of a parameter's flag, without the dashes.
+fn name_of(parameter: &Parameter, flag: Flag) -> String {
+    flag.name.map_or_else(|| parameter.name.replace(['_', '.'], "-"), str::to_owned)
+}
+
+/// Returns the flag that was meant by one that is not known: by another engine's word, by a flat name or by a part's. Of a slip of the pen
+/// nothing is said here.
+pub(crate) fn flag_meant(given: &str) -> Option<String> {
+    let name = given.trim_start_matches('-').replace('-', "_");
+    let parts =
+        SamplingParams::parameters().map(|parameter| parameter.name.split('.').next().unwrap_or_default());
+    let parts: Vec<&str> = parts.collect();
+    let known = || parts.iter().copied();
+    let meant = match known().find(|part| *part == name) {
+        Some(part) => part,
+        None => {
+            let field_of = |part: &&str| name.strip_prefix(part).is_some_and(|field| field.starts_with('_'));
+            let meant = meant(&name, known())
+                .or_else(|| ["mirostat", "dynamic_temperature"].into_iter().find(field_of));
+            meant.filter(|meant| nearest(&name, known()) != Some(*meant))?
+        }
+    };
+    let (part, _) = meant.split_once('.').unwrap_or((meant, ""));
+    let of = |name: &str| flags().find(|(parameter, _)| parameter.name == name);
+    let of_part = || flags().find(|(parameter, _)| parameter.name.starts_with(&format!("{part}.")));
+    let (parameter, flag) = of(meant).or_else(|| of(part)).or_else(of_part)?;
+    Some(format!("--{}", name_of(parameter, flag)))
+}
+
 /// Returns the flag of a parameter.
 fn flag(parameter: &'static Parameter, flag: Flag) -> Arg {
-    let name = flag.name.map_or_else(|| parameter.name.replace(['_', '.'], "-"), str::to_owned);
-    let arg = Arg::new(parameter.name).long(name).help(flag.help).help_heading("Sampling");
+    let arg =
+        Arg::new(parameter.name).long(name_of(parameter, flag)).help(flag.help).help_heading("Sampling");
     let mut neutral = SamplingParams::default();
     let (_, field) = neutral.parameter(parameter.name).expect("the table names fields");
     let arg = match field {
@@ -138,5 +168,27 @@ impl SamplingArgs {
     /// Returns the value of a flag that was given.
     fn value<T: Clone + Send + Sync + 'static>(&self, name: &str) -> T {
         self.values(name).next().expect("the flag has a value")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_flag_of_another_engine_or_of_a_part_leads_to_ours() {
+        for (given, flag) in [
+            ("--dry", "--dry-multiplier"),
+            ("--repeat-penalty", "--repetition-penalty"),
+            ("--typ-p", "--typical-p"),
+            ("--top-n", "--top-logprobs"),
+            ("--stop-token-ids", "--stop-ids"),
+            ("--mirostat-tau", "--mirostat"),
+            ("--dry-sequence-breakers", "--dry-breakers"),
+        ] {
+            assert_eq!(flag_meant(given).as_deref(), Some(flag), "{given}");
+        }
+        assert_eq!(flag_meant("--top-q"), None, "a slip is the parser's");
+        assert_eq!(flag_meant("--whatever"), None);
     }
 }

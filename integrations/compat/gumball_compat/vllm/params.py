@@ -76,7 +76,7 @@ def params_of(theirs: Any, *, logprobs_mode: str = "raw_logprobs", vocab: int | 
     try:
         refuse_misplaced(extra, theirs)
         chosen |= flat_params({name: extra[name] for name in FLAT_NAMES if name in extra}, _SOURCE)
-        for id in extra.get("dry_breakers", ()):
+        for id in extra.get("dry_breakers") or ():
             if vocab is not None and not 0 <= id < vocab:
                 raise RefusedError(f"{_SOURCE} has dry_breakers with {id}, which is no id of a vocabulary of {vocab}")
         if "order" not in chosen and chosen["min_p"] > 0 and chosen["top_p"] < 1:
