@@ -20,7 +20,7 @@ from gumball.params import FILTERS, SamplingParams
 __all__ = ["CALL_NAMES", "LOGPROBS_NAMES", "OUR_NAMES", "refuse_names", "taken"]
 
 # What transformers has itself, under these or other names.
-_THEIRS = {"typical_p", "epsilon_cutoff", "eta_cutoff", "no_repeat_ngram", "banned_ids"}
+_THEIRS = {"typical_p", "epsilon_cutoff", "eta_cutoff", "no_repeat_ngram", "banned_ids", "bias_first"}
 
 OUR_NAMES = (*(name for name in FLAT_NAMES if name not in _THEIRS), *PENALTY_NAMES)
 """The names of parameters that `generate` of transformers has not."""
@@ -35,6 +35,7 @@ _OTHERWISE = {
     "allowed_ids": "prefix_allowed_tokens_fn",
     "bad_words": "bad_words_ids",
     "banned_ids": "suppress_tokens",
+    "bias_first": "sequence_bias, which comes before the penalties,",
     "dry": "dry_multiplier, dry_base, dry_allowed_length and dry_breakers",
     "dynamic_temperature": "dynamic_temperature_min and dynamic_temperature_max",
     "logit_bias": "sequence_bias",
