@@ -6,6 +6,7 @@ use pyo3::exceptions::PyBufferError;
 use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyTuple};
 
+use crate::arguments::argument;
 use crate::arrays::{Dtype, Location};
 use crate::dlpack::{self, DataType, Device, Managed, ManagedVersioned, Tensor};
 use crate::pool::Pool;
@@ -141,10 +142,10 @@ impl DeviceArray {
     fn __dlpack__<'py>(
         &self,
         py: Python<'py>,
-        stream: Option<isize>,
-        max_version: Option<(u32, u32)>,
-        dl_device: Option<(i32, i32)>,
-        copy: Option<bool>,
+        #[pyo3(from_py_with = argument)] stream: Option<isize>,
+        #[pyo3(from_py_with = argument)] max_version: Option<(u32, u32)>,
+        #[pyo3(from_py_with = argument)] dl_device: Option<(i32, i32)>,
+        #[pyo3(from_py_with = argument)] copy: Option<bool>,
     ) -> PyResult<Bound<'py, PyCapsule>> {
         if copy == Some(true) || dl_device.is_some_and(|device| device != self.__dlpack_device__()) {
             return Err(PyBufferError::new_err("the memory is lent where it lies, and not copied"));

@@ -7,6 +7,7 @@ use gumball_engine::{CudaThreadState, Device, DeviceHead as EngineHead, Error, G
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
+use crate::arguments::argument;
 use crate::arrays::Location;
 use crate::device_weights::{WeightsThere, refuse_host};
 use crate::devices;
@@ -208,7 +209,7 @@ impl DeviceHead {
         logit_scale: Option<&Bound<'_, PyAny>>,
         softcap: Option<&Bound<'_, PyAny>>,
         rows: Option<&Bound<'_, PyAny>>,
-        fast: bool,
+        #[pyo3(from_py_with = argument)] fast: bool,
         device: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Self> {
         let HeadOptions { bias, scaling, .. } = read_head_options(bias, logit_scale, softcap, None)?;

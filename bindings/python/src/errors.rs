@@ -11,6 +11,8 @@ use pyo3::prelude::*;
 
 pyo3::import_exception!(gumball.errors, InvalidTypeError);
 pyo3::import_exception!(gumball.errors, InvalidValueError);
+pyo3::import_exception!(gumball.errors, UnnamedTypeError);
+pyo3::import_exception!(gumball.errors, UnnamedValueError);
 pyo3::import_exception!(gumball.errors, CallError);
 pyo3::import_exception!(gumball.errors, UnavailableError);
 pyo3::import_exception!(gumball.errors, DistError);

@@ -15,6 +15,7 @@ use numpy::{PyArray1, PyArray2, PyArrayMethods};
 use pyo3::prelude::*;
 use pyo3::types::{IntoPyDict, PyDict, PyList, PyTuple};
 
+use crate::arguments::argument;
 use crate::arrays::{self, Array, Matrix};
 use crate::clusters::{ClusterArguments, Source};
 use crate::errors::{CallError, InvalidValueError, of_file, to_py_err};
@@ -319,7 +320,7 @@ impl Head {
         bias: Option<&Bound<'_, PyAny>>,
         logit_scale: Option<&Bound<'_, PyAny>>,
         softcap: Option<&Bound<'_, PyAny>>,
-        level: Option<&str>,
+        #[pyo3(from_py_with = argument)] level: Option<&str>,
     ) -> PyResult<Self> {
         let options = read_head_options(bias, logit_scale, softcap, level)?;
         Self::over(py, weights, options, |exact| Ok(Kind::Exact(exact)))
@@ -344,9 +345,9 @@ impl Head {
         bias: Option<&Bound<'_, PyAny>>,
         logit_scale: Option<&Bound<'_, PyAny>>,
         softcap: Option<&Bound<'_, PyAny>>,
-        level: Option<&str>,
+        #[pyo3(from_py_with = argument)] level: Option<&str>,
         most_rows: Option<&Bound<'_, PyAny>>,
-        file: Option<PathBuf>,
+        #[pyo3(from_py_with = argument)] file: Option<PathBuf>,
     ) -> PyResult<Self> {
         let most_rows = most_rows.map(|rows| extract_int::<usize>(rows, "most_rows")).transpose()?;
         let options = read_head_options(bias, logit_scale, softcap, level)?;
@@ -388,9 +389,9 @@ impl Head {
         bias: Option<&Bound<'_, PyAny>>,
         logit_scale: Option<&Bound<'_, PyAny>>,
         softcap: Option<&Bound<'_, PyAny>>,
-        level: Option<&str>,
+        #[pyo3(from_py_with = argument)] level: Option<&str>,
         most_rows: Option<&Bound<'_, PyAny>>,
-        file: Option<PathBuf>,
+        #[pyo3(from_py_with = argument)] file: Option<PathBuf>,
         clusters: Option<&Bound<'_, PyAny>>,
         centroids: Option<&Bound<'_, PyAny>>,
         capacity: Option<&Bound<'_, PyAny>>,
@@ -398,7 +399,7 @@ impl Head {
         progress: Option<&Bound<'_, PyAny>>,
         probes: Option<&Bound<'_, PyAny>>,
         special_ids: Option<&Bound<'_, PyAny>>,
-        in_place: bool,
+        #[pyo3(from_py_with = argument)] in_place: bool,
     ) -> PyResult<Self> {
         let options = read_head_options(bias, logit_scale, softcap, level)?;
         let of_clusters = ClusteredOptions {
@@ -506,7 +507,12 @@ impl Head {
     ///
     /// Raises ValueError for an exact head, OSError for a file that cannot be written.
     #[pyo3(signature = (path, *, name="lm_head.weight"))]
-    fn save(&self, py: Python<'_>, path: PathBuf, name: &str) -> PyResult<()> {
+    fn save(
+        &self,
+        py: Python<'_>,
+        #[pyo3(from_py_with = argument)] path: PathBuf,
+        #[pyo3(from_py_with = argument)] name: &str,
+    ) -> PyResult<()> {
         let in_use = self.get(py)?;
         let head = in_use.head();
         let written = py.detach(|| {

@@ -8,7 +8,7 @@
 //! | module | what is in it |
 //! | --- | --- |
 //! | `arrays`, `dlpack` | other libraries' memory as rows or lists |
-//! | `lists`, `params`, `state`, `values` | Python's values as the engine's |
+//! | `arguments`, `lists`, `params`, `state`, `values` | Python's values as the engine's |
 //! | `hooks`, `turns`, `signals` | Python's own edits of rows; one thread at a time in a sampler or a pool; Ctrl-C |
 //! | `forks` | whether this process is a child of the one that made something |
 //! | `sampler`, `pool`, `graph` | the classes |
@@ -25,6 +25,7 @@ mod modules;
 
 mod dlpack;
 
+mod arguments;
 mod arrays;
 mod errors;
 mod lists;
@@ -83,7 +84,7 @@ mod _gumball {
     #[pymodule_export]
     use super::outputs::{Emitted, Outputs};
     #[pymodule_export]
-    use super::params::{check_params, nearest_name, prompt_seed, sample_seed};
+    use super::params::{check_params, json_of_json, json_of_params, nearest_name, prompt_seed, sample_seed};
     #[pymodule_export]
     use super::pool::{Batch, DraftBatch, OnDevice, Plan, Pool, RanksInfo, Recorded};
     #[pymodule_export]

@@ -9,7 +9,8 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
 
-use crate::errors::{not_a, out_of_range, passes, to_py_err, wrong_type};
+use crate::arguments::argument;
+use crate::errors::{InvalidValueError, not_a, out_of_range, passes, to_py_err, wrong_type};
 use crate::lists::{extract_int, integers, is_truth, iterated, number, truth};
 
 /// Returns the engine's parameters.
@@ -44,7 +45,7 @@ fn part<T: Parameters>(it: &Bound<'_, PyAny>, name: &str, wanted: &str) -> PyRes
 }
 
 /// Reads a parameter's value into its field.
-fn set(field: Field<'_>, it: &Bound<'_, PyAny>, name: &str) -> PyResult<()> {
+fn set(field: Field<'_>, it: &Bound<'_, PyAny>, name: &'static str) -> PyResult<()> {
     match field {
         Field::Number(field) => *field = number(it, name)?,
         Field::NumberOrNone(field) => *field = Some(number(it, name)?),
@@ -89,6 +90,25 @@ pub fn check_params(params: &Bound<'_, PyAny>, vocab: Option<&Bound<'_, PyAny>>)
             Err(error) => Err(to_py_err(error)),
         },
     }
+}
+
+/// Reads parameters from the JSON of the command, C and Rust; returns the JSON of all of them.
+///
+/// Raises ValueError for a text that is none, with its place.
+#[pyfunction]
+pub fn json_of_json(#[pyo3(from_py_with = argument)] text: &str) -> PyResult<String> {
+    written(serde_json::from_str(text))
+}
+
+/// Returns the JSON of all parameters, as the command, C and Rust read it.
+#[pyfunction]
+pub fn json_of_params(params: &Bound<'_, PyAny>) -> PyResult<String> {
+    written(Ok(read(params)?))
+}
+
+fn written(params: serde_json::Result<SamplingParams>) -> PyResult<String> {
+    let text = params.and_then(|params| serde_json::to_string(&params));
+    text.map_err(|error| InvalidValueError::new_err(format!("text cannot be read: {error}")))
 }
 
 /// Returns the seed of the requests that sample one prompt in one turn of a run (N10 of docs/semantics.md).
@@ -141,9 +161,11 @@ fn word(object: &Bound<'_, PyAny>, name: &str) -> PyResult<u64> {
     })
 }
 
-fn named<T: std::str::FromStr<Err = Error>>(object: &Bound<'_, PyAny>, name: &str) -> PyResult<T> {
+fn named<T: std::str::FromStr<Err = Error>>(object: &Bound<'_, PyAny>, name: &'static str) -> PyResult<T> {
     let text = object.cast::<PyString>().map_err(|_| wrong_type(name, "a str", object))?;
-    text.to_cow()?.parse().map_err(to_py_err)
+    let text =
+        text.to_cow().map_err(|error| InvalidValueError::new_err(format!("{name} is no text: {error}")))?;
+    text.parse().map_err(|error: Error| to_py_err(error.with_parameter(|_| name)))
 }
 
 fn biases(it: &Bound<'_, PyAny>) -> PyResult<Vec<(u32, f32)>> {
@@ -171,8 +193,8 @@ fn words(it: &Bound<'_, PyAny>) -> PyResult<Vec<Vec<u32>>> {
 
 /// Reads an order of filters: a name, or a list of filter names.
 pub fn order(it: &Bound<'_, PyAny>) -> PyResult<FilterOrder> {
-    if let Ok(text) = it.cast::<PyString>() {
-        return text.to_cow()?.parse().map_err(to_py_err);
+    if it.is_instance_of::<PyString>() {
+        return named(it, "order");
     }
     let wanted = "a str or a list of filters";
     iterated(it, "order", wanted, |name| named::<Filter>(&name, "order")).map(FilterOrder::List)

@@ -5,6 +5,7 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::PyType;
 
+use crate::arguments::argument;
 use crate::arrays::{self, Array, FLOATS, Location, Matrix};
 use crate::errors::{out_of_range, to_py_err};
 use crate::hooks::{Hook, caught};
@@ -127,8 +128,8 @@ impl Sampler {
         vocab: &Bound<'_, PyAny>,
         prompt: Option<&Bound<'_, PyAny>>,
         draw: Option<&Bound<'_, PyAny>>,
-        route: Option<&str>,
-        level: Option<&str>,
+        #[pyo3(from_py_with = argument)] route: Option<&str>,
+        #[pyo3(from_py_with = argument)] level: Option<&str>,
     ) -> PyResult<Self> {
         let prompt = prompt.map(|prompt| integers(prompt, "prompt")).transpose()?.unwrap_or_default();
         let draw = draw.map(|draw| extract_int(draw, "draw")).transpose()?.unwrap_or(0);
@@ -158,8 +159,8 @@ impl Sampler {
         params: &Bound<'_, PyAny>,
         vocab: &Bound<'_, PyAny>,
         state: &Bound<'_, PyAny>,
-        route: Option<&str>,
-        level: Option<&str>,
+        #[pyo3(from_py_with = argument)] route: Option<&str>,
+        #[pyo3(from_py_with = argument)] level: Option<&str>,
     ) -> PyResult<Self> {
         let state = OwnedState::read(state)?;
         let made = Self::new(params, vocab, None, None, route, level)?;
@@ -259,7 +260,7 @@ impl Sampler {
     }
 
     /// Turns the reporting of kept sets on or off for the following rows; it costs a sort of each set.
-    fn keep_ids(&self, py: Python<'_>, on: bool) -> PyResult<()> {
+    fn keep_ids(&self, py: Python<'_>, #[pyo3(from_py_with = argument)] on: bool) -> PyResult<()> {
         self.with(py, |inner| inner.sampler.keep_ids(on))
     }
 

@@ -3,6 +3,7 @@
 use gumball_engine::Kind;
 use pyo3::prelude::*;
 
+use crate::arguments::argument;
 use crate::errors::out_of_range;
 
 /// Reads what rows hold: logits or probabilities.
@@ -19,7 +20,7 @@ pub fn kind(name: &str) -> PyResult<Kind> {
 
 /// Makes the class of a value: its description, its arguments in Python, and its fields.
 macro_rules! value {
-    ($(#[$about:meta])* $name:ident $signature:tt $(as $text:literal)? { $($field:ident: $of:ty,)* }) => {
+    ($(#[$about:meta])* $name:ident $signature:tt $(as $text:literal)? { $($(#[$read:meta])* $field:ident: $of:ty,)* }) => {
         $(#[$about])*
         #[pyclass(frozen, module = "gumball")]
         #[derive(Debug)]
@@ -31,7 +32,7 @@ macro_rules! value {
         impl $name {
             #[new]
             #[pyo3(signature = $signature $(, text_signature = $text)?)]
-            fn new($($field: $of),*) -> Self {
+            fn new($($(#[$read])* $field: $of),*) -> Self {
                 Self { $($field),* }
             }
         }
@@ -132,6 +133,7 @@ value! {
     CopyDrafts(batch, to, column=0) {
         batch: Py<PyAny>,
         to: Py<PyAny>,
+        #[pyo3(from_py_with = argument)]
         column: usize,
     }
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import pickle
 from typing import Any
 
@@ -74,11 +75,11 @@ MISTAKES: list[tuple[type[Exception], dict[str, Any], str]] = [
     (ValueError, dict(top_k=2**63), "top_k is 9223372036854775808, but must be"),
     (ValueError, dict(banned_ids=[-1]), "banned_ids is -1, but must be in 0..2^32"),
     (ValueError, dict(bad_words=[[]]), "bad_words has length 0"),
-    (ValueError, dict(order=["top_q"]), 'filter "top_q" is not known; known are: top_n_sigma'),
+    (ValueError, dict(order=["top_q"]), 'order "top_q" is not known; known are: top_n_sigma'),
     (ValueError, dict(order=["top_k", "top_k"]), "order is top_k, but must be a list of distinct filters"),
     (ValueError, dict(repetition_scope="all"), 'scope "all" is not known'),
     (ValueError, dict(dynamic_temperature=DynamicTemperature(2, 1)), "dynamic_temperature.max is 1"),
-    (ValueError, dict(logprobs=LogprobsParams(mode="row")), 'logprob mode "row" is not known'),
+    (ValueError, dict(logprobs=LogprobsParams(mode="row")), 'logprobs.mode "row" is not known'),
     (ValueError, dict(logit_bias={1: float("inf")}), "logit_bias is inf, but must be finite"),
     (
         ValueError,
@@ -194,3 +195,15 @@ def test_what_depends_on_the_vocabulary_is_told_there() -> None:
     listed.validate(400)
     with pytest.raises(ValueError, match="top_k cannot be combined with order"):
         listed.validate(1000)
+
+
+def test_json_and_dicts_are_ways_out_of_parameters_and_back() -> None:
+    for params in (SamplingParams(), FULL, SamplingParams(logit_bias={5: float("-inf"), 7: -1.5}, allowed_ids=[])):
+        assert SamplingParams.from_json(params.to_json()) == params
+        assert SamplingParams(**dataclasses.asdict(params)) == params
+    text = '{"temperature": 0.7, "logit_bias": {"5": -1.5}, "dry": {"multiplier": 0.8}, "logprobs": {"top_n": 2}, "seed": null}'
+    wanted = SamplingParams(temperature=0.7, logit_bias={5: -1.5}, dry=Dry(0.8), logprobs=LogprobsParams(top_n=2))
+    assert SamplingParams.from_json(text) == wanted
+    for wrong, said in (('{"top_q": 1}', "top_q"), ("[]", "object"), ('{"top_p": 2}', "top_p is 2"), ("{", "line 1")):
+        with pytest.raises(gumball.InvalidValueError, match=said):
+            SamplingParams.from_json(wrong)

@@ -108,10 +108,10 @@ BAD_DRAWS: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"indices": np.zeros((2, 2), np.int64)}, ValueError, "indices"),
     ({"seed": -1}, ValueError, "seed"),
     ({"seed": 1 << 64}, ValueError, "seed"),
-    ({"seed": [1, 2]}, ValueError, "seeds has length 2"),
+    ({"seed": [1, 2]}, ValueError, "seed has length 2"),
     ({"seed": "tail"}, TypeError, "seed"),
     ({"position": 1 << 32}, ValueError, "position"),
-    ({"draw": [1, 2, 3]}, ValueError, "draws has length 3"),
+    ({"draw": [1, 2, 3]}, ValueError, "draw has length 3"),
     ({"dtype": "float32"}, ValueError, "dtype is float32"),
 ]
 BAD_POOLS: list[tuple[dict[str, Any], type[Exception], str]] = [
@@ -164,8 +164,8 @@ BAD_DRAFTS: list[tuple[tuple[Any, ...], dict[str, Any], type[Exception], str]] =
     ((Q, DRAFTS[:, :1], P), {}, ValueError, r"draft_token_ids has shape \[3, 1\], but must have shape \[3, 2\]"),
     ((Q, DRAFTS.astype(np.float32), P), {}, TypeError, "draft_token_ids"),
     ((Q, DRAFTS, P), {"dtype": "int16"}, ValueError, "dtype is int16"),
-    ((Q, DRAFTS, P), {"seed": [1, 2]}, ValueError, "seeds has length 2"),
-    ((Q, DRAFTS, P), {"position": [1]}, ValueError, "positions has length 1"),
+    ((Q, DRAFTS, P), {"seed": [1, 2]}, ValueError, "seed has length 2"),
+    ((Q, DRAFTS, P), {"position": [1]}, ValueError, "position has length 1"),
     ((None, DRAFTS, P), {"rule": "nucleus"}, ValueError, 'rule is "nucleus"'),
     ((None, DRAFTS, P), {"rule": "threshold", "threshold_acc": 2.0}, ValueError, "threshold_acc is 2"),
     ((None, DRAFTS, P, DRAFTS + 1), {}, ValueError, "parents is 1 for node 0 of tree 0"),

@@ -17,6 +17,20 @@ class InvalidTypeError(Error, TypeError):
     """An object of the wrong type: the text names the argument and the allowed types. Nothing was changed."""
 
 
+class UnnamedValueError(InvalidValueError):
+    """One that the extension module makes without the argument's name. PyO3 adds that as a note, and the text begins with it then."""
+
+    def add_note(self, note: str, /) -> None:
+        self.args = (" ".join((note.split("'")[1], *self.args)),)
+
+
+class UnnamedTypeError(InvalidTypeError):
+    """One likewise."""
+
+    def add_note(self, note: str, /) -> None:
+        self.args = (" ".join((note.split("'")[1], *self.args)),)
+
+
 class RefusedError(Error, ValueError):
     """A request, written for another engine, asks for what cannot be given. The text says what to do."""
 

@@ -60,7 +60,7 @@ class JudgedDrafts(NamedTuple):
     model's cache keeps. None for chains, whose token i comes from row i. accepted: [trees] uint32, the number of accepted
     drafts; the token drawn behind them is not counted. accepted_alone: [trees] uint32, the number that would be accepted if
     each were judged by itself; None but for chains that are judged by rejection with draft_probs. statuses: [trees] uint32, of
-    the row that the last token was drawn from; None if counts were `added`.
+    the row that the last token was drawn from; None if counts were `added`. Two of them are equal if they are one object.
     """
 
     tokens: Any
@@ -68,3 +68,8 @@ class JudgedDrafts(NamedTuple):
     accepted: Any
     accepted_alone: Any
     statuses: Any
+
+    # Arrays have no one truth to compare by.
+    __eq__ = object.__eq__
+    __ne__ = object.__ne__
+    __hash__ = object.__hash__

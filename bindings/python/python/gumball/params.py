@@ -9,6 +9,7 @@ import dataclasses
 import enum
 import functools
 import itertools
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
@@ -32,12 +33,14 @@ __all__ = [
 
 
 _T = TypeVar("_T")
+_KINDS: dict[str, type] = {}
 
 
 def _parameters(kind: type[_T]) -> type[_T]:
-    """Lets a dataclass refuse a name that is not known with the one that was meant, take None as absent, and keep what comes as an array as a
-    list, so that it compares, prints and pickles.
+    """Lets a dataclass refuse a name that is not known with the one that was meant, take None as absent and a dict as the part that it describes,
+    and keep what comes as an array as a list, so that it compares, prints and pickles.
     """
+    _KINDS[kind.__name__] = kind
     fields = {field.name: field for field in dataclasses.fields(kind)}  # type: ignore[arg-type]
     sequences = [name for name, field in fields.items() if "Sequence" in field.type]
     made = kind.__init__
@@ -54,12 +57,16 @@ def _parameters(kind: type[_T]) -> type[_T]:
             if value is None:
                 default = fields[name].default
                 given[name] = None if default is dataclasses.MISSING else default
+            elif isinstance(value, dict) and (part := _KINDS.get(fields[name].type.split(" ")[0])):
+                given[name] = part(**value)
             elif hasattr(value, "__next__"):
                 given[name] = _bounded(name, value)
         if hasattr(self, "validate"):
             _gumball.check_params(self)
         for name in sequences:
-            given[name] = _listed(given[name])
+            value = _listed(given[name])
+            # Nothing is one value, however it is written.
+            given[name] = () if fields[name].default == () and isinstance(value, list) and not value else value
 
     type.__setattr__(kind, "__init__", init)
     return kind
@@ -259,6 +266,17 @@ class SamplingParams:
         """A copy with some parameters changed."""
         return dataclasses.replace(self, **changes)
 
+    @classmethod
+    def from_json(cls, text: str) -> SamplingParams:
+        """Reads parameters from JSON: the text that the command, C and Rust read and write. Biases come as a dict. Raises ValueError for another text."""
+        read = json.loads(_gumball.json_of_json(text))
+        read["logit_bias"] = {id: float(bias) for id, bias in read.get("logit_bias", ())} or None
+        return cls(**read)
+
+    def to_json(self) -> str:
+        """All parameters as JSON, which the command, C, Rust and :meth:`from_json` read."""
+        return _gumball.json_of_params(self)
+
     def __repr__(self) -> str:
         fields = dataclasses.fields(self)
         set_here = ((field.name, getattr(self, field.name), field.default) for field in fields)
@@ -267,6 +285,7 @@ class SamplingParams:
         )
 
 
+@_parameters
 @dataclasses.dataclass(frozen=True)
 class State:
     """A sequence in mid-life: what its next token depends on besides the row and the parameters.
@@ -293,6 +312,7 @@ class Threshold(NamedTuple):
     acc: float = 1.0
 
 
+@_parameters
 @dataclasses.dataclass(frozen=True)
 class Ranks:
     """What a pool over several processes is made with: :class:`gumball.Pool`, whose ``ranks`` it is; :func:`gumball.dist.join` finds addresses out.

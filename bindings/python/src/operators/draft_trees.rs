@@ -14,6 +14,7 @@ use super::draws::{check_dtype, tokens_out};
 use super::input::{Input, Optional, check_apart, words_out, write_tokens};
 use super::params::{DrawKeys, KeyArguments};
 use super::run::run;
+use crate::arguments::argument;
 use crate::arrays::{self, Array, Dtype, Matrix};
 use crate::errors::{InvalidValueError, out_of_range, to_py_err};
 use crate::modules;
@@ -186,16 +187,16 @@ pub fn judge<'py>(
     draft_token_ids: &Bound<'py, PyAny>,
     target_probs: &Bound<'py, PyAny>,
     parents: Option<&Bound<'py, PyAny>>,
-    rule: &str,
-    threshold_single: f32,
-    threshold_acc: f32,
+    #[pyo3(from_py_with = argument)] rule: &str,
+    #[pyo3(from_py_with = argument)] threshold_single: f32,
+    #[pyo3(from_py_with = argument)] threshold_acc: f32,
     seed: Option<&Bound<'py, PyAny>>,
     position: Option<&Bound<'py, PyAny>>,
     draw: Option<&Bound<'py, PyAny>>,
-    offsets: bool,
-    zero_for_none: bool,
-    added: Option<(Bound<'py, PyAny>, Optional<'py>)>,
-    dtype: &str,
+    #[pyo3(from_py_with = argument)] offsets: bool,
+    #[pyo3(from_py_with = argument)] zero_for_none: bool,
+    #[pyo3(from_py_with = argument)] added: Option<(Bound<'py, PyAny>, Optional<'py>)>,
+    #[pyo3(from_py_with = argument)] dtype: &str,
     stream: Option<&Bound<'py, PyAny>>,
 ) -> PyResult<Bound<'py, PyAny>> {
     static JUDGED: PyOnceLock<Py<PyType>> = PyOnceLock::new();

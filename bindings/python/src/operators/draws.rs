@@ -8,6 +8,7 @@ use super::columns::{Value, int_type};
 use super::input::{Input, answer, check_apart, rows_in, words_out, write_tokens};
 use super::params::{DrawKeys, Filters, KeyArguments};
 use super::run::run;
+use crate::arguments::argument;
 use crate::arrays::{Dtype, Matrix};
 use crate::errors::{InvalidValueError, out_of_range, to_py_err};
 use crate::{lists, values};
@@ -71,15 +72,15 @@ pub fn column_out<'py>(
 pub fn sample<'py>(
     rows: &Bound<'py, PyAny>,
     indices: Option<&Bound<'py, PyAny>>,
-    kind: &str,
+    #[pyo3(from_py_with = argument)] kind: &str,
     seed: Option<&Bound<'py, PyAny>>,
     position: Option<&Bound<'py, PyAny>>,
     draw: Option<&Bound<'py, PyAny>>,
-    offsets: bool,
-    zero_for_none: bool,
-    dtype: &str,
+    #[pyo3(from_py_with = argument)] offsets: bool,
+    #[pyo3(from_py_with = argument)] zero_for_none: bool,
+    #[pyo3(from_py_with = argument)] dtype: &str,
     out: Option<&Bound<'py, PyAny>>,
-    return_statuses: bool,
+    #[pyo3(from_py_with = argument)] return_statuses: bool,
     stream: Option<&Bound<'py, PyAny>>,
     filters: Option<&Bound<'py, PyDict>>,
 ) -> PyResult<Bound<'py, PyAny>> {
@@ -127,12 +128,12 @@ pub fn sample_from_pools<'py>(
     position: Option<&Bound<'py, PyAny>>,
     draw: Option<&Bound<'py, PyAny>>,
     rows_per_slot: Option<&Bound<'py, PyAny>>,
-    high_draws: bool,
-    zero_for_none: bool,
-    kind: &str,
-    dtype: &str,
+    #[pyo3(from_py_with = argument)] high_draws: bool,
+    #[pyo3(from_py_with = argument)] zero_for_none: bool,
+    #[pyo3(from_py_with = argument)] kind: &str,
+    #[pyo3(from_py_with = argument)] dtype: &str,
     out: Option<&Bound<'py, PyAny>>,
-    return_statuses: bool,
+    #[pyo3(from_py_with = argument)] return_statuses: bool,
     stream: Option<&Bound<'py, PyAny>>,
     filters: Option<&Bound<'py, PyDict>>,
 ) -> PyResult<Bound<'py, PyAny>> {

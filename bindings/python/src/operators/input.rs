@@ -10,6 +10,7 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyTuple};
 
 use super::by_stream::{self, StreamKey};
+use crate::arguments::argument;
 use crate::arrays::{self, Array, Dtype, FLOATS, Location, Matrix, torch_stream};
 use crate::errors::{InvalidTypeError, InvalidValueError, UnavailableError, out_of_range};
 use crate::modules;
@@ -38,7 +39,7 @@ pub fn emulate(on: bool) -> PyResult<()> {
 /// as the operators do for an array that they do not take, by shape, type or place.
 #[pyfunction]
 #[pyo3(signature = (rows, name="rows"))]
-pub fn row_count(rows: &Bound<'_, PyAny>, name: &str) -> PyResult<usize> {
+pub fn row_count(rows: &Bound<'_, PyAny>, #[pyo3(from_py_with = argument)] name: &str) -> PyResult<usize> {
     Ok(Input::read(rows, name, None)?.matrix.rows)
 }
 

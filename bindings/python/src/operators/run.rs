@@ -15,6 +15,17 @@ use crate::hooks::{OUTPUTS, caught};
 /// Runs `work` with the operators of the memory that the rows of `input` lie in, without the GIL.
 pub fn run<R: Send>(input: &Input<'_, '_>, work: impl FnOnce(&Operators) -> Result<R> + Send) -> PyResult<R> {
     let py = input.object.py();
+    // The engine's names of what Python calls otherwise.
+    let rows = if input.name == "rows" { "rows" } else { "logits" };
+    let argument = |name| match name {
+        "logits" => rows,
+        "row_indices" => "indices",
+        "seeds" => "seed",
+        "positions" => "position",
+        "draws" => "draw",
+        name => name,
+    };
+    let work = |operators: &Operators| work(operators).map_err(|error| error.with_parameter(argument));
     match input.key {
         Some(key) => by_stream::run(py, key, work),
         None => {

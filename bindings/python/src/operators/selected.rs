@@ -7,6 +7,7 @@ use super::columns::Value;
 use super::draws::column_out;
 use super::input::{Input, answer, rows_in, words_out};
 use super::run::run;
+use crate::arguments::argument;
 use crate::arrays::Dtype;
 use crate::values;
 
@@ -26,10 +27,10 @@ use crate::values;
 pub fn selected_logprobs<'py>(
     rows: &Bound<'py, PyAny>,
     tokens: &Bound<'py, PyAny>,
-    kind: &str,
+    #[pyo3(from_py_with = argument)] kind: &str,
     out: Option<&Bound<'py, PyAny>>,
-    return_ranks: bool,
-    return_statuses: bool,
+    #[pyo3(from_py_with = argument)] return_ranks: bool,
+    #[pyo3(from_py_with = argument)] return_statuses: bool,
     stream: Option<&Bound<'py, PyAny>>,
 ) -> PyResult<Bound<'py, PyAny>> {
     let mut input = Input::read(rows, "rows", stream)?;

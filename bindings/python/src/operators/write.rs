@@ -8,6 +8,7 @@ use super::columns::Value;
 use super::input::{Input, answer, rows_in_out, words_out};
 use super::params::Filters;
 use super::run::run;
+use crate::arguments::argument;
 use crate::arrays::Dtype;
 use crate::values;
 
@@ -71,7 +72,7 @@ pub fn softmax<'py>(
     logits: &Bound<'py, PyAny>,
     temperature: Option<&Bound<'py, PyAny>>,
     out: Option<&Bound<'py, PyAny>>,
-    return_statuses: bool,
+    #[pyo3(from_py_with = argument)] return_statuses: bool,
     stream: Option<&Bound<'py, PyAny>>,
 ) -> PyResult<Bound<'py, PyAny>> {
     let mut input = Input::read(logits, "logits", stream)?;
@@ -94,9 +95,9 @@ pub fn softmax<'py>(
 #[pyo3(signature = (rows, *, kind="logits", out=None, return_statuses=false, stream=None, **filters))]
 pub fn probabilities<'py>(
     rows: &Bound<'py, PyAny>,
-    kind: &str,
+    #[pyo3(from_py_with = argument)] kind: &str,
     out: Option<&Bound<'py, PyAny>>,
-    return_statuses: bool,
+    #[pyo3(from_py_with = argument)] return_statuses: bool,
     stream: Option<&Bound<'py, PyAny>>,
     filters: Option<&Bound<'py, PyDict>>,
 ) -> PyResult<Bound<'py, PyAny>> {
@@ -119,7 +120,7 @@ pub fn probabilities<'py>(
 pub fn mask_logits<'py>(
     logits: &Bound<'py, PyAny>,
     out: Option<&Bound<'py, PyAny>>,
-    return_statuses: bool,
+    #[pyo3(from_py_with = argument)] return_statuses: bool,
     stream: Option<&Bound<'py, PyAny>>,
     filters: Option<&Bound<'py, PyDict>>,
 ) -> PyResult<Bound<'py, PyAny>> {

@@ -7,6 +7,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyString;
 
 use super::plan::Plan;
+use crate::arguments::argument;
 use crate::arrays::{self, Array, Location, Matrix};
 use crate::errors::{InvalidValueError, out_of_range, wrong_type};
 use crate::hooks::Hook;
@@ -51,7 +52,9 @@ fn mode(mode: &Bound<'_, PyAny>) -> PyResult<VerifyMode> {
         };
         return Ok(VerifyMode::Threshold { single: part("single")?, acc: part("acc")? });
     };
-    match name.to_str()? {
+    let name =
+        name.to_str().map_err(|error| InvalidValueError::new_err(format!("mode is no text: {error}")))?;
+    match name {
         "coupled" => Ok(VerifyMode::Coupled),
         "greedy" => Ok(VerifyMode::Greedy),
         "rejection" => Ok(VerifyMode::Rejection),
@@ -83,7 +86,7 @@ impl Batch {
         forced: Option<&Bound<'_, PyAny>>,
         row_indices: Option<&Bound<'_, PyAny>>,
         hooks: Option<&Bound<'_, PyAny>>,
-        plan: Option<&Bound<'_, Plan>>,
+        #[pyo3(from_py_with = argument)] plan: Option<Bound<'_, Plan>>,
     ) -> PyResult<Self> {
         if masks.is_none() && mask_present.is_some() {
             let text = "mask_present says which of the masks count, but there are no masks";

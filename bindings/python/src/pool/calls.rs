@@ -11,6 +11,7 @@ use super::batch::{Batch, GivenBatch};
 use super::lists::{GivenDrafts, GivenInts, Reader};
 use super::rows::{GivenRows, HeadInUse, RowsPlace, TakenHeads, engine_rows};
 use super::{Inner, Pool};
+use crate::arguments::argument;
 use crate::arrays::{Array, Location, Matrix};
 use crate::errors::{InvalidValueError, draft_names};
 use crate::lists::{extract_int, integers};
@@ -207,7 +208,7 @@ impl Pool {
         batch: &Bound<'py, PyAny>,
         paths: Option<&Bound<'py, PyAny>>,
         siblings: Option<&Bound<'py, PyAny>>,
-        probs: bool,
+        #[pyo3(from_py_with = argument)] probs: bool,
         stream: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let stream = self.on(py, stream)?;

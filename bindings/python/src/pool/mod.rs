@@ -34,6 +34,7 @@ pub use self::on_device::{DraftBatch, OnDevice, Recorded};
 pub use self::plan::Plan;
 pub use self::ranks::RanksInfo;
 use self::signals::Signals;
+use crate::arguments::argument;
 use crate::arrays::{Array, Location, Matrix, torch_stream};
 use crate::devices;
 use crate::errors::{InvalidValueError, out_of_range, to_py_err};
@@ -228,12 +229,12 @@ impl Pool {
         rows: Option<&Bound<'_, PyAny>>,
         top_n: Option<&Bound<'_, PyAny>>,
         ids: Option<&Bound<'_, PyAny>>,
-        kept: bool,
+        #[pyo3(from_py_with = argument)] kept: bool,
         history_growth: Option<&Bound<'_, PyAny>>,
-        keep_histories: bool,
+        #[pyo3(from_py_with = argument)] keep_histories: bool,
         threads: Option<&Bound<'_, PyAny>>,
-        level: Option<&str>,
-        route: Option<&str>,
+        #[pyo3(from_py_with = argument)] level: Option<&str>,
+        #[pyo3(from_py_with = argument)] route: Option<&str>,
         stream: Option<&Bound<'_, PyAny>>,
         ranks: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Self> {

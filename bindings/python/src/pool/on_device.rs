@@ -8,6 +8,7 @@ use pyo3::prelude::*;
 
 use super::Pool;
 use super::calls::to_arrays;
+use crate::arguments::argument;
 use crate::arrays::Dtype;
 use crate::device_array::DeviceArray;
 use crate::errors::{InvalidValueError, out_of_range, to_py_err, wrong_type};
@@ -59,7 +60,7 @@ impl OnDevice {
     /// emitted, and "accepted", [requests] uint32.
     ///
     /// Raises ValueError for another name.
-    fn outputs(&self, py: Python<'_>, name: &str) -> PyResult<DeviceArray> {
+    fn outputs(&self, py: Python<'_>, #[pyo3(from_py_with = argument)] name: &str) -> PyResult<DeviceArray> {
         let pool = self.pool.get();
         let (address, layout, requests) = pool.with(py, None, |inner| {
             let there = inner.pool()?.on_device()?;
@@ -91,7 +92,7 @@ impl OnDevice {
         &self,
         py: Python<'py>,
         work: &Bound<'py, PyAny>,
-        variant: &str,
+        #[pyo3(from_py_with = argument)] variant: &str,
         stream: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Recorded> {
         let variant = variant.parse().map_err(to_py_err)?;
@@ -138,7 +139,7 @@ impl OnDevice {
         py: Python<'_>,
         rows: &Bound<'_, PyAny>,
         siblings: Option<&Bound<'_, PyAny>>,
-        probs: bool,
+        #[pyo3(from_py_with = argument)] probs: bool,
     ) -> PyResult<DraftBatch> {
         let rows = extract_int::<u32>(rows, "rows")? as usize;
         let siblings = siblings.map_or(Ok(1), |siblings| extract_int::<u32>(siblings, "siblings"))? as usize;

@@ -5,6 +5,7 @@ use gumball_engine::dist::{Plan as EnginePlan, StepKind, StepShape};
 use pyo3::prelude::*;
 
 use super::{Pool, no_ranks};
+use crate::arguments::argument;
 use crate::errors::out_of_range;
 use crate::lists::{extract_int, integers};
 
@@ -75,8 +76,8 @@ impl Pool {
         py: Python<'_>,
         slots: &Bound<'_, PyAny>,
         drafts: Option<&Bound<'_, PyAny>>,
-        step: Option<&str>,
-        data_parallel: bool,
+        #[pyo3(from_py_with = argument)] step: Option<&str>,
+        #[pyo3(from_py_with = argument)] data_parallel: bool,
         captured: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Plan> {
         let slots: Vec<Slot> = integers(slots, "slots")?;

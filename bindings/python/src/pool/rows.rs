@@ -4,6 +4,7 @@ use gumball_engine::{Device, Error, Head as EngineHead, Kind, Matrix as EngineMa
 use pyo3::prelude::*;
 
 use super::Pool;
+use crate::arguments::argument;
 use crate::arrays::{self, Array, FLOATS, Location, Matrix};
 use crate::device_head::{DeviceHead, HeadTurn};
 use crate::errors::wrong_type;
@@ -179,9 +180,9 @@ impl Head {
     #[staticmethod]
     #[pyo3(signature = (pool, slot, *, hooked=false))]
     fn needs_whole_row(
-        pool: &Bound<'_, Pool>,
+        #[pyo3(from_py_with = argument)] pool: Bound<'_, Pool>,
         slot: &Bound<'_, PyAny>,
-        hooked: bool,
+        #[pyo3(from_py_with = argument)] hooked: bool,
     ) -> PyResult<Option<&'static str>> {
         let slot = extract_int(slot, "slot")?;
         pool.get().with(pool.py(), None, |inner| {

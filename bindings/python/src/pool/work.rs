@@ -12,6 +12,7 @@ use super::lists::{GivenDrafts, GivenInts, Reader, int_type};
 use super::on_device::DraftBatch;
 use super::rows::{GivenRows, HeadInUse, RowsPlace, TakenHeads, engine_rows};
 use super::{Inner, Pool};
+use crate::arguments::argument;
 use crate::arrays::{self, Array, Location, Matrix};
 use crate::device_head::DeviceHead;
 use crate::errors::{InvalidValueError, draft_names, to_py_err, wrong_type};
@@ -350,7 +351,7 @@ impl Pool {
     #[pyo3(signature = (graph, *, stream=None))]
     fn replay(
         slf: &Bound<'_, Self>,
-        graph: &Bound<'_, Graph>,
+        #[pyo3(from_py_with = argument)] graph: Bound<'_, Graph>,
         stream: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<()> {
         let (py, this, graph) = (slf.py(), slf.get(), graph.get());

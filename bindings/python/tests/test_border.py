@@ -1,0 +1,195 @@
+"""Every callable of the package, with wrong values for each of its arguments: taken, or refused by a gumball.Error that names the argument."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import gumball
+import gumball.dist
+import gumball.flat
+from gumball import Head, Pool, Sampler, SamplingParams
+
+VOCAB = 16
+ROWS = np.linspace(-1, 1, 2 * VOCAB, dtype=np.float32).reshape(2, VOCAB)
+WEIGHTS = np.ones((VOCAB, 4), np.float32)
+WRONG: dict[str, Any] = {
+    "None": None,
+    "a text": "wrong",
+    "half a character": "\ud800",
+    "bytes": b"wrong",
+    "a fraction": 1.5,
+    "below 0": -1,
+    "huge": 1 << 70,
+    "an object": object(),
+    "an array of another shape and type": np.zeros((2, 3, 5), np.complex64),
+}
+# What a call is handed where its argument has no default, by the argument's name.
+GIVEN: dict[str, Callable[[], Any]] = {
+    "rows": lambda: ROWS,
+    "logits": lambda: ROWS,
+    "vocab": lambda: VOCAB,
+    "params": lambda: SamplingParams(seed=1),
+    "weights": lambda: WEIGHTS,
+    "states": lambda: np.ones((2, 4), np.float32),
+    "slots": lambda: [0, 0],
+    "seed": lambda: [1],
+    "tokens": lambda: [1, 2],
+    "draft_probs": lambda: np.full((1, 1, VOCAB), 1 / VOCAB, np.float32),
+    "draft_token_ids": lambda: np.zeros((1, 1), np.int32),
+    "target_probs": lambda: np.full((1, 2, VOCAB), 1 / VOCAB, np.float32),
+    "state": lambda: gumball.State(),
+    "min": lambda: 0.5,
+    "max": lambda: 1.5,
+    "tau": lambda: 3.0,
+    "eta": lambda: 0.1,
+}
+# Arguments that hold any value until a call reads it, or that are Python's own.
+ANY = {"self", "_kind", "_error", "_trace", "args", "kwargs", "filters", "changes"}
+
+
+def pool() -> Pool:
+    made = Pool(VOCAB, slots=4)
+    for seed in (1, 2):
+        made.admit(SamplingParams(seed=seed), [1, 2])
+    return made
+
+
+# How the objects are made whose methods are walked.
+OBJECTS: dict[type, Callable[[], Any]] = {
+    Pool: pool,
+    Sampler: lambda: Sampler(SamplingParams(seed=1), VOCAB, prompt=[1]),
+    Head: lambda: Head.exact(WEIGHTS),
+    SamplingParams: SamplingParams,
+}
+# What these methods are handed, beside what has a default.
+HANDED: dict[str, dict[str, Callable[[], Any]]] = {
+    "Pool.step": {"batch": lambda: [0, 1]},
+    "Pool.verify": {"batch": lambda: [0, 1], "drafts": lambda: [[], []]},
+    "Pool.assign": {"batch": lambda: [0, 1]},
+    "Pool.draft": {"batch": lambda: [0, 1]},
+    "Pool.plan": {"slots": lambda: [0, 1]},
+    "Head.save": {"path": lambda: "there/is/none"},
+    "sample_seed": {"seed": lambda: 1},
+    "prompt_seed": {"run": lambda: 1},
+    "Sampler.sample": {"logits": lambda: ROWS[0]},
+}
+# By what else a refusal names an argument: by a part of it, or as the engine does.
+SAME = {
+    "batch": "slots|counts|batch|drafts",
+    "slots": "slots|counts",
+    "ids": "ids|drafts",
+    "rows": "rows|logits",
+    "device": "device|weights",
+}
+
+
+def parameters(work: Any) -> dict[str, inspect.Parameter]:
+    try:
+        return {p.name: p for p in inspect.signature(work).parameters.values() if p.name not in ANY}
+    except (TypeError, ValueError):
+        return {}
+
+
+def callables() -> Iterator[tuple[str, Callable[[], Any]]]:
+    """Every function, class and method, by its name, as what gives the callable on a fresh object."""
+    for module in (gumball, gumball.operators):
+        for name in module.__all__:
+            it = getattr(module, name)
+            if callable(it) and not (isinstance(it, type) and issubclass(it, BaseException | gumball.Status)):
+                yield name, lambda it=it: it
+    for kind, make in OBJECTS.items():
+        for name, member in vars(kind).items():
+            if not name.startswith("_") and callable(getattr(kind, name)) and name != "close":
+                of_class = isinstance(member, staticmethod | classmethod) or inspect.isbuiltin(getattr(kind, name))
+                make_it = (lambda kind=kind, name=name: getattr(kind, name)) if of_class else (lambda make=make, name=name: getattr(make(), name))  # fmt: skip
+                yield f"{kind.__name__}.{name}", make_it
+
+
+CALLABLES = dict(callables())
+
+
+def test_the_walk_reaches_every_callable_of_the_package() -> None:
+    assert len(CALLABLES) > 60
+    assert {"Pool.admit", "Sampler.fork", "Head.clustered", "judge", "Ranks"} <= set(CALLABLES)
+
+
+def call(name: str, wrong: dict[str, Any]) -> None:
+    """Calls it with a wrong value, and what is right for the other arguments that have no default."""
+    work, handed = CALLABLES[name](), HANDED.get(name, {})
+    positional, named = [], {}
+    for argument in parameters(work).values():
+        make = handed.get(argument.name) or GIVEN.get(argument.name, lambda: 0)
+        if argument.name in wrong:
+            value = wrong[argument.name]
+        elif argument.name in handed or argument.default is inspect.Parameter.empty:
+            value = make()
+        else:
+            continue
+        if argument.kind is inspect.Parameter.POSITIONAL_ONLY:
+            positional.append(value)
+        else:
+            named[argument.name] = value
+    work(*positional, **named)
+
+
+def refusal(name: str, wrong: dict[str, Any]) -> str:
+    """What a call is refused with; nothing if it is taken."""
+    try:
+        call(name, wrong)
+    except gumball.Error as error:
+        return str(error)
+    except OSError:
+        assert {"file", "path"} & wrong.keys()
+    return ""
+
+
+@pytest.mark.parametrize("name", CALLABLES)
+def test_a_wrong_value_is_taken_or_refused_by_the_name_of_its_argument(name: str) -> None:
+    # Of a call that needs a GPU, or what only other calls make, the arguments behind that are not reached.
+    arguments = parameters(CALLABLES[name]())
+    right, faults = refusal(name, {}) if arguments else "", []
+    for argument in arguments:
+        for what, value in WRONG.items():
+            try:
+                text = refusal(name, {argument: value})
+            except BaseException as error:
+                faults.append(f"{argument}={what}: {type(error).__name__}: {error}")
+                continue
+            if text not in ("", right) and not re.search(SAME.get(argument, re.escape(argument)), text):
+                faults.append(f"{argument}={what}: {text}")
+    assert not faults, "\n".join(faults)
+
+
+def test_a_flag_that_is_a_number_is_refused_by_its_name() -> None:
+    with pytest.raises(gumball.InvalidTypeError, match=r"^kept must be True or False, not int$"):
+        Pool(VOCAB, kept=1)  # type: ignore[arg-type]
+
+
+def test_values_that_hold_arrays_compare_and_never_by_numpys_truth() -> None:
+    array = np.arange(3)
+    state, other = (gumball.State(prompt=array, output=array) for _ in range(2))
+    assert state == other and state != gumball.State(prompt=array)
+    ranks, other_ranks = (gumball.Ranks(0, ["unix:a"], split=array) for _ in range(2))
+    assert ranks == other_ranks
+    judged, again = (gumball.operators.JudgedDrafts(*[array] * 5) for _ in range(2))
+    assert judged == judged and judged != again and len({judged, again}) == 2
+    for kind in vars(gumball).values():
+        if not isinstance(kind, type) or not hasattr(kind, "__dataclass_fields__"):
+            continue
+        sequences = {n: array for n, f in kind.__dataclass_fields__.items() if "Sequence" in f.type and n != "order"}
+        for name in sequences:
+            given = {"tau": 1.0, "eta": 0.1, "min": 0.5, "max": 1.0}
+            needed = {n: given[n] for n in given if n in kind.__dataclass_fields__}
+            try:
+                one, two = (kind(**needed, **{name: array}) for _ in range(2))
+            except gumball.Error:
+                continue
+            assert one == two, f"{kind.__name__}.{name}"
+            with pytest.raises(TypeError, match="unhashable"):
+                hash(one)
