@@ -316,13 +316,13 @@ impl Runtime for Emulator {
         Ok(())
     }
 
-    fn export(&self, address: u64) -> Result<MemoryHandle> {
-        Ok(MemoryHandle::of_process(address, EMULATED))
+    fn export(&self, address: u64, bytes: usize) -> Result<MemoryHandle> {
+        Ok(MemoryHandle::of_process(address, bytes, EMULATED))
     }
 
     /// Returns the address, if the memory is that of an emulated device of this process.
-    fn map(&self, handle: &MemoryHandle) -> Result<u64> {
-        let address = handle.address_here().filter(|_| handle.ordinal() == EMULATED);
+    fn map(&self, handle: &MemoryHandle, bytes: usize) -> Result<u64> {
+        let address = handle.address_here(bytes)?.filter(|_| handle.ordinal() == EMULATED);
         address.ok_or_else(|| Error::call("map", "emulated devices share memory within a process only"))
     }
 

@@ -411,15 +411,15 @@ impl Runtime for Gpu {
         fill.synchronize().map_err(failed("cuStreamSynchronize"))
     }
 
-    fn export(&self, address: u64) -> Result<MemoryHandle> {
+    fn export(&self, address: u64, bytes: usize) -> Result<MemoryHandle> {
         self.bind()?;
-        Ok(MemoryHandle::of_gpu(address, self.device.context.ordinal()))
+        Ok(MemoryHandle::of_gpu(address, bytes, self.device.context.ordinal()))
     }
 
-    fn map(&self, handle: &MemoryHandle) -> Result<u64> {
+    fn map(&self, handle: &MemoryHandle, bytes: usize) -> Result<u64> {
         self.bind()?;
         let _relaxed = RelaxedCapture::begin();
-        handle.map_to_gpu(&self.device.context)
+        handle.map_to_gpu(bytes, &self.device.context)
     }
 
     unsafe fn unmap(&self, handle: &MemoryHandle, address: u64) {

@@ -1,11 +1,13 @@
 //! Memory that other ranks write: what a rank sends them so that they can map it, and how a GPU maps it.
 //!
 //! In one process a GPU writes another's memory by its address, once peer access is enabled. Between processes CUDA's IPC handles
-//! map the memory at another address.
+//! map the memory at another address. What a rank sends is not believed: an address of this process must be one that it shares itself, and
+//! memory must be as large as the window that kernels write.
 
+use std::collections::BTreeMap;
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
-use std::sync::LazyLock;
+use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 
 use bytemuck::{Pod, Zeroable};
 use cudarc::driver::sys::{self, CUipcMem_flags};
@@ -34,25 +36,51 @@ pub(crate) const EMULATED: u32 = u32::MAX;
 /// A number that no other process of this host has: process ids may occur twice where processes run in containers.
 static PROCESS: LazyLock<u64> = LazyLock::new(|| RandomState::new().build_hasher().finish());
 
+/// What this process shares: the bytes at each address.
+static SHARED: Mutex<BTreeMap<u64, usize>> = Mutex::new(BTreeMap::new());
+
+fn shared() -> MutexGuard<'static, BTreeMap<u64, usize>> {
+    SHARED.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Ends that memory of this process is shared, before it is freed.
+pub(crate) fn withdraw(address: u64) {
+    shared().remove(&address);
+}
+
 impl MemoryHandle {
-    /// Returns the handle of memory that only this process can map.
-    pub(crate) fn of_process(address: u64, ordinal: u32) -> Self {
+    /// Shares memory which only this process can map, until it is withdrawn, and returns its handle.
+    pub(crate) fn of_process(address: u64, bytes: usize, ordinal: u32) -> Self {
+        shared().insert(address, bytes);
         let refusal = sys::CUresult::CUDA_ERROR_NOT_SUPPORTED as u32;
         Self { process: *PROCESS, address, ordinal, refusal, ipc: [0; 64] }
     }
 
-    /// Returns the handle of a GPU's memory, whose context is current.
-    pub(crate) fn of_gpu(address: u64, ordinal: usize) -> Self {
+    /// Shares a GPU's memory, whose context is current, until it is withdrawn, and returns its handle.
+    pub(crate) fn of_gpu(address: u64, bytes: usize, ordinal: usize) -> Self {
         let mut ipc = sys::CUipcMemHandle { reserved: [0; 64] };
         // SAFETY: the pointer is to a live handle; the driver checks the address.
         let status = unsafe { sys::cuIpcGetMemHandle(&raw mut ipc, address) };
         let ipc = ipc.reserved.map(|byte| byte as u8);
-        Self { refusal: status as u32, ipc, ..Self::of_process(address, ordinal as u32) }
+        Self { refusal: status as u32, ipc, ..Self::of_process(address, bytes, ordinal as u32) }
     }
 
-    /// Returns the address in this process, if the memory belongs to it.
-    pub(crate) fn address_here(&self) -> Option<u64> {
-        (self.process == *PROCESS).then_some(self.address)
+    fn is_here(&self) -> bool {
+        self.process == *PROCESS
+    }
+
+    /// Returns the address of memory of this process, which must be shared and have that many bytes; `None` if it is said to be another's.
+    ///
+    /// # Errors
+    /// - [`Error::Call`] if it is not.
+    pub(crate) fn address_here(&self, bytes: usize) -> Result<Option<u64>> {
+        if !self.is_here() {
+            return Ok(None);
+        }
+        match shared().get(&self.address) {
+            Some(has) if *has >= bytes => Ok(Some(self.address)),
+            _ => Err(Error::call("map", "a rank sent a handle of memory that this process does not share")),
+        }
     }
 
     /// Returns the driver's number of the device.
@@ -61,9 +89,9 @@ impl MemoryHandle {
         self.ordinal
     }
 
-    /// Maps a GPU's memory into the current context, that of `own`, and returns its address there.
-    pub(crate) fn map_to_gpu(&self, own: &CudaContext) -> Result<u64> {
-        if let Some(address) = self.address_here() {
+    /// Maps a GPU's memory, which must have that many bytes, into the current context, that of `own`, and returns its address there.
+    pub(crate) fn map_to_gpu(&self, bytes: usize, own: &CudaContext) -> Result<u64> {
+        if let Some(address) = self.address_here(bytes)? {
             if self.ordinal as usize != own.ordinal() {
                 enable_peer_access(own, self.ordinal as usize)?;
             }
@@ -79,6 +107,16 @@ impl MemoryHandle {
         // SAFETY: the pointer is to a live integer; the driver checks the handle.
         let status = unsafe { sys::cuIpcOpenMemHandle_v2(&raw mut address, handle, flags) };
         status.result().map_err(failed("cuIpcOpenMemHandle"))?;
+        let (mut begin, mut size) = (0, 0);
+        // SAFETY: the pointers are to live integers; the driver checks the address.
+        let status = unsafe { sys::cuMemGetAddressRange_v2(&raw mut begin, &raw mut size, address) };
+        if status != sys::CUresult::CUDA_SUCCESS || address - begin + bytes as u64 > size as u64 {
+            // SAFETY: the memory was just mapped, and nobody uses it.
+            let _ = unsafe { sys::cuIpcCloseMemHandle(address) };
+            let reason =
+                format!("a rank sent a handle of memory with less than the {bytes} bytes of a window");
+            return Err(Error::call("map", reason));
+        }
         Ok(address)
     }
 
@@ -87,7 +125,7 @@ impl MemoryHandle {
     /// # Safety
     /// `address` came from `map_to_gpu` with the context that is current, and nobody uses it any more.
     pub(crate) unsafe fn unmap_from_gpu(&self, address: u64) {
-        if self.address_here().is_none() {
+        if !self.is_here() {
             // SAFETY: the caller guarantees it. A failure leaves the memory mapped; the driver reports its cause later.
             let _ = unsafe { sys::cuIpcCloseMemHandle(address) };
         }
@@ -117,5 +155,25 @@ pub(crate) fn enable_peer_access(own: &CudaContext, ordinal: usize) -> Result<()
     match unsafe { sys::cuCtxEnablePeerAccess(peer.cu_ctx(), 0) } {
         sys::CUresult::CUDA_SUCCESS | sys::CUresult::CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED => Ok(()),
         status => Err(failed("cuCtxEnablePeerAccess")(DriverError(status))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_memory_that_this_process_shares_is_taken_by_its_address() {
+        let (address, bytes) = (0x5EED_0000, 4096);
+        let handle = MemoryHandle::of_process(address, bytes, 0);
+        assert_eq!([1, bytes].map(|bytes| handle.address_here(bytes).unwrap()), [Some(address); 2]);
+        assert!(handle.address_here(bytes + 1).is_err());
+        for address in [address + 256, address - 256, 0, u64::MAX] {
+            assert!(MemoryHandle { address, ..handle }.address_here(1).is_err(), "{address:x}");
+        }
+        assert_eq!(MemoryHandle { process: !handle.process, ..handle }.address_here(1).unwrap(), None);
+        withdraw(address);
+        let error = handle.address_here(1).unwrap_err().to_string();
+        assert!(error.contains("a rank sent a handle of memory that this process does not share"), "{error}");
     }
 }

@@ -141,19 +141,19 @@ pub trait Runtime: Any + fmt::Debug + Send + Sync {
         Err(Error::call("write_at_once", format!("{} has one order of work", self.name())))
     }
 
-    /// Returns the handle by which runtimes of the same host map memory that [`Runtime::alloc`] returned.
+    /// Returns the handle by which runtimes of the same host map memory that [`Runtime::alloc`] returned, with so many bytes.
     ///
     /// # Errors
     /// - [`Error::Call`](crate::Error::Call) if the runtime's memory cannot be mapped by others.
-    fn export(&self, _address: u64) -> Result<MemoryHandle> {
+    fn export(&self, _address: u64, _bytes: usize) -> Result<MemoryHandle> {
         Err(Error::call("export", format!("{} cannot share its memory", self.name())))
     }
 
-    /// Maps memory of another runtime, so that this runtime's kernels can read and write it. Returns its address here.
+    /// Maps memory of another runtime, of at least so many bytes, so that this runtime's kernels can read and write it. Returns its address here.
     ///
     /// # Errors
-    /// - [`Error::Call`](crate::Error::Call) if the device cannot reach that memory.
-    fn map(&self, _handle: &MemoryHandle) -> Result<u64> {
+    /// - [`Error::Call`](crate::Error::Call) if the device cannot reach that memory, it is smaller, or it is said to be this process's and is not shared.
+    fn map(&self, _handle: &MemoryHandle, _bytes: usize) -> Result<u64> {
         Err(Error::call("map", format!("{} cannot map memory of others", self.name())))
     }
 

@@ -227,20 +227,20 @@ impl Runtime for Tap {
         Ok(())
     }
 
-    fn export(&self, address: u64) -> Result<MemoryHandle> {
+    fn export(&self, address: u64, bytes: usize) -> Result<MemoryHandle> {
         match &self.machine {
-            Some(machine) => machine.export(address),
-            None => Ok(MemoryHandle::of_process(address, u32::MAX)),
+            Some(machine) => machine.export(address, bytes),
+            None => Ok(MemoryHandle::of_process(address, bytes, u32::MAX)),
         }
     }
 
-    fn map(&self, handle: &MemoryHandle) -> Result<u64> {
+    fn map(&self, handle: &MemoryHandle, bytes: usize) -> Result<u64> {
         if !self.has_windows.load(Ordering::Relaxed) {
             return Err(Error::call("map", "it is kept apart"));
         }
         match &self.machine {
-            Some(machine) => machine.map(handle),
-            None => Ok(handle.address_here().expect("a handle of this process")),
+            Some(machine) => machine.map(handle, bytes),
+            None => Ok(handle.address_here(bytes)?.expect("a handle of this process")),
         }
     }
 

@@ -14,7 +14,7 @@ use crate::abi::dtype::Dtype;
 use crate::abi::{
     self, MAX_RANKS, MAX_SURVEYED_RANKS, SEND_ROWS_MOST_BLOCKS, SHARD_WORDS, WindowHeader, exchange_failures,
 };
-use crate::driver::peer_memory::MemoryHandle;
+use crate::driver::peer_memory::{MemoryHandle, withdraw};
 use crate::driver::runtime::{GroupId, Meeting, Messenger, Runtime};
 use crate::launch::exchange;
 use crate::memory::buffer::{Buffer, ROWS};
@@ -177,18 +177,17 @@ impl Windows {
     /// # Errors
     /// - [`Error::Unavailable`] if the device cannot share its memory.
     pub fn handle(&self) -> Result<MemoryHandle> {
-        Ok(self.runtime.export(self.own().address())?)
+        Ok(self.runtime.export(self.own().address(), self.bytes())?)
     }
 
     /// Maps the windows of all ranks, by their handles in the order of ranks. Exchanges wait for a rank for `timeout`.
     ///
     /// # Errors
     /// - [`Error::Length`] if there is not one handle for each rank.
-    /// - [`Error::Unavailable`] if the device cannot reach the memory of a peer.
+    /// - [`Error::Unavailable`] if the device cannot reach the memory of a peer, or a handle is of memory that is no other rank's window: a rank may
+    ///   send any bytes, and kernels write no further than windows.
     ///
-    /// The ranks of a group trust each other as threads of one program do: the handles are those of [`Windows::handle`], of windows for
-    /// workspaces of the same limits, whose owners keep them until this rank has called [`Windows::unmap`] or its process has ended. A handle
-    /// bears numbers drawn at random, so that bytes which are none are refused.
+    /// Owners keep their windows until this rank has called [`Windows::unmap`] or its process has ended.
     pub fn map(&mut self, handles: &[MemoryHandle], timeout: Duration) -> Result<()> {
         if handles.len() != self.peers.world as usize {
             let allowed = format!("{}, one for each rank", self.peers.world);
@@ -197,7 +196,11 @@ impl Windows {
         self.peers.timeout_ns = u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX);
         for (rank, handle) in handles.iter().enumerate().filter(|(rank, _)| *rank != self.peers.rank as usize)
         {
-            let address = self.runtime.map(handle)?;
+            let address = self.runtime.map(handle, self.bytes())?;
+            if self.peers.windows.contains(&address) {
+                let reason = format!("rank {rank} sent the handle of a window that another rank has");
+                return Err(crate::error::Error::call("map", reason).into());
+            }
             self.mapped.push((*handle, address));
             self.peers.windows[rank] = address;
         }
@@ -250,6 +253,7 @@ impl Windows {
 
     /// Leaves this rank's window, and the memory of messages, to peers that may still write them: they are freed when the process ends.
     pub fn abandon(&mut self) {
+        self.own.iter().for_each(|own| withdraw(own.address()));
         std::mem::forget(self.own.take());
         if let Some(post) = self.post.take() {
             post.abandon();
@@ -428,5 +432,6 @@ fn has_rows(layouts: &[ExchangeLayout]) -> bool {
 impl Drop for Windows {
     fn drop(&mut self) {
         self.unmap();
+        self.own.iter().for_each(|own| withdraw(own.address()));
     }
 }

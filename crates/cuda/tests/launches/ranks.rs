@@ -50,6 +50,31 @@ fn windows_have_places_for_what_their_layouts_exchange_and_no_more() {
     assert_eq!(bytes(&LAYOUTS), of[2]);
 }
 
+#[test]
+fn a_handle_of_a_rank_is_taken_only_if_it_is_another_ranks_window() {
+    let of_rows =
+        |rows| WorkspaceLimits { vocab: 9000, slots: 8, rows, widths: Widths::default(), kept: false };
+    let bench = Bench::of(new_device(), of_rows(400));
+    let small = Workspace::new(Arc::clone(&bench.runtime), of_rows(8)).unwrap();
+    let of = |workspace: &Workspace, rank| Windows::new(workspace, rank, 2, &LAYOUTS).unwrap();
+    let (mut own, other, short) = (of(&bench.workspace, 0), of(&bench.workspace, 1), of(&small, 1));
+    let [ours, theirs, short] = [&own, &other, &short].map(|windows| windows.handle().unwrap());
+    let withdrawn = of(&bench.workspace, 1).handle().unwrap();
+    // An address behind that of the window, as a rank could send it.
+    let mut moved = theirs;
+    bytemuck::bytes_of_mut(&mut moved)[9] ^= 1;
+    for (handle, said) in [
+        (moved, "memory that this process does not share"),
+        (withdrawn, "memory that this process does not share"),
+        (short, "memory that this process does not share"),
+        (ours, "a window that another rank has"),
+    ] {
+        let error = own.map(&[ours, handle], Duration::from_secs(1)).unwrap_err().to_string();
+        assert!(error.contains(said), "{error}");
+    }
+    own.map(&[ours, theirs], Duration::from_secs(1)).unwrap();
+}
+
 pub fn add_ranks(golden: &mut Golden) {
     let vocab = 32_000;
     let limits = WorkspaceLimits { vocab, slots: 8, rows: 12, widths: Widths::default(), kept: false };
