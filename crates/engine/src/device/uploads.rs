@@ -41,8 +41,7 @@ impl Uploads {
                 let drafts = match drafts.ids {
                     Ids::Device(_) => drafts,
                     Ids::Host(_) => {
-                        let on_host = given.filter(|probs| matches!(probs, Matrix::Host(_)));
-                        let read = read(&Drafts { probs: on_host, ..drafts })?;
+                        let read = read(&drafts)?;
                         let tree = match &read.parents {
                             None => Tree::Chain,
                             Some(list) => Tree::Parents(column(runtime, parents, list)?),

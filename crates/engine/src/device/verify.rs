@@ -10,6 +10,7 @@ use gumball_spec::verify::by_probabilities::Judgement;
 use super::on_gpu::OnGpu;
 use crate::batch::Batch;
 use crate::drafts::{Drafted, Drafts, Ids, ReadDrafts, in_request, starts};
+use crate::matrix::Matrix;
 use crate::outputs::Outputs;
 use crate::rows::Rows;
 use crate::slot::{PADDING, Slot};
@@ -38,14 +39,15 @@ impl OnGpu {
         self.run(slots, Work::Verify(rows, masks, *drafts), &batch, total, out)
     }
 
-    /// Reads drafts of the host for requests in `slots`.
+    /// Reads drafts of the host for requests in `slots`; of the drafter's probabilities those of the host, as devices check theirs.
     pub(super) fn read_drafts<'a>(
         &self,
         slots: &[Slot],
         drafted: &Drafted<'_>,
         drafts: &Drafts<'a>,
     ) -> Result<ReadDrafts<'a>> {
-        let drafts = drafts.read(drafted, self.vocab)?;
+        let probs = drafts.probs.filter(|probs| matches!(probs, Matrix::Host(_)));
+        let drafts = Drafts { probs, ..*drafts }.read(drafted, self.vocab)?;
         for request in (0..slots.len()).filter(|request| slots[*request] != PADDING) {
             let (tree, is_block) = (drafts.tree(request), drafted.judgement == Some(Judgement::Block));
             let check = if is_block { tree.check_chain() } else { tree.check() };
