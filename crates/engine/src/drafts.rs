@@ -11,6 +11,7 @@ use crate::batch::Batch;
 #[cfg(feature = "cuda")]
 use crate::device::DeviceSlice;
 use crate::matrix::Matrix;
+use crate::slot::{PADDING, Slot};
 
 /// Integers that a call reads: ids of drafts, their places in trees, or counts.
 #[derive(Clone, Copy, Debug)]
@@ -198,6 +199,18 @@ impl ReadDrafts<'_> {
     /// Returns the number of rows of all requests.
     pub(crate) fn rows(&self) -> usize {
         self.starts.last().copied().unwrap_or(0)
+    }
+
+    /// Returns the rows that have drafts after them, whose probabilities judge these.
+    /// Those of padding are not read; trees of the other requests must have been checked.
+    pub(crate) fn judging_rows(&self, slots: &[Slot]) -> impl Iterator<Item = usize> {
+        let mut judges = vec![false; self.rows()];
+        for request in (0..slots.len()).filter(|request| slots[*request] != PADDING) {
+            let (start, tree) = (self.starts[request], self.tree(request));
+            let parent = |draft: usize| tree.parents.map_or(draft as i32 - 1, |parents| parents[draft]);
+            (0..tree.drafts.len()).for_each(|draft| judges[start + (parent(draft) + 1) as usize] = true);
+        }
+        (0..self.rows()).filter(move |row| judges[*row])
     }
 
     /// Returns the rows of a request.

@@ -4,6 +4,7 @@ use gumball_dist::{Digest, LogitsLayout, StepDigest, StepPart};
 use gumball_spec::{Kind, SamplingParams};
 
 use crate::batch::Batch;
+use crate::drafts::ReadDrafts;
 use crate::score::Scored;
 use crate::sequence::Sequence;
 use crate::slot::Slot;
@@ -46,8 +47,8 @@ pub(crate) enum For {
     Step,
     /// A verification, which judges drafts so.
     Verify(VerifyMode),
-    /// Drafts, to be judged so.
-    Drafts(VerifyMode),
+    /// That many drafts of each row, to be judged so.
+    Drafts(VerifyMode, usize),
     Scores,
 }
 
@@ -61,6 +62,8 @@ struct Step {
     counts: Vec<u32>,
     /// The ids of the drafts and then their parents, where the host knows them.
     drafts: Vec<i32>,
+    /// Digests of the drafter's rows that have drafts after them, with their numbers, where the host knows them.
+    probs: Vec<(usize, u64)>,
 }
 
 impl Alike {
@@ -90,7 +93,7 @@ impl Alike {
         let (work, mode) = match shape.work {
             For::Step => (0, None),
             For::Verify(mode) => (1, Some(mode)),
-            For::Drafts(mode) => (2, Some(mode)),
+            For::Drafts(mode, siblings) => (2 + siblings as u64 * 8, Some(mode)),
             For::Scores => (3, None),
         };
         digest.add(StepPart::Shape, work);
@@ -122,30 +125,45 @@ impl Alike {
         digest.extend(StepPart::Forced, forced.iter().map(|id| id.map_or(u64::MAX, u64::from)));
         digest.extend(StepPart::Drafts, batch.counts.iter().map(|count| u64::from(*count)));
         let (slots, counts) = (batch.slots.to_vec(), batch.counts.to_vec());
-        self.step = Some(Step { shape, slots, masks, forced, counts, drafts: Vec::new() });
+        self.step = Some(Step { shape, slots, masks, forced, counts, drafts: Vec::new(), probs: Vec::new() });
         digest
     }
 
-    /// Takes the ids of a step's drafts, and then their parents, into its digest.
-    pub fn add_drafts(&mut self, digest: &mut StepDigest, drafts: impl Iterator<Item = i32>) {
+    /// Takes the drafts of a verification into its digest: ids, parents, and the drafter's probabilities where there are drafts after them.
+    pub fn add_drafts(&mut self, digest: &mut StepDigest, drafts: &ReadDrafts<'_>, vocab: usize) {
+        let parents = drafts.parents.iter().flat_map(|parents| parents.iter());
+        self.add_ids(digest, drafts.ids.iter().chain(parents).copied());
+        let (Some(step), Some(probs)) = (&mut self.step, drafts.probs) else { return };
+        let digest_of = |row: usize| {
+            let mut of_row = Digest::default();
+            of_row.add_numbers(&probs[row * vocab..][..vocab]);
+            (row, of_row.word())
+        };
+        step.probs = drafts.judging_rows(&step.slots).map(digest_of).collect();
+        digest.extend(StepPart::Drafts, step.probs.iter().map(|(_, word)| *word));
+    }
+
+    /// Takes the ids of drafts, and then their parents, or the paths in front of rows, into a step's digest.
+    pub fn add_ids(&mut self, digest: &mut StepDigest, ids: impl Iterator<Item = i32>) {
         let Some(step) = &mut self.step else { return };
-        step.drafts = drafts.collect();
+        step.drafts = ids.collect();
         digest.extend(StepPart::Drafts, step.drafts.iter().map(|id| *id as u64));
     }
 
-    /// Returns the digest of drafts after paths, beside the step that was begun. `place`: that of their batch among those that have drafts.
+    /// Returns the digest of drafts after paths, `siblings` of each row, beside the step that was begun. `place`: that of their batch among those
+    /// that have drafts.
     #[cfg(feature = "cuda")]
     pub fn of_drafts(
         &mut self,
         sequences: &Slots,
         layout: LogitsLayout,
         (place, batch): (usize, &Batch<'_>),
-        paths: &[i32],
+        (siblings, paths): (usize, &[i32]),
     ) -> StepDigest {
         let own = self.step.take();
-        let shape = Shape { layout, rows: None, work: For::Drafts(batch.mode) };
+        let shape = Shape { layout, rows: None, work: For::Drafts(batch.mode, siblings) };
         let mut digest = self.begin(sequences, shape, batch, batch.slots.len());
-        self.add_drafts(&mut digest, paths.iter().copied());
+        self.add_ids(&mut digest, paths.iter().copied());
         let drafted = std::mem::replace(&mut self.step, own).expect("just begun");
         match self.drafted.get_mut(place) {
             Some(noted) => *noted = drafted,
@@ -220,7 +238,11 @@ impl Alike {
                         None => format!("token {word} as draft {place}"),
                         Some(draft) => format!("parent {word} of draft {draft}"),
                     });
-                counts.chain(drafts).collect()
+                let probs = step.probs.iter();
+                let probs = probs.map(|(row, word)| {
+                    format!("probabilities of digest {} in row {row} of the drafts", short(*word))
+                });
+                counts.chain(drafts).chain(probs).collect()
             }
             StepPart::Parameters | StepPart::Seeds | StepPart::Prompts | StepPart::Positions => {
                 let requests = step.slots.iter().enumerate();
@@ -281,7 +303,9 @@ impl Shape {
         let work = match self.work {
             For::Step => String::new(),
             For::Verify(mode) => format!(", a verification by {mode:?}"),
-            For::Drafts(mode) => format!(", drafts to be verified by {mode:?}"),
+            For::Drafts(mode, siblings) => {
+                format!(", {siblings} drafts of a row, to be verified by {mode:?}")
+            }
             For::Scores => ", scores".to_owned(),
         };
         format!("{}{}{work}", self.layout.name(), rows.unwrap_or_default())

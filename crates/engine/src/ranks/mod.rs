@@ -162,15 +162,15 @@ impl HostRanks {
         Ok(())
     }
 
-    /// Begins a step for the group: ranks that were given another step, or have other sequences, get an error. `rows`: their number;
-    /// `drafts`: those of a verification, the ids and then their parents, or those in front of rows to be drafted from. Returns its digest.
+    /// Begins a step of so many rows for the group: ranks that were given another step, or have other sequences, get an error. Returns its digest,
+    /// for a caller who begins it again with more.
     fn begin(
         &mut self,
         slots: &Slots,
         plan: &Plan,
         logits: Logits<'_>,
         (batch, rows): (&Batch<'_>, usize),
-        (work, drafts): (For, impl Iterator<Item = i32>),
+        work: For,
     ) -> StepDigest {
         let dtype = match logits.data() {
             Row::F32(_) => "f32",
@@ -178,8 +178,7 @@ impl HostRanks {
             Row::F16(_) => "f16",
         };
         let shape = Shape { layout: plan.layout, rows: Some((dtype, logits.kind())), work };
-        let mut digest = self.common.alike.begin(slots, shape, batch, rows);
-        self.common.alike.add_drafts(&mut digest, drafts);
+        let digest = self.common.alike.begin(slots, shape, batch, rows);
         self.common.group.begin(digest);
         digest
     }

@@ -31,7 +31,7 @@ impl HostRanks {
             self.check_survey(logits, batch)?;
         }
         let Some(out) = out else { return Ok(()) };
-        self.begin(sequences, plan, logits, (batch, slots.len()), (For::Step, std::iter::empty()));
+        self.begin(sequences, plan, logits, (batch, slots.len()), For::Step);
         match plan.layout {
             LogitsLayout::Gather => {
                 let all: Vec<usize> = (0..slots.len()).collect();

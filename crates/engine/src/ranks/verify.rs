@@ -37,9 +37,10 @@ impl HostRanks {
         }
         self.host.check_requests(sequences, logits.kind(), batch, drafts)?;
         let Some(out) = out else { return Ok(()) };
-        let drafted =
-            drafts.ids.iter().chain(drafts.parents.iter().flat_map(|parents| parents.iter())).copied();
-        self.begin(sequences, plan, logits, (batch, drafts.rows()), (For::Verify(batch.mode), drafted));
+        let work = For::Verify(batch.mode);
+        let mut digest = self.begin(sequences, plan, logits, (batch, drafts.rows()), work);
+        self.common.alike.add_drafts(&mut digest, drafts, self.host.vocab);
+        self.common.group.begin(digest);
         let rows = |rank: usize| -> Vec<usize> {
             plan.shares.of(rank).flat_map(|request| drafts.places(request)).collect()
         };

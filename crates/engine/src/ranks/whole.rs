@@ -30,8 +30,10 @@ impl HostRanks {
         let split = self.host.check_draft(sequences, logits.kind(), batch, paths)?;
         let greedy = self.host.greedy(sequences, batch.slots, batch.mode)?;
         out.reshape(count, self.host.vocab)?;
-        let drafts = (For::Drafts(batch.mode), paths.iter().copied());
-        self.begin(sequences, plan, logits, (batch, count), drafts);
+        let work = For::Drafts(batch.mode, out.siblings());
+        let mut digest = self.begin(sequences, plan, logits, (batch, count), work);
+        self.common.alike.add_ids(&mut digest, paths.iter().copied());
+        self.common.group.begin(digest);
         let all: Vec<usize> = (0..count).collect();
         let whole = self.whole_rows(logits, &vec![all; self.common.group.world()])?;
         let rows = logits_of(&whole, count, self.host.vocab, logits)?;
@@ -56,8 +58,7 @@ impl HostRanks {
         let scoring = Scoring::new(scored, count, vocab, batch)?;
         let plan = &self.gather_plan(logits, count)?;
         out.reserve(Layout { rows: count, widths: scoring.widths() })?;
-        let mut digest =
-            self.begin(sequences, plan, logits, (batch, count), (For::Scores, std::iter::empty()));
+        let mut digest = self.begin(sequences, plan, logits, (batch, count), For::Scores);
         add_scored(&mut digest, scored);
         self.common.group.begin(digest);
 

@@ -85,6 +85,12 @@ pub struct Given {
     pub forced: Vec<Option<u32>>,
     /// Drafts, or the paths in front of rows.
     pub drafts: Vec<i32>,
+    /// The parents of drafts; `None`: chains.
+    pub parents: Option<Vec<i32>>,
+    /// The probabilities that drafts came from, of all rows.
+    pub probs: Option<Vec<f32>>,
+    /// How many drafts of each row are drawn.
+    pub siblings: usize,
     /// Known tokens, how many of them are prompt, and the first that is scored.
     pub known: (Vec<u32>, usize, usize),
     pub scoring: SamplingParams,
@@ -100,6 +106,9 @@ impl Given {
             masks: None,
             forced: Vec::new(),
             drafts: vec![1, 2, 3, 0],
+            parents: None,
+            probs: None,
+            siblings: 2,
             known: ((0..2 + SCORED as u32).map(|place| place * 7 % 5).collect(), 1, 1),
             scoring: SamplingParams { top_p: 0.9, seed: Some(3), ..SamplingParams::default() },
         }
@@ -235,7 +244,7 @@ impl Calls {
         let masks =
             masks.map_or(Masks::None, |masks| HostMasks::new(masks, count, words, words).unwrap().into());
         let batch = Batch { slots, counts, mode: *mode, masks, forced, plan, ..Batch::default() };
-        let (mut out, mut proposals) = (Outputs::new(), Proposals::new(2));
+        let (mut out, mut proposals) = (Outputs::new(), Proposals::new(given.siblings));
         match call {
             Call::Step(_) | Call::Kept(_) => pool.step(logits, &batch, &mut out)?,
             Call::Hidden(_) => {
@@ -244,7 +253,13 @@ impl Calls {
                 let rows = if whole { rows } else { (0..count).collect() };
                 self.step_from_hidden(pool, (ids, &rows), &batch, &mut out)?;
             }
-            Call::Verify(_) => pool.verify(logits, &batch, &Drafts::chain(drafts), &mut out)?,
+            Call::Verify(_) => {
+                let chains = Drafts::chain(drafts);
+                let trees = given.parents.as_ref().map_or(chains, |parents| Drafts::tree(drafts, parents));
+                let probs = given.probs.as_ref();
+                let probs = probs.map(|probs| HostMatrix::new(probs, count, VOCAB).unwrap().into());
+                pool.verify(logits, &batch, &Drafts { probs, ..trees }, &mut out)?;
+            }
             Call::Draft => {
                 pool.draft(logits, &batch, drafts, &mut proposals)?;
                 return Ok(Taken { tokens: proposals.ids().to_vec(), words: Vec::new(), kept: Vec::new() });

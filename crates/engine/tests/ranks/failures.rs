@@ -110,7 +110,7 @@ fn pools_that_differ_are_told_so_at_start() {
 }
 
 /// Each thing in which the ranks differ, what errors call it, and what these say that each rank has, up to digests.
-const DIFFERENCES: [(&str, StepPart, [&str; 2]); 18] = [
+const DIFFERENCES: [(&str, StepPart, [&str; 2]); 21] = [
     ("slots", StepPart::Slots, ["slot 0 in request 0", "slot 1 in request 0"]),
     ("draw", StepPart::Seeds, ["seed 0, draw 0 in request 0", "seed 0, draw 1 in request 0"]),
     ("shortened", StepPart::Positions, ["length 2, digest ", "length 1, digest "]),
@@ -121,6 +121,9 @@ const DIFFERENCES: [(&str, StepPart, [&str; 2]); 18] = [
     ("masks", StepPart::Masks, ["a mask of digest "; 2]),
     ("forced", StepPart::Forced, ["token 0 in row 0", "token 1 in row 0"]),
     ("drafts", StepPart::Drafts, ["token 1 as draft 0", "token 2 as draft 0"]),
+    ("parents", StepPart::Drafts, ["parent 0 of draft 2", "parent -1 of draft 2"]),
+    ("probabilities", StepPart::Drafts, ["probabilities of digest "; 2]),
+    ("siblings", StepPart::Shape, [""; 2]),
     ("counts", StepPart::Drafts, ["count ", "count "]),
     ("mode", StepPart::Shape, [""; 2]),
     ("layout", StepPart::Shape, [""; 2]),
@@ -136,6 +139,9 @@ fn is_part(differs: &str, call: Call) -> bool {
     match differs {
         "masks" | "call" => true,
         "known" | "prompt_len" | "start" | "scoring" => call == Call::Score,
+        "parents" => matches!(call, Call::Verify(_)),
+        "probabilities" => matches!(call, Call::Verify(layout) if layout != LogitsLayout::Survey),
+        "siblings" => call == Call::Draft,
         "drafts" | "counts" | "mode" => matches!(call, Call::Verify(_) | Call::Draft),
         "layout" => !matches!(call, Call::Draft | Call::Score),
         "forced" => !matches!(call, Call::Draft | Call::Score),
@@ -178,6 +184,17 @@ fn differ(calls: &Calls, pool: &mut Pool, (call, differs): (Call, &str)) -> Resu
             given.forced[0] = Some(own as u32);
         }
         ("drafts", 1) => given.drafts[0] = 2,
+        ("parents", _) => given.parents = Some(vec![-1, -1, [0, -1][own], -1]),
+        ("probabilities", _) => {
+            (given.mode, given.probs) = (VerifyMode::Rejection, Some(vec![0.0; given.rows() * calls::VOCAB]));
+            // Of the last row that a draft comes after; the row behind the draft is not read.
+            let last = given.rows() - 3;
+            given.probs.iter_mut().for_each(|probs| {
+                probs[last * calls::VOCAB + 1] = [0.5, 0.25][own];
+                probs[(last + 1) * calls::VOCAB] = f32::NAN;
+            });
+        }
+        ("siblings", 1) => given.siblings = 1,
         ("counts", 1) => given.counts.swap(0, 1),
         ("mode", 1) => given.mode = VerifyMode::Greedy,
         ("layout", 1) => given.call = call.under(other),

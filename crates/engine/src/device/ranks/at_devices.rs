@@ -2,8 +2,8 @@
 
 use gumball_cuda::{Dtype, Graph, Recorded, StepVariant, Work as Fixed, WorkTerms};
 use gumball_dist::{LogitsLayout, StepPart};
-use gumball_spec::Result;
 use gumball_spec::request::no_draft_counts;
+use gumball_spec::{Error, Result};
 
 use super::super::assign::{AssignedShape, verifies};
 use super::super::backend::{DeviceBackend, Recording};
@@ -156,10 +156,19 @@ impl DeviceBackend for GpuRanks {
             return self.gpu.enqueue_work(slots, work, None, recording).map(drop);
         };
         let mut digest = self.assigned.digest();
-        if let Work::Verify(_, _, Drafts { ids: Ids::Host(ids), .. }) = given {
-            self.common.alike.add_drafts(&mut digest, ids.iter().copied());
+        if let Work::Verify(_, _, drafts @ Drafts { ids: Ids::Host(_), .. }) = given {
+            let (slots, drafted) = self.drafted()?;
+            let read = self.gpu.read_drafts(slots, &drafted, drafts)?;
+            self.common.alike.add_drafts(&mut digest, &read, self.gpu.vocab);
         }
-        self.set_digest(digest)?;
+        let is_announced = recording.is_some() && self.digest != digest;
+        self.set_digest(digest).map_err(|error| match self.gpu.device.runtime().is_capturing() {
+            Ok(true) if is_announced => {
+                let reason = "a replay was announced after the assignment; assign again before the capture";
+                Error::Conflict { parameter: "record", other: "before_replay", reason }
+            }
+            _ => error,
+        })?;
         let dtype = match rows {
             Rows::Hidden(..) => Dtype::F32,
             _ => rows.matrix().on_device("logits")?.dtype(),

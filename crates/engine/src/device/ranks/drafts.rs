@@ -46,7 +46,12 @@ impl GpuRanks {
     fn note_drafts(&mut self, slots: &Slots, of: DraftBatch, batch: &Batch<'_>, paths: &[i32]) -> Result<()> {
         let drafted = &mut self.assigned.drafted;
         let place = drafted.iter().position(|(batch, _)| *batch == of).unwrap_or(drafted.len());
-        let digest = self.common.alike.of_drafts(slots, LogitsLayout::Gather, (place, batch), paths);
+        let digest = self.common.alike.of_drafts(
+            slots,
+            LogitsLayout::Gather,
+            (place, batch),
+            (of.limits().siblings, paths),
+        );
         let noted = (of, digest.whole().into());
         match drafted.get_mut(place) {
             Some(place) => *place = noted,

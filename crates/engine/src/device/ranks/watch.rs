@@ -4,7 +4,7 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use gumball_cuda::{ExchangeFailure, GivingUp, Windows};
-use gumball_dist::{Group, TransportKind, What};
+use gumball_dist::{Group, StepPart, TransportKind, What};
 use gumball_spec::{Error, RanksError, Result};
 
 use super::{GpuRanks, is_lost};
@@ -153,9 +153,12 @@ impl GpuRanks {
                 RanksError::TimedOut { rank, waited: self.timeout }.into()
             }
             (ExchangeFailure::OtherStep { rank, ours, theirs }, _) => {
-                let told = |digest: u32| format!("digest {digest:08x}");
-                let what = "the type or kind of the rows";
-                RanksError::Disagree { rank, what, ours: told(ours), theirs: told(theirs) }.into()
+                // Until the other host tells its call, if it does in time, this rank knows its own.
+                let own = self.common.alike.tell(slots, StepPart::Shape).join("; ");
+                let what = "the call, or the type or kind of its rows";
+                let (ours, theirs) =
+                    (format!("{own} (digest {ours:08x})"), format!("another (digest {theirs:08x})"));
+                RanksError::Disagree { rank, what, ours, theirs }.into()
             }
             (_, Some(gone)) => gone,
             (ExchangeFailure::GivenUp { rank }, None) => {
