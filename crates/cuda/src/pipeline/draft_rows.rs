@@ -49,6 +49,14 @@ pub enum DraftRule {
 }
 
 impl DraftRule {
+    /// Returns the mode of a verification by this rule, as errors name it.
+    pub(crate) fn name(self) -> String {
+        match self {
+            Self::Judged(judgement) => format!("{judgement:?}"),
+            Self::Coupled | Self::Greedy => format!("{self:?}"),
+        }
+    }
+
     /// Returns whether rows are drawn from at temperature 0 whatever their requests say.
     pub(crate) fn is_greedy(self) -> bool {
         self == Self::Greedy

@@ -252,6 +252,13 @@ impl RowBatch {
             let allowed = format!("{} rows, for which the step was fixed", shape.rows);
             return Err(Error::length("slots", self.shape.rows, allowed));
         }
+        if let (Some(assigned), Some(fixed)) = (self.shape.drafts, shape.drafts)
+            && assigned.rule != fixed.rule
+            && !of_drafts
+        {
+            let allowed = format!("{}, for which the step was fixed", fixed.rule.name());
+            return Err(Error::out_of_range("mode", assigned.rule.name(), allowed));
+        }
         if self.shape != shape {
             let (other, reason) = match of_drafts {
                 true => (

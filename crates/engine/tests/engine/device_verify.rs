@@ -1,8 +1,8 @@
 //! Drafts in the memory of an emulated device, which the host does not check.
 
 use gumball_engine::{
-    Batch, Device, DeviceBuffer, DeviceMatrix, DeviceSlice, Drafts, Dtype, Ids, IntType, NONE, Outputs,
-    PADDING, Place, Pool, PoolConfig, Rows, SamplingParams, Slot, Status, Tree, VerifyMode, Work,
+    Batch, Device, DeviceBuffer, DeviceMatrix, DeviceSlice, Drafts, Dtype, HostMatrix, Ids, IntType, NONE,
+    Outputs, PADDING, Place, Pool, PoolConfig, Rows, SamplingParams, Slot, Status, Tree, VerifyMode, Work,
 };
 
 use crate::cases::{VOCAB, config, device, keeping, on_device, params, rows};
@@ -212,5 +212,71 @@ fn rows_behind_drafts_copy_lists_of_any_length() {
         let (counts, drafts) = (&[3; 3], Drafts::chain(&ids));
         both.verify(logits, &Batch { slots: &slots, counts, ..options }, &drafts);
         assert_eq!(both.seen.accepted(), [3; 3]);
+    }
+}
+
+#[test]
+fn each_array_of_drafts_lies_in_the_memory_that_its_caller_has_it_in() {
+    let Some(device) = device() else { return };
+    let mut both = Both::new(&device, true);
+    let slots = [0, 3].map(|kind| both.admit(params(kind, 2), &[3, 7]));
+    let upload = |list: &[i32]| DeviceBuffer::of(device.runtime(), list).unwrap();
+    // Two siblings, and a chain of one draft.
+    let (ids, parents) = ([7, 9, 5], [-1, -1, -1]);
+    let (first_child, next_sibling) = ([1, -1, -1, 1, -1], [-1, 2, -1, -1, -1]);
+    let lists = [&ids[..], &parents, &first_child, &next_sibling];
+    let there = lists.map(upload);
+    let [ids, parents, first_child, next_sibling] = std::array::from_fn(|list| {
+        let column = DeviceSlice::of(&there[list], IntType::I32).first(lists[list].len()).unwrap();
+        [Ids::Host(lists[list]), Ids::Device(column)]
+    });
+    let numbers = vec![1.0 / VOCAB as f32; 5 * VOCAB];
+    let buffer = DeviceBuffer::of(device.runtime(), &numbers).unwrap();
+    let on_host = HostMatrix::new(&numbers, 5, VOCAB).unwrap().into();
+    let on_device = DeviceMatrix::of(&buffer, Dtype::F32, 0, 5, VOCAB, VOCAB).unwrap().into();
+    let trees = |place: usize, other: usize| {
+        let (first_child, next_sibling) = (first_child[place], next_sibling[other]);
+        [Tree::Chain, Tree::Parents(parents[place]), Tree::Links { first_child, next_sibling }]
+    };
+    let logits = rows(0..5);
+    let logits = Rows::logits(&logits, 5, VOCAB).unwrap();
+    let batch = Batch { counts: &[2, 1], mode: VerifyMode::Rejection, ..Batch::of(&slots) };
+    for (memory, place, other) in (0..8).map(|bits: usize| (bits & 1, bits >> 1 & 1, bits >> 2)) {
+        for (kind, tree) in trees(place, other).into_iter().enumerate() {
+            for (has, probs) in [(false, None), (true, Some(on_host)), (true, Some(on_device))] {
+                let drafts = Drafts { ids: ids[memory], tree, probs };
+                let case = format!("{drafts:?}");
+                let seen = both.device.verify(logits, &batch, &drafts, &mut both.seen);
+                if kind > 0 && place != memory || kind == 2 && other != memory {
+                    let error = seen.expect_err(&case).to_string();
+                    assert!(error.contains("in the memory of"), "{case}: {error}");
+                    continue;
+                }
+                seen.expect(&case);
+                let drafts = Drafts { ids: ids[0], tree: trees(0, 0)[kind], probs: has.then_some(on_host) };
+                both.host.verify(logits, &batch, &drafts, &mut both.wanted).unwrap();
+                both.agree(&slots);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_graph_of_drafts_that_is_replayed_in_another_mode_says_which_modes() {
+    let Some(device) = device() else { return };
+    let mut pool = Pool::new(config(on_device(&device, false))).unwrap();
+    let slot = pool.admit(params(0, 2), &[3, 7]).unwrap();
+    let logits = DeviceBuffer::of(device.runtime(), &rows(0..2)).unwrap();
+    let logits = DeviceMatrix::of(&logits, Dtype::F32, 0, 2, VOCAB, VOCAB).unwrap();
+    let ids = DeviceBuffer::of(device.runtime(), &[5]).unwrap();
+    let drafts = Drafts::chain(DeviceSlice::of(&ids, IntType::I32));
+    let slots = [slot];
+    let assigned = |mode| Batch { counts: &[1], mode, ..Batch::of(&slots) };
+    pool.assign(&assigned(VerifyMode::Coupled)).unwrap();
+    let graph = pool.capture(&[Work::verify(logits, drafts)]).unwrap();
+    for (mode, name) in [(VerifyMode::Greedy, "Greedy"), (VerifyMode::Rejection, "Rejection")] {
+        pool.assign(&assigned(mode)).unwrap();
+        let error = pool.replay(&graph).unwrap_err().to_string();
+        assert_eq!(error, format!("mode is {name}, but must be Coupled, for which the step was fixed"));
     }
 }
