@@ -1,8 +1,7 @@
-"""FlashInfer's sampling under its own names: signatures, checks, generators, seeds, results, and programs that import it by its name."""
+"""FlashInfer's sampling under its own names: checks, generators, seeds, results, and programs that import it by its name."""
 
 from __future__ import annotations
 
-import inspect
 import re
 import subprocess
 import sys
@@ -24,29 +23,6 @@ from gumball_compat import flashinfer
 from gumball_compat.flashinfer import sampling
 
 VOCAB = 900
-DRAWN = "indices=None, deterministic=True, generator=None, check_nan=False, seed=None, offset=None"
-# What release 0.7.2 takes, by name and default.
-SIGNATURES = {
-    "get_seed_and_offset": "increment, generator=None, device=None",
-    "softmax": "logits, temperature=None, enable_pdl=None",
-    "sampling_from_logits": f"logits, {DRAWN}",
-    "sampling_from_probs": f"probs, {DRAWN}, return_valid=False",
-    "top_p_sampling_from_probs": f"probs, top_p, {DRAWN}, return_valid=False",
-    "top_k_sampling_from_probs": f"probs, top_k, {DRAWN}, return_valid=False",
-    "min_p_sampling_from_probs": f"probs, min_p, {DRAWN}, return_valid=False",
-    "top_k_top_p_sampling_from_logits": "logits, top_k, top_p, indices=None, filter_apply_order='top_k_first', "
-    + DRAWN.removeprefix("indices=None, "),
-    "top_k_top_p_sampling_from_probs": "probs, top_k, top_p, indices=None, filter_apply_order='top_k_first', "
-    + DRAWN.removeprefix("indices=None, ")
-    + ", return_valid=False",
-    "top_p_renorm_probs": "probs, top_p, is_deterministic=False",
-    "top_p_renorm_prob": "probs, top_p, is_deterministic=False",
-    "top_k_renorm_probs": "probs, top_k, is_deterministic=False",
-    "top_k_renorm_prob": "probs, top_k, is_deterministic=False",
-    "top_k_mask_logits": "logits, top_k",
-    "chain_speculative_sampling": "draft_probs, draft_token_ids, target_probs, maybe_output_accepted_token_num=None, "
-    "maybe_output_emitted_draft_token_num=None, deterministic=True, generator=None, seed=None, offset=None",
-}
 # Calls that draw: the function, what follows the rows, and how far a generator moves for `outputs` of `vocab`.
 SAMPLERS: list[tuple[str, tuple[Any, ...], dict[str, Any], Any]] = [
     ("sampling_from_logits", (), {}, lambda outputs, vocab: outputs * vocab),
@@ -112,17 +88,8 @@ def words(*values: int, dtype: Any = torch.int64) -> Any:
     return torch.tensor(values, dtype=torch.int64).view(dtype)
 
 
-@pytest.mark.parametrize("name", SIGNATURES)
-def test_signatures_are_those_of_the_release(name: str) -> None:
-    parameters = inspect.signature(getattr(sampling, name)).parameters.values()
-    found = [p.name if p.default is p.empty else f"{p.name}={p.default!r}" for p in parameters]
-    assert ", ".join(found) == SIGNATURES[name]
-    assert all(p.kind is p.POSITIONAL_OR_KEYWORD for p in parameters)
-    assert set(sampling.__all__) == set(SIGNATURES)
-
-
 def test_the_package_itself_has_what_flashinfers_has() -> None:
-    inside = set(SIGNATURES) - {"get_seed_and_offset", "top_p_renorm_prob", "top_k_renorm_prob"}
+    inside = set(sampling.__all__) - {"get_seed_and_offset", "top_p_renorm_prob", "top_k_renorm_prob"}
     assert set(flashinfer.__all__) == inside | {"sampling", "logits_processor"}
     assert sampling.top_p_renorm_prob is sampling.top_p_renorm_probs is flashinfer.top_p_renorm_probs
 

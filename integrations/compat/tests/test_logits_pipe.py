@@ -136,6 +136,10 @@ def test_a_fused_pipe_does_what_its_parts_and_a_function_do(
         assert pipe(rows, **params, indices=torch.tensor([2, 2, 5])).dtype == torch.int64
     if not is_joint:
         torch.testing.assert_close(parts(rows, **params, **given[3]), whole, rtol=1e-5, atol=1e-5)
+    free = {name: True for op in pipe.ops for name in getattr(op, "UNREAD", ())}
+    for one in (pipe,) if is_joint else (pipe, parts):
+        first, again = ({"generator": made} if draws else {} for made in generators()[:2])
+        assert (one(rows, **params, **free, **first) == one(rows, **params, **again)).all()
     tensors = {name: torch.full((7,), value) for name, value in params.items()}
     assert pipe(rows, **tensors).shape == whole.shape
 

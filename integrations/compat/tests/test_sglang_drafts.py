@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import json
 import subprocess
 import sys
@@ -360,19 +359,16 @@ def test_eagle_sample_by_rejection_when_idle_and_refused(monkeypatch: Any) -> No
 REAL = Path(__file__).parent / "real" / "sglang_kernels.py"
 
 
-def test_the_real_operators_have_the_same_parameters_and_results() -> None:
-    """SGLang's own kernels, run by Triton's interpreter, beside ours; their signatures, too."""
+def test_the_real_operators_have_the_same_results() -> None:
+    """SGLang's own kernels, run by Triton's interpreter, beside ours."""
     if find_spec("triton") is None or find_spec("sglang") is None:
         pytest.skip("needs triton and sglang, which need not be able to run here")
     done = subprocess.run([sys.executable, str(REAL)], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout) == {"signatures": 4, "trees": 60, "chains": 80}
+    assert json.loads(done.stdout) == {"trees": 60, "chains": 80}
 
 
 def test_the_names_are_there_without_torch_having_been_asked_for() -> None:
     assert "eagle_sample" in sglang.__all__ and not hasattr(sglang, "nothing_of_this_name")
-    order = "predicts accept_index accept_token_num candidates retrive_index retrive_next_token retrive_next_sibling".split()
-    for name in ("tree_speculative_sampling_target_only", "chain_speculative_sampling_triton", "verify_tree_greedy"):
-        assert list(inspect.signature(getattr(sglang, name)).parameters)[:7] == order
     program = "import sys, gumball_compat.sglang; assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", program], check=True)

@@ -278,14 +278,13 @@ def test_mistakes_are_named() -> None:
 REAL = Path(__file__).parent / "real" / "tokenspeed_kernels.py"
 
 
-def test_the_real_operators_have_the_same_parameters_and_results() -> None:
-    """TokenSpeed's own kernels, run by Triton's interpreter, beside ours; their signatures, too."""
+def test_the_real_operators_have_the_same_results() -> None:
+    """TokenSpeed's own kernels, run by Triton's interpreter, beside ours."""
     if find_spec("triton") is None or find_spec("tokenspeed_kernel") is None:
         pytest.skip("needs triton and tokenspeed-kernel, which need not be able to run here")
     done = subprocess.run([sys.executable, str(REAL)], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) == {
-        "signatures": 18,
         "verified": 3,
         "counts": 1,
         "logprobs": 1,

@@ -212,10 +212,10 @@ def test_other_methods_are_refused() -> None:
 REAL = Path(__file__).parent / "real" / "vllm_kernels.py"
 
 
-def test_the_real_sampler_has_the_same_parameters_and_results() -> None:
-    """vLLM's own kernels, run by Triton's interpreter, beside ours; its class's signatures, too."""
+def test_the_real_sampler_has_the_same_results() -> None:
+    """vLLM's own kernels, run by Triton's interpreter, beside ours."""
     if find_spec("triton") is None or find_spec("vllm") is None:
         pytest.skip("needs triton and vllm, which need not be able to run here")
     done = subprocess.run([sys.executable, str(REAL)], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout) == {"signatures": 3, "requests": 48}
+    assert json.loads(done.stdout) == {"requests": 48}

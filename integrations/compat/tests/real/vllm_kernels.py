@@ -6,7 +6,6 @@ the rest of vLLM. Random numbers differ, so requests are greedy, or have rows th
 
 from __future__ import annotations
 
-import ast
 import importlib.util
 import json
 import os
@@ -22,7 +21,6 @@ import numpy as np
 import torch
 import triton
 import triton.language as tl
-from signatures import parameters_of, signature
 
 from gumball_compat.vllm import RejectionSampler
 
@@ -47,20 +45,7 @@ def load(path: Path, name: str) -> Any:
     return module
 
 
-seen = {"signatures": 0, "requests": 0}
-tree = ast.parse((GPU / "spec_decode" / "rejection_sampler.py").read_text())
-(kind,) = (node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == "RejectionSampler")
-for method in kind.body:
-    if isinstance(method, ast.FunctionDef) and method.name in ("__init__", "__call__"):
-        assert parameters_of(method) == signature(getattr(RejectionSampler, method.name)), method.name
-        seen["signatures"] += 1
-tree = ast.parse((GPU / "sample" / "output.py").read_text())
-(kind,) = (node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == "SamplerOutput")
-fields = [node.target.id for node in kind.body if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name)]
-wanted = "sampled_token_ids logprobs_tensors num_nans num_sampled num_rejected sampling_mask_tensors"
-assert fields == wanted.split()
-seen["signatures"] += 1
-
+seen = {"requests": 0}
 packages = "vllm vllm.v1 vllm.v1.spec_decode vllm.v1.worker vllm.v1.worker.gpu vllm.v1.worker.gpu.sample"
 for name in packages.split():
     stand_in(name, __path__=[])

@@ -31,26 +31,29 @@ __all__ = [
 ]
 
 
-# The parameters of a draw besides its filters; `deterministic` has no effect, since every draw is.
-_DRAW = ("indices", "generator", "deterministic")
+# The parameters of a draw besides its filters.
+_DRAW = ("indices", "generator")
 
 
 class _Step(ParameterizedOp):
-    """A step that is one function of a tensor and of the filters in `FILTERS`, which must be given; a draw takes `_DRAW` too."""
+    """A step that is one function of a tensor and of the filters in `FILTERS`, which must be given; a draw takes `_DRAW` too.
+
+    UNREAD: the parameters that it takes and that change nothing.
+    """
 
     FILTERS: tuple[str, ...] = ()
+    UNREAD: tuple[str, ...] = ()
     FUNCTION: Callable[..., Any]
 
     def __init_subclass__(cls, **named: Any) -> None:
         super().__init_subclass__(**named)
-        if cls.TAKES is None or cls.FILTERS:
-            cls.TAKES = frozenset((*cls.FILTERS, *(_DRAW if cls.OUT == TensorType.INDICES else cls.TAKES or ())))
+        cls.TAKES = frozenset((*cls.FILTERS, *cls.UNREAD, *(_DRAW if cls.OUT == TensorType.INDICES else ())))
 
     def __call__(self, tensor: TaggedTensor, **kwargs: Any) -> TaggedTensor:
         out = self._validate_input_type(tensor)
         assert out is not None
         filters = [_checked(name, self._get_param(name, kwargs)) for name in self.FILTERS]
-        drawn = ("indices", "generator") if out == TensorType.INDICES else ()
+        drawn = _DRAW if out == TensorType.INDICES else ()
         draw = {name: self._get_param(name, kwargs, required=False) for name in drawn}
         return TaggedTensor(type(self).FUNCTION(tensor.data, *filters, **draw), out)
 
@@ -95,7 +98,7 @@ class SoftmaxOp(_Step):
     """The softmax, in the logits' own type."""
 
     IN, OUT = TensorType.LOGITS, TensorType.PROBS
-    TAKES, FUNCTION = frozenset(("enable_pdl",)), staticmethod(_softmax)
+    UNREAD, FUNCTION = ("enable_pdl",), staticmethod(_softmax)
 
 
 class LogitsTopKOp(_Step):
@@ -116,7 +119,7 @@ class TopPOp(_Step):
     """Top-p of probabilities, which sum to 1 then."""
 
     IN = OUT = TensorType.PROBS
-    FILTERS, FUNCTION = ("top_p",), staticmethod(sampling.top_p_renorm_probs)
+    FILTERS, UNREAD, FUNCTION = ("top_p",), ("is_deterministic",), staticmethod(sampling.top_p_renorm_probs)
 
 
 class MinPOp(_Step):
@@ -130,30 +133,31 @@ class LogitsSampleOp(_Step):
     """A token of each row of logits."""
 
     IN, OUT = TensorType.LOGITS, TensorType.INDICES
-    FUNCTION = staticmethod(sampling.sampling_from_logits)
+    UNREAD, FUNCTION = ("deterministic",), staticmethod(sampling.sampling_from_logits)
 
 
 class ProbsSampleOp(_Step):
     """A token of each row of probabilities."""
 
     IN, OUT = TensorType.PROBS, TensorType.INDICES
-    FUNCTION = staticmethod(sampling.sampling_from_probs)
+    UNREAD, FUNCTION = ("deterministic",), staticmethod(sampling.sampling_from_probs)
 
 
 class FusedTemperatureSoftmaxOp(_Step):
     """Temperature and softmax, float32."""
 
     IN, OUT = TensorType.LOGITS, TensorType.PROBS
-    TAKES, FILTERS, FUNCTION = frozenset(("enable_pdl",)), ("temperature",), staticmethod(sampling.softmax)
+    UNREAD, FILTERS, FUNCTION = ("enable_pdl",), ("temperature",), staticmethod(sampling.softmax)
 
     def __init__(self, enable_pdl: bool | None = None, **default_params: Any) -> None:
         super().__init__(enable_pdl=enable_pdl, **default_params)
 
 
 class _FusedSample(_Step):
-    """A token of each row of probabilities, after filters."""
+    """A token of each row of probabilities, after filters; takes what the operators that it stands for take."""
 
     IN, OUT = TensorType.PROBS, TensorType.INDICES
+    UNREAD: tuple[str, ...] = ("deterministic",)
 
     def __init__(self, deterministic: bool = True, **default_params: Any) -> None:
         super().__init__(deterministic=deterministic, **default_params)
@@ -169,6 +173,7 @@ class FusedProbsTopPSampleOp(_FusedSample):
     """Top-p and draw."""
 
     FILTERS, FUNCTION = ("top_p",), staticmethod(sampling.top_p_sampling_from_probs)
+    UNREAD = ("deterministic", "is_deterministic")
 
 
 class FusedProbsMinPSampleOp(_FusedSample):
@@ -180,5 +185,5 @@ class FusedProbsMinPSampleOp(_FusedSample):
 class FusedProbsTopKTopPSampleOp(_FusedSample):
     """Top-k and top-p, both of the whole row, and draw."""
 
-    FILTERS = ("top_k", "top_p")
+    FILTERS, UNREAD = ("top_k", "top_p"), ("deterministic", "is_deterministic")
     FUNCTION = staticmethod(partial(sampling.top_k_top_p_sampling_from_probs, filter_apply_order="joint"))
