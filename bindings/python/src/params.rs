@@ -3,7 +3,9 @@
 //! The class itself is a dataclass in `python/gumball/params.py`. This file reads its attributes, once per
 //! request.
 
-use gumball_engine::{Error, Field, Filter, FilterOrder, MAX_VOCAB, Parameters, SamplingParams, nearest};
+use gumball_engine::{
+    Error, Field, Filter, FilterOrder, MAX_VOCAB, Parameters, SamplingParams, meant, nearest,
+};
 use pyo3::exceptions::{PyAttributeError, PyTypeError};
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -68,10 +70,13 @@ fn set(field: Field<'_>, it: &Bound<'_, PyAny>, name: &'static str) -> PyResult<
     Ok(())
 }
 
-/// Returns the known name that is nearest to one that is not known; None if none is near.
+/// Returns the known name that is nearest to one that is not known; with peers also what another engine's word for it is here. None
+/// if none is near.
 #[pyfunction]
-pub fn nearest_name(name: &str, known: Vec<String>) -> Option<String> {
-    nearest(name, known.iter().map(String::as_str)).map(str::to_owned)
+#[pyo3(signature = (name, known, peers = false))]
+pub fn nearest_name(name: &str, known: Vec<String>, peers: bool) -> Option<String> {
+    let known = known.iter().map(String::as_str);
+    if peers { meant(name, known) } else { nearest(name, known) }.map(str::to_owned)
 }
 
 /// Checks parameters against their ranges for a vocabulary. Without vocab it skips what depends on the

@@ -2,7 +2,7 @@
 //!
 //! `GumballError` extends `Error` and has the fields kind, parameter, value and allowed. What a hook throws is passed on as it is.
 
-use gumball_engine::{Error, nearest};
+use gumball_engine::{Error, meant};
 use wasm_bindgen::prelude::*;
 
 #[wasm_bindgen(raw_module = "./host.js")]
@@ -53,7 +53,7 @@ impl Failure {
 
     /// Makes the error for a name that is not known.
     pub fn unknown(parameter: &str, name: &str, known: &[&str]) -> Self {
-        let hint = nearest(name, known.iter().copied()).map(|near| format!("; do you mean {near}?"));
+        let hint = meant(name, known.iter().copied()).map(|near| format!("; do you mean {near}?"));
         let allowed = format!("one of {}{}", known.join(", "), hint.unwrap_or_default());
         Self::argument("unknown", parameter, name.to_owned(), allowed)
     }

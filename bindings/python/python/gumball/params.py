@@ -48,7 +48,7 @@ def _parameters(kind: type[_T]) -> type[_T]:
     @functools.wraps(made)
     def init(self: Any, *values: Any, **named: Any) -> None:
         for name in named.keys() - fields.keys():
-            near = _gumball.nearest_name(name, list(fields))
+            near = _gumball.nearest_name(name, list(fields), True)
             hint = f"do you mean {near}?" if near else f"parameters are {', '.join(fields)}"
             raise InvalidTypeError(f"{kind.__name__} has no parameter {name}; {hint}")
         made(self, *values, **named)
