@@ -296,3 +296,11 @@ def test_torchrun_starts_the_ranks(tmp_path: Path, transport: str) -> None:
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("Pool(32000, device=") == 2 and "the same tokens as one process draws" in done.stdout
     assert done.stdout.count(f'transport="{"torch" if transport == "torch" else "unix"}"') == 2
+
+
+def test_a_rank_that_is_killed_or_stops_at_any_point_is_an_error_of_each_call_in_time() -> None:
+    # A tenth of the matrix; all of it in long runs.
+    part = ["1/1" if os.environ.get("GUMBALL_TEST_SLOW") else "3/10"]
+    script = Path(__file__).parent / "gpu" / "deaths_check.py"
+    done = subprocess.run([sys.executable, script, os.devnull, *part], capture_output=True, text=True, timeout=900)
+    assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]

@@ -66,7 +66,7 @@ pub use pipeline::results::Results;
 pub use pipeline::row_batch::RowBatch;
 pub use pipeline::shorten::ShortenLaunch;
 pub use pipeline::step::{Step, StepInput, StepTerms};
-pub use pipeline::windows::{GivingUp, Windows};
+pub use pipeline::windows::{GivingUp, SharedMemory, Windows};
 pub use pipeline::workspace::Workspace;
 pub use programs::kernels::{Kernel, Program};
 #[doc(hidden)]

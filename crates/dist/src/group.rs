@@ -4,6 +4,8 @@
 //! asked for different things get an error that says so, instead of taking each other's bytes for something else.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::digest::{HEADER_BYTES, StepDigest, StepPart};
@@ -68,8 +70,11 @@ const DEFINITION: &str = env!("CARGO_PKG_VERSION");
 /// Ranks that agreed on what they sample, connected by a transport.
 #[derive(Debug)]
 pub struct Group {
-    transport: Box<dyn Transport>,
-    turn: u32,
+    transport: Arc<Mutex<Box<dyn Transport>>>,
+    rank: usize,
+    name: &'static str,
+    timeout: Duration,
+    turn: Arc<AtomicU32>,
     digest: StepDigest,
     /// How much longer the exchanges of this step may wait for other ranks.
     left: Duration,
@@ -78,6 +83,34 @@ pub struct Group {
     /// The messages of the last exchange, by rank. The memory is kept, since that of many rows takes longer to get than to fill.
     send: Vec<Vec<u8>>,
     receive: Vec<Vec<u8>>,
+}
+
+/// By which another thread looks after the ranks of a group.
+#[derive(Clone, Debug)]
+pub struct Lookout {
+    transport: Arc<Mutex<Box<dyn Transport>>>,
+    turn: Arc<AtomicU32>,
+}
+
+impl Lookout {
+    /// Looks after the other ranks between exchanges, without a wait; during one it sees nothing. `due`: what the next exchange is for, in which
+    /// they may wait for this rank.
+    ///
+    /// # Errors
+    /// - [`RanksError::Lost`] if a rank has ended, or begun an exchange that is not due.
+    pub fn watch(&self, due: Option<What>) -> Result<()> {
+        let Ok(mut transport) = self.transport.try_lock() else { return Ok(()) };
+        let (turn, due) = (self.turn.load(Ordering::Relaxed), due.map(|what| what as u32));
+        transport.watch(&|message| {
+            due.is_some() && Header::of(message).is_none_or(|it| it.turn == turn && Some(it.what) == due)
+        })
+    }
+
+    /// Says to the other ranks that this one writes no memory of theirs any more, as [`Transport::leave`] does; nothing is exchanged afterwards.
+    #[must_use]
+    pub fn leave(&self) -> Option<bool> {
+        self.transport.lock().unwrap_or_else(PoisonError::into_inner).leave()
+    }
 }
 
 impl Group {
@@ -98,10 +131,21 @@ impl Group {
             let allowed = format!("{world} parts, one for each rank");
             return Err(Error::length("split", config.split.world(), allowed));
         }
-        let (messages, left) = (vec![Vec::new(); world], transport.timeout());
-        let (send, receive) = (messages.clone(), messages);
-        let (digest, broken, traffic) = (StepDigest::default(), None, BTreeMap::new());
-        let mut group = Self { transport, turn: 0, digest, left, broken, traffic, send, receive };
+        let (rank, name, timeout) = (transport.rank(), transport.name(), transport.timeout());
+        let messages = vec![Vec::new(); world];
+        let mut group = Self {
+            transport: Arc::new(Mutex::new(transport)),
+            rank,
+            name,
+            timeout,
+            turn: Arc::default(),
+            digest: StepDigest::default(),
+            left: timeout,
+            broken: None,
+            traffic: BTreeMap::new(),
+            send: messages.clone(),
+            receive: messages,
+        };
         let PlannerConfig { split, ownership, layouts, costs, logit_bytes, forced } = config;
         let mut ours = vec![
             ("definition", DEFINITION.to_owned()),
@@ -137,19 +181,19 @@ impl Group {
     /// Returns this rank.
     #[must_use]
     pub fn rank(&self) -> usize {
-        self.transport.rank()
+        self.rank
     }
 
     /// Returns the number of ranks.
     #[must_use]
     pub fn world(&self) -> usize {
-        self.transport.world()
+        self.send.len()
     }
 
     /// Returns the name of the transport.
     #[must_use]
     pub fn transport(&self) -> &'static str {
-        self.transport.name()
+        self.name
     }
 
     /// Returns what was exchanged since the group was joined.
@@ -160,7 +204,7 @@ impl Group {
 
     /// Begins a step that all ranks must have alike. Its exchanges wait for other ranks for the transport's timeout in all.
     pub fn begin(&mut self, digest: StepDigest) {
-        (self.digest, self.left) = (digest, self.transport.timeout());
+        (self.digest, self.left) = (digest, self.timeout);
     }
 
     /// Sends a message to each rank and returns the messages that came, by rank. `most_bytes`: the longest that a rank may send.
@@ -220,15 +264,27 @@ impl Group {
         self.all_to_all(what, &vec![message.to_vec(); self.world()], most_bytes)
     }
 
-    /// Looks after the other ranks between exchanges, without a wait. `due`: what the next exchange is for, in which they may wait for this rank.
+    /// Returns by which another thread looks after the ranks.
+    #[must_use]
+    pub fn lookout(&self) -> Lookout {
+        Lookout { transport: Arc::clone(&self.transport), turn: Arc::clone(&self.turn) }
+    }
+
+    /// Asks the program whether it wants to wait on.
     ///
     /// # Errors
-    /// The errors of [`Transport::watch`].
-    pub fn watch(&mut self, due: Option<What>) -> Result<()> {
-        let (turn, due) = (self.turn, due.map(|what| what as u32));
-        self.transport.watch(&|message| {
-            due.is_some() && Header::of(message).is_none_or(|it| it.turn == turn && Some(it.what) == due)
-        })
+    /// - [`RanksError::Interrupted`] if it does not.
+    pub fn ask(&mut self) -> Result<()> {
+        self.lock().ask()
+    }
+
+    /// Lets the exchanges until [`Group::begin`] wait for other ranks for `patience` in all, and no longer than they would.
+    pub fn hurry(&mut self, patience: Duration) {
+        self.left = self.left.min(patience);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Box<dyn Transport>> {
+        self.transport.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Compares the digest of a step with the other ranks, after an exchange between devices has failed. Ranks that have seen the failure make
@@ -238,7 +294,7 @@ impl Group {
     /// The errors of [`Group::all_to_all`], such as [`RanksError::Disagree`] with the part of the step. The group may be used again, to end it.
     pub fn compare(&mut self, digest: StepDigest, patience: Duration) -> Result<()> {
         self.begin(digest);
-        self.left = self.left.min(patience);
+        self.hurry(patience);
         let most_bytes = vec![HEADER_BYTES; self.world()];
         self.move_messages(What::Step, |_, _| {}, &most_bytes)
     }
@@ -260,8 +316,10 @@ impl Group {
         let messages: Vec<Vec<u8>> = lines.iter().map(message).collect();
         let views: Vec<&[u8]> = messages.iter().map(Vec::as_slice).collect();
         let most_bytes = vec![HEADER_BYTES + MOST_TOLD; self.world()];
-        let bounds = Bounds { patience: TOLD.min(self.transport.timeout()), most_bytes: &most_bytes };
-        let told = self.transport.all_to_all(&views, &mut self.receive, bounds);
+        let bounds = Bounds { patience: TOLD.min(self.timeout), most_bytes: &most_bytes };
+        let mut transport = self.transport.lock().unwrap_or_else(PoisonError::into_inner);
+        let told = transport.all_to_all(&views, &mut self.receive, bounds);
+        drop(transport);
         let theirs =
             self.receive.get(rank).and_then(|message| Some((Header::of(message)?, &message[HEADER_BYTES..])));
         let (Ok(()), Some((header, theirs))) = (told, theirs) else { return error };
@@ -283,7 +341,7 @@ impl Group {
     }
 
     fn header(&self, what: What) -> Header {
-        Header { turn: self.turn, what: what as u32, parts: self.digest.parts() }
+        Header { turn: self.turn.load(Ordering::Relaxed), what: what as u32, parts: self.digest.parts() }
     }
 
     /// Notes that a rank sent what none sends, and returns the error.
@@ -311,7 +369,9 @@ impl Group {
         let views: Vec<&[u8]> = self.send.iter().map(Vec::as_slice).collect();
         let since = Instant::now();
         let bounds = Bounds { patience: self.left, most_bytes };
-        let exchanged = self.transport.all_to_all(&views, &mut self.receive, bounds);
+        let mut transport = self.transport.lock().unwrap_or_else(PoisonError::into_inner);
+        let exchanged = transport.all_to_all(&views, &mut self.receive, bounds);
+        drop(transport);
         self.left = self.left.saturating_sub(since.elapsed());
         if let Err(error) = exchanged {
             // A rank that is at another step may have gone, or sent a message that would be too long for this one.
@@ -333,7 +393,7 @@ impl Group {
             traffic.sent_bytes += (self.send[rank].len() - HEADER_BYTES) as u64;
             traffic.received_bytes += (message.len() - HEADER_BYTES) as u64;
         }
-        self.turn = self.turn.wrapping_add(1);
+        self.turn.fetch_add(1, Ordering::Relaxed);
         Ok(())
     }
 }

@@ -29,7 +29,7 @@ mod words;
 
 pub use costs::Costs;
 pub use digest::{Digest, HEADER_BYTES, StepDigest, StepPart};
-pub use group::{Group, Traffic, What};
+pub use group::{Group, Lookout, Traffic, What};
 pub use layout::{LogitsLayout, MOST_LISTED, Needs, StepKind, StepShape};
 pub use planner::{Plan, Planner, PlannerConfig};
 pub use rows::{WholeRows, whole_rows};

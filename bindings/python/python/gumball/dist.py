@@ -47,8 +47,8 @@ def join(vocab: int, *, group: Any = None, transport: str | None = None, timeout
     """Makes the pool of this rank, once the ranks of torch's process group, `group` or the default one, have told each other where they are.
 
     Ranks of one host exchange through Unix sockets, in a folder that only this user can enter; ranks of several, or with
-    ``transport="torch"``, through the process group: gloo's on CPUs, NCCL's on GPUs. After an error of an exchange that group is of
-    no use either. options: all others of :class:`gumball.Ranks` and of :class:`gumball.Pool`.
+    ``transport="torch"``, through the process group: gloo's on CPUs, NCCL's on GPUs. After an error of an exchange that group is
+    ended, and of no use to the program either. options: all others of :class:`gumball.Ranks` and of :class:`gumball.Pool`.
 
     Raises RuntimeError where torch.distributed is not initialised; and the errors of :class:`gumball.Pool`.
     """

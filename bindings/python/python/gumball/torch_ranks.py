@@ -2,14 +2,18 @@
 
 A message travels as a frame of a fixed length, which has its length and its first bytes, and then its other bytes, if it has more: most
 exchanges are one frame each way. Pools of :mod:`gumball.dist` call this; it moves bytes and knows nothing of rows.
+
+What torch does on NCCL may wait for a rank for ever, even to begin, and what it left on a device keeps everybody from freeing memory there. So it runs
+on threads that are left to themselves after the timeout, and an error ends the group.
 """
 
 from __future__ import annotations
 
 import contextlib
 import re
+import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from datetime import timedelta
 from typing import Any
@@ -17,7 +21,7 @@ from typing import Any
 import torch
 import torch.distributed as distributed
 
-from .errors import DistError, InvalidValueError, LateError, LostError
+from .errors import CorruptError, DistError, InvalidValueError, LateError, LostError
 
 #: The bytes of a frame, and of the length in front of it.
 FRAME, LENGTH = 1024, 8
@@ -30,6 +34,8 @@ CLOSED = (1 << 64) - 1
 NOTHING, MEETING = 0x47554D00, 0x47554D01
 #: How often a backend that cannot wait for so long and no longer is asked, in seconds.
 MOMENT = 20e-6
+#: How long the end of a group on NCCL is waited for, in seconds.
+END = 0.4
 
 #: "late", "lost" or "long"; which rank; what the system said, or the length of the message.
 Failure = tuple[str, int, str]
@@ -37,6 +43,8 @@ Failure = tuple[str, int, str]
 #: The first tag of the last pool in this process, and of each process group what the pool that was closed last still sends.
 _last = MEETING
 _farewells: dict[str, list[Any]] = {}
+#: How many times a group on NCCL has met in this process, by its name.
+_meetings: dict[str, int] = {}
 
 
 class TorchRanks:
@@ -61,7 +69,7 @@ class TorchRanks:
     def agree(self, text: str, patience: float) -> list[str]:
         """Tells all ranks a text, returns that of each, and takes tags that no earlier pool on any of them had.
 
-        Raises LateError or LostError for a rank that does not come within patience, in seconds.
+        Raises LateError or LostError for a rank that does not come within patience, in seconds, and CorruptError for one that says what none says.
         """
         global _last
         known: list[Any] = [(_last, text)] * self.world
@@ -70,13 +78,14 @@ class TorchRanks:
             received, failure = self.exchange([message] * self.world, [FIRST] * self.world, patience)
             if failure is not None:
                 raise raised(failure, patience)
-            known = [bytes(each or message).decode().split(" ", 1) for each in received]
-        else:
-            distributed.all_gather_object(known, known[0], self._group)
-        self._tag = _last = 2 + max(int(tag) for tag, _ in known)
+            known = [bytes(each or message).decode(errors="replace").split(" ", 1) for each in received]
+        elif self._peers:
+            known = self._told_by_store(f"{_last} {text}", patience)
+        tags = [tag_of(rank, each) for rank, each in enumerate(known)]
+        self._tag = _last = 2 + max(tags)
         # All ranks have come here, so none waits for the pool before this one.
         _farewells.pop(self._group.group_name, None)
-        return [text for _, text in known]
+        return [each[1] for each in known]
 
     def exchange(
         self, send: Sequence[bytearray], most: Sequence[int], patience: float
@@ -106,8 +115,39 @@ class TorchRanks:
             failure = self._move(more, rests, FIRST, end)
         return received, failure
 
+    def _told_by_store(self, text: str, patience: float) -> list[list[str]]:
+        """Tells all ranks a text by the store of the group, before NCCL connects them, and returns that of each."""
+        name, end = self._group.group_name, time.monotonic() + patience
+        store = distributed.distributed_c10d._get_process_group_store(self._group)
+        _meetings[name] = _meetings.get(name, 0) + 1
+        keys = [f"gumball/{name}/{_meetings[name]}/{rank}" for rank in range(self.world)]
+        said: dict[int, str] = {self.rank: text}
+
+        def meet() -> None:
+            store.set(keys[self.rank], text)
+            for peer in self._peers:
+                # The store makes all time of none.
+                store.wait([keys[peer]], timedelta(seconds=max(0.001, end - time.monotonic())))
+                said[peer] = store.get(keys[peer]).decode(errors="replace")
+
+        met = Aside(meet)
+        failure = met.failure(end)
+        if failure is None and len(said) == self.world:
+            return [said[rank].split(" ", 1) for rank in range(self.world)]
+        missing = min(peer for peer in self._peers if peer not in said)
+        if failure is None or time.monotonic() >= end - 0.01:
+            raise raised(("late", missing, ""), patience)
+        raise raised(("lost", missing, told(failure)), patience)
+
     def leave(self) -> None:
-        """Ends the connections of the group, so that no rank waits on, here or on another rank."""
+        """Ends the connections of the group, so that no rank waits on, here or on another rank, nor a device."""
+        if not self._is_gloo:
+            abort = getattr(self._group, "abort", None) or getattr(
+                self._group._get_backend(self._device), "abort", None
+            )
+            if abort is not None:
+                Aside(abort).failure(time.monotonic() + END)
+            return
         with contextlib.suppress(RuntimeError):
             # So gloo's waits end without a message.
             work = distributed.irecv(torch.empty(1), self._global[self._peers[0]], self._group, NOTHING)
@@ -184,17 +224,70 @@ class TorchRanks:
         if not each:
             return None
         sent = [distributed.P2POp(how, tensor, self._global[peer], self._group) for how, tensor, peer in each]
-        works = distributed.batch_isend_irecv(sent)
-        while not all(work.is_completed() for work in works):
-            if time.monotonic() >= end:
-                return "late", self._peers[0], ""
-            time.sleep(MOMENT)
+        works: list[Any] = []
+
+        def begin() -> None:
+            if self._device.type == "cuda":
+                # A thread begins on device 0.
+                torch.cuda.set_device(self._device)
+            works.extend(distributed.batch_isend_irecv(sent))
+
+        # The first batch of a group connects its ranks, and waits for all of them.
+        begun, failure = Aside(begin), None
         try:
-            for work in works:
-                work.wait()
+            error = begun.failure(end)
+            while error is None and works and not all(work.is_completed() for work in works):
+                if time.monotonic() >= end:
+                    works.clear()
+                time.sleep(MOMENT)
+            if error is None and not works:
+                failure = ("late", self._peers[0], "")
+            elif error is not None:
+                failure = ("lost", self._peers[0], told(error))
+            else:
+                for work in works:
+                    work.wait()
         except RuntimeError as error:
-            return "lost", self._peers[0], told(error)
-        return None
+            failure = ("lost", self._peers[0], told(error))
+        except BaseException:
+            self.leave()
+            raise
+        if failure is not None:
+            self.leave()
+        return failure
+
+
+class Aside:
+    """Work on a thread of its own, which nobody waits for once its time is over, nor at the end of the process."""
+
+    def __init__(self, work: Callable[[], object]) -> None:
+        self._work, self._error = work, None
+        self._done = threading.Event()
+        threading.Thread(target=self._run, name="gumball-aside", daemon=True).start()
+
+    def _run(self) -> None:
+        try:
+            self._work()
+        except Exception as error:
+            self._error: Exception | None = error
+        self._done.set()
+
+    def failure(self, end: float) -> Exception | None:
+        """Waits for the work until `end`; returns what it raised, None if it is not done by then."""
+        while not self._done.wait(min(0.05, max(0, end - time.monotonic()))):
+            # A wait for no time hears no signal.
+            if time.monotonic() >= end:
+                return None
+        return self._error
+
+
+def tag_of(rank: int, known: Sequence[Any]) -> int:
+    """The tag in what a rank says first: a number, and a text."""
+    if len(known) == 2 and re.fullmatch(r"[0-9]{1,18}", str(known[0]), re.ASCII):
+        return int(known[0])
+    corrupt = CorruptError(f"rank {rank} sent what no rank says first")
+    corrupt.rank = rank
+    raise corrupt
 
 
 def told(error: BaseException | None) -> str:

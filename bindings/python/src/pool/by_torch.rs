@@ -115,8 +115,12 @@ impl Transport for ByTorch {
         .into())
     }
 
-    /// Torch says nothing of a rank between exchanges, so only signals are looked for.
+    /// Torch says nothing of a rank between exchanges.
     fn watch(&mut self, _: &dyn Fn(&[u8]) -> bool) -> Result<()> {
+        Ok(())
+    }
+
+    fn ask(&mut self) -> Result<()> {
         self.call(|ranks| ranks.py().check_signals())
     }
 }

@@ -334,12 +334,12 @@ impl Runtime for Emulator {
         &self,
         by: &Meeting,
         place: (usize, usize),
-        timeout: Duration,
+        goes_on: &mut dyn FnMut() -> bool,
     ) -> Result<Arc<dyn Messenger>> {
         let Meeting::Id(id) = by else {
             return Err(Error::call("communicator", "emulated devices take none"));
         };
-        let mailbox = Mailbox::join(id, place, timeout)?;
+        let mailbox = Mailbox::join(id, place, goes_on)?;
         Ok(Arc::new(Mail { mailbox, capturing: Arc::clone(&self.capturing) }))
     }
 
@@ -386,6 +386,10 @@ impl Messenger for Mail {
 
     fn abort(&self) {
         self.mailbox.end();
+    }
+
+    fn has_ended(&self, _: Duration) -> bool {
+        true
     }
 }
 

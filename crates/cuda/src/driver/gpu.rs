@@ -328,6 +328,10 @@ impl Runtime for Gpu {
         self.device.kernels.load(&kernels)
     }
 
+    fn is_compiling(&self) -> bool {
+        self.device.kernels.is_compiling()
+    }
+
     fn alloc(&self, bytes: usize) -> Result<u64> {
         self.bind()?;
         // The host program may be capturing a stream.
@@ -439,10 +443,10 @@ impl Runtime for Gpu {
         &self,
         by: &Meeting,
         place: (usize, usize),
-        timeout: Duration,
+        goes_on: &mut dyn FnMut() -> bool,
     ) -> Result<Arc<dyn Messenger>> {
         let context = &self.device.context;
-        let communicator = Nccl::load()?.join(context, by, place, timeout)?;
+        let communicator = Nccl::load()?.join(context, by, place, goes_on)?;
         Ok(Arc::new(ByNccl { communicator, streams: Arc::clone(&self.streams) }))
     }
 
@@ -495,6 +499,10 @@ impl Messenger for ByNccl {
 
     fn abort(&self) {
         self.communicator.end();
+    }
+
+    fn has_ended(&self, patience: Duration) -> bool {
+        self.communicator.has_ended(patience)
     }
 }
 

@@ -2,6 +2,7 @@
 //! from the cache or through the compiler. So nobody waits for kernels that nobody launches.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use cudarc::driver::{
@@ -63,6 +64,8 @@ pub(crate) struct LoadedKernels {
     clusters: OnceLock<[usize; MAX_CLUSTER_BLOCKS]>,
     /// Held while programs are loaded, so that none is compiled twice.
     loading: Mutex<()>,
+    /// How many programs are being compiled.
+    compiling: AtomicUsize,
 }
 
 /// A loaded kernel.
@@ -97,7 +100,17 @@ impl LoadedKernels {
     pub fn new(context: Arc<CudaContext>, cache: Cache, arch: Arch, (shared, block): (i32, i32)) -> Self {
         let loaded = (0..Kernel::COUNT).map(|_| OnceLock::new()).collect();
         let (clusters, loading) = (OnceLock::new(), Mutex::new(()));
-        Self { context, cache, arch, shared, block, loaded, clusters, loading }
+        Self {
+            context,
+            cache,
+            arch,
+            shared,
+            block,
+            loaded,
+            clusters,
+            loading,
+            compiling: AtomicUsize::new(0),
+        }
     }
 
     /// Returns a kernel; loads its program first if that is not loaded.
@@ -146,9 +159,17 @@ impl LoadedKernels {
             .try_for_each(|(program, cubin)| self.load_cubin(program, cubin)?.map_or(Ok(()), Err))
     }
 
+    /// Returns whether a program is being compiled, on any thread.
+    pub fn is_compiling(&self) -> bool {
+        self.compiling.load(Ordering::Relaxed) > 0
+    }
+
     /// Compiles a program for the device, and keeps it in the cache.
     fn compile(&self, program: Program) -> Result<Vec<u8>> {
-        let cubin = Nvrtc::load()?.compile(program, self.arch)?.cubin;
+        self.compiling.fetch_add(1, Ordering::Relaxed);
+        let compiled = Nvrtc::load().and_then(|nvrtc| nvrtc.compile(program, self.arch));
+        self.compiling.fetch_sub(1, Ordering::Relaxed);
+        let cubin = compiled?.cubin;
         // If it cannot be kept, the next process compiles it again.
         let _ = self.cache.keep(&Key::of(program, self.arch), &cubin);
         Ok(cubin)

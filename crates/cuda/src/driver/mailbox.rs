@@ -4,10 +4,13 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Condvar, LazyLock, Mutex, MutexGuard, PoisonError, Weak};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::driver::runtime::{GROUP_ID_BYTES, GroupId, Message};
 use crate::error::{Error, Result};
+
+/// How often a wait asks whether it is to go on.
+const LOOK: Duration = Duration::from_millis(20);
 
 static GROUPS: LazyLock<Mutex<Groups>> = LazyLock::new(Mutex::default);
 
@@ -68,8 +71,12 @@ impl Mailbox {
     /// Joins a group, once all its ranks have come.
     ///
     /// # Errors
-    /// - [`Error::Call`] if a rank does not come within `timeout`.
-    pub fn join(id: &GroupId, (rank, world): (usize, usize), timeout: Duration) -> Result<Self> {
+    /// - [`Error::Call`] if a rank does not come as long as `goes_on` returns true.
+    pub fn join(
+        id: &GroupId,
+        (rank, world): (usize, usize),
+        goes_on: &mut dyn FnMut() -> bool,
+    ) -> Result<Self> {
         let hub = {
             let hubs = &mut Groups::lock().hubs;
             hubs.retain(|_, hub| hub.strong_count() > 0);
@@ -77,15 +84,14 @@ impl Mailbox {
             hubs.insert(*id, Arc::downgrade(&hub));
             hub
         };
-        let since = Instant::now();
         let mut state = hub.lock();
         state.joined += 1;
         hub.changed.notify_all();
         while state.joined < world {
-            let Some(left) = timeout.checked_sub(since.elapsed()) else {
-                return Err(Error::call("join_group", format!("not all ranks came within {timeout:?}")));
-            };
-            state = hub.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+            state = hub.changed.wait_timeout(state, LOOK).unwrap_or_else(PoisonError::into_inner).0;
+            if state.joined < world && !goes_on() {
+                return Err(Error::call("join_group", "not all ranks came in time"));
+            }
         }
         drop(state);
         Ok(Self { hub, rank })

@@ -2,13 +2,14 @@
 //!
 //! The library is loaded at run time. NCCL connects the ranks of a communicator when it is made, and its kernels send and receive in the
 //! order of a stream, which may be under capture. A communicator is always one of our own, made from an id or from the program's: so ours is
-//! ended when a rank has gone, and the program's never is.
+//! ended when a rank has gone, and the program's never is. A thread of each communicator waits to end it, since the others may be in a call of
+//! the library, of CUDA's, or in one that waits for the device.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::fmt;
 use std::ptr::null_mut;
-use std::sync::mpsc;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
 use std::time::Duration;
 
@@ -21,8 +22,11 @@ use crate::error::{Error, Result, failed};
 /// The oldest version that is used, as the library encodes it: 2.18.
 const OLDEST: c_int = 21_800;
 
-/// How long the end of a communicator is waited for. It takes until the last graph that has messages in it is freed.
-const END: Duration = Duration::from_secs(2);
+/// How often a wait asks whether it is to go on.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// How long a call of the library takes at most unless it waits for other ranks or for the device.
+const BRIEF: Duration = Duration::from_millis(50);
 
 /// `ncclInt8`: messages are bytes.
 const BYTES: c_int = 0;
@@ -84,7 +88,7 @@ impl Nccl {
         Ok(id.0.map(|byte| byte as u8))
     }
 
-    /// Joins a group, once all its ranks have come; waits for them for `timeout`.
+    /// Joins a group, once all its ranks have come; waits for them as long as `goes_on` returns true, which is asked again and again.
     ///
     /// # Errors
     /// - [`Error::Call`] if a rank does not come, or the ranks cannot be connected; if the program's communicator is of another rank, number of ranks
@@ -94,7 +98,7 @@ impl Nccl {
         context: &Arc<CudaContext>,
         by: &Meeting,
         (rank, world): (usize, usize),
-        timeout: Duration,
+        goes_on: &mut dyn FnMut() -> bool,
     ) -> Result<Communicator> {
         let call = match by {
             Meeting::Id(_) => "ncclCommInitRank",
@@ -135,14 +139,11 @@ impl Nccl {
                 unsafe { (self.0.comm_abort)(comm) };
             }
         });
-        match joined.recv_timeout(timeout) {
-            Ok(made) => {
-                let comm = Mutex::new(Some(made?));
-                Ok(Communicator { nccl: self, context: Arc::clone(context), comm })
-            }
-            Err(_) => {
-                let reason = format!("not all ranks came within {timeout:?}");
-                Err(Error::call(call, reason))
+        loop {
+            match joined.recv_timeout(LOOK) {
+                Ok(made) => return Ok(Communicator::new(self, context, made?)),
+                Err(RecvTimeoutError::Timeout) if goes_on() => {}
+                Err(_) => return Err(Error::call(call, "not all ranks came in time")),
             }
         }
     }
@@ -234,20 +235,62 @@ fn load() -> Result<Functions> {
 }
 
 /// A handle of the library.
+#[derive(Clone, Copy)]
 struct Comm(RawComm);
 
-// SAFETY: any thread may use a communicator, one thread at a time, which its owner's mutex ensures.
+// SAFETY: any thread may use a communicator, one at a time, and another one may end it meanwhile.
 unsafe impl Send for Comm {}
 
 /// A rank's place in a group of NCCL.
 pub(crate) struct Communicator {
     nccl: Nccl,
-    context: Arc<CudaContext>,
-    /// `None` once it was ended.
-    comm: Mutex<Option<Comm>>,
+    shared: Arc<Shared>,
+}
+
+/// What the threads that use a communicator share with the one that ends it.
+#[derive(Default)]
+struct Shared {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    /// `None` once it is to end. Whoever calls the library with it does so without the mutex.
+    comm: Option<Comm>,
+    /// How many threads are in such a call.
+    callers: usize,
+    has_ended: bool,
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl Communicator {
+    fn new(nccl: Nccl, context: &Arc<CudaContext>, Comm(comm): Comm) -> Self {
+        let shared = Arc::new(Shared::default());
+        shared.lock().comm = Some(Comm(comm));
+        let (own, context, comm) = (Arc::clone(&shared), Arc::clone(context), Comm(comm));
+        thread::spawn(move || {
+            let Comm(comm) = { comm };
+            // Now, while no other thread keeps CUDA from it.
+            let _ = context.bind_to_thread();
+            let wanted = |state: &mut State| state.comm.is_some();
+            let state = own.changed.wait_while(own.lock(), wanted).unwrap_or_else(PoisonError::into_inner);
+            // A thread that has just begun a call comes out of it, or waits in it. NCCL lets the latter be ended from here.
+            let called = |state: &mut State| state.callers > 0;
+            drop(own.changed.wait_timeout_while(state, BRIEF, called));
+            // SAFETY: no call begins with the communicator any more. Unlike `ncclCommDestroy`, it waits for no other rank.
+            unsafe { (nccl.0.comm_abort)(comm) };
+            own.lock().has_ended = true;
+            own.changed.notify_all();
+        });
+        Self { nccl, shared }
+    }
+
     /// Enqueues messages on a stream, all of which travel at once. After [`Communicator::end`] nothing travels.
     ///
     /// # Errors
@@ -257,8 +300,33 @@ impl Communicator {
     /// The ranges lie in memory of the device, and stay there until the messages have travelled. The peers enqueue messages of the same sizes in
     /// the same order.
     pub unsafe fn exchange(&self, stream: &CudaStream, send: &[Message], receive: &[Message]) -> Result<()> {
-        let comm = self.comm.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(Comm(comm)) = &*comm else { return Ok(()) };
+        let comm = {
+            let mut state = self.shared.lock();
+            let Some(Comm(comm)) = state.comm else { return Ok(()) };
+            state.callers += 1;
+            comm
+        };
+        // SAFETY: the caller guarantees the ranges; the communicator is alive as long as there are callers, or NCCL sees to them.
+        let exchanged = unsafe { self.exchange_by(comm, stream, send, receive) };
+        let mut state = self.shared.lock();
+        state.callers -= 1;
+        let has_ended = state.comm.is_none();
+        self.shared.changed.notify_all();
+        // What a call says that was ended is no failure of its own.
+        if has_ended { Ok(()) } else { exchanged }
+    }
+
+    /// Does what [`Communicator::exchange`] does with the library's handle.
+    ///
+    /// # Safety
+    /// As there, and the communicator is alive.
+    unsafe fn exchange_by(
+        &self,
+        comm: RawComm,
+        stream: &CudaStream,
+        send: &[Message],
+        receive: &[Message],
+    ) -> Result<()> {
         let (nccl, functions, stream) = (self.nccl, self.nccl.0, stream.cu_stream().cast());
         // SAFETY: the function has no preconditions.
         nccl.check("ncclGroupStart", unsafe { (functions.group_start)() })?;
@@ -266,13 +334,13 @@ impl Communicator {
             let (from, peer) = (message.address as *const c_void, message.peer as c_int);
             // SAFETY: the caller guarantees the range; communicator and stream are alive.
             nccl.check("ncclSend", unsafe {
-                (functions.send)(from, message.bytes, BYTES, peer, *comm, stream)
+                (functions.send)(from, message.bytes, BYTES, peer, comm, stream)
             })
         });
         let received = receive.iter().try_for_each(|message| {
             let (to, peer) = (message.address as *mut c_void, message.peer as c_int);
             // SAFETY: as above.
-            nccl.check("ncclRecv", unsafe { (functions.recv)(to, message.bytes, BYTES, peer, *comm, stream) })
+            nccl.check("ncclRecv", unsafe { (functions.recv)(to, message.bytes, BYTES, peer, comm, stream) })
         });
         // SAFETY: the group was begun above, and ends whatever happened in it.
         let ended = nccl.check("ncclGroupEnd", unsafe { (functions.group_end)() });
@@ -281,8 +349,9 @@ impl Communicator {
 
     /// Returns why messages travel no more, if the library knows that they do not.
     pub fn failure(&self) -> Option<String> {
-        let comm = self.comm.lock().unwrap_or_else(PoisonError::into_inner);
-        let Comm(comm) = comm.as_ref()?;
+        // The call waits for nothing, so the communicator stays meanwhile.
+        let state = self.shared.lock();
+        let Comm(comm) = state.comm.as_ref()?;
         let mut status = 0;
         // SAFETY: the communicator is alive, and the pointer is to a live integer.
         let asked = unsafe { (self.nccl.0.comm_get_async_error)(*comm, &raw mut status) };
@@ -290,20 +359,17 @@ impl Communicator {
         (status != 0 && status != IN_PROGRESS).then(|| self.nccl.text(status))
     }
 
-    /// Ends the communicator, and with it the messages that are under way, which do not arrive then. Waits for its end for a moment: NCCL
-    /// keeps what graphs have of it, until these are freed.
+    /// Ends the communicator, and with it the messages that are under way, which do not arrive then.
     pub fn end(&self) {
-        let Some(comm) = self.comm.lock().unwrap_or_else(PoisonError::into_inner).take() else { return };
-        let (nccl, context) = (self.nccl, Arc::clone(&self.context));
-        let (done, ended) = mpsc::channel();
-        thread::spawn(move || {
-            let Comm(comm) = { comm };
-            let _ = context.bind_to_thread();
-            // SAFETY: nobody else has the communicator any more. Unlike `ncclCommDestroy`, it waits for no other rank.
-            unsafe { (nccl.0.comm_abort)(comm) };
-            let _ = done.send(());
-        });
-        let _ = ended.recv_timeout(END);
+        self.shared.lock().comm = None;
+        self.shared.changed.notify_all();
+    }
+
+    /// Returns whether the communicator has ended, and waits for that as long. NCCL keeps what graphs have of it, until these are freed.
+    pub fn has_ended(&self, patience: Duration) -> bool {
+        let lasts = |state: &mut State| !state.has_ended;
+        let waited = self.shared.changed.wait_timeout_while(self.shared.lock(), patience, lasts);
+        waited.unwrap_or_else(PoisonError::into_inner).0.has_ended
     }
 }
 

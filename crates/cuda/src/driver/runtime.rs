@@ -76,6 +76,11 @@ pub trait Runtime: Any + fmt::Debug + Send + Sync {
         Ok(())
     }
 
+    /// Returns whether kernels are being compiled, which takes seconds and waits for no device.
+    fn is_compiling(&self) -> bool {
+        false
+    }
+
     /// Allocates `bytes` bytes, filled with zeros. The address is a multiple of 256. The graph that a host
     /// program captures meanwhile does not contain the fill.
     ///
@@ -173,7 +178,8 @@ pub trait Runtime: Any + fmt::Debug + Send + Sync {
         Err(Error::call("new_group", format!("{} sends no messages", self.name())))
     }
 
-    /// Joins a group as `rank` of `world`, once all its ranks have come; waits for them for `timeout`.
+    /// Joins a group as `rank` of `world`, once all its ranks have come; waits for them as long as `goes_on` returns true, which is asked
+    /// again and again.
     ///
     /// # Errors
     /// Those of [`Runtime::new_group`], and [`Error::Call`](crate::Error::Call) if a rank does not come.
@@ -181,7 +187,7 @@ pub trait Runtime: Any + fmt::Debug + Send + Sync {
         &self,
         _by: &Meeting,
         (_rank, _world): (usize, usize),
-        _timeout: Duration,
+        _goes_on: &mut dyn FnMut() -> bool,
     ) -> Result<Arc<dyn Messenger>> {
         Err(Error::call("join_group", format!("{} sends no messages", self.name())))
     }
@@ -286,8 +292,11 @@ pub trait Messenger: fmt::Debug + Send + Sync {
     /// Returns why messages travel no more, if that is known.
     fn failure(&self) -> Option<String>;
 
-    /// Ends messages that are under way, which do not arrive then; later ones do nothing.
+    /// Ends messages that are under way, which do not arrive then; later ones do nothing. Any thread may call it, and waits for nothing.
     fn abort(&self);
+
+    /// Returns whether all messages have ended after [`Messenger::abort`], so that no rank writes this one's memory; waits for that as long.
+    fn has_ended(&self, patience: Duration) -> bool;
 }
 
 /// Launches that [`Runtime::capture`] has captured.

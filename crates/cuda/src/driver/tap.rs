@@ -262,10 +262,10 @@ impl Runtime for Tap {
         &self,
         by: &Meeting,
         place: (usize, usize),
-        timeout: Duration,
+        goes_on: &mut dyn FnMut() -> bool,
     ) -> Result<Arc<dyn Messenger>> {
         match &self.machine {
-            Some(machine) => machine.join_group(by, place, timeout),
+            Some(machine) => machine.join_group(by, place, goes_on),
             None => Ok(Arc::new(Unsent)),
         }
     }
@@ -317,6 +317,10 @@ impl Messenger for Unsent {
     }
 
     fn abort(&self) {}
+
+    fn has_ended(&self, _: Duration) -> bool {
+        true
+    }
 }
 
 /// Launches that a tap without a machine has captured; a replay notes them again.

@@ -4,9 +4,13 @@
 //! what a message carries, and put what came into this rank's window; the kernel of the results runs twice, and messages travel between.
 
 use std::sync::Arc;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread;
+use std::time::Duration;
 
 use crate::abi;
 use crate::driver::runtime::{Message, Messenger, Runtime};
+use crate::error::Error;
 use crate::launch::exchange;
 use crate::memory::buffer::Buffer;
 use crate::pipeline::workspace::Workspace;
@@ -16,6 +20,9 @@ pub(super) const ALIGNMENT: usize = 256;
 
 /// Where results begin in a message, after the header of a window.
 pub(super) const RESULTS_OFFSET: usize = size_of::<abi::WindowHeader>().next_multiple_of(ALIGNMENT);
+
+/// How often a wait asks whether it is to go on.
+const LOOK: Duration = Duration::from_millis(20);
 
 /// The memory in which messages begin and end, and what carries them.
 #[derive(Debug)]
@@ -57,24 +64,42 @@ impl Post {
         Ok(Self { messenger, memory: Buffer::zeroed(runtime, bytes)?, results_bytes })
     }
 
-    /// Sends an empty message to each other rank, by which the library connects them: in a capture it may not.
+    /// Sends an empty message to each other rank, by which the library connects them: in a capture it may not. Waits for the ranks as long as
+    /// `goes_on` returns true, which is asked again and again.
     ///
     /// # Errors
-    /// Those of [`Messenger::exchange`].
-    pub fn connect(&self, rank: usize, world: usize) -> crate::Result<()> {
+    /// - [`Error::Call`](crate::Error::Call) if a rank does not come; and those of [`Messenger::exchange`].
+    pub fn connected(
+        self,
+        (rank, world): (usize, usize),
+        goes_on: &mut dyn FnMut() -> bool,
+    ) -> crate::Result<Self> {
         let bytes = RESULTS_OFFSET;
         let peers = || (0..world).filter(|peer| *peer != rank);
         let send: Vec<_> = peers().map(|peer| Message { peer, address: self.written(), bytes }).collect();
         let receive: Vec<_> =
             peers().map(|peer| Message { peer, address: self.arrived(peer), bytes }).collect();
-        // SAFETY: the ranges lie in this memory, which the work on it outlives; all ranks do this first.
-        unsafe { self.messenger.exchange(&send, &receive) }
-    }
-
-    /// Ends what carries the messages, and leaves their memory to peers that may still write it.
-    pub fn abandon(self) {
-        self.messenger.abort();
-        std::mem::forget(self.memory);
+        let messenger = Arc::clone(&self.messenger);
+        let (done, over) = mpsc::channel();
+        // The library waits for the ranks in this call, for ever if one does not come: then it has to be ended.
+        thread::spawn(move || {
+            // SAFETY: the ranges lie in this post's memory, which stays until the call is over; all ranks do this first.
+            let _ = done.send(unsafe { messenger.exchange(&send, &receive) });
+        });
+        loop {
+            match over.recv_timeout(LOOK) {
+                Ok(connected) => return connected.map(|()| self),
+                Err(RecvTimeoutError::Timeout) if goes_on() => {}
+                Err(_) => {
+                    self.messenger.abort();
+                    thread::spawn(move || {
+                        let _ = over.recv();
+                        drop(self);
+                    });
+                    return Err(Error::call("connecting the ranks", "not all came in time"));
+                }
+            }
+        }
     }
 
     pub fn messenger(&self) -> &Arc<dyn Messenger> {

@@ -56,6 +56,8 @@ impl GivingUp {
     /// # Errors
     /// - [`Error::Unavailable`] if the device fails.
     pub fn give_up(&self, rank: usize) -> Result<()> {
+        // First what needs nothing of the device, whose driver another thread may keep as long as messages are waited for.
+        self.messenger.iter().for_each(|messenger| messenger.abort());
         let places =
             [std::mem::offset_of!(WindowHeader, failed_rank), std::mem::offset_of!(WindowHeader, failure)];
         let written = places.into_iter().zip([rank as u32, GIVEN_UP]).try_for_each(|(place, word)| {
@@ -63,7 +65,6 @@ impl GivingUp {
             // `failed_rank` is read by the host alone.
             unsafe { self.runtime.write_at_once(self.header + place as u64, word) }
         });
-        self.messenger.iter().for_each(|messenger| messenger.abort());
         Ok(written?)
     }
 
@@ -73,10 +74,47 @@ impl GivingUp {
         self.messenger.is_some()
     }
 
+    /// Returns whether the device's kernels are being compiled.
+    #[must_use]
+    pub fn is_compiling(&self) -> bool {
+        self.runtime.is_compiling()
+    }
+
     /// Returns why messages travel no more, if that is known.
     #[must_use]
     pub fn failure(&self) -> Option<String> {
         self.messenger.as_ref()?.failure()
+    }
+}
+
+/// The memory of a rank that other ranks may still write. It is freed when this is dropped.
+#[derive(Debug)]
+pub struct SharedMemory {
+    own: Option<Buffer>,
+    post: Option<Post>,
+}
+
+impl SharedMemory {
+    /// Returns whether it is written by messages alone.
+    #[must_use]
+    pub fn is_of_messages(&self) -> bool {
+        self.post.is_some()
+    }
+
+    /// Ends messages, and returns whether they have ended within `patience`, so that no rank writes the memory any more: a graph that holds some
+    /// keeps them. Of memory that other ranks write themselves it says nothing, and returns false.
+    #[must_use]
+    pub fn has_ended(&self, patience: Duration) -> bool {
+        self.post.as_ref().is_some_and(|post| {
+            post.messenger().abort();
+            post.messenger().has_ended(patience)
+        })
+    }
+
+    /// Keeps the memory until the process ends.
+    pub fn keep(mut self) {
+        std::mem::forget(self.own.take());
+        std::mem::forget(self.post.take());
     }
 }
 
@@ -216,23 +254,20 @@ impl Windows {
     }
 
     /// Joins a group, in place of windows that are mapped: what travels does so in messages then. All ranks call this at once; it waits
-    /// for them for `timeout`. The first messages are enqueued, and come once all ranks have joined. Steps under
+    /// for them as long as `goes_on` returns true, which is asked again and again. The first messages are enqueued, and come once all ranks have joined. Steps under
     /// [`ExchangeLayout::Survey`](crate::ExchangeLayout::Survey) cannot be served then.
     ///
     /// # Errors
     /// - [`Error::Unavailable`] if a rank does not come, the ranks cannot be connected, or the device has not enough memory.
-    pub fn join_group(&mut self, by: &Meeting, timeout: Duration) -> Result<()> {
+    pub fn join_group(&mut self, by: &Meeting, goes_on: &mut dyn FnMut() -> bool) -> Result<()> {
         self.unmap();
         let (rank, world) = (self.peers.rank as usize, self.peers.world as usize);
-        let messenger = self.runtime.join_group(by, (rank, world), timeout)?;
+        let messenger = self.runtime.join_group(by, (rank, world), goes_on)?;
         let placed_rows = if has_rows(&self.layouts) { self.rows } else { 0 };
         let row_bytes = memory::product(ROWS, &[placed_rows, self.vocab * WIDEST])?;
         let words = self.results_bytes / size_of::<u32>();
         let post = Post::new(&self.runtime, messenger, world, (row_bytes, words))?;
-        if world > 1 {
-            post.connect(rank, world)?;
-        }
-        self.post = Some(post);
+        self.post = Some(if world > 1 { post.connected((rank, world), goes_on)? } else { post });
         Ok(())
     }
 
@@ -251,13 +286,10 @@ impl Windows {
         }
     }
 
-    /// Leaves this rank's window, and the memory of messages, to peers that may still write them: they are freed when the process ends.
-    pub fn abandon(&mut self) {
+    /// Takes the memory that other ranks may still write: this rank's window, and that of messages. No step may be enqueued afterwards.
+    pub fn take_shared(&mut self) -> SharedMemory {
         self.own.iter().for_each(|own| withdraw(own.address()));
-        std::mem::forget(self.own.take());
-        if let Some(post) = self.post.take() {
-            post.abandon();
-        }
+        SharedMemory { own: self.own.take(), post: self.post.take() }
     }
 
     /// Sets what all ranks must have alike in the next steps. While the host program captures a graph, it may not change.

@@ -66,13 +66,26 @@ pub trait Transport: fmt::Debug + Send {
         self.all_to_all(&vec![&[][..]; world], &mut vec![Vec::new(); world], bounds)
     }
 
-    /// Looks after the other ranks between exchanges, without a wait. `is_due`: whether a message that has come may wait here, by its first
-    /// [`HEADER_BYTES`](crate::HEADER_BYTES) or as many as there are.
+    /// Looks after the other ranks between exchanges, on any thread, without a wait. `is_due`: whether a message that has come may wait here, by
+    /// its first [`HEADER_BYTES`](crate::HEADER_BYTES) or as many as there are.
     ///
     /// # Errors
     /// - [`RanksError::Lost`] if a rank has ended, or begun an exchange that is not due.
-    /// - [`RanksError::Interrupted`] if the program wants to wait no longer.
     fn watch(&mut self, is_due: &dyn Fn(&[u8]) -> bool) -> Result<()>;
+
+    /// Asks the program whether it wants to wait on.
+    ///
+    /// # Errors
+    /// - [`RanksError::Interrupted`] if it does not.
+    fn ask(&mut self) -> Result<()> {
+        Ok(())
+    }
+
+    /// Says to the other ranks that this one exchanges nothing any more and writes no memory of theirs, without a wait. Returns whether each of
+    /// them has said so, too, or has ended; `None` if the transport cannot tell.
+    fn leave(&mut self) -> Option<bool> {
+        None
+    }
 }
 
 /// What bounds an exchange.

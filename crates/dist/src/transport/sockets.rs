@@ -94,7 +94,6 @@ impl Transport for Sockets {
     }
 
     fn watch(&mut self, is_due: &dyn Fn(&[u8]) -> bool) -> Result<()> {
-        self.patience.ask()?;
         let has_gone = |stream: &Stream| {
             let mut bytes = [0; size_of::<u64>() + HEADER_BYTES];
             match stream.peek(&mut bytes) {
@@ -107,6 +106,23 @@ impl Transport for Sockets {
             None => Ok(()),
             Some(rank) => Err(left(rank)),
         }
+    }
+
+    fn ask(&mut self) -> Result<()> {
+        self.patience.ask()
+    }
+
+    fn leave(&mut self) -> Option<bool> {
+        let has_left = |stream: &mut Stream| {
+            stream.end();
+            // What it still sent is read by nobody; behind that its side of the connection ends.
+            match io::copy(stream, &mut io::sink()) {
+                Ok(_) => true,
+                Err(error) => error.kind() != ErrorKind::WouldBlock,
+            }
+        };
+        // All are told, whatever the first of them says.
+        Some(self.peers.iter_mut().flatten().map(has_left).fold(true, |all, left| all & left))
     }
 }
 

@@ -96,6 +96,13 @@ impl Transport for Threads {
         }
     }
 
+    fn leave(&mut self) -> Option<bool> {
+        let mut state = self.hub.lock();
+        state.gone[self.rank] = true;
+        self.hub.changed.notify_all();
+        Some(state.gone.iter().all(|gone| *gone))
+    }
+
     fn all_to_all(&mut self, send: &[&[u8]], receive: &mut [Vec<u8>], bounds: Bounds<'_>) -> Result<()> {
         let mut messages: Vec<Vec<u8>> = send.iter().map(|message| message.to_vec()).collect();
         let mut state = self.hub.lock();

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io;
+use std::net::Shutdown;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -41,6 +42,12 @@ impl Stream {
     pub fn peek(&self, to: &mut [u8]) -> io::Result<usize> {
         let (come, _) = net::recv(&self.0, to, RecvFlags::PEEK | RecvFlags::DONTWAIT)?;
         Ok(come)
+    }
+
+    /// Ends what this side sends; what the other side has sent can still be read.
+    pub fn end(&self) {
+        // The other side may have gone.
+        let _ = self.0.shutdown(Shutdown::Write);
     }
 }
 

@@ -289,3 +289,26 @@ fn a_rank_that_comes_to_no_call_is_an_error_in_time_and_sequences_stay() {
         });
     });
 }
+
+#[test]
+fn a_pool_whose_group_broke_is_closed_within_a_second_while_the_other_rank_stays() {
+    let (calls, timeout) = (Calls::new(2), Duration::from_secs(8));
+    hold_each([OneSided, Nccl].into_iter(), |way| {
+        let (stay, call) = (Stay::default(), Call::Step(Swap));
+        with_patience(2, PATIENCE, |rank| {
+            let own = rank.rank();
+            let mut pool = calls.pool(call, (Some(way), timeout), Some(Box::new(rank)), None).unwrap();
+            let slots = calls.admit(&mut pool);
+            if own == 1 {
+                return stay.wait();
+            }
+            let _end = stay.end();
+            let error = calls.take(&mut pool, &Given::new(call, &slots)).unwrap_err();
+            assert_eq!(error, RanksError::TimedOut { rank: 1, waited: timeout }.into(), "{way:?}");
+            let began = Instant::now();
+            drop(pool);
+            // A busy machine takes a while; the timeout would be longer.
+            assert!(began.elapsed() < Duration::from_secs(4), "{way:?}, {:?}", began.elapsed());
+        });
+    });
+}

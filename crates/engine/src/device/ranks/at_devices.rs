@@ -9,7 +9,6 @@ use super::super::assign::{AssignedShape, verifies};
 use super::super::backend::{DeviceBackend, Recording};
 use super::super::on_gpu::OnGpu;
 use super::GpuRanks;
-use super::watch::beside;
 use crate::backend::{Backend, Call, RanksInfo};
 use crate::batch::Batch;
 use crate::drafts::{Drafted, Drafts, Ids};
@@ -26,6 +25,7 @@ impl Copies for GpuRanks {
     }
 
     fn write(&mut self, slot: Slot, sequence: &Sequence, change: Change) -> Result<()> {
+        let _watched = self.watch.call(self.due());
         self.check_broken()?;
         self.gpu.write(slot, sequence, change)?;
         self.common.alike.note(slot, sequence, change);
@@ -33,6 +33,7 @@ impl Copies for GpuRanks {
     }
 
     fn forget(&mut self, slot: Slot) -> Result<()> {
+        let _watched = self.watch.call(self.due());
         let assigned = self.assigned.slots.iter_mut().filter(|assigned| **assigned == slot);
         assigned.for_each(|assigned| *assigned = PADDING);
         self.gpu.forget(slot)
@@ -42,11 +43,13 @@ impl Copies for GpuRanks {
 impl Backend for GpuRanks {
     /// After a failed exchange the state is that of the last fetch.
     fn sync(&mut self, slots: &mut Slots, slot: Slot) -> Result<()> {
+        let _watched = self.watch.call(self.due());
         self.observe_last_step(slots)?;
         self.gpu.sync(slots, slot)
     }
 
     fn call(&mut self, slots: &mut Slots, batch: &Batch<'_>, call: Call<'_>) -> Result<()> {
+        let _watched = self.watch.call(self.due());
         let (without_masks, masks) = batch.without_device_masks();
         let (work, verifies, out) = match call {
             Call::Step(rows, out) => (Work::Step(rows, masks), false, out),
@@ -76,6 +79,7 @@ impl Backend for GpuRanks {
     }
 
     fn assign(&mut self, slots: &mut Slots, batch: &Batch<'_>) -> Result<()> {
+        let _watched = self.watch.call(self.due());
         match batch.of {
             Some(of) => self.assign_drafts(slots, of, &Batch { of: None, ..*batch }),
             None => self.assign_batch(slots, batch, verifies(batch)),
@@ -83,11 +87,13 @@ impl Backend for GpuRanks {
     }
 
     fn enqueue(&mut self, slots: &mut Slots, work: &[Work<'_>]) -> Result<()> {
+        let _watched = self.watch.call(self.due());
         self.check_broken()?;
         self.enqueue_all(slots, work, None)
     }
 
     fn fetch(&mut self, slots: &mut Slots, out: &mut Outputs) -> Result<()> {
+        let _watched = self.watch.call(self.due());
         self.fetch_last(slots, out)
     }
 
@@ -174,14 +180,10 @@ impl DeviceBackend for GpuRanks {
             _ => rows.matrix().on_device("logits")?.dtype(),
         };
         self.row_type = Some((dtype, rows.kind()));
-        let due = self.due();
-        let Self { gpu, common, windows, timeout, .. } = self;
-        let spread = self.assigned.spread(work, &common.planner)?;
-        let is_emulated = gpu.device.gpu().is_none();
-        let enqueue = || gpu.enqueue_work(slots, work, Some((&*windows, &spread)), recording);
-        let (enqueued, gone) = beside(&mut common.group, (windows, *timeout, due), is_emulated, enqueue);
-        self.gone = self.gone.take().or(gone);
-        if enqueued? {
+        self.watch.set_work(true);
+        let Self { gpu, common, windows, assigned, .. } = self;
+        let spread = assigned.spread(work, &common.planner)?;
+        if gpu.enqueue_work(slots, work, Some((&*windows, &spread)), recording)? {
             self.note_step();
         }
         Ok(())
@@ -190,6 +192,9 @@ impl DeviceBackend for GpuRanks {
     fn before_replay(&mut self, slots: &mut Slots, recorded: &[&Recorded]) -> Result<()> {
         self.check_broken()?;
         recorded.iter().try_for_each(|recorded| self.check_recorded(recorded))?;
+        let _watched = self.watch.call(self.due());
+        // The program enqueues it behind this call.
+        self.watch.set_work(true);
         self.gpu.before_replay(slots, recorded)?;
         // The variants decide what a survey exchanges.
         let mut digest = self.assigned.digest();
@@ -215,21 +220,19 @@ impl DeviceBackend for GpuRanks {
     }
 
     fn replay(&mut self, slots: &mut Slots, graph: &Graph<'_>) -> Result<()> {
+        let _watched = self.watch.call(self.due());
         self.check_broken()?;
         self.check_recorded(graph.recorded())?;
         self.set_digest(self.assigned.digest())?;
-        let is_emulated = self.gpu.device.gpu().is_none();
         self.row_type = None;
-        let waits = (&self.windows, self.timeout, self.due());
-        let replay = || self.gpu.replay(slots, graph);
-        let (replayed, gone) = beside(&mut self.common.group, waits, is_emulated, replay);
-        self.gone = self.gone.take().or(gone);
-        replayed?;
+        self.watch.set_work(true);
+        self.gpu.replay(slots, graph)?;
         (0..graph.steps()).for_each(|_| self.note_step());
         Ok(())
     }
 
     fn record(&mut self, slots: &mut Slots, work: &[Work<'_>], variant: StepVariant) -> Result<Recorded> {
+        let _watched = self.watch.call(self.due());
         self.record_all(slots, work, variant)
     }
 }

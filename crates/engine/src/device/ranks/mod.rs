@@ -10,17 +10,18 @@ mod scores;
 mod step;
 mod watch;
 
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use gumball_cuda::{
     Dtype, ExchangeLayout, GROUP_ID_BYTES, GroupId, MAX_SURVEYED_RANKS, Meeting, MemoryHandle,
     ProgramCommunicator, Windows,
 };
-use gumball_dist::{Costs, DEFAULT_TIMEOUT, LogitsLayout, Plan, Planner, StepDigest, TransportKind, What};
+use gumball_dist::{Costs, LogitsLayout, Plan, Planner, StepDigest, TransportKind, What};
 use gumball_spec::error::quoted;
 use gumball_spec::{Error, Kind, RanksError, Result};
 
-use self::watch::device_wait;
+use self::watch::{Watch, device_wait};
 use super::draft_batch::DraftBatch;
 use super::on_gpu::OnGpu;
 use super::probabilities::refused;
@@ -34,6 +35,7 @@ use crate::verify_mode::VerifyMode;
 #[derive(Debug)]
 pub(crate) struct GpuRanks {
     // Dropped in this order: the windows are the last that peers use.
+    watch: Watch,
     gpu: OnGpu,
     common: Common,
     windows: Windows,
@@ -125,6 +127,7 @@ impl GpuRanks {
         let windows = Windows::new(&gpu.workspace, rank, world, &layouts)?;
         let common = Common::join(planner, transport, &parameters)?;
         let mut ranks = Self {
+            watch: Watch::none(),
             gpu,
             common,
             windows,
@@ -159,7 +162,10 @@ impl GpuRanks {
         let unmapped = match kind {
             TransportKind::Nccl => None,
             _ => match self.map_windows()? {
-                None => return Ok(()),
+                None => {
+                    self.watch = self.new_watch();
+                    return Ok(());
+                }
                 Some(reason) if kind == TransportKind::OneSided => return unavailable(reason),
                 reason => reason,
             },
@@ -219,16 +225,33 @@ impl GpuRanks {
                 Meeting::Id(id.map_err(|_| self.common.group.corrupt(0, "the id of a group that is none"))?)
             }
         };
-        let joined = self.windows.join_group(&by, self.timeout.max(DEFAULT_TIMEOUT));
+        let (lookout, since, wait) = (self.common.group.lookout(), Instant::now(), device_wait(self.timeout));
+        let mut gone = None;
+        let joined = self.windows.join_group(&by, &mut || {
+            // Who has joined waits in the next exchange.
+            gone = lookout.watch(Some(What::Windows)).and_then(|()| self.common.group.ask()).err();
+            gone.is_none() && since.elapsed() < wait
+        });
+        if let (Err(_), Some(gone)) = (&joined, gone) {
+            return Err(gone);
+        }
+        self.common.group.hurry(self.timeout.saturating_sub(since.elapsed()));
         if let Some(reason) = self.first_refusal(&joined)? {
             return Ok(Some(reason));
         }
         // The first messages, which connect the ranks.
+        self.watch = self.new_watch();
         let failure = self.read_results(&mut [])?;
         match self.gone.take() {
             Some(gone) => Err(gone),
             None => Ok(failure.map(|failure| format!("{failure:?}"))),
         }
+    }
+
+    /// Begins to look after the ranks, whose devices are connected.
+    fn new_watch(&self) -> Watch {
+        let is_emulated = self.gpu.device.gpu().is_none();
+        Watch::begin(&self.common.group, self.windows.giving_up(), self.timeout, is_emulated)
     }
 
     /// Tells all ranks whether this one has failed, and returns the rank that has, and why.
@@ -256,18 +279,58 @@ fn is_lost(error: &Error) -> bool {
     matches!(error.of_ranks(), Some(RanksError::Lost { .. }))
 }
 
+/// How long the end of a pool waits for the other ranks to end theirs, and for messages to end. Afterwards a thread does.
+const END: Duration = Duration::from_millis(400);
+
+/// How often that thread looks whether they have.
+const LOOK: Duration = Duration::from_millis(50);
+
+impl GpuRanks {
+    /// Says to the other ranks that this one writes their windows no more. Returns whether all others have said so, too, or have ended; `None`
+    /// if that is not known.
+    fn say_farewell(&mut self) -> Option<bool> {
+        let (group, since) = (&mut self.common.group, Instant::now());
+        group.begin(StepDigest::default());
+        group.hurry(END);
+        match group.all_gather(What::Windows, &[], |_| 0) {
+            Ok(_) => return Some(true),
+            Err(error) if is_lost(&error) && group.world() == 2 => return Some(true),
+            Err(_) => {}
+        }
+        // An exchange ends at the first rank that is lost, and says nothing of later ones.
+        let lookout = group.lookout();
+        loop {
+            match lookout.leave() {
+                Some(false) if since.elapsed() < END => thread::sleep(LOOK / 10),
+                have_left => return have_left,
+            }
+        }
+    }
+}
+
 impl Drop for GpuRanks {
     fn drop(&mut self) {
         // Waits for the last step; its results are not needed any more.
         let _ = self.read_results(&mut []);
+        self.watch.end();
         self.windows.unmap();
-        // A window may be freed once no rank writes it any more: all have come here, or have ended. An exchange ends at the first rank
-        // that is lost, and says nothing of later ones.
-        self.common.group.begin(StepDigest::default());
-        match self.common.group.all_gather(What::Windows, &[], |_| 0) {
-            Ok(_) => {}
-            Err(error) if is_lost(&error) && self.common.group.world() == 2 => {}
-            Err(_) => self.windows.abandon(),
+        let have_left = self.say_farewell();
+        // A window may be freed once no rank writes it any more. Ranks that are lost to each other wait for no message of the other's.
+        let shared = self.windows.take_shared();
+        let by_messages = shared.is_of_messages();
+        let waits = have_left == Some(false) && !(by_messages && self.broken.is_some());
+        match have_left {
+            None if !by_messages => return shared.keep(),
+            Some(true) if !by_messages => return,
+            _ if !waits && shared.has_ended(END) => return,
+            _ => {}
         }
+        let lookout = self.common.group.lookout();
+        thread::spawn(move || {
+            while waits && lookout.leave() == Some(false) {
+                thread::sleep(LOOK);
+            }
+            while by_messages && !shared.has_ended(LOOK) {}
+        });
     }
 }

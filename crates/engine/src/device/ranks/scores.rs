@@ -6,7 +6,6 @@ use gumball_spec::{Error, Result};
 
 use super::GpuRanks;
 use super::step::gathered_rows;
-use super::watch::beside;
 use crate::batch::Batch;
 use crate::outputs::Outputs;
 use crate::ranks::gathered;
@@ -46,20 +45,11 @@ impl GpuRanks {
             (0..there.rows()).step_by(at_once).try_for_each(|first| {
                 let part = first..there.rows().min(first + at_once);
                 let ranks = gathered_rows(&self.assigned.nobodys, &self.common.planner);
-                let waits = (&self.windows, self.timeout, None);
-                let is_emulated = self.gpu.device.gpu().is_none();
-                let gather =
-                    || GatheredRows::gather(&self.gpu.workspace, waits.0, &ranks, &there.part(part.clone()));
-                let (rows, gone) = beside(&mut self.common.group, waits, is_emulated, gather);
-                self.gone = self.gone.take().or(gone);
-                let rows = rows?;
+                let rows = there.part(part.clone());
+                let rows = GatheredRows::gather(&self.gpu.workspace, &self.windows, &ranks, &rows)?;
                 self.wait(slots)?;
                 let scores = scorer.score(part, rows.rows(), batch, out);
-                let release = || rows.release(&self.gpu.workspace);
-                let waits = (&self.windows, self.timeout, None);
-                let (released, gone) = beside(&mut self.common.group, waits, is_emulated, release);
-                self.gone = self.gone.take().or(gone);
-                released?;
+                rows.release(&self.gpu.workspace)?;
                 scores
             })
         });

@@ -1,10 +1,12 @@
-//! The wait of a host for its device, which may be waiting for ranks that have gone: these are noticed by their connections.
+//! The watch over the ranks of a group on devices. A device may wait for ranks that have gone, and the pool's thread for the device: in a fetch, a
+//! launch, a copy, or while a kernel is loaded. So a thread of its own looks after the ranks, and ends the device's waits.
 
-use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use gumball_cuda::{ExchangeFailure, GivingUp, Windows};
-use gumball_dist::{Group, StepPart, TransportKind, What};
+use gumball_cuda::{ExchangeFailure, GivingUp};
+use gumball_dist::{Group, Lookout, StepPart, TransportKind, What};
 use gumball_spec::{Error, RanksError, Result};
 
 use super::{GpuRanks, is_lost};
@@ -23,117 +25,250 @@ const GRACE_OF_EMULATED: Duration = Duration::from_secs(1);
 /// takes to notice that this rank waits so.
 const COMPARED: Duration = Duration::from_secs(3);
 
+/// How many times the watch looks after the last call before it sleeps: to be woken costs the next call more.
+const LOOKS_OF_IDLE: u32 = 50;
+
+/// From when on a wait leaves the processor to others.
+const LONG: Duration = Duration::from_millis(100);
+
 /// Returns how long a device waits for a rank, of the pool's timeout: the hosts compare their steps in what is left.
 pub(super) fn device_wait(timeout: Duration) -> Duration {
     timeout - COMPARED.min(timeout / 4)
 }
 
-/// From when on a wait leaves the processor to others.
-const LONG: Duration = Duration::from_millis(100);
+/// A thread that looks after the ranks while a call of the pool may wait for its device, and while messages may be under way.
+#[derive(Debug)]
+pub(super) struct Watch {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
 
-/// A wait of the host for its device.
-struct Watch<'a> {
-    group: &'a mut Group,
+/// What the pool's thread tells the one that watches.
+#[derive(Debug, Default)]
+struct Shared {
+    state: Mutex<State>,
+    woken: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// Since when a call may be waiting for the device.
+    call: Option<Instant>,
     /// The exchange in which ranks may wait whose devices have done.
     due: Option<What>,
-    giving_up: GivingUp,
-    /// How long the device may wait; kernels see to it themselves, but those of a library do not.
-    timeout: Duration,
-    grace: Duration,
-    since: Instant,
-    looked: Instant,
-    gone: Option<Instant>,
+    /// Whether work was enqueued whose end the host has not seen.
+    has_work: bool,
+    sleeps: bool,
+    is_over: bool,
     /// Why the device's waits were ended, if they were.
     told: Option<Error>,
+    /// Whether they were: then nothing is looked after any more.
+    has_told: bool,
 }
 
-impl<'a> Watch<'a> {
-    fn new(group: &'a mut Group, (windows, timeout, due): Waits<'_>, grace: Duration) -> Self {
-        let (now, giving_up) = (Instant::now(), windows.giving_up());
-        Self { group, due, giving_up, timeout, grace, since: now, looked: now, gone: None, told: None }
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
 
-    /// Looks after the other ranks, if that was not done just now. If one has gone, or the program wants to wait no longer, the device's waits
-    /// are ended.
-    fn look(&mut self) {
-        if self.told.is_some() || self.looked.elapsed() < LOOK {
-            return;
-        }
-        self.looked = Instant::now();
+/// A call that the watch knows of, until this is dropped.
+#[derive(Debug)]
+pub(super) struct Watched(Option<Arc<Shared>>);
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        self.0.iter().for_each(|shared| shared.lock().call = None);
+    }
+}
+
+/// What looks after the ranks.
+struct Looking {
+    lookout: Lookout,
+    rank: usize,
+    world: usize,
+    giving_up: GivingUp,
+    timeout: Duration,
+    grace: Duration,
+    /// Since when a rank is known to have gone.
+    gone: Option<Instant>,
+    /// When this rank was last seen to compile: no other one is late by that.
+    compiled: Option<Instant>,
+}
+
+impl Looking {
+    /// Looks after the other ranks; returns why the device's waits must end, if they must. `call`: since when a call may be waiting.
+    fn look(&mut self, call: Option<Instant>, due: Option<What>) -> Option<Error> {
         // Which rank it is shows when all compare their steps.
-        let rank = (self.group.rank() + 1) % self.group.world();
-        let error = match (self.group.watch(self.due), self.giving_up.failure()) {
+        let rank = (self.rank + 1) % self.world;
+        let error = match (self.lookout.watch(due), self.giving_up.failure()) {
             (Err(error), _) => error,
             (Ok(()), Some(reason)) => RanksError::Lost { rank, reason }.into(),
-            (Ok(()), None)
-                if self.giving_up.sends_messages() && self.since.elapsed() >= device_wait(self.timeout) =>
-            {
-                return self.give_up(RanksError::TimedOut { rank, waited: self.timeout }.into());
+            (Ok(()), None) => {
+                self.gone = None;
+                // Kernels that wait look at a clock themselves; those of a library do not.
+                if self.giving_up.is_compiling() {
+                    self.compiled = Some(Instant::now());
+                }
+                let wait = device_wait(self.timeout);
+                let is_late = call.max(self.compiled).is_some_and(|since| since.elapsed() >= wait);
+                let is_late = is_late && call.is_some();
+                let late = RanksError::TimedOut { rank, waited: self.timeout };
+                return (is_late && self.giving_up.sends_messages()).then(|| late.into());
             }
-            (Ok(()), None) => return,
         };
-        let since = *self.gone.get_or_insert(self.looked);
-        if error.of_ranks() == Some(&RanksError::Interrupted) || since.elapsed() >= self.grace {
-            self.give_up(error);
-        }
+        let gone = *self.gone.get_or_insert_with(Instant::now);
+        // Between calls nobody waits, and the device may have other work in front of what it still gets.
+        let grace = if call.is_some() { self.grace } else { device_wait(self.timeout) };
+        (gone.elapsed() >= grace).then_some(error)
     }
 
-    /// Ends the device's waits.
-    fn give_up(&mut self, error: Error) {
-        let rank = error.of_ranks().and_then(RanksError::rank).unwrap_or(self.group.rank());
-        // A device that has failed ends its waits, and returns its own error.
-        let _ = self.giving_up.give_up(rank);
-        self.told = Some(error);
-    }
-
-    /// Looks after the other ranks, and leaves the processor to others for a moment.
-    fn wait(&mut self) {
-        self.look();
-        if self.since.elapsed() > LONG {
-            std::thread::sleep(LONG / 1000);
-        } else {
-            std::thread::yield_now();
+    /// Watches until it is over.
+    fn run(mut self, shared: &Shared) {
+        let mut idle = 0;
+        let mut state = shared.lock();
+        while !state.is_over {
+            let is_wanted = state.call.is_some() || state.has_work && self.giving_up.sends_messages();
+            idle = if is_wanted { 0 } else { idle + 1 };
+            state.sleeps = state.has_told || idle > LOOKS_OF_IDLE;
+            state = match state.sleeps {
+                true => shared.woken.wait(state).unwrap_or_else(PoisonError::into_inner),
+                false => shared.woken.wait_timeout(state, LOOK).unwrap_or_else(PoisonError::into_inner).0,
+            };
+            if state.sleeps {
+                (state.sleeps, idle) = (false, 0);
+                continue;
+            }
+            if state.is_over || state.has_told || !is_wanted {
+                continue;
+            }
+            let (call, due) = (state.call, state.due);
+            drop(state);
+            let error = self.look(call, due);
+            state = shared.lock();
+            if let Some(error) = error {
+                // Before the waits end, so that whoever waited finds it.
+                state.told.get_or_insert_with(|| error.clone());
+                state.has_told = true;
+                drop(state);
+                give_up(&self.giving_up, self.rank, &error);
+                state = shared.lock();
+            }
         }
     }
 }
 
-/// The windows through which a device waits, for how long, and the exchange in which ranks may wait whose devices have done.
-pub(super) type Waits<'a> = (&'a Windows, Duration, Option<What>);
+/// Ends the waits of the device of a rank.
+fn give_up(giving_up: &GivingUp, own: usize, error: &Error) {
+    let rank = error.of_ranks().and_then(RanksError::rank).unwrap_or(own);
+    // A device that has failed ends its waits, and returns its own error.
+    let _ = giving_up.give_up(rank);
+}
 
-/// Does work that enqueues. An emulated device runs what is enqueued at once, so another thread looks after the ranks meanwhile. Returns
-/// also why the device's waits were ended, if they were.
-pub(super) fn beside<T>(
-    group: &mut Group,
-    waits: Waits<'_>,
-    is_emulated: bool,
-    work: impl FnOnce() -> T,
-) -> (T, Option<Error>) {
-    if !is_emulated {
-        return (work(), None);
+impl Watch {
+    /// A watch over nothing, before the devices are connected.
+    pub fn none() -> Self {
+        Self { shared: Arc::default(), thread: None }
     }
-    let (working, over) = mpsc::channel::<()>();
-    let mut watch = Watch::new(group, waits, GRACE_OF_EMULATED);
-    std::thread::scope(|scope| {
-        let watcher = scope.spawn(move || {
-            while over.recv_timeout(LOOK) == Err(RecvTimeoutError::Timeout) {
-                watch.look();
-            }
-            watch.told
-        });
-        let done = work();
-        drop(working);
-        (done, watcher.join().expect("a watch does not panic"))
-    })
+
+    /// Begins to look after the ranks of a group.
+    pub fn begin(group: &Group, giving_up: GivingUp, timeout: Duration, is_emulated: bool) -> Self {
+        let shared = Arc::new(Shared::default());
+        let looking = Looking {
+            lookout: group.lookout(),
+            rank: group.rank(),
+            world: group.world(),
+            giving_up,
+            timeout,
+            grace: if is_emulated { GRACE_OF_EMULATED } else { GRACE },
+            gone: None,
+            compiled: None,
+        };
+        let own = Arc::clone(&shared);
+        let thread = (group.world() > 1).then(|| thread::spawn(move || looking.run(&own)));
+        Self { shared, thread }
+    }
+
+    /// Notes that a call may wait for the device from now on, unless an outer one does already. `due`: the exchange in which ranks may wait
+    /// whose devices have done.
+    pub fn call(&self, due: Option<What>) -> Watched {
+        let mut state = self.shared.lock();
+        state.due = due;
+        if state.call.is_some() {
+            return Watched(None);
+        }
+        state.call = Some(Instant::now());
+        if state.sleeps {
+            self.shared.woken.notify_one();
+        }
+        Watched(Some(Arc::clone(&self.shared)))
+    }
+
+    /// Notes that messages may be under way from now on, or that the host has seen the end of all.
+    pub fn set_work(&self, has_work: bool) {
+        let mut state = self.shared.lock();
+        state.has_work = has_work;
+        if has_work && state.sleeps {
+            self.shared.woken.notify_one();
+        }
+    }
+
+    /// Returns why the device's waits were ended, once.
+    pub fn take(&self) -> Option<Error> {
+        self.shared.lock().told.take()
+    }
+
+    fn tell(&self, error: Error) {
+        let mut state = self.shared.lock();
+        (state.told, state.has_told) = (Some(error), true);
+    }
+
+    fn has_told(&self) -> bool {
+        self.shared.lock().has_told
+    }
+
+    /// Ends the watch: its thread looks at the group and the windows no more.
+    pub fn end(&mut self) {
+        self.shared.lock().is_over = true;
+        self.shared.woken.notify_one();
+        if let Some(thread) = self.thread.take() {
+            // A watch does not panic.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        self.end();
+    }
 }
 
 impl GpuRanks {
     /// Waits until the device has done what is enqueued, and no longer for ranks that have gone; reads the results of the last step into `words`.
     pub(super) fn read_results(&mut self, words: &mut [u32]) -> Result<Option<ExchangeFailure>> {
-        let waits = (&self.windows, self.timeout, self.due());
-        let mut watch = Watch::new(&mut self.common.group, waits, GRACE);
-        let read = self.windows.read_results(words, &mut || watch.wait());
-        self.waited = watch.since.elapsed();
-        self.gone = self.gone.take().or(watch.told);
+        let watched = self.watch.call(self.due());
+        let (group, giving_up, watch) = (&mut self.common.group, self.windows.giving_up(), &self.watch);
+        let since = Instant::now();
+        let mut asked = since;
+        let read = self.windows.read_results(words, &mut || {
+            if asked.elapsed() >= LOOK && !watch.has_told() {
+                asked = Instant::now();
+                if let Err(error) = group.ask() {
+                    watch.tell(error.clone());
+                    give_up(&giving_up, group.rank(), &error);
+                }
+            }
+            if since.elapsed() > LONG {
+                thread::sleep(LONG / 1000);
+            } else {
+                thread::yield_now();
+            }
+        });
+        self.waited = since.elapsed();
+        drop(watched);
+        self.watch.set_work(false);
+        self.gone = self.gone.take().or(self.watch.take());
         read
     }
 
