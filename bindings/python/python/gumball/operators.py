@@ -70,6 +70,11 @@ class JudgedDrafts(NamedTuple):
     statuses: Any
 
     # Arrays have no one truth to compare by.
-    __eq__ = object.__eq__
-    __ne__ = object.__ne__
-    __hash__ = object.__hash__
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+    def __ne__(self, other: object) -> bool:
+        return self is not other
+
+    def __hash__(self) -> int:
+        return id(self)

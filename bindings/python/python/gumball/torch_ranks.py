@@ -261,7 +261,8 @@ class Aside:
     """Work on a thread of its own, which nobody waits for once its time is over, nor at the end of the process."""
 
     def __init__(self, work: Callable[[], object]) -> None:
-        self._work, self._error = work, None
+        self._work = work
+        self._error: Exception | None = None
         self._done = threading.Event()
         threading.Thread(target=self._run, name="gumball-aside", daemon=True).start()
 
@@ -269,7 +270,7 @@ class Aside:
         try:
             self._work()
         except Exception as error:
-            self._error: Exception | None = error
+            self._error = error
         self._done.set()
 
     def failure(self, end: float) -> Exception | None:
