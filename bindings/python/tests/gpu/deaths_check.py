@@ -9,6 +9,7 @@ Needs torch; with GPUs NCCL, too, and kernels that are carried or were compiled 
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import json
 import multiprocessing
@@ -265,7 +266,9 @@ def pair(cell: dict[str, Any]) -> dict[str, Any]:
             if cell["point"].startswith("join"):
                 part = int(cell["point"].split()[1]) / 100
                 time.sleep(part * join_seconds.get(cell["transport"], 0.3))
-                os.kill(ranks[last].pid, signal.Signals[cell["signal"]])
+                # A rank that has given up the join itself is not there any more.
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(ranks[last].pid, signal.Signals[cell["signal"]])
             name, said = heard(0, "there", "told", "calls")
             if name == "there":
                 if not cell["point"].startswith("join"):
@@ -275,7 +278,7 @@ def pair(cell: dict[str, Any]) -> dict[str, Any]:
                 here[0].send("go on")
                 name, said = heard(0, "told", "calls")
             if name == "told":
-                os.kill(ranks[last].pid, signal.SIGKILL)
+                ranks[last].kill()
                 here[0].send("it has ended")
                 name, said = heard(0, "calls")
             if name == "failed":

@@ -168,7 +168,10 @@ fn a_graph_is_held_to_the_shape_and_the_mode_it_was_captured_for() {
     says(pool.replay(&graph), "assignment cannot be combined with step");
     for mode in [VerifyMode::Greedy, VerifyMode::Rejection] {
         pool.assign(&Batch { mode, ..drafted }).unwrap();
-        says(pool.replay(&graph), "assignment cannot be combined with step");
+        says(
+            pool.replay(&graph),
+            &format!("mode is {mode:?}, but must be Coupled, for which the step was fixed"),
+        );
         let step = [Work::step(lines(&buffer, 3))];
         says(pool.enqueue(&step), "assignment cannot be combined with step: a step of drafts needs");
         let variant = StepVariant::NoFilter;
