@@ -2,7 +2,7 @@
 //!
 //! The command starts itself again, with a first argument that no person would type ([`answer`]):
 //!
-//! - A chat template runs, and a grammar is compiled and followed, where memory and processor time have limits ([`Apart`]): a program
+//! - A chat template runs, and a grammar is compiled and followed, where memory and processor time have limits (`Apart`): a program
 //!   from a file may double a text forty times, a grammar nest deeper than the stack of its engine, and either ends a process.
 //! - Pip runs beside a guard that ends it, with all it started, once the command is gone, however that came
 //!   about: the guard's standard input is a pipe from the command, and the system closes it.

@@ -1,6 +1,6 @@
 //! A grammar that the text must follow: which tokens it allows next, as a bitmask.
 //!
-//! JSON schemas and Lark grammars are compiled by `llguidance`, in a process of its own where the command can start one ([`Apart`]):
+//! JSON schemas and Lark grammars are compiled by `llguidance`, in a process of its own where the command can start one (`Apart`):
 //! its time, memory and depth are those that the grammar asks for. Only complete text follows a grammar, so whoever stops early must ask
 //! [`Grammar::is_complete`].
 
