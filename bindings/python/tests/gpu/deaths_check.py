@@ -1,8 +1,9 @@
 """Kills and stops one of two ranks at each point of a pool's life, over every transport and layout, and says what the other rank's calls did.
 
-`deaths_check.py [OUT.json [PART [LANES]]]`: the whole matrix with two GPUs, else that of rows in host memory; PART of it, "1/10" say. Each cell is
-two processes, forked from this one before it touches CUDA. Every call of the rank that lives must return within the timeout and a second more, one of
-them with an error of `gumball.dist`, and `close` within a second. A cell that hangs is ended and told, and keeps no other from its turn.
+`deaths_check.py [OUT.jsonl [PART [LANES]]]`: the whole matrix with two GPUs, else that of rows in host memory; PART of it, "1/10" say. OUT gets
+a line a cell as it is done. Each cell is two processes, forked from this one before it touches CUDA. Every call of the rank that lives must return
+within the timeout and a second more, one of them with an error of `gumball.dist`, and `close` within a second. A cell that hangs is ended and told,
+and keeps no other from its turn.
 
 Needs torch; with GPUs NCCL, too, and kernels that are carried or were compiled before.
 """
@@ -22,7 +23,7 @@ import threading
 import time
 import traceback
 from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from datetime import timedelta
 from typing import Any
 
@@ -333,6 +334,14 @@ def seconds_to_join(transport: str, layout: str) -> float:
     return took
 
 
+def told(cell: dict[str, Any]) -> str:
+    """A line on a cell that is done, which gets the first error and the seconds of `close` besides."""
+    cell["error"] = next(([name, round(took, 2), error] for name, took, error, _ in cell["calls"] if error), None)
+    cell["close"] = next((round(took, 2) for name, took, *_ in cell["calls"] if name == "close"), None)
+    named = f"{cell['transport']:18} {cell['layout']:10} {cell['signal']} {cell['point']:13}"
+    return f"{named} {cell['error']} close {cell['close']} freed {cell.get('freed')} {cell['verdict']}"
+
+
 def cells(kinds: dict[str, Any]) -> list[dict[str, Any]]:
     made = []
     for transport, (layouts, timeout) in kinds.items():
@@ -365,15 +374,13 @@ def main() -> int:
         join_seconds[transport] = seconds_to_join(transport, kinds[transport][0][0])
     # Those that take long first.
     made.sort(key=lambda cell: (-cell["timeout"], cell["signal"] == "SIGKILL"))
-    with ThreadPoolExecutor(lanes) as workers:
-        found = list(workers.map(pair, made))
+    found: list[dict[str, Any]] = []
+    with ThreadPoolExecutor(lanes) as workers, open(out or os.devnull, "w") as file:
+        for done in as_completed([workers.submit(pair, cell) for cell in made]):
+            print(told(done.result()), flush=True)
+            found.append(done.result())
+            print(json.dumps(done.result()), file=file, flush=True)
     wrong = [each for each in found if each["verdict"] != "good"]
-    for each in found:
-        first = next(([name, round(took, 2), error] for name, took, error, _ in each["calls"] if error), None)
-        close = next((round(took, 2) for name, took, *_ in each["calls"] if name == "close"), None)
-        each["error"], each["close"] = first, close
-        named = f"{each['transport']:18} {each['layout']:10} {each['signal']} {each['point']:13}"
-        print(f"{named} {first} close {close} freed {each.get('freed')} {each['verdict']}", flush=True)
     text = next((each["calls"] for each in wrong if each["calls"]), None)
     if text:
         print(f"the first wrong one said: {text}")
@@ -384,9 +391,6 @@ def main() -> int:
         print(
             f"{transport}: {len(of)} cells, slowest error {slowest} s of a timeout of {kinds[transport][1]} s, {verdicts}"
         )
-    if out:
-        with open(out, "w") as file:
-            json.dump(found, file, indent=1)
     seconds = time.monotonic() - began
     print(
         f"VERDICT: deaths {'FAILED' if wrong else 'passed'}: {len(found)} cells in {seconds:.0f} s, {len(wrong)} wrong, {gpus} GPUs"
