@@ -6,8 +6,13 @@
 
 use gumball_engine::head::ArtefactError;
 use gumball_engine::{Error, RanksError};
-use pyo3::exceptions::{PyBaseException, PyException, PyMemoryError, PyTypeError, PyValueError};
+use pyo3::exceptions::{PyBaseException, PyException, PyMemoryError, PyValueError};
 use pyo3::prelude::*;
+
+mod any {
+    pyo3::import_exception!(gumball.errors, Error);
+}
+use any::Error as GumballError;
 
 pyo3::import_exception!(gumball.errors, InvalidTypeError);
 pyo3::import_exception!(gumball.errors, InvalidValueError);
@@ -64,6 +69,33 @@ fn set<'py>(error: &Bound<'py, PyBaseException>, name: &str, value: impl IntoPyO
     error.setattr(name, value).ok();
 }
 
+/// Calls what the engine says of rows by the name of the argument that holds them.
+pub fn rows_names(error: Error, rows: &str) -> Error {
+    let (rows, width, stride) = match rows {
+        "logits" => ("logits", "logits.shape[1]", "logits.stride"),
+        "states" => ("states", "states.shape[1]", "states.stride"),
+        "target_probs" => ("target_probs", "target_probs.shape[2]", "target_probs.stride"),
+        _ => ("rows", "rows.shape[1]", "rows.stride"),
+    };
+    error.with_parameter(|name| match name {
+        "logits" => rows,
+        "vocab" => width,
+        "stride" => stride,
+        name => name,
+    })
+}
+
+/// Calls what a pool reads by the names of the call's arguments, or of the values that hold it.
+pub fn pool_names(error: Error) -> Error {
+    error.with_parameter(|name| match name {
+        "logits" => "rows",
+        "hidden" => "states",
+        "masks.width" => "masks",
+        "masks.present" => "mask_present",
+        name => name,
+    })
+}
+
 /// Calls drafts, paths and their parts by the names of Python's arguments.
 pub fn draft_names(error: Error) -> Error {
     let is_value = matches!(error, Error::OutOfRange { .. });
@@ -73,7 +105,7 @@ pub fn draft_names(error: Error) -> Error {
         "drafts.counts" | "drafts.ids" | "ids" => "drafts",
         "paths.counts" | "paths.ids" => "paths",
         "drafts.parents" => "parents",
-        "drafts.probs" => "probs",
+        "drafts.probs" | "drafts.probs.stride" => "probs",
         name => name,
     })
 }
@@ -101,21 +133,19 @@ pub fn not_a(error: PyErr, name: &str, wanted: &str, found: &Bound<'_, PyAny>) -
     if passes(found.py(), &error) { error } else { wrong_type(name, wanted, found) }
 }
 
-/// Returns a `TypeError` for an array whose own protocol failed, with that failure as its cause. A
-/// `ValueError` or a `TypeError`, such as this package raises itself, stays unchanged.
+/// Returns the error of an array whose own protocol failed, with that failure as its cause: a `ValueError` for one, otherwise a
+/// `TypeError`. An error of this package stays unchanged.
 pub fn unreadable(py: Python<'_>, name: &str, cause: PyErr) -> PyErr {
-    if passes(py, &cause)
-        || cause.is_instance_of::<PyValueError>(py)
-        || cause.is_instance_of::<PyTypeError>(py)
-    {
+    if passes(py, &cause) || cause.is_instance_of::<GumballError>(py) {
         return cause;
     }
     // Some libraries append a trace of their own calls, so only the first line is used.
     let text = cause.value(py).to_string();
-    let error = InvalidTypeError::new_err(format!(
-        "{name} cannot be read: {}",
-        text.lines().next().unwrap_or_default()
-    ));
+    let text = format!("{name} cannot be read: {}", text.lines().next().unwrap_or_default());
+    let error = match cause.is_instance_of::<PyValueError>(py) {
+        true => InvalidValueError::new_err(text),
+        false => InvalidTypeError::new_err(text),
+    };
     error.set_cause(py, Some(cause));
     error
 }

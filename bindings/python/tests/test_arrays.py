@@ -127,7 +127,7 @@ def test_a_bad_array_changes_nothing(name: str, device: str, batch: np.ndarray) 
     array, before = make(batch), [made.state(slot) for slot in slots]
     made.assign(slots)
     for call in (lambda: made.enqueue([Step(array)]), lambda: made.step(array, slots)):
-        with pytest.raises(kind, match=text.format("logits")):
+        with pytest.raises(kind, match=text.format("rows")):
             call()
     assert [made.state(slot) for slot in slots] == before
 
@@ -139,9 +139,9 @@ BAD_OPTIONS: list[tuple[dict[str, Any], type[Exception], str]] = [
     (
         dict(masks=np.ones((7, VOCAB), np.int32)),
         ValueError,
-        "masks.width is 900, but must be less than 900: a bit for each",
+        "masks is 900, but must be less than 900: a bit for each",
     ),
-    (dict(masks=WORDS, mask_present=[True]), ValueError, "masks.present has length 1"),
+    (dict(masks=WORDS, mask_present=[True]), ValueError, "mask_present has length 1"),
     (dict(mask_present=[True] * 7), ValueError, "there are no masks"),
     (dict(forced=[1]), ValueError, "forced has length 1"),
     (dict(forced=[VOCAB] + [None] * 6), ValueError, "forced is 900, but must be"),

@@ -13,7 +13,8 @@ import pytest
 import gumball
 import gumball.dist
 import gumball.flat
-from gumball import Head, Pool, Sampler, SamplingParams
+from bad_arrays import BAD_ARRAYS, BAD_FOR_WORK
+from gumball import Head, Pool, Sampler, SamplingParams, Step
 
 VOCAB = 16
 ROWS = np.linspace(-1, 1, 2 * VOCAB, dtype=np.float32).reshape(2, VOCAB)
@@ -84,7 +85,6 @@ SAME = {
     "batch": "slots|counts|batch|drafts",
     "slots": "slots|counts",
     "ids": "ids|drafts",
-    "rows": "rows|logits",
     "device": "device|weights",
 }
 
@@ -161,9 +161,69 @@ def test_a_wrong_value_is_taken_or_refused_by_the_name_of_its_argument(name: str
             except BaseException as error:
                 faults.append(f"{argument}={what}: {type(error).__name__}: {error}")
                 continue
-            if text not in ("", right) and not re.search(SAME.get(argument, re.escape(argument)), text):
+            if text not in ("", right) and not re.match(rf"({SAME.get(argument, re.escape(argument))})\b", text):
                 faults.append(f"{argument}={what}: {text}")
     assert not faults, "\n".join(faults)
+
+
+# Rows that do not fit two requests, besides those that no call takes.
+BAD_ROWS: dict[str, Callable[[np.ndarray], Any]] = {
+    name: make for name, (make, *_) in (BAD_ARRAYS | BAD_FOR_WORK).items()
+} | {
+    "no vocabulary": lambda rows: rows[:, :0],
+    "too large a vocabulary": lambda rows: np.zeros((2, (1 << 20) + 1), np.float32),
+    "another vocabulary": lambda rows: rows[:, :-1],
+    "a row too few": lambda rows: rows[:-1],
+}
+BAD_LISTS: dict[str, Any] = {
+    "masks": np.ones((1, 1), np.int32),
+    "mask_present": [True],
+    "forced": [VOCAB, -1],
+    "row_indices": [0, 2],
+    "hooks": [None],
+    "counts": [70, 70],
+}
+VALUES = (
+    gumball.Batch,
+    gumball.Drafts,
+    gumball.Hidden,
+    gumball.Probabilities,
+    gumball.Scored,
+    gumball.Step,
+    gumball.Verify,
+)
+
+
+@pytest.mark.parametrize("bad", [*BAD_ROWS, *BAD_LISTS])
+def test_a_refusal_of_a_pool_begins_with_a_name_of_its_call_or_of_a_value(bad: str) -> None:
+    made, head, params = pool(), Head.exact(WEIGHTS), SamplingParams()
+    batches: list[Any] = [[0, 1]]
+    if bad in BAD_LISTS:
+        given = {"masks": np.ones((2, 1), np.int32)} if bad == "mask_present" else {}
+        batches = [gumball.Batch([0, 1], **given, **{bad: BAD_LISTS[bad]})]
+    make = BAD_ROWS.get(bad, lambda rows: rows)
+    wide, narrow = make(ROWS), make(np.ones((2, 4), np.float32))
+    made.assign([0, 1])
+    names = {name for it in VALUES for name in parameters(it)}
+    refused = 0
+    for batch in batches:
+        for rows in (wide, gumball.Probabilities(wide), gumball.Hidden(head, narrow)):
+            for method, arguments in {
+                "step": (rows, batch),
+                "verify": (rows, batch, [[], []]),
+                "draft": (rows, batch),
+                "score": (rows, params, [1, 2, 3], gumball.Batch() if isinstance(batch, list) else batch),
+                "assign": (batch,),
+                "enqueue": ([Step(rows)],),
+            }.items():
+                work = getattr(made, method)
+                try:
+                    work(*arguments)
+                except gumball.Error as error:
+                    name = re.match("[a-z_]*", str(error))[0]
+                    assert name in names | {*parameters(work)}, f"{method}: {error}"
+                    refused += 1
+    assert refused > 3
 
 
 def test_a_flag_that_is_a_number_is_refused_by_its_name() -> None:

@@ -169,8 +169,8 @@ def test_mistakes_are_named_and_change_nothing(place: str) -> None:
         (lambda: pool.step(Hidden(head, rows[:1]), slots[:1]), UnavailableError, host),
         (lambda: pool.step(Hidden("x", rows), slots), TypeError, "head must be a Head or a DeviceHead, not str"),  # type: ignore[arg-type]
         (lambda: enqueued(pool, rows, slots), ValueError, "4"),
-        (lambda: enqueued(pool, on(place, HIDDEN[:2, :30].copy()), slots[:2]), ValueError, "hidden has length 30"),
-        (lambda: pool.step(Hidden(there, HIDDEN[:2, :30].copy()), slots[:2]), ValueError, "hidden has length 30"),
+        (lambda: enqueued(pool, on(place, HIDDEN[:2, :30].copy()), slots[:2]), ValueError, "states has length 30"),
+        (lambda: pool.step(Hidden(there, HIDDEN[:2, :30].copy()), slots[:2]), ValueError, "states has length 30"),
         (lambda: enqueued(other, rows[:1], [0]), ValueError, "vocab"),
         (lambda: head.to("cpu"), ValueError, r"device is '?\"?cpu"),
         (

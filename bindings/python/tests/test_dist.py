@@ -160,7 +160,7 @@ def test_mistakes_are_named_before_anything_is_sent(tmp_path: Path) -> None:
         pool.plan([slot], step="first")
     with pytest.raises(ValueError, match=r"requests is 3, but must be in 0\.\.=2"):
         pool.plan([slot, -1, -1], captured=2)
-    with pytest.raises(ValueError, match="logits has length 899"):
+    with pytest.raises(ValueError, match="rows has length 899"):
         pool.step(np.zeros((1, 899), np.float32), [slot])
     with pytest.raises(ValueError, match="slots has length 1, but must have 2, as many as were planned for"):
         pool.step(np.zeros((1, VOCAB), np.float32), Batch([slot], plan=pool.plan([slot, -1])))

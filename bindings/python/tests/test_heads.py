@@ -217,14 +217,14 @@ def test_hidden_states_that_do_not_fit_change_nothing() -> None:
     head, (pool, slots) = Head.exact(WEIGHTS), pool_of(REQUESTS[:2])
     for hidden, text in [
         (HIDDEN[:1], "slots has length 2, but must have one per hidden state, 1"),
-        (HIDDEN[:2, :-1], "hidden has length 39, but must have 40 elements each"),
-        (HIDDEN[:2].astype(np.float64), "hidden is of float64"),
+        (HIDDEN[:2, :-1], "states has length 39, but must have 40 elements each"),
+        (HIDDEN[:2].astype(np.float64), "states is of float64"),
     ]:
         with pytest.raises((ValueError, TypeError), match=text):
             pool.step(Hidden(head, hidden), slots)
     with pytest.raises(ValueError, match="chunk_rows is 0"):
         pool.score(Hidden(head, HIDDEN[:1]), SamplingParams(), Scored([1, 2], chunk_rows=0))
-    with pytest.raises(ValueError, match="logits has length 600, but must have 7 elements"):
+    with pytest.raises(ValueError, match="rows has length 600, but must have 7 elements"):
         Pool(7).step(Hidden(head, HIDDEN[:0]), [])
     assert [pool.state(slot).position for slot in slots] == [3, 3]
 

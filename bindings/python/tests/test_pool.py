@@ -140,7 +140,7 @@ def test_work_is_assigned_enqueued_and_fetched(device: str, requests: list[Sampl
     for work, kind, text in (
         (Step(logits), TypeError, "work must be a list of Step, Verify, Draft, CopyDrafts and Shorten, not Step"),
         ([logits], TypeError, "work must be of Step, Verify, Draft, CopyDrafts and Shorten, not ndarray"),
-        ([Step(logits.astype(np.float64))], TypeError, "logits is of float64"),
+        ([Step(logits.astype(np.float64))], TypeError, "rows is of float64"),
         ([Verify(logits, [1])], ValueError, "counts"),
     ):
         with pytest.raises(kind, match=text):

@@ -34,8 +34,12 @@ OTHERS: dict[str, tuple[Operator, str]] = {
 
 
 NO_VOCABULARY: Bad = {
-    "no vocabulary": (lambda rows: rows[:, :0], ValueError, "vocab is 0"),
-    "too large a vocabulary": (lambda rows: np.zeros((4, (1 << 20) + 1), np.float32), ValueError, "vocab is 1048577"),
+    "no vocabulary": (lambda rows: rows[:, :0], ValueError, r"{}\.shape\[1\] is 0"),
+    "too large a vocabulary": (
+        lambda rows: np.zeros((4, (1 << 20) + 1), np.float32),
+        ValueError,
+        r"{}\.shape\[1\] is 1048577",
+    ),
 }
 BAD_OUT: Bad = {
     "float64": (lambda out: out.astype(np.float64), TypeError, "out is of float64"),

@@ -70,9 +70,9 @@ def test_what_has_no_dense_memory_is_told(batch: np.ndarray, wanted: list[int]) 
     with FakeTensorMode():
         fake = torch.empty(7, VOCAB)
     for bad, text in (
-        (torch.zeros(7, VOCAB).to_sparse(), "logits cannot be read|must be dense"),
-        (torch.zeros(7, VOCAB, device="meta"), "logits cannot be read|has no memory"),
-        (fake, "logits has no memory"),
+        (torch.zeros(7, VOCAB).to_sparse(), "rows cannot be read|must be dense"),
+        (torch.zeros(7, VOCAB, device="meta"), "rows cannot be read|has no memory"),
+        (fake, "rows has no memory"),
     ):
         with pytest.raises(TypeError, match=text):
             made.step(bad, slots)
@@ -92,7 +92,7 @@ def test_a_tensor_of_several_processes_is_told(batch: np.ndarray) -> None:
     torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
     try:
         rows = distribute_tensor(torch.from_numpy(batch), init_device_mesh("cpu", (1,)), [Shard(1)])
-        with pytest.raises(TypeError, match=r"logits must be .* full_tensor\(\), or to_local\(\) .*, not DTensor"):
+        with pytest.raises(TypeError, match=r"rows must be .* full_tensor\(\), or to_local\(\) .*, not DTensor"):
             made.step(rows, slots)
     finally:
         torch.distributed.destroy_process_group()

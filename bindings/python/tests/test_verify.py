@@ -144,7 +144,7 @@ REFUSALS: list[tuple[type[Exception], str, Any, dict[str, Any]]] = [
     (ValueError, "drafts has length 2, but must have one per request, 1", [[1], []], {}),
     (ValueError, r"drafts has lists of \[2\], but must have the lengths that counts says", TWO, {"counts": [1]}),
     (ValueError, r"len\(drafts\) is 65 in request 0, but must be in 0\.\.=64", [[1] * 65], {}),
-    (ValueError, "logits has length 3, but must have 4 rows, one per request", [[1, 2, 3]], {}),
+    (ValueError, "rows has length 3, but must have 4 rows, one per request", [[1, 2, 3]], {}),
     (ValueError, "parents has length 2, but must have one list per list", Drafts(TWO, parents=[[-1], [0]]), {}),
     (ValueError, r"parents\[0\] has length 1, but must have one per draft, 2", Drafts(TWO, parents=[[-1]]), {}),
     (ValueError, "parent.*of request 0, but must be", Drafts(TWO, parents=[[-1, 1]]), {}),
@@ -235,7 +235,7 @@ def test_a_device_reads_drafts_trees_and_counts_where_they_lie(device: str, ids:
     for work, kind, text in (
         (Shorten(on(device, np.array([1]))), ValueError, "counts has length 1, but must have one per slot, 2"),
         (Verify(logits, drafts[:1]), ValueError, "drafts has length 1, but must have 2, the sum of the counts"),
-        (Verify(logits[:3], drafts), ValueError, "logits has length 3"),
+        (Verify(logits[:3], drafts), ValueError, "rows has length 3"),
         (Verify(logits, on(device, sure(1)[0])), TypeError, "drafts is of float32, but must be of int32 or int64"),
         (Verify(logits, [[5, 6], []]), ValueError, "drafts in work must be one list, or as many for each request"),
         (
@@ -301,7 +301,7 @@ def test_a_batch_of_drafts_lies_on_a_device_from_its_paths_to_what_is_taken_away
         (Draft(batches[1], second, paths), TypeError, "paths is of float32, but must be of int32 or int64"),
         (Draft(batches[1], second, taken), ValueError, "paths must have two dimensions"),
         (Draft(batches[1], second), ValueError, "paths has length 0"),
-        (Draft(batches[0], first[:1]), ValueError, "logits has length 1"),
+        (Draft(batches[0], first[:1]), ValueError, "rows has length 1"),
     ):
         with pytest.raises(kind, match=text):
             pool.enqueue([wrong])

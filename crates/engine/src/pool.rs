@@ -283,11 +283,11 @@ fn check_widths(widths: Widths, params: &SamplingParams) -> Result<()> {
     if let Some(logprobs) = &params.logprobs {
         let Widths { top_n, ids } = widths;
         if logprobs.top_n as usize > top_n {
-            let allowed = format!("in 0..={top_n}, the pool's widths.top_n");
+            let allowed = format!("in 0..={top_n}, the pool's top_n");
             return Err(Error::out_of_range("logprobs.top_n", logprobs.top_n, allowed));
         }
         if logprobs.ids.len() > ids {
-            let allowed = format!("at most {ids} ids, the pool's widths.ids");
+            let allowed = format!("at most {ids} ids, the pool's ids");
             return Err(Error::length("logprobs.ids", logprobs.ids.len(), allowed));
         }
     }

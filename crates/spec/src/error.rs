@@ -84,12 +84,12 @@ impl Error {
         Self::Length { parameter, length, allowed: allowed.into() }
     }
 
-    /// Returns the error with another name of the parameter, for a caller who knows it by that.
+    /// Returns the error with other names of its parameters, for a caller who knows them by those.
     #[must_use]
-    pub fn with_parameter(mut self, name: impl FnOnce(&'static str) -> &'static str) -> Self {
+    pub fn with_parameter(mut self, name: impl Fn(&'static str) -> &'static str) -> Self {
         match &mut self {
+            Self::Conflict { parameter, other, .. } => (*parameter, *other) = (name(parameter), name(other)),
             Self::OutOfRange { parameter, .. }
-            | Self::Conflict { parameter, .. }
             | Self::Length { parameter, .. }
             | Self::Unknown { parameter, .. } => *parameter = name(parameter),
             Self::Unavailable { .. } | Self::Ranks(_) => {}

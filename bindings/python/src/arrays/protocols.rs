@@ -8,7 +8,6 @@ use pyo3::types::{PyBytes, PyCapsule, PyDict, PyMemoryView};
 use super::exchange::described;
 use super::{Array, Dtype};
 use crate::dlpack::{self, Managed, ManagedVersioned};
-use crate::errors::InvalidTypeError;
 
 /// Reads an array through DLPack, or as a buffer; `None` if it offers neither.
 pub fn read<'py>(object: &Bound<'py, PyAny>, stream: Option<usize>) -> PyResult<Option<Array<'py>>> {
@@ -68,9 +67,8 @@ fn capsule<'py>(
         // SAFETY: a capsule of this name points to a live `ManagedVersioned`, which its destructor frees.
         let managed = unsafe { pointer.cast::<ManagedVersioned>().as_ref() };
         if managed.major != dlpack::VERSION.0 {
-            let text =
-                format!("the array comes by DLPack {}.{}, which is not known", managed.major, managed.minor);
-            return Err(InvalidTypeError::new_err(text));
+            let text = format!("it comes by DLPack {}.{}, which is not known", managed.major, managed.minor);
+            return Err(PyTypeError::new_err(text));
         }
         // SAFETY: the tensor's producer gives shape and strides `ndim` elements; `loan` keeps them alive.
         let array = unsafe { described(&managed.tensor, Some(loan.clone().into_any())) };

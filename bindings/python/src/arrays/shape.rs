@@ -176,7 +176,7 @@ impl Array<'_> {
         if matrix.rows != 1 {
             return Err(out_of_range("mask's rows", matrix.rows, "1"));
         }
-        matrix.check_words()?;
+        matrix.check_words("mask")?;
         // SAFETY: the elements are 32-bit words on the host, as checked, and the caller ensures that no code
         // frees or writes them.
         Ok(unsafe { matrix.elements::<u32>() })
@@ -259,7 +259,7 @@ impl Matrix {
             "at least the width of a row, {}; to read a row several times, hand it over once and name it in row_indices",
             self.width
         );
-        Err(Error::out_of_range("logits' stride", self.stride, allowed))
+        Err(Error::out_of_range("stride", self.stride, allowed))
     }
 
     /// Returns whether the two matrices share a byte, from the first element of each to its last.
@@ -299,10 +299,10 @@ impl Matrix {
     }
 
     /// Checks that the elements are 32-bit words, as bitmasks need.
-    pub fn check_words(&self) -> PyResult<()> {
+    pub fn check_words(&self, name: &str) -> PyResult<()> {
         match self.dtype {
             Dtype::I32 | Dtype::U32 => Ok(()),
-            other => Err(other.wrong("masks", "int32 or uint32 words")),
+            other => Err(other.wrong(name, "int32 or uint32 words")),
         }
     }
 

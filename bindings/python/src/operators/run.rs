@@ -2,13 +2,13 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use gumball_engine::{Operators, Result};
+use gumball_engine::{Error, Operators, Result};
 use pyo3::prelude::*;
 use pyo3::sync::MutexExt;
 
 use super::by_stream;
 use super::input::Input;
-use crate::errors::to_py_err;
+use crate::errors::{rows_names, to_py_err};
 use crate::forks;
 use crate::hooks::{OUTPUTS, caught};
 
@@ -16,16 +16,15 @@ use crate::hooks::{OUTPUTS, caught};
 pub fn run<R: Send>(input: &Input<'_, '_>, work: impl FnOnce(&Operators) -> Result<R> + Send) -> PyResult<R> {
     let py = input.object.py();
     // The engine's names of what Python calls otherwise.
-    let rows = if input.name == "rows" { "rows" } else { "logits" };
     let argument = |name| match name {
-        "logits" => rows,
         "row_indices" => "indices",
         "seeds" => "seed",
         "positions" => "position",
         "draws" => "draw",
         name => name,
     };
-    let work = |operators: &Operators| work(operators).map_err(|error| error.with_parameter(argument));
+    let named = |error: Error| rows_names(error.with_parameter(argument), input.name);
+    let work = |operators: &Operators| work(operators).map_err(named);
     match input.key {
         Some(key) => by_stream::run(py, key, work),
         None => {

@@ -184,7 +184,7 @@ impl Batch {
 pub fn read_masks<'py>(masks: &Bound<'py, PyAny>, stream: Option<usize>) -> PyResult<(Matrix, Array<'py>)> {
     let array = arrays::read(masks, "masks", stream)?;
     let matrix = array.matrix("masks")?;
-    matrix.check_words()?;
+    matrix.check_words("masks")?;
     Ok((matrix, array))
 }
 

@@ -37,7 +37,7 @@ use self::signals::Signals;
 use crate::arguments::argument;
 use crate::arrays::{Array, Location, Matrix, torch_stream};
 use crate::devices;
-use crate::errors::{InvalidValueError, out_of_range, to_py_err};
+use crate::errors::{InvalidValueError, out_of_range, pool_names, to_py_err};
 use crate::forks;
 use crate::hooks::caught;
 use crate::lists::extract_int;
@@ -164,7 +164,7 @@ impl Pool {
             (None, "cpu") => UNTOUCHED,
             (None, _) => UNKNOWN,
         };
-        self.inner.with(py, untouched, work)?.map_err(|error| self.signals.error(error))
+        self.inner.with(py, untouched, work)?.map_err(|error| self.signals.error(pool_names(error)))
     }
 
     /// Returns the objects whose turns a call of this thread keeps while its hooks run.

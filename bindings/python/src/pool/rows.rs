@@ -1,13 +1,13 @@
 //! Rows as Python hands them over: an array of logits, Probabilities, or Hidden with the head that makes logits.
 
-use gumball_engine::{Device, Error, Head as EngineHead, Kind, Matrix as EngineMatrix, Result, Rows};
+use gumball_engine::{Device, Head as EngineHead, Kind, Matrix as EngineMatrix, Result, Rows};
 use pyo3::prelude::*;
 
 use super::Pool;
 use crate::arguments::argument;
 use crate::arrays::{self, Array, FLOATS, Location, Matrix};
 use crate::device_head::{DeviceHead, HeadTurn};
-use crate::errors::wrong_type;
+use crate::errors::{rows_names, wrong_type};
 use crate::heads::{Head, InUse};
 use crate::lists::extract_int;
 use crate::values::{Hidden, Probabilities};
@@ -81,11 +81,11 @@ impl Pool {
                 (_, Ok(head)) => GivenHead::Device(head.clone()),
                 _ => return Err(wrong_type("head", "a Head or a DeviceHead", head)),
             };
-            (hidden.get().states.bind(py), "hidden", Kind::Logits, Some(head))
+            (hidden.get().states.bind(py), "states", Kind::Logits, Some(head))
         } else if let Ok(probabilities) = object.cast::<Probabilities>() {
-            (probabilities.get().rows.bind(py), "probabilities", Kind::Probabilities, None)
+            (probabilities.get().rows.bind(py), "rows", Kind::Probabilities, None)
         } else {
-            (object, "logits", Kind::Logits, None)
+            (object, "rows", Kind::Logits, None)
         };
         let array = arrays::read(data, name, stream)?;
         let matrix = array.matrix(name)?;
@@ -109,13 +109,7 @@ impl RowsPlace {
             // SAFETY: the elements lie on the host, and the caller ensures that no code frees or writes them for `'a`.
             false => unsafe { self.matrix.logits() }.map(Into::into),
         };
-        matrix.map_err(|error: Error| {
-            error.with_parameter(|parameter| match parameter {
-                "vocab" if self.name == "hidden" => "hidden.shape[1]",
-                "stride" if self.name == "hidden" => "hidden.stride",
-                other => other,
-            })
-        })
+        matrix.map_err(|error| rows_names(error, self.name))
     }
 }
 

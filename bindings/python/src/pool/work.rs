@@ -211,7 +211,8 @@ impl Pool {
         let (address, dtype, [rows, width, stride]) = self.read_ids(object, "paths", false, reader)?;
         // SAFETY: the array has as many rows of this type. The caller keeps it alive; its owner reuses memory in stream order,
         // and the methods' documentation forbids other writes until the work is done.
-        unsafe { DeviceIntMatrix::new(address, dtype, rows, width, stride) }.map_err(to_py_err)
+        let paths = unsafe { DeviceIntMatrix::new(address, dtype, rows, width, stride) };
+        paths.map_err(|error| to_py_err(error.with_parameter(|_| "paths")))
     }
 
     /// Reads rows of ids on the pool's device that drafts are copied to.
@@ -222,7 +223,8 @@ impl Pool {
     ) -> PyResult<DeviceIntMatrixMut<'static>> {
         let (address, dtype, [rows, width, stride]) = self.read_ids(object, "to", true, reader)?;
         // SAFETY: as of `read_paths`; and it is writable.
-        unsafe { DeviceIntMatrixMut::new(address, dtype, rows, width, stride) }.map_err(to_py_err)
+        let to = unsafe { DeviceIntMatrixMut::new(address, dtype, rows, width, stride) };
+        to.map_err(|error| to_py_err(error.with_parameter(|_| "to")))
     }
 
     /// Reads a matrix of ids on the pool's device: where it lies, of which type, how many rows of how many ids, and how far apart these are.
@@ -396,7 +398,9 @@ impl Pool {
             // SAFETY: `_held` keeps the masks alive until the call has copied them; Python's callers do not write them meanwhile.
             let batch = unsafe { batch.engine(masks.as_ref(), &[]) }?;
             let counts = if none.is_empty() { batch.counts } else { &none };
-            pool.assign(&gumball_engine::Batch { of, counts, ..batch }).map_err(draft_names)
+            let named = |name| if matches!(name, "drafts.counts" | "paths.counts") { "counts" } else { name };
+            let assigned = pool.assign(&gumball_engine::Batch { of, counts, ..batch });
+            assigned.map_err(|error| error.with_parameter(named))
         })
     }
 }

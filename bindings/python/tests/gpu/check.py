@@ -196,8 +196,8 @@ def arrays_of_two_memories() -> str:
     before = [device.state(slot) for slot in slots]
     some = Batch(slots, masks=words, mask_present=[True] * ROWS)
     cases: list[tuple[Callable[[], object], type[Exception], str]] = [
-        (lambda: host.step(logits, slots), ValueError, "logits is on cuda:0, but must be on cpu"),
-        (lambda: device.step(logits.double(), slots), TypeError, "logits is of float64"),
+        (lambda: host.step(logits, slots), ValueError, "rows is on cuda:0, but must be on cpu"),
+        (lambda: device.step(logits.double(), slots), TypeError, "rows is of float64"),
         (lambda: device.step(torch.zeros(VOCAB, ROWS, device="cuda").t(), slots), ValueError, "apart in a row"),
         (lambda: device.step(logits, Batch(slots, masks=words.float())), TypeError, "masks is of float32"),
         (lambda: device.step(logits, some), ValueError, "mask_present"),

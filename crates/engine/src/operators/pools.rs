@@ -81,12 +81,13 @@ impl Host {
         }
         gather!(
             temperature of params.temperature, top_k of params.top_k, top_p of params.top_p, min_p of params.min_p,
-            seeds of Some(draws.seeds), positions of Some(draws.positions), draws_of_rows of draws.draws
+            seeds of Some(draws.seeds), positions of Some(draws.positions)
         );
         let mut positions = positions.expect("there are some");
         positions.iter_mut().enumerate().for_each(|(row, position)| {
             *position = position.wrapping_add((row % each) as u32);
         });
+        let numbers = draws.draws.map(|pool| gathered(pool, "draws", pools.size, &slots)).transpose()?;
         let params = RowParams {
             common: params.common,
             temperature: temperature.as_deref().map(PerRow::Host),
@@ -97,7 +98,7 @@ impl Host {
         let draws = Draws {
             seeds: PerRow::Host(&seeds.expect("there are some")),
             positions: PerRow::Host(&positions),
-            draws: draws_of_rows.as_deref().map(PerRow::Host),
+            draws: numbers.as_deref().map(PerRow::Host),
             ..*draws
         };
         self.sample(rows, None, &params, &draws, tokens, statuses)

@@ -97,7 +97,7 @@ fn what_cannot_be_drafted_is_refused() {
         ("paths.ids has length 1, but must have 2, the sum of the counts", &[a], &[2], &[1]),
         ("paths.ids is 900, but must be an id in 0..900", &[a], &[2], &[1, 900]),
         ("paths.ids is -1, but must be an id in 0..900", &[a], &[1], &[-1]),
-        ("the length of a path is 64, but must be in 0..64", &[a], &[64], &long),
+        ("paths is of 64 ids, but must be of 0..64", &[a], &[64], &long),
         ("slot is 7, but must be an admitted slot", &[7], &[], &[]),
         ("mirostat cannot be combined with drafts", &[b], &[], &[]),
     ];

@@ -104,9 +104,9 @@ fn a_pool_refuses_what_it_has_no_room_for() {
     for place in places() {
         let mut pool = Pool::new(PoolConfig { place, ..config.clone() }).unwrap();
         let error = pool.admit(asks(1, &[]), &[]).unwrap_err().to_string();
-        assert_eq!(error, "logprobs.top_n is 1, but must be in 0..=0, the pool's widths.top_n");
+        assert_eq!(error, "logprobs.top_n is 1, but must be in 0..=0, the pool's top_n");
         let error = pool.admit(asks(0, &[7]), &[]).unwrap_err().to_string();
-        assert_eq!(error, "logprobs.ids has length 1, but must have at most 0 ids, the pool's widths.ids");
+        assert_eq!(error, "logprobs.ids has length 1, but must have at most 0 ids, the pool's ids");
         let error = pool.admit(SamplingParams { top_p: -1.0, ..Default::default() }, &[]).unwrap_err();
         assert!(error.to_string().starts_with("top_p is -1"));
         assert!(pool.is_empty(), "nothing was admitted");

@@ -57,7 +57,7 @@ pub fn check_path(depth: usize) -> Result<()> {
     if depth < MAX_DRAFTS {
         return Ok(());
     }
-    Err(Error::out_of_range("the length of a path", depth, format!("in 0..{MAX_DRAFTS}")))
+    Err(Error::out_of_range("paths", format!("of {depth} ids"), format!("of 0..{MAX_DRAFTS}")))
 }
 
 /// Draws `count` drafts from a row of a drafter, for the request at that row; [`NONE`] where there are no more.
