@@ -602,19 +602,23 @@ typedef struct {
 } gumball_token;
 
 // The row, seed, position and draw index of each output, or of each draft tree, with the meaning that they have for a sequence. A list has one element per
-// output and lies where the rows do; NULL: the value of the same name, for all outputs.
+// output and lies where the rows do; a value for all outputs lies on the host. A seed needs a position: a loop that gives none would draw every token by the
+// same random words. Without both, each call draws by fresh entropy, which the capture of a graph refuses. There a value for all is that of every replay.
 typedef struct {
     size_t struct_size;
     size_t outputs;
     // For each output the index of the matrix row that it is drawn from, any number of times; NULL: output i from row i. Not for draft trees.
     const uint32_t *row_indices;
-    uint64_t seed;
+    // The seed of all outputs; or NULL.
+    const uint64_t *seed;
+    // The seed of each; or NULL.
     const uint64_t *seeds;
+    // The position of each; or NULL.
     const uint32_t *positions;
     // The draw index of each; NULL: the output's own index, so that outputs with equal seed and position draw independently.
     const uint32_t *draws;
-    // The position of all outputs: the number of tokens before them. That of a draft tree is the position of its first draft.
-    uint32_t position;
+    // The position of all outputs: the number of tokens before them; or NULL. That of a draft tree is the position of its first draft.
+    const uint32_t *position;
     // The slot of each request: the index of its elements in all lists of these draws and of gumball_row_params, which are pools then, kept for many
     // requests. Outputs are one for each row. On a device a slot that no pool has yields -1 and GUMBALL_STATUS_EMPTY. NULL: there are no pools.
     const uint32_t *slots;

@@ -2,7 +2,7 @@
 
 use std::mem::MaybeUninit;
 
-use gumball_engine::{ColumnType, DeviceSlice, IntType, PerRow, PerRowMut, Status};
+use gumball_engine::{ColumnType, DeviceSlice, Error, IntType, PerRow, PerRowMut, Status};
 use gumball_spec::memory;
 
 use crate::error::Result;
@@ -55,6 +55,23 @@ impl<'a> Arrays<'a> {
                 Some(PerRow::Device(unsafe { DeviceSlice::new(first.addr() as u64, T::DTYPE, len) }?))
             }
         })
+    }
+
+    /// Returns a value for all rows, which lies on the host, or a list with one per row, or `None` where both are NULL.
+    pub fn for_all_or_each<T: Element>(
+        self,
+        (one, value): (&'static str, *const T),
+        (each, first): (&'static str, *const T),
+        len: usize,
+    ) -> Result<Option<PerRow<'a, T>>> {
+        if value.is_null() {
+            return self.per_row(each, first, len);
+        }
+        if !first.is_null() {
+            let reason = "one is for all outputs, the other for each";
+            return Err(Error::Conflict { parameter: each, other: one, reason }.into());
+        }
+        Ok(Some(PerRow::All(self.c.slice(one, value, 1)?[0])))
     }
 
     /// Takes an array of `len` elements to be written, or NULL.

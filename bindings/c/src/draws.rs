@@ -8,7 +8,8 @@ use crate::params::Params;
 use crate::versioned::versioned;
 
 /// The row, seed, position and draw index of each output, or of each draft tree, with the meaning that they have for a sequence. A list has one element per
-/// output and lies where the rows do; NULL: the value of the same name, for all outputs.
+/// output and lies where the rows do; a value for all outputs lies on the host. A seed needs a position: a loop that gives none would draw every token by the
+/// same random words. Without both, each call draws by fresh entropy, which the capture of a graph refuses. There a value for all is that of every replay.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Draws {
@@ -16,13 +17,16 @@ pub struct Draws {
     pub outputs: usize,
     /// For each output the index of the matrix row that it is drawn from, any number of times; NULL: output i from row i. Not for draft trees.
     pub row_indices: *const u32,
-    pub seed: u64,
+    /// The seed of all outputs; or NULL.
+    pub seed: *const u64,
+    /// The seed of each; or NULL.
     pub seeds: *const u64,
+    /// The position of each; or NULL.
     pub positions: *const u32,
     /// The draw index of each; NULL: the output's own index, so that outputs with equal seed and position draw independently.
     pub draws: *const u32,
-    /// The position of all outputs: the number of tokens before them. That of a draft tree is the position of its first draft.
-    pub position: u32,
+    /// The position of all outputs: the number of tokens before them; or NULL. That of a draft tree is the position of its first draft.
+    pub position: *const u32,
     /// The slot of each request: the index of its elements in all lists of these draws and of gumball_row_params, which are pools then, kept for many
     /// requests. Outputs are one for each row. On a device a slot that no pool has yields -1 and GUMBALL_STATUS_EMPTY. NULL: there are no pools.
     pub slots: *const u32,
@@ -68,13 +72,15 @@ impl Draws {
     }
 
     pub(crate) fn keys<'a>(&self, arrays: Arrays<'a>) -> Result<gumball_engine::Draws<'a>> {
-        let seeds = arrays.per_row("seeds", self.seeds, self.outputs)?;
-        let positions = arrays.per_row("positions", self.positions, self.outputs)?;
         Ok(gumball_engine::Draws {
-            seeds: seeds.unwrap_or(PerRow::All(self.seed)),
-            positions: positions.unwrap_or(PerRow::All(self.position)),
+            seeds: arrays.for_all_or_each(("seed", self.seed), ("seeds", self.seeds), self.outputs)?,
+            positions: arrays.for_all_or_each(
+                ("position", self.position),
+                ("positions", self.positions),
+                self.outputs,
+            )?,
             draws: arrays.per_row("draws", self.draws, self.outputs)?,
-            ..gumball_engine::Draws::new(self.seed, self.position)
+            ..Default::default()
         })
     }
 
@@ -88,20 +94,20 @@ impl Draws {
     ) -> Result<(gumball_engine::Draws<'a>, bool)> {
         match arrays.per_row("offsets", self.offsets, self.size)? {
             None => Ok((keys, false)),
-            Some(_) if keys.draws.is_some() || !matches!(keys.positions, PerRow::All(_)) => {
+            Some(_) if keys.draws.is_some() || keys.positions.is_some() => {
                 let other = if keys.draws.is_some() { "draws" } else { "positions" };
                 let reason = "an offset holds both";
                 Err(Error::Conflict { parameter: "offsets", other, reason }.into())
             }
             Some(PerRow::Device(words)) => {
-                Ok((gumball_engine::Draws { positions: PerRow::Device(words), ..keys }, true))
+                Ok((gumball_engine::Draws { positions: Some(PerRow::Device(words)), ..keys }, true))
             }
             Some(words) => {
                 let PerRow::Host(words) = words else { unreachable!("a list of the host") };
                 halves.positions = words.iter().map(|word| *word as u32).collect();
                 halves.draws = words.iter().map(|word| (*word >> 32) as u32).collect();
-                let (positions, draws) = (PerRow::Host(&halves.positions[..]), &halves.draws[..]);
-                Ok((gumball_engine::Draws { positions, draws: Some(draws.into()), ..keys }, false))
+                let positions = Some(PerRow::Host(&halves.positions[..]));
+                Ok((gumball_engine::Draws { positions, draws: Some((&halves.draws).into()), ..keys }, false))
             }
         }
     }

@@ -139,7 +139,7 @@ twin, _ = pool(threads=1)
 for _ in range(3):
     assert made.step(rows, slots).tolist() == twin.step(rows, slots).tolist()
 probabilities = gumball.softmax(rows)
-gumball.sample(probabilities, kind="probabilities", seed=1)
+gumball.sample(probabilities, kind="probabilities", seed=1, position=0)
 gumball.probabilities(probabilities, kind="probabilities", top_k=5)
 """)
 

@@ -35,7 +35,7 @@ TAKERS: dict[str, Callable[[Any], object]] = {
     "Pool.step's slots": lambda slots: Pool(VOCAB).step(ROW, slots),
     "banned_ids": lambda ids: Sampler(SamplingParams(banned_ids=ids), VOCAB),
     "bad_words": lambda ids: Sampler(SamplingParams(bad_words=[ids]), VOCAB),
-    "seed": lambda ids: gumball.sample(ROW[None], seed=ids),
+    "seed": lambda ids: gumball.sample(ROW[None], seed=ids, position=0),
     "top_k": lambda ids: gumball.mask_logits(ROW[None], top_k=ids),
     "a state's output": lambda ids: Sampler.resume(SamplingParams(), VOCAB, State([], ids)),
 }
@@ -123,9 +123,10 @@ def test_an_interrupt_inside_an_argument_comes_out_as_it_is(kind: type[BaseExcep
 @pytest.mark.slow
 def test_five_million_draws_by_an_index_list_take_48_bytes_each() -> None:
     row, lines, out = np.ones((1, 128_256), np.float32), np.zeros(5_000_000, np.int64), np.zeros(5_000_000, np.int32)
-    gumball.sample(row, lines[:100_000], kind="probabilities", seed=3, out=out[:100_000])
+    keys: dict[str, Any] = dict(kind="probabilities", seed=3, position=0)
+    gumball.sample(row, lines[:100_000], out=out[:100_000], **keys)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    gumball.sample(row, lines, kind="probabilities", seed=3, out=out)
+    gumball.sample(row, lines, out=out, **keys)
     # A word for each line, seed, position and draw index, and each token twice: 235 MiB.
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 300_000
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -169,6 +170,36 @@ def test_rows_of_every_type_and_stride_and_places_for_results(batch: np.ndarray,
     assert gumball.softmax(logits[:0]).shape == (0, VOCAB) and gumball.sample(got[:0]).shape == (0,)
     count = gumball.operators.row_count
     assert (count(logits), count(logits[0]), count(logits[:0]), count(logits[::2, :5])) == (7, 1, 0, 4)
+
+
+def test_a_seed_needs_a_position_and_without_both_each_call_draws_by_fresh_entropy(torch: Any) -> None:
+    import gumball.torch as ops
+
+    flat = torch.full((7, VOCAB), 1 / VOCAB)
+    given: dict[str, tuple[Any, ...]] = {
+        "sample": (flat,),
+        "sample_from_pools": (flat, torch.arange(7)),
+        "judge": (None, torch.full((7, 1), NONE), flat[:, None].repeat(1, 2, 1)),
+    }
+    takes = {name: inspect.signature(getattr(gumball, name)).parameters for name in gumball.operators.__all__}
+    assert {name for name, parameters in takes.items() if "seed" in parameters} == set(given)
+    seeds, text = torch.arange(7), r"^position is absent, but must be given with a seed, as in seed=7, position=step,"
+    for name, arrays in given.items():
+
+        def drawn(of: Any = gumball, name: str = name, arrays: Any = arrays, **keys: Any) -> Any:
+            found = getattr(of, name)(*arrays, **keys)
+            return (found[0] if name == "judge" else found).tolist()
+
+        for of in (gumball, ops):
+            with pytest.raises(gumball.errors.InvalidValueError, match=text):
+                drawn(of, seed=seeds)
+            assert drawn(of, seed=seeds, position=3) == drawn(seed=seeds, position=3)
+        with pytest.raises(TypeError, match="seed"):
+            drawn(ops, position=3)
+        if takes[name]["seed"].default is None:
+            # Seven equal tokens of 900 equally likely ones come with a probability of 1e-20.
+            assert drawn() != drawn() and drawn(position=3) != drawn(position=3)
+            assert drawn(position=[3 << 32] * 7, offsets=True) != drawn(position=[3 << 32] * 7, offsets=True)
 
 
 def test_draws_are_those_of_samplers(batch: np.ndarray, probs: np.ndarray) -> None:

@@ -107,7 +107,7 @@ def test_operators_over_rows_that_are_written_meanwhile_go_on() -> None:
             lambda: gumball.probabilities(rows, kind="probabilities", top_p=0.9, out=out),
             lambda: gumball.probabilities(rows, kind="probabilities", top_k=3000, out=out),
             lambda: gumball.mask_logits(rows, top_p=0.5, out=out),
-            lambda: gumball.sample(rows, [0] * 100, kind="probabilities", seed=1, top_p=0.9),
-            lambda: gumball.judge(rows[None, :3], np.array([[1, 2, 3]]), rows[None], seed=1),
+            lambda: gumball.sample(rows, [0] * 100, kind="probabilities", seed=1, position=0, top_p=0.9),
+            lambda: gumball.judge(rows[None, :3], np.array([[1, 2, 3]]), rows[None], seed=1, position=0),
         ):
             until(work)

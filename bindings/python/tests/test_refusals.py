@@ -24,11 +24,14 @@ WRITERS: dict[str, tuple[Operator, str]] = {
     "mask_logits": (lambda rows, **o: gumball.mask_logits(rows, min_p=0.1, **o), "logits"),
 }
 DRAWERS: dict[str, tuple[Operator, str]] = {
-    "sample": (lambda rows, **o: gumball.sample(rows, **({"seed": 1} | o)), "rows"),
+    "sample": (lambda rows, **o: gumball.sample(rows, **({"seed": 1, "position": 0} | o)), "rows"),
 }
 OTHERS: dict[str, tuple[Operator, str]] = {
     "selected_logprobs": (lambda rows, **o: gumball.selected_logprobs(rows, 3, **o), "rows"),
-    "sample_from_pools": (lambda rows, **o: gumball.sample_from_pools(rows, [0] * 4, seed=[1], **o), "rows"),
+    "sample_from_pools": (
+        lambda rows, **o: gumball.sample_from_pools(rows, [0] * 4, seed=[1], position=0, **o),
+        "rows",
+    ),
     "row_count": (gumball.operators.row_count, "rows"),
 }
 
@@ -134,14 +137,14 @@ def test_options_that_do_not_fit_are_told(rows: np.ndarray) -> None:
         for call in (
             lambda **o: gumball.probabilities(rows, out=out, **o),
             lambda **o: gumball.mask_logits(rows, out=out, **o),
-            lambda **o: gumball.sample(rows, seed=1, out=tokens, **o),
+            lambda **o: gumball.sample(rows, seed=1, position=0, out=tokens, **o),
         ):
             refuses(lambda call=call, options=options: call(**options), kind, text, rows, out, tokens)
     for operator, _ in DRAWERS.values():
         for options, kind, text in BAD_DRAWS:
             refuses(lambda operator=operator, options=options: operator(rows, **options), kind, text, rows)
     for options, kind, text in BAD_POOLS:
-        given = {"slots": [1] * 4, "seed": [1, 2]} | options
+        given = {"slots": [1] * 4, "seed": [1, 2], "position": 0} | options
         refuses(lambda given=given: gumball.sample_from_pools(rows, **given), kind, text, rows)
     for ids, kind, text in (
         ([1, 2], ValueError, "tokens has length 2, but must have one per row, 4"),
@@ -168,7 +171,7 @@ BAD_DRAFTS: list[tuple[tuple[Any, ...], dict[str, Any], type[Exception], str]] =
     ((Q, DRAFTS[:, :1], P), {}, ValueError, r"draft_token_ids has shape \[3, 1\], but must have shape \[3, 2\]"),
     ((Q, DRAFTS.astype(np.float32), P), {}, TypeError, "draft_token_ids"),
     ((Q, DRAFTS, P), {"dtype": "int16"}, ValueError, "dtype is int16"),
-    ((Q, DRAFTS, P), {"seed": [1, 2]}, ValueError, "seed has length 2"),
+    ((Q, DRAFTS, P), {"seed": [1, 2], "position": 0}, ValueError, "seed has length 2"),
     ((Q, DRAFTS, P), {"position": [1]}, ValueError, "position has length 1"),
     ((None, DRAFTS, P), {"rule": "nucleus"}, ValueError, 'rule is "nucleus"'),
     ((None, DRAFTS, P), {"rule": "threshold", "threshold_acc": 2.0}, ValueError, "threshold_acc is 2"),

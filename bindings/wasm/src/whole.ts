@@ -160,9 +160,9 @@ export interface FilterOptions {
 }
 /** Options of operators that draw. */
 export interface KeyOptions {
-  /** In 0..2^64, one or one for each output; fresh entropy if left out. */
+  /** In 0..2^64, one or one for each output, with a position: { seed: 7, position: step }. If left out, each call draws by fresh entropy. */
   seed?: Seed | readonly Seed[] | BigUint64Array;
-  /** The number of tokens before the drawn one; 0. */
+  /** The number of tokens before the drawn one. A seed without one is refused: a loop would draw every token by the same random words. */
   position?: IntegerColumn;
   /** The draw index; each output's own index if left out, so that outputs with equal seed and position draw independently. */
   draw?: IntegerColumn;

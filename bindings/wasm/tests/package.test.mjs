@@ -357,20 +357,35 @@ test("operators draw what a pool draws", () => {
   assert.deepEqual([...drawn], [expected]);
   const many = gumball.sample(rows(2), VOCAB, { n: 3, seed: [7, 8n], position: 2 });
   assert.equal(many.length, 6);
-  const picked = gumball.sample(gumball.softmax(rows(2), VOCAB), VOCAB, { kind: "probabilities", indices: [1, 1, 0], seed: 1 });
+  const picked = gumball.sample(gumball.softmax(rows(2), VOCAB), VOCAB, { kind: "probabilities", indices: [1, 1, 0], seed: 1, position: 0 });
   assert.equal(picked.length, 3);
   refuses(() => gumball.sample(rows(2), VOCAB, { indices: [2] }), { parameter: "indices" });
   refuses(() => gumball.sample(rows(2), VOCAB, { indices: [1], n: 2 }), { parameter: "n" });
+});
+
+test("a seed of operators needs a position, and without both each call draws by fresh entropy", () => {
+  const flat = new Float32Array(8 * VOCAB).fill(1 / VOCAB);
+  const ids = Array.from({ length: 8 }, () => []);
+  const sample = (options) => [...gumball.sample(flat, VOCAB, options)];
+  const judge = (options) => gumball.judge(null, ids, flat, VOCAB, options).tokens.map((tokens) => tokens[0]);
+  for (const draw of [sample, judge]) {
+    for (const seed of [7, new Array(8).fill(7n)]) {
+      refuses(() => draw({ seed }), { kind: "out_of_range", parameter: "position" });
+      assert.deepEqual(draw({ seed, position: 3 }), draw({ seed, position: 3 }));
+    }
+    // Equal by chance with a probability of 1e-21.
+    for (const options of [undefined, {}, { position: 3 }]) assert.notDeepEqual(draw(options), draw(options));
+  }
 });
 
 test("operators judge chains and trees", () => {
   const target = gumball.softmax(rows(3), VOCAB);
   const draft = target.subarray(0, 2 * VOCAB);
   // The drafter is the target: all drafts are accepted.
-  const chain = gumball.judge(draft, [[5, 6]], target, VOCAB, { seed: 1 });
+  const chain = gumball.judge(draft, [[5, 6]], target, VOCAB, { seed: 1, position: 0 });
   assert.deepEqual([...chain.tokens[0].subarray(0, 2)], [5, 6]);
   assert.deepEqual([[...chain.accepted], [...chain.accepted_alone]], [[2], [2]]);
-  const tree = gumball.judge(target, [[5, 6]], target, VOCAB, { seed: 1, parents: [[-1, 0]], rule: "rejection" });
+  const tree = gumball.judge(target, [[5, 6]], target, VOCAB, { seed: 1, position: 0, parents: [[-1, 0]], rule: "rejection" });
   assert.equal(tree.accepted_alone, null);
   assert.deepEqual([...tree.tokens[0]], [...chain.tokens[0]]);
   assert.deepEqual([...tree.rows[0]], [0, 1, 2]);
@@ -415,7 +430,7 @@ test("a forced token is emitted even where bans leave it no place", () => {
 test("outputs that no memory holds are refused", () => {
   refuses(() => gumball.sample(row(), VOCAB, { n: 2 ** 30 }), { kind: "unavailable" });
   refuses(() => gumball.sample(rows(2), VOCAB, { n: 2 ** 31 }), { kind: "unavailable" });
-  refuses(() => gumball.sample(rows(2), VOCAB, { n: 2 ** 32 - 1, seed: [1, 2] }), { kind: "unavailable" });
+  refuses(() => gumball.sample(rows(2), VOCAB, { n: 2 ** 32 - 1, seed: [1, 2], position: 0 }), { kind: "unavailable" });
   assert.equal(gumball.sample(row(), VOCAB, { n: 2 }).length, 2);
 });
 
@@ -457,7 +472,7 @@ test("a state without a position is at 0, as in Python", () => {
 
 test("ragged trees are refused and not shifted", () => {
   const target = gumball.softmax(rows(6), VOCAB);
-  const tree = (parents) => () => gumball.judge(null, [[5, 6], [7, 8]], target, VOCAB, { parents, rule: "threshold", seed: 1 });
+  const tree = (parents) => () => gumball.judge(null, [[5, 6], [7, 8]], target, VOCAB, { parents, rule: "threshold", seed: 1, position: 0 });
   refuses(tree([[-1, 0, 1], [-1]]), { kind: "length", parameter: "parents" });
   refuses(tree([[-1, 0]]), { kind: "length", parameter: "parents" });
   assert.equal(tree([[-1, 0], [-1, 0]])().tokens.length, 2);
@@ -491,9 +506,9 @@ test("a row whose hook throws leaves no logprobs and no kept set", () => {
 
 test("an error names the argument that it speaks of", () => {
   const draw = (options) => () => gumball.sample(rows(2), VOCAB, options);
-  refuses(draw({ seed: [1] }), { kind: "length", parameter: "seed" });
+  refuses(draw({ seed: [1], position: 0 }), { kind: "length", parameter: "seed" });
   refuses(draw({ position: [1] }), { kind: "length", parameter: "position" });
-  refuses(draw({ draw: [1], seed: 1 }), { kind: "length", parameter: "draw" });
+  refuses(draw({ draw: [1] }), { kind: "length", parameter: "draw" });
   const pool = new Pool(VOCAB);
   const slot = pool.admit({});
   refuses(() => pool.step(row(), [slot], { row_indices: [3] }), { parameter: "row_indices" });

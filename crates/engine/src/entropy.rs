@@ -1,12 +1,14 @@
-//! Where a request's seed comes from: its parameters, or the system's entropy; never a fixed default.
+//! Where a seed comes from that nobody gave: the system's entropy, never a fixed default.
 
 use gumball_spec::{Error, Result, SamplingParams};
 
 /// Returns the seed of the parameters, or a fresh one.
 pub(crate) fn seed(params: &SamplingParams) -> Result<u64> {
-    if let Some(seed) = params.seed {
-        return Ok(seed);
-    }
+    params.seed.map_or_else(fresh, Ok)
+}
+
+/// Returns a fresh seed.
+pub(crate) fn fresh() -> Result<u64> {
     let mut bytes = [0; 8];
     fill(&mut bytes).map_err(|error| Error::Unavailable {
         resource: "entropy for a seed",

@@ -166,7 +166,8 @@ def test_judgements_are_gumballs_and_the_numbers_are_seeds(rule: str, rows: int)
         else {"rule": "block" if rule == "block" else "rejection"}
     )
     drafts = torch.full_like(drafts, -1) if rule == "marked" else drafts
-    wanted = gumball.judge(None if rule in ("tree", "chain") else q, drafts, p, parents, **by, seed=seeds, draw=0)
+    drafter = None if rule in ("tree", "chain") else q
+    wanted = gumball.judge(drafter, drafts, p, parents, **by, seed=seeds, position=0, draw=0)
     assert made[2].tolist() == wanted.accepted.tolist() and (rule == "marked" or 0 < made[2].float().mean() < 2)
     for i, accepted in enumerate(made[2].tolist()):
         nodes = torch.arange(accepted + 1) if wanted.rows is None else wanted.rows[i, : accepted + 1].long()

@@ -70,14 +70,14 @@ def calls(rows: int) -> dict[str, Callable[[], Any]]:
     found["gumball softmax, a list"] = lambda listed=[0.8] * rows: gumball.softmax(logits, listed)
     found["gumball softmax, bf16 in place"] = lambda: gumball.softmax(narrow, column, narrow)
     ks, seeds = torch.full((rows,), 50, device="cuda"), torch.arange(rows, device="cuda")
-    found["gumball sample"] = lambda: gumball.sample(logits, seed=7)
+    found["gumball sample"] = lambda: gumball.sample(logits, seed=7, position=0)
     found["gumball sample, columns of top-k, top-p, seeds"] = lambda: gumball.sample(
-        logits, seed=seeds, top_k=ks, top_p=column
+        logits, seed=seeds, position=0, top_k=ks, top_p=column
     )
     probs = torch.softmax(logits, -1)
-    found["gumball sample of probabilities"] = lambda: gumball.sample(probs, kind="probabilities", seed=7)
+    found["gumball sample of probabilities"] = lambda: gumball.sample(probs, kind="probabilities", seed=7, position=0)
     found["gumball sample of probabilities, columns of top-k, top-p"] = lambda: gumball.sample(
-        probs, kind="probabilities", seed=7, top_k=ks, top_p=column
+        probs, kind="probabilities", seed=7, position=0, top_k=ks, top_p=column
     )
     found["gumball probabilities, a column of top-k"] = lambda: gumball.probabilities(
         probs, kind="probabilities", top_k=ks
@@ -85,7 +85,7 @@ def calls(rows: int) -> dict[str, Callable[[], Any]]:
     found["gumball mask_logits, a column of top-k"] = lambda: gumball.mask_logits(logits, top_k=ks)
     target, drafts = torch.rand(rows, 4, VOCAB, device="cuda"), torch.zeros(rows, 3, device="cuda", dtype=torch.int32)
     draft = torch.rand(rows, 3, VOCAB, device="cuda")
-    found["gumball judge, chains of 3 drafts"] = lambda: gumball.judge(draft, drafts, target, seed=7)
+    found["gumball judge, chains of 3 drafts"] = lambda: gumball.judge(draft, drafts, target, seed=7, position=0)
     found["gumball.torch softmax, a column"] = lambda: gumball.torch.softmax(logits, column)
     found["torch softmax of a quotient"] = lambda: torch.softmax(logits / columns, -1)
     found["torch empty_like"] = lambda: torch.empty_like(logits)

@@ -55,8 +55,9 @@ def cases(rows: Any) -> dict[str, Callable[[], Any]]:
     found = {name: step(rows, dict(params)) for name, params in POOLS.items()}
     found["pool, captured in a graph"] = step(rows, dict(ANY), capture=True)
     found["softmax"] = lambda: gumball.softmax(rows, 0.8)
-    found["draw from probabilities"] = lambda: gumball.sample(probs, kind="probabilities", seed=1)
-    found["draw from probabilities, top-p"] = lambda: gumball.sample(probs, kind="probabilities", top_p=0.9, seed=1)
+    drawn: dict[str, Any] = dict(kind="probabilities", seed=1, position=0)
+    found["draw from probabilities"] = lambda: gumball.sample(probs, **drawn)
+    found["draw from probabilities, top-p"] = lambda: gumball.sample(probs, top_p=0.9, **drawn)
     found["renormalise, top-k + top-p"] = lambda: gumball.probabilities(
         probs, kind="probabilities", top_k=50, top_p=0.9
     )

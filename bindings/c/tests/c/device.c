@@ -21,6 +21,7 @@ typedef struct {
     float logits[ROWS][VOCAB], weights[ROWS][VOCAB], in_place[ROWS][VOCAB];
     float temperatures[ROWS], top_ps[ROWS];
     uint64_t seeds[ROWS];
+    uint32_t positions[ROWS];
     int64_t top_ks[ROWS], offsets[ROWS];
     uint32_t slots[ROWS];
     int32_t ids[DRAFTS], parents[DRAFTS], selected[ROWS];
@@ -49,12 +50,14 @@ static void operate(gumball_operators *operators, operands *at, gumball_memory m
     SIZED(gumball_draws, draws);
     draws.outputs = ROWS;
     draws.seeds = at->seeds;
+    draws.positions = at->positions;
     OK(gumball_operators_sample(operators, &logits, &params, &draws, at->written.drawn[0], NULL));
     // The lists as pools, of which every row reads another element.
     gumball_draws pools = draws;
     pools.slots = at->slots;
     pools.size = ROWS;
     pools.offsets = at->offsets;
+    pools.positions = NULL;
     OK(gumball_operators_sample(operators, &logits, &params, &pools, at->written.drawn[1], NULL));
     out.data = at->written.masked;
     OK(gumball_operators_mask_logits(operators, &logits, &params, &out, NULL));
@@ -83,8 +86,12 @@ static void operate(gumball_operators *operators, operands *at, gumball_memory m
     drafts.probs = target.matrix;
     drafts.probs.rows = DRAFTS;
     draws.outputs = 1;
+    const uint64_t seed = 4;
+    const uint32_t position = 2;
     draws.seeds = NULL;
-    draws.seed = 4;
+    draws.positions = NULL;
+    draws.seed = &seed;
+    draws.position = &position;
     uint32_t *counts = at->written.counts;
     const gumball_judged chain = {at->written.chain, NULL, counts, counts + 1, counts + 2};
     const gumball_judged tree = {at->written.tree, at->written.tree_rows, &at->written.accepted, NULL, NULL};

@@ -138,8 +138,8 @@ static void draws(const gumball_operators *operators) {
         SIZED(gumball_draws, one);
         one.outputs = 1;
         one.row_indices = lines + i;
-        one.seed = seeds[i];
-        one.position = positions[i];
+        one.seed = seeds + i;
+        one.position = positions + i;
         one.draws = indices + i;
         OK(gumball_operators_sample(operators, &rows, &common, &one, &token, NULL));
         CHECK(token == tokens[i]);
@@ -149,7 +149,8 @@ static void draws(const gumball_operators *operators) {
     gumball_rows two = rows_of(few, GUMBALL_F32, 2, 4);
     two.what = GUMBALL_PROBABILITIES;
     SIZED(gumball_draws, plain);
-    plain.seed = 8;
+    plain.seed = seeds;
+    plain.position = positions;
     plain.outputs = 2;
     OK(gumball_operators_sample(operators, &two, NULL, &plain, tokens, statuses));
     CHECK(tokens[0] >= 0 && tokens[1] == -1 && statuses[0] == 0 && statuses[1] == GUMBALL_STATUS_EMPTY);
@@ -232,8 +233,10 @@ static void judged(const gumball_operators *operators) {
     drafts.probs = matrix_of(own, GUMBALL_F32, TREES * DRAFTS, IDS);
     SIZED(gumball_draws, draws);
     draws.outputs = TREES;
-    draws.seed = 3;
-    draws.position = 10;
+    const uint64_t seed = 3;
+    const uint32_t position = 10;
+    draws.seed = &seed;
+    draws.position = &position;
     gumball_judged to = {tokens, from, accepted, alone, statuses};
 #define JUDGE(mode, threshold) \
     gumball_operators_judge(operators, &target, &drafts, &draws, mode, threshold, threshold, &to)
@@ -259,6 +262,55 @@ static void judged(const gumball_operators *operators) {
 }
 
 // The raw logprobs of tokens, and their ranks.
+// Of every function that draws: a seed needs a position, and without both each call draws by fresh entropy.
+static void seeds_need_positions(const gumball_operators *operators) {
+    enum { OUTPUTS = 16, IDS = 500 };
+    static float flat[OUTPUTS * IDS];
+    const uint64_t seed = 7, seeds[OUTPUTS] = {7};
+    const uint32_t position = 3, slots[OUTPUTS] = {0};
+    int32_t tokens[2][OUTPUTS];
+    const gumball_judged to[2] = {{tokens[0], NULL, NULL, NULL, NULL}, {tokens[1], NULL, NULL, NULL, NULL}};
+    for (size_t i = 0; i < OUTPUTS * IDS; i++) {
+        flat[i] = 1.0f;
+    }
+    gumball_rows rows = rows_of(flat, GUMBALL_F32, OUTPUTS, IDS);
+    rows.what = GUMBALL_PROBABILITIES;
+    SIZED(gumball_drafts, drafts);
+    for (int call = 0; call < 3; call++) {
+        SIZED(gumball_draws, draws);
+        draws.outputs = OUTPUTS;
+        draws.slots = call == 1 ? slots : NULL;
+        draws.size = call == 1 ? OUTPUTS : 0;
+#define DRAW(i) \
+    (call < 2 ? gumball_operators_sample(operators, &rows, NULL, &draws, tokens[i], NULL) \
+              : gumball_operators_judge(operators, &rows, &drafts, &draws, GUMBALL_REJECTION, 0, 0, &to[i]))
+        for (int listed = 0; listed < 2; listed++) {
+            draws.seed = listed ? NULL : &seed;
+            draws.seeds = listed ? seeds : NULL;
+            draws.position = NULL;
+            REFUSED(DRAW(0), GUMBALL_OUT_OF_RANGE,
+                    "positions is absent, but must be given with a seed, as in seed=7, position=step, because a seed "
+                    "draws the same again at one position");
+            draws.position = &position;
+            OK(DRAW(0));
+            OK(DRAW(1));
+            CHECK(memcmp(tokens[0], tokens[1], sizeof *tokens) == 0);
+        }
+        draws.seed = &seed;
+        REFUSED(DRAW(0), GUMBALL_CONFLICT,
+                "seeds cannot be combined with seed: one is for all outputs, the other for each");
+        draws.seed = draws.seeds = NULL;
+        for (int with_position = 0; with_position < 2; with_position++) {
+            draws.position = with_position ? &position : NULL;
+            // Equal by chance with a probability of 1e-43.
+            OK(DRAW(0));
+            OK(DRAW(1));
+            CHECK(memcmp(tokens[0], tokens[1], sizeof *tokens) != 0);
+        }
+#undef DRAW
+    }
+}
+
 static void selected(const gumball_operators *operators) {
     const float z[2 * 3] = {0.0f, (float)log(2.0), (float)log(5.0), 1.0f, 1.0f, 1.0f};
     const int32_t tokens[2] = {1, -1};
@@ -286,6 +338,7 @@ static void all(void) {
         draws(operators);
         draws_from_pools(operators);
         judged(operators);
+        seeds_need_positions(operators);
         selected(operators);
         gumball_operators_free(operators);
     }

@@ -15,7 +15,8 @@ array.
 
 On a GPU the rows belong to torch or CuPy, or to any other library if ``out`` is given. All arrays lie on the same
 device. A call only launches kernels, on torch's current stream or on ``stream``. It waits for nothing, copies only
-lists of numbers, and can be captured in a CUDA graph after a first call. Values in arrays on the device are not
+lists of numbers, and can be captured in a CUDA graph after a first call. There numbers stay what they are in each replay,
+so seeds and positions lie in arrays on the device. Values in arrays on the device are not
 validated: a value outside its range counts as the nearest value inside. Statuses are int32 there. All calls on one
 stream share memory, so two graphs captured on the same stream must not be replayed at the same time. A ``stream``
 must live until its work is done.

@@ -16,7 +16,7 @@
         return gumball.torch.sample(probs, kind="probabilities", top_p=0.9, seed=seeds, position=positions)
 
 The functions here are those of :mod:`gumball`, without ``params``, ``stream`` and statuses. They call torch's custom operators ``gumball::..``, each with a fake implementation: functional ones, ones
-that write to ``out``, and ones that change their rows in place. The seed is required. Row parameters are numbers or
+that write to ``out``, and ones that change their rows in place. The seed and its position are required. Row parameters are numbers or
 tensors. Outside compiled code, the functions of :mod:`gumball` do the same with less overhead. Once this module is
 imported, compiled code that calls those functions gets the ones here, if torch has ``torch.compiler.substitute_in_graph``.
 

@@ -217,7 +217,7 @@ def sample(
     *,
     kind: str = "logits",
     seed: Any = None,
-    position: Any = 0,
+    position: Any = None,
     draw: Any = None,
     offsets: bool = False,
     zero_for_none: bool = False,
@@ -227,7 +227,7 @@ def sample(
     stream: Any = None,
     **filters: Any,
 ) -> Any:
-    """As :func:`gumball.sample`, with a seed."""
+    """As :func:`gumball.sample`, with a seed and a position."""
     _check_plain(stream, return_statuses)
     _check_draws(seed, dtype)
     arguments = [*_keys(seed, position, draw, offsets, zero_for_none), *_filters(**filters)]
@@ -273,7 +273,7 @@ def sample_from_pools(
     slots: Any,
     *,
     seed: Any,
-    position: Any = 0,
+    position: Any = None,
     draw: Any = None,
     rows_per_slot: int = 1,
     high_draws: bool = False,
@@ -387,7 +387,7 @@ def judge(
     threshold_single: float = 1.0,
     threshold_acc: float = 1.0,
     seed: Any = None,
-    position: Any = 0,
+    position: Any = None,
     draw: Any = None,
     offsets: bool = False,
     zero_for_none: bool = False,
@@ -395,7 +395,7 @@ def judge(
     dtype: str = "int32",
     stream: Any = None,
 ) -> operators.JudgedDrafts:
-    """As :func:`gumball.judge`, with a seed."""
+    """As :func:`gumball.judge`, with a seed and a position."""
     _check_plain(stream)
     _check_draws(seed, dtype)
     if added is not None:

@@ -167,7 +167,8 @@ fn judgement(rule: &str, (single, acc): (f32, f32)) -> PyResult<Judgement> {
 /// children are not read, nor any for "threshold"; None if it has no probabilities, or drafts were not drawn from them one
 /// after the other without replacement. For "block" drafts must not have been drawn by the random words of their positions.
 /// Probabilities are read without a copy if they are contiguous. seed, position (of the first draft) and draw are a
-/// number, or one per tree; draw None takes the tree's own index. offsets, zero_for_none: as of sample.
+/// number, or one per tree; draw None takes the tree's own index. A seed needs a position, and without both each call draws by
+/// fresh entropy: as of sample, whose offsets and zero_for_none these are.
 ///
 /// added: two arrays, [trees] int32 without gaps, beside the rows. The numbers of accepted drafts and of those accepted alone
 /// are added to them, and they are the result's accepted and accepted_alone; its statuses is None then. The second is
@@ -178,7 +179,7 @@ fn judgement(rule: &str, (single, acc): (f32, f32)) -> PyResult<Judgement> {
 #[pyo3(signature = (draft_probs, draft_token_ids, target_probs, parents=None, *, rule="rejection", threshold_single=1.0,
     threshold_acc=1.0, seed=None, position=None, draw=None, offsets=false, zero_for_none=false, added=None, dtype="int32", stream=None),
     text_signature = "(draft_probs, draft_token_ids, target_probs, parents=None, *, rule='rejection', threshold_single=1.0, \
-                      threshold_acc=1.0, seed=None, position=0, draw=None, offsets=False, zero_for_none=False, added=None, \
+                      threshold_acc=1.0, seed=None, position=None, draw=None, offsets=False, zero_for_none=False, added=None, \
                       dtype='int32', stream=None)"
 )]
 #[expect(clippy::too_many_arguments, reason = "they are keywords")]

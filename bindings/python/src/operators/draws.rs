@@ -52,9 +52,12 @@ pub fn column_out<'py>(
 /// filters: as of probabilities; one per row, not per output.
 ///
 /// seed: in 0..2^64. position: in 0..2^32, the number of tokens before the drawn one. Both are a number, or one per
-/// output. If seed is None, it is drawn from fresh entropy. draw: the draw index, in 0..2^32; None takes each output's own
-/// index, so that outputs with equal seed and position draw independently. The token equals that of a Pool whose sequence
-/// has this seed, position and draw index.
+/// output. draw: the draw index, in 0..2^32; None takes each output's own index, so that outputs with equal seed and
+/// position draw independently. The token equals that of a Pool whose sequence has this seed, position and draw index.
+///
+/// A seed without a position is a ValueError: a loop would draw every token by the same random words. Write
+/// sample(logits, seed=7, position=step). Without a seed each call draws by fresh entropy, which the capture of a CUDA graph
+/// refuses. A number given there is that of every replay; arrays of the GPU are read anew.
 ///
 /// offsets: position holds numbers of 64 bits. The low word of each is the position; the high word, with its sign,
 /// times 0x9E3779B97F4A7C15 is added to the seed, modulo 2^64, so that no two offsets of a seed share random numbers.
@@ -65,7 +68,7 @@ pub fn column_out<'py>(
 #[pyo3(
     signature = (rows, indices=None, *, kind="logits", seed=None, position=None, draw=None, offsets=false, zero_for_none=false,
         dtype="int32", out=None, return_statuses=false, stream=None, **filters),
-    text_signature = "(rows, indices=None, *, kind='logits', seed=None, position=0, draw=None, offsets=False, zero_for_none=False, \
+    text_signature = "(rows, indices=None, *, kind='logits', seed=None, position=None, draw=None, offsets=False, zero_for_none=False, \
                       dtype='int32', out=None, return_statuses=False, stream=None, **filters)"
 )]
 #[expect(clippy::too_many_arguments, reason = "they are keywords")]
@@ -106,8 +109,8 @@ pub fn sample<'py>(
 /// Draws a token for each row, by numbers that lie in pools with an element for each of many requests, without gathering them.
 ///
 /// slots: for each request the element that it reads; it has rows_per_slot neighbouring rows, of which each is one position
-/// on. seed: the pool of seeds, in 0..2^64 or int64; all pools are as long as this one. position, draw, temperature, top_k, top_p,
-/// min_p: pools, or a number for all. high_draws: position holds 64-bit numbers, whose low word is the position and whose high
+/// on. seed: the pool of seeds, in 0..2^64 or int64; all pools are as long as this one. position, which is needed, draw, temperature,
+/// top_k, top_p, min_p: pools, or a number for all. high_draws: position holds 64-bit numbers, whose low word is the position and whose high
 /// word the draw index. On a GPU pools and slots are arrays there, which kernels read, or lists, which are copied. The other
 /// arguments are those of sample, and tokens are drawn as there.
 ///
@@ -117,7 +120,7 @@ pub fn sample<'py>(
 #[pyo3(
     signature = (rows, slots, *, seed, position=None, draw=None, rows_per_slot=None, high_draws=false, zero_for_none=false,
         kind="logits", dtype="int32", out=None, return_statuses=false, stream=None, **filters),
-    text_signature = "(rows, slots, *, seed, position=0, draw=None, rows_per_slot=1, high_draws=False, zero_for_none=False, \
+    text_signature = "(rows, slots, *, seed, position=None, draw=None, rows_per_slot=1, high_draws=False, zero_for_none=False, \
                       kind='logits', dtype='int32', out=None, return_statuses=False, stream=None, **filters)"
 )]
 #[expect(clippy::too_many_arguments, reason = "they are keywords")]

@@ -76,8 +76,8 @@ impl Filters {
 
 /// The keys of a call's draws: seeds, positions and draw indices.
 pub struct DrawKeys {
-    seed: Value<u64>,
-    position: Value<u32>,
+    seed: Option<Value<u64>>,
+    position: Option<Value<u32>>,
     draw: Option<Value<u32>>,
     offsets: bool,
     zero_for_none: bool,
@@ -85,9 +85,7 @@ pub struct DrawKeys {
 
 /// The keys as the caller gave them.
 pub struct KeyArguments<'a, 'py> {
-    /// `None` is a fresh one.
     pub seed: Option<&'a Bound<'py, PyAny>>,
-    /// `None` is 0.
     pub position: Option<&'a Bound<'py, PyAny>>,
     pub draw: Option<&'a Bound<'py, PyAny>>,
     /// Whether 64-bit positions in arrays are offsets; [`Draws::offsets`] says what that means.
@@ -99,11 +97,17 @@ impl DrawKeys {
     /// Reads the keys of draws.
     pub fn read<'py>(input: &mut Input<'_, 'py>, arguments: &KeyArguments<'_, 'py>) -> PyResult<Self> {
         let KeyArguments { seed, position, draw, offsets, zero_for_none } = *arguments;
-        let draw = draw.map(|draw| Value::read(input, draw, "draw")).transpose()?;
-        let seed = given(input, seed, "seed", fresh_seed)?;
+        let (draw, seed) = (given(input, draw, "draw")?, given(input, seed, "seed")?);
         let (seed, position) = match offsets && !input.is_on_device() {
-            true => folded(seed, given(input, position, "position", || 0)?),
-            false => (seed, given(input, position, "position", || 0)?),
+            true => match given(input, position, "position")? {
+                Some(offset) => {
+                    let seed = seed.unwrap_or_else(|| Value::All(fresh_seed()));
+                    let (seed, position) = folded(seed, offset);
+                    (Some(seed), Some(position))
+                }
+                None => (seed, None),
+            },
+            false => (seed, given(input, position, "position")?),
         };
         Ok(Self { seed, position, draw, offsets, zero_for_none })
     }
@@ -123,21 +127,15 @@ impl DrawKeys {
             let text = "high_draws conflicts with draw: the high word of a position says one thing";
             return Err(InvalidValueError::new_err(text));
         }
-        let seed = given(input, seed, "seed", fresh_seed)?;
-        let (position, draw) = match given(input, position, "position", || 0_u64)? {
-            Value::All(word) => (Value::All(word as u32), Value::All((word >> 32) as u32)),
-            Value::List(words) => {
-                let low = words.iter().map(|word| *word as u32).collect();
-                (Value::List(low), Value::List(words.iter().map(|word| (word >> 32) as u32).collect()))
-            }
-            Value::Device(_) => unreachable!("the arrays lie on the host"),
-        };
-        Ok((Self { seed, position, draw: Some(draw), offsets, zero_for_none }, false))
+        let (seed, words) = (given(input, seed, "seed")?, given::<u64>(input, position, "position")?);
+        let position = words.as_ref().map(|words| halves(words, |word| word as u32));
+        let draw = words.as_ref().map(|words| halves(words, |word| (word >> 32) as u32));
+        Ok((Self { seed, position, draw, offsets, zero_for_none }, false))
     }
 
     /// Returns how many seeds there are; `None` for one for all.
     pub fn seeds(&self) -> Option<usize> {
-        match &self.seed {
+        match self.seed.as_ref()? {
             Value::All(_) => None,
             Value::List(seeds) => Some(seeds.len()),
             Value::Device(column) => Some(column.rows()),
@@ -147,8 +145,8 @@ impl DrawKeys {
     /// Returns the keys as the engine takes them.
     pub fn draws(&self) -> Draws<'_> {
         Draws {
-            seeds: self.seed.per_row(),
-            positions: self.position.per_row(),
+            seeds: self.seed.as_ref().map(Value::per_row),
+            positions: self.position.as_ref().map(Value::per_row),
             draws: self.draw.as_ref().map(Value::per_row),
             offsets: self.offsets,
             zero_for_none: self.zero_for_none,
@@ -156,14 +154,22 @@ impl DrawKeys {
     }
 }
 
-/// Reads a key, or takes another for one that is absent.
+/// Reads a key, if it is there.
 fn given<'py, T: Number>(
     input: &mut Input<'_, 'py>,
     object: Option<&Bound<'py, PyAny>>,
     name: &str,
-    otherwise: impl FnOnce() -> T,
-) -> PyResult<Value<T>> {
-    object.map_or_else(|| Ok(Value::All(otherwise())), |object| Value::read(input, object, name))
+) -> PyResult<Option<Value<T>>> {
+    object.map(|object| Value::read(input, object, name)).transpose()
+}
+
+/// Returns a half of each word that lies on the host.
+fn halves(words: &Value<u64>, half: impl Fn(u64) -> u32) -> Value<u32> {
+    match words {
+        Value::All(word) => Value::All(half(*word)),
+        Value::List(words) => Value::List(words.iter().map(|word| half(*word)).collect()),
+        Value::Device(_) => unreachable!("the arrays lie on the host"),
+    }
 }
 
 /// Splits 64-bit offsets on the host into seeds and positions, as kernels do on a device; a list of one number

@@ -70,16 +70,21 @@ def replays_read_what_lies_there() -> str:
         with torch.cuda.graph(graph):
             got, drawn = (
                 gumball.softmax(still, given),
-                gumball.sample(still, seed=seeds, top_k=50, top_p=0.9),
+                gumball.sample(still, seed=seeds, position=3, top_k=50, top_p=0.9),
             )
             listed = [1.0] * rows
-            refused([(lambda: gumball.softmax(still, listed), ValueError, "the capture of a graph")])  # noqa: B023
+            refused(
+                [
+                    (lambda: gumball.softmax(still, listed), ValueError, "the capture of a graph"),  # noqa: B023
+                    (lambda: gumball.sample(still), ValueError, "seed is absent"),  # noqa: B023
+                ]
+            )
         for scale in (1.0, 3.0, 0.1):
             still.normal_().mul_(scale)
             given.copy_(given.roll(1))
             graph.replay()
             assert torch.equal(got.cpu(), gumball.softmax(still.cpu(), given.cpu()))
-            wanted = gumball.sample(still.cpu(), seed=seeds.cpu(), top_k=50, top_p=0.9)
+            wanted = gumball.sample(still.cpu(), seed=seeds.cpu(), position=3, top_k=50, top_p=0.9)
             assert torch.equal(drawn.cpu(), wanted)
     return "9 replays"
 

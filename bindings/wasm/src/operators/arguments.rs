@@ -110,18 +110,22 @@ pub const KEYS: [&str; 3] = ["seed", "position", "draw"];
 #[derive(Debug)]
 pub struct Keys {
     seeds: Column<u64>,
-    positions: Column<u32>,
+    positions: Option<Column<u32>>,
     draws: Option<Column<u32>>,
 }
 
 impl Keys {
     /// Reads them; `n`: how many outputs each seed and position is for.
     pub fn read(options: &Options, n: usize) -> Result<Self> {
-        let seeds = integers(options, "seed")?.unwrap_or_else(|| Column::All(entropy()));
-        let positions = integers(options, "position")?.unwrap_or(Column::All(0));
+        let positions: Option<Column<u32>> = integers(options, "position")?;
+        // The engine has no entropy here; what it would draw by without a seed is the host program's.
+        let (seeds, positions) = match integers(options, "seed")? {
+            Some(seeds) => (seeds, positions),
+            None => (Column::All(entropy()), positions.or(Some(Column::All(0)))),
+        };
         Ok(Self {
             seeds: seeds.repeated(n)?,
-            positions: positions.repeated(n)?,
+            positions: positions.map(|positions| positions.repeated(n)).transpose()?,
             draws: integers(options, "draw")?,
         })
     }
@@ -129,11 +133,10 @@ impl Keys {
     /// Returns them as the engine takes them.
     pub fn draws(&self) -> Draws<'_> {
         Draws {
-            seeds: self.seeds.per_row(),
-            positions: self.positions.per_row(),
+            seeds: Some(self.seeds.per_row()),
+            positions: self.positions.as_ref().map(Column::per_row),
             draws: self.draws.as_ref().map(Column::per_row),
-            offsets: false,
-            zero_for_none: false,
+            ..Draws::default()
         }
     }
 }

@@ -204,7 +204,13 @@ impl KeyColumns {
 impl DrawColumns {
     /// Returns keys as the kernels' launches take them; lists have `count` elements.
     fn draws<'b>(&'b mut self, device: &Device, draws: &Draws<'b>, count: usize) -> Result<cuda::Draws<'b>> {
-        let Draws { seeds, positions, draws, offsets, zero_for_none } = *draws;
+        if draws.seeds.is_none() && device.runtime().is_capturing()? {
+            let allowed = "given in the capture of a graph, as a column on the device, \
+                           because each replay would draw by the same entropy";
+            return Err(Error::out_of_range("seeds", "absent", allowed));
+        }
+        let (seeds, positions) = draws.seeds_and_positions()?;
+        let Draws { draws, offsets, zero_for_none, .. } = *draws;
         let seeds = self.seeds.column(device, "seeds", seeds, IntType::U64, count, unchecked)?;
         let positions =
             self.positions.column(device, "positions", positions, IntType::U32, count, unchecked)?;

@@ -7,7 +7,7 @@ use gumball_spec::{Error, MAX_VOCAB, NONE, Result, Status, memory};
 
 use super::MEMORY;
 use super::arrays::{PerRowMut, host_column};
-use super::draws::Draws;
+use super::draws::{Draws, HostKeys};
 use super::host::Host;
 #[cfg(feature = "cuda")]
 use gumball_cuda::{DeviceIntMatrix, DeviceIntMatrixMut, DraftTreeRows};
@@ -105,9 +105,9 @@ impl Host {
         let accepted = host_column("accepted", counts.accepted, trees)?;
         let accepted_alone = host_column("accepted_alone", counts.accepted_alone, trees)?;
         let statuses = host_column("statuses", counts.statuses, trees)?;
-        draws.check_host(trees)?;
+        let keys = draws.on_host(trees)?;
         for i in 0..if are_chains { 0 } else { trees } {
-            let tree = batch.trial(i, draws).tree;
+            let tree = batch.trial(i, &keys).tree;
             let check = if judgement == Judgement::Block { tree.check_chain() } else { tree.check() };
             check.map_err(|error| in_tree(error, i))?;
         }
@@ -119,7 +119,7 @@ impl Host {
         let places = tokens.chunks_mut(width).enumerate();
         let places = places.map(|(i, tokens)| (i, tokens, rows.as_mut().and_then(Iterator::next)));
         let judged = self.over(memory::collected(MEMORY, places)?, |workspace, (i, tokens, rows)| {
-            let emitted = workspace.judge(&batch.trial(i, draws), judgement)?;
+            let emitted = workspace.judge(&batch.trial(i, &keys), judgement)?;
             let (written, rest) = tokens.split_at_mut(emitted.tokens.len());
             written.copy_from_slice(&emitted.tokens);
             rest.fill(NONE);
@@ -175,10 +175,10 @@ impl<'a> HostDraftTrees<'a> {
     }
 
     /// Returns a tree with the keys of its draw.
-    fn trial(&self, i: usize, draws: &Draws<'_>) -> Trial<'a> {
+    fn trial(&self, i: usize, keys: &HostKeys<'_>) -> Trial<'a> {
         let Self { drafts: n, vocab, trees, .. } = *self;
         let (nodes, numbers) = (i * n..(i + 1) * n, i * (n + 1) * vocab..(i + 1) * (n + 1) * vocab);
-        let Draw { seed, position, draw } = draws.of(i);
+        let Draw { seed, position, draw } = keys.of(i);
         Trial {
             tree: DraftTree {
                 drafts: &self.draft_token_ids[nodes.clone()],

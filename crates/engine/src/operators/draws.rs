@@ -9,16 +9,20 @@ use gumball_spec::{Error, NONE, Result, Status, memory};
 use super::MEMORY;
 use super::host::{Host, task};
 use super::params::{PerRow, RowParams};
+use crate::entropy;
 use crate::logits::Logits;
 
-/// The keys of each output's draw: seed, position and draw index.
-#[derive(Clone, Copy, Debug)]
+/// The keys of each output's draw: seed, position and draw index. The default draws with fresh entropy in each call.
+///
+/// In a captured graph a number given for all outputs is the same in each replay; a column on the device may change between them.
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Draws<'a> {
-    /// The seeds; a column on a device has 64-bit elements.
-    pub seeds: PerRow<'a, u64>,
+    /// The seeds; a column on a device has 64-bit elements. `None`: fresh entropy for each call, which a
+    /// captured graph refuses.
+    pub seeds: Option<PerRow<'a, u64>>,
     /// The positions: the number of tokens before the drawn one, modulo 2^32. Of 64-bit elements in a column
-    /// on a device the low 32 bits count.
-    pub positions: PerRow<'a, u32>,
+    /// on a device the low 32 bits count. `None`: 0, without seeds alone, since a seed draws the same again at one position.
+    pub positions: Option<PerRow<'a, u32>>,
     /// The draw indices; of 64-bit elements in a column on a device the low 32 bits count. `None`: each
     /// output's own index, so that outputs with equal seed and position draw independently.
     pub draws: Option<PerRow<'a, u32>>,
@@ -30,28 +34,51 @@ pub struct Draws<'a> {
     pub zero_for_none: bool,
 }
 
-impl Draws<'_> {
+/// The keys of draws that the host reads, after their checks.
+pub(super) struct HostKeys<'a> {
+    seeds: PerRow<'a, u64>,
+    positions: PerRow<'a, u32>,
+    draws: Option<PerRow<'a, u32>>,
+}
+
+impl HostKeys<'_> {
+    /// Returns the keys of an output.
+    pub fn of(&self, output: usize) -> Draw {
+        let draw = self.draws.map_or(output as u32, |draws| draws.of(output));
+        Draw { seed: self.seeds.of(output), position: self.positions.of(output), draw }
+    }
+}
+
+impl<'a> Draws<'a> {
     /// Takes one seed and one position for all outputs; each output's own index is its draw index.
     #[must_use]
     pub fn new(seed: u64, position: u32) -> Self {
-        let (seeds, positions) = (PerRow::All(seed), PerRow::All(position));
-        Self { seeds, positions, draws: None, offsets: false, zero_for_none: false }
+        Self { seeds: Some(seed.into()), positions: Some(position.into()), ..Self::default() }
     }
 
-    /// Checks the keys of `outputs` draws that the host reads.
-    pub(super) fn check_host(&self, outputs: usize) -> Result<()> {
+    /// Returns the seeds and positions, those of fresh entropy where there are no seeds.
+    pub(super) fn seeds_and_positions(&self) -> Result<(PerRow<'a, u64>, PerRow<'a, u32>)> {
+        match (self.seeds, self.positions) {
+            (Some(seeds), Some(positions)) => Ok((seeds, positions)),
+            (Some(_), None) => {
+                let allowed = "given with a seed, as in seed=7, position=step, \
+                               because a seed draws the same again at one position";
+                Err(Error::out_of_range("positions", "absent", allowed))
+            }
+            (None, positions) => Ok((entropy::fresh()?.into(), positions.unwrap_or(PerRow::All(0)))),
+        }
+    }
+
+    /// Checks and returns the keys of `outputs` draws that the host reads.
+    pub(super) fn on_host(&self, outputs: usize) -> Result<HostKeys<'a>> {
         if u32::try_from(outputs).is_err() {
             return Err(Error::out_of_range("outputs", outputs, "less than 2^32"));
         }
-        self.seeds.check_host("seeds", outputs)?;
-        self.positions.check_host("positions", outputs)?;
-        self.draws.map_or(Ok(()), |draws| draws.check_host("draws", outputs))
-    }
-
-    /// Returns the keys of an output, after [`Draws::check_host`].
-    pub(super) fn of(&self, output: usize) -> Draw {
-        let draw = self.draws.map_or(output as u32, |draws| draws.of(output));
-        Draw { seed: self.seeds.of(output), position: self.positions.of(output), draw }
+        let (seeds, positions) = self.seeds_and_positions()?;
+        seeds.check_host("seeds", outputs)?;
+        positions.check_host("positions", outputs)?;
+        self.draws.map_or(Ok(()), |draws| draws.check_host("draws", outputs))?;
+        Ok(HostKeys { seeds, positions, draws: self.draws })
     }
 
     /// Returns what is written for a token: itself, or 0 for none if the caller wants zeros.
@@ -85,7 +112,7 @@ impl Host {
         if tokens.len() != rows.rows() {
             return Err(Error::length("tokens", tokens.len(), format!("one per output, {}", rows.rows())));
         }
-        draws.check_host(rows.rows())?;
+        let keys = draws.on_host(rows.rows())?;
         let prepared = params.prepare(rows.kind(), rows.lines(), rows.vocab())?;
         let history = History::new(&[]);
         let outputs = by_row(&rows)?;
@@ -96,7 +123,7 @@ impl Host {
         let drawn = self.over(blocks, |workspace, block| {
             let first = block[0] as usize;
             let task = task(rows.kind(), prepared.of(rows.line(first)), &history);
-            let keys: Vec<Draw> = block.iter().map(|output| draws.of(*output as usize)).collect();
+            let keys: Vec<Draw> = block.iter().map(|output| keys.of(*output as usize)).collect();
             let mut tokens = vec![0; block.len()];
             let status = workspace.sample_many(rows.row(first), &task, &keys, &mut tokens)?;
             Ok((block, tokens, status))
@@ -141,11 +168,11 @@ mod tests {
     #[test]
     #[cfg(target_pointer_width = "64")]
     fn outputs_that_cannot_be_numbered_are_refused() {
-        assert_eq!(Draws::new(1, 2).check_host(u32::MAX as usize), Ok(()));
+        assert!(Draws::new(1, 2).on_host(u32::MAX as usize).is_ok());
         let one_index = Draws { draws: Some(PerRow::All(0)), ..Draws::new(1, 2) };
         for draws in [Draws::new(1, 2), one_index] {
-            let error = draws.check_host(1 << 32).unwrap_err();
-            assert_eq!(error.to_string(), "outputs is 4294967296, but must be less than 2^32");
+            let error = draws.on_host(1 << 32).err().map(|error| error.to_string());
+            assert_eq!(error.as_deref(), Some("outputs is 4294967296, but must be less than 2^32"));
         }
     }
 }

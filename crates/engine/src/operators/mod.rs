@@ -249,6 +249,8 @@ impl Operators {
     /// # Errors
     /// - [`Error::Length`] or [`Error::OutOfRange`] if a shape or type differs, or if a row index that the
     ///   host can see is not a row, or if there are 2^32 outputs or more.
+    /// - [`Error::OutOfRange`] for seeds without positions, and without seeds if the host program captures the stream.
+    /// - [`Error::Unavailable`] without seeds if the system has no entropy.
     /// - Those of [`SamplingParams::validate_for`], for values that the host can see.
     /// - [`Error::Conflict`] and [`Error::Unavailable`] as in [`Operators::probabilities`].
     ///
@@ -376,6 +378,7 @@ impl Operators {
     ///   outside 0..=1, or a parent that the host sees and that makes no tree, or no chain although it is judged as a block.
     /// - [`Error::Length`] if a shape differs.
     /// - [`Error::Conflict`] for `counts.accepted_alone` of other trees than the chains named above.
+    /// - Those of [`Operators::sample`] for seeds without positions, and without seeds.
     /// - [`Error::Conflict`] and [`Error::Unavailable`] as in [`Operators::softmax`].
     ///
     /// After an error nothing has been written.

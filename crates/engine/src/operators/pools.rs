@@ -72,6 +72,7 @@ impl Host {
         let each = pools.rows_per_slot;
         let slots = pools.listed(rows.rows())?;
         let slots: Vec<u32> = slots.iter().flat_map(|slot| std::iter::repeat_n(*slot, each)).collect();
+        let (seeds, positions) = draws.seeds_and_positions()?;
         macro_rules! gather {
             ($($name:ident of $from:expr),*) => {
                 $(let $name = $from
@@ -81,7 +82,7 @@ impl Host {
         }
         gather!(
             temperature of params.temperature, top_k of params.top_k, top_p of params.top_p, min_p of params.min_p,
-            seeds of Some(draws.seeds), positions of Some(draws.positions)
+            seeds of Some(seeds), positions of Some(positions)
         );
         let mut positions = positions.expect("there are some");
         positions.iter_mut().enumerate().for_each(|(row, position)| {
@@ -96,8 +97,8 @@ impl Host {
             min_p: min_p.as_deref().map(PerRow::Host),
         };
         let draws = Draws {
-            seeds: PerRow::Host(&seeds.expect("there are some")),
-            positions: PerRow::Host(&positions),
+            seeds: seeds.as_deref().map(PerRow::Host),
+            positions: Some(PerRow::Host(&positions)),
             draws: numbers.as_deref().map(PerRow::Host),
             ..*draws
         };

@@ -149,7 +149,7 @@ fn draws_are_the_hosts() {
     let (common, ks, seeds) = (SamplingParams::default(), [3i64, 0, 40, 1, 7], [5u64, 6, 7, u64::MAX]);
     let params = RowParams { top_k: Some(ks[..].into()), top_p: Some(0.9.into()), ..RowParams::new(&common) };
     let indices: PerRow<'_, u32> = [3, 1, 0, 3][..].into();
-    let draws = Draws { seeds: seeds[..].into(), zero_for_none: true, ..Draws::new(0, 9) };
+    let draws = Draws { seeds: Some(seeds[..].into()), zero_for_none: true, ..Draws::new(0, 9) };
     let (mut tokens, mut statuses) = (vec![7; 4], vec![Status::default(); 4]);
     let (written, of) = ((&mut tokens).into(), Some((&mut statuses).into()));
     host.sample(rows, Some(indices), &params, &draws, written, of).unwrap();
@@ -162,6 +162,34 @@ fn draws_are_the_hosts() {
     operators.sample(from, Some(indices), &params, &draws, written, of).unwrap();
     assert_eq!(words(&seen[0]), tokens.iter().map(|token| token.cast_unsigned()).collect::<Vec<u32>>());
     assert_eq!(words(&seen[1]), statuses.iter().map(|status| status.0).collect::<Vec<u32>>());
+}
+
+#[test]
+fn draws_without_a_seed_are_fresh_and_no_capture_takes_them() {
+    let Some((operators, device)) = operators() else { return };
+    let (common, tokens) =
+        (SamplingParams::default(), DeviceBuffer::zeroed(device.runtime(), 4 * ROWS).unwrap());
+    let buffer = DeviceBuffer::zeroed(device.runtime(), ROWS * VOCAB * 4).unwrap();
+    let rows = DeviceMatrix::of(&buffer, Dtype::F32, 0, ROWS, VOCAB, VOCAB).unwrap();
+    let sample = |draws: &Draws<'_>| {
+        let written = PerRowMut::Device(DeviceSlice::of(&tokens, IntType::I32));
+        operators.sample(rows, None, &RowParams::new(&common), draws, written, None)
+    };
+    let drawn = [(); 2].map(|()| {
+        sample(&Draws::default()).unwrap();
+        words(&tokens)
+    });
+    assert_ne!(drawn[0], drawn[1], "equal by chance with a probability of 1e-15");
+    let mut refused = Ok(());
+    let captured = device.runtime().capture(&mut || {
+        refused = sample(&Draws::default());
+        sample(&Draws::new(7, 0)).unwrap();
+        Ok(())
+    });
+    captured.unwrap();
+    assert!(matches!(refused, Err(Error::OutOfRange { parameter: "seeds", .. })), "{refused:?}");
+    let error = sample(&Draws { positions: None, ..Draws::new(7, 0) }).unwrap_err();
+    assert!(matches!(error, Error::OutOfRange { parameter: "positions", .. }), "{error}");
 }
 
 #[test]

@@ -1,8 +1,8 @@
 //! Operators over batches say what the definition says of each row, however the batch is cut up.
 
 use gumball_engine::{
-    Draws, Error, FilterOrder, Kind, LogitsMut, NONE, Operators, RowParams, Rows, Sampler, SamplingParams,
-    Status, bf16,
+    DraftTreeCounts, DraftTrees, Draws, Error, FilterOrder, HostDraftTrees, Judgement, Kind, LogitsMut, NONE,
+    Operators, PoolSlots, RowParams, Rows, Sampler, SamplingParams, Status, bf16,
 };
 use gumball_spec::{Request, Row, oracle};
 
@@ -118,7 +118,7 @@ fn many_outputs_draw_from_named_lines_what_samplers_draw() {
         let mut tokens = vec![0; 400];
         let mut statuses = vec![Status::EMPTY; 400];
         let matrix = Rows::probabilities(&probabilities, 3, VOCAB).unwrap();
-        let draws = Draws { seeds: (&seeds).into(), ..Draws::new(0, 9) };
+        let draws = Draws { seeds: Some((&seeds).into()), ..Draws::new(0, 9) };
         let written = (&mut tokens).into();
         operators
             .sample(matrix, Some((&lines).into()), &params, &draws, written, Some((&mut statuses).into()))
@@ -197,4 +197,51 @@ fn mistakes_are_named_and_nothing_is_written() {
     let to = LogitsMut::new(&mut out, 2, VOCAB).unwrap().with_kind(Kind::Probabilities);
     assert!(operators.softmax(to, 1.0.into(), None).is_err());
     assert!(out.iter().all(|x| *x == 7.0));
+}
+
+#[test]
+fn a_seed_needs_a_position_and_without_both_each_call_draws_by_fresh_entropy() {
+    let operators = &operators()[0];
+    let (flat, common) = (vec![1.0f32; VOCAB], SamplingParams::default());
+    let (logits, params) = (Rows::logits(&flat, 1, VOCAB).unwrap(), RowParams::new(&common));
+    let sample = |draws: &Draws<'_>| {
+        let mut token = [7];
+        operators.sample(logits, None, &params, draws, token[..].as_mut().into(), None).map(|()| token[0])
+    };
+    let from_pools = |draws: &Draws<'_>| {
+        let (pools, mut token) = (PoolSlots::new([0][..].as_ref(), 1), [7]);
+        let written = token[..].as_mut().into();
+        operators.sample_from_pools(logits, &pools, &params, draws, written, None).map(|()| token[0])
+    };
+    let judge = |draws: &Draws<'_>| {
+        let (trees, drafts, vocab, draft_probs, parents) = (1, 0, VOCAB, None, None);
+        let trees = HostDraftTrees {
+            trees,
+            drafts,
+            vocab,
+            draft_probs,
+            draft_token_ids: &[],
+            parents,
+            target_probs: &flat,
+        };
+        let mut token = [7];
+        let trees = DraftTrees::Host { trees, tokens: &mut token, rows: None };
+        operators.judge(trees, Judgement::Rejection, draws, DraftTreeCounts::default()).map(|()| token[0])
+    };
+    type Call<'a> = &'a dyn Fn(&Draws<'_>) -> Result<i32, Error>;
+    let calls: [Call<'_>; 3] = [&sample, &from_pools, &judge];
+    for (i, call) in calls.into_iter().enumerate() {
+        let error = call(&Draws { positions: None, ..Draws::new(7, 0) }).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "positions is absent, but must be given with a seed, as in seed=7, position=step, \
+             because a seed draws the same again at one position"
+        );
+        assert_eq!(call(&Draws::new(7, 3)), call(&Draws::new(7, 3)));
+        for draws in [Draws::default(), Draws { positions: Some(3.into()), ..Draws::default() }] {
+            // 16 equal tokens of 900 likely ones come with a probability of 1e-44.
+            let drawn: Vec<i32> = (0..16).map(|_| call(&draws).unwrap()).collect();
+            assert!(drawn.iter().any(|token| *token != drawn[0]), "call {i}: {drawn:?}");
+        }
+    }
 }

@@ -29,10 +29,10 @@ fn params(common: &SamplingParams) -> RowParams<'_> {
 
 fn draws(has_draws: bool) -> Draws<'static> {
     Draws {
-        seeds: SEEDS[..].into(),
-        positions: POSITIONS[..].into(),
+        seeds: Some(SEEDS[..].into()),
+        positions: Some(POSITIONS[..].into()),
         draws: has_draws.then(|| DRAWS[..].into()),
-        ..Draws::new(0, 0)
+        ..Draws::default()
     }
 }
 
@@ -173,8 +173,8 @@ mod on_a_device {
                 let mut draws = draws(true);
                 if on_device {
                     pools.slots = PerRow::Device(DeviceSlice::of(&column, IntType::I64));
-                    draws.seeds = PerRow::Device(DeviceSlice::of(&seeds, IntType::U64));
-                    draws.positions = PerRow::Device(DeviceSlice::of(&positions, IntType::U32));
+                    draws.seeds = Some(PerRow::Device(DeviceSlice::of(&seeds, IntType::U64)));
+                    draws.positions = Some(PerRow::Device(DeviceSlice::of(&positions, IntType::U32)));
                 }
                 let tokens = calls.sample(&pools, &params, &draws).unwrap();
                 assert_eq!(tokens, gathered(&data, (slots, rows_per_slot), true)[..]);
@@ -206,7 +206,7 @@ mod on_a_device {
         // No low word overflows into a high one.
         let words: Vec<u64> = (0..5).map(|i| u64::from(DRAWS[i]) << 32 | u64::from(POSITIONS[i])).collect();
         let column = calls.column(&words);
-        let positions: PerRow<'_, u32> = PerRow::Device(DeviceSlice::of(&column, IntType::I64));
+        let positions: Option<PerRow<'_, u32>> = Some(PerRow::Device(DeviceSlice::of(&column, IntType::I64)));
         for (slots, rows_per_slot) in SLOTS {
             let pools = PoolSlots { rows_per_slot, ..PoolSlots::new(slots, 5) };
             let high = PoolSlots { high_draws: true, ..pools };

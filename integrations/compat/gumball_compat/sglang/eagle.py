@@ -62,7 +62,7 @@ def eagle_sample(
     links = verify_input.retrieve_next_token, verify_input.retrieve_next_sibling
     spec = _settings()
     if info.is_all_greedy:
-        picks = operators.sample(logits, temperature=0.0, seed=0, draw=0, dtype="int64")
+        picks = operators.sample(logits, temperature=0.0, seed=0, position=0, draw=0, dtype="int64")
         verify_tree_greedy(*outputs, candidates, places, *links, picks)
     else:
         probs = _probabilities(logits, info, nodes).view(requests, nodes, -1)

@@ -90,7 +90,7 @@ def argmax(
     if out.numel() == 0:
         return out
     dtype = "int64" if out.dtype is torch.int64 else "int32"
-    drawn: torch.Tensor = operators.sample(logits, temperature=0.0, seed=0, draw=0, dtype=dtype)
+    drawn: torch.Tensor = operators.sample(logits, temperature=0.0, seed=0, position=0, draw=0, dtype=dtype)
     torch.clamp(drawn.view(out.shape), min=0, out=out)
     return out
 
