@@ -18,10 +18,9 @@ use std::cmp::Reverse;
 
 use gumball_spec::num::{key_id, key_logit, log2};
 use gumball_spec::survey::Measure;
-use gumball_spec::{Result, Row};
+use gumball_spec::{Reading, Result, Row};
 
 use crate::cut::Cut;
-use crate::decisive::Decisive;
 use crate::draw;
 use crate::edit::Edits;
 use crate::filter::{Given, List, Reader};
@@ -159,7 +158,7 @@ impl Contest {
     #[expect(clippy::too_many_arguments, reason = "a row, its request, and where its logits come from")]
     pub fn settle(
         &mut self,
-        decisive: Decisive,
+        reading: Reading,
         bounds: &mut [f32],
         odd: &[u32],
         task: &Task<'_>,
@@ -190,23 +189,20 @@ impl Contest {
                 self.guessed[id] = contested.row[id];
             }
         }
-        let settled = self.contend(decisive, &mut contested);
+        let settled = self.contend(reading, &mut contested);
         Ok(settled?.then_some(self.count))
     }
 
     /// Computes the logits of the contenders; returns whether they are few enough.
-    fn contend(&mut self, decisive: Decisive, contested: &mut Contested<'_>) -> Result<bool> {
-        let k = if let Decisive::Top(k) = decisive { k } else { 1 };
-        if k > contested.limit {
+    fn contend(&mut self, reading: Reading, contested: &mut Contested<'_>) -> Result<bool> {
+        let k = if let Reading::Top(k) = reading { k } else { 1 };
+        if reading.whole().is_some() || k > contested.limit || !self.ask(&Question::First(k), contested)? {
             return Ok(false);
         }
-        if !self.ask(&Question::First(k), contested)? {
-            return Ok(false);
-        }
-        let (min_p, races) = match decisive {
-            Decisive::First | Decisive::Top(_) => return Ok(true),
-            Decisive::Likely(min_p) => (min_p, false),
-            Decisive::Race(min_p) => (min_p, true),
+        let (min_p, races) = match reading {
+            Reading::Likely(min_p) => (min_p, false),
+            Reading::Race(min_p) => (min_p, true),
+            _ => return Ok(true),
         };
         // The row's first token is known now.
         let task = contested.task;

@@ -7,7 +7,6 @@
 
 mod contenders;
 mod cut;
-mod decisive;
 mod draft;
 mod draw;
 mod draws;
@@ -38,7 +37,6 @@ mod verify;
 mod workspace;
 
 pub use contenders::{Contest, LogitSource};
-pub use decisive::{Decisive, WholeRow, decisive, decisive_of_drafts};
 pub use draws::Draw;
 pub use float_env::{FloatEnv, in_modes_of_a_host};
 pub use head::{

@@ -1,6 +1,6 @@
 //! A request's parameters, validated once and made ready for many rows.
 
-use gumball_spec::{Filter, Result, SamplingParams, TILE};
+use gumball_spec::{Filter, FilterOrder, Reading, Result, SamplingParams, TILE, Wanted};
 
 use crate::tiles::MASK_WORDS;
 
@@ -10,6 +10,7 @@ pub struct Prepared {
     params: SamplingParams,
     vocab: usize,
     filters: Vec<Filter>,
+    reading: Reading,
     allowed: Option<Vec<u32>>,
     bias: Vec<(u32, f32)>,
 }
@@ -28,10 +29,12 @@ impl Prepared {
             }
             words
         });
-        let filters = params.filters(vocab).collect();
+        let filters: Vec<Filter> = params.filters(vocab).collect();
+        let joint = params.order == FilterOrder::Joint;
+        let reading = Reading::of(&params, params.temperature, &filters, joint);
         let mut bias = params.logit_bias.clone();
         bias.sort_unstable_by_key(|(id, _)| *id);
-        Ok(Self { params, vocab, filters, allowed, bias })
+        Ok(Self { params, vocab, filters, reading, allowed, bias })
     }
 
     /// Returns the parameters as they were given.
@@ -50,6 +53,19 @@ impl Prepared {
     #[must_use]
     pub fn filters(&self) -> &[Filter] {
         &self.filters
+    }
+
+    /// Returns which logits choose a token.
+    #[must_use]
+    pub fn reading(&self) -> Reading {
+        self.reading
+    }
+
+    /// Returns which logits choose a token and give what else the request, its pool and its step want of a row.
+    #[must_use]
+    pub fn reading_with(&self, hooked: bool, kept_set: bool) -> Reading {
+        let logprobs = self.params.logprobs.as_ref().map(|logprobs| logprobs.mode);
+        self.reading.with(&Wanted { hooked, kept_set, logprobs, siblings: 1 })
     }
 
     /// Returns the allowed ids as a bitmask over whole tiles.

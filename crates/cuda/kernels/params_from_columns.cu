@@ -84,6 +84,7 @@ DEVICE void apply_columns(const ParamColumns& args, const RowColumns& own, Param
     }
     if (params.features & FEATURE_GREEDY) {
         params.filter_chain = 0;
+        params.chain = CHAIN_NONE;
         return;
     }
     u32 on = 0;
@@ -106,6 +107,7 @@ DEVICE void apply_columns(const ParamColumns& args, const RowColumns& own, Param
     }
     params.filter_chain = args.filters[on].filter_chain;
     params.features |= args.filters[on].features;
+    params.chain = args.filters[on].chain;
 }
 
 // Returns the index that a column has for an output or a request. If it is not below `count`, it returns 0, and `there` becomes

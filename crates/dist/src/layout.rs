@@ -3,7 +3,7 @@
 //! Head, graph and sampler must agree on it, and so must all ranks: it is a pure function of what all of them know.
 //! Nothing is measured or sent to decide.
 
-use gumball_spec::{Error, Filter, FilterOrder, Result, SamplingParams};
+use gumball_spec::{Error, MOST_LISTED, Reading, Result, SamplingParams};
 
 /// How the logits of a step lie on the ranks, and what is exchanged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -76,39 +76,16 @@ pub enum Needs {
     Whole,
 }
 
-/// The largest top-k for which a row needs no more than a list.
-pub const MOST_LISTED: i64 = 256;
-
 impl Needs {
-    /// Returns what the rows of a request need in its steps.
+    /// Returns what the rows of a request need in its steps, if these logits choose their tokens.
     #[must_use]
-    pub fn of(params: &SamplingParams, vocab: usize) -> Self {
-        // A dynamic temperature stands in for any but 0 (F7).
-        let is_fixed = params.dynamic_temperature.is_none() || params.temperature == 0.0;
-        let greedy = is_fixed && SamplingParams::is_greedy(params.temperature);
-        if params.logprobs.is_some() || params.mirostat.is_some() && !greedy {
-            return Self::Mass;
-        }
-        if greedy {
-            return Self::Winner;
-        }
-        if params.dynamic_temperature.is_some() {
-            return Self::Mass;
-        }
-        let mut filters = params.filters(vocab);
-        let joint = params.order == FilterOrder::Joint;
-        match filters.next() {
-            None => Self::Winner,
-            Some(Filter::MinP) if filters.next().is_none() => Self::Winner,
-            Some(Filter::TopK) if !joint && params.top_k <= MOST_LISTED => Self::List,
+    pub fn of(params: &SamplingParams, reading: Reading) -> Self {
+        match reading {
+            _ if params.logprobs.is_some() => Self::Mass,
+            Reading::First | Reading::Race(_) => Self::Winner,
+            Reading::Top(k) if k <= MOST_LISTED => Self::List,
             _ => Self::Mass,
         }
-    }
-
-    /// Returns the same where rows lie in the memory of devices, whose surveys swap some rows: `None` for a request whose rows need masses.
-    #[must_use]
-    pub fn of_device(params: &SamplingParams, vocab: usize) -> Option<Self> {
-        Some(Self::of(params, vocab)).filter(|needs| *needs < Self::Mass)
     }
 }
 
@@ -136,16 +113,17 @@ pub struct StepShape {
 }
 
 impl StepShape {
-    /// Takes in a request of the batch, whose rows lie on the host or on devices.
-    pub fn add(&mut self, params: &SamplingParams, (vocab, on_device): (usize, bool)) {
+    /// Takes in a request of the batch, whose rows lie on the host or on devices. `reading`: of the request in this step.
+    pub fn add(&mut self, params: &SamplingParams, reading: Reading, on_device: bool) {
         self.edits |= params.edits();
-        let needs = if on_device { Needs::of_device(params, vocab) } else { Some(Needs::of(params, vocab)) };
-        match needs {
-            Some(needs) => self.needs = self.needs.max(needs),
-            None => self.swapped += 1,
+        let needs = Needs::of(params, reading);
+        if on_device && needs == Needs::Mass {
+            self.swapped += 1;
+            return;
         }
-        if needs == Some(Needs::List) {
-            self.listed = self.listed.max(params.top_k as usize);
+        self.needs = self.needs.max(needs);
+        if let (Needs::List, Reading::Top(k)) = (needs, reading) {
+            self.listed = self.listed.max(k);
         }
     }
 
@@ -165,11 +143,15 @@ impl StepShape {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use gumball_spec::{DynamicTemperature, LogprobsParams};
+    use gumball_cpu::Prepared;
+    use gumball_spec::{DynamicTemperature, FilterOrder, LogprobsParams};
 
     #[test]
     fn parameters_say_what_a_row_needs() {
-        let needs = |params: SamplingParams| Needs::of(&params, 1000);
+        let needs = |params: SamplingParams| {
+            let prepared = Prepared::new(params, 1000).unwrap();
+            Needs::of(prepared.params(), prepared.reading())
+        };
         let plain = SamplingParams::default;
         assert_eq!(needs(plain()), Needs::Winner);
         assert_eq!(needs(SamplingParams { min_p: 0.1, ..plain() }), Needs::Winner);

@@ -30,7 +30,7 @@ mod words;
 pub use costs::Costs;
 pub use digest::{Digest, HEADER_BYTES, StepDigest, StepPart};
 pub use group::{Group, Lookout, Traffic, What};
-pub use layout::{LogitsLayout, MOST_LISTED, Needs, StepKind, StepShape};
+pub use layout::{LogitsLayout, Needs, StepKind, StepShape};
 pub use planner::{Plan, Planner, PlannerConfig};
 pub use rows::{WholeRows, whole_rows};
 pub use share::{Ownership, Shares, VocabSplit};

@@ -1,12 +1,12 @@
 //! A step from hidden states: a head computes the logits, and the stages go on as in any step.
 
 use gumball_cpu::Task;
-use gumball_head::{Certified, WholeRow};
+use gumball_head::{Reading, WholeRow};
 use gumball_spec::{HostMatrix, Kind, Result};
 
 use crate::batch::Batch;
 use crate::head_counts::HeadCounts;
-use crate::hidden_rows::{Needs, RowTasks};
+use crate::hidden_rows::RowTasks;
 use crate::host::Host;
 use crate::lm_head::Head;
 use crate::outputs::Outputs;
@@ -44,11 +44,11 @@ impl Pool {
     /// # Errors
     /// - [`Error::OutOfRange`](crate::Error::OutOfRange) if the slot is vacant.
     pub fn needs_whole_row(&self, slot: Slot, hooked: bool) -> Result<Option<WholeRow>> {
-        let task = self.slots.sequence(slot)?.task(Kind::Logits, None, None);
+        let prepared = self.slots.sequence(slot)?.prepared();
         if ![Route::Race, Route::Oracle].contains(&self.route) {
             return Ok(Some(WholeRow::Route));
         }
-        Ok(Certified::decisive(&task, hooked, self.kept).err())
+        Ok(prepared.reading_with(hooked, self.kept).whole())
     }
 
     /// Returns what heads of the host have done for this pool since it was made: in steps, verifications, drafts and scores from hidden states.
@@ -67,12 +67,10 @@ struct StepTasks<'a> {
 }
 
 impl RowTasks for StepTasks<'_> {
-    fn needs(&self, row: usize) -> Needs {
-        if self.batch.slots[row] == PADDING {
-            return Needs::Nothing;
-        }
+    fn reading(&self, row: usize) -> Option<Reading> {
+        let slot = Some(self.batch.slots[row]).filter(|slot| *slot != PADDING)?;
         let hooked = self.batch.hook(row).is_some();
-        self.with_task(row, |task| Certified::decisive(task, hooked, self.keep_ids)).into()
+        Some(self.slots.admitted(slot).prepared().reading_with(hooked, self.keep_ids))
     }
 
     fn with_task<R>(&self, row: usize, work: impl FnOnce(&Task<'_>) -> R) -> R {

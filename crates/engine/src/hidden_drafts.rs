@@ -4,14 +4,14 @@
 //! drawn with is known before the walk: the request's, followed by the drafts on the path to the row. A certified head therefore decides
 //! all rows of a call together, and the walk then reads off the decisions of the rows that it visits.
 
-use gumball_cpu::{Prepared, Task, decisive};
-use gumball_head::decisive_of_drafts;
-use gumball_spec::{HostMatrix, Kind, Result};
+use gumball_cpu::{Prepared, Task};
+use gumball_head::{Reading, WholeRow};
+use gumball_spec::{HostMatrix, Kind, Result, Wanted};
 
 use crate::batch::Batch;
 use crate::draft::{Proposals, after_path};
 use crate::drafts::ReadDrafts;
-use crate::hidden_rows::{Needs, RowTasks};
+use crate::hidden_rows::RowTasks;
 use crate::host::Host;
 use crate::lm_head::Head;
 use crate::outputs::Outputs;
@@ -98,17 +98,17 @@ impl VerifyTasks<'_> {
 }
 
 impl RowTasks for VerifyTasks<'_> {
-    fn needs(&self, row: usize) -> Needs {
+    fn reading(&self, row: usize) -> Option<Reading> {
         let request = self.request(row);
         let is_token = |id: &i32| (0..self.vocab as i32).contains(id);
         if self.batch.slots[request] == PADDING || !self.path(row, request).iter().all(is_token) {
-            return Needs::Nothing;
+            return None;
         }
         if self.batch.mode.judgement().is_some() && !self.drafts.tree(request).drafts.is_empty() {
-            return Needs::Whole;
+            return Some(Reading::Whole(WholeRow::Judged));
         }
         let hooked = self.batch.hook(row).is_some();
-        decisive(self.prepared(request), hooked, self.keep_ids).into()
+        Some(self.prepared(request).reading_with(hooked, self.keep_ids))
     }
 
     fn with_task<R>(&self, row: usize, work: impl FnOnce(&Task<'_>) -> R) -> R {
@@ -136,13 +136,13 @@ impl DraftTasks<'_> {
 }
 
 impl RowTasks for DraftTasks<'_> {
-    fn needs(&self, row: usize) -> Needs {
+    fn reading(&self, row: usize) -> Option<Reading> {
         if self.batch.slots[row] == PADDING {
-            return Needs::Nothing;
+            return None;
         }
-        let hooked = self.batch.hook(row).is_some();
-        let decisive = decisive_of_drafts(self.prepared(row), hooked, self.siblings, self.races);
-        decisive.map_or(Needs::Whole, Needs::Deciding)
+        let (hooked, siblings) = (self.batch.hook(row).is_some(), self.siblings);
+        let wanted = Wanted { hooked, kept_set: siblings > 1 || !self.races, logprobs: None, siblings };
+        Some(self.prepared(row).reading().with(&wanted))
     }
 
     fn with_task<R>(&self, row: usize, work: impl FnOnce(&Task<'_>) -> R) -> R {

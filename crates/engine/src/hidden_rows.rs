@@ -13,7 +13,7 @@
 use std::sync::PoisonError;
 
 use gumball_cpu::Task;
-use gumball_head::{Certified, Clustered, Contest, Decisive, Settled, Spread, WholeRow};
+use gumball_head::{Certified, Clustered, Contest, Reading, Settled, Spread};
 use gumball_spec::{HostMatrix, Kind, Result, memory};
 use rayon::prelude::*;
 
@@ -22,24 +22,10 @@ use crate::lm_head::{Head, HeadBuffers};
 use crate::logits::Logits;
 use crate::route::Route;
 
-/// Which logits of a row something reads.
-pub(crate) enum Needs {
-    Nothing,
-    /// Those of the tokens that decide the row.
-    Deciding(Decisive),
-    Whole,
-}
-
-impl From<std::result::Result<Decisive, WholeRow>> for Needs {
-    fn from(decisive: std::result::Result<Decisive, WholeRow>) -> Self {
-        decisive.map_or(Needs::Whole, Needs::Deciding)
-    }
-}
-
 /// What the rows of a batch are for.
 pub(crate) trait RowTasks: Sync {
     /// Returns which logits of a row something reads.
-    fn needs(&self, row: usize) -> Needs;
+    fn reading(&self, row: usize) -> Option<Reading>;
 
     /// Works with what a row is drawn for; only for rows that something reads.
     fn with_task<R>(&self, row: usize, work: impl FnOnce(&Task<'_>) -> R) -> R;
@@ -66,7 +52,7 @@ impl Host {
         if let Head::Clustered(clustered) = head {
             return self.probe_rows(clustered, states, buffers);
         }
-        let screened = buffers.decisive.len();
+        let screened = buffers.readings.len();
         if let Head::Certified(certified) = head
             && screened > 0
         {
@@ -160,33 +146,33 @@ impl Host {
         tasks: &impl RowTasks,
         buffers: &mut HeadBuffers,
     ) {
-        let HeadBuffers { rows, decisive, computed, .. } = buffers;
+        let HeadBuffers { rows, readings, computed, .. } = buffers;
         rows.clear();
-        decisive.clear();
+        readings.clear();
         computed.clear();
         // Another route may read what is not decisive: the sum of a whole row's probabilities, for instance.
         if let Head::Certified(certified) = head
             && [Route::Race, Route::Oracle].contains(self.workers.route())
         {
             for row in 0..states.rows() {
-                if let Needs::Deciding(tokens) = tasks.needs(row)
-                    && certified.is_worth_screening(tokens)
+                if let Some(reading) = tasks.reading(row)
+                    && certified.is_worth_screening(reading)
                 {
                     rows.push(row);
-                    decisive.push(tokens);
+                    readings.push(reading);
                 }
             }
             if rows.len() > certified.most_rows() {
                 rows.clear();
-                decisive.clear();
+                readings.clear();
             }
         }
         computed.resize(rows.len(), None);
         let mut screened = 0;
         for row in 0..states.rows() {
-            if rows.get(screened) == Some(&row) && screened < decisive.len() {
+            if rows.get(screened) == Some(&row) && screened < readings.len() {
                 screened += 1;
-            } else if !matches!(tasks.needs(row), Needs::Nothing) {
+            } else if tasks.reading(row).is_some() {
                 rows.push(row);
             }
         }
@@ -200,8 +186,8 @@ impl Host {
         tasks: &impl RowTasks,
         buffers: &mut HeadBuffers,
     ) -> Result<()> {
-        let HeadBuffers { screened, logits, bounds, rows, decisive, computed, idle, .. } = buffers;
-        let count = decisive.len();
+        let HeadBuffers { screened, logits, bounds, rows, readings, computed, idle, .. } = buffers;
+        let count = readings.len();
         screened.fill_rows(states, rows[..count].iter().copied());
         let (screened, idle) = (&*screened, &*idle);
         self.workers.threads().run(
@@ -215,7 +201,7 @@ impl Host {
             let mut contest = popped.map_or_else(|| Contest::new(self.workers.level()), Ok)?;
             let settled = tasks.with_task(rows[line], |task| {
                 let place = (screened, line);
-                certified.settle(place, bounds, second_level, decisive[line], task, &mut contest, row)
+                certified.settle(place, bounds, second_level, readings[line], task, &mut contest, row)
             });
             idle.lock().unwrap_or_else(PoisonError::into_inner).push(contest);
             *computed = settled?;

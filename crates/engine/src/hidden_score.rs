@@ -1,10 +1,10 @@
 //! Scores from hidden states (H6): a head makes the logits of some rows at a time, so that those of a long text are never held at once.
 
-use gumball_cpu::{Task, decisive};
+use gumball_cpu::Task;
 use gumball_spec::layout::Layout;
-use gumball_spec::{Error, HostMatrix, Kind, Result};
+use gumball_spec::{Error, HostMatrix, Kind, Reading, Result};
 
-use crate::hidden_rows::{Needs, RowTasks};
+use crate::hidden_rows::RowTasks;
 use crate::host::Host;
 use crate::lm_head::Head;
 use crate::outputs::Outputs;
@@ -51,9 +51,9 @@ struct ScoreTasks<'a> {
 }
 
 impl RowTasks for ScoreTasks<'_> {
-    fn needs(&self, row: usize) -> Needs {
+    fn reading(&self, row: usize) -> Option<Reading> {
         let hooked = self.scoring.batch.hook(self.first + row).is_some();
-        decisive(&self.scoring.prepared, hooked, self.keep_ids).into()
+        Some(self.scoring.prepared.reading_with(hooked, self.keep_ids))
     }
 
     fn with_task<R>(&self, row: usize, work: impl FnOnce(&Task<'_>) -> R) -> R {

@@ -1,10 +1,10 @@
 //! Heads as a pool takes them, what they have done, and the memory that it keeps for them.
 
 use gumball_head::{
-    Bounds, Certified, ClusterBuild, ClusterProgress, Clustered, Clusters, Contest, Decisive, Exact, Probes,
-    Settled, Spread, Widened,
+    Bounds, Certified, ClusterBuild, ClusterProgress, Clustered, Clusters, Contest, Exact, Probes, Settled,
+    Spread, Widened,
 };
-use gumball_spec::{Error, HostMatrix, Result};
+use gumball_spec::{Error, HostMatrix, Reading, Result};
 
 #[cfg(feature = "cuda")]
 use crate::device::DeviceHead;
@@ -186,7 +186,7 @@ pub(crate) struct HeadBuffers {
     pub(crate) probes: Probes,
     /// The rows that are screened, and then those that are not, by their numbers in the batch.
     pub(crate) rows: Vec<usize>,
-    pub(crate) decisive: Vec<Decisive>,
+    pub(crate) readings: Vec<Reading>,
     /// What it took to decide each screened row; `None` if it would take too many logits, or has no bounds.
     pub(crate) computed: Vec<Option<Settled>>,
     /// Buffers that no thread is using.

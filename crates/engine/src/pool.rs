@@ -256,7 +256,7 @@ impl Pool {
     /// # Errors
     /// - [`Error::OutOfRange`] for a vacant slot.
     pub fn shape(&self, slots: &[Slot], drafts: usize, kind: StepKind) -> Result<StepShape> {
-        self.slots.shape(&Batch::of(slots), drafts, kind, (self.vocab, self.backend.host().is_none()))
+        self.slots.shape(&Batch::of(slots), drafts, kind, self.backend.host().is_none())
     }
 
     /// Decides the layout of a step over ranks, before its logits exist: as [`Planner::plan`](gumball_dist::Planner::plan) does.

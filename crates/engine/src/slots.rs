@@ -5,7 +5,7 @@
 
 use gumball_dist::{StepKind, StepShape};
 use gumball_spec::request::check_hook;
-use gumball_spec::{Error, Kind, NONE, Result, SamplingParams, memory};
+use gumball_spec::{Error, Kind, NONE, Reading, Result, memory};
 
 use crate::batch::Batch;
 #[cfg(feature = "cuda")]
@@ -296,7 +296,7 @@ impl Slots {
     }
 
     /// Returns the shape of a step of a batch: what its requests need on the host or on a device, without a graph. `drafts`: the most of a
-    /// request; `place`: the vocabulary, and whether rows lie on devices.
+    /// request; `on_device`: whether rows lie on devices.
     ///
     /// # Errors
     /// - [`Error::OutOfRange`] for a vacant slot.
@@ -305,15 +305,17 @@ impl Slots {
         batch: &Batch<'_>,
         drafts: usize,
         kind: StepKind,
-        place: (usize, bool),
+        on_device: bool,
     ) -> Result<StepShape> {
         let (requests, edits) = (batch.slots.len(), !matches!(batch.masks, Masks::None));
         let mut shape = StepShape { requests, drafts, kind, edits, ..StepShape::default() };
         for slot in batch.slots.iter().filter(|slot| **slot != PADDING) {
-            let own = self.sequence(*slot)?.params();
-            let greedy = (batch.mode == VerifyMode::Greedy)
-                .then(|| SamplingParams { temperature: 0.0, ..own.clone() });
-            shape.add(greedy.as_ref().unwrap_or(own), place);
+            let prepared = self.sequence(*slot)?.prepared();
+            let reading = match batch.mode {
+                VerifyMode::Greedy => Reading::of(prepared.params(), 0.0, prepared.filters(), false),
+                _ => prepared.reading(),
+            };
+            shape.add(prepared.params(), reading, on_device);
         }
         Ok(shape)
     }

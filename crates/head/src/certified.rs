@@ -4,8 +4,8 @@
 //! exact head does, and it reads the weights of these tokens only. If a hidden state cannot be screened, or too many tokens could be chosen, the
 //! exact head computes the whole row.
 
-use gumball_cpu::{Contest, Decisive, Level, LogitSource, ROWS_OF_GROUP, Task, WholeRow, decisive};
-use gumball_spec::{Error, HostMatrix, Result, memory};
+use gumball_cpu::{Contest, Level, LogitSource, ROWS_OF_GROUP, Task};
+use gumball_spec::{Error, HostMatrix, Reading, Result, memory};
 use rayon::prelude::*;
 
 use crate::exact::Exact;
@@ -173,8 +173,12 @@ impl<'w> Certified<'w> {
     /// Returns whether a few logits may decide a row. They do not if the request needs more than a quarter of the row's logits, or if more than a
     /// quarter of the ids are not screened.
     #[must_use]
-    pub fn is_worth_screening(&self, decisive: Decisive) -> bool {
-        let least = if let Decisive::Top(k) = decisive { k } else { 1 };
+    pub fn is_worth_screening(&self, reading: Reading) -> bool {
+        let least = match reading {
+            Reading::Top(k) => k,
+            Reading::Mass(_) | Reading::Whole(_) => return false,
+            _ => 1,
+        };
         least.max(self.unscreened().len()) <= self.most_logits()
     }
 
@@ -236,7 +240,7 @@ impl<'w> Certified<'w> {
     ///
     /// # Shapes and units
     /// The hidden states that were bounded, and the row's place there. `bounds`, `second_level`: of [`Bounds::parts_mut`]: the row's part of the
-    /// former, which is changed, and the latter. `decisive`: of the task's request. `row`: one for each id.
+    /// former, which is changed, and the latter. `reading`: of the task's request. `row`: one for each id.
     ///
     /// # Errors
     /// - [`Error::Length`] if `bounds` or `row` have another length.
@@ -246,7 +250,7 @@ impl<'w> Certified<'w> {
         (states, state): (&Widened, usize),
         bounds: &mut [f32],
         second_level: SecondLevel<'_>,
-        decisive: Decisive,
+        reading: Reading,
         task: &Task<'_>,
         contest: &mut Contest,
         row: &mut [f32],
@@ -266,7 +270,7 @@ impl<'w> Certified<'w> {
         }
         let mut source = Source { head: self, states, state, second_level, lowered: 0 };
         let limit = self.most_logits();
-        let count = contest.settle(decisive, bounds, self.unscreened(), task, limit, row, &mut source)?;
+        let count = contest.settle(reading, bounds, self.unscreened(), task, limit, row, &mut source)?;
         Ok(count.map(|logits| Settled { logits, lowered: source.lowered }))
     }
 
@@ -300,18 +304,6 @@ impl<'w> Certified<'w> {
     #[must_use]
     pub fn level(&self) -> Level {
         self.exact.level()
-    }
-
-    /// Returns which tokens decide the rows of a task, or why the exact head has to compute all of them.
-    ///
-    /// # Errors
-    /// - The reason, if every logit is needed.
-    pub fn decisive(
-        task: &Task<'_>,
-        hooked: bool,
-        keep_ids: bool,
-    ) -> std::result::Result<Decisive, WholeRow> {
-        decisive(task.prepared, hooked, keep_ids)
     }
 }
 

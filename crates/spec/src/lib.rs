@@ -47,8 +47,9 @@ pub use error::{Error, RanksError, Result};
 pub use layout::{Layout, Widths};
 pub use matrix::HostMatrix;
 pub use params::{
-    Dry, DynamicTemperature, Field, Filter, FilterKind, FilterOrder, Flag, LogprobMode, LogprobsParams,
-    Mirostat, Parameter, Parameters, Range, SamplingParams, Scope, Stage,
+    Chain, Dry, DynamicTemperature, Field, Filter, FilterKind, FilterOrder, Flag, LogprobMode,
+    LogprobsParams, MOST_LISTED, Mirostat, Parameter, Parameters, Range, Reading, SamplingParams, Scope,
+    Stage, Wanted, WholeRow,
 };
 pub use request::Request;
 pub use rollout::{prompt_seed, sample_seed};

@@ -158,14 +158,13 @@ impl HeadCase {
         let mut widened = Widened::default();
         widened.fill_rows(states, 0..1);
         let mut row = vec![0.0; self.vocab()];
-        if let Ok(decisive) = Certified::decisive(task, hooked, false)
-            && certified.can_screen(states, 0)
-        {
+        let reading = task.prepared.reading_with(hooked, false);
+        if reading.whole().is_none() && certified.can_screen(states, 0) {
             let (mut bounds, mut contest) = (Bounds::default(), certified.contest()?);
             certified.bound(&widened, Spread::Caller, &mut bounds)?;
             let (of_row, second) = bounds.parts_mut();
             let place = (&widened, 0);
-            if certified.settle(place, of_row, second, decisive, task, &mut contest, &mut row)?.is_some() {
+            if certified.settle(place, of_row, second, reading, task, &mut contest, &mut row)?.is_some() {
                 return Ok(row);
             }
         }

@@ -431,9 +431,18 @@ fn files_of_others(parameter: &Parameter) -> Vec<(&'static str, String)> {
             "proof/conformance/src/rules/edit",
             "proof/conformance/src/generate.rs",
         ],
-        Stage::Temperature | Stage::Filter => &[
+        Stage::Temperature => &[
             "crates/spec/src/filter.rs",
+            "crates/cpu/src/filter",
             "crates/cuda/src/requests",
+            "proof/conformance/src/rules/filter",
+            "proof/conformance/src/generate.rs",
+        ],
+        Stage::Filter => &[
+            "crates/spec/src/filter.rs",
+            "crates/cpu/src/filter",
+            "crates/cuda/src/requests",
+            "crates/cuda/device/stage/filter.cuh",
             "proof/conformance/src/rules/filter",
             "proof/conformance/src/generate.rs",
         ],

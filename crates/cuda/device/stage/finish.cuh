@@ -318,7 +318,7 @@ DEVICE RowOutcome draw_filtered(const FinishedRow<Policy, T>& f, const RowRecord
     if (f.features & FEATURE_GREEDY || (Policy::EVERYTHING && inputs.scales.temperature == 0.0f)) {
         outcome.token = (int)key_id(first);
     } else if ((filters == 0 || filters == FILTER_MIN_P) && uses_lists &&
-               !(Policy::EVERYTHING && f.features & FEATURE_MIROSTAT)) {
+               !(Policy::EVERYTHING && f.params.chain == CHAIN_GENERAL)) {
         float threshold = inputs.filter_chain.min_p, log2e_over_t = inputs.scales.filter_log2e_over_t;
         GivenSet kept{filters == 0 ? full_cut() : min_p_cut(outcome.kept.first_value, log2e_over_t, threshold),
                       outcome.kept.first_value, true};

@@ -1,7 +1,7 @@
 // head.cuh: what the kernels of heads have in common.
 //
 // Computes   the logit of a product (H2), and bounds of it; how a request's rows find their logits
-// Twins      oracle spec/src/head.rs | CPU cpu/src/head, cpu/src/decisive.rs | why docs/heads.md, docs/stages/head.md
+// Twins      oracle spec/src/head.rs, spec/src/params/reading.rs | CPU cpu/src/head | why docs/heads.md, docs/stages/head.md
 #pragma once
 
 #include "abi/head.cuh"
@@ -52,35 +52,19 @@ struct RowNeeds {
     float below;
 };
 
-// Which logits a request needs, much as `decisive` in cpu/src/decisive.rs decides. `keeps_sets`: whether kept sets are recorded. A row with
-// min-p has never PLAN_RACE: which tokens min-p keeps is known only once the first token is, so PLAN_LIKELY computes all that it could keep.
-// Joint filters whose order does not matter count as a chain here, and need the whole row on the host.
+// Which logits a request needs. `keeps_sets`: whether kept sets are recorded.
 DEVICE RowNeeds needs_of_request(const Params& params, bool keeps_sets) {
-    const RowNeeds whole{PLAN_WHOLE, 0, 0.0f};
-    const bool greedy = params.features & FEATURE_GREEDY, has_logprobs = params.features & FEATURE_LOGPROBS;
-    if (!greedy && params.features & (FEATURE_DYNAMIC_TEMPERATURE | FEATURE_MIROSTAT)) {
-        return whole;
-    }
-    if (has_logprobs && params.logprob_mode != MODE_PROCESSED && !(greedy && params.logprob_mode == MODE_TEMPERED)) {
-        return whole;
-    }
-    if (greedy) {
+    switch (params.reading) {
+    case READING_FIRST:
         return RowNeeds{PLAN_FIRST, 1, 0.0f};
-    }
-    const u32 first = (u32)params.filter_chain & 15;
-    const u64 others = params.filter_chain >> 4;
-    if (params.features & FEATURE_JOINT && others != 0) {
-        return whole;
-    }
-    switch (first) {
-    case 0:
-        return keeps_sets || has_logprobs ? whole : RowNeeds{PLAN_RACE, 0, 0.0f};
-    case FILTER_TOP_K:
+    case READING_TOP:
         return RowNeeds{PLAN_FIRST, params.top_k, 0.0f};
-    case FILTER_MIN_P:
+    case READING_LIKELY:
         // With min_p = 1 the filter keeps what lies so little below the first token that the distance times the scale rounds to 0.
         return RowNeeds{PLAN_LIKELY, 0, (params.log2_min_p - bits_float(1)) / params.filter_log2e_over_t};
+    case READING_RACE:
+        return RowNeeds{keeps_sets ? PLAN_WHOLE : PLAN_RACE, 0, 0.0f};
     default:
-        return whole;
+        return RowNeeds{PLAN_WHOLE, 0, 0.0f};
     }
 }

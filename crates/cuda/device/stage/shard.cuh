@@ -18,12 +18,7 @@
 // Whether words about shards decide a row: if it has no logprobs, and no filter weighs the whole row. The host knows the same of all
 // rows together (src/requests/step_features.rs).
 DEVICE bool is_decided(const Params& params) {
-    const u32 edits = FEATURE_EDITS | FEATURE_BANNED_IDS | FEATURE_HISTORY_EDITS | FEATURE_TOKEN_COUNTS |
-                      FEATURE_DRAFT_PATH,
-              served = edits | FEATURE_GREEDY | FEATURE_JOINT | FEATURE_TEMPERATURE_LAST | FEATURE_KEEP_HISTORY |
-                       FEATURE_CANDIDATES;
-    return !(params.features & ~served) &&
-           (params.filter_chain == 0 || params.filter_chain == FILTER_MIN_P || params.features & FEATURE_CANDIDATES);
+    return params.chain >= CHAIN_SHORT_LIST && params.reading > READING_MASS && !(params.features & FEATURE_LOGPROBS);
 }
 
 // Where a shard lies in its vocabulary, and which rows of it are surveyed.

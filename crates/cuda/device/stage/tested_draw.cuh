@@ -208,31 +208,24 @@ struct TestedGoal {
     DEVICE_MEMBER bool drops(u64 before) const { return before >= most + (before >> WEIGHED_BITS) + 1; }
 };
 
-// A filter chain up to and including its top-p.
+// A filter chain with FEATURE_TESTED_DRAW.
 struct TestedChain {
     // The filters before top-p.
     u64 before;
     bool has_min_p_behind;
-    // Whether a draw can be tested: the chain ends there, and each filter before top-p keeps a prefix of the row.
-    bool is_tested;
 
-    DEVICE_MEMBER explicit TestedChain(u64 chain) : before(0), has_min_p_behind(false), is_tested(false) {
-        u32 shift = 0;
-        bool keeps_prefixes = true;
-        for (; chain != 0 && (chain & 15) != FILTER_TOP_P; chain >>= 4, shift += 4) {
-            keeps_prefixes &= (FILTERS_INTERVAL >> (chain & 15) & 1) == 0;
+    DEVICE_MEMBER explicit TestedChain(u64 chain) : before(0), has_min_p_behind(false) {
+        for (u32 shift = 0; chain != 0 && (chain & 15) != FILTER_TOP_P; chain >>= 4, shift += 4) {
             before |= (chain & 15) << shift;
         }
         has_min_p_behind = chain >> 4 == FILTER_MIN_P;
-        is_tested = chain != 0 && keeps_prefixes && (chain >> 4 == 0 || has_min_p_behind);
     }
 };
 
 // Whether a row's token is drawn without the cut: its filters allow it, and no output shows what they keep.
 DEVICE bool draws_without_cut(const Step& step, const Params& params) {
-    bool only_token = step.kept_bits == nullptr && !(step.flags & STEP_NO_CANDIDATES) &&
-                      (!(params.features & FEATURE_LOGPROBS) || params.features & FEATURE_LOGPROB_SUMS);
-    return only_token && !(params.features & FEATURE_MIROSTAT) && TestedChain(params.filter_chain).is_tested;
+    return params.features & FEATURE_TESTED_DRAW && step.kept_bits == nullptr && !(step.flags & STEP_NO_CANDIDATES) &&
+           (!(params.features & FEATURE_LOGPROBS) || params.features & FEATURE_LOGPROB_SUMS);
 }
 
 // Draws a row's token and tests it. Returns whether the token is certain, in all threads of the row's blocks; then it is in

@@ -168,7 +168,8 @@ shared! {
         filter_chain: u64;
         /// Those bits of `Features` that the chain decides.
         features: u32;
-        reserved: u32;
+        /// A value of `Chain`.
+        chain: u32;
     }
 
     /// The argument of params_from_columns, which makes a step's requests from columns of parameters in

@@ -29,15 +29,6 @@ const FILTER_CODES: [Value; Filter::ALL.len()] = {
     codes
 };
 
-const fn interval_filters() -> u32 {
-    let (mut mask, mut i) = (0, 0);
-    while i < Filter::ALL.len() {
-        mask |= (Filter::ALL[i].kind().interval as u32) << filter_code(Filter::ALL[i]);
-        i += 1;
-    }
-    mask
-}
-
 /// The outputs of one row, in which each section begins at the word of its index.
 const ONE_ROW: Layout = Layout { rows: 1, widths: Widths { top_n: 0, ids: 0 } };
 
@@ -62,10 +53,7 @@ shared! {
         NO_TOKEN: i32 = gumball_spec::NONE;
 
         /// The largest top-k for which a candidate list is tried first.
-        MAX_LISTED_TOP_K: i64 = 256;
-
-        /// Filters that may drop the first tokens, each the bit of its code.
-        FILTERS_INTERVAL: u32 = interval_filters();
+        MAX_LISTED_TOP_K: i64 = gumball_spec::MOST_LISTED as i64;
 
         /// The factor of an id's hash: its high bits choose where the search for the id's entry begins.
         ENTRY_HASH: u32 = 0x9E37_79B1;
@@ -157,6 +145,34 @@ shared! {
         /// The row follows drafts and shares the entries of its request. `Request::history` has the drafts before the
         /// row, `Request::history_capacity` of them; they count as output, beside what the entries count.
         DRAFT_PATH = 1 << 15;
+        /// The winner of a race can be tested against the mass of top-p (stage/tested_draw.cuh).
+        TESTED_DRAW = 1 << 16;
+    }
+
+    /// Which logits choose a request's token and give its logprobs: values of `Params::reading`, of which the least is right for every
+    /// request.
+    codes readings = Reading "READING_" {
+        /// All, for anything.
+        WHOLE = 0;
+        /// All, for a mass of the whole row at a scale that the request fixes.
+        MASS = 1;
+        /// Those that min-p keeps.
+        LIKELY = 2;
+        /// Those that could win the race over the whole row.
+        RACE = 3;
+        /// Those of the first `Params::top_k` tokens.
+        TOP = 4;
+        FIRST = 5;
+    }
+
+    /// By which short way a request's filters can be taken: values of `Params::chain`, of which the least is right for every request.
+    codes chains = Chain "CHAIN_" {
+        GENERAL = gumball_spec::Chain::General as u32;
+        JOINT = gumball_spec::Chain::Joint as u32;
+        NUCLEUS = gumball_spec::Chain::Nucleus as u32;
+        SHORT_LIST = gumball_spec::Chain::ShortList as u32;
+        MIN_P = gumball_spec::Chain::MinP as u32;
+        NONE = gumball_spec::Chain::None as u32;
     }
 
     /// Filters, as codes in `Params::filter_chain`.
@@ -234,7 +250,10 @@ shared! {
         min_ratio: f32;
         /// 1 if biases are added before the penalties, 0 behind DRY.
         bias_first: u32;
-        reserved: [u32; 2];
+        /// A value of `Reading`.
+        reading: u32;
+        /// A value of `Chain`.
+        chain: u32;
     }
 
     /// What a request's edits know of one id: an entry of a hash table with open addressing.

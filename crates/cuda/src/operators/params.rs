@@ -5,7 +5,7 @@ use gumball_spec::{Error, Kind, Result, SamplingParams};
 
 use crate::abi::dtype::ColumnType;
 use crate::abi::{
-    MAX_LISTED_TOP_K, ParamColumns, Params, columns, features, from_columns_flags, row_filters,
+    MAX_LISTED_TOP_K, ParamColumns, Params, columns, features, from_columns_flags, readings, row_filters,
 };
 use crate::memory::columns::{DeviceSlice, FLOATS, INTEGERS, SIGNED};
 use crate::requests::step_features::StepFeatures;
@@ -131,10 +131,15 @@ impl<'b> RowParams<'b> {
                 let index = bit(columns::TOP_K, row_filters::TOP_K)
                     | bit(columns::TOP_P, row_filters::TOP_P)
                     | bit(columns::MIN_P, row_filters::MIN_P);
-                prepared.filters[index as usize] =
-                    filter_params::row_filters(&params, vocab, params.top_k <= MAX_LISTED_TOP_K);
+                prepared.filters[index as usize] = filter_params::row_filters(
+                    &params,
+                    params.temperature,
+                    vocab,
+                    params.top_k <= MAX_LISTED_TOP_K,
+                )
+                .0;
                 prepared.filters[(index | row_filters::LONG_TOP_K) as usize] =
-                    filter_params::row_filters(&params, vocab, false);
+                    filter_params::row_filters(&params, params.temperature, vocab, false).0;
             }
             if on == 0 {
                 break;
@@ -142,6 +147,8 @@ impl<'b> RowParams<'b> {
             on = (on - 1) & columns;
         }
         prepared.base.features &= !filter_params::DECIDED_BY_CHAIN;
+        // No head serves an operator.
+        prepared.base.reading = readings::WHOLE;
         // With a top-k column, several blocks per row would shorten only the rows whose top-k is off. They would
         // slow the other rows by more than that is worth.
         needs.long_nucleus &= self.top_k.is_none();

@@ -3,29 +3,55 @@
 use gumball_spec::filter::fraction_to_u32;
 use gumball_spec::num::log2;
 use gumball_spec::survey::scale;
-use gumball_spec::{Filter, FilterOrder, SamplingParams};
+use gumball_spec::{Chain, Filter, FilterOrder, Reading, SamplingParams, Wanted};
 
-use crate::abi::{MAX_LISTED_TOP_K, Params, RowFilters, features, filter_code};
+use crate::abi::{MAX_LISTED_TOP_K, Params, RowFilters, features, filter_code, readings};
 
 /// The features that say how a filter chain acts.
-pub(crate) const DECIDED_BY_CHAIN: u32 = features::JOINT | features::CANDIDATES | features::FILTER_SUMS;
+pub(crate) const DECIDED_BY_CHAIN: u32 =
+    features::JOINT | features::CANDIDATES | features::FILTER_SUMS | features::TESTED_DRAW;
 
-/// Returns the filter chain of a request that is not greedy and has no mirostat, and its features of [`DECIDED_BY_CHAIN`]. `short` says
-/// whether its top-k, if it is on, is at most `MAX_LISTED_TOP_K`.
-pub(crate) fn row_filters(params: &SamplingParams, vocab: usize, short: bool) -> RowFilters {
+/// Returns a request's filters in the order in which kernels take them, their features of [`DECIDED_BY_CHAIN`], and what must be read at a
+/// temperature. Greedy requests and mirostat use neither filters nor features. `short` says whether its top-k, if it is on, is at most `MAX_LISTED_TOP_K`.
+pub(crate) fn row_filters(
+    params: &SamplingParams,
+    temperature: f32,
+    vocab: usize,
+    short: bool,
+) -> (RowFilters, Reading) {
     let mut filters = [Filter::TopK; Filter::ALL.len()];
     let on = filters.iter_mut().zip(params.filters(vocab)).map(|(entry, filter)| *entry = filter).count();
-    let chain = &mut filters[..on];
-    let joint = params.order == FilterOrder::Joint && order_joint(chain, params, short);
-    let mut row = RowFilters { features: if joint { features::JOINT } else { 0 }, ..RowFilters::default() };
-    for (i, filter) in chain.iter().enumerate() {
+    let filters = &mut filters[..on];
+    let joint = params.order == FilterOrder::Joint && order_joint(filters, params, short);
+    let reading = Reading::of(params, temperature, filters, joint);
+    let chain = Chain::of(reading, params, filters, joint);
+    let mut row = RowFilters { chain: chain as u32, ..RowFilters::default() };
+    for (i, filter) in filters.iter().enumerate() {
         row.filter_chain |= filter_code(*filter) << (4 * i);
     }
-    if fits_candidates(chain, joint, params) {
-        let of_row = chain[0] == Filter::TopP || joint;
-        row.features |= features::CANDIDATES | if of_row { features::FILTER_SUMS } else { 0 };
+    for (bit, is_set) in [
+        (features::JOINT, joint),
+        (features::CANDIDATES, chain.has_list()),
+        (features::FILTER_SUMS, chain.has_mass()),
+        (features::TESTED_DRAW, Chain::is_tested(reading, filters)),
+    ] {
+        row.features |= if is_set { bit } else { 0 };
     }
-    row
+    (row, reading)
+}
+
+/// Returns the code of what must be read of a row for its token and its logprobs.
+fn reading_code(params: &SamplingParams, reading: Reading) -> u32 {
+    let logprobs = params.logprobs.as_ref().map(|logprobs| logprobs.mode);
+    match reading.with(&Wanted { logprobs, ..Wanted::default() }) {
+        Reading::First => readings::FIRST,
+        Reading::Top(_) => readings::TOP,
+        Reading::Race(0.0) => readings::RACE,
+        // Which tokens min-p keeps is known only once the first one is, so all that it could keep are computed.
+        Reading::Race(_) | Reading::Likely(_) => readings::LIKELY,
+        Reading::Mass(_) => readings::MASS,
+        Reading::Whole(_) => readings::WHOLE,
+    }
 }
 
 fn are_prefixes(chain: &[Filter]) -> bool {
@@ -56,26 +82,13 @@ fn order_joint(chain: &mut [Filter], params: &SamplingParams, short: bool) -> bo
     first_top_k
 }
 
-/// Returns whether this filter chain usually keeps few tokens, so that the candidate-list path is tried
-/// first.
-fn fits_candidates(chain: &[Filter], joint: bool, params: &SamplingParams) -> bool {
-    let short = match chain.first() {
-        Some(Filter::TopK) => params.top_k <= MAX_LISTED_TOP_K,
-        // The survey sums weights for top-p, at a scale that must not depend on the row.
-        Some(Filter::TopP) => params.dynamic_temperature.is_none(),
-        _ => false,
-    };
-    let apart = joint && !are_prefixes(chain);
-    // No filter may follow one that leaves a set without the first tokens.
-    let follows_prefixes = chain.iter().rev().skip(1).all(|filter| !filter.kind().interval);
-    short && !apart && follows_prefixes && chain.iter().all(|filter| filter.kind().listed)
-}
-
 /// Writes a request's filter parameters, and a temperature in the place of its own, into `prepared`.
 pub(crate) fn prepare(params: &SamplingParams, temperature: f32, vocab: usize, prepared: &mut Params) {
     let greedy = SamplingParams::is_greedy(temperature);
     let dynamic = params.dynamic_temperature.filter(|_| temperature != 0.0);
     prepared.temperature = temperature;
+    let (row, reading) = row_filters(params, temperature, vocab, params.top_k <= MAX_LISTED_TOP_K);
+    (prepared.reading, prepared.chain) = (reading_code(params, reading), row.chain);
     if greedy && dynamic.is_none() {
         prepared.features |= features::GREEDY;
         return;
@@ -101,7 +114,6 @@ pub(crate) fn prepare(params: &SamplingParams, temperature: f32, vocab: usize, p
         prepared.filter_log2e_over_t = prepared.log2e_over_t;
         return;
     }
-    let row = row_filters(params, vocab, params.top_k <= MAX_LISTED_TOP_K);
     prepared.filter_chain = row.filter_chain;
     prepared.features |= row.features;
     // A fraction below 1 becomes less than 2^32: the largest f32 below 1 is 1 - 2^-24.

@@ -4,9 +4,9 @@
 //! replay runs the kernels that its rows need. A step in a graph that the host program captures holds one
 //! choice only, that of a named [`StepVariant`](crate::StepVariant).
 
-use gumball_spec::{Filter, Kind};
+use gumball_spec::Kind;
 
-use crate::abi::{Params, features, filter_code};
+use crate::abi::{Params, chains, features, readings};
 
 /// Which kernel finishes a step's rows, from the most specialised to the most general.
 ///
@@ -35,29 +35,22 @@ impl Variant {
 
     /// Returns the most specialised variant that handles a request.
     pub(crate) fn of(params: &Params) -> Self {
-        const SIMPLE: u32 =
-            features::GREEDY | features::JOINT | features::TEMPERATURE_LAST | features::KEEP_HISTORY;
-        const CANDIDATES: u32 = SIMPLE | features::CANDIDATES | features::FILTER_SUMS;
-        const EDITS: u32 =
-            features::EDITS | features::BANNED_IDS | features::HISTORY_EDITS | features::TOKEN_COUNTS;
-        const LOGPROBS: u32 = features::LOGPROBS | features::LOGPROB_SUMS | features::TOKEN_LOGPROB_ONLY;
         let has = |bits: u32| params.features & bits != 0;
-        let within = |bits: u32| params.features & !bits == 0;
-        let without_list = params.filter_chain == 0 || params.filter_chain == filter_code(Filter::MinP);
-        let with_list = without_list || has(features::CANDIDATES);
-        let token_logprob_only =
-            !has(features::LOGPROBS) || has(features::LOGPROB_SUMS) && has(features::TOKEN_LOGPROB_ONLY);
-        match () {
-            () if params.filter_chain == 0 && within(SIMPLE) && !has(features::GREEDY) => Self::SurveyDraw,
-            () if without_list && within(SIMPLE) => Self::Simple,
-            () if with_list && within(CANDIDATES) => Self::Candidates,
-            () if with_list && within(CANDIDATES | EDITS | LOGPROBS) && token_logprob_only => {
-                Self::CandidatesLogprob
-            }
-            () => Self::General,
+        let token_logprob_only = has(features::LOGPROB_SUMS) && has(features::TOKEN_LOGPROB_ONLY);
+        match params.chain {
+            chains::GENERAL => Self::General,
+            _ if params.reading == readings::WHOLE => Self::General,
+            _ if has(features::LOGPROBS) && !token_logprob_only => Self::General,
+            _ if has(features::LOGPROBS | EDITS) => Self::CandidatesLogprob,
+            chains::NONE if !has(features::GREEDY) => Self::SurveyDraw,
+            chains::NONE | chains::MIN_P => Self::Simple,
+            _ => Self::Candidates,
         }
     }
 }
+
+/// The features of edits.
+const EDITS: u32 = features::EDITS | features::BANNED_IDS | features::HISTORY_EDITS | features::TOKEN_COUNTS;
 
 /// How a step's logits are edited. The maximum over the rows handles the step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -117,15 +110,13 @@ impl StepFeatures {
             () if has(features::EDITS | features::BANNED_IDS) => Edits::PerToken,
             () => Edits::None,
         };
-        let long_nucleus =
-            has(features::FILTER_SUMS) && params.filter_chain & 15 == filter_code(Filter::TopP);
         Self {
             edits,
             sums: has(features::FILTER_SUMS | features::LOGPROB_SUMS),
             long_nucleus: false,
             variant: Variant::of(params),
         }
-        .with(long_nucleus)
+        .with(params.chain == chains::NUCLEUS)
     }
 
     /// Returns these features with `long_nucleus` as given if the variant is one of those that try a candidate

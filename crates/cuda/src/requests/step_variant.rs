@@ -11,7 +11,7 @@ use std::str::FromStr;
 
 use gumball_spec::{Error, Filter, Result, SamplingParams};
 
-use crate::abi::{Params, filter_code};
+use crate::abi::{Params, chains, filter_code};
 use crate::requests::prepared::Prepared;
 use crate::requests::step_features::{Edits, StepFeatures, Variant};
 
@@ -55,7 +55,7 @@ impl StepVariant {
         let chain = (0..u64::BITS).step_by(4).map(|bit| params.filter_chain >> bit & 15);
         let has_top_p = chain.into_iter().any(|filter| filter == filter_code(Filter::TopP));
         let serves = |variant: &Self| match variant {
-            Self::NoFilter if params.filter_chain != 0 => false,
+            Self::NoFilter if params.chain != chains::NONE => false,
             Self::TopK if has_top_p => false,
             _ => variant.features().union(needs) == variant.features(),
         };

@@ -45,16 +45,16 @@ impl Common {
         Ok(Self { planner, group, alike: Alike::default() })
     }
 
-    /// Returns the plan of a batch, or decides for it. `drafts`: the most of a request; `place`: the vocabulary, and whether rows lie on devices.
+    /// Returns the plan of a batch, or decides for it. `drafts`: the most of a request; `on_device`: whether rows lie on devices.
     pub fn planned(
         &self,
         slots: &Slots,
         batch: &Batch<'_>,
         drafts: usize,
         kind: StepKind,
-        place: (usize, bool),
+        on_device: bool,
     ) -> Result<Plan> {
-        let shape = || slots.shape(batch, drafts, kind, place);
+        let shape = || slots.shape(batch, drafts, kind, on_device);
         batch.plan.map_or_else(|| self.planner.plan(&shape()?), Ok)
     }
 

@@ -23,7 +23,7 @@ impl HostRanks {
         out: Option<&mut Outputs>,
     ) -> Result<()> {
         let (logits, slots) = (rows.of_rank(batch)?, batch.slots);
-        let plan = &self.common.planned(sequences, batch, 0, StepKind::Decode, (self.host.vocab, false))?;
+        let plan = &self.common.planned(sequences, batch, 0, StepKind::Decode, false)?;
         let starts: Vec<usize> = (0..=slots.len()).collect();
         self.check_plan(plan, logits, &starts)?;
         self.host.check_rows(sequences, logits.kind(), batch)?;

@@ -127,8 +127,8 @@ impl HostRanks {
     fn survey_rows(&mut self, drawn: &[Drawn<'_>], logits: Logits<'_>, out: &mut Outputs) -> Result<()> {
         let (own, keeps) = (self.common.group.rank(), out.collects_kept());
         let columns = self.common.planner.split().ids(own).len();
-        let (vocab, widths) = (self.host.vocab, self.host.widths);
-        let needs_of = |task: &Task<'_>| Needs::of(task.prepared.params(), vocab);
+        let widths = self.host.widths;
+        let needs_of = |task: &Task<'_>| Needs::of(task.prepared.params(), task.prepared.reading());
         let rows: Vec<SurveyRow<'_>> = drawn
             .iter()
             .map(|Drawn { row, owner, task }| SurveyRow {

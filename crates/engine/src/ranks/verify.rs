@@ -29,7 +29,7 @@ impl HostRanks {
         let drafts = &drafts.read(&Drafted::of(batch), self.host.vocab)?;
         let most = batch.counts.iter().copied().max().unwrap_or(0) as usize;
         let kind = batch.mode.step_kind();
-        let plan = &self.common.planned(sequences, batch, most, kind, (self.host.vocab, false))?;
+        let plan = &self.common.planned(sequences, batch, most, kind, false)?;
         self.check_plan(plan, logits, &drafts.starts)?;
         refuse_survey(plan, batch.mode)?;
         if plan.layout == LogitsLayout::Survey {

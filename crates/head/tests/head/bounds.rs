@@ -1,7 +1,7 @@
 //! Bounds where every error of a screen points the same way: they hold, and each of their parts is needed.
 
 use gumball_cpu::{History, Prepared, Task, in_modes_of_a_host};
-use gumball_head::{Bounds, Certified, Decisive, Exact, HeadOptions, HostMatrix, Level, Spread, Widened};
+use gumball_head::{Bounds, Certified, Exact, HeadOptions, HostMatrix, Level, Reading, Spread, Widened};
 use gumball_spec::{Kind, SamplingParams};
 
 /// Returns the logit of row 0 and its bound, at every level the same. Each row is followed by its negative, so that the mean row is 0.
@@ -175,7 +175,7 @@ fn rows_of_hidden_states_that_cannot_be_screened_are_given_up() {
         for (state, bounds) in bounds.chunks_mut(30).enumerate() {
             let (place, mut row) = ((&widened, state), [0.0; 30]);
             let settled =
-                certified.settle(place, bounds, second_level, Decisive::First, &task, &mut contest, &mut row);
+                certified.settle(place, bounds, second_level, Reading::First, &task, &mut contest, &mut row);
             assert_eq!(settled.unwrap().is_some(), state == 0);
             assert_eq!(certified.can_screen(states, state), state == 0);
         }

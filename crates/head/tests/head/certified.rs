@@ -241,12 +241,12 @@ fn hold(name: &str, exact: &Exact<'_>, certified: &Certified<'_>, states: &[Vec<
         for (i, (params, is_masked)) in requests().iter().enumerate() {
             let mask = is_masked.then_some(&mask[..]);
             with_task(params, mask, 11 + state as u64, |task| {
-                let decisive = Certified::decisive(task, false, false).unwrap();
+                let reading = task.prepared.reading_with(false, false);
                 let expected = sample(&mut workspace, &logits[state * VOCAB..][..VOCAB], task);
                 let mut bounds = over_threads[state * VOCAB..][..VOCAB].to_vec();
                 let place = (&widened, state);
                 let few = certified
-                    .settle(place, &mut bounds, second_level, decisive, task, &mut contest, &mut row)
+                    .settle(place, &mut bounds, second_level, reading, task, &mut contest, &mut row)
                     .unwrap();
                 if let Some(few) = few {
                     let seen = sample(&mut workspace, &row, task);
@@ -329,13 +329,13 @@ fn every_race_has_the_winner(kind: &str, exact: &Exact<'_>, certified: &Certifie
         with_task(&params, None, seed, |task| {
             for position in 0..1500 {
                 let task = Task { position, ..*task };
-                let decisive = Certified::decisive(&task, false, false).unwrap();
+                let reading = task.prepared.reading_with(false, false);
                 let (expected, _) = sample(&mut workspace, &logits, &task);
                 let mut of_row = of_row.clone();
                 let bounds = &mut of_row;
                 let place = (&states, 0);
                 let settled =
-                    certified.settle(place, bounds, second_level, decisive, &task, &mut contest, &mut row);
+                    certified.settle(place, bounds, second_level, reading, &task, &mut contest, &mut row);
                 let Some(few) = settled.unwrap() else { continue };
                 assert_eq!(sample(&mut workspace, &row, &task).0, expected, "{params:?} at {position}");
                 // The race over the bounds themselves has another winner now and then.

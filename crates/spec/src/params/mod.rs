@@ -13,12 +13,14 @@ use crate::error::{Error, Result};
 mod json;
 mod names;
 mod parameter;
+mod reading;
 mod sampling;
 mod table;
 mod validate;
 
 pub use names::{FilterKind, LogprobMode, Scope};
 pub use parameter::{Flag, Range, Stage};
+pub use reading::{Chain, MOST_LISTED, Reading, Wanted, WholeRow};
 pub use sampling::MIN_TEMPERATURE;
 pub use table::{Dry, DynamicTemperature, Filter, LogprobsParams, Mirostat, SamplingParams};
 
@@ -41,6 +43,8 @@ pub struct Parameter {
     pub reads_history: bool,
     /// Whether it speaks of logits, so that rows of probabilities cannot have it (P2).
     pub of_logits: bool,
+    /// Whether the short ways of [`Reading`] and [`Chain`] foresee it; a request with any other that is not neutral takes the general way.
+    pub is_foreseen: bool,
     /// Whether it has no neutral value: its part has it or is absent.
     pub is_required: bool,
     /// A usual value, by which tests and examples switch a filter on; 1 for true.
@@ -225,10 +229,10 @@ fn check(parameter: &'static Parameter, field: &impl Holds) -> Result<()> {
 /// `switch`, `filter` or `setting`.
 macro_rules! params {
     ($(#[$about:meta])* $type:ident $(+ $default:ident)?: $prefix:literal, $what:literal;
-     $($(#[doc = $doc:literal])+ $(#[cfg_attr($($attribute:tt)*)])? $name:ident: $holds:ty = $neutral:expr => $rule:expr;)*) => {
+     $($(#[doc = $doc:literal])+ $(#[cfg_attr($($attribute:tt)*)])? $(#[cfg($cfg:meta)])? $name:ident: $holds:ty = $neutral:expr => $rule:expr;)*) => {
         $(#[$about])*
         pub struct $type {
-            $($(#[doc = $doc])+ $(#[cfg_attr($($attribute)*)])? pub $name: $holds,)*
+            $($(#[doc = $doc])+ $(#[cfg_attr($($attribute)*)])? $(#[cfg($cfg)])? pub $name: $holds,)*
         }
 
         $(impl $default for $type {
@@ -239,33 +243,33 @@ macro_rules! params {
 
         impl Parameters for $type {
             const WHAT: &'static str = $what;
-            const TABLE: &'static [Parameter] = &[$(Parameter {
+            const TABLE: &'static [Parameter] = &[$($(#[cfg($cfg)])? Parameter {
                 name: concat!($prefix, stringify!($name)),
                 about: concat!($($doc),+).trim_ascii(),
                 ..$rule
             }),*];
 
             fn neutral() -> Self {
-                Self { $($name: $neutral),* }
+                Self { $($(#[cfg($cfg)])? $name: $neutral),* }
             }
 
             fn field(&mut self, name: &str) -> Option<(&'static Parameter, Field<'_>)> {
                 let parameter = Self::TABLE.iter().find(|parameter| parameter.field() == name)?;
                 let field = match name {
-                    $(stringify!($name) => self.$name.as_field(),)*
+                    $($(#[cfg($cfg)])? stringify!($name) => self.$name.as_field(),)*
                     _ => return None,
                 };
                 Some((parameter, field))
             }
 
             fn differs_at(&self, place: usize) -> bool {
-                const FIELDS: &[fn(&$type) -> bool] = &[$(|params| params.$name.differs(&$neutral)),*];
+                const FIELDS: &[fn(&$type) -> bool] = &[$($(#[cfg($cfg)])? |params| params.$name.differs(&$neutral)),*];
                 FIELDS[place](self)
             }
 
             fn only(&self, keep: impl Fn(&Parameter) -> bool) -> Self {
                 let (mut kept, mut table) = (Self::neutral(), Self::TABLE.iter());
-                $(if table.next().is_some_and(&keep) {
+                $($(#[cfg($cfg)])? if table.next().is_some_and(&keep) {
                     kept.$name.clone_from(&self.$name);
                 })*
                 kept
@@ -273,7 +277,7 @@ macro_rules! params {
 
             fn check_ranges(&self) -> Result<()> {
                 let mut table = Self::TABLE.iter();
-                $(table.next().map_or(Ok(()), |parameter| check(parameter, &self.$name))?;)*
+                $($(#[cfg($cfg)])? table.next().map_or(Ok(()), |parameter| check(parameter, &self.$name))?;)*
                 Ok(())
             }
         }

@@ -44,6 +44,7 @@ pub(super) const fn setting(stage: Stage) -> Parameter {
         filter: None,
         reads_history: false,
         of_logits: false,
+        is_foreseen: false,
         is_required: false,
         usual: 0.0,
         flag: None,
@@ -61,6 +62,10 @@ impl Parameter {
 
     pub(super) const fn of_logits(self) -> Self {
         Self { of_logits: true, ..self }
+    }
+
+    pub(super) const fn foreseen(self) -> Self {
+        Self { is_foreseen: true, ..self }
     }
 
     pub(super) const fn required(self) -> Self {

@@ -24,7 +24,7 @@ const fn above(least: f64, most: f64, words: &'static str) -> Range {
 
 /// Starts the rule of a parameter that switches a filter on; `usual` is a usual value.
 const fn filter(filter: Filter, usual: f64) -> Parameter {
-    Parameter { filter: Some(filter), usual, ..switch(Stage::Filter) }
+    Parameter { filter: Some(filter), usual, ..switch(Stage::Filter).foreseen() }
 }
 
 const MASS: Range = from(0.0, 1.0, "in 0..=1 (1: off)");
@@ -76,12 +76,12 @@ params! {
     SamplingParams + Default: "", "an object of sampling parameters";
 
     /// Divides the logits; 0 is greedy, as is anything below 2^-100; at most 2^100.
-    temperature: f32 = 1.0 => setting(Stage::Temperature)
+    temperature: f32 = 1.0 => setting(Stage::Temperature).foreseen()
         .within(from(0.0, P100, "0 (greedy) or in (0, 2^100]"))
         .flag("T", "Divide the logits by T; 0 is greedy");
 
     /// Replaces `temperature`, unless that is 0, by one that follows the row's entropy: certain rows get `min`, flat ones `max`.
-    dynamic_temperature: Option<DynamicTemperature> = None => switch(Stage::Temperature).of_logits()
+    dynamic_temperature: Option<DynamicTemperature> = None => switch(Stage::Temperature).foreseen().of_logits()
         .flag("MIN,MAX[,EXP]", "Let the temperature follow the entropy of the row, from MIN (certain) to MAX (flat)");
 
     /// How many tokens to keep; at least 0, off if 0 or at least the vocabulary.
@@ -128,83 +128,87 @@ params! {
         .flag("P", "How often XTC drops the top choices; 0 is off");
 
     /// The probability from which a token counts as a top choice; in (0, 1].
-    xtc_threshold: f32 = 0.1 => setting(Stage::Filter)
+    xtc_threshold: f32 = 0.1 => setting(Stage::Filter).foreseen()
         .within(above(0.0, 1.0, "in (0, 1]"))
         .flag("P", "The probability from which XTC calls a token a top choice");
 
     /// Mirostat v2, which stands alone: no filter beside it, and no drafts (F6). `mu` is the limit to start from, in bits; twice `tau`
     /// if left out.
-    mirostat: Option<Mirostat> = None => switch(Stage::Filter)
+    mirostat: Option<Mirostat> = None => switch(Stage::Filter).foreseen()
         .flag("TAU,ETA[,MU]", "Mirostat v2: keep the surprise near TAU bits, following it at rate ETA");
 
     /// Divides positive and multiplies negative logits of seen tokens; in (0, 2^16], 1 is off.
-    repetition_penalty: f32 = 1.0 => switch(Stage::Edit).of_logits().reads_history()
+    repetition_penalty: f32 = 1.0 => switch(Stage::Edit).foreseen().of_logits().reads_history()
         .within(above(0.0, P16, "in (0, 2^16] (1: off)"))
         .flag("R", "Divide positive and multiply negative logits of seen tokens by R; 1 is off");
 
     /// The part of the history whose tokens the repetition penalty counts as seen.
-    repetition_scope: Scope = Scope::Both => setting(Stage::Edit)
+    repetition_scope: Scope = Scope::Both => setting(Stage::Edit).foreseen()
         .flag("SCOPE", "What the repetition penalty counts: prompt, output or both");
 
     /// Subtracted once per occurrence; in -2^16..=2^16, 0 is off.
-    frequency_penalty: f32 = 0.0 => switch(Stage::Edit).of_logits().reads_history().within(PENALTY)
+    frequency_penalty: f32 = 0.0 => switch(Stage::Edit).foreseen().of_logits().reads_history().within(PENALTY)
         .flag("F", "Subtract F for each occurrence of a token");
 
     /// Subtracted once if there is any occurrence; in -2^16..=2^16, 0 is off.
-    presence_penalty: f32 = 0.0 => switch(Stage::Edit).of_logits().reads_history().within(PENALTY)
+    presence_penalty: f32 = 0.0 => switch(Stage::Edit).foreseen().of_logits().reads_history().within(PENALTY)
         .flag("F", "Subtract F once from tokens that occur");
 
     /// The part of the history in which frequency and presence penalty count tokens.
-    penalty_scope: Scope = Scope::Output => setting(Stage::Edit)
+    penalty_scope: Scope = Scope::Output => setting(Stage::Edit).foreseen()
         .flag("SCOPE", "What frequency and presence penalty count: prompt, output or both");
 
     /// The DRY repetition penalty.
-    dry: Dry = Dry::default() => switch(Stage::Edit).of_logits().reads_history();
+    dry: Dry = Dry::default() => switch(Stage::Edit).foreseen().of_logits().reads_history();
 
     /// Bans every token that would complete an n-gram of this size a second time; 0 is off.
-    no_repeat_ngram: u32 = 0 => switch(Stage::Edit).reads_history().within(COUNT)
+    no_repeat_ngram: u32 = 0 => switch(Stage::Edit).foreseen().reads_history().within(COUNT)
         .flag("N", "Never repeat an n-gram of N ids; 0 is off");
 
     /// Added to the logits of ids, each named once and in the vocabulary; finite, or -inf for a ban.
     #[cfg_attr(feature = "serde", serde(serialize_with = "super::json::write_biases"))]
-    logit_bias: Vec<(u32, f32)> = Vec::new() => switch(Stage::Edit).of_logits()
+    logit_bias: Vec<(u32, f32)> = Vec::new() => switch(Stage::Edit).foreseen().of_logits()
         .flag("ID=V", "Add V to the logit of an id, -inf bans it; may be repeated");
 
     /// Whether `logit_bias` is added before the penalties, which then act on the sum.
-    bias_first: bool = false => setting(Stage::Edit)
+    bias_first: bool = false => setting(Stage::Edit).foreseen()
         .flag("", "Add the biases before the penalties instead of behind them");
 
     /// If present, all other ids are banned, so that an empty list bans everything; ids in the vocabulary.
-    allowed_ids: Option<Vec<u32>> = None => switch(Stage::Edit).flag("IDS", "Ban all other ids");
+    allowed_ids: Option<Vec<u32>> = None => switch(Stage::Edit).foreseen().flag("IDS", "Ban all other ids");
 
     /// Ids that are never drawn; in the vocabulary.
-    banned_ids: Vec<u32> = Vec::new() => switch(Stage::Edit).flag("IDS", "Never draw these ids");
+    banned_ids: Vec<u32> = Vec::new() => switch(Stage::Edit).foreseen().flag("IDS", "Never draw these ids");
 
     /// Sequences that are never completed, each of at least one id.
-    bad_words: Vec<Vec<u32>> = Vec::new() => switch(Stage::Edit).reads_history()
+    bad_words: Vec<Vec<u32>> = Vec::new() => switch(Stage::Edit).foreseen().reads_history()
         .flag("IDS", "Never complete this sequence of ids; may be repeated");
 
     /// How many output tokens must exist before one of `stop_ids` may be drawn.
-    min_tokens: u32 = 0 => switch(Stage::Edit).reads_history().within(COUNT)
+    min_tokens: u32 = 0 => switch(Stage::Edit).foreseen().reads_history().within(COUNT)
         .flag("N", "Ban the stop ids until N tokens are out");
 
     /// The ids that end the output; ending it is the caller's part.
-    stop_ids: Vec<u32> = Vec::new() => setting(Stage::Edit).flag("IDS", "The ids that end the output");
+    stop_ids: Vec<u32> = Vec::new() => setting(Stage::Edit).foreseen().flag("IDS", "The ids that end the output");
 
     /// The seed of all draws; absent: fresh entropy for each request, readable afterwards.
-    seed: Option<u64> = None => setting(Stage::Draw)
+    seed: Option<u64> = None => setting(Stage::Draw).foreseen()
         .flag("SEED", "The seed of all draws; chosen and printed if absent");
 
     /// Which logprobs to report; absent: none.
-    logprobs: Option<LogprobsParams> = None => switch(Stage::Logprobs);
+    logprobs: Option<LogprobsParams> = None => switch(Stage::Logprobs).foreseen();
 
     /// In which order the filters act.
-    order: FilterOrder = FilterOrder::Default => setting(Stage::Filter)
+    order: FilterOrder = FilterOrder::Default => setting(Stage::Filter).foreseen()
         .flag("ORDER", "Which filter acts on what: default, joint, or filter names in the order they act");
 
     /// Whether the filters see the row at temperature 1, and only the draw is tempered (F8).
-    temperature_last: bool = false => setting(Stage::Temperature)
+    temperature_last: bool = false => setting(Stage::Temperature).foreseen()
         .flag("", "Let the filters see the row at temperature 1");
+
+    /// Of this crate's unit tests: a parameter that nothing foresees.
+    #[cfg(test)]
+    imaginary: bool = false => setting(Stage::Filter);
 }
 
 params! {
@@ -247,19 +251,19 @@ params! {
     Dry + Default: "dry.", "an object of DRY's parameters";
 
     /// The penalty of a repeat of `allowed_length`; in 0..=2^16, 0 is off.
-    multiplier: f32 = 0.0 => switch(Stage::Edit).within(from(0.0, P16, "in 0..=2^16 (0: off)"))
+    multiplier: f32 = 0.0 => switch(Stage::Edit).foreseen().within(from(0.0, P16, "in 0..=2^16 (0: off)"))
         .flag("M", "The DRY penalty of a repeat of the allowed length; 0 is off");
 
     /// By how much each further token multiplies it; in 1..=2^16.
-    base: f32 = 1.75 => setting(Stage::Edit).within(from(1.0, P16, "in 1..=2^16"))
+    base: f32 = 1.75 => setting(Stage::Edit).foreseen().within(from(1.0, P16, "in 1..=2^16"))
         .flag("B", "By how much each further repeated token multiplies it");
 
     /// The shortest repeat that is penalised; at least 1.
-    allowed_length: u32 = 2 => setting(Stage::Edit).within(from(1.0, u32::MAX as f64, "at least 1"))
+    allowed_length: u32 = 2 => setting(Stage::Edit).foreseen().within(from(1.0, u32::MAX as f64, "at least 1"))
         .flag("N", "The shortest repeat that DRY penalises");
 
     /// Ids that no repeat reaches across.
-    breakers: Vec<u32> = Vec::new() => setting(Stage::Edit).flag("IDS", "Ids that no repeat reaches across");
+    breakers: Vec<u32> = Vec::new() => setting(Stage::Edit).foreseen().flag("IDS", "Ids that no repeat reaches across");
 }
 
 params! {
@@ -270,13 +274,13 @@ params! {
 
     /// The distribution they speak of: the row as it came at temperature 1 (raw), after penalties and bans (edited), at the temperature
     /// (tempered), or after the filters (processed).
-    mode: LogprobMode = LogprobMode::Raw => setting(Stage::Logprobs)
+    mode: LogprobMode = LogprobMode::Raw => setting(Stage::Logprobs).foreseen()
         .flag_named("logprobs", "MODE", "Report logprobs: raw, edited, tempered or processed");
 
     /// How many of the most likely tokens to list; at most 2^20.
-    top_n: u32 = 0 => setting(Stage::Logprobs).within(from(0.0, MAX_VOCAB as f64, "in 0..=2^20"))
+    top_n: u32 = 0 => setting(Stage::Logprobs).foreseen().within(from(0.0, MAX_VOCAB as f64, "in 0..=2^20"))
         .flag_named("top-logprobs", "N", "Report the N most likely tokens besides");
 
     /// Ids to report besides; each in the vocabulary.
-    ids: Vec<u32> = Vec::new() => setting(Stage::Logprobs).flag_named("logprob-ids", "IDS", "Report these ids besides");
+    ids: Vec<u32> = Vec::new() => setting(Stage::Logprobs).foreseen().flag_named("logprob-ids", "IDS", "Report these ids besides");
 }

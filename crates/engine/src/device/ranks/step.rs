@@ -28,7 +28,7 @@ impl GpuRanks {
         let (slots, counts) = (batch.slots, batch.counts);
         let most = counts.iter().max().map_or(0, |most| *most as usize);
         let kind = if verifies || !counts.is_empty() { batch.mode.step_kind() } else { StepKind::Decode };
-        let plan = self.common.planned(sequences, batch, most, kind, (self.gpu.vocab, true))?;
+        let plan = self.common.planned(sequences, batch, most, kind, true)?;
         let batch = &Batch { plan: None, ..*batch };
         self.check_assignment(&plan, batch)?;
         let rows = if verifies {

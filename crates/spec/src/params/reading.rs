@@ -1,0 +1,280 @@
+//! What must be read of a request's rows, and by which short way its filters can be taken: the one answer that all backends match on.
+//!
+//! Both are made once, when a request is admitted, by lists of what is known to be right. A parameter of which its line in `table.rs`
+//! does not say that it is foreseen here, and a filter that no list names, take the general way: every logit, every kernel. So a new
+//! parameter is right before it is fast.
+//!
+//! ```text
+//! parameters, filters         Reading::of     which logits choose the token
+//! hooks, kept sets, logprobs  Reading::with   which logits a pool or a step needs besides
+//! filters                     Chain::of       the kernels that serve them
+//! ```
+//!
+//! Backends differ in two places. A GPU sorts joint filters that keep prefixes and lets them act one after the other, so that it hands in another
+//! order; hosts hand in the order as it is. And a GPU reads a row with min-p alone as [`Reading::Likely`], where hosts have [`Reading::Race`].
+
+use super::{Filter, LogprobMode, Parameter, Parameters, SamplingParams};
+
+/// The largest top-k for which the first tokens of a row are listed.
+pub const MOST_LISTED: usize = 256;
+
+/// Why a request needs every logit of its row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum WholeRow {
+    /// The caller's own edit may change any logit.
+    Hook,
+    /// The kept set was asked for, and no filter bounds it.
+    KeptSet,
+    /// Logprobs of a mode whose members are all tokens.
+    Logprobs(LogprobMode),
+    /// The temperature depends on the row's entropy.
+    DynamicTemperature,
+    /// Mirostat's limit compares with the row's mass.
+    Mirostat,
+    /// This filter acts first, on the whole row's mass or deviation.
+    Filter(Filter),
+    /// Several filters act on the whole row.
+    Joint,
+    /// Drafts are judged by the probabilities of all tokens.
+    Judged,
+    /// Only the routes `race` and `oracle` are known to read no more than the logits that decide. No [`Reading`] has this reason.
+    Route,
+    /// No short way foresees the parameter of this name.
+    Parameter(&'static str),
+}
+
+impl WholeRow {
+    /// Returns its name: that of the filter or parameter it is about, `logprobs` for any mode, else `hook`, `kept`, `joint`, `judged` or `route`.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            WholeRow::Hook => "hook",
+            WholeRow::KeptSet => "kept",
+            WholeRow::Logprobs(_) => "logprobs",
+            WholeRow::DynamicTemperature => "dynamic_temperature",
+            WholeRow::Mirostat => "mirostat",
+            WholeRow::Filter(filter) => filter.name(),
+            WholeRow::Joint => "joint",
+            WholeRow::Judged => "judged",
+            WholeRow::Route => "route",
+            WholeRow::Parameter(name) => name,
+        }
+    }
+}
+
+/// Which tokens' logits decide a row.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Reading {
+    /// Those of the first token.
+    First,
+    /// Those of the first `k`.
+    Top(usize),
+    /// Those of the tokens that min-p keeps.
+    Likely(f32),
+    /// Those of the tokens that could win the race, of those that min-p keeps with this parameter; 0 if it is off.
+    Race(f32),
+    /// All of them, for a mass of the whole row at a scale that its request fixes.
+    Mass(WholeRow),
+    /// All of them, for anything.
+    Whole(WholeRow),
+}
+
+/// What a pool or a step wants of a row besides the token that its request draws.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Wanted {
+    /// The caller's own edit.
+    pub hooked: bool,
+    /// The kept set, or more draws from it than the request's own.
+    pub kept_set: bool,
+    /// Logprobs of this mode.
+    pub logprobs: Option<LogprobMode>,
+    /// How many drafts the row has; a greedy request's are the first tokens, kept or not (S8).
+    pub siblings: usize,
+}
+
+impl Reading {
+    /// Returns which logits choose the token at a temperature, which may stand in for the request's own. `filters` are on, in the order in
+    /// which they act; `joint`: on the whole row, each of them.
+    #[must_use]
+    pub fn of(params: &SamplingParams, temperature: f32, filters: &[Filter], joint: bool) -> Self {
+        if let Some(parameter) = params.unforeseen() {
+            return Self::Whole(WholeRow::Parameter(parameter.name));
+        }
+        if params.dynamic_temperature.is_some() && temperature != 0.0 {
+            return Self::Whole(WholeRow::DynamicTemperature);
+        }
+        match filters {
+            _ if SamplingParams::is_greedy(temperature) => Self::First,
+            _ if params.mirostat.is_some() => Self::Whole(WholeRow::Mirostat),
+            [_, _, ..] if joint => Self::Mass(WholeRow::Joint),
+            [] => Self::Race(0.0),
+            [Filter::MinP] => Self::Race(params.min_p),
+            [Filter::TopK, ..] => Self::Top(params.top_k as usize),
+            [Filter::MinP, ..] => Self::Likely(params.min_p),
+            [filter, ..] => Self::Mass(WholeRow::Filter(*filter)),
+        }
+    }
+
+    /// Returns which logits choose the token and give what else is wanted of the row.
+    #[must_use]
+    pub fn with(self, wanted: &Wanted) -> Self {
+        use LogprobMode::{Processed, Tempered};
+        match (self, wanted.logprobs) {
+            _ if wanted.hooked => Self::Whole(WholeRow::Hook),
+            (Self::Whole(WholeRow::DynamicTemperature | WholeRow::Parameter(_)), _) => self,
+            // A greedy row's only member is its token.
+            (Self::First, None | Some(Processed | Tempered)) if wanted.siblings > 1 => {
+                Self::Top(wanted.siblings)
+            }
+            (Self::First, None | Some(Processed | Tempered)) => self,
+            (_, Some(mode)) if mode != Processed => Self::Mass(WholeRow::Logprobs(mode)),
+            (Self::Race(min_p), mode) if wanted.kept_set || mode.is_some() => match mode {
+                _ if min_p > 0.0 => Self::Likely(min_p),
+                Some(mode) if !wanted.kept_set => Self::Mass(WholeRow::Logprobs(mode)),
+                _ => Self::Mass(WholeRow::KeptSet),
+            },
+            _ => self,
+        }
+    }
+
+    /// Returns why every logit is needed, if it is.
+    #[must_use]
+    pub fn whole(self) -> Option<WholeRow> {
+        match self {
+            Self::Mass(reason) | Self::Whole(reason) => Some(reason),
+            _ => None,
+        }
+    }
+}
+
+/// By which short way kernels can take a request's filters. As a number, it is the code that kernels read; the least is right for every request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Chain {
+    /// By none: mirostat, filters that need the whole row, and whatever is not foreseen.
+    General,
+    /// By a list of the first k tokens and the mass of the whole row: top-k up to [`MOST_LISTED`], and top-p beside it.
+    Joint,
+    /// By a list and the mass of the whole row: top-p, and what keeps few of its tokens.
+    Nucleus,
+    /// By a list of the first k tokens: top-k up to [`MOST_LISTED`], and what keeps few of them.
+    ShortList,
+    /// By the first token's logit: min-p alone.
+    MinP,
+    /// There are none.
+    None,
+}
+
+impl Chain {
+    /// Returns the short way of filters in the order in which they act. `joint`: on the whole row, each of them; if all keep prefixes, top-k is the
+    /// first and top-p the second.
+    #[must_use]
+    pub fn of(reading: Reading, params: &SamplingParams, filters: &[Filter], joint: bool) -> Self {
+        let kinds = || filters.iter().map(|filter| filter.kind());
+        let is_listed = kinds().all(|kind| kind.listed)
+            && !(joint && kinds().any(|kind| !kind.prefix))
+            // No filter may follow one that leaves a set without the first tokens.
+            && kinds().rev().skip(1).all(|kind| !kind.interval);
+        match filters {
+            _ if reading == Reading::First => Self::None,
+            _ if matches!(reading, Reading::Whole(WholeRow::Mirostat | WholeRow::Parameter(_))) => {
+                Self::General
+            }
+            [] => Self::None,
+            [Filter::MinP] => Self::MinP,
+            [Filter::TopK, ..] if is_listed && params.top_k <= MOST_LISTED as i64 => {
+                if joint {
+                    Self::Joint
+                } else {
+                    Self::ShortList
+                }
+            }
+            // The mass is one at a scale that must not depend on the row.
+            [Filter::TopP, ..] if is_listed && params.dynamic_temperature.is_none() => Self::Nucleus,
+            _ => Self::General,
+        }
+    }
+
+    /// Returns whether few tokens are usually kept, so that a list of candidates is tried first.
+    #[must_use]
+    pub fn has_list(self) -> bool {
+        matches!(self, Self::Joint | Self::Nucleus | Self::ShortList)
+    }
+
+    /// Returns whether filters need the mass of the whole row.
+    #[must_use]
+    pub fn has_mass(self) -> bool {
+        matches!(self, Self::Joint | Self::Nucleus)
+    }
+
+    /// Returns whether the winner of a race over what precedes top-p can be tested against top-p's mass: each filter before it keeps the first tokens
+    /// of what it is given, and none but min-p follows.
+    #[must_use]
+    pub fn is_tested(reading: Reading, filters: &[Filter]) -> bool {
+        let Some(at) = filters.iter().position(|filter| *filter == Filter::TopP) else { return false };
+        reading != Reading::First
+            && !matches!(reading, Reading::Whole(WholeRow::Parameter(_)))
+            && filters[..at].iter().all(|filter| !filter.kind().interval)
+            && matches!(filters[at + 1..], [] | [Filter::MinP])
+    }
+}
+
+impl SamplingParams {
+    /// Returns the first parameter that is not neutral and that nothing here foresees.
+    fn unforeseen(&self) -> Option<&'static Parameter> {
+        fn of<P: Parameters>(params: &P) -> Option<&'static Parameter> {
+            let mut table = P::TABLE.iter().enumerate();
+            let found = table.find(|(place, line)| !line.is_foreseen && params.differs_at(*place));
+            found.map(|(_, line)| line)
+        }
+        of(self).or_else(|| of(&self.dry)).or_else(|| self.logprobs.as_ref().and_then(of))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::params::{FilterOrder, LogprobsParams};
+
+    fn ways(params: &SamplingParams) -> (Reading, Chain, bool) {
+        let (filters, joint) = (Vec::from_iter(params.filters(1000)), params.order == FilterOrder::Joint);
+        let reading = Reading::of(params, params.temperature, &filters, joint);
+        (reading, Chain::of(reading, params, &filters, joint), Chain::is_tested(reading, &filters))
+    }
+
+    #[test]
+    fn a_parameter_that_nothing_foresees_takes_the_general_way() {
+        let plain = SamplingParams::default;
+        let known = [
+            (plain(), Reading::Race(0.0), Chain::None, false),
+            (SamplingParams { temperature: 0.0, top_p: 0.9, ..plain() }, Reading::First, Chain::None, false),
+            (SamplingParams { min_p: 0.1, ..plain() }, Reading::Race(0.1), Chain::MinP, false),
+            (SamplingParams { top_k: 50, top_p: 0.9, ..plain() }, Reading::Top(50), Chain::ShortList, true),
+            (SamplingParams { top_k: 900, top_p: 0.9, ..plain() }, Reading::Top(900), Chain::General, true),
+            (
+                SamplingParams { top_p: 0.9, min_p: 0.1, ..plain() },
+                Reading::Mass(WholeRow::Filter(Filter::TopP)),
+                Chain::Nucleus,
+                true,
+            ),
+            (
+                SamplingParams { top_k: 50, top_p: 0.9, order: FilterOrder::Joint, ..plain() },
+                Reading::Mass(WholeRow::Joint),
+                Chain::Joint,
+                true,
+            ),
+        ];
+        for (params, reading, chain, is_tested) in known {
+            assert_eq!(ways(&params), (reading, chain, is_tested));
+            let general = (Reading::Whole(WholeRow::Parameter("imaginary")), Chain::General, false);
+            let with_it = SamplingParams { imaginary: true, ..params.clone() };
+            assert_eq!(ways(&with_it), general);
+            let logprobs = Some(LogprobMode::Processed);
+            let wanted = Wanted { logprobs, siblings: 4, kept_set: true, hooked: false };
+            assert_eq!(general.0.with(&wanted), general.0);
+        }
+        let logprobs = LogprobsParams { mode: LogprobMode::Tempered, top_n: 3, ids: vec![4] };
+        let params = SamplingParams { logprobs: Some(logprobs), repetition_penalty: 1.5, ..plain() };
+        assert_eq!(ways(&params).0, Reading::Race(0.0));
+    }
+}
