@@ -45,6 +45,7 @@ pub use head::{
 };
 pub use history::{Entry, History};
 pub use level::Level;
+pub use logprobs::gradient::Derivatives;
 pub use mapped::MappedFile;
 pub use outputs::{Output, RowMut, Written};
 pub use part_row::PartRow;

@@ -3,6 +3,8 @@
 //! A logprob needs the mass of its distribution, which is one visit to the tiles; a rank counts the tokens of
 //! the few tiles whose maximum is above the token; the top n are found as top-k is.
 
+pub mod gradient;
+
 use gumball_spec::logprobs::{Logprobs, TokenLogprob, logprob, logprob_of_probability};
 use gumball_spec::num::{key, key_id, key_logit};
 use gumball_spec::survey::Measure;

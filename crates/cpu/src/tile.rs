@@ -1,7 +1,7 @@
 //! A tile: its numbers, and what tokens of it sum to (rules M3 to M5).
 
 use gumball_spec::TILE;
-use gumball_spec::survey::log_mass;
+use gumball_spec::survey::{log_mass, mean_distance};
 
 /// The logits of one tile; -inf beyond the vocabulary.
 pub type Tile = [f32; TILE];
@@ -36,5 +36,5 @@ pub fn fixed_distance(d: f32) -> u64 {
 
 /// Returns the entropy of a set of the given mass whose weighted distances sum to `sum` (M5).
 pub fn entropy_of(mass: u64, sum: u64) -> f32 {
-    log_mass(mass) + 16.0 * (sum as f32 / mass as f32)
+    log_mass(mass) + mean_distance(mass, sum)
 }

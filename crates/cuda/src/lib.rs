@@ -50,7 +50,10 @@ pub use operators::draft_trees::{DraftTreeRows, DraftTrees, Judged};
 pub use operators::judge::Judge;
 pub use operators::numeric_check;
 pub use operators::softmax::Softmax;
-pub use operators::{Draws, Operators, Output, PerRow, PoolSlots, RowParams, SelectedLogprobs};
+pub use operators::{
+    Draws, GivenLogprobs, GivenTokens, LossDerivatives, Operators, Output, PerRow, PoolSlots, RowParams,
+    SelectedLogprobs,
+};
 pub use pipeline::assignment::{Assignment, DraftBatchId, WorkspaceLimits};
 pub use pipeline::copied_drafts::DraftCopyLaunch;
 pub use pipeline::draft_rows::{DraftCounts, DraftIds, DraftRule};

@@ -182,8 +182,8 @@ pub use lm_head::{build_clusters, certify};
 pub use masks::{HostMasks, Masks};
 pub use matrix::Matrix;
 pub use operators::{
-    DraftTreeCounts, DraftTrees, Draws, HostDraftTrees, LogitsMut, Operators, PerRow, PerRowMut, PoolSlots,
-    RowParams, RowsInOut, RowsOut,
+    DraftTreeCounts, DraftTrees, Draws, GivenLogprobs, GivenTokens, HostDraftTrees, LogitsMut,
+    LossDerivatives, Operators, PerRow, PerRowMut, PoolSlots, RowParams, RowsInOut, RowsOut, WEIGHED_NUMBERS,
 };
 pub use outputs::{Emitted, Outputs};
 pub use pool::Pool;

@@ -1,5 +1,8 @@
 //! Logprobs: how likely the token, its rivals and given ids were, in the mode asked for (rules L1 to L3, P3).
 
+pub mod gradient;
+
+use self::gradient::Weighed;
 use crate::num::{LN_2, log2_one_plus, log2_parts};
 use crate::params::LogprobsParams;
 use crate::row::{Kind, NONE};
@@ -47,10 +50,7 @@ pub struct Logprobs {
 /// `first` is the first member's logit, `mass` that of all members.
 #[must_use]
 pub fn logprob(z: f32, first: f32, temperature: f32, mass: u64) -> f32 {
-    let (e, f) = log2_parts(mass as f32);
-    let p = log2_one_plus(f) * f;
-    let difference = (f64::from(z) - f64::from(first)) / f64::from(temperature);
-    (difference - LN_2 * (f64::from(e - 43) + f64::from(p))) as f32
+    Weighed::new(first, mass, 0).logprob(z, temperature)
 }
 
 /// Returns the natural log probability of a token of a probability row (P3).

@@ -206,6 +206,13 @@ impl<'a> Given<'a> {
     /// Returns the entropy in bits (M5).
     #[must_use]
     pub fn entropy(&self) -> f32 {
+        let total = self.total();
+        log_mass(total) + mean_distance(total, self.distances())
+    }
+
+    /// Returns the sum of the weighted distances below the first token (M5).
+    #[must_use]
+    pub fn distances(&self) -> u64 {
         let fixed = |x: f32| (1_048_576.0 * x.min(32.0)).round_ties_even() as u64;
         let tiles = self.maxima.len();
         let (mut q, mut r) = (vec![0u64; tiles], vec![0u64; tiles]);
@@ -219,9 +226,15 @@ impl<'a> Given<'a> {
             let d = fixed(self.measure.exponent(self.first(), self.maxima[tile]));
             sum += self.factor(tile).mass((r[tile] + q[tile] * d) >> 24);
         }
-        let total = self.total();
-        log_mass(total) + 16.0 * (sum as f32 / total as f32)
+        sum
     }
+}
+
+/// Returns how far the tokens of a set lie below its first one, on average by weight, in powers of two (M5). `sum`: what
+/// [`Given::distances`] returns.
+#[must_use]
+pub fn mean_distance(mass: u64, sum: u64) -> f32 {
+    16.0 * (sum as f32 / mass as f32)
 }
 
 /// Returns `log2` of a mass in units of the first token's weight (M5).

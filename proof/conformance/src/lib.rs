@@ -40,6 +40,8 @@ pub mod verified_draws;
 #[macro_use]
 pub mod rules;
 #[cfg(feature = "cuda")]
+pub mod given_logprobs;
+#[cfg(feature = "cuda")]
 pub mod scores;
 #[cfg(feature = "cuda")]
 pub mod selected_logprobs;

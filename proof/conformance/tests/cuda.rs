@@ -10,13 +10,17 @@ use gumball_bench_protocol::skipped::or_skip;
 use gumball_conformance::backend::Cuda;
 use gumball_conformance::draft_trees::chains;
 use gumball_conformance::draws::Setting;
+use gumball_conformance::given_logprobs::{self, Given};
 use gumball_conformance::rows::bell;
 use gumball_conformance::statistics::FALSE_ALARM;
 use gumball_conformance::stream::{self, Counted, Extent};
 use gumball_conformance::verified_draws::{self, Place, WAYS};
 use gumball_conformance::{by_name, operators, rules, selected_logprobs, softmax};
+use gumball_cpu::Level;
 use gumball_cuda::{Cache, Emulator, Runtime};
-use gumball_engine::{Batch, Device, Outputs, Place as PoolPlace, Pool, PoolConfig, Rows, SamplingParams};
+use gumball_engine::{
+    Batch, Device, Operators, Outputs, Place as PoolPlace, Pool, PoolConfig, Rows, SamplingParams,
+};
 
 macro_rules! backends {
     ($($backend:ident),*) => {
@@ -203,6 +207,32 @@ fn operators_are_the_oracle() {
 #[test]
 fn logprobs_of_tokens_are_those_of_the_oracle() {
     each_seed(3_000, 300, selected_logprobs::hold);
+}
+
+#[test]
+fn given_logprobs_and_their_gradient_are_the_oracles_at_every_level() {
+    for level in Level::available() {
+        let operators = Operators::new(Some(level), Some(1)).unwrap();
+        for seed in 0..300 {
+            given_logprobs::hold_host(&operators, seed).unwrap_or_else(|text| panic!("{level:?}: {text}"));
+        }
+    }
+}
+
+#[test]
+fn given_logprobs_and_their_gradient_are_the_oracles_on_devices() {
+    each_seed(3_000, 300, given_logprobs::hold);
+}
+
+#[test]
+fn given_logprobs_and_their_gradient_are_near_real_numbers() {
+    let mut worst = [0.0; 3];
+    for seed in 0..2_000 {
+        let found = Given::new(seed).real();
+        worst = std::array::from_fn(|what| f64::max(worst[what], found[what]));
+    }
+    println!("of their bounds, logprobs, entropies and derivatives: {worst:.3?}");
+    assert!(worst.iter().all(|worst| *worst < 1.0), "{worst:?}");
 }
 
 #[test]

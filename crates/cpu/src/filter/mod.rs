@@ -184,6 +184,18 @@ impl Given {
         }
     }
 
+    /// Weighs a set that is not listed; returns its mass and the sum of its weighted distances (M5).
+    pub fn total_and_distances(
+        &self,
+        reader: &Reader<'_>,
+        buffers: &mut Buffers,
+        measure: Measure,
+    ) -> (u64, u64) {
+        self.give(reader, buffers, measure);
+        let (total, _) = buffers.mass.weigh_with_entropy(reader.level, &reader.view, self.cut);
+        (total.mass, buffers.mass.distances())
+    }
+
     /// The shortest prefix of mass `p` (F1).
     fn top_p(&self, reader: &Reader<'_>, buffers: &mut Buffers, p: f32, measure: Measure) -> Given {
         if let Some(range) = &self.listed {

@@ -1,4 +1,4 @@
-//! What host and device share, written once: structs, constants and flags (`step`, `drafts`, `operators`, `selected`, `exchange`, `head`), of which
+//! What host and device share, written once: structs, constants and flags (`step`, `drafts`, `operators`, `selected`, `given`, `exchange`, `head`), of which
 //! `header` makes the kernels' headers.
 //!
 //! Depends on no other folder.
@@ -6,6 +6,7 @@
 mod drafts;
 pub(crate) mod dtype;
 mod exchange;
+mod given;
 mod head;
 pub(crate) mod header;
 #[cfg(feature = "emulator")]
@@ -16,6 +17,7 @@ mod step;
 
 pub(crate) use drafts::*;
 pub(crate) use exchange::*;
+pub(crate) use given::*;
 pub(crate) use head::*;
 pub(crate) use operators::*;
 pub(crate) use selected::*;

@@ -8,6 +8,7 @@
 //! Depends on every folder but `pipeline`.
 
 pub(crate) mod draft_trees;
+mod given;
 pub(crate) mod judge;
 pub mod numeric_check;
 mod params;
@@ -32,6 +33,7 @@ use crate::operators::draft_trees::{DraftTrees, Judged};
 use crate::operators::judge::Judge;
 use crate::operators::softmax::Softmax;
 
+pub use given::{GivenLogprobs, GivenTokens, LossDerivatives};
 pub use params::{Draws, PerRow, RowParams};
 use passes::Passes;
 pub use pools::PoolSlots;
@@ -77,6 +79,35 @@ impl Operators {
         out: &SelectedLogprobs<'_>,
     ) -> Result<()> {
         self.passes.selected_logprobs(rows, tokens, out)
+    }
+
+    /// Enqueues the writing of the logprobs of given ids over given sets, and of the sets' entropies (L4), in one launch. Allocates nothing.
+    ///
+    /// # Shapes and units
+    /// `rows`: R rows of logits. `tokens`, `out`: what their fields say. An id that is none of the vocabulary has the logprob -inf.
+    ///
+    /// # Errors
+    /// - [`gumball_spec::Error::Length`] or [`gumball_spec::Error::OutOfRange`] if a shape or a type differs from these.
+    /// - [`gumball_spec::Error::Unavailable`] if the device fails.
+    pub fn logprobs(&self, rows: &Rows<'_>, tokens: &GivenTokens<'_>, out: &GivenLogprobs<'_>) -> Result<()> {
+        given::logprobs(&self.passes.runtime, rows, tokens, out)
+    }
+
+    /// Enqueues the writing of the derivatives of a loss by logits (L5), in one launch. Allocates nothing.
+    ///
+    /// # Shapes and units
+    /// `from`: R rows of logits; `None`: those of `to`, which are replaced. `to`: R rows of the logits' type. `by`: what its fields say.
+    ///
+    /// # Errors
+    /// Those of [`Operators::logprobs`].
+    pub fn logprobs_gradient(
+        &self,
+        from: Option<&Rows<'_>>,
+        to: &RowsOut<'_>,
+        tokens: &GivenTokens<'_>,
+        by: &LossDerivatives<'_>,
+    ) -> Result<()> {
+        given::gradient(&self.passes.runtime, from, to, tokens, by)
     }
 
     /// Enqueues the judgement of trees of drafts, chains among them; see [`Judge::enqueue`].

@@ -223,7 +223,7 @@ fn at(all: &abi::SoftmaxArgs, from: usize, (from_type, to_type): (Dtype, Dtype))
     }
 }
 
-fn check_temperature(temperature: f32) -> Result<f32> {
+pub(super) fn check_temperature(temperature: f32) -> Result<f32> {
     let max = f32::from_bits((127 + 100) << 23);
     if (0.0..=max).contains(&temperature) {
         return Ok(temperature);

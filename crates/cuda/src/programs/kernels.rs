@@ -103,6 +103,8 @@ kernels! {
     "judge_requests" { JUDGE_REQUESTS: ONE }
     // Force given tokens in a step, and write their logprobs after it.
     "selected_logprobs" { SELECT_TOKENS: ONE, WRITE_SELECTED: ONE }
+    // Logprobs of given ids over given sets, and their gradient.
+    "given_logprobs" { GIVEN_LOGPROBS: BY_DTYPE, GIVEN_GRADIENT: BY_DTYPE }
     // Exchange rows and results between the devices of a group.
     "exchange" { SEND_ROWS: ONE, SEND_RESULTS: ONE }
     // Survey and finish rows of which each device of a group has a part.

@@ -4,10 +4,13 @@ use bytemuck::Pod;
 use gumball_cuda::{self as cuda, Buffer, ColumnType, DeviceSlice, IntType};
 use gumball_spec::{Error, Kind, Result, SamplingParams};
 
+use super::arrays::wrong_memory;
 use super::draws::Draws;
+use super::logprobs::{GivenTokens, check_id};
 use super::params::{PerRow, RowParams, check_length, check_token};
 use super::pools::PoolSlots;
 use crate::Device;
+use crate::masks::Masks;
 
 /// Device memory for a copied list; it grows as needed.
 #[derive(Debug, Default)]
@@ -116,6 +119,51 @@ impl TokenColumn {
         let tokens: Vec<i32> = (0..listed).map(|row| tokens.of(row)).collect();
         tokens.iter().try_for_each(|token| check_token(*token, vocab))?;
         DeviceSlice::of(self.0.copy(device, &tokens)?, IntType::I32).first(listed)
+    }
+}
+
+/// The memory of one list each of given ids and temperatures.
+#[derive(Debug, Default)]
+pub(super) struct GivenColumns {
+    ids: List,
+    temperature: List,
+}
+
+impl GivenColumns {
+    /// Returns given tokens as the kernels' launches take them; ids and temperatures that the host can see are checked.
+    pub fn tokens<'b>(
+        &'b mut self,
+        device: &Device,
+        tokens: &GivenTokens<'b>,
+        (rows, vocab): (usize, usize),
+    ) -> Result<cuda::GivenTokens<'b>> {
+        let GivenTokens { ids, width, ignored, temperature, kept } = *tokens;
+        let kept = match kept {
+            Masks::None => None,
+            Masks::Device(kept) => Some(kept),
+            Masks::Host(_) => return Err(wrong_memory("masks", "the host", "the device")),
+        };
+        let ids = match ids {
+            PerRow::Device(column) => column,
+            PerRow::All(_) if width != 1 => {
+                return Err(Error::out_of_range(
+                    "ids",
+                    "one for all rows",
+                    "a list where the width is not 1",
+                ));
+            }
+            ids => {
+                let count = if matches!(ids, PerRow::All(_)) { 1 } else { rows * width };
+                ids.check_host("ids", count)?;
+                let listed: Vec<i32> = (0..count).map(|place| ids.of(place)).collect();
+                listed.iter().try_for_each(|id| check_id(*id, ignored, vocab))?;
+                DeviceSlice::of(self.ids.copy(device, &listed)?, IntType::I32).first(count)?
+            }
+        };
+        let check = |temperature| SamplingParams { temperature, ..SamplingParams::default() }.validate(vocab);
+        let dtype = ColumnType::F32;
+        let temperature = self.temperature.column(device, "temperature", temperature, dtype, rows, check)?;
+        Ok(cuda::GivenTokens { ids, width, ignored, temperature, kept })
     }
 }
 

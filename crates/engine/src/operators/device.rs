@@ -9,9 +9,10 @@ use gumball_spec::Result;
 use gumball_spec::verify::by_probabilities::Judgement;
 
 use super::arrays::device_column;
-use super::columns::{KeyColumns, ParamColumns, TokenColumn};
+use super::columns::{GivenColumns, KeyColumns, ParamColumns, TokenColumn};
 use super::draft_trees::DraftTreeCounts;
 use super::draws::Draws;
+use super::logprobs::{GivenLogprobs, GivenTokens, LossDerivatives};
 use super::params::{PerRow, RowParams};
 use super::pools::PoolSlots;
 use crate::Device;
@@ -24,13 +25,14 @@ pub(super) struct OnDevice {
     params: ParamColumns,
     keys: KeyColumns,
     tokens: TokenColumn,
+    given: GivenColumns,
 }
 
 impl OnDevice {
     pub fn new(device: Device) -> Self {
-        let (params, keys, tokens) = Default::default();
+        let (params, keys, tokens, given) = Default::default();
         let operators = cuda::Operators::new(device.runtime().clone());
-        Self { operators, device, params, keys, tokens }
+        Self { operators, device, params, keys, tokens, given }
     }
 
     /// Enqueues the writing of rows. `from`: the rows to read; `None`: those of `to`.
@@ -95,6 +97,40 @@ impl OnDevice {
     ) -> Result<()> {
         let tokens = self.tokens.tokens(&self.device, tokens, rows.rows(), rows.vocab())?;
         self.operators.selected_logprobs(rows, &tokens, out)
+    }
+
+    /// Enqueues the writing of the logprobs of given ids.
+    pub fn logprobs(
+        &mut self,
+        rows: &Rows<'_>,
+        tokens: &GivenTokens<'_>,
+        out: GivenLogprobs<'_>,
+    ) -> Result<()> {
+        let out = cuda::GivenLogprobs {
+            logprobs: out.logprobs.on_device("logprobs")?,
+            entropies: device_column("entropies", out.entropies)?,
+            weighed: device_column("weighed", out.weighed)?,
+        };
+        let tokens = self.given.tokens(&self.device, tokens, (rows.rows(), rows.vocab()))?;
+        self.operators.logprobs(rows, &tokens, &out)
+    }
+
+    /// Enqueues the writing of derivatives. `from`: the rows to read; `None`: those of `to`.
+    pub fn logprobs_gradient(
+        &mut self,
+        from: Option<&Rows<'_>>,
+        to: &RowsOut<'_>,
+        tokens: &GivenTokens<'_>,
+        by: &LossDerivatives<'_>,
+    ) -> Result<()> {
+        let by = cuda::LossDerivatives {
+            weighed: by.weighed.column("weighed")?,
+            of_logprobs: by.of_logprobs.column("of_logprobs")?,
+            of_entropies: by.of_entropies.map(|of| of.column("of_entropies")).transpose()?,
+        };
+        let rows = to.rows();
+        let tokens = self.given.tokens(&self.device, tokens, (rows.rows(), rows.vocab()))?;
+        self.operators.logprobs_gradient(from, to, &tokens, &by)
     }
 
     /// Enqueues the judgement of trees. `probs`: the drafter's and the target's. `drafts`: ids and parents. `written`: tokens

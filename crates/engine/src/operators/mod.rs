@@ -10,6 +10,7 @@
 //! | `arrays`, `matrix` | what operators read and write |
 //! | `params`, `draws`, `draft_trees` | arguments; draws and draft trees on the host |
 //! | `selected_logprobs` | logprobs of tokens that are there already |
+//! | `logprobs` | the same over given sets, with entropies and the gradient |
 //! | `host` | rows over threads |
 //! | `device`, `columns` | kernels of a device; lists that are copied there |
 
@@ -21,6 +22,7 @@ mod device;
 mod draft_trees;
 mod draws;
 mod host;
+mod logprobs;
 mod matrix;
 mod params;
 mod pools;
@@ -44,6 +46,7 @@ use selected_logprobs::Selected;
 pub use arrays::{PerRowMut, RowsInOut, RowsOut};
 pub use draft_trees::{DraftTreeCounts, DraftTrees, HostDraftTrees};
 pub use draws::Draws;
+pub use logprobs::{GivenLogprobs, GivenTokens, LossDerivatives, WEIGHED_NUMBERS};
 pub use matrix::LogitsMut;
 pub use params::{PerRow, RowParams};
 pub use pools::PoolSlots;
@@ -357,6 +360,65 @@ impl Operators {
             Place::Host(host) => host.selected_logprobs(rows.into().here()?, selected),
             #[cfg(feature = "cuda")]
             Place::Device(device) => lock(device).selected_logprobs(&rows.into().there()?, selected),
+        }
+    }
+
+    /// Writes the logprobs of given ids over given sets of tokens, and the entropies of these sets (rule L4). The logprob is, bit for
+    /// bit, the one that a step without edits reports for these logits: with the step's kept set in mode `processed`, without a set
+    /// in mode `tempered`, at temperature 1 in mode `raw`.
+    ///
+    /// # Shapes and units
+    /// `rows`: R rows of logits. `tokens`, `out`: the shapes that their fields name. Logprobs are natural; -inf for an id that its set does not
+    /// hold, for one whose logit is -inf or NaN, and for `NONE`; 0 for the ignored id. A row of which all ids are ignored is not read,
+    /// and all that is written of it is 0.
+    ///
+    /// # Errors
+    /// - [`Error::OutOfRange`] for an id that is neither of the vocabulary nor `NONE` nor ignored, for a temperature outside 0..=2^100,
+    ///   for more than 1024 ids of a row, for rows of probabilities, and for arrays that lie in the other memory.
+    /// - [`Error::Length`] or [`Error::OutOfRange`] if a shape or type differs.
+    /// - [`Error::Conflict`] and [`Error::Unavailable`] as in [`Operators::softmax`].
+    ///
+    /// After an error nothing has been written.
+    pub fn logprobs<'a>(
+        &self,
+        rows: impl Into<Rows<'a>>,
+        tokens: &GivenTokens<'_>,
+        out: GivenLogprobs<'_>,
+    ) -> Result<()> {
+        match &self.place {
+            Place::Host(host) => host.logprobs(rows.into().here()?, tokens, out),
+            #[cfg(feature = "cuda")]
+            Place::Device(device) => lock(device).logprobs(&rows.into().there()?, tokens, out),
+        }
+    }
+
+    /// Writes the derivatives of a loss by logits, from its derivatives by the logprobs and the entropies that [`Operators::logprobs`]
+    /// wrote (rule L5), in one visit to the rows.
+    ///
+    /// # Shapes and units
+    /// `rows`: R rows of logits to read, those of the former call, and R rows to write, each number rounded once to their type; or R rows of
+    /// logits to replace. `tokens`: that of the former call. `by`: the shapes that its fields name.
+    ///
+    /// # Errors
+    /// Those of [`Operators::logprobs`]. After an error nothing has been written.
+    pub fn logprobs_gradient<'a>(
+        &self,
+        rows: impl Into<RowsInOut<'a>>,
+        tokens: &GivenTokens<'_>,
+        by: &LossDerivatives<'_>,
+    ) -> Result<()> {
+        let RowsInOut { from, to } = rows.into();
+        match (&self.place, to) {
+            (Place::Host(host), RowsOut::Host(to)) => {
+                host.logprobs_gradient(from.map(Rows::here).transpose()?, to, tokens, by)
+            }
+            #[cfg(feature = "cuda")]
+            (Place::Device(device), RowsOut::Device(to)) => {
+                let from = from.map(Rows::there).transpose()?;
+                lock(device).logprobs_gradient(from.as_ref(), &to, tokens, by)
+            }
+            #[cfg(feature = "cuda")]
+            _ => Err(self.wrong_memory("rows")),
         }
     }
 

@@ -65,6 +65,17 @@ impl<T: Copy> PerRow<'_, T> {
     }
 }
 
+#[cfg(feature = "cuda")]
+impl<'a> PerRow<'a, f32> {
+    /// Returns a column of the device.
+    pub(super) fn column(self, parameter: &'static str) -> Result<DeviceSlice<'a>> {
+        match self {
+            PerRow::Device(column) => Ok(column),
+            PerRow::All(_) | PerRow::Host(_) => Err(wrong_memory(parameter, "the host", "the device")),
+        }
+    }
+}
+
 impl<'a> PerRow<'a, u32> {
     /// Returns the index of the matrix row that each of `outputs` outputs reads, for a list on the host.
     pub(super) fn row_indices(&self, outputs: usize, rows: usize) -> Result<Cow<'a, [u32]>> {

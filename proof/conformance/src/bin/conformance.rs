@@ -8,7 +8,7 @@
 //! `cuda_emulated`; `numbers [--every] NAME` holds the numbers of a CUDA backend to
 //! the definition, on every 32-bit word if asked; `batch NAME` holds large mixed batches on it to the CPU;
 //! `softmax NAME` holds its softmax of random rows to the oracle's probabilities, `operators NAME` its operators' draws and rows to
-//! the oracle, `selected NAME` its logprobs of tokens, `chains NAME` its chains of drafts;
+//! the oracle, `selected NAME` its logprobs of tokens, `given NAME` those of given ids over given sets and their gradient, `chains NAME` its chains of drafts;
 //! `stream NAME [TOKENS]` decodes many requests with drafts and without on `pool`, `cuda` or `cuda_emulated`, and compares the tokens;
 //! `boundaries NAME` holds operators, steps and softmaxes at the sizes where kernels take another path;
 //! `ranks-on NAME WORLD [processes|threads] [ROWS] [PART,..]` spreads random rows over the devices of that many ranks, holds them to one device,
@@ -36,7 +36,7 @@ use gumball_conformance::rules::{self, Rule};
 use gumball_conformance::statistics::{ChiSquare, FALSE_ALARM};
 use gumball_conformance::stream::{self, Counted};
 use gumball_conformance::verified_draws::{self, Place, WAYS};
-use gumball_conformance::{operators, selected_logprobs, softmax};
+use gumball_conformance::{given_logprobs, operators, selected_logprobs, softmax};
 use gumball_cpu::Level;
 use gumball_cuda::Runtime;
 use gumball_cuda::numeric_check::{self, Inputs, NUMBERS};
@@ -45,7 +45,7 @@ use gumball_engine::Device;
 const USAGE: &str = "usage: conformance list [FILTER] | run [--backend NAME [--part I/N]] [FILTER] | golden [NAME|--bless] \
     | draws [--seed N] [COUNT] \
     | draws-on NAME [COUNT] | numbers [--every] NAME | batch NAME | softmax NAME \
-    | operators NAME | selected NAME | chains NAME [COUNT] \
+    | operators NAME | selected NAME | given NAME | chains NAME [COUNT] \
     | stream NAME [TOKENS] | verified-draws [--seed N] [COUNT] | verified-draws-on NAME [COUNT] \
     | boundaries [--reduced] NAME | reduced NAME \
     | ranks-on|hold-ranks-on NAME WORLD [processes|threads] [ROWS] [PART,..]";
@@ -85,6 +85,7 @@ fn act(arguments: &[&str]) -> Result<bool, String> {
         ("softmax", [name]) => each_seed(name, "softmax", 2_000, softmax::hold),
         ("operators", [name]) => each_seed(name, "operators", 4_000, operators::hold),
         ("selected", [name]) => each_seed(name, "selected logprobs", 3_000, selected_logprobs::hold),
+        ("given", [name]) => each_seed(name, "given logprobs", 3_000, given_logprobs::hold),
         ("stream", [name, tokens @ ..]) => stream_of(name, number_or(tokens, 1_000_000)?),
         ("chains", [name, count @ ..]) => each_seed(name, "chains", number_or(count, 3_000)?, chains::hold),
         ("boundaries", ["--reduced", name]) => at_boundaries(name, Extent::Reduced),
@@ -401,6 +402,7 @@ fn reduced(name: &str) -> Result<bool, String> {
     ok &= each_seed(name, "softmax", 60, softmax::hold)?;
     ok &= each_seed(name, "operators", 120, operators::hold)?;
     ok &= each_seed(name, "selected logprobs", 60, selected_logprobs::hold)?;
+    ok &= each_seed(name, "given logprobs", 60, given_logprobs::hold)?;
     ok &= each_seed(name, "chains", 60, chains::hold)?;
     for body in REDUCED {
         ok &= run(Some(name), body, Part::ALL)?;

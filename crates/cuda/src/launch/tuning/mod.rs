@@ -26,7 +26,7 @@ pub(crate) use head::{
 };
 pub(crate) use history_edits::history_edits;
 pub(crate) use operators::{
-    Plan, judge_drafts, params_from_columns, plan, selected_tokens, verify_survey, write_rows,
+    Plan, given_rows, judge_drafts, params_from_columns, plan, selected_tokens, verify_survey, write_rows,
 };
 pub(crate) use softmax::{Clusters, MAX_TILES_PER_LAUNCH, Softmax, softmax};
 pub(crate) use survey::{

@@ -6,8 +6,8 @@ use super::survey::{self, Survey};
 use super::{TileBlocks, WARP};
 use crate::abi::dtype::Dtype;
 use crate::abi::{
-    COLUMNS_THREADS, JUDGE_DRAFTS_THREADS, MAX_CLUSTER_BLOCKS, MAX_TILES_PER_WARP, SELECTED_THREADS,
-    SURVEY_WARPS, WRITE_ROWS_WARPS,
+    COLUMNS_THREADS, GIVEN_THREADS, GIVEN_TILE_BYTES, JUDGE_DRAFTS_THREADS, MAX_CLUSTER_BLOCKS,
+    MAX_TILES_PER_WARP, SELECTED_THREADS, SURVEY_WARPS, WRITE_ROWS_WARPS,
 };
 use crate::driver::device_limits::DeviceLimits;
 use crate::driver::runtime::Grid;
@@ -72,6 +72,13 @@ pub(crate) fn params_from_columns(outputs: usize) -> Grid {
 /// Returns the grid of `select_tokens` and `write_selected`.
 pub(crate) fn selected_tokens(rows: usize) -> Grid {
     Grid::new((rows as u32).div_ceil(SELECTED_THREADS), SELECTED_THREADS)
+}
+
+/// Returns the grid of `given_logprobs`, which keeps sums of tiles, and of `given_gradient`, which does not: a block for each row.
+pub(crate) fn given_rows(rows: usize, tiles: u32, sums: bool) -> Grid {
+    let threads = (tiles * WARP as u32).min(GIVEN_THREADS);
+    let smem = if sums { (tiles * GIVEN_TILE_BYTES).next_multiple_of(16) } else { 0 };
+    Grid::new(rows as u32, threads).with_dynamic_smem(smem)
 }
 
 /// Returns the blocks of `write_rows`. `prefilled`: whether the survey has pre-filled the rows.
