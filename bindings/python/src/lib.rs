@@ -78,8 +78,8 @@ mod _gumball {
     use super::hooks::break_off;
     #[pymodule_export]
     use super::operators::{
-        emulate, judge, mask_logits, probabilities, row_count, sample, sample_from_pools, selected_logprobs,
-        softmax,
+        emulate, judge, logprobs_gradient, logprobs_of, mask_logits, probabilities, row_count, sample,
+        sample_from_pools, selected_logprobs, softmax,
     };
     #[pymodule_export]
     use super::outputs::{Emitted, Outputs};

@@ -44,7 +44,7 @@ __all__ = [
     "Graph", "Head", "Hidden", "OnDevice", "Outputs", "Plan", "Pool", "Probabilities", "RanksInfo", "Recorded",
     "Sampler", "Scored", "Shorten", "Step", "Verify", "__version__", "break_off", "check_params", "command",
     "json_of_json", "json_of_params",
-    "emulate", "forked", "judge", "mask_logits", "nearest_name", "probabilities", "prompt_seed", "row_count", "sample",
+    "emulate", "forked", "judge", "logprobs_gradient", "logprobs_of", "mask_logits", "nearest_name", "probabilities", "prompt_seed", "row_count", "sample",
     "sample_from_pools", "sample_seed", "selected_logprobs", "set_patience", "softmax",
 ]  # fmt: skip
 
@@ -138,6 +138,25 @@ def selected_logprobs(
     return_statuses: bool = False,
     stream: _Stream = None,
 ) -> Any: ...
+def logprobs_of(
+    logits: _Array,
+    ids: _Array,
+    temperature: _Number,
+    kept: _Array | None,
+    ignored: int,
+    entropy: bool,
+) -> tuple[Any, Any, Any]: ...
+def logprobs_gradient(
+    logits: _Array,
+    ids: _Array,
+    temperature: _Number,
+    kept: _Array | None,
+    ignored: int,
+    weighed: _Array,
+    of_logprobs: _Array,
+    of_entropies: _Array | None,
+    out: _Array,
+) -> None: ...
 def judge(
     draft_probs: _Array | None,
     draft_token_ids: _Array,

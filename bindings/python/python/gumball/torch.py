@@ -1,4 +1,4 @@
-"""For torch.compile graphs: a step of a pool, and the operators of :mod:`gumball.operators`.
+"""For torch.compile graphs: a step of a pool, and the operators of :mod:`gumball.operators`; for training, :func:`logprobs`.
 
 ::
 
@@ -33,6 +33,7 @@ import weakref
 import torch
 
 from ._gumball import Pool, Recorded, Step
+from .torch_logprobs import hidden_logprobs, kept_bitmask, logprobs
 from .torch_operators import (
     judge,
     mask_logits,
@@ -46,7 +47,10 @@ from .torch_operators import (
 
 __all__ = [
     "PoolStep",
+    "hidden_logprobs",
     "judge",
+    "kept_bitmask",
+    "logprobs",
     "mask_logits",
     "probabilities",
     "row_count",

@@ -1,13 +1,14 @@
 //! Operators over arrays, without requests; `python/gumball/operators.py` says what holds of all of them.
 //!
 //! A call reads its arguments (`input`, `columns`, `params`) and runs an operator of the engine (`write`,
-//! `draws`, `selected`, `draft_trees`; `run`): the host's if the rows lie there, otherwise the operators of the rows' device and
+//! `draws`, `selected`, `given_logprobs`, `draft_trees`; `run`): the host's if the rows lie there, otherwise the operators of the rows' device and
 //! stream, which `by_stream` keeps.
 
 mod by_stream;
 mod columns;
 mod draft_trees;
 mod draws;
+mod given_logprobs;
 mod input;
 mod params;
 mod run;
@@ -16,6 +17,7 @@ mod write;
 
 pub use draft_trees::judge;
 pub use draws::{sample, sample_from_pools};
+pub use given_logprobs::{logprobs_gradient, logprobs_of};
 pub use input::{check_writable, emulate, row_count};
 pub use selected::selected_logprobs;
 pub use write::{mask_logits, probabilities, softmax};

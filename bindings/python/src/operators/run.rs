@@ -21,6 +21,8 @@ pub fn run<R: Send>(input: &Input<'_, '_>, work: impl FnOnce(&Operators) -> Resu
         "seeds" => "seed",
         "positions" => "position",
         "draws" => "draw",
+        "masks" | "masks.width" => "kept",
+        "width" => "ids.shape[-1]",
         name => name,
     };
     let named = |error: Error| rows_names(error.with_parameter(argument), input.name);
