@@ -21,12 +21,40 @@ pub struct Costs {
     pub swap_ns: u64,
     /// For rows with edits or bitmasks to be gathered or swapped, beyond what it takes to survey such rows.
     pub edited_ns: u64,
-    /// For rows to be surveyed which a winner, a list or masses decide.
-    pub survey_ns: [u64; 3],
+    /// For rows to be surveyed which a winner or masses decide.
+    pub survey_ns: [u64; 2],
+    /// For rows to be surveyed which lists decide, by how long these are, in rising order.
+    pub lists: [ListCosts; 4],
     /// For a survey to find that it has rows to swap, besides what it takes to swap them.
     pub swapped_ns: u64,
     /// For each rank beyond two, of rows that are swapped; twice that of rows that lists decide, which each rank merges.
     pub rank_ns: u64,
+}
+
+/// What it takes to survey rows which lists of some lengths decide: a search among the ids of a part, which gets longer as the part has fewer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ListCosts {
+    /// The most tokens of a list that this speaks of.
+    pub most: usize,
+    pub ns: i64,
+    /// Besides, for a largest part of a million ids; of n million 1/n of it.
+    pub part_ns: i64,
+    /// Besides, as much less as the smallest part has fewer ids than the largest one: the difference of what both would take.
+    pub uneven_ns: i64,
+}
+
+impl ListCosts {
+    /// What takes as long for lists of any length.
+    const fn of(ns: i64) -> [Self; 4] {
+        [Self { most: usize::MAX, ns, part_ns: 0, uneven_ns: 0 }; 4]
+    }
+
+    /// Returns the nanoseconds for a largest and a smallest part of so many ids.
+    fn total(&self, largest: usize, smallest: usize) -> u128 {
+        let of = |ns: i64, ids: usize| i128::from(ns) * 1_000_000 / ids.max(1) as i128;
+        let uneven = of(self.uneven_ns, smallest) - of(self.uneven_ns, largest);
+        u128::try_from(i128::from(self.ns) + of(self.part_ns, largest) + uneven).unwrap_or(0)
+    }
 }
 
 /// The bytes that a rank gets from each other about a surveyed row which a winner, a list or masses decide.
@@ -34,7 +62,7 @@ const SURVEYED_BYTES: [u128; 3] = [24, 816, 1024];
 
 impl Costs {
     /// GPUs of one host that store into each other's memory over NVLink: two H100s and four, as the records 2026-11-26-h100-two-gpus,
-    /// 2026-11-26-h100-two-gpus-edited and 2026-11-26-h100-four-gpus of the bench hold.
+    /// 2026-11-26-h100-two-gpus-edited, 2026-11-26-h100-four-gpus and 2026-11-27-h100-two-gpus-lists of the bench hold.
     /// A device surveys no rows that need masses. Those with peer access over PCIe take them too, unless the caller has others: they were not measured.
     pub const NVLINK: Self = Self {
         link_ns_per_mb: 2720,
@@ -43,7 +71,13 @@ impl Costs {
         gather_ns: 12_700,
         swap_ns: 16_100,
         edited_ns: 1_600,
-        survey_ns: [9_000, 16_100, 16_100],
+        survey_ns: [9_000, 16_100],
+        lists: [
+            ListCosts { most: 16, ns: 11_000, part_ns: 0, uneven_ns: 0 },
+            ListCosts { most: 64, ns: 14_400, part_ns: 90, uneven_ns: 0 },
+            ListCosts { most: 128, ns: 18_000, part_ns: -80, uneven_ns: 500 },
+            ListCosts { most: usize::MAX, ns: 10_000, part_ns: 2_800, uneven_ns: 0 },
+        ],
         swapped_ns: 6_000,
         rank_ns: 750,
     };
@@ -61,7 +95,8 @@ impl Costs {
         gather_ns: 0,
         swap_ns: 13_000,
         edited_ns: 0,
-        survey_ns: [40_000, 40_000, 10_000_000],
+        survey_ns: [40_000, 10_000_000],
+        lists: ListCosts::of(40_000),
         swapped_ns: 0,
         rank_ns: 0,
     };
@@ -70,7 +105,8 @@ impl Costs {
     pub const NETWORK: Self = Self {
         link_ns_per_mb: 1_000_000,
         swap_ns: 63_000,
-        survey_ns: [58_000, 70_000, 560_000],
+        survey_ns: [58_000, 560_000],
+        lists: ListCosts::of(70_000),
         ..Self::HOST
     };
 
@@ -89,7 +125,7 @@ impl Costs {
             LogitsLayout::Survey => split.world() > 1 && configured.contains(layout) && is_surveyed,
             LogitsLayout::Gather | LogitsLayout::Replicated => false,
         };
-        let row = Row { world: split.world(), bytes: (split.vocab() * logit_bytes) as u128 };
+        let row = Row::of(split, logit_bytes);
         let others = LogitsLayout::ALL.into_iter().filter(serves);
         let all = [LogitsLayout::Gather].into_iter().chain(others);
         all.min_by_key(|layout| self.ns(*layout, shape, row)).expect("one serves always")
@@ -114,10 +150,17 @@ impl Costs {
                     return swapped_ns;
                 }
                 let merge_ns = if shape.needs == Needs::List { 2 * more_ranks } else { 0 };
-                let needs = shape.needs as usize;
-                let read = rows * row.bytes / world * u128::from(self.survey_ns_per_mb);
-                let sent = rows * SURVEYED_BYTES[needs] * (world - 1) * u128::from(self.link_ns_per_mb);
-                u128::from(self.survey_ns[needs]) + merge_ns + (read + sent) / MB + swapped_ns
+                let found_ns = match shape.needs {
+                    Needs::List => {
+                        let of = self.lists.iter().find(|of| shape.listed <= of.most);
+                        of.map_or(0, |of| of.total(row.largest, row.smallest))
+                    }
+                    needs => u128::from(self.survey_ns[usize::from(needs != Needs::Winner)]),
+                };
+                let read = rows * row.part(row.largest) * u128::from(self.survey_ns_per_mb);
+                let sent =
+                    SURVEYED_BYTES[shape.needs as usize] * (world - 1) * u128::from(self.link_ns_per_mb);
+                found_ns + merge_ns + (read + rows * sent) / MB + swapped_ns
             }
             LogitsLayout::Replicated => unreachable!("it is chosen by where the hidden states are"),
         }
@@ -126,16 +169,32 @@ impl Costs {
     /// Returns the nanoseconds in which a rank gets the parts of rows that others have, and reads the rows.
     fn whole(&self, rows: usize, row: Row) -> u128 {
         let (link, read) = (u128::from(self.link_ns_per_mb), u128::from(self.read_ns_per_mb));
-        let world = row.world as u128;
-        rows as u128 * row.bytes * (link * (world - 1) + read * world) / world / MB
+        // The rank with the smallest part gets the most.
+        rows as u128 * (link * row.part(row.ids - row.smallest) + read * row.part(row.ids)) / MB
     }
 }
 
-/// A row of logits, and the ranks that it is spread over.
+/// A row of logits, and how it is spread over ranks.
 #[derive(Clone, Copy)]
 struct Row {
     world: usize,
-    bytes: u128,
+    ids: usize,
+    largest: usize,
+    smallest: usize,
+    logit_bytes: usize,
+}
+
+impl Row {
+    fn of(split: &VocabSplit, logit_bytes: usize) -> Self {
+        let parts = || (0..split.world()).map(|rank| split.ids(rank).len());
+        let (largest, smallest) = (parts().max().unwrap_or(0), parts().min().unwrap_or(0));
+        Self { world: split.world(), ids: split.vocab(), largest, smallest, logit_bytes }
+    }
+
+    /// Returns the bytes of so many ids.
+    fn part(&self, ids: usize) -> u128 {
+        (ids * self.logit_bytes) as u128
+    }
 }
 
 const MB: u128 = 1_000_000;

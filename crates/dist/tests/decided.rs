@@ -7,11 +7,12 @@ use gumball_dist::{Costs, Needs, PlannerConfig, StepKind, StepShape, VocabSplit}
 use serde_json::Value;
 
 /// Records of `ci/gpu ranks` and of processes on a host, with the number of their cells, the costs that are fitted to them, and the layouts that serve.
-const RECORDS: [(&str, usize, Costs, &[LogitsLayout]); 7] = [
+const RECORDS: [(&str, usize, Costs, &[LogitsLayout]); 8] = [
     ("2026-11-26-host-two-processes", 33, Costs::HOST, &[Swap, Survey]),
     ("2026-11-26-h100-two-gpus", 289, Costs::NVLINK, &[Swap, Survey]),
     ("2026-11-26-h100-two-gpus-surveyed-drafts", 112, Costs::NVLINK, &[Swap, Survey]),
     ("2026-11-26-h100-two-gpus-edited", 304, Costs::NVLINK, &[Swap, Survey]),
+    ("2026-11-27-h100-two-gpus-lists", 640, Costs::NVLINK, &[Swap, Survey]),
     ("2026-11-26-h100-four-gpus", 256, Costs::NVLINK, &[Swap, Survey]),
     ("2026-11-26-h100-two-gpus-nccl-host-memory", 176, Costs::NCCL, &[Swap]),
     ("2026-11-26-h200-two-gpus-nccl", 28, Costs::NCCL, &[Swap]),
@@ -37,7 +38,10 @@ fn asked(name: &str, requests: usize, on_host: bool) -> (Needs, usize) {
 }
 
 fn planner(vocab: usize, world: usize, costs: Costs) -> PlannerConfig {
-    let split = VocabSplit::even(vocab, world).unwrap();
+    planner_of(VocabSplit::even(vocab, world).unwrap(), costs)
+}
+
+fn planner_of(split: VocabSplit, costs: Costs) -> PlannerConfig {
     PlannerConfig { costs: Some(costs), ..PlannerConfig::new(split) }
 }
 
@@ -63,8 +67,17 @@ fn hold(cell: &Value, costs: Costs, all: &[LogitsLayout]) {
         asked if asked.contains("rejection") => StepKind::Judge,
         _ => StepKind::Verify,
     };
-    let edits = ["edited", "masked"].iter().any(|edit| cell["asked"].as_str().unwrap().contains(edit));
-    let shape = StepShape { requests, drafts, kind, needs, edits, swapped, ..StepShape::default() };
+    let edits =
+        ["edited", "masked", "biases"].iter().any(|edit| cell["asked"].as_str().unwrap().contains(edit));
+    // The lists of the first records are of 50 tokens; later ones say what they have.
+    let listed = cell["listed"].as_u64().unwrap_or(50) as usize;
+    let needs = match cell["needs"].as_str() {
+        Some("Winner") => Needs::Winner,
+        Some("List") => Needs::List,
+        _ => needs,
+    };
+    let swapped = cell["swapped"].as_u64().map_or(swapped, |swapped| swapped as usize);
+    let shape = StepShape { requests, drafts, kind, needs, listed, edits, swapped, ..StepShape::default() };
     let us = |layout: LogitsLayout| {
         let times = cell["us"][layout.name()].as_array()?;
         Some(times.iter().map(|time| time.as_f64().unwrap()).sum::<f64>() / times.len() as f64)
@@ -79,9 +92,16 @@ fn hold(cell: &Value, costs: Costs, all: &[LogitsLayout]) {
         let best = [Gather].iter().chain(layouts).filter_map(|layout| us(*layout));
         let best = best.fold(f64::INFINITY, f64::min);
         // Of two ranks with all layouts also if nobody has said that logits have two bytes.
-        let is_untold = layouts == all && number("world") == 2;
+        let is_untold = layouts == all && number("world") == 2 && cell["sizes"].is_null();
         for logit_bytes in [logit_bytes, if is_untold { 4 } else { logit_bytes }] {
-            let config = planner(number("vocab"), number("world"), costs);
+            let split = match cell["sizes"].as_array() {
+                Some(sizes) => {
+                    let sizes: Vec<_> = sizes.iter().map(|size| size.as_u64().unwrap() as usize).collect();
+                    VocabSplit::of_sizes(&sizes)
+                }
+                None => VocabSplit::even(number("vocab"), number("world")),
+            };
+            let config = planner_of(split.unwrap(), costs);
             let config = PlannerConfig { layouts: layouts.to_vec(), logit_bytes, ..config };
             let taken = config.decide(&shape).unwrap();
             assert!(us(taken).unwrap() <= MOST * best, "{taken:?} of {layouts:?}, {logit_bytes}: {cell}");
