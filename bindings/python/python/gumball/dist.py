@@ -47,8 +47,9 @@ def join(vocab: int, *, group: Any = None, transport: str | None = None, timeout
     """Makes the pool of this rank, once the ranks of torch's process group, `group` or the default one, have told each other where they are.
 
     Ranks of one host exchange through Unix sockets, in a folder that only this user can enter; ranks of several, or with
-    ``transport="torch"``, through the process group: gloo's on CPUs, NCCL's on GPUs. After an error of an exchange that group is
-    ended, and of no use to the program either. options: all others of :class:`gumball.Ranks` and of :class:`gumball.Pool`.
+    ``transport="torch"``, through the process group: gloo's on CPUs, NCCL's on GPUs. The default group is left to the program: the ranks
+    make one of their own by ``new_group``, which is ended with the pool. A `group` that is given is used as it is; after an error of an
+    exchange it is ended, and of no use to the program either. options: all others of :class:`gumball.Ranks` and of :class:`gumball.Pool`.
 
     Raises RuntimeError where torch.distributed is not initialised; and the errors of :class:`gumball.Pool`.
     """
@@ -58,7 +59,7 @@ def join(vocab: int, *, group: Any = None, transport: str | None = None, timeout
     # Of one host are ranks with the same name that have been up since the same boot.
     homes = ranks.agree(f"{socket.gethostname()} {_boot()} {hasattr(socket, 'AF_UNIX')}", timeout)
     if len(set(homes)) > 1 or not homes[0].endswith(" True") or wanted == "torch":
-        return _made(vocab, options, group=ranks)
+        return _made(vocab, options, group=ranks.own(timeout) if group is None else ranks)
     folder = tempfile.mkdtemp(prefix="gumball-")
     try:
         addresses = ranks.agree(f"unix:{os.path.join(folder, str(ranks.rank))}", timeout)

@@ -29,29 +29,32 @@ FRAME, LENGTH = 1024, 8
 FIRST = FRAME - LENGTH
 #: The length in the frame of a rank that has closed its pool.
 CLOSED = (1 << 64) - 1
-#: Tags of messages. No message has the first. By the second, ranks agree on the two tags of a pool: one for frames, one for the bytes after a
-#: frame, since gloo would take a frame for those bytes and end the process if it is longer. The program's own messages have other tags.
-NOTHING, MEETING = 0x47554D00, 0x47554D01
+#: The tag that no message has. A pool has two others: one for frames, one for the bytes after a frame, since gloo would take a frame for those
+#: bytes and end the process if it is longer. The program's own messages have other tags.
+NOTHING = 0x47554D00
 #: How often a backend that cannot wait for so long and no longer is asked, in seconds.
 MOMENT = 20e-6
 #: How long the end of a group on NCCL is waited for, in seconds.
-END = 0.4
+END = 0.2
 
 #: "late", "lost" or "long"; which rank; what the system said, or the length of the message.
 Failure = tuple[str, int, str]
 
 #: The first tag of the last pool in this process, and of each process group what the pool that was closed last still sends.
-_last = MEETING
+_last = NOTHING
 _farewells: dict[str, list[Any]] = {}
-#: How many times a group on NCCL has met in this process, by its name.
+#: Groups that were made for pools which are closed, and still carry their farewells.
+_closed: list[Any] = []
+#: How many times a group has met in this process, by its name.
 _meetings: dict[str, int] = {}
 
 
 class TorchRanks:
     """One rank of a process group of torch: all ranks make the same calls in the same turn."""
 
-    def __init__(self, group: Any) -> None:
-        self._group = group
+    def __init__(self, group: Any, *, is_own: bool = False) -> None:
+        """is_own: the group was made for this pool, and ends with it."""
+        self._group, self._is_own = group, is_own
         self.rank: int = distributed.get_rank(group)
         if self.rank < 0:
             raise InvalidValueError("group is one that this process is not in, but must be one of its own")
@@ -63,7 +66,7 @@ class TorchRanks:
         backends = {device or ("cuda" if name == "nccl" else "cpu"): name for device, _, name in names}
         self._is_gloo = backends.get("cpu") == "gloo"
         self._device = torch.device("cpu" if "cpu" in backends else f"cuda:{torch.cuda.current_device()}")
-        self._tag = MEETING
+        self._tag = NOTHING
         self._waiters = ThreadPoolExecutor(max(1, 2 * len(self._peers)), "gumball-ranks")
 
     def agree(self, text: str, patience: float) -> list[str]:
@@ -72,20 +75,32 @@ class TorchRanks:
         Raises LateError or LostError for a rank that does not come within patience, in seconds, and CorruptError for one that says what none says.
         """
         global _last
-        known: list[Any] = [(_last, text)] * self.world
-        if self._is_gloo:
-            message, self._tag = bytearray(f"{_last} {text}".encode()), MEETING
-            received, failure = self.exchange([message] * self.world, [FIRST] * self.world, patience)
-            if failure is not None:
-                raise raised(failure, patience)
-            known = [bytes(each or message).decode(errors="replace").split(" ", 1) for each in received]
-        elif self._peers:
-            known = self._told_by_store(f"{_last} {text}", patience)
+        known = self._told_by_store(f"{_last} {text}", patience)
         tags = [tag_of(rank, each) for rank, each in enumerate(known)]
         self._tag = _last = 2 + max(tags)
         # All ranks have come here, so none waits for the pool before this one.
         _farewells.pop(self._group.group_name, None)
+        while _closed:
+            ended(_closed.pop())
         return [each[1] for each in known]
+
+    def own(self, patience: float) -> TorchRanks:
+        """Returns the ranks of a new group, of the same ranks as the default group: errors of a pool end that, and not the program's.
+
+        Raises LateError or LostError for a rank that does not make it within patience, in seconds.
+        """
+        made: list[Any] = []
+
+        def make() -> None:
+            if self._device.type == "cuda":
+                torch.cuda.set_device(self._device)
+            made.append(distributed.new_group(timeout=timedelta(seconds=max(1.0, patience))))
+
+        end = time.monotonic() + patience
+        error = Aside(make).failure(end)
+        if made:
+            return TorchRanks(made[0], is_own=True)
+        raise raised(("late" if error is None else "lost", self._peers[0], told(error)), patience)
 
     def exchange(
         self, send: Sequence[bytearray], most: Sequence[int], patience: float
@@ -116,7 +131,10 @@ class TorchRanks:
         return received, failure
 
     def _told_by_store(self, text: str, patience: float) -> list[list[str]]:
-        """Tells all ranks a text by the store of the group, before NCCL connects them, and returns that of each."""
+        """Tells all ranks a text by the store of the group, and returns that of each.
+
+        NCCL has not connected them yet, and gloo ends the process for a message that is longer than what was expected.
+        """
         name, end = self._group.group_name, time.monotonic() + patience
         store = distributed.distributed_c10d._get_process_group_store(self._group)
         _meetings[name] = _meetings.get(name, 0) + 1
@@ -156,10 +174,14 @@ class TorchRanks:
     def close(self) -> None:
         """Says to the other ranks that this one has closed its pool, if it came to one; waits for none."""
         self._waiters.shutdown(wait=False)
-        if self._is_gloo and self._tag != MEETING and distributed.is_initialized():
+        if not distributed.is_initialized():
+            return
+        if self._is_gloo and self._tag != NOTHING:
             last = CLOSED.to_bytes(LENGTH, "little").ljust(FRAME)
             with contextlib.suppress(RuntimeError, ValueError):
                 _farewells[self._group.group_name] = [self._isend(bytearray(last), 0, peer) for peer in self._peers]
+        if self._is_own:
+            _closed.append(self._group) if self._is_gloo else ended(self._group)
 
     def _move(
         self, send: Mapping[int, bytearray], receive: Mapping[int, bytearray], start: int, end: float
@@ -280,6 +302,17 @@ class Aside:
             if time.monotonic() >= end:
                 return None
         return self._error
+
+
+def ended(group: Any) -> None:
+    """Ends a group that was made for a pool; what NCCL still waits for keeps nobody."""
+    _farewells.pop(group.group_name, None)
+
+    def end() -> None:
+        with contextlib.suppress(RuntimeError, ValueError, AssertionError):
+            distributed.destroy_process_group(group)
+
+    Aside(end).failure(time.monotonic() + END)
 
 
 def tag_of(rank: int, known: Sequence[Any]) -> int:
