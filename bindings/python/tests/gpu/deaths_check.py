@@ -1,7 +1,7 @@
 """Kills and stops one of two ranks at each point of a pool's life, over every transport and layout, and says what the other rank's calls did.
 
-`deaths_check.py [OUT.jsonl [PART [LANES]]]`: the whole matrix with two GPUs, else that of rows in host memory; PART of it, "1/10" say. OUT gets
-a line a cell as it is done. Each cell is two processes, forked from this one before it touches CUDA. Every call of the rank that lives must return
+`deaths_check.py [OUT.jsonl [PART [LANES]]]`: the whole matrix with two GPUs, else that of rows in host memory; PART of it, "1/10" or
+"nccl,replay", by transports and points. OUT gets a line a cell as it is done. Each cell is two processes, forked from this one before it touches CUDA. Every call of the rank that lives must return
 within the timeout and a second more, one of them with an error of `gumball.dist`, and `close` within a second. A cell that hangs is ended and told,
 and keeps no other from its turn.
 
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import faulthandler
 import json
 import multiprocessing
 import os
@@ -219,6 +220,13 @@ def run(rank: int, folder: str, cell: dict[str, Any], pipe: Any) -> None:
     # A rank that is left behind ends with the process that started it.
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)
     torch.set_num_threads(1)
+    with open(f"{folder}/stack.{rank}", "w") as stack:
+        faulthandler.enable(stack)
+        faulthandler.dump_traceback_later(HUNG - 5, file=stack)
+        begin(rank, folder, cell, pipe)
+
+
+def begin(rank: int, folder: str, cell: dict[str, Any], pipe: Any) -> None:
     cell["wait"] = pipe.recv
 
     def say(name: str, found: Any) -> None:
@@ -286,10 +294,15 @@ def pair(cell: dict[str, Any]) -> dict[str, Any]:
                 raise RuntimeError(said)
             found["calls"], found["freed"] = said
             found["verdict"] = judged(cell, found["calls"])
-        except (EOFError, ConnectionError, RuntimeError) as error:
+        except (EOFError, ConnectionError) as error:
+            ranks[0].join(5)
+            with open(f"{folder}/stack.0") as stack:
+                found["verdict"] = f"FAILED: rank 0 ended by {ranks[0].exitcode} {error}: {stack.read()[:1500]}"
+        except RuntimeError as error:
             found["verdict"] = f"FAILED: {error}"
         except TimeoutError as error:
-            found["verdict"] = f"HUNG: {error}"
+            with open(f"{folder}/stack.0") as stack:
+                found["verdict"] = f"HUNG: {error}: {stack.read()[:1500]}"
         finally:
             for process in ranks:
                 process.kill()
@@ -364,7 +377,12 @@ def main() -> int:
     gpus = len([name for name in os.listdir("/dev") if name.startswith("nvidia") and name[6:].isdigit()])
     kinds = {**ON_HOST, **(ON_GPUS if gpus >= WORLD else {})}
     made = cells(kinds)
-    if part:
+    if part and part[0].isalpha():
+        words = set(part.split(","))
+        for name in ("transport", "point"):
+            known = {cell[name] for cell in made} & words
+            made = [cell for cell in made if not known or cell[name] in known]
+    elif part:
         number, parts = (int(each) for each in part.split("/"))
         random.Random(7).shuffle(made)
         made = made[number % parts :: parts]

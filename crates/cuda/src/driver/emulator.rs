@@ -384,6 +384,10 @@ impl Messenger for Mail {
         None
     }
 
+    fn is_pending(&self) -> bool {
+        false
+    }
+
     fn abort(&self) {
         self.mailbox.end();
     }

@@ -497,6 +497,10 @@ impl Messenger for ByNccl {
         self.communicator.failure()
     }
 
+    fn is_pending(&self) -> bool {
+        self.communicator.is_pending()
+    }
+
     fn abort(&self) {
         self.communicator.end();
     }

@@ -13,10 +13,12 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use cudarc::driver::{CudaContext, CudaStream};
+use cudarc::driver::sys::CUstreamCaptureStatus;
+use cudarc::driver::{CudaContext, CudaEvent, CudaStream};
 use libloading::Library;
 
 use crate::driver::runtime::{GROUP_ID_BYTES, GroupId, Meeting, Message, ProgramCommunicator};
+use crate::driver::thread_state::RelaxedCapture;
 use crate::error::{Error, Result, failed};
 
 /// The oldest version that is used, as the library encodes it: 2.18.
@@ -25,8 +27,15 @@ const OLDEST: c_int = 21_800;
 /// How often a wait asks whether it is to go on.
 const LOOK: Duration = Duration::from_millis(20);
 
+/// How often a full queue is looked at.
+const MOMENT: Duration = Duration::from_micros(50);
+
 /// How long a call of the library takes at most unless it waits for other ranks or for the device.
 const BRIEF: Duration = Duration::from_millis(50);
+
+/// How many exchanges may be enqueued before the device has done the first of them. With more, the queue of launches fills up behind a rank that has
+/// gone, so that calls of the library wait in it, and must not be ended there: they would launch kernels that read what was freed.
+const AHEAD: usize = 32;
 
 /// `ncclInt8`: messages are bytes.
 const BYTES: c_int = 0;
@@ -188,6 +197,11 @@ impl fmt::Debug for Nccl {
     }
 }
 
+fn is_reached(event: &CudaEvent) -> Result<bool> {
+    let _relaxed = RelaxedCapture::begin();
+    event.try_is_complete().map_err(failed("cuEventQuery"))
+}
+
 fn load() -> Result<Functions> {
     let named = std::env::var_os("GUMBALL_NCCL").filter(|path| !path.is_empty());
     let missing = |error: libloading::Error| {
@@ -261,6 +275,22 @@ struct State {
     /// How many threads are in such a call.
     callers: usize,
     has_ended: bool,
+    /// What the device reaches after each of the last exchanges outside a capture, of which `next` is the oldest.
+    reached: Vec<CudaEvent>,
+    next: usize,
+}
+
+impl State {
+    /// Notes that an exchange was enqueued on a stream.
+    fn note_exchange(&mut self, stream: &CudaStream) -> Result<()> {
+        if self.reached.len() < AHEAD {
+            self.reached.push(stream.record_event(None).map_err(failed("cuEventRecord"))?);
+        } else {
+            self.reached[self.next].record(stream).map_err(failed("cuEventRecord"))?;
+            self.next = (self.next + 1) % AHEAD;
+        }
+        Ok(())
+    }
 }
 
 impl Shared {
@@ -300,6 +330,11 @@ impl Communicator {
     /// The ranges lie in memory of the device, and stay there until the messages have travelled. The peers enqueue messages of the same sizes in
     /// the same order.
     pub unsafe fn exchange(&self, stream: &CudaStream, send: &[Message], receive: &[Message]) -> Result<()> {
+        let status = stream.capture_status().map_err(failed("cuStreamIsCapturing"))?;
+        let is_captured = status != CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE;
+        if !is_captured {
+            self.wait_for_earlier()?;
+        }
         let comm = {
             let mut state = self.shared.lock();
             let Some(Comm(comm)) = state.comm else { return Ok(()) };
@@ -311,9 +346,25 @@ impl Communicator {
         let mut state = self.shared.lock();
         state.callers -= 1;
         let has_ended = state.comm.is_none();
+        let noted = if is_captured || has_ended { Ok(()) } else { state.note_exchange(stream) };
         self.shared.changed.notify_all();
         // What a call says that was ended is no failure of its own.
-        if has_ended { Ok(()) } else { exchanged }
+        if has_ended { Ok(()) } else { exchanged.and(noted) }
+    }
+
+    /// Waits until few enough exchanges are ahead of the device, or the communicator is to end.
+    fn wait_for_earlier(&self) -> Result<()> {
+        loop {
+            let state = self.shared.lock();
+            if state.reached.len() < AHEAD || state.comm.is_none() {
+                return Ok(());
+            }
+            if is_reached(&state.reached[state.next])? {
+                return Ok(());
+            }
+            drop(state);
+            thread::sleep(MOMENT);
+        }
     }
 
     /// Does what [`Communicator::exchange`] does with the library's handle.
@@ -357,6 +408,15 @@ impl Communicator {
         let asked = unsafe { (self.nccl.0.comm_get_async_error)(*comm, &raw mut status) };
         let status = if asked == 0 { status } else { asked };
         (status != 0 && status != IN_PROGRESS).then(|| self.nccl.text(status))
+    }
+
+    /// Returns whether the device has yet to come to the last exchange that was enqueued outside a capture.
+    pub fn is_pending(&self) -> bool {
+        let state = self.shared.lock();
+        let last = (state.next + AHEAD - 1) % AHEAD;
+        let last = state.reached.get(last).or(state.reached.last());
+        // A device that has failed says so to whoever asks for results.
+        last.is_some_and(|event| is_reached(event) == Ok(false))
     }
 
     /// Ends the communicator, and with it the messages that are under way, which do not arrive then.

@@ -292,6 +292,9 @@ pub trait Messenger: fmt::Debug + Send + Sync {
     /// Returns why messages travel no more, if that is known.
     fn failure(&self) -> Option<String>;
 
+    /// Returns whether the last messages that were enqueued outside a capture have yet to travel.
+    fn is_pending(&self) -> bool;
+
     /// Ends messages that are under way, which do not arrive then; later ones do nothing. Any thread may call it, and waits for nothing.
     fn abort(&self);
 

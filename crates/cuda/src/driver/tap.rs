@@ -316,6 +316,10 @@ impl Messenger for Unsent {
         None
     }
 
+    fn is_pending(&self) -> bool {
+        false
+    }
+
     fn abort(&self) {}
 
     fn has_ended(&self, _: Duration) -> bool {

@@ -74,6 +74,12 @@ impl GivingUp {
         self.messenger.is_some()
     }
 
+    /// Returns whether messages that were enqueued have yet to travel.
+    #[must_use]
+    pub fn is_pending(&self) -> bool {
+        self.messenger.as_ref().is_some_and(|messenger| messenger.is_pending())
+    }
+
     /// Returns whether the device's kernels are being compiled.
     #[must_use]
     pub fn is_compiling(&self) -> bool {

@@ -136,7 +136,7 @@ impl Alike {
         let (Some(step), Some(probs)) = (&mut self.step, drafts.probs) else { return };
         let digest_of = |row: usize| {
             let mut of_row = Digest::default();
-            of_row.add_numbers(&probs[row * vocab..][..vocab]);
+            of_row.add_list(bytemuck::cast_slice(&probs[row * vocab..][..vocab]));
             (row, of_row.word())
         };
         step.probs = drafts.judging_rows(&step.slots).map(digest_of).collect();

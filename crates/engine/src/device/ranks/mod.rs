@@ -236,8 +236,14 @@ impl GpuRanks {
             return Err(gone);
         }
         self.common.group.hurry(self.timeout.saturating_sub(since.elapsed()));
-        if let Some(reason) = self.first_refusal(&joined)? {
-            return Ok(Some(reason));
+        let is_late = joined.is_err() && since.elapsed() >= wait;
+        match self.first_refusal(&joined)? {
+            Some(_) if is_late => {
+                let rank = (self.common.group.rank() + 1) % self.common.group.world();
+                return Err(RanksError::TimedOut { rank, waited: self.timeout }.into());
+            }
+            Some(reason) => return Ok(Some(reason)),
+            None => {}
         }
         // The first messages, which connect the ranks.
         self.watch = self.new_watch();
@@ -279,8 +285,8 @@ fn is_lost(error: &Error) -> bool {
     matches!(error.of_ranks(), Some(RanksError::Lost { .. }))
 }
 
-/// How long the end of a pool waits for the other ranks to end theirs, and for messages to end. Afterwards a thread does.
-const END: Duration = Duration::from_millis(400);
+/// How long the end of a pool waits for the other ranks to end theirs, and as long for messages to end. Afterwards a thread does.
+const END: Duration = Duration::from_millis(350);
 
 /// How often that thread looks whether they have.
 const LOOK: Duration = Duration::from_millis(50);

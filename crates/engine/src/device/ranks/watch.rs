@@ -94,6 +94,8 @@ struct Looking {
     gone: Option<Instant>,
     /// When this rank was last seen to compile: no other one is late by that.
     compiled: Option<Instant>,
+    /// Since when messages are under way and no call waits for them: the program may, in one of its own.
+    pending: Option<Instant>,
 }
 
 impl Looking {
@@ -111,8 +113,11 @@ impl Looking {
                     self.compiled = Some(Instant::now());
                 }
                 let wait = device_wait(self.timeout);
-                let is_late = call.max(self.compiled).is_some_and(|since| since.elapsed() >= wait);
-                let is_late = is_late && call.is_some();
+                let is_pending = call.is_none() && self.giving_up.is_pending();
+                self.pending = is_pending.then(|| *self.pending.get_or_insert_with(Instant::now));
+                let since = call.or(self.pending);
+                let is_late =
+                    since.is_some_and(|since| since.max(self.compiled.unwrap_or(since)).elapsed() >= wait);
                 let late = RanksError::TimedOut { rank, waited: self.timeout };
                 return (is_late && self.giving_up.sends_messages()).then(|| late.into());
             }
@@ -183,6 +188,7 @@ impl Watch {
             grace: if is_emulated { GRACE_OF_EMULATED } else { GRACE },
             gone: None,
             compiled: None,
+            pending: None,
         };
         let own = Arc::clone(&shared);
         let thread = (group.world() > 1).then(|| thread::spawn(move || looking.run(&own)));
