@@ -75,9 +75,15 @@ pub fn filter(request: &Request<'_>, z: &[f32], members: &[u32], temperature: f3
     if kept.is_empty() { 0..1 } else { kept }
 }
 
-/// Returns what one filter keeps of a given set, as places in its members.
+/// Returns what one filter keeps of a given set, as places in its members: with `min_keep` at least so many from the first of them on (F11).
 #[must_use]
 pub fn cut(filter: Filter, request: &Request<'_>, given: &Given<'_>) -> Range<usize> {
+    let kept = cut_alone(filter, request, given);
+    let least = kept.start.saturating_add(request.params.min_keep as usize);
+    kept.start..kept.end.max(least.min(given.members.len()))
+}
+
+fn cut_alone(filter: Filter, request: &Request<'_>, given: &Given<'_>) -> Range<usize> {
     let params = request.params;
     match filter {
         Filter::TopNSigma => 0..top_n_sigma(given, params.top_n_sigma),

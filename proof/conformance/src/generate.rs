@@ -251,6 +251,9 @@ fn filters(bytes: &mut Bytes<'_>, params: &mut SamplingParams, vocab: usize) {
             params.order = FilterOrder::List(named.collect());
         }
     }
+    if bytes.seldom(8) {
+        params.min_keep = bytes.of(&[2, 1, 3, 40, 300, u32::MAX]);
+    }
 }
 
 fn penalties(bytes: &mut Bytes<'_>, params: &mut SamplingParams) {

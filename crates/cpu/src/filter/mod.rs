@@ -1,4 +1,4 @@
-//! Filters: from a survey to a cut (rules F1 to F10).
+//! Filters: from a survey to a cut (rules F1 to F11).
 //!
 //! Every filter is a cut, so a chain of them only moves the ends of one interval. Three tools do it all:
 //!
@@ -109,7 +109,7 @@ fn apply(
         *given = Given::only_first(reader);
         given.list(reader, buffers);
     }
-    match filter {
+    let kept = match filter {
         Filter::TopNSigma => given.top_n_sigma(reader, buffers, params.top_n_sigma),
         Filter::TopK => given.take(reader, buffers, params.top_k as usize),
         Filter::TypicalP => given.typical_p(reader, buffers, params.typical_p, measure),
@@ -135,7 +135,8 @@ fn apply(
             given.while_y(reader, buffers, measure, |y| y >= threshold)
         }
         Filter::Xtc => given.xtc(reader, buffers, task, measure),
-    }
+    };
+    given.keep_at_least(reader, buffers, kept, params.min_keep as usize)
 }
 
 /// What rough bounds of a row's mass say of its nucleus, and about the mass.

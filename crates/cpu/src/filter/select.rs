@@ -10,6 +10,7 @@ use gumball_spec::survey::Measure;
 
 use super::goal::Goal;
 use super::{Buffers, Given, Reader};
+use crate::cut::Cut;
 use crate::lanes::{Kernel, Lanes, WIDTH, dispatch};
 
 impl Given {
@@ -36,6 +37,19 @@ impl Given {
         }
         let last = self.search(reader, buffers, Goal::Count(k), total, None);
         self.keep(buffers, last)
+    }
+
+    /// Returns an interval of the set, with at least `n` tokens of the set from its first one on (F11).
+    pub fn keep_at_least(&self, reader: &Reader<'_>, buffers: &mut Buffers, kept: Given, n: usize) -> Given {
+        if n <= 1 || kept.listed.as_ref().is_some_and(|range| range.len() >= n) {
+            return kept;
+        }
+        let from = match kept.cut.first == self.cut.first {
+            true => Some(self.clone()),
+            false => self.interval(reader, buffers, Cut { first: kept.cut.first, ..self.cut }),
+        };
+        let least = from.map(|from| from.take(reader, buffers, n));
+        least.filter(|least| kept.listed.is_some() || least.cut.last < kept.cut.last).unwrap_or(kept)
     }
 
     /// Lists at least the first `k` tokens of a prefix, in order, if few more than those do; they need not be

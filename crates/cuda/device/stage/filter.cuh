@@ -248,7 +248,7 @@ DEVICE ApproxRow approximate_row(const FilterContext<V>& f, float first) {
 }
 
 // Returns the part of a given set that reaches a filter's goal:
-//     top-k        the first k tokens
+//     top-k        the first `k` tokens
 //     top-p        the shortest prefix with its share of the mass (F1)
 //     typical-p    the tokens whose surprise is nearest to the entropy, as many as have its share of the mass (F3)
 // `sums` are the set's. With `is_approx` their mass is the survey's approximation; `row` is valid only then.
@@ -260,17 +260,16 @@ DEVICE ApproxRow approximate_row(const FilterContext<V>& f, float first) {
 //     typical-p: the interval of all tokens that are no farther from the entropy than this one
 template <class V>
 DEVICE GivenSet prefix_reaching_goal(const FilterContext<V>& f, u32 filter, const Maxima& maxima, const GivenSet& given,
-                                     const SetEntropy& sums, bool is_approx, const ApproxRow& row) {
+                                     const SetEntropy& sums, bool is_approx, const ApproxRow& row, u32 k) {
     bool nearest = filter == FILTER_TYPICAL_P, by_mass = filter != FILTER_TOP_K;
     float likely = is_approx ? spread_low(given, row.least_maximum)
-                             : likely_low(f.storage.search.reduce, maxima, given, by_mass ? ~0u : f.params.top_k);
+                             : likely_low(f.storage.search.reduce, maxima, given, by_mass ? ~0u : k);
     SearchedRow<V> set{f.step, f.row, f.view, f.storage.search};
     const Order order{nearest, Origin(given.first_value), f.log2e_over_t, log2_mass(sums.mass), sums.entropy};
     if (threadIdx.x == 0) {
         Search& search = set.storage.search;
         u32 goal_fraction = nearest ? f.params.typical_p : f.params.top_p;
-        u64 goal =
-            by_mass ? target_mass(goal_fraction, is_approx ? mass_lower_bound(sums.mass) : sums.mass) : f.params.top_k;
+        u64 goal = by_mass ? target_mass(goal_fraction, is_approx ? mass_lower_bound(sums.mass) : sums.mass) : k;
         search.given = given;
         search.maxima = maxima;
         search.order = order;
@@ -324,9 +323,9 @@ DEVICE GivenSet prefix_reaching_goal(const FilterContext<V>& f, u32 filter, cons
     return GivenSet{cut, key_logit(cut.first), given.is_prefix && cut.first == given.cut.first};
 }
 
-// Returns what one filter keeps of a given set; in every thread.
+// Returns what one filter keeps of a given set; in every thread. `k`: of top-k.
 template <class V>
-DEVICE GivenSet apply_filter(const FilterContext<V>& f, u32 filter, const GivenSet& given) {
+DEVICE GivenSet apply_filter(const FilterContext<V>& f, u32 filter, const GivenSet& given, u32 k) {
     const Params& params = f.params;
     if (filter == FILTER_TOP_N_SIGMA) {
         return top_n_sigma(f, given);
@@ -374,7 +373,7 @@ DEVICE GivenSet apply_filter(const FilterContext<V>& f, u32 filter, const GivenS
     case FILTER_TOP_K:
     case FILTER_TYPICAL_P:
     case FILTER_TOP_P:
-        return prefix_reaching_goal(f, filter, maxima, given, sums, is_approx, row);
+        return prefix_reaching_goal(f, filter, maxima, given, sums, is_approx, row, k);
     case FILTER_TOP_A:
         return prefix_above(given, f.log2e_over_t, params.top_a - log2_z);
     case FILTER_P_LESS:
@@ -405,14 +404,29 @@ DEVICE GivenSet apply_filters(const FilterContext<V>& f, u64 first, u64 filter_c
     if (threadIdx.x == 0) {
         kept = full_set;
     }
-    bool joint = f.params.features & FEATURE_JOINT;
-    for (u64 chain = filter_chain; chain != 0; chain >>= 4) {
-        // RAW on kept: thread 0 wrote it, all threads read it.
+    // What the filter itself keeps, if min_keep may add tokens to it.
+    GivenSet& alone = f.storage.kept;
+    bool joint = f.params.features & FEATURE_JOINT, widens = f.params.min_keep > 1, is_widening = false;
+    for (u64 chain = filter_chain; chain != 0;) {
+        // RAW on kept and alone: thread 0 wrote them, all threads read them.
         __syncthreads();
-        GivenSet left = apply_filter(f, (u32)chain & 15, joint ? GivenSet{full_set} : GivenSet{kept});
-        // WAR on kept: all threads read it, thread 0 overwrites it.
+        GivenSet given = joint ? GivenSet{full_set} : GivenSet{kept};
+        if (is_widening) {
+            given = suffix_from(given, alone.cut.first);
+        }
+        GivenSet left = apply_filter(f, is_widening ? FILTER_TOP_K : (u32)chain & 15, given,
+                                     is_widening ? f.params.min_keep : f.params.top_k);
+        // WAR on kept and alone: all threads read them, thread 0 overwrites them.
         __syncthreads();
-        if (threadIdx.x == 0) {
+        // With min_keep, each filter is followed by top-k, of its given set from the first token that it keeps on (F11).
+        is_widening = widens && !is_widening;
+        chain >>= is_widening ? 0 : 4;
+        if (threadIdx.x == 0 && is_widening) {
+            alone = left;
+        } else if (threadIdx.x == 0) {
+            if (widens) {
+                left.cut.last = left.cut.last < alone.cut.last ? left.cut.last : alone.cut.last;
+            }
             if (joint) {
                 left.cut = intersect(left.cut, kept.cut);
                 left.first_value = key_logit(left.cut.first);

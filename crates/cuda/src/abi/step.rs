@@ -254,6 +254,9 @@ shared! {
         reading: u32;
         /// A value of `Chain`.
         chain: u32;
+        /// How many tokens a filter keeps at least (F11).
+        min_keep: u32;
+        reserved: [u32; 3];
     }
 
     /// What a request's edits know of one id: an entry of a hash table with open addressing.

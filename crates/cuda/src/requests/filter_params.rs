@@ -120,6 +120,7 @@ pub(crate) fn prepare(params: &SamplingParams, temperature: f32, vocab: usize, p
     let fraction = |p: f32| if p < 1.0 { fraction_to_u32(p) as u32 } else { 0 };
     prepared.xtc_probability = fraction_to_u32(params.xtc_probability);
     prepared.top_k = params.top_k.clamp(0, vocab as i64) as u32;
+    prepared.min_keep = params.min_keep.min(vocab as u32);
     prepared.top_p = fraction(params.top_p);
     prepared.typical_p = fraction(params.typical_p);
     prepared.top_n_sigma = params.top_n_sigma;

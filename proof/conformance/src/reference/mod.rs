@@ -116,7 +116,8 @@ impl Reference {
             let joint = params.order == FilterOrder::Joint;
             let given = if joint { all.clone() } else { kept.clone() };
             let cut = self.cut(filter, params, given.clone(), t, xtc_acts)?;
-            let cut = given.start + cut.start..given.start + cut.end;
+            let least = given.len().min(cut.start + params.min_keep as usize);
+            let cut = given.start + cut.start..given.start + cut.end.max(least);
             kept = kept.start.max(cut.start)..kept.end.min(cut.end);
         }
         Some(if kept.is_empty() { 0..1 } else { kept })

@@ -13,6 +13,10 @@ rules!(chain_rules:
     F9 joint_top_k_ends_a_long_nucleus_and_top_p_a_short_one,
     F9 joint_filters_keep_all_of_a_row_of_few_tokens,
     F1 filters_that_are_off_remove_nothing,
+    F11 min_keep_adds_the_tokens_that_follow_to_every_filter,
+    F11 min_keep_counts_from_the_first_token_that_a_filter_keeps,
+    F11 min_keep_is_for_each_filter_of_a_chain_and_for_joint_ones,
+    F11 min_keep_of_many_tokens_ends_among_equal_ones_by_id,
     F8 temperature_last_filters_at_one_and_draws_at_t,
     F6 mirostat_keeps_surprises_up_to_mu,
     F6 mirostat_keeps_at_least_the_first_token,
@@ -27,6 +31,67 @@ const DYADIC: [f32; 4] = [0.0, -1.0, -2.0, -2.0];
 
 fn unit() -> SamplingParams {
     SamplingParams { temperature: UNIT, ..Default::default() }
+}
+
+fn min_keep_adds_the_tokens_that_follow_to_every_filter(check: &Check<'_>) {
+    let filters = [
+        (SamplingParams { top_k: 1, ..unit() }, 1),
+        (SamplingParams { top_p: 0.1, ..unit() }, 1),
+        (SamplingParams { min_p: 1.0, ..unit() }, 1),
+        (SamplingParams { top_a: 1.0, ..unit() }, 2),
+        (SamplingParams { p_less: true, ..unit() }, 1),
+        (SamplingParams { epsilon_cutoff: 0.4, ..unit() }, 1),
+        (SamplingParams { eta_cutoff: 0.9, ..unit() }, 1),
+        (SamplingParams { top_n_sigma: 0.1, ..unit() }, 1),
+    ];
+    for (params, alone) in filters {
+        for min_keep in [1, 2, 3, 4, 5, u32::MAX] {
+            let params = SamplingParams { min_keep, ..params.clone() };
+            check.keeps_first(&Case::of(&DYADIC, params), min_keep.min(4).max(alone));
+        }
+    }
+    // More than that stays, and without filters nothing goes.
+    check.keeps_first(&Case::of(&DYADIC, SamplingParams { top_k: 3, min_keep: 2, ..unit() }), 3);
+    check.keeps_first(&Case::of(&DYADIC, SamplingParams { min_keep: 2, ..unit() }), 4);
+    check.keeps_first(&Case::of(&DYADIC, SamplingParams { min_keep: 2, temperature: 0.0, ..unit() }), 1);
+}
+
+fn min_keep_counts_from_the_first_token_that_a_filter_keeps(check: &Check<'_>) {
+    let typical = SamplingParams { typical_p: 0.2, ..unit() };
+    for (min_keep, kept) in [(1, &[1][..]), (2, &[1, 2]), (3, &[1, 2, 3]), (4, &[1, 2, 3])] {
+        check.keeps(&Case::of(&DYADIC, SamplingParams { min_keep, ..typical.clone() }), kept);
+    }
+    let xtc = SamplingParams { xtc_probability: 1.0, xtc_threshold: 0.1, ..unit() };
+    for min_keep in [1, 4] {
+        check.keeps(&Case::of(&DYADIC, SamplingParams { min_keep, ..xtc.clone() }), &[3]);
+    }
+}
+
+fn min_keep_is_for_each_filter_of_a_chain_and_for_joint_ones(check: &Check<'_>) {
+    let row = [0.0, -1.0, -2.0, -3.0, -4.0, -5.0, -5.0];
+    for order in [FilterOrder::Default, FilterOrder::Joint] {
+        let params = SamplingParams { top_k: 5, top_p: 0.1, min_p: 0.9, min_keep: 3, order, ..unit() };
+        check.keeps_first(&Case::of(&row, params.clone()), 3);
+        check.keeps_first(&Case::of(&row, SamplingParams { min_keep: 6, ..params }), 6);
+    }
+    // Typical-p drops the first token, and top-p is given what then stays.
+    let params = SamplingParams { typical_p: 0.2, top_p: 0.1, min_keep: 2, ..unit() };
+    check.keeps(&Case::of(&DYADIC, params), &[1, 2]);
+}
+
+fn min_keep_of_many_tokens_ends_among_equal_ones_by_id(check: &Check<'_>) {
+    let row: Vec<f32> = (0..3000).map(|id| -((id % 7) as f32)).collect();
+    let mut order: Vec<u32> = (0..3000).collect();
+    order.sort_by_key(|id| id % 7);
+    for (min_keep, top_p, typical_p) in
+        [(2, 0.001, 1.0), (500, 0.001, 1.0), (1500, 0.001, 1.0), (900, 1.0, 0.01)]
+    {
+        let params = SamplingParams { min_keep: min_keep as u32, top_p, typical_p, ..unit() };
+        if typical_p == 1.0 {
+            check.keeps(&Case::of(&row, params.clone()), &order[..min_keep]);
+        }
+        check.sees(&Case::of(&row, params));
+    }
 }
 
 fn filters_act_in_the_order_they_are_listed(check: &Check<'_>) {
