@@ -7,7 +7,7 @@
 // Shapes     columns of seeds, positions, draws and row indices [outputs] or [1]; of temperatures and filters
 //            [logits_rows] or [1]; with slots all of these [pool_size] or [1], and slots [requests] or [1]
 // Grid       x = blocks of 128 outputs, one thread per output
-// Traffic    in: the columns; out: 200 bytes per output
+// Traffic    in: the columns; out: 230 bytes per output
 // Requires   nothing of the kernels before it on the stream: it waits for them, and then triggers the survey
 
 #include "abi/operators.cuh"

@@ -161,6 +161,7 @@ mod tests {
         let joint = SamplingParams { top_k: 50, top_p: 0.9, order: FilterOrder::Joint, ..plain() };
         assert_eq!(needs(joint), Needs::Mass);
         assert_eq!(needs(SamplingParams { top_p: 0.9, ..plain() }), Needs::Mass);
+        assert_eq!(needs(SamplingParams { top_k: 50, min_keep: 2, ..plain() }), Needs::Mass);
         assert_eq!(needs(SamplingParams { temperature: 0.0, top_p: 0.9, ..plain() }), Needs::Winner);
         let logprobs = Some(LogprobsParams::default());
         assert_eq!(needs(SamplingParams { temperature: 0.0, logprobs, ..plain() }), Needs::Mass);

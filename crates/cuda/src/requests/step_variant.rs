@@ -186,6 +186,11 @@ mod tests {
                 StepVariant::Full,
             ),
             (SamplingParams { no_repeat_ngram: 3, ..plain() }, StepVariant::Full),
+            // Nothing foresees these.
+            (SamplingParams { min_keep: 2, ..plain() }, StepVariant::Full),
+            (SamplingParams { min_keep: 2, temperature: 0.0, ..plain() }, StepVariant::Full),
+            (SamplingParams { min_keep: 2, min_p: 0.1, ..plain() }, StepVariant::Full),
+            (SamplingParams { min_keep: 2, top_k: 50, top_p: 0.9, ..plain() }, StepVariant::Full),
             (SamplingParams { dry: Dry { multiplier: 1.0, ..Dry::default() }, ..plain() }, StepVariant::Full),
         ];
         for (params, variant) in cases {

@@ -112,6 +112,10 @@ fn gives_what_the_exact_head_gives(exact: &Exact<'_>, certified: &Certified<'_>)
             if route == Route::Race && !with_kept {
                 assert_eq!(&reasons[..4], [None; 4]);
                 assert_eq!(reasons[4], Some(WholeRow::Filter(Filter::TopP)));
+                let slot = pools[1].admit(SamplingParams { min_keep: 2, ..mixture(0) }, &[]).unwrap();
+                let unforeseen = Some(WholeRow::Parameter("min_keep"));
+                assert_eq!(pools[1].needs_whole_row(slot, false), Ok(unforeseen));
+                assert_eq!(pools[1].needs_whole_row(slot, true), Ok(Some(WholeRow::Hook)));
             }
         }
     }

@@ -66,6 +66,7 @@ pub(super) fn what_if(trace: &Trace) -> String {
         .any(|filter| !matches!(filter, Filter::TopK | Filter::TopP | Filter::MinP));
     let special = others
         || params.order != FilterOrder::Default
+        || params.min_keep > 1
         || params.temperature_last
         || params.mirostat.is_some()
         || trace.temperature.in_use == 0.0;

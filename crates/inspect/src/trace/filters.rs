@@ -90,8 +90,11 @@ pub(super) fn of(path: &Path<'_>) -> Vec<FilterTrace> {
 impl Filtering<'_> {
     fn trace(&self, filter: Filter, kept: Range<usize>) -> FilterTrace {
         let Reason { value, mut because, target, threshold, entropy_bits } = self.reason(filter);
+        let min_keep = self.path.request.params.min_keep as usize;
         if kept.len() == self.given.len() {
             because += "; nothing had to go";
+        } else if min_keep > 1 && kept.len() == min_keep {
+            because += &format!("; at least {min_keep} stay");
         }
         FilterTrace { value, because, target, threshold, entropy_bits, ..self.lines(filter.name(), kept) }
     }
