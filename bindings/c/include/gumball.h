@@ -613,12 +613,12 @@ typedef struct {
     const uint64_t *seed;
     // The seed of each; or NULL.
     const uint64_t *seeds;
+    // The position of all outputs: the number of tokens before them; or NULL. That of a draft tree is the position of its first draft.
+    const uint32_t *position;
     // The position of each; or NULL.
     const uint32_t *positions;
     // The draw index of each; NULL: the output's own index, so that outputs with equal seed and position draw independently.
     const uint32_t *draws;
-    // The position of all outputs: the number of tokens before them; or NULL. That of a draft tree is the position of its first draft.
-    const uint32_t *position;
     // The slot of each request: the index of its elements in all lists of these draws and of gumball_row_params, which are pools then, kept for many
     // requests. Outputs are one for each row. On a device a slot that no pool has yields -1 and GUMBALL_STATUS_EMPTY. NULL: there are no pools.
     const uint32_t *slots;

@@ -21,12 +21,12 @@ pub struct Draws {
     pub seed: *const u64,
     /// The seed of each; or NULL.
     pub seeds: *const u64,
+    /// The position of all outputs: the number of tokens before them; or NULL. That of a draft tree is the position of its first draft.
+    pub position: *const u32,
     /// The position of each; or NULL.
     pub positions: *const u32,
     /// The draw index of each; NULL: the output's own index, so that outputs with equal seed and position draw independently.
     pub draws: *const u32,
-    /// The position of all outputs: the number of tokens before them; or NULL. That of a draft tree is the position of its first draft.
-    pub position: *const u32,
     /// The slot of each request: the index of its elements in all lists of these draws and of gumball_row_params, which are pools then, kept for many
     /// requests. Outputs are one for each row. On a device a slot that no pool has yields -1 and GUMBALL_STATUS_EMPTY. NULL: there are no pools.
     pub slots: *const u32,
