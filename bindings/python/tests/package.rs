@@ -14,7 +14,7 @@ use std::process::{Command, Stdio};
 use gumball_bench_protocol::skipped::skip;
 
 /// What building and testing takes.
-const TOOLS: [&str; 6] = ["maturin>=1.9.4,<2", "setuptools>=77", "numpy", "ml_dtypes", "pytest", "mypy"];
+const TOOLS: [&str; 6] = ["maturin>=1.9.4,<2", "hatchling>=1.27", "numpy", "ml_dtypes", "pytest", "mypy"];
 
 /// The oldest Python that the package runs on.
 const OLDEST: &str = "import sys; sys.exit(sys.version_info < (3, 10))";

@@ -76,10 +76,3 @@ def test_the_example_runs_and_the_package_types_strictly(arguments: list[str], t
         pytest.importorskip("mypy")
     done = subprocess.run([sys.executable, *arguments], cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0 and done.stdout, done.stdout + done.stderr
-
-
-def test_the_wheel_names_every_folder_of_the_package() -> None:
-    tomllib = pytest.importorskip("tomllib")
-    named = tomllib.loads((PACKAGE / "pyproject.toml").read_text())["tool"]["setuptools"]["packages"]
-    folders = {file.parent for file in (PACKAGE / "gumball_transformers").rglob("*.py")}
-    assert set(named) == {".".join(folder.relative_to(PACKAGE).parts) for folder in folders}
