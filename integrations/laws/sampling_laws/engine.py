@@ -59,6 +59,12 @@ class Request:
     logprobs: int | None = None
     """How many of the most probable tokens are reported besides the token; None: no logprobs."""
 
+    def __post_init__(self) -> None:
+        # What comes as an array compares and hashes as a tuple does.
+        for name in ("prompt", "output", "allowed"):
+            ids = getattr(self, name)
+            object.__setattr__(self, name, None if ids is None else tuple(map(int, ids)))
+
     def __repr__(self) -> str:
         default = Request()
         fields = ((field.name, getattr(self, field.name)) for field in dataclasses.fields(self))

@@ -18,7 +18,7 @@ from .sequences import Drawn
 __all__ = ["GumballEncoderDecoderOutput", "GumballOutput", "Recorder"]
 
 
-@dataclass
+@dataclass(eq=False)
 class _Logprobs:
     """The logprobs that were asked for.
 
@@ -35,13 +35,16 @@ class _Logprobs:
     id_logprobs: torch.Tensor | None = None
     id_ranks: torch.Tensor | None = None
 
+    # Tensors are neither equal nor unequal, so an output equals itself alone.
+    __eq__, __hash__ = object.__eq__, object.__hash__
 
-@dataclass
+
+@dataclass(eq=False)
 class GumballOutput(_Logprobs, GenerateDecoderOnlyOutput):
     """transformers' output of a model without an encoder, with logprobs."""
 
 
-@dataclass
+@dataclass(eq=False)
 class GumballEncoderDecoderOutput(_Logprobs, GenerateEncoderDecoderOutput):
     """transformers' output of a model with an encoder, with logprobs."""
 

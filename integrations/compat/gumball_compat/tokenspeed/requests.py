@@ -32,7 +32,7 @@ class SamplingBackendConfig:
     enable_tp_sync: bool = True
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, eq=False)
 class SpeculativeSamplingPools:
     """Parameters of requests by pool index, which a drafter draws with: [max_req_pool_size + 1] each, on the pool's device.
 
@@ -73,13 +73,12 @@ def params_of(request: Any, logprobs: bool = False) -> SamplingParams:
 
 def _own(request: Any) -> dict[str, Any]:
     """Returns a request's `custom_params`, without what no client put there."""
-    given = {
-        name: value for name, value in (getattr(request, "custom_params", None) or {}).items() if name not in _INNER
-    }
+    custom = getattr(request, "custom_params", None) or {}
+    given = {name: value for name, value in custom.items() if name not in _INNER and value is not None}
     for name in given:
         if hasattr(request, name):
             raise RefusedError(f"custom_params has {name!r}, which is TokenSpeed's own; give it beside, not in there")
-    refuse_near_misses(given, "custom_params")
+    refuse_near_misses(given, "custom_params", peers=True)
     for name in given:
         if name not in FLAT_NAMES:
             raise RefusedError(f"custom_params has {name!r}, but takes only {', '.join(FLAT_NAMES)}")

@@ -32,7 +32,7 @@ _GPU = "vllm.v1.worker.gpu"
 _MOST_BYTES = 1 << 30
 
 
-@dataclasses.dataclass
+@dataclasses.dataclass(eq=False)
 class SamplerOutput:
     """The fields of vLLM's class of this name, which takes its place where vLLM is loaded."""
 
@@ -44,7 +44,7 @@ class SamplerOutput:
     sampling_mask_tensors: Any = None
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, eq=False)
 class _Rows:
     """A batch's rows as [requests, steps + 1]: which rows of logits they are, and which of them there are."""
 

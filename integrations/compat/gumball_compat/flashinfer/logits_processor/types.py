@@ -26,7 +26,7 @@ class TensorType(enum.Enum):
         return f"{type(self).__name__}.{self.name}"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class TaggedTensor:
     """A tensor and its type. Functions of torch take it as they take the tensor, and return plain tensors."""
 
