@@ -5,10 +5,10 @@ use std::io::Read;
 use std::ops::Range;
 use std::path::Path;
 
-use gumball_engine::Level;
 use gumball_engine::files::{Links, open_plain};
 use gumball_engine::head::artefact::read_tensors;
 use gumball_engine::head::{Exact, HeadOptions, MappedFile, Weights};
+use gumball_engine::{Level, shown};
 use half::{bf16, f16};
 use safetensors::{Dtype, SafeTensors};
 
@@ -91,14 +91,21 @@ impl OutputMatrix {
                 found?.to_owned()
             }
         };
-        let tensor = tensors.tensor(&name).map_err(|_| refuse(format!("it has no tensor {name:?}")))?;
+        let tensor =
+            tensors.tensor(&name).map_err(|_| refuse(format!("it has no tensor \"{}\"", shown(&name))))?;
         let &[vocab, width] = tensor.shape() else {
             let shape = tensor.shape();
-            return Err(refuse(format!("tensor {name:?} has shape {shape:?}, but must be [vocab, hidden]")));
+            return Err(refuse(format!(
+                "tensor \"{}\" has shape {shape:?}, but must be [vocab, hidden]",
+                shown(&name)
+            )));
         };
         let dtype = tensor.dtype();
         if !matches!(dtype, Dtype::F32 | Dtype::BF16 | Dtype::F16) {
-            return Err(refuse(format!("tensor {name:?} is {dtype:?}, but must be F32, BF16 or F16")));
+            return Err(refuse(format!(
+                "tensor \"{}\" is {dtype:?}, but must be F32, BF16 or F16",
+                shown(&name)
+            )));
         }
         let bias = name.strip_suffix("weight").map(|stem| format!("{stem}bias"));
         let bias = bias.and_then(|bias| tensors.tensor(&bias).ok()).filter(|bias| bias.shape() == [vocab]);

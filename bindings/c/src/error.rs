@@ -7,7 +7,7 @@ use std::cell::RefCell;
 use std::ffi::{CString, c_char};
 use std::mem::MaybeUninit;
 
-use gumball_engine::{Error, RanksError};
+use gumball_engine::{Error, RanksError, quoted, shown};
 
 /// The outcome of a call.
 #[repr(i32)]
@@ -82,7 +82,7 @@ pub(crate) type Result<T> = std::result::Result<T, Failure>;
 impl Failure {
     /// A value outside the range of a parameter; the parameter's name may be composed at run time.
     pub fn out_of_range(parameter: impl Into<String>, value: impl ToString, allowed: &str) -> Self {
-        let (parameter, value) = (parameter.into(), value.to_string());
+        let (parameter, value) = (parameter.into(), shown(&value.to_string()));
         let message = format!("{parameter} is {value}, but must be {allowed}");
         Self { code: Code::GUMBALL_OUT_OF_RANGE, parameter, value, allowed: allowed.to_owned(), message }
     }
@@ -94,7 +94,7 @@ impl Failure {
 
     /// A text that is no valid JSON for this parameter.
     pub fn json(parameter: &str, error: &serde_json::Error) -> Self {
-        let message = format!("{parameter} is not read: {error}");
+        let message = format!("{parameter} is not read: {}", quoted(error.to_string().as_bytes(), 1500));
         Self::plain(Code::GUMBALL_JSON, parameter, message)
     }
 

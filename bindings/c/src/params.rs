@@ -109,8 +109,7 @@ fn change(
             let all = [SamplingParams::TABLE, Dry::TABLE, LogprobsParams::TABLE].concat();
             let mut is_set = |name| changed.parameter(name).is_some_and(|(_, field)| sets(&field));
             let known: Vec<_> = all.iter().map(|of| of.name).filter(|name| is_set(name)).collect();
-            let (name, known) = (name.to_owned(), known.join(", "));
-            return Err(Error::Unknown { parameter: "name", name, known }.into());
+            return Err(Error::unknown("name", name, known.join(", ")).into());
         }
     }
     params.inner = changed;
@@ -161,7 +160,7 @@ pub unsafe extern "C" fn gumball_params_set_json(
         let known = all.as_object_mut().expect("a struct");
         let Some(field) = known.get_mut(name) else {
             let known = known.keys().cloned().collect::<Vec<_>>().join(", ");
-            return Err(Error::Unknown { parameter: "name", name: name.to_owned(), known }.into());
+            return Err(Error::unknown("name", name, known).into());
         };
         *field = value;
         params.inner = serde_json::from_value(all).map_err(|error| Failure::json(name, &error))?;

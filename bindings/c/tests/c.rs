@@ -255,6 +255,20 @@ fn the_golden_tokens_are_drawn() {
 }
 
 #[test]
+fn parameters_are_read_from_json_and_written_as_every_language_does() {
+    let path = home().join("../../proof/conformance/golden/params_json.json");
+    let cases: Value = serde_json::from_str(&fs::read_to_string(path).expect("the cases")).expect("JSON");
+    let mut text = format!("written\n{{}}\n{}\n", cases["neutral"].as_str().expect("a text"));
+    for kind in ["same", "written", "refused"] {
+        let pairs: Vec<[String; 2]> = serde_json::from_value(cases[kind].clone()).expect("pairs of texts");
+        text.extend(pairs.iter().map(|[one, other]| format!("{kind}\n{one}\n{other}\n")));
+    }
+    let path = folder().join("json.txt");
+    fs::write(&path, text).expect("a folder that can be written");
+    test("json", &["tests/c/json.c"], &[path.to_str().expect("a path in UTF-8")], &[C, CPP]);
+}
+
+#[test]
 fn a_sampler_of_llama_cpp_is_one_of_ours() {
     let sources = ["tests/c/llama.c", "examples/llama_sampler.c"];
     test("llama", &sources, &[], &[C, CPP, SANITIZED]);

@@ -5,7 +5,7 @@
 //! library, device or memory raises `UnavailableError`, a `RuntimeError`.
 
 use gumball_engine::head::ArtefactError;
-use gumball_engine::{Error, RanksError};
+use gumball_engine::{Error, RanksError, quoted, shown};
 use pyo3::exceptions::{PyBaseException, PyException, PyMemoryError, PyValueError};
 use pyo3::prelude::*;
 
@@ -112,13 +112,13 @@ pub fn draft_names(error: Error) -> Error {
 
 /// Returns a `ValueError` for a value outside its range.
 pub fn out_of_range(name: &str, value: impl std::fmt::Display, allowed: impl std::fmt::Display) -> PyErr {
-    InvalidValueError::new_err(format!("{name} is {value}, but must be {allowed}"))
+    InvalidValueError::new_err(format!("{name} is {}, but must be {allowed}", shown(&value.to_string())))
 }
 
 /// Returns a `TypeError` for an object of the wrong kind.
 pub fn wrong_type(name: &str, wanted: &str, found: &Bound<'_, PyAny>) -> PyErr {
     let kind = found.get_type().name().map(|name| name.to_string()).unwrap_or_default();
-    InvalidTypeError::new_err(format!("{name} must be {wanted}, not {kind}"))
+    InvalidTypeError::new_err(format!("{name} must be {wanted}, not {}", shown(&kind)))
 }
 
 /// Returns whether an exception says nothing about the object whose code raised it: an interrupt, an exit, or
@@ -141,7 +141,8 @@ pub fn unreadable(py: Python<'_>, name: &str, cause: PyErr) -> PyErr {
     }
     // Some libraries append a trace of their own calls, so only the first line is used.
     let text = cause.value(py).to_string();
-    let text = format!("{name} cannot be read: {}", text.lines().next().unwrap_or_default());
+    let text =
+        format!("{name} cannot be read: {}", quoted(text.lines().next().unwrap_or_default().as_bytes(), 300));
     let error = match cause.is_instance_of::<PyValueError>(py) {
         true => InvalidValueError::new_err(text),
         false => InvalidTypeError::new_err(text),

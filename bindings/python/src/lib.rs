@@ -84,7 +84,9 @@ mod _gumball {
     #[pymodule_export]
     use super::outputs::{Emitted, Outputs};
     #[pymodule_export]
-    use super::params::{check_params, json_of_json, json_of_params, nearest_name, prompt_seed, sample_seed};
+    use super::params::{
+        check_params, json_of_json, json_of_params, nearest_name, prompt_seed, sample_seed, shown_text,
+    };
     #[pymodule_export]
     use super::pool::{Batch, DraftBatch, OnDevice, Plan, Pool, RanksInfo, Recorded};
     #[pymodule_export]

@@ -4,12 +4,12 @@
 //! request.
 
 use gumball_engine::{
-    Error, Field, Filter, FilterOrder, MAX_VOCAB, Parameters, SamplingParams, meant, nearest,
+    Error, Field, Filter, FilterOrder, MAX_VOCAB, Parameters, SamplingParams, meant, nearest, quoted,
 };
 use pyo3::exceptions::{PyAttributeError, PyTypeError};
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyString};
+use pyo3::types::{PyDict, PyFloat, PyString};
 
 use crate::arguments::argument;
 use crate::errors::{InvalidValueError, not_a, out_of_range, passes, to_py_err, wrong_type};
@@ -51,10 +51,10 @@ fn set(field: Field<'_>, it: &Bound<'_, PyAny>, name: &'static str) -> PyResult<
     match field {
         Field::Number(field) => *field = number(it, name)?,
         Field::NumberOrNone(field) => *field = Some(number(it, name)?),
-        Field::Whole(field) => *field = extract_int(it, name)?,
-        Field::Count(field) => *field = extract_int(it, name)?,
+        Field::Whole(field) => *field = extract_int(&whole(it)?, name)?,
+        Field::Count(field) => *field = extract_int(&whole(it)?, name)?,
         Field::Flag(field) => *field = truth(it, name)?,
-        Field::Seed(field) => *field = Some(seed(it)?),
+        Field::Seed(field) => *field = Some(seed(&whole(it)?)?),
         Field::Scope(field) => *field = named(it, name)?,
         Field::Mode(field) => *field = named(it, name)?,
         Field::Order(field) => *field = order(it)?,
@@ -70,11 +70,26 @@ fn set(field: Field<'_>, it: &Bound<'_, PyAny>, name: &'static str) -> PyResult<
     Ok(())
 }
 
+/// Returns a float that is an integer as one; any other object as it is.
+fn whole<'py>(it: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+    match it.cast::<PyFloat>() {
+        Ok(number) if number.value().fract() == 0.0 => number.call_method0(intern!(it.py(), "__int__")),
+        _ => Ok(it.clone()),
+    }
+}
+
+/// Returns a value's text for an error: of a long one the first characters, with escapes for characters that a terminal acts on.
+#[pyfunction]
+pub fn shown_text(value: &Bound<'_, PyAny>) -> PyResult<String> {
+    Ok(gumball_engine::shown(&value.str()?.to_string_lossy()))
+}
+
 /// Returns the known name that is nearest to one that is not known; with peers also what another engine's word for it is here. None
 /// if none is near.
 #[pyfunction]
 #[pyo3(signature = (name, known, peers = false))]
-pub fn nearest_name(name: &str, known: Vec<String>, peers: bool) -> Option<String> {
+pub fn nearest_name(name: &Bound<'_, PyString>, known: Vec<String>, peers: bool) -> Option<String> {
+    let name = &*name.to_string_lossy();
     let known = known.iter().map(String::as_str);
     if peers { meant(name, known) } else { nearest(name, known) }.map(str::to_owned)
 }
@@ -113,7 +128,10 @@ pub fn json_of_params(params: &Bound<'_, PyAny>) -> PyResult<String> {
 
 fn written(params: serde_json::Result<SamplingParams>) -> PyResult<String> {
     let text = params.and_then(|params| serde_json::to_string(&params));
-    text.map_err(|error| InvalidValueError::new_err(format!("text cannot be read: {error}")))
+    text.map_err(|error| {
+        let said = quoted(error.to_string().as_bytes(), 1500);
+        InvalidValueError::new_err(format!("text cannot be read: {said}"))
+    })
 }
 
 /// Returns the seed of the requests that sample one prompt in one turn of a run (N10 of docs/semantics.md).

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+import json
+import pickle
 import re
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -229,8 +231,52 @@ def test_a_refusal_of_a_pool_begins_with_a_name_of_its_call_or_of_a_value(bad: s
 
 
 def test_a_flag_that_is_a_number_is_refused_by_its_name() -> None:
-    with pytest.raises(gumball.InvalidTypeError, match=r"^kept must be True or False, not int$"):
+    with pytest.raises(gumball.InvalidTypeError, match=r"^kept must be True or False, not int$") as raised:
         Pool(VOCAB, kept=1)  # type: ignore[arg-type]
+    assert raised.type.__name__ == "InvalidTypeError" and raised.type.__doc__ == gumball.InvalidTypeError.__doc__
+    assert type(pickle.loads(pickle.dumps(raised.value))) is gumball.InvalidTypeError
+
+
+LONG = "x" * (1 << 20)
+
+
+@pytest.mark.parametrize(
+    "refused",
+    [
+        lambda text: SamplingParams(**{text: 1}),
+        lambda text: SamplingParams(order=text),
+        lambda text: SamplingParams(order=[text]),
+        lambda text: SamplingParams(penalty_scope=text),
+        lambda text: SamplingParams(logprobs=gumball.LogprobsParams(mode=text)),
+        lambda text: SamplingParams.from_json(json.dumps({text: 1})),
+        lambda text: SamplingParams.from_json(json.dumps(text)),
+        lambda text: SamplingParams.from_json(json.dumps({"order": text})),
+        lambda text: SamplingParams.from_json(json.dumps({"order": [text]})),
+        lambda text: SamplingParams.from_json(json.dumps({"temperature": text})),
+        lambda text: SamplingParams.from_json(json.dumps({"stop_ids": [text]})),
+        lambda text: SamplingParams.from_json(json.dumps({"logit_bias": {text: 1}})),
+        lambda text: SamplingParams.from_json(json.dumps({"logit_bias": [[1, text]]})),
+        lambda text: SamplingParams.from_json(json.dumps({"dry": {text: 1}})),
+        lambda text: SamplingParams.from_json(text),
+        lambda text: Pool(VOCAB, device=text),
+        lambda text: Pool(VOCAB, route=text),
+        lambda text: Pool(VOCAB, level=text),
+        lambda text: Sampler(SamplingParams(), VOCAB, route=text),
+        lambda text: gumball.Batch([0], mode=text),
+        lambda text: gumball.sample(ROWS, seed=1, kind=text),
+        lambda text: gumball.sample(ROWS, seed=1, dtype=text),
+        lambda text: gumball.sample(ROWS, seed=1, order=text),
+        lambda text: gumball.judge(None, np.zeros((1, 1), np.int32), np.ones((1, 2, VOCAB), np.float32), rule=text),
+        lambda text: gumball.flat.flat_params({"typical_p": text}, "the request"),
+    ],
+)
+def test_a_callers_text_comes_back_short_and_without_control_characters(refused: Callable[[str], Any]) -> None:
+    for text in (LONG, "\x1b[2J\x00\u202e", "\n" * 1000, "\ud800"):
+        with pytest.raises((gumball.Error, TypeError)) as raised:
+            refused(text)
+        said = str(raised.value)
+        assert isinstance(raised.value, gumball.Error), said[:200]
+        assert len(said) < 2000 and said.isprintable(), said[:200]
 
 
 def test_values_that_hold_arrays_compare_and_never_by_numpys_truth() -> None:

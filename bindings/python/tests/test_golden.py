@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,18 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from gumball import Batch, Dry, DynamicTemperature, Mirostat, Pool, Sampler, SamplingParams, prompt_seed, sample_seed
+from gumball import (
+    Batch,
+    Dry,
+    DynamicTemperature,
+    InvalidValueError,
+    Mirostat,
+    Pool,
+    Sampler,
+    SamplingParams,
+    prompt_seed,
+    sample_seed,
+)
 
 CONFORMANCE = Path(os.environ.get("GUMBALL_CONFORMANCE", Path(__file__).parents[3] / "proof/conformance"))
 SEED = 0x0067_7562_616C_6C21
@@ -44,6 +56,22 @@ PARAMS: dict[str, dict[str, Any]] = {
 }
 ROWS = np.fromfile(CONFORMANCE / "rows" / "smollm2.bf16", ml_dtypes.bfloat16).reshape(8, 49_152)
 PINNED = json.loads((CONFORMANCE / "golden/smollm2.json").read_text())
+
+
+def test_parameters_are_read_from_json_and_written_as_every_language_does() -> None:
+    cases = json.loads((CONFORMANCE / "golden/params_json.json").read_text())
+
+    def written(text: str) -> str:
+        return SamplingParams.from_json(text).to_json()
+
+    assert SamplingParams().to_json() == written("{}") == cases["neutral"]
+    for one, other in cases["same"]:
+        assert written(one) == written(other) == written(written(one))
+    for text, part in cases["written"]:
+        assert part in written(text)
+    for text, said in cases["refused"]:
+        with pytest.raises(InvalidValueError, match=re.escape(said)):
+            SamplingParams.from_json(text)
 
 
 @pytest.mark.parametrize("name", PARAMS)

@@ -2,7 +2,7 @@
 //!
 //! `GumballError` extends `Error` and has the fields kind, parameter, value and allowed. What a hook throws is passed on as it is.
 
-use gumball_engine::{Error, meant};
+use gumball_engine::{Error, meant, quoted, shown};
 use wasm_bindgen::prelude::*;
 
 #[wasm_bindgen(raw_module = "./host.js")]
@@ -38,12 +38,12 @@ impl From<Error> for Failure {
 impl Failure {
     /// Makes the error for a value of the wrong type.
     pub fn wrong_type(parameter: &str, value: &JsValue, allowed: &str) -> Self {
-        Self::argument("type", parameter, shown(value), allowed)
+        Self::argument("type", parameter, described(value), allowed)
     }
 
     /// Makes the error for a value outside its range.
     pub fn out_of_range(parameter: &str, value: impl ToString, allowed: impl Into<String>) -> Self {
-        Self::argument("out_of_range", parameter, value.to_string(), allowed)
+        Self::argument("out_of_range", parameter, shown(&value.to_string()), allowed)
     }
 
     /// Makes the error for a list of another length.
@@ -55,7 +55,14 @@ impl Failure {
     pub fn unknown(parameter: &str, name: &str, known: &[&str]) -> Self {
         let hint = meant(name, known.iter().copied()).map(|near| format!("; do you mean {near}?"));
         let allowed = format!("one of {}{}", known.join(", "), hint.unwrap_or_default());
-        Self::argument("unknown", parameter, name.to_owned(), allowed)
+        Self::argument("unknown", parameter, shown(name), allowed)
+    }
+
+    /// Makes the error for a text that is no JSON of parameters, and for parameters that JSON cannot hold.
+    #[cfg(feature = "whole")]
+    pub fn json(parameter: &str, error: &serde_json::Error) -> Self {
+        let message = format!("{parameter} cannot be read: {}", quoted(error.to_string().as_bytes(), 1500));
+        Failure::Thrown(GumballError::new("json", parameter, "", "", &message).into())
     }
 
     fn argument(kind: &str, parameter: &str, value: String, allowed: impl Into<String>) -> Self {
@@ -102,10 +109,10 @@ pub fn draft_names(error: Error) -> Failure {
     Failure::Engine(named)
 }
 
-/// Shows a value of JavaScript in an error, in at most 80 characters.
-fn shown(value: &JsValue) -> String {
+/// Shows a value of JavaScript in an error.
+fn described(value: &JsValue) -> String {
     let text = match (value.as_string(), value.as_f64(), value.as_bool()) {
-        (Some(text), ..) => format!("{text:?}"),
+        (Some(text), ..) => format!("\"{}\"", shown(&text)),
         (_, Some(number), _) => number.to_string(),
         (.., Some(truth)) => truth.to_string(),
         _ if value.is_null() => "null".to_owned(),
@@ -113,7 +120,7 @@ fn shown(value: &JsValue) -> String {
         _ if value.is_object() => tag(value),
         _ => value.js_typeof().as_string().unwrap_or_default(),
     };
-    text.chars().take(80).collect()
+    shown(&text)
 }
 
 /// Returns what an object is: `Float32Array` of an array of numbers, `Array` of a list, `Object` of others.

@@ -1,14 +1,15 @@
-//! Every parameter of a request, as data: for pages that show them; seeds of rollouts.
+//! Every parameter of a request, as data: for pages that show them, and as JSON; seeds of rollouts.
 
 use gumball_engine::SamplingParams;
 use gumball_inspect::trace::filter_words;
 use gumball_spec::{Field, Parameter};
-use js_sys::JSON;
+use js_sys::{Array, JSON, Reflect};
 use serde_json::{Value, json};
 use wasm_bindgen::prelude::*;
 
-use crate::error::Result;
-use crate::values::integer;
+use crate::error::{Failure, Result};
+use crate::params;
+use crate::values::{GivenParams, integer};
 
 /// Returns every parameter, as the table of docs/semantics.md has them; the fields of `dry` and `logprobs` follow these.
 #[wasm_bindgen(unchecked_return_type = "Parameter[]")]
@@ -18,6 +19,30 @@ pub fn parameters() -> JsValue {
     let all: Vec<Value> =
         SamplingParams::parameters().map(|parameter| described(parameter, &neutral)).collect();
     JSON::parse(&Value::from(all).to_string()).expect("JSON of our own")
+}
+
+/// Reads parameters from the JSON that the command, C, Python and Rust read and write; all of them are in the object.
+#[wasm_bindgen(unchecked_return_type = "SamplingParams")]
+pub fn params_from_json(text: &str) -> Result<JsValue> {
+    let params: SamplingParams = serde_json::from_str(text).map_err(|error| Failure::json("text", &error))?;
+    let object = JSON::parse(&written(&params)?).expect("JSON of our own");
+    // What JSON of JavaScript would round, or has no number for.
+    let biases = params.logit_bias.iter().map(|(id, bias)| Array::of2(&(*id).into(), &(*bias).into()));
+    let seed = params.seed.map_or(JsValue::NULL, JsValue::from);
+    for (name, value) in [("seed", seed), ("logit_bias", biases.collect::<Array>().into())] {
+        Reflect::set(&object, &name.into(), &value).expect("an object of our own");
+    }
+    Ok(object)
+}
+
+/// Returns all parameters as JSON, which the command, C, Python and Rust read.
+#[wasm_bindgen]
+pub fn params_to_json(params: &GivenParams) -> Result<String> {
+    written(&params::read(params)?)
+}
+
+fn written(params: &SamplingParams) -> Result<String> {
+    serde_json::to_string(params).map_err(|error| Failure::json("params", &error))
 }
 
 /// Returns the seed of the requests that sample one prompt in one turn of a run: `run` is the seed of the run, `prompt` the prompt's number in it, `turn` how

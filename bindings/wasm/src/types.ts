@@ -67,7 +67,7 @@ export interface SamplingParams {
   banned_ids?: Integers;
   /** Sequences that are never completed, each of at least one id. */
   bad_words?: readonly Integers[];
-  /** How many output tokens must exist before one of `stop_ids` may be drawn. */
+  /** How many output tokens must exist before one of `stop_ids` may be drawn; without `stop_ids` it does nothing. */
   min_tokens?: number;
   /** The ids that end the output; ending it is the caller's part. */
   stop_ids?: Integers;

@@ -24,6 +24,20 @@ test("prompts and samples have the pinned seeds", () => {
   assert.throws(() => gumball.prompt_seed(-1, 0), (error) => error.parameter === "run");
 });
 
+test("parameters are read from JSON and written as every language does", () => {
+  const cases = JSON.parse(read("golden/params_json.json"));
+  const written = (text) => gumball.params_to_json(gumball.params_from_json(text));
+  assert.equal(gumball.params_to_json({}), cases.neutral);
+  for (const [one, other] of cases.same) assert.deepEqual([written(one), written(written(one))], [written(other), written(other)]);
+  for (const [text, part] of cases.written) assert.ok(written(text).includes(part), text);
+  for (const [text, said] of cases.refused) {
+    assert.throws(() => gumball.params_from_json(text), (error) => error.kind === "json" && error.message.includes(said), text);
+  }
+  const bans = gumball.params_from_json('{"seed": 18446744073709551615, "logit_bias": {"5": "-inf"}}');
+  assert.deepEqual([bans.seed, bans.logit_bias], [18446744073709551615n, [[5, -Infinity]]]);
+  assert.throws(() => gumball.params_to_json({ logit_bias: { 5: NaN } }), (error) => error.kind === "json" && /logit_bias is NaN/.test(error.message));
+});
+
 test("the sampler alone draws them too, and is all that its module has", () => {
   assert.ok(check(alone, pinned, recorded) > 0);
   assert.deepEqual(Object.keys(alone).sort(), ["GumballError", "Sampler", "Status", "init", "initSync", "start", "version"]);

@@ -119,11 +119,10 @@ impl FromStr for Level {
     type Err = Error;
 
     fn from_str(name: &str) -> Result<Self> {
-        Self::ALL.into_iter().find(|level| level.name() == name).ok_or_else(|| Error::Unknown {
-            parameter: "level",
-            name: name.to_owned(),
-            known: Self::ALL.map(Self::name).join(", "),
-        })
+        Self::ALL
+            .into_iter()
+            .find(|level| level.name() == name)
+            .ok_or_else(|| Error::unknown("level", name, Self::ALL.map(Self::name).join(", ")))
     }
 }
 

@@ -39,11 +39,10 @@ impl LogitsLayout {
     /// # Errors
     /// - [`Error::Unknown`] if there is none.
     pub fn of_name(name: &str) -> Result<Self> {
-        Self::ALL.into_iter().find(|layout| layout.name() == name).ok_or_else(|| Error::Unknown {
-            parameter: "layout",
-            name: name.to_owned(),
-            known: Self::ALL.map(Self::name).join(", "),
-        })
+        Self::ALL
+            .into_iter()
+            .find(|layout| layout.name() == name)
+            .ok_or_else(|| Error::unknown("layout", name, Self::ALL.map(Self::name).join(", ")))
     }
 }
 

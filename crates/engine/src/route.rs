@@ -102,10 +102,8 @@ impl FromStr for Route {
 
     fn from_str(name: &str) -> Result<Self> {
         let found = Self::ALL.into_iter().find(|route| route.name() == name);
-        found.ok_or_else(|| Error::Unknown {
-            parameter: "route",
-            name: name.to_owned(),
-            known: Self::ALL.map(|route| route.name().to_owned()).join(", "),
+        found.ok_or_else(|| {
+            Error::unknown("route", name, Self::ALL.map(|route| route.name().to_owned()).join(", "))
         })
     }
 }

@@ -5,7 +5,7 @@ mod ranks;
 
 use crate::near::hint;
 
-pub use ranks::{RanksError, quoted};
+pub use ranks::RanksError;
 
 /// Why a call did nothing: no sequence was changed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -42,7 +42,7 @@ pub enum Error {
         allowed: String,
     },
     /// A name is not known.
-    #[error("{parameter} {name:?} is not known; known are: {known}{}", hint(name, known))]
+    #[error("{parameter} \"{name}\" is not known; known are: {known}{}", hint(name, known))]
     Unknown {
         /// The kind of thing that was named.
         parameter: &'static str,
@@ -74,9 +74,14 @@ impl From<RanksError> for Error {
 pub type Result<T> = std::result::Result<T, Error>;
 
 impl Error {
-    /// Makes an [`Error::OutOfRange`].
+    /// Makes an [`Error::OutOfRange`], with the value as [`shown`] shows it.
     pub fn out_of_range(parameter: &'static str, value: impl ToString, allowed: impl Into<String>) -> Self {
-        Self::OutOfRange { parameter, value: value.to_string(), allowed: allowed.into() }
+        Self::OutOfRange { parameter, value: shown(&value.to_string()), allowed: allowed.into() }
+    }
+
+    /// Makes an [`Error::Unknown`], with the name as [`shown`] shows it.
+    pub fn unknown(parameter: &'static str, name: &str, known: impl Into<String>) -> Self {
+        Self::Unknown { parameter, name: shown(name), known: known.into() }
     }
 
     /// Makes an [`Error::Length`].
@@ -105,4 +110,32 @@ impl Error {
             _ => None,
         }
     }
+}
+
+/// The most characters that an error shows of a caller's text.
+const MOST_SHOWN: usize = 120;
+
+/// Returns a caller's text, or a value as text, for an error, as [`quoted`] does: of a long one the first characters.
+#[must_use]
+pub fn shown(text: &str) -> String {
+    quoted(text.as_bytes(), MOST_SHOWN)
+}
+
+/// Returns a text of somebody else's for an error: at most `most` characters, with escapes for characters that a terminal acts on.
+#[must_use]
+pub fn quoted(said: &[u8], most: usize) -> String {
+    // A character has 4 bytes at most.
+    let said_first = String::from_utf8_lossy(&said[..said.len().min(4 * most)]);
+    let escaped = |c: char| -> String {
+        let is_plain = !c.is_control() && (c.is_ascii() || c.is_alphanumeric());
+        if is_plain { c.to_string() } else { c.escape_unicode().to_string() }
+    };
+    let mut shown = String::new();
+    for (place, c) in said_first.chars().enumerate() {
+        if place == most {
+            return shown + "..";
+        }
+        shown += &escaped(c);
+    }
+    shown
 }

@@ -3,7 +3,7 @@
 use gumball_bench_protocol::skipped::skip;
 use gumball_conformance::backend::available;
 use gumball_conformance::golden::{CHANGED, Set, changes};
-use gumball_spec::{prompt_seed, sample_seed};
+use gumball_spec::{Mirostat, SamplingParams, prompt_seed, sample_seed};
 
 fn holds(set: Set) {
     let pinned = set.pinned().expect("the golden file is there");
@@ -37,6 +37,44 @@ fn a_changed_token_is_seen() {
     drawn.remove(&name);
     assert_eq!(changes(&pinned, &drawn).len(), 1);
     assert_eq!(changes(&drawn, &pinned).len(), 1);
+}
+
+/// As every language reads and writes parameters: what the file calls `same` is written alike, what is `written` has a part, and what is `refused` says one.
+#[test]
+fn parameters_are_read_from_json_and_written_as_every_language_does() {
+    let cases: serde_json::Value =
+        serde_json::from_str(include_str!("../golden/params_json.json")).expect("an object");
+    let all = |name: &str| -> Vec<(String, String)> {
+        serde_json::from_value(cases[name].clone()).expect("pairs of texts")
+    };
+    let read = |text: &str| serde_json::from_str::<SamplingParams>(text);
+    let written = |text: &str| serde_json::to_string(&read(text).expect(text)).expect("finite numbers");
+    assert_eq!(written("{}"), cases["neutral"].as_str().expect("a text"));
+    for (one, other) in all("same") {
+        assert_eq!(written(&one), written(&other));
+        assert_eq!(written(&written(&one)), written(&one));
+    }
+    for (text, part) in all("written") {
+        assert!(written(&text).contains(&part), "{text} is written {}", written(&text));
+    }
+    for (text, said) in all("refused") {
+        let error = read(&text).expect_err(&text).to_string();
+        assert!(error.contains(&said), "{text}: {error}");
+    }
+}
+
+#[test]
+fn a_number_that_json_has_no_word_for_is_not_written() {
+    let mirostat = |mu| Some(Mirostat { tau: 5.0, eta: 0.1, mu: Some(mu) });
+    for (params, name) in [
+        (SamplingParams { temperature: f32::NAN, ..Default::default() }, "temperature is NaN"),
+        (SamplingParams { top_p: f32::INFINITY, ..Default::default() }, "top_p is inf"),
+        (SamplingParams { mirostat: mirostat(f32::NAN), ..Default::default() }, "mirostat.mu is NaN"),
+        (SamplingParams { logit_bias: vec![(3, f32::NAN)], ..Default::default() }, "logit_bias is NaN"),
+    ] {
+        let error = serde_json::to_string(&params).expect_err(name).to_string();
+        assert!(error.starts_with(name), "{error}");
+    }
 }
 
 #[test]

@@ -17,18 +17,27 @@ class InvalidTypeError(Error, TypeError):
     """An object of the wrong type: the text names the argument and the allowed types. Nothing was changed."""
 
 
-class UnnamedValueError(InvalidValueError):
-    """One that the extension module makes without the argument's name. PyO3 adds that as a note, and the text begins with it then."""
+class _Unnamed(Error):
+    """What the extension module makes without the argument's name. PyO3 adds that as a note; the text begins with it then."""
 
     def add_note(self, note: str, /) -> None:
         self.args = (" ".join((note.split("'")[1], *self.args)),)
 
+    def __reduce__(self) -> tuple[type, tuple[object, ...]]:
+        return type(self).__bases__[1], self.args
 
-class UnnamedTypeError(InvalidTypeError):
-    """One likewise."""
 
-    def add_note(self, note: str, /) -> None:
-        self.args = (" ".join((note.split("'")[1], *self.args)),)
+class UnnamedValueError(_Unnamed, InvalidValueError):
+    __doc__ = InvalidValueError.__doc__
+
+
+class UnnamedTypeError(_Unnamed, InvalidTypeError):
+    __doc__ = InvalidTypeError.__doc__
+
+
+# Tracebacks show the class that callers know.
+for _kind in (UnnamedValueError, UnnamedTypeError):
+    _kind.__name__ = _kind.__qualname__ = _kind.__bases__[1].__name__
 
 
 class RefusedError(Error, ValueError):

@@ -50,7 +50,7 @@ def _parameters(kind: type[_T]) -> type[_T]:
         for name in named.keys() - fields.keys():
             near = _gumball.nearest_name(name, list(fields), True)
             hint = f"do you mean {near}?" if near else f"parameters are {', '.join(fields)}"
-            raise InvalidTypeError(f"{kind.__name__} has no parameter {name}; {hint}")
+            raise InvalidTypeError(f"{kind.__name__} has no parameter {_gumball.shown_text(name)}; {hint}")
         made(self, *values, **named)
         given = vars(self)
         for name, value in given.items():
@@ -218,7 +218,7 @@ class SamplingParams:
     allowed_ids: If present, all other ids are banned, so that an empty list bans everything; ids in the vocabulary.
     banned_ids: Ids that are never drawn; in the vocabulary.
     bad_words: Sequences that are never completed, each of at least one id.
-    min_tokens: How many output tokens must exist before one of `stop_ids` may be drawn.
+    min_tokens: How many output tokens must exist before one of `stop_ids` may be drawn; without `stop_ids` it does nothing.
     stop_ids: The ids that end the output; ending it is the caller's part.
     seed: The seed of all draws; absent: fresh entropy for each request, readable afterwards.
     logprobs: Which logprobs to report; absent: none.

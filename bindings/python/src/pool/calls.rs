@@ -2,7 +2,7 @@
 
 use gumball_engine::{
     Batch as EngineBatch, Outputs as EngineOutputs, Pool as EnginePool, Proposals, Result, Rows,
-    Scored as EngineScored,
+    Scored as EngineScored, shown,
 };
 use numpy::{PyArray1, PyArrayMethods};
 use pyo3::prelude::*;
@@ -88,8 +88,9 @@ fn counts<'a>(lists: Option<&'a [u32]>, batch: &'a Batch, name: &str) -> PyResul
         Some([]) => Ok(&batch.counts),
         Some(lists) => {
             let text = format!(
-                "{name} has lists of {lists:?}, but must have the lengths that counts says, {:?}",
-                batch.counts
+                "{name} has lists of {}, but must have the lengths that counts says, {}",
+                shown(&format!("{lists:?}")),
+                shown(&format!("{:?}", batch.counts))
             );
             Err(InvalidValueError::new_err(text))
         }

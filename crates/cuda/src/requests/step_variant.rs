@@ -130,11 +130,7 @@ impl FromStr for StepVariant {
 
     fn from_str(name: &str) -> Result<Self> {
         let found = Self::ALL.into_iter().find(|variant| variant.name() == name);
-        found.ok_or_else(|| Error::Unknown {
-            parameter: "variant",
-            name: name.to_owned(),
-            known: Self::ALL.map(Self::name).join(", "),
-        })
+        found.ok_or_else(|| Error::unknown("variant", name, Self::ALL.map(Self::name).join(", ")))
     }
 }
 

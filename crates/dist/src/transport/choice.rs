@@ -37,11 +37,9 @@ impl TransportKind {
     /// - [`Error::Unknown`] if there is none.
     pub fn of_name(name: &str) -> Result<Self> {
         let found = Self::ALL.into_iter().find(|(_, known)| *known == name);
-        found.map(|(kind, _)| kind).ok_or_else(|| Error::Unknown {
-            parameter: "transport",
-            name: name.to_owned(),
-            known: Self::ALL.map(|(_, name)| name).join(", "),
-        })
+        found
+            .map(|(kind, _)| kind)
+            .ok_or_else(|| Error::unknown("transport", name, Self::ALL.map(|(_, name)| name).join(", ")))
     }
 
     /// Returns the kind that `GUMBALL_DIST_TRANSPORT` names, `Auto` if it is not set.

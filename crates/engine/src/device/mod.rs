@@ -93,8 +93,7 @@ impl Device {
             None => None,
         };
         let known = || if cfg!(feature = "emulator") { "cuda, cuda:N, emulated" } else { "cuda, cuda:N" };
-        let unknown =
-            || Error::Unknown { parameter: "device", name: name.to_owned(), known: known().to_owned() };
+        let unknown = || Error::unknown("device", name, known());
         Self::cuda(ordinal.ok_or_else(unknown)?)
     }
 

@@ -2,6 +2,8 @@
 
 use std::str::FromStr;
 
+use gumball_engine::shown;
+
 use crate::text::count;
 
 /// Row numbers separated by commas, from 0; `A-B` stands for all from A to B.
@@ -12,7 +14,7 @@ impl FromStr for Selection {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let bad = || format!("{text:?} selects no rows; write 0,3,8-15");
+        let bad = || format!("\"{}\" selects no rows; write 0,3,8-15", shown(text));
         let number = |text: &str| text.trim().parse::<usize>().map_err(|_| bad());
         let range = |part: &str| match part.split_once('-') {
             None => number(part).map(|row| (row, row)),

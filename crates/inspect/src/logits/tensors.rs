@@ -1,6 +1,7 @@
 //! Logits from a tensor of a `.safetensors` file.
 
 use gumball_engine::head::artefact::read_tensors;
+use gumball_engine::shown;
 use safetensors::Dtype;
 
 use super::Data;
@@ -46,12 +47,12 @@ pub(super) fn find(file: &mut Numbers, name: Option<&str>) -> Result<Layout, Str
     };
     let tensor = infos
         .get(name)
-        .ok_or_else(|| format!("there is no tensor {name:?}; pass --tensor {}", list(&names)))?;
+        .ok_or_else(|| format!("there is no tensor \"{}\"; pass --tensor {}", shown(name), list(&names)))?;
     let data = match tensor.dtype {
         Dtype::F32 => Data::F32(Vec::new()),
         Dtype::BF16 => Data::Bf16(Vec::new()),
         Dtype::F16 => Data::F16(Vec::new()),
-        other => return Err(format!("tensor {name:?} is {other:?}; logits are F32, BF16 or F16")),
+        other => return Err(format!("tensor \"{}\" is {other:?}; logits are F32, BF16 or F16", shown(name))),
     };
     Ok(Layout { data, shape: tensor.shape.clone(), start: start + tensor.data_offsets.0 as u64 })
 }
@@ -60,11 +61,11 @@ pub(super) fn find(file: &mut Numbers, name: Option<&str>) -> Result<Layout, Str
 fn list(names: &[&str]) -> String {
     let mut names = names.to_vec();
     names.sort_unstable();
-    let shown: Vec<String> = names.iter().take(8).map(|name| without_middle(name, 80)).collect();
-    let shown = shown.join(", ");
+    let first: Vec<String> = names.iter().take(8).map(|name| shown(name)).collect();
+    let first = first.join(", ");
     let more = names.len().saturating_sub(8);
     match more {
-        0 => format!("NAME, one of: {shown}"),
-        more => format!("NAME, one of: {shown} and {more} more"),
+        0 => format!("NAME, one of: {first}"),
+        more => format!("NAME, one of: {first} and {more} more"),
     }
 }

@@ -2,9 +2,9 @@
 
 use std::str::FromStr;
 
+use gumball_engine::shown;
 use gumball_spec::{DynamicTemperature, Mirostat};
 
-use crate::output::without_middle;
 use crate::text::count;
 
 /// Ids separated by commas; `A-B` stands for all ids from A to B.
@@ -22,9 +22,8 @@ impl FromStr for Ids {
     fn from_str(text: &str) -> Result<Self, String> {
         let id = |text: &str| {
             let text = text.trim();
-            text.parse::<u32>().map_err(|_| {
-                format!("{:?} is no id in 0..2^32; write ids as 3,17,40-44", without_middle(text, 40))
-            })
+            text.parse::<u32>()
+                .map_err(|_| format!("\"{}\" is no id in 0..2^32; write ids as 3,17,40-44", shown(text)))
         };
         let mut ids = Vec::new();
         for part in text.split(',').filter(|part| !part.trim().is_empty()) {
@@ -71,7 +70,7 @@ impl FromStr for Bias {
             let (id, value) = text.split_once('=')?;
             Some(Self { id: id.trim().parse().ok()?, value: number(value.trim()).ok()? })
         };
-        parse().ok_or_else(|| format!("{text:?} is no bias; write 42=-1.5, or 42=-inf for a ban"))
+        parse().ok_or_else(|| format!("\"{}\" is no bias; write 42=-1.5, or 42=-inf for a ban", shown(text)))
     }
 }
 

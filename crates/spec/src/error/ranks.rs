@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::Error;
+use super::{Error, quoted};
 
 /// Why a group of ranks could not do what was asked. No sequence was changed then.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -81,25 +81,6 @@ impl RanksError {
 
 /// The most characters of a rank's text that an error shows.
 const MOST_QUOTED: usize = 64;
-
-/// Returns the text of a rank for an error: at most `most` characters, with escapes for characters that a terminal acts on.
-#[must_use]
-pub fn quoted(said: &[u8], most: usize) -> String {
-    // A character has 4 bytes at most.
-    let said_first = String::from_utf8_lossy(&said[..said.len().min(4 * most)]);
-    let escaped = |c: char| -> String {
-        let is_plain = !c.is_control() && (c.is_ascii() || c.is_alphanumeric());
-        if is_plain { c.to_string() } else { c.escape_unicode().to_string() }
-    };
-    let mut shown = String::new();
-    for (place, c) in said_first.chars().enumerate() {
-        if place == most {
-            return shown + "..";
-        }
-        shown += &escaped(c);
-    }
-    shown
-}
 
 #[cfg(test)]
 mod tests {

@@ -1,7 +1,7 @@
 //! How parameters are read from JSON and its like: by the tables of `table.rs`.
 //!
 //! Structures are objects alone: a list would set their fields by place, and mean something else once there is one more
-//! field. A null is an absent value. A number is rounded to f64 and then to f32, as one that is written in Python or given as
+//! field. A null is an absent value. An integer may be written as a float of its value. A number is rounded to f64 and then to f32, as one that is written in Python or given as
 //! a flag, so that a decimal is the same number everywhere. An order of filters may be written in every way the other
 //! surfaces take, biases as pairs or as an object whose keys are ids. All errors name the parameter.
 
@@ -10,12 +10,14 @@ use std::marker::PhantomData;
 
 use serde::de::value::SeqAccessDeserializer;
 use serde::de::{DeserializeSeed, Error as _, MapAccess, SeqAccess, Unexpected, Visitor};
+use serde::ser::{Error as _, SerializeStruct};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::{
-    Dry, DynamicTemperature, Field, Filter, FilterOrder, LogprobsParams, Mirostat, Parameters, SamplingParams,
+    Dry, DynamicTemperature, Field, Filter, FilterOrder, Holds, LogprobsParams, Mirostat, Parameter,
+    Parameters, SamplingParams,
 };
-use crate::error::Error;
+use crate::error::{Error, quoted, shown};
 
 macro_rules! objects {
     ($($type:ident),*) => {$(
@@ -42,6 +44,10 @@ impl<'de, T: Parameters> Visitor<'de> for Object<T> {
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} to be {}", self.name, T::WHAT)
+    }
+
+    fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<T, E> {
+        Err(E::invalid_type(Unexpected::Str(&shown(text)), &self))
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<T, A::Error> {
@@ -72,8 +78,7 @@ impl<'de, T: Parameters> Visitor<'de> for Object<T> {
 fn unknown<T: Parameters>(key: &str) -> Error {
     let prefix = T::TABLE[0].name.strip_suffix(T::TABLE[0].field()).unwrap_or_default();
     let known: Vec<_> = T::TABLE.iter().map(|parameter| parameter.field()).collect();
-    let name = key.chars().take(80).collect::<String>();
-    Error::Unknown { parameter: "parameter", name: format!("{prefix}{name}"), known: known.join(", ") }
+    Error::unknown("parameter", &format!("{prefix}{key}"), known.join(", "))
 }
 
 /// Reads a parameter's value into its field, and returns whether it is not null.
@@ -93,7 +98,7 @@ impl<'de> DeserializeSeed<'de> for Value<'_> {
 impl<'a> Value<'a> {
     /// Names the parameter in an error of a list's element.
     fn of<T, E: serde::de::Error>(name: &str, read: Result<T, E>) -> Result<T, E> {
-        read.map_err(|error| E::custom(format_args!("{name}: {error}")))
+        read.map_err(|error| E::custom(format_args!("{name}: {}", quoted(error.to_string().as_bytes(), 600))))
     }
 }
 
@@ -144,6 +149,9 @@ impl<'de> Visitor<'de> for Value<'_> {
         match self.field {
             Field::Number(field) => *field = value as f32,
             Field::NumberOrNone(field) => *field = Some(value as f32),
+            Field::Whole(_) | Field::Count(_) | Field::Seed(_) if is_exact(value) => {
+                return self.visit_i64(value as i64);
+            }
             _ => return Err(E::invalid_type(Unexpected::Float(value), &self)),
         }
         Ok(true)
@@ -180,7 +188,7 @@ impl<'de> Visitor<'de> for Value<'_> {
             Field::Scope(field) => *field = Self::of(self.name, text.parse().map_err(E::custom))?,
             Field::Mode(field) => *field = Self::of(self.name, text.parse().map_err(E::custom))?,
             Field::Order(field) => *field = Self::of(self.name, text.parse().map_err(E::custom))?,
-            _ => return Err(E::invalid_type(Unexpected::Str(text), &self)),
+            _ => return Err(E::invalid_type(Unexpected::Str(&shown(text)), &self)),
         }
         Ok(true)
     }
@@ -223,6 +231,11 @@ impl<'de> Visitor<'de> for Value<'_> {
         }
         Ok(true)
     }
+}
+
+/// Returns whether a float is an integer, and no other integer is rounded to it.
+fn is_exact(value: f64) -> bool {
+    value.fract() == 0.0 && value.abs() < 9_007_199_254_740_992.0
 }
 
 /// Reads `{"list": [..]}`.
@@ -279,7 +292,7 @@ impl<'de> Deserialize<'de> for Bias {
                 match text {
                     "inf" => Ok(Bias(f32::INFINITY)),
                     "-inf" => Ok(Bias(f32::NEG_INFINITY)),
-                    other => Err(E::invalid_value(Unexpected::Str(other), &self)),
+                    other => Err(E::invalid_value(Unexpected::Str(&shown(other)), &self)),
                 }
             }
         }
@@ -290,7 +303,33 @@ impl<'de> Deserialize<'de> for Bias {
 
 /// Writes biases as pairs, which keep their order.
 pub(super) fn write_biases<S: Serializer>(biases: &[(u32, f32)], serializer: S) -> Result<S::Ok, S::Error> {
+    if biases.iter().any(|(_, bias)| bias.is_nan()) {
+        return Err(S::Error::custom("logit_bias is NaN, but must be finite, or -inf for a ban"));
+    }
     serializer.collect_seq(biases.iter().map(|(id, bias)| (*id, Bias(*bias))))
+}
+
+/// Writes a field of a structure. A number that JSON has no word for is an error: null would be read as an absent value.
+pub(super) fn write<O: SerializeStruct>(
+    object: &mut O,
+    parameter: &'static Parameter,
+    field: &impl Holds,
+) -> Result<(), O::Error> {
+    struct Written<'a, T>(&'a T);
+
+    impl<T: Holds> Serialize for Written<'_, T> {
+        fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+            self.0.write(serializer)
+        }
+    }
+
+    match field.number() {
+        Some((number, shown)) if !number.is_finite() => {
+            let allowed = parameter.range.map_or("finite", |range| range.words);
+            Err(O::Error::custom(Error::out_of_range(parameter.name, shown, allowed)))
+        }
+        _ => object.serialize_field(parameter.field(), &Written(field)),
+    }
 }
 
 impl Serialize for FilterOrder {

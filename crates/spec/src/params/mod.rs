@@ -158,17 +158,33 @@ trait Holds: PartialEq {
     fn number(&self) -> Option<(f64, &dyn Display)> {
         None
     }
+
+    /// Writes the value, for instance as JSON.
+    #[cfg(feature = "serde")]
+    fn write<S: serde::Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error>;
 }
 
 macro_rules! holds {
-    ($($type:ty: $field:ident $($is_number:ident)?;)*) => {$(
+    ($($type:ty: $field:ident $($how:ident)*;)*) => {$(
         impl Holds for $type {
             fn as_field(&mut self) -> Field<'_> {
                 Field::$field(self)
             }
-            $(holds!($is_number);)?
+            $(holds!($how);)*
         }
     )*};
+    (plain) => {
+        #[cfg(feature = "serde")]
+        fn write<S: serde::Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
+            serde::Serialize::serialize(self, serializer)
+        }
+    };
+    (biases) => {
+        #[cfg(feature = "serde")]
+        fn write<S: serde::Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
+            json::write_biases(self, serializer)
+        }
+    };
     (number) => {
         fn number(&self) -> Option<(f64, &dyn Display)> {
             // An integer beyond 2^53 is rounded, which moves it across no end of a range.
@@ -178,21 +194,21 @@ macro_rules! holds {
 }
 
 holds! {
-    f32: Number number;
-    i64: Whole number;
-    u32: Count number;
-    bool: Flag;
-    Option<u64>: Seed;
-    Scope: Scope;
-    LogprobMode: Mode;
-    FilterOrder: Order;
-    Vec<u32>: Ids;
-    Option<Vec<u32>>: IdsOrNone;
-    Vec<Vec<u32>>: Words;
-    Vec<(u32, f32)>: Biases;
-    Option<DynamicTemperature>: DynamicTemperature;
-    Option<Mirostat>: Mirostat;
-    Option<LogprobsParams>: Logprobs;
+    f32: Number plain number;
+    i64: Whole plain number;
+    u32: Count plain number;
+    bool: Flag plain;
+    Option<u64>: Seed plain;
+    Scope: Scope plain;
+    LogprobMode: Mode plain;
+    FilterOrder: Order plain;
+    Vec<u32>: Ids plain;
+    Option<Vec<u32>>: IdsOrNone plain;
+    Vec<Vec<u32>>: Words plain;
+    Vec<(u32, f32)>: Biases biases;
+    Option<DynamicTemperature>: DynamicTemperature plain;
+    Option<Mirostat>: Mirostat plain;
+    Option<LogprobsParams>: Logprobs plain;
 }
 
 impl Holds for Option<f32> {
@@ -203,6 +219,8 @@ impl Holds for Option<f32> {
     fn number(&self) -> Option<(f64, &dyn Display)> {
         self.as_ref().and_then(f32::number)
     }
+
+    holds!(plain);
 }
 
 impl Holds for Dry {
@@ -213,6 +231,8 @@ impl Holds for Dry {
     fn differs(&self, neutral: &Self) -> bool {
         self.multiplier != neutral.multiplier
     }
+
+    holds!(plain);
 }
 
 /// Returns an error if a field's number lies outside its parameter's range.
@@ -229,10 +249,23 @@ fn check(parameter: &'static Parameter, field: &impl Holds) -> Result<()> {
 /// `switch`, `filter` or `setting`.
 macro_rules! params {
     ($(#[$about:meta])* $type:ident $(+ $default:ident)?: $prefix:literal, $what:literal;
-     $($(#[doc = $doc:literal])+ $(#[cfg_attr($($attribute:tt)*)])? $(#[cfg($cfg:meta)])? $name:ident: $holds:ty = $neutral:expr => $rule:expr;)*) => {
+     $($(#[doc = $doc:literal])+ $(#[cfg($cfg:meta)])? $name:ident: $holds:ty = $neutral:expr => $rule:expr;)*) => {
         $(#[$about])*
         pub struct $type {
-            $($(#[doc = $doc])+ $(#[cfg_attr($($attribute)*)])? $(#[cfg($cfg)])? pub $name: $holds,)*
+            $($(#[doc = $doc])+ $(#[cfg($cfg)])? pub $name: $holds,)*
+        }
+
+        #[cfg(feature = "serde")]
+        impl serde::Serialize for $type {
+            fn serialize<S: serde::Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
+                let mut object = serializer.serialize_struct(stringify!($type), Self::TABLE.len())?;
+                let mut table = Self::TABLE.iter();
+                $(
+                    $(#[cfg($cfg)])?
+                    table.next().map_or(Ok(()), |parameter| super::json::write(&mut object, parameter, &self.$name))?;
+                )*
+                serde::ser::SerializeStruct::end(object)
+            }
         }
 
         $(impl $default for $type {

@@ -38,10 +38,8 @@ macro_rules! named {
             type Err = $crate::error::Error;
 
             fn from_str(name: &str) -> std::result::Result<Self, Self::Err> {
-                Self::ALL.into_iter().find(|known| known.name() == name).ok_or_else(|| Self::Err::Unknown {
-                    parameter: $what,
-                    name: name.to_owned(),
-                    known: Self::ALL.map(Self::name).join(", "),
+                Self::ALL.into_iter().find(|known| known.name() == name).ok_or_else(|| {
+                    Self::Err::unknown($what, name, Self::ALL.map(Self::name).join(", "))
                 })
             }
         }

@@ -72,7 +72,6 @@ params! {
     /// assert_eq!(error.to_string(), "min_p is 1.5, but must be in 0..=1 (0: off)");
     /// ```
     #[derive(Clone, Debug, PartialEq)]
-    #[cfg_attr(feature = "serde", derive(serde::Serialize))]
     SamplingParams + Default: "", "an object of sampling parameters";
 
     /// Divides the logits; 0 is greedy, as is anything below 2^-100; at most 2^100.
@@ -170,7 +169,6 @@ params! {
         .flag("N", "Never repeat an n-gram of N ids; 0 is off");
 
     /// Added to the logits of ids, each named once and in the vocabulary; finite, or -inf for a ban.
-    #[cfg_attr(feature = "serde", serde(serialize_with = "super::json::write_biases"))]
     logit_bias: Vec<(u32, f32)> = Vec::new() => switch(Stage::Edit).foreseen().of_logits()
         .flag("ID=V", "Add V to the logit of an id, -inf bans it; may be repeated");
 
@@ -188,7 +186,7 @@ params! {
     bad_words: Vec<Vec<u32>> = Vec::new() => switch(Stage::Edit).foreseen().reads_history()
         .flag("IDS", "Never complete this sequence of ids; may be repeated");
 
-    /// How many output tokens must exist before one of `stop_ids` may be drawn.
+    /// How many output tokens must exist before one of `stop_ids` may be drawn; without `stop_ids` it does nothing.
     min_tokens: u32 = 0 => switch(Stage::Edit).foreseen().reads_history().within(COUNT)
         .flag("N", "Ban the stop ids until N tokens are out");
 
@@ -218,7 +216,6 @@ params! {
 params! {
     /// Entropy-based temperature: certain rows get `min`, uncertain ones `max` (F7).
     #[derive(Clone, Copy, Debug, PartialEq)]
-    #[cfg_attr(feature = "serde", derive(serde::Serialize))]
     DynamicTemperature: "dynamic_temperature.", "an object with min and max";
 
     /// The temperature of a row of entropy 0; in 0..=2^100.
@@ -235,7 +232,6 @@ params! {
 params! {
     /// Mirostat v2 (arXiv:2007.14966): keeps the surprise of the drawn tokens near `tau` (F6).
     #[derive(Clone, Copy, Debug, PartialEq)]
-    #[cfg_attr(feature = "serde", derive(serde::Serialize))]
     Mirostat: "mirostat.", "an object with tau and eta";
 
     /// The surprise aimed at, in bits; in (0, 2^16].
@@ -251,7 +247,6 @@ params! {
 params! {
     /// The DRY repetition penalty: the longer the repeat a token would continue, the larger (E3).
     #[derive(Clone, Debug, PartialEq)]
-    #[cfg_attr(feature = "serde", derive(serde::Serialize))]
     Dry + Default: "dry.", "an object of DRY's parameters";
 
     /// The penalty of a repeat of `allowed_length`; in 0..=2^16, 0 is off.
@@ -273,7 +268,6 @@ params! {
 params! {
     /// Which logprobs to report with the token.
     #[derive(Clone, Debug, PartialEq, Eq)]
-    #[cfg_attr(feature = "serde", derive(serde::Serialize))]
     LogprobsParams + Default: "logprobs.", "an object with mode, top_n and ids";
 
     /// The distribution they speak of: the row as it came at temperature 1 (raw), after penalties and bans (edited), at the temperature
