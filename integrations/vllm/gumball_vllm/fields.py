@@ -1,4 +1,5 @@
-"""Fields of the OpenAI server's requests that vLLM does not know: Gumball's are refused, as nothing reads them; the log names others once.
+"""Fields of the OpenAI server's requests that vLLM does not know: Gumball's are refused unless they are neutral, as nothing reads them; the log
+names others once.
 
 vLLM drops such fields without a word, as OpenAI's interface allows them. It reads `vllm_xargs`.
 """
@@ -10,7 +11,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from gumball.flat import FLAT_NAMES, refuse_near_misses
+from gumball.flat import FLAT_NAMES, is_neutral, refuse_near_misses
 from gumball_compat.vllm import RefusedError
 from gumball_compat.vllm.params import say_once
 
@@ -49,7 +50,9 @@ def checked(original: Callable[..., Any]) -> Callable[..., Any]:
 
 def _refuse_fields(extra: dict[str, Any]) -> None:
     refuse_near_misses(extra, "the request")
-    for name in extra:
+    for name, value in extra.items():
+        if value is None or (name in FLAT_NAMES and is_neutral(name, value)):
+            continue
         if name in FLAT_NAMES or name == "extra_args":
             raise RefusedError(f"the request has {name!r}, which is not read there; give it in vllm_xargs")
         say_once(name, "a request: the server does not know this field, and leaves it out")

@@ -10,7 +10,7 @@ from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionReque
 from vllm.entrypoints.openai.completion.protocol import CompletionRequest
 from vllm.exceptions import VLLMValidationError
 
-from gumball_compat.vllm import params, params_of
+from gumball_compat.vllm import RefusedError, params, params_of
 
 KINDS = [
     (CompletionRequest, {"model": "m", "prompt": "The"}),
@@ -37,6 +37,8 @@ def test_our_names_at_the_top_of_a_request_are_refused(kind: Any, body: dict[str
     ):
         with pytest.raises(VLLMValidationError, match=f"^Gumball refuses the request: the request has .*{text}"):
             asked(**{name: 0.5})
+    # Null is absent, and a neutral value changes nothing.
+    asked(xtc_probability=0, xtc_threshold=0.1, order="default", extra_args=None, typical_p=None, dry_multiplier=0.0)
     for _ in range(2):
         assert asked(somebody_elses=1, vllm_xargs={"xtc_probability": 0.5}).extra_args == {"xtc_probability": 0.5}
     assert [record.message.split(":")[0] for record in caplog.records] == ["'somebody_elses' in a request"]
@@ -51,6 +53,16 @@ def test_other_names_among_the_extra_ones_are_said_once(caplog: Any) -> None:
     assert [record.message.split(":")[0] for record in caplog.records] == [
         "'somebody_elses' in extra_args of a request"
     ]
+
+
+def test_nulls_are_absent_and_other_engines_names_of_ours_are_refused() -> None:
+    from vllm import SamplingParams
+
+    nulls = dict.fromkeys(("top_p", "xtc_probability", "dry_breakers", "xtc_probabilty", "dry_sequence_breakers"))
+    assert params_of(SamplingParams(extra_args=nulls)) == params_of(SamplingParams())
+    with pytest.raises(RefusedError, match="'dry_sequence_breakers', .* do you mean 'dry_breakers'"):
+        params_of(SamplingParams(extra_args={"dry_multiplier": 0.8, "dry_sequence_breakers": ["\n"]}))
+    assert params_of(SamplingParams(extra_args={"no_repeat_ngram": 3.0})).no_repeat_ngram == 3
 
 
 def test_names_that_are_said_are_not_remembered_without_end(caplog: Any) -> None:

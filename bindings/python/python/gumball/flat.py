@@ -10,11 +10,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import fields
 from typing import Any
 
-from ._gumball import nearest_name
+from ._gumball import nearest_name, shown_text
 from .errors import RefusedError
 from .params import Dry, DynamicTemperature, Mirostat, SamplingParams
 
-__all__ = ["FLAT_NAMES", "PENALTY_NAMES", "flat_params", "refuse_near_misses"]
+__all__ = ["FLAT_NAMES", "PENALTY_NAMES", "flat_params", "is_neutral", "refuse_near_misses"]
 
 _Read = Callable[[Any], Any]
 
@@ -106,12 +106,33 @@ PENALTY_NAMES = tuple(_PENALTIES)
 """The names of penalties that some engines have and others have not."""
 
 
-def refuse_near_misses(given: Mapping[str, Any], source: str) -> None:
-    """Raises RefusedError for a name that is none of `FLAT_NAMES`, but nearly one. source: where the names come from, for the text."""
-    for name in given:
-        near = None if name in FLAT_NAMES else nearest_name(name, FLAT_NAMES)
+def refuse_near_misses(given: Mapping[str, Any], source: str, *, peers: bool = False) -> None:
+    """Raises RefusedError for a name that is none of `FLAT_NAMES`, but nearly one. None is absent.
+
+    source: where the names come from, for the text. peers: whether what other engines call one of them is refused, too.
+    """
+    for name, value in given.items():
+        near = None if name in FLAT_NAMES or value is None else _near(name, peers)
         if near:
-            raise RefusedError(f"{source} has {name!r}, which is no parameter; do you mean {near!r}?")
+            raise RefusedError(f"{source} has {shown_text(name)!r}, which is no parameter; do you mean {near!r}?")
+
+
+def _near(name: str, peers: bool) -> str | None:
+    """The flat name that was meant by another."""
+    if peers:
+        # Other engines' names lead to a field of a part by its part.
+        meant = (nearest_name(name, (*_PLAIN, *_PARTS), True) or "").replace(".", "_")
+        if meant in FLAT_NAMES:
+            return meant
+    return nearest_name(name, FLAT_NAMES)
+
+
+def is_neutral(name: str, value: Any) -> bool:
+    """Whether a flat name's value leaves everything as it is without it."""
+    try:
+        return SamplingParams(**flat_params({name: value}, "")) == SamplingParams()
+    except (TypeError, ValueError):
+        return False
 
 
 def flat_params(given: Mapping[str, Any], source: str) -> dict[str, Any]:
@@ -143,4 +164,4 @@ def _read(name: str, value: Any, read: _Read, source: str) -> Any:
     try:
         return read(value)
     except TypeError as error:
-        raise RefusedError(f"{source} has {name} = {value!r}, but it {error}") from error
+        raise RefusedError(f"{source} has {name} = {shown_text(repr(value))}, but it {error}") from error

@@ -99,12 +99,13 @@ def refuse_misplaced(extra: Mapping[str, Any], theirs: Any) -> None:
     theirs: vLLM's `SamplingParams`. Warns, once for each, of other names that neither Gumball nor vLLM knows.
     """
     own = getattr(type(theirs), "__struct_fields__", None) or vars(theirs)
+    extra = {name: value for name, value in extra.items() if value is not None}
     for name in extra:
         if name in own:
             raise RefusedError(
                 f"{_SOURCE} has {name!r}, which is a parameter of vLLM's own; give it beside, not in there"
             )
-    refuse_near_misses(extra, _SOURCE)
+    refuse_near_misses(extra, _SOURCE, peers=True)
     for name in extra:
         if name not in FLAT_NAMES and name not in _VLLMS:
             say_once(name, "extra_args of a request: Gumball does not know it, and leaves it to others")
