@@ -31,6 +31,10 @@ class SamplingBackendConfig:
     tp_group: tuple[int, ...] | None = None
     enable_tp_sync: bool = True
 
+    def __post_init__(self) -> None:
+        if self.tp_group is not None:
+            self.tp_group = tuple(map(int, self.tp_group))
+
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class SpeculativeSamplingPools:
