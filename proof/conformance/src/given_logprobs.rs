@@ -279,7 +279,7 @@ impl Given {
                 let size = all.abs() + h.abs() * (1.0 + ln_p(id).abs() + entropy);
                 let y = (first - z(id)) / t;
                 let weight = if p(id) > 0.0 { p(id) * size * (1.0 + y.min(200.0) + entropy) } else { 0.0 };
-                let bound = (own.abs() + weight) / t * coarse + 1e-36 / t + 1e-37;
+                let bound = (own.abs() + weight) / t * coarse + 1e-35 / t + 1e-37;
                 hold(2, (got - exact).abs(), bound);
             }
         }
