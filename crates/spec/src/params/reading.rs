@@ -177,9 +177,9 @@ impl Chain {
             && kinds().rev().skip(1).all(|kind| !kind.interval);
         match filters {
             _ if reading == Reading::First => Self::None,
-            _ if matches!(reading, Reading::Whole(WholeRow::Mirostat | WholeRow::Parameter(_))) => {
-                Self::General
-            }
+            // A dynamic temperature is the reason of a row that has both.
+            _ if params.mirostat.is_some() => Self::General,
+            _ if matches!(reading, Reading::Whole(WholeRow::Parameter(_))) => Self::General,
             [] => Self::None,
             [Filter::MinP] => Self::MinP,
             [Filter::TopK, ..] if is_listed && params.top_k <= MOST_LISTED as i64 => {
