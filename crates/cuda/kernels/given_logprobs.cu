@@ -1,7 +1,7 @@
 // given_logprobs.cu: logprobs of given ids over given sets, entropies, and the gradient of both (L4, L5).
 //
-// Computes   given_logprobs: the logprobs of a row's ids over its set, the set's entropy, and three numbers that tell
-//            what the set weighs
+// Computes   given_logprobs: the logprobs of a row's ids over its set, the set's entropy, and the weights of the set
+//            (three numbers)
 //            given_gradient: the derivatives of a loss by the logits of a row, from those by logprobs and entropies
 // Never      reads a tile without a member of the set; writes weights or probabilities; never depends on other rows
 // Twins      oracle spec/src/logprobs/gradient.rs | CPU cpu/src/logprobs/gradient.rs | why docs/stages/logprobs.md
@@ -37,7 +37,7 @@ struct GivenRow {
         return args.temperatures ? args.temperatures[(u64)blockIdx.x * args.temperature_stride] : args.temperature;
     }
 
-    // The k-th id; -1 for what is no id of the vocabulary, unless it is the ignored one.
+    // The k-th id; -1 for a number outside the vocabulary, unless it is the ignored id.
     DEVICE_MEMBER int id(u32 k) const {
         i64 id =
             args.flags & GIVEN_IDS_I64 ? ((const i64*)args.ids)[first_id + k] : ((const int*)args.ids)[first_id + k];
@@ -185,7 +185,7 @@ DEVICE void given_logprobs(const GivenArgs& args) {
             given.for_each_tile(
                 [&](u32 tile, float (&z)[ITEMS_PER_LANE]) INLINE { sum_given_tile<false>(sums, tile, z, s); }, skip);
         }
-        // RAW on the sums: lane 0 of each warp wrote those of its tiles, all threads read all of them.
+        // RAW on the sums: lane 0 of each warp wrote the sums of the warp's tiles, all threads read the sums of all tiles.
         __syncthreads();
         u64 most = 0;
         // A tile with a member has a weight of 2^28.
@@ -249,7 +249,7 @@ struct GivenSlope {
     }
 };
 
-// The ids of a row and what the loss makes of them, in shared memory.
+// The ids of a row, their logits, and the derivatives of the loss by their logprobs and logits, in shared memory.
 struct GivenOwn {
     int ids[MAX_GIVEN_IDS];
     float logits[MAX_GIVEN_IDS];
@@ -257,23 +257,6 @@ struct GivenOwn {
     float values[MAX_GIVEN_IDS];
     GivenSlope slope;
 };
-
-template <class T>
-DEVICE void store_tile(typename T::Element* out, u32 vocab, u32 tile, bool vectorized,
-                       const float (&x)[ITEMS_PER_LANE]) {
-    u32 lane = lane_id();
-    if (vectorized) {
-        store_vectorized<T>(out + tile * TILE, lane, x);
-        return;
-    }
-#pragma unroll
-    for (u32 j = 0; j < ITEMS_PER_LANE; j++) {
-        u32 id = tile * TILE + j * 32 + lane;
-        if (id < vocab) {
-            store_one<T>(out + id, x[j]);
-        }
-    }
-}
 
 template <class T>
 DEVICE void given_gradient(const GivenArgs& args) {

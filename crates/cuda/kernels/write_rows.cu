@@ -88,19 +88,7 @@ struct RowWriter {
     }
 
     DEVICE_MEMBER void store(u32 tile, const float (&p)[ITEMS_PER_LANE]) const {
-        u32 lane = lane_id();
-        Out* to = out + tile * TILE;
-        if (is_vectorized(tile)) {
-            store_vectorized<T>(to, lane, p);
-            return;
-        }
-#pragma unroll
-        for (u32 j = 0; j < ITEMS_PER_LANE; j++) {
-            u32 offset = j * 32 + lane;
-            if (tile * TILE + offset < vocab) {
-                store_one<T>(to + offset, p[j]);
-            }
-        }
+        store_tile<T>(out, vocab, tile, is_vectorized(tile), p);
     }
 
     // Replaces the lane's slice of a tile by what is written: numbers for kept tokens, `dropped()` for others.

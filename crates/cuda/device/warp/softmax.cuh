@@ -343,6 +343,24 @@ DEVICE void store_one(unsigned short* to, float p) {
     *to = (unsigned short)T::pack_two(p, 0.0f);
 }
 
+// Stores a lane's slice of a tile of a row, in the layout of a complete tile that starts at a multiple of 16 bytes if `vectorized`.
+template <class T, class Out>
+DEVICE void store_tile(Out* row, u32 vocab, u32 tile, bool vectorized, const float (&p)[ITEMS_PER_LANE]) {
+    u32 lane = lane_id();
+    Out* to = row + tile * TILE;
+    if (vectorized) {
+        store_vectorized<T>(to, lane, p);
+        return;
+    }
+#pragma unroll
+    for (u32 j = 0; j < ITEMS_PER_LANE; j++) {
+        u32 offset = j * 32 + lane;
+        if (tile * TILE + offset < vocab) {
+            store_one<T>(to + offset, p[j]);
+        }
+    }
+}
+
 // A row of the output.
 template <class T, class Out>
 struct RowOutput {
@@ -359,24 +377,13 @@ struct RowOutput {
     DEVICE_MEMBER void write(const RowProbabilities& probabilities, u32 tile, bool tile_is_vectorized,
                              const float (&z)[ITEMS_PER_LANE]) const {
         u32 lane = lane_id();
-        Out* to = row + tile * TILE;
         if (tile_is_vectorized && !probabilities.is_one_hot_or_empty()) {
-            store_probabilities<T>(to, lane, probabilities, z);
+            store_probabilities<T>(row + tile * TILE, lane, probabilities, z);
             return;
         }
         float p[ITEMS_PER_LANE];
         probabilities.compute(
             z, p, tile, [&](u32 j) INLINE { return offset_in_tile<LaneLayout<T, Out>>(lane, j, tile_is_vectorized); });
-        if (tile_is_vectorized) {
-            store_vectorized<T>(to, lane, p);
-            return;
-        }
-#pragma unroll
-        for (u32 j = 0; j < ITEMS_PER_LANE; j++) {
-            u32 offset = j * 32 + lane;
-            if (tile * TILE + offset < vocab) {
-                store_one<T>(to + offset, p[j]);
-            }
-        }
+        store_tile<T>(row, vocab, tile, tile_is_vectorized, p);
     }
 };
