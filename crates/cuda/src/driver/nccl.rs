@@ -5,6 +5,7 @@
 //! ended when a rank has gone, and the program's never is. A thread of each communicator waits to end it, since the others may be in a call of
 //! the library, of CUDA's, or in one that waits for the device.
 
+use std::collections::VecDeque;
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::fmt;
 use std::ptr::null_mut;
@@ -33,8 +34,8 @@ const MOMENT: Duration = Duration::from_micros(50);
 /// How long a call of the library takes at most unless it waits for other ranks or for the device.
 const BRIEF: Duration = Duration::from_millis(50);
 
-/// How many exchanges may be enqueued before the device has done the first of them. With more, the queue of launches fills up behind a rank that has
-/// gone, so that calls of the library wait in it, and must not be ended there: they would launch kernels that read what was freed.
+/// How many exchanges may be enqueued before the device has done the first of them. With more, a rank that has gone lets the queue of launches
+/// fill up. Calls of the library then wait for room in the queue, and NCCL must not be ended meanwhile: their kernels would read freed memory.
 const AHEAD: usize = 32;
 
 /// `ncclInt8`: messages are bytes.
@@ -275,20 +276,19 @@ struct State {
     /// How many threads are in such a call.
     callers: usize,
     has_ended: bool,
-    /// What the device reaches after each of the last exchanges outside a capture, of which `next` is the oldest.
-    reached: Vec<CudaEvent>,
-    next: usize,
+    /// An event after each of the last exchanges outside a capture, the oldest first.
+    reached: VecDeque<CudaEvent>,
 }
 
 impl State {
     /// Notes that an exchange was enqueued on a stream.
     fn note_exchange(&mut self, stream: &CudaStream) -> Result<()> {
-        if self.reached.len() < AHEAD {
-            self.reached.push(stream.record_event(None).map_err(failed("cuEventRecord"))?);
-        } else {
-            self.reached[self.next].record(stream).map_err(failed("cuEventRecord"))?;
-            self.next = (self.next + 1) % AHEAD;
-        }
+        let oldest = if self.reached.len() < AHEAD { None } else { self.reached.pop_front() };
+        let event = match oldest {
+            Some(event) => event.record(stream).map(|()| event),
+            None => stream.record_event(None),
+        };
+        self.reached.push_back(event.map_err(failed("cuEventRecord"))?);
         Ok(())
     }
 }
@@ -356,10 +356,9 @@ impl Communicator {
     fn wait_for_earlier(&self) -> Result<()> {
         loop {
             let state = self.shared.lock();
-            if state.reached.len() < AHEAD || state.comm.is_none() {
-                return Ok(());
-            }
-            if is_reached(&state.reached[state.next])? {
+            let oldest =
+                state.reached.front().filter(|_| state.reached.len() == AHEAD && state.comm.is_some());
+            if oldest.map_or(Ok(true), is_reached)? {
                 return Ok(());
             }
             drop(state);
@@ -410,13 +409,10 @@ impl Communicator {
         (status != 0 && status != IN_PROGRESS).then(|| self.nccl.text(status))
     }
 
-    /// Returns whether the device has yet to come to the last exchange that was enqueued outside a capture.
+    /// Returns whether the device has not done the last exchange that was enqueued outside a capture.
     pub fn is_pending(&self) -> bool {
-        let state = self.shared.lock();
-        let last = (state.next + AHEAD - 1) % AHEAD;
-        let last = state.reached.get(last).or(state.reached.last());
-        // A device that has failed says so to whoever asks for results.
-        last.is_some_and(|event| is_reached(event) == Ok(false))
+        // A device that has failed is an error of the call that reads its results.
+        self.shared.lock().reached.back().is_some_and(|event| is_reached(event) == Ok(false))
     }
 
     /// Ends the communicator, and with it the messages that are under way, which do not arrive then.
