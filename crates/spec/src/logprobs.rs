@@ -50,7 +50,7 @@ pub struct Logprobs {
 /// `first` is the first member's logit, `mass` that of all members.
 #[must_use]
 pub fn logprob(z: f32, first: f32, temperature: f32, mass: u64) -> f32 {
-    Weighed::new(first, mass, 0).logprob(z, temperature)
+    Weighed::of_mass(first, mass).logprob(z, temperature)
 }
 
 /// Returns the natural log probability of a token of a probability row (P3).

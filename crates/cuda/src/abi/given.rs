@@ -3,10 +3,12 @@
 //!
 //! Addresses are in the runtime's memory.
 
+use gumball_spec::logprobs::gradient;
+
 use crate::abi::header::shared;
 
 shared! {
-    /// the argument of the kernels of given_logprobs.cu, and what these kernels and the host must agree on.
+    /// the argument of the kernels of given_logprobs.cu, and the numbers that these kernels share with the host.
     ///
     /// Requires   pointers are aligned to their types
     header GIVEN = "abi/given.cuh" includes "abi/operators.cuh";
@@ -14,10 +16,10 @@ shared! {
     constants {
         /// The most threads of a block: a block takes a row.
         GIVEN_THREADS: u32 = 256;
-        /// The most ids that a row is asked for.
-        MAX_GIVEN_IDS: u32 = 1024;
-        /// The numbers that tell what a row's members weigh: the largest logit, the mass and the mean distance.
-        WEIGHED_NUMBERS: u32 = 3;
+        /// The most ids that a call asks for in a row.
+        MAX_GIVEN_IDS: u32 = gradient::MAX_GIVEN_IDS as u32;
+        /// The weights of a row's members are three numbers: the largest logit, the mass and the mean distance.
+        WEIGHED_NUMBERS: u32 = gradient::WEIGHED_NUMBERS as u32;
         /// Bytes of dynamic shared memory for each tile of a row: two sums and a maximum.
         GIVEN_TILE_BYTES: u32 = 20;
     }

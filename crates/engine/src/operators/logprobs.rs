@@ -1,7 +1,8 @@
-//! Logprobs of given ids over given sets, entropies, and the gradient of both (rules L4 and L5), for whoever trains.
+//! Logprobs of given ids over given sets, entropies, and the gradient of both (rules L4 and L5), for trainers.
 
 use gumball_cpu::{Derivatives, History, RowMut, Task};
-use gumball_spec::logprobs::gradient::{GivenIds, IGNORED, Weighed};
+pub use gumball_spec::logprobs::gradient::WEIGHED_NUMBERS;
+use gumball_spec::logprobs::gradient::{GivenIds, IGNORED, MAX_GIVEN_IDS, Weighed};
 use gumball_spec::{Error, Kind, NONE, Result, SamplingParams, memory};
 
 use super::arrays::{PerRowMut, host_column};
@@ -11,18 +12,12 @@ use super::{LogitsMut, MEMORY};
 use crate::logits::Logits;
 use crate::masks::Masks;
 
-/// The most ids that a row is asked for.
-pub(super) const MAX_GIVEN_IDS: usize = 1024;
-
-/// How many numbers a row's weights are: its largest logit, its mass and the mean distance (L5).
-pub const WEIGHED_NUMBERS: usize = 3;
-
 /// The ids whose logprobs are asked for, and over which tokens.
 #[derive(Clone, Copy, Debug)]
 pub struct GivenTokens<'a> {
     /// `[rows, width]`: ids of the vocabulary, -1 for none, or `ignored`. A single one holds for all rows if the width is 1.
     pub ids: PerRow<'a, i32>,
-    /// How many ids each row is asked for, in 0..=1024.
+    /// The number of ids of each row, in 0..=1024.
     pub width: usize,
     /// The id that is ignored.
     pub ignored: i32,
@@ -47,7 +42,7 @@ pub struct GivenLogprobs<'a> {
     pub logprobs: PerRowMut<'a, f32>,
     /// `[rows]`, in nats.
     pub entropies: Option<PerRowMut<'a, f32>>,
-    /// `[rows, 3]`: what the gradient needs to know of the rows besides their logits.
+    /// `[rows, 3]`: the weights of the rows' members, which the gradient takes.
     pub weighed: Option<PerRowMut<'a, f32>>,
 }
 

@@ -8,9 +8,15 @@ use crate::survey::{Given, Measure, mean_distance, order, scale};
 /// The id that is ignored unless the caller names another.
 pub const IGNORED: i32 = -100;
 
+/// The most ids that a call asks for in a row.
+pub const MAX_GIVEN_IDS: usize = 1024;
+
+/// How many numbers the [weights](Weighed) of a row are.
+pub const WEIGHED_NUMBERS: usize = 3;
+
 const TWO_POW_MINUS_43: f32 = f32::from_bits((127 - 43) << 23);
 
-/// What the members of a row weigh: all that its logprobs, its entropy and its gradient need besides single logits.
+/// The weights of a row's members, from which its logprobs, its entropy and its gradient are computed, with single logits.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Weighed {
     /// The largest logit.
@@ -23,10 +29,16 @@ pub struct Weighed {
 }
 
 impl Weighed {
-    /// Takes the mass of the members and the sum of their weighted distances.
+    /// Takes the largest logit of the members and their mass.
+    #[must_use]
+    pub fn of_mass(first: f32, mass: u64) -> Self {
+        Self { first, mass: mass as f32 * TWO_POW_MINUS_43, distance: 0.0 }
+    }
+
+    /// Takes the sum of the members' weighted distances besides.
     #[must_use]
     pub fn new(first: f32, mass: u64, distances: u64) -> Self {
-        Self { first, mass: mass as f32 * TWO_POW_MINUS_43, distance: mean_distance(mass, distances) }
+        Self { distance: mean_distance(mass, distances), ..Self::of_mass(first, mass) }
     }
 
     /// Returns the natural log probability of a member's logit (L3); 0 at temperature 0.
@@ -86,7 +98,7 @@ impl Slope {
     }
 }
 
-/// The ids that a row is asked for.
+/// The ids whose logprobs a call asks for in a row.
 #[derive(Clone, Copy, Debug)]
 pub struct GivenIds<'a> {
     /// Ids, of which any may come several times.
@@ -120,8 +132,8 @@ impl GivenIds<'_> {
         }
     }
 
-    /// Returns what the derivatives by the logprobs of members come to: G of L5, and for each member that is asked for its id, its logit
-    /// and a_j. Where an id is asked for several times, the last of its entries holds.
+    /// Sums the derivatives by the logprobs of members. Returns G of L5, and for each entry of `ids` that is a member its id, its logit and
+    /// a_j, which is complete in the last entry of an id.
     pub fn own(&self, of_logprobs: &[f32], logit: impl Fn(usize) -> f32) -> (f64, Vec<(usize, f32, f32)>) {
         let (mut all, mut each) = (0.0, Vec::<(usize, f32, f64)>::new());
         for (id, g) in self.ids.iter().zip(of_logprobs) {
@@ -160,7 +172,7 @@ impl GivenRow<'_> {
         (0..self.row.vocab()).map(of).collect()
     }
 
-    /// Returns the logprobs of the ids, and what the members weigh, which has the entropy (L4).
+    /// Returns the logprobs of the ids, and the members' weights, which have the entropy (L4).
     #[must_use]
     pub fn logprobs(&self) -> (Vec<f32>, Weighed) {
         let z = self.members();
