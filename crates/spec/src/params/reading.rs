@@ -1,6 +1,6 @@
 //! What must be read of a request's rows, and by which short way its filters can be taken: the one answer that all backends match on.
 //!
-//! Both are made once, when a request is admitted, by lists of what is known to be right. A parameter of which its line in `table.rs`
+//! Both are made once, when a request is admitted, by lists of the parameters and filters that they serve. A parameter of which its line in `table.rs`
 //! does not say that it is foreseen here, and a filter that no list names, take the general way: every logit, every kernel. So a new
 //! parameter is right before it is fast.
 //!
@@ -45,7 +45,7 @@ pub enum WholeRow {
 }
 
 impl WholeRow {
-    /// Returns its name: that of the filter or parameter it is about, `logprobs` for any mode, else `hook`, `kept`, `joint`, `judged` or `route`.
+    /// Returns its name: the name of the filter or parameter, `logprobs` for any mode, else `hook`, `kept`, `joint`, `judged` or `route`.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -66,13 +66,13 @@ impl WholeRow {
 /// Which tokens' logits decide a row.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Reading {
-    /// Those of the first token.
+    /// The logit of the first token.
     First,
-    /// Those of the first `k`.
+    /// The logits of the first `k` tokens.
     Top(usize),
-    /// Those of the tokens that min-p keeps.
+    /// The logits of the tokens that min-p keeps.
     Likely(f32),
-    /// Those of the tokens that could win the race, of those that min-p keeps with this parameter; 0 if it is off.
+    /// The logits of the tokens that min-p keeps with this parameter (0: all tokens) and that could win the race.
     Race(f32),
     /// All of them, for a mass of the whole row at a scale that its request fixes.
     Mass(WholeRow),
@@ -80,7 +80,7 @@ pub enum Reading {
     Whole(WholeRow),
 }
 
-/// What a pool or a step wants of a row besides the token that its request draws.
+/// The outputs of a row that a pool or a step wants besides the token that its request draws.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Wanted {
     /// The caller's own edit.
@@ -116,7 +116,7 @@ impl Reading {
         }
     }
 
-    /// Returns which logits choose the token and give what else is wanted of the row.
+    /// Returns which logits choose the token and give the other outputs that are wanted.
     #[must_use]
     pub fn with(self, wanted: &Wanted) -> Self {
         use LogprobMode::{Processed, Tempered};
@@ -151,7 +151,7 @@ impl Reading {
 /// By which short way kernels can take a request's filters. As a number, it is the code that kernels read; the least is right for every request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Chain {
-    /// By none: mirostat, filters that need the whole row, and whatever is not foreseen.
+    /// By none: mirostat, filters that need the whole row, and parameters that are not foreseen.
     General,
     /// By a list of the first k tokens and the mass of the whole row: top-k up to [`MOST_LISTED`], and top-p beside it.
     Joint,
@@ -208,7 +208,7 @@ impl Chain {
     }
 
     /// Returns whether the winner of a race over what precedes top-p can be tested against top-p's mass: each filter before it keeps the first tokens
-    /// of what it is given, and none but min-p follows.
+    /// of its given set, and no filter but min-p follows.
     #[must_use]
     pub fn is_tested(reading: Reading, filters: &[Filter]) -> bool {
         let Some(at) = filters.iter().position(|filter| *filter == Filter::TopP) else { return false };
@@ -234,7 +234,7 @@ impl SamplingParams {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::params::{FilterOrder, LogprobsParams};
+    use crate::params::{DynamicTemperature, FilterOrder, LogprobsParams, Mirostat};
 
     fn ways(params: &SamplingParams) -> (Reading, Chain, bool) {
         let (filters, joint) = (Vec::from_iter(params.filters(1000)), params.order == FilterOrder::Joint);
@@ -273,6 +273,13 @@ mod tests {
             let wanted = Wanted { logprobs, siblings: 4, kept_set: true, hooked: false };
             assert_eq!(general.0.with(&wanted), general.0);
         }
+        // A row has one reason to be read whole, and mirostat may be another one.
+        let dynamic_temperature = Some(DynamicTemperature { min: 0.2, max: 2.0, exponent: 0.3 });
+        let mirostat = Some(Mirostat { tau: 5.0, eta: 0.1, mu: None });
+        let both = SamplingParams { dynamic_temperature, mirostat, ..plain() };
+        let reading = Reading::Whole(WholeRow::DynamicTemperature);
+        assert_eq!(ways(&SamplingParams { mirostat: None, ..both.clone() }), (reading, Chain::None, false));
+        assert_eq!(ways(&both), (reading, Chain::General, false));
         let logprobs = LogprobsParams { mode: LogprobMode::Tempered, top_n: 3, ids: vec![4] };
         let params = SamplingParams { logprobs: Some(logprobs), repetition_penalty: 1.5, ..plain() };
         assert_eq!(ways(&params).0, Reading::Race(0.0));
