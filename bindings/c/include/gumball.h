@@ -603,7 +603,7 @@ typedef struct {
 
 // The row, seed, position and draw index of each output, or of each draft tree, with the meaning that they have for a sequence. A list has one element per
 // output and lies where the rows do; a value for all outputs lies on the host. A seed needs a position: a loop that gives none would draw every token by the
-// same random words. Without both, each call draws by fresh entropy, which the capture of a graph refuses. There a value for all is that of every replay.
+// same random words. Without both, each call draws by fresh entropy, which the capture of a graph refuses. A value for all outputs is the same in every replay.
 typedef struct {
     size_t struct_size;
     size_t outputs;

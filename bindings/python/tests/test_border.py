@@ -170,7 +170,7 @@ def test_a_wrong_value_is_taken_or_refused_by_the_name_of_its_argument(name: str
     assert not faults, "\n".join(faults)
 
 
-# Rows that do not fit two requests, besides those that no call takes.
+# Rows that do not fit two requests, besides arrays that no call takes.
 BAD_ROWS: dict[str, Callable[[np.ndarray], Any]] = {
     name: make for name, (make, *_) in (BAD_ARRAYS | BAD_FOR_WORK).items()
 } | {

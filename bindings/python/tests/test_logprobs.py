@@ -72,7 +72,7 @@ def test_values_are_bit_for_bit_what_a_step_reports(dtype: Any) -> None:
         temperature = torch.tensor([one.temperature for one in params])
         found = gumball.torch.logprobs(logits, torch.from_numpy(out.tokens), temperature=temperature, kept=kept)
         assert found.numpy().tobytes() == out.logprobs.tobytes(), mode
-        # The ratio of trainer to sampler is 1, whatever the batch.
+        # The ratio of trainer to sampler is 1 in a batch of one row, too.
         for row in range(ROWS):
             alone = None if kept is None else (kept[0][row], sets[row])
             token = torch.from_numpy(out.tokens[row : row + 1])
@@ -197,7 +197,7 @@ def test_a_device_has_the_hosts_bits(dtype: Any, in_place: bool) -> None:
     try:
         for got, want in zip(answers(), wanted, strict=True):
             assert torch.equal(got, want)
-        # Nobody looks at what lies there: what is no id has -inf.
+        # A GPU reports no error for ids outside the vocabulary: their logprob is -inf.
         assert (gumball.torch.logprobs(batch(), ids_of() + VOCAB) == -torch.inf).all()
     finally:
         _gumball.emulate(False)

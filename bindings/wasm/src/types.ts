@@ -39,7 +39,7 @@ export interface SamplingParams {
   xtc_probability?: number;
   /** The probability from which a token counts as a top choice; in (0, 1]. */
   xtc_threshold?: number;
-  /** How many tokens a filter keeps at least, of those that it is given, from the first that it keeps on; in 1..2^32. */
+  /** How many tokens a filter keeps at least: the first token that it keeps, and the next ones of its given set; in 1..2^32. */
   min_keep?: number;
   /** Mirostat v2, which stands alone: no filter beside it, and no drafts. `mu` is the limit to start from, in bits; twice `tau` if left out. */
   mirostat?: { tau: number; eta: number; mu?: number | null } | null;

@@ -31,7 +31,8 @@ pub struct Costs {
     pub rank_ns: u64,
 }
 
-/// What it takes to survey rows which lists of some lengths decide: a search among the ids of a part, which gets longer as the part has fewer.
+/// The time of a survey of rows which lists up to a length decide. A rank searches its part of the ids for the list, which takes longer in a
+/// smaller part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ListCosts {
     /// The most tokens of a list that this speaks of.
@@ -49,7 +50,7 @@ impl ListCosts {
         [Self { most: usize::MAX, ns, part_ns: 0, uneven_ns: 0 }; 4]
     }
 
-    /// Returns the nanoseconds for a largest and a smallest part of so many ids.
+    /// Returns the nanoseconds, by the numbers of ids of the largest and the smallest part.
     fn total(&self, largest: usize, smallest: usize) -> u128 {
         let of = |ns: i64, ids: usize| i128::from(ns) * 1_000_000 / ids.max(1) as i128;
         let uneven = of(self.uneven_ns, smallest) - of(self.uneven_ns, largest);
@@ -191,7 +192,7 @@ impl Row {
         Self { world: split.world(), ids: split.vocab(), largest, smallest, logit_bytes }
     }
 
-    /// Returns the bytes of so many ids.
+    /// Returns the bytes of the logits of a number of ids.
     fn part(&self, ids: usize) -> u128 {
         (ids * self.logit_bytes) as u128
     }

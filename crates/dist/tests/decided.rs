@@ -69,7 +69,7 @@ fn hold(cell: &Value, costs: Costs, all: &[LogitsLayout]) {
     };
     let edits =
         ["edited", "masked", "biases"].iter().any(|edit| cell["asked"].as_str().unwrap().contains(edit));
-    // The lists of the first records are of 50 tokens; later ones say what they have.
+    // The lists of the first records have 50 tokens; later records name the length.
     let listed = cell["listed"].as_u64().unwrap_or(50) as usize;
     let needs = match cell["needs"].as_str() {
         Some("Winner") => Needs::Winner,

@@ -1,4 +1,4 @@
-//! Where a seed comes from that nobody gave: the system's entropy, never a fixed default.
+//! The seed of a request or call that gives none: from the system's entropy, never a fixed default.
 
 use gumball_spec::{Error, Result, SamplingParams};
 

@@ -75,7 +75,7 @@ pub fn filter(request: &Request<'_>, z: &[f32], members: &[u32], temperature: f3
     if kept.is_empty() { 0..1 } else { kept }
 }
 
-/// Returns what one filter keeps of a given set, as places in its members: with `min_keep` at least so many from the first of them on (F11).
+/// Returns what one filter keeps of a given set, as places in its members: at least `min_keep` of them from the first kept one on (F11).
 #[must_use]
 pub fn cut(filter: Filter, request: &Request<'_>, given: &Given<'_>) -> Range<usize> {
     let kept = cut_alone(filter, request, given);

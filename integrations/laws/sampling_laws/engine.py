@@ -60,7 +60,7 @@ class Request:
     """How many of the most probable tokens are reported besides the token; None: no logprobs."""
 
     def __post_init__(self) -> None:
-        # What comes as an array compares and hashes as a tuple does.
+        # A field that is given as an array compares and hashes as a tuple does.
         for name in ("prompt", "output", "allowed"):
             ids = getattr(self, name)
             object.__setattr__(self, name, None if ids is None else tuple(map(int, ids)))

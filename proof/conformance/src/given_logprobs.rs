@@ -18,7 +18,7 @@ use crate::softmax::{bits, buffer, laid_out, read, row};
 const VOCABS: [usize; 10] = [1, 2, 31, 255, 256, 257, 300, 1000, 3000, 9000];
 const TEMPERATURES: [f32; 8] = [0.0, 1e-31, 0.01, 0.5, 1.0, 1.7, 100.0, 1e30];
 
-/// Rows, what they are asked for, and what a loss makes of the answers.
+/// Rows, the arguments of a call, and the derivatives of a loss by its results.
 #[derive(Debug)]
 pub struct Given {
     dtype: Dtype,
@@ -320,7 +320,7 @@ impl Given {
         };
         let stride = vocab + gap;
         let from = cuda::Rows::of(&logits, dtype, 0, rows, vocab, stride)?;
-        // First without entropies: what it leaves behind meets the next call.
+        // First without entropies: the next call meets the memory that this one wrote.
         let alone = cuda::GivenLogprobs { entropies: None, weighed: None, ..out };
         operators.logprobs(&from, &tokens, &alone)?;
         let read_floats = |buffer: &Buffer, count: usize| {
@@ -359,7 +359,7 @@ impl Given {
     }
 }
 
-/// Holds a device to what a seed stands for.
+/// Holds a device to the oracle on the random case of a seed.
 ///
 /// # Errors
 /// A text that says what differs, or what the runtime said.
@@ -396,7 +396,7 @@ fn rounded(dtype: Dtype, z: f32) -> f32 {
     }
 }
 
-/// Holds operators of the host to what a seed stands for, whole and row by row.
+/// Holds operators of the host to the oracle on the random case of a seed, whole and row by row.
 ///
 /// # Errors
 /// A text that says what differs.

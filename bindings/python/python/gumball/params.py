@@ -204,7 +204,7 @@ class SamplingParams:
     eta_cutoff: The entropy-dependent form of it; in 0..=1, 0 is off.
     xtc_probability: How often XTC acts; in 0..=1, 0 is off.
     xtc_threshold: The probability from which a token counts as a top choice; in (0, 1].
-    min_keep: How many tokens a filter keeps at least, of those that it is given, from the first that it keeps on; in 1..2^32.
+    min_keep: How many tokens a filter keeps at least: the first token that it keeps, and the next ones of its given set; in 1..2^32.
     mirostat: Mirostat v2, which stands alone: no filter beside it, and no drafts. `mu` is the limit to start from, in bits; twice `tau` if left out.
     repetition_penalty: Divides positive and multiplies negative logits of seen tokens; in (0, 2^16], 1 is off.
     repetition_scope: The part of the history whose tokens the repetition penalty counts as seen. One of "prompt", "output", "both".

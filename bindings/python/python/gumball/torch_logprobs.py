@@ -188,7 +188,7 @@ def _row_shape(rows: torch.Tensor, ids: torch.Tensor, name: str = "logits") -> t
 
 
 def _temperatures(temperature: Any, shape: torch.Size) -> tuple[float, torch.Tensor | None]:
-    """Returns the temperature of all rows, and those of each if there are such."""
+    """Returns the temperature of all rows, and a tensor with a temperature for each row, or None."""
     if isinstance(temperature, torch.Tensor):
         return 1.0, temperature.detach().float().expand(shape).reshape(-1).contiguous()
     if isinstance(temperature, (int, float)):

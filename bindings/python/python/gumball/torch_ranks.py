@@ -305,7 +305,7 @@ class Aside:
 
 
 def ended(group: Any) -> None:
-    """Ends a group that was made for a pool; what NCCL still waits for keeps nobody."""
+    """Ends a group that was made for a pool; waits for NCCL no longer than END."""
     _farewells.pop(group.group_name, None)
 
     def end() -> None:

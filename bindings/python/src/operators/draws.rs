@@ -53,11 +53,11 @@ pub fn column_out<'py>(
 ///
 /// seed: in 0..2^64. position: in 0..2^32, the number of tokens before the drawn one. Both are a number, or one per
 /// output. draw: the draw index, in 0..2^32; None takes each output's own index, so that outputs with equal seed and
-/// position draw independently. The token equals that of a Pool whose sequence has this seed, position and draw index.
+/// position draw independently. A Pool whose sequence has this seed, position and draw index draws the same token.
 ///
 /// A seed without a position is a ValueError: a loop would draw every token by the same random words. Write
 /// sample(logits, seed=7, position=step). Without a seed each call draws by fresh entropy, which the capture of a CUDA graph
-/// refuses. A number given there is that of every replay; arrays of the GPU are read anew.
+/// refuses. A number is the same in every replay; arrays on the GPU are read again by each.
 ///
 /// offsets: position holds numbers of 64 bits. The low word of each is the position; the high word, with its sign,
 /// times 0x9E3779B97F4A7C15 is added to the seed, modulo 2^64, so that no two offsets of a seed share random numbers.

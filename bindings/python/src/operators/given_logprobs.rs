@@ -1,4 +1,4 @@
-//! Logprobs of given ids over given sets, with entropies and the gradient: what `gumball.torch.logprobs` is made of.
+//! Logprobs of given ids over given sets, with entropies and the gradient: the functions under `gumball.torch.logprobs`.
 
 use gumball_engine::{GivenLogprobs, GivenTokens, Kind, LossDerivatives, Masks, PerRow, WEIGHED_NUMBERS};
 use pyo3::prelude::*;
@@ -65,8 +65,8 @@ impl Given {
     }
 }
 
-/// Returns (logprobs [rows, K], entropies [rows] or None, weighed [rows, 3]) of ids [rows, K], all float32; `gumball.torch.logprobs` says
-/// what they are. kept: a bitmask [rows, words]. weighed is for logprobs_gradient.
+/// Returns (logprobs [rows, K], entropies [rows] or None, weighed [rows, 3]) of ids [rows, K], all float32; see `gumball.torch.logprobs`.
+/// kept: a bitmask [rows, words]. weighed: an argument of logprobs_gradient.
 #[pyfunction]
 #[pyo3(signature = (logits, ids, temperature, kept, ignored, entropy))]
 pub fn logprobs_of<'py>(

@@ -17,7 +17,7 @@ TYPES = (torch.float32, torch.bfloat16, torch.float16)
 
 
 def asked(rows: int, vocab: int, dtype: Any, width: int) -> dict[str, Any]:
-    """Rows with odd values, and what is asked of them, on the host."""
+    """Rows with odd values, and the arguments of a call, on the host."""
     torch.manual_seed(rows + vocab + width)
     logits = torch.randn(rows, vocab) * 4
     logits[0, :3] = torch.tensor([torch.nan, torch.inf, -torch.inf])

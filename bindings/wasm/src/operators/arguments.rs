@@ -118,7 +118,7 @@ impl Keys {
     /// Reads them; `n`: how many outputs each seed and position is for.
     pub fn read(options: &Options, n: usize) -> Result<Self> {
         let positions: Option<Column<u32>> = integers(options, "position")?;
-        // The engine has no entropy here; what it would draw by without a seed is the host program's.
+        // The engine has no source of entropy in WebAssembly, so the seed comes from the host program's.
         let (seeds, positions) = match integers(options, "seed")? {
             Some(seeds) => (seeds, positions),
             None => (Column::All(entropy()), positions.or(Some(Column::All(0)))),

@@ -17,7 +17,7 @@ use crate::outputs::RowMut;
 use crate::tiles::{EMPTY_TILE, MASK_WORDS, View};
 use crate::workspace::{Workspace, open};
 
-/// The derivatives of a loss by what a row was asked for.
+/// The derivatives of a loss by the logprobs and the entropy of a row.
 #[derive(Clone, Copy, Debug)]
 pub struct Derivatives<'a> {
     /// By the logprob of each id.
@@ -28,7 +28,7 @@ pub struct Derivatives<'a> {
 
 impl Workspace {
     /// Writes the logprobs of ids over the tokens that the task's mask allows, at the temperature of its parameters (L4); returns
-    /// what these tokens weigh, with their mean distance if `entropy` asks for it. Filters and edits do not act.
+    /// the weights of these tokens, with their mean distance if `entropy` is set. Filters and edits do not act.
     ///
     /// # Errors
     /// - [`gumball_spec::Error::Length`] if the row is not as long as the vocabulary of the parameters.
@@ -70,10 +70,10 @@ impl Workspace {
     }
 
     /// Writes the derivatives of a loss by the logits of a row (L5), each rounded once to the type of `out`. `row`: the logits;
-    /// `None`: those of `out`, which are replaced. `weighed`: what [`Workspace::logprobs_of`] returned for this row and task.
+    /// `None`: the logits lie in `out` and are replaced. `weighed`: the result of [`Workspace::logprobs_of`] for this row and task.
     ///
     /// # Errors
-    /// Those of [`Workspace::logprobs_of`].
+    /// - The errors of [`Workspace::logprobs_of`].
     pub fn gradient(
         &mut self,
         row: Option<Row<'_>>,
@@ -95,7 +95,7 @@ impl Workspace {
         let slope = (weighed.mass > 0.0)
             .then(|| Slope::new(weighed, task.prepared.params().temperature, all, by.of_entropy));
         let own = slope.iter().flat_map(|slope| own.iter().map(|(id, z, own)| (*id, slope.of(*z, *own))));
-        // Nobody surveys the row again, so its tiles are cleaned as if it was odd.
+        // Without a survey it is not known whether the row is odd, so its tiles are cleaned.
         let view = View { odd: true, ..self.edits.view(row.unwrap_or(Row::F32(&[]))) };
         macro_rules! write {
             ($out:expr) => {{

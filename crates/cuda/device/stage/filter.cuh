@@ -404,7 +404,7 @@ DEVICE GivenSet apply_filters(const FilterContext<V>& f, u64 first, u64 filter_c
     if (threadIdx.x == 0) {
         kept = full_set;
     }
-    // What the filter itself keeps, if min_keep may add tokens to it.
+    // The set that the filter itself keeps, to which min_keep may add tokens.
     GivenSet& alone = f.storage.kept;
     bool joint = f.params.features & FEATURE_JOINT, widens = f.params.min_keep > 1, is_widening = false;
     for (u64 chain = filter_chain; chain != 0;) {

@@ -156,12 +156,13 @@ shared! {
         WHOLE = 0;
         /// All, for a mass of the whole row at a scale that the request fixes.
         MASS = 1;
-        /// Those that min-p keeps.
+        /// The logits of the tokens that min-p keeps.
         LIKELY = 2;
-        /// Those that could win the race over the whole row.
+        /// The logits of the tokens that could win the race over the whole row.
         RACE = 3;
-        /// Those of the first `Params::top_k` tokens.
+        /// The logits of the first `Params::top_k` tokens.
         TOP = 4;
+        /// The logit of the first token.
         FIRST = 5;
     }
 

@@ -20,7 +20,7 @@ use crate::programs::kernels::{GIVEN_GRADIENT, GIVEN_LOGPROBS};
 pub struct GivenTokens<'b> {
     /// `[rows, width]` ids of i32 or i64, or one for all rows if the width is 1.
     pub ids: DeviceSlice<'b>,
-    /// How many ids each row is asked for, in 0..=1024.
+    /// The number of ids of each row, in 0..=1024.
     pub width: usize,
     /// The id that is ignored.
     pub ignored: i32,
@@ -115,7 +115,7 @@ pub(super) fn gradient(
     }
     let grid = tuning::given_rows(rows.rows, argument.tiles, false);
     let kernel = GIVEN_GRADIENT.of(Kind::Logits, rows.dtype);
-    // SAFETY: as above; the written rows are the read ones or apart from them, and nobody else uses them.
+    // SAFETY: as above; the written rows are the rows that are read, or do not overlap them, and no other code uses them.
     Ok(unsafe { runtime.launch(kernel, grid, bytemuck::bytes_of(&argument)) }?)
 }
 

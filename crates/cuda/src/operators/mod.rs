@@ -96,10 +96,10 @@ impl Operators {
     /// Enqueues the writing of the derivatives of a loss by logits (L5), in one launch. Allocates nothing.
     ///
     /// # Shapes and units
-    /// `from`: R rows of logits; `None`: those of `to`, which are replaced. `to`: R rows of the logits' type. `by`: what its fields say.
+    /// `from`: R rows of logits; `None`: the logits lie in `to` and are replaced. `to`: R rows of the logits' type. `by`: as its fields say.
     ///
     /// # Errors
-    /// Those of [`Operators::logprobs`].
+    /// - The errors of [`Operators::logprobs`].
     pub fn logprobs_gradient(
         &self,
         from: Option<&Rows<'_>>,

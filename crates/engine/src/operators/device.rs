@@ -35,7 +35,7 @@ impl OnDevice {
         Self { operators, device, params, keys, tokens, given }
     }
 
-    /// Enqueues the writing of rows. `from`: the rows to read; `None`: those of `to`.
+    /// Enqueues the writing of rows. `from`: the rows to read; `None`: `to` has them.
     pub fn write(
         &mut self,
         output: Output,
@@ -115,7 +115,7 @@ impl OnDevice {
         self.operators.logprobs(rows, &tokens, &out)
     }
 
-    /// Enqueues the writing of derivatives. `from`: the rows to read; `None`: those of `to`.
+    /// Enqueues the writing of derivatives. `from`: the rows to read; `None`: `to` has them.
     pub fn logprobs_gradient(
         &mut self,
         from: Option<&Rows<'_>>,

@@ -56,7 +56,7 @@ impl<'a> Draws<'a> {
         Self { seeds: Some(seed.into()), positions: Some(position.into()), ..Self::default() }
     }
 
-    /// Returns the seeds and positions, those of fresh entropy where there are no seeds.
+    /// Returns the seeds and positions; without seeds, a seed of fresh entropy.
     pub(super) fn seeds_and_positions(&self) -> Result<(PerRow<'a, u64>, PerRow<'a, u32>)> {
         match (self.seeds, self.positions) {
             (Some(seeds), Some(positions)) => Ok((seeds, positions)),

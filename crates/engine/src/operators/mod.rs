@@ -396,11 +396,11 @@ impl Operators {
     /// wrote (rule L5), in one visit to the rows.
     ///
     /// # Shapes and units
-    /// `rows`: R rows of logits to read, those of the former call, and R rows to write, each number rounded once to their type; or R rows of
-    /// logits to replace. `tokens`: that of the former call. `by`: the shapes that its fields name.
+    /// `rows`: the R rows of logits of the former call, and R rows to write, each number rounded once to their type; or R rows of
+    /// logits to replace. `tokens`: the value of the former call. `by`: the shapes that its fields name.
     ///
     /// # Errors
-    /// Those of [`Operators::logprobs`]. After an error nothing has been written.
+    /// - The errors of [`Operators::logprobs`]. After an error nothing has been written.
     pub fn logprobs_gradient<'a>(
         &self,
         rows: impl Into<RowsInOut<'a>>,
@@ -440,7 +440,7 @@ impl Operators {
     ///   outside 0..=1, or a parent that the host sees and that makes no tree, or no chain although it is judged as a block.
     /// - [`Error::Length`] if a shape differs.
     /// - [`Error::Conflict`] for `counts.accepted_alone` of other trees than the chains named above.
-    /// - Those of [`Operators::sample`] for seeds without positions, and without seeds.
+    /// - The errors of [`Operators::sample`] for seeds without positions, and without seeds.
     /// - [`Error::Conflict`] and [`Error::Unavailable`] as in [`Operators::softmax`].
     ///
     /// After an error nothing has been written.

@@ -131,7 +131,7 @@ params! {
         .within(above(0.0, 1.0, "in (0, 1]"))
         .flag("P", "The probability from which XTC calls a token a top choice");
 
-    /// How many tokens a filter keeps at least, of those that it is given, from the first that it keeps on (F11); in 1..2^32.
+    /// How many tokens a filter keeps at least: the first token that it keeps, and the next ones of its given set (F11); in 1..2^32.
     min_keep: u32 = 1 => setting(Stage::Filter).within(from(1.0, u32::MAX as f64, "in 1..2^32"))
         .flag("N", "Let each filter keep at least N tokens, counted from the first that it keeps");
 

@@ -8,7 +8,7 @@
 //! `cuda_emulated`; `numbers [--every] NAME` holds the numbers of a CUDA backend to
 //! the definition, on every 32-bit word if asked; `batch NAME` holds large mixed batches on it to the CPU;
 //! `softmax NAME` holds its softmax of random rows to the oracle's probabilities, `operators NAME` its operators' draws and rows to
-//! the oracle, `selected NAME` its logprobs of tokens, `given NAME` those of given ids over given sets and their gradient, `chains NAME` its chains of drafts;
+//! the oracle, `selected NAME` its logprobs of tokens, `given NAME` its logprobs of given ids over given sets and their gradient, `chains NAME` its chains of drafts;
 //! `stream NAME [TOKENS]` decodes many requests with drafts and without on `pool`, `cuda` or `cuda_emulated`, and compares the tokens;
 //! `boundaries NAME` holds operators, steps and softmaxes at the sizes where kernels take another path;
 //! `ranks-on NAME WORLD [processes|threads] [ROWS] [PART,..]` spreads random rows over the devices of that many ranks, holds them to one device,
