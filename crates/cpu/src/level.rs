@@ -139,7 +139,7 @@ mod tests {
         {
             let name = std::os::unix::ffi::OsStrExt::from_bytes(b"\xffmmx");
             let error = Level::named_or_best(Some(name)).unwrap_err().to_string();
-            assert!(error.starts_with("level \"\u{fffd}mmx\" is not known; known are: scalar"), "{error}");
+            assert!(error.starts_with("level \"\\u{fffd}mmx\" is not known; known are: scalar"), "{error}");
         }
     }
 }

@@ -32,6 +32,7 @@ VALUES: dict[str, tuple[Any, dict[str, Any]]] = {
     "top_n_sigma": (0.5, {}),
     "top_a": (0.9, {}),
     "p_less": (True, {}),
+    "min_keep": (8, {"top_p": 0.01}),
     "xtc_probability": (1.0, {"xtc_threshold": 0.001}),
     "xtc_threshold": (0.001, {"xtc_probability": 1.0}),
     "repetition_scope": ("output", REPEATED),
