@@ -1,21 +1,23 @@
 //! How many drafts does each mode of verification accept, on a real model? Printed as two tables of Markdown.
 //!
 //! ```text
-//! cargo run --release --package gumball-cli --example acceptance -- [--model FILE] [--tokens N] [--seeds N] [--table N] \
-//!     [--drafter NAME]
+//! cargo run --release --package gumball-cli --example acceptance -- [--model FILE] \
+//!     [--tokens N] [--seeds N] [--table N] [--drafter NAME]
 //! ```
 //!
-//! The target is the default model, whose weights the command holds as Q8_0. Its drafters are the same weights with the matrices of
-//! the blocks quantised to Q5_0 and Q4_0, as files of draft models have them; rounded to 3 bits each in groups of 32 with a common scale,
-//! which stands for a poor draft model; and what `generate --speculate ngram` looks up. All of them draft by the request's own race (rule
-//! S8). The prompts are those below; N tokens are written after each (default 40).
+//! The target is the default model, whose weights the command holds as Q8_0. Its drafters are the same
+//! weights with the matrices of the blocks quantised to Q5_0 and Q4_0, as files of draft models have them;
+//! rounded to 3 bits each in groups of 32 with a common scale, which stands for a poor draft model; and what
+//! `generate --speculate ngram` looks up. All of them draft by the request's own race (rule S8). The prompts
+//! are those below; N tokens are written after each (default 40).
 //!
 //! NAME is that of a drafter in the tables, `n-gram` for one; without it all are compared.
 //!
-//! The first table is about single rows, those of the texts: a draft, or a list of several, is drawn and judged under N seeds (default
-//! 32), beside what the theory says of the same two distributions. The second is about passes over recorded rows, in tokens a pass: every
-//! draft of a level stands before the row that the text has there, whatever the draft is. So all modes are compared on the same rows
-//! under many seeds, and a pass takes no forward pass of a model.
+//! The first table is about single rows, those of the texts: a draft, or a list of several, is drawn and
+//! judged under N seeds (default 32), beside what the theory says of the same two distributions. The second
+//! is about passes over recorded rows, in tokens a pass: every draft of a level stands before the row that
+//! the text has there, whatever the draft is. So all modes are compared on the same rows under many seeds,
+//! and a pass takes no forward pass of a model.
 
 use std::collections::HashMap;
 use std::error::Error;
@@ -223,7 +225,8 @@ fn texts(
     Ok(texts)
 }
 
-/// A pass over recorded rows: one of the target and one of the drafter for each level of drafts, and for the end of the path.
+/// A pass over recorded rows: one of the target and one of the drafter for each level of drafts, and for the
+/// end of the path.
 struct Window {
     vocab: usize,
     target: Vec<f32>,
@@ -239,8 +242,8 @@ const LONGEST: usize = 3;
 /// How many levels of drafts there are.
 const LEVELS: usize = 4;
 
-/// Makes a window of every other position of the texts; without a drafter, drafts are what `generate --speculate ngram` looks up,
-/// where it finds four.
+/// Makes a window of every other position of the texts; without a drafter, drafts are what
+/// `generate --speculate ngram` looks up, where it finds four.
 fn windows(
     target: &mut Cached,
     mut drafter: Option<&mut Cached>,
@@ -271,7 +274,8 @@ fn windows(
 }
 
 impl Window {
-    /// Returns how many drafts of a tree are accepted, on average over seeds; `widths` are the children of each node, level by level.
+    /// Returns how many drafts of a tree are accepted, on average over seeds; `widths` are the children of
+    /// each node, level by level.
     fn accepted(
         &self,
         params: &SamplingParams,
@@ -447,7 +451,8 @@ impl Totals {
                 let lines = vec![0; seeds];
                 let batch = Batch { mode, row_indices: &lines, ..Batch::of(&slots) };
                 pool.draft(Rows::logits(q, 1, vocab)?, &batch, &[], &mut next)?;
-                // The row behind every draft is p again: only the first row matters. Rows without q behind them are not read.
+                // The row behind every draft is p again: only the first row matters. Rows without q behind
+                // them are not read.
                 let lines = vec![0; seeds * (siblings + 1)];
                 let (counts, parents) = (vec![siblings as u32; seeds], vec![-1; seeds * siblings]);
                 let probs = match mode {

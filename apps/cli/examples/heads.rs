@@ -1,14 +1,16 @@
-//! How long does a token take from a hidden state, by the exact head and by certified ones of both screens? Printed as a table of Markdown, for
-//! a real model's hidden states.
+//! How long does a token take from a hidden state, by the exact head and by certified ones of both screens?
+//! Printed as a table of Markdown, for a real model's hidden states.
 //!
 //! ```text
-//! RAYON_NUM_THREADS=1 cargo run --release --package gumball-cli --example heads -- [--model FILE] [--positions N] [--timed N] [--calibration N]
+//! RAYON_NUM_THREADS=1 cargo run --release --package gumball-cli --example heads -- \
+//!     [--model FILE] [--positions N] [--timed N] [--calibration N]
 //! ```
 //!
-//! The weights are the model's output matrix, rounded to bf16. The hidden states are those of this repository's documents and sources, in
-//! pieces of 1024 tokens: a position for each token, N in all (default 10,000). The screen of two levels is calibrated on those of other
-//! documents and sources, or on none with `--calibration 0`. All heads draw a token at each position, one position at a
-//! time, and the program ends with an error if one token differs. Then batches of several positions are timed, over the first N
+//! The weights are the model's output matrix, rounded to bf16. The hidden states are those of this
+//! repository's documents and sources, in pieces of 1024 tokens: a position for each token, N in all (default
+//! 10,000). The screen of two levels is calibrated on those of other documents and sources, or on none with
+//! `--calibration 0`. All heads draw a token at each position, one position at a time, and the program ends
+//! with an error if one token differs. Then batches of several positions are timed, over the first N
 //! positions (`--timed`, default 512). The heads take turns; times are of a step.
 
 use std::error::Error;

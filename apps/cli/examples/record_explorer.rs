@@ -1,13 +1,15 @@
-//! Which rows, and which texts of tokens, does the explorer show? Those of the real model, written into one file.
+//! Which rows, and which texts of tokens, does the explorer show? Those of the real model, written into one
+//! file.
 //!
 //! ```text
 //! cargo run --release --package gumball-cli --example record_explorer -- OUT PROMPTS
 //! ```
 //!
-//! PROMPTS is a JSON array of `{"name", "prompt", "chat", "after", "note"}`: a prompt that goes through the chat template if `chat` says
-//! so, and the number of tokens that the model says by itself, greedily, before the row that is recorded. OUT is, in this order: the
-//! length of a JSON text, as four bytes, little endian; that text, with the prompts, their ids and the text of every id; then each row
-//! as f16, first the upper bytes of all its logits and then the lower ones, since these compress better apart.
+//! PROMPTS is a JSON array of `{"name", "prompt", "chat", "after", "note"}`: a prompt that goes through the
+//! chat template if `chat` says so, and the number of tokens that the model says by itself, greedily, before
+//! the row that is recorded. OUT is, in this order: the length of a JSON text, as four bytes, little endian;
+//! that text, with the prompts, their ids and the text of every id; then each row as f16, first the upper
+//! bytes of all its logits and then the lower ones, since these compress better apart.
 
 use std::error::Error;
 use std::io::Write;

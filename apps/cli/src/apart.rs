@@ -2,8 +2,9 @@
 //!
 //! The command starts itself again, with a first argument that no person would type ([`answer`]):
 //!
-//! - A chat template runs, and a grammar is compiled and followed, where memory and processor time have limits (`Apart`): a program
-//!   from a file may double a text forty times, a grammar nest deeper than the stack of its engine, and either ends a process.
+//! - A chat template runs, and a grammar is compiled and followed, where memory and processor time have
+//!   limits (`Apart`): a program from a file may double a text forty times, a grammar nest deeper than the
+//!   stack of its engine, and either ends a process.
 //! - Pip runs beside a guard that ends it, with all it started, once the command is gone, however that came
 //!   about: the guard's standard input is a pipe from the command, and the system closes it.
 //!
@@ -39,10 +40,12 @@ pub(crate) const NOT_FOUND: i32 = 127;
 /// The program to start; none in programs that are not the command.
 static COMMAND: OnceLock<PathBuf> = OnceLock::new();
 
-/// What a process of the command's own does: the first argument that says so, and how it answers its standard input.
+/// What a process of the command's own does: the first argument that says so, and how it answers its standard
+/// input.
 pub type Work = (&'static str, fn() -> ExitCode);
 
-/// Does what the command was started for by itself, one of `works` or a guard; none if a person or a program started it.
+/// Does what the command was started for by itself, one of `works` or a guard; none if a person or a program
+/// started it.
 ///
 /// From then on the command may start itself.
 #[must_use]
@@ -74,7 +77,8 @@ pub(crate) fn begin_again(variable: &str, value: &str) {
     let _ = (variable, value);
 }
 
-/// A process of the command's own that answers questions, a line of JSON each, within bounds of memory and time.
+/// A process of the command's own that answers questions, a line of JSON each, within bounds of memory and
+/// time.
 #[derive(Debug)]
 pub(crate) struct Apart {
     child: Child,
@@ -155,8 +159,9 @@ pub(crate) fn answer_all<Q: DeserializeOwned, A: Serialize>(mut answer: impl FnM
     ExitCode::SUCCESS
 }
 
-/// Bounds this process for its next answer; `spent`: the time that its answers took, of which it has used the processor for no more.
-/// A system that refuses leaves the bounds that templates and grammars have of their own.
+/// Bounds this process for its next answer; `spent`: the time that its answers took, of which it has used the
+/// processor for no more. A system that refuses leaves the bounds that templates and grammars have of their
+/// own.
 #[cfg(unix)]
 fn limit(spent: Duration) {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};

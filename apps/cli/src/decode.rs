@@ -1,7 +1,7 @@
 //! The decode loop: drafts, logits, tokens, text, and again, until something ends it.
 //!
-//! A pass of the model yields a row behind the text and one behind each draft, and one token or several. Without drafts that is
-//! a row and a token.
+//! A pass of the model yields a row behind the text and one behind each draft, and one token or several.
+//! Without drafts that is a row and a token.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -81,7 +81,8 @@ pub struct Decoded {
 pub struct Timing {
     /// Reading the prompt, in milliseconds.
     pub prompt_ms: f64,
-    /// The model's time for each token after the first, which the prompt yields, in microseconds; 0 if there is none.
+    /// The model's time for each token after the first, which the prompt yields, in microseconds; 0 if there
+    /// is none.
     pub model_us: f64,
     /// Gumball's part of a token, in microseconds.
     pub choose_us: f64,
@@ -244,8 +245,8 @@ struct Plan {
 }
 
 impl Plan {
-    /// Drafts at most `room` tokens, up to the first that ends the text or that the grammar forbids. The mask of the first row
-    /// was added.
+    /// Drafts at most `room` tokens, up to the first that ends the text or that the grammar forbids. The mask
+    /// of the first row was added.
     fn draft(
         &mut self,
         pool: &mut Pool,

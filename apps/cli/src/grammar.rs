@@ -1,8 +1,8 @@
 //! A grammar that the text must follow: which tokens it allows next, as a bitmask.
 //!
-//! JSON schemas and Lark grammars are compiled by `llguidance`, in a process of its own where the command can start one (`Apart`):
-//! its time, memory and depth are those that the grammar asks for. Only complete text follows a grammar, so whoever stops early must ask
-//! [`Grammar::is_complete`].
+//! JSON schemas and Lark grammars are compiled by `llguidance`, in a process of its own where the command can
+//! start one (`Apart`): its time, memory and depth are those that the grammar asks for. Only complete text
+//! follows a grammar, so whoever stops early must ask [`Grammar::is_complete`].
 
 use std::path::Path;
 use std::sync::Arc;
@@ -18,8 +18,8 @@ use crate::model::Tokenizer;
 use crate::output::without_middle;
 use crate::{Error, Result, reading};
 
-/// The most properties of an object. The time to compile grows with their square: 1,000 take a third of a second, 10,000 half a
-/// minute.
+/// The most properties of an object. The time to compile grows with their square: 1,000 take a third of a
+/// second, 10,000 half a minute.
 const MOST_PROPERTIES: usize = 2000;
 
 /// Compiling a grammar and following it, in a process of its own.
@@ -96,7 +96,8 @@ impl Grammar {
     /// Compiles the grammar of a file for a vocabulary: a JSON schema (`.json`) or a Lark grammar (`.lark`).
     ///
     /// # Errors
-    /// - [`Error::File`] if the file has another name or cannot be read, or the grammar does not compile within the bounds.
+    /// - [`Error::File`] if the file has another name or cannot be read, or the grammar does not compile
+    ///   within the bounds.
     /// - [`Error::Usage`] if the vocabulary has no token that ends a text.
     pub fn load(path: &Path, tokenizer: &Tokenizer) -> Result<Self> {
         let is_schema = match path.extension().and_then(|kind| kind.to_str()) {

@@ -18,11 +18,14 @@ use crate::{Error, Result};
 pub enum HeadKind {
     /// Every logit, in an order of adding that is the same on every machine
     Exact,
-    /// Every logit, by the tensor cores of a GPU, from the weights rounded to bf16; near-ties may go to another token than with `exact`, or on another GPU; with --device
+    /// Every logit, by the tensor cores of a GPU, from the weights rounded to bf16; near-ties may go to
+    /// another token than with `exact`, or on another GPU; with --device
     Fast,
-    /// Only the logits of the tokens that could be drawn, which a copy of the weights in fewer bits finds; the tokens are those of `exact`
+    /// Only the logits of the tokens that could be drawn, which a copy of the weights in fewer bits finds;
+    /// the tokens are those of `exact`
     Certified,
-    /// Approximately the same tokens, from the weights of the clusters of tokens that look likeliest; with --head-file
+    /// Approximately the same tokens, from the weights of the clusters of tokens that look likeliest; with
+    /// --head-file
     Clustered,
 }
 
@@ -57,10 +60,13 @@ pub enum ScreenKind {
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Head")]
 pub struct HeadArgs {
-    /// Make the logits by a head of Gumball's from the model's weights as f32, on the GPU with --device; if absent, by the model's own product, whose logits differ in their last digits, and so now and then the text
+    /// Make the logits by a head of Gumball's from the model's weights as f32, on the GPU with --device; if
+    /// absent, by the model's own product, whose logits differ in their last digits, and so now and then the
+    /// text
     #[arg(long, value_name = "KIND")]
     pub head: Option<HeadKind>,
-    /// Take what a certified or clustered head derives from the weights from a file that `gumball head build` made
+    /// Take what a certified or clustered head derives from the weights from a file that `gumball head build`
+    /// made
     #[arg(long, value_name = "FILE")]
     pub head_file: Option<PathBuf>,
     /// How many clusters a clustered head probes for a token; without it, an eighth of them
@@ -91,8 +97,9 @@ pub struct HeadFigures {
     /// The name of the device where it lies; absent on the host.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub device: Option<String>,
-    /// Bytes of weights and of their copy for each token of the text, on average; rows that are computed together read them once. Absent where drafts were
-    /// verified on a device, which does not count how often their rows read them.
+    /// Bytes of weights and of their copy for each token of the text, on average; rows that are computed
+    /// together read them once. Absent where drafts were verified on a device, which does not count how often
+    /// their rows read them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bytes_a_token: Option<f64>,
     /// Rows all of whose logits were computed.
@@ -136,7 +143,8 @@ impl HeadArgs {
     /// Checks that the head they name can lie where tokens are chosen: on a device, or on the host.
     ///
     /// # Errors
-    /// - [`Error::Usage`] for a fast head without a device, or one of a file; and for a screen of two levels on a device.
+    /// - [`Error::Usage`] for a fast head without a device, or one of a file; and for a screen of two levels
+    ///   on a device.
     pub fn check(&self, is_on_device: bool) -> Result<()> {
         let usage = |reason: &str| Err(Error::Usage(reason.to_owned()));
         let is_fast = self.head == Some(HeadKind::Fast);
@@ -152,7 +160,8 @@ impl HeadArgs {
         Ok(())
     }
 
-    /// Makes the head that the tensor cores of a device compute as a fast one: exact, of the model's weights rounded to bf16.
+    /// Makes the head that the tensor cores of a device compute as a fast one: exact, of the model's weights
+    /// rounded to bf16.
     ///
     /// # Errors
     /// - What the model's weights, or the level, are refused for.
@@ -175,11 +184,13 @@ impl HeadArgs {
         Ok(())
     }
 
-    /// Makes the head that the arguments name for a model, on the host; `None` if they name none. `special_ids`: those that a clustered head always computes.
+    /// Makes the head that the arguments name for a model, on the host; `None` if they name none.
+    /// `special_ids`: those that a clustered head always computes.
     ///
     /// # Errors
     /// - What the model's weights, the level, or a number of probes are refused for.
-    /// - [`Error::Usage`] for arguments that are not for this kind of head, or a clustered head without a file.
+    /// - [`Error::Usage`] for arguments that are not for this kind of head, or a clustered head without a
+    ///   file.
     /// - [`Error::File`] for a file that is not of this model, or that is damaged.
     pub fn of_model(&self, model: &Llama, special_ids: &[u32], level: Level) -> Result<Option<ModelHead>> {
         let usage = |reason: &str| Err(Error::Usage(reason.to_owned()));
@@ -273,12 +284,13 @@ fn exact_of(
 }
 
 impl ModelHead {
-    /// Makes a head of a model's weights with as many ids as `vocab` says: ids that the model lacks have the logit -inf, and those beyond
-    /// are left out.
+    /// Makes a head of a model's weights with as many ids as `vocab` says: ids that the model lacks have the
+    /// logit -inf, and those beyond are left out.
     ///
     /// # Errors
     /// - What the model's weights, or the level, are refused for.
-    /// - [`Error::Usage`] for a fast head, which no host has, and for a clustered one, whose clusters stand in a file.
+    /// - [`Error::Usage`] for a fast head, which no host has, and for a clustered one, whose clusters stand
+    ///   in a file.
     pub fn new(kind: HeadKind, model: &Llama, vocab: usize, level: Level) -> Result<Self> {
         let exact = exact(model, vocab, level)?;
         Ok(match kind {
@@ -330,8 +342,8 @@ impl ModelHead {
         }
     }
 
-    /// Returns how many bytes the head has read for each of `tokens` tokens. `counts`: the head's work for the rows of this model, without that of a
-    /// drafter's.
+    /// Returns how many bytes the head has read for each of `tokens` tokens. `counts`: the head's work for
+    /// the rows of this model, without that of a drafter's.
     #[must_use]
     pub fn figures(&self, counts: HeadCounts, tokens: usize) -> HeadFigures {
         let (screen_bytes, second_bytes) = match self {

@@ -2,9 +2,10 @@
 //!
 //! A command is a function of its arguments and of where it writes, so that tests call it without a process.
 //! What several of them share stands beside them: the sampling flags, files of logits, the request state a
-//! row is drawn for, and a real model, from a GGUF file to logits, so that the engine has something to
-//! choose from. What a row is told in, its files and flags, and what the machine has are of `gumball-inspect`, which other
-//! programs use too, and stand here under the same names. Exit codes: 0 done, 1 done and found wanting, 2 a mistake in what was asked.
+//! row is drawn for, and a real model, from a GGUF file to logits, so that the engine has something to choose
+//! from. What a row is told in, its files and flags, and what the machine has are of `gumball-inspect`, which
+//! other programs use too, and stand here under the same names. Exit codes: 0 done, 1 done and found wanting,
+//! 2 a mistake in what was asked.
 #![forbid(unsafe_code)]
 
 pub mod threads;

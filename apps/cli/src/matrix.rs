@@ -1,4 +1,5 @@
-//! A model's output matrix, from a GGUF file as f32 or from a safetensors file as it lies there: what the artefact of a head is built from.
+//! A model's output matrix, from a GGUF file as f32 or from a safetensors file as it lies there: what the
+//! artefact of a head is built from.
 
 use std::fs::OpenOptions;
 use std::io::Read;
@@ -16,7 +17,8 @@ use crate::logits::elements;
 use crate::model::{Gguf, HeadMatrix, Llama};
 use crate::{Error, Result};
 
-/// Names of the output matrix in safetensors files of models, and of the embedding that stands in for it, those that are tried first first.
+/// Names of the output matrix in safetensors files of models, and of the embedding that stands in for it,
+/// those that are tried first first.
 const NAMES: [&str; 5] = [
     "lm_head.weight",
     "model.embed_tokens.weight",

@@ -1,7 +1,8 @@
 //! The head of a request: where it lies, and how tokens are drawn from hidden states there.
 //!
-//! On the host the request's pool computes and draws. On a device a pool of that device does both, and the host's pool follows: drafts come from it,
-//! and it knows the text so far. Both draw the same tokens; only a fast head, which devices alone have, may differ.
+//! On the host the request's pool computes and draws. On a device a pool of that device does both, and the
+//! host's pool follows: drafts come from it, and it knows the text so far. Both draw the same tokens; only a
+//! fast head, which devices alone have, may differ.
 
 use gumball_engine::head::HostMatrix;
 use gumball_engine::{
@@ -23,8 +24,9 @@ pub enum RequestHead {
 }
 
 impl RequestHead {
-    /// Makes the head that arguments name for a model, on the device of `place` if there is one; `None` if they name none. `host` and `slot`: the pool
-    /// that holds the request. `special_ids`: the ids whose logits a clustered head always computes. The arguments have passed [`HeadArgs::check`].
+    /// Makes the head that arguments name for a model, on the device of `place` if there is one; `None` if
+    /// they name none. `host` and `slot`: the pool that holds the request. `special_ids`: the ids whose
+    /// logits a clustered head always computes. The arguments have passed [`HeadArgs::check`].
     ///
     /// # Errors
     /// - The errors of [`HeadArgs::of_model`] and [`HeadOnDevice::new`].
@@ -48,8 +50,8 @@ impl RequestHead {
         }))
     }
 
-    /// Verifies a chain of drafts from hidden states, one for each row, by what the request draws, and appends what it emits to the sequence in
-    /// `slot`. The drafts come with the masks of the rows.
+    /// Verifies a chain of drafts from hidden states, one for each row, by what the request draws, and
+    /// appends what it emits to the sequence in `slot`. The drafts come with the masks of the rows.
     ///
     /// # Errors
     /// Those of [`Pool::verify`].
@@ -84,7 +86,8 @@ impl RequestHead {
         }
     }
 
-    /// Returns how many bytes the head has read for each of `tokens` tokens. `counts`: the work of the host's pool for the rows of this model.
+    /// Returns how many bytes the head has read for each of `tokens` tokens. `counts`: the work of the host's
+    /// pool for the rows of this model.
     ///
     /// # Errors
     /// - [`gumball_engine::Error::Unavailable`] if the device fails.
@@ -124,7 +127,8 @@ pub struct HeadOnDevice {
 }
 
 impl HeadOnDevice {
-    /// Copies a model's head to a device, and admits the request there that `slot` of the host's pool holds. Its bytes are those of `head`.
+    /// Copies a model's head to a device, and admits the request there that `slot` of the host's pool holds.
+    /// Its bytes are those of `head`.
     ///
     /// # Errors
     /// - Those of [`DeviceHead::new`], [`Pool::new`] and [`Pool::admit`].
@@ -168,8 +172,8 @@ impl HeadOnDevice {
 
     fn figures(&self, tokens: usize) -> Result<HeadFigures> {
         let counts = self.head.counts()?;
-        // A device does not count how often it reads weights that several rows share. A row alone reads them once; and the screen, also where
-        // that leaves too many logits, unless its request never takes it.
+        // A device does not count how often it reads weights that several rows share. A row alone reads them
+        // once; and the screen, also where that leaves too many logits, unless its request never takes it.
         let certified = counts.certified_rows;
         let is_screened = certified > 0 || self.pool.needs_whole_row(self.slot, false)?.is_none();
         let screened_rows = if is_screened { counts.whole_rows + certified } else { 0 };

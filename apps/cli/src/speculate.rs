@@ -1,7 +1,7 @@
 //! Drafts: which tokens might come next, guessed by something cheaper than the model.
 //!
-//! A draft changes no token of the text. The model computes its rows for all drafts of a pass at once, and a draft is accepted if
-//! it is the token that the request draws from its row anyway (rule S3).
+//! A draft changes no token of the text. The model computes its rows for all drafts of a pass at once, and a
+//! draft is accepted if it is the token that the request draws from its row anyway (rule S3).
 
 use std::path::{Path, PathBuf};
 
@@ -15,7 +15,8 @@ use crate::head::{HeadFigures, HeadKind, ModelHead};
 use crate::model::{Hidden, Llama, Model, ROWS_LIKE_ONE, Tokenizer};
 use crate::{Error, Result};
 
-/// The most drafts of a pass: as many as the model computes the rows of with the bits of tokens that come one by one.
+/// The most drafts of a pass: as many as the model computes the rows of with the bits of tokens that come one
+/// by one.
 const MOST_DRAFTS: usize = ROWS_LIKE_ONE - 1;
 
 /// What guesses.
@@ -32,10 +33,12 @@ pub struct SpeculateArgs {
     /// Draft tokens; the text stays the same, and a model that computes several rows at once writes it sooner
     #[arg(long, value_name = "BY", group = "drafter")]
     pub speculate: Option<Speculate>,
-    /// Let a smaller model with the same vocabulary draft; each draft is what the request would draw from its row
+    /// Let a smaller model with the same vocabulary draft; each draft is what the request would draw from its
+    /// row
     #[arg(long, value_name = "FILE", group = "drafter")]
     pub draft_model: Option<PathBuf>,
-    /// Make the draft model's logits by a head of Gumball's from its weights as f32, on the CPU: exact or certified; if absent, by its own product
+    /// Make the draft model's logits by a head of Gumball's from its weights as f32, on the CPU: exact or
+    /// certified; if absent, by its own product
     #[arg(long, value_name = "KIND", requires = "draft_model")]
     pub draft_head: Option<HeadKind>,
     /// Draft at most N tokens for a pass of the model, 1 to 16
@@ -74,7 +77,8 @@ impl SpeculateArgs {
     /// Returns what drafts for a model, if anything shall.
     ///
     /// # Errors
-    /// What is wrong with the file of a draft model; [`Error::File`] if its tokens are others. What its weights are refused for, by a head.
+    /// What is wrong with the file of a draft model; [`Error::File`] if its tokens are others. What its
+    /// weights are refused for, by a head.
     pub fn drafter(&self, model: &Model, level: Level) -> Result<Option<Drafter>> {
         let guess = match (&self.speculate, &self.draft_model) {
             (Some(Speculate::Ngram), _) => Guess::Ngram { longest: self.ngram.into(), found: Vec::new() },
@@ -105,7 +109,8 @@ enum Guess {
 }
 
 impl Drafter {
-    /// Returns the draft behind a history and the drafts of this pass so far, if there is one. `mask` is that of its row.
+    /// Returns the draft behind a history and the drafts of this pass so far, if there is one. `mask` is that
+    /// of its row.
     ///
     /// # Errors
     /// What a draft model fails with.
@@ -132,7 +137,8 @@ impl Drafter {
         }
     }
 
-    /// Returns how many bytes the draft model's head has read for each of `tokens` emitted tokens; `None` if the drafter has no head of its own.
+    /// Returns how many bytes the draft model's head has read for each of `tokens` emitted tokens; `None` if
+    /// the drafter has no head of its own.
     #[must_use]
     pub fn head_figures(&self, tokens: usize) -> Option<HeadFigures> {
         match &self.guess {
@@ -180,8 +186,8 @@ impl DraftModel {
         Err(Error::file(path, format!("{reason}; a draft model needs the same vocabulary")))
     }
 
-    /// Returns the hidden states of the tokens of a history and the drafts so far that were not run yet, the last one at least; none
-    /// where the context is full.
+    /// Returns the hidden states of the tokens of a history and the drafts so far that were not run yet, the
+    /// last one at least; none where the context is full.
     fn hidden(&mut self, ids: &[u32], path: &[u32]) -> Result<Option<Hidden>> {
         let all = || ids.iter().chain(path).copied();
         let len = ids.len() + path.len();
@@ -225,8 +231,8 @@ impl DraftModel {
     }
 }
 
-/// Returns up to `count` ids that followed the last earlier occurrence of the longest suffix, of at most `longest` ids,
-/// that occurred before.
+/// Returns up to `count` ids that followed the last earlier occurrence of the longest suffix, of at most
+/// `longest` ids, that occurred before.
 #[must_use]
 pub fn lookup(ids: &[u32], longest: usize, count: usize) -> &[u32] {
     let Some((_, before)) = ids.split_last() else { return &[] };

@@ -1,8 +1,8 @@
 //! The threads of the command: as many as the machine has, or as can be started.
 //!
-//! Rayon's global pool is all or nothing, and panics where a limit on processes leaves nothing. So the command runs
-//! inside a pool of its own: of the usual size, of a smaller one, or at worst of the calling thread alone. Results
-//! do not depend on it.
+//! Rayon's global pool is all or nothing, and panics where a limit on processes leaves nothing. So the
+//! command runs inside a pool of its own: of the usual size, of a smaller one, or at worst of the calling
+//! thread alone. Results do not depend on it.
 
 use rayon::ThreadPoolBuilder;
 

@@ -1,5 +1,5 @@
-// A decode loop: one sequence with a sampler, then two in a batch with a pool. `model` is yours; here it makes logits of the
-// history, so that there is something to run.
+// A decode loop: one sequence with a sampler, then two in a batch with a pool. `model` is yours; here it makes logits
+// of the history, so that there is something to run.
 //
 // cc decode.c -I bindings/c/include -L target/release -lgumball -lm -o decode
 

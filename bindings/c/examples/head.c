@@ -1,5 +1,6 @@
-// From hidden states to tokens: an exact and a certified head over the same weights draw the same tokens, a clustered one approximates them. `model` is
-// yours; here it makes a hidden state of the last token, so that there is something to run.
+// From hidden states to tokens: an exact and a certified head over the same weights draw the same tokens, a clustered
+// one approximates them. `model` is yours; here it makes a hidden state of the last token, so that there is something
+// to run.
 //
 // cc head.c -I bindings/c/include -L target/release -lgumball -lm -o head
 

@@ -1,8 +1,8 @@
 // Gumball where a sampler of llama.cpp stands; see llama_sampler.h.
 //
-// llama.cpp calls `apply`, which marks a candidate, and then `accept` with the token that is taken. A Gumball sampler appends
-// what it draws at once, mirostat's limit included. So `apply` remembers that the last token is not accepted yet: `accept` of
-// the same token leaves it there, anything else takes it back.
+// llama.cpp calls `apply`, which marks a candidate, and then `accept` with the token that is taken. A Gumball sampler
+// appends what it draws at once, mirostat's limit included. So `apply` remembers that the last token is not accepted
+// yet: `accept` of the same token leaves it there, anything else takes it back.
 
 #include "llama_sampler.h"
 

@@ -1,5 +1,5 @@
-// The few types of llama.cpp that a sampler of its own needs, in our words: so that llama_sampler.c compiles and is tested
-// without llama.cpp. Beside the real llama.h this file is not used.
+// The few types of llama.cpp that a sampler of its own needs, in our words: so that llama_sampler.c compiles and is
+// tested without llama.cpp. Beside the real llama.h this file is not used.
 #ifndef LLAMA_STUB_H
 #define LLAMA_STUB_H
 

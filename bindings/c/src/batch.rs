@@ -10,15 +10,18 @@ use crate::matrix::{GivenMasks, Masks};
 use crate::ranks::Plan;
 use crate::versioned::versioned;
 
-/// How drafts are judged (docs/semantics.md, "Speculation"). A request without drafts takes a step in any mode.
+/// How drafts are judged (docs/semantics.md, "Speculation"). A request without drafts takes a step in any
+/// mode.
 #[repr(i32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VerifyMode {
-    /// A draft is accepted if it is the token that the request would have drawn: the output is the same as without drafts.
+    /// A draft is accepted if it is the token that the request would have drawn: the output is the same as
+    /// without drafts.
     GUMBALL_COUPLED = 0,
     /// As GUMBALL_COUPLED, with temperature 0 in every row.
     GUMBALL_GREEDY = 1,
-    /// By the ratio of the target's and the drafter's probability; emitted tokens have the target's distribution.
+    /// By the ratio of the target's and the drafter's probability; emitted tokens have the target's
+    /// distribution.
     GUMBALL_REJECTION = 2,
     /// A chain as a whole, which accepts more than GUMBALL_REJECTION and has the same distribution.
     GUMBALL_BLOCK = 3,
@@ -26,27 +29,32 @@ pub enum VerifyMode {
     GUMBALL_THRESHOLD = 4,
 }
 
-/// The program's own edits of a row: sees it after the logit bias and before the bans, as `vocab` floats, and may change it. `row` is the row's place in
-/// the call, `user` what the batch says. A pool calls it from its threads, for several rows at the same time. It leaves the handle alone that calls it.
+/// The program's own edits of a row: sees it after the logit bias and before the bans, as `vocab` floats, and
+/// may change it. `row` is the row's place in the call, `user` what the batch says. A pool calls it from its
+/// threads, for several rows at the same time. It leaves the handle alone that calls it.
 pub type Hook = Option<unsafe extern "C" fn(user: *mut c_void, row: usize, logits: *mut f32, vocab: usize)>;
 
-/// Which requests the rows of a call belong to, and how each is processed. `slots` and `counts` have an element for each request, the other lists one for
-/// each row; NULL stands for a list that says nothing. A request with n drafts has n + 1 rows.
+/// Which requests the rows of a call belong to, and how each is processed. `slots` and `counts` have an
+/// element for each request, the other lists one for each row; NULL stands for a list that says nothing. A
+/// request with n drafts has n + 1 rows.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Batch {
     pub struct_size: usize,
-    /// The slots of the requests, -1 for one without a sequence. No other stands there twice, but in front of rows that drafts are drawn from.
+    /// The slots of the requests, -1 for one without a sequence. No other stands there twice, but in front of
+    /// rows that drafts are drawn from.
     pub slots: *const i32,
     /// Their number; where there are no slots, the number of rows, or 0.
     pub len: usize,
-    /// How many drafts a verification has for each request, in 0..=64; or how many are in front of each row that drafts are drawn from, in 0..64.
+    /// How many drafts a verification has for each request, in 0..=64; or how many are in front of each row
+    /// that drafts are drawn from, in 0..64.
     pub counts: *const u32,
     /// How drafts are judged, or will be. Drafts for GUMBALL_BLOCK are drawn by random words of their own.
     pub mode: VerifyModeNumber,
     /// For GUMBALL_THRESHOLD, as the next, in 0..=1: a draft of at least this probability is accepted.
     pub threshold_single: f32,
-    /// So it is if a coin times this is below the probability of it and the siblings before it. With 1 for both, tokens have the target's distribution.
+    /// So it is if a coin times this is below the probability of it and the siblings before it. With 1 for
+    /// both, tokens have the target's distribution.
     pub threshold_acc: f32,
     /// Bitmasks of the rows; a draft's is for the row after the drafts on the path to it.
     pub masks: Masks,
@@ -61,7 +69,8 @@ pub struct Batch {
     pub hook_rows: *const u8,
     /// Over ranks, what gumball_pool_plan decided; NULL: the pool decides.
     pub plan: *const Plan,
-    /// In gumball_pool_assign, the number of a batch of drafts whose rows these are; 0: they are the pool's own.
+    /// In gumball_pool_assign, the number of a batch of drafts whose rows these are; 0: they are the pool's
+    /// own.
     pub draft_batch: i64,
 }
 
@@ -102,9 +111,11 @@ struct Call {
     row: usize,
 }
 
-// SAFETY: the header says that a hook may be called on any thread, so the C caller ensures that `user` may be used there.
+// SAFETY: the header says that a hook may be called on any thread, so the C caller ensures that `user` may be
+// used there.
 unsafe impl Send for Call {}
-// SAFETY: the header says that a hook may be called on several threads at once, so `user` may be shared among them.
+// SAFETY: the header says that a hook may be called on several threads at once, so `user` may be shared among
+// them.
 unsafe impl Sync for Call {}
 
 impl Call {

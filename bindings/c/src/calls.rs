@@ -12,8 +12,9 @@ use crate::pool::Pool;
 use crate::rows::Rows;
 use crate::versioned::versioned;
 
-/// A known sequence, some of whose tokens are to be scored: row i scores `ids[start + i]`, after all ids before it. To score a prompt, `start` is 1; to score
-/// an answer, `prompt_len`. Long sequences can be handed in piecewise, `start` moving on.
+/// A known sequence, some of whose tokens are to be scored: row i scores `ids[start + i]`, after all ids
+/// before it. To score a prompt, `start` is 1; to score an answer, `prompt_len`. Long sequences can be handed
+/// in piecewise, `start` moving on.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Scored {
@@ -26,8 +27,8 @@ pub struct Scored {
     /// How many of them are prompt, for the penalties that tell it from output.
     pub prompt_len: usize,
     pub start: usize,
-    /// For hidden states: how many rows are computed at a time: 4 bytes for each id of each, 12 with a certified head, up to 8 and 12 for each cluster with
-    /// a clustered one; 0: all.
+    /// For hidden states: how many rows are computed at a time: 4 bytes for each id of each, 12 with a
+    /// certified head, up to 8 and 12 for each cluster with a clustered one; 0: all.
     pub chunk_rows: usize,
 }
 
@@ -63,12 +64,14 @@ impl Pool {
 
 /// Chooses the next token of each row, and appends it to the sequence in the row's slot.
 ///
-/// `rows`: one for each slot of `batch`, but where that has `row_indices`. Over ranks: of the ids of this rank, which may be padded to `most_ids` of
-/// gumball_pool_info; under GUMBALL_REPLICATED whole rows of the requests that it owns, in turn; the batch is the same on all ranks. A row that yields
-/// -1 leaves its sequence as it was.
+/// `rows`: one for each slot of `batch`, but where that has `row_indices`. Over ranks: of the ids of this
+/// rank, which may be padded to `most_ids` of gumball_pool_info; under GUMBALL_REPLICATED whole rows of the
+/// requests that it owns, in turn; the batch is the same on all ranks. A row that yields -1 leaves its
+/// sequence as it was.
 ///
-/// From hidden states, the outputs are, bit for bit, the outputs from the logits of gumball_head_logits; of a clustered head, with -inf for the ids that it
-/// does not probe, which `is_approximate` of gumball_outputs_view says. The same holds for verifications, drafts and scores.
+/// From hidden states, the outputs are, bit for bit, the outputs from the logits of gumball_head_logits; of a
+/// clustered head, with -inf for the ids that it does not probe, which `is_approximate` of
+/// gumball_outputs_view says. The same holds for verifications, drafts and scores.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gumball_pool_step(
     pool: Option<&mut Pool>,
@@ -82,11 +85,14 @@ pub unsafe extern "C" fn gumball_pool_step(
     })
 }
 
-/// Verifies the drafts of each request, and appends the emitted tokens to its sequence; gumball_outputs_request tells them.
+/// Verifies the drafts of each request, and appends the emitted tokens to its sequence;
+/// gumball_outputs_request tells them.
 ///
-/// `rows`: a request with n drafts has n + 1, one after the other: one at the end of its history, then one after each draft. Without drafts that is a
-/// step. The drafts and rows of a slot of -1 are not used. A stop id that is emitted is the last token. A request with mirostat has no drafts. In
-/// GUMBALL_BLOCK drafts are chains, and no token is forced beside them. Over ranks GUMBALL_SURVEY takes none, and `probs` has whole rows of all requests.
+/// `rows`: a request with n drafts has n + 1, one after the other: one at the end of its history, then one
+/// after each draft. Without drafts that is a step. The drafts and rows of a slot of -1 are not used. A stop
+/// id that is emitted is the last token. A request with mirostat has no drafts. In GUMBALL_BLOCK drafts are
+/// chains, and no token is forced beside them. Over ranks GUMBALL_SURVEY takes none, and `probs` has whole
+/// rows of all requests.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gumball_pool_verify(
     pool: Option<&mut Pool>,
@@ -104,11 +110,14 @@ pub unsafe extern "C" fn gumball_pool_verify(
     })
 }
 
-/// Draws drafts from rows of a draft model, and changes no sequence. For rows on a device, without a wait, see gumball_pool_add_drafts.
+/// Draws drafts from rows of a draft model, and changes no sequence. For rows on a device, without a wait,
+/// see gumball_pool_add_drafts.
 ///
-/// A row follows the history of the sequence in its slot and a path of drafts. Its first draft is the token that the request would draw from it as a row of the
-/// target, the others, siblings of a tree, are the runners-up. `batch`: a slot for each row, -1 for padding, also several times; its `counts` say how many
-/// drafts are on the path to each row, `paths` the ids of these drafts, row after row. A forced token is the only draft of its row.
+/// A row follows the history of the sequence in its slot and a path of drafts. Its first draft is the token
+/// that the request would draw from it as a row of the target, the others, siblings of a tree, are the
+/// runners-up. `batch`: a slot for each row, -1 for padding, also several times; its `counts` say how many
+/// drafts are on the path to each row, `paths` the ids of these drafts, row after row. A forced token is the
+/// only draft of its row.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gumball_pool_draft(
     pool: Option<&mut Pool>,
@@ -131,8 +140,9 @@ pub unsafe extern "C" fn gumball_pool_draft(
     })
 }
 
-/// Tells the logprobs of known tokens: what steps would in which they are forced. No slot is touched. The outputs have the widths of the request's `logprobs`.
-/// `batch`: masks, hooks and row_indices of the rows, whose number is its `len`, or where that is 0 the number of `rows`; or NULL.
+/// Tells the logprobs of known tokens: what steps would in which they are forced. No slot is touched. The
+/// outputs have the widths of the request's `logprobs`. `batch`: masks, hooks and row_indices of the rows,
+/// whose number is its `len`, or where that is 0 the number of `rows`; or NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gumball_pool_score(
     pool: Option<&mut Pool>,

@@ -20,7 +20,8 @@ struct Listener {
     user: *mut c_void,
 }
 
-// SAFETY: the header says that it is called on a thread of the library, so the C caller ensures that `user` may be used there.
+// SAFETY: the header says that it is called on a thread of the library, so the C caller ensures that `user`
+// may be used there.
 unsafe impl Send for Listener {}
 
 impl Listener {
@@ -32,7 +33,8 @@ impl Listener {
     }
 }
 
-/// Makes a head of the clusters that are in a config's file, or that the config has, or that are built of its weights.
+/// Makes a head of the clusters that are in a config's file, or that the config has, or that are built of its
+/// weights.
 pub(crate) fn open(c: Caller<'static>, config: &HeadConfig) -> Result<Head> {
     if let Some(path) = c.optional_text("file", config.file)? {
         config.refuse(&CLUSTERS, "file", "the file has clusters; leave it zero")?;

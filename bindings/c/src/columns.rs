@@ -32,7 +32,8 @@ elements! {
     Status: ColumnType::Int(IntType::U32),
 }
 
-/// The word of the C caller for lists that lie in a memory; on a device they stay there, and nobody else uses them, until the enqueued work is done.
+/// The word of the C caller for lists that lie in a memory; on a device they stay there, and nobody else uses
+/// them, until the enqueued work is done.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Arrays<'a> {
     pub c: Caller<'a>,
@@ -51,13 +52,15 @@ impl<'a> Arrays<'a> {
             _ if first.is_null() => None,
             Memory::GUMBALL_HOST => Some(PerRow::Host(self.c.slice(parameter, first, len)?)),
             Memory::GUMBALL_DEVICE => {
-                // SAFETY: the C caller ensures that `len` elements stay at `first` on the device until the work is done.
+                // SAFETY: the C caller ensures that `len` elements stay at `first` on the device until the
+                // work is done.
                 Some(PerRow::Device(unsafe { DeviceSlice::new(first.addr() as u64, T::DTYPE, len) }?))
             }
         })
     }
 
-    /// Returns a value for all rows, which lies on the host, or a list with one per row, or `None` where both are NULL.
+    /// Returns a value for all rows, which lies on the host, or a list with one per row, or `None` where both
+    /// are NULL.
     pub fn for_all_or_each<T: Element>(
         self,
         (one, value): (&'static str, *const T),
@@ -100,7 +103,8 @@ impl<'a> Arrays<'a> {
     }
 }
 
-/// A list that an operator writes. On the host, where C's memory may be uninitialised, the operator writes `values`, which [`ListOut::finish`] copies.
+/// A list that an operator writes. On the host, where C's memory may be uninitialised, the operator writes
+/// `values`, which [`ListOut::finish`] copies.
 #[derive(Debug)]
 pub(crate) enum ListOut<'a, T> {
     /// C handed in NULL.

@@ -18,9 +18,10 @@ pub struct Buffer {
     memory: DeviceBuffer,
 }
 
-/// Opens a device by its name, cuda or cuda:N, on a stream of its own, in the primary context, which the CUDA runtime and libraries built on it share.
-/// GUMBALL_UNAVAILABLE, which names the missing part, where there is no CUDA. A kernel is loaded by its first launch: from the folder that GUMBALL_KERNELS
-/// names, or from the user's cache (GUMBALL_CACHE), into which it is compiled once.
+/// Opens a device by its name, cuda or cuda:N, on a stream of its own, in the primary context, which the CUDA
+/// runtime and libraries built on it share. GUMBALL_UNAVAILABLE, which names the missing part, where there is
+/// no CUDA. A kernel is loaded by its first launch: from the folder that GUMBALL_KERNELS names, or from the
+/// user's cache (GUMBALL_CACHE), into which it is compiled once.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gumball_device_open(name: *const c_char) -> Option<Box<Device>> {
     make(|c| {
@@ -29,8 +30,9 @@ pub unsafe extern "C" fn gumball_device_open(name: *const c_char) -> Option<Box<
     })
 }
 
-/// Opens the same device on a stream of the program, a cudaStream_t or CUstream of the primary context (NULL: the default one), in turn with the program's
-/// own work there. The stream lives longer than the returned device and all that is made with it.
+/// Opens the same device on a stream of the program, a cudaStream_t or CUstream of the primary context (NULL:
+/// the default one), in turn with the program's own work there. The stream lives longer than the returned
+/// device and all that is made with it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gumball_device_on_stream(
     device: Option<&Device>,
@@ -41,7 +43,8 @@ pub unsafe extern "C" fn gumball_device_on_stream(
             let reason = "the device is emulated, and has none".to_owned();
             return Err(Error::Unavailable { resource: "streams", reason }.into());
         };
-        // SAFETY: the C caller ensures that `stream` belongs to the device's primary context and outlives what is made with it.
+        // SAFETY: the C caller ensures that `stream` belongs to the device's primary context and outlives
+        // what is made with it.
         let gpu = unsafe { gpu.on_stream(stream as usize) }.map_err(Error::from)?;
         Ok(Device { inner: gpu.into() })
     })
@@ -76,7 +79,8 @@ pub extern "C" fn gumball_buffer_address(buffer: Option<&Buffer>) -> *mut c_void
     })
 }
 
-/// Copies bytes to a place in a buffer, in turn with the work on the device's stream. They are taken on return.
+/// Copies bytes to a place in a buffer, in turn with the work on the device's stream. They are taken on
+/// return.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gumball_buffer_write(
     buffer: Option<&mut Buffer>,
@@ -92,7 +96,8 @@ pub unsafe extern "C" fn gumball_buffer_write(
     })
 }
 
-/// Copies bytes from a place in a buffer, once the work that is on the device's stream before is done; `data` has `bytes` bytes.
+/// Copies bytes from a place in a buffer, once the work that is on the device's stream before is done; `data`
+/// has `bytes` bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gumball_buffer_read(
     buffer: Option<&Buffer>,

@@ -22,8 +22,9 @@ pub(crate) fn batch_of(pool: &mut Pool, number: i64) -> Result<(OnDevice<'_>, Dr
     }
 }
 
-/// Makes a batch of rows of a draft model in a pool on a device, and tells its number, from 1. `rows`: how many it may have, in 1..=the pool's rows.
-/// `siblings`: how many drafts are drawn from each, 1 for chains. `probs`: above 0 the probabilities that they are drawn from are written as well.
+/// Makes a batch of rows of a draft model in a pool on a device, and tells its number, from 1. `rows`: how
+/// many it may have, in 1..=the pool's rows. `siblings`: how many drafts are drawn from each, 1 for chains.
+/// `probs`: above 0 the probabilities that they are drawn from are written as well.
 #[unsafe(no_mangle)]
 pub extern "C" fn gumball_pool_add_drafts(
     pool: Option<&mut Pool>,
@@ -54,8 +55,8 @@ pub extern "C" fn gumball_pool_remove_drafts(pool: Option<&mut Pool>, draft_batc
     })
 }
 
-/// Waits for all work that was enqueued before, and copies the last drafts of a batch; `drafts` has the batch's `siblings`, and probabilities only of a batch
-/// that writes them.
+/// Waits for all work that was enqueued before, and copies the last drafts of a batch; `drafts` has the
+/// batch's `siblings`, and probabilities only of a batch that writes them.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gumball_pool_fetch_drafts(
     pool: Option<&mut Pool>,
@@ -75,7 +76,8 @@ pub unsafe extern "C" fn gumball_pool_fetch_drafts(
     })
 }
 
-/// Tells where a batch's drafts lie in the device's memory, a line for each assigned row, and, unless that is NULL, `probs`, of no rows if it writes none.
+/// Tells where a batch's drafts lie in the device's memory, a line for each assigned row, and, unless that is
+/// NULL, `probs`, of no rows if it writes none.
 #[unsafe(no_mangle)]
 pub extern "C" fn gumball_pool_drafts(
     pool: Option<&mut Pool>,

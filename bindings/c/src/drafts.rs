@@ -9,23 +9,27 @@ use crate::ffi::{Caller, require};
 use crate::matrix::{Ints, Matrix};
 use crate::versioned::versioned;
 
-/// The drafts of a batch of requests, request by request; n is the sum of the batch's `counts`. Lists that are left zero say
-/// nothing. A request whose drafts in a device's memory are no tree takes a step, with GUMBALL_STATUS_NO_TREE.
+/// The drafts of a batch of requests, request by request; n is the sum of the batch's `counts`. Lists that
+/// are left zero say nothing. A request whose drafts in a device's memory are no tree takes a step, with
+/// GUMBALL_STATUS_NO_TREE.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Drafts {
     pub struct_size: usize,
     /// n ids. One outside the vocabulary, such as -1, is never accepted.
     pub ids: Ints,
-    /// n parents: -1 for the end of the history, or the number of an earlier draft of the request, from 0. Without parents and links drafts are chains.
+    /// n parents: -1 for the end of the history, or the number of an earlier draft of the request, from 0.
+    /// Without parents and links drafts are chains.
     pub parents: Ints,
-    /// The trees as links between rows, as SGLang holds them, instead of `parents`: for each row, a request's first one included, the row of its first child,
-    /// counted from the request's first row, or -1. A link leads to a row after its own, and one link to each draft's row.
+    /// The trees as links between rows, as SGLang holds them, instead of `parents`: for each row, a request's
+    /// first one included, the row of its first child, counted from the request's first row, or -1. A link
+    /// leads to a row after its own, and one link to each draft's row.
     pub first_child: Ints,
     /// For each row that of its next sibling, or -1; with `first_child`, and only then.
     pub next_sibling: Ints,
-    /// The probabilities that the drafts were drawn from, float: a row for each row of the batch, of which rows without a draft after them are not used;
-    /// in the memory of the host without gaps. For GUMBALL_REJECTION and GUMBALL_BLOCK.
+    /// The probabilities that the drafts were drawn from, float: a row for each row of the batch, of which
+    /// rows without a draft after them are not used; in the memory of the host without gaps. For
+    /// GUMBALL_REJECTION and GUMBALL_BLOCK.
     pub probs: Matrix,
 }
 
@@ -69,7 +73,8 @@ pub struct Proposals {
     pub siblings: usize,
     /// Memory for `siblings` ids for each row, -1 where there are no more.
     pub ids: *mut i32,
-    /// Memory for `vocab` floats for each row, the probabilities that its drafts are drawn from, as in gumball_drafts; NULL: they are not told.
+    /// Memory for `vocab` floats for each row, the probabilities that its drafts are drawn from, as in
+    /// gumball_drafts; NULL: they are not told.
     pub probs: *mut f32,
 }
 

@@ -1,4 +1,5 @@
-//! What rows without requests are drawn by: seeds, positions and draw indices of the program's choice, and parameters.
+//! What rows without requests are drawn by: seeds, positions and draw indices of the program's choice, and
+//! parameters.
 
 use gumball_engine::{Error, PerRow, SamplingParams};
 
@@ -7,34 +8,41 @@ use crate::error::{Failure, Result, refuse};
 use crate::params::Params;
 use crate::versioned::versioned;
 
-/// The row, seed, position and draw index of each output, or of each draft tree, with the meaning that they have for a sequence. A list has one element per
-/// output and lies where the rows do; a value for all outputs lies on the host. A seed needs a position: a loop that gives none would draw every token by the
-/// same random words. Without both, each call draws by fresh entropy, which the capture of a graph refuses. A value for all outputs is the same in every replay.
+/// The row, seed, position and draw index of each output, or of each draft tree, with the meaning that they
+/// have for a sequence. A list has one element per output and lies where the rows do; a value for all outputs
+/// lies on the host. A seed needs a position: a loop that gives none would draw every token by the same
+/// random words. Without both, each call draws by fresh entropy, which the capture of a graph refuses. A
+/// value for all outputs is the same in every replay.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Draws {
     pub struct_size: usize,
     pub outputs: usize,
-    /// For each output the index of the matrix row that it is drawn from, any number of times; NULL: output i from row i. Not for draft trees.
+    /// For each output the index of the matrix row that it is drawn from, any number of times; NULL: output i
+    /// from row i. Not for draft trees.
     pub row_indices: *const u32,
     /// The seed of all outputs; or NULL.
     pub seed: *const u64,
     /// The seed of each; or NULL.
     pub seeds: *const u64,
-    /// The position of all outputs: the number of tokens before them; or NULL. That of a draft tree is the position of its first draft.
+    /// The position of all outputs: the number of tokens before them; or NULL. That of a draft tree is the
+    /// position of its first draft.
     pub position: *const u32,
     /// The position of each; or NULL.
     pub positions: *const u32,
-    /// The draw index of each; NULL: the output's own index, so that outputs with equal seed and position draw independently.
+    /// The draw index of each; NULL: the output's own index, so that outputs with equal seed and position
+    /// draw independently.
     pub draws: *const u32,
-    /// The slot of each request: the index of its elements in all lists of these draws and of gumball_row_params, which are pools then, kept for many
-    /// requests. Outputs are one for each row. On a device a slot that no pool has yields -1 and GUMBALL_STATUS_EMPTY. NULL: there are no pools.
+    /// The slot of each request: the index of its elements in all lists of these draws and of
+    /// gumball_row_params, which are pools then, kept for many requests. Outputs are one for each row. On a
+    /// device a slot that no pool has yields -1 and GUMBALL_STATUS_EMPTY. NULL: there are no pools.
     pub slots: *const u32,
     /// The number of elements of each pool.
     pub size: usize,
     /// How many neighbouring rows a request has, of which each is one position on; 0: one.
     pub rows_per_slot: usize,
-    /// With `slots`, instead of `positions` and `draws`: a pool of words whose low halves are positions and whose high halves are draw indices; or NULL.
+    /// With `slots`, instead of `positions` and `draws`: a pool of words whose low halves are positions and
+    /// whose high halves are draw indices; or NULL.
     pub offsets: *const i64,
 }
 
@@ -84,8 +92,8 @@ impl Draws {
         })
     }
 
-    /// Returns the keys of draws with positions and draw indices by `offsets`, if there are any, and whether the high words of positions
-    /// are draw indices for the engine as well: on the host `halves` takes them.
+    /// Returns the keys of draws with positions and draw indices by `offsets`, if there are any, and whether
+    /// the high words of positions are draw indices for the engine as well: on the host `halves` takes them.
     pub(crate) fn offset<'a>(
         &self,
         arrays: Arrays<'a>,
@@ -113,12 +121,14 @@ impl Draws {
     }
 }
 
-/// The parameters of the rows of a batch. A list has one element per row and lies where the rows do; NULL: the value in `params`, for all rows.
+/// The parameters of the rows of a batch. A list has one element per row and lies where the rows do; NULL:
+/// the value in `params`, for all rows.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct RowParams {
     pub struct_size: usize,
-    /// The parameters of all rows; NULL: neutral parameters. Rules that read a history find it empty; seed and logprobs are not read.
+    /// The parameters of all rows; NULL: neutral parameters. Rules that read a history find it empty; seed
+    /// and logprobs are not read.
     pub params: *const Params,
     pub temperature: *const f32,
     pub top_k: *const i64,

@@ -25,7 +25,8 @@ pub enum Code {
     GUMBALL_UNAVAILABLE = 5,
     /// A text is not the JSON that is read here.
     GUMBALL_JSON = 6,
-    /// A mistake of the library's own, which is worth a report. No sequence has moved; the memory that the call was to write may hold anything.
+    /// A mistake of the library's own, which is worth a report. No sequence has moved; the memory that the
+    /// call was to write may hold anything.
     GUMBALL_PANIC = 7,
     /// Another process of a group ended, or its connection broke.
     GUMBALL_LOST = 8,
@@ -51,13 +52,15 @@ pub struct ErrorParts {
     pub allowed: *const c_char,
 }
 
-/// Returns this thread's last error in words: the parameter, its value and the allowed range. Never NULL; it stays until the thread's next error.
+/// Returns this thread's last error in words: the parameter, its value and the allowed range. Never NULL; it
+/// stays until the thread's next error.
 #[unsafe(no_mangle)]
 pub extern "C" fn gumball_error_message() -> *const c_char {
     last_text(0)
 }
 
-/// Returns the code of this thread's last error, GUMBALL_OK if there was none, and writes its parts, unless `out` is NULL.
+/// Returns the code of this thread's last error, GUMBALL_OK if there was none, and writes its parts, unless
+/// `out` is NULL.
 #[unsafe(no_mangle)]
 pub extern "C" fn gumball_error(out: Option<&mut MaybeUninit<ErrorParts>>) -> Code {
     if let Some(out) = out {
@@ -160,8 +163,8 @@ impl From<Error> for Failure {
 }
 
 impl From<RanksError> for Failure {
-    /// The parameter is `rank` with its number, or what processes disagree on with the other's value; what is allowed is the reason, or the
-    /// value that this process has.
+    /// The parameter is `rank` with its number, or what processes disagree on with the other's value; what is
+    /// allowed is the reason, or the value that this process has.
     fn from(error: RanksError) -> Self {
         use Code::*;
         let message = error.to_string();

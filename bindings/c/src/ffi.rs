@@ -1,7 +1,8 @@
 //! The boundary with C: checks of pointers that C hands in, and no panic that unwinds into C.
 //!
-//! The preamble of the header (`header.txt`) says what the C caller guarantees: handles are alive, and pointers are NULL or point to as much as
-//! each function says. A SAFETY comment that says "the C caller ensures" relies on that, by the [`Caller`] that it has.
+//! The preamble of the header (`header.txt`) says what the C caller guarantees: handles are alive, and
+//! pointers are NULL or point to as much as each function says. A SAFETY comment that says "the C caller
+//! ensures" relies on that, by the [`Caller`] that it has.
 
 use std::ffi::{CStr, c_char};
 use std::fmt::Debug;
@@ -14,7 +15,8 @@ use gumball_engine::Error;
 
 use crate::error::{Code, Failure, Result};
 
-/// Constants as C hands them in, any number. cbindgen, which reads no macros, gives each its enum's name (`tests/header.rs`).
+/// Constants as C hands them in, any number. cbindgen, which reads no macros, gives each its enum's name
+/// (`tests/header.rs`).
 macro_rules! numbers {
     ($($name:ident)*) => {
         $(pub(crate) type $name = i32;)*
@@ -26,11 +28,13 @@ numbers! {
     VerifyModeNumber WhatNumber WorkKindNumber
 }
 
-/// The promise of the C program about each pointer that it hands in: it is NULL, or points to memory as the header describes it. For `'a`, which is
-/// the call or as long as the header says, the program does not free that memory, and writes it only if the header allows that.
+/// The promise of the C program about each pointer that it hands in: it is NULL, or points to memory as the
+/// header describes it. For `'a`, which is the call or as long as the header says, the program does not free
+/// that memory, and writes it only if the header allows that.
 ///
-/// Only the functions below make one, for the body of a function that C calls. A function that takes one trusts the pointers and lengths that it is
-/// given, so these have to be C's: arguments, or fields of a struct that C handed in, each with the length that the header names.
+/// Only the functions below make one, for the body of a function that C calls. A function that takes one
+/// trusts the pointers and lengths that it is given, so these have to be C's: arguments, or fields of a
+/// struct that C handed in, each with the length that the header names.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Caller<'a>(PhantomData<&'a ()>);
 
@@ -42,7 +46,8 @@ pub(crate) fn call<'a>(body: impl FnOnce(Caller<'a>) -> Result<()>) -> Code {
     }
 }
 
-/// Runs the body of a function that returns a value; after an error it remembers that and returns `otherwise`.
+/// Runs the body of a function that returns a value; after an error it remembers that and returns
+/// `otherwise`.
 pub(crate) fn call_or<'a, T>(otherwise: T, body: impl FnOnce(Caller<'a>) -> Result<T>) -> T {
     guarded(body).unwrap_or_else(|failure| {
         failure.remember();
@@ -95,11 +100,13 @@ impl<'a> Caller<'a> {
     /// Returns the values of an array, which may be NULL if `len` is 0.
     pub fn slice<T>(self, parameter: &'static str, first: *const T, len: usize) -> Result<&'a [T]> {
         let first = check_array(parameter, first, len)?;
-        // SAFETY: `check_array` found `first` and `len` sound. The C caller ensures that `len` initialised values are there.
+        // SAFETY: `check_array` found `first` and `len` sound. The C caller ensures that `len` initialised
+        // values are there.
         Ok(unsafe { slice::from_raw_parts(first, len) })
     }
 
-    /// Returns an array to be written, whose values may be uninitialised, and which may be NULL if `len` is 0.
+    /// Returns an array to be written, whose values may be uninitialised, and which may be NULL if `len` is
+    /// 0.
     pub fn out_slice<T>(
         self,
         parameter: &'static str,
@@ -107,14 +114,16 @@ impl<'a> Caller<'a> {
         len: usize,
     ) -> Result<&'a mut [MaybeUninit<T>]> {
         let first = check_array(parameter, first, len)?.cast_mut();
-        // SAFETY: `check_array` found `first` and `len` sound. The C caller ensures that memory for `len` values is there, which nothing else reads or writes.
+        // SAFETY: `check_array` found `first` and `len` sound. The C caller ensures that memory for `len`
+        // values is there, which nothing else reads or writes.
         Ok(unsafe { slice::from_raw_parts_mut(first.cast(), len) })
     }
 
     /// Returns numbers to be written, of a type for which any bits are a value.
     pub fn slice_mut<T>(self, parameter: &'static str, first: *mut T, len: usize) -> Result<&'a mut [T]> {
         let first = check_array(parameter, first, len)?.cast_mut();
-        // SAFETY: `check_array` found `first` and `len` sound. The C caller ensures that `len` numbers are there, which nothing else reads or writes.
+        // SAFETY: `check_array` found `first` and `len` sound. The C caller ensures that `len` numbers are
+        // there, which nothing else reads or writes.
         Ok(unsafe { slice::from_raw_parts_mut(first, len) })
     }
 
@@ -156,7 +165,8 @@ impl<'a> Caller<'a> {
     }
 }
 
-/// Returns the address of an array, aligned, not NULL, and of no more elements than memory has; of an empty one any.
+/// Returns the address of an array, aligned, not NULL, and of no more elements than memory has; of an empty
+/// one any.
 pub(crate) fn check_array<T>(parameter: &'static str, first: *const T, len: usize) -> Result<*const T> {
     if len == 0 {
         return Ok(ptr::dangling());

@@ -16,7 +16,8 @@ use crate::matrix::{Dtype, Matrix, Memory, memory};
 use crate::outputs::first;
 use crate::versioned::{versioned, zeroed};
 
-/// The properties of a head, under the names of its config; of a head on a device dtype and kind are 0. The lists are the head's; NULL if there are none.
+/// The properties of a head, under the names of its config; of a head on a device dtype and kind are 0. The
+/// lists are the head's; NULL if there are none.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct HeadInfo {
@@ -28,11 +29,14 @@ pub struct HeadInfo {
     pub memory: MemoryNumber,
     /// 1 if tokens, kept sets and logprobs may differ from the exact head's, as with GUMBALL_HEAD_CLUSTERED.
     pub is_approximate: u32,
-    /// How many bytes a call that screens rows reads before it reads weights; 0 except for GUMBALL_HEAD_CERTIFIED.
+    /// How many bytes a call that screens rows reads before it reads weights; 0 except for
+    /// GUMBALL_HEAD_CERTIFIED.
     pub screen_bytes: usize,
-    /// How many rows of a call are computed in part at most; 0 for GUMBALL_HEAD_EXACT, SIZE_MAX where it does not matter how many there are.
+    /// How many rows of a call are computed in part at most; 0 for GUMBALL_HEAD_EXACT, SIZE_MAX where it does
+    /// not matter how many there are.
     pub most_rows: usize,
-    /// Of GUMBALL_HEAD_CERTIFIED: the ids whose logits are always computed, since a weight or the bias is not finite or very large, ascending.
+    /// Of GUMBALL_HEAD_CERTIFIED: the ids whose logits are always computed, since a weight or the bias is not
+    /// finite or very large, ascending.
     pub unscreened: *const u32,
     pub unscreened_len: usize,
     pub clusters: usize,
@@ -102,9 +106,10 @@ impl HeadConfig {
     }
 }
 
-/// Makes a head. GUMBALL_HEAD_CERTIFIED without a file takes a byte for each weight, and the time to read all of them; GUMBALL_HEAD_CLUSTERED that builds its
-/// clusters the time to compare each row with all centroids, up to `iterations` times, over the threads that pools of the process share. Built clusters are
-/// balanced, and the same on every machine.
+/// Makes a head. GUMBALL_HEAD_CERTIFIED without a file takes a byte for each weight, and the time to read all
+/// of them; GUMBALL_HEAD_CLUSTERED that builds its clusters the time to compare each row with all centroids,
+/// up to `iterations` times, over the threads that pools of the process share. Built clusters are balanced,
+/// and the same on every machine.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gumball_head_new(config: *const HeadConfig) -> Option<Box<Head>> {
     make(|c| {
@@ -116,10 +121,12 @@ pub unsafe extern "C" fn gumball_head_new(config: *const HeadConfig) -> Option<B
     })
 }
 
-/// Copies a head of the host to a device: of the same kind, with the same results. Returns when it is there; the head of the host may end then.
+/// Copies a head of the host to a device: of the same kind, with the same results. Returns when it is there;
+/// the head of the host may end then.
 ///
-/// `rows`: as in gumball_head_config. `weights`: the same weights in the device's memory, of the same type and in the order of ids, which a head then reads as
-/// long as it lives, a certified or clustered one unchanged; only the data derived from them is copied. NULL: all of the head is copied.
+/// `rows`: as in gumball_head_config. `weights`: the same weights in the device's memory, of the same type
+/// and in the order of ids, which a head then reads as long as it lives, a certified or clustered one
+/// unchanged; only the data derived from them is copied. NULL: all of the head is copied.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gumball_head_copy(
     head: Option<&Head>,
@@ -144,8 +151,9 @@ pub unsafe extern "C" fn gumball_head_copy(
     })
 }
 
-/// Writes what a head has derived from its weights to a file, for `file` in gumball_head_config: a certified head's copy of them, a clustered head's
-/// clusters and centroids, with a checksum and the digest of the weights in the order of ids, which are not in it. The file appears when it is whole.
+/// Writes what a head has derived from its weights to a file, for `file` in gumball_head_config: a certified
+/// head's copy of them, a clustered head's clusters and centroids, with a checksum and the digest of the
+/// weights in the order of ids, which are not in it. The file appears when it is whole.
 ///
 /// `path`: where. `name`: the name of the tensor of weights, which is kept in the file; NULL: lm_head.weight.
 #[unsafe(no_mangle)]
@@ -170,7 +178,8 @@ pub unsafe extern "C" fn gumball_head_save(
     })
 }
 
-/// Ends a head, on a device when its steps are done; its weights can go then. Graphs that have it must not be replayed any more.
+/// Ends a head, on a device when its steps are done; its weights can go then. Graphs that have it must not be
+/// replayed any more.
 #[unsafe(no_mangle)]
 pub extern "C" fn gumball_head_free(head: Option<Box<Head>>) {
     end(head);
@@ -222,7 +231,8 @@ pub unsafe extern "C" fn gumball_head_describe(head: Option<&Head>, out: *mut He
     })
 }
 
-/// Computes all logits of hidden states of the host, whichever kind the head is. `logits`: memory for a float for each id and hidden state.
+/// Computes all logits of hidden states of the host, whichever kind the head is. `logits`: memory for a float
+/// for each id and hidden state.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gumball_head_logits(
     head: Option<&Head>,
@@ -239,7 +249,8 @@ pub unsafe extern "C" fn gumball_head_logits(
     })
 }
 
-/// Waits for the device, and writes the rows and logits that a head there has computed for all pools. On the host pools count: gumball_pool_counts.
+/// Waits for the device, and writes the rows and logits that a head there has computed for all pools. On the
+/// host pools count: gumball_pool_counts.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gumball_head_counts(head: Option<&Head>, out: *mut Counts) -> Code {
     call(|c| {
@@ -253,7 +264,8 @@ pub unsafe extern "C" fn gumball_head_counts(head: Option<&Head>, out: *mut Coun
     })
 }
 
-/// Sets how many clusters a clustered head of the host probes for a hidden state from now on, 1 to their number. No other thread may use the head meanwhile.
+/// Sets how many clusters a clustered head of the host probes for a hidden state from now on, 1 to their
+/// number. No other thread may use the head meanwhile.
 #[unsafe(no_mangle)]
 pub extern "C" fn gumball_head_set_probes(head: Option<&mut Head>, probes: usize) -> Code {
     call(|_| {

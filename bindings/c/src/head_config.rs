@@ -19,17 +19,21 @@ use crate::versioned::versioned;
 pub enum HeadKind {
     /// Every logit.
     GUMBALL_HEAD_EXACT = 0,
-    /// The logits that could decide a row, found by a copy of the weights in 8 bits: the same tokens and logprobs, bit for bit.
+    /// The logits that could decide a row, found by a copy of the weights in 8 bits: the same tokens and
+    /// logprobs, bit for bit.
     GUMBALL_HEAD_CERTIFIED = 1,
-    /// The logits of the clusters of ids whose centroids look likeliest, all others being -inf: an approximation.
+    /// The logits of the clusters of ids whose centroids look likeliest, all others being -inf: an
+    /// approximation.
     GUMBALL_HEAD_CLUSTERED = 2,
 }
 
 /// An LM head: it makes logits of hidden states (gumball_heads.h).
 ///
-/// On the host every logit is a sum in single precision in one order, the same bits on every machine and in every batch; pools of the host take it, and
-/// several may share one, at the same time too. A head on a device computes the tokens and logprobs of the head of the same kind on the host; only a
-/// fast one has logits of its own. It is for pools that were made with the same gumball_device, and one thread at a time uses it.
+/// On the host every logit is a sum in single precision in one order, the same bits on every machine and in
+/// every batch; pools of the host take it, and several may share one, at the same time too. A head on a
+/// device computes the tokens and logprobs of the head of the same kind on the host; only a fast one has
+/// logits of its own. It is for pools that were made with the same gumball_device, and one thread at a time
+/// uses it.
 #[derive(Debug)]
 pub struct Head {
     pub(crate) inner: Inner,
@@ -43,65 +47,82 @@ pub(crate) enum Inner {
     Device(Box<gumball_engine::DeviceHead<'static>>, EngineDevice),
 }
 
-/// The weights of a head, what follows their product, and which kind of head computes it, where. Fields of another kind or place stay zero.
+/// The weights of a head, what follows their product, and which kind of head computes it, where. Fields of
+/// another kind or place stay zero.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct HeadConfig {
     pub struct_size: usize,
-    /// A row for each id, 1..=2^20 of them, of as many weights as a hidden state has elements, 1..=2^16, without gaps. The head reads them as long as it
-    /// lives; they must not be freed or written meanwhile, but weights in a device's memory may be written between steps. A clustered head reads them
-    /// only while it is made, unless it permutes them.
+    /// A row for each id, 1..=2^20 of them, of as many weights as a hidden state has elements, 1..=2^16,
+    /// without gaps. The head reads them as long as it lives; they must not be freed or written meanwhile,
+    /// but weights in a device's memory may be written between steps. A clustered head reads them only while
+    /// it is made, unless it permutes them.
     pub weights: Matrix,
-    /// A float for each id that is added to the products, which a head of the host reads as long as it lives; NULL: none.
+    /// A float for each id that is added to the products, which a head of the host reads as long as it lives;
+    /// NULL: none.
     pub bias: *const f32,
     /// The factor of every logit, above 0 and up to 2^16; 0: 1.
     pub logit_scale: f32,
     /// The bound that a hyperbolic tangent keeps logits below, 2^-64 to 2^16; 0: none.
     pub softcap: f32,
-    /// Which logits it computes; over weights in a device's memory all, and gumball_head_copy brings the other kinds there.
+    /// Which logits it computes; over weights in a device's memory all, and gumball_head_copy brings the
+    /// other kinds there.
     pub kind: HeadKindNumber,
-    /// Over weights in a device's memory, above 0: the tensor cores compute the logits; not of weights in GUMBALL_F32.
+    /// Over weights in a device's memory, above 0: the tensor cores compute the logits; not of weights in
+    /// GUMBALL_F32.
     pub fast: u32,
     /// The device of weights in its memory; else NULL.
     pub device: *const Device,
-    /// On a device: how many hidden states a step may have, in 1..2^31; 0: 256. The head has memory for their logits, 4 bytes for each id of each.
+    /// On a device: how many hidden states a step may have, in 1..2^31; 0: 256. The head has memory for their
+    /// logits, 4 bytes for each id of each.
     pub rows: usize,
     /// Of the host: the SIMD level, by its name; NULL: the machine's best. The logits are the same.
     pub level: *const c_char,
-    /// Not for GUMBALL_HEAD_EXACT: how many rows of a call are computed in part at most; in a call that has more, every logit is computed, which is
-    /// faster then. 0: 8 for GUMBALL_HEAD_CERTIFIED; for GUMBALL_HEAD_CLUSTERED 16 if more than a sixth of the clusters are probed, else no number.
+    /// Not for GUMBALL_HEAD_EXACT: how many rows of a call are computed in part at most; in a call that has
+    /// more, every logit is computed, which is faster then. 0: 8 for GUMBALL_HEAD_CERTIFIED; for
+    /// GUMBALL_HEAD_CLUSTERED 16 if more than a sixth of the clusters are probed, else no number.
     pub most_rows: usize,
-    /// The path of a file that gumball_head_save, or the command `gumball head build`, wrote of these weights and this bias: its copy is mapped instead of
-    /// made, so it must not be written as long as the head lives; its clusters are read. Clusters may also be of another program: a safetensors file with
-    /// the tensors clusters.ids, [clusters, capacity] of I64, I32 or U32, and clusters.centroids, [clusters, width] of F32, BF16 or F16. NULL: none.
+    /// The path of a file that gumball_head_save, or the command `gumball head build`, wrote of these weights
+    /// and this bias: its copy is mapped instead of made, so it must not be written as long as the head
+    /// lives; its clusters are read. Clusters may also be of another program: a safetensors file with the
+    /// tensors clusters.ids, [clusters, capacity] of I64, I32 or U32, and clusters.centroids, [clusters,
+    /// width] of F32, BF16 or F16. NULL: none.
     pub file: *const c_char,
-    /// Of GUMBALL_HEAD_CLUSTERED without a file: `clusters` lists of `capacity` ids, each id of the vocabulary once, which are copied.
+    /// Of GUMBALL_HEAD_CLUSTERED without a file: `clusters` lists of `capacity` ids, each id of the
+    /// vocabulary once, which are copied.
     pub cluster_ids: *const u32,
     /// With these: for each cluster as many floats as a hidden state has, finite, which are copied.
     pub centroids: *const f32,
     pub clusters: usize,
-    /// How many ids a cluster has, up to the vocabulary; the last of clusters that are built has the ids that are left. 0 for these: 16.
+    /// How many ids a cluster has, up to the vocabulary; the last of clusters that are built has the ids that
+    /// are left. 0 for these: 16.
     pub capacity: usize,
-    /// Of GUMBALL_HEAD_CLUSTERED without a file and `cluster_ids`, whose clusters are built: how often all ids are assigned to clusters at most; 0: 10.
+    /// Of GUMBALL_HEAD_CLUSTERED without a file and `cluster_ids`, whose clusters are built: how often all
+    /// ids are assigned to clusters at most; 0: 10.
     pub iterations: usize,
-    /// Receives how far the build is; if it stops the build, the error is GUMBALL_UNAVAILABLE. NULL: no function.
+    /// Receives how far the build is; if it stops the build, the error is GUMBALL_UNAVAILABLE. NULL: no
+    /// function.
     pub progress: ClusterProgressFn,
     pub user: *mut c_void,
-    /// Of GUMBALL_HEAD_CLUSTERED: how many clusters a hidden state probes, up to their number; 0: an eighth of them.
+    /// Of GUMBALL_HEAD_CLUSTERED: how many clusters a hidden state probes, up to their number; 0: an eighth
+    /// of them.
     pub probes: usize,
-    /// Of GUMBALL_HEAD_CLUSTERED: ids that are always computed, such as ends of text, up to as many as the vocabulary has; they are copied.
+    /// Of GUMBALL_HEAD_CLUSTERED: ids that are always computed, such as ends of text, up to as many as the
+    /// vocabulary has; they are copied.
     pub special_ids: *const u32,
     pub special_ids_len: usize,
-    /// Of GUMBALL_HEAD_CLUSTERED. 0: the head takes a copy of the weights, in the order of its clusters. 1: it permutes the rows where they lie, in memory
-    /// that may be written and that it then reads as long as it lives; another reader, a tied embedding for instance, must read the row of an
-    /// id at its place (`places` of gumball_head_info).
+    /// Of GUMBALL_HEAD_CLUSTERED. 0: the head takes a copy of the weights, in the order of its clusters. 1:
+    /// it permutes the rows where they lie, in memory that may be written and that it then reads as long as
+    /// it lives; another reader, a tied embedding for instance, must read the row of an id at its place
+    /// (`places` of gumball_head_info).
     pub is_in_place: u64,
 }
 
 versioned!(HeadConfig, "gumball_head_config", is_in_place: u64);
 
-/// Receives how far a build of clusters is: `done` of `of` ids were compared in assignment `iteration`, from 0, of at most `iterations`. Returns 0 to go on,
-/// another number to stop. `user`: the pointer of the config. It is called on a thread of the library, by one at a time.
+/// Receives how far a build of clusters is: `done` of `of` ids were compared in assignment `iteration`, from
+/// 0, of at most `iterations`. Returns 0 to go on, another number to stop. `user`: the pointer of the config.
+/// It is called on a thread of the library, by one at a time.
 pub type ClusterProgressFn = Option<
     unsafe extern "C" fn(
         user: *mut c_void,
@@ -122,7 +143,8 @@ impl Head {
         }
     }
 
-    /// Refuses a head of a device for a pool that was made with another one, on whose stream nothing would wait for the head's other steps.
+    /// Refuses a head of a device for a pool that was made with another one, on whose stream nothing would
+    /// wait for the head's other steps.
     pub(crate) fn check(&self, pool: Option<&EngineDevice>) -> Result<()> {
         match (&self.inner, pool) {
             (Inner::Device(_, device), Some(pool)) if !Arc::ptr_eq(device.runtime(), pool.runtime()) => {

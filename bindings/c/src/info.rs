@@ -25,9 +25,11 @@ pub struct PoolInfo {
     pub end_id: usize,
     /// The most ids of a rank, to which rows of logits may be padded.
     pub most_ids: usize,
-    /// The name of the transport of rows that was taken, unix, or onesided or nccl on devices, which is the pool's; without ranks NULL.
+    /// The name of the transport of rows that was taken, unix, or onesided or nccl on devices, which is the
+    /// pool's; without ranks NULL.
     pub transport: *const c_char,
-    /// Why rows on devices take another transport or fewer layouts than they would in another place, in words that are the pool's; NULL if they do not.
+    /// Why rows on devices take another transport or fewer layouts than they would in another place, in words
+    /// that are the pool's; NULL if they do not.
     pub warning: *const c_char,
     /// 1 if steps of the assigned rows send whole rows to other ranks' devices.
     pub sends_rows: u64,
@@ -40,23 +42,28 @@ versioned!(PoolInfo, "gumball_pool_info", sends_rows: u64);
 #[derive(Clone, Copy, Debug)]
 pub struct Counts {
     pub struct_size: usize,
-    /// Rows whose logits were all computed from hidden states. Heads on a device count rows and logits themselves: gumball_head_counts.
+    /// Rows whose logits were all computed from hidden states. Heads on a device count rows and logits
+    /// themselves: gumball_head_counts.
     pub whole_rows: u64,
     /// Rows that a certified head decided by a part of their logits, and how many that took.
     pub certified_rows: u64,
     pub certified_logits: u64,
-    /// Rows of which a clustered head computed the probed clusters alone, and how many logits that took; one that several rows need counts for each.
+    /// Rows of which a clustered head computed the probed clusters alone, and how many logits that took; one
+    /// that several rows need counts for each.
     pub clustered_rows: u64,
     pub clustered_logits: u64,
-    /// How many times all weights, a certified head's copy, and centroids were read: once for all rows of a call, or of a chunk of a score, that need them.
+    /// How many times all weights, a certified head's copy, and centroids were read: once for all rows of a
+    /// call, or of a chunk of a score, that need them.
     pub weight_reads: u64,
     pub screen_reads: u64,
     pub centroid_reads: u64,
-    /// How many steps each gumball_variant has served on a device: those for replays of the program's graphs as it was named, others as their rows need.
+    /// How many steps each gumball_variant has served on a device: those for replays of the program's graphs
+    /// as it was named, others as their rows need.
     pub variant_steps: [u64; 7],
     /// How many steps each gumball_row_layout has served.
     pub layout_steps: [u64; 4],
-    /// How many bytes this rank has sent to others, without the 44 in front of each message; devices write into each other's memory instead.
+    /// How many bytes this rank has sent to others, without the 44 in front of each message; devices write
+    /// into each other's memory instead.
     pub sent_bytes: u64,
     pub received_bytes: u64,
 }

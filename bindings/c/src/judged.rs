@@ -1,4 +1,5 @@
-//! Operators that judge trees of drafts, chains among them, by probabilities, and those that say how likely given tokens are.
+//! Operators that judge trees of drafts, chains among them, by probabilities, and those that say how likely
+//! given tokens are.
 
 use gumball_engine::{
     DeviceIntMatrix, DeviceIntMatrixMut, DraftTreeCounts, DraftTreeRows, DraftTrees as Trees, Dtype as Type,
@@ -15,7 +16,8 @@ use crate::operands::{HERE, kind};
 use crate::operators::Operators;
 use crate::rows::Rows;
 
-/// Where the results of T trees of n drafts each are written, in the memory of the operators. A list that is NULL, which `tokens` is not, is not written.
+/// Where the results of T trees of n drafts each are written, in the memory of the operators. A list that is
+/// NULL, which `tokens` is not, is not written.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Judged {
@@ -25,7 +27,8 @@ pub struct Judged {
     pub rows: *mut i32,
     /// T: the number of accepted drafts.
     pub accepted: *mut u32,
-    /// T, for chains by GUMBALL_REJECTION with `probs` alone: the number of drafts that would be accepted if each were judged by itself.
+    /// T, for chains by GUMBALL_REJECTION with `probs` alone: the number of drafts that would be accepted if
+    /// each were judged by itself.
     pub accepted_alone: *mut u32,
     /// T: bits of gumball_status of the rows that the last token was drawn from.
     pub statuses: *mut u32,
@@ -136,15 +139,19 @@ impl Given {
     }
 }
 
-/// Walks each of T trees of n drafts from its root while a draft is accepted, and draws one more token where the walk ends.
+/// Walks each of T trees of n drafts from its root while a draft is accepted, and draws one more token where
+/// the walk ends.
 ///
-/// `rows`: T x (n + 1) of the target's probabilities, float without gaps: row 0 of a tree belongs to its root, row i + 1 to draft i. `drafts`: T x n ids,
-/// and `parents` of the same tree. Its `probs` are T x n rows, or T x (n + 1): rows without children are not read, so the one after the last draft never
-/// is. Drafts of -1 fill trees of fewer. n is in 0..=64; any number for chains by GUMBALL_REJECTION with `probs`, which are fastest. On a device a tree
-/// whose parents are none accepts no draft, and has GUMBALL_STATUS_NO_TREE. `draws`: one output per tree.
+/// `rows`: T x (n + 1) of the target's probabilities, float without gaps: row 0 of a tree belongs to its
+/// root, row i + 1 to draft i. `drafts`: T x n ids, and `parents` of the same tree. Its `probs` are T x n
+/// rows, or T x (n + 1): rows without children are not read, so the one after the last draft never is. Drafts
+/// of -1 fill trees of fewer. n is in 0..=64; any number for chains by GUMBALL_REJECTION with `probs`, which
+/// are fastest. On a device a tree whose parents are none accepts no draft, and has GUMBALL_STATUS_NO_TREE.
+/// `draws`: one output per tree.
 ///
-/// `mode`: GUMBALL_REJECTION, GUMBALL_BLOCK (chains alone) or GUMBALL_THRESHOLD, with thresholds as in gumball_batch. By the first two every emitted token
-/// has the distribution of the target's row; thresholds below 1 are biased towards the drafts.
+/// `mode`: GUMBALL_REJECTION, GUMBALL_BLOCK (chains alone) or GUMBALL_THRESHOLD, with thresholds as in
+/// gumball_batch. By the first two every emitted token has the distribution of the target's row; thresholds
+/// below 1 are biased towards the drafts.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gumball_operators_judge(
     operators: Option<&Operators>,
@@ -209,10 +216,12 @@ pub unsafe extern "C" fn gumball_operators_judge(
     })
 }
 
-/// Writes how likely one token of each row is: its logprob and its rank, as a step reports them of a forced token in the mode "raw".
+/// Writes how likely one token of each row is: its logprob and its rank, as a step reports them of a forced
+/// token in the mode "raw".
 ///
-/// `tokens`: one for each row, -1 for none. `logprobs`: memory for a float for each row: ln, -inf for none. `ranks` and `statuses`: NULL, or memory for a word
-/// for each row: 1 for the most likely token, 0 for none. On a device an id outside the vocabulary is none, with GUMBALL_STATUS_NO_ID.
+/// `tokens`: one for each row, -1 for none. `logprobs`: memory for a float for each row: ln, -inf for none.
+/// `ranks` and `statuses`: NULL, or memory for a word for each row: 1 for the most likely token, 0 for none.
+/// On a device an id outside the vocabulary is none, with GUMBALL_STATUS_NO_ID.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gumball_operators_selected_logprobs(
     operators: Option<&Operators>,

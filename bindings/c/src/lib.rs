@@ -1,7 +1,8 @@
 //! The C ABI over the engine: `gumball.h`, a shared library and a static one.
 //!
-//! Each function checks its arguments, calls the engine and returns a code; the thread keeps a description of the last error. Handles are boxes that C
-//! owns. The header is generated from these sources by `GUMBALL_BLESS=1 cargo test -p gumball-c --test header`. Their public comments therefore address C
+//! Each function checks its arguments, calls the engine and returns a code; the thread keeps a description of
+//! the last error. Handles are boxes that C owns. The header is generated from these sources by
+//! `GUMBALL_BLESS=1 cargo test -p gumball-c --test header`. Their public comments therefore address C
 //! programmers, and `header.txt` holds the duties of callers, once.
 //!
 //! | file | holds |

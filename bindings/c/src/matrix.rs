@@ -53,8 +53,9 @@ pub enum IntType {
     GUMBALL_I64 = 1,
 }
 
-/// A matrix of `rows` rows, each of `width` elements, which must not be written while it is read. `stride`: how many elements after a row the next one begins;
-/// 0: width. The structs that follow have strides of the same meaning.
+/// A matrix of `rows` rows, each of `width` elements, which must not be written while it is read. `stride`:
+/// how many elements after a row the next one begins; 0: width. The structs that follow have strides of the
+/// same meaning.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Matrix {
@@ -80,7 +81,8 @@ pub struct Ints {
     pub memory: MemoryNumber,
 }
 
-/// Grammar bitmasks, one for each row of a call: bit `id % 32` of word `id / 32` allows an id, and ids beyond a bitmask are forbidden.
+/// Grammar bitmasks, one for each row of a call: bit `id % 32` of word `id / 32` allows an id, and ids beyond
+/// a bitmask are forbidden.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Masks {
@@ -217,7 +219,8 @@ impl Ints {
         parameter: &'static str,
     ) -> Result<DeviceIntMatrixMut<'a>> {
         let (address, dtype, width, stride) = self.there(parameter)?;
-        // SAFETY: the C caller ensures that the lines of ids lie at `address`, and that nothing else reads or writes them.
+        // SAFETY: the C caller ensures that the lines of ids lie at `address`, and that nothing else reads or
+        // writes them.
         Ok(unsafe { DeviceIntMatrixMut::new(address, dtype, self.rows, width, stride) }?)
     }
 

@@ -41,8 +41,8 @@ impl<'a> Arrays<'a> {
         Ok((EngineRows::of(rows, kind), matrix.rows))
     }
 
-    /// Returns rows to be read and rows to be written as the engine takes them, and the number of rows. The rows to be written may be the rows that are
-    /// read, but must not overlap them otherwise.
+    /// Returns rows to be read and rows to be written as the engine takes them, and the number of rows. The
+    /// rows to be written may be the rows that are read, but must not overlap them otherwise.
     pub fn rows_in_out(self, rows: *const Rows, out: *const Matrix) -> Result<(RowsInOut<'a>, usize)> {
         let Self { c, memory } = self;
         let (from, to) = (c.plain("logits", rows)?, c.plain("out", out)?);
@@ -54,8 +54,8 @@ impl<'a> Arrays<'a> {
         let to_type = dtype(to.dtype)?;
         if memory == Memory::GUMBALL_DEVICE {
             let address = device_address("out", to.data, len)?;
-            // SAFETY: the C caller ensures that `to.data` is the device address of this matrix, which only this work uses; `is_same` found it equal to
-            // the read rows or apart.
+            // SAFETY: the C caller ensures that `to.data` is the device address of this matrix, which only
+            // this work uses; `is_same` found it equal to the read rows or apart.
             let to = unsafe { DeviceRows::new(address, to_type, to.rows, to.width, stride) }?.with_kind(kind);
             let read = reads.then(|| Ok::<_, Failure>(EngineRows::of(from.on_device(c, "logits")?, kind)));
             return Ok((RowsInOut { from: read.transpose()?, to: to.into() }, from.rows));

@@ -12,12 +12,13 @@ use crate::ffi::{Caller, call, end, make, require};
 use crate::matrix::{Matrix, Memory};
 use crate::rows::Rows;
 
-/// Operators over rows of logits or probabilities, for engines that hold probabilities or must return them, and choose seeds and positions themselves. The
-/// result of a row is the one that it has in a pool.
+/// Operators over rows of logits or probabilities, for engines that hold probabilities or must return them,
+/// and choose seeds and positions themselves. The result of a row is the one that it has in a pool.
 ///
-/// Of operators of a device, the rows, lists and output arrays of a call lie in the device's memory, and its structs on the host. A call launches kernels
-/// on the device's stream and returns before they are done. It may be captured in a graph after a first call, which allocates memory. The values of lists
-/// are not checked there: a value outside its range counts as the nearest value inside.
+/// Of operators of a device, the rows, lists and output arrays of a call lie in the device's memory, and its
+/// structs on the host. A call launches kernels on the device's stream and returns before they are done. It
+/// may be captured in a graph after a first call, which allocates memory. The values of lists are not checked
+/// there: a value outside its range counts as the nearest value inside.
 #[derive(Debug)]
 pub struct Operators {
     pub(crate) inner: gumball_engine::Operators,
@@ -30,8 +31,9 @@ impl Operators {
     }
 }
 
-/// Makes operators. `device`: where they work, in the order of its stream; NULL: on the host. Bans and biases are GUMBALL_UNAVAILABLE on a device. Graphs
-/// captured with the same operators share memory and must not be replayed at the same time. `threads` and `level`: as in gumball_pool_config, of the host.
+/// Makes operators. `device`: where they work, in the order of its stream; NULL: on the host. Bans and biases
+/// are GUMBALL_UNAVAILABLE on a device. Graphs captured with the same operators share memory and must not be
+/// replayed at the same time. `threads` and `level`: as in gumball_pool_config, of the host.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gumball_operators_new(
     device: Option<&Device>,
@@ -58,10 +60,12 @@ pub extern "C" fn gumball_operators_free(operators: Option<Box<Operators>>) {
     end(operators);
 }
 
-/// Writes the softmax of each row at its temperature: at 0 the first of the largest logits has 1. A row without a logit above -inf is all 0.
+/// Writes the softmax of each row at its temperature: at 0 the first of the largest logits has 1. A row
+/// without a logit above -inf is all 0.
 ///
-/// `temperature`: of all rows, 0 or in (0, 2^100]; `temperatures`: of each row, or NULL. `out`: as many rows, of any type (on a device float, or the logits'),
-/// in memory of their own; or the rows that are read, which are then changed in place. `statuses`: NULL, or a word for each row, for bits of gumball_status.
+/// `temperature`: of all rows, 0 or in (0, 2^100]; `temperatures`: of each row, or NULL. `out`: as many rows,
+/// of any type (on a device float, or the logits'), in memory of their own; or the rows that are read, which
+/// are then changed in place. `statuses`: NULL, or a word for each row, for bits of gumball_status.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gumball_operators_softmax(
     operators: Option<&Operators>,
@@ -84,8 +88,9 @@ pub unsafe extern "C" fn gumball_operators_softmax(
     })
 }
 
-/// Writes the distribution that each row's token is drawn from: of logits the softmax after temperature, bans and filters, of probabilities the kept
-/// ones, renormalised to a sum of 1. XTC acts as in draw 0 of seed 0 at position 0. `out` and `statuses`: as for gumball_operators_softmax.
+/// Writes the distribution that each row's token is drawn from: of logits the softmax after temperature, bans
+/// and filters, of probabilities the kept ones, renormalised to a sum of 1. XTC acts as in draw 0 of seed 0
+/// at position 0. `out` and `statuses`: as for gumball_operators_softmax.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gumball_operators_probabilities(
     operators: Option<&Operators>,
@@ -97,8 +102,9 @@ pub unsafe extern "C" fn gumball_operators_probabilities(
     call(|c| write(c, operators, rows, params, out, statuses, false))
 }
 
-/// Writes each row with only the tokens that its filters and bans keep: other logits become -inf, other probabilities 0. Rows of only -inf stay as they are.
-/// -0.0 is written as +0.0, and +inf as FLT_MAX. `out` and `statuses`: as for gumball_operators_softmax.
+/// Writes each row with only the tokens that its filters and bans keep: other logits become -inf, other
+/// probabilities 0. Rows of only -inf stay as they are. -0.0 is written as +0.0, and +inf as FLT_MAX. `out`
+/// and `statuses`: as for gumball_operators_softmax.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gumball_operators_mask_logits(
     operators: Option<&Operators>,
@@ -135,8 +141,9 @@ fn write(
 
 /// Draws a token for each output from a row of logits or of probabilities, after its filters and bans.
 ///
-/// `rows`: L rows. `params`: lists of L, or with `slots` in `draws` of its `size`, or NULL. `tokens`: memory for one token per output; -1 where a row has no
-/// token. `statuses`: NULL, or a word for each output. On a device an entry of `row_indices` that is not a row yields -1 and GUMBALL_STATUS_EMPTY.
+/// `rows`: L rows. `params`: lists of L, or with `slots` in `draws` of its `size`, or NULL. `tokens`: memory
+/// for one token per output; -1 where a row has no token. `statuses`: NULL, or a word for each output. On a
+/// device an entry of `row_indices` that is not a row yields -1 and GUMBALL_STATUS_EMPTY.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gumball_operators_sample(
     operators: Option<&Operators>,

@@ -9,7 +9,8 @@ use crate::ffi::{call, call_or, end, make, require};
 use crate::pool::Pool;
 use crate::versioned::{versioned, zeroed};
 
-/// All outputs of a step or a verification, in memory that is used again: views of it stay valid until the outputs are handed to another call.
+/// All outputs of a step or a verification, in memory that is used again: views of it stay valid until the
+/// outputs are handed to another call.
 #[derive(Debug)]
 pub struct Outputs {
     pub(crate) inner: gumball_engine::Outputs,
@@ -31,10 +32,12 @@ pub enum Status {
     GUMBALL_STATUS_NO_ID = 16,
 }
 
-/// What outputs hold: R rows, with places for the T = `top_n` most likely tokens and for I = `ids` that a request names. A pointer is NULL if there is nothing.
+/// What outputs hold: R rows, with places for the T = `top_n` most likely tokens and for I = `ids` that a
+/// request names. A pointer is NULL if there is nothing.
 ///
-/// A request with n drafts has n + 1 rows, which begin where its rows of logits do; the first ones hold its emitted tokens, each with the status, logprobs
-/// and ranks of the row that it comes from. The others are as of padding.
+/// A request with n drafts has n + 1 rows, which begin where its rows of logits do; the first ones hold its
+/// emitted tokens, each with the status, logprobs and ranks of the row that it comes from. The others are as
+/// of padding.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct OutputsView {
@@ -69,9 +72,11 @@ pub struct OutputsView {
     pub id_ranks: *const u32,
     /// For each request how many drafts were accepted.
     pub accepted: *const u32,
-    /// Of a verification: for each row the row of logits that its token comes from, UINT32_MAX where none was emitted.
+    /// Of a verification: for each row the row of logits that its token comes from, UINT32_MAX where none was
+    /// emitted.
     pub path: *const u32,
-    /// 1 if the rows came from a clustered head, so that all of it counts only the ids that it computed; else 0. Of outputs on a device 0.
+    /// 1 if the rows came from a clustered head, so that all of it counts only the ids that it computed;
+    /// else 0. Of outputs on a device 0.
     pub is_approximate: u64,
 }
 
@@ -111,7 +116,8 @@ impl OutputsView {
 pub struct Emitted {
     /// The accepted drafts and one token more, which is -1 from a row without a token; NULL for padding.
     pub tokens: *const i32,
-    /// The rows of logits that these come from, as the batch counts them. These are also the rows whose keys and values a model's cache keeps.
+    /// The rows of logits that these come from, as the batch counts them. These are also the rows whose keys
+    /// and values a model's cache keeps.
     pub rows: *const u32,
     /// The number of both; 0 for padding.
     pub len: usize,
@@ -171,7 +177,8 @@ pub extern "C" fn gumball_outputs_request(
     })
 }
 
-/// Writes where the last outputs of a pool on a device lie in its memory, for a model to read. The tokens' address stays; others move with the number of rows.
+/// Writes where the last outputs of a pool on a device lie in its memory, for a model to read. The tokens'
+/// address stays; others move with the number of rows.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gumball_pool_outputs(pool: Option<&mut Pool>, out: *mut OutputsView) -> Code {
     call(|c| {
@@ -189,7 +196,8 @@ pub(crate) fn first<T>(values: &[T]) -> *const T {
     if values.is_empty() { ptr::null() } else { values.as_ptr() }
 }
 
-/// Returns the ids that a row's filters kept, ascending, and their number; NULL if the row is empty or padding, or the pool keeps no sets, or after an error.
+/// Returns the ids that a row's filters kept, ascending, and their number; NULL if the row is empty or
+/// padding, or the pool keeps no sets, or after an error.
 #[unsafe(no_mangle)]
 pub extern "C" fn gumball_outputs_kept(
     outputs: Option<&Outputs>,

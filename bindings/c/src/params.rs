@@ -1,4 +1,5 @@
-//! Parameters of a request: created, set by name, read from JSON and written as JSON. The names are those of JSON and of all errors.
+//! Parameters of a request: created, set by name, read from JSON and written as JSON. The names are those of
+//! JSON and of all errors.
 
 use std::ffi::{CString, c_char};
 use std::ptr;
@@ -28,8 +29,9 @@ pub extern "C" fn gumball_params_new() -> Option<Box<Params>> {
     make(|_| Ok(Params::of(SamplingParams::default())))
 }
 
-/// Makes parameters of JSON, an object of the fields that are not neutral: `{"temperature": 0.8, "dry": {"multiplier": 0.8}, "logprobs": {"top_n": 5}}`.
-/// The fields with their ranges and meanings stand in the parameters' table of docs/semantics.md.
+/// Makes parameters of JSON, an object of the fields that are not neutral: `{"temperature": 0.8, "dry":
+/// {"multiplier": 0.8}, "logprobs": {"top_n": 5}}`. The fields with their ranges and meanings stand in the
+/// parameters' table of docs/semantics.md.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gumball_params_from_json(json: *const c_char) -> Option<Box<Params>> {
     make(|c| {
@@ -49,7 +51,8 @@ pub extern "C" fn gumball_params_free(params: Option<Box<Params>>) {
     end(params);
 }
 
-/// Returns all parameters as JSON, which stays until the next call of this function or the end of the parameters.
+/// Returns all parameters as JSON, which stays until the next call of this function or the end of the
+/// parameters.
 #[unsafe(no_mangle)]
 pub extern "C" fn gumball_params_to_json(params: Option<&mut Params>) -> *const c_char {
     call_or(ptr::null(), |_| {
@@ -66,8 +69,9 @@ pub extern "C" fn gumball_params_validate(params: Option<&Params>, vocab: usize)
     call(|_| Ok(require("params", params)?.inner.validate(vocab)?))
 }
 
-/// Sets a parameter that is a number, an integer, or 0 or 1, by its name, such as top_p, dry.base and logprobs.top_n; numbers are rounded to float. NaN and
-/// values that are infinite as a float are refused at once, other values outside a range when the parameters are taken.
+/// Sets a parameter that is a number, an integer, or 0 or 1, by its name, such as top_p, dry.base and
+/// logprobs.top_n; numbers are rounded to float. NaN and values that are infinite as a float are refused at
+/// once, other values outside a range when the parameters are taken.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gumball_params_set(
     params: Option<&mut Params>,
@@ -95,7 +99,8 @@ pub unsafe extern "C" fn gumball_params_set(
     })
 }
 
-/// Changes a field that a setter sets. Naming a field of `logprobs` makes logprobs, so a copy is changed: a refused value must leave `params` unchanged.
+/// Changes a field that a setter sets. Naming a field of `logprobs` makes logprobs, so a copy is changed: a
+/// refused value must leave `params` unchanged.
 fn change(
     params: &mut Params,
     name: &str,
@@ -116,7 +121,8 @@ fn change(
     Ok(())
 }
 
-/// Sets a parameter that is a list of ids, by its name: allowed_ids, of which an empty list bans every id, banned_ids, stop_ids, dry.breakers, logprobs.ids.
+/// Sets a parameter that is a list of ids, by its name: allowed_ids, of which an empty list bans every id,
+/// banned_ids, stop_ids, dry.breakers, logprobs.ids.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gumball_params_set_ids(
     params: Option<&mut Params>,
@@ -139,8 +145,8 @@ pub unsafe extern "C" fn gumball_params_set_ids(
     })
 }
 
-/// Sets any one parameter from JSON, by its name as gumball_params_from_json reads it: `order`, `"top_k,top_p"`; `mirostat`, `{"tau": 5, "eta": 0.1}`.
-/// NULL makes it neutral again.
+/// Sets any one parameter from JSON, by its name as gumball_params_from_json reads it: `order`,
+/// `"top_k,top_p"`; `mirostat`, `{"tau": 5, "eta": 0.1}`. NULL makes it neutral again.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gumball_params_set_json(
     params: Option<&mut Params>,
@@ -177,14 +183,16 @@ pub extern "C" fn gumball_params_set_seed(params: Option<&mut Params>, seed: u64
     })
 }
 
-/// Returns the seed of the requests that sample one prompt in one turn of a run (rule N10): run is the seed of the run, prompt the prompt's number in it, turn
-/// how many answers of the conversation came before. The samples of a group share the seed, and sample j has the draw index j.
+/// Returns the seed of the requests that sample one prompt in one turn of a run (rule N10): run is the seed
+/// of the run, prompt the prompt's number in it, turn how many answers of the conversation came before. The
+/// samples of a group share the seed, and sample j has the draw index j.
 #[unsafe(no_mangle)]
 pub extern "C" fn gumball_prompt_seed(run: u64, prompt: u64, turn: u32) -> u64 {
     gumball_engine::prompt_seed(run, prompt, turn)
 }
 
-/// Returns the seed of one sample of a group whose seed is given, for engines that make a request of each sample, with draw index 0.
+/// Returns the seed of one sample of a group whose seed is given, for engines that make a request of each
+/// sample, with draw index 0.
 #[unsafe(no_mangle)]
 pub extern "C" fn gumball_sample_seed(seed: u64, sample: u32) -> u64 {
     gumball_engine::sample_seed(seed, sample)

@@ -1,4 +1,5 @@
-//! The pool: the requests in flight, on the host or on a device, of one process or over ranks, each in a slot.
+//! The pool: the requests in flight, on the host or on a device, of one process or over ranks, each in a
+//! slot.
 
 use std::ffi::{CString, c_char};
 use std::mem::MaybeUninit;
@@ -15,8 +16,9 @@ use crate::ranks::{Joined, Ranks};
 use crate::state::{State, read_state};
 use crate::versioned::versioned;
 
-/// The requests in flight. A sequence is admitted to a slot, stepped with others in any grouping, and released. Which slot it has, what stands beside it in a
-/// batch, and where the pool computes, changes none of its tokens.
+/// The requests in flight. A sequence is admitted to a slot, stepped with others in any grouping, and
+/// released. Which slot it has, what stands beside it in a batch, and where the pool computes, changes none
+/// of its tokens.
 #[derive(Debug)]
 pub struct Pool {
     pub(crate) inner: gumball_engine::Pool,
@@ -40,28 +42,35 @@ pub struct PoolConfig {
     pub vocab: usize,
     /// How many sequences can be in flight, in 1..2^31; 0: 256.
     pub slots: usize,
-    /// Where the pool computes; NULL: on the host. All memory there is taken at once, except for lists and histories of requests.
+    /// Where the pool computes; NULL: on the host. All memory there is taken at once, except for lists and
+    /// histories of requests.
     pub device: *const Device,
-    /// The processes that the logits are spread over, of which this is one; NULL: this one has whole rows. Making the pool waits for all of them.
+    /// The processes that the logits are spread over, of which this is one; NULL: this one has whole rows.
+    /// Making the pool waits for all of them.
     pub ranks: *const Ranks,
-    /// How many of the most likely tokens the outputs have places for, in 0..=2^20; no request may ask for more.
+    /// How many of the most likely tokens the outputs have places for, in 0..=2^20; no request may ask for
+    /// more.
     pub top_n: usize,
     /// How many ids named by a request the outputs have places for, in 0..=2^20.
     pub ids: usize,
-    /// The way to the tokens: race or probabilities, on the host also oracle; NULL: race. On a device, probabilities edits nothing: penalties, biases, bans,
-    /// bitmasks, row_indices and rows of probabilities are GUMBALL_CONFLICT.
+    /// The way to the tokens: race or probabilities, on the host also oracle; NULL: race. On a device,
+    /// probabilities edits nothing: penalties, biases, bans, bitmasks, row_indices and rows of probabilities
+    /// are GUMBALL_CONFLICT.
     pub route: *const c_char,
     /// Above 0: outputs have the kept set of every row, which costs a sort of it on the host.
     pub keep_ids: u32,
-    /// Of a device, above 0: it keeps the histories of all requests, not only of those with edits, for programs that do not fetch the outputs of each step.
+    /// Of a device, above 0: it keeps the histories of all requests, not only of those with edits, for
+    /// programs that do not fetch the outputs of each step.
     pub keep_histories: u32,
-    /// Of the host: how many threads take the rows of a step, in 1..=1024: 1 is the caller's; 0: the machine's threads, which all such pools share.
+    /// Of the host: how many threads take the rows of a step, in 1..=1024: 1 is the caller's; 0: the
+    /// machine's threads, which all such pools share.
     pub threads: usize,
     /// Of the host: the SIMD level, by its name; NULL: the machine's best. The tokens are the same.
     pub level: *const c_char,
     /// Of a device: how many rows a step can have, in 1..2^31; 0: 256.
     pub rows: usize,
-    /// Of a device: how many tokens a history can grow by before it is moved, which waits for the device, in 1..2^31; 0: 4096.
+    /// Of a device: how many tokens a history can grow by before it is moved, which waits for the device, in
+    /// 1..2^31; 0: 4096.
     pub history_growth: usize,
 }
 
@@ -138,7 +147,8 @@ pub unsafe extern "C" fn gumball_pool_new(config: *const PoolConfig) -> Option<B
     })
 }
 
-/// Ends a pool with its sequences. On a device it waits for the enqueued work; over ranks the next step of the others is GUMBALL_LOST.
+/// Ends a pool with its sequences. On a device it waits for the enqueued work; over ranks the next step of
+/// the others is GUMBALL_LOST.
 #[unsafe(no_mangle)]
 pub extern "C" fn gumball_pool_free(pool: Option<Box<Pool>>) {
     end(pool);
@@ -161,7 +171,8 @@ pub unsafe extern "C" fn gumball_pool_admit(
     })
 }
 
-/// Takes up a sequence where it was left, here or elsewhere, with the state's seed and draw index. With mirostat, it cannot be shortened to before the state.
+/// Takes up a sequence where it was left, here or elsewhere, with the state's seed and draw index. With
+/// mirostat, it cannot be shortened to before the state.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gumball_pool_resume(
     pool: Option<&mut Pool>,
@@ -177,8 +188,9 @@ pub unsafe extern "C" fn gumball_pool_resume(
     })
 }
 
-/// Copies a sequence to a slot of its own, under another draw index. For n sequences of one request: admit it, fork it under 1, 2, .. n - 1, and let all of
-/// them read the same row of logits in the first step. On a device the copy goes through the host, which may have to wait.
+/// Copies a sequence to a slot of its own, under another draw index. For n sequences of one request: admit
+/// it, fork it under 1, 2, .. n - 1, and let all of them read the same row of logits in the first step. On a
+/// device the copy goes through the host, which may have to wait.
 #[unsafe(no_mangle)]
 pub extern "C" fn gumball_pool_fork(
     pool: Option<&mut Pool>,
@@ -209,8 +221,9 @@ pub extern "C" fn gumball_pool_push(pool: Option<&mut Pool>, slot: i32, id: u32)
     call(|_| Ok(require("pool", pool)?.inner.push(slot, id)?))
 }
 
-/// Takes away the last `counts[i]` output tokens of the sequence in `slots[i]`, which is then as it was before them, mirostat's limit included. No slot stands
-/// there twice. On a device the states go through the host, which may have to wait; GUMBALL_WORK_SHORTEN waits for nothing.
+/// Takes away the last `counts[i]` output tokens of the sequence in `slots[i]`, which is then as it was
+/// before them, mirostat's limit included. No slot stands there twice. On a device the states go through the
+/// host, which may have to wait; GUMBALL_WORK_SHORTEN waits for nothing.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gumball_pool_shorten(
     pool: Option<&mut Pool>,
@@ -226,7 +239,8 @@ pub unsafe extern "C" fn gumball_pool_shorten(
     })
 }
 
-/// Tells the state of a slot. On a device it waits where the host does not know the last tokens yet; some may be lost, unless the config has `keep_histories`.
+/// Tells the state of a slot. On a device it waits where the host does not know the last tokens yet; some may
+/// be lost, unless the config has `keep_histories`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gumball_pool_state(pool: Option<&mut Pool>, slot: i32, out: *mut State) -> Code {
     call(|c| {
@@ -240,11 +254,12 @@ pub extern "C" fn gumball_pool_params(pool: Option<&mut Pool>, slot: i32) -> Opt
     make(|_| Ok(Params::of(require("pool", pool)?.inner.sequence(slot)?.params().clone())))
 }
 
-/// Tells why a certified head must compute every logit of a request's rows, for any hidden state: `reason` becomes its name, or NULL if there is
-/// none. The name is the pool's, until the next call of this function.
+/// Tells why a certified head must compute every logit of a request's rows, for any hidden state: `reason`
+/// becomes its name, or NULL if there is none. The name is the pool's, until the next call of this function.
 ///
-/// hook: `hooked` is above 0. kept: the pool keeps kept sets, and no filter bounds them. logprobs: of a mode whose members are all tokens.
-/// dynamic_temperature, mirostat, joint, route; or the filter that acts first. Other rows take all logits where a hidden state or many rows need them.
+/// hook: `hooked` is above 0. kept: the pool keeps kept sets, and no filter bounds them. logprobs: of a mode
+/// whose members are all tokens. dynamic_temperature, mirostat, joint, route; or the filter that acts first.
+/// Other rows take all logits where a hidden state or many rows need them.
 #[unsafe(no_mangle)]
 pub extern "C" fn gumball_pool_needs_whole_row(
     pool: Option<&mut Pool>,

@@ -1,4 +1,5 @@
-//! Ranks: what a pool over several processes is made with, each of which has the logits of a part of the vocabulary.
+//! Ranks: what a pool over several processes is made with, each of which has the logits of a part of the
+//! vocabulary.
 
 use std::ffi::{c_char, c_void};
 use std::time::Duration;
@@ -19,7 +20,8 @@ use crate::versioned::versioned;
 pub enum RowLayout {
     /// Each rank has its ids of all rows, gets the others, and samples all rows.
     GUMBALL_GATHER = 0,
-    /// Each rank has its ids of all rows, and exchanges them for whole rows of the requests that it owns, which it samples.
+    /// Each rank has its ids of all rows, and exchanges them for whole rows of the requests that it owns,
+    /// which it samples.
     GUMBALL_SWAP = 1,
     /// Each rank keeps its ids of all rows; only what decides is exchanged.
     GUMBALL_SURVEY = 2,
@@ -35,11 +37,12 @@ pub enum StepKind {
     GUMBALL_VERIFY = 2,
 }
 
-/// The ranks of a pool. All of them hand in the same values, except for `rank`, make the same calls in the same turn, and get the outputs that one process
-/// with whole rows would get (docs/scaling.md).
+/// The ranks of a pool. All of them hand in the same values, except for `rank`, make the same calls in the
+/// same turn, and get the outputs that one process with whole rows would get (docs/scaling.md).
 ///
-/// A caller's mistake is found before anything is sent. After any other error of a step the group is broken: no sequence of this rank was changed by
-/// that step, but others may have completed it. To go on, make new pools, and resume from the states of one rank.
+/// A caller's mistake is found before anything is sent. After any other error of a step the group is broken:
+/// no sequence of this rank was changed by that step, but others may have completed it. To go on, make new
+/// pools, and resume from the states of one rank.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Ranks {
@@ -52,7 +55,8 @@ pub struct Ranks {
     pub addresses: *const *const c_char,
     /// `world` numbers of ids that each rank has, in turn; NULL: evenly.
     pub split: *const usize,
-    /// The layouts that steps may take, by their names with commas between; gather may besides, unless it is replicated alone. NULL: swap,survey.
+    /// The layouts that steps may take, by their names with commas between; gather may besides, unless it is
+    /// replicated alone. NULL: swap,survey.
     pub layouts: *const c_char,
     /// The layout of all steps but prefill; NULL: what GUMBALL_DIST_LAYOUT says, or none.
     pub layout: *const c_char,
@@ -64,8 +68,9 @@ pub struct Ranks {
     pub timeout_ms: u64,
     /// Above 0: rank `request % world` owns a request; 0: each owns a block of neighbours.
     pub is_modulo: u64,
-    /// The program's ncclComm_t with these ranks, each on the device of its pool, whose rows go by nccl then; NULL: they make one. Until the pool is made it is
-    /// not used otherwise; the pool makes one of its own from it, and leaves it to the program.
+    /// The program's ncclComm_t with these ranks, each on the device of its pool, whose rows go by nccl then;
+    /// NULL: they make one. Until the pool is made it is not used otherwise; the pool makes one of its own
+    /// from it, and leaves it to the program.
     pub communicator: *mut c_void,
 }
 
@@ -77,7 +82,8 @@ versioned!(Ranks, "gumball_ranks", communicator: *mut c_void);
 pub struct Plan {
     pub layout: RowLayoutNumber,
     pub requests: usize,
-    /// The number of requests that the layout was decided by: of a graph, the number that it was captured for.
+    /// The number of requests that the layout was decided by: of a graph, the number that it was captured
+    /// for.
     pub batch: usize,
 }
 
@@ -136,7 +142,8 @@ impl Ranks {
         };
         let transport = dist::choose(devices, on_device, self.rank, &addresses, timeout)?;
         let communicator = (!self.communicator.is_null()).then(|| {
-            // SAFETY: the C caller ensures that it is a live communicator, which is not in use until the pool is made.
+            // SAFETY: the C caller ensures that it is a live communicator, which is not in use until the pool
+            // is made.
             unsafe { ProgramCommunicator::new(self.communicator) }
         });
         Ok(Joined { planner, transport, devices, communicator, timeout })

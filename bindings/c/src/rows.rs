@@ -9,20 +9,21 @@ use crate::matrix::Matrix;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum What {
     GUMBALL_LOGITS = 0,
-    /// They need not sum to 1. An id of probability 0 is never drawn; NaN and negative numbers count as 0 and set GUMBALL_STATUS_NAN. Parameters that speak of
-    /// logits must be off.
+    /// They need not sum to 1. An id of probability 0 is never drawn; NaN and negative numbers count as 0 and
+    /// set GUMBALL_STATUS_NAN. Parameters that speak of logits must be off.
     GUMBALL_PROBABILITIES = 1,
     GUMBALL_HIDDEN = 2,
 }
 
-/// The rows of a call. A row of logits or of probabilities has an element for each id, a hidden state as many as its head is wide. A sequence may change from
-/// one kind to another.
+/// The rows of a call. A row of logits or of probabilities has an element for each id, a hidden state as many
+/// as its head is wide. A sequence may change from one kind to another.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Rows {
     /// In direct calls a pool on a device takes rows in the memory of the host, too.
     pub matrix: Matrix,
-    /// For hidden states the head that makes logits of them, of the pool's vocabulary and on the pool's device; else NULL.
+    /// For hidden states the head that makes logits of them, of the pool's vocabulary and on the pool's
+    /// device; else NULL.
     pub head: *const Head,
     pub what: WhatNumber,
 }

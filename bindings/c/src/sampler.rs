@@ -37,8 +37,8 @@ pub struct SamplerConfig {
 
 versioned!(SamplerConfig, "gumball_sampler_config", keep_ids: u32);
 
-/// The outputs of a row, as in gumball_outputs_view. Pointers are NULL if there is nothing, and always from gumball_sampler_sample_n; their lists stay until
-/// the next call with this sampler.
+/// The outputs of a row, as in gumball_outputs_view. Pointers are NULL if there is nothing, and always from
+/// gumball_sampler_sample_n; their lists stay until the next call with this sampler.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Token {
@@ -59,7 +59,8 @@ pub struct Token {
     pub kept_len: usize,
 }
 
-/// A token with its logprob and its rank: -1 where there is no further member, -inf and 0 for a token that is no member.
+/// A token with its logprob and its rank: -1 where there is no further member, -inf and 0 for a token that is
+/// no member.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct TokenLogprob {
@@ -95,8 +96,9 @@ impl Token {
     }
 }
 
-/// Makes a sampler. `state`: where another sampler or pool left the sequence, with its seed and draw index; with mirostat, it cannot be truncated to before
-/// the state. NULL: the history is empty; gumball_sampler_reset gives it a prompt.
+/// Makes a sampler. `state`: where another sampler or pool left the sequence, with its seed and draw index;
+/// with mirostat, it cannot be truncated to before the state. NULL: the history is empty;
+/// gumball_sampler_reset gives it a prompt.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gumball_sampler_new(
     params: Option<&Params>,
@@ -154,8 +156,9 @@ fn row_of<'a>(c: Caller<'a>, rows: *const Rows) -> Result<(Row<'a>, Kind)> {
 
 /// Draws the next token from a row and appends it to the history; an empty row changes nothing.
 ///
-/// `row`: one of logits or probabilities, in host memory. `batch`: mask, forced token and hook of this row, without slots, or NULL; rows of probabilities
-/// have no hook. A forced token is emitted even if it is banned; its logprob is the one that it would have had.
+/// `row`: one of logits or probabilities, in host memory. `batch`: mask, forced token and hook of this row,
+/// without slots, or NULL; rows of probabilities have no hook. A forced token is emitted even if it is
+/// banned; its logprob is the one that it would have had.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gumball_sampler_sample(
     sampler: Option<&mut Sampler>,
@@ -194,7 +197,8 @@ pub unsafe extern "C" fn gumball_sampler_sample(
     })
 }
 
-/// Draws `n` tokens from one row of logits, under the draw indices 0..n: what `n` sequences would draw. It appends none; gumball_sampler_push does.
+/// Draws `n` tokens from one row of logits, under the draw indices 0..n: what `n` sequences would draw. It
+/// appends none; gumball_sampler_push does.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gumball_sampler_sample_n(
     sampler: Option<&mut Sampler>,

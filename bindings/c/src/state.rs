@@ -4,8 +4,9 @@ use crate::error::Result;
 use crate::ffi::Caller;
 use crate::versioned::versioned;
 
-/// The data that the next token of a sequence depends on besides its row and its parameters; where it is written, the ids stay until the sequence changes.
-/// It is read by gumball_sampler_new and gumball_pool_resume, in this process or on another machine.
+/// The data that the next token of a sequence depends on besides its row and its parameters; where it is
+/// written, the ids stay until the sequence changes. It is read by gumball_sampler_new and
+/// gumball_pool_resume, in this process or on another machine.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct State {
@@ -15,7 +16,8 @@ pub struct State {
     pub output: *const u32,
     pub output_len: usize,
     pub seed: u64,
-    /// The number of tokens before the next one, modulo 2^32; more than there are ids, where only the end of a long history is handed in.
+    /// The number of tokens before the next one, modulo 2^32; more than there are ids, where only the end of
+    /// a long history is handed in.
     pub position: u32,
     pub draw: u32,
     /// Mirostat's limit for the next token, in bits; any number without mirostat.

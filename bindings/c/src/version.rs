@@ -2,7 +2,8 @@
 
 use std::ffi::c_char;
 
-/// The version of this interface, which changes when a function or a constant is removed or changed, not when one is added or a struct grows.
+/// The version of this interface, which changes when a function or a constant is removed or changed, not when
+/// one is added or a struct grows.
 pub const GUMBALL_ABI_VERSION: u32 = 1;
 
 /// Returns GUMBALL_ABI_VERSION as the library was built with it: to be compared with the header's.

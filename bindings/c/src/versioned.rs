@@ -1,8 +1,9 @@
 //! Structs that grow: programs built with an older or a newer header work with this library.
 //!
-//! Each struct begins with its size in the program's header. New fields are added at the end, and 0 is the default of every field, so fields that an older
-//! program lacks are off. A newer program must leave fields at 0 that this library lacks. A new field never takes the bytes of old padding, because
-//! padding may hold anything.
+//! Each struct begins with its size in the program's header. New fields are added at the end, and 0 is the
+//! default of every field, so fields that an older program lacks are off. A newer program must leave fields
+//! at 0 that this library lacks. A new field never takes the bytes of old padding, because padding may hold
+//! anything.
 
 use std::mem::MaybeUninit;
 use std::{ptr, slice};
@@ -13,7 +14,8 @@ use crate::ffi::{Caller, check_array};
 /// A struct whose size may differ between the C program and this library.
 ///
 /// # Safety
-/// It is `repr(C)`, begins with `struct_size: usize`, and any bytes are a valid value: its fields are numbers, raw pointers and optional functions.
+/// It is `repr(C)`, begins with `struct_size: usize`, and any bytes are a valid value: its fields are
+/// numbers, raw pointers and optional functions.
 pub(crate) unsafe trait VersionedStruct: Copy {
     /// Its name in C.
     const NAME: &'static str;
@@ -24,8 +26,8 @@ pub(crate) unsafe trait VersionedStruct: Copy {
 /// Gives a struct its name in C, and the last field that it had in the ABI's first version.
 macro_rules! versioned {
     ($type:ty, $name:literal, $last:ident: $of:ty) => {
-        // SAFETY: it is repr(C), begins with `struct_size`, and holds only numbers, raw pointers, optional functions and structs of these,
-        // so any bytes are a value.
+        // SAFETY: it is repr(C), begins with `struct_size`, and holds only numbers, raw pointers, optional
+        // functions and structs of these, so any bytes are a value.
         unsafe impl crate::versioned::VersionedStruct for $type {
             const NAME: &'static str = $name;
             const LEAST: usize = std::mem::offset_of!(Self, $last) + size_of::<$of>();
@@ -45,10 +47,12 @@ impl Caller<'_> {
         let size = self.stated_size(parameter, given)?;
         let mut value = MaybeUninit::<T>::zeroed();
         let known = size.min(size_of::<T>());
-        // SAFETY: the C caller ensures that `given` has `size` bytes, and `known` is at most that and the size of `value`.
+        // SAFETY: the C caller ensures that `given` has `size` bytes, and `known` is at most that and the
+        // size of `value`.
         unsafe { ptr::copy_nonoverlapping(given.cast::<u8>(), value.as_mut_ptr().cast::<u8>(), known) };
         let rest = given.cast::<u8>().wrapping_add(size_of::<T>());
-        // SAFETY: the C caller ensures that `given` has `size` bytes; the rest, empty if C's struct is smaller, ends there.
+        // SAFETY: the C caller ensures that `given` has `size` bytes; the rest, empty if C's struct is
+        // smaller, ends there.
         let rest = unsafe { slice::from_raw_parts(rest, size - known) };
         if rest.iter().any(|byte| *byte != 0) {
             let allowed =
@@ -87,22 +91,25 @@ impl Caller<'_> {
         (0..len).map(read_one).collect()
     }
 
-    /// Writes a struct for C, up to the size that C's header knows. Fields that only C's header knows become 0.
+    /// Writes a struct for C, up to the size that C's header knows. Fields that only C's header knows become
+    /// 0.
     pub fn write<T: VersionedStruct>(self, parameter: &'static str, out: *mut T, value: T) -> Result<()> {
         let size = self.stated_size(parameter, out)?;
         let (start, known) = (size_of::<usize>(), size.min(size_of::<T>()));
         let (from, to) = (ptr::from_ref(&value).cast::<u8>(), out.cast::<u8>());
-        // SAFETY: `known` is at most the size of `value` and the `size` bytes that the C caller ensures at `out`.
-        // The copy begins after `struct_size`, which stays.
+        // SAFETY: `known` is at most the size of `value` and the `size` bytes that the C caller ensures at
+        // `out`. The copy begins after `struct_size`, which stays.
         unsafe { ptr::copy_nonoverlapping(from.wrapping_add(start), to.wrapping_add(start), known - start) };
-        // SAFETY: the C caller ensures that `out` has `size` bytes, of which these are the last `size - known`.
+        // SAFETY: the C caller ensures that `out` has `size` bytes, of which these are the last
+        // `size - known`.
         unsafe { ptr::write_bytes(to.wrapping_add(known), 0, size - known) };
         Ok(())
     }
 
     fn stated_size<T: VersionedStruct>(self, parameter: &'static str, given: *const T) -> Result<usize> {
         check_array(parameter, given, 1)?;
-        // SAFETY: `given` is aligned and not NULL; `VersionedStruct` puts `struct_size` first, and the C caller ensures that it is there.
+        // SAFETY: `given` is aligned and not NULL; `VersionedStruct` puts `struct_size` first, and the C
+        // caller ensures that it is there.
         let size = unsafe { given.cast::<usize>().read() };
         // No version's struct comes near 4096 bytes; the upper limit catches sizes that were never set.
         if !(T::LEAST..=4096).contains(&size) {

@@ -1,4 +1,5 @@
-//! Work in order: assigned, enqueued, captured and replayed, recorded into graphs of the program, and what came out.
+//! Work in order: assigned, enqueued, captured and replayed, recorded into graphs of the program, and what
+//! came out.
 
 use std::mem::MaybeUninit;
 
@@ -34,17 +35,21 @@ pub enum WorkKind {
     GUMBALL_WORK_STEP = 0,
     /// A verification of the drafts that are assigned: `rows`, `masks` and `drafts`.
     GUMBALL_WORK_VERIFY = 1,
-    /// Drafts of a batch, from its assigned rows: `draft_batch`, `rows`, `masks`, and as `ints` for each row a line with the ids on the path to it.
-    /// Nothing of a sequence changes. After a path that has an id outside the vocabulary, such as -1, there are no drafts.
+    /// Drafts of a batch, from its assigned rows: `draft_batch`, `rows`, `masks`, and as `ints` for each row
+    /// a line with the ids on the path to it. Nothing of a sequence changes. After a path that has an id
+    /// outside the vocabulary, such as -1, there are no drafts.
     GUMBALL_WORK_DRAFT = 2,
-    /// A copy of a batch's drafts, the drafts of row r into line r of `ints` from `column` on: `draft_batch`, `ints`, `column`. It joins a chain's drafts.
+    /// A copy of a batch's drafts, the drafts of row r into line r of `ints` from `column` on: `draft_batch`,
+    /// `ints`, `column`. It joins a chain's drafts.
     GUMBALL_WORK_COPY_DRAFTS = 3,
-    /// Taking the last tokens of the assigned requests away, as many as `ints` says: none where that is negative or above their number, or 1 with mirostat.
+    /// Taking the last tokens of the assigned requests away, as many as `ints` says: none where that is
+    /// negative or above their number, or 1 with mirostat.
     GUMBALL_WORK_SHORTEN = 4,
 }
 
-/// Which requests a step in a graph of the program serves: without filters, with min-p alone, with top-k first, up to 256, with top-p after that, with top-p
-/// first, with edits, bitmasks and the logprob of the emitted token, or all; each variant also serves the requests of the variants before it.
+/// Which requests a step in a graph of the program serves: without filters, with min-p alone, with top-k
+/// first, up to 256, with top-p after that, with top-p first, with edits, bitmasks and the logprob of the
+/// emitted token, or all; each variant also serves the requests of the variants before it.
 #[repr(i32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Variant {
@@ -57,8 +62,8 @@ pub enum Variant {
     GUMBALL_FULL = 6,
 }
 
-/// A piece of work, for the assigned rows. Fields that its kind does not name stay zero. Arrays in a device's memory and heads stay until the work is done,
-/// and of a graph as long as it is replayed.
+/// A piece of work, for the assigned rows. Fields that its kind does not name stay zero. Arrays in a device's
+/// memory and heads stay until the work is done, and of a graph as long as it is replayed.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Work {
@@ -134,12 +139,14 @@ fn read_work<'a>(
     pieces.iter().map(|piece| piece.get(c, pool)).collect()
 }
 
-/// Says whose rows the next work is for, that of captured graphs included: of steps, with `counts` of verifications, and with `draft_batch` of
-/// drafts from that batch. Steps and verifications replace each other, and a direct step or verification ends the assignment.
+/// Says whose rows the next work is for, that of captured graphs included: of steps, with `counts` of
+/// verifications, and with `draft_batch` of drafts from that batch. Steps and verifications replace each
+/// other, and a direct step or verification ends the assignment.
 ///
-/// `batch`: as for gumball_pool_step, gumball_pool_verify and gumball_pool_draft, without hooks. On a device it waits for nothing, and copies nothing if it
-/// is the assigned batch already; a graph of the program's own must not be under capture on the stream, unless nothing changed. The first mode but
-/// GUMBALL_COUPLED and GUMBALL_GREEDY takes memory of the device for the probabilities of the pool's rows.
+/// `batch`: as for gumball_pool_step, gumball_pool_verify and gumball_pool_draft, without hooks. On a device
+/// it waits for nothing, and copies nothing if it is the assigned batch already; a graph of the program's own
+/// must not be under capture on the stream, unless nothing changed. The first mode but GUMBALL_COUPLED and
+/// GUMBALL_GREEDY takes memory of the device for the probabilities of the pool's rows.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gumball_pool_assign(pool: Option<&mut Pool>, batch: *const Batch) -> Code {
     call(|c| {
@@ -154,10 +161,12 @@ pub unsafe extern "C" fn gumball_pool_assign(pool: Option<&mut Pool>, batch: *co
     })
 }
 
-/// Enqueues `len` pieces of work, an array of structs of one size, in their order. On a device it only launches kernels, and returns before they are done;
-/// on the host all is done on return. Each piece reads what those before it have written, and requests as these have left them.
+/// Enqueues `len` pieces of work, an array of structs of one size, in their order. On a device it only
+/// launches kernels, and returns before they are done; on the host all is done on return. Each piece reads
+/// what those before it have written, and requests as these have left them.
 ///
-/// For a graph that the program captures on the device's stream see gumball_pool_record; here a capture is GUMBALL_CONFLICT.
+/// For a graph that the program captures on the device's stream see gumball_pool_record; here a capture is
+/// GUMBALL_CONFLICT.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gumball_pool_enqueue(
     pool: Option<&mut Pool>,
@@ -182,8 +191,9 @@ pub extern "C" fn gumball_pool_fetch(pool: Option<&mut Pool>, outputs: Option<&m
 
 /// Captures work on a device, to be replayed in this order. Nothing runs yet.
 ///
-/// `work`, `len`: as for gumball_pool_enqueue. A replay is for the rows that are assigned at the time: requests can be admitted, released and assigned in
-/// between, as long as the numbers of requests and rows, the modes, and whether there are row_indices and masks, stay.
+/// `work`, `len`: as for gumball_pool_enqueue. A replay is for the rows that are assigned at the time:
+/// requests can be admitted, released and assigned in between, as long as the numbers of requests and rows,
+/// the modes, and whether there are row_indices and masks, stay.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gumball_pool_capture(
     pool: Option<&mut Pool>,
@@ -235,11 +245,13 @@ pub extern "C" fn gumball_pool_needed_variant(
     })
 }
 
-/// Enqueues work as gumball_pool_enqueue does, with the kernels of a variant, and returns what replays of it must be announced by. NULL after an error.
+/// Enqueues work as gumball_pool_enqueue does, with the kernels of a variant, and returns what replays of it
+/// must be announced by. NULL after an error.
 ///
-/// While the program captures the device's stream in a graph of its own, the work does not run, but becomes part of that graph, which serves later
-/// assignments whose requests the variant serves. Otherwise it runs: call it so once before the capture, with padding for instance, and the kernels are
-/// loaded. GUMBALL_OUT_OF_RANGE if a row that is assigned needs more.
+/// While the program captures the device's stream in a graph of its own, the work does not run, but becomes
+/// part of that graph, which serves later assignments whose requests the variant serves. Otherwise it runs:
+/// call it so once before the capture, with padding for instance, and the kernels are loaded.
+/// GUMBALL_OUT_OF_RANGE if a row that is assigned needs more.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gumball_pool_record(
     pool: Option<&mut Pool>,
@@ -254,9 +266,11 @@ pub unsafe extern "C" fn gumball_pool_record(
     })
 }
 
-/// Prepares for a replay of a graph of the program's own, for the rows that are assigned, and must be called before each: the library does not see it run.
-/// `recorded`: the work in the graph, `len` handles in the order in which they run; for several replays, that many times. It waits where histories must grow,
-/// once in `history_growth` tokens. GUMBALL_OUT_OF_RANGE if an assigned row needs more than a variant serves, with its slot and the variants that do.
+/// Prepares for a replay of a graph of the program's own, for the rows that are assigned, and must be called
+/// before each: the library does not see it run. `recorded`: the work in the graph, `len` handles in the
+/// order in which they run; for several replays, that many times. It waits where histories must grow, once in
+/// `history_growth` tokens. GUMBALL_OUT_OF_RANGE if an assigned row needs more than a variant serves, with
+/// its slot and the variants that do.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gumball_pool_before_replay(
     pool: Option<&mut Pool>,

@@ -67,7 +67,8 @@ fn folder() -> PathBuf {
     folder
 }
 
-/// Builds a program of sources below this crate and returns where it lies; none where there is no such compiler.
+/// Builds a program of sources below this crate and returns where it lies; none where there is no such
+/// compiler.
 fn program(build: Build, name: &str, sources: &[&str]) -> Option<PathBuf> {
     if cfg!(not(target_os = "linux")) {
         skip("how the libraries are linked is told for Linux alone");
@@ -119,8 +120,8 @@ fn test(name: &str, sources: &[&str], arguments: &[&str], builds: &[Build]) {
     }
 }
 
-/// Returns whether there is what the emulated device takes. The library has it as well, as features are one for a build; if
-/// it lacks it, another build overwrote the library since: `cargo clean -p gumball-c`.
+/// Returns whether there is what the emulated device takes. The library has it as well, as features are one
+/// for a build; if it lacks it, another build overwrote the library since: `cargo clean -p gumball-c`.
 fn emulated() -> bool {
     or_skip(gumball_engine::Device::emulated()).is_some()
 }

@@ -23,7 +23,8 @@ fn functions(source: &Path) -> Vec<String> {
     named.filter_map(|(_, rest)| Some(rest.split_once('(')?.0.to_owned())).collect()
 }
 
-/// Returns the name in C of each type: HeadConfig is gumball_head_config, and so are numbers and functions without their last word.
+/// Returns the name in C of each type: HeadConfig is gumball_head_config, and so are numbers and functions
+/// without their last word.
 fn names() -> HashMap<String, String> {
     let mut names = HashMap::new();
     let named = |c: char| if c.is_uppercase() { format!("_{}", c.to_lowercase()) } else { c.to_string() };

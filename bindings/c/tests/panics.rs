@@ -1,4 +1,5 @@
-//! A panic inside the library comes out as `GUMBALL_PANIC`, in words; no sequence has moved, and handles work on.
+//! A panic inside the library comes out as `GUMBALL_PANIC`, in words; no sequence has moved, and handles work
+//! on.
 
 use std::ffi::{CStr, c_void};
 use std::mem::MaybeUninit;

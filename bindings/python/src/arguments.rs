@@ -1,7 +1,8 @@
-//! Arguments that are read before a function's body runs: flags, texts, paths and numbers, by `#[pyo3(from_py_with = argument)]`.
+//! Arguments that are read before a function's body runs: flags, texts, paths and numbers, by
+//! `#[pyo3(from_py_with = argument)]`.
 //!
-//! Their error is `gumball.Error`'s as any other. It is made without the argument's name, which PyO3 adds to it as a note;
-//! `python/gumball/errors.py` puts the name in front.
+//! Their error is `gumball.Error`'s as any other. It is made without the argument's name, which PyO3 adds to
+//! it as a note; `python/gumball/errors.py` puts the name in front.
 
 use std::path::PathBuf;
 

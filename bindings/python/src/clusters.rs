@@ -1,7 +1,7 @@
 //! Clusters of a clustered head: given as arrays, read from a file, or built while Python looks on.
 //!
-//! A build may take minutes. It runs on a thread of its own, and the thread that asked for it calls `progress` and looks for signals meanwhile; an
-//! exception of either stops the build.
+//! A build may take minutes. It runs on a thread of its own, and the thread that asked for it calls
+//! `progress` and looks for signals meanwhile; an exception of either stops the build.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -140,8 +140,8 @@ fn read_given(clusters: &Bound<'_, PyAny>, centroids: &Bound<'_, PyAny>) -> PyRe
 
 /// Copies the rows of a matrix, as float32.
 fn widened(matrix: &Matrix) -> Vec<f32> {
-    // SAFETY: the elements lie on the host, as the caller checked, and the caller holds the array; Python's callers do not write it
-    // during the call.
+    // SAFETY: the elements lie on the host, as the caller checked, and the caller holds the array; Python's
+    // callers do not write it during the call.
     let all = unsafe { matrix.floats() };
     let of_row = |row: usize| (0..matrix.width).map(move |i| row * matrix.stride + i);
     let places = (0..matrix.rows).flat_map(of_row);

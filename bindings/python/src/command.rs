@@ -8,8 +8,9 @@ use pyo3::prelude::*;
 
 /// Runs a command line, writes to standard output and error, and returns the exit code.
 ///
-/// name: how the program is called, for its help. arguments: what follows it. version: Python's. package: the folder of this
-/// package. archs: architectures of its compiled kernels. packages: of packages that this one works with: name, version or None, and their use.
+/// name: how the program is called, for its help. arguments: what follows it. version: Python's. package: the
+/// folder of this package. archs: architectures of its compiled kernels. packages: of packages that this one
+/// works with: name, version or None, and their use.
 #[pyfunction]
 pub fn command(
     py: Python<'_>,

@@ -13,9 +13,9 @@ use crate::pool::Pool;
 
 /// One of a pool's outputs in the device's memory, without a copy or a synchronisation.
 ///
-/// Read it through DLPack (``torch.from_dlpack(pool.on_device().outputs("tokens"))``, ``cupy.from_dlpack``). The address
-/// stays the same as long as the pool lives. Each step overwrites the elements, so copy what you want to keep. The reader's stream waits for the step before it runs what
-/// the reader enqueues on it.
+/// Read it through DLPack (``torch.from_dlpack(pool.on_device().outputs("tokens"))``, ``cupy.from_dlpack``).
+/// The address stays the same as long as the pool lives. Each step overwrites the elements, so copy what you
+/// want to keep. The reader's stream waits for the step before it runs what the reader enqueues on it.
 #[pyclass(frozen, module = "gumball")]
 #[derive(Debug)]
 pub struct DeviceArray {
@@ -58,8 +58,8 @@ unsafe fn end(context: *mut c_void) {
     let mut loan = Some(loan);
     // SAFETY: it may be called at any time.
     if unsafe { pyo3::ffi::Py_IsInitialized() } != 0 {
-        // The reader may call this on any thread, and torch within a call of ours too, without the GIL that the call has:
-        // Python knows who holds it, and PyO3 only who took it.
+        // The reader may call this on any thread, and torch within a call of ours too, without the GIL that
+        // the call has: Python knows who holds it, and PyO3 only who took it.
         //
         // SAFETY: the interpreter runs, and the state is given back below.
         let state = unsafe { pyo3::ffi::PyGILState_Ensure() };

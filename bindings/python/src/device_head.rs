@@ -31,17 +31,21 @@ pub const ROWS: usize = 256;
 ///     head = Head.certified(weight.cpu()).to("cuda", weights=weight)
 ///     out = pool.step(Hidden(head, hidden), slots)
 ///
-/// Tokens and logprobs equal the ones of the Head of the same kind on the host, bit for bit, except for a fast head's, which are the device's own: the same in any
-/// batch, perhaps others on another device. The head keeps memory for the logits of rows hidden states, 4 bytes for each id of each. Several pools may share a head:
-/// their steps then run one after the other, on any streams.
+/// Tokens and logprobs equal the ones of the Head of the same kind on the host, bit for bit, except for a
+/// fast head's, which are the device's own: the same in any batch, perhaps others on another device. The head
+/// keeps memory for the logits of rows hidden states, 4 bytes for each id of each. Several pools may share a
+/// head: their steps then run one after the other, on any streams.
 ///
-/// weights: [vocab, width] of float32, bfloat16 or float16 in the memory of a GPU, whose rows follow each other. They are borrowed. An exact or fast head reads them in
-/// each step, so they may be written between steps. bias, logit_scale, softcap: as for Head. rows: how many rows a step may have. fast: whether the tensor cores compute
-/// the logits; not for float32. device: where the weights are said to lie, if they do not say it themselves.
+/// weights: [vocab, width] of float32, bfloat16 or float16 in the memory of a GPU, whose rows follow each
+/// other. They are borrowed. An exact or fast head reads them in each step, so they may be written between
+/// steps. bias, logit_scale, softcap: as for Head. rows: how many rows a step may have. fast: whether the
+/// tensor cores compute the logits; not for float32. device: where the weights are said to lie, if they do
+/// not say it themselves.
 ///
 /// Head.to makes one of a head on the host, of any kind.
 ///
-/// Raises ValueError or TypeError for another shape, type or device, and for a number outside its range; UnavailableError if the device has not enough memory.
+/// Raises ValueError or TypeError for another shape, type or device, and for a number outside its range;
+/// UnavailableError if the device has not enough memory.
 #[pyclass(frozen, weakref, module = "gumball")]
 #[derive(Debug)]
 pub struct DeviceHead {
@@ -90,7 +94,8 @@ impl HeadTurn<'_> {
         &self.0.head
     }
 
-    /// Makes work that a pool enqueues from now on come after the work of pools that used the head before, on other streams.
+    /// Makes work that a pool enqueues from now on come after the work of pools that used the head before, on
+    /// other streams.
     pub fn order(&mut self, pool: &Device) -> Result<()> {
         let OnDevice { device, users, .. } = &mut *self.0;
         let (Some(own), Some(gpu)) = (device.gpu(), pool.gpu()) else { return Ok(()) };
@@ -98,12 +103,14 @@ impl HeadTurn<'_> {
         if !users.iter().any(|user| std::sync::Arc::ptr_eq(user.runtime(), pool.runtime())) {
             users.push(pool.clone());
         }
-        // SAFETY: the stream is the pool's own, which `users` keeps alive, or one of which the pool's caller has promised that it lives as long as the pool and the
-        // heads that it was used with; torch's live until the process ends.
+        // SAFETY: the stream is the pool's own, which `users` keeps alive, or one of which the pool's caller
+        // has promised that it lives as long as the pool and the heads that it was used with; torch's live
+        // until the process ends.
         unsafe { own.use_stream(stream) }.map_err(Into::into)
     }
 
-    /// Waits for the work of all who used the head, and returns its counts; refuses during a capture, which a wait would end.
+    /// Waits for the work of all who used the head, and returns its counts; refuses during a capture, which a
+    /// wait would end.
     fn counts(&mut self) -> Result<HeadCounts> {
         let OnDevice { head, device, stream, .. } = &mut *self.0;
         if device.runtime().is_capturing()? {
@@ -119,7 +126,8 @@ impl HeadTurn<'_> {
 }
 
 impl DeviceHead {
-    /// Takes the head for a call; others wait. Not to be called with the GIL, which the one that has the head may wait for.
+    /// Takes the head for a call; others wait. Not to be called with the GIL, which the one that has the head
+    /// may wait for.
     ///
     /// # Panics
     /// Never: a head that a panic left is whole.
@@ -127,7 +135,8 @@ impl DeviceHead {
         HeadTurn(self.head.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Refuses the head for pools of another device, and a head whose copy of weights is no longer one of the weights.
+    /// Refuses the head for pools of another device, and a head whose copy of weights is no longer one of the
+    /// weights.
     pub fn check(&self, py: Python<'_>, pool: &str) -> PyResult<()> {
         if self.device != pool {
             return Err(out_of_range(
@@ -238,14 +247,16 @@ impl DeviceHead {
         self.borrowed.is_some()
     }
 
-    /// Whether tokens, kept sets and logprobs may be others than the exact head's because logits are left out: a clustered head's may.
+    /// Whether tokens, kept sets and logprobs may be others than the exact head's because logits are left
+    /// out: a clustered head's may.
     #[getter]
     fn is_approximate(&self) -> bool {
         self.kind == "clustered"
     }
 
-    /// The work of the head since it was made, for all pools, as a dict: whole_rows, certified_rows, certified_logits, clustered_rows and clustered_logits, as
-    /// Pool.counts says. Waits for the enqueued work, but not for replays of torch's graphs.
+    /// The work of the head since it was made, for all pools, as a dict: whole_rows, certified_rows,
+    /// certified_logits, clustered_rows and clustered_logits, as Pool.counts says. Waits for the enqueued
+    /// work, but not for replays of torch's graphs.
     fn counts<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         if matches!(self.location, Location::Cuda(_)) {
             forks::refuse_gpu_of(self.process)?;

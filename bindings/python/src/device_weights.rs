@@ -54,8 +54,8 @@ impl<'py> WeightsThere<'py> {
 
     /// Returns the weights as the engine takes them.
     pub fn rows(&self) -> PyResult<DeviceMatrix<'static>> {
-        // SAFETY: the weights lie on the device. The maker of a head keeps them alive as long as it, and the class' documentation forbids to write them
-        // while a step runs.
+        // SAFETY: the weights lie on the device. The maker of a head keeps them alive as long as it, and the
+        // class' documentation forbids to write them while a step runs.
         unsafe { self.matrix.device_logits() }.map_err(own_names).map_err(to_py_err)
     }
 }

@@ -15,7 +15,8 @@ static OPEN: Mutex<BTreeMap<usize, &'static Device>> = Mutex::new(BTreeMap::new(
 /// The folder of compiled kernels in the package, which an installation without them does not have.
 static KERNELS: OnceLock<PathBuf> = OnceLock::new();
 
-/// Finds what a GPU needs: the package's compiled kernels, the compiler for all others, and what carries messages to other GPUs.
+/// Finds what a GPU needs: the package's compiled kernels, the compiler for all others, and what carries
+/// messages to other GPUs.
 pub fn locate(py: Python<'_>) -> PyResult<()> {
     py.import("gumball.nvrtc")?.call_method0("locate")?;
     let package: PathBuf = py.import("gumball")?.getattr("__file__")?.extract()?;

@@ -1,8 +1,8 @@
 //! Errors: the engine's errors as Python exceptions.
 //!
-//! The classes are in `python/gumball/errors.py`, all below `gumball.Error`. A caller's mistake raises a `ValueError`
-//! with the engine's text: parameter, value, allowed range. An object of the wrong kind raises a `TypeError`. A missing driver,
-//! library, device or memory raises `UnavailableError`, a `RuntimeError`.
+//! The classes are in `python/gumball/errors.py`, all below `gumball.Error`. A caller's mistake raises a
+//! `ValueError` with the engine's text: parameter, value, allowed range. An object of the wrong kind raises a
+//! `TypeError`. A missing driver, library, device or memory raises `UnavailableError`, a `RuntimeError`.
 
 use gumball_engine::head::ArtefactError;
 use gumball_engine::{Error, RanksError, quoted, shown};
@@ -133,8 +133,8 @@ pub fn not_a(error: PyErr, name: &str, wanted: &str, found: &Bound<'_, PyAny>) -
     if passes(found.py(), &error) { error } else { wrong_type(name, wanted, found) }
 }
 
-/// Returns the error of an array whose own protocol failed, with that failure as its cause: a `ValueError` for one, otherwise a
-/// `TypeError`. An error of this package stays unchanged.
+/// Returns the error of an array whose own protocol failed, with that failure as its cause: a `ValueError`
+/// for one, otherwise a `TypeError`. An error of this package stays unchanged.
 pub fn unreadable(py: Python<'_>, name: &str, cause: PyErr) -> PyErr {
     if passes(py, &cause) || cause.is_instance_of::<GumballError>(py) {
         return cause;

@@ -13,13 +13,17 @@ use crate::pool::device_name;
 
 #[pymethods]
 impl Head {
-    /// Copies the head to a device, and returns the DeviceHead: of the same kind, with the same results, bit for bit.
+    /// Copies the head to a device, and returns the DeviceHead: of the same kind, with the same results, bit
+    /// for bit.
     ///
-    /// device: "cuda", "cuda:N" or a torch.device. rows: how many rows a step there may have. weights: the same weights in the device's memory, in the order of ids,
-    /// which are then borrowed and not copied; the data that the head derived from its weights is copied. No code may write the weights as long as a certified or clustered head lives.
-    /// probes are the head's at this moment; most_rows plays no part there.
+    /// device: "cuda", "cuda:N" or a torch.device. rows: how many rows a step there may have. weights: the
+    /// same weights in the device's memory, in the order of ids, which are then borrowed and not copied; the
+    /// data that the head derived from its weights is copied. No code may write the weights as long as a
+    /// certified or clustered head lives. probes are the head's at this moment; most_rows plays no part
+    /// there.
     ///
-    /// Raises ValueError for weights of another shape, type or device; UnavailableError if the device, or memory for the weights there, is missing.
+    /// Raises ValueError for weights of another shape, type or device; UnavailableError if the device, or
+    /// memory for the weights there, is missing.
     #[pyo3(signature = (device, *, rows=None, weights=None), text_signature = "($self, device, *, rows=256, weights=None)")]
     fn to(
         &self,

@@ -1,8 +1,10 @@
-//! Weights of heads: the memory of other libraries, borrowed or copied, and permuted where a caller wants that.
+//! Weights of heads: the memory of other libraries, borrowed or copied, and permuted where a caller wants
+//! that.
 //!
-//! Weights are borrowed where their rows follow each other in the host's memory, and copied where not. What keeps borrowed weights
-//! alive is held: of a tensor of torch a second one with the same memory, so that another tensor's data in the first one's place do no harm.
-//! A write to borrowed weights cannot be prevented; torch counts its own, and a count that has grown is an error.
+//! Weights are borrowed where their rows follow each other in the host's memory, and copied where not. What
+//! keeps borrowed weights alive is held: of a tensor of torch a second one with the same memory, so that
+//! another tensor's data in the first one's place do no harm. A write to borrowed weights cannot be
+//! prevented; torch counts its own, and a count that has grown is an error.
 
 use gumball_engine::Row;
 use gumball_engine::head::Weights;
@@ -41,15 +43,18 @@ impl Borrowed {
         Ok(())
     }
 
-    /// Notes that a head has permuted the weights, and adds to torch's count of writes, so that other heads over them refuse to go on.
+    /// Notes that a head has permuted the weights, and adds to torch's count of writes, so that other heads
+    /// over them refuse to go on.
     pub fn written_here(self, object: &Bound<'_, PyAny>) -> Self {
-        // Older versions of torch have no such function, and tensors of inference mode no count. No head asks for it then.
+        // Older versions of torch have no such function, and tensors of inference mode no count. No head asks
+        // for it then.
         let _ = count_write(object);
         Self { version: version(self.owner.bind(object.py())), ..self }
     }
 }
 
-/// Returns how many writes torch has counted to the memory of a tensor; `None` for other arrays, and for tensors without a count.
+/// Returns how many writes torch has counted to the memory of a tensor; `None` for other arrays, and for
+/// tensors without a count.
 fn version(object: &Bound<'_, PyAny>) -> Option<i64> {
     object.getattr(intern!(object.py(), "_version")).ok()?.extract().ok()
 }
@@ -65,8 +70,8 @@ fn packed(matrix: &Matrix) -> Weights<'static> {
     fn rows<T: Copy>(all: &[T], matrix: &Matrix) -> Vec<T> {
         (0..matrix.rows).flat_map(|row| &all[row * matrix.stride..][..matrix.width]).copied().collect()
     }
-    // SAFETY: the elements lie on the host, as the caller checked, and the caller holds the array; Python's callers do not write it
-    // during the call.
+    // SAFETY: the elements lie on the host, as the caller checked, and the caller holds the array; Python's
+    // callers do not write it during the call.
     match unsafe { matrix.floats() } {
         Row::F32(all) => rows(all, matrix).into(),
         Row::Bf16(all) => rows(all, matrix).into(),
@@ -79,8 +84,8 @@ pub fn borrowed_or_packed(matrix: &Matrix) -> (bool, Weights<'static>) {
     if !follow_each_other(matrix) {
         return (false, packed(matrix));
     }
-    // SAFETY: the elements lie on the host, as the caller checked. The maker of a head keeps them alive as long as it; the class'
-    // documentation forbids writing them.
+    // SAFETY: the elements lie on the host, as the caller checked. The maker of a head keeps them alive as
+    // long as it; the class' documentation forbids writing them.
     let all = match unsafe { matrix.floats() } {
         Row::F32(all) => Weights::from(all),
         Row::Bf16(all) => all.into(),

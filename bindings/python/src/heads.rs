@@ -1,7 +1,7 @@
 //! LM heads over the weights of other libraries: exact, certified or clustered.
 //!
-//! Weights are borrowed or copied (`head_weights`). A clustered head has a copy of the rows, or permutes the caller's where they lie, if the caller says
-//! so; where its clusters come from stands in `clusters`.
+//! Weights are borrowed or copied (`head_weights`). A clustered head has a copy of the rows, or permutes the
+//! caller's where they lie, if the caller says so; where its clusters come from stands in `clusters`.
 
 use std::path::PathBuf;
 use std::sync::{PoisonError, RwLock, RwLockReadGuard};
@@ -39,15 +39,19 @@ const TOGETHER: usize = 64;
 ///     head = Head.certified(model.lm_head.weight)
 ///     out = pool.step(Hidden(head, hidden), slots)
 ///
-/// Every logit is a sum in float32 in one order, the same bits on every machine and in every batch. Head.exact computes all of
-/// them; Head.certified has a copy of the weights in 8 bits, made here, and computes the logits that could decide a row: the same
-/// tokens and logprobs, bit for bit, from about half of the bytes of bfloat16 weights; Head.clustered has the ids in clusters, and computes the logits of the
-/// clusters whose centroids look likeliest, all others being -inf: an approximation. Pools take each kind; several may share one.
+/// Every logit is a sum in float32 in one order, the same bits on every machine and in every batch.
+/// Head.exact computes all of them; Head.certified has a copy of the weights in 8 bits, made here, and
+/// computes the logits that could decide a row: the same tokens and logprobs, bit for bit, from about half of
+/// the bytes of bfloat16 weights; Head.clustered has the ids in clusters, and computes the logits of the
+/// clusters whose centroids look likeliest, all others being -inf: an approximation. Pools take each kind;
+/// several may share one.
 ///
-/// weights: [vocab, width] of float32, bfloat16 or float16 on the CPU, such as the weight of torch.nn.Linear, or an embedding that
-/// is tied to it. Borrowed if each row follows the one before it; else copied. The head keeps borrowed memory alive, and no code may write it
-/// meanwhile: a certified head's copy would be of other weights. A clustered head always copies, in the order of its clusters, unless in_place says otherwise.
-/// bias: [vocab] numbers. logit_scale, softcap: what follows the product (0: no cap). level: the SIMD level; None: the machine's best.
+/// weights: [vocab, width] of float32, bfloat16 or float16 on the CPU, such as the weight of torch.nn.Linear,
+/// or an embedding that is tied to it. Borrowed if each row follows the one before it; else copied. The head
+/// keeps borrowed memory alive, and no code may write it meanwhile: a certified head's copy would be of other
+/// weights. A clustered head always copies, in the order of its clusters, unless in_place says otherwise.
+/// bias: [vocab] numbers. logit_scale, softcap: what follows the product (0: no cap). level: the SIMD level;
+/// None: the machine's best.
 ///
 /// Raises ValueError or TypeError for another shape, type or device, and for a number outside its range.
 #[pyclass(frozen, weakref, module = "gumball")]
@@ -115,8 +119,8 @@ fn clustered(
     }
     // No code reads the rows any more.
     drop(exact);
-    // SAFETY: the elements lie on the host, and the caller keeps them alive as long as the head; the class' documentation leaves it to Python's callers that no code
-    // else uses them meanwhile.
+    // SAFETY: the elements lie on the host, and the caller keeps them alive as long as the head; the class'
+    // documentation leaves it to Python's callers that no code else uses them meanwhile.
     let all = unsafe { matrix.weights_mut() };
     let made = py.detach(|| caught(UNMADE, || Clustered::in_place(all, head, clusters, options)))?;
     made.map_err(own_names).map_err(to_py_err)
@@ -132,7 +136,8 @@ pub fn own_names(error: Error) -> Error {
     })
 }
 
-/// Returns how many rows heads have computed, and how many logits of rows that were computed in part, by name.
+/// Returns how many rows heads have computed, and how many logits of rows that were computed in part, by
+/// name.
 pub fn named_counts<'py>(py: Python<'py>, counts: &HeadCounts) -> PyResult<Bound<'py, PyDict>> {
     [
         ("whole_rows", counts.whole_rows),
@@ -245,7 +250,8 @@ impl<'py> Hidden<'py> {
     /// Returns them as the engine takes them.
     pub fn states(&self) -> PyResult<HostMatrix<'_>> {
         let Matrix { rows, width, stride, .. } = self.matrix;
-        // SAFETY: the elements lie on the host, and `_array` keeps them alive; Python's callers do not write them during the call.
+        // SAFETY: the elements lie on the host, and `_array` keeps them alive; Python's callers do not write
+        // them during the call.
         let data = unsafe { self.matrix.floats() };
         let states = HostMatrix::strided(data, rows, width, stride);
         let named = |name| if name == "width" { "hidden.width" } else { name };
@@ -287,7 +293,8 @@ attributes! {
     /// How many bytes a call that screens rows reads before it reads weights; 0 except for "certified".
     screen_bytes: usize = |head, _py| Ok(head.of_certified(0, Certified::screen_bytes));
 
-    /// The ids whose logits a certified head always computes, since a weight or the bias is not finite or very large: int64, ascending.
+    /// The ids whose logits a certified head always computes, since a weight or the bias is not finite or
+    /// very large: int64, ascending.
     unscreened: Bound<'py, PyArray1<i64>> = |head, py| head.of_certified(ids_of(py, &[]), |it| ids_of(py, it.unscreened()));
 
     /// The ids that a clustered head always computes: int64, ascending.
@@ -299,7 +306,8 @@ attributes! {
     /// The ids of all clusters, the first cluster's first: int64, [vocab]; empty except for "clustered".
     cluster_ids: Bound<'py, PyArray1<i64>> = |head, py| head.of_clustered(ids_of(py, &[]), |it| ids_of(py, it.clusters().ids()));
 
-    /// For each id the row of the permuted weights that is its own: int64, [vocab]; empty except for "clustered".
+    /// For each id the row of the permuted weights that is its own: int64, [vocab]; empty except for
+    /// "clustered".
     places: Bound<'py, PyArray1<i64>> = |head, py| head.of_clustered(ids_of(py, &[]), |it| ids_of(py, it.places()));
 
     /// How many bytes of centroids a call reads; 0 except for "clustered".
@@ -328,11 +336,13 @@ impl Head {
 
     /// Makes a head with a copy of the weights in 8 bits, which computes the logits that could decide a row.
     ///
-    /// most_rows: how many rows of a call are computed in part at most; in a call that has more, all logits of all rows are computed, which is faster
-    /// then. None: 8. file: the path of a file that save, or the command `gumball head build`, wrote of these weights and this bias; the head maps it instead
-    /// of making the copy, and no code may write it as long as the head lives. The class explains the others.
+    /// most_rows: how many rows of a call are computed in part at most; in a call that has more, all logits
+    /// of all rows are computed, which is faster then. None: 8. file: the path of a file that save, or the
+    /// command `gumball head build`, wrote of these weights and this bias; the head maps it instead of making
+    /// the copy, and no code may write it as long as the head lives. The class explains the others.
     ///
-    /// Raises ValueError for a file that is damaged, of another version or of other weights; OSError for one that cannot be read.
+    /// Raises ValueError for a file that is damaged, of another version or of other weights; OSError for one
+    /// that cannot be read.
     #[staticmethod]
     #[pyo3(
         signature = (weights, *, bias=None, logit_scale=None, softcap=None, level=None, most_rows=None, file=None),
@@ -361,18 +371,24 @@ impl Head {
         })
     }
 
-    /// Makes a head with the ids in clusters, which computes the logits of clusters whose centroids look likeliest, all others being -inf.
+    /// Makes a head with the ids in clusters, which computes the logits of clusters whose centroids look
+    /// likeliest, all others being -inf.
     ///
-    /// Its clusters come from a file, or from clusters, [clusters, capacity] of integers with each id of the vocabulary once, and centroids, [clusters, width]. If
-    /// neither is given they are built, with capacity ids each (the last one may have fewer), in up to iterations assignments of all ids, which may take minutes.
-    /// progress(iteration, iterations, done, of): called meanwhile by the thread that makes the head, with the assignment, from 0, of how many, and the ids done of all
-    /// ids; an exception stops the build. file: the path of a file that save or `gumball head build` wrote of these weights and this bias, or of a safetensors file
-    /// with the tensors clusters.ids and clusters.centroids, of the shapes and types above. probes: how many clusters a hidden state probes; None: an eighth of
-    /// them. special_ids: ids that are always computed, such as ends of text. most_rows: as of certified; None: 16 if more than a sixth of the clusters are
-    /// probed, else no number. in_place: the head permutes the rows of weights in the caller's memory and borrows them, instead of copying them. An embedding
-    /// that is tied to them must then read the row of an id at places[id]. The class explains the others.
+    /// Its clusters come from a file, or from clusters, [clusters, capacity] of integers with each id of the
+    /// vocabulary once, and centroids, [clusters, width]. If neither is given they are built, with capacity
+    /// ids each (the last one may have fewer), in up to iterations assignments of all ids, which may take
+    /// minutes. progress(iteration, iterations, done, of): called meanwhile by the thread that makes the
+    /// head, with the assignment, from 0, of how many, and the ids done of all ids; an exception stops the
+    /// build. file: the path of a file that save or `gumball head build` wrote of these weights and this
+    /// bias, or of a safetensors file with the tensors clusters.ids and clusters.centroids, of the shapes and
+    /// types above. probes: how many clusters a hidden state probes; None: an eighth of them. special_ids:
+    /// ids that are always computed, such as ends of text. most_rows: as of certified; None: 16 if more than
+    /// a sixth of the clusters are probed, else no number. in_place: the head permutes the rows of weights in
+    /// the caller's memory and borrows them, instead of copying them. An embedding that is tied to them must
+    /// then read the row of an id at places[id]. The class explains the others.
     ///
-    /// Raises the errors of certified, and ValueError for arguments that exclude each other. No row was moved then.
+    /// Raises the errors of certified, and ValueError for arguments that exclude each other. No row was moved
+    /// then.
     #[staticmethod]
     #[pyo3(
         signature = (
@@ -429,7 +445,8 @@ impl Head {
         }
     }
 
-    /// How many rows of a call are computed in part at most; 0 for "exact", None where it does not matter how many there are.
+    /// How many rows of a call are computed in part at most; 0 for "exact", None where it does not matter how
+    /// many there are.
     #[getter]
     fn most_rows(&self) -> Option<usize> {
         match self.in_use() {
@@ -441,7 +458,8 @@ impl Head {
 
     /// How many clusters a hidden state probes; 0 except for "clustered", where it may be set between calls.
     ///
-    /// Setting it raises ValueError for a number outside 1..=clusters and for another kind of head, RuntimeError while a call uses the head.
+    /// Setting it raises ValueError for a number outside 1..=clusters and for another kind of head,
+    /// RuntimeError while a call uses the head.
     #[getter]
     fn probes(&self) -> usize {
         self.of_clustered(0, Clustered::probes)
@@ -469,9 +487,11 @@ impl Head {
         PyArray1::from_slice(py, &centroids).reshape([centroids.len() / width, width])
     }
 
-    /// Returns all logits of hidden states, [rows, vocab] float32, whichever kind the head is: the bits do not depend on the batch.
+    /// Returns all logits of hidden states, [rows, vocab] float32, whichever kind the head is: the bits do
+    /// not depend on the batch.
     ///
-    /// hidden: [rows, width], or [width] for one row; float32, bfloat16 or float16 on the CPU; rows may be strided.
+    /// hidden: [rows, width], or [width] for one row; float32, bfloat16 or float16 on the CPU; rows may be
+    /// strided.
     ///
     /// Raises ValueError or TypeError for another shape, type or device.
     fn logits<'py>(&self, py: Python<'py>, hidden: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
@@ -500,8 +520,9 @@ impl Head {
         Ok(logits.reshape([states.rows(), vocab])?.into_any())
     }
 
-    /// Writes what a head has derived from its weights to a file, for file=path of the same constructor: a certified head's copy of them, a clustered head's
-    /// clusters and centroids, with a checksum and the digest of the weights in the order of ids, which are not in it. The file appears when it is whole.
+    /// Writes what a head has derived from its weights to a file, for file=path of the same constructor: a
+    /// certified head's copy of them, a clustered head's clusters and centroids, with a checksum and the
+    /// digest of the weights in the order of ids, which are not in it. The file appears when it is whole.
     ///
     /// path: the file's. name: the name of the tensor of weights, which the file has.
     ///

@@ -16,8 +16,9 @@ use crate::modules;
 
 /// The results of a step or a verification with R rows, in the order of its rows.
 ///
-/// A request with n drafts has n + 1 rows. The first ones hold its emitted tokens, each with the status, logprobs and ranks of the row of logits that
-/// it comes from; the others are as of padding. request tells them by request. The arrays are views of one buffer, which this object owns. No later step changes it.
+/// A request with n drafts has n + 1 rows. The first ones hold its emitted tokens, each with the status,
+/// logprobs and ranks of the row of logits that it comes from; the others are as of padding. request tells
+/// them by request. The arrays are views of one buffer, which this object owns. No later step changes it.
 ///
 /// ============== ===================== ============================================== =================
 /// attribute      shape, dtype          what                                           without a value
@@ -46,7 +47,8 @@ pub struct Outputs {
     walks: Option<Walks>,
 }
 
-/// How many drafts of each request were accepted, the rows of the outputs that hold its tokens, and the rows of logits that these come from.
+/// How many drafts of each request were accepted, the rows of the outputs that hold its tokens, and the rows
+/// of logits that these come from.
 #[derive(Debug)]
 struct Walks {
     accepted: Vec<u32>,
@@ -58,10 +60,11 @@ struct Walks {
 #[pyclass(frozen, get_all, module = "gumball")]
 #[derive(Debug)]
 pub struct Emitted {
-    /// The emitted tokens, [accepted + 1] int32: the accepted drafts and one more, which is -1 from a row without a token. None at all for padding.
+    /// The emitted tokens, [accepted + 1] int32: the accepted drafts and one more, which is -1 from a row
+    /// without a token. None at all for padding.
     tokens: Py<PyArray1<i32>>,
-    /// The rows of logits that the tokens come from, [accepted + 1] uint32: numbers of rows of the whole batch. These are also the rows whose keys and
-    /// values a model's cache keeps.
+    /// The rows of logits that the tokens come from, [accepted + 1] uint32: numbers of rows of the whole
+    /// batch. These are also the rows whose keys and values a model's cache keeps.
     rows: Py<PyArray1<u32>>,
     /// How many drafts were accepted.
     accepted: u32,
@@ -98,7 +101,8 @@ impl Outputs {
         self.walks.as_ref().map_or(self.layout.rows, |walks| walks.accepted.len())
     }
 
-    /// Returns how many drafts of a request were accepted, the rows that hold its tokens, and the rows of logits that these come from.
+    /// Returns how many drafts of a request were accepted, the rows that hold its tokens, and the rows of
+    /// logits that these come from.
     fn walk(&self, request: usize) -> (u32, Range<usize>, Cow<'_, [u32]>) {
         if let Some(walks) = &self.walks {
             let Walks { accepted, ranges, rows } = walks;
@@ -117,7 +121,8 @@ impl Outputs {
 
     /// Reads a word of a section, with the GIL.
     fn word(&self, section: Range<usize>, index: usize) -> u32 {
-        // SAFETY: the cell belongs to `self.words`; holders of arrays write it only under the GIL, which callers hold.
+        // SAFETY: the cell belongs to `self.words`; holders of arrays write it only under the GIL, which
+        // callers hold.
         unsafe { *self.words[section][index].get() }
     }
 
@@ -207,8 +212,8 @@ columns!(
 
 #[pymethods]
 impl Outputs {
-    /// Whether the rows came from a clustered head: tokens, kept sets, logprobs and ranks are of the ids that it computed, and approximate the exact
-    /// head's.
+    /// Whether the rows came from a clustered head: tokens, kept sets, logprobs and ranks are of the ids that
+    /// it computed, and approximate the exact head's.
     #[getter]
     fn is_approximate(&self) -> bool {
         self.is_approximate
@@ -240,7 +245,8 @@ impl Outputs {
         })
     }
 
-    /// The results for a request, by its number in the batch: an Emitted. Raises IndexError if there is no such request.
+    /// The results for a request, by its number in the batch: an Emitted. Raises IndexError if there is no
+    /// such request.
     fn request<'py>(slf: &Bound<'py, Self>, request: &Bound<'py, PyAny>) -> PyResult<Emitted> {
         let (py, this) = (slf.py(), slf.get());
         let request = index_of(request, "request", this.requests())?;

@@ -78,14 +78,15 @@ fn whole<'py>(it: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
     }
 }
 
-/// Returns a value's text for an error: of a long one the first characters, with escapes for characters that a terminal acts on.
+/// Returns a value's text for an error: of a long one the first characters, with escapes for characters that
+/// a terminal acts on.
 #[pyfunction]
 pub fn shown_text(value: &Bound<'_, PyAny>) -> PyResult<String> {
     Ok(gumball_engine::shown(&value.str()?.to_string_lossy()))
 }
 
-/// Returns the known name that is nearest to one that is not known; with peers also what another engine's word for it is here. None
-/// if none is near.
+/// Returns the known name that is nearest to one that is not known; with peers also what another engine's
+/// word for it is here. None if none is near.
 #[pyfunction]
 #[pyo3(signature = (name, known, peers = false))]
 pub fn nearest_name(name: &Bound<'_, PyString>, known: Vec<String>, peers: bool) -> Option<String> {
@@ -136,8 +137,9 @@ fn written(params: serde_json::Result<SamplingParams>) -> PyResult<String> {
 
 /// Returns the seed of the requests that sample one prompt in one turn of a run (N10 of docs/semantics.md).
 ///
-/// run: the seed of the run. prompt: the prompt's number in it; where a prompt comes again, in a later epoch, it has a new number. turn:
-/// how many answers of the conversation came before. The samples of a group share the seed, and sample j has the draw index j.
+/// run: the seed of the run. prompt: the prompt's number in it; where a prompt comes again, in a later epoch,
+/// it has a new number. turn: how many answers of the conversation came before. The samples of a group share
+/// the seed, and sample j has the draw index j.
 ///
 /// Raises TypeError for what is no integer, ValueError outside 0..2^64, or 0..2^32 for turn.
 #[pyfunction]
@@ -151,8 +153,8 @@ pub fn prompt_seed(
     Ok(gumball_engine::prompt_seed(word(run, "run")?, word(prompt, "prompt")?, turn))
 }
 
-/// Returns the seed of one sample of a group, for engines that make a request of each sample, with draw index 0. The text is another than
-/// that of the group's seed with the draw index `sample`.
+/// Returns the seed of one sample of a group, for engines that make a request of each sample, with draw
+/// index 0. The text is another than that of the group's seed with the draw index `sample`.
 ///
 /// seed: the group's. sample: the sample's number in it.
 ///

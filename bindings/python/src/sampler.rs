@@ -29,8 +29,8 @@ const UNTOUCHED: &str = "the sequence has not moved";
 /// with the same seed and history but different draw indices draw independently. route: "race", the default;
 /// "oracle", the slow definition to check it against; or "probabilities", which computes a row of
 /// probabilities first. The latter's tokens may differ where two scores lie within a rounding of the
-/// probabilities. level: the SIMD level, "scalar", "avx2", "avx512" or "neon"; None takes the processor's best. The
-/// tokens do not depend on it.
+/// probabilities. level: the SIMD level, "scalar", "avx2", "avx512" or "neon"; None takes the processor's
+/// best. The tokens do not depend on it.
 ///
 /// Raises ValueError for a parameter outside its range, TypeError for one of the wrong type.
 #[pyclass(frozen, module = "gumball")]
@@ -170,15 +170,16 @@ impl Sampler {
 
     /// Draws the next token and appends it. Returns None if no token of the row is above -inf.
     ///
-    /// logits: [vocab] or [1, vocab], float32, bfloat16 or float16, on the host; or Probabilities of such a row. mask: [words] int32 or
-    /// uint32; bit id % 32 of word id // 32 allows an id, missing words forbid. forced: the id to emit
-    /// in place of the drawn one. hook: a callable that edits the row after penalties and biases and before the bans.
-    /// It gets a copy of the row, a numpy float32 array [vocab], changes it in place and returns None. In
-    /// that array -inf bans an id, and NaN is read as -inf. A hook must not use this sampler.
+    /// logits: [vocab] or [1, vocab], float32, bfloat16 or float16, on the host; or Probabilities of such a
+    /// row. mask: [words] int32 or uint32; bit id % 32 of word id // 32 allows an id, missing words forbid.
+    /// forced: the id to emit in place of the drawn one. hook: a callable that edits the row after penalties
+    /// and biases and before the bans. It gets a copy of the row, a numpy float32 array [vocab], changes it
+    /// in place and returns None. In that array -inf bans an id, and NaN is read as -inf. A hook must not use
+    /// this sampler.
     ///
     /// Raises ValueError or TypeError for another shape, type or device, ValueError for a forced id outside
-    /// the vocabulary, for parameters that apply to logits only if the row holds probabilities, and the hook's exceptions.
-    /// After an error the sequence has not changed.
+    /// the vocabulary, for parameters that apply to logits only if the row holds probabilities, and the
+    /// hook's exceptions. After an error the sequence has not changed.
     #[pyo3(signature = (logits, *, mask=None, forced=None, hook=None))]
     fn sample(
         &self,
@@ -239,7 +240,8 @@ impl Sampler {
         self.with(py, |inner| inner.sampler.fork(draw))?.map(Self::of).map_err(to_py_err)
     }
 
-    /// The state of the sequence, on which the next token depends besides the row and the parameters: a gumball.State.
+    /// The state of the sequence, on which the next token depends besides the row and the parameters: a
+    /// gumball.State.
     #[getter]
     fn state<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         self.with(py, |inner| OwnedState::new(inner.sampler.sequence().state()))?.python(py)

@@ -1,4 +1,5 @@
-//! Signals, Ctrl-C for one, in calls that may take long: Python's handlers run only where a call looks for them.
+//! Signals, Ctrl-C for one, in calls that may take long: Python's handlers run only where a call looks for
+//! them.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,5 @@
-//! Values of calls: rows, drafts, scored ids and pieces of work, which hold what Python hands over until a call reads it.
+//! Values of calls: rows, drafts, scored ids and pieces of work, which hold what Python hands over until a
+//! call reads it.
 
 use gumball_engine::Kind;
 use pyo3::prelude::*;
@@ -40,18 +41,20 @@ macro_rules! value {
 }
 
 value! {
-    /// Rows that hold probabilities in the place of logits, [rows, vocab]; they need not sum to 1. A sequence may change from one kind to the other.
+    /// Rows that hold probabilities in the place of logits, [rows, vocab]; they need not sum to 1. A sequence
+    /// may change from one kind to the other.
     Probabilities(rows) {
         rows: Py<PyAny>,
     }
 }
 
 value! {
-    /// Hidden states in the place of logits: the results equal those from head.logits(states), bit for bit. A clustered head's logits are -inf here
-    /// for ids that it does not probe; the Outputs say is_approximate then.
+    /// Hidden states in the place of logits: the results equal those from head.logits(states), bit for bit. A
+    /// clustered head's logits are -inf here for ids that it does not probe; the Outputs say is_approximate
+    /// then.
     ///
-    /// head: a Head for pools on the host, a DeviceHead for those on its device; of the pool's vocabulary. states: [rows, width], or [width] for
-    /// one row, float32, bfloat16 or float16; rows may be strided.
+    /// head: a Head for pools on the host, a DeviceHead for those on its device; of the pool's vocabulary.
+    /// states: [rows, width], or [width] for one row, float32, bfloat16 or float16; rows may be strided.
     Hidden(head, states) {
         head: Py<PyAny>,
         states: Py<PyAny>,
@@ -61,15 +64,19 @@ value! {
 value! {
     /// The drafts of all requests, in chains or trees.
     ///
-    /// ids: for each request a list or an integer array, or an array [requests, n] if all have n; or the drafts of all requests one after the
-    /// other, whose numbers Batch.counts has. An id outside the vocabulary, such as -1, is never accepted. parents: for each draft, in the
-    /// same shape, its parent in the tree of its request: -1 for the end of the history, or the number of a draft before it, from 0; None: each draft
-    /// follows the one before it, a chain. first_child, next_sibling: the trees as links instead, as SGLang and TokenSpeed hold them: one element for
-    /// each row of a request, the root's first; each is a row of the request after this one, or -1. probs: the probabilities that the drafts
-    /// were drawn from, [requests + drafts, vocab] float32, of which rows without a draft after them are not read; for "rejection" and "block" alone.
+    /// ids: for each request a list or an integer array, or an array [requests, n] if all have n; or the
+    /// drafts of all requests one after the other, whose numbers Batch.counts has. An id outside the
+    /// vocabulary, such as -1, is never accepted. parents: for each draft, in the same shape, its parent in
+    /// the tree of its request: -1 for the end of the history, or the number of a draft before it, from 0;
+    /// None: each draft follows the one before it, a chain. first_child, next_sibling: the trees as links
+    /// instead, as SGLang and TokenSpeed hold them: one element for each row of a request, the root's first;
+    /// each is a row of the request after this one, or -1. probs: the probabilities that the drafts were
+    /// drawn from, [requests + drafts, vocab] float32, of which rows without a draft after them are not read;
+    /// for "rejection" and "block" alone.
     ///
-    /// In the memory of a device ids, parents and links are int32 or int64, in one dimension or in two without gaps. They are not checked there: a
-    /// request whose parents or links are no tree takes a step, with the status NO_TREE.
+    /// In the memory of a device ids, parents and links are int32 or int64, in one dimension or in two
+    /// without gaps. They are not checked there: a request whose parents or links are no tree takes a step,
+    /// with the status NO_TREE.
     Drafts(ids, *, parents=None, first_child=None, next_sibling=None, probs=None) {
         ids: Py<PyAny>,
         parents: Option<Py<PyAny>>,
@@ -82,8 +89,9 @@ value! {
 value! {
     /// A known sequence, some of whose tokens are scored.
     ///
-    /// ids: prompt and output; row i scores ids[start + i]. prompt_len: how many ids are prompt; None: all. chunk_rows: for hidden states, how many
-    /// rows are computed at a time, 4 bytes for each id of each; 12 with a certified head, up to 8 and 12 for each cluster with a clustered one; None: 64.
+    /// ids: prompt and output; row i scores ids[start + i]. prompt_len: how many ids are prompt; None: all.
+    /// chunk_rows: for hidden states, how many rows are computed at a time, 4 bytes for each id of each; 12
+    /// with a certified head, up to 8 and 12 for each cluster with a clustered one; None: 64.
     Scored(ids, *, prompt_len=None, start=None, chunk_rows=None) as "(ids, *, prompt_len=None, start=1, chunk_rows=None)" {
         ids: Py<PyAny>,
         prompt_len: Option<Py<PyAny>>,
@@ -93,8 +101,8 @@ value! {
 }
 
 value! {
-    /// A step, as a piece of work: the next token of each assigned row. rows: as for Pool.step. masks: in the memory of the device, one for each row,
-    /// in the place of assigned ones.
+    /// A step, as a piece of work: the next token of each assigned row. rows: as for Pool.step. masks: in the
+    /// memory of the device, one for each row, in the place of assigned ones.
     Step(rows, *, masks=None) {
         rows: Py<PyAny>,
         masks: Option<Py<PyAny>>,
@@ -102,8 +110,8 @@ value! {
 }
 
 value! {
-    /// A verification of drafts, as a piece of work: each assigned request advances by its emitted tokens. rows: as for Pool.verify. drafts: Drafts, or
-    /// their ids. masks: as for Step.
+    /// A verification of drafts, as a piece of work: each assigned request advances by its emitted tokens.
+    /// rows: as for Pool.verify. drafts: Drafts, or their ids. masks: as for Step.
     Verify(rows, drafts, *, masks=None) {
         rows: Py<PyAny>,
         drafts: Py<PyAny>,
@@ -112,11 +120,13 @@ value! {
 }
 
 value! {
-    /// Drafts of a DraftBatch, as a piece of work. No sequence changes; the requests are as the device has them when it gets there.
+    /// Drafts of a DraftBatch, as a piece of work. No sequence changes; the requests are as the device has
+    /// them when it gets there.
     ///
-    /// rows: of the draft model, as for Pool.step, on the device. paths: int32 or int64 [rows, n] on the device, the ids of a row without gaps; of each
-    /// row the first ids are in front of it, as many as were assigned. Behind a path that has an id outside the vocabulary, such as -1, there are
-    /// no drafts. masks: as for Step.
+    /// rows: of the draft model, as for Pool.step, on the device. paths: int32 or int64 [rows, n] on the
+    /// device, the ids of a row without gaps; of each row the first ids are in front of it, as many as were
+    /// assigned. Behind a path that has an id outside the vocabulary, such as -1, there are no drafts. masks:
+    /// as for Step.
     Draft(batch, rows, paths=None, *, masks=None) {
         batch: Py<PyAny>,
         rows: Py<PyAny>,
@@ -126,8 +136,9 @@ value! {
 }
 
 value! {
-    /// A copy of the drafts of a DraftBatch into an array on the device, as a piece of work: the siblings of a row to columns from column on. So the drafts
-    /// of several batches come together in chains, which the next batch takes as paths, and Verify as drafts.
+    /// A copy of the drafts of a DraftBatch into an array on the device, as a piece of work: the siblings of
+    /// a row to columns from column on. So the drafts of several batches come together in chains, which the
+    /// next batch takes as paths, and Verify as drafts.
     ///
     /// to: int32 or int64 [rows, n], the ids of a row without gaps.
     CopyDrafts(batch, to, column=0) {
@@ -139,11 +150,12 @@ value! {
 }
 
 value! {
-    /// Taking the last output tokens of the assigned requests away, as a piece of work: as many of each as a number says. Work after it reads the
-    /// shorter requests.
+    /// Taking the last output tokens of the assigned requests away, as a piece of work: as many of each as a
+    /// number says. Work after it reads the shorter requests.
     ///
-    /// counts: one for each assigned slot: a list, or int32 or int64 in the memory of the device. A number below 0 or above the number of output tokens
-    /// takes nothing away, and so does one above 1 with mirostat. Pool.output and state read the sequence back: of a pool with keep_histories always, of
+    /// counts: one for each assigned slot: a list, or int32 or int64 in the memory of the device. A number
+    /// below 0 or above the number of output tokens takes nothing away, and so does one above 1 with
+    /// mirostat. Pool.output and state read the sequence back: of a pool with keep_histories always, of
     /// others on devices as long as the outputs of each step were fetched.
     Shorten(counts) {
         counts: Py<PyAny>,

@@ -1,11 +1,12 @@
-//! The package as its users get it: a wheel that pip builds, in a clean virtual environment, and its tests there; then the tests of
-//! gumball-compat, and the laws of sampling.
+//! The package as its users get it: a wheel that pip builds, in a clean virtual environment, and its tests
+//! there; then the tests of gumball-compat, and the laws of sampling.
 //!
-//! `cargo test` needs Python 3.10 or newer with `venv`, and pip a registry; where one of them is missing, this says so and is
-//! skipped. `GUMBALL_TEST_PYTHON` names another interpreter. Tests of what other packages import are skipped without these:
-//! `GUMBALL_TEST_PACKAGES` names some to install besides (`torch transformers`), `GUMBALL_TEST_BESIDE` the folder of an environment
-//! that has them (`ci/plugin engines` makes one). With `GUMBALL_TEST_SLOW` set, the slow ones run too. `GUMBALL_TEST_CARGO` is what maturin
-//! calls for cargo (`ci/lib/workspace-cargo`).
+//! `cargo test` needs Python 3.10 or newer with `venv`, and pip a registry; where one of them is missing,
+//! this says so and is skipped. `GUMBALL_TEST_PYTHON` names another interpreter. Tests of what other packages
+//! import are skipped without these: `GUMBALL_TEST_PACKAGES` names some to install besides
+//! (`torch transformers`), `GUMBALL_TEST_BESIDE` the folder of an environment that has them
+//! (`ci/plugin engines` makes one). With `GUMBALL_TEST_SLOW` set, the slow ones run too. `GUMBALL_TEST_CARGO`
+//! is what maturin calls for cargo (`ci/lib/workspace-cargo`).
 
 use std::env;
 use std::path::{Path, PathBuf};

@@ -1,6 +1,7 @@
 //! Errors: the engine's, and those of reading JavaScript's values, as one class of JavaScript.
 //!
-//! `GumballError` extends `Error` and has the fields kind, parameter, value and allowed. What a hook throws is passed on as it is.
+//! `GumballError` extends `Error` and has the fields kind, parameter, value and allowed. What a hook throws
+//! is passed on as it is.
 
 use gumball_engine::{Error, meant, quoted, shown};
 use wasm_bindgen::prelude::*;

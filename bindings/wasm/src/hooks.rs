@@ -1,7 +1,8 @@
 //! Hooks: functions of JavaScript that edit a row after the engine's biases and before its bans.
 //!
-//! A hook gets a copy of the row, changes it in its place and returns undefined. A module of WebAssembly cannot unwind, so what a
-//! hook throws waits until the engine's call has ended; the caller then takes back what the call appended.
+//! A hook gets a copy of the row, changes it in its place and returns undefined. A module of WebAssembly
+//! cannot unwind, so what a hook throws waits until the engine's call has ended; the caller then takes back
+//! what the call appended.
 
 use std::cell::RefCell;
 
@@ -20,8 +21,8 @@ struct Frame {
 }
 
 thread_local! {
-    /// The calls whose hooks run, the innermost last. The engine wants hooks that threads may share, which functions of JavaScript
-    /// are not; so a hook of the engine holds a place in this list.
+    /// The calls whose hooks run, the innermost last. The engine wants hooks that threads may share, which
+    /// functions of JavaScript are not; so a hook of the engine holds a place in this list.
     static FRAMES: RefCell<Vec<Frame>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -52,7 +53,8 @@ pub fn run(hook: &Function, row: &mut [f32]) -> Result<()> {
     Ok(())
 }
 
-/// Calls `call` with the engine's hooks that run these, and returns its result and the first failure of a hook.
+/// Calls `call` with the engine's hooks that run these, and returns its result and the first failure of a
+/// hook.
 pub fn with<T>(
     hooks: Vec<Option<Function>>,
     call: impl FnOnce(&[Option<RowHook<'_>>]) -> T,

@@ -55,8 +55,9 @@ fn trace(logits: &JsValue, params: &JsValue, options: &Options) -> Result<Trace>
     })
 }
 
-/// Returns what every stage did to a row: edits, filters, the race and the token, as `gumball inspect --json` writes it. Without a seed in `params` a
-/// fresh one is drawn. Throws a GumballError for a parameter outside its range.
+/// Returns what every stage did to a row: edits, filters, the race and the token, as `gumball inspect --json`
+/// writes it. Without a seed in `params` a fresh one is drawn. Throws a GumballError for a parameter outside
+/// its range.
 #[wasm_bindgen(unchecked_return_type = "Trace")]
 pub fn inspect(logits: &GivenRows, params: &GivenParams, options: Option<InspectOptions>) -> Result<JsValue> {
     let trace = trace(logits, params, &Options::new(options, &NAMES)?)?;
@@ -64,7 +65,8 @@ pub fn inspect(logits: &GivenRows, params: &GivenParams, options: Option<Inspect
     Ok(JSON::parse(&text).expect("JSON of our own"))
 }
 
-/// Returns the trace of `inspect` as a page of HTML that explains itself, for a file, a frame or a new tab. It asks nothing of the network.
+/// Returns the trace of `inspect` as a page of HTML that explains itself, for a file, a frame or a new tab.
+/// It asks nothing of the network.
 #[wasm_bindgen]
 pub fn inspect_html(
     logits: &GivenRows,

@@ -7,7 +7,8 @@
 //! | `outputs`, `error` | results and exceptions |
 //! | `types.ts`, `whole.ts` | the types of objects that go in and come out: those of samplers, and all others |
 //!
-//! Without the feature `whole` the module has the sampler alone. `ci/wasm package` makes the package, with both modules. Everything that a call takes is checked here or by the engine before anything is drawn. The
+//! Without the feature `whole` the module has the sampler alone. `ci/wasm package` makes the package, with
+//! both modules. Everything that a call takes is checked here or by the engine before anything is drawn. The
 //! tokens are those of every other surface, bit for bit.
 #![forbid(unsafe_code)]
 #![cfg_attr(not(feature = "whole"), expect(dead_code, reason = "pools and operators use it"))]

@@ -11,7 +11,8 @@ use crate::error::{Failure, Result};
 use crate::params;
 use crate::values::{GivenParams, integer};
 
-/// Returns every parameter, as the table of docs/semantics.md has them; the fields of `dry` and `logprobs` follow these.
+/// Returns every parameter, as the table of docs/semantics.md has them; the fields of `dry` and `logprobs`
+/// follow these.
 #[wasm_bindgen(unchecked_return_type = "Parameter[]")]
 pub fn parameters() -> JsValue {
     let neutral = serde_json::to_string(&SamplingParams::default()).expect("plain data");
@@ -21,7 +22,8 @@ pub fn parameters() -> JsValue {
     JSON::parse(&Value::from(all).to_string()).expect("JSON of our own")
 }
 
-/// Reads parameters from the JSON that the command, C, Python and Rust read and write; all of them are in the object.
+/// Reads parameters from the JSON that the command, C, Python and Rust read and write; all of them are in the
+/// object.
 #[wasm_bindgen(unchecked_return_type = "SamplingParams")]
 pub fn params_from_json(text: &str) -> Result<JsValue> {
     let params: SamplingParams = serde_json::from_str(text).map_err(|error| Failure::json("text", &error))?;
@@ -45,8 +47,9 @@ fn written(params: &SamplingParams) -> Result<String> {
     serde_json::to_string(params).map_err(|error| Failure::json("params", &error))
 }
 
-/// Returns the seed of the requests that sample one prompt in one turn of a run: `run` is the seed of the run, `prompt` the prompt's number in it, `turn` how
-/// many answers of the conversation came before (0). The samples of a group share the seed, and sample j has the draw index j.
+/// Returns the seed of the requests that sample one prompt in one turn of a run: `run` is the seed of the
+/// run, `prompt` the prompt's number in it, `turn` how many answers of the conversation came before (0). The
+/// samples of a group share the seed, and sample j has the draw index j.
 #[wasm_bindgen]
 pub fn prompt_seed(
     #[wasm_bindgen(unchecked_param_type = "number | bigint")] run: &JsValue,
@@ -57,7 +60,8 @@ pub fn prompt_seed(
     Ok(gumball_engine::prompt_seed(integer(run, "run")?, integer(prompt, "prompt")?, turn))
 }
 
-/// Returns the seed of one sample of a group whose seed is given, for engines that make a request of each sample, with draw index 0.
+/// Returns the seed of one sample of a group whose seed is given, for engines that make a request of each
+/// sample, with draw index 0.
 #[wasm_bindgen]
 pub fn sample_seed(
     #[wasm_bindgen(unchecked_param_type = "number | bigint")] seed: &JsValue,

@@ -1,4 +1,5 @@
-//! Parameters of a request: an object of the fields that are not neutral, under the names that they have everywhere, read by the table.
+//! Parameters of a request: an object of the fields that are not neutral, under the names that they have
+//! everywhere, read by the table.
 
 use gumball_engine::{Error, Field, FilterOrder, Parameter, Parameters, SamplingParams};
 use js_sys::{Array, Map};

@@ -15,8 +15,9 @@ use crate::{outputs, params, state};
 
 /// Many sequences, each in a slot that keeps its history and position.
 ///
-/// A sequence is admitted to a slot, stepped with others in any grouping, and released. Which slot it has, and what stands beside it
-/// in a batch, changes none of its tokens. All calls run on the caller's thread. `free` gives the pool's memory back at once.
+/// A sequence is admitted to a slot, stepped with others in any grouping, and released. Which slot it has,
+/// and what stands beside it in a batch, changes none of its tokens. All calls run on the caller's thread.
+/// `free` gives the pool's memory back at once.
 #[wasm_bindgen]
 #[derive(Debug)]
 pub struct Pool {
@@ -85,12 +86,14 @@ impl Pool {
 
     /// Admits a request with the ids before its output, and returns its slot.
     ///
-    /// Throws a GumballError for a parameter outside its range, two that exclude each other, and if all slots are taken.
+    /// Throws a GumballError for a parameter outside its range, two that exclude each other, and if all slots
+    /// are taken.
     pub fn admit(&mut self, params: &GivenParams, prompt: Option<Integers>) -> Result<i32> {
         Ok(self.inner.admit(params::seeded(params)?, &ids(prompt, "prompt")?)?)
     }
 
-    /// Takes up a sequence where it was left, here or anywhere, and returns its slot. The seed is the state's.
+    /// Takes up a sequence where it was left, here or anywhere, and returns its slot. The seed is the
+    /// state's.
     pub fn resume(&mut self, params: &GivenParams, state: &GivenState) -> Result<i32> {
         let state = OwnedState::read(state)?;
         Ok(self.inner.resume(params::seeded(params)?, state.state())?)
@@ -98,7 +101,8 @@ impl Pool {
 
     /// Copies a sequence to a slot of its own, under another draw index, and returns that slot.
     ///
-    /// For n samples of one request: admit it, fork it under 1, 2, .. n - 1, and let all read one row by `row_indices`.
+    /// For n samples of one request: admit it, fork it under 1, 2, .. n - 1, and let all read one row by
+    /// `row_indices`.
     pub fn fork(&mut self, slot: &Number, draw: &Number) -> Result<i32> {
         Ok(self.inner.fork(integer(slot, "slot")?, integer(draw, "draw")?)?)
     }
@@ -122,11 +126,11 @@ impl Pool {
 
     /// Draws a token for each slot from its row, and appends it to the sequence there.
     ///
-    /// `logits`: as many rows as slots, one after the other, or any number with `row_indices`. `slots`: -1 for a row that yields
-    /// nothing; no other slot twice.
+    /// `logits`: as many rows as slots, one after the other, or any number with `row_indices`. `slots`: -1
+    /// for a row that yields nothing; no other slot twice.
     ///
-    /// Throws a GumballError for a shape, type, slot or id that does not fit, and whatever a hook throws. No sequence has changed
-    /// then.
+    /// Throws a GumballError for a shape, type, slot or id that does not fit, and whatever a hook throws. No
+    /// sequence has changed then.
     #[wasm_bindgen(unchecked_return_type = "Outputs")]
     pub fn step(
         &mut self,
@@ -146,8 +150,8 @@ impl Pool {
         Ok(outputs::outputs(&self.out, self.keeps))
     }
 
-    /// Returns the logprobs of known tokens, as of a prompt: row i scores `ids[start + i]`. No slot changes. `params.logprobs` says what is
-    /// reported; raw logprobs without it.
+    /// Returns the logprobs of known tokens, as of a prompt: row i scores `ids[start + i]`. No slot changes.
+    /// `params.logprobs` says what is reported; raw logprobs without it.
     #[wasm_bindgen(unchecked_return_type = "Outputs")]
     pub fn score(
         &mut self,

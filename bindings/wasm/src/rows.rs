@@ -1,7 +1,7 @@
 //! Rows: typed arrays of JavaScript, copied into the module's memory.
 //!
-//! A Float32Array holds f32, a Float16Array f16. A Uint16Array holds the bits of bf16 or f16, and the option `dtype` says which.
-//! Whoever hands rows over again and again keeps a buffer, so that nothing is allocated.
+//! A Float32Array holds f32, a Float16Array f16. A Uint16Array holds the bits of bf16 or f16, and the option
+//! `dtype` says which. Whoever hands rows over again and again keeps a buffer, so that nothing is allocated.
 
 use gumball_engine::{HostMatrix, Kind, Row, bf16, f16};
 use js_sys::{Float32Array, Uint16Array};

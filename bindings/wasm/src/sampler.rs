@@ -14,9 +14,9 @@ use crate::{hooks, params, state};
 
 /// Chooses the tokens of one sequence, and keeps its history.
 ///
-/// Each `sample` appends the token to the history and advances the position; a row without a token changes nothing. Neither the
-/// tokens nor their logprobs depend on the machine. `free` gives its memory back at once; otherwise that happens some time after
-/// nothing refers to it any more.
+/// Each `sample` appends the token to the history and advances the position; a row without a token changes
+/// nothing. Neither the tokens nor their logprobs depend on the machine. `free` gives its memory back at
+/// once; otherwise that happens some time after nothing refers to it any more.
 #[wasm_bindgen]
 #[derive(Debug)]
 pub struct Sampler {
@@ -58,7 +58,8 @@ pub fn words(mask: &JsValue, name: &str) -> Result<Vec<u32>> {
 impl Sampler {
     /// Makes a sampler for rows of `vocab` numbers. Without a seed in `params` a fresh one is drawn.
     ///
-    /// Throws a GumballError for a parameter outside its range, two that exclude each other, and a name that is not known.
+    /// Throws a GumballError for a parameter outside its range, two that exclude each other, and a name that
+    /// is not known.
     #[wasm_bindgen(constructor)]
     pub fn new(params: &GivenParams, vocab: &Number, options: Option<SamplerOptions>) -> Result<Sampler> {
         let options = Options::new(options, &["prompt", "draw", "route"])?;
@@ -67,7 +68,8 @@ impl Sampler {
         Self::made(inner.with_draw(options.integer("draw")?.unwrap_or(0)), &options)
     }
 
-    /// Continues a sequence from the state of another sampler or pool, here or anywhere. The seed is the state's.
+    /// Continues a sequence from the state of another sampler or pool, here or anywhere. The seed is the
+    /// state's.
     ///
     /// Throws as the constructor does, and if the state's `mu` is NaN or infinite.
     pub fn resume(
@@ -82,12 +84,13 @@ impl Sampler {
         Self::made(inner.with_state(state.state())?, &options)
     }
 
-    /// Draws the next token from a row of logits or probabilities and appends it. Returns undefined if no logit is above -Infinity, or no probability
-    /// above 0.
+    /// Draws the next token from a row of logits or probabilities and appends it. Returns undefined if no
+    /// logit is above -Infinity, or no probability above 0.
     ///
-    /// Throws a GumballError for a row of another length or type and for a forced id outside the vocabulary; for probabilities with a hook or parameters
-    /// that speak of logits (a temperature other than 0 and 1, penalties, biases, top_n_sigma, a dynamic temperature); and whatever the hook
-    /// throws. The sequence has not changed then. A hook must not use this sampler.
+    /// Throws a GumballError for a row of another length or type and for a forced id outside the vocabulary;
+    /// for probabilities with a hook or parameters that speak of logits (a temperature other than 0 and 1,
+    /// penalties, biases, top_n_sigma, a dynamic temperature); and whatever the hook throws. The sequence has
+    /// not changed then. A hook must not use this sampler.
     pub fn sample(&mut self, logits: &GivenRows, options: Option<SampleOptions>) -> Result<Option<u32>> {
         let options = Options::new(options, &["mask", "forced", "hook", "kind", "dtype"])?;
         let kind = kind(&options)?;
@@ -120,8 +123,8 @@ impl Sampler {
         Ok(token.id)
     }
 
-    /// Draws `n` tokens from one row of logits under the draw indices 0 to n - 1, and appends none of them. Returns an id for each; -1 where the row has
-    /// no token.
+    /// Draws `n` tokens from one row of logits under the draw indices 0 to n - 1, and appends none of them.
+    /// Returns an id for each; -1 where the row has no token.
     pub fn sample_n(
         &mut self,
         logits: &GivenRows,
@@ -220,7 +223,8 @@ impl Sampler {
         object([("token", one(&found.token)), ("top", all(&found.top)), ("ids", all(&found.ids))])
     }
 
-    /// The ids that the filters kept of the last row, in the order of tokens; empty unless `keep_ids` asked for them before it.
+    /// The ids that the filters kept of the last row, in the order of tokens; empty unless `keep_ids` asked
+    /// for them before it.
     #[wasm_bindgen(getter)]
     pub fn kept(&self) -> Vec<u32> {
         if self.discarded { Vec::new() } else { self.inner.kept().to_vec() }

@@ -70,8 +70,8 @@ impl Extras {
         Ok(extras)
     }
 
-    /// Reads a list with a mask for each row, or none. A mask that is shorter than the longest gets words of 0, which forbid as
-    /// missing ones do.
+    /// Reads a list with a mask for each row, or none. A mask that is shorter than the longest gets words of
+    /// 0, which forbid as missing ones do.
     fn read_list(&mut self, list: &JsValue) -> Result<()> {
         let one = |mask: &JsValue| {
             if is_absent(mask) { Ok(None) } else { words(mask, "masks").map(Some) }
@@ -89,7 +89,8 @@ impl Extras {
         Ok(())
     }
 
-    /// Calls `call` with a batch that has no slots. Returns what a hook threw, after which the call's tokens do not count.
+    /// Calls `call` with a batch that has no slots. Returns what a hook threw, after which the call's tokens
+    /// do not count.
     pub fn with(
         &self,
         call: impl FnOnce(&Batch<'_>) -> gumball_engine::Result<()>,

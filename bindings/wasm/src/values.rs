@@ -1,8 +1,9 @@
-//! Arguments: numbers, names and lists of JavaScript's values, each refused by its name where it does not fit.
+//! Arguments: numbers, names and lists of JavaScript's values, each refused by its name where it does not
+//! fit.
 //!
-//! Integers may be numbers or BigInts. A list is an array, or a typed array of integers. Of an object of options every name must be
-//! known, so that a slip of the pen is an error and not a default. Of arguments without a type of their own here, TypeScript sees
-//! the type that stands in `types.ts` or `whole.ts`.
+//! Integers may be numbers or BigInts. A list is an array, or a typed array of integers. Of an object of
+//! options every name must be known, so that a slip of the pen is an error and not a default. Of arguments
+//! without a type of their own here, TypeScript sees the type that stands in `types.ts` or `whole.ts`.
 
 use js_sys::{Array, Int32Array, Reflect, Uint32Array};
 use wasm_bindgen::prelude::*;
@@ -110,7 +111,8 @@ pub fn keys(object: &JsValue, name: &str) -> Result<Vec<String>> {
     Ok(keys.iter().filter_map(|key| key.as_string()).collect())
 }
 
-/// Returns whether an object's prototype is null, or one that has no prototype itself: that of objects, in whatever frame.
+/// Returns whether an object's prototype is null, or one that has no prototype itself: that of objects, in
+/// whatever frame.
 fn is_plain(object: &JsValue) -> Result<bool> {
     let above =
         |object: &JsValue| Reflect::get_prototype_of(object).map(JsValue::from).map_err(Failure::Thrown);

@@ -94,9 +94,10 @@ impl GivenTree {
 impl Pool {
     /// Verifies the drafts of each request, and appends the emitted tokens to its sequence.
     ///
-    /// A request with n drafts, 0 to 64, has n + 1 rows of logits, one after the other: the row after its history, then one
-    /// after each draft. `drafts`: a list of ids for each request; chains, unless the options have a tree. Emitted are the accepted drafts and one
-    /// token more. Throws as `step` does. No sequence has changed then.
+    /// A request with n drafts, 0 to 64, has n + 1 rows of logits, one after the other: the row after its
+    /// history, then one after each draft. `drafts`: a list of ids for each request; chains, unless the
+    /// options have a tree. Emitted are the accepted drafts and one token more. Throws as `step` does. No
+    /// sequence has changed then.
     #[wasm_bindgen(unchecked_return_type = "Verification")]
     pub fn verify(
         &mut self,

@@ -1,18 +1,20 @@
 //! Contenders: the tokens of a row that could still be chosen, told from upper bounds of its logits (H5).
 //!
 //! ```text
-//! edit the row of bounds                        every edit is monotone, so what comes out are bounds of the edited logits
+//! edits         every edit is monotone, so the row of bounds, edited, bounds the edited logits
 //! greedy        logits of the token with the largest bound, then of all whose bound reaches that logit
 //! top-k         the same with the first k tokens and the k-th logit
 //! min-p         as greedy; then of all whose bound reaches the threshold
-//! the race      as greedy; then of the token whose bound scores best; then of all whose bound scores at least the best score that is known
+//! the race      as greedy; then of the token whose bound scores best; then of all whose bound scores at
+//!               least the best score that is known
 //! ```
 //!
-//! Bounds of two levels are lowered before logits are computed: those of the tokens that a question leaves, unless these are few. The question
-//! is then asked again.
+//! Bounds of two levels are lowered before logits are computed: those of the tokens that a question leaves,
+//! unless these are few. The question is then asked again.
 //!
-//! A row that has these logits, and -inf elsewhere, has the same token, kept set and logprobs as the whole row: the stages run over it as over
-//! any row. The race over bounds is the draw's own, with another keeper of the winners.
+//! A row that has these logits, and -inf elsewhere, has the same token, kept set and logprobs as the whole
+//! row: the stages run over it as over any row. The race over bounds is the draw's own, with another keeper
+//! of the winners.
 
 use std::cmp::Reverse;
 
@@ -92,7 +94,8 @@ pub trait LogitSource {
     /// Those of the source.
     fn logits(&mut self, ids: &[u32], out: &mut [f32]) -> Result<()>;
 
-    /// Writes a guess at each logit, of any value for ids that have no bound, if bounds can be lowered; returns whether they can. Guesses choose what is looked at first.
+    /// Writes a guess at each logit, of any value for ids that have no bound, if bounds can be lowered;
+    /// returns whether they can. Guesses choose what is looked at first.
     fn guess(&mut self, out: &mut Vec<f32>) -> bool;
 
     /// Lowers the bounds of ids, as far as it can.
@@ -143,12 +146,13 @@ impl Contest {
         })
     }
 
-    /// Writes the logits of the tokens that decide a row, and -inf elsewhere. Returns how many that are, or `None` if they are more than
-    /// `limit`, and then what is in `row` is of no use.
+    /// Writes the logits of the tokens that decide a row, and -inf elsewhere. Returns how many that are, or
+    /// `None` if they are more than `limit`, and then what is in `row` is of no use.
     ///
     /// # Shapes and units
-    /// `bounds`: for each id a number that its logit is not above; finite, or of the ids in `odd`, for which any will do. They are changed. `odd`: ids
-    /// whose logits are not bounded; they are always computed, and may be anything. `row`: as long as `bounds`.
+    /// `bounds`: for each id a number that its logit is not above; finite, or of the ids in `odd`, for which
+    /// any will do. They are changed. `odd`: ids whose logits are not bounded; they are always computed, and
+    /// may be anything. `row`: as long as `bounds`.
     ///
     /// # Errors
     /// Those of the source.
@@ -229,7 +233,8 @@ impl Contest {
     /// Computes the logits of the tokens that a question is about; returns whether they are few enough.
     fn ask(&mut self, question: &Question, contested: &mut Contested<'_>) -> Result<bool> {
         if self.has_guess {
-            // More than may be computed are lowered, but not so many that this takes longer than the whole row.
+            // More than may be computed are lowered, but not so many that this takes longer than the whole
+            // row.
             if !self.list(question, 2 * contested.limit, true, contested)? {
                 return Ok(false);
             }
@@ -254,8 +259,9 @@ impl Contest {
         }
     }
 
-    /// Lists the tokens that a question is about whose logits are not known, from what the bounds say; computes the logits that this takes, those of
-    /// tokens that are likely by a guess or by their bounds. Returns whether both are few enough.
+    /// Lists the tokens that a question is about whose logits are not known, from what the bounds say;
+    /// computes the logits that this takes, those of tokens that are likely by a guess or by their bounds.
+    /// Returns whether both are few enough.
     fn list(
         &mut self,
         question: &Question,
@@ -300,8 +306,9 @@ impl Contest {
         }
     }
 
-    /// Computes the logits of the first `k` tokens of a row of guesses or bounds, and returns the k-th logit that is known; if fewer than k are
-    /// known, the least float, so that all will be computed. `None` if too many logits are.
+    /// Computes the logits of the first `k` tokens of a row of guesses or bounds, and returns the k-th logit
+    /// that is known; if fewer than k are known, the least float, so that all will be computed. `None` if too
+    /// many logits are.
     fn kth_known(
         &mut self,
         reader: &Reader<'_>,
@@ -325,7 +332,8 @@ impl Contest {
         }))
     }
 
-    /// Lists all ids whose bound reaches a number, unless there are more than `limit` beside those that are known; returns whether it did.
+    /// Lists all ids whose bound reaches a number, unless there are more than `limit` beside those that are
+    /// known; returns whether it did.
     fn list_reaching(&mut self, reader: &Reader<'_>, least: f32, limit: usize) -> bool {
         self.list.clear();
         if !reader.gather(Cut::all(reader.view.kind).at_least(least), limit + self.count, &mut self.list) {
@@ -336,7 +344,8 @@ impl Contest {
         true
     }
 
-    /// Lists the kept tokens that could win the race, by the score of the one that wins it over the guesses or bounds; computes that one's logit.
+    /// Lists the kept tokens that could win the race, by the score of the one that wins it over the guesses
+    /// or bounds; computes that one's logit.
     fn list_racing(
         &mut self,
         reader: &Reader<'_>,

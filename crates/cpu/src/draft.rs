@@ -15,8 +15,8 @@ use crate::task::Stream;
 use crate::workspace::{Workspace, choose, open};
 
 impl Workspace {
-    /// Draws as many drafts from a row as there are places for, [`NONE`] where there are no more; no logprobs and no kept set are
-    /// reported.
+    /// Draws as many drafts from a row as there are places for, [`NONE`] where there are no more; no logprobs
+    /// and no kept set are reported.
     ///
     /// # Errors
     /// - Those of [`Workspace::sample`].

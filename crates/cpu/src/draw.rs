@@ -74,7 +74,8 @@ impl Lead for Leader {
     }
 }
 
-/// The first tokens of the race, the leader first; of equal scores the smallest id first. None has the score -inf.
+/// The first tokens of the race, the leader first; of equal scores the smallest id first. None has the score
+/// -inf.
 #[derive(Debug)]
 struct Leaders<'a> {
     places: &'a mut [Leader],
@@ -155,8 +156,9 @@ pub fn winner(
     }
 }
 
-/// Appends the ids of all kept tokens whose score is at least `least`. In a row of bounds `kept.first` is the largest true logit, so no true y is above
-/// 0, and a token whose bound is above it is taken as if its y were 0.
+/// Appends the ids of all kept tokens whose score is at least `least`. In a row of bounds `kept.first` is the
+/// largest true logit, so no true y is above 0, and a token whose bound is above it is taken as if its y were
+/// 0.
 pub fn that_score(
     reader: &Reader<'_>,
     buffers: &mut Buffers,
@@ -240,9 +242,9 @@ fn token_delays<L: Lanes>(l: L, stream: Stream, ids: L::U) -> L::F {
 /// their uniforms alone.
 ///
 /// A bound reaches the score if the first arrival is at most `2^(y - best)`. With `u` the uniform, 256 times
-/// that arrival is `-log2(1 - u)`, which is at least `u / ln 2`. So `u <= 256 ln 2 2^(y - best)` is necessary;
-/// the power is at most `(1 + f) 2^n` for a whole `n` and a fraction `f`, and 178 instead of `256 ln 2` makes up
-/// for all roundings.
+/// that arrival is `-log2(1 - u)`, which is at least `u / ln 2`. So `u <= 256 ln 2 2^(y - best)` is
+/// necessary; the power is at most `(1 + f) 2^n` for a whole `n` and a fraction `f`, and 178 instead of
+/// `256 ln 2` makes up for all roundings.
 #[inline(always)]
 fn early<L: Lanes>(l: L, high_words: L::U, y: L::F, best: f32) -> Mask {
     // Capped so that the limit is normal; where y is -inf, the bound is too and is told apart later.
@@ -337,8 +339,8 @@ impl<W: Weights, P: Lead> Kernel for TileRace<'_, W, P> {
         let mut tiles = Tiles::default();
         self.buffers.open.clear();
 
-        // The tile of the first token is the likeliest to win; its best score closes most of the others. So its group of
-        // tiles is opened before the others.
+        // The tile of the first token is the likeliest to win; its best score closes most of the others. So
+        // its group of tiles is opened before the others.
         let first_tile = self.first_tile(l);
         let first_group = first_tile / WIDTH;
         for i in 0..self.reader.maxima.len().div_ceil(WIDTH) {
@@ -385,7 +387,8 @@ impl<W: Weights, P: Lead> TileRace<'_, W, P> {
         in_rest.map_or(0, |place| chunks.len() * WIDTH + place)
     }
 
-    /// Adds those of sixteen tiles that may hold the winner, and lets the first arrival of each meet the leader.
+    /// Adds those of sixteen tiles that may hold the winner, and lets the first arrival of each meet the
+    /// leader.
     #[inline(always)]
     fn open<L: Lanes>(&mut self, l: L, group: usize, tiles: &mut Tiles) {
         let maxima = &self.reader.maxima[group * WIDTH..];
@@ -401,7 +404,8 @@ impl<W: Weights, P: Lead> TileRace<'_, W, P> {
         if inside == 0 {
             return;
         }
-        // Where filters dropped the first tokens, no kept token has y above 0; nor has one of a row of bounds, by its true logit.
+        // Where filters dropped the first tokens, no kept token has y above 0; nor has one of a row of
+        // bounds, by its true logit.
         let first = self.weights.origin(l, l.splat(self.kept.first));
         let y = l.min(self.weights.exponent(l, m, first), l.splat(0.0));
         let mut ys = [0.0; WIDTH];
@@ -497,7 +501,8 @@ impl Tiles {
     }
 }
 
-/// Finds which of sixteen tiles may hold the winner, from the `y` of their maxima; fills the columns if one may.
+/// Finds which of sixteen tiles may hold the winner, from the `y` of their maxima; fills the columns if one
+/// may.
 struct Bounds<'a> {
     /// The first of the tiles, in its row.
     from: u32,

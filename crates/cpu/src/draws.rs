@@ -30,9 +30,9 @@ const LISTED: usize = 256;
 impl Workspace {
     /// Draws a token for each of some draws, which stand in for those of the task; returns the row's status.
     ///
-    /// Each token is that of [`Workspace::sample`] for the same draw; with mirostat at the task's limit, which stays. A
-    /// forced token does not matter. The row is edited and surveyed once, and filtered once, or twice with XTC. No
-    /// logprobs and no kept set are reported.
+    /// Each token is that of [`Workspace::sample`] for the same draw; with mirostat at the task's limit,
+    /// which stays. A forced token does not matter. The row is edited and surveyed once, and filtered once,
+    /// or twice with XTC. No logprobs and no kept set are reported.
     ///
     /// # Errors
     /// - Those of [`Workspace::sample`].

@@ -1,8 +1,10 @@
-//! Files at paths that callers name: opened where they are plain files, written beside their place and renamed.
+//! Files at paths that callers name: opened where they are plain files, written beside their place and
+//! renamed.
 //!
-//! Of what lies at such a path only a plain file is ever replaced, as a whole. Nothing is written through a link, and a pipe, a device or a
-//! folder is an error at once instead of a wait. Bytes go to a new file in the same folder, which replaces the old one once it is whole:
-//! a process that reads or maps the old one keeps it.
+//! Of what lies at such a path only a plain file is ever replaced, as a whole. Nothing is written through a
+//! link, and a pipe, a device or a folder is an error at once instead of a wait. Bytes go to a new file in
+//! the same folder, which replaces the old one once it is whole: a process that reads or maps the old one
+//! keeps it.
 
 use std::fs::{self, File, FileType, OpenOptions};
 use std::io::{self, Write};
@@ -48,7 +50,8 @@ pub fn open_plain(options: &OpenOptions, path: &Path, links: Links) -> io::Resul
     Ok(file)
 }
 
-/// Checks that a file can be written at a path: only a plain file or nothing lies there, and its folder takes new files.
+/// Checks that a file can be written at a path: only a plain file or nothing lies there, and its folder takes
+/// new files.
 ///
 /// # Errors
 /// The errors of [`NewFile::beside`].
@@ -120,7 +123,8 @@ impl NewFile {
     ///
     /// # Errors
     /// - The system's error.
-    /// - [`io::ErrorKind::InvalidInput`] if something lies at the path that is no plain file; the text says what it is.
+    /// - [`io::ErrorKind::InvalidInput`] if something lies at the path that is no plain file; the text says
+    ///   what it is.
     pub fn beside(path: &Path) -> io::Result<Self> {
         Self::opened(OpenOptions::new(), path)
     }

@@ -1,6 +1,7 @@
 //! The floating-point environment: round to nearest, subnormals kept, whatever the host program set (N5).
 
-/// The environment that all arithmetic here is defined in, for the thread that entered it; restores the caller's when dropped.
+/// The environment that all arithmetic here is defined in, for the thread that entered it; restores the
+/// caller's when dropped.
 #[derive(Debug)]
 pub struct FloatEnv {
     caller: Option<Control>,
@@ -36,7 +37,8 @@ impl Drop for FloatEnv {
     }
 }
 
-/// Runs something as in a host program that flushes subnormal numbers and rounds towards zero, where that can be set; for tests.
+/// Runs something as in a host program that flushes subnormal numbers and rounds towards zero, where that can
+/// be set; for tests.
 #[doc(hidden)]
 pub fn in_modes_of_a_host<T>(run: impl FnOnce() -> T) -> T {
     let caller = read();
@@ -49,8 +51,9 @@ pub fn in_modes_of_a_host<T>(run: impl FnOnce() -> T) -> T {
 /// Flush-to-zero, rounding mode and denormals-are-zero in MXCSR.
 #[cfg(target_arch = "x86_64")]
 const MODES: Control = 0x8000 | 0x6000 | 0x0040;
-/// Flush-to-zero, rounding mode and alternative halves in FPCR; then three bits of newer machines: alternative behaviour, which changes
-/// maxima, the flushing of inputs, and what scalar instructions leave in the rest of a register. Others keep these three at 0.
+/// Flush-to-zero, rounding mode and alternative halves in FPCR; then three bits of newer machines:
+/// alternative behaviour, which changes maxima, the flushing of inputs, and what scalar instructions leave in
+/// the rest of a register. Others keep these three at 0.
 #[cfg(target_arch = "aarch64")]
 const MODES: Control = 1 << 24 | 0b11 << 22 | 1 << 26 | 0b111;
 

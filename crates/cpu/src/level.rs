@@ -10,7 +10,8 @@ use gumball_spec::{Error, Result};
 /// A way to carry the lanes. All levels give the same bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Level {
-    /// Plain Rust over arrays, for every machine; left out of a module of WebAssembly with SIMD128, which no machine without it loads.
+    /// Plain Rust over arrays, for every machine; left out of a module of WebAssembly with SIMD128, which no
+    /// machine without it loads.
     Scalar,
     /// AVX2, FMA and F16C.
     Avx2,

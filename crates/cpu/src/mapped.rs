@@ -1,4 +1,5 @@
-//! Files mapped into memory, to be read: pages come from the disk when they are first touched, and all processes that map a file share them.
+//! Files mapped into memory, to be read: pages come from the disk when they are first touched, and all
+//! processes that map a file share them.
 
 use std::fmt;
 use std::fs::OpenOptions;
@@ -11,8 +12,8 @@ use crate::files::{Links, open_plain};
 
 /// A file's bytes, mapped.
 ///
-/// While it is mapped nobody may write the file or cut it off: what is read then is neither the old nor the new bytes, and a read behind the
-/// new end ends the process. To replace a file, write another and rename it.
+/// While it is mapped nobody may write the file or cut it off: what is read then is neither the old nor the
+/// new bytes, and a read behind the new end ends the process. To replace a file, write another and rename it.
 pub struct MappedFile(Mmap);
 
 impl MappedFile {
@@ -22,8 +23,8 @@ impl MappedFile {
     /// The errors of [`open_plain`].
     pub fn open(path: &Path) -> io::Result<Self> {
         let file = open_plain(OpenOptions::new().read(true), path, Links::Followed)?;
-        // SAFETY: the map is only read, and any bytes are a valid `[u8]`. The type's documentation forbids callers to write or shorten the
-        // file while it is mapped.
+        // SAFETY: the map is only read, and any bytes are a valid `[u8]`. The type's documentation forbids
+        // callers to write or shorten the file while it is mapped.
         let map = unsafe { Mmap::map(&file) }?;
         Ok(Self(map))
     }

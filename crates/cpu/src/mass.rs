@@ -4,8 +4,8 @@
 //! any part of the set can be weighed: one visit to the tiles that hold some of it, weights summed per tile,
 //! each sum times the tile's factor.
 //!
-//! Sums fit their words as long as no token is above its tile's maximum. Where another thread writes the row meanwhile they wrap,
-//! and nothing breaks.
+//! Sums fit their words as long as no token is above its tile's maximum. Where another thread writes the row
+//! meanwhile they wrap, and nothing breaks.
 
 use gumball_spec::TILE;
 use gumball_spec::survey::{Factor, Measure};
@@ -53,10 +53,11 @@ pub struct Rough {
 }
 
 impl Rough {
-    /// Returns bounds of the mass. `listed` is the exact mass of some tokens, and `rough` their part of the rough sum.
+    /// Returns bounds of the mass. `listed` is the exact mass of some tokens, and `rough` their part of the
+    /// rough sum.
     pub fn bounds(&self, listed: f64, rough: f64) -> (u64, u64) {
-        // A tile's mass is rounded down, and each of its weights to 2^-28 of its largest. The sums are of f32, all
-        // positive: each of their additions, one a tile and some more, errs by 2^-24 at most.
+        // A tile's mass is rounded down, and each of its weights to 2^-28 of its largest. The sums are of
+        // f32, all positive: each of their additions, one a tile and some more, errs by 2^-24 at most.
         let slack = self.sum * (1e-5 + self.tiles * 6e-8);
         let rest = self.sum - rough;
         let least = (rest - slack).max(0.0) / (1.0 + self.error);
@@ -74,8 +75,8 @@ impl Rough {
 impl Mass {
     /// Fixes the given set: a cut of a view whose tile maxima are known.
     ///
-    /// `first` is the logit of its first token; `prefix` says that this is the row's, so that the row's maxima
-    /// are the set's own.
+    /// `first` is the logit of its first token; `prefix` says that this is the row's, so that the row's
+    /// maxima are the set's own.
     #[expect(clippy::too_many_arguments, reason = "it is what a given set is made of")]
     pub fn give(
         &mut self,
@@ -172,8 +173,8 @@ impl Mass {
         (total, self.entropy(total.mass))
     }
 
-    /// Weighs the given set, if that is the whole row, as [`Mass::weigh_all`] does, and its part at or above a value as
-    /// [`Mass::weigh`] does, in one visit. The sums that are kept are those of the part.
+    /// Weighs the given set, if that is the whole row, as [`Mass::weigh_all`] does, and its part at or above
+    /// a value as [`Mass::weigh`] does, in one visit. The sums that are kept are those of the part.
     pub fn weigh_all_and(&mut self, level: Proven, view: &View<'_>, least: f32) -> (u64, Total) {
         view.need(-f32::MAX);
         let whole = self.run::<ALL_AND, false>(level, view, Cut::all(view.kind).at_least(least));
@@ -188,8 +189,8 @@ impl Mass {
         })
     }
 
-    /// Returns about the mass of the whole row, if that is the given set, in less time than it takes to weigh. `None` where
-    /// the numbers are too large for it.
+    /// Returns about the mass of the whole row, if that is the given set, in less time than it takes to
+    /// weigh. `None` where the numbers are too large for it.
     pub fn rough<const FINE: bool>(&mut self, level: Proven, view: &View<'_>) -> Option<Rough> {
         view.need(-f32::MAX);
         let reach = measured!(self.measure, |weights| weights.rough_reach(self.first));
@@ -204,7 +205,8 @@ impl Mass {
         Some(Rough { sum, error: error + reach, mean, tiles: self.maxima.len() as f64 + 1.0 })
     }
 
-    /// Returns about how much mass the tiles' first tokens have, in units of the weight of the set's first: no more than the set.
+    /// Returns about how much mass the tiles' first tokens have, in units of the weight of the set's first:
+    /// no more than the set.
     pub fn of_maxima(&self) -> f32 {
         self.factors_sum
     }
@@ -229,7 +231,8 @@ impl Mass {
         entropy_of(mass, self.distances())
     }
 
-    /// Returns the sum of the weighted distances below the first token, of the part weighed last, which was the given set.
+    /// Returns the sum of the weighted distances below the first token, of the part weighed last, which was
+    /// the given set.
     pub fn distances(&self) -> u64 {
         let mut sum = 0u64;
         for (tile, part) in self.sums.iter().enumerate().filter(|(_, part)| part.q > 0) {

@@ -1,7 +1,7 @@
 //! Measures over lanes: how the numbers of a row weigh against each other, logits or probabilities.
 //!
-//! A kernel that weighs takes a [`Weights`] by type, so that each kind of row has its own code and neither pays for
-//! the other; [`measured!`] picks it once, from the [`Measure`] that the stages hand on.
+//! A kernel that weighs takes a [`Weights`] by type, so that each kind of row has its own code and neither
+//! pays for the other; [`measured!`] picks it once, from the [`Measure`] that the stages hand on.
 
 use gumball_spec::survey::Measure;
 
@@ -23,8 +23,9 @@ pub trait Weights: Copy {
     fn ratio<L: Lanes>(self, l: L, value: L::F, of: L::F) -> L::F;
     /// What [`Weights::rough`] compares with: made once from a value.
     fn rough_origin<L: Lanes>(self, l: L, of: L::F) -> L::F;
-    /// Adds a value's weight relative to that of the origin's value to a sum: to within [`num::COARSE_ERROR`], or if `FINE`
-    /// [`num::FINE_ERROR`], besides what [`Weights::rough_reach`] says. For bounds, never for results.
+    /// Adds a value's weight relative to that of the origin's value to a sum: to within
+    /// [`num::COARSE_ERROR`], or if `FINE` [`num::FINE_ERROR`], besides what [`Weights::rough_reach`] says.
+    /// For bounds, never for results.
     fn add_rough<L: Lanes, const FINE: bool>(self, l: L, sum: L::F, value: L::F, origin: L::F) -> L::F;
     /// By how much rough weights may be off in rows whose first value is given, for the roundings on the way.
     fn rough_reach(self, first: f32) -> f64;
@@ -63,15 +64,15 @@ impl Weights for Logits {
         num::add_rough_exp2::<L, FINE>(l, sum, bits)
     }
     fn rough_reach(self, first: f32) -> f64 {
-        // Of tiles that have a factor, no exponent lies further below 0 than this one and 126, nor has the origin more than that
-        // and the bias. Each of these is rounded in its last bit, two of them twice.
+        // Of tiles that have a factor, no exponent lies further below 0 than this one and 126, nor has the
+        // origin more than that and the bias. Each of these is rounded in its last bit, two of them twice.
         let exponent = f64::from(first.abs()) * f64::from(self.s) + 126.0;
         4.0 * (exponent + 127.0) * f64::from(f32::EPSILON)
     }
 }
 
-/// Probabilities, which need not sum to 1. What is no token is 0, -inf or, in a row that was not cleaned, below 0 or
-/// NaN, and compares below every token.
+/// Probabilities, which need not sum to 1. What is no token is 0, -inf or, in a row that was not cleaned,
+/// below 0 or NaN, and compares below every token.
 #[derive(Clone, Copy, Debug)]
 pub struct Probabilities;
 
@@ -123,8 +124,8 @@ macro_rules! measured {
 }
 pub(crate) use measured;
 
-/// Returns the least value whose weight can matter beside that of `first`: that of all smaller ones together, 2^20 at
-/// most, hardly does.
+/// Returns the least value whose weight can matter beside that of `first`: that of all smaller ones together,
+/// 2^20 at most, hardly does.
 pub fn least_that_matters(measure: Measure, first: f32) -> f32 {
     const NEGLIGIBLE: f32 = 48.0;
     match measure {

@@ -37,12 +37,13 @@ pub fn weight<L: Lanes>(l: L, d: L::F) -> L::U {
     l.to_int(l.scale(horner(l, &EXP2_COEFFICIENTS, WEIGHT_ONE, f), n))
 }
 
-/// The bits of a float per unit of its exponent, and those of 1: `d ROUGH_UNIT + ROUGH_BIAS` are about the bits of `2^d`.
+/// The bits of a float per unit of its exponent, and those of 1: `d ROUGH_UNIT + ROUGH_BIAS` are about the
+/// bits of `2^d`.
 pub const ROUGH_UNIT: f32 = 8_388_608.0;
 pub const ROUGH_BIAS: f32 = 127.0 * ROUGH_UNIT;
 
-/// Adds `2^d`, told from its bits as a line between whole `d` has them, which may be any number, to a sum: to within
-/// [`COARSE_ERROR`], or if `FINE` [`FINE_ERROR`], or 2^-126.
+/// Adds `2^d`, told from its bits as a line between whole `d` has them, which may be any number, to a sum: to
+/// within [`COARSE_ERROR`], or if `FINE` [`FINE_ERROR`], or 2^-126.
 #[inline(always)]
 pub fn add_rough_exp2<L: Lanes, const FINE: bool>(l: L, sum: L::F, bits: L::F) -> L::F {
     let bits = l.to_int(l.max(bits, l.splat(0.0)));
@@ -62,7 +63,8 @@ pub const COARSE_MEAN: f64 = 1.040_68 * 0.970_178_8;
 pub const COARSE_ERROR: f64 = 0.029_83;
 /// Coefficients of a polynomial near `2^(m - 1) / m` for `m` from 1 to 2, lowest power first.
 const FINE_COEFFICIENTS: [f32; 4] = [1.775_614_7, -1.377_307_6, 0.707_475_8, -0.106_445_7];
-/// By how much fine rough weights may be off, relative to the true ones, roundings of their evaluation included.
+/// By how much fine rough weights may be off, relative to the true ones, roundings of their evaluation
+/// included.
 pub const FINE_ERROR: f64 = 6.64e-4;
 
 /// The exponent of positive normal `x`, and its mantissa less 1 (N1).

@@ -1,7 +1,7 @@
 //! Outputs: a row of probabilities, or the row with all but its kept tokens dropped (rule P4).
 //!
-//! A softmax without filters is three visits to the row: maxima, sums, and the one that writes. With filters, tiles that
-//! hold no kept token are filled without being read, and a listed set is written token by token.
+//! A softmax without filters is three visits to the row: maxima, sums, and the one that writes. With filters,
+//! tiles that hold no kept token are filled without being read, and a listed set is written token by token.
 
 use gumball_spec::edit::Hook;
 use gumball_spec::num::{key_id, key_logit};
@@ -68,8 +68,8 @@ row_from!(f32 => F32, bf16 => Bf16, f16 => F16);
 /// What a row is written as.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Output {
-    /// The distribution that the token is drawn from: the softmax of logits, or what is kept of probabilities,
-    /// renormalised. 0 elsewhere; at temperature 0 the winner has 1; an empty row is all 0.
+    /// The distribution that the token is drawn from: the softmax of logits, or what is kept of
+    /// probabilities, renormalised. 0 elsewhere; at temperature 0 the winner has 1; an empty row is all 0.
     Probabilities,
     /// The row after its edits with only the kept tokens left: other logits are -inf, other probabilities 0.
     Masked,
@@ -85,13 +85,15 @@ pub struct Written {
 }
 
 impl Workspace {
-    /// Writes what a row comes to into another. The task's draw matters to XTC alone; a forced token does not.
+    /// Writes what a row comes to into another. The task's draw matters to XTC alone; a forced token does
+    /// not.
     ///
     /// Each number is rounded once, to the type of `out`.
     ///
     /// # Errors
     /// - [`gumball_spec::Error::Length`] if a row is not as long as the vocabulary of the parameters.
-    /// - Those of [`SamplingParams::validate_for`](gumball_spec::SamplingParams::validate_for) for a row of probabilities.
+    /// - Those of [`SamplingParams::validate_for`](gumball_spec::SamplingParams::validate_for) for a row of
+    ///   probabilities.
     /// - [`gumball_spec::Error::OutOfRange`] if `mu` is NaN or +inf.
     /// - [`gumball_spec::Error::Conflict`] if a row of probabilities has a hook.
     pub fn write(

@@ -1,4 +1,5 @@
-//! A row whose parts lie in several processes, in the one that draws from it: it puts their responses together.
+//! A row whose parts lie in several processes, in the one that draws from it: it puts their responses
+//! together.
 
 use std::ops::Range;
 
@@ -53,7 +54,8 @@ impl PartRow {
         Self { edited: KnownRow::new(vocab), raw, status: Status::default() }
     }
 
-    /// Begins a row whose filters keep none but these tokens, of which there may be more than they keep. It needs no query.
+    /// Begins a row whose filters keep none but these tokens, of which there may be more than they keep. It
+    /// needs no query.
     #[must_use]
     pub fn of_list(vocab: usize, keys: impl Iterator<Item = u64>) -> Self {
         let mut row = Self::new(vocab, false);
@@ -99,7 +101,8 @@ impl PartRow {
         self.raw.as_ref().filter(|_| raw).unwrap_or(&self.edited).first
     }
 
-    /// Adds the responses of all parts to a query. Of each part: its ids; whether borders cut its first and its last tile; its response.
+    /// Adds the responses of all parts to a query. Of each part: its ids; whether borders cut its first and
+    /// its last tile; its response.
     pub fn add(&mut self, raw: bool, query: &Query, responses: Vec<(Range<usize>, [bool; 2], Response)>) {
         let KnownRow { parts, maxima, first } = self.known(raw);
         let (mut is_all, mut sums, mut shared) = (true, RowSums::default(), Vec::<(usize, TileSum)>::new());
@@ -160,7 +163,8 @@ impl PartRow {
 
 impl Workspace {
     /// Chooses the next token of a row, if enough of it is known; or else returns the query to send, and
-    /// whether it is about the row without its edits. Then [`Workspace::logprobs`] and [`Workspace::kept`] speak of no row.
+    /// whether it is about the row without its edits. Then [`Workspace::logprobs`] and [`Workspace::kept`]
+    /// speak of no row.
     ///
     /// # Errors
     /// Those of [`Workspace::new`].

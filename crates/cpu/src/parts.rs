@@ -1,9 +1,10 @@
 //! A row whose parts lie in several processes: what of it is known here, and which query to send next.
 //!
-//! The stages run over it as over any row. The first time that a stage needs a fact about the row that this process does not know,
-//! [`PartRow`](crate::PartRow) notes a query. The stages go on with the known facts, and the caller drops their result. Once the other
-//! processes have responded to the query, the stages run again from the start and get further. So one code serves rows that lie here
-//! and rows that do not. The last run notes no query: it has read known facts alone, so its result is that of the whole row.
+//! The stages run over it as over any row. The first time that a stage needs a fact about the row that this
+//! process does not know, [`PartRow`](crate::PartRow) notes a query. The stages go on with the known facts,
+//! and the caller drops their result. Once the other processes have responded to the query, the stages run
+//! again from the start and get further. So one code serves rows that lie here and rows that do not. The last
+//! run notes no query: it has read known facts alone, so its result is that of the whole row.
 
 use std::cell::RefCell;
 
@@ -65,7 +66,8 @@ pub struct RowSums {
     pub count: u64,
 }
 
-/// Three sums of a set of tokens, of which a deviation is made: their number, that of their deviations, and that of the squares.
+/// Three sums of a set of tokens, of which a deviation is made: their number, that of their deviations, and
+/// that of the squares.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Moments {
     /// The number of tokens.
@@ -165,8 +167,8 @@ impl Parts {
         self.known = self.known.min(least);
     }
 
-    /// Takes in the sums of the row at a scale: those of the tiles that lie in one part, and of each other tile its maximum and
-    /// what its parts add up to.
+    /// Takes in the sums of the row at a scale: those of the tiles that lie in one part, and of each other
+    /// tile its maximum and what its parts add up to.
     pub fn add_sums(&mut self, scale: f32, first: f32, sums: RowSums, cut_tiles: &[(f32, TileSum)]) {
         let measure = Measure::Logits { s: scale };
         let (mut mass, mut distances) = (sums.mass, sums.distances);
@@ -242,7 +244,8 @@ impl Parts {
         }
     }
 
-    /// Returns number, mass and entropy of the whole row's tokens. If they are not known, it notes a query and returns harmless numbers.
+    /// Returns number, mass and entropy of the whole row's tokens. If they are not known, it notes a query
+    /// and returns harmless numbers.
     pub fn need_sums(&self, measure: Measure) -> (Total, f32) {
         let Measure::Logits { s } = measure else { unreachable!("rows of logits alone are known in parts") };
         match self.sums.iter().find(|(scale, ..)| scale.to_bits() == s.to_bits()) {
@@ -303,7 +306,8 @@ impl Parts {
         self.logits.iter().find(|(known, _)| *known == id).map(|(_, z)| *z)
     }
 
-    /// Notes a query, unless there is one already: whatever a stage needs after the first query may rest on wrong numbers.
+    /// Notes a query, unless there is one already: whatever a stage needs after the first query may rest on
+    /// wrong numbers.
     fn note(&self, query: Query) {
         self.query.borrow_mut().get_or_insert(query);
     }
@@ -311,7 +315,8 @@ impl Parts {
 
 /// Returns a cut as keys of ids that are `start` less: as a part sees it whose first id is `start`.
 pub fn cut_from(cut: Cut, start: u32) -> Cut {
-    // Of tokens with the logit of the last key those up to its id lie inside, none if it lies in front of the part.
+    // Of tokens with the logit of the last key those up to its id lie inside, none if it lies in front of the
+    // part.
     let last = match (cut.last as u32, key_id(cut.last).checked_sub(start)) {
         (0, _) => cut.last,
         (_, Some(id)) => cut.last & !0xFFFF_FFFF | u64::from(!id),

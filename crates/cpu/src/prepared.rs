@@ -61,7 +61,8 @@ impl Prepared {
         self.reading
     }
 
-    /// Returns which logits choose a token and give the logprobs and the kept set that the request, its pool or its step wants.
+    /// Returns which logits choose a token and give the logprobs and the kept set that the request, its pool
+    /// or its step wants.
     #[must_use]
     pub fn reading_with(&self, hooked: bool, kept_set: bool) -> Reading {
         let logprobs = self.params.logprobs.as_ref().map(|logprobs| logprobs.mode);

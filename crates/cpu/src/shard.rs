@@ -1,7 +1,8 @@
-//! A shard: the part of a row that lies here. It is edited and surveyed in place, and responds to queries about the row.
+//! A shard: the part of a row that lies here. It is edited and surveyed in place, and responds to queries
+//! about the row.
 //!
-//! Its places begin at a whole tile. Where its ids begin inside one, the ids before are none of its tokens, and the tile is
-//! shared with the parts before it (S1).
+//! Its places begin at a whole tile. Where its ids begin inside one, the ids before are none of its tokens,
+//! and the tile is shared with the parts before it (S1).
 
 use std::ops::Range;
 
@@ -50,7 +51,8 @@ pub struct About {
     pub raw: bool,
     /// The largest logit of the whole row.
     pub first: f32,
-    /// For sums: the maxima of the part's first and last tile in the whole row, where others have a part of these.
+    /// For sums: the maxima of the part's first and last tile in the whole row, where others have a part of
+    /// these.
     pub cut_maxima: [Option<f32>; 2],
 }
 
@@ -61,7 +63,8 @@ pub enum Response {
     Tokens(Vec<(f32, u32)>),
     /// The logits of all ids of the part, where the tokens of the query would take more bytes.
     All(Vec<f32>),
-    /// Sums of the tiles that lie in this part alone; of its first and last tile, where others have a part of these, their own.
+    /// Sums of the tiles that lie in this part alone; of its first and last tile, where others have a part of
+    /// these, their own.
     Sums(RowSums, [TileSum; 2]),
     /// Moments.
     Moments(Moments),
@@ -144,7 +147,8 @@ pub fn has_raw_row(task: &Task<'_>) -> bool {
 }
 
 impl Workspace {
-    /// Edits and surveys the part of a row that lies here: `part` are the logits of `ids`, and the task is that of the whole row.
+    /// Edits and surveys the part of a row that lies here: `part` are the logits of `ids`, and the task is
+    /// that of the whole row.
     ///
     /// # Errors
     /// - [`gumball_spec::Error::Length`] if there is not one logit for each id.
@@ -184,8 +188,9 @@ impl Workspace {
         Ok(())
     }
 
-    /// Returns the token of the part that wins the row's race, or in a greedy row its first, with 0 for a score: for requests
-    /// without filters or with min-p alone. `first` is the largest logit of the whole row.
+    /// Returns the token of the part that wins the row's race, or in a greedy row its first, with 0 for a
+    /// score: for requests without filters or with min-p alone. `first` is the largest logit of the whole
+    /// row.
     pub fn winner(&mut self, part: Row<'_>, shard: &Shard, task: &Task<'_>, first: f32) -> Winner {
         if shard.first() == f32::NEG_INFINITY {
             return Winner::NONE;

@@ -1,7 +1,7 @@
 //! The survey: one pass over the row that learns every tile's maximum.
 //!
-//! The maxima bound everything later stages ask for, so that those stages read only the few tiles they
-//! need. Sums are taken only where a rule wants them (`mass.rs`). Rows of probabilities have a pass of their own
+//! The maxima bound everything later stages ask for, so that those stages read only the few tiles they need.
+//! Sums are taken only where a rule wants them (`mass.rs`). Rows of probabilities have a pass of their own
 //! (`probabilities.rs`); what follows it is the same.
 
 mod probabilities;
@@ -34,8 +34,8 @@ pub fn survey(level: Proven, view: &View<'_>, maxima: &mut Vec<f32>) -> Survey {
     complete(level, view, maxima, ordered)
 }
 
-/// Surveys a view of a row of logits, and in the same pass the row without its edits, whose maxima go to `raw`. Returns what
-/// was learnt of the view, then of the row.
+/// Surveys a view of a row of logits, and in the same pass the row without its edits, whose maxima go to
+/// `raw`. Returns what was learnt of the view, then of the row.
 pub fn survey_both(
     level: Proven,
     view: &View<'_>,
@@ -70,8 +70,8 @@ pub fn survey_both(
     (complete(level, view, maxima, ordered), complete(level, &bare, raw, ordered))
 }
 
-/// Completes the maxima of a view's whole tiles, which are neither cleaned nor edited; `ordered` is whether no number of those
-/// tiles is odd, but for +inf.
+/// Completes the maxima of a view's whole tiles, which are neither cleaned nor edited; `ordered` is whether
+/// no number of those tiles is odd, but for +inf.
 fn complete(level: Proven, view: &View<'_>, maxima: &mut [f32], mut ordered: bool) -> Survey {
     let whole = view.row.vocab() / TILE;
     if let [to] = &mut maxima[whole..] {
@@ -90,8 +90,8 @@ fn complete(level: Proven, view: &View<'_>, maxima: &mut [f32], mut ordered: boo
     Survey { first: view.kind.clean(first), odd }
 }
 
-/// Fills the maxima of the whole tiles of a row, not cleaned and without edits. Returns whether no number of it is odd,
-/// but for +inf.
+/// Fills the maxima of the whole tiles of a row, not cleaned and without edits. Returns whether no number of
+/// it is odd, but for +inf.
 fn whole_tiles<E: Element>(level: Proven, view: &View<'_>, row: &[E], maxima: &mut [f32]) -> bool {
     match view.kind {
         Kind::Logits => dispatch(level, Maxima { view, row, maxima }),
@@ -133,7 +133,8 @@ impl<E: Element> Kernel for Maxima<'_, E> {
     }
 }
 
-/// The maxima of the whole tiles of a row of logits, and of what a mask allows of it, not cleaned. Returns whether there is no NaN.
+/// The maxima of the whole tiles of a row of logits, and of what a mask allows of it, not cleaned. Returns
+/// whether there is no NaN.
 struct BothMaxima<'a, E> {
     mask: &'a [u32],
     row: &'a [E],

@@ -119,7 +119,8 @@ impl<'a> View<'a> {
         self.parts.map_or_else(|| self.row.vocab(), Parts::vocab)
     }
 
-    /// Makes sure that all tokens at or above a number are known, before they are read; of a row in parts it notes a query if not.
+    /// Makes sure that all tokens at or above a number are known, before they are read; of a row in parts it
+    /// notes a query if not.
     #[inline(always)]
     pub fn need(&self, least: f32) {
         if let Some(parts) = self.parts {
@@ -127,7 +128,8 @@ impl<'a> View<'a> {
         }
     }
 
-    /// Returns whether a query about a row in parts was noted, so that the result of the stages will be dropped.
+    /// Returns whether a query about a row in parts was noted, so that the result of the stages will be
+    /// dropped.
     pub fn is_waiting(&self) -> bool {
         self.parts.is_some_and(Parts::has_query)
     }
@@ -137,8 +139,8 @@ impl<'a> View<'a> {
         self.vocab().div_ceil(TILE)
     }
 
-    /// Returns a tile as the later stages see it, but for -0.0; `scratch` is used if it must be made. What is no
-    /// token is -inf there, or in a row of probabilities 0.
+    /// Returns a tile as the later stages see it, but for -0.0; `scratch` is used if it must be made. What is
+    /// no token is -inf there, or in a row of probabilities 0.
     #[inline(always)]
     pub fn tile<'s, L: Lanes>(&'s self, l: L, tile: usize, scratch: &'s mut Tile) -> &'s Tile {
         if let Some(parts) = self.parts {
@@ -225,8 +227,8 @@ impl Kernel for Make<'_> {
     }
 }
 
-/// Fills a tile with a row's numbers as they count, but for -0.0: of odd rows NaN, and negative probabilities, as dropped
-/// ones, +inf as `f32::MAX`.
+/// Fills a tile with a row's numbers as they count, but for -0.0: of odd rows NaN, and negative
+/// probabilities, as dropped ones, +inf as `f32::MAX`.
 #[inline(always)]
 fn convert<L: Lanes, E: Element>(l: L, view: &View<'_>, row: &[E], tile: usize, scratch: &mut Tile) {
     let from = &row[tile * TILE..];

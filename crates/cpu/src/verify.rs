@@ -1,8 +1,8 @@
-//! Verify: drafts against the target's probabilities: a chain by rejection (S4); trees, blocks and thresholds (S5 to S7), whose
-//! decisions are the definition's, over sums and draws of these lanes.
+//! Verify: drafts against the target's probabilities: a chain by rejection (S4); trees, blocks and thresholds
+//! (S5 to S7), whose decisions are the definition's, over sums and draws of these lanes.
 //!
-//! Acceptance looks at two numbers a draft. Only the rows of the first draft that is not accepted are read whole, and of
-//! them the residual is made, surveyed and raced as any row of probabilities is.
+//! Acceptance looks at two numbers a draft. Only the rows of the first draft that is not accepted are read
+//! whole, and of them the residual is made, surveyed and raced as any row of probabilities is.
 
 use gumball_spec::survey::Measure;
 use gumball_spec::verify::by_probabilities::{Decision, Emitted, Judgement, Last, Siblings, Trial};
@@ -23,7 +23,8 @@ use crate::workspace::Workspace;
 impl Workspace {
     /// Verifies a chain of drafts: writes its tokens, and returns the counts and the status.
     ///
-    /// Reads two numbers for each draft and at most two rows whole. The outcome is that of [`DraftChain::verify`].
+    /// Reads two numbers for each draft and at most two rows whole. The outcome is that of
+    /// [`DraftChain::verify`].
     ///
     /// # Errors
     /// - Those of [`DraftChain::check`].
@@ -98,8 +99,8 @@ impl Workspace {
         emitted
     }
 
-    /// Judges the children of a row, as [`Siblings::judge`] does; where none is accepted, draws the token that comes in
-    /// their place, [`NONE`] if there is none.
+    /// Judges the children of a row, as [`Siblings::judge`] does; where none is accepted, draws the token
+    /// that comes in their place, [`NONE`] if there is none.
     ///
     /// # Errors
     /// Those of [`Workspace::new`].

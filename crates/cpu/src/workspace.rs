@@ -114,7 +114,8 @@ impl Workspace {
     ///
     /// # Errors
     /// - [`gumball_spec::Error::Length`] if the row is not as long as the vocabulary of the parameters.
-    /// - [`gumball_spec::Error::OutOfRange`] if the forced token is outside the vocabulary, or `mu` NaN or +inf.
+    /// - [`gumball_spec::Error::OutOfRange`] if the forced token is outside the vocabulary, or `mu` NaN or
+    ///   +inf.
     pub fn sample(&mut self, row: Row<'_>, task: &Task<'_>, hook: Option<Hook<'_>>) -> Result<Chosen> {
         task.validate(row, hook.is_some())?;
         self.begin()?;
@@ -147,11 +148,12 @@ impl Workspace {
         Ok(chosen)
     }
 
-    /// Returns how often at most the last row was read: surveyed, walked over for filters and sums, drawn from or written.
-    /// Tiles that cannot matter are skipped on all walks but the first.
+    /// Returns how often at most the last row was read: surveyed, walked over for filters and sums, drawn
+    /// from or written. Tiles that cannot matter are skipped on all walks but the first.
     ///
-    /// A search for a mass or a count halves the floats it may end at with every sixth of its walks, and so takes 200 at
-    /// most, whatever the row. Two filters that both search took fewer than 50 visits on flat, on steep and on heaped rows.
+    /// A search for a mass or a count halves the floats it may end at with every sixth of its walks, and so
+    /// takes 200 at most, whatever the row. Two filters that both search took fewer than 50 visits on flat,
+    /// on steep and on heaped rows.
     #[must_use]
     pub fn visits(&self) -> u32 {
         2 + self.filter.mass.visits
@@ -181,7 +183,8 @@ pub(crate) struct Late<'w> {
 }
 
 impl Late<'_> {
-    /// Carries a row through the stages behind its survey. `raw` is the row without its edits, if it has any and logprobs speak of it.
+    /// Carries a row through the stages behind its survey. `raw` is the row without its edits, if it has any
+    /// and logprobs speak of it.
     pub(crate) fn finish(
         self,
         reader: &Reader<'_>,
@@ -252,7 +255,8 @@ pub(crate) fn open<'a>(
     (reader, status)
 }
 
-/// Does the same, and where `raw_maxima` are given and edits lie over a row of logits, surveys the row without them as well.
+/// Does the same, and where `raw_maxima` are given and edits lie over a row of logits, surveys the row
+/// without them as well.
 #[expect(clippy::too_many_arguments, reason = "the buffers are parts of a workspace that is borrowed")]
 fn open_with_raw<'a>(
     level: Proven,
@@ -278,8 +282,8 @@ fn open_with_raw<'a>(
     (Reader { level, view, maxima, first, list_limit, start: 0 }, edits.status(row, odd), of_raw)
 }
 
-/// Returns the temperature of a row and what may be drawn from it: the first token at temperature 0, nothing if the row
-/// is empty, whose temperature is that of the parameters.
+/// Returns the temperature of a row and what may be drawn from it: the first token at temperature 0, nothing
+/// if the row is empty, whose temperature is that of the parameters.
 pub(crate) fn choose(
     reader: &Reader<'_>,
     buffers: &mut crate::filter::Buffers,

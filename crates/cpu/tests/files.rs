@@ -1,4 +1,5 @@
-//! Files at paths that callers name: writing harms nothing that lies there, and opening a pipe or a device does not wait.
+//! Files at paths that callers name: writing harms nothing that lies there, and opening a pipe or a device
+//! does not wait.
 #![cfg(unix)]
 
 mod places;

@@ -143,8 +143,8 @@ inline void run_block(unsigned int threads) {
     }
 }
 
-// By this seed, unless it is 0, blocks pause behind barriers of their cluster, so that they drift apart as on a busy machine; and how
-// often one has done so.
+// By this seed, unless it is 0, blocks pause behind barriers of their cluster, so that they drift apart as on a busy
+// machine; and how often one has done so.
 OF_LIBRARY std::atomic<uint64_t> drift{0}, pauses{0};
 
 // Pauses for some microseconds, or now and then for milliseconds, at half of the calls.

@@ -1,4 +1,5 @@
-//! Writes the headers that are generated from `src/abi` below a folder, for readers and editors: compilers get them from memory.
+//! Writes the headers that are generated from `src/abi` below a folder, for readers and editors: compilers
+//! get them from memory.
 //!
 //! `cargo run -p gumball-cuda --example abi -- target/abi`
 

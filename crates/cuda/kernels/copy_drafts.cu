@@ -1,4 +1,5 @@
-// copy_drafts.cu: copies the drafts of a batch into columns of a matrix, where the next batch's paths and a verification read them.
+// copy_drafts.cu: copies the drafts of a batch into columns of a matrix, where the next batch's paths and a
+// verification read them.
 //
 // Computes   to[row][sibling] = drafts[row][sibling], in 32 or 64 bits
 // Never      waits for the host

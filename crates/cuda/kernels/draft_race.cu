@@ -1,22 +1,24 @@
 // draft_race.cu: draws drafts from rows of a draft model: the first tokens that arrive in each request's race (S8).
 //
-// Computes   per row: the kept tokens with the largest scores, the largest first; at temperature 0 the row's first tokens; a forced
-//            token alone; NO_TOKEN in the place of each draft that is missing
+// Computes   per row: the kept tokens with the largest scores, the largest first; at temperature 0 the row's first
+//            tokens; a forced token alone; NO_TOKEN in the place of each draft that is missing
 // Never      changes a request; reads a tile whose bound is below the best draft that is still to be had
 // Twins      oracle spec/src/verify/draft.rs | CPU cpu/src/draft.rs | why docs/speculation.md
 // Shapes     logits [rows, vocab] of T; records [rows, tiles]; drafts [rows, siblings]
 // Grid       x = rows; whole warps, up to 512 threads; no dynamic shared memory
-// Traffic    in: 16 bytes per tile for each draft; logits as filter.cuh states; for each draft a logit of each tile that may hold it,
-//            and the tiles that still may
-// Requires   begin_drafts and the survey of the same rows before it on the stream; the kernel `history_edits` before the survey, if a
-//            request has edits that depend on its history
+// Traffic    in: 16 bytes per tile for each draft; logits as filter.cuh states; for each draft a logit of each tile
+//            that may hold it, and the tiles that still may
+// Requires   begin_drafts and the survey of the same rows before it on the stream; the kernel `history_edits` before
+//            the survey, if a request has edits that depend on its history
 //
 // Siblings are few, so the block finds each by a pass over the records: the best word below that of the sibling before.
 //
 //     padding and empty rows have no drafts; a forced token is the only one
 //     drafts of blocks: replace the records' arrivals by those of their own words
-//     at temperature 0 the order is that of the keys; else find what the filters keep, and the order is that of the scores
-//     for each draft: the best word among the tiles' first tokens and first arrivals; then read the tiles that may hold a better one
+//     at temperature 0 the order is that of the keys; else find what the filters keep, and the order is that of the
+//         scores
+//     for each draft: the best word among the tiles' first tokens and first arrivals; then read the tiles that may hold
+//         a better one
 
 #include "abi/drafts.cuh"
 #include "block/race.cuh"

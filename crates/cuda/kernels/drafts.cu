@@ -1,7 +1,7 @@
 // drafts.cu: makes requests of the rows behind drafts, and accepts the drafts that equal what was emitted (rule S3).
 //
-// Computes   begin_drafts: for each row the request as it stands behind the drafts on the path to the row (E6, N9); also for the
-//            rows of a draft model, from which drafts are drawn (S8)
+// Computes   begin_drafts: for each row the request as it stands behind the drafts on the path to the row (E6, N9);
+//            also for the rows of a draft model, from which drafts are drawn (S8)
 //            end_drafts: for each request the rows of the walk, the outputs of these rows at the request's first rows,
 //            and the request's next state, history and counts
 // Never      reads logits; trusts a draft or a parent that the device alone has seen; changes a request before all of
@@ -13,20 +13,26 @@
 // Traffic    begin_drafts: 320 bytes a row; behind drafts of requests that count tokens also the bits of touched ids;
 //            with edits that depend on the history also its ids, and of each entry that is used 32 bytes in and 64 to
 //            128 out
-//            end_drafts: the outputs of all rows; those of rows that no token was emitted for, and of those that move, again
-// Requires   begin_drafts, the kernels of the step over the rows, end_drafts, in this order on one stream; tables that the host
-//            writes by copies, never kernels: those of DraftStep that are indexed by request, and slot_params, slot_requests.
-//            A failed exchange between ranks makes padding of slots. Whether these kernels see that does not matter: nobody
-//            reads what comes out then. Of rows that ranks drew together (DRAFTS_IN_BATCH) some may have failed: a walk that lacks one
+//            end_drafts: the outputs of all rows; those of rows that no token was emitted for, and of those that move,
+//                again
+// Requires   begin_drafts, the kernels of the step over the rows, end_drafts, in this order on one stream; tables that
+//            the host
+//            writes by copies, never kernels: those of DraftStep that are indexed by request, and slot_params,
+//                slot_requests.
+//            A failed exchange between ranks makes padding of slots. Whether these kernels see that does not matter:
+//                nobody
+//            reads what comes out then. Of rows that ranks drew together (DRAFTS_IN_BATCH) some may have failed: a walk
+//                that lacks one
 //            is padding
 //
-// Both kernels lie on the way from one step to the next, so what counts is how many loads follow one another. Each is launched
-// while the kernel before runs, and loads what that one does not write. Once it may go on, it has one round of loads left: begin_drafts
-// of the state and the drafts, end_drafts of the outputs.
+// Both kernels lie on the way from one step to the next, so what counts is how many loads follow one another. Each is
+// launched while the kernel before runs, and loads what that one does not write. Once it may go on, it has one round of
+// loads left: begin_drafts of the state and the drafts, end_drafts of the outputs.
 //
 //     begin_drafts: for each row
 //         path = the drafts from the root to the row
-//         padding, if an id of the path is no token or a stop id, so that no walk gets there; or if there is no tree. A block
+//         padding, if an id of the path is no token or a stop id, so that no walk gets there; or if there is no tree. A
+//             block
 //         is judged as a whole, so there stop ids make no padding
 //         the request's parameters; its state, later by the path's length; its lists, with the path beside or in them
 //     end_drafts: for each request
@@ -123,8 +129,8 @@ DEVICE bool shares_entries(u32 features) {
     return (features & FEATURE_TOKEN_COUNTS) && !(features & FEATURE_HISTORY_EDITS);
 }
 
-// Adds a path to what a row has beside the entries that it shares with its request: to `bits`, a copy of the request's bits of
-// touched ids, and as a list behind them. `to`, the row's request, gets these lists. `list_bytes` in
+// Adds a path to what a row has beside the entries that it shares with its request: to `bits`, a copy of the request's
+// bits of touched ids, and as a list behind them. `to`, the row's request, gets these lists. `list_bytes` in
 // src/requests/request_table.rs is the size of their memory. By all threads of a block, behind a barrier.
 DEVICE void share_entries(const DraftStep& args, Request& to, u32* bits, const int* path, u32 depth) {
     u32* list = bits + args.step.tiles * MASK_WORDS;
@@ -140,8 +146,8 @@ DEVICE void share_entries(const DraftStep& args, Request& to, u32* bits, const i
     }
 }
 
-// Copies to `memory` those lists of a request that the tokens on a path change, and adds the path to them: for edits that
-// depend on the history. `own`, in shared memory, is a copy of the request, and gets these lists. `list_bytes` in
+// Copies to `memory` those lists of a request that the tokens on a path change, and adds the path to them: for edits
+// that depend on the history. `own`, in shared memory, is a copy of the request, and gets these lists. `list_bytes` in
 // src/requests/request_table.rs is the size of their memory. By all threads of a block.
 DEVICE void copy_lists(const DraftStep& args, const Request& request, Request& own, u32 features, u32 length,
                        TokenEntry* memory, const int* path, u32 depth, EntryIds& ids) {
@@ -187,8 +193,8 @@ DEVICE void copy_lists(const DraftStep& args, const Request& request, Request& o
     }
 }
 
-// Writes the slot of a row: the row itself, or -1 for padding. `is_judged`: drafts behind it or in front of it are judged by its
-// probabilities, if any are.
+// Writes the slot of a row: the row itself, or -1 for padding. `is_judged`: drafts behind it or in front of it are
+// judged by its probabilities, if any are.
 DEVICE void write_row_slot(const DraftStep& args, u32 row, int slot, bool is_judged) {
     args.row_slots[row] = slot;
     if (args.judged_slots != nullptr) {
@@ -226,16 +232,16 @@ struct LaneWords {
     }
 };
 
-// Where a row stands: how many drafts lie on the path to it, whether a walk may get there, and whether the request's drafts are a
-// tree, as far as they were read.
+// Where a row stands: how many drafts lie on the path to it, whether a walk may get there, and whether the request's
+// drafts are a tree, as far as they were read.
 struct RowPlace {
     u32 depth;
     bool is_reached;
     bool is_tree;
 };
 
-// Finds where the row behind the draft `node` stands, -1 for a request's first row, and writes the ids of the path there to
-// `path`; by one warp.
+// Finds where the row behind the draft `node` stands, -1 for a request's first row, and writes the ids of the path
+// there to `path`; by one warp.
 DEVICE RowPlace find_place(const DraftStep& args, u32 request, const DraftRequest& drafts, const LaneStopIds& stop_ids,
                            int node, int* path) {
     // No draft stands before a request's first row, which reads the drafts only to know whether they are to be judged.
@@ -269,8 +275,8 @@ KERNEL(begin_drafts, BEGIN_DRAFTS_THREADS, DraftStep, args) {
     __shared__ u32 length;
     __shared__ EntryIds ids;
     __shared__ Request request;
-    // What the host has written is loaded while the kernels before end, which may write drafts, states and lists, and read
-    // what this kernel writes. A warp makes the row's state, another one its request, a third one its parameters.
+    // What the host has written is loaded while the kernels before end, which may write drafts, states and lists, and
+    // read what this kernel writes. A warp makes the row's state, another one its request, a third one its parameters.
     warm_constant_bank(args);
     const u32 row = blockIdx.x, lane = lane_id(), warp = warp_id();
     const DraftRow own = args.rows[args.first_row + row];
@@ -300,8 +306,8 @@ KERNEL(begin_drafts, BEGIN_DRAFTS_THREADS, DraftStep, args) {
         }
     }
     grid_dependency_wait();
-    // The survey of rows without edits is a dependent launch. It waits for this kernel before it reads requests, but not before
-    // it reads logits: the kernels before may write these, so it must not begin while they run.
+    // The survey of rows without edits is a dependent launch. It waits for this kernel before it reads requests, but
+    // not before it reads logits: the kernels before may write these, so it must not begin while they run.
     trigger_dependents();
 
     // The survey may read the parameters and the state of any row, so padding gets zeros.
@@ -323,8 +329,8 @@ KERNEL(begin_drafts, BEGIN_DRAFTS_THREADS, DraftStep, args) {
         if (lane == OFFSET_OF(State, length) / 4) {
             length = state.words[0];
         }
-        // If drafts were drawn at the end of the request's history, copied entries hold stamps of the request's step. A row after
-        // drafts has a later step, so that these do not count there.
+        // If drafts were drawn at the end of the request's history, copied entries hold stamps of the request's step. A
+        // row after drafts has a later step, so that these do not count there.
         if (lane == OFFSET_OF(State, position) / 4 || lane == OFFSET_OF(State, length) / 4 ||
             lane == OFFSET_OF(State, step) / 4) {
             state.words[0] += own_place.depth;
@@ -340,9 +346,9 @@ KERNEL(begin_drafts, BEGIN_DRAFTS_THREADS, DraftStep, args) {
     if (!has_lists) {
         return;
     }
-    // RAW on place, path and length: the first warp wrote them, all threads read them. RAW on the request: the second warp
-    // copied it, all threads read it; or WAW, if a thread changes parts of it. RAW on the bits: all warps but the first copied
-    // parts of them, threads set bits of any part.
+    // RAW on place, path and length: the first warp wrote them, all threads read them. RAW on the request: the second
+    // warp copied it, all threads read it; or WAW, if a thread changes parts of it. RAW on the bits: all warps but the
+    // first copied parts of them, threads set bits of any part.
     __syncthreads();
     if (!place.is_reached) {
         return;
@@ -390,8 +396,8 @@ struct DraftWalk {
     u32 is_tree;
 };
 
-// Moves the words of the first `emitted` rows of a walk to the request's first rows, and fills those of the rows behind. Rows only
-// move to the front, so no word is overwritten before it was read. By all threads of a block.
+// Moves the words of the first `emitted` rows of a walk to the request's first rows, and fills those of the rows
+// behind. Rows only move to the front, so no word is overwritten before it was read. By all threads of a block.
 template <class Address, class Padding>
 DEVICE void compact_rows(const DraftWalk& walk, u32 emitted, u32 rows, u32 words, Address address, Padding padding) {
 #pragma unroll 1
@@ -447,7 +453,8 @@ DEVICE void compact_words(const DraftWalk& walk, u32 emitted, const Step& step, 
 }
 
 KERNEL(end_drafts, END_DRAFTS_THREADS, DraftStep, args) {
-    // begin_drafts of another verification is a dependent launch, which waits for this kernel before it reads states or writes.
+    // begin_drafts of another verification is a dependent launch, which waits for this kernel before it reads states or
+    // writes.
     trigger_dependents();
     constexpr u32 WALKING_WARP = END_DRAFTS_THREADS / 32 - 1;
     static_assert(32 * WALKING_WARP > MAX_DRAFTS, "the threads of the other warps have a row each");
@@ -516,9 +523,9 @@ KERNEL(end_drafts, END_DRAFTS_THREADS, DraftStep, args) {
         }
         return;
     }
-    // RAW on walk: the last warp wrote the path, the threads of the others the words of their rows; all threads read them.
-    // WAR on the outputs: all threads have read the words of their rows, threads move rows. RAW on the request: the first
-    // warp copied it, all threads read it.
+    // RAW on walk: the last warp wrote the path, the threads of the others the words of their rows; all threads read
+    // them. WAR on the outputs: all threads have read the words of their rows, threads move rows. RAW on the request:
+    // the first warp copied it, all threads read it.
     __syncthreads();
     const u32 last_row = walk.path[walk.emitted - 1];
     const bool has_last = (int)walk.words[OUTPUT_TOKENS][last_row] != NO_TOKEN;

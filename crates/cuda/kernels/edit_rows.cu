@@ -6,8 +6,8 @@
 // Shapes     logits [rows, vocab] of T; out [rows, vocab] of f32; row strides in elements
 // Grid       x = rows * blocks_per_row, `tiles_per_block` tiles each; whole warps; no dynamic shared memory
 // Traffic    in: a row's elements, and edits as in warp/edited_row.cuh; out: 4 bytes an element
-// Requires   the kernel `history_edits` before, if a request has edits that depend on its history; no dependent launch; rows of
-//            `out` begin at multiples of 16 bytes
+// Requires   the kernel `history_edits` before, if a request has edits that depend on its history; no dependent launch;
+//            rows of `out` begin at multiples of 16 bytes
 
 #include "abi/drafts.cuh"
 #include "warp/edited_row.cuh"

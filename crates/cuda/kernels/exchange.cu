@@ -3,23 +3,28 @@
 // Computes   send_rows: copies this rank's part of each row into the windows of the ranks that sample it, signals, and
 //                waits for the other ranks' parts
 //            send_results: sends the results of this rank's rows to all ranks, collects the other ranks' results, and
-//                advances the requests whose rows other ranks sampled: by a token, or in a verification by the tokens of a walk.
-//                Where devices do not reach each other's memory, a launch sends, messages travel, and another launch collects
+//                advances the requests whose rows other ranks sampled: by a token, or in a verification by the tokens
+//                    of a walk.
+//                Where devices do not reach each other's memory, a launch sends, messages travel, and another launch
+//                    collects
 // Never      reads the padding behind a part; waits past the timeout; writes a window whose rows may still be read
 // Twins      host engine/src/ranks/step.rs, verify.rs | why docs/scaling.md
 // Shapes     as in SendRows and SendResults
-// Grid       send_rows: up to SEND_ROWS_MOST_BLOCKS blocks of 256 threads, of which the last waits for the ranks' blocks
-//            send_results: any number of blocks of 512 threads, as many on all ranks. A block waits for those of its number.
+// Grid       send_rows: up to SEND_ROWS_MOST_BLOCKS blocks of 256 threads, of which the last waits for the ranks'
+//            blocks
+//            send_results: any number of blocks of 512 threads, as many on all ranks. A block waits for those of its
+//                number.
 //            So blocks may run one after the other.
 // Traffic    send_rows: a part in, and once out for each rank that samples the row; send_results: 24 bytes a row, in a
 //            verification 28, and 8 for each logprob in, and twice that out for each other rank
-// Requires   windows of all ranks, mapped for writes; one turn at a time: one launch of each of both kernels (stage/exchange.cuh)
+// Requires   windows of all ranks, mapped for writes; one turn at a time: one launch of each of both kernels
+//            (stage/exchange.cuh)
 
 #include "stage/exchange.cuh"
 #include "stage/row_result.cuh"
 
-// Waits until all ranks have ended the previous turn, so that this rank may write their windows; by a whole block. Returns false
-// after a failure.
+// Waits until all ranks have ended the previous turn, so that this rank may write their windows; by a whole block.
+// Returns false after a failure.
 DEVICE bool wait_for_previous_turn(const Peers& peers, u32 turn) {
     WindowHeader& own = window_header(peers, peers.rank);
     bool is_refused = own.failure != 0;
@@ -109,7 +114,8 @@ struct Chunk {
     u32 bytes;
 };
 
-// Returns a chunk by its index in the order in which chunks are sent. Its row is `args.rows` or more if there is no such chunk.
+// Returns a chunk by its index in the order in which chunks are sent. Its row is `args.rows` or more if there is no
+// such chunk.
 DEVICE Chunk chunk_of(const SendRows& args, u32 chunk_index) {
     const u32 row = row_to_send(args, chunk_index / args.chunks_per_row);
     const u64 start = (u64)(chunk_index % args.chunks_per_row) * args.chunk_bytes, left = args.row_bytes - start;
@@ -151,8 +157,8 @@ DEVICE void signal_block(const SendRows& args, u32 turn, u32 digest) {
     }
 }
 
-// Waits until the other ranks' blocks have sent their parts; by a whole block. `blocks` is shared memory. Returns false if
-// a block does not signal in time, or belongs to another step.
+// Waits until the other ranks' blocks have sent their parts; by a whole block. `blocks` is shared memory. Returns false
+// if a block does not signal in time, or belongs to another step.
 DEVICE bool wait_for_blocks(const SendRows& args, u32 turn, u32 digest, u32 (&blocks)[MAX_RANKS]) {
     const Peers& peers = args.peers;
     WindowHeader& own = window_header(peers, peers.rank);
@@ -214,8 +220,9 @@ KERNEL_MIN_BLOCKS(send_rows, SEND_ROWS_THREADS, 4, SendRows, args) {
     }
 }
 
-// A word of the outputs of some rows. The sections are those of Layout in gumball-spec: six with one word per row, two with
-// `top_n_width` words per row, and two with `ids_width`. A verification has one more, with one word per row: the rows of its walks.
+// A word of the outputs of some rows. The sections are those of Layout in gumball-spec: six with one word per row, two
+// with `top_n_width` words per row, and two with `ids_width`. A verification has one more, with one word per row: the
+// rows of its walks.
 struct OutputWord {
     // How many words a row has in the sections before this one, and in this one.
     u32 section_start, width;
@@ -256,8 +263,8 @@ DEVICE u32 batch_row_of(const SendResults& args, u32 row) {
     return args.batch_rows != nullptr ? args.batch_rows[row] : row;
 }
 
-// The rows of a rank whose results one block sends, and the block of the same number waits for on other ranks: the rows of
-// neighbouring requests. All four are numbers of the assignment.
+// The rows of a rank whose results one block sends, and the block of the same number waits for on other ranks: the rows
+// of neighbouring requests. All four are numbers of the assignment.
 struct BlockRows {
     u32 first, count;
     u32 first_request, requests;
@@ -296,8 +303,8 @@ DEVICE u64* arrivals_at(const SendResults& args, u32 rank, u32 turn) {
     return (u64*)(args.peers.windows[rank] + args.arrivals_offset + turn % 2 * args.arrivals_bytes);
 }
 
-// Returns where the number of accepted drafts of a request lies in the results. In front of its rows in the batch lie a row
-// for each draft of the requests before, and one for each of these requests.
+// Returns where the number of accepted drafts of a request lies in the results. In front of its rows in the batch lie a
+// row for each draft of the requests before, and one for each of these requests.
 DEVICE u64 accepted_index(const SendResults& args, const DraftRequest& request) {
     return (u64)(output_words_per_row(args.step) + 1) * args.rows + (request.batch_row - request.first_draft);
 }
@@ -312,8 +319,8 @@ DEVICE void copy_accepted(const SendResults& args, const BlockRows& own) {
     }
 }
 
-// Copies this rank's outputs to its results, and sends them to all other ranks unless each rank samples all rows. After a failure
-// it sends nothing. `first` is the thread's first word of the block's rows.
+// Copies this rank's outputs to its results, and sends them to all other ranks unless each rank samples all rows. After
+// a failure it sends nothing. `first` is the thread's first word of the block's rows.
 DEVICE void send_outputs(const SendResults& args, u32 turn, bool failed, const BlockRows& own,
                          const OutputWord& first) {
     const u32 world = args.flags & EXCHANGE_GATHER ? 0 : args.peers.world;
@@ -360,8 +367,8 @@ DEVICE u64 index_in_batch(const SendResults& args, u32 word_index, const BlockRo
     return output_index(word, args.rows, batch_row_of(args, rows.first + word.row));
 }
 
-// Receives the results of some rows from a rank into this rank's results. Returns false if a word does not come in time. `first` is
-// the index of the thread's first word in the results of the batch.
+// Receives the results of some rows from a rank into this rank's results. Returns false if a word does not come in
+// time. `first` is the index of the thread's first word in the results of the batch.
 DEVICE bool receive(const SendResults& args, u32 rank, const BlockRows& rows, u64 first, u32 turn) {
     for (u32 word_index = threadIdx.x; word_index < rows.count * result_words_per_row(args);
          word_index += SEND_RESULTS_THREADS) {
@@ -399,7 +406,8 @@ DEVICE RemoteRequest load_remote_request(const SendResults& args, u32 row) {
     return remote;
 }
 
-// Advances a request by the token of its row, if the step advances requests. Returns false if the token is outside the vocabulary.
+// Advances a request by the token of its row, if the step advances requests. Returns false if the token is outside the
+// vocabulary.
 DEVICE bool advance_by_token(const SendResults& args, u32 rank, u32 row, RemoteRequest remote) {
     const u32* results = own_results(args) + batch_row_of(args, row);
     const int token = (int)results[(u64)OUTPUT_TOKENS * args.rows];
@@ -420,7 +428,8 @@ DEVICE bool advance_by_token(const SendResults& args, u32 rank, u32 row, RemoteR
     return true;
 }
 
-// Advances a request by the tokens of its walk, which another rank sent; by one thread. Returns false if they are not a walk.
+// Advances a request by the tokens of its walk, which another rank sent; by one thread. Returns false if they are not a
+// walk.
 DEVICE bool advance_by_walk(const SendResults& args, u32 rank, u32 request_index) {
     const DraftRequest drafts = args.requests[request_index];
     const u32 rows = drafts.draft_count + 1;
@@ -459,8 +468,8 @@ DEVICE bool advance_by_walk(const SendResults& args, u32 rank, u32 request_index
     return true;
 }
 
-// Collects the other ranks' results, and advances the requests that they sampled; by a whole block. Returns false if a result does
-// not come in time, or is invalid.
+// Collects the other ranks' results, and advances the requests that they sampled; by a whole block. Returns false if a
+// result does not come in time, or is invalid.
 DEVICE bool collect_results(const SendResults& args, u32 turn, u32 digest) {
     const Peers& peers = args.peers;
     // Each thread looks its first word and request up before it waits for results.
@@ -507,8 +516,8 @@ DEVICE bool collect_results(const SendResults& args, u32 turn, u32 digest) {
     return !__syncthreads_or(!succeeds);
 }
 
-// A whole block writes the results of padding for the whole batch, so that nobody takes results of an earlier step, or of the rows that
-// did arrive, for the results of this step.
+// A whole block writes the results of padding for the whole batch, so that nobody takes results of an earlier step, or
+// of the rows that did arrive, for the results of this step.
 DEVICE void pad_results(const SendResults& args) {
     u32* results = own_results(args);
     const u32 words = args.rows * result_words_per_row(args);
@@ -523,8 +532,8 @@ DEVICE void pad_results(const SendResults& args) {
     }
 }
 
-// Whether all other blocks of the grid have ended; by the whole block, which then sees what they wrote. `is_last_word` is a word of
-// shared memory.
+// Whether all other blocks of the grid have ended; by the whole block, which then sees what they wrote. `is_last_word`
+// is a word of shared memory.
 DEVICE bool is_last_block(WindowHeader& own, u32& is_last_word) {
     if (gridDim.x == 1) {
         return true;
@@ -558,8 +567,8 @@ KERNEL(send_results, SEND_RESULTS_THREADS, SendResults, args) {
         copy_accepted(args, rows);
     }
     if (sends && failure == 0 && blockIdx.x == 0 && threadIdx.x < args.peers.world) {
-        // The flag also says that the kernels have ended which read the rows of this turn. It need not wait for earlier stores, because
-        // each word of the results is its own flag.
+        // The flag also says that the kernels have ended which read the rows of this turn. It need not wait for earlier
+        // stores, because each word of the results is its own flag.
         u64* flags = window_header(args.peers, threadIdx.x).results_sent;
         store_relaxed_system(flags + args.peers.rank, flag_of(turn, digest));
     }

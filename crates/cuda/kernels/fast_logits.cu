@@ -1,13 +1,13 @@
 // fast_logits.cu: computes all logits of hidden states on tensor cores.
 //
-// Computes   for each id and row, the product of weights and hidden state in the order of adding that the tensor cores have, then bias,
-//            scale and softcap (H2)
-// Never      reads the hidden state of padding, whose logits are those of what was there before; lets a logit depend on other rows, on how
-//            many there are, or on how many blocks share the ids
+// Computes   for each id and row, the product of weights and hidden state in the order of adding that the tensor cores
+//            have, then bias, scale and softcap (H2)
+// Never      reads the hidden state of padding, whose logits are those of what was there before; lets a logit depend on
+//            other rows, on how many there are, or on how many blocks share the ids
 // Twins      none: how tensor cores round is the hardware's | why docs/heads.md, docs/stages/head.md
 // Shapes     weights [vocab, width] of T; short_states as head_states.cu writes them; logits [rows, vocab]
-// Grid       x = any number of blocks, which share the ids; HEAD_COPY_WARPS warps and one for each HEAD_WARP_IDS of `queue_ids`;
-//            `queue_stages` stages in dynamic shared memory
+// Grid       x = any number of blocks, which share the ids; HEAD_COPY_WARPS warps and one for each HEAD_WARP_IDS of
+//            `queue_ids`; `queue_stages` stages in dynamic shared memory
 // Traffic    in: the weights, once for each FAST_MOST_STATES rows; out: 4 bytes a logit
 // Requires   head_states before
 //
@@ -21,7 +21,8 @@
 DEVICE void mma(float (&sums)[4], const u32 (&a)[4], const u32 (&b)[2], Bf16) { mma_bf16(sums, a, b); }
 DEVICE void mma(float (&sums)[4], const u32 (&a)[4], const u32 (&b)[2], F16) { mma_f16(sums, a, b); }
 
-// A stage in shared memory: HEAD_STAGE_BYTES of the weights of `queue_ids` ids, and the elements of STATES hidden states that meet them.
+// A stage in shared memory: HEAD_STAGE_BYTES of the weights of `queue_ids` ids, and the elements of STATES hidden
+// states that meet them.
 struct FastStage {
     static constexpr u32 ROW_QUADS = HEAD_STAGE_BYTES / 16, CHUNK_QUADS = FAST_CHUNK * 2 / 16,
                          CHUNKS = ROW_QUADS / CHUNK_QUADS;
@@ -90,9 +91,9 @@ DEVICE void copy_stages(const HeadStep& args, const IdSets& sets, StageQueue& qu
     }
 }
 
-// A multiplying warp's work. Its lane 4 g + t has the elements of the ids g and g + 8, and of every eighth hidden state from g on, that
-// begin at 8 t in each chunk. Which of them meet in one product of the tensor cores is the same for weights and hidden states, and so
-// are the sums.
+// A multiplying warp's work. Its lane 4 g + t has the elements of the ids g and g + 8, and of every eighth hidden state
+// from g on, that begin at 8 t in each chunk. Which of them meet in one product of the tensor cores is the same for
+// weights and hidden states, and so are the sums.
 template <class T, u32 STATES>
 DEVICE void multiply_stages(const HeadStep& args, const IdSets& sets, StageQueue& queue, u32 first_row) {
     // All chunks of 64 hidden states at once would spill registers.

@@ -6,8 +6,8 @@
 // Twins      oracle spec/src/outputs.rs | CPU cpu/src/outputs.rs | why docs/probabilities.md
 // Shapes     records [rows, tiles]; logits [rows, vocab] of T; cuts [rows]
 // Grid       x = rows, or rows * blocks of a cluster; whole warps, up to 1024 threads; no dynamic shared memory
-// Traffic    in: 16 bytes per tile; logits as filter.cuh and candidate_filter.cuh state; the tiles that hold kept tokens
-//            once more, if no list gives the mass
+// Traffic    in: 16 bytes per tile; logits as filter.cuh and candidate_filter.cuh state; the tiles that hold kept
+//            tokens once more, if no list gives the mass
 // Requires   the survey of the same rows before it on the stream; requests without edits
 //
 // The blocks of a row search it together (row_blocks.cuh); the first one does all the rest.
@@ -70,8 +70,8 @@ DEVICE bool find_cut_in_candidates(CutStorage& storage, const Step& step, int sl
     return storage.is_certain;
 }
 
-// Computes the mass of the kept set from the row, by all blocks of the row, or by the first one alone if only that knows
-// the set. Not inlined, so that it does not raise the callers' registers.
+// Computes the mass of the kept set from the row, by all blocks of the row, or by the first one alone if only that
+// knows the set. Not inlined, so that it does not raise the callers' registers.
 template <class T>
 DEVICE_NOINLINE void measure_cut_mass(const Step& step, u32 row, int slot, float log2e_over_t, bool is_alone,
                                       CutStorage& storage) {

@@ -5,9 +5,9 @@
 // Never      reads a logit outside the tiles that the list, the race or the rank needs, unless the list fails or leaves
 //            a doubt
 // Grid       x = rows, or rows * blocks of a cluster; whole warps up to 1024 threads; no dynamic shared memory
-// Requires   the survey of the same step before it on the stream, and the kernel `history_edits` if a row has history edits;
-//            filter chains with FEATURE_CANDIDATES, or no filter but min-p; logprobs of the row's token alone, with
-//            FEATURE_LOGPROB_SUMS; no kept sets
+// Requires   the survey of the same step before it on the stream, and the kernel `history_edits` if a row has history
+//            edits; filter chains with FEATURE_CANDIDATES, or no filter but min-p; logprobs of the row's token alone,
+//            with FEATURE_LOGPROB_SUMS; no kept sets
 //
 // While warp 0 draws from the candidates, the other warps sum the row's mass and count each candidate's rank.
 

@@ -2,7 +2,8 @@
 //
 // Computes   all outputs of a row, as far as its request needs them; the request's next state (stage/finish.cuh)
 // Grid       x = rows, or rows * blocks of a cluster; whole warps up to 512 threads; no dynamic shared memory
-// Requires   the survey of the same step before it on the stream, and the kernel `history_edits` if a row has history edits
+// Requires   the survey of the same step before it on the stream, and the kernel `history_edits` if a row has history
+//            edits
 
 #include "stage/finish.cuh"
 

@@ -6,7 +6,8 @@
 // Never      reads a tile without a member of the set; writes weights or probabilities; never depends on other rows
 // Twins      oracle spec/src/logprobs/gradient.rs | CPU cpu/src/logprobs/gradient.rs | why docs/stages/logprobs.md
 // Shapes     as in GivenArgs
-// Grid       x = rows; whole warps, up to 256 threads. given_logprobs: GIVEN_TILE_BYTES of dynamic shared memory per tile
+// Grid       x = rows; whole warps, up to 256 threads. given_logprobs: GIVEN_TILE_BYTES of dynamic shared memory per
+//            tile
 // Traffic    given_logprobs: a row in. given_gradient: a row in, a row out. Both: the row's words of the set
 // Requires   1 <= vocab <= 2^20; width <= MAX_GIVEN_IDS; elements aligned to their size, rows to 16 bytes for speed
 
@@ -123,7 +124,8 @@ struct GivenRow {
     }
 };
 
-// The sums of a tile in shared memory: of its members' weights, and of the weights times the distances below the maximum.
+// The sums of a tile in shared memory: of its members' weights, and of the weights times the distances below the
+// maximum.
 struct GivenSums {
     u64* weights;
     u64* distances;
@@ -185,7 +187,8 @@ DEVICE void given_logprobs(const GivenArgs& args) {
             given.for_each_tile(
                 [&](u32 tile, float (&z)[ITEMS_PER_LANE]) INLINE { sum_given_tile<false>(sums, tile, z, s); }, skip);
         }
-        // RAW on the sums: lane 0 of each warp wrote the sums of the warp's tiles, all threads read the sums of all tiles.
+        // RAW on the sums: lane 0 of each warp wrote the sums of the warp's tiles, all threads read the sums of all
+        // tiles.
         __syncthreads();
         u64 most = 0;
         // A tile with a member has a weight of 2^28.

@@ -1,6 +1,7 @@
 // head_bounds.cu: bounds the logits of a head by a screen, and finds those that decide each row (H5).
 //
-// Computes   head_bounds: for each id and row an upper and a lower bound of the logit, from codes of 8 bits; -inf as every logit
+// Computes   head_bounds: for each id and row an upper and a lower bound of the logit, from codes of 8 bits; -inf as
+//            every logit
 //            head_race: for rows without filters, the scores that these bounds have in the race
 //            head_contenders: the ids whose bound reaches what is sure to be reached, as lists
 // Never      reads weights; drops an id whose edits, mask or bound leave a doubt
@@ -11,8 +12,9 @@
 // Traffic    in: the codes, once for each SCREENED_STATES rows; out: 12 bytes an id and row
 // Requires   head_states before head_bounds, which comes before head_race, and that before head_contenders
 //
-// Edits play no part in the bounds: an id that the request edits, and one that the screen does not bound, is a contender unless it is banned,
-// and no other id is measured by it. Both bounds of these ids, and of banned ones, are -inf.
+// Edits play no part in the bounds: an id that the request edits, and one that the screen does not bound, is a
+// contender unless it is banned, and no other id is measured by it. Both bounds of these ids, and of banned ones, are
+// -inf.
 
 #include "block/kth_largest.cuh"
 #include "block/reduce.cuh"
@@ -59,8 +61,8 @@ DEVICE bool is_banned(const HeadStep& args, const HeadRow& row, u32 id) {
            (row.allowed && !has_id(row.allowed, id));
 }
 
-// A stage in shared memory: HEAD_STAGE_BYTES codes of each id of a set, and behind those of `queue_ids` ids the digits of 4 TILES hidden
-// states that meet them.
+// A stage in shared memory: HEAD_STAGE_BYTES codes of each id of a set, and behind those of `queue_ids` ids the digits
+// of 4 TILES hidden states that meet them.
 template <u32 TILES>
 struct BoundStage {
     static constexpr u32 ROW_QUADS = HEAD_STAGE_BYTES / 16, TILE_QUADS = 32, CHUNK_QUADS = DIGIT_CHUNK_BYTES / 16;
@@ -91,9 +93,10 @@ struct BoundStage {
     }
 };
 
-// Bounds the logits of a block's ids for up to 4 TILES hidden states, those of a group. A multiplying warp has BOUND_IDS ids of a set; its
-// lane 4 g + t has the codes of the ids g and g + 8 that begin at 16 t in each chunk, and gets the products of both ids with the hidden
-// states t and 4 + t. `screened` has a bit for each hidden state of the group whose row has bounds.
+// Bounds the logits of a block's ids for up to 4 TILES hidden states, those of a group. A multiplying warp has
+// BOUND_IDS ids of a set; its lane 4 g + t has the codes of the ids g and g + 8 that begin at 16 t in each chunk, and
+// gets the products of both ids with the hidden states t and 4 + t. `screened` has a bit for each hidden state of the
+// group whose row has bounds.
 template <u32 TILES>
 DEVICE void bound_ids(const HeadStep& args, StageQueue& queue, u32 group, u32 screened) {
     typedef BoundStage<TILES> Stage;
@@ -230,12 +233,14 @@ DEVICE void load_floats(const float* from, float (&x)[COUNT]) {
     }
 }
 
-// The score of a bound in the race. -inf stays apart: it stands for no bound, so the score of a bound is finite, however low the temperature.
+// The score of a bound in the race. -inf stays apart: it stands for no bound, so the score of a bound is finite,
+// however low the temperature.
 DEVICE float bounded_score(float bound, float log2e_over_t, float log2_arrival) {
     return bound > -INF_F32 ? clamp_finite(fma_rn(bound, log2e_over_t, -log2_arrival)) : -INF_F32;
 }
 
-// A lane has the eight neighbouring ids of a tile that begin at 8 lane. Rows of bounds begin at multiples of a tile, and have whole tiles.
+// A lane has the eight neighbouring ids of a tile that begin at 8 lane. Rows of bounds begin at multiples of a tile,
+// and have whole tiles.
 KERNEL(head_race, HEAD_RACE_THREADS, HeadStep, args) {
     grid_dependency_wait();
     trigger_dependents();
@@ -375,7 +380,8 @@ KERNEL(head_contenders, HEAD_CONTENDERS_THREADS, HeadStep, args) {
     // WAW on count: thread 0 cleared it, all count in it.
     __syncthreads();
     const Contenders contenders{args.contenders + (u64)row * args.most_contenders, &count, args.most_contenders};
-    // A maximum belongs to several ids, but at most one of them is counted: so the k-th bound is at least what is found here.
+    // A maximum belongs to several ids, but at most one of them is counted: so the k-th bound is at least what is found
+    // here.
     const float* lower_maxima = args.lower_maxima + (u64)row * args.bound_tiles;
     const bool is_one = plan != PLAN_FIRST || head_row.count == 1;
     float least =

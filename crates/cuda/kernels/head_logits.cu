@@ -1,38 +1,41 @@
-// head_logits.cu: computes logits of hidden states in the order of adding that rule H1 fixes: all of a row, or those of listed ids.
+// head_logits.cu: computes logits of hidden states in the order of adding that rule H1 fixes: all of a row, or those of
+// listed ids.
 //
-// Computes   head_logits: the rows whose plan is PLAN_WHOLE, each row of weights read once for the hidden states that a block has at once
+// Computes   head_logits: the rows whose plan is PLAN_WHOLE, each row of weights read once for the hidden states that a
+//            block has at once
 //            listed_logits: the logits of each other row's contenders
 // Never      reads or writes padding; writes other logits than these
 // Twins      oracle spec/src/head.rs | CPU cpu/src/head/products.rs | why docs/stages/head.md
 // Shapes     weights [vocab, width] of T; states [rows, padded_width]; logits [rows, vocab]
-// Grid       x = any number of blocks, which share the ids; head_logits as block/stage_queue.cuh says, listed_logits with dynamic shared
-//            memory
-// Traffic    in: the weights, once for each HEAD_MANY_STATES rows, in `_few` for each row; or a row of weights for each contender; out: 4 bytes a logit
+// Grid       x = any number of blocks, which share the ids; head_logits as block/stage_queue.cuh says, listed_logits
+//            with dynamic shared memory
+// Traffic    in: the weights, once for each HEAD_MANY_STATES rows, in `_few` for each row; or a row of weights for each
+//            contender; out: 4 bytes a logit
 // Requires   head_states before, and head_contenders before listed_logits
 //
-// A product has sixteen partial sums, of the elements that lie sixteen apart. In head_logits two lanes have a product: each takes eight
-// neighbouring elements of every sixteen, so it has eight of the sums. How a block reads weights: block/stage_queue.cuh. In listed_logits,
-// which is bound by latency, sixteen lanes have a product.
+// A product has sixteen partial sums, of the elements that lie sixteen apart. In head_logits two lanes have a product:
+// each takes eight neighbouring elements of every sixteen, so it has eight of the sums. How a block reads weights:
+// block/stage_queue.cuh. In listed_logits, which is bound by latency, sixteen lanes have a product.
 
 #include "block/stage_queue.cuh"
 #include "stage/head.cuh"
 #include "warp/reduce.cuh"
 #include "warp/row.cuh"
 
-// A stage in shared memory: HEAD_STAGE_BYTES of the weights of each id of a set, and behind those of `queue_ids` ids the elements of STATES
-// hidden states that meet them.
+// A stage in shared memory: HEAD_STAGE_BYTES of the weights of each id of a set, and behind those of `queue_ids` ids
+// the elements of STATES hidden states that meet them.
 template <class T, u32 STATES>
 struct LogitStage {
     typedef typename T::Element Element;
     static constexpr u32 ELEMENTS = HEAD_STAGE_BYTES / sizeof(Element), PER_QUAD = 16 / sizeof(Element);
     static constexpr u32 ROW_QUADS = HEAD_STAGE_BYTES / 16, STATE_QUADS = ELEMENTS / 4;
 
-    // Where a quad of a row lies: four neighbouring rows have theirs in different orders, so that the lanes of these rows read different
-    // banks.
+    // Where a quad of a row lies: four neighbouring rows have theirs in different orders, so that the lanes of these
+    // rows read different banks.
     static DEVICE_MEMBER u32 place(u32 row, u32 quad) { return row * ROW_QUADS + (quad ^ (row % 4 * 2)); }
 
-    // Starts to copy a copying thread's quads of the elements from `first` on of `ids` rows of weights, from `first_id` on. What lies beyond
-    // the width becomes 0. Returns whether the thread has stored such elements by itself.
+    // Starts to copy a copying thread's quads of the elements from `first` on of `ids` rows of weights, from `first_id`
+    // on. What lies beyond the width becomes 0. Returns whether the thread has stored such elements by itself.
     static DEVICE_MEMBER bool copy_weights(const HeadStep& args, U32x4* quads, u32 first_id, u32 ids, u32 first) {
         constexpr u32 ROWS = HEAD_COPY_WARPS * 32 / ROW_QUADS;
         const u32 quad = threadIdx.x % ROW_QUADS, row = threadIdx.x / ROW_QUADS, at = first + quad * PER_QUAD;
@@ -112,8 +115,8 @@ DEVICE float add_sums(const float (&sums)[8]) {
     return (four[0] + four[2]) + (four[1] + four[3]);
 }
 
-// A copying thread's work for STATES hidden states from `first_row` on. `before_states` runs once weights are being copied, before hidden
-// states are read.
+// A copying thread's work for STATES hidden states from `first_row` on. `before_states` runs once weights are being
+// copied, before hidden states are read.
 template <class T, u32 STATES, class F>
 DEVICE void copy_stages(const HeadStep& args, StageQueue& queue, u32 first_row, F before_states) {
     typedef LogitStage<T, STATES> Stage;
@@ -131,8 +134,8 @@ DEVICE void copy_stages(const HeadStep& args, StageQueue& queue, u32 first_row, 
     }
 }
 
-// A multiplying warp's work. Its lanes 2 i and 2 i + 1 have ROWS ids of a set, sixteen apart. `whole` has a bit for each hidden state whose
-// row is to be written.
+// A multiplying warp's work. Its lanes 2 i and 2 i + 1 have ROWS ids of a set, sixteen apart. `whole` has a bit for
+// each hidden state whose row is to be written.
 template <class T, u32 STATES, u32 ROWS>
 DEVICE void multiply_stages(const HeadStep& args, StageQueue& queue, u32 first_row, u32 whole) {
     typedef LogitStage<T, STATES> Stage;
@@ -202,7 +205,8 @@ DEVICE void whole_rows(const HeadStep& args) {
         }
         has_waited = true;
     };
-    // Weights are copied before the kernel before has ended. Behind a screen rows are rarely whole, so it is asked first which are.
+    // Weights are copied before the kernel before has ended. Behind a screen rows are rarely whole, so it is asked
+    // first which are.
     const bool copies = warp_id() < HEAD_COPY_WARPS;
     if (args.flags & HEAD_SCREENED || !copies) {
         wait();
@@ -212,7 +216,8 @@ DEVICE void whole_rows(const HeadStep& args) {
         if (args.flags & HEAD_SCREENED && rows_that(args, first_row, STATES, is_whole) == 0) {
             continue;
         }
-        // Some rows before stand in for those that are missing at the end; the memory has STATES hidden states at least.
+        // Some rows before stand in for those that are missing at the end; the memory has STATES hidden states at
+        // least.
         const u32 from = first_row + STATES <= rows ? first_row : rows < STATES ? 0 : rows - STATES;
         if (copies) {
             copy_stages<T, STATES>(args, queue, from, wait);
@@ -222,8 +227,8 @@ DEVICE void whole_rows(const HeadStep& args) {
     }
 }
 
-// The shared memory of a block of listed_logits: a piece of a row of weights for each half of a warp, and the piece of a hidden state that
-// meets them.
+// The shared memory of a block of listed_logits: a piece of a row of weights for each half of a warp, and the piece of
+// a hidden state that meets them.
 template <class T>
 struct ListedPiece {
     typedef typename T::Element Element;

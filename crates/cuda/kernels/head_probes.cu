@@ -1,7 +1,7 @@
 // head_probes.cu: finds the clusters that each hidden state probes, and lists the ids of its probed set (H7).
 //
-// Computes   the first `probes` clusters by score, of equal scores those with the smaller numbers; their ids and the special ones as a list;
-//            -inf as every logit of the row
+// Computes   the first `probes` clusters by score, of equal scores those with the smaller numbers; their ids and the
+//            special ones as a list; -inf as every logit of the row
 // Never      writes rows of padding
 // Twins      oracle spec/src/head/clusters.rs | CPU head/src/clustered.rs | why docs/heads.md
 // Shapes     scores [rows, clusters]; probed [rows, probes]; contenders [rows, most_contenders]; logits [rows, vocab]
@@ -9,7 +9,8 @@
 // Traffic    in: the scores, which lie in a cache; out: 4 bytes a logit, and 4 for each id of the probed set
 // Requires   head_logits before, with centroids as its weights
 //
-// An id may be listed twice, if it is special and in a probed cluster. Its logit is then computed twice, to the same bits.
+// An id may be listed twice, if it is special and in a probed cluster. Its logit is then computed twice, to the same
+// bits.
 
 #include "block/kth_largest.cuh"
 #include "math/kind.cuh"
@@ -27,7 +28,8 @@ DEVICE void clear_row(const HeadStep& args, u32 row, u32 part, u32 parts) {
 // The score of a cluster, as clusters are compared by it (N7).
 DEVICE float score_of(const float* scores, u32 cluster) { return clean(scores[cluster]); }
 
-// Adds to `probed`, which has `taken` clusters, the first ones whose score is `score`, up to `probes` in all. A warp calls it.
+// Adds to `probed`, which has `taken` clusters, the first ones whose score is `score`, up to `probes` in all. A warp
+// calls it.
 DEVICE void add_equal(const HeadStep& args, const float* scores, float score, u32* probed, u32 taken) {
     for (u32 first = 0; first < args.clusters && taken < args.probes; first += 32) {
         const u32 cluster = first + lane_id();

@@ -1,7 +1,8 @@
 // head_states.cu: prepares hidden states for the kernels of a head, and decides which logits each row needs.
 //
-// Computes   each hidden state as f32, padded with zeros, or for tensor cores in the type of the weights; for a screen its digits, 16 bits in two bytes, its length, the length of what
-//            the digits leave out, and its product with the mean row of weights
+// Computes   each hidden state as f32, padded with zeros, or for tensor cores in the type of the weights; for a screen
+//            its digits, 16 bits in two bytes, its length, the length of what the digits leave out, and its product
+//            with the mean row of weights
 // Never      reads the hidden state of padding
 // Twins      CPU head/src/screen.rs (ScreenedStates) | why docs/heads.md
 // Shapes     hidden [rows, width] of T; states [rows, padded_width]; digits as head_bounds.cu reads them
@@ -58,8 +59,9 @@ DEVICE double unit_of(float largest) {
     return wide / unit > DIGIT_MOST ? 2.0 * unit : unit;
 }
 
-// Where the bytes of an element's two digits lie, for head_bounds.cu: it gives lane 4 c + t 16 bytes of each chunk of 64 codes, those
-// from 16 t on, of column c; the columns of a state are its high digits and its low ones, and four states have the columns of a product.
+// Where the bytes of an element's two digits lie, for head_bounds.cu: it gives lane 4 c + t 16 bytes of each chunk of
+// 64 codes, those from 16 t on, of column c; the columns of a state are its high digits and its low ones, and four
+// states have the columns of a product.
 DEVICE u64 digit_place(const HeadStep& args, u32 row, u32 i) {
     const u32 chunks = args.codes_width / CODE_CHUNK, state = row % SCREENED_STATES;
     const u32 column = 2 * (state % 4), t = i % CODE_CHUNK / 16;
@@ -67,7 +69,8 @@ DEVICE u64 digit_place(const HeadStep& args, u32 row, u32 i) {
     return piece * DIGIT_CHUNK_BYTES + state / 4 * 512 + (4 * column + t) * 16 + i % 16;
 }
 
-// Rounds a hidden state to the type of the weights, W, and pads it with zeros to whole stages of fast_logits. A NaN stays one.
+// Rounds a hidden state to the type of the weights, W, and pads it with zeros to whole stages of fast_logits. A NaN
+// stays one.
 template <class T, class W>
 DEVICE void round_state(const HeadStep& args, const typename T::Element* hidden, u32 row) {
     constexpr u32 STAGE_WORDS = FAST_STAGE_ELEMENTS / 2;
@@ -168,7 +171,8 @@ DEVICE void prepare_state(const HeadStep& args) {
             out.mean = sums.mean;
             out.norm = norm;
             out.rest = sqrt(sums.rest) * LENGTH_UP;
-            // The mean's product is rounded once for each element; each fma of the head may lose 2^-150 to subnormal numbers.
+            // The mean's product is rounded once for each element; each fma of the head may lose 2^-150 to subnormal
+            // numbers.
             out.slack = (args.width + 2.0) * bits_double((u64)(1023 - 52) << 52) * args.mean_norm * norm +
                         (args.width + 16.0) * bits_double((u64)(1023 - 148) << 52);
         }

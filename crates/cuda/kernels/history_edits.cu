@@ -72,8 +72,8 @@ struct EditStamps {
 };
 
 KERNEL(history_edits, HISTORY_EDITS_THREADS, Step, step) {
-    // The kernel before may make the rows' requests. The survey waits for this one before it reads slots, requests or stamps; its
-    // logits are complete once the kernels before this one are.
+    // The kernel before may make the rows' requests. The survey waits for this one before it reads slots, requests or
+    // stamps; its logits are complete once the kernels before this one are.
     grid_dependency_wait();
     trigger_dependents();
     int slot = step.slots[blockIdx.x];

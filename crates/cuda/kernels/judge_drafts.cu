@@ -1,7 +1,7 @@
 // judge_drafts.cu: judges trees of drafts by probabilities: by rejection (S5), as a block (S6), by thresholds (S7).
 //
-// Computes   for each tree the rows that are walked, the accepted drafts, and one more token, drawn from what is left of the last
-//            row
+// Computes   for each tree the rows that are walked, the accepted drafts, and one more token, drawn from what is left
+//            of the last row
 // Never      writes a row
 // Twins      oracle spec/src/verify/by_probabilities.rs | CPU cpu/src/verify.rs | why docs/stages/judge.md
 // Shapes     as in JudgeDrafts; records [trees, tiles]; tile_sums [trees, 2, tiles]

@@ -1,7 +1,8 @@
-// judge_requests.cu: judges the drafts of a step's requests by probabilities (S5 to S7), and says which tokens its rows emit.
+// judge_requests.cu: judges the drafts of a step's requests by probabilities (S5 to S7), and says which tokens its rows
+// emit.
 //
-// Computes   for each row of a request's walk the token to emit: an accepted draft, the token drawn last, or one that the
-//            caller forces. All other rows of the request become padding
+// Computes   for each row of a request's walk the token to emit: an accepted draft, the token drawn last, or one that
+//            the caller forces. All other rows of the request become padding
 // Never      changes a request, its history or its counts: end_drafts does, once the step has emitted the tokens
 // Twins      oracle spec/src/verify/by_probabilities.rs | host engine/src/walk.rs | why docs/stages/judge.md
 // Shapes     as in JudgeRequests
@@ -9,8 +10,8 @@
 // Traffic    that of stage/judge.cuh, for each request
 // Requires   begin_drafts before, and rows of probabilities wherever judged_slots has a slot; no dependent launch
 //
-// A request without drafts takes an ordinary step, and so does one whose parents are no tree. A draft behind which the walk
-// stops, a stop id, is emitted from the row before it.
+// A request without drafts takes an ordinary step, and so does one whose parents are no tree. A draft behind which the
+// walk stops, a stop id, is emitted from the row before it.
 
 #include "stage/draft_tree.cuh"
 #include "stage/judge.cuh"

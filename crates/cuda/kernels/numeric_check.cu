@@ -1,5 +1,5 @@
-// numeric_check.cu: evaluates the functions of num.cuh and kind.cuh on many inputs, so that tests compare them with their
-// definitions.
+// numeric_check.cu: evaluates the functions of num.cuh and kind.cuh on many inputs, so that tests compare them with
+// their definitions.
 //
 // Computes   for each input the result of one function, as bits
 // Twins      src/operators/numeric_check.rs, which has the definitions in the same order

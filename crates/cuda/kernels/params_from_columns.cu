@@ -110,8 +110,8 @@ DEVICE void apply_columns(const ParamColumns& args, const RowColumns& own, Param
     params.chain = args.filters[on].chain;
 }
 
-// Returns the index that a column has for an output or a request. If it is not below `count`, it returns 0, and `there` becomes
-// false.
+// Returns the index that a column has for an output or a request. If it is not below `count`, it returns 0, and `there`
+// becomes false.
 DEVICE u32 index_in(const ParamColumns& args, const void* column, u32 bit, u32 at, u32 count, bool& there) {
     const i64 own = ColumnValue(args, column, bit, at).integer(args, bit);
     // As an unsigned number, a negative index is not below `count`.

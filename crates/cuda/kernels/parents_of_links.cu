@@ -1,4 +1,5 @@
-// parents_of_links.cu: turns trees of drafts that are held as links between rows into the parents that other kernels read.
+// parents_of_links.cu: turns trees of drafts that are held as links between rows into the parents that other kernels
+// read.
 //
 // Computes   for each draft its parent: the row that its eldest sibling is the first child of
 // Never      trusts a link; writes a parent that `may_follow` allows where the links are no tree

@@ -3,13 +3,15 @@
 // Computes   the products of listed rows of weights with the row's hidden state, then bias, scale and softcap (H2)
 // Never      reads or writes rows of padding; writes other logits than these
 // Twins      oracle spec/src/head.rs | CPU cpu/src/head/products.rs | why docs/heads.md, docs/stages/head.md
-// Shapes     weights [vocab, width] of T; states [rows, padded_width]; contenders [rows, most_contenders]; logits [rows, vocab]
-// Grid       x = any number of blocks, which share the ids of each row; as block/stage_queue.cuh says, with at most PROBED_IDS ids
+// Shapes     weights [vocab, width] of T; states [rows, padded_width]; contenders [rows, most_contenders]; logits
+//            [rows, vocab]
+// Grid       x = any number of blocks, which share the ids of each row; as block/stage_queue.cuh says, with at most
+//            PROBED_IDS ids
 // Traffic    in: a row of weights for each listed id; out: 4 bytes a logit
 // Requires   head_probes before
 //
-// A product has sixteen partial sums, of the elements that lie sixteen apart. Eight lanes have a product, with two of its sums each: a block
-// has few ids of a row, and so all of its warps have some.
+// A product has sixteen partial sums, of the elements that lie sixteen apart. Eight lanes have a product, with two of
+// its sums each: a block has few ids of a row, and so all of its warps have some.
 
 #include "block/stage_queue.cuh"
 #include "stage/head.cuh"
@@ -19,19 +21,20 @@
 #define PROBED_LANES 8
 #define PROBED_WARP_IDS (32 / PROBED_LANES)
 
-// A stage in shared memory: HEAD_STAGE_BYTES of the weights of each id of a set, and behind those of `queue_ids` ids the elements of the
-// hidden state that meet them.
+// A stage in shared memory: HEAD_STAGE_BYTES of the weights of each id of a set, and behind those of `queue_ids` ids
+// the elements of the hidden state that meet them.
 template <class T>
 struct ProbedStage {
     typedef typename T::Element Element;
     static constexpr u32 ELEMENTS = HEAD_STAGE_BYTES / sizeof(Element), PER_QUAD = 16 / sizeof(Element);
     static constexpr u32 ROW_QUADS = HEAD_STAGE_BYTES / 16, STATE_QUADS = ELEMENTS / 4;
 
-    // Where a quad of a row lies: four neighbouring rows, those of a warp, have theirs in different orders, so that its lanes read different
-    // banks.
+    // Where a quad of a row lies: four neighbouring rows, those of a warp, have theirs in different orders, so that its
+    // lanes read different banks.
     static DEVICE_MEMBER u32 place(u32 row, u32 quad) { return row * ROW_QUADS + (quad ^ (row % 4 * 2)); }
 
-    // Two neighbouring elements of a row of weights, those of lane `part` of a product in the sixteen from `16 * group` on.
+    // Two neighbouring elements of a row of weights, those of lane `part` of a product in the sixteen from `16 * group`
+    // on.
     static DEVICE_MEMBER void weights(const U32x4* quads, u32 row, u32 group, u32 part, float (&w)[2]) {
         const u32 element = 16 * group + 2 * part;
         const Element* from = (const Element*)(quads + place(row, element / PER_QUAD)) + element % PER_QUAD;

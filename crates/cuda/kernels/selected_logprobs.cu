@@ -1,13 +1,15 @@
 // selected_logprobs.cu: the logprobs of tokens that lie in device memory, by a step in which they are forced.
 //
-// Computes   select_tokens: for each row a request whose token is forced, or none where the token is no id of the vocabulary
+// Computes   select_tokens: for each row a request whose token is forced, or none where the token is no id of the
+//            vocabulary
 //            write_selected: the row's logprob, rank and status, of what the step says
 // Never      reads a row of logits
 // Twins      host engine/src/operators/selected_logprobs.rs
 // Shapes     as in SelectedTokens
 // Grid       x = blocks of 128 rows, one thread per row
 // Traffic    select_tokens out: 200 bytes per row; write_selected: 12 bytes per row in and out
-// Requires   select_tokens: nothing of the kernels before it on the stream: it waits for them, and then triggers the survey
+// Requires   select_tokens: nothing of the kernels before it on the stream: it waits for them, and then triggers the
+//            survey
 //            write_selected: the step's kernels are complete
 
 #include "abi/selected.cuh"
@@ -24,8 +26,8 @@ DEVICE i64 token_of(const SelectedTokens& args, u32 row) {
 DEVICE bool is_id(const SelectedTokens& args, i64 token) { return token >= 0 && token < (i64)args.vocab; }
 
 KERNEL(select_tokens, SELECTED_THREADS, SelectedTokens, args) {
-    // The preceding kernel may write the tokens and the rows of logits. The survey reads the rows as soon as it starts, so
-    // this kernel triggers it only after the wait.
+    // The preceding kernel may write the tokens and the rows of logits. The survey reads the rows as soon as it starts,
+    // so this kernel triggers it only after the wait.
     grid_dependency_wait();
     trigger_dependents();
     const u32 row = row_of_thread();

@@ -1,25 +1,30 @@
-// shards.cu: a step over rows of which each rank has a part, its shard: ranks send each other only the words that decide a row.
+// shards.cu: a step over rows of which each rank has a part, its shard: ranks send each other only the words that
+// decide a row.
 //
 // Computes   survey_shards_*: the records of each shard's tiles, as survey.cu makes them of whole rows
-//            finish_shards_*: a row's token, status and temperature, and the request's next state, on every rank. Rows of drafts stand
+//            finish_shards_*: a row's token, status and temperature, and the request's next state, on every rank. Rows
+//                of drafts stand
 //                between begin_drafts and end_drafts of all requests, on every rank, and change no request
 //            finish_shard_lists_*: the same, of rows with filter chains that begin with top-k too
-//            survey_edited_shards_*, finish_edited_shards_*: the same, of rows with masks and edits too, which each rank applies to the
+//            survey_edited_shards_*, finish_edited_shards_*: the same, of rows with masks and edits too, which each
+//                rank applies to the
 //                ids of its shard
 // Never      sends logits, but for the listed tokens; reads the padding behind a shard; waits past the timeout
 // Twins      CPU dist/src/survey.rs and engine/src/ranks/survey.rs | why docs/scaling.md
-// Shapes     step.logits [rows, step.vocab] of T, from the start of the shard's first tile on; step.records [rows, tiles];
-//            step.outputs: the results of the batch in this rank's window
-// Grid       survey_*: as survey.cu and survey_edited.cu. finish_*: x = row; whole warps up to FINISH_SHARDS_THREADS threads. A block waits for
-//            those of its row on the other ranks, so blocks may run one after the other. Those of finish_*_many have so few registers
+// Shapes     step.logits [rows, step.vocab] of T, from the start of the shard's first tile on; step.records [rows,
+//            tiles]; step.outputs: the results of the batch in this rank's window
+// Grid       survey_*: as survey.cu and survey_edited.cu. finish_*: x = row; whole warps up to FINISH_SHARDS_THREADS
+//            threads. A block waits for those of its row on the other ranks, so blocks may run one after the other.
+//            Those of finish_*_many have so few registers
 //            that two fit a multiprocessor: they are for more rows than there are multiprocessors
-// Traffic    out, for each row and other rank: 16 bytes for a greedy row, 24 for a sampled one; 16 and 16 for each of the first k
-//            tokens, if a list decides
-// Requires   windows of all ranks, mapped for writes; no kept sets; finish_shards_*: no chains that begin with top-k. Other rows than
-//            is_decided accepts (stage/shard.cuh) are left out, if there are `swap_slots` to tell them
+// Traffic    out, for each row and other rank: 16 bytes for a greedy row, 24 for a sampled one; 16 and 16 for each of
+//            the first k tokens, if a list decides
+// Requires   windows of all ranks, mapped for writes; no kept sets; finish_shards_*: no chains that begin with top-k.
+//            Other rows than is_decided accepts (stage/shard.cuh) are left out, if there are `swap_slots` to tell them
 //
 //     greedy, forced: each rank sends its first token; the first of these is the row's
-//     sampled:        each rank sends its maximum, as scores are relative to the row's (D1); races its shard; sends the winner
+//     sampled:        each rank sends its maximum, as scores are relative to the row's (D1); races its shard;
+//                     sends the winner
 //     top-k:          each rank sends its first k tokens; each merges the lists, filters the first k of them and draws
 //
 // All ranks compute the same results from the same words, so no rank owns a row, and no rank sends results.
@@ -93,8 +98,8 @@ struct ShardInputs {
     }
 };
 
-// Sends words to all other ranks, and receives theirs; by a warp. Lane i returns the words of rank i in `words`, and lanes beyond the
-// last rank zeros. Returns false in every lane if a word does not come in time.
+// Sends words to all other ranks, and receives theirs; by a warp. Lane i returns the words of rank i in `words`, and
+// lanes beyond the last rank zeros. Returns false in every lane if a word does not come in time.
 template <u32 COUNT>
 DEVICE bool swap_words(const RowWords& row, u32 index, u32 (&words)[COUNT]) {
     const Peers& peers = row.args.peers;
@@ -118,8 +123,9 @@ DEVICE bool swap_words(const RowWords& row, u32 index, u32 (&words)[COUNT]) {
 // Bits 0 to 29 of the second word of a key or a leader are its id; bits 30 and 31 are status bits.
 #define ID_WORD_BITS 30
 
-// Finds the best of the ranks' keys or leaders, of which `own` is this rank's, with an id of the vocabulary; by the whole block.
-// `own` and the flags are the same in all lanes of the first warp. A barrier must precede if threads still read `agreed`.
+// Finds the best of the ranks' keys or leaders, of which `own` is this rank's, with an id of the vocabulary; by the
+// whole block. `own` and the flags are the same in all lanes of the first warp. A barrier must precede if threads still
+// read `agreed`.
 DEVICE void agree_on_best(const RowWords& row, Agreed& agreed, u64 own, u32 nonfinite_flags) {
     if (warp_id() == 0) {
         u32 words[] = {(u32)(own >> 32), (own != 0 ? key_id(own) : 0) | nonfinite_flags << ID_WORD_BITS};
@@ -196,8 +202,8 @@ DEVICE void agree_on_winner(const RowWords& row, Storage& storage, const RowReco
     }
 }
 
-// Receives the other ranks' lists; by the whole block. Returns false if a key does not come in time, or has an id outside the
-// vocabulary.
+// Receives the other ranks' lists; by the whole block. Returns false if a key does not come in time, or has an id
+// outside the vocabulary.
 DEVICE bool receive_lists(const RowWords& row, ListStorage& lists) {
     const Peers& peers = row.args.peers;
     bool succeeds = true;
@@ -232,8 +238,8 @@ DEVICE u32 count_larger(const u64* keys, u32 count, u64 key) {
     return low;
 }
 
-// Merges the ranks' lists: the first k tokens of the row, or all if there are fewer, in order in `list.keys`. Returns their
-// number. A barrier must follow before they are read.
+// Merges the ranks' lists: the first k tokens of the row, or all if there are fewer, in order in `list.keys`. Returns
+// their number. A barrier must follow before they are read.
 DEVICE u32 merge_lists(ListStorage& lists, u32 world, u32 k) {
     u32 total = 0;
     for (u32 rank = 0; rank < world; rank++) {
@@ -252,7 +258,8 @@ DEVICE u32 merge_lists(ListStorage& lists, u32 world, u32 k) {
     return total < k ? total : k;
 }
 
-// Computes how much each of the row's first tokens adds to the mass (M4). The first token of a token's tile precedes it on the list.
+// Computes how much each of the row's first tokens adds to the mass (M4). The first token of a token's tile precedes it
+// on the list.
 DEVICE void compute_gains(CandidateList& list, u32 count, float log2e_over_t) {
     const float first = key_logit(list.keys[0]);
     for (u32 i = threadIdx.x; i < count; i += blockDim.x) {
@@ -312,8 +319,8 @@ DEVICE void draw_from_lists(const RowWords& row, ShardStorage<true>& storage, co
             storage.agreed = Agreed{0, nonfinite_flags & (STATUS_NAN | STATUS_INF), 0, !has_come};
         }
     }
-    // RAW on agreed and counts: the first warp wrote them, all threads read them. WAR on the list: all threads read it in order,
-    // and write the merged one.
+    // RAW on agreed and counts: the first warp wrote them, all threads read them. WAR on the list: all threads read it
+    // in order, and write the merged one.
     __syncthreads();
     const bool succeeds = !storage.agreed.has_failed && receive_lists(row, lists);
     if (!succeeds) {
@@ -354,8 +361,8 @@ DEVICE void draw_from_lists(const RowWords& row, ShardStorage<true>& storage, co
     __syncthreads();
 }
 
-// Signals to the other ranks that this one takes a turn, and waits until they do; by a whole block. Returns false if a rank does not
-// signal in time, or takes another step.
+// Signals to the other ranks that this one takes a turn, and waits until they do; by a whole block. Returns false if a
+// rank does not signal in time, or takes another step.
 DEVICE bool begin_turn(const ShardStep& args, u32 turn, u32 digest, bool has_failed) {
     const Peers& peers = args.peers;
     const u32 rank = threadIdx.x;

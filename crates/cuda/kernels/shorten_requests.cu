@@ -1,6 +1,7 @@
 // shorten_requests.cu: takes the last output tokens of requests away again, for a caller who stops behind one of them.
 //
-// Computes   for each request its position, history, counts and mu as they were behind the tokens that stay; how many went
+// Computes   for each request its position, history, counts and mu as they were behind the tokens that stay; how many
+//            went
 // Never      waits for the host; trusts a count that the device alone has seen
 // Twins      host engine/src/sequence.rs, engine/src/slots.rs | why docs/speculation.md
 // Shapes     slots, counts, taken [requests]
@@ -8,8 +9,8 @@
 // Traffic    48 bytes a request; of requests that count tokens for each token that goes its id and 16 bytes
 // Requires   no other kernel that changes the requests meanwhile; no dependent launch
 //
-// A count below 0 or above the number of output tokens takes nothing away. With mirostat that holds for all above 1: the limit before
-// the last token is kept, and none before that.
+// A count below 0 or above the number of output tokens takes nothing away. With mirostat that holds for all above 1:
+// the limit before the last token is kept, and none before that.
 
 #include "math/edits.cuh"
 #include "stage/lane_drafts.cuh"
@@ -18,7 +19,8 @@
 DEVICE void discount_output(const Request& request, u32 id) {
     u32 index = home_index(id, request.entries_mask);
     while (request.entries[index].id_plus_1 != id + 1) {
-        // Each id of the output has an entry. The host's tables are at most half full, so a missing one ends the search.
+        // Each id of the output has an entry. The host's tables are at most half full, so a missing one ends the
+        // search.
         if (request.entries[index].id_plus_1 == 0) {
             return;
         }

@@ -133,7 +133,8 @@ DEVICE void race_tile(const float (&r)[ITEMS_PER_LANE], const LastTokenStream& r
     }
 }
 
-// The survey's shared memory. Besides `acceptance`, each warp writes the elements of its own tiles; warp 0 reads all of them.
+// The survey's shared memory. Besides `acceptance`, each warp writes the elements of its own tiles; warp 0 reads all of
+// them.
 struct ChainStorage {
     AcceptanceStorage acceptance;
     TileMax maxima[SURVEY_WARPS * MAX_TILES_PER_WARP];

@@ -1,9 +1,9 @@
 //! The stages as CUDA kernels, compiled ahead of time, or at run time for the device that is present.
 //!
 //! The kernels are the CUDA C++ files of the folder `kernels`; the code that they share is in `device`. NVRTC
-//! compiles them, with headers from memory, and a disk cache keeps the result ([`Cache`]). The first launch of a
-//! kernel loads its [`Program`]. Libraries are loaded at run time, so a binary also runs on hosts without
-//! CUDA; there, [`Gpu::new`] returns an error that names what is missing.
+//! compiles them, with headers from memory, and a disk cache keeps the result ([`Cache`]). The first launch
+//! of a kernel loads its [`Program`]. Libraries are loaded at run time, so a binary also runs on hosts
+//! without CUDA; there, [`Gpu::new`] returns an error that names what is missing.
 //!
 //! A [`Runtime`] runs kernels: a [`Gpu`], or the host if the feature `emulator` is on. On it, a [`Step`]
 //! turns rows of logits or probabilities into tokens: the survey reads each row once, and a second kernel

@@ -40,8 +40,8 @@ fn raised(mut row: Vec<f32>, count: usize, by: f32) -> Vec<f32> {
     row
 }
 
-/// Requests with bounds of what a step reads of a row after the survey, in hundredths of the row: of a row with many
-/// values, and of one whose tokens are all equal, so that each cut falls into a heap.
+/// Requests with bounds of what a step reads of a row after the survey, in hundredths of the row: of a row
+/// with many values, and of one whose tokens are all equal, so that each cut falls into a heap.
 fn requests() -> Vec<(&'static str, SamplingParams, u64, u64)> {
     let any = SamplingParams::default;
     let top_p = SamplingParams { top_p: 0.95, ..any() };
@@ -127,7 +127,8 @@ fn rows_without_edits_are_judged_by_a_softmax_or_by_the_lists_of_their_survey() 
     let logits = Buffer::of(&runtime, &logits).unwrap();
     let ids = Buffer::of(&runtime, &[5i32; ROWS - 1]).unwrap();
     let any = SamplingParams::default;
-    // The most reads of a row after its survey, in hundredths: with edits they are read to be edited, and for their mass.
+    // The most reads of a row after its survey, in hundredths: with edits they are read to be edited, and for
+    // their mass.
     let requests = [
         ("plain", any(), 0),
         ("top-k 50, top-p", SamplingParams { top_k: 50, top_p: 0.9, ..any() }, 50),

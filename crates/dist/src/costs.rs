@@ -1,7 +1,7 @@
 //! Which layout takes the least time, by costs that were fitted to a record.
 //!
-//! A layout costs a number of nanoseconds, and more for each byte that a rank receives and reads. What all layouts have in common is left out, so
-//! the sums say which layout is sooner, and not how long it takes.
+//! A layout costs a number of nanoseconds, and more for each byte that a rank receives and reads. What all
+//! layouts have in common is left out, so the sums say which layout is sooner, and not how long it takes.
 
 use crate::layout::{LogitsLayout, Needs, StepKind, StepShape};
 use crate::share::VocabSplit;
@@ -27,12 +27,13 @@ pub struct Costs {
     pub lists: [ListCosts; 4],
     /// For a survey to find that it has rows to swap, besides what it takes to swap them.
     pub swapped_ns: u64,
-    /// For each rank beyond two, of rows that are swapped; twice that of rows that lists decide, which each rank merges.
+    /// For each rank beyond two, of rows that are swapped; twice that of rows that lists decide, which each
+    /// rank merges.
     pub rank_ns: u64,
 }
 
-/// The time of a survey of rows which lists up to a length decide. A rank searches its part of the ids for the list, which takes longer in a
-/// smaller part.
+/// The time of a survey of rows which lists up to a length decide. A rank searches its part of the ids for
+/// the list, which takes longer in a smaller part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ListCosts {
     /// The most tokens of a list that this speaks of.
@@ -40,7 +41,8 @@ pub struct ListCosts {
     pub ns: i64,
     /// Besides, for a largest part of a million ids; of n million 1/n of it.
     pub part_ns: i64,
-    /// Besides, as much less as the smallest part has fewer ids than the largest one: the difference of what both would take.
+    /// Besides, as much less as the smallest part has fewer ids than the largest one: the difference of what
+    /// both would take.
     pub uneven_ns: i64,
 }
 
@@ -62,9 +64,10 @@ impl ListCosts {
 const SURVEYED_BYTES: [u128; 3] = [24, 816, 1024];
 
 impl Costs {
-    /// GPUs of one host that store into each other's memory over NVLink: two H100s and four, as the records 2026-11-26-h100-two-gpus,
-    /// 2026-11-26-h100-two-gpus-edited, 2026-11-26-h100-four-gpus and 2026-11-27-h100-two-gpus-lists of the bench hold.
-    /// A device surveys no rows that need masses. Those with peer access over PCIe take them too, unless the caller has others: they were not measured.
+    /// GPUs of one host that store into each other's memory over NVLink: two H100s and four, as the records
+    /// 2026-11-26-h100-two-gpus, 2026-11-26-h100-two-gpus-edited, 2026-11-26-h100-four-gpus and
+    /// 2026-11-27-h100-two-gpus-lists of the bench hold. A device surveys no rows that need masses. Those
+    /// with peer access over PCIe take them too, unless the caller has others: they were not measured.
     pub const NVLINK: Self = Self {
         link_ns_per_mb: 2720,
         read_ns_per_mb: 410,
@@ -83,12 +86,14 @@ impl Costs {
         rank_ns: 750,
     };
 
-    /// GPUs that send each other messages of NCCL through host memory, as those do that do not reach each other's: two H100s, as the record
-    /// 2026-11-26-h100-two-gpus-nccl-host-memory of the bench holds. Where all send at once it takes longer. Rows are not surveyed.
+    /// GPUs that send each other messages of NCCL through host memory, as those do that do not reach each
+    /// other's: two H100s, as the record 2026-11-26-h100-two-gpus-nccl-host-memory of the bench holds. Where
+    /// all send at once it takes longer. Rows are not surveyed.
     pub const NCCL: Self = Self { link_ns_per_mb: 44_400, gather_ns: 2000, swap_ns: 0, ..Self::NVLINK };
 
-    /// Processes of one host that send each other messages, with rows in host memory, by the record 2026-11-26-host-two-processes of the bench. A survey of rows that
-    /// need masses takes longer than to gather them, however many they are.
+    /// Processes of one host that send each other messages, with rows in host memory, by the record
+    /// 2026-11-26-host-two-processes of the bench. A survey of rows that need masses takes longer than to
+    /// gather them, however many they are.
     pub const HOST: Self = Self {
         link_ns_per_mb: 300_000,
         read_ns_per_mb: 85_000,
@@ -102,7 +107,8 @@ impl Costs {
         rank_ns: 0,
     };
 
-    /// The same over a network that carries a gigabyte a second, and takes 50 microseconds for an exchange. This was not measured.
+    /// The same over a network that carries a gigabyte a second, and takes 50 microseconds for an exchange.
+    /// This was not measured.
     pub const NETWORK: Self = Self {
         link_ns_per_mb: 1_000_000,
         swap_ns: 63_000,
@@ -111,8 +117,9 @@ impl Costs {
         ..Self::HOST
     };
 
-    /// Returns the layout that takes the least time of those that are configured and serve a step; `Gather` always is. Drafts that
-    /// are judged are not surveyed, and neither are rows that are needed whole. `logit_bytes`: those of one logit.
+    /// Returns the layout that takes the least time of those that are configured and serve a step; `Gather`
+    /// always is. Drafts that are judged are not surveyed, and neither are rows that are needed whole.
+    /// `logit_bytes`: those of one logit.
     pub(crate) fn least(
         &self,
         shape: &StepShape,

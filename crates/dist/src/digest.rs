@@ -1,6 +1,8 @@
-//! Digests of steps: what all ranks must have alike in a step, part by part, so that an error can say which part differs.
+//! Digests of steps: what all ranks must have alike in a step, part by part, so that an error can say which
+//! part differs.
 
-/// The bytes in front of every message: the turn, the purpose of the exchange, and the digest of each part of the step.
+/// The bytes in front of every message: the turn, the purpose of the exchange, and the digest of each part of
+/// the step.
 pub const HEADER_BYTES: usize = size_of::<u32>() * (2 + StepPart::ALL.len());
 
 /// A part of what all ranks must have alike in a step.

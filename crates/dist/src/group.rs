@@ -1,7 +1,8 @@
 //! A group: ranks that agreed at start, and take the same turns from then on.
 //!
-//! Every message begins with the turn, the purpose of the exchange, and digests of the step that the sender is in. So ranks that were
-//! asked for different things get an error that says so, instead of taking each other's bytes for something else.
+//! Every message begins with the turn, the purpose of the exchange, and digests of the step that the sender
+//! is in. So ranks that were asked for different things get an error that says so, instead of taking each
+//! other's bytes for something else.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -80,7 +81,8 @@ pub struct Group {
     left: Duration,
     broken: Option<Error>,
     traffic: BTreeMap<What, Traffic>,
-    /// The messages of the last exchange, by rank. The memory is kept, since that of many rows takes longer to get than to fill.
+    /// The messages of the last exchange, by rank. The memory is kept, since that of many rows takes longer
+    /// to get than to fill.
     send: Vec<Vec<u8>>,
     receive: Vec<Vec<u8>>,
 }
@@ -93,8 +95,8 @@ pub struct Lookout {
 }
 
 impl Lookout {
-    /// Looks after the other ranks between exchanges, without a wait; during one it sees nothing. `due`: what the next exchange is for, in which
-    /// they may wait for this rank.
+    /// Looks after the other ranks between exchanges, without a wait; during one it sees nothing. `due`: what
+    /// the next exchange is for, in which they may wait for this rank.
     ///
     /// # Errors
     /// - [`RanksError::Lost`] if a rank has ended, or begun an exchange that is not due.
@@ -106,7 +108,8 @@ impl Lookout {
         })
     }
 
-    /// Says to the other ranks that this one writes no memory of theirs any more, as [`Transport::leave`] does; nothing is exchanged afterwards.
+    /// Says to the other ranks that this one writes no memory of theirs any more, as [`Transport::leave`]
+    /// does; nothing is exchanged afterwards.
     #[must_use]
     pub fn leave(&self) -> Option<bool> {
         self.transport.lock().unwrap_or_else(PoisonError::into_inner).leave()
@@ -114,8 +117,8 @@ impl Lookout {
 }
 
 impl Group {
-    /// Joins the group of a transport, once all its ranks have come: what they were started with must be the same. `parameters`
-    /// are names and values besides those of `config`.
+    /// Joins the group of a transport, once all its ranks have come: what they were started with must be the
+    /// same. `parameters` are names and values besides those of `config`.
     ///
     /// # Errors
     /// - [`RanksError::Disagree`] with what differs first, on all ranks that see it.
@@ -202,15 +205,18 @@ impl Group {
         &self.traffic
     }
 
-    /// Begins a step that all ranks must have alike. Its exchanges wait for other ranks for the transport's timeout in all.
+    /// Begins a step that all ranks must have alike. Its exchanges wait for other ranks for the transport's
+    /// timeout in all.
     pub fn begin(&mut self, digest: StepDigest) {
         (self.digest, self.left) = (digest, self.timeout);
     }
 
-    /// Sends a message to each rank and returns the messages that came, by rank. `most_bytes`: the longest that a rank may send.
+    /// Sends a message to each rank and returns the messages that came, by rank. `most_bytes`: the longest
+    /// that a rank may send.
     ///
     /// # Errors
-    /// - The errors of [`Transport::all_to_all`], and [`RanksError::Disagree`] if a rank is at another turn or step.
+    /// - The errors of [`Transport::all_to_all`], and [`RanksError::Disagree`] if a rank is at another turn
+    ///   or step.
     /// - [`RanksError::Broken`] after any of these: the group cannot be used again.
     pub fn all_to_all(
         &mut self,
@@ -223,8 +229,8 @@ impl Group {
         Ok((0..messages.len()).map(|rank| self.received(rank).to_vec()).collect())
     }
 
-    /// Sends each rank, this one too, the message that `write` appends for it; [`Group::received`] returns those that came. Each copy of long messages that
-    /// this saves shows in the time of a step.
+    /// Sends each rank, this one too, the message that `write` appends for it; [`Group::received`] returns
+    /// those that came. Each copy of long messages that this saves shows in the time of a step.
     ///
     /// # Errors
     /// The errors of [`Group::all_to_all`].
@@ -278,7 +284,8 @@ impl Group {
         self.lock().ask()
     }
 
-    /// Lets the exchanges until [`Group::begin`] wait for other ranks for `patience` in all, and no longer than they would.
+    /// Lets the exchanges until [`Group::begin`] wait for other ranks for `patience` in all, and no longer
+    /// than they would.
     pub fn hurry(&mut self, patience: Duration) {
         self.left = self.left.min(patience);
     }
@@ -287,11 +294,12 @@ impl Group {
         self.transport.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Compares the digest of a step with the other ranks, after an exchange between devices has failed. Ranks that have seen the failure make
-    /// this call; it waits for `patience` at most.
+    /// Compares the digest of a step with the other ranks, after an exchange between devices has failed.
+    /// Ranks that have seen the failure make this call; it waits for `patience` at most.
     ///
     /// # Errors
-    /// The errors of [`Group::all_to_all`], such as [`RanksError::Disagree`] with the part of the step. The group may be used again, to end it.
+    /// The errors of [`Group::all_to_all`], such as [`RanksError::Disagree`] with the part of the step. The
+    /// group may be used again, to end it.
     pub fn compare(&mut self, digest: StepDigest, patience: Duration) -> Result<()> {
         self.begin(digest);
         self.hurry(patience);
@@ -299,8 +307,9 @@ impl Group {
         self.move_messages(What::Step, |_, _| {}, &most_bytes)
     }
 
-    /// Returns the error of a step with what the ranks have where they differ, if it is [`RanksError::Disagree`] about a part of the step: the ranks
-    /// whose headers differ tell each other. `tell` returns this rank's lines of a part. Any other error is returned as it is.
+    /// Returns the error of a step with what the ranks have where they differ, if it is
+    /// [`RanksError::Disagree`] about a part of the step: the ranks whose headers differ tell each other.
+    /// `tell` returns this rank's lines of a part. Any other error is returned as it is.
     pub fn explain(&mut self, error: Error, tell: impl Fn(StepPart) -> Vec<String>) -> Error {
         let Some(RanksError::Disagree { rank, .. }) = error.of_ranks() else { return error };
         let (own, rank) = (self.header(What::Difference), *rank);
@@ -374,7 +383,8 @@ impl Group {
         drop(transport);
         self.left = self.left.saturating_sub(since.elapsed());
         if let Err(error) = exchanged {
-            // A rank that is at another step may have gone, or sent a message that would be too long for this one.
+            // A rank that is at another step may have gone, or sent a message that would be too long for this
+            // one.
             let theirs = error
                 .of_ranks()
                 .and_then(RanksError::rank)

@@ -1,7 +1,7 @@
 //! Layouts of the logits of a step, and what one is decided by before they exist.
 //!
-//! Head, graph and sampler must agree on it, and so must all ranks: it is a pure function of what all of them know.
-//! Nothing is measured or sent to decide.
+//! Head, graph and sampler must agree on it, and so must all ranks: it is a pure function of what all of them
+//! know. Nothing is measured or sent to decide.
 
 use gumball_spec::{Error, MOST_LISTED, Reading, Result, SamplingParams};
 
@@ -10,12 +10,14 @@ use gumball_spec::{Error, MOST_LISTED, Reading, Result, SamplingParams};
 pub enum LogitsLayout {
     /// Each rank has a part of the vocabulary of all rows, gets the other parts, and samples all rows.
     Gather,
-    /// Each rank has a part of the vocabulary of all rows, exchanges it for the whole vocabulary of its share of the rows, and
-    /// samples those. What comes out is exchanged.
+    /// Each rank has a part of the vocabulary of all rows, exchanges it for the whole vocabulary of its share
+    /// of the rows, and samples those. What comes out is exchanged.
     Swap,
-    /// Each rank keeps its part of the vocabulary, and only what decides is exchanged: maxima, masses, and the tokens that may win.
+    /// Each rank keeps its part of the vocabulary, and only what decides is exchanged: maxima, masses, and
+    /// the tokens that may win.
     Survey,
-    /// Each rank has the whole vocabulary of its share of the rows, from a head of its own. Only what comes out is exchanged.
+    /// Each rank has the whole vocabulary of its share of the rows, from a head of its own. Only what comes
+    /// out is exchanged.
     Replicated,
 }
 
@@ -54,20 +56,23 @@ pub enum StepKind {
     /// One token for each request.
     #[default]
     Decode,
-    /// The drafts of each request are compared with the tokens that their rows draw: modes coupled and greedy.
+    /// The drafts of each request are compared with the tokens that their rows draw: modes coupled and
+    /// greedy.
     Verify,
-    /// The drafts of each request are judged by the probabilities of their rows, which takes whole rows: all other modes.
+    /// The drafts of each request are judged by the probabilities of their rows, which takes whole rows: all
+    /// other modes.
     Judge,
 }
 
 /// How much of a row decides its token, from little to all; of a batch, that of the row with the most.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Needs {
-    /// The best token of each rank: greedy decoding, and sampling without filters or with min-p alone, without logprobs.
+    /// The best token of each rank: greedy decoding, and sampling without filters or with min-p alone,
+    /// without logprobs.
     #[default]
     Winner,
-    /// The first tokens of each rank, [`StepShape::listed`] at most: filter chains that begin with top-k up to [`MOST_LISTED`], without logprobs
-    /// of the whole row.
+    /// The first tokens of each rank, [`StepShape::listed`] at most: filter chains that begin with top-k up
+    /// to [`MOST_LISTED`], without logprobs of the whole row.
     List,
     /// Masses of the whole row, and then its first tokens or more of it.
     Mass,
@@ -112,7 +117,8 @@ pub struct StepShape {
 }
 
 impl StepShape {
-    /// Takes in a request of the batch, whose rows lie on the host or on devices. `reading`: of the request in this step.
+    /// Takes in a request of the batch, whose rows lie on the host or on devices. `reading`: of the request
+    /// in this step.
     pub fn add(&mut self, params: &SamplingParams, reading: Reading, on_device: bool) {
         self.edits |= params.edits();
         let needs = Needs::of(params, reading);

@@ -1,7 +1,8 @@
 //! One sampler over several ranks, each of which holds a part of the vocabulary.
 //!
-//! A rank is a process, or a thread, and its number in a group of them. What comes out of the rows of a step is the same on all
-//! ranks, and what one process gets from whole rows, bit for bit, for any split of the vocabulary.
+//! A rank is a process, or a thread, and its number in a group of them. What comes out of the rows of a step
+//! is the same on all ranks, and what one process gets from whole rows, bit for bit, for any split of the
+//! vocabulary.
 //!
 //! | to | use |
 //! | --- | --- |
@@ -12,8 +13,9 @@
 //! | gather or swap logits | [`whole_rows`] |
 //! | sample from parts of rows where they are | [`survey_rows`] |
 //!
-//! The crate knows ranks and no requests: `Pool::over` of `gumball-engine` is what engines use. Rows lie in host memory; a pool on devices
-//! decides and agrees through this crate, and exchanges rows between GPUs itself.
+//! The crate knows ranks and no requests: `Pool::over` of `gumball-engine` is what engines use. Rows lie in
+//! host memory; a pool on devices decides and agrees through this crate, and exchanges rows between GPUs
+//! itself.
 #![forbid(unsafe_code)]
 
 mod costs;

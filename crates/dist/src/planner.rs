@@ -15,19 +15,22 @@ pub struct PlannerConfig {
     pub split: VocabSplit,
     /// Who owns which requests.
     pub ownership: Ownership,
-    /// The layouts that may be taken: those that memory and graphs are made for. [`LogitsLayout::Gather`] may besides, unless these are
-    /// [`LogitsLayout::Replicated`] alone.
+    /// The layouts that may be taken: those that memory and graphs are made for. [`LogitsLayout::Gather`] may
+    /// besides, unless these are [`LogitsLayout::Replicated`] alone.
     pub layouts: Vec<LogitsLayout>,
-    /// What layouts cost. `None`: [`Costs::NVLINK`] for a pool on devices; on the host [`Costs::NETWORK`] over `torch`, else [`Costs::HOST`].
+    /// What layouts cost. `None`: [`Costs::NVLINK`] for a pool on devices; on the host [`Costs::NETWORK`]
+    /// over `torch`, else [`Costs::HOST`].
     pub costs: Option<Costs>,
     /// The bytes of a logit, by which layouts are decided; 4 or 2.
     pub logit_bytes: usize,
-    /// The layout of all steps that it serves, if one is forced: prefill gathers, and drafts that are judged are not surveyed.
+    /// The layout of all steps that it serves, if one is forced: prefill gathers, and drafts that are judged
+    /// are not surveyed.
     pub forced: Option<LogitsLayout>,
 }
 
 impl PlannerConfig {
-    /// Returns the configuration for a split: blocks of requests; `Swap` and `Survey` beside `Gather`; logits of f32.
+    /// Returns the configuration for a split: blocks of requests; `Swap` and `Survey` beside `Gather`; logits
+    /// of f32.
     #[must_use]
     pub fn new(split: VocabSplit) -> Self {
         Self {
@@ -60,9 +63,10 @@ impl PlannerConfig {
 
     /// Returns the layout of a step: a pure function, so that all who ask it agree.
     ///
-    /// If `Replicated` is all that was configured, it is that. Prefill gathers. Data-parallel hidden states take a replicated head where there is one.
-    /// Otherwise it is the layout that takes the least time, by the costs, of those that may be taken and serve the step. Drafts that are
-    /// judged by probabilities are not surveyed.
+    /// If `Replicated` is all that was configured, it is that. Prefill gathers. Data-parallel hidden states
+    /// take a replicated head where there is one. Otherwise it is the layout that takes the least time, by
+    /// the costs, of those that may be taken and serve the step. Drafts that are judged by probabilities are
+    /// not surveyed.
     ///
     /// # Errors
     /// - [`Error::OutOfRange`] for more requests than the graph was captured for.
@@ -104,7 +108,8 @@ impl Planner {
     /// Makes a planner.
     ///
     /// # Errors
-    /// - [`Error::OutOfRange`] if a layout is forced that is not configured, or a logit has neither 4 bytes nor 2.
+    /// - [`Error::OutOfRange`] if a layout is forced that is not configured, or a logit has neither 4 bytes
+    ///   nor 2.
     pub fn new(mut config: PlannerConfig) -> Result<Self> {
         if ![2, 4].contains(&config.logit_bytes) {
             return Err(Error::out_of_range("logit_bytes", config.logit_bytes, "4 or 2"));
@@ -150,8 +155,8 @@ impl Planner {
         Err(Error::out_of_range("layout", layout.name(), allowed))
     }
 
-    /// Decides the layout of a step. Asking changes nothing and may be repeated: a graph asks when it is captured, the head and the
-    /// sampler at every step.
+    /// Decides the layout of a step. Asking changes nothing and may be repeated: a graph asks when it is
+    /// captured, the head and the sampler at every step.
     ///
     /// # Errors
     /// Those of [`PlannerConfig::decide`].

@@ -39,14 +39,15 @@ impl WholeRows {
     }
 }
 
-/// Exchanges parts for whole rows: `wanted[r]` are the rows that rank r wants, and `part(row)` is this rank's part of a row, with
-/// at least as many numbers as it has ids. Writes the rows that this rank wants, in that turn, into `whole`, whose memory is kept. Numbers travel as
-/// they are.
+/// Exchanges parts for whole rows: `wanted[r]` are the rows that rank r wants, and `part(row)` is this rank's
+/// part of a row, with at least as many numbers as it has ids. Writes the rows that this rank wants, in that
+/// turn, into `whole`, whose memory is kept. Numbers travel as they are.
 ///
 /// `like` is a row of the type of all parts, for a rank that has none.
 ///
 /// # Errors
-/// Those of [`Group::all_to_all`], and [`RanksError::Corrupt`](gumball_spec::RanksError::Corrupt) for a message of another length.
+/// Those of [`Group::all_to_all`], and [`RanksError::Corrupt`](gumball_spec::RanksError::Corrupt) for a
+/// message of another length.
 pub fn whole_rows<'a>(
     group: &mut Group,
     split: &VocabSplit,

@@ -14,8 +14,8 @@ pub struct VocabSplit {
 }
 
 impl VocabSplit {
-    /// Splits a vocabulary evenly: each rank has `vocab / world` ids, rounded up, as long as there are ids. The last columns of a
-    /// rank with fewer are padding, and hold no tokens.
+    /// Splits a vocabulary evenly: each rank has `vocab / world` ids, rounded up, as long as there are ids.
+    /// The last columns of a rank with fewer are padding, and hold no tokens.
     ///
     /// # Errors
     /// - [`Error::OutOfRange`] for no rank, or a vocabulary outside 1..=2^20.
@@ -60,7 +60,8 @@ impl VocabSplit {
         self.borders[rank]..self.borders[rank + 1]
     }
 
-    /// Returns the number of columns of each rank's logits where all have as many; those behind a rank's ids are padding.
+    /// Returns the number of columns of each rank's logits where all have as many; those behind a rank's ids
+    /// are padding.
     #[must_use]
     pub fn width(&self) -> usize {
         self.width
@@ -102,14 +103,16 @@ fn check(vocab: usize, world: usize) -> Result<()> {
 /// Which rank owns which requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Ownership {
-    /// Each rank in turn owns a block of neighbours: `requests / world` of them, rounded up, as long as there are any.
+    /// Each rank in turn owns a block of neighbours: `requests / world` of them, rounded up, as long as there
+    /// are any.
     #[default]
     Blocks,
     /// Rank `request % world` owns a request.
     Modulo,
 }
 
-/// The requests of a step, shared out over the ranks. A request has one row, and one behind each of its drafts; these stay together.
+/// The requests of a step, shared out over the ranks. A request has one row, and one behind each of its
+/// drafts; these stay together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Shares {
     ownership: Ownership,

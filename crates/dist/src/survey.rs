@@ -3,13 +3,14 @@
 //! ```text
 //! rows that a winner decides     their maxima to all; then of each rank the best token to all
 //! rows that a list decides       of each rank the first k tokens, to the row's owner
-//! all others                     of each rank the tile maxima, to the owner; then in rounds, as long as an owner has a query:
+//! all others                     of each rank the tile maxima, to the owner; then in rounds, as long as
+//!                                an owner has a query:
 //!                                    the queries of all owners to all
 //!                                    the responses of all ranks to the owners
 //! ```
 //!
-//! Scores are formed with the maximum of the whole row, so those of several ranks compare (S2). A tile that a border cuts has its
-//! maximum from all its parts, whose sums are added before they are scaled (S1).
+//! Scores are formed with the maximum of the whole row, so those of several ranks compare (S2). A tile that a
+//! border cuts has its maximum from all its parts, whose sums are added before they are scaled (S1).
 
 use gumball_cpu::{About, Chosen, PartRow, Query, Shard, Task, Winner, Workspace, has_raw_row};
 use gumball_spec::logprobs::Logprobs;
@@ -60,11 +61,12 @@ pub struct Surveyed<'a> {
     pub kept: &'a [u32],
 }
 
-/// Chooses the token of each row. `write` takes what came out: of a row that a winner decides on every rank, and of any other on
-/// its owner.
+/// Chooses the token of each row. `write` takes what came out: of a row that a winner decides on every rank,
+/// and of any other on its owner.
 ///
 /// # Errors
-/// Those of [`Group::all_to_all`], and [`RanksError::Corrupt`](gumball_spec::RanksError::Corrupt) for a message that says what no rank says.
+/// Those of [`Group::all_to_all`], and [`RanksError::Corrupt`](gumball_spec::RanksError::Corrupt) for a
+/// message that says what no rank says.
 ///
 /// # Panics
 /// If a row needs to be [whole](Needs::Whole).
@@ -333,7 +335,8 @@ impl<S: Spread> Step<'_, '_, S> {
         (self.write)(row, Surveyed { chosen, logprobs, kept });
     }
 
-    /// Sends this rank's queries, responds to those of all ranks, and adds the responses to its rows; returns whether any rank had a query.
+    /// Sends this rank's queries, responds to those of all ranks, and adds the responses to its rows; returns
+    /// whether any rank had a query.
     fn round(
         &mut self,
         sent: &[RowQuery],
@@ -362,7 +365,8 @@ impl<S: Spread> Step<'_, '_, S> {
             let mut reader = Reader(&words);
             while !reader.0.is_empty() {
                 let sent = RowQuery::unpack(&mut reader, cut_tiles.len());
-                // A row that had no query in the round before is done, and one that has one in this round has no other.
+                // A row that had no query in the round before is done, and one that has one in this round has
+                // no other.
                 let is_due = |sent: &RowQuery| {
                     let is_own = self.rows.get(sent.row).is_some_and(|row| row.owner == rank);
                     is_own && was_open[sent.row] && !rounds.open[sent.row]
@@ -415,8 +419,8 @@ impl<S: Spread> Step<'_, '_, S> {
     }
 }
 
-/// Returns the place among the cut tiles of a rank's first tile, and of its last, where a border cuts them; of one that is both,
-/// once.
+/// Returns the place among the cut tiles of a rank's first tile, and of its last, where a border cuts them;
+/// of one that is both, once.
 fn ends(split: &VocabSplit, rank: usize, cut_tiles: &[usize]) -> [Option<usize>; 2] {
     let tiles = split.tiles(rank);
     if tiles.is_empty() {

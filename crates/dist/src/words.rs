@@ -101,9 +101,11 @@ impl RowQuery {
         }
     }
 
-    /// Returns the most words of a query about a row, where borders cut `cut_tiles` tiles, and of which `ids` logprobs may be asked for.
+    /// Returns the most words of a query about a row, where borders cut `cut_tiles` tiles, and of which `ids`
+    /// logprobs may be asked for.
     pub fn most_words(cut_tiles: usize, ids: usize) -> usize {
-        // Row, tag and largest logit; then the words of a race, of sums, or of logits: their count and ids, with the token's id.
+        // Row, tag and largest logit; then the words of a race, of sums, or of logits: their count and ids,
+        // with the token's id.
         3 + 6.max(1 + cut_tiles).max(2 + ids)
     }
 

@@ -1,4 +1,5 @@
-//! Layouts are decided as the record has them: none is taken where another one that was configured took much less time.
+//! Layouts are decided as the record has them: none is taken where another one that was configured took much
+//! less time.
 
 use std::fs;
 
@@ -6,7 +7,8 @@ use gumball_dist::LogitsLayout::{self, Gather, Replicated, Survey, Swap};
 use gumball_dist::{Costs, Needs, PlannerConfig, StepKind, StepShape, VocabSplit};
 use serde_json::Value;
 
-/// Records of `ci/gpu ranks` and of processes on a host, with the number of their cells, the costs that are fitted to them, and the layouts that serve.
+/// Records of `ci/gpu ranks` and of processes on a host, with the number of their cells, the costs that are
+/// fitted to them, and the layouts that serve.
 const RECORDS: [(&str, usize, Costs, &[LogitsLayout]); 8] = [
     ("2026-11-26-host-two-processes", 33, Costs::HOST, &[Swap, Survey]),
     ("2026-11-26-h100-two-gpus", 289, Costs::NVLINK, &[Swap, Survey]),
@@ -123,7 +125,8 @@ fn bytes_of_rows_decide_and_not_requests() {
     assert_eq!([4, 8, 12].map(|requests| of(requests, 0, 151_936, 2, 4)), [Gather, Swap, Swap]);
     assert_eq!([8, 12, 16].map(|requests| of(requests, 0, 151_936, 2, 2)), [Gather, Gather, Swap]);
     assert_eq!([16, 32].map(|requests| of(requests, 0, 32_000, 2, 4)), [Gather, Swap]);
-    // Of more ranks each gets a smaller share of swapped rows, and all of gathered ones; but an exchange takes longer.
+    // Of more ranks each gets a smaller share of swapped rows, and all of gathered ones; but an exchange
+    // takes longer.
     assert_eq!([4, 8].map(|requests| of(requests, 0, 151_936, 8, 4)), [Gather, Swap]);
 }
 

@@ -1,4 +1,5 @@
-//! A pool on a GPU: one captured step serves requests that come and go. Says what is missing where there is none.
+//! A pool on a GPU: one captured step serves requests that come and go. Says what is missing where there is
+//! none.
 
 use gumball_engine::{
     Batch, Device, DeviceBuffer, DeviceMatrix, Dtype, Outputs, PADDING, Place, Pool, PoolConfig, Result,
@@ -17,7 +18,8 @@ fn main() -> Result<()> {
         }
     };
     println!("{}", device.name());
-    // Stands in for what a model leaves on the device; a pointer of the host program's goes in by `DeviceMatrix::new`.
+    // Stands in for what a model leaves on the device; a pointer of the host program's goes in by
+    // `DeviceMatrix::new`.
     let bell = |i: usize| -0.01 * ((i % VOCAB) as f32 - (97 * (i / VOCAB)) as f32).abs();
     let logits = DeviceBuffer::of(device.runtime(), &(0..ROWS * VOCAB).map(bell).collect::<Vec<f32>>())?;
     let logits = DeviceMatrix::of(&logits, Dtype::F32, 0, ROWS, VOCAB, VOCAB)?;

@@ -1,4 +1,5 @@
-//! Ranks whose bytes travel by the program's own means: here TCP between two threads, elsewhere MPI, or what a cluster has.
+//! Ranks whose bytes travel by the program's own means: here TCP between two threads, elsewhere MPI, or what
+//! a cluster has.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -38,7 +39,8 @@ impl Transport for Tcp {
         let peers = || self.1.iter().enumerate().filter_map(|(rank, peer)| Some((rank, peer.as_ref()?)));
         std::thread::scope(|scope| {
             for (rank, mut peer) in peers() {
-                // On threads, so that two ranks that send much do not wait for each other. What fails is seen by who reads.
+                // On threads, so that two ranks that send much do not wait for each other. What fails is seen
+                // by who reads.
                 scope.spawn(move || {
                     peer.set_write_timeout(left())?;
                     peer.write_all(&(send[rank].len() as u64).to_le_bytes())?;
@@ -68,7 +70,8 @@ impl Transport for Tcp {
     }
 }
 
-/// Takes three steps on a rank that has its part of the logits; returns the tokens, which are the same on all.
+/// Takes three steps on a rank that has its part of the logits; returns the tokens, which are the same on
+/// all.
 fn decode(transport: Tcp) -> Result<Vec<i32>> {
     let split = VocabSplit::even(VOCAB, transport.world())?;
     let ids = split.ids(transport.rank());

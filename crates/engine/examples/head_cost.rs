@@ -1,11 +1,13 @@
 //! What a step from hidden states costs on a GPU: microseconds a step in a graph, by the device's clock.
 //!
-//! `head_cost [VOCAB] [WIDTH] [ROWS,ROWS,..]` prints a line of JSON for each head, request and number of rows, and compares the tokens with
-//! those of the exact head: a certified head's must be the same, those of others are counted. `HEAD_KINDS` names the heads, if not all of
-//! `exact,certified,fast,clustered,clustered_f32`. The clustered ones probe 256 clusters of 19 ids, with centroids that bf16 holds, or that
-//! it does not; clusters are neighbouring ids, whatever their weights, so these tokens mean nothing. Weights are bf16 and normal; with the `decay` of the environment variable
-//! `HEAD_DECAY` the i-th element of weights and hidden states has the deviation i^-decay, as the spectra of real heads fall. Hidden
-//! states have the length at which logits deviate by 3 from their mean.
+//! `head_cost [VOCAB] [WIDTH] [ROWS,ROWS,..]` prints a line of JSON for each head, request and number of
+//! rows, and compares the tokens with those of the exact head: a certified head's must be the same, those of
+//! others are counted. `HEAD_KINDS` names the heads, if not all of
+//! `exact,certified,fast,clustered,clustered_f32`. The clustered ones probe 256 clusters of 19 ids, with
+//! centroids that bf16 holds, or that it does not; clusters are neighbouring ids, whatever their weights, so
+//! these tokens mean nothing. Weights are bf16 and normal; with the `decay` of the environment variable
+//! `HEAD_DECAY` the i-th element of weights and hidden states has the deviation i^-decay, as the spectra of
+//! real heads fall. Hidden states have the length at which logits deviate by 3 from their mean.
 //!
 //! With `HEAD_PROFILE` it times nothing and enqueues three steps of each: for a profiler that lists kernels.
 //!
@@ -57,7 +59,8 @@ impl Normal {
 const CAPACITY: usize = 19;
 const PROBES: usize = 256;
 
-/// Makes clusters of neighbouring ids whose centroids are their first rows, or a little longer so that bf16 does not hold them.
+/// Makes clusters of neighbouring ids whose centroids are their first rows, or a little longer so that bf16
+/// does not hold them.
 fn clusters(weights: &[bf16], width: usize, is_short: bool) -> Outcome<Clusters> {
     let longer = if is_short { 1.0 } else { 1.0001 };
     let first_rows = weights.chunks(width).step_by(CAPACITY);

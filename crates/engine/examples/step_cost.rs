@@ -10,8 +10,8 @@
 //!
 //! Steps take turns on batches of rows that are together far larger than the second-level cache.
 //!
-//! Without a GPU only `beside` is measured, where launches cannot be made either. With `--json` it prints what `proof/bench/gpu`
-//! reads instead of the table.
+//! Without a GPU only `beside` is measured, where launches cannot be made either. With `--json` it prints
+//! what `proof/bench/gpu` reads instead of the table.
 
 use std::error::Error;
 use std::sync::Arc;

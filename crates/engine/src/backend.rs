@@ -1,6 +1,7 @@
 //! Where a pool's rows are computed: on the host, on a device, and over ranks on either.
 //!
-//! The pool has the table of sequences, and lends it to each call. It has checked what does not depend on the place.
+//! The pool has the table of sequences, and lends it to each call. It has checked what does not depend on the
+//! place.
 
 use std::fmt;
 
@@ -29,13 +30,16 @@ pub struct RanksInfo<'a> {
     pub planner: &'a Planner,
     /// The ranks, and what they exchanged.
     pub group: &'a Group,
-    /// Whether steps of the assigned rows send whole rows: all of them under `Gather` and `Swap`, none under `Replicated`. Under `Survey` on a device
-    /// rows of logits are swapped that need more than a winner or a list of each rank: those with logprobs, and those of which a filter
-    /// weighs the whole row. Probabilities are swapped always.
+    /// Whether steps of the assigned rows send whole rows: all of them under `Gather` and `Swap`, none under
+    /// `Replicated`. Under `Survey` on a device rows of logits are swapped that need more than a winner or a
+    /// list of each rank: those with logprobs, and those of which a filter weighs the whole row.
+    /// Probabilities are swapped always.
     pub sends_rows: bool,
-    /// The name of the transport that was taken: of rows on devices "onesided" or "nccl", of others that of the group.
+    /// The name of the transport that was taken: of rows on devices "onesided" or "nccl", of others that of
+    /// the group.
     pub transport: &'static str,
-    /// Why rows on devices take another transport or fewer layouts than they would in another place; `None` if all is as it was asked for.
+    /// Why rows on devices take another transport or fewer layouts than they would in another place; `None`
+    /// if all is as it was asked for.
     pub warning: Option<&'a str>,
 }
 

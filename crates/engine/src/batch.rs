@@ -1,5 +1,5 @@
-//! Batches: the slots that the rows of a call belong to, and what comes with a row rather than with a request: grammar bitmasks, forced
-//! tokens, the caller's edits.
+//! Batches: the slots that the rows of a call belong to, and what comes with a row rather than with a
+//! request: grammar bitmasks, forced tokens, the caller's edits.
 
 use std::fmt;
 
@@ -25,8 +25,8 @@ pub type RowHook<'a> = &'a (dyn Fn(&mut [f32]) + Sync + 'a);
 pub struct StepOptions<'a> {
     /// What the row holds; a sequence may change from one kind to the other.
     pub kind: Kind,
-    /// The grammar bitmask: bit `id % 32` of word `id / 32` allows an id. Missing words forbid their ids, so a mask
-    /// without words forbids every id. Bits beyond the vocabulary mean nothing.
+    /// The grammar bitmask: bit `id % 32` of word `id / 32` allows an id. Missing words forbid their ids, so
+    /// a mask without words forbids every id. Bits beyond the vocabulary mean nothing.
     pub mask: Option<&'a [u32]>,
     /// The token to emit whatever is drawn: replay, or a thinking budget. An id in the vocabulary.
     pub forced: Option<u32>,
@@ -45,8 +45,9 @@ impl fmt::Debug for StepOptions<'_> {
     }
 }
 
-/// The slots that the rows of a call belong to, and the masks, forced tokens and edits of these rows. An empty list says nothing. A field
-/// that a call does not read must be left as `default()` has it: otherwise the call refuses it.
+/// The slots that the rows of a call belong to, and the masks, forced tokens and edits of these rows. An
+/// empty list says nothing. A field that a call does not read must be left as `default()` has it: otherwise
+/// the call refuses it.
 ///
 /// | call | besides `slots`, `masks`, `forced`, `row_indices`, `hooks` it reads |
 /// | --- | --- |
@@ -72,8 +73,8 @@ impl fmt::Debug for StepOptions<'_> {
 pub struct Batch<'a> {
     /// The slot of each request, [`PADDING`](crate::PADDING) for one without a sequence.
     pub slots: &'a [Slot],
-    /// How many drafts each request has, in 0..=64; in [`Pool::draft`](crate::Pool::draft) how many stand in front of each row, in 0..64, and empty
-    /// if none do.
+    /// How many drafts each request has, in 0..=64; in [`Pool::draft`](crate::Pool::draft) how many stand in
+    /// front of each row, in 0..64, and empty if none do.
     pub counts: &'a [u32],
     /// How drafts are judged, or will be.
     pub mode: VerifyMode,
@@ -81,13 +82,15 @@ pub struct Batch<'a> {
     pub masks: Masks<'a>,
     /// For each row the token to emit whatever is drawn; empty: none for any row.
     pub forced: &'a [Option<u32>],
-    /// For each row that row of the matrix which it reads; several may read one. Empty: each its own. Not for hidden states.
+    /// For each row that row of the matrix which it reads; several may read one. Empty: each its own. Not for
+    /// hidden states.
     pub row_indices: &'a [u32],
     /// For each row the caller's own edits, which run on the host; empty: none for any row.
     pub hooks: &'a [Option<RowHook<'a>>],
     /// Over ranks the layout of the rows; `None`: the pool decides, as its `plan` does.
     pub plan: Option<Plan>,
-    /// The batch of drafts that rows are assigned to; `None`: the pool's own rows. [`Pool::assign`](crate::Pool::assign) alone reads it.
+    /// The batch of drafts that rows are assigned to; `None`: the pool's own rows.
+    /// [`Pool::assign`](crate::Pool::assign) alone reads it.
     #[cfg(feature = "cuda")]
     pub of: Option<DraftBatch>,
 }

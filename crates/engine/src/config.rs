@@ -24,12 +24,13 @@ use crate::route::Route;
 pub struct PoolConfig {
     /// The number of ids in the vocabulary of all requests; in 1..=2^20.
     pub vocab: usize,
-    /// How many sequences can be in flight, in 1..2^31. The pool reserves memory for all of them when it is made; the
-    /// operating system provides each slot's memory when the slot is first used.
+    /// How many sequences can be in flight, in 1..2^31. The pool reserves memory for all of them when it is
+    /// made; the operating system provides each slot's memory when the slot is first used.
     pub slots: usize,
     /// How many logprobs the outputs have places for, both in 0..=2^20; a request may ask for no more.
     pub widths: Widths,
-    /// Whether outputs tell the [kept set](crate::Outputs::kept) of every row, which costs a sort of it on the host, and the fastest kernels of a device.
+    /// Whether outputs tell the [kept set](crate::Outputs::kept) of every row, which costs a sort of it on
+    /// the host, and the fastest kernels of a device.
     pub kept: bool,
     /// The route. A device takes [`Route::Race`] and [`Route::Probabilities`].
     pub route: Route,
@@ -38,8 +39,8 @@ pub struct PoolConfig {
 }
 
 impl PoolConfig {
-    /// Returns the default for a vocabulary: 256 slots, a place for the token's logprob and none besides, no kept sets, the route
-    /// [`Route::Race`], and the place [`Place::host`].
+    /// Returns the default for a vocabulary: 256 slots, a place for the token's logprob and none besides, no
+    /// kept sets, the route [`Route::Race`], and the place [`Place::host`].
     #[must_use]
     pub fn new(vocab: usize) -> Self {
         Self {
@@ -59,23 +60,25 @@ impl PoolConfig {
 pub enum Place {
     /// On the host.
     Host {
-        /// How many threads take the rows of a step, in 1..=1024: 1 is the caller's, `None` those that all pools and operators share, one
-        /// a core, or the caller's where none can be started.
+        /// How many threads take the rows of a step, in 1..=1024: 1 is the caller's, `None` those that all
+        /// pools and operators share, one a core, or the caller's where none can be started.
         threads: Option<usize>,
         /// The SIMD level; `None`: the machine's best.
         level: Option<Level>,
     },
-    /// On a device. The pool allocates all its memory there at once, except the lists and histories of requests.
+    /// On a device. The pool allocates all its memory there at once, except the lists and histories of
+    /// requests.
     #[cfg(feature = "cuda")]
     Device {
         /// The device.
         device: Device,
         /// The number of rows that a step can have; in 1..2^31.
         rows: usize,
-        /// The number of tokens by which a history on the device can grow before the pool moves it, which waits for the device; in 1..2^31.
+        /// The number of tokens by which a history on the device can grow before the pool moves it, which
+        /// waits for the device; in 1..2^31.
         history_growth: usize,
-        /// Whether the device keeps the histories of all requests, or only those that edits read. Set this to replay steps without fetching
-        /// each one's outputs and still read the sequences back.
+        /// Whether the device keeps the histories of all requests, or only those that edits read. Set this to
+        /// replay steps without fetching each one's outputs and still read the sequences back.
         keep_histories: bool,
     },
 }
@@ -93,7 +96,8 @@ impl Place {
         Self::Host { threads: Some(threads), level: None }
     }
 
-    /// Returns a device, for steps of at most `rows` rows, in 1..2^31. Histories grow by 4096 tokens, and the device keeps those that edits read.
+    /// Returns a device, for steps of at most `rows` rows, in 1..2^31. Histories grow by 4096 tokens, and the
+    /// device keeps those that edits read.
     ///
     /// ```no_run
     /// use gumball_engine::{Device, Place, Pool, PoolConfig};
@@ -115,19 +119,22 @@ pub struct Ranks {
     pub planner: PlannerConfig,
     /// The connection to the other ranks. Over devices it serves to make the group, and to end it.
     pub transport: Box<dyn Transport>,
-    /// How rows travel between devices: [`TransportKind::OneSided`] or [`TransportKind::Nccl`], or `Auto`, which takes the second where devices do
-    /// not reach each other's memory. Rows in host memory travel by `transport`, and `Auto` is for them.
+    /// How rows travel between devices: [`TransportKind::OneSided`] or [`TransportKind::Nccl`], or `Auto`,
+    /// which takes the second where devices do not reach each other's memory. Rows in host memory travel by
+    /// `transport`, and `Auto` is for them.
     pub devices: TransportKind,
-    /// The program's own communicator of NCCL, from which the ranks make theirs, in place of one that they make from nothing; rows on GPUs travel by NCCL
-    /// then.
+    /// The program's own communicator of NCCL, from which the ranks make theirs, in place of one that they
+    /// make from nothing; rows on GPUs travel by NCCL then.
     #[cfg(feature = "cuda")]
     pub communicator: Option<gumball_cuda::ProgramCommunicator>,
-    /// How long a device waits for a rank at most; on the host the transport says so. Ranks whose first steps compile kernels need a while.
+    /// How long a device waits for a rank at most; on the host the transport says so. Ranks whose first steps
+    /// compile kernels need a while.
     pub timeout: Duration,
 }
 
 impl Ranks {
-    /// Returns ranks that take the usual way between devices, and wait for each other as long there as the transport does.
+    /// Returns ranks that take the usual way between devices, and wait for each other as long there as the
+    /// transport does.
     #[must_use]
     pub fn new(planner: PlannerConfig, transport: Box<dyn Transport>) -> Self {
         Self {

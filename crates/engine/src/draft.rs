@@ -1,7 +1,7 @@
 //! Drafting: tokens of a draft model, drawn as the request would draw its own (rule S8).
 //!
-//! Nothing of a sequence changes. The rows of a call follow paths of drafts, each for itself, so that a chain takes a call
-//! for each draft, and a tree one for each level.
+//! Nothing of a sequence changes. The rows of a call follow paths of drafts, each for itself, so that a chain
+//! takes a call for each draft, and a tree one for each level.
 
 use gumball_cpu::{History, Prepared, Task};
 use gumball_spec::verify::MAX_DRAFTS;
@@ -28,13 +28,15 @@ pub struct Proposals {
 }
 
 impl Proposals {
-    /// Makes an empty one for `siblings` drafts of each row: 1 for chains, at most 64, as many as a verification takes of a request.
+    /// Makes an empty one for `siblings` drafts of each row: 1 for chains, at most 64, as many as a
+    /// verification takes of a request.
     #[must_use]
     pub fn new(siblings: usize) -> Self {
         Self { siblings, vocab: 0, ids: Vec::new(), probs: None }
     }
 
-    /// Makes an empty one that collects the probabilities that drafts are drawn from as well; see [`Proposals::row_probs`].
+    /// Makes an empty one that collects the probabilities that drafts are drawn from as well; see
+    /// [`Proposals::row_probs`].
     #[must_use]
     pub fn with_probs(siblings: usize) -> Self {
         Self { probs: Some(Vec::new()), ..Self::new(siblings) }
@@ -52,8 +54,8 @@ impl Proposals {
         &self.ids[row * self.siblings..][..self.siblings]
     }
 
-    /// Returns the probabilities that the drafts of all rows were drawn from, a row of the vocabulary for each; empty unless made by
-    /// [`Proposals::with_probs`].
+    /// Returns the probabilities that the drafts of all rows were drawn from, a row of the vocabulary for
+    /// each; empty unless made by [`Proposals::with_probs`].
     #[must_use]
     pub fn probs(&self) -> &[f32] {
         self.probs.as_deref().unwrap_or_default()
@@ -139,7 +141,8 @@ impl Host {
         }
     }
 
-    /// Draws drafts whose rows were checked: after `paths`, by the parameters in `greedy` where there are some.
+    /// Draws drafts whose rows were checked: after `paths`, by the parameters in `greedy` where there are
+    /// some.
     pub(crate) fn propose(
         &self,
         sequences: &Slots,
@@ -193,8 +196,8 @@ impl Host {
     }
 }
 
-/// Returns the task of a row after a path of drafts: with the parameters in `prepared` if there are some, and, if anything reads its history, with
-/// the longer one that `extended` is set to.
+/// Returns the task of a row after a path of drafts: with the parameters in `prepared` if there are some,
+/// and, if anything reads its history, with the longer one that `extended` is set to.
 pub(crate) fn after_path<'a>(
     task: Task<'a>,
     prepared: Option<&'a Prepared>,
@@ -211,7 +214,8 @@ pub(crate) fn after_path<'a>(
     Task { prepared, history: extended.as_ref().unwrap_or(task.history), position, ..task }
 }
 
-/// Draws the drafts of a row, and writes the probabilities that they are drawn from where there is a place for them.
+/// Draws the drafts of a row, and writes the probabilities that they are drawn from where there is a place
+/// for them.
 fn draw(
     logits: Logits<'_>,
     row: usize,

@@ -67,8 +67,8 @@ impl<'a> From<DeviceSlice<'a>> for Ids<'a> {
     }
 }
 
-/// The drafts of a batch of requests, those of one request after those of another; [`Batch::counts`](crate::Batch::counts) says how many each
-/// has. Ids and trees lie in one memory.
+/// The drafts of a batch of requests, those of one request after those of another;
+/// [`Batch::counts`](crate::Batch::counts) says how many each has. Ids and trees lie in one memory.
 ///
 /// ```
 /// # use gumball_engine::*;
@@ -82,9 +82,10 @@ pub struct Drafts<'a> {
     pub ids: Ids<'a>,
     /// What each draft follows.
     pub tree: Tree<'a>,
-    /// The probabilities that the drafts were drawn from, f32 numbers without gaps: a row of the vocabulary for each row of logits, of
-    /// which those without a draft after them are not read. `None`: the drafter has none, or the mode is neither
-    /// [`Rejection`](crate::VerifyMode::Rejection) nor [`Block`](crate::VerifyMode::Block), which alone read them.
+    /// The probabilities that the drafts were drawn from, f32 numbers without gaps: a row of the vocabulary
+    /// for each row of logits, of which those without a draft after them are not read. `None`: the drafter
+    /// has none, or the mode is neither [`Rejection`](crate::VerifyMode::Rejection) nor
+    /// [`Block`](crate::VerifyMode::Block), which alone read them.
     pub probs: Option<Matrix<'a>>,
 }
 
@@ -94,11 +95,12 @@ pub enum Tree<'a> {
     /// Each draft follows the one before it.
     #[default]
     Chain,
-    /// For each draft its parent in the tree of its request: -1 for the end of the history, or the number of a draft of the same
-    /// request before it, counted from 0.
+    /// For each draft its parent in the tree of its request: -1 for the end of the history, or the number of
+    /// a draft of the same request before it, counted from 0.
     Parents(Ids<'a>),
-    /// Links between the rows of each request, as SGLang and TokenSpeed hold them. A request with n drafts has n + 1 rows, counted from
-    /// 0, its root's first. Both lists have an element for each row of each request: a later row of the same request, or -1.
+    /// Links between the rows of each request, as SGLang and TokenSpeed hold them. A request with n drafts
+    /// has n + 1 rows, counted from 0, its root's first. Both lists have an element for each row of each
+    /// request: a later row of the same request, or -1.
     Links {
         /// The row of the first draft after a row.
         first_child: Ids<'a>,
@@ -120,7 +122,8 @@ impl<'a> Drafts<'a> {
         Self { ids: ids.into(), tree: Tree::Parents(parents.into()), probs: None }
     }
 
-    /// Checks what can be checked without the requests, which have `counts` drafts each, and makes parents of links.
+    /// Checks what can be checked without the requests, which have `counts` drafts each, and makes parents of
+    /// links.
     pub(crate) fn read(&self, drafted: &Drafted<'_>, vocab: usize) -> Result<ReadDrafts<'a>> {
         drafted.check()?;
         let Drafted { requests, counts, judgement } = *drafted;
@@ -246,8 +249,8 @@ fn dense_f32(probs: Matrix<'_>, rows: usize, vocab: usize) -> Result<&[f32]> {
 ///
 /// # Errors
 /// - [`Error::Length`] if a shape is not so.
-/// - [`Error::OutOfRange`] for a link that is neither -1 nor a later row, a row that two links lead to or none, and a sibling of
-///   a root. So cycles and orphans are refused.
+/// - [`Error::OutOfRange`] for a link that is neither -1 nor a later row, a row that two links lead to or
+///   none, and a sibling of a root. So cycles and orphans are refused.
 fn parents_of_links(counts: &[u32], first_child: &[i32], next_sibling: &[i32]) -> Result<Vec<i32>> {
     let rows: usize = counts.iter().map(|count| *count as usize + 1).sum();
     for (name, links) in [("first_child", first_child), ("next_sibling", next_sibling)] {

@@ -12,13 +12,16 @@ use crate::pool::Pool;
 use crate::work::Work;
 
 impl Pool {
-    /// Assigns a batch to the rows of the next work, that of captured graphs included: of steps, or with `counts` of verifications, or of the batch
-    /// of drafts that it is `of`. Steps and verifications replace each other's assignments, and a direct call ends that of the pool's own rows.
+    /// Assigns a batch to the rows of the next work, that of captured graphs included: of steps, or with
+    /// `counts` of verifications, or of the batch of drafts that it is `of`. Steps and verifications replace
+    /// each other's assignments, and a direct call ends that of the pool's own rows.
     ///
-    /// What it holds is copied: on the host into memory that is kept; to a device only if it changed, and without a wait. While the host program
-    /// captures a graph on the device's stream, only an unchanged assignment is allowed. A device allocates memory where the rows after drafts
-    /// need more than ever before for edits that depend on the history. The first mode that judges drafts by probabilities takes memory there for
-    /// these, once: 4 bytes for each id of each of the pool's rows, 40 bytes more for each row, and 320 KiB.
+    /// What it holds is copied: on the host into memory that is kept; to a device only if it changed, and
+    /// without a wait. While the host program captures a graph on the device's stream, only an unchanged
+    /// assignment is allowed. A device allocates memory where the rows after drafts need more than ever
+    /// before for edits that depend on the history. The first mode that judges drafts by probabilities takes
+    /// memory there for these, once: 4 bytes for each id of each of the pool's rows, 40 bytes more for each
+    /// row, and 320 KiB.
     ///
     /// ```
     /// # use gumball_engine::*;
@@ -36,15 +39,17 @@ impl Pool {
     /// ```
     ///
     /// # Shapes and units
-    /// `batch`: as [`Pool::step`] takes it, or with `counts` as [`Pool::verify`] does; `of` a batch of drafts as [`Pool::draft`] does.
+    /// `batch`: as [`Pool::step`] takes it, or with `counts` as [`Pool::verify`] does; `of` a batch of drafts
+    /// as [`Pool::draft`] does.
     ///
     /// # Errors
     /// - Those of [`Pool::step`] and [`Pool::verify`] that concern `batch`.
-    /// - [`Error::Conflict`] for hooks, which do not outlive the call that they are handed to, and for a mode without drafts; on the route
-    ///   `probabilities` of a device for masks and row indices.
-    /// - On a device [`Error::Length`] for more rows than the place or the batch of drafts allows; [`Error::OutOfRange`] for a batch of drafts that
-    ///   the pool does not have, and for masks of the device, which come with the work; [`Error::Unavailable`] on the route `probabilities` for a
-    ///   mode that judges drafts by probabilities, and if the device fails.
+    /// - [`Error::Conflict`] for hooks, which do not outlive the call that they are handed to, and for a mode
+    ///   without drafts; on the route `probabilities` of a device for masks and row indices.
+    /// - On a device [`Error::Length`] for more rows than the place or the batch of drafts allows;
+    ///   [`Error::OutOfRange`] for a batch of drafts that the pool does not have, and for masks of the
+    ///   device, which come with the work; [`Error::Unavailable`] on the route `probabilities` for a mode
+    ///   that judges drafts by probabilities, and if the device fails.
     ///
     /// What was assigned before stays then.
     pub fn assign(&mut self, batch: &Batch<'_>) -> Result<()> {
@@ -55,29 +60,35 @@ impl Pool {
         Ok(())
     }
 
-    /// Does work for what was assigned last, in this order; each piece reads what those before it have written. [`Pool::fetch`] tells what came out
-    /// of the last step or verification.
+    /// Does work for what was assigned last, in this order; each piece reads what those before it have
+    /// written. [`Pool::fetch`] tells what came out of the last step or verification.
     ///
-    /// On the host it is done on return, so the memory that it reads may be written again, and allocates as little as [`Pool::step`].
+    /// On the host it is done on return, so the memory that it reads may be written again, and allocates as
+    /// little as [`Pool::step`].
     ///
-    /// On a device the call launches kernels and returns before they have run. It neither allocates nor waits, but that histories are moved once in
-    /// `history_growth` tokens of a sequence, and what lies in the memory of the host is copied there, into memory as large as it ever had to be.
-    /// For a graph that the host program captures on the device's stream see [`OnDevice::record`](crate::OnDevice::record).
+    /// On a device the call launches kernels and returns before they have run. It neither allocates nor
+    /// waits, but that histories are moved once in `history_growth` tokens of a sequence, and what lies in
+    /// the memory of the host is copied there, into memory as large as it ever had to be. For a graph that
+    /// the host program captures on the device's stream see [`OnDevice::record`](crate::OnDevice::record).
     ///
     /// # Errors
-    /// - [`Error::Conflict`] for the pool's own rows if nothing was assigned to them since the pool was made, or since its last direct step or
-    ///   verification.
-    /// - [`Error::Conflict`] for a verification unless counts of drafts were assigned, and for a step if they were; for probabilities of the drafter
-    ///   in a mode that does not read them; and for masks of the host, which are assigned.
+    /// - [`Error::Conflict`] for the pool's own rows if nothing was assigned to them since the pool was made,
+    ///   or since its last direct step or verification.
+    /// - [`Error::Conflict`] for a verification unless counts of drafts were assigned, and for a step if they
+    ///   were; for probabilities of the drafter in a mode that does not read them; and for masks of the host,
+    ///   which are assigned.
     /// - [`Error::Length`] if a shape is not that of the assignment.
-    /// - On the host [`Error::OutOfRange`] for what lies in the memory of a device, and [`Error::Unavailable`] for batches of drafts.
-    /// - On a device [`Error::Conflict`] while the host program captures the stream; [`Error::OutOfRange`] for integers or probabilities of another type, a matrix that is too small for paths or drafts, and a batch
-    ///   of drafts that the pool does not have; [`Error::Conflict`] on the route `probabilities` for masks, and rows that hold probabilities
-    ///   already; [`Error::Unavailable`] for a head of the host, and if the device fails.
+    /// - On the host [`Error::OutOfRange`] for what lies in the memory of a device, and
+    ///   [`Error::Unavailable`] for batches of drafts.
+    /// - On a device [`Error::Conflict`] while the host program captures the stream; [`Error::OutOfRange`]
+    ///   for integers or probabilities of another type, a matrix that is too small for paths or drafts, and a
+    ///   batch of drafts that the pool does not have; [`Error::Conflict`] on the route `probabilities` for
+    ///   masks, and rows that hold probabilities already; [`Error::Unavailable`] for a head of the host, and
+    ///   if the device fails.
     /// - Those of [`Pool::step`] and [`Pool::verify`].
     ///
-    /// No sequence was changed then, unless the device failed, or memory, an exchange of ranks or a route of the caller's own failed after
-    /// a piece that was done.
+    /// No sequence was changed then, unless the device failed, or memory, an exchange of ranks or a route of
+    /// the caller's own failed after a piece that was done.
     pub fn enqueue(&mut self, work: &[Work<'_>]) -> Result<()> {
         self.check_assigned(work.iter().any(Work::is_of_pool))?;
         self.backend.enqueue(&mut self.slots, work)?;
@@ -85,12 +96,12 @@ impl Pool {
         Ok(())
     }
 
-    /// Copies what came out of the last step or verification that was enqueued or replayed; a device is waited for. Nothing has come out of a new
-    /// pool.
+    /// Copies what came out of the last step or verification that was enqueued or replayed; a device is
+    /// waited for. Nothing has come out of a new pool.
     ///
     /// # Errors
-    /// - [`Error::Conflict`] if a direct call came after it, whose outputs the caller has; and if `out` collects kept sets and
-    ///   [`PoolConfig::kept`](crate::PoolConfig::kept) is not set.
+    /// - [`Error::Conflict`] if a direct call came after it, whose outputs the caller has; and if `out`
+    ///   collects kept sets and [`PoolConfig::kept`](crate::PoolConfig::kept) is not set.
     /// - [`Error::Unavailable`] if the system refuses the memory of the outputs, or the device fails.
     pub fn fetch(&mut self, out: &mut Outputs) -> Result<()> {
         if self.was_direct {
@@ -103,10 +114,11 @@ impl Pool {
 
     /// Captures work of a device, to be replayed in this order by [`Pool::replay`]. Nothing runs yet.
     ///
-    /// Each piece reads what the ones before it have written, and requests as these have left them, so a replay drafts, verifies
-    /// and advances without the host. What [`Pool::assign`] says at the time of a replay counts: requests may be admitted, released
-    /// and assigned in between. The numbers of requests and rows, the modes, and whether row indices and masks exist, must stay the
-    /// same, for each batch of drafts too; how many drafts each request has may change. A graph has steps or verifications, not both.
+    /// Each piece reads what the ones before it have written, and requests as these have left them, so a
+    /// replay drafts, verifies and advances without the host. What [`Pool::assign`] says at the time of a
+    /// replay counts: requests may be admitted, released and assigned in between. The numbers of requests and
+    /// rows, the modes, and whether row indices and masks exist, must stay the same, for each batch of drafts
+    /// too; how many drafts each request has may change. A graph has steps or verifications, not both.
     ///
     /// # Errors
     /// - [`Error::Unavailable`] on the host: a graph would hold rows that a model must write between replays.
@@ -123,8 +135,9 @@ impl Pool {
     ///
     /// # Errors
     /// - [`Error::Unavailable`] on the host, and if the device fails.
-    /// - [`Error::Length`], [`Error::Conflict`] or [`Error::OutOfRange`] if an assignment's shape differs from that of the capture, a row index
-    ///   lies beyond the captured logits, or a path is longer than the rows of paths.
+    /// - [`Error::Length`], [`Error::Conflict`] or [`Error::OutOfRange`] if an assignment's shape differs
+    ///   from that of the capture, a row index lies beyond the captured logits, or a path is longer than the
+    ///   rows of paths.
     /// - [`Error::OutOfRange`] if a batch of drafts was removed.
     /// - [`Error::Conflict`] as of [`Pool::enqueue`], if nothing is assigned.
     ///

@@ -12,14 +12,17 @@ pub struct HeadCounts {
     pub certified_logits: u64,
     /// Rows of which a clustered head computed the probed sets alone.
     pub clustered_rows: u64,
-    /// How many logits that took, for all of these rows; one that several rows of a call need counts for each.
+    /// How many logits that took, for all of these rows; one that several rows of a call need counts for
+    /// each.
     pub clustered_logits: u64,
-    /// How many times centroids were read: once for all rows of a call, or of a chunk of a score, by a clustered head.
+    /// How many times centroids were read: once for all rows of a call, or of a chunk of a score, by a
+    /// clustered head.
     pub centroid_reads: u64,
-    /// How many times all weights were read: once for all rows of a call, or of a chunk of a score, whose logits were all computed. Devices do
-    /// not count it, nor the next.
+    /// How many times all weights were read: once for all rows of a call, or of a chunk of a score, whose
+    /// logits were all computed. Devices do not count it, nor the next.
     pub weight_reads: u64,
-    /// How many times a screen was read: once for all rows of a call, or of a chunk of a score, that were screened.
+    /// How many times a screen was read: once for all rows of a call, or of a chunk of a score, that were
+    /// screened.
     pub screen_reads: u64,
     /// How many bounds the second level of a screen lowered for these rows.
     pub lowered_bounds: u64,

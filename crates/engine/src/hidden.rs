@@ -36,8 +36,9 @@ impl Host {
 }
 
 impl Pool {
-    /// Returns why a certified head must compute every logit of a request's rows, whatever hidden state they have, or `None` if there is no such
-    /// reason. It may do so all the same: for a hidden state that is not finite, where too many tokens could be chosen, or in a step of many rows.
+    /// Returns why a certified head must compute every logit of a request's rows, whatever hidden state they
+    /// have, or `None` if there is no such reason. It may do so all the same: for a hidden state that is not
+    /// finite, where too many tokens could be chosen, or in a step of many rows.
     ///
     /// `hooked`: whether the row has a hook.
     ///
@@ -51,8 +52,9 @@ impl Pool {
         Ok(prepared.reading_with(hooked, self.kept).whole())
     }
 
-    /// Returns what heads of the host have done for this pool since it was made: in steps, verifications, drafts and scores from hidden states.
-    /// A head of a device [counts](crate::DeviceHead::counts) for itself.
+    /// Returns what heads of the host have done for this pool since it was made: in steps, verifications,
+    /// drafts and scores from hidden states. A head of a device [counts](crate::DeviceHead::counts) for
+    /// itself.
     #[must_use]
     pub fn head_counts(&self) -> HeadCounts {
         self.backend.host().map(|host| host.head.counts).unwrap_or_default()

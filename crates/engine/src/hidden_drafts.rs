@@ -1,8 +1,10 @@
-//! Drafts verified and drawn from hidden states (H6): heads compute the logits, and the rest is as from logits.
+//! Drafts verified and drawn from hidden states (H6): heads compute the logits, and the rest is as from
+//! logits.
 //!
-//! Coupled verification reads a row after drafts only if these drafts are the tokens that were drawn. So the history that the row is
-//! drawn with is known before the walk: the request's, followed by the drafts on the path to the row. A certified head therefore decides
-//! all rows of a call together, and the walk then reads off the decisions of the rows that it visits.
+//! Coupled verification reads a row after drafts only if these drafts are the tokens that were drawn. So the
+//! history that the row is drawn with is known before the walk: the request's, followed by the drafts on the
+//! path to the row. A certified head therefore decides all rows of a call together, and the walk then reads
+//! off the decisions of the rows that it visits.
 
 use gumball_cpu::{Prepared, Task};
 use gumball_head::{Reading, WholeRow};

@@ -7,8 +7,8 @@
 //! rows that nothing reads:                  nothing
 //! ```
 //!
-//! Either way a row of logits comes out, and the route's stages read it. What rows are for, steps, verifications, drafts and scores say
-//! by [`RowTasks`].
+//! Either way a row of logits comes out, and the route's stages read it. What rows are for, steps,
+//! verifications, drafts and scores say by [`RowTasks`].
 
 use std::sync::PoisonError;
 
@@ -71,7 +71,8 @@ impl Host {
             counts.certified_logits += settled.logits as u64;
             counts.lowered_bounds += settled.lowered as u64;
         }
-        // The rows that were not screened follow, and those that were given up; the lines that these had are not read.
+        // The rows that were not screened follow, and those that were given up; the lines that these had are
+        // not read.
         let given_up = |line: &usize| computed[*line].is_none();
         let others = (0..screened).filter(given_up).chain(screened..rows.len()).map(|line| rows[line]);
         (screened as u32..).zip(others.clone()).for_each(|(line, row)| lines[row] = line);
@@ -138,7 +139,8 @@ impl Host {
         memory::product(MEMORY, &[rows, self.vocab])
     }
 
-    /// Lists the rows that something reads: first those that a certified head may decide, and which tokens do.
+    /// Lists the rows that something reads: first those that a certified head may decide, and which tokens
+    /// do.
     fn choose_rows(
         &self,
         head: Head<'_>,

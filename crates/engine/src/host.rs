@@ -1,4 +1,5 @@
-//! What computes rows on the host: threads with the stages of a route, and memory for heads and for work in order.
+//! What computes rows on the host: threads with the stages of a route, and memory for heads and for work in
+//! order.
 
 use gumball_cpu::Level;
 use gumball_spec::Result;

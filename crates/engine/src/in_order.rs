@@ -1,5 +1,5 @@
-//! What is assigned to the rows of a pool on the host, and what came out of the work for them, in memory that is kept from one to the
-//! next.
+//! What is assigned to the rows of a pool on the host, and what came out of the work for them, in memory that
+//! is kept from one to the next.
 
 use gumball_spec::Result;
 use gumball_spec::layout::{Layout, Widths};
@@ -19,7 +19,8 @@ pub(crate) struct Assigned {
     mode: VerifyMode,
     forced: Vec<Option<u32>>,
     row_indices: Vec<u32>,
-    /// The number of words of each mask, and of each row the words and whether they count; `None` if no row has a mask.
+    /// The number of words of each mask, and of each row the words and whether they count; `None` if no row
+    /// has a mask.
     mask_width: Option<usize>,
     words: Vec<u32>,
     present: Vec<bool>,

@@ -32,9 +32,10 @@
 //! # Ok::<(), gumball_engine::Error>(())
 //! ```
 //!
-//! A pool works on values: [`Rows`] say what a call reads, a [`Batch`] whose rows they are, with their masks and forced tokens, [`Drafts`] what is
-//! verified, [`Work`] what is done in order. Rows, masks and drafts lie in the memory of the host or of a device. The [`Place`] of the pool says
-//! where rows are computed, and changes no call:
+//! A pool works on values: [`Rows`] say what a call reads, a [`Batch`] whose rows they are, with their masks
+//! and forced tokens, [`Drafts`] what is verified, [`Work`] what is done in order. Rows, masks and drafts lie
+//! in the memory of the host or of a device. The [`Place`] of the pool says where rows are computed, and
+//! changes no call:
 //!
 //! ```
 //! use gumball_engine::{Batch, Outputs, Pool, PoolConfig, Rows, SamplingParams, Work};
@@ -69,8 +70,8 @@
 //! sequence: stop ids, stop strings, lengths.
 //!
 //! The feature `cuda` is on by default and links nothing. A program built with it also runs where CUDA is not
-//! installed; there [`Device::cuda`] returns an error that names what is missing. Without the features `heads`, on by default too, and `cuda`
-//! there are no heads, and rows are no hidden states.
+//! installed; there [`Device::cuda`] returns an error that names what is missing. Without the features
+//! `heads`, on by default too, and `cuda` there are no heads, and rows are no hidden states.
 #![forbid(unsafe_code)]
 #![cfg_attr(not(feature = "heads"), expect(dead_code, reason = "heads use it"))]
 

@@ -12,7 +12,8 @@ use crate::head_counts::HeadCounts;
 use crate::matrix::Matrix;
 use crate::workers::Threads;
 
-/// A head, as a pool takes it with hidden states in [`Rows::Hidden`](crate::Rows::Hidden): borrowed, so that several pools may share one.
+/// A head, as a pool takes it with hidden states in [`Rows::Hidden`](crate::Rows::Hidden): borrowed, so that
+/// several pools may share one.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub enum Head<'a> {
@@ -53,15 +54,17 @@ impl<'a> From<&'a DeviceHead<'_>> for Head<'a> {
 }
 
 impl<'a> Head<'a> {
-    /// Computes every logit of hidden states (H1 to H4), over the threads that all pools share; a certified or clustered head as the exact one does.
+    /// Computes every logit of hidden states (H1 to H4), over the threads that all pools share; a certified
+    /// or clustered head as the exact one does.
     ///
     /// # Shapes and units
     /// `states`: R hidden states of the head's width. `out`: `[R, vocab]`.
     ///
     /// # Errors
-    /// - [`Error::Length`](crate::Error::Length) if hidden states have another width than the head, or `out` another length.
-    /// - [`Error::Unavailable`](crate::Error::Unavailable) if the system refuses a clustered head 4 bytes for each logit; and for a head that
-    ///   lies on a device.
+    /// - [`Error::Length`](crate::Error::Length) if hidden states have another width than the head, or `out`
+    ///   another length.
+    /// - [`Error::Unavailable`](crate::Error::Unavailable) if the system refuses a clustered head 4 bytes for
+    ///   each logit; and for a head that lies on a device.
     pub fn logits(self, states: HostMatrix<'_>, out: &mut [f32]) -> Result<()> {
         self.refuse_device()?;
         let states = Widened::of(states);
@@ -75,7 +78,8 @@ impl<'a> Head<'a> {
         Threads::Shared.run(out, |out| compute(Spread::Rayon, out), |out| compute(Spread::Caller, out))
     }
 
-    /// Returns whether tokens, kept sets and logprobs may be others than the exact head's: those of a clustered head are.
+    /// Returns whether tokens, kept sets and logprobs may be others than the exact head's: those of a
+    /// clustered head are.
     #[must_use]
     pub fn is_approximate(self) -> bool {
         match self {
@@ -153,8 +157,8 @@ pub fn certify(exact: Exact<'_>) -> Certified<'_> {
     Threads::Shared.run(exact, Certified::new, Certified::new)
 }
 
-/// Builds clusters of a head's rows, over the threads that all pools share; the same ones on every machine. `progress` receives how far it is, on one of these
-/// threads, and returns whether to go on.
+/// Builds clusters of a head's rows, over the threads that all pools share; the same ones on every machine.
+/// `progress` receives how far it is, on one of these threads, and returns whether to go on.
 ///
 /// # Errors
 /// - [`Error::OutOfRange`](crate::Error::OutOfRange) for a capacity outside 1..=vocab, or no iterations.

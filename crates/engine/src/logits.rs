@@ -1,8 +1,10 @@
-//! Rows of the host as they are read: logits or probabilities, each the row of a matrix that a batch names for it.
+//! Rows of the host as they are read: logits or probabilities, each the row of a matrix that a batch names
+//! for it.
 
 use gumball_spec::{Error, HostMatrix, Kind, Result, Row};
 
-/// Rows of logits or probabilities. Row i is row i of a matrix, or after [`Logits::select`] the one that a list names.
+/// Rows of logits or probabilities. Row i is row i of a matrix, or after [`Logits::select`] the one that a
+/// list names.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Logits<'a> {
     matrix: HostMatrix<'a>,

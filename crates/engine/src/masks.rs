@@ -9,8 +9,8 @@ use crate::device::DeviceMasks;
 
 /// Grammar bitmasks of a batch: one row of words for each row of logits.
 ///
-/// Bit `id % 32` of word `id / 32` allows an id. Ids beyond the words of a row of the mask are forbidden, so a mask may
-/// be made for a vocabulary without its padding; a row of no words forbids every id.
+/// Bit `id % 32` of word `id / 32` allows an id. Ids beyond the words of a row of the mask are forbidden, so
+/// a mask may be made for a vocabulary without its padding; a row of no words forbids every id.
 #[derive(Clone, Copy, Debug, Default)]
 #[non_exhaustive]
 pub enum Masks<'a> {

@@ -13,7 +13,8 @@ use crate::device::DeviceMatrix;
 pub enum Matrix<'a> {
     /// In the memory of the host.
     Host(HostMatrix<'a>),
-    /// In the memory of a device. What it says of its kind is not read: what the numbers are is said beside the matrix.
+    /// In the memory of a device. What it says of its kind is not read: what the numbers are is said beside
+    /// the matrix.
     #[cfg(feature = "cuda")]
     Device(DeviceMatrix<'a>),
 }

@@ -1,4 +1,5 @@
-//! Stands in for heads in a build without them: a type without values, so that what would work on hidden states is left out.
+//! Stands in for heads in a build without them: a type without values, so that what would work on hidden
+//! states is left out.
 
 use std::convert::Infallible;
 use std::marker::PhantomData;

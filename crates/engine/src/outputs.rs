@@ -1,4 +1,5 @@
-//! Outputs: all that a step or a verification says about its rows, in one buffer, and which drafts were accepted.
+//! Outputs: all that a step or a verification says about its rows, in one buffer, and which drafts were
+//! accepted.
 //!
 //! One buffer is one copy to wherever it is wanted; [`Layout`] says where its sections lie.
 
@@ -9,10 +10,12 @@ use gumball_spec::{Error, NONE, Result, Status, memory};
 use crate::sink::RowsMut;
 use gumball_spec::layout::Layout;
 
-/// All outputs of a step or a verification, in one buffer that is reused from call to call. A step is a verification without drafts.
+/// All outputs of a step or a verification, in one buffer that is reused from call to call. A step is a
+/// verification without drafts.
 ///
-/// A request with n drafts has n + 1 rows, of which the first ones hold its emitted tokens, each with the status, logprobs and ranks of the
-/// row of logits that it comes from. The others are as of padding. Memory is allocated only when a call needs more than any before it.
+/// A request with n drafts has n + 1 rows, of which the first ones hold its emitted tokens, each with the
+/// status, logprobs and ranks of the row of logits that it comes from. The others are as of padding. Memory
+/// is allocated only when a call needs more than any before it.
 ///
 /// ```
 /// # use gumball_engine::*;
@@ -34,7 +37,8 @@ pub struct Outputs {
     with_kept: bool,
     kept: Vec<Vec<u32>>,
     is_approximate: bool,
-    /// The first row of each request of a verification, and the end of the last one's; empty if each has one row.
+    /// The first row of each request of a verification, and the end of the last one's; empty if each has one
+    /// row.
     starts: Vec<usize>,
     accepted: Vec<u32>,
     /// For each row that of the logits which it comes from.
@@ -46,7 +50,8 @@ pub struct Outputs {
 pub struct Emitted<'a> {
     /// The accepted drafts and one token more, which is [`NONE`] from an empty row; none for padding.
     pub tokens: &'a [i32],
-    /// The rows of logits that these come from, as a batch counts them. They are also the rows whose keys and values a model's cache keeps.
+    /// The rows of logits that these come from, as a batch counts them. They are also the rows whose keys and
+    /// values a model's cache keeps.
     pub rows: &'a [u32],
     /// How many drafts were accepted.
     pub accepted: u32,
@@ -70,14 +75,15 @@ impl Outputs {
         self.layout
     }
 
-    /// Returns whether the rows came from a clustered head: tokens, kept sets, logprobs and ranks are those of the ids that it computed, and
-    /// approximate those of the exact head.
+    /// Returns whether the rows came from a clustered head: tokens, kept sets, logprobs and ranks are those
+    /// of the ids that it computed, and approximate those of the exact head.
     #[must_use]
     pub fn is_approximate(&self) -> bool {
         self.is_approximate
     }
 
-    /// Says by what kind of head the rows were made; rows that are written anew are exact ones until it is said.
+    /// Says by what kind of head the rows were made; rows that are written anew are exact ones until it is
+    /// said.
     pub(crate) fn mark_approximate(&mut self, is_approximate: bool) {
         self.is_approximate = is_approximate;
     }
@@ -165,7 +171,8 @@ impl Outputs {
         &self.accepted
     }
 
-    /// Returns for each row of a verification the row of the logits that it comes from, [`u32::MAX`] where no token was emitted; empty for a step.
+    /// Returns for each row of a verification the row of the logits that it comes from, [`u32::MAX`] where no
+    /// token was emitted; empty for a step.
     #[must_use]
     pub fn path(&self) -> &[u32] {
         if self.starts.is_empty() { &[] } else { &self.rows }
@@ -189,8 +196,8 @@ impl Outputs {
         Emitted { tokens, rows, accepted, range }
     }
 
-    /// Says which row of the logits each row of a verification comes from, [`PADDED`] for none. `starts`: the first row of each request, and
-    /// the end of the last one's.
+    /// Says which row of the logits each row of a verification comes from, [`PADDED`] for none. `starts`: the
+    /// first row of each request, and the end of the last one's.
     pub(crate) fn note_walks(&mut self, starts: &[usize], rows: Vec<u32>) {
         let emitted = |places: Range<usize>| rows[places].iter().take_while(|row| **row != PADDED).count();
         let accepted = |[start, end]: &[usize; 2]| emitted(*start..*end).saturating_sub(1) as u32;
@@ -206,11 +213,12 @@ impl Outputs {
         self.rows[row]
     }
 
-    /// Returns the ids that a row's filters kept, ascending, on the host as on a device; its length is their count.
-    /// [`Sampler::kept`](crate::Sampler::kept) has them in the order of tokens.
+    /// Returns the ids that a row's filters kept, ascending, on the host as on a device; its length is their
+    /// count. [`Sampler::kept`](crate::Sampler::kept) has them in the order of tokens.
     ///
-    /// Empty for an empty row, for padding, and unless the pool keeps them ([`PoolConfig::kept`](crate::PoolConfig::kept)).
-    /// Kept sets vary in length, so they do not lie in the buffer.
+    /// Empty for an empty row, for padding, and unless the pool keeps them
+    /// ([`PoolConfig::kept`](crate::PoolConfig::kept)). Kept sets vary in length, so they do not lie in the
+    /// buffer.
     #[must_use]
     pub fn kept(&self, row: usize) -> &[u32] {
         self.kept.get(row).map_or(&[], Vec::as_slice)
@@ -222,8 +230,8 @@ impl Outputs {
         words + if self.with_kept { 1 + vocab } else { 0 }
     }
 
-    /// Appends all that is said of a row to a message, as words in the order of [`Layout`]; last, if kept sets are collected, the
-    /// length of the row's and its ids.
+    /// Appends all that is said of a row to a message, as words in the order of [`Layout`]; last, if kept
+    /// sets are collected, the length of the row's and its ids.
     pub(crate) fn pack(&self, row: usize, to: &mut Vec<u32>) {
         for (section, width) in sections(self.layout) {
             to.extend_from_slice(&self.words[section.start + row * width..][..width]);
@@ -234,7 +242,8 @@ impl Outputs {
         }
     }
 
-    /// Takes what [`Outputs::pack`] wrote off the front of a message, as a row of its own; `None` where the message ends before.
+    /// Takes what [`Outputs::pack`] wrote off the front of a message, as a row of its own; `None` where the
+    /// message ends before.
     pub(crate) fn unpack(&mut self, row: usize, from: &mut &[u32]) -> Option<()> {
         for (section, width) in sections(self.layout) {
             let words = from.split_off(..width)?;
@@ -321,7 +330,8 @@ impl Outputs {
         self.with_kept
     }
 
-    /// Takes a shape and returns the buffer to be written, and a list of kept ids a row if they are collected.
+    /// Takes a shape and returns the buffer to be written, and a list of kept ids a row if they are
+    /// collected.
     pub(crate) fn whole(&mut self, layout: Layout) -> Result<(&mut [u32], &mut [Vec<u32>])> {
         self.resize(layout)?;
         let kept = if self.with_kept { layout.rows } else { 0 };

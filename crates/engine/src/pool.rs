@@ -1,6 +1,7 @@
 //! The pool: the requests in flight, each in a slot that keeps its history and position.
 //!
-//! What does not depend on where rows are computed is here, in `calls.rs` and in `enqueue.rs`. A [`Backend`] does the rest.
+//! What does not depend on where rows are computed is here, in `calls.rs` and in `enqueue.rs`. A [`Backend`]
+//! does the rest.
 
 use gumball_cpu::Level;
 use gumball_dist::{Plan, StepKind, StepShape};
@@ -25,8 +26,8 @@ use crate::state::State;
 /// A sequence is admitted to a slot, stepped with others in any grouping, and released. Which slot it has,
 /// what stands beside it in a batch, and where rows are computed, changes none of its tokens.
 ///
-/// On a device [`enqueue`](Pool::enqueue) and [`replay`](Pool::replay) return before it has finished; [`fetch`](Pool::fetch), the direct calls,
-/// and all that returns or changes a state, wait for it.
+/// On a device [`enqueue`](Pool::enqueue) and [`replay`](Pool::replay) return before it has finished;
+/// [`fetch`](Pool::fetch), the direct calls, and all that returns or changes a state, wait for it.
 #[derive(Debug)]
 pub struct Pool {
     pub(crate) vocab: usize,
@@ -45,51 +46,61 @@ impl Pool {
     /// Makes an empty pool.
     ///
     /// # Errors
-    /// - [`Error::OutOfRange`] for a vocabulary, number of slots, threads or rows, width or history growth outside its range, or
-    ///   a level that this machine lacks.
-    /// - [`Error::Unavailable`] if the threads cannot be started, the system or the device refuses the memory, or the device does not take
-    ///   the route.
+    /// - [`Error::OutOfRange`] for a vocabulary, number of slots, threads or rows, width or history growth
+    ///   outside its range, or a level that this machine lacks.
+    /// - [`Error::Unavailable`] if the threads cannot be started, the system or the device refuses the
+    ///   memory, or the device does not take the route.
     pub fn new(config: PoolConfig) -> Result<Self> {
         Self::made(config, None)
     }
 
     /// Makes an empty pool on each rank of a transport, once all ranks have come.
     ///
-    /// All ranks hold all sequences and make the same calls in the same turn, and each has a part of the logits. What comes out is the same
-    /// everywhere, and what one process with the whole logits would have got. Devices must reach each other's memory: GPUs of one host with peer
-    /// access, of one process or of several. There the host takes part when a group is made, and not in its steps.
+    /// All ranks hold all sequences and make the same calls in the same turn, and each has a part of the
+    /// logits. What comes out is the same everywhere, and what one process with the whole logits would have
+    /// got. Devices must reach each other's memory: GPUs of one host with peer access, of one process or of
+    /// several. There the host takes part when a group is made, and not in its steps.
     ///
-    /// A caller's mistake is found before anything is sent; as all ranks make the same calls, all find it. After any other error of a step the
-    /// group is broken: no sequence was changed on this rank by that step on the host, but other ranks may have completed it. A device says so in
-    /// the next [`Pool::fetch`]: the host's copies stay as they were at the last one then, and the states on the devices are not to be used. A
-    /// device waits for at most `timeout`, but each wait of a turn has a clock of its own; that a rank is gone is seen by its connection, at once.
-    /// To go on, make new pools of a new group, and [resume](Pool::resume) from the states of one rank.
+    /// A caller's mistake is found before anything is sent; as all ranks make the same calls, all find it.
+    /// After any other error of a step the group is broken: no sequence was changed on this rank by that step
+    /// on the host, but other ranks may have completed it. A device says so in the next [`Pool::fetch`]: the
+    /// host's copies stay as they were at the last one then, and the states on the devices are not to be
+    /// used. A device waits for at most `timeout`, but each wait of a turn has a clock of its own; that a
+    /// rank is gone is seen by its connection, at once. To go on, make new pools of a new group, and
+    /// [resume](Pool::resume) from the states of one rank.
     ///
     /// # Shapes and units
-    /// A batch is the whole one, the same on all ranks, and so are drafts and counts; [`Batch::plan`](crate::Batch::plan) is that of
-    /// [`Pool::plan`] for its slots, which is asked if there is none. Rows are this rank's part: one for each slot, or for each request and draft, of
-    /// the ids that the split gives it, which may be followed by padding up to [`VocabSplit::width`](gumball_dist::VocabSplit::width); under
-    /// `Replicated` whole rows, those of this rank's share of the requests, in turn. Outputs are of the whole batch, on every rank; what they hold
+    /// A batch is the whole one, the same on all ranks, and so are drafts and counts;
+    /// [`Batch::plan`](crate::Batch::plan) is that of [`Pool::plan`] for its slots, which is asked if there
+    /// is none. Rows are this rank's part: one for each slot, or for each request and draft, of the ids that
+    /// the split gives it, which may be followed by padding up to
+    /// [`VocabSplit::width`](gumball_dist::VocabSplit::width); under `Replicated` whole rows, those of this
+    /// rank's share of the requests, in turn. Outputs are of the whole batch, on every rank; what they hold
     /// after an error of the group is unspecified.
     ///
-    /// Rows to be drafted from or scored are this rank's part of all rows, as under `Gather`: each rank draws all drafts, and scores a share of the
-    /// known tokens, on devices all of them.
+    /// Rows to be drafted from or scored are this rank's part of all rows, as under `Gather`: each rank draws
+    /// all drafts, and scores a share of the known tokens, on devices all of them.
     ///
-    /// Hidden states come with a head of this rank's ids, which may be followed by padding, too; under `Replicated` with one of the vocabulary.
+    /// Hidden states come with a head of this rank's ids, which may be followed by padding, too; under
+    /// `Replicated` with one of the vocabulary.
     ///
-    /// Calls refuse a layout that was not configured, row indices, and clustered heads but on devices under `Replicated`; `Survey` for
-    /// drafts that are judged by probabilities, and on the host for hooks and probabilities; on devices hooks, `Survey` in a pool that tells kept sets, and, if the requests of ranks
-    /// are no neighbours in the batch, [`Work::Shorten`](crate::Work::Shorten), masks in the device's memory and heads of a part. In a pool on
-    /// devices that tells kept sets each [`Pool::fetch`] waits for all ranks. A graph takes the layout, the mode and the numbers of requests and of
-    /// rows of each rank of its capture.
+    /// Calls refuse a layout that was not configured, row indices, and clustered heads but on devices under
+    /// `Replicated`; `Survey` for drafts that are judged by probabilities, and on the host for hooks and
+    /// probabilities; on devices hooks, `Survey` in a pool that tells kept sets, and, if the requests of
+    /// ranks are no neighbours in the batch, [`Work::Shorten`](crate::Work::Shorten), masks in the device's
+    /// memory and heads of a part. In a pool on devices that tells kept sets each [`Pool::fetch`] waits for
+    /// all ranks. A graph takes the layout, the mode and the numbers of requests and of rows of each rank of
+    /// its capture.
     ///
     /// # Errors
-    /// - Those of [`Pool::new`], [`Planner::new`](gumball_dist::Planner::new) and [`Group::join`](gumball_dist::Group::join): ranks must agree on
-    ///   the pool's vocabulary, slots, rows, widths, route and timeout, and on all of `planner`.
+    /// - Those of [`Pool::new`], [`Planner::new`](gumball_dist::Planner::new) and
+    ///   [`Group::join`](gumball_dist::Group::join): ranks must agree on the pool's vocabulary, slots, rows,
+    ///   widths, route and timeout, and on all of `planner`.
     /// - [`Error::Length`] if the split is not of the pool's vocabulary.
-    /// - On devices [`Error::OutOfRange`] for more than 16 ranks, [`Error::Conflict`] for the route `probabilities`, and if `Survey` is
-    ///   forced in a pool that tells kept sets, and [`RanksError::Unavailable`](crate::RanksError::Unavailable) on all ranks if a device cannot reach another's
-    ///   memory.
+    /// - On devices [`Error::OutOfRange`] for more than 16 ranks, [`Error::Conflict`] for the route
+    ///   `probabilities`, and if `Survey` is forced in a pool that tells kept sets, and
+    ///   [`RanksError::Unavailable`](crate::RanksError::Unavailable) on all ranks if a device cannot reach
+    ///   another's memory.
     pub fn over(config: PoolConfig, ranks: Ranks) -> Result<Self> {
         Self::made(config, Some(ranks))
     }
@@ -131,10 +142,11 @@ impl Pool {
     /// - Those of [`SamplingParams::validate`].
     /// - [`Error::OutOfRange`] if all slots are taken, or more logprobs are asked for than the pool has
     ///   places for.
-    /// - [`Error::Unavailable`] if no seed is given and the system has no entropy; on a device for an option that no kernel implements, or if
-    ///   it has not enough memory.
+    /// - [`Error::Unavailable`] if no seed is given and the system has no entropy; on a device for an option
+    ///   that no kernel implements, or if it has not enough memory.
     /// - [`Error::Conflict`] on a device for a parameter that the route `probabilities` does not take there.
-    /// - Over ranks [`Error::OutOfRange`] if there is no seed: ranks that each took one would draw different tokens.
+    /// - Over ranks [`Error::OutOfRange`] if there is no seed: ranks that each took one would draw different
+    ///   tokens.
     pub fn admit(&mut self, params: SamplingParams, prompt: &[u32]) -> Result<Slot> {
         if self.ranks().is_some() && params.seed.is_none() {
             return Err(Error::out_of_range("seed", "absent", "given, so that all ranks have the same"));
@@ -185,16 +197,18 @@ impl Pool {
         self.slots.push(slot, id, &mut *self.backend)
     }
 
-    /// Takes away the last `counts[i]` output tokens of the sequence in `slots[i]`, for a caller who stops after a token that
-    /// more were emitted after. The sequence is then as it was when the remaining tokens had been emitted, mirostat's limit included.
+    /// Takes away the last `counts[i]` output tokens of the sequence in `slots[i]`, for a caller who stops
+    /// after a token that more were emitted after. The sequence is then as it was when the remaining tokens
+    /// had been emitted, mirostat's limit included.
     ///
-    /// States of a device go through the host; [`Work::Shorten`](crate::Work::Shorten) waits for nothing. With mirostat, steps whose outputs
-    /// were not fetched one by one cannot be undone, because the host does not know their limits.
+    /// States of a device go through the host; [`Work::Shorten`](crate::Work::Shorten) waits for nothing.
+    /// With mirostat, steps whose outputs were not fetched one by one cannot be undone, because the host does
+    /// not know their limits.
     ///
     /// # Errors
     /// - [`Error::Length`] if there is not one count for each slot.
-    /// - [`Error::OutOfRange`] for a vacant slot, one that stands there twice, or more tokens than its output has; with mirostat, than
-    ///   its output has since the limit is known. No sequence was changed then.
+    /// - [`Error::OutOfRange`] for a vacant slot, one that stands there twice, or more tokens than its output
+    ///   has; with mirostat, than its output has since the limit is known. No sequence was changed then.
     /// - Those of [`Pool::sequence`].
     pub fn shorten(&mut self, slots: &[Slot], counts: &[usize]) -> Result<()> {
         self.slots.check_counts(slots, counts)?;
@@ -202,12 +216,13 @@ impl Pool {
         self.slots.shorten(slots, counts, &mut *self.backend)
     }
 
-    /// Returns the state of a slot: seed, position, history, mirostat's limit. Waits for a device if the host does not know the last tokens yet.
+    /// Returns the state of a slot: seed, position, history, mirostat's limit. Waits for a device if the host
+    /// does not know the last tokens yet.
     ///
     /// # Errors
     /// - [`Error::OutOfRange`] if the slot is vacant.
-    /// - [`Error::Unavailable`] if the device fails, or if tokens are lost: when several steps ran without a fetch of their outputs and the
-    ///   device keeps no history of the request.
+    /// - [`Error::Unavailable`] if the device fails, or if tokens are lost: when several steps ran without a
+    ///   fetch of their outputs and the device keeps no history of the request.
     pub fn sequence(&mut self, slot: Slot) -> Result<&Sequence> {
         self.slots.sequence(slot)?;
         self.backend.sync(&mut self.slots, slot)?;
@@ -250,8 +265,9 @@ impl Pool {
         self.backend.ranks()
     }
 
-    /// Returns the shape of a step of these slots, for [`Pool::plan`]: what their requests need, without a graph. `drafts`: the most drafts of a
-    /// request; [`VerifyMode::step_kind`](crate::VerifyMode::step_kind) is the kind of their verification.
+    /// Returns the shape of a step of these slots, for [`Pool::plan`]: what their requests need, without a
+    /// graph. `drafts`: the most drafts of a request; [`VerifyMode::step_kind`](crate::VerifyMode::step_kind)
+    /// is the kind of their verification.
     ///
     /// # Errors
     /// - [`Error::OutOfRange`] for a vacant slot.
@@ -259,7 +275,8 @@ impl Pool {
         self.slots.shape(&Batch::of(slots), drafts, kind, self.backend.host().is_none())
     }
 
-    /// Decides the layout of a step over ranks, before its logits exist: as [`Planner::plan`](gumball_dist::Planner::plan) does.
+    /// Decides the layout of a step over ranks, before its logits exist: as
+    /// [`Planner::plan`](gumball_dist::Planner::plan) does.
     ///
     /// # Errors
     /// - [`Error::Unavailable`] in one process.

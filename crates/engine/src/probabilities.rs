@@ -1,9 +1,10 @@
 //! The route that makes a row of probabilities on the way, for engines that hold or must return one.
 //!
-//! Logits are edited, tempered and normalised into a row of f32 (rule P4, without filters); filters, draw and logprobs
-//! then work on that row by P1. A row that holds probabilities already goes straight on. The draw is the same race with
-//! the same arrivals, so the token is that of the route [`Route::Race`](crate::Route::Race) but where two scores, or a token and
-//! the end of a cut, lie within the rounding of the probabilities of each other.
+//! Logits are edited, tempered and normalised into a row of f32 (rule P4, without filters); filters, draw and
+//! logprobs then work on that row by P1. A row that holds probabilities already goes straight on. The draw is
+//! the same race with the same arrivals, so the token is that of the route
+//! [`Route::Race`](crate::Route::Race) but where two scores, or a token and the end of a cut, lie within the
+//! rounding of the probabilities of each other.
 
 use gumball_cpu::{Chosen, History, Level, Output, Prepared, RowMut, Task, Workspace};
 use gumball_spec::edit::Hook;

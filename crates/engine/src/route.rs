@@ -17,8 +17,8 @@ pub use crate::stages::Stages;
 
 /// A way from logits to a token. The routes of [`Route::ALL`] can be parsed from their names.
 ///
-/// Every route draws the tokens of [`Route::Oracle`], except [`Route::Probabilities`], where a rounding of the probabilities may decide
-/// between two tokens that are nearly equal.
+/// Every route draws the tokens of [`Route::Oracle`], except [`Route::Probabilities`], where a rounding of
+/// the probabilities may decide between two tokens that are nearly equal.
 #[derive(Clone, Debug, Default)]
 pub enum Route {
     /// An exponential race over SIMD lanes.

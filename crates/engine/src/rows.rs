@@ -26,15 +26,16 @@ use crate::matrix::Matrix;
 pub enum Rows<'a> {
     /// Logits, a row of the vocabulary each.
     Logits(Matrix<'a>),
-    /// Probabilities. They need not sum to 1. What is not above 0 is never drawn; NaN and negative numbers count as 0 and set
-    /// [`Status::NAN`](crate::Status::NAN).
+    /// Probabilities. They need not sum to 1. What is not above 0 is never drawn; NaN and negative numbers
+    /// count as 0 and set [`Status::NAN`](crate::Status::NAN).
     Probabilities(Matrix<'a>),
     /// Hidden states, of which the head computes the logits.
     Hidden(Head<'a>, Matrix<'a>),
 }
 
 impl<'a> Rows<'a> {
-    /// Takes `rows` rows of `vocab` logits of the host that follow each other: [`Rows::Logits`] of [`Matrix::new`].
+    /// Takes `rows` rows of `vocab` logits of the host that follow each other: [`Rows::Logits`] of
+    /// [`Matrix::new`].
     ///
     /// # Errors
     /// Those of [`Matrix::new`], under the names `vocab` and `logits`.
@@ -42,7 +43,8 @@ impl<'a> Rows<'a> {
         HostMatrix::of_vocab(data, rows, vocab, vocab).map(|rows| Self::Logits(rows.into()))
     }
 
-    /// Takes `rows` rows of `vocab` probabilities of the host that follow each other: [`Rows::Probabilities`] of [`Matrix::new`].
+    /// Takes `rows` rows of `vocab` probabilities of the host that follow each other: [`Rows::Probabilities`]
+    /// of [`Matrix::new`].
     ///
     /// # Errors
     /// Those of [`Rows::logits`].

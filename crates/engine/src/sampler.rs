@@ -41,8 +41,8 @@ pub struct Sampler {
     keep_ids: bool,
 }
 
-/// The stages as a sampler calls them. A program whose samplers take no other route than the default has no other one in it, nor what pools
-/// ask of stages besides.
+/// The stages as a sampler calls them. A program whose samplers take no other route than the default has no
+/// other one in it, nor what pools ask of stages besides.
 trait Chooses: Debug + Send {
     fn sample(&mut self, row: Row<'_>, task: &Task<'_>, hook: Option<Hook<'_>>) -> Result<Chosen>;
     fn logprobs(&self) -> Option<&Logprobs>;
@@ -147,7 +147,8 @@ impl Sampler {
         self.sample_with(logits, StepOptions::default())
     }
 
-    /// Draws the next token from a row of probabilities, f32, bf16 or f16, which need not sum to 1, and appends it.
+    /// Draws the next token from a row of probabilities, f32, bf16 or f16, which need not sum to 1, and
+    /// appends it.
     ///
     /// # Errors
     /// - [`Error::Length`] if the row is not as long as the vocabulary.
@@ -166,7 +167,8 @@ impl Sampler {
     /// # Errors
     /// - [`Error::Length`] if the row is not as long as the vocabulary.
     /// - [`Error::OutOfRange`] if the forced token is outside it, or the mask has a word for each id.
-    /// - For a row of probabilities those of [`SamplingParams::validate_for`], and [`Error::Conflict`] if there is a hook.
+    /// - For a row of probabilities those of [`SamplingParams::validate_for`], and [`Error::Conflict`] if
+    ///   there is a hook.
     ///
     /// Nothing was changed then.
     pub fn sample_with<'r>(&mut self, logits: impl Into<Row<'r>>, options: StepOptions<'_>) -> Result<Token> {
@@ -204,7 +206,8 @@ impl Sampler {
         Ok(tokens)
     }
 
-    /// Draws the tokens of [`Sampler::sample_n`] and hands each to `take` as it comes, which returns whether to go on.
+    /// Draws the tokens of [`Sampler::sample_n`] and hands each to `take` as it comes, which returns whether
+    /// to go on.
     ///
     /// # Errors
     /// - [`Error::Length`] if the row is not as long as the vocabulary.

@@ -35,7 +35,8 @@ pub struct Scored<'a> {
     pub prompt_len: usize,
     /// The place in `ids` of the token that row 0 predicts.
     pub start: usize,
-    /// For hidden states: how many rows' logits are computed and held at a time, 1 or more; `None`: those of all rows.
+    /// For hidden states: how many rows' logits are computed and held at a time, 1 or more; `None`: those of
+    /// all rows.
     pub chunk_rows: Option<usize>,
 }
 

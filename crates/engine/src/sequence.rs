@@ -77,8 +77,8 @@ impl Sequence {
         self.history.push(id);
     }
 
-    /// Appends output tokens that were chosen elsewhere; `mu` is mirostat's limit after them, those between being lost,
-    /// so that no truncation leads to before this.
+    /// Appends output tokens that were chosen elsewhere; `mu` is mirostat's limit after them, those between
+    /// being lost, so that no truncation leads to before this.
     #[cfg(feature = "cuda")]
     pub(crate) fn apply(&mut self, ids: &[u32], mu: f32) {
         if ids.is_empty() {
@@ -92,8 +92,8 @@ impl Sequence {
         }
     }
 
-    /// Takes output tokens away until `output_len` are left, as was done elsewhere; `mu` is mirostat's limit after them if it is not known
-    /// here.
+    /// Takes output tokens away until `output_len` are left, as was done elsewhere; `mu` is mirostat's limit
+    /// after them if it is not known here.
     #[cfg(feature = "cuda")]
     pub(crate) fn cut(&mut self, output_len: usize, mu: f32) {
         let output_len = output_len.min(self.history.output().len());
@@ -109,14 +109,14 @@ impl Sequence {
         self.history.output().len() - self.least_output_len()
     }
 
-    /// Returns the number of output tokens behind which nothing is known: what mirostat's limit was before the sequence was
-    /// resumed, for instance.
+    /// Returns the number of output tokens behind which nothing is known: what mirostat's limit was before
+    /// the sequence was resumed, for instance.
     fn least_output_len(&self) -> usize {
         if self.params().mirostat.is_some() { self.start } else { 0 }
     }
 
-    /// Returns how many output tokens come after the first `output_len`: what [`Pool::shorten`](crate::Pool::shorten) takes away to leave
-    /// these.
+    /// Returns how many output tokens come after the first `output_len`: what
+    /// [`Pool::shorten`](crate::Pool::shorten) takes away to leave these.
     ///
     /// # Errors
     /// - [`Error::OutOfRange`] if there are fewer, or if mirostat's limit after them is not known.

@@ -87,7 +87,8 @@ impl RowsMut<'_> {
         self.write(row, &nothing, None, &[]);
     }
 
-    /// Carries a row through the stages, writes what comes out to row `to`, which must be in the block, and returns the token.
+    /// Carries a row through the stages, writes what comes out to row `to`, which must be in the block, and
+    /// returns the token.
     pub(crate) fn carry(
         &mut self,
         logits: Row<'_>,

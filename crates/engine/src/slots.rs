@@ -1,7 +1,8 @@
-//! The sequences of a pool by slot, wherever its rows are computed: which slots are taken, and the host's copy of each sequence.
+//! The sequences of a pool by slot, wherever its rows are computed: which slots are taken, and the host's
+//! copy of each sequence.
 //!
-//! The host's copy is the record. A device may be ahead of it (`device/ahead.rs`), and catches it up before anything here reads or
-//! changes the sequence (`device/catch_up.rs`).
+//! The host's copy is the record. A device may be ahead of it (`device/ahead.rs`), and catches it up before
+//! anything here reads or changes the sequence (`device/catch_up.rs`).
 
 use gumball_dist::{StepKind, StepShape};
 use gumball_spec::request::check_hook;
@@ -19,7 +20,8 @@ use crate::verify_mode::VerifyMode;
 /// The table of a pool's sequences.
 #[derive(Debug)]
 pub(crate) struct Slots {
-    /// The slots that were ever used. This list, `vacant` and `seen` have the capacity for all slots from the start.
+    /// The slots that were ever used. This list, `vacant` and `seen` have the capacity for all slots from the
+    /// start.
     entries: Vec<Option<Entry>>,
     capacity: usize,
     /// Slots that were used and are free again.
@@ -51,7 +53,8 @@ pub(crate) enum Change {
 
 /// Where rows are computed, as far as the table must tell it what becomes of sequences.
 pub(crate) trait Copies {
-    /// Returns whether it has copies of sequences. If not, the host's are changed where they lie, and `write` cannot fail.
+    /// Returns whether it has copies of sequences. If not, the host's are changed where they lie, and `write`
+    /// cannot fail.
     fn has_copies(&self) -> bool {
         false
     }
@@ -201,7 +204,8 @@ impl Slots {
         self.change(slot, Change::Pushed(id), copies)
     }
 
-    /// Checks the slots from which tokens are to be taken away, before their sequences are brought up to date.
+    /// Checks the slots from which tokens are to be taken away, before their sequences are brought up to
+    /// date.
     ///
     /// # Errors
     /// - [`Error::Length`] if there is not one count for each slot.
@@ -214,8 +218,8 @@ impl Slots {
         self.check(slots)
     }
 
-    /// Takes away the last `counts[i]` output tokens of the up-to-date sequence in `slots[i]`, which [`Slots::check_counts`] has
-    /// checked.
+    /// Takes away the last `counts[i]` output tokens of the up-to-date sequence in `slots[i]`, which
+    /// [`Slots::check_counts`] has checked.
     ///
     /// # Errors
     /// - [`Error::OutOfRange`] for more tokens than can be taken away. Nothing was changed then.
@@ -244,7 +248,8 @@ impl Slots {
         Ok(())
     }
 
-    /// Changes an up-to-date sequence on the host and where its rows are computed. If an error occurs, both keep the old one.
+    /// Changes an up-to-date sequence on the host and where its rows are computed. If an error occurs, both
+    /// keep the old one.
     fn change(&mut self, slot: Slot, change: Change, copies: &mut (impl Copies + ?Sized)) -> Result<()> {
         let apply = |sequence: &mut Sequence| match change {
             Change::Placed => Ok(()),
@@ -295,8 +300,8 @@ impl Slots {
         check_hook(kind, hooked)
     }
 
-    /// Returns the shape of a step of a batch: what its requests need on the host or on a device, without a graph. `drafts`: the most of a
-    /// request; `on_device`: whether rows lie on devices.
+    /// Returns the shape of a step of a batch: what its requests need on the host or on a device, without a
+    /// graph. `drafts`: the most of a request; `on_device`: whether rows lie on devices.
     ///
     /// # Errors
     /// - [`Error::OutOfRange`] for a vacant slot.

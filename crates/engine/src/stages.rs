@@ -1,5 +1,5 @@
-//! The stages of a route carry one row at a time, in buffers that they keep from row to row. The route `race` opens a workspace of
-//! `gumball-cpu`, the route `oracle` the naive stages of `gumball-spec`.
+//! The stages of a route carry one row at a time, in buffers that they keep from row to row. The route `race`
+//! opens a workspace of `gumball-cpu`, the route `oracle` the naive stages of `gumball-spec`.
 
 use std::fmt;
 
@@ -16,7 +16,8 @@ pub trait Stages: fmt::Debug + Send {
     /// # Errors
     /// - [`Length`](crate::Error::Length) if the row is not as long as the vocabulary of the parameters.
     /// - [`OutOfRange`](crate::Error::OutOfRange) if the forced token is outside it.
-    /// - For a row of probabilities those of [`SamplingParams::validate_for`](crate::SamplingParams::validate_for), and
+    /// - For a row of probabilities those of
+    ///   [`SamplingParams::validate_for`](crate::SamplingParams::validate_for), and
     ///   [`Conflict`](crate::Error::Conflict) if there is a hook.
     fn sample(&mut self, row: Row<'_>, task: &Task<'_>, hook: Option<Hook<'_>>) -> Result<Chosen>;
 
@@ -25,7 +26,8 @@ pub trait Stages: fmt::Debug + Send {
     ///
     /// # Errors
     /// - Those of [`Stages::sample`].
-    /// - [`Unavailable`](crate::Error::Unavailable) if the route knows none, as it is unless a route implements this.
+    /// - [`Unavailable`](crate::Error::Unavailable) if the route knows none, as it is unless a route
+    ///   implements this.
     fn probabilities(
         &mut self,
         _row: Row<'_>,
@@ -37,9 +39,9 @@ pub trait Stages: fmt::Debug + Send {
         Err(Error::Unavailable { resource: "probabilities of rows on this route", reason })
     }
 
-    /// Draws as many drafts from the row of a drafter as there are places for, [`NONE`](crate::NONE) where there are no more (rule
-    /// S8), for [`Pool::draft`](crate::Pool::draft). A route that does not implement this draws one draft, by the words of its
-    /// position.
+    /// Draws as many drafts from the row of a drafter as there are places for, [`NONE`](crate::NONE) where
+    /// there are no more (rule S8), for [`Pool::draft`](crate::Pool::draft). A route that does not implement
+    /// this draws one draft, by the words of its position.
     ///
     /// # Errors
     /// - Those of [`Stages::sample`].

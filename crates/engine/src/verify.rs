@@ -1,7 +1,8 @@
-//! Verification on the host: which drafts of each request are accepted, and the token after them (rules S3 and S5 to S7).
+//! Verification on the host: which drafts of each request are accepted, and the token after them (rules S3
+//! and S5 to S7).
 //!
-//! Each request is walked on one thread (`walk.rs`). As in a step, everything is checked first, then computed from state that
-//! stays as it is, then the tokens are appended.
+//! Each request is walked on one thread (`walk.rs`). As in a step, everything is checked first, then computed
+//! from state that stays as it is, then the tokens are appended.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU32, Ordering};

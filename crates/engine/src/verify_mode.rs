@@ -3,28 +3,29 @@
 use gumball_dist::StepKind;
 use gumball_spec::verify::by_probabilities::Judgement;
 
-/// How drafts are judged. All but the first two draw other tokens than decoding without drafts does, and ask a route for the
-/// probabilities of rows; a request without drafts takes a step in any mode.
+/// How drafts are judged. All but the first two draw other tokens than decoding without drafts does, and ask
+/// a route for the probabilities of rows; a request without drafts takes a step in any mode.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum VerifyMode {
-    /// A draft is accepted if it is the token that the request would have drawn: the output is that of decoding without
-    /// drafts (S3).
+    /// A draft is accepted if it is the token that the request would have drawn: the output is that of
+    /// decoding without drafts (S3).
     #[default]
     Coupled,
     /// As `Coupled`, with temperature 0 in every row.
     Greedy,
-    /// By the ratio of the target's and the drafter's probability, sibling after sibling; emitted tokens have the target's
-    /// distribution (S5). With `probs`, siblings must have been drawn one after the other without replacement.
+    /// By the ratio of the target's and the drafter's probability, sibling after sibling; emitted tokens have
+    /// the target's distribution (S5). With `probs`, siblings must have been drawn one after the other
+    /// without replacement.
     Rejection,
-    /// A chain as a whole, which accepts more than `Rejection` and has the same distribution (S6). With `probs`, drafts must not
-    /// come from the race of their positions.
+    /// A chain as a whole, which accepts more than `Rejection` and has the same distribution (S6). With
+    /// `probs`, drafts must not come from the race of their positions.
     Block,
     /// Accepts more than the target's distribution warrants (S7).
     Threshold {
         /// A draft of at least this probability is accepted; in 0..=1.
         single: f32,
-        /// A draft is also accepted if a coin times this is below the probability of it and the siblings before it; in
-        /// 0..=1. 1 for both is the target's distribution.
+        /// A draft is also accepted if a coin times this is below the probability of it and the siblings
+        /// before it; in 0..=1. 1 for both is the target's distribution.
         acc: f32,
     },
 }

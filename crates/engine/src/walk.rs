@@ -1,7 +1,7 @@
 //! The walk of one request through the rows of its drafts, on one thread.
 //!
-//! Where drafts are compared with what is drawn, or judged sibling by sibling, a row is read when the walk gets to it. A block
-//! is judged as a whole, so all of its rows are made probabilities first.
+//! Where drafts are compared with what is drawn, or judged sibling by sibling, a row is read when the walk
+//! gets to it. A block is judged as a whole, so all of its rows are made probabilities first.
 
 use gumball_cpu::{History, Judged, Level, Prepared, Task, Workspace};
 use gumball_spec::Result;
@@ -38,7 +38,8 @@ struct Path {
 }
 
 impl Walk<'_> {
-    /// Accepts drafts while they equal what is drawn: writes a row for each token, and returns the rows they come from.
+    /// Accepts drafts while they equal what is drawn: writes a row for each token, and returns the rows they
+    /// come from.
     pub(crate) fn coupled(&self, rows: &mut RowsMut<'_>, stages: &mut dyn Stages) -> Result<Vec<usize>> {
         let (mut path, mut next) = (Path::default(), Some(0));
         while let Some(row) = next {
@@ -51,7 +52,8 @@ impl Walk<'_> {
         Ok(path.rows)
     }
 
-    /// Judges drafts by probabilities; the rest is as in [`Walk::coupled`]. `probs` are the drafter's rows of the batch.
+    /// Judges drafts by probabilities; the rest is as in [`Walk::coupled`]. `probs` are the drafter's rows of
+    /// the batch.
     pub(crate) fn judged(
         &self,
         judgement: Judgement,

@@ -3,9 +3,9 @@
 //! Rows are halved until a block is small, and halves are offered to other threads; one block runs where it
 //! is. Which thread takes a block, and with which of the opened stages, cannot be told from the outputs.
 //!
-//! Threads are the crate's own, and started when work is first spread over them. So where none can be started the caller's does
-//! the work, which rayon's global pool answers with a panic; and a child of a fork, in which no thread of its parent runs, starts
-//! its own.
+//! Threads are the crate's own, and started when work is first spread over them. So where none can be started
+//! the caller's does the work, which rayon's global pool answers with a panic; and a child of a fork, in
+//! which no thread of its parent runs, starts its own.
 
 use std::cell::Cell;
 use std::ops::Range;
@@ -42,7 +42,8 @@ thread_local! {
 pub(crate) enum Threads {
     /// The thread that asks.
     Caller,
-    /// The threads of the rayon pool that the caller runs in, or otherwise the threads that all pools and operators share.
+    /// The threads of the rayon pool that the caller runs in, or otherwise the threads that all pools and
+    /// operators share.
     Shared,
     /// Their own.
     Own(Team),
@@ -69,10 +70,12 @@ impl Threads {
         }
     }
 
-    /// Runs work over these threads: `spread`, which goes over them by rayon, or `alone` where there is the caller's only.
+    /// Runs work over these threads: `spread`, which goes over them by rayon, or `alone` where there is the
+    /// caller's only.
     ///
-    /// A thread that was started here is busy with other rows, of a hook that asks for these. It does them alone: while it waited
-    /// for others it would take up further rows, whose hooks may wait for what this one holds.
+    /// A thread that was started here is busy with other rows, of a hook that asks for these. It does them
+    /// alone: while it waited for others it would take up further rows, whose hooks may wait for what this
+    /// one holds.
     pub(crate) fn run<R: Send, W: Send>(
         &self,
         work: W,
@@ -104,8 +107,8 @@ pub(crate) struct Team {
     first: Generation,
 }
 
-/// The threads of one process, then those of its child, and so on. Nothing here waits for a lock that a thread of the parent may
-/// have held when it was forked.
+/// The threads of one process, then those of its child, and so on. Nothing here waits for a lock that a
+/// thread of the parent may have held when it was forked.
 #[derive(Debug)]
 struct Generation {
     /// The process, and its threads unless none could be started.
@@ -220,7 +223,8 @@ impl Workers {
         self.level
     }
 
-    /// Does all rows, in blocks that `split` does not split; returns the error of the first block that has one.
+    /// Does all rows, in blocks that `split` does not split; returns the error of the first block that has
+    /// one.
     pub(crate) fn over(&self, mut rows: RowsMut<'_>, split: Split<'_>, work: Work<'_>) -> Result<()> {
         if split(rows.range()).is_none() {
             return self.block(&mut rows, work);
@@ -248,7 +252,8 @@ impl Workers {
         self.spread(&mut items, |item| self.with_stages(|stages| work(item, stages)))
     }
 
-    /// Does all items, each on one thread, without stages of the route; returns the error of an item that has one.
+    /// Does all items, each on one thread, without stages of the route; returns the error of an item that has
+    /// one.
     pub(crate) fn spread<T: Send>(
         &self,
         items: &mut [T],

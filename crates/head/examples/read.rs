@@ -1,8 +1,9 @@
-//! Computes logits or their bounds and times nothing, for tools that count: `read KIND LEVEL STATES`, as in `read int8 neon 3`.
+//! Computes logits or their bounds and times nothing, for tools that count: `read KIND LEVEL STATES`, as in
+//! `read int8 neon 3`.
 //!
-//! KIND is `exact`, the exact head's logits; `int8`, the bounds of a certified head of one level; or `two-level`, those of the first of two
-//! levels. The weights are 1024 x 576 in bf16, and each hidden state is a call of its own on one thread. What comes before the first call is the
-//! same for any number of them.
+//! KIND is `exact`, the exact head's logits; `int8`, the bounds of a certified head of one level; or
+//! `two-level`, those of the first of two levels. The weights are 1024 x 576 in bf16, and each hidden state
+//! is a call of its own on one thread. What comes before the first call is the same for any number of them.
 
 use std::error::Error;
 use std::hint::black_box;

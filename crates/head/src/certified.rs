@@ -1,8 +1,9 @@
 //! The certified head: the exact head's token, from a part of the weights (H5).
 //!
-//! A screen of a few bits for each weight bounds every logit. For the tokens that could still be chosen, the head then computes the logit as the
-//! exact head does, and it reads the weights of these tokens only. If a hidden state cannot be screened, or too many tokens could be chosen, the
-//! exact head computes the whole row.
+//! A screen of a few bits for each weight bounds every logit. For the tokens that could still be chosen, the
+//! head then computes the logit as the exact head does, and it reads the weights of these tokens only. If a
+//! hidden state cannot be screened, or too many tokens could be chosen, the exact head computes the whole
+//! row.
 
 use gumball_cpu::{Contest, Level, LogitSource, ROWS_OF_GROUP, Task};
 use gumball_spec::{Error, HostMatrix, Reading, Result, memory};
@@ -18,12 +19,13 @@ use crate::two_level::{self, BandedStates, TwoLevel};
 /// Of a row's logits at most this part is computed; where more are needed, the exact head computes all.
 const MOST_OF_ROW: usize = 4;
 
-/// How many rows of a step are screened at most, unless a caller says otherwise. Measured on one core with AVX-512 (`docs/heads.md`): the exact
-/// head reads its weights once for all rows of a step, and is as fast at 16 rows.
+/// How many rows of a step are screened at most, unless a caller says otherwise. Measured on one core with
+/// AVX-512 (`docs/heads.md`): the exact head reads its weights once for all rows of a step, and is as fast at
+/// 16 rows.
 const MOST_ROWS: usize = 8;
 
-/// How many rows of a step a screen of two levels bounds at most, unless a caller says otherwise. They are more, since this screen multiplies each code
-/// that it reads with several rows.
+/// How many rows of a step a screen of two levels bounds at most, unless a caller says otherwise. They are
+/// more, since this screen multiplies each code that it reads with several rows.
 const MOST_ROWS_OF_TWO_LEVELS: usize = 64;
 
 /// A head that screens its weights before it reads them.
@@ -50,7 +52,8 @@ pub struct Bounds {
     centers: Vec<f32>,
 }
 
-/// What is known of a batch beside its bounds: its hidden states, and what the second level of a screen needs to lower bounds.
+/// What is known of a batch beside its bounds: its hidden states, and what the second level of a screen needs
+/// to lower bounds.
 #[derive(Clone, Copy, Debug)]
 pub struct SecondLevel<'a> {
     states: &'a ScreenedStates,
@@ -79,14 +82,16 @@ impl<'w> Certified<'w> {
         }
     }
 
-    /// Makes a screen of two levels, over rayon's threads: about 4.5 bits for each weight that every step reads, with 18 bytes a row and 2 bytes for each element of width x width, and 4 bits more that are read for
-    /// the tokens that those leave in question.
+    /// Makes a screen of two levels, over rayon's threads: about 4.5 bits for each weight that every step
+    /// reads, with 18 bytes a row and 2 bytes for each element of width x width, and 4 bits more that are
+    /// read for the tokens that those leave in question.
     ///
-    /// `calibration`: hidden states like those to come, at least five for each element of their width. They choose what is coded finely;
-    /// bounds are tighter with them than from the weights alone, and hold for any hidden state either way. Those that
-    /// [`Certified::can_screen`] would refuse are left out.
+    /// `calibration`: hidden states like those to come, at least five for each element of their width. They
+    /// choose what is coded finely; bounds are tighter with them than from the weights alone, and hold for
+    /// any hidden state either way. Those that [`Certified::can_screen`] would refuse are left out.
     ///
-    /// The time this takes grows with the third power of the width, and for each row with its square: 6 s on two cores for 49152 rows of 576.
+    /// The time this takes grows with the third power of the width, and for each row with its square: 6 s on
+    /// two cores for 49152 rows of 576.
     ///
     /// # Errors
     /// - [`Error::Length`] if the hidden states have another width than the weights.
@@ -98,8 +103,8 @@ impl<'w> Certified<'w> {
         Ok(Self { exact, screen, most_rows: MOST_ROWS_OF_TWO_LEVELS })
     }
 
-    /// Sets how many rows of a step are screened at most; 8 if nobody says so, 64 with two levels. In a step that has more of them, the exact head computes all
-    /// rows. Tokens do not depend on it.
+    /// Sets how many rows of a step are screened at most; 8 if nobody says so, 64 with two levels. In a step
+    /// that has more of them, the exact head computes all rows. Tokens do not depend on it.
     #[must_use]
     pub fn with_most_rows(self, most_rows: usize) -> Self {
         Self { most_rows, ..self }
@@ -117,8 +122,8 @@ impl<'w> Certified<'w> {
         &self.exact
     }
 
-    /// Returns how many bytes of the screen a step reads, beside the rows of weights of the tokens that could be chosen, and beside
-    /// [`Certified::second_level_bytes`].
+    /// Returns how many bytes of the screen a step reads, beside the rows of weights of the tokens that could
+    /// be chosen, and beside [`Certified::second_level_bytes`].
     #[must_use]
     pub fn screen_bytes(&self) -> usize {
         match &self.screen {
@@ -127,7 +132,8 @@ impl<'w> Certified<'w> {
         }
     }
 
-    /// Returns how many bytes of the screen are read for each token that the first level leaves in question; 0 if there is one level.
+    /// Returns how many bytes of the screen are read for each token that the first level leaves in question;
+    /// 0 if there is one level.
     #[must_use]
     pub fn second_level_bytes(&self) -> usize {
         match &self.screen {
@@ -136,8 +142,8 @@ impl<'w> Certified<'w> {
         }
     }
 
-    /// Returns the ids whose rows are not screened, ascending: those with a weight or a bias that is not finite, or very large. Their logits
-    /// are always computed.
+    /// Returns the ids whose rows are not screened, ascending: those with a weight or a bias that is not
+    /// finite, or very large. Their logits are always computed.
     #[must_use]
     pub fn unscreened(&self) -> &[u32] {
         match &self.screen {
@@ -160,7 +166,8 @@ impl<'w> Certified<'w> {
         }
     }
 
-    /// Returns whether a hidden state can be screened: it is finite, and at most 2^50 long, or 2^30 with two levels.
+    /// Returns whether a hidden state can be screened: it is finite, and at most 2^50 long, or 2^30 with two
+    /// levels.
     ///
     /// # Panics
     /// If there is no such hidden state.
@@ -170,8 +177,8 @@ impl<'w> Certified<'w> {
         length_of(states.row(row)) <= self.longest()
     }
 
-    /// Returns whether a few logits may decide a row. They do not if the request needs more than a quarter of the row's logits, or if more than a
-    /// quarter of the ids are not screened.
+    /// Returns whether a few logits may decide a row. They do not if the request needs more than a quarter of
+    /// the row's logits, or if more than a quarter of the ids are not screened.
     #[must_use]
     pub fn is_worth_screening(&self, reading: Reading) -> bool {
         let least = match reading {
@@ -187,12 +194,13 @@ impl<'w> Certified<'w> {
         self.exact.vocab() / MOST_OF_ROW
     }
 
-    /// Computes upper bounds of all logits of hidden states. Of one that [`Certified::can_screen`] refuses they are no bounds, and
-    /// [`Certified::settle`] gives its row up.
+    /// Computes upper bounds of all logits of hidden states. Of one that [`Certified::can_screen`] refuses
+    /// they are no bounds, and [`Certified::settle`] gives its row up.
     ///
     /// # Errors
     /// - [`Error::Length`] if a hidden state has another length than a row of weights.
-    /// - [`Error::Unavailable`] if the system refuses the memory of the bounds, 4 bytes for each logit, or 8 with two levels.
+    /// - [`Error::Unavailable`] if the system refuses the memory of the bounds, 4 bytes for each logit, or 8
+    ///   with two levels.
     pub fn bound(&self, states: &Widened, spread: Spread, bounds: &mut Bounds) -> Result<()> {
         self.exact.check_width(states.width())?;
         let vocab = self.exact.vocab();
@@ -234,13 +242,14 @@ impl<'w> Certified<'w> {
         Ok(())
     }
 
-    /// Writes the logits that decide a row, and -inf elsewhere: the row then has the token, the kept set and the logprobs of the exact
-    /// head's row. Returns how many logits were computed, or `None` if they would be too many, or the hidden state cannot be screened, so that the
-    /// exact head is to compute the row.
+    /// Writes the logits that decide a row, and -inf elsewhere: the row then has the token, the kept set and
+    /// the logprobs of the exact head's row. Returns how many logits were computed, or `None` if they would
+    /// be too many, or the hidden state cannot be screened, so that the exact head is to compute the row.
     ///
     /// # Shapes and units
-    /// The hidden states that were bounded, and the row's place there. `bounds`, `second_level`: of [`Bounds::parts_mut`]: the row's part of the
-    /// former, which is changed, and the latter. `reading`: of the task's request. `row`: one for each id.
+    /// The hidden states that were bounded, and the row's place there. `bounds`, `second_level`: of
+    /// [`Bounds::parts_mut`]: the row's part of the former, which is changed, and the latter. `reading`: of
+    /// the task's request. `row`: one for each id.
     ///
     /// # Errors
     /// - [`Error::Length`] if `bounds` or `row` have another length.
@@ -274,11 +283,12 @@ impl<'w> Certified<'w> {
         Ok(count.map(|logits| Settled { logits, lowered: source.lowered }))
     }
 
-    /// Lowers a row's bounds of some ids by the second level of the screen, as [`Certified::settle`] does where it pays; does nothing if
-    /// there is one level.
+    /// Lowers a row's bounds of some ids by the second level of the screen, as [`Certified::settle`] does
+    /// where it pays; does nothing if there is one level.
     ///
     /// # Shapes and units
-    /// `state`: the row's place in what was bounded. `second_level`: of [`Bounds::parts_mut`]. `bounds`: one for each id.
+    /// `state`: the row's place in what was bounded. `second_level`: of [`Bounds::parts_mut`]. `bounds`: one
+    /// for each id.
     ///
     /// # Panics
     /// If there is no such row or id, or there are not as many bounds as ids in the vocabulary.
@@ -314,7 +324,8 @@ impl Bounds {
         &self.values
     }
 
-    /// Returns the bounds, one row after the other, and what [`Certified::settle`] needs to lower those of some tokens.
+    /// Returns the bounds, one row after the other, and what [`Certified::settle`] needs to lower those of
+    /// some tokens.
     pub fn parts_mut(&mut self) -> (&mut [f32], SecondLevel<'_>) {
         (&mut self.values, SecondLevel { states: &self.states, banded: &self.banded, centers: &self.centers })
     }
@@ -364,8 +375,8 @@ impl LogitSource for Source<'_, '_> {
 /// How many rows of a batch a piece of a screen meets at a time on the calling thread.
 const AT_ONCE: usize = 4;
 
-/// Calls `one` for every piece of the ids: with the piece's first id, a range of rows, and for each of them the piece's places in `values` and in
-/// `more`, which is as long or empty.
+/// Calls `one` for every piece of the ids: with the piece's first id, a range of rows, and for each of them
+/// the piece's places in `values` and in `more`, which is as long or empty.
 fn in_pieces(
     spread: Spread,
     vocab: usize,

@@ -1,12 +1,13 @@
-//! The clustered head: the logits of the ids whose clusters look likeliest, and no others (H7, H8). Approximate.
+//! The clustered head: the logits of the ids whose clusters look likeliest, and no others (H7, H8).
+//! Approximate.
 //!
 //! ```text
 //! centroids x hidden states -> scores; the first clusters of each row
 //! their rows of weights, which lie together, x the hidden state -> logits; those of special ids; -inf elsewhere
 //! ```
 //!
-//! The arithmetic is the exact head's, and so are the bits of every logit. What is left out is a matter of the clusters: no promise is made that the
-//! exact head's token is among what is probed.
+//! The arithmetic is the exact head's, and so are the bits of every logit. What is left out is a matter of
+//! the clusters: no promise is made that the exact head's token is among what is probed.
 
 use gumball_cpu::Level;
 use gumball_spec::head::Scaling;
@@ -25,11 +26,13 @@ use crate::weights::Weights;
 /// How many of a row's ids are probed if nobody says so: one in so many.
 const PART_PROBED: usize = 8;
 
-/// Up to how many rows of a step each computes its own clusters if more than one in [`PART_SPARSE`] is probed, unless a caller says otherwise; more rows are
-/// computed whole. The exact head multiplies four hidden states with a row of weights that it has read, which makes up for all that it computes in vain.
+/// Up to how many rows of a step each computes its own clusters if more than one in [`PART_SPARSE`] is
+/// probed, unless a caller says otherwise; more rows are computed whole. The exact head multiplies four
+/// hidden states with a row of weights that it has read, which makes up for all that it computes in vain.
 const MOST_ROWS: usize = 16;
 
-/// Where at most one cluster in so many is probed, the rows of a step compute their own clusters, however many they are.
+/// Where at most one cluster in so many is probed, the rows of a step compute their own clusters, however
+/// many they are.
 const PART_SPARSE: usize = 6;
 
 /// What a clustered head has besides its clusters.
@@ -39,8 +42,9 @@ pub struct ClusteredOptions {
     pub probes: Option<usize>,
     /// Ids whose logits are always computed: ends of text, of turns, of tool calls.
     pub special_ids: Vec<u32>,
-    /// In a step of more rows than this all logits are computed, and those outside the probed sets left out; `None`: 16 if more than a sixth of the clusters
-    /// are probed, else no number of rows. What comes out does not depend on it.
+    /// In a step of more rows than this all logits are computed, and those outside the probed sets left out;
+    /// `None`: 16 if more than a sixth of the clusters are probed, else no number of rows. What comes out
+    /// does not depend on it.
     pub most_rows: Option<usize>,
 }
 
@@ -54,7 +58,8 @@ impl ClusteredOptions {
     /// Checks them for a head of `vocab` ids in `clusters` clusters.
     ///
     /// # Errors
-    /// - [`Error::OutOfRange`] if `probes` is not in 1..=clusters, or special ids are not in the vocabulary; it names them.
+    /// - [`Error::OutOfRange`] if `probes` is not in 1..=clusters, or special ids are not in the vocabulary;
+    ///   it names them.
     pub fn check(&self, vocab: usize, clusters: usize) -> Result<()> {
         self.probes.map_or(Ok(()), |probes| check_probes(probes, clusters))?;
         check_special_ids(&self.special_ids, vocab)
@@ -114,8 +119,9 @@ impl<'w> Clustered<'w> {
         Clustered::over_permuted(clusters.permuted(exact.weights())?, head, clusters, options)
     }
 
-    /// Makes a clustered head of weights `[vocab, width]`, which are permuted where they lie: row i is then that of id `clusters.ids()[i]`, and whoever else reads
-    /// them, an embedding for instance, has to look up [`Clustered::places`]. `head`: as for [`Exact::new`]; its bias is in the order of ids, and is copied.
+    /// Makes a clustered head of weights `[vocab, width]`, which are permuted where they lie: row i is then
+    /// that of id `clusters.ids()[i]`, and whoever else reads them, an embedding for instance, has to look up
+    /// [`Clustered::places`]. `head`: as for [`Exact::new`]; its bias is in the order of ids, and is copied.
     ///
     /// # Errors
     /// - Those of [`Exact::new`] and [`Clustered::new`]. No row was moved then.
@@ -137,8 +143,9 @@ impl<'w> Clustered<'w> {
         Self::over_permuted(weights.into_shared(), head, clusters, options)
     }
 
-    /// Makes a clustered head of weights whose rows lie in the order of the clusters already: row i is that of id `clusters.ids()[i]`. `head`: as for
-    /// [`Exact::new`]; its bias is in the order of ids, and is copied.
+    /// Makes a clustered head of weights whose rows lie in the order of the clusters already: row i is that
+    /// of id `clusters.ids()[i]`. `head`: as for [`Exact::new`]; its bias is in the order of ids, and is
+    /// copied.
     ///
     /// # Errors
     /// - Those of [`Exact::new`] and [`Clustered::new`].
@@ -278,7 +285,8 @@ impl<'w> Clustered<'w> {
         self.permuted.check_width(width)
     }
 
-    /// Computes every logit of hidden states, in the order of ids: bit for bit those of the exact head over rows that were not permuted.
+    /// Computes every logit of hidden states, in the order of ids: bit for bit those of the exact head over
+    /// rows that were not permuted.
     ///
     /// # Shapes and units
     /// `states`: R hidden states. `out`: `[R, vocab]`.
@@ -306,14 +314,16 @@ impl<'w> Clustered<'w> {
         Ok(())
     }
 
-    /// Computes the rows of hidden states: the logits of each one's probed set, -inf elsewhere (H8). A row depends on nothing but its own hidden state.
+    /// Computes the rows of hidden states: the logits of each one's probed set, -inf elsewhere (H8). A row
+    /// depends on nothing but its own hidden state.
     ///
     /// # Shapes and units
     /// `states`: R hidden states. `out`: `[R, vocab]`.
     ///
     /// # Errors
     /// - [`Error::Length`] if a hidden state or `out` has another length.
-    /// - [`Error::Unavailable`] if the system refuses the memory: 12 bytes for each cluster of each row, and 4 for each logit that is computed.
+    /// - [`Error::Unavailable`] if the system refuses the memory: 12 bytes for each cluster of each row, and
+    ///   4 for each logit that is computed.
     pub fn rows(
         &self,
         states: &Widened,

@@ -1,7 +1,7 @@
 //! Clusters: which ids stand together, and the centroid of each cluster (H7).
 //!
-//! They are given, or built from weights (`grouping.rs`). A head's rows of weights are permuted once, so that those of a cluster lie together: in the caller's own
-//! buffer, or in a copy.
+//! They are given, or built from weights (`grouping.rs`). A head's rows of weights are permuted once, so that
+//! those of a cluster lie together: in the caller's own buffer, or in a copy.
 
 use std::borrow::Cow;
 
@@ -28,11 +28,14 @@ impl Clusters {
     /// Takes clusters of equal size that somebody else built.
     ///
     /// # Shapes and units
-    /// `ids`: `[clusters, capacity]`, each id of the vocabulary, which is `clusters * capacity`, once. `centroids`: `[clusters, width]`, finite.
+    /// `ids`: `[clusters, capacity]`, each id of the vocabulary, which is `clusters * capacity`, once.
+    /// `centroids`: `[clusters, width]`, finite.
     ///
     /// # Errors
-    /// - [`Error::OutOfRange`] for a capacity of 0, an id outside the vocabulary or in two clusters, or a centroid that is not finite.
-    /// - [`Error::Length`] if the ids are no whole number of clusters, or there is not one centroid of a whole number of elements for each cluster.
+    /// - [`Error::OutOfRange`] for a capacity of 0, an id outside the vocabulary or in two clusters, or a
+    ///   centroid that is not finite.
+    /// - [`Error::Length`] if the ids are no whole number of clusters, or there is not one centroid of a
+    ///   whole number of elements for each cluster.
     pub fn new(ids: Vec<u32>, capacity: usize, centroids: Vec<f32>) -> Result<Self> {
         let vocab = ids.len();
         if capacity == 0 {
@@ -48,7 +51,8 @@ impl Clusters {
         Self::with_short_last(ids, capacity, centroids, width)
     }
 
-    /// Takes clusters as one list of ids for each, of which all must have as many ids as the first. The rest: as for [`Clusters::new`].
+    /// Takes clusters as one list of ids for each, of which all must have as many ids as the first. The rest:
+    /// as for [`Clusters::new`].
     ///
     /// # Errors
     /// - [`Error::Length`] for a list of another size.
@@ -65,13 +69,15 @@ impl Clusters {
         Self::new(lists.iter().flat_map(AsRef::as_ref).copied().collect(), capacity, centroids)
     }
 
-    /// Takes clusters of which the last one may have fewer ids than the others, as [`Clusters::build`] makes them.
+    /// Takes clusters of which the last one may have fewer ids than the others, as [`Clusters::build`] makes
+    /// them.
     ///
     /// # Shapes and units
     /// `ids`: `[vocab]`, each once, those of cluster 0 first. `centroids`: `[clusters, width]`, finite.
     ///
     /// # Errors
-    /// - [`Error::OutOfRange`] for a capacity outside 1..=vocab, an id outside the vocabulary or in two clusters, or a centroid that is not finite.
+    /// - [`Error::OutOfRange`] for a capacity outside 1..=vocab, an id outside the vocabulary or in two
+    ///   clusters, or a centroid that is not finite.
     /// - [`Error::Length`] if there is not one centroid for each cluster.
     pub fn with_short_last(
         ids: Vec<u32>,
@@ -170,7 +176,8 @@ impl Clusters {
         &self.centroids
     }
 
-    /// Returns for each id its place among permuted rows: where an embedding that shares its buffer with a permuted head has the id's row.
+    /// Returns for each id its place among permuted rows: where an embedding that shares its buffer with a
+    /// permuted head has the id's row.
     #[must_use]
     pub fn places(&self) -> Vec<u32> {
         let mut places = vec![0; self.ids.len()];

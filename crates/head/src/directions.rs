@@ -1,15 +1,18 @@
-//! The directions that a two-level screen codes weights along: where hidden states are long and weights short and the other way round, both
-//! are made about alike, and directions that matter alike are mixed and make up a band.
+//! The directions that a two-level screen codes weights along: where hidden states are long and weights short
+//! and the other way round, both are made about alike, and directions that matter alike are mixed and make up
+//! a band.
 //!
 //! ```text
 //! hidden states, or none     -> their second moments L; without any, those of numbers that are alike in all directions
 //! rows less the mean row     -> their second moments W
-//! L = T T', T' W T = U A^2 U'   -> y = sqrt(A) U' T^-1 h and x = 1 / sqrt(A) U' T' w have the moments A, and x.y = w.h
+//! L = T T', T' W T = U A^2 U' -> y = sqrt(A) U' T^-1 h and x = 1 / sqrt(A) U' T' w have the moments A, and
+//!                                x.y = w.h
 //! bands of falling A         -> each turned by a random rotation, so that a row's elements in it are of one size
 //! rounded to bf16            -> D; the inverse that takes a row to x is that of D itself
 //! ```
 //!
-//! A bad choice costs time, never a token: what a bound rests on is measured here, of D and its inverse as they are.
+//! A bad choice costs time, never a token: what a bound rests on is measured here, of D and its inverse as
+//! they are.
 
 use std::ops::Range;
 
@@ -21,7 +24,8 @@ use rayon::prelude::*;
 use crate::linear::{cholesky, eigen, identity, inverse, orthonormalise, solve_behind, transpose};
 use crate::measure::product_rounding;
 
-/// What part of its mean eigenvalue is added to each eigenvalue of the moments of hidden states and of weights, which few samples may leave 0.
+/// What part of its mean eigenvalue is added to each eigenvalue of the moments of hidden states and of
+/// weights, which few samples may leave 0.
 const LEAST_MOMENTS: [f64; 2] = [1e-2, 1e-4];
 
 /// The largest length of the inverse that is used; else directions stay as they are.
@@ -47,7 +51,8 @@ pub(crate) struct Directions {
     pub(crate) lost: f64,
 }
 
-/// Returns the bands of a width, and the places of their directions: an eighth of them wide, then an eighth, a quarter, and the rest.
+/// Returns the bands of a width, and the places of their directions: an eighth of them wide, then an eighth,
+/// a quarter, and the rest.
 fn bands(width: usize) -> (Vec<Band>, Vec<Range<usize>>) {
     let eighth = ((width / 8 + BAND_STEP / 2) / BAND_STEP).max(1) * BAND_STEP;
     let (mut bands, mut places, mut left, mut column) = (Vec::new(), Vec::new(), width, 0);
@@ -65,7 +70,8 @@ fn bands(width: usize) -> (Vec<Band>, Vec<Range<usize>>) {
 }
 
 impl Directions {
-    /// Chooses directions by samples of rows of weights less their mean, and of hidden states if there are any; each `[samples, width]`, finite.
+    /// Chooses directions by samples of rows of weights less their mean, and of hidden states if there are
+    /// any; each `[samples, width]`, finite.
     pub(crate) fn new(lanes: HeadLanes, width: usize, weights: &[f64], states: &[f64]) -> Self {
         let _env = FloatEnv::enter();
         let chosen =
@@ -86,7 +92,8 @@ impl Directions {
         (0..width).for_each(|i| product[i * width + i] -= 1.0);
         let [of_inverse, of_rows, left] =
             [&inverse, &rows, &product].map(|matrix| length(matrix) * (1.0 + 1e-9));
-        // Once for this product, once for that of a row and the inverse; twice that, for what the roundings of these lines may be.
+        // Once for this product, once for that of a row and the inverse; twice that, for what the roundings
+        // of these lines may be.
         let lost = left + 4.0 * rounding * of_inverse * of_rows;
         // More may not be lost than the exact head's products lose by rounding. NaN is not either.
         let is_good = of_inverse <= MOST_INVERSE && lost <= product_rounding(width);
@@ -123,7 +130,8 @@ impl Directions {
     }
 }
 
-/// Returns the directions in which weights and hidden states have the same moments, falling, turned inside each band; `None` if they are not found.
+/// Returns the directions in which weights and hidden states have the same moments, falling, turned inside
+/// each band; `None` if they are not found.
 fn balanced(lanes: HeadLanes, width: usize, weights: &[f64], states: &[f64]) -> Option<Vec<f64>> {
     let of_states = moments(lanes, width, states, LEAST_MOMENTS[0]);
     let of_weights = moments(lanes, width, weights, LEAST_MOMENTS[1]);
@@ -134,7 +142,8 @@ fn balanced(lanes: HeadLanes, width: usize, weights: &[f64], states: &[f64]) -> 
     order.sort_by(|i, j| values[*j].total_cmp(&values[*i]));
     let mut rows = Vec::with_capacity(width * width);
     for i in order {
-        // The fourth root of the eigenvalue, A^2; those that f64 could not tell from 0 are not larger than this.
+        // The fourth root of the eigenvalue, A^2; those that f64 could not tell from 0 are not larger than
+        // this.
         let value = values[i].max(values.iter().fold(0.0, |a: f64, b| a.max(*b)) * 1e-12).sqrt().sqrt();
         let from = rows.len();
         rows.extend_from_slice(&vectors[i * width..][..width]);
@@ -152,8 +161,8 @@ fn balanced(lanes: HeadLanes, width: usize, weights: &[f64], states: &[f64]) -> 
     Some(rows)
 }
 
-/// Returns the second moments of samples, `[width, width]`, scaled to a mean eigenvalue of 1, and a part of the identity besides; without samples,
-/// or if they are all zeros, the identity.
+/// Returns the second moments of samples, `[width, width]`, scaled to a mean eigenvalue of 1, and a part of
+/// the identity besides; without samples, or if they are all zeros, the identity.
 fn moments(lanes: HeadLanes, width: usize, samples: &[f64], least: f64) -> Vec<f64> {
     let mut sums = vec![0.0; width * width];
     for samples in samples.chunks(SAMPLES * width) {

@@ -1,7 +1,7 @@
 //! The exact head: every logit of every hidden state, in the order of adding that rule H1 fixes.
 //!
-//! Pieces of the weights go over threads, and each piece is multiplied with all hidden states while it is in a core's cache:
-//! weights are read from memory once for a batch.
+//! Pieces of the weights go over threads, and each piece is multiplied with all hidden states while it is in
+//! a core's cache: weights are read from memory once for a batch.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -45,8 +45,8 @@ impl<'w> Exact<'w> {
     /// Makes a head of weights `[vocab, width]`, borrowed or owned.
     ///
     /// # Errors
-    /// - [`Error::OutOfRange`] for a vocabulary outside 1..=2^20, a width outside 1..=2^16, a scaling outside its range, or a
-    ///   level that this machine lacks.
+    /// - [`Error::OutOfRange`] for a vocabulary outside 1..=2^20, a width outside 1..=2^16, a scaling outside
+    ///   its range, or a level that this machine lacks.
     /// - [`Error::Length`] if there are not `vocab * width` weights, or not one bias for each id.
     pub fn new(
         weights: impl Into<Weights<'w>>,

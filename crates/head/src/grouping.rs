@@ -1,18 +1,23 @@
 //! Building clusters: spherical k-means in which all clusters have as many rows as there is room for.
 //!
 //! ```text
-//! the mean row is taken from all rows, which leaves the order of logits as it is; what is left is made as long as 1
+//! the mean row is taken from all rows, which leaves the order of logits as it is; what is left is made as
+//! long as 1
 //! first centroids: rows that lie equally far apart in the vocabulary
 //! then, several times:
 //!     each row lists the centroids that it is nearest to, by their product
-//!     the pairs of all lists, the nearest first: a row goes to a cluster if there is room; of rows that find none, the same among the clusters with room
-//!     rows without a direction, that are the mean row or hold a number that is not finite, fill what room is left
+//!     the pairs of all lists, the nearest first: a row goes to a cluster if there is room; of rows that find
+//!         none, the same among the clusters with room
+//!     rows without a direction, that are the mean row or hold a number that is not finite, fill what room
+//!         is left
 //!     a centroid is the direction of the sum of its rows
-//! last: a centroid is the mean of its rows as they are, of those that are finite, so that a product with it is about the mean of their
-//!       logits; rounded to bf16, since a step reads all centroids, and which clusters come first hardly depends on their last bits
+//! last: a centroid is the mean of its finite rows as they are, so that a product with it is about the mean
+//!       of their logits; rounded to bf16, since a step reads all centroids, and which clusters come first
+//!       hardly depends on their last bits
 //! ```
 //!
-//! Products are those of H1, sums are taken by ascending id, and ties go to smaller numbers: what comes out is the same on every machine and over any number of threads.
+//! Products are those of H1, sums are taken by ascending id, and ties go to smaller numbers: what comes out
+//! is the same on every machine and over any number of threads.
 
 use gumball_cpu::FloatEnv;
 use gumball_spec::head::clusters::check_capacity;
@@ -45,7 +50,8 @@ pub(crate) struct Grouping<'a, 'w> {
     mean: Vec<f32>,
     /// Whether a row holds a number that is not finite, or is too long.
     is_odd: Vec<bool>,
-    /// One over the length of each row less the mean; 0 for a row without a direction: it is the mean, or odd.
+    /// One over the length of each row less the mean; 0 for a row without a direction: it is the mean, or
+    /// odd.
     inverse: Vec<f64>,
     /// `[clusters, width]`, each of length 1, or 0.
     pub(crate) centroids: Vec<f32>,
@@ -58,8 +64,8 @@ pub(crate) struct Grouping<'a, 'w> {
 }
 
 impl Clusters {
-    /// Builds clusters of a head's rows, over rayon's threads. `progress` is told how far it is, and returns whether to go on. What comes out is the same
-    /// on every machine and over any number of threads.
+    /// Builds clusters of a head's rows, over rayon's threads. `progress` is told how far it is, and returns
+    /// whether to go on. What comes out is the same on every machine and over any number of threads.
     ///
     /// # Errors
     /// - [`Error::OutOfRange`] for a capacity outside 1..=vocab, or no iterations.
@@ -142,7 +148,8 @@ impl<'a, 'w> Grouping<'a, 'w> {
         }
     }
 
-    /// Assigns all rows to the centroids that there are, and takes new ones; returns whether the caller did not stop it.
+    /// Assigns all rows to the centroids that there are, and takes new ones; returns whether the caller did
+    /// not stop it.
     pub(crate) fn assign(&mut self, progress: &mut dyn FnMut(ClusterProgress) -> bool) -> Result<bool> {
         let (vocab, count, capacity) = (self.exact.vocab(), self.count(), self.build.capacity);
         let mut room = vec![capacity; count];
@@ -288,7 +295,8 @@ fn rounded(x: f64) -> f32 {
     bf16::from_f64(x).clamp(bf16::MIN, bf16::MAX).to_f32()
 }
 
-/// How near a row is to a centroid; the greater, the earlier it is assigned. Numbers are complemented, so that smaller ones are greater.
+/// How near a row is to a centroid; the greater, the earlier it is assigned. Numbers are complemented, so
+/// that smaller ones are greater.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Pair {
     nearness: u32,

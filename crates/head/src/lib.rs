@@ -1,7 +1,7 @@
 //! LM heads: from hidden states to the logits of rows.
 //!
-//! [`Exact`] computes every logit by the order of adding that rule H1 fixes: the same bits at every level, over any number of
-//! threads and in any batch.
+//! [`Exact`] computes every logit by the order of adding that rule H1 fixes: the same bits at every level,
+//! over any number of threads and in any batch.
 //!
 //! ```
 //! use gumball_head::{Exact, HeadOptions, HostMatrix, Spread, Widened};
@@ -18,7 +18,8 @@
 //!
 //! [`Certified`] reads a small copy of the weights and a few rows of their own, where those decide the token.
 //!
-//! [`Clustered`] reads the weights of the [`Clusters`] of ids whose centroids look likeliest, and is approximate.
+//! [`Clustered`] reads the weights of the [`Clusters`] of ids whose centroids look likeliest, and is
+//! approximate.
 //!
 //! [`Artefact`] is what such a head derives from its weights, in a file ([`artefact`]).
 //!

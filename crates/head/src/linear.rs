@@ -1,12 +1,14 @@
-//! Linear algebra in f64 for the directions of a screen: the eigenvectors of a symmetric matrix, a Cholesky factor, an inverse.
+//! Linear algebra in f64 for the directions of a screen: the eigenvectors of a symmetric matrix, a Cholesky
+//! factor, an inverse.
 //!
-//! Matrices are square, row after row. What comes out steers how small a screen's bounds are, and whatever comes out is measured before a bound
-//! rests on it; so no function here promises a precision.
+//! Matrices are square, row after row. What comes out steers how small a screen's bounds are, and whatever
+//! comes out is measured before a bound rests on it; so no function here promises a precision.
 
 /// Rotations that one eigenvalue may take.
 const MOST_STEPS: usize = 60;
 
-/// Returns the lower triangular matrix that, times its transpose, is the matrix; `None` if the matrix is not positive.
+/// Returns the lower triangular matrix that, times its transpose, is the matrix; `None` if the matrix is not
+/// positive.
 pub(crate) fn cholesky(mut a: Vec<f64>, n: usize) -> Option<Vec<f64>> {
     for i in 0..n {
         let (above, row) = a.split_at_mut(i * n);
@@ -112,8 +114,8 @@ fn subtract(row: &mut [f64], factor: f64, other: &[f64]) {
     row.iter_mut().zip(other).for_each(|(x, y)| *x -= factor * y);
 }
 
-/// Returns the eigenvalues of a symmetric matrix, and the eigenvector of each as a row; `None` if they are not found in a number of
-/// steps that suffices for finite numbers.
+/// Returns the eigenvalues of a symmetric matrix, and the eigenvector of each as a row; `None` if they are
+/// not found in a number of steps that suffices for finite numbers.
 pub(crate) fn eigen(mut a: Vec<f64>, n: usize) -> Option<(Vec<f64>, Vec<f64>)> {
     let (mut diagonal, mut beside, basis) = tridiagonal(&mut a, n);
     let mut vectors = transpose(&basis, n);
@@ -159,7 +161,8 @@ pub(crate) fn eigen(mut a: Vec<f64>, n: usize) -> Option<(Vec<f64>, Vec<f64>)> {
     Some((diagonal, vectors))
 }
 
-/// Makes a symmetric matrix tridiagonal by reflections; returns its diagonal, what lies beside it, and the basis, whose columns are its vectors.
+/// Makes a symmetric matrix tridiagonal by reflections; returns its diagonal, what lies beside it, and the
+/// basis, whose columns are its vectors.
 fn tridiagonal(a: &mut [f64], n: usize) -> (Vec<f64>, Vec<f64>, Vec<f64>) {
     let (mut diagonal, mut beside, mut factors) = (vec![0.0; n], vec![0.0; n], vec![0.0; n]);
     let mut product = vec![0.0; n];

@@ -1,4 +1,5 @@
-//! What is measured of weights and hidden states before they are screened: lengths, rounded up, which rows are odd, the mean row.
+//! What is measured of weights and hidden states before they are screened: lengths, rounded up, which rows
+//! are odd, the mean row.
 
 use gumball_cpu::FloatEnv;
 use gumball_spec::Row;
@@ -28,7 +29,8 @@ pub(crate) fn up(value: f64) -> f32 {
     if f64::from(rounded) < value { rounded.next_up() } else { rounded }
 }
 
-/// Returns the ids whose rows are not screened: those with a weight or a bias that is not finite, longer than `longest`, or with a very large bias.
+/// Returns the ids whose rows are not screened: those with a weight or a bias that is not finite, longer than
+/// `longest`, or with a very large bias.
 pub(crate) fn unscreened(exact: &Exact<'_>, longest: f64) -> Vec<u32> {
     let is_unscreened = |id: &usize| {
         let _env = FloatEnv::enter();
@@ -43,7 +45,8 @@ pub(crate) fn unscreened(exact: &Exact<'_>, longest: f64) -> Vec<u32> {
     (0..exact.vocab()).into_par_iter().filter(is_unscreened).map(|id| id as u32).collect()
 }
 
-/// Returns the mean of the rows that are screened. Any row would do: it is a matter of how small the codes' errors are.
+/// Returns the mean of the rows that are screened. Any row would do: it is a matter of how small the codes'
+/// errors are.
 pub(crate) fn mean_row(exact: &Exact<'_>, unscreened: &[u32]) -> Vec<f32> {
     // Parts of a fixed size, so that threads do not change it.
     const PART: usize = 1024;
@@ -64,14 +67,16 @@ pub(crate) fn mean_row(exact: &Exact<'_>, unscreened: &[u32]) -> Vec<f32> {
     (0..width).map(|i| (parts.iter().map(|sums| sums[i]).sum::<f64>() / count) as f32).collect()
 }
 
-/// Returns how far a product of the exact head may be off the real one, as a part of the product of the lengths (H1).
+/// Returns how far a product of the exact head may be off the real one, as a part of the product of the
+/// lengths (H1).
 pub(crate) fn product_rounding(width: usize) -> f64 {
     let roundings = width.div_ceil(16) as f64 + 4.0;
     let unit = 1.0 / (1 << 24) as f64;
     roundings * unit / (1.0 - roundings * unit)
 }
 
-/// Returns what a product of the exact head may lose besides, to subnormal numbers: at most 2^-150 in each fma.
+/// Returns what a product of the exact head may lose besides, to subnormal numbers: at most 2^-150 in each
+/// fma.
 pub(crate) fn product_lost(width: usize) -> f64 {
     (width + 16) as f64 * f64::from_bits((1023 - 148) << 52)
 }

@@ -1,7 +1,7 @@
 //! The screen of a head: its weights as 8-bit codes, and for each row how far the codes may be off.
 //!
-//! It is made once from the weights and bounds every logit from above. `docs/heads.md` has the proof; each step of it that is rounded
-//! is rounded to the safe side here.
+//! It is made once from the weights and bounds every logit from above. `docs/heads.md` has the proof; each
+//! step of it that is rounded is rounded to the safe side here.
 
 use std::ops::Range;
 
@@ -14,7 +14,8 @@ use crate::measure::{LENGTH_UP, length_of, mean_row, product_lost, product_round
 use crate::states::Widened;
 use crate::stored::Stored;
 
-/// The longest row of weights, and the longest hidden state, that are screened: products of both stay far from overflow.
+/// The longest row of weights, and the longest hidden state, that are screened: products of both stay far
+/// from overflow.
 pub(crate) const LONGEST: f64 = (1u64 << 50) as f64;
 
 /// The largest code.
@@ -38,7 +39,8 @@ pub(crate) struct Screen {
     padded: usize,
 }
 
-/// The arrays of a screen, for code that computes the bounds elsewhere, such as on a GPU. `docs/heads.md` says what the numbers mean.
+/// The arrays of a screen, for code that computes the bounds elsewhere, such as on a GPU. `docs/heads.md`
+/// says what the numbers mean.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct ScreenArrays<'a> {
@@ -75,7 +77,8 @@ impl Screen {
         screen
     }
 
-    /// Makes the screen of a head, whose rows are to be coded. The environment of floats is each thread's own, so each piece of work enters it.
+    /// Makes the screen of a head, whose rows are to be coded. The environment of floats is each thread's
+    /// own, so each piece of work enters it.
     pub(crate) fn uncoded(exact: &Exact<'_>) -> Self {
         let _env = FloatEnv::enter();
         let (vocab, width) = (exact.vocab(), exact.width());
@@ -218,8 +221,9 @@ struct StateNumbers {
 }
 
 impl ScreenedStates {
-    /// Converts hidden states to digits and numbers, which replace those of the last call. For a hidden state that is not finite, or longer than
-    /// [`LONGEST`], they are meaningless, and no bound may be computed from them.
+    /// Converts hidden states to digits and numbers, which replace those of the last call. For a hidden state
+    /// that is not finite, or longer than [`LONGEST`], they are meaningless, and no bound may be computed
+    /// from them.
     pub(crate) fn fill(&mut self, screen: &Screen, states: &Widened) {
         let _env = FloatEnv::enter();
         let width = states.width();
@@ -260,7 +264,8 @@ impl ScreenedStates {
     }
 }
 
-/// Returns the least power of two in which no element of a hidden state has more than [`DIGIT_MOST`]; 1 for zeros.
+/// Returns the least power of two in which no element of a hidden state has more than [`DIGIT_MOST`]; 1 for
+/// zeros.
 fn unit_of(state: &[f32]) -> f64 {
     let largest = state.iter().fold(0.0f32, |largest, h| largest.max(h.abs()));
     if largest == 0.0 {

@@ -10,7 +10,8 @@ pub enum Spread {
     Rayon,
 }
 
-/// How many bytes of weights a piece of work has, about: as many as a core's second-level cache holds beside its hidden states.
+/// How many bytes of weights a piece of work has, about: as many as a core's second-level cache holds beside
+/// its hidden states.
 const PIECE_BYTES: usize = 1 << 18;
 
 /// Returns how many rows of weights make a piece of work.

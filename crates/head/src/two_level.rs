@@ -1,7 +1,8 @@
-//! The two-level screen of a head: weights along chosen directions in about 4.5 bits each, and for tokens that those leave in question 4 bits more.
+//! The two-level screen of a head: weights along chosen directions in about 4.5 bits each, and for tokens
+//! that those leave in question 4 bits more.
 //!
-//! It is made once from the weights, and from hidden states where there are any. `docs/heads.md` has the proof; each step of it that is rounded is
-//! rounded to the safe side here.
+//! It is made once from the weights, and from hidden states where there are any. `docs/heads.md` has the
+//! proof; each step of it that is rounded is rounded to the safe side here.
 
 use std::ops::Range;
 
@@ -21,10 +22,12 @@ use crate::measure::{
 };
 use crate::states::Widened;
 
-/// The longest row of weights, and the longest hidden state, that are screened: all products along directions stay far from overflow.
+/// The longest row of weights, and the longest hidden state, that are screened: all products along directions
+/// stay far from overflow.
 pub(crate) const LONGEST: f64 = (1u64 << 30) as f64;
 
-/// How many rows and how many hidden states are looked at to choose directions, for each element of their width.
+/// How many rows and how many hidden states are looked at to choose directions, for each element of their
+/// width.
 const SAMPLES: usize = 16;
 
 /// The largest digit.
@@ -33,7 +36,8 @@ const DIGIT_MOST: f64 = 127.0;
 /// The least number that a digit is worth: half of it is a normal number.
 const LEAST_UNIT: f32 = f32::from_bits((127 - 120) << 23);
 
-/// A factor that makes up for the roundings of a reach that is added up in f32: each part passes through fewer than 64, each by 2^-24.
+/// A factor that makes up for the roundings of a reach that is added up in f32: each part passes through
+/// fewer than 64, each by 2^-24.
 const REACH_UP: f64 = 1.0 + 1.0 / (1 << 15) as f64;
 
 /// How many groups of rows are coded before they are appended to the others.
@@ -53,8 +57,8 @@ pub(crate) struct TwoLevel {
     /// As [`BandRows`] has them, of all rows; the last group has places without a row.
     codes: Vec<u32>,
     numbers: Vec<bf16>,
-    /// For each row, for each band that is not wide, codes of what its codes leave out; and then two numbers, their scale and the length of what
-    /// is still left out.
+    /// For each row, for each band that is not wide, codes of what its codes leave out; and then two numbers,
+    /// their scale and the length of what is still left out.
     residuals: Vec<u8>,
     residual_numbers: Vec<bf16>,
     /// For each band the largest length of a row's codes as numbers, and of its residual's.
@@ -66,7 +70,8 @@ pub(crate) struct TwoLevel {
 }
 
 impl TwoLevel {
-    /// Codes the weights of a head, over rayon's threads. The environment of floats is each thread's own, so each piece of work enters it.
+    /// Codes the weights of a head, over rayon's threads. The environment of floats is each thread's own, so
+    /// each piece of work enters it.
     pub(crate) fn new(exact: &Exact<'_>, calibration: Option<HostMatrix<'_>>) -> Self {
         let _env = FloatEnv::enter();
         let (vocab, width, lanes) = (exact.vocab(), exact.width(), exact.lanes());
@@ -125,7 +130,8 @@ impl TwoLevel {
         self.bands.iter().map(|band| band.columns).sum()
     }
 
-    /// Returns how many bytes of it a step reads, beside the residuals of tokens that the first level leaves in question.
+    /// Returns how many bytes of it a step reads, beside the residuals of tokens that the first level leaves
+    /// in question.
     pub(crate) fn bytes(&self) -> usize {
         4 * self.codes.len() + 2 * (self.numbers.len() + self.directions.len())
     }
@@ -140,8 +146,8 @@ impl TwoLevel {
         self.bands.iter().enumerate().filter(|(_, band)| !band.is_wide)
     }
 
-    /// Computes upper bounds of neighbouring logits and the centers of their products' bounds, by the first level, for some hidden states. `ids`
-    /// begin with a group.
+    /// Computes upper bounds of neighbouring logits and the centers of their products' bounds, by the first
+    /// level, for some hidden states. `ids` begin with a group.
     pub(crate) fn first_bounds(
         &self,
         exact: &Exact<'_>,
@@ -210,7 +216,8 @@ impl TwoLevel {
                 }
                 column += band.columns;
             }
-            // Every number here is rounded to f64 a few times for each band, by 2^-53 of itself; 2^-45 of their sizes covers that.
+            // Every number here is rounded to f64 a few times for each band, by 2^-53 of itself; 2^-45 of
+            // their sizes covers that.
             let bound = center + reach + (sizes + reach) * (1.0 / (1u64 << 45) as f64);
             // One rounding to f32 follows, by 2^-24 of itself, or by 2^-150 where the result is subnormal.
             let bound =
@@ -312,8 +319,9 @@ struct StateNumbers {
 }
 
 impl BandedStates {
-    /// Converts hidden states to digits and numbers of each band, which replace those of the last call. For a hidden state that is not finite, or
-    /// longer than [`LONGEST`], they are meaningless, and no bound may be computed from them.
+    /// Converts hidden states to digits and numbers of each band, which replace those of the last call. For a
+    /// hidden state that is not finite, or longer than [`LONGEST`], they are meaningless, and no bound may be
+    /// computed from them.
     pub(crate) fn fill(&mut self, lanes: HeadLanes, screen: &TwoLevel, states: &Widened) {
         let _env = FloatEnv::enter();
         let (width, columns) = (states.width(), screen.columns());
@@ -384,7 +392,8 @@ impl BandedStates {
     }
 }
 
-/// Appends the digits of the part of a hidden state that lies in a band, each element of which is off by what makes up `off` in length.
+/// Appends the digits of the part of a hidden state that lies in a band, each element of which is off by what
+/// makes up `off` in length.
 fn band_state(
     band: &Band,
     along: &[f32],

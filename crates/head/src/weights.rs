@@ -1,4 +1,5 @@
-//! Weights: a row for each id, in the type the model has them in, borrowed (from a mapped file, say) or owned.
+//! Weights: a row for each id, in the type the model has them in, borrowed (from a mapped file, say) or
+//! owned.
 
 use std::borrow::Cow;
 use std::ops::Range;

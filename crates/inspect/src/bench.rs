@@ -1,7 +1,7 @@
 //! `gumball bench`: how long a token takes on this machine.
 //!
-//! One thread, rows in cache, every level, as a multiple of the floor: one reading of the row. With `--device`, steps
-//! of several rows on a GPU. Rivals and records are the `bench` package's matter.
+//! One thread, rows in cache, every level, as a multiple of the floor: one reading of the row. With
+//! `--device`, steps of several rows on a GPU. Rivals and records are the `bench` package's matter.
 
 mod on_device;
 mod timing;
@@ -71,7 +71,8 @@ struct Setting {
     history: Vec<u32>,
 }
 
-/// Measures, and writes a table a kind of rows; `kernels` is the folder of compiled kernels that the program brings, if any.
+/// Measures, and writes a table a kind of rows; `kernels` is the folder of compiled kernels that the program
+/// brings, if any.
 ///
 /// # Errors
 /// A file that cannot be used, or a parameter outside its range.

@@ -26,7 +26,8 @@ pub enum Command {
     Doctor(doctor::Args),
 }
 
-/// Lets every flag and argument of a command and its subcommands take a negative number, so that the error for it names the range.
+/// Lets every flag and argument of a command and its subcommands take a negative number, so that the error
+/// for it names the range.
 #[must_use]
 pub fn with_signs(command: clap::Command) -> clap::Command {
     let command = command.mut_args(|arg| {
@@ -39,7 +40,8 @@ pub fn with_signs(command: clap::Command) -> clap::Command {
 /// The subcommands of the command in Rust alone.
 const ELSEWHERE: [&str; 4] = ["generate", "check", "head", "kernels"];
 
-/// Lets the error for a flag that is not known name the one that was meant by another engine's word, a flat name or a part's.
+/// Lets the error for a flag that is not known name the one that was meant by another engine's word, a flat
+/// name or a part's.
 #[must_use]
 pub fn hinted(mut error: clap::Error) -> clap::Error {
     let flag = match error.get(ContextKind::InvalidArg) {
@@ -74,8 +76,8 @@ fn hinted_elsewhere(mut error: clap::Error) -> clap::Error {
     error
 }
 
-/// Runs a command line, writes to standard output and error, and returns the exit code: 0 done, 1 done and found wanting,
-/// 2 a mistake in what was asked.
+/// Runs a command line, writes to standard output and error, and returns the exit code: 0 done, 1 done and
+/// found wanting, 2 a mistake in what was asked.
 ///
 /// `name` is how the program is called, as its help says it; `arguments` are those that follow it.
 pub fn run(name: &str, arguments: Vec<OsString>, known: Known<'_>) -> u8 {

@@ -37,7 +37,8 @@ pub struct LinkInfo {
     pub from: String,
     /// The device whose memory is written.
     pub to: String,
-    /// Whether kernels of the first reach the memory of the second, as steps over ranks need; or why that is not known.
+    /// Whether kernels of the first reach the memory of the second, as steps over ranks need; or why that is
+    /// not known.
     pub reaches: Result<bool, String>,
     /// The bytes a second of a copy from the first to the second, or why none was made.
     pub bytes_per_second: Result<f64, String>,
@@ -63,7 +64,8 @@ pub struct DeviceInfo {
 }
 
 impl Cuda {
-    /// Looks for CUDA, and tests each device; `kernels` is the folder of compiled kernels that the program brings, if any.
+    /// Looks for CUDA, and tests each device; `kernels` is the folder of compiled kernels that the program
+    /// brings, if any.
     #[must_use]
     pub fn look(kernels: Option<&Path>) -> Self {
         let found = CudaInfo::probe();

@@ -1,6 +1,7 @@
 //! `gumball doctor`: what this machine offers, GPUs included, what Gumball will use, and whether it works.
 //!
-//! What a program knows besides comes from it: the command its default model, the Python package the packages around it.
+//! What a program knows besides comes from it: the command its default model, the Python package the packages
+//! around it.
 
 use std::io::Write;
 use std::path::Path;

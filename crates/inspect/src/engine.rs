@@ -28,7 +28,8 @@ impl DeviceArgs {
         self.open_with(None)
     }
 
-    /// Opens the device with the folder of compiled kernels that the program brings, if any; none if it is the host.
+    /// Opens the device with the folder of compiled kernels that the program brings, if any; none if it is
+    /// the host.
     ///
     /// # Errors
     /// Those of [`DeviceArgs::open`].
@@ -65,7 +66,8 @@ pub struct EngineArgs {
 }
 
 impl EngineArgs {
-    /// Opens the device with the folder of compiled kernels that the program brings, if any; none if it is the host.
+    /// Opens the device with the folder of compiled kernels that the program brings, if any; none if it is
+    /// the host.
     ///
     /// # Errors
     /// - Those of [`DeviceArgs::open`].
@@ -97,7 +99,8 @@ impl EngineArgs {
         }
     }
 
-    /// Returns the route of that name; on a device, the device's own route, which opens the device as [`EngineArgs::device`] does.
+    /// Returns the route of that name; on a device, the device's own route, which opens the device as
+    /// [`EngineArgs::device`] does.
     ///
     /// # Errors
     /// - [`gumball_spec::Error::Unknown`] if there is none of that name.

@@ -1,7 +1,7 @@
 //! `gumball explore`: where the explorer is, a page of HTML with the engine and rows of a real model in it.
 //!
-//! A released Python package brings the page. In the repository `ci/explorer` makes it, and the command finds it if it runs in the
-//! repository's root. A browser opens the file, without a server.
+//! A released Python package brings the page. In the repository `ci/explorer` makes it, and the command finds
+//! it if it runs in the repository's root. A browser opens the file, without a server.
 
 use std::io::Write;
 use std::path::Path;

@@ -1,7 +1,8 @@
 //! `gumball inspect`: what every stage does to one row.
 //!
-//! The row comes from a file of logits, or is made up. The result goes to the terminal, as text or JSON, or to a page of HTML
-//! that explains itself. A program that has a model traces rows of its own by [`trace()`] and writes them by [`write()`].
+//! The row comes from a file of logits, or is made up. The result goes to the terminal, as text or JSON, or
+//! to a page of HTML that explains itself. A program that has a model traces rows of its own by [`trace()`]
+//! and writes them by [`write()`].
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -60,8 +61,8 @@ impl Args {
     }
 }
 
-/// Traces a row of a file, or one made up, and writes what happened to it; `kernels` is the folder of compiled kernels that
-/// the program brings, if any.
+/// Traces a row of a file, or one made up, and writes what happened to it; `kernels` is the folder of
+/// compiled kernels that the program brings, if any.
 ///
 /// # Errors
 /// - A file or device that cannot be used, or a parameter outside its range.

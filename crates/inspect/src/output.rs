@@ -1,8 +1,9 @@
 //! Where a command writes: lines of its own, in styles, and text that is not its own.
 //!
-//! Styles are taken out where nobody sees them, in a file, a pipe or under `NO_COLOR`. A model's text must come through
-//! that unchanged, escape sequences included: it is data. On a terminal the same sequences would be obeyed, so there
-//! control characters are shown instead ([`shown`]). What goes to standard error is said or lost; it ends no command.
+//! Styles are taken out where nobody sees them, in a file, a pipe or under `NO_COLOR`. A model's text must
+//! come through that unchanged, escape sequences included: it is data. On a terminal the same sequences would
+//! be obeyed, so there control characters are shown instead ([`shown`]). What goes to standard error is said
+//! or lost; it ends no command.
 
 use std::fmt;
 use std::io::{self, BufWriter, IsTerminal, Write};
@@ -45,7 +46,8 @@ impl<'a> Output<'a> {
         Self { to: Box::new(to), strip, is_terminal }
     }
 
-    /// Writes text that is not the command's own: as it is, or on a terminal with its control characters shown.
+    /// Writes text that is not the command's own: as it is, or on a terminal with its control characters
+    /// shown.
     ///
     /// # Errors
     /// What writing gives.
@@ -73,7 +75,8 @@ impl Write for Output<'_> {
     }
 }
 
-/// Writes a line to standard error, in styles where they are seen; where it cannot be written, nothing happens.
+/// Writes a line to standard error, in styles where they are seen; where it cannot be written, nothing
+/// happens.
 pub fn say(line: fmt::Arguments<'_>) {
     let _ = writeln!(anstream::stderr(), "{line}");
 }

@@ -1,8 +1,9 @@
-//! Files: texts, which are read whole, and numbers, of which a header is read first and then what is asked for. None is read further
-//! than there is use for, whatever it is.
+//! Files: texts, which are read whole, and numbers, of which a header is read first and then what is asked
+//! for. None is read further than there is use for, whatever it is.
 //!
-//! A file is a plain one; `-`, standard input; or what the shell hands over under `/dev/fd`, as `<(zcat rows.json.gz)` does. A pipe
-//! or a device elsewhere is an error at once. A stream without a length may never end, so all reads are bounded.
+//! A file is a plain one; `-`, standard input; or what the shell hands over under `/dev/fd`, as
+//! `<(zcat rows.json.gz)` does. A pipe or a device elsewhere is an error at once. A stream without a length
+//! may never end, so all reads are bounded.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Cursor, Read, Seek, SeekFrom};

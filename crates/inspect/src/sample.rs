@@ -76,7 +76,8 @@ pub struct Record {
 /// The most tokens of a table, which is held whole before it is written.
 const MOST_IN_A_TABLE: u64 = 1 << 20;
 
-/// Draws the tokens and writes them; `kernels` is the folder of compiled kernels that the program brings, if any.
+/// Draws the tokens and writes them; `kernels` is the folder of compiled kernels that the program brings, if
+/// any.
 ///
 /// # Errors
 /// A file that cannot be used, a row that does not exist, or a parameter outside its range.

@@ -82,8 +82,8 @@ pub fn draw_with(request: &Request<'_>, kept: &Given<'_>, tags: Tags) -> u32 {
     best.1
 }
 
-/// Returns the kept tokens with the largest scores, `count` at most, the largest first; of equal scores the smallest id first.
-/// None has the score -inf.
+/// Returns the kept tokens with the largest scores, `count` at most, the largest first; of equal scores the
+/// smallest id first. None has the score -inf.
 #[must_use]
 pub fn first_arrivals(request: &Request<'_>, kept: &Given<'_>, tags: Tags, count: usize) -> Vec<u32> {
     let scored = |id: &u32| (kept.y(*id) - log2(arrival_with(request, *id, tags)), *id);

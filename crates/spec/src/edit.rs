@@ -1,8 +1,8 @@
 //! Edits: what a request's history, biases and bans do to a row before anything is drawn.
 //!
-//! In this order, in f32, never rounded back to the row's type: repetition penalty, frequency, presence,
-//! DRY, logit bias, unless it comes first (`bias_first`); the caller's own edits; then the bans (allowed ids, banned ids, bad words,
-//! no-repeat-ngram, minimum length) and the grammar bitmask (rules E1 to E7).
+//! In this order, in f32, never rounded back to the row's type: repetition penalty, frequency, presence, DRY,
+//! logit bias, unless it comes first (`bias_first`); the caller's own edits; then the bans (allowed ids,
+//! banned ids, bad words, no-repeat-ngram, minimum length) and the grammar bitmask (rules E1 to E7).
 //!
 //! Here every rule walks the whole history or vocabulary anew; a backend keeps counts.
 

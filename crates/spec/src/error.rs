@@ -1,5 +1,5 @@
-//! What can go wrong, as data: a caller's mistake with the parameter, its value, and what is allowed; what a machine lacks; what
-//! failed between ranks.
+//! What can go wrong, as data: a caller's mistake with the parameter, its value, and what is allowed; what a
+//! machine lacks; what failed between ranks.
 
 mod ranks;
 
@@ -115,13 +115,15 @@ impl Error {
 /// The most characters that an error shows of a caller's text.
 const MOST_SHOWN: usize = 120;
 
-/// Returns a caller's text, or a value as text, for an error, as [`quoted`] does: of a long one the first characters.
+/// Returns a caller's text, or a value as text, for an error, as [`quoted`] does: of a long one the first
+/// characters.
 #[must_use]
 pub fn shown(text: &str) -> String {
     quoted(text.as_bytes(), MOST_SHOWN)
 }
 
-/// Returns a text of somebody else's for an error: at most `most` characters, with escapes for characters that a terminal acts on.
+/// Returns a text of somebody else's for an error: at most `most` characters, with escapes for characters
+/// that a terminal acts on.
 #[must_use]
 pub fn quoted(said: &[u8], most: usize) -> String {
     // A character has 4 bytes at most.

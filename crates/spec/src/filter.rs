@@ -75,7 +75,8 @@ pub fn filter(request: &Request<'_>, z: &[f32], members: &[u32], temperature: f3
     if kept.is_empty() { 0..1 } else { kept }
 }
 
-/// Returns what one filter keeps of a given set, as places in its members: at least `min_keep` of them from the first kept one on (F11).
+/// Returns what one filter keeps of a given set, as places in its members: at least `min_keep` of them from
+/// the first kept one on (F11).
 #[must_use]
 pub fn cut(filter: Filter, request: &Request<'_>, given: &Given<'_>) -> Range<usize> {
     let kept = cut_alone(filter, request, given);
@@ -107,8 +108,8 @@ fn at_least(given: &Given<'_>, threshold: f32) -> Range<usize> {
     0..given.members.partition_point(|id| given.y(*id) >= threshold).max(1)
 }
 
-/// Keeps the tokens that are at least `min_p` times as likely as the first: by `y` of logits (F2), by the numbers
-/// themselves of probabilities (P1a).
+/// Keeps the tokens that are at least `min_p` times as likely as the first: by `y` of logits (F2), by the
+/// numbers themselves of probabilities (P1a).
 fn min_p(given: &Given<'_>, min_p: f32) -> Range<usize> {
     match given.measure {
         Measure::Logits { .. } => at_least(given, log2(min_p)),

@@ -1,7 +1,8 @@
 //! The head: from a hidden state to the logits of a row, naively (rules H1 to H4).
 //!
-//! One function for one product, one for what follows it. Weights and hidden states may be f32, bf16 or f16; all arithmetic
-//! is f32, in one order that sixteen SIMD lanes and two threads of a GPU can keep alike. [`clusters`] has the row of a clustered head (H7, H8).
+//! One function for one product, one for what follows it. Weights and hidden states may be f32, bf16 or f16;
+//! all arithmetic is f32, in one order that sixteen SIMD lanes and two threads of a GPU can keep alike.
+//! [`clusters`] has the row of a clustered head (H7, H8).
 
 pub mod clusters;
 
@@ -20,7 +21,8 @@ pub const TWO_LOG2_E: f32 = f32::from_bits(0x4038_AA3B);
 /// The least softcap but 0: for subnormal ones the error below would not hold.
 const LEAST_SOFTCAP: f32 = f32::from_bits((127 - 64) << 23);
 
-/// How far [`softcap`] is from the exact hyperbolic tangent at most, in units of the bound: derived in `docs/numerics.md`.
+/// How far [`softcap`] is from the exact hyperbolic tangent at most, in units of the bound: derived in
+/// `docs/numerics.md`.
 pub const SOFTCAP_ERROR: f64 = 4.8e-7;
 
 /// What follows the product of every logit (H2).
@@ -104,7 +106,8 @@ pub fn softcap(z: f32, cap: f32) -> f32 {
 /// Returns the row of a hidden state: a logit for each row of weights, which follow each other.
 ///
 /// # Panics
-/// If the weights are no whole number of rows of the hidden state's length, or there is not one bias for each of them.
+/// If the weights are no whole number of rows of the hidden state's length, or there is not one bias for each
+/// of them.
 #[must_use]
 pub fn logits(weights: Row<'_>, hidden: Row<'_>, bias: Option<&[f32]>, scaling: &Scaling) -> Vec<f32> {
     let width = hidden.vocab();
@@ -124,11 +127,13 @@ mod tests {
 
     #[test]
     fn a_product_adds_in_the_order_of_the_rule() {
-        // 2^24 in partial sum 0 takes up no 1, but a tree adds the ones of the other sums first where they meet.
+        // 2^24 in partial sum 0 takes up no 1, but a tree adds the ones of the other sums first where they
+        // meet.
         let mut weights = vec![1.0f32; 17];
         weights[0] = 16_777_216.0;
         let hidden = vec![1.0f32; 17];
-        // Sum 0: 2^24 + 1 rounds to 2^24. With sum 8: 2^24 + 1 again; with 4 + 12: + 2; with 2, 6, 10, 14: + 4; with the odd ones: + 8.
+        // Sum 0: 2^24 + 1 rounds to 2^24. With sum 8: 2^24 + 1 again; with 4 + 12: + 2; with 2, 6, 10, 14: +
+        // 4; with the odd ones: + 8.
         assert_eq!(product(Row::F32(&weights), Row::F32(&hidden)), 16_777_216.0 + 14.0);
         // In one partial sum: (1 + 2^-20)^2 is not rounded before 1 is taken away.
         let (mut w, mut h) = ([0.0f32; 17], [0.0f32; 17]);

@@ -17,7 +17,8 @@ pub struct Widths {
 }
 
 impl Widths {
-    /// Checks that both lie in 0..=2^20, as `logprobs.top_n` of a request does: there is nothing to report beyond.
+    /// Checks that both lie in 0..=2^20, as `logprobs.top_n` of a request does: there is nothing to report
+    /// beyond.
     ///
     /// # Errors
     /// - [`Error::OutOfRange`] if one is not.
@@ -63,7 +64,8 @@ impl Layout {
     /// Returns the number of words.
     ///
     /// # Panics
-    /// In builds with overflow checks, if there are more than can be counted; [`Layout::checked_words`] finds out.
+    /// In builds with overflow checks, if there are more than can be counted; [`Layout::checked_words`] finds
+    /// out.
     #[must_use]
     pub fn words(self) -> usize {
         self.rows * (SINGLES + 2 * self.widths.top_n + 2 * self.widths.ids)

@@ -40,7 +40,8 @@ pub mod oracle;
 
 mod rollout;
 
-/// The version of the definition: it rises when a token, a kept set or a logprob changes that was drawn or computed before.
+/// The version of the definition: it rises when a token, a kept set or a logprob changes that was drawn or
+/// computed before.
 pub const DEFINITION: u32 = 1;
 
 pub use error::{Error, RanksError, Result};

@@ -93,7 +93,8 @@ impl<'a> HostMatrix<'a> {
         Self { data, rows: rows.len(), ..self }
     }
 
-    /// Returns the numbers as they lie in memory, from the first row to the end of the last, and how many lie from a row to the next.
+    /// Returns the numbers as they lie in memory, from the first row to the end of the last, and how many lie
+    /// from a row to the next.
     #[must_use]
     pub fn data(self) -> (Row<'a>, usize) {
         let end = if self.rows == 0 { 0 } else { (self.rows - 1) * self.stride + self.width };
@@ -119,7 +120,8 @@ pub fn check_rows(
 /// Checks that `rows` rows of `width` elements, `stride` apart, lie inside `length` elements.
 ///
 /// # Errors
-/// Those of [`check_stride`] under the name `stride`, and [`Error::Length`] of `parameter` if the data end before the last row does.
+/// Those of [`check_stride`] under the name `stride`, and [`Error::Length`] of `parameter` if the data end
+/// before the last row does.
 pub fn check_matrix(
     parameter: &'static str,
     length: usize,

@@ -1,4 +1,5 @@
-//! Memory whose size a caller's number decides: where the system refuses it, that is an error, and not the end of the process.
+//! Memory whose size a caller's number decides: where the system refuses it, that is an error, and not the
+//! end of the process.
 
 use crate::error::{Error, Result};
 

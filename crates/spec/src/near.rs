@@ -1,9 +1,11 @@
-//! The known name that a caller may have meant by one that is not known: a slip of the pen, or another engine's word.
+//! The known name that a caller may have meant by one that is not known: a slip of the pen, or another
+//! engine's word.
 
 use crate::params::SamplingParams;
 
-/// What other engines call parameters, and where each is here; [`docs/python.md`](../../../docs/python.md) says what differs. Of several lines for a name
-/// the first one counts whose parameter is among those that are known.
+/// What other engines call parameters, and where each is here; [`docs/python.md`](../../../docs/python.md)
+/// says what differs. Of several lines for a name the first one counts whose parameter is among those that
+/// are known.
 const PEERS: [(&str, &str); 36] = [
     ("all_stop_token_ids", "stop_ids"),
     ("allowed_token_ids", "allowed_ids"),
@@ -43,8 +45,9 @@ const PEERS: [(&str, &str); 36] = [
     ("typical", "typical_p"),
 ];
 
-/// Returns the known name that was meant by another: what an engine's word for it is here, a part's field that was named flat
-/// (`dry.base` for `dry_base`), or else the [`nearest`]. A field is named with its part, where that is known.
+/// Returns the known name that was meant by another: what an engine's word for it is here, a part's field
+/// that was named flat (`dry.base` for `dry_base`), or else the [`nearest`]. A field is named with its part,
+/// where that is known.
 #[must_use]
 pub fn meant<'a>(name: &str, known: impl IntoIterator<Item = &'a str> + Clone) -> Option<&'a str> {
     let is_known = |ours: &&str| known.clone().into_iter().any(|known| Some(known) == ours.split('.').next());
@@ -58,8 +61,8 @@ pub fn meant<'a>(name: &str, known: impl IntoIterator<Item = &'a str> + Clone) -
 /// Names longer than this are not compared.
 const LONGEST: usize = 80;
 
-/// Returns the known name nearest to another: equal except for case and separators, or with one letter in six (at least one)
-/// wrong, missing, added or changed with its neighbour.
+/// Returns the known name nearest to another: equal except for case and separators, or with one letter in six
+/// (at least one) wrong, missing, added or changed with its neighbour.
 #[must_use]
 pub fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let name = letters(name);
@@ -88,7 +91,8 @@ fn letters(name: &str) -> Vec<char> {
         .collect()
 }
 
-/// Returns how many letters must be changed, added, dropped or exchanged with a neighbour to make one word the other.
+/// Returns how many letters must be changed, added, dropped or exchanged with a neighbour to make one word
+/// the other.
 fn distance(one: &[char], other: &[char]) -> usize {
     let mut rows = vec![vec![0; other.len() + 1]; one.len() + 1];
     for i in 0..=one.len() {

@@ -1,4 +1,5 @@
-//! Outputs: what the kept set comes to as a row: its probabilities, or the row with all else dropped (rule P4).
+//! Outputs: what the kept set comes to as a row: its probabilities, or the row with all else dropped (rule
+//! P4).
 
 use crate::oracle::Outcome;
 use crate::survey::{Given, Measure};
@@ -6,8 +7,9 @@ use crate::survey::{Given, Measure};
 impl Outcome {
     /// Returns the distribution that the token is drawn from; all 0 for an empty row.
     ///
-    /// Of logits it is the softmax after edits, temperature and filters; of probabilities what is kept of them,
-    /// renormalised. At temperature 0 the winner has 1. A narrower output type rounds these numbers once.
+    /// Of logits it is the softmax after edits, temperature and filters; of probabilities what is kept of
+    /// them, renormalised. At temperature 0 the winner has 1. A narrower output type rounds these numbers
+    /// once.
     #[must_use]
     pub fn probabilities(&self) -> Vec<f32> {
         let mut out = vec![0.0; self.z.len()];
@@ -26,7 +28,8 @@ impl Outcome {
         out
     }
 
-    /// Returns the row after its edits with only the kept tokens left: other logits are -inf, other probabilities 0.
+    /// Returns the row after its edits with only the kept tokens left: other logits are -inf, other
+    /// probabilities 0.
     #[must_use]
     pub fn masked(&self) -> Vec<f32> {
         let mut out = vec![self.kind.dropped(); self.z.len()];

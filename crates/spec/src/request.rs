@@ -82,7 +82,8 @@ pub fn check_mask_width(parameter: &'static str, words: usize, vocab: usize) -> 
     ))
 }
 
-/// Returns the error of a verification for which no counts of drafts were assigned, and of a step for which some were.
+/// Returns the error of a verification for which no counts of drafts were assigned, and of a step for which
+/// some were.
 #[must_use]
 pub fn no_draft_counts() -> Error {
     let reason = "a step of drafts needs an assignment with their counts, and any other step one without";

@@ -4,8 +4,9 @@ use crate::num::{Tag, philox4x32_10};
 
 /// Returns the seed of the requests that sample one prompt in one turn of a run.
 ///
-/// `run` is the seed of the run, `prompt` the prompt's number in it (a prompt that comes again in a later epoch has a new number), `turn`
-/// how many answers of the conversation came before. The samples of a group share the seed, and sample j has the draw index j.
+/// `run` is the seed of the run, `prompt` the prompt's number in it (a prompt that comes again in a later
+/// epoch has a new number), `turn` how many answers of the conversation came before. The samples of a group
+/// share the seed, and sample j has the draw index j.
 ///
 /// ```
 /// assert_eq!(gumball_spec::prompt_seed(7, 41, 0), 2531525297277587429);
@@ -15,7 +16,8 @@ pub fn prompt_seed(run: u64, prompt: u64, turn: u32) -> u64 {
     seed(run, [prompt as u32, (prompt >> 32) as u32, Tag::PromptSeed as u32, turn])
 }
 
-/// Returns the seed of one sample of a group whose seed is `seed`, for engines that make a request of each sample, with draw index 0.
+/// Returns the seed of one sample of a group whose seed is `seed`, for engines that make a request of each
+/// sample, with draw index 0.
 ///
 /// The text is another than that of `seed` with the draw index `sample`.
 #[must_use]

@@ -110,8 +110,8 @@ row_from!(f32 => F32, bf16 => Bf16, f16 => F16);
 impl Kind {
     /// Returns a number of a row as it counts; -inf if its token can never be drawn.
     ///
-    /// Logits: NaN as -inf, +inf as `f32::MAX`, -0.0 as +0.0 (N7). Probabilities: NaN, 0 and less as -inf, +inf as
-    /// `f32::MAX` (P1). So the tokens of either kind are those above -inf.
+    /// Logits: NaN as -inf, +inf as `f32::MAX`, -0.0 as +0.0 (N7). Probabilities: NaN, 0 and less as -inf,
+    /// +inf as `f32::MAX` (P1). So the tokens of either kind are those above -inf.
     #[must_use]
     pub fn clean(self, value: f32) -> f32 {
         match self {
@@ -154,16 +154,18 @@ pub fn clean(z: f32) -> f32 {
 pub struct Status(pub u32);
 
 impl Status {
-    /// A logit that bans and bitmask allow was NaN, and counted as -inf; or a probability was NaN or negative, and
-    /// counted as 0.
+    /// A logit that bans and bitmask allow was NaN, and counted as -inf; or a probability was NaN or
+    /// negative, and counted as 0.
     pub const NAN: Status = Status(1);
     /// A number that bans and bitmask allow was +inf; it counted as `f32::MAX`.
     pub const INF: Status = Status(2);
     /// No token had a logit above -inf or a probability above 0; the token is [`NONE`].
     pub const EMPTY: Status = Status(4);
-    /// The parents of the request's drafts, which only a device has read, are no tree; no draft was accepted (S3).
+    /// The parents of the request's drafts, which only a device has read, are no tree; no draft was accepted
+    /// (S3).
     pub const NO_TREE: Status = Status(8);
-    /// A token whose logprob was asked for, and which only a device has read, is no id of the vocabulary (L1).
+    /// A token whose logprob was asked for, and which only a device has read, is no id of the vocabulary
+    /// (L1).
     pub const NO_ID: Status = Status(16);
 
     /// Returns whether all bits of `other` are set.

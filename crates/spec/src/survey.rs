@@ -45,8 +45,8 @@ impl Measure {
         }
     }
 
-    /// Returns the measure in which each weight of logits is the square of what it is in this one. Rows of probabilities refuse
-    /// p-less, which alone asks for it (P2).
+    /// Returns the measure in which each weight of logits is the square of what it is in this one. Rows of
+    /// probabilities refuse p-less, which alone asks for it (P2).
     #[must_use]
     pub fn squared(self) -> Self {
         match self {
@@ -55,7 +55,8 @@ impl Measure {
         }
     }
 
-    /// Returns the exponent of two of a value's weight relative to another's: `y`, where that is the first token's.
+    /// Returns the exponent of two of a value's weight relative to another's: `y`, where that is the first
+    /// token's.
     #[must_use]
     pub fn exponent(self, value: f32, of: f32) -> f32 {
         match self {
@@ -230,8 +231,8 @@ impl<'a> Given<'a> {
     }
 }
 
-/// Returns how far the tokens of a set lie below its first one, on average by weight, in powers of two (M5). `sum`: what
-/// [`Given::distances`] returns.
+/// Returns how far the tokens of a set lie below its first one, on average by weight, in powers of two (M5).
+/// `sum`: what [`Given::distances`] returns.
 #[must_use]
 pub fn mean_distance(mass: u64, sum: u64) -> f32 {
     16.0 * (sum as f32 / mass as f32)

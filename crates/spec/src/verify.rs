@@ -1,13 +1,13 @@
-//! Verify: which drafts stand. Here a chain of them against the probabilities of the target, by rejection (rule S4);
-//! [`coupled`] compares drafts with what is drawn from logits (S3), and [`draft`] draws them (S8).
+//! Verify: which drafts stand. Here a chain of them against the probabilities of the target, by rejection
+//! (rule S4); [`coupled`] compares drafts with what is drawn from logits (S3), and [`draft`] draws them (S8).
 //!
 //! Draft j was drawn from the drafter's row j. It is accepted with probability `min(1, p / q)` of its two
-//! probabilities; the first that is not is replaced by a token of the residual `max(p - q, 0)`, and the chain ends
-//! there. If all are accepted, one more token is drawn from the target's last row. So each emitted token has the
-//! distribution of the target's row, whatever the drafter proposed.
+//! probabilities; the first that is not is replaced by a token of the residual `max(p - q, 0)`, and the chain
+//! ends there. If all are accepted, one more token is drawn from the target's last row. So each emitted token
+//! has the distribution of the target's row, whatever the drafter proposed.
 //!
-//! Acceptance and residual draw words of their own tags: the drafter's arrivals decided the draft, and would bias
-//! whatever they decide again.
+//! Acceptance and residual draw words of their own tags: the drafter's arrivals decided the draft, and would
+//! bias whatever they decide again.
 
 use crate::error::{Error, Result};
 use crate::num::Tag;
@@ -52,16 +52,19 @@ pub struct DraftChain<'a> {
 pub struct Verified {
     /// How many drafts were accepted, with all drafts before them.
     pub accepted: u32,
-    /// How many drafts would be accepted if each were judged by itself, those behind the end of the chain included.
+    /// How many drafts would be accepted if each were judged by itself, those behind the end of the chain
+    /// included.
     pub accepted_alone: u32,
-    /// What the rows had to say that the last token was drawn from: the target's, and for a residual the drafter's.
+    /// What the rows had to say that the last token was drawn from: the target's, and for a residual the
+    /// drafter's.
     pub status: Status,
 }
 
 /// What acceptance says of a chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Judged {
-    /// How many drafts are accepted, with all drafts before them; the row of this number is the last that a token comes from.
+    /// How many drafts are accepted, with all drafts before them; the row of this number is the last that a
+    /// token comes from.
     pub accepted: u32,
     /// How many drafts would be accepted if each were judged by itself.
     pub accepted_alone: u32,
@@ -115,8 +118,8 @@ impl DraftChain<'_> {
         Ok(())
     }
 
-    /// Verifies the chain; returns its n + 1 tokens too: the accepted drafts, the one that was drawn, then [`NONE`]. If
-    /// the row to be drawn from has no token, the drawn one is [`NONE`] too.
+    /// Verifies the chain; returns its n + 1 tokens too: the accepted drafts, the one that was drawn, then
+    /// [`NONE`]. If the row to be drawn from has no token, the drawn one is [`NONE`] too.
     ///
     /// # Errors
     /// Those of [`DraftChain::check`].

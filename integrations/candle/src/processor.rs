@@ -60,8 +60,8 @@ impl LogitsProcessor {
     /// Draws the next token.
     ///
     /// # Shapes and units
-    /// `logits`: `[vocab]`, or `[1, .., vocab]`; any type and device. f32, bf16 and f16 on the CPU are read in
-    /// place.
+    /// `logits`: `[vocab]`, or `[1, .., vocab]`; any type and device. f32, bf16 and f16 on the CPU are read
+    /// in place.
     ///
     /// # Errors
     /// - A parameter outside its range, which is named.

@@ -1,9 +1,9 @@
-// Counts the instructions that a program runs in QEMU, as a plug-in of QEMU, and prints the number to standard error when the
-// program ends.
+// Counts the instructions that a program runs in QEMU, as a plug-in of QEMU, and prints the number to standard error
+// when the program ends.
 //
-// QEMU translates blocks of instructions and runs them; each run of a block adds its length to the count. A program of one thread
-// is counted exactly, but for blocks that a signal leaves. The declarations are those of version 1 of QEMU's interface for
-// plug-ins, which QEMU 5 to 8 have; Debian has no package of its header.
+// QEMU translates blocks of instructions and runs them; each run of a block adds its length to the count. A program of
+// one thread is counted exactly, but for blocks that a signal leaves. The declarations are those of version 1 of QEMU's
+// interface for plug-ins, which QEMU 5 to 8 have; Debian has no package of its header.
 
 #include <inttypes.h>
 #include <stdio.h>

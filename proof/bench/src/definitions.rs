@@ -7,8 +7,8 @@ pub const REAL_VOCAB: usize = 49152;
 
 /// Every definition of a full run.
 ///
-/// Model-like rows in cache at three vocabularies, then streamed; flat and equal rows, and other families that filters may be slow
-/// on; and rows of a real model.
+/// Model-like rows in cache at three vocabularies, then streamed; flat and equal rows, and other families
+/// that filters may be slow on; and rows of a real model.
 pub fn full() -> Vec<Definition> {
     use Dtype::{Bf16, F32};
     let mut groups = Vec::new();

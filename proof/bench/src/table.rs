@@ -60,7 +60,8 @@ pub fn markdown(record: &Record, against: Against, only: Option<&Regex>) -> Stri
     text
 }
 
-/// Prints for each task the worst multiple of the floor that our engine takes, by type and residence, and the rows where it does.
+/// Prints for each task the worst multiple of the floor that our engine takes, by type and residence, and the
+/// rows where it does.
 ///
 /// The result is empty where the record has none.
 pub fn worst(record: &Record) -> String {
@@ -102,7 +103,8 @@ pub fn worst(record: &Record) -> String {
     text + "\n"
 }
 
-/// Prints the page that stands beside a record in `proof/bench/record`: the worst, and all multiples of the floor, under a heading.
+/// Prints the page that stands beside a record in `proof/bench/record`: the worst, and all multiples of the
+/// floor, under a heading.
 ///
 /// `file` is the record's file name.
 pub fn page(record: &Record, file: &str) -> String {

@@ -1,7 +1,8 @@
 //! Large mixed batches on a CUDA device against the CPU: many rows, several steps, one launch or graph each.
 //!
-//! Rows differ in parameters, slots, shape and oddities; some are padding, some forced. Steps follow each other with
-//! no host work between them but the reading of tokens, so positions and histories must have moved on on the device.
+//! Rows differ in parameters, slots, shape and oddities; some are padding, some forced. Steps follow each
+//! other with no host work between them but the reading of tokens, so positions and histories must have moved
+//! on on the device.
 
 use std::sync::Arc;
 
@@ -62,8 +63,8 @@ pub(crate) fn distinct(vocab: usize, seed: u64) -> Vec<f32> {
     row
 }
 
-/// The same as probabilities: powers of the logits in some unit, which need not sum to 1; and rows where approximations are
-/// strained.
+/// The same as probabilities: powers of the logits in some unit, which need not sum to 1; and rows where
+/// approximations are strained.
 fn distinct_probabilities(vocab: usize, seed: u64) -> Vec<f32> {
     let unit = [1e-4, 1e-4, 3e-5, 1.0, 1e30, 1e-40][seed as usize / 2 % 6];
     let weigh = |z: f32| if z == f32::INFINITY { z } else { z.exp() * unit };

@@ -1,8 +1,10 @@
-//! Operators, steps and softmaxes at the sizes where a kernel takes another path, and at both neighbours of each size.
+//! Operators, steps and softmaxes at the sizes where a kernel takes another path, and at both neighbours of
+//! each size.
 //!
-//! Random cases rarely meet a size exactly. This walk visits the limits of the candidate list and of the searches, counted
-//! in tokens and in tiles; numbers of rows and tiles at which the launches change; all ways in which a parameter
-//! arrives; and rows that are made to fill each list to its brim. Everything is held to the oracle, bit for bit.
+//! Random cases rarely meet a size exactly. This walk visits the limits of the candidate list and of the
+//! searches, counted in tokens and in tiles; numbers of rows and tiles at which the launches change; all ways
+//! in which a parameter arrives; and rows that are made to fill each list to its brim. Everything is held to
+//! the oracle, bit for bit.
 
 use std::sync::Arc;
 
@@ -19,8 +21,8 @@ use crate::operators::{self, Asked, Columns, Outputs, To};
 use crate::rows::{self, Words};
 use crate::softmax;
 
-/// Limits of lists in the kernels, in tokens or in tiles: parts of a row that blocks share, the most tokens that the host hands
-/// to a candidate list, and the capacity of that list.
+/// Limits of lists in the kernels, in tokens or in tiles: parts of a row that blocks share, the most tokens
+/// that the host hands to a candidate list, and the capacity of that list.
 const LIST_LIMITS: [usize; 3] = [64, 256, 416];
 
 /// Limits of the search for a nucleus, in tokens: half of its list, the tiles that it opens, and its list.
@@ -294,7 +296,8 @@ fn batches(backend: &Cuda, extent: Extent) -> Result<usize, String> {
     for rows in [multiprocessors / 33, multiprocessors / 2, multiprocessors, 2 * multiprocessors] {
         shapes.extend([rows - rows.min(1), rows, rows + 1].map(|rows| (rows.max(1), rows.max(1), 5 * TILE)));
     }
-    // Tiles for each multiprocessor at which the survey takes other blocks, and threads of a block that ends a row.
+    // Tiles for each multiprocessor at which the survey takes other blocks, and threads of a block that ends
+    // a row.
     let rows = match extent {
         Extent::Full => multiprocessors,
         // Few, but so many that no row is longer than a vocabulary may be.

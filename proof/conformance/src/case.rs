@@ -102,7 +102,8 @@ impl Logits {
         }
     }
 
-    /// Returns the bits of an f32 of each of the row's numbers, which tell all values of all types apart but NaN.
+    /// Returns the bits of an f32 of each of the row's numbers, which tell all values of all types apart but
+    /// NaN.
     #[must_use]
     pub fn bits(&self) -> Vec<u32> {
         (0..self.len).map(|id| self.row().logit(id).to_bits()).collect()

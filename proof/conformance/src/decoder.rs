@@ -27,7 +27,8 @@ pub struct Decoder {
 }
 
 impl Decoder {
-    /// Makes a pool with `slots` slots, on the device if there is one and otherwise on the host; each request has at most `drafts` drafts.
+    /// Makes a pool with `slots` slots, on the device if there is one and otherwise on the host; each request
+    /// has at most `drafts` drafts.
     ///
     /// # Errors
     /// Those of [`Pool::new`].
@@ -74,7 +75,8 @@ impl Decoder {
     }
 }
 
-/// Returns the first rows of a table, all of them without a number, from the memory of a device if it is there.
+/// Returns the first rows of a table, all of them without a number, from the memory of a device if it is
+/// there.
 fn rows_of<'a>(table: &'a Table, there: Option<&'a DeviceBuffer>, first: Option<usize>) -> Result<Rows<'a>> {
     let vocab = table.vocab;
     let count = first.unwrap_or(table.rows.len() / vocab);

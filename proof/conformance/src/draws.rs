@@ -1,9 +1,10 @@
-//! Many draws of small rows against their law: what a hundred million of them show and a test's fifty thousand
-//! do not.
+//! Many draws of small rows against their law: what a hundred million of them show and a test's fifty
+//! thousand do not.
 //!
-//! The rows reach what can go wrong in the race: one tile, several, many, unlikely tokens in a tile, a flat row,
-//! and sets that filters left. On the CPU, draws go straight through one workspace, each at a position of its own; on
-//! a CUDA device thousands of requests draw in a step, which is replayed while their positions advance on the device.
+//! The rows reach what can go wrong in the race: one tile, several, many, unlikely tokens in a tile, a flat
+//! row, and sets that filters left. On the CPU, draws go straight through one workspace, each at a position
+//! of its own; on a CUDA device thousands of requests draw in a step, which is replayed while their positions
+//! advance on the device.
 
 use gumball_cpu::{History, Level, Prepared, Task, Workspace};
 use gumball_spec::{Filter, FilterOrder, Result, SamplingParams};

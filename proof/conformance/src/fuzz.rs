@@ -1,7 +1,7 @@
 //! Fuzz bodies: plain functions of bytes that panic when something is wrong.
 //!
-//! They run on stable Rust under the bounded driver (`cargo run --bin fuzz`), in proptest, and under libFuzzer
-//! (the package in `proof/fuzz/`, apart from the workspace).
+//! They run on stable Rust under the bounded driver (`cargo run --bin fuzz`), in proptest, and under
+//! libFuzzer (the package in `proof/fuzz/`, apart from the workspace).
 
 use std::collections::HashMap;
 
@@ -270,8 +270,8 @@ pub fn numbers_are_monotone(data: &[u8]) {
     );
 }
 
-/// Bitmasks of any shape are refused, or let a pool draw what a sampler draws under the same line; words that are missing forbid,
-/// all of them where a line has none.
+/// Bitmasks of any shape are refused, or let a pool draw what a sampler draws under the same line; words that
+/// are missing forbid, all of them where a line has none.
 pub fn any_masks_are_refused_or_forbid_what_they_lack(data: &[u8]) {
     let bytes = &mut Bytes(data);
     let (vocab, rows) = (1 + bytes.below(300), bytes.below(5));

@@ -1,7 +1,7 @@
 //! Cases from bytes: any parameters in any combination that validates, and hostile rows.
 //!
-//! Every choice eats bytes in a fixed order, and a byte of zero chooses the tamest: so cutting the input short,
-//! or zeroing it, makes a case simpler.
+//! Every choice eats bytes in a fixed order, and a byte of zero chooses the tamest: so cutting the input
+//! short, or zeroing it, makes a case simpler.
 
 use gumball_spec::{
     Dry, DynamicTemperature, Field, Filter, FilterOrder, Kind, LogprobMode, LogprobsParams, Mirostat,
@@ -103,8 +103,8 @@ fn make(data: &[u8], vocab: fn(&mut Bytes<'_>) -> usize) -> Case {
     case
 }
 
-/// Makes a case one of probabilities: mostly powers of two of its logits, in some unit, and now and then its logits as
-/// they are, negative ones included.
+/// Makes a case one of probabilities: mostly powers of two of its logits, in some unit, and now and then its
+/// logits as they are, negative ones included.
 fn probabilities(bytes: &mut Bytes<'_>, case: &mut Case) {
     case.kind = Kind::Probabilities;
     case.hook = None;

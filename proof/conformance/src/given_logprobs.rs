@@ -1,5 +1,5 @@
-//! Logprobs of given ids over given sets, entropies and their gradient (L4, L5): operators against the oracle bit for bit, in any chunk, and the
-//! oracle against real numbers within the bounds of `docs/numerics.md`.
+//! Logprobs of given ids over given sets, entropies and their gradient (L4, L5): operators against the oracle
+//! bit for bit, in any chunk, and the oracle against real numbers within the bounds of `docs/numerics.md`.
 
 use std::sync::Arc;
 
@@ -219,7 +219,8 @@ impl Given {
         Ok(Said { logprobs, entropies, weighed, gradient })
     }
 
-    /// Holds the oracle to real numbers; returns the largest errors of logprobs, entropies and derivatives as shares of their bounds.
+    /// Holds the oracle to real numbers; returns the largest errors of logprobs, entropies and derivatives as
+    /// shares of their bounds.
     ///
     /// # Panics
     /// If a number that must be finite is not.
@@ -247,7 +248,8 @@ impl Given {
             let entropy: f64 =
                 members.iter().map(|id| if p(*id) > 0.0 { -p(*id) * ln_p(*id) } else { 0.0 }).sum();
             let mut hold = |what: usize, error: f64, bound: f64| worst[what] = worst[what].max(error / bound);
-            // Weights are rounded to 2^-28 of their tile's largest, far from which they move the mean distance, and not the mass.
+            // Weights are rounded to 2^-28 of their tile's largest, far from which they move the mean
+            // distance, and not the mass.
             let (fine, coarse) = ((1.0 + entropy) * 2f64.powi(-21), 2f64.powi(-18));
             hold(1, (f64::from(weighed.entropy()) - entropy).abs(), (1.0 + entropy) * coarse);
             let asked = || of.ids.ids.iter().zip(self.of_logprobs(row));

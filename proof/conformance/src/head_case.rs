@@ -184,7 +184,8 @@ impl HeadCase {
         Clustered::new(&self.exact(level)?, clusters, &options)
     }
 
-    /// Returns the row of a clustered head at a level, over one thread and over several, in a batch that is computed whole and in one that is not.
+    /// Returns the row of a clustered head at a level, over one thread and over several, in a batch that is
+    /// computed whole and in one that is not.
     ///
     /// # Errors
     /// Those of the head.

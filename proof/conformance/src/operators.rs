@@ -1,4 +1,5 @@
-//! The operators on a CUDA device against the oracle: draws from lines, in any order and number, and rows that are written.
+//! The operators on a CUDA device against the oracle: draws from lines, in any order and number, and rows
+//! that are written.
 
 use std::sync::Arc;
 
@@ -23,7 +24,8 @@ const TEMPERATURES: [f32; 11] = [0.0, 1e-31, 0.01, 0.5, 1.0, UNIT, 1.7, 1e30, f3
 const TOP_KS: [i64; 9] = [-5, 0, 1, 2, 30, 200, 300, 1500, i32::MAX as i64];
 const FRACTIONS: [f32; 10] = [-1.0, 0.0, 1e-9, 0.05, 0.5, 0.9, 0.999, 1.0, 3.0, f32::NAN];
 
-/// Parameters in the device's memory: one value for each line, or one for all lines; an empty list leaves the common value.
+/// Parameters in the device's memory: one value for each line, or one for all lines; an empty list leaves the
+/// common value.
 #[derive(Debug, Default)]
 pub(crate) struct Columns {
     pub temperature: Vec<f32>,
@@ -245,7 +247,8 @@ impl Outputs {
     }
 }
 
-/// Returns a row of the kind: of probabilities the exponentials of a row, not normalised, or what a row of logits happens to hold.
+/// Returns a row of the kind: of probabilities the exponentials of a row, not normalised, or what a row of
+/// logits happens to hold.
 pub(crate) fn line(words: &mut Words, asked: &Asked) -> Vec<f32> {
     let row = row(words, asked.vocab);
     match (asked.kind, words.below(4)) {
@@ -303,7 +306,8 @@ impl To {
     }
 }
 
-/// Writes rows on the device; returns in which elements and statuses they differ from the oracle's, or nothing.
+/// Writes rows on the device; returns in which elements and statuses they differ from the oracle's, or
+/// nothing.
 pub(crate) fn write(
     runtime: &Arc<dyn Runtime>,
     asked: &Asked,

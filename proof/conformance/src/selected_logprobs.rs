@@ -1,4 +1,5 @@
-//! Logprobs of tokens in a CUDA device's memory against the oracle's of forced tokens: ids outside the vocabulary among them.
+//! Logprobs of tokens in a CUDA device's memory against the oracle's of forced tokens: ids outside the
+//! vocabulary among them.
 
 use std::sync::Arc;
 

@@ -1,7 +1,7 @@
 //! Whether draws have the probabilities they should have.
 //!
-//! A test states its false-alarm rate, and its seeds are fixed, so it gives the same answer every time: an alarm
-//! is looked into, never run again.
+//! A test states its false-alarm rate, and its seeds are fixed, so it gives the same answer every time: an
+//! alarm is looked into, never run again.
 
 pub use gumball_bench_protocol::ChiSquare;
 

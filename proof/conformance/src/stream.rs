@@ -1,5 +1,6 @@
-//! Coupled drafts change no token (rule S3): requests with any parameters, in batches that change, emit the stream of decoding
-//! step by step, whatever is drafted, however much, and whenever drafting is switched on and off. On the host and on a device.
+//! Coupled drafts change no token (rule S3): requests with any parameters, in batches that change, emit the
+//! stream of decoding step by step, whatever is drafted, however much, and whenever drafting is switched on
+//! and off. On the host and on a device.
 
 use gumball_engine::{Device, Drafts, Error, NONE, Outputs, Result, SamplingParams, Slot};
 

@@ -1,8 +1,8 @@
-//! The law of every mode of verification that keeps it, under every filter: streams of requests whose drafts come from another
-//! distribution have the target's (rules S3 to S7), as many tokens as are asked for.
+//! The law of every mode of verification that keeps it, under every filter: streams of requests whose drafts
+//! come from another distribution have the target's (rules S3 to S7), as many tokens as are asked for.
 //!
-//! A row does not depend on the history here, so all tokens of a stream are independent draws from it. Streams are counted to
-//! the same length whatever was accepted: to stop elsewhere would prefer some tokens.
+//! A row does not depend on the history here, so all tokens of a stream are independent draws from it.
+//! Streams are counted to the same length whatever was accepted: to stop elsewhere would prefer some tokens.
 
 use gumball_engine::{Batch, Device, Drafts, Matrix, Outputs, Slot, Tree, VerifyMode};
 use gumball_spec::{Result, SamplingParams};
@@ -68,7 +68,8 @@ pub fn small_settings() -> impl Iterator<Item = Setting> {
     settings().into_iter().filter(|setting| setting.row().len() <= 300)
 }
 
-/// Returns the drafter's probabilities: those of a row like the target's that is flatter, turned by a few ids.
+/// Returns the drafter's probabilities: those of a row like the target's that is flatter, turned by a few
+/// ids.
 fn drafter(row: &[f32]) -> Vec<f32> {
     let weights: Vec<f64> =
         (0..row.len()).map(|id| (0.6 * f64::from(row[(id + 1) % row.len()] + row[id])).exp()).collect();

@@ -1,5 +1,5 @@
-//! Every rule, on the oracle, on the CPU at every level of this machine, and on the engine's pool: from logits, from hidden states, and
-//! over ranks.
+//! Every rule, on the oracle, on the CPU at every level of this machine, and on the engine's pool: from
+//! logits, from hidden states, and over ranks.
 
 use gumball_bench_protocol::skipped::skip;
 use gumball_conformance::{by_name, rules};

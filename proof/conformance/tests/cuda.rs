@@ -36,7 +36,8 @@ macro_rules! backends {
 
 backends!(cuda_emulated, cuda_emulated_searching, cuda, cuda_graph, cuda_searching, cuda_without_clusters);
 
-/// The pool on a device runs the kernels of `cuda_emulated`; what it adds, state and what comes with a step, is held here.
+/// The pool on a device runs the kernels of `cuda_emulated`; what it adds, state and what comes with a step,
+/// is held here.
 #[test]
 fn a_pool_on_a_device_follows_the_rules_of_edits_state_and_drafts() {
     let Some(backend) = or_skip(by_name("device_pool_emulated")) else { return };
@@ -69,7 +70,8 @@ fn devices() -> [Option<Device>; 2] {
     [if_here("emulated", Device::emulated()), if_here("cuda", Device::cuda(0))]
 }
 
-/// Returns what was found. A test without the emulator is skipped; a GPU that is not here is left to ci/gpu conformance.
+/// Returns what was found. A test without the emulator is skipped; a GPU that is not here is left to ci/gpu
+/// conformance.
 fn if_here<T, E: Display>(name: &str, found: Result<T, E>) -> Option<T> {
     if name.contains("emulated") {
         return or_skip(found);
@@ -77,8 +79,8 @@ fn if_here<T, E: Display>(name: &str, found: Result<T, E>) -> Option<T> {
     found.inspect_err(|error| println!("left to ci/gpu conformance: {error}")).ok()
 }
 
-/// Races between the blocks of a row show here on a quiet machine: as other tokens, as branches that differ, which end the process, or as
-/// blocks that wait for each other for ever.
+/// Races between the blocks of a row show here on a quiet machine: as other tokens, as branches that differ,
+/// which end the process, or as blocks that wait for each other for ever.
 #[test]
 fn blocks_of_a_row_agree_though_they_drift_apart() {
     let Some(emulator) = or_skip(Emulator::new(&Cache::user())) else { return };
@@ -100,7 +102,8 @@ fn blocks_of_a_row_agree_though_they_drift_apart() {
     work.join().expect("it is held");
 }
 
-/// Decodes rows whose first tokens are near each other, so that what a step emits changes which one is the first; says that each is done.
+/// Decodes rows whose first tokens are near each other, so that what a step emits changes which one is the
+/// first; says that each is done.
 fn decode_near_tokens(steps: usize, is_done: impl Fn()) {
     const VOCAB: usize = 2_000;
     const ROWS: usize = 4;

@@ -1,5 +1,6 @@
-//! Text in other languages that is written from the table of parameters: Python's dataclasses, TypeScript's types, the table of
-//! `docs/semantics.md`. These tests compare each with the table; with `GUMBALL_BLESS=1` in the environment they write it.
+//! Text in other languages that is written from the table of parameters: Python's dataclasses, TypeScript's
+//! types, the table of `docs/semantics.md`. These tests compare each with the table; with `GUMBALL_BLESS=1`
+//! in the environment they write it.
 
 use std::path::Path;
 use std::{env, fs};
@@ -9,8 +10,8 @@ use gumball_spec::{
     SamplingParams, Scope,
 };
 
-/// Compares a part of a file with a text. The part starts after the last anchor, each searched after the one before, and stops before the
-/// next `end`.
+/// Compares a part of a file with a text. The part starts after the last anchor, each searched after the one
+/// before, and stops before the next `end`.
 fn hold(path: &str, anchors: &[&str], end: &str, text: &str) {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(path);
     let before = fs::read_to_string(&file).expect(path);
@@ -105,7 +106,8 @@ fn object<T: Parameters>() -> String {
     format!("{{ {} }}", lines::<T>(|parameter, written| member(parameter, &written)).join("; "))
 }
 
-/// Returns the meaning of a parameter, without names of rules such as (F8), which only readers of `docs/semantics.md` know.
+/// Returns the meaning of a parameter, without names of rules such as (F8), which only readers of
+/// `docs/semantics.md` know.
 fn about(parameter: &Parameter) -> String {
     let is_rule = |word: &str| word.starts_with('(') && word[2..].starts_with(|c: char| c.is_ascii_digit());
     let mut words: Vec<String> = Vec::new();

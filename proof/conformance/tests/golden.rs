@@ -39,7 +39,8 @@ fn a_changed_token_is_seen() {
     assert_eq!(changes(&drawn, &pinned).len(), 1);
 }
 
-/// Every language runs these cases: the texts of `same` are written alike, the JSON of `written` has a part, and the error of `refused` has one.
+/// Every language runs these cases: the texts of `same` are written alike, the JSON of `written` has a part,
+/// and the error of `refused` has one.
 #[test]
 fn parameters_are_read_from_json_and_written_as_every_language_does() {
     let cases: serde_json::Value =

@@ -1,5 +1,6 @@
-//! The house as the code has it: the table of stages and backends, the table of crates, dependencies one way, where `unsafe`
-//! may be, what stands above and what below, and a test body for every rule. How long files are is no test: `ci/report sizes` prints it.
+//! The house as the code has it: the table of stages and backends, the table of crates, dependencies one way,
+//! where `unsafe` may be, what stands above and what below, and a test body for every rule. How long files
+//! are is no test: `ci/report sizes` prints it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -48,7 +49,8 @@ const STOREYS: [(&str, u32); 17] = [
 /// Crates that may hold `unsafe`: lanes, launches, foreign libraries, bindings.
 const MAY_BE_UNSAFE: [&str; 4] = ["gumball-cpu", "gumball-cuda", "gumball-python", "gumball-c"];
 
-/// The product's folders of code, and what stands beside it: proofs, programs and plug-ins, on which nothing of the product depends.
+/// The product's folders of code, and what stands beside it: proofs, programs and plug-ins, on which nothing
+/// of the product depends.
 const ABOVE: [&str; 2] = ["crates", "bindings"];
 const BELOW: [&str; 3] = ["proof", "apps", "integrations"];
 
@@ -66,7 +68,8 @@ fn table_of_stages() -> Vec<Vec<String>> {
     table
 }
 
-/// Returns whether a backend has a file named for a stage, alone or among other words, or a folder of its name.
+/// Returns whether a backend has a file named for a stage, alone or among other words, or a folder of its
+/// name.
 fn has_stage(backend: &str, stage: &str) -> bool {
     files(&root().join(backend), &[".rs", ".cu", ".cuh"]).iter().any(|file| {
         let folder = file.parent().and_then(Path::file_name);
@@ -153,7 +156,8 @@ fn nothing_above_depends_on_anything_below() {
             assert!(!is_below || other.is_dev, "{name} must not depend on {}", other.name);
         }
     }
-    // Of tests and examples less is asked: they read pinned draws and recorded rows, and try the laws of sampling.
+    // Of tests and examples less is asked: they read pinned draws and recorded rows, and try the laws of
+    // sampling.
     let modules = python_modules();
     assert!(modules.len() >= 5, "{modules:?}");
     for folder in ABOVE {
@@ -345,7 +349,8 @@ fn every_source_file_says_what_it_is_for() {
     }
 }
 
-/// Returns the rules that `docs/semantics.md` states, in bold: a letter, a number, and a letter if one was put in between.
+/// Returns the rules that `docs/semantics.md` states, in bold: a letter, a number, and a letter if one was
+/// put in between.
 fn rules_of_the_page() -> BTreeSet<String> {
     let page = fs::read_to_string(root().join("docs/semantics.md")).expect("a page");
     let name = |text: &str| {
@@ -380,7 +385,8 @@ fn no_two_bodies_have_one_name() {
     assert_eq!(names.len(), count);
 }
 
-/// Returns the files that name a parameter by hand, each with a word of it. Its line in the table makes the rest, and the changelog names it, too.
+/// Returns the files that name a parameter by hand, each with a word of it. Its line in the table makes the
+/// rest, and the changelog names it, too.
 fn files_of(parameter: &Parameter) -> Vec<(&'static str, String)> {
     let Some(filter) = parameter.filter else { return files_of_others(parameter) };
     let variant = format!("Filter::{filter:?}");

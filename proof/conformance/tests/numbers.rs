@@ -1,7 +1,7 @@
 //! The numbers of `spec` (N1 to N4, N8) against f64 and against bits worked out apart.
 //!
-//! Backends show them only through masses and draws, which the rules hold; here the definition itself is held to
-//! the errors the rules state. Sweeps over every input are the programs of `docs/numerics.md`.
+//! Backends show them only through masses and draws, which the rules hold; here the definition itself is held
+//! to the errors the rules state. Sweeps over every input are the programs of `docs/numerics.md`.
 
 use gumball_conformance::reference;
 use gumball_spec::num::{exp_of_u32, exp_of_u64, exp2, log2, philox4x32_10};

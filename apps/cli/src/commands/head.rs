@@ -1,4 +1,5 @@
-//! `gumball head`: what a certified or clustered head derives from a model's weights, built once into a file, looked at, and checked.
+//! `gumball head`: what a certified or clustered head derives from a model's weights, built once into a file,
+//! looked at, and checked.
 
 use std::io::{IsTerminal, Write};
 use std::path::PathBuf;

@@ -1,8 +1,10 @@
 //! `gumball head check`: how often a head draws the exact head's token, over the hidden states of a text.
 //!
-//! Every position of the text gives a hidden state, and each setting draws a token from it twice: by the head of the artefact and by the exact head, with the
-//! same random words. A clustered head is also asked how much of the exact head's probability its probed sets hold, and how many of its first 50 tokens. With
-//! `--device` the artefact's head draws on the device, and must draw what it draws on the CPU; the exact head stays on the CPU.
+//! Every position of the text gives a hidden state, and each setting draws a token from it twice: by the head
+//! of the artefact and by the exact head, with the same random words. A clustered head is also asked how much
+//! of the exact head's probability its probed sets hold, and how many of its first 50 tokens. With `--device`
+//! the artefact's head draws on the device, and must draw what it draws on the CPU; the exact head stays on
+//! the CPU.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -64,7 +66,8 @@ struct Report {
 struct Agreement {
     /// Clusters that are probed; absent for a certified head.
     probes: Option<usize>,
-    /// The weights and centroids that a row reads, as a share of all weights' bytes; absent for a certified head.
+    /// The weights and centroids that a row reads, as a share of all weights' bytes; absent for a certified
+    /// head.
     bytes: Option<f64>,
     /// Positions at which the greedy token is the exact head's.
     greedy: f64,
@@ -72,7 +75,8 @@ struct Agreement {
     temperature_1: f64,
     /// The same with top-k 50 and top-p 0.9 at temperature 0.8.
     top_k_top_p: f64,
-    /// Draws, of all three settings, that are those of the same head on the host; absent where it draws there.
+    /// Draws, of all three settings, that are those of the same head on the host; absent where it draws
+    /// there.
     #[serde(skip_serializing_if = "Option::is_none")]
     as_on_host: Option<f64>,
     /// The exact head's probability of the probed sets, on average.
@@ -219,7 +223,8 @@ fn show(report: &Report, out: &mut dyn Write) -> Result<()> {
     Ok(table.write(out)?)
 }
 
-/// Returns how much of the exact head's probability the probed sets hold, and of its first tokens, both as means over all positions.
+/// Returns how much of the exact head's probability the probed sets hold, and of its first tokens, both as
+/// means over all positions.
 fn held(clustered: &Clustered<'_>, exact: &Exact<'_>, hidden: &[f32]) -> Result<(f64, f64)> {
     let (vocab, width) = (exact.vocab(), exact.width());
     let (mut mass, mut first, mut positions) = (0.0, 0.0, 0);

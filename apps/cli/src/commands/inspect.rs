@@ -1,6 +1,7 @@
 //! `gumball inspect`: what every stage does to one row.
 //!
-//! The row comes from a file of logits, or from a model after a prompt. `gumball-inspect` traces and writes it.
+//! The row comes from a file of logits, or from a model after a prompt. `gumball-inspect` traces and writes
+//! it.
 
 use std::io::Write;
 

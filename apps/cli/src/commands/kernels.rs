@@ -1,5 +1,5 @@
-//! `gumball kernels`: compiles the GPU kernels ahead of time, for this machine or for images and machines that
-//! have no compiler.
+//! `gumball kernels`: compiles the GPU kernels ahead of time, for this machine or for images and machines
+//! that have no compiler.
 
 use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
@@ -13,8 +13,8 @@ use crate::{Error, Result};
 /// What to compile, and where to.
 #[derive(clap::Args, Clone, Debug)]
 pub struct Args {
-    /// Architectures such as sm_90 or 9.0; this machine's devices if none is named, and with --out all that the
-    /// Python package carries
+    /// Architectures such as sm_90 or 9.0; this machine's devices if none is named, and with --out all that
+    /// the Python package carries
     #[arg(long, value_delimiter = ',')]
     pub arch: Vec<Arch>,
     /// Fill a folder, which GUMBALL_KERNELS names where the kernels run, and not the user's cache

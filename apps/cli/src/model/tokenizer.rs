@@ -25,7 +25,8 @@ const ENDS: [&str; 9] = [
     "</s>",
 ];
 
-/// The longest text of a token: the longest of known vocabularies are runs of 128 blanks, spelled in 256 bytes.
+/// The longest text of a token: the longest of known vocabularies are runs of 128 blanks, spelled in 256
+/// bytes.
 const LONGEST_TOKEN_BYTES: usize = 1024;
 /// The most bytes of all tokens: those of known vocabularies have four million.
 const MOST_TOKEN_BYTES: usize = 1 << 25;
@@ -138,7 +139,8 @@ impl Tokenizer {
         self.eos.binary_search(&token).is_ok()
     }
 
-    /// True of a token that stands for no text: control, unknown and unused ones, and ids beyond the vocabulary.
+    /// True of a token that stands for no text: control, unknown and unused ones, and ids beyond the
+    /// vocabulary.
     pub fn is_special(&self, token: u32) -> bool {
         let kind = self.vocabulary.kinds.get(token as usize);
         !matches!(kind, Some(Kind::Normal | Kind::UserDefined | Kind::Byte))

@@ -10,9 +10,10 @@
 //!
 //! Every output is one dot product in an order that never depends on threads. In the first two kinds the
 //! threads are rayon's and nothing depends on the number of rows either. Candle's matrix product has threads
-//! of its own that wait by spinning (`CANDLE_NUM_THREADS` sets their number: on a busy machine 1 is best). For Q6_K,
-//! for Q4_K with AMX, and for all of these types off x86, it has another kernel for many rows than for one, whose sums may
-//! be rounded differently. Up to [`ROWS_LIKE_ONE`] rows are therefore multiplied one by one where these kernels differ.
+//! of its own that wait by spinning (`CANDLE_NUM_THREADS` sets their number: on a busy machine 1 is best).
+//! For Q6_K, for Q4_K with AMX, and for all of these types off x86, it has another kernel for many rows than
+//! for one, whose sums may be rounded differently. Up to [`ROWS_LIKE_ONE`] rows are therefore multiplied one
+//! by one where these kernels differ.
 
 use candle_core::quantized::k_quants::{BlockQ8_0, GgmlType};
 use candle_core::quantized::{GgmlDType, QTensor};
@@ -25,8 +26,8 @@ use super::gguf::Gguf;
 /// Multiplications that one thread should have at least.
 const WORTH_A_THREAD: usize = 1 << 18;
 
-/// The most rows of one product that have the same bits as products of one row each, for weights of every type. From 18 rows of
-/// Q4_K on, candle takes another kernel.
+/// The most rows of one product that have the same bits as products of one row each, for weights of every
+/// type. From 18 rows of Q4_K on, candle takes another kernel.
 pub const ROWS_LIKE_ONE: usize = 17;
 
 /// Rows of activations, one after another, in the form that candle's kernels take.

@@ -1,5 +1,6 @@
-//! Fragments of the documents, as far as the command, the shell and JavaScript's parser can check them. Fragments in Rust are doctests of
-//! the engine; fragments in Python and C run in the tests of these bindings, fragments in JavaScript in `ci/wasm`.
+//! Fragments of the documents, as far as the command, the shell and JavaScript's parser can check them.
+//! Fragments in Rust are doctests of the engine; fragments in Python and C run in the tests of these
+//! bindings, fragments in JavaScript in `ci/wasm`.
 
 use std::collections::HashMap;
 use std::fs;

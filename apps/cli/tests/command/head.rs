@@ -1,4 +1,5 @@
-//! `gumball head`: artefacts of heads, built from models in GGUF and in safetensors format, looked at, verified, and used.
+//! `gumball head`: artefacts of heads, built from models in GGUF and in safetensors format, looked at,
+//! verified, and used.
 
 use std::path::Path;
 
@@ -121,7 +122,8 @@ fn a_model_in_safetensors_format_is_read_as_it_lies_there() {
     assert!(info["bias_sha256"].is_string());
     assert!(succeeds(&["head", "verify", &file, "--model", &model]).contains("lm_head.weight"));
 
-    // The tensor that was `lm_head.weight` above, in a model that ties it to the embedding, and under a name that no model gives it.
+    // The tensor that was `lm_head.weight` above, in a model that ties it to the embedding, and under a name
+    // that no model gives it.
     let tied = write("tied.safetensors", &[("model.embed_tokens.weight", matrix())]);
     let (tied_file, odd_file) = (files.name("tied"), files.name("odd"));
     succeeds(&["head", "build", "--model", &tied, "--out", &tied_file]);

@@ -16,7 +16,8 @@ pub fn numbers(count: usize, seed: u64) -> Vec<f32> {
     all.chunks(2).map(|pair| pair[0] + pair[1]).collect()
 }
 
-/// Returns the bytes of a model whose hidden states are its embeddings, with an output matrix of its own or tied to these.
+/// Returns the bytes of a model whose hidden states are its embeddings, with an output matrix of its own or
+/// tied to these.
 pub fn model(dtype: GgmlDType, seed: u64, is_tied: bool) -> Vec<u8> {
     let metadata = tiny::metadata(&PIECES);
     let Some(Value::Array(tokens)) = metadata.get("tokenizer.ggml.tokens") else { panic!("no vocabulary") };

@@ -1,4 +1,5 @@
-//! `gumball generate --head KIND --device NAME`: heads on a device write the text that they write on the CPU, and a fast head one of its own.
+//! `gumball generate --head KIND --device NAME`: heads on a device write the text that they write on the CPU,
+//! and a fast head one of its own.
 
 use candle_core::quantized::GgmlDType;
 use serde_json::Value as Json;
@@ -75,7 +76,8 @@ fn a_head_on_a_device_writes_the_text_that_it_writes_on_the_cpu() {
             if is_clustered || head == heads[0] {
                 assert_eq!(of_device, of_host, "{setting:?}, {head:?}");
             } else {
-                // A row of the screen has 64 codes, of which 32 are padding, and three numbers. Rows with too many contenders read it, too.
+                // A row of the screen has 64 codes, of which 32 are padding, and three numbers. Rows with too
+                // many contenders read it, too.
                 let [vocab, width] = SHAPE;
                 let whole = (count("whole_rows") as usize * vocab * width * 4) as f64;
                 let logits = (count("certified_logits") as usize * width * 4) as f64;

@@ -1,6 +1,7 @@
 //! `gumball kernels` compiles for architectures that this machine does not have, and says what is not there.
 //!
-//! Compilation needs NVRTC, which `GUMBALL_NVRTC` names; the test of it is left to `ci/gpu build-kernels`, because it takes minutes.
+//! Compilation needs NVRTC, which `GUMBALL_NVRTC` names; the test of it is left to `ci/gpu build-kernels`,
+//! because it takes minutes.
 
 use std::process::{Command, Output};
 

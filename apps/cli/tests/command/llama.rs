@@ -262,8 +262,8 @@ fn quantised_weights_agree_with_their_values_but_for_the_rounding_of_activations
         let square = |x: f32| f64::from(x * x);
         let error: f64 = short.iter().zip(&full).map(|(short, full)| square(short - full)).sum();
         let size: f64 = full.iter().map(|&full| square(full)).sum();
-        // Activations are rounded before each of fifteen products, which costs 3 % here; a wrong layout of the
-        // weights would cost as much as the logits are.
+        // Activations are rounded before each of fifteen products, which costs 3 % here; a wrong layout of
+        // the weights would cost as much as the logits are.
         assert!(error.sqrt() < 0.1 * size.sqrt(), "{dtype:?}: {} of {}", error.sqrt(), size.sqrt());
     }
 }

@@ -1,4 +1,5 @@
-//! The command, a file for each subcommand and for each part of its models, and what they share. Hostile inputs have a program of their own.
+//! The command, a file for each subcommand and for each part of its models, and what they share. Hostile
+//! inputs have a program of their own.
 
 #[path = "../../../../bindings/c/tests/fragments/mod.rs"]
 mod fragments;

@@ -1,5 +1,5 @@
-//! Drafts change no token of a text: on small models of random weights, in every type that has a product of its own, and under
-//! parameters that look at the history, the path, the grammar and the end of the text.
+//! Drafts change no token of a text: on small models of random weights, in every type that has a product of
+//! its own, and under parameters that look at the history, the path, the grammar and the end of the text.
 
 use candle_core::quantized::gguf_file::Value;
 use candle_core::quantized::{GgmlDType, QTensor};
@@ -23,7 +23,8 @@ fn model(dtype: GgmlDType) -> Vec<u8> {
     model_with(dtype, &PIECES, 0.0)
 }
 
-/// Returns the bytes of a model like that of [`model`], with other pieces and with weights that differ by some noise.
+/// Returns the bytes of a model like that of [`model`], with other pieces and with weights that differ by
+/// some noise.
 fn model_with(dtype: GgmlDType, pieces: &[&str], noise: f32) -> Vec<u8> {
     let mut metadata = tiny::metadata(pieces);
     for (key, value) in [

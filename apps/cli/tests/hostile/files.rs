@@ -83,7 +83,8 @@ fn a_pipe_or_a_device_is_no_file_of_logits_masks_parameters_or_grammars() {
     }
 }
 
-/// Makes a file that begins with some bytes and goes on with zeros, 2^40 bytes in all, which take no place on the disk.
+/// Makes a file that begins with some bytes and goes on with zeros, 2^40 bytes in all, which take no place on
+/// the disk.
 #[cfg(target_os = "linux")]
 fn sparse(files: &Files, name: &str, start: &[u8]) -> Option<String> {
     let path = files.write(name, start);

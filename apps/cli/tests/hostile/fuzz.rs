@@ -1,8 +1,8 @@
 //! Random bytes for everything of the command that reads a file: each body for a bounded time, from a seed.
 //!
-//! A body panics when something is wrong. An ordinary test gives each a second; `GUMBALL_FUZZ_SECONDS` gives more, and
-//! `GUMBALL_FUZZ_SEED` another start. An input that fails is printed as hex, and becomes a test with a name. The bodies of the
-//! library stand in `proof/conformance/src/fuzz.rs`.
+//! A body panics when something is wrong. An ordinary test gives each a second; `GUMBALL_FUZZ_SECONDS` gives
+//! more, and `GUMBALL_FUZZ_SEED` another start. An input that fails is printed as hex, and becomes a test
+//! with a name. The bodies of the library stand in `proof/conformance/src/fuzz.rs`.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,5 @@
-//! Grammars nest, refer to themselves and repeat as a file says: they end in time, in memory, and in one line.
+//! Grammars nest, refer to themselves and repeat as a file says: they end in time, in memory, and in one
+//! line.
 
 use std::time::{Duration, Instant};
 
@@ -6,7 +7,8 @@ use crate::support::{Files, gumball};
 use crate::tiny;
 use crate::zeros;
 
-/// Lets the command follow a grammar for a few tokens, which must end soon, and returns its exit code and the last line that it says.
+/// Lets the command follow a grammar for a few tokens, which must end soon, and returns its exit code and the
+/// last line that it says.
 fn follows(name: &str, grammar: &str) -> (i32, String) {
     let files = Files::new();
     let model = files.write("m.gguf", &zeros::model(&tiny::metadata(&["a", "b", "ab", "{", "}", "\"", "["])));

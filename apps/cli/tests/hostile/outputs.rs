@@ -1,4 +1,5 @@
-//! Output paths of the command: a path at which something other than a plain file lies is refused before any work.
+//! Output paths of the command: a path at which something other than a plain file lies is refused before any
+//! work.
 #![cfg(unix)]
 
 use std::path::Path;

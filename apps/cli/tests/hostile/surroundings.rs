@@ -1,4 +1,5 @@
-//! Surroundings that work against the command: no threads, no standard error, odd variables, and its own sudden end.
+//! Surroundings that work against the command: no threads, no standard error, odd variables, and its own
+//! sudden end.
 
 use std::process::{Command, Stdio};
 

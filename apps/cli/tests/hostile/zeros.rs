@@ -1,4 +1,5 @@
-//! A model of one block that says nothing worth reading, with a vocabulary and a chat template of one's choice.
+//! A model of one block that says nothing worth reading, with a vocabulary and a chat template of one's
+//! choice.
 
 use candle_core::quantized::gguf_file::Value;
 use candle_core::quantized::{GgmlDType, QTensor};

@@ -45,7 +45,8 @@ static int verdict(const char *name) {
 // Of a pool: several take memory now and then, as they come to run, so rounds have one.
 static size_t most_threads = 2;
 
-// Runs all of a program's tests once, or ROUNDS times, over which the memory at its most must not grow: 100 bytes lost in each of 3000 would be 290 KiB.
+// Runs all of a program's tests once, or ROUNDS times, over which the memory at its most must not grow: 100 bytes lost
+// in each of 3000 would be 290 KiB.
 static inline int verdict_of(const char *name, void (*all)(void), int argc, char **argv) {
     const int rounds = argc > 1 ? atoi(argv[1]) : 1, first = rounds / 30;
     struct rusage before, after;

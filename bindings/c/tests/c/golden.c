@@ -1,7 +1,8 @@
 // The golden draws through the C ABI: golden CASES WHERE [EVERY], where WHERE is sampler, pool or a device.
 //
-// A case is a line: the kind of row, the number of tokens, the tokens, and the parameters as JSON. Each step draws once under
-// draw index 1, which the sequence does not follow, and once under 0, which it does. EVERY takes one case of so many.
+// A case is a line: the kind of row, the number of tokens, the tokens, and the parameters as JSON. Each step draws once
+// under draw index 1, which the sequence does not follow, and once under 0, which it does. EVERY takes one case of so
+// many.
 
 #include "check.h"
 #include "rows.h"

@@ -1,7 +1,8 @@
 // Parameters as JSON, as every language reads and writes them: json CASES.
 //
-// A case has three lines. The first is `same`, `written` or `refused`, the second a text to read. The third is for `same` another text that is read
-// alike, for `written` a part of the JSON that is written, for `refused` a part of the error.
+// A case has three lines. The first is `same`, `written` or `refused`, the second a text to read. The third is for
+// `same` another text that is read alike, for `written` a part of the JSON that is written, for `refused` a part of the
+// error.
 
 #include "check.h"
 

@@ -1,4 +1,5 @@
-// Operators on whole matrices: every type and stride, lists and common parameters, in place; draws beside a pool; chains and trees.
+// Operators on whole matrices: every type and stride, lists and common parameters, in place; draws beside a pool;
+// chains and trees.
 
 #include "check.h"
 #include "rows.h"
@@ -109,7 +110,8 @@ static void probabilities(const gumball_operators *operators) {
     CHECK(memcmp(weights, each, VOCAB * sizeof(float)) == 0);
 }
 
-// A call that draws many outputs, each with its line, seed and position, gives each the token that a call for it alone gives.
+// A call that draws many outputs, each with its line, seed and position, gives each the token that a call for it alone
+// gives.
 static void draws(const gumball_operators *operators) {
     enum { OUTPUTS = 40 };
     gumball_params *params = params_of("{\"top_k\": 30, \"temperature\": 1}");

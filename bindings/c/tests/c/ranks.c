@@ -1,4 +1,5 @@
-// `ranks [DEVICE]`: pools over several processes draw the tokens of one process under every layout, and each failure has its error code.
+// `ranks [DEVICE]`: pools over several processes draw the tokens of one process under every layout, and each failure
+// has its error code.
 //
 // The program starts the other processes itself, before it calls the library. Ranks on devices are threads.
 

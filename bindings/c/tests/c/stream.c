@@ -1,7 +1,7 @@
 // A pool on the program's own stream, over its own memory, in a graph that it captures itself: stream [NAME].
 //
-// The driver is loaded at run time and its functions are declared here, so that this needs no toolkit. Without a driver the
-// test is skipped.
+// The driver is loaded at run time and its functions are declared here, so that this needs no toolkit. Without a driver
+// the test is skipped.
 
 #include <dlfcn.h>
 

@@ -1,6 +1,6 @@
-// Programs with older and newer headers: every sized struct as an older program knows it, as
-// this header does, and as newer ones will, whose further fields are zero or are not. Each lies in memory of exactly its size, so that
-// what reads beyond it is seen by the address sanitizer and by valgrind.
+// Programs with older and newer headers: every sized struct as an older program knows it, as this header does, and as
+// newer ones will, whose further fields are zero or are not. Each lies in memory of exactly its size, so that what
+// reads beyond it is seen by the address sanitizer and by valgrind.
 
 #include <stddef.h>
 

@@ -146,7 +146,8 @@ static void drafts_on_a_device_are_read_when_they_are_verified(gumball_device *d
     VERIFIES(ENQUEUE(), all, both, 3);
 }
 
-// Drafts from rows and paths in device memory equal the drafts of a direct call from host memory; the addresses of batches of drafts.
+// Drafts from rows and paths in device memory equal the drafts of a direct call from host memory; the addresses of
+// batches of drafts.
 static void drafts_on_a_device_are_those_of_a_direct_call(gumball_device *device) {
     enum { SIBLINGS = 3, DRAFTED = 4 };
     gumball_pool *pool = device_pool_of(device, VOCAB);

@@ -1,4 +1,5 @@
-//! Arrays: the memory of other libraries, described in few instructions and, except for plain buffers, never copied.
+//! Arrays: the memory of other libraries, described in few instructions and, except for plain buffers, never
+//! copied.
 //!
 //! | object | read through |
 //! | --- | --- |
@@ -47,8 +48,9 @@ pub enum Dtype {
     Other,
 }
 
-/// Each type that functions take, in the enum's order: its name in numpy and torch, the kind of its elements as numpy writes it, and their size in bytes. numpy has
-/// no kind of bfloat16; V is what `ml_dtypes` gives it.
+/// Each type that functions take, in the enum's order: its name in numpy and torch, the kind of its elements
+/// as numpy writes it, and their size in bytes. numpy has no kind of bfloat16; V is what `ml_dtypes` gives
+/// it.
 const DTYPES: [(Dtype, &str, char, usize); 13] = [
     (Dtype::F64, "float64", 'f', 8),
     (Dtype::F32, "float32", 'f', 4),
@@ -119,7 +121,8 @@ impl std::fmt::Display for Location {
     }
 }
 
-/// An array of one or two dimensions, or of three by `outer`. Of other arrays only the number of dimensions is known.
+/// An array of one or two dimensions, or of three by `outer`. Of other arrays only the number of dimensions
+/// is known.
 #[derive(Debug)]
 pub struct Array<'py> {
     pub address: usize,
@@ -139,7 +142,8 @@ pub struct Array<'py> {
 }
 
 impl<'py> Array<'py> {
-    /// Describes an array of the host's memory that may be written. Without strides, which count elements, there are no gaps.
+    /// Describes an array of the host's memory that may be written. Without strides, which count elements,
+    /// there are no gaps.
     fn new(address: usize, dtype: Dtype, lengths: &[usize], strides: Option<&[isize]>) -> Self {
         let (location, readonly, loan) = (Location::Host, false, None);
         let (ndim, shape, zeros, outer) = (lengths.len(), [0; 2], [0; 2], None);

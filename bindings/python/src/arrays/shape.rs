@@ -245,8 +245,8 @@ impl Matrix {
     /// through the matrix.
     pub unsafe fn logits_mut<'a>(&self) -> Result<LogitsMut<'a>> {
         let (rows, width, stride) = (self.rows, self.width, self.stride);
-        // SAFETY: the elements have the type that is named, and the caller ensures that they lie on the host and are used by no
-        // other code for `'a`.
+        // SAFETY: the elements have the type that is named, and the caller ensures that they lie on the host
+        // and are used by no other code for `'a`.
         with_float!(self.dtype, T => LogitsMut::strided(unsafe { self.elements_mut::<T>() }, rows, width, stride))
     }
 
@@ -268,7 +268,8 @@ impl Matrix {
         self.span() > 0 && other.span() > 0 && self.address < end(other) && other.address < end(self)
     }
 
-    /// Checks that the elements have a type of logits, of weights and of hidden states. wanted: those types, in words.
+    /// Checks that the elements have a type of logits, of weights and of hidden states. wanted: those types,
+    /// in words.
     pub fn check_float_of(&self, name: &str, wanted: &str) -> PyResult<()> {
         match self.dtype {
             Dtype::F32 | Dtype::Bf16 | Dtype::F16 => Ok(()),
@@ -328,8 +329,8 @@ impl Matrix {
     /// # Safety
     /// The elements lie in the host's memory. For `'a`, no code frees or writes them.
     pub unsafe fn floats<'a>(&self) -> Row<'a> {
-        // SAFETY: the elements have the type that is named, and the caller ensures that they lie on the host, neither freed nor
-        // written for `'a`.
+        // SAFETY: the elements have the type that is named, and the caller ensures that they lie on the host,
+        // neither freed nor written for `'a`.
         with_float!(self.dtype, T => Row::from(unsafe { self.elements::<T>() }))
     }
 
@@ -339,10 +340,11 @@ impl Matrix {
     /// If the element type is not f32, bf16 or f16.
     ///
     /// # Safety
-    /// The elements lie in the host's memory. For `'a`, no code frees them, or reads or writes them except through what is returned.
+    /// The elements lie in the host's memory. For `'a`, no code frees them, or reads or writes them except
+    /// through what is returned.
     pub unsafe fn weights_mut<'a>(&self) -> WeightsMut<'a> {
-        // SAFETY: the elements have the type that is named, and the caller ensures that they lie on the host and are used by no
-        // other code for `'a`.
+        // SAFETY: the elements have the type that is named, and the caller ensures that they lie on the host
+        // and are used by no other code for `'a`.
         with_float!(self.dtype, T => unsafe { self.elements_mut::<T>() }.into())
     }
 
@@ -446,8 +448,8 @@ impl Vector {
     fn read<T: Copy>(&self, index: isize) -> T {
         debug_assert!(size_of::<T>() == self.dtype.bytes() && (0..self.len as isize).contains(&index));
         let offset = index.wrapping_mul(self.stride).wrapping_mul(size_of::<T>() as isize);
-        // SAFETY: the array's owner gave its memory, whose object the call keeps alive; `Array::vector` checked the alignment. Callers
-        // name the type of the elements, and a boolean is a byte.
+        // SAFETY: the array's owner gave its memory, whose object the call keeps alive; `Array::vector`
+        // checked the alignment. Callers name the type of the elements, and a boolean is a byte.
         unsafe { *(self.address.wrapping_add_signed(offset) as *const T) }
     }
 

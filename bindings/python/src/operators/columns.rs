@@ -135,7 +135,8 @@ impl Value<u32> {
 }
 
 impl Value<i32> {
-    /// Reads the ids of tokens: one, or a list or an array of them; for rows on a device also a column there of int32 or int64.
+    /// Reads the ids of tokens: one, or a list or an array of them; for rows on a device also a column there
+    /// of int32 or int64.
     pub fn tokens<'py>(input: &mut Input<'_, 'py>, object: &Bound<'py, PyAny>) -> PyResult<Self> {
         let name = "tokens";
         let is_one = object.is_instance_of::<PyInt>();

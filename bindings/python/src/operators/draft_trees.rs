@@ -108,12 +108,13 @@ impl Batch {
                     target_probs: unsafe { p.elements() },
                 };
                 let with_tokens = |tokens: &mut [i32]| {
-                    // SAFETY: the caller ensures that the rows, which are i32, lie on the host and that no code
-                    // else uses them.
+                    // SAFETY: the caller ensures that the rows, which are i32, lie on the host and that no
+                    // code else uses them.
                     let rows = rows.as_ref().map(|rows| unsafe { rows.elements_mut::<i32>() });
                     work(DraftTrees::Host { trees, tokens, rows })
                 };
-                // SAFETY: the caller ensures that the tokens lie on the host and that no other code uses them.
+                // SAFETY: the caller ensures that the tokens lie on the host and that no other code uses
+                // them.
                 return unsafe { write_tokens(tokens, with_tokens) };
             }
             Value::All(_) => unreachable!("the ids are an array"),
@@ -127,7 +128,8 @@ impl Batch {
         };
         let probs = |matrix: &Matrix, rows: usize| {
             let (shape, strides) = ([trees, rows, vocab], [rows * vocab, vocab]);
-            // SAFETY: the caller ensures that trees * rows rows of f32 lie on the device, unchanged meanwhile.
+            // SAFETY: the caller ensures that trees * rows rows of f32 lie on the device, unchanged
+            // meanwhile.
             unsafe { DraftTreeRows::new(matrix.address as u64, shape, strides) }
         };
         let draft_probs = q.as_ref().map(|q| probs(q, draft_rows)).transpose()?;
@@ -152,29 +154,33 @@ fn judgement(rule: &str, (single, acc): (f32, f32)) -> PyResult<Judgement> {
     }
 }
 
-/// Walks each tree of drafts from its root while a draft is accepted, and draws one more token where the walk ends; returns JudgedDrafts.
+/// Walks each tree of drafts from its root while a draft is accepted, and draws one more token where the walk
+/// ends; returns JudgedDrafts.
 ///
-/// rule: "rejection", sibling after sibling; "block", a chain as a whole, which accepts more; "threshold", which accepts a
-/// draft of at least threshold_single, or if a coin times threshold_acc is below its probability and that of the
-/// siblings before it. By the first two every emitted token has the distribution of the target's row; thresholds
-/// below 1 are biased towards the drafts.
+/// rule: "rejection", sibling after sibling; "block", a chain as a whole, which accepts more; "threshold",
+/// which accepts a draft of at least threshold_single, or if a coin times threshold_acc is below its
+/// probability and that of the siblings before it. By the first two every emitted token has the distribution
+/// of the target's row; thresholds below 1 are biased towards the drafts.
 ///
-/// draft_token_ids: [trees, drafts] integers, at most 64 drafts a tree. An id outside the vocabulary was not drawn: it is
-/// never accepted, and fills trees of fewer drafts. parents: [trees, drafts] integers, -1 for the root or the index of a
-/// draft before it; None: chains, where each draft follows the one before it. By rejection with draft_probs they are
-/// fastest and may have any length. target_probs: [trees, drafts + 1, vocab] float32: the root's row, then the row
-/// after each draft. draft_probs: the drafter's probabilities, likewise, of which the last row may be left out, since rows without
-/// children are not read, nor any for "threshold"; None if it has no probabilities, or drafts were not drawn from them one
-/// after the other without replacement. For "block" drafts must not have been drawn by the random words of their positions.
-/// Probabilities are read without a copy if they are contiguous. seed, position (of the first draft) and draw are a
-/// number, or one per tree; draw None takes the tree's own index. A seed needs a position, and without both each call draws by
-/// fresh entropy: as of sample, whose offsets and zero_for_none these are.
+/// draft_token_ids: [trees, drafts] integers, at most 64 drafts a tree. An id outside the vocabulary was not
+/// drawn: it is never accepted, and fills trees of fewer drafts. parents: [trees, drafts] integers, -1 for
+/// the root or the index of a draft before it; None: chains, where each draft follows the one before it. By
+/// rejection with draft_probs they are fastest and may have any length. target_probs: [trees, drafts + 1,
+/// vocab] float32: the root's row, then the row after each draft. draft_probs: the drafter's probabilities,
+/// likewise, of which the last row may be left out, since rows without children are not read, nor any for
+/// "threshold"; None if it has no probabilities, or drafts were not drawn from them one after the other
+/// without replacement. For "block" drafts must not have been drawn by the random words of their positions.
+/// Probabilities are read without a copy if they are contiguous. seed, position (of the first draft) and draw
+/// are a number, or one per tree; draw None takes the tree's own index. A seed needs a position, and without
+/// both each call draws by fresh entropy: as of sample, whose offsets and zero_for_none these are.
 ///
-/// added: two arrays, [trees] int32 without gaps, beside the rows. The numbers of accepted drafts and of those accepted alone
-/// are added to them, and they are the result's accepted and accepted_alone; its statuses is None then. The second is
-/// None for trees that have no such number. Raises ValueError for arrays of another shape, and TypeError for another type.
+/// added: two arrays, [trees] int32 without gaps, beside the rows. The numbers of accepted drafts and of
+/// those accepted alone are added to them, and they are the result's accepted and accepted_alone; its
+/// statuses is None then. The second is None for trees that have no such number. Raises ValueError for arrays
+/// of another shape, and TypeError for another type.
 ///
-/// On a GPU a tree whose parents are wrong accepts no draft, and its status says NO_TREE. Elsewhere it is a ValueError.
+/// On a GPU a tree whose parents are wrong accepts no draft, and its status says NO_TREE. Elsewhere it is a
+/// ValueError.
 #[pyfunction]
 #[pyo3(signature = (draft_probs, draft_token_ids, target_probs, parents=None, *, rule="rejection", threshold_single=1.0,
     threshold_acc=1.0, seed=None, position=None, draw=None, offsets=false, zero_for_none=false, added=None, dtype="int32", stream=None),

@@ -47,21 +47,23 @@ pub fn column_out<'py>(
 
 /// Draws a token for each row, after temperature and filters; -1 for a row without a token.
 ///
-/// kind: "logits", or "probabilities" for rows that hold those and need not sum to 1. indices: the row that each output
-/// reads; a row may occur any number of times: [outputs]. Without, the outputs are [rows]. dtype: "int32" or "int64".
-/// filters: as of probabilities; one per row, not per output.
+/// kind: "logits", or "probabilities" for rows that hold those and need not sum to 1. indices: the row that
+/// each output reads; a row may occur any number of times: [outputs]. Without, the outputs are [rows]. dtype:
+/// "int32" or "int64". filters: as of probabilities; one per row, not per output.
 ///
-/// seed: in 0..2^64. position: in 0..2^32, the number of tokens before the drawn one. Both are a number, or one per
-/// output. draw: the draw index, in 0..2^32; None takes each output's own index, so that outputs with equal seed and
-/// position draw independently. A Pool whose sequence has this seed, position and draw index draws the same token.
+/// seed: in 0..2^64. position: in 0..2^32, the number of tokens before the drawn one. Both are a number, or
+/// one per output. draw: the draw index, in 0..2^32; None takes each output's own index, so that outputs with
+/// equal seed and position draw independently. A Pool whose sequence has this seed, position and draw index
+/// draws the same token.
 ///
 /// A seed without a position is a ValueError: a loop would draw every token by the same random words. Write
-/// sample(logits, seed=7, position=step). Without a seed each call draws by fresh entropy, which the capture of a CUDA graph
-/// refuses. A number is the same in every replay; arrays on the GPU are read again by each.
+/// sample(logits, seed=7, position=step). Without a seed each call draws by fresh entropy, which the capture
+/// of a CUDA graph refuses. A number is the same in every replay; arrays on the GPU are read again by each.
 ///
-/// offsets: position holds numbers of 64 bits. The low word of each is the position; the high word, with its sign,
-/// times 0x9E3779B97F4A7C15 is added to the seed, modulo 2^64, so that no two offsets of a seed share random numbers.
-/// zero_for_none: a row without a token gives 0, and not -1; its status says EMPTY either way.
+/// offsets: position holds numbers of 64 bits. The low word of each is the position; the high word, with its
+/// sign, times 0x9E3779B97F4A7C15 is added to the seed, modulo 2^64, so that no two offsets of a seed share
+/// random numbers. zero_for_none: a row without a token gives 0, and not -1; its status says EMPTY either
+/// way.
 ///
 /// With return_statuses, each output has the status of the row that it reads.
 #[pyfunction]
@@ -106,16 +108,18 @@ pub fn sample<'py>(
     })
 }
 
-/// Draws a token for each row, by numbers that lie in pools with an element for each of many requests, without gathering them.
+/// Draws a token for each row, by numbers that lie in pools with an element for each of many requests,
+/// without gathering them.
 ///
-/// slots: for each request the element that it reads; it has rows_per_slot neighbouring rows, of which each is one position
-/// on. seed: the pool of seeds, in 0..2^64 or int64; all pools are as long as this one. position, which is needed, draw, temperature,
-/// top_k, top_p, min_p: pools, or a number for all. high_draws: position holds 64-bit numbers, whose low word is the position and whose high
-/// word the draw index. On a GPU pools and slots are arrays there, which kernels read, or lists, which are copied. The other
-/// arguments are those of sample, and tokens are drawn as there.
+/// slots: for each request the element that it reads; it has rows_per_slot neighbouring rows, of which each
+/// is one position on. seed: the pool of seeds, in 0..2^64 or int64; all pools are as long as this one.
+/// position, which is needed, draw, temperature, top_k, top_p, min_p: pools, or a number for all. high_draws:
+/// position holds 64-bit numbers, whose low word is the position and whose high word the draw index. On a GPU
+/// pools and slots are arrays there, which kernels read, or lists, which are copied. The other arguments are
+/// those of sample, and tokens are drawn as there.
 ///
-/// Raises ValueError for a slot of the host that no pool has, and for pools of different lengths. In a GPU's memory a slot such
-/// as -1 has no token: -1.
+/// Raises ValueError for a slot of the host that no pool has, and for pools of different lengths. In a GPU's
+/// memory a slot such as -1 has no token: -1.
 #[pyfunction]
 #[pyo3(
     signature = (rows, slots, *, seed, position=None, draw=None, rows_per_slot=None, high_draws=false, zero_for_none=false,
@@ -189,14 +193,14 @@ impl<'py> Drawn<'_, 'py> {
         let (statuses, to_statuses) = input.words(return_statuses, &[count])?;
         let (from, on_device) = (input.matrix, input.is_on_device());
         run(input, |operators| {
-            // SAFETY: `input` keeps the arrays alive during the call; on a device their owners reuse memory in
-            // stream order. The package's documentation forbids other writes until the work is done.
+            // SAFETY: `input` keeps the arrays alive during the call; on a device their owners reuse memory
+            // in stream order. The package's documentation forbids other writes until the work is done.
             let rows = unsafe { rows_in(&from, on_device, kind) }?;
             // SAFETY: the statuses were allocated above with one word per output, of which any is a status.
             let statuses = unsafe { words_out::<Status>(to_statuses.as_ref(), on_device) }?;
             let write = |tokens: PerRowMut<'_, i32>| draw(operators, rows, tokens, statuses);
-            // SAFETY: `tokens_out` checked that `out` has `count` integers without gaps, is writable and lies apart
-            // from the rows; no other code uses it until the work is done.
+            // SAFETY: `tokens_out` checked that `out` has `count` integers without gaps, is writable and lies
+            // apart from the rows; no other code uses it until the work is done.
             unsafe { write_outputs(&to, on_device, count, write) }
         })?;
         answer(out, [statuses])

@@ -1,4 +1,5 @@
-//! Logprobs of given ids over given sets, with entropies and the gradient: the functions under `gumball.torch.logprobs`.
+//! Logprobs of given ids over given sets, with entropies and the gradient: the functions under
+//! `gumball.torch.logprobs`.
 
 use gumball_engine::{GivenLogprobs, GivenTokens, Kind, LossDerivatives, Masks, PerRow, WEIGHED_NUMBERS};
 use pyo3::prelude::*;
@@ -49,8 +50,8 @@ impl Given {
     /// Returns the tokens as the engine takes them.
     ///
     /// # Safety
-    /// The words of `kept` lie on a device if `on_device`, otherwise on the host. For the result's life, on a device until the enqueued
-    /// work is done, no code frees or writes them.
+    /// The words of `kept` lie on a device if `on_device`, otherwise on the host. For the result's life, on a
+    /// device until the enqueued work is done, no code frees or writes them.
     unsafe fn tokens(&self, on_device: bool) -> gumball_engine::Result<GivenTokens<'_>> {
         let kept = match &self.kept {
             None => Masks::None,
@@ -65,8 +66,8 @@ impl Given {
     }
 }
 
-/// Returns (logprobs [rows, K], entropies [rows] or None, weighed [rows, 3]) of ids [rows, K], all float32; see `gumball.torch.logprobs`.
-/// kept: a bitmask [rows, words]. weighed: an argument of logprobs_gradient.
+/// Returns (logprobs [rows, K], entropies [rows] or None, weighed [rows, 3]) of ids [rows, K], all float32;
+/// see `gumball.torch.logprobs`. kept: a bitmask [rows, words]. weighed: an argument of logprobs_gradient.
 #[pyfunction]
 #[pyo3(signature = (logits, ids, temperature, kept, ignored, entropy))]
 pub fn logprobs_of<'py>(
@@ -92,8 +93,8 @@ pub fn logprobs_of<'py>(
         false => (None, None),
     };
     run(&input, |operators| {
-        // SAFETY: `input` keeps the rows alive during the call; on a device their owners reuse memory in stream order. The
-        // package's documentation forbids writes to them until the work is done.
+        // SAFETY: `input` keeps the rows alive during the call; on a device their owners reuse memory in
+        // stream order. The package's documentation forbids writes to them until the work is done.
         let rows = unsafe { rows_in(&from, on_device, Kind::Logits) }?;
         // SAFETY: as above, of the set.
         let tokens = unsafe { given.tokens(on_device) }?;
@@ -111,8 +112,8 @@ pub fn logprobs_of<'py>(
     PyTuple::new(logits.py(), [logprobs, entropies, weighed])
 }
 
-/// Writes to out, of the shape of logits or logits itself, the derivatives of a loss by logits, from those by the logprobs [rows, K] and by the
-/// entropies [rows], or None, that logprobs_of returned beside weighed.
+/// Writes to out, of the shape of logits or logits itself, the derivatives of a loss by logits, from those by
+/// the logprobs [rows, K] and by the entropies [rows], or None, that logprobs_of returned beside weighed.
 #[pyfunction]
 #[pyo3(signature = (logits, ids, temperature, kept, ignored, weighed, of_logprobs, of_entropies, out))]
 #[expect(clippy::too_many_arguments, reason = "they are those of Python")]
@@ -139,8 +140,9 @@ pub fn logprobs_gradient<'py>(
     let to = input.rows_out(out)?;
     let (from, on_device) = (input.matrix, input.is_on_device());
     run(&input, |operators| {
-        // SAFETY: `input` keeps the arrays alive during the call; on a device their owners reuse memory in stream order. `rows_out`
-        // checked that the written rows are writable and the read rows or apart from them.
+        // SAFETY: `input` keeps the arrays alive during the call; on a device their owners reuse memory in
+        // stream order. `rows_out` checked that the written rows are writable and the read rows or apart from
+        // them.
         let rows = unsafe { rows_in_out(&from, to.as_ref(), on_device, Kind::Logits) }?;
         // SAFETY: as above, of the set.
         let tokens = unsafe { given.tokens(on_device) }?;

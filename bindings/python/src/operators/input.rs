@@ -35,8 +35,8 @@ pub fn emulate(on: bool) -> PyResult<()> {
 
 /// Returns the number of rows that an operator would read: the first of two dimensions, or 1 for a row alone.
 ///
-/// rows: [rows, vocab] or [vocab], as for all operators; nothing of them is read. name: what errors call them. Raises
-/// as the operators do for an array that they do not take, by shape, type or place.
+/// rows: [rows, vocab] or [vocab], as for all operators; nothing of them is read. name: what errors call
+/// them. Raises as the operators do for an array that they do not take, by shape, type or place.
 #[pyfunction]
 #[pyo3(signature = (rows, name="rows"))]
 pub fn row_count(rows: &Bound<'_, PyAny>, #[pyo3(from_py_with = argument)] name: &str) -> PyResult<usize> {
@@ -205,7 +205,8 @@ impl<'a, 'py> Input<'a, 'py> {
         namespace.getattr(intern!(py, "empty"))?.call((PyTuple::new(py, shape)?,), Some(&keywords))
     }
 
-    /// Returns a new array for statuses or counts, if it is wanted: of the caller's library on a device, otherwise of numpy.
+    /// Returns a new array for statuses or counts, if it is wanted: of the caller's library on a device,
+    /// otherwise of numpy.
     pub fn words(&mut self, wanted: bool, shape: &[usize]) -> PyResult<(Optional<'py>, Option<Matrix>)> {
         let object = match self.key {
             _ if !wanted => return Ok((None, None)),
@@ -281,8 +282,8 @@ pub fn check_apart(out: &Matrix, read: &Matrix, name: &str) -> PyResult<()> {
 /// Returns rows to be read as the engine takes them.
 ///
 /// # Safety
-/// The matrix lies on a device if `on_device`, otherwise on the host. For `'a`, on a device until the enqueued
-/// work is done, no code frees or writes its rows.
+/// The matrix lies on a device if `on_device`, otherwise on the host. For `'a`, on a device until the
+/// enqueued work is done, no code frees or writes its rows.
 pub unsafe fn rows_in<'a>(matrix: &Matrix, on_device: bool, kind: Kind) -> Result<Rows<'a>> {
     if on_device {
         // SAFETY: the caller ensures that the rows lie on the device, unchanged until the work is done.
@@ -309,8 +310,8 @@ pub unsafe fn rows_in_out<'a>(
     if on_device {
         let dtype = written.device_dtype();
         let Matrix { address, rows, width, stride, .. } = *written;
-        // SAFETY: the caller ensures that the rows lie on the device and are used by no other code until the work
-        // is done.
+        // SAFETY: the caller ensures that the rows lie on the device and are used by no other code until the
+        // work is done.
         let to = unsafe { DeviceRows::new(address as u64, dtype, rows, width, stride) }?.with_kind(kind);
         return Ok(RowsInOut { from, to: to.into() });
     }

@@ -1,8 +1,8 @@
 //! Operators over arrays, without requests; `python/gumball/operators.py` says what holds of all of them.
 //!
 //! A call reads its arguments (`input`, `columns`, `params`) and runs an operator of the engine (`write`,
-//! `draws`, `selected`, `given_logprobs`, `draft_trees`; `run`): the host's if the rows lie there, otherwise the operators of the rows' device and
-//! stream, which `by_stream` keeps.
+//! `draws`, `selected`, `given_logprobs`, `draft_trees`; `run`): the host's if the rows lie there, otherwise
+//! the operators of the rows' device and stream, which `by_stream` keeps.
 
 mod by_stream;
 mod columns;

@@ -112,8 +112,8 @@ impl DrawKeys {
         Ok(Self { seed, position, draw, offsets, zero_for_none })
     }
 
-    /// Reads keys that lie in pools; returns whether the high words of positions are draw indices for the engine as well: on the host
-    /// they become such here.
+    /// Reads keys that lie in pools; returns whether the high words of positions are draw indices for the
+    /// engine as well: on the host they become such here.
     pub fn pooled<'py>(
         input: &mut Input<'_, 'py>,
         arguments: &KeyArguments<'_, 'py>,
@@ -172,8 +172,8 @@ fn halves(words: &Value<u64>, half: impl Fn(u64) -> u32) -> Value<u32> {
     }
 }
 
-/// Splits 64-bit offsets on the host into seeds and positions, as kernels do on a device; a list of one number
-/// holds for all outputs, as there.
+/// Splits 64-bit offsets on the host into seeds and positions, as kernels do on a device; a list of one
+/// number holds for all outputs, as there.
 fn folded(seed: Value<u64>, offset: Value<u64>) -> (Value<u64>, Value<u32>) {
     const STEP: u64 = 0x9E37_79B9_7F4A_7C15;
     let moved = |seed: u64, offset: u64| {

@@ -11,17 +11,17 @@ use crate::arguments::argument;
 use crate::arrays::Dtype;
 use crate::values;
 
-/// Returns the logprob of one token of each row: out, or a new array [rows] float32. With return_ranks or return_statuses
-/// a tuple of it and of these, [rows] uint32 of numpy, on a GPU int32.
+/// Returns the logprob of one token of each row: out, or a new array [rows] float32. With return_ranks or
+/// return_statuses a tuple of it and of these, [rows] uint32 of numpy, on a GPU int32.
 ///
-/// They are the ones that a Pool reports of these tokens with LogprobsParams(mode="raw"): at temperature 1, without edits and
-/// filters. tokens: [rows] ids, or one for all rows; -1 for none. For rows on a GPU they are a list or an array of the host, which
-/// is copied there, or int32 or int64 in its memory. A token whose logit is -inf or NaN, or whose probability is 0, and -1, have
-/// logprob -inf and rank 0; the most likely token has rank 1. kind: "logits", or "probabilities" for rows that hold those and
-/// need not sum to 1.
+/// They are the ones that a Pool reports of these tokens with LogprobsParams(mode="raw"): at temperature 1,
+/// without edits and filters. tokens: [rows] ids, or one for all rows; -1 for none. For rows on a GPU they
+/// are a list or an array of the host, which is copied there, or int32 or int64 in its memory. A token whose
+/// logit is -inf or NaN, or whose probability is 0, and -1, have logprob -inf and rank 0; the most likely
+/// token has rank 1. kind: "logits", or "probabilities" for rows that hold those and need not sum to 1.
 ///
-/// Raises ValueError for an id of the host outside the vocabulary. In a GPU's memory such an id counts as -1, and the row's
-/// status is NO_ID.
+/// Raises ValueError for an id of the host outside the vocabulary. In a GPU's memory such an id counts as -1,
+/// and the row's status is NO_ID.
 #[pyfunction]
 #[pyo3(signature = (rows, tokens, *, kind="logits", out=None, return_ranks=false, return_statuses=false, stream=None))]
 pub fn selected_logprobs<'py>(
@@ -45,11 +45,11 @@ pub fn selected_logprobs<'py>(
     let (ranks, to_ranks) = input.words(return_ranks, &[count])?;
     let (statuses, to_statuses) = input.words(return_statuses, &[count])?;
     run(&input, |operators| {
-        // SAFETY: `input` keeps the rows alive during the call; on a device their owners reuse memory in stream order. The
-        // package's documentation forbids writes to them until the work is done.
+        // SAFETY: `input` keeps the rows alive during the call; on a device their owners reuse memory in
+        // stream order. The package's documentation forbids writes to them until the work is done.
         let rows = unsafe { rows_in(&from, on_device, kind) }?;
-        // SAFETY: `column_out` checked that `out` has `count` float32 without gaps, is writable and lies apart from the rows;
-        // no other code uses it until the work is done.
+        // SAFETY: `column_out` checked that `out` has `count` float32 without gaps, is writable and lies
+        // apart from the rows; no other code uses it until the work is done.
         let logprobs = unsafe { words_out::<f32>(Some(&to), on_device) }?.expect("it was given");
         // SAFETY: the ranks were allocated above with one word per row.
         let ranks = unsafe { words_out::<u32>(to_ranks.as_ref(), on_device) }?;

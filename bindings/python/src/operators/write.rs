@@ -44,9 +44,9 @@ impl<'py> Written<'_, 'py> {
         let (statuses, to_statuses) = input.words(self.return_statuses, &[input.matrix.rows])?;
         let (from, on_device) = (input.matrix, input.is_on_device());
         run(&input, |operators| {
-            // SAFETY: `input` keeps the arrays alive during the call; on a device their owners reuse memory in
-            // stream order. `rows_out` checked that the written rows are writable and the read rows or apart from
-            // them. The package's documentation forbids other use of them until the work is done.
+            // SAFETY: `input` keeps the arrays alive during the call; on a device their owners reuse memory
+            // in stream order. `rows_out` checked that the written rows are writable and the read rows or
+            // apart from them. The package's documentation forbids other use of them until the work is done.
             let rows = unsafe { rows_in_out(&from, to.as_ref(), on_device, kind) }?;
             // SAFETY: the statuses were allocated above with one word per row, of which any is a status.
             let statuses = unsafe { words_out::<Status>(to_statuses.as_ref(), on_device) }?;
@@ -58,11 +58,13 @@ impl<'py> Written<'_, 'py> {
 
 /// Returns the softmax of each row of logits at its temperature, fused; float32 [rows, vocab] without out.
 ///
-/// temperature: in 0..=2^100, a number, [rows] or [rows, 1]; at 0 the first of the largest logits gets 1, the others
-/// 0. out: of the logits' shape and of any of the three types, on a GPU float32 or the logits' own; each number is
-/// rounded to it once. The maximum is subtracted before the division by the temperature, so logits of +-1e6 at 0.01
-/// stay finite. Equal logits get equal probabilities, bit for bit. NaN counts as -inf and +inf as the largest
-/// float32. A row without a logit above -inf becomes all 0. On a GPU a call launches one or two kernels.
+/// temperature: in 0..=2^100, a number, [rows] or [rows, 1]; at 0 the first of the largest logits gets 1, the
+/// others
+/// 0. out: of the logits' shape and of any of the three types, on a GPU float32 or the logits' own; each
+///    number is rounded to it once. The maximum is subtracted before the division by the temperature, so
+///    logits of +-1e6 at 0.01 stay finite. Equal logits get equal probabilities, bit for bit. NaN counts as
+///    -inf and +inf as the largest float32. A row without a logit above -inf becomes all 0. On a GPU a call
+///    launches one or two kernels.
 #[pyfunction]
 #[pyo3(
     signature = (logits, temperature=None, out=None, *, return_statuses=false, stream=None),
@@ -86,11 +88,11 @@ pub fn softmax<'py>(
 
 /// Returns the distribution that each row's token is drawn from.
 ///
-/// filters: temperature, top_k, top_p and min_p, a number or one for each row; order, the order of the filters, as in
-/// SamplingParams, of which "joint" lets all see the unfiltered row; params, SamplingParams with all others. kind: "logits",
-/// or "probabilities" for rows that hold those, need not sum to 1 and allow only temperatures 0 and 1. Without out,
-/// probabilities of logits are float32; rows of probabilities keep their type. Of tokens that tie at a cut the lower
-/// ids stay. A row without a token becomes all 0.
+/// filters: temperature, top_k, top_p and min_p, a number or one for each row; order, the order of the
+/// filters, as in SamplingParams, of which "joint" lets all see the unfiltered row; params, SamplingParams
+/// with all others. kind: "logits", or "probabilities" for rows that hold those, need not sum to 1 and allow
+/// only temperatures 0 and 1. Without out, probabilities of logits are float32; rows of probabilities keep
+/// their type. Of tokens that tie at a cut the lower ids stay. A row without a token becomes all 0.
 #[pyfunction]
 #[pyo3(signature = (rows, *, kind="logits", out=None, return_statuses=false, stream=None, **filters))]
 pub fn probabilities<'py>(
@@ -110,11 +112,12 @@ pub fn probabilities<'py>(
     })
 }
 
-/// Returns each row of logits with -inf for tokens that its filters and bans do not keep, in the logits' own type.
+/// Returns each row of logits with -inf for tokens that its filters and bans do not keep, in the logits' own
+/// type.
 ///
-/// filters: as of probabilities. out=logits masks in place. Filters weigh tokens at the temperature, but the kept logits
-/// are not divided by it. -0.0 becomes 0.0. +inf becomes the largest finite float32, which bfloat16 and float16 round to
-/// +inf again. A row of only -inf stays as it is.
+/// filters: as of probabilities. out=logits masks in place. Filters weigh tokens at the temperature, but the
+/// kept logits are not divided by it. -0.0 becomes 0.0. +inf becomes the largest finite float32, which
+/// bfloat16 and float16 round to +inf again. A row of only -inf stays as it is.
 #[pyfunction]
 #[pyo3(signature = (logits, *, out=None, return_statuses=false, stream=None, **filters))]
 pub fn mask_logits<'py>(

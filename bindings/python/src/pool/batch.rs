@@ -1,4 +1,5 @@
-//! Batches: whose rows they are, and the options of each row. Lists are read when a batch is made, so a call with the same one reads only masks.
+//! Batches: whose rows they are, and the options of each row. Lists are read when a batch is made, so a call
+//! with the same one reads only masks.
 
 use std::ops::Deref;
 
@@ -16,16 +17,20 @@ use crate::turns::Caller;
 
 /// Whose rows they are, and the options of each row. A list or an array of slots is a batch as well.
 ///
-/// slots: the slot of each request, -1 for padding, whose rows are not read. counts: how many drafts each request has, 0 to 64, if the drafts do
-/// not say it themselves; of a DraftBatch how many stand in front of each row, 0 to 63. mode: how drafts are judged, or will be. "coupled": a draft is
-/// accepted if it is the token that the request would have drawn, so that the output equals decoding without drafts. "greedy": the same at
-/// temperature 0. "rejection": by the ratio of the target's and the drafter's probability; emitted tokens have the target's distribution.
-/// "block": chains as a whole, which accepts more and has the same distribution. A Threshold accepts more than the distribution warrants.
+/// slots: the slot of each request, -1 for padding, whose rows are not read. counts: how many drafts each
+/// request has, 0 to 64, if the drafts do not say it themselves; of a DraftBatch how many stand in front of
+/// each row, 0 to 63. mode: how drafts are judged, or will be. "coupled": a draft is accepted if it is the
+/// token that the request would have drawn, so that the output equals decoding without drafts. "greedy": the
+/// same at temperature 0. "rejection": by the ratio of the target's and the drafter's probability; emitted
+/// tokens have the target's distribution. "block": chains as a whole, which accepts more and has the same
+/// distribution. A Threshold accepts more than the distribution warrants.
 ///
-/// masks: [rows, words] int32 or uint32; bit id % 32 of word id // 32 allows an id, missing words forbid. mask_present: for each row whether its mask
-/// counts; not for masks on a device. forced: for each row an id to emit in place of the drawn one, None or -1 for none. row_indices: for each row the row
-/// of the array that it reads; several may read one. hooks: for each row a callable or None, as for Sampler.sample; on the host only, and
-/// in direct calls. Rows run in parallel, and so may their hooks. plan: over ranks, that of Pool.plan; None: the pool plans.
+/// masks: [rows, words] int32 or uint32; bit id % 32 of word id // 32 allows an id, missing words forbid.
+/// mask_present: for each row whether its mask counts; not for masks on a device. forced: for each row an id
+/// to emit in place of the drawn one, None or -1 for none. row_indices: for each row the row of the array
+/// that it reads; several may read one. hooks: for each row a callable or None, as for Sampler.sample; on the
+/// host only, and in direct calls. Rows run in parallel, and so may their hooks. plan: over ranks, that of
+/// Pool.plan; None: the pool plans.
 ///
 /// A call refuses what it does not read. Raises ValueError or TypeError for a list of another type.
 #[pyclass(frozen, module = "gumball")]
@@ -142,7 +147,8 @@ impl Batch {
     /// Returns the batch as the engine takes it. An assignment refuses hooks before.
     ///
     /// # Safety
-    /// The memory of `masks` is neither freed nor written for `'a`, nor, on a device, while work that reads it runs.
+    /// The memory of `masks` is neither freed nor written for `'a`, nor, on a device, while work that reads
+    /// it runs.
     pub unsafe fn engine<'a>(
         &'a self,
         masks: Option<&Matrix>,
@@ -150,9 +156,11 @@ impl Batch {
     ) -> Result<EngineBatch<'a>> {
         let masks = match masks {
             None => Masks::None,
-            // SAFETY: `masks` lies in the host's memory, and the caller ensures that no code frees or writes it for `'a`.
+            // SAFETY: `masks` lies in the host's memory, and the caller ensures that no code frees or writes
+            // it for `'a`.
             Some(masks) if masks.location == Location::Host => unsafe { masks.masks(&self.present) }?,
-            // SAFETY: `masks` lies in a device's memory, and the caller ensures that no code frees or writes it while work reads it.
+            // SAFETY: `masks` lies in a device's memory, and the caller ensures that no code frees or writes
+            // it while work reads it.
             Some(masks) => unsafe { masks.device_masks() }.map(Masks::Device)?,
         };
         let Self { slots, counts, mode, forced, row_indices, plan, .. } = self;

@@ -36,7 +36,8 @@ struct Call<'a> {
 }
 
 impl Pool {
-    /// Makes a call of rows and a batch that were read. The caller keeps rows, the other arrays, and the masks that are returned, alive during it.
+    /// Makes a call of rows and a batch that were read. The caller keeps rows, the other arrays, and the
+    /// masks that are returned, alive during it.
     fn call<'a, 'py>(
         &'a self,
         py: Python<'py>,
@@ -59,7 +60,8 @@ impl Pool {
         let Call { rows, head, batch, counts, masks, stream, caller } = call;
         self.with(py, *stream, |inner| {
             let device = inner.outside_a_capture()?.device();
-            // SAFETY: the caller keeps the rows alive; Python's callers do not write them during the call, which waits for its results.
+            // SAFETY: the caller keeps the rows alive; Python's callers do not write them during the call,
+            // which waits for its results.
             let matrix = unsafe { rows.engine(rows.matrix.location != Location::Host) }?;
             let taken = TakenHeads::take(head, device)?;
             let hooks = batch.hooks(caller);
@@ -73,7 +75,8 @@ impl Pool {
         })
     }
 
-    /// Returns a reader of the arrays of a direct call: arrays of a GPU where they lie, all others as lists of the host.
+    /// Returns a reader of the arrays of a direct call: arrays of a GPU where they lie, all others as lists
+    /// of the host.
     fn reader<'py>(&self, stream: Option<usize>) -> Reader<'py> {
         let there = Some(self.location).filter(|location| *location != Location::Host);
         Reader { there, stream, arrays: Vec::new() }
@@ -114,18 +117,21 @@ pub fn to_arrays<'py>(
 
 #[pymethods]
 impl Pool {
-    /// Chooses the next token of each row, appends it to the sequence in the row's slot, and returns the Outputs.
+    /// Chooses the next token of each row, appends it to the sequence in the row's slot, and returns the
+    /// Outputs.
     ///
-    /// rows: [rows, vocab] logits, or [vocab] for one row; float32, bfloat16 or float16; rows may be strided. On the host, or on the pool's
-    /// device: a pool there copies rows of the host up. Or Probabilities, or Hidden. Over ranks a row of this rank's ids for each request, which
-    /// may be followed by padding up to ranks.width; under "replicated" a row of the whole vocabulary for each of plan.requests. batch: a
+    /// rows: [rows, vocab] logits, or [vocab] for one row; float32, bfloat16 or float16; rows may be strided.
+    /// On the host, or on the pool's device: a pool there copies rows of the host up. Or Probabilities, or
+    /// Hidden. Over ranks a row of this rank's ids for each request, which may be followed by padding up to
+    /// ranks.width; under "replicated" a row of the whole vocabulary for each of plan.requests. batch: a
     /// Batch, or a list of slots. stream: a CUDA stream's handle.
     ///
-    /// Ends what was assigned: assign again before the next enqueue. Raises ValueError or TypeError for another shape, type or device, and for what
-    /// the call does not read; ValueError for a slot that is vacant or occurs twice, for a forced id outside the vocabulary, and for parameters that
-    /// apply to logits only if rows hold probabilities; UnavailableError for hooks on a device, and for a head of the other memory; RuntimeError if
-    /// a head's weights were written; over ranks a DistError if a rank is late, gone, or at another step; and the exceptions of hooks. After an
-    /// error no sequence has changed.
+    /// Ends what was assigned: assign again before the next enqueue. Raises ValueError or TypeError for
+    /// another shape, type or device, and for what the call does not read; ValueError for a slot that is
+    /// vacant or occurs twice, for a forced id outside the vocabulary, and for parameters that apply to
+    /// logits only if rows hold probabilities; UnavailableError for hooks on a device, and for a head of the
+    /// other memory; RuntimeError if a head's weights were written; over ranks a DistError if a rank is late,
+    /// gone, or at another step; and the exceptions of hooks. After an error no sequence has changed.
     #[pyo3(signature = (rows, batch, *, stream=None))]
     fn step(
         &self,
@@ -144,20 +150,24 @@ impl Pool {
         })
     }
 
-    /// Verifies the drafts of each request, appends the emitted tokens to the sequences, and returns the Outputs, which tell them by request.
+    /// Verifies the drafts of each request, appends the emitted tokens to the sequences, and returns the
+    /// Outputs, which tell them by request.
     ///
-    /// A request with n drafts, 0 to 64, has n + 1 rows, one after the other: one at the end of its history, then one after each draft. Without
-    /// drafts that is a step. Every parameter acts in every row, with the path to it as output; a row's mask holds after the drafts on the path to
-    /// it. A stop id that is emitted is the last token. Rows of padding are not read.
+    /// A request with n drafts, 0 to 64, has n + 1 rows, one after the other: one at the end of its history,
+    /// then one after each draft. Without drafts that is a step. Every parameter acts in every row, with the
+    /// path to it as output; a row's mask holds after the drafts on the path to it. A stop id that is emitted
+    /// is the last token. Rows of padding are not read.
     ///
-    /// rows, batch, stream: as for step, with one element of masks, forced, row_indices and hooks for each row. A certified head computes a part of a
-    /// row in the modes "coupled" and "greedy", and for requests without drafts. drafts: Drafts, or their ids alone: a list for each request.
-    /// Over ranks the rows of a request stay together, and drafts are of the whole batch.
+    /// rows, batch, stream: as for step, with one element of masks, forced, row_indices and hooks for each
+    /// row. A certified head computes a part of a row in the modes "coupled" and "greedy", and for requests
+    /// without drafts. drafts: Drafts, or their ids alone: a list for each request. Over ranks the rows of a
+    /// request stay together, and drafts are of the whole batch.
     ///
-    /// Raises UnavailableError on the route "probabilities" for the modes other than "coupled" and "greedy"; ValueError for more than 64 drafts,
-    /// for a parent that is no draft before in the same request, for drafts of a request with mirostat, for probabilities of the drafter in a mode that does
-    /// not read them, for a threshold outside 0..=1, and in mode "block" for a tree that is no chain and for forced tokens beside drafts; and the
-    /// errors of step. After an error no sequence has changed.
+    /// Raises UnavailableError on the route "probabilities" for the modes other than "coupled" and "greedy";
+    /// ValueError for more than 64 drafts, for a parent that is no draft before in the same request, for
+    /// drafts of a request with mirostat, for probabilities of the drafter in a mode that does not read them,
+    /// for a threshold outside 0..=1, and in mode "block" for a tree that is no chain and for forced tokens
+    /// beside drafts; and the errors of step. After an error no sequence has changed.
     #[pyo3(signature = (rows, batch, drafts, *, stream=None))]
     fn verify(
         &self,
@@ -175,28 +185,34 @@ impl Pool {
         let (call, _held) = self.call(py, &rows, (&batch, counts), stream)?;
         let kept = self.kept;
         self.run(py, &call, |pool, rows, batch, out| {
-            // SAFETY: `reader` keeps the arrays alive; Python's callers do not write them during the call, which waits for its results.
+            // SAFETY: `reader` keeps the arrays alive; Python's callers do not write them during the call,
+            // which waits for its results.
             let drafts = unsafe { drafts.engine() }?;
             pool.verify(rows, batch, &drafts, out).map_err(draft_names)?;
             Ok(Outputs::new(out, kept))
         })
     }
 
-    /// Draws drafts from the rows of a draft model, and changes no sequence; returns them as [rows, siblings] int32, -1 where there are no more.
+    /// Draws drafts from the rows of a draft model, and changes no sequence; returns them as [rows, siblings]
+    /// int32, -1 where there are no more.
     ///
-    /// A row stands after the history of its sequence and a path of drafts. Its drafts are the first tokens that arrive in the request's race over the
-    /// row, with all its parameters and with the path as output: the first is the token that the request would draw there if the row were the target's, the
-    /// others, siblings of a tree, are the runners-up. Batch.mode is that which verify will judge the drafts by; drafts for "block" are drawn by random
-    /// words of their own, as that mode requires.
+    /// A row stands after the history of its sequence and a path of drafts. Its drafts are the first tokens
+    /// that arrive in the request's race over the row, with all its parameters and with the path as output:
+    /// the first is the token that the request would draw there if the row were the target's, the others,
+    /// siblings of a tree, are the runners-up. Batch.mode is that which verify will judge the drafts by;
+    /// drafts for "block" are drawn by random words of their own, as that mode requires.
     ///
-    /// rows, batch, stream: as for step, with one slot for each row; a slot may stand there several times, and a forced token is the only draft of
-    /// its row. paths: for each row a list or an integer array of up to 63 ids; an array [rows, n] if all have n; None: all rows follow the histories.
-    /// siblings: drafts of a row, 1 for chains, at most 64. probs: if True, returns a pair with the probabilities that the drafts are drawn from, [rows,
-    /// vocab] float32, as rows of Drafts.probs.
+    /// rows, batch, stream: as for step, with one slot for each row; a slot may stand there several times,
+    /// and a forced token is the only draft of its row. paths: for each row a list or an integer array of up
+    /// to 63 ids; an array [rows, n] if all have n; None: all rows follow the histories. siblings: drafts of
+    /// a row, 1 for chains, at most 64. probs: if True, returns a pair with the probabilities that the drafts
+    /// are drawn from, [rows, vocab] float32, as rows of Drafts.probs.
     ///
-    /// For drafts that nothing waits for, and in graphs, see OnDevice.add_drafts. Over ranks, rows are this rank's part of all rows. Raises UnavailableError on a device for
-    /// the route "probabilities" and for Hidden, and on the host on that route for several siblings, for mode "block" and for probs; ValueError for an id of a path
-    /// outside the vocabulary, for a path that is too long and for a request with mirostat; and the errors of step.
+    /// For drafts that nothing waits for, and in graphs, see OnDevice.add_drafts. Over ranks, rows are this
+    /// rank's part of all rows. Raises UnavailableError on a device for the route "probabilities" and for
+    /// Hidden, and on the host on that route for several siblings, for mode "block" and for probs; ValueError
+    /// for an id of a path outside the vocabulary, for a path that is too long and for a request with
+    /// mirostat; and the errors of step.
     #[pyo3(
         signature = (rows, batch, paths=None, *, siblings=None, probs=false, stream=None),
         text_signature = "($self, rows, batch, paths=None, *, siblings=1, probs=False, stream=None)"
@@ -232,13 +248,15 @@ impl Pool {
         to_arrays(py, &drafted, siblings, probs.then_some(self.vocab))
     }
 
-    /// Returns the logprobs of given tokens, in the Outputs that steps would return in which these tokens are forced.
+    /// Returns the logprobs of given tokens, in the Outputs that steps would return in which these tokens are
+    /// forced.
     ///
-    /// rows: as for step. params: SamplingParams, whose logprobs say what to report. ids: a Scored, or prompt and output: row i scores ids[1 + i].
-    /// batch: a Batch without slots, for masks, row_indices and hooks. No slot changes.
+    /// rows: as for step. params: SamplingParams, whose logprobs say what to report. ids: a Scored, or prompt
+    /// and output: row i scores ids[1 + i]. batch: a Batch without slots, for masks, row_indices and hooks.
+    /// No slot changes.
     ///
-    /// Raises ValueError if a shape differs, or in mode "processed" for mirostat, or for XTC without a seed; UnavailableError on a
-    /// device for Hidden; and the errors of step.
+    /// Raises ValueError if a shape differs, or in mode "processed" for mirostat, or for XTC without a seed;
+    /// UnavailableError on a device for Hidden; and the errors of step.
     #[pyo3(signature = (rows, params, ids, batch=None, *, stream=None))]
     fn score<'py>(
         &self,

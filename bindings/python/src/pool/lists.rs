@@ -44,7 +44,8 @@ enum GivenTree {
 
 /// Reads arrays of a call, and keeps them.
 pub struct Reader<'py> {
-    /// The memory of the pool's device, in which arrays are read where they lie; `None`: all are lists of the host.
+    /// The memory of the pool's device, in which arrays are read where they lie; `None`: all are lists of the
+    /// host.
     pub there: Option<Location>,
     pub stream: Option<usize>,
     pub arrays: Vec<Array<'py>>,
@@ -99,7 +100,8 @@ impl<'py> Reader<'py> {
         Ok((matrix, is_there))
     }
 
-    /// Reads integers: lists of the host with their lengths if they are lists of lists or have two dimensions, or an array on the device.
+    /// Reads integers: lists of the host with their lengths if they are lists of lists or have two
+    /// dimensions, or an array on the device.
     pub fn ints(
         &mut self,
         object: &Bound<'py, PyAny>,
@@ -137,8 +139,8 @@ impl<'py> Reader<'py> {
             let text = format!("{name} must have one dimension, or two, without gaps");
             return Err(InvalidValueError::new_err(text));
         }
-        // SAFETY: the array has as many numbers of this type. The caller keeps it alive; its owner reuses memory in stream order, and the
-        // methods' documentation forbids other writes until the work is done.
+        // SAFETY: the array has as many numbers of this type. The caller keeps it alive; its owner reuses
+        // memory in stream order, and the methods' documentation forbids other writes until the work is done.
         let column = unsafe { DeviceSlice::new(array.address as u64, dtype, array.shape[0]) };
         self.arrays.push(array);
         Ok(GivenInts::There(column.map_err(to_py_err)?))
@@ -176,7 +178,8 @@ impl GivenDrafts {
     /// Returns the drafts as the engine takes them.
     ///
     /// # Safety
-    /// No code frees or writes the drafter's probabilities for `'a`, nor the ones of a device while work that reads them runs.
+    /// No code frees or writes the drafter's probabilities for `'a`, nor the ones of a device while work that
+    /// reads them runs.
     pub unsafe fn engine<'a>(&'a self) -> gumball_engine::Result<EngineDrafts<'a>> {
         let tree = match &self.tree {
             GivenTree::Chain => Tree::Chain,

@@ -59,8 +59,9 @@ const BROKEN: &str = "the group is broken: make new pools";
 ///     slot = pool.admit(SamplingParams(temperature=0.8, seed=7), prompt=[1, 2])
 ///     tokens = pool.step(logits, [slot]).tokens
 ///
-/// step, verify, draft and score are done on return. Work in order is not waited for on a device: assign says whose rows they are, enqueue
-/// returns before the device has finished, and fetch waits. On the host it is done on return. The tokens are the same on both.
+/// step, verify, draft and score are done on return. Work in order is not waited for on a device: assign says
+/// whose rows they are, enqueue returns before the device has finished, and fetch waits. On the host it is
+/// done on return. The tokens are the same on both.
 ///
 /// vocab: the number of logits in a row. device: "cpu", "cuda" or "cuda:N", or a torch.device. slots: the
 /// number of requests that can be in flight. rows: the number of rows that a step on a device can have.
@@ -70,17 +71,21 @@ const BROKEN: &str = "the group is broken: make new pools";
 /// requests; set it to replay steps without fetching each and still read the sequences back. threads, level:
 /// for the host only: the number of threads for the rows (None: one per core), and the SIMD level. route:
 /// "race", "probabilities" or "oracle", as for Sampler; on a device "race", or "probabilities", whose softmax
-/// there edits nothing: penalties, biases, bans, masks, row_indices and rows of probabilities are refused. stream: the handle of the CUDA stream for all work,
-/// which must live as long as the pool and every DeviceHead that it was used with. If None, each call uses torch's current stream if torch is loaded,
+/// there edits nothing: penalties, biases, bans, masks, row_indices and rows of probabilities are refused.
+/// stream: the handle of the CUDA stream for all work, which must live as long as the pool and every
+/// DeviceHead that it was used with. If None, each call uses torch's current stream if torch is loaded,
 /// otherwise a stream of the pool's own.
 ///
-/// ranks: a gumball.Ranks makes this a pool of every process of a group, each of which has the logits of a part of the vocabulary. All ranks make the
-/// same calls in the same turn, and get what one process with whole rows would. gumball.dist.join finds the addresses out. Signals are heard while ranks
-/// wait for each other. With a device rows and results may lie there, and devices write into each other's memory: GPUs of one host with peer access.
+/// ranks: a gumball.Ranks makes this a pool of every process of a group, each of which has the logits of a
+/// part of the vocabulary. All ranks make the same calls in the same turn, and get what one process with
+/// whole rows would. gumball.dist.join finds the addresses out. Signals are heard while ranks wait for each
+/// other. With a device rows and results may lie there, and devices write into each other's memory: GPUs of
+/// one host with peer access.
 ///
 /// Raises ValueError for a number outside its range or an unknown name, UnavailableError if the device, its
-/// driver or NVRTC is missing or too old, or has not enough memory, for a transport that is not there, or an address that cannot be listened at;
-/// LateError or LostError if a rank does not come or ends; DisagreeError if ranks are made with different settings.
+/// driver or NVRTC is missing or too old, or has not enough memory, for a transport that is not there, or an
+/// address that cannot be listened at; LateError or LostError if a rank does not come or ends; DisagreeError
+/// if ranks are made with different settings.
 #[pyclass(frozen, weakref, module = "gumball")]
 #[derive(Debug)]
 pub struct Pool {
@@ -172,7 +177,8 @@ impl Pool {
         self.inner.caller()
     }
 
-    /// Returns the stream to work on: the call's, otherwise the pool's, otherwise torch's current one, if any.
+    /// Returns the stream to work on: the call's, otherwise the pool's, otherwise torch's current one, if
+    /// any.
     fn on(&self, py: Python<'_>, named: Option<&Bound<'_, PyAny>>) -> PyResult<Option<usize>> {
         let Location::Cuda(ordinal) = self.location else { return Ok(None) };
         match (named, self.stream) {
@@ -306,8 +312,9 @@ impl Pool {
         true
     }
 
-    /// Ends the pool with its sequences, and frees its memory. A step of other ranks is a LostError then; on devices it waits for them to end
-    /// theirs, for timeout at most, since they may still write here. Deleting the pool does the same.
+    /// Ends the pool with its sequences, and frees its memory. A step of other ranks is a LostError then; on
+    /// devices it waits for them to end theirs, for timeout at most, since they may still write here.
+    /// Deleting the pool does the same.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         self.inner.with(py, BROKEN, |inner| drop(inner.pool.take()))?;
         self.signals.raised().map_or(Ok(()), Err)

@@ -30,7 +30,8 @@ impl Pool {
     }
 }
 
-/// Returns where one of a batch's outputs lies among them, its type and its shape; `requests` are of a verification.
+/// Returns where one of a batch's outputs lies among them, its type and its shape; `requests` are of a
+/// verification.
 fn section(name: &str, layout: Layout, requests: usize) -> PyResult<(usize, Dtype, Vec<usize>)> {
     let (rows, widths, end) = (layout.rows, layout.widths, layout.words());
     let (section, dtype, width) = match name {
@@ -55,8 +56,9 @@ fn section(name: &str, layout: Layout, requests: usize) -> PyResult<(usize, Dtyp
 
 #[pymethods]
 impl OnDevice {
-    /// One of the last step's outputs, by its name in Outputs: a DeviceArray whose address stays, with as many rows as are assigned, over ranks the rows of
-    /// the whole batch; it needs no copy and no wait. Of drafts also "rows", [rows] uint32, the row that each output comes from, 2^32 - 1 where no token was
+    /// One of the last step's outputs, by its name in Outputs: a DeviceArray whose address stays, with as
+    /// many rows as are assigned, over ranks the rows of the whole batch; it needs no copy and no wait. Of
+    /// drafts also "rows", [rows] uint32, the row that each output comes from, 2^32 - 1 where no token was
     /// emitted, and "accepted", [requests] uint32.
     ///
     /// Raises ValueError for another name.
@@ -74,19 +76,23 @@ impl OnDevice {
         Ok(DeviceArray::new(self.pool.clone_ref(py), address, pool.location, dtype, shape))
     }
 
-    /// The name of the smallest variant that serves the assigned rows: the one whose graph to replay. All ranks replay the same. Pool.counts lists
-    /// all, in ascending order; each serves the requests of those before it, too.
+    /// The name of the smallest variant that serves the assigned rows: the one whose graph to replay. All
+    /// ranks replay the same. Pool.counts lists all, in ascending order; each serves the requests of those
+    /// before it, too.
     fn needed_variant(&self, py: Python<'_>) -> PyResult<&'static str> {
         self.pool.get().with(py, None, |inner| Ok(inner.pool()?.on_device()?.needed_variant().name()))
     }
 
-    /// Enqueues work as Pool.enqueue does, with the kernels of a variant, by its name. Returns a Recorded, by which replays are announced.
+    /// Enqueues work as Pool.enqueue does, with the kernels of a variant, by its name. Returns a Recorded, by
+    /// which replays are announced.
     ///
-    /// While torch, say, captures a graph on the stream, the work does not run, but becomes part of that graph, which serves later assignments that the
-    /// variant serves. Otherwise it runs: call it so once before the capture, which loads the kernels. Keep a head as long as a graph of torch that has it,
-    /// and replay that on one stream with the other steps of the head: nothing here sees its replays.
+    /// While torch, say, captures a graph on the stream, the work does not run, but becomes part of that
+    /// graph, which serves later assignments that the variant serves. Otherwise it runs: call it so once
+    /// before the capture, which loads the kernels. Keep a head as long as a graph of torch that has it, and
+    /// replay that on one stream with the other steps of the head: nothing here sees its replays.
     ///
-    /// Raises the errors of Pool.enqueue, and ValueError if the variant does not serve a row. No sequence has changed then.
+    /// Raises the errors of Pool.enqueue, and ValueError if the variant does not serve a row. No sequence has
+    /// changed then.
     #[pyo3(signature = (work, *, variant="full", stream=None))]
     fn record<'py>(
         &self,
@@ -102,12 +108,14 @@ impl OnDevice {
 
     /// Prepares for the replay of the program's own graph, one of torch say, with the current assignments.
     ///
-    /// recorded: the Recorded that the graph holds, or a list of them in the order in which they run; for several replays, that many times. Call it before
-    /// each replay: nothing else compares the rows with what was recorded. Waits for the device if histories need more memory, which happens
-    /// once in history_growth tokens.
+    /// recorded: the Recorded that the graph holds, or a list of them in the order in which they run; for
+    /// several replays, that many times. Call it before each replay: nothing else compares the rows with what
+    /// was recorded. Waits for the device if histories need more memory, which happens once in history_growth
+    /// tokens.
     ///
-    /// Raises ValueError if a variant does not serve an assigned row, with the row, its slot and the variants that do, if the assignment has another shape, and
-    /// for what another pool recorded. Nothing has changed then.
+    /// Raises ValueError if a variant does not serve an assigned row, with the row, its slot and the variants
+    /// that do, if the assignment has another shape, and for what another pool recorded. Nothing has changed
+    /// then.
     #[pyo3(signature = (recorded, *, stream=None))]
     fn before_replay(
         &self,
@@ -126,13 +134,15 @@ impl OnDevice {
         pool.with(py, stream, |inner| inner.pool()?.on_device()?.before_replay(&recorded))
     }
 
-    /// Makes a DraftBatch: rows of a draft model in the memory of the pool's device, from which drafts are drawn without a wait.
+    /// Makes a DraftBatch: rows of a draft model in the memory of the pool's device, from which drafts are
+    /// drawn without a wait.
     ///
-    /// rows: the most rows it may have, at most the pool's. siblings: drafts of a row, 1 for chains, at most 64. probs: if True, the
-    /// probabilities that drafts are drawn from are written as well, 4 bytes for each id of each row. Its memory is taken
-    /// here; the pool keeps it until free is called.
+    /// rows: the most rows it may have, at most the pool's. siblings: drafts of a row, 1 for chains, at
+    /// most 64. probs: if True, the probabilities that drafts are drawn from are written as well, 4 bytes for
+    /// each id of each row. Its memory is taken here; the pool keeps it until free is called.
     ///
-    /// Raises UnavailableError on the route "probabilities", and if the device has not enough memory; ValueError for a number outside its range.
+    /// Raises UnavailableError on the route "probabilities", and if the device has not enough memory;
+    /// ValueError for a number outside its range.
     #[pyo3(signature = (rows, *, siblings=None, probs=false), text_signature = "($self, rows, *, siblings=1, probs=False)")]
     fn add_drafts(
         &self,
@@ -152,13 +162,14 @@ impl OnDevice {
     }
 }
 
-/// Work that lies in a graph of the program's own. OnDevice.record makes it, OnDevice.before_replay announces its replays.
+/// Work that lies in a graph of the program's own. OnDevice.record makes it, OnDevice.before_replay announces
+/// its replays.
 #[pyclass(frozen, module = "gumball")]
 #[derive(Debug)]
 pub struct Recorded(EngineRecorded);
 
-/// Rows of a draft model in the memory of a pool's device, with memory of their own for their assignment and for drafts that are
-/// drawn. A graph may hold several, and the verification after them.
+/// Rows of a draft model in the memory of a pool's device, with memory of their own for their assignment and
+/// for drafts that are drawn. A graph may hold several, and the verification after them.
 ///
 /// ::
 ///
@@ -194,9 +205,10 @@ impl DraftBatch {
 impl DraftBatch {
     /// Assigns a batch to the rows, for the next drafts, also of captured graphs.
     ///
-    /// batch: as for Pool.assign, with one slot for each row; a slot may stand there several times. Batch.counts: for each row how many drafts are in
-    /// front of it, 0 to 63; None: none of any. A forced token is the only draft of its row. Waits for nothing, and copies nothing if it is what was
-    /// assigned already. The rows of a slot that is released are padding until they are assigned again.
+    /// batch: as for Pool.assign, with one slot for each row; a slot may stand there several times.
+    /// Batch.counts: for each row how many drafts are in front of it, 0 to 63; None: none of any. A forced
+    /// token is the only draft of its row. Waits for nothing, and copies nothing if it is what was assigned
+    /// already. The rows of a slot that is released are padding until they are assigned again.
     ///
     /// Raises the errors of Pool.draft.
     #[pyo3(signature = (batch, *, stream=None))]
@@ -209,8 +221,8 @@ impl DraftBatch {
         self.pool.get().assign_to(py, Some(self.inner), batch, stream)
     }
 
-    /// Waits for the enqueued work and returns the last drafts, [rows, siblings] int32, -1 where there are no more; of a batch
-    /// with probabilities a pair with these, [rows, vocab] float32, zeros for padding.
+    /// Waits for the enqueued work and returns the last drafts, [rows, siblings] int32, -1 where there are no
+    /// more; of a batch with probabilities a pair with these, [rows, vocab] float32, zeros for padding.
     #[pyo3(signature = (*, stream=None))]
     fn fetch<'py>(&self, py: Python<'py>, stream: Option<&Bound<'py, PyAny>>) -> PyResult<Bound<'py, PyAny>> {
         let pool = self.pool.get();
@@ -224,8 +236,8 @@ impl DraftBatch {
         to_arrays(py, &drafted, siblings, probs.then_some(pool.vocab))
     }
 
-    /// The drafts of the assigned rows in the device's memory: a DeviceArray [rows, siblings] of int32. Its address stays the
-    /// same; the next drafts overwrite it.
+    /// The drafts of the assigned rows in the device's memory: a DeviceArray [rows, siblings] of int32. Its
+    /// address stays the same; the next drafts overwrite it.
     #[getter]
     fn drafts(&self, py: Python<'_>) -> PyResult<DeviceArray> {
         let (address, rows) = self.pool.get().with(py, None, |inner| {
@@ -235,8 +247,9 @@ impl DraftBatch {
         Ok(self.array(py, address as usize, Dtype::I32, vec![rows, self.inner.limits().siblings]))
     }
 
-    /// The probabilities that the drafts were drawn from, in the device's memory: a DeviceArray [rows, stride] of float32, of which
-    /// the first vocab numbers of a row count, as rows of Drafts.probs. Rows of padding are not written.
+    /// The probabilities that the drafts were drawn from, in the device's memory: a DeviceArray [rows,
+    /// stride] of float32, of which the first vocab numbers of a row count, as rows of Drafts.probs. Rows of
+    /// padding are not written.
     ///
     /// Raises ValueError if the batch was made without.
     #[getter]

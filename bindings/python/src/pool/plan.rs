@@ -25,8 +25,8 @@ impl Plan {
         self.plan.layout.name()
     }
 
-    /// The requests that this rank samples, by their numbers in the step, ascending: under "replicated" the requests whose rows it has. Under
-    /// "gather" each rank samples all.
+    /// The requests that this rank samples, by their numbers in the step, ascending: under "replicated" the
+    /// requests whose rows it has. Under "gather" each rank samples all.
     #[getter]
     fn requests(&self) -> Vec<usize> {
         self.plan.shares.of(self.rank).collect()
@@ -59,14 +59,16 @@ fn step_kind(name: &str) -> PyResult<StepKind> {
 
 #[pymethods]
 impl Pool {
-    /// Decides the layout of a step of these slots, before its logits exist, and returns a Plan. All ranks that ask the same get the
-    /// same; nothing is sent.
+    /// Decides the layout of a step of these slots, before its logits exist, and returns a Plan. All ranks
+    /// that ask the same get the same; nothing is sent.
     ///
-    /// slots: as for step. drafts: the most drafts of a request. step: "prefill", "decode", "verify" for drafts of the modes coupled and greedy, or
-    /// "judge" for those of other modes; None: "verify" if there are drafts. data_parallel: whether each rank has the hidden states of its own requests only. captured: the number of requests,
-    /// padding included, that the graph was captured for, if the step replays one.
+    /// slots: as for step. drafts: the most drafts of a request. step: "prefill", "decode", "verify" for
+    /// drafts of the modes coupled and greedy, or "judge" for those of other modes; None: "verify" if there
+    /// are drafts. data_parallel: whether each rank has the hidden states of its own requests only. captured:
+    /// the number of requests, padding included, that the graph was captured for, if the step replays one.
     ///
-    /// Raises UnavailableError for a pool without ranks; ValueError for a vacant slot, for a layout that is forced and was not configured, and for more requests than captured.
+    /// Raises UnavailableError for a pool without ranks; ValueError for a vacant slot, for a layout that is
+    /// forced and was not configured, and for more requests than captured.
     #[pyo3(
         signature = (slots, *, drafts=None, step=None, data_parallel=false, captured=None),
         text_signature = "($self, slots, *, drafts=0, step=None, data_parallel=False, captured=None)"

@@ -150,7 +150,8 @@ impl Config {
         })
     }
 
-    /// Makes a pool, on a device or in host memory, over this rank and the others, once these have come. Returns what it says of them, too.
+    /// Makes a pool, on a device or in host memory, over this rank and the others, once these have come.
+    /// Returns what it says of them, too.
     pub fn pool(self, config: PoolConfig, signals: &Signals) -> Result<(EnginePool, RanksInfo)> {
         let (kind, on_device) = (self.transport, !matches!(config.place, Place::Host { .. }));
         let transport: Box<dyn Transport> = match self.way {
@@ -195,23 +196,28 @@ impl RanksInfo {
 
 #[pymethods]
 impl Pool {
-    /// The pool's place among its ranks, a RanksInfo. Raises UnavailableError for a pool that was made without.
+    /// The pool's place among its ranks, a RanksInfo. Raises UnavailableError for a pool that was made
+    /// without.
     #[getter]
     fn ranks(&self) -> PyResult<RanksInfo> {
         self.ranks.clone().ok_or_else(|| to_py_err(no_ranks()))
     }
 
-    /// The work of the pool since it was made, as a dict of dicts. "heads", on the host: whole_rows, rows whose logits were all computed; certified_rows,
-    /// rows that a part of their logits decided; certified_logits, how many these took in all; clustered_rows, rows of which the probed clusters alone were
-    /// computed; clustered_logits, how many these took in all; weight_reads, screen_reads and centroid_reads, how often all weights, a certified head's
-    /// copy, and centroids were read. DeviceHead.counts says it of heads on devices.
+    /// The work of the pool since it was made, as a dict of dicts. "heads", on the host: whole_rows, rows
+    /// whose logits were all computed; certified_rows, rows that a part of their logits decided;
+    /// certified_logits, how many these took in all; clustered_rows, rows of which the probed clusters alone
+    /// were computed; clustered_logits, how many these took in all; weight_reads, screen_reads and
+    /// centroid_reads, how often all weights, a certified head's copy, and centroids were read.
+    /// DeviceHead.counts says it of heads on devices.
     ///
-    /// "variants", on a device: how many steps each variant has served, in ascending order. Steps reserved for replays count under the variant that was
-    /// named, all others under the one that was named or the smallest that serves their rows.
+    /// "variants", on a device: how many steps each variant has served, in ascending order. Steps reserved
+    /// for replays count under the variant that was named, all others under the one that was named or the
+    /// smallest that serves their rows.
     ///
-    /// Over ranks "layouts": {(layout, requests): steps}, by the number of requests that decided it; and "traffic", the exchanges of this rank by
-    /// their purpose: {name: (exchanges, bytes sent, bytes received)}, without the 44 bytes in front of each message; on a device nothing is counted in
-    /// steps, whose bytes the host does not see.
+    /// Over ranks "layouts": {(layout, requests): steps}, by the number of requests that decided it; and
+    /// "traffic", the exchanges of this rank by their purpose: {name: (exchanges, bytes sent, bytes
+    /// received)}, without the 44 bytes in front of each message; on a device nothing is counted in steps,
+    /// whose bytes the host does not see.
     fn counts<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let found = PyDict::new(py);
         let (heads, variants, of_ranks) = self.with(py, None, |inner| {

@@ -28,7 +28,8 @@ impl Pool {
     /// params: SamplingParams. prompt: ids, a list or an integer array.
     ///
     /// Raises ValueError for a parameter outside its range, if all slots are taken, or if the request wants
-    /// more logprobs than the pool can report; over ranks without a seed, as ranks that each took one would draw different tokens.
+    /// more logprobs than the pool can report; over ranks without a seed, as ranks that each took one would
+    /// draw different tokens.
     #[pyo3(signature = (params, prompt=None), text_signature = "($self, params, prompt=())")]
     fn admit(
         &self,
@@ -67,13 +68,15 @@ impl Pool {
         self.at_once(py, |pool| pool.release(slot))
     }
 
-    /// Takes away the last counts[i] output tokens of the sequence in slots[i], for a caller who stops after a token that more were emitted after.
+    /// Takes away the last counts[i] output tokens of the sequence in slots[i], for a caller who stops after
+    /// a token that more were emitted after.
     ///
-    /// The sequence is then as it was when the remaining tokens had been emitted. slots, counts: lists or integer arrays of the same length. On a
-    /// device the states go through the host, which may have to wait; the work Shorten waits for nothing.
+    /// The sequence is then as it was when the remaining tokens had been emitted. slots, counts: lists or
+    /// integer arrays of the same length. On a device the states go through the host, which may have to wait;
+    /// the work Shorten waits for nothing.
     ///
-    /// Raises ValueError for a slot that is vacant or occurs twice, for more tokens than the output has, and with mirostat for more than the limits
-    /// that are known. After an error no sequence has changed.
+    /// Raises ValueError for a slot that is vacant or occurs twice, for more tokens than the output has, and
+    /// with mirostat for more than the limits that are known. After an error no sequence has changed.
     fn shorten(&self, py: Python<'_>, slots: &Bound<'_, PyAny>, counts: &Bound<'_, PyAny>) -> PyResult<()> {
         let slots: Vec<i32> = integers(slots, "slots")?;
         let counts: Vec<usize> = integers(counts, "counts")?;
@@ -88,8 +91,9 @@ impl Pool {
         self.at_once(py, |pool| pool.push(slot, id))
     }
 
-    /// The state of a slot's sequence, on which its next token depends besides the row and the parameters: a gumball.State, over ranks the same on all. Its seed is that
-    /// of the parameters, or the fresh one that was drawn if they have none.
+    /// The state of a slot's sequence, on which its next token depends besides the row and the parameters: a
+    /// gumball.State, over ranks the same on all. Its seed is that of the parameters, or the fresh one that
+    /// was drawn if they have none.
     ///
     /// A device pool waits for the device if the host does not know the last tokens yet. Raises ValueError if
     /// the slot is vacant, UnavailableError if tokens were neither fetched nor kept on the device.

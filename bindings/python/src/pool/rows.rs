@@ -1,4 +1,5 @@
-//! Rows as Python hands them over: an array of logits, Probabilities, or Hidden with the head that makes logits.
+//! Rows as Python hands them over: an array of logits, Probabilities, or Hidden with the head that makes
+//! logits.
 
 use gumball_engine::{Device, Head as EngineHead, Kind, Matrix as EngineMatrix, Result, Rows};
 use pyo3::prelude::*;
@@ -32,7 +33,8 @@ enum GivenHead<'py> {
     Device(Bound<'py, DeviceHead>),
 }
 
-/// The head of a call's rows: one of the host, which no call changes meanwhile, or one that is taken when it is the call's turn.
+/// The head of a call's rows: one of the host, which no call changes meanwhile, or one that is taken when it
+/// is the call's turn.
 pub enum HeadInUse<'a> {
     None,
     Host(InUse<'a>),
@@ -104,9 +106,11 @@ impl RowsPlace {
     /// For `'a`, no code frees or writes the elements, on a device while work on them runs.
     pub unsafe fn engine<'a>(&self, is_there: bool) -> Result<EngineMatrix<'a>> {
         let matrix = match is_there {
-            // SAFETY: the elements lie on a device, and the caller ensures that no code frees or writes them while work on them runs.
+            // SAFETY: the elements lie on a device, and the caller ensures that no code frees or writes them
+            // while work on them runs.
             true => unsafe { self.matrix.device_logits() }.map(EngineMatrix::from),
-            // SAFETY: the elements lie on the host, and the caller ensures that no code frees or writes them for `'a`.
+            // SAFETY: the elements lie on the host, and the caller ensures that no code frees or writes them
+            // for `'a`.
             false => unsafe { self.matrix.logits() }.map(Into::into),
         };
         matrix.map_err(|error| rows_names(error, self.name))
@@ -162,13 +166,14 @@ pub fn engine_rows<'a>(matrix: EngineMatrix<'a>, kind: Kind, head: Option<Engine
 
 #[pymethods]
 impl Head {
-    /// Why a certified head must compute every logit of the rows of a pool's request, for every hidden state; None if there is no such
-    /// reason.
+    /// Why a certified head must compute every logit of the rows of a pool's request, for every hidden state;
+    /// None if there is no such reason.
     ///
-    /// The reason is "hook" (hooked: whether the row has a hook; a pool on a device has none), "kept" (the pool reports kept sets, and no filter bounds
-    /// them), "logprobs" (of a mode whose members are all tokens), "dynamic_temperature", "mirostat", "joint", "route", or the name of the filter that
-    /// acts first, such as "top_p". A row may take the whole product all the same: for a hidden state that is not finite, where too many tokens could
-    /// be chosen, or in a call of many rows.
+    /// The reason is "hook" (hooked: whether the row has a hook; a pool on a device has none), "kept" (the
+    /// pool reports kept sets, and no filter bounds them), "logprobs" (of a mode whose members are all
+    /// tokens), "dynamic_temperature", "mirostat", "joint", "route", or the name of the filter that acts
+    /// first, such as "top_p". A row may take the whole product all the same: for a hidden state that is not
+    /// finite, where too many tokens could be chosen, or in a call of many rows.
     ///
     /// Raises ValueError for a vacant slot.
     #[staticmethod]

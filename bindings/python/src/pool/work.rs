@@ -134,8 +134,9 @@ impl Pool {
             let pool = if is_there { inner.pool() } else { inner.outside_a_capture() }?;
             let taken = TakenHeads::take(&in_use, pool.device())?;
             let heads: Vec<_> = (0..in_use.len()).map(|head| taken.engine(head)).collect();
-            // SAFETY: `given` keeps arrays of the host alive, which are read before the call returns. Owners of memory on the device reuse it in stream
-            // order, so not before the work is done; the caller ensures that nobody writes it until then.
+            // SAFETY: `given` keeps arrays of the host alive, which are read before the call returns. Owners
+            // of memory on the device reuse it in stream order, so not before the work is done; the caller
+            // ensures that nobody writes it until then.
             let work =
                 pieces.iter().map(|piece| unsafe { piece.engine(&heads) }).collect::<Result<Vec<_>>>()?;
             enqueue(pool, &work).map_err(draft_names)
@@ -209,8 +210,8 @@ impl Pool {
         reader: &mut Reader<'py>,
     ) -> PyResult<DeviceIntMatrix<'static>> {
         let (address, dtype, [rows, width, stride]) = self.read_ids(object, "paths", false, reader)?;
-        // SAFETY: the array has as many rows of this type. The caller keeps it alive; its owner reuses memory in stream order,
-        // and the methods' documentation forbids other writes until the work is done.
+        // SAFETY: the array has as many rows of this type. The caller keeps it alive; its owner reuses memory
+        // in stream order, and the methods' documentation forbids other writes until the work is done.
         let paths = unsafe { DeviceIntMatrix::new(address, dtype, rows, width, stride) };
         paths.map_err(|error| to_py_err(error.with_parameter(|_| "paths")))
     }
@@ -227,7 +228,8 @@ impl Pool {
         to.map_err(|error| to_py_err(error.with_parameter(|_| "to")))
     }
 
-    /// Reads a matrix of ids on the pool's device: where it lies, of which type, how many rows of how many ids, and how far apart these are.
+    /// Reads a matrix of ids on the pool's device: where it lies, of which type, how many rows of how many
+    /// ids, and how far apart these are.
     fn read_ids<'py>(
         &self,
         object: &Bound<'py, PyAny>,
@@ -253,10 +255,12 @@ impl Pool {
 
 #[pymethods]
 impl Pool {
-    /// Assigns a batch to the rows of the next work, that of captured graphs included: of steps, or with Batch.counts of verifications.
+    /// Assigns a batch to the rows of the next work, that of captured graphs included: of steps, or with
+    /// Batch.counts of verifications.
     ///
-    /// batch: as for step and verify; masks lie on the host and are copied. The call does not wait for the device, and it copies nothing that is
-    /// unchanged. The first mode but "coupled" and "greedy" takes memory of the device for the probabilities of the pool's rows.
+    /// batch: as for step and verify; masks lie on the host and are copied. The call does not wait for the
+    /// device, and it copies nothing that is unchanged. The first mode but "coupled" and "greedy" takes
+    /// memory of the device for the probabilities of the pool's rows.
     ///
     /// Raises the errors of step and verify, and ValueError for hooks.
     #[pyo3(signature = (batch, *, stream=None))]
@@ -269,14 +273,16 @@ impl Pool {
         self.assign_to(py, None, batch, stream)
     }
 
-    /// Does work for the assigned rows, in this order, without waiting for the device; on a host pool it is done on return. Each piece reads what
-    /// those before it have written.
+    /// Does work for the assigned rows, in this order, without waiting for the device; on a host pool it is
+    /// done on return. Each piece reads what those before it have written.
     ///
-    /// While the batch stays the same, the call only launches kernels. Until the work is done, write or free arrays on the device only in stream order;
-    /// rows and drafts of the host are copied up. work: a list of Step, Verify, Draft, CopyDrafts and Shorten. For a graph of torch see OnDevice.record.
+    /// While the batch stays the same, the call only launches kernels. Until the work is done, write or free
+    /// arrays on the device only in stream order; rows and drafts of the host are copied up. work: a list of
+    /// Step, Verify, Draft, CopyDrafts and Shorten. For a graph of torch see OnDevice.record.
     ///
-    /// Raises the errors of step and verify, ValueError for masks of the host, without an assignment, for a step if drafts were assigned and the other
-    /// way round, and while a graph is captured on the stream. No sequence has changed then.
+    /// Raises the errors of step and verify, ValueError for masks of the host, without an assignment, for a
+    /// step if drafts were assigned and the other way round, and while a graph is captured on the stream. No
+    /// sequence has changed then.
     #[pyo3(signature = (work, *, stream=None))]
     fn enqueue<'py>(
         slf: &Bound<'py, Self>,
@@ -286,8 +292,9 @@ impl Pool {
         Self::with_work(slf, work, stream, |pool, work| pool.enqueue(work))
     }
 
-    /// Waits for the enqueued work and returns the Outputs of the last step or verification, over ranks of the whole batch. The outputs of a direct call
-    /// it has returned. Over ranks it raises LateError if a rank was late or gone, DisagreeError if it took another step; the group is broken then.
+    /// Waits for the enqueued work and returns the Outputs of the last step or verification, over ranks of
+    /// the whole batch. The outputs of a direct call it has returned. Over ranks it raises LateError if a
+    /// rank was late or gone, DisagreeError if it took another step; the group is broken then.
     #[pyo3(signature = (*, stream=None))]
     fn fetch(&self, py: Python<'_>, stream: Option<&Bound<'_, PyAny>>) -> PyResult<Outputs> {
         let (stream, kept) = (self.on(py, stream)?, self.kept);
@@ -301,12 +308,15 @@ impl Pool {
 
     /// Captures work, to be replayed in this order. Returns a Graph. On a device only. Nothing runs yet.
     ///
-    /// A replay uses what was assigned at that moment, and reads what lies in the arrays then: it drafts, verifies and advances without the host. Requests may be
-    /// admitted, released and assigned in between. The numbers of requests and rows, the modes, over ranks the layout, and whether row_indices and masks
-    /// are given, must stay the same. The graph keeps heads and arrays alive; the arrays' addresses must not change. Steps and verifications share one
-    /// assignment, so a graph has either of them. For a graph with kernels of a model between ours see OnDevice.record.
+    /// A replay uses what was assigned at that moment, and reads what lies in the arrays then: it drafts,
+    /// verifies and advances without the host. Requests may be admitted, released and assigned in between.
+    /// The numbers of requests and rows, the modes, over ranks the layout, and whether row_indices and masks
+    /// are given, must stay the same. The graph keeps heads and arrays alive; the arrays' addresses must not
+    /// change. Steps and verifications share one assignment, so a graph has either of them. For a graph with
+    /// kernels of a model between ours see OnDevice.record.
     ///
-    /// work: as for enqueue, all in the memory of the device. Raises the errors of enqueue, and UnavailableError for a pool of the host.
+    /// work: as for enqueue, all in the memory of the device. Raises the errors of enqueue, and
+    /// UnavailableError for a pool of the host.
     #[pyo3(signature = (work, *, stream=None))]
     fn capture<'py>(
         slf: &Bound<'py, Self>,
@@ -326,12 +336,14 @@ impl Pool {
         let pieces = &given.pieces;
         let recorded = this.with(py, stream, |inner| {
             let pool = inner.outside_a_capture()?;
-            // SAFETY: the graph keeps the heads alive. `Pool.replay` takes the pool's lock and the head's before it reads the head.
+            // SAFETY: the graph keeps the heads alive. `Pool.replay` takes the pool's lock and the head's
+            // before it reads the head.
             let heads: Vec<_> =
                 heads.iter().map(|head| head.map(|head| unsafe { head.for_graph() }.into())).collect();
             // SAFETY: pieces borrow lists alone, of which there is none, as all lies on a device.
             let pieces: &'static [Piece] = unsafe { &*std::ptr::from_ref(&pieces[..]) };
-            // SAFETY: the graph keeps the arrays alive, and its documentation requires that their addresses do not change.
+            // SAFETY: the graph keeps the arrays alive, and its documentation requires that their addresses
+            // do not change.
             let work =
                 pieces.iter().map(|piece| unsafe { piece.engine(&heads) }).collect::<Result<Vec<_>>>()?;
             pool.capture(&work).map_err(draft_names)
@@ -349,7 +361,8 @@ impl Pool {
 
     /// Enqueues the work of a graph, with one call for however much it is.
     ///
-    /// Raises ValueError if another pool captured the graph, or if the assignment's shape differs from the capture's.
+    /// Raises ValueError if another pool captured the graph, or if the assignment's shape differs from the
+    /// capture's.
     #[pyo3(signature = (graph, *, stream=None))]
     fn replay(
         slf: &Bound<'_, Self>,
@@ -395,7 +408,8 @@ impl Pool {
         let batch = &*batch;
         self.with(py, stream, |inner| {
             let pool = inner.outside_a_capture()?;
-            // SAFETY: `_held` keeps the masks alive until the call has copied them; Python's callers do not write them meanwhile.
+            // SAFETY: `_held` keeps the masks alive until the call has copied them; Python's callers do not
+            // write them meanwhile.
             let batch = unsafe { batch.engine(masks.as_ref(), &[]) }?;
             let counts = if none.is_empty() { batch.counts } else { &none };
             let named = |name| if matches!(name, "drafts.counts" | "paths.counts") { "counts" } else { name };

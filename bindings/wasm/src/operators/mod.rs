@@ -1,7 +1,7 @@
 //! Operators over rows, without requests: softmax, renormalised and masked rows, draws, trees of drafts.
 //!
-//! Rows lie one after the other in a typed array, and `vocab` says how long each is. What JavaScript sees of a function, its overloads
-//! and its words, stands in `whole.ts`.
+//! Rows lie one after the other in a typed array, and `vocab` says how long each is. What JavaScript sees of
+//! a function, its overloads and its words, stands in `whole.ts`.
 
 mod arguments;
 mod drafts;

@@ -1,4 +1,5 @@
-//! Operators that write rows: softmax, probabilities, renormalised and masked rows, and the logprobs of tokens.
+//! Operators that write rows: softmax, probabilities, renormalised and masked rows, and the logprobs of
+//! tokens.
 
 use gumball_engine::{Kind, LogitsMut, Operators, PerRow, Result as Checked, RowsInOut, Status, bf16, f16};
 use gumball_spec::memory::filled;

@@ -60,7 +60,8 @@ impl Merge {
         self.change(overlay, row, ids, |id| *id, |_, _, _| f32::NEG_INFINITY);
     }
 
-    /// Changes the logits of ascending ids, taking in those that were not edited yet; `change` hears whether one was.
+    /// Changes the logits of ascending ids, taking in those that were not edited yet; `change` hears whether
+    /// one was.
     fn change<T>(
         &mut self,
         overlay: &mut Overlay,

@@ -1,7 +1,8 @@
 //! A given set: an interval of the order of one row, listed if it is short.
 //!
-//! It has a first token. Where another thread writes the row while it is read, which no caller should let happen, the tokens that
-//! were seen may be gone at the next look: then any token stands for them, and nothing breaks.
+//! It has a first token. Where another thread writes the row while it is read, which no caller should let
+//! happen, the tokens that were seen may be gone at the next look: then any token stands for them, and
+//! nothing breaks.
 
 use std::cmp::Reverse;
 use std::ops::Range;
@@ -51,9 +52,9 @@ impl Reader<'_> {
         dispatch(self.level, Gather { reader: self, cut, limit, top: None, keys: &mut list.keys })
     }
 
-    /// Fills an empty list with the keys of the first `k` tokens of a cut, or all its tokens if it has fewer than `k`; and maybe with
-    /// more of its first tokens. Whenever the list exceeds `limit` tokens, `limit` being `k` or more, it is cut back to its first `k`,
-    /// and only larger logits enter from there on.
+    /// Fills an empty list with the keys of the first `k` tokens of a cut, or all its tokens if it has fewer
+    /// than `k`; and maybe with more of its first tokens. Whenever the list exceeds `limit` tokens, `limit`
+    /// being `k` or more, it is cut back to its first `k`, and only larger logits enter from there on.
     pub fn gather_top(&self, cut: Cut, k: usize, limit: usize, list: &mut List) {
         self.view.need(cut.low());
         dispatch(self.level, Gather { reader: self, cut, limit, top: Some(k), keys: &mut list.keys });
@@ -225,7 +226,8 @@ impl Given {
         kept.cut.last = kept.cut.last.max(last);
         if let Some(range) = &mut kept.listed {
             let keys = &buffers.list.keys[range.clone()];
-            // It holds the first token in any case, also where the row was written meanwhile and this lies above it.
+            // It holds the first token in any case, also where the row was written meanwhile and this lies
+            // above it.
             range.end = range.start + keys.partition_point(|key| *key >= last).max(1);
         }
         kept

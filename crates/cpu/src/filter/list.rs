@@ -50,7 +50,8 @@ impl List {
     pub fn give(&mut self, level: Proven, range: Range<usize>, measure: Measure) -> u64 {
         self.tiles.clear();
         self.places.clear();
-        // The range lies inside the list and has a token, unless another thread wrote the row meanwhile: then any token will do.
+        // The range lies inside the list and has a token, unless another thread wrote the row meanwhile: then
+        // any token will do.
         let range = range.start..range.end.max(range.start + 1);
         if range.end > self.keys.len() {
             self.keys.resize(range.end, key(0.0, 0));

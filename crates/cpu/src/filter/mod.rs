@@ -220,8 +220,9 @@ impl Given {
             return self.keep(buffers, last);
         }
         self.give(reader, buffers, measure);
-        // Most nuclei are small, and end at a token that all targets within the bounds of the mass agree on. But the tiles' first
-        // tokens may show that a list would be too short: no token has more mass than the first.
+        // Most nuclei are small, and end at a token that all targets within the bounds of the mass agree on.
+        // But the tiles' first tokens may show that a list would be too short: no token has more mass than
+        // the first.
         let mut nucleus = Nucleus::Long(None);
         let may_be_small = p * buffers.mass.of_maxima() <= NUCLEUS[1] as f32;
         if may_be_small {
@@ -245,7 +246,8 @@ impl Given {
         self.keep(buffers, last)
     }
 
-    /// Looks for a small nucleus of the whole row by rough bounds of its mass. The given set must be known to the mass.
+    /// Looks for a small nucleus of the whole row by rough bounds of its mass. The given set must be known to
+    /// the mass.
     fn rough_nucleus<const FINE: bool>(&self, reader: &Reader<'_>, buffers: &mut Buffers, p: f32) -> Nucleus {
         let Some(rough) = buffers.mass.rough::<FINE>(reader.level, &reader.view) else {
             return Nucleus::Long(None);
@@ -268,7 +270,8 @@ impl Given {
         if is_long { Nucleus::Long(Some(rough.estimate())) } else { Nucleus::Doubtful(rough.estimate()) }
     }
 
-    /// Returns the shortest prefix that reaches a mass, if it has few tokens. The given set must be known to the mass.
+    /// Returns the shortest prefix that reaches a mass, if it has few tokens. The given set must be known to
+    /// the mass.
     fn small_nucleus(&self, reader: &Reader<'_>, buffers: &mut Buffers, target: u64) -> Option<Given> {
         for tokens in NUCLEUS {
             if self.list_top(reader, buffers, tokens)
@@ -281,8 +284,8 @@ impl Given {
         None
     }
 
-    /// The tokens that are at least `min_p` times as likely as the first: by `y` of logits (F2), by the numbers themselves of
-    /// probabilities (P1a).
+    /// The tokens that are at least `min_p` times as likely as the first: by `y` of logits (F2), by the
+    /// numbers themselves of probabilities (P1a).
     fn min_p(&self, reader: &Reader<'_>, buffers: &mut Buffers, min_p: f32, measure: Measure) -> Given {
         match measure {
             Measure::Logits { .. } => {

@@ -1,8 +1,8 @@
 //! A profile of a long set: about how many of its tokens, or how much of its mass, lie at or above any value.
 //!
-//! Each tile gives its maximum, which counts by itself, and one vector of its tokens, which stands for all of its others.
-//! So the heavy tokens of a row are all there, and only the many light ones are estimated. A profile chooses
-//! pivots and decides nothing: results do not depend on it.
+//! Each tile gives its maximum, which counts by itself, and one vector of its tokens, which stands for all of
+//! its others. So the heavy tokens of a row are all there, and only the many light ones are estimated. A
+//! profile chooses pivots and decides nothing: results do not depend on it.
 
 use gumball_spec::TILE;
 use gumball_spec::num::ordered_bits;
@@ -19,7 +19,8 @@ const LEVELS: usize = 1024;
 /// How many tokens a sampled one stands for.
 const EACH: f64 = (TILE / WIDTH) as f64;
 
-/// From this number of tokens on, a level is crowded: it may hold a heap of equal tokens, within which no value lies.
+/// From this number of tokens on, a level is crowded: it may hold a heap of equal tokens, within which no
+/// value lies.
 const CROWD: f64 = 1024.0;
 /// How many sampled tokens of a crowded level are looked at for a heap.
 const HEAP_SAMPLE: usize = 32;
@@ -40,7 +41,8 @@ pub struct Profile {
     /// The maximum of each tile that reaches the set's lowest value, and a vector of its tokens.
     maxima: Vec<f32>,
     sample: Vec<[f32; WIDTH]>,
-    /// How many tile maxima, and how many sampled tokens, each level has; the last element is for tokens outside.
+    /// How many tile maxima, and how many sampled tokens, each level has; the last element is for tokens
+    /// outside.
     counts: Vec<[u32; 2]>,
     /// How many tokens, or how much mass, lie above each level; the last element is for all levels.
     above: Vec<f64>,
@@ -63,8 +65,9 @@ impl Default for Profile {
 }
 
 impl Profile {
-    /// Profiles an unlisted set by mass or by numbers of tokens, down to the least value that matters. `whole` is the number
-    /// or the mass of all tokens of the set, if an estimate of it is known. Returns false if all values lie in one level.
+    /// Profiles an unlisted set by mass or by numbers of tokens, down to the least value that matters.
+    /// `whole` is the number or the mass of all tokens of the set, if an estimate of it is known. Returns
+    /// false if all values lie in one level.
     pub fn make(
         &mut self,
         reader: &Reader<'_>,
@@ -94,8 +97,8 @@ impl Profile {
         true
     }
 
-    /// Adds up the tokens or the mass of the levels, from the first value down. A common factor scales the sampled tokens,
-    /// so that all levels together have as much as the whole set.
+    /// Adds up the tokens or the mass of the levels, from the first value down. A common factor scales the
+    /// sampled tokens, so that all levels together have as much as the whole set.
     fn sum(&mut self, whole: Option<f64>) {
         // First what a token of each level adds, then the sums.
         let mut above = std::mem::take(&mut self.above);
@@ -134,8 +137,9 @@ impl Profile {
         self.above[LEVELS]
     }
 
-    /// Guesses the value, between two ends, down to which the set has an amount. Where that lies in a heap of equal tokens it
-    /// is their value; and if that was the last guess and became the lower end, the next value above.
+    /// Guesses the value, between two ends, down to which the set has an amount. Where that lies in a heap of
+    /// equal tokens it is their value; and if that was the last guess and became the lower end, the next
+    /// value above.
     pub fn guess(&mut self, amount: f64, side: Side, low: u32, high: u32) -> u32 {
         if self.heap.take() == Some(low) {
             return low + 1;
@@ -211,8 +215,8 @@ impl Profile {
         }
     }
 
-    /// Returns a number that rises with the value; levels are equal parts of it. The bits of a probability are nearly
-    /// its logarithm.
+    /// Returns a number that rises with the value; levels are equal parts of it. The bits of a probability
+    /// are nearly its logarithm.
     fn height(&self, value: f32) -> f64 {
         match self.measure {
             Measure::Logits { .. } => f64::from(value),
@@ -221,8 +225,8 @@ impl Profile {
     }
 }
 
-/// Collects the maximum and a vector of tokens of each tile that reaches a value; returns the least of the tokens from there on
-/// up to the first.
+/// Collects the maximum and a vector of tokens of each tile that reaches a value; returns the least of the
+/// tokens from there on up to the first.
 struct Sample<'a> {
     reader: &'a Reader<'a>,
     of: &'a [f32],

@@ -1,9 +1,9 @@
 //! Searching a long set: where a count or a mass is reached, by weighing its upper part at a few pivots.
 //!
-//! Two logits hold the answer between them, and every pivot moves one of them. The first pivots of a long set are guessed
-//! from a profile of its values, and the first of all is weighed together with the whole row. That usually ends so near to
-//! the answer that the next pivot is not weighed: the few tokens up to it are listed, or counted if they are a heap of equal ones,
-//! and added to the sums or taken from them.
+//! Two logits hold the answer between them, and every pivot moves one of them. The first pivots of a long set
+//! are guessed from a profile of its values, and the first of all is weighed together with the whole row.
+//! That usually ends so near to the answer that the next pivot is not weighed: the few tokens up to it are
+//! listed, or counted if they are a heap of equal ones, and added to the sums or taken from them.
 //!
 //! Where guesses fail, pivots are interpolated, now
 //! a little above the estimate and now a little below, so that both ends close in. Every third is
@@ -12,8 +12,8 @@
 //! tokens are left between the ends they are listed, and the answer is walked to. Tokens of one logit are not
 //! listed: whole tiles of them are stepped over.
 //!
-//! Where another thread writes the row meanwhile, sums taken one after the other contradict each other. Then the search still
-//! ends, at some token.
+//! Where another thread writes the row meanwhile, sums taken one after the other contradict each other. Then
+//! the search still ends, at some token.
 
 use std::ops::RangeInclusive;
 
@@ -55,8 +55,8 @@ pub struct Pivot {
 
 /// From this number of tokens on, a set is profiled before it is searched.
 const PROFILED: usize = 8192;
-/// How many pivots are guessed by a profile, but for these, which are values of tokens: where few pivots do not suffice, most
-/// tokens between the ends are alike.
+/// How many pivots are guessed by a profile, but for these, which are values of tokens: where few pivots do
+/// not suffice, most tokens between the ends are alike.
 const GUESSES: u32 = 6;
 const SAMPLED: RangeInclusive<u32> = 3..=4;
 /// How many tokens a guess goes beyond what the profile says, besides a part of the way.
@@ -64,8 +64,8 @@ const MARGIN: f64 = 64.0;
 const BEYOND: f64 = 1.0 / 16.0;
 
 impl Given {
-    /// Weighs the whole row, which the set must be and be given to the mass, and along with it the first pivot of a search for
-    /// a part `p` of its mass, of which there may be an estimate.
+    /// Weighs the whole row, which the set must be and be given to the mass, and along with it the first
+    /// pivot of a search for a part `p` of its mass, of which there may be an estimate.
     pub fn first_pivot(
         &self,
         reader: &Reader<'_>,
@@ -88,8 +88,8 @@ impl Given {
     }
 
     /// Returns the last key of the shortest prefix of an unlisted set that reaches a goal, which the whole
-    /// set does: `whole` is its number of tokens and its mass. The set must have been weighed last, or counted for a number of tokens; or else a
-    /// pivot was, which is given.
+    /// set does: `whole` is its number of tokens and its mass. The set must have been weighed last, or
+    /// counted for a number of tokens; or else a pivot was, which is given.
     pub fn search(
         &self,
         reader: &Reader<'_>,
@@ -130,8 +130,8 @@ impl Given {
         narrowing.last()
     }
 
-    /// Returns the exact mass of the listed tokens, and their rough mass, both in units of the first token's weight. The set must be
-    /// given to the mass.
+    /// Returns the exact mass of the listed tokens, and their rough mass, both in units of the first token's
+    /// weight. The set must be given to the mass.
     pub fn listed_mass<const FINE: bool>(&self, reader: &Reader<'_>, buffers: &mut Buffers) -> (f64, f64) {
         let Buffers { mass, list, search: Search { weights, .. }, .. } = buffers;
         weights.clear();
@@ -219,8 +219,8 @@ impl Narrowing<'_> {
         total
     }
 
-    /// Does the same without weighing the part, by the tokens between the pivot and the one that has been weighed last: they are
-    /// listed, unless they are too many, or if they have one value, counted.
+    /// Does the same without weighing the part, by the tokens between the pivot and the one that has been
+    /// weighed last: they are listed, unless they are too many, or if they have one value, counted.
     fn weigh_beside(&mut self, pivot: u32) -> Option<Total> {
         let from = self.at?;
         let (low, high) = (from.min(pivot), from.max(pivot));
@@ -281,8 +281,8 @@ impl Narrowing<'_> {
         let mut aim = guessed;
         for step in 1..=GUESSES {
             if aim {
-                // From what is exact here, the profile leads to the goal, and a little beyond: so the other end
-                // closes in.
+                // From what is exact here, the profile leads to the goal, and a little beyond: so the other
+                // end closes in.
                 let (value, missing) =
                     (from_ordered_bits(pivot), self.goal.wanted() - self.goal.amount(total));
                 let profile = &self.search.profile;

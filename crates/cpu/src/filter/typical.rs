@@ -31,7 +31,8 @@ impl Given {
                 nearest.sort_unstable_by(|a, b| distances[*a].total_cmp(&distances[*b]).then(a.cmp(b)));
                 let reached = list.reach_in(nearest.iter().copied(), target);
                 let delta = distances[nearest[reached - 1]];
-                // The nearest token is kept; a distance that is no number, of a row that was written meanwhile, is none.
+                // The nearest token is kept; a distance that is no number, of a row that was written
+                // meanwhile, is none.
                 let start = distances.iter().position(|d| *d <= delta).unwrap_or(0);
                 let end = distances.iter().rposition(|d| *d <= delta).unwrap_or(0);
                 Cut { first: list.keys[range.start + start], last: list.keys[range.start + end] }

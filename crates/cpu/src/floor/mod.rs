@@ -79,8 +79,8 @@ impl Floor {
         }
     }
 
-    /// Returns the largest of a row's logits, all of which are finite. A row in f16 is read as if it were in bf16: as many bytes, and no
-    /// maximum.
+    /// Returns the largest of a row's logits, all of which are finite. A row in f16 is read as if it were in
+    /// bf16: as many bytes, and no maximum.
     #[must_use]
     pub fn read(self, row: Row<'_>) -> f32 {
         match self.unit {

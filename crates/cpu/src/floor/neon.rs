@@ -1,4 +1,5 @@
-//! The maximum by NEON, which every aarch64 has: eight running maxima of 4 lanes each, so that none waits for another.
+//! The maximum by NEON, which every aarch64 has: eight running maxima of 4 lanes each, so that none waits for
+//! another.
 
 use std::arch::aarch64::*;
 

@@ -132,7 +132,8 @@ fn residuals_codes_and_f64_products_are_the_same_at_every_level() {
                 let values: Vec<f64> = values.iter().map(|x| x * scale).collect();
                 let (mut codes, mut errors) = (vec![7; columns], vec![7.0; columns]);
                 let coded = lanes.code(&values, is_wide, &mut codes, &mut errors);
-                // What codes stand for and what they leave out make up the values, and the lengths are not below the true ones.
+                // What codes stand for and what they leave out make up the values, and the lengths are not
+                // below the true ones.
                 let half = if is_wide { 127.5 } else { 7.5 };
                 let numbers: Vec<f64> = codes.iter().map(|code| f64::from(*code) - half).collect();
                 let s = f64::from(coded.scale.to_f32());

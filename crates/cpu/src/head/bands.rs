@@ -1,4 +1,5 @@
-//! The two-level screen: upper bounds of products from codes of 4 bits, and tighter ones from the codes of what those leave out (H5).
+//! The two-level screen: upper bounds of products from codes of 4 bits, and tighter ones from the codes of
+//! what those leave out (H5).
 //!
 //! ```text
 //! first level     for every 16 rows, a row to a lane; for every band:
@@ -11,8 +12,9 @@
 //!                     reach  += residual error norm + (scale slack + residual scale residual slack)
 //! ```
 //!
-//! A code c of n bits stands for c - (2^n - 1) / 2, so codes stand for odd numbers of halves: 2 dot - offset has no fraction. A *wide* band
-//! has codes of 8 bits, each as two of 4 bits, and no residual. `docs/heads.md` proves that no product of the exact head is above its bounds.
+//! A code c of n bits stands for c - (2^n - 1) / 2, so codes stand for odd numbers of halves: 2 dot - offset
+//! has no fraction. A *wide* band has codes of 8 bits, each as two of 4 bits, and no residual.
+//! `docs/heads.md` proves that no product of the exact head is above its bounds.
 
 use half::bf16;
 
@@ -64,12 +66,12 @@ impl Band {
 pub struct BandRows<'a> {
     /// The bands of all rows.
     pub bands: &'a [Band],
-    /// For each group, for each band, for each of its words: the words of sixteen rows. In a wide band the word k has the codes of the
-    /// columns 4 k to 4 k + 3 as its bytes; else the lower halves of its bytes have those of the columns 8 k to 8 k + 3, the upper halves
-    /// the four that follow.
+    /// For each group, for each band, for each of its words: the words of sixteen rows. In a wide band the
+    /// word k has the codes of the columns 4 k to 4 k + 3 as its bytes; else the lower halves of its bytes
+    /// have those of the columns 8 k to 8 k + 3, the upper halves the four that follow.
     pub codes: &'a [u32],
-    /// For each group, for each band, scales of sixteen rows and then their error norms; behind the last band what their bounds grow by
-    /// for a hidden state of length 1. None is negative or not finite.
+    /// For each group, for each band, scales of sixteen rows and then their error norms; behind the last band
+    /// what their bounds grow by for a hidden state of length 1. None is negative or not finite.
     pub numbers: &'a [bf16],
 }
 
@@ -91,7 +93,8 @@ pub struct BandState {
 /// A hidden state as a two-level screen has it.
 #[derive(Clone, Copy, Debug)]
 pub struct BandedState<'a> {
-    /// Digits from -127 to 127 in the order of columns, four to a word, the first in its lowest byte; zeros in padding.
+    /// Digits from -127 to 127 in the order of columns, four to a word, the first in its lowest byte; zeros
+    /// in padding.
     pub digits: &'a [u32],
     /// What belongs to each band.
     pub bands: &'a [BandState],
@@ -135,7 +138,8 @@ pub struct FirstBounds<'a, 'b, 'c> {
     pub states: &'a [BandedState<'a>],
     /// For each state, one bound for each row.
     pub bounds: &'a mut [&'b mut [f32]],
-    /// For each state, one center for each row: the product that the codes give, without the error that the bound adds.
+    /// For each state, one center for each row: the product that the codes give, without the error that the
+    /// bound adds.
     pub centers: &'a mut [&'c mut [f32]],
 }
 
@@ -264,8 +268,8 @@ fn dots<L: Lanes, const B: usize>(l: L, words: &[[u32; WIDTH]], digits: [&[u32];
     out
 }
 
-/// The products of 8-bit codes of sixteen rows with the digits of some hidden states: 16 times those of the upper halves, and those of the
-/// lower halves.
+/// The products of 8-bit codes of sixteen rows with the digits of some hidden states: 16 times those of the
+/// upper halves, and those of the lower halves.
 #[inline(always)]
 fn wide_dots<L: Lanes, const B: usize>(l: L, words: &[[u32; WIDTH]], digits: [&[u32]; B]) -> [L::U; B] {
     let mut sums = [[l.splat_u(0); 2]; B];
@@ -288,7 +292,8 @@ fn wide_dots<L: Lanes, const B: usize>(l: L, words: &[[u32; WIDTH]], digits: [&[
 
 /// The product of a row of residual codes with a hidden state's digits, of one band.
 pub struct ResidualDot<'a> {
-    /// 16 bytes for every 32 columns: byte j has the code of column j as its lower half, of column 16 + j as its upper half.
+    /// 16 bytes for every 32 columns: byte j has the code of column j as its lower half, of column 16 + j as
+    /// its upper half.
     pub codes: &'a [u8],
     pub digits: &'a [i16],
 }
@@ -339,8 +344,8 @@ pub fn pack_group(bands: &[Band], codes: &[u8], words: &mut [u32]) {
     }
 }
 
-/// Packs a row's residual codes of a band: 16 bytes for every 32 columns, byte j with the code of column j as its lower half and that of column
-/// 16 + j as its upper half.
+/// Packs a row's residual codes of a band: 16 bytes for every 32 columns, byte j with the code of column j as
+/// its lower half and that of column 16 + j as its upper half.
 ///
 /// # Panics
 /// If `bytes` are not half as many.

@@ -1,7 +1,8 @@
-//! Two operations that build a two-level screen: products of f64 matrices, and the coding of vectors in a few bits.
+//! Two operations that build a two-level screen: products of f64 matrices, and the coding of vectors in a few
+//! bits.
 //!
-//! Their results decide bounds, never a logit, so no token depends on them. The order of additions is fixed nevertheless, so that a screen
-//! has the same bytes at every SIMD level.
+//! Their results decide bounds, never a logit, so no token depends on them. The order of additions is fixed
+//! nevertheless, so that a screen has the same bytes at every SIMD level.
 
 use half::bf16;
 
@@ -19,7 +20,8 @@ const LEAST_SCALE: f64 = f64::from_bits((1023 - 120) << 52);
 /// A factor that makes up for the roundings of a length in f64, whatever its width.
 const LENGTH_UP: f64 = 1.0 + 1.0 / (1u64 << 30) as f64;
 
-/// The product of matrices `[m, k]` and `[k, n]`: each element is a sum in ascending order of k, every product and every sum rounded.
+/// The product of matrices `[m, k]` and `[k, n]`: each element is a sum in ascending order of k, every
+/// product and every sum rounded.
 pub struct Multiply<'a> {
     pub left: &'a [f64],
     pub right: &'a [f64],
@@ -118,8 +120,8 @@ impl Kernel for Code<'_> {
             return Coded { scale: bf16::ZERO, error: 0.0, code_norm: 0.0 };
         }
         let spread = (sum_of(values, |x| x * x) / values.len() as f64).sqrt();
-        // Of numbers of a bell's shape, codes of this scale leave out least; larger scales cut fewer of the large numbers off. The last one
-        // cuts off none.
+        // Of numbers of a bell's shape, codes of this scale leave out least; larger scales cut fewer of the
+        // large numbers off. The last one cuts off none.
         let best = spread * if is_wide { 0.0308 } else { 0.3352 };
         let candidates =
             [0.7 * best, 0.85 * best, best, 1.15 * best, 1.3 * best, 2.0 * best, largest / (half - 0.5)];

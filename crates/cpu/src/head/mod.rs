@@ -6,8 +6,8 @@
 //! products -> bias, scale, cap           sixteen logits at a time
 //! ```
 //!
-//! A product's partial sums are the lanes of one vector, so its order of adding is the definition's at every level, and no
-//! product knows of the others beside it.
+//! A product's partial sums are the lanes of one vector, so its order of adding is the definition's at every
+//! level, and no product knows of the others beside it.
 
 mod bands;
 mod coding;
@@ -63,7 +63,8 @@ impl HeadLanes {
     /// Computes the logits of neighbouring rows of weights, for a batch of hidden states.
     ///
     /// # Shapes and units
-    /// `weights`: N rows of `width`. `hidden`: B rows of [`padded_width`], zeros behind `width`. `bias`: N. `out`: B slices of N.
+    /// `weights`: N rows of `width`. `hidden`: B rows of [`padded_width`], zeros behind `width`. `bias`: N.
+    /// `out`: B slices of N.
     ///
     /// # Panics
     /// If a shape is not so.
@@ -99,7 +100,8 @@ impl HeadLanes {
     /// Computes the logits of some ids, for one hidden state.
     ///
     /// # Shapes and units
-    /// `weights`: all rows, of `width`. `hidden`: one of [`padded_width`]. `bias`: one for each row. `out`: one for each id.
+    /// `weights`: all rows, of `width`. `hidden`: one of [`padded_width`]. `bias`: one for each row. `out`:
+    /// one for each id.
     ///
     /// # Panics
     /// If a shape is not so, or an id has no row.
@@ -166,18 +168,19 @@ impl HeadLanes {
     fn finish_bounds(self, bounds: &mut [f32], bias: Option<&[f32]>, scaling: &Scaling) {
         dispatch(self.0, scaling::Finish { logits: bounds, bias, scaling });
         if scaling.softcap > 0.0 {
-            // A larger logit may come out of the cap lower, by at most twice SOFTCAP_ERROR; 2.3 covers the rounding of this sum too.
+            // A larger logit may come out of the cap lower, by at most twice SOFTCAP_ERROR; 2.3 covers the
+            // rounding of this sum too.
             let slack = scaling.softcap * (2.3 * gumball_spec::head::SOFTCAP_ERROR as f32);
             bounds.iter_mut().for_each(|bound| *bound += slack);
         }
     }
 
-    /// Computes the first level's upper bound of each logit of neighbouring rows, for a batch of hidden states, and the center of each
-    /// product's bounds.
+    /// Computes the first level's upper bound of each logit of neighbouring rows, for a batch of hidden
+    /// states, and the center of each product's bounds.
     ///
     /// # Shapes and units
-    /// `rows`: groups that have N rows; the last group may have places for more. `states`: B. `bias`: N finite numbers. `bounds`, `centers`: B
-    /// slices of N.
+    /// `rows`: groups that have N rows; the last group may have places for more. `states`: B. `bias`: N
+    /// finite numbers. `bounds`, `centers`: B slices of N.
     ///
     /// # Panics
     /// If a shape is not so.
@@ -228,7 +231,8 @@ impl HeadLanes {
         bound[0]
     }
 
-    /// Computes the product of a row's residual codes of a band with the digits of a hidden state: the sum of (2 code - 15) digit.
+    /// Computes the product of a row's residual codes of a band with the digits of a hidden state: the sum of
+    /// (2 code - 15) digit.
     ///
     /// # Panics
     /// If there are not two digits to a byte, or not a multiple of [`BAND_STEP`].
@@ -239,7 +243,8 @@ impl HeadLanes {
         dispatch_products(self.0, bands::ResidualDot { codes, digits })
     }
 
-    /// Multiplies matrices `[m, inner]` and `[inner, n]` of f64, in an order of adding that is the same at every level.
+    /// Multiplies matrices `[m, inner]` and `[inner, n]` of f64, in an order of adding that is the same at
+    /// every level.
     ///
     /// # Panics
     /// If `out` is not `[m, n]`.
@@ -251,7 +256,8 @@ impl HeadLanes {
         dispatch(self.0, coding::Multiply { left, right, inner, out });
     }
 
-    /// Codes a vector of finite numbers in 8 bits or in 4. `errors` gets what each code leaves out, rounded once by 2^-53 of itself.
+    /// Codes a vector of finite numbers in 8 bits or in 4. `errors` gets what each code leaves out, rounded
+    /// once by 2^-53 of itself.
     ///
     /// # Panics
     /// If `codes` or `errors` have another length.

@@ -2,7 +2,8 @@
 
 use crate::lanes::{Element, Kernel, Lanes, WIDTH};
 
-/// How many rows of weights, and how many hidden states, are multiplied side by side: their sums stay in registers.
+/// How many rows of weights, and how many hidden states, are multiplied side by side: their sums stay in
+/// registers.
 const SIDE: usize = 4;
 
 /// Products of all rows of weights with all hidden states.

@@ -16,7 +16,8 @@ const STEP: usize = 2 * WIDTH;
 /// How many rows are multiplied before their bounds are computed, several side by side.
 const GROUP: usize = 64;
 
-/// How many codes are added up in 32 bits: a lane takes 2 products of 127 * 32512 from each of 256 steps, less than 2^31.
+/// How many codes are added up in 32 bits: a lane takes 2 products of 127 * 32512 from each of 256 steps,
+/// less than 2^31.
 const BLOCK: usize = 256 * STEP;
 
 /// Returns how many codes a row of `width` takes once it is padded.
@@ -32,7 +33,8 @@ pub struct ScreenRows<'a> {
     pub codes: &'a [i8],
     /// What a code of a row is worth; finite, not negative.
     pub scales: &'a [f32],
-    /// What each row's bound grows by for a hidden state of length 1: what its codes leave out, and the roundings of its product.
+    /// What each row's bound grows by for a hidden state of length 1: what its codes leave out, and the
+    /// roundings of its product.
     pub own: &'a [f32],
     /// The length of each row's codes times its scale.
     pub code_norms: &'a [f32],
@@ -137,7 +139,8 @@ impl ScreenState<'_> {
     fn bound(&self, scale: f32, own: f32, code_norm: f32, product: i64) -> f32 {
         let coded = f64::from(scale) * (self.unit * product as f64);
         let reach = f64::from(own) * self.norm + f64::from(code_norm) * self.rest + self.slack;
-        // Every number here is rounded to f64 a few times, by 2^-53 of itself; 2^-50 of their sizes covers that.
+        // Every number here is rounded to f64 a few times, by 2^-53 of itself; 2^-50 of their sizes covers
+        // that.
         let sizes = self.mean.abs() + coded.abs() + reach;
         let bound = self.mean + coded + reach + sizes * (1.0 / (1u64 << 50) as f64);
         // One rounding to f32 follows, by 2^-24 of itself, or by 2^-150 where the result is subnormal.

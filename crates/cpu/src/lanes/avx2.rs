@@ -24,8 +24,9 @@ type U = [__m256i; 2];
 /// Calls one intrinsic.
 macro_rules! have {
     ($call:expr) => {
-        // SAFETY: `self` proves that the machine has the instruction. Where a pointer goes in, it points to at
-        // least the eight elements of its half of an array of sixteen, or to sixteen of two bytes, and the access is unaligned.
+        // SAFETY: `self` proves that the machine has the instruction. Where a pointer goes in, it points to
+        // at least the eight elements of its half of an array of sixteen, or to sixteen of two bytes, and the
+        // access is unaligned.
         unsafe { $call }
     };
 }

@@ -21,7 +21,8 @@ pub fn run_vnni<K: Kernel>(kernel: K) -> K::Output {
     kernel.run(Avx512::<true>(()))
 }
 
-/// The proof that the machine has AVX-512 F, BW, DQ and VL, and VNNI if that is said: only [`run`] and [`run_vnni`] make one.
+/// The proof that the machine has AVX-512 F, BW, DQ and VL, and VNNI if that is said: only [`run`] and
+/// [`run_vnni`] make one.
 #[derive(Clone, Copy, Debug)]
 pub struct Avx512<const VNNI: bool>(());
 
@@ -160,8 +161,8 @@ impl<const VNNI: bool> Lanes for Avx512<VNNI> {
     }
     #[inline(always)]
     fn maximum_bf16(self, tile: &[bf16; TILE], seen: &mut [Mask; 4]) -> __m512 {
-        // On the bits: as signed integers non-negative floats are in order and all negative ones below them; as
-        // unsigned integers the least negative float is the smallest with its sign bit set.
+        // On the bits: as signed integers non-negative floats are in order and all negative ones below them;
+        // as unsigned integers the least negative float is the smallest with its sign bit set.
         let zero = have!(_mm512_setzero_si512());
         let (mut signed, mut unsigned, mut least) = (self.splat_u(0x8000_8000), zero, self.splat_u(u32::MAX));
         let (chunks, _) = tile.as_chunks::<{ 2 * WIDTH }>();

@@ -38,8 +38,8 @@ pub trait Lanes: Copy {
     /// Sixteen u32.
     type U: Copy;
 
-    /// Runs a kernel as a part of another. Vector instructions are inlined. Scalar lanes, sixteen times the code, are a function
-    /// of its own: copies in each kernel took minutes to compile.
+    /// Runs a kernel as a part of another. Vector instructions are inlined. Scalar lanes, sixteen times the
+    /// code, are a function of its own: copies in each kernel took minutes to compile.
     fn call<K: Kernel>(self, kernel: K) -> K::Output;
 
     fn splat(self, x: f32) -> Self::F;
@@ -156,10 +156,11 @@ pub trait Lanes: Copy {
     }
     /// The sum of all lanes.
     fn sum_u(self, a: Self::U) -> u64;
-    /// Adds the 32 products of codes and digits to the sums, two to each i32 lane, in some order of lanes. A sum that leaves i32 wraps.
+    /// Adds the 32 products of codes and digits to the sums, two to each i32 lane, in some order of lanes. A
+    /// sum that leaves i32 wraps.
     fn add_products(self, sums: Self::U, codes: &[i8; 2 * WIDTH], digits: &[i16; 2 * WIDTH]) -> Self::U;
-    /// Adds to each i32 lane the products of its four codes, bytes from 0 to 15, with the four digits in `digits`, bytes with a sign.
-    /// A sum that leaves i32 wraps.
+    /// Adds to each i32 lane the products of its four codes, bytes from 0 to 15, with the four digits in
+    /// `digits`, bytes with a sign. A sum that leaves i32 wraps.
     fn add_dots(self, sums: Self::U, codes: Self::U, digits: u32) -> Self::U;
     /// The sum of all lanes as i32.
     #[inline(always)]
@@ -195,9 +196,9 @@ pub trait Lanes: Copy {
     }
 }
 
-/// Code over lanes. `run` must be `#[inline(always)]`, as must be everything generic that it calls. No operation on
-/// lanes may stand in a closure: a closure is compiled without the level's instructions, and then each
-/// operation is a call.
+/// Code over lanes. `run` must be `#[inline(always)]`, as must be everything generic that it calls. No
+/// operation on lanes may stand in a closure: a closure is compiled without the level's instructions, and
+/// then each operation is a call.
 pub trait Kernel {
     type Output;
     fn run<L: Lanes>(self, l: L) -> Self::Output;
@@ -255,9 +256,10 @@ pub fn dispatch<K: Kernel>(level: Proven, kernel: K) -> K::Output {
     }
 }
 
-/// Runs a kernel of integer products with the instructions of a level, like [`dispatch`] and with the same result. Where the level is
-/// AVX-512 and the machine also has VNNI, the kernel is compiled with VNNI's instructions, which multiply four bytes and add in one go;
-/// so it is where the level is NEON and the machine has the dot products of ARMv8.2.
+/// Runs a kernel of integer products with the instructions of a level, like [`dispatch`] and with the same
+/// result. Where the level is AVX-512 and the machine also has VNNI, the kernel is compiled with VNNI's
+/// instructions, which multiply four bytes and add in one go; so it is where the level is NEON and the
+/// machine has the dot products of ARMv8.2.
 #[inline]
 pub fn dispatch_products<K: Kernel>(level: Proven, kernel: K) -> K::Output {
     #[cfg(target_arch = "x86_64")]

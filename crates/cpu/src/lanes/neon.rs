@@ -1,7 +1,9 @@
-//! Lanes in four 128-bit registers of NEON, which every little-endian aarch64 has; integer products also with the dot product of ARMv8.2.
+//! Lanes in four 128-bit registers of NEON, which every little-endian aarch64 has; integer products also with
+//! the dot product of ARMv8.2.
 //!
-//! Conversions between halves and f32 belong to NEON. The arithmetic of halves of ARMv8.2 rounds to halves, which no rule allows.
-//! Those conversions and the dot product are written as assembly, because Rust's stable library has no functions for them.
+//! Conversions between halves and f32 belong to NEON. The arithmetic of halves of ARMv8.2 rounds to halves,
+//! which no rule allows. Those conversions and the dot product are written as assembly, because Rust's stable
+//! library has no functions for them.
 
 #![allow(clippy::multiple_unsafe_ops_per_block, reason = "nested intrinsics share one obligation")]
 
@@ -24,8 +26,8 @@ pub fn run_dots<K: Kernel>(kernel: K) -> K::Output {
     kernel.run(Neon::<true>(()))
 }
 
-/// Four vectors. The program that this is compiled into has NEON; that the machine has dot products, if that is said, is proven by
-/// [`run_dots`], which alone makes such a value.
+/// Four vectors. The program that this is compiled into has NEON; that the machine has dot products, if that
+/// is said, is proven by [`run_dots`], which alone makes such a value.
 #[derive(Clone, Copy, Debug)]
 pub struct Neon<const DOTS: bool>(());
 
@@ -35,8 +37,8 @@ type U = [uint32x4_t; 4];
 /// Calls intrinsics.
 macro_rules! have {
     ($call:expr) => {
-        // SAFETY: this is compiled only where NEON is a feature of the target. Where a pointer goes in, it points to as many elements
-        // of an array as a register holds, and the access is unaligned.
+        // SAFETY: this is compiled only where NEON is a feature of the target. Where a pointer goes in, it
+        // points to as many elements of an array as a register holds, and the access is unaligned.
         unsafe { $call }
     };
 }
@@ -118,7 +120,8 @@ fn spread(mask: Mask) -> U {
 fn dot<const DOTS: bool>(sums: uint32x4_t, codes: int8x16_t, digits: int8x16_t) -> uint32x4_t {
     let mut sums = have!(vreinterpretq_s32_u32(sums));
     if DOTS {
-        // SAFETY: the caller's lanes prove that the machine has dot products. The instruction reads and writes registers alone.
+        // SAFETY: the caller's lanes prove that the machine has dot products. The instruction reads and
+        // writes registers alone.
         unsafe {
             asm!(
                 ".arch_extension dotprod",
@@ -297,7 +300,8 @@ impl<const DOTS: bool> Lanes for Neon<DOTS> {
     fn within(self, a: F, low: F, high: F) -> Mask {
         gather(each!(|a, low, high| vandq_u32(vcgeq_f32(a, low), vcleq_f32(a, high))))
     }
-    /// The largest number so far, or NaN: NEON's maximum is NaN where either is, so one instruction remembers both.
+    /// The largest number so far, or NaN: NEON's maximum is NaN where either is, so one instruction remembers
+    /// both.
     type Seen = float32x4_t;
     #[inline(always)]
     fn seen_nothing(self) -> float32x4_t {
@@ -320,7 +324,8 @@ impl<const DOTS: bool> Lanes for Neon<DOTS> {
         let mask = spread(mask);
         each!(|mask, a, b| vbslq_f32(mask, a, b))
     }
-    /// With NEON's own maximum, which shows NaN; a tile that has it is read once more. Of both zeros it is +0, which is equal to -0.
+    /// With NEON's own maximum, which shows NaN; a tile that has it is read once more. Of both zeros it is
+    /// +0, which is equal to -0.
     #[inline(always)]
     fn maximum<E: Element>(self, tile: &[E; TILE], seen: &mut [float32x4_t; 4]) -> F {
         let mut max = [self.splat(f32::NEG_INFINITY); 2];
@@ -339,8 +344,8 @@ impl<const DOTS: bool> Lanes for Neon<DOTS> {
     }
     #[inline(always)]
     fn maximum_bf16(self, tile: &[bf16; TILE], seen: &mut [float32x4_t; 4]) -> F {
-        // On the bits: as signed integers non-negative floats are in order and all negative ones below them; as unsigned integers the
-        // least negative float is the smallest with its sign bit set.
+        // On the bits: as signed integers non-negative floats are in order and all negative ones below them;
+        // as unsigned integers the least negative float is the smallest with its sign bit set.
         let mut signed = [have!(vdupq_n_s16(i16::MIN)); 2];
         let mut unsigned = [have!(vdupq_n_u16(0)); 2];
         let mut least = [have!(vdupq_n_u16(u16::MAX)); 2];
@@ -393,7 +398,8 @@ impl<const DOTS: bool> Lanes for Neon<DOTS> {
     }
     #[inline(always)]
     fn float_of_u64(self, hi: U, lo: U) -> F {
-        // Where the integer needs more bits than a double has, its low 11 become one sticky bit, so that the only rounding is the last.
+        // Where the integer needs more bits than a double has, its low 11 become one sticky bit, so that the
+        // only rounding is the last.
         let rest = have!(vdupq_n_u32(0x7FF));
         each!(|hi, lo| {
             let wide = vcgtq_u32(hi, vdupq_n_u32(0x1F_FFFF));
@@ -429,7 +435,8 @@ impl<const DOTS: bool> Lanes for Neon<DOTS> {
         let by = have!(vdupq_n_s32(N as i32));
         each!(|a| vshlq_u32(a, by))
     }
-    /// NEON shifts to the right by negative numbers; the compiler makes it one instruction with the number in it.
+    /// NEON shifts to the right by negative numbers; the compiler makes it one instruction with the number in
+    /// it.
     #[inline(always)]
     fn shr<const N: u32>(self, a: U) -> U {
         let by = have!(vdupq_n_s32(-(N as i32)));

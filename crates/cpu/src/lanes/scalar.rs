@@ -64,8 +64,8 @@ fn blend<A: Copy>(mask: Mask, a: [A; WIDTH], b: [A; WIDTH]) -> [A; WIDTH] {
     out
 }
 
-/// Converts halves. Not inlined: each conversion asks whether the machine has an instruction for it, which makes sixteen of them
-/// long.
+/// Converts halves. Not inlined: each conversion asks whether the machine has an instruction for it, which
+/// makes sixteen of them long.
 #[inline(never)]
 fn singles(from: &[f16; WIDTH]) -> F {
     let mut to = [0.0; WIDTH];

@@ -1,4 +1,5 @@
-//! Lanes in four 128-bit vectors of WebAssembly, without its relaxed instructions, whose results differ between machines.
+//! Lanes in four 128-bit vectors of WebAssembly, without its relaxed instructions, whose results differ
+//! between machines.
 //!
 //! There is no fma: [`Simd128::fma`] goes through f64, and through round-to-odd where that could be wrong.
 
@@ -78,16 +79,17 @@ fn narrow(low: v128, high: v128) -> v128 {
     i64x2_shuffle::<0, 2>(f32x4_demote_f64x2_zero(low), f32x4_demote_f64x2_zero(high))
 }
 
-/// Lanes whose rounding to f32 may differ from that of the exact sum they are rounded from: those half way between two f32,
-/// and all small ones, in which f32 have fewer bits. Elsewhere the sum lies on the same side of each halfway point as before.
+/// Lanes whose rounding to f32 may differ from that of the exact sum they are rounded from: those half way
+/// between two f32, and all small ones, in which f32 have fewer bits. Elsewhere the sum lies on the same side
+/// of each halfway point as before.
 #[inline(always)]
 fn in_doubt(sum: v128) -> v128 {
     let half = i64x2_eq(i64x2_shl(sum, 35), i64x2_splat(i64::MIN));
     v128_or(half, f64x2_lt(f64x2_abs(sum), f64x2_splat(f64::from(f32::MIN_POSITIVE))))
 }
 
-/// `p + c` rounded to odd: where the sum is inexact, the one of its two f64 neighbours whose last bit is 1. To round that to
-/// fewer bits is to round the exact sum.
+/// `p + c` rounded to odd: where the sum is inexact, the one of its two f64 neighbours whose last bit is 1.
+/// To round that to fewer bits is to round the exact sum.
 #[inline(always)]
 fn add_to_odd(p: v128, c: v128) -> v128 {
     let sum = f64x2_add(p, c);
@@ -165,8 +167,8 @@ impl Lanes for Simd128 {
         let (low, high, odd) = (at!(from, 0), at!(from, 1), u32x4_splat(0xFFFF_0000));
         [u32x4_shl(low, 16), v128_and(low, odd), u32x4_shl(high, 16), v128_and(high, odd)]
     }
-    /// The bits of a half, moved into their places, are a float that is smaller by 2^112, subnormal numbers too; infinities and
-    /// NaN get their exponent.
+    /// The bits of a half, moved into their places, are a float that is smaller by 2^112, subnormal numbers
+    /// too; infinities and NaN get their exponent.
     #[inline(always)]
     fn load_f16(self, from: &[f16; WIDTH]) -> V {
         let (low, high) = (at!(from, 0), at!(from, 1));
@@ -226,7 +228,8 @@ impl Lanes for Simd128 {
     fn div(self, a: V, b: V) -> V {
         each!(|a, b| f32x4_div(a, b))
     }
-    /// The f64 sum and the f32 round once each. Where that could differ from one rounding, the sum is rounded to odd instead.
+    /// The f64 sum and the f32 round once each. Where that could differ from one rounding, the sum is rounded
+    /// to odd instead.
     #[inline(always)]
     fn fma(self, a: V, b: V, c: V) -> V {
         let mut out = c;
@@ -325,7 +328,8 @@ impl Lanes for Simd128 {
     #[inline(always)]
     fn float_of_u64(self, hi: V, lo: V) -> V {
         each!(|hi, lo| {
-            // Where the integer needs more bits than a double has, its low 11 become one sticky bit, as in `avx2.rs`.
+            // Where the integer needs more bits than a double has, its low 11 become one sticky bit, as in
+            // `avx2.rs`.
             let wide = u32x4_gt(u32x4_shr(hi, 21), u32x4_splat(0));
             let low = u32x4_splat(0x7FF);
             let none = i32x4_eq(v128_and(lo, low), u32x4_splat(0));

@@ -179,7 +179,8 @@ fn all_levels_compute_alike() {
     }
 }
 
-/// Sixteen halves of either kind from their bits on, and numbers between them, against the library's conversions.
+/// Sixteen halves of either kind from their bits on, and numbers between them, against the library's
+/// conversions.
 struct Halves(u16);
 
 impl Kernel for Halves {
@@ -234,7 +235,8 @@ fn halves_are_converted_and_rounded_as_defined() {
 struct Fused(u32);
 
 impl Fused {
-    /// Sums whose f64 is half way between two f32 and inexact; sums of subnormal size; sums that cancel; any bits.
+    /// Sums whose f64 is half way between two f32 and inexact; sums of subnormal size; sums that cancel; any
+    /// bits.
     fn operands(&self) -> [[f32; WIDTH]; 3] {
         let [w, x, y] = [words(self.0), words(self.0 + 1), words(self.0 + 2)];
         let float = |sign: u32, exponent: u32, mantissa: u32| {
@@ -292,7 +294,8 @@ impl Kernel for Fused {
     }
 }
 
-/// The constant is what the fma instruction of x86-64 gives, so that library functions that stand in for it are tested too.
+/// The constant is what the fma instruction of x86-64 gives, so that library functions that stand in for it
+/// are tested too.
 #[test]
 fn fused_multiply_adds_round_once_where_two_roundings_differ() {
     // How many cases tell one rounding from two, of normal size and smaller.

@@ -1,7 +1,8 @@
 //! Logprobs of given ids over a given set, its entropy, and the gradient of both (L4 and L5).
 //!
-//! The set is the row's bitmask, so tiles that hold no member are not read. Forward is a survey and one weighing of the members;
-//! backward is one visit, in which a tile's derivatives may take the place of its logits.
+//! The set is the row's bitmask, so tiles that hold no member are not read. Forward is a survey and one
+//! weighing of the members; backward is one visit, in which a tile's derivatives may take the place of its
+//! logits.
 
 use gumball_spec::logprobs::gradient::{GivenIds, Slope, Weighed};
 use gumball_spec::survey::Measure;
@@ -27,8 +28,9 @@ pub struct Derivatives<'a> {
 }
 
 impl Workspace {
-    /// Writes the logprobs of ids over the tokens that the task's mask allows, at the temperature of its parameters (L4); returns
-    /// the weights of these tokens, with their mean distance if `entropy` is set. Filters and edits do not act.
+    /// Writes the logprobs of ids over the tokens that the task's mask allows, at the temperature of its
+    /// parameters (L4); returns the weights of these tokens, with their mean distance if `entropy` is set.
+    /// Filters and edits do not act.
     ///
     /// # Errors
     /// - [`gumball_spec::Error::Length`] if the row is not as long as the vocabulary of the parameters.
@@ -69,8 +71,9 @@ impl Workspace {
         Ok(weighed)
     }
 
-    /// Writes the derivatives of a loss by the logits of a row (L5), each rounded once to the type of `out`. `row`: the logits;
-    /// `None`: the logits lie in `out` and are replaced. `weighed`: the result of [`Workspace::logprobs_of`] for this row and task.
+    /// Writes the derivatives of a loss by the logits of a row (L5), each rounded once to the type of `out`.
+    /// `row`: the logits; `None`: the logits lie in `out` and are replaced. `weighed`: the result of
+    /// [`Workspace::logprobs_of`] for this row and task.
     ///
     /// # Errors
     /// - The errors of [`Workspace::logprobs_of`].

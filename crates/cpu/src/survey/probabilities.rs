@@ -1,7 +1,7 @@
 //! The survey of a row of probabilities: tile maxima, and whether a number is negative or NaN.
 //!
-//! A negative number shows in its sign bit, so the signs of all numbers are joined and looked at once. The sign of -0.0
-//! shows too, which costs such a row some time and changes nothing.
+//! A negative number shows in its sign bit, so the signs of all numbers are joined and looked at once. The
+//! sign of -0.0 shows too, which costs such a row some time and changes nothing.
 
 use gumball_spec::TILE;
 
@@ -9,7 +9,8 @@ use super::no_nan;
 use crate::lanes::{Element, Kernel, Lanes, Mask, WIDTH, see_pairs};
 use crate::tiles::MASK_WORDS;
 
-/// The maxima of the whole tiles of a row, not cleaned and without edits. Returns whether there is no NaN and no sign.
+/// The maxima of the whole tiles of a row, not cleaned and without edits. Returns whether there is no NaN and
+/// no sign.
 pub struct Likeliest<'a, E> {
     pub mask: Option<&'a [u32]>,
     pub row: &'a [E],

@@ -1,5 +1,5 @@
-//! Rows that are hard to search: long ones against the oracle, and how often any is read. The conformance suite holds rows of all kinds under
-//! all parameters.
+//! Rows that are hard to search: long ones against the oracle, and how often any is read. The conformance
+//! suite holds rows of all kinds under all parameters.
 
 mod long;
 mod visits;

@@ -8,7 +8,8 @@ use crate::Dice;
 /// What `Workspace::visits` promises of the rows below.
 const MOST: u32 = 50;
 
-/// Rows that searches find hard: steep, flat, in few heaps, with all mass in one token or in none to speak of.
+/// Rows that searches find hard: steep, flat, in few heaps, with all mass in one token or in none to speak
+/// of.
 fn shapes(vocab: usize) -> Vec<(&'static str, Vec<f32>)> {
     let dice = &mut Dice(1, 0);
     let mut of = |f: &mut dyn FnMut(usize, &mut Dice) -> f32| (0..vocab).map(|id| f(id, dice)).collect();

@@ -1,4 +1,5 @@
-//! Output paths at which something other than a plain file lies: a test body that each crate runs over its code that writes files.
+//! Output paths at which something other than a plain file lies: a test body that each crate runs over its
+//! code that writes files.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -41,8 +42,9 @@ const THINGS: [(&str, Put); 8] = [
     }),
 ];
 
-/// Lets `write` write to a path where each of the things lies, to the path of a plain file and to a path where nothing lies. It must refuse
-/// the things at once and leave them unharmed, write the other two files, and leave no further file.
+/// Lets `write` write to a path where each of the things lies, to the path of a plain file and to a path
+/// where nothing lies. It must refuse the things at once and leave them unharmed, write the other two files,
+/// and leave no further file.
 pub fn refuses_all_but_files<W>(write: W)
 where
     W: Fn(&Path) -> Result<(), String> + Clone + Send + 'static,
@@ -72,7 +74,8 @@ where
     assert_eq!(only(), ["out.html", "precious"]);
 }
 
-/// Lets `write` write where each of the things, and a file of the user's own, has a name that the writer may want beside its path: none of them is harmed.
+/// Lets `write` write where each of the things, and a file of the user's own, has a name that the writer may
+/// want beside its path: none of them is harmed.
 pub fn spares_neighbours<W>(names: &[&str], write: W)
 where
     W: Fn(&Path) -> Result<(), String> + Clone + Send + 'static,

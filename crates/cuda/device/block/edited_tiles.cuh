@@ -4,8 +4,8 @@
 // Never      visits an id that is not touched, or that mask or lists forbid
 // Traffic    the logits; 4 bytes per 32 ids for each bitmap that the row has: mask, allowed ids, touched ids. The
 //            caller reads an entry for each touched id
-// Requires   all threads of the block; whole warps, of TILES_PER_WARP tiles each in a round; the kernel `history_edits` before,
-//            if a request has edits that depend on its history
+// Requires   all threads of the block; whole warps, of TILES_PER_WARP tiles each in a round; the kernel `history_edits`
+//            before, if a request has edits that depend on its history
 //
 // While the logits of the first round load, the block's threads look up the edits of all rounds. That takes four
 // dependent loads: slot, request, bitmaps, entries. In each round a thread reads the bits of 32 neighbouring ids and
@@ -164,9 +164,9 @@ struct EditedTiles {
         return bits;
     }
 
-    // Calls `visit(offset)` for the thread's part of a round's touched ids. The last thread takes the first id, as
-    // warp 0 has arrivals to draw. If the list has overflowed, each thread takes whole words of 32 ids instead, for which `first_tile`
-    // counts from the start of the vocabulary.
+    // Calls `visit(offset)` for the thread's part of a round's touched ids. The last thread takes the first id, as warp
+    // 0 has arrivals to draw. If the list has overflowed, each thread takes whole words of 32 ids instead, for which
+    // `first_tile` counts from the start of the vocabulary.
     template <class Visit>
     DEVICE_MEMBER void each_touched(const Request& request, u32 first_tile, u32 round, Visit visit) {
         const bool fits = count[round] <= TOUCHED_CAPACITY;

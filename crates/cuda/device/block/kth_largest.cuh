@@ -1,7 +1,7 @@
 // kth_largest.cuh: the k-th largest of a row of floats, by a block.
 //
-// Computes   a histogram of the finite floats over bins of equal width, then the k-th among those of one bin; by bytes where that bin has
-//            too many, or bins have no width
+// Computes   a histogram of the finite floats over bins of equal width, then the k-th among those of one bin; by bytes
+//            where that bin has too many, or bins have no width
 // Traffic    in: the floats, three times, or some times more; they should lie in a cache
 #pragma once
 
@@ -12,13 +12,14 @@
 #define KTH_BINS 1024
 #define KTH_LIST 512
 
-// Returns the `k`-th largest by its bytes, from the highest on: a histogram of each byte among the floats that have the bytes found before.
-// All threads of the block call it.
+// Returns the `k`-th largest by its bytes, from the highest on: a histogram of each byte among the floats that have the
+// bytes found before. All threads of the block call it.
 template <class F>
 DEVICE float kth_by_bytes(u32 count, u32 k, F value) {
     __shared__ u32 histogram[256];
     __shared__ u32 found[2];
-    // The bytes of the result, from the highest on, that are known; and how many of the values with these bytes are sought.
+    // The bytes of the result, from the highest on, that are known; and how many of the values with these bytes are
+    // sought.
     u32 prefix = 0, left = k;
     for (u32 shift = 32; shift > 0;) {
         shift -= 8;
@@ -81,8 +82,8 @@ struct KthStorage {
     float result;
 };
 
-// Finds the bin with the k-th largest float, counted from the last bin on, and how many of that bin are sought. All threads of the block
-// call it, with the bins written.
+// Finds the bin with the k-th largest float, counted from the last bin on, and how many of that bin are sought. All
+// threads of the block call it, with the bins written.
 DEVICE void find_bin(KthStorage& storage, u32 k) {
     for (u32 group = warp_id(); group < KTH_BINS / 32; group += warp_count()) {
         const u32 sum = (u32)warp_sum_u32(storage.bins[group * 32 + lane_id()]);
@@ -118,8 +119,9 @@ DEVICE void find_bin(KthStorage& storage, u32 k) {
     __syncthreads();
 }
 
-// Returns the `k`-th largest of `count` floats, `value(0)` and so on, none of which is NaN; -inf if there are fewer that are larger. All
-// threads of the block call it, with k of at least 1. `value` may be called several times for a float.
+// Returns the `k`-th largest of `count` floats, `value(0)` and so on, none of which is NaN; -inf if there are fewer
+// that are larger. All threads of the block call it, with k of at least 1. `value` may be called several times for a
+// float.
 template <class F>
 DEVICE float kth_largest(KthStorage& storage, u32 count, u32 k, F value) {
     u32 finite = 0;

@@ -111,8 +111,8 @@ DEVICE void clamp_infinite(float maximum, float (&z)[ITEMS_PER_LANE]) {
     }
 }
 
-// Replaces the logits of a tile that are outside an interval by MASKED_VALUE; NaN may stay NaN. Only at the interval's ends
-// do ids matter, so a tile that has neither of their logits is compared by logits alone.
+// Replaces the logits of a tile that are outside an interval by MASKED_VALUE; NaN may stay NaN. Only at the interval's
+// ends do ids matter, so a tile that has neither of their logits is compared by logits alone.
 template <class V>
 DEVICE void mask_outside(const V& view, const Cut& set, u32 tile, float (&z)[ITEMS_PER_LANE]) {
     const float first = key_logit(set.first), last = set.low();

@@ -1,4 +1,5 @@
-// nucleus_list.cuh: lists a row's tokens down to a threshold, if these are all that a search needs; by a block (F1, M4).
+// nucleus_list.cuh: lists a row's tokens down to a threshold, if these are all that a search needs; by a block (F1,
+// M4).
 //
 // Computes   a threshold above which the goal's mass lies, by the row's records; the list of the tokens that reach it
 // Never      counts all of a row's tokens or takes their exponentials

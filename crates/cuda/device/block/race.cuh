@@ -120,7 +120,8 @@ DEVICE u64 best_in_tile(const V& row, const S& rng, const Cut& cut, u32 tile, co
         for (u32 j = 0; j < ITEMS_PER_LANE; j++) {
             able |= score_upper_bound(logs[j], first, log2e_over_t) < least ? 0 : 1u << j;
         }
-        // Not unrolled: a lane seldom has more than one token that can reach the score. All lanes take their first one at once.
+        // Not unrolled: a lane seldom has more than one token that can reach the score. All lanes take their first one
+        // at once.
 #pragma unroll 1
         for (; able != 0; able &= able - 1) {
             u32 j = __ffs((int)able) - 1, offset = row.offset(tile, lane, j), id = tile * TILE + offset;
@@ -189,8 +190,8 @@ DEVICE u64 race_open_tiles(OpenTiles& open_tiles, const RowRecords& records, con
     return open_tiles.best > leader ? open_tiles.best : leader;
 }
 
-// Whether a tile may hold a token, its first one aside, that is kept and better than the leader. Where the cut ends among equal
-// tokens, a tile whose ids are all too large holds none.
+// Whether a tile may hold a token, its first one aside, that is kept and better than the leader. Where the cut ends
+// among equal tokens, a tile whose ids are all too large holds none.
 DEVICE bool is_open(u32 tile, const TileRecord& record, const Cut& cut, const Origin& first, float log2e_over_t,
                     u64 leader) {
     const float others = fminf(record_others_bound(record), record.maximum);
@@ -198,8 +199,8 @@ DEVICE bool is_open(u32 tile, const TileRecord& record, const Cut& cut, const Or
            SurveyRecords::may_hold_winner(record, cut, first, log2e_over_t, (u32)(leader >> 32));
 }
 
-// Adds the tiles that may hold a better token than the leader, as far as this block takes them. A barrier must precede; all
-// threads may read the list afterwards.
+// Adds the tiles that may hold a better token than the leader, as far as this block takes them. A barrier must precede;
+// all threads may read the list afterwards.
 DEVICE void list_open_tiles(OpenTiles& open_tiles, const RowRecords& records, const Cut& cut, const Origin& first,
                             float log2e_over_t, u64 leader, const StridedTiles& tiles) {
     records.for_each([&](u32 tile, const TileRecord& record) INLINE {
@@ -211,9 +212,9 @@ DEVICE void list_open_tiles(OpenTiles& open_tiles, const RowRecords& records, co
     __syncthreads();
 }
 
-// If the block has fewer warps than open tiles, scores the token that arrives first in each tile that may hold the winner, and lists
-// again the tiles that remain. In a flat row one of these tokens likely wins, and few tiles can hold a better one. Returns the best
-// leader, in every thread. A barrier must separate the call from the last tile added.
+// If the block has fewer warps than open tiles, scores the token that arrives first in each tile that may hold the
+// winner, and lists again the tiles that remain. In a flat row one of these tokens likely wins, and few tiles can hold
+// a better one. Returns the best leader, in every thread. A barrier must separate the call from the last tile added.
 template <class V, class S>
 DEVICE u64 relist_by_first_arrivals(OpenTiles& open_tiles, const RowRecords& records, const V& row, const S& rng,
                                     const Cut& cut, const Origin& first, float log2e_over_t, u64 leader,

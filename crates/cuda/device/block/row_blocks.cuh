@@ -7,10 +7,11 @@
 //
 // A row that a candidate list does not decide is read as a whole, several times. All blocks of the row's cluster then
 // run the same code on it: each reads its own tiles, and they exchange what they found through distributed shared
-// memory. Work that is too short to share, such as sorting the list, the first block (rank 0) does alone; it sends the result
-// to the others. It alone writes the row's outputs.
+// memory. Work that is too short to share, such as sorting the list, the first block (rank 0) does alone; it sends the
+// result to the others. It alone writes the row's outputs.
 //
-// A step may run each row by one block. Then there is nothing to exchange, and the functions below are those of a block.
+// A step may run each row by one block. Then there is nothing to exchange, and the functions below are those of a
+// block.
 #pragma once
 
 #include "abi/step.cuh"
@@ -23,8 +24,8 @@ struct StridedTiles {
     u32 tile_stride;
 };
 
-// Waits until all threads of the `count` blocks of a cluster, or of a single block, have called it. They then see what each
-// wrote before to global memory and to shared memory.
+// Waits until all threads of the `count` blocks of a cluster, or of a single block, have called it. They then see what
+// each wrote before to global memory and to shared memory.
 DEVICE void sync_blocks(u32 count) {
     if (count > 1) {
         cluster_sync();
@@ -150,8 +151,8 @@ struct RowBlocks {
         return warp_sum(lane_id() < rank ? storage.received[storage.turn ^ 1][i][lane_id()] : 0);
     }
 
-    // Prepares `storage`, once per kernel and before anything else of it is used. Returns when all blocks have begun, so
-    // that their shared memory may be written to. If the block is alone, a barrier must follow.
+    // Prepares `storage`, once per kernel and before anything else of it is used. Returns when all blocks have begun,
+    // so that their shared memory may be written to. If the block is alone, a barrier must follow.
     static DEVICE_MEMBER void begin(RowReduceStorage& storage) {
         if (threadIdx.x == 0) {
             storage.turn = 0;
@@ -162,8 +163,8 @@ struct RowBlocks {
         }
     }
 
-    // The first block calls the other blocks to work on the row, for the `nth` time, from 1. The others wait until it does,
-    // or until it ends; they return false if it has ended.
+    // The first block calls the other blocks to work on the row, for the `nth` time, from 1. The others wait until it
+    // does, or until it ends; they return false if it has ended.
     DEVICE_MEMBER bool join(u32 nth) const {
         if (count == 1) {
             return true;

@@ -115,9 +115,10 @@ DEVICE u64 key_in_tile(const SearchedRow<V>& set, u32 tile, u32 n, float value) 
     return make_key(value + 0.0f, tile * TILE + word * 32 + __ffs((int)bits) - 1);
 }
 
-// Returns whether a goal that is a number of tokens is reached among many tokens of one value, as far as one read tells. It is tried
-// if tiles all over the row have first tokens of one value. Sets the bracket to the tokens of that value, and counts them by tile.
-// Counting by levels instead would have all lanes add to one counter, which takes ten times as long.
+// Returns whether a goal that is a number of tokens is reached among many tokens of one value, as far as one read
+// tells. It is tried if tiles all over the row have first tokens of one value. Sets the bracket to the tokens of that
+// value, and counts them by tile. Counting by levels instead would have all lanes add to one counter, which takes ten
+// times as long.
 template <class V>
 DEVICE bool read_heap(const SearchedRow<V>& set) {
     Search& search = set.storage.search;
@@ -182,8 +183,8 @@ DEVICE void divide_remaining(Search& search) {
     levels.divide(matters, search.order.nearest, search.value_bound, search.last_level());
 }
 
-// Returns the key, by value, of the listed token at which the goal is reached; 0 if there is none, or if the goal has to
-// be exact to tell. In the first case, `mass` becomes the mass including the whole list. By the first block.
+// Returns the key, by value, of the listed token at which the goal is reached; 0 if there is none, or if the goal has
+// to be exact to tell. In the first case, `mass` becomes the mass including the whole list. By the first block.
 template <class V>
 DEVICE u64 find_in_list(const SearchedRow<V>& set, u64& mass) {
     const Search& search = set.storage.search;

@@ -200,8 +200,8 @@ struct Search {
     u64 goal_slack;
     // No value of the set exceeds this one.
     float value_bound;
-    // Guesses at how far down the goal is reached: hardly below `likely_floor`, and even less likely below `safe_floor`.
-    // A wrong guess costs time only.
+    // Guesses at how far down the goal is reached: hardly below `likely_floor`, and even less likely below
+    // `safe_floor`. A wrong guess costs time only.
     float likely_floor;
     float safe_floor;
     // What is proven of the crossing: the tokens at or above `hi` do not reach the goal; those at or above `lo` do, if
@@ -316,8 +316,8 @@ struct SearchedRow {
     // The blocks that search the row.
     DEVICE_MEMBER RowBlocks blocks() const { return RowBlocks::of(storage.reduce); }
 
-    // Visits those of `tiles` that hold tokens at or above a value, as visit_tiles does. Logits outside the given set become
-    // -inf or NaN.
+    // Visits those of `tiles` that hold tokens at or above a value, as visit_tiles does. Logits outside the given set
+    // become -inf or NaN.
     template <bool PLAIN, class Inside, class After>
     DEVICE_MEMBER void visit(float value, Inside inside, After after, StridedTiles tiles) const {
         const Search& search = storage.search;

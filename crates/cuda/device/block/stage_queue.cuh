@@ -1,10 +1,12 @@
 // stage_queue.cuh: how one block on a multiprocessor streams rows of weights or codes through shared memory.
 //
 // Computes   which of a block's stages is next, when it is empty and when it is full; which ids a block has
-// Requires   sm_80, or a host; HEAD_COPY_WARPS warps that only copy to stages, in front of warps that only read them; whole warps
+// Requires   sm_80, or a host; HEAD_COPY_WARPS warps that only copy to stages, in front of warps that only read them;
+//            whole warps
 //
-// Warps that copy run as many stages ahead as shared memory holds, also beyond the end of one set of ids into the next, so that memory is
-// never idle while other warps multiply and finish. Two mbarriers a stage tell when it is full and when it is empty.
+// Warps that copy run as many stages ahead as shared memory holds, also beyond the end of one set of ids into the next,
+// so that memory is never idle while other warps multiply and finish. Two mbarriers a stage tell when it is full and
+// when it is empty.
 #pragma once
 
 #include "abi/head.cuh"
@@ -42,7 +44,8 @@ struct StageQueue {
             mbarrier_wait_parity(mbarriers.empty + stage, parity ^ 1);
         }
     }
-    // A copying thread has started its copies to the stage, and goes on to the next one. `has_stored`: it has also stored there by itself.
+    // A copying thread has started its copies to the stage, and goes on to the next one. `has_stored`: it has also
+    // stored there by itself.
     DEVICE_MEMBER void fill(bool has_stored) {
         if (has_stored) {
             cp_async_wait_all();
@@ -74,8 +77,8 @@ struct StageQueue {
     }
 };
 
-// The ids of a block, at most `most` at a time. Each block has as many sets of them as every other, and all sets are of about the same
-// size, so no multiprocessor works longer than the others.
+// The ids of a block, at most `most` at a time. Each block has as many sets of them as every other, and all sets are of
+// about the same size, so no multiprocessor works longer than the others.
 struct IdSets {
     u32 count, ids;
 

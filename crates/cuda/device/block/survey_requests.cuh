@@ -7,10 +7,10 @@
 // as well, and is surveyed although nobody reads its records.
 DEVICE int survey_slot(const Step& step, u32 row) { return step.flags & STEP_SLOT_IS_ROW ? (int)row : step.slots[row]; }
 
-// Waits for the previous kernel on the stream: in an operator's call params_from_columns.cu, which writes the requests of the rows; in
-// a pool's step, in a verification begin_drafts, which does too, or history_edits, which stamps edits. Otherwise the survey starts
-// after all earlier kernels, and the wait returns at once. Only then lets the finish kernel launch, because that kernel reads the
-// requests too.
+// Waits for the previous kernel on the stream: in an operator's call params_from_columns.cu, which writes the requests
+// of the rows; in a pool's step, in a verification begin_drafts, which does too, or history_edits, which stamps edits.
+// Otherwise the survey starts after all earlier kernels, and the wait returns at once. Only then lets the finish kernel
+// launch, because that kernel reads the requests too.
 DEVICE void wait_for_requests() {
     grid_dependency_wait();
     trigger_dependents();

@@ -68,7 +68,8 @@ struct ApproxWeights {
 
     DEVICE_MEMBER ApproxWeights(float first, float) : inverse(1.0f / first) {}
     DEVICE_MEMBER float of(float p) const { return p * inverse; }
-    // Whether the reciprocal of the first token's probability is a normal number, so that weights have a bounded relative error.
+    // Whether the reciprocal of the first token's probability is a normal number, so that weights have a bounded
+    // relative error.
     DEVICE_MEMBER bool are_bounded() const { return inverse < bits_float((127 + 100) << 23); }
 };
 

@@ -1,18 +1,19 @@
 // matrix.cuh: products of small matrices by a warp.
 //
-// Computes   16 rows times 8 columns, added to sums: of signed bytes, exactly; of bf16 and f16, as the tensor cores round
+// Computes   16 rows times 8 columns, added to sums: of signed bytes, exactly; of bf16 and f16, as the tensor cores
+//            round
 // Requires   sm_80, or a host that exchanges words among the lanes of a warp; whole warps
 //
-// Lane 4 g + t has words of the rows g (`a[0]`, `a[2]`) and g + 8 (`a[1]`, `a[3]`) and of column g (`b`), and the sums of row g and columns
-// 2 t and 2 t + 1, then those of row g + 8.
+// Lane 4 g + t has words of the rows g (`a[0]`, `a[2]`) and g + 8 (`a[1]`, `a[3]`) and of column g (`b`), and the sums
+// of row g and columns 2 t and 2 t + 1, then those of row g + 8.
 #pragma once
 
 #include "platform/portability.cuh"
 
 #ifdef __CUDACC__
 
-// Multiplies 16 rows of 32 signed bytes by 8 columns, and adds the products to `sums`: the tensor core's product m16n8k32, in integers
-// and therefore exact. All 32 lanes call it.
+// Multiplies 16 rows of 32 signed bytes by 8 columns, and adds the products to `sums`: the tensor core's product
+// m16n8k32, in integers and therefore exact. All 32 lanes call it.
 
 DEVICE void mma_s8(int (&sums)[4], const unsigned int (&a)[4], const unsigned int (&b)[2]) {
     asm volatile("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
@@ -20,8 +21,8 @@ DEVICE void mma_s8(int (&sums)[4], const unsigned int (&a)[4], const unsigned in
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 
-// Multiply 16 rows of 16 numbers by 8 columns, and add the products to `sums`: the tensor core's product m16n8k16. A sum depends on its
-// row and column alone, but how it is rounded is the hardware's. All 32 lanes call them.
+// Multiply 16 rows of 16 numbers by 8 columns, and add the products to `sums`: the tensor core's product m16n8k16. A
+// sum depends on its row and column alone, but how it is rounded is the hardware's. All 32 lanes call them.
 DEVICE void mma_bf16(float (&sums)[4], const unsigned int (&a)[4], const unsigned int (&b)[2]) {
     asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
         : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])

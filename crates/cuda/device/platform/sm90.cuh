@@ -56,8 +56,8 @@ DEVICE void mbarrier_wait_parity(Mbarrier* barrier, u32 parity) {
     }
 }
 
-// Arrives at the mbarrier once all copies that this thread has started by `cp_async` are complete. Threads that wait for the phase see
-// what was copied.
+// Arrives at the mbarrier once all copies that this thread has started by `cp_async` are complete. Threads that wait
+// for the phase see what was copied.
 DEVICE void cp_async_mbarrier_arrive(Mbarrier* barrier) {
     asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(smem_address(barrier)) : "memory");
 }

@@ -118,7 +118,8 @@ DEVICE void write_count(const Chains& chains, u32* counts, u32 chain, u32 count)
     }
 }
 
-// Writes what became of a chain or tree; by a block. `token`: the last one. `row_at(j)`: the row that the token of index j comes from.
+// Writes what became of a chain or tree; by a block. `token`: the last one. `row_at(j)`: the row that the token of
+// index j comes from.
 template <class RowAt>
 DEVICE void write_judgement(const Chains& chains, u32 chain, u32 accepted, int token, u32 status, RowAt row_at) {
     const int last = token < 0 && chains.flags & CHAIN_ZERO_FOR_NONE ? 0 : token;

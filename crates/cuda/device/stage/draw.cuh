@@ -49,9 +49,9 @@ struct ListDraw {
     u32 index;
 };
 
-// Filters the list and draws from it in warp 0; `list_draw` takes the result, for all threads. `xtc_acts()` returns whether XTC
-// acts on the row. Thread 0 calls `end(token, is_certain)` right after the draw. Every thread calls `meanwhile()`: warp
-// 0 after the draw, the others at once.
+// Filters the list and draws from it in warp 0; `list_draw` takes the result, for all threads. `xtc_acts()` returns
+// whether XTC acts on the row. Thread 0 calls `end(token, is_certain)` right after the draw. Every thread calls
+// `meanwhile()`: warp 0 after the draw, the others at once.
 template <class XtcActs, class End, class Meanwhile>
 DEVICE void draw_from_candidates(ListDraw& list_draw, const CandidateList& list, const FilterChain& chain,
                                  const Scales& scales, u64 mass, XtcActs xtc_acts, End end, Meanwhile meanwhile) {
@@ -109,8 +109,8 @@ DEVICE_NOINLINE void race_kept_set(const Step& step, u32 row, int slot, Scales s
     }
 }
 
-// Filters a whole row and, if `draws`, draws its token. The results are in `storage`, for all threads: `filter.kept` and
-// `row_draw`. `first` is the key of the row's first token.
+// Filters a whole row and, if `draws`, draws its token. The results are in `storage`, for all threads: `filter.kept`
+// and `row_draw`. `first` is the key of the row's first token.
 template <class T, bool EDITED>
 DEVICE void filter_and_race(const Step& step, u32 row, int slot, bool draws, u64 first, Scales scales,
                             DrawStorage& storage) {

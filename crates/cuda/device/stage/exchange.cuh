@@ -1,8 +1,8 @@
 // exchange.cuh: how the kernels of a rank signal the other ranks of a group, and wait for them.
 //
-// A turn is one step of the group. In a turn ranks may send parts of rows, and then results. A rank writes rows of turn t
-// only once all ranks have signalled the results of turn t - 1: nobody reads rows of that turn any more. So one copy of
-// the rows suffices, at an address that never changes.
+// A turn is one step of the group. In a turn ranks may send parts of rows, and then results. A rank writes rows of turn
+// t only once all ranks have signalled the results of turn t - 1: nobody reads rows of that turn any more. So one copy
+// of the rows suffices, at an address that never changes.
 //
 // Parts of rows are many bytes: each block that sends some signals its own end by a flag, which costs one wait for the
 // link. Results are few words: each is stored together with its turn, 64 bits at once, and is its own flag; no store
@@ -40,8 +40,8 @@ DEVICE void fail(WindowHeader& own, ExchangeFailure failure, u32 rank, u64 flag 
     }
 }
 
-// Returns the digest of the running step: what the host set for all steps of an assignment, and of which type and kind the rows are,
-// which each step knows itself.
+// Returns the digest of the running step: what the host set for all steps of an assignment, and of which type and kind
+// the rows are, which each step knows itself.
 DEVICE u32 step_digest(const WindowHeader& own, u32 row_digest) { return own.digest ^ row_digest; }
 
 // Loads by `load` until `is_there` accepts what was loaded, and returns it in `word`. Returns false if the rank that is
@@ -67,16 +67,16 @@ DEVICE bool wait_for_word(const Peers& peers, u32 rank, u64& word, Load load, Is
     }
 }
 
-// Waits until a flag of this rank's window, which `rank` writes, has reached a turn. The thread sees then what `rank` wrote
-// before. Returns false if it does not come.
+// Waits until a flag of this rank's window, which `rank` writes, has reached a turn. The thread sees then what `rank`
+// wrote before. Returns false if it does not come.
 DEVICE bool wait_for_flag(const Peers& peers, u32 rank, const u64* place, u32 turn, u64& flag) {
     return wait_for_word(
         peers, rank, flag, [&] { return load_acquire_system(place); },
         [&](u64 word) { return !is_before(word, turn); });
 }
 
-// Whether a rank took the same step, by its flag of this turn or a later one, and this rank's. A rank that is turns ahead has
-// compared.
+// Whether a rank took the same step, by its flag of this turn or a later one, and this rank's. A rank that is turns
+// ahead has compared.
 DEVICE bool is_same_step(const Peers& peers, u32 rank, u64 flag, u64 own_flag) {
     if (turn_of(flag) == turn_of(own_flag) && flag != own_flag) {
         fail(window_header(peers, peers.rank), FAILURE_OTHER_STEP, rank, flag, own_flag);

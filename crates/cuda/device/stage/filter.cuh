@@ -230,8 +230,8 @@ DEVICE ApproxRow approximate_row(const FilterContext<V>& f, float first) {
     mass = warp_sum(mass);
     first_tokens_mass = warp_sum(first_tokens_mass);
     low = __reduce_max_sync(FULL_MASK, low);
-    // WAR on masses, first_masses, inverted_lows: slower warps may still read those of an earlier call, each warp overwrites its
-    // own.
+    // WAR on masses, first_masses, inverted_lows: slower warps may still read those of an earlier call, each warp
+    // overwrites its own.
     __syncthreads();
     if (lane_id() == 0) {
         storage.masses[warp_id()] = mass;
@@ -387,8 +387,8 @@ DEVICE GivenSet apply_filter(const FilterContext<V>& f, u32 filter, const GivenS
     }
 }
 
-// Returns what the filters of a chain, or mirostat, keep of a row that is not empty; in every thread. `first` is the key
-// of the row's first token.
+// Returns what the filters of a chain, or mirostat, keep of a row that is not empty; in every thread. `first` is the
+// key of the row's first token.
 template <class V>
 DEVICE GivenSet apply_filters(const FilterContext<V>& f, u64 first, u64 filter_chain) {
     const GivenSet full_set{Cut{first, full_cut().last}, key_logit(first), true};
@@ -418,7 +418,8 @@ DEVICE GivenSet apply_filters(const FilterContext<V>& f, u64 first, u64 filter_c
                                      is_widening ? f.params.min_keep : f.params.top_k);
         // WAR on kept and alone: all threads read them, thread 0 overwrites them.
         __syncthreads();
-        // With min_keep, each filter is followed by top-k, of its given set from the first token that it keeps on (F11).
+        // With min_keep, each filter is followed by top-k, of its given set from the first token that it keeps on
+        // (F11).
         is_widening = widens && !is_widening;
         chain >>= is_widening ? 0 : 4;
         if (threadIdx.x == 0 && is_widening) {

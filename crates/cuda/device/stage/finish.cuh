@@ -1,16 +1,18 @@
 // finish.cuh: finishes rows: from the survey's records to the token, its logprobs and the request's next state; device
 // functions of a block.
 //
-// Computes   a row's token, status, temperature and mu; logprobs, ranks and kept set as far as the policy supports them;
-//            the request's next state
+// Computes   a row's token, status, temperature and mu; logprobs, ranks and kept set as far as the policy supports
+//            them; the request's next state
 // Never      reads a padding row's logits; waits for the survey before it must
 // Twins      oracle spec/src/oracle.rs | CPU cpu/src/draw.rs | why docs/architecture.md
 // Shapes     records [rows, tiles]; logits [rows, vocab] of T; outputs: the sections of Layout (spec/src/layout.rs)
-// Requires   the survey of the same step before it on the stream, and the kernel `history_edits` if a row has history edits
+// Requires   the survey of the same step before it on the stream, and the kernel `history_edits` if a row has history
+//            edits
 //
 // All finish kernels share this body. Each has a policy, which says what the rows of its steps may need; the compiler
 // drops the rest. A kernel for less is faster, because a row takes little more than the latency of one warp's work: a
-// chain of dependent instructions, whose number decides the time. Loops of one or two rounds are therefore not unrolled.
+// chain of dependent instructions, whose number decides the time. Loops of one or two rounds are therefore not
+// unrolled.
 //
 //     read the request, while the survey still runs; wait for the survey
 //     padding: NO_TOKEN
@@ -30,8 +32,8 @@
 #include "stage/row_result.cuh"
 #include "stage/token_logprob.cuh"
 
-// The policies, from the least to the most general; src/requests/step_features.rs chooses the least one that suffices for a
-// step's rows. Members:
+// The policies, from the least to the most general; src/requests/step_features.rs chooses the least one that suffices
+// for a step's rows. Members:
 //     Records         the kind of records that the survey wrote
 //     FILTERS         filters besides min-p
 //     EDITS           edits and masks
@@ -116,8 +118,8 @@ struct FinishStorage {
     PartIf<Policy::EVERYTHING, LogprobStorage> logprobs;
 };
 
-// A row, its request, and the block's shared memory. `slot`, `forced` and `features` are copies in registers, for use up
-// to the draw; what comes after it reads those in `inputs`.
+// A row, its request, and the block's shared memory. `slot`, `forced` and `features` are copies in registers, for use
+// up to the draw; what comes after it reads those in `inputs`.
 template <class Policy, class T>
 struct FinishedRow {
     const Step& step;
@@ -279,8 +281,8 @@ DEVICE bool draw_from_list(const FinishedRow<Policy, T>& f, const RowRecords& re
 }
 
 // Draws the token of a row by its filters: finds the cut, from the records, from a candidate list or by a search, and
-// races what it keeps. All blocks of the row call it; what it returns is valid in the first one. The others take part in
-// what reads the whole row, and otherwise return at once.
+// races what it keeps. All blocks of the row call it; what it returns is valid in the first one. The others take part
+// in what reads the whole row, and otherwise return at once.
 template <class Policy, class T, class V>
 DEVICE RowOutcome draw_filtered(const FinishedRow<Policy, T>& f, const RowRecords& records, const V& view) {
     const Step& step = f.step;
@@ -498,7 +500,8 @@ DEVICE void finish_row(const Step& step, u32 row, FinishStorage<Policy, T>& stor
 template <class Policy, class T>
 DEVICE void finish_rows(const Step& step) {
     __shared__ FinishStorage<Policy, T> storage;
-    // A dependent kernel may begin now. params_from_columns.cu, which writes the next requests, waits for this grid first.
+    // A dependent kernel may begin now. params_from_columns.cu, which writes the next requests, waits for this grid
+    // first.
     trigger_dependents();
     finish_row<Policy, T>(step, Policy::FILTERS ? blockIdx.x / cluster_nctarank() : blockIdx.x, storage);
 }

@@ -3,7 +3,8 @@
 // Computes   a candidate list with at least the first k tokens, or with all if there are fewer
 // Never      fails: rows with too many equal or nearly equal logits for find_threshold are searched
 // Twins      none: any list that holds these tokens serves
-// Traffic    as candidates.cuh; a search reads, in each of up to some 20 rounds, the tiles whose maximum reaches the threshold
+// Traffic    as candidates.cuh; a search reads, in each of up to some 20 rounds, the tiles whose maximum reaches the
+//            threshold
 // Requires   1 <= k <= MAX_LISTED_TOP_K; a row with a token; all threads of the block, whole warps
 #pragma once
 
@@ -39,12 +40,13 @@ DEVICE void for_each_from(const RowRecords& records, const V& view, u64 least, V
     }
 }
 
-// Lists the tokens down to a threshold that between k and MAX_CANDIDATES tokens reach, or all tokens if there are fewer than k.
-// `count` is shared memory.
+// Lists the tokens down to a threshold that between k and MAX_CANDIDATES tokens reach, or all tokens if there are fewer
+// than k. `count` is shared memory.
 template <class V>
 DEVICE void search_first_tokens(CandidateList& list, u32& count, const RowRecords& records, const V& view, float first,
                                 u32 k) {
-    // Too many tokens reach the first, unless there are fewer than k in all, and too few the second. Neighbouring thresholds differ by a token at most.
+    // Too many tokens reach the first, unless there are fewer than k in all, and too few the second. Neighbouring
+    // thresholds differ by a token at most.
     u64 low = (u64)MIN_TOKEN_ORDERED << THRESHOLD_ID_BITS, high = ((u64)ordered_bits(first) + 1) << THRESHOLD_ID_BITS;
     // Begins with the tokens of the largest logit: rows with many equal logits are most of those that are searched.
     u64 threshold = (u64)ordered_bits(first) << THRESHOLD_ID_BITS;
@@ -86,8 +88,8 @@ DEVICE void search_first_tokens(CandidateList& list, u32& count, const RowRecord
     __syncthreads();
 }
 
-// Lists the first k tokens of a row, in order in `list.ordered`. The list must be cleared, with a barrier between. `count` is
-// shared memory. Other fields of the list but the number of tokens mean nothing.
+// Lists the first k tokens of a row, in order in `list.ordered`. The list must be cleared, with a barrier between.
+// `count` is shared memory. Other fields of the list but the number of tokens mean nothing.
 template <class V>
 DEVICE void list_first_tokens(CandidateList& list, u32& count, const RowRecords& records, const V& view,
                               const RowSummary& summary, u32 vocab, u32 k, float log2e_over_t) {

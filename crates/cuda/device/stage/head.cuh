@@ -1,7 +1,8 @@
 // head.cuh: what the kernels of heads have in common.
 //
 // Computes   the logit of a product (H2), and bounds of it; how a request's rows find their logits
-// Twins      oracle spec/src/head.rs, spec/src/params/reading.rs | CPU cpu/src/head | why docs/heads.md, docs/stages/head.md
+// Twins      oracle spec/src/head.rs, spec/src/params/reading.rs | CPU cpu/src/head | why docs/heads.md,
+//            docs/stages/head.md
 #pragma once
 
 #include "abi/head.cuh"
@@ -12,8 +13,8 @@
 // The NaN of a logit (H3).
 #define HEAD_NAN bits_float(0x7FC00000u)
 
-// Twice the error of a softcap, and the rounding of a sum: how far a larger logit may come out of the cap below a smaller one, in units
-// of the cap.
+// Twice the error of a softcap, and the rounding of a sum: how far a larger logit may come out of the cap below a
+// smaller one, in units of the cap.
 #define SOFTCAP_SLACK 1.104e-6f
 
 // The logit of a product (H2).
@@ -33,8 +34,8 @@ DEVICE float head_logit(const HeadStep& args, float product, u32 id) {
     return z != z ? HEAD_NAN : z;
 }
 
-// Where a quad of a row of HEAD_STAGE_BYTES lies in a stage in shared memory: rows with odd numbers have theirs in another order, so that the
-// lanes of neighbouring rows read different banks.
+// Where a quad of a row of HEAD_STAGE_BYTES lies in a stage in shared memory: rows with odd numbers have theirs in
+// another order, so that the lanes of neighbouring rows read different banks.
 DEVICE u32 quad_place(u32 row, u32 quad) { return row * (HEAD_STAGE_BYTES / 16) + (quad ^ (row % 2 * 4)); }
 
 // Which of up to 32 rows, from `first` on, `holds` is true of: a bit for each, in every lane of the warp.
@@ -60,7 +61,8 @@ DEVICE RowNeeds needs_of_request(const Params& params, bool keeps_sets) {
     case READING_TOP:
         return RowNeeds{PLAN_FIRST, params.top_k, 0.0f};
     case READING_LIKELY:
-        // With min_p = 1 the filter keeps what lies so little below the first token that the distance times the scale rounds to 0.
+        // With min_p = 1 the filter keeps what lies so little below the first token that the distance times the scale
+        // rounds to 0.
         return RowNeeds{PLAN_LIKELY, 0, (params.log2_min_p - bits_float(1)) / params.filter_log2e_over_t};
     case READING_RACE:
         return RowNeeds{keeps_sets ? PLAN_WHOLE : PLAN_RACE, 0, 0.0f};

@@ -1,17 +1,17 @@
-// judge.cuh: judges a tree of drafts by probabilities: by rejection (S5), as a block (S6), by thresholds (S7); device functions
-// of a block, or of the blocks of a cluster.
+// judge.cuh: judges a tree of drafts by probabilities: by rejection (S5), as a block (S6), by thresholds (S7); device
+// functions of a block, or of the blocks of a cluster.
 //
 // Computes   the rows of the walk and the accepted drafts, and one more token, drawn from the residual of the last row
 // Never      writes a row: a residual is computed from the given rows each time they are read
 // Twins      oracle spec/src/verify/by_probabilities.rs | CPU cpu/src/verify.rs | why docs/stages/judge.md
 // Shapes     as in JudgeDrafts; of each tree records [tiles], tile_sums [2, tiles]
-// Traffic    a few numbers per draft; the target's and the drafter's row once per refusal that a sibling follows (S5) or per
-//            draft of a block (S6); the rows that the last token is drawn from once, and their open tiles again
-// Requires   whole warps, all threads of all blocks; 1 <= vocab <= 2^20; at most MAX_JUDGED drafts; 16-byte alignment affects
-//            speed only
+// Traffic    a few numbers per draft; the target's and the drafter's row once per refusal that a sibling follows (S5)
+//            or per draft of a block (S6); the rows that the last token is drawn from once, and their open tiles again
+// Requires   whole warps, all threads of all blocks; 1 <= vocab <= 2^20; at most MAX_JUDGED drafts; 16-byte alignment
+//            affects speed only
 //
-// All threads of all blocks take each decision, from the same numbers; only sums and records are divided among them. The first
-// block alone ends the draw.
+// All threads of all blocks take each decision, from the same numbers; only sums and records are divided among them.
+// The first block alone ends the draw.
 //
 //     S5, S7: from row 0, for each child of the row: accept it and go to its row, or refuse it, which changes the residual;
 //             until a row has no accepted child
@@ -64,7 +64,8 @@ struct JudgedRow : ProbRows {
     // S6 without a drafter's row: the draft, to which such a row gives probability 1; or -1.
     i64 only_draft;
     u32 refused;
-    // Whether the last refusal counts as one that changes p, although its residual was not summed and may be zero everywhere.
+    // Whether the last refusal counts as one that changes p, although its residual was not summed and may be zero
+    // everywhere.
     bool is_unsettled;
     Refusal refusals[MAX_JUDGED];
 
@@ -92,7 +93,8 @@ struct JudgedRow : ProbRows {
         }
     }
 
-    // Loads the residual of a lane's slice of a tile, as `to_residual` computes it. Returns the status bits of the given numbers.
+    // Loads the residual of a lane's slice of a tile, as `to_residual` computes it. Returns the status bits of the
+    // given numbers.
     DEVICE_MEMBER u32 load_residual(u32 tile, u32 lane, LaneProbs& probs) const {
         fetch(tile, lane, probs);
         const u32 nonfinite_flags = clean_probs(probs.p) | clean_probs(probs.q);
@@ -308,8 +310,8 @@ DEVICE ResidualSums sum_residual(const JudgedTree& tree) {
     return residual_sums;
 }
 
-// Refuses a child of the judged row, and records the sums of the residuals before that. The new residuals are summed only if a
-// sibling follows, by `sum_after_refusal`.
+// Refuses a child of the judged row, and records the sums of the residuals before that. The new residuals are summed
+// only if a sibling follows, by `sum_after_refusal`.
 DEVICE void refuse(const JudgedTree& tree, i64 id, float p_sum, float q_sum) {
     JudgedRow& row = tree.storage.row;
     // WAR on row: all threads read its refusals, thread 0 adds one.
@@ -322,7 +324,8 @@ DEVICE void refuse(const JudgedTree& tree, i64 id, float p_sum, float q_sum) {
     __syncthreads();
 }
 
-// If the last refusal makes p zero everywhere, only rounding led there: then p stays as it was before (S5). By thread 0.
+// If the last refusal makes p zero everywhere, only rounding led there: then p stays as it was before (S5). By thread
+// 0.
 DEVICE void settle_refusal(JudgedRow& row, bool has_residual) {
     row.refusals[row.refused - 1].changes_p = has_residual;
     row.is_unsettled = false;
@@ -342,8 +345,8 @@ DEVICE void sum_after_refusal(const JudgedTree& tree, float& p_sum, float& q_sum
     __syncthreads();
 }
 
-// Judges the children of a row, one after the other (S5, S7). Returns the row of the first that is accepted, or 0. The row
-// becomes the judged one.
+// Judges the children of a row, one after the other (S5, S7). Returns the row of the first that is accepted, or 0. The
+// row becomes the judged one.
 DEVICE u32 judge_children(const JudgedTree& tree, u32 row, u32 depth) {
     const bool by_rejection = tree.args.rule == JUDGE_REJECTION;
     tree.take_row(row, by_rejection ? tree.draft(row) : nullptr, 1.0f, -1);
@@ -438,7 +441,8 @@ DEVICE void take_block_row(const JudgedTree& tree, u32 row, float ratio) {
 }
 
 // Judges a chain as a whole (S6). Returns how many drafts were accepted; the row behind them becomes the judged one.
-// `residual` says whether its last token comes from a residual: not if all drafts were accepted that can have been drawn.
+// `residual` says whether its last token comes from a residual: not if all drafts were accepted that can have been
+// drawn.
 DEVICE u32 judge_block(const JudgedTree& tree, bool& residual) {
     u32 drawable = 0;
     while (drawable < tree.drafts && tree.is_token(tree.id(drawable)) &&
@@ -478,8 +482,8 @@ DEVICE u32 judge_block(const JudgedTree& tree, bool& residual) {
     return accepted;
 }
 
-// Makes the records of the judged row's residual. Warps find the maxima of 32 tiles; then one warp makes the records of these
-// tiles, one tile per lane, while the others go on with the next 32 tiles.
+// Makes the records of the judged row's residual. Warps find the maxima of 32 tiles; then one warp makes the records of
+// these tiles, one tile per lane, while the others go on with the next 32 tiles.
 DEVICE void make_records(const JudgedTree& tree, const LastTokenStream& rng, TileRecord* records) {
     const TileRace not_raced{0.0f, TILE, 0.0f, 0};
     const JudgedRow& row = tree.storage.row;
@@ -499,8 +503,8 @@ DEVICE void make_records(const JudgedTree& tree, const LastTokenStream& rng, Til
                 flags[i] = nonfinite_flags;
             }
         }
-        // RAW on this set: all warps wrote the maxima of their tiles, one warp reads them. WAR on the other one: the warp that
-        // read it has done so, all warps overwrite it from here on.
+        // RAW on this set: all warps wrote the maxima of their tiles, one warp reads them. WAR on the other one: the
+        // warp that read it has done so, all warps overwrite it from here on.
         __syncthreads();
         const u32 lane = lane_id(), tile = tree.blocks.tile(start + lane);
         if (warp_id() == turn % warp_count() && start + lane < own_tiles) {
@@ -513,8 +517,8 @@ DEVICE void make_records(const JudgedTree& tree, const LastTokenStream& rng, Til
     tree.blocks.sync();
 }
 
-// Draws from the residual of the judged row, or from the target's row if the residual is zero everywhere. Adds to `status`. Only
-// the first block returns the token.
+// Draws from the residual of the judged row, or from the target's row if the residual is zero everywhere. Adds to
+// `status`. Only the first block returns the token.
 DEVICE int draw_last(const JudgedTree& tree, const LastTokenStream& rng, u32& status) {
     TileRecord* own = tree.chains().records + (u64)tree.tree_index * tree.chains().tiles;
     JudgedRow& row = tree.storage.row;
@@ -543,7 +547,8 @@ DEVICE int draw_last(const JudgedTree& tree, const LastTokenStream& rng, u32& st
         }
         const bool is_unsettled = row.is_unsettled;
         is_whole = !is_unsettled;
-        // WAR on storage.row and records: all threads of all blocks read them, thread 0 and make_records overwrite them.
+        // WAR on storage.row and records: all threads of all blocks read them, thread 0 and make_records overwrite
+        // them.
         tree.blocks.sync();
         if (threadIdx.x == 0) {
             if (is_unsettled) {
@@ -561,15 +566,16 @@ DEVICE int draw_last(const JudgedTree& tree, const LastTokenStream& rng, u32& st
     }
 }
 
-// The judgement of a tree: the number of accepted drafts, the token behind them, and the status of the rows that this token was
-// drawn from.
+// The judgement of a tree: the number of accepted drafts, the token behind them, and the status of the rows that this
+// token was drawn from.
 struct Judgement {
     u32 accepted;
     int token;
     u32 status;
 };
 
-// Judges a tree whose parents are one, and under S6 a chain. `storage.path` has the rows of the walk, which all threads may read.
+// Judges a tree whose parents are one, and under S6 a chain. `storage.path` has the rows of the walk, which all threads
+// may read.
 template <class Rules>
 DEVICE Judgement judge_tree(const JudgedTree& tree, const Rules& rules) {
     Judgement judged{0, NO_TOKEN, 0};

@@ -1,6 +1,7 @@
 // lane_drafts.cuh: the drafts of one request of a step, as the lanes of a warp hold them: no barrier, no shared memory.
 //
-// Computes   the drafts' ids and parents, and whether they are a tree; the drafts on the path to one; which ids are stop ids
+// Computes   the drafts' ids and parents, and whether they are a tree; the drafts on the path to one; which ids are
+//            stop ids
 // Never      trusts an id or a parent that the device alone has seen
 // Twins      oracle spec/src/verify/tree.rs | stage/draft_tree.cuh puts them into shared memory
 // Traffic    the ids and parents of the request's drafts; its stop ids
@@ -104,8 +105,8 @@ struct LaneDrafts {
         return !__any_sync(FULL_MASK, wrong);
     }
 
-    // Returns a bit for each draft on the path to a draft, with that draft's own. The drafts are a tree, whose parents lie before
-    // their children: so the walk ends, and the path is in the order of the bits.
+    // Returns a bit for each draft on the path to a draft, with that draft's own. The drafts are a tree, whose parents
+    // lie before their children: so the walk ends, and the path is in the order of the bits.
     DEVICE_MEMBER u64 path_to(const DraftStep& args, u32 draft) const {
         if (args.parents == nullptr) {
             return ~0ull >> (63 - draft);

@@ -5,8 +5,8 @@
 // Twins      oracle spec/src/verify/weights.rs | CPU cpu/src/verify.rs | why docs/stages/verify.md, judge.md
 // Requires   whole warps
 //
-// A race of weights r is a race of the logits L(r) at scale 1 (P1). So records hold logarithms, and the code of the race
-// is that of any row. Maxima are found among the weights themselves: only two per tile need a logarithm.
+// A race of weights r is a race of the logits L(r) at scale 1 (P1). So records hold logarithms, and the code of the
+// race is that of any row. Maxima are found among the weights themselves: only two per tile need a logarithm.
 #pragma once
 
 #include "block/bounded_race.cuh"

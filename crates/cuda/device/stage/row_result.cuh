@@ -37,8 +37,8 @@ DEVICE void write_result(const Step& step, u32 row, const RowResult& result) {
     }
 }
 
-// Returns a word of the outputs of padding. A row's words are numbered from 0: one of each section that has a word per row, then
-// the top tokens' ids and logprobs, then the logprobs and ranks of the ids that the request names.
+// Returns a word of the outputs of padding. A row's words are numbered from 0: one of each section that has a word per
+// row, then the top tokens' ids and logprobs, then the logprobs and ranks of the ids that the request names.
 DEVICE u32 padding_word(const Step& step, u32 word) {
     const u32 top_n = step.top_n_width, top_logprobs = OUTPUT_SECTIONS + top_n, ids = top_logprobs + top_n;
     if (word == OUTPUT_TOKENS || (word >= OUTPUT_SECTIONS && word < top_logprobs)) {

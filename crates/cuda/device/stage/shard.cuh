@@ -1,22 +1,23 @@
-// shard.cuh: rows of which each rank has a part, its shard: how a rank reads its shard, and the words that ranks send each other
-// about a row.
+// shard.cuh: rows of which each rank has a part, its shard: how a rank reads its shard, and the words that ranks send
+// each other about a row.
 //
-// Tiles and ids of a shard count from the start of the first tile that it has ids of, so the functions that summarise, list
-// and race whole rows serve shards too. Of that tile the first `skipped` ids may be another rank's: nobody reads them here.
-// A tile that a border cuts has a record on each side, of the ids there. Random numbers belong to a token's place in the
-// vocabulary (N8), which ShardStream knows.
+// Tiles and ids of a shard count from the start of the first tile that it has ids of, so the functions that summarise,
+// list and race whole rows serve shards too. Of that tile the first `skipped` ids may be another rank's: nobody reads
+// them here. A tile that a border cuts has a record on each side, of the ids there. Random numbers belong to a token's
+// place in the vocabulary (N8), which ShardStream knows.
 //
-// Words are stored together with their turn, 64 bits at once, so that the reader sees by the word itself that it has come
-// (stage/exchange.cuh). For each row and each rank that sends there are two places, for odd and for even turns. A rank that
-// takes turn t + 2 has ended turn t + 1, for which it needed a word or a flag of each rank; so these have ended turn t.
+// Words are stored together with their turn, 64 bits at once, so that the reader sees by the word itself that it has
+// come (stage/exchange.cuh). For each row and each rank that sends there are two places, for odd and for even turns. A
+// rank that takes turn t + 2 has ended turn t + 1, for which it needed a word or a flag of each rank; so these have
+// ended turn t.
 #pragma once
 
 #include "math/arrival.cuh"
 #include "stage/exchange.cuh"
 #include "warp/row.cuh"
 
-// Whether words about shards decide a row: if it has no logprobs, and no filter weighs the whole row. The host knows the same of all
-// rows together (src/requests/step_features.rs).
+// Whether words about shards decide a row: if it has no logprobs, and no filter weighs the whole row. The host knows
+// the same of all rows together (src/requests/step_features.rs).
 DEVICE bool is_decided(const Params& params) {
     return params.chain >= CHAIN_SHORT_LIST && params.reading > READING_MASS && !(params.features & FEATURE_LOGPROBS);
 }
@@ -95,7 +96,8 @@ struct ShardRow : LogitsRow<T> {
     DEVICE_MEMBER bool is_cut(u32 tile) const { return tile == 0 && skipped != 0; }
 };
 
-// Returns the key or the leader of a shard's token as one of the vocabulary's, whose ids count from its start; 0 stays 0.
+// Returns the key or the leader of a shard's token as one of the vocabulary's, whose ids count from its start; 0 stays
+// 0.
 DEVICE u64 in_vocabulary(const ShardStep& args, u64 of_shard) {
     // The low word is the complement of the id.
     return of_shard != 0 ? of_shard - args.first_tile * TILE : 0;

@@ -1,4 +1,5 @@
-// survey_edited_rows.cuh: the body of the kernels that survey rows under their edits: whole ones, and parts that ranks have.
+// survey_edited_rows.cuh: the body of the kernels that survey rows under their edits: whole ones, and parts that ranks
+// have.
 //
 // Computes   the records of a block's tiles, and the sums of weights that the row needs
 // Requires   for parts, that no row has sums
@@ -9,7 +10,8 @@
 #include "block/survey_requests.cuh"
 #include "stage/survey.cuh"
 
-// The body of a kernel. Tiles and ids count from the start of tile `place.first_tile`, of which the first `place.skipped` ids are not here.
+// The body of a kernel. Tiles and ids count from the start of tile `place.first_tile`, of which the first
+// `place.skipped` ids are not here.
 //
 //     start to load the tiles of round 0; read the bitmaps; list the touched ids of all rounds
 //     warp 0 draws the first arrival of each tile
@@ -25,7 +27,8 @@ DEVICE void survey_edited(const Step& step, const Place& place) {
     static_assert(TILES <= 32, "the first warp has a lane for each tile");
     __shared__ EditedTiles<T, WARPS, TILES_PER_WARP, ROUNDS> edited_tiles;
     __shared__ SharedStorage<WARPS, TILES> storage;
-    // The kernel before may make the rows' slots and requests, or stamp their edits. It makes no logits, bitmasks or row indices.
+    // The kernel before may make the rows' slots and requests, or stamp their edits. It makes no logits, bitmasks or
+    // row indices.
     if (!EARLY) {
         wait_for_requests();
     }

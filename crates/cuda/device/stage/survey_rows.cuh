@@ -42,8 +42,8 @@ DEVICE bool load_tiles(const LogitsRow<T>& row, const Place& place, u32 vectoriz
     return vectorized;
 }
 
-// The body of a kernel. A warp takes GROUPS groups of TILES tiles and loads the tiles of a group together. Tiles and ids
-// count from the start of tile `place.first_tile`, of which the first `place.skipped` ids are not here.
+// The body of a kernel. A warp takes GROUPS groups of TILES tiles and loads the tiles of a group together. Tiles and
+// ids count from the start of tile `place.first_tile`, of which the first `place.skipped` ids are not here.
 //
 //     load the first group; meanwhile read parameters, and in warp 0 draw the first arrival of each tile
 //     for each group: reduce its tiles to shared memory, with the sums of weights if SUMS; load the next group

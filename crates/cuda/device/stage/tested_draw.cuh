@@ -1,5 +1,5 @@
-// tested_draw.cuh: draws the token of a row without the cut of its top-p (rules D1, F1, M4); device functions of the blocks of a
-// row.
+// tested_draw.cuh: draws the token of a row without the cut of its top-p (rules D1, F1, M4); device functions of the
+// blocks of a row.
 //
 // Computes   the token of a row whose last filter is top-p, or top-p with min-p behind it
 // Never      looks for the last token that top-p keeps; decides by an approximate sum what its error leaves in doubt
@@ -7,21 +7,23 @@
 // Traffic    that of a race; then usually one read of the tiles that have tokens before its winner
 // Requires   the row's survey; all threads of the row's blocks, whole warps
 //
-// Top-p keeps a prefix of the set that it is given. The winner of the race over that set also wins among any prefix that
-// holds it, because scores do not depend on the prefix. So the winner is drawn first and tested afterwards: top-p keeps a
-// token if the tokens before it weigh less than the goal. Approximate weights decide, unless their sum is next to the goal.
+// Top-p keeps a prefix of the set that it is given. The winner of the race over that set also wins among any prefix
+// that holds it, because scores do not depend on the prefix. So the winner is drawn first and tested afterwards: top-p
+// keeps a token if the tokens before it weigh less than the goal. Approximate weights decide, unless their sum is next
+// to the goal.
 //
 //     winner = the race's winner among the tokens that may be kept
 //     second = a token that likely wins among those before the winner
 //     one read: add up the weights of the tokens before the winner, and of those before `second`
 //     the winner is kept: it is the row's token
-//     it is dropped: race again among the tokens before it. If the new winner is not after `second`, and that one is kept, so
+//     it is dropped: race again among the tokens before it. If the new winner is not after `second`, and that one is
+//         kept, so
 //                    is the new winner; otherwise read again
 //     a sum is next to the goal: the caller finds the cut by a search, and draws from what it keeps
 //
-// The share of the mass that lies before a winner is uniformly distributed between 0 and that of the tokens raced. So the number of
-// winners that top-p drops has a Poisson distribution with mean -ln(top_p): at 0.9, one row in ten drops its first winner. Of
-// these, `second` spares all but some 4 % the second read.
+// The share of the mass that lies before a winner is uniformly distributed between 0 and that of the tokens raced. So
+// the number of winners that top-p drops has a Poisson distribution with mean -ln(top_p): at 0.9, one row in ten drops
+// its first winner. Of these, `second` spares all but some 4 % the second read.
 #pragma once
 
 #include "block/race.cuh"
@@ -30,11 +32,14 @@
 // How often a row is read before it is searched instead.
 #define MAX_TEST_READS 6
 
-// The mass of the tokens before a pivot is within 2^-16 of what `weigh_before_pivots` returns. Relative errors, at most:
-//     2^-18.6    distances to the first token: four roundings, two of the rule's and two here, change a weight at a distance of d
-//                octaves by d 2^-22.5 in all; weighted by mass, 2^20 tokens below a first one have a mean d of at most 15.1
+// The mass of the tokens before a pivot is within 2^-16 of what `weigh_before_pivots` returns. Relative errors, at
+// most:
+//     2^-18.6    distances to the first token: four roundings, two of the rule's and two here, change a weight at a
+//                distance of d octaves by d 2^-22.5 in all; weighted by mass, 2^20 tokens below a first one have a mean
+//                d of at most 15.1
 //     2^-16.6    additions of floats: 7 in a tile, 32 tiles, and one for every 32 tiles of a warp, at most 128
-//     2^-23      what is cut off where the weights of edited tokens are added up as integers, at most 2^20 of them in units of 2^-43
+//     2^-23      what is cut off where the weights of edited tokens are added up as integers, at most 2^20 of them in
+//                units of 2^-43
 //     2^-20      the rule rounds weights to 2^-28 of their tile's largest; a tile has 256
 //     2^-21      the device's exponential, and 2^-22 the rule's
 #define WEIGHED_BITS 16
@@ -53,7 +58,8 @@ struct Pivot {
     DEVICE_MEMBER float least(u32 of_tile) const { return of_tile < tile ? logit : next; }
 };
 
-// What a block knows of a row whose draw it tests; in shared memory, because the functions below leave no registers for it.
+// What a block knows of a row whose draw it tests; in shared memory, because the functions below leave no registers for
+// it.
 struct TestedDraw {
     // The tokens that are raced, and the set that top-p is given.
     Cut cut;
@@ -66,15 +72,16 @@ struct TestedDraw {
     u64 second_leader;
     // The row's approximate mass by the survey's sums.
     u64 mass;
-    // The pivots of a read, the first after the second, and the approximate masses before them, in the units of SetMass.
+    // The pivots of a read, the first after the second, and the approximate masses before them, in the units of
+    // SetMass.
     u64 pivots[2];
     u64 masses_before[2];
     // The token, once it is certain.
     u32 token;
 };
 
-// Adds up the weights of the tokens before the pivots, and with `has_sums` the survey's sums, by the row's blocks. Not inlined, so
-// that it has registers of its own.
+// Adds up the weights of the tokens before the pivots, and with `has_sums` the survey's sums, by the row's blocks. Not
+// inlined, so that it has registers of its own.
 template <class T, bool EDITED>
 DEVICE_NOINLINE void weigh_before_pivots(const Step& step, u32 row, int slot, bool has_sums, RowReduceStorage& reduce,
                                          TestedDraw& draw) {
@@ -228,8 +235,8 @@ DEVICE bool draws_without_cut(const Step& step, const Params& params) {
            (!(params.features & FEATURE_LOGPROBS) || params.features & FEATURE_LOGPROB_SUMS);
 }
 
-// Draws a row's token and tests it. Returns whether the token is certain, in all threads of the row's blocks; then it is in
-// `draw.token`. `first` is the key of the row's first token; its id may be 0 if no filter precedes top-p.
+// Draws a row's token and tests it. Returns whether the token is certain, in all threads of the row's blocks; then it
+// is in `draw.token`. `first` is the key of the row's first token; its id may be 0 if no filter precedes top-p.
 template <class T, bool EDITED>
 DEVICE bool draw_and_test(const Step& step, u32 row, int slot, u64 first, const Scales& scales, FilterStorage& storage,
                           RaceStorage& race_storage, TestedDraw& draw) {
@@ -276,7 +283,8 @@ DEVICE bool draw_and_test(const Step& step, u32 row, int slot, u64 first, const 
         __syncthreads();
         // Nothing before it competes if the winner is the row's first token, which every filter keeps.
         if (winner >= kept || draw.second == winner) {
-            // WAR on the request's edits: every block has read them since the last exchange, and the first one advances the request.
+            // WAR on the request's edits: every block has read them since the last exchange, and the first one advances
+            // the request.
             sync_blocks(EDITED ? cluster_nctarank() : 1);
             return true;
         }

@@ -1,8 +1,8 @@
-// token_logprob.cuh: the logprob and the rank of a row's token alone, in the modes raw, edited and tempered (rules L1 to
-// L3); device functions of a block.
+// token_logprob.cuh: the logprob and the rank of a row's token alone, in the modes raw, edited and tempered (rules L1
+// to L3); device functions of a block.
 //
-// Computes   the row's mass, from the survey's sums; the logits and ranks of all tokens of a candidate list, while another
-//            warp draws from it; the logprob and rank of any one token
+// Computes   the row's mass, from the survey's sums; the logits and ranks of all tokens of a candidate list, while
+//            another warp draws from it; the logprob and rank of any one token
 // Never      reads a tile unless the rank of the row's token depends on it
 // Twins      logprobs.cuh for every request
 // Traffic    16 bytes per tile; the tiles of which several tokens may come before the row's token
@@ -87,8 +87,8 @@ DEVICE float logprob_temperature(const Params& params) {
 // How many listed tokens a lane ranks in one pass over the tiles.
 #define TOKENS_AT_ONCE 3
 
-// Computes what the logprob of any listed token takes: their logits in the mode's row, the tokens before them, and the row's mass; by `all` warps,
-// of which this one is number `own`. A barrier must follow before the results are read.
+// Computes what the logprob of any listed token takes: their logits in the mode's row, the tokens before them, and the
+// row's mass; by `all` warps, of which this one is number `own`. A barrier must follow before the results are read.
 //
 //     for each group of 96 listed tokens, three per lane:
 //         for each of this warp's tiles, one per lane:

@@ -4,14 +4,15 @@
 // Never      writes logits; never reads beyond the vocabulary
 // Traffic    besides the logits: 32 bytes a tile for each of mask, allowed and touched ids that the row has, and
 //            an entry for each touched id
-// Requires   whole warps; EDITED if any request of the batch has edits or a mask; the kernel `history_edits` before, if a
-//            request needs it
+// Requires   whole warps; EDITED if any request of the batch has edits or a mask; the kernel `history_edits` before, if
+//            a request needs it
 #pragma once
 
 #include "math/edits.cuh"
 #include "warp/row.cuh"
 
-// A row of logits under the edits of its request; or a part of one, whose ids count from `row.first_id`, a multiple of 32.
+// A row of logits under the edits of its request; or a part of one, whose ids count from `row.first_id`, a multiple of
+// 32.
 template <class T, bool EDITED, class Row = LogitsRow<T>>
 struct EditedRow {
     Row row;
@@ -143,9 +144,9 @@ struct UntouchedRow {
     }
 };
 
-// Calls `visit(z, id)` for the touched tokens that mask and lists allow, with their edited and clean logits. The lanes of a warp
-// take one token each, wherever in 1024 neighbouring ids these are, so that the warp waits for 32 entries of the table at once. All
-// threads of the row's blocks call it; warp `part` of `parts` takes its part.
+// Calls `visit(z, id)` for the touched tokens that mask and lists allow, with their edited and clean logits. The lanes
+// of a warp take one token each, wherever in 1024 neighbouring ids these are, so that the warp waits for 32 entries of
+// the table at once. All threads of the row's blocks call it; warp `part` of `parts` takes its part.
 template <class T, class Visit>
 DEVICE void each_touched(const EditedRow<T, true>& view, u32 tiles, u32 part, u32 parts, Visit visit) {
     if (!view.edits.touched) {

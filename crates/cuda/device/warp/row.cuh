@@ -37,8 +37,8 @@ DEVICE u32 offset_in_tile(u32 lane, u32 j, bool vectorized) {
     return sizeof(typename T::Element) == 4 ? j / 4 * 128 + lane * 4 + j % 4 : lane * 8 + j;
 }
 
-// A lane's bits of a tile's bitmap: bit j is that of its j-th logit. Lane i passes word i of the bitmap as `words`, for i below
-// MASK_WORDS.
+// A lane's bits of a tile's bitmap: bit j is that of its j-th logit. Lane i passes word i of the bitmap as `words`, for
+// i below MASK_WORDS.
 template <class T>
 DEVICE u32 lane_bits(u32 words, u32 lane, bool vectorized) {
     if (!vectorized) {

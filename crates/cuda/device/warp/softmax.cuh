@@ -343,7 +343,8 @@ DEVICE void store_one(unsigned short* to, float p) {
     *to = (unsigned short)T::pack_two(p, 0.0f);
 }
 
-// Stores a lane's slice of a tile of a row, in the layout of a complete tile that starts at a multiple of 16 bytes if `vectorized`.
+// Stores a lane's slice of a tile of a row, in the layout of a complete tile that starts at a multiple of 16 bytes if
+// `vectorized`.
 template <class T, class Out>
 DEVICE void store_tile(Out* row, u32 vocab, u32 tile, bool vectorized, const float (&p)[ITEMS_PER_LANE]) {
     u32 lane = lane_id();

@@ -44,8 +44,8 @@ impl Request {
         Self { name: name.to_owned(), group, params: vec![params], masked: false }
     }
 
-    /// Returns the requests that are timed in batches of `rows` rows: this one, or for smaller batches than it
-    /// has parameters each of its parameters alone.
+    /// Returns the requests that are timed in batches of `rows` rows: this one, or for smaller batches than
+    /// it has parameters each of its parameters alone.
     pub fn at(&self, rows: usize) -> Vec<Self> {
         if self.params.len() <= rows {
             return vec![self.clone()];

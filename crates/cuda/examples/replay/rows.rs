@@ -60,8 +60,8 @@ pub const LIKES: [Like; 17] = [
 static RECORDED: &[u8] = include_bytes!("../../../../proof/conformance/rows/smollm2.bf16");
 const RECORDED_VOCAB: usize = 49_152;
 
-/// Returns a recorded row, moved along the ids by another distance for each seed. Ids beyond the recorded vocabulary take logits
-/// of the row's lower half at random, as rare tokens would have.
+/// Returns a recorded row, moved along the ids by another distance for each seed. Ids beyond the recorded
+/// vocabulary take logits of the row's lower half at random, as rare tokens would have.
 fn real(vocab: usize, seed: u64) -> Vec<f32> {
     let rows = RECORDED.len() / (2 * RECORDED_VOCAB);
     let bytes = RECORDED.chunks_exact(2 * RECORDED_VOCAB).nth(seed as usize % rows).unwrap_or_default();
@@ -113,8 +113,8 @@ pub struct Pool {
 }
 
 impl Pool {
-    /// Allocates rows for batches of each of `sizes`, of which those of a size have at least `cold_bytes` bytes together. They
-    /// are zeros until they are filled.
+    /// Allocates rows for batches of each of `sizes`, of which those of a size have at least `cold_bytes`
+    /// bytes together. They are zeros until they are filled.
     pub fn new(
         runtime: &Arc<dyn Runtime>,
         vocab: usize,
@@ -143,8 +143,8 @@ impl Pool {
         let address = self.buffer.borrow().address();
         let batch = |index| {
             let address = address + (index * bytes) as u64;
-            // SAFETY: the batch lies in the buffer, which has room for as many batches of any of its sizes and lives
-            // as long as the pool. `fill`, the only writer, writes in stream order.
+            // SAFETY: the batch lies in the buffer, which has room for as many batches of any of its sizes
+            // and lives as long as the pool. `fill`, the only writer, writes in stream order.
             unsafe { Rows::new(address, self.dtype, rows, self.vocab, self.vocab) }
         };
         (0..cold(self.cold_bytes, bytes)).map(batch).collect()

@@ -7,8 +7,8 @@ use gumball_cuda::{Buffer, ColumnType, DeviceSlice, Dtype, Gpu, PerRow, Rows, Ro
 
 use crate::time_operators::Calls;
 
-/// The operators' names: to f32, to the logits' own type in other memory, in place, and to f32 with other temperatures for
-/// neighbouring rows.
+/// The operators' names: to f32, to the logits' own type in other memory, in place, and to f32 with other
+/// temperatures for neighbouring rows.
 pub const NAMES: [&str; 4] = ["softmax", "softmax-narrow", "softmax-in-place", "softmax-mixed"];
 /// The temperatures that the rows of `softmax-mixed` take in turn.
 const MIXED: [f32; 6] = [0.3, 0.7, 0.8, 1.0, 1.3, 2.0];

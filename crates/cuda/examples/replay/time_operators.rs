@@ -29,7 +29,8 @@ pub struct Calls<'b> {
 }
 
 impl Calls<'_> {
-    /// Times `warm` replays of a graph with all batches, which do not count, and `count` others, by CUDA events.
+    /// Times `warm` replays of a graph with all batches, which do not count, and `count` others, by CUDA
+    /// events.
     pub fn replays(&mut self, warm: usize, count: usize) -> Result<Times, Box<dyn Error>> {
         let (gpu, calls) = (self.gpu, self.count);
         // The first call allocates the operator's scratch memory, which a call under capture cannot.

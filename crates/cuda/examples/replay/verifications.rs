@@ -1,12 +1,13 @@
 //! Times a verification of drafts beside a step over as many rows of as many requests.
 //!
-//! `--drafts N,..` gives each request a chain of N drafts, `--tree` a binary tree of them. A verification draws a token from
-//! each of a request's N + 1 rows, as a step over these rows does, and runs one small kernel before and one after it. It is timed
-//! twice: with drafts of which the walk accepts none, and with chains of which it accepts all. `--rejection` judges the drafts by
-//! probabilities, for which no chain is known beforehand that is accepted.
+//! `--drafts N,..` gives each request a chain of N drafts, `--tree` a binary tree of them. A verification
+//! draws a token from each of a request's N + 1 rows, as a step over these rows does, and runs one small
+//! kernel before and one after it. It is timed twice: with drafts of which the walk accepts none, and with
+//! chains of which it accepts all. `--rejection` judges the drafts by probabilities, for which no chain is
+//! known beforehand that is accepted.
 //!
-//! With `--json` it prints what `proof/bench/gpu` reads. A task is then named after request and drafts, as `verify-plain-chain-3`, and `rows`
-//! is the number of requests.
+//! With `--json` it prints what `proof/bench/gpu` reads. A task is then named after request and drafts, as
+//! `verify-plain-chain-3`, and `rows` is the number of requests.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -245,8 +246,8 @@ impl<'b> Verification<'b> {
         let count = self.slots.len() * self.shape.drafts;
         let step = |(batch, rows): (usize, &Rows<'b>)| {
             let address = drafts.ids.address() + (batch * count * size_of::<i32>()) as u64;
-            // SAFETY: the buffer holds the drafts of all batches and is borrowed as long as the steps live, so that nobody
-            // writes to it.
+            // SAFETY: the buffer holds the drafts of all batches and is borrowed as long as the steps live,
+            // so that nobody writes to it.
             let ids = unsafe { DeviceSlice::new(address, IntType::I32, count)? };
             let parents = self.shape.is_tree.then(|| DeviceSlice::of(&drafts.parents, IntType::I32));
             self.workspace.fix(&StepInput {
@@ -268,8 +269,8 @@ impl<'b> Verification<'b> {
         Ok(counted(times, self.batches.len()))
     }
 
-    /// Makes the drafts of each batch what its rows draw. The row behind a draft is drawn from as if the draft were accepted, so
-    /// every draft takes a verification of its own, after all batches before.
+    /// Makes the drafts of each batch what its rows draw. The row behind a draft is drawn from as if the
+    /// draft were accepted, so every draft takes a verification of its own, after all batches before.
     fn accept_all(&mut self, drafts: &mut Drafts) -> Result<(), Box<dyn Error>> {
         let (count, rows) = (self.shape.drafts, self.batches[0].rows());
         for batch in 0..self.batches.len() {

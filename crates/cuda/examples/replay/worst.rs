@@ -1,7 +1,7 @@
 //! Times requests over all families of rows, and prints the median and the worst.
 //!
-//! A batch of one row is timed with each of some rows alone, because its time is that row's. Larger batches hold
-//! many rows. A request's graph is captured once; between replays other rows come into the same memory.
+//! A batch of one row is timed with each of some rows alone, because its time is that row's. Larger batches
+//! hold many rows. A request's graph is captured once; between replays other rows come into the same memory.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -14,7 +14,8 @@ use crate::rows::{COLD_BYTES, DISTINCT, Like, Pool};
 use crate::time_operators::Calls;
 use crate::time_steps::{Case, Times};
 
-/// The number of rows that are timed alone in batches of one row, and the memory that each fills: still four times the L2 cache.
+/// The number of rows that are timed alone in batches of one row, and the memory that each fills: still four
+/// times the L2 cache.
 const ALONE: usize = 16;
 const COLD_BYTES_ALONE: usize = COLD_BYTES / 2;
 /// The replays of a graph that count, after one that does not: with a row alone, and with a family's rows.
@@ -116,7 +117,8 @@ fn operator_us(mut calls: Calls<'_>, replays: usize) -> Result<f32, Box<dyn Erro
     Ok(calls.replays(1, replays)?.median_us)
 }
 
-/// Returns a table with the median, the worst, and the rows of the worst for each of some sizes; `first` is the place of the first.
+/// Returns a table with the median, the worst, and the rows of the worst for each of some sizes; `first` is
+/// the place of the first.
 fn table(lines: &[Line], sizes: &[usize], first: usize) -> String {
     let headings = sizes.iter().map(|size| format!(" | {size:>7} rows {:19}", "")).collect::<String>();
     let mut text = format!("{:19}{headings}\n", "request");

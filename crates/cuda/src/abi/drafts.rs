@@ -1,4 +1,5 @@
-//! The argument of the kernels that begin and end a step of drafts: `abi/drafts.cuh` is generated from this file.
+//! The argument of the kernels that begin and end a step of drafts: `abi/drafts.cuh` is generated from this
+//! file.
 //!
 //! Addresses are in the runtime's memory.
 
@@ -15,7 +16,8 @@ shared! {
         /// The most drafts of a request.
         MAX_DRAFTS: usize = gumball_spec::verify::MAX_DRAFTS;
 
-        /// The most threads of a block of begin_drafts, which copies lists, and the threads of a block of end_drafts.
+        /// The most threads of a block of begin_drafts, which copies lists, and the threads of a block of
+        /// end_drafts.
         BEGIN_DRAFTS_THREADS: u32 = 512;
         END_DRAFTS_THREADS: u32 = 128;
 
@@ -43,11 +45,12 @@ shared! {
         /// The request's stop ids.
         stop_ids: (const u32*);
         stop_count: u32;
-        /// The request's first row, which stands at the end of its history, and how many drafts have a row after it.
+        /// The request's first row, which stands at the end of its history, and how many drafts have a row
+        /// after it.
         first_row: u32;
         draft_count: u32;
-        /// Where the request's drafts begin among those of the batch, and its rows among links and the drafter's rows: the batch may
-        /// have its requests in another order than the assignment.
+        /// Where the request's drafts begin among those of the batch, and its rows among links and the
+        /// drafter's rows: the batch may have its requests in another order than the assignment.
         first_draft: u32;
         batch_row: u32;
         reserved: u32;
@@ -55,8 +58,8 @@ shared! {
 
     /// A row of a step of drafts. The host writes it together with the row's `DraftRequest`.
     struct DraftRow align(16) {
-        /// Memory for what the row has of its own of those lists of its request that the tokens on its path change: see
-        /// `share_entries` and `copy_lists` in drafts.cu. Null if there are none.
+        /// Memory for what the row has of its own of those lists of its request that the tokens on its path
+        /// change: see `share_entries` and `copy_lists` in drafts.cu. Null if there are none.
         lists: (TokenEntry*);
         /// The index of the row's request.
         request: u32;
@@ -72,10 +75,12 @@ shared! {
         JUDGED = 1 << 2;
         /// They are judged as a block: they must be chains, and rows after stop ids are read as well.
         BLOCK = 1 << 3;
-        /// Rows are those of a draft model, and drafts are drawn from them: each row has a request of its own and follows all
-        /// of that one's drafts, of which the row r finds its own from element `r * path_stride` on.
+        /// Rows are those of a draft model, and drafts are drawn from them: each row has a request of its own
+        /// and follows all of that one's drafts, of which the row r finds its own from element
+        /// `r * path_stride` on.
         PROPOSED = 1 << 4;
-        /// The outputs that end_drafts reads are those of the whole batch, in its order, and ranks wrote them: a row may be missing.
+        /// The outputs that end_drafts reads are those of the whole batch, in its order, and ranks wrote
+        /// them: a row may be missing.
         IN_BATCH = 1 << 5;
     }
 
@@ -129,12 +134,14 @@ shared! {
 
     /// The argument of parents_of_links.
     struct DraftLinks {
-        /// `[rows]`: the row of its request that is the first child of a row, and the next sibling; -1 for none.
+        /// `[rows]`: the row of its request that is the first child of a row, and the next sibling; -1 for
+        /// none.
         first_child: (const void*);
         next_sibling: (const void*);
         /// `[requests]`: those whose links are read.
         requests: (const DraftRequest*);
-        /// The parent of each draft, as in `DraftStep::parents`; -2 for all drafts of a request whose links are no tree.
+        /// The parent of each draft, as in `DraftStep::parents`; -2 for all drafts of a request whose links
+        /// are no tree.
         parents: (int*);
         flags: u32;
         reserved: u32;
@@ -142,9 +149,10 @@ shared! {
 
     /// The argument of begin_drafts and end_drafts.
     struct DraftStep {
-        /// The step over the rows: begin_drafts makes what its `slots`, `params`, `requests` and `states` point to, which
-        /// are indexed by row. Its rows do not advance their requests. It may be over a part of the assigned rows, whole requests of
-        /// them: then it numbers its rows, and its requests in `accepted`, from 0.
+        /// The step over the rows: begin_drafts makes what its `slots`, `params`, `requests` and `states`
+        /// point to, which are indexed by row. Its rows do not advance their requests. It may be over a part
+        /// of the assigned rows, whole requests of them: then it numbers its rows, and its requests in
+        /// `accepted`, from 0.
         step: Step;
         /// The drafts of all requests, one request after the other.
         ids: (const void*);
@@ -152,9 +160,11 @@ shared! {
         parents: (const void*);
         /// `[assigned requests]`
         requests: (const DraftRequest*);
-        /// `[assigned requests]`: the slot of each; -1 is padding, which end_drafts makes of requests whose walk lacks a row.
+        /// `[assigned requests]`: the slot of each; -1 is padding, which end_drafts makes of requests whose
+        /// walk lacks a row.
         slots: (int*);
-        /// `[assigned requests]`: parameters at temperature 0, without seed and draw index. Null: rows take those of the slots.
+        /// `[assigned requests]`: parameters at temperature 0, without seed and draw index. Null: rows take
+        /// those of the slots.
         greedy_params: (const Params*);
         /// `[assigned rows]`
         rows: (const DraftRow*);
@@ -167,11 +177,14 @@ shared! {
         row_params: (Params*);
         row_requests: (Request*);
         row_states: (State*);
-        /// `[rows]`: the row itself where drafts are judged by its probabilities, else -1. Null if none are judged so.
+        /// `[rows]`: the row itself where drafts are judged by its probabilities, else -1. Null if none are
+        /// judged so.
         judged_slots: (int*);
-        /// `[rows]`: the rows that a request's emitted tokens come from, at its first rows; `NO_ROW` at the others.
+        /// `[rows]`: the rows that a request's emitted tokens come from, at its first rows; `NO_ROW` at the
+        /// others.
         path: (u32*);
-        /// `[requests]`: how many drafts were accepted. It is in the order of the batch where the outputs are.
+        /// `[requests]`: how many drafts were accepted. It is in the order of the batch where the outputs
+        /// are.
         accepted: (u32*);
         flags: u32;
         /// Elements from the path of a row to that of the next, with `PROPOSED`.
@@ -189,7 +202,8 @@ shared! {
         /// `[rows, siblings]`: the drafts of each row, the first to arrive first; -1 where there are no more.
         drafts: (int*);
         siblings: u32;
-        /// Whether the drafts are to be judged as a block, so that they are drawn by words of their own: 0 or 1.
+        /// Whether the drafts are to be judged as a block, so that they are drawn by words of their own: 0 or
+        /// 1.
         are_of_blocks: u32;
     }
 
@@ -206,8 +220,8 @@ shared! {
         tiles_per_block: u32;
     }
 
-    /// The argument of judge_requests. Scratch memory is that of the step: a request with drafts has two rows at least, and
-    /// takes the records and the logprob sums of its first two.
+    /// The argument of judge_requests. Scratch memory is that of the step: a request with drafts has two rows
+    /// at least, and takes the records and the logprob sums of its first two.
     struct JudgeRequests {
         /// `step.forced` is the address of `forced` below.
         drafts: DraftStep;

@@ -1,5 +1,5 @@
-//! The arguments of the kernels that exchange rows and results between the devices of a group: `abi/exchange.cuh` is
-//! generated from this file.
+//! The arguments of the kernels that exchange rows and results between the devices of a group:
+//! `abi/exchange.cuh` is generated from this file.
 //!
 //! Addresses are in the runtime's memory, or in that of a peer which the runtime has mapped.
 
@@ -9,9 +9,9 @@ use crate::abi::step::Step;
 shared! {
     /// the arguments of the kernels of exchange.cu, and what these kernels and the host must agree on.
     ///
-    /// Each rank of a group has a window: memory that its peers write. A window begins with a WindowHeader; the results of the
-    /// whole batch follow, which only the rank itself writes, then the results that arrive, the flags of blocks, and the rows of
-    /// logits that this rank samples from.
+    /// Each rank of a group has a window: memory that its peers write. A window begins with a WindowHeader;
+    /// the results of the whole batch follow, which only the rank itself writes, then the results that
+    /// arrive, the flags of blocks, and the rows of logits that this rank samples from.
     ///
     /// Requires   pointers are aligned to their types
     header EXCHANGE = "abi/exchange.cuh" includes "abi/drafts.cuh";
@@ -33,8 +33,9 @@ shared! {
         /// The most threads of a block that finishes a row of which each rank has a part.
         FINISH_SHARDS_THREADS: u32 = 512;
 
-        /// How many words a rank may send another about such a row, and which these are: the maximum of its part; then a token's score or
-        /// logit, as ordered bits, and its id, or the number of its keys, each with status bits; then keys, two words each.
+        /// How many words a rank may send another about such a row, and which these are: the maximum of its
+        /// part; then a token's score or logit, as ordered bits, and its id, or the number of its keys, each
+        /// with status bits; then keys, two words each.
         SHARD_WORDS: u32 = 516;
         SHARD_WORD_MAXIMUM: u32 = 0;
         SHARD_WORD_BEST: u32 = 1;
@@ -60,24 +61,28 @@ shared! {
         GATHER = 1 << 0;
         /// Rows whose slot is `SLOT_ELSEWHERE` are no part of the exchange.
         PARTIAL = 1 << 1;
-        /// The kernel only sends: what it writes for other ranks lies in a window of this rank's own, and travels in messages after it.
+        /// The kernel only sends: what it writes for other ranks lies in a window of this rank's own, and
+        /// travels in messages after it.
         SENDS = 1 << 2;
-        /// The kernel only collects what messages have brought: each other rank's window is the copy of it that came.
+        /// The kernel only collects what messages have brought: each other rank's window is the copy of it
+        /// that came.
         COLLECTS = 1 << 3;
     }
 
     /// The start of a window. Peers write the two arrays, and only the rank itself the rest.
     struct WindowHeader align(16) {
-        /// Of each rank the turn in which it last sent parts of rows, in the high word, and how many blocks it did so with.
+        /// Of each rank the turn in which it last sent parts of rows, in the high word, and how many blocks
+        /// it did so with.
         rows_coming: [u64; 16];
-        /// Of each rank the turn in which it last sent its results, in the high word, and the digest of that step. It reads no rows
-        /// of that turn any more.
+        /// Of each rank the turn in which it last sent its results, in the high word, and the digest of that
+        /// step. It reads no rows of that turn any more.
         results_sent: [u64; 16];
         /// The number of completed turns, modulo 2^32.
         turn: u32;
         /// What all ranks must have alike in the steps of an assignment.
         digest: u32;
-        /// 0, or why an exchange failed; then the rank that it failed for, that rank's digest of the step, and this rank's.
+        /// 0, or why an exchange failed; then the rank that it failed for, that rank's digest of the step,
+        /// and this rank's.
         failure: u32;
         failed_rank: u32;
         failed_digest: u32;
@@ -110,12 +115,15 @@ shared! {
         window_stride_bytes: u64;
         /// Where this rank's part begins in a row.
         part_offset: u64;
-        /// Where flags of blocks begin in a window: `[MAX_RANKS][SEND_ROWS_MOST_BLOCKS]`, of each block of each rank the turn in which it
-        /// last sent all that it sends, in the high word, and the digest of that step.
+        /// Where flags of blocks begin in a window: `[MAX_RANKS][SEND_ROWS_MOST_BLOCKS]`, of each block of
+        /// each rank the turn in which it last sent all that it sends, in the high word, and the digest of
+        /// that step.
         block_flags_offset: u64;
-        /// `[rows]`: the row of the batch that each row of the step is; null if row i is row i. The rows of a rank are neighbours.
+        /// `[rows]`: the row of the batch that each row of the step is; null if row i is row i. The rows of a
+        /// rank are neighbours.
         batch_rows: (const u32*);
-        /// `[slots]`: those of the step's rows, or of a verification's requests; made padding if the exchange fails.
+        /// `[slots]`: those of the step's rows, or of a verification's requests; made padding if the exchange
+        /// fails.
         slots: (int*);
         rows: u32;
         slot_count: u32;
@@ -126,7 +134,8 @@ shared! {
         /// A block sends a chunk of a row at a time.
         chunk_bytes: u32;
         chunks_per_row: u32;
-        /// The bytes that a thread copies at a time: 16, 4 or 2. Parts and their places in windows are aligned to it.
+        /// The bytes that a thread copies at a time: 16, 4 or 2. Parts and their places in windows are
+        /// aligned to it.
         unit_bytes: u32;
         flags: u32;
         /// What stands for the type and the kind of the rows in the step's digest.
@@ -137,15 +146,19 @@ shared! {
     /// The argument of send_results: what came out of this rank's rows.
     struct SendResults {
         peers: Peers;
-        /// The step over this rank's rows: its outputs are sent. Its parameters, requests and states are those of slots.
+        /// The step over this rank's rows: its outputs are sent. Its parameters, requests and states are
+        /// those of slots.
         step: Step;
-        /// `[requests]`: in a verification the requests of all rows; null in a step, and for rows of a verification that are swapped in a
-        /// survey, where a row is a request of its own. Behind the outputs of a verification lie the rows of its walks and the numbers of accepted drafts, as `DraftStep` has them; so they do after the results.
+        /// `[requests]`: in a verification the requests of all rows; null in a step, and for rows of a
+        /// verification that are swapped in a survey, where a row is a request of its own. Behind the outputs
+        /// of a verification lie the rows of its walks and the numbers of accepted drafts, as `DraftStep` has
+        /// them; so they do after the results.
         requests: (const DraftRequest*);
         /// Where results begin in a window.
         results_offset: u64;
-        /// Where results arrive in a window: for each word of the results a word of 64 bits, which has the turn in its high half. There
-        /// are two such arrays, for even and for odd turns, `arrivals_bytes` bytes each.
+        /// Where results arrive in a window: for each word of the results a word of 64 bits, which has the
+        /// turn in its high half. There are two such arrays, for even and for odd turns, `arrivals_bytes`
+        /// bytes each.
         arrivals_offset: u64;
         arrivals_bytes: u64;
         /// As in SendRows.
@@ -166,18 +179,19 @@ shared! {
     /// The argument of the kernels of shards.cu: a step over rows of which each rank has a part.
     struct ShardStep {
         peers: Peers;
-        /// The step over this rank's parts, of all rows of the batch. A row begins where the first tile does that the part has ids of, and ends
-        /// where the part does. The outputs are the batch's.
+        /// The step over this rank's parts, of all rows of the batch. A row begins where the first tile does
+        /// that the part has ids of, and ends where the part does. The outputs are the batch's.
         step: Step;
-        /// Where words of other ranks arrive in a window: `[rows][ranks][SHARD_WORDS]` words of 64 bits, which have the turn in
-        /// the high half. There are two such arrays, for even and for odd turns, `words_bytes` bytes each.
+        /// Where words of other ranks arrive in a window: `[rows][ranks][SHARD_WORDS]` words of 64 bits,
+        /// which have the turn in the high half. There are two such arrays, for even and for odd turns,
+        /// `words_bytes` bytes each.
         words_offset: u64;
         words_bytes: u64;
         /// As in SendRows.
         batch_rows: (const u32*);
         slots: (int*);
-        /// `[rows]`: takes the slots of rows that words about shards do not decide, and `SLOT_ELSEWHERE` for the others. Null if there are no such
-        /// rows.
+        /// `[rows]`: takes the slots of rows that words about shards do not decide, and `SLOT_ELSEWHERE` for
+        /// the others. Null if there are no such rows.
         swap_slots: (int*);
         /// The first tile of this rank's part, and how many of the tile's ids lie before the part.
         first_tile: u32;

@@ -6,7 +6,8 @@ use crate::abi::header::shared;
 use crate::abi::step::Step;
 
 shared! {
-    /// the arguments of the kernels that make rows of logits from hidden states, and what these kernels and the host must agree on.
+    /// the arguments of the kernels that make rows of logits from hidden states, and what these kernels and
+    /// the host must agree on.
     ///
     /// Requires   pointers are aligned to their types
     header HEAD = "abi/head.cuh" includes "abi/step.cuh";
@@ -19,21 +20,22 @@ shared! {
         HEAD_PROBES_THREADS: u32 = 1024;
         LISTED_LOGITS_THREADS: u32 = 256;
 
-        /// A block of head_logits, probed_logits, fast_logits or head_bounds copies this many bytes of each of its rows of weights or codes to shared memory at a
-        /// time, some copies ahead of the products. Longer pieces come faster from memory than short ones do.
+        /// A block of head_logits, probed_logits, fast_logits or head_bounds copies this many bytes of each
+        /// of its rows of weights or codes to shared memory at a time, some copies ahead of the products.
+        /// Longer pieces come faster from memory than short ones do.
         HEAD_STAGE_BYTES: u32 = 256;
 
-        /// The hidden states that head_logits multiplies at once, and the ids of two lanes: in `_few` and in `_many`, whose threads have
-        /// more registers.
+        /// The hidden states that head_logits multiplies at once, and the ids of two lanes: in `_few` and in
+        /// `_many`, whose threads have more registers.
         HEAD_FEW_STATES: u32 = 1;
         HEAD_FEW_IDS: u32 = 1;
         HEAD_MANY_STATES: u32 = 4;
         HEAD_MANY_IDS: u32 = 2;
         HEAD_MANY_THREADS: u32 = 384;
 
-        /// A block of head_logits, probed_logits, fast_logits or head_bounds: HEAD_COPY_WARPS warps copy to shared memory, and up to HEAD_PRODUCT_WARPS warps, as
-        /// many as the launch has besides, multiply HEAD_WARP_IDS ids each, or some times as many. There are at most HEAD_MOST_STAGES
-        /// stages.
+        /// A block of head_logits, probed_logits, fast_logits or head_bounds: HEAD_COPY_WARPS warps copy to
+        /// shared memory, and up to HEAD_PRODUCT_WARPS warps, as many as the launch has besides, multiply
+        /// HEAD_WARP_IDS ids each, or some times as many. There are at most HEAD_MOST_STAGES stages.
         HEAD_QUEUE_THREADS: u32 = 512;
         HEAD_COPY_WARPS: u32 = 4;
         HEAD_PRODUCT_WARPS: u32 = 12;
@@ -52,8 +54,9 @@ shared! {
         /// The chunks of codes of a stage of head_bounds.
         BOUND_STAGE_CHUNKS: usize = 4;
 
-        /// The bytes of a row of weights that half a warp of listed_logits copies to shared memory at a time, and those from its copy to
-        /// that of the next half. Behind the copies of all halves lie the elements of a hidden state that meet them.
+        /// The bytes of a row of weights that half a warp of listed_logits copies to shared memory at a time,
+        /// and those from its copy to that of the next half. Behind the copies of all halves lie the elements
+        /// of a hidden state that meet them.
         LISTED_BYTES: u32 = 4096;
         LISTED_STRIDE: u32 = 4160;
 
@@ -75,7 +78,8 @@ shared! {
         /// The hidden states that head_bounds multiplies with codes at once.
         SCREENED_STATES: usize = 8;
 
-        /// The bytes of the digits that these have for a chunk of codes: two digits of 8 bits for each code of each state.
+        /// The bytes of the digits that these have for a chunk of codes: two digits of 8 bits for each code
+        /// of each state.
         DIGIT_CHUNK_BYTES: usize = 1024;
     }
 
@@ -101,7 +105,8 @@ shared! {
         ALIGNED = 1 << 0;
         /// A screen bounds logits; otherwise all are computed.
         SCREENED = 1 << 1;
-        /// Tensor cores multiply: hidden states are rounded to `short_states`, to bf16 or f16 as the weights have it.
+        /// Tensor cores multiply: hidden states are rounded to `short_states`, to bf16 or f16 as the weights
+        /// have it.
         FAST_BF16 = 1 << 2;
         FAST_F16 = 1 << 3;
         /// The logits of probed sets are computed, and no others.
@@ -123,8 +128,8 @@ shared! {
         plan: u32;
         count: u32;
         below: f32;
-        /// How many ids are listed in `HeadStep::contenders`: those whose logits decide the row, or its probed set. Written by
-        /// head_contenders or head_probes.
+        /// How many ids are listed in `HeadStep::contenders`: those whose logits decide the row, or its
+        /// probed set. Written by head_contenders or head_probes.
         contenders: u32;
         /// Which race the row's is, and log2(e) / T.
         seed: u64;
@@ -153,7 +158,8 @@ shared! {
         states: (float*);
         /// `[rows]`
         head_rows: (HeadRow*);
-        /// `[rows, vocab]`: the logits; -inf for those that do not decide their row, or lie outside its probed set.
+        /// `[rows, vocab]`: the logits; -inf for those that do not decide their row, or lie outside its
+        /// probed set.
         logits: (float*);
         width: u32;
         /// The width, rounded up to a multiple of 16.
@@ -162,12 +168,13 @@ shared! {
         softcap: f32;
         /// Bits of HeadFlags.
         flags: u32;
-        /// The most contenders of a row: with more, all of its logits are computed. With clusters the length of a probed set's list.
+        /// The most contenders of a row: with more, all of its logits are computed. With clusters the length
+        /// of a probed set's list.
         most_contenders: u32;
         /// The screen. `[vocab, codes_width]`: codes from -127 to 127, zeros after the width.
         codes: (const void*);
-        /// `[vocab]` each: what a code is worth; what a bound grows by for a hidden state of length 1, infinite for an id that is not
-        /// screened; the length of the codes times the scale.
+        /// `[vocab]` each: what a code is worth; what a bound grows by for a hidden state of length 1,
+        /// infinite for an id that is not screened; the length of the codes times the scale.
         scales: (const float*);
         own: (const float*);
         code_norms: (const float*);
@@ -177,12 +184,13 @@ shared! {
         codes_width: u32;
         /// Groups of `SCREENED_STATES` rows.
         state_groups: u32;
-        /// `[state_groups, codes_width / CODE_CHUNK]` pieces of `DIGIT_CHUNK_BYTES`: the digits of hidden states, as head_bounds
-        /// multiplies them with codes.
+        /// `[state_groups, codes_width / CODE_CHUNK]` pieces of `DIGIT_CHUNK_BYTES`: the digits of hidden
+        /// states, as head_bounds multiplies them with codes.
         digits: (void*);
         /// The ids that are not screened.
         unscreened: (const u32*);
-        /// `[rows, bounds_stride]`: bounds of logits; in rows of PLAN_RACE head_race replaces them by bounds of scores.
+        /// `[rows, bounds_stride]`: bounds of logits; in rows of PLAN_RACE head_race replaces them by bounds
+        /// of scores.
         upper: (float*);
         lower: (float*);
         /// `[rows, bound_tiles]`: the largest of `BOUND_IDS` neighbouring ones.
@@ -190,21 +198,23 @@ shared! {
         lower_maxima: (float*);
         /// `[rows, most_contenders]`
         contenders: (u32*);
-        /// How many rows were computed whole, how many were not, and how many logits these took, since the head was made.
+        /// How many rows were computed whole, how many were not, and how many logits these took, since the
+        /// head was made.
         counts: (u64*);
         bounds_stride: u32;
         bound_tiles: u32;
         unscreened_count: u32;
         /// The width, rounded up to a multiple of FAST_CHUNK.
         short_width: u32;
-        /// `[groups of FAST_MOST_STATES rows, stages, FAST_MOST_STATES, FAST_STAGE_ELEMENTS]`: hidden states in the type of the weights,
-        /// zeros after the width, as they lie in a stage of fast_logits.
+        /// `[groups of FAST_MOST_STATES rows, stages, FAST_MOST_STATES, FAST_STAGE_ELEMENTS]`: hidden states
+        /// in the type of the weights, zeros after the width, as they lie in a stage of fast_logits.
         short_states: (void*);
-        /// The most ids that a block of head_logits, probed_logits, fast_logits or head_bounds has at a time, a multiple of HEAD_WARP_IDS, and the stages in its
-        /// shared memory.
+        /// The most ids that a block of head_logits, probed_logits, fast_logits or head_bounds has at a time,
+        /// a multiple of HEAD_WARP_IDS, and the stages in its shared memory.
         queue_ids: u32;
         queue_stages: u32;
-        /// The clusters. `[vocab]`: their ids, those of cluster 0 first; each has `cluster_capacity`, and the last one those that are left.
+        /// The clusters. `[vocab]`: their ids, those of cluster 0 first; each has `cluster_capacity`, and the
+        /// last one those that are left.
         cluster_ids: (const u32*);
         /// The ids that are in every probed set.
         special_ids: (const u32*);

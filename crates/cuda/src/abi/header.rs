@@ -70,9 +70,9 @@ pub(crate) struct Field {
 ///   of the kernels with the members `PREFIX_NAME`. Each member is a bit.
 /// - `codes module = Enum "PREFIX_" { NAME = 1; }`: likewise, with any values.
 /// - `codes = Enum "PREFIX_" { of VALUES }`: an enum of the kernels, with these members.
-/// - `struct Name align(16) { field: type; }`: a struct of both. Its types are `u32`, `u64`, `i32`, `f32`, `f64`, an
-///   array `[u32; 3]`, a shared struct, or a pointer in parentheses as C++ writes it, which is a u64 on the
-///   host: `(const u32*)`.
+/// - `struct Name align(16) { field: type; }`: a struct of both. Its types are `u32`, `u64`, `i32`, `f32`,
+///   `f64`, an array `[u32; 3]`, a shared struct, or a pointer in parentheses as C++ writes it, which is a
+///   u64 on the host: `(const u32*)`.
 ///
 /// Comments go to both sides.
 macro_rules! shared {

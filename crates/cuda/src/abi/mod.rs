@@ -1,5 +1,5 @@
-//! What host and device share, written once: structs, constants and flags (`step`, `drafts`, `operators`, `selected`, `given`, `exchange`, `head`), of which
-//! `header` makes the kernels' headers.
+//! What host and device share, written once: structs, constants and flags (`step`, `drafts`, `operators`,
+//! `selected`, `given`, `exchange`, `head`), of which `header` makes the kernels' headers.
 //!
 //! Depends on no other folder.
 

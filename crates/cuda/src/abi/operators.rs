@@ -24,7 +24,8 @@ shared! {
         TWO_PASS_WARPS: usize = 8;
         SURVEY_WARPS: usize = 8;
 
-        /// The most tiles that a warp of verify_survey takes, and the most threads of a block of verify_finish.
+        /// The most tiles that a warp of verify_survey takes, and the most threads of a block of
+        /// verify_finish.
         MAX_TILES_PER_WARP: usize = 4;
         VERIFY_FINISH_THREADS: u32 = 2 * ROW_THREADS;
 
@@ -54,8 +55,8 @@ shared! {
         /// Elements from the start of a row to the start of the next.
         stride: u64;
         out_stride: u64;
-        /// `[rows]`, `temperature_stride` elements apart; one for all rows if that is 0. Null: `temperature` applies to
-        /// all rows.
+        /// `[rows]`, `temperature_stride` elements apart; one for all rows if that is 0. Null: `temperature`
+        /// applies to all rows.
         temperatures: (const float*);
         /// `[rows]`; null: the kernels write no statuses.
         statuses: (u32*);
@@ -189,8 +190,9 @@ shared! {
         positions: (const void*);
         draws: (const void*);
         row_indices: (const void*);
-        /// For each request, which has `rows_per_slot` outputs and rows of logits, the element of the other columns that these read;
-        /// the column of positions has that of its first output. Null if the other columns are of rows and outputs themselves.
+        /// For each request, which has `rows_per_slot` outputs and rows of logits, the element of the other
+        /// columns that these read; the column of positions has that of its first output. Null if the other
+        /// columns are of rows and outputs themselves.
         pool_slots: (const void*);
         /// `[rows]`: the requests that the kernel writes and the step reads.
         params: (Params*);
@@ -257,7 +259,8 @@ shared! {
         /// `[chains, n + 1]`
         tokens: (void*);
         tokens_stride: u64;
-        /// `[chains, n + 1]`: the rows that the tokens come from, then -1. Null: the kernels do not write them.
+        /// `[chains, n + 1]`: the rows that the tokens come from, then -1. Null: the kernels do not write
+        /// them.
         rows: (int*);
         rows_stride: u64;
         /// `[chains]` each; null: the kernels do not write it.
@@ -303,8 +306,8 @@ shared! {
 
     /// The argument of judge_drafts: trees of n = `chains.draft_count` drafts each.
     struct JudgeDrafts {
-        /// The trees' drafts, rows, random numbers and results. `draft_probs` is null if the drafter has no probabilities;
-        /// `accepted_alone` is null.
+        /// The trees' drafts, rows, random numbers and results. `draft_probs` is null if the drafter has no
+        /// probabilities; `accepted_alone` is null.
         chains: Chains;
         /// `[trees, n]`; -1 is the root. Null: the parent of each draft is the one before it.
         parents: (const void*);

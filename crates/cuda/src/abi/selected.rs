@@ -1,4 +1,5 @@
-//! The argument of the kernels around a step whose tokens are given, for their logprobs: `abi/selected.cuh` is generated from this file.
+//! The argument of the kernels around a step whose tokens are given, for their logprobs: `abi/selected.cuh`
+//! is generated from this file.
 //!
 //! Addresses are in the runtime's memory.
 
@@ -6,7 +7,8 @@ use crate::abi::header::shared;
 use crate::abi::step::Params;
 
 shared! {
-    /// the argument of the kernels of selected_logprobs.cu, and what these kernels and the host must agree on.
+    /// the argument of the kernels of selected_logprobs.cu, and what these kernels and the host must agree
+    /// on.
     ///
     /// Requires   pointers are aligned to their types
     header SELECTED = "abi/selected.cuh" includes "abi/step.cuh";

@@ -124,8 +124,8 @@ shared! {
         EDITS = 1 << 5;
         /// The request bans ids permanently: `Request::allowed` exists.
         BANNED_IDS = 1 << 6;
-        /// Some edits depend on the end of the history: DRY and the bans of E4. The kernel `history_edits` finds them
-        /// in each step.
+        /// Some edits depend on the end of the history: DRY and the bans of E4. The kernel `history_edits`
+        /// finds them in each step.
         HISTORY_EDITS = 1 << 7;
         LOGPROBS = 1 << 8;
         /// Every id of the history has an entry; an emitted token gets one if it has none.
@@ -142,15 +142,16 @@ shared! {
         LOGPROB_SUMS = 1 << 13;
         /// Logprobs are reported for the row's own token only: neither for the top n nor for given ids.
         TOKEN_LOGPROB_ONLY = 1 << 14;
-        /// The row follows drafts and shares the entries of its request. `Request::history` has the drafts before the
-        /// row, `Request::history_capacity` of them; they count as output, beside what the entries count.
+        /// The row follows drafts and shares the entries of its request. `Request::history` has the drafts
+        /// before the row, `Request::history_capacity` of them; they count as output, beside what the entries
+        /// count.
         DRAFT_PATH = 1 << 15;
         /// The winner of a race can be tested against the mass of top-p (stage/tested_draw.cuh).
         TESTED_DRAW = 1 << 16;
     }
 
-    /// Which logits choose a request's token and give its logprobs: values of `Params::reading`, of which the least is right for every
-    /// request.
+    /// Which logits choose a request's token and give its logprobs: values of `Params::reading`, of which the
+    /// least is right for every request.
     codes readings = Reading "READING_" {
         /// All, for anything.
         WHOLE = 0;
@@ -166,7 +167,8 @@ shared! {
         FIRST = 5;
     }
 
-    /// By which short way a request's filters can be taken: values of `Params::chain`, of which the least is right for every request.
+    /// By which short way a request's filters can be taken: values of `Params::chain`, of which the least is
+    /// right for every request.
     codes chains = Chain "CHAIN_" {
         GENERAL = gumball_spec::Chain::General as u32;
         JOINT = gumball_spec::Chain::Joint as u32;
@@ -341,7 +343,8 @@ shared! {
 
     /// Bits of `Step::flags`.
     bits flags = StepFlags "STEP_" {
-        /// Forced tokens are known ones: row i is i tokens further on than its request, which does not advance.
+        /// Forced tokens are known ones: row i is i tokens further on than its request, which does not
+        /// advance.
         KNOWN_TOKENS = 1 << 0;
         /// For tests: no candidate lists, so that rows take the path of those whose candidates are too many.
         NO_CANDIDATES = 1 << 1;
@@ -438,7 +441,8 @@ impl Step {
         2 * tiles + 2 * LIST_CAPACITY
     }
 
-    /// Returns the step over a part of its rows: what lies on the device for each row begins with that of the part's first one.
+    /// Returns the step over a part of its rows: what lies on the device for each row begins with that of the
+    /// part's first one.
     pub(crate) fn with_rows(self, rows: std::ops::Range<usize>) -> Self {
         let from =
             |address: u64, bytes: u64| if address == 0 { 0 } else { address + rows.start as u64 * bytes };

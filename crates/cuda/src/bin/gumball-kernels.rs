@@ -1,9 +1,9 @@
 //! Compiles kernels into a folder that a package carries: `gumball-kernels [--check] FOLDER [ARCH..]`.
 //!
-//! It does what `gumball kernels --out FOLDER` does, and is built without what a model needs. Scripts that make
-//! packages call it. An ARCH is `sm_90`, or `native` for this machine's devices; without one, or without a
-//! device, it compiles for all architectures that a wheel carries. `--check` compiles nothing, and fails if the folder lacks a kernel
-//! of this build's sources.
+//! It does what `gumball kernels --out FOLDER` does, and is built without what a model needs. Scripts that
+//! make packages call it. An ARCH is `sm_90`, or `native` for this machine's devices; without one, or without
+//! a device, it compiles for all architectures that a wheel carries. `--check` compiles nothing, and fails if
+//! the folder lacks a kernel of this build's sources.
 #![forbid(unsafe_code)]
 
 use std::path::Path;

@@ -97,8 +97,9 @@ pub fn compile_ahead(
     Ok(of)
 }
 
-/// Does some work on as many threads as there are cores: a compiler takes hundreds of megabytes, and several processes may start at once.
-/// Returns the results in any order. After an error the other threads end what they are at.
+/// Does some work on as many threads as there are cores: a compiler takes hundreds of megabytes, and several
+/// processes may start at once. Returns the results in any order. After an error the other threads end what
+/// they are at.
 ///
 /// # Errors
 /// The first error of the work.

@@ -1,19 +1,19 @@
 //! Compiled programs on disk: folders that carry them, and the user's cache.
 //!
-//! The driver looks for a program's machine code in the carried folders, then in the cache. If neither has it,
-//! the driver compiles the program and keeps the result in the cache. A file's name contains a digest of the
-//! program's sources, the architecture and the compiler's options (`entry.rs`), so a folder that was filled
-//! from other sources has nothing for this build. A truncated or damaged file is ignored.
+//! The driver looks for a program's machine code in the carried folders, then in the cache. If neither has
+//! it, the driver compiles the program and keeps the result in the cache. A file's name contains a digest of
+//! the program's sources, the architecture and the compiler's options (`entry.rs`), so a folder that was
+//! filled from other sources has nothing for this build. A truncated or damaged file is ignored.
 //!
-//! **Carried folders** are only read, and their values are compressed. `gumball kernels` fills them. The Python
-//! package brings one, which is trusted as the package's library is. `GUMBALL_KERNELS` names another; if that
-//! has nothing for a device, opening the device fails, because somebody counts on it.
+//! **Carried folders** are only read, and their values are compressed. `gumball kernels` fills them. The
+//! Python package brings one, which is trusted as the package's library is. `GUMBALL_KERNELS` names another;
+//! if that has nothing for a device, opening the device fails, because somebody counts on it.
 //!
 //! **The cache** is the user's. Processes may share the folder: an entry appears when it is whole.
 //!
 //! Entries are machine code, so only the user and root may have write access to the cache and to the folder
-//! that `GUMBALL_KERNELS` names (`private_files.rs`). What others may have written is not read. If that is the
-//! whole cache, [`Cache::trouble`] says why. A cache that cannot be used is no error: each process then
+//! that `GUMBALL_KERNELS` names (`private_files.rs`). What others may have written is not read. If that is
+//! the whole cache, [`Cache::trouble`] says why. A cache that cannot be used is no error: each process then
 //! compiles its programs.
 
 use std::collections::BTreeSet;
@@ -158,8 +158,8 @@ impl Cache {
 }
 
 impl Carried {
-    /// Returns why a device of an architecture gets no machine code from the folder; `None` if it has files of
-    /// all programs. Reads none of them.
+    /// Returns why a device of an architecture gets no machine code from the folder; `None` if it has files
+    /// of all programs. Reads none of them.
     fn lack(&self, arch: Arch) -> Option<String> {
         if self.named
             && let Some(trouble) = private_files::trouble(&self.folder)
@@ -211,7 +211,8 @@ pub(crate) fn carry(folder: &Path, program: Program, arch: Arch, cubin: &[u8]) -
     write(folder, &Key::of(program, arch), &compress(cubin)?, Readers::All)
 }
 
-/// Removes files of compiled kernels from a folder if they are of other sources than this build's, by name and content.
+/// Removes files of compiled kernels from a folder if they are of other sources than this build's, by name
+/// and content.
 pub(crate) fn remove_others(folder: &Path) -> io::Result<()> {
     let Ok(entries) = fs::read_dir(folder) else { return Ok(()) };
     let is_other = |file: &str| {

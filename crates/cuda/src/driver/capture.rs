@@ -16,7 +16,8 @@ pub(crate) struct Captured {
     pub streams: Arc<Mutex<Streams>>,
 }
 
-// SAFETY: any thread may launch or free a driver's graph, one thread at a time, which owning it ensures: it is not `Sync`.
+// SAFETY: any thread may launch or free a driver's graph, one thread at a time, which owning it ensures: it
+// is not `Sync`.
 unsafe impl Send for Captured {}
 
 /// Captures what `launch` enqueues on a stream.

@@ -1,8 +1,9 @@
 //! A runtime on the host: the host's C++ compiler builds the kernels, and each CUDA thread is a fiber.
 //!
 //! It computes what a GPU computes, slowly, so that tests compare the kernels with the oracle where there is
-//! no GPU. It finds wrong results, barriers that some threads miss, tiles read beyond a row, memory touched beyond its end, and, by chance,
-//! races between the blocks of a cluster. It does not find races inside a block.
+//! no GPU. It finds wrong results, barriers that some threads miss, tiles read beyond a row, memory touched
+//! beyond its end, and, by chance, races between the blocks of a cluster. It does not find races inside a
+//! block.
 //!
 //! Blocks run one after the other, except for those of a cluster, which run on one host thread each.
 
@@ -123,8 +124,8 @@ impl Emulator {
         Ok(Self { kernels: LoadedKernels { library }, capturing: Arc::default() })
     }
 
-    /// Returns how many tiles steps and operators have read after the surveys of their rows since the last call, on all
-    /// emulators of the process: what they read a second time or more often.
+    /// Returns how many tiles steps and operators have read after the surveys of their rows since the last
+    /// call, on all emulators of the process: what they read a second time or more often.
     ///
     /// # Errors
     /// - [`Error::Call`] if the library lacks the counter.
@@ -137,8 +138,9 @@ impl Emulator {
         Ok(unsafe { take() })
     }
 
-    /// Lets the blocks of each cluster drift apart, on all emulators of the process, by pauses behind their barriers that a seed decides; 0
-    /// ends that. So races between blocks show that take a busy machine otherwise.
+    /// Lets the blocks of each cluster drift apart, on all emulators of the process, by pauses behind their
+    /// barriers that a seed decides; 0 ends that. So races between blocks show that take a busy machine
+    /// otherwise.
     ///
     /// # Errors
     /// - [`Error::Call`] if the library lacks the function.
@@ -250,8 +252,8 @@ fn load(folder: &Path, image: &[u8]) -> Result<Library> {
     unsafe { Library::new(&path) }.map_err(|error| Error::call("dlopen", error))
 }
 
-/// Returns the size of an allocation, and that of its pages with one behind them that nobody may touch; `None` if the address space
-/// cannot hold them.
+/// Returns the size of an allocation, and that of its pages with one behind them that nobody may touch;
+/// `None` if the address space cannot hold them.
 fn pages(bytes: usize) -> Option<(usize, usize)> {
     let bytes = bytes.max(1).checked_next_multiple_of(ALIGNMENT)?;
     Some((bytes, bytes.checked_next_multiple_of(PAGE)?.checked_add(PAGE)?))
@@ -275,7 +277,8 @@ impl Runtime for Emulator {
         }
     }
 
-    /// The memory ends where a page begins that nobody may touch, so a kernel that goes beyond it ends the process.
+    /// The memory ends where a page begins that nobody may touch, so a kernel that goes beyond it ends the
+    /// process.
     fn alloc(&self, bytes: usize) -> Result<u64> {
         let refused = || Error::call("alloc", format!("no {bytes} bytes"));
         let (used, all) = pages(bytes).ok_or_else(refused)?;
@@ -292,7 +295,8 @@ impl Runtime for Emulator {
     unsafe fn free(&self, address: u64, bytes: usize) {
         let (used, all) = pages(bytes).expect("`alloc` counted them");
         let start = address - (all - PAGE - used) as u64;
-        // SAFETY: the caller guarantees that `address` came from `alloc` with `bytes`, which mapped these pages.
+        // SAFETY: the caller guarantees that `address` came from `alloc` with `bytes`, which mapped these
+        // pages.
         unsafe { munmap(start as *mut c_void, all) }.expect("the pages are mapped");
     }
 
@@ -311,7 +315,8 @@ impl Runtime for Emulator {
     }
 
     unsafe fn write_at_once(&self, address: u64, word: u32) -> Result<()> {
-        // SAFETY: the caller guarantees that the word lies in memory of `alloc`, aligned, and that kernels load it atomically.
+        // SAFETY: the caller guarantees that the word lies in memory of `alloc`, aligned, and that kernels
+        // load it atomically.
         unsafe { AtomicU32::from_ptr(address as *mut u32) }.store(word, Ordering::Release);
         Ok(())
     }
@@ -399,7 +404,8 @@ impl Messenger for Mail {
 
 impl LoadedKernels {
     fn symbol<T>(&self, name: &str) -> Symbol<'_, T> {
-        // SAFETY: the library is built from the kernels' sources; callers name its functions with their types.
+        // SAFETY: the library is built from the kernels' sources; callers name its functions with their
+        // types.
         unsafe { self.library.get(name) }.unwrap_or_else(|error| panic!("{name}: {error}"))
     }
 

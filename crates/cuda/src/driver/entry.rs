@@ -1,7 +1,7 @@
 //! Entries: files that hold what a compiler made, each bound to the sources that it was made from.
 //!
-//! A file has eight bytes that name the layout, a SHA-256, and the value. The digest is that of the key and the
-//! value, so a truncated or damaged file and one of another key are not mistaken for an entry.
+//! A file has eight bytes that name the layout, a SHA-256, and the value. The digest is that of the key and
+//! the value, so a truncated or damaged file and one of another key are not mistaken for an entry.
 
 use std::io::{self, Read, Write};
 

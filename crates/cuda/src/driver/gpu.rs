@@ -64,9 +64,9 @@ impl Gpu {
     /// Opens a device in its primary context, which it shares with the host program's CUDA libraries, with a
     /// stream of its own.
     ///
-    /// `ordinal` is the driver's number of the device, from 0. The first launch of a kernel loads it: reads it
-    /// from the folders of `cache`, or compiles it. NVRTC is needed only if no carried folder of `cache` has
-    /// the device's kernels.
+    /// `ordinal` is the driver's number of the device, from 0. The first launch of a kernel loads it: reads
+    /// it from the folders of `cache`, or compiles it. NVRTC is needed only if no carried folder of `cache`
+    /// has the device's kernels.
     ///
     /// # Errors
     /// - [`Error::Missing`] if there is no driver, or no NVRTC where it is needed.
@@ -139,7 +139,8 @@ impl Gpu {
         Self { has_clusters: false, ..self }
     }
 
-    /// Returns this device, with its loaded kernels, on a stream of the host program. See [`Gpu::use_stream`].
+    /// Returns this device, with its loaded kernels, on a stream of the host program. See
+    /// [`Gpu::use_stream`].
     ///
     /// # Errors
     /// - [`Error::Call`] if the driver has no page-locked memory to give.
@@ -297,7 +298,8 @@ impl fmt::Debug for Gpu {
     }
 }
 
-/// Calls `meanwhile` again and again until the work of a stream is complete, or has failed. The stream's context is current.
+/// Calls `meanwhile` again and again until the work of a stream is complete, or has failed. The stream's
+/// context is current.
 fn await_stream(stream: &CudaStream, meanwhile: &mut dyn FnMut()) -> Result<()> {
     loop {
         // SAFETY: the stream is alive.
@@ -397,7 +399,8 @@ impl Runtime for Gpu {
             return unsafe { self.read(address, bytes) };
         }
         let mut download = stream.download.lock().unwrap_or_else(PoisonError::into_inner);
-        // SAFETY: the caller guarantees that the range lies in memory of this device, whose context is current.
+        // SAFETY: the caller guarantees that the range lies in memory of this device, whose context is
+        // current.
         unsafe { download.read(address, bytes, &mut wait) }
     }
 
@@ -407,9 +410,9 @@ impl Runtime for Gpu {
         let _relaxed = RelaxedCapture::begin();
         let fill = &self.device.fill;
         let words = [word];
-        // A copy needs no multiprocessor, all of which kernels that wait may occupy.
-        // SAFETY: the caller guarantees that the word lies in memory of this device, and that kernels expect it to change. The source lives
-        // until the synchronisation below.
+        // A copy needs no multiprocessor, all of which kernels that wait may occupy. SAFETY: the caller
+        // guarantees that the word lies in memory of this device, and that kernels expect it to change. The
+        // source lives until the synchronisation below.
         let copied = unsafe { result::memcpy_htod_async(address, &words, fill.cu_stream()) };
         copied.map_err(failed("cuMemcpyHtoDAsync"))?;
         fill.synchronize().map_err(failed("cuStreamSynchronize"))
@@ -429,7 +432,8 @@ impl Runtime for Gpu {
     unsafe fn unmap(&self, handle: &MemoryHandle, address: u64) {
         let _state = CudaThreadState::save();
         if self.bind().is_ok() && self.current().cuda.synchronize().is_ok() {
-            // SAFETY: the context is current, and the work of its stream is complete; the caller guarantees the rest.
+            // SAFETY: the context is current, and the work of its stream is complete; the caller guarantees
+            // the rest.
             unsafe { handle.unmap_from_gpu(address) };
         }
     }

@@ -69,7 +69,8 @@ impl Gpu {
     /// Waits until the stream in use has done its work.
     ///
     /// # Errors
-    /// - [`Error::Call`](crate::Error::Call) if the driver fails, or work that was enqueued before has failed.
+    /// - [`Error::Call`](crate::Error::Call) if the driver fails, or work that was enqueued before has
+    ///   failed.
     pub fn synchronize(&self) -> Result<()> {
         self.current().cuda.synchronize().map_err(failed("cuStreamSynchronize"))
     }

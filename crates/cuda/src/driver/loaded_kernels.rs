@@ -21,7 +21,8 @@ use crate::driver::thread_state::RelaxedCapture;
 use crate::error::{Error, Result, failed};
 use crate::programs::kernels::{Kernel, Program};
 
-/// A program with one kernel that does nothing, for which clusters are counted. The driver compiles it by itself.
+/// A program with one kernel that does nothing, for which clusters are counted. The driver compiles it by
+/// itself.
 const EMPTY_PROGRAM: &str =
     ".version 7.8\n.target sm_90\n.address_size 64\n.visible .entry empty_kernel()\n{\n\tret;\n}\n";
 const EMPTY_KERNEL: &str = "empty_kernel";

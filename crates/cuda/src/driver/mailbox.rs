@@ -1,6 +1,7 @@
 //! Messages between emulated devices, whose ranks are threads of one process.
 //!
-//! A message that does not come, or has another size than its receiver expects, is waited for until the receiver gives up, as NCCL does.
+//! A message that does not come, or has another size than its receiver expects, is waited for until the
+//! receiver gives up, as NCCL does.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Condvar, LazyLock, Mutex, MutexGuard, PoisonError, Weak};

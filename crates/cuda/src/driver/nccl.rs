@@ -1,8 +1,9 @@
 //! NCCL: carries messages between GPUs that do not reach each other's memory, on one host or on several.
 //!
-//! The library is loaded at run time. NCCL connects the ranks of a communicator when it is made, and its kernels send and receive in the
-//! order of a stream, which may be under capture. A communicator is always one of our own, made from an id or from the program's: so ours is
-//! ended when a rank has gone, and the program's never is. A thread of each communicator waits to end it, since the others may be in a call of
+//! The library is loaded at run time. NCCL connects the ranks of a communicator when it is made, and its
+//! kernels send and receive in the order of a stream, which may be under capture. A communicator is always
+//! one of our own, made from an id or from the program's: so ours is ended when a rank has gone, and the
+//! program's never is. A thread of each communicator waits to end it, since the others may be in a call of
 //! the library, of CUDA's, or in one that waits for the device.
 
 use std::collections::VecDeque;
@@ -34,8 +35,9 @@ const MOMENT: Duration = Duration::from_micros(50);
 /// How long a call of the library takes at most unless it waits for other ranks or for the device.
 const BRIEF: Duration = Duration::from_millis(50);
 
-/// How many exchanges may be enqueued before the device has done the first of them. With more, a rank that has gone lets the queue of launches
-/// fill up. Calls of the library then wait for room in the queue, and NCCL must not be ended meanwhile: their kernels would read freed memory.
+/// How many exchanges may be enqueued before the device has done the first of them. With more, a rank that
+/// has gone lets the queue of launches fill up. Calls of the library then wait for room in the queue, and
+/// NCCL must not be ended meanwhile: their kernels would read freed memory.
 const AHEAD: usize = 32;
 
 /// `ncclInt8`: messages are bytes.
@@ -98,11 +100,12 @@ impl Nccl {
         Ok(id.0.map(|byte| byte as u8))
     }
 
-    /// Joins a group, once all its ranks have come; waits for them as long as `goes_on` returns true, which is asked again and again.
+    /// Joins a group, once all its ranks have come; waits for them as long as `goes_on` returns true, which
+    /// is asked again and again.
     ///
     /// # Errors
-    /// - [`Error::Call`] if a rank does not come, or the ranks cannot be connected; if the program's communicator is of another rank, number of ranks
-    ///   or device, or does not block.
+    /// - [`Error::Call`] if a rank does not come, or the ranks cannot be connected; if the program's
+    ///   communicator is of another rank, number of ranks or device, or does not block.
     pub fn join(
         self,
         context: &Arc<CudaContext>,
@@ -125,7 +128,8 @@ impl Nccl {
                 let status = match by {
                     Meeting::Id(id) => {
                         let id = UniqueId(id.map(|byte| byte as c_char));
-                        // SAFETY: the pointer is to a live handle, and the context of the rank's device is current.
+                        // SAFETY: the pointer is to a live handle, and the context of the rank's device is
+                        // current.
                         unsafe { (self.0.comm_init_rank)(&raw mut comm, world as c_int, id, rank as c_int) }
                     }
                     // SAFETY: as above; its creator guarantees that the communicator is alive and not in use.
@@ -165,7 +169,8 @@ impl Nccl {
         let mut found = [0; 3];
         for (ask, found) in asked.into_iter().zip(&mut found) {
             let mut number = 0;
-            // SAFETY: its creator guarantees that the communicator is alive, and the pointer is to a live integer.
+            // SAFETY: its creator guarantees that the communicator is alive, and the pointer is to a live
+            // integer.
             self.check("a question about the communicator", unsafe { ask(of as RawComm, &raw mut number) })?;
             *found = number as usize;
         }
@@ -310,10 +315,12 @@ impl Communicator {
             let _ = context.bind_to_thread();
             let wanted = |state: &mut State| state.comm.is_some();
             let state = own.changed.wait_while(own.lock(), wanted).unwrap_or_else(PoisonError::into_inner);
-            // A thread that has just begun a call comes out of it, or waits in it. NCCL lets the latter be ended from here.
+            // A thread that has just begun a call comes out of it, or waits in it. NCCL lets the latter be
+            // ended from here.
             let called = |state: &mut State| state.callers > 0;
             drop(own.changed.wait_timeout_while(state, BRIEF, called));
-            // SAFETY: no call begins with the communicator any more. Unlike `ncclCommDestroy`, it waits for no other rank.
+            // SAFETY: no call begins with the communicator any more. Unlike `ncclCommDestroy`, it waits for
+            // no other rank.
             unsafe { (nccl.0.comm_abort)(comm) };
             own.lock().has_ended = true;
             own.changed.notify_all();
@@ -321,14 +328,15 @@ impl Communicator {
         Self { nccl, shared }
     }
 
-    /// Enqueues messages on a stream, all of which travel at once. After [`Communicator::end`] nothing travels.
+    /// Enqueues messages on a stream, all of which travel at once. After [`Communicator::end`] nothing
+    /// travels.
     ///
     /// # Errors
     /// - [`Error::Call`] with the library's message.
     ///
     /// # Safety
-    /// The ranges lie in memory of the device, and stay there until the messages have travelled. The peers enqueue messages of the same sizes in
-    /// the same order.
+    /// The ranges lie in memory of the device, and stay there until the messages have travelled. The peers
+    /// enqueue messages of the same sizes in the same order.
     pub unsafe fn exchange(&self, stream: &CudaStream, send: &[Message], receive: &[Message]) -> Result<()> {
         let status = stream.capture_status().map_err(failed("cuStreamIsCapturing"))?;
         let is_captured = status != CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE;
@@ -341,7 +349,8 @@ impl Communicator {
             state.callers += 1;
             comm
         };
-        // SAFETY: the caller guarantees the ranges; the communicator is alive as long as there are callers, or NCCL sees to them.
+        // SAFETY: the caller guarantees the ranges; the communicator is alive as long as there are callers,
+        // or NCCL sees to them.
         let exchanged = unsafe { self.exchange_by(comm, stream, send, receive) };
         let mut state = self.shared.lock();
         state.callers -= 1;
@@ -421,7 +430,8 @@ impl Communicator {
         self.shared.changed.notify_all();
     }
 
-    /// Returns whether the communicator has ended, and waits for that as long. NCCL keeps what graphs have of it, until these are freed.
+    /// Returns whether the communicator has ended, and waits for that as long. NCCL keeps what graphs have of
+    /// it, until these are freed.
     pub fn has_ended(&self, patience: Duration) -> bool {
         let lasts = |state: &mut State| !state.has_ended;
         let waited = self.shared.changed.wait_timeout_while(self.shared.lock(), patience, lasts);

@@ -1,7 +1,7 @@
 //! Which GPUs of this system reach each other's memory, and how fast each copies to another.
 //!
-//! Steps over ranks on devices need GPUs that all reach each other. A copy is timed whether they do or not: without access the driver takes it
-//! through the host's memory.
+//! Steps over ranks on devices need GPUs that all reach each other. A copy is timed whether they do or not:
+//! without access the driver takes it through the host's memory.
 
 use std::sync::Arc;
 
@@ -31,8 +31,8 @@ pub struct PeerLink {
 }
 
 impl CudaInfo {
-    /// Asks the driver for each pair of devices, in both directions, and times copies between them. Takes 64 MiB of each device's memory
-    /// and some milliseconds a pair. Returns nothing for fewer than two devices.
+    /// Asks the driver for each pair of devices, in both directions, and times copies between them. Takes 64
+    /// MiB of each device's memory and some milliseconds a pair. Returns nothing for fewer than two devices.
     #[must_use]
     pub fn peer_links(&self) -> Vec<PeerLink> {
         let ordinals = || self.devices.iter().map(|device| device.ordinal);
@@ -82,8 +82,8 @@ fn time_copies(own: &Arc<CudaContext>, peer: &Arc<CudaContext>, has_access: bool
 /// Enqueues a copy of all bytes.
 fn copy(from: &Memory, to: &Memory, stream: &CudaStream) -> Result<()> {
     let (source, target) = (from.context.cu_ctx(), to.context.cu_ctx());
-    // SAFETY: both addresses are memory of these contexts with as many bytes, which `Memory` frees only once the device has no more work; the
-    // stream is alive.
+    // SAFETY: both addresses are memory of these contexts with as many bytes, which `Memory` frees only once
+    // the device has no more work; the stream is alive.
     let status = unsafe {
         sys::cuMemcpyPeerAsync(to.address, target, from.address, source, COPY_BYTES, stream.cu_stream())
     };
@@ -110,7 +110,8 @@ impl Drop for Memory {
         // The driver reports a failure at the next call.
         let _ = self.context.bind_to_thread();
         let _ = self.context.synchronize();
-        // SAFETY: `new` allocated the memory, and no work uses it: copies into it were waited for, or their device has ended its work above.
+        // SAFETY: `new` allocated the memory, and no work uses it: copies into it were waited for, or their
+        // device has ended its work above.
         let _ = unsafe { result::free_sync(self.address) };
     }
 }

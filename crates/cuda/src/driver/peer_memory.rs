@@ -1,8 +1,9 @@
 //! Memory that other ranks write: what a rank sends them so that they can map it, and how a GPU maps it.
 //!
-//! In one process a GPU writes another's memory by its address, once peer access is enabled. Between processes CUDA's IPC handles
-//! map the memory at another address. What a rank sends is not believed: an address of this process must be one that it shares itself, and
-//! memory must be as large as the window that kernels write.
+//! In one process a GPU writes another's memory by its address, once peer access is enabled. Between
+//! processes CUDA's IPC handles map the memory at another address. What a rank sends is not believed: an
+//! address of this process must be one that it shares itself, and memory must be as large as the window that
+//! kernels write.
 
 use std::collections::BTreeMap;
 use std::collections::hash_map::RandomState;
@@ -15,7 +16,8 @@ use cudarc::driver::{CudaContext, DriverError};
 
 use crate::error::{Error, Result, failed};
 
-/// What a runtime of the same host needs to map memory of another, as plain bytes: they may be sent to another process.
+/// What a runtime of the same host needs to map memory of another, as plain bytes: they may be sent to
+/// another process.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Pod, Zeroable)]
 pub struct MemoryHandle {
@@ -33,7 +35,8 @@ pub struct MemoryHandle {
 #[cfg(feature = "emulator")]
 pub(crate) const EMULATED: u32 = u32::MAX;
 
-/// A number that no other process of this host has: process ids may occur twice where processes run in containers.
+/// A number that no other process of this host has: process ids may occur twice where processes run in
+/// containers.
 static PROCESS: LazyLock<u64> = LazyLock::new(|| RandomState::new().build_hasher().finish());
 
 /// What this process shares: the bytes at each address.
@@ -69,7 +72,8 @@ impl MemoryHandle {
         self.process == *PROCESS
     }
 
-    /// Returns the address of memory of this process, which must be shared and have that many bytes; `None` if it is said to be another's.
+    /// Returns the address of memory of this process, which must be shared and have that many bytes; `None`
+    /// if it is said to be another's.
     ///
     /// # Errors
     /// - [`Error::Call`] if it is not.
@@ -89,7 +93,8 @@ impl MemoryHandle {
         self.ordinal
     }
 
-    /// Maps a GPU's memory, which must have that many bytes, into the current context, that of `own`, and returns its address there.
+    /// Maps a GPU's memory, which must have that many bytes, into the current context, that of `own`, and
+    /// returns its address there.
     pub(crate) fn map_to_gpu(&self, bytes: usize, own: &CudaContext) -> Result<u64> {
         if let Some(address) = self.address_here(bytes)? {
             if self.ordinal as usize != own.ordinal() {
@@ -126,7 +131,8 @@ impl MemoryHandle {
     /// `address` came from `map_to_gpu` with the context that is current, and nobody uses it any more.
     pub(crate) unsafe fn unmap_from_gpu(&self, address: u64) {
         if !self.is_here() {
-            // SAFETY: the caller guarantees it. A failure leaves the memory mapped; the driver reports its cause later.
+            // SAFETY: the caller guarantees it. A failure leaves the memory mapped; the driver reports its
+            // cause later.
             let _ = unsafe { sys::cuIpcCloseMemHandle(address) };
         }
     }

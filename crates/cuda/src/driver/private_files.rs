@@ -2,8 +2,9 @@
 //!
 //! Machine code from the cache runs in the user's GPU context. So a file is read only if it belongs to the
 //! user or to root, and nobody else may write to it. Symbolic links are not followed. New files have mode
-//! 0600, new folders 0700; those for everybody 0644 and 0755. A folder that belongs to the program itself is read without these checks. Systems other than Unix have no such modes; there the user's folder is as private
-//! as the system makes it.
+//! 0600, new folders 0700; those for everybody 0644 and 0755. A folder that belongs to the program itself is
+//! read without these checks. Systems other than Unix have no such modes; there the user's folder is as
+//! private as the system makes it.
 
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{self, Read, Write};
@@ -51,8 +52,8 @@ pub(crate) fn make_folder(folder: &Path, readers: Readers) -> io::Result<()> {
 /// Reads a file that only the user can have written.
 ///
 /// # Errors
-/// The errors of [`open_plain`], also for a symbolic link; `PermissionDenied` if it is longer than `LONGEST_BYTES`,
-/// or others may write to it.
+/// The errors of [`open_plain`], also for a symbolic link; `PermissionDenied` if it is longer than
+/// `LONGEST_BYTES`, or others may write to it.
 pub(crate) fn read(path: &Path) -> io::Result<Vec<u8>> {
     let (file, metadata) = open(path, Links::Refused)?;
     if foreign(&metadata).is_some() {

@@ -118,7 +118,8 @@ pub trait Runtime: Any + fmt::Debug + Send + Sync {
     /// `address..address + bytes.len()` lies in memory that this runtime has allocated.
     unsafe fn read(&self, address: u64, bytes: &mut [u8]) -> Result<()>;
 
-    /// Copies bytes as [`Runtime::read`] does, and calls `meanwhile` again and again as long as the work enqueued before is not complete.
+    /// Copies bytes as [`Runtime::read`] does, and calls `meanwhile` again and again as long as the work
+    /// enqueued before is not complete.
     ///
     /// # Errors
     /// The errors of [`Runtime::read`].
@@ -135,18 +136,21 @@ pub trait Runtime: Any + fmt::Debug + Send + Sync {
         unsafe { self.read(address, bytes) }
     }
 
-    /// Writes a word into the runtime's memory at once, beside the work that is enqueued, which may be running.
+    /// Writes a word into the runtime's memory at once, beside the work that is enqueued, which may be
+    /// running.
     ///
     /// # Errors
     /// - [`Error::Call`](crate::Error::Call) if the runtime fails.
     ///
     /// # Safety
-    /// `address` is a multiple of 4 and lies in memory that this runtime has allocated. Kernels load the word as one that changes at any time.
+    /// `address` is a multiple of 4 and lies in memory that this runtime has allocated. Kernels load the word
+    /// as one that changes at any time.
     unsafe fn write_at_once(&self, _address: u64, _word: u32) -> Result<()> {
         Err(Error::call("write_at_once", format!("{} has one order of work", self.name())))
     }
 
-    /// Returns the handle by which runtimes of the same host map memory that [`Runtime::alloc`] returned, with so many bytes.
+    /// Returns the handle by which runtimes of the same host map memory that [`Runtime::alloc`] returned,
+    /// with so many bytes.
     ///
     /// # Errors
     /// - [`Error::Call`](crate::Error::Call) if the runtime's memory cannot be mapped by others.
@@ -154,10 +158,12 @@ pub trait Runtime: Any + fmt::Debug + Send + Sync {
         Err(Error::call("export", format!("{} cannot share its memory", self.name())))
     }
 
-    /// Maps memory of another runtime, of at least so many bytes, so that this runtime's kernels can read and write it. Returns its address here.
+    /// Maps memory of another runtime, of at least so many bytes, so that this runtime's kernels can read and
+    /// write it. Returns its address here.
     ///
     /// # Errors
-    /// - [`Error::Call`](crate::Error::Call) if the device cannot reach that memory, it is smaller, or it is said to be this process's and is not shared.
+    /// - [`Error::Call`](crate::Error::Call) if the device cannot reach that memory, it is smaller, or it is
+    ///   said to be this process's and is not shared.
     fn map(&self, _handle: &MemoryHandle, _bytes: usize) -> Result<u64> {
         Err(Error::call("map", format!("{} cannot map memory of others", self.name())))
     }
@@ -168,18 +174,19 @@ pub trait Runtime: Any + fmt::Debug + Send + Sync {
     /// `address` came from `map` with this handle, and nobody uses it any more.
     unsafe fn unmap(&self, _handle: &MemoryHandle, _address: u64) {}
 
-    /// Returns the id of a new group of runtimes that send each other messages, on the rank that makes it, and zeros on the others.
+    /// Returns the id of a new group of runtimes that send each other messages, on the rank that makes it,
+    /// and zeros on the others.
     ///
     /// # Errors
-    /// - [`Error::Missing`](crate::Error::Missing) or [`Error::TooOld`](crate::Error::TooOld) if the library is missing or too old that carries
-    ///   messages.
+    /// - [`Error::Missing`](crate::Error::Missing) or [`Error::TooOld`](crate::Error::TooOld) if the library
+    ///   is missing or too old that carries messages.
     /// - [`Error::Call`](crate::Error::Call) if it fails.
     fn new_group(&self, _is_maker: bool) -> Result<GroupId> {
         Err(Error::call("new_group", format!("{} sends no messages", self.name())))
     }
 
-    /// Joins a group as `rank` of `world`, once all its ranks have come; waits for them as long as `goes_on` returns true, which is asked
-    /// again and again.
+    /// Joins a group as `rank` of `world`, once all its ranks have come; waits for them as long as `goes_on`
+    /// returns true, which is asked again and again.
     ///
     /// # Errors
     /// Those of [`Runtime::new_group`], and [`Error::Call`](crate::Error::Call) if a rank does not come.
@@ -226,7 +233,8 @@ pub trait Runtime: Any + fmt::Debug + Send + Sync {
         Ok(false)
     }
 
-    /// Captures the kernels that a function launches on the calling thread, for later replays. No kernel runs.
+    /// Captures the kernels that a function launches on the calling thread, for later replays. No kernel
+    /// runs.
     ///
     /// # Errors
     /// - The error of the function.
@@ -240,17 +248,19 @@ pub const GROUP_ID_BYTES: usize = 128;
 /// The id of a group, which one of its ranks makes.
 pub type GroupId = [u8; GROUP_ID_BYTES];
 
-/// A communicator of NCCL that the program has made (`ncclComm_t`). The ranks of a pool make one of their own from it, by `ncclCommSplit`, and leave it as it
-/// is: the program uses it afterwards as before, and ends it whenever it wants.
+/// A communicator of NCCL that the program has made (`ncclComm_t`). The ranks of a pool make one of their own
+/// from it, by `ncclCommSplit`, and leave it as it is: the program uses it afterwards as before, and ends it
+/// whenever it wants.
 #[derive(Clone, Copy, Debug)]
 pub struct ProgramCommunicator(pub(crate) usize);
 
 impl ProgramCommunicator {
-    /// Takes the handle of a communicator with the ranks of the pool, each on the device of its pool. It must block, and so must its calls.
+    /// Takes the handle of a communicator with the ranks of the pool, each on the device of its pool. It must
+    /// block, and so must its calls.
     ///
     /// # Safety
-    /// It is a live communicator of the library that `GUMBALL_NCCL` names, or that the loader finds as `libnccl.so.2`; until the pool is made nobody
-    /// ends it, and nothing else is under way on it.
+    /// It is a live communicator of the library that `GUMBALL_NCCL` names, or that the loader finds as
+    /// `libnccl.so.2`; until the pool is made nobody ends it, and nothing else is under way on it.
     #[must_use]
     pub unsafe fn new(communicator: *mut std::ffi::c_void) -> Self {
         Self(communicator as usize)
@@ -277,7 +287,8 @@ pub struct Message {
     pub bytes: usize,
 }
 
-/// Sends messages between the runtimes of a group, in the order of each runtime's work; a capture includes them.
+/// Sends messages between the runtimes of a group, in the order of each runtime's work; a capture includes
+/// them.
 pub trait Messenger: fmt::Debug + Send + Sync {
     /// Enqueues messages, all of which travel at once.
     ///
@@ -285,8 +296,8 @@ pub trait Messenger: fmt::Debug + Send + Sync {
     /// - [`Error::Call`](crate::Error::Call) if the runtime fails.
     ///
     /// # Safety
-    /// The ranges lie in memory of the runtime, and stay there until the messages have travelled. Each peer enqueues the other end of each message, of
-    /// the same size, in the same order.
+    /// The ranges lie in memory of the runtime, and stay there until the messages have travelled. Each peer
+    /// enqueues the other end of each message, of the same size, in the same order.
     unsafe fn exchange(&self, send: &[Message], receive: &[Message]) -> Result<()>;
 
     /// Returns why messages travel no more, if that is known.
@@ -295,10 +306,12 @@ pub trait Messenger: fmt::Debug + Send + Sync {
     /// Returns whether the last messages that were enqueued outside a capture have yet to travel.
     fn is_pending(&self) -> bool;
 
-    /// Ends messages that are under way, which do not arrive then; later ones do nothing. Any thread may call it, and waits for nothing.
+    /// Ends messages that are under way, which do not arrive then; later ones do nothing. Any thread may call
+    /// it, and waits for nothing.
     fn abort(&self);
 
-    /// Returns whether all messages have ended after [`Messenger::abort`], so that no rank writes this one's memory; waits for that as long.
+    /// Returns whether all messages have ended after [`Messenger::abort`], so that no rank writes this one's
+    /// memory; waits for that as long.
     fn has_ended(&self, patience: Duration) -> bool;
 }
 

@@ -1,7 +1,8 @@
 //! A tap: a runtime that takes down what is launched, on a machine or on none.
 //!
-//! With a machine it passes everything on, and can leave launches out, let them fail or be slow. Without a machine it has addresses and no memory: writes are lost, reads
-//! give zeros, and no kernel runs. So a test sees the launches for any device on any computer.
+//! With a machine it passes everything on, and can leave launches out, let them fail or be slow. Without a
+//! machine it has addresses and no memory: writes are lost, reads give zeros, and no kernel runs. So a test
+//! sees the launches for any device on any computer.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -29,8 +30,8 @@ pub struct Launch {
     pub is_dependent: bool,
 }
 
-/// The first address without a machine, far from any number that an argument has besides, and the bytes between allocations: an address
-/// near one belongs to that one.
+/// The first address without a machine, far from any number that an argument has besides, and the bytes
+/// between allocations: an address near one belongs to that one.
 const FIRST_ADDRESS: u64 = 1 << 40;
 const GAP: u64 = 1 << 20;
 
@@ -96,12 +97,14 @@ impl Tap {
         self.good_launches.store(launches, Ordering::Relaxed);
     }
 
-    /// Keeps the machine busy for some time after each launch of a kernel, as other work on its stream does. The first call counts.
+    /// Keeps the machine busy for some time after each launch of a kernel, as other work on its stream does.
+    /// The first call counts.
     pub fn keep_busy_behind(&self, kernel: &'static str, time: Duration) {
         let _ = self.busy_behind.set((kernel, time));
     }
 
-    /// Keeps the machine apart from others: it maps their memory only if `has_windows`, and sends them messages only if `has_messages`.
+    /// Keeps the machine apart from others: it maps their memory only if `has_windows`, and sends them
+    /// messages only if `has_messages`.
     pub fn set_apart(&self, has_windows: bool, has_messages: bool) {
         self.has_windows.store(has_windows, Ordering::Relaxed);
         self.has_messages.store(has_messages, Ordering::Relaxed);
@@ -123,7 +126,8 @@ impl Tap {
         done.map(|()| launches)
     }
 
-    /// Returns the start of the allocation that an address lies in or near, without a machine; `None` for a number that is no address.
+    /// Returns the start of the allocation that an address lies in or near, without a machine; `None` for a
+    /// number that is no address.
     #[must_use]
     pub fn allocation(&self, address: u64) -> Option<u64> {
         let allocations = locked(&self.allocations);

@@ -2,9 +2,9 @@
 //! device only.
 //!
 //! A write puts its bytes into a segment of page-locked memory, and the device copies them from there in
-//! stream order. When a segment is full, an event marks its last copy, and writes continue in the segment that
-//! was full the longest ago, once its event has passed. If that is still to come, because megabytes are in flight,
-//! they continue in a new segment, up to [`MOST_SEGMENTS`].
+//! stream order. When a segment is full, an event marks its last copy, and writes continue in the segment
+//! that was full the longest ago, once its event has passed. If that is still to come, because megabytes are
+//! in flight, they continue in a new segment, up to [`MOST_SEGMENTS`].
 
 use std::collections::VecDeque;
 use std::fmt;

@@ -7,7 +7,8 @@ use crate::error::Result;
 use crate::launch::tuning;
 use crate::programs::kernels::{SEND_RESULTS, SEND_ROWS};
 
-/// Enqueues `send_rows`, before the kernels of the step. It begins by waiting for the kernel before it, whichever that is.
+/// Enqueues `send_rows`, before the kernels of the step. It begins by waiting for the kernel before it,
+/// whichever that is.
 ///
 /// # Safety
 /// As for [`Runtime::launch`].

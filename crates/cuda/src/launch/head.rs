@@ -22,14 +22,15 @@ pub(crate) struct Centroids {
     pub flags: u32,
 }
 
-/// Returns [`head_flags::ALIGNED`] if rows of `width` elements that follow each other from `address` on all begin at multiples of 16 bytes.
+/// Returns [`head_flags::ALIGNED`] if rows of `width` elements that follow each other from `address` on all
+/// begin at multiples of 16 bytes.
 pub(crate) fn aligned_flag(address: u64, width: usize, dtype: Dtype) -> u32 {
     let is_aligned = address.is_multiple_of(16) && (width * dtype.bytes()).is_multiple_of(16);
     if is_aligned { head_flags::ALIGNED } else { 0 }
 }
 
-/// Enqueues the kernels of a head over a step's rows, before the step's survey. `weights` and `hidden` are the types of their elements;
-/// `centroids` are those of a clustered head.
+/// Enqueues the kernels of a head over a step's rows, before the step's survey. `weights` and `hidden` are
+/// the types of their elements; `centroids` are those of a clustered head.
 ///
 /// # Safety
 /// As for [`Runtime::launch`]. The kernels before make the rows' requests.
@@ -49,11 +50,12 @@ pub(crate) unsafe fn enqueue(
         ..*head
     };
     let (states, listed) = (HEAD_STATES.of(Kind::Logits, hidden), LISTED_LOGITS.of(Kind::Logits, weights));
-    // SAFETY: the grids are those that the kernels expect, and the first one is launched when all before it is complete. The caller
-    // guarantees what `head` points to.
+    // SAFETY: the grids are those that the kernels expect, and the first one is launched when all before it
+    // is complete. The caller guarantees what `head` points to.
     unsafe { runtime.launch(states, tuning::head_states(rows), bytemuck::bytes_of(head)) }?;
     let then = |kernel, grid, argument: &abi::HeadStep| {
-        // SAFETY: as above. Each block waits for the kernel before it before it reads anything but weights, which nobody writes.
+        // SAFETY: as above. Each block waits for the kernel before it before it reads anything but weights,
+        // which nobody writes.
         unsafe { runtime.launch_dependent(kernel, grid, bytemuck::bytes_of(argument)) }
     };
     if let Some(fast) = FAST_LOGITS.of_short(weights).filter(|_| is_fast) {

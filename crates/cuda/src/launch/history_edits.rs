@@ -17,7 +17,8 @@ pub(crate) unsafe fn enqueue(runtime: &dyn Runtime, limits: &DeviceLimits, step:
     unsafe { runtime.launch(HISTORY_EDITS.kernel(), grid, bytemuck::bytes_of(step)) }
 }
 
-/// Enqueues `history_edits` as a dependent launch: it may begin while the kernel launched last still makes the requests of the rows.
+/// Enqueues `history_edits` as a dependent launch: it may begin while the kernel launched last still makes
+/// the requests of the rows.
 ///
 /// # Safety
 /// As for [`enqueue`].
@@ -27,7 +28,7 @@ pub(crate) unsafe fn enqueue_dependent(
     step: &abi::Step,
 ) -> Result<()> {
     let grid = tuning::history_edits(limits, step.rows as usize);
-    // SAFETY: the grid is the one that history_edits.cu expects, and each of its blocks waits before it reads anything. The caller
-    // guarantees what `step` points to.
+    // SAFETY: the grid is the one that history_edits.cu expects, and each of its blocks waits before it reads
+    // anything. The caller guarantees what `step` points to.
     unsafe { runtime.launch_dependent(HISTORY_EDITS.kernel(), grid, bytemuck::bytes_of(step)) }
 }

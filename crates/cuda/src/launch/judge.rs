@@ -1,4 +1,5 @@
-//! The launches that judge the drafts of a step by probabilities: of the kernel that writes edited rows, and of the judgement.
+//! The launches that judge the drafts of a step by probabilities: of the kernel that writes edited rows, and
+//! of the judgement.
 
 use gumball_spec::Kind;
 use gumball_spec::filter::fraction_to_u32;
@@ -12,7 +13,8 @@ use crate::error::Result;
 use crate::launch::tuning;
 use crate::programs::kernels::{EDIT_ROWS, JUDGE_REQUESTS};
 
-/// Returns a judgement as kernels take it: the code of its rule, `threshold_single`, and `threshold_acc` in units of 2^-32.
+/// Returns a judgement as kernels take it: the code of its rule, `threshold_single`, and `threshold_acc` in
+/// units of 2^-32.
 pub(crate) fn rule_of(judgement: Judgement) -> (u32, f32, u64) {
     match judgement {
         Judgement::Rejection => (judge_rules::REJECTION, 0.0, 0),
@@ -41,7 +43,8 @@ pub(crate) unsafe fn edit_rows(
         blocks_per_row: blocks.blocks_per_row as u32,
         tiles_per_block: blocks.tiles_per_block as u32,
     };
-    // SAFETY: the grid is the one that edit_rows.cu expects. The caller guarantees what the argument points to.
+    // SAFETY: the grid is the one that edit_rows.cu expects. The caller guarantees what the argument points
+    // to.
     unsafe { runtime.launch(EDIT_ROWS.of(kind, dtype), blocks.grid(rows), bytemuck::bytes_of(&argument)) }
 }
 
@@ -56,6 +59,7 @@ pub(crate) unsafe fn requests(
     argument: &JudgeRequests,
 ) -> Result<()> {
     let grid = tuning::judge_drafts(limits, requests, argument.drafts.step.tiles as usize);
-    // SAFETY: the grid is the one that judge_requests.cu expects. The caller guarantees what the argument points to.
+    // SAFETY: the grid is the one that judge_requests.cu expects. The caller guarantees what the argument
+    // points to.
     unsafe { runtime.launch(JUDGE_REQUESTS.kernel(), grid, bytemuck::bytes_of(argument)) }
 }

@@ -11,8 +11,8 @@ use crate::launch::tuning;
 use crate::programs::kernels::{FINISH_EDITED_SHARDS, FINISH_SHARD_LISTS, FINISH_SHARDS, Size};
 use crate::requests::step_features::{Edits, StepFeatures, Variant};
 
-/// Enqueues the survey of this rank's parts of rows, if it has some. It begins at once behind `begin_drafts`, if rows are `drafted`, and
-/// behind `history_edits`, and waits for these before it reads requests.
+/// Enqueues the survey of this rank's parts of rows, if it has some. It begins at once behind `begin_drafts`,
+/// if rows are `drafted`, and behind `history_edits`, and waits for these before it reads requests.
 ///
 /// # Safety
 /// As for [`Runtime::launch`].
@@ -31,13 +31,14 @@ pub(crate) unsafe fn survey_shards(
     let edited = edits > Edits::None;
     let survey = tuning::survey_shards(limits, (rows, tiles), row_type, edited);
     let step = argument.step.with_blocks_per_row(survey.blocks.blocks_per_row as u32);
-    // A row after drafts has its own number as a slot, and begin_drafts gives padding parameters too, but no lists.
+    // A row after drafts has its own number as a slot, and begin_drafts gives padding parameters too, but no
+    // lists.
     let known_slots = if drafted && !edited { flags::SLOT_IS_ROW } else { 0 };
     let argument = ShardStep { step: Step { flags: step.flags | known_slots, ..step }, ..*argument };
     let (grid, argument) = (survey.blocks.grid(rows), bytemuck::bytes_of(&argument));
     if drafted || edits == Edits::HistoryDependent {
-        // SAFETY: the grid is the one that shards.cu expects, and each block waits before it reads what the kernel before writes. The
-        // caller guarantees what the argument points to.
+        // SAFETY: the grid is the one that shards.cu expects, and each block waits before it reads what the
+        // kernel before writes. The caller guarantees what the argument points to.
         return unsafe { runtime.launch_dependent(survey.kernel, grid, argument) };
     }
     // SAFETY: as above.

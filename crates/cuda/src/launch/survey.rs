@@ -19,15 +19,15 @@ pub(crate) unsafe fn enqueue(runtime: &dyn Runtime, survey: &Survey, step: &abi:
 /// still makes the requests of the rows or stamps their edits.
 ///
 /// # Safety
-/// As for [`enqueue`]. The kernel launched last makes no logits, bitmasks and row indices, and lets this one begin once those before
-/// it are complete.
+/// As for [`enqueue`]. The kernel launched last makes no logits, bitmasks and row indices, and lets this one
+/// begin once those before it are complete.
 pub(crate) unsafe fn enqueue_dependent(
     runtime: &dyn Runtime,
     survey: &Survey,
     step: &abi::Step,
 ) -> Result<()> {
     let grid = survey.blocks.grid(step.rows as usize);
-    // SAFETY: the caller guarantees what [`enqueue`] requires. Each block of survey_draw.cu, survey.cu and survey_edited.cu
-    // waits before it reads what the last kernel makes.
+    // SAFETY: the caller guarantees what [`enqueue`] requires. Each block of survey_draw.cu, survey.cu and
+    // survey_edited.cu waits before it reads what the last kernel makes.
     unsafe { runtime.launch_dependent(survey.kernel, grid, bytemuck::bytes_of(step)) }
 }

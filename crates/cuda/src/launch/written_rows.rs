@@ -1,4 +1,5 @@
-//! The launches of the kernels that write rows of probabilities, or masked rows: `find_cut`, then `write_rows`.
+//! The launches of the kernels that write rows of probabilities, or masked rows: `find_cut`, then
+//! `write_rows`.
 
 use gumball_spec::Kind;
 
@@ -11,12 +12,12 @@ use crate::launch::tuning;
 use crate::programs::kernels::{FIND_CUT, WRITE_ROWS};
 use crate::requests::step_features::{StepFeatures, Variant};
 
-/// Enqueues `find_cut`, which finds the cuts of surveyed rows, and `write_rows`, which writes the rows of these cuts to
-/// `(out, out_stride)`.
+/// Enqueues `find_cut`, which finds the cuts of surveyed rows, and `write_rows`, which writes the rows of
+/// these cuts to `(out, out_stride)`.
 ///
 /// # Safety
-/// As for [`Runtime::launch`]. The kernel before is the rows' survey, and it began after the requests were made. The output rows
-/// have the shape of the rows that were surveyed.
+/// As for [`Runtime::launch`]. The kernel before is the rows' survey, and it began after the requests were
+/// made. The output rows have the shape of the rows that were surveyed.
 pub(crate) unsafe fn write(
     runtime: &dyn Runtime,
     limits: &DeviceLimits,
@@ -29,8 +30,8 @@ pub(crate) unsafe fn write(
     let needs = StepFeatures { variant: Variant::Candidates, ..needs };
     let (rows, tiles) = (step.rows as usize, step.tiles as usize);
     let grid = tuning::finish(limits, rows, tiles, needs);
-    // SAFETY: the grid is the one that find_cut.cu expects, and every block of it waits for the survey. The caller guarantees
-    // what the argument points to.
+    // SAFETY: the grid is the one that find_cut.cu expects, and every block of it waits for the survey. The
+    // caller guarantees what the argument points to.
     unsafe { runtime.launch_dependent(FIND_CUT.of(kind, from), grid, bytemuck::bytes_of(cuts)) }?;
 
     let blocks = tuning::write_rows(limits, rows, tiles, step.prefill_out != 0);
@@ -49,7 +50,7 @@ pub(crate) unsafe fn write(
         mask_only: cuts.mask_only,
     };
     let kernel = WRITE_ROWS.to(kind, from, to);
-    // SAFETY: the grid is the one that write_rows.cu expects, and every block of it waits for `find_cut`. The caller guarantees
-    // what the argument points to.
+    // SAFETY: the grid is the one that write_rows.cu expects, and every block of it waits for `find_cut`. The
+    // caller guarantees what the argument points to.
     unsafe { runtime.launch_dependent(kernel, blocks.grid(rows), bytemuck::bytes_of(&argument)) }
 }

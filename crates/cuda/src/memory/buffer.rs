@@ -100,7 +100,8 @@ impl Buffer {
 }
 
 impl Buffer {
-    /// Fills `values` as [`Buffer::read`] does, and calls `meanwhile` again and again as long as the work enqueued before is not complete.
+    /// Fills `values` as [`Buffer::read`] does, and calls `meanwhile` again and again as long as the work
+    /// enqueued before is not complete.
     pub(crate) fn read_meanwhile<T: Pod>(
         &self,
         start: usize,

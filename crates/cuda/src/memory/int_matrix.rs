@@ -116,7 +116,8 @@ impl<'b> DeviceIntMatrix<'b> {
     }
 }
 
-/// Rows of ids that kernels write. The caller has exclusive access to them for `'b`; a copy names the same rows.
+/// Rows of ids that kernels write. The caller has exclusive access to them for `'b`; a copy names the same
+/// rows.
 #[derive(Clone, Copy, Debug)]
 pub struct DeviceIntMatrixMut<'b>(DeviceIntMatrix<'b>);
 

@@ -8,7 +8,8 @@ use gumball_spec::{Error, Kind, MAX_VOCAB, Result};
 use crate::abi::dtype::Dtype;
 use crate::memory::buffer::Buffer;
 
-/// The rows that are copied to a device at a time where they are put in order first: so the host needs no second copy of all.
+/// The rows that are copied to a device at a time where they are put in order first: so the host needs no
+/// second copy of all.
 pub(crate) const ROWS_AT_ONCE: usize = 4096;
 
 /// Rows of logits or probabilities in device memory that lives as long as `'b`.

@@ -100,15 +100,16 @@ impl<'b> DraftTreeRows<'b> {
 /// Trees of n drafts each in device memory, with the probabilities that decide which drafts are accepted.
 #[derive(Clone, Copy, Debug)]
 pub struct DraftTrees<'b> {
-    /// The distributions that the drafts were drawn from: `[trees, n, vocab]`, where row 0 is the root's and row i + 1 that
-    /// after draft i, or `[trees, n + 1, vocab]`. Rows without children are not read, so the last one never is, and none is by
-    /// thresholds. `None`: the drafter has no probabilities.
+    /// The distributions that the drafts were drawn from: `[trees, n, vocab]`, where row 0 is the root's and
+    /// row i + 1 that after draft i, or `[trees, n + 1, vocab]`. Rows without children are not read, so the
+    /// last one never is, and none is by thresholds. `None`: the drafter has no probabilities.
     pub draft_probs: Option<DraftTreeRows<'b>>,
     /// The drafts: `[trees, n]`. One outside the vocabulary was not drawn, and is never accepted.
     pub draft_token_ids: DeviceIntMatrix<'b>,
-    /// The parent of each draft: `[trees, n]`, -1 for the root, or the number of a draft before it. `None`: each draft
-    /// follows the one before it. In a tree where a parent is anything else, or whose drafts form no chain although they
-    /// are judged as a block, no draft is accepted; its status is [`gumball_spec::Status::NO_TREE`].
+    /// The parent of each draft: `[trees, n]`, -1 for the root, or the number of a draft before it. `None`:
+    /// each draft follows the one before it. In a tree where a parent is anything else, or whose drafts form
+    /// no chain although they are judged as a block, no draft is accepted; its status is
+    /// [`gumball_spec::Status::NO_TREE`].
     pub parents: Option<DeviceIntMatrix<'b>>,
     /// The target's probabilities: `[trees, n + 1, vocab]`.
     pub target_probs: DraftTreeRows<'b>,

@@ -1,5 +1,5 @@
-//! Logprobs of given ids over given sets, entropies, and the gradient of both, by the kernels of `given_logprobs.cu`: a block takes a row, so a
-//! call is one launch without scratch memory.
+//! Logprobs of given ids over given sets, entropies, and the gradient of both, by the kernels of
+//! `given_logprobs.cu`: a block takes a row, so a call is one launch without scratch memory.
 
 use std::sync::Arc;
 
@@ -75,8 +75,8 @@ pub(super) fn logprobs(
     }
     let grid = tuning::given_rows(rows.rows, argument.tiles, true);
     let kernel = GIVEN_LOGPROBS.of(Kind::Logits, rows.dtype);
-    // SAFETY: the grid is the one that given_logprobs.cu expects. The creators of rows, sets and columns guarantee their memory, whose
-    // types and lengths were checked.
+    // SAFETY: the grid is the one that given_logprobs.cu expects. The creators of rows, sets and columns
+    // guarantee their memory, whose types and lengths were checked.
     Ok(unsafe { runtime.launch(kernel, grid, bytemuck::bytes_of(&argument)) }?)
 }
 
@@ -115,7 +115,8 @@ pub(super) fn gradient(
     }
     let grid = tuning::given_rows(rows.rows, argument.tiles, false);
     let kernel = GIVEN_GRADIENT.of(Kind::Logits, rows.dtype);
-    // SAFETY: as above; the written rows are the rows that are read, or do not overlap them, and no other code uses them.
+    // SAFETY: as above; the written rows are the rows that are read, or do not overlap them, and no other
+    // code uses them.
     Ok(unsafe { runtime.launch(kernel, grid, bytemuck::bytes_of(&argument)) }?)
 }
 

@@ -1,13 +1,13 @@
-//! Judge: which drafts probabilities accept, and the token after them: chains by rejection in the kernels of `verify.cu` (rule
-//! S4), all other trees in the kernel of `judge_drafts.cu` (S5 to S7).
+//! Judge: which drafts probabilities accept, and the token after them: chains by rejection in the kernels of
+//! `verify.cu` (rule S4), all other trees in the kernel of `judge_drafts.cu` (S5 to S7).
 //!
-//! A chain takes two kernels. The first surveys the one or two rows that a chain's last token is drawn from, and computes the
-//! residual on the way. The second races and writes. Both judge the drafts, for which each reads two numbers
-//! per draft. So neither waits for a third kernel that judges, and the second judges while the first still
-//! reads.
+//! A chain takes two kernels. The first surveys the one or two rows that a chain's last token is drawn from,
+//! and computes the residual on the way. The second races and writes. Both judge the drafts, for which each
+//! reads two numbers per draft. So neither waits for a third kernel that judges, and the second judges while
+//! the first still reads.
 //!
-//! A tree takes a cluster of blocks: it reads two numbers for each draft that it accepts at once, and whole rows where a draft is
-//! refused, or for each draft of a block.
+//! A tree takes a cluster of blocks: it reads two numbers for each draft that it accepts at once, and whole
+//! rows where a draft is refused, or for each draft of a block.
 
 use std::sync::Arc;
 
@@ -27,7 +27,8 @@ use crate::requests::step_features::StepFeatures;
 /// The number of records in the scratch memory, and of sums of tiles.
 const RECORDS: usize = 1 << 18;
 
-/// The judgement of drafts on a device. It holds 10 MiB of scratch memory, whatever the shapes of its calls are.
+/// The judgement of drafts on a device. It holds 10 MiB of scratch memory, whatever the shapes of its calls
+/// are.
 #[derive(Debug)]
 pub struct Judge {
     runtime: Arc<dyn Runtime>,
@@ -56,16 +57,17 @@ impl Judge {
         Self { max_trees: trees.max(1), ..self }
     }
 
-    /// Enqueues the judgement of trees on the device's stream, and returns without waiting. Allocates nothing and can be
-    /// captured.
+    /// Enqueues the judgement of trees on the device's stream, and returns without waiting. Allocates nothing
+    /// and can be captured.
     ///
-    /// The results equal those of [`gumball_spec::verify::by_probabilities::Trial::judge`], and for chains by rejection those of
-    /// [`gumball_spec::verify::DraftChain::verify`].
+    /// The results equal those of [`gumball_spec::verify::by_probabilities::Trial::judge`], and for chains by
+    /// rejection those of [`gumball_spec::verify::DraftChain::verify`].
     ///
     /// # Errors
-    /// - [`gumball_spec::Error::OutOfRange`] for a threshold outside 0..=1, or a type that a column cannot have.
-    /// - [`gumball_spec::Error::Length`] if two shapes do not match, or for more than 64 drafts in a tree that is no chain by
-    ///   rejection with `draft_probs`.
+    /// - [`gumball_spec::Error::OutOfRange`] for a threshold outside 0..=1, or a type that a column cannot
+    ///   have.
+    /// - [`gumball_spec::Error::Length`] if two shapes do not match, or for more than 64 drafts in a tree
+    ///   that is no chain by rejection with `draft_probs`.
     /// - [`gumball_spec::Error::Conflict`] for `accepted_alone` of other trees than these chains.
     /// - [`gumball_spec::Error::Unavailable`] if the device fails.
     pub fn enqueue(&self, trees: &DraftTrees<'_>, judgement: Judgement, out: &Judged<'_>) -> Result<()> {
@@ -82,8 +84,8 @@ impl Judge {
             let records = self.records.address();
             let argument = abi::Chains { records, ..trees.argument(&keys, out, from) };
             if are_chains {
-                // SAFETY: the creators of the rows, numbers and outputs guarantee their memory; `check` checked their shapes. The
-                // scratch memory has a record for each tile of `launched` chains.
+                // SAFETY: the creators of the rows, numbers and outputs guarantee their memory; `check`
+                // checked their shapes. The scratch memory has a record for each tile of `launched` chains.
                 unsafe { self.launch_chains(launched, argument) }?;
             } else {
                 // SAFETY: as above, and the scratch memory has two sums for each tile of `launched` trees.
@@ -143,8 +145,8 @@ impl Judge {
             reserved: 0,
         };
         let grid = tuning::judge_drafts(&self.device, launched, chains.tiles as usize);
-        // SAFETY: the grid is the one that judge_drafts.cu expects, and each block waits before it does anything. The caller
-        // guarantees the rest.
+        // SAFETY: the grid is the one that judge_drafts.cu expects, and each block waits before it does
+        // anything. The caller guarantees the rest.
         unsafe { self.runtime.launch_dependent(JUDGE_DRAFTS.kernel(), grid, bytemuck::bytes_of(&argument)) }
     }
 }

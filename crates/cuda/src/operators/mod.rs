@@ -1,4 +1,5 @@
-//! Operators: draw tokens, report logprobs, renormalise probabilities and mask rows in device memory, without requests.
+//! Operators: draw tokens, report logprobs, renormalise probabilities and mask rows in device memory, without
+//! requests.
 //!
 //! They are for programs that hold parameters, seeds and positions themselves, as numbers or as columns in
 //! device memory. The kernel `params_from_columns` makes requests from these, which a step's kernels then
@@ -63,12 +64,14 @@ impl Operators {
     /// Writes the raw logprob and the rank of one token of each row, as steps report them of forced tokens.
     ///
     /// # Shapes and units
-    /// `rows`: R rows of either kind. `tokens`: R integers, or one for all rows, of i32 or i64. `out`: columns of length R. A token
-    /// of -1, and one that is no id of the vocabulary, has the logprob -inf and the rank 0; the latter also the status
-    /// [`NO_ID`](gumball_spec::Status::NO_ID). Rows of such tokens are not read.
+    /// `rows`: R rows of either kind. `tokens`: R integers, or one for all rows, of i32 or i64. `out`:
+    /// columns of length R. A token of -1, and one that is no id of the vocabulary, has the logprob -inf and
+    /// the rank 0; the latter also the status [`NO_ID`](gumball_spec::Status::NO_ID). Rows of such tokens are
+    /// not read.
     ///
     /// # Errors
-    /// - [`gumball_spec::Error::Length`] or [`gumball_spec::Error::OutOfRange`] if a shape or a type differs from these.
+    /// - [`gumball_spec::Error::Length`] or [`gumball_spec::Error::OutOfRange`] if a shape or a type differs
+    ///   from these.
     /// - [`gumball_spec::Error::Unavailable`] if the device fails.
     ///
     /// If an error is returned, nothing was enqueued, unless the device failed.
@@ -81,13 +84,16 @@ impl Operators {
         self.passes.selected_logprobs(rows, tokens, out)
     }
 
-    /// Enqueues the writing of the logprobs of given ids over given sets, and of the sets' entropies (L4), in one launch. Allocates nothing.
+    /// Enqueues the writing of the logprobs of given ids over given sets, and of the sets' entropies (L4), in
+    /// one launch. Allocates nothing.
     ///
     /// # Shapes and units
-    /// `rows`: R rows of logits. `tokens`, `out`: what their fields say. An id that is none of the vocabulary has the logprob -inf.
+    /// `rows`: R rows of logits. `tokens`, `out`: what their fields say. An id that is none of the vocabulary
+    /// has the logprob -inf.
     ///
     /// # Errors
-    /// - [`gumball_spec::Error::Length`] or [`gumball_spec::Error::OutOfRange`] if a shape or a type differs from these.
+    /// - [`gumball_spec::Error::Length`] or [`gumball_spec::Error::OutOfRange`] if a shape or a type differs
+    ///   from these.
     /// - [`gumball_spec::Error::Unavailable`] if the device fails.
     pub fn logprobs(&self, rows: &Rows<'_>, tokens: &GivenTokens<'_>, out: &GivenLogprobs<'_>) -> Result<()> {
         given::logprobs(&self.passes.runtime, rows, tokens, out)
@@ -96,7 +102,8 @@ impl Operators {
     /// Enqueues the writing of the derivatives of a loss by logits (L5), in one launch. Allocates nothing.
     ///
     /// # Shapes and units
-    /// `from`: R rows of logits; `None`: the logits lie in `to` and are replaced. `to`: R rows of the logits' type. `by`: as its fields say.
+    /// `from`: R rows of logits; `None`: the logits lie in `to` and are replaced. `to`: R rows of the logits'
+    /// type. `by`: as its fields say.
     ///
     /// # Errors
     /// - The errors of [`Operators::logprobs`].

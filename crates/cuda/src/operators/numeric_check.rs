@@ -17,8 +17,8 @@ use crate::programs::kernels;
 /// A definition's result for an input, as bits; `None` if the input is outside its domain.
 pub type Definition = fn(u64) -> Option<u64>;
 
-/// Each function's name and definition, in the order of `numeric_check.cu`. Inputs are 64-bit words; a function of
-/// a float reads it from the low 32 bits.
+/// Each function's name and definition, in the order of `numeric_check.cu`. Inputs are 64-bit words; a
+/// function of a float reads it from the low 32 bits.
 pub const NUMBERS: [(&str, Definition); 15] = [
     ("log2", |i| (float(i) == 0.0 || is_positive(float(i))).then(|| bits(num::log2(float(i))))),
     ("exp2", |i| (float(i) <= 0.0).then(|| bits(num::exp2(float(i))))),

@@ -79,7 +79,8 @@ impl<'b> RowParams<'b> {
         Self { common, temperature: None, top_k: None, top_p: None, min_p: None }
     }
 
-    /// Checks the parameters of rows of a kind, whose columns have `count` elements, and prepares them for kernels.
+    /// Checks the parameters of rows of a kind, whose columns have `count` elements, and prepares them for
+    /// kernels.
     pub(super) fn prepare(
         &self,
         kind: Kind,
@@ -118,8 +119,8 @@ impl<'b> RowParams<'b> {
         prepared.base = with_filters(&params);
         prepared.mirostat_mu = params.initial_mu();
         let mut needs = StepFeatures::of(&prepared.base);
-        // The host does not know the columns' values. So it prepares the filters for every combination of columns
-        // switched on and off, and the step has the features that any of them needs.
+        // The host does not know the columns' values. So it prepares the filters for every combination of
+        // columns switched on and off, and the step has the features that any of them needs.
         let mut on = columns;
         loop {
             self.switch_columns(&mut params, on, vocab);
@@ -149,8 +150,8 @@ impl<'b> RowParams<'b> {
         prepared.base.features &= !filter_params::DECIDED_BY_CHAIN;
         // No head serves an operator.
         prepared.base.reading = readings::WHOLE;
-        // With a top-k column, several blocks per row would shorten only the rows whose top-k is off. They would
-        // slow the other rows by more than that is worth.
+        // With a top-k column, several blocks per row would shorten only the rows whose top-k is off. They
+        // would slow the other rows by more than that is worth.
         needs.long_nucleus &= self.top_k.is_none();
         Ok(PreparedRows { columns: prepared, needs })
     }

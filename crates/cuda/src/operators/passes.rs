@@ -1,4 +1,5 @@
-//! Passes: the launches of a step's kernels over rows whose requests lie in scratch memory, as most operators need them.
+//! Passes: the launches of a step's kernels over rows whose requests lie in scratch memory, as most operators
+//! need them.
 
 use std::sync::Arc;
 
@@ -189,7 +190,8 @@ impl Passes {
     /// Finishes rows after their survey.
     pub fn finish(&self, rows: &Rows<'_>, plan: &Plan, step: &abi::Step) -> Result<()> {
         // SAFETY: the conditions of the survey's launch hold here too. The survey began after the requests
-        // were made. `sample` checked that tokens and statuses have an element per row; `selected_logprobs` has none.
+        // were made. `sample` checked that tokens and statuses have an element per row; `selected_logprobs`
+        // has none.
         unsafe { finish::enqueue(&*self.runtime, &self.device, (rows.kind, rows.dtype), plan.needs, step) }?;
         Ok(())
     }

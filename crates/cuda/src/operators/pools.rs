@@ -20,7 +20,8 @@ pub struct PoolSlots<'b> {
 }
 
 impl PoolSlots<'_> {
-    /// Checks the slots of `rows` rows and adds them to the kernel's argument, which has the keys of the draws.
+    /// Checks the slots of `rows` rows and adds them to the kernel's argument, which has the keys of the
+    /// draws.
     pub(super) fn prepare(&self, rows: usize, draws: &Draws<'_>, prepared: &mut ParamColumns) -> Result<()> {
         let Self { slots, size, rows_per_slot, high_draws } = *self;
         // In the kernel's argument 32 bits count elements and rows.

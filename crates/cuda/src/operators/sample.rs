@@ -61,19 +61,19 @@ impl Operators {
         self.enqueue_draws(rows, &prepared, draws.zero_for_none, (tokens, statuses))
     }
 
-    /// Draws a token for each row whose parameters, seed, position and draw index lie in pools, at its request's slot; otherwise as
-    /// [`Operators::sample`].
+    /// Draws a token for each row whose parameters, seed, position and draw index lie in pools, at its
+    /// request's slot; otherwise as [`Operators::sample`].
     ///
     /// An output is [`gumball_spec::NONE`] if its slot is not an index of the pools.
     ///
     /// # Shapes and units
-    /// `rows`: L rows. `pools.slots`: one for each `pools.rows_per_slot` rows, or one for all. The columns of `params` and `draws`: of
-    /// length `pools.size`, or 1. `tokens`, `statuses`: L.
+    /// `rows`: L rows. `pools.slots`: one for each `pools.rows_per_slot` rows, or one for all. The columns of
+    /// `params` and `draws`: of length `pools.size`, or 1. `tokens`, `statuses`: L.
     ///
     /// # Errors
     /// - [`Error::OutOfRange`] for pools without elements, and for no rows a slot.
-    /// - [`Error::Conflict`] if high words of positions are both draw indices and something else, and [`Error::OutOfRange`] if there
-    ///   are none.
+    /// - [`Error::Conflict`] if high words of positions are both draw indices and something else, and
+    ///   [`Error::OutOfRange`] if there are none.
     /// - Those of [`Operators::sample`].
     ///
     /// If an error is returned, nothing was enqueued, unless the device failed.

@@ -1,7 +1,8 @@
 //! Logprobs of selected tokens: of one token of each row, whose ids lie in the device's memory.
 //!
-//! Such a token is a forced one. `select_tokens` makes a request for each row, a step's kernels compute what they say of forced
-//! tokens, and `write_selected` copies logprobs, ranks and statuses to the caller's memory.
+//! Such a token is a forced one. `select_tokens` makes a request for each row, a step's kernels compute what
+//! they say of forced tokens, and `write_selected` copies logprobs, ranks and statuses to the caller's
+//! memory.
 
 use gumball_spec::{LogprobMode, LogprobsParams, Result, SamplingParams, TILE};
 
@@ -35,7 +36,8 @@ fn params() -> SamplingParams {
 }
 
 impl Passes {
-    /// Writes the logprobs of selected tokens; see [`Operators::selected_logprobs`](super::Operators::selected_logprobs).
+    /// Writes the logprobs of selected tokens; see
+    /// [`Operators::selected_logprobs`](super::Operators::selected_logprobs).
     pub fn selected_logprobs(
         &mut self,
         rows: &Rows<'_>,
@@ -86,9 +88,10 @@ impl Passes {
                 ..step
             };
             let (grid, argument) = (tuning::selected_tokens(count), bytemuck::bytes_of(&selected));
-            // SAFETY: the grid is the one that selected_logprobs.cu expects, and the scratch memory has an element for each row.
-            // The columns' creators guarantee their memory, whose types and lengths were checked. Each block waits for the
-            // earlier kernels before it does anything, and lets the survey begin only then.
+            // SAFETY: the grid is the one that selected_logprobs.cu expects, and the scratch memory has an
+            // element for each row. The columns' creators guarantee their memory, whose types and lengths
+            // were checked. Each block waits for the earlier kernels before it does anything, and lets the
+            // survey begin only then.
             unsafe { self.runtime.launch_dependent(SELECT_TOKENS.kernel(), grid, argument) }?;
             let step = self.survey(rows, &plan, step)?;
             self.finish(rows, &plan, &step)?;

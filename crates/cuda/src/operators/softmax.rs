@@ -65,21 +65,22 @@ impl Softmax {
         Self { two_pass: Some(false), ..self }
     }
 
-    /// Enqueues the softmax of each row on the device's stream, and returns without waiting. Allocates nothing
-    /// and can be captured.
+    /// Enqueues the softmax of each row on the device's stream, and returns without waiting. Allocates
+    /// nothing and can be captured.
     ///
     /// NaN counts as -inf and +inf as `f32::MAX`. The probabilities of a row with only -inf are all 0.
     ///
     /// # Shapes and units
-    /// `temperature`: in 0..=2^100. At 0, and below 2^-100, the first token of the order has probability 1. In
-    /// a column of f32, which the host does not read, NaN and negative numbers count as 0, and numbers above
-    /// 2^100 as 2^100. `from`: the logits; `None`: those of `to`, which are replaced. `to`: as many rows and as
-    /// wide, of f32 or of the type of the logits, to which each probability is rounded once. `statuses`: one
-    /// word per row, which receives the row's [`gumball_spec::Status`] bits.
+    /// `temperature`: in 0..=2^100. At 0, and below 2^-100, the first token of the order has probability 1.
+    /// In a column of f32, which the host does not read, NaN and negative numbers count as 0, and numbers
+    /// above 2^100 as 2^100. `from`: the logits; `None`: those of `to`, which are replaced. `to`: as many
+    /// rows and as wide, of f32 or of the type of the logits, to which each probability is rounded once.
+    /// `statuses`: one word per row, which receives the row's [`gumball_spec::Status`] bits.
     ///
     /// # Errors
     /// - [`Error::OutOfRange`] if the temperature of all rows is outside 0..=2^100.
-    /// - [`Error::OutOfRange`] if `to` has another width, or a type that is neither f32 nor that of the logits.
+    /// - [`Error::OutOfRange`] if `to` has another width, or a type that is neither f32 nor that of the
+    ///   logits.
     /// - [`Error::Length`] if `to`, the temperatures or the statuses have another number of rows.
     /// - [`Error::Unavailable`] if the device fails.
     pub fn enqueue(
@@ -114,8 +115,8 @@ impl Softmax {
         Ok(self.enqueue_at(logits, out, temperatures, statuses.map_or(0, |statuses| statuses.address))?)
     }
 
-    /// Enqueues the softmax of rows to `out`, of checked shapes and types, at temperatures that lie anywhere. `statuses`: the
-    /// address of a word for each row, or 0.
+    /// Enqueues the softmax of rows to `out`, of checked shapes and types, at temperatures that lie anywhere.
+    /// `statuses`: the address of a word for each row, or 0.
     pub(crate) fn enqueue_at(
         &self,
         logits: &Rows<'_>,

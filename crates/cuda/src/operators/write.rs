@@ -20,9 +20,9 @@ use crate::requests::step_features::Variant;
 /// The numbers that an operator writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Output {
-    /// The distribution that each row's token is drawn from (rule P4). For logits, that is the softmax of what
-    /// temperature and filters keep. For probabilities, it is those that filters keep, renormalised. A row
-    /// without a token to draw becomes all 0.
+    /// The distribution that each row's token is drawn from (rule P4). For logits, that is the softmax of
+    /// what temperature and filters keep. For probabilities, it is those that filters keep, renormalised. A
+    /// row without a token to draw becomes all 0.
     Probabilities,
     /// The row with only the tokens that its filters keep: other logits become -inf, other probabilities 0.
     /// Rows of only -inf stay as they are. Kept numbers are written as they count on input: -0.0 as +0.0, and
@@ -50,9 +50,9 @@ impl Operators {
     /// as 0.
     ///
     /// # Shapes and units
-    /// `from`: R rows to read; `None`: those of `to`, which are replaced. `to`: R rows of f32 or of the type of
-    /// `from`, to which each number is rounded once. `params`: columns of length R or 1. `statuses`: R words,
-    /// which receive the [`gumball_spec::Status`] bits.
+    /// `from`: R rows to read; `None`: those of `to`, which are replaced. `to`: R rows of f32 or of the type
+    /// of `from`, to which each number is rounded once. `params`: columns of length R or 1. `statuses`: R
+    /// words, which receive the [`gumball_spec::Status`] bits.
     ///
     /// # Errors
     /// - [`gumball_spec::Error::Length`] or [`gumball_spec::Error::OutOfRange`] if a shape or a type
@@ -113,9 +113,9 @@ impl Operators {
             let cuts =
                 abi::FindCut { step, cuts: self.passes.scratch.at(Piece::Cuts), mask_only, reserved: 0 };
             let (types, to) = ((rows.kind, rows.dtype, out.dtype), (at(out), out.stride as u64));
-            // SAFETY: the buffers are this object's scratch memory, which `reserve` made large enough, with a cut for each row. The
-            // survey began after the requests were made. The rows' creators guarantee their memory, and `check_out` saw that the
-            // output rows have the input's shape.
+            // SAFETY: the buffers are this object's scratch memory, which `reserve` made large enough, with a
+            // cut for each row. The survey began after the requests were made. The rows' creators guarantee
+            // their memory, and `check_out` saw that the output rows have the input's shape.
             unsafe {
                 written_rows::write(
                     &*self.passes.runtime,

@@ -1,4 +1,5 @@
-//! Assignments: the requests, forced tokens, row indices and bitmasks of the rows of a step; and which of these lists there are.
+//! Assignments: the requests, forced tokens, row indices and bitmasks of the rows of a step; and which of
+//! these lists there are.
 
 use gumball_spec::layout::Widths;
 use gumball_spec::shape::check_vocab;
@@ -54,7 +55,8 @@ pub struct DraftBatchId {
 pub struct Assignment<'a> {
     /// The batch of drafts whose rows they are; `None` for the rows of steps.
     pub of: Option<DraftBatchId>,
-    /// The slot of each row, or of each request if drafts are verified; -1 is padding. In the rows of steps no slot occurs twice.
+    /// The slot of each row, or of each request if drafts are verified; -1 is padding. In the rows of steps
+    /// no slot occurs twice.
     pub slots: &'a [Slot],
     /// The token to emit in each row instead of a drawn one; -1 for none.
     pub forced: &'a [i32],
@@ -62,9 +64,10 @@ pub struct Assignment<'a> {
     pub row_indices: &'a [u32],
     /// The grammar bitmask of each row: bit `id % 32` of word `id / 32` allows an id.
     pub masks: &'a [Option<&'a [u32]>],
-    /// How many drafts each slot's request has. A request with n drafts has n + 1 consecutive rows: the row at the end of its history, and
-    /// the row after each draft. The other lists have an element for each row. A batch of drafts needs this field: how many drafts stand in
-    /// front of each row, 0 to 63, and the rule that will judge the drawn drafts.
+    /// How many drafts each slot's request has. A request with n drafts has n + 1 consecutive rows: the row
+    /// at the end of its history, and the row after each draft. The other lists have an element for each row.
+    /// A batch of drafts needs this field: how many drafts stand in front of each row, 0 to 63, and the rule
+    /// that will judge the drawn drafts.
     pub drafts: Option<DraftCounts<'a>>,
 }
 
@@ -77,7 +80,8 @@ pub(crate) struct Shape {
     pub drafts: Option<DraftShape>,
 }
 
-/// The properties of assigned drafts that a step is fixed for: the number of requests, and the rule that judges the drafts.
+/// The properties of assigned drafts that a step is fixed for: the number of requests, and the rule that
+/// judges the drafts.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct DraftShape {
     pub requests: usize,

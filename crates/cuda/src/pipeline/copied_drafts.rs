@@ -1,4 +1,5 @@
-//! Copies of a batch's drafts in columns of a matrix, which the paths of the next batch and the drafts of a verification are read from.
+//! Copies of a batch's drafts in columns of a matrix, which the paths of the next batch and the drafts of a
+//! verification are read from.
 
 use std::marker::PhantomData;
 
@@ -11,7 +12,8 @@ use crate::memory::int_matrix::DeviceIntMatrixMut;
 use crate::pipeline::assignment::DraftBatchId;
 use crate::pipeline::workspace::Workspace;
 
-/// A copy of the drafts of a batch whose launch is fixed, for as many rows as were assigned; the matrix lives as long as `'b`.
+/// A copy of the drafts of a batch whose launch is fixed, for as many rows as were assigned; the matrix lives
+/// as long as `'b`.
 #[derive(Clone, Debug)]
 pub struct DraftCopyLaunch<'b> {
     pub(crate) batch: DraftBatchId,
@@ -20,12 +22,12 @@ pub struct DraftCopyLaunch<'b> {
 }
 
 impl<'b> DraftCopyLaunch<'b> {
-    /// Fixes the launch that copies the drafts of the assigned rows of a batch to as many rows of a matrix: siblings to columns from
-    /// `column` on.
+    /// Fixes the launch that copies the drafts of the assigned rows of a batch to as many rows of a matrix:
+    /// siblings to columns from `column` on.
     ///
     /// # Errors
-    /// - [`Error::OutOfRange`] if the matrix has too few rows or columns, or ids without a sign; and if the workspace has no such
-    ///   batch.
+    /// - [`Error::OutOfRange`] if the matrix has too few rows or columns, or ids without a sign; and if the
+    ///   workspace has no such batch.
     pub fn new(
         workspace: &Workspace,
         batch: DraftBatchId,
@@ -64,8 +66,8 @@ impl<'b> DraftCopyLaunch<'b> {
         if self.argument.rows == 0 {
             return Ok(());
         }
-        // SAFETY: the batch belongs to this workspace, and has memory for the drafts of its rows. The creator of the matrix guarantees
-        // that of the rows and columns that `new` compared.
+        // SAFETY: the batch belongs to this workspace, and has memory for the drafts of its rows. The creator
+        // of the matrix guarantees that of the rows and columns that `new` compared.
         unsafe { drafts::copy(&*workspace.runtime, &self.argument) }
     }
 }

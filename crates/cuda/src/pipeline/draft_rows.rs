@@ -1,8 +1,8 @@
 //! The rows of drafts: each follows the drafts on the path to it, and has a request of its own there.
 //!
-//! A step over such rows is a step like any other, over other tables: `begin_drafts` fills these from the requests in the
-//! slots, and `end_drafts` advances those by what was emitted. The drafts are read on the device; the host knows how many
-//! each request has.
+//! A step over such rows is a step like any other, over other tables: `begin_drafts` fills these from the
+//! requests in the slots, and `end_drafts` advances those by what was emitted. The drafts are read on the
+//! device; the host knows how many each request has.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -33,7 +33,8 @@ pub struct DraftCounts<'a> {
     pub counts: &'a [u32],
     /// The rule.
     pub rule: DraftRule,
-    /// The place of each request in the batch, whose drafts are handed over in that order; empty if the requests are assigned in it.
+    /// The place of each request in the batch, whose drafts are handed over in that order; empty if the
+    /// requests are assigned in it.
     pub batch_requests: &'a [u32],
 }
 
@@ -44,7 +45,8 @@ pub enum DraftRule {
     Coupled,
     /// As `Coupled`, with rows drawn from at temperature 0.
     Greedy,
-    /// Drafts are judged by the probabilities of their rows (S5 to S7). A request without drafts takes a step.
+    /// Drafts are judged by the probabilities of their rows (S5 to S7). A request without drafts takes a
+    /// step.
     Judged(Judgement),
 }
 
@@ -91,15 +93,16 @@ impl DraftRule {
 pub struct DraftIds<'b> {
     /// The draft tokens, of 32 or 64 bits. One outside the vocabulary is never accepted.
     pub ids: DeviceSlice<'b>,
-    /// For each draft its parent in the tree of its request: -1 for the end of the history, or the number of a draft of the
-    /// same request before it. `None`: each draft follows the one before it.
+    /// For each draft its parent in the tree of its request: -1 for the end of the history, or the number of
+    /// a draft of the same request before it. `None`: each draft follows the one before it.
     pub parents: Option<DeviceSlice<'b>>,
-    /// The trees as links between rows instead of `parents`, as SGLang and TokenSpeed hold them: for each row of the step its first
-    /// child and its next sibling, as the number of a row of the same request, after this one, or -1.
+    /// The trees as links between rows instead of `parents`, as SGLang and TokenSpeed hold them: for each row
+    /// of the step its first child and its next sibling, as the number of a row of the same request, after
+    /// this one, or -1.
     pub links: Option<[DeviceSlice<'b>; 2]>,
-    /// The probabilities that the drafts were drawn from, in f32: a row for each row of the step, of which those without a
-    /// draft after them are not read. `None`: the drafter has none. Only [`Judgement::Rejection`] and [`Judgement::Block`] read
-    /// them.
+    /// The probabilities that the drafts were drawn from, in f32: a row for each row of the step, of which
+    /// those without a draft after them are not read. `None`: the drafter has none. Only
+    /// [`Judgement::Rejection`] and [`Judgement::Block`] read them.
     pub probs: Option<Rows<'b>>,
 }
 
@@ -128,8 +131,8 @@ pub(crate) struct StepDrafts {
     pub first_row: usize,
 }
 
-/// Where the paths in front of the rows of a draft model lie: the address of their ids, how many ids lie from one to the next, and bits of
-/// `DraftStep::flags`.
+/// Where the paths in front of the rows of a draft model lie: the address of their ids, how many ids lie from
+/// one to the next, and bits of `DraftStep::flags`.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct DraftPaths {
     pub ids: u64,
@@ -179,7 +182,8 @@ impl DraftCounts<'_> {
 }
 
 impl DraftIds<'_> {
-    /// Checks types and lengths, and returns the addresses. A step has `rows` rows of `vocab` elements for `requests` requests.
+    /// Checks types and lengths, and returns the addresses. A step has `rows` rows of `vocab` elements for
+    /// `requests` requests.
     pub(crate) fn addresses(
         &self,
         (requests, rows, vocab): (usize, usize, usize),
@@ -267,7 +271,8 @@ pub(crate) struct DraftRows {
     lists: Buffer,
     /// The rows that drafts are judged by, once some were.
     judged: Option<JudgedRows>,
-    /// The counts of the assignment: how many drafts each request has; or, with `is_proposed`, how many stand in front of each row.
+    /// The counts of the assignment: how many drafts each request has; or, with `is_proposed`, how many stand
+    /// in front of each row.
     counts: Vec<u32>,
     /// Whether the rows are those of a draft model, so that each has a request of its own.
     is_proposed: bool,
@@ -331,7 +336,8 @@ impl DraftRows {
         self.place_lists(table, slots)
     }
 
-    /// Writes what kernels read of the rows of a draft model, each of which follows `counts` drafts of its slot's request.
+    /// Writes what kernels read of the rows of a draft model, each of which follows `counts` drafts of its
+    /// slot's request.
     ///
     /// # Errors
     /// - [`Error::Unavailable`] if the device has not enough memory, or fails.
@@ -365,7 +371,8 @@ impl DraftRows {
         &self.counts
     }
 
-    /// Gives each row memory for its copies of the lists of its request, which may have grown since the assignment.
+    /// Gives each row memory for its copies of the lists of its request, which may have grown since the
+    /// assignment.
     ///
     /// # Errors
     /// - [`Error::Unavailable`] if the device has not enough memory, or fails.
@@ -426,7 +433,8 @@ impl DraftRows {
         self.requests.address()
     }
 
-    /// Returns the argument of the kernel that makes parents of links, for requests from `first` on; none if the drafts have no links.
+    /// Returns the argument of the kernel that makes parents of links, for requests from `first` on; none if
+    /// the drafts have no links.
     pub fn links(&self, drafts: &DraftAddresses, first: usize) -> Option<DraftLinks> {
         let [first_child, next_sibling] = drafts.links;
         (first_child != 0).then(|| DraftLinks {
@@ -461,8 +469,8 @@ impl DraftRows {
         DraftStep { path_stride: paths.stride, ..begun }
     }
 
-    /// Returns the argument of the kernels that begin and end a step over the assigned rows from a first row and request on. `slots` is the
-    /// address of the requests' slots; the walks go to `path` and `accepted`.
+    /// Returns the argument of the kernels that begin and end a step over the assigned rows from a first row
+    /// and request on. `slots` is the address of the requests' slots; the walks go to `path` and `accepted`.
     pub fn argument(
         &self,
         step: &abi::Step,

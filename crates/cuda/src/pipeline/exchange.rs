@@ -1,4 +1,5 @@
-//! Steps whose rows are spread over ranks: what is exchanged before the kernels of such a step, and after them.
+//! Steps whose rows are spread over ranks: what is exchanged before the kernels of such a step, and after
+//! them.
 
 use std::ops::Range;
 
@@ -144,8 +145,8 @@ impl<'a> Spread<'a> {
         self.rows.first_ids[self.rank]..self.rows.first_ids[self.rank + 1]
     }
 
-    /// Returns the rows that this rank samples: those that the exchange brings into its window, or whole rows that it has. `parts` are the
-    /// caller's.
+    /// Returns the rows that this rank samples: those that the exchange brings into its window, or whole rows
+    /// that it has. `parts` are the caller's.
     pub fn sampled<'b>(&self, parts: &Rows<'b>) -> Result<Rows<'b>> {
         if self.has_whole_rows() { Ok(*parts) } else { self.window_rows(parts) }
     }
@@ -161,11 +162,12 @@ impl<'a> Spread<'a> {
         self.windows.window_rows(parts, self.part().len())
     }
 
-    /// Returns the arguments of the kernels that exchange the caller's parts of rows, and the results of a step over this rank's rows. Drafts
-    /// have no results: each rank draws all of them.
+    /// Returns the arguments of the kernels that exchange the caller's parts of rows, and the results of a
+    /// step over this rank's rows. Drafts have no results: each rank draws all of them.
     ///
     /// # Errors
-    /// - [`Error::Conflict`] for bitmasks of a caller whose rows are assigned in another order than the batch's; and those of bitmasks.
+    /// - [`Error::Conflict`] for bitmasks of a caller whose rows are assigned in another order than the
+    ///   batch's; and those of bitmasks.
     pub fn exchange(
         &self,
         workspace: &Workspace,
@@ -213,7 +215,8 @@ impl<'a> Spread<'a> {
         })
     }
 
-    /// Returns the argument of the kernel that sends the caller's parts of rows to the ranks that sample them.
+    /// Returns the argument of the kernel that sends the caller's parts of rows to the ranks that sample
+    /// them.
     fn send_rows(
         &self,
         workspace: &Workspace,
@@ -252,7 +255,8 @@ impl<'a> Spread<'a> {
         }
     }
 
-    /// Returns the argument of the kernels that survey and finish the assigned rows, of which this rank has a part.
+    /// Returns the argument of the kernels that survey and finish the assigned rows, of which this rank has a
+    /// part.
     fn shard_step(
         &self,
         workspace: &Workspace,
@@ -300,7 +304,8 @@ impl Exchange {
     /// Enqueues what brings rows to the ranks that sample them.
     ///
     /// # Safety
-    /// The windows and the workspace outlive enqueued work, and so does the caller's memory. All ranks enqueue the same.
+    /// The windows and the workspace outlive enqueued work, and so does the caller's memory. All ranks
+    /// enqueue the same.
     pub unsafe fn begin(&self, workspace: &Workspace) -> crate::Result<()> {
         if let Some(mail) = &self.mail {
             // SAFETY: the caller guarantees it; `Spread` checked the sizes of rows against the windows.
@@ -325,14 +330,17 @@ impl Exchange {
     }
 }
 
-/// Returns what stands for the type and the kind of rows in the digest of a step: ranks of others write windows at other strides.
+/// Returns what stands for the type and the kind of rows in the digest of a step: ranks of others write
+/// windows at other strides.
 fn row_digest(rows: &Rows<'_>) -> u32 {
     let number = 2 * rows.dtype as u32 + u32::from(rows.kind == Kind::Probabilities);
-    // It is combined by xor with the digest of the assignment: a large odd factor spreads these few numbers over all bits.
+    // It is combined by xor with the digest of the assignment: a large odd factor spreads these few numbers
+    // over all bits.
     (number + 1).wrapping_mul(0x9E37_79B1)
 }
 
-/// Returns what kernels take of the first row or request of each rank, and the end of the last's; behind it zeros, which none reads.
+/// Returns what kernels take of the first row or request of each rank, and the end of the last's; behind it
+/// zeros, which none reads.
 pub(crate) fn firsts(of_ranks: &[usize]) -> [u32; MAX_RANKS + 1] {
     let mut firsts = [0; MAX_RANKS + 1];
     of_ranks.iter().zip(&mut firsts).for_each(|(of_rank, first)| *first = *of_rank as u32);

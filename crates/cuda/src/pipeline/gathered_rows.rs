@@ -16,8 +16,8 @@ pub struct GatheredRows {
 }
 
 impl GatheredRows {
-    /// Enqueues the exchange of rows of which each rank has a part. `ranks`: those of [`ExchangeLayout::Gather`](crate::ExchangeLayout::Gather) without
-    /// rows or requests.
+    /// Enqueues the exchange of rows of which each rank has a part. `ranks`: those of
+    /// [`ExchangeLayout::Gather`](crate::ExchangeLayout::Gather) without rows or requests.
     ///
     /// # Errors
     /// - [`Error::Conflict`](gumball_spec::Error::Conflict) if the windows were made without room for rows.
@@ -36,7 +36,8 @@ impl GatheredRows {
         let spread = Spread::of_gathered(workspace, windows, ranks, parts.rows())?;
         let rows = spread.window_rows(parts)?;
         let exchange = spread.exchange(workspace, (parts, None), &workspace.bare_step())?;
-        // SAFETY: the windows and this workspace outlive enqueued work, and have room for these rows. The creator of `Rows` guarantees the logits.
+        // SAFETY: the windows and this workspace outlive enqueued work, and have room for these rows. The
+        // creator of `Rows` guarantees the logits.
         unsafe { exchange.begin(workspace) }?;
         Ok(Self { exchange, rows })
     }

@@ -1,5 +1,5 @@
-//! Work that is enqueued: steps one by one, or a graph of steps, copies of drafts and calls that take tokens away, captured once and
-//! replayed with one call; positions advance on the device.
+//! Work that is enqueued: steps one by one, or a graph of steps, copies of drafts and calls that take tokens
+//! away, captured once and replayed with one call; positions advance on the device.
 //!
 //! A replay reads what the workspace holds at that time. Between replays, requests may be admitted, released
 //! and assigned to rows while the shape stays. A graph does not borrow its workspace; the workspace's
@@ -85,8 +85,8 @@ impl WorkTerms {
     }
 }
 
-/// What replays of a graph must know of its work, in the order in which it runs. [`Workspace::before_replay`] takes that of graphs of the host
-/// program.
+/// What replays of a graph must know of its work, in the order in which it runs. [`Workspace::before_replay`]
+/// takes that of graphs of the host program.
 #[derive(Clone, Debug)]
 pub struct Recorded {
     workspace: u64,
@@ -117,7 +117,8 @@ impl Recorded {
     /// Checks that rows are spread over ranks as they were at the capture, for a replay.
     ///
     /// # Errors
-    /// - [`Error::Conflict`] if the layout, the order of the rows, or the number of rows that a rank owns is another.
+    /// - [`Error::Conflict`] if the layout, the order of the rows, or the number of rows that a rank owns is
+    ///   another.
     pub fn check_spread(&self, windows: &Windows, spread: &RankRows<'_>) -> Result<()> {
         let is_gather = spread.layout == ExchangeLayout::Gather;
         let is_same = |exchange: &Exchange| {
@@ -136,10 +137,12 @@ impl Recorded {
     }
 }
 
-/// Captured work of a workspace. The logits and all other buffers that it reads and writes live as long as `'b`.
+/// Captured work of a workspace. The logits and all other buffers that it reads and writes live as long as
+/// `'b`.
 #[derive(Debug)]
 pub struct Graph<'b> {
-    /// The captured launches, by the features that they support. Freed before what was recorded, which has what carries their messages.
+    /// The captured launches, by the features that they support. Freed before what was recorded, which has
+    /// what carries their messages.
     launches: Vec<(StepFeatures, Box<dyn CapturedLaunches>)>,
     recorded: Recorded,
     memory: PhantomData<&'b ()>,
@@ -164,17 +167,18 @@ impl Workspace {
     /// launch of a kernel loads it, or compiles it, and that takes a while.
     ///
     /// Returns true if the step runs now. Returns false if the host program is capturing the stream: then the
-    /// step becomes part of its graph, with the kernels of its [`StepVariant`]. Call [`Workspace::before_replay`] before replays of that graph.
+    /// step becomes part of its graph, with the kernels of its [`StepVariant`]. Call
+    /// [`Workspace::before_replay`] before replays of that graph.
     ///
     /// # Errors
     /// - [`gumball_spec::Error::OutOfRange`] if the step has a variant that does not serve an assigned row.
     /// - [`gumball_spec::Error::Conflict`] if it has none, and the host program is capturing the stream.
-    /// - [`gumball_spec::Error::Length`] or [`gumball_spec::Error::Conflict`] if the assignment's shape has changed since the step was
-    ///   fixed.
-    /// - [`gumball_spec::Error::OutOfRange`] if the assignment names a row that the logits do not have, or a path is longer than the rows
-    ///   of paths; and if the batch of drafts was removed.
-    /// - [`gumball_spec::Error::OutOfRange`] if the history of a row's request may have no capacity for another token, or for the path in
-    ///   front of a row.
+    /// - [`gumball_spec::Error::Length`] or [`gumball_spec::Error::Conflict`] if the assignment's shape has
+    ///   changed since the step was fixed.
+    /// - [`gumball_spec::Error::OutOfRange`] if the assignment names a row that the logits do not have, or a
+    ///   path is longer than the rows of paths; and if the batch of drafts was removed.
+    /// - [`gumball_spec::Error::OutOfRange`] if the history of a row's request may have no capacity for
+    ///   another token, or for the path in front of a row.
     /// - Those of [`gumball_spec::SamplingParams::check_kind`] if the rows hold probabilities, and a row's
     ///   request has parameters defined for logits only.
     /// - [`gumball_spec::Error::Unavailable`] if the device fails, or a kernel cannot be compiled.
@@ -199,7 +203,8 @@ impl Workspace {
         Ok(true)
     }
 
-    /// Enqueues work, as [`Workspace::enqueue`] does a step; `is_recorded`: whether its replays will be announced.
+    /// Enqueues work, as [`Workspace::enqueue`] does a step; `is_recorded`: whether its replays will be
+    /// announced.
     ///
     /// # Errors
     /// Those of [`Workspace::enqueue`].
@@ -233,17 +238,19 @@ impl Workspace {
         Recorded { workspace: self.id, work }
     }
 
-    /// Announces that the host program will replay graphs of its own, for the current assignments: once for each element.
+    /// Announces that the host program will replay graphs of its own, for the current assignments: once for
+    /// each element.
     ///
     /// # Errors
-    /// - [`gumball_spec::Error::OutOfRange`] if the variant of a step does not serve a row that is assigned to it, or another workspace recorded
-    ///   the work.
+    /// - [`gumball_spec::Error::OutOfRange`] if the variant of a step does not serve a row that is assigned
+    ///   to it, or another workspace recorded the work.
     /// - Those of [`Workspace::replay`] that concern assignments. Nothing has changed then.
     pub fn before_replay(&self, recorded: &[&Recorded]) -> Result<()> {
         self.announce(recorded).map(drop)
     }
 
-    /// Checks recorded work against the assignments and counts it; returns the features that all rows need together.
+    /// Checks recorded work against the assignments and counts it; returns the features that all rows need
+    /// together.
     fn announce(&self, recorded: &[&Recorded]) -> Result<StepFeatures> {
         if recorded.iter().any(|recorded| recorded.workspace != self.id) {
             let allowed = "what this pool has recorded";
@@ -307,8 +314,8 @@ impl Workspace {
         Ok(Graph { launches, recorded, memory: PhantomData })
     }
 
-    /// Returns the slots of batches of drafts whose histories lack room for the paths that replays may read: each with the number of ids that
-    /// it needs.
+    /// Returns the slots of batches of drafts whose histories lack room for the paths that replays may read:
+    /// each with the number of ids that it needs.
     ///
     /// # Errors
     /// - [`gumball_spec::Error::OutOfRange`] if a batch was removed.
@@ -325,8 +332,8 @@ impl Workspace {
     /// Enqueues the captured work on the workspace's stream, and returns without waiting. Allocates nothing.
     ///
     /// # Errors
-    /// Those of [`Workspace::enqueue`]. Each row's history must have capacity for the tokens of all captured steps, and for paths after
-    /// them.
+    /// Those of [`Workspace::enqueue`]. Each row's history must have capacity for the tokens of all captured
+    /// steps, and for paths after them.
     ///
     /// # Panics
     /// If another workspace captured the graph.
@@ -343,7 +350,8 @@ impl Workspace {
     }
 }
 
-/// The error of work that is enqueued while the host program captures a graph, whose replays would not be told what they run.
+/// The error of work that is enqueued while the host program captures a graph, whose replays would not be
+/// told what they run.
 fn unrecorded() -> Error {
     let reason = "record the work, so that its replays can be announced";
     Error::Conflict { parameter: "work", other: "the capture of a graph", reason }

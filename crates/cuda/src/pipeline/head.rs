@@ -68,11 +68,12 @@ pub struct HeadCounts {
 }
 
 impl<'w> Head<'w> {
-    /// Makes a head of weights in the device's memory: `[vocab, width]`, row after row, for steps of at most `rows` rows.
+    /// Makes a head of weights in the device's memory: `[vocab, width]`, row after row, for steps of at most
+    /// `rows` rows.
     ///
     /// # Errors
-    /// - [`Error::OutOfRange`] for a vocabulary outside 1..=2^20, a width outside 1..=2^16, weights with gaps between their rows, a
-    ///   scaling outside its range, or `rows` of 0 or beyond 2^31 - 1.
+    /// - [`Error::OutOfRange`] for a vocabulary outside 1..=2^20, a width outside 1..=2^16, weights with gaps
+    ///   between their rows, a scaling outside its range, or `rows` of 0 or beyond 2^31 - 1.
     /// - [`Error::Length`] if there is not one bias for each id.
     /// - [`Error::Unavailable`] if the device has not enough memory.
     pub fn exact(
@@ -137,8 +138,9 @@ impl<'w> Head<'w> {
         Self::copied_by(copy, runtime, weights, shape, bias, scaling, rows)
     }
 
-    /// Makes a head of weights in the host's memory whose rows lie in another order than ids do: that of an id at its place in `places`. They
-    /// are copied to the device in the order of ids, in which `bias` is, too. See [`Head::copied`].
+    /// Makes a head of weights in the host's memory whose rows lie in another order than ids do: that of an
+    /// id at its place in `places`. They are copied to the device in the order of ids, in which `bias` is,
+    /// too. See [`Head::copied`].
     ///
     /// # Errors
     /// - Those of [`Head::copied`].
@@ -197,15 +199,16 @@ impl<'w> Head<'w> {
             Row::F16(weights) => (Dtype::F16, bytemuck::cast_slice(weights)),
         };
         let buffer = copy(bytes, width * dtype.bytes())?;
-        // SAFETY: the rows lie in the buffer. The head, which keeps both, gives them to nobody that outlives it.
+        // SAFETY: the rows lie in the buffer. The head, which keeps both, gives them to nobody that outlives
+        // it.
         let rows_of_weights = unsafe { Rows::new(buffer.address(), dtype, vocab, width, width)? };
         let head = Head::exact(runtime, rows_of_weights, bias, scaling, rows)?;
         Ok(Head { _owned: Some(buffer), ..head })
     }
 
-    /// Computes logits on tensor cores from now on. They add in an order of their own, which is neither that of H1 nor that of another
-    /// device. A logit depends on its row's hidden state alone, not on other rows or on how many there are. Hidden states are rounded to the
-    /// type of the weights first.
+    /// Computes logits on tensor cores from now on. They add in an order of their own, which is neither that
+    /// of H1 nor that of another device. A logit depends on its row's hidden state alone, not on other rows
+    /// or on how many there are. Hidden states are rounded to the type of the weights first.
     ///
     /// # Errors
     /// - [`Error::OutOfRange`] for weights of f32, which tensor cores do not multiply.
@@ -222,11 +225,13 @@ impl<'w> Head<'w> {
         Ok(self)
     }
 
-    /// Adds a screen, which is copied to the device. Then the logits that decide a row are computed, and no others, where the request allows
-    /// it; the tokens stay the same. A screen that leaves more than a quarter of the ids out is not used.
+    /// Adds a screen, which is copied to the device. Then the logits that decide a row are computed, and no
+    /// others, where the request allows it; the tokens stay the same. A screen that leaves more than a
+    /// quarter of the ids out is not used.
     ///
     /// # Errors
-    /// - [`Error::Length`] if a part of the screen has another length than the head's vocabulary and width demand.
+    /// - [`Error::Length`] if a part of the screen has another length than the head's vocabulary and width
+    ///   demand.
     /// - [`Error::OutOfRange`] for an unscreened id outside the vocabulary.
     /// - [`Error::Conflict`] if the head is fast, or has clusters or a screen.
     /// - [`Error::Unavailable`] if the device has not enough memory.
@@ -241,13 +246,14 @@ impl<'w> Head<'w> {
         Ok(self)
     }
 
-    /// Adds clusters, which are copied to the device. Then the logits of each row's probed set are computed, and no others, which read as -inf
-    /// (H7, H8). Each row computes its own clusters, however many rows a step has. The weights stay in the order of ids.
+    /// Adds clusters, which are copied to the device. Then the logits of each row's probed set are computed,
+    /// and no others, which read as -inf (H7, H8). Each row computes its own clusters, however many rows a
+    /// step has. The weights stay in the order of ids.
     ///
     /// # Errors
     /// - [`Error::Length`] if there is not one centroid of the head's width for each cluster.
-    /// - [`Error::OutOfRange`] for ids that are not each in one cluster, a centroid that is not finite, `probes` outside 1..=clusters, or a
-    ///   special id outside the vocabulary.
+    /// - [`Error::OutOfRange`] for ids that are not each in one cluster, a centroid that is not finite,
+    ///   `probes` outside 1..=clusters, or a special id outside the vocabulary.
     /// - [`Error::Conflict`] if the head is fast, or has a screen or clusters.
     /// - [`Error::Unavailable`] if the device has not enough memory.
     pub fn with_clusters(mut self, clusters: &ClustersOfSpec<'_>) -> Result<Self> {
@@ -293,7 +299,8 @@ impl<'w> Head<'w> {
         }
     }
 
-    /// Sets how many rows of a step are screened at most; 64 if nobody says so. In a step of more rows all logits are computed.
+    /// Sets how many rows of a step are screened at most; 64 if nobody says so. In a step of more rows all
+    /// logits are computed.
     ///
     /// # Errors
     /// - [`Error::Unavailable`] if the device has not enough memory for the bounds of `most_rows` rows.
@@ -350,8 +357,8 @@ impl<'w> Head<'w> {
         })
     }
 
-    /// Waits for the work enqueued before, and reads the logits that the last step computed: those of its first rows. A logit that did not
-    /// matter reads as -inf.
+    /// Waits for the work enqueued before, and reads the logits that the last step computed: those of its
+    /// first rows. A logit that did not matter reads as -inf.
     ///
     /// # Errors
     /// - [`Error::Unavailable`] if the device fails.
@@ -367,7 +374,8 @@ impl<'w> Head<'w> {
         Rows::of(&self.logits, Dtype::F32, 0, count, self.vocab(), self.vocab())
     }
 
-    /// Returns the launches for hidden states of which each rank computes a part of the logits, and their step. `step` is one without rows.
+    /// Returns the launches for hidden states of which each rank computes a part of the logits, and their
+    /// step. `step` is one without rows.
     ///
     /// # Errors
     /// - Those of [`Head::launch`].
@@ -390,7 +398,8 @@ impl<'w> Head<'w> {
     /// Returns the argument of the kernels for a step over hidden states, whose own part is filled in later.
     ///
     /// # Errors
-    /// - [`Error::Length`] if hidden states have another width than the weights, or are more than the head's capacity.
+    /// - [`Error::Length`] if hidden states have another width than the weights, or are more than the head's
+    ///   capacity.
     /// - [`Error::Conflict`] if they are said to be probabilities.
     pub(crate) fn launch<'b>(&'b self, hidden: &Rows<'b>, screens: bool) -> Result<HeadLaunch> {
         if hidden.vocab != self.width() {

@@ -31,7 +31,8 @@ pub(super) struct Clusters {
 }
 
 impl Clusters {
-    /// Copies clusters of a head with `vocab` ids and hidden states of `width` elements to a device, for steps of at most `rows` rows.
+    /// Copies clusters of a head with `vocab` ids and hidden states of `width` elements to a device, for
+    /// steps of at most `rows` rows.
     pub fn new(
         runtime: &Arc<dyn Runtime>,
         clusters: &ClustersOfSpec<'_>,

@@ -12,8 +12,8 @@ use crate::memory::rows::ROWS_AT_ONCE;
 /// A row has at most this part of its logits as contenders; with more, all are computed.
 const MOST_OF_ROW: usize = 4;
 
-/// A screen of a head's weights, in the host's memory: 8-bit codes, and for each row how far its logits may be off. `docs/heads.md`
-/// says what the numbers mean.
+/// A screen of a head's weights, in the host's memory: 8-bit codes, and for each row how far its logits may
+/// be off. `docs/heads.md` says what the numbers mean.
 #[derive(Clone, Copy, Debug)]
 pub struct HeadScreen<'a> {
     /// `[vocab, padded]` codes from -127 to 127, zeros after the width.
@@ -35,7 +35,8 @@ pub struct HeadScreen<'a> {
 }
 
 impl HeadScreen<'_> {
-    /// Returns an error if a part has another length than a head's vocabulary and width demand, or an unscreened id is not in the vocabulary.
+    /// Returns an error if a part has another length than a head's vocabulary and width demand, or an
+    /// unscreened id is not in the vocabulary.
     pub(super) fn check(&self, vocab: usize, width: usize) -> Result<()> {
         let HeadScreen { padded, .. } = *self;
         if padded < width {
@@ -59,7 +60,8 @@ impl HeadScreen<'_> {
         Ok(())
     }
 
-    /// Returns whether it bounds at least three quarters of the ids: otherwise every row would have too many contenders.
+    /// Returns whether it bounds at least three quarters of the ids: otherwise every row would have too many
+    /// contenders.
     pub(super) fn leaves_few_out(&self, vocab: usize) -> bool {
         self.unscreened.len() <= vocab / MOST_OF_ROW
     }

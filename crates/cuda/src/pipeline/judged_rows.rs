@@ -1,8 +1,9 @@
 //! Rows of probabilities after drafts, and the judgement of the drafts by them (rules S5 to S7).
 //!
-//! The kernels of the operators write the probabilities: straight from the logits by a softmax where no request has filters, else by a
-//! cut. Only rows with edits, or that stand in another order, are written under their edits first, then turned into probabilities
-//! where they lie. `judge_requests` says which tokens are emitted, and the step over the rows then emits them like forced ones.
+//! The kernels of the operators write the probabilities: straight from the logits by a softmax where no
+//! request has filters, else by a cut. Only rows with edits, or that stand in another order, are written
+//! under their edits first, then turned into probabilities where they lie. `judge_requests` says which tokens
+//! are emitted, and the step over the rows then emits them like forced ones.
 
 use std::mem::offset_of;
 use std::sync::Arc;
@@ -103,8 +104,8 @@ impl JudgedRows {
     /// Enqueues the judgement of the drafts of a step, whose rows need `needs`.
     ///
     /// # Safety
-    /// As for [`Runtime::launch`]. The kernels before have made the rows' requests, and stamped the edits that depend on
-    /// histories.
+    /// As for [`Runtime::launch`]. The kernels before have made the rows' requests, and stamped the edits
+    /// that depend on histories.
     pub unsafe fn judge(
         &self,
         runtime: &dyn Runtime,
@@ -131,13 +132,13 @@ impl JudgedRows {
             threshold_single: single,
             rule,
         };
-        // SAFETY: a request with drafts has two rows at least, whose scratch memory the kernel takes. The caller guarantees the
-        // rest.
+        // SAFETY: a request with drafts has two rows at least, whose scratch memory the kernel takes. The
+        // caller guarantees the rest.
         unsafe { judge::requests(runtime, limits, trees.requests, &argument) }
     }
 
-    /// Enqueues the kernels that write the probabilities of the rows of a step, which need `needs`. Rows without a slot may keep what
-    /// they have.
+    /// Enqueues the kernels that write the probabilities of the rows of a step, which need `needs`. Rows
+    /// without a slot may keep what they have.
     ///
     /// # Safety
     /// As for [`JudgedRows::judge`].
@@ -179,12 +180,13 @@ impl JudgedRows {
         // The edited rows have no other edits, and each lies where its number says.
         let edited =
             abi::Step { logits: address, stride, row_indices: 0, masks: 0, mask_present: 0, ..*step };
-        // SAFETY: the rows are written where they were read from, as `write_rows` allows. The caller guarantees the rest.
+        // SAFETY: the rows are written where they were read from, as `write_rows` allows. The caller
+        // guarantees the rest.
         unsafe { self.write_from(runtime, limits, (row_type.0, Dtype::F32), &edited, needs) }
     }
 
-    /// Writes the probabilities of rows without edits: the survey fills the rows with zeros, unless they are read there, and what is
-    /// kept is written into them.
+    /// Writes the probabilities of rows without edits: the survey fills the rows with zeros, unless they are
+    /// read there, and what is kept is written into them.
     ///
     /// # Safety
     /// As for [`JudgedRows::judge`].
@@ -210,17 +212,18 @@ impl JudgedRows {
             ..*step
         };
         let step = step.with_blocks_per_row(launch.blocks.blocks_per_row as u32);
-        // SAFETY: the scratch memory is that of the step, which surveys its rows again afterwards. The caller guarantees the
-        // rest.
+        // SAFETY: the scratch memory is that of the step, which surveys its rows again afterwards. The caller
+        // guarantees the rest.
         unsafe { survey::enqueue(runtime, &launch, &step) }?;
         let types = (kind, dtype, Dtype::F32);
         let cuts = abi::FindCut { step, cuts: self.cuts.address(), mask_only: 0, reserved: 0 };
-        // SAFETY: there is a cut for each row of the workspace. The rows have the shape of those that are read, and are these or were
-        // filled before. The caller guarantees the rest.
+        // SAFETY: there is a cut for each row of the workspace. The rows have the shape of those that are
+        // read, and are these or were filled before. The caller guarantees the rest.
         unsafe { written_rows::write(runtime, limits, types, needs, &cuts, (address, stride)) }
     }
 
-    /// Writes the probabilities of logits without edits and filters. Rows that are not judged are written as well.
+    /// Writes the probabilities of logits without edits and filters. Rows that are not judged are written as
+    /// well.
     ///
     /// # Safety
     /// As for [`JudgedRows::judge`].

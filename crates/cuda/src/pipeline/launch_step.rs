@@ -1,9 +1,10 @@
-//! The launches of a step, in order: a part of a head, survey of parts of rows, exchange of rows, begin of drafts, edits that match histories, head,
-//! softmax, judgement or probabilities, survey, finish or race, end of drafts, exchange of results. Where ranks survey parts of all rows, drafts begin
-//! before and end behind all exchanges.
+//! The launches of a step, in order: a part of a head, survey of parts of rows, exchange of rows, begin of
+//! drafts, edits that match histories, head, softmax, judgement or probabilities, survey, finish or race, end
+//! of drafts, exchange of results. Where ranks survey parts of all rows, drafts begin before and end behind
+//! all exchanges.
 //!
-//! Every kind of step is a part of this list. It neither allocates nor waits, so a step can be captured in a graph and replayed; positions
-//! advance on the device.
+//! Every kind of step is a part of this list. It neither allocates nor waits, so a step can be captured in a
+//! graph and replayed; positions advance on the device.
 
 use gumball_spec::Kind;
 
@@ -19,8 +20,8 @@ use crate::pipeline::workspace::Workspace;
 use crate::requests::step_features::{Edits, StepFeatures};
 
 impl Step<'_> {
-    /// Launches the kernels that support `needs`, which must include the features of the step's rows, and those that exchange rows
-    /// and results with other ranks. The workspace must still have the step's batch.
+    /// Launches the kernels that support `needs`, which must include the features of the step's rows, and
+    /// those that exchange rows and results with other ranks. The workspace must still have the step's batch.
     pub(crate) fn launch(&self, workspace: &Workspace, needs: StepFeatures) -> crate::Result<()> {
         assert_eq!(self.workspace, workspace.id, "a step goes to the workspace that fixed it");
         if let Some((head, step)) = self.part_head.as_deref().filter(|(_, step)| step.rows > 0) {
@@ -37,8 +38,9 @@ impl Step<'_> {
         }
     }
 
-    /// Launches the kernels of a step under [`ExchangeLayout::Survey`](crate::ExchangeLayout::Survey): the kernels over this rank's parts of
-    /// the rows, then the kernels that swap the rows which the parts do not decide. Of drafts each rank begins and ends those of all requests.
+    /// Launches the kernels of a step under [`ExchangeLayout::Survey`](crate::ExchangeLayout::Survey): the
+    /// kernels over this rank's parts of the rows, then the kernels that swap the rows which the parts do not
+    /// decide. Of drafts each rank begins and ends those of all requests.
     fn launch_shards(
         &self,
         workspace: &Workspace,
@@ -65,8 +67,8 @@ impl Step<'_> {
         self.end_drafts(workspace, begun.as_ref())
     }
 
-    /// Launches the kernels over the rows that words do not decide, between those that swap them. None of these rows advances a request that
-    /// has drafts.
+    /// Launches the kernels over the rows that words do not decide, between those that swap them. None of
+    /// these rows advances a request that has drafts.
     fn launch_undecided(
         &self,
         workspace: &Workspace,
@@ -119,9 +121,9 @@ impl Step<'_> {
             // SAFETY: the creator of the drafts' columns guarantees these.
             unsafe { self.batch(workspace).link(runtime, of) }?;
         }
-        // SAFETY: the buffers belong to this workspace, and `assign` wrote what lies there. Their sizes suffice for the
-        // rows and requests that `check` compared, and for the paths that `fix` did. The creators of the drafts' columns and of the
-        // paths guarantee these.
+        // SAFETY: the buffers belong to this workspace, and `assign` wrote what lies there. Their sizes
+        // suffice for the rows and requests that `check` compared, and for the paths that `fix` did. The
+        // creators of the drafts' columns and of the paths guarantee these.
         unsafe { drafts::begin(runtime, needs.edits, begun) }
     }
 
@@ -136,7 +138,8 @@ impl Step<'_> {
         }
     }
 
-    /// Launches the kernels that draw from rows that are here; `begun` made their requests, if they follow drafts and no kernel lies between.
+    /// Launches the kernels that draw from rows that are here; `begun` made their requests, if they follow
+    /// drafts and no kernel lies between.
     fn launch_drawn(
         &self,
         workspace: &Workspace,
@@ -172,8 +175,9 @@ impl Step<'_> {
             }
             _ => tuning::survey(device, (rows, tiles), row_type, needs),
         };
-        // A survey of each row waits by itself for what the kernel just before makes: the requests of rows after drafts, or stamps of
-        // edits. Behind kernels that judge or write probabilities, or survey shared rows, it begins when these are complete.
+        // A survey of each row waits by itself for what the kernel just before makes: the requests of rows
+        // after drafts, or stamps of edits. Behind kernels that judge or write probabilities, or survey
+        // shared rows, it begins when these are complete.
         let is_edited = needs.edits > Edits::None;
         let waits = match begun {
             Some(_) => !has_probabilities && (is_edited || self.shared.is_none()),
@@ -182,22 +186,25 @@ impl Step<'_> {
         // A survey after a head or a softmax must not load before these are complete.
         let has_rows = self.head.is_none() && self.softmax_of.is_none();
         let enqueue = if waits && has_rows { survey::enqueue_dependent } else { survey::enqueue };
-        // A row after drafts has its own number as a slot, and begin_drafts gives padding parameters too, but no lists.
+        // A row after drafts has its own number as a slot, and begin_drafts gives padding parameters too, but
+        // no lists.
         let known_slots = if waits && !is_edited { flags::SLOT_IS_ROW } else { 0 };
         let step = abi::Step { flags: step.flags | known_slots, ..*step };
         let step = &step.with_blocks_per_row(survey.blocks.blocks_per_row as u32);
         // SAFETY: the buffers belong to this workspace, whose end waits for enqueued work. Their sizes
-        // suffice for the shape that `fix` checked; a batch of drafts has no more rows than a step. `assign` checked the slots. The creator
-        // of `Rows` guarantees the logits.
+        // suffice for the shape that `fix` checked; a batch of drafts has no more rows than a step. `assign`
+        // checked the slots. The creator of `Rows` guarantees the logits.
         unsafe { enqueue(runtime, &survey, step) }?;
         if !self.finishes {
             return Ok(());
         }
         if let Some(race) = batch.race(step) {
-            // SAFETY: the conditions of the survey's launch hold here too, and there are as many drafts for each row.
+            // SAFETY: the conditions of the survey's launch hold here too, and there are as many drafts for
+            // each row.
             return unsafe { drafts::race(runtime, device, row_type, &race) };
         }
-        // SAFETY: the conditions of the survey's launch hold here too, and there is a draft for each row of a draft model.
+        // SAFETY: the conditions of the survey's launch hold here too, and there is a draft for each row of a
+        // draft model.
         unsafe { finish::enqueue(runtime, device, row_type, needs, step) }
     }
 
@@ -227,7 +234,8 @@ impl Step<'_> {
         }
     }
 
-    /// Launches the kernels that judge drafts by probabilities, or write those that drafts are drawn from; returns whether there are some.
+    /// Launches the kernels that judge drafts by probabilities, or write those that drafts are drawn from;
+    /// returns whether there are some.
     fn launch_probabilities(
         &self,
         workspace: &Workspace,
@@ -241,8 +249,8 @@ impl Step<'_> {
         if let (Begin::Verify(of), Some(begun)) = (&self.begin, begun)
             && let Some(judgement) = of.rule.judgement()
         {
-            // SAFETY: the conditions of `drafts::begin` hold here too, and the kernels before have made the rows' requests and
-            // stamped their edits.
+            // SAFETY: the conditions of `drafts::begin` hold here too, and the kernels before have made the
+            // rows' requests and stamped their edits.
             unsafe { batch.judge((runtime, device), (begun, of), judgement, row_type, needs) }?;
             return Ok(true);
         }
@@ -272,7 +280,8 @@ fn with_masks(step: &abi::Step, needs: StepFeatures) -> StepFeatures {
     if step.masks == 0 { needs } else { needs.union(StepFeatures::MASKS) }
 }
 
-/// Launches the kernel that stamps the edits which match the ends of histories, if rows have such; `drafted`: behind `begin_drafts`.
+/// Launches the kernel that stamps the edits which match the ends of histories, if rows have such; `drafted`:
+/// behind `begin_drafts`.
 fn launch_history_edits(
     workspace: &Workspace,
     step: &abi::Step,
@@ -283,15 +292,16 @@ fn launch_history_edits(
         return Ok(());
     }
     let enqueue = if drafted { history_edits::enqueue_dependent } else { history_edits::enqueue };
-    // SAFETY: the requests and their lists belong to this workspace, whose end waits for enqueued work. `assign` checked the slots.
+    // SAFETY: the requests and their lists belong to this workspace, whose end waits for enqueued work.
+    // `assign` checked the slots.
     unsafe { enqueue(&*workspace.runtime, &workspace.device, step) }
 }
 
 /// Launches the kernels of a head over the hidden states of a step.
 fn launch_head(workspace: &Workspace, head: &HeadLaunch, step: &abi::Step) -> crate::Result<()> {
     let (argument, centroids) = (head.argument(step), head.centroids.as_ref());
-    // SAFETY: the head and the hidden states outlive enqueued work; `fix` checked the shapes. The kernels before have made the rows'
-    // requests, of which those of a part of the vocabulary read nothing.
+    // SAFETY: the head and the hidden states outlive enqueued work; `fix` checked the shapes. The kernels
+    // before have made the rows' requests, of which those of a part of the vocabulary read nothing.
     unsafe { head::enqueue(&*workspace.runtime, &workspace.device, head.types, &argument, centroids) }
 }
 

@@ -1,4 +1,5 @@
-//! What a step over ranks sends in messages: a rank's part of the rows of an owner is one, and what it says of results.
+//! What a step over ranks sends in messages: a rank's part of the rows of an owner is one, and what it says
+//! of results.
 
 use std::sync::Arc;
 
@@ -19,7 +20,8 @@ struct Bytes {
 }
 
 impl Spread<'_> {
-    /// Returns what travels in messages in a step that exchanges results as `results` say, and rows of the caller unless none travel.
+    /// Returns what travels in messages in a step that exchanges results as `results` say, and rows of the
+    /// caller unless none travel.
     pub(super) fn mail(
         &self,
         post: &Post,
@@ -70,7 +72,8 @@ impl Spread<'_> {
             let alignment = from.address | from.stride | to.address | to.stride | row_bytes as u64;
             let unit_bytes = [16, 4, 2].into_iter().find(|unit| alignment.is_multiple_of(u64::from(*unit)));
             let chunk_bytes = tuning::chunk_bytes(&workspace.device, rows, row_bytes);
-            // The kernel takes it for a group of one rank, whose window begins with a header of nothing but zeros.
+            // The kernel takes it for a group of one rank, whose window begins with a header of nothing but
+            // zeros.
             let mut windows = [0; MAX_RANKS];
             windows[0] = post.memory.address();
             abi::SendRows {

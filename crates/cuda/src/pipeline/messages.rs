@@ -1,7 +1,8 @@
 //! Exchanges by messages, where devices do not reach each other's memory.
 //!
-//! A rank's part of the rows of an owner is one message, and so is what it sends of results. The kernels that copy rows into windows gather
-//! what a message carries, and put what came into this rank's window; the kernel of the results runs twice, and messages travel between.
+//! A rank's part of the rows of an owner is one message, and so is what it sends of results. The kernels that
+//! copy rows into windows gather what a message carries, and put what came into this rank's window; the
+//! kernel of the results runs twice, and messages travel between.
 
 use std::sync::Arc;
 use std::sync::mpsc::{self, RecvTimeoutError};
@@ -28,7 +29,8 @@ const LOOK: Duration = Duration::from_millis(20);
 #[derive(Debug)]
 pub(crate) struct Post {
     pub(super) messenger: Arc<dyn Messenger>,
-    /// First the header of a window that no rank writes; then what this rank sends of results, and what each rank sends; then parts of rows.
+    /// First the header of a window that no rank writes; then what this rank sends of results, and what each
+    /// rank sends; then parts of rows.
     pub(super) memory: Buffer,
     /// The most bytes of a message of results.
     results_bytes: usize,
@@ -64,8 +66,8 @@ impl Post {
         Ok(Self { messenger, memory: Buffer::zeroed(runtime, bytes)?, results_bytes })
     }
 
-    /// Sends an empty message to each other rank, by which the library connects them: in a capture it may not. Waits for the ranks as long as
-    /// `goes_on` returns true, which is asked again and again.
+    /// Sends an empty message to each other rank, by which the library connects them: in a capture it may
+    /// not. Waits for the ranks as long as `goes_on` returns true, which is asked again and again.
     ///
     /// # Errors
     /// - [`Error::Call`](crate::Error::Call) if a rank does not come; and those of [`Messenger::exchange`].
@@ -81,9 +83,11 @@ impl Post {
             peers().map(|peer| Message { peer, address: self.arrived(peer), bytes }).collect();
         let messenger = Arc::clone(&self.messenger);
         let (done, over) = mpsc::channel();
-        // The library waits for the ranks in this call, for ever if one does not come: then it has to be ended.
+        // The library waits for the ranks in this call, for ever if one does not come: then it has to be
+        // ended.
         thread::spawn(move || {
-            // SAFETY: the ranges lie in this post's memory, which stays until the call is over; all ranks do this first.
+            // SAFETY: the ranges lie in this post's memory, which stays until the call is over; all ranks do
+            // this first.
             let _ = done.send(unsafe { messenger.exchange(&send, &receive) });
         });
         loop {
@@ -126,7 +130,8 @@ impl Mail {
     /// Enqueues the exchange of rows.
     ///
     /// # Safety
-    /// The windows and the post outlive enqueued work, and so does the caller's memory. All ranks enqueue the same step.
+    /// The windows and the post outlive enqueued work, and so does the caller's memory. All ranks enqueue the
+    /// same step.
     pub unsafe fn exchange_rows(&self, workspace: &Workspace) -> crate::Result<()> {
         let (runtime, device) = (&*workspace.runtime, &workspace.device);
         // SAFETY: the caller guarantees it; `add_rows` kept to the post's memory and the window's rows.

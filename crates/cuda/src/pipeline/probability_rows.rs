@@ -1,5 +1,5 @@
-//! Rows of probabilities of a workspace's own: a softmax of a step's logits fills them, and the step draws from
-//! them.
+//! Rows of probabilities of a workspace's own: a softmax of a step's logits fills them, and the step draws
+//! from them.
 
 use std::sync::Arc;
 

@@ -20,7 +20,8 @@ pub struct DraftBatchLimits {
     pub rows: usize,
     /// How many drafts are drawn from each row, siblings of a tree; 1 for chains, at most 64.
     pub siblings: usize,
-    /// Whether the probabilities that drafts are drawn from are written as well: 4 bytes for each id of each row.
+    /// Whether the probabilities that drafts are drawn from are written as well: 4 bytes for each id of each
+    /// row.
     pub probs: bool,
 }
 
@@ -100,7 +101,8 @@ impl Proposals {
         self.limits.siblings
     }
 
-    /// Returns the address of the drafts in the device's memory, `[rows, siblings]` of i32, which never changes.
+    /// Returns the address of the drafts in the device's memory, `[rows, siblings]` of i32, which never
+    /// changes.
     #[must_use]
     pub fn address(&self) -> u64 {
         self.drafts.address()
@@ -117,8 +119,8 @@ impl Proposals {
         Ok(self.drafts.read(0, drafts)?)
     }
 
-    /// Returns the probabilities that the drafts of the assigned rows were drawn from: rows in the device's memory, whose address never
-    /// changes. Rows that are padding are not written.
+    /// Returns the probabilities that the drafts of the assigned rows were drawn from: rows in the device's
+    /// memory, whose address never changes. Rows that are padding are not written.
     ///
     /// # Errors
     /// - [`Error::OutOfRange`] if the batch was made without probabilities.

@@ -13,7 +13,8 @@ pub enum ExchangeLayout {
     Gather,
     /// Each rank has a part of each row, and samples its own rows.
     Swap,
-    /// Each rank has a part of each row, and looks for what decides there. Rows that this does not serve are swapped.
+    /// Each rank has a part of each row, and looks for what decides there. Rows that this does not serve are
+    /// swapped.
     Survey,
     /// Each rank has its own rows, whole, and samples them.
     Replicated,
@@ -24,9 +25,11 @@ pub enum ExchangeLayout {
 pub struct RankRows<'a> {
     /// What the ranks have and sample.
     pub layout: ExchangeLayout,
-    /// The first of the assigned rows that each rank owns, and the number of rows: one more than there are ranks, ascending.
+    /// The first of the assigned rows that each rank owns, and the number of rows: one more than there are
+    /// ranks, ascending.
     pub first_rows: &'a [usize],
-    /// The first of the assigned requests of each rank, and the number of requests. In a step each row is a request.
+    /// The first of the assigned requests of each rank, and the number of requests. In a step each row is a
+    /// request.
     pub first_requests: &'a [usize],
     /// The first id of each rank's part, and the size of the vocabulary.
     pub first_ids: &'a [usize],
@@ -72,6 +75,7 @@ pub(crate) struct Exchange {
     pub results: abi::SendResults,
     /// What travels in messages, if devices do not write each other's windows.
     pub mail: Option<Box<Mail>>,
-    /// The argument of the kernels of `shards.cu`, under `Survey`. If these kernels end all rows of the step, no other kernel is launched.
+    /// The argument of the kernels of `shards.cu`, under `Survey`. If these kernels end all rows of the step,
+    /// no other kernel is launched.
     pub shards: Option<abi::ShardStep>,
 }

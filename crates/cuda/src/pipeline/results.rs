@@ -1,4 +1,5 @@
-//! The results of the last step in device memory: outputs, kept sets, walks through drafts; and how many tokens the last call took away.
+//! The results of the last step in device memory: outputs, kept sets, walks through drafts; and how many
+//! tokens the last call took away.
 
 use std::sync::Arc;
 
@@ -12,7 +13,8 @@ use crate::pipeline::assignment::WorkspaceLimits;
 use crate::pipeline::outputs::{Outputs, set_ids};
 use crate::pipeline::row_lists::mask_words;
 
-/// The words after a row's outputs for the walk through drafts: the row of a token, and how many drafts were accepted.
+/// The words after a row's outputs for the walk through drafts: the row of a token, and how many drafts were
+/// accepted.
 pub(crate) const WALK_WORDS: usize = 2;
 
 /// The results of a workspace's last step. Their addresses never change.
@@ -101,9 +103,10 @@ impl Results {
         Ok(())
     }
 
-    /// Waits for the steps enqueued before, and reads the walks of the last one, which had drafts: for each row that a token
-    /// was emitted from, in the order of its request's walk and from the request's first row on, the row of the logits;
-    /// `u32::MAX` at the others. Then for each request how many drafts were accepted.
+    /// Waits for the steps enqueued before, and reads the walks of the last one, which had drafts: for each
+    /// row that a token was emitted from, in the order of its request's walk and from the request's first row
+    /// on, the row of the logits; `u32::MAX` at the others. Then for each request how many drafts were
+    /// accepted.
     ///
     /// # Errors
     /// - [`gumball_spec::Error::Unavailable`] if the device fails, or failed in a step.
@@ -120,7 +123,8 @@ impl Results {
         Ok(())
     }
 
-    /// Returns where the kernels write the walks of a step, behind its outputs: the path, and the numbers of accepted drafts.
+    /// Returns where the kernels write the walks of a step, behind its outputs: the path, and the numbers of
+    /// accepted drafts.
     pub(crate) fn walks(&self, step: &abi::Step) -> [u64; 2] {
         let rows = step.rows as usize;
         let path = step.outputs + self.walk_start(rows) as u64;
@@ -138,8 +142,8 @@ impl Results {
         self.outputs.address()
     }
 
-    /// Waits for the work enqueued before, and reads how many tokens the last [`ShortenLaunch`](crate::ShortenLaunch) took away of each
-    /// request.
+    /// Waits for the work enqueued before, and reads how many tokens the last
+    /// [`ShortenLaunch`](crate::ShortenLaunch) took away of each request.
     ///
     /// # Errors
     /// - [`gumball_spec::Error::Unavailable`] if the device fails, or failed before.

@@ -1,12 +1,13 @@
-//! Rows that requests are assigned to: those of steps, which advance the requests, and batches of rows of a draft model, from which the
-//! requests draw drafts (rule S8).
+//! Rows that requests are assigned to: those of steps, which advance the requests, and batches of rows of a
+//! draft model, from which the requests draw drafts (rule S8).
 //!
-//! Each batch has memory of its own for what is assigned to its rows, and one of a draft model also for what is drawn from them. So one
-//! graph may hold several batches, a verification and steps. A row of a draft model follows a path of drafts: `begin_drafts` makes
-//! its request from the one in the slot, as that one is when the kernel runs. Nothing of a request changes.
+//! Each batch has memory of its own for what is assigned to its rows, and one of a draft model also for what
+//! is drawn from them. So one graph may hold several batches, a verification and steps. A row of a draft
+//! model follows a path of drafts: `begin_drafts` makes its request from the one in the slot, as that one is
+//! when the kernel runs. Nothing of a request changes.
 //!
-//! One draft a row is the token of an ordinary step, so the kernels of a step draw it. Several siblings, and drafts of blocks, which
-//! have random words of their own, are drawn by `draft_race`.
+//! One draft a row is the token of an ordinary step, so the kernels of a step draw it. Several siblings, and
+//! drafts of blocks, which have random words of their own, are drawn by `draft_race`.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -96,10 +97,12 @@ impl RowBatch {
         })
     }
 
-    /// Assigns slots, forced tokens, row indices and bitmasks to the rows. Copies nothing if rows of a draft model have the assignment already.
+    /// Assigns slots, forced tokens, row indices and bitmasks to the rows. Copies nothing if rows of a draft
+    /// model have the assignment already.
     ///
     /// # Errors
-    /// Those of [`Workspace::assign`](crate::Workspace::assign), but for slots that occur twice. If the device fails, nothing is assigned.
+    /// Those of [`Workspace::assign`](crate::Workspace::assign), but for slots that occur twice. If the
+    /// device fails, nothing is assigned.
     pub(crate) fn assign(
         &mut self,
         runtime: &Arc<dyn Runtime>,
@@ -156,7 +159,8 @@ impl RowBatch {
         Ok(count)
     }
 
-    /// Returns whether an assignment is that of these rows of a draft model. Bitmasks are not compared: they are copied up each time.
+    /// Returns whether an assignment is that of these rows of a draft model. Bitmasks are not compared: they
+    /// are copied up each time.
     fn is_assigned(&self, rows: &Assignment<'_>) -> bool {
         let Some(proposals) = &self.proposals else { return false };
         let drafts = |of: DraftCounts<'_>| DraftShape { requests: rows.slots.len(), rule: of.rule };
@@ -188,7 +192,8 @@ impl RowBatch {
         rows.assign(requests, slots, drafts)
     }
 
-    /// Makes the rows of a slot padding, because its request is about to leave; where drafts are verified, all rows of the request.
+    /// Makes the rows of a slot padding, because its request is about to leave; where drafts are verified,
+    /// all rows of the request.
     pub(crate) fn retire(&mut self, requests: &Requests, slot: Slot) -> Result<()> {
         if !self.slots.contains(&slot) {
             return Ok(());
@@ -203,7 +208,8 @@ impl RowBatch {
         Ok(())
     }
 
-    /// Recomputes what the rows keep of the request in a slot, which has changed: its features, and memory for copies of its lists.
+    /// Recomputes what the rows keep of the request in a slot, which has changed: its features, and memory
+    /// for copies of its lists.
     pub(crate) fn follow(&mut self, requests: &Requests, slot: Slot) -> Result<()> {
         if !self.slots.contains(&slot) {
             return Ok(());
@@ -287,7 +293,8 @@ impl RowBatch {
         }
     }
 
-    /// Checks that the histories of the slots can take the paths in front of the rows of a draft model, each after `tokens` tokens more.
+    /// Checks that the histories of the slots can take the paths in front of the rows of a draft model, each
+    /// after `tokens` tokens more.
     pub(crate) fn check_room(&self, requests: &Requests, tokens: u64) -> Result<()> {
         match self.lacking(requests, tokens).next() {
             None => Ok(()),
@@ -311,7 +318,8 @@ impl RowBatch {
         self.with_own_needs(self.needs)
     }
 
-    /// Returns features of requests with those that the assignment's bitmasks and the kept sets need. The launches of drafts add them.
+    /// Returns features of requests with those that the assignment's bitmasks and the kept sets need. The
+    /// launches of drafts add them.
     pub(crate) fn with_own_needs(&self, needs: StepFeatures) -> StepFeatures {
         let has_masks = self.shape.masks && self.proposals.is_none();
         let masks = if has_masks { StepFeatures::MASKS } else { StepFeatures::NONE };
@@ -337,7 +345,8 @@ impl RowBatch {
         rows.try_for_each(|(row, (slot, needed))| variant.check(*needed, row, *slot))
     }
 
-    /// Returns the most tokens by which a step advances a request: one, and with drafts as many more as the request with most has.
+    /// Returns the most tokens by which a step advances a request: one, and with drafts as many more as the
+    /// request with most has.
     #[must_use]
     pub fn tokens_per_step(&self) -> u64 {
         1 + u64::from(self.most_drafts)
@@ -350,8 +359,8 @@ impl RowBatch {
         self.needs().are_decided_in_shards(Kind::Logits)
     }
 
-    /// Returns the assigned slots, and how many drafts each request has, or how many stand in front of each row of a draft model; nothing
-    /// without drafts.
+    /// Returns the assigned slots, and how many drafts each request has, or how many stand in front of each
+    /// row of a draft model; nothing without drafts.
     pub fn paths(&self) -> impl Iterator<Item = (Slot, u32)> {
         self.slots.iter().copied().zip(self.counts().iter().copied())
     }
@@ -420,12 +429,13 @@ impl RowBatch {
     pub(crate) unsafe fn link(&self, runtime: &dyn Runtime, drafts: &StepDrafts) -> crate::Result<()> {
         let requests = drafts.requests.clone();
         let links = self.draft_rows().links(&drafts.addresses, requests.start);
-        // SAFETY: the parents have memory for each row, and `assign` wrote the requests. The caller guarantees the rest.
+        // SAFETY: the parents have memory for each row, and `assign` wrote the requests. The caller
+        // guarantees the rest.
         links.map_or(Ok(()), |links| unsafe { drafts::link(runtime, requests.len(), &links) })
     }
 
-    /// Enqueues the judgement of drafts by probabilities. `draft_step` is the argument of the kernels that begin and end the step; its rows
-    /// need `needs`.
+    /// Enqueues the judgement of drafts by probabilities. `draft_step` is the argument of the kernels that
+    /// begin and end the step; its rows need `needs`.
     ///
     /// # Safety
     /// As for [`JudgedRows::judge`].

@@ -1,4 +1,5 @@
-//! What the host writes for the rows of a step: slots, forced tokens, row indices and bitmasks, in memory whose addresses stay.
+//! What the host writes for the rows of a step: slots, forced tokens, row indices and bitmasks, in memory
+//! whose addresses stay.
 
 use std::sync::Arc;
 

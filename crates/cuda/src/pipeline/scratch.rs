@@ -29,7 +29,8 @@ impl Scratch {
         let tiles = vocab.div_ceil(TILE);
         let alloc = |bytes_per_row: usize| Buffer::sized(runtime, ROWS, &[rows, bytes_per_row]);
         Ok(Self {
-            // The largest buffer comes first, so that a far too large workspace fails before it has allocated much.
+            // The largest buffer comes first, so that a far too large workspace fails before it has allocated
+            // much.
             words: alloc(abi::Step::scratch_words(tiles) * size_of::<u64>())?,
             records: alloc(tiles * size_of::<TileRecord>())?,
             filter_sums: alloc(tiles * size_of::<u64>())?,

@@ -10,7 +10,8 @@ use crate::launch::drafts;
 use crate::memory::columns::{DeviceSlice, SIGNED};
 use crate::pipeline::workspace::Workspace;
 
-/// A call that takes output tokens away whose launch is fixed, for as many requests as were assigned; the counts live as long as `'b`.
+/// A call that takes output tokens away whose launch is fixed, for as many requests as were assigned; the
+/// counts live as long as `'b`.
 #[derive(Clone, Debug)]
 pub struct ShortenLaunch<'b> {
     pub(crate) requests: usize,
@@ -19,9 +20,11 @@ pub struct ShortenLaunch<'b> {
 }
 
 impl<'b> ShortenLaunch<'b> {
-    /// Fixes the launch that takes the last output tokens of the assigned requests away, as many of each as the device's memory says.
+    /// Fixes the launch that takes the last output tokens of the assigned requests away, as many of each as
+    /// the device's memory says.
     ///
-    /// A count below 0 or above the number of output tokens takes nothing away. With mirostat 1 is the most, once after each token.
+    /// A count below 0 or above the number of output tokens takes nothing away. With mirostat 1 is the most,
+    /// once after each token.
     ///
     /// # Errors
     /// - [`Error::Length`] if there is not one count for each assigned request: for each slot.
@@ -51,8 +54,8 @@ impl<'b> ShortenLaunch<'b> {
         if self.requests == 0 {
             return Ok(());
         }
-        // SAFETY: the tables belong to this workspace, and `assign` checked the slots. There is a place in `taken` for each row. The
-        // creator of the counts guarantees their memory.
+        // SAFETY: the tables belong to this workspace, and `assign` checked the slots. There is a place in
+        // `taken` for each row. The creator of the counts guarantees their memory.
         unsafe { drafts::shorten(&*workspace.runtime, self.requests, &self.argument) }
     }
 }

@@ -1,7 +1,7 @@
 //! Steps: what turns rows of logits or probabilities into tokens, or into drafts of a batch.
 //!
-//! [`Workspace::fix`] fixes the launches for a shape; `launch_step.rs` launches them. A step does not borrow its workspace, so requests can
-//! come and go between two replays.
+//! [`Workspace::fix`] fixes the launches for a shape; `launch_step.rs` launches them. A step does not borrow
+//! its workspace, so requests can come and go between two replays.
 
 use std::marker::PhantomData;
 
@@ -28,25 +28,29 @@ use crate::requests::step_variant::StepVariant;
 pub struct StepInput<'a, 'b> {
     /// The batch of drafts whose rows draw; `None` for the rows of steps.
     pub of: Option<DraftBatchId>,
-    /// Logits or probabilities, or with a head hidden states. Row i of the step reads row i, or the one that the assignment's
-    /// `row_indices` name. Over ranks: of each assigned row this rank's part, which may be followed by padding; under
-    /// [`ExchangeLayout::Replicated`](crate::ExchangeLayout::Replicated) the whole rows that this rank owns.
+    /// Logits or probabilities, or with a head hidden states. Row i of the step reads row i, or the one that
+    /// the assignment's `row_indices` name. Over ranks: of each assigned row this rank's part, which may be
+    /// followed by padding; under [`ExchangeLayout::Replicated`](crate::ExchangeLayout::Replicated) the whole
+    /// rows that this rank owns.
     pub rows: Rows<'b>,
-    /// The head that makes the rows of logits of hidden states, one for each row; over ranks one of this rank's ids, unless it has whole rows. Its memory holds the logits of one step at a time, so
-    /// steps of one head must run one after the other.
+    /// The head that makes the rows of logits of hidden states, one for each row; over ranks one of this
+    /// rank's ids, unless it has whole rows. Its memory holds the logits of one step at a time, so steps of
+    /// one head must run one after the other.
     pub head: Option<&'b Head<'b>>,
-    /// Bitmasks, over ranks of all rows. They replace those of the assignment, for the rows that have one there. If the assignment has none,
-    /// they apply to every row.
+    /// Bitmasks, over ranks of all rows. They replace those of the assignment, for the rows that have one
+    /// there. If the assignment has none, they apply to every row.
     pub masks: Option<MaskRows<'b>>,
     /// The drafts that the step verifies, for an assignment that counts them.
     pub drafts: Option<DraftIds<'b>>,
-    /// The paths in front of the rows of a draft model. Row r follows the first ids of row r, as many as were assigned to it. Behind a
-    /// path with an id outside the vocabulary there are no drafts.
+    /// The paths in front of the rows of a draft model. Row r follows the first ids of row r, as many as were
+    /// assigned to it. Behind a path with an id outside the vocabulary there are no drafts.
     pub paths: Option<DeviceIntMatrix<'b>>,
-    /// How the rows are spread over ranks, and the window of this one. All ranks assign the same slots, options and rows, and enqueue the
-    /// same steps in the same order. The windows and the workspace must outlive the step's work.
+    /// How the rows are spread over ranks, and the window of this one. All ranks assign the same slots,
+    /// options and rows, and enqueue the same steps in the same order. The windows and the workspace must
+    /// outlive the step's work.
     pub ranks: Option<(&'a Windows, &'a RankRows<'a>)>,
-    /// The named variant whose kernels the step launches, whatever its rows need; a [`Graph`](crate::Graph) of this crate ignores it.
+    /// The named variant whose kernels the step launches, whatever its rows need; a [`Graph`](crate::Graph)
+    /// of this crate ignores it.
     pub variant: Option<StepVariant>,
 }
 
@@ -147,30 +151,37 @@ pub(crate) enum Begin {
 impl Workspace {
     /// Fixes the launches of a step, for the current assignment.
     ///
-    /// With drafts, kernels draw a token from each row, and accept the drafts that equal what is drawn before them; or they judge the drafts
-    /// by the probabilities of their rows, as the assignment's [`DraftRule`](crate::DraftRule) says. They advance each request by the
-    /// accepted drafts and one token more. The outputs of the rows that tokens are emitted from move to the request's first
-    /// rows; [`Results::read_walks`](crate::Results::read_walks) names the rows. A request with mirostat must have no drafts. Parents that
-    /// are no tree end the request's walk after its first row, which gets the status `NO_TREE`.
+    /// With drafts, kernels draw a token from each row, and accept the drafts that equal what is drawn before
+    /// them; or they judge the drafts by the probabilities of their rows, as the assignment's
+    /// [`DraftRule`](crate::DraftRule) says. They advance each request by the accepted drafts and one token
+    /// more. The outputs of the rows that tokens are emitted from move to the request's first rows;
+    /// [`Results::read_walks`](crate::Results::read_walks) names the rows. A request with mirostat must have
+    /// no drafts. Parents that are no tree end the request's walk after its first row, which gets the status
+    /// `NO_TREE`.
     ///
-    /// Over ranks the results of the whole batch lie in each rank's window then, walks after them, and each rank has advanced all requests.
-    /// The rows of a request have one owner. The drafts are those of the whole batch, in its order, on all ranks alike; of the drafter's
-    /// probabilities only the rows of own requests are read. Of a batch of drafts each rank draws all, from rows that are gathered.
+    /// Over ranks the results of the whole batch lie in each rank's window then, walks after them, and each
+    /// rank has advanced all requests. The rows of a request have one owner. The drafts are those of the
+    /// whole batch, in its order, on all ranks alike; of the drafter's probabilities only the rows of own
+    /// requests are read. Of a batch of drafts each rank draws all, from rows that are gathered.
     ///
     /// # Errors
-    /// - [`Error::Length`] if the rows have another vocabulary than the workspace, or hidden states another width than the head.
-    /// - [`Error::Length`] if the assignment has no `row_indices`, and there is another number of rows than it has; if there is not one
-    ///   bitmask per assigned row; for hidden states beyond the head's capacity.
-    /// - [`Error::OutOfRange`] if a row index is not below the number of rows, or a bitmask has a word for each id.
-    /// - [`Error::Length`] if there are not as many ids and parents as the assignment counts drafts; [`Error::OutOfRange`] for columns of
-    ///   another type than i32 and i64, and for probabilities of another type or shape; [`Error::Conflict`] for probabilities that the
-    ///   rule does not read.
-    /// - [`Error::Length`] if the paths have too few rows or columns, or there are none and a row has a path; [`Error::OutOfRange`] if their
-    ///   ids have no sign, or their rows lie 2^32 ids or more apart.
+    /// - [`Error::Length`] if the rows have another vocabulary than the workspace, or hidden states another
+    ///   width than the head.
+    /// - [`Error::Length`] if the assignment has no `row_indices`, and there is another number of rows than
+    ///   it has; if there is not one bitmask per assigned row; for hidden states beyond the head's capacity.
+    /// - [`Error::OutOfRange`] if a row index is not below the number of rows, or a bitmask has a word for
+    ///   each id.
+    /// - [`Error::Length`] if there are not as many ids and parents as the assignment counts drafts;
+    ///   [`Error::OutOfRange`] for columns of another type than i32 and i64, and for probabilities of another
+    ///   type or shape; [`Error::Conflict`] for probabilities that the rule does not read.
+    /// - [`Error::Length`] if the paths have too few rows or columns, or there are none and a row has a path;
+    ///   [`Error::OutOfRange`] if their ids have no sign, or their rows lie 2^32 ids or more apart.
     /// - [`Error::OutOfRange`] if the workspace has no such batch of drafts.
-    /// - [`Error::Conflict`] for parts of the input that do not go together or with the assignment: over ranks, for example, row indices;
-    ///   bitmasks of rows that are assigned in another order than the batch's; a layout that the windows were made without; and under
-    ///   [`ExchangeLayout::Survey`](crate::ExchangeLayout::Survey) kept sets, messages, and drafts that are judged by probabilities.
+    /// - [`Error::Conflict`] for parts of the input that do not go together or with the assignment: over
+    ///   ranks, for example, row indices; bitmasks of rows that are assigned in another order than the
+    ///   batch's; a layout that the windows were made without; and under
+    ///   [`ExchangeLayout::Survey`](crate::ExchangeLayout::Survey) kept sets, messages, and drafts that are
+    ///   judged by probabilities.
     ///
     /// # Panics
     /// If the windows were made for another workspace, or the rows are spread over another number of ranks.
@@ -331,7 +342,8 @@ fn fix_begin(
     }
 }
 
-/// Checks the paths in front of `rows` rows, of which the longest has `longest` drafts, and returns where they lie.
+/// Checks the paths in front of `rows` rows, of which the longest has `longest` drafts, and returns where
+/// they lie.
 fn paths_of(paths: Option<&DeviceIntMatrix<'_>>, rows: usize, longest: usize) -> Result<DraftPaths> {
     let Some(paths) = paths.filter(|_| longest > 0) else {
         return match longest {
@@ -362,7 +374,8 @@ impl Step<'_> {
         &self.terms
     }
 
-    /// Returns a step of known tokens: row i is i positions after its request, and no row advances its request.
+    /// Returns a step of known tokens: row i is i positions after its request, and no row advances its
+    /// request.
     pub(crate) fn with_known_tokens(mut self) -> Self {
         self.argument.flags |= flags::KNOWN_TOKENS;
         self.terms.advances = false;
@@ -385,8 +398,8 @@ impl Step<'_> {
 }
 
 impl StepTerms {
-    /// Checks that the assignment still suits what was fixed for it, after at most `tokens` tokens that the requests have not emitted yet, and
-    /// returns its rows.
+    /// Checks that the assignment still suits what was fixed for it, after at most `tokens` tokens that the
+    /// requests have not emitted yet, and returns its rows.
     pub(crate) fn check<'w>(&self, workspace: &'w Workspace, tokens: u64) -> Result<&'w RowBatch> {
         let batch = workspace.batch(self.of)?;
         batch.check(self.shape, self.logits_rows)?;

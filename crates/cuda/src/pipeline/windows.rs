@@ -1,8 +1,8 @@
 //! Windows: the memory of each rank of a group that its peers write.
 //!
-//! A window begins with a header; the results of a batch follow, then the places where results arrive, the flags of blocks, the
-//! places where words about rows arrive that ranks have parts of, and rows of logits. All ranks make windows of the same extent, hand
-//! out their handles, and map those of the others, once.
+//! A window begins with a header; the results of a batch follow, then the places where results arrive, the
+//! flags of blocks, the places where words about rows arrive that ranks have parts of, and rows of logits.
+//! All ranks make windows of the same extent, hand out their handles, and map those of the others, once.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,7 +24,8 @@ use crate::pipeline::rank_rows::{ExchangeFailure, ExchangeLayout};
 use crate::pipeline::results::WALK_WORDS;
 use crate::pipeline::workspace::Workspace;
 
-/// Windows are multiples of this many bytes. The driver may put smaller allocations into one block of memory, and a handle maps all of it.
+/// Windows are multiples of this many bytes. The driver may put smaller allocations into one block of memory,
+/// and a handle maps all of it.
 const GRANULE: usize = 2 << 20;
 
 /// Where results begin in a window, in bytes.
@@ -42,7 +43,8 @@ const WIDEST: usize = size_of::<f32>();
 /// The failure that the host writes; kernels tell it from none alone.
 const GIVEN_UP: u32 = u32::MAX;
 
-/// By which the host ends the waits of a device for other ranks, while its thread may be waiting for the device itself.
+/// By which the host ends the waits of a device for other ranks, while its thread may be waiting for the
+/// device itself.
 #[derive(Clone, Debug)]
 pub struct GivingUp {
     runtime: Arc<dyn Runtime>,
@@ -51,18 +53,20 @@ pub struct GivingUp {
 }
 
 impl GivingUp {
-    /// Ends all waits in exchanges of this rank, those to come included, because `rank` has gone: they fail at once. The windows must be alive.
+    /// Ends all waits in exchanges of this rank, those to come included, because `rank` has gone: they fail
+    /// at once. The windows must be alive.
     ///
     /// # Errors
     /// - [`Error::Unavailable`] if the device fails.
     pub fn give_up(&self, rank: usize) -> Result<()> {
-        // First what needs nothing of the device, whose driver another thread may keep as long as messages are waited for.
+        // First what needs nothing of the device, whose driver another thread may keep as long as messages
+        // are waited for.
         self.messenger.iter().for_each(|messenger| messenger.abort());
         let places =
             [std::mem::offset_of!(WindowHeader, failed_rank), std::mem::offset_of!(WindowHeader, failure)];
         let written = places.into_iter().zip([rank as u32, GIVEN_UP]).try_for_each(|(place, word)| {
-            // SAFETY: the caller keeps the windows, at whose start the header lies. Kernels load `failure` as a word that others change, and
-            // `failed_rank` is read by the host alone.
+            // SAFETY: the caller keeps the windows, at whose start the header lies. Kernels load `failure` as
+            // a word that others change, and `failed_rank` is read by the host alone.
             unsafe { self.runtime.write_at_once(self.header + place as u64, word) }
         });
         Ok(written?)
@@ -107,8 +111,9 @@ impl SharedMemory {
         self.post.is_some()
     }
 
-    /// Ends messages, and returns whether they have ended within `patience`, so that no rank writes the memory any more: a graph that holds some
-    /// keeps them. Of memory that other ranks write themselves it says nothing, and returns false.
+    /// Ends messages, and returns whether they have ended within `patience`, so that no rank writes the
+    /// memory any more: a graph that holds some keeps them. Of memory that other ranks write themselves it
+    /// says nothing, and returns false.
     #[must_use]
     pub fn has_ended(&self, patience: Duration) -> bool {
         self.post.as_ref().is_some_and(|post| {
@@ -156,8 +161,9 @@ pub struct Windows {
 
 impl Windows {
     /// Allocates the window of a rank, for steps of a workspace under these layouts: under all but
-    /// [`Replicated`](ExchangeLayout::Replicated) it has a place for each row, of f32, and under [`Survey`](ExchangeLayout::Survey) 8 KB more for
-    /// each row and rank. Loads the kernels that write windows, so that no rank waits for another one's compiler later.
+    /// [`Replicated`](ExchangeLayout::Replicated) it has a place for each row, of f32, and under
+    /// [`Survey`](ExchangeLayout::Survey) 8 KB more for each row and rank. Loads the kernels that write
+    /// windows, so that no rank waits for another one's compiler later.
     ///
     /// # Errors
     /// - [`Error::OutOfRange`] for more than 16 ranks, under `Survey` for more than 8.
@@ -224,12 +230,14 @@ impl Windows {
         Ok(self.runtime.export(self.own().address(), self.bytes())?)
     }
 
-    /// Maps the windows of all ranks, by their handles in the order of ranks. Exchanges wait for a rank for `timeout`.
+    /// Maps the windows of all ranks, by their handles in the order of ranks. Exchanges wait for a rank for
+    /// `timeout`.
     ///
     /// # Errors
     /// - [`Error::Length`] if there is not one handle for each rank.
-    /// - [`Error::Unavailable`] if the device cannot reach the memory of a peer, or a handle is of memory that is no other rank's window: a rank may
-    ///   send any bytes, and kernels write no further than windows.
+    /// - [`Error::Unavailable`] if the device cannot reach the memory of a peer, or a handle is of memory
+    ///   that is no other rank's window: a rank may send any bytes, and kernels write no further than
+    ///   windows.
     ///
     /// Owners keep their windows until this rank has called [`Windows::unmap`] or its process has ended.
     pub fn map(&mut self, handles: &[MemoryHandle], timeout: Duration) -> Result<()> {
@@ -259,12 +267,14 @@ impl Windows {
         Ok(self.runtime.new_group(self.peers.rank == 0)?)
     }
 
-    /// Joins a group, in place of windows that are mapped: what travels does so in messages then. All ranks call this at once; it waits
-    /// for them as long as `goes_on` returns true, which is asked again and again. The first messages are enqueued, and come once all ranks have joined. Steps under
+    /// Joins a group, in place of windows that are mapped: what travels does so in messages then. All ranks
+    /// call this at once; it waits for them as long as `goes_on` returns true, which is asked again and
+    /// again. The first messages are enqueued, and come once all ranks have joined. Steps under
     /// [`ExchangeLayout::Survey`](crate::ExchangeLayout::Survey) cannot be served then.
     ///
     /// # Errors
-    /// - [`Error::Unavailable`] if a rank does not come, the ranks cannot be connected, or the device has not enough memory.
+    /// - [`Error::Unavailable`] if a rank does not come, the ranks cannot be connected, or the device has not
+    ///   enough memory.
     pub fn join_group(&mut self, by: &Meeting, goes_on: &mut dyn FnMut() -> bool) -> Result<()> {
         self.unmap();
         let (rank, world) = (self.peers.rank as usize, self.peers.world as usize);
@@ -284,7 +294,8 @@ impl Windows {
         GivingUp { runtime: Arc::clone(&self.runtime), header: self.own().address(), messenger }
     }
 
-    /// Gives the other ranks' windows back, once this rank's work is complete. No step may be enqueued afterwards.
+    /// Gives the other ranks' windows back, once this rank's work is complete. No step may be enqueued
+    /// afterwards.
     pub fn unmap(&mut self) {
         for (handle, address) in self.mapped.drain(..) {
             // SAFETY: `map` mapped the memory, and steps of this rank are enqueued no more.
@@ -292,13 +303,15 @@ impl Windows {
         }
     }
 
-    /// Takes the memory that other ranks may still write: this rank's window, and that of messages. No step may be enqueued afterwards.
+    /// Takes the memory that other ranks may still write: this rank's window, and that of messages. No step
+    /// may be enqueued afterwards.
     pub fn take_shared(&mut self) -> SharedMemory {
         self.own.iter().for_each(|own| withdraw(own.address()));
         SharedMemory { own: self.own.take(), post: self.post.take() }
     }
 
-    /// Sets what all ranks must have alike in the next steps. While the host program captures a graph, it may not change.
+    /// Sets what all ranks must have alike in the next steps. While the host program captures a graph, it may
+    /// not change.
     ///
     /// # Errors
     /// - [`Error::Unavailable`] if the device fails.
@@ -311,7 +324,8 @@ impl Windows {
         Ok(())
     }
 
-    /// Sets which row of the batch each assigned row is, for steps whose rows are assigned in another order; empty if they are not.
+    /// Sets which row of the batch each assigned row is, for steps whose rows are assigned in another order;
+    /// empty if they are not.
     ///
     /// # Errors
     /// - [`Error::Unavailable`] if the device fails.
@@ -329,9 +343,10 @@ impl Windows {
         self.own().address() + RESULTS_OFFSET as u64
     }
 
-    /// Waits for the steps enqueued before, and reads the results of the last one, in the layout of its batch; of a verification also the row of each
-    /// place and the number of accepted drafts of each request, as [`Results::read_walks`](crate::Results::read_walks) does. Returns why an exchange
-    /// failed, if one did; the results say nothing then. Calls `meanwhile` again and again during the wait.
+    /// Waits for the steps enqueued before, and reads the results of the last one, in the layout of its
+    /// batch; of a verification also the row of each place and the number of accepted drafts of each request,
+    /// as [`Results::read_walks`](crate::Results::read_walks) does. Returns why an exchange failed, if one
+    /// did; the results say nothing then. Calls `meanwhile` again and again during the wait.
     ///
     /// # Errors
     /// - [`Error::Unavailable`] if the device fails.
@@ -370,8 +385,8 @@ impl Windows {
     pub(crate) fn window_rows(&self, parts: &Rows<'_>, rows: usize) -> Result<Rows<'static>> {
         let dtype = parts.dtype;
         let address = self.rows_address();
-        // SAFETY: `new` made room for that many rows of the widest type. Only steps of this rank read them, after the exchange that
-        // waits for their writers.
+        // SAFETY: `new` made room for that many rows of the widest type. Only steps of this rank read them,
+        // after the exchange that waits for their writers.
         let whole =
             unsafe { Rows::new(address, dtype, rows, self.vocab, self.row_bytes(dtype) / dtype.bytes()) };
         Ok(whole?.with_kind(parts.kind))
@@ -441,13 +456,15 @@ impl Windows {
         self.arrivals_offset() + 2 * self.arrivals_bytes()
     }
 
-    /// Returns where words about rows arrive, and how many bytes each of the two places has; `None` where messages travel.
+    /// Returns where words about rows arrive, and how many bytes each of the two places has; `None` where
+    /// messages travel.
     pub(crate) fn words(&self) -> Option<(u64, u64)> {
         let offset = self.block_flags_offset() + BLOCK_FLAGS_BYTES as u64;
         self.post.is_none().then_some((offset, self.words_bytes as u64))
     }
 
-    /// Returns the address of the batch's rows in the order in which they are assigned, 0 if that is the batch's own.
+    /// Returns the address of the batch's rows in the order in which they are assigned, 0 if that is the
+    /// batch's own.
     pub(crate) fn batch_rows(&self) -> u64 {
         if self.has_batch_rows { self.batch_rows.address() } else { 0 }
     }

@@ -1,4 +1,5 @@
-//! The workspace: requests by slot, rows that they are assigned to, and memory for steps, whose size is fixed when the workspace is made.
+//! The workspace: requests by slot, rows that they are assigned to, and memory for steps, whose size is fixed
+//! when the workspace is made.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -48,7 +49,8 @@ impl Workspace {
         static NEXT_ID: AtomicU64 = AtomicU64::new(0);
         Ok(Self {
             id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
-            // The largest buffers come first, so that a far too large workspace fails before it has allocated much.
+            // The largest buffers come first, so that a far too large workspace fails before it has allocated
+            // much.
             scratch: Scratch::new(&runtime, rows, vocab)?,
             results: Results::new(&runtime, limits)?,
             requests: Requests::new(&runtime, vocab, slots, widths)?,
@@ -61,11 +63,11 @@ impl Workspace {
         })
     }
 
-    /// Returns the workspace with steps that turn rows of logits into rows of probabilities first, and draw from
-    /// those. Takes memory for the rows.
+    /// Returns the workspace with steps that turn rows of logits into rows of probabilities first, and draw
+    /// from those. Takes memory for the rows.
     ///
-    /// Each row is a softmax at the temperature that [`Workspace::assign_temperatures`] gives it, in f32. Requests
-    /// are those for rows of probabilities.
+    /// Each row is a softmax at the temperature that [`Workspace::assign_temperatures`] gives it, in f32.
+    /// Requests are those for rows of probabilities.
     ///
     /// # Errors
     /// - [`Error::Unavailable`] if the device has not enough memory, or the softmax cannot be compiled.
@@ -91,8 +93,8 @@ impl Workspace {
         self.probability_rows.as_mut().expect("a workspace with a softmax").write_temperatures(temperatures)
     }
 
-    /// Waits for the steps enqueued before, and reads the [`gumball_spec::Status`] bits that the last one's softmax
-    /// found in each row of logits.
+    /// Waits for the steps enqueued before, and reads the [`gumball_spec::Status`] bits that the last one's
+    /// softmax found in each row of logits.
     ///
     /// # Errors
     /// - [`Error::Unavailable`] if the device fails, or failed in a step.
@@ -124,7 +126,8 @@ impl Workspace {
         self.follow(slot)
     }
 
-    /// Empties a slot, and keeps its memory for the next request. Rows that are assigned to the slot become padding.
+    /// Empties a slot, and keeps its memory for the next request. Rows that are assigned to the slot become
+    /// padding.
     ///
     /// # Errors
     /// - [`Error::OutOfRange`] if there is no such slot.
@@ -154,10 +157,11 @@ impl Workspace {
         batches.try_for_each(|batch| batch.follow(requests, slot))
     }
 
-    /// Records the lengths of the histories in some slots, prompts included. All steps that were enqueued for these slots must
-    /// be counted in them.
+    /// Records the lengths of the histories in some slots, prompts included. All steps that were enqueued for
+    /// these slots must be counted in them.
     ///
-    /// Steps with drafts take capacity for all tokens that they might have emitted; this returns what they did not use.
+    /// Steps with drafts take capacity for all tokens that they might have emitted; this returns what they
+    /// did not use.
     pub fn note_lengths(&mut self, lengths: impl IntoIterator<Item = (Slot, usize)>) {
         self.requests.note_lengths(lengths);
     }
@@ -179,7 +183,8 @@ impl Workspace {
     /// Makes a batch of rows of a draft model.
     ///
     /// # Errors
-    /// - [`Error::OutOfRange`] for more rows than a step can have, for no rows or siblings, and for more than 64 siblings.
+    /// - [`Error::OutOfRange`] for more rows than a step can have, for no rows or siblings, and for more than
+    ///   64 siblings.
     /// - [`Error::Unavailable`] if the device has not enough memory.
     pub fn add_draft_batch(&mut self, limits: DraftBatchLimits) -> Result<DraftBatchId> {
         limits.check(self.limits.rows)?;
@@ -205,14 +210,17 @@ impl Workspace {
         Ok(())
     }
 
-    /// Assigns slots, forced tokens, row indices and bitmasks to rows: those of the next steps, or of a batch of drafts. Copies nothing
-    /// if rows of a draft model have the assignment already, which has no bitmasks then.
+    /// Assigns slots, forced tokens, row indices and bitmasks to rows: those of the next steps, or of a batch
+    /// of drafts. Copies nothing if rows of a draft model have the assignment already, which has no bitmasks
+    /// then.
     ///
     /// # Errors
     /// - [`Error::Length`] if there are more rows than the capacity, or the lists differ in length.
-    /// - [`Error::OutOfRange`] if a slot or a token does not exist, a slot occurs twice in the rows of steps, one has more than 64 drafts or a
-    ///   row of a draft model 64 in front of it, a threshold is outside 0..=1, or the workspace has no such batch.
-    /// - [`Error::Unavailable`] if the device fails, or has not enough memory for drafts. Nothing is assigned then.
+    /// - [`Error::OutOfRange`] if a slot or a token does not exist, a slot occurs twice in the rows of steps,
+    ///   one has more than 64 drafts or a row of a draft model 64 in front of it, a threshold is outside
+    ///   0..=1, or the workspace has no such batch.
+    /// - [`Error::Unavailable`] if the device fails, or has not enough memory for drafts. Nothing is assigned
+    ///   then.
     pub fn assign(&mut self, rows: &Assignment<'_>) -> Result<()> {
         if rows.of.is_some() {
             return self.assign_rows(rows);
@@ -229,8 +237,8 @@ impl Workspace {
         }
     }
 
-    /// Assigns rows like [`Workspace::assign`], but several may share a slot, for steps that do not advance the
-    /// request.
+    /// Assigns rows like [`Workspace::assign`], but several may share a slot, for steps that do not advance
+    /// the request.
     pub(crate) fn assign_rows(&mut self, rows: &Assignment<'_>) -> Result<()> {
         self.batch(rows.of)?;
         let Self { runtime, requests, draft_batches, .. } = self;

@@ -1,4 +1,5 @@
-//! Edits: turns penalties, bias and bans from parameters into what `history_edits.cu` and `edited_row.cuh` read.
+//! Edits: turns penalties, bias and bans from parameters into what `history_edits.cu` and `edited_row.cuh`
+//! read.
 //!
 //! Bans that never change form a bitmap. Every other edit is a number in the entry of the id that it touches.
 //! A tile without touched ids therefore costs only a look at its bits. DRY and most bans depend on how the

@@ -11,8 +11,9 @@ use crate::abi::{MAX_LISTED_TOP_K, Params, RowFilters, features, filter_code, re
 pub(crate) const DECIDED_BY_CHAIN: u32 =
     features::JOINT | features::CANDIDATES | features::FILTER_SUMS | features::TESTED_DRAW;
 
-/// Returns a request's filters in the order in which kernels take them, their features of [`DECIDED_BY_CHAIN`], and what must be read at a
-/// temperature. Greedy requests and mirostat use neither filters nor features. `short` says whether its top-k, if it is on, is at most `MAX_LISTED_TOP_K`.
+/// Returns a request's filters in the order in which kernels take them, their features of
+/// [`DECIDED_BY_CHAIN`], and what must be read at a temperature. Greedy requests and mirostat use neither
+/// filters nor features. `short` says whether its top-k, if it is on, is at most `MAX_LISTED_TOP_K`.
 pub(crate) fn row_filters(
     params: &SamplingParams,
     temperature: f32,
@@ -47,7 +48,8 @@ fn reading_code(params: &SamplingParams, reading: Reading) -> u32 {
         Reading::First => readings::FIRST,
         Reading::Top(_) => readings::TOP,
         Reading::Race(0.0) => readings::RACE,
-        // Which tokens min-p keeps is known only once the first one is, so all that it could keep are computed.
+        // Which tokens min-p keeps is known only once the first one is, so all that it could keep are
+        // computed.
         Reading::Race(_) | Reading::Likely(_) => readings::LIKELY,
         Reading::Mass(_) => readings::MASS,
         Reading::Whole(_) => readings::WHOLE,
@@ -59,15 +61,16 @@ fn are_prefixes(chain: &[Filter]) -> bool {
 }
 
 /// Sorts filters that act jointly into the order of least work. Returns whether they act jointly in that
-/// order too; otherwise they act one after the other. A filter chain with other filters stays as it is and acts
-/// jointly.
+/// order too; otherwise they act one after the other. A filter chain with other filters stays as it is and
+/// acts jointly.
 ///
 /// The intersection of prefixes of the order is the shortest of them. Only top-p depends on the mass of its
 /// given set. With top-p first, such filters keep the same tokens one after the other: top-k counts from the
 /// first token, and min-p compares with it.
 ///
-/// A nucleus may be long, however. If top-k is short, it goes first, because its candidate list is short whatever the
-/// nucleus is. Then top-p is second and jointly uses the mass of the whole row, which the survey sums.
+/// A nucleus may be long, however. If top-k is short, it goes first, because its candidate list is short
+/// whatever the nucleus is. Then top-p is second and jointly uses the mass of the whole row, which the survey
+/// sums.
 fn order_joint(chain: &mut [Filter], params: &SamplingParams, short: bool) -> bool {
     if !are_prefixes(chain) {
         return true;

@@ -1,9 +1,9 @@
 //! How many more steps the assigned rows can take. The host counts steps when it enqueues them, so no kernel
 //! ever appends to a full history.
 //!
-//! A step appends at most one id to each history, or with drafts as many as the request with most can emit. The number of
-//! enqueued steps therefore bounds every length from above, and the host reads nothing back. Where it has read a length anyway,
-//! the bound starts from that.
+//! A step appends at most one id to each history, or with drafts as many as the request with most can emit.
+//! The number of enqueued steps therefore bounds every length from above, and the host reads nothing back.
+//! Where it has read a length anyway, the bound starts from that.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -1,4 +1,5 @@
-//! The request table: the requests in the slots, how many more tokens each history can take, and the steps that were run for them.
+//! The request table: the requests in the slots, how many more tokens each history can take, and the steps
+//! that were run for them.
 
 use std::sync::Arc;
 
@@ -254,13 +255,14 @@ impl Requests {
         self.entry(slot).and_then(|entry| entry.request.as_ref())
     }
 
-    /// Returns the parameters of a slot's request at temperature 0, without seed and draw index; padding has default ones.
+    /// Returns the parameters of a slot's request at temperature 0, without seed and draw index; padding has
+    /// default ones.
     pub(crate) fn greedy_params(&self, slot: Slot) -> Params {
         self.entry(slot).map_or_else(Params::default, SlotEntry::greedy_params)
     }
 
-    /// Returns how many bytes a row after drafts needs for those lists of a slot's request that emitted tokens change: the
-    /// twin of `share_entries` and `copy_lists` in `drafts.cu`.
+    /// Returns how many bytes a row after drafts needs for those lists of a slot's request that emitted
+    /// tokens change: the twin of `share_entries` and `copy_lists` in `drafts.cu`.
     pub(crate) fn list_bytes(&self, slot: Slot) -> usize {
         let Some(entry) = self.entry(slot) else { return 0 };
         let has = |bit: u32| entry.features() & bit != 0;
@@ -280,7 +282,8 @@ impl Requests {
         usize::try_from(slot).ok().and_then(|slot| self.slots.get(slot))
     }
 
-    /// Returns the features that a slot's request needs, and the smallest named variant that serves it; if `greedy`, at temperature 0.
+    /// Returns the features that a slot's request needs, and the smallest named variant that serves it; if
+    /// `greedy`, at temperature 0.
     pub(crate) fn needs_of(&self, slot: Slot, greedy: bool) -> (StepFeatures, StepVariant) {
         match usize::try_from(slot) {
             Err(_) => (StepFeatures::NONE, StepVariant::NoFilter),
@@ -321,7 +324,8 @@ impl Requests {
         self.counters.served(variant)
     }
 
-    /// Records the lengths of histories: those of slots of which no step is enqueued that the lengths do not count.
+    /// Records the lengths of histories: those of slots of which no step is enqueued that the lengths do not
+    /// count.
     pub(crate) fn note_lengths(&mut self, lengths: impl IntoIterator<Item = (Slot, usize)>) {
         let slots = &self.slots;
         let growths = lengths.into_iter().filter_map(|(slot, length)| {

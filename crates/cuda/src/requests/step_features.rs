@@ -1,7 +1,7 @@
 //! Which kernels a step launches: a function of its requests, its shape and the device, never of its logits.
 //!
-//! The choice is made when the rows change. A [`Graph`](crate::Graph) holds the launches for every choice, so a
-//! replay runs the kernels that its rows need. A step in a graph that the host program captures holds one
+//! The choice is made when the rows change. A [`Graph`](crate::Graph) holds the launches for every choice, so
+//! a replay runs the kernels that its rows need. A step in a graph that the host program captures holds one
 //! choice only, that of a named [`StepVariant`](crate::StepVariant).
 
 use gumball_spec::Kind;
@@ -59,8 +59,8 @@ pub(crate) enum Edits {
     None,
     /// Bitmasks, and edits that are looked up by token id: penalties, biases, fixed bans.
     PerToken,
-    /// Those of `PerToken`, and edits that match the end of the history, such as DRY; the kernel `history_edits` finds
-    /// them.
+    /// Those of `PerToken`, and edits that match the end of the history, such as DRY; the kernel
+    /// `history_edits` finds them.
     HistoryDependent,
 }
 
@@ -97,7 +97,8 @@ impl StepFeatures {
     /// The features of rows whose kept sets the workspace records.
     pub const KEPT: Self = Self { variant: Variant::General, ..Self::NONE };
 
-    /// Returns whether a winner or a list of each rank decides rows of these features: rows of logits that need no mass of the whole row.
+    /// Returns whether a winner or a list of each rank decides rows of these features: rows of logits that
+    /// need no mass of the whole row.
     pub fn are_decided_in_shards(self, kind: Kind) -> bool {
         kind == Kind::Logits && self.variant <= Variant::CandidatesLogprob && !self.sums
     }
@@ -119,8 +120,8 @@ impl StepFeatures {
         .with(params.chain == chains::NUCLEUS)
     }
 
-    /// Returns these features with `long_nucleus` as given if the variant is one of those that try a candidate
-    /// list; otherwise with `long_nucleus` cleared.
+    /// Returns these features with `long_nucleus` as given if the variant is one of those that try a
+    /// candidate list; otherwise with `long_nucleus` cleared.
     fn with(self, long_nucleus: bool) -> Self {
         let lists = matches!(self.variant, Variant::Candidates | Variant::CandidatesLogprob);
         Self { long_nucleus: long_nucleus && lists, ..self }

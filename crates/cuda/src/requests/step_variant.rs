@@ -22,7 +22,8 @@ pub enum StepVariant {
     NoFilter,
     /// Min-p as the only filter. Its kernels are those of `NoFilter`.
     MinP,
-    /// Filter chains that begin with top-k up to 256, without top-p. Other filters that kernels try on a list may follow.
+    /// Filter chains that begin with top-k up to 256, without top-p. Other filters that kernels try on a list
+    /// may follow.
     TopK,
     /// Filter chains that begin with top-k up to 256, and apply top-p to what it keeps. The kernels are those
     /// of `TopK`.

@@ -2,9 +2,9 @@
 //! stack are within bounds, and are compared with a record.
 //!
 //! The tests need NVRTC, for example from the PyPI wheel `nvidia-cuda-nvrtc` (`GUMBALL_NVRTC` names its
-//! libnvrtc.so.13). Without that variable, they are left to `ci/run kernels`. The record is `registers.txt`; with
-//! `GUMBALL_BLESS=1` the test of all architectures overwrites it. The record applies to its version of NVRTC
-//! only, the bounds to every version.
+//! libnvrtc.so.13). Without that variable, they are left to `ci/run kernels`. The record is `registers.txt`;
+//! with `GUMBALL_BLESS=1` the test of all architectures overwrites it. The record applies to its version of
+//! NVRTC only, the bounds to every version.
 
 mod report;
 
@@ -42,8 +42,8 @@ const MOST_STACK: u32 = 640;
 /// fits.
 const MOST_STACK_ELSEWHERE: u32 = 32;
 
-/// Tests sm_90 alone, for which kernels use every feature: each further architecture takes as long again. Kernels for bf16 and f16 are
-/// left to the test below: they differ from those for f32 by how rows are read.
+/// Tests sm_90 alone, for which kernels use every feature: each further architecture takes as long again.
+/// Kernels for bf16 and f16 are left to the test below: they differ from those for f32 by how rows are read.
 #[test]
 fn kernels_compile() {
     hold(&[Arch::new(9, 0)], |program| !program.name().contains("f16"));
@@ -55,8 +55,8 @@ fn every_kernel_compiles_for_every_architecture() {
     hold(&archs(), |_| true);
 }
 
-/// Compiles the kernels of some programs for some architectures and checks their registers and stack against the bounds.
-/// Prints where they differ from the record.
+/// Compiles the kernels of some programs for some architectures and checks their registers and stack against
+/// the bounds. Prints where they differ from the record.
 fn hold(archs: &[Arch], is_held: fn(&Program) -> bool) {
     let nvrtc = match Nvrtc::load() {
         Ok(nvrtc) => nvrtc,

@@ -178,7 +178,8 @@ fn a_step_of_a_variant_runs_its_kernels_and_is_counted_under_its_name() {
     );
 }
 
-/// Drafts once for each of two requests, verifies that, and takes some of what came away again, all on the device.
+/// Drafts once for each of two requests, verifies that, and takes some of what came away again, all on the
+/// device.
 fn draft_and_verify(
     workspace: &mut Workspace,
     batch: DraftBatchId,

@@ -1,4 +1,5 @@
-//! What a workspace and the operators promise on a device, on the emulator: one file a promise. `conformance` tests what they compute.
+//! What a workspace and the operators promise on a device, on the emulator: one file a promise. `conformance`
+//! tests what they compute.
 #![cfg(feature = "emulator")]
 
 mod captured;

@@ -1,6 +1,7 @@
 //! The arguments of launches by the names of their fields, with names in place of addresses.
 //!
-//! The kernels' sources say which struct each kernel takes, and the headers that are generated from `src/abi` how it is laid out.
+//! The kernels' sources say which struct each kernel takes, and the headers that are generated from `src/abi`
+//! how it is laid out.
 
 use std::collections::HashMap;
 use std::fs;
@@ -48,16 +49,16 @@ impl Arguments {
 
     /// Returns the struct of a launch's argument and its values.
     ///
-    /// An address is written as the name of the first field of the list of launches that points to its allocation, so `names` must be
-    /// that list's, from [`Arguments::names`].
+    /// An address is written as the name of the first field of the list of launches that points to its
+    /// allocation, so `names` must be that list's, from [`Arguments::names`].
     pub fn fields(&self, launch: &Launch, names: &HashMap<u64, String>, tap: &Tap) -> (&str, Fields) {
         let (of_type, numbers) = self.numbers(launch);
         let numbers = numbers.into_iter().filter(|number| number.bits != 0);
         (of_type, numbers.map(|number| (number.path.clone(), number.text(names, tap))).collect())
     }
 
-    /// Names the allocations that a list of launches points to, each by the first field that does. Fields of a launch's own struct come
-    /// before fields of the structs inside it.
+    /// Names the allocations that a list of launches points to, each by the first field that does. Fields of
+    /// a launch's own struct come before fields of the structs inside it.
     pub fn names(&self, launches: &[Launch], tap: &Tap) -> HashMap<u64, String> {
         let mut names = HashMap::new();
         for launch in launches {
@@ -157,8 +158,8 @@ fn add_structs(header: &str, structs: &mut HashMap<String, Vec<Field>>) {
     }
 }
 
-/// Adds the kernels that a source defines: with what their names begin, and their struct. The surveys' names are an argument of a macro,
-/// `name`.
+/// Adds the kernels that a source defines: with what their names begin, and their struct. The surveys' names
+/// are an argument of a macro, `name`.
 fn add_kernels(source: &str, kernels: &mut Vec<(String, String)>) {
     let definitions = source.lines().filter_map(|line| {
         let line = line.trim_start();

@@ -25,7 +25,8 @@ pub fn old_device() -> DeviceLimits {
     DeviceLimits::new(108)
 }
 
-/// Requests for each kernel that finishes rows: without edits, with edits by id and with edits by history, with sums of weights and without.
+/// Requests for each kernel that finishes rows: without edits, with edits by id and with edits by history,
+/// with sums of weights and without.
 pub fn requests() -> Vec<(String, SamplingParams)> {
     let plain = SamplingParams::default;
     let logprobs = |top_n| Some(LogprobsParams { top_n, ..Default::default() });

@@ -1,4 +1,5 @@
-//! Parts of the list of launches together: drafts with options, behind a softmax and in graphs; and rows of logits that several rows read.
+//! Parts of the list of launches together: drafts with options, behind a softmax and in graphs; and rows of
+//! logits that several rows read.
 
 use gumball_cuda::{
     Assignment, Buffer, DeviceIntMatrixMut, DeviceLimits, DeviceSlice, DraftBatchLimits, DraftCopyLaunch,

@@ -1,4 +1,5 @@
-//! The text of the golden file: sections, and in each the distinct lists of launches with the cases that make them.
+//! The text of the golden file: sections, and in each the distinct lists of launches with the cases that make
+//! them.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;

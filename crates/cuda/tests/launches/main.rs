@@ -1,8 +1,9 @@
-//! Every launch of steps, verifications, drafts, hidden states, shortenings and ranks is as `launches.txt` has it: kernel, grid, whether it
-//! is a dependent launch, and each field of its argument.
+//! Every launch of steps, verifications, drafts, hidden states, shortenings and ranks is as `launches.txt`
+//! has it: kernel, grid, whether it is a dependent launch, and each field of its argument.
 //!
-//! No kernel runs: a [`Tap`](gumball_cuda::Tap) without a machine takes down what a device with the limits of an H200 would get, and an older
-//! one. `GUMBALL_BLESS=1 cargo test -p gumball-cuda --test launches` writes the file.
+//! No kernel runs: a [`Tap`](gumball_cuda::Tap) without a machine takes down what a device with the limits of
+//! an H200 would get, and an older one. `GUMBALL_BLESS=1 cargo test -p gumball-cuda --test launches` writes
+//! the file.
 
 mod arguments;
 mod bench;

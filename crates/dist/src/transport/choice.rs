@@ -6,7 +6,8 @@ use gumball_spec::{Error, RanksError, Result};
 /// The transports that a group can be asked to take, each of which it takes or refuses with the reason.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum TransportKind {
-    /// For rows on devices `OneSided` where these reach each other's memory, else `Nccl`; for rows in host memory what the ranks find each other by.
+    /// For rows on devices `OneSided` where these reach each other's memory, else `Nccl`; for rows in host
+    /// memory what the ranks find each other by.
     #[default]
     Auto,
     /// Stores of devices into each other's memory.
@@ -78,7 +79,8 @@ impl TransportKind {
     }
 }
 
-/// Connects a rank with processes that listen at addresses, for a pool whose rows lie on a device or in host memory.
+/// Connects a rank with processes that listen at addresses, for a pool whose rows lie on a device or in host
+/// memory.
 ///
 /// # Errors
 /// - [`RanksError::Unavailable`] if the kind does not serve such rows, or takes no addresses.

@@ -1,7 +1,8 @@
 //! Joining: how ranks that are processes find each other.
 //!
-//! A rank listens at its own address for those above it, and connects to those below, all side by side and within one deadline. A rank
-//! that connects sends a greeting of 16 bytes with its number, and gets one back. Connections that send other bytes, or none, delay nothing.
+//! A rank listens at its own address for those above it, and connects to those below, all side by side and
+//! within one deadline. A rank that connects sends a greeting of 16 bytes with its number, and gets one back.
+//! Connections that send other bytes, or none, delay nothing.
 
 use std::io::{self, Read, Write};
 use std::time::Instant;
@@ -18,7 +19,8 @@ const GREETING: [u8; 8] = *b"gumball2";
 /// How often a rank that does not listen yet is tried again.
 pub(super) const AGAIN: Duration = Duration::from_millis(5);
 
-/// How many may have connected without having said who they are; the one that came first has to go if more come.
+/// How many may have connected without having said who they are; the one that came first has to go if more
+/// come.
 const MOST_SILENT: usize = 64;
 
 /// A connection whose other side has not said all of its greeting yet.
@@ -86,7 +88,8 @@ pub(super) fn join(rank: usize, addresses: &[Address], patience: &Patience) -> R
     loop {
         let left = waiting.left(patience.timeout());
         joining.call()?;
-        // A number of connections at a time, so that a flood of them does not keep this rank from looking at the clock.
+        // A number of connections at a time, so that a flood of them does not keep this rank from looking at
+        // the clock.
         for _ in 0..MOST_SILENT {
             let Some(stream) = listener.accept().map_err(unavailable)? else { break };
             if joining.silent.len() == MOST_SILENT {

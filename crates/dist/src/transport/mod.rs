@@ -1,7 +1,7 @@
 //! Transports: how bytes get from rank to rank.
 //!
-//! A transport moves bytes and knows nothing of rows. All ranks call the same operations in the same turn, so that one that
-//! writes into its peers' memory, or a library of collectives, can stand behind the same trait.
+//! A transport moves bytes and knows nothing of rows. All ranks call the same operations in the same turn, so
+//! that one that writes into its peers' memory, or a library of collectives, can stand behind the same trait.
 
 mod address;
 mod choice;
@@ -45,9 +45,10 @@ pub trait Transport: fmt::Debug + Send {
     /// Returns how long a rank is waited for.
     fn timeout(&self) -> Duration;
 
-    /// Sends `send[r]` to each rank r, and receives what each rank r sends here into `receive[r]`, whose contents are replaced.
-    /// What a rank has for itself is copied. Messages may be empty, and may have another length for each peer, which the receiver
-    /// need not know. After an error `receive[r]` holds what came of the message of the rank that the error names.
+    /// Sends `send[r]` to each rank r, and receives what each rank r sends here into `receive[r]`, whose
+    /// contents are replaced. What a rank has for itself is copied. Messages may be empty, and may have
+    /// another length for each peer, which the receiver need not know. After an error `receive[r]` holds what
+    /// came of the message of the rank that the error names.
     ///
     /// # Errors
     /// - [`RanksError::TimedOut`] if a rank sends nothing in time.
@@ -66,8 +67,9 @@ pub trait Transport: fmt::Debug + Send {
         self.all_to_all(&vec![&[][..]; world], &mut vec![Vec::new(); world], bounds)
     }
 
-    /// Looks after the other ranks between exchanges, on any thread, without a wait. `is_due`: whether a message that has come may wait here, by
-    /// its first [`HEADER_BYTES`](crate::HEADER_BYTES) or as many as there are.
+    /// Looks after the other ranks between exchanges, on any thread, without a wait. `is_due`: whether a
+    /// message that has come may wait here, by its first [`HEADER_BYTES`](crate::HEADER_BYTES) or as many as
+    /// there are.
     ///
     /// # Errors
     /// - [`RanksError::Lost`] if a rank has ended, or begun an exchange that is not due.
@@ -81,8 +83,9 @@ pub trait Transport: fmt::Debug + Send {
         Ok(())
     }
 
-    /// Says to the other ranks that this one exchanges nothing any more and writes no memory of theirs, without a wait. Returns whether each of
-    /// them has said so, too, or has ended; `None` if the transport cannot tell.
+    /// Says to the other ranks that this one exchanges nothing any more and writes no memory of theirs,
+    /// without a wait. Returns whether each of them has said so, too, or has ended; `None` if the transport
+    /// cannot tell.
     fn leave(&mut self) -> Option<bool> {
         None
     }

@@ -1,7 +1,7 @@
 //! Ranks that are processes of one host: a connection between each two of them.
 //!
-//! A message is its length, 8 bytes, then its bytes. In an exchange a rank writes to all peers and reads from all, whichever is ready, so
-//! two ranks that send each other long messages do not wait for each other.
+//! A message is its length, 8 bytes, then its bytes. In an exchange a rank writes to all peers and reads from
+//! all, whichever is ready, so two ranks that send each other long messages do not wait for each other.
 
 use std::io::{self, ErrorKind, Read};
 
@@ -23,13 +23,16 @@ pub struct Sockets {
 }
 
 impl Sockets {
-    /// Connects a rank with all others, whose addresses stand in `addresses` by rank. Each listens at its own address for the ranks
-    /// above it, and connects to those below, which may start later. All of this takes no longer than the timeout.
+    /// Connects a rank with all others, whose addresses stand in `addresses` by rank. Each listens at its own
+    /// address for the ranks above it, and connects to those below, which may start later. All of this takes
+    /// no longer than the timeout.
     ///
     /// # Errors
     /// - [`Error::OutOfRange`] if there is no such rank.
-    /// - [`RanksError::Unavailable`] if the rank cannot listen at its address: something lies there that is no socket of a process that ended, say.
-    /// - [`RanksError::TimedOut`] or [`RanksError::Lost`] if another is not there within the timeout, [`RanksError::Disagree`] if one of another world is.
+    /// - [`RanksError::Unavailable`] if the rank cannot listen at its address: something lies there that is
+    ///   no socket of a process that ended, say.
+    /// - [`RanksError::TimedOut`] or [`RanksError::Lost`] if another is not there within the timeout,
+    ///   [`RanksError::Disagree`] if one of another world is.
     /// - [`RanksError::Interrupted`] if the program wants to wait no longer.
     pub fn connect(rank: usize, addresses: &[Address], patience: impl Into<Patience>) -> Result<Self> {
         let (world, patience) = (addresses.len(), patience.into());
@@ -192,8 +195,8 @@ impl Transfer {
         Ok(())
     }
 
-    /// Reads what has come of a message of at most `most` bytes; returns whether anything has. Of one that is longer the first bytes are
-    /// read, and then it is an error.
+    /// Reads what has come of a message of at most `most` bytes; returns whether anything has. Of one that is
+    /// longer the first bytes are read, and then it is an error.
     fn receive(&mut self, rank: usize, stream: &mut Stream, to: &mut Vec<u8>, most: usize) -> Result<bool> {
         let before = self.length_read + to.len();
         while !self.is_received {

@@ -1,4 +1,5 @@
-//! Unix sockets at paths: made, and removed again, without a wait and without harm to what others have there; and connections.
+//! Unix sockets at paths: made, and removed again, without a wait and without harm to what others have there;
+//! and connections.
 
 use std::fs;
 use std::io;
@@ -22,13 +23,15 @@ const BACKLOG: i32 = 128;
 pub(super) struct Stream(UnixStream);
 
 impl Stream {
-    /// Connects to an address, or fails at once if no process listens there or the queue of the one that listens is full.
+    /// Connects to an address, or fails at once if no process listens there or the queue of the one that
+    /// listens is full.
     pub fn connect(address: &Address) -> io::Result<Self> {
         let Address::Unix(path) = address;
         connect(path).map(Self)
     }
 
-    /// Writes bytes that lie in two places, as many as there is room for. That the peer has gone is an error, and never a signal.
+    /// Writes bytes that lie in two places, as many as there is room for. That the peer has gone is an error,
+    /// and never a signal.
     pub fn send(&mut self, parts: [&[u8]; 2]) -> io::Result<usize> {
         #[cfg(not(target_vendor = "apple"))]
         let flags = SendFlags::NOSIGNAL;
@@ -82,7 +85,8 @@ pub(super) struct Listener {
 }
 
 impl Listener {
-    /// Listens at an address. The socket of a process that has ended is replaced; any other file there stays, and is an error.
+    /// Listens at an address. The socket of a process that has ended is replaced; any other file there stays,
+    /// and is an error.
     pub fn bind(address: &Address) -> io::Result<Self> {
         let Address::Unix(path) = address;
         listen(path).map(|(listener, _place)| Self { listener, _place })
@@ -116,7 +120,8 @@ impl AsFd for Listener {
 #[derive(Debug)]
 struct Place {
     path: PathBuf,
-    /// The numbers of the device and of the socket on it, by which it is told from what others put there later.
+    /// The numbers of the device and of the socket on it, by which it is told from what others put there
+    /// later.
     made: Option<(u64, u64)>,
 }
 

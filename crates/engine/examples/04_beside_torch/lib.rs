@@ -1,5 +1,6 @@
-//! A pool on a host program's stream and in its memory: a library with C functions for the script beside it, which drives
-//! them from Python with torch. Each function returns a number below 0 where it fails, and prints why.
+//! A pool on a host program's stream and in its memory: a library with C functions for the script beside it,
+//! which drives them from Python with torch. Each function returns a number below 0 where it fails, and
+//! prints why.
 //!
 //! The same requests are in a pool on the host, so that the script can compare.
 
@@ -29,7 +30,8 @@ fn or_failed(result: Result<i64>) -> i64 {
 fn open(stream: usize, vocab: usize, rows: usize) -> Result<Host> {
     let device = Device::cuda(0)?;
     let gpu = device.gpu().expect("a CUDA device is a GPU");
-    // SAFETY: the script hands in a stream of torch, which lives in the primary context until the process ends.
+    // SAFETY: the script hands in a stream of torch, which lives in the primary context until the process
+    // ends.
     unsafe { gpu.use_stream(stream) }?;
     let config = PoolConfig { slots: rows, ..PoolConfig::new(vocab) };
     Ok(Host {
@@ -71,9 +73,9 @@ pub extern "C" fn gumball_assign(host: &mut Host, rows: usize) -> i64 {
     or_failed(host.device.assign(&Batch::of(&slots)).map(|()| 0))
 }
 
-/// Enqueues a step over rows of torch's, on the stream that its caller opened: launches and nothing else, so torch may be
-/// capturing a graph there, which then holds only the kernels that the assigned rows need. `dtype`: 0 for f32, 1 for bf16, 2 for
-/// f16; `stride` in elements.
+/// Enqueues a step over rows of torch's, on the stream that its caller opened: launches and nothing else, so
+/// torch may be capturing a graph there, which then holds only the kernels that the assigned rows need.
+/// `dtype`: 0 for f32, 1 for bf16, 2 for f16; `stride` in elements.
 ///
 /// # Safety
 /// The rows are memory of the device until the step is done.

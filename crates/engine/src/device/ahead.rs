@@ -1,4 +1,5 @@
-//! How far a device is ahead of the host's copy of a sequence: by steps that were not seen, and by tokens that it took away.
+//! How far a device is ahead of the host's copy of a sequence: by steps that were not seen, and by tokens
+//! that it took away.
 
 /// What a device has done to a sequence that the host's copy does not show.
 #[derive(Debug, Default)]
@@ -20,7 +21,8 @@ pub(crate) enum Shortened {
     Behind,
     /// Before the last step, whose outputs the host has not seen.
     Before,
-    /// The host has not seen the outputs of a step in front of it, or of several after it: only the device knows the sequence.
+    /// The host has not seen the outputs of a step in front of it, or of several after it: only the device
+    /// knows the sequence.
     Lost,
 }
 

@@ -1,6 +1,7 @@
 //! Assignments: which requests the rows of the next work are of, and what comes with these rows.
 //!
-//! The host copies an assignment up only when it changes. Work with an unchanged batch therefore only launches kernels.
+//! The host copies an assignment up only when it changes. Work with an unchanged batch therefore only
+//! launches kernels.
 
 use std::borrow::Cow;
 
@@ -27,7 +28,8 @@ use crate::verify_mode::VerifyMode;
 pub struct AssignedShape {
     /// The number of rows.
     pub rows: usize,
-    /// The number of requests whose drafts are verified; 0 if the rows are those of steps, or of a batch of drafts.
+    /// The number of requests whose drafts are verified; 0 if the rows are those of steps, or of a batch of
+    /// drafts.
     pub requests: usize,
 }
 
@@ -40,7 +42,8 @@ pub(super) fn rule(mode: VerifyMode) -> DraftRule {
     }
 }
 
-/// Returns whether a batch is one of verifications. One without requests suits steps as well, unless it says how drafts are judged.
+/// Returns whether a batch is one of verifications. One without requests suits steps as well, unless it says
+/// how drafts are judged.
 pub(super) fn verifies(batch: &Batch<'_>) -> bool {
     !batch.counts.is_empty() || batch.slots.is_empty() && batch.mode != VerifyMode::default()
 }
@@ -186,7 +189,8 @@ impl OnGpu {
         Ok(())
     }
 
-    /// Returns the temperature of the softmax of each slot's rows, `None` for padding; an empty list if steps make none.
+    /// Returns the temperature of the softmax of each slot's rows, `None` for padding; an empty list if steps
+    /// make none.
     fn temperatures(&self, sequences: &Slots, slots: &[Slot], greedy: bool) -> Vec<Option<f32>> {
         if !self.has_softmax {
             return Vec::new();
@@ -198,7 +202,8 @@ impl OnGpu {
         slots.iter().map(temperature).collect()
     }
 
-    /// Checks the numbers of drafts, the mode, and the forced tokens that it does not take; returns the number of rows.
+    /// Checks the numbers of drafts, the mode, and the forced tokens that it does not take; returns the
+    /// number of rows.
     pub(super) fn check_draft_counts(&self, batch: &Batch<'_>) -> Result<usize> {
         let Batch { slots, counts, mode, .. } = *batch;
         self.check_judgement(mode)?;

@@ -22,7 +22,8 @@ pub(super) struct Assigned {
     pub forced: Vec<i32>,
     pub lines: Vec<u32>,
     pub masks: bool,
-    /// In a pool of the route `probabilities` the temperature of the softmax of each slot's rows, `None` for padding.
+    /// In a pool of the route `probabilities` the temperature of the softmax of each slot's rows, `None` for
+    /// padding.
     pub temperatures: Vec<Option<f32>>,
 }
 

@@ -1,4 +1,5 @@
-//! What a place on a device does besides what every place does: work of which the program or a graph of ours holds the launches.
+//! What a place on a device does besides what every place does: work of which the program or a graph of ours
+//! holds the launches.
 
 use gumball_cuda::{Graph, Recorded, StepVariant, Work as Fixed, WorkTerms};
 use gumball_spec::Result;
@@ -41,7 +42,8 @@ pub(crate) trait DeviceBackend {
         recording: Option<&mut Recording>,
     ) -> Result<()>;
 
-    /// Waits until batches of drafts are drawn that were enqueued; over ranks, as long as these may be waited for.
+    /// Waits until batches of drafts are drawn that were enqueued; over ranks, as long as these may be waited
+    /// for.
     fn wait_for_drafts(&mut self, _slots: &mut Slots) -> Result<()> {
         Ok(())
     }
@@ -63,7 +65,8 @@ pub(crate) trait DeviceBackend {
 
     fn replay(&mut self, slots: &mut Slots, graph: &Graph<'_>) -> Result<()>;
 
-    /// Enqueues work with the kernels of a variant, and returns what its replays must know, should the program be capturing.
+    /// Enqueues work with the kernels of a variant, and returns what its replays must know, should the
+    /// program be capturing.
     fn record(&mut self, slots: &mut Slots, work: &[Work<'_>], variant: StepVariant) -> Result<Recorded>;
 
     /// Enqueues work for what was assigned last.

@@ -1,7 +1,8 @@
-//! The step that was enqueued last, and how the host's copies of sequences catch up with a device that is ahead of them.
+//! The step that was enqueued last, and how the host's copies of sequences catch up with a device that is
+//! ahead of them.
 //!
-//! The tokens of a step come with its outputs, once for each step. Where these were not read one by one, or the device took tokens away,
-//! the state of the request is read back.
+//! The tokens of a step come with its outputs, once for each step. Where these were not read one by one, or
+//! the device took tokens away, the state of the request is read back.
 
 use std::ops::Range;
 
@@ -16,7 +17,8 @@ use crate::slots::{Entry, Slots};
 /// The step that was enqueued last.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Last {
-    /// The slot of each row, or of each request if there were drafts; padding if the sequence has ended since.
+    /// The slot of each row, or of each request if there were drafts; padding if the sequence has ended
+    /// since.
     pub slots: Vec<Slot>,
     /// How many drafts each request had; `None` for a step.
     pub counts: Option<Vec<u32>>,
@@ -43,8 +45,8 @@ impl Last {
         self.places().last().map_or(0, |(_, rows)| rows.end)
     }
 
-    /// Adds to the outputs of a draw from probabilities the temperatures and what the softmax found. With drafts `path` has
-    /// the row that each place of the outputs comes from.
+    /// Adds to the outputs of a draw from probabilities the temperatures and what the softmax found. With
+    /// drafts `path` has the row that each place of the outputs comes from.
     pub fn add_softmax(&self, layout: Layout, statuses: &[u32], path: Option<&[u32]>, words: &mut [u32]) {
         for ((_, places), temperature) in self.places().zip(&self.temperatures) {
             let Some(temperature) = temperature else { continue };
@@ -69,7 +71,8 @@ impl Last {
         Layout { rows: self.rows(), widths: workspace.limits().widths }
     }
 
-    /// Brings the host's copy of an admitted slot's sequence up to date, for which the device may have to be waited for.
+    /// Brings the host's copy of an admitted slot's sequence up to date, for which the device may have to be
+    /// waited for.
     pub fn sync(&mut self, slots: &mut Slots, workspace: &mut Workspace, slot: Slot) -> Result<()> {
         if slots.entry_mut(slot).ahead.unseen > 0 {
             self.observe(slots, workspace)?;

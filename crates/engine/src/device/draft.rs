@@ -1,7 +1,8 @@
 //! Drafting on a device: tokens of a draft model, drawn as the request would draw its own (rule S8).
 //!
-//! A [`DraftBatch`] has memory of its own for what is assigned to its rows and for what is drawn from them. So one captured graph may
-//! hold a batch for each draft of a chain, or for each level of a tree, and the verification after them.
+//! A [`DraftBatch`] has memory of its own for what is assigned to its rows and for what is drawn from them.
+//! So one captured graph may hold a batch for each draft of a chain, or for each level of a tree, and the
+//! verification after them.
 
 use gumball_cuda::{Buffer, DeviceIntMatrix, DraftBatchLimits, IntType};
 use gumball_spec::{Error, Result};
@@ -35,7 +36,8 @@ impl OnGpu {
         self.read_drafted(drawn.batch, out)
     }
 
-    /// Checks drafts that the host waits for, assigns their rows and copies their paths up; `None` if there are none to be drawn.
+    /// Checks drafts that the host waits for, assigns their rows and copies their paths up; `None` if there
+    /// are none to be drawn.
     pub(super) fn assign_paths(
         &mut self,
         slots: &Slots,
@@ -111,7 +113,8 @@ impl OnGpu {
     }
 }
 
-/// Drafts that the host waits for: their batch, and the rows of paths that were copied up, of so many ids each.
+/// Drafts that the host waits for: their batch, and the rows of paths that were copied up, of so many ids
+/// each.
 pub(super) struct Drawn {
     pub batch: DraftBatch,
     /// The buffer with the paths, which serves the next ones, too.

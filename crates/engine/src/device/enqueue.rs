@@ -1,7 +1,7 @@
 //! Enqueued, captured and replayed work of a pool on a device.
 //!
-//! A graph of ours holds launches of this crate alone. A program that has kernels of its own between them captures the device's stream
-//! itself, and enqueues the same work.
+//! A graph of ours holds launches of this crate alone. A program that has kernels of its own between them
+//! captures the device's stream itself, and enqueues the same work.
 
 use gumball_cuda::{
     DraftBatchId, DraftCopyLaunch, RankRows, Recorded, ShortenLaunch, StepInput, Windows, Work as Fixed,
@@ -19,7 +19,8 @@ use crate::slots::Slots;
 use crate::work::{Work, masks_of_host};
 
 impl OnGpu {
-    /// Enqueues work that lies in the memory of the device; over ranks, whose rows are spread so. Returns whether a step runs.
+    /// Enqueues work that lies in the memory of the device; over ranks, whose rows are spread so. Returns
+    /// whether a step runs.
     pub(super) fn enqueue_work(
         &mut self,
         slots: &mut Slots,
@@ -41,7 +42,8 @@ impl OnGpu {
         self.enqueue_step(slots, &input, recording)
     }
 
-    /// Enqueues a step, or drafts. Returns whether a step runs: one that the host program captures in a graph of its own does not.
+    /// Enqueues a step, or drafts. Returns whether a step runs: one that the host program captures in a graph
+    /// of its own does not.
     fn enqueue_step(
         &mut self,
         slots: &mut Slots,
@@ -68,8 +70,8 @@ impl OnGpu {
         Ok(runs)
     }
 
-    /// Returns what a step, a verification or drafts read, all of which must lie in the memory of the device. A head over ranks may have a part
-    /// of the vocabulary.
+    /// Returns what a step, a verification or drafts read, all of which must lie in the memory of the device.
+    /// A head over ranks may have a part of the vocabulary.
     fn step_input<'a, 'b>(&self, work: &Work<'b>, over_ranks: bool) -> Result<StepInput<'a, 'b>> {
         let (of, rows, masks, drafts, paths) = match *work {
             Work::Step(rows, masks) => (None, rows, masks, None, None),

@@ -10,21 +10,24 @@ use crate::head_counts::HeadCounts;
 
 /// An LM head in a device's memory, with memory for the logits of some rows.
 ///
-/// A pool's steps go from hidden states to tokens with it, in [`Rows::Hidden`](crate::Rows::Hidden). Steps of one head write the same memory, so they
-/// must run one after the other, on one stream; several pools may share a head then.
+/// A pool's steps go from hidden states to tokens with it, in [`Rows::Hidden`](crate::Rows::Hidden). Steps of
+/// one head write the same memory, so they must run one after the other, on one stream; several pools may
+/// share a head then.
 #[derive(Debug)]
 pub struct DeviceHead<'w> {
     pub(super) head: CudaHead<'w>,
 }
 
 impl<'w> DeviceHead<'w> {
-    /// Makes an exact head of weights that lie on the device already: `[vocab, width]`, row after row, for steps of at most `rows` rows.
+    /// Makes an exact head of weights that lie on the device already: `[vocab, width]`, row after row, for
+    /// steps of at most `rows` rows.
     ///
     /// # Errors
-    /// - [`Error::OutOfRange`] for a vocabulary outside 1..=2^20, a width outside 1..=2^16, gaps between the rows of weights, a scaling
-    ///   outside its range, or `rows` outside 1..2^31.
+    /// - [`Error::OutOfRange`] for a vocabulary outside 1..=2^20, a width outside 1..=2^16, gaps between the
+    ///   rows of weights, a scaling outside its range, or `rows` outside 1..2^31.
     /// - [`Error::Length`] if there is not one bias for each id.
-    /// - [`Error::Unavailable`] if the device has not enough memory for the logits, 4 bytes for each id of each row.
+    /// - [`Error::Unavailable`] if the device has not enough memory for the logits, 4 bytes for each id of
+    ///   each row.
     pub fn over(
         device: &Device,
         weights: Rows<'w>,
@@ -35,8 +38,8 @@ impl<'w> DeviceHead<'w> {
         Ok(Self { head: CudaHead::exact(device.runtime(), weights, bias, scaling, rows)? })
     }
 
-    /// Adds a copy of a certified head's screen, so that few logits are computed where they decide a row. The tokens stay the same. The
-    /// screen must be one of the same weights and biases.
+    /// Adds a copy of a certified head's screen, so that few logits are computed where they decide a row. The
+    /// tokens stay the same. The screen must be one of the same weights and biases.
     ///
     /// # Errors
     /// - [`Error::Length`] if the screen has another vocabulary or width.
@@ -61,11 +64,12 @@ impl<'w> DeviceHead<'w> {
         Ok(Self { head: self.head.with_screen(&screen)? })
     }
 
-    /// Adds a copy of clusters: from now on each row has the logits of its probed set, and -inf elsewhere (H7, H8 in `docs/semantics.md`). The
-    /// results are those of a [`Clustered`](gumball_head::Clustered) head on the host, bit for bit. The weights stay in the order of ids, so they may be an
-    /// embedding's.
+    /// Adds a copy of clusters: from now on each row has the logits of its probed set, and -inf elsewhere
+    /// (H7, H8 in `docs/semantics.md`). The results are those of a [`Clustered`](gumball_head::Clustered)
+    /// head on the host, bit for bit. The weights stay in the order of ids, so they may be an embedding's.
     ///
-    /// Each row computes its own clusters, however many rows a step has: `most_rows` of the options plays no part.
+    /// Each row computes its own clusters, however many rows a step has: `most_rows` of the options plays no
+    /// part.
     ///
     /// # Errors
     /// - [`Error::Length`] if the clusters are of another vocabulary or width.
@@ -92,15 +96,16 @@ impl<'w> DeviceHead<'w> {
         Ok(Self { head: self.head.with_probes(probes)? })
     }
 
-    /// Returns whether tokens, kept sets and logprobs may be others than the exact head's because logits are left out: those of a head with
-    /// clusters are.
+    /// Returns whether tokens, kept sets and logprobs may be others than the exact head's because logits are
+    /// left out: those of a head with clusters are.
     #[must_use]
     pub fn is_approximate(&self) -> bool {
         self.head.is_clustered()
     }
 
-    /// Makes it a fast head: from now on the device's tensor cores compute the logits (H9 in `docs/semantics.md`). Tokens are then those
-    /// of the device, the same in any batch; they may differ from those of the exact head, and of another device.
+    /// Makes it a fast head: from now on the device's tensor cores compute the logits (H9 in
+    /// `docs/semantics.md`). Tokens are then those of the device, the same in any batch; they may differ from
+    /// those of the exact head, and of another device.
     ///
     /// Hidden states of another type are rounded to that of the weights.
     ///
@@ -112,8 +117,8 @@ impl<'w> DeviceHead<'w> {
         Ok(Self { head: self.head.fast()? })
     }
 
-    /// Sets how many rows of a step are screened at most; 64 if nobody says so. In a step of more rows all logits are computed. Tokens do
-    /// not depend on it.
+    /// Sets how many rows of a step are screened at most; 64 if nobody says so. In a step of more rows all
+    /// logits are computed. Tokens do not depend on it.
     ///
     /// # Errors
     /// - [`Error::Unavailable`] if the device has not enough memory for the bounds of `most_rows` rows.
@@ -139,8 +144,9 @@ impl<'w> DeviceHead<'w> {
         self.head.capacity()
     }
 
-    /// Returns how many bytes of the screen of a certified head a step of at most eight rows reads. 0 for a head without a screen, and for one
-    /// whose screen is not used, since it leaves out too many ids of the vocabulary.
+    /// Returns how many bytes of the screen of a certified head a step of at most eight rows reads. 0 for a
+    /// head without a screen, and for one whose screen is not used, since it leaves out too many ids of the
+    /// vocabulary.
     #[must_use]
     pub fn screen_bytes(&self) -> usize {
         self.head.screen_bytes()
@@ -162,7 +168,8 @@ impl<'w> DeviceHead<'w> {
         })
     }
 
-    /// Waits for the enqueued work, and reads the logits of the last step's first rows. One that did not matter reads as -inf.
+    /// Waits for the enqueued work, and reads the logits of the last step's first rows. One that did not
+    /// matter reads as -inf.
     ///
     /// # Errors
     /// - [`Error::Unavailable`] if the device fails.

@@ -1,7 +1,7 @@
 //! Devices: a pool whose requests lie in a GPU's memory and whose steps run there.
 //!
-//! Its parameters, states and outputs keep their addresses in the device's memory. A step is therefore a few launches: it allocates
-//! nothing, waits for nothing and can be captured.
+//! Its parameters, states and outputs keep their addresses in the device's memory. A step is therefore a few
+//! launches: it allocates nothing, waits for nothing and can be captured.
 
 pub(crate) mod ahead;
 mod assign;

@@ -1,8 +1,8 @@
 //! What computes rows on a device, and what the host knows of it.
 //!
 //! Parameters and states lie on the device and advance there. The host keeps a copy of each sequence and
-//! updates it from the outputs that it fetches. If the copy lacks tokens when the caller reads the sequence, the
-//! state is read back.
+//! updates it from the outputs that it fetches. If the copy lacks tokens when the caller reads the sequence,
+//! the state is read back.
 
 use gumball_cuda::{Buffer, InitialState, Prepared, Workspace, WorkspaceLimits};
 use gumball_spec::layout::Widths;
@@ -35,7 +35,8 @@ pub(crate) struct OnGpu {
     pub(super) assigned: Assigned,
     pub(super) last: Last,
     pub(super) uploads: Uploads,
-    /// The buffer into which paths of drafts are copied, and the batch of the drafts that the host last waited for.
+    /// The buffer into which paths of drafts are copied, and the batch of the drafts that the host last
+    /// waited for.
     pub(super) path_upload: Option<Buffer>,
     pub(super) host_drafts: Option<DraftBatch>,
     /// The workspace of the last scores, kept for the next ones.

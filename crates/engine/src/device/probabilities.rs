@@ -1,7 +1,7 @@
 //! The route `probabilities` on a device: what it makes of a request there, and what it does not take.
 //!
-//! The softmax edits nothing: penalties, biases, bans, bitmasks, row indices and dynamic temperature are refused, and so are rows that
-//! hold probabilities already.
+//! The softmax edits nothing: penalties, biases, bans, bitmasks, row indices and dynamic temperature are
+//! refused, and so are rows that hold probabilities already.
 
 use gumball_spec::{Error, Parameter, Result, SamplingParams, Stage};
 
@@ -14,7 +14,8 @@ pub(super) fn refused(parameter: &'static str) -> Error {
     Error::Conflict { parameter, other: "route", reason }
 }
 
-/// Returns the parameters with which a request draws from the probabilities that its temperature makes of logits.
+/// Returns the parameters with which a request draws from the probabilities that its temperature makes of
+/// logits.
 ///
 /// # Errors
 /// - [`Error::Conflict`] for a parameter that the route does not know, or that acts on logits.

@@ -34,8 +34,9 @@ impl DeviceRoute {
         Self { name: name.to_owned(), device, has_softmax: false }
     }
 
-    /// Returns this route by way of probabilities: the host edits each row and makes it probabilities, from which the device draws; no
-    /// parameter is refused that the route [`Probabilities`](crate::Route::Probabilities) takes.
+    /// Returns this route by way of probabilities: the host edits each row and makes it probabilities, from
+    /// which the device draws; no parameter is refused that the route
+    /// [`Probabilities`](crate::Route::Probabilities) takes.
     #[must_use]
     pub fn through_probabilities(self) -> Self {
         Self { has_softmax: true, ..self }

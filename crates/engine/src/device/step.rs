@@ -53,7 +53,8 @@ impl OnGpu {
             Rows::Hidden(head, _) => head.on_device()?.is_approximate(),
             _ => false,
         };
-        // Check and allocate the outputs before the sequences advance; a failure afterwards would lose the tokens.
+        // Check and allocate the outputs before the sequences advance; a failure afterwards would lose the
+        // tokens.
         out.reserve(Layout { rows, widths: self.widths })?;
         self.assign_batch(slots, batch, matches!(work, Work::Verify(..)))?;
         if batch.slots.is_empty() {
@@ -77,8 +78,8 @@ impl OnGpu {
         }
     }
 
-    /// Makes sure that the histories of the assigned rows can take the tokens of `steps` more steps. Growing one
-    /// waits for the device, which happens once in `history_growth` tokens.
+    /// Makes sure that the histories of the assigned rows can take the tokens of `steps` more steps. Growing
+    /// one waits for the device, which happens once in `history_growth` tokens.
     pub(super) fn grow_histories(&mut self, steps: usize) -> Result<()> {
         // A captured step does not run yet, and waiting would invalidate the capture.
         if self.workspace.has_history_left(steps as u64) || self.device.runtime().is_capturing()? {
@@ -90,7 +91,8 @@ impl OnGpu {
         slots.try_for_each(|slot| self.workspace.extend(*slot, tokens))
     }
 
-    /// Records that the assigned rows have taken `steps` steps, the last of them from rows of probed sets if it `is_approximate`.
+    /// Records that the assigned rows have taken `steps` steps, the last of them from rows of probed sets if
+    /// it `is_approximate`.
     pub(super) fn note(&mut self, slots: &mut Slots, steps: u64, is_approximate: bool) {
         self.last.observed = steps == 0;
         self.last.is_approximate = is_approximate;

@@ -11,8 +11,8 @@ use crate::matrix::Matrix;
 use crate::rows::Rows;
 use crate::work::Work;
 
-/// Buffers of a device for what the host hands over, each as large as it ever had to be. Work that reads one may still run when the next is
-/// copied there: copies wait for it, in the order of the stream.
+/// Buffers of a device for what the host hands over, each as large as it ever had to be. Work that reads one
+/// may still run when the next is copied there: copies wait for it, in the order of the stream.
 #[derive(Debug, Default)]
 pub(super) struct Uploads {
     rows: Option<Buffer>,
@@ -23,7 +23,8 @@ pub(super) struct Uploads {
 }
 
 impl Uploads {
-    /// Returns work whose rows, drafts and counts lie in the memory of the device. `read` checks drafts of the host.
+    /// Returns work whose rows, drafts and counts lie in the memory of the device. `read` checks drafts of
+    /// the host.
     pub fn place<'a>(
         &'a mut self,
         runtime: &Arc<dyn Runtime>,

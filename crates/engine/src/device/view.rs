@@ -1,4 +1,5 @@
-//! What a pool does on a device only: graphs of the host program, batches of drafts, and the addresses of what came out.
+//! What a pool does on a device only: graphs of the host program, batches of drafts, and the addresses of
+//! what came out.
 
 use gumball_cuda::{DraftBatchLimits, Recorded, Rows as DeviceMatrix, StepVariant};
 use gumball_spec::layout::Layout;
@@ -24,17 +25,20 @@ pub struct OnDevice<'a> {
 /// Where the last outputs of a pool lie in its device's memory, for a model to read there without the host.
 #[derive(Clone, Copy, Debug)]
 pub struct DeviceOutputs {
-    /// The address of the outputs of the last step or verification, the tokens first; it never changes. On the route `probabilities` statuses and
-    /// temperatures there are those of the draw alone; [`Pool::fetch`] adds those of the softmax.
+    /// The address of the outputs of the last step or verification, the tokens first; it never changes. On
+    /// the route `probabilities` statuses and temperatures there are those of the draw alone; [`Pool::fetch`]
+    /// adds those of the softmax.
     pub address: u64,
     /// Their layout.
     pub layout: Layout,
-    /// The address of the walks of a verification: for each row of the outputs a u32, the row of logits that it comes from, [`u32::MAX`] where it has
-    /// no emitted token. They lie after the outputs, so they move with the number of rows, and with nothing else.
+    /// The address of the walks of a verification: for each row of the outputs a u32, the row of logits that
+    /// it comes from, [`u32::MAX`] where it has no emitted token. They lie after the outputs, so they move
+    /// with the number of rows, and with nothing else.
     pub path: u64,
     /// The address of how many drafts were accepted, a u32 for each request, after the walks.
     pub accepted: u64,
-    /// The address of how many tokens the last [`Work::Shorten`] took away, a u32 for each assigned slot; it never changes.
+    /// The address of how many tokens the last [`Work::Shorten`] took away, a u32 for each assigned slot; it
+    /// never changes.
     pub taken: u64,
 }
 
@@ -68,15 +72,18 @@ impl<'a> OnDevice<'a> {
         self.place().gpu()
     }
 
-    /// Enqueues work as [`Pool::enqueue`] does, with the kernels of a named variant, and returns what replays of it must be announced by.
+    /// Enqueues work as [`Pool::enqueue`] does, with the kernels of a named variant, and returns what replays
+    /// of it must be announced by.
     ///
-    /// While the host program captures the device's stream in a graph of its own, the work does not run, but becomes part of that graph, which
-    /// serves later assignments that the variant serves. Otherwise it runs: so it does in a call before the capture, with padding for instance,
-    /// which loads the kernels. A replay reads the memory of the device that was read then, and a head must stay as it is as long as there are replays.
+    /// While the host program captures the device's stream in a graph of its own, the work does not run, but
+    /// becomes part of that graph, which serves later assignments that the variant serves. Otherwise it runs:
+    /// so it does in a call before the capture, with padding for instance, which loads the kernels. A replay
+    /// reads the memory of the device that was read then, and a head must stay as it is as long as there are
+    /// replays.
     ///
     /// # Errors
-    /// - [`Error::OutOfRange`](crate::Error::OutOfRange) if the variant does not serve an assigned row; it names the row, its slot and
-    ///   the variants that do.
+    /// - [`Error::OutOfRange`](crate::Error::OutOfRange) if the variant does not serve an assigned row; it
+    ///   names the row, its slot and the variants that do.
     /// - Those of [`Pool::enqueue`].
     pub fn record(&mut self, work: &[Work<'_>], variant: StepVariant) -> Result<Recorded> {
         self.pool.check_assigned(work.iter().any(Work::is_of_pool))?;
@@ -86,16 +93,19 @@ impl<'a> OnDevice<'a> {
         Ok(recorded)
     }
 
-    /// Prepares for the replay of a graph of the host program, with the current assignments. `recorded`: what the graph holds, in the order in
-    /// which it runs; for several replays of it, that many times.
+    /// Prepares for the replay of a graph of the host program, with the current assignments. `recorded`: what
+    /// the graph holds, in the order in which it runs; for several replays of it, that many times.
     ///
-    /// Call it before each replay: nothing else compares the rows with what was recorded, or knows that the replay runs.
-    /// Waits for the device if histories need more memory, which happens once in `history_growth` tokens.
+    /// Call it before each replay: nothing else compares the rows with what was recorded, or knows that the
+    /// replay runs. Waits for the device if histories need more memory, which happens once in
+    /// `history_growth` tokens.
     ///
     /// # Errors
-    /// - [`Error::OutOfRange`] if a variant does not serve an assigned row; it names the row, its slot and the variants that do. The same for
-    ///   what another pool has recorded, and for a batch of drafts that was removed.
-    /// - [`Error::Length`] or [`Error::Conflict`] if an assignment's shape differs from that of the recording, as of [`Pool::replay`].
+    /// - [`Error::OutOfRange`] if a variant does not serve an assigned row; it names the row, its slot and
+    ///   the variants that do. The same for what another pool has recorded, and for a batch of drafts that
+    ///   was removed.
+    /// - [`Error::Length`] or [`Error::Conflict`] if an assignment's shape differs from that of the
+    ///   recording, as of [`Pool::replay`].
     /// - [`Error::Conflict`] if nothing is assigned, as of [`Pool::enqueue`].
     /// - [`Error::Unavailable`] if the device has not enough memory, or fails.
     ///
@@ -112,15 +122,15 @@ impl<'a> OnDevice<'a> {
     /// Returns the variants of a step in ascending order, each with the number of steps that it has served in
     /// this pool. Each one serves the requests of those before it, too.
     ///
-    /// Recorded steps count under the variant that was named, in each replay that was announced; all others under the smallest one that serves
-    /// their rows.
+    /// Recorded steps count under the variant that was named, in each replay that was announced; all others
+    /// under the smallest one that serves their rows.
     #[must_use]
     pub fn variants(&self) -> [(StepVariant, u64); StepVariant::ALL.len()] {
         StepVariant::ALL.map(|variant| (variant, self.gpu().workspace.requests().steps_served(variant)))
     }
 
-    /// Returns the smallest variant that serves the assigned rows: the one whose graph the host program should
-    /// replay.
+    /// Returns the smallest variant that serves the assigned rows: the one whose graph the host program
+    /// should replay.
     #[must_use]
     pub fn needed_variant(&self) -> StepVariant {
         self.gpu().workspace.rows().needed_variant()
@@ -136,12 +146,13 @@ impl<'a> OnDevice<'a> {
         Ok(AssignedShape { rows, requests: 0 })
     }
 
-    /// Makes a batch of rows of a draft model. All its memory is allocated here, but for what rows copy of the histories and counts
-    /// of their requests.
+    /// Makes a batch of rows of a draft model. All its memory is allocated here, but for what rows copy of
+    /// the histories and counts of their requests.
     ///
     /// # Errors
     /// - [`Error::OutOfRange`] for no rows or more than the pool's, and for no siblings or more than 64.
-    /// - [`Error::Unavailable`] if the device has not enough memory; and in a pool of the route `probabilities`.
+    /// - [`Error::Unavailable`] if the device has not enough memory; and in a pool of the route
+    ///   `probabilities`.
     pub fn add_draft_batch(&mut self, limits: DraftBatchLimits) -> Result<DraftBatch> {
         self.place_mut().0.gpu_mut().add_batch(limits)
     }
@@ -154,11 +165,12 @@ impl<'a> OnDevice<'a> {
         self.place_mut().0.gpu_mut().workspace.remove_draft_batch(batch.id)
     }
 
-    /// Waits for the enqueued work, and copies the last drafts of a batch, and their probabilities if `out` collects some, into `out`.
+    /// Waits for the enqueued work, and copies the last drafts of a batch, and their probabilities if `out`
+    /// collects some, into `out`.
     ///
     /// # Errors
-    /// - [`Error::OutOfRange`] if this pool does not have the batch, and if `out` has another number of siblings or collects
-    ///   probabilities that the batch does not write.
+    /// - [`Error::OutOfRange`] if this pool does not have the batch, and if `out` has another number of
+    ///   siblings or collects probabilities that the batch does not write.
     /// - [`Error::Unavailable`] if the device fails, or failed before; or if the system refuses the memory.
     pub fn fetch_drafts(&mut self, batch: DraftBatch, out: &mut Proposals) -> Result<()> {
         let (place, slots) = self.place_mut();
@@ -166,8 +178,9 @@ impl<'a> OnDevice<'a> {
         place.gpu_mut().read_drafted(batch, out)
     }
 
-    /// Returns the address, in the device's memory, of a batch's drafts: `[rows, siblings]` of i32 without gaps, the rows as they are
-    /// assigned, [`NONE`](gumball_spec::NONE) where there are no more. It never changes.
+    /// Returns the address, in the device's memory, of a batch's drafts: `[rows, siblings]` of i32 without
+    /// gaps, the rows as they are assigned, [`NONE`](gumball_spec::NONE) where there are no more. It never
+    /// changes.
     ///
     /// # Errors
     /// - [`Error::OutOfRange`] if this pool does not have the batch.
@@ -175,8 +188,8 @@ impl<'a> OnDevice<'a> {
         Ok(self.gpu().workspace.proposals(batch.id)?.address())
     }
 
-    /// Returns the probabilities that the drafts of a batch were drawn from: a row of f32 in the device's memory for each assigned row.
-    /// Rows of padding are not written.
+    /// Returns the probabilities that the drafts of a batch were drawn from: a row of f32 in the device's
+    /// memory for each assigned row. Rows of padding are not written.
     ///
     /// # Errors
     /// - [`Error::OutOfRange`] if this pool does not have the batch, or it writes none.
@@ -201,7 +214,8 @@ impl<'a> OnDevice<'a> {
         }
     }
 
-    /// Waits for what was enqueued before, and reads how many tokens the last [`Work::Shorten`](crate::Work::Shorten) took away of each sequence.
+    /// Waits for what was enqueued before, and reads how many tokens the last
+    /// [`Work::Shorten`](crate::Work::Shorten) took away of each sequence.
     ///
     /// # Errors
     /// - [`Error::Length`] if there is not a place for each assigned slot.

@@ -102,7 +102,8 @@ struct DrawColumns {
 pub(super) struct TokenColumn(List);
 
 impl TokenColumn {
-    /// Returns the tokens of `rows` rows as the kernels' launches take them; those that the host can see are checked.
+    /// Returns the tokens of `rows` rows as the kernels' launches take them; those that the host can see are
+    /// checked.
     pub fn tokens<'b>(
         &'b mut self,
         device: &Device,
@@ -130,7 +131,8 @@ pub(super) struct GivenColumns {
 }
 
 impl GivenColumns {
-    /// Returns given tokens as the kernels' launches take them; ids and temperatures that the host can see are checked.
+    /// Returns given tokens as the kernels' launches take them; ids and temperatures that the host can see
+    /// are checked.
     pub fn tokens<'b>(
         &'b mut self,
         device: &Device,
@@ -171,8 +173,8 @@ impl GivenColumns {
 pub(super) type Keys<'b> = (cuda::Draws<'b>, Option<DeviceSlice<'b>>);
 
 impl ParamColumns {
-    /// Returns the parameters of rows as the kernels' launches take them; lists have `rows` elements. `common`: what
-    /// [`RowParams::common`] returns.
+    /// Returns the parameters of rows as the kernels' launches take them; lists have `rows` elements.
+    /// `common`: what [`RowParams::common`] returns.
     pub fn params<'b>(
         &'b mut self,
         device: &Device,

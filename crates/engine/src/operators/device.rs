@@ -133,8 +133,8 @@ impl OnDevice {
         self.operators.logprobs_gradient(from, to, &tokens, &by)
     }
 
-    /// Enqueues the judgement of trees. `probs`: the drafter's and the target's. `drafts`: ids and parents. `written`: tokens
-    /// and rows.
+    /// Enqueues the judgement of trees. `probs`: the drafter's and the target's. `drafts`: ids and parents.
+    /// `written`: tokens and rows.
     pub fn judge(
         &mut self,
         (draft_probs, target_probs): (Option<DraftTreeRows<'_>>, DraftTreeRows<'_>),

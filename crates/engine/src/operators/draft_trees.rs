@@ -17,8 +17,8 @@ use gumball_cuda::{DeviceIntMatrix, DeviceIntMatrixMut, DraftTreeRows};
 /// n is in 0..=64, but without a limit for chains that are judged by rejection with `draft_probs`.
 ///
 /// `tokens`, `[trees, n + 1]`, receives the accepted drafts, the token drawn after them, then [`NONE`].
-/// `rows`, of the same shape, receives the rows that these tokens come from, then -1: 0 first, and i + 1 for draft i. The
-/// other shapes are those that [`HostDraftTrees`] names.
+/// `rows`, of the same shape, receives the rows that these tokens come from, then -1: 0 first, and i + 1 for
+/// draft i. The other shapes are those that [`HostDraftTrees`] names.
 #[derive(Debug)]
 pub enum DraftTrees<'a> {
     /// Arrays in the host's memory.
@@ -37,8 +37,8 @@ pub enum DraftTrees<'a> {
         draft_probs: Option<DraftTreeRows<'a>>,
         /// The draft tokens.
         draft_token_ids: DeviceIntMatrix<'a>,
-        /// Their parents, of i32 or i64. A tree whose parents are none of those that [`HostDraftTrees::parents`] allows
-        /// accepts no draft, and has the status [`Status::NO_TREE`].
+        /// Their parents, of i32 or i64. A tree whose parents are none of those that
+        /// [`HostDraftTrees::parents`] allows accepts no draft, and has the status [`Status::NO_TREE`].
         parents: Option<DeviceIntMatrix<'a>>,
         /// The target's probabilities.
         target_probs: DraftTreeRows<'a>,
@@ -58,15 +58,15 @@ pub struct HostDraftTrees<'a> {
     pub drafts: usize,
     /// The number of ids in a row.
     pub vocab: usize,
-    /// The probabilities that the drafts were drawn from: `[trees, n, vocab]`, where row 0 is the root's and row i + 1 the one after
-    /// draft i, or `[trees, n + 1, vocab]`. Rows without children are not read, so the last one never is, and none is by
-    /// thresholds. `None`: the drafter has no probabilities.
+    /// The probabilities that the drafts were drawn from: `[trees, n, vocab]`, where row 0 is the root's and
+    /// row i + 1 the one after draft i, or `[trees, n + 1, vocab]`. Rows without children are not read, so
+    /// the last one never is, and none is by thresholds. `None`: the drafter has no probabilities.
     pub draft_probs: Option<&'a [f32]>,
-    /// The draft tokens: `[trees, n]`. An id outside the vocabulary, such as [`NONE`], was not drawn: it is never accepted, and can
-    /// fill trees of fewer drafts.
+    /// The draft tokens: `[trees, n]`. An id outside the vocabulary, such as [`NONE`], was not drawn: it is
+    /// never accepted, and can fill trees of fewer drafts.
     pub draft_token_ids: &'a [i32],
-    /// The parent of each draft: `[trees, n]`, -1 for the root, or the number of a draft before it. `None`: chains, where each draft
-    /// follows the one before it.
+    /// The parent of each draft: `[trees, n]`, -1 for the root, or the number of a draft before it. `None`:
+    /// chains, where each draft follows the one before it.
     pub parents: Option<&'a [i32]>,
     /// The target's probabilities: `[trees, n + 1, vocab]`.
     pub target_probs: &'a [f32],
@@ -77,8 +77,8 @@ pub struct HostDraftTrees<'a> {
 pub struct DraftTreeCounts<'a> {
     /// The number of accepted drafts; the token drawn after them is not counted.
     pub accepted: Option<PerRowMut<'a, u32>>,
-    /// The number of drafts that would be accepted if each were judged alone, those after the first rejected one included. For
-    /// chains that are judged by rejection with `draft_probs`.
+    /// The number of drafts that would be accepted if each were judged alone, those after the first rejected
+    /// one included. For chains that are judged by rejection with `draft_probs`.
     pub accepted_alone: Option<PerRowMut<'a, u32>>,
     /// The status of the rows from which the last token was drawn.
     pub statuses: Option<PerRowMut<'a, Status>>,

@@ -12,16 +12,19 @@ use super::params::{PerRow, RowParams};
 use crate::entropy;
 use crate::logits::Logits;
 
-/// The keys of each output's draw: seed, position and draw index. The default draws with fresh entropy in each call.
+/// The keys of each output's draw: seed, position and draw index. The default draws with fresh entropy in
+/// each call.
 ///
-/// In a captured graph a number given for all outputs is the same in each replay; a column on the device may change between them.
+/// In a captured graph a number given for all outputs is the same in each replay; a column on the device may
+/// change between them.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Draws<'a> {
     /// The seeds; a column on a device has 64-bit elements. `None`: fresh entropy for each call, which a
     /// captured graph refuses.
     pub seeds: Option<PerRow<'a, u64>>,
     /// The positions: the number of tokens before the drawn one, modulo 2^32. Of 64-bit elements in a column
-    /// on a device the low 32 bits count. `None`: 0, without seeds alone, since a seed draws the same again at one position.
+    /// on a device the low 32 bits count. `None`: 0, without seeds alone, since a seed draws the same again
+    /// at one position.
     pub positions: Option<PerRow<'a, u32>>,
     /// The draw indices; of 64-bit elements in a column on a device the low 32 bits count. `None`: each
     /// output's own index, so that outputs with equal seed and position draw independently.

@@ -1,4 +1,5 @@
-//! Logprobs of given ids over given sets, entropies, and the gradient of both (rules L4 and L5), for trainers.
+//! Logprobs of given ids over given sets, entropies, and the gradient of both (rules L4 and L5), for
+//! trainers.
 
 use gumball_cpu::{Derivatives, History, RowMut, Task};
 pub use gumball_spec::logprobs::gradient::WEIGHED_NUMBERS;
@@ -15,7 +16,8 @@ use crate::masks::Masks;
 /// The ids whose logprobs are asked for, and over which tokens.
 #[derive(Clone, Copy, Debug)]
 pub struct GivenTokens<'a> {
-    /// `[rows, width]`: ids of the vocabulary, -1 for none, or `ignored`. A single one holds for all rows if the width is 1.
+    /// `[rows, width]`: ids of the vocabulary, -1 for none, or `ignored`. A single one holds for all rows if
+    /// the width is 1.
     pub ids: PerRow<'a, i32>,
     /// The number of ids of each row, in 0..=1024.
     pub width: usize,
@@ -49,7 +51,8 @@ pub struct GivenLogprobs<'a> {
 /// The derivatives of a loss by what rows were asked for.
 #[derive(Clone, Copy, Debug)]
 pub struct LossDerivatives<'a> {
-    /// `[rows, 3]`: what [`Operators::logprobs`](super::Operators::logprobs) wrote for these rows, tokens and entropies.
+    /// `[rows, 3]`: what [`Operators::logprobs`](super::Operators::logprobs) wrote for these rows, tokens and
+    /// entropies.
     pub weighed: PerRow<'a, f32>,
     /// `[rows, width]`: by the logprobs.
     pub of_logprobs: PerRow<'a, f32>,

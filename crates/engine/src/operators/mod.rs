@@ -1,4 +1,5 @@
-//! Operators: softmax, renormalisation, masks, draws and judged drafts over batches of rows, without sequences.
+//! Operators: softmax, renormalisation, masks, draws and judged drafts over batches of rows, without
+//! sequences.
 //!
 //! They serve engines that hold probabilities or must return them, and that choose seeds and positions
 //! themselves. A row's result is a function of its numbers, its parameters and its draw, as in a
@@ -58,8 +59,8 @@ use crate::rows::Rows;
 /// All arrays of a call lie in the memory of the operators: an array that lies elsewhere is an
 /// [`Error::OutOfRange`]. Only lists of parameters may lie on the host for operators of a device.
 ///
-/// On a device a call only launches kernels, in the order of the device's stream, and waits for nothing. After
-/// a call with at least as many rows it allocates nothing either, so it can be captured in a graph. Its
+/// On a device a call only launches kernels, in the order of the device's stream, and waits for nothing.
+/// After a call with at least as many rows it allocates nothing either, so it can be captured in a graph. Its
 /// launches share memory of these operators: use separate operators for each stream, and replay graphs that
 /// were captured with the same operators one after the other. In columns on a device a value outside its
 /// range counts as the nearest value inside, and NaN turns the parameter off.
@@ -95,7 +96,8 @@ impl Operators {
     /// thread. `None` takes the threads that all pools and operators share, one per core.
     ///
     /// # Errors
-    /// - [`Error::OutOfRange`] for a level that the processor lacks, or a number of threads outside its range.
+    /// - [`Error::OutOfRange`] for a level that the processor lacks, or a number of threads outside its
+    ///   range.
     /// - [`Error::Unavailable`] if the threads cannot be started.
     pub fn new(level: Option<Level>, threads: Option<usize>) -> Result<Self> {
         Ok(Self { place: Place::Host(Host::new(level, threads)?) })
@@ -246,13 +248,14 @@ impl Operators {
     ///
     /// # Shapes and units
     /// `rows`: L rows of either kind. `row_indices`: the index of the row that each of R outputs reads; if
-    /// `None`, R is L. `params`: columns of L. `draws`: columns of R. `tokens`: R, on a device of i32 or i64. `statuses`: R, the status
-    /// of the row that each output reads.
+    /// `None`, R is L. `params`: columns of L. `draws`: columns of R. `tokens`: R, on a device of i32 or i64.
+    /// `statuses`: R, the status of the row that each output reads.
     ///
     /// # Errors
     /// - [`Error::Length`] or [`Error::OutOfRange`] if a shape or type differs, or if a row index that the
     ///   host can see is not a row, or if there are 2^32 outputs or more.
-    /// - [`Error::OutOfRange`] for seeds without positions, and without seeds if the host program captures the stream.
+    /// - [`Error::OutOfRange`] for seeds without positions, and without seeds if the host program captures
+    ///   the stream.
     /// - [`Error::Unavailable`] without seeds if the system has no entropy.
     /// - Those of [`SamplingParams::validate_for`], for values that the host can see.
     /// - [`Error::Conflict`] and [`Error::Unavailable`] as in [`Operators::probabilities`].
@@ -285,21 +288,22 @@ impl Operators {
         }
     }
 
-    /// Draws a token for each row, by parameters, seeds, positions and draw indices that lie in pools, each at the row's slot.
-    /// Otherwise as [`Operators::sample`].
+    /// Draws a token for each row, by parameters, seeds, positions and draw indices that lie in pools, each
+    /// at the row's slot. Otherwise as [`Operators::sample`].
     ///
-    /// A program that keeps an element of each pool for every request of its own draws for any of them, in any order, without
-    /// gathering their numbers. An output is [`NONE`](crate::NONE) if its slot in a column on the device is not an index of the pools.
+    /// A program that keeps an element of each pool for every request of its own draws for any of them, in
+    /// any order, without gathering their numbers. An output is [`NONE`](crate::NONE) if its slot in a column
+    /// on the device is not an index of the pools.
     ///
     /// # Shapes and units
-    /// `rows`: L rows of either kind. `pools.slots`: one for each `pools.rows_per_slot` rows. Lists in `params` and `draws`:
-    /// `pools.size` elements, columns on a device that or one. `tokens`, `statuses`: L.
+    /// `rows`: L rows of either kind. `pools.slots`: one for each `pools.rows_per_slot` rows. Lists in
+    /// `params` and `draws`: `pools.size` elements, columns on a device that or one. `tokens`, `statuses`: L.
     ///
     /// # Errors
-    /// - [`Error::OutOfRange`] for a slot that the host can see and that is not below `pools.size`, for pools without elements, and
-    ///   unless `rows_per_slot` divides the number of rows.
-    /// - [`Error::OutOfRange`] for `high_draws` without positions of 64 bits, so on the host; [`Error::Conflict`] for it beside draw
-    ///   indices or offsets.
+    /// - [`Error::OutOfRange`] for a slot that the host can see and that is not below `pools.size`, for pools
+    ///   without elements, and unless `rows_per_slot` divides the number of rows.
+    /// - [`Error::OutOfRange`] for `high_draws` without positions of 64 bits, so on the host;
+    ///   [`Error::Conflict`] for it beside draw indices or offsets.
     /// - Those of [`Operators::sample`].
     ///
     /// After an error nothing has been written.
@@ -330,19 +334,20 @@ impl Operators {
         }
     }
 
-    /// Writes the logprob of one token of each row, and its rank: those that a step in which the token is forced reports in mode
-    /// `raw` (rule L1), bit for bit. Nothing is drawn.
+    /// Writes the logprob of one token of each row, and its rank: those that a step in which the token is
+    /// forced reports in mode `raw` (rule L1), bit for bit. Nothing is drawn.
     ///
     /// # Shapes and units
-    /// `rows`: R rows of either kind. `tokens`: an id for each of R rows, or [`NONE`](crate::NONE); in a column on a device of i32
-    /// or i64. `logprobs`: R natural logarithms; -inf for a token whose logit is -inf or NaN or whose probability is 0, and
-    /// for `NONE`. `ranks`: R, 1 for the most likely token; 0 where the logprob is -inf for one of these reasons. `statuses`: R,
-    /// those of the rows. The row of a `NONE` is not read. A token in a column on a device that is no id of the
-    /// vocabulary counts as `NONE`, and its row has the status [`Status::NO_ID`].
+    /// `rows`: R rows of either kind. `tokens`: an id for each of R rows, or [`NONE`](crate::NONE); in a
+    /// column on a device of i32 or i64. `logprobs`: R natural logarithms; -inf for a token whose logit is
+    /// -inf or NaN or whose probability is 0, and for `NONE`. `ranks`: R, 1 for the most likely token; 0
+    /// where the logprob is -inf for one of these reasons. `statuses`: R, those of the rows. The row of a
+    /// `NONE` is not read. A token in a column on a device that is no id of the vocabulary counts as `NONE`,
+    /// and its row has the status [`Status::NO_ID`].
     ///
     /// # Errors
-    /// - [`Error::OutOfRange`] for a token that the host can see and that is neither an id of the vocabulary nor `NONE`, and for
-    ///   arrays that lie in the other memory.
+    /// - [`Error::OutOfRange`] for a token that the host can see and that is neither an id of the vocabulary
+    ///   nor `NONE`, and for arrays that lie in the other memory.
     /// - [`Error::Length`] or [`Error::OutOfRange`] if a shape or type differs.
     /// - [`Error::Conflict`] and [`Error::Unavailable`] as in [`Operators::softmax`].
     ///
@@ -363,18 +368,19 @@ impl Operators {
         }
     }
 
-    /// Writes the logprobs of given ids over given sets of tokens, and the entropies of these sets (rule L4). The logprob is, bit for
-    /// bit, the one that a step without edits reports for these logits: with the step's kept set in mode `processed`, without a set
-    /// in mode `tempered`, at temperature 1 in mode `raw`.
+    /// Writes the logprobs of given ids over given sets of tokens, and the entropies of these sets (rule L4).
+    /// The logprob is, bit for bit, the one that a step without edits reports for these logits: with the
+    /// step's kept set in mode `processed`, without a set in mode `tempered`, at temperature 1 in mode `raw`.
     ///
     /// # Shapes and units
-    /// `rows`: R rows of logits. `tokens`, `out`: the shapes that their fields name. Logprobs are natural; -inf for an id that its set does not
-    /// hold, for one whose logit is -inf or NaN, and for `NONE`; 0 for the ignored id. A row of which all ids are ignored is not read,
-    /// and all that is written of it is 0.
+    /// `rows`: R rows of logits. `tokens`, `out`: the shapes that their fields name. Logprobs are natural;
+    /// -inf for an id that its set does not hold, for one whose logit is -inf or NaN, and for `NONE`; 0 for
+    /// the ignored id. A row of which all ids are ignored is not read, and all that is written of it is 0.
     ///
     /// # Errors
-    /// - [`Error::OutOfRange`] for an id that is neither of the vocabulary nor `NONE` nor ignored, for a temperature outside 0..=2^100,
-    ///   for more than 1024 ids of a row, for rows of probabilities, and for arrays that lie in the other memory.
+    /// - [`Error::OutOfRange`] for an id that is neither of the vocabulary nor `NONE` nor ignored, for a
+    ///   temperature outside 0..=2^100, for more than 1024 ids of a row, for rows of probabilities, and for
+    ///   arrays that lie in the other memory.
     /// - [`Error::Length`] or [`Error::OutOfRange`] if a shape or type differs.
     /// - [`Error::Conflict`] and [`Error::Unavailable`] as in [`Operators::softmax`].
     ///
@@ -392,12 +398,13 @@ impl Operators {
         }
     }
 
-    /// Writes the derivatives of a loss by logits, from its derivatives by the logprobs and the entropies that [`Operators::logprobs`]
-    /// wrote (rule L5), in one visit to the rows.
+    /// Writes the derivatives of a loss by logits, from its derivatives by the logprobs and the entropies
+    /// that [`Operators::logprobs`] wrote (rule L5), in one visit to the rows.
     ///
     /// # Shapes and units
-    /// `rows`: the R rows of logits of the former call, and R rows to write, each number rounded once to their type; or R rows of
-    /// logits to replace. `tokens`: the value of the former call. `by`: the shapes that its fields name.
+    /// `rows`: the R rows of logits of the former call, and R rows to write, each number rounded once to
+    /// their type; or R rows of logits to replace. `tokens`: the value of the former call. `by`: the shapes
+    /// that its fields name.
     ///
     /// # Errors
     /// - The errors of [`Operators::logprobs`]. After an error nothing has been written.
@@ -422,22 +429,23 @@ impl Operators {
         }
     }
 
-    /// Walks each tree of drafts from its root while a draft is accepted, and draws one more token where the walk ends: by
-    /// rejection (rule S4 for chains, S5), a chain as a whole (S6), or by thresholds (S7).
+    /// Walks each tree of drafts from its root while a draft is accepted, and draws one more token where the
+    /// walk ends: by rejection (rule S4 for chains, S5), a chain as a whole (S6), or by thresholds (S7).
     ///
-    /// By rejection and as a block every emitted token has the distribution of the target's row, if the drafts were drawn as
-    /// these rules ask for. Thresholds are biased towards the drafts.
+    /// By rejection and as a block every emitted token has the distribution of the target's row, if the
+    /// drafts were drawn as these rules ask for. Thresholds are biased towards the drafts.
     ///
-    /// Chains, which have no `parents`, are fastest by rejection with `draft_probs`: accepting a draft reads two probabilities,
-    /// and of each chain at most two rows are read in full.
+    /// Chains, which have no `parents`, are fastest by rejection with `draft_probs`: accepting a draft reads
+    /// two probabilities, and of each chain at most two rows are read in full.
     ///
     /// # Shapes and units
-    /// `trees`: the shapes that its fields name. `draws`: one per tree, at the position of its first drafts. `counts`: one
-    /// per tree.
+    /// `trees`: the shapes that its fields name. `draws`: one per tree, at the position of its first drafts.
+    /// `counts`: one per tree.
     ///
     /// # Errors
-    /// - [`Error::OutOfRange`] for a vocabulary outside 1..=2^20, more than 64 drafts (but for the chains named above), a threshold
-    ///   outside 0..=1, or a parent that the host sees and that makes no tree, or no chain although it is judged as a block.
+    /// - [`Error::OutOfRange`] for a vocabulary outside 1..=2^20, more than 64 drafts (but for the chains
+    ///   named above), a threshold outside 0..=1, or a parent that the host sees and that makes no tree, or
+    ///   no chain although it is judged as a block.
     /// - [`Error::Length`] if a shape differs.
     /// - [`Error::Conflict`] for `counts.accepted_alone` of other trees than the chains named above.
     /// - The errors of [`Operators::sample`] for seeds without positions, and without seeds.

@@ -82,7 +82,8 @@ impl<'a> PerRow<'a, u32> {
         self.indices("row_indices", outputs, (rows, "a row"))
     }
 
-    /// Returns an index for each of `outputs` outputs or requests, for a list on the host; all must be below `count`.
+    /// Returns an index for each of `outputs` outputs or requests, for a list on the host; all must be below
+    /// `count`.
     pub(super) fn indices(
         &self,
         parameter: &'static str,

@@ -1,4 +1,5 @@
-//! Draws whose parameters lie in pools: columns with an element for each of many requests, of which a call draws for some.
+//! Draws whose parameters lie in pools: columns with an element for each of many requests, of which a call
+//! draws for some.
 
 use std::borrow::Cow;
 
@@ -19,7 +20,8 @@ pub struct PoolSlots<'a> {
     pub size: usize,
     /// How many neighbouring rows a request has. Its j-th row, from 0, is j positions on.
     pub rows_per_slot: usize,
-    /// Whether the high words of 64-bit positions in a column on a device are draw indices; then there are no others.
+    /// Whether the high words of 64-bit positions in a column on a device are draw indices; then there are no
+    /// others.
     pub high_draws: bool,
 }
 

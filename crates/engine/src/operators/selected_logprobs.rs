@@ -1,7 +1,7 @@
 //! Logprobs of selected tokens: of one token of each row, which is there already.
 //!
-//! Such a token is a forced one, as in [`Pool::score`](crate::Pool::score): a row is carried through the stages, and its logprob is, bit
-//! for bit, the `raw` one that a step would report.
+//! Such a token is a forced one, as in [`Pool::score`](crate::Pool::score): a row is carried through the
+//! stages, and its logprob is, bit for bit, the `raw` one that a step would report.
 
 use gumball_cpu::{History, Prepared};
 use gumball_spec::{LogprobMode, LogprobsParams, Result, SamplingParams, Status};
@@ -33,7 +33,8 @@ fn params() -> SamplingParams {
 }
 
 impl Host {
-    /// Writes the logprobs of tokens; see [`Operators::selected_logprobs`](super::Operators::selected_logprobs).
+    /// Writes the logprobs of tokens; see
+    /// [`Operators::selected_logprobs`](super::Operators::selected_logprobs).
     pub(super) fn selected_logprobs(&self, rows: Logits<'_>, selected: Selected<'_>) -> Result<()> {
         let (count, tokens) = (rows.rows(), selected.tokens);
         tokens.check_host("tokens", count)?;

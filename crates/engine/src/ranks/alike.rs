@@ -1,4 +1,5 @@
-//! What ranks must have alike in a step: digests, by which they notice that they differ, and words that tell in what.
+//! What ranks must have alike in a step: digests, by which they notice that they differ, and words that tell
+//! in what.
 
 use gumball_dist::{Digest, LogitsLayout, StepDigest, StepPart};
 use gumball_spec::{Kind, SamplingParams};
@@ -62,7 +63,8 @@ struct Step {
     counts: Vec<u32>,
     /// The ids of the drafts and then their parents, where the host knows them.
     drafts: Vec<i32>,
-    /// Digests of the drafter's rows that have drafts after them, with their numbers, where the host knows them.
+    /// Digests of the drafter's rows that have drafts after them, with their numbers, where the host knows
+    /// them.
     probs: Vec<(usize, u64)>,
 }
 
@@ -129,7 +131,8 @@ impl Alike {
         digest
     }
 
-    /// Takes the drafts of a verification into its digest: ids, parents, and the drafter's probabilities where there are drafts after them.
+    /// Takes the drafts of a verification into its digest: ids, parents, and the drafter's probabilities
+    /// where there are drafts after them.
     pub fn add_drafts(&mut self, digest: &mut StepDigest, drafts: &ReadDrafts<'_>, vocab: usize) {
         let parents = drafts.parents.iter().flat_map(|parents| parents.iter());
         self.add_ids(digest, drafts.ids.iter().chain(parents).copied());
@@ -150,8 +153,8 @@ impl Alike {
         digest.extend(StepPart::Drafts, step.drafts.iter().map(|id| *id as u64));
     }
 
-    /// Returns the digest of drafts after paths, `siblings` of each row, beside the step that was begun. `place`: that of their batch among those
-    /// that have drafts.
+    /// Returns the digest of drafts after paths, `siblings` of each row, beside the step that was begun.
+    /// `place`: that of their batch among those that have drafts.
     #[cfg(feature = "cuda")]
     pub fn of_drafts(
         &mut self,
@@ -188,14 +191,16 @@ impl Alike {
         digest
     }
 
-    /// Takes the type and the kind of a step's rows into its digest, where the host knows them only after its begin.
+    /// Takes the type and the kind of a step's rows into its digest, where the host knows them only after its
+    /// begin.
     pub fn add_rows(&mut self, digest: &mut StepDigest, rows: (&'static str, Kind)) {
         let Some(step) = &mut self.step else { return };
         step.shape.rows = Some(rows);
         digest.extend(StepPart::Shape, words_of(rows));
     }
 
-    /// Tells a part of the step, a line for each request or row. All that is assigned to batches of drafts is told with the drafts.
+    /// Tells a part of the step, a line for each request or row. All that is assigned to batches of drafts is
+    /// told with the drafts.
     pub fn tell(&self, sequences: &Slots, part: StepPart) -> Vec<String> {
         let own = self.step.iter().flat_map(|step| self.tell_step(sequences, step, part));
         #[cfg(feature = "cuda")]

@@ -1,7 +1,7 @@
 //! Rows that are spread over the ranks of a group, of whose logits each rank has a part.
 //!
-//! All ranks hold all sequences and make the same calls. What comes out is the same everywhere, and what one process with the
-//! whole logits would have got.
+//! All ranks hold all sequences and make the same calls. What comes out is the same everywhere, and what one
+//! process with the whole logits would have got.
 
 pub(crate) mod alike;
 mod on_host;
@@ -45,7 +45,8 @@ impl Common {
         Ok(Self { planner, group, alike: Alike::default() })
     }
 
-    /// Returns the plan of a batch, or decides for it. `drafts`: the most of a request; `on_device`: whether rows lie on devices.
+    /// Returns the plan of a batch, or decides for it. `drafts`: the most of a request; `on_device`: whether
+    /// rows lie on devices.
     pub fn planned(
         &self,
         slots: &Slots,
@@ -103,8 +104,8 @@ impl HostRanks {
         Ok(Self { host, common, plan: None, whole, share, logits, workspace, idle, shards })
     }
 
-    /// Works with rows that are given, or with all logits that a head makes of hidden states; work that only checks reads no logits, and none
-    /// are `made`.
+    /// Works with rows that are given, or with all logits that a head makes of hidden states; work that only
+    /// checks reads no logits, and none are `made`.
     fn with_logits(
         &mut self,
         rows: Rows<'_>,
@@ -129,7 +130,8 @@ impl HostRanks {
         done
     }
 
-    /// Checks a plan and the shape of the logits that came with it; `starts` are the first rows of requests, and the end.
+    /// Checks a plan and the shape of the logits that came with it; `starts` are the first rows of requests,
+    /// and the end.
     fn check_plan(&self, plan: &Plan, logits: Logits<'_>, starts: &[usize]) -> Result<()> {
         self.common.planner.check(plan.layout)?;
         let requests = starts.len() - 1;
@@ -162,8 +164,8 @@ impl HostRanks {
         Ok(())
     }
 
-    /// Begins a step of so many rows for the group: ranks that were given another step, or have other sequences, get an error. Returns its digest,
-    /// for a caller who begins it again with more.
+    /// Begins a step of so many rows for the group: ranks that were given another step, or have other
+    /// sequences, get an error. Returns its digest, for a caller who begins it again with more.
     fn begin(
         &mut self,
         slots: &Slots,

@@ -1,4 +1,5 @@
-//! The host as the place of a pool's rows that are spread over ranks: exchanges stand between the halves of a step.
+//! The host as the place of a pool's rows that are spread over ranks: exchanges stand between the halves of a
+//! step.
 
 use gumball_dist::LogitsLayout;
 use gumball_spec::Result;

@@ -1,4 +1,5 @@
-//! Steps and verifications whose rows are surveyed where they are. Of drafts each rank has the tokens of all rows, and walks.
+//! Steps and verifications whose rows are surveyed where they are. Of drafts each rank has the tokens of all
+//! rows, and walks.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -58,7 +59,8 @@ impl HostRanks {
         self.survey_rows(&drawn, logits, out)
     }
 
-    /// Computes a verification from this rank's parts: each row draws behind its path, and every rank walks by the tokens of all.
+    /// Computes a verification from this rank's parts: each row draws behind its path, and every rank walks
+    /// by the tokens of all.
     pub(super) fn survey_drafts(
         &mut self,
         sequences: &Slots,
@@ -111,7 +113,8 @@ impl HostRanks {
         done
     }
 
-    /// Returns the drafts on the path to each row of a request; `None` where no walk gets to, after a stop id or what is no token.
+    /// Returns the drafts on the path to each row of a request; `None` where no walk gets to, after a stop id
+    /// or what is no token.
     fn paths(&self, params: &SamplingParams, tree: &DraftTree<'_>) -> Vec<Option<Vec<i32>>> {
         let mut paths = vec![Some(Vec::new())];
         for (node, draft) in tree.drafts.iter().enumerate() {
@@ -123,7 +126,8 @@ impl HostRanks {
         paths
     }
 
-    /// Draws from rows of which each rank has a part, and exchanges what comes out of those that ranks own. All other rows are padding.
+    /// Draws from rows of which each rank has a part, and exchanges what comes out of those that ranks own.
+    /// All other rows are padding.
     fn survey_rows(&mut self, drawn: &[Drawn<'_>], logits: Logits<'_>, out: &mut Outputs) -> Result<()> {
         let (own, keeps) = (self.common.group.rank(), out.collects_kept());
         let columns = self.common.planner.split().ids(own).len();

@@ -16,7 +16,8 @@ use crate::slot::Slot;
 use crate::slots::Slots;
 
 impl HostRanks {
-    /// Checks a verification, whose rows are this rank's part, and takes it if there are outputs for it; a request's rows stay together.
+    /// Checks a verification, whose rows are this rank's part, and takes it if there are outputs for it; a
+    /// request's rows stay together.
     pub(super) fn verify(
         &mut self,
         sequences: &mut Slots,

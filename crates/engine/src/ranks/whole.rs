@@ -1,4 +1,5 @@
-//! Drafts and scores over ranks. Each rank draws all drafts from rows that are gathered, and scores a share of the known tokens.
+//! Drafts and scores over ranks. Each rank draws all drafts from rows that are gathered, and scores a share
+//! of the known tokens.
 
 use gumball_dist::{LogitsLayout, Ownership, Plan, Shares, StepShape};
 use gumball_spec::Result;

@@ -1,4 +1,5 @@
-//! Graphs on an emulated device that draft, verify, advance and take tokens away, with the results that a pool of the host has.
+//! Graphs on an emulated device that draft, verify, advance and take tokens away, with the results that a
+//! pool of the host has.
 
 use gumball_engine::{
     Batch, DeviceBuffer, DeviceIntMatrix, DeviceIntMatrixMut, DeviceMatrix, DeviceSlice, DraftBatch,

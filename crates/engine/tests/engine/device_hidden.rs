@@ -1,4 +1,5 @@
-//! Steps and verifications from hidden states on an emulated device, with the results that a pool of the host has.
+//! Steps and verifications from hidden states on an emulated device, with the results that a pool of the host
+//! has.
 
 use gumball_engine::head::{
     Certified, Clustered, ClusteredOptions, Clusters, Exact, HeadOptions, HostMatrix, WholeRow,
@@ -28,8 +29,8 @@ fn heads<'w>(device: &Device, certified: &Certified<'w>) -> [DeviceHead<'static>
     [of(Head::Exact(certified.exact())), of(Head::Certified(certified))]
 }
 
-/// Clusters of seven ids, with fewer in the last one; their order has nothing to do with the weights. The device keeps centroids that bf16
-/// holds, those that are short, in half the bytes.
+/// Clusters of seven ids, with fewer in the last one; their order has nothing to do with the weights. The
+/// device keeps centroids that bf16 holds, those that are short, in half the bytes.
 fn clusters(is_short: bool) -> Clusters {
     let ids: Vec<u32> = (0..VOCAB as u32).map(|i| i * 7919 % VOCAB as u32).collect();
     let centroids = numbers(VOCAB.div_ceil(7) * WIDTH, 9, 1.0).into_iter().map(bf16::to_f32);

@@ -118,7 +118,8 @@ fn what_is_no_tree_is_a_step_with_a_status() {
         let parents = upload(&[wrong[0], wrong[1], -1, 0, 1]);
         hold(mode, Tree::Parents(column(&parents)));
     }
-    // Cycles, orphans, rows with two elders, rows that are not there, a sibling of the root, a number of 64 bits.
+    // Cycles, orphans, rows with two elders, rows that are not there, a sibling of the root, a number of 64
+    // bits.
     let none = [-1, -1, -1];
     for [first_child, next_sibling] in [
         [[1, -1, 1], none],

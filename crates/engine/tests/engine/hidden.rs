@@ -1,4 +1,5 @@
-//! Steps from hidden states: the same tokens as steps from the logits of the definition, and nothing changed by an error.
+//! Steps from hidden states: the same tokens as steps from the logits of the definition, and nothing changed
+//! by an error.
 
 use allocation_counter::measure;
 use gumball_engine::head::{Certified, Exact, HeadOptions, HostMatrix, Scaling, WholeRow};

@@ -1,4 +1,5 @@
-//! Steps, drafts and scores by a clustered head: what comes of the rows of the definition, in any batch, and marked approximate.
+//! Steps, drafts and scores by a clustered head: what comes of the rows of the definition, in any batch, and
+//! marked approximate.
 
 use allocation_counter::measure;
 use gumball_engine::head::{
@@ -181,7 +182,8 @@ fn drafts_and_scores_are_those_of_the_rows_of_probed_sets() {
                 let data = numbers(rows * WIDTH, 300 + u64::from(pass), 4.0);
                 let states = HostMatrix::new(&data, rows, WIDTH).unwrap();
                 let z = case.by_definition(&states);
-                // Drafts are the likeliest tokens of the rows before them, most of which are accepted by greedy requests.
+                // Drafts are the likeliest tokens of the rows before them, most of which are accepted by
+                // greedy requests.
                 let best = |row: usize| {
                     let z = &z[row * VOCAB..][..VOCAB];
                     (0..VOCAB).max_by(|a, b| z[*a].total_cmp(&z[*b])).unwrap() as i32
@@ -316,7 +318,8 @@ fn clusters_that_shared_threads_build_are_those_of_one_thread() {
 
 #[test]
 fn a_chunk_of_a_score_holds_what_is_said() {
-    // Rows that are computed whole: 8 bytes for each id and 12 for each cluster, besides the hidden states and what each row takes whatever the head.
+    // Rows that are computed whole: 8 bytes for each id and 12 for each cluster, besides the hidden states
+    // and what each row takes whatever the head.
     const ROWS: usize = 64;
     let case = Case::new();
     let head = case.head(0);

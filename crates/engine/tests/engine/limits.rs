@@ -1,4 +1,5 @@
-//! Sizes that callers name: what lies outside a range is refused when it is named, and memory that the system refuses is an error.
+//! Sizes that callers name: what lies outside a range is refused when it is named, and memory that the system
+//! refuses is an error.
 
 use gumball_engine::{
     Batch, DraftTreeCounts, DraftTrees, Draws, Error, HostDraftTrees, Judgement, Operators, Outputs, PADDING,

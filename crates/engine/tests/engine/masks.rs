@@ -1,4 +1,5 @@
-//! A mask of no words forbids every id, as missing words do, wherever masks are handed in; no mask forbids none.
+//! A mask of no words forbids every id, as missing words do, wherever masks are handed in; no mask forbids
+//! none.
 
 use gumball_engine::{
     Batch, HostMasks, Kind, Masks, Outputs, Place, Pool, PoolConfig, Route, Rows, Sampler, SamplingParams,

@@ -91,7 +91,8 @@ fn renormalised_and_masked_rows_are_the_definitions() {
                 assert_eq!(renormalised[line.clone()], of_p.probabilities());
                 let of_z = outcome(&logits[line.clone()], Kind::Logits, &params);
                 assert_eq!(masked[line.clone()], of_z.masked());
-                // The softmax of what is kept, at the filters' distribution, is the renormalised softmax but for roundings.
+                // The softmax of what is kept, at the filters' distribution, is the renormalised softmax but
+                // for roundings.
                 let sum: f32 = renormalised[line].iter().sum();
                 assert!((sum - 1.0).abs() < 1e-5, "{sum}");
             }

@@ -1,4 +1,5 @@
-//! A panic on the way to a token, in a hook or in a route, moves no sequence, and what it went through works on.
+//! A panic on the way to a token, in a hook or in a route, moves no sequence, and what it went through works
+//! on.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,5 +1,5 @@
-//! `sample_from_pools` reads parameters and seeds by slot. It draws the tokens that `sample` draws from the same numbers, gathered into
-//! columns of the rows; on the host and on a device.
+//! `sample_from_pools` reads parameters and seeds by slot. It draws the tokens that `sample` draws from the
+//! same numbers, gathered into columns of the rows; on the host and on a device.
 
 use gumball_engine::{Draws, Matrix, Operators, PerRow, PoolSlots, RowParams, Rows, SamplingParams};
 

@@ -1,4 +1,5 @@
-//! Graphs of the host program on an emulated device: what their replays do is what a pool of the host does, and the host's copies follow.
+//! Graphs of the host program on an emulated device: what their replays do is what a pool of the host does,
+//! and the host's copies follow.
 
 use gumball_engine::{
     Batch, DeviceBuffer, DeviceMatrix, DeviceSlice, Drafts, Dtype, Error, IntType, Pool, Recorded, Rows,
@@ -41,7 +42,8 @@ fn batch<'a>(slots: &'a [Slot], pieces: &[Piece]) -> Batch<'a> {
 #[test]
 fn replays_of_several_recordings_are_the_same_work_on_the_host() {
     let Some(device) = device() else { return };
-    // The last two leave steps unseen in one replay, of which a device without histories could not tell the tokens.
+    // The last two leave steps unseen in one replay, of which a device without histories could not tell the
+    // tokens.
     let all: [&[Piece]; 7] = [
         &[Step],
         &[Step, Shorten],

@@ -11,7 +11,8 @@ fn softmax(row: &[f32]) -> Vec<f32> {
     oracle::sample(Row::F32(row), &Request::new(&params, &[], 0), None).unwrap().probabilities()
 }
 
-/// The row of probabilities differs from the logits by roundings alone, which change a token or a cut now and then only.
+/// The row of probabilities differs from the logits by roundings alone, which change a token or a cut now and
+/// then only.
 #[test]
 fn the_probability_route_draws_what_the_race_does() {
     let (mut draws, mut same) = (0, 0);

@@ -1,4 +1,5 @@
-//! Logprobs of tokens that are there already, on the host and on a device, are the definition's of forced tokens.
+//! Logprobs of tokens that are there already, on the host and on a device, are the definition's of forced
+//! tokens.
 
 #[cfg(feature = "emulator")]
 use gumball_engine::{

@@ -1,5 +1,5 @@
-//! The variants of steps on a device: which one the assigned rows need, which ones are refused, and the counts of the steps
-//! that each has served.
+//! The variants of steps on a device: which one the assigned rows need, which ones are refused, and the
+//! counts of the steps that each has served.
 
 use gumball_bench_protocol::skipped::or_skip;
 use gumball_engine::{

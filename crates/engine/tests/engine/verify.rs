@@ -302,7 +302,8 @@ fn what_a_mode_cannot_judge_is_refused() {
 
 #[test]
 fn every_route_verifies_in_the_modes_that_it_can_judge() {
-    // The rows of a request whose first draft is wrong, and of one that ends at its stop id; NaN shows in the status of its row.
+    // The rows of a request whose first draft is wrong, and of one that ends at its stop id; NaN shows in the
+    // status of its row.
     let sure = |id: usize| {
         let mut row = row(id as u64);
         (row[id], row[11]) = (60.0, f32::NAN);

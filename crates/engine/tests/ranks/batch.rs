@@ -63,7 +63,8 @@ pub struct Part {
     pub columns: usize,
 }
 
-/// Takes a rank's part of whole rows under a layout; `own` are the rows of its share. Padding is NaN, so that reading it shows.
+/// Takes a rank's part of whole rows under a layout; `own` are the rows of its share. Padding is NaN, so that
+/// reading it shows.
 pub fn part(
     layout: LogitsLayout,
     split: &VocabSplit,

@@ -23,8 +23,8 @@ fn model_like(dice: &mut Dice, rows: usize) -> Vec<Vec<f32>> {
         .collect()
 }
 
-/// Takes a step of alike requests on each rank, holds it to one process, and returns for each purpose the bytes that rank 0 received
-/// from all others, of one row.
+/// Takes a step of alike requests on each rank, holds it to one process, and returns for each purpose the
+/// bytes that rank 0 received from all others, of one row.
 fn received(
     world: usize,
     layout: LogitsLayout,

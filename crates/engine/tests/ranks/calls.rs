@@ -1,4 +1,5 @@
-//! The calls that ranks make, on one batch whose rows take every kind of exchange: tests of what goes wrong take a call as an argument.
+//! The calls that ranks make, on one batch whose rows take every kind of exchange: tests of what goes wrong
+//! take a call as an argument.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -326,7 +327,8 @@ pub fn hold_each<T>(cases: impl Iterator<Item = T> + Send, hold: impl Fn(T) + Sy
     std::thread::scope(|scope| (0..4).for_each(|_| drop(scope.spawn(work))));
 }
 
-/// By which a rank that comes to no call stays until the other one has given up, or panicked, which drops what it holds of it.
+/// By which a rank that comes to no call stays until the other one has given up, or panicked, which drops
+/// what it holds of it.
 #[cfg(feature = "emulator")]
 #[derive(Default)]
 pub struct Stay(std::sync::atomic::AtomicBool);

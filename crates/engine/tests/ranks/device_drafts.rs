@@ -1,4 +1,5 @@
-//! Verifications over the emulated devices of several ranks give what one process gives, whichever rank owns a request.
+//! Verifications over the emulated devices of several ranks give what one process gives, whichever rank owns
+//! a request.
 
 use gumball_engine::dist::LogitsLayout::{Gather, Survey, Swap};
 use gumball_engine::dist::TransportKind::OneSided;
@@ -60,7 +61,8 @@ fn replays_of_a_captured_verification_over_ranks_equal_one_process() {
                 let graph = pool.capture(&[Work::verify(rows, drafts)]).unwrap();
                 for (turn, (want, states)) in want.iter().enumerate() {
                     if turn == 3 {
-                        // Other numbers of drafts: only under gather, where all ranks have all rows, may they move between requests.
+                        // Other numbers of drafts: only under gather, where all ranks have all rows, may they
+                        // move between requests.
                         pool.assign(&Batch {
                             slots: &slots,
                             counts: &counts[1],

@@ -112,7 +112,8 @@ fn results_of_a_failed_verification_are_padding() {
                 "{devices:?}, {layout:?}"
             );
 
-            // A graph of the host program reads the results where they lie, before anyone has fetched the failure.
+            // A graph of the host program reads the results where they lie, before anyone has fetched the
+            // failure.
             let there = pool.on_device().unwrap();
             let (outputs, requests) = (there.outputs(), there.assigned(None).unwrap().requests);
             let (results, address) = (outputs.layout, outputs.address);
@@ -184,7 +185,8 @@ fn cases() -> impl Iterator<Item = (TransportKind, Call)> {
     [OneSided, Nccl].into_iter().flat_map(|way| Call::all(Some(way)).into_iter().map(move |call| (way, call)))
 }
 
-/// What became of rank 0's call, whether its sequences stayed, what they go on from, and how many launches the other rank made.
+/// What became of rank 0's call, whether its sequences stayed, what they go on from, and how many launches
+/// the other rank made.
 type Broken = (Result<Taken, Error>, bool, Vec<Saved>, usize);
 
 /// Makes a call on two ranks, of which the last one's device breaks after so many launches.
@@ -255,7 +257,8 @@ fn a_rank_that_is_done_is_not_lost_to_one_whose_device_has_other_work() {
                 // Much longer than a device may go on once a rank has gone.
                 tap.keep_busy_behind("send_results", Duration::from_millis(2_500));
             }
-            // Under `Gather` the other rank has closed its pool by then, elsewhere it waits for this rank's kept sets.
+            // Under `Gather` the other rank has closed its pool by then, elsewhere it waits for this rank's
+            // kept sets.
             assert_eq!(
                 calls.take(&mut pool, &Given::new(call, &slots)).unwrap(),
                 calls.want(call),

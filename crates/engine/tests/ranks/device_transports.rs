@@ -12,7 +12,8 @@ use crate::batch::on_ranks;
 
 const VOCAB: usize = 600;
 
-/// What a rank says of its pool: the transport, the warning, and whether rows are surveyed; or why there is none.
+/// What a rank says of its pool: the transport, the warning, and whether rows are surveyed; or why there is
+/// none.
 type Made = Result<(&'static str, Option<String>, bool), Error>;
 
 /// Makes the pools of two ranks. `of_last`: whether the last rank's device maps

@@ -27,7 +27,8 @@ fn a_captured_step_counts_only_when_it_is_replayed() {
             pool.fetch(&mut out).unwrap();
             let served = pool.ranks().unwrap().planner.served().clone();
 
-            // The host program captures a smaller step: nothing runs, so the last step is still that of three rows.
+            // The host program captures a smaller step: nothing runs, so the last step is still that of three
+            // rows.
             pool.assign(&Batch { slots: &slots[..2], plan: Some(fewer), ..options }).unwrap();
             let captured = runtime.capture(&mut || {
                 let recorded = pool.on_device().unwrap().record(&[Work::step(fewer_rows)], StepVariant::Full);
@@ -137,7 +138,8 @@ fn flat_rows_are_raced_under_the_edits_of_each_rank() {
     steps_equal_one_process(&batch, &[0, 1, 2].map(row), 4096);
 }
 
-/// Takes ten steps of rows under each layout, of histories that grow by so many tokens, and holds them to one process.
+/// Takes ten steps of rows under each layout, of histories that grow by so many tokens, and holds them to one
+/// process.
 fn steps_equal_one_process(batch: &Requests, whole: &[Vec<f32>], history_growth: usize) {
     let numbers = Numbers::new(0, &whole.concat());
     let (mut one, slots) = batch.pool();

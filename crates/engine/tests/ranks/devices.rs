@@ -125,8 +125,8 @@ fn take(pool: &mut Pool, rows: Rows<'_>, batch: &Batch<'_>, given: Option<&Given
     out
 }
 
-/// Takes steps and verifications with random batches under random layouts, and holds all ranks to one process. If `decided`, all rows are such
-/// that a survey alone serves them.
+/// Takes steps and verifications with random batches under random layouts, and holds all ranks to one
+/// process. If `decided`, all rows are such that a survey alone serves them.
 fn steps_equal_one_process(
     devices: TransportKind,
     seeds: Range<u64>,

@@ -109,7 +109,8 @@ fn pools_that_differ_are_told_so_at_start() {
     }
 }
 
-/// Each thing in which the ranks differ, what errors call it, and what these say that each rank has, up to digests.
+/// Each thing in which the ranks differ, what errors call it, and what these say that each rank has, up to
+/// digests.
 const DIFFERENCES: [(&str, StepPart, [&str; 2]); 21] = [
     ("slots", StepPart::Slots, ["slot 0 in request 0", "slot 1 in request 0"]),
     ("draw", StepPart::Seeds, ["seed 0, draw 0 in request 0", "seed 0, draw 1 in request 0"]),

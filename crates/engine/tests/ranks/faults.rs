@@ -138,7 +138,8 @@ fn call_with(
     })
 }
 
-/// Returns the calls whose exchanges are between hosts: all where rows lie in host memory, and on devices those that tell kept sets.
+/// Returns the calls whose exchanges are between hosts: all where rows lie in host memory, and on devices
+/// those that tell kept sets.
 fn cases() -> Vec<(Way, Call)> {
     let mut cases: Vec<(Way, Call)> = Call::all(None).into_iter().map(|call| (None, call)).collect();
     if cfg!(feature = "emulator") {
@@ -157,7 +158,8 @@ fn exchanges(calls: &Calls, call: Call, way: Way) -> usize {
     (0..60).find(|before| goes_well(*before)).expect("a call ends")
 }
 
-/// Makes a call in a new group, from the sequences that one rank was left with, and holds what comes out to what one process gets.
+/// Makes a call in a new group, from the sequences that one rank was left with, and holds what comes out to
+/// what one process gets.
 pub fn go_on(call: Call, way: Way, saved: &[Saved]) {
     let calls = Calls::new(2);
     on_ranks(2, |rank| {
@@ -207,7 +209,8 @@ fn a_rank_that_is_late_at_any_exchange_is_waited_for_no_longer_than_said() {
     }
 }
 
-/// Checks that whatever bytes come at the exchanges of a call, nothing panics, nothing hangs, and no token lies outside the vocabulary.
+/// Checks that whatever bytes come at the exchanges of a call, nothing panics, nothing hangs, and no token
+/// lies outside the vocabulary.
 fn hold_garbled(calls: &Calls, (way, call): (Way, Call), exchanges: usize) {
     let (first, patience) = if way.is_none() { (1, 300) } else { (exchanges - 1, 1000) };
     for (before, seed) in (first..exchanges).flat_map(|before| (0..40).map(move |seed| (before, seed))) {

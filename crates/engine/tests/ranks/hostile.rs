@@ -1,5 +1,5 @@
-//! Strangers that connect to a group, and a rank that sends bytes that no rank sends: the others end in time, with an error that says so,
-//! and with little memory. The tests write the bytes of such a rank themselves.
+//! Strangers that connect to a group, and a rank that sends bytes that no rank sends: the others end in time,
+//! with an error that says so, and with little memory. The tests write the bytes of such a rank themselves.
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -19,7 +19,8 @@ use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketType};
 const VOCAB: usize = 600;
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// How long something may take that ends by itself, or after a timeout that is far below: much, as machines may be busy.
+/// How long something may take that ends by itself, or after a timeout that is far below: much, as machines
+/// may be busy.
 const SOON: Duration = Duration::from_secs(10);
 
 /// The addresses of two ranks that no other test has.
@@ -167,8 +168,8 @@ impl Peer {
     }
 }
 
-/// Makes a pool of rank 0 and takes a step by a survey, of a row that rank 1 owns, while `peer` does what it does as rank 1 once
-/// it has joined. Returns what became of it.
+/// Makes a pool of rank 0 and takes a step by a survey, of a row that rank 1 owns, while `peer` does what it
+/// does as rank 1 once it has joined. Returns what became of it.
 fn stepped(timeout: Duration, peer: impl FnOnce(&mut Peer)) -> Error {
     let addresses = addresses();
     let own = addresses.clone();

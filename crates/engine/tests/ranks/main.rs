@@ -1,5 +1,5 @@
-//! A pool over ranks gives what a pool of one process gives, bit for bit, under every layout, with any split of the vocabulary, and
-//! with any parameters.
+//! A pool over ranks gives what a pool of one process gives, bit for bit, under every layout, with any split
+//! of the vocabulary, and with any parameters.
 
 #[path = "../../examples/05_own_transport.rs"]
 mod own_transport;

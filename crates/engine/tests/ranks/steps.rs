@@ -168,7 +168,8 @@ fn a_batch_that_shrinks_and_grows_across_a_threshold_changes_layout_and_no_token
     let states: Vec<_> = slots.iter().map(|slot| state(pool.sequence(*slot).unwrap())).collect();
     on_ranks(3, |rank| {
         let own = gumball_engine::dist::Transport::rank(&rank);
-        // To read a row costs what its bytes are; of 3 requests a rank reads two fewer where they are swapped, and of 8 five.
+        // To read a row costs what its bytes are; of 3 requests a rank reads two fewer where they are
+        // swapped, and of 8 five.
         let costs = Costs {
             link_ns_per_mb: 0,
             read_ns_per_mb: 1_000_000,

@@ -1,8 +1,8 @@
 //! Building an artefact in pieces, so that it can be stopped and goes on.
 //!
-//! Beside the artefact lies a file of what is done (`.part`): a line that says what is being built, and a record for each piece of rows, with
-//! its SHA-256. A build reads the records that are whole and of the same weights, and computes the others. When all are there the
-//! artefact is written, and the file goes.
+//! Beside the artefact lies a file of what is done (`.part`): a line that says what is being built, and a
+//! record for each piece of rows, with its SHA-256. A build reads the records that are whole and of the same
+//! weights, and computes the others. When all are there the artefact is written, and the file goes.
 
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -31,14 +31,17 @@ pub struct BuildProgress {
     pub resumed: usize,
 }
 
-/// Builds the artefact of a certified head with an 8-bit screen, over rayon's threads, and writes it to a file, which appears when it is whole.
+/// Builds the artefact of a certified head with an 8-bit screen, over rayon's threads, and writes it to a
+/// file, which appears when it is whole.
 ///
-/// `name`: that of the tensor of weights. `progress` is called before the first piece and after each piece with the number of rows that are done, and
-/// returns whether to go on. If it returns false, or if the process ends, the pieces that are done stay beside the file, and the next call with the
-/// same arguments continues behind them.
+/// `name`: that of the tensor of weights. `progress` is called before the first piece and after each piece
+/// with the number of rows that are done, and returns whether to go on. If it returns false, or if the
+/// process ends, the pieces that are done stay beside the file, and the next call with the same arguments
+/// continues behind them.
 ///
 /// # Errors
-/// - [`ArtefactError::Io`] if a file cannot be written; and before anything is built for what [`check_place`] refuses.
+/// - [`ArtefactError::Io`] if a file cannot be written; and before anything is built for what [`check_place`]
+///   refuses.
 /// - [`ArtefactError::Interrupted`] if `progress` said so.
 /// - [`ArtefactError::BigEndian`] on a machine that stores numbers the other way round.
 pub fn build(
@@ -87,7 +90,8 @@ pub fn build(
     std::fs::remove_file(&part_path).map_err(failed())
 }
 
-/// Opens the file of finished pieces, at the end of its first line; makes a new one if this build has left none.
+/// Opens the file of finished pieces, at the end of its first line; makes a new one if this build has left
+/// none.
 fn open_part(path: &Path, line: &[u8]) -> std::io::Result<File> {
     if let Some(part) = left_over::open(path, line)? {
         return Ok(part);

@@ -1,7 +1,8 @@
 //! Building the artefact of a clustered head, so that it can be stopped and goes on.
 //!
-//! Beside the artefact lies a file of what is done (`.part`), written anew after each assignment: a line that says what is being built; how often rows were
-//! assigned, their clusters, the next centroids; and the SHA-256 of all that. When all is done the artefact is written, and the file goes.
+//! Beside the artefact lies a file of what is done (`.part`), written anew after each assignment: a line that
+//! says what is being built; how often rows were assigned, their clusters, the next centroids; and the
+//! SHA-256 of all that. When all is done the artefact is written, and the file goes.
 
 use std::io::Read;
 use std::path::Path;
@@ -15,14 +16,17 @@ use crate::cluster_build::{ClusterBuild, ClusterProgress};
 use crate::exact::Exact;
 use crate::grouping::Grouping;
 
-/// Builds the artefact of a clustered head, over rayon's threads, and writes it to a file, which appears when it is whole.
+/// Builds the artefact of a clustered head, over rayon's threads, and writes it to a file, which appears when
+/// it is whole.
 ///
-/// `name`: that of the tensor of weights. `progress` is told how far it is, and returns whether to go on; after it said no, or after the process ended, the
-/// same call goes on behind the last assignment of all rows.
+/// `name`: that of the tensor of weights. `progress` is told how far it is, and returns whether to go on;
+/// after it said no, or after the process ended, the same call goes on behind the last assignment of all
+/// rows.
 ///
 /// # Errors
 /// - [`ArtefactError::Clusters`] for a capacity outside 1..=vocab, or no iterations.
-/// - [`ArtefactError::Io`] if a file cannot be written; and before anything is built for what [`check_place`] refuses.
+/// - [`ArtefactError::Io`] if a file cannot be written; and before anything is built for what [`check_place`]
+///   refuses.
 /// - [`ArtefactError::Interrupted`] if `progress` said so.
 /// - [`ArtefactError::BigEndian`] on a machine that stores numbers the other way round.
 pub fn build_clusters(

@@ -1,4 +1,5 @@
-//! Artefacts of clustered heads: clusters with their centroids; and clusters that somebody else built, in any safetensors file.
+//! Artefacts of clustered heads: clusters with their centroids; and clusters that somebody else built, in any
+//! safetensors file.
 
 use std::path::Path;
 
@@ -24,8 +25,9 @@ pub(super) const CENTROIDS: &str = "clusters.centroids";
 const NO_ID: u32 = u32::MAX;
 
 impl Artefact {
-    /// Returns the clusters of a clustered head's artefact, after reading all of the file and all weights once, to see that the content is what was
-    /// written, and that the weights are those it was built from. `exact`: over the weights as they were, in the order of ids.
+    /// Returns the clusters of a clustered head's artefact, after reading all of the file and all weights
+    /// once, to see that the content is what was written, and that the weights are those it was built from.
+    /// `exact`: over the weights as they were, in the order of ids.
     ///
     /// # Errors
     /// - [`ArtefactError::Kind`] if it is of another kind of head.
@@ -39,7 +41,8 @@ impl Artefact {
         self.stored_clusters()
     }
 
-    /// Writes the artefact of clusters to a file, which appears when it is whole. `exact`: over the weights in the order of ids. `name`: that of their tensor.
+    /// Writes the artefact of clusters to a file, which appears when it is whole. `exact`: over the weights
+    /// in the order of ids. `name`: that of their tensor.
     ///
     /// # Errors
     /// - [`ArtefactError::Io`] if it cannot be written.
@@ -49,8 +52,8 @@ impl Artefact {
         write_clusters(clusters, exact, &Source::of(exact, name), path)
     }
 
-    /// Writes the artefact of a clustered head to a file, which appears when it is whole: that of its clusters and of its weights as they were, in the order of
-    /// ids. `name`: that of their tensor.
+    /// Writes the artefact of a clustered head to a file, which appears when it is whole: that of its
+    /// clusters and of its weights as they were, in the order of ids. `name`: that of their tensor.
     ///
     /// # Errors
     /// - [`ArtefactError::Io`] if it cannot be written.
@@ -122,8 +125,9 @@ impl Artefact {
     }
 }
 
-/// Reads the clusters of a head from a file: an artefact, with all the checks of [`Artefact::clusters`], or a file of somebody else's, as [`Clusters::open`]
-/// reads it. `exact`: over the weights as they were, in the order of ids.
+/// Reads the clusters of a head from a file: an artefact, with all the checks of [`Artefact::clusters`], or a
+/// file of somebody else's, as [`Clusters::open`] reads it. `exact`: over the weights as they were, in the
+/// order of ids.
 ///
 /// # Errors
 /// - Those of [`Artefact::open`] and [`Artefact::clusters`], but for [`ArtefactError::NotAHead`].
@@ -165,8 +169,9 @@ pub(super) fn write_clusters(
 }
 
 impl Clusters {
-    /// Reads clusters that somebody else built from a safetensors file: the tensors `clusters.ids`, `[clusters, capacity]` of I64, I32 or U32, and
-    /// `clusters.centroids`, `[clusters, width]` of F32, BF16 or F16. What else the file holds is not read.
+    /// Reads clusters that somebody else built from a safetensors file: the tensors `clusters.ids`,
+    /// `[clusters, capacity]` of I64, I32 or U32, and `clusters.centroids`, `[clusters, width]` of F32, BF16
+    /// or F16. What else the file holds is not read.
     ///
     /// # Errors
     /// - [`ArtefactError::Io`] if it cannot be read.

@@ -1,6 +1,8 @@
-//! The finished part of a build: a file beside the artefact, under its name with `.part`, until the artefact is whole.
+//! The finished part of a build: a file beside the artefact, under its name with `.part`, until the artefact
+//! is whole.
 //!
-//! Its first line says that a build left it, and which. A file that no build left is neither taken up nor written over.
+//! Its first line says that a build left it, and which. A file that no build left is neither taken up nor
+//! written over.
 
 use std::fs::{File, OpenOptions};
 use std::io::{Error, ErrorKind, Read, Result};

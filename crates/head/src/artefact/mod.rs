@@ -26,14 +26,17 @@
 //! | `clusters.ids` | U32 `[clusters, capacity]` | the ids of each cluster; behind those of the last one, where it has fewer, 2^32 - 1 |
 //! | `clusters.centroids` | F32 `[clusters, width]` | the centroids |
 //!
-//! The checksum is the SHA-256 of the metadata but for this field, in the order of their names, and of the tensors, in the order of theirs. Each text is
-//! followed by a zero byte: name and text of a field; name, type and each number of the shape of a tensor, behind which another zero byte and the tensor's bytes stand.
-//! The header is the one text that this build writes of the same fields and tensors, with its keys in order: another one is refused as another checksum is, so
-//! no byte of the file is without a check, and the same build gives the same bytes.
+//! The checksum is the SHA-256 of the metadata but for this field, in the order of their names, and of the
+//! tensors, in the order of theirs. Each text is followed by a zero byte: name and text of a field; name,
+//! type and each number of the shape of a tensor, behind which another zero byte and the tensor's bytes
+//! stand. The header is the one text that this build writes of the same fields and tensors, with its keys in
+//! order: another one is refused as another checksum is, so no byte of the file is without a check, and the
+//! same build gives the same bytes.
 //!
-//! The weights themselves are not in it: the caller brings them, and they must be the ones it was built from. A certified head gives the right
-//! tokens only if its bounds are right, so a file is refused if its checksum does not hold. [`Artefact::verify`] checks more: it builds every
-//! tensor from the weights again and compares.
+//! The weights themselves are not in it: the caller brings them, and they must be the ones it was built from.
+//! A certified head gives the right tokens only if its bounds are right, so a file is refused if its checksum
+//! does not hold. [`Artefact::verify`] checks more: it builds every tensor from the weights again and
+//! compares.
 
 mod build;
 mod build_clusters;
@@ -187,8 +190,8 @@ impl Artefact {
     /// Reads what bytes say of themselves; of their tensors only names, types and shapes.
     ///
     /// # Errors
-    /// - [`ArtefactError::NotSafetensors`], [`ArtefactError::NotAHead`], [`ArtefactError::Version`], [`ArtefactError::Kind`],
-    ///   [`ArtefactError::Field`] and [`ArtefactError::Tensor`], as they are named.
+    /// - [`ArtefactError::NotSafetensors`], [`ArtefactError::NotAHead`], [`ArtefactError::Version`],
+    ///   [`ArtefactError::Kind`], [`ArtefactError::Field`] and [`ArtefactError::Tensor`], as they are named.
     /// - [`ArtefactError::BigEndian`] on a machine that stores numbers the other way round.
     pub fn of(bytes: Bytes) -> Result<Self> {
         if cfg!(target_endian = "big") {
@@ -247,8 +250,9 @@ impl Artefact {
         Ok(())
     }
 
-    /// Makes the certified head of weights: its screen lies in the mapped file. All of the file and all of the weights are read once, to
-    /// see that the content is what was written, and that the weights are those it was built from.
+    /// Makes the certified head of weights: its screen lies in the mapped file. All of the file and all of
+    /// the weights are read once, to see that the content is what was written, and that the weights are those
+    /// it was built from.
     ///
     /// # Errors
     /// - [`ArtefactError::Kind`] if it is of another kind of head.
@@ -262,7 +266,8 @@ impl Artefact {
         Ok(Certified::with_screen(exact, screen))
     }
 
-    /// Builds every tensor from these weights again, over rayon's threads, and checks that the artefact holds the same bytes.
+    /// Builds every tensor from these weights again, over rayon's threads, and checks that the artefact holds
+    /// the same bytes.
     ///
     /// # Errors
     /// - Those of [`Artefact::certified`].
@@ -282,7 +287,8 @@ impl Artefact {
         Ok(())
     }
 
-    /// Writes the artefact of a certified head to a file, which appears when it is whole. `name`: that of the tensor of weights.
+    /// Writes the artefact of a certified head to a file, which appears when it is whole. `name`: that of the
+    /// tensor of weights.
     ///
     /// # Errors
     /// - [`ArtefactError::Io`] if it cannot be written.

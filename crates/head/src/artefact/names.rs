@@ -7,7 +7,8 @@ use safetensors::tensor::Metadata;
 use serde::de::{Error as _, IgnoredAny, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
-/// Reads the header of a safetensors file, the bytes behind its length: what tensors there are and where they lie.
+/// Reads the header of a safetensors file, the bytes behind its length: what tensors there are and where they
+/// lie.
 ///
 /// # Errors
 /// A sentence: no such header, offsets or sizes that do not fit, or a name that stands twice.

@@ -21,8 +21,8 @@ pub(super) struct Part<'a> {
     pub(super) data: &'a [u8],
 }
 
-/// Checks that an artefact can be built at a path, before there is one: only a plain file or nothing lies there, and beside it only
-/// the `.part` file of a build or nothing.
+/// Checks that an artefact can be built at a path, before there is one: only a plain file or nothing lies
+/// there, and beside it only the `.part` file of a build or nothing.
 ///
 /// # Errors
 /// - [`ArtefactError::Io`] if it cannot.
@@ -101,7 +101,8 @@ pub(super) fn write(
     written.map_err(ArtefactError::io(path))
 }
 
-/// Returns the length and the header of an artefact's file: one text for the same fields, checksum and tensors.
+/// Returns the length and the header of an artefact's file: one text for the same fields, checksum and
+/// tensors.
 pub(super) fn header(
     fields: &BTreeMap<&'static str, String>,
     sum: &str,

@@ -1,4 +1,5 @@
-//! Artefacts: what is read back is what was written, whatever else is an error, and a build that was stopped goes on.
+//! Artefacts: what is read back is what was written, whatever else is an error, and a build that was stopped
+//! goes on.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -224,7 +225,8 @@ fn bounds_that_are_not_those_of_the_weights_do_not_verify() {
     let (folder, weights) = (folder(), weights());
     let mut bytes = std::fs::read(written(folder.path(), &weights)).expect("a file");
     assert_eq!(checksum(&bytes), of(bytes.clone()).expect("an artefact").info().sha256);
-    // A bound is set to 0, which is too low, and the checksum is corrected to match. So opening the file finds nothing; only `verify` does.
+    // A bound is set to 0, which is too low, and the checksum is corrected to match. So opening the file
+    // finds nothing; only `verify` does.
     let (header, metadata) = SafeTensors::read_metadata(&bytes).expect("a header");
     let place = metadata.info("int8.own").expect("there").data_offsets.0 + header + 8;
     bytes[place..place + 4].fill(0);

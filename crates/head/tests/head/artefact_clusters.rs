@@ -1,4 +1,5 @@
-//! Artefacts of clustered heads: what is read back is what was written, a build goes on where it stopped, and clusters of others are read or refused.
+//! Artefacts of clustered heads: what is read back is what was written, a build goes on where it stopped, and
+//! clusters of others are read or refused.
 
 use std::path::{Path, PathBuf};
 

@@ -4,7 +4,8 @@ use gumball_cpu::{History, Prepared, Task, in_modes_of_a_host};
 use gumball_head::{Bounds, Certified, Exact, HeadOptions, HostMatrix, Level, Reading, Spread, Widened};
 use gumball_spec::{Kind, SamplingParams};
 
-/// Returns the logit of row 0 and its bound, at every level the same. Each row is followed by its negative, so that the mean row is 0.
+/// Returns the logit of row 0 and its bound, at every level the same. Each row is followed by its negative,
+/// so that the mean row is 0.
 fn logit_and_bound(rows: &[Vec<f32>], hidden: &[f32]) -> (f32, f32) {
     let weights: Vec<f32> =
         rows.iter().flat_map(|row| row.iter().copied().chain(row.iter().map(|w| -w))).collect();
@@ -60,7 +61,8 @@ fn power(n: i32) -> f32 {
 
 #[test]
 fn what_codes_leave_out_is_bounded() {
-    // Each weight is 0.49 of a code above its code, and one fixes the scale. The hidden state has no other direction than that error.
+    // Each weight is 0.49 of a code above its code, and one fixes the scale. The hidden state has no other
+    // direction than that error.
     let mut row: Vec<f32> = (0..64).map(|i| ((i * 5 % 200 - 100) as f32 + 0.49) * power(-10)).collect();
     row[0] = 127.0 * power(-10);
     let (z, bound) = logit_and_bound(&[row], &[1.0; 64]);
@@ -70,7 +72,8 @@ fn what_codes_leave_out_is_bounded() {
 
 #[test]
 fn what_digits_leave_out_is_bounded() {
-    // Codes are exact here. Each element of the hidden state is 0.49 of a digit beyond its digits, in the direction of the weights.
+    // Codes are exact here. Each element of the hidden state is 0.49 of a digit beyond its digits, in the
+    // direction of the weights.
     let signs: Vec<f32> = (0..64).map(|i| if i % 3 == 0 { -1.0 } else { 1.0 }).collect();
     let row: Vec<f32> = signs.iter().map(|sign| sign * 127.0 * power(-10)).collect();
     let hidden: Vec<f32> = signs.iter().map(|sign| sign * (1.0 + 0.49 * power(-14))).collect();
@@ -81,7 +84,8 @@ fn what_digits_leave_out_is_bounded() {
 
 #[test]
 fn what_the_exact_head_rounds_is_bounded() {
-    // A partial sum of 127 / 128 takes in products a little larger than half of its last bit, and each is rounded up to that bit.
+    // A partial sum of 127 / 128 takes in products a little larger than half of its last bit, and each is
+    // rounded up to that bit.
     let row = vec![127.0 * power(-7); 1024];
     let mut hidden = vec![1.03 * power(-25); 1024];
     hidden[..16].fill(1.0);

@@ -1,4 +1,5 @@
-//! The certified head: the bounds hold, and every row has the token of the exact head, on ordinary and on hostile sets.
+//! The certified head: the bounds hold, and every row has the token of the exact head, on ordinary and on
+//! hostile sets.
 
 use gumball_cpu::{Chosen, History, Level, Prepared, Task, Workspace};
 use gumball_head::{Bounds, Certified, Exact, HeadOptions, HostMatrix, Scaling, Spread, Widened};
@@ -180,7 +181,8 @@ fn with_task<T>(
     f(&Task { kind, prepared, history, seed, position: 8, draw: 0, mu, mask, forced })
 }
 
-/// Returns the certified heads of every screen; two levels once of the weights alone and once with hidden states.
+/// Returns the certified heads of every screen; two levels once of the weights alone and once with hidden
+/// states.
 fn heads<'w>(exact: &Exact<'w>, states: &[Vec<f32>]) -> Vec<(&'static str, Certified<'w>)> {
     let data = states.concat();
     let calibration = HostMatrix::new(&data, states.len(), WIDTH).unwrap();

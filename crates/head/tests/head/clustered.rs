@@ -168,7 +168,8 @@ fn what_is_wrong_with_clusters_is_named() {
     assert!(head.rows(&states, Spread::Caller, &mut Probes::default(), &mut [0.0; 11]).is_err());
 }
 
-/// Rows that lie around some directions, in an order that says nothing of them; returns for each row its direction.
+/// Rows that lie around some directions, in an order that says nothing of them; returns for each row its
+/// direction.
 fn rows_around(directions: usize, rows: usize, width: usize) -> (Vec<f32>, Vec<usize>) {
     let centers = numbers(directions * width, 20);
     let of_row: Vec<usize> = shuffled(rows, 21).iter().map(|place| *place as usize % directions).collect();
@@ -279,7 +280,8 @@ fn odd_rows_are_clustered_too() {
 
 #[test]
 fn rows_without_a_direction_take_what_room_is_left() {
-    // All rows equal the mean, so the second assignment would be the first again: the build makes one, and progress reports no other.
+    // All rows equal the mean, so the second assignment would be the first again: the build makes one, and
+    // progress reports no other.
     let (vocab, width) = (1000, 4);
     let weights = vec![1.5f32; vocab * width];
     let exact = Exact::new(&weights[..], vocab, width, HeadOptions::default()).unwrap();

@@ -1,7 +1,7 @@
 //! Steps on a device: launched one by one, replayed from a graph, and with their outputs brought home.
 //!
-//! The rows stay where they are from step to step, so as many as fit lie in the device's cache. What cold rows cost, and
-//! rivals beside them, is the `bench` package's matter.
+//! The rows stay where they are from step to step, so as many as fit lie in the device's cache. What cold
+//! rows cost, and rivals beside them, is the `bench` package's matter.
 
 use std::io::Write;
 use std::time::Instant;

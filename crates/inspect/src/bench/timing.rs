@@ -103,7 +103,8 @@ fn round(call: &mut impl FnMut(), calls: u32) -> f64 {
     start.elapsed().as_secs_f64() * 1e6 / f64::from(calls)
 }
 
-/// Says why times on this machine cannot be trusted just now; none if they can. `spreads`: one for each thing that was timed.
+/// Says why times on this machine cannot be trusted just now; none if they can. `spreads`: one for each thing
+/// that was timed.
 #[must_use]
 pub fn doubt(spreads: &[Spread]) -> Option<String> {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
@@ -126,7 +127,8 @@ pub fn doubt(spreads: &[Spread]) -> Option<String> {
 /// From which distance of its quartiles on a time is in doubt.
 const WIDE: f64 = 0.1;
 
-/// Returns how many threads of the whole system want to run, as `/proc/loadavg` says: now, or in the last minute if those were more.
+/// Returns how many threads of the whole system want to run, as `/proc/loadavg` says: now, or in the last
+/// minute if those were more.
 fn load(text: &str) -> Option<usize> {
     let mut fields = text.split_whitespace();
     let minute: f64 = fields.next()?.parse().ok()?;

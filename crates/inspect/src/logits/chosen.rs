@@ -1,4 +1,5 @@
-//! What is read of a file of logits: the rows that are meant, and the bounds that each kind of file has in common.
+//! What is read of a file of logits: the rows that are meant, and the bounds that each kind of file has in
+//! common.
 
 use gumball_spec::MAX_VOCAB;
 

@@ -1,4 +1,5 @@
-//! Logits from a file: `.npy`, `.safetensors`, `.json`, or raw elements under the name of their type; without a name, as its content tells.
+//! Logits from a file: `.npy`, `.safetensors`, `.json`, or raw elements under the name of their type; without
+//! a name, as its content tells.
 //!
 //! What a file says of itself is read first, then the rows that are asked for, and of others nothing.
 
@@ -96,7 +97,8 @@ fn load(
     Ok(Chosen { logits: Logits::new(data, vocab)?, numbers, rows })
 }
 
-/// Returns the kind of a file without one in its name, such as standard input, as its first bytes tell it; nothing if they do not.
+/// Returns the kind of a file without one in its name, such as standard input, as its first bytes tell it;
+/// nothing if they do not.
 fn kind_of(bytes: &[u8]) -> &'static str {
     if bytes.starts_with(b"\x93NUMPY") {
         return "npy";

@@ -1,7 +1,7 @@
 //! Logits from a JSON file: an array of numbers, or an array of such rows, as float32.
 //!
-//! It is read from its begin to the last row that is meant, and only what is meant is kept. JSON has no infinities: `null` is -inf, as it
-//! is where a logprob is written.
+//! It is read from its begin to the last row that is meant, and only what is meant is kept. JSON has no
+//! infinities: `null` is -inf, as it is where a logprob is written.
 
 use std::io::{BufRead, BufReader, Read};
 

@@ -43,7 +43,8 @@ pub struct Header {
 }
 
 impl Header {
-    /// Reads the header of an `.npy` file; `wanted` says what to save instead where its elements are of no use.
+    /// Reads the header of an `.npy` file; `wanted` says what to save instead where its elements are of no
+    /// use.
     ///
     /// # Errors
     /// A sentence on what is wrong and what to do.

@@ -41,8 +41,8 @@ impl Selection {
         self.0.iter().any(|(first, last)| (*first..=*last).contains(&row))
     }
 
-    /// Returns which of `rows` rows are to be held, ascending, and the places among them of those that are meant, in the order named;
-    /// without a selection all.
+    /// Returns which of `rows` rows are to be held, ascending, and the places among them of those that are
+    /// meant, in the order named; without a selection all.
     ///
     /// # Errors
     /// Those of [`Self::of`].

@@ -15,8 +15,9 @@ const ROWS_SEED: u64 = 1;
 /// A file of logits, or the kind of rows to make up, and the rows that are meant.
 #[derive(Args, Clone, Debug, Default)]
 pub struct LogitsArgs {
-    /// Logits: .npy or .safetensors of shape (vocab) or (rows, vocab) in f32, bf16 or f16 (in .npy, uint16
-    /// is taken as bf16), .json of numbers, or raw little-endian .f32, .bf16, .f16 with --vocab; - is standard input, all but raw
+    /// Logits: .npy or .safetensors of shape (vocab) or (rows, vocab) in f32, bf16 or f16 (in .npy, uint16 is
+    /// taken as bf16), .json of numbers, or raw little-endian .f32, .bf16, .f16 with --vocab; - is standard
+    /// input, all but raw
     #[arg(value_name = "LOGITS", conflicts_with = "kind")]
     pub file: Option<PathBuf>,
     /// Make rows up instead

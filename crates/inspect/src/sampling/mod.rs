@@ -35,8 +35,8 @@ fn name_of(parameter: &Parameter, flag: Flag) -> String {
     flag.name.map_or_else(|| parameter.name.replace(['_', '.'], "-"), str::to_owned)
 }
 
-/// Returns the flag that was meant by one that is not known: by another engine's word, by a flat name or by a part's. Of a slip of the pen
-/// nothing is said here.
+/// Returns the flag that was meant by one that is not known: by another engine's word, by a flat name or by a
+/// part's. Of a slip of the pen nothing is said here.
 pub(crate) fn flag_meant(given: &str) -> Option<String> {
     let name = given.trim_start_matches('-').replace('-', "_");
     let parts =
@@ -117,7 +117,8 @@ impl SamplingArgs {
         flags().map(|(parameter, _)| parameter).filter(move |parameter| is_given(parameter.name))
     }
 
-    /// Returns whether a flag was given that changes how tokens are drawn; the file, the seed, stop ids, `min_tokens` and logprobs do not.
+    /// Returns whether a flag was given that changes how tokens are drawn; the file, the seed, stop ids,
+    /// `min_tokens` and logprobs do not.
     #[must_use]
     pub fn shapes(&self) -> bool {
         let shapes = |parameter: &Parameter| match parameter.stage {

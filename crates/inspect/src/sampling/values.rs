@@ -74,7 +74,8 @@ impl FromStr for Bias {
     }
 }
 
-/// Reads a number: rounded to f64 and then to f32, as JSON and Python have it, so that a decimal is one number everywhere.
+/// Reads a number: rounded to f64 and then to f32, as JSON and Python have it, so that a decimal is one
+/// number everywhere.
 pub(super) fn number(text: &str) -> Result<f32, String> {
     text.parse::<f64>().map(|number| number as f32).map_err(|_| "write a number, such as 0.8".to_owned())
 }

@@ -1,7 +1,9 @@
-//! Which ids a clustered head computes for a hidden state, and the row that comes of it, naively (rules H7 and H8).
+//! Which ids a clustered head computes for a hidden state, and the row that comes of it, naively (rules H7
+//! and H8).
 //!
-//! The ids stand in clusters of equal size, each with a centroid. The clusters whose centroids have the largest products with the hidden state are
-//! probed: the logits of their ids are computed, and those of the special ids.
+//! The ids stand in clusters of equal size, each with a centroid. The clusters whose centroids have the
+//! largest products with the hidden state are probed: the logits of their ids are computed, and those of the
+//! special ids.
 
 use half::bf16;
 
@@ -13,7 +15,8 @@ use crate::{Error, Result, Row, memory};
 /// How many ids an error names at most.
 const NAMED: usize = 8;
 
-/// Returns centroids as bf16, if each of them is such a number: then scores are the same, from half the bytes.
+/// Returns centroids as bf16, if each of them is such a number: then scores are the same, from half the
+/// bytes.
 ///
 /// # Errors
 /// - [`Error::Unavailable`] if the system refuses 2 bytes for each element.
@@ -57,7 +60,8 @@ impl Clusters<'_> {
     /// # Errors
     /// - Those of [`check_ids`] and [`check_special_ids`].
     /// - [`Error::Length`] if there is not one centroid of `width` elements for each cluster.
-    /// - [`Error::OutOfRange`] for a width outside 1..=2^16, a centroid that is not finite, or `probes` outside 1..=clusters.
+    /// - [`Error::OutOfRange`] for a width outside 1..=2^16, a centroid that is not finite, or `probes`
+    ///   outside 1..=clusters.
     pub fn check(&self, vocab: usize, width: usize) -> Result<()> {
         if !(1..=MAX_HIDDEN).contains(&width) {
             return Err(Error::out_of_range("width", width, format!("in 1..={MAX_HIDDEN}")));
@@ -124,7 +128,8 @@ impl Clusters<'_> {
 /// Checks that every id of a vocabulary stands in clusters once.
 ///
 /// # Errors
-/// - [`Error::OutOfRange`] for a capacity outside 1..=vocab, an id outside the vocabulary, or one that stands there twice.
+/// - [`Error::OutOfRange`] for a capacity outside 1..=vocab, an id outside the vocabulary, or one that stands
+///   there twice.
 /// - [`Error::Length`] if there are not as many ids as in the vocabulary.
 pub fn check_ids(ids: &[u32], capacity: usize, vocab: usize) -> Result<()> {
     check_capacity(capacity, vocab)?;

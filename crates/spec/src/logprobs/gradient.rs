@@ -16,15 +16,17 @@ pub const WEIGHED_NUMBERS: usize = 3;
 
 const TWO_POW_MINUS_43: f32 = f32::from_bits((127 - 43) << 23);
 
-/// The weights of a row's members, from which its logprobs, its entropy and its gradient are computed, with single logits.
+/// The weights of a row's members, from which its logprobs, its entropy and its gradient are computed, with
+/// single logits.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Weighed {
     /// The largest logit.
     pub first: f32,
-    /// The mass in units of the first member's weight, n of L5. 0 if there is no gradient: without a member, at temperature 0, and in
-    /// a row that is not read.
+    /// The mass in units of the first member's weight, n of L5. 0 if there is no gradient: without a member,
+    /// at temperature 0, and in a row that is not read.
     pub mass: f32,
-    /// How far members lie below the first, on average by weight, in powers of two: m of L5; 0 unless the entropy was asked for.
+    /// How far members lie below the first, on average by weight, in powers of two: m of L5; 0 unless the
+    /// entropy was asked for.
     pub distance: f32,
 }
 
@@ -132,8 +134,8 @@ impl GivenIds<'_> {
         }
     }
 
-    /// Sums the derivatives by the logprobs of members. Returns G of L5, and for each entry of `ids` that is a member its id, its logit and
-    /// a_j, which is complete in the last entry of an id.
+    /// Sums the derivatives by the logprobs of members. Returns G of L5, and for each entry of `ids` that is
+    /// a member its id, its logit and a_j, which is complete in the last entry of an id.
     pub fn own(&self, of_logprobs: &[f32], logit: impl Fn(usize) -> f32) -> (f64, Vec<(usize, f32, f32)>) {
         let (mut all, mut each) = (0.0, Vec::<(usize, f32, f64)>::new());
         for (id, g) in self.ids.iter().zip(of_logprobs) {
@@ -190,7 +192,8 @@ impl GivenRow<'_> {
         (out, weighed)
     }
 
-    /// Returns the derivatives by the logits, as f32, of a loss with these derivatives by the logprobs and by the entropy (L5).
+    /// Returns the derivatives by the logits, as f32, of a loss with these derivatives by the logprobs and by
+    /// the entropy (L5).
     #[must_use]
     pub fn gradient(&self, of_logprobs: &[f32], of_entropy: f32) -> Vec<f32> {
         let (z, (_, weighed)) = (self.members(), self.logprobs());

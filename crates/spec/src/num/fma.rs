@@ -1,7 +1,8 @@
 //! The fused multiply-add: `a * b + c` with one rounding.
 //!
-//! The library's `mul_add` is that on machines with an instruction for it, and in the C libraries of the others. WebAssembly has
-//! neither, and the function that stands in for it there rounds subnormal results twice.
+//! The library's `mul_add` is that on machines with an instruction for it, and in the C libraries of the
+//! others. WebAssembly has neither, and the function that stands in for it there rounds subnormal results
+//! twice.
 
 /// Returns `a * b + c`, rounded once, to nearest even.
 #[inline(always)]
@@ -10,8 +11,8 @@ pub fn fma(a: f32, b: f32, c: f32) -> f32 {
     if cfg!(target_family = "wasm") { by_rounding_to_odd(a, b, c) } else { a.mul_add(b, c) }
 }
 
-/// The product of two f32 is exact in f64. The sum is rounded to odd: where it is inexact, the one of its two f64 neighbours whose
-/// last bit is 1 is taken. To round that to fewer bits is to round the exact sum.
+/// The product of two f32 is exact in f64. The sum is rounded to odd: where it is inexact, the one of its two
+/// f64 neighbours whose last bit is 1 is taken. To round that to fewer bits is to round the exact sum.
 #[inline(always)]
 fn by_rounding_to_odd(a: f32, b: f32, c: f32) -> f32 {
     let (product, c) = (f64::from(a) * f64::from(b), f64::from(c));
@@ -33,7 +34,8 @@ mod tests {
     #[cfg(not(target_family = "wasm"))]
     use crate::num::philox4x32_10;
 
-    /// What the fma instruction of x86-64 gives: the test holds where the library's function is not exact, too.
+    /// What the fma instruction of x86-64 gives: the test holds where the library's function is not exact,
+    /// too.
     #[test]
     fn a_subnormal_result_is_rounded_once() {
         // 2^-150 (1 - 2^-46) is just below half of the smallest subnormal number, by which c is odd.

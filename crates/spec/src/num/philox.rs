@@ -32,12 +32,13 @@ pub enum Tag {
     Block = 6,
     /// Acceptance of a draft by thresholds; index 0, word 0.
     Threshold = 7,
-    /// First arrivals of tiles when drawing a draft of a block, at the position of the first one; 256 for each draft before it
-    /// is added.
+    /// First arrivals of tiles when drawing a draft of a block, at the position of the first one; 256 for
+    /// each draft before it is added.
     DraftTile = 8,
     /// Arrivals of single tokens when drawing a draft of a block, likewise.
     DraftToken = 9,
-    /// The seed of a prompt and a turn of a run, words 0 and 1; index and position are the prompt's number, the draw is the turn (N10).
+    /// The seed of a prompt and a turn of a run, words 0 and 1; index and position are the prompt's number,
+    /// the draw is the turn (N10).
     PromptSeed = 10,
     /// The seed of a sample of these, words 0 and 1; index is the sample (N10).
     SampleSeed = 11,

@@ -1,9 +1,10 @@
 //! How parameters are read from JSON and its like: by the tables of `table.rs`.
 //!
-//! Structures are objects alone: a list would set their fields by place, and mean something else once there is one more
-//! field. A null is an absent value. An integer may be written as a float of its value. A number is rounded to f64 and then to f32, as one that is written in Python or given as
-//! a flag, so that a decimal is the same number everywhere. An order of filters may be written in every way the other
-//! surfaces take, biases as pairs or as an object whose keys are ids. All errors name the parameter.
+//! Structures are objects alone: a list would set their fields by place, and mean something else once there
+//! is one more field. A null is an absent value. An integer may be written as a float of its value. A number
+//! is rounded to f64 and then to f32, as one that is written in Python or given as a flag, so that a decimal
+//! is the same number everywhere. An order of filters may be written in every way the other surfaces take,
+//! biases as pairs or as an object whose keys are ids. All errors name the parameter.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -309,7 +310,8 @@ pub(super) fn write_biases<S: Serializer>(biases: &[(u32, f32)], serializer: S) 
     serializer.collect_seq(biases.iter().map(|(id, bias)| (*id, Bias(*bias))))
 }
 
-/// Writes a field of a structure. A number that JSON has no word for is an error: null would be read as an absent value.
+/// Writes a field of a structure. A number that JSON has no word for is an error: null would be read as an
+/// absent value.
 pub(super) fn write<O: SerializeStruct>(
     object: &mut O,
     parameter: &'static Parameter,

@@ -1,9 +1,10 @@
 //! Every knob of a request, as plain data under the field's names.
 //!
-//! `SamplingParams::default()` is neutral: it draws from the row as it is, at temperature 1. Each parameter is a line of `table.rs`:
-//! fields, defaults, ranges and all surfaces come from there. This file has the types that refer to the table, and to which the table
-//! refers: descriptions of parameters, and orders of filters. It also has the macro that makes structures of these lines, and the trait
-//! by which readers and writers walk a structure. [`SamplingParams::validate`] checks parameters.
+//! `SamplingParams::default()` is neutral: it draws from the row as it is, at temperature 1. Each parameter
+//! is a line of `table.rs`: fields, defaults, ranges and all surfaces come from there. This file has the
+//! types that refer to the table, and to which the table refers: descriptions of parameters, and orders of
+//! filters. It also has the macro that makes structures of these lines, and the trait by which readers and
+//! writers walk a structure. [`SamplingParams::validate`] checks parameters.
 
 use std::fmt::Display;
 
@@ -24,7 +25,8 @@ pub use reading::{Chain, MOST_LISTED, Reading, Wanted, WholeRow};
 pub use sampling::MIN_TEMPERATURE;
 pub use table::{Dry, DynamicTemperature, Filter, LogprobsParams, Mirostat, SamplingParams};
 
-/// The description of a parameter, which its line in `table.rs` makes. Readers and writers of parameters loop over these.
+/// The description of a parameter, which its line in `table.rs` makes. Readers and writers of parameters loop
+/// over these.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Parameter {
     /// Its name on all surfaces; a field of a part has the part's name in front, as in `dry.base`.
@@ -43,7 +45,8 @@ pub struct Parameter {
     pub reads_history: bool,
     /// Whether it speaks of logits, so that rows of probabilities cannot have it (P2).
     pub of_logits: bool,
-    /// Whether the short ways of [`Reading`] and [`Chain`] foresee it; a request with any other that is not neutral takes the general way.
+    /// Whether the short ways of [`Reading`] and [`Chain`] foresee it; a request with any other that is not
+    /// neutral takes the general way.
     pub is_foreseen: bool,
     /// Whether it has no neutral value: its part has it or is absent.
     pub is_required: bool,
@@ -61,7 +64,8 @@ pub enum FilterOrder {
     Default,
     /// Each on the unfiltered row; the kept sets are intersected.
     Joint,
-    /// The named filters in this order, each on the tokens that the former left; an empty list is written `none`.
+    /// The named filters in this order, each on the tokens that the former left; an empty list is written
+    /// `none`.
     List(Vec<Filter>),
 }
 
@@ -105,7 +109,8 @@ pub enum Field<'a> {
 }
 
 impl Field<'_> {
-    /// Sets a number, an integer or a flag; returns whether the value is one of the type, and leaves it if not.
+    /// Sets a number, an integer or a flag; returns whether the value is one of the type, and leaves it if
+    /// not.
     pub fn set(self, value: f64) -> bool {
         let is_in = |least: f64, end: f64| value.fract() == 0.0 && (least..end).contains(&value);
         match self {
@@ -133,7 +138,8 @@ pub trait Parameters: Sized {
     /// Returns a field by its name inside the part.
     fn field(&mut self, name: &str) -> Option<(&'static Parameter, Field<'_>)>;
 
-    /// Returns whether the parameter at a place of the table differs from the neutral one. DRY does if its multiplier does.
+    /// Returns whether the parameter at a place of the table differs from the neutral one. DRY does if its
+    /// multiplier does.
     fn differs_at(&self, place: usize) -> bool;
 
     /// Returns a copy of the fields whose parameters `keep` is true of; the others are neutral.
@@ -245,8 +251,8 @@ fn check(parameter: &'static Parameter, field: &impl Holds) -> Result<()> {
     }
 }
 
-/// Makes a structure of parameters. Each line is a field: its meaning, its type, its neutral value, and its rule, which starts with
-/// `switch`, `filter` or `setting`.
+/// Makes a structure of parameters. Each line is a field: its meaning, its type, its neutral value, and its
+/// rule, which starts with `switch`, `filter` or `setting`.
 macro_rules! params {
     ($(#[$about:meta])* $type:ident $(+ $default:ident)?: $prefix:literal, $what:literal;
      $($(#[doc = $doc:literal])+ $(#[cfg($cfg:meta)])? $name:ident: $holds:ty = $neutral:expr => $rule:expr;)*) => {

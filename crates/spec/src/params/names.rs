@@ -1,4 +1,5 @@
-//! Scopes, logprob modes, the macro of filters, and the text form of orders. Names are the same in every language and on the command line.
+//! Scopes, logprob modes, the macro of filters, and the text form of orders. Names are the same in every
+//! language and on the command line.
 
 use std::fmt;
 use std::str::FromStr;
@@ -74,8 +75,8 @@ pub(super) use {filters, named};
 /// What backends may rest on where they compute a filter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FilterKind {
-    /// Keeps a prefix of the order. Joint filters of this kind keep the same tokens if they act one after the other, top-p first:
-    /// no other one compares with the mass of its given set.
+    /// Keeps a prefix of the order. Joint filters of this kind keep the same tokens if they act one after the
+    /// other, top-p first: no other one compares with the mass of its given set.
     pub prefix: bool,
     /// Where it keeps few tokens, a list of the first ones and the row's mass decide it.
     pub listed: bool,

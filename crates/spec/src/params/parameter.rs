@@ -1,4 +1,5 @@
-//! The parts of a parameter's description (stage, range, flag of the command), and the functions by which its line in `table.rs` makes it.
+//! The parts of a parameter's description (stage, range, flag of the command), and the functions by which its
+//! line in `table.rs` makes it.
 
 use super::Parameter;
 
@@ -112,7 +113,8 @@ impl Range {
         (self.least..=self.most).contains(&value) && !(self.is_open && value == self.least)
     }
 
-    /// Returns values for tests of a surface: the ends and their neighbours, as integers if `is_whole` and else as f32, NaN and infinities.
+    /// Returns values for tests of a surface: the ends and their neighbours, as integers if `is_whole` and
+    /// else as f32, NaN and infinities.
     #[must_use]
     pub fn probes(&self, is_whole: bool) -> Vec<f64> {
         let beside = |end: f64| match is_whole {

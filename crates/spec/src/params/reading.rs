@@ -1,8 +1,9 @@
-//! What must be read of a request's rows, and by which short way its filters can be taken: the one answer that all backends match on.
+//! What must be read of a request's rows, and by which short way its filters can be taken: the one answer
+//! that all backends match on.
 //!
-//! Both are made once, when a request is admitted, by lists of the parameters and filters that they serve. A parameter of which its line in `table.rs`
-//! does not say that it is foreseen here, and a filter that no list names, take the general way: every logit, every kernel. So a new
-//! parameter is right before it is fast.
+//! Both are made once, when a request is admitted, by lists of the parameters and filters that they serve. A
+//! parameter of which its line in `table.rs` does not say that it is foreseen here, and a filter that no list
+//! names, take the general way: every logit, every kernel. So a new parameter is right before it is fast.
 //!
 //! ```text
 //! parameters, filters         Reading::of     which logits choose the token
@@ -10,8 +11,9 @@
 //! filters                     Chain::of       the kernels that serve them
 //! ```
 //!
-//! Backends differ in two places. A GPU sorts joint filters that keep prefixes and lets them act one after the other, so that it hands in another
-//! order; hosts hand in the order as it is. And a GPU reads a row with min-p alone as [`Reading::Likely`], where hosts have [`Reading::Race`].
+//! Backends differ in two places. A GPU sorts joint filters that keep prefixes and lets them act one after
+//! the other, so that it hands in another order; hosts hand in the order as it is. And a GPU reads a row with
+//! min-p alone as [`Reading::Likely`], where hosts have [`Reading::Race`].
 
 use super::{Filter, LogprobMode, Parameter, Parameters, SamplingParams};
 
@@ -38,14 +40,16 @@ pub enum WholeRow {
     Joint,
     /// Drafts are judged by the probabilities of all tokens.
     Judged,
-    /// Only the routes `race` and `oracle` are known to read no more than the logits that decide. No [`Reading`] has this reason.
+    /// Only the routes `race` and `oracle` are known to read no more than the logits that decide. No
+    /// [`Reading`] has this reason.
     Route,
     /// No short way foresees the parameter of this name.
     Parameter(&'static str),
 }
 
 impl WholeRow {
-    /// Returns its name: the name of the filter or parameter, `logprobs` for any mode, else `hook`, `kept`, `joint`, `judged` or `route`.
+    /// Returns its name: the name of the filter or parameter, `logprobs` for any mode, else `hook`, `kept`,
+    /// `joint`, `judged` or `route`.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -72,7 +76,8 @@ pub enum Reading {
     Top(usize),
     /// The logits of the tokens that min-p keeps.
     Likely(f32),
-    /// The logits of the tokens that min-p keeps with this parameter (0: all tokens) and that could win the race.
+    /// The logits of the tokens that min-p keeps with this parameter (0: all tokens) and that could win the
+    /// race.
     Race(f32),
     /// All of them, for a mass of the whole row at a scale that its request fixes.
     Mass(WholeRow),
@@ -94,8 +99,8 @@ pub struct Wanted {
 }
 
 impl Reading {
-    /// Returns which logits choose the token at a temperature, which may stand in for the request's own. `filters` are on, in the order in
-    /// which they act; `joint`: on the whole row, each of them.
+    /// Returns which logits choose the token at a temperature, which may stand in for the request's own.
+    /// `filters` are on, in the order in which they act; `joint`: on the whole row, each of them.
     #[must_use]
     pub fn of(params: &SamplingParams, temperature: f32, filters: &[Filter], joint: bool) -> Self {
         if let Some(parameter) = params.unforeseen() {
@@ -148,12 +153,14 @@ impl Reading {
     }
 }
 
-/// By which short way kernels can take a request's filters. As a number, it is the code that kernels read; the least is right for every request.
+/// By which short way kernels can take a request's filters. As a number, it is the code that kernels read;
+/// the least is right for every request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Chain {
     /// By none: mirostat, filters that need the whole row, and parameters that are not foreseen.
     General,
-    /// By a list of the first k tokens and the mass of the whole row: top-k up to [`MOST_LISTED`], and top-p beside it.
+    /// By a list of the first k tokens and the mass of the whole row: top-k up to [`MOST_LISTED`], and top-p
+    /// beside it.
     Joint,
     /// By a list and the mass of the whole row: top-p, and what keeps few of its tokens.
     Nucleus,
@@ -166,8 +173,8 @@ pub enum Chain {
 }
 
 impl Chain {
-    /// Returns the short way of filters in the order in which they act. `joint`: on the whole row, each of them; if all keep prefixes, top-k is the
-    /// first and top-p the second.
+    /// Returns the short way of filters in the order in which they act. `joint`: on the whole row, each of
+    /// them; if all keep prefixes, top-k is the first and top-p the second.
     #[must_use]
     pub fn of(reading: Reading, params: &SamplingParams, filters: &[Filter], joint: bool) -> Self {
         let kinds = || filters.iter().map(|filter| filter.kind());
@@ -207,8 +214,8 @@ impl Chain {
         matches!(self, Self::Joint | Self::Nucleus)
     }
 
-    /// Returns whether the winner of a race over what precedes top-p can be tested against top-p's mass: each filter before it keeps the first tokens
-    /// of its given set, and no filter but min-p follows.
+    /// Returns whether the winner of a race over what precedes top-p can be tested against top-p's mass: each
+    /// filter before it keeps the first tokens of its given set, and no filter but min-p follows.
     #[must_use]
     pub fn is_tested(reading: Reading, filters: &[Filter]) -> bool {
         let Some(at) = filters.iter().position(|filter| *filter == Filter::TopP) else { return false };

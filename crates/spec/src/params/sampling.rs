@@ -27,7 +27,8 @@ const PLACES: [usize; Filter::ALL.len()] = {
 };
 
 impl SamplingParams {
-    /// Returns whether a temperature means greedy: it is 0, or so small that only the most likely token could be drawn.
+    /// Returns whether a temperature means greedy: it is 0, or so small that only the most likely token could
+    /// be drawn.
     #[must_use]
     pub fn is_greedy(temperature: f32) -> bool {
         temperature < MIN_TEMPERATURE
@@ -45,7 +46,8 @@ impl SamplingParams {
         self.switched_on().any(|switch| switch.stage == Stage::Edit)
     }
 
-    /// Returns whether a filter is set: its value is none that switches it off, though no row may lose a token by it.
+    /// Returns whether a filter is set: its value is none that switches it off, though no row may lose a
+    /// token by it.
     #[must_use]
     pub fn is_on(&self, filter: Filter, vocab: usize) -> bool {
         let is_all = filter == Filter::TopK && self.top_k as u64 >= vocab as u64;
@@ -62,7 +64,8 @@ impl SamplingParams {
         self
     }
 
-    /// Returns the parameters that [`SamplingParams::parameter`] finds: the fields of `dry` and `logprobs` follow the part.
+    /// Returns the parameters that [`SamplingParams::parameter`] finds: the fields of `dry` and `logprobs`
+    /// follow the part.
     pub fn parameters() -> impl Iterator<Item = &'static Parameter> {
         Self::TABLE.iter().flat_map(|parameter| {
             let fields = match parameter.name {
@@ -74,7 +77,8 @@ impl SamplingParams {
         })
     }
 
-    /// Returns a parameter by its whole name: `top_p`, `dry.base`. Naming a field of `logprobs` makes absent logprobs the default ones.
+    /// Returns a parameter by its whole name: `top_p`, `dry.base`. Naming a field of `logprobs` makes absent
+    /// logprobs the default ones.
     pub fn parameter(&mut self, name: &str) -> Option<(&'static Parameter, Field<'_>)> {
         match name.split_once('.') {
             Some(("dry", name)) => self.dry.field(name),

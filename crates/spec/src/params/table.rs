@@ -1,7 +1,9 @@
-//! Every filter, and every parameter: its name, type, neutral value, range, and its meaning in words for every surface.
+//! Every filter, and every parameter: its name, type, neutral value, range, and its meaning in words for
+//! every surface.
 //!
-//! A line makes the field, its default, what JSON, C and Python call it and refuse, and the command's flag; pages and files in other
-//! languages are written of it (`cargo test -p gumball-conformance --test generated`). Rules that no range of one number can say are in
+//! A line makes the field, its default, what JSON, C and Python call it and refuse, and the command's flag;
+//! pages and files in other languages are written of it
+//! (`cargo test -p gumball-conformance --test generated`). Rules that no range of one number can say are in
 //! `validate.rs`.
 
 use super::names::{FilterKind, filters, named};
@@ -79,7 +81,8 @@ params! {
         .within(from(0.0, P100, "0 (greedy) or in (0, 2^100]"))
         .flag("T", "Divide the logits by T; 0 is greedy");
 
-    /// Replaces `temperature`, unless that is 0, by one that follows the row's entropy: certain rows get `min`, flat ones `max`.
+    /// Replaces `temperature`, unless that is 0, by one that follows the row's entropy: certain rows get
+    /// `min`, flat ones `max`.
     dynamic_temperature: Option<DynamicTemperature> = None => switch(Stage::Temperature).foreseen().of_logits()
         .flag("MIN,MAX[,EXP]", "Let the temperature follow the entropy of the row, from MIN (certain) to MAX (flat)");
 
@@ -100,17 +103,20 @@ params! {
     min_p: f32 = 0.0 => filter(Filter::MinP, 0.05).within(SHARE)
         .flag("P", "Keep tokens at least P times as likely as the most likely one; 0 is off");
 
-    /// How many standard deviations below the best logit are kept; finite and at least 0, 0 is off. Every logit above -inf counts in the
-    /// deviation, one at the least finite number or with a bias of -100, too: ban by -inf.
+    /// How many standard deviations below the best logit are kept; finite and at least 0, 0 is off. Every
+    /// logit above -inf counts in the deviation, one at the least finite number or with a bias of -100, too:
+    /// ban by -inf.
     top_n_sigma: f32 = 0.0 => filter(Filter::TopNSigma, 1.0).of_logits()
         .within(from(0.0, LARGEST, "finite and at least 0 (0: off)"))
         .flag("N", "Keep logits within N standard deviations of the best; 0 is off");
 
-    /// The least probability that is kept, as a multiple of the square of the best token's; in 0..=1, 0 is off.
+    /// The least probability that is kept, as a multiple of the square of the best token's; in 0..=1, 0 is
+    /// off.
     top_a: f32 = 0.0 => filter(Filter::TopA, 0.02).within(SHARE)
         .flag("A", "Keep tokens of at least A times the square of the best probability; 0 is off");
 
-    /// Whether tokens less likely than two draws are to be equal are dropped: p-less sampling, which speaks of logits.
+    /// Whether tokens less likely than two draws are to be equal are dropped: p-less sampling, which speaks
+    /// of logits.
     p_less: bool = false => filter(Filter::PLess, 1.0).of_logits()
         .flag("", "Keep tokens that are at least as likely as two draws are to be equal");
 
@@ -131,12 +137,13 @@ params! {
         .within(above(0.0, 1.0, "in (0, 1]"))
         .flag("P", "The probability from which XTC calls a token a top choice");
 
-    /// How many tokens a filter keeps at least: the first token that it keeps, and the next ones of its given set (F11); in 1..2^32.
+    /// How many tokens a filter keeps at least: the first token that it keeps, and the next ones of its given
+    /// set (F11); in 1..2^32.
     min_keep: u32 = 1 => setting(Stage::Filter).within(from(1.0, u32::MAX as f64, "in 1..2^32"))
         .flag("N", "Let each filter keep at least N tokens, counted from the first that it keeps");
 
-    /// Mirostat v2, which stands alone: no filter beside it, and no drafts (F6). `mu` is the limit to start from, in bits; twice `tau`
-    /// if left out.
+    /// Mirostat v2, which stands alone: no filter beside it, and no drafts (F6). `mu` is the limit to start
+    /// from, in bits; twice `tau` if left out.
     mirostat: Option<Mirostat> = None => switch(Stage::Filter).foreseen()
         .flag("TAU,ETA[,MU]", "Mirostat v2: keep the surprise near TAU bits, following it at rate ETA");
 
@@ -186,7 +193,8 @@ params! {
     bad_words: Vec<Vec<u32>> = Vec::new() => switch(Stage::Edit).foreseen().reads_history()
         .flag("IDS", "Never complete this sequence of ids; may be repeated");
 
-    /// How many output tokens must exist before one of `stop_ids` may be drawn; without `stop_ids` it does nothing.
+    /// How many output tokens must exist before one of `stop_ids` may be drawn; without `stop_ids` it does
+    /// nothing.
     min_tokens: u32 = 0 => switch(Stage::Edit).foreseen().reads_history().within(COUNT)
         .flag("N", "Ban the stop ids until N tokens are out");
 
@@ -270,8 +278,8 @@ params! {
     #[derive(Clone, Debug, PartialEq, Eq)]
     LogprobsParams + Default: "logprobs.", "an object with mode, top_n and ids";
 
-    /// The distribution they speak of: the row as it came at temperature 1 (raw), after penalties and bans (edited), at the temperature
-    /// (tempered), or after the filters (processed).
+    /// The distribution they speak of: the row as it came at temperature 1 (raw), after penalties and bans
+    /// (edited), at the temperature (tempered), or after the filters (processed).
     mode: LogprobMode = LogprobMode::Raw => setting(Stage::Logprobs).foreseen()
         .flag_named("logprobs", "MODE", "Report logprobs: raw, edited, tempered or processed");
 

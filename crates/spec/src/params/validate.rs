@@ -1,5 +1,5 @@
-//! Every parameter is checked before anything is drawn or changed: each number's range by its table, and here what
-//! concerns several of them, a vocabulary or a list.
+//! Every parameter is checked before anything is drawn or changed: each number's range by its table, and here
+//! what concerns several of them, a vocabulary or a list.
 
 use std::collections::HashSet;
 use std::fmt::Display;
@@ -37,8 +37,8 @@ impl SamplingParams {
 
     /// Checks every parameter as [`SamplingParams::validate`] does, and that rows of this kind can have it.
     ///
-    /// Rows of probabilities know no temperature but 0 and 1, no penalties, finite biases, top-n-sigma or dynamic
-    /// temperature (P2): all of these speak of logits.
+    /// Rows of probabilities know no temperature but 0 and 1, no penalties, finite biases, top-n-sigma or
+    /// dynamic temperature (P2): all of these speak of logits.
     ///
     /// # Errors
     /// - Those of [`SamplingParams::validate`].
@@ -195,7 +195,8 @@ mod tests {
         fn walk<T: Parameters>(part: impl Fn(&mut SamplingParams) -> &mut T) {
             for parameter in T::TABLE {
                 let Some(range) = parameter.range else { continue };
-                // The outcome for a value, `None` if the field's type cannot hold it; and whether that type holds integers.
+                // The outcome for a value, `None` if the field's type cannot hold it; and whether that type
+                // holds integers.
                 let set = |value: f64| {
                     let mut params = SamplingParams::default();
                     let (_, field) = part(&mut params).field(parameter.field()).unwrap();

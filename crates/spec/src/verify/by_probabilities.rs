@@ -1,8 +1,8 @@
 //! Trees and blocks of drafts judged by probabilities: rejection (S5), whole blocks (S6), thresholds (S7).
 //!
-//! Each rule decides at a row which of its children stands, with coins of its own tag, and where none does from which
-//! weights the last token is drawn. A backend brings its own way of summing and drawing ([`Weigh`]), and may have the rows
-//! of the target one by one ([`Siblings`]).
+//! Each rule decides at a row which of its children stands, with coins of its own tag, and where none does
+//! from which weights the last token is drawn. A backend brings its own way of summing and drawing
+//! ([`Weigh`]), and may have the rows of the target one by one ([`Siblings`]).
 
 use crate::error::{Error, Result};
 use crate::filter::fraction_to_u32;
@@ -19,8 +19,9 @@ use super::{DraftChain, Verified};
 pub struct Trial<'a> {
     /// The drafts.
     pub tree: DraftTree<'a>,
-    /// The rows that the drafter drew from: the root's, then that behind each draft; the last, behind which no draft can be, may be
-    /// left out. Rows without children are not read. `None`: the drafter has no probabilities.
+    /// The rows that the drafter drew from: the root's, then that behind each draft; the last, behind which
+    /// no draft can be, may be left out. Rows without children are not read. `None`: the drafter has no
+    /// probabilities.
     pub draft_probs: Option<&'a [f32]>,
     /// The target's rows: the root's, then one for each draft.
     pub target_probs: &'a [f32],
@@ -59,7 +60,8 @@ pub struct Emitted {
     pub tokens: Vec<i32>,
     /// What the rows had to say that the last token was drawn from.
     pub status: Status,
-    /// How many drafts would be accepted if each were judged alone, those behind the last row included; of a [`Trial::chain`].
+    /// How many drafts would be accepted if each were judged alone, those behind the last row included; of a
+    /// [`Trial::chain`].
     pub accepted_alone: Option<u32>,
 }
 
@@ -83,8 +85,8 @@ pub struct Last {
     pub residual: bool,
 }
 
-/// Checks that drafts whose drafter has probabilities, handed over as `parameter`, are judged by a rule that reads these.
-/// `None`: they are not judged by probabilities at all.
+/// Checks that drafts whose drafter has probabilities, handed over as `parameter`, are judged by a rule that
+/// reads these. `None`: they are not judged by probabilities at all.
 ///
 /// # Errors
 /// - [`Error::Conflict`] if it does not.
@@ -131,8 +133,8 @@ pub struct Siblings<'a> {
 }
 
 impl<'a> Trial<'a> {
-    /// Returns the drafts as a chain that S4 judges: by rejection, without parents, with the drafter's probabilities. `None` for
-    /// other drafts.
+    /// Returns the drafts as a chain that S4 judges: by rejection, without parents, with the drafter's
+    /// probabilities. `None` for other drafts.
     #[must_use]
     pub fn chain(&self, judgement: Judgement) -> Option<DraftChain<'a>> {
         let Self { tree: DraftTree { drafts, parents }, draft_probs, target_probs, .. } = *self;
@@ -374,7 +376,8 @@ impl Judgement {
         !matches!(self, Self::Threshold { .. })
     }
 
-    /// Returns whether drafts are judged by S4: by rejection, as a chain without parents, by the drafter's probabilities.
+    /// Returns whether drafts are judged by S4: by rejection, as a chain without parents, by the drafter's
+    /// probabilities.
     #[must_use]
     pub fn is_of_chains(self, has_parents: bool, has_draft_probs: bool) -> bool {
         self == Self::Rejection && !has_parents && has_draft_probs

@@ -1,7 +1,7 @@
 //! Drafts accepted while they equal what would have been drawn without them (rule S3).
 //!
-//! Here the rows are walked one after the other; a backend may compute them side by side, since a row's request is
-//! known from the drafts on the path to it.
+//! Here the rows are walked one after the other; a backend may compute them side by side, since a row's
+//! request is known from the drafts on the path to it.
 
 use crate::error::{Error, Result};
 use crate::oracle::{Outcome, sample};
@@ -48,7 +48,8 @@ impl Walk {
     }
 }
 
-/// Checks that a request may have drafts: mirostat's limit at a row would depend on what is drawn before it (F6).
+/// Checks that a request may have drafts: mirostat's limit at a row would depend on what is drawn before it
+/// (F6).
 ///
 /// # Errors
 /// - [`Error::Conflict`] for mirostat.
@@ -62,7 +63,8 @@ pub fn check_drafts(params: &SamplingParams, drafts: usize) -> Result<()> {
 
 /// Walks from the root to the first token that no draft equals.
 ///
-/// `request` is the state before the first draft; its `mask` and `forced` are not read, since every row has its own.
+/// `request` is the state before the first draft; its `mask` and `forced` are not read, since every row has
+/// its own.
 ///
 /// # Errors
 /// - Those of [`DraftTree::check`] and [`check_drafts`].
@@ -109,8 +111,8 @@ pub fn greedy(
     coupled(&Request { params: &params, ..*request }, tree, rows, edits)
 }
 
-/// Returns the row that the walk goes to after a token was emitted from a row: none after [`NONE`], after a stop id, and
-/// where no draft is equal.
+/// Returns the row that the walk goes to after a token was emitted from a row: none after [`NONE`], after a
+/// stop id, and where no draft is equal.
 #[must_use]
 pub fn row_after(tree: &DraftTree<'_>, params: &SamplingParams, row: usize, token: i32) -> Option<usize> {
     if token == NONE || stops(params, token) { None } else { tree.row_after(row, token) }

@@ -1,7 +1,8 @@
 //! Drafts drawn by the request's own race from the rows of a drafter (rule S8).
 //!
-//! Two races with the same arrivals agree more often than two independent draws do, so a draft that is drawn by the words of its
-//! position is likely to be the token that is drawn there later. Blocks need words of their own (S6).
+//! Two races with the same arrivals agree more often than two independent draws do, so a draft that is drawn
+//! by the words of its position is likely to be the token that is drawn there later. Blocks need words of
+//! their own (S6).
 
 use crate::draw::{TAGS, Tags, first_arrivals};
 use crate::edit::Hook;
@@ -60,7 +61,8 @@ pub fn check_path(depth: usize) -> Result<()> {
     Err(Error::out_of_range("paths", format!("of {depth} ids"), format!("of 0..{MAX_DRAFTS}")))
 }
 
-/// Draws `count` drafts from a row of a drafter, for the request at that row; [`NONE`] where there are no more.
+/// Draws `count` drafts from a row of a drafter, for the request at that row; [`NONE`] where there are no
+/// more.
 ///
 /// # Errors
 /// Those of [`check_drafts`] and [`sample`].

@@ -1,7 +1,7 @@
 //! Drafts of a request judged by the probabilities of its rows (rules S5 to S7 in a pool).
 //!
-//! Here each row that matters is sampled for its probabilities (P4), judged, and sampled once more with the token that was
-//! decided on as a forced one, which gives all that is said of it.
+//! Here each row that matters is sampled for its probabilities (P4), judged, and sampled once more with the
+//! token that was decided on as a forced one, which gives all that is said of it.
 
 use crate::error::{Error, Result};
 use crate::oracle::{Outcome, sample};
@@ -13,8 +13,8 @@ use super::coupled::{RowEdits, TargetRow, Walk, check, coupled, row_after, stops
 use super::tree::DraftTree;
 use super::weights::{Key, Naive, Weigh};
 
-/// Drafts, and the drafter's rows of probabilities if it has some: one for each row of the target, of which those without a
-/// draft behind them are not read.
+/// Drafts, and the drafter's rows of probabilities if it has some: one for each row of the target, of which
+/// those without a draft behind them are not read.
 #[derive(Clone, Copy, Debug)]
 pub struct Drafts<'a> {
     /// The drafts.
@@ -25,11 +25,13 @@ pub struct Drafts<'a> {
 
 /// Walks from the root to the row where no draft is accepted. A request without drafts takes a step.
 ///
-/// `request` is the state before the first draft; its `mask` and `forced` are not read, since every row has its own.
+/// `request` is the state before the first draft; its `mask` and `forced` are not read, since every row has
+/// its own.
 ///
 /// # Errors
 /// - Those of [`coupled`] and of [`Judgement::check`].
-/// - [`Error::Conflict`] for probabilities of the drafter that are not read, and for a forced token beside a block.
+/// - [`Error::Conflict`] for probabilities of the drafter that are not read, and for a forced token beside a
+///   block.
 /// - [`Error::Length`] unless the drafter has as many rows as the target.
 /// - [`Error::OutOfRange`] for a block that is no chain.
 pub fn judged(

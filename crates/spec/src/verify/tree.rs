@@ -1,6 +1,7 @@
 //! The tree that drafts form: which row follows which draft, and what stands before it.
 //!
-//! Row 0 is the root's, at the end of the history; row i + 1 is that of node i, after the drafts on the path to it.
+//! Row 0 is the root's, at the end of the history; row i + 1 is that of node i, after the drafts on the path
+//! to it.
 
 use crate::error::{Error, Result};
 
@@ -15,7 +16,8 @@ pub const ROOT: i32 = -1;
 pub struct DraftTree<'a> {
     /// The token of each node. One outside the vocabulary, [`NONE`](crate::NONE) included, equals nothing.
     pub drafts: &'a [i32],
-    /// The parent of each node: [`ROOT`] or a node before it. `None`: each node follows the one before it, a chain.
+    /// The parent of each node: [`ROOT`] or a node before it. `None`: each node follows the one before it, a
+    /// chain.
     pub parents: Option<&'a [i32]>,
 }
 
@@ -28,8 +30,8 @@ impl<'a> DraftTree<'a> {
 
     /// Checks that it is a tree, of as many nodes as a request may have.
     ///
-    /// A parent lies before its children, so a node in a cycle, or one that the root does not lead to, always shows as
-    /// a parent out of range.
+    /// A parent lies before its children, so a node in a cycle, or one that the root does not lead to, always
+    /// shows as a parent out of range.
     ///
     /// # Errors
     /// - [`Error::Length`] for more than [`MAX_DRAFTS`] drafts, or if there is not one parent for each.
@@ -99,15 +101,16 @@ impl<'a> DraftTree<'a> {
     }
 }
 
-/// Returns the parents of the nodes of a tree that is held as links between rows, as SGLang and TokenSpeed hold it: for each row,
-/// the root's first, the row of its first child and that of its next sibling, -1 for none.
+/// Returns the parents of the nodes of a tree that is held as links between rows, as SGLang and TokenSpeed
+/// hold it: for each row, the root's first, the row of its first child and that of its next sibling, -1 for
+/// none.
 ///
 /// A link leads to a row behind its own, so no links form a cycle.
 ///
 /// # Errors
 /// - [`Error::Length`] if there is not one of both for each row, the root's included.
-/// - [`Error::OutOfRange`] for a link that is neither -1 nor a row behind its own, for a row that two links lead to or none, and for a
-///   sibling of the root.
+/// - [`Error::OutOfRange`] for a link that is neither -1 nor a row behind its own, for a row that two links
+///   lead to or none, and for a sibling of the root.
 pub fn parents_of(first_child: &[i32], next_sibling: &[i32]) -> Result<Vec<i32>> {
     let rows = first_child.len();
     if rows == 0 {

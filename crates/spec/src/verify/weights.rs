@@ -1,4 +1,5 @@
-//! What judging drafts by probabilities has in common: how a number counts, the sum of a row, a coin, the last draw.
+//! What judging drafts by probabilities has in common: how a number counts, the sum of a row, a coin, the
+//! last draw.
 
 use crate::draw::{TAGS, Tags, draw_with};
 use crate::num::{Tag, philox4x32_10};
@@ -7,7 +8,8 @@ use crate::request::Request;
 use crate::row::{Kind, Row};
 use crate::survey::{Given, Measure, order};
 
-/// Returns a probability as it counts in a difference: 0 for NaN and what is below it, `f32::MAX` for +inf (P1).
+/// Returns a probability as it counts in a difference: 0 for NaN and what is below it, `f32::MAX` for +inf
+/// (P1).
 #[must_use]
 pub fn counted(p: f32) -> f32 {
     if p > 0.0 { p.min(f32::MAX) } else { 0.0 }
@@ -46,7 +48,8 @@ impl Key {
 
 /// How rows of counted numbers are summed and drawn from: the oracle's way, or a backend's.
 pub trait Weigh {
-    /// Returns the sum of a row, from its mass, so that no order of adding matters; 0 if no number is above 0.
+    /// Returns the sum of a row, from its mass, so that no order of adding matters; 0 if no number is above
+    /// 0.
     fn sum(&mut self, weights: &[f32]) -> f32;
 
     /// Draws from a row: plainly, or as from a residual; `None` if no number is above 0.

@@ -1,13 +1,14 @@
 //! Rows of logits out of a seed: those of the bench, of tests and of examples.
 //!
-//! They are made from integers alone, so that every machine makes the same ones. Real rows are not made here: the bench
-//! reads them from the conformance corpus.
+//! They are made from integers alone, so that every machine makes the same ones. Real rows are not made here:
+//! the bench reads them from the conformance corpus.
 
 use crate::{RowKind, Words};
 
 /// How many tokens of a model-like row are raised.
 const PEAKS: usize = 20;
-/// How many tokens the first heap of [`two_heaps`] has, or a hundredth of a smaller vocabulary; the second has ten times as many.
+/// How many tokens the first heap of [`two_heaps`] has, or a hundredth of a smaller vocabulary; the second
+/// has ten times as many.
 const HEAP: usize = 300;
 
 /// Returns a row like a model's: a bell of deviation 2, and twenty peaks raised by 6 to 14.
@@ -36,8 +37,8 @@ pub fn grid(vocab: usize, step: f32, levels: usize, seed: u64) -> Vec<f32> {
     (0..vocab).map(|_| step * words.below(levels) as f32).collect()
 }
 
-/// Returns a Zipf-like row: minus `exponent` times the logarithm of a token's rank, with noise of deviation 0.1. Ranks
-/// lie at random over the ids.
+/// Returns a Zipf-like row: minus `exponent` times the logarithm of a token's rank, with noise of deviation
+/// 0.1. Ranks lie at random over the ids.
 #[must_use]
 pub fn zipf(vocab: usize, exponent: f32, seed: u64) -> Vec<f32> {
     let mut words = Words(seed);
@@ -61,8 +62,8 @@ fn log_of_next(n: usize) -> f64 {
     2.0 * x * series
 }
 
-/// Returns a bell of deviation 1 with two heaps of tokens: 300 near 8, and 3000 that all are 5. About half of the mass at
-/// temperature 1 lies in the first heap, and a quarter in the second.
+/// Returns a bell of deviation 1 with two heaps of tokens: 300 near 8, and 3000 that all are 5. About half of
+/// the mass at temperature 1 lies in the first heap, and a quarter in the second.
 #[must_use]
 pub fn two_heaps(vocab: usize, seed: u64) -> Vec<f32> {
     let mut words = Words(seed);
@@ -83,8 +84,8 @@ pub fn ties(vocab: usize, seed: u64) -> Vec<f32> {
     bell(vocab, 2.0, seed).into_iter().map(|logit| (8.0 * logit).round() / 8.0).collect()
 }
 
-/// Returns row number `row` of a kind that the bench measures. Each row has a stream of its own, so a file of more rows
-/// begins with the rows of a shorter one.
+/// Returns row number `row` of a kind that the bench measures. Each row has a stream of its own, so a file of
+/// more rows begins with the rows of a shorter one.
 ///
 /// # Panics
 /// For [`RowKind::Real`], which nobody can make.

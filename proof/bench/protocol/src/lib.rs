@@ -1,5 +1,6 @@
-//! What the bench's runner and its engines say to each other, the loop that times an engine, and what the command and the
-//! tests share with them: rows made from a seed, chi-square, and the list of tests that are skipped.
+//! What the bench's runner and its engines say to each other, the loop that times an engine, and what the
+//! command and the tests share with them: rows made from a seed, chi-square, and the list of tests that are
+//! skipped.
 //!
 //! An engine is a program of its own: it reads one [`Request`] a line from its input and answers
 //! one [`Reply`] a line on its output. A Rust engine implements [`Engine`] and calls [`serve`];

@@ -1,5 +1,6 @@
-//! What tests say where a machine lacks what they need: beside the message, a line in the file that `GUMBALL_SKIPPED` names, which `ci/run`
-//! counts in its last line (`ci/lib/command`). A test that only ever runs elsewhere, on a GPU say, says so without this.
+//! What tests say where a machine lacks what they need: beside the message, a line in the file that
+//! `GUMBALL_SKIPPED` names, which `ci/run` counts in its last line (`ci/lib/command`). A test that only ever
+//! runs elsewhere, on a GPU say, says so without this.
 
 use std::env;
 use std::fmt::Display;

@@ -1,7 +1,7 @@
 //! A small generator for inputs: SplitMix64 (Steele, Lea, Flood, 2014).
 //!
-//! It feeds rows, histories, masks and cases of tests; no engine draws tokens from it. Numbers are made from integers
-//! alone, so that every machine makes the same ones.
+//! It feeds rows, histories, masks and cases of tests; no engine draws tokens from it. Numbers are made from
+//! integers alone, so that every machine makes the same ones.
 
 /// A stream of 64-bit words, the same for the same seed everywhere.
 #[derive(Clone, Debug)]

@@ -1,5 +1,5 @@
-//! The floor as an engine: one maximum over the row. Every time in a record is also a multiple of the floor's, over the same rows in the
-//! same run.
+//! The floor as an engine: one maximum over the row. Every time in a record is also a multiple of the
+//! floor's, over the same rows in the same run.
 //!
 //! It is no sampler: it answers with the bits of the maximum in place of a token.
 

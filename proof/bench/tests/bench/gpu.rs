@@ -1,4 +1,5 @@
-//! The tests of the GPU bench, which are in Python like it: its runner, its record and its tables, without a GPU.
+//! The tests of the GPU bench, which are in Python like it: its runner, its record and its tables, without a
+//! GPU.
 
 use std::io::ErrorKind;
 use std::path::Path;

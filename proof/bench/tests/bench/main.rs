@@ -1,4 +1,5 @@
-//! The bench: its records and their pages, the paths that it writes to, whole runs, and the tests of its part in Python.
+//! The bench: its records and their pages, the paths that it writes to, whole runs, and the tests of its part
+//! in Python.
 
 mod gpu;
 #[cfg(unix)]

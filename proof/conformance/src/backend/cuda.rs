@@ -132,8 +132,8 @@ impl Cuda {
         })
     }
 
-    /// Passes a batch through one step: cases of one vocabulary, type and capacity for logprobs; an absent one is padding.
-    /// Without kept sets, rows that ask for little take kernels of their own.
+    /// Passes a batch through one step: cases of one vocabulary, type and capacity for logprobs; an absent
+    /// one is padding. Without kept sets, rows that ask for little take kernels of their own.
     fn run(&self, cases: &[Option<&Case>], packed: &Packed, kept: bool) -> Result<Vec<Option<Observed>>> {
         let Packed { buffer, dtype, start, stride, count, lines } = packed;
         let case = cases.iter().flatten().next().expect("a batch has a case");
@@ -355,8 +355,9 @@ impl Cuda {
         Ok(Packed { buffer, dtype, start: 0, stride: rows[0].vocab() + GAP, count: rows.len(), lines })
     }
 
-    /// Draws from a case's row by `REQUESTS` requests with seeds from `seed` on, step after step with no host work
-    /// between but the reading of tokens, until there are `draws`; calls `see(seed, position, token)` for each.
+    /// Draws from a case's row by `REQUESTS` requests with seeds from `seed` on, step after step with no host
+    /// work between but the reading of tokens, until there are `draws`; calls `see(seed, position, token)`
+    /// for each.
     ///
     /// # Errors
     /// What the runtime says.
@@ -519,8 +520,8 @@ impl Backend for Cuda {
         )
     }
 
-    /// Verifies twice: with kept sets, and by the kernels that suffice without. Hooks run on the host, so rows that have some are
-    /// taken one by one.
+    /// Verifies twice: with kept sets, and by the kernels that suffice without. Hooks run on the host, so
+    /// rows that have some are taken one by one.
     fn walk(&self, drafted: &Drafted) -> Result<Walked> {
         let (drafts, parents) = drafted.tree();
         let tree = DraftTree { drafts: &drafts, parents: Some(&parents) };

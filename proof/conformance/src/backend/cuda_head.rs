@@ -1,4 +1,5 @@
-//! Heads of the CUDA backend: logits of hidden states, rows that a certified head decides, and those of probed sets.
+//! Heads of the CUDA backend: logits of hidden states, rows that a certified head decides, and those of
+//! probed sets.
 
 use std::sync::Arc;
 
@@ -97,8 +98,8 @@ impl Cuda {
         Ok(logits.into_iter().map(f32::to_bits).collect())
     }
 
-    /// Samples from the first hidden state of a case by a head with a screen, and by one without: beside padding, in a row of its own and
-    /// in another's batch.
+    /// Samples from the first hidden state of a case by a head with a screen, and by one without: beside
+    /// padding, in a row of its own and in another's batch.
     pub(super) fn certified_row(&self, head: &HeadCase, case: &Case) -> Result<Observed> {
         match prepare(case) {
             Err(Error::Unavailable { resource: "CUDA kernel", .. }) => {
@@ -142,8 +143,8 @@ impl Cuda {
         Ok(Observed { kept: None, ..seen.swap_remove(0) })
     }
 
-    /// Samples from the first hidden state of a case by a clustered head: beside padding, and in a batch whose other rows probe other
-    /// clusters.
+    /// Samples from the first hidden state of a case by a clustered head: beside padding, and in a batch
+    /// whose other rows probe other clusters.
     pub(super) fn clustered_row(
         &self,
         head: &HeadCase,

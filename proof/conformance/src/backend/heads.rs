@@ -1,8 +1,9 @@
 //! Hidden states in place of logits, and a certified head that has these logits.
 //!
-//! The head of n rows of logits has them as its columns, and row i has the hidden state with 1 at i and 0 elsewhere: its products are
-//! the row, bit for bit but for the sign of zeros (H1). So every body of a rule is one about heads. Rows of which one holds a number that is not finite are
-//! stepped as they are unless they are alone, since 0 times an infinity is NaN.
+//! The head of n rows of logits has them as its columns, and row i has the hidden state with 1 at i and 0
+//! elsewhere: its products are the row, bit for bit but for the sign of zeros (H1). So every body of a rule
+//! is one about heads. Rows of which one holds a number that is not finite are stepped as they are unless
+//! they are alone, since 0 times an infinity is NaN.
 
 #[cfg(feature = "cuda")]
 use gumball_engine::DeviceHead;
@@ -24,7 +25,8 @@ pub struct Heads {
 }
 
 impl Heads {
-    /// Returns the head of the logits that work reads, with their hidden states; `None` where there is none. States that nothing reads are NaN.
+    /// Returns the head of the logits that work reads, with their hidden states; `None` where there is none.
+    /// States that nothing reads are NaN.
     pub(super) fn states_of(&self, rows: &[Row<'_>], work: &Work<'_>, vocab: usize) -> Option<HeadCase> {
         if work.kind() != Kind::Logits || work.all_rows().width() != vocab {
             return None;

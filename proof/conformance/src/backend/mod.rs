@@ -50,14 +50,16 @@ pub trait Backend: fmt::Debug + Send + Sync {
     /// Those of the oracle, under the same conditions.
     fn sample(&self, case: &Case) -> Result<Observed>;
 
-    /// Writes what a row comes to, as the bits of each number: to a type, or in the row's place. With its status.
+    /// Writes what a row comes to, as the bits of each number: to a type, or in the row's place. With its
+    /// status.
     ///
     /// # Errors
     /// Those of the oracle, under the same conditions.
     fn write(&self, case: &Case, output: Output, to: Option<Dtype>) -> Result<(Vec<u32>, Status)>;
 
-    /// Verifies drafts by what is drawn from the rows behind them, or by the probabilities of these: row by row, where a backend
-    /// has no verb for that. The oracle answers where it has none and drafts are judged by probabilities.
+    /// Verifies drafts by what is drawn from the rows behind them, or by the probabilities of these: row by
+    /// row, where a backend has no verb for that. The oracle answers where it has none and drafts are judged
+    /// by probabilities.
     ///
     /// # Errors
     /// Those of the oracle, under the same conditions.
@@ -68,7 +70,8 @@ pub trait Backend: fmt::Debug + Send + Sync {
         drafted.walk_by_rows(|case| self.sample(case))
     }
 
-    /// Judges a tree of drafts, or a chain, by probabilities. The oracle answers for a backend that has no operator for that.
+    /// Judges a tree of drafts, or a chain, by probabilities. The oracle answers for a backend that has no
+    /// operator for that.
     ///
     /// # Errors
     /// Those of the oracle, under the same conditions.
@@ -84,7 +87,8 @@ pub trait Backend: fmt::Debug + Send + Sync {
         case.with_hook(|hook| draft(case.logits.row(), &case.request(), words, count, hook))
     }
 
-    /// Returns the bits of the logits of hidden states, `[rows, vocab]`. The oracle answers for a backend without heads.
+    /// Returns the bits of the logits of hidden states, `[rows, vocab]`. The oracle answers for a backend
+    /// without heads.
     ///
     /// # Errors
     /// Those of the oracle, under the same conditions.
@@ -92,8 +96,8 @@ pub trait Backend: fmt::Debug + Send + Sync {
         case.by_the_oracle()
     }
 
-    /// Returns the bits of the logits that a fast head makes of hidden states, `[rows, vocab]`, after holding a step on them to the oracle's.
-    /// `None` from a backend without fast heads.
+    /// Returns the bits of the logits that a fast head makes of hidden states, `[rows, vocab]`, after holding
+    /// a step on them to the oracle's. `None` from a backend without fast heads.
     ///
     /// # Errors
     /// - [`Error::OutOfRange`] for a scaling outside its range, and for weights of f32.
@@ -101,8 +105,9 @@ pub trait Backend: fmt::Debug + Send + Sync {
         Ok(None)
     }
 
-    /// Samples the row of a head by a certified head: `case` is the request, with the logits of the first hidden state, which the
-    /// head does not see. The kept set is left out. A backend without heads takes the logits.
+    /// Samples the row of a head by a certified head: `case` is the request, with the logits of the first
+    /// hidden state, which the head does not see. The kept set is left out. A backend without heads takes the
+    /// logits.
     ///
     /// # Errors
     /// Those of the oracle, under the same conditions.
@@ -110,8 +115,9 @@ pub trait Backend: fmt::Debug + Send + Sync {
         Ok(Observed { kept: None, ..Oracle.sample(case)? })
     }
 
-    /// Samples the row of a head by a clustered head, from the first hidden state: `case` is the request, with the logits of the definition's row,
-    /// which the head does not see. A backend without heads takes the logits.
+    /// Samples the row of a head by a clustered head, from the first hidden state: `case` is the request,
+    /// with the logits of the definition's row, which the head does not see. A backend without heads takes
+    /// the logits.
     ///
     /// # Errors
     /// Those of the oracle, under the same conditions.
@@ -119,8 +125,8 @@ pub trait Backend: fmt::Debug + Send + Sync {
         self.sample(case)
     }
 
-    /// Verifies drafts from hidden states: those of the head are the request's rows, in turn, and the drafts' rows hold their logits. A
-    /// backend without heads takes these.
+    /// Verifies drafts from hidden states: those of the head are the request's rows, in turn, and the drafts'
+    /// rows hold their logits. A backend without heads takes these.
     ///
     /// # Errors
     /// Those of the oracle, under the same conditions.
@@ -184,8 +190,9 @@ pub(crate) fn draw_in_batches(
     Ok(tokens)
 }
 
-/// Answers cases in parts of one vocabulary and type, and of one `key`, each of at most `most`: as few as that allows.
-/// `answer` has an answer for each case of a part, or an error for the part, and then each case answers for itself.
+/// Answers cases in parts of one vocabulary and type, and of one `key`, each of at most `most`: as few as
+/// that allows. `answer` has an answer for each case of a part, or an error for the part, and then each case
+/// answers for itself.
 pub(crate) fn in_parts<K: Eq + Hash>(
     backend: &(impl Backend + ?Sized),
     cases: &[Case],

@@ -1,8 +1,8 @@
-//! The engine's pools as backends, on the host and on a device: each case is resumed in a slot, stepped, and looked at
-//! afterwards.
+//! The engine's pools as backends, on the host and on a device: each case is resumed in a slot, stepped, and
+//! looked at afterwards.
 //!
-//! A single case is a batch of one row. A batch of cases is split by vocabulary and type, and each part is one
-//! step, over the threads of a pool of the host, its rows strided, with a padding row behind every case.
+//! A single case is a batch of one row. A batch of cases is split by vocabulary and type, and each part is
+//! one step, over the threads of a pool of the host, its rows strided, with a padding row behind every case.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -75,7 +75,8 @@ fn draft(pool: &mut Pools, case: &Case, words: DraftWords, count: usize) -> Opti
     Some(drafted)
 }
 
-/// Draws drafts behind a path, in a batch with padding, and with another path of the same request that must not matter.
+/// Draws drafts behind a path, in a batch with padding, and with another path of the same request that must
+/// not matter.
 fn drafts(
     pool: &mut Pools,
     slot: Slot,
@@ -116,7 +117,8 @@ pub struct Pooled {
     lacking: AtomicUsize,
     /// What writes rows and judges drafts, on the host; a device has no means for that yet, nor for hooks.
     operators: Option<Operators>,
-    /// Whether steps are taken by a pool that tells no kept sets, too: other rows are decided by a part of their logits then.
+    /// Whether steps are taken by a pool that tells no kept sets, too: other rows are decided by a part of
+    /// their logits then.
     is_twice: bool,
     /// By how much fewer draws are made where a law would like many.
     slowness: u32,
@@ -209,7 +211,8 @@ impl Backend for Pooled {
         self.or_oracle(case, answer)
     }
 
-    /// Writes what needs no sequence through the operators; the oracle answers for the rest, which is counted.
+    /// Writes what needs no sequence through the operators; the oracle answers for the rest, which is
+    /// counted.
     fn write(&self, case: &Case, output: Output, to: Option<Dtype>) -> Result<(Vec<u32>, Status)> {
         let plain = case.prompt.is_empty() && case.output.is_empty() && case.mask.is_none();
         let here = plain && case.mu == case.params.initial_mu() && case.params.xtc_probability == 0.0;
@@ -318,8 +321,8 @@ impl Backend for Pooled {
 }
 
 impl Pooled {
-    /// Steps cases of one vocabulary and type together. The outer error is the step's, the inner ones are those
-    /// of admission.
+    /// Steps cases of one vocabulary and type together. The outer error is the step's, the inner ones are
+    /// those of admission.
     fn step(&self, cases: &[&Case]) -> Result<Vec<Result<Observed>>> {
         let step = |kept| self.with_pool(cases, kept, |pool| Self::step_in(pool, cases, kept));
         let answers = step(true)?;
@@ -379,7 +382,8 @@ impl Pooled {
     }
 }
 
-/// Returns the widths that the logprobs of cases need, as far as a pool may have them: a request that asks for more is refused.
+/// Returns the widths that the logprobs of cases need, as far as a pool may have them: a request that asks
+/// for more is refused.
 fn widths(cases: &[&Case]) -> Widths {
     let asked = || cases.iter().filter_map(|case| case.params.logprobs.as_ref());
     Widths {

@@ -1,6 +1,7 @@
 //! Pools of any place: one, or one for each of several ranks that are threads.
 //!
-//! A rank has a part of every row. Rows are surveyed where they are, unless somebody must see them whole: then they are swapped.
+//! A rank has a part of every row. Rows are surveyed where they are, unless somebody must see them whole:
+//! then they are swapped.
 
 use std::fmt::Debug;
 use std::ops::Range;
@@ -27,14 +28,16 @@ const PATIENCE: Duration = Duration::from_secs(60);
 #[derive(Debug)]
 struct Over {
     split: VocabSplit,
-    /// The layouts that steps take in turn, where they can, how many steps there were, and the layout of the last one.
+    /// The layouts that steps take in turn, where they can, how many steps there were, and the layout of the
+    /// last one.
     layouts: Vec<LogitsLayout>,
     turn: usize,
     layout: LogitsLayout,
 }
 
 impl Over {
-    /// Takes the next layout; for rows that are to be seen whole, and in pools that take none, a survey is none.
+    /// Takes the next layout; for rows that are to be seen whole, and in pools that take none, a survey is
+    /// none.
     fn turn(&mut self, pool: &Pool, is_whole: bool) {
         self.turn += 1;
         let planner = pool.ranks().expect("it has ranks").planner;
@@ -121,8 +124,9 @@ impl Pools {
         Ok(Self { all: vec![Pool::new(config)?], over: None, heads: Some(Heads::default()) })
     }
 
-    /// Makes the pools of all ranks of a split, which take layouts in turn, of rows that come `from_heads` or not. `config`: that of a rank,
-    /// whose device may be its own; `devices`: how rows travel between devices; `ownership`: which rank has which request.
+    /// Makes the pools of all ranks of a split, which take layouts in turn, of rows that come `from_heads` or
+    /// not. `config`: that of a rank, whose device may be its own; `devices`: how rows travel between
+    /// devices; `ownership`: which rank has which request.
     ///
     /// # Errors
     /// Those of [`Pool::over`].
@@ -156,7 +160,8 @@ impl Pools {
         self.all[0].level().is_some()
     }
 
-    /// Lets calls take a head whose hidden states are the rows of calls, in turn, beside their logits; a pool without heads takes the logits.
+    /// Lets calls take a head whose hidden states are the rows of calls, in turn, beside their logits; a pool
+    /// without heads takes the logits.
     pub fn with_heads<T>(&mut self, heads: Heads, work: impl FnOnce(&mut Self) -> T) -> T {
         let own = self.heads.is_some().then(|| self.heads.replace(heads)).flatten();
         let done = work(self);
@@ -252,7 +257,8 @@ impl Pools {
         enqueued.map(drop)
     }
 
-    /// Enqueues rows for the last assignment, which `work` repeats with padding in place of requests that have ended.
+    /// Enqueues rows for the last assignment, which `work` repeats with padding in place of requests that
+    /// have ended.
     ///
     /// # Errors
     /// The pool's.
@@ -263,7 +269,8 @@ impl Pools {
         self.with_parts_of_layout(work, true, enqueue).map(drop)
     }
 
-    /// Captures work in a graph, and replays it for the slots of each turn. On the host, and from hidden states, it is enqueued that often.
+    /// Captures work in a graph, and replays it for the slots of each turn. On the host, and from hidden
+    /// states, it is enqueued that often.
     ///
     /// # Errors
     /// The pool's, of the first turn that is refused.
@@ -288,7 +295,8 @@ impl Pools {
             .try_for_each(|slots| self.enqueue(&Work { batch: Batch { slots, ..work.batch }, ..*work }))
     }
 
-    /// Takes output tokens of the assigned sequences away: a count above the number of output tokens takes none.
+    /// Takes output tokens of the assigned sequences away: a count above the number of output tokens takes
+    /// none.
     ///
     /// # Errors
     /// The pool's.
@@ -318,7 +326,8 @@ impl Pools {
         Ok(())
     }
 
-    /// Does something with the work as the pool takes it: on each rank at once with its part of the rows, or with the hidden states of a head.
+    /// Does something with the work as the pool takes it: on each rank at once with its part of the rows, or
+    /// with the hidden states of a head.
     fn with_parts<T: Send>(
         &mut self,
         work: &Work<'_>,
@@ -415,7 +424,8 @@ impl Drop for Pools {
     }
 }
 
-/// Lends work to a pool as it takes it in order: on a device with the rows there, but for hidden states, which the pool copies.
+/// Lends work to a pool as it takes it in order: on a device with the rows there, but for hidden states,
+/// which the pool copies.
 fn in_place<T>(
     pool: &mut Pool,
     work: &Work<'_>,

@@ -1,7 +1,7 @@
 //! Runs fuzz bodies for a bounded time, on stable Rust, from a seed.
 //!
-//! `fuzz [--body NAME] [--seconds N] [--seed N] [--input HEX]`: without a body each gets N seconds. An input that
-//! fails is made smaller by cutting and zeroing, and printed as hex.
+//! `fuzz [--body NAME] [--seconds N] [--seed N] [--input HEX]`: without a body each gets N seconds. An input
+//! that fails is made smaller by cutting and zeroing, and printed as hex.
 
 use std::panic::{catch_unwind, set_hook, take_hook};
 use std::process::ExitCode;

@@ -17,7 +17,8 @@ use crate::rows::Words;
 /// How many places a tree is judged in side by side.
 const PLACES: usize = 3;
 
-/// How trees lie in memory: elements before the first row and behind each row and tree, of the drafter and of the target.
+/// How trees lie in memory: elements before the first row and behind each row and tree, of the drafter and of
+/// the target.
 #[derive(Clone, Copy, Debug, Default)]
 struct Gaps {
     start: usize,
@@ -33,7 +34,8 @@ struct Layout {
     /// The type of drafts and parents.
     drafts: IntType,
     tokens: IntType,
-    /// The type of seeds, positions and draw indices, each a column; `None`: the first tree's are those of all.
+    /// The type of seeds, positions and draw indices, each a column; `None`: the first tree's are those of
+    /// all.
     numbers: [Option<IntType>; 3],
     /// Whether what all have in common is handed in as a column of one.
     alone: bool,
@@ -77,8 +79,8 @@ impl Judger {
         })
     }
 
-    /// Judges one tree, three times side by side, of which some lie on 16 bytes and some do not. A chain by rejection is also judged
-    /// as the tree that it is.
+    /// Judges one tree, three times side by side, of which some lie on 16 bytes and some do not. A chain by
+    /// rejection is also judged as the tree that it is.
     ///
     /// # Errors
     /// Those of the oracle, and what the runtime says.
@@ -281,8 +283,8 @@ pub fn hold_to_no_tree(runtime: &Arc<dyn Runtime>) -> Result<(), Error> {
     Ok(())
 }
 
-/// Holds a device to the oracle on rows of a vocabulary: a tree and a chain by every rule, with and without the drafter's
-/// probabilities.
+/// Holds a device to the oracle on rows of a vocabulary: a tree and a chain by every rule, with and without
+/// the drafter's probabilities.
 ///
 /// # Errors
 /// The first difference, as text.

@@ -1,4 +1,5 @@
-//! What is timed over ranks: parts, which the command line names, of vocabularies, types, numbers of requests, and what these ask for.
+//! What is timed over ranks: parts, which the command line names, of vocabularies, types, numbers of
+//! requests, and what these ask for.
 
 use gumball_cuda::Dtype;
 use gumball_engine::dist::VocabSplit;
@@ -40,7 +41,8 @@ const BOTH: &[Dtype] = &[Dtype::F32, Dtype::Bf16];
 const F32: &[Dtype] = &[Dtype::F32];
 
 impl Part {
-    /// Returns a part: `NAME`, or with as many ids as `NAME@IDS` says, which lie on the ranks as `NAME@IDS/3:1` says.
+    /// Returns a part: `NAME`, or with as many ids as `NAME@IDS` says, which lie on the ranks as
+    /// `NAME@IDS/3:1` says.
     ///
     /// # Errors
     /// A text that says what is no part and no number.

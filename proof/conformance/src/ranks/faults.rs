@@ -1,5 +1,5 @@
-//! Ranks that differ in what their hosts know are told so; one that closes its pool or is killed is lost to the others before any timeout, and one
-//! that hangs after it.
+//! Ranks that differ in what their hosts know are told so; one that closes its pool or is killed is lost to
+//! the others before any timeout, and one that hangs after it.
 
 use std::time::{Duration, Instant};
 
@@ -32,7 +32,8 @@ enum Fault {
 /// How long devices wait for a rank that hangs.
 const SHORT_PATIENCE: Duration = Duration::from_secs(1);
 
-/// Checks the error that each rank gets from each fault, under each layout, and says how long each took. Returns the number of these pairs.
+/// Checks the error that each rank gets from each fault, under each layout, and says how long each took.
+/// Returns the number of these pairs.
 ///
 /// # Errors
 /// A text with the layout, the fault, and the rank's outcome, if that is not the right one.

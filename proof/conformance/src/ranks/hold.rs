@@ -1,4 +1,5 @@
-//! Random batches over ranks, under every layout, held to a pool on one device with the whole rows; then drafts of their requests.
+//! Random batches over ranks, under every layout, held to a pool on one device with the whole rows; then
+//! drafts of their requests.
 
 use gumball_cuda::Rows;
 use gumball_engine::dist::{LogitsLayout, PlannerConfig, StepKind};

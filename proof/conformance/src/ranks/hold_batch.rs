@@ -26,7 +26,8 @@ pub(super) struct Batch {
     /// Whether some rows have bitmasks, and whether all filter chains begin with top-k.
     pub masked: bool,
     pub listed: bool,
-    /// Whether no request asks for logprobs: where chains are listed or end by candidates, a survey then decides edited rows, too.
+    /// Whether no request asks for logprobs: where chains are listed or end by candidates, a survey then
+    /// decides edited rows, too.
     pub bare: bool,
     /// Whether kept sets are told.
     pub kept: bool,

@@ -1,4 +1,5 @@
-//! Random drafts over ranks, in every mode and under every layout that takes them, held to a pool on one device with the whole rows.
+//! Random drafts over ranks, in every mode and under every layout that takes them, held to a pool on one
+//! device with the whole rows.
 
 use gumball_cuda::{DeviceSlice, IntType, Rows};
 use gumball_engine::dist::LogitsLayout::{self, Replicated, Survey};
@@ -16,7 +17,8 @@ const MODES: [VerifyMode; 5] = [
     VerifyMode::Threshold { single: 0.3, acc: 0.9 },
 ];
 
-/// How many of the batch's rows each request has beside its first one: as many requests as fit. One with mirostat has none.
+/// How many of the batch's rows each request has beside its first one: as many requests as fit. One with
+/// mirostat has none.
 fn counts(batch: &Batch) -> Vec<u32> {
     let (mut counts, mut left) = (Vec::new(), batch.rows);
     while left > 0 {
@@ -28,7 +30,8 @@ fn counts(batch: &Batch) -> Vec<u32> {
     counts
 }
 
-/// Verifies drafts on `many` and on `one`, each from the host's calls and then in a graph. Returns what differs on this rank, if anything does.
+/// Verifies drafts on `many` and on `one`, each from the host's calls and then in a graph. Returns what
+/// differs on this rank, if anything does.
 ///
 /// `whole` and `part`: the batch's rows, and this rank's ids of them.
 ///

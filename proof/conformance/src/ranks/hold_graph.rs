@@ -1,5 +1,5 @@
-//! Graphs over ranks that draft, verify under bitmasks of the device and take tokens away, and steps of heads that are split over the ranks, each
-//! held to a pool on one device.
+//! Graphs over ranks that draft, verify under bitmasks of the device and take tokens away, and steps of heads
+//! that are split over the ranks, each held to a pool on one device.
 
 use gumball_cuda::{DeviceIntMatrixMut, DeviceSlice, DraftBatchLimits, IntType, MaskRows, Rows};
 use gumball_engine::dist::{LogitsLayout, Ownership, StepKind};
@@ -15,8 +15,8 @@ use crate::rows::Words;
 /// The elements of a hidden state.
 const WIDTH: usize = 64;
 
-/// Drafts in chains of two, verifies them and takes a token of the first request away, in one graph. Returns what differs on this rank, if
-/// anything does.
+/// Drafts in chains of two, verifies them and takes a token of the first request away, in one graph. Returns
+/// what differs on this rank, if anything does.
 ///
 /// # Errors
 /// What failed.

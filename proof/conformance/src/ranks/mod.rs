@@ -1,7 +1,8 @@
-//! Pools on the devices of several ranks: whether they draw what one device draws, and how long their steps take.
+//! Pools on the devices of several ranks: whether they draw what one device draws, and how long their steps
+//! take.
 //!
-//! Ranks are processes of this program, one for each device, or threads of one process. Each runs [`hold()`], [`faults()`] and [`times()`] with the
-//! others.
+//! Ranks are processes of this program, one for each device, or threads of one process. Each runs [`hold()`],
+//! [`faults()`] and [`times()`] with the others.
 
 mod cells;
 mod faults;
@@ -56,7 +57,8 @@ pub struct Work<'a> {
     pub is_second: bool,
 }
 
-/// Connects this rank to the others, once for each group that is made. Groups are told apart by their numbers.
+/// Connects this rank to the others, once for each group that is made. Groups are told apart by their
+/// numbers.
 pub trait Connect: Sync {
     /// Returns the transport of a group.
     ///
@@ -183,7 +185,8 @@ fn capture_one(device: &Device, dtype: Dtype) -> gumball_spec::Result<()> {
     Ok(())
 }
 
-/// Returns how rows travel between the devices: what `GUMBALL_DIST_TRANSPORT` says, `OneSided` if it is not set.
+/// Returns how rows travel between the devices: what `GUMBALL_DIST_TRANSPORT` says, `OneSided` if it is not
+/// set.
 fn devices() -> Result<TransportKind, String> {
     let variable = |name: &str| std::env::var(name).ok().or(Some("onesided".to_owned()));
     TransportKind::of_environment(variable).map_err(|error| error.to_string())

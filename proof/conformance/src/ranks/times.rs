@@ -14,7 +14,8 @@ use super::Connect;
 use super::cells::{Asked, PARTS, Part};
 use crate::rows::{Words, model_like};
 
-/// The rows that lie in a device's memory; the steps of a graph read them in turn, so that caches hold few of them.
+/// The rows that lie in a device's memory; the steps of a graph read them in turn, so that caches hold few of
+/// them.
 const RESIDENT: usize = 1024;
 
 /// The most steps of a graph.
@@ -184,8 +185,8 @@ impl<'a> Cell<'a> {
         pool.capture(&work.collect::<Result<Vec<_>>>()?)
     }
 
-    /// Returns the median time of a step in microseconds, over replays of a graph. A replay before each timed one lets the ranks begin
-    /// together.
+    /// Returns the median time of a step in microseconds, over replays of a graph. A replay before each timed
+    /// one lets the ranks begin together.
     fn time(&self, pool: &mut Pool, graph: &Graph<'_>) -> Result<f64> {
         let mut times = Vec::new();
         for _ in 0..REPLAYS {
@@ -254,8 +255,8 @@ impl<'a> Cell<'a> {
     }
 }
 
-/// Times parts, which are named with commas between them, or all. Says a line of JSON for each batch: of each layout the median of microseconds
-/// a step when the layouts are taken in turn, and the other way round.
+/// Times parts, which are named with commas between them, or all. Says a line of JSON for each batch: of each
+/// layout the median of microseconds a step when the layouts are taken in turn, and the other way round.
 ///
 /// # Errors
 /// A text that says what failed.

@@ -1,6 +1,6 @@
 //! Edits the long way round: for each id of the vocabulary, each rule over the whole history, each operation
-//! in f64 and rounded to f32 (which is one rounding: f64 holds any sum, product or quotient of two f32 to more
-//! than twice their precision).
+//! in f64 and rounded to f32 (which is one rounding: f64 holds any sum, product or quotient of two f32 to
+//! more than twice their precision).
 
 use gumball_spec::Scope;
 

@@ -1,4 +1,5 @@
-//! Clustered heads: which ids a hidden state probes, and what comes of a row that has their logits alone (H7, H8).
+//! Clustered heads: which ids a hidden state probes, and what comes of a row that has their logits alone (H7,
+//! H8).
 
 use gumball_spec::head::Scaling;
 use gumball_spec::{DynamicTemperature, LogprobMode, LogprobsParams, Mirostat, NONE, SamplingParams, Status};
@@ -24,7 +25,8 @@ fn clusters(vocab: usize, capacity: usize, centroids: &[f32], probes: usize) -> 
     ClusterCase { ids, capacity, centroids: centroids.to_vec(), probes, special_ids: Vec::new() }
 }
 
-/// Returns the request of a case that asks for the logprobs of all ids, of which those outside the probed set have none.
+/// Returns the request of a case that asks for the logprobs of all ids, of which those outside the probed set
+/// have none.
 fn all_logprobs(vocab: usize, params: SamplingParams) -> Case {
     let logprobs = LogprobsParams { mode: LogprobMode::Raw, top_n: 0, ids: (0..vocab as u32).collect() };
     let logprobs = Some(logprobs);
@@ -76,7 +78,8 @@ fn clusters_of_equal_scores_are_probed_by_number(check: &Check<'_>) {
 }
 
 fn a_score_that_overflows_is_the_largest_float(check: &Check<'_>) {
-    // Cluster 1 has a score of f32::MAX, cluster 2 one of +inf, which counts as f32::MAX: the smaller number comes first.
+    // Cluster 1 has a score of f32::MAX, cluster 2 one of +inf, which counts as f32::MAX: the smaller number
+    // comes first.
     let head = HeadCase::new(Dtype::F32, &[1.0; 12], &[1.0, 1.0], 2);
     let centroids = [1.0, 0.0, f32::MAX, 0.0, f32::MAX, f32::MAX];
     probes(check, &head, &clusters(6, 2, &centroids, 1), &[2, 3]);
@@ -190,7 +193,8 @@ fn edits_and_masks_act_within_the_probed_set(check: &Check<'_>) {
     let case = |params: &SamplingParams| Case::of(&[0.0; 6], params.clone());
     let token = |case: &Case| check.clusters(&head, &of, case).token;
     assert_eq!(token(&case(&greedy)), 2);
-    // A bias of an id outside changes nothing, a ban of the first id leaves the second, and a ban of both none.
+    // A bias of an id outside changes nothing, a ban of the first id leaves the second, and a ban of both
+    // none.
     let params = SamplingParams { logit_bias: vec![(0, 100.0)], ..greedy.clone() };
     assert_eq!(token(&case(&params)), 2);
     let params = SamplingParams { banned_ids: vec![2], ..greedy.clone() };

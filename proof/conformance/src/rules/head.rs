@@ -42,7 +42,8 @@ fn sees(check: &Check<'_>, case: &HeadCase) -> Vec<f32> {
 const LARGE: f32 = 16_777_216.0;
 
 fn partial_sums_are_taken_by_place_and_added_as_a_tree(check: &Check<'_>) {
-    // A partial sum of 2^24 takes up no 1. Those that are added to it in the tree come as 1, 2, 4 and 8, of which the 1 is lost.
+    // A partial sum of 2^24 takes up no 1. Those that are added to it in the tree come as 1, 2, 4 and 8, of
+    // which the 1 is lost.
     for place in 0..16 {
         let mut weights = vec![1.0f32; 32];
         weights[place] = LARGE;
@@ -237,7 +238,8 @@ fn a_certified_head_gives_what_the_whole_row_gives(check: &Check<'_>) {
 }
 
 fn near_ties_go_to_the_token_of_the_whole_row(check: &Check<'_>) {
-    // All rows are one row, but for a last bit here and there, or equal: codes of 8 bits cannot tell them apart.
+    // All rows are one row, but for a last bit here and there, or equal: codes of 8 bits cannot tell them
+    // apart.
     let (vocab, width) = (300, 24);
     let row = rows::bell(width, 1.0, 3);
     for step in [0.0, 1e-7, 1e-5, 1e-3] {
@@ -281,7 +283,8 @@ fn drafts_are_verified_from_hidden_states_as_from_logits(check: &Check<'_>) {
     for seed in 0..4 {
         let weights = rows::bell(vocab * width, 0.5, seed);
         for (i, params) in requests(seed).into_iter().enumerate() {
-            // A chain, a tree, and no drafts at all; drafts are what the rows draw if nothing stands before them, or no token.
+            // A chain, a tree, and no drafts at all; drafts are what the rows draw if nothing stands before
+            // them, or no token.
             let (mode, parents) = (modes[i % modes.len()], [&[-1, 0, 1, 2][..], &[-1, -1, 0, 2], &[]]);
             let is_block = mode == Some(Judgement::Block);
             let parents = parents[if is_block { 0 } else { (i + seed as usize) % 3 }];
@@ -322,7 +325,8 @@ fn extreme_temperatures_and_logits_change_no_token(check: &Check<'_>) {
             }
         }
     }
-    // With min_p = 1 tokens stay whose distance to the first one times the scale rounds to 0, though their logits differ.
+    // With min_p = 1 tokens stay whose distance to the first one times the scale rounds to 0, though their
+    // logits differ.
     let near = [2f32.powi(-40), 2f32.powi(-40) - 2f32.powi(-52)];
     let weights = [&near[..], &[2f32.powi(-41); 30]].concat();
     let head = HeadCase::new(Dtype::F32, &weights, &[1.0], 1);
@@ -344,7 +348,8 @@ fn held(numbers: &crate::case::Logits) -> Vec<f64> {
 fn a_fast_head_is_near_real_numbers(check: &Check<'_>) {
     let greedy = SamplingParams { temperature: 0.0, ..SamplingParams::default() };
     let drawn = SamplingParams { top_k: 7, top_p: 0.9, seed: Some(5), ..SamplingParams::default() };
-    // Around the ids of a warp and of a block, the elements of a chunk and of a stage, and rows that are not aligned to 16 bytes.
+    // Around the ids of a warp and of a block, the elements of a chunk and of a stage, and rows that are not
+    // aligned to 16 bytes.
     let shapes = [
         (1, 1),
         (15, 7),
@@ -416,6 +421,7 @@ fn infinities_and_nan_go_their_way_through_a_fast_head(check: &Check<'_>) {
     let case = HeadCase::new(Dtype::Bf16, &weights, &[2.0, 2.0, 2.0, f32::NAN], 2);
     let Some(z) = check.fast_head(&case, &greedy) else { return };
     assert_eq!((z[0], z[1]), (4.0, INF));
-    // Whatever made it, a NaN has these bits: infinities of both signs, a NaN among the weights, or one in the hidden state.
+    // Whatever made it, a NaN has these bits: infinities of both signs, a NaN among the weights, or one in
+    // the hidden state.
     assert!(z[2..].iter().all(|z| z.to_bits() == 0x7FC0_0000), "{z:?}");
 }

@@ -184,7 +184,8 @@ fn ranks_follow_the_order_of_the_mode(check: &Check<'_>) {
 }
 
 fn a_token_alone_has_the_rank_that_it_has_among_others(check: &Check<'_>) {
-    // Peaks that stand out of their tiles, some of them equal, two in one tile; and tokens that others of their tile precede.
+    // Peaks that stand out of their tiles, some of them equal, two in one tile; and tokens that others of
+    // their tile precede.
     let mut row = rows::bell(1_100, 1.0, 3);
     let peaks = [77, 5, 300, 301, 600, 900, 950];
     peaks.iter().for_each(|id| row[*id] = 30.0);

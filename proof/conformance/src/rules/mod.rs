@@ -207,8 +207,8 @@ impl Check<'_> {
         }
     }
 
-    /// Returns what the backend writes of a case in f32, after holding it to the oracle in every type, beside the row
-    /// and in its place.
+    /// Returns what the backend writes of a case in f32, after holding it to the oracle in every type, beside
+    /// the row and in its place.
     pub fn writes(&self, case: &Case, output: Output) -> Vec<f32> {
         for to in [Some(Dtype::F32), Some(Dtype::Bf16), Some(Dtype::F16), None] {
             let (expected, seen) =
@@ -226,22 +226,24 @@ impl Check<'_> {
         values.into_iter().map(f32::from_bits).collect()
     }
 
-    /// Returns the bits of the logits that the backend's head gives, or its refusal, after holding them to the definition.
+    /// Returns the bits of the logits that the backend's head gives, or its refusal, after holding them to
+    /// the definition.
     pub fn head(&self, case: &HeadCase) -> Result<Vec<u32>, Error> {
         let (expected, seen) = (case.by_the_oracle(), self.backend.head(case));
         assert_eq!(seen, expected, "{} {}: {} of {case:?}", self.rule, self.name, self.backend.name());
         seen
     }
 
-    /// Returns the logits of the backend's fast head, `[rows, vocab]`, after holding a step on them to the definition; `None` if it has none.
+    /// Returns the logits of the backend's fast head, `[rows, vocab]`, after holding a step on them to the
+    /// definition; `None` if it has none.
     pub fn fast_head(&self, case: &HeadCase, params: &SamplingParams) -> Option<Vec<f32>> {
         let bits = self.backend.fast_head(case, params);
         let bits = bits.unwrap_or_else(|error| panic!("{} {}: refused: {error}", self.rule, self.name));
         bits.map(|bits| bits.into_iter().map(f32::from_bits).collect())
     }
 
-    /// Returns what the backend's certified head gives for a request and the first hidden state, after holding it to the definition.
-    /// `case` is the request; its logits are of no matter.
+    /// Returns what the backend's certified head gives for a request and the first hidden state, after
+    /// holding it to the definition. `case` is the request; its logits are of no matter.
     pub fn certifies(&self, head: &HeadCase, case: &Case) -> Observed {
         let bits = head.by_the_oracle().unwrap_or_else(|error| panic!("refused: {error}"));
         let logits: Vec<f32> = bits[..head.vocab()].iter().map(|z| f32::from_bits(*z)).collect();
@@ -258,8 +260,8 @@ impl Check<'_> {
         expected
     }
 
-    /// Returns what the backend's clustered head gives for a request and the first hidden state, after holding it to the definition.
-    /// `case` is the request; its logits are of no matter.
+    /// Returns what the backend's clustered head gives for a request and the first hidden state, after
+    /// holding it to the definition. `case` is the request; its logits are of no matter.
     pub fn clusters(&self, head: &HeadCase, clusters: &ClusterCase, case: &Case) -> Observed {
         let logits = head.clustered_by_the_oracle(clusters);
         let logits = logits.unwrap_or_else(|error| panic!("refused: {error}"));
@@ -274,8 +276,8 @@ impl Check<'_> {
         expected
     }
 
-    /// Returns what the backend makes of a request with drafts from the hidden states of a head, after holding it to the oracle's walk over
-    /// their logits. Those of the drafts' rows are of no matter.
+    /// Returns what the backend makes of a request with drafts from the hidden states of a head, after
+    /// holding it to the oracle's walk over their logits. Those of the drafts' rows are of no matter.
     pub fn walks_hidden(&self, head: &HeadCase, drafted: &Drafted) -> Walked {
         let bits = head.by_the_oracle().unwrap_or_else(|error| panic!("refused: {error}"));
         let mut rows = bits.chunks(head.vocab()).map(|row| {
@@ -319,7 +321,8 @@ impl Check<'_> {
         (tokens, Verified { accepted, accepted_alone, status })
     }
 
-    /// Returns the drafts that the backend draws from a row, or its refusal, after holding them to the oracle.
+    /// Returns the drafts that the backend draws from a row, or its refusal, after holding them to the
+    /// oracle.
     pub fn drafts(&self, case: &Case, words: DraftWords, count: usize) -> Result<Vec<i32>, Error> {
         let (expected, seen) =
             (crate::Oracle.draft(case, words, count), self.backend.draft(case, words, count));
@@ -329,7 +332,8 @@ impl Check<'_> {
         seen
     }
 
-    /// Returns what the backend makes of drafts that are judged by probabilities, after holding it to the oracle.
+    /// Returns what the backend makes of drafts that are judged by probabilities, after holding it to the
+    /// oracle.
     pub fn judges(&self, trial: &Trial<'_>, judgement: Judgement) -> Result<Emitted, Error> {
         let (expected, seen) = (trial.judge(judgement), self.backend.judge(trial, judgement));
         let Self { rule, name, backend } = self;
@@ -337,7 +341,8 @@ impl Check<'_> {
         seen
     }
 
-    /// Returns what the backend saw of a request with drafts, or refused, after holding each row of the walk to the oracle.
+    /// Returns what the backend saw of a request with drafts, or refused, after holding each row of the walk
+    /// to the oracle.
     pub fn attempts(&self, drafted: &Drafted) -> Result<Walked, Error> {
         match compare::drafts_against_oracle(self.backend, drafted) {
             Ok(seen) => seen,

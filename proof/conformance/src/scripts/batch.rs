@@ -13,7 +13,8 @@ use crate::rows::{Words, bell};
 /// The elements from the end of a row to the start of the next.
 const GAP: usize = 3;
 
-/// Rows for requests. The rows follow from one seed; masks, forced tokens, indices and drafts follow from another one.
+/// Rows for requests. The rows follow from one seed; masks, forced tokens, indices and drafts follow from
+/// another one.
 #[derive(Clone, Debug)]
 pub struct Batch {
     pub slots: Vec<Slot>,
@@ -21,7 +22,8 @@ pub struct Batch {
     pub seed: u8,
     pub dtype: Dtype,
     pub kind: Kind,
-    /// Whether some rows have bitmasks, whether some have forced tokens, and whether rows are read by their indices.
+    /// Whether some rows have bitmasks, whether some have forced tokens, and whether rows are read by their
+    /// indices.
     pub masks: bool,
     pub forced: bool,
     pub by_index: bool,
@@ -182,7 +184,8 @@ impl Batch {
         }
     }
 
-    /// Returns a row of the table: some tokens are far likelier than the others, and now and then there are numbers that no model gives.
+    /// Returns a row of the table: some tokens are far likelier than the others, and now and then there are
+    /// numbers that no model gives.
     fn line(&self, line: usize) -> Vec<f32> {
         let mut words = Words(1000 * u64::from(self.rows_seed) + line as u64);
         let mut row = bell(VOCAB, 1.5, words.word());
@@ -198,7 +201,8 @@ impl Batch {
     }
 }
 
-/// Returns the links between the rows of requests, each row's next sibling being the next one with its parent.
+/// Returns the links between the rows of requests, each row's next sibling being the next one with its
+/// parent.
 fn links_of(counts: &[u32], parents: &[i32]) -> [Vec<i32>; 2] {
     let (mut links, mut rest) = ([vec![], vec![]], parents);
     for count in counts {

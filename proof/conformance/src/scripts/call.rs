@@ -87,7 +87,8 @@ impl Call {
         }
     }
 
-    /// Returns the call with trees given by parents in place of links, which say the same unless they are no tree.
+    /// Returns the call with trees given by parents in place of links, which say the same unless they are no
+    /// tree.
     pub fn by_parents(&self) -> Self {
         let mut call = self.clone();
         if let Self::Verify(batch)
@@ -114,7 +115,8 @@ impl Call {
                 live[bytes.below(live.len())]
             }
         };
-        // Requests with mirostat have no drafts, and several steps that the host does not see make a device forget their limits.
+        // Requests with mirostat have no drafts, and several steps that the host does not see make a device
+        // forget their limits.
         let how = bytes.byte();
         let (all, drafts) = (how >= 245, how & 1 != 0);
         let without_mirostat: Vec<Slot> =
@@ -186,8 +188,8 @@ fn in_order(batch: Batch) -> Batch {
     Batch { hook: false, ..batch }
 }
 
-/// Returns a batch of admitted requests, each once, whose drafts are trees: drafts on a device are not checked, and the host checks an
-/// assignment only with its rows.
+/// Returns a batch of admitted requests, each once, whose drafts are trees: drafts on a device are not
+/// checked, and the host checks an assignment only with its rows.
 fn sound(batch: Batch, live: &[Slot]) -> Batch {
     let admitted = |slot: &Slot| if live.contains(slot) { *slot } else { PADDING };
     let mut slots: Vec<Slot> = batch.slots.iter().map(admitted).collect();

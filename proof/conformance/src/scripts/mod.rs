@@ -1,8 +1,9 @@
 //! Scripts: random calls on two pools at once, which must do the same.
 //!
-//! Bytes choose the calls of a script. One pool is on the host, where the rules hold it to the oracle. The other pool computes from hidden states,
-//! on a device, or over ranks. Each call must give the same in both, or be refused by both, and all sequences must be equal afterwards. A call
-//! that the other pool cannot do is an [`Error::Unavailable`](gumball_spec::Error::Unavailable) there, and must change nothing.
+//! Bytes choose the calls of a script. One pool is on the host, where the rules hold it to the oracle. The
+//! other pool computes from hidden states, on a device, or over ranks. Each call must give the same in both,
+//! or be refused by both, and all sequences must be equal afterwards. A call that the other pool cannot do is
+//! an [`Error::Unavailable`](gumball_spec::Error::Unavailable) there, and must change nothing.
 
 mod batch;
 mod call;
@@ -72,7 +73,8 @@ impl Setup {
         Self { kept: byte & 1 != 0, keep_histories: byte & 2 == 0, history_growth, world, split: byte >> 6 }
     }
 
-    /// Returns how ranks split the vocabulary: inside tiles, evenly, at a tile, or so that all but one have nothing.
+    /// Returns how ranks split the vocabulary: inside tiles, evenly, at a tile, or so that all but one have
+    /// nothing.
     fn split(self) -> VocabSplit {
         let border = |rank: usize| match self.split {
             0 => VOCAB * rank * rank / (self.world * self.world),
@@ -141,8 +143,8 @@ pub fn on_a_device(data: &[u8], device: &Device) -> Counted {
     hold(data, |setup| Pools::new(setup.on_device(device.clone())))
 }
 
-/// Plays a script on a pool over the emulated devices of ranks, which need a compiler. The script's length says how rows
-/// travel, and whether they come from hidden states.
+/// Plays a script on a pool over the emulated devices of ranks, which need a compiler. The script's length
+/// says how rows travel, and whether they come from hidden states.
 #[cfg(feature = "cuda")]
 pub fn over_devices(data: &[u8]) -> Counted {
     hold(data, |setup| {

@@ -27,7 +27,8 @@ struct Known {
     fetchable: bool,
 }
 
-/// The bytes that choose a call. Zeros choose none, and leave the calls after them as they are, so that a failing script is made short.
+/// The bytes that choose a call. Zeros choose none, and leave the calls after them as they are, so that a
+/// failing script is made short.
 const CALL_BYTES: usize = 12;
 
 /// Plays a script on two pools, of which the first is the reference, and counts what came of its calls.
@@ -132,7 +133,8 @@ impl Known {
         self.live.iter().filter(|(_, params)| params.mirostat.is_some()).map(|(slot, _)| *slot).collect()
     }
 
-    /// Returns whether a request's limit moves, which several steps that are not looked at would make a device forget.
+    /// Returns whether a request's limit moves, which several steps that are not looked at would make a
+    /// device forget.
     fn has_mirostat(&self) -> bool {
         !self.with_mirostat().is_empty()
     }

@@ -1,7 +1,7 @@
 //! Every fuzz body over random bytes, shrunk by proptest where one fails.
 //!
-//! The bounded driver (`cargo run --bin fuzz`) runs the same bodies for as long as it is given, `ci/long fuzz` for ten
-//! minutes each. `slow` takes minutes, too.
+//! The bounded driver (`cargo run --bin fuzz`) runs the same bodies for as long as it is given,
+//! `ci/long fuzz` for ten minutes each. `slow` takes minutes, too.
 
 mod slow;
 
@@ -31,7 +31,8 @@ fn holds(body: fn(&[u8]), cases: u32) {
         .unwrap();
 }
 
-/// A script in which no call is accepted would hold nothing: here each pool accepts every call often, except the ones that it does not have.
+/// A script in which no call is accepted would hold nothing: here each pool accepts every call often, except
+/// the ones that it does not have.
 #[test]
 fn scripts_make_every_call() {
     let device = or_skip(Device::emulated());

@@ -1,4 +1,5 @@
-//! What takes minutes: long vocabularies against the oracle. `cargo test -p gumball-conformance --test differential -- --ignored`
+//! What takes minutes: long vocabularies against the oracle. `cargo test -p gumball-conformance --test
+//! differential -- --ignored`
 
 use std::time::Instant;
 
@@ -52,8 +53,8 @@ fn five_million_draws_of_one_row_have_its_direction() {
             let cosine = dot(&counts, &p) / (dot(&counts, &counts) * dot(&p, &p)).sqrt();
             println!("{rows} x {vocab}, {what}: {seconds:.1} s, cosine {cosine:.5}");
             assert!(counts.iter().zip(&p).all(|(count, p)| *p > 0.0 || *count == 0.0), "outside the cut");
-            // Draws of one row scatter around their expectation: with n of them over a vocabulary as flat as this
-            // one, the cosine is about 1 / sqrt(1 + vocab / n).
+            // Draws of one row scatter around their expectation: with n of them over a vocabulary as flat as
+            // this one, the cosine is about 1 / sqrt(1 + vocab / n).
             let of_a_row = (DRAWS / rows) as f64;
             let expected = 1.0 / (1.0 + vocab as f64 / of_a_row).sqrt();
             assert!(cosine > expected - 0.002, "{cosine}, expected about {expected}");
@@ -62,8 +63,8 @@ fn five_million_draws_of_one_row_have_its_direction() {
     }
 }
 
-/// A million tokens of requests with any parameters, in batches that change, some with drafts of any drafter and some
-/// without, are those of decoding step by step.
+/// A million tokens of requests with any parameters, in batches that change, some with drafts of any drafter
+/// and some without, are those of decoding step by step.
 #[test]
 #[ignore = "takes minutes"]
 fn a_million_tokens_with_drafts_are_those_without() {

@@ -1,5 +1,5 @@
-//! How many threads make the request of a row after drafts, write its edited row, draw drafts from it, and accept the drafts of a
-//! request. None of these is measured yet.
+//! How many threads make the request of a row after drafts, write its edited row, draw drafts from it, and
+//! accept the drafts of a request. None of these is measured yet.
 
 use super::{TileBlocks, WARP};
 use crate::abi::{
@@ -10,15 +10,17 @@ use crate::driver::device_limits::DeviceLimits;
 use crate::driver::runtime::Grid;
 use crate::requests::step_features::Edits;
 
-/// The threads that make the request of a row that copies no lists: a warp each for its state, its request and its parameters.
+/// The threads that make the request of a row that copies no lists: a warp each for its state, its request
+/// and its parameters.
 const THREADS_WITHOUT_LISTS: u32 = 96;
 
-/// Of `edit_rows`: blocks per multiprocessor before a warp takes several tiles, and the most tiles that a warp takes.
+/// Of `edit_rows`: blocks per multiprocessor before a warp takes several tiles, and the most tiles that a
+/// warp takes.
 const EDIT_BLOCKS_PER_SM: usize = 4;
 const MAX_EDIT_TILES_PER_WARP: usize = 8;
 
-/// Returns the grid of `begin_drafts`: a block makes the request of a row. If rows may have edits, it may copy lists
-/// with thousands of entries.
+/// Returns the grid of `begin_drafts`: a block makes the request of a row. If rows may have edits, it may
+/// copy lists with thousands of entries.
 pub(crate) fn begin_drafts(rows: usize, edits: Edits) -> Grid {
     let threads = if edits == Edits::None { THREADS_WITHOUT_LISTS } else { BEGIN_DRAFTS_THREADS };
     Grid::new(rows as u32, threads)

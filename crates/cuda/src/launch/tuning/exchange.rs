@@ -7,14 +7,17 @@ use crate::driver::runtime::Grid;
 /// The blocks of `send_rows` on a multiprocessor.
 const BLOCKS_PER_SM: usize = 4;
 
-/// The bytes of a row that a block of `send_rows` sends at a time. A thread has at most 64 of them in flight, and 16 at least.
+/// The bytes of a row that a block of `send_rows` sends at a time. A thread has at most 64 of them in flight,
+/// and 16 at least.
 const CHUNK_BYTES: [usize; 3] = [4096, 8192, 16384];
 
-/// The words of results that a thread of `send_results` copies, before there are more blocks; and the most blocks.
+/// The words of results that a thread of `send_results` copies, before there are more blocks; and the most
+/// blocks.
 const WORDS_PER_THREAD: usize = 4;
 const MOST_RESULT_BLOCKS: usize = 32;
 
-/// Returns the bytes of a row that a block sends at a time: few enough that all blocks have some, if rows are few.
+/// Returns the bytes of a row that a block sends at a time: few enough that all blocks have some, if rows are
+/// few.
 pub(crate) fn chunk_bytes(limits: &DeviceLimits, rows: usize, row_bytes: usize) -> usize {
     let [.., most] = CHUNK_BYTES;
     let fits = |bytes: &usize| rows * row_bytes.div_ceil(*bytes) <= most_blocks(limits);

@@ -15,12 +15,12 @@ const THREADS_OF_MANY_ROWS_WITH_LOGPROB: usize = 320;
 
 /// Returns the launch that finishes rows: `finish_*`, `find_cut` and `verify_finish`.
 ///
-/// While rows are no more than multiprocessors, variants up to `CandidatesLogprob` get one thread per
-/// tile, because they are bound by latency: at least 256 and at most twice `threads_per_row`.
-/// `CandidatesLogprob` gets one more warp, which draws while the others compute logprobs; its blocks have
-/// fewer threads, because each needs more registers. The candidate
-/// kernels take one block per multiprocessor there, because two on one take longer. From two rows per
-/// multiprocessor on, blocks have `THREADS_OF_MANY_ROWS`. In all other cases a block has `threads_per_row` threads.
+/// While rows are no more than multiprocessors, variants up to `CandidatesLogprob` get one thread per tile,
+/// because they are bound by latency: at least 256 and at most twice `threads_per_row`. `CandidatesLogprob`
+/// gets one more warp, which draws while the others compute logprobs; its blocks have fewer threads, because
+/// each needs more registers. The candidate kernels take one block per multiprocessor there, because two on
+/// one take longer. From two rows per multiprocessor on, blocks have `THREADS_OF_MANY_ROWS`. In all other
+/// cases a block has `threads_per_row` threads.
 pub(crate) fn finish(limits: &DeviceLimits, rows: usize, tiles: usize, needs: StepFeatures) -> Grid {
     let DeviceLimits { multiprocessors, threads_per_row, .. } = *limits;
     let with_logprob = needs.variant == Variant::CandidatesLogprob;
@@ -45,8 +45,8 @@ pub(crate) fn finish(limits: &DeviceLimits, rows: usize, tiles: usize, needs: St
     }
 }
 
-/// Returns the launch that finishes rows of which this rank has a part of `tiles` tiles: one block for each row, with the threads of
-/// [`finish`], up to as many as the kernel takes. Not measured.
+/// Returns the launch that finishes rows of which this rank has a part of `tiles` tiles: one block for each
+/// row, with the threads of [`finish`], up to as many as the kernel takes. Not measured.
 pub(crate) fn finish_shards(limits: &DeviceLimits, rows: usize, tiles: usize, needs: StepFeatures) -> Grid {
     let needs = StepFeatures { variant: needs.variant.min(Variant::Candidates), ..StepFeatures::NONE };
     let Grid { threads, .. } = finish(limits, rows, tiles, needs);

@@ -31,9 +31,10 @@ pub(crate) struct QueueShape {
 /// The stages that keep a multiprocessor's copies going, if they fit.
 const ENOUGH_STAGES: u32 = 3;
 
-/// Returns the shape and grid of a kernel with a queue of stages, each of which has `state_bytes` of hidden states. A block takes as many
-/// ids at a time as leave room for enough stages, those of at most `most_warps` warps with `warp_ids` each: hidden states are copied once
-/// for each set of ids. Where its share is less it has no more warps than that, and more stages.
+/// Returns the shape and grid of a kernel with a queue of stages, each of which has `state_bytes` of hidden
+/// states. A block takes as many ids at a time as leave room for enough stages, those of at most `most_warps`
+/// warps with `warp_ids` each: hidden states are copied once for each set of ids. Where its share is less it
+/// has no more warps than that, and more stages.
 fn queue(
     limits: &DeviceLimits,
     vocab: usize,

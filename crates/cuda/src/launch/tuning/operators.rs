@@ -74,7 +74,8 @@ pub(crate) fn selected_tokens(rows: usize) -> Grid {
     Grid::new((rows as u32).div_ceil(SELECTED_THREADS), SELECTED_THREADS)
 }
 
-/// Returns the grid of `given_logprobs`, which keeps sums of tiles, and of `given_gradient`, which does not: a block for each row.
+/// Returns the grid of `given_logprobs`, which keeps sums of tiles, and of `given_gradient`, which does not:
+/// a block for each row.
 pub(crate) fn given_rows(rows: usize, tiles: u32, sums: bool) -> Grid {
     let threads = (tiles * WARP as u32).min(GIVEN_THREADS);
     let smem = if sums { (tiles * GIVEN_TILE_BYTES).next_multiple_of(16) } else { 0 };
@@ -102,8 +103,9 @@ pub(crate) fn verify_survey(limits: &DeviceLimits, chains: usize, tiles: usize) 
     TileBlocks::new(tiles, SURVEY_WARPS, tiles_per_warp)
 }
 
-/// Returns the grid of `judge_drafts` and `judge_requests`: the blocks of a cluster judge a tree, with a warp for each tile of a short
-/// row. There are as many as the device runs at once, and at most one for each of its warps' tiles.
+/// Returns the grid of `judge_drafts` and `judge_requests`: the blocks of a cluster judge a tree, with a warp
+/// for each tile of a short row. There are as many as the device runs at once, and at most one for each of
+/// its warps' tiles.
 pub(crate) fn judge_drafts(limits: &DeviceLimits, trees: usize, tiles: usize) -> Grid {
     let most = limits.threads_per_row.min(JUDGE_DRAFTS_THREADS as usize);
     let threads = (tiles * WARP).clamp(MIN_JUDGE_THREADS.min(most), most);

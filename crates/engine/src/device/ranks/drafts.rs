@@ -1,4 +1,5 @@
-//! Drafts over the devices of ranks: their rows are gathered, so each rank draws all of them, and nothing else travels.
+//! Drafts over the devices of ranks: their rows are gathered, so each rank draws all of them, and nothing
+//! else travels.
 
 use gumball_dist::LogitsLayout;
 use gumball_spec::Result;

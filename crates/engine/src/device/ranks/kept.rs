@@ -1,4 +1,5 @@
-//! Kept sets over the devices of ranks: each rank has those of the rows that it samples, and hosts exchange them when they fetch.
+//! Kept sets over the devices of ranks: each rank has those of the rows that it samples, and hosts exchange
+//! them when they fetch.
 
 use gumball_dist::{LogitsLayout, What, bytes_of, words_of};
 use gumball_spec::Result;

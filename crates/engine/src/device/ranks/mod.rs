@@ -1,7 +1,8 @@
 //! Rows that are spread over the devices of the ranks of a group.
 //!
-//! Devices write into each other's memory, or send each other messages where they do not reach it: the host takes part when a group is made,
-//! and not in its steps. So steps are enqueued, captured and replayed like those of one device.
+//! Devices write into each other's memory, or send each other messages where they do not reach it: the host
+//! takes part when a group is made, and not in its steps. So steps are enqueued, captured and replayed like
+//! those of one device.
 
 mod at_devices;
 mod drafts;
@@ -47,7 +48,8 @@ pub(crate) struct GpuRanks {
     assigned: Assigned,
     /// That of the last step.
     digest: StepDigest,
-    /// For each rank the rows of the batch whose kept sets it has; none if each has all, or the pool does not tell them.
+    /// For each rank the rows of the batch whose kept sets it has; none if each has all, or the pool does not
+    /// tell them.
     keepers: Vec<Vec<usize>>,
     /// The type and the kind of the rows of the last step, unless it was a graph's.
     row_type: Option<(Dtype, Kind)>,
@@ -149,7 +151,8 @@ impl GpuRanks {
         Ok(ranks)
     }
 
-    /// Connects the devices of all ranks, on all ranks in the same way: by stores into each other's windows, or by messages.
+    /// Connects the devices of all ranks, on all ranks in the same way: by stores into each other's windows,
+    /// or by messages.
     fn connect(&mut self, kind: TransportKind, communicator: Option<ProgramCommunicator>) -> Result<()> {
         let kind = if communicator.is_some() { TransportKind::Nccl } else { kind };
         let unavailable = |reason| {
@@ -193,7 +196,8 @@ impl GpuRanks {
         Ok(())
     }
 
-    /// Hands out this rank's window and maps those of the others, on all ranks. Returns why a rank cannot, if one cannot.
+    /// Hands out this rank's window and maps those of the others, on all ranks. Returns why a rank cannot, if
+    /// one cannot.
     fn map_windows(&mut self) -> Result<Option<String>> {
         let own = self.windows.handle();
         let own_bytes = own.as_ref().map_or(&[][..], |handle| bytemuck::bytes_of(handle));
@@ -205,7 +209,8 @@ impl GpuRanks {
             (Err(error), _) => Err(error),
             // Another rank has no handle, and says why in the next exchange.
             (_, None) => Ok(()),
-            // The ranks agreed on the limits of their workspaces, and `drop` waits for all before it frees a window.
+            // The ranks agreed on the limits of their workspaces, and `drop` waits for all before it frees a
+            // window.
             (_, Some(handles)) => self.windows.map(&handles, device_wait(self.timeout)),
         };
         self.first_refusal(&mapped)
@@ -285,15 +290,16 @@ fn is_lost(error: &Error) -> bool {
     matches!(error.of_ranks(), Some(RanksError::Lost { .. }))
 }
 
-/// How long the end of a pool waits for the other ranks to end theirs, and as long for messages to end. Afterwards a thread does.
+/// How long the end of a pool waits for the other ranks to end theirs, and as long for messages to end.
+/// Afterwards a thread does.
 const END: Duration = Duration::from_millis(350);
 
 /// How often that thread looks whether they have.
 const LOOK: Duration = Duration::from_millis(50);
 
 impl GpuRanks {
-    /// Says to the other ranks that this one writes their windows no more. Returns whether all others have said so, too, or have ended; `None`
-    /// if that is not known.
+    /// Says to the other ranks that this one writes their windows no more. Returns whether all others have
+    /// said so, too, or have ended; `None` if that is not known.
     fn say_farewell(&mut self) -> Option<bool> {
         let (group, since) = (&mut self.common.group, Instant::now());
         group.begin(StepDigest::default());
@@ -321,7 +327,8 @@ impl Drop for GpuRanks {
         self.watch.end();
         self.windows.unmap();
         let have_left = self.say_farewell();
-        // A window may be freed once no rank writes it any more. Ranks that are lost to each other wait for no message of the other's.
+        // A window may be freed once no rank writes it any more. Ranks that are lost to each other wait for
+        // no message of the other's.
         let shared = self.windows.take_shared();
         let by_messages = shared.is_of_messages();
         let waits = have_left == Some(false) && !(by_messages && self.broken.is_some());

@@ -1,4 +1,5 @@
-//! Scores over the devices of ranks: rows are gathered, as many at a time as a step has, and each rank scores all of them.
+//! Scores over the devices of ranks: rows are gathered, as many at a time as a step has, and each rank scores
+//! all of them.
 
 use gumball_cuda::GatheredRows;
 use gumball_dist::LogitsLayout;

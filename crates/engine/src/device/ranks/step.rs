@@ -78,16 +78,17 @@ impl GpuRanks {
         Ok(())
     }
 
-    /// Returns the requests of the batch in the order in which they are assigned, in which those of a rank are neighbours; nothing if that is
-    /// the batch's own.
+    /// Returns the requests of the batch in the order in which they are assigned, in which those of a rank
+    /// are neighbours; nothing if that is the batch's own.
     fn order(&self, plan: &Plan) -> Vec<usize> {
         let order: Vec<usize> =
             (0..self.common.group.world()).flat_map(|rank| plan.shares.of(rank)).collect();
         if plan.layout == LogitsLayout::Gather || order.is_sorted() { Vec::new() } else { order }
     }
 
-    /// Notes an assignment that the pool has taken, and writes its order of rows and its digest to the windows. `batch_rows`: for each assigned
-    /// row its number in the batch; empty if the two orders are the same.
+    /// Notes an assignment that the pool has taken, and writes its order of rows and its digest to the
+    /// windows. `batch_rows`: for each assigned row its number in the batch; empty if the two orders are the
+    /// same.
     fn note_assignment(
         &mut self,
         plan: &Plan,
@@ -162,8 +163,8 @@ impl GpuRanks {
         Ok(())
     }
 
-    /// Reads the last step's results, of a verification its walks if `words` have room for them, and kept sets if there are some; updates the
-    /// host's sequences.
+    /// Reads the last step's results, of a verification its walks if `words` have room for them, and kept
+    /// sets if there are some; updates the host's sequences.
     pub(super) fn read(
         &mut self,
         slots: &mut Slots,
@@ -240,7 +241,8 @@ impl GpuRanks {
     }
 }
 
-/// Returns how rows are spread that all ranks have whole after the exchange; `nobodys`: where the rows of each rank would begin, all 0.
+/// Returns how rows are spread that all ranks have whole after the exchange; `nobodys`: where the rows of
+/// each rank would begin, all 0.
 pub(super) fn gathered_rows<'a>(nobodys: &'a [usize], planner: &'a Planner) -> RankRows<'a> {
     let first_ids = planner.split().borders();
     RankRows { layout: ExchangeLayout::Gather, first_rows: nobodys, first_requests: nobodys, first_ids }

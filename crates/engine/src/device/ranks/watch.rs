@@ -1,5 +1,6 @@
-//! The watch over the ranks of a group on devices. A device may wait for ranks that have gone, and the pool's thread for the device: in a fetch, a
-//! launch, a copy, or while a kernel is loaded. So a thread of its own looks after the ranks, and ends the device's waits.
+//! The watch over the ranks of a group on devices. A device may wait for ranks that have gone, and the pool's
+//! thread for the device: in a fetch, a launch, a copy, or while a kernel is loaded. So a thread of its own
+//! looks after the ranks, and ends the device's waits.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
@@ -15,14 +16,15 @@ use crate::slots::Slots;
 /// How often the other ranks are looked after.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// How long a device may go on once a rank has gone: a rank that closes its pool has sent all that its own steps send.
+/// How long a device may go on once a rank has gone: a rank that closes its pool has sent all that its own
+/// steps send.
 const GRACE: Duration = Duration::from_millis(200);
 
 /// The same for an emulated device, which a busy host may leave waiting for a processor.
 const GRACE_OF_EMULATED: Duration = Duration::from_secs(1);
 
-/// How long the other ranks are waited for at most to say which step they are at, once an exchange between devices has failed: longer than one
-/// takes to notice that this rank waits so.
+/// How long the other ranks are waited for at most to say which step they are at, once an exchange between
+/// devices has failed: longer than one takes to notice that this rank waits so.
 const COMPARED: Duration = Duration::from_secs(3);
 
 /// How many times the watch looks after the last call before it sleeps: to be woken costs the next call more.
@@ -31,12 +33,14 @@ const LOOKS_OF_IDLE: u32 = 50;
 /// From when on a wait leaves the processor to others.
 const LONG: Duration = Duration::from_millis(100);
 
-/// Returns how long a device waits for a rank, of the pool's timeout: the hosts compare their steps in what is left.
+/// Returns how long a device waits for a rank, of the pool's timeout: the hosts compare their steps in what
+/// is left.
 pub(super) fn device_wait(timeout: Duration) -> Duration {
     timeout - COMPARED.min(timeout / 4)
 }
 
-/// A thread that looks after the ranks while a call of the pool may wait for its device, and while messages may be under way.
+/// A thread that looks after the ranks while a call of the pool may wait for its device, and while messages
+/// may be under way.
 #[derive(Debug)]
 pub(super) struct Watch {
     shared: Arc<Shared>,
@@ -99,7 +103,8 @@ struct Looking {
 }
 
 impl Looking {
-    /// Looks after the other ranks; returns why the device's waits must end, if they must. `call`: since when a call may be waiting.
+    /// Looks after the other ranks; returns why the device's waits must end, if they must. `call`: since when
+    /// a call may be waiting.
     fn look(&mut self, call: Option<Instant>, due: Option<What>) -> Option<Error> {
         // Which rank it is shows when all compare their steps.
         let rank = (self.rank + 1) % self.world;
@@ -195,8 +200,8 @@ impl Watch {
         Self { shared, thread }
     }
 
-    /// Notes that a call may wait for the device from now on, unless an outer one does already. `due`: the exchange in which ranks may wait
-    /// whose devices have done.
+    /// Notes that a call may wait for the device from now on, unless an outer one does already. `due`: the
+    /// exchange in which ranks may wait whose devices have done.
     pub fn call(&self, due: Option<What>) -> Watched {
         let mut state = self.shared.lock();
         state.due = due;
@@ -251,7 +256,8 @@ impl Drop for Watch {
 }
 
 impl GpuRanks {
-    /// Waits until the device has done what is enqueued, and no longer for ranks that have gone; reads the results of the last step into `words`.
+    /// Waits until the device has done what is enqueued, and no longer for ranks that have gone; reads the
+    /// results of the last step into `words`.
     pub(super) fn read_results(&mut self, words: &mut [u32]) -> Result<Option<ExchangeFailure>> {
         let watched = self.watch.call(self.due());
         let (group, giving_up, watch) = (&mut self.common.group, self.windows.giving_up(), &self.watch);

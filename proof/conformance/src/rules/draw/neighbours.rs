@@ -1,4 +1,5 @@
-//! Nothing in a row may disturb another row, and where a row lies does not matter (E7, N7; Rows in docs/semantics.md).
+//! Nothing in a row may disturb another row, and where a row lies does not matter (E7, N7; Rows in
+//! docs/semantics.md).
 
 use gumball_spec::{FilterOrder, LogprobsParams, SamplingParams};
 

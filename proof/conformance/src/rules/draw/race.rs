@@ -227,7 +227,8 @@ fn a_forced_token_is_emitted_whatever_is_drawn(check: &Check<'_>) {
 }
 
 fn both_words_of_a_tiles_arrival_count(check: &Check<'_>) {
-    // Found by search: the first word of tile 0 is so small, that the second moves the score by more than 2^-12.
+    // Found by search: the first word of tile 0 is so small, that the second moves the score by more than
+    // 2^-12.
     let (seed, position) = (80, 1_476_073);
     let [w0, w1, w2, _] = reference::philox(seed, [0, position, 1, 0]);
     assert!(w0 < 1 << 11 && w1 > 1 << 31, "{w0:x} {w1:x}");

@@ -1,4 +1,5 @@
-//! Filters together: their order, joint filters, temperature last, mirostat alone (F6, F8, F9; Filters in docs/semantics.md).
+//! Filters together: their order, joint filters, temperature last, mirostat alone (F6, F8, F9; Filters in
+//! docs/semantics.md).
 
 use gumball_spec::{Filter, FilterOrder, LogprobMode, LogprobsParams, Mirostat, SamplingParams};
 

@@ -1,7 +1,8 @@
-//! The filters that keep a prefix: top-k, top-p, min-p, top-a, p-less, epsilon, eta, top-n-sigma (F1, F2, F5).
+//! The filters that keep a prefix: top-k, top-p, min-p, top-a, p-less, epsilon, eta, top-n-sigma (F1, F2,
+//! F5).
 //!
-//! At the temperature `UNIT` a weight is `2^z`, so the row 0, -1, -2, -2 has the probabilities 1/2, 1/4, 1/8, 1/8,
-//! an entropy of 1.75 bits and a mass of twice the first token's, all exactly.
+//! At the temperature `UNIT` a weight is `2^z`, so the row 0, -1, -2, -2 has the probabilities 1/2, 1/4, 1/8,
+//! 1/8, an entropy of 1.75 bits and a mass of twice the first token's, all exactly.
 
 use gumball_spec::SamplingParams;
 
@@ -140,8 +141,8 @@ fn top_k(k: i64) -> SamplingParams {
     SamplingParams { top_k: k, ..Default::default() }
 }
 
-/// Nuclei too long for any list: an engine may race the whole row first and drop winners outside the nucleus. A small
-/// `top_p` drops several of them in turn.
+/// Nuclei too long for any list: an engine may race the whole row first and drop winners outside the nucleus.
+/// A small `top_p` drops several of them in turn.
 fn winners_that_top_p_drops_are_drawn_again(check: &Check<'_>) {
     const VOCAB: usize = 9_000;
     let infinite = |mut row: Vec<f32>| {
@@ -195,7 +196,8 @@ fn top_k_on_a_tie_of_thousands_keeps_the_lower_ids(check: &Check<'_>) {
         row.iter_mut().step_by(bans).for_each(|z| *z = f32::NEG_INFINITY);
         row
     };
-    // One tied token a tile, so that a larger k ends among others; and ties of which half the tiles have none.
+    // One tied token a tile, so that a larger k ends among others; and ties of which half the tiles have
+    // none.
     let sparse = (0..VOCAB).map(|id| if id % 256 == 3 { 0.5 } else { 0.001 * (id % 100) as f32 }).collect();
     let halves = (0..VOCAB).map(|id| if id / 256 % 4 == 1 { -1.0 } else { 0.25 }).collect();
     let rows = [all(&[], VOCAB + 1), all(&[8_000, 4_000, 17], 3), sparse, halves];
@@ -256,7 +258,8 @@ fn top_a_is_a_multiple_of_the_square_of_the_best_probability(check: &Check<'_>) 
     check.keeps_first(&Case::of(&DYADIC, top_a(0.5)), 4);
     check.keeps_first(&Case::of(&DYADIC, top_a(0.500_01)), 2);
     check.keeps_first(&Case::of(&DYADIC, top_a(1.0)), 2);
-    // Alone, the first token has probability 1: 0.25 of its square is the second one's if that is 2 bits below.
+    // Alone, the first token has probability 1: 0.25 of its square is the second one's if that is 2 bits
+    // below.
     let two = SamplingParams { top_k: 2, ..top_a(1.0) };
     check.keeps_first(&Case::of(&[0.0, 0.0, -9.0], two.clone()), 2);
     check.keeps_first(&Case::of(&[0.0, -1.0, -9.0], two), 1);

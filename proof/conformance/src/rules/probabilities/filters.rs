@@ -91,7 +91,8 @@ fn chains_and_joint_filters_of_probabilities_agree_with_f64(check: &Check<'_>) {
     });
 }
 
-/// The softmax of a row keeps what the row keeps, but where the end of a cut lies within the roundings of its numbers.
+/// The softmax of a row keeps what the row keeps, but where the end of a cut lies within the roundings of its
+/// numbers.
 fn a_softmax_is_filtered_as_its_logits_are(check: &Check<'_>) {
     let mut same = 0;
     for seed in 0..40 {

@@ -41,8 +41,8 @@ fn moved(p: f32, units: i32) -> f32 {
     f32::from_bits(p.to_bits().wrapping_add_signed(units))
 }
 
-/// Holds a cut to lie between a product and the number below it, whatever finds it: min-p alone, on a list behind top-k or
-/// top-p, behind a filter that keeps all, and joint.
+/// Holds a cut to lie between a product and the number below it, whatever finds it: min-p alone, on a list
+/// behind top-k or top-p, behind a filter that keeps all, and joint.
 fn cuts_at(check: &Check<'_>, share: f32, first: f32, product: f32) {
     // In tiles of their own.
     let mut row = vec![0.0; 700];
@@ -80,8 +80,8 @@ fn a_probability_below_the_product_goes_though_its_logarithm_would_pass(check: &
 }
 
 fn on_logits_min_p_still_compares_y(check: &Check<'_>) {
-    // Here y is the difference of the logits. Differences a quarter and half of a unit below -2 are rounded to -2, and
-    // L(0.25) is -2.
+    // Here y is the difference of the logits. Differences a quarter and half of a unit below -2 are rounded
+    // to -2, and L(0.25) is -2.
     let row = [3.0, 1.0, moved(1.0, -1), moved(1.0, -2), moved(1.0, -3)];
     check.keeps(&Case::unit(&row, min_p(0.25)), &[0, 1, 2, 3]);
     // These numbers as probabilities: 11184811 * 2^-25 times 3 is 2^-25 above 1 and is rounded to 1.
@@ -147,8 +147,8 @@ fn the_product_is_of_numbers_as_they_count(check: &Check<'_>) {
     );
 }
 
-/// A row of which typical-p 0.6 keeps the forty and the twenty tokens between the first and the last ones: 102 in all, so 0.3,
-/// 0.5, 0.15 and 0.05, of surprise 1.7, 6.4, 7.1 and 7.7 about an entropy of 5.1 bits.
+/// A row of which typical-p 0.6 keeps the forty and the twenty tokens between the first and the last ones:
+/// 102 in all, so 0.3, 0.5, 0.15 and 0.05, of surprise 1.7, 6.4, 7.1 and 7.7 about an entropy of 5.1 bits.
 fn typical_row() -> Vec<f32> {
     let mut row = vec![32.0];
     row.extend([1.25; 40]);

@@ -88,8 +88,8 @@ fn weights_beyond_the_unit_vanish_and_stay_kept(check: &Check<'_>) {
 
 fn the_floor_is_per_tile_and_not_per_token(check: &Check<'_>) {
     // Kept are to be: id 0 with 2^43 units; in tile 1 a maximum at -1/2 and two tokens below it whose masses
-    // each lose half a unit or more if floored alone. The rest, whole powers of two, makes Z twice the mass of
-    // those four, so that top-p 1/2 must stop at them; floors per token fall one unit short and go on.
+    // each lose half a unit or more if floored alone. The rest, whole powers of two, makes Z twice the mass
+    // of those four, so that top-p 1/2 must stop at them; floors per token fall one unit short and go on.
     let factor = exp2(-0.5);
     let mantissa = u64::from(factor.to_bits() & 0x7F_FFFF | 0x80_0000);
     let (below, q) = (1..32)
@@ -136,7 +136,8 @@ fn masses_are_relative_to_the_first_of_what_is_left(check: &Check<'_>) {
 }
 
 fn a_filter_after_a_dropped_first_token_starts_from_the_new_first(check: &Check<'_>) {
-    // Probabilities 0.4 and twelve of 0.05: the entropy is 3.12 bits, so 4.32 bits are nearer to it than 1.32.
+    // Probabilities 0.4 and twelve of 0.05: the entropy is 3.12 bits, so 4.32 bits are nearer to it than
+    // 1.32.
     let mut row = vec![-3.0; 13];
     row[0] = 0.0;
     let typical = SamplingParams { typical_p: 0.5, ..asking(LogprobMode::Processed, neutral()) };

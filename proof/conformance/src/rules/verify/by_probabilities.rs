@@ -1,4 +1,5 @@
-//! Trees by rejection (S5), blocks (S6) and thresholds (S7): what is accepted, and which law the emitted tokens have.
+//! Trees by rejection (S5), blocks (S6) and thresholds (S7): what is accepted, and which law the emitted
+//! tokens have.
 
 use gumball_spec::num::{Tag, philox4x32_10};
 use gumball_spec::verify::by_probabilities::{Emitted, Judgement, Trial};
@@ -82,7 +83,8 @@ struct Setup {
     /// The children of every node, level by level.
     widths: &'static [usize],
     has_q: bool,
-    /// Whether drafts are the first tokens of the race of their position. If not, they have the words of blocks (S8).
+    /// Whether drafts are the first tokens of the race of their position. If not, they have the words of
+    /// blocks (S8).
     races: bool,
 }
 
@@ -138,7 +140,8 @@ impl Setup {
         assert!(p_value > FALSE_ALARM, "{judgement:?}, drafter {drafter}, {widths:?}: {found:?}");
     }
 
-    /// Compares the streams of the oracle with the target's law. Other backends equal it, as random trees show.
+    /// Compares the streams of the oracle with the target's law. Other backends equal it, as random trees
+    /// show.
     fn against_the_target(&self, check: &Check<'_>, streams: u32) -> Option<ChiSquare> {
         if check.backend.name() != Oracle.name() {
             return None;
@@ -388,7 +391,8 @@ fn thresholds_have_the_stated_bias(check: &Check<'_>) {
     let p = [0.1, 0.45, 0.25, 0.2];
     let tree = DraftTree { drafts: &[2, 0], parents: Some(&[-1; 2]) };
     let rows = p.repeat(3);
-    // F is 0.25 / 0.5 and 0.35 / 0.5; then 1 from the first draft on; then 0.25 / 0.4 and 1 from a coin alone.
+    // F is 0.25 / 0.5 and 0.35 / 0.5; then 1 from the first draft on; then 0.25 / 0.4 and 1 from a coin
+    // alone.
     for (single, acc, law) in [
         (1.0, 0.5, [0.2, 0.3 * 0.45 / 0.65, 0.5, 0.3 * 0.2 / 0.65]),
         (0.25, 1.0, [0.0, 0.0, 1.0, 0.0]),

@@ -1,4 +1,5 @@
-//! Drafts accepted while they equal what is drawn, in chains and trees (S3), and what a row behind drafts is (E6, F6, N9).
+//! Drafts accepted while they equal what is drawn, in chains and trees (S3), and what a row behind drafts is
+//! (E6, F6, N9).
 
 use gumball_spec::{Error, LogprobsParams, Mirostat, NONE, SamplingParams, Status};
 
@@ -227,7 +228,8 @@ fn drafts_on_the_path_count_as_output(check: &Check<'_>) {
         let root = greedy(&row, params).after(&[1], &[]);
         Drafted::chain(root, [(1, logits()), (2, logits()), (1, logits())])
     };
-    // Output alone counts: 1 falls from 3 to 1.75 behind its draft, then 2 from 2 to 0.75, then 1 is the first again.
+    // Output alone counts: 1 falls from 3 to 1.75 behind its draft, then 2 from 2 to 0.75, then 1 is the
+    // first again.
     let presence = SamplingParams { presence_penalty: 1.25, ..Default::default() };
     check.walks_to(&chain(presence), &[0, 1, 2, 3], &[1, 2, 1, 1]);
     let frequency = SamplingParams { frequency_penalty: 0.75, ..Default::default() };
@@ -281,8 +283,8 @@ fn model(history: &[u32], vocab: usize) -> Vec<f32> {
     row
 }
 
-/// A tree of drafts by a drafter that knows the coming tokens, and drafts another in one of `odds` cases; in all, if
-/// that is 0.
+/// A tree of drafts by a drafter that knows the coming tokens, and drafts another in one of `odds` cases; in
+/// all, if that is 0.
 fn grow(words: &mut Words, coming: &[i32], vocab: usize, odds: usize) -> Vec<(i32, i32)> {
     let mut nodes: Vec<(i32, i32)> = Vec::new();
     let (mut at, mut depth) = (-1, 0);

@@ -1,4 +1,5 @@
-//! Drafts by the request's own race (S8): which tokens they are, by which words, and how often another row draws the same.
+//! Drafts by the request's own race (S8): which tokens they are, by which words, and how often another row
+//! draws the same.
 
 use gumball_spec::verify::draft::DraftWords;
 use gumball_spec::{Error, Kind, Mirostat, NONE, SamplingParams};
@@ -79,7 +80,8 @@ fn places_of_drafts_that_are_missing_hold_none(check: &Check<'_>) {
 }
 
 fn drafts_of_blocks_have_words_that_no_other_step_uses(check: &Check<'_>) {
-    // Of 1000 equal tokens two independent draws agree once in 1000: of 400 pairs 10 do with a probability below 1e-10.
+    // Of 1000 equal tokens two independent draws agree once in 1000: of 400 pairs 10 do with a probability
+    // below 1e-10.
     let row = vec![0.0; 1000];
     let drawn = |position: u32, words| {
         let case = Case::of(&row, SamplingParams::default()).after(&[1], &[0; 3]).at(5, position);

@@ -1,4 +1,5 @@
-//! Drafts at the edges of the rules: a share that rounds to 0, a row of which nothing is left, a stop id among the drafts (S3 to S7).
+//! Drafts at the edges of the rules: a share that rounds to 0, a row of which nothing is left, a stop id
+//! among the drafts (S3 to S7).
 
 use gumball_spec::num::{Tag, philox4x32_10};
 use gumball_spec::verify::by_probabilities::{Judgement, Trial};
@@ -44,7 +45,8 @@ fn coin(seed: u64, index: u32, tag: Tag) -> f64 {
 }
 
 fn a_draft_that_is_a_stop_id_is_emitted_and_not_accepted(check: &Check<'_>) {
-    // Every rule emits 3 from row 0, which ends the walk. Backends check that `accepted` is the number of rows after row 0.
+    // Every rule emits 3 from row 0, which ends the walk. Backends check that `accepted` is the number of
+    // rows after row 0.
     let root = Case::new(sure(3), SamplingParams { stop_ids: vec![3], ..Default::default() }).at(7, 3);
     let drafted = Drafted::chain(root, [(3, sure(1)), (1, sure(4))]);
     check.walks_to(&drafted, &[0], &[3]);
@@ -96,7 +98,8 @@ fn odd_numbers_of_the_drafter_show_in_no_status_of_a_pool(check: &Check<'_>) {
 }
 
 fn a_child_whose_share_of_what_is_left_rounds_to_0_is_passed_over(check: &Check<'_>) {
-    // Draft 0 is refused, which leaves q with 0, 4, q_2, 0. A quarter of the least float is 0, of seven times it 2.
+    // Draft 0 is refused, which leaves q with 0, 4, q_2, 0. A quarter of the least float is 0, of seven times
+    // it 2.
     let p = [0.0, 0.0, 0.5, 0.5].repeat(3);
     for (least, rows) in [(1, &[0][..]), (7, &[0, 2])] {
         let q = [4.0, 4.0, f32::from_bits(least), 0.0].repeat(3);
@@ -116,8 +119,9 @@ fn where_q_is_used_up_children_are_passed_over(check: &Check<'_>) {
 }
 
 fn a_refusal_that_leaves_nothing_of_p_takes_from_q_all_the_same(check: &Check<'_>) {
-    // Draft 0 is refused, and q has more of everything, so p stays. Then q is 0, 0.75, 0.5, 0.5 with a sum of 1.75: draft 1 is
-    // accepted with probability 0.25 / (0.75 / 1.75). Once that is refused, q has nothing of it left.
+    // Draft 0 is refused, and q has more of everything, so p stays. Then q is 0, 0.75, 0.5, 0.5 with a sum of
+    // 1.75: draft 1 is accepted with probability 0.25 / (0.75 / 1.75). Once that is refused, q has nothing of
+    // it left.
     let (q, p) = ([1.0, 0.75, 0.5, 0.5].repeat(4), [0.0, 0.25, 0.0, 0.25].repeat(4));
     for seed in 0..200 {
         let seen = check.judges(&siblings(&[0, 1, 1], &q, &p, seed), Judgement::Rejection).expect("valid");

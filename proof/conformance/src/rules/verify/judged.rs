@@ -1,4 +1,5 @@
-//! Drafts of a pool's requests judged by the probabilities of their rows (S5 to S7), and what a row behind drafts is there (E6).
+//! Drafts of a pool's requests judged by the probabilities of their rows (S5 to S7), and what a row behind
+//! drafts is there (E6).
 
 use gumball_spec::verify::by_probabilities::Judgement;
 use gumball_spec::{Error, Mirostat, NONE, SamplingParams};
@@ -144,8 +145,8 @@ fn what_cannot_be_judged_is_refused(check: &Check<'_>) {
 }
 
 fn a_block_is_judged_by_the_rows_behind_a_stop_id_too(check: &Check<'_>) {
-    // The stop id has 1/2. Behind it the row has no other token than the next draft, so the block may not end there: it
-    // is accepted with the draft behind it or not at all, by a coin against 1/2.
+    // The stop id has 1/2. Behind it the row has no other token than the next draft, so the block may not end
+    // there: it is accepted with the draft behind it or not at all, by a coin against 1/2.
     let half = Logits::new(Dtype::F32, &[0.0, 0.0, -200.0, -200.0, -200.0, -200.0]);
     let params = SamplingParams { stop_ids: vec![0], ..Default::default() };
     let mut seen = [0; 2];
