@@ -27,7 +27,7 @@ pub(crate) struct Alike {
 struct Request {
     params: Digest,
     prompt: Digest,
-    /// Of its output when the caller placed it, and of the caller's changes since.
+    /// Of its output, position and mu when the caller placed it, and of the caller's changes since.
     output: Digest,
     /// How many output tokens the caller has left it with.
     tokens: usize,
@@ -80,6 +80,7 @@ impl Alike {
                 *request = Request { params: digest_of(sequence.params()), ..Request::default() };
                 request.prompt.add_list(history.prompt());
                 request.output.add_list(history.output());
+                [sequence.position(), sequence.mu().to_bits()].map(|word| request.output.add(word.into()));
             }
             Change::Pushed(id) => request.output.add(id.into()),
             Change::Shortened(count) => request.output.add(!(count as u64)),

@@ -8,8 +8,8 @@ use gumball_engine::dist::TransportKind;
 use gumball_engine::dist::{PlannerConfig, StepKind, StepPart, VocabSplit};
 use gumball_engine::head::{Exact, HeadOptions, HostMatrix};
 use gumball_engine::{
-    Batch, Error, Outputs, Place, Pool, PoolConfig, Ranks, RanksError, Rows, SamplingParams, Slot,
-    VerifyMode, Work,
+    Batch, Drafts, Error, Outputs, Place, Pool, PoolConfig, Ranks, RanksError, Rows, SamplingParams, Slot,
+    State, VerifyMode, Work,
 };
 
 use crate::batch::with_patience;
@@ -111,9 +111,12 @@ fn pools_that_differ_are_told_so_at_start() {
 
 /// Each thing in which the ranks differ, what errors call it, and what these say that each rank has, up to
 /// digests.
-const DIFFERENCES: [(&str, StepPart, [&str; 2]); 21] = [
+const DIFFERENCES: [(&str, StepPart, [&str; 2]); 24] = [
     ("slots", StepPart::Slots, ["slot 0 in request 0", "slot 1 in request 0"]),
     ("draw", StepPart::Seeds, ["seed 0, draw 0 in request 0", "seed 0, draw 1 in request 0"]),
+    ("seed", StepPart::Seeds, ["seed 0, draw 0 in request 0", "seed 1, draw 0 in request 0"]),
+    ("position", StepPart::Positions, ["length 0, digest "; 2]),
+    ("mu", StepPart::Positions, ["length 0, digest "; 2]),
     ("shortened", StepPart::Positions, ["length 2, digest ", "length 1, digest "]),
     ("pushed", StepPart::Positions, ["length 3, digest "; 2]),
     ("prompt", StepPart::Prompts, ["length 3, digest "; 2]),
@@ -150,6 +153,31 @@ fn is_part(differs: &str, call: Call) -> bool {
     }
 }
 
+/// Names what of a request, a batch and drafts can differ, for each field: whoever adds one decides here how
+/// ranks are told.
+fn differences_of(state: &State<'_>, batch: &Batch<'_>, drafts: &Drafts<'_>) -> Vec<&'static str> {
+    let State { prompt: _, output: _, seed: _, position: _, draw: _, mu: _ } = state;
+    let of_state = ["prompt", "length", "pushed", "shortened", "seed", "position", "draw", "mu"];
+    // Which line a row reads, and what the caller's edits do, each rank sees for itself; a batch of drafts is
+    // told by its slots.
+    #[rustfmt::skip]
+    let Batch {
+        slots: _, counts: _, mode: _, masks: _, forced: _, row_indices: _, hooks: _, plan: _,
+        #[cfg(feature = "cuda")]
+        of: _,
+    } = batch;
+    let of_batch = ["slots", "counts", "mode", "masks", "forced", "layout"];
+    let Drafts { ids: _, tree: _, probs: _ } = drafts;
+    [&of_state[..], &of_batch, &["drafts", "parents", "probabilities"]].concat()
+}
+
+#[test]
+fn each_field_in_which_ranks_can_differ_is_tried() {
+    for name in differences_of(&State::default(), &Batch::default(), &Drafts::default()) {
+        assert!(DIFFERENCES.iter().any(|(tried, ..)| *tried == name), "{name}");
+    }
+}
+
 /// Makes a call on a rank that differs in something from the other.
 fn differ(calls: &Calls, pool: &mut Pool, (call, differs): (Call, &str)) -> Result<Taken, Error> {
     let (own, mut slots) = (pool.ranks().unwrap().group.rank(), calls.admit(pool));
@@ -163,6 +191,16 @@ fn differ(calls: &Calls, pool: &mut Pool, (call, differs): (Call, &str)) -> Resu
         "parameters" => admit([0.8, 0.9][own], &[1]),
         "slots" => slots.swap(0, own),
         "draw" => slots[0] = pool.fork(slots[0], own as u32).unwrap(),
+        "seed" | "position" | "mu" => {
+            let own = own as u32;
+            let state = match differs {
+                "seed" => State { seed: own.into(), ..State::default() },
+                "position" => State { position: 5 + own, ..State::default() },
+                _ => State { mu: 2.0 + own as f32, ..State::default() },
+            };
+            pool.release(slots[0]).unwrap();
+            slots[0] = pool.resume(SamplingParams::default(), state).unwrap();
+        }
         "shortened" => {
             (0..2).for_each(|_| pool.push(slots[0], 9).unwrap());
             pool.shorten(&[slots[0]], &[1 + own]).unwrap();
