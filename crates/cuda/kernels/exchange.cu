@@ -1,24 +1,41 @@
 // exchange.cu: sends rows and results between the devices of a group, by writes into the peers' memory.
 //
 // Computes   send_rows: copies this rank's part of each row into the windows of the ranks that sample it, signals, and
-//                waits for the other ranks' parts
+//            waits for the other ranks' parts
 //            send_results: sends the results of this rank's rows to all ranks, collects the other ranks' results, and
-//                advances the requests whose rows other ranks sampled: by a token, or in a verification by the tokens
-//                    of a walk.
-//                Where devices do not reach each other's memory, a launch sends, messages travel, and another launch
-//                    collects
+//            advances the requests whose rows other ranks sampled: by a token, or in a verification by the tokens of a
+//            walk. Where devices do not reach each other's memory, a launch sends, messages travel, and another launch
+//            collects
 // Never      reads the padding behind a part; waits past the timeout; writes a window whose rows may still be read
 // Twins      host engine/src/ranks/step.rs, verify.rs | why docs/scaling.md
 // Shapes     as in SendRows and SendResults
-// Grid       send_rows: up to SEND_ROWS_MOST_BLOCKS blocks of 256 threads, of which the last waits for the ranks'
-//            blocks
-//            send_results: any number of blocks of 512 threads, as many on all ranks. A block waits for those of its
-//                number.
-//            So blocks may run one after the other.
+// Grid       send_rows: up to SEND_ROWS_MOST_BLOCKS blocks of 256 threads, of which the last waits for the ranks' blocks
+//            send_results: any number of blocks of 512 threads, as many on all ranks. A block waits for the blocks of
+//            its number only, so blocks may run one after the other
 // Traffic    send_rows: a part in, and once out for each rank that samples the row; send_results: 24 bytes a row, in a
 //            verification 28, and 8 for each logprob in, and twice that out for each other rank
 // Requires   windows of all ranks, mapped for writes; one turn at a time: one launch of each of both kernels
 //            (stage/exchange.cuh)
+//
+//     send_rows: wait until all ranks have ended the previous turn
+//         for each chunk of the block: copy it into the window of each rank that samples its row
+//         signal the block's end; the last block waits for the blocks of all ranks
+//         after a failure: make padding of the step's slots
+//     send_results: for each word of this rank's results: store it, with the turn, in the window of each other rank
+//         signal the end of the turn
+//         for each other rank: receive the words of its rows, and advance the requests of these rows
+//         the last block: after a failure, make padding of all results; end the turn
+//
+// The links' bandwidth decides the first kernel, the latency of one way over them the second:
+//
+//  1. Neighbours in the order of chunks go to different ranks, and under gather each rank begins with the one after it,
+//     so that all links are busy all the time.
+//  2. The first chunk is loaded into the second-level cache while the block waits; of the others all loads are in flight
+//     before the first store.
+//  3. Parts are many bytes, so a block signals its end by one flag, which costs one wait for the link. Results are few
+//     words: each is its own flag, as it travels with its turn, and no store waits for another.
+//  4. A thread looks its first word and request up before it waits; a failure is tested after the loads that do not
+//     depend on it.
 
 #include "stage/exchange.cuh"
 #include "stage/row_result.cuh"

@@ -3,31 +3,36 @@
 //
 // Computes   survey_shards_*: the records of each shard's tiles, as survey.cu makes them of whole rows
 //            finish_shards_*: a row's token, status and temperature, and the request's next state, on every rank. Rows
-//                of drafts stand
-//                between begin_drafts and end_drafts of all requests, on every rank, and change no request
+//            of drafts stand between begin_drafts and end_drafts of all requests, on every rank, and change no request
 //            finish_shard_lists_*: the same, of rows with filter chains that begin with top-k too
-//            survey_edited_shards_*, finish_edited_shards_*: the same, of rows with masks and edits too, which each
-//                rank applies to the
-//                ids of its shard
+//            survey_edited_shards_*, finish_edited_shards_*: the same, of rows with masks and edits too, which each rank
+//            applies to the ids of its shard
 // Never      sends logits, but for the listed tokens; reads the padding behind a shard; waits past the timeout
 // Twins      CPU dist/src/survey.rs and engine/src/ranks/survey.rs | why docs/scaling.md
 // Shapes     step.logits [rows, step.vocab] of T, from the start of the shard's first tile on; step.records [rows,
 //            tiles]; step.outputs: the results of the batch in this rank's window
 // Grid       survey_*: as survey.cu and survey_edited.cu. finish_*: x = row; whole warps up to FINISH_SHARDS_THREADS
-//            threads. A block waits for those of its row on the other ranks, so blocks may run one after the other.
-//            Those of finish_*_many have so few registers
-//            that two fit a multiprocessor: they are for more rows than there are multiprocessors
+//            threads. A block waits for the blocks of its row on the other ranks only, so blocks may run one after the
+//            other. finish_*_many have so few registers that two blocks fit a multiprocessor: they are for more rows than
+//            there are multiprocessors
 // Traffic    out, for each row and other rank: 16 bytes for a greedy row, 24 for a sampled one; 16 and 16 for each of
 //            the first k tokens, if a list decides
 // Requires   windows of all ranks, mapped for writes; no kept sets; finish_shards_*: no chains that begin with top-k.
-//            Other rows than is_decided accepts (stage/shard.cuh) are left out, if there are `swap_slots` to tell them
+//            Other rows than is_decided accepts (stage/shard.cuh) are left out, if there are `swap_slots` to name them
 //
 //     greedy, forced: each rank sends its first token; the first of these is the row's
 //     sampled:        each rank sends its maximum, as scores are relative to the row's (D1); races its shard;
 //                     sends the winner
 //     top-k:          each rank sends its first k tokens; each merges the lists, filters the first k of them and draws
 //
-// All ranks compute the same results from the same words, so no rank owns a row, and no rank sends results.
+// Each "sends" above is one latency of the links, and little else may take as long:
+//
+//  1. All ranks compute the same results from the same words, so no rank owns a row, and no rank sends results.
+//  2. A word travels with its turn and is its own flag (stage/exchange.cuh). Lane i of the first warp waits for rank i,
+//     so all ranks are waited for at once.
+//  3. A list's keys are sent first, then their number, so that both are on the way at once. A thread per key finds the
+//     key's place in the merged list, by a search of every other rank's list.
+//  4. The request's fields, and the divisions that depend on them alone, come before the wait.
 
 #include "block/bounded_race.cuh"
 #include "stage/draw.cuh"

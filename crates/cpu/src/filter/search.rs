@@ -1,19 +1,46 @@
 //! Searching a long set: where a count or a mass is reached, by weighing its upper part at a few pivots.
 //!
-//! Two logits hold the answer between them, and every pivot moves one of them. The first pivots of a long set
-//! are guessed from a profile of its values, and the first of all is weighed together with the whole row.
-//! That usually ends so near to the answer that the next pivot is not weighed: the few tokens up to it are
-//! listed, or counted if they are a heap of equal ones, and added to the sums or taken from them.
+//! The plain algorithm, which returns the last key of the shortest prefix that reaches the goal:
 //!
-//! Where guesses fail, pivots are interpolated, now
-//! a little above the estimate and now a little below, so that both ends close in. Every third is
-//! the logit of a sampled token, which finds the heaps of equal tokens that interpolation jumps over; and
-//! every sixth halves the interval by bits, so that no row takes long whatever its values. Once few
-//! tokens are left between the ends they are listed, and the answer is walked to. Tokens of one logit are not
-//! listed: whole tiles of them are stepped over.
+//! ```text
+//! low, high = the set's least logit, one more than its first      as ordered bits
+//! below, above = the totals of the tokens from low up, from high up; base = the tile sums of the latter
+//! while more tokens lie between low and high than a list holds, and more than one value:
+//!     pivot = halfway between low and high, by bits
+//!     total = the number or the mass of the tokens from pivot up, one read of the row
+//!     if total reaches the goal: low, below = pivot, total
+//!     otherwise: high, above, base = pivot, total, its tile sums
+//! list and sort the tokens between low and high, another read
+//! for each of them: add its weight to its tile's sum in base; return its key if the mass reaches the goal
+//! ```
 //!
-//! Where another thread writes the row meanwhile, sums taken one after the other contradict each other. Then
-//! the search still ends, at some token.
+//! That is 33 reads at most. A pivot decides nothing but the time, so most of what follows chooses pivots
+//! better. In the order in which a search meets it:
+//!
+//! 1. The first pivot of a top-p is guessed, and weighed in the same read as the whole row, which is read
+//!    anyhow: the goal is a part of its mass (`first_pivot`). Otherwise the first logit is the first pivot,
+//!    which ends rows whose tokens are all alike.
+//! 2. A set of `PROFILED` tokens or more is profiled (`profile.rs`): a vector of each tile shows about where
+//!    the goal is reached. A guess aims a little beyond that, so that the other end closes in.
+//! 3. A guess near to the pivot weighed last is not weighed: the tokens between them are listed, or counted
+//!    if they are equal, and added to the sums or taken from them (`weigh_beside`). That usually is the last
+//!    step, and its list the one that is walked.
+//! 4. The third and the fourth guess are logits of sampled tokens: where two guesses did not suffice, most
+//!    tokens between the ends are alike.
+//! 5. After `GUESSES` guesses, the least logit that can matter makes the interval one to interpolate in
+//!    (`close_in`).
+//! 6. Then four of six pivots are interpolated, now a little above the estimate and now a little below, so
+//!    that both ends close in; one is sampled, which finds the heaps of equal tokens that interpolation jumps
+//!    over; and one is halfway by bits, so that no row takes more than a few dozen reads, whatever its values.
+//! 7. Tokens of one value are not listed, as they may be the whole row: whole tiles of them are stepped over,
+//!    and the tile in which the goal is reached is walked (`skip_tiles`).
+//! 8. Sums saturate or wrap, and a key is returned even if none is found: where another thread writes the row
+//!    meanwhile, sums taken one after the other contradict each other, and the search ends at some token.
+//!
+//! Tried and left: halving by value and by bits in turn, then interpolation with every third pivot halfway by
+//! bits and none sampled. 1 and 3 came together with cheaper bounds of short nuclei, faster comparisons and
+//! half the levels of a profile: top-p over 128,256 tokens took 99 us for 305 on flat rows, and 154 for 515 on
+//! rows of ties (f32, AVX2, Zen 3). What spares a row its search is in `docs/stages/filter.md`.
 
 use std::ops::RangeInclusive;
 
@@ -219,8 +246,9 @@ impl Narrowing<'_> {
         total
     }
 
-    /// Does the same without weighing the part, by the tokens between the pivot and the one that has been
-    /// weighed last: they are listed, unless they are too many, or if they have one value, counted.
+    /// Makes a pivot an end as [`Narrowing::weigh`] does, but by the tokens between the pivot and the one
+    /// that was weighed last: these are listed, or counted if they have one value. Returns `None` if they are
+    /// too many.
     fn weigh_beside(&mut self, pivot: u32) -> Option<Total> {
         let from = self.at?;
         let (low, high) = (from.min(pivot), from.max(pivot));

@@ -10,16 +10,28 @@
 // Requires   whole warps, all threads of all blocks; 1 <= vocab <= 2^20; at most MAX_JUDGED drafts; 16-byte alignment
 //            affects speed only
 //
-// All threads of all blocks take each decision, from the same numbers; only sums and records are divided among them.
-// The first block alone ends the draw.
-//
-//     S5, S7: from row 0, for each child of the row: accept it and go to its row, or refuse it, which changes the residual;
-//             until a row has no accepted child
-//     S6:     for each draft, the sum of the residual of the row behind it; the last draft behind which the chain may end
+//     S5, S7: from row 0, for each child of the row: accept it and go to its row, or refuse it, which changes the
+//             residual; until a row has no accepted child
+//     S6:     for each draft, the sum of the residual of the row behind it; the last draft behind which the chain may
+//             end
 //     make the records of the last row's residual; if that is zero everywhere, make the records of the target's row
 //     race the records' tokens
 //
 // The residual of a row is the row after its refusals (S5, S7), or what its ratio leaves of it (S6).
+//
+//  1. A residual is never written. A refusal is the id and the two sums that were divided by; whoever reads a number
+//     takes it through all refusals of the row. So k refusals cost k divisions a number, and no memory.
+//  2. All threads of all blocks take each decision, from the same numbers, so none is sent. Only sums and records are
+//     divided among them. The first block alone ends the draw.
+//  3. The last refusal of a row is not summed, so that chains by rejection are read once. The sum would only say whether
+//     anything is left of p, and so do the records (`is_unsettled`).
+//  4. A sum reads once: a warp weighs a tile relative to the tile's maximum while it is in registers. The factors, which
+//     need the row's maximum, are applied after a barrier, to 16 bytes a tile.
+//  5. One warp makes the records of 32 tiles, a tile per lane, while the others find the maxima of the next 32; two sets
+//     of maxima take turns.
+//
+// Tried and left: one block for each tree with a sum after each refusal (8 requests of 3 drafts over 151,936 ids: 377 us
+// for 98); more than 512 threads, which had too few registers each.
 #pragma once
 
 #include "block/row_blocks.cuh"
