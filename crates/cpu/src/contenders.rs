@@ -91,7 +91,7 @@ pub trait LogitSource {
     /// Writes the logits of ids.
     ///
     /// # Errors
-    /// Those of the source.
+    /// The errors of the source.
     fn logits(&mut self, ids: &[u32], out: &mut [f32]) -> Result<()>;
 
     /// Writes a guess at each logit, of any value for ids that have no bound, if bounds can be lowered;
@@ -127,7 +127,7 @@ impl Contest {
     /// Makes an empty one for a level of this machine.
     ///
     /// # Errors
-    /// Those of [`Level::check`].
+    /// The errors of [`Level::check`].
     pub fn new(level: Level) -> Result<Self> {
         Ok(Self {
             level: Proven::new(level)?,
@@ -155,7 +155,7 @@ impl Contest {
     /// may be anything. `row`: as long as `bounds`.
     ///
     /// # Errors
-    /// Those of the source.
+    /// The errors of the source.
     ///
     /// # Panics
     /// If `row` is not as long as `bounds`, or an id of `odd` lies outside.

@@ -19,7 +19,7 @@ impl Workspace {
     /// and no kept set are reported.
     ///
     /// # Errors
-    /// - Those of [`Workspace::sample`].
+    /// - The errors of [`Workspace::sample`].
     /// - [`gumball_spec::Error::Conflict`] for a request with mirostat.
     pub fn draft(
         &mut self,

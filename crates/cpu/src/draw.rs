@@ -434,7 +434,7 @@ impl<W: Weights, P: Lead> TileRace<'_, W, P> {
         }
     }
 
-    /// Adds the kept tokens of a tile that may still win, but for the first arrival.
+    /// Adds the kept tokens of a tile that may still win, except for the first arrival.
     #[inline(always)]
     fn collect<L: Lanes>(&mut self, l: L, open: &OpenTile, candidates: &mut Candidates) {
         let mut scratch = EMPTY_TILE;

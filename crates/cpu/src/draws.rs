@@ -35,7 +35,7 @@ impl Workspace {
     /// or twice with XTC. No logprobs and no kept set are reported.
     ///
     /// # Errors
-    /// - Those of [`Workspace::sample`].
+    /// - The errors of [`Workspace::sample`].
     /// - [`Error::Length`] if there is not one token for each draw.
     pub fn sample_many(
         &mut self,

@@ -82,7 +82,7 @@ fn read() -> Control {
 
 #[cfg(target_arch = "x86_64")]
 fn write(control: Control) {
-    // SAFETY: loads a value the register held before, but for its mode bits; no reserved bit gets set.
+    // SAFETY: loads a value the register held before, except for its mode bits; no reserved bit gets set.
     unsafe { std::arch::asm!("ldmxcsr [{}]", in(reg) &raw const control, options(nostack, preserves_flags)) };
 }
 
@@ -96,7 +96,7 @@ fn read() -> Control {
 
 #[cfg(target_arch = "aarch64")]
 fn write(control: Control) {
-    // SAFETY: writes a value the register held before, but for its mode bits.
+    // SAFETY: writes a value the register held before, except for its mode bits.
     unsafe { std::arch::asm!("msr fpcr, {}", in(reg) control, options(nostack, preserves_flags)) };
 }
 

@@ -92,8 +92,8 @@ impl Workspace {
     ///
     /// # Errors
     /// - [`gumball_spec::Error::Length`] if a row is not as long as the vocabulary of the parameters.
-    /// - Those of [`SamplingParams::validate_for`](gumball_spec::SamplingParams::validate_for) for a row of
-    ///   probabilities.
+    /// - The errors of [`SamplingParams::validate_for`](gumball_spec::SamplingParams::validate_for) for a row
+    ///   of probabilities.
     /// - [`gumball_spec::Error::OutOfRange`] if `mu` is NaN or +inf.
     /// - [`gumball_spec::Error::Conflict`] if a row of probabilities has a hook.
     pub fn write(
@@ -118,7 +118,7 @@ impl Workspace {
     /// Writes what a row comes to in its own place.
     ///
     /// # Errors
-    /// Those of [`Workspace::write`].
+    /// The errors of [`Workspace::write`].
     pub fn write_in_place(
         &mut self,
         mut row: RowMut<'_>,

@@ -167,7 +167,7 @@ impl Workspace {
     /// speak of no row.
     ///
     /// # Errors
-    /// Those of [`Workspace::new`].
+    /// The errors of [`Workspace::new`].
     pub fn conclude(
         &mut self,
         row: &mut PartRow,

@@ -18,7 +18,7 @@ use crate::tile::{EMPTY_TILE, Tile, TileSum, Total, entropy_of, fixed_distance};
 /// A query about a row, for each of its parts. Scales are those of [`gumball_spec::survey::scale`].
 #[derive(Clone, Debug, PartialEq)]
 pub enum Query {
-    /// The tokens at or above a logit, but for those that are known.
+    /// The tokens at or above a logit, except those that are known.
     Tokens {
         /// The least logit.
         least: f32,

@@ -19,7 +19,7 @@ impl Prepared {
     /// Validates parameters for a vocabulary of `vocab` ids.
     ///
     /// # Errors
-    /// Those of [`SamplingParams::validate`].
+    /// The errors of [`SamplingParams::validate`].
     pub fn new(params: SamplingParams, vocab: usize) -> Result<Self> {
         params.validate(vocab)?;
         let allowed = params.allowed_ids.as_ref().map(|ids| {

@@ -77,7 +77,7 @@ pub enum Response {
 }
 
 impl Shard {
-    /// Returns the status of the part, but for `EMPTY`.
+    /// Returns the status of the part, except for `EMPTY`.
     #[must_use]
     pub fn status(&self) -> Status {
         self.status

@@ -71,7 +71,7 @@ pub fn survey_both(
 }
 
 /// Completes the maxima of a view's whole tiles, which are neither cleaned nor edited; `ordered` is whether
-/// no number of those tiles is odd, but for +inf.
+/// no number of those tiles is odd, except for +inf.
 fn complete(level: Proven, view: &View<'_>, maxima: &mut [f32], mut ordered: bool) -> Survey {
     let whole = view.row.vocab() / TILE;
     if let [to] = &mut maxima[whole..] {
@@ -91,7 +91,7 @@ fn complete(level: Proven, view: &View<'_>, maxima: &mut [f32], mut ordered: boo
 }
 
 /// Fills the maxima of the whole tiles of a row, not cleaned and without edits. Returns whether no number of
-/// it is odd, but for +inf.
+/// it is odd, except for +inf.
 fn whole_tiles<E: Element>(level: Proven, view: &View<'_>, row: &[E], maxima: &mut [f32]) -> bool {
     match view.kind {
         Kind::Logits => dispatch(level, Maxima { view, row, maxima }),
@@ -184,7 +184,7 @@ fn no_nan<L: Lanes>(l: L, seen: [L::Seen; 4]) -> bool {
         || l.has_seen_nan(seen[3]))
 }
 
-/// The part of a row behind its last whole tile.
+/// The part of a row after its last whole tile.
 struct Rest<'a> {
     view: &'a View<'a>,
     start: usize,

@@ -24,7 +24,7 @@ pub struct Overlay {
     pub z: Vec<f32>,
     /// The row's own logits of them, cleaned.
     pub raw: Vec<f32>,
-    /// Where a tile's ids lie; empty ranges but for the tiles in `touched`.
+    /// Where a tile's ids lie; empty ranges except for the tiles in `touched`.
     ranges: Vec<(u32, u32)>,
     touched: Vec<u32>,
 }
@@ -139,8 +139,8 @@ impl<'a> View<'a> {
         self.vocab().div_ceil(TILE)
     }
 
-    /// Returns a tile as the later stages see it, but for -0.0; `scratch` is used if it must be made. What is
-    /// no token is -inf there, or in a row of probabilities 0.
+    /// Returns a tile as the later stages see it, except for -0.0; `scratch` is used if it must be made. What
+    /// is no token is -inf there, or in a row of probabilities 0.
     #[inline(always)]
     pub fn tile<'s, L: Lanes>(&'s self, l: L, tile: usize, scratch: &'s mut Tile) -> &'s Tile {
         if let Some(parts) = self.parts {
@@ -172,7 +172,8 @@ impl<'a> View<'a> {
         l.call(Make { view: self, row, tile, scratch });
     }
 
-    /// Returns one logit or probability as the later stages see it, but for -0.0; -inf for what is no token.
+    /// Returns one logit or probability as the later stages see it, except for -0.0; -inf for what is no
+    /// token.
     pub fn logit(&self, id: usize) -> f32 {
         if let Some(parts) = self.parts {
             return parts.logit(id);
@@ -227,7 +228,7 @@ impl Kernel for Make<'_> {
     }
 }
 
-/// Fills a tile with a row's numbers as they count, but for -0.0: of odd rows NaN, and negative
+/// Fills a tile with a row's numbers as they count, except for -0.0: of odd rows NaN, and negative
 /// probabilities, as dropped ones, +inf as `f32::MAX`.
 #[inline(always)]
 fn convert<L: Lanes, E: Element>(l: L, view: &View<'_>, row: &[E], tile: usize, scratch: &mut Tile) {

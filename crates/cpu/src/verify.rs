@@ -27,7 +27,7 @@ impl Workspace {
     /// [`DraftChain::verify`].
     ///
     /// # Errors
-    /// - Those of [`DraftChain::check`].
+    /// - The errors of [`DraftChain::check`].
     /// - [`gumball_spec::Error::Length`] if `tokens` has not one place more than there are drafts.
     pub fn verify_chain(&mut self, chain: &DraftChain<'_>, tokens: &mut [i32]) -> Result<Verified> {
         chain.check(tokens.len())?;
@@ -85,7 +85,7 @@ impl Workspace {
     /// Judges a tree of drafts, as [`Trial::judge`] does; a [`Trial::chain`] by [`Workspace::verify_chain`].
     ///
     /// # Errors
-    /// Those of [`Trial::judge`].
+    /// The errors of [`Trial::judge`].
     pub fn judge(&mut self, trial: &Trial<'_>, judgement: Judgement) -> Result<Emitted> {
         if let Some(chain) = trial.chain(judgement) {
             let mut tokens = vec![NONE; chain.drafts.len() + 1];
@@ -103,7 +103,7 @@ impl Workspace {
     /// that comes in their place, [`NONE`] if there is none.
     ///
     /// # Errors
-    /// Those of [`Workspace::new`].
+    /// The errors of [`Workspace::new`].
     ///
     /// # Panics
     /// As [`Siblings::judge`] does.

@@ -56,7 +56,7 @@ impl Workspace {
     /// Makes an empty workspace for a level of this machine.
     ///
     /// # Errors
-    /// Those of [`Level::check`].
+    /// The errors of [`Level::check`].
     pub fn new(level: Level) -> Result<Self> {
         Self::with_list_limit(level, LIST_LIMIT)
     }
@@ -65,7 +65,7 @@ impl Workspace {
     /// changes speed and nothing else; tests set it low so that small rows are searched too.
     ///
     /// # Errors
-    /// Those of [`Level::check`].
+    /// The errors of [`Level::check`].
     pub fn with_list_limit(level: Level, list_limit: usize) -> Result<Self> {
         let none = TokenLogprob { id: NONE, logprob: f32::NEG_INFINITY, rank: 0 };
         Ok(Self {
@@ -241,7 +241,7 @@ impl Late<'_> {
     }
 }
 
-/// Edits and surveys a row; returns it ready for the later stages, with its status but for `EMPTY`.
+/// Edits and surveys a row; returns it ready for the later stages, with its status except for `EMPTY`.
 pub(crate) fn open<'a>(
     level: Proven,
     edits: &'a mut Edits,

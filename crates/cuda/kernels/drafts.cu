@@ -1,6 +1,6 @@
-// drafts.cu: makes requests of the rows behind drafts, and accepts the drafts that equal what was emitted (rule S3).
+// drafts.cu: makes requests of the rows after drafts, and accepts the drafts that equal what was emitted (rule S3).
 //
-// Computes   begin_drafts: for each row the request as it stands behind the drafts on the path to the row (E6, N9);
+// Computes   begin_drafts: for each row the request as it stands after the drafts on the path to the row (E6, N9);
 //            also for the rows of a draft model, from which drafts are drawn (S8)
 //            end_drafts: for each request the rows of the walk, the outputs of these rows at the request's first rows,
 //            and the request's next state, history and counts
@@ -8,7 +8,7 @@
 //            its rows are finished
 // Twins      oracle spec/src/verify/coupled.rs, tree.rs | host engine/src/walk.rs | src/pipeline/draft_rows.rs
 // Shapes     ids, parents [drafts]; requests, slots [requests]; rows [rows]: a request has a row for the end of its
-//            history and one behind each draft; outputs: the sections of Layout (spec/src/layout.rs)
+//            history and one after each draft; outputs: the sections of Layout (spec/src/layout.rs)
 // Grid       begin_drafts: x = rows; three warps or more; end_drafts: x = requests; four warps
 // Traffic    begin_drafts: 320 bytes a row; behind drafts of requests that count tokens also the bits of touched ids;
 //            with edits that depend on the history also its ids, and of each entry that is used 32 bytes in and 64 to
@@ -37,7 +37,7 @@
 //
 //  1. Each kernel is launched while the one before it runs, and loads what that one does not write. Once it may go on,
 //     it has one round of loads left: begin_drafts of the state and the drafts, end_drafts of the outputs.
-//  2. A row behind drafts shares the entries of its request. It has bits of touched ids of its own, and an edit adds how
+//  2. A row after drafts shares the entries of its request. It has bits of touched ids of its own, and an edit adds how
 //     often its id is on the path (count_on_path). The bits are copied while the path is found.
 //  3. Edits that match the end of the history stamp entries in each row, so their rows have copies: of the entries that
 //     are used, and not of the table, which has room for all ids that the history may yet take.
@@ -130,14 +130,14 @@ DEVICE u32 table_size(u32 count, u32 more, u32 most) {
     return size;
 }
 
-// Whether the row of a request behind drafts shares the request's entries. It cannot if history_edits stamps them: the
+// Whether the row of a request after drafts shares the request's entries. It cannot if history_edits stamps them: the
 // stamps of one row would be those of the others.
 DEVICE bool shares_entries(u32 features) {
     return (features & FEATURE_TOKEN_COUNTS) && !(features & FEATURE_HISTORY_EDITS);
 }
 
 // Adds a path to what a row has beside the entries that it shares with its request: to `bits`, a copy of the request's
-// bits of touched ids, and as a list behind them. `to`, the row's request, gets these lists. `list_bytes` in
+// bits of touched ids, and as a list after them. `to`, the row's request, gets these lists. `list_bytes` in
 // src/requests/request_table.rs is the size of their memory. By all threads of a block, behind a barrier.
 DEVICE void share_entries(const DraftStep& args, Request& to, u32* bits, const int* path, u32 depth) {
     u32* list = bits + args.step.tiles * MASK_WORDS;
@@ -200,7 +200,7 @@ DEVICE void copy_lists(const DraftStep& args, const Request& request, Request& o
     }
 }
 
-// Writes the slot of a row: the row itself, or -1 for padding. `is_judged`: drafts behind it or in front of it are
+// Writes the slot of a row: the row itself, or -1 for padding. `is_judged`: drafts after it or in front of it are
 // judged by its probabilities, if any are.
 DEVICE void write_row_slot(const DraftStep& args, u32 row, int slot, bool is_judged) {
     args.row_slots[row] = slot;
@@ -247,7 +247,7 @@ struct RowPlace {
     bool is_tree;
 };
 
-// Finds where the row behind the draft `node` stands, -1 for a request's first row, and writes the ids of the path
+// Finds where the row after the draft `node` stands, -1 for a request's first row, and writes the ids of the path
 // there to `path`; by one warp.
 DEVICE RowPlace find_place(const DraftStep& args, u32 request, const DraftRequest& drafts, const LaneStopIds& stop_ids,
                            int node, int* path) {

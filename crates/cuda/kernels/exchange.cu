@@ -9,7 +9,8 @@
 // Never      reads the padding behind a part; waits past the timeout; writes a window whose rows may still be read
 // Twins      host engine/src/ranks/step.rs, verify.rs | why docs/scaling.md
 // Shapes     as in SendRows and SendResults
-// Grid       send_rows: up to SEND_ROWS_MOST_BLOCKS blocks of 256 threads, of which the last waits for the ranks' blocks
+// Grid       send_rows: up to SEND_ROWS_MOST_BLOCKS blocks of 256 threads, of which the last waits for the ranks'
+//            blocks
 //            send_results: any number of blocks of 512 threads, as many on all ranks. A block waits for the blocks of
 //            its number only, so blocks may run one after the other
 // Traffic    send_rows: a part in, and once out for each rank that samples the row; send_results: 24 bytes a row, in a
@@ -30,8 +31,8 @@
 //
 //  1. Neighbours in the order of chunks go to different ranks, and under gather each rank begins with the one after it,
 //     so that all links are busy all the time.
-//  2. The first chunk is loaded into the second-level cache while the block waits; of the others all loads are in flight
-//     before the first store.
+//  2. The first chunk is loaded into the second-level cache while the block waits; of the others all loads are in
+//     flight before the first store.
 //  3. Parts are many bytes, so a block signals its end by one flag, which costs one wait for the link. Results are few
 //     words: each is its own flag, as it travels with its turn, and no store waits for another.
 //  4. A thread looks its first word and request up before it waits; a failure is tested after the loads that do not
@@ -287,7 +288,7 @@ struct BlockRows {
     u32 first_request, requests;
 };
 
-// Returns the first row of a request, or the end of the rows behind the last one.
+// Returns the first row of a request, or the end of the rows after the last one.
 DEVICE u32 first_row_of(const SendResults& args, u32 request) {
     return request < args.first_requests[args.peers.world] ? args.requests[request].first_row : args.rows;
 }
@@ -544,7 +545,7 @@ DEVICE void pad_results(const SendResults& args) {
     }
     const u32 requests = args.requests != nullptr ? args.first_requests[args.peers.world] : 0;
     for (u32 i = threadIdx.x; i < requests; i += SEND_RESULTS_THREADS) {
-        // The numbers of accepted drafts lie behind the rows of the walks.
+        // The numbers of accepted drafts lie after the rows of the walks.
         results[words + i] = 0;
     }
 }

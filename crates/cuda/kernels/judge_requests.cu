@@ -10,7 +10,7 @@
 // Traffic    that of stage/judge.cuh, for each request
 // Requires   begin_drafts before, and rows of probabilities wherever judged_slots has a slot; no dependent launch
 //
-// A request without drafts takes an ordinary step, and so does one whose parents are no tree. A draft behind which the
+// A request without drafts takes an ordinary step, and so does one whose parents are no tree. A draft after which the
 // walk stops, a stop id, is emitted from the row before it.
 
 #include "stage/draft_tree.cuh"

@@ -10,7 +10,7 @@
 // Requires   requests that the host has written; links that the kernels before have written
 //
 //     each row follows its two links: it marks its first child, and its next sibling
-//     the links are a tree if each leads to a row behind its own, one to each draft's row, and the root has no sibling
+//     the links are a tree if each leads to a row after its own, one to each draft's row, and the root has no sibling
 //     each draft's row goes back to its eldest sibling, whose parent is its own
 
 #include "stage/lane_drafts.cuh"
@@ -68,7 +68,7 @@ KERNEL(parents_of_links, PARENTS_OF_LINKS_THREADS, DraftLinks, args) {
     // RAW on is_wrong: threads set it, all threads read it.
     __syncthreads();
     if (is_draft) {
-        // Links lead to rows behind their own, so this ends.
+        // Links lead to rows after their own, so this ends.
         int eldest = (int)row;
         while (!tree.is_wrong && tree.elders[eldest] >= 0) {
             eldest = tree.elders[eldest];

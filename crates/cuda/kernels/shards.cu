@@ -5,16 +5,17 @@
 //            finish_shards_*: a row's token, status and temperature, and the request's next state, on every rank. Rows
 //            of drafts stand between begin_drafts and end_drafts of all requests, on every rank, and change no request
 //            finish_shard_lists_*: the same, of rows with filter chains that begin with top-k too
-//            survey_edited_shards_*, finish_edited_shards_*: the same, of rows with masks and edits too, which each rank
+//            survey_edited_shards_*, finish_edited_shards_*: the same, of rows with masks and edits too, which each
+//                rank
 //            applies to the ids of its shard
-// Never      sends logits, but for the listed tokens; reads the padding behind a shard; waits past the timeout
+// Never      sends logits, except for the listed tokens; reads the padding behind a shard; waits past the timeout
 // Twins      CPU dist/src/survey.rs and engine/src/ranks/survey.rs | why docs/scaling.md
 // Shapes     step.logits [rows, step.vocab] of T, from the start of the shard's first tile on; step.records [rows,
 //            tiles]; step.outputs: the results of the batch in this rank's window
 // Grid       survey_*: as survey.cu and survey_edited.cu. finish_*: x = row; whole warps up to FINISH_SHARDS_THREADS
 //            threads. A block waits for the blocks of its row on the other ranks only, so blocks may run one after the
-//            other. finish_*_many have so few registers that two blocks fit a multiprocessor: they are for more rows than
-//            there are multiprocessors
+//            other. finish_*_many have so few registers that two blocks fit a multiprocessor: they are for more rows
+//            than there are multiprocessors
 // Traffic    out, for each row and other rank: 16 bytes for a greedy row, 24 for a sampled one; 16 and 16 for each of
 //            the first k tokens, if a list decides
 // Requires   windows of all ranks, mapped for writes; no kept sets; finish_shards_*: no chains that begin with top-k.

@@ -123,7 +123,7 @@ impl Group {
     /// # Errors
     /// - [`RanksError::Disagree`] with what differs first, on all ranks that see it.
     /// - [`Error::OutOfRange`] if the split is for another number of ranks.
-    /// - Those of [`Transport::all_to_all`].
+    /// - The errors of [`Transport::all_to_all`].
     pub fn join(
         transport: Box<dyn Transport>,
         config: &PlannerConfig,

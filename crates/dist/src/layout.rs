@@ -51,7 +51,7 @@ impl LogitsLayout {
 /// What a step is for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum StepKind {
-    /// The first token behind a prompt.
+    /// The first token after a prompt.
     Prefill,
     /// One token for each request.
     #[default]

@@ -159,7 +159,7 @@ impl Planner {
     /// captured, the head and the sampler at every step.
     ///
     /// # Errors
-    /// Those of [`PlannerConfig::decide`].
+    /// The errors of [`PlannerConfig::decide`].
     pub fn plan(&self, shape: &StepShape) -> Result<Plan> {
         let decided = self.config.decide(shape)?;
         let serves = |layout: &LogitsLayout| match shape.kind {

@@ -46,7 +46,7 @@ impl WholeRows {
 /// `like` is a row of the type of all parts, for a rank that has none.
 ///
 /// # Errors
-/// Those of [`Group::all_to_all`], and [`RanksError::Corrupt`](gumball_spec::RanksError::Corrupt) for a
+/// The errors of [`Group::all_to_all`], and [`RanksError::Corrupt`](gumball_spec::RanksError::Corrupt) for a
 /// message of another length.
 pub fn whole_rows<'a>(
     group: &mut Group,

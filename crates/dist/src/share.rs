@@ -29,7 +29,7 @@ impl VocabSplit {
     /// Splits a vocabulary into parts of these numbers of ids, which may be 0.
     ///
     /// # Errors
-    /// Those of [`VocabSplit::even`].
+    /// The errors of [`VocabSplit::even`].
     pub fn of_sizes(sizes: &[usize]) -> Result<Self> {
         let mut borders = vec![0];
         for size in sizes {
@@ -111,7 +111,7 @@ pub enum Ownership {
     Modulo,
 }
 
-/// The requests of a step, shared out over the ranks. A request has one row, and one behind each of its
+/// The requests of a step, shared out over the ranks. A request has one row, and one after each of its
 /// drafts; these stay together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Shares {

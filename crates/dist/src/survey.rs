@@ -65,7 +65,7 @@ pub struct Surveyed<'a> {
 /// and of any other on its owner.
 ///
 /// # Errors
-/// Those of [`Group::all_to_all`], and [`RanksError::Corrupt`](gumball_spec::RanksError::Corrupt) for a
+/// The errors of [`Group::all_to_all`], and [`RanksError::Corrupt`](gumball_spec::RanksError::Corrupt) for a
 /// message that says what no rank says.
 ///
 /// # Panics

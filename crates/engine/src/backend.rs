@@ -47,7 +47,7 @@ pub struct RanksInfo<'a> {
 pub(crate) enum Call<'a> {
     Step(Rows<'a>, &'a mut Outputs),
     Verify(Rows<'a>, &'a Drafts<'a>, &'a mut Outputs),
-    /// Behind paths of drafts.
+    /// After paths of drafts.
     Draft(Rows<'a>, &'a [i32], &'a mut Proposals),
     Score(Rows<'a>, &'a Scored<'a>, &'a mut Outputs),
 }

@@ -40,13 +40,13 @@ impl Pool {
     /// - [`Error::OutOfRange`] for a vacant slot, a slot that stands there twice, a row index beyond the
     ///   matrix, a forced token outside the vocabulary, or on the host for what lies in the memory of a
     ///   device.
-    /// - For rows of probabilities those of [`SamplingParams::validate_for`], and
+    /// - For rows of probabilities the errors of [`SamplingParams::validate_for`], and
     ///   [`Error::Conflict`] if a row has a hook.
     /// - [`Error::Conflict`] for `counts`, a mode or a plan in `batch`, and for row indices of hidden states.
     /// - [`Error::Unavailable`] if the system refuses the memory of the outputs; or for hidden states that of
     ///   logits and bounds, 4 to 12 bytes for each id of each row; if the head does not lie in the pool's
     ///   place; on a device for a hook, which runs on the host, and if the device fails.
-    /// - On a device those of [`Pool::assign`], [`Pool::enqueue`] and [`Pool::fetch`].
+    /// - On a device the errors of [`Pool::assign`], [`Pool::enqueue`] and [`Pool::fetch`].
     ///
     /// No sequence was changed then, unless the device failed. The assignment of [`Pool::assign`] has ended
     /// in any case. `out` is untouched by these; after an error of a route of the caller's own, what it holds
@@ -79,7 +79,7 @@ impl Pool {
     /// # use gumball_engine::*;
     /// let mut pool = Pool::new(PoolConfig::new(4))?;
     /// let slot = pool.admit(SamplingParams { temperature: 0.0, ..Default::default() }, &[0])?;
-    /// // Behind the history: 1 or 2. Behind 1: 3.
+    /// // After the history: 1 or 2. After 1: 3.
     /// let drafts = Drafts::tree(&[1, 2, 3], &[-1, -1, 0]);
     /// let logits = [
     ///     0.0f32, 9.0, 0.0, 0.0, // at the end of the history, the model says 1,
@@ -104,14 +104,14 @@ impl Pool {
     /// # Errors
     /// - [`Error::Length`] if a shape is not so, or a request has more than 64 drafts.
     /// - [`Error::OutOfRange`] for a parent that is neither -1 nor a draft before in the same request, and
-    ///   for a link that is neither -1 nor a row behind its own, a row that two links lead to or none, and a
+    ///   for a link that is neither -1 nor a row after its own, a row that two links lead to or none, and a
     ///   sibling of a root. So cycles and orphans are refused.
     /// - [`Error::Conflict`] for a request with mirostat and drafts: mu would depend on the tokens of the
     ///   path. In [`VerifyMode::Block`](crate::VerifyMode::Block) also for a forced token beside drafts.
     /// - [`Error::Conflict`] for probabilities of the drafter in a mode that does not read them.
     /// - [`Error::OutOfRange`] for a threshold outside 0..=1, and in `Block` for a tree that is no chain.
     /// - [`Error::Unavailable`] if drafts are judged by probabilities, and the pool's route knows none.
-    /// - Those of [`Pool::step`].
+    /// - The errors of [`Pool::step`].
     ///
     /// Drafts in the memory of a device are as of [`Work::Verify`](crate::Work::Verify). No sequence was
     /// changed then, unless the device failed.
@@ -175,7 +175,7 @@ impl Pool {
     /// - [`Error::Conflict`] for a request with mirostat, which has no drafts.
     /// - [`Error::Unavailable`] if the pool's route cannot draw siblings, drafts of blocks or probabilities;
     ///   or if the system refuses the memory.
-    /// - For rows of probabilities those of [`SamplingParams::validate_for`], and
+    /// - For rows of probabilities the errors of [`SamplingParams::validate_for`], and
     ///   [`Error::Conflict`] if a row has a hook.
     /// - [`Error::Conflict`] for a plan in `batch`, over ranks for one under which ranks have no part of all
     ///   rows, and for row indices of hidden states.
@@ -227,7 +227,7 @@ impl Pool {
     /// all if a chunk has more rows than [`Clustered::most_rows`](crate::head::Clustered::most_rows).
     ///
     /// # Errors
-    /// - Those of [`SamplingParams::validate_for`].
+    /// - The errors of [`SamplingParams::validate_for`].
     /// - [`Error::Length`] if a shape is not so.
     /// - [`Error::OutOfRange`] if a scored id is outside the vocabulary, `prompt_len` beyond the ids, or
     ///   `chunk_rows` 0.

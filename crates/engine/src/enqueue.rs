@@ -43,7 +43,7 @@ impl Pool {
     /// as [`Pool::draft`] does.
     ///
     /// # Errors
-    /// - Those of [`Pool::step`] and [`Pool::verify`] that concern `batch`.
+    /// - The errors of [`Pool::step`] and [`Pool::verify`] that concern `batch`.
     /// - [`Error::Conflict`] for hooks, which do not outlive the call that they are handed to, and for a mode
     ///   without drafts; on the route `probabilities` of a device for masks and row indices.
     /// - On a device [`Error::Length`] for more rows than the place or the batch of drafts allows;
@@ -85,7 +85,7 @@ impl Pool {
     ///   batch of drafts that the pool does not have; [`Error::Conflict`] on the route `probabilities` for
     ///   masks, and rows that hold probabilities already; [`Error::Unavailable`] for a head of the host, and
     ///   if the device fails.
-    /// - Those of [`Pool::step`] and [`Pool::verify`].
+    /// - The errors of [`Pool::step`] and [`Pool::verify`].
     ///
     /// No sequence was changed then, unless the device failed, or memory, an exchange of ranks or a route of
     /// the caller's own failed after a piece that was done.
@@ -123,7 +123,7 @@ impl Pool {
     /// # Errors
     /// - [`Error::Unavailable`] on the host: a graph would hold rows that a model must write between replays.
     /// - [`Error::OutOfRange`] for what lies in the memory of the host.
-    /// - Those of [`Pool::enqueue`].
+    /// - The errors of [`Pool::enqueue`].
     #[cfg(feature = "cuda")]
     pub fn capture<'b>(&self, work: &[Work<'b>]) -> Result<DeviceGraph<'b>> {
         let graph = self.backend.on_device().ok_or_else(no_graphs)?.capture(work);

@@ -12,7 +12,7 @@ use crate::outputs::Outputs;
 use crate::score::Scoring;
 
 impl Host {
-    /// Scores known tokens that were checked but for their chunks.
+    /// Scores known tokens that were checked except for their chunks.
     pub(crate) fn score_hidden(
         &mut self,
         head: Head<'_>,

@@ -28,7 +28,7 @@ impl<'a> Masks<'a> {
     /// Takes `rows` rows of `width` words of the host: [`HostMasks::new`].
     ///
     /// # Errors
-    /// Those of [`HostMasks::new`].
+    /// The errors of [`HostMasks::new`].
     pub fn new(words: &'a [u32], rows: usize, width: usize, stride: usize) -> Result<Self> {
         HostMasks::new(words, rows, width, stride).map(Self::Host)
     }

@@ -23,7 +23,7 @@ impl<'a> Matrix<'a> {
     /// Takes `rows` rows of `width` numbers of the host that follow each other: [`HostMatrix::new`].
     ///
     /// # Errors
-    /// Those of [`HostMatrix::new`].
+    /// The errors of [`HostMatrix::new`].
     pub fn new(data: impl Into<Row<'a>>, rows: usize, width: usize) -> Result<Self> {
         HostMatrix::new(data, rows, width).map(Self::Host)
     }

@@ -93,7 +93,7 @@ impl Pool {
     /// its capture.
     ///
     /// # Errors
-    /// - Those of [`Pool::new`], [`Planner::new`](gumball_dist::Planner::new) and
+    /// - The errors of [`Pool::new`], [`Planner::new`](gumball_dist::Planner::new) and
     ///   [`Group::join`](gumball_dist::Group::join): ranks must agree on the pool's vocabulary, slots, rows,
     ///   widths, route and timeout, and on all of `planner`.
     /// - [`Error::Length`] if the split is not of the pool's vocabulary.
@@ -139,7 +139,7 @@ impl Pool {
     /// Admits a request and returns its slot. A device is not waited for, and captured graphs stay valid.
     ///
     /// # Errors
-    /// - Those of [`SamplingParams::validate`].
+    /// - The errors of [`SamplingParams::validate`].
     /// - [`Error::OutOfRange`] if all slots are taken, or more logprobs are asked for than the pool has
     ///   places for.
     /// - [`Error::Unavailable`] if no seed is given and the system has no entropy; on a device for an option
@@ -159,7 +159,7 @@ impl Pool {
     /// The seed is that of the state. With mirostat, the sequence cannot be shortened to before the state.
     ///
     /// # Errors
-    /// - Those of [`Pool::admit`].
+    /// - The errors of [`Pool::admit`].
     /// - [`Error::OutOfRange`] if the state's `mu` is NaN or +inf.
     pub fn resume(&mut self, params: SamplingParams, state: State<'_>) -> Result<Slot> {
         self.place(Sequence::resume(params, self.vocab, state)?)
@@ -172,7 +172,7 @@ impl Pool {
     /// first step.
     ///
     /// # Errors
-    /// - Those of [`Pool::sequence`].
+    /// - The errors of [`Pool::sequence`].
     /// - [`Error::OutOfRange`] if all slots are taken.
     pub fn fork(&mut self, slot: Slot, draw: u32) -> Result<Slot> {
         let fork = self.sequence(slot)?.fork(draw);
@@ -191,7 +191,7 @@ impl Pool {
     /// Appends a token that was chosen elsewhere; mirostat's limit stays.
     ///
     /// # Errors
-    /// Those of [`Pool::sequence`].
+    /// The errors of [`Pool::sequence`].
     pub fn push(&mut self, slot: Slot, id: u32) -> Result<()> {
         self.sequence(slot)?;
         self.slots.push(slot, id, &mut *self.backend)
@@ -209,7 +209,7 @@ impl Pool {
     /// - [`Error::Length`] if there is not one count for each slot.
     /// - [`Error::OutOfRange`] for a vacant slot, one that stands there twice, or more tokens than its output
     ///   has; with mirostat, than its output has since the limit is known. No sequence was changed then.
-    /// - Those of [`Pool::sequence`].
+    /// - The errors of [`Pool::sequence`].
     pub fn shorten(&mut self, slots: &[Slot], counts: &[usize]) -> Result<()> {
         self.slots.check_counts(slots, counts)?;
         slots.iter().try_for_each(|slot| self.sequence(*slot).map(drop))?;
@@ -280,7 +280,7 @@ impl Pool {
     ///
     /// # Errors
     /// - [`Error::Unavailable`] in one process.
-    /// - Those of [`Planner::plan`](gumball_dist::Planner::plan).
+    /// - The errors of [`Planner::plan`](gumball_dist::Planner::plan).
     pub fn plan(&self, shape: &StepShape) -> Result<Plan> {
         let Some(ranks) = self.ranks() else {
             let reason = "one process has all rows; make the pool over ranks".to_owned();

@@ -38,7 +38,7 @@ impl<'a> Rows<'a> {
     /// [`Matrix::new`].
     ///
     /// # Errors
-    /// Those of [`Matrix::new`], under the names `vocab` and `logits`.
+    /// The errors of [`Matrix::new`], under the names `vocab` and `logits`.
     pub fn logits(data: impl Into<Row<'a>>, rows: usize, vocab: usize) -> Result<Self> {
         HostMatrix::of_vocab(data, rows, vocab, vocab).map(|rows| Self::Logits(rows.into()))
     }
@@ -47,7 +47,7 @@ impl<'a> Rows<'a> {
     /// of [`Matrix::new`].
     ///
     /// # Errors
-    /// Those of [`Rows::logits`].
+    /// The errors of [`Rows::logits`].
     pub fn probabilities(data: impl Into<Row<'a>>, rows: usize, vocab: usize) -> Result<Self> {
         HostMatrix::of_vocab(data, rows, vocab, vocab).map(|rows| Self::Probabilities(rows.into()))
     }

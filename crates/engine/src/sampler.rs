@@ -76,7 +76,7 @@ impl Sampler {
     /// Makes a sampler for rows of `vocab` logits, with the default route and the machine's best level.
     ///
     /// # Errors
-    /// - Those of [`SamplingParams::validate`].
+    /// - The errors of [`SamplingParams::validate`].
     /// - [`Error::Unavailable`] if no seed is given and the system has no entropy.
     /// - [`Error::Unknown`] or [`Error::OutOfRange`] if the environment asks for a level that is not there.
     pub fn new(params: SamplingParams, vocab: usize) -> Result<Self> {
@@ -133,7 +133,7 @@ impl Sampler {
     /// Returns a sampler with the same state and another draw index.
     ///
     /// # Errors
-    /// Those of opening the route once more.
+    /// The errors of opening the route once more.
     pub fn fork(&self, draw: u32) -> Result<Self> {
         let (sequence, route) = (self.sequence.fork(draw), self.route.clone());
         Self { sequence, route, stages: None, ..*self }.reopen()
@@ -152,7 +152,7 @@ impl Sampler {
     ///
     /// # Errors
     /// - [`Error::Length`] if the row is not as long as the vocabulary.
-    /// - Those of [`SamplingParams::validate_for`]: what speaks of logits must be off.
+    /// - The errors of [`SamplingParams::validate_for`]: what speaks of logits must be off.
     ///
     /// Nothing was changed then.
     pub fn sample_probabilities<'r>(&mut self, probabilities: impl Into<Row<'r>>) -> Result<Token> {
@@ -167,8 +167,8 @@ impl Sampler {
     /// # Errors
     /// - [`Error::Length`] if the row is not as long as the vocabulary.
     /// - [`Error::OutOfRange`] if the forced token is outside it, or the mask has a word for each id.
-    /// - For a row of probabilities those of [`SamplingParams::validate_for`], and [`Error::Conflict`] if
-    ///   there is a hook.
+    /// - For a row of probabilities the errors of [`SamplingParams::validate_for`], and [`Error::Conflict`]
+    ///   if there is a hook.
     ///
     /// Nothing was changed then.
     pub fn sample_with<'r>(&mut self, logits: impl Into<Row<'r>>, options: StepOptions<'_>) -> Result<Token> {

@@ -109,7 +109,7 @@ impl Sequence {
         self.history.output().len() - self.least_output_len()
     }
 
-    /// Returns the number of output tokens behind which nothing is known: what mirostat's limit was before
+    /// Returns the number of output tokens after which nothing is known: what mirostat's limit was before
     /// the sequence was resumed, for instance.
     fn least_output_len(&self) -> usize {
         if self.params().mirostat.is_some() { self.start } else { 0 }

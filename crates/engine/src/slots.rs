@@ -165,7 +165,7 @@ impl Slots {
     ///
     /// # Errors
     /// - [`Error::OutOfRange`] if all slots are taken.
-    /// - Those of [`Copies::write`]. Nothing was changed then.
+    /// - The errors of [`Copies::write`]. Nothing was changed then.
     pub fn place(&mut self, sequence: Sequence, copies: &mut (impl Copies + ?Sized)) -> Result<Slot> {
         let slot = self.vacant.last().copied().unwrap_or(self.entries.len() as Slot);
         if slot as usize == self.capacity {
@@ -185,7 +185,7 @@ impl Slots {
     ///
     /// # Errors
     /// - [`Error::OutOfRange`] if the slot is vacant already.
-    /// - Those of [`Copies::forget`]. The slot is taken then.
+    /// - The errors of [`Copies::forget`]. The slot is taken then.
     pub fn release(&mut self, slot: Slot, copies: &mut (impl Copies + ?Sized)) -> Result<()> {
         self.sequence(slot)?;
         copies.forget(slot)?;
@@ -198,7 +198,7 @@ impl Slots {
     ///
     /// # Errors
     /// - [`Error::OutOfRange`] if the slot is vacant.
-    /// - Those of [`Copies::write`]. Nothing was changed then.
+    /// - The errors of [`Copies::write`]. Nothing was changed then.
     pub fn push(&mut self, slot: Slot, id: u32, copies: &mut (impl Copies + ?Sized)) -> Result<()> {
         self.sequence(slot)?;
         self.change(slot, Change::Pushed(id), copies)
@@ -223,7 +223,7 @@ impl Slots {
     ///
     /// # Errors
     /// - [`Error::OutOfRange`] for more tokens than can be taken away. Nothing was changed then.
-    /// - Those of [`Copies::write`].
+    /// - The errors of [`Copies::write`].
     pub fn shorten(
         &mut self,
         slots: &[Slot],

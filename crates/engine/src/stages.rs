@@ -25,7 +25,7 @@ pub trait Stages: fmt::Debug + Send {
     /// [`Pool::verify`](crate::Pool::verify) judges drafts by in some modes. A forced token does not matter.
     ///
     /// # Errors
-    /// - Those of [`Stages::sample`].
+    /// - The errors of [`Stages::sample`].
     /// - [`Unavailable`](crate::Error::Unavailable) if the route knows none, as it is unless a route
     ///   implements this.
     fn probabilities(
@@ -44,7 +44,7 @@ pub trait Stages: fmt::Debug + Send {
     /// this draws one draft, by the words of its position.
     ///
     /// # Errors
-    /// - Those of [`Stages::sample`].
+    /// - The errors of [`Stages::sample`].
     /// - [`Unavailable`](crate::Error::Unavailable) for what a route cannot draw.
     fn draft(
         &mut self,

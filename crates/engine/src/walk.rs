@@ -126,7 +126,7 @@ impl Walk<'_> {
         for (row, target) in target.chunks_mut(vocab).enumerate() {
             self.probabilities(row, &self.task(row, &path), target, stages)?;
             path.rows.push(row);
-            // Behind a draft that is no token nothing is judged.
+            // After a draft that is no token nothing is judged.
             let is_token = |draft: &&i32| usize::try_from(**draft).is_ok_and(|id| id < vocab);
             let Some(draft) = drafts.get(row).filter(is_token) else { break };
             path.follow(self.sequence, *draft);

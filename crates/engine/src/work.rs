@@ -37,7 +37,7 @@ pub enum Work<'a> {
     ///
     /// Last come the paths in front of the rows: a row of ids, of 32 or 64 bits, for each row of the batch,
     /// of which the first ones are in front of it, as many as are assigned; `None` if none are for any row.
-    /// Behind a path that has an id outside the vocabulary, [`NONE`](crate::NONE) included, there are no
+    /// After a path that has an id outside the vocabulary, [`NONE`](crate::NONE) included, there are no
     /// drafts. [`OnDevice::drafts_address`](crate::OnDevice::drafts_address) says where drafts lie.
     #[cfg(feature = "cuda")]
     Draft(DraftBatch, Rows<'a>, Masks<'a>, Option<DeviceIntMatrix<'a>>),

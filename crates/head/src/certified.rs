@@ -103,7 +103,7 @@ impl<'w> Certified<'w> {
         Ok(Self { exact, screen, most_rows: MOST_ROWS_OF_TWO_LEVELS })
     }
 
-    /// Sets how many rows of a step are screened at most; 8 if nobody says so, 64 with two levels. In a step
+    /// Sets how many rows of a step are screened at most; 8 by default, 64 with two levels. In a step
     /// that has more of them, the exact head computes all rows. Tokens do not depend on it.
     #[must_use]
     pub fn with_most_rows(self, most_rows: usize) -> Self {

@@ -1,9 +1,9 @@
 //! How clusters are built, and how far a build is.
 
-/// Ids in a cluster, if nobody says so.
+/// Ids in a cluster, by default.
 const CAPACITY: usize = 16;
 
-/// How often rows are assigned, if nobody says so.
+/// How often rows are assigned, by default.
 const ITERATIONS: usize = 10;
 
 /// How clusters are built.

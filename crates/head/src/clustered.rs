@@ -23,7 +23,7 @@ use crate::spread::{Spread, rows_of_piece};
 use crate::states::Widened;
 use crate::weights::Weights;
 
-/// How many of a row's ids are probed if nobody says so: one in so many.
+/// How many of a row's ids are probed by default: one in so many.
 const PART_PROBED: usize = 8;
 
 /// Up to how many rows of a step each computes its own clusters if more than one in [`PART_SPARSE`] is
@@ -124,7 +124,7 @@ impl<'w> Clustered<'w> {
     /// [`Clustered::places`]. `head`: as for [`Exact::new`]; its bias is in the order of ids, and is copied.
     ///
     /// # Errors
-    /// - Those of [`Exact::new`] and [`Clustered::new`]. No row was moved then.
+    /// - The errors of [`Exact::new`] and [`Clustered::new`]. No row was moved then.
     pub fn in_place(
         weights: impl Into<WeightsMut<'w>>,
         head: HeadOptions<'_>,
@@ -148,7 +148,7 @@ impl<'w> Clustered<'w> {
     /// copied.
     ///
     /// # Errors
-    /// - Those of [`Exact::new`] and [`Clustered::new`].
+    /// - The errors of [`Exact::new`] and [`Clustered::new`].
     pub fn over_permuted(
         weights: impl Into<Weights<'w>>,
         head: HeadOptions<'_>,

@@ -56,7 +56,7 @@ impl Clusters {
     ///
     /// # Errors
     /// - [`Error::Length`] for a list of another size.
-    /// - Those of [`Clusters::new`].
+    /// - The errors of [`Clusters::new`].
     pub fn of_lists(lists: &[impl AsRef<[u32]>], centroids: Vec<f32>) -> Result<Self> {
         let capacity = lists.first().map_or(0, |list| list.as_ref().len());
         for (cluster, list) in lists.iter().enumerate() {

@@ -32,7 +32,7 @@ impl DeviceArgs {
     /// the host.
     ///
     /// # Errors
-    /// Those of [`DeviceArgs::open`].
+    /// The errors of [`DeviceArgs::open`].
     pub fn open_with(&self, kernels: Option<&Path>) -> Result<Option<Device>> {
         if self.device == CPU {
             return Ok(None);
@@ -70,7 +70,7 @@ impl EngineArgs {
     /// the host.
     ///
     /// # Errors
-    /// - Those of [`DeviceArgs::open`].
+    /// - The errors of [`DeviceArgs::open`].
     /// - [`Error::Usage`] for a level together with a device: levels are the CPU's.
     /// - [`gumball_spec::Error::Unknown`] if a device has no such route.
     pub fn device(&self, kernels: Option<&Path>) -> Result<Option<Device>> {
@@ -104,7 +104,7 @@ impl EngineArgs {
     ///
     /// # Errors
     /// - [`gumball_spec::Error::Unknown`] if there is none of that name.
-    /// - Those of [`EngineArgs::device`].
+    /// - The errors of [`EngineArgs::device`].
     pub fn route(&self, kernels: Option<&Path>) -> Result<Route> {
         let Some(device) = self.device(kernels)? else { return Ok(self.route.parse()?) };
         let name = &self.device.device;

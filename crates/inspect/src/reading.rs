@@ -97,7 +97,7 @@ impl Numbers {
     /// Returns the first `length` bytes, or those that there are.
     ///
     /// # Errors
-    /// Those of [`Self::bytes`].
+    /// The errors of [`Self::bytes`].
     pub fn head(&mut self, length: u64) -> Result<Vec<u8>, String> {
         let mut head = Vec::new();
         self.read(0, length, &mut head)?;
@@ -107,7 +107,7 @@ impl Numbers {
     /// Adds `length` bytes from `start` on, or those that there are up to the end.
     ///
     /// # Errors
-    /// Those of [`Self::bytes`].
+    /// The errors of [`Self::bytes`].
     pub fn read(&mut self, start: u64, length: u64, to: &mut Vec<u8>) -> Result<(), String> {
         if let Source::File(file) = &mut self.source {
             file.seek(SeekFrom::Start(start)).map_err(said)?;
@@ -122,7 +122,7 @@ impl Numbers {
     /// Returns a reader of all of it, from its begin.
     ///
     /// # Errors
-    /// Those of [`Self::bytes`].
+    /// The errors of [`Self::bytes`].
     pub fn reader(self) -> Result<Box<dyn Read>, String> {
         Ok(match self.source {
             Source::File(mut file) => {

@@ -30,7 +30,7 @@ pub fn without_middle(text: &str, longest: usize) -> String {
     format!("{head}\u{2026} ({} characters left out) \u{2026}{}", length - longest, String::from_iter(end))
 }
 
-/// Returns text with its control characters as escapes, but for those that `as_is` lets through.
+/// Returns text with its control characters as escapes, except those that `as_is` lets through.
 pub(crate) fn escaped(text: &str, as_is: impl Fn(char) -> bool) -> String {
     let turns = |c: char| matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
     let mut escaped = String::with_capacity(text.len());

@@ -27,7 +27,7 @@ impl<'a> HostMatrix<'a> {
     /// Takes `rows` rows of `width` numbers that follow each other: a slice of f32, bf16 or f16.
     ///
     /// # Errors
-    /// Those of [`HostMatrix::strided`].
+    /// The errors of [`HostMatrix::strided`].
     pub fn new(data: impl Into<Row<'a>>, rows: usize, width: usize) -> Result<Self> {
         Self::strided(data, rows, width, width)
     }
@@ -49,7 +49,7 @@ impl<'a> HostMatrix<'a> {
     /// Takes `rows` rows of a vocabulary, the next one `stride` numbers on.
     ///
     /// # Errors
-    /// Those of [`HostMatrix::strided`], under the names `vocab` and `logits`.
+    /// The errors of [`HostMatrix::strided`], under the names `vocab` and `logits`.
     pub fn of_vocab(data: impl Into<Row<'a>>, rows: usize, vocab: usize, stride: usize) -> Result<Self> {
         let named = |name| match name {
             "width" => "vocab",
@@ -105,7 +105,7 @@ impl<'a> HostMatrix<'a> {
 /// Checks that `rows` rows of a vocabulary, `stride` apart, lie inside `length` elements.
 ///
 /// # Errors
-/// Those of [`check_vocab`] and of [`check_matrix`].
+/// The errors of [`check_vocab`] and of [`check_matrix`].
 pub fn check_rows(
     parameter: &'static str,
     length: usize,
@@ -120,8 +120,8 @@ pub fn check_rows(
 /// Checks that `rows` rows of `width` elements, `stride` apart, lie inside `length` elements.
 ///
 /// # Errors
-/// Those of [`check_stride`] under the name `stride`, and [`Error::Length`] of `parameter` if the data end
-/// before the last row does.
+/// The errors of [`check_stride`] under the name `stride`, and [`Error::Length`] of `parameter` if the data
+/// end before the last row does.
 pub fn check_matrix(
     parameter: &'static str,
     length: usize,

@@ -18,7 +18,7 @@ pub fn reserve<T>(resource: &'static str, list: &mut Vec<T>, count: usize) -> Re
 /// Makes an empty list with the capacity for `count` elements, which are not touched before they are used.
 ///
 /// # Errors
-/// Those of [`reserve`].
+/// The errors of [`reserve`].
 pub fn with_capacity<T>(resource: &'static str, count: usize) -> Result<Vec<T>> {
     let mut list = Vec::new();
     reserve(resource, &mut list, count)?;
@@ -28,7 +28,7 @@ pub fn with_capacity<T>(resource: &'static str, count: usize) -> Result<Vec<T>> 
 /// Makes a list of `count` equal elements.
 ///
 /// # Errors
-/// Those of [`reserve`].
+/// The errors of [`reserve`].
 pub fn filled<T: Clone>(resource: &'static str, value: T, count: usize) -> Result<Vec<T>> {
     let mut list = with_capacity(resource, count)?;
     list.resize(count, value);
@@ -38,7 +38,7 @@ pub fn filled<T: Clone>(resource: &'static str, value: T, count: usize) -> Resul
 /// Collects items whose number is known.
 ///
 /// # Errors
-/// Those of [`reserve`].
+/// The errors of [`reserve`].
 pub fn collected<T>(resource: &'static str, items: impl ExactSizeIterator<Item = T>) -> Result<Vec<T>> {
     let mut list = with_capacity(resource, items.len())?;
     list.extend(items);

@@ -46,8 +46,8 @@ impl Outcome {
 /// Chooses the next token of one row.
 ///
 /// # Errors
-/// Those of [`SamplingParams::validate_for`](crate::SamplingParams::validate_for), [`Request::validate`] and
-/// [`check_hook`].
+/// The errors of [`SamplingParams::validate_for`](crate::SamplingParams::validate_for), [`Request::validate`]
+/// and [`check_hook`].
 pub fn sample(row: Row<'_>, request: &Request<'_>, hook: Option<Hook<'_>>) -> Result<Outcome> {
     request.params.validate_for(request.kind, row.vocab())?;
     request.validate(row.vocab())?;

@@ -57,7 +57,7 @@ impl<'a> Request<'a> {
     /// Checks what comes with the step rather than with the request.
     ///
     /// # Errors
-    /// Those of [`check_forced`] and [`check_mu`].
+    /// The errors of [`check_forced`] and [`check_mu`].
     pub fn validate(&self, vocab: usize) -> Result<()> {
         check_forced(self.forced, vocab)?;
         check_mu(self.mu)

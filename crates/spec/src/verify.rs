@@ -122,7 +122,7 @@ impl DraftChain<'_> {
     /// [`NONE`]. If the row to be drawn from has no token, the drawn one is [`NONE`] too.
     ///
     /// # Errors
-    /// Those of [`DraftChain::check`].
+    /// The errors of [`DraftChain::check`].
     pub fn verify(&self) -> Result<(Vec<i32>, Verified)> {
         let n = self.drafts.len();
         self.check(n + 1)?;

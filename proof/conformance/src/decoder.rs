@@ -31,7 +31,7 @@ impl Decoder {
     /// has at most `drafts` drafts.
     ///
     /// # Errors
-    /// Those of [`Pool::new`].
+    /// The errors of [`Pool::new`].
     pub fn new(device: Option<&Device>, table: Table, (slots, drafts): (usize, usize)) -> Result<Self> {
         let vocab = table.vocab;
         let (mut place, mut there) = (Place::host(), None);
@@ -48,7 +48,7 @@ impl Decoder {
     /// Takes a step in which each slot reads a row of the table; returns the tokens.
     ///
     /// # Errors
-    /// Those of [`Pool::step`].
+    /// The errors of [`Pool::step`].
     pub fn step(&mut self, lines: &[u32], slots: &[Slot]) -> Result<Vec<i32>> {
         let mut out = Outputs::new();
         let batch = Batch { row_indices: lines, ..Batch::of(slots) };
@@ -60,7 +60,7 @@ impl Decoder {
     /// Verifies drafts whose rows are rows of the table: the named lines, or the first ones if none is named.
     ///
     /// # Errors
-    /// Those of [`Pool::verify`].
+    /// The errors of [`Pool::verify`].
     pub fn verify(
         &mut self,
         lines: &[u32],

@@ -1,4 +1,4 @@
-//! A request with drafts: a case for the row behind its history, and for each draft a row of its own.
+//! A request with drafts: a case for the row after its history, and for each draft a row of its own.
 
 use gumball_spec::Result;
 use gumball_spec::verify::DraftTree;
@@ -8,14 +8,14 @@ use gumball_spec::verify::coupled::{TargetRow, check_drafts, row_after};
 use crate::case::{CallerEdit, Case, Logits};
 use crate::observed::Observed;
 
-/// A draft, and the row behind it with what comes with that.
+/// A draft, and the row after it with what comes with that.
 #[derive(Clone, Debug)]
 pub struct Node {
     /// The draft token.
     pub draft: i32,
     /// The node that it follows, or -1.
     pub parent: i32,
-    /// The row behind it.
+    /// The row after it.
     pub logits: Logits,
     /// That row's bitmask.
     pub mask: Option<Vec<u32>>,
@@ -44,7 +44,7 @@ pub struct Drafted {
 pub type Walked = Vec<(usize, Observed)>;
 
 impl Drafted {
-    /// Makes a request with drafts, each with its parent and the row behind it.
+    /// Makes a request with drafts, each with its parent and the row after it.
     #[must_use]
     pub fn new(root: Case, nodes: impl IntoIterator<Item = (i32, i32, Logits)>) -> Self {
         let node =
@@ -116,7 +116,7 @@ impl Drafted {
     /// Walks row by row, each sampled as a case of its own.
     ///
     /// # Errors
-    /// Those of the oracle, under the same conditions.
+    /// The errors of the oracle, under the same conditions.
     pub fn walk_by_rows(&self, sample: impl Fn(&Case) -> Result<Observed>) -> Result<Walked> {
         let (drafts, parents) = self.tree();
         let tree = DraftTree { drafts: &drafts, parents: Some(&parents) };

@@ -97,7 +97,7 @@ impl Setting {
     /// Draws from a setting and tests the counts; XTC's two laws give two tests.
     ///
     /// # Errors
-    /// Those of [`Level::check`].
+    /// The errors of [`Level::check`].
     ///
     /// # Panics
     /// If a token outside the cut was drawn.
@@ -129,7 +129,7 @@ impl Setting {
     /// Tests draws of a CUDA device against the law, with a seed for each of many requests.
     ///
     /// # Errors
-    /// Those of the runtime.
+    /// The errors of the runtime.
     ///
     /// # Panics
     /// If a token outside the cut was drawn.

@@ -343,7 +343,7 @@ impl Given {
             operators.logprobs_gradient(None, &to, &tokens, &by)?;
             read(&logits, dtype, elements.len())?
         } else {
-            // Behind an odd number of elements, so that the two do not lie alike.
+            // After an odd number of elements, so that the two do not lie alike.
             let shift = self.ids.len() % 2 * 3;
             let mut out = buffer(runtime, dtype, &vec![bits(dtype, 5.0); elements.len() + shift])?;
             let to = cuda::RowsOut::of(&mut out, dtype, shift, rows, vocab, stride)?;

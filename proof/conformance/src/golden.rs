@@ -83,7 +83,7 @@ impl Set {
     /// Returns the pinned tokens.
     ///
     /// # Errors
-    /// Those of reading the file and the JSON in it.
+    /// The errors of reading the file and the JSON in it.
     pub fn pinned(self) -> io::Result<Draws> {
         Ok(serde_json::from_str(&fs::read_to_string(self.path())?)?)
     }
@@ -91,7 +91,7 @@ impl Set {
     /// Pins what the oracle draws.
     ///
     /// # Errors
-    /// Those of writing the file.
+    /// The errors of writing the file.
     pub fn bless(self) -> io::Result<()> {
         let lines: Vec<String> =
             self.draw(&Oracle).iter().map(|(name, tokens)| format!("  {name:?}: {tokens:?}")).collect();

@@ -111,7 +111,7 @@ impl HeadCase {
     /// Returns all hidden states.
     ///
     /// # Errors
-    /// Those of [`HostMatrix::new`].
+    /// The errors of [`HostMatrix::new`].
     pub fn states(&self) -> Result<HostMatrix<'_>> {
         HostMatrix::new(self.hidden.row(), self.rows(), self.width)
     }
@@ -140,7 +140,7 @@ impl HeadCase {
     /// Returns a row of the logits that decide a request, and -inf elsewhere: or all of them, where all may.
     ///
     /// # Errors
-    /// Those of the head.
+    /// The errors of the head.
     pub fn certified_row(
         &self,
         screen: ScreenKind,
@@ -175,7 +175,7 @@ impl HeadCase {
     /// Returns the clustered head of the case at a level.
     ///
     /// # Errors
-    /// Those of the head.
+    /// The errors of the head.
     pub fn clustered(&self, clusters: &ClusterCase, level: Level) -> Result<Clustered<'static>> {
         let ClusterCase { ids, capacity, centroids, probes, special_ids } = clusters;
         let options =
@@ -188,7 +188,7 @@ impl HeadCase {
     /// computed whole and in one that is not.
     ///
     /// # Errors
-    /// Those of the head.
+    /// The errors of the head.
     ///
     /// # Panics
     /// If threads or the batch change a bit.
@@ -216,7 +216,7 @@ impl HeadCase {
     /// Returns the head of the case at a level.
     ///
     /// # Errors
-    /// Those of the head.
+    /// The errors of the head.
     pub fn exact(&self, level: Level) -> Result<Exact<'_>> {
         let weights: Weights<'_> = match self.weights.row() {
             Row::F32(all) => all.into(),
@@ -231,7 +231,7 @@ impl HeadCase {
     /// Returns the logits that the exact head gives at a level, over one thread and over several.
     ///
     /// # Errors
-    /// Those of the head.
+    /// The errors of the head.
     ///
     /// # Panics
     /// If threads change a bit.

@@ -83,7 +83,7 @@ pub(crate) fn row(words: &mut Words, vocab: usize) -> Vec<f32> {
         }
     }
     if words.below(6) == 0 {
-        // Masked but for some.
+        // Masked except for some.
         let kept = words.below(vocab);
         row.iter_mut()
             .enumerate()

@@ -37,7 +37,7 @@ pub struct Counted {
     pub accepted: usize,
 }
 
-/// A model: the row behind a history is one of a few, by its last two ids.
+/// A model: the row after a history is one of a few, by its last two ids.
 struct Model(Vec<f32>);
 
 impl Model {
@@ -50,7 +50,7 @@ impl Model {
         Self((0..LINES).flat_map(row).collect())
     }
 
-    /// Returns which row of the table stands behind a history.
+    /// Returns which row of the table stands after a history.
     fn line(history: &[u32]) -> u32 {
         let hash = history.iter().rev().take(2).fold(5u64, |hash, id| hash * 31 + u64::from(*id));
         (hash % LINES as u64) as u32

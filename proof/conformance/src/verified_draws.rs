@@ -14,7 +14,7 @@ use crate::law::{Counts, Law};
 use crate::rows::Words;
 use crate::statistics::ChiSquare;
 
-/// The drafts of a request, but for the siblings: two.
+/// The drafts of a request, except for the siblings: two.
 const DRAFTS: usize = 3;
 
 /// Where streams are verified, and how many at once.
@@ -161,7 +161,7 @@ impl Way {
     /// Counts at least `draws` tokens of a setting and tests them; XTC's two laws give two tests.
     ///
     /// # Errors
-    /// Those of [`gumball_engine::Pool::verify`].
+    /// The errors of [`gumball_engine::Pool::verify`].
     ///
     /// # Panics
     /// If a token outside the cut was emitted.

@@ -121,7 +121,7 @@ impl Kernel for Gather<'_> {
         for_tiles_reaching!(l, self.reader.maxima, low, |tile| {
             if self.keys.len() > self.limit {
                 let Some(k) = self.top else { return false };
-                // Tokens come by id, so later ones that equal the k-th lie behind it.
+                // Tokens come by id, so later ones that equal the k-th lie after it.
                 let (_, last, _) = self.keys.select_nth_unstable_by_key(k - 1, |key| Reverse(*key));
                 low = from_ordered_bits((*last >> 32) as u32 + 1);
                 least = l.splat(low);

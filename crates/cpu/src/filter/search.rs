@@ -31,7 +31,8 @@
 //!    (`close_in`).
 //! 6. Then four of six pivots are interpolated, now a little above the estimate and now a little below, so
 //!    that both ends close in; one is sampled, which finds the heaps of equal tokens that interpolation jumps
-//!    over; and one is halfway by bits, so that no row takes more than a few dozen reads, whatever its values.
+//!    over; and one is halfway by bits, so that no row takes more than a few dozen reads, whatever its
+//!    values.
 //! 7. Tokens of one value are not listed, as they may be the whole row: whole tiles of them are stepped over,
 //!    and the tile in which the goal is reached is walked (`skip_tiles`).
 //! 8. Sums saturate or wrap, and a key is returned even if none is found: where another thread writes the row
@@ -39,8 +40,8 @@
 //!
 //! Tried and left: halving by value and by bits in turn, then interpolation with every third pivot halfway by
 //! bits and none sampled. 1 and 3 came together with cheaper bounds of short nuclei, faster comparisons and
-//! half the levels of a profile: top-p over 128,256 tokens took 99 us for 305 on flat rows, and 154 for 515 on
-//! rows of ties (f32, AVX2, Zen 3). What spares a row its search is in `docs/stages/filter.md`.
+//! half the levels of a profile: top-p over 128,256 tokens took 99 us for 305 on flat rows, and 154 for 515
+//! on rows of ties (f32, AVX2, Zen 3). What spares a row its search is in `docs/stages/filter.md`.
 
 use std::ops::RangeInclusive;
 
@@ -82,8 +83,8 @@ pub struct Pivot {
 
 /// From this number of tokens on, a set is profiled before it is searched.
 const PROFILED: usize = 8192;
-/// How many pivots are guessed by a profile, but for these, which are values of tokens: where few pivots do
-/// not suffice, most tokens between the ends are alike.
+/// How many pivots are guessed by a profile, except for these, which are values of tokens: where few pivots
+/// do not suffice, most tokens between the ends are alike.
 const GUESSES: u32 = 6;
 const SAMPLED: RangeInclusive<u32> = 3..=4;
 /// How many tokens a guess goes beyond what the profile says, besides a part of the way.

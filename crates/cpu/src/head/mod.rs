@@ -49,7 +49,7 @@ impl HeadLanes {
     /// Proves a level.
     ///
     /// # Errors
-    /// Those of [`Level::check`].
+    /// The errors of [`Level::check`].
     pub fn new(level: Level) -> Result<Self> {
         Proven::new(level).map(Self)
     }

@@ -212,7 +212,7 @@ impl Proven {
     /// Proves a level.
     ///
     /// # Errors
-    /// Those of [`Level::check`].
+    /// The errors of [`Level::check`].
     pub fn new(level: Level) -> Result<Self> {
         level.check().map(Self)
     }

@@ -88,7 +88,7 @@ DEVICE float approx_first_arrival(u32 word) {
     return fma_rn(u32_to_float(word), MIN_LATER_ARRIVAL / TILE, bits_float((127 - 90) << 23));
 }
 
-// Approximates log2 of a token's arrival from below, but for the error of the device's logarithm.
+// Approximates log2 of a token's arrival from below, except for the error of the device's logarithm.
 // `word` is the token's random word, or 0 for the token of the first arrival. `first` is at most the first arrival.
 DEVICE float approx_log2_arrival(float first, u32 word) {
     return approx_log2(fma_rn(u32_to_float(word), MIN_LATER_ARRIVAL, first));

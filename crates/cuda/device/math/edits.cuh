@@ -112,7 +112,7 @@ DEVICE u32 scoped_count(const EntryHead& entry, u32 scope) {
     return (scope & SCOPE_PROMPT ? entry.prompt_count : 0) + (scope & SCOPE_OUTPUT ? entry.output_count : 0);
 }
 
-// The hash table of a request's entries. `request` is read again only in rows behind drafts.
+// The hash table of a request's entries. `request` is read again only in rows after drafts.
 struct EntryTable {
     const TokenEntry* entries;
     u32 mask;

@@ -12,7 +12,7 @@
 //
 //     S5, S7: from row 0, for each child of the row: accept it and go to its row, or refuse it, which changes the
 //             residual; until a row has no accepted child
-//     S6:     for each draft, the sum of the residual of the row behind it; the last draft behind which the chain may
+//     S6:     for each draft, the sum of the residual of the row after it; the last draft after which the chain may
 //             end
 //     make the records of the last row's residual; if that is zero everywhere, make the records of the target's row
 //     race the records' tokens
@@ -23,15 +23,15 @@
 //     takes it through all refusals of the row. So k refusals cost k divisions a number, and no memory.
 //  2. All threads of all blocks take each decision, from the same numbers, so none is sent. Only sums and records are
 //     divided among them. The first block alone ends the draw.
-//  3. The last refusal of a row is not summed, so that chains by rejection are read once. The sum would only say whether
-//     anything is left of p, and so do the records (`is_unsettled`).
-//  4. A sum reads once: a warp weighs a tile relative to the tile's maximum while it is in registers. The factors, which
-//     need the row's maximum, are applied after a barrier, to 16 bytes a tile.
-//  5. One warp makes the records of 32 tiles, a tile per lane, while the others find the maxima of the next 32; two sets
-//     of maxima take turns.
+//  3. The last refusal of a row is not summed, so that chains by rejection are read once. The sum would only say
+//     whether anything is left of p, and so do the records (`is_unsettled`).
+//  4. A sum reads once: a warp weighs a tile relative to the tile's maximum while it is in registers. The factors,
+//     which need the row's maximum, are applied after a barrier, to 16 bytes a tile.
+//  5. One warp makes the records of 32 tiles, a tile per lane, while the others find the maxima of the next 32; two
+//     sets of maxima take turns.
 //
-// Tried and left: one block for each tree with a sum after each refusal (8 requests of 3 drafts over 151,936 ids: 377 us
-// for 98); more than 512 threads, which had too few registers each.
+// Tried and left: one block for each tree with a sum after each refusal (8 requests of 3 drafts over 151,936 ids: 377
+// us for 98); more than 512 threads, which had too few registers each.
 #pragma once
 
 #include "block/row_blocks.cuh"
@@ -424,7 +424,7 @@ DEVICE u32 child_with(const JudgedTree& tree, u32 row, i64 id) {
 }
 
 // Walks from row 0 to the rows of accepted drafts. Returns how many drafts were accepted; `storage.path` has the rows.
-// `decided` is the last row's token if it was forced or is a draft behind which the walk stops, else -1.
+// `decided` is the last row's token if it was forced or is a draft after which the walk stops, else -1.
 template <class Rules>
 DEVICE u32 walk_tree(const JudgedTree& tree, const Rules& rules, i64& decided) {
     u32 row = 0, depth = 0;
@@ -452,7 +452,7 @@ DEVICE void take_block_row(const JudgedTree& tree, u32 row, float ratio) {
     tree.take_row(row, row < tree.drafts ? tree.draft(row) : nullptr, ratio, tree.is_token(id) ? id : -1);
 }
 
-// Judges a chain as a whole (S6). Returns how many drafts were accepted; the row behind them becomes the judged one.
+// Judges a chain as a whole (S6). Returns how many drafts were accepted; the row after them becomes the judged one.
 // `residual` says whether its last token comes from a residual: not if all drafts were accepted that can have been
 // drawn.
 DEVICE u32 judge_block(const JudgedTree& tree, bool& residual) {
@@ -578,7 +578,7 @@ DEVICE int draw_last(const JudgedTree& tree, const LastTokenStream& rng, u32& st
     }
 }
 
-// The judgement of a tree: the number of accepted drafts, the token behind them, and the status of the rows that this
+// The judgement of a tree: the number of accepted drafts, the token after them, and the status of the rows that this
 // token was drawn from.
 struct Judgement {
     u32 accepted;

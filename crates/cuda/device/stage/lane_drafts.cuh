@@ -118,7 +118,7 @@ struct LaneDrafts {
         return path;
     }
 
-    // Returns the row behind the first of the drafts that `is_chosen` marks and whose parent has the row `row`, or 0.
+    // Returns the row after the first of the drafts that `is_chosen` marks and whose parent has the row `row`, or 0.
     DEVICE_MEMBER u32 child_row(u32 row, const bool (&is_chosen)[2]) const {
         const u32 low = __ballot_sync(FULL_MASK, is_chosen[0] && parents[0] + 1 == (int)row);
         if (low != 0 || count <= 32) {

@@ -269,7 +269,7 @@ impl<'b> Verification<'b> {
         Ok(counted(times, self.batches.len()))
     }
 
-    /// Makes the drafts of each batch what its rows draw. The row behind a draft is drawn from as if the
+    /// Makes the drafts of each batch what its rows draw. The row after a draft is drawn from as if the
     /// draft were accepted, so every draft takes a verification of its own, after all batches before.
     fn accept_all(&mut self, drafts: &mut Drafts) -> Result<(), Box<dyn Error>> {
         let (count, rows) = (self.shape.drafts, self.batches[0].rows());

@@ -5,7 +5,7 @@
 //! beyond its end, and, by chance, races between the blocks of a cluster. It does not find races inside a
 //! block.
 //!
-//! Blocks run one after the other, except for those of a cluster, which run on one host thread each.
+//! Blocks run one after the other, except those of a cluster, which run on one host thread each.
 
 use std::ffi::c_void;
 use std::path::{Path, PathBuf};
@@ -252,7 +252,7 @@ fn load(folder: &Path, image: &[u8]) -> Result<Library> {
     unsafe { Library::new(&path) }.map_err(|error| Error::call("dlopen", error))
 }
 
-/// Returns the size of an allocation, and that of its pages with one behind them that nobody may touch;
+/// Returns the size of an allocation, and that of its pages with one after them that nobody may touch;
 /// `None` if the address space cannot hold them.
 fn pages(bytes: usize) -> Option<(usize, usize)> {
     let bytes = bytes.max(1).checked_next_multiple_of(ALIGNMENT)?;

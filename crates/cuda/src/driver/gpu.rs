@@ -55,7 +55,7 @@ pub(crate) struct OpenDevice {
     arch: Arch,
     /// Why a folder that came with the program does not serve the device.
     notice: Option<String>,
-    /// What launches are fitted to, but for the clusters, which `kernels` counts.
+    /// What launches are fitted to, except for the clusters, which `kernels` counts.
     limits: DeviceLimits,
     name: String,
 }

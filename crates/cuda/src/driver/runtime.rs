@@ -189,7 +189,7 @@ pub trait Runtime: Any + fmt::Debug + Send + Sync {
     /// returns true, which is asked again and again.
     ///
     /// # Errors
-    /// Those of [`Runtime::new_group`], and [`Error::Call`](crate::Error::Call) if a rank does not come.
+    /// The errors of [`Runtime::new_group`], and [`Error::Call`](crate::Error::Call) if a rank does not come.
     fn join_group(
         &self,
         _by: &Meeting,

@@ -46,7 +46,7 @@ impl<'b> DeviceIntMatrix<'b> {
     /// Describes rows that begin `start` ids into a buffer.
     ///
     /// # Errors
-    /// - Those of [`DeviceIntMatrix::new`].
+    /// - The errors of [`DeviceIntMatrix::new`].
     /// - [`Error::Length`] if the buffer ends before the last row does.
     pub fn of(
         buffer: &'b Buffer,
@@ -131,7 +131,7 @@ impl<'b> DeviceIntMatrixMut<'b> {
     /// Describes `rows` rows of `width` ids, `stride` ids apart, that begin at a device address.
     ///
     /// # Errors
-    /// Those of [`DeviceIntMatrix::new`].
+    /// The errors of [`DeviceIntMatrix::new`].
     ///
     /// # Safety
     /// For `'b`, all ids lie in memory that the device can write. Nobody else reads or writes them while work
@@ -150,7 +150,7 @@ impl<'b> DeviceIntMatrixMut<'b> {
     /// Describes rows that begin `start` ids into a buffer.
     ///
     /// # Errors
-    /// Those of [`DeviceIntMatrix::of`].
+    /// The errors of [`DeviceIntMatrix::of`].
     pub fn of(
         buffer: &'b mut Buffer,
         dtype: IntType,

@@ -99,7 +99,7 @@ impl<'b> Rows<'b> {
     /// Describes rows that begin `start` elements into a buffer.
     ///
     /// # Errors
-    /// - Those of [`Rows::new`].
+    /// - The errors of [`Rows::new`].
     /// - [`Error::Length`] if the buffer ends before the last row does.
     pub fn of(
         buffer: &'b Buffer,
@@ -141,7 +141,7 @@ impl<'b> RowsOut<'b> {
     /// Describes `rows` rows of `vocab` elements, `stride` elements apart, that begin at a device address.
     ///
     /// # Errors
-    /// Those of [`Rows::new`].
+    /// The errors of [`Rows::new`].
     ///
     /// # Safety
     /// For `'b`, all rows lie in memory that the device can read and write. Nobody else reads or writes them
@@ -154,7 +154,7 @@ impl<'b> RowsOut<'b> {
     /// Describes rows that begin `start` elements into a buffer.
     ///
     /// # Errors
-    /// Those of [`Rows::of`].
+    /// The errors of [`Rows::of`].
     pub fn of(
         buffer: &'b mut Buffer,
         dtype: Dtype,
@@ -205,7 +205,7 @@ impl<'b> MaskRows<'b> {
     /// Describes bitmasks that begin at the start of a buffer.
     ///
     /// # Errors
-    /// - Those of [`MaskRows::new`].
+    /// - The errors of [`MaskRows::new`].
     /// - [`Error::Length`] if the buffer ends before the last bitmask does.
     pub fn of(buffer: &'b Buffer, rows: usize, width: usize, stride: usize) -> Result<Self> {
         if !holds(buffer, size_of::<u32>(), 0, (rows, width, stride)) {

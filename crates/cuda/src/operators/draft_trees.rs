@@ -72,7 +72,7 @@ impl<'b> DraftTreeRows<'b> {
     /// Describes rows that begin `start` elements into a buffer.
     ///
     /// # Errors
-    /// - Those of [`DraftTreeRows::new`].
+    /// - The errors of [`DraftTreeRows::new`].
     /// - [`Error::Length`] if the buffer ends before the last row does.
     pub fn of(buffer: &'b Buffer, start: usize, shape: [usize; 3], strides: [usize; 2]) -> Result<Self> {
         let [trees, rows, vocab] = shape;

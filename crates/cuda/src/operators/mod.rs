@@ -120,7 +120,7 @@ impl Operators {
     /// Enqueues the judgement of trees of drafts, chains among them; see [`Judge::enqueue`].
     ///
     /// # Errors
-    /// Those of [`Judge::new`] and [`Judge::enqueue`].
+    /// The errors of [`Judge::new`] and [`Judge::enqueue`].
     pub fn judge(&mut self, trees: &DraftTrees<'_>, judgement: Judgement, out: &Judged<'_>) -> Result<()> {
         made(&self.passes.runtime, &mut self.judge, Judge::new)?.enqueue(trees, judgement, out)
     }

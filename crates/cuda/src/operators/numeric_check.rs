@@ -96,7 +96,7 @@ const CHUNK: usize = 1 << 22;
 /// Inputs outside the function's domain are not compared.
 ///
 /// # Errors
-/// Those of the device.
+/// The errors of the device.
 ///
 /// # Panics
 /// If `which` is not an index of [`NUMBERS`].

@@ -27,9 +27,9 @@ impl Operators {
     ///
     /// # Errors
     /// - [`Error::Length`] or [`Error::OutOfRange`] if a shape or a type differs from these.
-    /// - Those of [`gumball_spec::SamplingParams::validate`] for the common parameters.
-    /// - Those of [`gumball_spec::SamplingParams::check_kind`], and [`Error::Conflict`] for a temperature
-    ///   column, if `rows` holds probabilities.
+    /// - The errors of [`gumball_spec::SamplingParams::validate`] for the common parameters.
+    /// - The errors of [`gumball_spec::SamplingParams::check_kind`], and [`Error::Conflict`] for a
+    ///   temperature column, if `rows` holds probabilities.
     /// - [`Error::Unavailable`] if the parameters have biases or bans.
     /// - [`Error::Unavailable`] if the device fails.
     ///
@@ -74,7 +74,7 @@ impl Operators {
     /// - [`Error::OutOfRange`] for pools without elements, and for no rows a slot.
     /// - [`Error::Conflict`] if high words of positions are both draw indices and something else, and
     ///   [`Error::OutOfRange`] if there are none.
-    /// - Those of [`Operators::sample`].
+    /// - The errors of [`Operators::sample`].
     ///
     /// If an error is returned, nothing was enqueued, unless the device failed.
     pub fn sample_from_pools(

@@ -57,10 +57,9 @@ impl Operators {
     /// # Errors
     /// - [`gumball_spec::Error::Length`] or [`gumball_spec::Error::OutOfRange`] if a shape or a type
     ///   differs from these.
-    /// - Those of [`gumball_spec::SamplingParams::validate`] for the common parameters.
-    /// - Those of [`gumball_spec::SamplingParams::check_kind`], and [`gumball_spec::Error::Conflict`] for
-    ///   a temperature
-    ///   column, if the rows hold probabilities.
+    /// - The errors of [`gumball_spec::SamplingParams::validate`] for the common parameters.
+    /// - The errors of [`gumball_spec::SamplingParams::check_kind`], and [`gumball_spec::Error::Conflict`]
+    ///   for a temperature column, if the rows hold probabilities.
     /// - [`gumball_spec::Error::Unavailable`] if the parameters have biases or bans.
     /// - [`gumball_spec::Error::Unavailable`] if the device fails.
     ///

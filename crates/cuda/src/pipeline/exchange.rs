@@ -87,7 +87,7 @@ impl<'a> Spread<'a> {
     /// Spreads rows that are gathered and of no batch.
     ///
     /// # Errors
-    /// - Those of [`Windows::check`].
+    /// - The errors of [`Windows::check`].
     ///
     /// # Panics
     /// As for [`Spread::new`].

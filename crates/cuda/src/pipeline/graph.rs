@@ -179,8 +179,8 @@ impl Workspace {
     ///   path is longer than the rows of paths; and if the batch of drafts was removed.
     /// - [`gumball_spec::Error::OutOfRange`] if the history of a row's request may have no capacity for
     ///   another token, or for the path in front of a row.
-    /// - Those of [`gumball_spec::SamplingParams::check_kind`] if the rows hold probabilities, and a row's
-    ///   request has parameters defined for logits only.
+    /// - The errors of [`gumball_spec::SamplingParams::check_kind`] if the rows hold probabilities, and a
+    ///   row's request has parameters defined for logits only.
     /// - [`gumball_spec::Error::Unavailable`] if the device fails, or a kernel cannot be compiled.
     ///
     /// # Panics
@@ -207,7 +207,7 @@ impl Workspace {
     /// announced.
     ///
     /// # Errors
-    /// Those of [`Workspace::enqueue`].
+    /// The errors of [`Workspace::enqueue`].
     ///
     /// # Panics
     /// If another workspace fixed it.
@@ -244,7 +244,7 @@ impl Workspace {
     /// # Errors
     /// - [`gumball_spec::Error::OutOfRange`] if the variant of a step does not serve a row that is assigned
     ///   to it, or another workspace recorded the work.
-    /// - Those of [`Workspace::replay`] that concern assignments. Nothing has changed then.
+    /// - The errors of [`Workspace::replay`] that concern assignments. Nothing has changed then.
     pub fn before_replay(&self, recorded: &[&Recorded]) -> Result<()> {
         self.announce(recorded).map(drop)
     }
@@ -280,7 +280,7 @@ impl Workspace {
     /// Captures steps in the order in which a replay runs them. See [`Workspace::capture_work`].
     ///
     /// # Errors
-    /// Those of [`Workspace::capture_work`].
+    /// The errors of [`Workspace::capture_work`].
     ///
     /// # Panics
     /// If another workspace made a step.
@@ -294,7 +294,7 @@ impl Workspace {
     /// rows need.
     ///
     /// # Errors
-    /// - Those of [`Workspace::enqueue_work`] that concern assignments.
+    /// - The errors of [`Workspace::enqueue_work`] that concern assignments.
     /// - [`gumball_spec::Error::Unavailable`] if the device fails.
     ///
     /// # Panics
@@ -332,8 +332,8 @@ impl Workspace {
     /// Enqueues the captured work on the workspace's stream, and returns without waiting. Allocates nothing.
     ///
     /// # Errors
-    /// Those of [`Workspace::enqueue`]. Each row's history must have capacity for the tokens of all captured
-    /// steps, and for paths after them.
+    /// The errors of [`Workspace::enqueue`]. Each row's history must have capacity for the tokens of all
+    /// captured steps, and for paths after them.
     ///
     /// # Panics
     /// If another workspace captured the graph.

@@ -124,7 +124,7 @@ impl<'w> Head<'w> {
     /// `weights`: the elements of `[vocab, width]`, row after row.
     ///
     /// # Errors
-    /// - Those of [`Head::exact`].
+    /// - The errors of [`Head::exact`].
     /// - [`Error::Length`] if there are not `vocab * width` weights.
     pub fn copied(
         runtime: &Arc<dyn Runtime>,
@@ -143,7 +143,7 @@ impl<'w> Head<'w> {
     /// too. See [`Head::copied`].
     ///
     /// # Errors
-    /// - Those of [`Head::copied`].
+    /// - The errors of [`Head::copied`].
     /// - [`Error::Length`] if there is not one place for each id.
     /// - [`Error::OutOfRange`] for a place that is not in 0..vocab.
     pub fn copied_from_places(
@@ -299,7 +299,7 @@ impl<'w> Head<'w> {
         }
     }
 
-    /// Sets how many rows of a step are screened at most; 64 if nobody says so. In a step of more rows all
+    /// Sets how many rows of a step are screened at most; 64 by default. In a step of more rows all
     /// logits are computed.
     ///
     /// # Errors
@@ -378,7 +378,7 @@ impl<'w> Head<'w> {
     /// step. `step` is one without rows.
     ///
     /// # Errors
-    /// - Those of [`Head::launch`].
+    /// - The errors of [`Head::launch`].
     /// - [`Error::Conflict`] for a head with clusters, which are probed by all logits.
     pub(crate) fn launch_part<'b>(
         &'b self,

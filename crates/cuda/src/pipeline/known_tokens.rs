@@ -71,7 +71,7 @@ impl KnownTokens<'_> {
     /// per known token, or empty.
     ///
     /// # Errors
-    /// - Those of [`Workspace::admit`] and [`Workspace::fix`].
+    /// - The errors of [`Workspace::admit`] and [`Workspace::fix`].
     /// - [`Error::Length`] if a known token or a mask is missing.
     /// - [`Error::OutOfRange`] if a known token is outside the vocabulary, or `prompt_len` exceeds the number
     ///   of ids.

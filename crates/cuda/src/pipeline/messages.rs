@@ -151,7 +151,7 @@ impl Mail {
     /// As for [`Mail::exchange_rows`].
     pub unsafe fn exchange_results(&self, workspace: &Workspace) -> crate::Result<()> {
         let runtime = &*workspace.runtime;
-        // Behind messages of rows no kernel may begin early, and this rank may sample none.
+        // After messages of rows no kernel may begin early, and this rank may sample none.
         let follows_kernels = self.write_results.step.rows > 0;
         let write = if follows_kernels { exchange::send_results } else { exchange::collect_results };
         // SAFETY: the caller guarantees it; the post has a place for each message of the window's results.

@@ -131,7 +131,7 @@ impl Proposals {
     /// Waits for the work enqueued before, and reads a row of these probabilities.
     ///
     /// # Errors
-    /// - Those of [`Proposals::probs`].
+    /// - The errors of [`Proposals::probs`].
     /// - [`Error::Unavailable`] if the device fails, or failed before.
     ///
     /// # Panics

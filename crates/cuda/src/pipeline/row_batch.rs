@@ -101,8 +101,8 @@ impl RowBatch {
     /// model have the assignment already.
     ///
     /// # Errors
-    /// Those of [`Workspace::assign`](crate::Workspace::assign), but for slots that occur twice. If the
-    /// device fails, nothing is assigned.
+    /// The errors of [`Workspace::assign`](crate::Workspace::assign), except for slots that occur twice. If
+    /// the device fails, nothing is assigned.
     pub(crate) fn assign(
         &mut self,
         runtime: &Arc<dyn Runtime>,

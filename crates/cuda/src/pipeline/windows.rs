@@ -180,7 +180,7 @@ impl Windows {
         }
         let (runtime, limits) = (Arc::clone(&workspace.runtime), workspace.limits());
         let (rows, vocab, widths) = (limits.rows, limits.vocab, limits.widths);
-        // Behind the outputs of a verification lie its walks.
+        // After the outputs of a verification lie its walks.
         let words = Layout { rows, widths }.checked_words().unwrap_or(usize::MAX / 64) + WALK_WORDS * rows;
         let results_bytes = (words * size_of::<u32>()).next_multiple_of(ROW_ALIGNMENT);
         // A word of results arrives in 64 bits, in two places.

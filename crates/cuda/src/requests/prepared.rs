@@ -27,7 +27,7 @@ impl Prepared {
     /// Validates and prepares parameters for a vocabulary of `vocab` ids.
     ///
     /// # Errors
-    /// - Those of [`SamplingParams::validate`].
+    /// - The errors of [`SamplingParams::validate`].
     pub fn new(params: &SamplingParams, vocab: usize) -> Result<Self> {
         params.validate(vocab)?;
         let mut edited = Params::default();

@@ -230,7 +230,7 @@ impl Requests {
     /// Waits for the steps enqueued before, and returns the position of the request in a slot.
     ///
     /// # Errors
-    /// Those of [`Requests::state`].
+    /// The errors of [`Requests::state`].
     pub fn position(&self, slot: Slot) -> Result<u32> {
         Ok(self.state(slot)?.position)
     }

@@ -45,7 +45,7 @@ impl StepVariant {
     /// Returns the smallest variant that serves a request.
     ///
     /// # Errors
-    /// Those of [`SamplingParams::validate`].
+    /// The errors of [`SamplingParams::validate`].
     pub fn of(params: &SamplingParams, vocab: usize) -> Result<Self> {
         Ok(Self::of_prepared(&Prepared::new(params, vocab)?.params()))
     }

@@ -46,7 +46,7 @@ impl TransportKind {
     /// Returns the kind that `GUMBALL_DIST_TRANSPORT` names, `Auto` if it is not set.
     ///
     /// # Errors
-    /// Those of [`TransportKind::of_name`].
+    /// The errors of [`TransportKind::of_name`].
     pub fn of_environment(variable: impl Fn(&str) -> Option<String>) -> Result<Self> {
         variable("GUMBALL_DIST_TRANSPORT").map_or(Ok(Self::Auto), |name| Self::of_name(&name))
     }
@@ -84,7 +84,7 @@ impl TransportKind {
 ///
 /// # Errors
 /// - [`RanksError::Unavailable`] if the kind does not serve such rows, or takes no addresses.
-/// - Those of [`Sockets::connect`](super::Sockets::connect).
+/// - The errors of [`Sockets::connect`](super::Sockets::connect).
 pub fn choose(
     kind: TransportKind,
     on_device: bool,

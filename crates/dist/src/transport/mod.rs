@@ -1,7 +1,7 @@
 //! Transports: how bytes get from rank to rank.
 //!
 //! A transport moves bytes and knows nothing of rows. All ranks call the same operations in the same turn, so
-//! that one that writes into its peers' memory, or a library of collectives, can stand behind the same trait.
+//! that one that writes into its peers' memory, or a library of collectives, can implement the same trait.
 
 mod address;
 mod choice;
@@ -60,7 +60,7 @@ pub trait Transport: fmt::Debug + Send {
     /// Waits until all ranks have come here.
     ///
     /// # Errors
-    /// Those of [`Transport::all_to_all`].
+    /// The errors of [`Transport::all_to_all`].
     fn barrier(&mut self) -> Result<()> {
         let (world, patience) = (self.world(), self.timeout());
         let bounds = Bounds { patience, most_bytes: &vec![0; world] };

@@ -109,7 +109,7 @@ impl Last {
             }
             let [tokens, mus] =
                 [layout.tokens(), layout.mirostat_mu()].map(|column| &words[column][places.clone()]);
-            // Behind the emitted tokens there are none.
+            // After the emitted tokens there are none.
             let emitted = tokens.iter().zip(mus).filter(|(token, _)| **token as i32 != NONE);
             follow_before_step(entry, workspace, (slot, emitted.clone().count()))?;
             entry.ahead.unseen = 0;

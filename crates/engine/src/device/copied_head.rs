@@ -55,7 +55,7 @@ impl<'w> DeviceHead<'w> {
     /// the host's head.
     ///
     /// # Errors
-    /// Those of [`DeviceHead::over`], [`DeviceHead::with_screen`] and [`DeviceHead::with_clusters`].
+    /// The errors of [`DeviceHead::over`], [`DeviceHead::with_screen`] and [`DeviceHead::with_clusters`].
     pub fn over_weights_of<'h>(
         device: &Device,
         head: impl Into<Head<'h>>,

@@ -117,7 +117,7 @@ impl<'w> DeviceHead<'w> {
         Ok(Self { head: self.head.fast()? })
     }
 
-    /// Sets how many rows of a step are screened at most; 64 if nobody says so. In a step of more rows all
+    /// Sets how many rows of a step are screened at most; 64 by default. In a step of more rows all
     /// logits are computed. Tokens do not depend on it.
     ///
     /// # Errors

@@ -72,7 +72,7 @@ impl Device {
     /// is trusted as the program is.
     ///
     /// # Errors
-    /// Those of [`Device::cuda`].
+    /// The errors of [`Device::cuda`].
     pub fn cuda_with_kernels(ordinal: usize, folder: &Path) -> Result<Self> {
         Ok(Self::from(Gpu::new(ordinal, &Cache::user().with_carried(folder))?))
     }

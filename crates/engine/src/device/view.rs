@@ -84,7 +84,7 @@ impl<'a> OnDevice<'a> {
     /// # Errors
     /// - [`Error::OutOfRange`](crate::Error::OutOfRange) if the variant does not serve an assigned row; it
     ///   names the row, its slot and the variants that do.
-    /// - Those of [`Pool::enqueue`].
+    /// - The errors of [`Pool::enqueue`].
     pub fn record(&mut self, work: &[Work<'_>], variant: StepVariant) -> Result<Recorded> {
         self.pool.check_assigned(work.iter().any(Work::is_of_pool))?;
         let (place, slots) = self.place_mut();
@@ -146,7 +146,7 @@ impl<'a> OnDevice<'a> {
         Ok(AssignedShape { rows, requests: 0 })
     }
 
-    /// Makes a batch of rows of a draft model. All its memory is allocated here, but for what rows copy of
+    /// Makes a batch of rows of a draft model. All its memory is allocated here, except for what rows copy of
     /// the histories and counts of their requests.
     ///
     /// # Errors

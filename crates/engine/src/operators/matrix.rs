@@ -20,7 +20,7 @@ impl<'a> LogitsMut<'a> {
     /// Takes `rows` contiguous rows of `vocab` numbers: a slice of f32, bf16 or f16.
     ///
     /// # Errors
-    /// Those of [`LogitsMut::strided`].
+    /// The errors of [`LogitsMut::strided`].
     pub fn new(data: impl Into<RowMut<'a>>, rows: usize, vocab: usize) -> Result<Self> {
         Self::strided(data, rows, vocab, vocab)
     }

@@ -177,8 +177,8 @@ impl Operators {
     /// `rows`, `statuses`: those of [`Operators::softmax`]. `params`: columns of R.
     ///
     /// # Errors
-    /// - Those of [`Operators::softmax`].
-    /// - Those of [`SamplingParams::validate_for`], for values that the host can see.
+    /// - The errors of [`Operators::softmax`].
+    /// - The errors of [`SamplingParams::validate_for`], for values that the host can see.
     /// - [`Error::Unavailable`] for bans and biases on a device.
     ///
     /// After an error nothing has been written.
@@ -201,7 +201,7 @@ impl Operators {
     /// Those of [`Operators::probabilities`].
     ///
     /// # Errors
-    /// Those of [`Operators::probabilities`].
+    /// The errors of [`Operators::probabilities`].
     pub fn mask_logits<'a>(
         &self,
         rows: impl Into<RowsInOut<'a>>,
@@ -257,7 +257,7 @@ impl Operators {
     /// - [`Error::OutOfRange`] for seeds without positions, and without seeds if the host program captures
     ///   the stream.
     /// - [`Error::Unavailable`] without seeds if the system has no entropy.
-    /// - Those of [`SamplingParams::validate_for`], for values that the host can see.
+    /// - The errors of [`SamplingParams::validate_for`], for values that the host can see.
     /// - [`Error::Conflict`] and [`Error::Unavailable`] as in [`Operators::probabilities`].
     ///
     /// After an error nothing has been written.
@@ -304,7 +304,7 @@ impl Operators {
     ///   without elements, and unless `rows_per_slot` divides the number of rows.
     /// - [`Error::OutOfRange`] for `high_draws` without positions of 64 bits, so on the host;
     ///   [`Error::Conflict`] for it beside draw indices or offsets.
-    /// - Those of [`Operators::sample`].
+    /// - The errors of [`Operators::sample`].
     ///
     /// After an error nothing has been written.
     pub fn sample_from_pools<'a>(
@@ -443,7 +443,7 @@ impl Operators {
     /// `counts`: one per tree.
     ///
     /// # Errors
-    /// - [`Error::OutOfRange`] for a vocabulary outside 1..=2^20, more than 64 drafts (but for the chains
+    /// - [`Error::OutOfRange`] for a vocabulary outside 1..=2^20, more than 64 drafts (except for the chains
     ///   named above), a threshold outside 0..=1, or a parent that the host sees and that makes no tree, or
     ///   no chain although it is judged as a block.
     /// - [`Error::Length`] if a shape differs.

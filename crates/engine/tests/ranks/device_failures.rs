@@ -46,7 +46,7 @@ fn sequences_that_were_shortened_stay_those_of_the_last_fetch_after_a_failure() 
             let runtime = pool.device().unwrap().runtime().clone();
             let there = There::of(&pool, &batch, Swap, &whole, std::iter::empty());
             let ones = DeviceBuffer::of(&runtime, &[1i32; 3]).unwrap();
-            // Behind two steps that the host has not seen only the device knows what is left.
+            // After two steps that the host has not seen only the device knows what is left.
             for _ in 0..2 {
                 pool.assign(&Batch { plan: Some(plan), ..Batch::of(&slots) }).unwrap();
                 pool.enqueue(&[Work::step(there.rows())]).unwrap();

@@ -226,7 +226,7 @@ fn differ(calls: &Calls, pool: &mut Pool, (call, differs): (Call, &str)) -> Resu
         ("parents", _) => given.parents = Some(vec![-1, -1, [0, -1][own], -1]),
         ("probabilities", _) => {
             (given.mode, given.probs) = (VerifyMode::Rejection, Some(vec![0.0; given.rows() * calls::VOCAB]));
-            // Of the last row that a draft comes after; the row behind the draft is not read.
+            // Of the last row that a draft comes after; the row after the draft is not read.
             let last = given.rows() - 3;
             given.probs.iter_mut().for_each(|probs| {
                 probs[last * calls::VOCAB + 1] = [0.5, 0.25][own];

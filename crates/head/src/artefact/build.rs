@@ -37,7 +37,7 @@ pub struct BuildProgress {
 /// `name`: that of the tensor of weights. `progress` is called before the first piece and after each piece
 /// with the number of rows that are done, and returns whether to go on. If it returns false, or if the
 /// process ends, the pieces that are done stay beside the file, and the next call with the same arguments
-/// continues behind them.
+/// continues after them.
 ///
 /// # Errors
 /// - [`ArtefactError::Io`] if a file cannot be written; and before anything is built for what [`check_place`]

@@ -20,7 +20,7 @@ use crate::grouping::Grouping;
 /// it is whole.
 ///
 /// `name`: that of the tensor of weights. `progress` is told how far it is, and returns whether to go on;
-/// after it said no, or after the process ended, the same call goes on behind the last assignment of all
+/// after it said no, or after the process ended, the same call goes on after the last assignment of all
 /// rows.
 ///
 /// # Errors

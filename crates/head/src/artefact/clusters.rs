@@ -82,7 +82,7 @@ impl Artefact {
             unreachable!("checked: of a clustered head")
         };
         let mut ids: Vec<u32> = numbers(self.data(IDS));
-        // Behind the last id there is none; whatever else stands there is seen when the clusters are made.
+        // After the last id there is none; whatever else stands there is seen when the clusters are made.
         while ids.len() > self.info.vocab && ids.last() == Some(&NO_ID) {
             ids.pop();
         }
@@ -130,8 +130,8 @@ impl Artefact {
 /// order of ids.
 ///
 /// # Errors
-/// - Those of [`Artefact::open`] and [`Artefact::clusters`], but for [`ArtefactError::NotAHead`].
-/// - Those of [`Clusters::open`], of a file that is no artefact.
+/// - The errors of [`Artefact::open`] and [`Artefact::clusters`], except for [`ArtefactError::NotAHead`].
+/// - The errors of [`Clusters::open`], of a file that is no artefact.
 /// - [`ArtefactError::Clusters`] if the clusters are of another vocabulary or width.
 pub fn open_clusters(path: &Path, exact: &Exact<'_>) -> Result<Clusters> {
     let clusters = match Artefact::open(path) {
@@ -185,7 +185,7 @@ impl Clusters {
     /// Reads clusters from the bytes of such a file.
     ///
     /// # Errors
-    /// Those of [`Clusters::open`].
+    /// The errors of [`Clusters::open`].
     pub fn of_file(bytes: &[u8]) -> Result<Self> {
         super::read_header(bytes)?;
         let unread =

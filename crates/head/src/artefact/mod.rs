@@ -26,7 +26,7 @@
 //! | `clusters.ids` | U32 `[clusters, capacity]` | the ids of each cluster; behind those of the last one, where it has fewer, 2^32 - 1 |
 //! | `clusters.centroids` | F32 `[clusters, width]` | the centroids |
 //!
-//! The checksum is the SHA-256 of the metadata but for this field, in the order of their names, and of the
+//! The checksum is the SHA-256 of the metadata except for this field, in the order of their names, and of the
 //! tensors, in the order of theirs. Each text is followed by a zero byte: name and text of a field; name,
 //! type and each number of the shape of a tensor, behind which another zero byte and the tensor's bytes
 //! stand. The header is the one text that this build writes of the same fields and tensors, with its keys in
@@ -181,7 +181,7 @@ impl Artefact {
     ///
     /// # Errors
     /// - [`ArtefactError::Io`] if the file cannot be mapped.
-    /// - Those of [`Artefact::of`].
+    /// - The errors of [`Artefact::of`].
     pub fn open(path: &Path) -> Result<Self> {
         let map = MappedFile::open(path).map_err(ArtefactError::io(path))?;
         Self::of(Arc::new(map))
@@ -270,7 +270,7 @@ impl Artefact {
     /// the same bytes.
     ///
     /// # Errors
-    /// - Those of [`Artefact::certified`].
+    /// - The errors of [`Artefact::certified`].
     /// - [`ArtefactError::Rebuilt`] if something in it is not what the weights give.
     pub fn verify(&self, exact: &Exact<'_>) -> Result<()> {
         self.check()?;
@@ -475,7 +475,7 @@ impl ArtefactInfo {
         })
     }
 
-    /// Returns the metadata, but for the checksum.
+    /// Returns the metadata, except for the checksum.
     fn fields(&self) -> BTreeMap<&'static str, String> {
         let mut fields = BTreeMap::from([
             ("format", FORMAT.to_owned()),

@@ -103,7 +103,7 @@ fn kind_of(bytes: &[u8]) -> &'static str {
     if bytes.starts_with(b"\x93NUMPY") {
         return "npy";
     }
-    // Behind the length of its header.
+    // After the length of its header.
     if bytes.get(8) == Some(&b'{') {
         return "safetensors";
     }

@@ -45,7 +45,7 @@ impl Selection {
     /// meant, in the order named; without a selection all.
     ///
     /// # Errors
-    /// Those of [`Self::of`].
+    /// The errors of [`Self::of`].
     pub(super) fn chosen(meant: Option<&Self>, rows: usize) -> Result<(Vec<usize>, Vec<usize>), String> {
         let Some(meant) = meant else { return Ok(((0..rows).collect(), (0..rows).collect())) };
         let named = meant.of(rows).map_err(|reason| format!("--rows: {reason}"))?;

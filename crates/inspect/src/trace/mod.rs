@@ -219,7 +219,7 @@ impl Trace {
     /// Traces a row.
     ///
     /// # Errors
-    /// Those of the oracle.
+    /// The errors of the oracle.
     pub fn of(
         row: Row<'_>,
         request: &Request<'_>,

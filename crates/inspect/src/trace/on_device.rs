@@ -33,7 +33,7 @@ impl OnDevice {
     /// Draws the token of a request on a device.
     ///
     /// # Errors
-    /// Those of the oracle, and what the device fails with.
+    /// The errors of the oracle, and what the device fails with.
     pub fn of(device: &Device, row: Row<'_>, request: &Request<'_>) -> Result<Self> {
         let wanted = oracle::sample(row, request, None)?;
         let prepared = Prepared::new(request.params.clone(), row.vocab())?;

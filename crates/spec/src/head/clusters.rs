@@ -58,7 +58,7 @@ impl Clusters<'_> {
     /// Checks the clusters of a head with `vocab` ids and hidden states of `width` elements.
     ///
     /// # Errors
-    /// - Those of [`check_ids`] and [`check_special_ids`].
+    /// - The errors of [`check_ids`] and [`check_special_ids`].
     /// - [`Error::Length`] if there is not one centroid of `width` elements for each cluster.
     /// - [`Error::OutOfRange`] for a width outside 1..=2^16, a centroid that is not finite, or `probes`
     ///   outside 1..=clusters.

@@ -41,7 +41,7 @@ impl SamplingParams {
     /// dynamic temperature (P2): all of these speak of logits.
     ///
     /// # Errors
-    /// - Those of [`SamplingParams::validate`].
+    /// - The errors of [`SamplingParams::validate`].
     /// - [`Error::OutOfRange`] for another temperature.
     /// - [`Error::Conflict`] for a parameter that speaks of logits.
     pub fn validate_for(&self, kind: Kind, vocab: usize) -> Result<()> {
@@ -53,7 +53,7 @@ impl SamplingParams {
     /// [`SamplingParams::validate_for`] does.
     ///
     /// # Errors
-    /// Those of it, but for those of [`SamplingParams::validate`].
+    /// The errors of it, except those of [`SamplingParams::validate`].
     pub fn check_kind(&self, kind: Kind) -> Result<()> {
         if kind == Kind::Logits {
             return Ok(());

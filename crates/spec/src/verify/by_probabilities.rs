@@ -150,8 +150,8 @@ impl<'a> Trial<'a> {
     /// Judges the drafts: those of a [`Trial::chain`] by [`DraftChain::verify`], all others as trees.
     ///
     /// # Errors
-    /// - For a chain those of [`DraftChain::check`].
-    /// - Those of [`DraftTree::check`], and for [`Judgement::Block`] of [`DraftTree::check_chain`].
+    /// - For a chain the errors of [`DraftChain::check`].
+    /// - The errors of [`DraftTree::check`], and for [`Judgement::Block`] of [`DraftTree::check_chain`].
     /// - [`Error::OutOfRange`] if `vocab` is outside 1..=2^20, or a threshold outside 0..=1.
     /// - [`Error::Length`] if there is not a row for the root and one for each draft.
     pub fn judge(&self, judgement: Judgement) -> Result<Emitted> {
@@ -164,7 +164,7 @@ impl<'a> Trial<'a> {
     /// Judges the drafts as a tree, by a backend's way of summing and drawing.
     ///
     /// # Errors
-    /// Those of [`Trial::judge`].
+    /// The errors of [`Trial::judge`].
     pub fn judge_with(&self, judgement: Judgement, weigh: &mut dyn Weigh) -> Result<Emitted> {
         self.check()?;
         judgement.check()?;

@@ -67,9 +67,9 @@ pub fn check_drafts(params: &SamplingParams, drafts: usize) -> Result<()> {
 /// its own.
 ///
 /// # Errors
-/// - Those of [`DraftTree::check`] and [`check_drafts`].
+/// - The errors of [`DraftTree::check`] and [`check_drafts`].
 /// - [`Error::Length`] if there is not a row for the root and one for each draft, of one vocabulary.
-/// - Those of [`sample`].
+/// - The errors of [`sample`].
 pub fn coupled(
     request: &Request<'_>,
     tree: &DraftTree<'_>,
@@ -100,7 +100,7 @@ pub fn coupled(
 /// Walks as [`coupled`] does, every row at temperature 0.
 ///
 /// # Errors
-/// Those of [`coupled`].
+/// The errors of [`coupled`].
 pub fn greedy(
     request: &Request<'_>,
     tree: &DraftTree<'_>,

@@ -50,7 +50,7 @@ impl DraftWords {
     }
 }
 
-/// Checks that a draft may stand behind a path of `depth` drafts.
+/// Checks that a draft may stand after a path of `depth` drafts.
 ///
 /// # Errors
 /// - [`Error::OutOfRange`] for a path of [`MAX_DRAFTS`] drafts or more.
@@ -65,7 +65,7 @@ pub fn check_path(depth: usize) -> Result<()> {
 /// more.
 ///
 /// # Errors
-/// Those of [`check_drafts`] and [`sample`].
+/// The errors of [`check_drafts`] and [`sample`].
 pub fn draft(
     row: Row<'_>,
     request: &Request<'_>,

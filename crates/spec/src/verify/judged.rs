@@ -14,7 +14,7 @@ use super::tree::DraftTree;
 use super::weights::{Key, Naive, Weigh};
 
 /// Drafts, and the drafter's rows of probabilities if it has some: one for each row of the target, of which
-/// those without a draft behind them are not read.
+/// those without a draft after them are not read.
 #[derive(Clone, Copy, Debug)]
 pub struct Drafts<'a> {
     /// The drafts.
@@ -29,7 +29,7 @@ pub struct Drafts<'a> {
 /// its own.
 ///
 /// # Errors
-/// - Those of [`coupled`] and of [`Judgement::check`].
+/// - The errors of [`coupled`] and of [`Judgement::check`].
 /// - [`Error::Conflict`] for probabilities of the drafter that are not read, and for a forced token beside a
 ///   block.
 /// - [`Error::Length`] unless the drafter has as many rows as the target.
@@ -69,7 +69,7 @@ pub fn judged(
             let is_token = |draft: &i32| usize::try_from(*draft).is_ok_and(|id| id < vocab);
             let path: Vec<u32> =
                 tree.drafts[..row].iter().filter(|id| is_token(id)).map(|id| *id as u32).collect();
-            // Behind a draft that is no token nothing is judged.
+            // After a draft that is no token nothing is judged.
             let is_judged = path.len() == row;
             let of_row = is_judged.then(|| walker.sample(row, &path, None)).transpose()?;
             target.extend(of_row.map_or_else(|| vec![0.0; vocab], |outcome| outcome.probabilities()));
@@ -102,7 +102,7 @@ struct Walker<'a, 'h> {
 }
 
 impl Walker<'_, '_> {
-    /// Samples a row behind the tokens on the path to it.
+    /// Samples a row after the tokens on the path to it.
     fn sample(&mut self, row: usize, path: &[u32], forced: Option<u32>) -> Result<Outcome> {
         let output = [self.request.output, path].concat();
         let position = self.request.position.wrapping_add(path.len() as u32);

@@ -22,7 +22,7 @@ pub struct DraftTree<'a> {
 }
 
 impl<'a> DraftTree<'a> {
-    /// Makes a chain, each draft behind the one before it.
+    /// Makes a chain, each draft after the one before it.
     #[must_use]
     pub fn chain(drafts: &'a [i32]) -> Self {
         Self { drafts, parents: None }
@@ -61,7 +61,7 @@ impl<'a> DraftTree<'a> {
     /// Checks that each draft follows the one before it.
     ///
     /// # Errors
-    /// - Those of [`DraftTree::check`].
+    /// - The errors of [`DraftTree::check`].
     /// - [`Error::OutOfRange`] for a parent that is not the node before.
     pub fn check_chain(&self) -> Result<()> {
         self.check()?;
@@ -89,7 +89,7 @@ impl<'a> DraftTree<'a> {
 
     /// Returns the nodes whose drafts a row judges, in turn.
     pub fn children(&self, row: usize) -> impl Iterator<Item = usize> + '_ {
-        // A node lies behind its parent, whose row has the number of the node after it.
+        // A node lies after its parent, whose row has the number of the node after it.
         (row..self.drafts.len()).filter(move |node| self.row_before(*node) == row)
     }
 
@@ -105,11 +105,11 @@ impl<'a> DraftTree<'a> {
 /// hold it: for each row, the root's first, the row of its first child and that of its next sibling, -1 for
 /// none.
 ///
-/// A link leads to a row behind its own, so no links form a cycle.
+/// A link leads to a row after its own, so no links form a cycle.
 ///
 /// # Errors
 /// - [`Error::Length`] if there is not one of both for each row, the root's included.
-/// - [`Error::OutOfRange`] for a link that is neither -1 nor a row behind its own, for a row that two links
+/// - [`Error::OutOfRange`] for a link that is neither -1 nor a row after its own, for a row that two links
 ///   lead to or none, and for a sibling of the root.
 pub fn parents_of(first_child: &[i32], next_sibling: &[i32]) -> Result<Vec<i32>> {
     let rows = first_child.len();

@@ -15,7 +15,7 @@ pub fn counted(p: f32) -> f32 {
     if p > 0.0 { p.min(f32::MAX) } else { 0.0 }
 }
 
-/// Which random words are meant, but for what they are for.
+/// Which random words are meant, except for what they are for.
 #[derive(Clone, Copy, Debug)]
 pub struct Key {
     /// The seed.

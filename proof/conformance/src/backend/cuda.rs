@@ -248,7 +248,7 @@ impl Cuda {
         Ok(one.clone())
     }
 
-    /// Verifies the drafts of a request behind padding, and beside itself under another draw index.
+    /// Verifies the drafts of a request after padding, and beside itself under another draw index.
     fn run_drafts(&self, drafted: &Drafted, kept: bool) -> Result<Walked> {
         let (drafts, parents) = drafted.tree();
         let (root, n) = (&drafted.root, drafts.len());

@@ -1,9 +1,9 @@
 //! Hidden states in place of logits, and a certified head that has these logits.
 //!
 //! The head of n rows of logits has them as its columns, and row i has the hidden state with 1 at i and 0
-//! elsewhere: its products are the row, bit for bit but for the sign of zeros (H1). So every body of a rule
-//! is one about heads. Rows of which one holds a number that is not finite are stepped as they are unless
-//! they are alone, since 0 times an infinity is NaN.
+//! elsewhere: its products are the row, bit for bit except for the sign of zeros (H1). So every body of a
+//! rule is one about heads. Rows of which one holds a number that is not finite are stepped as they are
+//! unless they are alone, since 0 times an infinity is NaN.
 
 #[cfg(feature = "cuda")]
 use gumball_engine::DeviceHead;

@@ -47,22 +47,22 @@ pub trait Backend: fmt::Debug + Send + Sync {
     /// Passes one row through all stages.
     ///
     /// # Errors
-    /// Those of the oracle, under the same conditions.
+    /// The errors of the oracle, under the same conditions.
     fn sample(&self, case: &Case) -> Result<Observed>;
 
     /// Writes what a row comes to, as the bits of each number: to a type, or in the row's place. With its
     /// status.
     ///
     /// # Errors
-    /// Those of the oracle, under the same conditions.
+    /// The errors of the oracle, under the same conditions.
     fn write(&self, case: &Case, output: Output, to: Option<Dtype>) -> Result<(Vec<u32>, Status)>;
 
-    /// Verifies drafts by what is drawn from the rows behind them, or by the probabilities of these: row by
+    /// Verifies drafts by what is drawn from the rows after them, or by the probabilities of these: row by
     /// row, where a backend has no verb for that. The oracle answers where it has none and drafts are judged
     /// by probabilities.
     ///
     /// # Errors
-    /// Those of the oracle, under the same conditions.
+    /// The errors of the oracle, under the same conditions.
     fn walk(&self, drafted: &Drafted) -> Result<Walked> {
         if drafted.judgement.is_some() {
             return Oracle.walk(drafted);
@@ -74,7 +74,7 @@ pub trait Backend: fmt::Debug + Send + Sync {
     /// operator for that.
     ///
     /// # Errors
-    /// Those of the oracle, under the same conditions.
+    /// The errors of the oracle, under the same conditions.
     fn judge(&self, trial: &Trial<'_>, judgement: Judgement) -> Result<Emitted> {
         trial.judge(judgement)
     }
@@ -82,7 +82,7 @@ pub trait Backend: fmt::Debug + Send + Sync {
     /// Draws drafts from the row of a case. The oracle answers for a backend that drafts from no row.
     ///
     /// # Errors
-    /// Those of the oracle, under the same conditions.
+    /// The errors of the oracle, under the same conditions.
     fn draft(&self, case: &Case, words: DraftWords, count: usize) -> Result<Vec<i32>> {
         case.with_hook(|hook| draft(case.logits.row(), &case.request(), words, count, hook))
     }
@@ -91,7 +91,7 @@ pub trait Backend: fmt::Debug + Send + Sync {
     /// without heads.
     ///
     /// # Errors
-    /// Those of the oracle, under the same conditions.
+    /// The errors of the oracle, under the same conditions.
     fn head(&self, case: &HeadCase) -> Result<Vec<u32>> {
         case.by_the_oracle()
     }
@@ -110,7 +110,7 @@ pub trait Backend: fmt::Debug + Send + Sync {
     /// logits.
     ///
     /// # Errors
-    /// Those of the oracle, under the same conditions.
+    /// The errors of the oracle, under the same conditions.
     fn certified(&self, _head: &HeadCase, _screen: ScreenKind, case: &Case) -> Result<Observed> {
         Ok(Observed { kept: None, ..Oracle.sample(case)? })
     }
@@ -120,7 +120,7 @@ pub trait Backend: fmt::Debug + Send + Sync {
     /// the logits.
     ///
     /// # Errors
-    /// Those of the oracle, under the same conditions.
+    /// The errors of the oracle, under the same conditions.
     fn clustered(&self, _head: &HeadCase, _clusters: &ClusterCase, case: &Case) -> Result<Observed> {
         self.sample(case)
     }
@@ -129,7 +129,7 @@ pub trait Backend: fmt::Debug + Send + Sync {
     /// rows hold their logits. A backend without heads takes these.
     ///
     /// # Errors
-    /// Those of the oracle, under the same conditions.
+    /// The errors of the oracle, under the same conditions.
     fn walk_hidden(&self, _head: &HeadCase, drafted: &Drafted) -> Result<Walked> {
         self.walk(drafted)
     }
@@ -158,7 +158,7 @@ pub trait Backend: fmt::Debug + Send + Sync {
     /// Draws `count` tokens of a case; `vary` gives it the seed, the position and the draw index of each.
     ///
     /// # Errors
-    /// Those of [`Backend::sample`].
+    /// The errors of [`Backend::sample`].
     fn draws(&self, case: &Case, count: u32, vary: &dyn Fn(&mut Case, u32)) -> Result<Vec<i32>> {
         draw_in_batches(case, count, DRAWS, vary, |cases| draw_batch(self, cases))
     }
@@ -283,7 +283,7 @@ impl Cpu {
     /// Makes a backend of a level of this machine.
     ///
     /// # Errors
-    /// Those of [`Level::check`].
+    /// The errors of [`Level::check`].
     pub fn new(level: Level) -> Result<Self> {
         Ok(Self { workspace: Mutex::new(Workspace::new(level)?), name: level.to_string() })
     }
@@ -291,7 +291,7 @@ impl Cpu {
     /// Makes a backend of a level of this machine that searches even short rows, as it does long ones.
     ///
     /// # Errors
-    /// Those of [`Level::check`].
+    /// The errors of [`Level::check`].
     pub fn searching(level: Level) -> Result<Self> {
         let workspace = Workspace::with_list_limit(level, SEARCH_FROM)?;
         Ok(Self { workspace: Mutex::new(workspace), name: format!("{level}_searching") })

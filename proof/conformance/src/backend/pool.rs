@@ -2,7 +2,7 @@
 //! looked at afterwards.
 //!
 //! A single case is a batch of one row. A batch of cases is split by vocabulary and type, and each part is
-//! one step, over the threads of a pool of the host, its rows strided, with a padding row behind every case.
+//! one step, over the threads of a pool of the host, its rows strided, with a padding row after every case.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -75,7 +75,7 @@ fn draft(pool: &mut Pools, case: &Case, words: DraftWords, count: usize) -> Opti
     Some(drafted)
 }
 
-/// Draws drafts behind a path, in a batch with padding, and with another path of the same request that must
+/// Draws drafts after a path, in a batch with padding, and with another path of the same request that must
 /// not matter.
 fn drafts(
     pool: &mut Pools,
@@ -414,7 +414,7 @@ fn walk(pool: &mut Pools, drafted: &Drafted) -> Result<Walked> {
     walked
 }
 
-/// Steps rows, a padding row behind each.
+/// Steps rows, a padding row after each.
 fn step(pool: &mut Pools, rows: &[(&Case, Slot)], out: &mut Outputs) -> Result<()> {
     let Some((first, _)) = rows.first() else { return Ok(()) };
     let (vocab, stride) = (first.vocab(), first.vocab() + GAP);
@@ -458,7 +458,7 @@ fn step(pool: &mut Pools, rows: &[(&Case, Slot)], out: &mut Outputs) -> Result<(
     }
 }
 
-/// Reads a row's answer, and holds the padding row behind it to nothing.
+/// Reads a row's answer, and holds the padding row after it to nothing.
 fn observe(case: &Case, out: &Outputs, row: usize) -> Observed {
     let padding = row + 1;
     assert_eq!((out.tokens()[padding], out.statuses()[padding]), (NONE, 0), "padding yields nothing");

@@ -111,7 +111,7 @@ impl Pools {
     /// Makes a pool.
     ///
     /// # Errors
-    /// Those of [`Pool::new`].
+    /// The errors of [`Pool::new`].
     pub fn new(config: PoolConfig) -> Result<Self> {
         Ok(Self { all: vec![Pool::new(config)?], over: None, heads: None })
     }
@@ -119,7 +119,7 @@ impl Pools {
     /// Makes a pool whose rows come from hidden states.
     ///
     /// # Errors
-    /// Those of [`Pool::new`].
+    /// The errors of [`Pool::new`].
     pub fn from_heads(config: PoolConfig) -> Result<Self> {
         Ok(Self { all: vec![Pool::new(config)?], over: None, heads: Some(Heads::default()) })
     }
@@ -129,7 +129,7 @@ impl Pools {
     /// devices; `ownership`: which rank has which request.
     ///
     /// # Errors
-    /// Those of [`Pool::over`].
+    /// The errors of [`Pool::over`].
     pub fn over_ranks(
         split: VocabSplit,
         config: impl Fn() -> Result<PoolConfig> + Sync,
@@ -183,7 +183,7 @@ impl Pools {
     /// Returns the state of a slot.
     ///
     /// # Errors
-    /// Those of [`Pool::sequence`].
+    /// The errors of [`Pool::sequence`].
     pub fn sequence(&mut self, slot: Slot) -> Result<&Sequence> {
         // Devices are waited for, which all ranks must do alike.
         self.each(|pool| pool.sequence(slot).map(|sequence| format!("{:?}", sequence.state())))?;
@@ -207,7 +207,7 @@ impl Pools {
         Ok(())
     }
 
-    /// Draws drafts behind paths.
+    /// Draws drafts after paths.
     ///
     /// # Errors
     /// The pool's.
@@ -424,7 +424,7 @@ impl Drop for Pools {
     }
 }
 
-/// Lends work to a pool as it takes it in order: on a device with the rows there, but for hidden states,
+/// Lends work to a pool as it takes it in order: on a device with the rows there, except for hidden states,
 /// which the pool copies.
 fn in_place<T>(
     pool: &mut Pool,

@@ -19,7 +19,7 @@ const FIRST: usize = 3;
 /// Verifies the drafts of the request in a slot, behind padding, and beside itself under another draw index.
 ///
 /// # Errors
-/// Those of the oracle, under the same conditions.
+/// The errors of the oracle, under the same conditions.
 pub fn verify(pool: &mut Pools, slot: Slot, drafted: &Drafted) -> Result<Walked> {
     let (drafts, parents) = drafted.tree();
     let (n, vocab, rows) = (drafts.len(), drafted.root.vocab(), drafted.rows());

@@ -174,7 +174,7 @@ pub fn hold(runtime: &Arc<dyn Runtime>, seed: u64) -> Result<(), String> {
     hold_made(runtime, seed, &Made::new(seed))
 }
 
-/// Verifies chains over a vocabulary, random but for that, as [`hold`] does.
+/// Verifies chains over a vocabulary, random except for that, as [`hold`] does.
 ///
 /// # Errors
 /// A text that says what differs, or what the runtime said.

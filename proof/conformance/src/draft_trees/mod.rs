@@ -83,7 +83,7 @@ impl Judger {
     /// rejection is also judged as the tree that it is.
     ///
     /// # Errors
-    /// Those of the oracle, and what the runtime says.
+    /// The errors of the oracle, and what the runtime says.
     ///
     /// # Panics
     /// If they differ.

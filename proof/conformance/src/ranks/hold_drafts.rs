@@ -48,7 +48,7 @@ pub(super) fn hold_drafts<'b>(
     let slots = &slots[..counts.len()];
     let mut starts = vec![0];
     counts.iter().for_each(|count| starts.push(starts[starts.len() - 1] + *count as usize + 1));
-    // The best token of a row is often accepted behind it.
+    // The best token of a row is often accepted after it.
     let best = |row: usize| {
         let values = distinct[batch.which(row)].iter().enumerate();
         values.max_by(|a, b| a.1.total_cmp(b.1)).map_or(0, |(id, _)| id as i32)

@@ -144,7 +144,7 @@ fn requests(seed: u64) -> Vec<SamplingParams> {
     ]
 }
 
-/// Returns the case of a request behind a history; its logits are of no matter.
+/// Returns the case of a request after a history; its logits are of no matter.
 fn request(vocab: usize, params: SamplingParams) -> Case {
     let mut case = Case::of(&vec![0.0; vocab], params);
     (case.prompt, case.output) = (vec![1, 2, 3, 1], vec![4, 2]);

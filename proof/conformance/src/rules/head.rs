@@ -238,7 +238,7 @@ fn a_certified_head_gives_what_the_whole_row_gives(check: &Check<'_>) {
 }
 
 fn near_ties_go_to_the_token_of_the_whole_row(check: &Check<'_>) {
-    // All rows are one row, but for a last bit here and there, or equal: codes of 8 bits cannot tell them
+    // All rows are one row, except for a last bit here and there, or equal: codes of 8 bits cannot tell them
     // apart.
     let (vocab, width) = (300, 24);
     let row = rows::bell(width, 1.0, 3);

@@ -107,7 +107,7 @@ fn processed_speaks_of_the_kept_set(check: &Check<'_>) {
     let seen = check.sees(&Case::of(&dyadic(), params)).logprobs.expect("asked for");
     holds(&seen.top, &[(0, 1, ln(0.8)), (1, 2, ln(0.2)), ABSENT]);
     holds(&seen.ids, &[(1, 2, ln(0.2)), (2, 0, NO)]);
-    // Behind a dropped first token ranks start anew.
+    // After a dropped first token ranks start anew.
     let xtc = SamplingParams {
         temperature: UNIT,
         xtc_probability: 1.0,

@@ -89,7 +89,7 @@ struct Setup {
 }
 
 impl Setup {
-    /// Returns the tokens that one call emits behind a token.
+    /// Returns the tokens that one call emits after a token.
     fn emit(&self, check: &Check<'_>, seed: u64, position: u32, last: Option<i32>) -> Vec<i32> {
         let (mut drafts, mut parents) = (Vec::new(), Vec::new());
         let mut behind = vec![last];

@@ -1,4 +1,4 @@
-//! Drafts accepted while they equal what is drawn, in chains and trees (S3), and what a row behind drafts is
+//! Drafts accepted while they equal what is drawn, in chains and trees (S3), and what a row after drafts is
 //! (E6, F6, N9).
 
 use gumball_spec::{Error, LogprobsParams, Mirostat, NONE, SamplingParams, Status};
@@ -59,7 +59,7 @@ fn drafts_are_accepted_while_they_equal_what_is_drawn(check: &Check<'_>) {
         |drafts: [i32; 3]| Drafted::chain(root(sure(3)), drafts.into_iter().zip([sure(1), sure(4), sure(1)]));
     check.walks_to(&chain([3, 1, 4]), &[0, 1, 2, 3], &[3, 1, 4, 1]);
     check.walks_to(&chain([3, 1, 5]), &[0, 1, 2], &[3, 1, 4]);
-    // A draft behind one that is not accepted stands no chance, whatever it is.
+    // A draft after one that is not accepted stands no chance, whatever it is.
     check.walks_to(&chain([3, 0, 4]), &[0, 1], &[3, 1]);
     check.walks_to(&chain([0, 1, 4]), &[0], &[3]);
 }
@@ -238,7 +238,7 @@ fn drafts_on_the_path_count_as_output(check: &Check<'_>) {
     let repetition = SamplingParams { repetition_penalty: 2.5, ..Default::default() };
     let root = greedy(&row, repetition).after(&[1], &[]);
     check.walks_to(&Drafted::chain(root, [(2, logits()), (3, logits())]), &[0, 1, 2], &[2, 3, 1]);
-    // Behind 1 1 another 1 would repeat a bigram, and behind 1 1 2 1 another 2 as well.
+    // After 1 1 another 1 would repeat a bigram, and after 1 1 2 1 another 2 as well.
     let bigrams = SamplingParams { no_repeat_ngram: 2, ..Default::default() };
     check.walks_to(&chain(bigrams), &[0, 1, 2, 3], &[1, 2, 1, 3]);
 }
@@ -258,7 +258,7 @@ fn drafts_on_the_path_count_towards_min_tokens(check: &Check<'_>) {
     let row = [0.0, 1.0, 0.0, 0.0, 9.0];
     let logits = || Logits::new(Dtype::F32, &row);
     let chain = Drafted::chain(greedy(&row, params).after(&[4], &[2]), [(1, logits()), (1, logits())]);
-    // One output token is there; the row behind two drafts has three.
+    // One output token is there; the row after two drafts has three.
     check.walks_to(&chain, &[0, 1, 2], &[1, 1, 4]);
 }
 

@@ -35,7 +35,7 @@ fn sure(id: usize) -> Logits {
     Logits::new(Dtype::F32, &row)
 }
 
-/// A request at a row, with a chain of drafts and the rows behind them.
+/// A request at a row, with a chain of drafts and the rows after them.
 fn chain(params: SamplingParams, first: usize, nodes: &[(i32, usize)]) -> Drafted {
     let root = Case::new(sure(first), params).at(7, 3);
     Drafted::chain(root, nodes.iter().map(|(draft, next)| (*draft, sure(*next))))
@@ -146,7 +146,7 @@ fn what_cannot_be_judged_is_refused(check: &Check<'_>) {
 
 fn a_block_is_judged_by_the_rows_behind_a_stop_id_too(check: &Check<'_>) {
     // The stop id has 1/2. Behind it the row has no other token than the next draft, so the block may not end
-    // there: it is accepted with the draft behind it or not at all, by a coin against 1/2.
+    // there: it is accepted with the draft after it or not at all, by a coin against 1/2.
     let half = Logits::new(Dtype::F32, &[0.0, 0.0, -200.0, -200.0, -200.0, -200.0]);
     let params = SamplingParams { stop_ids: vec![0], ..Default::default() };
     let mut seen = [0; 2];

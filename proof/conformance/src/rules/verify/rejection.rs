@@ -89,7 +89,7 @@ fn a_draft_that_was_not_drawn_ends_the_chain_with_a_plain_draw(check: &Check<'_>
 }
 
 fn counts_tell_drafts_judged_alone_from_those_accepted(check: &Check<'_>) {
-    // Certain acceptance but for the second, which the target cannot draw; the fourth was not drawn.
+    // Certain acceptance except for the second, which the target cannot draw; the fourth was not drawn.
     let q = [0.5f32, 0.5].repeat(4);
     let p = [0.5, 0.5, 0.0, 1.0, 0.5, 0.5, 0.5, 0.5, 0.5, 0.5];
     let (tokens, verified) = check.verifies(&chain(&[0, 0, 1, NONE], &q, &p));
