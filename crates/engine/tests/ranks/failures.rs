@@ -114,7 +114,7 @@ fn pools_that_differ_are_told_so_at_start() {
 const DIFFERENCES: [(&str, StepPart, [&str; 2]); 24] = [
     ("slots", StepPart::Slots, ["slot 0 in request 0", "slot 1 in request 0"]),
     ("draw", StepPart::Seeds, ["seed 0, draw 0 in request 0", "seed 0, draw 1 in request 0"]),
-    ("seed", StepPart::Seeds, ["seed 0, draw 0 in request 0", "seed 1, draw 0 in request 0"]),
+    ("seed", StepPart::Parameters, ["seed: Some(0) in request 0", "seed: Some(1) in request 0"]),
     ("position", StepPart::Positions, ["length 0, digest "; 2]),
     ("mu", StepPart::Positions, ["length 0, digest "; 2]),
     ("shortened", StepPart::Positions, ["length 2, digest ", "length 1, digest "]),
