@@ -10,83 +10,90 @@
 GUMBALL_ENUM(gumball_head_kind) {
     // Every logit.
     GUMBALL_HEAD_EXACT = 0,
-    // The logits that could decide a row, found by a copy of the weights in 8 bits: the same tokens and logprobs, bit
-    // for bit.
+    // The logits that could decide a row, found by a copy of the weights in 8 bits: the same tokens and
+    // logprobs, bit for bit.
     GUMBALL_HEAD_CERTIFIED = 1,
-    // The logits of the clusters of ids whose centroids look likeliest, all others being -inf: an approximation.
+    // The logits of the clusters of ids whose centroids look likeliest, all others being -inf: an
+    // approximation.
     GUMBALL_HEAD_CLUSTERED = 2,
 };
 
-// Receives how far a build of clusters is: `done` of `of` ids were compared in assignment `iteration`, from 0, of at
-// most `iterations`. Returns 0 to go on, another number to stop. `user`: the pointer of the config. It is called on a
-// thread of the library, by one at a time.
+// Receives how far a build of clusters is: `done` of `of` ids were compared in assignment `iteration`, from
+// 0, of at most `iterations`. Returns 0 to go on, another number to stop. `user`: the pointer of the config.
+// It is called on a thread of the library, by one at a time.
 typedef int32_t (*gumball_cluster_progress)(void *user, size_t iteration, size_t iterations, size_t done, size_t of);
 
-// The weights of a head, what follows their product, and which kind of head computes it, where. Fields of another kind
-// or place stay zero.
+// The weights of a head, what follows their product, and which kind of head computes it, where. Fields of
+// another kind or place stay zero.
 typedef struct {
     size_t struct_size;
-    // A row for each id, 1..=2^20 of them, of as many weights as a hidden state has elements, 1..=2^16, without gaps.
-    // The head reads them as long as it lives; they must not be freed or written meanwhile, but weights in a device's
-    // memory may be written between steps. A clustered head reads them only while it is made, unless it permutes them.
+    // A row for each id, 1..=2^20 of them, of as many weights as a hidden state has elements, 1..=2^16,
+    // without gaps. The head reads them as long as it lives; they must not be freed or written meanwhile,
+    // but weights in a device's memory may be written between steps. A clustered head reads them only while
+    // it is made, unless it permutes them.
     gumball_matrix weights;
-    // A float for each id that is added to the products, which a head of the host reads as long as it lives; NULL:
-    // none.
+    // A float for each id that is added to the products, which a head of the host reads as long as it lives;
+    // NULL: none.
     const float *bias;
     // The factor of every logit, above 0 and up to 2^16; 0: 1.
     float logit_scale;
     // The bound that a hyperbolic tangent keeps logits below, 2^-64 to 2^16; 0: none.
     float softcap;
-    // Which logits it computes; over weights in a device's memory all, and gumball_head_copy brings the other kinds
-    // there.
+    // Which logits it computes; over weights in a device's memory all, and gumball_head_copy brings the
+    // other kinds there.
     gumball_head_kind kind;
-    // Over weights in a device's memory, above 0: the tensor cores compute the logits; not of weights in GUMBALL_F32.
+    // Over weights in a device's memory, above 0: the tensor cores compute the logits; not of weights in
+    // GUMBALL_F32.
     uint32_t fast;
     // The device of weights in its memory; else NULL.
     const gumball_device *device;
-    // On a device: how many hidden states a step may have, in 1..2^31; 0: 256. The head has memory for their logits, 4
-    // bytes for each id of each.
+    // On a device: how many hidden states a step may have, in 1..2^31; 0: 256. The head has memory for their
+    // logits, 4 bytes for each id of each.
     size_t rows;
     // Of the host: the SIMD level, by its name; NULL: the machine's best. The logits are the same.
     const char *level;
-    // Not for GUMBALL_HEAD_EXACT: how many rows of a call are computed in part at most; in a call that has more, every
-    // logit is computed, which is faster then. 0: 8 for GUMBALL_HEAD_CERTIFIED; for GUMBALL_HEAD_CLUSTERED 16 if more
-    // than a sixth of the clusters are probed, else no number.
+    // Not for GUMBALL_HEAD_EXACT: how many rows of a call are computed in part at most; in a call that has
+    // more, every logit is computed, which is faster then. 0: 8 for GUMBALL_HEAD_CERTIFIED; for
+    // GUMBALL_HEAD_CLUSTERED 16 if more than a sixth of the clusters are probed, else no number.
     size_t most_rows;
-    // The path of a file that gumball_head_save, or the command `gumball head build`, wrote of these weights and this
-    // bias: its copy is mapped instead of made, so it must not be written as long as the head lives; its clusters are
-    // read. Clusters may also be of another program: a safetensors file with the tensors clusters.ids, [clusters,
-    // capacity] of I64, I32 or U32, and clusters.centroids, [clusters, width] of F32, BF16 or F16. NULL: none.
+    // The path of a file that gumball_head_save, or the command `gumball head build`, wrote of these weights
+    // and this bias: its copy is mapped instead of made, so it must not be written as long as the head
+    // lives; its clusters are read. Clusters may also be of another program: a safetensors file with the
+    // tensors clusters.ids, [clusters, capacity] of I64, I32 or U32, and clusters.centroids, [clusters,
+    // width] of F32, BF16 or F16. NULL: none.
     const char *file;
-    // Of GUMBALL_HEAD_CLUSTERED without a file: `clusters` lists of `capacity` ids, each id of the vocabulary once,
-    // which are copied.
+    // Of GUMBALL_HEAD_CLUSTERED without a file: `clusters` lists of `capacity` ids, each id of the
+    // vocabulary once, which are copied.
     const uint32_t *cluster_ids;
     // With these: for each cluster as many floats as a hidden state has, finite, which are copied.
     const float *centroids;
     size_t clusters;
-    // How many ids a cluster has, up to the vocabulary; the last of clusters that are built has the ids that are left.
-    // 0 for these: 16.
+    // How many ids a cluster has, up to the vocabulary; the last of clusters that are built has the ids that
+    // are left. 0 for these: 16.
     size_t capacity;
-    // Of GUMBALL_HEAD_CLUSTERED without a file and `cluster_ids`, whose clusters are built: how often all ids are
-    // assigned to clusters at most; 0: 10.
+    // Of GUMBALL_HEAD_CLUSTERED without a file and `cluster_ids`, whose clusters are built: how often all
+    // ids are assigned to clusters at most; 0: 10.
     size_t iterations;
-    // Receives how far the build is; if it stops the build, the error is GUMBALL_UNAVAILABLE. NULL: no function.
+    // Receives how far the build is; if it stops the build, the error is GUMBALL_UNAVAILABLE. NULL: no
+    // function.
     gumball_cluster_progress progress;
     void *user;
-    // Of GUMBALL_HEAD_CLUSTERED: how many clusters a hidden state probes, up to their number; 0: an eighth of them.
+    // Of GUMBALL_HEAD_CLUSTERED: how many clusters a hidden state probes, up to their number; 0: an eighth
+    // of them.
     size_t probes;
-    // Of GUMBALL_HEAD_CLUSTERED: ids that are always computed, such as ends of text, up to as many as the vocabulary
-    // has; they are copied.
+    // Of GUMBALL_HEAD_CLUSTERED: ids that are always computed, such as ends of text, up to as many as the
+    // vocabulary has; they are copied.
     const uint32_t *special_ids;
     size_t special_ids_len;
-    // Of GUMBALL_HEAD_CLUSTERED. 0: the head takes a copy of the weights, in the order of its clusters. 1: it permutes
-    // the rows where they lie, in memory that may be written and that it then reads as long as it lives; another
-    // reader, a tied embedding for instance, must read the row of an id at its place (`places` of gumball_head_info).
+    // Of GUMBALL_HEAD_CLUSTERED. 0: the head takes a copy of the weights, in the order of its clusters. 1:
+    // it permutes the rows where they lie, in memory that may be written and that it then reads as long as
+    // it lives; another reader, a tied embedding for instance, must read the row of an id at its place
+    // (`places` of gumball_head_info).
     uint64_t is_in_place;
 } gumball_head_config;
 
-// The properties of a head, under the names of its config; of a head on a device dtype and kind are 0. The lists are
-// the head's; NULL if there are none.
+// The properties of a head, under the names of its config; of a head on a device dtype and kind are 0. The
+// lists are the head's; NULL if there are none.
 typedef struct {
     size_t struct_size;
     size_t vocab;
@@ -96,13 +103,14 @@ typedef struct {
     gumball_memory memory;
     // 1 if tokens, kept sets and logprobs may differ from the exact head's, as with GUMBALL_HEAD_CLUSTERED.
     uint32_t is_approximate;
-    // How many bytes a call that screens rows reads before it reads weights; 0 except for GUMBALL_HEAD_CERTIFIED.
+    // How many bytes a call that screens rows reads before it reads weights; 0 except for
+    // GUMBALL_HEAD_CERTIFIED.
     size_t screen_bytes;
-    // How many rows of a call are computed in part at most; 0 for GUMBALL_HEAD_EXACT, SIZE_MAX where it does not matter
-    // how many there are.
+    // How many rows of a call are computed in part at most; 0 for GUMBALL_HEAD_EXACT, SIZE_MAX where it does
+    // not matter how many there are.
     size_t most_rows;
-    // Of GUMBALL_HEAD_CERTIFIED: the ids whose logits are always computed, since a weight or the bias is not finite or
-    // very large, ascending.
+    // Of GUMBALL_HEAD_CERTIFIED: the ids whose logits are always computed, since a weight or the bias is not
+    // finite or very large, ascending.
     const uint32_t *unscreened;
     size_t unscreened_len;
     size_t clusters;
@@ -123,42 +131,58 @@ typedef struct {
 extern "C" {
 #endif // __cplusplus
 
-// Makes a head. GUMBALL_HEAD_CERTIFIED without a file takes a byte for each weight, and the time to read all of them;
-// GUMBALL_HEAD_CLUSTERED that builds its clusters the time to compare each row with all centroids, up to `iterations`
-// times, over the threads that pools of the process share. Built clusters are balanced, and the same on every machine.
+// Makes a head. GUMBALL_HEAD_CERTIFIED without a file takes a byte for each weight, and the time to read all
+// of them; GUMBALL_HEAD_CLUSTERED that builds its clusters the time to compare each row with all centroids,
+// up to `iterations` times, over the threads that pools of the process share. Built clusters are balanced,
+// and the same on every machine.
+//
+// Cost: setup.
 gumball_head *gumball_head_new(const gumball_head_config *config);
 
-// Copies a head of the host to a device: of the same kind, with the same results. Returns when it is there; the head of
-// the host may end then.
+// Copies a head of the host to a device: of the same kind, with the same results. Returns when it is there;
+// the head of the host may end then.
 //
-// `rows`: as in gumball_head_config. `weights`: the same weights in the device's memory, of the same type and in the
-// order of ids, which a head then reads as long as it lives, a certified or clustered one unchanged; only the data
-// derived from them is copied. NULL: all of the head is copied.
+// `rows`: as in gumball_head_config. `weights`: the same weights in the device's memory, of the same type
+// and in the order of ids, which a head then reads as long as it lives, a certified or clustered one
+// unchanged; only the data derived from them is copied. NULL: all of the head is copied.
+//
+// Cost: setup.
 gumball_head *gumball_head_copy(const gumball_head *head, const gumball_device *device, size_t rows, const gumball_matrix *weights);
 
-// Writes what a head has derived from its weights to a file, for `file` in gumball_head_config: a certified head's copy
-// of them, a clustered head's clusters and centroids, with a checksum and the digest of the weights in the order of
-// ids, which are not in it. The file appears when it is whole.
+// Writes what a head has derived from its weights to a file, for `file` in gumball_head_config: a certified
+// head's copy of them, a clustered head's clusters and centroids, with a checksum and the digest of the
+// weights in the order of ids, which are not in it. The file appears when it is whole.
 //
 // `path`: where. `name`: the name of the tensor of weights, which is kept in the file; NULL: lm_head.weight.
+//
+// Cost: setup.
 gumball_code gumball_head_save(const gumball_head *head, const char *path, const char *name);
 
-// Ends a head, on a device when its steps are done; its weights can go then. Graphs that have it must not be replayed
-// any more.
+// Ends a head, on a device when its steps are done; its weights can go then. Graphs that have it must not be
+// replayed any more.
+//
+// Cost: setup.
 void gumball_head_free(gumball_head *head);
 
+// Cost: small.
 gumball_code gumball_head_describe(const gumball_head *head, gumball_head_info *out);
 
-// Computes all logits of hidden states of the host, whichever kind the head is. `logits`: memory for a float for each
-// id and hidden state.
+// Computes all logits of hidden states of the host, whichever kind the head is. `logits`: memory for a float
+// for each id and hidden state.
+//
+// Cost: compute.
 gumball_code gumball_head_logits(const gumball_head *head, const gumball_matrix *hidden, float *logits);
 
-// Waits for the device, and writes the rows and logits that a head there has computed for all pools. On the host pools
-// count: gumball_pool_counts.
+// Waits for the device, and writes the rows and logits that a head there has computed for all pools. On the
+// host pools count: gumball_pool_counts.
+//
+// Cost: wait.
 gumball_code gumball_head_counts(const gumball_head *head, gumball_counts *out);
 
-// Sets how many clusters a clustered head of the host probes for a hidden state from now on, 1 to their number. No
-// other thread may use the head meanwhile.
+// Sets how many clusters a clustered head of the host probes for a hidden state from now on, 1 to their
+// number. No other thread may use the head meanwhile.
+//
+// Cost: small.
 gumball_code gumball_head_set_probes(gumball_head *head, size_t probes);
 
 #ifdef __cplusplus

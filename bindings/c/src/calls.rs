@@ -72,6 +72,8 @@ impl Pool {
 /// From hidden states, the outputs are, bit for bit, the outputs from the logits of gumball_head_logits; of a
 /// clustered head, with -inf for the ids that it does not probe, which `is_approximate` of
 /// gumball_outputs_view says. The same holds for verifications, drafts and scores.
+///
+/// Cost: compute.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gumball_pool_step(
     pool: Option<&mut Pool>,
@@ -93,6 +95,8 @@ pub unsafe extern "C" fn gumball_pool_step(
 /// id that is emitted is the last token. A request with mirostat has no drafts. In GUMBALL_BLOCK drafts are
 /// chains, and no token is forced beside them. Over ranks GUMBALL_SURVEY takes none, and `probs` has whole
 /// rows of all requests.
+///
+/// Cost: compute.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gumball_pool_verify(
     pool: Option<&mut Pool>,
@@ -118,6 +122,8 @@ pub unsafe extern "C" fn gumball_pool_verify(
 /// runners-up. `batch`: a slot for each row, -1 for padding, also several times; its `counts` say how many
 /// drafts are on the path to each row, `paths` the ids of these drafts, row after row. A forced token is the
 /// only draft of its row.
+///
+/// Cost: compute.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gumball_pool_draft(
     pool: Option<&mut Pool>,
@@ -143,6 +149,8 @@ pub unsafe extern "C" fn gumball_pool_draft(
 /// Tells the logprobs of known tokens: what steps would in which they are forced. No slot is touched. The
 /// outputs have the widths of the request's `logprobs`. `batch`: masks, hooks and row_indices of the rows,
 /// whose number is its `len`, or where that is 0 the number of `rows`; or NULL.
+///
+/// Cost: compute.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gumball_pool_score(
     pool: Option<&mut Pool>,

@@ -22,6 +22,8 @@ pub struct Buffer {
 /// runtime and libraries built on it share. GUMBALL_UNAVAILABLE, which names the missing part, where there is
 /// no CUDA. A kernel is loaded by its first launch: from the folder that GUMBALL_KERNELS names, or from the
 /// user's cache (GUMBALL_CACHE), into which it is compiled once.
+///
+/// Cost: setup.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gumball_device_open(name: *const c_char) -> Option<Box<Device>> {
     make(|c| {
@@ -33,6 +35,8 @@ pub unsafe extern "C" fn gumball_device_open(name: *const c_char) -> Option<Box<
 /// Opens the same device on a stream of the program, a cudaStream_t or CUstream of the primary context (NULL:
 /// the default one), in turn with the program's own work there. The stream lives longer than the returned
 /// device and all that is made with it.
+///
+/// Cost: setup.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gumball_device_on_stream(
     device: Option<&Device>,
@@ -51,12 +55,16 @@ pub unsafe extern "C" fn gumball_device_on_stream(
 }
 
 /// Ends a handle of a device; pools and operators that were made with it go on.
+///
+/// Cost: setup.
 #[unsafe(no_mangle)]
 pub extern "C" fn gumball_device_free(device: Option<Box<Device>>) {
     end(device);
 }
 
 /// Takes memory of a device, filled with zeros: for a program that has none of its own.
+///
+/// Cost: setup.
 #[unsafe(no_mangle)]
 pub extern "C" fn gumball_buffer_new(device: Option<&Device>, bytes: usize) -> Option<Box<Buffer>> {
     make(|_| {
@@ -66,11 +74,14 @@ pub extern "C" fn gumball_buffer_new(device: Option<&Device>, bytes: usize) -> O
 }
 
 /// Gives memory back. No step may read it any more.
+///
+/// Cost: setup.
 #[unsafe(no_mangle)]
 pub extern "C" fn gumball_buffer_free(buffer: Option<Box<Buffer>>) {
     end(buffer);
 }
 
+/// Cost: small.
 #[unsafe(no_mangle)]
 pub extern "C" fn gumball_buffer_address(buffer: Option<&Buffer>) -> *mut c_void {
     call_or(ptr::null_mut(), |_| {
@@ -81,6 +92,8 @@ pub extern "C" fn gumball_buffer_address(buffer: Option<&Buffer>) -> *mut c_void
 
 /// Copies bytes to a place in a buffer, in turn with the work on the device's stream. They are taken on
 /// return.
+///
+/// Cost: copy.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gumball_buffer_write(
     buffer: Option<&mut Buffer>,
@@ -98,6 +111,8 @@ pub unsafe extern "C" fn gumball_buffer_write(
 
 /// Copies bytes from a place in a buffer, once the work that is on the device's stream before is done; `data`
 /// has `bytes` bytes.
+///
+/// Cost: wait.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gumball_buffer_read(
     buffer: Option<&Buffer>,

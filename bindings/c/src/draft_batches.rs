@@ -25,6 +25,8 @@ pub(crate) fn batch_of(pool: &mut Pool, number: i64) -> Result<(OnDevice<'_>, Dr
 /// Makes a batch of rows of a draft model in a pool on a device, and tells its number, from 1. `rows`: how
 /// many it may have, in 1..=the pool's rows. `siblings`: how many drafts are drawn from each, 1 for chains.
 /// `probs`: above 0 the probabilities that they are drawn from are written as well.
+///
+/// Cost: setup.
 #[unsafe(no_mangle)]
 pub extern "C" fn gumball_pool_add_drafts(
     pool: Option<&mut Pool>,
@@ -44,6 +46,8 @@ pub extern "C" fn gumball_pool_add_drafts(
 }
 
 /// Frees a batch. Graphs of the program that hold it must not run any more.
+///
+/// Cost: setup.
 #[unsafe(no_mangle)]
 pub extern "C" fn gumball_pool_remove_drafts(pool: Option<&mut Pool>, draft_batch: i64) -> Code {
     call(|_| {
@@ -57,6 +61,8 @@ pub extern "C" fn gumball_pool_remove_drafts(pool: Option<&mut Pool>, draft_batc
 
 /// Waits for all work that was enqueued before, and copies the last drafts of a batch; `drafts` has the
 /// batch's `siblings`, and probabilities only of a batch that writes them.
+///
+/// Cost: wait.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gumball_pool_fetch_drafts(
     pool: Option<&mut Pool>,
@@ -78,6 +84,8 @@ pub unsafe extern "C" fn gumball_pool_fetch_drafts(
 
 /// Tells where a batch's drafts lie in the device's memory, a line for each assigned row, and, unless that is
 /// NULL, `probs`, of no rows if it writes none.
+///
+/// Cost: small.
 #[unsafe(no_mangle)]
 pub extern "C" fn gumball_pool_drafts(
     pool: Option<&mut Pool>,

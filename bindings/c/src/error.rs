@@ -54,6 +54,8 @@ pub struct ErrorParts {
 
 /// Returns this thread's last error in words: the parameter, its value and the allowed range. Never NULL; it
 /// stays until the thread's next error.
+///
+/// Cost: small.
 #[unsafe(no_mangle)]
 pub extern "C" fn gumball_error_message() -> *const c_char {
     last_text(0)
@@ -61,6 +63,8 @@ pub extern "C" fn gumball_error_message() -> *const c_char {
 
 /// Returns the code of this thread's last error, GUMBALL_OK if there was none, and writes its parts, unless
 /// `out` is NULL.
+///
+/// Cost: small.
 #[unsafe(no_mangle)]
 pub extern "C" fn gumball_error(out: Option<&mut MaybeUninit<ErrorParts>>) -> Code {
     if let Some(out) = out {

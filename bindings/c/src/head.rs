@@ -110,6 +110,8 @@ impl HeadConfig {
 /// of them; GUMBALL_HEAD_CLUSTERED that builds its clusters the time to compare each row with all centroids,
 /// up to `iterations` times, over the threads that pools of the process share. Built clusters are balanced,
 /// and the same on every machine.
+///
+/// Cost: setup.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gumball_head_new(config: *const HeadConfig) -> Option<Box<Head>> {
     make(|c| {
@@ -127,6 +129,8 @@ pub unsafe extern "C" fn gumball_head_new(config: *const HeadConfig) -> Option<B
 /// `rows`: as in gumball_head_config. `weights`: the same weights in the device's memory, of the same type
 /// and in the order of ids, which a head then reads as long as it lives, a certified or clustered one
 /// unchanged; only the data derived from them is copied. NULL: all of the head is copied.
+///
+/// Cost: setup.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gumball_head_copy(
     head: Option<&Head>,
@@ -156,6 +160,8 @@ pub unsafe extern "C" fn gumball_head_copy(
 /// weights in the order of ids, which are not in it. The file appears when it is whole.
 ///
 /// `path`: where. `name`: the name of the tensor of weights, which is kept in the file; NULL: lm_head.weight.
+///
+/// Cost: setup.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gumball_head_save(
     head: Option<&Head>,
@@ -180,11 +186,14 @@ pub unsafe extern "C" fn gumball_head_save(
 
 /// Ends a head, on a device when its steps are done; its weights can go then. Graphs that have it must not be
 /// replayed any more.
+///
+/// Cost: setup.
 #[unsafe(no_mangle)]
 pub extern "C" fn gumball_head_free(head: Option<Box<Head>>) {
     end(head);
 }
 
+/// Cost: small.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gumball_head_describe(head: Option<&Head>, out: *mut HeadInfo) -> Code {
     call(|c| {
@@ -233,6 +242,8 @@ pub unsafe extern "C" fn gumball_head_describe(head: Option<&Head>, out: *mut He
 
 /// Computes all logits of hidden states of the host, whichever kind the head is. `logits`: memory for a float
 /// for each id and hidden state.
+///
+/// Cost: compute.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gumball_head_logits(
     head: Option<&Head>,
@@ -251,6 +262,8 @@ pub unsafe extern "C" fn gumball_head_logits(
 
 /// Waits for the device, and writes the rows and logits that a head there has computed for all pools. On the
 /// host pools count: gumball_pool_counts.
+///
+/// Cost: wait.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gumball_head_counts(head: Option<&Head>, out: *mut Counts) -> Code {
     call(|c| {
@@ -266,6 +279,8 @@ pub unsafe extern "C" fn gumball_head_counts(head: Option<&Head>, out: *mut Coun
 
 /// Sets how many clusters a clustered head of the host probes for a hidden state from now on, 1 to their
 /// number. No other thread may use the head meanwhile.
+///
+/// Cost: small.
 #[unsafe(no_mangle)]
 pub extern "C" fn gumball_head_set_probes(head: Option<&mut Head>, probes: usize) -> Code {
     call(|_| {

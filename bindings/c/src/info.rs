@@ -86,6 +86,7 @@ impl Counts {
     }
 }
 
+/// Cost: small.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gumball_pool_describe(pool: Option<&Pool>, out: *mut PoolInfo) -> Code {
     call(|c| {
@@ -115,6 +116,7 @@ pub unsafe extern "C" fn gumball_pool_describe(pool: Option<&Pool>, out: *mut Po
     })
 }
 
+/// Cost: small.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gumball_pool_counts(pool: Option<&mut Pool>, out: *mut Counts) -> Code {
     call(|c| {

@@ -152,6 +152,8 @@ impl Given {
 /// `mode`: GUMBALL_REJECTION, GUMBALL_BLOCK (chains alone) or GUMBALL_THRESHOLD, with thresholds as in
 /// gumball_batch. By the first two every emitted token has the distribution of the target's row; thresholds
 /// below 1 are biased towards the drafts.
+///
+/// Cost: launch.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gumball_operators_judge(
     operators: Option<&Operators>,
@@ -222,6 +224,8 @@ pub unsafe extern "C" fn gumball_operators_judge(
 /// `tokens`: one for each row, -1 for none. `logprobs`: memory for a float for each row: ln, -inf for none.
 /// `ranks` and `statuses`: NULL, or memory for a word for each row: 1 for the most likely token, 0 for none.
 /// On a device an id outside the vocabulary is none, with GUMBALL_STATUS_NO_ID.
+///
+/// Cost: launch.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gumball_operators_selected_logprobs(
     operators: Option<&Operators>,

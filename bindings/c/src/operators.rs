@@ -34,6 +34,8 @@ impl Operators {
 /// Makes operators. `device`: where they work, in the order of its stream; NULL: on the host. Bans and biases
 /// are GUMBALL_UNAVAILABLE on a device. Graphs captured with the same operators share memory and must not be
 /// replayed at the same time. `threads` and `level`: as in gumball_pool_config, of the host.
+///
+/// Cost: setup.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gumball_operators_new(
     device: Option<&Device>,
@@ -55,6 +57,7 @@ pub unsafe extern "C" fn gumball_operators_new(
     })
 }
 
+/// Cost: setup.
 #[unsafe(no_mangle)]
 pub extern "C" fn gumball_operators_free(operators: Option<Box<Operators>>) {
     end(operators);
@@ -66,6 +69,8 @@ pub extern "C" fn gumball_operators_free(operators: Option<Box<Operators>>) {
 /// `temperature`: of all rows, 0 or in (0, 2^100]; `temperatures`: of each row, or NULL. `out`: as many rows,
 /// of any type (on a device float, or the logits'), in memory of their own; or the rows that are read, which
 /// are then changed in place. `statuses`: NULL, or a word for each row, for bits of gumball_status.
+///
+/// Cost: launch.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gumball_operators_softmax(
     operators: Option<&Operators>,
@@ -91,6 +96,8 @@ pub unsafe extern "C" fn gumball_operators_softmax(
 /// Writes the distribution that each row's token is drawn from: of logits the softmax after temperature, bans
 /// and filters, of probabilities the kept ones, renormalised to a sum of 1. XTC acts as in draw 0 of seed 0
 /// at position 0. `out` and `statuses`: as for gumball_operators_softmax.
+///
+/// Cost: launch.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gumball_operators_probabilities(
     operators: Option<&Operators>,
@@ -105,6 +112,8 @@ pub unsafe extern "C" fn gumball_operators_probabilities(
 /// Writes each row with only the tokens that its filters and bans keep: other logits become -inf, other
 /// probabilities 0. Rows of only -inf stay as they are. -0.0 is written as +0.0, and +inf as FLT_MAX. `out`
 /// and `statuses`: as for gumball_operators_softmax.
+///
+/// Cost: launch.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gumball_operators_mask_logits(
     operators: Option<&Operators>,
@@ -144,6 +153,8 @@ fn write(
 /// `rows`: L rows. `params`: lists of L, or with `slots` in `draws` of its `size`, or NULL. `tokens`: memory
 /// for one token per output; -1 where a row has no token. `statuses`: NULL, or a word for each output. On a
 /// device an entry of `row_indices` that is not a row yields -1 and GUMBALL_STATUS_EMPTY.
+///
+/// Cost: launch.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gumball_operators_sample(
     operators: Option<&Operators>,

@@ -126,16 +126,19 @@ pub struct Emitted {
     pub first_row: usize,
 }
 
+/// Cost: small.
 #[unsafe(no_mangle)]
 pub extern "C" fn gumball_outputs_new() -> Option<Box<Outputs>> {
     make(|_| Ok(Outputs { inner: gumball_engine::Outputs::new() }))
 }
 
+/// Cost: small.
 #[unsafe(no_mangle)]
 pub extern "C" fn gumball_outputs_free(outputs: Option<Box<Outputs>>) {
     end(outputs);
 }
 
+/// Cost: small.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gumball_outputs_read(outputs: Option<&Outputs>, out: *mut OutputsView) -> Code {
     call(|c| {
@@ -153,6 +156,8 @@ pub unsafe extern "C" fn gumball_outputs_read(outputs: Option<&Outputs>, out: *m
 }
 
 /// Writes what came out for a request, by its number in the batch.
+///
+/// Cost: small.
 #[unsafe(no_mangle)]
 pub extern "C" fn gumball_outputs_request(
     outputs: Option<&Outputs>,
@@ -179,6 +184,8 @@ pub extern "C" fn gumball_outputs_request(
 
 /// Writes where the last outputs of a pool on a device lie in its memory, for a model to read. The tokens'
 /// address stays; others move with the number of rows.
+///
+/// Cost: small.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gumball_pool_outputs(pool: Option<&mut Pool>, out: *mut OutputsView) -> Code {
     call(|c| {
@@ -198,6 +205,8 @@ pub(crate) fn first<T>(values: &[T]) -> *const T {
 
 /// Returns the ids that a row's filters kept, ascending, and their number; NULL if the row is empty or
 /// padding, or the pool keeps no sets, or after an error.
+///
+/// Cost: small.
 #[unsafe(no_mangle)]
 pub extern "C" fn gumball_outputs_kept(
     outputs: Option<&Outputs>,

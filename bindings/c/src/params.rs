@@ -24,6 +24,8 @@ impl Params {
 }
 
 /// Makes neutral parameters: rows are drawn from as they are, at temperature 1.
+///
+/// Cost: small.
 #[unsafe(no_mangle)]
 pub extern "C" fn gumball_params_new() -> Option<Box<Params>> {
     make(|_| Ok(Params::of(SamplingParams::default())))
@@ -32,6 +34,8 @@ pub extern "C" fn gumball_params_new() -> Option<Box<Params>> {
 /// Makes parameters of JSON, an object of the fields that are not neutral: `{"temperature": 0.8, "dry":
 /// {"multiplier": 0.8}, "logprobs": {"top_n": 5}}`. The fields with their ranges and meanings stand in the
 /// parameters' table of docs/semantics.md.
+///
+/// Cost: copy.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gumball_params_from_json(json: *const c_char) -> Option<Box<Params>> {
     make(|c| {
@@ -41,11 +45,13 @@ pub unsafe extern "C" fn gumball_params_from_json(json: *const c_char) -> Option
     })
 }
 
+/// Cost: copy.
 #[unsafe(no_mangle)]
 pub extern "C" fn gumball_params_clone(params: Option<&Params>) -> Option<Box<Params>> {
     make(|_| Ok(Params::of(require("params", params)?.inner.clone())))
 }
 
+/// Cost: small.
 #[unsafe(no_mangle)]
 pub extern "C" fn gumball_params_free(params: Option<Box<Params>>) {
     end(params);
@@ -53,6 +59,8 @@ pub extern "C" fn gumball_params_free(params: Option<Box<Params>>) {
 
 /// Returns all parameters as JSON, which stays until the next call of this function or the end of the
 /// parameters.
+///
+/// Cost: copy.
 #[unsafe(no_mangle)]
 pub extern "C" fn gumball_params_to_json(params: Option<&mut Params>) -> *const c_char {
     call_or(ptr::null(), |_| {
@@ -64,6 +72,8 @@ pub extern "C" fn gumball_params_to_json(params: Option<&mut Params>) -> *const 
 }
 
 /// Checks all parameters against their ranges for a vocabulary, as all functions that take parameters do.
+///
+/// Cost: copy.
 #[unsafe(no_mangle)]
 pub extern "C" fn gumball_params_validate(params: Option<&Params>, vocab: usize) -> Code {
     call(|_| Ok(require("params", params)?.inner.validate(vocab)?))
@@ -72,6 +82,8 @@ pub extern "C" fn gumball_params_validate(params: Option<&Params>, vocab: usize)
 /// Sets a parameter that is a number, an integer, or 0 or 1, by its name, such as top_p, dry.base and
 /// logprobs.top_n; numbers are rounded to float. NaN and values that are infinite as a float are refused at
 /// once, other values outside a range when the parameters are taken.
+///
+/// Cost: small.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gumball_params_set(
     params: Option<&mut Params>,
@@ -123,6 +135,8 @@ fn change(
 
 /// Sets a parameter that is a list of ids, by its name: allowed_ids, of which an empty list bans every id,
 /// banned_ids, stop_ids, dry.breakers, logprobs.ids.
+///
+/// Cost: copy.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gumball_params_set_ids(
     params: Option<&mut Params>,
@@ -147,6 +161,8 @@ pub unsafe extern "C" fn gumball_params_set_ids(
 
 /// Sets any one parameter from JSON, by its name as gumball_params_from_json reads it: `order`,
 /// `"top_k,top_p"`; `mirostat`, `{"tau": 5, "eta": 0.1}`. NULL makes it neutral again.
+///
+/// Cost: copy.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gumball_params_set_json(
     params: Option<&mut Params>,
@@ -175,6 +191,8 @@ pub unsafe extern "C" fn gumball_params_set_json(
 }
 
 /// Sets the seed of all draws. Without one, each request draws a fresh one, which its state tells.
+///
+/// Cost: small.
 #[unsafe(no_mangle)]
 pub extern "C" fn gumball_params_set_seed(params: Option<&mut Params>, seed: u64) -> Code {
     call(|_| {
@@ -186,6 +204,8 @@ pub extern "C" fn gumball_params_set_seed(params: Option<&mut Params>, seed: u64
 /// Returns the seed of the requests that sample one prompt in one turn of a run (rule N10): run is the seed
 /// of the run, prompt the prompt's number in it, turn how many answers of the conversation came before. The
 /// samples of a group share the seed, and sample j has the draw index j.
+///
+/// Cost: small.
 #[unsafe(no_mangle)]
 pub extern "C" fn gumball_prompt_seed(run: u64, prompt: u64, turn: u32) -> u64 {
     gumball_engine::prompt_seed(run, prompt, turn)
@@ -193,12 +213,16 @@ pub extern "C" fn gumball_prompt_seed(run: u64, prompt: u64, turn: u32) -> u64 {
 
 /// Returns the seed of one sample of a group whose seed is given, for engines that make a request of each
 /// sample, with draw index 0.
+///
+/// Cost: small.
 #[unsafe(no_mangle)]
 pub extern "C" fn gumball_sample_seed(seed: u64, sample: u32) -> u64 {
     gumball_engine::sample_seed(seed, sample)
 }
 
 /// Sets what is added to the logits of ids; -INFINITY is a ban. An empty list takes it back.
+///
+/// Cost: copy.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gumball_params_set_logit_bias(
     params: Option<&mut Params>,

@@ -40,6 +40,8 @@ impl Pool {
 /// `batch`: the step's, of which only `slots`, `counts` and, for GUMBALL_VERIFY, the mode are read.
 /// `captured`: the number of requests, padding included, that the graph of a replay was captured for; 0: the
 /// step replays none. `is_data_parallel` above 0: each rank has the hidden states of its own requests only.
+///
+/// Cost: copy.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gumball_pool_plan(
     pool: Option<&Pool>,
@@ -74,6 +76,8 @@ pub unsafe extern "C" fn gumball_pool_plan(
 
 /// Tells which rank owns a request of a plan: samples it under GUMBALL_SWAP, and has its rows under
 /// GUMBALL_REPLICATED.
+///
+/// Cost: small.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gumball_pool_owner(
     pool: Option<&Pool>,

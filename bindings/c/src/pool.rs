@@ -139,6 +139,8 @@ impl PoolConfig {
 }
 
 /// Makes an empty pool; over ranks when all of them have come.
+///
+/// Cost: setup.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gumball_pool_new(config: *const PoolConfig) -> Option<Box<Pool>> {
     make(|c| {
@@ -149,12 +151,18 @@ pub unsafe extern "C" fn gumball_pool_new(config: *const PoolConfig) -> Option<B
 
 /// Ends a pool with its sequences. On a device it waits for the enqueued work; over ranks the next step of
 /// the others is GUMBALL_LOST.
+///
+/// Cost: setup.
 #[unsafe(no_mangle)]
 pub extern "C" fn gumball_pool_free(pool: Option<Box<Pool>>) {
     end(pool);
 }
 
-/// Admits a request and tells its slot. On a device it waits for nothing. Over ranks there must be a seed.
+/// Admits a request and tells its slot. On a device it waits only if the lists and the history that the
+/// request's edits read are longer than those of all earlier requests of the slot. Over ranks there must be a
+/// seed.
+///
+/// Cost: copy.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gumball_pool_admit(
     pool: Option<&mut Pool>,
@@ -173,6 +181,8 @@ pub unsafe extern "C" fn gumball_pool_admit(
 
 /// Takes up a sequence where it was left, here or elsewhere, with the state's seed and draw index. With
 /// mirostat, it cannot be shortened to before the state.
+///
+/// Cost: copy.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gumball_pool_resume(
     pool: Option<&mut Pool>,
@@ -191,6 +201,8 @@ pub unsafe extern "C" fn gumball_pool_resume(
 /// Copies a sequence to a slot of its own, under another draw index. For n sequences of one request: admit
 /// it, fork it under 1, 2, .. n - 1, and let all of them read the same row of logits in the first step. On a
 /// device the copy goes through the host, which may have to wait.
+///
+/// Cost: wait.
 #[unsafe(no_mangle)]
 pub extern "C" fn gumball_pool_fork(
     pool: Option<&mut Pool>,
@@ -210,12 +222,16 @@ fn write_slot(slot: &mut MaybeUninit<i32>, placed: gumball_engine::Result<Slot>)
 }
 
 /// Ends a sequence; its slot is vacant then, and rows that are assigned to it are padding.
+///
+/// Cost: small.
 #[unsafe(no_mangle)]
 pub extern "C" fn gumball_pool_release(pool: Option<&mut Pool>, slot: i32) -> Code {
     call(|_| Ok(require("pool", pool)?.inner.release(slot)?))
 }
 
 /// Appends a token that was chosen elsewhere; mirostat's limit stays.
+///
+/// Cost: wait.
 #[unsafe(no_mangle)]
 pub extern "C" fn gumball_pool_push(pool: Option<&mut Pool>, slot: i32, id: u32) -> Code {
     call(|_| Ok(require("pool", pool)?.inner.push(slot, id)?))
@@ -224,6 +240,8 @@ pub extern "C" fn gumball_pool_push(pool: Option<&mut Pool>, slot: i32, id: u32)
 /// Takes away the last `counts[i]` output tokens of the sequence in `slots[i]`, which is then as it was
 /// before them, mirostat's limit included. No slot stands there twice. On a device the states go through the
 /// host, which may have to wait; GUMBALL_WORK_SHORTEN waits for nothing.
+///
+/// Cost: wait.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gumball_pool_shorten(
     pool: Option<&mut Pool>,
@@ -241,6 +259,8 @@ pub unsafe extern "C" fn gumball_pool_shorten(
 
 /// Tells the state of a slot. On a device it waits where the host does not know the last tokens yet; some may
 /// be lost, unless the config has `keep_histories`.
+///
+/// Cost: wait.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gumball_pool_state(pool: Option<&mut Pool>, slot: i32, out: *mut State) -> Code {
     call(|c| {
@@ -249,6 +269,7 @@ pub unsafe extern "C" fn gumball_pool_state(pool: Option<&mut Pool>, slot: i32, 
     })
 }
 
+/// Cost: wait.
 #[unsafe(no_mangle)]
 pub extern "C" fn gumball_pool_params(pool: Option<&mut Pool>, slot: i32) -> Option<Box<Params>> {
     make(|_| Ok(Params::of(require("pool", pool)?.inner.sequence(slot)?.params().clone())))
@@ -260,6 +281,8 @@ pub extern "C" fn gumball_pool_params(pool: Option<&mut Pool>, slot: i32) -> Opt
 /// hook: `hooked` is above 0. kept: the pool keeps kept sets, and no filter bounds them. logprobs: of a mode
 /// whose members are all tokens. dynamic_temperature, mirostat, joint, route; or the filter that acts first.
 /// Other rows take all logits where a hidden state or many rows need them.
+///
+/// Cost: small.
 #[unsafe(no_mangle)]
 pub extern "C" fn gumball_pool_needs_whole_row(
     pool: Option<&mut Pool>,

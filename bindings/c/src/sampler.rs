@@ -99,6 +99,8 @@ impl Token {
 /// Makes a sampler. `state`: where another sampler or pool left the sequence, with its seed and draw index;
 /// with mirostat, it cannot be truncated to before the state. NULL: the history is empty;
 /// gumball_sampler_reset gives it a prompt.
+///
+/// Cost: copy.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gumball_sampler_new(
     params: Option<&Params>,
@@ -128,11 +130,14 @@ pub unsafe extern "C" fn gumball_sampler_new(
 }
 
 /// Makes a sampler with the same state and another draw index.
+///
+/// Cost: copy.
 #[unsafe(no_mangle)]
 pub extern "C" fn gumball_sampler_fork(sampler: Option<&Sampler>, draw: u32) -> Option<Box<Sampler>> {
     make(|_| Ok(Sampler { inner: require("sampler", sampler)?.inner.fork(draw)? }))
 }
 
+/// Cost: small.
 #[unsafe(no_mangle)]
 pub extern "C" fn gumball_sampler_free(sampler: Option<Box<Sampler>>) {
     end(sampler);
@@ -159,6 +164,8 @@ fn row_of<'a>(c: Caller<'a>, rows: *const Rows) -> Result<(Row<'a>, Kind)> {
 /// `row`: one of logits or probabilities, in host memory. `batch`: mask, forced token and hook of this row,
 /// without slots, or NULL; rows of probabilities have no hook. A forced token is emitted even if it is
 /// banned; its logprob is the one that it would have had.
+///
+/// Cost: compute.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gumball_sampler_sample(
     sampler: Option<&mut Sampler>,
@@ -199,6 +206,8 @@ pub unsafe extern "C" fn gumball_sampler_sample(
 
 /// Draws `n` tokens from one row of logits, under the draw indices 0..n: what `n` sequences would draw. It
 /// appends none; gumball_sampler_push does.
+///
+/// Cost: compute.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gumball_sampler_sample_n(
     sampler: Option<&mut Sampler>,
@@ -221,6 +230,8 @@ pub unsafe extern "C" fn gumball_sampler_sample_n(
 }
 
 /// Appends a token that was chosen elsewhere; mirostat's limit stays.
+///
+/// Cost: small.
 #[unsafe(no_mangle)]
 pub extern "C" fn gumball_sampler_push(sampler: Option<&mut Sampler>, id: u32) -> Code {
     call(|_| {
@@ -230,12 +241,16 @@ pub extern "C" fn gumball_sampler_push(sampler: Option<&mut Sampler>, id: u32) -
 }
 
 /// Goes back to the state after `output_len` output tokens, mirostat's limit included.
+///
+/// Cost: copy.
 #[unsafe(no_mangle)]
 pub extern "C" fn gumball_sampler_truncate(sampler: Option<&mut Sampler>, output_len: usize) -> Code {
     call(|_| Ok(require("sampler", sampler)?.inner.truncate(output_len)?))
 }
 
 /// Starts over after a prompt, with the same parameters, seed and draw index.
+///
+/// Cost: copy.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gumball_sampler_reset(
     sampler: Option<&mut Sampler>,
@@ -249,6 +264,7 @@ pub unsafe extern "C" fn gumball_sampler_reset(
     })
 }
 
+/// Cost: small.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gumball_sampler_state(sampler: Option<&Sampler>, out: *mut State) -> Code {
     call(|c| {
@@ -257,6 +273,7 @@ pub unsafe extern "C" fn gumball_sampler_state(sampler: Option<&Sampler>, out: *
     })
 }
 
+/// Cost: copy.
 #[unsafe(no_mangle)]
 pub extern "C" fn gumball_sampler_params(sampler: Option<&Sampler>) -> Option<Box<Params>> {
     make(|_| Ok(Params::of(require("sampler", sampler)?.inner.params().clone())))

@@ -7,11 +7,14 @@ use std::ffi::c_char;
 pub const GUMBALL_ABI_VERSION: u32 = 1;
 
 /// Returns GUMBALL_ABI_VERSION as the library was built with it: to be compared with the header's.
+///
+/// Cost: small.
 #[unsafe(no_mangle)]
 pub extern "C" fn gumball_abi_version() -> u32 {
     GUMBALL_ABI_VERSION
 }
 
+/// Cost: small.
 #[unsafe(no_mangle)]
 pub extern "C" fn gumball_version() -> *const c_char {
     concat!(env!("CARGO_PKG_VERSION"), "\0").as_ptr().cast()

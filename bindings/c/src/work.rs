@@ -147,6 +147,8 @@ fn read_work<'a>(
 /// it waits for nothing, and copies nothing if it is the assigned batch already; a graph of the program's own
 /// must not be under capture on the stream, unless nothing changed. The first mode but GUMBALL_COUPLED and
 /// GUMBALL_GREEDY takes memory of the device for the probabilities of the pool's rows.
+///
+/// Cost: copy.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gumball_pool_assign(pool: Option<&mut Pool>, batch: *const Batch) -> Code {
     call(|c| {
@@ -167,6 +169,8 @@ pub unsafe extern "C" fn gumball_pool_assign(pool: Option<&mut Pool>, batch: *co
 ///
 /// For a graph that the program captures on the device's stream see gumball_pool_record; here a capture is
 /// GUMBALL_CONFLICT.
+///
+/// Cost: launch.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gumball_pool_enqueue(
     pool: Option<&mut Pool>,
@@ -181,6 +185,8 @@ pub unsafe extern "C" fn gumball_pool_enqueue(
 }
 
 /// Waits for the work that was enqueued so far, and copies the outputs of the last step or verification.
+///
+/// Cost: wait.
 #[unsafe(no_mangle)]
 pub extern "C" fn gumball_pool_fetch(pool: Option<&mut Pool>, outputs: Option<&mut Outputs>) -> Code {
     call(|_| {
@@ -194,6 +200,8 @@ pub extern "C" fn gumball_pool_fetch(pool: Option<&mut Pool>, outputs: Option<&m
 /// `work`, `len`: as for gumball_pool_enqueue. A replay is for the rows that are assigned at the time:
 /// requests can be admitted, released and assigned in between, as long as the numbers of requests and rows,
 /// the modes, and whether there are row_indices and masks, stay.
+///
+/// Cost: setup.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gumball_pool_capture(
     pool: Option<&mut Pool>,
@@ -208,6 +216,8 @@ pub unsafe extern "C" fn gumball_pool_capture(
 }
 
 /// Enqueues the work of a graph that this pool captured.
+///
+/// Cost: launch.
 #[unsafe(no_mangle)]
 pub extern "C" fn gumball_pool_replay(pool: Option<&mut Pool>, graph: Option<&Graph>) -> Code {
     call(|_| {
@@ -221,6 +231,8 @@ pub extern "C" fn gumball_pool_replay(pool: Option<&mut Pool>, graph: Option<&Gr
 }
 
 /// Ends a graph, before or after its pool, when its replays are done.
+///
+/// Cost: setup.
 #[unsafe(no_mangle)]
 pub extern "C" fn gumball_graph_free(graph: Option<Box<Graph>>) {
     end(graph);
@@ -233,6 +245,8 @@ fn variant(given: VariantNumber) -> Result<StepVariant> {
 }
 
 /// Tells the smallest variant that serves the rows that are assigned: the one whose graph to replay.
+///
+/// Cost: small.
 #[unsafe(no_mangle)]
 pub extern "C" fn gumball_pool_needed_variant(
     pool: Option<&mut Pool>,
@@ -252,6 +266,8 @@ pub extern "C" fn gumball_pool_needed_variant(
 /// part of that graph, which serves later assignments whose requests the variant serves. Otherwise it runs:
 /// call it so once before the capture, with padding for instance, and the kernels are loaded.
 /// GUMBALL_OUT_OF_RANGE if a row that is assigned needs more.
+///
+/// Cost: launch.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gumball_pool_record(
     pool: Option<&mut Pool>,
@@ -271,6 +287,8 @@ pub unsafe extern "C" fn gumball_pool_record(
 /// order in which they run; for several replays, that many times. It waits where histories must grow, once in
 /// `history_growth` tokens. GUMBALL_OUT_OF_RANGE if an assigned row needs more than a variant serves, with
 /// its slot and the variants that do.
+///
+/// Cost: small.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gumball_pool_before_replay(
     pool: Option<&mut Pool>,
@@ -286,6 +304,8 @@ pub unsafe extern "C" fn gumball_pool_before_replay(
 }
 
 /// Ends what was recorded, before or after its pool; the program's graph stays as it is.
+///
+/// Cost: small.
 #[unsafe(no_mangle)]
 pub extern "C" fn gumball_recorded_free(recorded: Option<Box<Recorded>>) {
     end(recorded);

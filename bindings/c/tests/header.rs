@@ -139,6 +139,23 @@ fn every_name_in_the_header_begins_with_ours() {
 }
 
 #[test]
+fn every_function_says_what_it_costs() {
+    let [(_, main), (_, heads)] = generated();
+    for header in [&main, &heads] {
+        let (_, functions) = header.split_once("extern \"C\" {").expect("functions");
+        for function in functions.split("\n\n").filter(|block| block.contains(");")) {
+            let last = function.lines().take_while(|line| line.starts_with("//")).last().unwrap_or_default();
+            let cost = last.strip_prefix("// Cost: ").and_then(|cost| cost.strip_suffix('.'));
+            let cost = cost.unwrap_or_else(|| panic!("no cost: {function}"));
+            assert!(
+                main.contains(&format!("\n//     {cost} ")),
+                "the preamble explains no {cost}: {function}"
+            );
+        }
+    }
+}
+
+#[test]
 fn every_function_of_the_sources_is_in_one_header() {
     let [(_, main), (_, heads)] = generated();
     let mut count = 0;
