@@ -18,7 +18,7 @@ fn main() -> Result<()> {
         }
     };
     println!("{}", device.name());
-    // Stands in for what a model leaves on the device; a pointer of the host program's goes in by
+    // Stands in for a model's logits on the device; a pointer of the host program's goes in by
     // `DeviceMatrix::new`.
     let bell = |i: usize| -0.01 * ((i % VOCAB) as f32 - (97 * (i / VOCAB)) as f32).abs();
     let logits = DeviceBuffer::of(device.runtime(), &(0..ROWS * VOCAB).map(bell).collect::<Vec<f32>>())?;
@@ -29,7 +29,7 @@ fn main() -> Result<()> {
     let greedy = pool.admit(SamplingParams { temperature: 0.0, ..Default::default() }, &[1, 2])?;
     let nucleus = pool.admit(SamplingParams { top_p: 0.9, ..Default::default() }, &[3])?;
 
-    // Captured for four rows, whoever they belong to.
+    // Captured for four rows of any requests.
     pool.assign(&Batch::of(&[greedy, nucleus, PADDING, PADDING]))?;
     let graph = pool.capture(&[Work::step(logits)])?;
     let mut out = Outputs::new();

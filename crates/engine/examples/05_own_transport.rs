@@ -11,7 +11,7 @@ use gumball_engine::{Batch, Outputs, Pool, PoolConfig, Ranks, RanksError, Result
 const VOCAB: usize = 1000;
 const TIMEOUT: Duration = Duration::from_secs(20);
 
-/// This rank, and the connection to each other one. Nothing is encrypted, and nobody proves who is there.
+/// This rank, and the connection to each other one. Nothing is encrypted, and no peer proves who it is.
 #[derive(Debug)]
 struct Tcp(usize, Vec<Option<TcpStream>>);
 
@@ -55,7 +55,7 @@ impl Transport for Tcp {
                 let (mut length, most) = ([0; 8], bounds.most_bytes[rank]);
                 peer.set_read_timeout(left()).and_then(|()| peer.read_exact(&mut length)).map_err(lost)?;
                 let length = u64::from_le_bytes(length);
-                // What is too long is read as far as the group needs it to say what differs.
+                // A message that is too long is read as far as the group needs it to say what differs.
                 receive[rank] = vec![0; most.min(length as usize)];
                 peer.read_exact(&mut receive[rank]).map_err(lost)?;
                 let what = format!("{length} bytes where at most {most} were due");

@@ -1,4 +1,4 @@
-//! What a step from hidden states costs on a GPU: microseconds a step in a graph, by the device's clock.
+//! The cost of a step from hidden states on a GPU: microseconds a step in a graph, by the device's clock.
 //!
 //! `head_cost [VOCAB] [WIDTH] [ROWS,ROWS,..]` prints a line of JSON for each head, request and number of
 //! rows, and compares the tokens with those of the exact head: a certified head's must be the same, those of

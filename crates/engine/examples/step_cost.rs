@@ -1,4 +1,4 @@
-//! What a step on a GPU costs the host: microseconds a step, medians.
+//! The cost of a step on a GPU for the host: microseconds a step, medians.
 //!
 //! `step_cost [--json] [VOCAB] [ROWS,ROWS,..]`. For each request and number of rows:
 //! - `enqueue`: [`Pool::enqueue`], the launches among it;

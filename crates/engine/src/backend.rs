@@ -23,16 +23,16 @@ use crate::slot::Slot;
 use crate::slots::{Copies, Slots};
 use crate::work::Work;
 
-/// The ranks of a pool, as it says what they do.
+/// The ranks of a pool: their planner, their group, and how rows travel between them.
 #[derive(Clone, Copy, Debug)]
 pub struct RanksInfo<'a> {
     /// What decides the layouts of steps, and counts them.
     pub planner: &'a Planner,
-    /// The ranks, and what they exchanged.
+    /// The ranks, and the bytes that they exchanged.
     pub group: &'a Group,
     /// Whether steps of the assigned rows send whole rows: all of them under `Gather` and `Swap`, none under
     /// `Replicated`. Under `Survey` on a device rows of logits are swapped that need more than a winner or a
-    /// list of each rank: those with logprobs, and those of which a filter weighs the whole row.
+    /// list of each rank: rows with logprobs, and rows that a filter weighs whole.
     /// Probabilities are swapped always.
     pub sends_rows: bool,
     /// The name of the transport that was taken: of rows on devices "onesided" or "nccl", of others that of
@@ -89,7 +89,7 @@ pub(crate) trait Backend: Copies + fmt::Debug + Send {
     }
 }
 
-/// The error of what a device does, on the host.
+/// The error of a call that only a device serves, for a pool of the host.
 #[cfg(feature = "cuda")]
 pub(crate) fn no_graphs() -> Error {
     let reason = "a graph would hold rows that a model must write between replays; enqueue the work, or make the pool on a device";

@@ -1,4 +1,4 @@
-//! Batches: the slots that the rows of a call belong to, and what comes with a row rather than with a
+//! Batches: the slots that the rows of a call belong to, and the fields that belong to a row rather than to a
 //! request: grammar bitmasks, forced tokens, the caller's edits.
 
 use std::fmt;
@@ -20,15 +20,15 @@ use crate::verify_mode::VerifyMode;
 /// it is shared.
 pub type RowHook<'a> = &'a (dyn Fn(&mut [f32]) + Sync + 'a);
 
-/// What comes with one row of one sequence.
+/// The options of one row of one sequence.
 #[derive(Default)]
 pub struct StepOptions<'a> {
-    /// What the row holds; a sequence may change from one kind to the other.
+    /// The kind of the row's numbers; a sequence may change from one kind to the other.
     pub kind: Kind,
     /// The grammar bitmask: bit `id % 32` of word `id / 32` allows an id. Missing words forbid their ids, so
     /// a mask without words forbids every id. Bits beyond the vocabulary mean nothing.
     pub mask: Option<&'a [u32]>,
-    /// The token to emit whatever is drawn: replay, or a thinking budget. An id in the vocabulary.
+    /// The token to emit instead of the drawn one: replay, or a thinking budget. An id in the vocabulary.
     pub forced: Option<u32>,
     /// The caller's own edits.
     pub hook: Option<Hook<'a>>,
@@ -80,7 +80,7 @@ pub struct Batch<'a> {
     pub mode: VerifyMode,
     /// The grammar bitmasks of the rows.
     pub masks: Masks<'a>,
-    /// For each row the token to emit whatever is drawn; empty: none for any row.
+    /// For each row the token to emit instead of the drawn one; empty: none for any row.
     pub forced: &'a [Option<u32>],
     /// For each row that row of the matrix which it reads; several may read one. Empty: each its own. Not for
     /// hidden states.
@@ -111,7 +111,7 @@ impl fmt::Debug for Batch<'_> {
 }
 
 impl<'a> Batch<'a> {
-    /// Returns the batch of the requests in `slots`, with nothing else.
+    /// Returns the batch of the requests in `slots`, all other fields being the default.
     #[must_use]
     pub fn of(slots: &'a [Slot]) -> Self {
         Self { slots, ..Self::default() }
@@ -205,7 +205,7 @@ fn refuse(
     if is_there { Err(Error::Conflict { parameter, other, reason }) } else { Ok(()) }
 }
 
-/// What comes with some of the rows of a batch.
+/// The options of some of the rows of a batch.
 pub(crate) struct PickedRows<'a> {
     masks: Masks<'a>,
     rows: Vec<usize>,

@@ -17,16 +17,17 @@ impl Pool {
     /// Chooses the next token of each row, and appends it to the sequence in the row's slot.
     ///
     /// A drawn or forced token advances its sequence by one; a row that yields [`NONE`](crate::NONE) leaves
-    /// it as it was. Rows are independent: what is in one changes nothing in another. On the caller's thread
-    /// it allocates nothing once `out`, the stages and the histories have grown; over threads, rayon's queues
-    /// may.
+    /// it as it was. Rows are independent: the numbers of one change nothing in another. On the caller's
+    /// thread it allocates nothing once `out`, the stages and the histories have grown; over threads, rayon's
+    /// queues may.
     ///
-    /// A device reads rows that lie in its memory where they are; those of the host are copied there, and
-    /// what comes out is copied back.
+    /// A device reads rows that lie in its memory where they are; rows of the host are copied there, and
+    /// the outputs are copied back.
     ///
-    /// From hidden states a head computes the logits: what comes out is, bit for bit, what rows of the logits
-    /// give that rules H1 and H2 give, with the exact head and with a certified one; with a clustered head
-    /// what rows give that have the logits of probed ids only (H8), which [`Outputs::is_approximate`] says.
+    /// From hidden states a head computes the logits: the outputs are, bit for bit, the outputs of rows of
+    /// the logits give that rules H1 and H2 give, with the exact head and with a certified one; with a
+    /// clustered head what rows give that have the logits of probed ids only (H8), which
+    /// [`Outputs::is_approximate`] says.
     ///
     /// # Shapes and units
     /// `rows`: R rows of the pool's vocabulary, or hidden states of a head's width whose vocabulary that is;
@@ -49,7 +50,7 @@ impl Pool {
     /// - On a device the errors of [`Pool::assign`], [`Pool::enqueue`] and [`Pool::fetch`].
     ///
     /// No sequence was changed then, unless the device failed. The assignment of [`Pool::assign`] has ended
-    /// in any case. `out` is untouched by these; after an error of a route of the caller's own, what it holds
+    /// in any case. `out` is untouched by these; after an error of a route of the caller's own, its content
     /// is unspecified.
     pub fn step(&mut self, rows: Rows<'_>, batch: &Batch<'_>, out: &mut Outputs) -> Result<()> {
         out.collect_kept(self.kept);
@@ -145,7 +146,7 @@ impl Pool {
     /// # use gumball_engine::*;
     /// let mut pool = Pool::new(PoolConfig::new(4))?;
     /// let slot = pool.admit(SamplingParams { seed: Some(5), ..Default::default() }, &[0])?;
-    /// // The draft model agrees with the target, so both drafts are what the target draws.
+    /// // The draft model agrees with the target, so the target draws both drafts.
     /// let row = [0.0f32, 1.0, 2.0, 3.0];
     /// let (mut path, mut next) = (Vec::new(), Proposals::new(1));
     /// for _ in 0..2 {
@@ -165,7 +166,7 @@ impl Pool {
     /// `batch.slots`: R slots, [`PADDING`](crate::PADDING) for a row without a sequence, which gets
     /// [`NONE`](crate::NONE)s; a slot may stand there several times. `batch.counts`: R numbers of drafts
     /// between the end of the history and the row, in 0..64, or none if none are there for any row. `paths`:
-    /// these drafts, ids of the vocabulary, those of one row after those of another. The other lists of
+    /// these drafts, ids of the vocabulary, row after row. The other lists of
     /// `batch`: each is empty or has R elements; a forced token is the only draft of its row.
     ///
     /// # Errors
@@ -196,11 +197,11 @@ impl Pool {
     /// Returns the logprobs of known tokens, in any mode, with ranks, top tokens and given ids.
     ///
     /// `out` holds per row what a step in which the token is forced would: `tokens` are the known ones.
-    /// Its widths are those of the request, not the pool's. No slot is touched. Rows are taken in chunks,
+    /// Its widths are the request's, not the pool's. No slot is touched. Rows are taken in chunks,
     /// over the pool's threads. A row inside the prompt costs the counting of its history anew where the
     /// parameters have edits that read it.
     ///
-    /// From hidden states the logits of `scored.chunk_rows` rows are held at a time; what comes out does not
+    /// From hidden states the logits of `scored.chunk_rows` rows are held at a time; the outputs do not
     /// depend on it, and is as of [`Pool::step`]. The exact head reads its weights once for these rows. A
     /// certified head computes a part of a row where that decides its logprobs: in mode `processed` after
     /// top-k or min-p, and at temperature 0 also in mode `tempered`; and if there are not more rows at a time

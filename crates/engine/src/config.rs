@@ -1,4 +1,4 @@
-//! What a pool is made for, and where its rows are computed.
+//! The settings of a pool: its vocabulary, its limits, and where its rows are computed.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use gumball_spec::layout::Widths;
 use crate::device::Device;
 use crate::route::Route;
 
-/// What a pool is made for.
+/// The settings of a pool.
 ///
 /// ```
 /// use gumball_engine::{Place, Pool, PoolConfig};
@@ -60,8 +60,8 @@ impl PoolConfig {
 pub enum Place {
     /// On the host.
     Host {
-        /// How many threads take the rows of a step, in 1..=1024: 1 is the caller's, `None` those that all
-        /// pools and operators share, one a core, or the caller's where none can be started.
+        /// How many threads take the rows of a step, in 1..=1024: 1 is the caller's, `None` the threads that
+        /// all pools and operators share, one a core, or the caller's where none can be started.
         threads: Option<usize>,
         /// The SIMD level; `None`: the machine's best.
         level: Option<Level>,
@@ -77,8 +77,8 @@ pub enum Place {
         /// The number of tokens by which a history on the device can grow before the pool moves it, which
         /// waits for the device; in 1..2^31.
         history_growth: usize,
-        /// Whether the device keeps the histories of all requests, or only those that edits read. Set this to
-        /// replay steps without fetching each one's outputs and still read the sequences back.
+        /// Whether the device keeps the histories of all requests, or only the histories that edits read. Set
+        /// this to replay steps without fetching each one's outputs and still read the sequences back.
         keep_histories: bool,
     },
 }
@@ -97,7 +97,7 @@ impl Place {
     }
 
     /// Returns a device, for steps of at most `rows` rows, in 1..2^31. Histories grow by 4096 tokens, and the
-    /// device keeps those that edits read.
+    /// device keeps the histories that edits read.
     ///
     /// ```no_run
     /// use gumball_engine::{Device, Place, Pool, PoolConfig};

@@ -18,7 +18,7 @@ use crate::slot::PADDING;
 use crate::slots::Slots;
 use crate::verify_mode::VerifyMode;
 
-/// What a draft model proposes, in memory that is used again from call to call.
+/// The drafts of a draft model, in memory that is used again from call to call.
 #[derive(Clone, Debug)]
 pub struct Proposals {
     siblings: usize,
@@ -61,7 +61,7 @@ impl Proposals {
         self.probs.as_deref().unwrap_or_default()
     }
 
-    /// Returns those of one row, for [`Drafts::probs`](crate::Drafts::probs).
+    /// Returns the probabilities of one row, for [`Drafts::probs`](crate::Drafts::probs).
     #[must_use]
     pub fn row_probs(&self, row: usize) -> &[f32] {
         self.probs.as_ref().map_or(&[], |probs| &probs[row * self.vocab..][..self.vocab])
@@ -168,7 +168,7 @@ impl Host {
             let sequence = sequences.sequence(slots[*row])?;
             let task = sequence.task(logits.kind(), batch.masks.row(*row), batch.forced(*row));
             let mut extended = None;
-            // A route of the caller's own may read the history, whatever the parameters do.
+            // A route of the caller's own may read the history, even if no parameter does.
             let task = after_path(task, greedy[*row].as_ref(), path, (true, &mut extended));
             let words = match batch.mode {
                 VerifyMode::Block => DraftWords::Block { depth: path.len() as u32 },

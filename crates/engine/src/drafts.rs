@@ -67,7 +67,7 @@ impl<'a> From<DeviceSlice<'a>> for Ids<'a> {
     }
 }
 
-/// The drafts of a batch of requests, those of one request after those of another;
+/// The drafts of a batch of requests, request after request;
 /// [`Batch::counts`](crate::Batch::counts) says how many each has. Ids and trees lie in one memory.
 ///
 /// ```
@@ -83,13 +83,13 @@ pub struct Drafts<'a> {
     /// What each draft follows.
     pub tree: Tree<'a>,
     /// The probabilities that the drafts were drawn from, f32 numbers without gaps: a row of the vocabulary
-    /// for each row of logits, of which those without a draft after them are not read. `None`: the drafter
+    /// for each row of logits, of which rows without a draft after them are not read. `None`: the drafter
     /// has none, or the mode is neither [`Rejection`](crate::VerifyMode::Rejection) nor
     /// [`Block`](crate::VerifyMode::Block), which alone read them.
     pub probs: Option<Matrix<'a>>,
 }
 
-/// What each draft follows. A chain is a tree without siblings.
+/// How each draft's parent is given. A chain is a tree without siblings.
 #[derive(Clone, Copy, Debug, Default)]
 pub enum Tree<'a> {
     /// Each draft follows the one before it.
@@ -205,7 +205,7 @@ impl ReadDrafts<'_> {
     }
 
     /// Returns the rows that have drafts after them, whose probabilities judge these.
-    /// Those of padding are not read; trees of the other requests must have been checked.
+    /// Drafts of padding are not read; trees of the other requests must have been checked.
     pub(crate) fn judging_rows(&self, slots: &[Slot]) -> impl Iterator<Item = usize> {
         let mut judges = vec![false; self.rows()];
         for request in (0..slots.len()).filter(|request| slots[*request] != PADDING) {

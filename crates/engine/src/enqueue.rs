@@ -14,9 +14,9 @@ use crate::work::Work;
 impl Pool {
     /// Assigns a batch to the rows of the next work, that of captured graphs included: of steps, or with
     /// `counts` of verifications, or of the batch of drafts that it is `of`. Steps and verifications replace
-    /// each other's assignments, and a direct call ends that of the pool's own rows.
+    /// each other's assignments, and a direct call ends the assignment of the pool's own rows.
     ///
-    /// What it holds is copied: on the host into memory that is kept; to a device only if it changed, and
+    /// The batch is copied: on the host into memory that is kept; to a device only if it changed, and
     /// without a wait. While the host program captures a graph on the device's stream, only an unchanged
     /// assignment is allowed. A device allocates memory where the rows after drafts need more than ever
     /// before for edits that depend on the history. The first mode that judges drafts by probabilities takes
@@ -51,7 +51,7 @@ impl Pool {
     ///   device, which come with the work; [`Error::Unavailable`] on the route `probabilities` for a mode
     ///   that judges drafts by probabilities, and if the device fails.
     ///
-    /// What was assigned before stays then.
+    /// The assignment before stays then.
     pub fn assign(&mut self, batch: &Batch<'_>) -> Result<()> {
         self.check_plan(batch)?;
         batch.refuse_hooks()?;
@@ -60,8 +60,8 @@ impl Pool {
         Ok(())
     }
 
-    /// Does work for what was assigned last, in this order; each piece reads what those before it have
-    /// written. [`Pool::fetch`] tells what came out of the last step or verification.
+    /// Does work for the batch that was assigned last, in this order; each piece reads what earlier pieces
+    /// have written. [`Pool::fetch`] returns the outputs of the last step or verification.
     ///
     /// On the host it is done on return, so the memory that it reads may be written again, and allocates as
     /// little as [`Pool::step`].
@@ -77,7 +77,7 @@ impl Pool {
     /// - [`Error::Conflict`] for a verification unless counts of drafts were assigned, and for a step if they
     ///   were; for probabilities of the drafter in a mode that does not read them; and for masks of the host,
     ///   which are assigned.
-    /// - [`Error::Length`] if a shape is not that of the assignment.
+    /// - [`Error::Length`] if a shape differs from the assignment's.
     /// - On the host [`Error::OutOfRange`] for what lies in the memory of a device, and
     ///   [`Error::Unavailable`] for batches of drafts.
     /// - On a device [`Error::Conflict`] while the host program captures the stream; [`Error::OutOfRange`]
@@ -136,7 +136,7 @@ impl Pool {
     /// # Errors
     /// - [`Error::Unavailable`] on the host, and if the device fails.
     /// - [`Error::Length`], [`Error::Conflict`] or [`Error::OutOfRange`] if an assignment's shape differs
-    ///   from that of the capture, a row index lies beyond the captured logits, or a path is longer than the
+    ///   from the capture's, a row index lies beyond the captured logits, or a path is longer than the
     ///   rows of paths.
     /// - [`Error::OutOfRange`] if a batch of drafts was removed.
     /// - [`Error::Conflict`] as of [`Pool::enqueue`], if nothing is assigned.

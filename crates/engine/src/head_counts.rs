@@ -1,10 +1,10 @@
 //! What heads have done.
 
-/// What a pool's heads have done since it was made.
+/// The rows, logits and reads of a pool's heads since it was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct HeadCounts {
-    /// Rows whose logits were all computed; of a clustered head those of calls with many rows.
+    /// Rows whose logits were all computed; of a clustered head the rows of calls with many rows.
     pub whole_rows: u64,
     /// Rows that a certified head decided by a part of their logits.
     pub certified_rows: u64,

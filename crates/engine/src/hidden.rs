@@ -36,9 +36,9 @@ impl Host {
 }
 
 impl Pool {
-    /// Returns why a certified head must compute every logit of a request's rows, whatever hidden state they
-    /// have, or `None` if there is no such reason. It may do so all the same: for a hidden state that is not
-    /// finite, where too many tokens could be chosen, or in a step of many rows.
+    /// Returns why a certified head must compute every logit of a request's rows, for any hidden state that
+    /// they have, or `None` if there is no such reason. It may do so all the same: for a hidden state that is
+    /// not finite, where too many tokens could be chosen, or in a step of many rows.
     ///
     /// `hooked`: whether the row has a hook.
     ///
@@ -61,7 +61,7 @@ impl Pool {
     }
 }
 
-/// What the rows of a step are for.
+/// The tasks of the rows of a step.
 struct StepTasks<'a> {
     slots: &'a Slots,
     batch: &'a Batch<'a>,

@@ -65,7 +65,7 @@ impl Host {
     }
 }
 
-/// What the rows of a verification are for.
+/// The tasks of the rows of a verification.
 struct VerifyTasks<'a> {
     slots: &'a Slots,
     vocab: usize,
@@ -120,7 +120,7 @@ impl RowTasks for VerifyTasks<'_> {
     }
 }
 
-/// What the rows of a draft model are for.
+/// The tasks of the rows of a draft model.
 struct DraftTasks<'a> {
     slots: &'a Slots,
     batch: &'a Batch<'a>,

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! rows that a certified head can decide:    bounds of all their logits; then the logits that matter, -inf elsewhere
-//! all other rows, and those it gives up:    all logits
+//! all other rows, and rows it gives up:     all logits
 //! rows of a clustered head:                 the logits of their probed sets, -inf elsewhere
 //! rows that nothing reads:                  nothing
 //! ```
@@ -22,17 +22,17 @@ use crate::lm_head::{Head, HeadBuffers};
 use crate::logits::Logits;
 use crate::route::Route;
 
-/// What the rows of a batch are for.
+/// The tasks of the rows of a batch.
 pub(crate) trait RowTasks: Sync {
     /// Returns which logits of a row something reads.
     fn reading(&self, row: usize) -> Option<Reading>;
 
-    /// Works with what a row is drawn for; only for rows that something reads.
+    /// Works with the task of a row; only for rows that something reads.
     fn with_task<R>(&self, row: usize, work: impl FnOnce(&Task<'_>) -> R) -> R;
 }
 
 impl Host {
-    /// Works with the memory of the pool's heads, which is put back whatever comes.
+    /// Works with the memory of the pool's heads, which is put back even after an error.
     pub(crate) fn with_head_buffers<R>(&mut self, work: impl FnOnce(&Self, &mut HeadBuffers) -> R) -> R {
         let mut buffers = std::mem::take(&mut self.head);
         let result = work(self, &mut buffers);
@@ -71,8 +71,8 @@ impl Host {
             counts.certified_logits += settled.logits as u64;
             counts.lowered_bounds += settled.lowered as u64;
         }
-        // The rows that were not screened follow, and those that were given up; the lines that these had are
-        // not read.
+        // The rows that were not screened follow, then the rows that were given up; the lines that these had
+        // are not read.
         let given_up = |line: &usize| computed[*line].is_none();
         let others = (0..screened).filter(given_up).chain(screened..rows.len()).map(|line| rows[line]);
         (screened as u32..).zip(others.clone()).for_each(|(line, row)| lines[row] = line);
@@ -101,7 +101,7 @@ impl Host {
         Ok(())
     }
 
-    /// Computes the rows that something reads by a clustered head, whatever they are for.
+    /// Computes the rows that something reads by a clustered head, for any task.
     fn probe_rows(
         &self,
         clustered: &Clustered<'_>,
@@ -139,7 +139,7 @@ impl Host {
         memory::product(MEMORY, &[rows, self.vocab])
     }
 
-    /// Lists the rows that something reads: first those that a certified head may decide, and which tokens
+    /// Lists the rows that something reads: first the rows that a certified head may decide, and which tokens
     /// do.
     fn choose_rows(
         &self,

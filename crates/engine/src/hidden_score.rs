@@ -1,5 +1,5 @@
-//! Scores from hidden states (H6): a head makes the logits of some rows at a time, so that those of a long
-//! text are never held at once.
+//! Scores from hidden states (H6): a head makes the logits of some rows at a time, so that the logits of a
+//! long text are never held at once.
 
 use gumball_cpu::Task;
 use gumball_spec::layout::Layout;

@@ -1,5 +1,5 @@
-//! What is assigned to the rows of a pool on the host, and what came out of the work for them, in memory that
-//! is kept from one to the next.
+//! The batch that is assigned to the rows of a pool on the host, and the outputs of the work for them, in
+//! memory that is kept from one to the next.
 
 use gumball_spec::Result;
 use gumball_spec::layout::{Layout, Widths};
@@ -62,7 +62,7 @@ impl Assigned {
     }
 }
 
-/// What was assigned to the rows of a pool on the host, and what came out of the work for them.
+/// The batch that was assigned to the rows of a pool on the host, and the outputs of the work for them.
 #[derive(Debug, Default)]
 pub(crate) struct InOrder {
     pub assigned: Assigned,

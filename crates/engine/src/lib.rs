@@ -65,7 +65,7 @@
 //! | over ranks | [`shape`](Pool::shape), [`plan`](Pool::plan), [`ranks`](Pool::ranks) |
 //! | what it is | [`len`](Pool::len), [`is_empty`](Pool::is_empty), [`capacity`](Pool::capacity), [`vocab`](Pool::vocab), [`level`](Pool::level), [`device`](Pool::device); of heads [`head_counts`](Pool::head_counts), [`needs_whole_row`](Pool::needs_whole_row) |
 //!
-//! `gumball-cpu` handles rows in host memory, `gumball-cuda` those in a device's memory. Both draw the same
+//! `gumball-cpu` handles rows in host memory, `gumball-cuda` rows in a device's memory. Both draw the same
 //! tokens, bit for bit. The crate loads no model and depends on no framework. The caller decides what ends a
 //! sequence: stop ids, stop strings, lengths.
 //!

@@ -1,4 +1,4 @@
-//! Heads as a pool takes them, what they have done, and the memory that it keeps for them.
+//! Heads as a pool takes them, their counts, and the memory that it keeps for them.
 
 use gumball_head::{
     Bounds, Certified, ClusterBuild, ClusterProgress, Clustered, Clusters, Contest, Exact, Probes, Settled,
@@ -78,7 +78,7 @@ impl<'a> Head<'a> {
         Threads::Shared.run(out, |out| compute(Spread::Rayon, out), |out| compute(Spread::Caller, out))
     }
 
-    /// Returns whether tokens, kept sets and logprobs may be others than the exact head's: those of a
+    /// Returns whether tokens, kept sets and logprobs may be others than the exact head's: the outputs of a
     /// clustered head are.
     #[must_use]
     pub fn is_approximate(self) -> bool {
@@ -174,24 +174,25 @@ pub fn build_clusters(
     Threads::Shared.run(progress, make, make)
 }
 
-/// What a pool keeps for its heads from call to call.
+/// The memory that a pool keeps for its heads from call to call.
 #[derive(Debug, Default)]
 pub(crate) struct HeadBuffers {
     /// The hidden states of the rows that are screened.
     pub(crate) screened: Widened,
-    /// Those of the rows whose logits are all computed.
+    /// The hidden states of the rows whose logits are all computed.
     pub(crate) whole: Widened,
-    /// The logits of the rows that something reads: those that are screened first.
+    /// The logits of the rows that something reads: screened rows first.
     pub(crate) logits: Vec<f32>,
     /// For each row of the batch its line of the logits; 0 for one that nothing reads.
     pub(crate) lines: Vec<u32>,
     pub(crate) bounds: Bounds,
-    /// What a clustered head computes of the rows that something reads.
+    /// The probed logits of the rows that something reads, by a clustered head.
     pub(crate) probes: Probes,
-    /// The rows that are screened, and then those that are not, by their numbers in the batch.
+    /// The rows that are screened, and then the others, by their numbers in the batch.
     pub(crate) rows: Vec<usize>,
     pub(crate) readings: Vec<Reading>,
-    /// What it took to decide each screened row; `None` if it would take too many logits, or has no bounds.
+    /// How many logits each screened row took to be decided; `None` if it would take too many logits, or has
+    /// no bounds.
     pub(crate) computed: Vec<Option<Settled>>,
     /// Buffers that no thread is using.
     pub(crate) idle: std::sync::Mutex<Vec<Contest>>,

@@ -69,7 +69,7 @@ impl<'a> Masks<'a> {
         }
     }
 
-    /// Returns the same masks with those of some rows only, in this order.
+    /// Returns the masks of some rows only, in this order.
     pub(crate) fn pick<'b>(&self, rows: &'b [usize]) -> Masks<'b>
     where
         'a: 'b,

@@ -13,7 +13,7 @@ use crate::device::DeviceMatrix;
 pub enum Matrix<'a> {
     /// In the memory of the host.
     Host(HostMatrix<'a>),
-    /// In the memory of a device. What it says of its kind is not read: what the numbers are is said beside
+    /// In the memory of a device. Its own kind is not read: the kind of the numbers is given beside
     /// the matrix.
     #[cfg(feature = "cuda")]
     Device(DeviceMatrix<'a>),
@@ -62,7 +62,7 @@ impl<'a> Matrix<'a> {
     }
 }
 
-/// Returns the error of a call that reads the memory of the host, for what lies in that of a device.
+/// Returns the error of a call that reads the memory of the host, for rows that lie in a device's.
 #[cfg(feature = "cuda")]
 pub(crate) fn on_a_device(parameter: &'static str) -> Error {
     let allowed = "in that of the host, which this call reads";

@@ -15,7 +15,7 @@ use crate::slots::Slots;
 #[derive(Clone, Copy, Debug)]
 pub struct Head<'a>(Infallible, PhantomData<&'a ()>);
 
-/// What a pool keeps for its heads: nothing.
+/// The memory that a pool keeps for its heads: none.
 #[derive(Debug, Default)]
 pub(crate) struct HeadBuffers {}
 
@@ -45,7 +45,7 @@ impl Head<'_> {
     }
 }
 
-/// Calls from hidden states, whatever comes with these.
+/// Calls from hidden states, with any options.
 impl Host {
     pub fn compute_hidden<A>(
         &self,

@@ -22,7 +22,7 @@ use gumball_spec::layout::Layout;
 /// let mut pool = Pool::new(PoolConfig::new(2))?;
 /// let slot = pool.admit(SamplingParams { temperature: 0.0, ..Default::default() }, &[])?;
 /// let mut out = Outputs::new();
-/// // 1 is what the request draws, and 0 is not.
+/// // The request draws 1, and not 0.
 /// let batch = Batch { slots: &[slot], counts: &[2], ..Batch::default() };
 /// let rows = Rows::logits(&[0.0f32, 1.0, 0.0, 1.0, 0.0, 1.0], 3, 2)?;
 /// pool.verify(rows, &batch, &Drafts::chain(&[1, 0]), &mut out)?;
@@ -41,11 +41,11 @@ pub struct Outputs {
     /// row.
     starts: Vec<usize>,
     accepted: Vec<u32>,
-    /// For each row that of the logits which it comes from.
+    /// For each row of outputs the row of logits that it comes from.
     rows: Vec<u32>,
 }
 
-/// What came out for a request.
+/// The outputs of a request.
 #[derive(Clone, Debug)]
 pub struct Emitted<'a> {
     /// The accepted drafts and one token more, which is [`NONE`] from an empty row; none for padding.
@@ -76,13 +76,13 @@ impl Outputs {
     }
 
     /// Returns whether the rows came from a clustered head: tokens, kept sets, logprobs and ranks are those
-    /// of the ids that it computed, and approximate those of the exact head.
+    /// of the ids that it computed, and approximate the outputs of the exact head.
     #[must_use]
     pub fn is_approximate(&self) -> bool {
         self.is_approximate
     }
 
-    /// Says by what kind of head the rows were made; rows that are written anew are exact ones until it is
+    /// Says by what kind of head the rows were made; rows that are written again are exact ones until it is
     /// said.
     pub(crate) fn mark_approximate(&mut self, is_approximate: bool) {
         self.is_approximate = is_approximate;
@@ -262,7 +262,7 @@ impl Outputs {
         bytemuck::cast_slice(&self.words[words])
     }
 
-    /// Takes a shape; what the buffer holds is unspecified then.
+    /// Takes a shape; the content of the buffer is unspecified then.
     ///
     /// # Errors
     /// - [`Error::Unavailable`] if the system refuses the memory; nothing was changed.
@@ -383,5 +383,5 @@ fn sections(layout: Layout) -> [(Range<usize>, usize); 10] {
     ]
 }
 
-/// What is missing where more is to be told than there is memory for.
+/// The resource that errors name if there is no memory for so many outputs.
 const OUTPUTS: &str = "memory for outputs";

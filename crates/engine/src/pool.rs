@@ -57,9 +57,9 @@ impl Pool {
     /// Makes an empty pool on each rank of a transport, once all ranks have come.
     ///
     /// All ranks hold all sequences and make the same calls in the same turn, and each has a part of the
-    /// logits. What comes out is the same everywhere, and what one process with the whole logits would have
-    /// got. Devices must reach each other's memory: GPUs of one host with peer access, of one process or of
-    /// several. There the host takes part when a group is made, and not in its steps.
+    /// logits. The outputs are the same everywhere, and equal the outputs that one process with the whole
+    /// logits would have got. Devices must reach each other's memory: GPUs of one host with peer access, of
+    /// one process or of several. There the host takes part when a group is made, and not in its steps.
     ///
     /// A caller's mistake is found before anything is sent; as all ranks make the same calls, all find it.
     /// After any other error of a step the group is broken: no sequence was changed on this rank by that step
@@ -71,12 +71,12 @@ impl Pool {
     ///
     /// # Shapes and units
     /// A batch is the whole one, the same on all ranks, and so are drafts and counts;
-    /// [`Batch::plan`](crate::Batch::plan) is that of [`Pool::plan`] for its slots, which is asked if there
-    /// is none. Rows are this rank's part: one for each slot, or for each request and draft, of the ids that
-    /// the split gives it, which may be followed by padding up to
-    /// [`VocabSplit::width`](gumball_dist::VocabSplit::width); under `Replicated` whole rows, those of this
-    /// rank's share of the requests, in turn. Outputs are of the whole batch, on every rank; what they hold
-    /// after an error of the group is unspecified.
+    /// [`Batch::plan`](crate::Batch::plan) is the plan of [`Pool::plan`] for its slots, which is called if
+    /// there is none. Rows are this rank's part: one for each slot, or for each request and draft, of the ids
+    /// that the split gives it, which may be followed by padding up to
+    /// [`VocabSplit::width`](gumball_dist::VocabSplit::width); under `Replicated` whole rows, the rows of
+    /// this rank's share of the requests, in turn. Outputs are of the whole batch, on every rank; their
+    /// content after an error of the group is unspecified.
     ///
     /// Rows to be drafted from or scored are this rank's part of all rows, as under `Gather`: each rank draws
     /// all drafts, and scores a share of the known tokens, on devices all of them.
@@ -136,7 +136,9 @@ impl Pool {
         Ok(Self { vocab, widths, route, kept, slots, backend, is_assigned, was_direct })
     }
 
-    /// Admits a request and returns its slot. A device is not waited for, and captured graphs stay valid.
+    /// Admits a request and returns its slot. A device is waited for only if the lists and the history that
+    /// the request's edits read are longer than the lists of all earlier requests of the slot. Captured
+    /// graphs stay valid.
     ///
     /// # Errors
     /// - The errors of [`SamplingParams::validate`].
@@ -156,7 +158,7 @@ impl Pool {
 
     /// Takes up a sequence where it was left, here or in another pool, and returns its slot.
     ///
-    /// The seed is that of the state. With mirostat, the sequence cannot be shortened to before the state.
+    /// The seed is the state's. With mirostat, the sequence cannot be shortened to before the state.
     ///
     /// # Errors
     /// - The errors of [`Pool::admit`].
@@ -182,7 +184,7 @@ impl Pool {
     /// Ends a sequence; its slot is vacant then, and a row that is assigned to it becomes padding.
     ///
     /// # Errors
-    /// - [`Error::OutOfRange`] if it is already.
+    /// - [`Error::OutOfRange`] if the slot is vacant already.
     /// - [`Error::Unavailable`] if the device fails.
     pub fn release(&mut self, slot: Slot) -> Result<()> {
         self.slots.release(slot, &mut *self.backend)
@@ -235,13 +237,13 @@ impl Pool {
         self.slots.len()
     }
 
-    /// Returns whether none is.
+    /// Returns whether no sequence is in flight.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Returns how many can be.
+    /// Returns how many sequences can be in flight at once.
     #[must_use]
     pub fn capacity(&self) -> usize {
         self.slots.capacity()

@@ -2,7 +2,7 @@
 //!
 //! Logits are edited, tempered and normalised into a row of f32 (rule P4, without filters); filters, draw and
 //! logprobs then work on that row by P1. A row that holds probabilities already goes straight on. The draw is
-//! the same race with the same arrivals, so the token is that of the route
+//! the same race with the same arrivals, so the token is the token of the route
 //! [`Route::Race`](crate::Route::Race) but where two scores, or a token and the end of a cut, lie within the
 //! rounding of the probabilities of each other.
 
@@ -29,7 +29,7 @@ pub(crate) struct ProbabilityStages {
 /// Parameters in two parts.
 #[derive(Debug)]
 pub(crate) struct Parts {
-    /// What makes probabilities of logits: edits and temperature.
+    /// The steps that make probabilities of logits: edits and temperature.
     pub softmax: SamplingParams,
     /// What draws from them: filters and logprobs.
     pub draw: SamplingParams,

@@ -1,4 +1,4 @@
-//! Rows: what a call of a pool reads, as values that borrow their memory.
+//! Rows: the numbers that a call of a pool reads, as values that borrow their memory.
 
 use gumball_spec::{Error, HostMatrix, Kind, Result, Row};
 
@@ -9,7 +9,7 @@ use crate::lm_head::Head;
 use crate::logits::{Logits, check_indices};
 use crate::matrix::Matrix;
 
-/// The rows that a call reads, and what they are. Several calls may read the same ones.
+/// The rows that a call reads, and their kind. Several calls may read the same ones.
 ///
 /// ```
 /// # use gumball_engine::*;
@@ -26,8 +26,8 @@ use crate::matrix::Matrix;
 pub enum Rows<'a> {
     /// Logits, a row of the vocabulary each.
     Logits(Matrix<'a>),
-    /// Probabilities. They need not sum to 1. What is not above 0 is never drawn; NaN and negative numbers
-    /// count as 0 and set [`Status::NAN`](crate::Status::NAN).
+    /// Probabilities. They need not sum to 1. An id whose probability is not above 0 is never drawn; NaN and
+    /// negative numbers count as 0 and set [`Status::NAN`](crate::Status::NAN).
     Probabilities(Matrix<'a>),
     /// Hidden states, of which the head computes the logits.
     Hidden(Head<'a>, Matrix<'a>),
@@ -120,7 +120,7 @@ impl<'a> Rows<'a> {
         if batch.row_indices.is_empty() { self.matrix().rows() } else { batch.row_indices.len() }
     }
 
-    /// Checks that the rows are of a pool's vocabulary, and that there are those that a batch names.
+    /// Checks that the rows are of a pool's vocabulary, and that the rows that a batch names exist.
     pub(crate) fn check(&self, batch: &Batch<'_>, vocab: usize) -> Result<()> {
         let matrix = self.matrix();
         let Self::Hidden(head, _) = self else {

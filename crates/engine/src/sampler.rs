@@ -18,7 +18,7 @@ use crate::state::State;
 pub struct Token {
     /// The id; `None` if no token of the row was above -inf and none was forced.
     pub id: Option<u32>,
-    /// What the row's data had to say.
+    /// The status of the row's data.
     pub status: Status,
     /// The temperature in use; 0 if greedy.
     pub temperature: f32,
@@ -42,7 +42,7 @@ pub struct Sampler {
 }
 
 /// The stages as a sampler calls them. A program whose samplers take no other route than the default has no
-/// other one in it, nor what pools ask of stages besides.
+/// other one in it, nor the calls that only pools make.
 trait Chooses: Debug + Send {
     fn sample(&mut self, row: Row<'_>, task: &Task<'_>, hook: Option<Hook<'_>>) -> Result<Chosen>;
     fn logprobs(&self) -> Option<&Logprobs>;
@@ -95,7 +95,7 @@ impl Sampler {
 
     /// Takes up a sequence where another sampler or pool left it.
     ///
-    /// The seed is that of the state. With mirostat, the sequence cannot be truncated to before the state.
+    /// The seed is the state's. With mirostat, the sequence cannot be truncated to before the state.
     ///
     /// # Errors
     /// - [`Error::OutOfRange`] if the state's `mu` is NaN or +inf.
@@ -159,7 +159,7 @@ impl Sampler {
         self.sample_with(probabilities, StepOptions { kind: Kind::Probabilities, ..StepOptions::default() })
     }
 
-    /// Draws the next token with what comes with this row alone, and appends it.
+    /// Draws the next token with the options of this row, and appends it.
     ///
     /// A forced token is emitted and appended even if it is banned or the row is empty; its logprob is that
     /// which it would have had, and mirostat's limit stays.
@@ -192,7 +192,7 @@ impl Sampler {
     ///
     /// They are the tokens that `n` sequences would draw: independent, repeats included. To go on with one,
     /// [`push`](Sampler::push) it or [`fork`](Sampler::fork) under its draw index. Logprobs and kept set are
-    /// those of the last draw afterwards.
+    /// the ones of the last draw afterwards.
     ///
     /// # Errors
     /// - [`Error::Length`] if the row is not as long as the vocabulary.
@@ -259,7 +259,7 @@ impl Sampler {
         self.sequence.params()
     }
 
-    /// Returns the seed in use: that of the parameters, or the fresh one that was drawn in its place.
+    /// Returns the seed in use: the parameters' seed, or the fresh one that was drawn in its place.
     #[must_use]
     pub fn seed(&self) -> u64 {
         self.sequence.seed()

@@ -35,8 +35,8 @@ pub struct Scored<'a> {
     pub prompt_len: usize,
     /// The place in `ids` of the token that row 0 predicts.
     pub start: usize,
-    /// For hidden states: how many rows' logits are computed and held at a time, 1 or more; `None`: those of
-    /// all rows.
+    /// For hidden states: how many rows' logits are computed and held at a time, 1 or more; `None`: the
+    /// logits of all rows.
     pub chunk_rows: Option<usize>,
 }
 
@@ -104,7 +104,7 @@ impl Host {
     }
 }
 
-/// Known tokens that were checked, and what comes with their rows.
+/// Known tokens that were checked, and the options of their rows.
 pub(crate) struct Scoring<'a> {
     pub(crate) prepared: Prepared,
     pub(crate) scored: &'a Scored<'a>,
@@ -158,7 +158,7 @@ pub(crate) fn conflict(parameter: &'static str, other: &'static str, reason: &'s
     Error::Conflict { parameter, other, reason }
 }
 
-/// Validates parameters as those of scores, and sees to it that they ask for logprobs.
+/// Validates parameters for scores, and sees to it that they ask for logprobs.
 pub(crate) fn prepare(params: &SamplingParams, vocab: usize) -> Result<Prepared> {
     let mut params = params.clone();
     let mode = params.logprobs.get_or_insert_with(LogprobsParams::default).mode;

@@ -1,4 +1,4 @@
-//! A sequence: what a draw depends on besides the row, kept from token to token.
+//! A sequence: the state that a draw depends on besides the row, kept from token to token.
 
 use std::sync::Arc;
 
@@ -169,7 +169,7 @@ impl Sequence {
         self.prepared.vocab()
     }
 
-    /// Returns the seed in use: that of the parameters, or the fresh one that was drawn in its place.
+    /// Returns the seed in use: the parameters' seed, or the fresh one that was drawn in its place.
     #[must_use]
     pub fn seed(&self) -> u64 {
         self.seed

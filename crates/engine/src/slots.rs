@@ -31,7 +31,7 @@ pub(crate) struct Slots {
     checks: u64,
 }
 
-/// What the host knows of a sequence in flight.
+/// The host's record of a sequence in flight.
 #[derive(Debug)]
 pub(crate) struct Entry {
     /// The sequence without the tokens that `ahead` has.
@@ -40,7 +40,7 @@ pub(crate) struct Entry {
     pub ahead: Ahead,
 }
 
-/// What the caller has done to a sequence.
+/// The caller's change of a sequence.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Change {
     /// It was placed in its slot.
@@ -147,7 +147,8 @@ impl Slots {
         self.entry_mut(slot).known()
     }
 
-    /// Does work with what devices are ahead by in those of `slots` that are no padding; they were checked.
+    /// Does work with the tokens that devices are ahead by, for each of `slots` that is no padding; they were
+    /// checked.
     #[cfg(feature = "cuda")]
     pub fn each_ahead(&mut self, slots: &[Slot], mut work: impl FnMut(&mut Ahead)) {
         for slot in slots.iter().filter(|slot| **slot != PADDING) {
@@ -155,7 +156,7 @@ impl Slots {
         }
     }
 
-    /// Takes the host's copies of all sequences for what the device has.
+    /// Takes the host's copies of all sequences for equal to the device's.
     #[cfg(feature = "cuda")]
     pub fn forget_unseen(&mut self) {
         self.entries.iter_mut().flatten().for_each(|entry| entry.ahead.forget_unseen());

@@ -11,12 +11,12 @@ use gumball_spec::{Error, Request, Result, Row, oracle};
 
 /// The stages of a route, with the buffers that they keep from row to row.
 pub trait Stages: fmt::Debug + Send {
-    /// Chooses the next token of a row. What a row gives depends on no row before it.
+    /// Chooses the next token of a row. A row's result depends on no row before it.
     ///
     /// # Errors
     /// - [`Length`](crate::Error::Length) if the row is not as long as the vocabulary of the parameters.
     /// - [`OutOfRange`](crate::Error::OutOfRange) if the forced token is outside it.
-    /// - For a row of probabilities those of
+    /// - For a row of probabilities the errors of
     ///   [`SamplingParams::validate_for`](crate::SamplingParams::validate_for), and
     ///   [`Conflict`](crate::Error::Conflict) if there is a hook.
     fn sample(&mut self, row: Row<'_>, task: &Task<'_>, hook: Option<Hook<'_>>) -> Result<Chosen>;
@@ -45,7 +45,7 @@ pub trait Stages: fmt::Debug + Send {
     ///
     /// # Errors
     /// - The errors of [`Stages::sample`].
-    /// - [`Unavailable`](crate::Error::Unavailable) for what a route cannot draw.
+    /// - [`Unavailable`](crate::Error::Unavailable) for a row that a route cannot draw.
     fn draft(
         &mut self,
         row: Row<'_>,

@@ -1,6 +1,6 @@
 //! State: a sequence in mid-life as plain data, to be taken up again elsewhere.
 
-/// What the next token of a sequence depends on besides its row and its parameters.
+/// The state that the next token of a sequence depends on, besides its row and its parameters.
 ///
 /// Taken from a sequence and given to [`Pool::resume`](crate::Pool::resume), in this process or on another
 /// machine, it goes on with the tokens that would have come anyway.

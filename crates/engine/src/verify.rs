@@ -102,7 +102,7 @@ impl Host {
         Ok(())
     }
 
-    /// Checks the requests of a verification and what comes with their rows, as far as logits do not matter.
+    /// Checks the requests of a verification and the options of their rows, as far as logits do not matter.
     pub fn check_requests(
         &self,
         slots: &mut Slots,

@@ -7,7 +7,7 @@ use gumball_spec::verify::by_probabilities::Judgement;
 /// a route for the probabilities of rows; a request without drafts takes a step in any mode.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum VerifyMode {
-    /// A draft is accepted if it is the token that the request would have drawn: the output is that of
+    /// A draft is accepted if it is the token that the request would have drawn: the output is the output of
     /// decoding without drafts (S3).
     #[default]
     Coupled,

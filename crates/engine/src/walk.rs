@@ -1,6 +1,6 @@
 //! The walk of one request through the rows of its drafts, on one thread.
 //!
-//! Where drafts are compared with what is drawn, or judged sibling by sibling, a row is read when the walk
+//! Where drafts are compared with drawn tokens, or judged sibling by sibling, a row is read when the walk
 //! gets to it. A block is judged as a whole, so all of its rows are made probabilities first.
 
 use gumball_cpu::{History, Judged, Level, Prepared, Task, Workspace};

@@ -1,4 +1,4 @@
-//! Work in order: the pieces that are enqueued for what was assigned, and fetched.
+//! Work in order: the pieces that are enqueued for an assigned batch, and fetched.
 
 use gumball_spec::Error;
 
@@ -10,11 +10,11 @@ use crate::masks::Masks;
 use crate::matrix::Matrix;
 use crate::rows::Rows;
 
-/// A piece of work in order, for what was assigned last: see [`Pool::enqueue`](crate::Pool::enqueue), and on
-/// devices [`Pool::capture`](crate::Pool::capture).
+/// A piece of work in order, for the batch that was assigned last: see
+/// [`Pool::enqueue`](crate::Pool::enqueue), and on devices [`Pool::capture`](crate::Pool::capture).
 ///
-/// Masks are those of all rows in the memory of the device, in place of the ones that were assigned; masks of
-/// the host are assigned.
+/// Masks are for all rows and lie in the memory of the device, in place of the ones that were assigned; masks
+/// of the host are assigned.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub enum Work<'a> {
@@ -41,18 +41,18 @@ pub enum Work<'a> {
     /// drafts. [`OnDevice::drafts_address`](crate::OnDevice::drafts_address) says where drafts lie.
     #[cfg(feature = "cuda")]
     Draft(DraftBatch, Rows<'a>, Masks<'a>, Option<DeviceIntMatrix<'a>>),
-    /// A copy of the drafts of a batch: those of row r to row r of the matrix, its siblings to columns from
-    /// the given one on.
+    /// A copy of the drafts of a batch: the drafts of row r to row r of the matrix, its siblings to columns
+    /// from the given one on.
     ///
     /// So the drafts of a chain come together: each batch's are one column of the paths of the next one, and
-    /// all of them are what a verification reads.
+    /// a verification reads all of them.
     #[cfg(feature = "cuda")]
     CopyDrafts(DraftBatch, DeviceIntMatrixMut<'a>, usize),
     /// Taking the last output tokens of the assigned sequences away, as many of each as a number says: one
     /// for each assigned slot, in turn; that of padding is not read. Work after it reads the shorter
     /// sequences: positions, histories, counts and mu.
     ///
-    /// A number below 0 or above that of the output tokens takes nothing away, and so does one above 1 with
+    /// A number below 0 or above the number of output tokens takes nothing away, and so does one above 1 with
     /// mirostat, of whose limits a device has the last two; [`OnDevice::outputs`](crate::OnDevice::outputs)
     /// says where it notes what was taken. The host does not see numbers in the memory of the device.
     /// [`Pool::sequence`](crate::Pool::sequence) reads the sequence back: whole, if the device keeps its

@@ -107,7 +107,7 @@ pub(crate) struct Team {
     first: Generation,
 }
 
-/// The threads of one process, then those of its child, and so on. Nothing here waits for a lock that a
+/// The threads of one process, then its child's, and so on. Nothing here waits for a lock that a
 /// thread of the parent may have held when it was forked.
 #[derive(Debug)]
 struct Generation {

@@ -101,7 +101,7 @@ def eager(found: ctypes.CDLL, dtype: torch.dtype) -> int:
 
 
 def captured(found: ctypes.CDLL) -> int:
-    """The same in a graph that torch captures, with the model in it; returns how many tokens were compared."""
+    """Decodes in a graph that torch captures, with the model in it; returns how many tokens were compared."""
     stream = torch.cuda.Stream()
     with torch.cuda.stream(stream):
         pool = Pool(found)

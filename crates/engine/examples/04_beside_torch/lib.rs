@@ -9,14 +9,14 @@ use gumball_engine::{
     SamplingParams, Work,
 };
 
-/// What the host program holds.
+/// The two pools that the host program compares, and their outputs.
 #[derive(Debug)]
 pub struct Host {
     device: Pool,
     host: Pool,
     out: Outputs,
     vocab: usize,
-    /// What the script has recorded in a graph of torch's.
+    /// The work that the script has recorded in a graph of torch's.
     recorded: Option<Recorded>,
 }
 

@@ -1,7 +1,7 @@
 //! How far a device is ahead of the host's copy of a sequence: by steps that were not seen, and by tokens
 //! that it took away.
 
-/// What a device has done to a sequence that the host's copy does not show.
+/// The changes of a device to a sequence that the host's copy does not show.
 #[derive(Debug, Default)]
 pub(crate) struct Ahead {
     /// Tokens that were fetched but not yet appended, each with mirostat's limit after it.
@@ -46,7 +46,7 @@ impl Ahead {
         self.unseen = self.unseen.saturating_add(steps);
     }
 
-    /// Takes the host's copy for what the device has.
+    /// Takes the host's copy for equal to the device's.
     pub fn forget_unseen(&mut self) {
         (self.unseen, self.shortened) = (0, Shortened::No);
     }

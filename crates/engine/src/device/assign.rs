@@ -1,4 +1,4 @@
-//! Assignments: which requests the rows of the next work are of, and what comes with these rows.
+//! Assignments: which requests the rows of the next work are of, and the masks and other lists of these rows.
 //!
 //! The host copies an assignment up only when it changes. Work with an unchanged batch therefore only
 //! launches kernels.
@@ -28,7 +28,7 @@ use crate::verify_mode::VerifyMode;
 pub struct AssignedShape {
     /// The number of rows.
     pub rows: usize,
-    /// The number of requests whose drafts are verified; 0 if the rows are those of steps, or of a batch of
+    /// The number of requests whose drafts are verified; 0 if the rows are of steps, or of a batch of
     /// drafts.
     pub requests: usize,
 }
@@ -49,7 +49,7 @@ pub(super) fn verifies(batch: &Batch<'_>) -> bool {
 }
 
 impl OnGpu {
-    /// Assigns a batch to the pool's own rows: those of verifications, or of steps.
+    /// Assigns a batch to the pool's own rows, for verifications or for steps.
     pub(super) fn assign_batch(
         &mut self,
         slots: &mut Slots,

@@ -1,4 +1,4 @@
-//! What a place on a device does besides what every place does: work of which the program or a graph of ours
+//! The part of a place that only a device has: work of which the program or a graph of ours
 //! holds the launches.
 
 use gumball_cuda::{Graph, Recorded, StepVariant, Work as Fixed, WorkTerms};
@@ -16,7 +16,7 @@ use crate::work::Work;
 pub(crate) struct Recording {
     /// The variant whose kernels are launched.
     pub variant: StepVariant,
-    /// What the replays must know of the work so far.
+    /// The terms of the work so far, which replays need.
     pub work: Vec<WorkTerms>,
 }
 
@@ -69,7 +69,7 @@ pub(crate) trait DeviceBackend {
     /// program be capturing.
     fn record(&mut self, slots: &mut Slots, work: &[Work<'_>], variant: StepVariant) -> Result<Recorded>;
 
-    /// Enqueues work for what was assigned last.
+    /// Enqueues work for the batch that was assigned last.
     fn enqueue_all(
         &mut self,
         slots: &mut Slots,
@@ -90,7 +90,7 @@ pub(crate) trait DeviceBackend {
         })
     }
 
-    /// Enqueues work for what was assigned last, and records it.
+    /// Enqueues work for the batch that was assigned last, and records it.
     fn record_all(&mut self, slots: &mut Slots, work: &[Work<'_>], variant: StepVariant) -> Result<Recorded>
     where
         Self: Sized,

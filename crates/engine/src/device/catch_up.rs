@@ -45,7 +45,7 @@ impl Last {
         self.places().last().map_or(0, |(_, rows)| rows.end)
     }
 
-    /// Adds to the outputs of a draw from probabilities the temperatures and what the softmax found. With
+    /// Adds to the outputs of a draw from probabilities the temperatures and the softmax's statuses. With
     /// drafts `path` has the row that each place of the outputs comes from.
     pub fn add_softmax(&self, layout: Layout, statuses: &[u32], path: Option<&[u32]>, words: &mut [u32]) {
         for ((_, places), temperature) in self.places().zip(&self.temperatures) {

@@ -51,8 +51,8 @@ impl DeviceHead<'static> {
 
 impl<'w> DeviceHead<'w> {
     /// Makes a head of the same kind as one of the host, over the same weights on the device, in the order of
-    /// ids: only what the host's head has derived from its weights is copied. The weights must be those of
-    /// the host's head.
+    /// ids: only the data that the host's head has derived from its weights is copied. The weights must be
+    /// those of the host's head.
     ///
     /// # Errors
     /// The errors of [`DeviceHead::over`], [`DeviceHead::with_screen`] and [`DeviceHead::with_clusters`].

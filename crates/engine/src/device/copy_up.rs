@@ -1,4 +1,4 @@
-//! Copies of the host's memory in that of a device.
+//! Copies of the host's memory to a device.
 
 use std::sync::Arc;
 

@@ -1,6 +1,6 @@
 //! Drafting on a device: tokens of a draft model, drawn as the request would draw its own (rule S8).
 //!
-//! A [`DraftBatch`] has memory of its own for what is assigned to its rows and for what is drawn from them.
+//! A [`DraftBatch`] has memory of its own for the assignment of its rows and for the drafts drawn from them.
 //! So one captured graph may hold a batch for each draft of a chain, or for each level of a tree, and the
 //! verification after them.
 

@@ -65,8 +65,9 @@ impl<'w> DeviceHead<'w> {
     }
 
     /// Adds a copy of clusters: from now on each row has the logits of its probed set, and -inf elsewhere
-    /// (H7, H8 in `docs/semantics.md`). The results are those of a [`Clustered`](gumball_head::Clustered)
-    /// head on the host, bit for bit. The weights stay in the order of ids, so they may be an embedding's.
+    /// (H7, H8 in `docs/semantics.md`). The results equal the results of a
+    /// [`Clustered`](gumball_head::Clustered) head on the host, bit for bit. The weights stay in the order of
+    /// ids, so they may be an embedding's.
     ///
     /// Each row computes its own clusters, however many rows a step has: `most_rows` of the options plays no
     /// part.
@@ -97,7 +98,7 @@ impl<'w> DeviceHead<'w> {
     }
 
     /// Returns whether tokens, kept sets and logprobs may be others than the exact head's because logits are
-    /// left out: those of a head with clusters are.
+    /// left out, as a head with clusters does.
     #[must_use]
     pub fn is_approximate(&self) -> bool {
         self.head.is_clustered()
@@ -107,7 +108,7 @@ impl<'w> DeviceHead<'w> {
     /// `docs/semantics.md`). Tokens are then those of the device, the same in any batch; they may differ from
     /// those of the exact head, and of another device.
     ///
-    /// Hidden states of another type are rounded to that of the weights.
+    /// Hidden states of another type are rounded to the weights' type.
     ///
     /// # Errors
     /// - [`Error::OutOfRange`] for weights of f32, which tensor cores do not multiply.

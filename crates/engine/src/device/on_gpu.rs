@@ -1,4 +1,4 @@
-//! What computes rows on a device, and what the host knows of it.
+//! The computation of rows on a device, and the host's record of it.
 //!
 //! Parameters and states lie on the device and advance there. The host keeps a copy of each sequence and
 //! updates it from the outputs that it fetches. If the copy lacks tokens when the caller reads the sequence,

@@ -1,4 +1,4 @@
-//! The route `probabilities` on a device: what it makes of a request there, and what it does not take.
+//! The route `probabilities` on a device: the parameters that draw there, and the ones that it refuses.
 //!
 //! The softmax edits nothing: penalties, biases, bans, bitmasks, row indices and dynamic temperature are
 //! refused, and so are rows that hold probabilities already.
@@ -7,7 +7,7 @@ use gumball_spec::{Error, Parameter, Result, SamplingParams, Stage};
 
 use crate::probabilities::Parts;
 
-/// Returns the error for what the softmax of a device cannot take into account.
+/// Returns the error for an argument that the softmax of a device cannot take into account.
 pub(super) fn refused(parameter: &'static str) -> Error {
     let reason = "on a device the softmax of the route probabilities takes logits as they are; take the route race, or \
                   a pool of the host";

@@ -26,7 +26,7 @@ pub(super) struct Scorer<'s> {
 }
 
 impl Scorer<'_> {
-    /// Scores a part of the tokens, from rows that lie there; those of the part, if rows have no indices.
+    /// Scores a part of the tokens, from rows that lie there; the part's rows, if rows have no indices.
     pub fn score(
         &mut self,
         part: Range<usize>,

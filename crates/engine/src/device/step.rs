@@ -1,4 +1,4 @@
-//! A step on a device, its outputs, and what is known of the steps that were enqueued.
+//! A step on a device, its outputs, and the host's record of the enqueued steps.
 //!
 //! A step with an unchanged batch only launches kernels, and replaying a captured step takes one call.
 
@@ -111,7 +111,7 @@ impl OnGpu {
         self.last.counts = counts.cloned();
     }
 
-    /// Takes the host's copies of the sequences for what the device has.
+    /// Takes the host's copies of the sequences for equal to the device's.
     pub(super) fn forget_unseen(&mut self, slots: &mut Slots) {
         self.last.observed = true;
         slots.forget_unseen();

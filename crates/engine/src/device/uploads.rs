@@ -1,4 +1,4 @@
-//! Uploads: what the host hands to a pool on a device, copied to where the device reads it.
+//! Uploads: arguments in the memory of the host, copied to where the device reads it.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::matrix::Matrix;
 use crate::rows::Rows;
 use crate::work::Work;
 
-/// Buffers of a device for what the host hands over, each as large as it ever had to be. Work that reads one
+/// Buffers of a device for the host's arguments, each as large as it ever had to be. Work that reads one
 /// may still run when the next is copied there: copies wait for it, in the order of the stream.
 #[derive(Debug, Default)]
 pub(super) struct Uploads {

@@ -2,8 +2,8 @@
 //! and S5 to S7).
 //!
 //! All rows of a request are drawn from at once, or made probabilities, each after the drafts on the path to
-//! it. Then the device walks through them, and advances the requests by what it emits; nothing waits for the
-//! host. See `drafts.cu` and `judge_requests.cu` in `gumball-cuda`.
+//! it. Then the device walks through them, and advances the requests by the emitted tokens; nothing waits for
+//! the host. See `drafts.cu` and `judge_requests.cu` in `gumball-cuda`.
 
 use gumball_spec::Result;
 use gumball_spec::verify::by_probabilities::Judgement;
@@ -40,8 +40,8 @@ impl OnGpu {
         self.run(slots, Work::Verify(rows, masks, *drafts), &batch, total, out)
     }
 
-    /// Reads drafts of the host for requests in `slots`; of the drafter's probabilities those of the host, as
-    /// devices check theirs.
+    /// Reads drafts of the host for requests in `slots`; of the drafter's probabilities the rows of the host,
+    /// as devices check theirs.
     pub(super) fn read_drafts<'a>(
         &self,
         slots: &[Slot],

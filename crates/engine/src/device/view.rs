@@ -1,5 +1,5 @@
-//! What a pool does on a device only: graphs of the host program, batches of drafts, and the addresses of
-//! what came out.
+//! A pool's calls that only a device has: graphs of the host program, batches of drafts, and the addresses of
+//! the outputs.
 
 use gumball_cuda::{DraftBatchLimits, Recorded, Rows as DeviceMatrix, StepVariant};
 use gumball_spec::layout::Layout;
@@ -26,8 +26,8 @@ pub struct OnDevice<'a> {
 #[derive(Clone, Copy, Debug)]
 pub struct DeviceOutputs {
     /// The address of the outputs of the last step or verification, the tokens first; it never changes. On
-    /// the route `probabilities` statuses and temperatures there are those of the draw alone; [`Pool::fetch`]
-    /// adds those of the softmax.
+    /// the route `probabilities` statuses and temperatures there are of the draw alone; [`Pool::fetch`]
+    /// adds the softmax's.
     pub address: u64,
     /// Their layout.
     pub layout: Layout,
@@ -96,7 +96,7 @@ impl<'a> OnDevice<'a> {
     /// Prepares for the replay of a graph of the host program, with the current assignments. `recorded`: what
     /// the graph holds, in the order in which it runs; for several replays of it, that many times.
     ///
-    /// Call it before each replay: nothing else compares the rows with what was recorded, or knows that the
+    /// Call it before each replay: no other call compares the rows with the recording, or knows that the
     /// replay runs. Waits for the device if histories need more memory, which happens once in
     /// `history_growth` tokens.
     ///
@@ -104,7 +104,7 @@ impl<'a> OnDevice<'a> {
     /// - [`Error::OutOfRange`] if a variant does not serve an assigned row; it names the row, its slot and
     ///   the variants that do. The same for what another pool has recorded, and for a batch of drafts that
     ///   was removed.
-    /// - [`Error::Length`] or [`Error::Conflict`] if an assignment's shape differs from that of the
+    /// - [`Error::Length`] or [`Error::Conflict`] if an assignment's shape differs from the shape of the
     ///   recording, as of [`Pool::replay`].
     /// - [`Error::Conflict`] if nothing is assigned, as of [`Pool::enqueue`].
     /// - [`Error::Unavailable`] if the device has not enough memory, or fails.
@@ -136,7 +136,8 @@ impl<'a> OnDevice<'a> {
         self.gpu().workspace.rows().needed_variant()
     }
 
-    /// Returns how much is assigned to the rows of steps and verifications, or to those of a batch of drafts.
+    /// Returns how much is assigned to the rows of steps and verifications, or to the rows of a batch of
+    /// drafts.
     ///
     /// # Errors
     /// - [`Error::OutOfRange`] if this pool does not have the batch.
@@ -146,8 +147,8 @@ impl<'a> OnDevice<'a> {
         Ok(AssignedShape { rows, requests: 0 })
     }
 
-    /// Makes a batch of rows of a draft model. All its memory is allocated here, except for what rows copy of
-    /// the histories and counts of their requests.
+    /// Makes a batch of rows of a draft model. All its memory is allocated here, except for the parts that
+    /// rows copy of the histories and counts of their requests.
     ///
     /// # Errors
     /// - [`Error::OutOfRange`] for no rows or more than the pool's, and for no siblings or more than 64.
@@ -214,7 +215,7 @@ impl<'a> OnDevice<'a> {
         }
     }
 
-    /// Waits for what was enqueued before, and reads how many tokens the last
+    /// Waits for the work that was enqueued before, and reads how many tokens the last
     /// [`Work::Shorten`](crate::Work::Shorten) took away of each sequence.
     ///
     /// # Errors

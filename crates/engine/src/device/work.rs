@@ -6,7 +6,7 @@ use gumball_spec::{Error, Result};
 use crate::drafts::{Drafts, Ids, Tree};
 use crate::matrix::Matrix;
 
-/// The error of what a device is to read where it lies.
+/// The error of an argument that a device is to read, but that lies on the host.
 fn on_the_host(parameter: &'static str) -> Error {
     let allowed = "in that of the device, where a replay reads it";
     Error::out_of_range(parameter, "in the memory of the host", allowed)

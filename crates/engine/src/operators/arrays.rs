@@ -12,7 +12,7 @@ use crate::rows::Rows;
 /// Rows that an operator reads and writes: into other memory, or in place.
 #[derive(Debug)]
 pub struct RowsInOut<'a> {
-    /// The rows to read; `None`: those of `to`, which are replaced.
+    /// The rows to read; `None`: the rows of `to`, which are replaced.
     pub from: Option<Rows<'a>>,
     /// The rows to write.
     pub to: RowsOut<'a>,

@@ -1,4 +1,4 @@
-//! Columns on a device: those that lie there already, and lists of the host that are copied there.
+//! Columns on a device: columns that lie there already, and lists of the host that are copied there.
 
 use bytemuck::Pod;
 use gumball_cuda::{self as cuda, Buffer, ColumnType, DeviceSlice, IntType};
@@ -102,7 +102,7 @@ struct DrawColumns {
 pub(super) struct TokenColumn(List);
 
 impl TokenColumn {
-    /// Returns the tokens of `rows` rows as the kernels' launches take them; those that the host can see are
+    /// Returns the tokens of `rows` rows as the kernels' launches take them; tokens that the host can see are
     /// checked.
     pub fn tokens<'b>(
         &'b mut self,

@@ -18,7 +18,7 @@ use gumball_cuda::{DeviceIntMatrix, DeviceIntMatrixMut, DraftTreeRows};
 ///
 /// `tokens`, `[trees, n + 1]`, receives the accepted drafts, the token drawn after them, then [`NONE`].
 /// `rows`, of the same shape, receives the rows that these tokens come from, then -1: 0 first, and i + 1 for
-/// draft i. The other shapes are those that [`HostDraftTrees`] names.
+/// draft i. The other shapes are as [`HostDraftTrees`] names them.
 #[derive(Debug)]
 pub enum DraftTrees<'a> {
     /// Arrays in the host's memory.

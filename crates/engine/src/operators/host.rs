@@ -25,7 +25,7 @@ impl Host {
         Ok(Self { level, threads: Threads::new(threads)?, idle: Mutex::default() })
     }
 
-    /// Writes rows; returns the status of each. `from`: the rows to read; `None`: those of `to`.
+    /// Writes rows; returns the status of each. `from`: the rows to read; `None`: the rows of `to`.
     pub fn write(
         &self,
         output: Output,

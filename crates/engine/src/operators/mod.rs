@@ -124,7 +124,7 @@ impl Operators {
         Self { place: Place::Device(Box::new(Mutex::new(OnDevice::new(device)))) }
     }
 
-    /// Returns whether the operators are those of a device.
+    /// Returns whether the operators work on a device.
     #[must_use]
     pub fn is_on_device(&self) -> bool {
         !matches!(self.place, Place::Host(_))
@@ -174,7 +174,7 @@ impl Operators {
     /// position 0 and draw index 0.
     ///
     /// # Shapes and units
-    /// `rows`, `statuses`: those of [`Operators::softmax`]. `params`: columns of R.
+    /// `rows`, `statuses`: as for [`Operators::softmax`]. `params`: columns of R.
     ///
     /// # Errors
     /// - The errors of [`Operators::softmax`].
@@ -198,7 +198,7 @@ impl Operators {
     /// and +inf as `f32::MAX`, which bf16 and f16 round to +inf again.
     ///
     /// # Shapes and units
-    /// Those of [`Operators::probabilities`].
+    /// As for [`Operators::probabilities`].
     ///
     /// # Errors
     /// The errors of [`Operators::probabilities`].
@@ -242,7 +242,7 @@ impl Operators {
 
     /// Draws a token for each output from the row that it reads, after temperature, filters and bans.
     ///
-    /// The token equals that of a [`Pool`](crate::Pool) whose sequence has this seed, position and draw
+    /// The token equals the token of a [`Pool`](crate::Pool) whose sequence has this seed, position and draw
     /// index. An output gets [`NONE`](crate::NONE) if its row has no logit above -inf or no probability above
     /// 0, or if its index in a column on the device is not a row.
     ///
@@ -334,14 +334,14 @@ impl Operators {
         }
     }
 
-    /// Writes the logprob of one token of each row, and its rank: those that a step in which the token is
+    /// Writes the logprob of one token of each row, and its rank: the ones that a step in which the token is
     /// forced reports in mode `raw` (rule L1), bit for bit. Nothing is drawn.
     ///
     /// # Shapes and units
     /// `rows`: R rows of either kind. `tokens`: an id for each of R rows, or [`NONE`](crate::NONE); in a
     /// column on a device of i32 or i64. `logprobs`: R natural logarithms; -inf for a token whose logit is
     /// -inf or NaN or whose probability is 0, and for `NONE`. `ranks`: R, 1 for the most likely token; 0
-    /// where the logprob is -inf for one of these reasons. `statuses`: R, those of the rows. The row of a
+    /// where the logprob is -inf for one of these reasons. `statuses`: R, one for each row. The row of a
     /// `NONE` is not read. A token in a column on a device that is no id of the vocabulary counts as `NONE`,
     /// and its row has the status [`Status::NO_ID`].
     ///

@@ -130,8 +130,8 @@ pub(super) fn check_token(token: i32, vocab: usize) -> Result<()> {
 /// ```
 #[derive(Clone, Copy, Debug)]
 pub struct RowParams<'a> {
-    /// The parameters of all rows, except those that the fields below replace. Rules that read a history find
-    /// it empty; seed and logprobs are not read. Operators of a device refuse bans and biases.
+    /// The parameters of all rows, except the parameters that the fields below replace. Rules that read a
+    /// history find it empty; seed and logprobs are not read. Operators of a device refuse bans and biases.
     pub common: &'a SamplingParams,
     /// The temperature of each matrix row.
     pub temperature: Option<PerRow<'a, f32>>,

@@ -18,7 +18,7 @@ pub(crate) struct Alike {
     /// By slot.
     requests: Vec<Request>,
     step: Option<Step>,
-    /// What is assigned to batches of drafts on a device.
+    /// The assignments of batches of drafts on a device.
     #[cfg(feature = "cuda")]
     drafted: Vec<Step>,
 }
@@ -33,7 +33,7 @@ struct Request {
     tokens: usize,
 }
 
-/// What a step is, besides its requests.
+/// The kind of a step, besides its requests.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shape {
     pub layout: LogitsLayout,
@@ -155,7 +155,7 @@ impl Alike {
     }
 
     /// Returns the digest of drafts after paths, `siblings` of each row, beside the step that was begun.
-    /// `place`: that of their batch among those that have drafts.
+    /// `place`: the place of their batch among the batches that have drafts.
     #[cfg(feature = "cuda")]
     pub fn of_drafts(
         &mut self,

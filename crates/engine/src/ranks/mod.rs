@@ -1,6 +1,6 @@
 //! Rows that are spread over the ranks of a group, of whose logits each rank has a part.
 //!
-//! All ranks hold all sequences and make the same calls. What comes out is the same everywhere, and what one
+//! All ranks hold all sequences and make the same calls. The outputs are the same everywhere, and what one
 //! process with the whole logits would have got.
 
 pub(crate) mod alike;
@@ -59,7 +59,7 @@ impl Common {
         batch.plan.map_or_else(|| self.planner.plan(&shape()?), Ok)
     }
 
-    /// Returns the error of a step, which tells what the ranks have where they differ.
+    /// Returns the error of a step, which names the values in which the ranks differ.
     pub fn explain(&mut self, slots: &Slots, error: Error) -> Error {
         let Self { group, alike, .. } = self;
         group.explain(error, |part| alike.tell(slots, part))
@@ -75,7 +75,7 @@ pub(crate) struct HostRanks {
     plan: Option<Plan>,
     /// Memory for the rows that exchanges put together.
     whole: WholeRows,
-    /// What comes out of this rank's share of the rows.
+    /// The outputs of this rank's share of the rows.
     share: Outputs,
     /// The logits of hidden states.
     logits: Vec<f32>,

@@ -85,7 +85,7 @@ impl HostRanks {
         self.exchange_rows(&words, out, |rank| plan.shares.of(rank).collect())
     }
 
-    /// Exchanges rows of outputs that were packed: those that each rank has.
+    /// Exchanges packed rows of outputs: each rank sends its own.
     pub(super) fn exchange_rows(
         &mut self,
         words: &[u32],

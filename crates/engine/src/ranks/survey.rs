@@ -59,7 +59,7 @@ impl HostRanks {
         self.survey_rows(&drawn, logits, out)
     }
 
-    /// Computes a verification from this rank's parts: each row draws behind its path, and every rank walks
+    /// Computes a verification from this rank's parts: each row draws after its path, and every rank walks
     /// by the tokens of all.
     pub(super) fn survey_drafts(
         &mut self,
@@ -126,7 +126,7 @@ impl HostRanks {
         paths
     }
 
-    /// Draws from rows of which each rank has a part, and exchanges what comes out of those that ranks own.
+    /// Draws from rows of which each rank has a part, and exchanges the outputs of the rows that ranks own.
     /// All other rows are padding.
     fn survey_rows(&mut self, drawn: &[Drawn<'_>], logits: Logits<'_>, out: &mut Outputs) -> Result<()> {
         let (own, keeps) = (self.common.group.rank(), out.collects_kept());
@@ -168,7 +168,7 @@ impl HostRanks {
     }
 }
 
-/// A row that draws a token: the rank that owns it, and what it is drawn for.
+/// A row that draws a token: the rank that owns it, and its task.
 struct Drawn<'a> {
     row: usize,
     owner: usize,

@@ -40,7 +40,7 @@ fn a_step_allocates_nothing_after_warm_up() {
     };
     run(&mut pool);
     back_to(&mut pool, &slots, 0);
-    // The same steps once more: the histories have their size, and everything else had better.
+    // The steps once more: all memory has its size by now.
     assert_eq!(measure(|| run(&mut pool)).count_total, 0);
 }
 

@@ -65,7 +65,7 @@ pub fn params(kind: usize, seed: u64) -> SamplingParams {
     }
 }
 
-/// Returns what a small pool with room for what [`params`] asks is made for.
+/// Returns the settings of a small pool with room for the logprobs of [`params`].
 pub fn config(place: Place) -> PoolConfig {
     PoolConfig { slots: 16, place, widths: Widths { top_n: 3, ids: 2 }, ..PoolConfig::new(VOCAB) }
 }

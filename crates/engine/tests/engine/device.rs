@@ -120,7 +120,7 @@ fn tokens_that_were_not_fetched_are_read_back_where_they_are_kept() {
         }
     }
     assert!(lost > 0 && lost < slots.len(), "{lost} of {}", slots.len());
-    // What was read back goes on.
+    // The state that was read back goes on.
     let logits = Rows::logits(&data[0], slots.len(), VOCAB).unwrap();
     let (mut wanted, mut seen) = (Outputs::new(), Outputs::new());
     host.step(logits, &Batch::of(&slots), &mut wanted).unwrap();

@@ -36,7 +36,7 @@ fn one_graph_drafts_verifies_advances_and_takes_tokens_away() {
         let n = slots.len();
         let batches = [0, 1].map(|depth| batch(&mut both.device, &slots, depth, mode));
         both.device.assign(&Batch { counts: &vec![2; n], mode, ..Batch::of(&slots) }).unwrap();
-        // The rows of the draft model and those of the target, which are alike.
+        // The rows of the draft model and of the target, which are alike.
         let drafter = [rows(0..n as u64), rows(n as u64..2 * n as u64)];
         let target: Vec<f32> = rows((0..3 * n as u64).map(|row| row / 3 + row % 3 * n as u64));
         let upload = |data: &[f32]| DeviceBuffer::of(device.runtime(), data).unwrap();

@@ -30,7 +30,7 @@ fn heads<'w>(device: &Device, certified: &Certified<'w>) -> [DeviceHead<'static>
 }
 
 /// Clusters of seven ids, with fewer in the last one; their order has nothing to do with the weights. The
-/// device keeps centroids that bf16 holds, those that are short, in half the bytes.
+/// device keeps centroids that bf16 holds, the short ones, in half the bytes.
 fn clusters(is_short: bool) -> Clusters {
     let ids: Vec<u32> = (0..VOCAB as u32).map(|i| i * 7919 % VOCAB as u32).collect();
     let centroids = numbers(VOCAB.div_ceil(7) * WIDTH, 9, 1.0).into_iter().map(bf16::to_f32);

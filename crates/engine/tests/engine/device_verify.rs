@@ -190,7 +190,7 @@ fn rows_behind_drafts_copy_lists_of_any_length() {
         wanted: Outputs::new(),
         seen: Outputs::new(),
     };
-    // More ids than a block lists at once, and none but those that are biased.
+    // More ids than a block lists at once, and only biased ones.
     let long: Vec<u32> = (0..2600).collect();
     let penalties = SamplingParams {
         repetition_penalty: 1.3,

@@ -1,4 +1,5 @@
-//! Drafts of a draft model are what the request would draw there, and drawing them changes nothing.
+//! Drafts of a draft model are the tokens that the request would draw there, and drawing them changes
+//! nothing.
 
 use gumball_engine::{
     Batch, Drafts, Error, Matrix, Outputs, Pool, PoolConfig, Proposals, Route, Rows, SamplingParams, Slot,

@@ -24,7 +24,7 @@ pub fn scaling() -> Scaling {
     Scaling { logit_scale: 0.75, softcap: 20.0 }
 }
 
-/// Requests that a few tokens decide, between those of all kinds, whose logprobs need the whole row.
+/// Requests that a few tokens decide, between requests of all kinds, whose logprobs need the whole row.
 pub fn mixture(kind: usize) -> SamplingParams {
     let base = SamplingParams { seed: Some(kind as u64), ..Default::default() };
     match kind % 6 {

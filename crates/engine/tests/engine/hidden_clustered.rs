@@ -19,7 +19,7 @@ const CAPACITY: usize = 12;
 const PROBES: usize = 9;
 const SPECIAL: [u32; 2] = [3, 899];
 
-/// A clustered head, with what the definition needs of it.
+/// A clustered head, with the weights and clusters that the definition needs.
 struct Case {
     weights: Vec<bf16>,
     clusters: Clusters,

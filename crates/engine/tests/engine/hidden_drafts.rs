@@ -35,8 +35,8 @@ impl<'w> Both<'w> {
 #[test]
 fn a_row_behind_drafts_is_drawn_with_them_as_output() {
     // All rows have one hidden state, so one order of likeliness, and no token may occur twice. So greedy
-    // decoding emits the tokens in this order, and each row must skip those that the drafts before it have
-    // used.
+    // decoding emits the tokens in this order, and each row must skip the tokens that the drafts before it
+    // have used.
     let weights = numbers(VOCAB * WIDTH, 1, 1.0);
     let both = Both::new(&weights);
     let one = numbers(WIDTH, 77, 6.0);

@@ -44,7 +44,7 @@ fn more_slots_than_there_is_memory_for_are_unavailable_or_never_touched() {
         Err(error) => {
             assert!(error.to_string().starts_with("no memory for slots: the system refused"), "{error}")
         }
-        // A system that lends memory until it is touched: then slots that nobody uses cost nothing.
+        // A system that lends memory until it is touched: then unused slots cost nothing.
         Ok(mut pool) => {
             assert_eq!((pool.capacity(), pool.len()), (most, 0));
             assert_eq!(pool.admit(SamplingParams::default(), &[]), Ok(0));

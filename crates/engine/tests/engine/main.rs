@@ -1,4 +1,4 @@
-//! What the engine promises about sequences, batches and outputs, one file a promise.
+//! The engine's promises about sequences, batches and outputs, one file each.
 
 mod allocation;
 mod cases;

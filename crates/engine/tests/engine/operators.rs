@@ -1,4 +1,4 @@
-//! Operators over batches say what the definition says of each row, however the batch is cut up.
+//! Operators over batches return the definition's result for each row, however the batch is cut up.
 
 use gumball_engine::{
     DraftTreeCounts, DraftTrees, Draws, Error, FilterOrder, HostDraftTrees, Judgement, Kind, LogitsMut, NONE,
@@ -91,8 +91,8 @@ fn renormalised_and_masked_rows_are_the_definitions() {
                 assert_eq!(renormalised[line.clone()], of_p.probabilities());
                 let of_z = outcome(&logits[line.clone()], Kind::Logits, &params);
                 assert_eq!(masked[line.clone()], of_z.masked());
-                // The softmax of what is kept, at the filters' distribution, is the renormalised softmax but
-                // for roundings.
+                // The softmax of the kept tokens, at the filters' distribution, is the renormalised softmax
+                // but for roundings.
                 let sum: f32 = renormalised[line].iter().sum();
                 assert!((sum - 1.0).abs() < 1e-5, "{sum}");
             }

@@ -1,4 +1,4 @@
-//! Graphs of the host program on an emulated device: what their replays do is what a pool of the host does,
+//! Graphs of the host program on an emulated device: their replays do what a pool of the host does,
 //! and the host's copies follow.
 
 use gumball_engine::{
@@ -10,7 +10,7 @@ use gumball_spec::num::philox4x32_10;
 use crate::cases::{VOCAB, device, params, rows};
 use crate::device_verify::Both;
 
-/// Captures work as the host program does; returns what replays the graph, and what was recorded.
+/// Captures work as the host program does; returns the call that replays the graph, and the recording.
 fn captured(pool: &mut Pool, work: &[Work<'_>]) -> (impl Fn() + use<>, Recorded) {
     let (runtime, mut recorded) = (pool.device().unwrap().runtime().clone(), None);
     let graph = runtime.capture(&mut || {
@@ -24,7 +24,7 @@ fn captured(pool: &mut Pool, work: &[Work<'_>]) -> (impl Fn() + use<>, Recorded)
     (move || unsafe { graph.replay() }.unwrap(), recorded.unwrap())
 }
 
-/// What a graph or a call consists of.
+/// The work of a graph or a call.
 #[derive(Clone, Copy, PartialEq)]
 enum Piece {
     Step,

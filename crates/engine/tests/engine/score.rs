@@ -1,4 +1,4 @@
-//! A score is what a step would have reported about a token that is known.
+//! A score is the logprob that a step would have reported of a known token.
 
 use gumball_engine::{Batch, Error, LogprobMode, LogprobsParams, Outputs, Rows, SamplingParams, Scored};
 

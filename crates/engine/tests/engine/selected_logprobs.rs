@@ -28,7 +28,7 @@ fn batch() -> (Vec<f32>, Vec<i32>) {
 /// The bits of logprobs, ranks and statuses.
 type Told = (Vec<u32>, Vec<u32>, Vec<u32>);
 
-/// What the definition says: the raw logprob and the rank of a forced token, and the row's status.
+/// The definition's result: the raw logprob and the rank of a forced token, and the row's status.
 fn wanted(data: &[f32], tokens: &[i32], kind: Kind) -> Told {
     let logprobs = LogprobsParams { mode: LogprobMode::Raw, ..LogprobsParams::default() };
     let params = SamplingParams { logprobs: Some(logprobs), ..SamplingParams::default() };
@@ -102,7 +102,7 @@ fn they_are_the_definitions_of_forced_tokens() {
                 assert_eq!(told(&operators, &device, rows, (&tokens).into()), said);
             }
             assert_eq!(told(&operators, &device, rows, 9.into()), wanted(data, &[9; ROWS], kind));
-            // Of tokens in the device's memory nobody refuses what is no id.
+            // A token in the device's memory that is no id is not refused.
             let mut odd = tokens.clone();
             let mut said = said.clone();
             for (row, id) in [(10, VOCAB as i32), (11, -2), (ROWS - 1, i32::MAX)] {

@@ -1,4 +1,4 @@
-//! Verification in every place: which drafts are accepted, what comes out, and what is refused.
+//! Verification in every place: which drafts are accepted, the outputs, and the refusals.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -160,7 +160,7 @@ fn hooks_run_for_the_rows_of_the_path_alone() {
     assert_eq!(calls.map(|calls| calls.into_inner()), [1, 0, 1, 1]);
 }
 
-/// Numbers of drafts, drafts and what they follow.
+/// Numbers of drafts, drafts and their parents.
 type Given = (&'static [u32], &'static [i32], Tree<'static>);
 
 #[test]

@@ -56,7 +56,7 @@ pub fn planned(pool: &Pool, slots: &[Slot], layout: LogitsLayout, drafts: usize)
     pool.ranks().unwrap().planner.plan_as(layout, &shape)
 }
 
-/// What a rank is handed of rows: numbers, how many rows, how many columns.
+/// The rows that a rank is handed: numbers, how many rows, how many columns.
 pub struct Part {
     pub numbers: Numbers,
     pub rows: usize,

@@ -75,7 +75,7 @@ impl Call {
     }
 }
 
-/// What a call is made with besides its rows, which all ranks must have alike.
+/// The arguments of a call besides its rows, which all ranks must have alike.
 #[derive(Clone, Debug)]
 pub struct Given {
     pub call: Call,
@@ -132,7 +132,7 @@ impl Given {
     }
 }
 
-/// What comes out of a call; the likeliest tokens of its rows are among the tokens.
+/// The outputs of a call; the likeliest tokens of its rows are among the tokens.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Taken {
     pub tokens: Vec<i32>,
@@ -306,7 +306,7 @@ impl Calls {
         self.take(&mut pool, &Given::new(call, &slots)).unwrap()
     }
 
-    /// Resumes sequences in a pool, makes a call there, and holds what comes out to what one process gets.
+    /// Resumes sequences in a pool, makes a call there, and holds the outputs to one process's.
     pub fn go_on(&self, call: Call, mut pool: Pool, saved: &[Saved]) {
         let resumed = saved.iter().map(|(params, prompt, output, (seed, position, draw, mu))| {
             let (seed, position, draw, mu) = (*seed, *position, *draw, f32::from_bits(*mu));
@@ -377,7 +377,7 @@ pub fn saved(sequence: &Sequence) -> Saved {
     (sequence.params().clone(), prompt.to_vec(), output.to_vec(), (seed, position, draw, bits))
 }
 
-/// Returns those of all sequences in slots.
+/// Returns the states of all sequences in slots.
 pub fn all_saved(pool: &mut Pool, slots: &[Slot]) -> Vec<Saved> {
     slots.iter().map(|slot| saved(pool.sequence(*slot).unwrap())).collect()
 }

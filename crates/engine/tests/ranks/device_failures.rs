@@ -1,4 +1,5 @@
-//! What a failed exchange leaves on devices of ranks: results of padding, and sequences as they were fetched.
+//! The state after a failed exchange on devices of ranks: results of padding, and sequences as they were
+//! fetched.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

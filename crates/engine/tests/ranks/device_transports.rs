@@ -12,7 +12,7 @@ use crate::batch::on_ranks;
 
 const VOCAB: usize = 600;
 
-/// What a rank says of its pool: the transport, the warning, and whether rows are surveyed; or why there is
+/// A rank's report of its pool: the transport, the warning, and whether rows are surveyed; or why there is
 /// none.
 type Made = Result<(&'static str, Option<String>, bool), Error>;
 
@@ -85,7 +85,7 @@ fn a_way_between_devices_that_cannot_serve_is_refused_on_all_ranks_with_the_reas
 
 #[test]
 fn a_communicator_of_the_program_serves_gpus_by_nccl_alone() {
-    // SAFETY: nobody asks it: no rank has a GPU.
+    // SAFETY: it is not called: no rank has a GPU.
     let communicator = || Some(unsafe { ProgramCommunicator::new(std::ptr::null_mut()) });
     let over = |devices, place, rank: Threads| {
         let planner = PlannerConfig::new(VocabSplit::even(VOCAB, rank.world()).unwrap());

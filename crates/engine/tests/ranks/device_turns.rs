@@ -1,4 +1,4 @@
-//! Which steps over devices of ranks count as taken: those that run.
+//! Only steps that run count as taken, over devices of ranks.
 
 use gumball_engine::dist::{Transport, VocabSplit};
 use gumball_engine::{Batch, Kind, Outputs, SamplingParams, StepVariant, Work};
@@ -114,7 +114,7 @@ fn each_variant_draws(params: &SamplingParams, needed: StepVariant, less: StepVa
 
 #[test]
 fn histories_that_grow_edit_the_rows_of_each_rank() {
-    // Each token falls behind others by its penalty, and these lie on all ranks.
+    // Each token falls below others by its penalty, and these lie on all ranks.
     let params = SamplingParams {
         temperature: 0.0,
         frequency_penalty: 0.03,

@@ -226,7 +226,7 @@ fn devices_that_swap_some_rows_of_a_survey_sample_as_one_process() {
     steps_equal_one_process(OneSided, 1000..1060, &[Survey, Survey, Swap], false);
 }
 
-/// Returns parameters with the edits of others, or with those that leave one rank's ids or take them away.
+/// Returns parameters with the edits of others, or with edits that leave one rank's ids or take them away.
 fn edits_of(dice: &mut Dice, of: &SamplingParams, to: SamplingParams, split: &VocabSplit) -> SamplingParams {
     let ids = split.ids(dice.below(split.world()));
     let ids = || ids.clone().map(|id| id as u32).collect::<Vec<u32>>();

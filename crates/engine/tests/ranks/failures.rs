@@ -153,8 +153,8 @@ fn is_part(differs: &str, call: Call) -> bool {
     }
 }
 
-/// Names what of a request, a batch and drafts can differ, for each field: whoever adds one decides here how
-/// ranks are told.
+/// Names the parts of a request, a batch and drafts that can differ, for each field: who adds one decides
+/// here how ranks are told.
 fn differences_of(state: &State<'_>, batch: &Batch<'_>, drafts: &Drafts<'_>) -> Vec<&'static str> {
     let State { prompt: _, output: _, seed: _, position: _, draw: _, mu: _ } = state;
     let of_state = ["prompt", "length", "pushed", "shortened", "seed", "position", "draw", "mu"];
@@ -264,7 +264,7 @@ fn hold_told(way: Way, timeout: Duration, is_held: impl Fn(&str, Call) -> bool) 
             let Some(RanksError::Disagree { what, ours, theirs, .. }) = error.of_ranks() else {
                 panic!("{case}")
             };
-            // Of scores devices compare digests; of what drafts follow, that of all.
+            // Of scores devices compare digests; of the parents of drafts, one digest of all drafts.
             let is_whole = way.is_some() && call == Call::Draft;
             assert_eq!(*what, if is_whole { StepPart::Drafts } else { part }.name(), "{case}");
             let told = if way.is_some() && call == Call::Score { ["digest "; 2] } else { told };

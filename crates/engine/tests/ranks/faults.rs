@@ -13,7 +13,7 @@ use crate::batch::{PATIENCE, on_ranks, with_patience};
 use crate::calls::{Call, Calls, Given, Saved, Taken, VOCAB, Way, all_saved};
 use crate::cases::Dice;
 
-/// What a rank does at some exchange.
+/// The fault of a rank at some exchange.
 #[derive(Clone, Copy, Debug)]
 enum Fault {
     Ends,
@@ -105,7 +105,7 @@ impl Transport for Faulty {
 
 const SOON: Duration = Duration::from_secs(20);
 
-/// What became of a rank's call, whether its sequences stayed, and what they go on from.
+/// The result of a rank's call, whether its sequences stayed, and what they go on from.
 type Ended = (Result<Taken, Error>, bool, Vec<Saved>);
 
 /// Makes a call on two ranks and one that is faulty at an exchange.
@@ -139,7 +139,7 @@ fn call_with(
 }
 
 /// Returns the calls whose exchanges are between hosts: all where rows lie in host memory, and on devices
-/// those that tell kept sets.
+/// the calls of pools that tell kept sets.
 fn cases() -> Vec<(Way, Call)> {
     let mut cases: Vec<(Way, Call)> = Call::all(None).into_iter().map(|call| (None, call)).collect();
     if cfg!(feature = "emulator") {
@@ -149,7 +149,7 @@ fn cases() -> Vec<(Way, Call)> {
     cases
 }
 
-/// Returns how many exchanges a call takes, that of the start included.
+/// Returns how many exchanges a call takes, the exchange at the start included.
 fn exchanges(calls: &Calls, call: Call, way: Way) -> usize {
     let goes_well = |before| {
         let ranks = call_with(calls, call, way, (Fault::Ends, before), SOON);
@@ -209,7 +209,7 @@ fn a_rank_that_is_late_at_any_exchange_is_waited_for_no_longer_than_said() {
     }
 }
 
-/// Checks that whatever bytes come at the exchanges of a call, nothing panics, nothing hangs, and no token
+/// Checks that with any bytes at the exchanges of a call nothing panics, nothing hangs, and no token
 /// lies outside the vocabulary.
 fn hold_garbled(calls: &Calls, (way, call): (Way, Call), exchanges: usize) {
     let (first, patience) = if way.is_none() { (1, 300) } else { (exchanges - 1, 1000) };

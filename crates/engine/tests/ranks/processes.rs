@@ -49,7 +49,7 @@ fn step(pool: &mut Pool, batch: &Requests, slots: &[Slot], step: usize) -> Resul
     pool.step(logits, &Batch { plan: Some(plan), ..Batch::of(slots) }, &mut Outputs::new())
 }
 
-/// What a process of its own does as a rank; without the variables it is no rank, and does nothing.
+/// The work of a process of its own as a rank; without the variables it is no rank, and does nothing.
 #[test]
 fn a_rank_of_its_own() {
     let variable = |name: &str| std::env::var(name).ok();

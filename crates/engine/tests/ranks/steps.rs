@@ -9,7 +9,7 @@ use gumball_engine::{Batch, HostMasks, Kind, Masks, Outputs, PADDING, RowHook, S
 use crate::batch::{Numbers, Requests, on_ranks, part, planned, state};
 use crate::cases::Dice;
 
-/// What comes with the rows of a step.
+/// The options of the rows of a step.
 pub struct Extras {
     masks: Option<Vec<u32>>,
     present: Vec<bool>,

@@ -41,7 +41,7 @@ impl Copies for GpuRanks {
 }
 
 impl Backend for GpuRanks {
-    /// After a failed exchange the state is that of the last fetch.
+    /// After a failed exchange the state is the state at the last fetch.
     fn sync(&mut self, slots: &mut Slots, slot: Slot) -> Result<()> {
         let _watched = self.watch.call(self.due());
         self.observe_last_step(slots)?;
@@ -193,7 +193,7 @@ impl DeviceBackend for GpuRanks {
         self.check_broken()?;
         recorded.iter().try_for_each(|recorded| self.check_recorded(recorded))?;
         let _watched = self.watch.call(self.due());
-        // The program enqueues it behind this call.
+        // The program enqueues it after this call.
         self.watch.set_work(true);
         self.gpu.before_replay(slots, recorded)?;
         // The variants decide what a survey exchanges.

@@ -1,5 +1,5 @@
-//! Kept sets over the devices of ranks: each rank has those of the rows that it samples, and hosts exchange
-//! them when they fetch.
+//! Kept sets over the devices of ranks: each rank has the sets of the rows that it samples, and hosts
+//! exchange them when they fetch.
 
 use gumball_dist::{LogitsLayout, What, bytes_of, words_of};
 use gumball_spec::Result;
@@ -17,12 +17,12 @@ impl GpuRanks {
         self.keepers = if is_gather { Vec::new() } else { firsts.array_windows().map(rows).collect() };
     }
 
-    /// Returns the exchange that ranks begin behind a step once their devices have done.
+    /// Returns the exchange that ranks begin after a step once their devices have done.
     pub(super) fn due(&self) -> Option<What> {
         self.gpu.workspace.limits().kept.then_some(What::Outputs)
     }
 
-    /// Reads the kept sets of the last step into those of its rows, which are empty.
+    /// Reads the kept sets of the last step into the sets of its rows, which are empty.
     pub(super) fn read_kept(&mut self, kept: &mut [Vec<u32>]) -> Result<()> {
         let (results, rank) = (self.gpu.workspace.results(), self.common.group.rank());
         if self.keepers.is_empty() {

@@ -75,7 +75,7 @@ struct Assigned {
     first_requests: Vec<usize>,
     /// The row of the batch that each assigned row is; empty if they have one order.
     batch_rows: Vec<u32>,
-    /// Batches of drafts, each with a digest of what is assigned to its rows.
+    /// Batches of drafts, each with a digest of the assignment of its rows.
     drafted: Vec<(DraftBatch, u64)>,
     /// As many zeros as there are ranks, and one more: the first rows of ranks that own none.
     nobodys: Vec<usize>,
@@ -196,8 +196,8 @@ impl GpuRanks {
         Ok(())
     }
 
-    /// Hands out this rank's window and maps those of the others, on all ranks. Returns why a rank cannot, if
-    /// one cannot.
+    /// Hands out this rank's window and maps the windows of the others, on all ranks. Returns why a rank
+    /// cannot, if one cannot.
     fn map_windows(&mut self) -> Result<Option<String>> {
         let own = self.windows.handle();
         let own_bytes = own.as_ref().map_or(&[][..], |handle| bytemuck::bytes_of(handle));

@@ -78,8 +78,8 @@ impl GpuRanks {
         Ok(())
     }
 
-    /// Returns the requests of the batch in the order in which they are assigned, in which those of a rank
-    /// are neighbours; nothing if that is the batch's own.
+    /// Returns the requests of the batch in the order in which they are assigned, in which the requests of a
+    /// rank are neighbours; nothing if that is the batch's own.
     fn order(&self, plan: &Plan) -> Vec<usize> {
         let order: Vec<usize> =
             (0..self.common.group.world()).flat_map(|rank| plan.shares.of(rank)).collect();

@@ -20,7 +20,7 @@ const LOOK: Duration = Duration::from_millis(20);
 /// steps send.
 const GRACE: Duration = Duration::from_millis(200);
 
-/// The same for an emulated device, which a busy host may leave waiting for a processor.
+/// How long an emulated device may go on, which a busy host may leave waiting for a processor.
 const GRACE_OF_EMULATED: Duration = Duration::from_secs(1);
 
 /// How long the other ranks are waited for at most to say which step they are at, once an exchange between
@@ -47,7 +47,7 @@ pub(super) struct Watch {
     thread: Option<JoinHandle<()>>,
 }
 
-/// What the pool's thread tells the one that watches.
+/// The messages of the pool's thread to the watching thread.
 #[derive(Debug, Default)]
 struct Shared {
     state: Mutex<State>,
@@ -113,7 +113,7 @@ impl Looking {
             (Ok(()), Some(reason)) => RanksError::Lost { rank, reason }.into(),
             (Ok(()), None) => {
                 self.gone = None;
-                // Kernels that wait look at a clock themselves; those of a library do not.
+                // Kernels that wait look at a clock themselves; a library's kernels do not.
                 if self.giving_up.is_compiling() {
                     self.compiled = Some(Instant::now());
                 }
@@ -128,7 +128,7 @@ impl Looking {
             }
         };
         let gone = *self.gone.get_or_insert_with(Instant::now);
-        // Between calls nobody waits, and the device may have other work in front of what it still gets.
+        // Between calls no thread waits, and the device may have other work in front of what it still gets.
         let grace = if call.is_some() { self.grace } else { device_wait(self.timeout) };
         (gone.elapsed() >= grace).then_some(error)
     }
@@ -157,7 +157,7 @@ impl Looking {
             let error = self.look(call, due);
             state = shared.lock();
             if let Some(error) = error {
-                // Before the waits end, so that whoever waited finds it.
+                // Before the waits end, so that the thread that waited finds it.
                 state.told.get_or_insert_with(|| error.clone());
                 state.has_told = true;
                 drop(state);
@@ -319,7 +319,7 @@ impl GpuRanks {
             self.common.alike.add_rows(&mut digest, (dtype.name(), kind));
         }
         let patience = match told.of_ranks() {
-            // To end the messages of NCCL takes a part of what is left.
+            // To end the messages of NCCL takes a part of the time that is left.
             Some(RanksError::TimedOut { .. }) => {
                 self.timeout.saturating_sub(self.waited.max(device_wait(self.timeout)))
             }
