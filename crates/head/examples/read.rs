@@ -3,7 +3,8 @@
 //!
 //! KIND is `exact`, the exact head's logits; `int8`, the bounds of a certified head of one level; or
 //! `two-level`, those of the first of two levels. The weights are 1024 x 576 in bf16, and each hidden state
-//! is a call of its own on one thread. What comes before the first call is the same for any number of them.
+//! is a call of its own on one thread. The work before the first call is the same for any
+//! number of calls.
 
 use std::error::Error;
 use std::hint::black_box;

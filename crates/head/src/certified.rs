@@ -52,8 +52,8 @@ pub struct Bounds {
     centers: Vec<f32>,
 }
 
-/// What is known of a batch beside its bounds: its hidden states, and what the second level of a screen needs
-/// to lower bounds.
+/// The data of a batch beside its bounds: its hidden states, and the numbers that the second level of a
+/// screen needs to lower bounds.
 #[derive(Clone, Copy, Debug)]
 pub struct SecondLevel<'a> {
     states: &'a ScreenedStates,
@@ -88,7 +88,7 @@ impl<'w> Certified<'w> {
     ///
     /// `calibration`: hidden states like those to come, at least five for each element of their width. They
     /// choose what is coded finely; bounds are tighter with them than from the weights alone, and hold for
-    /// any hidden state either way. Those that [`Certified::can_screen`] would refuse are left out.
+    /// any hidden state either way. Hidden states that [`Certified::can_screen`] would refuse are left out.
     ///
     /// The time this takes grows with the third power of the width, and for each row with its square: 6 s on
     /// two cores for 49152 rows of 576.
@@ -142,7 +142,7 @@ impl<'w> Certified<'w> {
         }
     }
 
-    /// Returns the ids whose rows are not screened, ascending: those with a weight or a bias that is not
+    /// Returns the ids whose rows are not screened, ascending: rows with a weight or a bias that is not
     /// finite, or very large. Their logits are always computed.
     #[must_use]
     pub fn unscreened(&self) -> &[u32] {
@@ -287,8 +287,8 @@ impl<'w> Certified<'w> {
     /// where it pays; does nothing if there is one level.
     ///
     /// # Shapes and units
-    /// `state`: the row's place in what was bounded. `second_level`: of [`Bounds::parts_mut`]. `bounds`: one
-    /// for each id.
+    /// `state`: the row's place among the bounded rows. `second_level`: of [`Bounds::parts_mut`]. `bounds`:
+    /// one for each id.
     ///
     /// # Panics
     /// If there is no such row or id, or there are not as many bounds as ids in the vocabulary.
@@ -324,14 +324,14 @@ impl Bounds {
         &self.values
     }
 
-    /// Returns the bounds, one row after the other, and what [`Certified::settle`] needs to lower those of
-    /// some tokens.
+    /// Returns the bounds, one row after the other, and the data that [`Certified::settle`] needs to lower
+    /// the bounds of some tokens.
     pub fn parts_mut(&mut self) -> (&mut [f32], SecondLevel<'_>) {
         (&mut self.values, SecondLevel { states: &self.states, banded: &self.banded, centers: &self.centers })
     }
 }
 
-/// What it took to settle a row.
+/// The work that settled a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settled {
     /// Logits that were computed.

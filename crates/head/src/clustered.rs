@@ -3,11 +3,11 @@
 //!
 //! ```text
 //! centroids x hidden states -> scores; the first clusters of each row
-//! their rows of weights, which lie together, x the hidden state -> logits; those of special ids; -inf elsewhere
+//! their rows of weights, which lie together, x the hidden state -> logits; special ids too; -inf elsewhere
 //! ```
 //!
-//! The arithmetic is the exact head's, and so are the bits of every logit. What is left out is a matter of
-//! the clusters: no promise is made that the exact head's token is among what is probed.
+//! The arithmetic is the exact head's, and so are the bits of every logit. Which logits are left out is a
+//! matter of the clusters: no promise is made that the exact head's token is among what is probed.
 
 use gumball_cpu::Level;
 use gumball_spec::head::Scaling;
@@ -23,19 +23,20 @@ use crate::spread::{Spread, rows_of_piece};
 use crate::states::Widened;
 use crate::weights::Weights;
 
-/// How many of a row's ids are probed by default: one in so many.
+/// The share of a row's clusters that is probed by default: one in this number.
 const PART_PROBED: usize = 8;
 
 /// Up to how many rows of a step each computes its own clusters if more than one in [`PART_SPARSE`] is
 /// probed, unless a caller says otherwise; more rows are computed whole. The exact head multiplies four
-/// hidden states with a row of weights that it has read, which makes up for all that it computes in vain.
+/// hidden states with a row of weights that it has read, which makes up for the logits that it computes
+/// without need.
 const MOST_ROWS: usize = 16;
 
-/// Where at most one cluster in so many is probed, the rows of a step compute their own clusters, however
+/// Where at most one cluster in this number is probed, the rows of a step compute their own clusters, however
 /// many they are.
 const PART_SPARSE: usize = 6;
 
-/// What a clustered head has besides its clusters.
+/// The parts of a clustered head besides its clusters.
 #[derive(Clone, Debug, Default)]
 pub struct ClusteredOptions {
     /// How many clusters a hidden state probes, in 1..=clusters; `None`: an eighth of them.
@@ -89,7 +90,7 @@ pub struct Probes {
     logits: Vec<f32>,
 }
 
-/// What it took to compute some rows.
+/// The work that computed some rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Probed {
     /// Whether all logits were computed, since there were many rows.
@@ -120,8 +121,9 @@ impl<'w> Clustered<'w> {
     }
 
     /// Makes a clustered head of weights `[vocab, width]`, which are permuted where they lie: row i is then
-    /// that of id `clusters.ids()[i]`, and whoever else reads them, an embedding for instance, has to look up
-    /// [`Clustered::places`]. `head`: as for [`Exact::new`]; its bias is in the order of ids, and is copied.
+    /// the row of id `clusters.ids()[i]`, and any other reader of them, an embedding for instance, has to
+    /// look up [`Clustered::places`]. `head`: as for [`Exact::new`]; its bias is in the order of ids, and is
+    /// copied.
     ///
     /// # Errors
     /// - The errors of [`Exact::new`] and [`Clustered::new`]. No row was moved then.
@@ -285,8 +287,8 @@ impl<'w> Clustered<'w> {
         self.permuted.check_width(width)
     }
 
-    /// Computes every logit of hidden states, in the order of ids: bit for bit those of the exact head over
-    /// rows that were not permuted.
+    /// Computes every logit of hidden states, in the order of ids: bit for bit the logits of the exact head
+    /// over rows that were not permuted.
     ///
     /// # Shapes and units
     /// `states`: R hidden states. `out`: `[R, vocab]`.
@@ -433,7 +435,7 @@ impl<'w> Clustered<'w> {
         Ok(&logits[..length])
     }
 
-    /// Writes a row from what was computed of it.
+    /// Writes a row from its computed logits.
     fn place(
         &self,
         row: usize,

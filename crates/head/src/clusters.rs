@@ -1,7 +1,7 @@
 //! Clusters: which ids stand together, and the centroid of each cluster (H7).
 //!
 //! They are given, or built from weights (`grouping.rs`). A head's rows of weights are permuted once, so that
-//! those of a cluster lie together: in the caller's own buffer, or in a copy.
+//! the rows of a cluster lie together: in the caller's own buffer, or in a copy.
 
 use std::borrow::Cow;
 
@@ -73,7 +73,7 @@ impl Clusters {
     /// them.
     ///
     /// # Shapes and units
-    /// `ids`: `[vocab]`, each once, those of cluster 0 first. `centroids`: `[clusters, width]`, finite.
+    /// `ids`: `[vocab]`, each once, the ids of cluster 0 first. `centroids`: `[clusters, width]`, finite.
     ///
     /// # Errors
     /// - [`Error::OutOfRange`] for a capacity outside 1..=vocab, an id outside the vocabulary or in two
@@ -188,7 +188,7 @@ impl Clusters {
     /// Copies rows of weights `[vocab, width]` to the order in which clusters lie together.
     ///
     /// # Errors
-    /// - [`Error::Length`] if there are not so many weights.
+    /// - [`Error::Length`] if the number of weights is another.
     /// - [`Error::Unavailable`] if the system refuses the memory of the copy.
     pub fn permuted(&self, weights: &Weights<'_>) -> Result<Weights<'static>> {
         fn copied<T: Copy>(clusters: &Clusters, all: &[T]) -> Result<Vec<T>> {
@@ -211,7 +211,7 @@ impl Clusters {
     /// Permutes rows of weights `[vocab, width]` where they lie, so that clusters lie together.
     ///
     /// # Errors
-    /// - [`Error::Length`] if there are not so many weights; none was moved then.
+    /// - [`Error::Length`] if the number of weights is another; none was moved then.
     pub fn permute<'w>(&self, weights: impl Into<WeightsMut<'w>>) -> Result<()> {
         let mut weights = weights.into();
         self.check_rows(weights.shared().all().vocab())?;

@@ -16,7 +16,7 @@ use crate::spread::{Spread, rows_of_piece};
 use crate::states::{Widened, check_width};
 use crate::weights::Weights;
 
-/// What a head has besides its weights.
+/// The parts of a head besides its weights.
 #[derive(Clone, Debug, Default)]
 pub struct HeadOptions<'w> {
     /// A bias for each id.

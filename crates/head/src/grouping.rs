@@ -1,7 +1,7 @@
 //! Building clusters: spherical k-means in which all clusters have as many rows as there is room for.
 //!
 //! ```text
-//! the mean row is taken from all rows, which leaves the order of logits as it is; what is left is made as
+//! the mean row is taken from all rows, which leaves the order of logits as it is; the rest is made as
 //! long as 1
 //! first centroids: rows that lie equally far apart in the vocabulary
 //! then, several times:
@@ -16,7 +16,7 @@
 //!       hardly depends on their last bits
 //! ```
 //!
-//! Products are those of H1, sums are taken by ascending id, and ties go to smaller numbers: what comes out
+//! Products follow H1, sums are taken by ascending id, and ties go to smaller numbers: the result
 //! is the same on every machine and over any number of threads.
 
 use gumball_cpu::FloatEnv;
@@ -65,7 +65,7 @@ pub(crate) struct Grouping<'a, 'w> {
 
 impl Clusters {
     /// Builds clusters of a head's rows, over rayon's threads. `progress` is told how far it is, and returns
-    /// whether to go on. What comes out is the same on every machine and over any number of threads.
+    /// whether to go on. The clusters are the same on every machine and over any number of threads.
     ///
     /// # Errors
     /// - [`Error::OutOfRange`] for a capacity outside 1..=vocab, or no iterations.
@@ -162,7 +162,7 @@ impl<'a, 'w> Grouping<'a, 'w> {
             let open: Vec<u32> = (0..count as u32).filter(|cluster| room[*cluster as usize] > 0).collect();
             let mut report = |done| {
                 let (iteration, iterations) = (self.iteration, self.build.iterations);
-                // What is left over after the first lists is a small part.
+                // The rest after the first lists is a small part.
                 progress(ClusterProgress {
                     iteration,
                     iterations,

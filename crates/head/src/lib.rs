@@ -23,7 +23,7 @@
 //!
 //! [`Artefact`] is what such a head derives from its weights, in a file ([`artefact`]).
 //!
-//! It draws no tokens: `gumball-engine` does, from what comes out.
+//! It draws no tokens: `gumball-engine` does, from these logits.
 #![forbid(unsafe_code)]
 
 mod spread;

@@ -1,4 +1,4 @@
-//! What is measured of weights and hidden states before they are screened: lengths, rounded up, which rows
+//! Measures of weights and hidden states before they are screened: lengths, rounded up, which rows
 //! are odd, the mean row.
 
 use gumball_cpu::FloatEnv;
@@ -10,7 +10,7 @@ use crate::exact::Exact;
 /// The largest bias that is screened.
 const LARGEST_BIAS: f32 = f32::from_bits((127 + 100) << 23);
 
-/// A factor that makes up for the roundings of a length in f64, whatever its width.
+/// A factor that makes up for the roundings of a length in f64, for any width.
 pub(crate) const LENGTH_UP: f64 = 1.0 + 1.0 / (1u64 << 30) as f64;
 
 /// Returns the length of a vector; NaN or an infinity if it has one.
@@ -29,7 +29,7 @@ pub(crate) fn up(value: f64) -> f32 {
     if f64::from(rounded) < value { rounded.next_up() } else { rounded }
 }
 
-/// Returns the ids whose rows are not screened: those with a weight or a bias that is not finite, longer than
+/// Returns the ids whose rows are not screened: rows with a weight or a bias that is not finite, longer than
 /// `longest`, or with a very large bias.
 pub(crate) fn unscreened(exact: &Exact<'_>, longest: f64) -> Vec<u32> {
     let is_unscreened = |id: &usize| {

@@ -44,13 +44,13 @@ pub(crate) struct Screen {
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct ScreenArrays<'a> {
-    /// `[vocab, padded]` codes from -127 to 127, zeros behind the width.
+    /// `[vocab, padded]` codes from -127 to 127, zeros after the width.
     pub codes: &'a [i8],
     /// The codes of a row, padding included.
     pub padded: usize,
-    /// `[vocab]`: what a code of a row is worth.
+    /// `[vocab]`: the value of one unit of a row's codes.
     pub scales: &'a [f32],
-    /// `[vocab]`: what each row's bound grows by for a hidden state of length 1.
+    /// `[vocab]`: by how much each row's bound grows for a hidden state of length 1.
     pub own: &'a [f32],
     /// `[vocab]`: the length of each row's codes times its scale.
     pub code_norms: &'a [f32],
@@ -62,7 +62,7 @@ pub struct ScreenArrays<'a> {
     pub unscreened: &'a [u32],
 }
 
-/// What is stored for a row of weights besides its codes.
+/// The numbers that are stored for a row of weights besides its codes.
 struct Coded {
     scale: f32,
     own: f32,
@@ -221,7 +221,7 @@ struct StateNumbers {
 }
 
 impl ScreenedStates {
-    /// Converts hidden states to digits and numbers, which replace those of the last call. For a hidden state
+    /// Converts hidden states to digits and numbers, which replace the last call's. For a hidden state
     /// that is not finite, or longer than [`LONGEST`], they are meaningless, and no bound may be computed
     /// from them.
     pub(crate) fn fill(&mut self, screen: &Screen, states: &Widened) {

@@ -77,9 +77,9 @@ fn hinted_elsewhere(mut error: clap::Error) -> clap::Error {
 }
 
 /// Runs a command line, writes to standard output and error, and returns the exit code: 0 done, 1 done and
-/// found wanting, 2 a mistake in what was asked.
+/// found wanting, 2 a mistake in the arguments.
 ///
-/// `name` is how the program is called, as its help says it; `arguments` are those that follow it.
+/// `name` is the program's name in its help; `arguments` follow the name.
 pub fn run(name: &str, arguments: Vec<OsString>, known: Known<'_>) -> u8 {
     let about = "From logits to the next token: one definition, the same token for the same seed everywhere.";
     let line = clap::Command::new("gumball").bin_name(name.to_owned());
@@ -93,7 +93,7 @@ pub fn run(name: &str, arguments: Vec<OsString>, known: Known<'_>) -> u8 {
     let command = match matches.and_then(|matches| Command::from_arg_matches(&matches)) {
         Ok(command) => command,
         Err(error) => {
-            // Help, or what was wrong; where nobody listens, the code says it.
+            // Help, or the error; the code says it, too, if it cannot be written.
             let error = hinted_elsewhere(hinted(error));
             let _ = error.print();
             return u8::try_from(error.exit_code()).unwrap_or(2);

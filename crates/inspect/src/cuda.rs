@@ -1,4 +1,4 @@
-//! What of CUDA this machine has, for the doctor: what is there, what is missing, and how to get it.
+//! The parts of CUDA on this machine, for the doctor: which it has, which are missing, and how to get them.
 
 use std::path::Path;
 use std::time::Instant;
@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use crate::self_test::{self, Item};
 
-/// What was found.
+/// The parts that were found.
 #[derive(Clone, Debug, Serialize)]
 pub struct Cuda {
     /// The CUDA version that the driver serves, or what is wrong with it and what to do.
@@ -26,11 +26,11 @@ pub struct Cuda {
     pub cache_trouble: Option<String>,
     /// The devices.
     pub devices: Vec<DeviceInfo>,
-    /// What each device has to each other one; nothing for fewer than two.
+    /// The link from each device to each other one; empty for fewer than two.
     pub links: Vec<LinkInfo>,
 }
 
-/// What one device has to another.
+/// The link from one device to another.
 #[derive(Clone, Debug, Serialize)]
 pub struct LinkInfo {
     /// The device that writes, as `--device` takes it.
@@ -121,7 +121,8 @@ impl Cuda {
     }
 }
 
-/// Returns what a variable of the environment says, if it is set; what is no text as far as it is.
+/// Returns the value of a variable of the environment, if it is set, with replacement characters where it is
+/// no text.
 #[must_use]
 pub fn variable(name: &str) -> Option<String> {
     std::env::var_os(name).map(|value| value.to_string_lossy().into_owned())

@@ -1,6 +1,6 @@
 //! `gumball doctor`: what this machine offers, GPUs included, what Gumball will use, and whether it works.
 //!
-//! What a program knows besides comes from it: the command its default model, the Python package the packages
+//! The calling program adds its own facts: the command its default model, the Python package the packages
 //! around it.
 
 use std::io::Write;
@@ -25,7 +25,7 @@ pub struct Args {
     pub json: bool,
 }
 
-/// What the program that asks knows, and the doctor cannot find out.
+/// The facts that only the calling program knows.
 #[derive(Clone, Debug, Default)]
 pub struct Known<'a> {
     /// Its default model, if it has one.
@@ -45,7 +45,7 @@ pub struct ModelFile {
     pub model: std::result::Result<String, String>,
     /// Its size there; none before it was fetched.
     pub model_bytes: Option<u64>,
-    /// What is wrong with it, if anything.
+    /// Its defect, if it has one.
     pub model_trouble: Option<String>,
 }
 
@@ -71,7 +71,7 @@ pub struct Package {
     pub name: String,
     /// The version that is installed, if one is.
     pub version: Option<String>,
-    /// What it makes possible.
+    /// The work that the package makes possible.
     pub about: String,
 }
 
@@ -82,7 +82,7 @@ pub struct Report {
     pub version: &'static str,
     /// The version of the definition.
     pub definition: u32,
-    /// What the system tells.
+    /// The system and the processor.
     pub machine: Machine,
     /// The SIMD levels there are, and whether this machine has them.
     pub levels: Vec<(&'static str, bool)>,
@@ -94,7 +94,7 @@ pub struct Report {
     pub threads: usize,
     /// What `RAYON_NUM_THREADS` says, if set.
     pub threads_variable: Option<String>,
-    /// The routes from logits to a token, and what each does.
+    /// The routes from logits to a token, and how each works.
     pub routes: Vec<(String, String)>,
     /// The default model, where the program has one.
     #[serde(flatten)]
@@ -112,7 +112,7 @@ impl Report {
     /// Looks at the machine and tests what is there.
     ///
     /// # Errors
-    /// What a backend refuses, which would be a defect of ours.
+    /// The error of a backend that refuses a row, which would be a defect of ours.
     pub fn make(known: Known<'_>) -> Result<Self> {
         Ok(Self {
             routes: Route::ALL.map(|route| (route.name().to_owned(), route.about().to_owned())).to_vec(),
@@ -226,7 +226,7 @@ fn model(file: &ModelFile, out: &mut dyn Write) -> Result<()> {
     line(out, "model", &text)
 }
 
-/// Writes which packages for Python there are, and what each makes possible.
+/// Writes which packages for Python there are, and which work each makes possible.
 fn python(found: &Python, out: &mut dyn Write) -> Result<()> {
     writeln!(out, "\n{HEAD}Python{HEAD:#}")?;
     line(out, "version", &shown(&found.version))?;

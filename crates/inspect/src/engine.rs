@@ -23,7 +23,8 @@ impl DeviceArgs {
     ///
     /// # Errors
     /// - [`gumball_spec::Error::Unknown`] if there is none of that name.
-    /// - [`gumball_spec::Error::Unavailable`] if it is not there; it says what is missing and what to do.
+    /// - [`gumball_spec::Error::Unavailable`] if it is not there; the error names the missing part and the
+    ///   remedy.
     pub fn open(&self) -> Result<Option<Device>> {
         self.open_with(None)
     }

@@ -1,4 +1,4 @@
-//! What a command can end with: one line that says what was wrong and what to do.
+//! The errors of commands: one line that names the mistake and the remedy.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -24,7 +24,7 @@ pub enum Error {
     File {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it and what to do.
+        /// The mistake and the remedy.
         reason: String,
     },
     /// Output that could not be written.

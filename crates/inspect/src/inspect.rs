@@ -1,6 +1,6 @@
 //! `gumball inspect`: what every stage does to one row.
 //!
-//! The row comes from a file of logits, or is made up. The result goes to the terminal, as text or JSON, or
+//! The row is read from a file of logits, or made up. The result goes to the terminal, as text or JSON, or
 //! to a page of HTML that explains itself. A program that has a model traces rows of its own by [`trace()`]
 //! and writes them by [`write()`].
 

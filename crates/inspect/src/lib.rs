@@ -60,7 +60,7 @@ pub mod command;
 
 pub use error::{Error, Result};
 
-/// Returns a seed nobody chose.
+/// Returns a random seed.
 ///
 /// # Panics
 /// If the system gives no entropy.

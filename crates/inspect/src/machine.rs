@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde::Serialize;
 
-/// What the system tells of the processor.
+/// The processor, as the system describes it.
 #[derive(Clone, Debug, Serialize)]
 pub struct Machine {
     /// The processor's name.

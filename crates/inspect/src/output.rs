@@ -1,6 +1,6 @@
 //! Where a command writes: lines of its own, in styles, and text that is not its own.
 //!
-//! Styles are taken out where nobody sees them, in a file, a pipe or under `NO_COLOR`. A model's text must
+//! Styles are taken out where they cannot be seen, in a file, a pipe or under `NO_COLOR`. A model's text must
 //! come through that unchanged, escape sequences included: it is data. On a terminal the same sequences would
 //! be obeyed, so there control characters are shown instead ([`shown`]). What goes to standard error is said
 //! or lost; it ends no command.

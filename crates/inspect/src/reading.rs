@@ -49,7 +49,7 @@ pub struct Numbers {
 /// What [`Numbers`] are read from.
 enum Source {
     File(File),
-    /// What was read of it is kept.
+    /// The part that was read is kept.
     Stream(Bounded<Box<dyn Read>>, Vec<u8>),
 }
 
@@ -94,7 +94,7 @@ impl Numbers {
         }
     }
 
-    /// Returns the first `length` bytes, or those that there are.
+    /// Returns the first `length` bytes, or all bytes if there are fewer.
     ///
     /// # Errors
     /// The errors of [`Self::bytes`].
@@ -104,7 +104,7 @@ impl Numbers {
         Ok(head)
     }
 
-    /// Adds `length` bytes from `start` on, or those that there are up to the end.
+    /// Adds `length` bytes from `start` on, or fewer if the file ends before.
     ///
     /// # Errors
     /// The errors of [`Self::bytes`].

@@ -1,4 +1,4 @@
-//! What a drawn token is in JSON: its logprob, and what the row's data had to say.
+//! The JSON of a drawn token: its logprob, and the status of the row's data.
 
 use gumball_spec::Status;
 use gumball_spec::logprobs::TokenLogprob;

@@ -56,7 +56,7 @@ pub struct Record {
     pub kept: usize,
     /// The temperature in use.
     pub temperature: f32,
-    /// What the row's data had to say.
+    /// The status of the row's data.
     pub status: Vec<&'static str>,
     /// The seed in use.
     pub seed: u64,

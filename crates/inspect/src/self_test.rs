@@ -50,7 +50,7 @@ pub fn run() -> Result<Vec<Item>> {
 /// Runs the test of a device.
 ///
 /// # Errors
-/// What the device fails with.
+/// The errors of the device.
 pub fn on_device(device: &Device) -> Result<Item> {
     let (same, all) = agreement(DeviceRoute::new("device", device.clone()).open(Level::Scalar)?.as_mut())?;
     let name = format!("{} draws the oracle's tokens", device.name());

@@ -1,4 +1,4 @@
-//! Parameters in a line, for a person: those that are not neutral.
+//! The parameters that are not neutral, in a line, for a person.
 
 use gumball_spec::SamplingParams;
 use serde_json::{Map, Value};

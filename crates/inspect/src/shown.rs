@@ -1,9 +1,10 @@
 //! Text that is not the program's own, shown so that it moves no terminal and fills no screen.
 
-/// The longest message, in characters: what is longer loses its middle.
+/// The longest message, in characters: a longer one loses its middle.
 const LONGEST_MESSAGE: usize = 1500;
 
-/// Returns text with its control characters, and those that turn the direction of writing, as escapes.
+/// Returns text with its control characters, and the characters that turn the direction of writing, as
+/// escapes.
 #[must_use]
 pub fn shown(text: &str) -> String {
     escaped(text, |_| false)
@@ -15,7 +16,7 @@ pub fn message(text: &str) -> String {
     shown(&without_middle(text, LONGEST_MESSAGE))
 }
 
-/// Returns a text of at most about `longest` characters: what is longer loses its middle.
+/// Returns a text of at most about `longest` characters: a longer one loses its middle.
 #[must_use]
 pub fn without_middle(text: &str, longest: usize) -> String {
     // A text has no more characters than bytes.

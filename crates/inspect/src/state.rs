@@ -1,4 +1,4 @@
-//! What a row is drawn for: prompt and output so far, position, mask.
+//! The request that a row is drawn for: prompt and output so far, position, mask.
 
 use std::path::{Path, PathBuf};
 

@@ -14,7 +14,7 @@ pub const DIM: Style = Style::new().dimmed();
 pub const GOOD: Style = AnsiColor::Green.on_default().bold();
 /// What does not hold.
 pub const BAD: Style = AnsiColor::Red.on_default().bold();
-/// What was left out or needs a look.
+/// Text about things that were left out or need a look.
 pub const WARN: Style = AnsiColor::Yellow.on_default();
 /// The end of a style.
 pub const PLAIN: Reset = Reset;

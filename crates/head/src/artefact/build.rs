@@ -1,6 +1,6 @@
 //! Building an artefact in pieces, so that it can be stopped and goes on.
 //!
-//! Beside the artefact lies a file of what is done (`.part`): a line that says what is being built, and a
+//! Beside the artefact lies a file of the finished part (`.part`): a line that identifies the build, and a
 //! record for each piece of rows, with its SHA-256. A build reads the records that are whole and of the same
 //! weights, and computes the others. When all are there the artefact is written, and the file goes.
 
@@ -27,15 +27,15 @@ pub struct BuildProgress {
     pub done: usize,
     /// Rows in all.
     pub of: usize,
-    /// How many of those that are done were there from an earlier call.
+    /// How many of the finished rows were there from an earlier call.
     pub resumed: usize,
 }
 
 /// Builds the artefact of a certified head with an 8-bit screen, over rayon's threads, and writes it to a
 /// file, which appears when it is whole.
 ///
-/// `name`: that of the tensor of weights. `progress` is called before the first piece and after each piece
-/// with the number of rows that are done, and returns whether to go on. If it returns false, or if the
+/// `name`: the name of the tensor of weights. `progress` is called before the first piece and after each
+/// piece with the number of rows that are done, and returns whether to go on. If it returns false, or if the
 /// process ends, the pieces that are done stay beside the file, and the next call with the same arguments
 /// continues after them.
 ///
@@ -66,7 +66,7 @@ pub fn build(
         let ids = done..(done + rows).min(vocab);
         let start = part.stream_position().map_err(failed())?;
         if !read_piece(&mut part, &mut screen, ids.clone()).map_err(failed())? {
-            // What lies behind is not whole, or of something else.
+            // The bytes after it are not whole, or of another build.
             part.set_len(start).map_err(failed())?;
             part.seek(SeekFrom::Start(start)).map_err(failed())?;
             break;

@@ -1,7 +1,7 @@
 //! Building the artefact of a clustered head, so that it can be stopped and goes on.
 //!
-//! Beside the artefact lies a file of what is done (`.part`), written anew after each assignment: a line that
-//! says what is being built; how often rows were assigned, their clusters, the next centroids; and the
+//! Beside the artefact lies a file of the finished part (`.part`), written again after each assignment: a
+//! line that identifies the build; how often rows were assigned, their clusters, the next centroids; and the
 //! SHA-256 of all that. When all is done the artefact is written, and the file goes.
 
 use std::io::Read;
@@ -19,7 +19,7 @@ use crate::grouping::Grouping;
 /// Builds the artefact of a clustered head, over rayon's threads, and writes it to a file, which appears when
 /// it is whole.
 ///
-/// `name`: that of the tensor of weights. `progress` is told how far it is, and returns whether to go on;
+/// `name`: the name of the tensor of weights. `progress` is told how far it is, and returns whether to go on;
 /// after it said no, or after the process ended, the same call goes on after the last assignment of all
 /// rows.
 ///

@@ -26,7 +26,7 @@ const NO_ID: u32 = u32::MAX;
 
 impl Artefact {
     /// Returns the clusters of a clustered head's artefact, after reading all of the file and all weights
-    /// once, to see that the content is what was written, and that the weights are those it was built from.
+    /// once, to see that the content is unchanged, and that it was built from these weights.
     /// `exact`: over the weights as they were, in the order of ids.
     ///
     /// # Errors
@@ -82,7 +82,7 @@ impl Artefact {
             unreachable!("checked: of a clustered head")
         };
         let mut ids: Vec<u32> = numbers(self.data(IDS));
-        // After the last id there is none; whatever else stands there is seen when the clusters are made.
+        // After the last id there is none; any other number there is seen when the clusters are made.
         while ids.len() > self.info.vocab && ids.last() == Some(&NO_ID) {
             ids.pop();
         }
@@ -92,7 +92,7 @@ impl Artefact {
         Ok(clusters.built_by(build))
     }
 
-    /// Checks that the clusters are those that the weights give; of given ones, that they are clusters.
+    /// Checks that the weights give these clusters; of given ones, that they are clusters.
     pub(super) fn verify_clusters(&self, exact: &Exact<'_>) -> Result<()> {
         let stored = self.stored_clusters()?;
         let Some(build) = stored.build_of() else { return Ok(()) };
@@ -229,7 +229,7 @@ impl Clusters {
     }
 }
 
-/// Copies numbers out of bytes, whatever address they have.
+/// Copies numbers out of bytes at any address.
 pub(super) fn numbers<T: Pod>(bytes: &[u8]) -> Vec<T> {
     bytes.chunks_exact(size_of::<T>()).map(bytemuck::pod_read_unaligned).collect()
 }

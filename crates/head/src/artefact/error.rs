@@ -12,7 +12,7 @@ pub enum ArtefactError {
     Io {
         /// The file.
         path: PathBuf,
-        /// What the system says.
+        /// The system's message.
         source: io::Error,
     },
     /// The bytes are no whole safetensors file.
@@ -57,9 +57,9 @@ pub enum ArtefactError {
     Tensor {
         /// The tensor.
         name: String,
-        /// What it is.
+        /// The value that it has.
         found: String,
-        /// What it must be.
+        /// The value that it must have.
         wanted: String,
     },
     /// The content is not what was written.
@@ -67,15 +67,15 @@ pub enum ArtefactError {
         "its content has the SHA-256 {found}, but was written with {stated}: the file was damaged or changed; build it again"
     )]
     Checksum {
-        /// What the metadata say.
+        /// The digest in the metadata.
         stated: String,
-        /// What the content has.
+        /// The digest of the content.
         found: String,
     },
     /// The header is not as it was written.
     #[error("its header is not the text that was written: the file was damaged or changed; build it again")]
     Header,
-    /// The head's weights or bias are not those that it was built from.
+    /// It was built from other weights or another bias.
     #[error(
         "it is of another head: the {what} it was built from: {stated}; of this head: {found}; build it from this model"
     )]
@@ -93,10 +93,10 @@ pub enum ArtefactError {
         /// The tensor.
         name: String,
     },
-    /// What it holds, or is to be built, is no clusters of this head.
+    /// The clusters that it holds, or that are to be built, are no clusters of this head.
     #[error("no clusters of this head: {0}")]
     Clusters(#[from] gumball_spec::Error),
-    /// The caller asked to stop; what was built so far is kept.
+    /// The caller asked to stop; the finished part is kept.
     #[error("interrupted; the same call goes on where it stopped")]
     Interrupted,
     /// This machine stores numbers the other way round.

@@ -1,6 +1,6 @@
-//! Artefacts: what is derived from a head's weights once, in a file that is mapped when it is used.
+//! Artefacts: the data that is derived from a head's weights once, in a file that is mapped when it is used.
 //!
-//! A safetensors file. Its metadata say what it is:
+//! A safetensors file. Its metadata:
 //!
 //! | field | holds |
 //! | --- | --- |
@@ -11,7 +11,7 @@
 //! | `iterations` | how often rows were assigned to clusters at most; absent if they were not built here |
 //! | `vocab`, `width` | the shape of the weights |
 //! | `weights.name`, `weights.dtype`, `weights.sha256` | the tensor it was built from: its name, its type (`F32`, `BF16`, `F16`), the SHA-256 of its bytes |
-//! | `bias.sha256` | that of the bias as f32; absent without one |
+//! | `bias.sha256` | the digest of the bias as f32; absent without one |
 //! | `sha256` | the checksum |
 //!
 //! | tensor of `int8` | type and shape | holds |
@@ -23,12 +23,12 @@
 //!
 //! | tensor of a clustered head | type and shape | holds |
 //! | --- | --- | --- |
-//! | `clusters.ids` | U32 `[clusters, capacity]` | the ids of each cluster; behind those of the last one, where it has fewer, 2^32 - 1 |
+//! | `clusters.ids` | U32 `[clusters, capacity]` | the ids of each cluster; after the ids of the last one, where it has fewer, 2^32 - 1 |
 //! | `clusters.centroids` | F32 `[clusters, width]` | the centroids |
 //!
 //! The checksum is the SHA-256 of the metadata except for this field, in the order of their names, and of the
 //! tensors, in the order of theirs. Each text is followed by a zero byte: name and text of a field; name,
-//! type and each number of the shape of a tensor, behind which another zero byte and the tensor's bytes
+//! type and each number of the shape of a tensor, after which another zero byte and the tensor's bytes
 //! stand. The header is the one text that this build writes of the same fields and tensors, with its keys in
 //! order: another one is refused as another checksum is, so no byte of the file is without a check, and the
 //! same build gives the same bytes.
@@ -156,7 +156,7 @@ pub struct ArtefactInfo {
     pub tensors: Vec<TensorInfo>,
 }
 
-/// What is known of a tensor of an artefact.
+/// The name, type and shape of a tensor of an artefact.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TensorInfo {
@@ -226,7 +226,7 @@ impl Artefact {
         &self.info
     }
 
-    /// Checks that the content is what was written, reading all of it.
+    /// Checks that the content is unchanged, reading all of it.
     ///
     /// # Errors
     /// - [`ArtefactError::Checksum`] or [`ArtefactError::Header`] if it is not.
@@ -251,7 +251,7 @@ impl Artefact {
     }
 
     /// Makes the certified head of weights: its screen lies in the mapped file. All of the file and all of
-    /// the weights are read once, to see that the content is what was written, and that the weights are those
+    /// the weights are read once, to see that the content is unchanged, and that the weights are the ones
     /// it was built from.
     ///
     /// # Errors
@@ -287,8 +287,8 @@ impl Artefact {
         Ok(())
     }
 
-    /// Writes the artefact of a certified head to a file, which appears when it is whole. `name`: that of the
-    /// tensor of weights.
+    /// Writes the artefact of a certified head to a file, which appears when it is whole. `name`: the name of
+    /// the tensor of weights.
     ///
     /// # Errors
     /// - [`ArtefactError::Io`] if it cannot be written.

@@ -7,7 +7,7 @@ use safetensors::tensor::Metadata;
 use serde::de::{Error as _, IgnoredAny, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
-/// Reads the header of a safetensors file, the bytes behind its length: what tensors there are and where they
+/// Reads the header of a safetensors file, the bytes after its length: which tensors there are and where they
 /// lie.
 ///
 /// # Errors

@@ -1,5 +1,5 @@
-//! Artefacts: what is read back is what was written, whatever else is an error, and a build that was stopped
-//! goes on.
+//! Artefacts: the data that was written is read back, any other file is an error, and a build that was
+//! stopped goes on.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -127,7 +127,7 @@ fn no_damaged_byte_is_taken() {
             refuses(damaged, &format!("byte {place} of {}, flipped by {flip}", bytes.len()));
         }
     }
-    // The same fields and tensors in another text, which says nothing else.
+    // Equal fields and tensors in another text.
     let with_header =
         |text: Vec<u8>| [&(text.len() as u64).to_le_bytes()[..], &text, &bytes[header..]].concat();
     let text = String::from_utf8(bytes[8..header].to_vec()).expect("text");
@@ -278,7 +278,7 @@ fn a_build_that_was_stopped_goes_on() {
     assert_eq!(std::fs::read(&path).expect("it"), std::fs::read(&whole).expect("it"));
     Artefact::open(&path).expect("it").verify(&exact).expect("what the weights give");
 
-    // What was begun of other weights is not gone on with.
+    // A build that was begun of other weights does not go on.
     build(&exact, "w", &path, &mut |progress| progress.done < 500).expect_err("stopped");
     let mut others = weights.clone();
     others[3] += 1.0;

@@ -1,5 +1,5 @@
-//! Artefacts of clustered heads: what is read back is what was written, a build goes on where it stopped, and
-//! clusters of others are read or refused.
+//! Artefacts of clustered heads: the data that was written is read back, a build goes on where it stopped,
+//! and clusters of others are read or refused.
 
 use std::path::{Path, PathBuf};
 
@@ -91,7 +91,7 @@ fn a_build_that_was_stopped_goes_on_to_the_same_clusters() {
     let stopped = run(&weights, 2);
     assert!(matches!(stopped, (Err(ArtefactError::Interrupted), Some(0))), "{stopped:?}");
     assert!(part.exists() && !path.exists());
-    // It goes on where it stopped, and of other weights or of a damaged file it begins anew.
+    // It goes on where it stopped, and begins again for other weights or a damaged file.
     assert!(matches!(run(&weights, 3), (Err(ArtefactError::Interrupted), Some(2))));
     let kept = std::fs::read(&part).expect("a file");
     assert!(matches!(run(&numbers(VOCAB * WIDTH, 2), 1), (Err(ArtefactError::Interrupted), Some(0))));

@@ -47,7 +47,7 @@ fn both_levels(certified: &Certified<'_>, states: &Widened) -> [Vec<f32>; 2] {
     [first.to_vec(), second]
 }
 
-/// Asserts that no logit is above its bounds, and no bound of the second level above that of the first.
+/// Asserts that no logit is above its bounds, and no bound of the second level above the first level's.
 fn hold([first, second]: &[Vec<f32>; 2], logits: &[f32]) {
     for (id, (z, (first, second))) in logits.iter().zip(first.iter().zip(second)).enumerate() {
         assert!(z <= second && second <= first, "id {id} has {z:e}, {second:e}, {first:e}");

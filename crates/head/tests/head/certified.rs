@@ -158,7 +158,7 @@ fn requests() -> Vec<(SamplingParams, bool)> {
     ]
 }
 
-/// What a row came to.
+/// The result of a row.
 type Outcome = (Chosen, Option<Logprobs>);
 
 fn sample(workspace: &mut Workspace, row: &[f32], task: &Task<'_>) -> Outcome {

@@ -1,4 +1,4 @@
-//! Clustered heads: rows of probed sets, permuted weights, what is refused; and clusters as they are built.
+//! Clustered heads: rows of probed sets, permuted weights, refusals; and clusters as they are built.
 
 use gumball_head::{
     ClusterBuild, Clustered, ClusteredOptions, Clusters, Exact, HeadOptions, HostMatrix, Level, Probes,
@@ -109,7 +109,7 @@ fn a_permuted_head_has_the_ids_and_the_bits_of_the_exact_head() {
     other.unwrap().logits(&states, Spread::Caller, &mut Probes::default(), &mut out).unwrap();
     assert_eq!(bits(&out), bits(&expected));
 
-    // Nothing is moved by what is refused.
+    // A refused call moves no row.
     let before = own.clone();
     let wrong = ClusteredOptions { special_ids: vec![96], ..ClusteredOptions::default() };
     assert!(Clustered::in_place(&mut own, options(), clusters.clone(), &wrong).is_err());

@@ -19,7 +19,7 @@ use crate::text::{DIM, HEAD, Table};
 
 /// Rows of a step.
 const ROWS: [usize; 5] = [1, 8, 32, 128, 512];
-/// The same where the host plays the device.
+/// Rows of a step on the emulated device.
 const EMULATED_ROWS: [usize; 2] = [1, 3];
 /// Rounds, the median of which counts, and steps in each.
 const ROUNDS: usize = 15;

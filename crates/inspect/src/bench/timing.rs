@@ -11,7 +11,7 @@ use crate::logits::Logits;
 
 /// Rounds; their median counts, and their quartiles say how sure it is.
 const ROUNDS: usize = 15;
-/// What a round takes at least, in seconds.
+/// The shortest time of a round, in seconds.
 const ROUND_SECONDS: f64 = 1.5e-3;
 
 /// The reading of rows.

@@ -1,4 +1,4 @@
-//! What is read of a file of logits: the rows that are meant, and the bounds that each kind of file has in
+//! The part of a file of logits that is read: the chosen rows, and the bounds that each kind of file has in
 //! common.
 
 use gumball_spec::MAX_VOCAB;
@@ -12,7 +12,7 @@ pub(super) const MOST_BYTES: u64 = 4 << 30;
 /// Rows of a file.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Chosen {
-    /// Those that are meant, each once, in the order of the file.
+    /// The chosen rows, each once, in the order of the file.
     pub logits: Logits,
     /// The number in the file of each of them.
     pub numbers: Vec<usize>,

@@ -1,7 +1,7 @@
 //! Logits from a file: `.npy`, `.safetensors`, `.json`, or raw elements under the name of their type; without
 //! a name, as its content tells.
 //!
-//! What a file says of itself is read first, then the rows that are asked for, and of others nothing.
+//! The header of a file is read first, then the chosen rows, and no others.
 
 use std::path::Path;
 
@@ -15,7 +15,7 @@ use crate::{Error, Result, reading};
 /// Reads the rows of a file that are meant; without a selection all of them.
 ///
 /// # Errors
-/// - [`Error::File`] that says what is wrong with it and what to do.
+/// - [`Error::File`] that names the defect and the remedy.
 pub fn read(
     path: &Path,
     tensor: Option<&str>,

@@ -1,4 +1,4 @@
-//! Rows made up from a seed: like those of a model, or flat.
+//! Rows made up from a seed: like a model's, or flat.
 //!
 //! Model-like rows are normal with deviation 2, and twenty tokens are raised by 6 to 14, as the few that
 //! fit the context are. Flat rows vary by 2^-4 at most. Words come from Philox under a seed of their own,

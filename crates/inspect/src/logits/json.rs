@@ -42,7 +42,7 @@ pub(super) fn read(
     Ok(Chosen { logits: Logits::new(Data::F32(data), found)?, numbers, rows })
 }
 
-/// What was read so far.
+/// The numbers that were read so far.
 #[derive(Default)]
 struct Rows<'a> {
     meant: Option<&'a Selection>,

@@ -48,7 +48,7 @@ impl Data {
         if matches!(self, Data::F32(_)) { 4 } else { 2 }
     }
 
-    /// Makes room for so many more.
+    /// Makes room for `more` elements more.
     fn reserve(&mut self, more: usize) -> Result<(), std::collections::TryReserveError> {
         match self {
             Data::F32(data) => data.try_reserve_exact(more),
@@ -57,7 +57,7 @@ impl Data {
         }
     }
 
-    /// Adds elements that are little-endian bytes, whatever their alignment.
+    /// Adds elements that are little-endian bytes, of any alignment.
     fn extend(&mut self, bytes: &[u8]) {
         match self {
             Data::F32(data) => data.extend(elements::<f32>(bytes)),
@@ -86,7 +86,7 @@ impl Logits {
     /// Takes rows of `vocab` logits each.
     ///
     /// # Errors
-    /// A sentence on what is wrong with the shape.
+    /// A sentence on the defect of the shape.
     pub fn new(data: Data, vocab: usize) -> Result<Self, String> {
         if !(1..=MAX_VOCAB).contains(&vocab) {
             return Err(format!("a row has {vocab} logits; Gumball takes 1 to 2^20 of them"));
@@ -153,7 +153,7 @@ impl Logits {
     }
 }
 
-/// Copies little-endian bytes into elements, whatever their alignment; a trailing part is left out.
+/// Copies little-endian bytes of any alignment into elements; a trailing part is left out.
 #[must_use]
 pub fn elements<T: Pod>(bytes: &[u8]) -> Vec<T> {
     bytes.chunks_exact(size_of::<T>()).map(bytemuck::pod_read_unaligned).collect()

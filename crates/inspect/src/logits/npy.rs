@@ -8,7 +8,7 @@ use super::chosen::Layout;
 use crate::output::without_middle;
 use crate::reading::Numbers;
 
-/// The longest header; those of arrays have some hundred bytes.
+/// The longest header; headers of arrays have some hundred bytes.
 const LONGEST_HEADER_BYTES: u64 = 1 << 20;
 
 /// What to save where an array is to hold logits.
@@ -29,7 +29,7 @@ pub enum Element {
     Bool,
 }
 
-/// What a file says of its array.
+/// The type and shape of a file's array.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Header {
     /// The type of the elements.
@@ -47,7 +47,7 @@ impl Header {
     /// use.
     ///
     /// # Errors
-    /// A sentence on what is wrong and what to do.
+    /// A sentence on the defect and the remedy.
     pub fn read(file: &mut Numbers, wanted: &str) -> Result<Self, String> {
         let (start, header) = text(file)?;
         let header = &*header;

@@ -34,7 +34,7 @@ pub struct LogitsArgs {
     pub rows: Option<Selection>,
 }
 
-/// What a command makes up where nothing else is asked for.
+/// The rows that a command makes up by default.
 #[derive(Clone, Copy, Debug)]
 pub struct Fallback {
     /// The kind, if any.
@@ -48,11 +48,11 @@ pub struct Fallback {
 /// Rows, and which of them are meant.
 #[derive(Clone, Debug)]
 pub struct Source {
-    /// The rows that are held: of a file those that are meant.
+    /// The rows that are held: of a file the chosen ones.
     pub logits: Logits,
     /// The number of each in the file.
     pub numbers: Vec<usize>,
-    /// The places among them of those that are meant, in the order named.
+    /// The places of the chosen rows among them, in the order named.
     pub rows: Vec<usize>,
     /// Where they come from, in words.
     pub origin: String,
@@ -81,7 +81,7 @@ impl LogitsArgs {
     /// Reads the file, or makes up the rows.
     ///
     /// # Errors
-    /// - [`Error::File`] that says what is wrong with the file and what to do.
+    /// - [`Error::File`] that names the file's defect and the remedy.
     /// - [`Error::Usage`] if there is no source, a row does not exist, or `--tensor` has nothing to name.
     /// - [`Error::Spec`] if rows cannot be made up in that shape.
     pub fn load(&self, fallback: Fallback) -> Result<Source> {

@@ -1,4 +1,4 @@
-//! What the page says about filters: one picture of all the cuts, one card a filter.
+//! The page's section on filters: one picture of all the cuts, one card a filter.
 
 use super::html::{chip, escape, percent, tokens};
 use super::sections::{figure, section, upper};

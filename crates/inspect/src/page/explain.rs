@@ -1,4 +1,4 @@
-//! What the page says about each edit to someone who meets it for the first time.
+//! The page's words on each edit, for someone who meets it for the first time.
 
 /// Returns what an edit does, in a clause.
 pub(super) fn edit(name: &str) -> (&'static str, &'static str) {

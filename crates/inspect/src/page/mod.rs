@@ -28,9 +28,9 @@ const SCRIPTS: [&str; 4] = [
 /// The text that a token continues.
 #[derive(Clone, Debug)]
 pub struct Context {
-    /// What was asked.
+    /// The prompt.
     pub prompt: String,
-    /// What was said so far.
+    /// The answer so far.
     pub said: String,
 }
 

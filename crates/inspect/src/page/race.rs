@@ -1,4 +1,5 @@
-//! What the page says about the draw: the race, the tiles that had to be opened, and what might have been.
+//! The page's section on the draw: the race, the tiles that had to be opened, and the tokens that might have
+//! won.
 
 use gumball_spec::{Filter, FilterOrder};
 

@@ -128,7 +128,7 @@ impl SamplingArgs {
         self.given().any(shapes)
     }
 
-    /// Returns the parameters: those of `--params`, with the flags over them.
+    /// Returns the parameters of `--params`, with the flags over them.
     ///
     /// # Errors
     /// - [`crate::Error::File`] if the file cannot be read, is no JSON, or has a name that is not known.

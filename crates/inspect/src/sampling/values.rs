@@ -11,7 +11,7 @@ use crate::text::count;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ids(pub Vec<u32>);
 
-/// The most ids that a range may name: those of the largest vocabulary.
+/// The most ids that a range may name: as many as the largest vocabulary has.
 const MAX_IDS: usize = gumball_spec::MAX_VOCAB;
 /// The most ids that a list may name. Histories may be longer than a vocabulary, and memory is not.
 const MAX_LIST: usize = 16 * MAX_IDS;
@@ -58,7 +58,7 @@ impl FromStr for Ids {
 pub struct Bias {
     /// The id.
     pub id: u32,
-    /// What is added to its logit.
+    /// The number that is added to its logit.
     pub value: f32,
 }
 

@@ -1,4 +1,4 @@
-//! What the edits did: the same row with one kind of edit more at each step.
+//! The row after the edits: with one kind of edit more at each step.
 
 use gumball_spec::edit::edit;
 use gumball_spec::{Request, Row, SamplingParams};
@@ -24,7 +24,7 @@ pub struct Edit {
     pub name: &'static str,
     /// How many logits it changed.
     pub changed: usize,
-    /// The tokens it mattered most to: those that stood highest before.
+    /// The changed tokens that stood highest before.
     pub examples: Vec<Change>,
 }
 

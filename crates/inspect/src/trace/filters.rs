@@ -1,4 +1,4 @@
-//! What each filter kept of what it was given, and why it drew the line there.
+//! The tokens that each filter kept of its given set, and why it drew the line there.
 
 use std::ops::Range;
 
@@ -9,7 +9,7 @@ use serde::Serialize;
 use super::Path;
 use super::reasons::{Filtering, Reason};
 
-/// What one filter did.
+/// The cut of one filter.
 #[derive(Clone, Debug, Serialize)]
 pub struct FilterTrace {
     /// The filter's name.
@@ -20,7 +20,7 @@ pub struct FilterTrace {
     pub given: (usize, usize),
     /// The places it kept.
     pub kept: (usize, usize),
-    /// The share of what it was given that it kept.
+    /// The kept share of its given set.
     pub share: f64,
     /// The exact mass it was given, in units of 2^-43 of its first token's weight.
     pub mass: u64,
@@ -32,7 +32,7 @@ pub struct FilterTrace {
     pub entropy_bits: Option<f32>,
     /// Why the line is where it is, in words.
     pub because: String,
-    /// The tokens at the end of what it kept.
+    /// The tokens around the end of its kept set.
     pub end: Sides,
     /// The tokens at the beginning, if it dropped the most likely ones.
     pub start: Option<Sides>,

@@ -40,7 +40,7 @@ pub struct Trace {
     pub source: String,
     /// The number of logits.
     pub vocab: usize,
-    /// What the row's data had to say.
+    /// The status of the row's data.
     pub status: Vec<&'static str>,
     /// The seed in use.
     pub seed: u64,
@@ -50,15 +50,15 @@ pub struct Trace {
     pub draw: u32,
     /// The parameters.
     pub params: SamplingParams,
-    /// What the edits did.
+    /// The steps of the edits.
     pub edits: Edits,
     /// How many tokens were above -inf after them.
     pub candidates: usize,
     /// The temperature.
     pub temperature: Temperature,
-    /// What each filter did, in the order they acted.
+    /// The cut of each filter, in the order in which they acted.
     pub filters: Vec<FilterTrace>,
-    /// What was left in the end.
+    /// The set that was left in the end.
     pub kept: Kept,
     /// The first tokens of the order.
     pub tokens: Vec<Token>,
@@ -70,7 +70,7 @@ pub struct Trace {
     pub winner: Option<Token>,
     /// What other settings would have drawn from the same arrivals; none if the trace is brief.
     pub what_if: Option<WhatIf>,
-    /// What a device made of the row, if one was asked.
+    /// The result of a device, if one was asked.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub device: Option<OnDevice>,
 }
@@ -99,7 +99,7 @@ pub struct Kept {
     pub share: f64,
 }
 
-/// A token with what is known of it.
+/// A token with its place, its text and its probability.
 #[derive(Clone, Debug, Serialize)]
 pub struct Token {
     /// Its id.
@@ -275,7 +275,7 @@ impl Trace {
         Ok(trace)
     }
 
-    /// Fills in what a row that is not empty goes through.
+    /// Fills in the stages of a row that is not empty.
     fn follow(&mut self, path: &Path<'_>, mass: u64, kept_mass: u64, detail: Detail) {
         let row = path.row();
         self.temperature.entropy_bits =

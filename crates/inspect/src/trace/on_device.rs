@@ -1,4 +1,4 @@
-//! What a device made of the row that is traced, held to the definition.
+//! A device's result for the row that is traced, held to the definition.
 
 #[cfg(feature = "command")]
 use gumball_engine::{Device, DeviceRoute, History, Level, Prepared, Task};
@@ -10,7 +10,7 @@ use serde::Serialize;
 use crate::Result;
 use crate::records::LogprobRecord;
 
-/// What came out of a device.
+/// The result of a device.
 #[derive(Clone, Debug, Serialize)]
 pub struct OnDevice {
     /// The device.
@@ -33,7 +33,7 @@ impl OnDevice {
     /// Draws the token of a request on a device.
     ///
     /// # Errors
-    /// The errors of the oracle, and what the device fails with.
+    /// The errors of the oracle and of the device.
     pub fn of(device: &Device, row: Row<'_>, request: &Request<'_>) -> Result<Self> {
         let wanted = oracle::sample(row, request, None)?;
         let prepared = Prepared::new(request.params.clone(), row.vocab())?;

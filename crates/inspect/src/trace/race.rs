@@ -16,7 +16,7 @@ pub struct Race {
     pub runners: usize,
     /// How many tiles hold one of them.
     pub tiles: usize,
-    /// How many tiles have a bound that reaches the best score: those that must be looked at.
+    /// How many tiles have a bound that reaches the best score, which must be looked at.
     pub open_tiles: usize,
     /// The tokens with the best scores, best first.
     pub leaders: Vec<Token>,
