@@ -4,6 +4,8 @@
 //! to the errors the rules state. Sweeps over every input are the programs of `docs/numerics.md`.
 
 use gumball_conformance::reference;
+use gumball_conformance::rows::{bell, grid, model_like};
+use gumball_engine::{LogitsMut, Operators, PerRow, Rows};
 use gumball_spec::num::{exp_of_u32, exp_of_u64, exp2, log2, philox4x32_10};
 
 /// Evaluates a polynomial, lowest power first, with one rounding to f32 a step.
@@ -121,4 +123,34 @@ fn philox_gives_the_published_words() {
             reference::philox(u64::from(i) << 20, counter)
         );
     }
+}
+
+/// The softmax of whole rows, of vocabularies that models have, against f64: within the roundings of y (M2)
+/// at both ends of its distance to the first token, those of `exp2`, the mass and the quotient.
+#[test]
+fn probabilities_are_near_those_of_f64() {
+    let operators = Operators::new(None, Some(1)).unwrap();
+    let mut worst: f64 = 0.0;
+    for vocab in [32_000, 128_256] {
+        let rows = [bell(vocab, 0.1, 3), grid(vocab, 0.5, 20, 5), model_like(vocab, 7), vec![1.5; vocab]];
+        for (row, temperature) in rows.iter().flat_map(|row| [0.3, 1.0, 2.0].map(|t| (row, t))) {
+            let mut out = vec![f32::NAN; vocab];
+            let to = LogitsMut::new(&mut out[..], 1, vocab).unwrap();
+            let from = Rows::logits(row, 1, vocab).unwrap();
+            operators.softmax((from, to), PerRow::All(temperature), None).unwrap();
+            let scale = std::f64::consts::LOG2_E / f64::from(temperature);
+            let y: Vec<f64> = row.iter().map(|z| f64::from(*z) * scale).collect();
+            let first = y.iter().copied().fold(f64::MIN, f64::max);
+            let mass: f64 = y.iter().map(|y| (y - first).exp2()).sum();
+            for (y, p) in y.iter().zip(&out) {
+                let exact = (y - first).exp2() / mass;
+                let roundings = 6.0 + 2.0 * (y.abs() + first.abs()) + (first - y);
+                if exact > 1e-30 {
+                    worst = worst.max((f64::from(*p) / exact - 1.0).abs() / (roundings * 2f64.powi(-24)));
+                }
+            }
+        }
+    }
+    println!("of the bound: {worst:.3}");
+    assert!(worst < 1.0, "{worst}");
 }

@@ -50,5 +50,13 @@ int main(int count, char **arguments) {
     gumball_params *params = keep_params(gumball_params_new());
     OK(gumball_params_set_logit_bias(params, &id, &bias, 1));
     CHECK(gumball_params_to_json(params) == NULL && strstr(gumball_error_message(), "logit_bias is NaN") != NULL);
+
+    // Of a long text an error shows the beginning, and no character that a terminal acts on.
+    static char long_name[1 << 20];
+    memset(long_name, 'x', sizeof long_name - 1);
+    memcpy(long_name, "{\"\\u001b[2J", 11);
+    memcpy(long_name + sizeof long_name - 6, "\": 1}", 6);
+    CHECK(gumball_params_from_json(long_name) == NULL && gumball_error(NULL) == GUMBALL_JSON);
+    CHECK(strlen(gumball_error_message()) < 4000 && strchr(gumball_error_message(), '\33') == NULL);
     return verdict("json");
 }

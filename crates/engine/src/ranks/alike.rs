@@ -80,7 +80,8 @@ impl Alike {
                 *request = Request { params: digest_of(sequence.params()), ..Request::default() };
                 request.prompt.add_list(history.prompt());
                 request.output.add_list(history.output());
-                [sequence.position(), sequence.mu().to_bits()].map(|word| request.output.add(word.into()));
+                request.output.add(sequence.position().into());
+                request.output.add(sequence.mu().to_bits().into());
             }
             Change::Pushed(id) => request.output.add(id.into()),
             Change::Shortened(count) => request.output.add(!(count as u64)),
