@@ -17,7 +17,7 @@ pub struct Costs {
     pub survey_ns_per_mb: u64,
     /// For all rows to be gathered.
     pub gather_ns: u64,
-    /// For rows to be swapped, and what comes out to be sent.
+    /// For rows to be swapped, and the results to be sent.
     pub swap_ns: u64,
     /// For rows with edits or bitmasks to be gathered or swapped, beyond what it takes to survey such rows.
     pub edited_ns: u64,
@@ -107,7 +107,7 @@ impl Costs {
         rank_ns: 0,
     };
 
-    /// The same over a network that carries a gigabyte a second, and takes 50 microseconds for an exchange.
+    /// The costs over a network that carries a gigabyte a second, and takes 50 microseconds for an exchange.
     /// This was not measured.
     pub const NETWORK: Self = Self {
         link_ns_per_mb: 1_000_000,
@@ -117,9 +117,9 @@ impl Costs {
         ..Self::HOST
     };
 
-    /// Returns the layout that takes the least time of those that are configured and serve a step; `Gather`
+    /// Returns the layout that takes the least time of the configured ones that serve a step; `Gather`
     /// always is. Drafts that are judged are not surveyed, and neither are rows that are needed whole.
-    /// `logit_bytes`: those of one logit.
+    /// `logit_bytes`: the size of one logit.
     pub(crate) fn least(
         &self,
         shape: &StepShape,

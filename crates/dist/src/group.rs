@@ -27,9 +27,9 @@ pub enum What {
     Step,
     /// What ranks have of a part of a step in which they differ.
     Difference,
-    /// Logits, on the way to those who sample their rows.
+    /// Logits, on the way to the ranks that sample their rows.
     Logits,
-    /// What came out of rows, on the way to the other ranks.
+    /// The results of rows, on the way to the other ranks.
     Outputs,
     /// The largest logit of each row in each part of the vocabulary, and of tiles that a border cuts.
     RowMaxima,
@@ -68,7 +68,7 @@ const TOLD: Duration = Duration::from_secs(1);
 /// The version of the definition: ranks of different versions may draw different tokens.
 const DEFINITION: &str = env!("CARGO_PKG_VERSION");
 
-/// Ranks that agreed on what they sample, connected by a transport.
+/// Ranks that agreed on vocabulary and settings, connected by a transport.
 #[derive(Debug)]
 pub struct Group {
     transport: Arc<Mutex<Box<dyn Transport>>>,
@@ -117,8 +117,8 @@ impl Lookout {
 }
 
 impl Group {
-    /// Joins the group of a transport, once all its ranks have come: what they were started with must be the
-    /// same. `parameters` are names and values besides those of `config`.
+    /// Joins the group of a transport, once all its ranks have come: their settings must be the
+    /// same. `parameters` are names and values besides the ones in `config`.
     ///
     /// # Errors
     /// - [`RanksError::Disagree`] with what differs first, on all ranks that see it.
@@ -230,7 +230,7 @@ impl Group {
     }
 
     /// Sends each rank, this one too, the message that `write` appends for it; [`Group::received`] returns
-    /// those that came. Each copy of long messages that this saves shows in the time of a step.
+    /// the ones that came. Each copy of long messages that this saves shows in the time of a step.
     ///
     /// # Errors
     /// The errors of [`Group::all_to_all`].
@@ -307,7 +307,7 @@ impl Group {
         self.move_messages(What::Step, |_, _| {}, &most_bytes)
     }
 
-    /// Returns the error of a step with what the ranks have where they differ, if it is
+    /// Returns the error of a step with the values in which the ranks differ, if it is
     /// [`RanksError::Disagree`] about a part of the step: the ranks whose headers differ tell each other.
     /// `tell` returns this rank's lines of a part. Any other error is returned as it is.
     pub fn explain(&mut self, error: Error, tell: impl Fn(StepPart) -> Vec<String>) -> Error {

@@ -1,17 +1,17 @@
-//! Layouts of the logits of a step, and what one is decided by before they exist.
+//! Layouts of the logits of a step, and the shape that decides one before they exist.
 //!
 //! Head, graph and sampler must agree on it, and so must all ranks: it is a pure function of what all of them
 //! know. Nothing is measured or sent to decide.
 
 use gumball_spec::{Error, MOST_LISTED, Reading, Result, SamplingParams};
 
-/// How the logits of a step lie on the ranks, and what is exchanged.
+/// How the logits of a step lie on the ranks, and which data is exchanged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum LogitsLayout {
     /// Each rank has a part of the vocabulary of all rows, gets the other parts, and samples all rows.
     Gather,
     /// Each rank has a part of the vocabulary of all rows, exchanges it for the whole vocabulary of its share
-    /// of the rows, and samples those. What comes out is exchanged.
+    /// of the rows, and samples these. The results are exchanged.
     Swap,
     /// Each rank keeps its part of the vocabulary, and only what decides is exchanged: maxima, masses, and
     /// the tokens that may win.
@@ -48,7 +48,7 @@ impl LogitsLayout {
     }
 }
 
-/// What a step is for.
+/// The purpose of a step.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum StepKind {
     /// The first token after a prompt.
@@ -64,7 +64,7 @@ pub enum StepKind {
     Judge,
 }
 
-/// How much of a row decides its token, from little to all; of a batch, that of the row with the most.
+/// How much of a row decides its token, from little to all; of a batch, the reading of the row with the most.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Needs {
     /// The best token of each rank: greedy decoding, and sampling without filters or with min-p alone,
@@ -93,18 +93,18 @@ impl Needs {
     }
 }
 
-/// What a layout is decided by. All ranks must hand in the same.
+/// The shape of a step, which decides its layout. All ranks must hand in the same.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct StepShape {
     /// The number of requests.
     pub requests: usize,
     /// The number of drafts of each request, in a verification; the largest where requests differ.
     pub drafts: usize,
-    /// What the step is for.
+    /// The purpose of the step.
     pub kind: StepKind,
-    /// What the rows need; of a device, those that its surveys do not swap.
+    /// What the rows need; of a device, the rows that its surveys do not swap.
     pub needs: Needs,
-    /// The largest top-k of those that need lists.
+    /// The largest top-k of the rows that need lists.
     pub listed: usize,
     /// Whether rows have edits or bitmasks.
     pub edits: bool,
@@ -132,7 +132,7 @@ impl StepShape {
         }
     }
 
-    /// Returns the number of requests that decides: that of the graph, if there is one.
+    /// Returns the number of requests that decides: the graph's, if there is one.
     #[must_use]
     pub fn batch(&self) -> usize {
         self.captured.unwrap_or(self.requests)

@@ -1,8 +1,8 @@
 //! One sampler over several ranks, each of which holds a part of the vocabulary.
 //!
-//! A rank is a process, or a thread, and its number in a group of them. What comes out of the rows of a step
-//! is the same on all ranks, and what one process gets from whole rows, bit for bit, for any split of the
-//! vocabulary.
+//! A rank is a process, or a thread, and its number in a group of them. The result of the rows of a step is
+//! the same on all ranks, and equals the result that one process gets from whole rows, bit for bit, for any
+//! split of the vocabulary.
 //!
 //! | to | use |
 //! | --- | --- |

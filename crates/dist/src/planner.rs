@@ -8,14 +8,14 @@ use crate::costs::Costs;
 use crate::layout::{LogitsLayout, StepKind, StepShape};
 use crate::share::{Ownership, Shares, VocabSplit};
 
-/// What the layouts of a group are decided by. All ranks must have the same.
+/// The settings that decide the layouts of a group. All ranks must have the same.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlannerConfig {
     /// The parts of the vocabulary.
     pub split: VocabSplit,
     /// Who owns which requests.
     pub ownership: Ownership,
-    /// The layouts that may be taken: those that memory and graphs are made for. [`LogitsLayout::Gather`] may
+    /// The layouts that may be taken, which memory and graphs are made for. [`LogitsLayout::Gather`] may
     /// besides, unless these are [`LogitsLayout::Replicated`] alone.
     pub layouts: Vec<LogitsLayout>,
     /// What layouts cost. `None`: [`Costs::NVLINK`] for a pool on devices; on the host [`Costs::NETWORK`]
@@ -65,8 +65,8 @@ impl PlannerConfig {
     ///
     /// If `Replicated` is all that was configured, it is that. Prefill gathers. Data-parallel hidden states
     /// take a replicated head where there is one. Otherwise it is the layout that takes the least time, by
-    /// the costs, of those that may be taken and serve the step. Drafts that are judged by probabilities are
-    /// not surveyed.
+    /// the costs, of the ones that may be taken and serve the step. Drafts that are judged by probabilities
+    /// are not surveyed.
     ///
     /// # Errors
     /// - [`Error::OutOfRange`] for more requests than the graph was captured for.
@@ -86,7 +86,7 @@ impl PlannerConfig {
     }
 }
 
-/// What was decided for a step, and what follows for a rank.
+/// The layout decided for a step, and each rank's share of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Plan {
     /// The layout.
@@ -137,7 +137,7 @@ impl Planner {
         self.config.costs = Some(costs);
     }
 
-    /// Takes a layout from those that were configured, because the ranks cannot serve it.
+    /// Takes a layout from the configured ones, because the ranks cannot serve it.
     pub fn leave_out(&mut self, layout: LogitsLayout) {
         self.config.layouts.retain(|configured| *configured != layout);
     }

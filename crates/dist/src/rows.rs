@@ -1,6 +1,6 @@
 //! Rows put together: the parts that ranks have of the vocabulary, exchanged for whole rows.
 //!
-//! With `Gather` every rank wants all rows, with `Swap` those of its share.
+//! With `Gather` every rank wants all rows, with `Swap` the rows of its share.
 
 use bytemuck::Pod;
 use gumball_spec::Row;

@@ -60,8 +60,8 @@ impl VocabSplit {
         self.borders[rank]..self.borders[rank + 1]
     }
 
-    /// Returns the number of columns of each rank's logits where all have as many; those behind a rank's ids
-    /// are padding.
+    /// Returns the number of columns of each rank's logits where all have as many; the columns after a rank's
+    /// ids are padding.
     #[must_use]
     pub fn width(&self) -> usize {
         self.width

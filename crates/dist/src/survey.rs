@@ -9,8 +9,8 @@
 //!                                    the responses of all ranks to the owners
 //! ```
 //!
-//! Scores are formed with the maximum of the whole row, so those of several ranks compare (S2). A tile that a
-//! border cuts has its maximum from all its parts, whose sums are added before they are scaled (S1).
+//! Scores are formed with the maximum of the whole row, so scores of several ranks compare (S2). A tile that
+//! a border cuts has its maximum from all its parts, whose sums are added before they are scaled (S1).
 
 use gumball_cpu::{About, Chosen, PartRow, Query, Shard, Task, Winner, Workspace, has_raw_row};
 use gumball_spec::logprobs::Logprobs;
@@ -29,7 +29,7 @@ use crate::words::{
 pub struct SurveyRow<'a> {
     /// The logits of this rank's ids.
     pub part: Row<'a>,
-    /// What the whole row is drawn for.
+    /// The task of the whole row.
     pub task: Task<'a>,
     /// What decides it; all ranks have the same.
     pub needs: Needs,
@@ -50,7 +50,7 @@ pub trait Spread {
     ) -> Result<Vec<T>>;
 }
 
-/// What came out of a row.
+/// The result of a row.
 #[derive(Debug)]
 pub struct Surveyed<'a> {
     /// Token, status and the like.
@@ -128,7 +128,7 @@ impl<S: Spread> Step<'_, '_, S> {
         (0..self.rows.len()).filter(|row| self.rows[*row].needs == needs).collect()
     }
 
-    /// Returns those of some rows that this rank owns.
+    /// Returns the rows among some that this rank owns.
     fn own(&self, mut rows: Vec<usize>) -> Vec<usize> {
         rows.retain(|row| self.rows[*row].owner == self.group.rank());
         rows
@@ -335,8 +335,8 @@ impl<S: Spread> Step<'_, '_, S> {
         (self.write)(row, Surveyed { chosen, logprobs, kept });
     }
 
-    /// Sends this rank's queries, responds to those of all ranks, and adds the responses to its rows; returns
-    /// whether any rank had a query.
+    /// Sends this rank's queries, responds to the queries of all ranks, and adds the responses to its rows;
+    /// returns whether any rank had a query.
     fn round(
         &mut self,
         sent: &[RowQuery],

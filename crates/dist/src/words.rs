@@ -64,7 +64,7 @@ pub fn bytes_of(words: &[u32]) -> Vec<u8> {
     words.iter().flat_map(|word| word.to_le_bytes()).collect()
 }
 
-/// Returns bytes as words; those that make up none are left out.
+/// Returns bytes as words; the last bytes, if they make up no word, are left out.
 pub fn words_of(bytes: &[u8]) -> Vec<u32> {
     bytes.as_chunks::<4>().0.iter().map(|word| u32::from_le_bytes(*word)).collect()
 }

@@ -33,7 +33,7 @@ fn asked(name: &str, requests: usize, on_host: bool) -> (Needs, usize) {
         name if name.contains("edited") || name.contains("masked") => (Needs::Winner, 0),
         _ => match name.strip_prefix("one mass of ") {
             Some(every) => (Needs::List, requests / every.parse::<usize>().unwrap()),
-            // Other names are those of drafts that are judged.
+            // Other names are of drafts that are judged.
             None => (Needs::Mass, 0),
         },
     }
@@ -93,7 +93,7 @@ fn hold(cell: &Value, costs: Costs, all: &[LogitsLayout]) {
     for layouts in [&all[..], &all[..1], &all[1..], &[]] {
         let best = [Gather].iter().chain(layouts).filter_map(|layout| us(*layout));
         let best = best.fold(f64::INFINITY, f64::min);
-        // Of two ranks with all layouts also if nobody has said that logits have two bytes.
+        // Of two ranks with all layouts also by default, without the size of logits.
         let is_untold = layouts == all && number("world") == 2 && cell["sizes"].is_null();
         for logit_bytes in [logit_bytes, if is_untold { 4 } else { logit_bytes }] {
             let split = match cell["sizes"].as_array() {

@@ -4,9 +4,9 @@
 //! cargo run --release -p gumball-spec --example prove -- [--quick] [--threads N]
 //! ```
 //!
-//! Each line of the table is a claim: what was walked, how many inputs, what was found, what is claimed.
-//! The exit status is 1 if any claim fails. The reference is f64 with the platform's libm, good to about
-//! 1e-16, nine digits finer than anything measured here.
+//! Each line of the table is a claim: the walked function, the number of inputs, the maxima that were found,
+//! the claim. The exit status is 1 if any claim fails. The reference is f64 with the platform's libm, good to
+//! about 1e-16, nine digits finer than anything measured here.
 //!
 //! `--quick` walks 64 consecutive inputs of every 65536 and takes seconds. The whole walk takes minutes,
 //! provided that `mul_add` is an instruction: build it with `RUSTFLAGS="-C target-cpu=native"`.
@@ -29,7 +29,7 @@ use gumball_spec::survey::Factor;
 const RUN: u64 = 1 << 16;
 const QUICK_RUN: u64 = 1 << 6;
 
-/// What a walk found; `worst` holds up to four maxima, each with the input it was seen at.
+/// The result of a walk; `worst` holds up to four maxima, each with the input it was seen at.
 #[derive(Clone, Default)]
 struct Found {
     inputs: u64,

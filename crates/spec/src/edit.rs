@@ -1,10 +1,10 @@
-//! Edits: what a request's history, biases and bans do to a row before anything is drawn.
+//! Edits: how a request's history, biases and bans change a row before a token is drawn.
 //!
 //! In this order, in f32, never rounded back to the row's type: repetition penalty, frequency, presence, DRY,
 //! logit bias, unless it comes first (`bias_first`); the caller's own edits; then the bans (allowed ids,
 //! banned ids, bad words, no-repeat-ngram, minimum length) and the grammar bitmask (rules E1 to E7).
 //!
-//! Here every rule walks the whole history or vocabulary anew; a backend keeps counts.
+//! Here every rule walks the whole history or vocabulary again; a backend keeps counts.
 
 use std::collections::HashMap;
 
@@ -14,7 +14,7 @@ use crate::row::{Row, Status, clean};
 
 /// The caller's own edits: sees the row after the logit bias, before the bans, and may change it.
 ///
-/// What it leaves is read as input is: NaN as -inf, +inf as `f32::MAX`, each with its status bit.
+/// Its result is read as input is: NaN as -inf, +inf as `f32::MAX`, each with its status bit.
 pub type Hook<'h> = &'h mut dyn FnMut(&mut [f32]);
 
 /// A row before and after its edits.
@@ -54,7 +54,7 @@ pub fn edit(row: Row<'_>, request: &Request<'_>, hook: Option<Hook<'_>>) -> Edit
     let mut status = Status::default();
     for id in (0..z.len()).filter(|id| allowed[*id]) {
         status.insert(request.kind.status(input[id]));
-        // What a hook left is read as input is.
+        // A hook's result is read as input is.
         if hooked {
             status.insert(request.kind.status(z[id]));
         }

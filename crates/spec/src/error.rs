@@ -1,4 +1,4 @@
-//! What can go wrong, as data: a caller's mistake with the parameter, its value, and what is allowed; what a
+//! Errors as data: a caller's mistake with the parameter, its value, and the allowed values; the part that a
 //! machine lacks; what failed between ranks.
 
 mod ranks;
@@ -54,9 +54,9 @@ pub enum Error {
     /// The machine lacks something: no mistake of the caller's, and nothing was changed either.
     #[error("no {resource}: {reason}")]
     Unavailable {
-        /// What is missing.
+        /// The missing part.
         resource: &'static str,
-        /// What the machine said, and what to do instead.
+        /// The machine's message, and the remedy.
         reason: String,
     },
     /// Something failed between the ranks of a group: no mistake of the caller's.

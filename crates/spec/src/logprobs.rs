@@ -10,7 +10,7 @@ use crate::row::{Kind, NONE};
 /// The distribution a logprob speaks of: the members of a mode, in order, at a temperature.
 #[derive(Clone, Copy, Debug)]
 pub struct Distribution<'a> {
-    /// What the row holds.
+    /// The kind of the row's numbers.
     pub kind: Kind,
     /// The logits or probabilities.
     pub z: &'a [f32],
@@ -47,7 +47,7 @@ pub struct Logprobs {
 
 /// Returns the natural log probability of a logit (L3).
 ///
-/// `first` is the first member's logit, `mass` that of all members.
+/// `first` is the first member's logit, `mass` the mass of all members.
 #[must_use]
 pub fn logprob(z: f32, first: f32, temperature: f32, mass: u64) -> f32 {
     Weighed::of_mass(first, mass).logprob(z, temperature)
@@ -55,7 +55,7 @@ pub fn logprob(z: f32, first: f32, temperature: f32, mass: u64) -> f32 {
 
 /// Returns the natural log probability of a token of a probability row (P3).
 ///
-/// `first` is the first member's probability, `mass` that of all members.
+/// `first` is the first member's probability, `mass` the mass of all members.
 #[must_use]
 pub fn logprob_of_probability(p: f32, first: f32, mass: u64) -> f32 {
     let log2 = |x: f32| {

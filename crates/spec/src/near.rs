@@ -4,7 +4,7 @@
 use crate::params::SamplingParams;
 
 /// What other engines call parameters, and where each is here; [`docs/python.md`](../../../docs/python.md)
-/// says what differs. Of several lines for a name the first one counts whose parameter is among those that
+/// says what differs. Of several lines for a name the first one counts whose parameter is among the ones that
 /// are known.
 const PEERS: [(&str, &str); 36] = [
     ("all_stop_token_ids", "stop_ids"),

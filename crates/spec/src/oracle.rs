@@ -1,4 +1,4 @@
-//! The oracle: all stages in turn, naive and obvious. What it says is right by definition.
+//! The oracle: all stages in turn, naive and obvious. Its results are right by definition.
 
 use std::ops::Range;
 
@@ -15,13 +15,13 @@ use crate::survey::{Given, Measure, order};
 /// Everything the stages found out about one row.
 #[derive(Clone, Debug)]
 pub struct Outcome {
-    /// What the row holds.
+    /// The kind of the row's numbers.
     pub kind: Kind,
     /// The row's numbers after its edits, as they count.
     pub z: Vec<f32>,
     /// The token to emit: the drawn or the forced one, or [`NONE`].
     pub token: i32,
-    /// What the row's data had to say.
+    /// The status of the row's data.
     pub status: Status,
     /// The temperature in use; 0 if greedy.
     pub temperature: f32,

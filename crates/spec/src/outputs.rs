@@ -1,4 +1,4 @@
-//! Outputs: what the kept set comes to as a row: its probabilities, or the row with all else dropped (rule
+//! Outputs: the kept set as a row: its probabilities, or the row with all else dropped (rule
 //! P4).
 
 use crate::oracle::Outcome;

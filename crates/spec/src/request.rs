@@ -1,4 +1,4 @@
-//! What a draw depends on besides the row's bits.
+//! A request: everything that a draw depends on besides the row's bits.
 
 use crate::error::{Error, Result};
 use crate::params::SamplingParams;
@@ -9,7 +9,7 @@ use crate::row::Kind;
 pub struct Request<'a> {
     /// The parameters.
     pub params: &'a SamplingParams,
-    /// What the row holds.
+    /// The kind of the row's numbers.
     pub kind: Kind,
     /// The ids of the prompt.
     pub prompt: &'a [u32],
@@ -25,7 +25,7 @@ pub struct Request<'a> {
     pub mu: f32,
     /// The grammar bitmask: bit `id % 32` of word `id / 32` allows an id; missing words forbid.
     pub mask: Option<&'a [u32]>,
-    /// The token to emit whatever is drawn: replay, or a thinking budget.
+    /// The token to emit instead of the drawn one: replay, or a thinking budget.
     pub forced: Option<u32>,
 }
 

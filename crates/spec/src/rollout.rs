@@ -1,4 +1,4 @@
-//! Seeds of rollouts: those of the prompts, turns and samples of a run (N10).
+//! Seeds of rollouts: of the prompts, turns and samples of a run (N10).
 
 use crate::num::{Tag, philox4x32_10};
 

@@ -13,7 +13,7 @@ pub const MAX_VOCAB: usize = 1 << 20;
 /// The token of a row that has none.
 pub const NONE: i32 = -1;
 
-/// What the numbers of a row are.
+/// The kind of a row's numbers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Kind {
     /// Logits: a token weighs `exp(z / T)`.
@@ -148,7 +148,7 @@ pub fn clean(z: f32) -> f32 {
     if z.is_nan() { f32::NEG_INFINITY } else { z.min(f32::MAX) + 0.0 }
 }
 
-/// What a row's data had to say; it concerns that row alone.
+/// The status of a row's data; it concerns that row alone.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(transparent)]
 pub struct Status(pub u32);

@@ -1,6 +1,6 @@
 //! The survey: tile maxima, and where a rule needs sums, masses (rules M1 to M5).
 //!
-//! A mass is a sum of integers, so no order of adding can change it: that is what makes a cut the same on
+//! A mass is a sum of integers, so no order of adding can change it: hence a cut is the same on
 //! every machine. Weights are relative to their tile's maximum and tiles relative to the given set's
 //! first token, so that neither extreme logits nor a million equal ones lose precision.
 //!
@@ -23,7 +23,7 @@ pub fn scale(temperature: f32) -> f32 {
     LOG2_E / temperature
 }
 
-/// What the values of a row say of their tokens' weights.
+/// How the values of a row give their tokens' weights.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Measure {
     /// Logits: weights are `2^(z s)`.
@@ -45,7 +45,7 @@ impl Measure {
         }
     }
 
-    /// Returns the measure in which each weight of logits is the square of what it is in this one. Rows of
+    /// Returns the measure in which each weight of logits is the square of the weight in this one. Rows of
     /// probabilities refuse p-less, which alone asks for it (P2).
     #[must_use]
     pub fn squared(self) -> Self {
@@ -65,7 +65,7 @@ impl Measure {
         }
     }
 
-    /// Returns a value's weight relative to that of another, which is no smaller.
+    /// Returns a value's weight relative to the weight of another value, which is no smaller.
     #[must_use]
     pub fn ratio(self, value: f32, of: f32) -> f32 {
         match self {
@@ -114,7 +114,7 @@ pub struct Given<'a> {
 }
 
 impl<'a> Given<'a> {
-    /// Returns the same set with weights that are the squares of what they are here.
+    /// Returns this set with the squares of its weights.
     #[must_use]
     pub fn squared(&self) -> Self {
         Self::new(self.z, self.members, self.measure.squared())

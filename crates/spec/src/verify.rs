@@ -1,10 +1,11 @@
 //! Verify: which drafts stand. Here a chain of them against the probabilities of the target, by rejection
-//! (rule S4); [`coupled`] compares drafts with what is drawn from logits (S3), and [`draft`] draws them (S8).
+//! (rule S4); [`coupled`] compares drafts with the tokens drawn from logits (S3), and [`draft`] draws them
+//! (S8).
 //!
 //! Draft j was drawn from the drafter's row j. It is accepted with probability `min(1, p / q)` of its two
 //! probabilities; the first that is not is replaced by a token of the residual `max(p - q, 0)`, and the chain
 //! ends there. If all are accepted, one more token is drawn from the target's last row. So each emitted token
-//! has the distribution of the target's row, whatever the drafter proposed.
+//! has the distribution of the target's row, with any drafter.
 //!
 //! Acceptance and residual draw words of their own tags: the drafter's arrivals decided the draft, and would
 //! bias whatever they decide again.
@@ -52,10 +53,10 @@ pub struct DraftChain<'a> {
 pub struct Verified {
     /// How many drafts were accepted, with all drafts before them.
     pub accepted: u32,
-    /// How many drafts would be accepted if each were judged by itself, those behind the end of the chain
+    /// How many drafts would be accepted if each were judged by itself, drafts after the end of the chain
     /// included.
     pub accepted_alone: u32,
-    /// What the rows had to say that the last token was drawn from: the target's, and for a residual the
+    /// The status of the rows that the last token was drawn from: the target's, and for a residual the
     /// drafter's.
     pub status: Status,
 }

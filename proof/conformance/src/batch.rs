@@ -22,7 +22,7 @@ use crate::rows;
 /// The shape of a batch.
 #[derive(Clone, Copy, Debug)]
 pub struct Shape {
-    /// What the rows hold.
+    /// The kind of the rows.
     pub kind: Kind,
     /// The type of the elements.
     pub dtype: Dtype,
@@ -48,7 +48,7 @@ pub(crate) fn distinct(vocab: usize, seed: u64) -> Vec<f32> {
         _ => rows::model_like(vocab, seed),
     };
     if !seed.is_multiple_of(3) {
-        // The ids of histories are likely, so that what the edits make of them shows.
+        // The ids of histories are likely, so that the effect of the edits shows.
         (0..5).for_each(|id| row[id * stride(vocab) % vocab] += 9.0);
     }
     match seed % 8 {
@@ -63,7 +63,7 @@ pub(crate) fn distinct(vocab: usize, seed: u64) -> Vec<f32> {
     row
 }
 
-/// The same as probabilities: powers of the logits in some unit, which need not sum to 1; and rows where
+/// The batch as probabilities: powers of the logits in some unit, which need not sum to 1; and rows where
 /// approximations are strained.
 fn distinct_probabilities(vocab: usize, seed: u64) -> Vec<f32> {
     let unit = [1e-4, 1e-4, 3e-5, 1.0, 1e30, 1e-40][seed as usize / 2 % 6];
@@ -206,7 +206,7 @@ fn ids(seed: u64, count: usize, vocab: usize) -> Vec<u32> {
     (0..count).map(|_| id(&mut words)).collect()
 }
 
-/// The prompt of a row and what was generated so far.
+/// The prompt of a row and its output so far.
 fn history(row: usize, vocab: usize) -> (Vec<u32>, Vec<u32>) {
     (ids(row as u64, [0, 5, 40, 300][row % 4], vocab), ids(row as u64 + 99, row % 6, vocab))
 }

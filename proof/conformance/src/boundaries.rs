@@ -100,7 +100,7 @@ const SETTINGS: usize = 4;
 /// Which sizes are visited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Extent {
-    /// Those that a sanitizer can afford, which slows everything down.
+    /// The sizes that a sanitizer can afford, which slows everything down.
     Reduced,
     /// All of them.
     Full,

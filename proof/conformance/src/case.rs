@@ -142,7 +142,7 @@ impl Logits {
     }
 }
 
-/// What a caller's hook does; plain data, so that a case can be repeated.
+/// The edit of a caller's hook; plain data, so that a case can be repeated.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum CallerEdit {
     /// Writes a value at an id, if the vocabulary has it.
@@ -178,7 +178,7 @@ impl CallerEdit {
 pub struct Case {
     /// The row.
     pub logits: Logits,
-    /// What it holds.
+    /// Its kind.
     pub kind: Kind,
     /// The parameters.
     pub params: SamplingParams,
@@ -196,7 +196,7 @@ pub struct Case {
     pub mu: f32,
     /// The grammar bitmask.
     pub mask: Option<Vec<u32>>,
-    /// The token to emit whatever is drawn.
+    /// The token to emit instead of the drawn one.
     pub forced: Option<u32>,
     /// The caller's own edit.
     pub hook: Option<CallerEdit>,

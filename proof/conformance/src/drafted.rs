@@ -8,7 +8,7 @@ use gumball_spec::verify::coupled::{TargetRow, check_drafts, row_after};
 use crate::case::{CallerEdit, Case, Logits};
 use crate::observed::Observed;
 
-/// A draft, and the row after it with what comes with that.
+/// A draft, and the row after it with the row's mask and forced token.
 #[derive(Clone, Debug)]
 pub struct Node {
     /// The draft token.
@@ -28,7 +28,7 @@ pub struct Node {
 /// A request with drafts.
 #[derive(Clone, Debug)]
 pub struct Drafted {
-    /// The request before the first draft, with the row there and what comes with it.
+    /// The request before the first draft, with the row there, its mask and its forced token.
     pub root: Case,
     /// The drafts.
     pub nodes: Vec<Node>,
@@ -40,7 +40,7 @@ pub struct Drafted {
     pub draft_probs: Option<Vec<f32>>,
 }
 
-/// What came out of a walk: the rows it went through, by number, and what was seen of each.
+/// The result of a walk: the rows it went through, by number, and each one's observed result.
 pub type Walked = Vec<(usize, Observed)>;
 
 impl Drafted {

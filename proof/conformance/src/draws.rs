@@ -1,4 +1,4 @@
-//! Many draws of small rows against their law: what a hundred million of them show and a test's fifty
+//! Many draws of small rows against their law: errors that a hundred million of them show and a test's fifty
 //! thousand do not.
 //!
 //! The rows reach what can go wrong in the race: one tile, several, many, unlikely tokens in a tile, a flat
@@ -20,7 +20,7 @@ use crate::statistics::ChiSquare;
 /// A row and parameters, under a name.
 #[derive(Clone, Debug)]
 pub struct Setting {
-    /// What it is about.
+    /// Its name, which says what it is about.
     pub name: &'static str,
     row: Vec<f32>,
     params: SamplingParams,

@@ -58,7 +58,7 @@ pub fn sample_matches_oracle(data: &[u8]) {
     hold_to_oracle(&generate::case(data));
 }
 
-/// The same for vocabularies as models have them; slow, for the oracle sorts them.
+/// The largest vocabularies, as models have them; slow, as the oracle sorts them.
 pub fn large_sample_matches_oracle(data: &[u8]) {
     hold_to_oracle(&generate::large_case(data));
 }
@@ -77,7 +77,7 @@ fn hold_to_oracle(case: &Case) {
     });
 }
 
-/// What the oracle gives makes sense in itself.
+/// The oracle's results make sense in themselves.
 pub fn oracle_holds_its_invariants(data: &[u8]) {
     let case = generate::case(data);
     let seen = Oracle.sample(&case).expect("generated cases are valid");
@@ -141,7 +141,7 @@ pub fn edits_match_a_dense_reference(data: &[u8]) {
     assert_eq!(bits(case.edited()), bits(reference::edits(&case)), "{case:?}");
 }
 
-/// Counts kept up to date are those of a recount.
+/// Counts kept up to date equal a recount.
 pub fn history_counts_match_a_recount(data: &[u8]) {
     let bytes = &mut Bytes(data);
     let prompt: Vec<u32> = (0..bytes.byte() % 32).map(|_| u32::from(bytes.byte() % 16)).collect();
@@ -236,7 +236,7 @@ pub fn any_text_is_no_params_or_valid_json(data: &[u8]) {
     }
 }
 
-/// Any text is refused as an order of filters, or parses back from what it is shown as.
+/// Any text is refused as an order of filters, or its printed form parses back.
 pub fn orders_parse_back(data: &[u8]) {
     let names = ["default", "joint", "top_k", "top_p", "xtc", "min_p", ",", ", ", "top", ""];
     let bytes = &mut Bytes(data);

@@ -1,8 +1,8 @@
 //! Golden draws: tokens pinned for a spread of rows and parameters, so that no draw changes unnoticed.
 //!
 //! A stream of steps is drawn as a sequence would be: tokens join the output, the position counts them,
-//! mirostat's limit is carried along. The generated rows are made of integers (`rows`); those of a real model
-//! are read from `rows/smollm2.bf16` where that file is there.
+//! mirostat's limit is carried along. The generated rows are made of integers (`rows`); the rows of a real
+//! model are read from `rows/smollm2.bf16` where that file is there.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ use crate::backend::{Backend, Oracle};
 use crate::case::{Case, Dtype, Logits};
 use crate::rows;
 
-/// What a test says when a token changed.
+/// The message of a test when a token changed.
 pub const CHANGED: &str = "a drawn token changed: if that is meant, it is an entry of CHANGELOG.md under \
     \"Changed draws\", and `cargo run -p gumball-conformance -- golden --bless` pins the new ones";
 
@@ -151,8 +151,8 @@ fn recorded() -> Option<Vec<Logits>> {
     Some(values.chunks_exact(RECORDED_VOCAB).map(Logits::bf16).collect())
 }
 
-/// Returns parameters that reach every stage, by their names: those of `golden/params.json`, which bindings
-/// read too.
+/// Returns parameters that reach every stage, by their names: the ones in `golden/params.json`, which
+/// bindings read too.
 fn parameters() -> BTreeMap<String, SamplingParams> {
     serde_json::from_str(include_str!("../golden/params.json")).expect("parameters by name")
 }

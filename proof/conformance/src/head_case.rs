@@ -52,7 +52,7 @@ impl ClusterCase {
     }
 }
 
-/// What a certified head reads before it computes logits.
+/// The screen that a certified head reads before it computes logits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ScreenKind {
     /// Codes of 8 bits.

@@ -52,7 +52,7 @@ impl Law {
         Counts(self.probabilities.each_ref().map(|p| vec![0; p.len()]))
     }
 
-    /// Tests counts, those with XTC apart from those without; nothing where there are no draws.
+    /// Tests counts, with XTC and without apart; nothing where there are no draws.
     ///
     /// # Panics
     /// If a token outside the cut was drawn.

@@ -1,4 +1,4 @@
-//! What came out of a row, and in which fields two of these differ, bit for bit and in words.
+//! The observed result of a row, and in which fields two of these differ, bit for bit and in words.
 
 use std::fmt::Write as _;
 
@@ -6,12 +6,12 @@ use gumball_spec::Status;
 use gumball_spec::logprobs::{Logprobs, TokenLogprob};
 use gumball_spec::oracle::Outcome;
 
-/// What came out of a row.
+/// The observed result of a row.
 #[derive(Clone, Debug)]
 pub struct Observed {
     /// The token, or [`gumball_spec::NONE`].
     pub token: i32,
-    /// What the row's data had to say.
+    /// The status of the row's data.
     pub status: Status,
     /// The temperature in use; 0 if greedy.
     pub temperature: f32,

@@ -16,7 +16,7 @@ use gumball_spec::{
     SamplingParams, Status,
 };
 
-/// Widths around the borders of tiles, of what is loaded at once and of what a list holds.
+/// Widths around the borders of tiles, of units that are loaded at once and of lists.
 const VOCABS: [usize; 12] = [1, 2, 7, 255, 256, 257, 300, 1000, 2047, 3000, 9000, 13000];
 
 /// Numbers that may stand in a column, those outside the range among them.
@@ -285,7 +285,7 @@ pub fn hold(runtime: &Arc<dyn Runtime>, seed: u64) -> Result<(), String> {
     if differences.is_empty() { Ok(()) } else { Err(format!("seed {seed}: {differences}{asked:?} {rest}")) }
 }
 
-/// What is written, and where.
+/// The output, and where it is written.
 #[derive(Debug)]
 pub(crate) struct To {
     /// Whether masked rows are written rather than probabilities.
@@ -332,7 +332,7 @@ pub(crate) fn write(
         let mut out = buffer(runtime, to.dtype, &before)?;
         let from = Rows::of(&matrix, dtype, start, rows, vocab, vocab + gap)?.with_kind(asked.kind);
         let place = RowsOut::of(&mut out, to.dtype, to.start, rows, vocab, vocab + to.gap)?;
-        // Twice: what a call leaves behind meets the next.
+        // Twice: the memory after a call meets the next.
         for _ in 0..2 {
             operators.write(output, Some(&from), &place, &params, Some(&seen))?;
         }
@@ -381,7 +381,7 @@ pub(crate) fn draw(
         draws: given(&outputs.draws, &draws).map(PerRow::Rows),
         ..Draws::new(0, 0)
     };
-    // One more, which nobody writes.
+    // One more, which is never written.
     let tokens = Buffer::of(runtime, &vec![-77i64; count + 1])?;
     let statuses = Buffer::of(runtime, &vec![!0u32; count + 1])?;
     let (to, seen) = (
@@ -391,7 +391,7 @@ pub(crate) fn draw(
     let index = DeviceSlice::of(&index, dtype);
     let mut operators = Operators::new(Arc::clone(runtime));
     let lines_read = outputs.lines.is_some().then_some(&index);
-    // Twice: what a call leaves behind meets the next.
+    // Twice: the memory after a call meets the next.
     for _ in 0..2 {
         operators.sample(&rows, &columns.params(asked), &which, lines_read, &to, Some(&seen))?;
     }

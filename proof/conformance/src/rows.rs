@@ -1,5 +1,5 @@
-//! Rows of logits made from integers alone, so that every machine makes the same ones: those that the bench
-//! measures too.
+//! Rows of logits made from integers alone, so that every machine makes the same ones: the rows that the
+//! bench measures too.
 
 pub use gumball_bench_protocol::Words;
 pub use gumball_bench_protocol::generated::{bell, grid, model_like};

@@ -1,4 +1,4 @@
-//! Scores on a CUDA device against the oracle: known tokens, after whatever came before each.
+//! Scores on a CUDA device against the oracle: known tokens, each after the tokens before it.
 
 use std::sync::Arc;
 

@@ -10,7 +10,7 @@ use crate::operators::{Asked, integers, line};
 use crate::rows::Words;
 use crate::softmax::{buffer, laid_out, outcome};
 
-/// What is said of a token: the bits of its logprob, its rank, and the row's status.
+/// The result of a token: the bits of its logprob, its rank, and the row's status.
 type Told = (u32, u32, u32);
 
 /// Returns a token: mostly an id, sometimes none, or what is no id.
@@ -59,7 +59,7 @@ fn seen(
     let mut operators = Operators::new(Arc::clone(runtime));
     let logprobs = DeviceSlice::of(&out[0], ColumnType::F32);
     let [ranks, statuses] = [&out[1], &out[2]].map(|column| Some(DeviceSlice::of(column, IntType::U32)));
-    // Twice: what a call leaves behind meets the next.
+    // Twice: the memory after a call meets the next.
     let alone = SelectedLogprobs { logprobs, ranks: None, statuses: None };
     for to in [alone, SelectedLogprobs { ranks, statuses, ..alone }] {
         operators.selected_logprobs(&rows, &ids, &to)?;

@@ -12,7 +12,7 @@ use half::{bf16, f16};
 use crate::case::{Logits, UNIT};
 use crate::rows::{self, Words};
 
-/// Widths around the borders of tiles and of what is loaded at once, and one of several parts.
+/// Widths around the borders of tiles and of units that are loaded at once, and one of several parts.
 const VOCABS: [usize; 16] = [1, 2, 3, 8, 9, 31, 255, 256, 257, 260, 1000, 2047, 5000, 9000, 13000, 30000];
 
 const TEMPERATURES: [f32; 9] = [0.0, 1e-31, 0.01, 0.5, 1.0, UNIT, 1.7, 100.0, 1e30];
@@ -137,7 +137,7 @@ pub(crate) fn outcome(dtype: Dtype, line: &[f32], request: &Request<'_>) -> Resu
     sample(Logits::new(dtype.into(), line).row(), request, None)
 }
 
-/// Says which elements of rows, as they lie in memory, are others than those that are wanted; the first five.
+/// Says which elements of rows, as they lie in memory, differ from the wanted ones; the first five.
 pub(crate) fn differing(dtype: Dtype, wanted: &[Vec<f32>], got: &[u32], start: usize, gap: usize) -> String {
     let stride = wanted.first().map_or(0, Vec::len) + gap;
     let wanted = laid_out(dtype, wanted, start, gap);
@@ -197,7 +197,7 @@ pub(crate) fn compare(
         let mut to = buffer(runtime, out, &before)?;
         let from = Rows::of(&logits, dtype, asked.start, rows, vocab, vocab + asked.gap)?;
         let place = RowsOut::of(&mut to, out, asked.out_start, rows, vocab, vocab + asked.out_gap)?;
-        // Twice: what a launch leaves behind meets the next.
+        // Twice: the memory after a launch meets the next.
         softmax.enqueue(Some(&from), &place, temperature, column)?;
         softmax.enqueue(Some(&from), &place, temperature, column)?;
         (read(&to, out, before.len())?, asked.out_start, asked.out_gap)

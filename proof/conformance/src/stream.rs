@@ -1,5 +1,5 @@
 //! Coupled drafts change no token (rule S3): requests with any parameters, in batches that change, emit the
-//! stream of decoding step by step, whatever is drafted, however much, and whenever drafting is switched on
+//! stream of decoding step by step, with any drafts, any number of them, and whenever drafting is switched on
 //! and off. On the host and on a device.
 
 use gumball_engine::{Device, Drafts, Error, NONE, Outputs, Result, SamplingParams, Slot};
@@ -28,7 +28,7 @@ pub struct Extent {
     pub tokens: usize,
 }
 
-/// What was compared.
+/// The number of comparisons.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Counted {
     /// The tokens.
@@ -114,7 +114,7 @@ impl Batch {
         let mut paths = vec![request.history.clone()];
         self.lines.push(Model::line(&paths[0]));
         for node in 0..count {
-            // Mostly behind the last one, else anywhere.
+            // Mostly after the last one, otherwise anywhere.
             let parent = if words.below(4) > 0 { node } else { words.below(node + 1) };
             let depth = paths[parent].len() - paths[0].len();
             let draft = drafter.draft(words, coming.get(depth));
@@ -181,7 +181,7 @@ fn decode_with_drafts(
     let mut decoder = admitted(device, model, requests).map_err(text)?;
     let (mut words, mut out, mut counted) = (Words(!seed), Outputs::new(), Counted::default());
     while requests.iter().any(|request| request.open) {
-        // Some requests are left out, and now and then nobody drafts.
+        // Some requests are left out, and now and then there are no drafts.
         let chosen: Vec<usize> =
             (0..requests.len()).rev().filter(|i| requests[*i].open && words.below(5) > 0).collect();
         let is_step = words.below(6) == 0;
@@ -224,7 +224,8 @@ fn decode_with_drafts(
     Ok(counted)
 }
 
-/// Holds the stream of requests with drafts to that of decoding step by step, on a device or on the host.
+/// Holds the stream of requests with drafts to the stream of decoding step by step, on a device or on the
+/// host.
 ///
 /// # Errors
 /// A text that says what differs, or what the pool said, or that too few tokens were drafts to tell anything.

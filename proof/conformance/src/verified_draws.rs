@@ -2,7 +2,8 @@
 //! come from another distribution have the target's (rules S3 to S7), as many tokens as are asked for.
 //!
 //! A row does not depend on the history here, so all tokens of a stream are independent draws from it.
-//! Streams are counted to the same length whatever was accepted: to stop elsewhere would prefer some tokens.
+//! Streams are counted to the same length for any number of accepted drafts: to stop elsewhere would prefer
+//! some tokens.
 
 use gumball_engine::{Batch, Device, Drafts, Matrix, Outputs, Slot, Tree, VerifyMode};
 use gumball_spec::{Result, SamplingParams};
@@ -36,7 +37,7 @@ impl Place<'_> {
 /// How drafts are made and judged, under a name.
 #[derive(Clone, Copy, Debug)]
 pub struct Way {
-    /// What it is about.
+    /// Its name, which says what it is about.
     pub name: &'static str,
     mode: VerifyMode,
     /// Whether the drafter has probabilities, from which its drafts are drawn; otherwise they are any tokens.
@@ -68,7 +69,7 @@ pub fn small_settings() -> impl Iterator<Item = Setting> {
     settings().into_iter().filter(|setting| setting.row().len() <= 300)
 }
 
-/// Returns the drafter's probabilities: those of a row like the target's that is flatter, turned by a few
+/// Returns the drafter's probabilities: of a row like the target's that is flatter, turned by a few
 /// ids.
 fn drafter(row: &[f32]) -> Vec<f32> {
     let weights: Vec<f64> =
@@ -77,7 +78,7 @@ fn drafter(row: &[f32]) -> Vec<f32> {
     weights.iter().map(|weight| (weight / sum) as f32).collect()
 }
 
-/// Draws an id from probabilities; what was taken before it is left out.
+/// Draws an id from probabilities; ids that were taken before are left out.
 fn draw(words: &mut Words, probs: &[f32], taken: &[i32]) -> i32 {
     let free = |id: &usize| !taken.contains(&(*id as i32));
     let all: f64 = (0..probs.len()).filter(free).map(|id| f64::from(probs[id])).sum();

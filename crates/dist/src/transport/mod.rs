@@ -46,7 +46,7 @@ pub trait Transport: fmt::Debug + Send {
     fn timeout(&self) -> Duration;
 
     /// Sends `send[r]` to each rank r, and receives what each rank r sends here into `receive[r]`, whose
-    /// contents are replaced. What a rank has for itself is copied. Messages may be empty, and may have
+    /// contents are replaced. A rank's message to itself is copied. Messages may be empty, and may have
     /// another length for each peer, which the receiver need not know. After an error `receive[r]` holds what
     /// came of the message of the rank that the error names.
     ///

@@ -118,13 +118,13 @@ impl Transport for Sockets {
     fn leave(&mut self) -> Option<bool> {
         let has_left = |stream: &mut Stream| {
             stream.end();
-            // What it still sent is read by nobody; behind that its side of the connection ends.
+            // The bytes that it still sent are not read; after them its side of the connection ends.
             match io::copy(stream, &mut io::sink()) {
                 Ok(_) => true,
                 Err(error) => error.kind() != ErrorKind::WouldBlock,
             }
         };
-        // All are told, whatever the first of them says.
+        // All are told, even if the first of them fails.
         Some(self.peers.iter_mut().flatten().map(has_left).fold(true, |all, left| all & left))
     }
 }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use super::{Bounds, Transport, left, too_long};
 use gumball_spec::{RanksError, Result};
 
-/// What the ranks share.
+/// The memory that the ranks share.
 #[derive(Debug)]
 struct Hub {
     state: Mutex<State>,

@@ -47,7 +47,7 @@ impl Stream {
         Ok(come)
     }
 
-    /// Ends what this side sends; what the other side has sent can still be read.
+    /// Ends this side's sending; the bytes that the other side has sent can still be read.
     pub fn end(&self) {
         // The other side may have gone.
         let _ = self.0.shutdown(Shutdown::Write);

@@ -13,7 +13,7 @@ pub enum RanksError {
     Lost {
         /// The rank.
         rank: usize,
-        /// What the system said.
+        /// The system's message.
         reason: String,
     },
     /// A rank did not answer in time.
@@ -33,7 +33,7 @@ pub enum RanksError {
         what: &'static str,
         /// What this rank has.
         ours: String,
-        /// What the other rank has.
+        /// The other rank's value.
         theirs: String,
     },
     /// The program wanted to wait no longer.
@@ -44,13 +44,13 @@ pub enum RanksError {
     Corrupt {
         /// The rank.
         rank: usize,
-        /// What is wrong with it.
+        /// Its defect.
         what: String,
     },
     /// A transport or a layout cannot be used here.
     #[error("no {what}: {reason}")]
     Unavailable {
-        /// What was asked for.
+        /// The part that is unavailable.
         what: String,
         /// Why there is none, and what to do instead.
         reason: String,
@@ -61,7 +61,7 @@ pub enum RanksError {
 }
 
 impl RanksError {
-    /// Makes a [`RanksError::Disagree`], with what the other rank has as [`quoted`] shows it.
+    /// Makes a [`RanksError::Disagree`], with the other rank's value as [`quoted`] shows it.
     #[must_use]
     pub fn disagree(rank: usize, what: &'static str, ours: impl ToString, theirs: impl ToString) -> Self {
         let theirs = quoted(theirs.to_string().as_bytes(), MOST_QUOTED);

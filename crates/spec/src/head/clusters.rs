@@ -2,8 +2,8 @@
 //! and H8).
 //!
 //! The ids stand in clusters of equal size, each with a centroid. The clusters whose centroids have the
-//! largest products with the hidden state are probed: the logits of their ids are computed, and those of the
-//! special ids.
+//! largest products with the hidden state are probed: the logits of their ids are computed, and the logits of
+//! the special ids.
 
 use half::bf16;
 
@@ -33,7 +33,7 @@ pub fn short_centroids(centroids: &[f32]) -> Result<Option<Vec<bf16>>> {
 /// Clusters of ids, and how many of them a hidden state probes.
 #[derive(Clone, Copy, Debug)]
 pub struct Clusters<'a> {
-    /// Every id once: those of cluster 0, then those of cluster 1, and so on.
+    /// Every id once: the ids of cluster 0, then of cluster 1, and so on.
     pub ids: &'a [u32],
     /// The ids of a cluster; the last one has what is left.
     pub capacity: usize,

@@ -8,7 +8,7 @@ use super::log2::{log2, log2_one_plus};
 
 /// Words below this take the branch near zero; at the switch both give 0.5 (N3).
 pub const SWITCH_32: u32 = 0x4AFB_0CCD;
-/// The same for 64-bit uniforms (N4).
+/// The switch for 64-bit uniforms (N4).
 pub const SWITCH_64: u64 = 0x4AFB_0CCC_0621_9B7C;
 
 const TWO_POW_MINUS_33: f32 = f32::from_bits((127 - 33) << 23);

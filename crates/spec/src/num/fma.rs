@@ -34,7 +34,7 @@ mod tests {
     #[cfg(not(target_family = "wasm"))]
     use crate::num::philox4x32_10;
 
-    /// What the fma instruction of x86-64 gives: the test holds where the library's function is not exact,
+    /// The result of x86-64's fma instruction: the test holds where the library's function is not exact,
     /// too.
     #[test]
     fn a_subnormal_result_is_rounded_once() {

@@ -12,7 +12,7 @@ pub const PHILOX_W0: u32 = 0x9E37_79B9;
 /// Key increment of the high word.
 pub const PHILOX_W1: u32 = 0xBB67_AE85;
 
-/// What a counter is for; the third word of it (N8).
+/// The purpose of a counter; its third word (N8).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Tag {

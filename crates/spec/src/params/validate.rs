@@ -53,7 +53,7 @@ impl SamplingParams {
     /// [`SamplingParams::validate_for`] does.
     ///
     /// # Errors
-    /// The errors of it, except those of [`SamplingParams::validate`].
+    /// The errors of it, except the errors of [`SamplingParams::validate`].
     pub fn check_kind(&self, kind: Kind) -> Result<()> {
         if kind == Kind::Logits {
             return Ok(());

@@ -19,7 +19,7 @@ use super::{DraftChain, Verified};
 pub struct Trial<'a> {
     /// The drafts.
     pub tree: DraftTree<'a>,
-    /// The rows that the drafter drew from: the root's, then that behind each draft; the last, behind which
+    /// The rows that the drafter drew from: the root's, then the row after each draft; the last, after which
     /// no draft can be, may be left out. Rows without children are not read. `None`: the drafter has no
     /// probabilities.
     pub draft_probs: Option<&'a [f32]>,
@@ -46,7 +46,7 @@ pub enum Judgement {
     Threshold {
         /// A draft of at least this probability is accepted; in 0..=1.
         single: f32,
-        /// What the coin is multiplied by before it is compared with the sum of probabilities; in 0..=1.
+        /// The factor of the coin before it is compared with the sum of probabilities; in 0..=1.
         acc: f32,
     },
 }
@@ -54,13 +54,13 @@ pub enum Judgement {
 /// The rows that were gone through, and the token of each.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Emitted {
-    /// The numbers of the rows: 0 first, then those of the accepted drafts.
+    /// The numbers of the rows: 0 first, then the rows of the accepted drafts.
     pub rows: Vec<usize>,
     /// The accepted drafts and the token drawn last, which is [`NONE`] if its row has none.
     pub tokens: Vec<i32>,
-    /// What the rows had to say that the last token was drawn from.
+    /// The status of the rows that the last token was drawn from.
     pub status: Status,
-    /// How many drafts would be accepted if each were judged alone, those behind the last row included; of a
+    /// How many drafts would be accepted if each were judged alone, drafts after the last row included; of a
     /// [`Trial::chain`].
     pub accepted_alone: Option<u32>,
 }
@@ -76,7 +76,7 @@ impl Emitted {
     }
 }
 
-/// What the last token is drawn from.
+/// The weights that the last token is drawn from.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Last {
     /// The weights.
@@ -98,7 +98,7 @@ pub fn check_draft_probs(parameter: &'static str, judgement: Option<Judgement>) 
     Err(Error::Conflict { parameter, other: "mode", reason })
 }
 
-/// Checks that whoever asks how many drafts would be accepted alone has a chain that S4 judges.
+/// Checks that a caller who asks how many drafts would be accepted alone has a chain that S4 judges.
 ///
 /// # Errors
 /// - [`Error::Conflict`] for other drafts.
@@ -110,7 +110,7 @@ pub fn check_accepted_alone(is_asked: bool, is_chain: bool) -> Result<()> {
     Err(Error::Conflict { parameter: "accepted_alone", other: "the drafts", reason })
 }
 
-/// What a row makes of its children.
+/// The decision of a row about its children.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Decision {
     /// The child of this number among its siblings is accepted.
@@ -147,7 +147,7 @@ impl<'a> Trial<'a> {
         Some(DraftChain { drafts, draft_probs, target_probs, vocab, seed, position, draw })
     }
 
-    /// Judges the drafts: those of a [`Trial::chain`] by [`DraftChain::verify`], all others as trees.
+    /// Judges the drafts: a [`Trial::chain`] by [`DraftChain::verify`], all others as trees.
     ///
     /// # Errors
     /// - For a chain the errors of [`DraftChain::check`].
@@ -306,7 +306,7 @@ impl Siblings<'_> {
         }
     }
 
-    /// Judges one draft after the other, each by what is left of the two rows (S5).
+    /// Judges one draft after the other, each by the residuals of the two rows (S5).
     fn rejection(&self, weigh: &mut dyn Weigh) -> Decision {
         let mut p = counted_row(self.target_probs);
         let mut q = self.draft_probs.map(counted_row);

@@ -11,14 +11,14 @@ use crate::row::{NONE, Row};
 
 use super::tree::DraftTree;
 
-/// A row of the target with what comes with it: the row's own mask and forced token.
+/// A row of the target with its own mask and forced token.
 #[derive(Clone, Copy, Debug)]
 pub struct TargetRow<'a> {
     /// The logits or probabilities.
     pub row: Row<'a>,
     /// The grammar bitmask after the drafts on the path to the row, as [`Request::mask`].
     pub mask: Option<&'a [u32]>,
-    /// The token to emit if the walk reaches the row, whatever is drawn.
+    /// The token to emit if the walk reaches the row, instead of the drawn one.
     pub forced: Option<u32>,
 }
 
@@ -28,9 +28,9 @@ pub type RowEdits<'h> = &'h mut dyn FnMut(usize, &mut [f32]);
 /// The rows that a walk went through, in turn; one token is emitted from each.
 #[derive(Clone, Debug)]
 pub struct Walk {
-    /// The numbers of the rows: 0 first, then those of the accepted drafts.
+    /// The numbers of the rows: 0 first, then the rows of the accepted drafts.
     pub rows: Vec<usize>,
-    /// What came out of each.
+    /// The result of each.
     pub outcomes: Vec<Outcome>,
 }
 
@@ -48,8 +48,8 @@ impl Walk {
     }
 }
 
-/// Checks that a request may have drafts: mirostat's limit at a row would depend on what is drawn before it
-/// (F6).
+/// Checks that a request may have drafts: mirostat's limit at a row would depend on the tokens drawn before
+/// it (F6).
 ///
 /// # Errors
 /// - [`Error::Conflict`] for mirostat.

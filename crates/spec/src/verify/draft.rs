@@ -19,9 +19,9 @@ use super::tree::MAX_DRAFTS;
 /// Which random words draw a draft.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DraftWords {
-    /// Those that the token of its position is drawn by.
+    /// The words that the token of its position is drawn by.
     Position,
-    /// Those of drafts that are judged as a block.
+    /// The words of drafts that are judged as a block.
     Block {
         /// How many drafts stand before it on its path.
         depth: u32,

@@ -14,7 +14,7 @@ use super::tree::DraftTree;
 use super::weights::{Key, Naive, Weigh};
 
 /// Drafts, and the drafter's rows of probabilities if it has some: one for each row of the target, of which
-/// those without a draft after them are not read.
+/// rows without a draft after them are not read.
 #[derive(Clone, Copy, Debug)]
 pub struct Drafts<'a> {
     /// The drafts.

@@ -1,6 +1,6 @@
 //! The tree that drafts form: which row follows which draft, and what stands before it.
 //!
-//! Row 0 is the root's, at the end of the history; row i + 1 is that of node i, after the drafts on the path
+//! Row 0 is the root's, at the end of the history; row i + 1 is node i's, after the drafts on the path
 //! to it.
 
 use crate::error::{Error, Result};
@@ -8,7 +8,7 @@ use crate::error::{Error, Result};
 /// The largest number of drafts of one request in one step.
 pub const MAX_DRAFTS: usize = 64;
 
-/// The parent of a node that stands directly behind the history.
+/// The parent of a node that stands directly after the history.
 pub const ROOT: i32 = -1;
 
 /// The draft tokens of one request.
@@ -80,7 +80,7 @@ impl<'a> DraftTree<'a> {
         self.drafts.len() + 1
     }
 
-    /// Returns the row that a node's draft is judged by, which is that of its parent.
+    /// Returns the row that a node's draft is judged by, which is its parent's.
     #[must_use]
     pub fn row_before(&self, node: usize) -> usize {
         // A parent is at least -1.

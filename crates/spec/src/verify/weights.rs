@@ -8,14 +8,14 @@ use crate::request::Request;
 use crate::row::{Kind, Row};
 use crate::survey::{Given, Measure, order};
 
-/// Returns a probability as it counts in a difference: 0 for NaN and what is below it, `f32::MAX` for +inf
+/// Returns a probability as it counts in a difference: 0 for NaN and negative numbers, `f32::MAX` for +inf
 /// (P1).
 #[must_use]
 pub fn counted(p: f32) -> f32 {
     if p > 0.0 { p.min(f32::MAX) } else { 0.0 }
 }
 
-/// Which random words are meant, except for what they are for.
+/// The seed, position and draw index of random words, for any purpose.
 #[derive(Clone, Copy, Debug)]
 pub struct Key {
     /// The seed.

@@ -1,4 +1,4 @@
-//! Heads of the CUDA backend: logits of hidden states, rows that a certified head decides, and those of
+//! Heads of the CUDA backend: logits of hidden states, rows that a certified head decides, and the rows of
 //! probed sets.
 
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::case::{Case, Dtype, Logits};
 use crate::head_case::{ClusterCase, HeadCase};
 use crate::observed::{Observed, differences};
 
-/// Elements between hidden states, which nobody may read.
+/// Elements between hidden states, which must not be read.
 const GAP: usize = 5;
 
 /// Hidden states on the device, with gaps between them.
@@ -33,7 +33,7 @@ impl States {
 }
 
 impl Cuda {
-    /// Copies hidden states of a case to the device, those that are named.
+    /// Copies the named hidden states of a case to the device.
     fn states(&self, case: &HeadCase, named: &[usize]) -> Result<States> {
         fn place<T: Copy>(all: &[T], width: usize, named: &[usize], gap: T) -> Vec<T> {
             let of = |row: &usize| all[row * width..(row + 1) * width].iter().copied().chain([gap; GAP]);

@@ -15,7 +15,7 @@ use super::work::Work;
 use crate::case::Dtype;
 use crate::head_case::{ClusterCase, HeadCase};
 
-/// What makes rows from hidden states.
+/// How rows are made from hidden states.
 #[derive(Clone, Debug, Default)]
 pub struct Heads {
     /// The head, if it is not to be made of the logits.

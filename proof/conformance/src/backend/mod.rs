@@ -1,4 +1,4 @@
-//! Backends: places where the stages run, behind one interface.
+//! Backends: places where the stages run, with one interface.
 
 #[cfg(feature = "cuda")]
 mod cuda;
@@ -50,14 +50,14 @@ pub trait Backend: fmt::Debug + Send + Sync {
     /// The errors of the oracle, under the same conditions.
     fn sample(&self, case: &Case) -> Result<Observed>;
 
-    /// Writes what a row comes to, as the bits of each number: to a type, or in the row's place. With its
+    /// Writes the output of a row, as the bits of each number: to a type, or in the row's place. With its
     /// status.
     ///
     /// # Errors
     /// The errors of the oracle, under the same conditions.
     fn write(&self, case: &Case, output: Output, to: Option<Dtype>) -> Result<(Vec<u32>, Status)>;
 
-    /// Verifies drafts by what is drawn from the rows after them, or by the probabilities of these: row by
+    /// Verifies drafts by the tokens drawn from the rows after them, or by the probabilities of these: row by
     /// row, where a backend has no verb for that. The oracle answers where it has none and drafts are judged
     /// by probabilities.
     ///
@@ -125,7 +125,7 @@ pub trait Backend: fmt::Debug + Send + Sync {
         self.sample(case)
     }
 
-    /// Verifies drafts from hidden states: those of the head are the request's rows, in turn, and the drafts'
+    /// Verifies drafts from hidden states: the head's are the request's rows, in turn, and the drafts'
     /// rows hold their logits. A backend without heads takes these.
     ///
     /// # Errors
@@ -272,7 +272,8 @@ fn row_to_write(case: &Case, to: Option<Dtype>) -> Logits {
 /// Below this many tokens the CPU lists what it filters; so few that small rows are searched as well.
 const SEARCH_FROM: usize = 3;
 
-/// The CPU at one level. One workspace serves all rows, so that whatever a row leaves behind meets the next.
+/// The CPU at one level. One workspace serves all rows, so that anything that a row leaves there meets the
+/// next.
 #[derive(Debug)]
 pub struct Cpu {
     workspace: Mutex<Workspace>,
@@ -417,7 +418,7 @@ fn task<'a>(case: &'a Case, prepared: &'a Prepared, history: &'a History) -> Tas
 
 /// Returns the backends of this machine, the oracle first.
 ///
-/// The pool on the emulated device is left out: its kernels are those of `cuda_emulated`, and as slow.
+/// The pool on the emulated device is left out: its kernels are `cuda_emulated`'s, and as slow.
 #[must_use]
 pub fn available() -> Vec<Box<dyn Backend>> {
     let names = NAMES.iter().filter(|name| **name != "device_pool_emulated");

@@ -38,7 +38,7 @@ const GAP: usize = 13;
 /// Pools that are kept at most.
 const MOST: usize = 64;
 
-/// What a pool was made for: vocabulary, capacity for logprobs, and whether kept sets are told.
+/// The settings of a pool: vocabulary, capacity for logprobs, and whether kept sets are told.
 type Key = (usize, usize, usize, bool);
 
 /// Cases that are stepped together at most.
@@ -189,7 +189,7 @@ impl Pooled {
         }
     }
 
-    /// Lets the oracle answer for what a device has no means for, and counts that.
+    /// Lets the oracle answer for cases that a device cannot compute, and counts them.
     fn or_oracle(&self, case: &Case, answer: Result<Observed>) -> Result<Observed> {
         match answer {
             Err(Error::Unavailable { resource: "CUDA kernel" | "hooks on a device", .. }) => {
@@ -322,7 +322,7 @@ impl Backend for Pooled {
 
 impl Pooled {
     /// Steps cases of one vocabulary and type together. The outer error is the step's, the inner ones are
-    /// those of admission.
+    /// the errors of admission.
     fn step(&self, cases: &[&Case]) -> Result<Vec<Result<Observed>>> {
         let step = |kept| self.with_pool(cases, kept, |pool| Self::step_in(pool, cases, kept));
         let answers = step(true)?;

@@ -125,7 +125,7 @@ impl Pools {
     }
 
     /// Makes the pools of all ranks of a split, which take layouts in turn, of rows that come `from_heads` or
-    /// not. `config`: that of a rank, whose device may be its own; `devices`: how rows travel between
+    /// not. `config`: a rank's, whose device may be its own; `devices`: how rows travel between
     /// devices; `ownership`: which rank has which request.
     ///
     /// # Errors

@@ -1,4 +1,4 @@
-//! What a row of the engine's outputs says.
+//! Reads a row of the engine's outputs.
 
 use gumball_engine::Outputs;
 use gumball_spec::NONE;

@@ -12,14 +12,14 @@ pub struct Work<'a> {
     pub rows: Rows<'a>,
     /// Their type.
     pub dtype: Dtype,
-    /// Whose they are, and what comes with them; hooks are not for work in order.
+    /// Whose they are, and their masks and forced tokens; hooks are not for work in order.
     pub batch: Batch<'a>,
     /// The drafts of a verification.
     pub drafts: Option<Drafts<'a>>,
 }
 
 impl<'a> Work<'a> {
-    /// Returns all its rows, whatever the batch reads.
+    /// Returns all its rows, also the ones that the batch does not read.
     pub(super) fn all_rows(&self) -> HostMatrix<'a> {
         let Matrix::Host(matrix) = self.rows.matrix() else { unreachable!("cases lie on the host") };
         matrix

@@ -1,7 +1,7 @@
 //! Runs the rules against a backend: `conformance list|run|golden|draws`.
 //!
-//! `list [FILTER]` names the bodies with their rules; `run [--backend NAME] [FILTER]` runs those whose rule
-//! or name contains the filter, on every backend of this machine unless one is named;
+//! `list [FILTER]` names the bodies with their rules; `run [--backend NAME] [FILTER]` runs the bodies whose
+//! rule or name contains the filter, on every backend of this machine unless one is named;
 //! `run --backend NAME --part I/N` runs every N-th body from the I-th on, so that N processes share the work;
 //! `golden [NAME|--bless]` compares the golden draws, on one backend if it is named, or pins what the oracle
 //! draws now; `draws [--seed N] [COUNT]` spreads draws over small rows and holds them to their law at the
@@ -230,7 +230,7 @@ fn draw_on(name: &str, count: u32) -> Result<bool, String> {
     spread(name, DRAWS.0, count, &|setting, seed, draws| setting.run_on(&cuda, seed << 32, draws))
 }
 
-/// Draws from a setting, under a seed, so many times.
+/// Draws from a setting, under a seed, `draws` times.
 type Run<'r> = &'r dyn Fn(&Setting, u64, u32) -> gumball_spec::Result<Vec<ChiSquare>>;
 
 /// Spreads draws evenly over the settings, each with a seed of its own: equal kept sets would draw the same.

@@ -10,7 +10,7 @@ use gumball_spec::verify::by_probabilities::{Judgement, Trial};
 use super::{Gaps, Judger, Layout};
 use crate::rows::{self, Words};
 
-/// Widths around the borders of tiles and of what is loaded at once, and some of several blocks.
+/// Widths around the borders of tiles and of units that are loaded at once, and some of several blocks.
 const VOCABS: [usize; 12] = [1, 2, 3, 9, 255, 256, 257, 600, 2048, 2049, 5000, 20_000];
 
 /// How many drafts a long chain has at least.
@@ -56,7 +56,7 @@ fn pair(words: &mut Words, vocab: usize) -> [Vec<f32>; 2] {
     [q, p]
 }
 
-/// A chain with what it points to.
+/// A chain with the memory that it points to.
 #[derive(Debug)]
 struct Own {
     drafts: Vec<i32>,
@@ -146,7 +146,7 @@ impl Own {
         let [mut draft_probs, mut target_probs] = [const { Vec::new() }; 2];
         for _ in 0..n {
             let [q, p] = if n >= LONG && words.below(60) > 0 {
-                // Accepted, whatever it is: long chains go on, mostly.
+                // Accepted in any case: long chains go on, mostly.
                 let row: Vec<f32> = rows::bell(vocab, 1.0, words.word()).iter().map(|z| z.exp2()).collect();
                 [row.clone(), row]
             } else {
@@ -187,7 +187,7 @@ fn hold_made(runtime: &Arc<dyn Runtime>, seed: u64, made: &Made) -> Result<(), S
     let text = |error: Error| format!("seed {seed}: {error}\n{layout:?}");
     let mut judger = Judger::new(runtime).map_err(text)?;
     judger.judge = judger.judge.few_at_a_time(made.at_a_time.unwrap_or(usize::MAX));
-    // Twice: what a launch leaves behind meets the next.
+    // Twice: the memory after a launch meets the next.
     judger.run(&trials, Judgement::Rejection, layout).map_err(text)?;
     let seen = judger.run(&trials, Judgement::Rejection, layout).map_err(text)?;
     for (i, (trial, seen)) in trials.iter().zip(&seen).enumerate() {

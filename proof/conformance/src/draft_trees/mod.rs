@@ -17,7 +17,7 @@ use crate::rows::Words;
 /// How many places a tree is judged in side by side.
 const PLACES: usize = 3;
 
-/// How trees lie in memory: elements before the first row and behind each row and tree, of the drafter and of
+/// How trees lie in memory: elements before the first row and after each row and tree, of the drafter and of
 /// the target.
 #[derive(Clone, Copy, Debug, Default)]
 struct Gaps {
@@ -34,8 +34,8 @@ struct Layout {
     /// The type of drafts and parents.
     drafts: IntType,
     tokens: IntType,
-    /// The type of seeds, positions and draw indices, each a column; `None`: the first tree's are those of
-    /// all.
+    /// The type of seeds, positions and draw indices, each a column; `None`: the first tree's are the values
+    /// of all.
     numbers: [Option<IntType>; 3],
     /// Whether what all have in common is handed in as a column of one.
     alone: bool,
@@ -44,7 +44,7 @@ struct Layout {
     adds: bool,
 }
 
-/// What the columns hold before.
+/// The content of the columns before.
 const BEFORE: u32 = 1000;
 
 /// A runtime where trees are judged, with memory that is kept.
@@ -65,7 +65,7 @@ impl Judger {
     /// Allocates the memory on a runtime.
     ///
     /// # Errors
-    /// What the runtime says.
+    /// The runtime's errors.
     pub fn new(runtime: &Arc<dyn Runtime>) -> Result<Self, Error> {
         let buffer = || Buffer::zeroed(runtime, 4);
         Ok(Self {
@@ -83,7 +83,7 @@ impl Judger {
     /// rejection is also judged as the tree that it is.
     ///
     /// # Errors
-    /// The errors of the oracle, and what the runtime says.
+    /// The errors of the oracle and of the runtime.
     ///
     /// # Panics
     /// If they differ.
@@ -248,7 +248,7 @@ impl Judger {
 /// Holds a device to the rule for parents that are no tree: no draft is accepted, and the status says so.
 ///
 /// # Errors
-/// What the runtime says.
+/// The runtime's errors.
 ///
 /// # Panics
 /// If the device does anything else.
@@ -356,7 +356,7 @@ fn grow(runtime: &Arc<dyn Runtime>, buffer: &mut Buffer, bytes: usize) -> Result
     Ok(())
 }
 
-/// Writes words to a buffer, which is made anew if it is not as large.
+/// Writes words to a buffer, which is made again if it is too small.
 fn fill(runtime: &Arc<dyn Runtime>, buffer: &mut Buffer, words: &[u32]) -> Result<(), Error> {
     if buffer.bytes() == 4 * words.len() {
         buffer.write(0, words)?;
@@ -366,7 +366,7 @@ fn fill(runtime: &Arc<dyn Runtime>, buffer: &mut Buffer, words: &[u32]) -> Resul
     Ok(())
 }
 
-/// What is copied to the device.
+/// The data that is copied to the device.
 #[derive(Default)]
 struct Bytes(Vec<u8>);
 

@@ -1,5 +1,5 @@
-//! What is timed over ranks: parts, which the command line names, of vocabularies, types, numbers of
-//! requests, and what these ask for.
+//! The settings that are timed over ranks: parts, which the command line names, of vocabularies, types,
+//! numbers of requests, and their parameters.
 
 use gumball_cuda::Dtype;
 use gumball_engine::dist::VocabSplit;
@@ -18,7 +18,7 @@ pub(super) struct Part {
     pub asked: Vec<Asked>,
 }
 
-/// What the requests of a batch ask for.
+/// The parameters of the requests of a batch.
 #[derive(Clone, Debug)]
 pub(super) struct Asked {
     pub name: &'static str,
@@ -45,7 +45,7 @@ impl Part {
     /// `NAME@IDS/3:1` says.
     ///
     /// # Errors
-    /// A text that says what is no part and no number.
+    /// A text that names the word that is no part and no number.
     pub fn of_text(text: &str) -> std::result::Result<Self, String> {
         let number =
             |of: &str| of.parse().map_err(|error| format!("{text}: {of} is no number of ids: {error}"));

@@ -37,7 +37,7 @@ pub(super) fn hold_graph(
     let ranks = many.ranks().expect("it has ranks");
     let (rank, ids) = (ranks.group.rank(), batch.split.ids(ranks.group.rank()));
     let all = (0..batch.vocab, batch.vocab);
-    // The rows of the draft model are those of the target.
+    // The rows of the draft model are the target's.
     let of_target: Vec<usize> = (0..3 * count).collect();
     let of_drafter = [0, 1].map(|depth| (0..count).map(|request| 3 * request + depth).collect::<Vec<_>>());
     let counts = vec![2; count];
@@ -49,7 +49,7 @@ pub(super) fn hold_graph(
     taken[0] = 1;
     let taken = DeviceBuffer::of(&runtime, &taken)?;
     let (mut wanted, mut found) = (Outputs::new(), Outputs::new());
-    // Masks and counts are those of the batch, in whose order requests in blocks are assigned.
+    // Masks and counts are the batch's, in whose order requests in blocks are assigned.
     let in_blocks = batch.ownership == Ownership::Blocks;
     let layouts = layouts.iter().filter(|layout| in_blocks || **layout == LogitsLayout::Gather);
     for layout in layouts.copied() {

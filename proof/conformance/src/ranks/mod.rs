@@ -112,7 +112,7 @@ impl Connect for Process {
     }
 }
 
-/// The groups of ranks that are threads: what is left of each.
+/// The groups of ranks that are threads, and the state of each.
 type Groups = Mutex<HashMap<usize, Vec<Option<Threads>>>>;
 
 /// A rank that is a thread.
@@ -234,7 +234,7 @@ fn work_of(name: &str, rank: usize, connect: &dyn Connect, work: Work<'_>) -> Re
 /// Runs ranks as threads of this process, on the devices of `cuda` or `cuda_emulated`.
 ///
 /// # Errors
-/// What the first rank that failed says.
+/// The error of the first rank that failed.
 pub fn as_threads(name: &str, world: usize, work: Work<'_>) -> Result<(), String> {
     let groups = Groups::default();
     let devices = devices()?;

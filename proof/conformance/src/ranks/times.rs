@@ -312,7 +312,7 @@ fn time_part(
                 us[layout.name()] = json!(times);
             }
             let sizes: Vec<usize> = (0..world).map(|rank| split.ids(rank).len()).collect();
-            // What the shape of a step says besides.
+            // The other fields of a step's shape.
             let StepShape { needs, listed, edits, swapped, .. } = shape;
             say(json!({
                 "part": name, "transport": many.ranks().map(|ranks| ranks.transport), "world": world, "vocab": part.vocab, "sizes": sizes, "dtype": dtype.name(),

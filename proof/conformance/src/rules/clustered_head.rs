@@ -1,5 +1,5 @@
-//! Clustered heads: which ids a hidden state probes, and what comes of a row that has their logits alone (H7,
-//! H8).
+//! Clustered heads: which ids a hidden state probes, and the results of a row that has their logits alone
+//! (H7, H8).
 
 use gumball_spec::head::Scaling;
 use gumball_spec::{DynamicTemperature, LogprobMode, LogprobsParams, Mirostat, NONE, SamplingParams, Status};
@@ -113,7 +113,7 @@ fn a_hidden_state_that_is_not_finite_probes_clusters_too(check: &Check<'_>) {
     assert_eq!(seen.token, 3);
 }
 
-/// Requests of all kinds: those that a certified head could decide by a part, and those that read whole rows.
+/// Requests of all kinds: some that a certified head could decide by a part, and some that read whole rows.
 fn requests(seed: u64) -> Vec<SamplingParams> {
     let base = SamplingParams { seed: Some(seed), ..Default::default() };
     let logprobs = |mode| Some(LogprobsParams { mode, top_n: 5, ids: vec![0, 4] });

@@ -42,8 +42,8 @@ fn sees(check: &Check<'_>, case: &HeadCase) -> Vec<f32> {
 const LARGE: f32 = 16_777_216.0;
 
 fn partial_sums_are_taken_by_place_and_added_as_a_tree(check: &Check<'_>) {
-    // A partial sum of 2^24 takes up no 1. Those that are added to it in the tree come as 1, 2, 4 and 8, of
-    // which the 1 is lost.
+    // A partial sum of 2^24 takes up no 1. The ones that are added to it in the tree come as 1, 2, 4 and 8,
+    // of which the 1 is lost.
     for place in 0..16 {
         let mut weights = vec![1.0f32; 32];
         weights[place] = LARGE;
@@ -155,7 +155,7 @@ fn infinities_and_nan_go_their_way(check: &Check<'_>) {
     let mut case = HeadCase::new(Dtype::F32, &weights, &[2.0, 2.0], 2);
     let z = sees(check, &case);
     assert_eq!((z[0], z[1], z[4], z[5]), (4.0, INF, INF, -INF));
-    // Whatever made it, a NaN has these bits.
+    // A NaN of any origin has these bits.
     assert!([z[2], z[3]].iter().all(|z| z.to_bits() == 0x7FC0_0000));
     case.scaling.softcap = 30.0;
     let z = sees(check, &case);
@@ -265,7 +265,7 @@ fn weights_that_are_not_finite_change_no_other_token(check: &Check<'_>) {
             let banned = SamplingParams { banned_ids: vec![11], ..params.clone() };
             let seen = check.certifies(&head, &request(vocab, params));
             assert_eq!(seen.status.contains(Status::NAN), odd.is_nan());
-            // What is banned says nothing (E7).
+            // A banned logit sets no status (E7).
             assert_eq!(check.certifies(&head, &request(vocab, banned)).status, Status::default());
         }
         // A hidden state that is not finite, or zero.
@@ -367,7 +367,7 @@ fn a_fast_head_is_near_real_numbers(check: &Check<'_>) {
             let weights = rows::bell(vocab * width, 0.3, n as u64);
             let mut case = HeadCase::new(dtype, &weights, &rows::bell(3 * width, 2.0, 77), width);
             if n % 3 == 1 {
-                // Hidden states of another type are rounded to that of the weights.
+                // Hidden states of another type are rounded to the weights' type.
                 let rounded: Vec<f32> = held(&case.hidden).into_iter().map(|h| h as f32).collect();
                 case.hidden = crate::case::Logits::new(Dtype::F32, &rounded);
             }
@@ -421,7 +421,7 @@ fn infinities_and_nan_go_their_way_through_a_fast_head(check: &Check<'_>) {
     let case = HeadCase::new(Dtype::Bf16, &weights, &[2.0, 2.0, 2.0, f32::NAN], 2);
     let Some(z) = check.fast_head(&case, &greedy) else { return };
     assert_eq!((z[0], z[1]), (4.0, INF));
-    // Whatever made it, a NaN has these bits: infinities of both signs, a NaN among the weights, or one in
+    // A NaN of any origin has these bits: infinities of both signs, a NaN among the weights, or one in
     // the hidden state.
     assert!(z[2..].iter().all(|z| z.to_bits() == 0x7FC0_0000), "{z:?}");
 }

@@ -48,7 +48,7 @@ fn holds(seen: &[TokenLogprob], expected: &[(i32, u32, f64)]) {
 const ABSENT: (i32, u32, f64) = (NONE, 0, f64::NEG_INFINITY);
 const NO: f64 = f64::NEG_INFINITY;
 
-/// Logits of 1/2, 1/4, 1/8, 1/8 at T = 1, and what is left when the first is banned.
+/// Logits of 1/2, 1/4, 1/8, 1/8 at T = 1, and the rest when the first is banned.
 fn dyadic() -> [f32; 4] {
     let ln2 = std::f32::consts::LN_2;
     [0.0, -ln2, -2.0 * ln2, -2.0 * ln2]
@@ -107,7 +107,7 @@ fn processed_speaks_of_the_kept_set(check: &Check<'_>) {
     let seen = check.sees(&Case::of(&dyadic(), params)).logprobs.expect("asked for");
     holds(&seen.top, &[(0, 1, ln(0.8)), (1, 2, ln(0.2)), ABSENT]);
     holds(&seen.ids, &[(1, 2, ln(0.2)), (2, 0, NO)]);
-    // After a dropped first token ranks start anew.
+    // After a dropped first token ranks start again at 1.
     let xtc = SamplingParams {
         temperature: UNIT,
         xtc_probability: 1.0,
@@ -128,7 +128,7 @@ fn greedy_rows_are_certain_of_the_winner(check: &Check<'_>) {
         holds(&seen.top, &[(1, 1, 0.0), ABSENT]);
         holds(&seen.ids, &[(0, 0, NO), (1, 1, 0.0), (2, 0, NO)]);
     }
-    // Raw and edited are at T = 1 whatever T is.
+    // Raw and edited are at T = 1 for any T.
     for mode in [LogprobMode::Raw, LogprobMode::Edited] {
         let params = SamplingParams { temperature: 0.0, ..asking(mode, 4, &[]) };
         let seen = check.sees(&Case::of(&dyadic(), params)).logprobs.expect("asked for");

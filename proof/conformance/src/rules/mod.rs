@@ -1,7 +1,7 @@
 //! The rules, one test body each, in families; the registry that programs and tests run them from.
 //!
 //! A body gets a [`Check`]: the backend under test and the rule's name. It says what must be seen, derived
-//! by hand or in f64, and whatever it looks at is held to the oracle in every field besides.
+//! by hand or in f64, and every result that it looks at is held to the oracle in all other fields, too.
 
 use std::fmt;
 
@@ -277,7 +277,7 @@ impl Check<'_> {
     }
 
     /// Returns what the backend makes of a request with drafts from the hidden states of a head, after
-    /// holding it to the oracle's walk over their logits. Those of the drafts' rows are of no matter.
+    /// holding it to the oracle's walk over their logits. The logits of the drafts' rows are not read.
     pub fn walks_hidden(&self, head: &HeadCase, drafted: &Drafted) -> Walked {
         let bits = head.by_the_oracle().unwrap_or_else(|error| panic!("refused: {error}"));
         let mut rows = bits.chunks(head.vocab()).map(|row| {

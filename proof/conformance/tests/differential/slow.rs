@@ -64,7 +64,7 @@ fn five_million_draws_of_one_row_have_its_direction() {
 }
 
 /// A million tokens of requests with any parameters, in batches that change, some with drafts of any drafter
-/// and some without, are those of decoding step by step.
+/// and some without, equal the tokens of decoding step by step.
 #[test]
 #[ignore = "takes minutes"]
 fn a_million_tokens_with_drafts_are_those_without() {

@@ -19,7 +19,7 @@ rules!(neighbour_rules:
 /// Returns parameters that reach into every stage of any row of more than 40 ids.
 fn busy(seed: u64) -> SamplingParams {
     SamplingParams {
-        // Ids of a generated request are those of its own vocabulary.
+        // Ids of a generated request are in its own vocabulary.
         logit_bias: vec![],
         allowed_ids: None,
         banned_ids: vec![],

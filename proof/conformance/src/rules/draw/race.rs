@@ -1,4 +1,4 @@
-//! The race (N3, N4, N8, N9, D1, D2): who wins, told by an f64 race from the same words.
+//! The race (N3, N4, N8, N9, D1, D2): the winner, by an f64 race from the same words.
 
 use gumball_spec::draw::score;
 use gumball_spec::survey::{Given, Measure};

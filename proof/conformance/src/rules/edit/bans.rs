@@ -1,4 +1,4 @@
-//! Bans (E4), the grammar bitmask, and what the status bits report of what they allow (E7).
+//! Bans (E4), the grammar bitmask, and the status bits of the logits that they allow (E7).
 
 use gumball_spec::{NONE, SamplingParams, Status};
 

@@ -221,7 +221,7 @@ fn the_hook_sees_the_row_after_the_bias_and_before_the_bans(check: &Check<'_>) {
         banned_ids: vec![3],
         ..neutral()
     };
-    // Adding after the bias: 1 + 2 + 4. Banned ids stay banned, whatever the hook writes.
+    // Adding after the bias: 1 + 2 + 4. Banned ids stay banned, even if the hook writes them.
     let row = [7.0, 1.0, 7.0, 7.0, 7.0];
     let mut case = Case::of(&row, params);
     case.hook = Some(CallerEdit::Write(3, 100.0));

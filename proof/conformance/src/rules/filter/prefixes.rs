@@ -208,7 +208,7 @@ fn top_k_on_a_tie_of_thousands_keeps_the_lower_ids(check: &Check<'_>) {
         for k in [1, 30, 36, 50, 256, 257, 1_000, 5_999, 17_000] {
             let case = Case::of(row, top_k(k as i64)).at(k as u64, 7);
             check.keeps(&case, &order[..k.min(order.len())]);
-            // Without kept sets, and with top-p behind.
+            // Without kept sets, and with top-p after it.
             check.sees(&Case::of(row, SamplingParams { top_p: 0.9, ..top_k(k as i64) }).at(k as u64, 8));
         }
     }

@@ -42,7 +42,7 @@ fn moved(p: f32, units: i32) -> f32 {
 }
 
 /// Holds a cut to lie between a product and the number below it, whatever finds it: min-p alone, on a list
-/// behind top-k or top-p, behind a filter that keeps all, and joint.
+/// after top-k or top-p, after a filter that keeps all, and joint.
 fn cuts_at(check: &Check<'_>, share: f32, first: f32, product: f32) {
     // In tiles of their own.
     let mut row = vec![0.0; 700];

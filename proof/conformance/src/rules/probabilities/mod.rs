@@ -1,4 +1,4 @@
-//! Rows of probabilities: their order and mass, filters on them, what they refuse, and rows that are written.
+//! Rows of probabilities: their order and mass, filters on them, refusals, and rows that are written.
 
 pub mod filters;
 pub mod measure;

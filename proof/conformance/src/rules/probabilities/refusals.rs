@@ -1,4 +1,4 @@
-//! What rows of probabilities refuse, and what they take (P2).
+//! The parameters that rows of probabilities refuse, and the ones that they take (P2).
 
 use gumball_spec::{Dry, DynamicTemperature, SamplingParams};
 
@@ -79,7 +79,7 @@ fn bans_and_bitmask_apply(check: &Check<'_>) {
     check.keeps(&banned(SamplingParams { min_tokens: 5, stop_ids: vec![0, 7], ..plain() }), &[1, 2]);
     check.keeps(&Case { mask: Some(vec![0b110]), ..of(plain()) }, &[1, 2]);
     check.keeps(&Case { mask: Some(vec![]), ..of(plain()) }, &[]);
-    // The mass is that of what is left.
+    // The mass is the mass of the tokens that are left.
     let params = SamplingParams { banned_ids: vec![0], top_p: 0.5, ..plain() };
     check.keeps(&of(params), &[1]);
 }

@@ -1,4 +1,4 @@
-//! Masses and what is taken from them (M1 to M5), seen through cuts, logprobs and temperatures.
+//! Masses and the sums taken from them (M1 to M5), seen through cuts, logprobs and temperatures.
 
 use gumball_spec::num::exp2;
 use gumball_spec::{DynamicTemperature, Filter, FilterOrder, LogprobMode, LogprobsParams, SamplingParams};

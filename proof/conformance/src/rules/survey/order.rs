@@ -112,7 +112,7 @@ fn half_rows_are_converted_exactly(check: &Check<'_>) {
     }
 }
 
-/// Holds the order of a row of all bit patterns to that of its values in f64.
+/// Holds the order of a row of all bit patterns to the order of its values in f64.
 fn every_pattern(check: &Check<'_>, logits: Logits, value: impl Fn(u32) -> f64) {
     let mut ids: Vec<u32> = (0..1 << 16).filter(|id| value(*id) > f64::NEG_INFINITY).collect();
     let clean = |id: &u32| value(*id).min(f64::from(f32::MAX));

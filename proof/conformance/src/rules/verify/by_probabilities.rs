@@ -1,4 +1,4 @@
-//! Trees by rejection (S5), blocks (S6) and thresholds (S7): what is accepted, and which law the emitted
+//! Trees by rejection (S5), blocks (S6) and thresholds (S7): the accepted drafts, and which law the emitted
 //! tokens have.
 
 use gumball_spec::num::{Tag, philox4x32_10};
@@ -484,7 +484,7 @@ fn random_trials(check: &Check<'_>, judgement: impl Fn(&mut Words) -> Judgement)
         };
         let q: Vec<f32> = (0..=n as u64).flat_map(|j| row(seed + j)).collect();
         let p: Vec<f32> = (0..=n as u64).flat_map(|j| row(seed + j + (seed + j) % 2)).collect();
-        // Small rows have drafts that repeat, larger ones those that are likely.
+        // Small rows have drafts that repeat, larger ones likely drafts.
         let likely = |row: usize, words: &mut Words| {
             plainly(&p[row * vocab..][..vocab], words.word(), 0).max(words.below(2) as i32 - 1)
         };

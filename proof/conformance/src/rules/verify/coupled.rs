@@ -1,5 +1,5 @@
-//! Drafts accepted while they equal what is drawn, in chains and trees (S3), and what a row after drafts is
-//! (E6, F6, N9).
+//! Drafts accepted while they equal the drawn tokens, in chains and trees (S3), and which request a row after
+//! drafts is (E6, F6, N9).
 
 use gumball_spec::{Error, LogprobsParams, Mirostat, NONE, SamplingParams, Status};
 
@@ -34,7 +34,7 @@ rules!(coupled_rules:
     S3 any_request_with_drafts_is_the_definitions,
 );
 
-/// A row of six ids from which one is drawn whatever the arrivals.
+/// A row of six ids from which one is drawn by any arrivals.
 fn sure(id: usize) -> Logits {
     let mut row = [0.0; 6];
     row[id] = 200.0;
@@ -59,7 +59,7 @@ fn drafts_are_accepted_while_they_equal_what_is_drawn(check: &Check<'_>) {
         |drafts: [i32; 3]| Drafted::chain(root(sure(3)), drafts.into_iter().zip([sure(1), sure(4), sure(1)]));
     check.walks_to(&chain([3, 1, 4]), &[0, 1, 2, 3], &[3, 1, 4, 1]);
     check.walks_to(&chain([3, 1, 5]), &[0, 1, 2], &[3, 1, 4]);
-    // A draft after one that is not accepted stands no chance, whatever it is.
+    // No draft after one that is not accepted stands a chance.
     check.walks_to(&chain([3, 0, 4]), &[0, 1], &[3, 1]);
     check.walks_to(&chain([0, 1, 4]), &[0], &[3]);
 }
@@ -86,7 +86,7 @@ fn the_drawn_token_selects_the_child_with_its_id(check: &Check<'_>) {
 fn of_several_children_with_the_id_the_first_is_followed(check: &Check<'_>) {
     let nodes = [(2, -1, 0), (3, -1, 4), (3, -1, 5), (4, 2, 1)];
     let nodes = nodes.map(|(draft, parent, next)| (draft, parent, sure(next)));
-    // The draft 4 is behind the second of them, so it is not met.
+    // The draft 4 is after the second of them, so it is not met.
     check.walks_to(&Drafted::new(root(sure(3)), nodes), &[0, 2], &[3, 4]);
 }
 
@@ -228,7 +228,7 @@ fn drafts_on_the_path_count_as_output(check: &Check<'_>) {
         let root = greedy(&row, params).after(&[1], &[]);
         Drafted::chain(root, [(1, logits()), (2, logits()), (1, logits())])
     };
-    // Output alone counts: 1 falls from 3 to 1.75 behind its draft, then 2 from 2 to 0.75, then 1 is the
+    // Output alone counts: 1 falls from 3 to 1.75 after its draft, then 2 from 2 to 0.75, then 1 is the
     // first again.
     let presence = SamplingParams { presence_penalty: 1.25, ..Default::default() };
     check.walks_to(&chain(presence), &[0, 1, 2, 3], &[1, 2, 1, 1]);
@@ -247,7 +247,7 @@ fn drafts_off_the_path_do_not_count(check: &Check<'_>) {
     let row = [0.0, 3.0, 2.0, 1.5];
     let logits = || Logits::new(Dtype::F32, &row);
     let root = greedy(&row, SamplingParams { presence_penalty: 1.25, ..Default::default() });
-    // 2 is a sibling, and 3 a draft below that: neither is penalised behind 1.
+    // 2 is a sibling, and 3 a draft below that: neither is penalised after 1.
     let nodes = [(2, -1), (3, 0), (1, -1), (2, 2)];
     let tree = Drafted::new(root, nodes.map(|(draft, parent)| (draft, parent, logits())));
     check.walks_to(&tree, &[0, 3, 4], &[1, 2, 1]);

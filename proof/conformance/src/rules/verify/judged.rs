@@ -1,5 +1,5 @@
-//! Drafts of a pool's requests judged by the probabilities of their rows (S5 to S7), and what a row behind
-//! drafts is there (E6).
+//! Drafts of a pool's requests judged by the probabilities of their rows (S5 to S7), and which request a row
+//! after drafts is there (E6).
 
 use gumball_spec::verify::by_probabilities::Judgement;
 use gumball_spec::{Error, Mirostat, NONE, SamplingParams};

@@ -1,4 +1,4 @@
-//! Verify: which drafts stand, and what comes after them.
+//! Verify: which drafts stand, and which token follows them.
 
 pub mod by_probabilities;
 pub mod coupled;
