@@ -55,9 +55,11 @@ fn run(name: &str, backend: &str) {
     }
 }
 
-/// Whether a rule is about filters, masses, rows of probabilities or logprobs, for which rows are searched.
+/// Whether a rule is about filters, masses, rows of probabilities or logprobs, for which rows are searched; laws
+/// of draws are held on the sets that others find.
 fn is_searched(name: &str) -> bool {
-    rules::all().any(|rule| rule.name == name && rule.rule.starts_with(['F', 'M', 'P', 'L']))
+    let is_of = |rule: &str| rule.starts_with(['F', 'M', 'P', 'L']);
+    !name.starts_with("draws_") && rules::all().any(|rule| rule.name == name && is_of(rule.rule))
 }
 
 /// The emulator and the GPU, as far as they are here.
