@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float32]
 
-#: What an adapter may name in `features`, and what it promises by that.
+#: The features that an adapter may name in `features`, and the promise of each.
 FEATURES = {
     "batch": "several requests in one call of the sampler",
     "seed": "a request's draws are those of its seed",
@@ -37,7 +37,7 @@ FEATURES = {
 
 @dataclasses.dataclass(frozen=True)
 class Request:
-    """What one request asks of the sampler. The default draws from the row as it is."""
+    """The options of one request. The default draws from the row as it is."""
 
     temperature: float = 1.0
     """Divides logits; 0 is greedy."""
@@ -73,7 +73,7 @@ class Request:
 
 
 class Drawn(NamedTuple):
-    """A token with what was reported of it."""
+    """A token with its reported logprobs."""
 
     token: int
     """-1 where the engine says that no token may be drawn."""
@@ -83,7 +83,7 @@ class Drawn(NamedTuple):
 
 
 class Engine:
-    """A sampler behind the one call that the laws make. Adapters inherit from it."""
+    """A sampler, with the one call that the laws make. Adapters inherit from it."""
 
     name = "an engine"
     version = ""

@@ -61,13 +61,13 @@ def law(row: Any, request: Request, engine: Engine | None = None) -> Doubles:
 
 
 def quantile(degrees: int) -> float:
-    """What a chi-square of so many degrees exceeds once in a million (Wilson and Hilferty)."""
+    """The bound that a chi-square of `degrees` degrees exceeds once in a million (Wilson and Hilferty)."""
     spread = 2 / (9 * degrees)
     return float(degrees * (1 - spread + SIGMAS * math.sqrt(spread)) ** 3)
 
 
 def chi_square(counts: Sequence[int] | NDArray[Any], expected: Doubles) -> tuple[float, float]:
-    """Chi-square of counts, and what it may be; a right sampler is above that once in a million times.
+    """Chi-square of counts, and its bound; a right sampler is above that once in a million times.
 
     Bins with an expectation below 10 are taken together.
     """

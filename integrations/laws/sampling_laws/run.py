@@ -14,7 +14,7 @@ from .engine import Engine, Request, engine
 from .laws import LAWS, Law
 from .session import Broken, NotApplicable, Session
 
-#: The longest text of what a reproducer prints that is recorded.
+#: The longest recorded output of a reproducer.
 LONGEST = 400
 
 
@@ -24,7 +24,7 @@ def missing(law: Law, of: Engine) -> list[str]:
 
 
 def try_law(law: Law, of: Engine, name: str, seed: int = 1) -> dict[str, Any]:
-    """Tries one law; returns its outcome, "holds", "broken" or "not applicable", with what there is to say of it."""
+    """Tries one law; returns its outcome, "holds", "broken" or "not applicable", with a message."""
     lacks = missing(law, of)
     if lacks:
         return {"outcome": "not applicable", "why": f"needs {', '.join(lacks)}"}
@@ -41,7 +41,7 @@ def try_law(law: Law, of: Engine, name: str, seed: int = 1) -> dict[str, Any]:
 
 
 def _again(session: Session, name: str) -> dict[str, str]:
-    """The program that shows it, and what it prints when it is run."""
+    """The program that shows it, and its output."""
     program = session.program(name)
     out = io.StringIO()
     with contextlib.redirect_stdout(out):

@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 from .engine import Drawn, Engine, Request, engine
 from .reference import chi_square, softmax
 
-#: What the expressions of rows may name.
+#: The names in the expressions of rows.
 NAMES = {name: getattr(np, name) for name in ("arange", "full", "inf", "linspace", "nan", "ones", "r_", "sin", "zeros")}
 
 
 class Broken(Exception):
-    """A law does not hold; the text says what was seen, and what was to be expected."""
+    """A law does not hold; the text has the observed and the expected result."""
 
 
 class NotApplicable(Exception):
@@ -30,7 +30,7 @@ def row(text: str) -> NDArray[np.float32]:
 
 
 class Session:
-    """Calls of an engine. What they were since `case` can be printed as a program."""
+    """Calls of an engine. The calls since `case` can be printed as a program."""
 
     def __init__(self, of: Engine | str, seed: int = 1) -> None:
         """seed: what requests without seeds, and drafts, are drawn from."""
@@ -49,7 +49,7 @@ class Session:
     def drawn(
         self, rows: str | Sequence[str], requests: Request | Sequence[Request], steps: int = 1
     ) -> list[list[Drawn]]:
-        """Lets each request draw `steps` tokens; returns those of each step.
+        """Lets each request draw `steps` tokens; returns the tokens of each step.
 
         rows: an expression for each request, or one for all; each step has the same rows. requests: one for each row, or one for
         all rows.
@@ -77,7 +77,7 @@ class Session:
         return self.tokens(text, request)[0][0]
 
     def counts(self, text: str, request: Request, draws: int, seeds: int | None = None) -> NDArray[np.int64]:
-        """How often each token is drawn from a row by `draws` requests; -1 is counted behind the last token.
+        """How often each token is drawn from a row by `draws` requests; -1 is counted after the last token.
 
         seeds: the seed of the first request, each further one having the next seed; None: requests as they are.
         """
@@ -115,7 +115,7 @@ class Session:
     def speculated(
         self, target: Sequence[str], draft: Sequence[str], request: Request, times: int, with_probs: bool = True
     ) -> list[tuple[list[int], list[int]]]:
-        """Draws drafts from a draft model's rows, and has them judged, each time anew; returns drafts and emitted tokens.
+        """Draws drafts from a draft model's rows, and has them judged, in each round again; returns drafts and emitted tokens.
 
         Drafts are drawn independently from the rows of `draft`, so the target's rows do not depend on them either.
         """
@@ -150,7 +150,7 @@ class Session:
         return [[int(token) for token in emitted] for emitted in found]
 
     def fits(self, counts: NDArray[np.int64], law: Any, bins: int = 0) -> None:
-        """Holds counts to a law: no token that it gives no probability, and a chi-square below that of one in a million.
+        """Holds counts to a law: no token that it gives no probability, and a chi-square below the bound of one in a million.
 
         bins: how many sets of neighbouring ids are counted together; 0: each token by itself.
         """

@@ -286,7 +286,7 @@ class Plain(Engine):
         return z, rest if fault != "masks after filters" else dataclasses.replace(rest, allowed=request.allowed)
 
     def filtered(self, z: Doubles, request: Request) -> Doubles:
-        """The probabilities behind the filters."""
+        """The probabilities after the filters."""
         fault, of = self.fault, Engine()
         if fault == "top-k beyond the vocabulary raises" and request.top_k > z.size:
             raise ValueError("top_k")

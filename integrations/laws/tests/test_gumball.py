@@ -1,4 +1,4 @@
-"""Gumball keeps every law: it has all that the laws need. On an emulated device it is tried on those that take few draws."""
+"""Gumball keeps every law: it has all that the laws need. On an emulated device it is tried on the laws that take few draws."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ pytest.importorskip("gumball")
 from gumball import _gumball  # noqa: E402
 from sampling_laws.adapters.gumball_pool import Gumball  # noqa: E402
 
-#: Chapters of laws that take thousands of draws, but for a few.
+#: Chapters of laws that take thousands of draws, except a few.
 MANY_DRAWS = ("distribution", "filters", "penalties")
 FEW = (
     "top-k-of-one",

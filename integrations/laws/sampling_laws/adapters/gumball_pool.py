@@ -1,4 +1,4 @@
-"""Gumball: a pool on the CPU, to which each request is admitted anew."""
+"""Gumball: a pool on the CPU, to which each request is admitted on its own."""
 
 from __future__ import annotations
 

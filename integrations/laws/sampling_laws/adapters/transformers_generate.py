@@ -56,7 +56,7 @@ class Transformers(Engine):
         torch.manual_seed(seed)
 
     def config(self, request: Request, steps: int) -> GenerationConfig:
-        """The request as `generate` takes it; what it leaves out is off."""
+        """The request as `generate` takes it; options that are left out are off."""
         is_greedy = request.temperature == 0
         bias = {(token,): float(bias) for token, bias in request.logit_bias.items()}
         return GenerationConfig(

@@ -134,7 +134,7 @@ class Vllm(Engine):
 
 
 def _reported(tokens: list[int], logprobs: Any) -> Iterator[Drawn]:
-    """The tokens with their logprobs: the first column is that of the token, the others the most probable ones."""
+    """The tokens with their logprobs: the first column is the token's, the others are the most probable ones."""
     for row, token in enumerate(tokens):
         if logprobs is None:
             yield Drawn(token)

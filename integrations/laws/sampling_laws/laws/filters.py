@@ -1,4 +1,4 @@
-"""Filters leave what they say, and nothing else."""
+"""Filters leave the tokens of their definition, and no others."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def top_p_on_ties(s: Session) -> None:
 
 @law("filters", "top_p")
 def top_p_of_wide_rows(s: Session) -> None:
-    """In a vocabulary of 32000 top-p draws no token behind the cut, and those before it in proportion.
+    """In a vocabulary of 32000 top-p draws no token after the cut, and the tokens before it in proportion.
 
     Tokens within a thousandth of the mass around the cut count for neither side, so sums in float32 do.
     """
@@ -104,7 +104,7 @@ def min_p_leaves_what_is_probable_enough(s: Session) -> None:
 
 @law("filters", "top_k", "top_p")
 def top_k_and_top_p(s: Session) -> None:
-    """With both, top-p counts the mass that top-k leaves, or where an engine says so that of the whole row."""
+    """With both, top-p counts the mass that top-k leaves, or where an engine says so the mass of the whole row."""
     follows(s, ROW, Request(top_k=4, top_p=0.7))
 
 
@@ -174,7 +174,7 @@ def masks_of_neighbours(s: Session) -> None:
 
 @law("masks and bias", "logit_bias")
 def bias_is_added(s: Session) -> None:
-    """A logit bias is added to the logits before all else."""
+    """A logit bias is added to the logits before every other step."""
     follows(s, ROW, Request(logit_bias={4: -3.0, 3: 8.0}, temperature=0.8))
 
 

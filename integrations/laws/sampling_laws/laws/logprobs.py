@@ -1,4 +1,4 @@
-"""Reported logprobs are those of the law they name."""
+"""Reported logprobs follow the law that they name."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def logprobs_are_those_of_the_law(s: Session) -> None:
 
 @law("logprobs", "logprobs", "top_k", "top_p")
 def logprobs_behind_filters(s: Session) -> None:
-    """So it is behind filters, which only a processed logprob sees."""
+    """So it is after filters, which only a processed logprob sees."""
     for request in (Request(logprobs=0, top_k=3), Request(logprobs=0, top_p=0.6, temperature=0.8)):
         s.case()
         right = _right(s, ROW, request)

@@ -1,4 +1,4 @@
-"""Penalties act on what was said before."""
+"""Penalties act on earlier tokens."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def emitted_tokens_count(s: Session) -> None:
 
 @law("penalties", "repetition_penalty", "frequency_penalty")
 def penalties_at_minus_infinity(s: Session) -> None:
-    """Penalties, also those that favour repeats, do not bring back a token at -inf."""
+    """Penalties, also ones that favour repeats, do not bring back a token at -inf."""
     for request in (
         Request(repetition_penalty=0.5, prompt=(1,), output=(1,)),
         Request(frequency_penalty=-2.0, output=(1, 1)),

@@ -1,4 +1,4 @@
-"""A seed decides a request's draws, and nothing else does."""
+"""A seed alone decides a request's draws."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def other_seed_other_tokens(s: Session) -> None:
 
 @law("seeds", "seed")
 def streams_of_seeds_do_not_overlap(s: Session) -> None:
-    """The draws of one seed are not those of the next seed, a step earlier or later."""
+    """The draws of one seed are not the next seed's, a step earlier or later."""
     for a, b in zip(_sequences(s, [40, 41], steps=12), _sequences(s, [41, 42], steps=12)):
         for shift in (1, 2):
             if a[shift:] == b[:-shift] or b[shift:] == a[:-shift]:

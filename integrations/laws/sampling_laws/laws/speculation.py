@@ -35,7 +35,7 @@ def _holds(s: Session, request: Request, with_probs: bool = True) -> None:
 
 @law("speculation", "verify")
 def drafts_keep_the_law(s: Session) -> None:
-    """Emitted tokens follow the target's law, whatever law drafts come from."""
+    """Emitted tokens follow the target's law, by whichever law drafts are drawn."""
     _holds(s, Request())
 
 
@@ -47,7 +47,7 @@ def drafts_keep_the_law_at_a_temperature(s: Session) -> None:
 
 @law("speculation", "verify", "top_k")
 def drafts_keep_the_law_behind_filters(s: Session) -> None:
-    """So they do behind filters: a draft that top-k removes is not accepted."""
+    """So they do after filters: a draft that top-k removes is not accepted."""
     _holds(s, Request(top_k=3))
 
 
@@ -81,7 +81,7 @@ def greedy_drafts(s: Session) -> None:
 
 @law("speculation", "coupled", "seed")
 def seeded_tokens_with_and_without_drafts(s: Session) -> None:
-    """A seeded request emits the tokens that it emits without drafts, whatever the drafts are."""
+    """No draft changes the token that a seeded request emits."""
     for seed in range(40):
         s.case()
         alone = [s.tokens([text], Request(seed=seed))[0][0] for text in TARGET[:1]]
@@ -93,7 +93,7 @@ def seeded_tokens_with_and_without_drafts(s: Session) -> None:
 
 @law("speculation", "coupled", "seed", "resume")
 def seeded_sequences_with_and_without_drafts(s: Session) -> None:
-    """So it does for all tokens of a call: those behind accepted drafts are those that decoding gives there."""
+    """So it is with all tokens of a call: the tokens after accepted drafts are the ones that decoding gives there."""
     for seed in range(20):
         s.case()
         alone: list[int] = []
