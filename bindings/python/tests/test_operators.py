@@ -134,7 +134,7 @@ def test_schemas_and_fakes_are_right_and_mistakes_are_told(batch: np.ndarray, to
         (
             lambda: ops.judge(None, ids, logits[None, :3], seed=1, position=0, added=(ids[0], None)),
             TypeError,
-            "added is not for what is",
+            "added is not taken in compiled code",
         ),
     ):
         with pytest.raises(kind, match=text):

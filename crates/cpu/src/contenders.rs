@@ -9,8 +9,8 @@
 //!               least the best score that is known
 //! ```
 //!
-//! Bounds of two levels are lowered before logits are computed: those of the tokens that a question leaves,
-//! unless these are few. The question is then asked again.
+//! Bounds of two levels are lowered before logits are computed: the bounds of the tokens that a question
+//! leaves, unless these are few. The question is then asked again.
 //!
 //! A row that has these logits, and -inf elsewhere, has the same token, kept set and logprobs as the whole
 //! row: the stages run over it as over any row. The race over bounds is the draw's own, with another keeper
@@ -104,11 +104,11 @@ pub trait LogitSource {
 
 /// Which tokens a question is about.
 enum Question {
-    /// Those that could be among the first `k`.
+    /// The tokens that could be among the first `k`.
     First(usize),
-    /// Those whose logit could reach a number.
+    /// The tokens whose logit could reach a number.
     Reaching(f32),
-    /// Those of a set that could win the race.
+    /// The tokens of a set that could win the race.
     Race(Given),
 }
 

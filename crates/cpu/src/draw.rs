@@ -187,7 +187,7 @@ pub fn first_arrivals(
     let mut places = vec![Leader { score: f32::NEG_INFINITY, id: u32::MAX }; tokens.len()];
     let mut leaders = Leaders { places: &mut places, taken: 0 };
     race(reader, buffers, keys, kept, measure, stream, &mut leaders);
-    // The id of a place that nobody took is that of `NONE`.
+    // The id of a free place is `NONE`.
     tokens.iter_mut().zip(&places).for_each(|(token, leader)| *token = leader.id as i32);
 }
 

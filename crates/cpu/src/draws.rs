@@ -28,9 +28,9 @@ pub struct Draw {
 const LISTED: usize = 256;
 
 impl Workspace {
-    /// Draws a token for each of some draws, which stand in for those of the task; returns the row's status.
+    /// Draws a token for each of some draws, which stand in for the task's; returns the row's status.
     ///
-    /// Each token is that of [`Workspace::sample`] for the same draw; with mirostat at the task's limit,
+    /// Each token is the token of [`Workspace::sample`] for the same draw; with mirostat at the task's limit,
     /// which stays. A forced token does not matter. The row is edited and surveyed once, and filtered once,
     /// or twice with XTC. No logprobs and no kept set are reported.
     ///

@@ -40,7 +40,8 @@ impl Edits {
         self.edit_from(level, row, task, hook, 0);
     }
 
-    /// Applies all edits of a task to the part of its row that begins with the id `start`, that of a tile.
+    /// Applies all edits of a task to the part of its row that begins with the id `start`, where a tile
+    /// starts.
     pub fn edit_from(
         &mut self,
         level: Proven,

@@ -1,4 +1,5 @@
-//! The floating-point environment: round to nearest, subnormals kept, whatever the host program set (N5).
+//! The floating-point environment: round to nearest, subnormals kept, for any setting of the host program
+//! (N5).
 
 /// The environment that all arithmetic here is defined in, for the thread that entered it; restores the
 /// caller's when dropped.

@@ -91,7 +91,7 @@ impl Level {
     /// Returns the level of a name, or the best of this machine without one. An empty name is none.
     fn named_or_best(name: Option<&OsStr>) -> Result<Level> {
         match name.filter(|name| !name.is_empty()) {
-            // What is no text is no name that is known, and is shown in the error as far as it is text.
+            // A value that is no text is no known name, and is shown in the error as far as it is text.
             Some(name) => name.to_string_lossy().parse::<Level>()?.check(),
             None => Ok(Self::available().last().expect("there is always one")),
         }

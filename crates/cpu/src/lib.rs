@@ -1,7 +1,7 @@
 //! The stages over SIMD lanes, chosen at run time, one row at a time.
 //!
 //! A [`Prepared`] request and its [`History`] meet a row in a [`Workspace`], which carries the row through
-//! the stages: edit, survey, filter, draw, logprobs. What comes out equals the oracle of `gumball-spec`
+//! the stages: edit, survey, filter, draw, logprobs. The results equal the oracle of `gumball-spec`
 //! bit for bit at every [`Level`].
 #![deny(unsafe_op_in_unsafe_fn)]
 

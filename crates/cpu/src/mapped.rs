@@ -12,8 +12,9 @@ use crate::files::{Links, open_plain};
 
 /// A file's bytes, mapped.
 ///
-/// While it is mapped nobody may write the file or cut it off: what is read then is neither the old nor the
-/// new bytes, and a read behind the new end ends the process. To replace a file, write another and rename it.
+/// While it is mapped no process may write the file or cut it off: a read then returns neither the old nor
+/// the new bytes, and a read after the new end ends the process. To replace a file, write another and rename
+/// it.
 pub struct MappedFile(Mmap);
 
 impl MappedFile {

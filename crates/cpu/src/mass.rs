@@ -174,7 +174,7 @@ impl Mass {
     }
 
     /// Weighs the given set, if that is the whole row, as [`Mass::weigh_all`] does, and its part at or above
-    /// a value as [`Mass::weigh`] does, in one visit. The sums that are kept are those of the part.
+    /// a value as [`Mass::weigh`] does, in one visit. The sums that are kept are the part's.
     pub fn weigh_all_and(&mut self, level: Proven, view: &View<'_>, least: f32) -> (u64, Total) {
         view.need(-f32::MAX);
         let whole = self.run::<ALL_AND, false>(level, view, Cut::all(view.kind).at_least(least));
@@ -211,7 +211,7 @@ impl Mass {
         self.factors_sum
     }
 
-    /// Returns what the part weighed last comes to.
+    /// Returns the total of the part that was weighed last.
     pub fn total(&self) -> Total {
         self.total_of(&self.sums)
     }

@@ -15,15 +15,16 @@ const WEIGHT_ONE: f32 = 268_435_456.0;
 pub trait Weights: Copy {
     /// What [`Weights::exponent`] compares with: made once from a value.
     fn origin<L: Lanes>(self, l: L, of: L::F) -> L::F;
-    /// The exponent of two of a value's weight relative to that of the origin; anything for no token.
+    /// The exponent of two of a value's weight relative to the origin's; anything for no token.
     fn exponent<L: Lanes>(self, l: L, value: L::F, origin: L::F) -> L::F;
     /// A value's weight relative to a tile's maximum, in units of 2^-28; 0 for no token.
     fn weight<L: Lanes>(self, l: L, value: L::F, maximum: L::F) -> L::U;
-    /// A value's weight relative to that of another, which is no smaller and a token; 0 for no token.
+    /// A value's weight relative to the weight of another value, which is no smaller and a token; 0 for no
+    /// token.
     fn ratio<L: Lanes>(self, l: L, value: L::F, of: L::F) -> L::F;
     /// What [`Weights::rough`] compares with: made once from a value.
     fn rough_origin<L: Lanes>(self, l: L, of: L::F) -> L::F;
-    /// Adds a value's weight relative to that of the origin's value to a sum: to within
+    /// Adds a value's weight relative to the origin's weight to a sum: to within
     /// [`num::COARSE_ERROR`], or if `FINE` [`num::FINE_ERROR`], besides what [`Weights::rough_reach`] says.
     /// For bounds, never for results.
     fn add_rough<L: Lanes, const FINE: bool>(self, l: L, sum: L::F, value: L::F, origin: L::F) -> L::F;
@@ -124,8 +125,8 @@ macro_rules! measured {
 }
 pub(crate) use measured;
 
-/// Returns the least value whose weight can matter beside that of `first`: that of all smaller ones together,
-/// 2^20 at most, hardly does.
+/// Returns the least value whose weight can matter beside the weight of `first`: the weight of all smaller
+/// ones together, 2^20 at most, hardly does.
 pub fn least_that_matters(measure: Measure, first: f32) -> f32 {
     const NEGLIGIBLE: f32 = 48.0;
     match measure {

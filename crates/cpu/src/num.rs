@@ -30,14 +30,14 @@ pub fn exp2<L: Lanes>(l: L, d: L::F) -> L::F {
 /// `round(2^28 2^d)` for `d <= 0`, -inf included: a token's weight within its tile (M3).
 ///
 /// The unit is folded into the coefficients, which scales every intermediate exactly. Below -29 the weight
-/// rounds to 0 whatever its value.
+/// rounds to 0 for any value.
 #[inline(always)]
 pub fn weight<L: Lanes>(l: L, d: L::F) -> L::U {
     let (n, f) = l.split(d);
     l.to_int(l.scale(horner(l, &EXP2_COEFFICIENTS, WEIGHT_ONE, f), n))
 }
 
-/// The bits of a float per unit of its exponent, and those of 1: `d ROUGH_UNIT + ROUGH_BIAS` are about the
+/// The bits of a float per unit of its exponent, and the bits of 1: `d ROUGH_UNIT + ROUGH_BIAS` are about the
 /// bits of `2^d`.
 pub const ROUGH_UNIT: f32 = 8_388_608.0;
 pub const ROUGH_BIAS: f32 = 127.0 * ROUGH_UNIT;

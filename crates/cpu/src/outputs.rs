@@ -65,7 +65,7 @@ macro_rules! row_from {
 
 row_from!(f32 => F32, bf16 => Bf16, f16 => F16);
 
-/// What a row is written as.
+/// The output that a row is written as.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Output {
     /// The distribution that the token is drawn from: the softmax of logits, or what is kept of
@@ -75,17 +75,17 @@ pub enum Output {
     Masked,
 }
 
-/// What a row that was written had to say.
+/// The status and the temperature of a written row.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Written {
-    /// What its data had to say.
+    /// The status of its data.
     pub status: Status,
     /// The temperature in use; 0 if greedy. That of the parameters in an empty row.
     pub temperature: f32,
 }
 
 impl Workspace {
-    /// Writes what a row comes to into another. The task's draw matters to XTC alone; a forced token does
+    /// Writes the output of a row into another row. The task's draw matters to XTC alone; a forced token does
     /// not.
     ///
     /// Each number is rounded once, to the type of `out`.
@@ -115,7 +115,7 @@ impl Workspace {
         Ok(written)
     }
 
-    /// Writes what a row comes to in its own place.
+    /// Writes the output of a row in its own place.
     ///
     /// # Errors
     /// The errors of [`Workspace::write`].
@@ -136,7 +136,7 @@ impl Workspace {
         Ok(written)
     }
 
-    /// Finds out what is kept and what it sums to.
+    /// Finds the kept set and its sum.
     fn plan(
         &mut self,
         row: Row<'_>,
@@ -174,7 +174,7 @@ impl Workspace {
 
 const TWO_POW_MINUS_43: f32 = f32::from_bits((127 - 43) << 23);
 
-/// What is to be written.
+/// The output that is to be written.
 struct Plan {
     odd: bool,
     output: Output,

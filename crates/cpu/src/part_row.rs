@@ -24,7 +24,7 @@ pub struct PartRow {
     status: Status,
 }
 
-/// What is known of a row, with or without its edits.
+/// The known facts of a row, with or without its edits.
 #[derive(Debug, Default)]
 struct KnownRow {
     parts: Parts,

@@ -4,7 +4,7 @@
 //! process does not know, [`PartRow`](crate::PartRow) notes a query. The stages go on with the known facts,
 //! and the caller drops their result. Once the other processes have responded to the query, the stages run
 //! again from the start and get further. So one code serves rows that lie here and rows that do not. The last
-//! run notes no query: it has read known facts alone, so its result is that of the whole row.
+//! run notes no query: it has read known facts alone, so its result is the whole row's.
 
 use std::cell::RefCell;
 
@@ -15,7 +15,7 @@ use gumball_spec::survey::{Factor, Measure};
 use crate::cut::Cut;
 use crate::tile::{EMPTY_TILE, Tile, TileSum, Total, entropy_of, fixed_distance};
 
-/// A query about a row, for each of its parts. Scales are those of [`gumball_spec::survey::scale`].
+/// A query about a row, for each of its parts. Scales are as [`gumball_spec::survey::scale`] makes them.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Query {
     /// The tokens at or above a logit, except those that are known.
@@ -66,8 +66,8 @@ pub struct RowSums {
     pub count: u64,
 }
 
-/// Three sums of a set of tokens, of which a deviation is made: their number, that of their deviations, and
-/// that of the squares.
+/// Three sums of a set of tokens, of which a deviation is made: their number, the sum of their deviations,
+/// and the sum of the squares.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Moments {
     /// The number of tokens.
@@ -79,7 +79,7 @@ pub struct Moments {
 }
 
 impl Moments {
-    /// Adds those of another part.
+    /// Adds the sums of another part.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
         Self {
@@ -113,7 +113,7 @@ impl Winner {
     }
 }
 
-/// What is known of a row.
+/// The known facts of a row.
 #[derive(Debug, Default)]
 pub struct Parts {
     vocab: usize,
@@ -167,7 +167,7 @@ impl Parts {
         self.known = self.known.min(least);
     }
 
-    /// Takes in the sums of the row at a scale: those of the tiles that lie in one part, and of each other
+    /// Takes in the sums of the row at a scale: the sums of the tiles that lie in one part, and of each other
     /// tile its maximum and what its parts add up to.
     pub fn add_sums(&mut self, scale: f32, first: f32, sums: RowSums, cut_tiles: &[(f32, TileSum)]) {
         let measure = Measure::Logits { s: scale };

@@ -44,7 +44,7 @@ struct Surveyed {
     odd: bool,
 }
 
-/// What a query about a row comes with, from the row's owner.
+/// The facts that a query about a row brings from the row's owner.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct About {
     /// Whether it is about the row without its edits.
@@ -70,7 +70,7 @@ pub enum Response {
     Moments(Moments),
     /// A number of tokens.
     Count(u32),
-    /// Logits of the query's ids; -inf for those that do not lie here.
+    /// Logits of the query's ids; -inf for ids that do not lie here.
     Logits(Vec<f32>),
     /// Who won the race.
     Winner(Winner),
@@ -101,7 +101,7 @@ impl Shard {
         &self.edited.maxima
     }
 
-    /// Returns those of the part without its edits, if logprobs speak of it.
+    /// Returns the tile maxima of the part without its edits, if logprobs speak of it.
     #[must_use]
     pub fn raw_maxima(&self) -> Option<&[f32]> {
         self.raw.as_ref().map(|raw| &raw.maxima[..])

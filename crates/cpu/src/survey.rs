@@ -12,7 +12,7 @@ use self::probabilities::Likeliest;
 use crate::lanes::{Element, Kernel, Lanes, Mask, Proven, WIDTH, dispatch, see_pairs};
 use crate::tiles::{EMPTY_TILE, MASK_WORDS, Overlay, View, apply_mask};
 
-/// What one pass over a row learns besides its tile maxima.
+/// The results of one pass over a row besides its tile maxima.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Survey {
     /// The largest logit or probability; -inf in a row of nothing.
@@ -277,7 +277,7 @@ fn masked_maximum<L: Lanes, E: Element>(
     l.max(l.max(max[0], max[1]), l.max(max[2], max[3]))
 }
 
-/// Corrects the maxima of edited tiles, from those of the row without edits.
+/// Corrects the maxima of edited tiles, from the maxima of the row without edits.
 ///
 /// A tile is read again only if an edited logit was its maximum; otherwise the maximum is among what it was
 /// and the edited logits.

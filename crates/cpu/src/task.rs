@@ -1,4 +1,4 @@
-//! The task: what one row is drawn for.
+//! The task: the request that one row is drawn for.
 
 use gumball_spec::draw::{TAGS, Tags};
 use gumball_spec::request::{check_forced, check_hook, check_mu};
@@ -6,7 +6,7 @@ use gumball_spec::{Error, Kind, Result, Row};
 
 use crate::{History, Prepared};
 
-/// Which of the independent draws: what a Philox counter holds besides its index and its tag.
+/// Which of the independent draws: the fields that a Philox counter holds besides its index and its tag.
 #[derive(Clone, Copy, Debug)]
 pub struct Stream {
     /// The seed.
@@ -19,10 +19,10 @@ pub struct Stream {
     pub tags: Tags,
 }
 
-/// What a row is drawn for: a request's state at that row.
+/// The request that a row is drawn for, with its state at that row.
 #[derive(Clone, Copy, Debug)]
 pub struct Task<'a> {
-    /// What the row holds.
+    /// The kind of the row's numbers.
     pub kind: Kind,
     /// The parameters.
     pub prepared: &'a Prepared,
@@ -38,7 +38,7 @@ pub struct Task<'a> {
     pub mu: f32,
     /// The grammar bitmask: bit `id % 32` of word `id / 32` allows an id; missing words forbid.
     pub mask: Option<&'a [u32]>,
-    /// The token to emit whatever is drawn.
+    /// The token to emit instead of the drawn one.
     pub forced: Option<u32>,
 }
 

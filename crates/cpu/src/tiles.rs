@@ -86,7 +86,7 @@ impl Overlay {
 pub struct View<'a> {
     /// The row as it came, or as the caller's hook left it.
     pub row: Row<'a>,
-    /// What the row holds.
+    /// The kind of the row's numbers.
     pub kind: Kind,
     /// Whether the row may hold NaN, +inf or negative probabilities, so that its tiles want cleaning.
     pub odd: bool,
@@ -94,7 +94,7 @@ pub struct View<'a> {
     pub overlay: Option<&'a Overlay>,
     /// Bit `id % 32` of word `id / 32` allows an id; has words for whole tiles.
     pub mask: Option<&'a [u32]>,
-    /// What is known of a row whose parts lie in several processes. It stands in for the row and its edits.
+    /// The known facts of a row whose parts lie in several processes. It stands in for the row and its edits.
     pub parts: Option<&'a Parts>,
 }
 
@@ -252,7 +252,7 @@ fn convert<L: Lanes, E: Element>(l: L, view: &View<'_>, row: &[E], tile: usize, 
     }
 }
 
-/// The same for the last tile, if it is short.
+/// Fills a tile as `convert` does, from a row's last tile that is short.
 #[cold]
 fn convert_last<E: Element>(kind: Kind, from: &[E], scratch: &mut Tile) {
     scratch.fill(kind.dropped());

@@ -163,7 +163,7 @@ impl Weigh for Workspace {
     }
 }
 
-/// What a residual is like.
+/// Properties of a residual.
 struct Found {
     /// Whether a number of it is above 0.
     any: bool,

@@ -16,12 +16,12 @@ use crate::survey::{Survey, survey, survey_both};
 use crate::tiles::View;
 use crate::{Level, Task};
 
-/// What came out of a row.
+/// The result of a row.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Chosen {
     /// The token, or [`gumball_spec::NONE`].
     pub token: i32,
-    /// What the row's data had to say.
+    /// The status of the row's data.
     pub status: Status,
     /// Mirostat's limit after this row.
     pub mu: f32,
@@ -29,7 +29,7 @@ pub struct Chosen {
     pub temperature: f32,
 }
 
-/// Buffers for one row at a time; grows to what the rows need and then allocates no more.
+/// Buffers for one row at a time; grows to the size that the rows need and then allocates no more.
 #[derive(Debug)]
 pub struct Workspace {
     pub(crate) level: Proven,
@@ -62,7 +62,7 @@ impl Workspace {
     }
 
     /// Makes a workspace that lists sets of at most `list_limit` tokens and searches longer ones. The limit
-    /// changes speed and nothing else; tests set it low so that small rows are searched too.
+    /// changes speed alone; tests set it low so that small rows are searched too.
     ///
     /// # Errors
     /// The errors of [`Level::check`].
@@ -152,7 +152,7 @@ impl Workspace {
     /// from or written. Tiles that cannot matter are skipped on all walks but the first.
     ///
     /// A search for a mass or a count halves the floats it may end at with every sixth of its walks, and so
-    /// takes 200 at most, whatever the row. Two filters that both search took fewer than 50 visits on flat,
+    /// takes 200 at most, for any row. Two filters that both search took fewer than 50 visits on flat,
     /// on steep and on heaped rows.
     #[must_use]
     pub fn visits(&self) -> u32 {
@@ -173,7 +173,7 @@ impl Workspace {
     }
 }
 
-/// The buffers of the stages behind the survey.
+/// The buffers of the stages after the survey.
 pub(crate) struct Late<'w> {
     pub(crate) filter: &'w mut crate::filter::Buffers,
     pub(crate) draw: &'w mut crate::draw::Buffers,
@@ -183,7 +183,7 @@ pub(crate) struct Late<'w> {
 }
 
 impl Late<'_> {
-    /// Carries a row through the stages behind its survey. `raw` is the row without its edits, if it has any
+    /// Carries a row through the stages after its survey. `raw` is the row without its edits, if it has any
     /// and logprobs speak of it.
     pub(crate) fn finish(
         self,
@@ -283,7 +283,7 @@ fn open_with_raw<'a>(
 }
 
 /// Returns the temperature of a row and what may be drawn from it: the first token at temperature 0, nothing
-/// if the row is empty, whose temperature is that of the parameters.
+/// if the row is empty, whose temperature is the parameters'.
 pub(crate) fn choose(
     reader: &Reader<'_>,
     buffers: &mut crate::filter::Buffers,

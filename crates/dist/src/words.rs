@@ -13,7 +13,7 @@ pub struct RowQuery {
     pub raw: bool,
     /// The largest logit of the whole row.
     pub first: f32,
-    /// For sums: the maxima of the tiles that borders cut, in the whole row.
+    /// For sums: the maxima, in the whole row, of the tiles that lie in two ranks' parts.
     pub cut_maxima: Vec<f32>,
     /// The query.
     pub query: Query,

@@ -105,7 +105,7 @@ impl Pool {
     /// - [`Error::Unavailable`] if the system refuses the memory of the outputs, or the device fails.
     pub fn fetch(&mut self, out: &mut Outputs) -> Result<()> {
         if self.was_direct {
-            let reason = "its outputs are those that it was given";
+            let reason = "it wrote its results to the outputs that it was given";
             return Err(Error::Conflict { parameter: "fetch", other: "the direct call before", reason });
         }
         out.collect_kept(self.kept);

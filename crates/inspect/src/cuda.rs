@@ -40,7 +40,7 @@ pub struct LinkInfo {
     /// Whether kernels of the first reach the memory of the second, as steps over ranks need; or why that is
     /// not known.
     pub reaches: Result<bool, String>,
-    /// The bytes a second of a copy from the first to the second, or why none was made.
+    /// How many bytes a second a copy from the first device to the second takes, or why it was not made.
     pub bytes_per_second: Result<f64, String>,
 }
 

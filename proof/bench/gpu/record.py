@@ -88,7 +88,7 @@ class Record:
             self.whole["engines"].append({"engine": engine, "version": version, "runtime": runtime})
 
     def result(self, to="results", **found):
-        """Keeps a result; what it does not say is that of a whole call on model-like logits in f32."""
+        """Keeps a result; fields that it lacks are the fields of a whole call on model-like logits in f32."""
         found = {"does": "", "given": "logits", "dtype": "f32", "rows_like": "model", "objection": None, **found}
         missing = {"engine", "task", "vocab", "rows", "mode", "median_us", "p95_us"} - found.keys()
         if missing:

@@ -55,8 +55,8 @@ fn run(name: &str, backend: &str) {
     }
 }
 
-/// Whether a rule is about filters, masses, rows of probabilities or logprobs, for which rows are searched; laws
-/// of draws are held on the sets that others find.
+/// Whether a rule is about filters, masses, rows of probabilities or logprobs, for which rows are searched;
+/// laws of draws are held on the sets that others find.
 fn is_searched(name: &str) -> bool {
     let is_of = |rule: &str| rule.starts_with(['F', 'M', 'P', 'L']);
     !name.starts_with("draws_") && rules::all().any(|rule| rule.name == name && is_of(rule.rule))

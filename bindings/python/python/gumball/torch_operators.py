@@ -57,7 +57,7 @@ def _joined(names: dict[str, str], pairs: Sequence[Any]) -> dict[str, Any]:
 def _filters(params: Any = None, order: str | Sequence[str] | None = None, **filters: Any) -> list[Any]:
     """Returns the filters as arguments of a custom operator."""
     if params is not None:
-        raise InvalidTypeError("params is not for what is compiled; name its filters instead")
+        raise InvalidTypeError("params is not taken in compiled code; name its filters instead")
     pairs = [argument for name in _PARAMETERS for argument in _split(filters.get(name), name)]
     return [*pairs, order if isinstance(order, str) else ",".join(order or ())]
 
@@ -92,9 +92,9 @@ def _key_values(arguments: Sequence[Any]) -> dict[str, Any]:
 
 def _check_plain(stream: Any, return_statuses: bool = False) -> None:
     if return_statuses:
-        raise InvalidTypeError("return_statuses is not for what is compiled")
+        raise InvalidTypeError("return_statuses is not taken in compiled code")
     if stream is not None:
-        raise InvalidTypeError("stream is not for what is compiled, which runs on torch's current stream")
+        raise InvalidTypeError("stream is not taken in compiled code, which runs on torch's current stream")
 
 
 def _write(rows: torch.Tensor, out: Any, operator: str, kind: str, arguments: Sequence[Any]) -> Any:
@@ -399,7 +399,7 @@ def judge(
     _check_plain(stream)
     _check_draws(seed, dtype)
     if added is not None:
-        raise InvalidTypeError("added is not for what is compiled; add the counts that come out instead")
+        raise InvalidTypeError("added is not taken in compiled code; add the returned counts instead")
     arrays, rule_of = (draft_probs, draft_token_ids, target_probs, parents), (rule, threshold_single, threshold_acc)
     keys = _keys(seed, position, draw, offsets, zero_for_none)
     tokens, *found, statuses = torch.ops.gumball.judge(*arrays, *rule_of, dtype, *keys)

@@ -1,7 +1,7 @@
 //! DRY: how long a repeat each id would continue, in one pass over the history (rule E3).
 //!
 //! Read backwards, the history is compared with itself shifted by every distance: that is the Z-function,
-//! which costs one step per id whatever the history repeats.
+//! which costs one step per id, however much the history repeats.
 
 use gumball_spec::Dry;
 

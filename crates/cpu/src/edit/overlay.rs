@@ -49,7 +49,7 @@ impl Merge {
         );
     }
 
-    /// Adds to the logits of those of ascending ids that the overlay does not have yet.
+    /// Adds to the logits of the ascending ids that the overlay does not have yet.
     pub fn add_to_others(&mut self, overlay: &mut Overlay, row: Row<'_>, start: u32, amounts: &[(u32, f32)]) {
         let add = |(_, amount): &(u32, f32), z, there| if there { z } else { edited(z, |z| z + amount) };
         self.change(overlay, row, amounts, |(id, _)| *id - start, add);
@@ -60,7 +60,7 @@ impl Merge {
         self.change(overlay, row, ids, |id| *id, |_, _, _| f32::NEG_INFINITY);
     }
 
-    /// Changes the logits of ascending ids, taking in those that were not edited yet; `change` hears whether
+    /// Changes the logits of ascending ids, taking in ids that were not edited yet; `change` hears whether
     /// one was.
     fn change<T>(
         &mut self,

@@ -9,9 +9,9 @@ use crate::lanes::{Element, Kernel, Lanes, Mask, Proven, WIDTH, dispatch};
 use crate::task::Task;
 use crate::tiles::Overlay;
 
-/// Adds the penalised ids of a task, of those that a row has, to an empty overlay.
+/// Adds the penalised ids of a task that a row has to an empty overlay.
 ///
-/// bias: of ascending ids that the row has, added to those of them that are penalised, before the penalties.
+/// bias: of ascending ids that the row has, added to the penalised ones before the penalties.
 pub fn penalties(
     level: Proven,
     row: Row<'_>,

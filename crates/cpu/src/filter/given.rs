@@ -245,7 +245,8 @@ impl Given {
         self.while_value(reader, buffers, |z| passes(self.y(z, measure)))
     }
 
-    /// The same for a predicate on logits or probabilities.
+    /// Returns the prefix of the set whose logits or probabilities satisfy a monotone predicate; the first
+    /// token in any case.
     pub fn while_value(
         &self,
         reader: &Reader<'_>,

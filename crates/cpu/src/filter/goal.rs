@@ -1,8 +1,8 @@
-//! What a search looks for.
+//! The goal of a search.
 
 use crate::mass::Total;
 
-/// What a prefix shall reach.
+/// The amount that a prefix shall reach.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Goal {
     /// A number of tokens.

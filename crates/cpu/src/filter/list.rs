@@ -125,7 +125,7 @@ pub struct Weights {
     m: Vec<f32>,
     /// The weights.
     pub q: Vec<u32>,
-    /// The rough weights: those that a rough mass is the sum of.
+    /// The rough weights, whose sum is a rough mass.
     pub rough: Vec<f32>,
 }
 

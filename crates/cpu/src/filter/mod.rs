@@ -105,7 +105,7 @@ fn apply(
         given.list(reader, buffers);
     }
     if given.listed.as_ref().is_some_and(|range| range.is_empty() || range.end > buffers.list.keys.len()) {
-        // Another thread wrote the row meanwhile, and what was listed is gone: some token stands for it.
+        // Another thread wrote the row meanwhile, and the listed tokens are gone: some token stands for them.
         *given = Given::only_first(reader);
         given.list(reader, buffers);
     }

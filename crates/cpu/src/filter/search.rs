@@ -31,7 +31,7 @@
 //!    (`close_in`).
 //! 6. Then four of six pivots are interpolated, now a little above the estimate and now a little below, so
 //!    that both ends close in; one is sampled, which finds the heaps of equal tokens that interpolation jumps
-//!    over; and one is halfway by bits, so that no row takes more than a few dozen reads, whatever its
+//!    over; and one is halfway by bits, so that no row takes more than a few dozen reads, for any
 //!    values.
 //! 7. Tokens of one value are not listed, as they may be the whole row: whole tiles of them are stepped over,
 //!    and the tile in which the goal is reached is walked (`skip_tiles`).
@@ -63,7 +63,7 @@ use crate::tiles::{EMPTY_TILE, for_tiles_reaching};
 pub struct Search {
     /// Tile sums above the upper end.
     base: Vec<TileSum>,
-    /// Tile sums beside those of the pivot weighed last.
+    /// Tile sums beside the sums of the pivot weighed last.
     next: Vec<TileSum>,
     /// The tiles that hold a value, and how many tokens of it.
     ties: Vec<(u32, u32)>,
@@ -206,7 +206,7 @@ struct Narrowing<'a> {
     between: &'a mut List,
     search: &'a mut Search,
     ends: Ends,
-    /// The pivot whose sums the mass has, if it has those of one.
+    /// The pivot whose sums the mass has, if it has a pivot's.
     at: Option<u32>,
     /// Whether `between` has all tokens between the ends.
     is_listed: bool,
@@ -499,9 +499,9 @@ const SAMPLE: usize = 64;
 struct Ends {
     low: u32,
     high: u32,
-    /// What the tokens from `low` up come to.
+    /// The total of the tokens from `low` up.
     below: Total,
-    /// What the tokens from `high` up come to.
+    /// The total of the tokens from `high` up.
     above: Total,
 }
 

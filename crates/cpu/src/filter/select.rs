@@ -29,7 +29,7 @@ impl Given {
         if given.listed.is_some() {
             return given.take(reader, buffers, k);
         }
-        // Only the counts matter here, at whatever scale.
+        // Only the counts matter here, at any scale.
         self.give(reader, buffers, Measure::new(reader.view.kind, 1.0));
         let total = buffers.mass.count(reader.level, &reader.view, self.cut);
         if total.count <= k {

@@ -1,4 +1,5 @@
-//! The head over lanes: products of weight rows and hidden states, and what makes logits of them (H1, H2).
+//! The head over lanes: products of weight rows and hidden states, and the steps that make logits of them
+//! (H1, H2).
 //!
 //! ```text
 //! for every four rows of weights:
@@ -63,7 +64,7 @@ impl HeadLanes {
     /// Computes the logits of neighbouring rows of weights, for a batch of hidden states.
     ///
     /// # Shapes and units
-    /// `weights`: N rows of `width`. `hidden`: B rows of [`padded_width`], zeros behind `width`. `bias`: N.
+    /// `weights`: N rows of `width`. `hidden`: B rows of [`padded_width`], zeros after `width`. `bias`: N.
     /// `out`: B slices of N.
     ///
     /// # Panics

@@ -29,12 +29,12 @@ pub fn padded_codes(width: usize) -> usize {
 /// Neighbouring rows of weights as a screen has them, N of them.
 #[derive(Clone, Copy, Debug)]
 pub struct ScreenRows<'a> {
-    /// N rows of [`padded_codes`], each from -127 to 127, zeros behind the width.
+    /// N rows of [`padded_codes`], each from -127 to 127, zeros after the width.
     pub codes: &'a [i8],
-    /// What a code of a row is worth; finite, not negative.
+    /// The value of one unit of a row's codes; finite, not negative.
     pub scales: &'a [f32],
-    /// What each row's bound grows by for a hidden state of length 1: what its codes leave out, and the
-    /// roundings of its product.
+    /// By how much each row's bound grows for a hidden state of length 1: the part that its codes leave out,
+    /// and the roundings of its product.
     pub own: &'a [f32],
     /// The length of each row's codes times its scale.
     pub code_norms: &'a [f32],
@@ -43,9 +43,9 @@ pub struct ScreenRows<'a> {
 /// A hidden state as a screen has it.
 #[derive(Clone, Copy, Debug)]
 pub struct ScreenState<'a> {
-    /// [`padded_codes`] digits, each from -32512 to 32512, zeros behind the width.
+    /// [`padded_codes`] digits, each from -32512 to 32512, zeros after the width.
     pub digits: &'a [i16],
-    /// What a digit is worth, a power of two.
+    /// The value of one unit of a digit, a power of two.
     pub unit: f64,
     /// The product of the mean row and the hidden state, about.
     pub mean: f64,
@@ -87,7 +87,7 @@ impl Kernel for UpperBounds<'_> {
                 for (codes, row) in codes.iter_mut().zip(four.chunks(width)) {
                     *codes = row;
                 }
-                // The last rows may be fewer than four: the first stands in for those that are not there.
+                // The last rows may be fewer than four: the first stands in for the missing ones.
                 for place in four.len() / width..4 {
                     codes[place] = codes[0];
                 }

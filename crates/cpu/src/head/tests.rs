@@ -17,7 +17,7 @@ fn numbers(count: usize, seed: u32, scale: f32) -> Vec<f32> {
     (0..count).map(|_| (next() + next() + next()) * scale).collect()
 }
 
-/// Holds the logits of a batch, and those of ids one by one, to the definition.
+/// Holds the logits of a batch, and the logits of ids one by one, to the definition.
 fn hold(level: Level, weights: Row<'_>, states: &[Vec<f32>], bias: Option<&[f32]>, scaling: &Scaling) {
     let (width, lanes) = (states[0].len(), HeadLanes::new(level).unwrap());
     let rows = weights.vocab() / width;

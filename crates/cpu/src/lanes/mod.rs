@@ -1,4 +1,4 @@
-//! Sixteen lanes, whatever carries them: the one vector trait that all stages are written over.
+//! Sixteen lanes on any instruction set: the one vector trait that all stages are written over.
 //!
 //! A stage is a [`Kernel`]: generic code over some `L: Lanes`, inlined into one function per [`Level`] that
 //! is compiled with that level's instructions. The width is sixteen at every level, so that masks are
@@ -47,7 +47,7 @@ pub trait Lanes: Copy {
     fn load(self, from: &[f32; WIDTH]) -> Self::F;
     fn load_u(self, from: &[u32; WIDTH]) -> Self::U;
     fn load_bf16(self, from: &[bf16; WIDTH]) -> Self::F;
-    /// Loads sixteen bf16 as [`Lanes::load_bf16`] does, in whatever order of lanes is quickest.
+    /// Loads sixteen bf16 as [`Lanes::load_bf16`] does, in the quickest order of lanes.
     #[inline(always)]
     fn load_bf16_in_any_order(self, from: &[bf16; WIDTH]) -> Self::F {
         self.load_bf16(from)
@@ -97,7 +97,7 @@ pub trait Lanes: Copy {
     fn within(self, a: Self::F, low: Self::F, high: Self::F) -> Mask {
         self.ge(a, low) & self.ge(high, a)
     }
-    /// What a search for NaN has seen so far.
+    /// The state of a search for NaN.
     type Seen: Copy;
     fn seen_nothing(self) -> Self::Seen;
     /// Remembers whether `a` or `b` holds NaN.
@@ -310,7 +310,7 @@ pub trait Element: Copy {
     }
     /// Loads sixteen logits, converted exactly; NaN and infinities as they are.
     fn load<L: Lanes>(l: L, from: &[Self; WIDTH]) -> L::F;
-    /// Loads sixteen logits as [`Element::load`] does, in whatever order of lanes is quickest.
+    /// Loads sixteen logits as [`Element::load`] does, in the quickest order of lanes.
     #[inline(always)]
     fn load_in_any_order<L: Lanes>(l: L, from: &[Self; WIDTH]) -> L::F {
         Self::load(l, from)

@@ -13,7 +13,7 @@ use super::{Kernel, Lanes, Mask, WIDTH};
 pub fn run<K: Kernel>(kernel: K) -> K::Output {
     #[cfg(target_arch = "x86_64")]
     if is_x86_feature_detected!("fma") {
-        // SAFETY: the machine has fma, which is what the function's target features ask for.
+        // SAFETY: the machine has fma, the only target feature of the function.
         return unsafe { run_fma(kernel) };
     }
     kernel.run(Scalar(()))

@@ -79,7 +79,7 @@ fn narrow(low: v128, high: v128) -> v128 {
     i64x2_shuffle::<0, 2>(f32x4_demote_f64x2_zero(low), f32x4_demote_f64x2_zero(high))
 }
 
-/// Lanes whose rounding to f32 may differ from that of the exact sum they are rounded from: those half way
+/// Lanes whose rounding to f32 may differ from the exact sum's rounding: lanes half way
 /// between two f32, and all small ones, in which f32 have fewer bits. Elsewhere the sum lies on the same side
 /// of each halfway point as before.
 #[inline(always)]

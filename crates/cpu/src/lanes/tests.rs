@@ -294,7 +294,7 @@ impl Kernel for Fused {
     }
 }
 
-/// The constant is what the fma instruction of x86-64 gives, so that library functions that stand in for it
+/// The constant is the result of x86-64's fma instruction, so that library functions that stand in for it
 /// are tested too.
 #[test]
 fn fused_multiply_adds_round_once_where_two_roundings_differ() {

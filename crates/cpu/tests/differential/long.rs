@@ -1,4 +1,4 @@
-//! Long rows, which a search profiles and lists nowhere whole: what is kept of them is what the oracle keeps.
+//! Long rows, which a search profiles and lists nowhere whole: their kept sets are the oracle's.
 
 use gumball_cpu::{History, Level, Prepared, Task, Workspace};
 use gumball_spec::{FilterOrder, Kind, Request, Row, SamplingParams, oracle};

@@ -35,9 +35,10 @@ pub struct Softmax {
 /// The temperatures of rows, as kernels read them.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Temperatures {
-    /// The address of that of the first row, an f32; 0: all rows have `of_all`.
+    /// The address of the first row's temperature, an f32; 0: all rows have `of_all`.
     pub address: u64,
-    /// In units of 4 bytes from that of a row to that of the next one; 0: the first is that of all.
+    /// The distance from one row's temperature to the next row's, in units of 4 bytes; 0: the first is of all
+    /// rows.
     pub stride: u32,
     pub of_all: f32,
 }

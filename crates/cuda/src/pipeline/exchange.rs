@@ -35,7 +35,7 @@ impl<'a> Spread<'a> {
     /// Checks that a batch of rows can be spread over ranks.
     ///
     /// # Errors
-    /// - [`Error::Conflict`] for what ranks do not take.
+    /// - [`Error::Conflict`] for a batch that ranks do not take.
     ///
     /// # Panics
     /// If the windows were made for another workspace, or `rows` is for another number of ranks.

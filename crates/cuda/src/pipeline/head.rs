@@ -407,7 +407,7 @@ impl<'w> Head<'w> {
             return Err(Error::length("hidden", hidden.vocab, allowed));
         }
         if hidden.kind == Kind::Probabilities {
-            let reason = "hidden states are no probabilities";
+            let reason = "a head makes logits of hidden states, so their kind is logits";
             return Err(Error::Conflict { parameter: "kind", other: "hidden", reason });
         }
         if hidden.rows > self.capacity {
