@@ -36,7 +36,7 @@ macro_rules! backends {
 
 backends!(cuda_emulated, cuda_emulated_searching, cuda, cuda_graph, cuda_searching, cuda_without_clusters);
 
-/// The pool on a device runs the kernels of `cuda_emulated`; what it adds, state and what comes with a step,
+/// The pool on a device runs the kernels of `cuda_emulated`; its additions, state and the options of a step,
 /// is held here.
 #[test]
 fn a_pool_on_a_device_follows_the_rules_of_edits_state_and_drafts() {
@@ -104,7 +104,7 @@ fn blocks_of_a_row_agree_though_they_drift_apart() {
     work.join().expect("it is held");
 }
 
-/// Decodes rows whose first tokens are near each other, so that what a step emits changes which one is the
+/// Decodes rows whose first tokens are near each other, so that the token of a step changes which one is the
 /// first; says that each is done.
 fn decode_near_tokens(steps: usize, is_done: impl Fn()) {
     const VOCAB: usize = 2_000;

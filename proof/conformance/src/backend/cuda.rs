@@ -45,10 +45,10 @@ const REQUESTS: usize = 4096;
 /// Workspaces that are kept at most.
 const MOST: usize = 64;
 
-/// What a workspace was made for: vocabulary, capacity for logprobs, rows, and whether it reports kept sets.
+/// The settings of a workspace: vocabulary, capacity for logprobs, rows, and whether it reports kept sets.
 type Key = (usize, Widths, usize, bool);
 
-/// A runtime with workspaces that are kept, so that whatever a row leaves behind meets the next.
+/// A runtime with workspaces that are kept, so that anything that a row leaves there meets the next.
 pub struct Cuda {
     name: &'static str,
     runtime: Arc<dyn Runtime>,
@@ -117,7 +117,7 @@ impl Cuda {
         self.graphs
     }
 
-    /// Returns a workspace from those that are kept, and makes it if it is not there.
+    /// Returns a kept workspace, and makes it if there is none.
     fn workspace<'a>(&self, kept: &'a mut HashMap<Key, Workspace>, key: Key) -> Result<&'a mut Workspace> {
         if kept.len() >= MOST && !kept.contains_key(&key) {
             kept.clear();
@@ -360,7 +360,7 @@ impl Cuda {
     /// for each.
     ///
     /// # Errors
-    /// What the runtime says.
+    /// The runtime's errors.
     pub fn advance(
         &self,
         case: &Case,
@@ -478,7 +478,7 @@ pub(crate) fn observed(case: &Case, outputs: &Outputs, row: usize) -> Observed {
             })
             .collect(),
     });
-    // The device says which ids it kept; their order is that of the definition.
+    // The device says which ids it kept; their order is the definition's.
     let kept = outputs.kept(row, case.vocab()).map(|ids| case.in_order(ids));
     Observed {
         token: outputs.token(row),
@@ -495,7 +495,7 @@ impl Backend for Cuda {
         self.name.to_owned()
     }
 
-    /// Samples through the kernels. What has no kernel yet is answered by the oracle and counted.
+    /// Samples through the kernels. The oracle answers for cases without a kernel, which are counted.
     fn sample(&self, case: &Case) -> Result<Observed> {
         match self.twice(case) {
             Err(Error::Unavailable { resource: "CUDA kernel", .. }) => {
