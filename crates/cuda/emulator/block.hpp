@@ -143,7 +143,7 @@ inline void run_block(unsigned int threads) {
     }
 }
 
-// By this seed, unless it is 0, blocks pause behind barriers of their cluster, so that they drift apart as on a busy
+// By this seed, unless it is 0, blocks pause after barriers of their cluster, so that they drift apart as on a busy
 // machine; and how often one has done so.
 OF_LIBRARY std::atomic<uint64_t> drift{0}, pauses{0};
 

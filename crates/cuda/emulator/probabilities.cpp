@@ -3,7 +3,7 @@
 #define GUMBALL_PROBABILITIES 1
 #include "cuda.hpp"
 
-// A namespace, because device functions and types have the names of those in logits.cpp.
+// A namespace, because device functions and types have the names of the ones in logits.cpp.
 namespace probabilities {
 
 // An include of each source file of kernels, which src/driver/emulator.rs writes from src/programs/kernels.rs.

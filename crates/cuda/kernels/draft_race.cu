@@ -11,11 +11,12 @@
 // Requires   begin_drafts and the survey of the same rows before it on the stream; the kernel `history_edits` before
 //            the survey, if a request has edits that depend on its history
 //
-// Siblings are few, so the block finds each by a pass over the records: the best word below that of the sibling before.
+// Siblings are few, so the block finds each by a pass over the records: the best word below the word of the sibling
+// before.
 //
 //     padding and empty rows have no drafts; a forced token is the only one
-//     drafts of blocks: replace the records' arrivals by those of their own words
-//     at temperature 0 the order is that of the keys; else find what the filters keep, and the order is that of the
+//     drafts of blocks: replace the records' arrivals by the arrivals of their own words
+//     at temperature 0 the order is the keys'; otherwise find the kept set, and the order is that of the
 //         scores
 //     for each draft: the best word among the tiles' first tokens and first arrivals; then read the tiles that may hold
 //         a better one
@@ -37,12 +38,12 @@ struct DraftStream : RngStream {
 
 // The tokens of a row from the largest key on.
 struct KeyOrder {
-    // What the tokens of a tile have in common.
+    // The fields that the tokens of a tile share.
     struct OfTile {};
 
     DEVICE_MEMBER OfTile begin(u32) const { return OfTile{}; }
 
-    // Returns a token's word, the larger the earlier; 0 for what is no token.
+    // Returns a token's word, the larger the earlier; 0 for an id that is no token.
     DEVICE_MEMBER u64 word(const OfTile&, u32 tile, u32 offset, float z) const {
         return z > MASKED_VALUE ? make_key(z, tile * TILE + offset) : 0;
     }
@@ -59,7 +60,7 @@ struct KeyOrder {
     }
 };
 
-// The kept tokens of a row from the largest score on. Words are those of `make_leader`.
+// The kept tokens of a row from the largest score on. Words are made by `make_leader`.
 template <class V>
 struct ScoreOrder {
     typedef FirstArrival OfTile;
@@ -182,7 +183,7 @@ DEVICE void write_drafts(RaceStorage& storage, const RowRecords& records, const 
     }
 }
 
-// Replaces the arrivals in the records of a row by those of other words; by all threads of a block.
+// Replaces the arrivals in the records of a row by the arrivals of other words; by all threads of a block.
 DEVICE void redraw_records(TileRecord* records, u32 tiles, const DraftStream& rng) {
     for (u32 tile = threadIdx.x; tile < tiles; tile += blockDim.x) {
         TileRecord& record = records[tile];

@@ -10,11 +10,10 @@
 // Shapes     ids, parents [drafts]; requests, slots [requests]; rows [rows]: a request has a row for the end of its
 //            history and one after each draft; outputs: the sections of Layout (spec/src/layout.rs)
 // Grid       begin_drafts: x = rows; three warps or more; end_drafts: x = requests; four warps
-// Traffic    begin_drafts: 320 bytes a row; behind drafts of requests that count tokens also the bits of touched ids;
+// Traffic    begin_drafts: 320 bytes a row; after drafts of requests that count tokens also the bits of touched ids;
 //            with edits that depend on the history also its ids, and of each entry that is used 32 bytes in and 64 to
 //            128 out
-//            end_drafts: the outputs of all rows; those of rows that no token was emitted for, and of those that move,
-//            again
+//            end_drafts: the outputs of all rows; again for rows that no token was emitted for, and for rows that move
 // Requires   begin_drafts, the kernels of the step over the rows, end_drafts, in this order on one stream; tables that
 //            the host writes by copies, never kernels: the tables of DraftStep that are indexed by request, and
 //            slot_params, slot_requests
@@ -131,14 +130,14 @@ DEVICE u32 table_size(u32 count, u32 more, u32 most) {
 }
 
 // Whether the row of a request after drafts shares the request's entries. It cannot if history_edits stamps them: the
-// stamps of one row would be those of the others.
+// stamps of one row would count for the others.
 DEVICE bool shares_entries(u32 features) {
     return (features & FEATURE_TOKEN_COUNTS) && !(features & FEATURE_HISTORY_EDITS);
 }
 
-// Adds a path to what a row has beside the entries that it shares with its request: to `bits`, a copy of the request's
-// bits of touched ids, and as a list after them. `to`, the row's request, gets these lists. `list_bytes` in
-// src/requests/request_table.rs is the size of their memory. By all threads of a block, behind a barrier.
+// Adds a path to the lists that a row has beside the entries that it shares with its request: to `bits`, a copy of the
+// request's bits of touched ids, and as a list after them. `to`, the row's request, gets these lists. `list_bytes` in
+// src/requests/request_table.rs is the size of their memory. By all threads of a block, after a barrier.
 DEVICE void share_entries(const DraftStep& args, Request& to, u32* bits, const int* path, u32 depth) {
     u32* list = bits + args.step.tiles * MASK_WORDS;
     if (threadIdx.x == 0) {
@@ -282,7 +281,7 @@ KERNEL(begin_drafts, BEGIN_DRAFTS_THREADS, DraftStep, args) {
     __shared__ u32 length;
     __shared__ EntryIds ids;
     __shared__ Request request;
-    // What the host has written is loaded while the kernels before end, which may write drafts, states and lists, and
+    // The host's data is loaded while the kernels before end, which may write drafts, states and lists, and
     // read what this kernel writes. A warp makes the row's state, another one its request, a third one its parameters.
     warm_constant_bank(args);
     const u32 row = blockIdx.x, lane = lane_id(), warp = warp_id();
@@ -308,7 +307,7 @@ KERNEL(begin_drafts, BEGIN_DRAFTS_THREADS, DraftStep, args) {
         });
         if (lane == OFFSET_OF(Params, features) / 4) {
             param_words.words[0] |= shares ? FEATURE_DRAFT_PATH : 0;
-            // Of rows of a draft model nobody asks for logprobs.
+            // Rows of a draft model have no logprobs.
             param_words.words[0] &= is_proposed ? ~(u32)(FEATURE_LOGPROBS | FEATURE_LOGPROB_SUMS) : ~0u;
         }
     }
@@ -345,7 +344,7 @@ KERNEL(begin_drafts, BEGIN_DRAFTS_THREADS, DraftStep, args) {
         state.store(args.row_states + row);
         if (lane == 0) {
             place = own_place;
-            // Without drafts there is nothing to judge, nor where they are no tree: the row is that of a step.
+            // Without drafts there is nothing to judge, nor where they are no tree: the row is as of a step.
             write_row_slot(args, row, own_place.is_reached ? (int)row : -1,
                            drafts.draft_count > 0 && own_place.is_tree);
         }

@@ -6,7 +6,7 @@
 //            advances the requests whose rows other ranks sampled: by a token, or in a verification by the tokens of a
 //            walk. Where devices do not reach each other's memory, a launch sends, messages travel, and another launch
 //            collects
-// Never      reads the padding behind a part; waits past the timeout; writes a window whose rows may still be read
+// Never      reads the padding after a part; waits past the timeout; writes a window whose rows may still be read
 // Twins      host engine/src/ranks/step.rs, verify.rs | why docs/scaling.md
 // Shapes     as in SendRows and SendResults
 // Grid       send_rows: up to SEND_ROWS_MOST_BLOCKS blocks of 256 threads, of which the last waits for the ranks'
@@ -238,9 +238,9 @@ KERNEL_MIN_BLOCKS(send_rows, SEND_ROWS_THREADS, 4, SendRows, args) {
     }
 }
 
-// A word of the outputs of some rows. The sections are those of Layout in gumball-spec: six with one word per row, two
-// with `top_n_width` words per row, and two with `ids_width`. A verification has one more, with one word per row: the
-// rows of its walks.
+// A word of the outputs of some rows. The sections are as Layout in gumball-spec has them: six with one word per row,
+// two with `top_n_width` words per row, and two with `ids_width`. A verification has one more, with one word per row:
+// the rows of its walks.
 struct OutputWord {
     // How many words a row has in the sections before this one, and in this one.
     u32 section_start, width;
@@ -293,7 +293,7 @@ DEVICE u32 first_row_of(const SendResults& args, u32 request) {
     return request < args.first_requests[args.peers.world] ? args.requests[request].first_row : args.rows;
 }
 
-// Returns the rows of a block among those of some neighbouring requests.
+// Returns the rows of a block among the rows of some neighbouring requests.
 DEVICE BlockRows rows_of_block(const SendResults& args, u32 first_request, u32 requests) {
     const u32 most = gridDim.x == 1 ? requests : requests / gridDim.x + 1, begin = most * blockIdx.x;
     const u32 left = begin < requests ? requests - begin : 0, count = left < most ? left : most;
@@ -305,7 +305,7 @@ DEVICE BlockRows rows_of_block(const SendResults& args, u32 first_request, u32 r
     return BlockRows{first, first_row_of(args, from + count) - first, from, count};
 }
 
-// Returns the rows of a block among those that a rank sampled; under gather each samples all.
+// Returns the rows of a block among the rows that a rank sampled; under gather each samples all.
 DEVICE BlockRows rows_of_rank(const SendResults& args, u32 rank) {
     const u32* first = args.first_requests;
     return args.flags & EXCHANGE_GATHER ? rows_of_block(args, 0, first[args.peers.world])
@@ -534,8 +534,8 @@ DEVICE bool collect_results(const SendResults& args, u32 turn, u32 digest) {
     return !__syncthreads_or(!succeeds);
 }
 
-// A whole block writes the results of padding for the whole batch, so that nobody takes results of an earlier step, or
-// of the rows that did arrive, for the results of this step.
+// A whole block writes the results of padding for the whole batch, so that no reader takes results of an earlier step,
+// or of the rows that did arrive, for the results of this step.
 DEVICE void pad_results(const SendResults& args) {
     u32* results = own_results(args);
     const u32 words = args.rows * result_words_per_row(args);

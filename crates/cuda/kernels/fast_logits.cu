@@ -2,7 +2,7 @@
 //
 // Computes   for each id and row, the product of weights and hidden state in the order of adding that the tensor cores
 //            have, then bias, scale and softcap (H2)
-// Never      reads the hidden state of padding, whose logits are those of what was there before; lets a logit depend on
+// Never      reads the hidden state of padding, whose logits are made of stale memory; lets a logit depend on
 //            other rows, on how many there are, or on how many blocks share the ids
 // Twins      none: how tensor cores round is the hardware's | why docs/heads.md, docs/stages/head.md
 // Shapes     weights [vocab, width] of T; short_states as head_states.cu writes them; logits [rows, vocab]

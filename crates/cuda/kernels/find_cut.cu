@@ -12,7 +12,7 @@
 //
 // The blocks of a row search it together (row_blocks.cuh); the first one does all the rest.
 //
-//     a row without a slot is not written, whatever it holds
+//     a row without a slot is not written; its content does not matter
 //     wait for the survey; summarise the row's records
 //     if no token is left:                    nothing is kept
 //     else if the temperature is 0:           the first token is kept
@@ -116,7 +116,7 @@ DEVICE void write_token(const FindCut& args, u32 row, const RowCut& cut, u64 key
     store_one<T>((float*)out + key_id(key), p);
 }
 
-// Writes all kept tokens into a pre-filled row: those of the list's range, or the first token alone.
+// Writes all kept tokens into a pre-filled row: the tokens of the list's range, or the first token alone.
 template <class T>
 DEVICE void write_kept_tokens(const CutStorage& storage, const FindCut& args, u32 row, const RowCut& cut) {
     if (cut.flags & CUT_FIRST_ONLY) {

@@ -1,4 +1,4 @@
-// head_bounds.cu: bounds the logits of a head by a screen, and finds those that decide each row (H5).
+// head_bounds.cu: bounds the logits of a head by a screen, and finds the logits that decide each row (H5).
 //
 // Computes   head_bounds: for each id and row an upper and a lower bound of the logit, from codes of 8 bits; -inf as
 //            every logit
@@ -27,7 +27,7 @@ struct Bounds {
     float upper, lower;
 };
 
-// What a screen knows of an id.
+// The numbers of a screen for an id.
 struct ScreenedId {
     float scale, own, code_norm;
 
@@ -61,8 +61,8 @@ DEVICE bool is_banned(const HeadStep& args, const HeadRow& row, u32 id) {
            (row.allowed && !has_id(row.allowed, id));
 }
 
-// A stage in shared memory: HEAD_STAGE_BYTES codes of each id of a set, and behind those of `queue_ids` ids the digits
-// of 4 TILES hidden states that meet them.
+// A stage in shared memory: HEAD_STAGE_BYTES codes of each id of a set, and after the codes of `queue_ids` ids the
+// digits of 4 TILES hidden states that meet them.
 template <u32 TILES>
 struct BoundStage {
     static constexpr u32 ROW_QUADS = HEAD_STAGE_BYTES / 16, TILE_QUADS = 32, CHUNK_QUADS = DIGIT_CHUNK_BYTES / 16;
@@ -93,7 +93,7 @@ struct BoundStage {
     }
 };
 
-// Bounds the logits of a block's ids for up to 4 TILES hidden states, those of a group. A multiplying warp has
+// Bounds the logits of a block's ids for up to 4 TILES hidden states, a group's. A multiplying warp has
 // BOUND_IDS ids of a set; its lane 4 g + t has the codes of the ids g and g + 8 that begin at 16 t in each chunk, and
 // gets the products of both ids with the hidden states t and 4 + t. `screened` has a bit for each hidden state of the
 // group whose row has bounds.
@@ -216,7 +216,7 @@ KERNEL(head_bounds, HEAD_QUEUE_THREADS, HeadStep, args) {
     }
 }
 
-// How far scores computed here may be from those of the draw, in all: see docs/heads.md.
+// How far scores computed here may be from the draw's, in all: see docs/heads.md.
 #define SCORE_SLACK bits_float((127 - 8) << 23)
 #define SCORE_SLACK_PART bits_float((127 - 19) << 23)
 

@@ -1,5 +1,5 @@
-// head_logits.cu: computes logits of hidden states in the order of adding that rule H1 fixes: all of a row, or those of
-// listed ids.
+// head_logits.cu: computes logits of hidden states in the order of adding that rule H1 fixes: all of a row, or the
+// logits of listed ids.
 //
 // Computes   head_logits: the rows whose plan is PLAN_WHOLE, each row of weights read once for the hidden states that a
 //            block has at once
@@ -22,8 +22,8 @@
 #include "warp/reduce.cuh"
 #include "warp/row.cuh"
 
-// A stage in shared memory: HEAD_STAGE_BYTES of the weights of each id of a set, and behind those of `queue_ids` ids
-// the elements of STATES hidden states that meet them.
+// A stage in shared memory: HEAD_STAGE_BYTES of the weights of each id of a set, and after the weights of `queue_ids`
+// ids the elements of STATES hidden states that meet them.
 template <class T, u32 STATES>
 struct LogitStage {
     typedef typename T::Element Element;
@@ -104,7 +104,7 @@ struct LogitStage {
     }
 };
 
-// Adds the eight partial sums of this lane and those of its neighbour in the order of H1. Both lanes have the product.
+// Adds the eight partial sums of this lane and of its neighbour in the order of H1. Both lanes have the product.
 DEVICE float add_sums(const float (&sums)[8]) {
     float eight[8];
 #pragma unroll
@@ -216,7 +216,7 @@ DEVICE void whole_rows(const HeadStep& args) {
         if (args.flags & HEAD_SCREENED && rows_that(args, first_row, STATES, is_whole) == 0) {
             continue;
         }
-        // Some rows before stand in for those that are missing at the end; the memory has STATES hidden states at
+        // Some rows before stand in for the rows that are missing at the end; the memory has STATES hidden states at
         // least.
         const u32 from = first_row + STATES <= rows ? first_row : rows < STATES ? 0 : rows - STATES;
         if (copies) {
@@ -262,7 +262,7 @@ struct ListedPiece {
             }
         }
     }
-    // Takes the elements of the lane's partial sum in: those that lie sixteen apart.
+    // Takes the elements of the lane's partial sum in, which lie sixteen apart.
     DEVICE_MEMBER float add(const HeadStep& args, float sum, u32 first) const {
         const u32 left = args.padded_width - first, count = left < ELEMENTS ? left : ELEMENTS;
 #pragma unroll 16

@@ -1,7 +1,7 @@
 // head_probes.cu: finds the clusters that each hidden state probes, and lists the ids of its probed set (H7).
 //
-// Computes   the first `probes` clusters by score, of equal scores those with the smaller numbers; their ids and the
-//            special ones as a list; -inf as every logit of the row
+// Computes   the first `probes` clusters by score, of equal scores the clusters with the smaller numbers; their ids and
+//            the special ones as a list; -inf as every logit of the row
 // Never      writes rows of padding
 // Twins      oracle spec/src/head/clusters.rs | CPU head/src/clustered.rs | why docs/heads.md
 // Shapes     scores [rows, clusters]; probed [rows, probes]; contenders [rows, most_contenders]; logits [rows, vocab]
@@ -16,7 +16,7 @@
 #include "math/kind.cuh"
 #include "stage/head.cuh"
 
-// The row of logits without those that are to be computed. `part` of `parts` blocks does its share.
+// The row of logits without the logits that are to be computed. `part` of `parts` blocks does its share.
 DEVICE void clear_row(const HeadStep& args, u32 row, u32 part, u32 parts) {
     float* logits = args.logits + (u64)row * args.step.vocab;
 #pragma unroll 4

@@ -1,8 +1,8 @@
 // head_states.cu: prepares hidden states for the kernels of a head, and decides which logits each row needs.
 //
 // Computes   each hidden state as f32, padded with zeros, or for tensor cores in the type of the weights; for a screen
-//            its digits, 16 bits in two bytes, its length, the length of what the digits leave out, and its product
-//            with the mean row of weights
+//            its digits, 16 bits in two bytes, its length, the length of the part that the digits leave out, and its
+//            product with the mean row of weights
 // Never      reads the hidden state of padding
 // Twins      CPU head/src/screen.rs (ScreenedStates) | why docs/heads.md
 // Shapes     hidden [rows, width] of T; states [rows, padded_width]; digits as head_bounds.cu reads them
@@ -18,10 +18,10 @@
 #define LONGEST_STATE bits_double((u64)(1023 + 50) << 52)
 #define DIGIT_MOST 32512.0
 
-// A factor that makes up for the roundings of a length, whatever its width.
+// A factor that makes up for the roundings of a length, for any width.
 #define LENGTH_UP (1.0 + bits_double((u64)(1023 - 30) << 52))
 
-// What is added up over a hidden state.
+// The sums over a hidden state.
 struct StateSums {
     double squares, rest, mean;
 };
@@ -128,7 +128,7 @@ DEVICE void prepare_state(const HeadStep& args) {
         const u32 magnitude = float_bits(h) & 0x7FFFFFFFu;
         largest = magnitude > largest ? magnitude : largest;
     }
-    // What the request needs is read while the hidden state is on its way.
+    // The request's fields are read while the hidden state is on its way.
     RowNeeds needs{PLAN_WHOLE, 0, 0.0f};
     if (args.flags & HEAD_SCREENED) {
         needs = needs_of_request(params, args.step.kept_bits != nullptr);

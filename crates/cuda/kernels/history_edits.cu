@@ -64,8 +64,8 @@ struct EditStamps {
     DEVICE_MEMBER void dry(u32 id, float penalty) const {
         if (id < vocab) {
             TokenEntry* entry = find_entry(request.entries, request.entries_mask, id);
-            // The step is the stamp's high word, so each stamp of this step exceeds all older ones. Among those of this
-            // step the longest repeat has the largest penalty.
+            // The step is the stamp's high word, so each stamp of this step exceeds all older ones. Among the stamps of
+            // this step the longest repeat has the largest penalty.
             atomicMax(&entry->dry_stamp, ((u64)step << 32) | float_bits(penalty));
         }
     }

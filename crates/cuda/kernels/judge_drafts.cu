@@ -1,6 +1,6 @@
 // judge_drafts.cu: judges trees of drafts by probabilities: by rejection (S5), as a block (S6), by thresholds (S7).
 //
-// Computes   for each tree the rows that are walked, the accepted drafts, and one more token, drawn from what is left
+// Computes   for each tree the rows that are walked, the accepted drafts, and one more token, drawn from the residual
 //            of the last row
 // Never      writes a row
 // Twins      oracle spec/src/verify/by_probabilities.rs | CPU cpu/src/verify.rs | why docs/stages/judge.md

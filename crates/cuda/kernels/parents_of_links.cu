@@ -15,7 +15,7 @@
 
 #include "stage/lane_drafts.cuh"
 
-// What the links to a request's rows say, in shared memory.
+// The links to a request's rows, in shared memory.
 struct LinkedRows {
     // The row whose first child a row is, and the one whose next sibling; -1 if no link says so.
     int parents[MAX_DRAFTS + 1];

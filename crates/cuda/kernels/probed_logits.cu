@@ -21,19 +21,19 @@
 #define PROBED_LANES 8
 #define PROBED_WARP_IDS (32 / PROBED_LANES)
 
-// A stage in shared memory: HEAD_STAGE_BYTES of the weights of each id of a set, and behind those of `queue_ids` ids
-// the elements of the hidden state that meet them.
+// A stage in shared memory: HEAD_STAGE_BYTES of the weights of each id of a set, and after the weights of `queue_ids`
+// ids the elements of the hidden state that meet them.
 template <class T>
 struct ProbedStage {
     typedef typename T::Element Element;
     static constexpr u32 ELEMENTS = HEAD_STAGE_BYTES / sizeof(Element), PER_QUAD = 16 / sizeof(Element);
     static constexpr u32 ROW_QUADS = HEAD_STAGE_BYTES / 16, STATE_QUADS = ELEMENTS / 4;
 
-    // Where a quad of a row lies: four neighbouring rows, those of a warp, have theirs in different orders, so that its
+    // Where a quad of a row lies: four neighbouring rows, a warp's, have theirs in different orders, so that its
     // lanes read different banks.
     static DEVICE_MEMBER u32 place(u32 row, u32 quad) { return row * ROW_QUADS + (quad ^ (row % 4 * 2)); }
 
-    // Two neighbouring elements of a row of weights, those of lane `part` of a product in the sixteen from `16 * group`
+    // Two neighbouring elements of a row of weights, for lane `part` of a product in the sixteen from `16 * group`
     // on.
     static DEVICE_MEMBER void weights(const U32x4* quads, u32 row, u32 group, u32 part, float (&w)[2]) {
         const u32 element = 16 * group + 2 * part;

@@ -8,7 +8,7 @@
 //            survey_edited_shards_*, finish_edited_shards_*: the same, of rows with masks and edits too, which each
 //                rank
 //            applies to the ids of its shard
-// Never      sends logits, except for the listed tokens; reads the padding behind a shard; waits past the timeout
+// Never      sends logits, except for the listed tokens; reads the padding after a shard; waits past the timeout
 // Twins      CPU dist/src/survey.rs and engine/src/ranks/survey.rs | why docs/scaling.md
 // Shapes     step.logits [rows, step.vocab] of T, from the start of the shard's first tile on; step.records [rows,
 //            tiles]; step.outputs: the results of the batch in this rank's window

@@ -1,6 +1,6 @@
-// shorten_requests.cu: takes the last output tokens of requests away again, for a caller who stops behind one of them.
+// shorten_requests.cu: takes the last output tokens of requests away again, for a caller who stops after one of them.
 //
-// Computes   for each request its position, history, counts and mu as they were behind the tokens that stay; how many
+// Computes   for each request its position, history, counts and mu as they were after the tokens that stay; how many
 //            went
 // Never      waits for the host; trusts a count that the device alone has seen
 // Twins      host engine/src/sequence.rs, engine/src/slots.rs | why docs/speculation.md
@@ -62,7 +62,7 @@ KERNEL(shorten_requests, SHORTEN_THREADS, ShortenRequests, args) {
         if (count > 0) {
             state.position -= count;
             state.length = length - count;
-            // Stamps of edits that matched the end of the longer history must not count behind the shorter one.
+            // Stamps of edits that matched the end of the longer history must not count after the shorter one.
             state.step++;
             if (has_mu) {
                 state.mirostat_mu = state.mu_before;

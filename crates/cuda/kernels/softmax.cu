@@ -9,7 +9,7 @@
 //            cluster c takes rows c, c + clusters and so on. softmax_reduce and softmax_write: x = (row, block), 8
 //            warps, at most `tiles_per_block` tiles a block
 // Traffic    softmax_cluster: a row in, a row out. softmax_reduce and softmax_write: a row in twice and out once, 16
-//            bytes per tile out, and those of the row in again for each of its blocks
+//            bytes per tile out, and the bytes of the row in again for each of its blocks
 // Requires   1 <= vocab <= 2^20; elements aligned to their size, rows to 16 bytes for speed; `out` and `logits` are
 //            equal or do not overlap
 
@@ -132,7 +132,7 @@ DEVICE void softmax_write_tiles(const SoftmaxArgs& softmax) {
     // RAW on tile_sums: softmax_reduce wrote them, this kernel reads them. The first logits load before this wait.
     grid_dependency_wait();
 
-    // 256 threads keep three sums each in registers, so a block reads those of up to 768 tiles only once.
+    // 256 threads keep three sums each in registers, so a block reads the sums of up to 768 tiles only once.
     CachedTileSums<3> tile_sums(softmax.tile_sums + (u64)row * softmax.tiles, softmax.tiles, threadIdx.x, blockDim.x);
     u32 nonfinite_flags = 0;
     u64 key = tile_sums.key(0, nonfinite_flags);
@@ -163,7 +163,7 @@ DEVICE void softmax_write_tiles(const SoftmaxArgs& softmax) {
 SOFTMAX_REDUCE(f32, F32)
 SOFTMAX_REDUCE(bf16, Bf16)
 SOFTMAX_REDUCE(f16, F16)
-// The names give the type of the logits, and that of the probabilities if it differs.
+// The names give the type of the logits, and the type of the probabilities if it differs.
 SOFTMAX_WRITE(f32, F32, float)
 SOFTMAX_WRITE(bf16, Bf16, unsigned short)
 SOFTMAX_WRITE(f16, F16, unsigned short)

@@ -16,11 +16,11 @@
 //
 //     verify_survey: judge the drafts of the block's chain, which gives the target's row p and the drafter's row q
 //                    for each tile: r = max(p - q, 0), or r = p without a rejection
-//                                   find the maximum of r, and that of all others
+//                                   find the maximum of r, and the maximum of all others
 //                                   if two numbers reach e / 16: race all tokens of the tile by approximate scores
 //                    warp 0: make and store the records of the block's tiles, one per lane
 //     verify_finish: judge the drafts again, then wait for the survey
-//                    if the records hold no token and a draft was rejected: make those of the target's row
+//                    if the records hold no token and a draft was rejected: make the records of the target's row
 //                    race the records' tokens; read the tiles again whose bound reaches the best score
 //                    write tokens, rows, counts and status
 
@@ -31,7 +31,7 @@
 // a tile that was not raced.
 #define RACE_TILE_FROM 0.0625f
 
-// What a chain's last token is drawn from: the target's row, or after a rejection the residual max(p - q, 0).
+// The row that a chain's last token is drawn from: the target's row, or after a rejection the residual max(p - q, 0).
 // There is no drafter's row if no draft was rejected.
 struct Residual : ProbRows {
     DEVICE_MEMBER Residual(const Chains& chains, u32 chain, const Acceptance& acceptance)
@@ -193,7 +193,7 @@ KERNEL_MIN_BLOCKS(verify_survey, 32 * SURVEY_WARPS, 5, Chains, chains) {
             storage.races[own].offset = TILE;
         }
     }
-    // RAW on maxima, races, first and nonfinite_flags: all warps wrote those of their tiles, warp 0 reads them.
+    // RAW on maxima, races, first and nonfinite_flags: all warps wrote their tiles' values, warp 0 reads them.
     __syncthreads();
     u32 tile = block_tile + lane;
     if (warp == 0 && lane < per_block && tile < chains.tiles) {
@@ -204,8 +204,8 @@ KERNEL_MIN_BLOCKS(verify_survey, 32 * SURVEY_WARPS, 5, Chains, chains) {
     }
 }
 
-// Overwrites a chain's records by those of the target's row; one block surveys it. The finish kernel needs this if a
-// draft was rejected and the residual is empty.
+// Overwrites a chain's records by the records of the target's row; one block surveys it. The finish kernel needs this
+// if a draft was rejected and the residual is empty.
 DEVICE void survey_target_row(TileMax (&tile_max)[32], const Residual& row, const LastTokenStream& rng, u32 tiles,
                               TileRecord* records) {
     const TileRace not_raced{0.0f, TILE, 0.0f, 0};
@@ -241,7 +241,7 @@ struct ChainFinishStorage {
 KERNEL(verify_finish, VERIFY_FINISH_THREADS, Chains, chains) {
     __shared__ ChainFinishStorage storage;
     u32 chain = blockIdx.x, tiles = chains.tiles;
-    // The survey writes nothing of what is read before the wait, so these reads overlap it.
+    // The survey writes no memory that is read before the wait, so these reads overlap it.
     const RngStream of_chain = chain_stream(chains, chain);
     const Acceptance acceptance = accept_drafts(storage.acceptance, chains, of_chain, chain);
     const LastTokenStream rng = last_token_stream(of_chain, acceptance);

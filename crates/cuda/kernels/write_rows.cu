@@ -91,7 +91,7 @@ struct RowWriter {
         store_tile<T>(out, vocab, tile, is_vectorized(tile), p);
     }
 
-    // Replaces the lane's slice of a tile by what is written: numbers for kept tokens, `dropped()` for others.
+    // Replaces the lane's slice of a tile by the output: numbers for kept tokens, `dropped()` for others.
     DEVICE_MEMBER void keep_members(u32 tile, float (&z)[ITEMS_PER_LANE]) const {
         u32 lane = lane_id(), first_id = key_id(cut.first_key), last_id = key_id(cut.last_key), members = 0;
         float low = key_logit(cut.last_key), high = key_logit(cut.first_key);
@@ -157,7 +157,7 @@ DEVICE void write_row_tiles(const WriteRows& args) {
         float maximum = own < span.to ? records[own].maximum : -INF_F32;
         u32 there = __ballot_sync(FULL_MASK, own < span.to);
         u32 read = __ballot_sync(FULL_MASK, !empty && maximum >= low && maximum > MASKED_VALUE);
-        // The first tile to read is in flight while the warp writes those without kept tokens.
+        // The first tile to read is in flight while the warp writes the tiles without kept tokens.
         float next[ITEMS_PER_LANE] = {}, z[ITEMS_PER_LANE];
         u32 left = read;
         if (left != 0) {

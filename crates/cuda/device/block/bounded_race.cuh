@@ -10,12 +10,12 @@
 // leader by z s - log2(arrival), which needs no first logit. Rounding can make this pick differ from the token with the
 // best exact score. The bound then reaches the leader's score, and the race finds the better token.
 //
-//     each warp: leader = the token with the best z s - log2(arrival) among those that its tiles' records name
+//     each warp: leader = the token with the best z s - log2(arrival) among the tokens that its tiles' records name
 //                others_bound = an upper bound of z s - log2(arrival) of all other tokens of its tiles
 //     after the barrier, every warp: leader = the leader with the best exact score
 //     if no bound reaches the leader's score: the leader wins
 //     otherwise: score every token that a record names; open the tiles whose bound reaches the leader's score
-//                the best of these tokens and of those in open tiles wins
+//                the best of these tokens and of the tokens in open tiles wins
 #pragma once
 
 #include "block/race.cuh"

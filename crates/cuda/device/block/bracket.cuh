@@ -108,7 +108,7 @@ DEVICE BracketSums read_bracket_tiles(const SearchedRow<V> set, StridedTiles til
     return sums;
 }
 
-// Appends the tokens that a block has listed to the first block's list, behind the `before` tokens of the blocks
+// Appends the tokens that a block has listed to the first block's list, after the `before` tokens of the blocks
 // before.
 DEVICE void append_to_first_block(const RowBlocks& blocks, SearchStorage& storage, u32 before) {
     if (!blocks.is_first()) {

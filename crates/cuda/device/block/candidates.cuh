@@ -43,9 +43,9 @@
 // The candidates, in shared memory: the first tokens of tiles, then the other tokens.
 struct CandidateList {
     alignas(16) u64 keys[MAX_CANDIDATES];
-    // What each token adds to the mass of the prefix that it ends (M4).
+    // The amount that each token adds to the mass of the prefix that it ends (M4).
     alignas(16) u64 gains[MAX_CANDIDATES];
-    // log2 of the tokens' arrivals. The survey knows those of the tiles' first tokens.
+    // log2 of the tokens' arrivals. The survey knows the arrivals of the tiles' first tokens.
     float log2_arrivals[MAX_CANDIDATES];
     // Low half: how many first tokens are listed. High half: how many of their tiles are open.
     u32 packed_counts;
@@ -122,7 +122,7 @@ DEVICE u32 find_bin(const u32* bins, u32 goal) {
     return reached ? bin : BINS + (total < goal / 2);
 }
 
-// Lists the first tokens that reach a threshold, up to the capacity, and those of them whose tiles are open. Counts
+// Lists the first tokens that reach a threshold, up to the capacity, and the ones whose tiles are open. Counts
 // go on beyond the capacity. A barrier must follow before the lists are read.
 DEVICE void list_tile_firsts(CandidateList& candidates, const RowRecords& records, float threshold) {
     records.for_each([&](u32 tile, const TileRecord& record) INLINE {
@@ -155,7 +155,7 @@ DEVICE float power_of_two_scale(float x, u32 power) {
 // lists all first tokens if `Goal::ACCEPTS_ALL`, and fails otherwise. Fails as well if too many tokens reach the
 // threshold. With `Goal::HAS_COUNT_GOAL`, a number of tokens is a second goal, `goal_policy.count_goal()`, and the
 // higher threshold counts. `first` and `least` are the row's first logit and its least tile maximum; `candidates`
-// must be cleared. On success at most MAX_CANDIDATES first tokens are listed, whatever `limit` the caller derived
+// must be cleared. On success at most MAX_CANDIDATES first tokens are listed, for any `limit` that the caller derived
 // from its parameters.
 template <class Goal>
 DEVICE bool find_threshold(CandidateList& candidates, const RowRecords& records, float first, float least,
@@ -164,7 +164,7 @@ DEVICE bool find_threshold(CandidateList& candidates, const RowRecords& records,
     const HeightScale height_scale(first);
     const float top = height_scale.height(first);
     float widest = max_f32(height_scale.height(least), top - 1e37f);
-    // Further below the first token, rows hold hardly any tokens except those that masks leave there.
+    // Further below the first token, rows hold hardly any tokens except the ones that masks leave there.
     float low = max_f32(height_scale.height(least), top - RELEVANT_SPAN), width = top - low;
     bool seconds = false;
 #pragma unroll 1
@@ -268,7 +268,7 @@ DEVICE bool find_threshold(CandidateList& candidates, const RowRecords& records,
 // The weight of a tile's first token relative to itself, in units of 2^-28 (M3).
 #define MAX_WEIGHT (1u << 28)
 
-// Gathers the tokens of an open tile that reach the threshold, except its first, and what each adds to the mass; by
+// Gathers the tokens of an open tile that reach the threshold, except its first, and the gain of each in mass; by
 // one warp. `top` is the key of the tile's first token.
 template <class V>
 DEVICE void gather_tile(CandidateList& candidates, const V& view, float threshold, float first, float log2e_over_t,

@@ -48,9 +48,9 @@ DEVICE void reduce_max_of_pair(float (&z)[2][ITEMS_PER_LANE], u32& nonfinite_fla
         bits[half] = (u32)__reduce_max_sync(FULL_MASK, (int)float_bits(max_of_lane(z[half], AllMask())));
         maxima[half] = bits_float(bits[half]);
     }
-    // As signed integers, the bits of positive floats have the order of the floats, and exceed those of negative ones.
-    // NaN has no sign here, so it and +inf exceed all others. As unsigned integers, the bits of these and of negative
-    // maxima are at least INF_F32's. The warp then cleans and reduces both tiles again.
+    // As signed integers, the bits of positive floats have the order of the floats, and exceed the bits of negative
+    // ones. NaN has no sign here, so it and +inf exceed all others. As unsigned integers, the bits of these and of
+    // negative maxima are at least INF_F32's. The warp then cleans and reduces both tiles again.
     if ((bits[0] > bits[1] ? bits[0] : bits[1]) >= float_bits(INF_F32)) {
 #pragma unroll
         for (u32 half = 0; half < 2; half++) {
@@ -124,7 +124,7 @@ struct ClusterWorker {
     // The tiles of the block and of the warp, in every row.
     TileSpan tiles;
     TileSpan own;
-    // The end of those of the warp's tiles that form whole pairs. The vocabulary may end inside the last pair.
+    // The end of the warp's tiles that form whole pairs. The vocabulary may end inside the last pair.
     u32 whole_end;
 
     // The next pair that a warp loads.
@@ -134,7 +134,7 @@ struct ClusterWorker {
         u32 left;
         // Whether all of them are whole and 16-byte aligned.
         u32 is_aligned;
-        // The row, counted over those of the cluster.
+        // The row, counted over the rows of the cluster.
         u32 n;
     };
 
@@ -205,7 +205,7 @@ struct ClusterWorker {
         }
     }
 
-    // Returns the end of those of the warp's tiles that form whole, 16-byte aligned pairs: none in a misaligned row.
+    // Returns the end of the warp's tiles that form whole, 16-byte aligned pairs: none in a misaligned row.
     DEVICE_MEMBER u32 vectorized_end(u32 misalignment) const { return misalignment == 0 ? whole_end : own.from; }
 
     // Returns the pair in a slot.
@@ -219,7 +219,7 @@ struct ClusterWorker {
         u32 tile;
         // Of the tiles of this row so far.
         u32 nonfinite_flags;
-        // The slot of the next pair, and that of the row in the block's state.
+        // The slot of the next pair, and the row's slot in the block's state.
         RingIndex slot;
         RingIndex row_slot;
         TemperatureScale scale;

@@ -123,8 +123,8 @@ DEVICE u32 bucket_index(u64 key, u32 top, float scale) {
     return float_to_u32(fminf(key_depth(key, top) * scale, BUCKETS - 1));
 }
 
-// What a listed token adds to the mass by itself, rounded down. The tokens of a prefix of the list add at most one
-// unit per token more than the sum of their gains (M4).
+// The amount that a listed token adds to the mass by itself, rounded down. The tokens of a prefix of the list add at
+// most one unit per token more than the sum of their gains (M4).
 template <class V>
 DEVICE u64 mass_gain(const SearchedRow<V>& set, u64 key) {
     const Search& search = set.storage.search;

@@ -17,7 +17,7 @@
 #include "math/edits.cuh"
 #include "warp/tile.cuh"
 
-// A block's tiles of all rounds and their edits, in shared memory. The logits are those of one round at a time.
+// A block's tiles of all rounds and their edits, in shared memory. The logits are of one round at a time.
 template <class T, u32 WARPS, u32 TILES_PER_WARP, u32 ROUNDS>
 struct EditedTiles {
     // The tiles of a round, their words of 32 ids, and the block's threads.
@@ -99,7 +99,7 @@ struct EditedTiles {
         return threadIdx.x < WORDS && first_tile * MASK_WORDS + threadIdx.x < tiles * MASK_WORDS;
     }
 
-    // Stores which ids of the thread's words are allowed, one word per round, and lists those of them that are touched.
+    // Stores which ids of the thread's words are allowed, one word per round, and lists the ones that are touched.
     // `mask_bits` are the mask's bits, 0 beyond the row. The counts must be 0 before; a barrier must follow.
     DEVICE_MEMBER void list_touched(const EditMasks& edits, u32 first_tile, u32 tiles, const u32 (&mask_bits)[ROUNDS]) {
         u32 own = threadIdx.x, bits[ROUNDS], open[ROUNDS];
@@ -139,7 +139,7 @@ struct EditedTiles {
 
     // Returns the bytes of four lanes. A lane has four ids in one of a tile's first four words, and four in the word
     // four further on. The threads of these two words exchange them. The first thread makes the bytes of the first four
-    // of the eight lanes, the other thread those of the last four.
+    // of the eight lanes, the other thread the bytes of the last four.
     static DEVICE_MEMBER u32 lane_bytes_of_half(u32 word) {
         bool last = threadIdx.x & 4;
         u32 other = __shfl_xor_sync(FULL_MASK, word, 4), shift = last ? 16 : 0;

@@ -150,7 +150,7 @@ DEVICE ApproxSums shuffle(const ApproxSums& own, u32 lane) {
                       __shfl_sync(FULL_MASK, own.square, (int)lane)};
 }
 
-// Adds to each lane's sums those of the lanes before.
+// Adds to each lane's sums the sums of the lanes before.
 DEVICE void scan_warp(ApproxSums& sum) {
 #pragma unroll 1
     for (u32 apart = 1; apart < 32; apart *= 2) {
@@ -186,7 +186,7 @@ DEVICE ApproxScan scan_approx(ApproxSums (&scratch)[32], const ApproxSums& own) 
 }
 
 // Brackets the goal by levels, and turns the counts into running sums. Returns whether the range reaches the goal; for
-// a mass it returns true. The levels of a number of tokens are certain. Those of a mass are guessed in floats:
+// a mass it returns true. The levels of a number of tokens are certain. The levels of a mass are guessed in floats:
 // search.cuh proves the guess, or finds that it missed.
 //
 //     missing = the exact mass of the range - its guessed mass; spread it over the levels, unless it is too large

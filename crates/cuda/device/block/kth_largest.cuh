@@ -1,7 +1,7 @@
 // kth_largest.cuh: the k-th largest of a row of floats, by a block.
 //
-// Computes   a histogram of the finite floats over bins of equal width, then the k-th among those of one bin; by bytes
-//            where that bin has too many, or bins have no width
+// Computes   a histogram of the finite floats over bins of equal width, then the k-th among the floats of one bin; by
+//            bytes where that bin has too many, or bins have no width
 // Traffic    in: the floats, three times, or some times more; they should lie in a cache
 #pragma once
 
@@ -32,7 +32,7 @@ DEVICE float kth_by_bytes(u32 count, u32 k, F value) {
             const u32 i = start + threadIdx.x;
             const u64 bits = i < count ? ordered_bits(value(i)) : 0;
             const bool counts = i < count && (bits ^ prefix) >> shift >> 8 == 0;
-            // Most values share their high bytes, so a warp counts those of its lanes that have one byte at once.
+            // Most values share their high bytes, so a warp counts the lanes that have one byte at once.
             const u32 bin = counts ? bits >> shift & 255 : 256;
             const u32 peers = __match_any_sync(FULL_MASK, bin);
             if (counts && lane_id() == (u32)__ffs((int)peers) - 1) {

@@ -1,4 +1,4 @@
-// mass.cuh: the integer sums behind filters and logprobs (rules M1 to M5), computed by a block.
+// mass.cuh: the integer sums that filters and logprobs need (rules M1 to M5), computed by a block.
 //
 // Computes   visits to the tiles that can hold a part of a given set; mass, number of tokens and entropy of a part
 // Never      adds floats; never reads a tile whose maximum is below the part's last logit
@@ -22,7 +22,7 @@ struct Maxima {
     DEVICE_MEMBER float of(u32 tile) const { return first ? first[(u64)tile * stride] : MAX_F32; }
 };
 
-// Returns the survey's maxima: those of the whole edited row, which hold for its prefixes too.
+// Returns the survey's maxima, of the whole edited row, which hold for its prefixes too.
 DEVICE Maxima survey_maxima(const Step& step, u32 row) {
     return Maxima{&step.records[(u64)row * step.tiles].maximum, sizeof(TileRecord) / sizeof(float), step.tiles};
 }
@@ -37,7 +37,7 @@ DEVICE u64* scratch_tile_words(const Step& step, u32 row) {
     return step.scratch + (u64)row * step.scratch_words + step.tiles;
 }
 
-// Visits those of `tiles` that have a token and whose maximum is at least `low`, one warp per tile. For each of them
+// Visits the ones of `tiles` that have a token and whose maximum is at least `low`, one warp per tile. For each of them
 // all lanes call `inside(tile, maximum, z, owns_tile)`; `owns_tile` is true in one lane, the tile's owner. Afterwards
 // the owner of each tile, visited or not, calls `after(tile, maximum, visited)`. With RAW_VALUES, `z` may hold NaN and
 // +inf; otherwise it is clean. For a logit below `low` it may hold any value below `low`.

@@ -1,4 +1,4 @@
-// race.cuh: the exponential race over a row's kept tokens, by a block; it scores only those that can win (D1, D2).
+// race.cuh: the exponential race over a row's kept tokens, by a block; it scores only tokens that can win (D1, D2).
 //
 // Computes   the token of a cut with the largest score
 // Never      reads a tile whose bound is below the best score known; never computes the exact score of a token whose
@@ -9,7 +9,7 @@
 //
 //     best = the best score of the tiles' first tokens                 their arrivals are in the survey's records
 //     open = the tiles with y(others) - log2(first arrival) >= best    the left side bounds the tile's other scores
-//     if they are many: best = the best score of their first arrivals, too; list again those that stay open
+//     if they are many: best = the best score of their first arrivals, too; list again the tiles that stay open
 //     for each open tile, a warp each:
 //         bound each token's score by approximate logarithms, with slack for their errors
 //         score the tokens whose bound reaches best, and raise best

@@ -30,7 +30,7 @@ struct RowRecords {
                      with_sums ? step.filter_sums + (u64)row * step.tiles : nullptr, step.tiles) {}
 
     // Calls `visit(tile, record, sum)` for each of the thread's tiles. All lanes of a warp make the same number of
-    // calls: beyond the last tile, the record is that of a tile without tokens.
+    // calls: beyond the last tile, the record is as of a tile without tokens.
     template <class Visit>
     DEVICE_MEMBER void for_each_with_sum(Visit visit) const {
         visit(threadIdx.x, first_record, first_sum);
@@ -82,7 +82,7 @@ struct RowSummary {
     u32 nonfinite_flags;
 };
 
-// The shared memory of `summarise_row`: what each warp found in its tiles' records.
+// The shared memory of `summarise_row`: each warp's summary of its tiles' records.
 struct SummaryStorage {
     U32x4 warps[32];
 };

@@ -39,7 +39,7 @@ DEVICE u64 block_max(ReduceStorage& storage, u64 x) {
     return warp_max(lane_id() < warp_count() ? storage.maxima[lane_id()] : 0);
 }
 
-// The sum of the numbers of the threads before this one, and that of all threads of the block.
+// The sum of the numbers of the threads before this one, and the sum of all threads of the block.
 struct BlockScan {
     u64 before;
     u64 total;

@@ -41,8 +41,8 @@ DEVICE void sync_blocks(u32 count) {
 struct RowReduceStorage : ReduceStorage {
     // Per warp of this block: its part of each number.
     u64 parts[MAX_EXCHANGED][32];
-    // What each block of the row sent. Two sets take turns: a block may send the numbers of the next exchange while
-    // another one still reads those of the last.
+    // The numbers that each block of the row sent. Two sets take turns: a block may send the numbers of the next
+    // exchange while another one still reads the numbers of the last.
     u64 received[2][MAX_EXCHANGED][MAX_ROW_BLOCKS];
     // The set that the next exchange uses.
     u32 turn;
@@ -61,7 +61,7 @@ struct RowBlocks {
     static DEVICE_MEMBER RowBlocks of(RowReduceStorage& storage) {
         return RowBlocks{storage, cluster_ctarank(), cluster_nctarank()};
     }
-    // This block alone, whatever the others do.
+    // This block alone, without the others.
     static DEVICE_MEMBER RowBlocks alone(RowReduceStorage& storage) { return RowBlocks{storage, 0, 1}; }
 
     DEVICE_MEMBER bool is_first() const { return rank == 0; }
@@ -119,7 +119,7 @@ struct RowBlocks {
         }
     }
 
-    // Replaces the numbers by those of the first block's threads, which all have the same ones.
+    // Replaces the numbers by the numbers of the first block's threads, which all have the same ones.
     template <u32 N>
     DEVICE_MEMBER void broadcast(u64 (&x)[N]) const {
         if (count == 1) {

@@ -1,7 +1,7 @@
 // search.cuh: finds the token at which a long set reaches a mass or a number of tokens; by the blocks of a row (F1, F3,
 // M4).
 //
-// Computes   the key of that token, in the row's order or in that of typical-p; exactly, for every row
+// Computes   the key of that token, in the row's order or in typical-p's; exactly, for every row
 // Never      sorts a row; never adds up a tile's tokens other than by their integer weights
 // Twins      CPU cpu/src/filter/search.rs | why docs/stages/filter.md
 // Traffic    usually two reads of the tiles reached: one counts tokens by levels, one proves what the levels guess
@@ -21,7 +21,7 @@
 //
 // The search is written in six files, each of which includes the one above it:
 //
-//     search_state.cuh   Search, what the block knows; visits to the tiles that hold tokens at or above a value
+//     search_state.cuh   Search, the block's knowledge; visits to the tiles that hold tokens at or above a value
 //     histogram.cuh      first read:  count_levels, then bracket_goal guesses the bracket
 //     crossing.cuh       in the list: resolve_crossing and walk_to_crossing find the token
 //     bracket.cuh        second read: read_bracket proves the bracket and lists its tokens
@@ -44,7 +44,7 @@ DEVICE u64 split_ties(const SearchedRow<V>& set, float value) {
     if (threadIdx.x == 0) {
         search.found_index = tiles;
     }
-    // What the first `count` of a tile's equal tokens add to the mass or to the number.
+    // The amount that the first `count` of a tile's equal tokens add to the mass or to the number.
     auto gain = [&](u32 tile, u32 count) INLINE {
         if (!search.by_mass) {
             return (u64)count;
@@ -134,7 +134,7 @@ DEVICE bool read_heap(const SearchedRow<V>& set) {
     }
     const RowBlocks blocks = set.blocks();
     u64* words = scratch_tile_words(set.step, set.row);
-    // Of the lane's own tile: the tokens above the value, and in the high half those of it.
+    // Of the lane's own tile: the tokens above the value, and in the high half the tokens of it.
     u32 own = 0;
     u64 counts[] = {0, 0};
     set.template visit<true>(
@@ -201,7 +201,7 @@ DEVICE u64 find_in_list(const SearchedRow<V>& set, u64& mass) {
 }
 
 // Returns the key, by value, of the first token in the order at which the given set reaches the goal. If the set does
-// not reach it, the key is at most that of the set's last token. The caller sets up the search, except for its
+// not reach it, the key is at most the key of the set's last token. The caller sets up the search, except for its
 // levels. `listed` says that the list holds a bracket with all tokens down to the goal.
 template <class V>
 DEVICE u64 find_crossing(const SearchedRow<V>& set, bool listed) {

@@ -1,4 +1,4 @@
-// search_state.cuh: what a block knows while it searches a row, and its shared memory.
+// search_state.cuh: the knowledge of a block that searches a row, and its shared memory.
 //
 // Computes   orders of tokens and levels of values; visits to the tiles that hold tokens at or above a value
 // Twins      CPU cpu/src/filter/search.rs | why docs/stages/filter.md
@@ -95,11 +95,11 @@ struct LevelDivision {
         return level < most ? level : most;
     }
 
-    // Whether the levels divide what those of a range from the first token down divide: values of logits, bits of
-    // probabilities.
+    // Whether the levels divide the numbers that the levels of a range from the first token down divide: values of
+    // logits, bits of probabilities.
     DEVICE_MEMBER bool is_plain() const { return linear == LINEAR_LEVELS; }
 
-    // Whether the levels may be those of a range whose lower end matters; for probabilities always true.
+    // Whether the levels may be the levels of a range whose lower end matters; for probabilities always true.
     DEVICE_MEMBER bool is_even() const { return linear || !LINEAR_LEVELS; }
 
     // By about how many powers of two weights differ within a level.
@@ -187,7 +187,7 @@ struct Search {
     Order order;
     float log2e_over_t;
     // Whether a token's key has to be tested, because no lower bound of values describes the given set. A search is
-    // plain if it needs no such test and its order is that of the row's numbers.
+    // plain if it needs no such test and its order is the order of the row's numbers.
     bool needs_key_test;
     bool plain;
     // Whether the goal is a mass rather than a number of tokens.
@@ -204,8 +204,8 @@ struct Search {
     // `safe_floor`. A wrong guess costs time only.
     float likely_floor;
     float safe_floor;
-    // What is proven of the crossing: the tokens at or above `hi` do not reach the goal; those at or above `lo` do, if
-    // the given set does.
+    // The proven bounds of the crossing: the tokens at or above `hi` do not reach the goal; those at or above `lo` do,
+    // if the given set does.
     RangeEnd lo;
     RangeEnd hi;
     // The range whose levels are counted next, and the bracket that these counts lead to.
@@ -286,10 +286,10 @@ struct SearchStorage {
     RowReduceStorage reduce;
     // Per warp, the sums over its threads' levels.
     ApproxSums level_sums[32];
-    // A bit for each token of a tile, set for those of one value.
+    // A bit for each token of a tile, set for the tokens of one value.
     u32 tied_tokens[MASK_WORDS];
     // The three are never needed at once: a short nucleus is listed before levels are counted, and a list is divided
-    // into buckets once nobody needs the counts any more.
+    // into buckets once the counts are no longer needed.
     union {
         // The number of tokens at each level; after bracket_goal, the number down to each level. The last 32 counters,
         // one for each lane, take what lies outside the range.
@@ -316,8 +316,8 @@ struct SearchedRow {
     // The blocks that search the row.
     DEVICE_MEMBER RowBlocks blocks() const { return RowBlocks::of(storage.reduce); }
 
-    // Visits those of `tiles` that hold tokens at or above a value, as visit_tiles does. Logits outside the given set
-    // become -inf or NaN.
+    // Visits the ones of `tiles` that hold tokens at or above a value, as visit_tiles does. Logits outside the given
+    // set become -inf or NaN.
     template <bool PLAIN, class Inside, class After>
     DEVICE_MEMBER void visit(float value, Inside inside, After after, StridedTiles tiles) const {
         const Search& search = storage.search;

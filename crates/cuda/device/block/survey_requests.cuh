@@ -4,7 +4,7 @@
 #include "abi/step.cuh"
 
 // Returns the slot whose request the survey of a row reads; -1 for padding. With STEP_SLOT_IS_ROW padding has a request
-// as well, and is surveyed although nobody reads its records.
+// as well, and is surveyed although its records are not read.
 DEVICE int survey_slot(const Step& step, u32 row) { return step.flags & STEP_SLOT_IS_ROW ? (int)row : step.slots[row]; }
 
 // Waits for the previous kernel on the stream: in an operator's call params_from_columns.cu, which writes the requests

@@ -7,8 +7,8 @@
 #include "abi/step.cuh"
 #include "math/num.cuh"
 
-// What a 64-bit offset adds to the seed: its signed high word, times 2^64 over the golden ratio as an odd number. The
-// low word is the position. So no two offsets of one seed share random numbers.
+// The number that a 64-bit offset adds to the seed: its signed high word, times 2^64 over the golden ratio as an odd
+// number. The low word is the position. So no two offsets of one seed share random numbers.
 DEVICE u64 seed_from_offset(u64 offset) { return (u64)((i64)offset >> 32) * 0x9E3779B97F4A7C15ull; }
 
 // Names one of the independent draws.

@@ -1,4 +1,4 @@
-// edits.cuh: what a request's edits know of ids, and the logits that they make (rules E1 to E4).
+// edits.cuh: the data of a request's edits by id, and the logits that they make (rules E1 to E4).
 //
 // Computes   the entry of an id; an edited logit
 // Never      probes for long: a table is at most half full, so runs of used entries are short

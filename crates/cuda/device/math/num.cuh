@@ -33,7 +33,7 @@ DEVICE PhiloxWords philox(u64 key, u32 c0, u32 c1, u32 c2, u32 c3) {
     return PhiloxWords{{c0, c1, c2, c3}};
 }
 
-// What a random word is for: the third word of its counter (N8).
+// The purpose of a random word: the third word of its counter (N8).
 enum Tag : u32 {
     TAG_TOKEN = 0,
     TAG_TILE = 1,
@@ -141,7 +141,7 @@ DEVICE u32 weight(float d) {
 
 // The weight of a logit that lies `below` its tile's maximum: the result of `weight`, by one operation less. It takes
 // the distance d as d / -64, because a product saturates at 1 at no cost. A logit that is further below weighs 0. All
-// further numbers are those of `weight` times powers of -64, which changes no rounding.
+// further numbers are those in `weight` times powers of -64, which changes no rounding.
 DEVICE u32 weight_of_distance(float below, float log2e_over_t) {
     const float ROUNDING_MAGIC = (12582912.0f + 28.0f) / 64.0f;
     float d = mul_saturate(below, log2e_over_t * (1.0f / 64.0f));
@@ -196,7 +196,7 @@ DEVICE float exponential_from_u64(u64 u) {
     return near ? v * log2_one_plus(-v) : -log2_of_normal(v);
 }
 
-// Bits whose order as unsigned integers is that of the floats.
+// Bits whose order as unsigned integers is the order of the floats.
 DEVICE u32 ordered_bits(float z) {
     u32 bits = float_bits(z);
     return bits >> 31 ? ~bits : bits | 0x80000000u;

@@ -5,7 +5,7 @@
 // Requires   sm_80, or a host that exchanges words among the lanes of a warp; whole warps
 //
 // Lane 4 g + t has words of the rows g (`a[0]`, `a[2]`) and g + 8 (`a[1]`, `a[3]`) and of column g (`b`), and the sums
-// of row g and columns 2 t and 2 t + 1, then those of row g + 8.
+// of row g and columns 2 t and 2 t + 1, then the elements of row g + 8.
 #pragma once
 
 #include "platform/portability.cuh"
@@ -48,7 +48,7 @@ DEVICE int dot_of_bytes(unsigned int a, unsigned int b) {
 // Calls `add(i, a, b)` for each of a lane's four sums and each pair of words that meet in it.
 template <class F>
 DEVICE void for_words_that_meet(const unsigned int (&a)[4], const unsigned int (&b)[2], F add) {
-    // Of each lane: the words of row g, those of row g + 8, and those of column g.
+    // Of each lane: the words of row g, of row g + 8, and of column g.
     const unsigned int words[3][2] = {{a[0], a[2]}, {a[1], a[3]}, {b[0], b[1]}};
     unsigned long long lanes[3][32];
     for (int i = 0; i < 3; i++) {

@@ -82,7 +82,7 @@ DEVICE u32 cluster_nctarank() {
     return blocks;
 }
 
-// Returns where an address in the block's own shared memory lies in that of the cluster's block `rank`.
+// Returns where an address in the block's own shared memory lies in the shared memory of the cluster's block `rank`.
 template <class T>
 DEVICE T* map_shared_rank(T* pointer, u32 rank) {
     u64 mapped;
@@ -91,7 +91,7 @@ DEVICE T* map_shared_rank(T* pointer, u32 rank) {
 }
 
 // Waits until all threads of the cluster that have not ended have called it. Each block then sees what the others wrote
-// before, and may write to what they initialised.
+// before, and may write to the memory that they initialised.
 DEVICE void cluster_sync() {
     asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
 }

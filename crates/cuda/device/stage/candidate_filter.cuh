@@ -19,8 +19,9 @@
 //     each listed token: index = number of tokens before it; prefix mass = sum of their gains and its own
 //     one warp: applies the filters to the list
 //
-// A gain is what a token adds to the mass of the prefix that it ends (M4). A first token's gain follows from its tile
-// alone. The gains of a tile's other tokens depend on each other; the warp that gathers the tile computes them.
+// A gain is the amount that a token adds to the mass of the prefix that it ends (M4). A first token's gain follows from
+// its tile alone. The gains of a tile's other tokens depend on each other; the warp that gathers the tile computes
+// them.
 #pragma once
 
 #include "block/candidates.cuh"
@@ -215,7 +216,7 @@ struct LaneCandidates {
     }
 };
 
-// Counts those of the first `count` tokens for which `passes(key, prefix_mass)` holds; by a warp, in every lane.
+// Counts the ones of the first `count` tokens for which `passes(key, prefix_mass)` holds; by a warp, in every lane.
 template <class Passes>
 DEVICE u32 count_passing(const CandidateList& list, const LaneCandidates& lane_candidates, u32 count, Passes passes) {
     u32 lane = lane_id(), passing = 0;
@@ -250,8 +251,8 @@ struct ListRange {
 //         min-p, top-a, epsilon: the tokens at or above a threshold stay, and the first token in any case
 //         XTC, if it acts: of the tokens at or above a threshold only the last stays; the tokens below stay too
 //
-// The first filter of a chain, and all filters of a joint one, take the mass of the row; later ones that of the kept
-// tokens.
+// The first filter of a chain, and all filters of a joint one, take the mass of the row; later ones the mass of the
+// kept tokens.
 template <class XtcActs>
 DEVICE ListRange filter_candidates(const CandidateList& list, const LaneCandidates& lane_candidates,
                                    const FilterChain& chain, float log2e_over_t, u64 mass, XtcActs xtc_acts) {

@@ -1,13 +1,13 @@
 // exchange.cuh: how the kernels of a rank signal the other ranks of a group, and wait for them.
 //
 // A turn is one step of the group. In a turn ranks may send parts of rows, and then results. A rank writes rows of turn
-// t only once all ranks have signalled the results of turn t - 1: nobody reads rows of that turn any more. So one copy
+// t only once all ranks have signalled the results of turn t - 1: rows of that turn are no longer read. So one copy
 // of the rows suffices, at an address that never changes.
 //
 // Parts of rows are many bytes: each block that sends some signals its own end by a flag, which costs one wait for the
 // link. Results are few words: each is stored together with its turn, 64 bits at once, and is its own flag; no store
 // waits for another. There are two places for each such word, for odd and for even turns: a rank that sends results of
-// turn t + 2 has those of turn t + 1 of all ranks, so these have read what they got in turn t.
+// turn t + 2 has the results of turn t + 1 of all ranks, so these have read the words that they got in turn t.
 //
 // Every wait ends at a deadline. Then the window's `failure` is set, and no later exchange sends or waits.
 #pragma once
@@ -40,7 +40,7 @@ DEVICE void fail(WindowHeader& own, ExchangeFailure failure, u32 rank, u64 flag 
     }
 }
 
-// Returns the digest of the running step: what the host set for all steps of an assignment, and of which type and kind
+// Returns the digest of the running step: the host's digest for all steps of an assignment, and of which type and kind
 // the rows are, which each step knows itself.
 DEVICE u32 step_digest(const WindowHeader& own, u32 row_digest) { return own.digest ^ row_digest; }
 

@@ -27,14 +27,14 @@ struct FilterStorage {
     u64 masses[32];
     u64 first_masses[32];
     u32 inverted_lows[32];
-    // What the filters so far have left.
+    // The set that the filters so far have left.
     GivenSet left;
     // The results: a row's scales under dynamic temperature, and what its filters keep.
     Scales scales;
     GivenSet kept;
 };
 
-// What the filters of a row read.
+// The data that the filters of a row read.
 template <class V>
 struct FilterContext {
     const Step& step;
@@ -230,7 +230,7 @@ DEVICE ApproxRow approximate_row(const FilterContext<V>& f, float first) {
     mass = warp_sum(mass);
     first_tokens_mass = warp_sum(first_tokens_mass);
     low = __reduce_max_sync(FULL_MASK, low);
-    // WAR on masses, first_masses, inverted_lows: slower warps may still read those of an earlier call, each warp
+    // WAR on masses, first_masses, inverted_lows: slower warps may still read the values of an earlier call, each warp
     // overwrites its own.
     __syncthreads();
     if (lane_id() == 0) {

@@ -28,7 +28,7 @@
 //  2. The block reads the request before it waits for the survey, which does not write it; the dependent kernel may
 //     begin at once.
 //  3. Loops of one or two rounds are not unrolled. What few rows need is not inlined, so that its registers do not add
-//     to those of the others.
+//     to the registers of the others.
 //  4. Without logprobs and kept sets, thread 0 ends a listed row right after its draw; a thread of another warp
 //     advances the request, since two warps do not wait for each other's memory accesses.
 //  5. Of a cluster, only the first block draws; the others take part in what reads the whole row.
@@ -76,7 +76,7 @@ struct GeneralPolicy {
     static constexpr bool FILTERS = true, EDITS = true, TOKEN_LOGPROB = false, EVERYTHING = true;
 };
 
-// What a block reads of its row's request before the wait, and what it keeps for the row's end.
+// The fields of its row's request that a block reads before the wait, and the values that it keeps for the row's end.
 struct RowInputs {
     int slot;
     // NO_TOKEN if no token is forced.
@@ -131,7 +131,7 @@ struct FinishStorage {
 };
 
 // A row, its request, and the block's shared memory. `slot`, `forced` and `features` are copies in registers, for use
-// up to the draw; what comes after it reads those in `inputs`.
+// up to the draw; later code reads the ones in `inputs`.
 template <class Policy, class T>
 struct FinishedRow {
     const Step& step;
@@ -147,7 +147,7 @@ struct FinishedRow {
     DEVICE_MEMBER RowBlocks blocks() const { return RowBlocks::of(storage.draw.filter.search.reduce); }
 };
 
-// What the end of a row needs to know of its draw.
+// The result of a row's draw, which its end needs.
 struct RowOutcome {
     // The drawn token, or the forced one; NO_TOKEN if the row is empty and no token is forced.
     int token;
@@ -229,7 +229,7 @@ DEVICE_NOINLINE bool draw_token_and_test(const Step& step, u32 row, int slot, u6
 }
 
 // Draws the token of a row whose candidate list failed or left a doubt, or whose filters are never tried on a list. The
-// results are in `storage`. Not inlined, so that its registers do not add to those of other rows' code.
+// results are in `storage`. Not inlined, so that its registers do not add to the registers of other rows' code.
 template <class T, bool EDITED>
 DEVICE_NOINLINE void draw_by_search(const Step& step, u32 row, int slot, bool draws, Scales scales,
                                     DrawStorage& storage) {
@@ -293,7 +293,7 @@ DEVICE bool draw_from_list(const FinishedRow<Policy, T>& f, const RowRecords& re
 }
 
 // Draws the token of a row by its filters: finds the cut, from the records, from a candidate list or by a search, and
-// races what it keeps. All blocks of the row call it; what it returns is valid in the first one. The others take part
+// races what it keeps. All blocks of the row call it; its result is valid in the first one. The others take part
 // in what reads the whole row, and otherwise return at once.
 template <class Policy, class T, class V>
 DEVICE RowOutcome draw_filtered(const FinishedRow<Policy, T>& f, const RowRecords& records, const V& view) {
@@ -468,7 +468,7 @@ DEVICE void finish_row(const Step& step, u32 row, FinishStorage<Policy, T>& stor
     const EditedRow<T, false> unedited(step, row, slot);
     float offset = 0.0f;
     if (!Policy::FILTERS && Policy::Records::MIN_P) {
-        // The division inside overlaps with the survey; `opaque` keeps the compiler from moving it behind the wait.
+        // The division inside overlaps with the survey; `opaque` keeps the compiler from moving it after the wait.
         offset = opaque(min_p_offset(inputs.filter_chain.min_p, inputs.scales.filter_log2e_over_t));
     }
     grid_dependency_wait();

@@ -1,4 +1,4 @@
-// first_tokens.cuh: lists the first k tokens of a row's order, whatever the row; by a block.
+// first_tokens.cuh: lists the first k tokens of a row's order, for any row; by a block.
 //
 // Computes   a candidate list with at least the first k tokens, or with all if there are fewer
 // Never      fails: rows with too many equal or nearly equal logits for find_threshold are searched
@@ -48,7 +48,7 @@ DEVICE void search_first_tokens(CandidateList& list, u32& count, const RowRecord
     // Too many tokens reach the first, unless there are fewer than k in all, and too few the second. Neighbouring
     // thresholds differ by a token at most.
     u64 low = (u64)MIN_TOKEN_ORDERED << THRESHOLD_ID_BITS, high = ((u64)ordered_bits(first) + 1) << THRESHOLD_ID_BITS;
-    // Begins with the tokens of the largest logit: rows with many equal logits are most of those that are searched.
+    // Begins with the tokens of the largest logit: most of the rows that are searched have many equal logits.
     u64 threshold = (u64)ordered_bits(first) << THRESHOLD_ID_BITS;
     while (true) {
         // WAR on count: all threads read the count of the round before, thread 0 clears it.

@@ -1,4 +1,4 @@
-// head.cuh: what the kernels of heads have in common.
+// head.cuh: functions that the kernels of heads share.
 //
 // Computes   the logit of a product (H2), and bounds of it; how a request's rows find their logits
 // Twins      oracle spec/src/head.rs, spec/src/params/reading.rs | CPU cpu/src/head | why docs/heads.md,

@@ -19,8 +19,8 @@
 //
 // The residual of a row is the row after its refusals (S5, S7), or what its ratio leaves of it (S6).
 //
-//  1. A residual is never written. A refusal is the id and the two sums that were divided by; whoever reads a number
-//     takes it through all refusals of the row. So k refusals cost k divisions a number, and no memory.
+//  1. A residual is never written. A refusal is the id and the two sums that were divided by; the thread that reads a
+//     number takes it through all refusals of the row. So k refusals cost k divisions a number, and no memory.
 //  2. All threads of all blocks take each decision, from the same numbers, so none is sent. Only sums and records are
 //     divided among them. The first block alone ends the draw.
 //  3. The last refusal of a row is not summed, so that chains by rejection are read once. The sum would only say
@@ -45,7 +45,7 @@ struct JudgeBlocks {
     // The blocks of the cluster.
     static DEVICE_MEMBER JudgeBlocks of_cluster() { return JudgeBlocks{cluster_ctarank(), cluster_nctarank()}; }
 
-    // The tree of this block's cluster, of those of the launch.
+    // The tree of this block's cluster, among the launch's trees.
     DEVICE_MEMBER u32 tree_index() const { return blockIdx.x / count; }
     DEVICE_MEMBER bool is_first() const { return rank == 0; }
 
@@ -311,7 +311,7 @@ DEVICE ResidualSums sum_residual(const JudgedTree& tree) {
             store_tile_sum(probs.q, sums[tiles + tile]);
         }
     }
-    // RAW on sums: lane 0 of each warp stored those of its tiles, all threads of all blocks read them.
+    // RAW on sums: lane 0 of each warp stored its tiles' sums, all threads of all blocks read them.
     tree.blocks.sync();
     ResidualSums residual_sums{sum_of_tiles(tree.storage.reduce, sums, tiles), WeightSum{1.0f, 1.0f}};
     if (uses_drafter) {
@@ -525,7 +525,7 @@ DEVICE void make_records(const JudgedTree& tree, const LastTokenStream& rng, Til
                 make_chain_record(maxima[lane], not_raced, row.is_vectorized(tile), flags[lane], rng, first, tile);
         }
     }
-    // RAW on records: a warp of each block wrote those of its tiles, all threads of all blocks read them.
+    // RAW on records: a warp of each block wrote its tiles' records, all threads of all blocks read them.
     tree.blocks.sync();
 }
 

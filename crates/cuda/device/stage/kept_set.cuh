@@ -1,4 +1,4 @@
-// kept_set.cuh: what a row's filters keep, found by reads of the row; device functions of a block.
+// kept_set.cuh: the set that a row's filters keep, found by reads of the row; device functions of a block.
 //
 // Computes   a row's scales under dynamic temperature; the interval of the row's order that any filter chain keeps; the
 //            cut of min-p alone, which needs no read
@@ -61,8 +61,8 @@ struct RowContext {
     }
 };
 
-// The functions marked DEVICE_NOINLINE serve few rows; inlined, their registers would add to those of the code that
-// most rows run.
+// The functions marked DEVICE_NOINLINE serve few rows; inlined, their registers would add to the registers of the code
+// that most rows run.
 
 // Computes a row's scales under dynamic temperature and stores them in `storage.scales`, for all threads.
 template <class T, bool EDITED>

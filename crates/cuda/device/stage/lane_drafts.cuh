@@ -61,7 +61,7 @@ struct LaneStopIds {
 };
 
 // Of the lane l the drafts l and 32 + l. An id or a parent that is no 32-bit number is -2, which is neither an id nor a
-// parent, and so are those of drafts that the request does not have.
+// parent, and so are the parents of drafts that the request does not have.
 struct LaneDrafts {
     int ids[2];
     int parents[2];

@@ -4,7 +4,8 @@
 // Never      sorts a row: ranks are counts, and the top n come from tiles that reach a threshold from the maxima
 // Twins      oracle spec/src/logprobs.rs | CPU cpu/src/logprobs.rs | why docs/stages/logprobs.md
 // Traffic    for the mass: 16 bytes per tile if the survey summed it, otherwise the members' tiles; for each 16 ranks:
-//            the tiles that reach one of the tokens; for the top n: those that reach the threshold; for members that
+//            the tiles that reach one of the tokens; for the top n: the tiles that reach the threshold; for members
+//            that
 //            are no prefix of the row: their tiles once more, for the maxima; for the kept set: the row
 #pragma once
 
@@ -259,8 +260,8 @@ struct LogprobRow {
     GivenSet kept;
 };
 
-// Writes a row's logprobs in its request's mode. In mode raw of an edited row, the members' maxima are those of the raw
-// logits, which the survey stored with its sums for logprobs.
+// Writes a row's logprobs in its request's mode. In mode raw of an edited row, the members' maxima are the maxima of
+// the raw logits, which the survey stored with its sums for logprobs.
 template <class T>
 DEVICE void write_logprobs(LogprobStorage& storage, RowReduceStorage& reduce, const LogprobRow<T>& target,
                            const Params& params, const Request& request) {

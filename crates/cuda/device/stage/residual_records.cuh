@@ -1,4 +1,4 @@
-// residual_records.cuh: the records of a row of weights, from which a token is drawn behind accepted drafts (S4 to S7).
+// residual_records.cuh: the records of a row of weights, from which a token is drawn after accepted drafts (S4 to S7).
 //
 // Computes   a tile's largest weight and its token; from it, and from a race of the tile if there was one, the tile's
 //            record in the form of SurveyDrawRecords (block/bounded_race.cuh)
@@ -6,7 +6,7 @@
 // Requires   whole warps
 //
 // A race of weights r is a race of the logits L(r) at scale 1 (P1). So records hold logarithms, and the code of the
-// race is that of any row. Maxima are found among the weights themselves: only two per tile need a logarithm.
+// race is the race of any row. Maxima are found among the weights themselves: only two per tile need a logarithm.
 #pragma once
 
 #include "block/bounded_race.cuh"
@@ -117,7 +117,7 @@ DEVICE void reduce_probs_tile(const float (&r)[ITEMS_PER_LANE], bool vectorized,
     }
 }
 
-// What a warp finds by racing all tokens of a tile.
+// The result of a warp's race of all tokens of a tile.
 struct alignas(16) TileRace {
     // The residual of the token with the largest approximate score, and its offset in the tile; TILE without a race.
     float p;

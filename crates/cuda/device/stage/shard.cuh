@@ -2,9 +2,9 @@
 // each other about a row.
 //
 // Tiles and ids of a shard count from the start of the first tile that it has ids of, so the functions that summarise,
-// list and race whole rows serve shards too. Of that tile the first `skipped` ids may be another rank's: nobody reads
-// them here. A tile that a border cuts has a record on each side, of the ids there. Random numbers belong to a token's
-// place in the vocabulary (N8), which ShardStream knows.
+// list and race whole rows serve shards too. Of that tile the first `skipped` ids may be another rank's: no thread
+// reads them here. A tile that a border cuts has a record on each side, of the ids there. Random numbers belong to a
+// token's place in the vocabulary (N8), which ShardStream knows.
 //
 // Words are stored together with their turn, 64 bits at once, so that the reader sees by the word itself that it has
 // come (stage/exchange.cuh). For each row and each rank that sends there are two places, for odd and for even turns. A

@@ -18,7 +18,7 @@
 // A warp's result for one tile. The leader is the lane that holds the tile's first token in the order.
 struct alignas(16) TileReduction {
     float leader_logits[ITEMS_PER_LANE];
-    // The largest logit of the tile, and that of the lanes other than the leader, as ordered ints.
+    // The largest logit of the tile, and the largest of the lanes other than the leader, as ordered ints.
     int maximum;
     int other_lanes_max;
     u32 leader_lane;
@@ -59,7 +59,7 @@ DEVICE bool wins_tie(const float (&z)[ITEMS_PER_LANE], const Mask& mask, float m
 }
 
 // Reduces a tile's allowed logits across the warp. Returns their maximum in every lane, as an ordered int; the leader
-// stores `reduction`. Cleans non-finite logits in `z`; those that the mask allows set bits in `nonfinite_flags`.
+// stores `reduction`. Cleans non-finite logits in `z`; the ones that the mask allows set bits in `nonfinite_flags`.
 template <class T, class Mask>
 DEVICE int reduce_tile(float (&z)[ITEMS_PER_LANE], const Mask& mask, bool vectorized, TileReduction& reduction,
                        u32& nonfinite_flags) {
@@ -97,7 +97,7 @@ DEVICE TileRecord make_record(const TileReduction& reduction, const Mask& mask, 
         others = max_f32(others, first ? (j < ITEMS_PER_LANE ? maximum : -INF_F32) : z);
         j = first ? i : j;
     }
-    // In a tile without tokens any offset is acceptable: nobody reads it.
+    // In a tile without tokens any offset is acceptable: it is not read.
     return TileRecord{maximum, 0.0f, 0.0f,
                       pack_record_bits(offset_in_tile<T>(reduction.leader_lane, j % ITEMS_PER_LANE, vectorized),
                                        nonfinite_flags, others)};

@@ -122,7 +122,7 @@ DEVICE void survey(const Step& step, const Place& place) {
     __syncthreads();
     if (warp == 0 && lane < PER_BLOCK && lane_tile < step.tiles) {
         // Whether the tile's warp loaded it as vectorized: it does if all TILES neighbours are whole. All records of a
-        // warp's tiles take the flags of all of these tiles: later stages need only those of the row.
+        // warp's tiles take the flags of all of these tiles: later stages need only the flags of the row.
         bool was_vectorized = are_vectorized<TILES>(place, vectorized_tiles, lane_tile - lane_tile % TILES);
         TileRecord record = make_record<T>(storage.reductions[lane], AllMask(), was_vectorized,
                                            storage.nonfinite_flags[lane / PER_WARP]);

@@ -1,10 +1,10 @@
 // tested_draw.cuh: draws the token of a row without the cut of its top-p (rules D1, F1, M4); device functions of the
 // blocks of a row.
 //
-// Computes   the token of a row whose last filter is top-p, or top-p with min-p behind it
+// Computes   the token of a row whose last filter is top-p, or top-p with min-p after it
 // Never      looks for the last token that top-p keeps; decides by an approximate sum what its error leaves in doubt
 // Twins      none: the token is the one that kept_set.cuh and race.cuh find | why docs/stages/draw.md
-// Traffic    that of a race; then usually one read of the tiles that have tokens before its winner
+// Traffic    as of a race; then usually one read of the tiles that have tokens before its winner
 // Requires   the row's survey; all threads of the row's blocks, whole warps
 //
 // Top-p keeps a prefix of the set that it is given. The winner of the race over that set also wins among any prefix
@@ -19,11 +19,11 @@
 //     it is dropped: race again among the tokens before it. If the new winner is not after `second`, and that one is
 //         kept, so
 //                    is the new winner; otherwise read again
-//     a sum is next to the goal: the caller finds the cut by a search, and draws from what it keeps
+//     a sum is next to the goal: the caller finds the cut by a search, and draws from the kept tokens
 //
-// The share of the mass that lies before a winner is uniformly distributed between 0 and that of the tokens raced. So
-// the number of winners that top-p drops has a Poisson distribution with mean -ln(top_p): at 0.9, one row in ten drops
-// its first winner. Of these, `second` spares all but some 4 % the second read.
+// The share of the mass that lies before a winner is uniformly distributed between 0 and the share of the tokens raced.
+// So the number of winners that top-p drops has a Poisson distribution with mean -ln(top_p): at 0.9, one row in ten
+// drops its first winner. Of these, `second` spares all but some 4 % the second read.
 #pragma once
 
 #include "block/race.cuh"
@@ -54,12 +54,12 @@ struct Pivot {
     DEVICE_MEMBER explicit Pivot(u64 key)
         : logit(key_logit(key)), next(from_ordered_bits(ordered_bits(logit) + 1)), tile(key_id(key) / TILE) {}
 
-    // The least logit of a tile's tokens before the pivot; in its own tile those with an equal logit are left out.
+    // The least logit of a tile's tokens before the pivot; in its own tile tokens with an equal logit are left out.
     DEVICE_MEMBER float least(u32 of_tile) const { return of_tile < tile ? logit : next; }
 };
 
-// What a block knows of a row whose draw it tests; in shared memory, because the functions below leave no registers for
-// it.
+// The knowledge of a block that tests a row's draw; in shared memory, because the functions below leave no registers
+// for it.
 struct TestedDraw {
     // The tokens that are raced, and the set that top-p is given.
     Cut cut;
@@ -201,7 +201,7 @@ DEVICE_NOINLINE void race_and_guess(const Step& step, u32 row, int slot, RowRedu
     __syncthreads();
 }
 
-// What is known of the mass that top-p's tokens must reach.
+// Bounds of the mass that top-p's tokens must reach.
 struct TestedGoal {
     u64 least;
     u64 most;

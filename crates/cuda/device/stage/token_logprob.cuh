@@ -13,7 +13,7 @@
 #include "block/mass.cuh"
 #include "stage/logprobs.cuh"
 
-// The shared memory of a token's logprob: what the block computes about the mode's row and its tokens.
+// The shared memory of a token's logprob: the block's results about the mode's row and its tokens.
 struct TokenLogprobStorage {
     ReduceStorage reduce;
     // Per warp, the largest maximum of the tiles that its threads read, as ordered bits.
@@ -190,7 +190,7 @@ DEVICE void prepare_candidate_logprobs(TokenLogprobStorage& storage, const Candi
 // Writes the logprob and the rank of a token that was not ranked on a list, or whose rank needs a read of tiles. Not
 // inlined, because rows with lists seldom need it. All threads call it.
 //
-//     mass = that of the mode's row, from the survey's sums
+//     mass = the mass of the mode's row, from the survey's sums
 //     before = 1 per tile whose first token precedes the token, if no other token of the tile can
 //              plus the tokens that precede it in each other tile whose maximum reaches it, read one tile per warp
 //     a barrier; thread 0 writes the logprob and the rank before + 1, unless the token is no member

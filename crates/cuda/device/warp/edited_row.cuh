@@ -40,7 +40,7 @@ struct EditedRow {
     // logits. If an edited logit is below `from`, the result is any value below `from`.
     DEVICE_MEMBER void load(u32 tile, u32 lane, float (&z)[ITEMS_PER_LANE], u32& nonfinite_flags,
                             float from = -INF_F32) const {
-        // The loads of the logits and those of the bitmaps overlap.
+        // The loads of the logits and of the bitmaps overlap.
         row.load(tile, lane, z);
         if (EDITED && edits.any()) {
             LaneBits bits = lane_bits_of(tile, lane);

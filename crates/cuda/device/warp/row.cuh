@@ -1,4 +1,4 @@
-// row.cuh: rows of logits as the stages read them, whatever the type of the elements.
+// row.cuh: rows of logits as the stages read them, of any type of elements.
 //
 // Computes   a tile's 256 logits as they came, spread over the lanes of a warp; one clean logit by its id
 // Never      reads beyond the vocabulary; never assumes more alignment than an element's
@@ -37,7 +37,7 @@ DEVICE u32 offset_in_tile(u32 lane, u32 j, bool vectorized) {
     return sizeof(typename T::Element) == 4 ? j / 4 * 128 + lane * 4 + j % 4 : lane * 8 + j;
 }
 
-// A lane's bits of a tile's bitmap: bit j is that of its j-th logit. Lane i passes word i of the bitmap as `words`, for
+// A lane's bits of a tile's bitmap: bit j is of its j-th logit. Lane i passes word i of the bitmap as `words`, for
 // i below MASK_WORDS.
 template <class T>
 DEVICE u32 lane_bits(u32 words, u32 lane, bool vectorized) {

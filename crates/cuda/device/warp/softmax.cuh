@@ -10,7 +10,7 @@
 #include "warp/tile.cuh"
 
 // The temperature of a row. A kernel can refuse no temperature: TemperatureScale takes what is not at least 2^-100 as
-// 0, and what is above 2^100 as 2^100.
+// 0, and numbers above 2^100 as 2^100.
 DEVICE float temperature_of(const SoftmaxArgs& softmax, u32 row) {
     return softmax.temperatures ? softmax.temperatures[row * softmax.temperature_stride] : softmax.temperature;
 }
@@ -219,7 +219,7 @@ struct RowProbabilities {
 #pragma unroll
         for (u32 j = 0; j < ITEMS_PER_LANE; j++) {
             float d = mul_saturate(row_max.maximum - z[j], scaled);
-            // The low bits of the sum are those of n - 2, where n is the integer nearest to y.
+            // The low bits of the sum are the low bits of n - 2, where n is the integer nearest to y.
             float sum = ROUNDING_MAGIC - d;
             float f = d - (ROUNDING_MAGIC - sum);
             float e = 0.000153290152f * 4398046511104.0f;

@@ -7,7 +7,7 @@
 #include "warp/reduce.cuh"
 #include "warp/row.cuh"
 
-// Bits whose order as signed integers is that of the floats; a NaN without a sign is above all of them.
+// Bits whose order as signed integers is the order of the floats; a NaN without a sign is above all of them.
 DEVICE int ordered_int(float z) {
     int bits = (int)float_bits(z);
     return bits ^ ((bits >> 31) & 0x7FFFFFFF);
@@ -128,8 +128,8 @@ DEVICE u32 clean_items(float (&z)[ITEMS_PER_LANE], const Mask& counted) {
 }
 
 #if GUMBALL_PROBABILITIES
-// The largest of a lane's allowed probabilities, as bits. The order of the bits is that of the values; NaN, infinities
-// and values with a sign lie above.
+// The largest of a lane's allowed probabilities, as bits. The order of the bits is the order of the values; NaN,
+// infinities and values with a sign lie above.
 template <class Mask>
 DEVICE u32 max_bits(const float (&z)[ITEMS_PER_LANE], const Mask& mask) {
     u32 most = 0;
@@ -144,7 +144,7 @@ DEVICE u32 max_bits(const float (&z)[ITEMS_PER_LANE], const Mask& mask) {
 
 // The maximum of the tile's logits that `mask` allows, in every lane; `lane_max` takes the lane's own. Both are
 // integers in the order of the floats (`max_to_float`). If the maximum shows a non-finite logit, all are cleaned, and
-// `nonfinite_flags` takes the status bits of those that `counted` allows.
+// `nonfinite_flags` takes the status bits of the ones that `counted` allows.
 template <class Mask, class Counted>
 DEVICE int reduce_max(float (&z)[ITEMS_PER_LANE], const Mask& mask, const Counted& counted, u32& nonfinite_flags,
                       int& lane_max) {
@@ -189,8 +189,8 @@ DEVICE float finite_tile_max(float (&z)[ITEMS_PER_LANE]) {
     int lane_max;
     return max_f32(from_ordered_int(reduce_max(z, AllMask(), EmptyMask(), nonfinite_flags, lane_max)), MIN_TOKEN_VALUE);
 #else
-    // As signed integers, the bits of positive floats compare as the floats do, and lie above those of negative ones.
-    // NaN has no sign here. A negative maximum, +inf and NaN take the branch.
+    // As signed integers, the bits of positive floats compare as the floats do, and lie above the bits of negative
+    // ones. NaN has no sign here. A negative maximum, +inf and NaN take the branch.
     int maximum = __reduce_max_sync(FULL_MASK, (int)float_bits(max_of_lane(z, AllMask())));
     if ((u32)maximum >= 0x7F800000u) {
         u32 nonfinite_flags = 0;

@@ -7,7 +7,7 @@ use gumball_spec::{
 
 use crate::rows::Like;
 
-/// What a request is timed for.
+/// The kinds of requests that are timed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Group {
     /// The settings whose times docs/performance.md shows, at temperature 0.8.
@@ -28,7 +28,7 @@ impl Group {
     }
 }
 
-/// What the rows of a batch ask for.
+/// The parameters of the rows of a batch.
 #[derive(Clone, Debug)]
 pub struct Request {
     pub name: String,

@@ -28,7 +28,7 @@ struct Finding {
     rows: String,
 }
 
-/// What is timed in each size.
+/// The settings that are timed in each size.
 pub struct Timed<'a> {
     pub requests: &'a [Request],
     pub operators: &'a [(&'static str, Make)],
