@@ -1,4 +1,4 @@
-//! Batches: whose rows those of a call are, and what comes with them.
+//! Batches: the requests that the rows of a call belong to, and the rows' masks, forced tokens and hooks.
 
 use std::ffi::c_void;
 
@@ -76,7 +76,7 @@ pub struct Batch {
 
 versioned!(Batch, "gumball_batch", draft_batch: i64);
 
-/// What the lists of a batch have an element for.
+/// The things that the lists of a batch have one element each for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Lists {
     /// Each request and each draft.
@@ -121,7 +121,7 @@ unsafe impl Sync for Call {}
 impl Call {
     fn call(&self, row: &mut [f32]) {
         // SAFETY: the C caller ensures that `hook` is a function of this type that takes `user`. `row` has
-        // the passed length, and nobody else uses it during the call.
+        // the passed length, and no other thread uses it during the call.
         unsafe { (self.hook)(self.user, self.row, row.as_mut_ptr(), row.len()) }
     }
 }

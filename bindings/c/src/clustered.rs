@@ -101,7 +101,7 @@ fn make(
     let made = if config.is_in_place == 0 {
         Clustered::new(&exact, clusters, &settings)
     } else {
-        // Nobody reads the rows any more.
+        // The rows are no longer read.
         drop(exact);
         let (rows, len) = (config.weights.data.cast_mut(), vocab * width);
         let rows: WeightsMut<'static> = match dtype(config.weights.dtype)? {

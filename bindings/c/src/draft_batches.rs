@@ -1,4 +1,4 @@
-//! Batches of rows of a draft model on a pool's device: made, ended, and what was drawn from them.
+//! Batches of rows of a draft model on a pool's device: made, ended, and their drafts read.
 
 use std::ffi::c_void;
 use std::mem::MaybeUninit;
@@ -99,7 +99,7 @@ pub extern "C" fn gumball_pool_drafts(
         let (there, batch) = batch_of(pool, draft_batch)?;
         let (rows, limits, memory) =
             (there.assigned(Some(batch))?.rows, batch.limits(), Memory::GUMBALL_DEVICE as i32);
-        // Addresses are those of the device, so the pointers have no provenance on the host.
+        // Addresses are the device's, so the pointers have no provenance on the host.
         let at = |address: u64| ptr::without_provenance::<c_void>(address as usize);
         let (data, siblings, dtype) =
             (at(there.drafts_address(batch)?), limits.siblings, IntType::GUMBALL_I32 as i32);

@@ -1,4 +1,4 @@
-//! Drafts that a call verifies, and those that it draws.
+//! Drafts that a call verifies, and drafts that it draws.
 
 use std::mem::MaybeUninit;
 

@@ -120,7 +120,7 @@ impl Failure {
 
     pub fn remember(self) -> Code {
         let texts = [self.message, self.parameter, self.value, self.allowed].map(words);
-        // If the thread is ending and its storage is gone, nobody can ask for the error.
+        // If the thread is ending and its storage is gone, the error cannot be read.
         let _ = LAST.try_with(|place| *place.borrow_mut() = Some((self.code, texts)));
         self.code
     }

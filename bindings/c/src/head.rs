@@ -1,4 +1,4 @@
-//! LM heads: made, copied to a device, kept in files, and what is known of them.
+//! LM heads: made, copied to a device, kept in files, and described.
 
 use std::ffi::c_char;
 use std::path::Path;
@@ -149,7 +149,7 @@ pub unsafe extern "C" fn gumball_head_copy(
             let there = there.on_device(c, "weights")?;
             gumball_engine::DeviceHead::over_weights_of(&device, head.get(), there, rows)?
         };
-        // Waits for what was copied.
+        // Waits for the copies.
         copy.counts()?;
         Ok(Head { inner: Inner::Device(Box::new(copy), device) })
     })

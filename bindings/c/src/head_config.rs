@@ -187,7 +187,7 @@ impl HeadConfig {
         Ok((bias, Scaling { logit_scale, softcap: self.softcap }))
     }
 
-    /// Returns an exact head of the host, and what it was made with besides weights.
+    /// Returns an exact head of the host, and its settings besides the weights.
     pub(crate) fn exact(&self, c: Caller<'static>) -> Result<(Exact<'static>, HeadOptions<'static>)> {
         self.weights.check_memory(Memory::GUMBALL_HOST, "a head of this kind reads them there")?;
         let reason = "only a head over weights in a device's memory reads it; leave it zero";

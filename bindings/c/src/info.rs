@@ -1,4 +1,4 @@
-//! What is known of a pool, and what it has counted.
+//! The description of a pool, and its counts.
 
 use std::ffi::c_char;
 

@@ -12,7 +12,7 @@
 //! | `params` | parameters, by name and from JSON |
 //! | `matrix`, `rows`, `batch`, `drafts`, `state`, `ranks` | the values that calls take |
 //! | `pool`, `calls`, `work`, `draft_batches`, `plans` | many sequences: requests, direct calls, work in order |
-//! | `outputs`, `info` | what came out, what is known and counted |
+//! | `outputs`, `info` | outputs; descriptions and counts of pools |
 //! | `sampler` | one sequence |
 //! | `device` | devices, and memory there |
 //! | `head`, `head_config`, `clustered` | LM heads |

@@ -190,7 +190,7 @@ pub extern "C" fn gumball_outputs_request(
 pub unsafe extern "C" fn gumball_pool_outputs(pool: Option<&mut Pool>, out: *mut OutputsView) -> Code {
     call(|c| {
         let there = require("pool", pool)?.inner.on_device()?.outputs();
-        // Addresses are those of the device, so the pointers have no provenance on the host.
+        // Addresses are the device's, so the pointers have no provenance on the host.
         let at = |address: u64| ptr::without_provenance(address as usize);
         let (accepted, path) = (at(there.accepted), at(there.path));
         let view = OutputsView { accepted, path, ..OutputsView::of(there.layout, at(there.address)) };

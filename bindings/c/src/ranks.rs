@@ -1,4 +1,4 @@
-//! Ranks: what a pool over several processes is made with, each of which has the logits of a part of the
+//! Ranks: the settings of a pool over several processes, each of which has the logits of a part of the
 //! vocabulary.
 
 use std::ffi::{c_char, c_void};

@@ -1,4 +1,4 @@
-//! Rows: what a call reads, and what these are made of.
+//! Rows: the matrix that a call reads, its kind, and its head.
 
 use crate::error::{Result, refuse};
 use crate::ffi::{Caller, WhatNumber, constant, require};

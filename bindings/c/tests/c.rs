@@ -32,7 +32,7 @@ struct Build {
 
 const WARNINGS: [&str; 6] = ["-Wall", "-Wextra", "-Wpedantic", "-Wundef", "-Wshadow", "-Werror"];
 const SANITIZER: [&str; 3] = ["-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"];
-/// What the static library needs of the system.
+/// The system's libraries that the static library needs.
 const SYSTEM: [&str; 6] = ["-lgcc_s", "-lutil", "-lrt", "-lpthread", "-lm", "-ldl"];
 
 const C: Build = Build { compiler: "cc", flags: &["-std=c99"], is_static: false, sanitized: false };

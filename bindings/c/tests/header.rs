@@ -1,4 +1,4 @@
-//! The headers are what the sources say: `GUMBALL_BLESS=1 cargo test -p gumball-c --test header` writes them.
+//! The headers follow from the sources: `GUMBALL_BLESS=1 cargo test -p gumball-c --test header` writes them.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -59,7 +59,7 @@ fn made(mut config: cbindgen::Config, sources: &[&str]) -> String {
     blocks.collect::<Vec<_>>().join("\n\n")
 }
 
-/// Puts the functions that most programs need in front, those of the program in the preamble.
+/// Puts the functions that most programs need in front: the ones in the preamble's program.
 fn in_order(header: &str, preamble: &str) -> String {
     let first: Vec<&str> = preamble.match_indices('(').map(|(end, _)| &preamble[..end]).collect();
     let first = first
