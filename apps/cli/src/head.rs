@@ -46,16 +46,6 @@ impl HeadKind {
 const NEEDS_TENSOR_CORES: &str = "--head fast is computed by the tensor cores of a GPU; add --device cuda, or take --head exact, whose logits are the \
                                   same on every machine";
 
-/// Which copy of the weights a certified head reads.
-#[derive(ValueEnum, Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum ScreenKind {
-    /// 8 bits a weight
-    #[default]
-    Int8,
-    /// 4.5 bits a weight, and 4 more for tokens that those leave in question; on the CPU
-    TwoLevel,
-}
-
 /// Which head makes the logits.
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Head")]
@@ -72,10 +62,6 @@ pub struct HeadArgs {
     /// How many clusters a clustered head probes for a token; without it, an eighth of them
     #[arg(long, value_name = "N")]
     pub probes: Option<usize>,
-
-    /// What a certified head reads before it computes logits; without it, int8
-    #[arg(long, value_name = "KIND")]
-    pub screen: Option<ScreenKind>,
 }
 
 /// A head over a model's output matrix.
@@ -143,8 +129,7 @@ impl HeadArgs {
     /// Checks that the head they name can lie where tokens are chosen: on a device, or on the host.
     ///
     /// # Errors
-    /// - [`Error::Usage`] for a fast head without a device, or one of a file; and for a screen of two levels
-    ///   on a device.
+    /// - [`Error::Usage`] for a fast head without a device, or one of a file.
     pub fn check(&self, is_on_device: bool) -> Result<()> {
         let usage = |reason: &str| Err(Error::Usage(reason.to_owned()));
         let is_fast = self.head == Some(HeadKind::Fast);
@@ -153,9 +138,6 @@ impl HeadArgs {
         }
         if is_fast && self.head_file.is_some() {
             return usage("--head-file is for --head certified or clustered; leave out one of the two");
-        }
-        if is_on_device && self.screen == Some(ScreenKind::TwoLevel) {
-            return usage("--screen two-level is for the CPU; take --screen int8, or leave out --device");
         }
         Ok(())
     }
@@ -174,12 +156,8 @@ impl HeadArgs {
 
     /// Refuses flags for another kind of head than that which is named, as far as no file is needed to know.
     fn check_flags(&self) -> Result<()> {
-        let usage = |reason: &str| Err(Error::Usage(reason.to_owned()));
-        if self.screen.is_some() && (self.head != Some(HeadKind::Certified) || self.head_file.is_some()) {
-            return usage("--screen is for a certified head without a file; add --head certified");
-        }
         if self.probes.is_some() && self.head_file.is_none() {
-            return usage("--probes is for a clustered head; add --head-file FILE");
+            return Err(Error::Usage("--probes is for a clustered head; add --head-file FILE".to_owned()));
         }
         Ok(())
     }
@@ -196,10 +174,6 @@ impl HeadArgs {
         let usage = |reason: &str| Err(Error::Usage(reason.to_owned()));
         self.check_flags()?;
         let Some(path) = &self.head_file else {
-            if self.screen == Some(ScreenKind::TwoLevel) {
-                let exact = exact(model, model.vocab(), level)?;
-                return Ok(Some(ModelHead::Certified(Certified::two_level(exact, None)?)));
-            }
             return self.head.map(|kind| ModelHead::new(kind, model, model.vocab(), level)).transpose();
         };
         let artefact = open(path)?;
@@ -346,15 +320,14 @@ impl ModelHead {
     /// the rows of this model, without that of a drafter's.
     #[must_use]
     pub fn figures(&self, counts: HeadCounts, tokens: usize) -> HeadFigures {
-        let (screen_bytes, second_bytes) = match self {
-            ModelHead::Certified(certified) => (certified.screen_bytes(), certified.second_level_bytes()),
-            _ => (0, 0),
+        let screen_bytes = match self {
+            ModelHead::Certified(certified) => certified.screen_bytes(),
+            _ => 0,
         };
         let head = self.head();
         let row_bytes = head.width() * self.weights().element_bytes();
         let bytes = counts.weight_reads as f64 * (row_bytes * head.vocab()) as f64
             + counts.screen_reads as f64 * screen_bytes as f64
-            + counts.lowered_bounds as f64 * second_bytes as f64
             + counts.centroid_reads as f64 * self.centroid_bytes() as f64
             + (counts.certified_logits + counts.clustered_logits) as f64 * row_bytes as f64;
         HeadFigures {

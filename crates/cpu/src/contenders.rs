@@ -9,9 +9,6 @@
 //!               least the best score that is known
 //! ```
 //!
-//! Bounds of two levels are lowered before logits are computed: the bounds of the tokens that a question
-//! leaves, unless these are few. The question is then asked again.
-//!
 //! A row that has these logits, and -inf elsewhere, has the same token, kept set and logprobs as the whole
 //! row: the stages run over it as over any row. The race over bounds is the draw's own, with another keeper
 //! of the winners.
@@ -39,9 +36,6 @@ pub struct Contest {
     level: Proven,
     bounds: Surveyed,
     known: Surveyed,
-    guess: Surveyed,
-    guessed: Vec<f32>,
-    has_guess: bool,
     filter: crate::filter::Buffers,
     draw: draw::Buffers,
     list: List,
@@ -83,24 +77,8 @@ impl Surveyed {
 /// Sets of at most this many tokens are sorted rather than searched.
 const LIST_LIMIT: usize = 1024;
 
-/// Where at most this many logits are in question, they are computed, and their bounds are not lowered first.
-const FEW: usize = 4;
-
-/// Where the logits of ids come from, and lower bounds of them.
-pub trait LogitSource {
-    /// Writes the logits of ids.
-    ///
-    /// # Errors
-    /// The errors of the source.
-    fn logits(&mut self, ids: &[u32], out: &mut [f32]) -> Result<()>;
-
-    /// Writes a guess at each logit, of any value for ids that have no bound, if bounds can be lowered;
-    /// returns whether they can. Guesses choose what is looked at first.
-    fn guess(&mut self, out: &mut Vec<f32>) -> bool;
-
-    /// Lowers the bounds of ids, as far as it can.
-    fn tighten(&mut self, ids: &[u32], bounds: &mut [f32]);
-}
+/// What writes the logits of ids.
+type LogitsOf<'a> = dyn FnMut(&[u32], &mut [f32]) -> Result<()> + 'a;
 
 /// Which tokens a question is about.
 enum Question {
@@ -120,7 +98,7 @@ struct Contested<'a> {
     row: &'a mut [f32],
     /// How many logits may be computed.
     limit: usize,
-    source: &'a mut dyn LogitSource,
+    logits_of: &'a mut LogitsOf<'a>,
 }
 
 impl Contest {
@@ -133,9 +111,6 @@ impl Contest {
             level: Proven::new(level)?,
             bounds: Surveyed::default(),
             known: Surveyed::default(),
-            guess: Surveyed::default(),
-            guessed: Vec::new(),
-            has_guess: false,
             filter: crate::filter::Buffers::default(),
             draw: draw::Buffers::default(),
             list: List::default(),
@@ -152,10 +127,10 @@ impl Contest {
     /// # Shapes and units
     /// `bounds`: for each id a number that its logit is not above; finite, or of the ids in `odd`, for which
     /// any will do. They are changed. `odd`: ids whose logits are not bounded; they are always computed, and
-    /// may be anything. `row`: as long as `bounds`.
+    /// may be anything. `row`: as long as `bounds`. `logits_of`: writes the logits of ids.
     ///
     /// # Errors
-    /// The errors of the source.
+    /// The errors of `logits_of`.
     ///
     /// # Panics
     /// If `row` is not as long as `bounds`, or an id of `odd` lies outside.
@@ -168,7 +143,7 @@ impl Contest {
         task: &Task<'_>,
         limit: usize,
         row: &mut [f32],
-        source: &mut dyn LogitSource,
+        logits_of: &mut LogitsOf<'_>,
     ) -> Result<Option<usize>> {
         assert_eq!(bounds.len(), row.len(), "a bound for each logit");
         let _env = FloatEnv::enter();
@@ -178,9 +153,7 @@ impl Contest {
         self.count = 0;
         self.bounds.survey = None;
         self.known.survey = None;
-        self.guess.survey = None;
-        self.has_guess = source.guess(&mut self.guessed);
-        let mut contested = Contested { task, bounds, row, limit, source };
+        let mut contested = Contested { task, bounds, row, limit, logits_of };
         self.ids.clear();
         self.ids.extend_from_slice(odd);
         if !self.learn(&mut contested)? {
@@ -189,9 +162,6 @@ impl Contest {
         // A logit is a bound of itself.
         for id in odd.iter().map(|id| *id as usize) {
             contested.bounds[id] = contested.row[id];
-            if self.has_guess {
-                self.guessed[id] = contested.row[id];
-            }
         }
         let settled = self.contend(reading, &mut contested);
         Ok(settled?.then_some(self.count))
@@ -232,65 +202,28 @@ impl Contest {
 
     /// Computes the logits of the tokens that a question is about; returns whether they are few enough.
     fn ask(&mut self, question: &Question, contested: &mut Contested<'_>) -> Result<bool> {
-        if self.has_guess {
-            // More than may be computed are lowered, but not so many that this takes longer than the whole
-            // row.
-            if !self.list(question, 2 * contested.limit, true, contested)? {
-                return Ok(false);
-            }
-            if self.ids.len() > FEW {
-                contested.source.tighten(&self.ids, contested.bounds);
-                self.bound_known(contested);
-                self.bounds.survey = None;
-            }
-        }
-        Ok(self.list(question, contested.limit, false, contested)? && self.learn(contested)?)
-    }
-
-    /// Makes the logits that are known the bounds of their tokens.
-    fn bound_known(&self, contested: &mut Contested<'_>) {
-        for (place, word) in self.is_known.iter().enumerate() {
-            let mut word = *word;
-            while word != 0 {
-                let id = place * 64 + word.trailing_zeros() as usize;
-                contested.bounds[id] = contested.row[id];
-                word &= word - 1;
-            }
-        }
+        Ok(self.list(question, contested)? && self.learn(contested)?)
     }
 
     /// Lists the tokens that a question is about whose logits are not known, from what the bounds say;
-    /// computes the logits that this takes, those of tokens that are likely by a guess or by their bounds.
-    /// Returns whether both are few enough.
-    fn list(
-        &mut self,
-        question: &Question,
-        limit: usize,
-        by_guess: bool,
-        contested: &mut Contested<'_>,
-    ) -> Result<bool> {
-        // Moved out, so that their readers can stay while logits are computed.
-        let mut of_bounds = std::mem::take(&mut self.bounds);
-        let mut of_guess = std::mem::take(&mut self.guess);
-        let (guessed, bounds) = (std::mem::take(&mut self.guessed), std::mem::take(&mut contested.bounds));
+    /// computes the logits that this takes, those of tokens that are likely by their bounds. Returns whether
+    /// both are few enough.
+    fn list(&mut self, question: &Question, contested: &mut Contested<'_>) -> Result<bool> {
+        // Moved out, so that their reader can stay while logits are computed.
+        let (mut of_bounds, bounds) =
+            (std::mem::take(&mut self.bounds), std::mem::take(&mut contested.bounds));
         let reader = of_bounds.reader(self.level, bounds, contested.task);
-        let likely = match by_guess {
-            true => of_guess.reader(self.level, &guessed, contested.task),
-            false => reader,
-        };
-        let listed = self.list_by(question, limit, &reader, &likely, contested);
-        (self.bounds, self.guess, self.guessed, contested.bounds) = (of_bounds, of_guess, guessed, bounds);
+        let listed = self.list_by(question, &reader, contested);
+        (self.bounds, contested.bounds) = (of_bounds, bounds);
         let is_known = &self.is_known;
         self.ids.retain(|id| is_known[*id as usize / 64] >> (id % 64) & 1 == 0);
-        Ok(listed? && self.ids.len() <= limit)
+        Ok(listed? && self.ids.len() <= contested.limit)
     }
 
     fn list_by(
         &mut self,
         question: &Question,
-        limit: usize,
         reader: &Reader<'_>,
-        likely: &Reader<'_>,
         contested: &mut Contested<'_>,
     ) -> Result<bool> {
         match question {
@@ -299,14 +232,14 @@ impl Contest {
                 Ok(true)
             }
             Question::First(k) => self
-                .kth_known(likely, *k, contested)
-                .map(|least| least.is_some_and(|least| self.list_reaching(reader, least, limit))),
-            Question::Reaching(least) => Ok(self.list_reaching(reader, *least, limit)),
-            Question::Race(kept) => self.list_racing(reader, likely, kept, contested),
+                .kth_known(reader, *k, contested)
+                .map(|least| least.is_some_and(|least| self.list_reaching(reader, least, contested.limit))),
+            Question::Reaching(least) => Ok(self.list_reaching(reader, *least, contested.limit)),
+            Question::Race(kept) => self.list_racing(reader, kept, contested),
         }
     }
 
-    /// Computes the logits of the first `k` tokens of a row of guesses or bounds, and returns the k-th logit
+    /// Computes the logits of the first `k` tokens of a row of bounds, and returns the k-th logit
     /// that is known; if fewer than k are known, the least float, so that all will be computed. `None` if too
     /// many logits are.
     fn kth_known(
@@ -344,18 +277,17 @@ impl Contest {
         true
     }
 
-    /// Lists the kept tokens that could win the race, by the score of the one that wins it over the guesses
-    /// or bounds; computes that one's logit.
+    /// Lists the kept tokens that could win the race, by the score of the one that wins it over the
+    /// bounds; computes that one's logit.
     fn list_racing(
         &mut self,
         reader: &Reader<'_>,
-        likely: &Reader<'_>,
         kept: &Given,
         contested: &mut Contested<'_>,
     ) -> Result<bool> {
         let task = contested.task;
         let measure = Measure::new(task.kind, task.prepared.params().temperature);
-        let winner = draw::winner(likely, &mut self.draw, kept, measure, task.stream());
+        let winner = draw::winner(reader, &mut self.draw, kept, measure, task.stream());
         self.ids.clear();
         if winner != Winner::NONE {
             self.ids.push(winner.id);
@@ -388,7 +320,7 @@ impl Contest {
         }
         self.logits.clear();
         self.logits.resize(self.ids.len(), 0.0);
-        contested.source.logits(&self.ids, &mut self.logits)?;
+        (contested.logits_of)(&self.ids, &mut self.logits)?;
         self.ids.iter().zip(&self.logits).for_each(|(id, z)| contested.row[*id as usize] = *z);
         self.known.survey = None;
         Ok(true)

@@ -36,13 +36,10 @@ mod tiles;
 mod verify;
 mod workspace;
 
-pub use contenders::{Contest, LogitSource};
+pub use contenders::Contest;
 pub use draws::Draw;
 pub use float_env::{FloatEnv, in_modes_of_a_host};
-pub use head::{
-    BAND_STEP, Band, BandRows, BandState, BandedState, Coded, HeadLanes, ROWS_OF_GROUP, ScreenRows,
-    ScreenState, group_numbers, group_words, pack_group, pack_residual, padded_codes, padded_width, widen,
-};
+pub use head::{HeadLanes, ScreenRows, ScreenState, padded_codes, padded_width, widen};
 pub use history::{Entry, History};
 pub use level::Level;
 pub use logprobs::gradient::Derivatives;

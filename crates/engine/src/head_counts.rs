@@ -24,8 +24,6 @@ pub struct HeadCounts {
     /// How many times a screen was read: once for all rows of a call, or of a chunk of a score, that were
     /// screened.
     pub screen_reads: u64,
-    /// How many bounds the second level of a screen lowered for these rows.
-    pub lowered_bounds: u64,
 }
 
 impl HeadCounts {
@@ -41,7 +39,6 @@ impl HeadCounts {
             centroid_reads: self.centroid_reads - earlier.centroid_reads,
             weight_reads: self.weight_reads - earlier.weight_reads,
             screen_reads: self.screen_reads - earlier.screen_reads,
-            lowered_bounds: self.lowered_bounds - earlier.lowered_bounds,
         }
     }
 
@@ -57,7 +54,6 @@ impl HeadCounts {
             centroid_reads: self.centroid_reads + other.centroid_reads,
             weight_reads: self.weight_reads + other.weight_reads,
             screen_reads: self.screen_reads + other.screen_reads,
-            lowered_bounds: self.lowered_bounds + other.lowered_bounds,
         }
     }
 }

@@ -13,7 +13,7 @@
 use std::sync::PoisonError;
 
 use gumball_cpu::Task;
-use gumball_head::{Certified, Clustered, Contest, Reading, Settled, Spread};
+use gumball_head::{Certified, Clustered, Contest, Reading, Spread};
 use gumball_spec::{HostMatrix, Kind, Result, memory};
 use rayon::prelude::*;
 
@@ -66,10 +66,9 @@ impl Host {
         lines.resize(states.rows(), 0);
         for (line, (row, computed)) in (0..).zip(rows.iter().zip(&*computed)) {
             lines[*row] = line;
-            let Some(settled) = computed else { continue };
+            let Some(logits) = computed else { continue };
             counts.certified_rows += 1;
-            counts.certified_logits += settled.logits as u64;
-            counts.lowered_bounds += settled.lowered as u64;
+            counts.certified_logits += *logits as u64;
         }
         // The rows that were not screened follow, then the rows that were given up; the lines that these had
         // are not read.
@@ -197,13 +196,13 @@ impl Host {
             |bounds| certified.bound(screened, Spread::Rayon, bounds),
             |bounds| certified.bound(screened, Spread::Caller, bounds),
         )?;
-        let (bounds, second_level) = bounds.parts_mut();
-        let one = |line: usize, bounds: &mut [f32], row: &mut [f32], computed: &mut Option<Settled>| {
+        let (bounds, of_states) = bounds.parts_mut();
+        let one = |line: usize, bounds: &mut [f32], row: &mut [f32], computed: &mut Option<usize>| {
             let popped = idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
             let mut contest = popped.map_or_else(|| Contest::new(self.workers.level()), Ok)?;
             let settled = tasks.with_task(rows[line], |task| {
                 let place = (screened, line);
-                certified.settle(place, bounds, second_level, readings[line], task, &mut contest, row)
+                certified.settle(place, bounds, of_states, readings[line], task, &mut contest, row)
             });
             idle.lock().unwrap_or_else(PoisonError::into_inner).push(contest);
             *computed = settled?;

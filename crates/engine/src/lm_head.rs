@@ -1,8 +1,8 @@
 //! Heads as a pool takes them, their counts, and the memory that it keeps for them.
 
 use gumball_head::{
-    Bounds, Certified, ClusterBuild, ClusterProgress, Clustered, Clusters, Contest, Exact, Probes, Settled,
-    Spread, Widened,
+    Bounds, Certified, ClusterBuild, ClusterProgress, Clustered, Clusters, Contest, Exact, Probes, Spread,
+    Widened,
 };
 use gumball_spec::{Error, HostMatrix, Reading, Result};
 
@@ -191,9 +191,8 @@ pub(crate) struct HeadBuffers {
     /// The rows that are screened, and then the others, by their numbers in the batch.
     pub(crate) rows: Vec<usize>,
     pub(crate) readings: Vec<Reading>,
-    /// How many logits each screened row took to be decided; `None` if it would take too many logits, or has
-    /// no bounds.
-    pub(crate) computed: Vec<Option<Settled>>,
+    /// How many logits decided each screened row; `None` if they would be too many, or it has no bounds.
+    pub(crate) computed: Vec<Option<usize>>,
     /// Buffers that no thread is using.
     pub(crate) idle: std::sync::Mutex<Vec<Contest>>,
     pub(crate) counts: HeadCounts,

@@ -1,10 +1,9 @@
 //! Computes logits or their bounds and times nothing, for tools that count: `read KIND LEVEL STATES`, as in
 //! `read int8 neon 3`.
 //!
-//! KIND is `exact`, the exact head's logits; `int8`, the bounds of a certified head of one level; or
-//! `two-level`, those of the first of two levels. The weights are 1024 x 576 in bf16, and each hidden state
-//! is a call of its own on one thread. The work before the first call is the same for any
-//! number of calls.
+//! KIND is `exact`, the exact head's logits, or `int8`, the bounds of a certified head. The weights are 1024 x
+//! 576 in bf16, and each hidden state is a call of its own on one thread. The work before the first call is
+//! the same for any number of them.
 
 use std::error::Error;
 use std::hint::black_box;
@@ -44,8 +43,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             return Ok(());
         }
         "int8" => Certified::new(exact),
-        "two-level" => Certified::two_level(exact, None)?,
-        _ => return Err(format!("{kind} is not known; known are exact, int8, two-level").into()),
+        _ => return Err(format!("{kind} is not known; known are exact, int8").into()),
     };
     let mut bounds = Bounds::default();
     for _ in 0..calls {

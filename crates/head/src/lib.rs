@@ -33,13 +33,9 @@ mod weights;
 
 mod exact;
 
-mod linear;
-
-mod directions;
 mod measure;
 
 mod screen;
-mod two_level;
 
 mod certified;
 
@@ -52,7 +48,7 @@ mod clustered;
 pub mod artefact;
 
 pub use artefact::{Artefact, ArtefactError};
-pub use certified::{Bounds, Certified, SecondLevel, Settled};
+pub use certified::{Bounds, Certified};
 pub use cluster_build::{ClusterBuild, ClusterProgress};
 pub use clustered::{Clustered, ClusteredOptions, Probed, Probes};
 pub use clusters::{Clusters, WeightsMut};
@@ -60,7 +56,7 @@ pub use exact::{Exact, HeadOptions};
 pub use gumball_cpu::{Contest, Level, MappedFile};
 pub use gumball_spec::head::{MAX_HIDDEN, Scaling};
 pub use gumball_spec::{HostMatrix, Reading, WholeRow};
-pub use screen::ScreenArrays;
+pub use screen::{ScreenArrays, ScreenedStates};
 pub use spread::Spread;
 pub use states::Widened;
 pub use stored::Bytes;

@@ -204,7 +204,7 @@ fn code_row(row: Row<'_>, mean: &[f32], mean_norm: f64, codes: &mut [i8]) -> Cod
 
 /// Hidden states as a screen has them, in buffers that are kept from batch to batch.
 #[derive(Debug, Default)]
-pub(crate) struct ScreenedStates {
+pub struct ScreenedStates {
     digits: Vec<i16>,
     numbers: Vec<StateNumbers>,
     padded: usize,

@@ -52,22 +52,6 @@ impl ClusterCase {
     }
 }
 
-/// The screen that a certified head reads before it computes logits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ScreenKind {
-    /// Codes of 8 bits.
-    Int8,
-    /// Two levels, made from the weights alone.
-    TwoLevel,
-    /// Two levels, made with the hidden states of the case.
-    TwoLevelCalibrated,
-}
-
-impl ScreenKind {
-    /// All of them.
-    pub const ALL: [Self; 3] = [Self::Int8, Self::TwoLevel, Self::TwoLevelCalibrated];
-}
-
 impl HeadCase {
     /// Makes a case without a bias, scale or cap.
     #[must_use]
@@ -141,20 +125,10 @@ impl HeadCase {
     ///
     /// # Errors
     /// The errors of the head.
-    pub fn certified_row(
-        &self,
-        screen: ScreenKind,
-        level: Level,
-        task: &Task<'_>,
-        hooked: bool,
-    ) -> Result<Vec<f32>> {
+    pub fn certified_row(&self, level: Level, task: &Task<'_>, hooked: bool) -> Result<Vec<f32>> {
         let exact = self.exact(level)?;
         let states = self.states()?;
-        let certified = match screen {
-            ScreenKind::Int8 => Certified::new(exact),
-            ScreenKind::TwoLevel => Certified::two_level(exact, None)?,
-            ScreenKind::TwoLevelCalibrated => Certified::two_level(exact, Some(states))?,
-        };
+        let certified = Certified::new(exact);
         let mut widened = Widened::default();
         widened.fill_rows(states, 0..1);
         let mut row = vec![0.0; self.vocab()];
@@ -162,9 +136,9 @@ impl HeadCase {
         if reading.whole().is_none() && certified.can_screen(states, 0) {
             let (mut bounds, mut contest) = (Bounds::default(), certified.contest()?);
             certified.bound(&widened, Spread::Caller, &mut bounds)?;
-            let (of_row, second) = bounds.parts_mut();
+            let (of_row, screened) = bounds.parts_mut();
             let place = (&widened, 0);
-            if certified.settle(place, of_row, second, reading, task, &mut contest, &mut row)?.is_some() {
+            if certified.settle(place, of_row, screened, reading, task, &mut contest, &mut row)?.is_some() {
                 return Ok(row);
             }
         }

@@ -64,14 +64,10 @@ fn the_certified_head_writes_the_text_of_the_exact_head_from_fewer_bytes() {
         let bytes = |head: &Value| head["bytes_a_token"].as_f64().unwrap();
         // The weights are f32 here, of which a code is a quarter.
         assert!(bytes(of_certified) < 0.28 * bytes(of_exact), "{of_exact}, {of_certified}");
-        let two_level = json(&[&args[..], &["--head", "certified", "--screen", "two-level"]].concat());
-        assert_eq!(two_level["tokens"], exact["tokens"], "{settings:?}");
-        assert!(bytes(&two_level["head"]) < 0.18 * bytes(of_exact), "{two_level}");
     }
     // A nucleus needs the sum of all weights.
     let args = [PROMPT, "--seed", "42", "--max-tokens", "2", "--top-p", "0.9", "--head", "certified"];
     assert_eq!(json(&args)["head"]["certified_rows"], 0);
-    assert!(refuses(&["generate", "x", "--screen", "int8"]).contains("add --head certified"));
 }
 
 #[test]

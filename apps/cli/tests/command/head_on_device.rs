@@ -164,9 +164,6 @@ fn what_no_device_or_no_host_computes_is_refused_with_what_to_do() {
         let file = "--head-file is for --head certified or clustered";
         says(&on_device(&["--head", "fast", "--head-file", "x"]), file);
         says(&on_device(&["--head", "fast", "--probes", "3"]), "--probes is for a clustered head");
-        says(&on_device(&["--head", "fast", "--screen", "int8"]), "--screen is for a certified head");
-        let screen = on_device(&["--head", "certified", "--screen", "two-level"]);
-        says(&screen, "take --screen int8, or leave out --device");
         says(&on_device(&["--head", "clustered"]), "gumball head build --kind clustered");
         let penalised =
             on_device(&["--head", "exact", "--route", "probabilities", "--presence-penalty", "1"]);

@@ -10,8 +10,6 @@
 //! A product's partial sums are the lanes of one vector, so its order of adding is the definition's at every
 //! level, and no product knows of the others beside it.
 
-mod bands;
-mod coding;
 mod products;
 mod scaling;
 mod screen;
@@ -23,11 +21,6 @@ use crate::Level;
 use crate::float_env::FloatEnv;
 use crate::lanes::{Element, Proven, WIDTH, dispatch, dispatch_products};
 
-pub use bands::{
-    BAND_STEP, Band, BandRows, BandState, BandedState, ROWS_OF_GROUP, group_numbers, group_words, pack_group,
-    pack_residual,
-};
-pub use coding::Coded;
 pub use screen::{ScreenRows, ScreenState, padded_codes};
 
 /// Returns how many elements a hidden state of `width` takes once it is padded for [`HeadLanes`].
@@ -175,101 +168,7 @@ impl HeadLanes {
             bounds.iter_mut().for_each(|bound| *bound += slack);
         }
     }
-
-    /// Computes the first level's upper bound of each logit of neighbouring rows, for a batch of hidden
-    /// states, and the center of each product's bounds.
-    ///
-    /// # Shapes and units
-    /// `rows`: groups that have N rows; the last group may have places for more. `states`: B. `bias`: N
-    /// finite numbers. `bounds`, `centers`: B slices of N.
-    ///
-    /// # Panics
-    /// If a shape is not so.
-    pub fn band_bounds(
-        self,
-        rows: &BandRows<'_>,
-        states: &[BandedState<'_>],
-        bias: Option<&[f32]>,
-        scaling: &Scaling,
-        bounds: &mut [&mut [f32]],
-        centers: &mut [&mut [f32]],
-    ) {
-        let Some(count) = bounds.first().map(|bounds| bounds.len()) else { return };
-        rows.check(states, count);
-        assert_eq!([bounds.len(), centers.len()], [states.len(); 2], "places for {} states", states.len());
-        assert!(
-            bounds.iter().chain(centers.iter()).all(|of_state| of_state.len() == count),
-            "places for {count} rows"
-        );
-        assert!(bias.is_none_or(|bias| bias.len() == count), "a bias for each of {count} logits");
-        let _env = FloatEnv::enter();
-        dispatch_products(self.0, bands::FirstBounds { rows, states, bounds, centers });
-        for bounds in bounds {
-            self.finish_bounds(bounds, bias, scaling);
-        }
-    }
-
-    /// Turns products into logits, where they lie (H2).
-    ///
-    /// # Panics
-    /// If there is not one bias for each.
-    pub fn finish(self, products: &mut [f32], bias: Option<&[f32]>, scaling: &Scaling) {
-        assert!(
-            bias.is_none_or(|bias| bias.len() == products.len()),
-            "a bias for each of {} logits",
-            products.len()
-        );
-        let _env = FloatEnv::enter();
-        dispatch(self.0, scaling::Finish { logits: products, bias, scaling });
-    }
-
-    /// Turns an upper bound of a product into one of its logit.
-    #[must_use]
-    pub fn finish_bound(self, bound: f32, bias: Option<f32>, scaling: &Scaling) -> f32 {
-        let _env = FloatEnv::enter();
-        let mut bound = [bound];
-        self.finish_bounds(&mut bound, bias.as_ref().map(std::slice::from_ref), scaling);
-        bound[0]
-    }
-
-    /// Computes the product of a row's residual codes of a band with the digits of a hidden state: the sum of
-    /// (2 code - 15) digit.
-    ///
-    /// # Panics
-    /// If there are not two digits to a byte, or not a multiple of [`BAND_STEP`].
-    #[must_use]
-    pub fn residual_dot(self, codes: &[u8], digits: &[i16]) -> i64 {
-        assert_eq!(2 * codes.len(), digits.len(), "two digits to a byte of codes");
-        assert!(digits.len().is_multiple_of(BAND_STEP), "padded digits");
-        dispatch_products(self.0, bands::ResidualDot { codes, digits })
-    }
-
-    /// Multiplies matrices `[m, inner]` and `[inner, n]` of f64, in an order of adding that is the same at
-    /// every level.
-    ///
-    /// # Panics
-    /// If `out` is not `[m, n]`.
-    pub fn multiply(self, left: &[f64], right: &[f64], inner: usize, out: &mut [f64]) {
-        let shape = [left.len() / inner, right.len() / inner];
-        assert_eq!([left.len(), right.len()], shape.map(|n| n * inner), "matrices of {inner}");
-        assert_eq!(out.len(), shape[0] * shape[1], "a product of {shape:?}");
-        let _env = FloatEnv::enter();
-        dispatch(self.0, coding::Multiply { left, right, inner, out });
-    }
-
-    /// Codes a vector of finite numbers in 8 bits or in 4. `errors` gets what each code leaves out, rounded
-    /// once by 2^-53 of itself.
-    ///
-    /// # Panics
-    /// If `codes` or `errors` have another length.
-    pub fn code(self, values: &[f64], is_wide: bool, codes: &mut [u8], errors: &mut [f64]) -> Coded {
-        assert_eq!([codes.len(), errors.len()], [values.len(); 2], "places for {} codes", values.len());
-        let _env = FloatEnv::enter();
-        dispatch(self.0, coding::Code { values, is_wide, codes, errors })
-    }
 }
 
-#[cfg(test)]
-mod band_tests;
 #[cfg(test)]
 mod tests;

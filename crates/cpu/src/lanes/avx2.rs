@@ -385,15 +385,4 @@ impl Lanes for Avx2 {
         }
         out
     }
-    #[inline(always)]
-    fn add_dots(self, sums: U, codes: U, digits: u32) -> U {
-        let digits = have!(_mm256_set1_epi32(digits as i32));
-        let ones = have!(_mm256_set1_epi16(1));
-        let mut out = sums;
-        for i in 0..2 {
-            let pairs = have!(_mm256_maddubs_epi16(codes[i], digits));
-            out[i] = have!(_mm256_add_epi32(sums[i], _mm256_madd_epi16(pairs, ones)));
-        }
-        out
-    }
 }

@@ -285,15 +285,6 @@ impl<const VNNI: bool> Lanes for Avx512<VNNI> {
         have!(_mm512_add_epi32(sums, _mm512_madd_epi16(codes, digits)))
     }
     #[inline(always)]
-    fn add_dots(self, sums: __m512i, codes: __m512i, digits: u32) -> __m512i {
-        let digits = self.splat_u(digits);
-        if VNNI {
-            return have!(_mm512_dpbusd_epi32(sums, codes, digits));
-        }
-        let pairs = have!(_mm512_maddubs_epi16(codes, digits));
-        have!(_mm512_add_epi32(sums, _mm512_madd_epi16(pairs, _mm512_set1_epi16(1))))
-    }
-    #[inline(always)]
     fn philox(self, key: u64, index: __m512i, rest: [u32; 3]) -> [__m512i; 4] {
         // One counter a 64-bit lane, in two registers: the multiplication reads only the low halves, so what
         // it leaves in the high halves need never be cleared.

@@ -159,9 +159,6 @@ pub trait Lanes: Copy {
     /// Adds the 32 products of codes and digits to the sums, two to each i32 lane, in some order of lanes. A
     /// sum that leaves i32 wraps.
     fn add_products(self, sums: Self::U, codes: &[i8; 2 * WIDTH], digits: &[i16; 2 * WIDTH]) -> Self::U;
-    /// Adds to each i32 lane the products of its four codes, bytes from 0 to 15, with the four digits in
-    /// `digits`, bytes with a sign. A sum that leaves i32 wraps.
-    fn add_dots(self, sums: Self::U, codes: Self::U, digits: u32) -> Self::U;
     /// The sum of all lanes as i32.
     #[inline(always)]
     fn sum_i(self, a: Self::U) -> i64 {
@@ -258,19 +255,13 @@ pub fn dispatch<K: Kernel>(level: Proven, kernel: K) -> K::Output {
 
 /// Runs a kernel of integer products with the instructions of a level, like [`dispatch`] and with the same
 /// result. Where the level is AVX-512 and the machine also has VNNI, the kernel is compiled with VNNI's
-/// instructions, which multiply four bytes and add in one go; so it is where the level is NEON and the
-/// machine has the dot products of ARMv8.2.
+/// instructions, which multiply pairs and add in one go.
 #[inline]
 pub fn dispatch_products<K: Kernel>(level: Proven, kernel: K) -> K::Output {
     #[cfg(target_arch = "x86_64")]
     if level.0 == Level::Avx512 && is_x86_feature_detected!("avx512vnni") {
         // SAFETY: the level is proven and VNNI was found, so the machine has the function's target features.
         return unsafe { avx512::run_vnni(kernel) };
-    }
-    #[cfg(all(target_arch = "aarch64", target_feature = "neon", target_endian = "little"))]
-    if level.0 == Level::Neon && std::arch::is_aarch64_feature_detected!("dotprod") {
-        // SAFETY: dot products were found, so the machine has the function's target features.
-        return unsafe { neon::run_dots(kernel) };
     }
     dispatch(level, kernel)
 }

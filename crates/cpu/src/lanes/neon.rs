@@ -1,9 +1,8 @@
-//! Lanes in four 128-bit registers of NEON, which every little-endian aarch64 has; integer products also with
-//! the dot product of ARMv8.2.
+//! Lanes in four 128-bit registers of NEON, which every little-endian aarch64 has.
 //!
 //! Conversions between halves and f32 belong to NEON. The arithmetic of halves of ARMv8.2 rounds to halves,
-//! which no rule allows. Those conversions and the dot product are written as assembly, because Rust's stable
-//! library has no functions for them.
+//! which no rule allows. Those conversions are written as assembly, because Rust's stable library has no
+//! functions for them.
 
 #![allow(clippy::multiple_unsafe_ops_per_block, reason = "nested intrinsics share one obligation")]
 
@@ -17,19 +16,12 @@ use super::{Element, Kernel, Lanes, Mask, TILE, WIDTH, tile_maximum};
 /// Runs a kernel over vectors of NEON.
 #[inline(never)]
 pub fn run<K: Kernel>(kernel: K) -> K::Output {
-    kernel.run(Neon::<false>(()))
+    kernel.run(Neon)
 }
 
-/// Runs a kernel with dot products besides.
-#[target_feature(enable = "dotprod")]
-pub fn run_dots<K: Kernel>(kernel: K) -> K::Output {
-    kernel.run(Neon::<true>(()))
-}
-
-/// Four vectors. The program that this is compiled into has NEON; that the machine has dot products, if that
-/// is said, is proven by [`run_dots`], which alone makes such a value.
+/// Four vectors. The program that this is compiled into has NEON.
 #[derive(Clone, Copy, Debug)]
-pub struct Neon<const DOTS: bool>(());
+pub struct Neon;
 
 type F = [float32x4_t; 4];
 type U = [uint32x4_t; 4];
@@ -115,34 +107,7 @@ fn spread(mask: Mask) -> U {
     each!(|bits| vtstq_u32(all, bits))
 }
 
-/// Adds to each of four i32 lanes the products of its four bytes.
-#[inline(always)]
-fn dot<const DOTS: bool>(sums: uint32x4_t, codes: int8x16_t, digits: int8x16_t) -> uint32x4_t {
-    let mut sums = have!(vreinterpretq_s32_u32(sums));
-    if DOTS {
-        // SAFETY: the caller's lanes prove that the machine has dot products. The instruction reads and
-        // writes registers alone.
-        unsafe {
-            asm!(
-                ".arch_extension dotprod",
-                "sdot {0:v}.4s, {1:v}.16b, {2:v}.16b",
-                inout(vreg) sums,
-                in(vreg) codes,
-                in(vreg) digits,
-                options(pure, nomem, nostack, preserves_flags),
-            );
-        }
-        return have!(vreinterpretq_u32_s32(sums));
-    }
-    // Two products of a code of four bits with a byte leave much of an i16.
-    have!({
-        let low = vmull_s8(vget_low_s8(codes), vget_low_s8(digits));
-        let pairs = vpaddq_s16(low, vmull_high_s8(codes, digits));
-        vreinterpretq_u32_s32(vpadalq_s16(sums, pairs))
-    })
-}
-
-impl<const DOTS: bool> Lanes for Neon<DOTS> {
+impl Lanes for Neon {
     type F = F;
     type U = U;
 
@@ -491,10 +456,5 @@ impl<const DOTS: bool> Lanes for Neon<DOTS> {
             });
         }
         out
-    }
-    #[inline(always)]
-    fn add_dots(self, sums: U, codes: U, digits: u32) -> U {
-        let digits = have!(vreinterpretq_s8_u32(vdupq_n_u32(digits)));
-        each!(|sums, codes| dot::<DOTS>(sums, vreinterpretq_s8_u32(codes), digits))
     }
 }

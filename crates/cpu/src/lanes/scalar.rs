@@ -282,13 +282,4 @@ impl Lanes for Scalar {
         }
         out
     }
-    #[inline(always)]
-    fn add_dots(self, sums: U, codes: U, digits: u32) -> U {
-        let digits = digits.to_le_bytes().map(|digit| i32::from(digit as i8));
-        zip(sums, codes, |sum, codes| {
-            let codes = codes.to_le_bytes();
-            let dot: i32 = (0..4).map(|i| i32::from(codes[i]) * digits[i]).sum();
-            sum.wrapping_add(dot as u32)
-        })
-    }
 }

@@ -412,16 +412,4 @@ impl Lanes for Simd128 {
         }
         out
     }
-    /// Codes and digits at even bytes, then at odd ones, as pairs of i16.
-    #[inline(always)]
-    fn add_dots(self, sums: V, codes: V, digits: u32) -> V {
-        let digits = u32x4_splat(digits);
-        let even_digits = i16x8_shr(i16x8_shl(digits, 8), 8);
-        let odd_digits = i16x8_shr(digits, 8);
-        each!(|sums, codes| {
-            let even = i32x4_dot_i16x8(v128_and(codes, u16x8_splat(0xFF)), even_digits);
-            let odd = i32x4_dot_i16x8(u16x8_shr(codes, 8), odd_digits);
-            i32x4_add(sums, i32x4_add(even, odd))
-        })
-    }
 }

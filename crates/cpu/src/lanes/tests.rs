@@ -107,18 +107,6 @@ impl Kernel for Check {
         let start = l.shr::<4>(vx);
         let sum = l.sum_i(l.add_products(start, &codes, &digits)) - l.sum_i(start);
         assert_eq!(sum, codes.iter().zip(digits).map(|(c, d)| i64::from(*c) * i64::from(d)).sum());
-        // Codes of four bits, digits of both signs and of the largest size.
-        let nibbles = x.map(|x| x & 0x0F0F_0F0F);
-        let dots = u(l.add_dots(vy, l.load_u(&nibbles), y[0] ^ 0x80));
-        let digits = (y[0] ^ 0x80).to_le_bytes().map(|digit| i32::from(digit as i8));
-        assert_eq!(
-            dots,
-            std::array::from_fn(|i| {
-                let codes = nibbles[i].to_le_bytes().map(i32::from);
-                let dot: i32 = codes.iter().zip(digits).map(|(code, digit)| code * digit).sum();
-                y[i].wrapping_add(dot as u32)
-            })
-        );
         let (high, low) = l.mul_wide(vx, vy);
         let product = |i: usize| u64::from(x[i]) * u64::from(y[i]);
         assert_eq!(u(high), std::array::from_fn(|i| (product(i) >> 32) as u32));

@@ -13,11 +13,10 @@ impl DeviceHead<'static> {
     ///
     /// # Errors
     /// - [`Error::OutOfRange`] if `rows` is outside 1..2^31.
-    /// - [`Error::Unavailable`] for a head that lies on a device, a screen of two levels, or if the device
-    ///   has not enough memory: for the weights, 4 bytes for each logit of `rows` rows; for a certified head
-    ///   a byte for each weight and some 10 bytes for each logit of the rows that it screens; for a clustered
-    ///   one 2 or 4 bytes for each element of a centroid, and for each row 4 bytes for each cluster and each
-    ///   id of its probed set.
+    /// - [`Error::Unavailable`] for a head that lies on a device, or if the device has not enough memory: for
+    ///   the weights, 4 bytes for each logit of `rows` rows; for a certified head a byte for each weight and
+    ///   some 10 bytes for each logit of the rows that it screens; for a clustered one 2 or 4 bytes for each
+    ///   element of a centroid, and for each row 4 bytes for each cluster and each id of its probed set.
     pub fn new<'h>(device: &Device, head: impl Into<Head<'h>>, rows: usize) -> Result<Self> {
         let (exact, certified) = match head.into() {
             Head::Clustered(clustered) => return Self::of_clustered(device, clustered, rows),

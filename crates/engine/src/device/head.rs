@@ -2,8 +2,10 @@
 
 use gumball_cuda::{Head as CudaHead, HeadScreen, Rows};
 use gumball_head::{Certified, ClusteredOptions, Clusters, Scaling};
+#[cfg(doc)]
+use gumball_spec::Error;
+use gumball_spec::Result;
 use gumball_spec::head::clusters::Clusters as ClustersOfSpec;
-use gumball_spec::{Error, Result};
 
 use super::Device;
 use crate::head_counts::HeadCounts;
@@ -44,13 +46,9 @@ impl<'w> DeviceHead<'w> {
     /// # Errors
     /// - [`Error::Length`] if the screen has another vocabulary or width.
     /// - [`Error::Conflict`] if the head is fast, or has clusters or a screen.
-    /// - [`Error::Unavailable`] for a screen of two levels, or if the device has not enough memory.
+    /// - [`Error::Unavailable`] if the device has not enough memory.
     pub fn with_screen(self, certified: &Certified<'_>) -> Result<Self> {
-        let Some(screen) = certified.screen() else {
-            let reason =
-                "a screen of two levels runs on CPUs only; make the head by Certified::new".to_owned();
-            return Err(Error::Unavailable { resource: "screen on a device", reason });
-        };
+        let screen = certified.screen();
         let screen = HeadScreen {
             codes: screen.codes,
             padded: screen.padded,

@@ -44,14 +44,7 @@ fn a_certified_head_gives_what_the_exact_head_gives() {
         let options = HeadOptions { scaling: scaling(), ..Default::default() };
         Exact::new(&weights, VOCAB, WIDTH, options).unwrap()
     };
-    let calibration = numbers(300 * WIDTH, 9, 3.0);
-    let calibration = HostMatrix::new(&calibration, 300, WIDTH).unwrap();
-    for certified in [Certified::new(exact()), Certified::two_level(exact(), Some(calibration)).unwrap()] {
-        gives_what_the_exact_head_gives(&exact(), &certified.with_most_rows(usize::MAX));
-    }
-}
-
-fn gives_what_the_exact_head_gives(exact: &Exact<'_>, certified: &Certified<'_>) {
+    let (exact, certified) = (exact(), Certified::new(exact()).with_most_rows(usize::MAX));
     const ROWS: usize = 18;
     for route in [Route::Race, Route::Oracle, Route::Probabilities] {
         for (threads, with_kept) in [(1, false), (3, false), (1, true)] {
@@ -87,9 +80,9 @@ fn gives_what_the_exact_head_gives(exact: &Exact<'_>, certified: &Certified<'_>)
                 }
                 let states = HostMatrix::new(&data, slots.len(), WIDTH).unwrap();
                 let [a, b] = &mut pools;
-                a.step(Rows::hidden(exact, states), &Batch { slots: &slots, ..options }, &mut expected)
+                a.step(Rows::hidden(&exact, states), &Batch { slots: &slots, ..options }, &mut expected)
                     .unwrap();
-                b.step(Rows::hidden(certified, states), &Batch { slots: &slots, ..options }, &mut seen)
+                b.step(Rows::hidden(&certified, states), &Batch { slots: &slots, ..options }, &mut seen)
                     .unwrap();
                 assert_eq!(seen.words(), expected.words(), "{route}, {threads} threads, step {step}");
                 assert!(!with_kept || (0..slots.len()).all(|row| seen.kept(row) == expected.kept(row)));
@@ -127,8 +120,7 @@ fn a_step_from_hidden_states_allocates_nothing_after_warm_up() {
     let weights = numbers(VOCAB * WIDTH, 1, 1.0);
     let exact = Exact::new(&weights, VOCAB, WIDTH, HeadOptions::default()).unwrap();
     let certified = Certified::new(exact.clone()).with_most_rows(KINDS);
-    let two_level = Certified::two_level(exact.clone(), None).unwrap().with_most_rows(KINDS);
-    for head in [Head::from(&exact), Head::from(&certified), Head::from(&two_level)] {
+    for head in [Head::from(&exact), Head::from(&certified)] {
         allocates_nothing_after_warm_up(head);
     }
 }

@@ -85,7 +85,7 @@ pub fn build(
         done = ids.end;
         go_on = progress(BuildProgress { done, of: vocab, resumed });
     }
-    write_screen(&screen, exact, &source, path)?;
+    write_screen(screen.arrays(), exact, &source, path)?;
     drop(part);
     std::fs::remove_file(&part_path).map_err(failed())
 }

@@ -279,7 +279,7 @@ impl Artefact {
             return self.verify_clusters(exact);
         }
         let screen = Screen::new(exact);
-        for Part { name, data, .. } in parts(&screen, exact) {
+        for Part { name, data, .. } in parts(screen.arrays(), exact) {
             if *self.data(name) != *data {
                 return Err(ArtefactError::Rebuilt { name: name.to_owned() });
             }
@@ -293,12 +293,9 @@ impl Artefact {
     /// # Errors
     /// - [`ArtefactError::Io`] if it cannot be written.
     /// - [`ArtefactError::BigEndian`] on a machine that stores numbers the other way round.
-    /// - [`ArtefactError::Kind`] for a screen of two levels, which files do not hold.
     pub fn write(certified: &Certified<'_>, name: &str, path: &Path) -> Result<()> {
-        let found = "two-level".to_owned();
-        let kind = || ArtefactError::Kind { what: "screen", found, known: "int8" };
         let exact = certified.exact();
-        write_screen(certified.kept_screen().ok_or_else(kind)?, exact, &Source::of(exact, name), path)
+        write_screen(certified.screen(), exact, &Source::of(exact, name), path)
     }
 
     /// Returns the bytes of a tensor that was checked to be there.

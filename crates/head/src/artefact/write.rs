@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use super::{ArtefactError, Kind, Result, Source, checksum, left_over};
 use crate::exact::Exact;
-use crate::screen::{Screen, padded_width};
+use crate::screen::{ScreenArrays, padded_width};
 
 /// A tensor to be written.
 pub(super) struct Part<'a> {
@@ -33,9 +33,8 @@ pub fn check_place(path: &Path) -> Result<()> {
 }
 
 /// Returns the tensors of a screen.
-pub(super) fn parts<'a>(screen: &'a Screen, exact: &Exact<'_>) -> [Part<'a>; 6] {
+pub(super) fn parts<'a>(arrays: ScreenArrays<'a>, exact: &Exact<'_>) -> [Part<'a>; 6] {
     let (vocab, width) = (exact.vocab(), exact.width());
-    let arrays = screen.arrays();
     let floats = |name, data: &'a [f32]| Part {
         name,
         dtype: Dtype::F32,
@@ -63,7 +62,12 @@ pub(super) fn parts<'a>(screen: &'a Screen, exact: &Exact<'_>) -> [Part<'a>; 6] 
 }
 
 /// Writes the artefact of a screen.
-pub(super) fn write_screen(screen: &Screen, exact: &Exact<'_>, source: &Source, path: &Path) -> Result<()> {
+pub(super) fn write_screen(
+    screen: ScreenArrays<'_>,
+    exact: &Exact<'_>,
+    source: &Source,
+    path: &Path,
+) -> Result<()> {
     write(&source.fields(exact, Kind::Certified), parts(screen, exact).into(), path)
 }
 

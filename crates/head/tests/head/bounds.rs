@@ -13,17 +13,9 @@ fn logit_and_bound(rows: &[Vec<f32>], hidden: &[f32]) -> (f32, f32) {
         .map(|level| {
             let options = HeadOptions { level: Some(level), ..Default::default() };
             let exact = Exact::new(&weights, 2 * rows.len(), hidden.len(), options).unwrap();
-            let states = HostMatrix::new(hidden, 1, hidden.len()).unwrap();
-            let widened = Widened::of(states);
+            let widened = Widened::of(HostMatrix::new(hidden, 1, hidden.len()).unwrap());
             let (mut logits, mut bounds) = (vec![0.0; 2 * rows.len()], Bounds::default());
             exact.logits(&widened, Spread::Caller, &mut logits).unwrap();
-            // Directions take time in the third power of the width.
-            for calibration in [None, Some(states)].into_iter().filter(|_| hidden.len() <= 256) {
-                let certified = Certified::two_level(exact.clone(), calibration).unwrap();
-                if certified.can_screen(states, 0) {
-                    hold(&both_levels(&certified, &widened), &logits);
-                }
-            }
             let certified = Certified::new(exact.clone());
             certified.bound(&widened, Spread::Caller, &mut bounds).unwrap();
             for (id, (z, bound)) in logits.iter().zip(bounds.rows()).enumerate() {
@@ -34,24 +26,6 @@ fn logit_and_bound(rows: &[Vec<f32>], hidden: &[f32]) -> (f32, f32) {
         .collect();
     assert!(seen.iter().all(|of_level| *of_level == seen[0]), "{seen:?}");
     seen[0]
-}
-
-/// Returns the bounds of all logits by either level of a screen.
-fn both_levels(certified: &Certified<'_>, states: &Widened) -> [Vec<f32>; 2] {
-    let mut bounds = Bounds::default();
-    certified.bound(states, Spread::Rayon, &mut bounds).unwrap();
-    let ids: Vec<u32> = (0..bounds.rows().len() as u32).collect();
-    let (first, second_level) = bounds.parts_mut();
-    let mut second = first.to_vec();
-    certified.lower(0, second_level, &ids, &mut second);
-    [first.to_vec(), second]
-}
-
-/// Asserts that no logit is above its bounds, and no bound of the second level above the first level's.
-fn hold([first, second]: &[Vec<f32>; 2], logits: &[f32]) {
-    for (id, (z, (first, second))) in logits.iter().zip(first.iter().zip(second)).enumerate() {
-        assert!(z <= second && second <= first, "id {id} has {z:e}, {second:e}, {first:e}");
-    }
 }
 
 /// 2^n.
@@ -131,20 +105,14 @@ fn bounds_hold_in_a_host_program_that_flushes_subnormal_numbers() {
         let mut logits = vec![0.0; vocab];
         exact.logits(&states, Spread::Caller, &mut logits).unwrap();
         let mut of_host = (vec![0.0; vocab], Bounds::default());
-        let mut of_levels = Vec::new();
         threads.install(|| {
             in_modes_of_a_host(|| {
                 let certified = Certified::new(exact.clone());
                 exact.logits(&states, Spread::Rayon, &mut of_host.0).unwrap();
                 certified.bound(&states, Spread::Rayon, &mut of_host.1).unwrap();
-                for calibration in [None, Some(HostMatrix::new(&hidden, 1, width).unwrap())] {
-                    let certified = Certified::two_level(exact.clone(), calibration).unwrap();
-                    of_levels.push(both_levels(&certified, &states));
-                }
             });
         });
         assert!(of_host.0.iter().zip(&logits).all(|(a, b)| a.to_bits() == b.to_bits()));
-        of_levels.iter().for_each(|of_levels| hold(of_levels, &logits));
         for (id, (z, bound)) in logits.iter().zip(of_host.1.rows()).enumerate() {
             assert!(bound.to_bits() >= z.to_bits() && *bound > 0.0, "id {id} has {z:e}, above {bound:e}");
         }
@@ -170,18 +138,15 @@ fn rows_of_hidden_states_that_cannot_be_screened_are_given_up() {
     let (prepared, history) = (&prepared, &History::new(&[]));
     let (kind, seed, position, draw, mu, mask, forced) = (Kind::Logits, 1, 0, 0, 0.0, None, None);
     let task = Task { kind, prepared, history, seed, position, draw, mu, mask, forced };
-    for certified in
-        [Certified::new(exact.clone()), Certified::two_level(exact.clone(), Some(states)).unwrap()]
-    {
-        let (mut bounds, mut contest) = (Bounds::default(), certified.contest().unwrap());
-        certified.bound(&widened, Spread::Caller, &mut bounds).unwrap();
-        let (bounds, second_level) = bounds.parts_mut();
-        for (state, bounds) in bounds.chunks_mut(30).enumerate() {
-            let (place, mut row) = ((&widened, state), [0.0; 30]);
-            let settled =
-                certified.settle(place, bounds, second_level, Reading::First, &task, &mut contest, &mut row);
-            assert_eq!(settled.unwrap().is_some(), state == 0);
-            assert_eq!(certified.can_screen(states, state), state == 0);
-        }
+    let certified = Certified::new(exact);
+    let (mut bounds, mut contest) = (Bounds::default(), certified.contest().unwrap());
+    certified.bound(&widened, Spread::Caller, &mut bounds).unwrap();
+    let (bounds, screened) = bounds.parts_mut();
+    for (state, bounds) in bounds.chunks_mut(30).enumerate() {
+        let (place, mut row) = ((&widened, state), [0.0; 30]);
+        let settled =
+            certified.settle(place, bounds, screened, Reading::First, &task, &mut contest, &mut row);
+        assert_eq!(settled.unwrap().is_some(), state == 0);
+        assert_eq!(certified.can_screen(states, state), state == 0);
     }
 }

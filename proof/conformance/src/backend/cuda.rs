@@ -24,7 +24,7 @@ use crate::backend::{Backend, Oracle, draw_batch, draw_in_batches, in_parts};
 use crate::case::{Case, Dtype};
 use crate::draft_trees::Judger;
 use crate::drafted::{Drafted, Walked};
-use crate::head_case::{ClusterCase, HeadCase, ScreenKind};
+use crate::head_case::{ClusterCase, HeadCase};
 use crate::observed::{Observed, differences};
 
 /// The rows of a single case: the case, padding, and the case again.
@@ -552,14 +552,8 @@ impl Backend for Cuda {
         self.fast_logits(case, params).map(Some)
     }
 
-    /// Devices have the screen of 8-bit codes only; the oracle answers for the other kind.
-    fn certified(&self, head: &HeadCase, screen: ScreenKind, case: &Case) -> Result<Observed> {
-        match screen {
-            ScreenKind::Int8 => self.certified_row(head, case),
-            ScreenKind::TwoLevel | ScreenKind::TwoLevelCalibrated => {
-                Ok(Observed { kept: None, ..Oracle.sample(case)? })
-            }
-        }
+    fn certified(&self, head: &HeadCase, case: &Case) -> Result<Observed> {
+        self.certified_row(head, case)
     }
 
     fn clustered(&self, head: &HeadCase, clusters: &ClusterCase, case: &Case) -> Result<Observed> {

@@ -108,7 +108,7 @@ impl Cuda {
             prepared => drop(prepared?),
         }
         let certified = Certified::new(head.exact(Level::detect()?)?);
-        let screen = certified.screen().expect("a screen of 8-bit codes");
+        let screen = certified.screen();
         let screen = HeadScreen {
             codes: screen.codes,
             padded: screen.padded,

@@ -30,7 +30,7 @@ use gumball_spec::{Error, Result, Row, SamplingParams, Status, oracle};
 
 use crate::case::{Case, Dtype, Logits};
 use crate::drafted::{Drafted, Walked};
-use crate::head_case::{ClusterCase, HeadCase, ScreenKind};
+use crate::head_case::{ClusterCase, HeadCase};
 use crate::observed::{Observed, differences};
 
 #[cfg(feature = "cuda")]
@@ -111,7 +111,7 @@ pub trait Backend: fmt::Debug + Send + Sync {
     ///
     /// # Errors
     /// The errors of the oracle, under the same conditions.
-    fn certified(&self, _head: &HeadCase, _screen: ScreenKind, case: &Case) -> Result<Observed> {
+    fn certified(&self, _head: &HeadCase, case: &Case) -> Result<Observed> {
         Ok(Observed { kept: None, ..Oracle.sample(case)? })
     }
 
@@ -353,11 +353,11 @@ impl Backend for Cpu {
         case.by_the_cpu(level)
     }
 
-    fn certified(&self, head: &HeadCase, screen: ScreenKind, case: &Case) -> Result<Observed> {
+    fn certified(&self, head: &HeadCase, case: &Case) -> Result<Observed> {
         let (prepared, history) = prepare(case)?;
         let task = task(case, &prepared, &history);
         let mut workspace = self.workspace.lock().unwrap_or_else(PoisonError::into_inner);
-        let row = head.certified_row(screen, workspace.level(), &task, case.hook.is_some())?;
+        let row = head.certified_row(workspace.level(), &task, case.hook.is_some())?;
         pass(&mut workspace, case, Row::F32(&row), &task, false)
     }
 

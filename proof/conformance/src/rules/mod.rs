@@ -15,7 +15,7 @@ use crate::backend::Backend;
 use crate::case::{Case, Dtype};
 use crate::compare;
 use crate::drafted::{Drafted, Walked};
-use crate::head_case::{ClusterCase, HeadCase, ScreenKind};
+use crate::head_case::{ClusterCase, HeadCase};
 use crate::observed::Observed;
 
 /// Lists a family's bodies, under the rule each holds, and makes a macro that turns them into tests.
@@ -249,13 +249,11 @@ impl Check<'_> {
         let logits: Vec<f32> = bits[..head.vocab()].iter().map(|z| f32::from_bits(*z)).collect();
         let case = Case { logits: crate::Logits::new(crate::case::Dtype::F32, &logits), ..case.clone() };
         let expected = Observed { kept: None, ..self.sees(&case) };
-        for screen in ScreenKind::ALL {
-            let seen = self.backend.certified(head, screen, &case);
-            let seen = seen.unwrap_or_else(|error| self.fail(&case, format_args!("refused: {error}")));
-            let differences = crate::observed::differences(&expected, &seen);
-            if !differences.is_empty() {
-                self.fail(&case, format_args!("has, by a certified head, {screen:?},\n{differences}"));
-            }
+        let seen = self.backend.certified(head, &case);
+        let seen = seen.unwrap_or_else(|error| self.fail(&case, format_args!("refused: {error}")));
+        let differences = crate::observed::differences(&expected, &seen);
+        if !differences.is_empty() {
+            self.fail(&case, format_args!("has, by a certified head,\n{differences}"));
         }
         expected
     }
