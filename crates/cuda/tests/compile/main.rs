@@ -1,25 +1,17 @@
 //! Every kernel compiles for every architecture, without a warning and without a GPU. Its registers and its
-//! stack are within bounds, and are compared with a record.
+//! stack are within bounds.
 //!
 //! The tests need NVRTC, for example from the PyPI wheel `nvidia-cuda-nvrtc` (`GUMBALL_NVRTC` names its
-//! libnvrtc.so.13). Without that variable, they are left to `ci/run kernels`. The record is `registers.txt`;
-//! with `GUMBALL_BLESS=1` the test of all architectures overwrites it. The record applies to its version of
-//! NVRTC only, the bounds to every version.
+//! libnvrtc.so.13). Without that variable, they are left to `ci/run kernels`.
 
 mod report;
 
-use std::collections::{BTreeSet, HashMap};
-use std::fmt;
 use std::num::NonZero;
-use std::path::Path;
 use std::sync::Mutex;
 
 use gumball_cuda::{Arch, Kernel, Nvrtc, Program};
 
 use report::KernelResources;
-
-/// Registers and stack of kernels, by architecture and name.
-type Taken = HashMap<(Arch, String), KernelResources>;
 
 /// Those that a wheel carries, and Orin, whose kernels are compiled at run time.
 fn archs() -> Vec<Arch> {
@@ -55,71 +47,37 @@ fn every_kernel_compiles_for_every_architecture() {
     hold(&archs(), |_| true);
 }
 
-/// Compiles the kernels of some programs for some architectures and checks their registers and stack against
-/// the bounds. Prints where they differ from the record.
+/// Compiles the kernels of some programs for some architectures, one program per core at a time, and checks
+/// their registers and stack.
 fn hold(archs: &[Arch], is_held: fn(&Program) -> bool) {
     let nvrtc = match Nvrtc::load() {
         Ok(nvrtc) => nvrtc,
         Err(error) if std::env::var_os("GUMBALL_NVRTC").is_some() => panic!("{error}"),
         Err(error) => return println!("left to `ci/run kernels`, which brings the compiler: {error}"),
     };
-    let found = Table { compiler: nvrtc.version(), columns: compile(nvrtc, archs, is_held) };
-    println!("{found}");
-    for ((arch, kernel), needs) in &found.columns {
-        check(*arch, kernel, *needs);
-    }
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/compile/registers.txt");
-    if archs.len() > 1 && std::env::var_os("GUMBALL_BLESS").is_some() {
-        std::fs::write(&path, found.to_string()).expect("the record is written");
-    }
-    let recorded = std::fs::read_to_string(&path).unwrap_or_default();
-    if recorded.lines().next() == found.to_string().lines().next() {
-        let recorded = report::read_table(&recorded);
-        for ((arch, kernel), needs) in &found.columns {
-            let before = recorded.get(&(arch.to_string(), kernel.clone()));
-            if before != Some(&needs.to_string()) {
-                println!("not as recorded: {kernel} for {arch} takes {needs}, took {before:?}");
-            }
-        }
-    }
-}
-
-/// Compiles the kernels of some programs for some architectures, with one program per core at a time. Returns
-/// registers and stack of each.
-fn compile(nvrtc: Nvrtc, archs: &[Arch], is_held: fn(&Program) -> bool) -> Taken {
     let programs =
         archs.iter().flat_map(|arch| Program::all().filter(is_held).map(|program| (*arch, program)));
     let left = Mutex::new(programs);
-    let worker = || {
-        let mut taken = Taken::new();
-        loop {
-            let next = left.lock().expect("nobody panics while it is held").next();
-            let Some((arch, program)) = next else { return taken };
-            taken.extend(compile_one(nvrtc, program, arch));
-        }
+    let worker = || loop {
+        let next = left.lock().expect("nobody panics while it is held").next();
+        let Some((arch, program)) = next else { return };
+        compile(nvrtc, program, arch);
     };
     let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
-    std::thread::scope(|scope| {
-        let workers: Vec<_> = (0..cores).map(|_| scope.spawn(worker)).collect();
-        let taken = workers
-            .into_iter()
-            .map(|worker| worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
-        taken.flatten().collect()
-    })
+    std::thread::scope(|scope| (0..cores).for_each(|_| drop(scope.spawn(worker))));
 }
 
-fn compile_one(nvrtc: Nvrtc, program: Program, arch: Arch) -> Taken {
+fn compile(nvrtc: Nvrtc, program: Program, arch: Arch) {
     let compiled =
         nvrtc.compile_with(program, arch, &["--ptxas-options=-v"]).unwrap_or_else(|error| panic!("{error}"));
     let (functions, warnings) = report::read(&compiled.log);
     assert!(warnings.is_empty(), "{} for {arch}: {warnings:#?}", program.name());
     let mut others = Kernel::all().filter(|(other, _)| program.kernels().all(|(own, _)| own != *other));
     assert!(others.all(|(_, name)| !functions.contains_key(&name)), "{} has other kernels", program.name());
-    let of = |kernel: String| {
-        let needs = *functions.get(&kernel).unwrap_or_else(|| panic!("no {kernel} for {arch}"));
-        ((arch, kernel), needs)
-    };
-    program.kernels().map(|(_, name)| of(name)).collect()
+    for (_, kernel) in program.kernels() {
+        let needs = functions.get(&kernel).unwrap_or_else(|| panic!("no {kernel} for {arch}"));
+        check(arch, &kernel, *needs);
+    }
 }
 
 fn check(arch: Arch, kernel: &str, found: KernelResources) {
@@ -132,30 +90,4 @@ fn check(arch: Arch, kernel: &str, found: KernelResources) {
         MOST_STACK_ELSEWHERE
     };
     assert!(found.stack_bytes <= most, "{kernel} for {arch} spills: {found:?}");
-}
-
-/// The record: a row for each kernel, a column for each architecture.
-struct Table {
-    compiler: (i32, i32),
-    columns: Taken,
-}
-
-impl fmt::Display for Table {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (major, minor) = self.compiler;
-        writeln!(
-            f,
-            "NVRTC {major}.{minor}: registers a thread; where a kernel has a stack, its bytes, and those spilled and reloaded"
-        )?;
-        write!(f, "{:42}", "kernel")?;
-        let archs: BTreeSet<Arch> = self.columns.keys().map(|(arch, _)| *arch).collect();
-        archs.iter().try_for_each(|arch| write!(f, " {:>18}", arch.to_string()))?;
-        let is_held = |kernel: &String| self.columns.keys().any(|(_, held)| held == kernel);
-        for (_, kernel) in Kernel::all().filter(|(_, kernel)| is_held(kernel)) {
-            write!(f, "\n{kernel:42}")?;
-            let needs = |arch: Arch| self.columns[&(arch, kernel.clone())];
-            archs.iter().try_for_each(|arch| write!(f, " {:>18}", needs(*arch)))?;
-        }
-        writeln!(f)
-    }
 }

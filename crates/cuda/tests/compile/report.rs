@@ -2,7 +2,6 @@
 //! spills.
 
 use std::collections::BTreeMap;
-use std::fmt;
 
 /// Registers, stack and spills of a function, per thread, without those of the functions that it calls.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -11,16 +10,6 @@ pub struct KernelResources {
     pub stack_bytes: u32,
     pub spilled_bytes: u32,
     pub reloaded_bytes: u32,
-}
-
-impl fmt::Display for KernelResources {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { registers, stack_bytes, spilled_bytes, reloaded_bytes } = self;
-        if (*stack_bytes, *spilled_bytes, *reloaded_bytes) == (0, 0, 0) {
-            return f.pad(&registers.to_string());
-        }
-        f.pad(&format!("{registers}/{stack_bytes}/{spilled_bytes}/{reloaded_bytes}"))
-    }
 }
 
 /// Reads a compiler's log. Returns the reported functions by name, and all other lines, which are warnings.
@@ -47,20 +36,6 @@ pub fn read(log: &str) -> (BTreeMap<String, KernelResources>, Vec<&str>) {
     (functions, warnings)
 }
 
-/// Reads a table that was written as text. Returns its cells by architecture and kernel.
-pub fn read_table(table: &str) -> BTreeMap<(String, String), String> {
-    let mut lines = table.lines().skip(1).map(str::split_whitespace);
-    let archs: Vec<&str> = lines.next().into_iter().flatten().skip(1).collect();
-    let mut recorded = BTreeMap::new();
-    for mut line in lines {
-        let kernel = line.next().unwrap_or_default();
-        let needs = archs.iter().zip(line);
-        recorded
-            .extend(needs.map(|(arch, needs)| (((*arch).to_owned(), kernel.to_owned()), needs.to_owned())));
-    }
-    recorded
-}
-
 fn number_before(line: &str, words: &str) -> u32 {
     let number = line.split(words).next().and_then(|before| before.split([' ', ',']).next_back());
     number
@@ -80,8 +55,4 @@ fn a_report_is_told_from_a_warning() {
     let needs = KernelResources { registers: 128, stack_bytes: 16, spilled_bytes: 8, reloaded_bytes: 12 };
     assert_eq!(functions, BTreeMap::from([("finish_general_f32".to_owned(), needs)]));
     assert_eq!(warnings.len(), 1);
-    assert_eq!(
-        (needs.to_string(), KernelResources { registers: 40, ..KernelResources::default() }.to_string()),
-        ("128/16/8/12".into(), "40".into())
-    );
 }
