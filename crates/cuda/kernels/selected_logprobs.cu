@@ -2,7 +2,7 @@
 //
 // Computes   select_tokens: for each row a request whose token is forced, or none where the token is no id of the
 //            vocabulary
-//            write_selected: the row's logprob, rank and status, from the step's fields
+//            write_selected: the row's logprob, rank and status, from the step's outputs
 // Never      reads a row of logits
 // Twins      host engine/src/operators/selected_logprobs.rs
 // Shapes     as in SelectedTokens

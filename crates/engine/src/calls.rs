@@ -25,8 +25,8 @@ impl Pool {
     /// the outputs are copied back.
     ///
     /// From hidden states a head computes the logits: the outputs are, bit for bit, the outputs of rows of
-    /// the logits give that rules H1 and H2 give, with the exact head and with a certified one; with a
-    /// clustered head what rows give that have the logits of probed ids only (H8), which
+    /// the logits that rules H1 and H2 give, with the exact head and with a certified one; with a clustered
+    /// head the outputs of rows that have the logits of probed ids only (H8), which
     /// [`Outputs::is_approximate`] says.
     ///
     /// # Shapes and units
@@ -202,7 +202,7 @@ impl Pool {
     /// parameters have edits that read it.
     ///
     /// From hidden states the logits of `scored.chunk_rows` rows are held at a time; the outputs do not
-    /// depend on it, and is as of [`Pool::step`]. The exact head reads its weights once for these rows. A
+    /// depend on it, and are as of [`Pool::step`]. The exact head reads its weights once for these rows. A
     /// certified head computes a part of a row where that decides its logprobs: in mode `processed` after
     /// top-k or min-p, and at temperature 0 also in mode `tempered`; and if there are not more rows at a time
     /// than [`Certified::most_rows`](crate::head::Certified::most_rows).

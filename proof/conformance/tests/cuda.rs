@@ -37,7 +37,7 @@ macro_rules! backends {
 backends!(cuda_emulated, cuda_emulated_searching, cuda, cuda_graph, cuda_searching, cuda_without_clusters);
 
 /// The pool on a device runs the kernels of `cuda_emulated`; its additions, state and the options of a step,
-/// is held here.
+/// are held here.
 #[test]
 fn a_pool_on_a_device_follows_the_rules_of_edits_state_and_drafts() {
     let Some(backend) = or_skip(by_name("device_pool_emulated")) else { return };

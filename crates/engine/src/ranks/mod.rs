@@ -1,7 +1,7 @@
 //! Rows that are spread over the ranks of a group, of whose logits each rank has a part.
 //!
-//! All ranks hold all sequences and make the same calls. The outputs are the same everywhere, and what one
-//! process with the whole logits would have got.
+//! All ranks hold all sequences and make the same calls. The outputs are the same everywhere, and equal
+//! the outputs that one process with the whole logits would have got.
 
 pub(crate) mod alike;
 mod on_host;

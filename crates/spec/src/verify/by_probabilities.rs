@@ -46,7 +46,7 @@ pub enum Judgement {
     Threshold {
         /// A draft of at least this probability is accepted; in 0..=1.
         single: f32,
-        /// The factor of the coin before it is compared with the sum of probabilities; in 0..=1.
+        /// The factor of the coin when it is compared with the sum of probabilities; in 0..=1.
         acc: f32,
     },
 }
