@@ -6,12 +6,9 @@
 use std::fmt;
 
 use gumball_dist::{Group, Planner};
-#[cfg(feature = "cuda")]
-use gumball_spec::Error;
-use gumball_spec::Result;
+use gumball_spec::{Error, Result};
 
 use crate::batch::Batch;
-#[cfg(feature = "cuda")]
 use crate::device::DeviceBackend;
 use crate::draft::Proposals;
 use crate::drafts::Drafts;
@@ -78,19 +75,16 @@ pub(crate) trait Backend: Copies + fmt::Debug + Send {
     }
 
     /// Returns the place as one on a device, if it is one.
-    #[cfg(feature = "cuda")]
     fn on_device(&self) -> Option<&dyn DeviceBackend> {
         None
     }
 
-    #[cfg(feature = "cuda")]
     fn on_device_mut(&mut self) -> Option<&mut dyn DeviceBackend> {
         None
     }
 }
 
 /// The error of a call that only a device serves, for a pool of the host.
-#[cfg(feature = "cuda")]
 pub(crate) fn no_graphs() -> Error {
     let reason = "a graph would hold rows that a model must write between replays; enqueue the work, or make the pool on a device";
     Error::Unavailable {

@@ -8,7 +8,6 @@ use gumball_spec::edit::Hook;
 use gumball_spec::request::check_forced;
 use gumball_spec::{Error, Kind, Result};
 
-#[cfg(feature = "cuda")]
 use crate::device::DraftBatch;
 use crate::masks::Masks;
 use crate::slot::Slot;
@@ -91,7 +90,6 @@ pub struct Batch<'a> {
     pub plan: Option<Plan>,
     /// The batch of drafts that rows are assigned to; `None`: the pool's own rows.
     /// [`Pool::assign`](crate::Pool::assign) alone reads it.
-    #[cfg(feature = "cuda")]
     pub of: Option<DraftBatch>,
 }
 
@@ -119,10 +117,7 @@ impl<'a> Batch<'a> {
 
     /// Returns whether it is one of the pool's own rows, and not of a batch of drafts.
     pub(crate) fn is_of_pool(&self) -> bool {
-        #[cfg(feature = "cuda")]
-        return self.of.is_none();
-        #[cfg(not(feature = "cuda"))]
-        true
+        self.of.is_none()
     }
 
     /// Checks that there is no plan, which one process does not read.
@@ -149,7 +144,6 @@ impl<'a> Batch<'a> {
     }
 
     /// Returns the batch without masks in the memory of a device, and these.
-    #[cfg(feature = "cuda")]
     pub(crate) fn without_device_masks(&self) -> (Self, Masks<'a>) {
         match self.masks {
             Masks::Device(_) => (Self { masks: Masks::None, ..*self }, self.masks),
@@ -167,7 +161,6 @@ impl<'a> Batch<'a> {
                 Err(Error::length(parameter, length, format!("one per row, {rows}, or 0")))
             }
         };
-        #[cfg(feature = "cuda")]
         refuse(self.of.is_some(), ("of", "rows"), "only an assignment is for a batch of drafts")?;
         self.masks.check(rows, vocab)?;
         one_per_row("row_indices", self.row_indices.len())?;

@@ -4,13 +4,10 @@ use std::time::Duration;
 
 use gumball_cpu::Level;
 use gumball_dist::{PlannerConfig, Transport, TransportKind};
-#[cfg(feature = "cuda")]
-use gumball_spec::Error;
-use gumball_spec::Result;
 use gumball_spec::layout::Widths;
+use gumball_spec::{Error, Result};
 
-#[cfg(feature = "cuda")]
-use crate::device::Device;
+use crate::device::{Device, ProgramCommunicator};
 use crate::route::Route;
 
 /// The settings of a pool.
@@ -68,7 +65,6 @@ pub enum Place {
     },
     /// On a device. The pool allocates all its memory there at once, except the lists and histories of
     /// requests.
-    #[cfg(feature = "cuda")]
     Device {
         /// The device.
         device: Device,
@@ -105,7 +101,6 @@ impl Place {
     /// let pool = Pool::new(PoolConfig { slots: 64, place, ..PoolConfig::new(151_936) })?;
     /// # Ok::<(), gumball_engine::Error>(())
     /// ```
-    #[cfg(feature = "cuda")]
     #[must_use]
     pub fn device(device: Device, rows: usize) -> Self {
         Self::Device { device, rows, history_growth: 4096, keep_histories: false }
@@ -125,8 +120,7 @@ pub struct Ranks {
     pub devices: TransportKind,
     /// The program's own communicator of NCCL, from which the ranks make theirs, in place of one that they
     /// make from nothing; rows on GPUs travel by NCCL then.
-    #[cfg(feature = "cuda")]
-    pub communicator: Option<gumball_cuda::ProgramCommunicator>,
+    pub communicator: Option<ProgramCommunicator>,
     /// How long a device waits for a rank at most; on the host the transport says so. Ranks whose first steps
     /// compile kernels need a while.
     pub timeout: Duration,
@@ -140,7 +134,6 @@ impl Ranks {
         Self {
             planner,
             devices: TransportKind::Auto,
-            #[cfg(feature = "cuda")]
             communicator: None,
             timeout: transport.timeout(),
             transport,
@@ -150,7 +143,6 @@ impl Ranks {
     /// Checks that rows can travel as was asked for, on a device or in host memory.
     pub(crate) fn check(&self, on_device: bool) -> Result<()> {
         self.devices.check(on_device)?;
-        #[cfg(feature = "cuda")]
         if self.communicator.is_some() && (!on_device || self.devices == TransportKind::OneSided) {
             let reason = "it carries rows on devices, and no transport but nccl does so by it";
             return Err(Error::Conflict { parameter: "communicator", other: "transport", reason });

@@ -78,13 +78,11 @@ impl Proposals {
     }
 
     /// Returns the drafts of all rows, to be written.
-    #[cfg(feature = "cuda")]
     pub(crate) fn ids_mut(&mut self) -> &mut [i32] {
         &mut self.ids
     }
 
     /// Returns the probabilities of a row, to be written.
-    #[cfg(feature = "cuda")]
     pub(crate) fn row_probs_mut(&mut self, row: usize) -> &mut [f32] {
         let vocab = self.vocab;
         self.probs.as_mut().map_or(&mut [], |probs| &mut probs[row * vocab..][..vocab])

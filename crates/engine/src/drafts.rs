@@ -8,7 +8,6 @@ use gumball_spec::verify::{DraftTree, MAX_DRAFTS, parents_of};
 use gumball_spec::{Error, Result, Row};
 
 use crate::batch::Batch;
-#[cfg(feature = "cuda")]
 use crate::device::DeviceSlice;
 use crate::matrix::Matrix;
 use crate::slot::{PADDING, Slot};
@@ -20,17 +19,14 @@ pub enum Ids<'a> {
     /// In the memory of the host.
     Host(&'a [i32]),
     /// In the memory of a device, of 32 or 64 bits.
-    #[cfg(feature = "cuda")]
     Device(DeviceSlice<'a>),
 }
 
 impl<'a> Ids<'a> {
     /// Returns the integers, which must lie in the memory of the host.
-    #[cfg_attr(not(feature = "cuda"), expect(unused_variables, reason = "all memory is the host's"))]
     pub(crate) fn on_host(self, parameter: &'static str) -> Result<&'a [i32]> {
         match self {
             Self::Host(ids) => Ok(ids),
-            #[cfg(feature = "cuda")]
             Self::Device(_) => Err(crate::matrix::on_a_device(parameter)),
         }
     }
@@ -60,7 +56,6 @@ impl<'a> From<&'a Vec<i32>> for Ids<'a> {
     }
 }
 
-#[cfg(feature = "cuda")]
 impl<'a> From<DeviceSlice<'a>> for Ids<'a> {
     fn from(ids: DeviceSlice<'a>) -> Self {
         Self::Device(ids)

@@ -2,11 +2,7 @@
 
 use gumball_spec::{Error, Result};
 
-#[cfg(feature = "cuda")]
-use crate::backend::no_graphs;
 use crate::batch::Batch;
-#[cfg(feature = "cuda")]
-use crate::device::DeviceGraph;
 use crate::outputs::Outputs;
 use crate::pool::Pool;
 use crate::work::Work;
@@ -110,45 +106,6 @@ impl Pool {
         }
         out.collect_kept(self.kept);
         self.backend.fetch(&mut self.slots, out)
-    }
-
-    /// Captures work of a device, to be replayed in this order by [`Pool::replay`]. Nothing runs yet.
-    ///
-    /// Each piece reads what the ones before it have written, and requests as these have left them, so a
-    /// replay drafts, verifies and advances without the host. What [`Pool::assign`] says at the time of a
-    /// replay counts: requests may be admitted, released and assigned in between. The numbers of requests and
-    /// rows, the modes, and whether row indices and masks exist, must stay the same, for each batch of drafts
-    /// too; how many drafts each request has may change. A graph has steps or verifications, not both.
-    ///
-    /// # Errors
-    /// - [`Error::Unavailable`] on the host: a graph would hold rows that a model must write between replays.
-    /// - [`Error::OutOfRange`] for what lies in the memory of the host.
-    /// - The errors of [`Pool::enqueue`].
-    #[cfg(feature = "cuda")]
-    pub fn capture<'b>(&self, work: &[Work<'b>]) -> Result<DeviceGraph<'b>> {
-        let graph = self.backend.on_device().ok_or_else(no_graphs)?.capture(work);
-        self.check_assigned(graph.is_ok() && work.iter().any(Work::is_of_pool))?;
-        graph
-    }
-
-    /// Enqueues the work of a graph: one call, however much it is.
-    ///
-    /// # Errors
-    /// - [`Error::Unavailable`] on the host, and if the device fails.
-    /// - [`Error::Length`], [`Error::Conflict`] or [`Error::OutOfRange`] if an assignment's shape differs
-    ///   from the capture's, a row index lies beyond the captured logits, or a path is longer than the
-    ///   rows of paths.
-    /// - [`Error::OutOfRange`] if a batch of drafts was removed.
-    /// - [`Error::Conflict`] as of [`Pool::enqueue`], if nothing is assigned.
-    ///
-    /// # Panics
-    /// If another pool captured the graph.
-    #[cfg(feature = "cuda")]
-    pub fn replay(&mut self, graph: &DeviceGraph<'_>) -> Result<()> {
-        self.check_assigned(graph.steps() > 0)?;
-        self.backend.on_device_mut().ok_or_else(no_graphs)?.replay(&mut self.slots, graph)?;
-        self.was_direct &= graph.steps() == 0;
-        Ok(())
     }
 
     /// Checks that a batch has a plan over ranks alone.

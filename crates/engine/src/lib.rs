@@ -73,7 +73,7 @@
 //! installed; there [`Device::cuda`] returns an error that names what is missing. Without the features
 //! `heads`, on by default too, and `cuda` there are no heads, and rows are no hidden states.
 #![forbid(unsafe_code)]
-#![cfg_attr(not(feature = "heads"), expect(dead_code, reason = "heads use it"))]
+#![cfg_attr(not(feature = "cuda"), expect(dead_code, reason = "heads and devices use it"))]
 
 #[cfg(all(doctest, feature = "cuda"))]
 #[doc = include_str!("../../../docs/gpu.md")]
@@ -100,6 +100,7 @@ mod state;
 
 mod sampler;
 
+mod ahead;
 mod backend;
 mod batch;
 mod config;
@@ -143,7 +144,7 @@ mod step;
 mod verify;
 mod walk;
 
-#[cfg(feature = "cuda")]
+#[cfg_attr(not(feature = "cuda"), path = "no_device.rs")]
 mod device;
 
 pub use gumball_dist as dist;
@@ -167,10 +168,12 @@ pub use batch::{Batch, RowHook, StepOptions};
 pub use config::{Place, PoolConfig, Ranks};
 #[cfg(feature = "cuda")]
 pub use device::{
-    AssignedShape, ColumnType, CudaThreadState, Device, DeviceBuffer, DeviceGraph, DeviceHead,
-    DeviceIntMatrix, DeviceIntMatrixMut, DeviceMasks, DeviceMatrix, DeviceOutputs, DeviceRoute, DeviceRows,
-    DeviceSlice, DraftBatch, DraftBatchLimits, DraftTreeRows, Dtype, Gpu, IntType, OnDevice,
-    ProgramCommunicator, Recorded, StepVariant,
+    AssignedShape, ColumnType, CudaThreadState, DeviceBuffer, DeviceGraph, DeviceOutputs, DraftBatchLimits,
+    Dtype, Gpu, IntType, OnDevice, Recorded, StepVariant,
+};
+pub use device::{
+    Device, DeviceHead, DeviceIntMatrix, DeviceIntMatrixMut, DeviceMasks, DeviceMatrix, DeviceRoute,
+    DeviceRows, DeviceSlice, DraftBatch, DraftTreeRows, ProgramCommunicator,
 };
 pub use draft::Proposals;
 pub use drafts::{Drafts, Ids, Tree};

@@ -6,7 +6,6 @@ use gumball_head::{
 };
 use gumball_spec::{Error, HostMatrix, Reading, Result};
 
-#[cfg(feature = "cuda")]
 use crate::device::DeviceHead;
 use crate::head_counts::HeadCounts;
 use crate::matrix::Matrix;
@@ -24,7 +23,6 @@ pub enum Head<'a> {
     /// The logits of the ids whose clusters look likeliest are computed: an approximation (H7, H8).
     Clustered(&'a Clustered<'a>),
     /// It lies in the memory of a device, and computes there.
-    #[cfg(feature = "cuda")]
     Device(&'a DeviceHead<'a>),
 }
 
@@ -46,7 +44,6 @@ impl<'a> From<&'a Clustered<'_>> for Head<'a> {
     }
 }
 
-#[cfg(feature = "cuda")]
 impl<'a> From<&'a DeviceHead<'_>> for Head<'a> {
     fn from(head: &'a DeviceHead<'_>) -> Self {
         Head::Device(head)
@@ -72,7 +69,6 @@ impl<'a> Head<'a> {
             Head::Exact(exact) => exact.logits(&states, spread, out),
             Head::Certified(certified) => certified.exact().logits(&states, spread, out),
             Head::Clustered(clustered) => clustered.logits(&states, spread, &mut Probes::default(), out),
-            #[cfg(feature = "cuda")]
             Head::Device(_) => unreachable!("refused"),
         };
         Threads::Shared.run(out, |out| compute(Spread::Rayon, out), |out| compute(Spread::Caller, out))
@@ -85,7 +81,6 @@ impl<'a> Head<'a> {
         match self {
             Head::Exact(_) | Head::Certified(_) => false,
             Head::Clustered(_) => true,
-            #[cfg(feature = "cuda")]
             Head::Device(head) => head.is_approximate(),
         }
     }
@@ -97,7 +92,6 @@ impl<'a> Head<'a> {
             Head::Exact(exact) => exact.vocab(),
             Head::Certified(certified) => certified.exact().vocab(),
             Head::Clustered(clustered) => clustered.vocab(),
-            #[cfg(feature = "cuda")]
             Head::Device(head) => head.vocab(),
         }
     }
@@ -109,7 +103,6 @@ impl<'a> Head<'a> {
             Head::Exact(exact) => exact.width(),
             Head::Certified(certified) => certified.exact().width(),
             Head::Clustered(clustered) => clustered.width(),
-            #[cfg(feature = "cuda")]
             Head::Device(head) => head.width(),
         }
     }
@@ -125,7 +118,6 @@ impl<'a> Head<'a> {
     ///
     /// # Errors
     /// - [`Error::Unavailable`] for a head of the host.
-    #[cfg(feature = "cuda")]
     pub(crate) fn on_device(self) -> Result<&'a DeviceHead<'a>> {
         if let Self::Device(head) = self {
             return Ok(head);
@@ -142,7 +134,6 @@ impl<'a> Head<'a> {
 
     /// Checks that the host can compute it.
     pub(crate) fn refuse_device(self) -> Result<()> {
-        #[cfg(feature = "cuda")]
         if let Head::Device(_) = self {
             let reason = "take it to a pool on its device, or a head of the host".to_owned();
             return Err(Error::Unavailable { resource: "head of a device on the host", reason });

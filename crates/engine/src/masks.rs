@@ -4,7 +4,6 @@ use gumball_spec::matrix::check_matrix;
 use gumball_spec::request::check_mask_width;
 use gumball_spec::{Error, Result};
 
-#[cfg(feature = "cuda")]
 use crate::device::DeviceMasks;
 
 /// Grammar bitmasks of a batch: one row of words for each row of logits.
@@ -20,7 +19,6 @@ pub enum Masks<'a> {
     /// In the memory of the host.
     Host(HostMasks<'a>),
     /// In the memory of a device.
-    #[cfg(feature = "cuda")]
     Device(DeviceMasks<'a>),
 }
 
@@ -50,7 +48,6 @@ impl<'a> Masks<'a> {
     }
 
     /// Returns the words of `rows` rows; an empty list if none has a mask.
-    #[cfg(feature = "cuda")]
     pub(crate) fn rows(&self, rows: usize) -> Vec<Option<&'a [u32]>> {
         match self {
             Self::None => Vec::new(),
@@ -64,7 +61,6 @@ impl<'a> Masks<'a> {
             Self::None => Ok(()),
             Self::Host(masks) if masks.rows == rows => check_mask_width("masks.width", masks.width, vocab),
             Self::Host(masks) => Err(Error::length("masks", masks.rows, format!("one per row, {rows}"))),
-            #[cfg(feature = "cuda")]
             Self::Device(_) => Err(crate::matrix::on_a_device("masks")),
         }
     }
@@ -87,7 +83,6 @@ impl<'a> From<HostMasks<'a>> for Masks<'a> {
     }
 }
 
-#[cfg(feature = "cuda")]
 impl<'a> From<DeviceMasks<'a>> for Masks<'a> {
     fn from(masks: DeviceMasks<'a>) -> Self {
         Self::Device(masks)

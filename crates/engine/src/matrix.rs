@@ -1,10 +1,7 @@
 //! Matrices of numbers, in the memory of the host or of a device.
 
-#[cfg(feature = "cuda")]
-use gumball_spec::Error;
-use gumball_spec::{HostMatrix, Result, Row};
+use gumball_spec::{Error, HostMatrix, Result, Row};
 
-#[cfg(feature = "cuda")]
 use crate::device::DeviceMatrix;
 
 /// A matrix of f32, bf16 or f16 numbers, whose rows may lie apart.
@@ -15,7 +12,6 @@ pub enum Matrix<'a> {
     Host(HostMatrix<'a>),
     /// In the memory of a device. Its own kind is not read: the kind of the numbers is given beside
     /// the matrix.
-    #[cfg(feature = "cuda")]
     Device(DeviceMatrix<'a>),
 }
 
@@ -33,7 +29,6 @@ impl<'a> Matrix<'a> {
     pub fn rows(&self) -> usize {
         match self {
             Self::Host(matrix) => matrix.rows(),
-            #[cfg(feature = "cuda")]
             Self::Device(matrix) => matrix.rows(),
         }
     }
@@ -43,7 +38,6 @@ impl<'a> Matrix<'a> {
     pub fn width(&self) -> usize {
         match self {
             Self::Host(matrix) => matrix.width(),
-            #[cfg(feature = "cuda")]
             Self::Device(matrix) => matrix.vocab(),
         }
     }
@@ -52,18 +46,15 @@ impl<'a> Matrix<'a> {
     ///
     /// # Errors
     /// - [`Error::OutOfRange`] if it does not, under the name `parameter`.
-    #[cfg_attr(not(feature = "cuda"), expect(unused_variables, reason = "all memory is the host's"))]
     pub(crate) fn on_host(self, parameter: &'static str) -> Result<HostMatrix<'a>> {
         match self {
             Self::Host(matrix) => Ok(matrix),
-            #[cfg(feature = "cuda")]
             Self::Device(_) => Err(on_a_device(parameter)),
         }
     }
 }
 
 /// Returns the error of a call that reads the memory of the host, for rows that lie in a device's.
-#[cfg(feature = "cuda")]
 pub(crate) fn on_a_device(parameter: &'static str) -> Error {
     let allowed = "in that of the host, which this call reads";
     Error::out_of_range(parameter, "in the memory of a device", allowed)
@@ -75,7 +66,6 @@ impl<'a> From<HostMatrix<'a>> for Matrix<'a> {
     }
 }
 
-#[cfg(feature = "cuda")]
 impl<'a> From<DeviceMatrix<'a>> for Matrix<'a> {
     fn from(matrix: DeviceMatrix<'a>) -> Self {
         Self::Device(matrix)

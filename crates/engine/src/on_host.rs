@@ -94,7 +94,6 @@ impl Host {
                 }
                 out.map_or(Ok(()), |_| self.shorten_where_possible(slots, batch.slots, counts))
             }
-            #[cfg(feature = "cuda")]
             Work::Draft(..) | Work::CopyDrafts(..) => {
                 let reason = "call Pool::draft".to_owned();
                 Err(Error::Unavailable { resource: "batches of drafts on the host", reason })
@@ -126,7 +125,6 @@ pub(crate) fn check_work(masks: Masks<'_>, batch: &Batch<'_>, verifies: bool) ->
     match masks {
         Masks::None => {}
         Masks::Host(_) => return Err(masks_of_host()),
-        #[cfg(feature = "cuda")]
         Masks::Device(_) => return Err(crate::matrix::on_a_device("masks")),
     }
     if batch.counts.is_empty() != verifies || batch.slots.is_empty() {

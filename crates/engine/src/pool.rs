@@ -11,8 +11,6 @@ use gumball_spec::{Error, Result, SamplingParams};
 use crate::backend::{Backend, RanksInfo};
 use crate::batch::Batch;
 use crate::config::{Place, PoolConfig, Ranks};
-#[cfg(feature = "cuda")]
-use crate::device::{GpuRanks, OnGpu};
 use crate::host::Host;
 use crate::ranks::HostRanks;
 use crate::route::Route;
@@ -126,11 +124,7 @@ impl Pool {
                     Some(ranks) => Box::new(HostRanks::new(host, &config, ranks)?),
                 }
             }
-            #[cfg(feature = "cuda")]
-            Place::Device { .. } => match ranks {
-                None => Box::new(OnGpu::new(&config)?),
-                Some(ranks) => Box::new(GpuRanks::new(&config, ranks)?),
-            },
+            Place::Device { device, .. } => device.backend(&config, ranks)?,
         };
         let (is_assigned, was_direct, route) = (false, false, route.clone());
         Ok(Self { vocab, widths, route, kept, slots, backend, is_assigned, was_direct })

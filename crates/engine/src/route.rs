@@ -8,7 +8,6 @@ use std::str::FromStr;
 use gumball_cpu::{Level, Workspace};
 use gumball_spec::{Error, Result};
 
-#[cfg(feature = "cuda")]
 use crate::device::DeviceRoute;
 use crate::probabilities::ProbabilityStages;
 use crate::stages::OracleStages;
@@ -29,7 +28,6 @@ pub enum Route {
     /// The definition itself, naive and slow.
     Oracle,
     /// The kernels of a device.
-    #[cfg(feature = "cuda")]
     Device(DeviceRoute),
     /// A name, and the stages that a test opens under it.
     #[doc(hidden)]
@@ -47,7 +45,6 @@ impl Route {
             Self::Race => "race",
             Self::Probabilities => "probabilities",
             Self::Oracle => "oracle",
-            #[cfg(feature = "cuda")]
             Self::Device(route) => route.name(),
             Self::Of(name, _) => name,
         }
@@ -62,7 +59,6 @@ impl Route {
                 "a softmax in f32, then filters and race on its probabilities: for rows that must be probabilities anyway"
             }
             Self::Oracle => "the definition itself, every stage naive and slow: to check others against",
-            #[cfg(feature = "cuda")]
             Self::Device(_) => "the kernels of a device, a row at a time",
             Self::Of(..) => "a test's own",
         }
@@ -77,7 +73,6 @@ impl Route {
             Self::Race => Box::new(Workspace::new(level)?),
             Self::Probabilities => Box::new(ProbabilityStages::new(level, None)?),
             Self::Oracle => Box::new(OracleStages::default()),
-            #[cfg(feature = "cuda")]
             Self::Device(route) => route.open(level)?,
             Self::Of(_, open) => open(level)?,
         })

@@ -3,7 +3,6 @@
 use gumball_spec::{Error, HostMatrix, Kind, Result, Row};
 
 use crate::batch::Batch;
-#[cfg(feature = "cuda")]
 use crate::device::DeviceMatrix;
 use crate::lm_head::Head;
 use crate::logits::{Logits, check_indices};
@@ -92,14 +91,12 @@ impl<'a> Rows<'a> {
     }
 
     /// Returns whether they lie in the memory of the host.
-    #[cfg(feature = "cuda")]
     pub(crate) fn are_here(&self) -> bool {
         let (Self::Logits(matrix) | Self::Probabilities(matrix) | Self::Hidden(_, matrix)) = self;
         matches!(matrix, Matrix::Host(_))
     }
 
     /// Returns the same rows in another place.
-    #[cfg(feature = "cuda")]
     pub(crate) fn with_matrix(self, matrix: Matrix<'a>) -> Self {
         match self {
             Self::Hidden(head, _) => Self::Hidden(head, matrix),
@@ -194,7 +191,6 @@ impl<'a> Rows<'a> {
 }
 
 /// Logits or probabilities in a device's memory, of the kind that they say.
-#[cfg(feature = "cuda")]
 impl<'a> From<DeviceMatrix<'a>> for Rows<'a> {
     fn from(rows: DeviceMatrix<'a>) -> Self {
         Self::of(rows, rows.kind())

@@ -79,7 +79,6 @@ impl Sequence {
 
     /// Appends output tokens that were chosen elsewhere; `mu` is mirostat's limit after them, those between
     /// being lost, so that no truncation leads to before this.
-    #[cfg(feature = "cuda")]
     pub(crate) fn apply(&mut self, ids: &[u32], mu: f32) {
         if ids.is_empty() {
             return;
@@ -94,7 +93,6 @@ impl Sequence {
 
     /// Takes output tokens away until `output_len` are left, as was done elsewhere; `mu` is mirostat's limit
     /// after them if it is not known here.
-    #[cfg(feature = "cuda")]
     pub(crate) fn cut(&mut self, output_len: usize, mu: f32) {
         let output_len = output_len.min(self.history.output().len());
         if self.truncate(output_len).is_err() {

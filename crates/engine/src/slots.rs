@@ -1,16 +1,15 @@
 //! The sequences of a pool by slot, wherever its rows are computed: which slots are taken, and the host's
 //! copy of each sequence.
 //!
-//! The host's copy is the record. A device may be ahead of it (`device/ahead.rs`), and catches it up before
+//! The host's copy is the record. A device may be ahead of it (`ahead.rs`), and catches it up before
 //! anything here reads or changes the sequence (`device/catch_up.rs`).
 
 use gumball_dist::{StepKind, StepShape};
 use gumball_spec::request::check_hook;
 use gumball_spec::{Error, Kind, NONE, Reading, Result, memory};
 
+use crate::ahead::Ahead;
 use crate::batch::Batch;
-#[cfg(feature = "cuda")]
-use crate::device::ahead::Ahead;
 use crate::masks::Masks;
 use crate::outputs::Outputs;
 use crate::sequence::Sequence;
@@ -36,7 +35,6 @@ pub(crate) struct Slots {
 pub(crate) struct Entry {
     /// The sequence without the tokens that `ahead` has.
     sequence: Sequence,
-    #[cfg(feature = "cuda")]
     pub ahead: Ahead,
 }
 
@@ -70,22 +68,16 @@ pub(crate) trait Copies {
 
 impl Entry {
     fn new(sequence: Sequence) -> Self {
-        Self {
-            sequence,
-            #[cfg(feature = "cuda")]
-            ahead: Ahead::default(),
-        }
+        Self { sequence, ahead: Ahead::default() }
     }
 
     /// Returns the sequence with all tokens that were fetched.
     pub fn known(&mut self) -> &mut Sequence {
-        #[cfg(feature = "cuda")]
         self.ahead.fetched.drain(..).for_each(|(id, mu)| self.sequence.push(id, mu));
         &mut self.sequence
     }
 
     /// Returns the number of ids in the history, those included that were fetched and not yet appended.
-    #[cfg(feature = "cuda")]
     pub fn length(&self) -> usize {
         self.sequence.history().ids().len() + self.ahead.fetched.len()
     }
@@ -149,7 +141,6 @@ impl Slots {
 
     /// Does work with the tokens that devices are ahead by, for each of `slots` that is no padding; they were
     /// checked.
-    #[cfg(feature = "cuda")]
     pub fn each_ahead(&mut self, slots: &[Slot], mut work: impl FnMut(&mut Ahead)) {
         for slot in slots.iter().filter(|slot| **slot != PADDING) {
             work(&mut self.entry_mut(*slot).ahead);
@@ -157,7 +148,6 @@ impl Slots {
     }
 
     /// Takes the host's copies of all sequences for equal to the device's.
-    #[cfg(feature = "cuda")]
     pub fn forget_unseen(&mut self) {
         self.entries.iter_mut().flatten().for_each(|entry| entry.ahead.forget_unseen());
     }

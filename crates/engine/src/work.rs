@@ -2,11 +2,9 @@
 
 use gumball_spec::Error;
 
-#[cfg(feature = "cuda")]
 use crate::device::{DeviceIntMatrix, DeviceIntMatrixMut, DraftBatch};
 use crate::drafts::{Drafts, Ids};
 use crate::masks::Masks;
-#[cfg(feature = "cuda")]
 use crate::matrix::Matrix;
 use crate::rows::Rows;
 
@@ -39,14 +37,12 @@ pub enum Work<'a> {
     /// of which the first ones are in front of it, as many as are assigned; `None` if none are for any row.
     /// After a path that has an id outside the vocabulary, [`NONE`](crate::NONE) included, there are no
     /// drafts. [`OnDevice::drafts_address`](crate::OnDevice::drafts_address) says where drafts lie.
-    #[cfg(feature = "cuda")]
     Draft(DraftBatch, Rows<'a>, Masks<'a>, Option<DeviceIntMatrix<'a>>),
     /// A copy of the drafts of a batch: the drafts of row r to row r of the matrix, its siblings to columns
     /// from the given one on.
     ///
     /// So the drafts of a chain come together: each batch's are one column of the paths of the next one, and
     /// a verification reads all of them.
-    #[cfg(feature = "cuda")]
     CopyDrafts(DraftBatch, DeviceIntMatrixMut<'a>, usize),
     /// Taking the last output tokens of the assigned sequences away, as many of each as a number says: one
     /// for each assigned slot, in turn; that of padding is not read. Work after it reads the shorter
@@ -82,7 +78,6 @@ impl Work<'_> {
     }
 
     /// Returns whether something that it reads lies in the memory of the host.
-    #[cfg(feature = "cuda")]
     pub(crate) fn reads_host(&self) -> bool {
         match self {
             Self::Step(rows, _) | Self::Draft(_, rows, ..) => rows.are_here(),

@@ -10,7 +10,7 @@ use gumball_cuda::Workspace;
 use gumball_spec::layout::Layout;
 use gumball_spec::{Error, NONE, Result};
 
-use super::ahead::Shortened;
+use crate::ahead::Shortened;
 use crate::slot::{PADDING, Slot};
 use crate::slots::{Entry, Slots};
 

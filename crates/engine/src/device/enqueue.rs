@@ -9,9 +9,9 @@ use gumball_cuda::{
 };
 use gumball_spec::Result;
 
-use super::ahead::Ahead;
 use super::backend::Recording;
 use super::on_gpu::OnGpu;
+use crate::ahead::Ahead;
 use crate::masks::Masks;
 use crate::rows::Rows;
 use crate::slot::Slot;

@@ -3,7 +3,6 @@
 //! Its parameters, states and outputs keep their addresses in the device's memory. A step is therefore a few
 //! launches: it allocates nothing, waits for nothing and can be captured.
 
-pub(crate) mod ahead;
 mod assign;
 mod assigned;
 mod at_device;
@@ -32,6 +31,9 @@ use std::sync::Arc;
 use gumball_cuda::{Cache, Runtime};
 use gumball_spec::{Error, Result};
 
+use crate::backend::Backend;
+use crate::config::{PoolConfig, Ranks};
+
 pub use assign::AssignedShape;
 pub(crate) use backend::DeviceBackend;
 pub use draft_batch::DraftBatch;
@@ -41,8 +43,8 @@ pub use gumball_cuda::{
     ProgramCommunicator, Recorded, Rows as DeviceMatrix, RowsOut as DeviceRows, StepVariant,
 };
 pub use head::DeviceHead;
-pub(crate) use on_gpu::OnGpu;
-pub(crate) use ranks::GpuRanks;
+use on_gpu::OnGpu;
+use ranks::GpuRanks;
 pub use route::DeviceRoute;
 pub use view::{DeviceOutputs, OnDevice};
 
@@ -122,6 +124,14 @@ impl Device {
     #[must_use]
     pub fn gpu(&self) -> Option<&Gpu> {
         self.runtime.gpu()
+    }
+
+    /// Makes the place of a pool's rows.
+    pub(crate) fn backend(&self, config: &PoolConfig, ranks: Option<Ranks>) -> Result<Box<dyn Backend>> {
+        Ok(match ranks {
+            None => Box::new(OnGpu::new(config)?),
+            Some(ranks) => Box::new(GpuRanks::new(config, ranks)?),
+        })
     }
 
     /// Returns the device's name.

@@ -1,7 +1,7 @@
-//! A pool's calls that only a device has: graphs of the host program, batches of drafts, and the addresses of
-//! the outputs.
+//! What a pool does on a device only: graphs, its own and those of the host program, batches of drafts, and the addresses of
+//! what came out.
 
-use gumball_cuda::{DraftBatchLimits, Recorded, Rows as DeviceMatrix, StepVariant};
+use gumball_cuda::{DraftBatchLimits, Graph, Recorded, Rows as DeviceMatrix, StepVariant};
 use gumball_spec::layout::Layout;
 use gumball_spec::{Error, Result};
 
@@ -55,6 +55,43 @@ impl Pool {
     #[must_use]
     pub fn device(&self) -> Option<&Device> {
         self.backend.on_device().map(|place| &place.gpu().device)
+    }
+
+    /// Captures work of a device, to be replayed in this order by [`Pool::replay`]. Nothing runs yet.
+    ///
+    /// Each piece reads what the ones before it have written, and requests as these have left them, so a
+    /// replay drafts, verifies and advances without the host. What [`Pool::assign`] says at the time of a
+    /// replay counts: requests may be admitted, released and assigned in between. The numbers of requests and
+    /// rows, the modes, and whether row indices and masks exist, must stay the same, for each batch of drafts
+    /// too; how many drafts each request has may change. A graph has steps or verifications, not both.
+    ///
+    /// # Errors
+    /// - [`Error::Unavailable`] on the host: a graph would hold rows that a model must write between replays.
+    /// - [`Error::OutOfRange`] for what lies in the memory of the host.
+    /// - The errors of [`Pool::enqueue`].
+    pub fn capture<'b>(&self, work: &[Work<'b>]) -> Result<Graph<'b>> {
+        let graph = self.backend.on_device().ok_or_else(no_graphs)?.capture(work);
+        self.check_assigned(graph.is_ok() && work.iter().any(Work::is_of_pool))?;
+        graph
+    }
+
+    /// Enqueues the work of a graph: one call, however much it is.
+    ///
+    /// # Errors
+    /// - [`Error::Unavailable`] on the host, and if the device fails.
+    /// - [`Error::Length`], [`Error::Conflict`] or [`Error::OutOfRange`] if an assignment's shape differs
+    ///   from the capture's, a row index lies beyond the captured logits, or a path is longer than the
+    ///   rows of paths.
+    /// - [`Error::OutOfRange`] if a batch of drafts was removed.
+    /// - [`Error::Conflict`] as of [`Pool::enqueue`], if nothing is assigned.
+    ///
+    /// # Panics
+    /// If another pool captured the graph.
+    pub fn replay(&mut self, graph: &Graph<'_>) -> Result<()> {
+        self.check_assigned(graph.steps() > 0)?;
+        self.backend.on_device_mut().ok_or_else(no_graphs)?.replay(&mut self.slots, graph)?;
+        self.was_direct &= graph.steps() == 0;
+        Ok(())
     }
 }
 

@@ -3,8 +3,7 @@
 use gumball_spec::{Error, Kind, Result};
 
 use super::LogitsMut;
-#[cfg(feature = "cuda")]
-use crate::device::{DeviceRows, DeviceSlice};
+use crate::device::{DeviceMatrix, DeviceRows, DeviceSlice};
 use crate::logits::Logits;
 use crate::matrix::Matrix;
 use crate::rows::Rows;
@@ -25,7 +24,6 @@ pub enum RowsOut<'a> {
     /// In the memory of the host.
     Host(LogitsMut<'a>),
     /// In the memory of a device.
-    #[cfg(feature = "cuda")]
     Device(DeviceRows<'a>),
 }
 
@@ -35,7 +33,6 @@ impl<'a> From<LogitsMut<'a>> for RowsOut<'a> {
     }
 }
 
-#[cfg(feature = "cuda")]
 impl<'a> From<DeviceRows<'a>> for RowsOut<'a> {
     fn from(to: DeviceRows<'a>) -> Self {
         Self::Device(to)
@@ -48,7 +45,6 @@ impl RowsInOut<'_> {
         match (&self.from, &self.to) {
             (Some(from), _) => from.kind(),
             (None, RowsOut::Host(to)) => to.kind(),
-            #[cfg(feature = "cuda")]
             (None, RowsOut::Device(to)) => to.rows().kind(),
         }
     }
@@ -72,14 +68,12 @@ impl<'a> Rows<'a> {
         self.refuse_hidden("hidden states in operators", "make logits of them first")?;
         match self.matrix() {
             Matrix::Host(matrix) => Ok(Logits::of(matrix, self.kind())),
-            #[cfg(feature = "cuda")]
             Matrix::Device(_) => Err(wrong_memory("rows", "a device", "the host")),
         }
     }
 
     /// Returns the rows as an operator of a device reads them.
-    #[cfg(feature = "cuda")]
-    pub(super) fn there(self) -> Result<gumball_cuda::Rows<'a>> {
+    pub(super) fn there(self) -> Result<DeviceMatrix<'a>> {
         self.refuse_hidden("hidden states in operators", "make logits of them first")?;
         match self.matrix() {
             Matrix::Host(_) => Err(wrong_memory("rows", "the host", "the device")),
@@ -94,7 +88,6 @@ pub enum PerRowMut<'a, T> {
     /// In the host's memory.
     Host(&'a mut [T]),
     /// In the device's memory.
-    #[cfg(feature = "cuda")]
     Device(DeviceSlice<'a>),
 }
 
@@ -112,17 +105,14 @@ impl<'a, T> From<&'a mut Vec<T>> for PerRowMut<'a, T> {
 
 impl<'a, T> PerRowMut<'a, T> {
     /// Returns a column of the host.
-    #[cfg_attr(not(feature = "cuda"), expect(unused_variables, reason = "there is no other memory"))]
     pub(super) fn on_host(self, parameter: &'static str) -> Result<&'a mut [T]> {
         match self {
             PerRowMut::Host(values) => Ok(values),
-            #[cfg(feature = "cuda")]
             PerRowMut::Device(_) => Err(wrong_memory(parameter, "a device", "the host")),
         }
     }
 
     /// Returns a column of the device.
-    #[cfg(feature = "cuda")]
     pub(super) fn on_device(self, parameter: &'static str) -> Result<DeviceSlice<'a>> {
         match self {
             PerRowMut::Device(column) => Ok(column),
@@ -132,7 +122,6 @@ impl<'a, T> PerRowMut<'a, T> {
 }
 
 /// Returns a column of the device, if there is a column.
-#[cfg(feature = "cuda")]
 pub(super) fn device_column<'a, T>(
     parameter: &'static str,
     column: Option<PerRowMut<'a, T>>,
@@ -156,7 +145,6 @@ pub(super) fn host_column<'a, T>(
 }
 
 /// Returns the error for an argument that lies in the wrong memory.
-#[cfg(feature = "cuda")]
 pub(super) fn wrong_memory(parameter: &'static str, found: &str, wanted: &str) -> Error {
     let allowed = format!("on {wanted}, as the operators are");
     Error::out_of_range(parameter, format!("on {found}"), allowed)

@@ -1,6 +1,8 @@
 //! The operators of a device: arguments in the form that the kernels' launches take, and the memory of lists
 //! that are copied there.
 
+use std::sync::Mutex;
+
 use gumball_cpu::Output;
 use gumball_cuda::{
     self as cuda, DeviceIntMatrix, DeviceIntMatrixMut, DeviceSlice, DraftTreeRows, Judged, Rows, RowsOut,
@@ -15,7 +17,31 @@ use super::draws::Draws;
 use super::logprobs::{GivenLogprobs, GivenTokens, LossDerivatives};
 use super::params::{PerRow, RowParams};
 use super::pools::PoolSlots;
+use super::selected_logprobs::Selected;
+use super::{Operators, Place};
 use crate::Device;
+
+impl Operators {
+    /// Makes the operators of a device. Each operator allocates its memory in its first call. Calls from
+    /// several threads take turns.
+    ///
+    /// ```no_run
+    /// use gumball_engine::{Device, DeviceBuffer, DeviceMatrix, DeviceRows, Dtype, Operators};
+    ///
+    /// let device = Device::cuda(0)?;
+    /// let operators = Operators::on_device(device.clone());
+    /// let logits = DeviceBuffer::of(device.runtime(), &[0.0f32, 0.0, 2.0, 1.0])?;
+    /// let mut probabilities = DeviceBuffer::zeroed(device.runtime(), 16)?;
+    /// let rows = DeviceMatrix::of(&logits, Dtype::F32, 0, 2, 2, 2)?;
+    /// let out = DeviceRows::of(&mut probabilities, Dtype::F32, 0, 2, 2, 2)?;
+    /// operators.softmax((rows, out), 0.7.into(), None)?;
+    /// # Ok::<(), gumball_engine::Error>(())
+    /// ```
+    #[must_use]
+    pub fn on_device(device: Device) -> Self {
+        Self { place: Place::Device(Box::new(Mutex::new(OnDevice::new(device)))) }
+    }
+}
 
 /// The operators of a device, in the order of its stream.
 #[derive(Debug)]
@@ -89,14 +115,14 @@ impl OnDevice {
     }
 
     /// Enqueues the writing of the logprobs of tokens.
-    pub fn select(
-        &mut self,
-        rows: &Rows<'_>,
-        tokens: PerRow<'_, i32>,
-        out: &cuda::SelectedLogprobs<'_>,
-    ) -> Result<()> {
-        let tokens = self.tokens.tokens(&self.device, tokens, rows.rows(), rows.vocab())?;
-        self.operators.selected_logprobs(rows, &tokens, out)
+    pub fn selected_logprobs(&mut self, rows: &Rows<'_>, selected: Selected<'_>) -> Result<()> {
+        let out = cuda::SelectedLogprobs {
+            logprobs: selected.logprobs.on_device("logprobs")?,
+            ranks: device_column("ranks", selected.ranks)?,
+            statuses: device_column("statuses", selected.statuses)?,
+        };
+        let tokens = self.tokens.tokens(&self.device, selected.tokens, rows.rows(), rows.vocab())?;
+        self.operators.selected_logprobs(rows, &tokens, &out)
     }
 
     /// Enqueues the writing of the logprobs of given ids.

@@ -9,8 +9,7 @@ use super::MEMORY;
 use super::arrays::{PerRowMut, host_column};
 use super::draws::{Draws, HostKeys};
 use super::host::Host;
-#[cfg(feature = "cuda")]
-use gumball_cuda::{DeviceIntMatrix, DeviceIntMatrixMut, DraftTreeRows};
+use crate::device::{DeviceIntMatrix, DeviceIntMatrixMut, DraftTreeRows};
 
 /// A batch of trees of n drafts each, and what to write of them.
 ///
@@ -31,7 +30,6 @@ pub enum DraftTrees<'a> {
         rows: Option<&'a mut [i32]>,
     },
     /// Arrays in a device's memory.
-    #[cfg(feature = "cuda")]
     Device {
         /// The probabilities that the drafts were drawn from, if the drafter has some. Thresholds read none.
         draft_probs: Option<DraftTreeRows<'a>>,

@@ -18,7 +18,7 @@
 mod arrays;
 #[cfg(feature = "cuda")]
 mod columns;
-#[cfg(feature = "cuda")]
+#[cfg_attr(not(feature = "cuda"), path = "no_device.rs")]
 mod device;
 mod draft_trees;
 mod draws;
@@ -29,17 +29,13 @@ mod params;
 mod pools;
 mod selected_logprobs;
 
-#[cfg(feature = "cuda")]
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use gumball_cpu::{Level, Output};
 use gumball_spec::verify::by_probabilities::Judgement;
 use gumball_spec::{Error, Kind, Result, SamplingParams, Status};
 
-use arrays::host_column;
-#[cfg(feature = "cuda")]
-use arrays::{device_column, wrong_memory};
-#[cfg(feature = "cuda")]
+use arrays::{device_column, host_column, wrong_memory};
 use device::OnDevice;
 use host::Host;
 use selected_logprobs::Selected;
@@ -85,7 +81,6 @@ pub struct Operators {
 #[derive(Debug)]
 enum Place {
     Host(Host),
-    #[cfg(feature = "cuda")]
     Device(Box<Mutex<OnDevice>>),
 }
 
@@ -101,27 +96,6 @@ impl Operators {
     /// - [`Error::Unavailable`] if the threads cannot be started.
     pub fn new(level: Option<Level>, threads: Option<usize>) -> Result<Self> {
         Ok(Self { place: Place::Host(Host::new(level, threads)?) })
-    }
-
-    /// Makes the operators of a device. Each operator allocates its memory in its first call. Calls from
-    /// several threads take turns.
-    ///
-    /// ```no_run
-    /// use gumball_engine::{Device, DeviceBuffer, DeviceMatrix, DeviceRows, Dtype, Operators};
-    ///
-    /// let device = Device::cuda(0)?;
-    /// let operators = Operators::on_device(device.clone());
-    /// let logits = DeviceBuffer::of(device.runtime(), &[0.0f32, 0.0, 2.0, 1.0])?;
-    /// let mut probabilities = DeviceBuffer::zeroed(device.runtime(), 16)?;
-    /// let rows = DeviceMatrix::of(&logits, Dtype::F32, 0, 2, 2, 2)?;
-    /// let out = DeviceRows::of(&mut probabilities, Dtype::F32, 0, 2, 2, 2)?;
-    /// operators.softmax((rows, out), 0.7.into(), None)?;
-    /// # Ok::<(), gumball_engine::Error>(())
-    /// ```
-    #[cfg(feature = "cuda")]
-    #[must_use]
-    pub fn on_device(device: crate::Device) -> Self {
-        Self { place: Place::Device(Box::new(Mutex::new(OnDevice::new(device)))) }
     }
 
     /// Returns whether the operators work on a device.
@@ -229,13 +203,11 @@ impl Operators {
                 }
                 Ok(())
             }
-            #[cfg(feature = "cuda")]
             (Place::Device(device), RowsOut::Device(to)) => {
                 let from = from.map(Rows::there).transpose()?;
                 let statuses = device_column("statuses", statuses)?;
                 lock(device).write(output, from.as_ref(), &to, params, statuses.as_ref())
             }
-            #[cfg(feature = "cuda")]
             _ => Err(self.wrong_memory("rows")),
         }
     }
@@ -278,7 +250,6 @@ impl Operators {
                 let statuses = host_column("statuses", statuses, tokens.len())?;
                 host.sample(rows, row_indices, params, draws, tokens, statuses)
             }
-            #[cfg(feature = "cuda")]
             Place::Device(device) => {
                 let rows = rows.there()?;
                 let tokens = tokens.on_device("tokens")?;
@@ -324,7 +295,6 @@ impl Operators {
                 let statuses = host_column("statuses", statuses, tokens.len())?;
                 host.sample_from_pools(rows, pools, params, draws, tokens, statuses)
             }
-            #[cfg(feature = "cuda")]
             Place::Device(device) => {
                 let rows = rows.there()?;
                 let tokens = tokens.on_device("tokens")?;
@@ -363,7 +333,6 @@ impl Operators {
         let selected = Selected { tokens, logprobs, ranks, statuses };
         match &self.place {
             Place::Host(host) => host.selected_logprobs(rows.into().here()?, selected),
-            #[cfg(feature = "cuda")]
             Place::Device(device) => lock(device).selected_logprobs(&rows.into().there()?, selected),
         }
     }
@@ -393,7 +362,6 @@ impl Operators {
     ) -> Result<()> {
         match &self.place {
             Place::Host(host) => host.logprobs(rows.into().here()?, tokens, out),
-            #[cfg(feature = "cuda")]
             Place::Device(device) => lock(device).logprobs(&rows.into().there()?, tokens, out),
         }
     }
@@ -419,12 +387,10 @@ impl Operators {
             (Place::Host(host), RowsOut::Host(to)) => {
                 host.logprobs_gradient(from.map(Rows::here).transpose()?, to, tokens, by)
             }
-            #[cfg(feature = "cuda")]
             (Place::Device(device), RowsOut::Device(to)) => {
                 let from = from.map(Rows::there).transpose()?;
                 lock(device).logprobs_gradient(from.as_ref(), &to, tokens, by)
             }
-            #[cfg(feature = "cuda")]
             _ => Err(self.wrong_memory("rows")),
         }
     }
@@ -463,7 +429,6 @@ impl Operators {
             (Place::Host(host), DraftTrees::Host { trees, tokens, rows }) => {
                 host.judge(&trees, judgement, draws, (tokens, rows), counts)
             }
-            #[cfg(feature = "cuda")]
             (
                 Place::Device(device),
                 DraftTrees::Device { draft_probs, draft_token_ids, parents, target_probs, tokens, rows },
@@ -478,13 +443,11 @@ impl Operators {
                     counts,
                 )
             }
-            #[cfg(feature = "cuda")]
             _ => Err(self.wrong_memory("trees")),
         }
     }
 
     /// Returns the error for an argument that lies in the other memory than the operators'.
-    #[cfg(feature = "cuda")]
     fn wrong_memory(&self, parameter: &'static str) -> Error {
         match &self.place {
             Place::Host(_) => wrong_memory(parameter, "a device", "the host"),
@@ -494,7 +457,6 @@ impl Operators {
 }
 
 /// Locks a device's operators. A panic leaves them consistent: a call checks first and then only launches.
-#[cfg(feature = "cuda")]
 fn lock(device: &Mutex<OnDevice>) -> MutexGuard<'_, OnDevice> {
     device.lock().unwrap_or_else(PoisonError::into_inner)
 }

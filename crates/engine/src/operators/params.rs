@@ -6,10 +6,8 @@ use gumball_cpu::Prepared;
 use gumball_spec::{Error, Kind, NONE, Result, SamplingParams, memory};
 
 use super::MEMORY;
-#[cfg(feature = "cuda")]
 use super::arrays::wrong_memory;
-#[cfg(feature = "cuda")]
-use gumball_cuda::DeviceSlice;
+use crate::device::DeviceSlice;
 
 /// One value for all rows, or one for each.
 #[derive(Clone, Copy, Debug)]
@@ -21,7 +19,6 @@ pub enum PerRow<'a, T> {
     Host(&'a [T]),
     /// One value per row, or a single one for all rows, in the device's memory. The host cannot see the
     /// values and refuses none.
-    #[cfg(feature = "cuda")]
     Device(DeviceSlice<'a>),
 }
 
@@ -49,7 +46,6 @@ impl<T: Copy> PerRow<'_, T> {
         match self {
             PerRow::All(_) => Ok(()),
             PerRow::Host(values) => check_length(parameter, values.len(), rows),
-            #[cfg(feature = "cuda")]
             PerRow::Device(_) => Err(wrong_memory(parameter, "a device", "the host")),
         }
     }
@@ -59,13 +55,11 @@ impl<T: Copy> PerRow<'_, T> {
         match self {
             PerRow::All(value) => *value,
             PerRow::Host(values) => values[row],
-            #[cfg(feature = "cuda")]
             PerRow::Device(_) => unreachable!("`check_host` refuses a column on a device"),
         }
     }
 }
 
-#[cfg(feature = "cuda")]
 impl<'a> PerRow<'a, f32> {
     /// Returns a column of the device.
     pub(super) fn column(self, parameter: &'static str) -> Result<DeviceSlice<'a>> {
@@ -93,7 +87,6 @@ impl<'a> PerRow<'a, u32> {
         let indices = match *self {
             PerRow::All(index) => Cow::Owned(memory::filled(MEMORY, index, outputs)?),
             PerRow::Host(indices) => Cow::Borrowed(indices),
-            #[cfg(feature = "cuda")]
             PerRow::Device(_) => return Err(wrong_memory(parameter, "a device", "the host")),
         };
         check_length(parameter, indices.len(), outputs)?;

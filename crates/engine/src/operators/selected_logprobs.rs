@@ -6,16 +6,10 @@
 use gumball_cpu::{History, Prepared};
 use gumball_spec::{LogprobMode, LogprobsParams, Result, SamplingParams, Status};
 
-#[cfg(feature = "cuda")]
-use super::arrays::device_column;
 use super::arrays::{PerRowMut, host_column};
-#[cfg(feature = "cuda")]
-use super::device::OnDevice;
 use super::host::{Host, task};
 use super::params::{PerRow, check_token};
 use crate::logits::Logits;
-#[cfg(feature = "cuda")]
-use gumball_cuda::{self as cuda, Rows};
 
 /// The tokens that an operator is asked about, and the columns that it writes about them.
 #[derive(Debug)]
@@ -60,18 +54,5 @@ impl Host {
         let statuses = statuses.into_iter().flatten().zip(&found);
         statuses.for_each(|(to, found)| *to = found.2);
         Ok(())
-    }
-}
-
-#[cfg(feature = "cuda")]
-impl OnDevice {
-    /// Enqueues the writing of the logprobs of tokens.
-    pub(super) fn selected_logprobs(&mut self, rows: &Rows<'_>, selected: Selected<'_>) -> Result<()> {
-        let out = cuda::SelectedLogprobs {
-            logprobs: selected.logprobs.on_device("logprobs")?,
-            ranks: device_column("ranks", selected.ranks)?,
-            statuses: device_column("statuses", selected.statuses)?,
-        };
-        self.select(rows, selected.tokens, &out)
     }
 }

@@ -19,7 +19,6 @@ pub(crate) struct Alike {
     requests: Vec<Request>,
     step: Option<Step>,
     /// The assignments of batches of drafts on a device.
-    #[cfg(feature = "cuda")]
     drafted: Vec<Step>,
 }
 
@@ -157,7 +156,6 @@ impl Alike {
 
     /// Returns the digest of drafts after paths, `siblings` of each row, beside the step that was begun.
     /// `place`: the place of their batch among the batches that have drafts.
-    #[cfg(feature = "cuda")]
     pub fn of_drafts(
         &mut self,
         sequences: &Slots,
@@ -178,7 +176,6 @@ impl Alike {
     }
 
     /// Returns the digest of scores of so many known tokens, beside the step that was begun.
-    #[cfg(feature = "cuda")]
     pub fn of_scores(
         &mut self,
         sequences: &Slots,
@@ -205,13 +202,9 @@ impl Alike {
     /// told with the drafts.
     pub fn tell(&self, sequences: &Slots, part: StepPart) -> Vec<String> {
         let own = self.step.iter().flat_map(|step| self.tell_step(sequences, step, part));
-        #[cfg(feature = "cuda")]
-        let own = {
-            let drafted = self.drafted.iter().filter(|_| part == StepPart::Drafts);
-            let parts = drafted.flat_map(|step| StepPart::ALL.map(|part| (step, part)));
-            own.chain(parts.flat_map(|(step, part)| self.tell_step(sequences, step, part)))
-        };
-        own.collect()
+        let drafted = self.drafted.iter().filter(|_| part == StepPart::Drafts);
+        let parts = drafted.flat_map(|step| StepPart::ALL.map(|part| (step, part)));
+        own.chain(parts.flat_map(|(step, part)| self.tell_step(sequences, step, part))).collect()
     }
 
     fn tell_step(&self, sequences: &Slots, step: &Step, part: StepPart) -> Vec<String> {
