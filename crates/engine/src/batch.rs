@@ -2,6 +2,7 @@
 //! request: grammar bitmasks, forced tokens, the caller's edits.
 
 use std::fmt;
+use std::ops::Deref;
 
 use gumball_dist::Plan;
 use gumball_spec::edit::Hook;
@@ -120,21 +121,30 @@ impl<'a> Batch<'a> {
         self.of.is_none()
     }
 
+    /// Returns whether it is one of verifications. One without requests suits steps as well, unless it says how
+    /// drafts are judged.
+    pub(crate) fn verifies(&self) -> bool {
+        !self.counts.is_empty() || self.slots.is_empty() && self.mode != VerifyMode::default()
+    }
+
     /// Checks that there is no plan, which one process does not read.
     pub(crate) fn refuse_plan(&self) -> Result<()> {
         refuse(self.plan.is_some(), ("plan", "pool"), "one process has all rows; leave the plan out")
     }
 
     /// Checks that there is nothing of drafts.
-    pub(crate) fn refuse_drafts(&self, call: &'static str) -> Result<()> {
+    fn refuse_drafts(&self, call: &'static str) -> Result<()> {
         refuse(!self.counts.is_empty(), ("counts", call), "it has no drafts; verify them instead")?;
         refuse(self.mode != VerifyMode::default(), ("mode", call), "it has no drafts that a mode could judge")
     }
 
-    /// Checks that there is nothing of sequences, for a score.
-    pub(crate) fn refuse_sequences(&self) -> Result<()> {
+    /// Checks what comes with `rows` rows that are scored.
+    pub(crate) fn check_score(&self, rows: usize, vocab: usize) -> Result<Checked<'a>> {
+        self.refuse_plan()?;
         refuse(!self.slots.is_empty(), ("slots", "score"), "no sequence is read; leave them out")?;
-        refuse(!self.forced.is_empty(), ("forced", "score"), "the scored tokens are the forced ones")
+        refuse(!self.forced.is_empty(), ("forced", "score"), "the scored tokens are the forced ones")?;
+        self.refuse_drafts("score")?;
+        self.check(rows, vocab)
     }
 
     /// Checks that there are no hooks, for an assignment.
@@ -151,8 +161,14 @@ impl<'a> Batch<'a> {
         }
     }
 
+    /// Checks the batch of a step, or of another call that has a row for each slot and no drafts.
+    pub(crate) fn check_step(&self, call: &'static str, vocab: usize) -> Result<Checked<'a>> {
+        self.refuse_drafts(call)?;
+        self.check(self.slots.len(), vocab)
+    }
+
     /// Checks the lists of `rows` rows, for a call that reads them on the host.
-    pub(crate) fn check(&self, rows: usize, vocab: usize) -> Result<()> {
+    pub(crate) fn check(&self, rows: usize, vocab: usize) -> Result<Checked<'a>> {
         let one_per_row = |parameter, length| {
             let ok = length == 0 || length == rows;
             if ok {
@@ -166,18 +182,8 @@ impl<'a> Batch<'a> {
         one_per_row("row_indices", self.row_indices.len())?;
         one_per_row("forced", self.forced.len())?;
         one_per_row("hooks", self.hooks.len())?;
-        self.forced.iter().try_for_each(|forced| check_forced(*forced, vocab))
-    }
-
-    /// Takes out what comes with some of the rows.
-    pub(crate) fn pick(&self, rows: &[usize]) -> PickedRows<'a> {
-        let or_none = |length: usize| if length == 0 { &[][..] } else { rows };
-        PickedRows {
-            masks: self.masks,
-            rows: rows.to_vec(),
-            forced: or_none(self.forced.len()).iter().map(|row| self.forced(*row)).collect(),
-            hooks: or_none(self.hooks.len()).iter().map(|row| self.hook(*row)).collect(),
-        }
+        self.forced.iter().try_for_each(|forced| check_forced(*forced, vocab))?;
+        Ok(Checked { batch: *self, rows })
     }
 
     pub(crate) fn forced(&self, row: usize) -> Option<u32> {
@@ -198,18 +204,58 @@ fn refuse(
     if is_there { Err(Error::Conflict { parameter, other, reason }) } else { Ok(()) }
 }
 
-/// The options of some of the rows of a batch.
-pub(crate) struct PickedRows<'a> {
-    masks: Masks<'a>,
+/// A batch whose lists suit its rows.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Checked<'a> {
+    batch: Batch<'a>,
+    rows: usize,
+}
+
+impl<'a> Deref for Checked<'a> {
+    type Target = Batch<'a>;
+
+    fn deref(&self) -> &Batch<'a> {
+        &self.batch
+    }
+}
+
+impl<'a> Checked<'a> {
+    /// Returns the number of rows.
+    pub(crate) fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// Takes out some of the requests, and what comes with their rows.
+    pub(crate) fn pick(&self, requests: &[usize], rows: &[usize]) -> Picked<'a> {
+        let or_none = |length: usize, rows| if length == 0 { &[][..] } else { rows };
+        let counts = or_none(self.counts.len(), requests);
+        Picked {
+            of: *self,
+            slots: requests.iter().map(|request| self.slots[*request]).collect(),
+            counts: counts.iter().map(|request| self.counts[*request]).collect(),
+            rows: rows.to_vec(),
+            forced: or_none(self.forced.len(), rows).iter().map(|row| self.forced(*row)).collect(),
+            hooks: or_none(self.hooks.len(), rows).iter().map(|row| self.hook(*row)).collect(),
+        }
+    }
+}
+
+/// Some of the requests of a batch, and what comes with their rows.
+pub(crate) struct Picked<'a> {
+    of: Checked<'a>,
+    slots: Vec<Slot>,
+    counts: Vec<u32>,
     rows: Vec<usize>,
     forced: Vec<Option<u32>>,
     hooks: Vec<Option<RowHook<'a>>>,
 }
 
-impl PickedRows<'_> {
-    /// Returns it as a batch of these rows alone, without slots.
-    pub(crate) fn batch(&self) -> Batch<'_> {
-        let masks = self.masks.pick(&self.rows);
-        Batch { masks, forced: &self.forced, hooks: &self.hooks, ..Batch::default() }
+impl Picked<'_> {
+    /// Returns it as a batch of these requests alone, whose rows are as they were picked.
+    pub(crate) fn batch(&self) -> Checked<'_> {
+        let Self { of, slots, counts, rows, forced, hooks } = self;
+        let (mode, masks) = (of.mode, of.masks.pick(rows));
+        let batch = Batch { slots, counts, mode, masks, forced, hooks, ..Batch::default() };
+        Checked { batch, rows: rows.len() }
     }
 }

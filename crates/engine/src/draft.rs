@@ -9,7 +9,7 @@ use gumball_spec::verify::coupled::check_drafts;
 use gumball_spec::verify::draft::{DraftWords, check_path};
 use gumball_spec::{Error, Kind, NONE, Result, memory};
 
-use crate::batch::Batch;
+use crate::batch::{Batch, Checked};
 use crate::host::Host;
 use crate::logits::Logits;
 use crate::route::Stages;
@@ -129,23 +129,23 @@ impl Host {
     ) -> Result<()> {
         let source = rows.read(batch, self.vocab)?;
         rows.check_slots(batch)?;
-        let paths = self.check_draft(slots, rows.kind(), batch, paths)?;
+        let (batch, paths) = &self.check_draft(slots, rows.kind(), batch, paths)?;
         let greedy = self.greedy(slots, batch.slots, batch.mode)?;
         match source {
-            Source::Given(logits) => self.propose(slots, logits, batch, (&paths, &greedy), out),
+            Source::Given(logits) => self.propose(slots, logits, batch, (paths, &greedy), out),
             Source::Hidden(head, states) => {
-                self.propose_hidden(slots, head, states, batch, (&paths, &greedy), out)
+                self.propose_hidden(slots, head, states, batch, (paths, &greedy), out)
             }
         }
     }
 
-    /// Draws drafts whose rows were checked: after `paths`, by the parameters in `greedy` where there are
+    /// Draws drafts: after `paths`, by the parameters in `greedy` where there are
     /// some.
     pub(crate) fn propose(
         &self,
         sequences: &Slots,
         logits: Logits<'_>,
-        batch: &Batch<'_>,
+        batch: &Checked<'_>,
         (paths, greedy): (&[&[i32]], &[Option<Prepared>]),
         out: &mut Proposals,
     ) -> Result<()> {
@@ -177,20 +177,20 @@ impl Host {
     }
 
     /// Checks rows to be drafted from, as far as their logits do not matter, and returns the path of each.
-    pub(crate) fn check_draft<'a>(
+    pub(crate) fn check_draft<'a, 'b>(
         &self,
         slots: &Slots,
         kind: Kind,
-        batch: &Batch<'_>,
-        paths: &'a [i32],
-    ) -> Result<Vec<&'a [i32]>> {
-        batch.check(batch.slots.len(), self.vocab)?;
-        let paths = split_paths(paths, batch, self.vocab)?;
+        batch: &Batch<'a>,
+        paths: &'b [i32],
+    ) -> Result<(Checked<'a>, Vec<&'b [i32]>)> {
+        let batch = batch.check(batch.slots.len(), self.vocab)?;
+        let paths = split_paths(paths, &batch, self.vocab)?;
         for (row, slot) in batch.slots.iter().enumerate().filter(|(_, slot)| **slot != PADDING) {
             check_drafts(slots.sequence(*slot)?.params(), 1)?;
             slots.check_row(*slot, kind, batch.hook(row).is_some())?;
         }
-        Ok(paths)
+        Ok((batch, paths))
     }
 }
 

@@ -4,7 +4,7 @@ use gumball_cpu::Task;
 use gumball_head::{Reading, WholeRow};
 use gumball_spec::{HostMatrix, Kind, Result};
 
-use crate::batch::Batch;
+use crate::batch::{Batch, Checked};
 use crate::head_counts::HeadCounts;
 use crate::hidden_rows::RowTasks;
 use crate::host::Host;
@@ -22,7 +22,7 @@ impl Host {
         slots: &Slots,
         head: Head<'_>,
         states: HostMatrix<'_>,
-        batch: &Batch<'_>,
+        batch: &Checked<'_>,
         out: &mut Outputs,
     ) -> Result<()> {
         self.with_head_buffers(|host, buffers| {

@@ -10,7 +10,7 @@ use gumball_cpu::{Prepared, Task};
 use gumball_head::{Reading, WholeRow};
 use gumball_spec::{HostMatrix, Kind, Result, Wanted};
 
-use crate::batch::Batch;
+use crate::batch::{Batch, Checked};
 use crate::draft::{Proposals, after_path};
 use crate::drafts::ReadDrafts;
 use crate::hidden_rows::RowTasks;
@@ -31,7 +31,7 @@ impl Host {
         slots: &Slots,
         head: Head<'_>,
         states: HostMatrix<'_>,
-        batch: &Batch<'_>,
+        batch: &Checked<'_>,
         drafts: &ReadDrafts<'_>,
         out: &mut Outputs,
     ) -> Result<()> {
@@ -52,7 +52,7 @@ impl Host {
         slots: &Slots,
         head: Head<'_>,
         states: HostMatrix<'_>,
-        batch: &Batch<'_>,
+        batch: &Checked<'_>,
         (paths, greedy): (&[&[i32]], &[Option<Prepared>]),
         out: &mut Proposals,
     ) -> Result<()> {

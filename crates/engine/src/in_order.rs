@@ -4,7 +4,7 @@
 use gumball_spec::Result;
 use gumball_spec::layout::{Layout, Widths};
 
-use crate::batch::Batch;
+use crate::batch::{Batch, Checked};
 use crate::masks::{HostMasks, Masks};
 use crate::outputs::Outputs;
 use crate::slot::{PADDING, Slot};
@@ -27,8 +27,8 @@ pub(crate) struct Assigned {
 }
 
 impl Assigned {
-    /// Copies a batch of `rows` rows that was checked.
-    pub fn set(&mut self, batch: &Batch<'_>, rows: usize) {
+    /// Copies a batch.
+    pub fn set(&mut self, batch: &Checked<'_>) {
         batch.slots.clone_into(&mut self.slots);
         batch.counts.clone_into(&mut self.counts);
         self.mode = batch.mode;
@@ -38,7 +38,7 @@ impl Assigned {
         self.words.clear();
         self.present.clear();
         let Some(width) = self.mask_width else { return };
-        for row in 0..rows {
+        for row in 0..batch.rows() {
             let mask = batch.masks.row(row);
             self.present.push(mask.is_some());
             self.words.extend_from_slice(mask.unwrap_or(&[]));

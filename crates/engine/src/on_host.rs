@@ -31,20 +31,15 @@ impl Backend for Host {
     }
 
     fn assign(&mut self, slots: &mut Slots, batch: &Batch<'_>) -> Result<()> {
-        let rows = if batch.counts.is_empty() {
-            if !batch.slots.is_empty() {
-                batch.refuse_drafts("assign")?;
-            }
-            batch.check(batch.slots.len(), self.vocab)?;
-            slots.check(batch.slots)?;
-            batch.slots.len()
-        } else {
+        let batch = if batch.verifies() {
             Drafted::of(batch).check()?;
-            let starts = starts(batch.counts);
-            self.check_drafted(slots, batch, &starts)?;
-            starts[batch.slots.len()]
+            self.check_drafted(slots, batch, &starts(batch.counts))?
+        } else {
+            let batch = batch.check_step("assign", self.vocab)?;
+            slots.check(batch.slots)?;
+            batch
         };
-        self.in_order.assigned.set(batch, rows);
+        self.in_order.assigned.set(&batch);
         Ok(())
     }
 

@@ -7,7 +7,7 @@
 use gumball_cpu::{History, Prepared, Task};
 use gumball_spec::{Error, Filter, Kind, LogprobMode, LogprobsParams, Parameter, Result, SamplingParams};
 
-use crate::batch::Batch;
+use crate::batch::{Batch, Checked};
 use crate::host::Host;
 use crate::logits::Logits;
 use crate::outputs::Outputs;
@@ -52,14 +52,6 @@ impl Scored<'_> {
             )),
         }
     }
-}
-
-/// Checks what comes with rows whose tokens are known.
-pub(crate) fn check_batch(batch: &Batch<'_>, rows: usize, vocab: usize) -> Result<()> {
-    batch.refuse_plan()?;
-    batch.refuse_sequences()?;
-    batch.refuse_drafts("score")?;
-    batch.check(rows, vocab)
 }
 
 impl Host {
@@ -109,19 +101,14 @@ pub(crate) struct Scoring<'a> {
     pub(crate) prepared: Prepared,
     pub(crate) scored: &'a Scored<'a>,
     targets: &'a [u32],
-    pub(crate) batch: &'a Batch<'a>,
+    pub(crate) batch: Checked<'a>,
     reads_history: bool,
 }
 
 impl<'a> Scoring<'a> {
     /// Checks what is to be scored.
-    pub(crate) fn new(
-        scored: &'a Scored<'a>,
-        rows: usize,
-        vocab: usize,
-        batch: &'a Batch<'a>,
-    ) -> Result<Self> {
-        check_batch(batch, rows, vocab)?;
+    pub(crate) fn new(scored: &'a Scored<'a>, rows: usize, vocab: usize, batch: &Batch<'a>) -> Result<Self> {
+        let batch = batch.check_score(rows, vocab)?;
         let prepared = prepare(scored.params, vocab)?;
         let targets = targets(scored, rows, vocab)?;
         let reads_history = reads_history(prepared.params());

@@ -6,7 +6,7 @@
 use gumball_spec::layout::Layout;
 use gumball_spec::{Kind, Result};
 
-use crate::batch::Batch;
+use crate::batch::{Batch, Checked};
 use crate::host::Host;
 use crate::logits::Logits;
 use crate::outputs::Outputs;
@@ -28,7 +28,7 @@ impl Host {
     ) -> Result<()> {
         let source = rows.read(batch, self.vocab)?;
         rows.check_slots(batch)?;
-        self.check_rows(slots, rows.kind(), batch)?;
+        let batch = &self.check_rows(slots, rows.kind(), batch)?;
         let Some(out) = out else { return Ok(()) };
         match source {
             Source::Given(logits) => self.compute(slots, logits, batch, out)?,
@@ -38,12 +38,12 @@ impl Host {
         Ok(())
     }
 
-    /// Computes what a step gives that was checked, and changes no sequence.
+    /// Computes what a step gives, and changes no sequence.
     pub fn compute(
         &self,
         sequences: &Slots,
         logits: Logits<'_>,
-        batch: &Batch<'_>,
+        batch: &Checked<'_>,
         out: &mut Outputs,
     ) -> Result<()> {
         let slots = batch.slots;
@@ -64,13 +64,12 @@ impl Host {
     }
 
     /// Checks the rows of a step as far as their logits do not matter.
-    pub fn check_rows(&self, slots: &mut Slots, kind: Kind, batch: &Batch<'_>) -> Result<()> {
-        batch.refuse_drafts("step")?;
-        batch.check(batch.slots.len(), self.vocab)?;
+    pub fn check_rows<'a>(&self, slots: &mut Slots, kind: Kind, batch: &Batch<'a>) -> Result<Checked<'a>> {
+        let batch = batch.check_step("step", self.vocab)?;
         slots.check(batch.slots)?;
         for (row, slot) in batch.slots.iter().enumerate().filter(|(_, slot)| **slot != PADDING) {
             slots.check_row(*slot, kind, batch.hook(row).is_some())?;
         }
-        Ok(())
+        Ok(batch)
     }
 }

@@ -13,7 +13,7 @@ use gumball_spec::verify::by_probabilities::Judgement;
 use gumball_spec::verify::coupled::check_drafts;
 use gumball_spec::{Error, Kind, Result, SamplingParams};
 
-use crate::batch::Batch;
+use crate::batch::{Batch, Checked};
 use crate::drafts::{Drafted, Drafts, ReadDrafts, in_request};
 use crate::host::Host;
 use crate::logits::Logits;
@@ -39,7 +39,7 @@ impl Host {
         let drafts = &drafts.read(&Drafted::of(batch), self.vocab)?;
         let source = rows.read(batch, self.vocab)?;
         rows.check_drafted(batch, drafts.rows())?;
-        self.check_requests(slots, rows.kind(), batch, drafts)?;
+        let batch = &self.check_requests(slots, rows.kind(), batch, drafts)?;
         let Some(out) = out else { return Ok(()) };
         match source {
             Source::Given(logits) => self.judge(slots, logits, batch, drafts, out)?,
@@ -49,12 +49,12 @@ impl Host {
         Ok(())
     }
 
-    /// Computes what a verification gives that was checked, and changes no sequence.
+    /// Computes what a verification gives, and changes no sequence.
     pub fn judge(
         &self,
         sequences: &Slots,
         logits: Logits<'_>,
-        batch: &Batch<'_>,
+        batch: &Checked<'_>,
         drafts: &ReadDrafts<'_>,
         out: &mut Outputs,
     ) -> Result<()> {
@@ -103,14 +103,14 @@ impl Host {
     }
 
     /// Checks the requests of a verification and the options of their rows, as far as logits do not matter.
-    pub fn check_requests(
+    pub fn check_requests<'a>(
         &self,
         slots: &mut Slots,
         kind: Kind,
-        batch: &Batch<'_>,
+        batch: &Batch<'a>,
         drafts: &ReadDrafts<'_>,
-    ) -> Result<()> {
-        self.check_drafted(slots, batch, &drafts.starts)?;
+    ) -> Result<Checked<'a>> {
+        let batch = self.check_drafted(slots, batch, &drafts.starts)?;
         for (request, slot) in batch.slots.iter().enumerate().filter(|(_, slot)| **slot != PADDING) {
             let tree = drafts.tree(request);
             let check = if batch.mode == VerifyMode::Block { tree.check_chain() } else { tree.check() };
@@ -118,12 +118,17 @@ impl Host {
             let hooked = drafts.places(request).into_iter().any(|row| batch.hook(row).is_some());
             slots.check_row(*slot, kind, hooked)?;
         }
-        Ok(())
+        Ok(batch)
     }
 
     /// Checks a batch whose requests have their first rows, and the end of the last one's, in `starts`.
-    pub fn check_drafted(&self, slots: &mut Slots, batch: &Batch<'_>, starts: &[usize]) -> Result<()> {
-        batch.check(starts.last().copied().unwrap_or(0), self.vocab)?;
+    pub fn check_drafted<'a>(
+        &self,
+        slots: &mut Slots,
+        batch: &Batch<'a>,
+        starts: &[usize],
+    ) -> Result<Checked<'a>> {
+        let batch = batch.check(starts.last().copied().unwrap_or(0), self.vocab)?;
         batch.mode.judgement().map_or(Ok(()), Judgement::check)?;
         slots.check(batch.slots)?;
         let requests = batch.slots.iter().zip(starts.array_windows());
@@ -133,7 +138,7 @@ impl Host {
                 check_forced_block(*start..*end, |row| batch.forced(row))?;
             }
         }
-        Ok(())
+        Ok(batch)
     }
 
     /// Returns the parameters of the requests that are greedy by the mode alone.

@@ -15,7 +15,7 @@ use super::assigned::{Assigned, AssignedDrafts, code};
 use super::draft_batch::DraftBatch;
 use super::on_gpu::OnGpu;
 use super::probabilities::refused;
-use crate::batch::Batch;
+use crate::batch::{Batch, Checked};
 use crate::drafts::starts;
 use crate::masks::Masks;
 use crate::slot::{PADDING, Slot};
@@ -42,28 +42,12 @@ pub(super) fn rule(mode: VerifyMode) -> DraftRule {
     }
 }
 
-/// Returns whether a batch is one of verifications. One without requests suits steps as well, unless it says
-/// how drafts are judged.
-pub(super) fn verifies(batch: &Batch<'_>) -> bool {
-    !batch.counts.is_empty() || batch.slots.is_empty() && batch.mode != VerifyMode::default()
-}
-
 impl OnGpu {
-    /// Assigns a batch to the pool's own rows, for verifications or for steps.
-    pub(super) fn assign_batch(
-        &mut self,
-        slots: &mut Slots,
-        batch: &Batch<'_>,
-        verifies: bool,
-    ) -> Result<()> {
-        if verifies {
-            let rows = self.check_draft_counts(batch)?;
-            let drafts = DraftCounts { counts: batch.counts, rule: rule(batch.mode), batch_requests: &[] };
-            return self.assign_rows(slots, batch, rows, Some(drafts));
-        }
-        batch.refuse_drafts("assign")?;
+    /// Checks the batch of a step, for which the pool must have the rows.
+    pub(super) fn check_step<'a>(&self, call: &'static str, batch: &Batch<'a>) -> Result<Checked<'a>> {
+        let checked = batch.check_step(call, self.vocab)?;
         self.check_rows(batch.slots)?;
-        self.assign_rows(slots, batch, batch.slots.len(), None)
+        Ok(checked)
     }
 
     /// Checks that the pool has a row for each slot.
@@ -75,36 +59,58 @@ impl OnGpu {
         Ok(())
     }
 
-    /// Assigns a batch to the rows of a batch of drafts.
-    pub(super) fn assign_draft(&mut self, slots: &Slots, of: DraftBatch, batch: &Batch<'_>) -> Result<()> {
+    /// Assigns a batch to the rows of a batch of drafts, and returns it.
+    pub(super) fn assign_draft<'a>(
+        &mut self,
+        slots: &Slots,
+        of: DraftBatch,
+        batch: &Batch<'a>,
+    ) -> Result<Checked<'a>> {
         let counts = match batch.counts {
             [] => Cow::Owned(vec![0; batch.slots.len()]),
             counts => Cow::Borrowed(counts),
         };
-        self.check_draft(slots, batch, &counts)?;
+        let batch = self.check_draft(slots, batch, &counts)?;
+        self.assign_checked_draft(of, &batch, &counts)?;
+        Ok(batch)
+    }
+
+    /// Assigns a batch to the rows of a batch of drafts, in front of which `counts` drafts stand.
+    pub(super) fn assign_checked_draft(
+        &mut self,
+        of: DraftBatch,
+        batch: &Checked<'_>,
+        counts: &[u32],
+    ) -> Result<()> {
         let forced: Vec<i32> = batch.forced.iter().copied().map(code).collect();
         self.workspace.assign(&Assignment {
             of: Some(of.id),
             slots: batch.slots,
             forced: &forced,
             row_indices: batch.row_indices,
-            masks: &batch.masks.rows(batch.slots.len()),
-            drafts: Some(DraftCounts { counts: &counts, rule: rule(batch.mode), batch_requests: &[] }),
+            masks: &batch.masks.rows(batch.rows()),
+            drafts: Some(DraftCounts { counts, rule: rule(batch.mode), batch_requests: &[] }),
         })
     }
 
     /// Checks the rows of a draft model, in front of which `counts` drafts stand.
-    pub(super) fn check_draft(&self, sequences: &Slots, batch: &Batch<'_>, counts: &[u32]) -> Result<()> {
+    pub(super) fn check_draft<'a>(
+        &self,
+        sequences: &Slots,
+        batch: &Batch<'a>,
+        counts: &[u32],
+    ) -> Result<Checked<'a>> {
         let slots = batch.slots;
         self.check_draft_route()?;
         if counts.len() != slots.len() {
             return Err(Error::length("counts", counts.len(), format!("one per slot, {}", slots.len())));
         }
         self.check_rows(slots)?;
-        batch.check(slots.len(), self.vocab)?;
+        let checked = batch.check(slots.len(), self.vocab)?;
         counts.iter().try_for_each(|count| check_path(*count as usize))?;
         let mut admitted = slots.iter().filter(|slot| **slot != PADDING);
-        admitted.try_for_each(|slot| check_drafts(sequences.sequence(*slot)?.params(), 1))
+        admitted.try_for_each(|slot| check_drafts(sequences.sequence(*slot)?.params(), 1))?;
+        Ok(checked)
     }
 
     pub(super) fn check_draft_route(&self) -> Result<()> {
@@ -127,15 +133,17 @@ impl OnGpu {
         }
     }
 
-    /// Assigns a batch to `rows` rows: one of each slot, or with drafts one more than the slot has drafts.
-    pub(super) fn assign_rows(
+    /// Assigns a batch to the pool's own rows: those of verifications, or of steps. `batch_requests`: the order
+    /// in which the results of verifications are handed over; empty: as they are assigned.
+    pub(super) fn assign_batch(
         &mut self,
         sequences: &mut Slots,
-        batch: &Batch<'_>,
-        rows: usize,
-        drafts: Option<DraftCounts<'_>>,
+        batch: &Checked<'_>,
+        verifies: bool,
+        batch_requests: &[u32],
     ) -> Result<()> {
-        batch.check(rows, self.vocab)?;
+        let Batch { counts, mode, .. } = **batch;
+        let drafts = verifies.then(|| DraftCounts { counts, rule: rule(mode), batch_requests });
         let has_masks = !matches!(batch.masks, Masks::None);
         if self.has_softmax {
             let given = [("masks", has_masks), ("row_indices", !batch.row_indices.is_empty())];
@@ -167,7 +175,7 @@ impl OnGpu {
                 drafts.is_some_and(|drafts| drafts.rule == DraftRule::Greedy),
             ),
         };
-        let masks = batch.masks.rows(rows);
+        let masks = batch.masks.rows(batch.rows());
         // If the copy fails, nothing is assigned on the device, and the next `assign` writes all lists again.
         self.assigned.known = false;
         self.workspace.assign(&Assignment {
@@ -202,9 +210,9 @@ impl OnGpu {
         slots.iter().map(temperature).collect()
     }
 
-    /// Checks the numbers of drafts, the mode, and the forced tokens that it does not take; returns the
-    /// number of rows.
-    pub(super) fn check_draft_counts(&self, batch: &Batch<'_>) -> Result<usize> {
+    /// Checks the batch of a verification: the numbers of drafts, the mode, and the forced tokens that it does
+    /// not take.
+    pub(super) fn check_verification<'a>(&self, batch: &Batch<'a>) -> Result<Checked<'a>> {
         let Batch { slots, counts, mode, .. } = *batch;
         self.check_judgement(mode)?;
         if counts.len() != slots.len() {
@@ -225,7 +233,7 @@ impl OnGpu {
                 check_forced_block(*start..*end, |row| batch.forced(row))?;
             }
         }
-        Ok(rows)
+        batch.check(rows, self.vocab)
     }
 
     /// Checks a mode that judges drafts by probabilities.

@@ -3,7 +3,7 @@
 use gumball_cuda::{Graph, Recorded, StepVariant, Work as Fixed};
 use gumball_spec::Result;
 
-use super::assign::{AssignedShape, verifies};
+use super::assign::AssignedShape;
 use super::backend::{DeviceBackend, Recording};
 use super::on_gpu::OnGpu;
 use crate::backend::{Backend, Call};
@@ -30,8 +30,15 @@ impl Backend for OnGpu {
 
     fn assign(&mut self, slots: &mut Slots, batch: &Batch<'_>) -> Result<()> {
         match batch.of {
-            Some(of) => self.assign_draft(slots, of, &Batch { of: None, ..*batch }),
-            None => self.assign_batch(slots, batch, verifies(batch)),
+            Some(of) => self.assign_draft(slots, of, &Batch { of: None, ..*batch }).map(drop),
+            None if batch.verifies() => {
+                let batch = self.check_verification(batch)?;
+                self.assign_batch(slots, &batch, true, &[])
+            }
+            None => {
+                let batch = self.check_step("assign", batch)?;
+                self.assign_batch(slots, &batch, false, &[])
+            }
         }
     }
 

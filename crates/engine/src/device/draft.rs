@@ -11,7 +11,7 @@ use super::backend::DeviceBackend;
 use super::copy_up::copy_up;
 use super::draft_batch::DraftBatch;
 use super::on_gpu::OnGpu;
-use crate::batch::Batch;
+use crate::batch::{Batch, Checked};
 use crate::draft::{Proposals, split_paths};
 use crate::rows::Rows;
 use crate::slot::{PADDING, Slot};
@@ -30,7 +30,7 @@ impl OnGpu {
     ) -> Result<()> {
         rows.check(batch, self.vocab)?;
         let (batch, masks) = batch.without_device_masks();
-        let Some(drawn) = self.assign_paths(slots, rows, &batch, paths, out)? else { return Ok(()) };
+        let Some((drawn, _)) = self.assign_paths(slots, rows, &batch, paths, out)? else { return Ok(()) };
         self.enqueue_all(slots, &[Work::Draft(drawn.batch, rows, masks, drawn.paths()?)], None)?;
         self.path_upload = drawn.memory;
         self.read_drafted(drawn.batch, out)
@@ -38,23 +38,22 @@ impl OnGpu {
 
     /// Checks drafts that the host waits for, assigns their rows and copies their paths up; `None` if there
     /// are none to be drawn.
-    pub(super) fn assign_paths(
+    pub(super) fn assign_paths<'a>(
         &mut self,
         slots: &Slots,
         rows: Rows<'_>,
-        batch: &Batch<'_>,
+        batch: &Batch<'a>,
         paths: &[i32],
         out: &mut Proposals,
-    ) -> Result<Option<Drawn>> {
+    ) -> Result<Option<(Drawn, Checked<'a>)>> {
         rows.check_slots(batch)?;
         rows.refuse_hidden("drafts from hidden states on a device", HIDDEN)?;
         self.refuse_hooks(batch)?;
         let count = batch.slots.len();
-        batch.check(count, self.vocab)?;
         let paths = split_paths(paths, batch, self.vocab)?;
         let counts: Vec<u32> = paths.iter().map(|path| path.len() as u32).collect();
         let width = counts.iter().copied().max().unwrap_or(0) as usize;
-        self.check_draft(slots, batch, &counts)?;
+        let batch = self.check_draft(slots, batch, &counts)?;
         out.reshape(count, self.vocab)?;
         if count == 0 || out.siblings() == 0 {
             return Ok(None);
@@ -64,13 +63,14 @@ impl OnGpu {
             siblings: out.siblings(),
             probs: out.has_probs(),
         })?;
-        self.assign_draft(slots, drawn, batch)?;
+        self.assign_checked_draft(drawn, &batch, &counts)?;
         let mut ids = vec![0i32; count * width];
         for (row, path) in paths.into_iter().enumerate() {
             ids[row * width..][..path.len()].copy_from_slice(path);
         }
         copy_up(self.device.runtime(), &mut self.path_upload, bytemuck::cast_slice(&ids))?;
-        Ok(Some(Drawn { batch: drawn, memory: self.path_upload.take(), rows: count, width }))
+        let memory = self.path_upload.take();
+        Ok(Some((Drawn { batch: drawn, memory, rows: count, width }, batch)))
     }
 
     /// Returns the batch of rows that the host waits for, with the given capacity.

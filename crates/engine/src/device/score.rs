@@ -8,10 +8,10 @@ use gumball_spec::{Error, Result};
 
 use super::draft::HIDDEN;
 use super::on_gpu::OnGpu;
-use crate::batch::Batch;
+use crate::batch::{Batch, Checked};
 use crate::outputs::Outputs;
 use crate::rows::Rows;
-use crate::score::{Scored, check_batch, conflict, prepare};
+use crate::score::{Scored, conflict, prepare};
 
 /// The largest number of rows that one step scores.
 const ROWS: usize = 256;
@@ -21,22 +21,16 @@ pub(super) struct Scorer<'s> {
     pub workspace: Workspace,
     known: KnownTokens<'s>,
     request: Prepared,
-    /// The number of scores.
-    count: usize,
+    pub batch: Checked<'s>,
 }
 
 impl Scorer<'_> {
     /// Scores a part of the tokens, from rows that lie there; the part's rows, if rows have no indices.
-    pub fn score(
-        &mut self,
-        part: Range<usize>,
-        rows: &DeviceMatrix<'_>,
-        batch: &Batch<'_>,
-        out: &mut Outputs,
-    ) -> Result<()> {
+    pub fn score(&mut self, part: Range<usize>, rows: &DeviceMatrix<'_>, out: &mut Outputs) -> Result<()> {
+        let (batch, count) = (&self.batch, self.batch.rows());
         let WorkspaceLimits { vocab, widths, .. } = self.workspace.limits();
         let known = KnownTokens { start: self.known.start + part.start, ..self.known };
-        let masks = batch.masks.rows(self.count);
+        let masks = batch.masks.rows(count);
         let masks = if masks.is_empty() { &masks[..] } else { &masks[part.clone()] };
         let scores = known.score(&mut self.workspace, 0, &self.request, rows, batch.row_indices, masks)?;
         let mut found = Outputs::new();
@@ -46,7 +40,7 @@ impl Scorer<'_> {
         for (row, ids) in kept.iter_mut().enumerate() {
             ids.extend(scores.kept(row, vocab).expect("the workspace keeps them"));
         }
-        if part.len() == self.count {
+        if part.len() == count {
             return out.copy_from(&found);
         }
         for (row, to) in part.enumerate() {
@@ -71,7 +65,7 @@ impl OnGpu {
         let Some(mut scorer) = self.scorer_of(rows, batch, scored, out)? else { return Ok(()) };
         let there = self.uploads.rows(self.device.runtime(), rows)?.matrix().on_device("logits")?;
         let there = there.with_kind(rows.kind());
-        let scores = scorer.score(0..rows.count(batch), &there, batch, out);
+        let scores = scorer.score(0..scorer.batch.rows(), &there, out);
         self.scorer = Some(scorer.workspace);
         scores
     }
@@ -80,7 +74,7 @@ impl OnGpu {
     pub(super) fn scorer_of<'s>(
         &mut self,
         rows: Rows<'_>,
-        batch: &Batch<'_>,
+        batch: &Batch<'s>,
         scored: &Scored<'s>,
         out: &mut Outputs,
     ) -> Result<Option<Scorer<'s>>> {
@@ -96,8 +90,8 @@ impl OnGpu {
         rows.refuse_hidden("scores of hidden states on a device", HIDDEN)?;
         scored.refuse_chunks()?;
         let count = rows.count(batch);
-        check_batch(batch, count, vocab)?;
-        self.refuse_hooks(batch)?;
+        let batch = batch.check_score(count, vocab)?;
+        self.refuse_hooks(&batch)?;
         let prepared = prepare(scored.params, vocab)?;
         let params = prepared.params();
         let request = Prepared::new(params, vocab)?;
@@ -123,7 +117,7 @@ impl OnGpu {
             Some(workspace) => workspace,
             None => Workspace::new(self.device.runtime().clone(), limits)?,
         };
-        Ok(Some(Scorer { workspace, known, request, count }))
+        Ok(Some(Scorer { workspace, known, request, batch }))
     }
 
     /// Returns an error if a row has a hook.

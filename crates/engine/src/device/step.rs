@@ -9,7 +9,7 @@ use super::backend::DeviceBackend;
 use super::head::DeviceHead;
 use super::on_gpu::OnGpu;
 use super::probabilities::refused;
-use crate::batch::Batch;
+use crate::batch::{Batch, Checked};
 use crate::drafts::starts;
 use crate::masks::Masks;
 use crate::outputs::Outputs;
@@ -29,21 +29,19 @@ impl OnGpu {
     ) -> Result<()> {
         rows.check(batch, self.vocab)?;
         rows.check_slots(batch)?;
-        batch.refuse_drafts("step")?;
         let (batch, masks) = batch.without_device_masks();
-        batch.check(batch.slots.len(), self.vocab)?;
+        let batch = self.check_step("step", &batch)?;
         self.check_route(rows.kind(), !matches!(masks, Masks::None))?;
         self.refuse_hooks(&batch)?;
-        self.run(slots, Work::Step(rows, masks), &batch, batch.slots.len(), out)
+        self.run(slots, Work::Step(rows, masks), &batch, out)
     }
 
-    /// Assigns a batch of `rows` rows, does work over it that was checked, and fetches what comes out.
+    /// Assigns a batch, does work over it, and fetches what comes out.
     pub(super) fn run(
         &mut self,
         slots: &mut Slots,
         work: Work<'_>,
-        batch: &Batch<'_>,
-        rows: usize,
+        batch: &Checked<'_>,
         out: &mut Outputs,
     ) -> Result<()> {
         let (Work::Step(of, _) | Work::Verify(of, ..)) = work else {
@@ -55,8 +53,8 @@ impl OnGpu {
         };
         // Check and allocate the outputs before the sequences advance; a failure afterwards would lose the
         // tokens.
-        out.reserve(Layout { rows, widths: self.widths })?;
-        self.assign_batch(slots, batch, matches!(work, Work::Verify(..)))?;
+        out.reserve(Layout { rows: batch.rows(), widths: self.widths })?;
+        self.assign_batch(slots, batch, matches!(work, Work::Verify(..)), &[])?;
         if batch.slots.is_empty() {
             self.note(slots, 0, is_approximate);
         } else {

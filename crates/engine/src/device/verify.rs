@@ -36,8 +36,8 @@ impl OnGpu {
         rows.check(batch, self.vocab)?;
         rows.check_drafted(batch, total)?;
         let (batch, masks) = batch.without_device_masks();
-        batch.check(total, self.vocab)?;
-        self.run(slots, Work::Verify(rows, masks, *drafts), &batch, total, out)
+        let batch = self.check_verification(&batch)?;
+        self.run(slots, Work::Verify(rows, masks, *drafts), &batch, out)
     }
 
     /// Reads drafts of the host for requests in `slots`; of the drafter's probabilities the rows of the host,

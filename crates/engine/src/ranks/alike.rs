@@ -4,7 +4,7 @@
 use gumball_dist::{Digest, LogitsLayout, StepDigest, StepPart};
 use gumball_spec::{Kind, SamplingParams};
 
-use crate::batch::Batch;
+use crate::batch::Checked;
 use crate::drafts::ReadDrafts;
 use crate::score::Scored;
 use crate::sequence::Sequence;
@@ -88,8 +88,8 @@ impl Alike {
         request.tokens = sequence.history().output().len();
     }
 
-    /// Begins a step or an assignment of `rows` rows, and returns its digest.
-    pub fn begin(&mut self, sequences: &Slots, shape: Shape, batch: &Batch<'_>, rows: usize) -> StepDigest {
+    /// Begins a step or an assignment, and returns its digest.
+    pub fn begin(&mut self, sequences: &Slots, shape: Shape, batch: &Checked<'_>) -> StepDigest {
         let mut digest = StepDigest::default();
         digest.add(StepPart::Shape, shape.layout as u64);
         shape.rows.iter().for_each(|rows| digest.extend(StepPart::Shape, words_of(*rows)));
@@ -122,6 +122,7 @@ impl Alike {
                 mask.word()
             })
         };
+        let rows = batch.rows();
         let masks: Vec<Option<u64>> = (0..rows).map(mask).collect();
         let forced: Vec<Option<u32>> = (0..rows).map(|row| batch.forced(row)).collect();
         digest.extend(StepPart::Masks, masks.iter().map(|mask| mask.unwrap_or(u64::MAX)));
@@ -160,12 +161,12 @@ impl Alike {
         &mut self,
         sequences: &Slots,
         layout: LogitsLayout,
-        (place, batch): (usize, &Batch<'_>),
+        (place, batch): (usize, &Checked<'_>),
         (siblings, paths): (usize, &[i32]),
     ) -> StepDigest {
         let own = self.step.take();
         let shape = Shape { layout, rows: None, work: For::Drafts(batch.mode, siblings) };
-        let mut digest = self.begin(sequences, shape, batch, batch.slots.len());
+        let mut digest = self.begin(sequences, shape, batch);
         self.add_ids(&mut digest, paths.iter().copied());
         let drafted = std::mem::replace(&mut self.step, own).expect("just begun");
         match self.drafted.get_mut(place) {
@@ -180,11 +181,11 @@ impl Alike {
         &mut self,
         sequences: &Slots,
         layout: LogitsLayout,
-        batch: &Batch<'_>,
-        (rows, scored): (usize, &Scored<'_>),
+        batch: &Checked<'_>,
+        scored: &Scored<'_>,
     ) -> StepDigest {
         let own = self.step.take();
-        let mut digest = self.begin(sequences, Shape { layout, rows: None, work: For::Scores }, batch, rows);
+        let mut digest = self.begin(sequences, Shape { layout, rows: None, work: For::Scores }, batch);
         add_scored(&mut digest, scored);
         self.step = own;
         digest

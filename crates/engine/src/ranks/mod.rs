@@ -17,7 +17,7 @@ use gumball_dist::{Costs, Group, LogitsLayout, Plan, Planner, StepDigest, StepKi
 use gumball_spec::{Error, Result, Row, memory};
 
 use self::alike::{Alike, For, Shape};
-use crate::batch::Batch;
+use crate::batch::{Batch, Checked};
 use crate::config::{PoolConfig, Ranks};
 use crate::host::Host;
 use crate::logits::Logits;
@@ -164,14 +164,14 @@ impl HostRanks {
         Ok(())
     }
 
-    /// Begins a step of so many rows for the group: ranks that were given another step, or have other
+    /// Begins a step for the group: ranks that were given another step, or have other
     /// sequences, get an error. Returns its digest, for a caller who begins it again with more.
     fn begin(
         &mut self,
         slots: &Slots,
         plan: &Plan,
         logits: Logits<'_>,
-        (batch, rows): (&Batch<'_>, usize),
+        batch: &Checked<'_>,
         work: For,
     ) -> StepDigest {
         let dtype = match logits.data() {
@@ -180,7 +180,7 @@ impl HostRanks {
             Row::F16(_) => "f16",
         };
         let shape = Shape { layout: plan.layout, rows: Some((dtype, logits.kind())), work };
-        let digest = self.common.alike.begin(slots, shape, batch, rows);
+        let digest = self.common.alike.begin(slots, shape, batch);
         self.common.group.begin(digest);
         digest
     }

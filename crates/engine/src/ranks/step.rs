@@ -6,11 +6,10 @@ use gumball_spec::{HostMatrix, NONE, Result};
 
 use super::alike::For;
 use super::{HostRanks, corrupt};
-use crate::batch::Batch;
+use crate::batch::{Batch, Checked};
 use crate::logits::Logits;
 use crate::outputs::Outputs;
 use crate::rows::Rows;
-use crate::slot::Slot;
 use crate::slots::Slots;
 
 impl HostRanks {
@@ -26,12 +25,12 @@ impl HostRanks {
         let plan = &self.common.planned(sequences, batch, 0, StepKind::Decode, false)?;
         let starts: Vec<usize> = (0..=slots.len()).collect();
         self.check_plan(plan, logits, &starts)?;
-        self.host.check_rows(sequences, logits.kind(), batch)?;
+        let batch = &self.host.check_rows(sequences, logits.kind(), batch)?;
         if plan.layout == LogitsLayout::Survey {
             self.check_survey(logits, batch)?;
         }
         let Some(out) = out else { return Ok(()) };
-        self.begin(sequences, plan, logits, (batch, slots.len()), For::Step);
+        self.begin(sequences, plan, logits, batch, For::Step);
         match plan.layout {
             LogitsLayout::Gather => {
                 let all: Vec<usize> = (0..slots.len()).collect();
@@ -71,14 +70,12 @@ impl HostRanks {
         sequences: &Slots,
         plan: &Plan,
         logits: Logits<'_>,
-        batch: &Batch<'_>,
+        batch: &Checked<'_>,
         out: &mut Outputs,
     ) -> Result<()> {
         let rows: Vec<usize> = plan.shares.of(self.common.group.rank()).collect();
-        let own_slots: Vec<Slot> = rows.iter().map(|row| batch.slots[*row]).collect();
-        let picked = batch.pick(&rows);
-        let share = Batch { slots: &own_slots, ..picked.batch() };
-        self.host.compute(sequences, logits, &share, &mut self.share)?;
+        let share = batch.pick(&rows, &rows);
+        self.host.compute(sequences, logits, &share.batch(), &mut self.share)?;
         let mut words = Vec::new();
         (0..rows.len()).for_each(|row| self.share.pack(row, &mut words));
         out.whole(Layout { rows: batch.slots.len(), widths: self.host.widths })?;

@@ -7,12 +7,11 @@ use gumball_spec::{NONE, Result};
 use super::alike::For;
 use super::step::logits_of;
 use super::{HostRanks, corrupt, refuse_survey};
-use crate::batch::Batch;
+use crate::batch::{Batch, Checked};
 use crate::drafts::{Drafted, Drafts, ReadDrafts, starts};
 use crate::logits::Logits;
 use crate::outputs::{Outputs, PADDED};
 use crate::rows::Rows;
-use crate::slot::Slot;
 use crate::slots::Slots;
 
 impl HostRanks {
@@ -36,10 +35,10 @@ impl HostRanks {
         if plan.layout == LogitsLayout::Survey {
             self.check_survey(logits, batch)?;
         }
-        self.host.check_requests(sequences, logits.kind(), batch, drafts)?;
+        let batch = &self.host.check_requests(sequences, logits.kind(), batch, drafts)?;
         let Some(out) = out else { return Ok(()) };
         let work = For::Verify(batch.mode);
-        let mut digest = self.begin(sequences, plan, logits, (batch, drafts.rows()), work);
+        let mut digest = self.begin(sequences, plan, logits, batch, work);
         self.common.alike.add_drafts(&mut digest, drafts, self.host.vocab);
         self.common.group.begin(digest);
         let rows = |rank: usize| -> Vec<usize> {
@@ -79,13 +78,13 @@ impl HostRanks {
         plan: &Plan,
         logits: Logits<'_>,
         rows: &[usize],
-        (batch, drafts): (&Batch<'_>, &ReadDrafts<'_>),
+        (batch, drafts): (&Checked<'_>, &ReadDrafts<'_>),
         out: &mut Outputs,
     ) -> Result<()> {
         let vocab = self.host.vocab;
         let own: Vec<usize> = plan.shares.of(self.common.group.rank()).collect();
-        let own_slots: Vec<Slot> = own.iter().map(|request| batch.slots[*request]).collect();
-        let counts: Vec<u32> = own.iter().map(|request| batch.counts[*request]).collect();
+        let picked = batch.pick(&own, rows);
+        let own_batch = &picked.batch();
         let trees: Vec<_> = own.iter().map(|request| drafts.tree(*request)).collect();
         let ids: Vec<i32> = trees.iter().flat_map(|tree| tree.drafts).copied().collect();
         let parents = trees.iter().flat_map(|tree| tree.parents.unwrap_or(&[])).copied();
@@ -97,11 +96,9 @@ impl HostRanks {
             ids: &ids,
             parents: drafts.parents.as_ref().map(|_| parents.collect()),
             probs: probs.as_deref(),
-            starts: starts(&counts),
+            starts: starts(own_batch.counts),
         };
-        let picked = batch.pick(rows);
-        let own_batch = Batch { slots: &own_slots, counts: &counts, mode: batch.mode, ..picked.batch() };
-        self.host.judge(sequences, logits, &own_batch, &share, &mut self.share)?;
+        self.host.judge(sequences, logits, own_batch, &share, &mut self.share)?;
 
         let mut words = Vec::new();
         for request in 0..own.len() {

@@ -28,17 +28,17 @@ impl HostRanks {
     ) -> Result<()> {
         let (logits, batch, count) = (rows.of_rank(batch)?, &gathered(batch)?, batch.slots.len());
         let plan = &self.gather_plan(logits, count)?;
-        let split = self.host.check_draft(sequences, logits.kind(), batch, paths)?;
+        let (batch, split) = &self.host.check_draft(sequences, logits.kind(), batch, paths)?;
         let greedy = self.host.greedy(sequences, batch.slots, batch.mode)?;
         out.reshape(count, self.host.vocab)?;
         let work = For::Drafts(batch.mode, out.siblings());
-        let mut digest = self.begin(sequences, plan, logits, (batch, count), work);
+        let mut digest = self.begin(sequences, plan, logits, batch, work);
         self.common.alike.add_ids(&mut digest, paths.iter().copied());
         self.common.group.begin(digest);
         let all: Vec<usize> = (0..count).collect();
         let whole = self.whole_rows(logits, &vec![all; self.common.group.world()])?;
         let rows = logits_of(&whole, count, self.host.vocab, logits)?;
-        self.host.propose(sequences, rows, batch, (&split, &greedy), out)?;
+        self.host.propose(sequences, rows, batch, (split, &greedy), out)?;
         self.whole = whole;
         Ok(())
     }
@@ -59,7 +59,7 @@ impl HostRanks {
         let scoring = Scoring::new(scored, count, vocab, batch)?;
         let plan = &self.gather_plan(logits, count)?;
         out.reserve(Layout { rows: count, widths: scoring.widths() })?;
-        let mut digest = self.begin(sequences, plan, logits, (batch, count), For::Scores);
+        let mut digest = self.begin(sequences, plan, logits, &scoring.batch, For::Scores);
         add_scored(&mut digest, scored);
         self.common.group.begin(digest);
 

@@ -5,7 +5,7 @@ use gumball_dist::{LogitsLayout, StepPart};
 use gumball_spec::request::no_draft_counts;
 use gumball_spec::{Error, Result};
 
-use super::super::assign::{AssignedShape, verifies};
+use super::super::assign::AssignedShape;
 use super::super::backend::{DeviceBackend, Recording};
 use super::super::on_gpu::OnGpu;
 use super::GpuRanks;
@@ -59,21 +59,13 @@ impl Backend for GpuRanks {
         };
         let (Work::Step(rows, _) | Work::Verify(rows, ..)) = work else { unreachable!("just made") };
         let batch = &without_masks;
-        if !verifies {
-            batch.refuse_drafts("step")?;
-        }
         rows.check_of_rank(batch)?;
         self.check_broken()?;
         self.gpu.refuse_hooks(batch)?;
-        match &work {
-            Work::Verify(_, _, drafts) => {
-                if let Ids::Host(_) = drafts.ids {
-                    self.gpu.read_drafts(batch.slots, &Drafted::of(batch), drafts)?;
-                }
-            }
-            _ => batch.check(batch.slots.len(), self.gpu.vocab)?,
+        if let Work::Verify(_, _, drafts @ Drafts { ids: Ids::Host(_), .. }) = &work {
+            self.gpu.read_drafts(batch.slots, &Drafted::of(batch), drafts)?;
         }
-        self.assign_batch(slots, batch, verifies)?;
+        self.assign_batch("step", slots, batch, verifies)?;
         self.enqueue(slots, &[work])?;
         self.fetch(slots, out)
     }
@@ -82,7 +74,7 @@ impl Backend for GpuRanks {
         let _watched = self.watch.call(self.due());
         match batch.of {
             Some(of) => self.assign_drafts(slots, of, &Batch { of: None, ..*batch }),
-            None => self.assign_batch(slots, batch, verifies(batch)),
+            None => self.assign_batch("assign", slots, batch, batch.verifies()),
         }
     }
 

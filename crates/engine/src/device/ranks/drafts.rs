@@ -7,7 +7,7 @@ use gumball_spec::Result;
 use super::super::backend::DeviceBackend;
 use super::super::draft_batch::DraftBatch;
 use super::GpuRanks;
-use crate::batch::Batch;
+use crate::batch::{Batch, Checked};
 use crate::draft::Proposals;
 use crate::ranks::gathered;
 use crate::rows::Rows;
@@ -27,7 +27,9 @@ impl GpuRanks {
         self.check_broken()?;
         rows.check_of_rank(batch)?;
         let (batch, masks) = gathered(batch)?.without_device_masks();
-        let Some(drawn) = self.gpu.assign_paths(slots, rows, &batch, paths, out)? else { return Ok(()) };
+        let Some((drawn, batch)) = self.gpu.assign_paths(slots, rows, &batch, paths, out)? else {
+            return Ok(());
+        };
         self.note_drafts(slots, drawn.batch, &batch, paths)?;
         self.enqueue_all(slots, &[Work::Draft(drawn.batch, rows, masks, drawn.paths()?)], None)?;
         self.gpu.path_upload = drawn.memory;
@@ -39,12 +41,18 @@ impl GpuRanks {
     pub(super) fn assign_drafts(&mut self, slots: &Slots, of: DraftBatch, batch: &Batch<'_>) -> Result<()> {
         self.check_broken()?;
         let batch = &gathered(batch)?;
-        self.gpu.assign_draft(slots, of, batch)?;
-        self.note_drafts(slots, of, batch, &[])
+        let batch = self.gpu.assign_draft(slots, of, batch)?;
+        self.note_drafts(slots, of, &batch, &[])
     }
 
     /// Notes what is assigned to a batch of drafts, which all ranks must have alike.
-    fn note_drafts(&mut self, slots: &Slots, of: DraftBatch, batch: &Batch<'_>, paths: &[i32]) -> Result<()> {
+    fn note_drafts(
+        &mut self,
+        slots: &Slots,
+        of: DraftBatch,
+        batch: &Checked<'_>,
+        paths: &[i32],
+    ) -> Result<()> {
         let drafted = &mut self.assigned.drafted;
         let place = drafted.iter().position(|(batch, _)| *batch == of).unwrap_or(drafted.len());
         let digest = self.common.alike.of_drafts(

@@ -33,8 +33,7 @@ impl GpuRanks {
             let allowed = format!("{} elements in a row, this rank's ids", ids.len());
             return Err(Error::length("logits", matrix.width(), allowed));
         }
-        let digest =
-            self.common.alike.of_scores(slots, LogitsLayout::Gather, batch, (rows.count(batch), scored));
+        let digest = self.common.alike.of_scores(slots, LogitsLayout::Gather, &scorer.batch, scored);
         self.set_digest(digest)?;
         let mut uploads = std::mem::take(&mut self.gpu.uploads);
         let placed = uploads.rows(self.gpu.device.runtime(), rows);
@@ -49,7 +48,7 @@ impl GpuRanks {
                 let rows = there.part(part.clone());
                 let rows = GatheredRows::gather(&self.gpu.workspace, &self.windows, &ranks, &rows)?;
                 self.wait(slots)?;
-                let scores = scorer.score(part, rows.rows(), batch, out);
+                let scores = scorer.score(part, rows.rows(), out);
                 rows.release(&self.gpu.workspace)?;
                 scores
             })

@@ -1,18 +1,17 @@
 //! A step over the devices of ranks: one token for each row, under the layout that was planned.
 
-use gumball_cuda::{DraftCounts, ExchangeFailure, ExchangeLayout, RankRows};
+use gumball_cuda::{ExchangeFailure, ExchangeLayout, RankRows};
 use gumball_dist::{LogitsLayout, Plan, Planner, StepDigest, StepKind, StepPart};
 use gumball_spec::layout::Layout;
 use gumball_spec::{Error, NONE, RanksError, Result};
 
-use super::super::assign::rule;
 use super::{Assigned, GpuRanks, exchanged, is_lost};
 use crate::batch::Batch;
 use crate::drafts::starts;
 use crate::outputs::Outputs;
 use crate::ranks::alike::{For, Shape};
 use crate::ranks::refuse_survey;
-use crate::slot::{PADDING, Slot};
+use crate::slot::PADDING;
 use crate::slots::Slots;
 use crate::work::Work;
 
@@ -20,47 +19,38 @@ impl GpuRanks {
     /// Assigns a batch to the rows of verifications, or of steps.
     pub(super) fn assign_batch(
         &mut self,
+        call: &'static str,
         sequences: &mut Slots,
         batch: &Batch<'_>,
         verifies: bool,
     ) -> Result<()> {
         self.check_broken()?;
-        let (slots, counts) = (batch.slots, batch.counts);
-        let most = counts.iter().max().map_or(0, |most| *most as usize);
-        let kind = if verifies || !counts.is_empty() { batch.mode.step_kind() } else { StepKind::Decode };
+        let most = batch.counts.iter().max().map_or(0, |most| *most as usize);
+        let has_drafts = verifies || !batch.counts.is_empty();
+        let kind = if has_drafts { batch.mode.step_kind() } else { StepKind::Decode };
         let plan = self.common.planned(sequences, batch, most, kind, true)?;
-        let batch = &Batch { plan: None, ..*batch };
-        self.check_assignment(&plan, batch)?;
-        let rows = if verifies {
+        let batch = Batch { plan: None, ..*batch };
+        self.check_assignment(&plan, &batch)?;
+        let batch = &if verifies {
             refuse_survey(&plan, batch.mode)?;
-            self.gpu.check_draft_counts(batch)?
+            self.gpu.check_verification(&batch)?
         } else {
-            slots.len()
+            self.gpu.check_step(call, &batch)?
         };
-        batch.check(rows, self.gpu.vocab)?;
         let order = self.order(&plan);
-        let starts = if verifies { starts(counts) } else { (0..=rows).collect() };
+        let starts = if verifies { starts(batch.counts) } else { (0..=batch.rows()).collect() };
         let batch_rows: Vec<usize> =
             order.iter().flat_map(|request| starts[*request]..starts[request + 1]).collect();
         if order.is_empty() {
-            self.gpu.assign_batch(sequences, batch, verifies)?;
+            self.gpu.assign_batch(sequences, batch, verifies, &[])?;
         } else {
-            let ordered: Vec<Slot> = order.iter().map(|request| slots[*request]).collect();
-            let picked = batch.pick(&batch_rows);
-            let picked = Batch { slots: &ordered, hooks: &[], ..picked.batch() };
-            if verifies {
-                let counts: Vec<u32> = order.iter().map(|request| counts[*request]).collect();
-                let batch_requests: Vec<u32> = order.iter().map(|request| *request as u32).collect();
-                let (counts, batch_requests) = (&counts[..], &batch_requests[..]);
-                let drafts = DraftCounts { counts, rule: rule(batch.mode), batch_requests };
-                self.gpu.assign_rows(sequences, &picked, rows, Some(drafts))?;
-            } else {
-                self.gpu.assign_batch(sequences, &picked, false)?;
-            }
+            let batch_requests: Vec<u32> = order.iter().map(|request| *request as u32).collect();
+            let picked = batch.pick(&order, &batch_rows);
+            self.gpu.assign_batch(sequences, &picked.batch(), verifies, &batch_requests)?;
         }
         let work = if verifies { For::Verify(batch.mode) } else { For::Step };
         let shape = Shape { layout: plan.layout, rows: None, work };
-        let digest = self.common.alike.begin(sequences, shape, batch, rows);
+        let digest = self.common.alike.begin(sequences, shape, batch);
         self.note_assignment(&plan, batch, verifies, (batch_rows, digest))
     }
 
