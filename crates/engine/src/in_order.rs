@@ -4,21 +4,22 @@
 use gumball_spec::Result;
 use gumball_spec::layout::{Layout, Widths};
 
+use crate::assignment::Assignment;
 use crate::batch::{Batch, Checked};
 use crate::masks::{HostMasks, Masks};
 use crate::outputs::Outputs;
-use crate::slot::{PADDING, Slot};
-use crate::verify_mode::VerifyMode;
+
+/// The batch that was assigned to the rows of a pool on the host, and the outputs of the work for them.
+#[derive(Debug, Default)]
+pub(crate) struct InOrder {
+    pub assigned: Assigned,
+    pub outputs: Outputs,
+}
 
 /// A batch without the caller's edits.
 #[derive(Debug, Default)]
 pub(crate) struct Assigned {
-    slots: Vec<Slot>,
-    /// How many drafts each request has; empty for a step.
-    counts: Vec<u32>,
-    mode: VerifyMode,
-    forced: Vec<Option<u32>>,
-    row_indices: Vec<u32>,
+    pub of: Assignment,
     /// The number of words of each mask, and of each row the words and whether they count; `None` if no row
     /// has a mask.
     mask_width: Option<usize>,
@@ -28,12 +29,8 @@ pub(crate) struct Assigned {
 
 impl Assigned {
     /// Copies a batch.
-    pub fn set(&mut self, batch: &Checked<'_>) {
-        batch.slots.clone_into(&mut self.slots);
-        batch.counts.clone_into(&mut self.counts);
-        self.mode = batch.mode;
-        batch.forced.clone_into(&mut self.forced);
-        batch.row_indices.clone_into(&mut self.row_indices);
+    pub fn set(&mut self, batch: &Checked<'_>, verifies: bool) {
+        self.of.set(batch, verifies);
         self.mask_width = batch.masks.width();
         self.words.clear();
         self.present.clear();
@@ -52,21 +49,8 @@ impl Assigned {
             let masks = HostMasks::new(&self.words, self.present.len(), width, width);
             masks.and_then(|masks| masks.with_present(&self.present)).expect("copied from masks").into()
         });
-        let Self { slots, counts, mode, forced, row_indices, .. } = self;
-        Batch { slots, counts, mode: *mode, masks, forced, row_indices, ..Batch::default() }
+        Batch { masks, ..self.of.batch() }
     }
-
-    /// Turns the rows of a slot into padding when its sequence ends.
-    pub fn forget(&mut self, slot: Slot) {
-        self.slots.iter_mut().filter(|assigned| **assigned == slot).for_each(|assigned| *assigned = PADDING);
-    }
-}
-
-/// The batch that was assigned to the rows of a pool on the host, and the outputs of the work for them.
-#[derive(Debug, Default)]
-pub(crate) struct InOrder {
-    pub assigned: Assigned,
-    pub outputs: Outputs,
 }
 
 impl InOrder {

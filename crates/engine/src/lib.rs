@@ -101,6 +101,7 @@ mod state;
 mod sampler;
 
 mod ahead;
+mod assignment;
 mod backend;
 mod batch;
 mod config;

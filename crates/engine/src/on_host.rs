@@ -15,7 +15,7 @@ use crate::work::{Work, masks_of_host};
 
 impl Copies for Host {
     fn forget(&mut self, slot: Slot) -> Result<()> {
-        self.in_order.assigned.forget(slot);
+        self.in_order.assigned.of.forget(slot);
         Ok(())
     }
 }
@@ -31,7 +31,8 @@ impl Backend for Host {
     }
 
     fn assign(&mut self, slots: &mut Slots, batch: &Batch<'_>) -> Result<()> {
-        let batch = if batch.verifies() {
+        let verifies = batch.verifies();
+        let batch = if verifies {
             Drafted::of(batch).check()?;
             self.check_drafted(slots, batch, &starts(batch.counts))?
         } else {
@@ -39,7 +40,7 @@ impl Backend for Host {
             slots.check(batch.slots)?;
             batch
         };
-        self.in_order.assigned.set(&batch);
+        self.in_order.assigned.set(&batch, verifies);
         Ok(())
     }
 

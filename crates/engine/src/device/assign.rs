@@ -5,17 +5,18 @@
 
 use std::borrow::Cow;
 
-use gumball_cuda::{Assignment, DraftCounts, DraftRule};
+use gumball_cuda::{self as cuda, DraftCounts, DraftRule};
 use gumball_spec::verify::MAX_DRAFTS;
 use gumball_spec::verify::coupled::check_drafts;
 use gumball_spec::verify::draft::check_path;
 use gumball_spec::{Error, Result};
 
-use super::assigned::{Assigned, AssignedDrafts, code};
+use super::assigned::{Assigned, code};
 use super::draft_batch::DraftBatch;
 use super::on_gpu::OnGpu;
 use super::probabilities::refused;
-use crate::batch::{Batch, Checked};
+use crate::assignment::Assignment;
+use crate::batch::{Batch, Checked, Picked};
 use crate::drafts::starts;
 use crate::masks::Masks;
 use crate::slot::{PADDING, Slot};
@@ -83,7 +84,7 @@ impl OnGpu {
         counts: &[u32],
     ) -> Result<()> {
         let forced: Vec<i32> = batch.forced.iter().copied().map(code).collect();
-        self.workspace.assign(&Assignment {
+        self.workspace.assign(&cuda::Assignment {
             of: Some(of.id),
             slots: batch.slots,
             forced: &forced,
@@ -123,27 +124,19 @@ impl OnGpu {
 
     /// Returns how much is assigned to the pool's own rows.
     pub fn assigned_shape(&self) -> AssignedShape {
-        let requests = self.assigned.slots.len();
-        match self.assigned.counts() {
-            None => AssignedShape { rows: requests, requests: 0 },
-            Some(counts) => {
-                let drafts: usize = counts.iter().map(|count| *count as usize).sum();
-                AssignedShape { rows: requests + drafts, requests }
-            }
-        }
+        let of = &self.assigned.of;
+        AssignedShape { rows: of.rows(), requests: of.counts().map_or(0, <[u32]>::len) }
     }
 
-    /// Assigns a batch to the pool's own rows: those of verifications, or of steps. `batch_requests`: the order
-    /// in which the results of verifications are handed over; empty: as they are assigned.
+    /// Assigns a batch to the pool's own rows: those of verifications, or of steps. `order`: the requests, and
+    /// the rows, in the order in which the device has them; empty: as the batch has them.
     pub(super) fn assign_batch(
         &mut self,
         sequences: &mut Slots,
         batch: &Checked<'_>,
         verifies: bool,
-        batch_requests: &[u32],
+        (order, rows): (&[usize], &[usize]),
     ) -> Result<()> {
-        let Batch { counts, mode, .. } = **batch;
-        let drafts = verifies.then(|| DraftCounts { counts, rule: rule(mode), batch_requests });
         let has_masks = !matches!(batch.masks, Masks::None);
         if self.has_softmax {
             let given = [("masks", has_masks), ("row_indices", !batch.row_indices.is_empty())];
@@ -151,49 +144,40 @@ impl OnGpu {
                 return Err(refused(parameter));
             }
         }
-        if self.assigned.is(batch, drafts) {
+        let batch_requests: Vec<u32> = order.iter().map(|request| *request as u32).collect();
+        if self.assigned.known && !has_masks && self.assigned.of.is_of(batch, verifies, &batch_requests) {
             return Ok(());
         }
-        let slots = batch.slots;
-        sequences.check(slots)?;
-        for (slot, count) in slots.iter().zip(drafts.map_or(&[][..], |drafts| drafts.counts)) {
-            if *slot != PADDING {
-                check_drafts(sequences.admitted(*slot).params(), *count as usize)?;
-            }
+        sequences.check(batch.slots)?;
+        for (slot, count) in batch.slots.iter().zip(batch.counts).filter(|(slot, _)| **slot != PADDING) {
+            check_drafts(sequences.admitted(*slot).params(), *count as usize)?;
         }
 
-        let assigned = Assigned {
-            known: true,
-            slots: slots.to_vec(),
-            drafts: drafts.map(AssignedDrafts::of),
-            forced: batch.forced.iter().copied().map(code).collect(),
-            lines: batch.row_indices.to_vec(),
-            masks: has_masks,
-            temperatures: self.temperatures(
-                sequences,
-                slots,
-                drafts.is_some_and(|drafts| drafts.rule == DraftRule::Greedy),
-            ),
-        };
-        let masks = batch.masks.rows(batch.rows());
+        let is_greedy = verifies && batch.mode == VerifyMode::Greedy;
+        let temperatures = self.temperatures(sequences, batch.slots, is_greedy);
+        let picked = (!order.is_empty()).then(|| batch.pick(order, rows));
+        let placed = picked.as_ref().map_or(*batch, Picked::batch);
+        let forced: Vec<i32> = placed.forced.iter().copied().map(code).collect();
+        let (counts, rule) = (placed.counts, rule(batch.mode));
         // If the copy fails, nothing is assigned on the device, and the next `assign` writes all lists again.
         self.assigned.known = false;
-        self.workspace.assign(&Assignment {
+        self.workspace.assign(&cuda::Assignment {
             of: None,
-            slots,
-            forced: &assigned.forced,
-            row_indices: &assigned.lines,
-            masks: &masks,
-            drafts,
+            slots: placed.slots,
+            forced: &forced,
+            row_indices: placed.row_indices,
+            masks: &placed.masks.rows(placed.rows()),
+            drafts: verifies.then_some(DraftCounts { counts, rule, batch_requests: &batch_requests }),
         })?;
+        let of = Assignment::of(batch, verifies, batch_requests);
         if self.has_softmax {
-            let temperatures = assigned.temperatures.iter().enumerate().flat_map(|(index, temperature)| {
-                let rows = drafts.map_or(1, |drafts| drafts.counts[index] as usize + 1);
-                std::iter::repeat_n(temperature.unwrap_or(1.0), rows)
+            let temperatures = temperatures.iter().zip(of.places());
+            let each = temperatures.flat_map(|(temperature, (_, rows))| {
+                std::iter::repeat_n(temperature.unwrap_or(1.0), rows.len())
             });
-            self.workspace.assign_temperatures(&temperatures.collect::<Vec<_>>())?;
+            self.workspace.assign_temperatures(&each.collect::<Vec<_>>())?;
         }
-        self.assigned = assigned;
+        self.assigned = Assigned { known: !has_masks, of, temperatures };
         Ok(())
     }
 

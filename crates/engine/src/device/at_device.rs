@@ -3,12 +3,10 @@
 use gumball_cuda::{Graph, Recorded, StepVariant, Work as Fixed};
 use gumball_spec::Result;
 
-use super::assign::AssignedShape;
 use super::backend::{DeviceBackend, Recording};
 use super::on_gpu::OnGpu;
 use crate::backend::{Backend, Call};
 use crate::batch::Batch;
-use crate::drafts::Drafted;
 use crate::outputs::Outputs;
 use crate::slot::Slot;
 use crate::slots::Slots;
@@ -33,11 +31,11 @@ impl Backend for OnGpu {
             Some(of) => self.assign_draft(slots, of, &Batch { of: None, ..*batch }).map(drop),
             None if batch.verifies() => {
                 let batch = self.check_verification(batch)?;
-                self.assign_batch(slots, &batch, true, &[])
+                self.assign_batch(slots, &batch, true, (&[], &[]))
             }
             None => {
                 let batch = self.check_step("assign", batch)?;
-                self.assign_batch(slots, &batch, false, &[])
+                self.assign_batch(slots, &batch, false, (&[], &[]))
             }
         }
     }
@@ -68,10 +66,6 @@ impl DeviceBackend for OnGpu {
         self
     }
 
-    fn drafted(&self) -> Result<(&[Slot], Drafted<'_>)> {
-        Ok((&self.assigned.slots, self.assigned.drafted()?))
-    }
-
     fn fix<'b>(&self, work: &Work<'b>) -> Result<Fixed<'b>> {
         self.fix_work(work, None)
     }
@@ -88,10 +82,6 @@ impl DeviceBackend for OnGpu {
 
     fn before_replay(&mut self, slots: &mut Slots, recorded: &[&Recorded]) -> Result<()> {
         self.replay_by(slots, recorded, |workspace| workspace.before_replay(recorded))
-    }
-
-    fn assigned(&self) -> AssignedShape {
-        self.assigned_shape()
     }
 
     fn outputs_address(&self) -> u64 {

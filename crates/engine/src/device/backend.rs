@@ -4,10 +4,7 @@
 use gumball_cuda::{Graph, Recorded, StepVariant, Work as Fixed, WorkTerms};
 use gumball_spec::Result;
 
-use super::assign::AssignedShape;
 use super::on_gpu::OnGpu;
-use crate::drafts::Drafted;
-use crate::slot::Slot;
 use crate::slots::Slots;
 use crate::work::Work;
 
@@ -26,9 +23,6 @@ pub(crate) trait DeviceBackend {
     fn gpu(&self) -> &OnGpu;
 
     fn gpu_mut(&mut self) -> &mut OnGpu;
-
-    /// Returns the slots that are assigned to the pool's own rows, and their drafts.
-    fn drafted(&self) -> Result<(&[Slot], Drafted<'_>)>;
 
     /// Fixes the launches of work.
     fn fix<'b>(&self, work: &Work<'b>) -> Result<Fixed<'b>>;
@@ -50,9 +44,6 @@ pub(crate) trait DeviceBackend {
 
     /// Prepares for replays of graphs of the program, one for each element.
     fn before_replay(&mut self, slots: &mut Slots, recorded: &[&Recorded]) -> Result<()>;
-
-    /// Returns how much is assigned to the pool's own rows.
-    fn assigned(&self) -> AssignedShape;
 
     /// Returns where the outputs of the last step lie in the memory of the device.
     fn outputs_address(&self) -> u64;
@@ -114,8 +105,8 @@ pub(crate) trait DeviceBackend {
         }
         let mut uploads = std::mem::take(&mut self.gpu_mut().uploads);
         let placed = uploads.place(self.gpu().device.runtime(), *work, |drafts| {
-            let (slots, drafted) = self.drafted()?;
-            self.gpu().read_drafts(slots, &drafted, drafts)
+            let of = &self.gpu().assigned.of;
+            self.gpu().read_drafts(&of.slots, &of.drafted()?, drafts)
         });
         let done = placed.and_then(|work| then(self, &work));
         self.gpu_mut().uploads = uploads;

@@ -4,24 +4,22 @@
 //! The tokens of a step come with its outputs, once for each step. Where these were not read one by one, or
 //! the device took tokens away, the state of the request is read back.
 
-use std::ops::Range;
+use std::sync::Arc;
 
 use gumball_cuda::Workspace;
 use gumball_spec::layout::Layout;
 use gumball_spec::{Error, NONE, Result};
 
 use crate::ahead::Shortened;
+use crate::assignment::Assignment;
 use crate::slot::{PADDING, Slot};
 use crate::slots::{Entry, Slots};
 
 /// The step that was enqueued last.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Last {
-    /// The slot of each row, or of each request if there were drafts; padding if the sequence has ended
-    /// since.
-    pub slots: Vec<Slot>,
-    /// How many drafts each request had; `None` for a step.
-    pub counts: Option<Vec<u32>>,
+    /// What was assigned to its rows, in the order in which its outputs come.
+    pub of: Arc<Assignment>,
     /// On the route `probabilities` the temperature of the softmax of each slot's rows.
     pub temperatures: Vec<Option<f32>>,
     /// Whether the host has read the step's outputs.
@@ -31,24 +29,10 @@ pub(super) struct Last {
 }
 
 impl Last {
-    /// Returns the rows of each slot.
-    pub fn places(&self) -> impl Iterator<Item = (Slot, Range<usize>)> {
-        let mut end = 0;
-        self.slots.iter().enumerate().map(move |(index, slot)| {
-            let start = end;
-            end += self.counts.as_ref().map_or(1, |counts| counts[index] as usize + 1);
-            (*slot, start..end)
-        })
-    }
-
-    pub fn rows(&self) -> usize {
-        self.places().last().map_or(0, |(_, rows)| rows.end)
-    }
-
     /// Adds to the outputs of a draw from probabilities the temperatures and the softmax's statuses. With
     /// drafts `path` has the row that each place of the outputs comes from.
     pub fn add_softmax(&self, layout: Layout, statuses: &[u32], path: Option<&[u32]>, words: &mut [u32]) {
-        for ((_, places), temperature) in self.places().zip(&self.temperatures) {
+        for ((_, places), temperature) in self.of.places().zip(&self.temperatures) {
             let Some(temperature) = temperature else { continue };
             for place in places {
                 let row = path.map_or(place, |path| path[place] as usize);
@@ -61,14 +45,9 @@ impl Last {
         }
     }
 
-    /// Turns the rows of a slot into padding when its sequence ends.
-    pub fn forget(&mut self, slot: Slot) {
-        self.slots.iter_mut().filter(|known| **known == slot).for_each(|known| *known = PADDING);
-    }
-
     /// Returns the layout of its outputs.
     pub fn layout(&self, workspace: &Workspace) -> Layout {
-        Layout { rows: self.rows(), widths: workspace.limits().widths }
+        Layout { rows: self.of.rows(), widths: workspace.limits().widths }
     }
 
     /// Brings the host's copy of an admitted slot's sequence up to date, for which the device may have to be
@@ -101,7 +80,7 @@ impl Last {
         }
         let layout = self.layout(workspace);
         let mut lengths = Vec::new();
-        for (slot, places) in self.places().filter(|(slot, _)| *slot != PADDING) {
+        for (slot, places) in self.of.places().filter(|(slot, _)| *slot != PADDING) {
             let entry = slots.entry_mut(slot);
             // If several steps are missing, the tokens of the last one alone cannot complete the sequence.
             if entry.ahead.unseen != 1 || entry.ahead.shortened == Shortened::Lost {
@@ -117,7 +96,7 @@ impl Last {
             follow_shortened(entry, workspace, slot)?;
             lengths.push((slot, entry.length()));
         }
-        if self.counts.is_some() {
+        if self.of.verifies {
             workspace.note_lengths(lengths);
         }
         Ok(())

@@ -159,6 +159,6 @@ impl OnGpu {
 
     /// Records that tokens of the assigned sequences are taken away after the steps that were noted.
     fn note_shorten(&self, slots: &mut Slots) {
-        slots.each_ahead(&self.assigned.slots, Ahead::note_shorten);
+        slots.each_ahead(&self.assigned.of.slots, Ahead::note_shorten);
     }
 }

@@ -14,6 +14,7 @@ use super::catch_up::Last;
 use super::draft_batch::DraftBatch;
 use super::probabilities::drawing_params;
 use super::uploads::Uploads;
+use crate::assignment::Assignment;
 use crate::config::{Place, PoolConfig};
 use crate::route::Route;
 use crate::sequence::Sequence;
@@ -111,11 +112,9 @@ impl Copies for OnGpu {
     }
 
     fn forget(&mut self, slot: Slot) -> Result<()> {
-        if let Some(row) = self.assigned.slots.iter().position(|assigned| *assigned == slot) {
-            self.assigned.retire(row);
-        }
+        self.assigned.forget(slot);
         self.workspace.release(slot)?;
-        self.last.forget(slot);
+        Assignment::forget_in(&mut self.last.of, slot);
         Ok(())
     }
 }

@@ -14,7 +14,7 @@ use crate::drafts::starts;
 use crate::masks::Masks;
 use crate::outputs::Outputs;
 use crate::rows::Rows;
-use crate::slot::{PADDING, Slot};
+use crate::slot::PADDING;
 use crate::slots::Slots;
 use crate::work::Work;
 
@@ -54,7 +54,7 @@ impl OnGpu {
         // Check and allocate the outputs before the sequences advance; a failure afterwards would lose the
         // tokens.
         out.reserve(Layout { rows: batch.rows(), widths: self.widths })?;
-        self.assign_batch(slots, batch, matches!(work, Work::Verify(..)), &[])?;
+        self.assign_batch(slots, batch, matches!(work, Work::Verify(..)), (&[], &[]))?;
         if batch.slots.is_empty() {
             self.note(slots, 0, is_approximate);
         } else {
@@ -85,7 +85,7 @@ impl OnGpu {
         }
         let tokens = steps.saturating_mul(self.workspace.rows().tokens_per_step() as usize);
         let tokens = self.history_growth.max(tokens.saturating_add(self.workspace.longest_path()));
-        let mut slots = self.assigned.slots.iter().filter(|slot| **slot != PADDING);
+        let mut slots = self.assigned.of.slots.iter().filter(|slot| **slot != PADDING);
         slots.try_for_each(|slot| self.workspace.extend(*slot, tokens))
     }
 
@@ -94,19 +94,9 @@ impl OnGpu {
     pub(super) fn note(&mut self, slots: &mut Slots, steps: u64, is_approximate: bool) {
         self.last.observed = steps == 0;
         self.last.is_approximate = is_approximate;
-        self.last.slots.clone_from(&self.assigned.slots);
-        match (&mut self.last.counts, self.assigned.counts()) {
-            (Some(last), Some(counts)) => last.clone_from(counts),
-            (last, counts) => *last = counts.cloned(),
-        }
+        self.last.of.clone_from(&self.assigned.of);
         self.last.temperatures.clone_from(&self.assigned.temperatures);
-        slots.each_ahead(&self.assigned.slots, |ahead| ahead.note_steps(steps));
-    }
-
-    /// Records that the outputs of the last step come in another order than its rows were assigned in.
-    pub(super) fn note_order(&mut self, slots: &[Slot], counts: Option<&Vec<u32>>) {
-        slots.clone_into(&mut self.last.slots);
-        self.last.counts = counts.cloned();
+        slots.each_ahead(&self.assigned.of.slots, |ahead| ahead.note_steps(steps));
     }
 
     /// Takes the host's copies of the sequences for equal to the device's.
@@ -125,7 +115,7 @@ impl OnGpu {
         let layout = self.outputs_layout();
         let (words, kept) = out.whole(layout)?;
         self.workspace.results().read(words)?;
-        let path = self.last.counts.is_some().then(|| self.read_path()).transpose()?;
+        let path = self.last.of.verifies.then(|| self.read_path()).transpose()?;
         if !self.last.temperatures.is_empty() {
             let mut statuses = vec![0; layout.rows];
             self.workspace.read_softmax_statuses(&mut statuses)?;
@@ -135,7 +125,7 @@ impl OnGpu {
             self.workspace.results().read_kept(kept)?;
         }
         self.apply(slots, words)?;
-        if let (Some(path), Some(counts)) = (path, &self.last.counts) {
+        if let (Some(path), Some(counts)) = (path, self.last.of.counts()) {
             out.note_walks(&starts(counts), path);
         }
         out.mark_approximate(self.last.is_approximate);
@@ -144,7 +134,7 @@ impl OnGpu {
 
     /// Reads the walks of the last verification: the row that each place of the outputs comes from.
     fn read_path(&self) -> Result<Vec<u32>> {
-        let (mut path, mut accepted) = (vec![0; self.last.rows()], vec![0; self.last.slots.len()]);
+        let (mut path, mut accepted) = (vec![0; self.last.of.rows()], vec![0; self.last.of.slots.len()]);
         self.workspace.results().read_walks(&mut path, &mut accepted)?;
         Ok(path)
     }

@@ -179,7 +179,7 @@ impl<'a> OnDevice<'a> {
     /// # Errors
     /// - [`Error::OutOfRange`] if this pool does not have the batch.
     pub fn assigned(&self, of: Option<DraftBatch>) -> Result<AssignedShape> {
-        let Some(of) = of else { return Ok(self.place().assigned()) };
+        let Some(of) = of else { return Ok(self.gpu().assigned_shape()) };
         let rows = self.gpu().workspace.batch(Some(of.id))?.paths().count();
         Ok(AssignedShape { rows, requests: 0 })
     }
@@ -259,7 +259,7 @@ impl<'a> OnDevice<'a> {
     /// - [`Error::Length`] if there is not a place for each assigned slot.
     /// - [`Error::Unavailable`] if the device fails, or failed before.
     pub fn read_taken(&self, taken: &mut [u32]) -> Result<()> {
-        let requests = self.gpu().assigned.slots.len();
+        let requests = self.gpu().assigned.of.slots.len();
         if taken.len() != requests {
             return Err(Error::length("taken", taken.len(), format!("one per slot, {requests}")));
         }

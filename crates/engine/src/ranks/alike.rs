@@ -1,9 +1,12 @@
 //! What ranks must have alike in a step: digests, by which they notice that they differ, and words that tell
 //! in what.
 
+use std::sync::Arc;
+
 use gumball_dist::{Digest, LogitsLayout, StepDigest, StepPart};
 use gumball_spec::{Kind, SamplingParams};
 
+use crate::assignment::Assignment;
 use crate::batch::Checked;
 use crate::drafts::ReadDrafts;
 use crate::score::Scored;
@@ -55,11 +58,9 @@ pub(crate) enum For {
 #[derive(Debug)]
 struct Step {
     shape: Shape,
-    slots: Vec<Slot>,
-    /// Of each row the digest of its mask, and its forced token.
+    of: Arc<Assignment>,
+    /// Of each row the digest of its mask.
     masks: Vec<Option<u64>>,
-    forced: Vec<Option<u32>>,
-    counts: Vec<u32>,
     /// The ids of the drafts and then their parents, where the host knows them.
     drafts: Vec<i32>,
     /// Digests of the drafter's rows that have drafts after them, with their numbers, where the host knows
@@ -88,8 +89,14 @@ impl Alike {
         request.tokens = sequence.history().output().len();
     }
 
-    /// Begins a step or an assignment, and returns its digest.
-    pub fn begin(&mut self, sequences: &Slots, shape: Shape, batch: &Checked<'_>) -> StepDigest {
+    /// Begins a step or an assignment of a batch, and returns its digest.
+    pub fn begin(
+        &mut self,
+        sequences: &Slots,
+        shape: Shape,
+        batch: &Checked<'_>,
+        of: Arc<Assignment>,
+    ) -> StepDigest {
         let mut digest = StepDigest::default();
         digest.add(StepPart::Shape, shape.layout as u64);
         shape.rows.iter().for_each(|rows| digest.extend(StepPart::Shape, words_of(*rows)));
@@ -124,12 +131,11 @@ impl Alike {
         };
         let rows = batch.rows();
         let masks: Vec<Option<u64>> = (0..rows).map(mask).collect();
-        let forced: Vec<Option<u32>> = (0..rows).map(|row| batch.forced(row)).collect();
+        let forced = (0..rows).map(|row| batch.forced(row));
         digest.extend(StepPart::Masks, masks.iter().map(|mask| mask.unwrap_or(u64::MAX)));
-        digest.extend(StepPart::Forced, forced.iter().map(|id| id.map_or(u64::MAX, u64::from)));
+        digest.extend(StepPart::Forced, forced.map(|id| id.map_or(u64::MAX, u64::from)));
         digest.extend(StepPart::Drafts, batch.counts.iter().map(|count| u64::from(*count)));
-        let (slots, counts) = (batch.slots.to_vec(), batch.counts.to_vec());
-        self.step = Some(Step { shape, slots, masks, forced, counts, drafts: Vec::new(), probs: Vec::new() });
+        self.step = Some(Step { shape, of, masks, drafts: Vec::new(), probs: Vec::new() });
         digest
     }
 
@@ -144,7 +150,7 @@ impl Alike {
             of_row.add_list(bytemuck::cast_slice(&probs[row * vocab..][..vocab]));
             (row, of_row.word())
         };
-        step.probs = drafts.judging_rows(&step.slots).map(digest_of).collect();
+        step.probs = drafts.judging_rows(&step.of.slots).map(digest_of).collect();
         digest.extend(StepPart::Drafts, step.probs.iter().map(|(_, word)| *word));
     }
 
@@ -166,7 +172,7 @@ impl Alike {
     ) -> StepDigest {
         let own = self.step.take();
         let shape = Shape { layout, rows: None, work: For::Drafts(batch.mode, siblings) };
-        let mut digest = self.begin(sequences, shape, batch);
+        let mut digest = self.begin(sequences, shape, batch, Assignment::of(batch, true, Vec::new()));
         self.add_ids(&mut digest, paths.iter().copied());
         let drafted = std::mem::replace(&mut self.step, own).expect("just begun");
         match self.drafted.get_mut(place) {
@@ -185,7 +191,8 @@ impl Alike {
         scored: &Scored<'_>,
     ) -> StepDigest {
         let own = self.step.take();
-        let mut digest = self.begin(sequences, Shape { layout, rows: None, work: For::Scores }, batch);
+        let shape = Shape { layout, rows: None, work: For::Scores };
+        let mut digest = self.begin(sequences, shape, batch, Assignment::of(batch, false, Vec::new()));
         add_scored(&mut digest, scored);
         self.step = own;
         digest
@@ -212,9 +219,9 @@ impl Alike {
         match part {
             StepPart::Shape => vec![step.shape.tell()],
             StepPart::Slots => {
-                let slots = step.slots.iter().enumerate();
+                let slots = step.of.slots.iter().enumerate();
                 let slots = slots.map(|(request, slot)| format!("slot {slot} in request {request}"));
-                [format!("length {}", step.slots.len())].into_iter().chain(slots).collect()
+                [format!("length {}", step.of.slots.len())].into_iter().chain(slots).collect()
             }
             StepPart::Masks => {
                 let mask = |mask: &Option<u64>| {
@@ -227,13 +234,14 @@ impl Alike {
             }
             StepPart::Forced => {
                 let token =
-                    |id: &Option<u32>| id.map_or_else(|| "none".to_owned(), |id| format!("token {id}"));
-                of_rows(step.forced.iter().map(token))
+                    |id: Option<u32>| id.map_or_else(|| "none".to_owned(), |id| format!("token {id}"));
+                of_rows((0..step.masks.len()).map(|row| token(step.of.batch().forced(row))))
             }
             StepPart::Drafts => {
-                let counts = step.counts.iter().enumerate();
+                let counts = step.of.batch().counts;
+                let all: usize = counts.iter().map(|count| *count as usize).sum();
+                let counts = counts.iter().enumerate();
                 let counts = counts.map(|(request, count)| format!("count {count} in request {request}"));
-                let all: usize = step.counts.iter().map(|count| *count as usize).sum();
                 let drafts =
                     step.drafts.iter().enumerate().map(|(place, word)| match place.checked_sub(all) {
                         None => format!("token {word} as draft {place}"),
@@ -246,7 +254,7 @@ impl Alike {
                 counts.chain(drafts).chain(probs).collect()
             }
             StepPart::Parameters | StepPart::Seeds | StepPart::Prompts | StepPart::Positions => {
-                let requests = step.slots.iter().enumerate();
+                let requests = step.of.slots.iter().enumerate();
                 requests
                     .flat_map(|(request, slot)| self.tell_request(sequences, step, (request, *slot), part))
                     .collect()

@@ -17,6 +17,7 @@ use gumball_dist::{Costs, Group, LogitsLayout, Plan, Planner, StepDigest, StepKi
 use gumball_spec::{Error, Result, Row, memory};
 
 use self::alike::{Alike, For, Shape};
+use crate::assignment::Assignment;
 use crate::batch::{Batch, Checked};
 use crate::config::{PoolConfig, Ranks};
 use crate::host::Host;
@@ -180,7 +181,7 @@ impl HostRanks {
             Row::F16(_) => "f16",
         };
         let shape = Shape { layout: plan.layout, rows: Some((dtype, logits.kind())), work };
-        let digest = self.common.alike.begin(slots, shape, batch);
+        let digest = self.common.alike.begin(slots, shape, batch, Assignment::of(batch, false, Vec::new()));
         self.common.group.begin(digest);
         digest
     }

@@ -2,10 +2,8 @@
 
 use gumball_cuda::{Dtype, Graph, Recorded, StepVariant, Work as Fixed, WorkTerms};
 use gumball_dist::{LogitsLayout, StepPart};
-use gumball_spec::request::no_draft_counts;
 use gumball_spec::{Error, Result};
 
-use super::super::assign::AssignedShape;
 use super::super::backend::{DeviceBackend, Recording};
 use super::super::on_gpu::OnGpu;
 use super::GpuRanks;
@@ -15,7 +13,7 @@ use crate::drafts::{Drafted, Drafts, Ids};
 use crate::outputs::Outputs;
 use crate::rows::Rows;
 use crate::sequence::Sequence;
-use crate::slot::{PADDING, Slot};
+use crate::slot::Slot;
 use crate::slots::{Change, Copies, Slots};
 use crate::work::Work;
 
@@ -34,8 +32,6 @@ impl Copies for GpuRanks {
 
     fn forget(&mut self, slot: Slot) -> Result<()> {
         let _watched = self.watch.call(self.due());
-        let assigned = self.assigned.slots.iter_mut().filter(|assigned| **assigned == slot);
-        assigned.for_each(|assigned| *assigned = PADDING);
         self.gpu.forget(slot)
     }
 }
@@ -90,7 +86,7 @@ impl Backend for GpuRanks {
     }
 
     fn ranks(&self) -> Option<RanksInfo<'_>> {
-        let sends_rows = match self.assigned.plan.map(|plan| plan.layout) {
+        let sends_rows = match self.spread.plan.map(|plan| plan.layout) {
             None | Some(LogitsLayout::Replicated) => false,
             Some(LogitsLayout::Gather | LogitsLayout::Swap) => true,
             Some(LogitsLayout::Survey) => !self.gpu.workspace.rows().is_decided_in_shards(),
@@ -122,23 +118,12 @@ impl DeviceBackend for GpuRanks {
         self.wait(slots)
     }
 
-    fn drafted(&self) -> Result<(&[Slot], Drafted<'_>)> {
-        let slots = &self.assigned.slots[..];
-        match &self.assigned.drafts {
-            Some((counts, mode)) => {
-                Ok((slots, Drafted::of(&Batch { counts, mode: *mode, ..Batch::of(slots) })))
-            }
-            None if slots.is_empty() => Ok((slots, Drafted::default())),
-            None => Err(no_draft_counts()),
-        }
-    }
-
     fn fix<'b>(&self, work: &Work<'b>) -> Result<Fixed<'b>> {
         self.check_work(work)?;
         if let Work::CopyDrafts(..) | Work::Shorten(_) = work {
             return self.gpu.fix_work(work, None);
         }
-        let spread = self.assigned.spread(work, &self.common.planner)?;
+        let spread = self.spread.of(work, &self.common.planner)?;
         self.gpu.fix_work(work, Some((&self.windows, &spread)))
     }
 
@@ -153,10 +138,10 @@ impl DeviceBackend for GpuRanks {
         let (Work::Step(rows, _) | Work::Verify(rows, ..) | Work::Draft(_, rows, ..)) = work else {
             return self.gpu.enqueue_work(slots, work, None, recording).map(drop);
         };
-        let mut digest = self.assigned.digest();
+        let mut digest = self.spread.digest();
         if let Work::Verify(_, _, drafts @ Drafts { ids: Ids::Host(_), .. }) = given {
-            let (slots, drafted) = self.drafted()?;
-            let read = self.gpu.read_drafts(slots, &drafted, drafts)?;
+            let of = &self.gpu.assigned.of;
+            let read = self.gpu.read_drafts(&of.slots, &of.drafted()?, drafts)?;
             self.common.alike.add_drafts(&mut digest, &read, self.gpu.vocab);
         }
         let is_announced = recording.is_some() && self.digest != digest;
@@ -173,8 +158,8 @@ impl DeviceBackend for GpuRanks {
         };
         self.row_type = Some((dtype, rows.kind()));
         self.watch.set_work(true);
-        let Self { gpu, common, windows, assigned, .. } = self;
-        let spread = assigned.spread(work, &common.planner)?;
+        let Self { gpu, common, windows, spread, .. } = self;
+        let spread = spread.of(work, &common.planner)?;
         if gpu.enqueue_work(slots, work, Some((&*windows, &spread)), recording)? {
             self.note_step();
         }
@@ -189,7 +174,7 @@ impl DeviceBackend for GpuRanks {
         self.watch.set_work(true);
         self.gpu.before_replay(slots, recorded)?;
         // The variants decide what a survey exchanges.
-        let mut digest = self.assigned.digest();
+        let mut digest = self.spread.digest();
         for work in recorded.iter().flat_map(|recorded| recorded.work()) {
             if let WorkTerms::Step(step) = work
                 && step.draft_batch().is_none()
@@ -201,12 +186,6 @@ impl DeviceBackend for GpuRanks {
         self.set_digest(digest)
     }
 
-    fn assigned(&self) -> AssignedShape {
-        let rows = self.assigned.first_rows.last().copied().unwrap_or(0);
-        let requests = self.assigned.drafts.as_ref().map_or(0, |(counts, _)| counts.len());
-        AssignedShape { rows, requests }
-    }
-
     fn outputs_address(&self) -> u64 {
         self.windows.results_address()
     }
@@ -215,7 +194,7 @@ impl DeviceBackend for GpuRanks {
         let _watched = self.watch.call(self.due());
         self.check_broken()?;
         self.check_recorded(graph.recorded())?;
-        self.set_digest(self.assigned.digest())?;
+        self.set_digest(self.spread.digest())?;
         self.row_type = None;
         self.watch.set_work(true);
         self.gpu.replay(slots, graph)?;
@@ -235,6 +214,6 @@ impl GpuRanks {
         if recorded.steps() == 0 {
             return Ok(());
         }
-        recorded.check_spread(&self.windows, &self.assigned.own_spread(&self.common.planner)?)
+        recorded.check_spread(&self.windows, &self.spread.own_spread(&self.common.planner)?)
     }
 }

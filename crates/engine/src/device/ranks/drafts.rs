@@ -53,7 +53,7 @@ impl GpuRanks {
         batch: &Checked<'_>,
         paths: &[i32],
     ) -> Result<()> {
-        let drafted = &mut self.assigned.drafted;
+        let drafted = &mut self.spread.drafted;
         let place = drafted.iter().position(|(batch, _)| *batch == of).unwrap_or(drafted.len());
         let digest = self.common.alike.of_drafts(
             slots,
@@ -66,6 +66,6 @@ impl GpuRanks {
             Some(place) => *place = noted,
             None => drafted.push(noted),
         }
-        self.set_digest(self.assigned.digest())
+        self.set_digest(self.spread.digest())
     }
 }

@@ -9,8 +9,8 @@ use super::GpuRanks;
 impl GpuRanks {
     /// Notes whose kept sets a step leaves on which rank.
     pub(super) fn note_keepers(&mut self) {
-        let Some(plan) = self.assigned.plan.filter(|_| self.gpu.workspace.limits().kept) else { return };
-        let (firsts, order) = (&self.assigned.first_rows, &self.assigned.batch_rows);
+        let Some(plan) = self.spread.plan.filter(|_| self.gpu.workspace.limits().kept) else { return };
+        let (firsts, order) = (&self.spread.first_rows, &self.spread.batch_rows);
         let row = |place: usize| order.get(place).map_or(place, |row| *row as usize);
         let rows = |ends: &[usize; 2]| (ends[0]..ends[1]).map(row).collect();
         let is_gather = plan.layout == LogitsLayout::Gather;

@@ -29,8 +29,6 @@ use super::probabilities::refused;
 use crate::config::{PoolConfig, Ranks};
 use crate::ranks::Common;
 use crate::route::Route;
-use crate::slot::Slot;
-use crate::verify_mode::VerifyMode;
 
 /// A device as the place of rows that are spread over the devices of several ranks.
 #[derive(Debug)]
@@ -45,7 +43,7 @@ pub(crate) struct GpuRanks {
     /// Why that is not as it would be elsewhere.
     warning: Option<String>,
     timeout: Duration,
-    assigned: Assigned,
+    spread: Spread,
     /// That of the last step.
     digest: StepDigest,
     /// For each rank the rows of the batch whose kept sets it has; none if each has all, or the pool does not
@@ -60,12 +58,9 @@ pub(crate) struct GpuRanks {
     waited: Duration,
 }
 
-/// The assignment of the next steps, in the order of the batch.
+/// How what is assigned is spread over the ranks.
 #[derive(Debug, Default)]
-struct Assigned {
-    slots: Vec<Slot>,
-    /// How many drafts each request has, and how they are judged; `None` for a step.
-    drafts: Option<(Vec<u32>, VerifyMode)>,
+struct Spread {
     plan: Option<Plan>,
     /// That of a step without drafts of the host.
     digest: StepDigest,
@@ -136,7 +131,7 @@ impl GpuRanks {
             transport: TransportKind::OneSided,
             warning: unsurveyed.map(|(_, reason)| format!("no step takes the layout survey: {reason}")),
             timeout,
-            assigned: Assigned { nobodys: vec![0; world + 1], ..Assigned::default() },
+            spread: Spread { nobodys: vec![0; world + 1], ..Spread::default() },
             digest: StepDigest::default(),
             keepers: Vec::new(),
             row_type: None,

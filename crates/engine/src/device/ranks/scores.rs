@@ -44,7 +44,7 @@ impl GpuRanks {
             let at_once = self.gpu.rows;
             (0..there.rows()).step_by(at_once).try_for_each(|first| {
                 let part = first..there.rows().min(first + at_once);
-                let ranks = gathered_rows(&self.assigned.nobodys, &self.common.planner);
+                let ranks = gathered_rows(&self.spread.nobodys, &self.common.planner);
                 let rows = there.part(part.clone());
                 let rows = GatheredRows::gather(&self.gpu.workspace, &self.windows, &ranks, &rows)?;
                 self.wait(slots)?;

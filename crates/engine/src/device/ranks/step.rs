@@ -1,11 +1,14 @@
 //! A step over the devices of ranks: one token for each row, under the layout that was planned.
 
+use std::ops::Range;
+use std::sync::Arc;
+
 use gumball_cuda::{ExchangeFailure, ExchangeLayout, RankRows};
 use gumball_dist::{LogitsLayout, Plan, Planner, StepDigest, StepKind, StepPart};
 use gumball_spec::layout::Layout;
 use gumball_spec::{Error, NONE, RanksError, Result};
 
-use super::{Assigned, GpuRanks, exchanged, is_lost};
+use super::{GpuRanks, Spread, exchanged, is_lost};
 use crate::batch::Batch;
 use crate::drafts::starts;
 use crate::outputs::Outputs;
@@ -41,17 +44,12 @@ impl GpuRanks {
         let starts = if verifies { starts(batch.counts) } else { (0..=batch.rows()).collect() };
         let batch_rows: Vec<usize> =
             order.iter().flat_map(|request| starts[*request]..starts[request + 1]).collect();
-        if order.is_empty() {
-            self.gpu.assign_batch(sequences, batch, verifies, &[])?;
-        } else {
-            let batch_requests: Vec<u32> = order.iter().map(|request| *request as u32).collect();
-            let picked = batch.pick(&order, &batch_rows);
-            self.gpu.assign_batch(sequences, &picked.batch(), verifies, &batch_requests)?;
-        }
+        self.gpu.assign_batch(sequences, batch, verifies, (&order, &batch_rows))?;
         let work = if verifies { For::Verify(batch.mode) } else { For::Step };
         let shape = Shape { layout: plan.layout, rows: None, work };
-        let digest = self.common.alike.begin(sequences, shape, batch);
-        self.note_assignment(&plan, batch, verifies, (batch_rows, digest))
+        let of = Arc::clone(&self.gpu.assigned.of);
+        let digest = self.common.alike.begin(sequences, shape, batch, of);
+        self.note_assignment(&plan, &starts, (batch_rows, digest))
     }
 
     /// Checks what every assignment must have.
@@ -77,33 +75,30 @@ impl GpuRanks {
     }
 
     /// Notes an assignment that the pool has taken, and writes its order of rows and its digest to the
-    /// windows. `batch_rows`: for each assigned row its number in the batch; empty if the two orders are the
-    /// same.
+    /// windows. `starts`: the first rows of its requests, and the end. `batch_rows`: for each assigned row its
+    /// number in the batch; empty if the two orders are the same.
     fn note_assignment(
         &mut self,
         plan: &Plan,
-        batch: &Batch<'_>,
-        verifies: bool,
+        starts: &[usize],
         (batch_rows, digest): (Vec<usize>, StepDigest),
     ) -> Result<()> {
         let batch_rows: Vec<u32> = batch_rows.into_iter().map(|row| row as u32).collect();
-        if batch_rows != self.assigned.batch_rows {
+        if batch_rows != self.spread.batch_rows {
             self.windows.set_batch_rows(&batch_rows)?;
-            self.assigned.batch_rows = batch_rows;
+            self.spread.batch_rows = batch_rows;
         }
-        self.assigned.digest = digest;
-        self.set_digest(self.assigned.digest())?;
-        let rows = |request: usize| if verifies { batch.counts[request] as usize + 1 } else { 1 };
+        self.spread.digest = digest;
+        self.set_digest(self.spread.digest())?;
+        let rows = |request: usize| starts[request + 1] - starts[request];
         let (mut first_rows, mut first_requests) = (vec![0], vec![0]);
         for rank in 0..self.common.group.world() {
             let share = || plan.shares.of(rank);
             first_rows.push(first_rows[rank] + share().map(rows).sum::<usize>());
             first_requests.push(first_requests[rank] + share().count());
         }
-        self.assigned.slots = batch.slots.to_vec();
-        self.assigned.drafts = verifies.then(|| (batch.counts.to_vec(), batch.mode));
-        self.assigned.plan = Some(*plan);
-        (self.assigned.first_rows, self.assigned.first_requests) = (first_rows, first_requests);
+        self.spread.plan = Some(*plan);
+        (self.spread.first_rows, self.spread.first_requests) = (first_rows, first_requests);
         Ok(())
     }
 
@@ -118,7 +113,7 @@ impl GpuRanks {
     pub(super) fn check_work(&self, work: &Work<'_>) -> Result<()> {
         self.check_broken()?;
         let (parameter, other, reason) = match work {
-            Work::Shorten(_) if !self.assigned.batch_rows.is_empty() => {
+            Work::Shorten(_) if !self.spread.batch_rows.is_empty() => {
                 let reason =
                     "the requests were assigned in another order than the batch's; own them in blocks";
                 ("ownership", "counts", reason)
@@ -128,11 +123,9 @@ impl GpuRanks {
         Err(Error::Conflict { parameter, other, reason })
     }
 
-    /// Counts a step, whose results come in the order of the batch.
+    /// Counts a step.
     pub(super) fn note_step(&mut self) {
-        let Assigned { slots, drafts, plan, .. } = &self.assigned;
-        self.gpu.note_order(slots, drafts.as_ref().map(|(counts, _)| counts));
-        plan.iter().for_each(|plan| self.common.planner.count(plan));
+        self.spread.plan.iter().for_each(|plan| self.common.planner.count(plan));
         self.note_keepers();
     }
 
@@ -142,10 +135,10 @@ impl GpuRanks {
         let layout = self.gpu.outputs_layout();
         out.mark_approximate(self.gpu.last.is_approximate);
         let (whole, kept) = out.whole(layout)?;
-        let Some(starts) = self.gpu.last.counts.as_deref().map(starts) else {
+        let Some(starts) = self.gpu.last.of.counts().map(starts) else {
             return self.read(slots, layout, (whole, kept));
         };
-        let (requests, results) = (self.gpu.last.slots.len(), layout.words());
+        let (requests, results) = (self.gpu.last.of.slots.len(), layout.words());
         let mut words = vec![0; results + layout.rows + requests];
         self.read(slots, layout, (&mut words, kept))?;
         whole.copy_from_slice(&words[..results]);
@@ -206,13 +199,9 @@ impl GpuRanks {
     /// Returns whether the step was completed: after a failure its results are the same as for padding.
     fn is_drawn(&self, layout: Layout, words: &[u32]) -> bool {
         let (tokens, statuses) = (&words[layout.tokens()], &words[layout.statuses()]);
-        let counts = self.gpu.last.counts.iter().flatten().copied().chain(std::iter::repeat(0));
-        let mut end = 0;
-        self.gpu.last.slots.iter().zip(counts).all(|(slot, count)| {
-            let first = end;
-            end += count as usize + 1;
+        self.gpu.last.of.places().all(|(slot, Range { start, .. })| {
             // A row that was drawn without a token has a status.
-            *slot == PADDING || tokens[first] as i32 != NONE || statuses[first] != 0
+            slot == PADDING || tokens[start] as i32 != NONE || statuses[start] != 0
         })
     }
 
@@ -238,9 +227,9 @@ pub(super) fn gathered_rows<'a>(nobodys: &'a [usize], planner: &'a Planner) -> R
     RankRows { layout: ExchangeLayout::Gather, first_rows: nobodys, first_requests: nobodys, first_ids }
 }
 
-impl Assigned {
+impl Spread {
     /// Returns how the rows of work are spread over the ranks. All ranks draw all drafts.
-    pub(super) fn spread<'a>(&'a self, work: &Work<'_>, planner: &'a Planner) -> Result<RankRows<'a>> {
+    pub(super) fn of<'a>(&'a self, work: &Work<'_>, planner: &'a Planner) -> Result<RankRows<'a>> {
         match work {
             Work::Draft(..) => Ok(gathered_rows(&self.nobodys, planner)),
             _ => self.own_spread(planner),
