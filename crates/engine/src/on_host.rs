@@ -1,14 +1,16 @@
 //! The host as the place of a pool's rows. Work in order is done at once.
 
+use gumball_dist::Plan;
 use gumball_spec::request::no_draft_counts;
 use gumball_spec::{Error, Result};
 
 use crate::backend::{Backend, Call};
 use crate::batch::Batch;
-use crate::drafts::{Drafted, starts};
+use crate::drafts::{Drafted, Drafts, starts};
 use crate::host::Host;
 use crate::masks::Masks;
 use crate::outputs::Outputs;
+use crate::rows::Rows;
 use crate::slot::{PADDING, Slot};
 use crate::slots::{Copies, Slots};
 use crate::work::{Work, masks_of_host};
@@ -45,15 +47,7 @@ impl Backend for Host {
     }
 
     fn enqueue(&mut self, slots: &mut Slots, work: &[Work<'_>]) -> Result<()> {
-        let mut in_order = std::mem::take(&mut self.in_order);
-        let (batch, outputs) = (in_order.assigned.batch(), &mut in_order.outputs);
-        // A single piece is checked where it is done.
-        let mut checked = work.iter().filter(|_| work.len() > 1);
-        let done = checked
-            .try_for_each(|work| self.work(slots, work, &batch, None))
-            .and_then(|()| work.iter().try_for_each(|work| self.work(slots, work, &batch, Some(outputs))));
-        self.in_order = in_order;
-        done
+        self.enqueue_all(slots, work)
     }
 
     fn host(&self) -> Option<&Host> {
@@ -65,9 +59,41 @@ impl Backend for Host {
     }
 }
 
-impl Host {
+/// A place on the host, of one process or of ranks.
+pub(crate) trait HostBackend {
+    fn host_mut(&mut self) -> &mut Host;
+
+    /// Returns the plan of the assigned batch.
+    fn plan(&self) -> Option<Plan> {
+        None
+    }
+
+    /// Checks a step, or with drafts a verification, and takes it if there are outputs for it.
+    fn advance(
+        &mut self,
+        slots: &mut Slots,
+        rows: Rows<'_>,
+        batch: &Batch<'_>,
+        drafts: Option<&Drafts<'_>>,
+        out: Option<&mut Outputs>,
+    ) -> Result<()>;
+
+    /// Does work for what was assigned last.
+    fn enqueue_all(&mut self, slots: &mut Slots, work: &[Work<'_>]) -> Result<()> {
+        let mut in_order = std::mem::take(&mut self.host_mut().in_order);
+        let (batch, outputs) = (in_order.assigned.batch(), &mut in_order.outputs);
+        let batch = Batch { plan: self.plan(), ..batch };
+        // A single piece is checked where it is done.
+        let mut checked = work.iter().filter(|_| work.len() > 1);
+        let done = checked
+            .try_for_each(|work| self.work(slots, work, &batch, None))
+            .and_then(|()| work.iter().try_for_each(|work| self.work(slots, work, &batch, Some(outputs))));
+        self.host_mut().in_order = in_order;
+        done
+    }
+
     /// Checks a piece of work, and does it if there are outputs for it.
-    pub(crate) fn work(
+    fn work(
         &mut self,
         slots: &mut Slots,
         work: &Work<'_>,
@@ -77,18 +103,18 @@ impl Host {
         match *work {
             Work::Step(rows, masks) => {
                 check_work(masks, batch, false)?;
-                self.step(slots, rows, batch, out)
+                self.advance(slots, rows, batch, None, out)
             }
             Work::Verify(rows, masks, drafts) => {
                 check_work(masks, batch, true)?;
-                self.verify(slots, rows, batch, &drafts, out)
+                self.advance(slots, rows, batch, Some(&drafts), out)
             }
             Work::Shorten(counts) => {
                 let (counts, requests) = (counts.on_host("counts")?, batch.slots.len());
                 if counts.len() != requests {
                     return Err(Error::length("counts", counts.len(), format!("one per slot, {requests}")));
                 }
-                out.map_or(Ok(()), |_| self.shorten_where_possible(slots, batch.slots, counts))
+                out.map_or(Ok(()), |_| self.host_mut().shorten_where_possible(slots, batch.slots, counts))
             }
             Work::Draft(..) | Work::CopyDrafts(..) => {
                 let reason = "call Pool::draft".to_owned();
@@ -96,7 +122,29 @@ impl Host {
             }
         }
     }
+}
 
+impl HostBackend for Host {
+    fn host_mut(&mut self) -> &mut Host {
+        self
+    }
+
+    fn advance(
+        &mut self,
+        slots: &mut Slots,
+        rows: Rows<'_>,
+        batch: &Batch<'_>,
+        drafts: Option<&Drafts<'_>>,
+        out: Option<&mut Outputs>,
+    ) -> Result<()> {
+        match drafts {
+            None => self.step(slots, rows, batch, out),
+            Some(drafts) => self.verify(slots, rows, batch, drafts, out),
+        }
+    }
+}
+
+impl Host {
     fn shorten_where_possible(
         &mut self,
         sequences: &mut Slots,
@@ -117,7 +165,7 @@ impl Host {
 }
 
 /// Checks the masks of a step or a verification, and whether drafts were assigned to it.
-pub(crate) fn check_work(masks: Masks<'_>, batch: &Batch<'_>, verifies: bool) -> Result<()> {
+fn check_work(masks: Masks<'_>, batch: &Batch<'_>, verifies: bool) -> Result<()> {
     match masks {
         Masks::None => {}
         Masks::Host(_) => return Err(masks_of_host()),

@@ -1,15 +1,17 @@
 //! The host as the place of a pool's rows that are spread over ranks: exchanges stand between the halves of a
 //! step.
 
-use gumball_dist::LogitsLayout;
+use gumball_dist::{LogitsLayout, Plan};
 use gumball_spec::Result;
 
 use super::HostRanks;
 use crate::backend::{Backend, Call, RanksInfo};
 use crate::batch::Batch;
+use crate::drafts::Drafts;
 use crate::host::Host;
-use crate::on_host::check_work;
+use crate::on_host::HostBackend;
 use crate::outputs::Outputs;
+use crate::rows::Rows;
 use crate::sequence::Sequence;
 use crate::slot::Slot;
 use crate::slots::{Change, Copies, Slots};
@@ -29,11 +31,8 @@ impl Copies for HostRanks {
 impl Backend for HostRanks {
     fn call(&mut self, slots: &mut Slots, batch: &Batch<'_>, call: Call<'_>) -> Result<()> {
         let done = match call {
-            Call::Step(rows, out) => {
-                self.with_logits(rows, true, |ranks, rows| ranks.step(slots, rows, batch, Some(out)))
-            }
-            Call::Verify(rows, drafts, out) => self
-                .with_logits(rows, true, |ranks, rows| ranks.verify(slots, rows, batch, drafts, Some(out))),
+            Call::Step(rows, out) => self.advance(slots, rows, batch, None, Some(out)),
+            Call::Verify(rows, drafts, out) => self.advance(slots, rows, batch, Some(drafts), Some(out)),
             Call::Draft(rows, paths, out) => {
                 self.with_logits(rows, true, |ranks, rows| ranks.draft(slots, rows, batch, paths, out))
             }
@@ -51,16 +50,7 @@ impl Backend for HostRanks {
     }
 
     fn enqueue(&mut self, slots: &mut Slots, work: &[Work<'_>]) -> Result<()> {
-        let mut in_order = std::mem::take(&mut self.host.in_order);
-        let (batch, out) = (in_order.assigned.batch(), &mut in_order.outputs);
-        let batch = Batch { plan: self.plan, ..batch };
-        // A single piece is checked where it is done.
-        let mut checked = work.iter().filter(|_| work.len() > 1);
-        let done = checked
-            .try_for_each(|work| self.work(slots, work, &batch, None))
-            .and_then(|()| work.iter().try_for_each(|work| self.work(slots, work, &batch, Some(out))));
-        self.host.in_order = in_order;
-        done.map_err(|error| self.common.explain(slots, error))
+        self.enqueue_all(slots, work).map_err(|error| self.common.explain(slots, error))
     }
 
     fn fetch(&mut self, slots: &mut Slots, out: &mut Outputs) -> Result<()> {
@@ -79,26 +69,27 @@ impl Backend for HostRanks {
     }
 }
 
-impl HostRanks {
-    /// Checks a piece of work, and does it if there are outputs for it; the ranks exchange meanwhile.
-    fn work(
+impl HostBackend for HostRanks {
+    fn host_mut(&mut self) -> &mut Host {
+        &mut self.host
+    }
+
+    fn plan(&self) -> Option<Plan> {
+        self.plan
+    }
+
+    /// The ranks exchange meanwhile.
+    fn advance(
         &mut self,
         slots: &mut Slots,
-        work: &Work<'_>,
+        rows: Rows<'_>,
         batch: &Batch<'_>,
+        drafts: Option<&Drafts<'_>>,
         out: Option<&mut Outputs>,
     ) -> Result<()> {
-        let is_done = out.is_some();
-        match *work {
-            Work::Step(rows, masks) => {
-                check_work(masks, batch, false)?;
-                self.with_logits(rows, is_done, |ranks, rows| ranks.step(slots, rows, batch, out))
-            }
-            Work::Verify(rows, masks, drafts) => {
-                check_work(masks, batch, true)?;
-                self.with_logits(rows, is_done, |ranks, rows| ranks.verify(slots, rows, batch, &drafts, out))
-            }
-            _ => self.host.work(slots, work, batch, out),
-        }
+        self.with_logits(rows, out.is_some(), |ranks, rows| match drafts {
+            None => ranks.step(slots, rows, batch, out),
+            Some(drafts) => ranks.verify(slots, rows, batch, drafts, out),
+        })
     }
 }
