@@ -6,7 +6,8 @@ use gumball_spec::{Error, Result};
 
 use super::super::backend::{DeviceBackend, Recording};
 use super::super::on_gpu::OnGpu;
-use super::GpuRanks;
+use super::watch::Watched;
+use super::{GpuRanks, State};
 use crate::backend::{Backend, Call, RanksInfo};
 use crate::batch::Batch;
 use crate::drafts::{Drafted, Drafts, Ids};
@@ -23,8 +24,7 @@ impl Copies for GpuRanks {
     }
 
     fn write(&mut self, slot: Slot, sequence: &Sequence, change: Change) -> Result<()> {
-        let _watched = self.watch.call(self.due());
-        self.check_broken()?;
+        let _watched = self.begin()?;
         self.gpu.write(slot, sequence, change)?;
         self.common.alike.note(slot, sequence, change);
         Ok(())
@@ -40,12 +40,15 @@ impl Backend for GpuRanks {
     /// After a failed exchange the state is the state at the last fetch.
     fn sync(&mut self, slots: &mut Slots, slot: Slot) -> Result<()> {
         let _watched = self.watch.call(self.due());
-        self.observe_last_step(slots)?;
+        if !matches!(self.state, State::Broken(_)) && !self.gpu.last.observed {
+            let layout = self.gpu.outputs_layout();
+            self.read(slots, layout, (&mut vec![0; layout.words()], &mut []))?;
+        }
         self.gpu.sync(slots, slot)
     }
 
     fn call(&mut self, slots: &mut Slots, batch: &Batch<'_>, call: Call<'_>) -> Result<()> {
-        let _watched = self.watch.call(self.due());
+        let _watched = self.begin()?;
         let (without_masks, masks) = batch.without_device_masks();
         let (work, verifies, out) = match call {
             Call::Step(rows, out) => (Work::Step(rows, masks), false, out),
@@ -56,18 +59,17 @@ impl Backend for GpuRanks {
         let (Work::Step(rows, _) | Work::Verify(rows, ..)) = work else { unreachable!("just made") };
         let batch = &without_masks;
         rows.check_of_rank(batch)?;
-        self.check_broken()?;
         self.gpu.refuse_hooks(batch)?;
         if let Work::Verify(_, _, drafts @ Drafts { ids: Ids::Host(_), .. }) = &work {
             self.gpu.read_drafts(batch.slots, &Drafted::of(batch), drafts)?;
         }
         self.assign_batch("step", slots, batch, verifies)?;
-        self.enqueue(slots, &[work])?;
-        self.fetch(slots, out)
+        self.enqueue_all(slots, &[work], None)?;
+        self.fetch_last(slots, out)
     }
 
     fn assign(&mut self, slots: &mut Slots, batch: &Batch<'_>) -> Result<()> {
-        let _watched = self.watch.call(self.due());
+        let _watched = self.begin()?;
         match batch.of {
             Some(of) => self.assign_drafts(slots, of, &Batch { of: None, ..*batch }),
             None => self.assign_batch("assign", slots, batch, batch.verifies()),
@@ -75,13 +77,12 @@ impl Backend for GpuRanks {
     }
 
     fn enqueue(&mut self, slots: &mut Slots, work: &[Work<'_>]) -> Result<()> {
-        let _watched = self.watch.call(self.due());
-        self.check_broken()?;
+        let _watched = self.begin()?;
         self.enqueue_all(slots, work, None)
     }
 
     fn fetch(&mut self, slots: &mut Slots, out: &mut Outputs) -> Result<()> {
-        let _watched = self.watch.call(self.due());
+        let _watched = self.begin()?;
         self.fetch_last(slots, out)
     }
 
@@ -115,11 +116,13 @@ impl DeviceBackend for GpuRanks {
     }
 
     fn wait_for_drafts(&mut self, slots: &mut Slots) -> Result<()> {
+        let _watched = self.begin()?;
         self.wait(slots)
     }
 
     fn fix<'b>(&self, work: &Work<'b>) -> Result<Fixed<'b>> {
-        self.check_work(work)?;
+        self.state.check()?;
+        self.spread.check_work(work)?;
         if let Work::CopyDrafts(..) | Work::Shorten(_) = work {
             return self.gpu.fix_work(work, None);
         }
@@ -134,7 +137,7 @@ impl DeviceBackend for GpuRanks {
         given: &Work<'_>,
         recording: Option<&mut Recording>,
     ) -> Result<()> {
-        self.check_work(work)?;
+        self.spread.check_work(work)?;
         let (Work::Step(rows, _) | Work::Verify(rows, ..) | Work::Draft(_, rows, ..)) = work else {
             return self.gpu.enqueue_work(slots, work, None, recording).map(drop);
         };
@@ -144,7 +147,7 @@ impl DeviceBackend for GpuRanks {
             let read = self.gpu.read_drafts(&of.slots, &of.drafted()?, drafts)?;
             self.common.alike.add_drafts(&mut digest, &read, self.gpu.vocab);
         }
-        let is_announced = recording.is_some() && self.digest != digest;
+        let is_announced = recording.is_some() && self.turn.digest != digest;
         self.set_digest(digest).map_err(|error| match self.gpu.device.runtime().is_capturing() {
             Ok(true) if is_announced => {
                 let reason = "a replay was announced after the assignment; assign again before the capture";
@@ -156,7 +159,7 @@ impl DeviceBackend for GpuRanks {
             Rows::Hidden(..) => Dtype::F32,
             _ => rows.matrix().on_device("logits")?.dtype(),
         };
-        self.row_type = Some((dtype, rows.kind()));
+        self.turn.rows = Some((dtype, rows.kind()));
         self.watch.set_work(true);
         let Self { gpu, common, windows, spread, .. } = self;
         let spread = spread.of(work, &common.planner)?;
@@ -167,9 +170,8 @@ impl DeviceBackend for GpuRanks {
     }
 
     fn before_replay(&mut self, slots: &mut Slots, recorded: &[&Recorded]) -> Result<()> {
-        self.check_broken()?;
+        let _watched = self.begin()?;
         recorded.iter().try_for_each(|recorded| self.check_recorded(recorded))?;
-        let _watched = self.watch.call(self.due());
         // The program enqueues it after this call.
         self.watch.set_work(true);
         self.gpu.before_replay(slots, recorded)?;
@@ -191,11 +193,10 @@ impl DeviceBackend for GpuRanks {
     }
 
     fn replay(&mut self, slots: &mut Slots, graph: &Graph<'_>) -> Result<()> {
-        let _watched = self.watch.call(self.due());
-        self.check_broken()?;
+        let _watched = self.begin()?;
         self.check_recorded(graph.recorded())?;
         self.set_digest(self.spread.digest())?;
-        self.row_type = None;
+        self.turn.rows = None;
         self.watch.set_work(true);
         self.gpu.replay(slots, graph)?;
         (0..graph.steps()).for_each(|_| self.note_step());
@@ -203,12 +204,21 @@ impl DeviceBackend for GpuRanks {
     }
 
     fn record(&mut self, slots: &mut Slots, work: &[Work<'_>], variant: StepVariant) -> Result<Recorded> {
-        let _watched = self.watch.call(self.due());
+        let _watched = self.begin()?;
         self.record_all(slots, work, variant)
     }
 }
 
 impl GpuRanks {
+    /// Begins a call that may wait for the device.
+    ///
+    /// # Errors
+    /// - [`RanksError::Broken`](crate::RanksError::Broken) if a step failed.
+    fn begin(&self) -> Result<Watched> {
+        self.state.check()?;
+        Ok(self.watch.call(self.due()))
+    }
+
     /// Checks that rows are spread as they were when a graph was captured.
     fn check_recorded(&self, recorded: &Recorded) -> Result<()> {
         if recorded.steps() == 0 {

@@ -24,7 +24,6 @@ impl GpuRanks {
         paths: &[i32],
         out: &mut Proposals,
     ) -> Result<()> {
-        self.check_broken()?;
         rows.check_of_rank(batch)?;
         let (batch, masks) = gathered(batch)?.without_device_masks();
         let Some((drawn, batch)) = self.gpu.assign_paths(slots, rows, &batch, paths, out)? else {
@@ -39,7 +38,6 @@ impl GpuRanks {
 
     /// Assigns a batch to the rows of a batch of drafts.
     pub(super) fn assign_drafts(&mut self, slots: &Slots, of: DraftBatch, batch: &Batch<'_>) -> Result<()> {
-        self.check_broken()?;
         let batch = &gathered(batch)?;
         let batch = self.gpu.assign_draft(slots, of, batch)?;
         self.note_drafts(slots, of, &batch, &[])

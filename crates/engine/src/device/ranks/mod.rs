@@ -44,18 +44,57 @@ pub(crate) struct GpuRanks {
     warning: Option<String>,
     timeout: Duration,
     spread: Spread,
-    /// That of the last step.
+    turn: Turn,
+    state: State,
+}
+
+/// The step that the devices were given last.
+#[derive(Debug, Default)]
+struct Turn {
+    /// What its exchanges compare.
     digest: StepDigest,
+    /// The type and the kind of its rows, unless it was a graph's.
+    rows: Option<(Dtype, Kind)>,
     /// For each rank the rows of the batch whose kept sets it has; none if each has all, or the pool does not
     /// tell them.
     keepers: Vec<Vec<usize>>,
-    /// The type and the kind of the rows of the last step, unless it was a graph's.
-    row_type: Option<(Dtype, Kind)>,
-    broken: Option<Error>,
-    /// Why the waits of the device were ended, if they were.
-    gone: Option<Error>,
-    /// How long the host has waited for the device the last time.
-    waited: Duration,
+}
+
+/// How the group is.
+#[derive(Debug)]
+enum State {
+    Whole,
+    /// The waits of the device were ended for this reason, which is the error of a step that is not complete.
+    Going(Error),
+    /// A step failed, and so does each later call.
+    Broken(Error),
+}
+
+impl State {
+    fn check(&self) -> Result<()> {
+        match self {
+            Self::Broken(error) => Err(RanksError::Broken(Box::new(error.clone())).into()),
+            Self::Whole | Self::Going(_) => Ok(()),
+        }
+    }
+
+    /// Notes why the waits of the device were ended, if they were; the first reason counts.
+    fn note(&mut self, gone: Option<Error>) {
+        if let (Self::Whole, Some(error)) = (&*self, gone) {
+            *self = Self::Going(error);
+        }
+    }
+
+    /// Takes the reason why the waits of the device were ended.
+    fn take_gone(&mut self) -> Option<Error> {
+        match std::mem::replace(self, Self::Whole) {
+            Self::Going(error) => Some(error),
+            other => {
+                *self = other;
+                None
+            }
+        }
+    }
 }
 
 /// How what is assigned is spread over the ranks.
@@ -132,12 +171,8 @@ impl GpuRanks {
             warning: unsurveyed.map(|(_, reason)| format!("no step takes the layout survey: {reason}")),
             timeout,
             spread: Spread { nobodys: vec![0; world + 1], ..Spread::default() },
-            digest: StepDigest::default(),
-            keepers: Vec::new(),
-            row_type: None,
-            broken: None,
-            gone: None,
-            waited: Duration::ZERO,
+            turn: Turn::default(),
+            state: State::Whole,
         };
         ranks.connect(devices, communicator)?;
         if ranks.transport == TransportKind::Nccl && !has_costs {
@@ -248,9 +283,9 @@ impl GpuRanks {
         // The first messages, which connect the ranks.
         self.watch = self.new_watch();
         let failure = self.read_results(&mut [])?;
-        match self.gone.take() {
+        match self.state.take_gone() {
             Some(gone) => Err(gone),
-            None => Ok(failure.map(|failure| format!("{failure:?}"))),
+            None => Ok(failure.map(|(failure, _)| format!("{failure:?}"))),
         }
     }
 
@@ -326,7 +361,7 @@ impl Drop for GpuRanks {
         // no message of the other's.
         let shared = self.windows.take_shared();
         let by_messages = shared.is_of_messages();
-        let waits = have_left == Some(false) && !(by_messages && self.broken.is_some());
+        let waits = have_left == Some(false) && !(by_messages && matches!(self.state, State::Broken(_)));
         match have_left {
             None if !by_messages => return shared.keep(),
             Some(true) if !by_messages => return,

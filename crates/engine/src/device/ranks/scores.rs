@@ -24,7 +24,6 @@ impl GpuRanks {
         scored: &Scored<'_>,
         out: &mut Outputs,
     ) -> Result<()> {
-        self.check_broken()?;
         rows.check_of_rank(batch)?;
         let batch = &gathered(batch)?;
         let Some(mut scorer) = self.gpu.scorer_of(rows, batch, scored, out)? else { return Ok(()) };
@@ -40,7 +39,7 @@ impl GpuRanks {
         let there = placed.and_then(|rows| rows.matrix().on_device("logits"));
         let done = there.and_then(|there| {
             let there = there.with_kind(rows.kind());
-            self.row_type = Some((there.dtype(), there.kind()));
+            self.turn.rows = Some((there.dtype(), there.kind()));
             let at_once = self.gpu.rows;
             (0..there.rows()).step_by(at_once).try_for_each(|first| {
                 let part = first..there.rows().min(first + at_once);

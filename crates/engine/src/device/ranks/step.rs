@@ -2,13 +2,14 @@
 
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::Duration;
 
 use gumball_cuda::{ExchangeFailure, ExchangeLayout, RankRows};
 use gumball_dist::{LogitsLayout, Plan, Planner, StepDigest, StepKind, StepPart};
 use gumball_spec::layout::Layout;
-use gumball_spec::{Error, NONE, RanksError, Result};
+use gumball_spec::{Error, NONE, Result};
 
-use super::{GpuRanks, Spread, exchanged, is_lost};
+use super::{GpuRanks, Spread, State, exchanged, is_lost};
 use crate::batch::Batch;
 use crate::drafts::starts;
 use crate::outputs::Outputs;
@@ -27,7 +28,6 @@ impl GpuRanks {
         batch: &Batch<'_>,
         verifies: bool,
     ) -> Result<()> {
-        self.check_broken()?;
         let most = batch.counts.iter().max().map_or(0, |most| *most as usize);
         let has_drafts = verifies || !batch.counts.is_empty();
         let kind = if has_drafts { batch.mode.step_kind() } else { StepKind::Decode };
@@ -40,7 +40,11 @@ impl GpuRanks {
         } else {
             self.gpu.check_step(call, &batch)?
         };
-        let order = self.order(&plan);
+        // The requests of a rank are neighbours there.
+        let order: Vec<usize> =
+            (0..self.common.group.world()).flat_map(|rank| plan.shares.of(rank)).collect();
+        let is_own = plan.layout == LogitsLayout::Gather || order.is_sorted();
+        let order = if is_own { Vec::new() } else { order };
         let starts = if verifies { starts(batch.counts) } else { (0..=batch.rows()).collect() };
         let batch_rows: Vec<usize> =
             order.iter().flat_map(|request| starts[*request]..starts[request + 1]).collect();
@@ -64,14 +68,6 @@ impl GpuRanks {
             return Err(Error::Conflict { parameter: "row_indices", other: "ranks", reason });
         }
         Ok(())
-    }
-
-    /// Returns the requests of the batch in the order in which they are assigned, in which the requests of a
-    /// rank are neighbours; nothing if that is the batch's own.
-    fn order(&self, plan: &Plan) -> Vec<usize> {
-        let order: Vec<usize> =
-            (0..self.common.group.world()).flat_map(|rank| plan.shares.of(rank)).collect();
-        if plan.layout == LogitsLayout::Gather || order.is_sorted() { Vec::new() } else { order }
     }
 
     /// Notes an assignment that the pool has taken, and writes its order of rows and its digest to the
@@ -105,33 +101,12 @@ impl GpuRanks {
     /// Sets the digest that the next step's exchanges compare.
     pub(super) fn set_digest(&mut self, digest: StepDigest) -> Result<()> {
         self.windows.set_digest(digest.whole())?;
-        self.digest = digest;
+        self.turn.digest = digest;
         Ok(())
-    }
-
-    /// Checks that the group is whole, and that work is of a kind that ranks take.
-    pub(super) fn check_work(&self, work: &Work<'_>) -> Result<()> {
-        self.check_broken()?;
-        let (parameter, other, reason) = match work {
-            Work::Shorten(_) if !self.spread.batch_rows.is_empty() => {
-                let reason =
-                    "the requests were assigned in another order than the batch's; own them in blocks";
-                ("ownership", "counts", reason)
-            }
-            _ => return Ok(()),
-        };
-        Err(Error::Conflict { parameter, other, reason })
-    }
-
-    /// Counts a step.
-    pub(super) fn note_step(&mut self) {
-        self.spread.plan.iter().for_each(|plan| self.common.planner.count(plan));
-        self.note_keepers();
     }
 
     /// Copies the results of the last step: the whole batch, on every rank.
     pub(super) fn fetch_last(&mut self, slots: &mut Slots, out: &mut Outputs) -> Result<()> {
-        self.check_broken()?;
         let layout = self.gpu.outputs_layout();
         out.mark_approximate(self.gpu.last.is_approximate);
         let (whole, kept) = out.whole(layout)?;
@@ -158,18 +133,22 @@ impl GpuRanks {
             if !kept.is_empty()
                 && let Err(error) = self.read_kept(kept)
             {
-                self.broken = Some(error.clone());
+                self.state = State::Broken(error.clone());
                 self.gpu.forget_unseen(slots);
                 return Err(error);
             }
             return self.gpu.apply(slots, words);
         };
-        let has_gone = self.gone.as_ref().is_some_and(is_lost);
-        let is_given_up = matches!(failure, ExchangeFailure::GivenUp { .. });
-        let is_whole = kept.is_empty() || self.keepers.is_empty();
-        if has_gone && is_given_up && is_whole && self.is_drawn(layout, words) {
+        let is_given_up = matches!(failure, (ExchangeFailure::GivenUp { .. }, _));
+        let is_whole = kept.is_empty() || self.turn.keepers.is_empty();
+        if let State::Going(gone) = &self.state
+            && is_lost(gone)
+            && is_given_up
+            && is_whole
+            && self.is_drawn(layout, words)
+        {
             // The rank went after it had sent what this step needs; the next one is an error.
-            self.broken = self.gone.take();
+            self.state = State::Broken(gone.clone());
             if !kept.is_empty() {
                 self.read_kept(kept)?;
             }
@@ -180,7 +159,6 @@ impl GpuRanks {
 
     /// Waits for the device, and returns the error of an exchange that failed.
     pub(super) fn wait(&mut self, slots: &mut Slots) -> Result<()> {
-        self.check_broken()?;
         match self.read_results(&mut [])? {
             None => Ok(()),
             Some(failure) => Err(self.broken_by(slots, failure)),
@@ -188,9 +166,9 @@ impl GpuRanks {
     }
 
     /// Breaks the group because of an exchange that failed, and returns the error.
-    fn broken_by(&mut self, slots: &mut Slots, failure: ExchangeFailure) -> Error {
+    fn broken_by(&mut self, slots: &mut Slots, failure: (ExchangeFailure, Duration)) -> Error {
         let error = self.failed(slots, failure);
-        self.broken = Some(error.clone());
+        self.state = State::Broken(error.clone());
         // The device's copies may be a step ahead: the host's are those to go on from.
         self.gpu.forget_unseen(slots);
         error
@@ -204,20 +182,6 @@ impl GpuRanks {
             slot == PADDING || tokens[start] as i32 != NONE || statuses[start] != 0
         })
     }
-
-    /// Reads the last step's results, if the host has not done so yet.
-    pub(super) fn observe_last_step(&mut self, slots: &mut Slots) -> Result<()> {
-        if self.broken.is_none() && !self.gpu.last.observed {
-            let layout = self.gpu.outputs_layout();
-            let mut words = vec![0; layout.words()];
-            self.read(slots, layout, (&mut words, &mut []))?;
-        }
-        Ok(())
-    }
-
-    pub(super) fn check_broken(&self) -> Result<()> {
-        self.broken.as_ref().map_or(Ok(()), |error| Err(RanksError::Broken(Box::new(error.clone())).into()))
-    }
 }
 
 /// Returns how rows are spread that all ranks have whole after the exchange; `nobodys`: where the rows of
@@ -228,6 +192,15 @@ pub(super) fn gathered_rows<'a>(nobodys: &'a [usize], planner: &'a Planner) -> R
 }
 
 impl Spread {
+    /// Checks that work is of a kind that ranks take.
+    pub(super) fn check_work(&self, work: &Work<'_>) -> Result<()> {
+        if matches!(work, Work::Shorten(_)) && !self.batch_rows.is_empty() {
+            let reason = "the requests were assigned in another order than the batch's; own them in blocks";
+            return Err(Error::Conflict { parameter: "ownership", other: "counts", reason });
+        }
+        Ok(())
+    }
+
     /// Returns how the rows of work are spread over the ranks. All ranks draw all drafts.
     pub(super) fn of<'a>(&'a self, work: &Work<'_>, planner: &'a Planner) -> Result<RankRows<'a>> {
         match work {

@@ -257,8 +257,8 @@ impl Drop for Watch {
 
 impl GpuRanks {
     /// Waits until the device has done what is enqueued, and no longer for ranks that have gone; reads the
-    /// results of the last step into `words`.
-    pub(super) fn read_results(&mut self, words: &mut [u32]) -> Result<Option<ExchangeFailure>> {
+    /// results of the last step into `words`. Returns the exchange that failed, and how long the host waited.
+    pub(super) fn read_results(&mut self, words: &mut [u32]) -> Result<Option<(ExchangeFailure, Duration)>> {
         let watched = self.watch.call(self.due());
         let (group, giving_up, watch) = (&mut self.common.group, self.windows.giving_up(), &self.watch);
         let since = Instant::now();
@@ -277,16 +277,16 @@ impl GpuRanks {
                 thread::yield_now();
             }
         });
-        self.waited = since.elapsed();
+        let waited = since.elapsed();
         drop(watched);
         self.watch.set_work(false);
-        self.gone = self.gone.take().or(self.watch.take());
-        read
+        self.state.note(self.watch.take());
+        Ok(read?.map(|failure| (failure, waited)))
     }
 
-    /// Returns the error of an exchange between devices that failed.
-    pub(super) fn failed(&mut self, slots: &Slots, failure: ExchangeFailure) -> Error {
-        let gone = self.gone.take();
+    /// Returns the error of an exchange between devices that failed, for which the host `waited`.
+    pub(super) fn failed(&mut self, slots: &Slots, (failure, waited): (ExchangeFailure, Duration)) -> Error {
+        let gone = self.state.take_gone();
         let told = match (failure, gone) {
             (_, Some(gone)) if gone.of_ranks() == Some(&RanksError::Interrupted) => return gone,
             (ExchangeFailure::Corrupt { rank }, _) => {
@@ -313,15 +313,15 @@ impl GpuRanks {
             }
         };
         // All ranks that notice tell each other which step they are at.
-        let mut digest = self.digest;
-        if let Some((dtype, kind)) = self.row_type {
+        let mut digest = self.turn.digest;
+        if let Some((dtype, kind)) = self.turn.rows {
             // Devices that send other rows, or none, come never to where they would compare their digests.
             self.common.alike.add_rows(&mut digest, (dtype.name(), kind));
         }
         let patience = match told.of_ranks() {
             // To end the messages of NCCL takes a part of the time that is left.
             Some(RanksError::TimedOut { .. }) => {
-                self.timeout.saturating_sub(self.waited.max(device_wait(self.timeout)))
+                self.timeout.saturating_sub(waited.max(device_wait(self.timeout)))
             }
             _ => COMPARED.min(self.timeout),
         };
