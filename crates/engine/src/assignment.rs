@@ -21,7 +21,7 @@ pub(crate) struct Assignment {
     /// How many drafts each request has; none of a step.
     counts: Vec<u32>,
     mode: VerifyMode,
-    pub forced: Vec<Option<u32>>,
+    forced: Vec<Option<u32>>,
     row_indices: Vec<u32>,
     /// The requests in the order in which a device has them; empty if that is the batch's.
     order: Vec<u32>,

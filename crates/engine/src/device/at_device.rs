@@ -3,14 +3,27 @@
 use gumball_cuda::{Graph, Recorded, StepVariant, Work as Fixed};
 use gumball_spec::Result;
 
+use super::Device;
 use super::backend::{DeviceBackend, Recording};
 use super::on_gpu::OnGpu;
+use super::ranks::GpuRanks;
 use crate::backend::{Backend, Call};
 use crate::batch::Batch;
+use crate::config::{PoolConfig, Ranks};
 use crate::outputs::Outputs;
 use crate::slot::Slot;
 use crate::slots::Slots;
 use crate::work::Work;
+
+impl Device {
+    /// Makes the place of a pool's rows.
+    pub(crate) fn backend(&self, config: &PoolConfig, ranks: Option<Ranks>) -> Result<Box<dyn Backend>> {
+        Ok(match ranks {
+            None => Box::new(OnGpu::new(config)?),
+            Some(ranks) => Box::new(GpuRanks::new(config, ranks)?),
+        })
+    }
+}
 
 impl Backend for OnGpu {
     fn sync(&mut self, slots: &mut Slots, slot: Slot) -> Result<()> {

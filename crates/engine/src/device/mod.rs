@@ -31,9 +31,6 @@ use std::sync::Arc;
 use gumball_cuda::{Cache, Runtime};
 use gumball_spec::{Error, Result};
 
-use crate::backend::Backend;
-use crate::config::{PoolConfig, Ranks};
-
 pub use assign::AssignedShape;
 pub(crate) use backend::DeviceBackend;
 pub use draft_batch::DraftBatch;
@@ -43,8 +40,6 @@ pub use gumball_cuda::{
     ProgramCommunicator, Recorded, Rows as DeviceMatrix, RowsOut as DeviceRows, StepVariant,
 };
 pub use head::DeviceHead;
-use on_gpu::OnGpu;
-use ranks::GpuRanks;
 pub use route::DeviceRoute;
 pub use view::{DeviceOutputs, OnDevice};
 
@@ -124,14 +119,6 @@ impl Device {
     #[must_use]
     pub fn gpu(&self) -> Option<&Gpu> {
         self.runtime.gpu()
-    }
-
-    /// Makes the place of a pool's rows.
-    pub(crate) fn backend(&self, config: &PoolConfig, ranks: Option<Ranks>) -> Result<Box<dyn Backend>> {
-        Ok(match ranks {
-            None => Box::new(OnGpu::new(config)?),
-            Some(ranks) => Box::new(GpuRanks::new(config, ranks)?),
-        })
     }
 
     /// Returns the device's name.
