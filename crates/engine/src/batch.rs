@@ -121,8 +121,8 @@ impl<'a> Batch<'a> {
         self.of.is_none()
     }
 
-    /// Returns whether it is one of verifications. One without requests suits steps as well, unless it says how
-    /// drafts are judged.
+    /// Returns whether it is one of verifications. One without requests suits steps as well, unless it says
+    /// how drafts are judged.
     pub(crate) fn verifies(&self) -> bool {
         !self.counts.is_empty() || self.slots.is_empty() && self.mode != VerifyMode::default()
     }

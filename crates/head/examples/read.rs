@@ -1,8 +1,8 @@
 //! Computes logits or their bounds and times nothing, for tools that count: `read KIND LEVEL STATES`, as in
 //! `read int8 neon 3`.
 //!
-//! KIND is `exact`, the exact head's logits, or `int8`, the bounds of a certified head. The weights are 1024 x
-//! 576 in bf16, and each hidden state is a call of its own on one thread. The work before the first call is
+//! KIND is `exact`, the exact head's logits, or `int8`, the bounds of a certified head. The weights are 1024
+//! x 576 in bf16, and each hidden state is a call of its own on one thread. The work before the first call is
 //! the same for any number of them.
 
 use std::error::Error;

@@ -128,8 +128,8 @@ impl OnGpu {
         AssignedShape { rows: of.rows(), requests: of.counts().map_or(0, <[u32]>::len) }
     }
 
-    /// Assigns a batch to the pool's own rows: those of verifications, or of steps. `order`: the requests, and
-    /// the rows, in the order in which the device has them; empty: as the batch has them.
+    /// Assigns a batch to the pool's own rows: those of verifications, or of steps. `order`: the requests,
+    /// and the rows, in the order in which the device has them; empty: as the batch has them.
     pub(super) fn assign_batch(
         &mut self,
         sequences: &mut Slots,
@@ -194,8 +194,8 @@ impl OnGpu {
         slots.iter().map(temperature).collect()
     }
 
-    /// Checks the batch of a verification: the numbers of drafts, the mode, and the forced tokens that it does
-    /// not take.
+    /// Checks the batch of a verification: the numbers of drafts, the mode, and the forced tokens that it
+    /// does not take.
     pub(super) fn check_verification<'a>(&self, batch: &Batch<'a>) -> Result<Checked<'a>> {
         let Batch { slots, counts, mode, .. } = *batch;
         self.check_judgement(mode)?;

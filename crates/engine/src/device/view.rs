@@ -1,5 +1,5 @@
-//! What a pool does on a device only: graphs, its own and those of the host program, batches of drafts, and the addresses of
-//! what came out.
+//! What a pool does on a device only: graphs, its own and those of the host program, batches of drafts, and
+//! the addresses of what came out.
 
 use gumball_cuda::{DraftBatchLimits, Graph, Recorded, Rows as DeviceMatrix, StepVariant};
 use gumball_spec::layout::Layout;

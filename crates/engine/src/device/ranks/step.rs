@@ -71,8 +71,8 @@ impl GpuRanks {
     }
 
     /// Notes an assignment that the pool has taken, and writes its order of rows and its digest to the
-    /// windows. `starts`: the first rows of its requests, and the end. `batch_rows`: for each assigned row its
-    /// number in the batch; empty if the two orders are the same.
+    /// windows. `starts`: the first rows of its requests, and the end. `batch_rows`: for each assigned row
+    /// its number in the batch; empty if the two orders are the same.
     fn note_assignment(
         &mut self,
         plan: &Plan,
