@@ -171,7 +171,7 @@ pub fn decode(
             }
             (RowsOf::States(_), None) => unreachable!("states are computed for a head"),
         }
-        let (outputs, places) = (&verified, verified.request(0).range);
+        let (outputs, places) = (&verified, verified.request(0).places);
         choose_time += start.elapsed();
         let accepted = places.len() - 1;
         llama.truncate(llama.position() - plan.drafts.len() + accepted);

@@ -52,7 +52,7 @@ static gumball_code sample(context *it, const float *logits, gumball_token *toke
 
 static void take_back(context *it) {
     if (it->pending >= 0) {
-        complain(gumball_sampler_truncate(it->sampler, state_of(it).output_len - 1));
+        complain(gumball_sampler_shorten(it->sampler, 1));
         it->pending = -1;
     }
 }

@@ -325,7 +325,7 @@ typedef struct {
     size_t len;
     size_t accepted;
     // The first row of the outputs that says more of these tokens.
-    size_t first_row;
+    size_t first_place;
 } gumball_emitted;
 
 // The ranks of a pool. All of them hand in the same values, except for `rank`, make the same calls in the
@@ -386,7 +386,7 @@ typedef struct {
     // are GUMBALL_CONFLICT.
     const char *route;
     // Above 0: outputs have the kept set of every row, which costs a sort of it on the host.
-    uint32_t keep_ids;
+    uint32_t kept;
     // Of a device, above 0: it keeps the histories of all requests, not only of those with edits, for
     // programs that do not fetch the outputs of each step.
     uint32_t keep_histories;
@@ -638,7 +638,7 @@ typedef struct {
     gumball_work_kind kind;
 } gumball_work;
 
-// The settings of a sampler; `vocab`, `route`, `level` and `keep_ids` are as in gumball_pool_config.
+// The settings of a sampler; `vocab`, `route`, `level` and `kept` are as in gumball_pool_config.
 typedef struct {
     size_t struct_size;
     size_t vocab;
@@ -646,7 +646,7 @@ typedef struct {
     const char *level;
     // The draw index, which tells sequences of the same seed and history apart.
     uint32_t draw;
-    uint32_t keep_ids;
+    uint32_t kept;
 } gumball_sampler_config;
 
 // A token with its logprob and its rank: -1 where there is no further member, -inf and 0 for a token that is
@@ -1006,7 +1006,7 @@ gumball_code gumball_pool_verify(gumball_pool *pool,
                                  gumball_outputs *outputs);
 
 // Draws drafts from rows of a draft model, and changes no sequence. For rows on a device, without a wait,
-// see gumball_pool_add_drafts.
+// see gumball_pool_add_draft_batch.
 //
 // A row follows the history of the sequence in its slot and a path of drafts. Its first draft is the token
 // that the request would draw from it as a row of the target, the others, siblings of a tree, are the
@@ -1037,12 +1037,12 @@ gumball_code gumball_pool_score(gumball_pool *pool,
 // `probs`: above 0 the probabilities that they are drawn from are written as well.
 //
 // Cost: setup.
-gumball_code gumball_pool_add_drafts(gumball_pool *pool, size_t rows, size_t siblings, uint32_t probs, int64_t *draft_batch);
+gumball_code gumball_pool_add_draft_batch(gumball_pool *pool, size_t rows, size_t siblings, uint32_t probs, int64_t *draft_batch);
 
 // Frees a batch. Graphs of the program that hold it must not run any more.
 //
 // Cost: setup.
-gumball_code gumball_pool_remove_drafts(gumball_pool *pool, int64_t draft_batch);
+gumball_code gumball_pool_remove_draft_batch(gumball_pool *pool, int64_t draft_batch);
 
 // Waits for all work that was enqueued before, and copies the last drafts of a batch; `drafts` has the
 // batch's `siblings`, and probabilities only of a batch that writes them.
@@ -1160,7 +1160,7 @@ gumball_code gumball_pool_before_replay(gumball_pool *pool, const gumball_record
 void gumball_recorded_free(gumball_recorded *recorded);
 
 // Makes a sampler. `state`: where another sampler or pool left the sequence, with its seed and draw index;
-// with mirostat, it cannot be truncated to before the state. NULL: the history is empty;
+// with mirostat, it cannot be shortened to before the state. NULL: the history is empty;
 // gumball_sampler_reset gives it a prompt.
 //
 // Cost: copy.
@@ -1194,10 +1194,10 @@ gumball_code gumball_sampler_sample_n(gumball_sampler *sampler, const gumball_ro
 // Cost: small.
 gumball_code gumball_sampler_push(gumball_sampler *sampler, uint32_t id);
 
-// Goes back to the state after `output_len` output tokens, mirostat's limit included.
+// Takes back the last `count` output tokens, and mirostat's limit with them.
 //
 // Cost: copy.
-gumball_code gumball_sampler_truncate(gumball_sampler *sampler, size_t output_len);
+gumball_code gumball_sampler_shorten(gumball_sampler *sampler, size_t count);
 
 // Starts over after a prompt, with the same parameters, seed and draw index.
 //

@@ -115,7 +115,7 @@ pub unsafe extern "C" fn gumball_pool_verify(
 }
 
 /// Draws drafts from rows of a draft model, and changes no sequence. For rows on a device, without a wait,
-/// see gumball_pool_add_drafts.
+/// see gumball_pool_add_draft_batch.
 ///
 /// A row follows the history of the sequence in its slot and a path of drafts. Its first draft is the token
 /// that the request would draw from it as a row of the target, the others, siblings of a tree, are the

@@ -28,7 +28,7 @@ pub(crate) fn batch_of(pool: &mut Pool, number: i64) -> Result<(OnDevice<'_>, Dr
 ///
 /// Cost: setup.
 #[unsafe(no_mangle)]
-pub extern "C" fn gumball_pool_add_drafts(
+pub extern "C" fn gumball_pool_add_draft_batch(
     pool: Option<&mut Pool>,
     rows: usize,
     siblings: usize,
@@ -49,7 +49,7 @@ pub extern "C" fn gumball_pool_add_drafts(
 ///
 /// Cost: setup.
 #[unsafe(no_mangle)]
-pub extern "C" fn gumball_pool_remove_drafts(pool: Option<&mut Pool>, draft_batch: i64) -> Code {
+pub extern "C" fn gumball_pool_remove_draft_batch(pool: Option<&mut Pool>, draft_batch: i64) -> Code {
     call(|_| {
         let pool = require("pool", pool)?;
         let (mut there, known) = batch_of(pool, draft_batch)?;

@@ -176,9 +176,7 @@ impl From<RanksError> for Failure {
             |code, rank: usize, allowed: String| (code, "rank".to_owned(), rank.to_string(), allowed);
         let (code, parameter, value, allowed) = match error {
             RanksError::Lost { rank, reason } => of_rank(GUMBALL_LOST, rank, reason),
-            RanksError::TimedOut { rank, waited } => {
-                of_rank(GUMBALL_LATE, rank, format!("within {waited:?}"))
-            }
+            RanksError::Late { rank, waited } => of_rank(GUMBALL_LATE, rank, format!("within {waited:?}")),
             RanksError::Disagree { what, ours, theirs, .. } => {
                 (GUMBALL_DISAGREE, what.to_owned(), theirs, ours)
             }

@@ -123,7 +123,7 @@ pub struct Emitted {
     pub len: usize,
     pub accepted: usize,
     /// The first row of the outputs that says more of these tokens.
-    pub first_row: usize,
+    pub first_place: usize,
 }
 
 /// Cost: small.
@@ -176,7 +176,7 @@ pub extern "C" fn gumball_outputs_request(
             rows: first(emitted.rows),
             len: emitted.tokens.len(),
             accepted: emitted.accepted as usize,
-            first_row: emitted.range.start,
+            first_place: emitted.places.start,
         });
         Ok(())
     })

@@ -58,7 +58,7 @@ pub struct PoolConfig {
     /// are GUMBALL_CONFLICT.
     pub route: *const c_char,
     /// Above 0: outputs have the kept set of every row, which costs a sort of it on the host.
-    pub keep_ids: u32,
+    pub kept: u32,
     /// Of a device, above 0: it keeps the histories of all requests, not only of those with edits, for
     /// programs that do not fetch the outputs of each step.
     pub keep_histories: u32,
@@ -106,7 +106,7 @@ impl PoolConfig {
         let or = |given: usize, otherwise: usize| if given > 0 { given } else { otherwise };
         let mut config = gumball_engine::PoolConfig::new(self.vocab);
         config.widths = Widths { top_n: self.top_n, ids: self.ids };
-        config.kept = self.keep_ids > 0;
+        config.kept = self.kept > 0;
         config.slots = or(self.slots, config.slots);
         if let Some(route) = c.optional_text("route", self.route)? {
             config.route = route.parse()?;

@@ -22,7 +22,7 @@ pub struct Sampler {
     inner: gumball_engine::Sampler,
 }
 
-/// The settings of a sampler; `vocab`, `route`, `level` and `keep_ids` are as in gumball_pool_config.
+/// The settings of a sampler; `vocab`, `route`, `level` and `kept` are as in gumball_pool_config.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct SamplerConfig {
@@ -32,10 +32,10 @@ pub struct SamplerConfig {
     pub level: *const c_char,
     /// The draw index, which tells sequences of the same seed and history apart.
     pub draw: u32,
-    pub keep_ids: u32,
+    pub kept: u32,
 }
 
-versioned!(SamplerConfig, "gumball_sampler_config", keep_ids: u32);
+versioned!(SamplerConfig, "gumball_sampler_config", kept: u32);
 
 /// The outputs of a row, as in gumball_outputs_view. Pointers are NULL if there is nothing, and always from
 /// gumball_sampler_sample_n; their lists stay until the next call with this sampler.
@@ -97,7 +97,7 @@ impl Token {
 }
 
 /// Makes a sampler. `state`: where another sampler or pool left the sequence, with its seed and draw index;
-/// with mirostat, it cannot be truncated to before the state. NULL: the history is empty;
+/// with mirostat, it cannot be shortened to before the state. NULL: the history is empty;
 /// gumball_sampler_reset gives it a prompt.
 ///
 /// Cost: copy.
@@ -124,7 +124,7 @@ pub unsafe extern "C" fn gumball_sampler_new(
         if let Some(state) = state {
             sampler = sampler.with_state(state)?;
         }
-        sampler.keep_ids(config.keep_ids != 0);
+        sampler.collect_kept(config.kept != 0);
         Ok(Sampler { inner: sampler })
     })
 }
@@ -240,12 +240,12 @@ pub extern "C" fn gumball_sampler_push(sampler: Option<&mut Sampler>, id: u32) -
     })
 }
 
-/// Goes back to the state after `output_len` output tokens, mirostat's limit included.
+/// Takes back the last `count` output tokens, and mirostat's limit with them.
 ///
 /// Cost: copy.
 #[unsafe(no_mangle)]
-pub extern "C" fn gumball_sampler_truncate(sampler: Option<&mut Sampler>, output_len: usize) -> Code {
-    call(|_| Ok(require("sampler", sampler)?.inner.truncate(output_len)?))
+pub extern "C" fn gumball_sampler_shorten(sampler: Option<&mut Sampler>, count: usize) -> Code {
+    call(|_| Ok(require("sampler", sampler)?.inner.shorten(count)?))
 }
 
 /// Starts over after a prompt, with the same parameters, seed and draw index.

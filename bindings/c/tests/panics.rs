@@ -32,8 +32,8 @@ impl Stages for BreakingStages {
         self.0.logprobs()
     }
 
-    fn keep_ids(&mut self, on: bool) {
-        self.0.keep_ids(on);
+    fn collect_kept(&mut self, on: bool) {
+        self.0.collect_kept(on);
     }
 
     fn kept(&self) -> &[u32] {

@@ -40,7 +40,7 @@ pool.assign(Batch(slots, counts=[DRAFTS] * REQUESTS))
 
 # Each draft of the chain has a batch of its own, after as many others.
 there = pool.on_device()
-batches = [there.add_drafts(REQUESTS) for _ in range(DRAFTS)]
+batches = [there.add_draft_batch(REQUESTS) for _ in range(DRAFTS)]
 for depth, batch in enumerate(batches):
     batch.assign(Batch(slots, counts=[depth] * REQUESTS))
 drawn = [torch.from_dlpack(batch.drafts).flatten() for batch in batches]

@@ -43,7 +43,7 @@ fn ranks_err(error: RanksError) -> PyErr {
         let (error, rank) = match &error {
             RanksError::Unavailable { .. } => return UnavailableError::new_err(text),
             RanksError::Lost { rank, .. } => (LostError::new_err(text), Some(*rank)),
-            RanksError::TimedOut { rank, waited } => {
+            RanksError::Late { rank, waited } => {
                 let late = LateError::new_err(text);
                 set(late.value(py), "waited", waited.as_secs_f64());
                 (late, Some(*rank))

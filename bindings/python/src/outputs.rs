@@ -181,7 +181,7 @@ impl Walks {
         let requests = || (0..out.accepted().len()).map(|request| out.request(request));
         Self {
             accepted: out.accepted().to_vec(),
-            ranges: requests().map(|request| request.range).collect(),
+            ranges: requests().map(|request| request.places).collect(),
             rows: requests().map(|request| request.rows.to_vec()).collect(),
         }
     }

@@ -112,7 +112,7 @@ attributes! {
     mu: f32 = |inner| inner.sampler.sequence().mu();
 
     /// The ids that the filters kept of the last row, in the order of tokens, a list of int. Empty unless
-    /// keep_ids turned this on.
+    /// collect_kept turned this on.
     kept: Vec<u32> = |inner| inner.sampler.kept().to_vec();
 }
 
@@ -219,12 +219,12 @@ impl Sampler {
         self.with(py, |inner| inner.sampler.push(id))
     }
 
-    /// Restores the state after output_len output tokens.
+    /// Takes back the last count output tokens.
     ///
     /// Raises ValueError if the output has fewer tokens.
-    fn truncate(&self, py: Python<'_>, output_len: &Bound<'_, PyAny>) -> PyResult<()> {
-        let output_len = extract_int(output_len, "output_len")?;
-        self.with(py, |inner| inner.sampler.truncate(output_len))?.map_err(to_py_err)
+    fn shorten(&self, py: Python<'_>, count: &Bound<'_, PyAny>) -> PyResult<()> {
+        let count = extract_int(count, "count")?;
+        self.with(py, |inner| inner.sampler.shorten(count))?.map_err(to_py_err)
     }
 
     /// Starts a new sequence after a prompt, with the same parameters, seed and draw index.
@@ -262,8 +262,8 @@ impl Sampler {
     }
 
     /// Turns the reporting of kept sets on or off for the following rows; it costs a sort of each set.
-    fn keep_ids(&self, py: Python<'_>, #[pyo3(from_py_with = argument)] on: bool) -> PyResult<()> {
-        self.with(py, |inner| inner.sampler.keep_ids(on))
+    fn collect_kept(&self, py: Python<'_>, #[pyo3(from_py_with = argument)] on: bool) -> PyResult<()> {
+        self.with(py, |inner| inner.sampler.collect_kept(on))
     }
 
     fn __repr__(&self, py: Python<'_>) -> PyResult<String> {

@@ -56,7 +56,7 @@ def test_the_doctor_says_what_there_is_and_what_it_makes_possible() -> None:
 def test_inspect_sample_and_bench_come_to_the_samplers_tokens(row: Path, batch: np.ndarray, device: str) -> None:
     params = SamplingParams(seed=1, temperature=0.8, top_k=20, top_p=0.9, repetition_penalty=1.3)
     sampler = Sampler(params, len(batch[0]), prompt=[3, 7])
-    sampler.keep_ids(True)
+    sampler.collect_kept(True)
     flags = "--temperature 0.8 --top-k 20 --top-p 0.9 --repetition-penalty 1.3 --prompt-ids 3,7 --seed 1".split()
     trace = json.loads(succeeds("inspect", row, *flags, "--json"))
     assert trace["winner"]["id"] == sampler.sample(batch[0])

@@ -122,7 +122,7 @@ def hooks() -> Work:
 
     def work() -> None:
         sampler.sample(ROW[0], hook=hook)
-        sampler.truncate(0)
+        sampler.shorten(1)
         pool.step(ROW, Batch(slots, hooks=[hook, None]))
         pool.shorten(slots, [1, 1])
         with suppress(KeyError):
@@ -141,7 +141,7 @@ def parts() -> Work:
     sampler, pool = Sampler(params, VOCAB, prompt=[1]), Pool(VOCAB, slots=2, threads=1, top_n=2, ids=1, kept=True)
     slot = pool.admit(SamplingParams(seed=1, mirostat=Mirostat(3, 0.1)), [1])
     batch, pieces = Batch([slot]), [Step(ROW[0])]
-    sampler.keep_ids(True)
+    sampler.collect_kept(True)
 
     def work() -> None:
         sampler.sample(ROW[0])

@@ -22,7 +22,7 @@ def test_tokens_join_the_history(batch: np.ndarray) -> None:
     assert "Sampler(vocab=900, seed=7, position=9)" == repr(sampler)
     again = Sampler(params, VOCAB, prompt=[4, 5], level="scalar")
     assert [again.sample(row.astype(ml_dtypes.bfloat16)) for row in batch] == tokens and again.level == "scalar"
-    sampler.truncate(2)
+    sampler.shorten(len(tokens) - 2)
     moved = Sampler.resume(SamplingParams(temperature=0.8), VOCAB, sampler.state)
     assert [moved.sample(row) for row in batch[2:]] == tokens[2:]
     sampler.reset([4, 5])
@@ -35,7 +35,7 @@ def test_tokens_join_the_history(batch: np.ndarray) -> None:
 
 def test_what_the_last_row_had_to_say(batch: np.ndarray) -> None:
     sampler = Sampler(SamplingParams(seed=1, top_k=3, logprobs=LogprobsParams(top_n=4, ids=[0, 899])), VOCAB)
-    sampler.keep_ids(True)
+    sampler.collect_kept(True)
     assert (sampler.status, sampler.sample(np.full(VOCAB, -np.inf, np.float32)), sampler.output) == (0, None, [])
     assert Status(sampler.status) == Status.EMPTY
     token, found, z = sampler.sample(batch[0]), sampler.logprobs, batch[0].astype(np.float64)
@@ -57,7 +57,7 @@ def test_mistakes_change_nothing() -> None:
         (lambda: sampler.sample(row, forced=64), ValueError, "forced is 64"),
         (lambda: sampler.sample(row, forced=-1), ValueError, "forced is -1, but must be in 0..2^32"),
         (lambda: sampler.sample(row, mask=np.zeros(2)), TypeError, "must be of int32 or uint32 words"),
-        (lambda: sampler.truncate(1), ValueError, "output_len is 1, but must be in 0..=0"),
+        (lambda: sampler.shorten(1), ValueError, "count is 1, but must be in 0..=0"),
         (lambda: sampler.push(-1), ValueError, "id is -1"),
         (lambda: Sampler(SamplingParams(), 64, prompt="ab"), TypeError, "prompt must be a list of integers, not str"),
         (

@@ -263,7 +263,7 @@ def test_a_batch_of_drafts_lies_on_a_device_from_its_paths_to_what_is_taken_away
     rows = [random.normal(0, 1, (2, VOCAB)).astype(np.float32) for _ in range(2)]
     target = np.stack([rows[0][0], rows[1][0], rows[0][1], rows[0][1], rows[1][1], rows[0][0]])
     there = pool.on_device()
-    batches = [there.add_drafts(2), there.add_drafts(2, probs=True)]
+    batches = [there.add_draft_batch(2), there.add_draft_batch(2, probs=True)]
     for depth, batch in enumerate(batches):
         batch.assign(Batch(slots, counts=[depth, depth]))
     pool.assign(Batch(slots, counts=[2, 2]))
@@ -308,8 +308,8 @@ def test_a_batch_of_drafts_lies_on_a_device_from_its_paths_to_what_is_taken_away
     with pytest.raises(ValueError, match="batch is another pool's"):
         make(device=device).enqueue([Draft(batches[0], first)])
     with pytest.raises(ValueError, match="rows is 0"):
-        there.add_drafts(0)
-    batches[1].free()
+        there.add_draft_batch(0)
+    batches[1].remove()
     for call in (lambda: pool.replay(graph), lambda: pool.capture(work), batches[1].fetch):
         with pytest.raises(ValueError, match="batch is 1, but must be a batch of drafts"):
             call()

@@ -35,7 +35,7 @@ pub fn verification(out: &Outputs, requests: usize, kept: bool) -> JsValue {
     let rows =
         (0..requests).map(|request| JsValue::from(Uint32Array::new_from_slice(out.request(request).rows)));
     let places = (0..requests).map(|request| {
-        let places = out.request(request).range;
+        let places = out.request(request).places;
         object([("start", places.start.into()), ("end", places.end.into())])
     });
     object([

@@ -116,7 +116,7 @@ impl Sampler {
         self.discarded = failure.is_some();
         if let Some(failure) = failure {
             self.last = None;
-            self.inner.truncate(before)?;
+            self.inner.shorten(self.inner.history().output().len() - before)?;
             return Err(failure);
         }
         self.last = Some(token);
@@ -144,9 +144,9 @@ impl Sampler {
         Ok(())
     }
 
-    /// Goes back to the state after `output_len` output tokens. Throws a GumballError if there are fewer.
-    pub fn truncate(&mut self, output_len: &Number) -> Result<()> {
-        Ok(self.inner.truncate(integer(output_len, "output_len")?)?)
+    /// Takes back the last `count` output tokens. Throws a GumballError if there are fewer.
+    pub fn shorten(&mut self, count: &Number) -> Result<()> {
+        Ok(self.inner.shorten(integer(count, "count")?)?)
     }
 
     /// Starts over after a prompt, with the same parameters, seed and draw index.
@@ -163,8 +163,11 @@ impl Sampler {
     /// Asks for the kept set of every row from now on, or for none; it costs a sort of that set.
     ///
     /// Throws a GumballError for anything but true and false.
-    pub fn keep_ids(&mut self, #[wasm_bindgen(unchecked_param_type = "boolean")] on: &JsValue) -> Result<()> {
-        self.inner.keep_ids(truth(on, "on")?);
+    pub fn collect_kept(
+        &mut self,
+        #[wasm_bindgen(unchecked_param_type = "boolean")] on: &JsValue,
+    ) -> Result<()> {
+        self.inner.collect_kept(truth(on, "on")?);
         Ok(())
     }
 
@@ -223,7 +226,7 @@ impl Sampler {
         object([("token", one(&found.token)), ("top", all(&found.top)), ("ids", all(&found.ids))])
     }
 
-    /// The ids that the filters kept of the last row, in the order of tokens; empty unless `keep_ids` asked
+    /// The ids that the filters kept of the last row, in the order of tokens; empty unless `collect_kept` asked
     /// for them before it.
     #[wasm_bindgen(getter)]
     pub fn kept(&self) -> Vec<u32> {

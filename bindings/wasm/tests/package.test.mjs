@@ -44,8 +44,8 @@ test("a sampler keeps its sequence", () => {
   assert.equal(sampler.logprobs, undefined);
   sampler.push(9);
   assert.deepEqual([...sampler.output], [first, 9]);
-  sampler.truncate(0);
-  assert.equal(sampler.sample(row()), first, "the draw after a truncation is the draw before it");
+  sampler.shorten(2);
+  assert.equal(sampler.sample(row()), first, "the draw after tokens were taken back is the draw before it");
   sampler.reset([3, 1]);
   assert.equal(sampler.sample(row()), first);
   sampler.free();
@@ -91,7 +91,7 @@ test("masks, forced tokens and kept sets come with a row", () => {
   mask[1] = 1 << 5;
   assert.equal(sampler.sample(row(), { mask }), 37);
   assert.equal(sampler.sample(row(), { forced: 11 }), 11);
-  sampler.keep_ids(true);
+  sampler.collect_kept(true);
   const token = sampler.sample(row());
   assert.equal(sampler.kept.length, 3);
   assert.ok(sampler.kept.includes(token));
@@ -181,7 +181,7 @@ test("what cannot be meant is refused by its name", () => {
   const sampler = make({})();
   refuses(() => sampler.sample(row(), { forced: VOCAB }), { parameter: "forced", value: "500" });
   refuses(() => sampler.sample(row(), { mask: new Uint32Array(VOCAB) }), { parameter: "mask" });
-  refuses(() => sampler.truncate(1), { kind: "out_of_range" });
+  refuses(() => sampler.shorten(1), { kind: "out_of_range" });
   assert.equal(sampler.state.position, 0);
 });
 
@@ -458,7 +458,7 @@ test("nothing is silently left out", () => {
   assert.deepEqual([...pool.step(rows(2), slots, { masks: [null, one], mask_present: [true, true] }).tokens], [free, 32]);
   refuses(() => pool.step(rows(2), slots, { masks: [null, one], mask_present: [true] }), { kind: "length", parameter: "mask_present" });
   const sampler = new Sampler({}, VOCAB);
-  for (const on of ["yes", undefined, 1]) refuses(() => sampler.keep_ids(on), { kind: "type", parameter: "on" });
+  for (const on of ["yes", undefined, 1]) refuses(() => sampler.collect_kept(on), { kind: "type", parameter: "on" });
   refuses(() => gumball.inspect(row(), {}, { context: { prompt: "a" } }), { kind: "unknown", value: "context" });
   refuses(() => new Sampler({ top_p: "inf" }, VOCAB), { kind: "type", parameter: "top_p" });
   refuses(() => new Sampler({ top_p: "0.5" }, VOCAB), { kind: "type", parameter: "top_p" });
@@ -493,7 +493,7 @@ test("rows that 32 bits cannot count do not wrap", () => {
 
 test("a row whose hook throws leaves no logprobs and no kept set", () => {
   const sampler = new Sampler({ logprobs: {}, top_k: 3, seed: 1 }, VOCAB);
-  sampler.keep_ids(true);
+  sampler.collect_kept(true);
   sampler.sample(row());
   assert.ok(sampler.logprobs && sampler.kept.length === 3);
   assert.throws(() => sampler.sample(row(2), { hook: () => { throw new Error("mine"); } }), /mine/);

@@ -183,7 +183,7 @@ impl Workspace {
         let late = Late {
             filter: &mut self.filter,
             draw: &mut self.draw,
-            kept: self.keep_ids.then_some(&mut self.kept),
+            kept: self.collects_kept.then_some(&mut self.kept),
             logprobs: &mut self.logprobs,
         };
         let chosen = late.finish(&reader, raw.as_ref(), row.status, task);

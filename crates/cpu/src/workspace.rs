@@ -40,7 +40,7 @@ pub struct Workspace {
     pub(crate) filter: crate::filter::Buffers,
     pub(crate) draw: crate::draw::Buffers,
     pub(crate) kept: Vec<u32>,
-    pub(crate) keep_ids: bool,
+    pub(crate) collects_kept: bool,
     pub(crate) logprobs: Logprobs,
     pub(crate) has_logprobs: bool,
     /// The row that a chain's last token is drawn from.
@@ -77,7 +77,7 @@ impl Workspace {
             filter: crate::filter::Buffers::default(),
             draw: crate::draw::Buffers::default(),
             kept: Vec::new(),
-            keep_ids: false,
+            collects_kept: false,
             logprobs: Logprobs { token: none, top: Vec::new(), ids: Vec::new() },
             has_logprobs: false,
             residual: Vec::new(),
@@ -89,7 +89,7 @@ impl Workspace {
     pub(crate) fn begin(&mut self) -> Result<()> {
         if std::mem::replace(&mut self.under_way, true) {
             let fresh = Self::with_list_limit(self.level.level(), self.list_limit)?;
-            *self = Self { keep_ids: self.keep_ids, under_way: true, ..fresh };
+            *self = Self { collects_kept: self.collects_kept, under_way: true, ..fresh };
         }
         Ok(())
     }
@@ -106,8 +106,8 @@ impl Workspace {
     }
 
     /// Asks for the kept set of every row from now on, or for none.
-    pub fn keep_ids(&mut self, on: bool) {
-        self.keep_ids = on;
+    pub fn collect_kept(&mut self, on: bool) {
+        self.collects_kept = on;
     }
 
     /// Chooses the next token of a row.
@@ -140,7 +140,7 @@ impl Workspace {
         let late = Late {
             filter: &mut self.filter,
             draw: &mut self.draw,
-            kept: self.keep_ids.then_some(&mut self.kept),
+            kept: self.collects_kept.then_some(&mut self.kept),
             logprobs: &mut self.logprobs,
         };
         let chosen = late.finish(&reader, raw.as_ref(), status, task);
@@ -165,7 +165,7 @@ impl Workspace {
         self.has_logprobs.then_some(&self.logprobs)
     }
 
-    /// Returns the kept set of the last row, in the order of tokens, if [`Workspace::keep_ids`] asked for it;
+    /// Returns the kept set of the last row, in the order of tokens, if [`Workspace::collect_kept`] asked for it;
     /// empty if the row was.
     #[must_use]
     pub fn kept(&self) -> &[u32] {

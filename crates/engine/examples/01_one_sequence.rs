@@ -21,7 +21,7 @@ fn main() -> Result<()> {
         ..Default::default()
     };
     let mut sampler = Sampler::new(params, VOCAB as usize)?.with_prompt(&[7]);
-    sampler.keep_ids(true);
+    sampler.collect_kept(true);
     println!("seed {}", sampler.seed());
 
     let mut last = 7;

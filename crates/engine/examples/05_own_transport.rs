@@ -49,7 +49,7 @@ impl Transport for Tcp {
             }
             peers().try_for_each(|(rank, mut peer)| {
                 let lost = |error: std::io::Error| match error.kind() {
-                    ErrorKind::WouldBlock => RanksError::TimedOut { rank, waited: TIMEOUT },
+                    ErrorKind::WouldBlock => RanksError::Late { rank, waited: TIMEOUT },
                     _ => RanksError::Lost { rank, reason: error.to_string() },
                 };
                 let (mut length, most) = ([0; 8], bounds.most_bytes[rank]);

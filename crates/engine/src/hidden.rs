@@ -26,7 +26,7 @@ impl Host {
         out: &mut Outputs,
     ) -> Result<()> {
         self.with_head_buffers(|host, buffers| {
-            let tasks = StepTasks { slots, batch, keep_ids: out.collects_kept() };
+            let tasks = StepTasks { slots, batch, collects_kept: out.collects_kept() };
             host.fill_rows(head, states, &tasks, buffers)?;
             host.compute(slots, buffers.rows(host.vocab)?, batch, out)
         })?;
@@ -65,14 +65,14 @@ impl Pool {
 struct StepTasks<'a> {
     slots: &'a Slots,
     batch: &'a Batch<'a>,
-    keep_ids: bool,
+    collects_kept: bool,
 }
 
 impl RowTasks for StepTasks<'_> {
     fn reading(&self, row: usize) -> Option<Reading> {
         let slot = Some(self.batch.slots[row]).filter(|slot| *slot != PADDING)?;
         let hooked = self.batch.hook(row).is_some();
-        Some(self.slots.admitted(slot).prepared().reading_with(hooked, self.keep_ids))
+        Some(self.slots.admitted(slot).prepared().reading_with(hooked, self.collects_kept))
     }
 
     fn with_task<R>(&self, row: usize, work: impl FnOnce(&Task<'_>) -> R) -> R {

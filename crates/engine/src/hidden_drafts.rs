@@ -37,8 +37,8 @@ impl Host {
     ) -> Result<()> {
         let greedy = self.greedy(slots, batch.slots, batch.mode)?;
         self.with_head_buffers(|host, buffers| {
-            let (keep_ids, vocab) = (out.collects_kept(), host.vocab);
-            let tasks = VerifyTasks { slots, vocab, batch, drafts, greedy: &greedy, keep_ids };
+            let (collects_kept, vocab) = (out.collects_kept(), host.vocab);
+            let tasks = VerifyTasks { slots, vocab, batch, drafts, greedy: &greedy, collects_kept };
             host.fill_rows(head, states, &tasks, buffers)?;
             host.judge(slots, buffers.rows(vocab)?, batch, drafts, out)
         })?;
@@ -72,7 +72,7 @@ struct VerifyTasks<'a> {
     batch: &'a Batch<'a>,
     drafts: &'a ReadDrafts<'a>,
     greedy: &'a [Option<Prepared>],
-    keep_ids: bool,
+    collects_kept: bool,
 }
 
 impl VerifyTasks<'_> {
@@ -110,7 +110,7 @@ impl RowTasks for VerifyTasks<'_> {
             return Some(Reading::Whole(WholeRow::Judged));
         }
         let hooked = self.batch.hook(row).is_some();
-        Some(self.prepared(request).reading_with(hooked, self.keep_ids))
+        Some(self.prepared(request).reading_with(hooked, self.collects_kept))
     }
 
     fn with_task<R>(&self, row: usize, work: impl FnOnce(&Task<'_>) -> R) -> R {

@@ -24,7 +24,7 @@ impl Host {
         if chunk_rows == 0 {
             return Err(Error::out_of_range("chunk_rows", chunk_rows, "1 or more"));
         }
-        let keep_ids = out.collects_kept();
+        let collects_kept = out.collects_kept();
         let mut rest = out.reshape(Layout { rows: states.rows(), widths: scoring.widths() })?;
         self.with_head_buffers(|host, buffers| -> Result<()> {
             while !rest.range().is_empty() {
@@ -32,7 +32,7 @@ impl Host {
                 let count = range.len().min(chunk_rows);
                 let (rows, others) = rest.split_at(count);
                 rest = others;
-                let tasks = ScoreTasks { scoring, first: range.start, keep_ids };
+                let tasks = ScoreTasks { scoring, first: range.start, collects_kept };
                 let states = states.part(range.start..range.start + count);
                 host.fill_rows(head, states, &tasks, buffers)?;
                 host.score_rows(scoring, buffers.rows(host.vocab)?, rows)?;
@@ -48,13 +48,13 @@ impl Host {
 struct ScoreTasks<'a> {
     scoring: &'a Scoring<'a>,
     first: usize,
-    keep_ids: bool,
+    collects_kept: bool,
 }
 
 impl RowTasks for ScoreTasks<'_> {
     fn reading(&self, row: usize) -> Option<Reading> {
         let hooked = self.scoring.batch.hook(self.first + row).is_some();
-        Some(self.scoring.prepared.reading_with(hooked, self.keep_ids))
+        Some(self.scoring.prepared.reading_with(hooked, self.collects_kept))
     }
 
     fn with_task<R>(&self, row: usize, work: impl FnOnce(&Task<'_>) -> R) -> R {

@@ -56,7 +56,7 @@ pub struct Emitted<'a> {
     /// How many drafts were accepted.
     pub accepted: u32,
     /// Which rows of the outputs say more of these tokens.
-    pub range: Range<usize>,
+    pub places: Range<usize>,
 }
 
 /// The row of a row of outputs that no token was emitted for.
@@ -191,9 +191,9 @@ impl Outputs {
             true => self.tokens()[start] == NONE && self.statuses()[start] == 0,
             false => self.rows[start] == PADDED,
         };
-        let range = start..start + if is_padding { 0 } else { accepted as usize + 1 };
-        let (tokens, rows) = (&self.tokens()[range.clone()], &self.rows[range.clone()]);
-        Emitted { tokens, rows, accepted, range }
+        let places = start..start + if is_padding { 0 } else { accepted as usize + 1 };
+        let (tokens, rows) = (&self.tokens()[places.clone()], &self.rows[places.clone()]);
+        Emitted { tokens, rows, accepted, places }
     }
 
     /// Says which row of the logits each row of a verification comes from, [`PADDED`] for none. `starts`: the

@@ -142,8 +142,8 @@ impl Stages for ProbabilityStages {
         self.drawn().logprobs()
     }
 
-    fn keep_ids(&mut self, on: bool) {
-        drawing(&mut self.elsewhere, &mut self.workspace).keep_ids(on);
+    fn collect_kept(&mut self, on: bool) {
+        drawing(&mut self.elsewhere, &mut self.workspace).collect_kept(on);
     }
 
     fn kept(&self) -> &[u32] {

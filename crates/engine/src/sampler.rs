@@ -38,7 +38,7 @@ pub struct Sampler {
     level: Level,
     /// None after a panic in the stages, which may have left them in any state: the next call opens new ones.
     stages: Option<Box<dyn Chooses>>,
-    keep_ids: bool,
+    collects_kept: bool,
 }
 
 /// The stages as a sampler calls them. A program whose samplers take no other route than the default has no
@@ -46,7 +46,7 @@ pub struct Sampler {
 trait Chooses: Debug + Send {
     fn sample(&mut self, row: Row<'_>, task: &Task<'_>, hook: Option<Hook<'_>>) -> Result<Chosen>;
     fn logprobs(&self) -> Option<&Logprobs>;
-    fn keep_ids(&mut self, on: bool);
+    fn collect_kept(&mut self, on: bool);
     fn kept(&self) -> &[u32];
 }
 
@@ -60,8 +60,8 @@ macro_rules! chooses {
             fn logprobs(&self) -> Option<&Logprobs> {
                 Stages::logprobs(&**self)
             }
-            fn keep_ids(&mut self, on: bool) {
-                Stages::keep_ids(&mut **self, on);
+            fn collect_kept(&mut self, on: bool) {
+                Stages::collect_kept(&mut **self, on);
             }
             fn kept(&self) -> &[u32] {
                 Stages::kept(&**self)
@@ -82,8 +82,15 @@ impl Sampler {
     pub fn new(params: SamplingParams, vocab: usize) -> Result<Self> {
         let sequence = Sequence::new(params, vocab, &[])?;
         let open = |_: &Route, level| Ok(Box::new(Box::new(Workspace::new(level)?)) as _);
-        Self { sequence, route: Route::Race, open, level: Level::detect()?, stages: None, keep_ids: false }
-            .reopen()
+        Self {
+            sequence,
+            route: Route::Race,
+            open,
+            level: Level::detect()?,
+            stages: None,
+            collects_kept: false,
+        }
+        .reopen()
     }
 
     /// Puts a prompt before the output, which starts empty.
@@ -95,7 +102,7 @@ impl Sampler {
 
     /// Takes up a sequence where another sampler or pool left it.
     ///
-    /// The seed is the state's. With mirostat, the sequence cannot be truncated to before the state.
+    /// The seed is the state's. With mirostat, the sequence cannot be shortened to before the state.
     ///
     /// # Errors
     /// - [`Error::OutOfRange`] if the state's `mu` is NaN or +inf.
@@ -234,12 +241,12 @@ impl Sampler {
         self.sequence.push(id, self.sequence.mu());
     }
 
-    /// Goes back to the state after `output_len` output tokens, mirostat's limit included.
+    /// Takes back the last `count` output tokens, and mirostat's limit with them.
     ///
     /// # Errors
     /// - [`Error::OutOfRange`] if there are fewer.
-    pub fn truncate(&mut self, output_len: usize) -> Result<()> {
-        self.sequence.truncate(output_len)
+    pub fn shorten(&mut self, count: usize) -> Result<()> {
+        self.sequence.shorten(count)
     }
 
     /// Starts over after a prompt, with the same parameters, seed and draw index.
@@ -296,15 +303,15 @@ impl Sampler {
     }
 
     /// Asks for the kept set of every row from now on, or for none; it costs a sort of that set.
-    pub fn keep_ids(&mut self, on: bool) {
-        self.keep_ids = on;
+    pub fn collect_kept(&mut self, on: bool) {
+        self.collects_kept = on;
         if let Some(stages) = &mut self.stages {
-            stages.keep_ids(on);
+            stages.collect_kept(on);
         }
     }
 
     /// Returns the ids that the filters kept of the last row, in the order of tokens, if
-    /// [`keep_ids`](Sampler::keep_ids) asked for them before it; their number is the slice's length.
+    /// [`collect_kept`](Sampler::collect_kept) asked for them before it; their number is the slice's length.
     ///
     /// One id if greedy; none if the row was empty.
     #[must_use]
@@ -319,7 +326,7 @@ impl Sampler {
 
     fn open(&self) -> Result<Box<dyn Chooses>> {
         let mut stages = (self.open)(&self.route, self.level)?;
-        stages.keep_ids(self.keep_ids);
+        stages.collect_kept(self.collects_kept);
         Ok(stages)
     }
 

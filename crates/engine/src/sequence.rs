@@ -17,7 +17,7 @@ pub struct Sequence {
     seed: u64,
     draw: u32,
     mu: f32,
-    /// The limit before each output token since the start, so that truncation finds the way back; empty
+    /// The limit before each output token since the start, so that `shorten` finds the way back; empty
     /// without mirostat.
     mus: Vec<f32>,
     /// The number of output tokens at the start: 0 unless it was resumed.
@@ -78,7 +78,7 @@ impl Sequence {
     }
 
     /// Appends output tokens that were chosen elsewhere; `mu` is mirostat's limit after them, those between
-    /// being lost, so that no truncation leads to before this.
+    /// being lost, so that nothing is shortened to before this.
     pub(crate) fn apply(&mut self, ids: &[u32], mu: f32) {
         if ids.is_empty() {
             return;
@@ -94,8 +94,9 @@ impl Sequence {
     /// Takes output tokens away until `output_len` are left, as was done elsewhere; `mu` is mirostat's limit
     /// after them if it is not known here.
     pub(crate) fn cut(&mut self, output_len: usize, mu: f32) {
-        let output_len = output_len.min(self.history.output().len());
-        if self.truncate(output_len).is_err() {
+        let len = self.history.output().len();
+        let output_len = output_len.min(len);
+        if self.shorten(len - output_len).is_err() {
             self.history.truncate(output_len);
             self.mus.clear();
             (self.start, self.mu) = (output_len, mu);
@@ -126,9 +127,13 @@ impl Sequence {
         Ok(len - output_len)
     }
 
-    /// Goes back to the state after `output_len` output tokens.
-    pub(crate) fn truncate(&mut self, output_len: usize) -> Result<()> {
-        self.tokens_behind(output_len)?;
+    /// Takes back the last `count` output tokens.
+    pub(crate) fn shorten(&mut self, count: usize) -> Result<()> {
+        let most = self.most_to_take_away();
+        if count > most {
+            return Err(Error::out_of_range("count", count, format!("in 0..={most}")));
+        }
+        let output_len = self.history.output().len() - count;
         if let Some(mu) = self.mus.get(output_len.saturating_sub(self.start)) {
             self.mu = *mu;
             self.mus.truncate(output_len - self.start);
@@ -221,21 +226,21 @@ mod tests {
     use gumball_spec::Mirostat;
 
     #[test]
-    fn truncation_restores_mirostats_limit() {
+    fn what_is_shortened_has_its_former_limit_of_mirostat() {
         let mirostat = Some(Mirostat { tau: 3.0, eta: 0.1, mu: None });
         let params = SamplingParams { mirostat, ..Default::default() };
         let mut sequence = Sequence::new(params, 10, &[1, 2]).unwrap();
         for (id, mu) in [(3, 5.5), (4, 5.0), (5, 4.5)] {
             sequence.push(id, mu);
         }
-        sequence.truncate(3).unwrap();
+        sequence.shorten(0).unwrap();
         assert_eq!((sequence.mu(), sequence.position()), (4.5, 5));
-        sequence.truncate(1).unwrap();
+        sequence.shorten(2).unwrap();
         assert_eq!((sequence.mu(), sequence.position()), (5.5, 3));
-        sequence.truncate(0).unwrap();
+        sequence.shorten(1).unwrap();
         assert_eq!((sequence.mu(), sequence.position()), (6.0, 2));
-        let error = sequence.truncate(1).unwrap_err();
-        assert_eq!(error.to_string(), "output_len is 1, but must be in 0..=0");
+        let error = sequence.shorten(1).unwrap_err();
+        assert_eq!(error.to_string(), "count is 1, but must be in 0..=0");
     }
 
     #[test]

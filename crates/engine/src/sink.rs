@@ -97,7 +97,7 @@ impl RowsMut<'_> {
         hook: Option<RowHook<'_>>,
         stages: &mut dyn Stages,
     ) -> Result<i32> {
-        stages.keep_ids(!self.kept.is_empty());
+        stages.collect_kept(!self.kept.is_empty());
         let chosen = match hook {
             Some(hook) => stages.sample(logits, task, Some(&mut |z: &mut [f32]| hook(z))),
             None => stages.sample(logits, task, None),

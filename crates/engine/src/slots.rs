@@ -248,7 +248,7 @@ impl Slots {
                 sequence.push(id, sequence.mu());
                 Ok(())
             }
-            Change::Shortened(count) => sequence.truncate(sequence.history().output().len() - count),
+            Change::Shortened(count) => sequence.shorten(count),
         };
         if !copies.has_copies() {
             apply(self.admitted_mut(slot))?;
@@ -326,7 +326,7 @@ impl Slots {
     /// Appends the emitted tokens of a verification.
     pub fn append(&mut self, slots: &[Slot], out: &Outputs) {
         for (request, slot) in slots.iter().enumerate().filter(|(_, slot)| **slot != PADDING) {
-            out.request(request).range.for_each(|place| self.append_token(*slot, place, out));
+            out.request(request).places.for_each(|place| self.append_token(*slot, place, out));
         }
     }
 

@@ -69,7 +69,7 @@ pub trait Stages: fmt::Debug + Send {
     fn logprobs(&self) -> Option<&Logprobs>;
 
     /// Asks for the kept set of every row from now on, or for none.
-    fn keep_ids(&mut self, on: bool);
+    fn collect_kept(&mut self, on: bool);
 
     /// Returns the kept set of the last row, in the order of tokens, if it was asked for before that row;
     /// empty if the row was.
@@ -106,8 +106,8 @@ impl Stages for Workspace {
         Workspace::logprobs(self)
     }
 
-    fn keep_ids(&mut self, on: bool) {
-        Workspace::keep_ids(self, on);
+    fn collect_kept(&mut self, on: bool) {
+        Workspace::collect_kept(self, on);
     }
 
     fn kept(&self) -> &[u32] {
@@ -134,7 +134,7 @@ fn request<'a>(task: &Task<'a>) -> Request<'a> {
 #[derive(Debug, Default)]
 pub(crate) struct OracleStages {
     outcome: Option<oracle::Outcome>,
-    keep_ids: bool,
+    collects_kept: bool,
 }
 
 impl Stages for OracleStages {
@@ -178,12 +178,12 @@ impl Stages for OracleStages {
         self.outcome.as_ref()?.logprobs.as_ref()
     }
 
-    fn keep_ids(&mut self, on: bool) {
-        self.keep_ids = on;
+    fn collect_kept(&mut self, on: bool) {
+        self.collects_kept = on;
     }
 
     fn kept(&self) -> &[u32] {
-        let outcome = self.outcome.as_ref().filter(|_| self.keep_ids);
+        let outcome = self.outcome.as_ref().filter(|_| self.collects_kept);
         outcome.map_or(&[], |outcome| outcome.kept_ids())
     }
 }

@@ -91,7 +91,7 @@ pub fn run(args: &Args, kernels: Option<&Path>, out: &mut dyn Write) -> Result<(
     let mut history = History::new(&state.prompt);
     state.output.iter().for_each(|id| history.push(*id));
     let mut stages = args.engine.route(kernels)?.open(args.engine.level()?)?;
-    stages.keep_ids(true);
+    stages.collect_kept(true);
 
     let tokens = (rows.len() as u64).saturating_mul(u64::from(args.draws));
     if tokens > MOST_IN_A_TABLE && !args.json {

@@ -120,7 +120,7 @@ impl LogitsProcessor {
         self.sampler.as_ref()
     }
 
-    /// Returns the sampler inside, to push, truncate or read the kept set; `None` before the first row.
+    /// Returns the sampler inside, to push, shorten or read the kept set; `None` before the first row.
     #[must_use]
     pub fn sampler_mut(&mut self) -> Option<&mut Sampler> {
         self.sampler.as_mut()

@@ -77,7 +77,7 @@ fn each_sampling_keeps_what_candle_keeps() {
     for (sampling, k, p) in cases {
         let mut processor = LogitsProcessor::from_sampling(1, sampling.clone());
         processor.sample(&tensor()).unwrap();
-        processor.sampler_mut().unwrap().keep_ids(true);
+        processor.sampler_mut().unwrap().collect_kept(true);
         processor.sample(&tensor()).unwrap();
         let kept = processor.sampler().unwrap().kept();
         assert_eq!(kept, kept_by_candle(temperature, k, p), "{sampling:?}");
@@ -172,7 +172,7 @@ fn parameters_beyond_candles_read_the_history() {
     let token = processor.sample_with(&tensor(), StepOptions::default()).unwrap();
     assert_eq!((token.id, token.status), (None, Status::EMPTY));
     assert_eq!(processor.sampler().unwrap().position(), VOCAB as u32);
-    processor.sampler_mut().unwrap().truncate(0).unwrap();
+    processor.sampler_mut().unwrap().shorten(VOCAB - 2).unwrap();
     assert!(processor.sample(&tensor()).is_ok());
 }
 

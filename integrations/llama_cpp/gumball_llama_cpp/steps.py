@@ -73,7 +73,7 @@ class Steps:
             self.seen[:length] = ids
             same = self.first = length
         elif same < self.known:
-            self.sampler.truncate(same - self.first)
+            self.sampler.shorten(self.known - same)
             self._take_back(same)
         for token in ids[same:].tolist():
             self.sampler.push(token)

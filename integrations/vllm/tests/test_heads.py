@@ -128,7 +128,7 @@ def test_tokens_are_those_of_the_head(served: Any, monkeypatch: Any) -> None:
             counts["tokens"] += 1
             counts["tokens of the exact head"] += alone.sample(exact.logits(hidden)[0]) == token
             if alone.output[-1] != token:
-                alone.truncate(len(alone.output) - 1)
+                alone.shorten(1)
                 alone.push(token)
         pool.release(slot)
     if head.kind == "certified":

@@ -70,7 +70,7 @@ static void sampler(void) {
     CHECK(seen.kept_len == 20 && seen.kept[token.rank - 1] == (uint32_t)token.id);
 
     // Taken back and drawn anew, it is the same; so it is where the state is taken up elsewhere.
-    OK(gumball_sampler_truncate(sampler, 0));
+    OK(gumball_sampler_shorten(sampler, 1));
     SIZED(gumball_state, state);
     OK(gumball_sampler_state(sampler, &state));
     CHECK(state.prompt_len == 3 && state.prompt[1] == 8 && state.output_len == 0 && state.position == 3);

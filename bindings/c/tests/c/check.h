@@ -106,7 +106,7 @@ static inline gumball_sampler *sampler_of(const char *json, size_t vocab, const 
     gumball_params *params = gumball_params_from_json(json);
     SIZED(gumball_sampler_config, config);
     config.vocab = vocab;
-    config.keep_ids = 1;
+    config.kept = 1;
     gumball_sampler *sampler = keep_sampler(gumball_sampler_new(params, &config, NULL));
     OK(gumball_sampler_reset(sampler, prompt, prompt_len));
     gumball_params_free(params);
@@ -130,7 +130,7 @@ static inline gumball_pool *pool_of(size_t vocab, size_t threads) {
 static inline gumball_pool *keeping_pool_of(size_t vocab, size_t threads) {
     SIZED(gumball_pool_config, config);
     config.threads = threads;
-    config.keep_ids = 1;
+    config.kept = 1;
     return pool_with(config, vocab);
 }
 
@@ -139,7 +139,7 @@ static inline gumball_pool *device_pool_of(gumball_device *device, size_t vocab)
     config.device = device;
     config.rows = 8;
     config.history_growth = 3;
-    config.keep_ids = 1;
+    config.kept = 1;
     return pool_with(config, vocab);
 }
 

@@ -163,7 +163,7 @@ static void samples(void) {
     UNREAD((batch.masks.memory = GUMBALL_DEVICE, batch.masks.words = words), GUMBALL_OUT_OF_RANGE, "masks.memory")
     rows.what = GUMBALL_PROBABILITIES;
     FAILS(gumball_sampler_sample_n(sampler, &rows, 1, &token), GUMBALL_OUT_OF_RANGE, "what");
-    REFUSED(gumball_sampler_truncate(sampler, 1), GUMBALL_OUT_OF_RANGE, "output_len is 1, but must be in 0..=0");
+    REFUSED(gumball_sampler_shorten(sampler, 1), GUMBALL_OUT_OF_RANGE, "count is 1, but must be in 0..=0");
     SIZED(gumball_state, state);
     OK(gumball_sampler_state(sampler, &state));
     CHECK(state.output_len == 0 && state.position == 0 && token.id == 12345);

@@ -11,7 +11,7 @@ enum { VOCAB = 40, ROWS = 2, WIDTH = 7 };
 
 // The structs that have a size, their values here, and the last field that each had when the ABI's version began.
 #define STRUCTS(each) \
-    each(gumball_sampler_config, sampler_config, keep_ids); \
+    each(gumball_sampler_config, sampler_config, kept); \
     each(gumball_pool_config, pool_config, history_growth); \
     each(gumball_ranks, ranks, communicator); \
     each(gumball_head_config, head_config, is_in_place); \

@@ -27,7 +27,7 @@ static void rows_and_tokens_are_those_of_the_path(gumball_pool *pool) {
         batch.mode = turn == 0 ? GUMBALL_COUPLED : GUMBALL_GREEDY;
         OK(gumball_pool_verify(pool, &logits, &batch, &drafts, outputs));
         CHECK(emits(outputs, 0, first, first_rows, 2) && emits(outputs, 1, NULL, NULL, 0));
-        CHECK(emits(outputs, 2, last, last_rows, 3) && emitted_of(outputs, 2).first_row == 4);
+        CHECK(emits(outputs, 2, last, last_rows, 3) && emitted_of(outputs, 2).first_place == 4);
         const gumball_outputs_view view = view_of(outputs);
         CHECK(view.requests == 3 && view.accepted[0] == 1 && view.accepted[2] == 2);
         CHECK(view.rows == 8 && memcmp(view.tokens, all, sizeof all) == 0);

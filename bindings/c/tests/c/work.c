@@ -43,7 +43,7 @@ static void work_on_the_host_is_done_on_return(void) {
     NOTHING(gumball_pool_record(pool, GUMBALL_FULL, work, 1), GUMBALL_UNAVAILABLE, there);
     CHECK(gumball_pool_before_replay(pool, NULL, 0) == GUMBALL_UNAVAILABLE);
     int64_t number = 7;
-    CHECK(gumball_pool_add_drafts(pool, 1, 1, 0, &number) == GUMBALL_UNAVAILABLE && number == 7);
+    CHECK(gumball_pool_add_draft_batch(pool, 1, 1, 0, &number) == GUMBALL_UNAVAILABLE && number == 7);
     batch.draft_batch = 1;
     CHECK(gumball_pool_assign(pool, &batch) == GUMBALL_UNAVAILABLE);
     SIZED(gumball_outputs_view, view);
@@ -180,8 +180,8 @@ static void drafts_on_a_device_are_those_of_a_direct_call(gumball_device *device
     work.ints = ints_there(paths, GUMBALL_I64, DRAFTED);
     work.ints.width = 3;
     int64_t batches[2];
-    OK(gumball_pool_add_drafts(pool, DRAFTED, 1, 0, &batches[0]));
-    OK(gumball_pool_add_drafts(pool, DRAFTED, SIBLINGS, 1, &batches[1]));
+    OK(gumball_pool_add_draft_batch(pool, DRAFTED, 1, 0, &batches[0]));
+    OK(gumball_pool_add_draft_batch(pool, DRAFTED, SIBLINGS, 1, &batches[1]));
     for (int i = 0; i < 2; i++) {
         batch.draft_batch = work.draft_batch = batches[i];
         OK(gumball_pool_assign(pool, &batch));
@@ -236,9 +236,9 @@ static void drafts_on_a_device_are_those_of_a_direct_call(gumball_device *device
     FAILS(gumball_pool_fetch_drafts(pool, batches[0], &to[1]), GUMBALL_OUT_OF_RANGE, "siblings");
     batch.draft_batch = 7;
     FAILS(gumball_pool_assign(pool, &batch), GUMBALL_OUT_OF_RANGE, "draft_batch");
-    CHECK(gumball_pool_add_drafts(pool, 0, 1, 0, &batches[1]) == GUMBALL_OUT_OF_RANGE);
-    OK(gumball_pool_remove_drafts(pool, batches[0]));
-    CHECK(gumball_pool_remove_drafts(pool, batches[0]) == GUMBALL_OUT_OF_RANGE);
+    CHECK(gumball_pool_add_draft_batch(pool, 0, 1, 0, &batches[1]) == GUMBALL_OUT_OF_RANGE);
+    OK(gumball_pool_remove_draft_batch(pool, batches[0]));
+    CHECK(gumball_pool_remove_draft_batch(pool, batches[0]) == GUMBALL_OUT_OF_RANGE);
 }
 
 int main(int argc, char **argv) {

@@ -104,7 +104,7 @@ impl Transport for ByTorch {
         })?;
         let Some((kind, rank, said)) = failure else { return Ok(()) };
         Err(match kind.as_str() {
-            "late" => RanksError::TimedOut { rank, waited: self.timeout },
+            "late" => RanksError::Late { rank, waited: self.timeout },
             "long" => {
                 let most = bounds.most_bytes[rank];
                 let what = format!("a message of {said} bytes where at most {most} were due");

@@ -144,7 +144,7 @@ impl OnDevice {
     /// Raises UnavailableError on the route "probabilities", and if the device has not enough memory;
     /// ValueError for a number outside its range.
     #[pyo3(signature = (rows, *, siblings=None, probs=false), text_signature = "($self, rows, *, siblings=1, probs=False)")]
-    fn add_drafts(
+    fn add_draft_batch(
         &self,
         py: Python<'_>,
         rows: &Bound<'_, PyAny>,
@@ -173,7 +173,7 @@ pub struct Recorded(EngineRecorded);
 ///
 /// ::
 ///
-///     batch = pool.on_device().add_drafts(len(slots))
+///     batch = pool.on_device().add_draft_batch(len(slots))
 ///     batch.assign(slots)
 ///     pool.enqueue([Draft(batch, logits)])        # on the device; waits for nothing
 ///     ids = torch.from_dlpack(batch.drafts)       # [rows, siblings], overwritten by the next drafts
@@ -261,8 +261,8 @@ impl DraftBatch {
         Ok(self.array(py, address as usize, Dtype::F32, vec![rows, stride]))
     }
 
-    /// Frees the batch's memory. Graphs that hold it must not run any more.
-    fn free(&self, py: Python<'_>) -> PyResult<()> {
+    /// Removes the batch and frees its memory. Graphs that hold it must not run any more.
+    fn remove(&self, py: Python<'_>) -> PyResult<()> {
         self.pool
             .get()
             .with(py, None, |inner| inner.outside_a_capture()?.on_device()?.remove_draft_batch(self.inner))

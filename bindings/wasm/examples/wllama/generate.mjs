@@ -33,7 +33,7 @@ export async function generate(wllama, Sampler, question, options = {}) {
     drawn.push(id);
     if (output.length < follow.length) {
       id = follow[output.length];
-      sampler.truncate(output.length);
+      sampler.shorten(sampler.output.length - output.length);
       sampler.push(id);
     }
     if (id === undefined || wllama.isTokenEOG(id)) break;

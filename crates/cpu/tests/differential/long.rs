@@ -47,7 +47,7 @@ fn long_rows_are_filtered_as_defined() {
     for level in Level::available() {
         for limit in [20, 1024] {
             let mut workspace = Workspace::with_list_limit(level, limit).unwrap();
-            workspace.keep_ids(true);
+            workspace.collect_kept(true);
             workspaces.push(workspace);
         }
     }

@@ -201,7 +201,7 @@ impl Joining<'_> {
         let failed = self.calls.get_mut(missing).and_then(|(_, failed)| failed.take());
         match failed.filter(|error| error.kind() == io::ErrorKind::PermissionDenied) {
             Some(error) => RanksError::Lost { rank: missing, reason: error.to_string() },
-            None => RanksError::TimedOut { rank: missing, waited },
+            None => RanksError::Late { rank: missing, waited },
         }
         .into()
     }

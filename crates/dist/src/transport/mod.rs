@@ -51,7 +51,7 @@ pub trait Transport: fmt::Debug + Send {
     /// came of the message of the rank that the error names.
     ///
     /// # Errors
-    /// - [`RanksError::TimedOut`] if a rank sends nothing in time.
+    /// - [`RanksError::Late`] if a rank sends nothing in time.
     /// - [`RanksError::Lost`] if a rank ended.
     /// - [`RanksError::Corrupt`] for a message that no rank sends, such as one that is longer than its bound.
     /// - [`RanksError::Interrupted`] if the program wants to wait no longer.

@@ -31,7 +31,7 @@ impl Sockets {
     /// - [`Error::OutOfRange`] if there is no such rank.
     /// - [`RanksError::Unavailable`] if the rank cannot listen at its address: something lies there that is
     ///   no socket of a process that ended, say.
-    /// - [`RanksError::TimedOut`] or [`RanksError::Lost`] if another is not there within the timeout,
+    /// - [`RanksError::Late`] or [`RanksError::Lost`] if another is not there within the timeout,
     ///   [`RanksError::Disagree`] if one of another world is.
     /// - [`RanksError::Interrupted`] if the program wants to wait no longer.
     pub fn connect(rank: usize, addresses: &[Address], patience: impl Into<Patience>) -> Result<Self> {
@@ -84,7 +84,7 @@ impl Transport for Sockets {
             let Some(late) = (0..world).find(is_late) else { return Ok(()) };
             let left = waiting.left(bounds.patience);
             if left.is_zero() {
-                return Err(RanksError::TimedOut { rank: late, waited: self.patience.timeout() }.into());
+                return Err(RanksError::Late { rank: late, waited: self.patience.timeout() }.into());
             }
             waiting.look()?;
             if !has_moved {
@@ -301,10 +301,7 @@ mod tests {
             }
             error
         });
-        assert_eq!(
-            errors[0],
-            Some(RanksError::TimedOut { rank: 1, waited: Duration::from_millis(200) }.into())
-        );
+        assert_eq!(errors[0], Some(RanksError::Late { rank: 1, waited: Duration::from_millis(200) }.into()));
         assert!(since.elapsed() < Duration::from_secs(10));
     }
 
@@ -336,9 +333,9 @@ mod tests {
     fn a_rank_that_never_comes_is_named() {
         let addresses = unix(2, "never");
         let error = Sockets::connect(0, &addresses, Duration::from_millis(50)).unwrap_err();
-        assert_eq!(error, RanksError::TimedOut { rank: 1, waited: Duration::from_millis(50) }.into());
+        assert_eq!(error, RanksError::Late { rank: 1, waited: Duration::from_millis(50) }.into());
         let error = Sockets::connect(1, &addresses, Duration::from_millis(50)).unwrap_err();
-        assert_eq!(error, RanksError::TimedOut { rank: 0, waited: Duration::from_millis(50) }.into());
+        assert_eq!(error, RanksError::Late { rank: 0, waited: Duration::from_millis(50) }.into());
         let error = Sockets::connect(2, &addresses, Duration::from_millis(50)).unwrap_err();
         assert_eq!(error.to_string(), "rank is 2, but must be in 0..2");
     }

@@ -59,7 +59,7 @@ impl Threads {
                 return Err(RanksError::Lost { rank: from, reason }.into());
             }
             let Some(left) = patience.checked_sub(since.elapsed()).filter(|left| !left.is_zero()) else {
-                return Err(RanksError::TimedOut { rank: from, waited: self.timeout }.into());
+                return Err(RanksError::Late { rank: from, waited: self.timeout }.into());
             };
             let woken = self.hub.changed.wait_timeout(state, left);
             state = woken.unwrap_or_else(PoisonError::into_inner).0;
@@ -166,7 +166,7 @@ mod tests {
         let mut ranks = threads(3, Duration::from_millis(30));
         let (mut last, mut second) = (ranks.pop().unwrap(), ranks.pop().unwrap());
         let error = second.barrier().unwrap_err();
-        assert_eq!(error, RanksError::TimedOut { rank: 0, waited: Duration::from_millis(30) }.into());
+        assert_eq!(error, RanksError::Late { rank: 0, waited: Duration::from_millis(30) }.into());
         drop(ranks);
         let since = Instant::now();
         let error = last.barrier().unwrap_err();

@@ -58,7 +58,7 @@ impl DeviceRoute {
             workspace: None,
             upload: None,
             logprobs: None,
-            keep_ids: false,
+            collects_kept: false,
             kept: Vec::new(),
         });
         if self.has_softmax { Ok(Box::new(ProbabilityStages::new(level, Some(stages))?)) } else { Ok(stages) }
@@ -72,7 +72,7 @@ struct DeviceStages {
     workspace: Option<Workspace>,
     upload: Option<Buffer>,
     logprobs: Option<Logprobs>,
-    keep_ids: bool,
+    collects_kept: bool,
     kept: Vec<u32>,
 }
 
@@ -94,7 +94,7 @@ impl Stages for DeviceStages {
             top_n: asked.top_n as usize,
             ids: asked.ids.len(),
         });
-        let limits = WorkspaceLimits { vocab, slots: 1, rows: 1, widths, kept: self.keep_ids };
+        let limits = WorkspaceLimits { vocab, slots: 1, rows: 1, widths, kept: self.collects_kept };
         let mut workspace = match self.workspace.take().filter(|workspace| workspace.limits() == limits) {
             Some(workspace) => workspace,
             None => Workspace::new(self.device.runtime().clone(), limits)?,
@@ -117,7 +117,7 @@ impl Stages for DeviceStages {
 
         self.logprobs = asked.map(|asked| logprobs(asked, &outputs));
         self.kept.clear();
-        if self.keep_ids {
+        if self.collects_kept {
             self.kept.extend(outputs.kept(0, vocab).unwrap_or_default());
             // The device returns the kept ids unordered; sorting them needs the edited row.
             let request = Request {
@@ -141,8 +141,8 @@ impl Stages for DeviceStages {
         self.logprobs.as_ref()
     }
 
-    fn keep_ids(&mut self, on: bool) {
-        self.keep_ids = on;
+    fn collect_kept(&mut self, on: bool) {
+        self.collects_kept = on;
     }
 
     fn kept(&self) -> &[u32] {

@@ -150,7 +150,7 @@ impl HostRanks {
             of_rank.map(|(_, drawn)| drawn.row).collect()
         };
         let owned: Vec<Vec<usize>> = (0..self.common.group.world()).map(owned).collect();
-        self.workspace.keep_ids(keeps);
+        self.workspace.collect_kept(keeps);
         let mut to = out.reshape(Layout { rows: logits.rows(), widths })?;
         (0..logits.rows()).for_each(|row| to.write_padding(row));
         let (split, shards) = (self.common.planner.split(), &mut self.shards);

@@ -90,7 +90,7 @@ fn kept_sets_come_on_request() {
     assert_eq!((out.kept(0).len(), out.kept(1).len()), (1, 0), "greedy keeps one, padding none");
     for (row, kind) in [(2, 2), (3, 8)] {
         let mut sampler = Sampler::new(params(kind, 3), VOCAB).unwrap();
-        sampler.keep_ids(true);
+        sampler.collect_kept(true);
         sampler.sample(&data[row * VOCAB..][..VOCAB]).unwrap();
         let mut ascending = sampler.kept().to_vec();
         ascending.sort_unstable();

@@ -36,8 +36,8 @@ impl Stages for BreakingStages {
         self.0.logprobs()
     }
 
-    fn keep_ids(&mut self, on: bool) {
-        self.0.keep_ids(on);
+    fn collect_kept(&mut self, on: bool) {
+        self.0.collect_kept(on);
     }
 
     fn kept(&self) -> &[u32] {
@@ -92,7 +92,7 @@ fn a_sampler_draws_after_a_panic_in_a_hook_what_it_would_have_drawn() {
     for kind in 0..KINDS {
         let made = || {
             let mut sampler = Sampler::new(params(kind, 5), VOCAB).unwrap().with_prompt(&[1, 2, 3, 1]);
-            sampler.keep_ids(true);
+            sampler.collect_kept(true);
             sampler
         };
         let (mut broken, mut sound) = (made(), made());

@@ -27,7 +27,7 @@ fn the_probability_route_draws_what_the_race_does() {
             (draws, same) = (draws + 1, same + usize::from(token.id == drawn.id));
             assert_eq!((token.status, token.temperature), (drawn.status, drawn.temperature));
             if token.id != drawn.id {
-                other.truncate(other.history().output().len() - 1).unwrap();
+                other.shorten(1).unwrap();
                 other.push(token.id.unwrap());
             }
         }

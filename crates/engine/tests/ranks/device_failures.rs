@@ -54,7 +54,7 @@ fn sequences_that_were_shortened_stay_those_of_the_last_fetch_after_a_failure() 
             }
             pool.enqueue(&[Work::Shorten(DeviceSlice::of(&ones, IntType::I32).into())]).unwrap();
             let error = pool.fetch(&mut out).unwrap_err();
-            assert_eq!(error, RanksError::TimedOut { rank: 1, waited: timeout }.into());
+            assert_eq!(error, RanksError::Late { rank: 1, waited: timeout }.into());
             for (slot, before) in slots.iter().zip(before) {
                 assert_eq!(state(pool.sequence(*slot).unwrap()), before);
             }
@@ -109,7 +109,7 @@ fn results_of_a_failed_verification_are_padding() {
                 .unwrap_err();
             assert_eq!(
                 error,
-                RanksError::TimedOut { rank: 1, waited: timeout }.into(),
+                RanksError::Late { rank: 1, waited: timeout }.into(),
                 "{devices:?}, {layout:?}"
             );
 
@@ -286,7 +286,7 @@ fn a_rank_that_comes_to_no_call_is_an_error_in_time_and_sequences_stay() {
             let (given, was) = (Given::new(call, &slots), all_saved(&mut pool, &slots));
             let taken = [0, 1].map(|_| calls.take(&mut pool, &given).unwrap_err());
             assert!(began.elapsed() < timeout * 5, "{way:?}, {call:?}, {:?}", began.elapsed());
-            let late = Error::from(RanksError::TimedOut { rank: 1, waited: timeout });
+            let late = Error::from(RanksError::Late { rank: 1, waited: timeout });
             let broken = RanksError::Broken(Box::new(late.clone())).into();
             assert_eq!(taken, [late, broken], "{way:?}, {call:?}");
             assert_eq!(all_saved(&mut pool, &slots), was, "{way:?}, {call:?}");
@@ -308,7 +308,7 @@ fn a_pool_whose_group_broke_is_closed_within_a_second_while_the_other_rank_stays
             }
             let _end = stay.end();
             let error = calls.take(&mut pool, &Given::new(call, &slots)).unwrap_err();
-            assert_eq!(error, RanksError::TimedOut { rank: 1, waited: timeout }.into(), "{way:?}");
+            assert_eq!(error, RanksError::Late { rank: 1, waited: timeout }.into(), "{way:?}");
             let began = Instant::now();
             drop(pool);
             // A busy machine takes a while; the timeout would be longer.

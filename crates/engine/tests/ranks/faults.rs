@@ -202,7 +202,7 @@ fn a_rank_that_is_late_at_any_exchange_is_waited_for_no_longer_than_said() {
             for (taken, is_unchanged, _) in ranks {
                 let error = taken.unwrap_err();
                 let told = error.of_ranks();
-                let is_told = matches!(told, Some(RanksError::Lost { .. } | RanksError::TimedOut { .. }));
+                let is_told = matches!(told, Some(RanksError::Lost { .. } | RanksError::Late { .. }));
                 assert!(is_told && is_unchanged, "{call:?} at {before}: {error}");
             }
         }
@@ -227,7 +227,7 @@ fn hold_garbled(calls: &Calls, (way, call): (Way, Call), exchanges: usize) {
                         Some(
                             RanksError::Corrupt { .. }
                                 | RanksError::Lost { .. }
-                                | RanksError::TimedOut { .. }
+                                | RanksError::Late { .. }
                                 | RanksError::Disagree { .. }
                         )
                     );

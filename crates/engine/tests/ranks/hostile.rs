@@ -81,7 +81,7 @@ fn who_says_nothing_or_something_else_keeps_no_rank_from_joining() {
 #[test]
 fn the_timeout_bounds_joining_whatever_comes() {
     let timeout = Duration::from_millis(300);
-    let late = Error::from(RanksError::TimedOut { rank: 1, waited: timeout });
+    let late = Error::from(RanksError::Late { rank: 1, waited: timeout });
     let (group, took) = joined(timeout, |addresses| {
         let silent: Vec<UnixStream> = (0..20).map(|_| connect(addresses)).collect();
         let mut slow = connect(addresses);
@@ -110,7 +110,7 @@ fn who_accepts_no_more_connections_holds_nobody_up() {
     let _waiting = UnixStream::connect(path(&addresses[0])).unwrap();
     let (since, timeout) = (Instant::now(), Duration::from_millis(100));
     let error = Sockets::connect(1, &addresses, timeout).unwrap_err();
-    assert_eq!(error, RanksError::TimedOut { rank: 0, waited: timeout }.into());
+    assert_eq!(error, RanksError::Late { rank: 0, waited: timeout }.into());
     let error = Sockets::connect(0, &addresses, timeout).unwrap_err();
     assert!(error.to_string().ends_with(": another process has its socket there"), "{error}");
     assert!(since.elapsed() < SOON, "{:?}", since.elapsed());
@@ -289,7 +289,7 @@ fn queries_have_an_end_by_their_number_and_by_the_clock() {
     assert_eq!(error.to_string(), "rank 1 sent more queries than a row has");
     let timeout = Duration::from_millis(300);
     let error = stepped(timeout, endless(Duration::from_millis(60)));
-    assert_eq!(error, RanksError::TimedOut { rank: 1, waited: timeout }.into());
+    assert_eq!(error, RanksError::Late { rank: 1, waited: timeout }.into());
 }
 
 #[test]

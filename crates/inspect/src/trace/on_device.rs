@@ -51,7 +51,7 @@ impl OnDevice {
             forced: request.forced,
         };
         let mut stages = DeviceRoute::new("device", device.clone()).open(Level::Scalar)?;
-        stages.keep_ids(true);
+        stages.collect_kept(true);
         let chosen = stages.sample(row, &task, None)?;
 
         let mut differences = Vec::new();

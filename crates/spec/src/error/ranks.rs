@@ -18,7 +18,7 @@ pub enum RanksError {
     },
     /// A rank did not answer in time.
     #[error("rank {rank} sent nothing for {waited:?}")]
-    TimedOut {
+    Late {
         /// The first rank that is late.
         rank: usize,
         /// How long it was waited for.
@@ -72,7 +72,7 @@ impl RanksError {
     #[must_use]
     pub fn rank(&self) -> Option<usize> {
         match self {
-            Self::Lost { rank, .. } | Self::TimedOut { rank, .. } => Some(*rank),
+            Self::Lost { rank, .. } | Self::Late { rank, .. } => Some(*rank),
             Self::Disagree { rank, .. } | Self::Corrupt { rank, .. } => Some(*rank),
             _ => None,
         }
@@ -106,10 +106,7 @@ mod tests {
             RanksError::Unavailable { what: "pool".to_owned(), reason: "it was closed".to_owned() };
         for (error, text) in [
             (lost.clone(), "rank 1 is gone: it ended"),
-            (
-                RanksError::TimedOut { rank: 2, waited: Duration::from_millis(30) },
-                "rank 2 sent nothing for 30ms",
-            ),
+            (RanksError::Late { rank: 2, waited: Duration::from_millis(30) }, "rank 2 sent nothing for 30ms"),
             (
                 RanksError::Disagree { rank: 1, what: "route", ours, theirs },
                 "rank 1 disagrees on route: it has oracle, this rank race",

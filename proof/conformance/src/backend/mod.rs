@@ -317,7 +317,7 @@ impl Backend for Cpu {
         let (prepared, history) = prepare(case)?;
         let task = task(case, &prepared, &history);
         let mut workspace = self.workspace.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut pass = |keep_ids| pass(&mut workspace, case, case.logits.row(), &task, keep_ids);
+        let mut pass = |collects_kept| pass(&mut workspace, case, case.logits.row(), &task, collects_kept);
         let (without, with) = (pass(false)?, pass(true)?);
         let differences = differences(&without, &with);
         assert!(
@@ -379,16 +379,16 @@ fn pass(
     case: &Case,
     row: Row<'_>,
     task: &Task<'_>,
-    keep_ids: bool,
+    collects_kept: bool,
 ) -> Result<Observed> {
-    workspace.keep_ids(keep_ids);
+    workspace.collect_kept(collects_kept);
     let chosen = case.with_hook(|hook| workspace.sample(row, task, hook))?;
     Ok(Observed {
         token: chosen.token,
         status: chosen.status,
         temperature: chosen.temperature,
         mu: chosen.mu,
-        kept: keep_ids.then(|| workspace.kept().to_vec()),
+        kept: collects_kept.then(|| workspace.kept().to_vec()),
         logprobs: workspace.logprobs().cloned(),
     })
 }

@@ -81,7 +81,7 @@ pub fn verify(pool: &mut Pools, slot: Slot, drafted: &Drafted) -> Result<Walked>
 
     assert!(out.request(0).tokens.is_empty() && out.request(0).rows.is_empty(), "padding yields nothing");
     let (mut walked, mut path) = (Walked::new(), Vec::new());
-    for (row, place) in out.request(1).rows.iter().zip(out.request(1).range) {
+    for (row, place) in out.request(1).rows.iter().zip(out.request(1).places) {
         let row = *row as usize - FIRST;
         let seen = read_row(&drafted.case(row, &path), &out, place);
         path.extend(u32::try_from(seen.token));

@@ -55,7 +55,7 @@ pub fn faults(
             (Some(RanksError::Disagree { what, .. }), Fault::Prompt) => *what == "the prompt of a request",
             (Some(RanksError::Disagree { what, .. }), Fault::Masks) => *what == "the masks of the step",
             (Some(RanksError::Lost { .. }), Fault::Closes) => since.elapsed() < SOON,
-            (Some(RanksError::TimedOut { waited, .. }), Fault::Hangs) => {
+            (Some(RanksError::Late { waited, .. }), Fault::Hangs) => {
                 *waited == SHORT_PATIENCE && since.elapsed() < SOON
             }
             (None, Fault::Closes | Fault::Hangs) => stepped == Ok(true),

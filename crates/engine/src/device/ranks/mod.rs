@@ -275,7 +275,7 @@ impl GpuRanks {
         match self.first_refusal(&joined)? {
             Some(_) if is_late => {
                 let rank = (self.common.group.rank() + 1) % self.common.group.world();
-                return Err(RanksError::TimedOut { rank, waited: self.timeout }.into());
+                return Err(RanksError::Late { rank, waited: self.timeout }.into());
             }
             Some(reason) => return Ok(Some(reason)),
             None => {}

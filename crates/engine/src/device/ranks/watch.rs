@@ -123,7 +123,7 @@ impl Looking {
                 let since = call.or(self.pending);
                 let is_late =
                     since.is_some_and(|since| since.max(self.compiled.unwrap_or(since)).elapsed() >= wait);
-                let late = RanksError::TimedOut { rank, waited: self.timeout };
+                let late = RanksError::Late { rank, waited: self.timeout };
                 return (is_late && self.giving_up.sends_messages()).then(|| late.into());
             }
         };
@@ -297,7 +297,7 @@ impl GpuRanks {
                 RanksError::Lost { rank, reason: "it has given the step up".to_owned() }.into()
             }
             (ExchangeFailure::TimedOut { rank }, None) => {
-                RanksError::TimedOut { rank, waited: self.timeout }.into()
+                RanksError::Late { rank, waited: self.timeout }.into()
             }
             (ExchangeFailure::OtherStep { rank, ours, theirs }, _) => {
                 // Until the other host tells its call, if it does in time, this rank knows its own.
@@ -320,7 +320,7 @@ impl GpuRanks {
         }
         let patience = match told.of_ranks() {
             // To end the messages of NCCL takes a part of the time that is left.
-            Some(RanksError::TimedOut { .. }) => {
+            Some(RanksError::Late { .. }) => {
                 self.timeout.saturating_sub(waited.max(device_wait(self.timeout)))
             }
             _ => COMPARED.min(self.timeout),
@@ -328,7 +328,7 @@ impl GpuRanks {
         let compared = self.common.group.compare(digest, patience);
         let disagrees = |error: &Error| matches!(error.of_ranks(), Some(RanksError::Disagree { .. }));
         let late = |error: &Error| match error.of_ranks() {
-            Some(RanksError::TimedOut { rank, .. }) => Some(*rank),
+            Some(RanksError::Late { rank, .. }) => Some(*rank),
             _ => None,
         };
         match compared {
@@ -338,7 +338,7 @@ impl GpuRanks {
                 if late(&told).is_some()
                     && let Some(rank) = late(&error) =>
             {
-                RanksError::TimedOut { rank, waited: self.timeout }.into()
+                RanksError::Late { rank, waited: self.timeout }.into()
             }
             _ => told,
         }
