@@ -10,7 +10,7 @@ use crate::commands::{check, doctor, generate, head, inspect, kernels};
 use crate::grammar::GRAMMARS;
 use crate::model::TEMPLATES;
 use crate::output::{Output, message, say};
-use crate::{Error, Result, apart, bench, explore, sample, threads};
+use crate::{Error, Result, apart, explore, sample, threads};
 
 /// From logits to the next token: one definition, the same token for the same seed everywhere.
 #[derive(Parser, Debug)]
@@ -34,8 +34,6 @@ pub enum Command {
     Explore,
     /// Test statistically that what is drawn is what the definition says
     Check(Box<check::Args>),
-    /// Measure how long a token takes, against one reading of its row
-    Bench(Box<bench::Args>),
     /// Build, show or check what a certified or clustered head derives from a model's weights
     Head(Box<head::Args>),
     /// Compile the GPU kernels ahead of time, for this machine or into a folder for others
@@ -56,7 +54,6 @@ impl Command {
             Command::Check(args) => check::run(args, out),
             Command::Inspect(args) => inspect::run(args, out),
             Command::Explore => explore::run(None, out),
-            Command::Bench(args) => bench::run(args, None, out),
             Command::Head(args) => head::run(args, out),
             Command::Kernels(args) => kernels::run(args, out),
             Command::Doctor(args) => doctor::run(args, out),

@@ -70,8 +70,6 @@ def test_inspect_sample_and_bench_come_to_the_samplers_tokens(row: Path, batch: 
     lines = succeeds("sample", row, "--top-k", "20", "--seed", "5", "--draws", "4", "--json").splitlines()
     drawn = [Sampler(SamplingParams(seed=5, top_k=20), len(batch[0]), draw=draw).sample(batch[0]) for draw in range(4)]
     assert [json.loads(line)["token"] for line in lines] == drawn
-    [measure] = json.loads(succeeds("bench", *"--kind flat --vocab 5000 --level scalar --top-k 20 --json".split()))
-    assert measure["vocab"] == 5000 and measure["token_us"] > measure["floor_us"] > 0
 
 
 @pytest.mark.parametrize(

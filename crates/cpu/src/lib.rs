@@ -14,7 +14,6 @@ mod edit;
 pub mod files;
 mod filter;
 mod float_env;
-pub mod floor;
 mod head;
 mod history;
 mod lanes;

@@ -9,7 +9,7 @@ use clap::{FromArgMatches, Subcommand};
 use crate::doctor::Known;
 use crate::output::{Output, message, say};
 use crate::sampling::flag_meant;
-use crate::{Error, bench, doctor, explore, inspect, sample};
+use crate::{Error, doctor, explore, inspect, sample};
 
 /// The subcommands.
 #[derive(Subcommand, Debug)]
@@ -20,8 +20,6 @@ pub enum Command {
     Inspect(Box<inspect::Args>),
     /// Say where the explorer is, a page that shows how a row becomes a token while you move the parameters
     Explore,
-    /// Measure how long a token takes, against one reading of its row
-    Bench(Box<bench::Args>),
     /// Show what this machine offers and what Gumball will use, and test it
     Doctor(doctor::Args),
 }
@@ -104,7 +102,6 @@ pub fn run(name: &str, arguments: Vec<OsString>, known: Known<'_>) -> u8 {
         Command::Sample(args) => sample::run(&args, known.kernels, &mut out),
         Command::Inspect(args) => inspect::run(&args, known.kernels, &mut out),
         Command::Explore => explore::run(known.explorer, &mut out),
-        Command::Bench(args) => bench::run(&args, known.kernels, &mut out),
         Command::Doctor(args) => doctor::run(&args, known, &mut out),
     };
     let Err(error) = outcome.and_then(|()| out.flush().map_err(Error::from)) else { return 0 };

@@ -1,8 +1,8 @@
 //! The subcommands of `gumball` that need no model, and the trace of a row.
 //!
 //! [`trace`] tells a row's way from logits to a token by the oracle's own functions; [`page`] and the
-//! terminal show it ([`inspect`]). [`sample`] draws from files of logits, [`mod@bench`] times a token,
-//! [`doctor`] examines the machine, [`explore`] finds the explorer's page. The command in Rust and the one of
+//! terminal show it ([`inspect`]). [`sample`] draws from files of logits, [`doctor`] examines the machine,
+//! [`explore`] finds the explorer's page. The command in Rust and the one of
 //! the Python package both run them, so flags and words are the same; [`command`] is the latter's command
 //! line. Without the feature `command` the crate has the trace and its page alone, for programs without
 //! files, devices and a terminal.
@@ -44,8 +44,6 @@ pub mod self_test;
 #[cfg(feature = "command")]
 pub mod cuda;
 
-#[cfg(feature = "command")]
-pub mod bench;
 #[cfg(feature = "command")]
 pub mod doctor;
 #[cfg(feature = "command")]

@@ -43,12 +43,6 @@ impl Machine {
             caches: caches(),
         }
     }
-
-    /// Returns the size of the last cache, if known.
-    #[must_use]
-    pub fn last_cache_bytes(&self) -> Option<u64> {
-        self.caches.iter().map(|cache| cache.size_bytes).max()
-    }
 }
 
 /// Reads the processor's name where Linux keeps it.

@@ -46,8 +46,9 @@ const STOREYS: [(&str, u32); 17] = [
     ("gumball", 5),
 ];
 
-/// Crates that may hold `unsafe`: lanes, launches, foreign libraries, bindings.
-const MAY_BE_UNSAFE: [&str; 4] = ["gumball-cpu", "gumball-cuda", "gumball-python", "gumball-c"];
+/// Crates that may hold `unsafe`: lanes, launches, foreign libraries, bindings, the floor of the bench.
+const MAY_BE_UNSAFE: [&str; 5] =
+    ["gumball-cpu", "gumball-cuda", "gumball-python", "gumball-c", "gumball-bench"];
 
 /// The product's folders of code, and what stands beside it: proofs, programs and plug-ins, on which nothing
 /// of the product depends.

@@ -19,13 +19,9 @@ fn a_machine_without_cuda_is_told_what_is_missing() {
     let files = Files::new();
     let row = row(&files);
     let rows = [&row, "--vocab", "600", "--rows", "0"];
-    for (command, args) in [
-        ("sample", &rows[..]),
-        ("check", &rows),
-        ("bench", &rows),
-        ("inspect", &rows),
-        ("generate", &["hello"]),
-    ] {
+    for (command, args) in
+        [("sample", &rows[..]), ("check", &rows), ("inspect", &rows), ("generate", &["hello"])]
+    {
         let text = refuses(&[&[command, "--device", "cuda"], args].concat());
         assert!(text.contains("error:") && text.contains("no CUDA: "), "{command}: {text}");
     }
@@ -82,13 +78,10 @@ fn samples_are_the_same_on_a_device() {
 }
 
 #[test]
-fn a_bench_and_a_check_take_the_route_probabilities_on_a_device() {
+fn a_check_takes_the_route_probabilities_on_a_device() {
     if !emulated() {
         return;
     }
-    let args = ["bench", "--kind", "flat", "--vocab", "300", "--top-p", "0.9", "--route", "probabilities"];
-    let text = succeeds(&[&args[..], &["--device", "emulated"]].concat());
-    assert!(text.contains("route probabilities") && text.contains("as given"), "{text}");
     let args = ["check", "--vocab", "100", "--draws", "200", "--oracle-draws", "4", "--top-p", "0.9"];
     let text = succeeds(&[&args[..], &["--route", "probabilities", "--device", "emulated"]].concat());
     assert!(text.contains("emulated/probabilities") && text.contains("items hold"), "{text}");
@@ -102,20 +95,6 @@ fn a_check_passes_on_a_device() {
     let args = ["check", "--vocab", "150", "--draws", "600", "--oracle-draws", "8", "--min-p", "0.05"];
     let text = succeeds(&[&args[..], &["--device", "emulated"]].concat());
     assert!(text.contains("device emulated") && text.contains("items hold"), "{text}");
-}
-
-#[test]
-fn steps_are_measured_on_a_device() {
-    if !emulated() {
-        return;
-    }
-    let args = ["bench", "--kind", "flat", "--vocab", "300", "--min-p", "0.1", "--device", "emulated"];
-    let text = succeeds(&args);
-    assert!(text.contains("graph") && text.contains("eager") && text.contains("as given"), "{text}");
-    let json: Value = serde_json::from_str(&succeeds(&[&args[..], &["--json"]].concat())).unwrap();
-    for measure in json.as_array().unwrap() {
-        assert!(measure["graph_us"].as_f64().unwrap() > 0.0, "{measure}");
-    }
 }
 
 #[test]

@@ -9,7 +9,6 @@ mod support;
 mod tiny;
 mod wheel;
 
-mod bench;
 mod check;
 mod device;
 mod doctor;

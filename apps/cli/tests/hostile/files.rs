@@ -73,7 +73,6 @@ fn a_pipe_or_a_device_is_no_file_of_logits_masks_parameters_or_grammars() {
             &["sample", file][..],
             &["inspect", file],
             &["check", file],
-            &["bench", file],
             &["sample", "--kind", "flat", "--params", file],
             &["sample", "--kind", "flat", "--mask", file],
         ] {

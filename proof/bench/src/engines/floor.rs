@@ -6,7 +6,8 @@
 use std::rc::Rc;
 
 use gumball_bench_protocol::{Definition, Engine, Identity, Parameters, Prepared, Row, Rows};
-use gumball_cpu::floor::Floor;
+
+use crate::floor::Floor;
 
 /// The name of the floor's column.
 pub const FLOOR: &str = "floor";
