@@ -165,8 +165,8 @@ impl Workspace {
         self.has_logprobs.then_some(&self.logprobs)
     }
 
-    /// Returns the kept set of the last row, in the order of tokens, if [`Workspace::collect_kept`] asked for it;
-    /// empty if the row was.
+    /// Returns the kept set of the last row, in the order of tokens, if [`Workspace::collect_kept`] asked for
+    /// it; empty if the row was.
     #[must_use]
     pub fn kept(&self) -> &[u32] {
         &self.kept
