@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gumball.releases import warn_if_untried
+from gumball.plugins.releases import warn_if_untried
 
 
 @pytest.mark.parametrize(

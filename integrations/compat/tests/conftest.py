@@ -1,18 +1,12 @@
-"""Takes fixtures and functions of the tests of `gumball`, which lie beside its sources: devices, batches, filters in float64."""
+"""Takes what the tests of the integrations share."""
 
 from __future__ import annotations
 
-import importlib.util
 import sys
 from pathlib import Path
 
-TESTS = Path(__file__).parents[3] / "bindings/python/tests"
-sys.path.insert(0, str(TESTS))
+sys.path.insert(0, str(Path(__file__).parents[2]))
 
-_spec = importlib.util.spec_from_file_location("gumball_conftest", TESTS / "conftest.py")
-assert _spec is not None and _spec.loader is not None
-_package = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(_package)
+from package_tests import batch, device, pytest_report_header
 
-batch, device = _package.batch, _package.device
-pytest_report_header = _package.pytest_report_header
+__all__ = ["batch", "device", "pytest_report_header"]

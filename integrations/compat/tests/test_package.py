@@ -1,4 +1,4 @@
-"""The package itself: what it takes of `gumball`, and its types; and which releases packages of the integrations name."""
+"""The packages of the integrations: what they take of `gumball` and of each other, their types, and which releases they name."""
 
 from __future__ import annotations
 
@@ -12,13 +12,11 @@ from pathlib import Path
 import pytest
 
 import gumball
-import gumball_compat
 
 INTEGRATIONS = Path(__file__).parents[2]
-FOLDER = Path(gumball_compat.__file__).parent
-SOURCES = {path.relative_to(FOLDER.parent): ast.parse(path.read_text()) for path in FOLDER.rglob("*.py")}
-# What needs neither torch nor another package.
-PLAIN = ("errors", "llama_cpp", "sglang", "sglang.fused_sampling", "states")
+SOURCES = {
+    path.relative_to(INTEGRATIONS): ast.parse(path.read_text()) for path in INTEGRATIONS.glob("*/gumball_*/**/*.py")
+}
 
 
 def run(program: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -29,6 +27,11 @@ def run(program: str, **environment: str) -> subprocess.CompletedProcess[str]:
 def test_importing_it_imports_neither_numpy_nor_torch() -> None:
     done = run("import gumball_compat, sys; assert not {'numpy', 'torch'} & set(sys.modules)")
     assert done.returncode == 0, done.stderr
+
+
+def test_vllms_names_say_where_they_are() -> None:
+    with pytest.raises(ImportError, match="gumball-vllm"):
+        import gumball_compat.vllm.params  # noqa: F401
 
 
 def names_of(tree: ast.Module) -> set[str]:
@@ -62,10 +65,12 @@ def test_it_takes_what_is_public_alone(path: Path) -> None:
     assert not private
 
 
-def test_it_types_strictly(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["compat", "tokenspeed", "vllm"])
+def test_it_types_strictly(name: str, tmp_path: Path) -> None:
     pytest.importorskip("mypy")
-    settings = Path(__file__).parents[1] / "pyproject.toml"
-    command = [sys.executable, "-m", "mypy", "--config-file", str(settings), "-p", "gumball_compat"]
+    package = INTEGRATIONS / name
+    settings, folder = package / "pyproject.toml", package / f"gumball_{name}"
+    command = [sys.executable, "-m", "mypy", "--config-file", str(settings), str(folder)]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
 

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import gumball
 from float64 import kept64, softmax64
 from gumball import Sampler, SamplingParams
 
@@ -273,6 +274,22 @@ def test_mistakes_are_named() -> None:
     for text, mistake in mistakes:
         with pytest.raises(ValueError, match=text):
             mistake()
+
+
+def test_the_fused_filters_are_top_k_then_top_p(batch: np.ndarray) -> None:
+    probs = torch.from_numpy(softmax64(batch).astype(np.float32))
+    top_ks = torch.tensor([1, 5, OFF, OFF, 127, 40, 3], dtype=torch.int32)
+    top_ps = torch.tensor([1.0, 0.5, 0.9, 1.0, 0.99, 0.3, 0.7])
+    sizes = [tokenspeed.fused_topk_topp_workspace_size(n, v) for n, v in ((1, 1), (1, VOCAB), (7, VOCAB), (7, 9000))]
+    assert sizes[0] > 0 and sizes == sorted(set(sizes))
+    room = torch.empty(tokenspeed.fused_topk_topp_workspace_size(7, VOCAB), dtype=torch.uint8)
+    tokenspeed.fused_topk_topp_prepare("cpu")
+    got = tokenspeed.fused_topk_topp_renorm(probs, top_ks, top_ps, room)
+    for line, row, k, p in zip(got, probs.numpy(), top_ks.tolist(), top_ps.tolist(), strict=True):
+        np.testing.assert_allclose(line, kept64(row, top_k=k, top_p=p), atol=1e-3)
+    out = torch.empty_like(probs)
+    assert tokenspeed.fused_topk_topp_renorm(probs, top_ks, top_ps, out=out) is out and (out == got).all()
+    assert (gumball.probabilities(probs, kind="probabilities", top_k=top_ks, top_p=top_ps) == got).all()
 
 
 REAL = Path(__file__).parent / "real" / "tokenspeed_kernels.py"

@@ -14,7 +14,7 @@ What it adapts is in :mod:`gumball_compat.llama_cpp`.
 
 from __future__ import annotations
 
-from gumball.releases import warn_if_untried
+from gumball.plugins.releases import warn_if_untried
 
 from .llama import Llama
 

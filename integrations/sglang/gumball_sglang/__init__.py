@@ -20,7 +20,7 @@ def register() -> None:
     from sglang.srt.layers.sampler import register_sampler_backend
     from sglang.srt.plugins.hook_registry import HookRegistry, HookType
 
-    from gumball.releases import warn_if_untried
+    from gumball.plugins.releases import warn_if_untried
     from gumball_compat.sglang.sampler import Seeds
 
     from .sampler import Sampler, refuse_masks, refuse_watermarks

@@ -20,7 +20,7 @@ def register() -> None:
 
     Raises RuntimeError if the release lacks one of the places where they go; none is taken then.
     """
-    from gumball.releases import warn_if_untried
+    from gumball.plugins.releases import warn_if_untried
 
     from . import places
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 from contextlib import AbstractContextManager
 from typing import Any
 
-from gumball.releases import taking_places
+from gumball.plugins.releases import taking_places
 
 from . import BACKEND, TRIED
 
@@ -38,11 +38,10 @@ def take() -> None:
         from tokenspeed.runtime.sampling import registry
         from tokenspeed.runtime.utils.env import global_server_args_dict as settings
 
-        backends = registry._BACKEND_REGISTRY
+        backends, register_backend = registry._BACKEND_REGISTRY, registry.register_backend
         tokenize, check = InputProcessor.tokenize_one_request, MsgpackRecvSocket._validation_error
         gather, _ = EventLoop._gather_sampling_params, (RequestState.set_cached_id, settings["sampling_backend"])
-    from gumball_compat import tokenspeed
-
+    from .backend import GumballSamplingBackend
     from .requests import refuse, told
 
     if BACKEND in backends:
@@ -60,7 +59,7 @@ def take() -> None:
         if found is None and settings["sampling_backend"] == BACKEND:
             try:
                 # The socket is in the backend's process, and does not know of drafts.
-                refuse(obj, self._vocab_size, tokenspeed.GumballSamplingBackend.drafts)
+                refuse(obj, self._vocab_size, GumballSamplingBackend.drafts)
             except ValueError as error:
                 return str(error)
         return found
@@ -71,7 +70,7 @@ def take() -> None:
         theirs: list[Any] = gather(self, forward_op)
         return theirs
 
-    tokenspeed.register(BACKEND)
+    register_backend(BACKEND, GumballSamplingBackend)
     record_external("sampling backend", BACKEND, lambda: backends.pop(BACKEND, None))
     InputProcessor.tokenize_one_request = tokenize_one_request
     MsgpackRecvSocket._validation_error = _validation_error

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from gumball.errors import RefusedError
-from gumball_compat.tokenspeed import KNOWN, params_of
+
+from .params import KNOWN, params_of
 
 __all__ = ["refuse", "told"]
 

@@ -6,10 +6,18 @@ that have whatever is asked for. TokenSpeed's runtime is the real one.
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 from absent import stand_in
+
+# What the tests of the integrations share.
+sys.path.insert(0, str(Path(__file__).parents[2]))
+from package_tests import device, pytest_report_header
+
+__all__ = ["device", "pytest_report_header"]
 
 stand_in("tokenspeed_kernel", "tokenspeed_triton", "tokenspeed_scheduler", "viztracer")
 
@@ -37,7 +45,11 @@ def arguments(plugin: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
 @pytest.fixture
 def served(arguments: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Returns a function that makes this process one of a server's whose arguments these are; without any, of the backend gumball's."""
+    from gumball_tokenspeed.backend import GumballSamplingBackend
     from tokenspeed.runtime.utils import env
+
+    # Other tests made backends with drafts.
+    monkeypatch.setattr(GumballSamplingBackend, "drafts", False)
 
     def make(*given: str) -> Any:
         made = arguments(*(given or ("--sampling-backend", "gumball")), "--enable-output-logprobs")

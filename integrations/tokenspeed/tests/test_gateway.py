@@ -17,12 +17,12 @@ from typing import Any
 import pytest
 import torch
 from gumball_tokenspeed import places
+from gumball_tokenspeed.params import params_of
 from test_requests import VOCAB, entered, frontend, state_of
 from test_steps import Engine, rows_of
 from tokenizers import Tokenizer, models, pre_tokenizers
 
 from gumball import Sampler
-from gumball_compat.tokenspeed import params_of
 
 SETTING = {"temperature": 0.9, "top_k": 40}
 PROMPT, COUNT, PATIENCE_S = "hi", 8, 60.0

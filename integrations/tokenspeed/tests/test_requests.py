@@ -9,10 +9,11 @@ from typing import Any
 import msgspec
 import pytest
 from gumball_tokenspeed import places
+from gumball_tokenspeed.backend import GumballSamplingBackend
+from gumball_tokenspeed.params import known_of, params_of
 from gumball_tokenspeed.requests import told
 
 from gumball import Dry
-from gumball_compat.tokenspeed import GumballSamplingBackend, known_of, params_of
 
 VOCAB = 300
 EOS = 2

@@ -14,8 +14,7 @@ import pytest
 import tokenspeed
 from gumball_tokenspeed import __main__ as start
 from gumball_tokenspeed import places
-
-from gumball_compat.tokenspeed import GumballSamplingBackend
+from gumball_tokenspeed.backend import GumballSamplingBackend
 
 ROUTES = ["gumball", "greedy", "flashinfer", "flashinfer_full", "triton", "triton_full"]
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import random
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
+from gumball_tokenspeed.params import params_of
+from test_backend import on, on_host_or_emulated
 from test_requests import VOCAB, Step, entered, state_of
 
 from gumball import Sampler
-from gumball_compat.tokenspeed import params_of
 
 REQUESTS: list[dict[str, Any]] = [
     {"temperature": 0.8, "top_k": 40, "top_p": 0.9, "seed": 1},
@@ -43,6 +45,7 @@ class Engine:
             tp_group=(0,),
         )
         self.tree_spec = None
+        self.cached = torch.zeros(2 * COUNT + 1, dtype=torch.int32)
         states = {f"r{i}": state_of(entered(server_args, one)) for i, one in enumerate(requests)}
         self.output_processor = SimpleNamespace(rid_to_state=states)
 
@@ -83,10 +86,12 @@ class Engine:
         info = SamplingBatchInfo(
             vocab_size=VOCAB,
             req_pool_indices=torch.tensor(places),
-            valid_cache_lengths=torch.zeros(2 * COUNT + 1, dtype=torch.int32),
+            valid_cache_lengths=self.cached,
             device="cpu",
         )
         tokens, lengths = ModelExecutor._run_sampling(self, output, info, context, drafts)
+        assert tokens.dtype == lengths.dtype == torch.int32
+        self.cached[places] += lengths
         return tokens, lengths, output.next_token_logprobs
 
     def samplers(self) -> list[Sampler]:
@@ -150,13 +155,32 @@ def test_a_request_that_was_retracted_goes_on_behind_its_tokens(served: Any, i: 
     drawn(3, [], [i], at=6)
 
 
-@pytest.mark.parametrize("right", [True, False])
-def test_drafts_change_no_token(served: Any, right: bool) -> None:
-    engine = Engine(served(), 3)
-    alone, everyone = engine.samplers(), list(range(COUNT))
-    logits = rows_of(9, COUNT * 3).view(COUNT, 3, VOCAB)
-    wanted = [[alone[i].sample(row) for row in logits[i]] for i in everyone]
-    drafts = torch.tensor([[0, *line[:2]] if right else [0, line[0] ^ 1, line[1]] for line in wanted])
-    tokens, lengths, _ = engine.step([], everyone, logits.view(-1, VOCAB).clone(), drafts)
-    for line, length, ids in zip(tokens.view(COUNT, 3).tolist(), lengths.tolist(), wanted, strict=True):
-        assert length == (3 if right else 1) and line[:length] == ids[:length]
+def text_model(history: list[int]) -> torch.Tensor:
+    return rows_of(sum((i + 1) * token for i, token in enumerate(history)) + len(history), 1)[0]
+
+
+@pytest.mark.parametrize("right", [0.0, 0.5, 1.0])
+def test_drafts_change_no_token(served: Any, right: float, device: str) -> None:
+    """Decoding with drafts, a share of which is right, yields what decoding without them does."""
+    on_host_or_emulated(device)
+    width, rng, wanted, steps = 4, random.Random(1), [], 0
+    engine = Engine(served(), width)
+    on(device, engine.sampling_backend)
+    for alone in engine.samplers():
+        while len(alone.output) < 20:
+            alone.sample(text_model(alone.output).numpy())
+        wanted.append(alone.output)
+    got: list[list[int]] = [[] for _ in wanted]
+    while min(map(len, got)) < 20:
+        steps += 1
+        drafts = []
+        for ids, text in zip(got, wanted, strict=True):
+            line = [id if rng.random() < right else (id + 1) % VOCAB for id in text[len(ids) :][: width - 1]]
+            drafts.append(line + [0] * (width - 1 - len(line)))
+        logits = torch.stack([text_model(got[i] + line[:j]) for i, line in enumerate(drafts) for j in range(width)])
+        candidates = torch.tensor([[0, *line] for line in drafts])
+        tokens, lengths, _ = engine.step([], list(range(COUNT)), logits, candidates)
+        for ids, line, length in zip(got, tokens.view(COUNT, width).tolist(), lengths.tolist(), strict=True):
+            ids += line[:length]
+    assert [ids[:20] for ids in got] == wanted
+    assert steps == {0.0: 20, 1.0: 5}.get(right, steps) and steps in range(5, 21)

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from gumball.releases import warn_if_untried
+from gumball.plugins.releases import warn_if_untried
 
 from .entry import generate
 from .heads import HeadLayer, ReplacedHead, replace_head

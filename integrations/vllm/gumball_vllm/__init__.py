@@ -1,7 +1,13 @@
 """The plug-in of vLLM that makes it draw its tokens with Gumball.
 
-vLLM calls :func:`register` in each of its processes, by the entry point `vllm.general_plugins`. What it adapts is in
-:mod:`gumball_compat.vllm`; here are only the places of vLLM where it is put.
+vLLM calls :func:`register` in each of its processes, by the entry point `vllm.general_plugins`.
+
+* :mod:`gumball_vllm.places`: the places of vLLM that it takes; :mod:`.starts`, :mod:`.fields` and :mod:`.checks` go into some of these.
+* :mod:`gumball_vllm.params`: a request's parameters, translated or refused.
+* :mod:`gumball_vllm.samplers`: the samplers of model runner V1. They draw by :mod:`.draws` for the rows that :mod:`.follower` and :mod:`.requests` follow.
+* :mod:`gumball_vllm.pooled`: the samplers of model runner V2; :mod:`gumball_vllm.runner_v2`: those where vLLM edits and filters the logits itself.
+* :mod:`gumball_vllm.batches` and :mod:`gumball_vllm.listed`: what both runners take of batches, drafts and logprobs.
+* :mod:`gumball_vllm.heads`: a head of ours in the place of a model's last product, on both runners; :mod:`.head_choice`: which one.
 """
 
 from __future__ import annotations
@@ -39,7 +45,7 @@ def register() -> None:
 
         from vllm.logger import init_logger
 
-        from gumball.releases import warn_if_untried
+        from gumball.plugins.releases import warn_if_untried
 
         # What Gumball says goes where vLLM's messages go.
         logging.getLogger("gumball").parent = init_logger("vllm.plugins")

@@ -11,9 +11,10 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+from gumball.errors import RefusedError
 from gumball.flat import FLAT_NAMES, is_neutral, refuse_near_misses
-from gumball_compat.vllm import RefusedError
-from gumball_compat.vllm.params import say_once
+
+from .params import say_once
 
 __all__ = ["checked", "take"]
 

@@ -14,10 +14,10 @@ from typing import Any, NoReturn
 import torch
 
 from gumball import DeviceHead, Head
-from gumball_compat.vllm.heads import HEAD, AnyHead, chosen_head, refuse_head
-from gumball_compat.vllm.params import BUILT_IN, MODES
 
-from .requests import follower_of
+from .follower import follower_of
+from .head_choice import HEAD, AnyHead, chosen_head, refuse_head
+from .params import BUILT_IN, MODES
 
 __all__ = ["Deferred", "loader", "refuse_configuration", "sequences_of", "sequences_of_runner"]
 

@@ -24,11 +24,10 @@ from collections.abc import Callable
 from typing import Any
 
 import gumball
-from gumball.releases import taking_places
-from gumball_compat.vllm import RejectionSampler, sampler_of
-from gumball_compat.vllm.heads import chosen_head
+from gumball.plugins.releases import taking_places
 
-from . import SWITCH, TRIED, heads, requests, starts
+from . import SWITCH, TRIED, checks, follower, heads, starts
+from .head_choice import chosen_head
 
 __all__ = ["take"]
 
@@ -59,15 +58,15 @@ def take() -> None:
     for holder, name, ours in (
         (sampler, "Sampler", samplers.Sampler),
         (rejection_sampler, "RejectionSampler", samplers.RejectionSampler),
-        (logits_processor, "build_logitsprocs", requests.builder(build)),
+        (logits_processor, "build_logitsprocs", follower.builder(build)),
     ):
         setattr(holder, name, ours)
         if runner is not None:
             setattr(runner, name, ours)
-    InputProcessor._build_logits_processors_params_validator = requests.validator(check)
-    InputBatch.add_request = requests.namer(add)
+    InputProcessor._build_logits_processors_params_validator = checks.validator(check)
+    InputBatch.add_request = follower.namer(add)
     ModelState.custom_sampler = _custom_sampler
-    SamplingParams._validate_spec_decode = requests.check_of_drafts
+    SamplingParams._validate_spec_decode = checks.check_of_drafts
     DraftModelSpeculator.sample_draft = _drafting(draft)
     Worker.compile_or_warm_up_model = starts.warmer(warm_up)
     if chosen_head() is not None:
@@ -98,13 +97,13 @@ def _drafting(original: Callable[..., Any]) -> Callable[..., Any]:
         *rest: Any,
         **named: Any,
     ) -> Any:
-        if draft_logits is None or requests.draws_alone(self.vllm_config):
+        if draft_logits is None or checks.draws_alone(self.vllm_config):
             return original(
                 *(self, hidden_states, sample_src_positions, idx_mapping, temperature, seeds, draft_step, draft_logits),
                 *(spec_step_idx, *rest),
                 **named,
             )
-        from gumball_compat.vllm.pooled import drafted
+        from .pooled import drafted
 
         logits = self.compute_draft_logits(hidden_states, spec_step_idx)
         return drafted(logits, idx_mapping, temperature, seeds, sample_src_positions)
@@ -118,11 +117,13 @@ def _custom_sampler(self: Any, sampler: Any) -> tuple[Any, Any]:
     A model's state is told of every request that comes and goes, and of its prompt, so our sequences listen there.
     """
     speculation = self.vllm_config.speculative_config
-    requests.refuse_watermarks(self.vllm_config)
-    if requests.draws_alone(self.vllm_config):
+    checks.refuse_watermarks(self.vllm_config)
+    if checks.draws_alone(self.vllm_config):
+        from .runner_v2 import RejectionSampler, sampler_of
+
         ours = sampler_of(sampler)
         return ours, None if speculation is None else RejectionSampler(ours, speculation, self.device)
-    from gumball_compat.vllm.pooled import Sequences, pooled
+    from .pooled import Sequences, pooled
 
     model = self.vllm_config.model_config
     sequences = Sequences(

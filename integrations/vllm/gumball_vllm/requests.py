@@ -1,316 +1,299 @@
-"""vLLM's requests: checked where they enter, and followed through the batches of model runner V1."""
+"""The rows of vLLM's batch as sequences of a pool: who came, went, moved, was preempted and came back (model runner V1).
+
+vLLM tells its logits processors of each change of a batch, by row: removed, added, moved. The engine's own count of a request's output tokens
+is the truth about its length: a token drawn of a prompt that is not read to its end, or thrown away for another reason, is not in it, and the
+sequence is taken back to it. With asynchronous scheduling the engine counts tokens that it has not read yet, and nothing here waits for them.
+"""
 
 from __future__ import annotations
 
-import logging
-import os
-from collections.abc import Callable
-from typing import Any
+import functools
+import random
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from typing import Any, NamedTuple
 
+import numpy as np
 import torch
-from vllm import SamplingParams
-from vllm.exceptions import VLLMValidationError
-from vllm.v1.sample.logits_processor import (
-    LogitBiasLogitsProcessor,
-    LogitsProcessor,
-    LogitsProcessors,
-    MinPLogitsProcessor,
-    MinTokensLogitsProcessor,
-    MoveDirectionality,
-)
+from numpy.typing import NDArray
 
-from gumball.flat import FLAT_NAMES
-from gumball_compat.vllm import RefusedError, Requests, params_of
-from gumball_compat.vllm.heads import chosen_head, refuse_without_logits
-from gumball_compat.vllm.params import refuse_misplaced
+from gumball import Pool, Shorten
+from gumball.params import SamplingParams
+from gumball.plugins.states import admit
 
-from . import DRAFTS, SWITCH
+from .batches import UNKNOWN, Batch, Chains
+from .head_choice import AnyHead
+from .listed import OnDevice, pool_of, warm_up
+from .params import MODES, MOST_DEPARTED, TOP_LIMIT, params_of
 
-__all__ = [
-    "Follower",
-    "builder",
-    "check_of_drafts",
-    "draws_alone",
-    "follower_of",
-    "namer",
-    "refuse_watermarks",
-    "validator",
-]
-
-# vLLM's check of a request beside drafts.
-THEIR_CHECK = SamplingParams._validate_spec_decode
-
-# The most drafts that a pool verifies for a request.
-MOST_DRAFTS = 64
-
-# What these do, the pool does.
-_BUILT_IN = (MinTokensLogitsProcessor, LogitBiasLogitsProcessor, MinPLogitsProcessor)
+__all__ = ["Request", "Requests"]
 
 
-class Follower(LogitsProcessor):
-    """A logits processor that touches no logits: vLLM tells it of every change of the batch."""
+class Request:
+    """A request in a batch.
 
-    def __init__(self, vllm_config: Any, device: torch.device, is_pin_memory: bool) -> None:
-        model, speculation = vllm_config.model_config, vllm_config.speculative_config
-        self.requests = Requests(
-            rows=vllm_config.scheduler_config.max_num_seqs,
-            most_drafts=0 if speculation is None else speculation.num_speculative_tokens,
-            seed=model.seed or 0,
-            logprobs_mode=model.logprobs_mode,
-            top_n=model.max_logprobs,
-        )
-        # The engine's names of the requests that were added since the last change, by row.
-        self.names: dict[int, str] = {}
-        # Processors of the user's, which edit logits before the penalties.
-        self.others: list[LogitsProcessor] = []
-        self._metadata: Any = None
-        self._width: int | None = None
+    name: the engine's, which no other request of its time has. theirs: vLLM's parameters. output: the engine's own list of its tokens, which
+    may lag behind its count of them. here: whether it is in the batch. slot: that in the pool, once it has drawn, or None. listed, names: how many
+    logprobs it asks for, and the ids that it names.
+    """
 
-    def width(self, metadata: Any) -> int | None:
-        """How many logprobs a batch asks for beside those of its tokens; None for none. metadata: vLLM's, which it makes anew for a change."""
-        if metadata is not self._metadata:
-            named = metadata.logprob_token_ids or {}
-            none = metadata.max_num_logprobs is None and not named
-            self._width = None if none else max([metadata.max_num_logprobs or 0, *map(len, named.values())])
-            self._metadata = metadata
-        return self._width
+    def __init__(
+        self, name: Hashable, theirs: Any, prompt: Sequence[int], output: list[int], params: SamplingParams
+    ) -> None:
+        self.name, self.theirs, self.prompt, self.output, self.params = name, theirs, prompt, output, params
+        self.slot: int | None = None
+        self.seed, self.here = 0, True
+        listed = params.logprobs
+        self.listed, self.names = (0, ()) if listed is None else (listed.top_n, listed.ids or ())
 
-    def is_argmax_invariant(self) -> bool:
-        """True: it leaves logits as they are."""
-        return True
+    @functools.cached_property
+    def prompt_hash(self) -> int:
+        """Tells it from another prompt under the same name."""
+        return hash(tuple(self.prompt))
 
-    def apply(self, logits: torch.Tensor) -> torch.Tensor:
-        """Returns the logits."""
-        return logits
+    @functools.cached_property
+    def apart(self) -> bool:
+        """Whether the engine makes its logprobs, with `logprobs_mode` raw: a list that is too long for the pool, or logits edited before it."""
+        theirs = self.theirs
+        if theirs.logprobs is None and not theirs.logprob_token_ids:
+            return False
+        return self.params.logprobs is None or theirs.thinking_token_budget is not None
 
-    def update_state(self, batch_update: Any) -> None:
-        """Takes over a change of the batch."""
-        if batch_update is None:
+
+class _Departed(NamedTuple):
+    """What is kept of a request that left the batch: its parameters, the hash of its prompt, which may be long, and its seed."""
+
+    theirs: Any
+    prompt: int
+    seed: int
+
+
+class Rows(Batch):
+    """What stays as it is until a request comes, goes or moves, by row."""
+
+    def __init__(self, requests: Sequence[Request | None]) -> None:
+        self._requests = list(requests)
+        self.slots: NDArray[np.int32] | None = None
+        """The pool's, -1 for none; None until the batch draws."""
+        self.counts: NDArray[np.int64]
+        """The numbers of output tokens in the slots; less than 0 where only a device knows, and without a slot."""
+        self.owners = np.arange(len(requests))
+
+    @functools.cached_property
+    def mirostat(self) -> NDArray[np.bool_]:  # type: ignore[override]
+        """The rows with mirostat."""
+        return np.array([one is not None and one.params.mirostat is not None for one in self._requests], bool)
+
+    @functools.cached_property
+    def apart(self) -> NDArray[np.bool_]:
+        """The rows whose logprobs the engine makes, with `logprobs_mode` raw."""
+        return np.array([one is not None and one.apart for one in self._requests], bool)
+
+    def listing(self) -> tuple[NDArray[np.int32], Sequence[Sequence[int]] | None]:
+        """The logprobs that the rows ask for."""
+        counts = np.array([0 if one is None else one.listed for one in self._requests], np.int32)
+        names = [() if one is None else one.names for one in self._requests]
+        return counts, names if any(names) else None
+
+
+class Requests:
+    """The requests of a batch, by row, and the pool that has their sequences.
+
+    rows: the most requests of a batch. most_drafts: the most drafts of a request. seed: the engine's; requests without a seed of their own
+    draw theirs from it in the order in which they come, so that all ranks of an engine agree. logprobs_mode: the engine's. top_n: the most
+    logprobs that a request may ask for. device: the pool's; None for that of the first logits.
+
+    The sequence of a request that leaves stays in the pool, which has twice as many slots, until its slot is needed: a request that comes
+    back goes on with tokens that the host may never have seen.
+    """
+
+    def __init__(
+        self,
+        *,
+        rows: int,
+        most_drafts: int = 0,
+        seed: int = 0,
+        logprobs_mode: str = "raw_logprobs",
+        top_n: int = TOP_LIMIT,
+        device: str | None = None,
+    ) -> None:
+        self.most_rows, self.most_drafts, self.logprobs_mode = rows, most_drafts, logprobs_mode
+        self.top_n, self.device = top_n, device
+        self.rows: list[Request | None] = []
+        self.lengths: Callable[[int], NDArray[Any]] | None = None
+        """The engine's numbers of output tokens of its first rows; None for the lengths of the requests' lists."""
+        self.pool: Pool | None = None
+        self.outputs: OnDevice
+        self.on_host: bool
+        """Whether the pool computes on the host, so that a step's tokens are known when it returns."""
+        self.zero: torch.Tensor
+        """0, where the logits lie."""
+        self.head: AnyHead | None = None
+        """The head that makes the logits, if the engine gives hidden states in their place."""
+        self._seeds = random.Random(seed)
+        self._departed: OrderedDict[Hashable, _Departed] = OrderedDict()
+        # Slots of requests that left, the longest gone first.
+        self._parked: OrderedDict[Hashable, int] = OrderedDict()
+        self.batch = Rows(())
+        # Requests that came without a slot since the batch last drew.
+        self._fresh: list[Request] = []
+        # What the pool's next step is assigned to, if that is known. The number of output tokens in each slot, as of the batch's beginning.
+        self._assigned: Batch | Chains | None = None
+        self._counts = np.zeros(2 * rows, np.int64)
+
+    def listed_apart(self, every: bool) -> NDArray[np.bool_]:
+        """Whose logprobs the engine makes of the logits as they came, by row. every: whether the logits of all rows were edited."""
+        if self.logprobs_mode == "processed_logprobs":
+            return np.zeros(len(self.rows), bool)
+        return self.batch.apart | (every or self.logprobs_mode not in MODES)
+
+    def update(
+        self,
+        removed: Iterable[int],
+        added: Iterable[tuple[int, Hashable, Any, Sequence[int] | None, list[int]]],
+        moved: Iterable[tuple[int, int, bool]],
+        batch_size: int,
+    ) -> None:
+        """Takes over a change of the batch, in this order: removed rows, added requests, moved rows.
+
+        added: row, the engine's name of the request, vLLM's parameters, prompt, the engine's list of output tokens. A request that was removed
+        and is added again under its name, with the same object of parameters and the same prompt, goes on with its seed and its sequence, also with fewer tokens
+        than it had. moved: from, to, and whether the two are swapped.
+        """
+        rows, arrived, slots = self.rows, [], self.batch.slots
+        if slots is not None:
+            self._counts[slots[slots >= 0]] = self.batch.counts[slots >= 0]
+        for row in removed:
+            self._depart(row)
+        for row, name, theirs, prompt, output in added:
+            self._depart(row)
+            request = Request(name, theirs, prompt or (), output, params_of(theirs, logprobs_mode=self.logprobs_mode))
+            rows.extend([None] * (row + 1 - len(rows)))
+            rows[row] = request
+            arrived.append(request)
+        for one, other, swapped in moved:
+            rows.extend([None] * (max(one, other) + 1 - len(rows)))
+            if not swapped:
+                self._depart(other)
+            rows[one], rows[other] = rows[other], rows[one]
+        for row in range(batch_size, len(rows)):
+            self._depart(row)
+        del rows[batch_size:]
+        for request in arrived:
+            self._arrive(request)
+        self._fresh += [request for request in arrived if request.slot is None]
+        self.batch = Rows(rows)
+
+    def slots(self, logits: torch.Tensor) -> NDArray[np.int32]:
+        """Returns the pool's slot of each row, with the sequences as long as the engine says they are.
+
+        logits: rows of the batch, of which vocabulary and device count; with a head rows of hidden states.
+        """
+        if self.pool is None:
+            self.make_pool(logits)
+        batch = self.batch
+        if batch.slots is None:
+            for request in self._fresh:
+                request.slot = self._admitted(request) if request.here else None
+            self._fresh.clear()
+            found = [-1 if request is None or request.slot is None else request.slot for request in self.rows]
+            batch.slots = np.array(found, np.int32)
+            batch.counts = np.where(batch.slots < 0, UNKNOWN, self._counts[batch.slots])
+        surplus = batch.counts - self._lengths()
+        if surplus.max(initial=0) > 0:
+            self._take_back(batch.slots, np.maximum(surplus, 0))
+        return batch.slots
+
+    def to_assign(self, what: Batch | Chains, slots: NDArray[np.int32]) -> tuple[NDArray[np.int32], ...]:
+        """The slots, if the pool's next step must be told them; none if it knows. what: the rows of the step."""
+        known, self._assigned = self._assigned is what, what
+        return () if known else (slots,)
+
+    def advance(self, emitted: Any = 1) -> None:
+        """Counts the tokens that the rows' sequences have got; UNKNOWN where only the device knows."""
+        self.batch.counts += emitted
+
+    def _lengths(self) -> NDArray[Any]:
+        if self.lengths is not None:
+            return self.lengths(len(self.rows))
+        return np.array([0 if request is None else len(request.output) for request in self.rows], np.int64)
+
+    def _take_back(self, slots: NDArray[np.int32], surplus: NDArray[np.int64]) -> None:
+        """Takes the last tokens of sequences away; surplus: how many of each row."""
+        assert self.pool is not None
+        counts = self.batch.counts
+        counts -= surplus
+        if self.on_host:
+            self.pool.shorten(slots[surplus > 0], surplus[surplus > 0])
             return
-        swap = MoveDirectionality.SWAP
-        moved = [(one, other, how == swap) for one, other, how in batch_update.moved]
-        added = [(row, self.names[row], *what) for row, *what in batch_update.added]
-        self.names.clear()
-        self.requests.update(batch_update.removed, added, moved, batch_update.batch_size)
+        for row in np.flatnonzero(surplus > 1):
+            request = self.rows[row]
+            if request is not None and request.params.mirostat is not None:
+                # A device has mirostat's last two limits, so this one starts again.
+                self.pool.release(int(slots[row]))
+                request.slot = slots[row] = self._admitted(request)
+                counts[row], surplus[row] = self._counts[slots[row]], 0
+        self.pool.assign(slots)
+        self._assigned = None
+        self.pool.enqueue([Shorten(surplus.tolist())])
 
+    def make_pool(self, logits: torch.Tensor) -> None:
+        """Makes the pool before its first batch. logits: as for :meth:`slots`."""
+        vocab, place = logits.shape[1] if self.head is None else self.head.vocab, self.device or logits.device
+        most, rows = 2 * self.most_rows, self.most_rows * (1 + self.most_drafts)
+        self.pool = pool_of(vocab, place, most, rows, self.logprobs_mode, self.top_n)
+        self.outputs, self.on_host = OnDevice(self.pool), self.pool.device == "cpu"
+        self.zero = torch.zeros(1, dtype=torch.int32, device=logits.device)
 
-def follower_of(processors: LogitsProcessors) -> Follower | None:
-    """The follower among a batch's processors; None for the batches by which vLLM warms up."""
-    return next((one for one in processors.argmax_invariant if isinstance(one, Follower)), None)
+    def warm_up(self, logits: torch.Tensor) -> None:
+        """Makes the pool, and the kernels of every request that may come. logits: a row, as for :meth:`slots`."""
+        if self.pool is None:
+            self.make_pool(logits)
+        assert self.pool is not None
+        warm_up(self.pool, logits, self.head, self.most_drafts > 0)
+        self._assigned = None
 
+    def _admitted(self, request: Request) -> int:
+        pool = self.pool
+        assert pool is not None
+        if len(pool) == 2 * self.most_rows:
+            _, vacated = self._parked.popitem(last=False)
+            pool.release(vacated)
+        output = list(request.output)
+        slot = admit(pool, request.params, request.prompt, output, request.seed)
+        self._counts[slot] = len(output)
+        return slot
 
-def namer(original: Callable[[Any, Any], int]) -> Callable[[Any, Any], int]:
-    """Returns the method of vLLM's `InputBatch` that adds a request, with a word to our follower about its name and the batch's lengths.
+    def _arrive(self, request: Request) -> None:
+        """Gives a request the seed and the sequence that it had, or else the seed of its parameters, or a new one."""
+        former, slot = self._departed.pop(request.name, None), self._parked.pop(request.name, None)
+        # Another request may come under the same name; and after drafts only the engine's list says which tokens were kept.
+        known = former is not None and former.theirs is request.theirs and former.prompt == request.prompt_hash
+        if slot is not None:
+            assert self.pool is not None
+            if known and self._counts[slot] >= 0:
+                request.slot = slot
+            else:
+                self.pool.release(slot)
+        if former is not None and known:
+            request.seed = former.seed
+        elif request.params.seed is not None:
+            request.seed = request.params.seed
+        else:
+            request.seed = self._seeds.getrandbits(64)
 
-    Logits processors are not told the name, and samples of one request may have the same parameters, prompt and tokens. The list of output
-    tokens that they are told is shorter than the output after a request with penalties joined under asynchronous scheduling; the batch's own
-    counts are right.
-    """
-
-    def add_request(self: Any, request: Any) -> int:
-        row = original(self, request)
-        follower = follower_of(self.logitsprocs)
-        if follower is not None:
-            follower.names[row] = request.req_id
-            _leave_edits_to_the_pool(self, row, request.req_id)
-            follower.requests.lengths = lambda rows: self.num_tokens_no_spec[:rows] - self.num_prompt_tokens[:rows]
-        return row
-
-    return add_request
-
-
-def _leave_edits_to_the_pool(batch: Any, row: int, name: str) -> None:
-    """Lets a batch of vLLM's forget which edits a request asks for.
-
-    For these the runner would wait for the last step's tokens in every step, and copy prompts to the device; the pool has its own histories.
-    """
-    for names in (batch.frequency_penalties_reqs, batch.presence_penalties_reqs, batch.repetition_penalties_reqs):
-        names.discard(name)
-    batch.bad_words_token_ids.pop(row, None)
-
-
-def builder(original: Callable[..., LogitsProcessors]) -> Callable[..., LogitsProcessors]:
-    """Returns vLLM's `build_logitsprocs` with a follower in place of its own processors.
-
-    Processors of the user's stay. What it returns raises ValueError for one that edits logits after the temperature, and for what else the
-    engine cannot be configured to.
-    """
-
-    def build_logitsprocs(
-        vllm_config: Any,
-        device: torch.device,
-        is_pin_memory: bool,
-        is_pooling_model: bool,
-        custom_logitsprocs: Any = (),
-    ) -> LogitsProcessors:
-        processors = original(vllm_config, device, is_pin_memory, is_pooling_model, custom_logitsprocs)
-        if is_pooling_model:
-            return processors
-        _refuse_configuration(vllm_config)
-        if samples_drafts(vllm_config):
-            logging.getLogger("gumball").warning(
-                'draft_sample_method is "probabilistic" on model runner V1, where drafts come from random numbers of their own: few of them '
-                'are what the request draws; take "greedy", or model runner V2, where they come from the request\'s'
-            )
-        follower = Follower(vllm_config, device, is_pin_memory)
-        follower.others = [one for one in processors.all if not isinstance(one, _BUILT_IN)]
-        for one in follower.others:
-            if one.is_argmax_invariant():
-                raise ValueError(
-                    f"the logits processor {type(one).__name__} says that it is argmax invariant, so vLLM would call it behind the "
-                    "temperature; Gumball calls none there. Let is_argmax_invariant return False if it may come before the "
-                    "penalties, or set GUMBALL_VLLM=0"
-                )
-        return LogitsProcessors([follower, *follower.others])
-
-    return build_logitsprocs
-
-
-def drafts_rule() -> str:
-    """What the environment says of drafts: coupled, or rejection where the text may depend on them. Raises ValueError for another word."""
-    value = os.environ.get(DRAFTS, "") or "coupled"
-    if value not in ("coupled", "rejection"):
-        raise ValueError(
-            f"{DRAFTS} is {value!r}, but must be coupled (the default: drafts change no text) or rejection (drafts are judged by "
-            "their probabilities, and the text depends on them)"
-        )
-    return value
-
-
-def samples_drafts(vllm_config: Any) -> bool:
-    """Whether a drafter draws its drafts and hands out their probabilities."""
-    return getattr(vllm_config.speculative_config, "draft_sample_method", "greedy") == "probabilistic"
-
-
-def draws_alone(vllm_config: Any) -> bool:
-    """Whether model runner V2 edits and filters logits itself and Gumball only draws: if it needs something that a pool lacks.
-
-    These are verification in blocks or by the drafter's probabilities, drafts whose number only the device knows, sampling masks, forced traces, and batches that each rank of
-    a group samples a part of.
-    """
-    speculation, model = vllm_config.speculative_config, vllm_config.model_config
-    drafts = speculation is not None and (
-        speculation.rejection_sample_method == "block"
-        or getattr(speculation, "enable_adaptive_verification", False)
-        or (drafts_rule() == "rejection" and samples_drafts(vllm_config))
-    )
-    return bool(
-        drafts
-        or getattr(model, "return_sampling_mask", False)
-        or getattr(model, "enable_trace_replay", False)
-        or getattr(vllm_config.parallel_config, "enable_batch_sharded_sampling", False)
-    )
-
-
-def refuse_watermarks(vllm_config: Any) -> None:
-    """Raises ValueError for an engine that is to write watermarks, of which Gumball knows nothing."""
-    if getattr(vllm_config, "watermark_config", None) is not None:
-        raise ValueError(
-            "--watermark-config asks for watermarks, which Gumball's sampler does not write; "
-            f"leave it out, or set {SWITCH}=0 for vLLM's own sampler"
-        )
-
-
-def _refuse_configuration(vllm_config: Any) -> None:
-    _refuse_speculation(vllm_config.speculative_config, ("standard",))
-    if vllm_config.speculative_config is not None and drafts_rule() == "rejection":
-        if not samples_drafts(vllm_config):
-            raise ValueError(
-                f"{DRAFTS} is rejection, which judges drafts by probabilities, and this server's drafter gives none; "
-                'set draft_sample_method to "probabilistic" in --speculative-config, or leave the variable out'
-            )
-        raise ValueError(
-            f"{DRAFTS} is rejection, which is for model runner V2; leave it out, or VLLM_USE_V2_MODEL_RUNNER=0"
-        )
-    if vllm_config.model_config.logprobs_mode == "processed_logits":
-        raise ValueError(
-            "--logprobs-mode is processed_logits, which Gumball has not, as it never makes such a row; "
-            "take processed_logprobs, or set GUMBALL_VLLM=0"
-        )
-
-
-def _refuse_speculation(speculation: Any, methods: tuple[str, ...]) -> None:
-    if speculation is None:
-        return
-    if speculation.num_speculative_tokens > MOST_DRAFTS:
-        raise ValueError(
-            f"num_speculative_tokens is {speculation.num_speculative_tokens}, but Gumball verifies at most {MOST_DRAFTS} drafts; "
-            "lower it, or set GUMBALL_VLLM=0"
-        )
-    if speculation.rejection_sample_method not in methods:
-        raise ValueError(
-            f"rejection_sample_method is {speculation.rejection_sample_method}, but Gumball has {' and '.join(methods)} alone here; "
-            "leave it out, or set GUMBALL_VLLM=0"
-        )
-
-
-def validator(original: Callable[[Any], Callable[[Any], None]]) -> Callable[[Any], Callable[[Any], None]]:
-    """Returns the method of vLLM's `InputProcessor` that makes its check of requests, with ours behind it."""
-
-    def _build_logits_processors_params_validator(self: Any) -> Callable[[Any], None]:
-        theirs = original(self)
-        config = self.vllm_config
-        vocab, mode = config.model_config.get_vocab_size(), config.model_config.logprobs_mode
-        speculates, newer = config.speculative_config is not None, config.use_v2_model_runner
-        alone = newer and draws_alone(config)
-        head = chosen_head()
-        refuse_watermarks(config)
-        if newer and alone:
-            _refuse_speculation(config.speculative_config, ("standard", "block"))
-        elif newer:
-            _refuse_configuration(config)
-
-        def validate(params: Any) -> None:
-            theirs(params)
-            try:
-                if alone:
-                    _refuse_extra(params)
-                    _refuse_long_lists(params)
-                    THEIR_CHECK(params, config.speculative_config)
-                else:
-                    params_of(params, logprobs_mode=mode, vocab=vocab)
-                if head is not None:
-                    refuse_without_logits(params, head["kind"])
-            except RefusedError as error:
-                raise VLLMValidationError(str(error)) from error
-            if not newer and speculates and params.thinking_token_budget is not None:
-                raise VLLMValidationError(
-                    "thinking_token_budget beside speculation is not what Gumball does; leave it out, or start the server "
-                    "without speculation or with GUMBALL_VLLM=0"
-                )
-
-        return validate
-
-    return _build_logits_processors_params_validator
-
-
-def check_of_drafts(self: Any, speculative_config: Any) -> None:
-    """In the place of vLLM's check of a request beside drafts, which refuses what the pool verifies; :func:`validator` calls theirs where vLLM's kernels filter."""
-
-
-def _refuse_long_lists(params: Any) -> None:
-    """Raises RefusedError for lists that vLLM's kernels do not take, which it would notice within a step."""
-    from vllm import envs
-    from vllm.v1.worker.gpu.sample import logit_bias
-
-    words = params.bad_words_token_ids or ()
-    for name, count, most in (
-        ("allowed_token_ids", len(params.allowed_token_ids or ()), logit_bias.MAX_NUM_ALLOWED_TOKEN_IDS),
-        ("logit_bias", len(params.logit_bias or ()), logit_bias.MAX_NUM_LOGIT_BIAS_TOKENS),
-        ("stop ids", len(params.all_stop_token_ids) if params.min_tokens else 0, logit_bias.MAX_NUM_STOP_TOKEN_IDS),
-        ("bad_words", len(words), envs.VLLM_MAX_NUM_BAD_WORDS),
-        ("bad_words in ids", sum(map(len, words)), envs.VLLM_MAX_BAD_WORDS_TOTAL_TOKENS),
-    ):
-        if count > most:
-            raise RefusedError(f"{name}: {count} are given, but vLLM's kernels, which edit here, take at most {most}")
-
-
-def _refuse_extra(params: Any) -> None:
-    extra = params.extra_args or {}
-    refuse_misplaced(extra, params)
-    for name in extra:
-        if name in FLAT_NAMES:
-            raise RefusedError(
-                f"extra_args has {name!r}, but this server's settings let vLLM edit and filter the logits itself; leave it out, "
-                "or start the server with VLLM_USE_V2_MODEL_RUNNER=0"
-            )
+    def _depart(self, row: int) -> None:
+        """Takes a request out of its row, and keeps its seed and its sequence."""
+        request = self.rows[row] if row < len(self.rows) else None
+        if request is None:
+            return
+        self.rows[row], request.here = None, False
+        self._departed[request.name] = _Departed(request.theirs, request.prompt_hash, request.seed)
+        if request.slot is not None:
+            self._parked[request.name] = request.slot
+        while len(self._departed) > MOST_DEPARTED:
+            name, _ = self._departed.popitem(last=False)
+            slot = self._parked.pop(name, None)
+            if slot is not None:
+                assert self.pool is not None
+                self.pool.release(slot)

@@ -15,11 +15,10 @@ from vllm.v1.outputs import SamplerOutput
 from vllm.v1.sample.rejection_sampler import RejectionSampler as VllmRejectionSampler
 from vllm.v1.sample.sampler import Sampler as VllmSampler
 
-from gumball_compat.vllm import draw, verify
-from gumball_compat.vllm.listed import Apart
-from gumball_compat.vllm.params import TOP_LIMIT
-
-from .requests import Follower, follower_of
+from .draws import draw, verify
+from .follower import Follower, follower_of
+from .listed import Apart
+from .params import TOP_LIMIT
 
 __all__ = ["RejectionSampler", "Sampler"]
 
@@ -49,7 +48,7 @@ class Sampler(VllmSampler):
         _forget_generators(sampling_metadata)
         edited, width = self._edited(follower, logits, sampling_metadata), follower.width(sampling_metadata)
         drawn = draw(follower.requests, edited, width=None if width is None else min(width, TOP_LIMIT))
-        if drawn.logprobs is not None:
+        if width is not None and drawn.logprobs is not None:
             apart = follower.requests.listed_apart(bool(follower.others))
             if apart.any():
                 named = sampling_metadata.logprob_token_ids
@@ -113,7 +112,7 @@ class RejectionSampler(VllmRejectionSampler):
         width, requests = follower.width(sampling_metadata), follower.requests
         wanted = None if width is None else min(width, TOP_LIMIT)
         drawn = verify(requests, logits, metadata.num_draft_tokens, metadata.draft_token_ids, width=wanted)
-        if drawn.logprobs is not None:
+        if width is not None and drawn.logprobs is not None:
             apart = requests.listed_apart(False)
             if apart.any():
                 drawn.logprobs.apart = self._lists_of(
@@ -139,4 +138,5 @@ class RejectionSampler(VllmRejectionSampler):
         spread = {row * steps + step: ids for row, ids in (named or {}).items() for step in range(steps)}
         places = owners * steps + np.arange(len(owners)) - np.searchsorted(owners, owners)
         lines = np.where(apart[owners], places, -1)
-        return self.sampler.lists_of(logits[rows], tokens.flatten().clamp(min=0), width, spread, lines)
+        made: list[Apart] = self.sampler.lists_of(logits[rows], tokens.flatten().clamp(min=0), width, spread, lines)
+        return made

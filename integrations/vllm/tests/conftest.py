@@ -28,6 +28,10 @@ os.environ.update(SETTINGS)
 if find_spec("vllm") is None:
     collect_ignore_glob = ["test_*.py"]
 
+from package_tests import device, pytest_report_header
+
+__all__ = ["device", "pytest_report_header"]
+
 
 @pytest.fixture(scope="session")
 def model() -> Path:

@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from gumball_vllm import params
 from gumball_vllm.fields import checked
+from gumball_vllm.params import params_of
 from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
 from vllm.entrypoints.openai.completion.protocol import CompletionRequest
 from vllm.exceptions import VLLMValidationError
 
-from gumball_compat.vllm import RefusedError, params, params_of
+from gumball.errors import RefusedError
 
 KINDS = [
     (CompletionRequest, {"model": "m", "prompt": "The"}),

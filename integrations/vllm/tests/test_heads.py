@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 from gumball_vllm import heads, samplers
+from gumball_vllm.head_choice import HEAD, chosen_head
+from gumball_vllm.params import params_of
 from real_model import PROMPTS
 from safetensors import safe_open
 from vllm import LLM, SamplingParams
@@ -24,8 +26,6 @@ import gumball
 import recorded_model
 from conftest import closing
 from gumball import Hidden
-from gumball_compat.vllm import params_of
-from gumball_compat.vllm.heads import HEAD, chosen_head
 
 PROGRAM = """
 from vllm.plugins import load_general_plugins

@@ -16,7 +16,6 @@ import torch
 from gumball_vllm import places
 
 import gumball
-from gumball_compat import vllm as compat
 
 PROGRAM = """
 from vllm.plugins import load_general_plugins
@@ -36,7 +35,7 @@ def modules(**variables: str) -> list[str]:
 
 
 def test_vllm_finds_the_plugin_and_its_switches() -> None:
-    ours = ["gumball_vllm.samplers", "gumball_vllm.samplers", "gumball_vllm.requests"]
+    ours = ["gumball_vllm.samplers", "gumball_vllm.samplers", "gumball_vllm.follower"]
     assert modules() == ours
     theirs = modules(GUMBALL_VLLM="0")
     assert all(name.startswith("vllm.") for name in theirs)
@@ -67,7 +66,7 @@ def test_a_switch_that_is_neither_and_a_place_that_is_gone_are_errors(monkeypatc
 
 def test_the_replaced_methods_have_vllms_parameters() -> None:
     places.take()
-    from gumball_vllm import samplers
+    from gumball_vllm import runner_v2, samplers
     from vllm.v1.worker.gpu.sample.sampler import Sampler as Newer
 
     pairs = [
@@ -77,7 +76,7 @@ def test_the_replaced_methods_have_vllms_parameters() -> None:
     for ours, theirs in pairs:
         assert list(inspect.signature(ours).parameters) == list(inspect.signature(theirs).parameters)
     # Hints for kernels stand at the end.
-    ours, theirs = (list(inspect.signature(one._sample_random).parameters) for one in (compat.runner_v2._Draws, Newer))
+    ours, theirs = (list(inspect.signature(one._sample_random).parameters) for one in (runner_v2._Draws, Newer))
     assert ours[:-1] == theirs[: len(ours) - 1] and theirs[-1] == "use_fused_sampler"
 
 
@@ -87,6 +86,7 @@ def backed(values: Any) -> Any:
 
 def test_the_sampler_of_runner_v2_draws_by_seed_and_position() -> None:
     """vLLM's own class and filters, with the state that its draw reads."""
+    from gumball_vllm.runner_v2 import RejectionSampler
     from vllm.v1.worker.gpu.model_states.interface import ModelState
     from vllm.v1.worker.gpu.sample.sampler import Sampler
 
@@ -127,4 +127,4 @@ def test_the_sampler_of_runner_v2_draws_by_seed_and_position() -> None:
     speculation = SimpleNamespace(rejection_sample_method="block", num_speculative_tokens=3)
     config = SimpleNamespace(speculative_config=speculation, model_config=SimpleNamespace(), parallel_config=parallel)
     ours, verifier = ModelState.custom_sampler(SimpleNamespace(vllm_config=config, device="cpu"), theirs)
-    assert isinstance(verifier, compat.RejectionSampler) and verifier.sampler is ours
+    assert isinstance(verifier, RejectionSampler) and verifier.sampler is ours

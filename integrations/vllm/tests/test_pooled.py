@@ -1,28 +1,25 @@
-"""Model runner V2's sampler over a pool: vLLM's own class with requests that come, go, are preempted and come back, on the emulated device.
+"""Model runner V2's sampler over a pool: vLLM's own class on the emulated device. Batches that change are in `test_changes.py`.
 
 The runner itself needs a GPU; its batches and request states stand here as far as the sampler reads them.
 """
 
 from __future__ import annotations
 
-import random
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from gumball_vllm.pooled import Sequences, drafted, pooled
+from gumball_vllm.requests import Requests
 from torch.utils._python_dispatch import TorchDispatchMode
 from vllm import SamplingParams
 from vllm.v1.worker.gpu.sample.sampler import Sampler
 
 import gumball
-from gumball import Mirostat
-from gumball_compat.vllm import Requests
-from gumball_compat.vllm import pooled as pooled_module
-from gumball_compat.vllm.pooled import Sequences, drafted, pooled
 
-VOCAB, MOST, STEPS, LENGTH = 40, 6, 3, 14
+VOCAB, MOST, STEPS = 40, 6, 3
 ROWS = torch.randn(23, VOCAB, generator=torch.Generator().manual_seed(1)) * 3
 # Hidden states and weights whose products are these rows.
 HIDDEN, WEIGHTS = torch.eye(23), ROWS.T.contiguous()
@@ -117,101 +114,6 @@ class Runner:
         for index, count in zip(indices, scheduled, strict=True):
             self.computed[index] += count
         return out
-
-
-KINDS: list[tuple[dict[str, Any], dict[str, Any]]] = [
-    ({"top_p": 0.9}, {"top_p": 0.9}),
-    ({"temperature": 0.0, "frequency_penalty": 0.7}, {"temperature": 0.0, "frequency_penalty": 0.7}),
-    ({"extra_args": {"mirostat_tau": 2.0}}, {"mirostat": Mirostat(2.0, 0.1)}),
-    (
-        {"repetition_penalty": 1.3, "logit_bias": {3: 2.0}},
-        {"repetition_penalty": 1.3, "logit_bias": {3: 2.0}, "bias_first": True},
-    ),
-    ({"extra_args": {"xtc_probability": 0.5, "xtc_threshold": 0.1}}, {"xtc_probability": 0.5, "xtc_threshold": 0.1}),
-]
-
-
-@emulated
-@pytest.mark.parametrize("with_head", [False, True])
-@pytest.mark.parametrize("most_drafts", [0, STEPS])
-def test_requests_keep_their_tokens_through_every_change_of_the_batch(
-    most_drafts: int, with_head: bool, monkeypatch: Any
-) -> None:
-    # None of these logprobs are vLLM's own.
-    monkeypatch.setattr(pooled_module, "compute_topk_scores", None)
-    rng, runner, everybody = random.Random(7 + most_drafts), Runner(most_drafts, with_head), []
-    for i in range(24):
-        given, ours = KINDS[i % len(KINDS)]
-        prompt = [rng.randrange(VOCAB) for _ in range(1 + i % 5)]
-        listed = gumball.LogprobsParams(top_n=2) if i % 2 else None
-        alone = gumball.Sampler(gumball.SamplingParams(seed=i, logprobs=listed, **ours), VOCAB, prompt=prompt)
-        lines: list[Any] = []
-        while len(alone.output) < LENGTH:
-            alone.sample(row(alone.history).numpy())
-            if listed is not None:
-                found = [alone.logprobs.token, *alone.logprobs.top]
-                lines.append(([one.id for one in found], [one.logprob for one in found]))
-        params = SamplingParams(seed=i, logprobs=2 if i % 2 else None, **given)
-        everybody.append(
-            SimpleNamespace(name=f"r{i}", params=params, prompt=prompt, output=[], wanted=alone.output, lines=lines)
-        )
-    waiting, running, accepted = list(everybody), [], 0
-    while waiting or running:
-        if waiting and runner.free and rng.random() < 0.6:
-            running.append(waiting.pop(0))
-            runner.add(running[-1])
-        if running and rng.random() < 0.2:
-            # Preempted; a token in flight may be dropped.
-            one = running.pop(rng.randrange(len(running)))
-            runner.remove(one)
-            if len(one.prompt) + len(one.output) > runner.prefill[one.index] and rng.random() < 0.5:
-                del one.output[-1]
-            waiting.append(one)
-        batch = [one for one in running if rng.random() < 0.8]
-        rng.shuffle(batch)
-        if not batch:
-            continue
-        left = [len(one.prompt) + len(one.output) - runner.computed[one.index] for one in batch]
-        scheduled = [rng.randrange(1, n + 1) for n in left]
-        drawing = [count == n for count, n in zip(scheduled, left, strict=True)]
-        drafts = None
-        if most_drafts and rng.random() < 0.7:
-            drafts = [
-                [id if rng.random() < 0.8 else 0 for id in one.wanted[len(one.output) :][:STEPS]]
-                if now and one.output
-                else []
-                for one, now in zip(batch, drawing, strict=True)
-            ]
-        if drafts is not None and not any(drafts):
-            drafts = None
-        out = runner.step(batch, scheduled, drafts)
-        found = out.logprobs_tensors.to_cpu_nonblocking().tolists()
-        bounds = found.cu_num_generated_tokens or list(range(len(batch)))
-        for i, (one, now) in enumerate(zip(batch, drawing, strict=True)):
-            count = int(out.num_sampled[i])
-            emitted = out.sampled_token_ids[i].tolist()[:count]
-            assert (count > 0) == now and min(emitted, default=0) >= 0
-            assert int(out.num_rejected[i]) == (len(drafts[i]) + 1 - count if drafts and now else 0)
-            for j, token in enumerate(emitted):
-                line = bounds[i] + j
-                assert found.logprob_token_ids[line, 0] == token
-                if one.params.logprobs:
-                    scores = row([*one.prompt, *one.output, *emitted[:j]]).log_softmax(0)
-                    assert found.logprob_token_ids[line, 1] == scores.argmax()
-                    if len(one.output) + j < LENGTH:
-                        # No matter which other requests are in the batch.
-                        ids, logprobs = (part[line].tolist() for part in found[:2])
-                        assert (ids, logprobs) == one.lines[len(one.output) + j]
-            accepted += max(0, count - 1)
-            one.output += emitted
-            runner.computed[one.index] += max(0, count - 1)
-        for one in [one for one in running if len(one.output) >= LENGTH]:
-            running.remove(one)
-            runner.remove(one)
-    for one in everybody:
-        assert one.output[:LENGTH] == one.wanted, one.params
-    assert (accepted > 0) == (most_drafts > 0)
-    assert len(runner.sequences.pool) == 0
 
 
 @emulated

@@ -74,7 +74,7 @@ def test_a_budget_of_thought_ends_it(engine: Any) -> None:
 
 
 def test_engines_that_cannot_be_had_are_refused_at_start() -> None:
-    from gumball_vllm import requests
+    from gumball_vllm import checks, follower
     from vllm.v1.sample.logits_processor import LogitsProcessors
 
     def config(mode: str = "raw_logprobs", **speculation: Any) -> Any:
@@ -84,7 +84,7 @@ def test_engines_that_cannot_be_had_are_refused_at_start() -> None:
         return SimpleNamespace(model_config=model, scheduler_config=scheduler, speculative_config=drafts)
 
     def build(one: Any, *others: Any) -> Any:
-        made = requests.builder(lambda *_: LogitsProcessors([kind(None, None, False) for kind in others]))
+        made = follower.builder(lambda *_: LogitsProcessors([kind(None, None, False) for kind in others]))
         return made(one, "cpu", False, False)
 
     assert build(config(), Without).non_argmax_invariant
@@ -95,14 +95,14 @@ def test_engines_that_cannot_be_had_are_refused_at_start() -> None:
     with pytest.raises(ValueError, match="at most 64 drafts"):
         build(config(num_speculative_tokens=65, rejection_sample_method="standard"))
     with pytest.raises(ValueError, match="--watermark-config.*GUMBALL_VLLM=0"):
-        requests.refuse_watermarks(SimpleNamespace(watermark_config=SimpleNamespace()))
+        checks.refuse_watermarks(SimpleNamespace(watermark_config=SimpleNamespace()))
     for method in ("synthetic", "fly", "block"):
         with pytest.raises(ValueError, match=f"rejection_sample_method is {method}, but Gumball has standard alone"):
             build(config(num_speculative_tokens=4, rejection_sample_method=method))
 
 
 def test_drafts_are_judged_by_their_probabilities_where_the_environment_says_so(monkeypatch: Any) -> None:
-    from gumball_vllm import DRAFTS, requests
+    from gumball_vllm import DRAFTS, checks
 
     def config(method: str) -> Any:
         drafts = SimpleNamespace(
@@ -114,24 +114,24 @@ def test_drafts_are_judged_by_their_probabilities_where_the_environment_says_so(
             parallel_config=SimpleNamespace(),
         )
 
-    assert not requests.draws_alone(config("probabilistic"))
+    assert not checks.draws_alone(config("probabilistic"))
     monkeypatch.setenv(DRAFTS, "rejection")
-    assert requests.draws_alone(config("probabilistic"))
+    assert checks.draws_alone(config("probabilistic"))
     # A drafter without probabilities, and model runner V1.
     for method, text in (("greedy", "gives none"), ("probabilistic", "runner V2")):
         with pytest.raises(ValueError, match=text):
-            requests._refuse_configuration(config(method))
+            checks.refuse_configuration(config(method))
     monkeypatch.setenv(DRAFTS, "ratio")
     with pytest.raises(ValueError, match="'ratio', but must be coupled"):
-        requests.draws_alone(config("greedy"))
+        checks.draws_alone(config("greedy"))
 
 
 def test_where_vllms_kernels_edit_their_limits_are_told_at_the_door() -> None:
-    from gumball_vllm import requests
+    from gumball_vllm import checks
 
-    from gumball_compat.vllm import RefusedError
+    from gumball.errors import RefusedError
 
-    requests._refuse_long_lists(asked({"allowed_token_ids": list(range(1024))}, 7))
+    checks._refuse_long_lists(asked({"allowed_token_ids": list(range(1024))}, 7))
     for given in ({"allowed_token_ids": list(range(1025))}, {"stop_token_ids": list(range(129)), "min_tokens": 1}):
         with pytest.raises(RefusedError, match="at most (1024|128)"):
-            requests._refuse_long_lists(asked(given, 7))
+            checks._refuse_long_lists(asked(given, 7))

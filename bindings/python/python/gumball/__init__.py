@@ -13,6 +13,7 @@ softmax, renormalise, mask, draw   :mod:`gumball.operators`, whose functions are
 let ``model.generate`` draw        the package gumball-transformers
 other packages' names              the package gumball-compat
 stand in a torch.compile graph     :mod:`gumball.torch`
+write a plug-in of an engine       :mod:`gumball.plugins`
 =================================  ==================================================================
 
 Arrays go in as they are: numpy, torch on CPU and CUDA, CuPy, anything with ``__dlpack__``; float32, bfloat16 and float16; rows

@@ -21,7 +21,7 @@ PACKAGES = (
     ("vllm", "samples by the plug-in gumball-vllm"),
     ("sglang", "samples by the plug-in gumball-sglang"),
     ("tokenspeed", "samples by the plug-in gumball-tokenspeed"),
-    ("gumball-compat", "the names of FlashInfer, SGLang, TokenSpeed, vLLM and others"),
+    ("gumball-compat", "the names of FlashInfer, SGLang, TokenSpeed and llama.cpp"),
 )
 
 

@@ -30,8 +30,8 @@ import torch
 # With the latter there, what torch compiles has operators of torch in the place of the former.
 import gumball.torch
 from gumball import operators
+from gumball.plugins.judged import counted
 
-from ..judged import counted
 from .places import checked, get_seed_and_offset
 
 __all__ = [

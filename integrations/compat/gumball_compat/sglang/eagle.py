@@ -7,9 +7,9 @@ from typing import Any
 import torch
 
 from gumball import operators
+from gumball.plugins.errors import refuse_unless
+from gumball.plugins.walks import in_link_order
 
-from ..errors import refuse_unless
-from ..walks import in_link_order
 from .speculative import judge_chains_at, judge_in_order, verify_tree_greedy
 
 __all__ = ["eagle_sample"]

@@ -6,7 +6,7 @@ of accepted drafts goes to `accept_token_num`. All else stays: callers fill `acc
 token emits 0. Trees may be linked in any way that makes a tree: nodes are numbered anew before they are judged. Nodes that
 would not fit a row of `accept_index` are not judged.
 
-The uniform numbers are the only source of randomness, and serve as seeds: see :mod:`gumball_compat.judged`.
+The uniform numbers are the only source of randomness, and serve as seeds: see :mod:`gumball.plugins.judged`.
 
 Nothing waits for a device, and all can be captured in a graph, but for one look at the links on the host. The errors are
 those of :func:`gumball.judge`, ValueError for shapes that do not fit, and RefusedError, a ValueError, for
@@ -17,9 +17,10 @@ from __future__ import annotations
 
 import torch
 
-from ..errors import RefusedError, refuse_unless
-from ..judged import Keys, judged, seeds_of
-from ..walks import accepted_in_trees, in_link_order, packed, write_at
+from gumball.errors import RefusedError
+from gumball.plugins.errors import refuse_unless
+from gumball.plugins.judged import Keys, judged, seeds_of
+from gumball.plugins.walks import accepted_in_trees, in_link_order, packed, write_at
 
 __all__ = [
     "chain_speculative_sampling_target_only",

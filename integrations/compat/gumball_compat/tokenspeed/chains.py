@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import torch
 
-from ..walks import accepted_in_chains, accepted_in_trees, packed
+from gumball.plugins.walks import accepted_in_chains, accepted_in_trees, packed
 
 __all__ = ["verify_chain_greedy", "verify_chain_target_sampled", "verify_tree"]
 

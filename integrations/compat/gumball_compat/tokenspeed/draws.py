@@ -21,8 +21,6 @@ import torch
 
 from gumball import operators
 
-from .requests import check_requests
-
 __all__ = [
     "gather_and_expand_scalars",
     "gumbel_sample_from_pools",
@@ -37,6 +35,15 @@ __all__ = [
 ]
 
 _BLOCK = 1024
+
+
+def check_requests(req_pool_indices: torch.Tensor, rows: int, each: int) -> None:
+    """Raises ValueError unless there is an index for each request, of which each has as many rows of logits."""
+    if each < 1 or rows % each != 0:
+        raise ValueError(f"num_tokens_per_req is {each}, but must be at least 1 and divide the rows of logits, {rows}")
+    if req_pool_indices.shape != (rows // each,):
+        found = tuple(req_pool_indices.shape)
+        raise ValueError(f"req_pool_indices has shape {found}, but must have one element per request, {rows // each}")
 
 
 def gumbel_scratch_shape(max_rows: int, vocab_size: int) -> tuple[int, int]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import torch
 
-from .requests import check_requests
+from .draws import check_requests
 
 __all__ = ["accumulate_counts_inplace", "apply_penalties_logit_bias_inplace"]
 

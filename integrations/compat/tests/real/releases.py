@@ -32,7 +32,7 @@ KERNELS = (
     "verify",
     "tree_verify",
 )
-# The files of each release whose names stand in gumball_compat, and which of the names, as a pattern.
+# The files of each release whose names stand here, and which of the names, as a pattern.
 RELEASES: dict[str, dict[str, str]] = {
     "flashinfer-python==0.7.2.post1": {"sampling.py": "*", **{f"logits_processor/{name}.py": "*" for name in PIPES}},
     "sglang==0.5.23": {
@@ -53,7 +53,6 @@ RELEASES: dict[str, dict[str, str]] = {
     },
     "vllm==0.33.0": {
         "v1/worker/gpu/spec_decode/rejection_sampler.py": "RejectionSampler.*",
-        "v1/worker/gpu/sample/output.py": "SamplerOutput",
         "sampling_params.py": "SamplingParams",
     },
     "llama-cpp-python==0.3.36": {"llama.py": "Llama._init_sampler"},

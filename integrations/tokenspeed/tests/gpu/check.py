@@ -17,11 +17,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import torch
+from gumball_tokenspeed.params import params_of
 from gumball_tokenspeed.requests import told
 from served import PROMPT, VOCAB, Server, request
 
 import gumball
-from gumball_compat.tokenspeed import params_of
 
 COUNT, LENGTH, TABLE = 48, 24, 256
 KINDS: list[dict[str, Any]] = [

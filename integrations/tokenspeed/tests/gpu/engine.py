@@ -88,10 +88,10 @@ def asked(number: int) -> dict[str, Any]:
 
 def drawn_again(number: int, name: str, folder: str, length: int) -> list[int]:
     import numpy
+    from gumball_tokenspeed.params import params_of
     from tokenspeed.runtime.sampling.sampling_params import SamplingParams
 
     import gumball
-    from gumball_compat.tokenspeed import params_of
 
     params = params_of(SamplingParams(**asked(number)))
     rows = numpy.fromfile(Path(folder, name), dtype=numpy.uint16).astype(numpy.uint32).reshape(-1, VOCAB) << 16

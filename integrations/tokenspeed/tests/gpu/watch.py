@@ -16,8 +16,7 @@ def register() -> None:
     if folder is None:
         return
     import torch
-
-    from gumball_compat.tokenspeed import GumballSamplingBackend
+    from gumball_tokenspeed.backend import GumballSamplingBackend
 
     make, prepare, step = (
         GumballSamplingBackend.__init__,

@@ -74,9 +74,7 @@ class Watched:
         self.on = False
 
     def watch(self) -> None:
-        from gumball_vllm import samplers
-
-        from gumball_compat.vllm import pooled
+        from gumball_vllm import pooled, samplers
 
         edited, draw = pooled._Pooled._edited, samplers.draw
 
@@ -129,8 +127,9 @@ def said(out: Any) -> dict[str, Any]:
 
 def redrawn(kind: dict[str, Any], seed: int, prompt: list[int], rows: list[Any]) -> list[int]:
     """The text that a sampler on the CPU draws from these rows, which have biases where vLLM adds them before the penalties."""
+    from gumball_vllm.params import params_of
+
     import gumball
-    from gumball_compat.vllm import params_of
 
     alone = gumball.Sampler(params_of(params(kind, seed)).replace(seed=seed), len(rows[0]), prompt=prompt)
     for row in rows:

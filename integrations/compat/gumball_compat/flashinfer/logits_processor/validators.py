@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from itertools import pairwise
 
-from ...errors import RefusedError
+from gumball.errors import RefusedError
+
 from .op import Op, ParameterizedOp
 from .operators import SoftmaxOp
 from .types import TensorType

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import torch
 
-from gumball.operators import judge
+from ..operators import judge
 
 __all__ = ["Keys", "counted", "judged", "seeds_of"]
 

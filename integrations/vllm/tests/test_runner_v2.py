@@ -1,4 +1,4 @@
-"""vLLM's rejection sampler: its call, the law of its tokens, and the text that no draft changes."""
+"""The rejection sampler of model runner V2 where vLLM edits the logits: its call, the law of its tokens, and the text that no draft changes."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ import subprocess
 import sys
 from importlib.util import find_spec
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
+from gumball_vllm import runner_v2
+from gumball_vllm.runner_v2 import RejectionSampler
+from signatures import assert_takes, named, recorded
 
 import gumball
 from gumball import Sampler, SamplingParams
-
-torch = pytest.importorskip("torch")
-
-from gumball_compat.vllm import RejectionSampler
 
 VOCAB, STEPS, STATES = 12, 3, 9
 
@@ -187,11 +187,7 @@ def test_logprobs_are_asked_of_vllm(monkeypatch: Any) -> None:
         asked.append((given, keywords))
         return "scores"
 
-    module = ModuleType("vllm.v1.worker.gpu.sample.logprob")
-    module.compute_topk_scores = compute  # type: ignore[attr-defined]
-    for name in ("vllm", "vllm.v1", "vllm.v1.worker", "vllm.v1.worker.gpu", "vllm.v1.worker.gpu.sample"):
-        monkeypatch.setitem(sys.modules, name, ModuleType(name))
-    monkeypatch.setitem(sys.modules, module.__name__, module)
+    monkeypatch.setattr(runner_v2, "compute_topk_scores", compute)
     z = torch.nn.functional.one_hot(torch.tensor([1, 2, 3, 1, 2]), VOCAB).float()
     made = RejectionSampler(theirs(torch.zeros(2), torch.arange(2), logprobs=2), config(), "cpu")
     batch = batch_of([[0, 1, 4], [0, 1]], [5, 5], [0, 1])
@@ -199,6 +195,11 @@ def test_logprobs_are_asked_of_vllm(monkeypatch: Any) -> None:
     (logits, most, flat, bounds), keywords = asked[0]
     assert logits is z and most == 2 and flat.tolist() == [1, 2, 0, 1, 2] and bounds == [0, 3, 5]
     assert keywords == {"logits_mode": False}
+
+
+@pytest.mark.parametrize(("_", "name", "text"), recorded("vllm"))
+def test_it_is_made_and_called_as_that_of_vllms_newest_release(_: str, name: str, text: str) -> None:
+    assert_takes(named(runner_v2, name), text)
 
 
 def test_other_methods_are_refused() -> None:
@@ -214,8 +215,8 @@ REAL = Path(__file__).parent / "real" / "vllm_kernels.py"
 
 def test_the_real_sampler_has_the_same_results() -> None:
     """vLLM's own kernels, run by Triton's interpreter, beside ours."""
-    if find_spec("triton") is None or find_spec("vllm") is None:
-        pytest.skip("needs triton and vllm, which need not be able to run here")
+    if find_spec("triton") is None:
+        pytest.skip("needs triton")
     done = subprocess.run([sys.executable, str(REAL)], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) == {"requests": 48}

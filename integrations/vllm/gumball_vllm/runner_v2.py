@@ -5,43 +5,30 @@ The rejection sampler is made as vLLM's `RejectionSampler` and called as that; a
     def custom_sampler(self, sampler):
         sampler = sampler_of(sampler)
         return sampler, RejectionSampler(sampler, self.vllm_config.speculative_config, self.device)
-
-This module needs torch. vLLM itself is needed only for what its sampler is asked: logprobs, counts of NaN, sampling masks.
 """
 
 from __future__ import annotations
 
 import copy
 import dataclasses
-import importlib
 import logging
-import sys
 from typing import Any
 
 import torch
+from vllm.v1.sample.ops.topk_topp_sampler import apply_top_k_top_p
+from vllm.v1.worker.gpu.metrics.logits import get_num_nans
+from vllm.v1.worker.gpu.sample.logprob import compute_topk_scores
+from vllm.v1.worker.gpu.sample.output import SamplerOutput, SamplingMaskTensors
+from vllm.v1.worker.gpu.sample.states import NO_LOGPROBS
 
 from gumball import operators
+from gumball.plugins.judged import judged
+from gumball.plugins.walks import accepted_in_chains, write_at
 
-from ..judged import judged
-from ..walks import accepted_in_chains, write_at
+__all__ = ["RejectionSampler", "sampler_of"]
 
-__all__ = ["RejectionSampler", "SamplerOutput", "sampler_of"]
-
-_GPU = "vllm.v1.worker.gpu"
 # The most bytes of probabilities that are held at once; a request alone may need more.
 _MOST_BYTES = 1 << 30
-
-
-@dataclasses.dataclass(eq=False)
-class SamplerOutput:
-    """The fields of vLLM's class of this name, which takes its place where vLLM is loaded."""
-
-    sampled_token_ids: torch.Tensor
-    logprobs_tensors: Any
-    num_nans: Any
-    num_sampled: torch.Tensor
-    num_rejected: torch.Tensor
-    sampling_mask_tensors: Any = None
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -77,7 +64,7 @@ class RejectionSampler:
             text = f'rejection_sample_method is "{method}", but only "standard" and "block" are implemented'
             raise NotImplementedError(text)
         if watermark_key is not None:
-            raise NotImplementedError("gumball_compat.vllm.RejectionSampler draws no watermarks")
+            raise NotImplementedError("gumball_vllm.runner_v2.RejectionSampler draws no watermarks")
         self.sampler = sampler
         self.num_speculative_steps = spec_config.num_speculative_tokens
         self.enable_adaptive_verification = getattr(spec_config, "enable_adaptive_verification", False)
@@ -91,7 +78,7 @@ class RejectionSampler:
         draft_logits: torch.Tensor | None = None,
         invalid_drafts: torch.Tensor | None = None,
     ) -> Any:
-        """Judges a batch. Returns vLLM's SamplerOutput, or this module's where vLLM is not loaded.
+        """Judges a batch. Returns vLLM's SamplerOutput.
 
         logits: [rows, vocab], one row for each request and each of its drafts. input_batch: vLLM's. draft_logits: [states,
         steps, vocab], by request state, before temperature. invalid_drafts: [rows] bool, drafts that are never accepted.
@@ -101,7 +88,7 @@ class RejectionSampler:
         Raises the errors of :func:`gumball.sample`.
         """
         batch, sampler = input_batch, self.sampler
-        nans = _vllm("metrics.logits").get_num_nans(logits) if sampler.compute_nans else None
+        nans = get_num_nans(logits) if sampler.compute_nans else None
         drafts, pos = self._drafts(batch)
         processed = sampler.apply_sampling_params(
             logits,
@@ -124,15 +111,12 @@ class RejectionSampler:
         masks = None
         if sampler.return_sampling_mask:
             most = int(sampler.sampling_states.top_k.np[batch.idx_mapping_np].max())
-            made = _vllm("sample.output").SamplingMaskTensors
-            masks = made.from_logits(processed, batch.cu_num_logits, count, most, tokens.shape[1])
+            masks = SamplingMaskTensors.from_logits(processed, batch.cu_num_logits, count, most, tokens.shape[1])
         in_prompt = batch.seq_lens[: len(count)] < sampler.req_states.prefill_len.gpu[batch.idx_mapping]
         lengths = batch.cu_num_logits[1:] - batch.cu_num_logits[:-1]
         kept = torch.where(in_prompt, 0, count)
         rejected = torch.where(in_prompt, 0, lengths.to(torch.int32) - kept)
-        loaded = sys.modules.get(f"{_GPU}.sample.output")
-        output = SamplerOutput if loaded is None else loaded.SamplerOutput
-        return output(
+        return SamplerOutput(
             sampled_token_ids=sampled,
             logprobs_tensors=logprobs,
             num_nans=nans,
@@ -224,7 +208,7 @@ class RejectionSampler:
         """What vLLM computes of the emitted tokens' rows, if a request asks for it."""
         sampler = self.sampler
         most = sampler.sampling_states.max_num_logprobs(batch.idx_mapping_np)
-        if most == _vllm_constant("NO_LOGPROBS", -1):
+        if most == NO_LOGPROBS:
             return None
         flat = torch.zeros(len(logits), dtype=sampled.dtype, device=sampled.device)
         write_at(flat, rows.index, sampled >= 0, sampled)
@@ -234,8 +218,7 @@ class RejectionSampler:
             bounds = batch.cu_num_logits.clone() if adaptive else batch.cu_num_logits_np.tolist()
         mode = sampler.logprobs_mode
         given = processed if mode.startswith("processed") else logits
-        compute = _vllm("sample.logprob").compute_topk_scores
-        return compute(given, most, flat, bounds, logits_mode=mode.endswith("_logits"))
+        return compute_topk_scores(given, most, flat, bounds, logits_mode=mode.endswith("_logits"))
 
 
 def sampler_of(sampler: Any) -> Any:
@@ -266,8 +249,7 @@ class _Draws:
         # Hints for vLLM's kernels, of which 0.33 has one more.
         *hints: bool,
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        filters = importlib.import_module("vllm.v1.sample.ops.topk_topp_sampler")
-        processed = filters.apply_top_k_top_p(processed_logits, top_k, top_p)
+        processed = apply_top_k_top_p(processed_logits, top_k, top_p)
         return _drawn(processed, self.sampling_states, expanded_idx_mapping, pos), processed
 
 
@@ -285,13 +267,3 @@ def _drawn(logits: torch.Tensor, states: Any, index: torch.Tensor, pos: torch.Te
         dtype="int64",
     )
     return torch.as_tensor(drawn)
-
-
-def _vllm(name: str) -> Any:
-    """A module of vLLM's model runner V2."""
-    return importlib.import_module(f"{_GPU}.{name}")
-
-
-def _vllm_constant(name: str, value: int) -> int:
-    """A constant of vLLM's sampling states, or its value in release 0.33 where vLLM is not loaded."""
-    return int(getattr(sys.modules.get(f"{_GPU}.sample.states"), name, value))

@@ -1,51 +1,17 @@
-"""What TokenSpeed hands to its backend, and what a drafter reads there: the config, and requests' parameters."""
+"""A request's parameters: what TokenSpeed's `SamplingParams` says, in Gumball's words, or why it cannot be had."""
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
-
-import torch
 
 from gumball.errors import RefusedError
 from gumball.flat import FLAT_NAMES, flat_params, refuse_near_misses
 from gumball.params import LogprobsParams, SamplingParams
 
-__all__ = ["KNOWN", "SamplingBackendConfig", "SpeculativeSamplingPools", "known_of", "params_of"]
+__all__ = ["KNOWN", "known_of", "params_of"]
 
 KNOWN = "__known__"
 """The key of `custom_params` under which the engine's two lists of a request come: its prompt, and the tokens that it has so far."""
-
-
-@dataclasses.dataclass
-class SamplingBackendConfig:
-    """The fields that the backend reads of TokenSpeed's config of the same name, which works as well."""
-
-    max_bs: int = 1
-    max_draft_tokens_per_req: int = 1
-    max_req_pool_size: int = 0
-    vocab_size: int = 0
-    device: Any = None
-    random_seed: int = 48
-    enable_output_logprobs: bool = False
-    tp_group: tuple[int, ...] | None = None
-    enable_tp_sync: bool = True
-
-    def __post_init__(self) -> None:
-        if self.tp_group is not None:
-            self.tp_group = tuple(map(int, self.tp_group))
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class SpeculativeSamplingPools:
-    """Parameters of requests by pool index, which a drafter draws with: [max_req_pool_size + 1] each, on the pool's device.
-
-    temperature: float32. top_k: int32; a greedy request has 1. seed: int64, the bits of the request's seed.
-    """
-
-    temperature: torch.Tensor
-    top_k: torch.Tensor
-    seed: torch.Tensor
 
 
 def params_of(request: Any, logprobs: bool = False) -> SamplingParams:
@@ -98,12 +64,3 @@ def known_of(request: Any) -> tuple[list[int], list[int]]:
     given = getattr(request, "custom_params", None) or {}
     prompt, output = given.get(KNOWN, ((), ()))
     return list(prompt if given.keys() - _INNER else ()), list(output)
-
-
-def check_requests(req_pool_indices: torch.Tensor, rows: int, each: int) -> None:
-    """Raises ValueError unless there is an index for each request, of which each has as many rows of logits."""
-    if each < 1 or rows % each != 0:
-        raise ValueError(f"num_tokens_per_req is {each}, but must be at least 1 and divide the rows of logits, {rows}")
-    if req_pool_indices.shape != (rows // each,):
-        found = tuple(req_pool_indices.shape)
-        raise ValueError(f"req_pool_indices has shape {found}, but must have one element per request, {rows // each}")

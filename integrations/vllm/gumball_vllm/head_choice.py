@@ -1,6 +1,6 @@
 """A head of Gumball's in place of a model's last product: a pool then draws from hidden states, and nobody computes rows of logits for it.
 
-This module needs no vLLM; `gumball_vllm.heads` makes the head and puts it into the engine.
+:mod:`gumball_vllm.heads` makes it and puts it into the engine.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ import torch
 
 from gumball import Batch, Outputs, Step, Verify
 
-from .heads import rows_of
+from .head_choice import rows_of
 from .listed import Copied, Lists, upload
 from .requests import Requests
 

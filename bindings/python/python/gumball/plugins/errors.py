@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from gumball.errors import Error, RefusedError
+from ..errors import Error, RefusedError
 
-__all__ = ["CallerError", "RefusedError", "refuse_unless"]
+__all__ = ["CallerError", "refuse_unless"]
 
 
 class CallerError(Error, ValueError, AssertionError):

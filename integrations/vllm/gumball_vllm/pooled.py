@@ -23,10 +23,10 @@ from vllm.v1.worker.gpu.sample.output import SamplerOutput
 import gumball
 from gumball import Step, Verify, operators
 from gumball.params import SamplingParams
+from gumball.plugins.states import admit, mirostat_start
 
-from ..states import admit, mirostat_start
 from .batches import Batch, Chains
-from .heads import AnyHead, rows_of
+from .head_choice import AnyHead, rows_of
 from .listed import Apart, Lists, OnDevice, pool_of, upload, warm_up
 from .params import BUILT_IN, MOST_DEPARTED, TOP_LIMIT, params_of
 

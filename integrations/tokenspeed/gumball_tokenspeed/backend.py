@@ -6,18 +6,18 @@ import hashlib
 from typing import Any
 
 import torch
+from tokenspeed.runtime.sampling.backends.base import CUDA_GRAPH_VARIANT_DEFAULT, SpeculativeSamplingPools
 
 from gumball import Batch, Drafts, Pool, Recorded, Shorten, Step, Verify
+from gumball.plugins.errors import CallerError
+from gumball.plugins.states import admit
 
-from ..errors import CallerError
-from ..states import admit
 from . import ranks
+from .params import known_of, params_of
 from .ranks import PADDING, Watch, padded
-from .requests import SpeculativeSamplingPools, known_of, params_of
 
-__all__ = ["CUDA_GRAPH_VARIANT_DEFAULT", "GumballSamplingBackend"]
+__all__ = ["GumballSamplingBackend"]
 
-CUDA_GRAPH_VARIANT_DEFAULT = "default"
 FULL = "full"
 
 
@@ -29,9 +29,12 @@ def _device(device: Any) -> str:
 
 
 class GumballSamplingBackend:
-    """A sampling backend for TokenSpeed.
+    """A sampling backend for TokenSpeed over a pool.
 
-    config: TokenSpeed's, or :class:`SamplingBackendConfig`; `vocab_size` and `max_req_pool_size` are required. Raises
+    Each request is a sequence of a :class:`gumball.Pool`: its parameters are copied in once. Its draws depend on its seed and on its number of
+    tokens, not on the batch, and penalties count the generated tokens. Unlike TokenSpeed's own backends it applies every parameter.
+
+    config: TokenSpeed's; `vocab_size` and `max_req_pool_size` are required. Raises
     ValueError without them, for what TokenSpeed's own backends alone have (`enable_speculative_sampling`, logprobs with the
     `logprob_order` "megatron"), and the errors of :class:`gumball.Pool`.
 

@@ -1,6 +1,4 @@
-"""TokenSpeed's sampling backend: requests come, go and move; drafts are coupled; graphs' calls; its fused top-k and
-top-p.
-"""
+"""The sampling backend by its own calls: requests come, go and move; trees of drafts; graphs' calls."""
 
 from __future__ import annotations
 
@@ -9,15 +7,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
+from gumball_tokenspeed.backend import GumballSamplingBackend
+from gumball_tokenspeed.params import KNOWN, params_of
+from signatures import assert_takes, named, recorded
+from tokenspeed.runtime.sampling.backends.base import SamplingBackendConfig
 
 import gumball
-from float64 import kept64, softmax64
 from gumball import Sampler, SamplingParams
-
-torch = pytest.importorskip("torch")
-
-from gumball_compat import tokenspeed
-from gumball_compat.tokenspeed import GumballSamplingBackend, SamplingBackendConfig
 
 VOCAB = 900
 OFF = 1 << 30
@@ -50,11 +47,12 @@ REQUESTS = [
 
 def backend(**config: Any) -> GumballSamplingBackend:
     given = {"max_bs": 4, "max_req_pool_size": 6, "vocab_size": VOCAB, "device": "cpu"} | config
-    return GumballSamplingBackend(SamplingBackendConfig(**given))
+    their = {"enable_speculative_sampling": False, "sampling_stream": "batch", "logprob_order": "torch"}
+    return GumballSamplingBackend(SamplingBackendConfig(**their | given))
 
 
 def samplers(requests: list[Any]) -> list[Sampler]:
-    return [Sampler(tokenspeed.params_of(params), VOCAB) for params in requests]
+    return [Sampler(params_of(params), VOCAB) for params in requests]
 
 
 def rows_of(step: int, count: int = 4) -> Any:
@@ -66,17 +64,6 @@ def output(logits: Any) -> Any:
 
 
 INFO = SimpleNamespace(vocab_mask=None)
-
-
-def test_tokens_are_those_of_samplers_whatever_the_batch() -> None:
-    made, alone = backend(), samplers(REQUESTS)
-    for step in range(12):
-        some = [[0, 1, 2, 3], [3, 1], [2]][step % 3]
-        made.prepare_step([f"r{i}" for i in some], [i + 1 for i in some], [REQUESTS[i] for i in some])
-        logits = rows_of(step, len(some))
-        tokens, lengths = made.sample(output(logits), INFO)
-        assert tokens.dtype == lengths.dtype == torch.int32 and lengths.tolist() == [1] * len(some)
-        assert tokens.tolist() == [alone[i].sample(row) for i, row in zip(some, logits, strict=True)]
 
 
 def test_a_place_that_changes_hands_begins_anew_and_a_request_that_moves_goes_on() -> None:
@@ -114,7 +101,7 @@ def on(device: str, made: GumballSamplingBackend) -> GumballSamplingBackend:
     if device == "emulated":
         config = made.config
         made.pool = gumball.Pool(
-            VOCAB,
+            config.vocab_size,
             device=device,
             slots=config.max_req_pool_size + 1,
             rows=config.max_bs * made.most,
@@ -127,32 +114,6 @@ def on(device: str, made: GumballSamplingBackend) -> GumballSamplingBackend:
 def on_host_or_emulated(device: str) -> None:
     if device not in ("cpu", "emulated"):
         pytest.skip("left out: tests/gpu has this")
-
-
-@pytest.mark.parametrize("right", [0.0, 0.5, 1.0])
-def test_drafts_change_no_token(right: float, device: str) -> None:
-    """Decoding with drafts, a share of which is right, yields what decoding without them does."""
-    on_host_or_emulated(device)
-    width, wanted = 4, wanted_tokens(REQUESTS)
-    made = on(device, backend(max_draft_tokens_per_req=width))
-    got: list[list[int]] = [[] for _ in REQUESTS]
-    rng = np.random.default_rng(1)
-    steps = 0
-    while min(map(len, got)) < 20:
-        steps += 1
-        drafts = [wanted[i][len(ids) : len(ids) + width - 1] for i, ids in enumerate(got)]
-        drafts = [[token if rng.random() < right else (token + 1) % VOCAB for token in line] for line in drafts]
-        drafts = [line + [0] * (width - 1 - len(line)) for line in drafts]
-        candidates = torch.tensor([[0, *line] for line in drafts])
-        logits = torch.stack([model(got[i] + line[:j]) for i, line in enumerate(drafts) for j in range(width)])
-        made.prepare_step(list("abcd"), [1, 2, 3, 4], REQUESTS, num_tokens_per_req=width)
-        tokens, lengths = made.verify(output(logits), INFO, candidates)
-        assert tokens.shape == (4 * width,)
-        for ids, line, length in zip(got, tokens.view(4, width).tolist(), lengths.tolist(), strict=True):
-            ids += line[:length]
-    assert [ids[:20] for ids in got] == wanted
-    assert steps == 20 if right == 0 else steps < 20
-    assert steps == 5 if right == 1 else steps > 5
 
 
 def test_trees_change_no_token_and_leave_their_path(device: str) -> None:
@@ -414,44 +375,29 @@ def test_mistakes_are_named() -> None:
 
 
 def test_parameters_are_carried_over() -> None:
-    got = tokenspeed.params_of(request(-1, min_new_tokens=3, stop_token_ids={9, 2}, logit_bias={"4": -1}))
+    got = params_of(request(-1, min_new_tokens=3, stop_token_ids={9, 2}, logit_bias={"4": -1}))
     want = SamplingParams(
         top_k=OFF, repetition_scope="output", min_tokens=3, stop_ids=[2, 9], logit_bias={4: -1.0}, seed=(1 << 64) - 1
     )
-    assert got == want and tokenspeed.params_of(request(min_new_tokens=3)).min_tokens == 0
-    assert tokenspeed.params_of(request(None)).seed is None
-    assert tokenspeed.params_of(request(1, top_k=1)).temperature == 0
+    assert got == want and params_of(request(min_new_tokens=3)).min_tokens == 0
+    assert params_of(request(None)).seed is None
+    assert params_of(request(1, top_k=1)).temperature == 0
+    own = {"typical_p": 0.9, "repetition_scope": "both", "__req__": object()}
+    assert params_of(request(custom_params=own)) == params_of(request()).replace(typical_p=0.9, repetition_scope="both")
 
 
-def test_parameters_of_gumball_alone_come_by_their_flat_names() -> None:
-    got = tokenspeed.params_of(
-        request(custom_params={"typical_p": 0.9, "repetition_scope": "both", "__req__": object()})
-    )
-    assert got == tokenspeed.params_of(request()).replace(typical_p=0.9, repetition_scope="both")
-    for given, text in (
-        ("typcal_p", "do you mean 'typical_p'"),
-        ("min_p", "TokenSpeed's own"),
-        ("x", "takes only typical_p"),
-    ):
-        with pytest.raises(ValueError, match=text):
-            tokenspeed.params_of(request(custom_params={given: 0.5}))
+@pytest.mark.parametrize(("_", "name", "text"), recorded("tokenspeed"))
+def test_its_methods_take_what_tokenspeeds_take(_: str, name: str, text: str) -> None:
+    import gumball_tokenspeed.backend
 
-
-def test_a_token_that_nobody_keeps_does_not_count() -> None:
-    made, alone = backend(), samplers(REQUESTS[:2])
-    logits = rows_of(0, 2)
-    made.prepare_step(["a", "b"], [1, 2], [REQUESTS[0], None])
-    assert made.sample(output(logits.clone()), INFO)[0].tolist() == [alone[0].sample(logits[0]), 0]
-    made.prepare_step(["a", "b"], [1, 2], REQUESTS[:2])
-    wanted = [one.sample(row) for one, row in zip(alone, logits, strict=True)]
-    assert made.sample(output(logits.clone()), INFO)[0].tolist() == wanted
+    assert_takes(named(gumball_tokenspeed.backend, name), text)
 
 
 @pytest.mark.parametrize("own", [{}, {"dry_multiplier": 1.0, "mirostat_tau": 3.0}])
 def test_a_request_that_comes_back_goes_on_behind_the_tokens_that_it_has(own: dict[str, Any]) -> None:
     """All but mirostat's limit, which starts from its initial value because the engine does not keep it."""
     tokens: list[int] = []
-    params = request(3, repetition_penalty=1.3, custom_params={**own, tokenspeed.KNOWN: ([5, 6], tokens)})
+    params = request(3, repetition_penalty=1.3, custom_params={**own, KNOWN: ([5, 6], tokens)})
     made, logits = backend(), rows_of(0, 1)
     made.prepare_step(["a"], [1], [params])
     state = made.pool.state(made._slots["a"])
@@ -462,21 +408,3 @@ def test_a_request_that_comes_back_goes_on_behind_the_tokens_that_it_has(own: di
     assert list(state.prompt) == list(again.prompt) == ([5, 6] if own else [])
     assert list(again.output) == tokens and again.position == state.position + 1
     assert (again.seed, again.mu) == (state.seed, state.mu)
-
-
-def test_the_fused_filters_are_top_k_then_top_p(batch: np.ndarray) -> None:
-    probs = torch.from_numpy(softmax64(batch).astype(np.float32))
-    top_ks = torch.tensor([1, 5, OFF, OFF, 127, 40, 3], dtype=torch.int32)
-    top_ps = torch.tensor([1.0, 0.5, 0.9, 1.0, 0.99, 0.3, 0.7])
-    sizes = [tokenspeed.fused_topk_topp_workspace_size(n, v) for n, v in ((1, 1), (1, VOCAB), (7, VOCAB), (7, 9000))]
-    assert sizes[0] > 0 and sizes == sorted(set(sizes))
-    room = torch.empty(tokenspeed.fused_topk_topp_workspace_size(7, VOCAB), dtype=torch.uint8)
-    tokenspeed.fused_topk_topp_prepare("cpu")
-    got = tokenspeed.fused_topk_topp_renorm(probs, top_ks, top_ps, room)
-    for line, row, k, p in zip(got, probs.numpy(), top_ks.tolist(), top_ps.tolist(), strict=True):
-        np.testing.assert_allclose(line, kept64(row, top_k=k, top_p=p), atol=1e-3)
-    out = torch.empty_like(probs)
-    assert tokenspeed.fused_topk_topp_renorm(probs, top_ks, top_ps, out=out) is out and (out == got).all()
-    assert (gumball.probabilities(probs, kind="probabilities", top_k=top_ks, top_p=top_ps) == got).all()
-    with pytest.raises(ImportError):
-        tokenspeed.register()

@@ -1,4 +1,4 @@
-"""vLLM's own rejection kernels on the CPU, by Triton's interpreter, beside gumball_compat.vllm.
+"""vLLM's own rejection kernels on the CPU, by Triton's interpreter, beside our rejection sampler.
 
 Of the package only the files that hold the kernels are loaded, with stand-ins for the modules that ask for a device or for
 the rest of vLLM. Random numbers differ, so requests are greedy, or have rows that leave nothing to chance.
@@ -21,8 +21,7 @@ import numpy as np
 import torch
 import triton
 import triton.language as tl
-
-from gumball_compat.vllm import RejectionSampler
+from gumball_vllm.runner_v2 import RejectionSampler
 
 SPEC = importlib.util.find_spec("vllm")
 assert SPEC is not None and SPEC.submodule_search_locations

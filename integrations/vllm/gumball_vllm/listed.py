@@ -12,9 +12,9 @@ import torch
 from numpy.typing import NDArray
 
 from gumball import Batch, Dry, Outputs, Pool, SamplingParams, Shorten, Step, Verify
+from gumball.plugins.states import admit
 
-from ..states import admit
-from .heads import AnyHead, rows_of
+from .head_choice import AnyHead, rows_of
 from .params import IDS, MODES, TOP_LIMIT
 
 __all__ = ["Apart", "Asked", "Copied", "Lists", "OnDevice", "pool_of", "upload", "warm_up"]

@@ -7,15 +7,14 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-
-torch = pytest.importorskip("torch")
-
-from test_tokenspeed import INFO, REQUESTS, VOCAB, backend, model, on, output, request, wanted_tokens
+import torch
+from gumball_tokenspeed import ranks
+from gumball_tokenspeed.backend import GumballSamplingBackend
+from gumball_tokenspeed.params import KNOWN
+from test_backend import INFO, REQUESTS, VOCAB, backend, model, on, output, request, wanted_tokens
 
 from gumball import Pool, Ranks, dist
 from gumball._gumball import EMULATOR
-from gumball_compat import tokenspeed
-from gumball_compat.tokenspeed import ranks
 from threads import on_threads
 
 WIDTH, TOKENS = 3, 14
@@ -23,22 +22,11 @@ MANY = [*REQUESTS, request(9, temperature=1.3, top_p=0.8)]
 
 
 def runtime_of(made: Any, rank: int, world: int) -> None:
-    """Configures a backend as TokenSpeed's executor does: by TokenSpeed's own code where that is installed."""
+    """Configures a backend as TokenSpeed's executor does, by TokenSpeed's own code."""
+    from tokenspeed.runtime.sampling import dp_sampling_config
+
     rows = -(-VOCAB // world)
     topology = SimpleNamespace(tp_rank=rank, tp_size=world, tp_group=tuple(range(world)))
-    try:
-        from tokenspeed.runtime.sampling import dp_sampling_config
-    except ImportError:
-        runtime = SimpleNamespace(
-            enabled=True,
-            vocab_size=rows * world,
-            max_bucket_bs=6,
-            min_bs=2,
-            num_tokens_per_req=WIDTH,
-            topology=topology,
-            device="cpu",
-        )
-        return made.configure_dp_sampling(runtime)
     told: list[Any] = []
     processor = SimpleNamespace(
         **vars(topology), skip_all_gather=False, config=None, configure_dp_logits_layout=told.append
@@ -58,7 +46,6 @@ def runtime_of(made: Any, rank: int, world: int) -> None:
         ),
     )
     assert runtime.enabled and told == [runtime]
-    return None
 
 
 def meet_at(path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -138,7 +125,7 @@ def test_ranks_emit_the_tokens_of_decoding_without_drafts(
                 made.prepare_step(ids[:1], places[:1], [None])
                 made.sample(output(logits[:1].clone()), INFO)
                 made.prepare_step(["other"], places[:1], MANY[:1])
-                known = SimpleNamespace(**vars(MANY[0]), custom_params={tokenspeed.KNOWN: ([], histories[0])})
+                known = SimpleNamespace(**vars(MANY[0]), custom_params={KNOWN: ([], histories[0])})
                 made.prepare_step(ids[:1], [6], [known])
                 places[0] = 6
         if device == "emulated" and world > 1:
@@ -248,7 +235,8 @@ def test_masks_trees_and_requests_without_a_seed_are_the_same_on_all_ranks(
 
 
 def test_masks_are_split_as_tokenspeed_splits_them(tmp_path: Any) -> None:
-    config = pytest.importorskip("tokenspeed.runtime.sampling.dp_sampling_config")
+    from tokenspeed.runtime.sampling import dp_sampling_config as config
+
     mask = torch.arange(5 * 3 * 7).view(5 * 3, 7)
     made = backend()
     for rank, world in ((0, 2), (1, 2), (2, 3), (3, 4)):
@@ -260,7 +248,7 @@ def test_masks_are_split_as_tokenspeed_splits_them(tmp_path: Any) -> None:
 
 def test_what_cannot_be_spread_is_named(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     meet_at(tmp_path, monkeypatch)
-    assert tokenspeed.GumballSamplingBackend._SUPPORTS_DP_VERIFY
+    assert GumballSamplingBackend._SUPPORTS_DP_VERIFY
     topology = SimpleNamespace(tp_rank=0, tp_size=2, tp_group=(0, 1))
     right = {
         "enabled": True,

@@ -1,22 +1,22 @@
-"""vLLM's batches without vLLM: requests that come, go, move and are preempted, and what of their parameters is refused.
+"""Requests of model runner V1 that come, go, move and are preempted, and what of their parameters is refused.
 
-The batch below changes as vLLM's `InputBatch` does. With vLLM itself `ci/plugin vllm` tests the same.
+The batch below changes as vLLM's `InputBatch` does.
 """
 
 from __future__ import annotations
 
-import random
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
+from gumball_vllm.draws import draw, verify
+from gumball_vllm.params import params_of
+from gumball_vllm.requests import Requests
 
-from gumball import Head, LogprobsParams, Mirostat, Sampler, SamplingParams
-
-torch = pytest.importorskip("torch")
-
-from gumball_compat.vllm import RefusedError, Requests, draw, params_of, verify
+from gumball import LogprobsParams, Mirostat, Sampler, SamplingParams
+from gumball.errors import RefusedError
 
 VOCAB, LENGTH = 40, 12
 ROWS = torch.randn(23, VOCAB, generator=torch.Generator().manual_seed(1)) * 3
@@ -50,133 +50,6 @@ def there(logits: Any, device: str) -> Any:
 
 def row(history: list[int], of: Any = ROWS) -> Any:
     return of[(history[-1] * 5 + len(history)) % len(of)]
-
-
-class Engine:
-    """A batch whose rows change at random; each request has the engine's own list of its output.
-
-    dropped: the most tokens in flight that it drops of a request that leaves. A device has the last two of mirostat's limits.
-    """
-
-    def __init__(self, requests: Requests, rng: random.Random, device: str) -> None:
-        self.requests, self.rng = requests, rng
-        self.dropped = 2 if device == "cpu" else 1
-        self.rows: list[Any] = []
-        self.waiting: list[Any] = []
-        self.changes: dict[str, list[Any]] = {"removed": [], "added": [], "moved": []}
-
-    def add(self, request: Any) -> None:
-        self.rows.append(request)
-        # In turns as without and with asynchronous scheduling, where a request comes back with a new list.
-        if self.rng.random() < 0.5:
-            request.output = list(request.output)
-        self.changes["added"].append((len(self.rows) - 1, id(request), request.params, request.prompt, request.output))
-
-    def remove(self, index: int) -> Any:
-        """Takes a row out; the last one moves into its place."""
-        request = self.rows[index]
-        self.changes["removed"].append(len(self.rows) - 1 if index == len(self.rows) - 1 else index)
-        last = self.rows.pop()
-        if last is not request:
-            # vLLM takes an index that is filled again out of the list of those removed.
-            self.changes["removed"].pop()
-            self.changes["moved"].append((len(self.rows), index, False))
-            self.rows[index] = last
-        return request
-
-    def flush(self) -> None:
-        self.requests.update(*self.changes.values(), len(self.rows))
-        self.changes = {name: [] for name in self.changes}
-
-    def change(self) -> None:
-        """One kind of change a step, since vLLM takes the kinds in its own turn."""
-        kind = self.rng.random()
-        if self.waiting and (kind < 0.5 or not self.rows):
-            self.add(self.waiting.pop(0))
-        elif len(self.rows) > 1 and kind < 0.6:
-            request = self.remove(self.rng.randrange(len(self.rows)))
-            self.waiting.append(request)
-            # The engine may drop tokens that were in flight.
-            self.flush()
-            if self.rng.random() < 0.5:
-                del request.output[max(0, len(request.output) - self.rng.randrange(self.dropped + 1)) :]
-        elif len(self.rows) > 1 and kind < 0.8:
-            one, other = self.rng.sample(range(len(self.rows)), 2)
-            self.rows[one], self.rows[other] = self.rows[other], self.rows[one]
-            self.changes["moved"].append((one, other, True))
-        self.flush()
-
-
-KINDS: list[tuple[dict[str, Any], dict[str, Any]]] = [
-    ({"top_p": 0.9}, {"top_p": 0.9}),
-    ({"temperature": 0.0, "frequency_penalty": 0.7}, {"temperature": 0.0, "frequency_penalty": 0.7}),
-    ({"extra_args": {"mirostat_tau": 2.0}}, {"mirostat": Mirostat(2.0, 0.1)}),
-    ({"repetition_penalty": 1.3}, {"repetition_penalty": 1.3}),
-]
-
-
-@pytest.mark.parametrize("with_head", [False, True])
-@pytest.mark.parametrize("drafts", [0, 3])
-def test_requests_keep_their_tokens_through_every_change_of_the_batch(
-    drafts: int, with_head: bool, device: str
-) -> None:
-    rng = random.Random(5 + drafts)
-    requests = on(device, rows=8, most_drafts=drafts)
-    given_rows = HIDDEN if with_head else ROWS
-    if with_head:
-        head = Head.certified(WEIGHTS)
-        requests.head = head if device == "cpu" else head.to(device, rows=8 * (1 + drafts))
-    engine = Engine(requests, rng, device)
-    everybody = []
-    for i in range(24):
-        given, ours = KINDS[i % len(KINDS)]
-        prompt = [rng.randrange(VOCAB) for _ in range(1 + i % 5)]
-        alone = Sampler(SamplingParams(seed=i, **ours), VOCAB, prompt=prompt)
-        while len(alone.output) < LENGTH:
-            alone.sample(row(alone.history).numpy())
-        request = SimpleNamespace(params=theirs(seed=i, **given), prompt=prompt, output=[], wanted=alone.output)
-        everybody.append(request)
-    engine.waiting = list(everybody)
-    accepted = 0
-    while engine.waiting or engine.rows:
-        if len(engine.rows) < 8:
-            engine.change()
-        for index in reversed(range(len(engine.rows))):
-            if len(engine.rows[index].output) >= LENGTH:
-                engine.remove(index)
-                engine.flush()
-        if not engine.rows:
-            continue
-        histories = [one.prompt + one.output for one in engine.rows]
-        # A prompt that is not read to its end: its token is thrown away.
-        discarded = [not one.output and rng.random() < 0.5 for one in engine.rows]
-        if drafts and rng.random() < 0.7:
-            guesses = [
-                [] if early else [id if rng.random() < 0.8 else 0 for id in one.wanted[len(one.output) :][:drafts]]
-                for one, early in zip(engine.rows, discarded, strict=True)
-            ]
-            logits = [
-                row(history + line[:j], given_rows)
-                for history, line in zip(histories, guesses, strict=True)
-                for j in range(len(line) + 1)
-            ]
-            counts = [len(line) for line in guesses]
-            ids = torch.tensor([id for line in guesses for id in line], dtype=torch.int32)
-            drawn = verify(requests, there(torch.stack(logits), device), counts, there(ids, device))
-            assert drawn.tokens.shape == (len(counts), 1 + max(counts))
-        else:
-            drawn = draw(requests, there(torch.stack([row(history, given_rows) for history in histories]), device))
-            assert drawn.logprobs is None and drawn.tokens.dtype == torch.int32
-        for one, line, early in zip(
-            engine.rows, drawn.tokens.reshape(len(engine.rows), -1).tolist(), discarded, strict=True
-        ):
-            if not early:
-                emitted = [id for id in line if id >= 0]
-                accepted += len(emitted) - 1
-                one.output += emitted
-    for one in everybody:
-        assert one.output[:LENGTH] == one.wanted
-    assert (accepted > 0) == (drafts > 0)
 
 
 def test_a_list_that_the_engine_shortens_under_asynchronous_scheduling_takes_no_token_back(device: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from gumball.params import SamplingParams, State
+from ..params import SamplingParams, State
 
 __all__ = ["admit", "mirostat_start"]
 

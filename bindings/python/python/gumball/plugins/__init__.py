@@ -1,0 +1,8 @@
+"""For plug-ins of engines, and packages that have others' names: what these share. Programs that draw need none of it, and it may change with any release.
+
+* :mod:`gumball.plugins.releases`: the release of an engine that a plug-in was tried with, and places of the engine that are missing.
+* :mod:`gumball.plugins.states`: an engine's requests, admitted to a pool.
+* :mod:`gumball.plugins.errors`: errors where another package asserts, and arguments that would have no effect.
+* :mod:`gumball.plugins.judged`: drafts judged with random numbers that a caller hands in. Needs torch.
+* :mod:`gumball.plugins.walks`: which drafts of a tree are accepted, in operators of torch.
+"""

@@ -1,0 +1,183 @@
+"""What a server and its requests may ask for: checked at start, and where a request enters."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+from vllm import SamplingParams
+from vllm.exceptions import VLLMValidationError
+
+from gumball.errors import RefusedError
+from gumball.flat import FLAT_NAMES
+
+from . import DRAFTS, SWITCH
+from .head_choice import chosen_head, refuse_without_logits
+from .params import params_of, refuse_misplaced
+
+__all__ = [
+    "check_of_drafts",
+    "draws_alone",
+    "refuse_configuration",
+    "refuse_watermarks",
+    "samples_drafts",
+    "validator",
+]
+
+# vLLM's check of a request beside drafts.
+THEIR_CHECK = SamplingParams._validate_spec_decode
+
+# The most drafts that a pool verifies for a request.
+MOST_DRAFTS = 64
+
+
+def drafts_rule() -> str:
+    """What the environment says of drafts: coupled, or rejection where the text may depend on them. Raises ValueError for another word."""
+    value = os.environ.get(DRAFTS, "") or "coupled"
+    if value not in ("coupled", "rejection"):
+        raise ValueError(
+            f"{DRAFTS} is {value!r}, but must be coupled (the default: drafts change no text) or rejection (drafts are judged by "
+            "their probabilities, and the text depends on them)"
+        )
+    return value
+
+
+def samples_drafts(vllm_config: Any) -> bool:
+    """Whether a drafter draws its drafts and hands out their probabilities."""
+    return getattr(vllm_config.speculative_config, "draft_sample_method", "greedy") == "probabilistic"
+
+
+def draws_alone(vllm_config: Any) -> bool:
+    """Whether model runner V2 edits and filters logits itself and Gumball only draws: if it needs something that a pool lacks.
+
+    These are verification in blocks or by the drafter's probabilities, drafts whose number only the device knows, sampling masks, forced traces, and batches that each rank of
+    a group samples a part of.
+    """
+    speculation, model = vllm_config.speculative_config, vllm_config.model_config
+    drafts = speculation is not None and (
+        speculation.rejection_sample_method == "block"
+        or getattr(speculation, "enable_adaptive_verification", False)
+        or (drafts_rule() == "rejection" and samples_drafts(vllm_config))
+    )
+    return bool(
+        drafts
+        or getattr(model, "return_sampling_mask", False)
+        or getattr(model, "enable_trace_replay", False)
+        or getattr(vllm_config.parallel_config, "enable_batch_sharded_sampling", False)
+    )
+
+
+def refuse_watermarks(vllm_config: Any) -> None:
+    """Raises ValueError for an engine that is to write watermarks, of which Gumball knows nothing."""
+    if getattr(vllm_config, "watermark_config", None) is not None:
+        raise ValueError(
+            "--watermark-config asks for watermarks, which Gumball's sampler does not write; "
+            f"leave it out, or set {SWITCH}=0 for vLLM's own sampler"
+        )
+
+
+def refuse_configuration(vllm_config: Any) -> None:
+    """Raises ValueError for an engine whose drafts or logprobs a pool does not make."""
+    _refuse_speculation(vllm_config.speculative_config, ("standard",))
+    if vllm_config.speculative_config is not None and drafts_rule() == "rejection":
+        if not samples_drafts(vllm_config):
+            raise ValueError(
+                f"{DRAFTS} is rejection, which judges drafts by probabilities, and this server's drafter gives none; "
+                'set draft_sample_method to "probabilistic" in --speculative-config, or leave the variable out'
+            )
+        raise ValueError(
+            f"{DRAFTS} is rejection, which is for model runner V2; leave it out, or VLLM_USE_V2_MODEL_RUNNER=0"
+        )
+    if vllm_config.model_config.logprobs_mode == "processed_logits":
+        raise ValueError(
+            "--logprobs-mode is processed_logits, which Gumball has not, as it never makes such a row; "
+            "take processed_logprobs, or set GUMBALL_VLLM=0"
+        )
+
+
+def _refuse_speculation(speculation: Any, methods: tuple[str, ...]) -> None:
+    if speculation is None:
+        return
+    if speculation.num_speculative_tokens > MOST_DRAFTS:
+        raise ValueError(
+            f"num_speculative_tokens is {speculation.num_speculative_tokens}, but Gumball verifies at most {MOST_DRAFTS} drafts; "
+            "lower it, or set GUMBALL_VLLM=0"
+        )
+    if speculation.rejection_sample_method not in methods:
+        raise ValueError(
+            f"rejection_sample_method is {speculation.rejection_sample_method}, but Gumball has {' and '.join(methods)} alone here; "
+            "leave it out, or set GUMBALL_VLLM=0"
+        )
+
+
+def validator(original: Callable[[Any], Callable[[Any], None]]) -> Callable[[Any], Callable[[Any], None]]:
+    """Returns the method of vLLM's `InputProcessor` that makes its check of requests, with ours behind it."""
+
+    def _build_logits_processors_params_validator(self: Any) -> Callable[[Any], None]:
+        theirs = original(self)
+        config = self.vllm_config
+        vocab, mode = config.model_config.get_vocab_size(), config.model_config.logprobs_mode
+        speculates, newer = config.speculative_config is not None, config.use_v2_model_runner
+        alone = newer and draws_alone(config)
+        head = chosen_head()
+        refuse_watermarks(config)
+        if newer and alone:
+            _refuse_speculation(config.speculative_config, ("standard", "block"))
+        elif newer:
+            refuse_configuration(config)
+
+        def validate(params: Any) -> None:
+            theirs(params)
+            try:
+                if alone:
+                    _refuse_extra(params)
+                    _refuse_long_lists(params)
+                    THEIR_CHECK(params, config.speculative_config)
+                else:
+                    params_of(params, logprobs_mode=mode, vocab=vocab)
+                if head is not None:
+                    refuse_without_logits(params, head["kind"])
+            except RefusedError as error:
+                raise VLLMValidationError(str(error)) from error
+            if not newer and speculates and params.thinking_token_budget is not None:
+                raise VLLMValidationError(
+                    "thinking_token_budget beside speculation is not what Gumball does; leave it out, or start the server "
+                    "without speculation or with GUMBALL_VLLM=0"
+                )
+
+        return validate
+
+    return _build_logits_processors_params_validator
+
+
+def check_of_drafts(self: Any, speculative_config: Any) -> None:
+    """In the place of vLLM's check of a request beside drafts, which refuses what the pool verifies; :func:`validator` calls theirs where vLLM's kernels filter."""
+
+
+def _refuse_long_lists(params: Any) -> None:
+    """Raises RefusedError for lists that vLLM's kernels do not take, which it would notice within a step."""
+    from vllm import envs
+    from vllm.v1.worker.gpu.sample import logit_bias
+
+    words = params.bad_words_token_ids or ()
+    for name, count, most in (
+        ("allowed_token_ids", len(params.allowed_token_ids or ()), logit_bias.MAX_NUM_ALLOWED_TOKEN_IDS),
+        ("logit_bias", len(params.logit_bias or ()), logit_bias.MAX_NUM_LOGIT_BIAS_TOKENS),
+        ("stop ids", len(params.all_stop_token_ids) if params.min_tokens else 0, logit_bias.MAX_NUM_STOP_TOKEN_IDS),
+        ("bad_words", len(words), envs.VLLM_MAX_NUM_BAD_WORDS),
+        ("bad_words in ids", sum(map(len, words)), envs.VLLM_MAX_BAD_WORDS_TOTAL_TOKENS),
+    ):
+        if count > most:
+            raise RefusedError(f"{name}: {count} are given, but vLLM's kernels, which edit here, take at most {most}")
+
+
+def _refuse_extra(params: Any) -> None:
+    extra = params.extra_args or {}
+    refuse_misplaced(extra, params)
+    for name in extra:
+        if name in FLAT_NAMES:
+            raise RefusedError(
+                f"extra_args has {name!r}, but this server's settings let vLLM edit and filter the logits itself; leave it out, "
+                "or start the server with VLLM_USE_V2_MODEL_RUNNER=0"
+            )
