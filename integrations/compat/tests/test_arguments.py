@@ -13,7 +13,7 @@ from gumball.errors import RefusedError
 
 INTEGRATIONS = Path(__file__).parents[2]
 # Those that take calls which others make.
-PACKAGES = ("compat", "tokenspeed", "vllm")
+PACKAGES = ("compat", "sglang", "tokenspeed", "vllm")
 
 
 def arguments(function: ast.FunctionDef) -> list[str]:

@@ -21,8 +21,8 @@ def register() -> None:
     from sglang.srt.plugins.hook_registry import HookRegistry, HookType
 
     from gumball.plugins.releases import warn_if_untried
-    from gumball_compat.sglang.sampler import Seeds
 
+    from .draws import Seeds
     from .sampler import Sampler, refuse_masks, refuse_watermarks
 
     warn_if_untried("gumball-sglang", ("sglang",), *TRIED)

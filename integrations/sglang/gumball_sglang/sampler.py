@@ -8,7 +8,7 @@ import torch
 from sglang.srt.layers import sampler as theirs
 from sglang.srt.runtime_context import get_exec
 
-from gumball_compat.sglang.sampler import draw, logprobs
+from .draws import draw, logprobs
 
 __all__ = ["Sampler", "refuse_masks", "refuse_watermarks"]
 

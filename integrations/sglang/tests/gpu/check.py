@@ -85,8 +85,9 @@ async def said(llm: Any, kind: dict[str, Any], number: int, ids: list[int], wait
 
 def redrawn(kind: dict[str, Any], number: int, prompt: list[int], rows: Any, count: int) -> list[int]:
     """The text that a sampler on the CPU draws from these rows, in which penalties, biases and masks are already."""
+    from gumball_sglang.draws import _seed
+
     import gumball
-    from gumball_compat.sglang.sampler import _seed
 
     filters = {name: kind[name] for name in ("temperature", "top_k", "top_p", "min_p") if name in kind}
     seed = None if "seedless" in kind else number

@@ -1,4 +1,4 @@
-"""What a sampler of SGLang 0.5.23 is made of, over Gumball's operators: the draw of a batch, and a seed for each request.
+"""The draw of SGLang's batch by Gumball's operators, and a seed for each request.
 
 SGLang's sampler is handed logits that the engine has edited, and a batch's tensors of parameters. It has the requests' own seeds only where the whole server is
 deterministic; `Seeds` keeps them beside each batch, so that each request has one.
