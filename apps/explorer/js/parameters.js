@@ -29,6 +29,7 @@ export const PARAMETERS = [
   n("dry_allowed_length", "DRY allowed length", "history", 2, 1, 20, 1, "How long a passage may be repeated for nothing."),
   { name: "dry_breakers", label: "DRY breakers", group: "history", off: "", kind: "ids", help: "Ids that no passage reaches across." },
   n("no_repeat_ngram", "No repeated n-gram", "history", 0, 0, 10, 1, "Bans what would repeat a sequence of n tokens. 0 is off."),
+  { name: "xtc_exempt_ids", label: "XTC exempt ids", group: "filters", off: "", kind: "ids", help: "XTC does nothing where it would drop one of these ids, such as the end of a text or a newline." },
   { name: "banned_ids", label: "Banned ids", group: "more", off: "", kind: "ids", help: "Ids that are never drawn, with blanks or commas between." },
   { name: "allowed_ids", label: "Allowed ids", group: "more", off: "", kind: "ids", help: "If given, all other ids are banned." },
   { name: "logit_bias", label: "Logit bias", group: "more", off: "", kind: "pairs", help: "Pairs such as 253:2.5 or 28:-Infinity, with blanks between." },
@@ -91,7 +92,7 @@ export function toParams(settings) {
   const is = (name) => settings[name] !== undefined && settings[name] !== NEUTRAL[name];
   for (const { name } of PARAMETERS.filter(isPlain)) if (is(name)) params[name] = settings[name];
   if (is("order")) params.order = settings.order.includes(",") ? settings.order.split(",") : settings.order;
-  for (const name of ["banned_ids", "allowed_ids", "stop_ids"]) if (is(name)) params[name] = integers(settings[name]);
+  for (const name of ["banned_ids", "allowed_ids", "stop_ids", "xtc_exempt_ids"]) if (is(name)) params[name] = integers(settings[name]);
   if (is("logit_bias")) params.logit_bias = settings.logit_bias.split(/[\s,]+/).filter(Boolean).map((pair) => pair.split(":").map(Number));
   const value = (name) => settings[name] ?? NEUTRAL[name];
   if (is("dry_multiplier")) params.dry = { multiplier: value("dry_multiplier"), base: value("dry_base"), allowed_length: value("dry_allowed_length"), ...(is("dry_breakers") && { breakers: integers(settings.dry_breakers) }) };

@@ -39,6 +39,8 @@ export interface SamplingParams {
   xtc_probability?: number;
   /** The probability from which a token counts as a top choice; in (0, 1]. */
   xtc_threshold?: number;
+  /** Ids that XTC never drops: it does nothing in a row in which it would drop one of them; in the vocabulary. Usually the ends of a text and the newline. */
+  xtc_exempt_ids?: Integers;
   /** How many tokens a filter keeps at least: the first token that it keeps, and the next ones of its given set; in 1..2^32. */
   min_keep?: number;
   /** Mirostat v2, which stands alone: no filter beside it, and no drafts. `mu` is the limit to start from, in bits; twice `tau` if left out. */

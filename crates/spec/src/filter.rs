@@ -133,13 +133,17 @@ fn typical_p(given: &Given<'_>, p: f32) -> Range<usize> {
     start..given.members.iter().rposition(kept).expect("the nearest token is kept") + 1
 }
 
-/// Drops the tokens at or above the threshold but the last of them, if it acts (F4).
+/// Drops the tokens at or above the threshold but the last of them, if it acts and none of them is exempt
+/// (F4).
 fn xtc(given: &Given<'_>, request: &Request<'_>) -> Range<usize> {
     let [word, ..] = philox4x32_10(request.seed, [0, request.position, Tag::Xtc as u32, request.draw]);
     let acts = u64::from(word) < fraction_to_u32(request.params.xtc_probability);
     let threshold = log2(request.params.xtc_threshold) + given.lz();
     let top = given.members.partition_point(|id| given.y(*id) >= threshold);
-    if acts && top > 1 { top - 1..given.members.len() } else { 0..given.members.len() }
+    let dropped = if acts { top.saturating_sub(1) } else { 0 };
+    let is_exempt = |id: &u32| request.params.xtc_exempt_ids.contains(id);
+    let start = if given.members[..dropped].iter().any(is_exempt) { 0 } else { dropped };
+    start..given.members.len()
 }
 
 /// Returns how many tokens lie within `n` standard deviations of the first logit (F5).

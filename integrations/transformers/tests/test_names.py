@@ -35,6 +35,7 @@ VALUES: dict[str, tuple[Any, dict[str, Any]]] = {
     "min_keep": (8, {"top_p": 0.01}),
     "xtc_probability": (1.0, {"xtc_threshold": 0.001}),
     "xtc_threshold": (0.001, {"xtc_probability": 1.0}),
+    "xtc_exempt_ids": (list(range(VOCAB)), {"xtc_probability": 1.0, "xtc_threshold": 0.001}),
     "repetition_scope": ("output", REPEATED),
     "penalty_scope": ("both", REPEATED),
     "order": ("min_p,top_p", {"min_p": 0.9, "top_p": 0.5, "temperature": 3.0}),

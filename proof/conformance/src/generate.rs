@@ -240,6 +240,9 @@ fn filters(bytes: &mut Bytes<'_>, params: &mut SamplingParams, vocab: usize) {
     if params.is_on(Filter::Xtc, vocab) {
         params.xtc_probability = bytes.of(&[1.0, 0.5, 0.01]);
         params.xtc_threshold = bytes.fraction().max(f32::from_bits(1));
+        if bytes.seldom(3) {
+            params.xtc_exempt_ids = vocab_ids(bytes, vocab, 20);
+        }
     }
     match bytes.byte() % 4 {
         0 | 1 => {}

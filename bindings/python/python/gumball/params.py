@@ -204,6 +204,7 @@ class SamplingParams:
     eta_cutoff: The entropy-dependent form of it; in 0..=1, 0 is off.
     xtc_probability: How often XTC acts; in 0..=1, 0 is off.
     xtc_threshold: The probability from which a token counts as a top choice; in (0, 1].
+    xtc_exempt_ids: Ids that XTC never drops: it does nothing in a row in which it would drop one of them; in the vocabulary. Usually the ends of a text and the newline.
     min_keep: How many tokens a filter keeps at least: the first token that it keeps, and the next ones of its given set; in 1..2^32.
     mirostat: Mirostat v2, which stands alone: no filter beside it, and no drafts. `mu` is the limit to start from, in bits; twice `tau` if left out.
     repetition_penalty: Divides positive and multiplies negative logits of seen tokens; in (0, 2^16], 1 is off.
@@ -239,6 +240,7 @@ class SamplingParams:
     eta_cutoff: float = 0.0
     xtc_probability: float = 0.0
     xtc_threshold: float = 0.1
+    xtc_exempt_ids: Sequence[int] = ()
     min_keep: int = 1
     mirostat: Mirostat | None = None
     repetition_penalty: float = 1.0

@@ -208,16 +208,15 @@ impl Given {
         buffers.between.keys.iter().copied().max().unwrap_or_else(|| reader.first_key())
     }
 
-    /// Returns the key of the last token at or above `last`, which is at most the first token's key.
-    pub fn last_key(&self, reader: &Reader<'_>, buffers: &mut Buffers, last: u64) -> u64 {
+    /// Returns the keys of the set's tokens, in any order; none only if the row was written since its survey.
+    pub fn all_keys<'a>(&self, reader: &Reader<'_>, buffers: &'a mut Buffers) -> &'a [u64] {
         if let Some(range) = &self.listed {
-            let keys = &buffers.list.keys[range.clone()];
-            return keys[keys.partition_point(|key| *key >= last).max(1) - 1];
+            return &buffers.list.keys[range.clone()];
         }
         buffers.between.clear();
         buffers.mass.visits += 1;
-        reader.gather(Cut { last, ..self.cut }, usize::MAX, &mut buffers.between);
-        buffers.between.keys.iter().copied().min().unwrap_or_else(|| reader.first_key())
+        reader.gather(self.cut, usize::MAX, &mut buffers.between);
+        &buffers.between.keys
     }
 
     /// Returns the prefix of the set down to `last`, which is at most the first token's key.

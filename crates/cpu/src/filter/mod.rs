@@ -20,7 +20,7 @@ mod sigma;
 mod typical;
 
 use gumball_spec::filter::{dynamic_temperature, fraction_to_u32, target_mass, updated_mu};
-use gumball_spec::num::{Tag, key, log2, philox4x32_10};
+use gumball_spec::num::{Tag, key, key_id, log2, philox4x32_10};
 use gumball_spec::survey::{Measure, log_mass};
 use gumball_spec::{Filter, FilterOrder, SamplingParams};
 
@@ -300,7 +300,8 @@ impl Given {
         }
     }
 
-    /// Drops the tokens at or above the threshold but the last of them, if it acts (F4).
+    /// Drops the tokens at or above the threshold but the last of them, if it acts and none of them is exempt
+    /// (F4).
     fn xtc(&self, reader: &Reader<'_>, buffers: &mut Buffers, task: &Task<'_>, measure: Measure) -> Given {
         let params = task.prepared.params();
         let [word, ..] = philox4x32_10(task.seed, [0, task.position, Tag::Xtc as u32, task.draw]);
@@ -312,7 +313,12 @@ impl Given {
             return self.clone();
         }
         let top = self.while_y(reader, buffers, measure, |y| y >= threshold);
-        let first = self.last_key(reader, buffers, top.cut.last);
+        let keys = top.all_keys(reader, buffers);
+        let first = keys.iter().copied().min().unwrap_or_else(|| reader.first_key());
+        let is_exempt = |key: &u64| *key > first && params.xtc_exempt_ids.contains(&key_id(*key));
+        if !params.xtc_exempt_ids.is_empty() && keys.iter().any(is_exempt) {
+            return self.clone();
+        }
         // The last top choice is kept, unless the row was written meanwhile.
         let kept = self.interval(reader, buffers, Cut { first, ..self.cut });
         kept.unwrap_or_else(|| Given::only_first(reader))

@@ -115,7 +115,7 @@ DEVICE bool xtc_acts(const Params& params, const State& state) {
     return philox(params.seed, 0, state.position, TAG_XTC, params.draw).w[0] < params.xtc_probability;
 }
 
-// Drops all tokens at or above a threshold on y except the last of them (F4).
+// Drops all tokens at or above a threshold on y except the last of them, unless one of the others is exempt (F4).
 template <class V>
 DEVICE GivenSet xtc(const FilterContext<V>& f, const GivenSet& given, float threshold) {
     // The first token has y = 0, so no token reaches a threshold above 0.
@@ -123,7 +123,20 @@ DEVICE GivenSet xtc(const FilterContext<V>& f, const GivenSet& given, float thre
         return given;
     }
     GivenSet top = prefix_above(given, f.log2e_over_t, threshold);
-    return suffix_from(given, cut_ends(f, top.cut).last);
+    u64 last = cut_ends(f, top.cut).last;
+    const u32 exempt_count = f.params.xtc_exempt_count;
+    if (exempt_count > 0) {
+        const u32* exempt_ids = f.step.requests[f.step.slots[f.row]].xtc_exempt_ids;
+        u64 drops_exempt = 0;
+        for (u32 i = threadIdx.x; i < exempt_count; i += blockDim.x) {
+            u64 key = make_key(f.view.logit(exempt_ids[i]), exempt_ids[i]);
+            drops_exempt |= key > last && given.cut.contains(key);
+        }
+        if (block_max(f.storage.search.reduce, drops_exempt)) {
+            return given;
+        }
+    }
+    return suffix_from(given, last);
 }
 
 // Returns how far a logit lies below the first, in units of 2^-12, at most 2^22 - 1 (F5).

@@ -259,7 +259,9 @@ shared! {
         chain: u32;
         /// How many tokens a filter keeps at least (F11).
         min_keep: u32;
-        reserved: [u32; 3];
+        /// How many ids `Request::xtc_exempt_ids` has.
+        xtc_exempt_count: u32;
+        reserved: [u32; 2];
     }
 
     /// What a request's edits know of one id: an entry of a hash table with open addressing.
@@ -294,6 +296,8 @@ shared! {
         /// The bad words, one after the other, and the index at which each ends.
         bad_words: (const u32*);
         bad_word_ends: (const u32*);
+        /// Ids that XTC never drops (F4).
+        xtc_exempt_ids: (const u32*);
         logprob_ids: (const u32*);
         history_capacity: u32;
         entries_mask: u32;
@@ -301,6 +305,7 @@ shared! {
         breaker_count: u32;
         bad_word_count: u32;
         logprob_id_count: u32;
+        reserved: [u32; 2];
     }
 
     /// The state of a request. A step advances it.

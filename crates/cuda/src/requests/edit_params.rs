@@ -26,6 +26,8 @@ pub(crate) struct EditLists {
     pub bad_words: Vec<u32>,
     /// For each of these words, the index in `bad_words` after its last id.
     pub bad_word_ends: Vec<u32>,
+    /// Ids that XTC never drops, which is no edit.
+    pub xtc_exempt_ids: Vec<u32>,
 }
 
 fn scope(scope: Scope, on: bool) -> u32 {
@@ -42,6 +44,8 @@ pub(crate) fn prepare(params: &SamplingParams, vocab: usize, prepared: &mut Para
     let inside = |id: &u32| (*id as usize) < vocab;
     let mut edits = EditLists { allowed: allowed(params, vocab), ..EditLists::default() };
     prepared.bias_first = u32::from(params.bias_first);
+    edits.xtc_exempt_ids.clone_from(&params.xtc_exempt_ids);
+    prepared.xtc_exempt_count = edits.xtc_exempt_ids.len() as u32;
     edits.bias = params.logit_bias.iter().copied().filter(|(_, bias)| bias.is_finite()).collect();
     for word in params.bad_words.iter().filter(|word| word.len() > 1 && word.last().is_some_and(inside)) {
         edits.bad_words.extend(word);

@@ -137,7 +137,8 @@ impl RequestBuffers {
     ) -> Result<Request> {
         let has = |bits: u32| params.features & bits != 0;
         let mut request = Request::default();
-        if !has(features::EDITS | features::BANNED_IDS | features::KEEP_HISTORY) {
+        let has_exempt = !edits.xtc_exempt_ids.is_empty();
+        if !(has(features::EDITS | features::BANNED_IDS | features::KEEP_HISTORY) || has_exempt) {
             return Ok(request);
         }
         let capacity = history.capacity()?;
@@ -150,8 +151,9 @@ impl RequestBuffers {
             entries = table;
         }
         let allowed = edits.allowed.as_ref().map(|allowed| builder.append(allowed));
-        let lists = [&edits.stop_ids, &edits.breakers, &edits.bad_words, &edits.bad_word_ends];
-        let [stop_ids, breakers, bad_words, ends] = lists.map(|list| builder.append(list));
+        let EditLists { stop_ids, breakers, bad_words, bad_word_ends, xtc_exempt_ids, .. } = edits;
+        let lists = [stop_ids, breakers, bad_words, bad_word_ends, xtc_exempt_ids];
+        let [stop_ids, breakers, bad_words, ends, xtc_exempt_ids] = lists.map(|list| builder.append(list));
         let mut ids = builder.units.len();
         let mut bytes = ids * UNIT;
         if has(features::TOKEN_COUNTS | features::HISTORY_EDITS | features::KEEP_HISTORY) {
@@ -175,6 +177,7 @@ impl RequestBuffers {
         request.breakers = at(breakers);
         request.bad_words = at(bad_words);
         request.bad_word_ends = at(ends);
+        request.xtc_exempt_ids = at(xtc_exempt_ids);
         request.history = at(ids);
         request.stop_count = edits.stop_ids.len() as u32;
         request.breaker_count = edits.breakers.len() as u32;

@@ -188,8 +188,10 @@ impl<'a> Filtering<'a> {
         let [word, ..] = philox4x32_10(request.seed, [0, request.position, Tag::Xtc as u32, request.draw]);
         let chance = f64::from(word) / 4_294_967_296.0;
         if u64::from(word) < fraction_to_u32(probability) {
+            let stays = "only the last stays, unless an exempt id would go";
+            let stays = if request.params.xtc_exempt_ids.is_empty() { "only the last stays" } else { stays };
             format!(
-                "the coin fell on {chance:.3}, below {probability}, so it acts: of the tokens of probability {threshold} and more only the last stays"
+                "the coin fell on {chance:.3}, below {probability}, so it acts: of the tokens of probability {threshold} and more {stays}"
             )
         } else {
             format!("the coin fell on {chance:.3}, not below {probability}, so it does not act this time")

@@ -137,6 +137,11 @@ params! {
         .within(above(0.0, 1.0, "in (0, 1]"))
         .flag("P", "The probability from which XTC calls a token a top choice");
 
+    /// Ids that XTC never drops: it does nothing in a row in which it would drop one of them (F4); in the
+    /// vocabulary. Usually the ends of a text and the newline.
+    xtc_exempt_ids: Vec<u32> = Vec::new() => setting(Stage::Filter)
+        .flag("IDS", "Let XTC do nothing where it would drop one of these ids");
+
     /// How many tokens a filter keeps at least: the first token that it keeps, and the next ones of its given
     /// set (F11); in 1..2^32.
     min_keep: u32 = 1 => setting(Stage::Filter).within(from(1.0, u32::MAX as f64, "in 1..2^32"))

@@ -117,6 +117,7 @@ impl SamplingParams {
         }
         ids_in_vocab("allowed_ids", self.allowed_ids.iter().flatten().copied(), vocab)?;
         ids_in_vocab("banned_ids", self.banned_ids.iter().copied(), vocab)?;
+        ids_in_vocab("xtc_exempt_ids", self.xtc_exempt_ids.iter().copied(), vocab)?;
         if self.bad_words.iter().any(Vec::is_empty) {
             return Err(Error::length("bad_words", 0, "sequences of at least one id"));
         }

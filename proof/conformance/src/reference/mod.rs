@@ -172,7 +172,9 @@ impl Reference {
                     return None;
                 }
                 let top = if log_p[0] < threshold { 0 } else { at_least(&log_p, threshold)? };
-                Some(top.max(1) - 1..n)
+                let top = top.max(1) - 1;
+                let is_exempt = |id: &usize| params.xtc_exempt_ids.contains(&(*id as u32));
+                Some(if self.order[given][..top].iter().any(is_exempt) { 0..n } else { top..n })
             }
         }
     }

@@ -1,6 +1,6 @@
 //! The filters that can drop the first token: typical-p and XTC (F3, F4).
 
-use gumball_spec::{NONE, SamplingParams};
+use gumball_spec::{Filter, FilterOrder, NONE, SamplingParams};
 
 use crate::case::{Case, UNIT};
 use crate::reference::{philox, xtc_acts};
@@ -21,6 +21,9 @@ rules!(interval_rules:
     F4 xtc_acts_as_its_coin_falls,
     F4 xtc_compares_its_word_exactly,
     F4 xtc_leaves_at_least_one_token,
+    F4 xtc_does_nothing_where_it_would_drop_an_exempt_id,
+    F4 xtc_looks_for_exempt_ids_in_its_given_set_after_the_edits,
+    F4 xtc_finds_an_exempt_id_among_many_equal_tokens,
 );
 
 /// Probabilities 1/2, 1/4, 1/8, 1/8 of 1, 2, 3, 3 bits; the entropy is 1.75.
@@ -156,4 +159,68 @@ fn xtc_leaves_at_least_one_token(check: &Check<'_>) {
     }
     let none = Case::of(&[f32::NEG_INFINITY; 3], xtc(1.0, 1e-9));
     assert_eq!(check.sees(&none).token, NONE);
+}
+
+fn exempt(threshold: f32, ids: &[u32]) -> SamplingParams {
+    SamplingParams { xtc_exempt_ids: ids.to_vec(), ..xtc(1.0, threshold) }
+}
+
+fn xtc_does_nothing_where_it_would_drop_an_exempt_id(check: &Check<'_>) {
+    // At 0.2 the tokens 0 and 1 are top choices, at 0.1 all four.
+    for (threshold, ids, kept) in [
+        (0.2, &[0][..], &[0, 1, 2, 3][..]),
+        (0.2, &[3, 2, 3, 0, 0], &[0, 1, 2, 3]),
+        (0.2, &[1], &[1, 2, 3]),
+        (0.2, &[1, 2, 3], &[1, 2, 3]),
+        (0.1, &[0], &[0, 1, 2, 3]),
+        (0.1, &[1], &[0, 1, 2, 3]),
+        (0.1, &[2], &[0, 1, 2, 3]),
+        (0.1, &[3], &[3]),
+        (0.3, &[0], &[0, 1, 2, 3]),
+    ] {
+        check.keeps(&Case::of(&DYADIC, exempt(threshold, ids)), kept);
+    }
+    // Many ids, of which the last is dropped.
+    let many: Vec<u32> = (0..2000).map(|i| if i < 1999 { 3 } else { 0 }).collect();
+    check.keeps(&Case::of(&DYADIC, exempt(0.1, &many)), &[0, 1, 2, 3]);
+    check.keeps(&Case::of(&DYADIC, exempt(0.1, &many[..1999])), &[3]);
+    // Where the coin says no, and at temperature 0, they change nothing.
+    check.keeps(
+        &Case::of(&DYADIC, SamplingParams { xtc_probability: 0.0, ..exempt(0.1, &[0]) }),
+        &[0, 1, 2, 3],
+    );
+    check.keeps(&Case::of(&DYADIC, SamplingParams { temperature: 0.0, ..exempt(0.1, &[0]) }), &[0]);
+}
+
+fn xtc_looks_for_exempt_ids_in_its_given_set_after_the_edits(check: &Check<'_>) {
+    // Top-k leaves 0 and 1, of 2/3 and 1/3.
+    for (ids, kept) in [(&[0][..], &[0, 1][..]), (&[1, 2, 3], &[1])] {
+        check.keeps(&Case::of(&DYADIC, SamplingParams { top_k: 2, ..exempt(0.3, ids) }), kept);
+    }
+    // Behind XTC, top-k gets all tokens or the last one; jointly, no token is left without the exempt one.
+    let last = FilterOrder::List(vec![Filter::Xtc, Filter::TopK]);
+    for (order, ids, kept) in [
+        (last.clone(), &[2][..], &[0, 1][..]),
+        (last, &[3], &[3]),
+        (FilterOrder::Joint, &[2], &[0, 1]),
+        (FilterOrder::Joint, &[3], &[0]),
+    ] {
+        check.keeps(&Case::of(&DYADIC, SamplingParams { top_k: 2, order, ..exempt(0.1, ids) }), kept);
+    }
+    // A banned id is no token, and a bias may make one of an exempt id.
+    let banned = SamplingParams { banned_ids: vec![0], ..exempt(0.2, &[0]) };
+    check.keeps(&Case::of(&DYADIC, banned), &[3]);
+    for (ids, kept) in [(&[3][..], &[3, 0, 1, 2][..]), (&[1], &[1, 2])] {
+        let raised = SamplingParams { logit_bias: vec![(3, 4.0)], ..exempt(0.2, ids) };
+        check.keeps(&Case::of(&[0.0, 0.0, -9.0, -3.0], raised), kept);
+    }
+}
+
+fn xtc_finds_an_exempt_id_among_many_equal_tokens(check: &Check<'_>) {
+    let row: Vec<f32> = (0..3000).map(|id| if id % 3 == 0 { 0.0 } else { -9.0 }).collect();
+    let mut order: Vec<u32> = (0..3000).collect();
+    order.sort_by_key(|id| id % 3 != 0);
+    for (id, dropped) in [(0, 0), (3, 0), (1500, 0), (2994, 0), (2997, 999), (1, 999), (2999, 999)] {
+        check.keeps(&Case::of(&row, exempt(1e-4, &[id])), &order[dropped..]);
+    }
 }
