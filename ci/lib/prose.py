@@ -5,6 +5,7 @@ import re
 import sys
 import textwrap
 from collections.abc import Iterator
+from itertools import groupby
 
 # As rustfmt.toml has it, and .clang-format.
 WIDTHS = {"rs": 110, "": 120}
@@ -76,27 +77,23 @@ def wrapped(lines: list[str], width: int) -> list[str]:
     return [line.replace("\0", " ") for line in fill.wrap(joined)]
 
 
+def marker(line: str) -> str | None:
+    """What stands before the text of a comment on a line of its own; None for another line."""
+    found = COMMENT.fullmatch(line)
+    return found and found.group(1) + found.group(2)
+
+
 def rewritten(text: str, width: int) -> str:
     """A file with its comments wrapped."""
     out: list[str] = []
-    lines = text.split("\n")
-    start = 0
-    while start < len(lines):
-        head = COMMENT.fullmatch(lines[start])
-        if not head:
-            out.append(lines[start])
-            start += 1
+    for before, lines in groupby(text.split("\n"), marker):
+        if before is None:
+            out.extend(lines)
             continue
-        end, block = start, []
-        while end < len(lines) and (line := COMMENT.fullmatch(lines[end])) and line.group(1, 2) == head.group(1, 2):
-            block.append(line.group(4))
-            end += 1
-        before = head.group(1) + head.group(2)
         left = width - len(before) - 1
-        for one, may_wrap in paragraphs(block, left):
+        for one, may_wrap in paragraphs([line[len(before) + 1 :] for line in lines], left):
             for line in wrapped(one, left) if may_wrap else one:
                 out.append(f"{before} {line}" if line else before)
-        start = end
     return "\n".join(out)
 
 
@@ -109,13 +106,15 @@ def main() -> None:
             text = file.read()
         width = WIDTHS.get(name.rpartition(".")[2], WIDTHS[""])
         wanted = rewritten(text, width)
-        if write and wanted != text:
+        if wanted != text and write:
             with open(name, "w", encoding="utf-8", newline="") as file:
                 file.write(wanted)
-            text = wanted
-        for number, line in enumerate(text.split("\n"), 1):
-            comment = COMMENT.fullmatch(line)
-            if len(line) > width and comment and " " in line[width:] and not comment.group(4).startswith("|"):
+        elif wanted != text:
+            print(f"{name}: a comment is wider than {width} columns; ci/style --write wraps it")
+            bad += 1
+        for number, line in enumerate(wanted.split("\n"), 1):
+            before = marker(line)
+            if len(line) > width and before and " " in line[width:] and not line.startswith(f"{before} |"):
                 print(f"{name}:{number}: a comment of {len(line)} columns, but at most {width}")
                 bad += 1
     sys.exit(bool(bad))

@@ -226,8 +226,8 @@ impl Sampler {
         object([("token", one(&found.token)), ("top", all(&found.top)), ("ids", all(&found.ids))])
     }
 
-    /// The ids that the filters kept of the last row, in the order of tokens; empty unless `collect_kept` asked
-    /// for them before it.
+    /// The ids that the filters kept of the last row, in the order of tokens; empty unless `collect_kept`
+    /// asked for them before it.
     #[wasm_bindgen(getter)]
     pub fn kept(&self) -> Vec<u32> {
         if self.discarded { Vec::new() } else { self.inner.kept().to_vec() }

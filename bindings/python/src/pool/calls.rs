@@ -208,11 +208,11 @@ impl Pool {
     /// a row, 1 for chains, at most 64. probs: if True, returns a pair with the probabilities that the drafts
     /// are drawn from, [rows, vocab] float32, as rows of Drafts.probs.
     ///
-    /// For drafts that nothing waits for, and in graphs, see OnDevice.add_draft_batch. Over ranks, rows are this
-    /// rank's part of all rows. Raises UnavailableError on a device for the route "probabilities" and for
-    /// Hidden, and on the host on that route for several siblings, for mode "block" and for probs; ValueError
-    /// for an id of a path outside the vocabulary, for a path that is too long and for a request with
-    /// mirostat; and the errors of step.
+    /// For drafts that nothing waits for, and in graphs, see OnDevice.add_draft_batch. Over ranks, rows are
+    /// this rank's part of all rows. Raises UnavailableError on a device for the route "probabilities" and
+    /// for Hidden, and on the host on that route for several siblings, for mode "block" and for probs;
+    /// ValueError for an id of a path outside the vocabulary, for a path that is too long and for a request
+    /// with mirostat; and the errors of step.
     #[pyo3(
         signature = (rows, batch, paths=None, *, siblings=None, probs=false, stream=None),
         text_signature = "($self, rows, batch, paths=None, *, siblings=1, probs=False, stream=None)"
