@@ -1,5 +1,5 @@
-//! Which rows, and which texts of tokens, does the explorer show? Those of the real model, written into one
-//! file.
+//! Writes the file of rows and of texts in tokens that the explorer shows: rows that the real model computes
+//! for the prompts.
 //!
 //! ```text
 //! cargo run --release --package gumball-cli --example record_explorer -- OUT PROMPTS

@@ -40,8 +40,8 @@ pub(crate) const NOT_FOUND: i32 = 127;
 /// The program to start; none in programs that are not the command.
 static COMMAND: OnceLock<PathBuf> = OnceLock::new();
 
-/// What a process of the command's own does: the first argument that says so, and how it answers its standard
-/// input.
+/// A task that the command does in a process of its own: the first argument of that process, which names the
+/// task, and the function that reads the process' standard input and writes the answer.
 pub type Work = (&'static str, fn() -> ExitCode);
 
 /// Does what the command was started for by itself, one of `works` or a guard; none if a person or a program

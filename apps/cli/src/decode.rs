@@ -1,7 +1,7 @@
 //! The decode loop: drafts, logits, tokens, text, and again, until something ends it.
 //!
-//! A pass of the model yields a row behind the text and one behind each draft, and one token or several.
-//! Without drafts that is a row and a token.
+//! A pass of the model computes a row of logits after the text and one after each draft; the pool emits one
+//! token or several of them. Without drafts a pass computes one row, and the pool emits one token.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};

@@ -1,8 +1,8 @@
 //! A grammar that the text must follow: which tokens it allows next, as a bitmask.
 //!
 //! JSON schemas and Lark grammars are compiled by `llguidance`, in a process of its own where the command can
-//! start one (`Apart`): its time, memory and depth are those that the grammar asks for. Only complete text
-//! follows a grammar, so whoever stops early must ask [`Grammar::is_complete`].
+//! start one (`Apart`), because the grammar decides how much time, memory and stack its compiler takes. Only
+//! complete text follows a grammar, so a caller that stops early must ask [`Grammar::is_complete`].
 
 use std::path::Path;
 use std::sync::Arc;

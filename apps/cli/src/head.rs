@@ -163,7 +163,7 @@ impl HeadArgs {
     }
 
     /// Makes the head that the arguments name for a model, on the host; `None` if they name none.
-    /// `special_ids`: those that a clustered head always computes.
+    /// `special_ids`: the ids whose logits a clustered head computes for every row.
     ///
     /// # Errors
     /// - What the model's weights, the level, or a number of probes are refused for.
@@ -317,7 +317,7 @@ impl ModelHead {
     }
 
     /// Returns how many bytes the head has read for each of `tokens` tokens. `counts`: the head's work for
-    /// the rows of this model, without that of a drafter's.
+    /// the rows of this model, without its work for the rows of a draft model.
     #[must_use]
     pub fn figures(&self, counts: HeadCounts, tokens: usize) -> HeadFigures {
         let screen_bytes = match self {

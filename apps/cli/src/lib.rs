@@ -3,9 +3,9 @@
 //! A command is a function of its arguments and of where it writes, so that tests call it without a process.
 //! What several of them share stands beside them: the sampling flags, files of logits, the request state a
 //! row is drawn for, and a real model, from a GGUF file to logits, so that the engine has something to choose
-//! from. What a row is told in, its files and flags, and what the machine has are of `gumball-inspect`, which
-//! other programs use too, and stand here under the same names. Exit codes: 0 done, 1 done and found wanting,
-//! 2 a mistake in what was asked.
+//! from. The reports on a row, the files and flags that name rows, and the report on the machine come from
+//! `gumball-inspect`, which other programs use too, and have the same names here. Exit codes: 0 if the
+//! command did its work, 1 if a check that it made fails, 2 if its arguments or files are wrong.
 #![forbid(unsafe_code)]
 
 pub mod threads;

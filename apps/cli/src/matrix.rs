@@ -1,5 +1,5 @@
-//! A model's output matrix, from a GGUF file as f32 or from a safetensors file as it lies there: what the
-//! artefact of a head is built from.
+//! Reads the output matrix of a model, from which the artefact of a head is built: from a GGUF file as f32,
+//! from a safetensors file in the type that the file has.
 
 use std::fs::OpenOptions;
 use std::io::Read;
@@ -17,8 +17,8 @@ use crate::logits::elements;
 use crate::model::{Gguf, HeadMatrix, Llama};
 use crate::{Error, Result};
 
-/// Names of the output matrix in safetensors files of models, and of the embedding that stands in for it,
-/// those that are tried first first.
+/// Names of the output matrix in safetensors files of models, and of the embedding that models without one
+/// use in its place, in the order in which they are looked for.
 const NAMES: [&str; 5] = [
     "lm_head.weight",
     "model.embed_tokens.weight",

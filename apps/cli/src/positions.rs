@@ -1,7 +1,7 @@
 //! Tokens at the positions of a text: what a head draws from each hidden state, on the host or on a device.
 //!
-//! Every position is drawn with the same seed whatever the head is, so two heads with the same logits draw
-//! the same tokens.
+//! The seed of a position does not depend on the head, so two heads with the same logits draw the same
+//! tokens.
 
 use gumball_engine::head::HostMatrix;
 use gumball_engine::{

@@ -50,8 +50,9 @@ impl RequestHead {
         }))
     }
 
-    /// Verifies a chain of drafts from hidden states, one for each row, by what the request draws, and
-    /// appends what it emits to the sequence in `slot`. The drafts come with the masks of the rows.
+    /// Verifies a chain of drafts from hidden states, one for each row: a draft is accepted if it equals the
+    /// token that the request draws there. Appends the emitted tokens to the sequence in `slot`. The drafts
+    /// come with the masks of the rows.
     ///
     /// # Errors
     /// Those of [`Pool::verify`].
@@ -128,7 +129,7 @@ pub struct HeadOnDevice {
 
 impl HeadOnDevice {
     /// Copies a model's head to a device, and admits the request there that `slot` of the host's pool holds.
-    /// Its bytes are those of `head`.
+    /// Figures count the bytes of a row and of the centroids as `model_head` has them.
     ///
     /// # Errors
     /// - Those of [`DeviceHead::new`], [`Pool::new`] and [`Pool::admit`].

@@ -108,8 +108,8 @@ fn first_bits(n: usize) -> Vec<u32> {
 /// Returns parameters fit for prose where nothing was given that shapes the distribution, else those given.
 /// `is_given`: whether a flag was that does, though perhaps with its neutral value.
 ///
-/// A small model at temperature 1 with nothing cut off rambles; whoever gives any parameter gets exactly
-/// that.
+/// A small model at temperature 1 without a filter rambles. If the user gives any parameter that shapes the
+/// distribution, the defaults for prose are left out.
 #[must_use]
 pub fn for_prose(params: SamplingParams, is_given: bool) -> SamplingParams {
     let neutral = SamplingParams {

@@ -77,8 +77,8 @@ impl SpeculateArgs {
     /// Returns what drafts for a model, if anything shall.
     ///
     /// # Errors
-    /// What is wrong with the file of a draft model; [`Error::File`] if its tokens are others. What its
-    /// weights are refused for, by a head.
+    /// - The errors of reading the draft model's file; [`Error::File`] if its tokens differ from the model's.
+    /// - The errors of a head over its weights.
     pub fn drafter(&self, model: &Model, level: Level) -> Result<Option<Drafter>> {
         let guess = match (&self.speculate, &self.draft_model) {
             (Some(Speculate::Ngram), _) => Guess::Ngram { longest: self.ngram.into(), found: Vec::new() },
@@ -109,11 +109,11 @@ enum Guess {
 }
 
 impl Drafter {
-    /// Returns the draft behind a history and the drafts of this pass so far, if there is one. `mask` is that
-    /// of its row.
+    /// Returns the draft that follows a history and the drafts of this pass so far, if there is one. `mask`:
+    /// the bitmask of the draft's row.
     ///
     /// # Errors
-    /// What a draft model fails with.
+    /// The errors of the draft model.
     pub fn next(
         &mut self,
         pool: &mut Pool,

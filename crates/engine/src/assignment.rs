@@ -1,5 +1,5 @@
-//! Which requests the rows of a batch are of, in which order, and what comes with the rows but for masks: one
-//! value, made when a batch is assigned, that all share who need it.
+//! The requests of an assigned batch in their order, and the lists of the batch except its masks. `assign`
+//! makes one such value; the pool's place, its last step and the digests over ranks share it.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -44,7 +44,7 @@ impl Assignment {
         batch.row_indices.clone_into(&mut self.row_indices);
     }
 
-    /// Returns whether it is that of a batch, in an order.
+    /// Returns whether assigning this batch in this order would make an equal value.
     pub fn is_of(&self, batch: &Checked<'_>, verifies: bool, order: &[u32]) -> bool {
         let of = self.batch();
         self.verifies == verifies
@@ -95,7 +95,8 @@ impl Assignment {
         self.slots.iter_mut().filter(|assigned| **assigned == slot).for_each(|assigned| *assigned = PADDING);
     }
 
-    /// Does so in one of those that share it.
+    /// Turns the rows of a slot into padding for one of the owners of a shared assignment, which gets a copy
+    /// of its own if others hold it.
     pub fn forget_in(shared: &mut Arc<Self>, slot: Slot) {
         if shared.slots.contains(&slot) {
             Arc::make_mut(shared).forget(slot);

@@ -225,7 +225,7 @@ impl<'a> Checked<'a> {
         self.rows
     }
 
-    /// Takes out some of the requests, and what comes with their rows.
+    /// Copies some of the requests, and the masks, forced tokens and hooks of their rows.
     pub(crate) fn pick(&self, requests: &[usize], rows: &[usize]) -> Picked<'a> {
         let or_none = |length: usize, rows| if length == 0 { &[][..] } else { rows };
         let counts = or_none(self.counts.len(), requests);
@@ -240,7 +240,7 @@ impl<'a> Checked<'a> {
     }
 }
 
-/// Some of the requests of a batch, and what comes with their rows.
+/// Some of the requests of a batch, and the masks, forced tokens and hooks of their rows.
 pub(crate) struct Picked<'a> {
     of: Checked<'a>,
     slots: Vec<Slot>,

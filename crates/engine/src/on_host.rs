@@ -78,7 +78,7 @@ pub(crate) trait HostBackend {
         out: Option<&mut Outputs>,
     ) -> Result<()>;
 
-    /// Does work for what was assigned last.
+    /// Does pieces of work over the batch that was assigned last.
     fn enqueue_all(&mut self, slots: &mut Slots, work: &[Work<'_>]) -> Result<()> {
         let mut in_order = std::mem::take(&mut self.host_mut().in_order);
         let (batch, outputs) = (in_order.assigned.batch(), &mut in_order.outputs);

@@ -90,7 +90,7 @@ def test_each_package_of_the_integrations_takes_gumball_of_this_minor_version() 
     for package in INTEGRATIONS.glob("*/pyproject.toml"):
         bounds = re.findall(r'"(gumball|gumball-compat)>=([0-9.]+),<([0-9.]+)"', package.read_text())
         assert bounds and {one[1:] for one in bounds} == {(f"{major}.{minor}", f"{major}.{minor + 1}")}, package
-        # What imports gumball_compat asks for it, and nothing else brings it along: whoever has one engine gets no other's names.
+        # A package that imports gumball_compat depends on it, and no other does: a user of one engine installs no other engine's names.
         uses = any("gumball_compat" in path.read_text() for path in package.parent.glob("gumball_*/*.py"))
         needs = re.findall("^dependencies = .*gumball-compat", package.read_text(), re.M)
         assert bool(needs) == uses or package.parent.name == "compat"

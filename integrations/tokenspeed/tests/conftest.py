@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from absent import stand_in
 
-# What the tests of the integrations share.
+# Helpers that the tests of all integrations share.
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from package_tests import device, pytest_report_header
 

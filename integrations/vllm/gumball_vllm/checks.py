@@ -112,7 +112,7 @@ def _refuse_speculation(speculation: Any, methods: tuple[str, ...]) -> None:
 
 
 def validator(original: Callable[[Any], Callable[[Any], None]]) -> Callable[[Any], Callable[[Any], None]]:
-    """Returns the method of vLLM's `InputProcessor` that makes its check of requests, with ours behind it."""
+    """Returns the method of vLLM's `InputProcessor` that makes its check of requests, with our check after it."""
 
     def _build_logits_processors_params_validator(self: Any) -> Callable[[Any], None]:
         theirs = original(self)

@@ -21,7 +21,7 @@ from .requests import Requests
 
 __all__ = ["Follower", "builder", "follower_of", "namer"]
 
-# What these do, the pool does.
+# Processors of vLLM whose edits the pool makes itself.
 _BUILT_IN = (MinTokensLogitsProcessor, LogitBiasLogitsProcessor, MinPLogitsProcessor)
 
 

@@ -137,8 +137,9 @@ class Requests:
         self.batch = Rows(())
         # Requests that came without a slot since the batch last drew.
         self._fresh: list[Request] = []
-        # What the pool's next step is assigned to, if that is known. The number of output tokens in each slot, as of the batch's beginning.
+        # The batch or chains that were assigned to the pool's next step, if that is known.
         self._assigned: Batch | Chains | None = None
+        # The number of output tokens in each slot when the batch began.
         self._counts = np.zeros(2 * rows, np.int64)
 
     def listed_apart(self, every: bool) -> NDArray[np.bool_]:

@@ -1,4 +1,4 @@
-"""Requests that come, go, move, are preempted and come back keep their tokens, whatever else is in the batch: on both model runners."""
+"""Requests that come, go, move, are preempted and come back keep their tokens, in any batch and on both model runners."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ import gumball
 from gumball import Head, Mirostat
 
 LENGTH = 14
-# What a request says to vLLM, and to Gumball.
+# The parameters of a request for vLLM, and the same for Gumball.
 KINDS: list[tuple[dict[str, Any], dict[str, Any]]] = [
     ({"top_p": 0.9}, {"top_p": 0.9}),
     ({"temperature": 0.0, "frequency_penalty": 0.7}, {"temperature": 0.0, "frequency_penalty": 0.7}),

@@ -55,8 +55,9 @@ fn run(name: &str, backend: &str) {
     }
 }
 
-/// Whether a rule is about filters, masses, rows of probabilities or logprobs, for which rows are searched;
-/// laws of draws are held on the sets that others find.
+/// Whether a rule is about filters, masses, rows of probabilities or logprobs, for which rows are searched.
+/// Laws of draws are left to `cuda_emulated`: a search finds the same kept set, from which the draw is the
+/// same.
 fn is_searched(name: &str) -> bool {
     let is_of = |rule: &str| rule.starts_with(['F', 'M', 'P', 'L']);
     !name.starts_with("draws_") && rules::all().any(|rule| rule.name == name && is_of(rule.rule))

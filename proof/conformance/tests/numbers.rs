@@ -125,8 +125,8 @@ fn philox_gives_the_published_words() {
     }
 }
 
-/// The softmax of whole rows, of vocabularies that models have, against f64: within the roundings of y (M2)
-/// at both ends of its distance to the first token, those of `exp2`, the mass and the quotient.
+/// The softmax of whole rows, of vocabularies that models have, against f64. The bound counts roundings: two
+/// of each of the two y (M2), one of their distance, and six of `exp2`, the mass and the quotient.
 #[test]
 fn probabilities_are_near_those_of_f64() {
     let operators = Operators::new(None, Some(1)).unwrap();

@@ -1,5 +1,5 @@
-//! `gumball head`: what a certified or clustered head derives from a model's weights, built once into a file,
-//! looked at, and checked.
+//! `gumball head` builds the file of a certified or clustered head from a model's weights, prints its
+//! contents, and checks it.
 
 use std::io::{IsTerminal, Write};
 use std::path::PathBuf;

@@ -75,8 +75,8 @@ struct Agreement {
     temperature_1: f64,
     /// The same with top-k 50 and top-p 0.9 at temperature 0.8.
     top_k_top_p: f64,
-    /// Draws, of all three settings, that are those of the same head on the host; absent where it draws
-    /// there.
+    /// How many draws on the device, of all three settings, equal the draws of the same head on the host;
+    /// absent if the head draws on the host.
     #[serde(skip_serializing_if = "Option::is_none")]
     as_on_host: Option<f64>,
     /// The exact head's probability of the probed sets, on average.

@@ -1,5 +1,5 @@
-//! The subcommands, one file each: what it takes, what it does, what it writes. `sample` and `explore`
-//! are in `gumball-inspect`.
+//! The subcommands, one file each, with its arguments, its work and its output. `sample` and `explore` are in
+//! `gumball-inspect`.
 
 pub mod check;
 pub mod doctor;

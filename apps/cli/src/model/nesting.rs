@@ -1,9 +1,9 @@
 //! Is a chat template simple enough to be parsed and run? Parsers and compilers go as deep as expressions
 //! nest.
 //!
-//! Brackets and blocks are counted by minijinja itself. What it follows without counting grows with the
-//! tokens of a tag (`not not x`, `1 + 1 + 1`, `x | a | a`) and with branches (`elif`), so those are counted
-//! here, before it parses anything.
+//! minijinja bounds the depth of brackets and blocks by itself. It recurses without a bound over the tokens
+//! of a tag (`not not x`, `1 + 1 + 1`, `x | a | a`) and over branches (`elif`), so this module counts those
+//! before minijinja parses anything.
 
 /// The most bytes of a template; those of models have up to twenty thousand.
 const MOST_BYTES: usize = 1 << 20;
@@ -40,8 +40,8 @@ struct Tag {
 }
 
 impl Tag {
-    /// Reads a tag that begins with `{` and `kind`, from behind these, up to its end or to one token too
-    /// many.
+    /// Reads a tag up to its end, or up to the first token beyond the limit. `text`: what follows the two
+    /// characters, `{` and `kind`, with which the tag begins.
     fn of(text: &str, kind: char) -> Self {
         let end = if kind == '{' { "}}" } else { "%}" };
         let first = text.trim_start_matches(['-', '+']).trim_start();

@@ -1,10 +1,11 @@
-//! Is a file of the cache still the one that was fetched? Asked each time it is used, and answered by its
-//! digest once a day.
+//! Is a file of the cache still the one that was fetched? The command checks that each time it uses the file,
+//! and computes the file's digest for it once a day.
 //!
-//! Beside the file lies a note: the digest, the file's length, when it was last changed, and when that was
-//! found. While the file is as the note says, and the note is of this day, the digest is taken to hold:
-//! reading 98 MB takes longer than starting to speak. Whoever may write to the cache may write the note as
-//! well; it finds accidents and what forgets the note, and the digest finds the rest a day later at most.
+//! Beside the file lies a note: the digest, the file's length, the time of its last change, and the time of
+//! the check. If length and time of change equal the note's, and the note is of today, the digest is not
+//! computed, because reading 98 MB takes longer than writing the first token. A program that may write to the
+//! cache may write the note too. The note therefore finds accidents, and changes by programs that do not
+//! write it; the digest finds all other changes within a day.
 
 use std::fs::{File, Metadata, OpenOptions};
 use std::io::{self, Read};

@@ -1,5 +1,5 @@
-//! The command, a file for each subcommand and for each part of its models, and what they share. Hostile
-//! inputs have a program of their own.
+//! Tests of the command: a file for each subcommand and for each part of its models, and the helpers that
+//! these files share. Hostile inputs have a program of their own.
 
 #[path = "../../../../bindings/c/tests/fragments/mod.rs"]
 mod fragments;

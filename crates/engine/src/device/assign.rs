@@ -128,8 +128,9 @@ impl OnGpu {
         AssignedShape { rows: of.rows(), requests: of.counts().map_or(0, <[u32]>::len) }
     }
 
-    /// Assigns a batch to the pool's own rows: those of verifications, or of steps. `order`: the requests,
-    /// and the rows, in the order in which the device has them; empty: as the batch has them.
+    /// Assigns a batch to the pool's own rows, for verifications or for steps. `order` and `rows`: the
+    /// requests and the rows of the batch in the order in which the device holds them; empty if that is the
+    /// batch's order.
     pub(super) fn assign_batch(
         &mut self,
         sequences: &mut Slots,

@@ -18,7 +18,7 @@ use crate::slots::{Entry, Slots};
 /// The step that was enqueued last.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Last {
-    /// What was assigned to its rows, in the order in which its outputs come.
+    /// The assignment of its rows, in the order of its outputs.
     pub of: Arc<Assignment>,
     /// On the route `probabilities` the temperature of the softmax of each slot's rows.
     pub temperatures: Vec<Option<f32>>,

@@ -4,7 +4,7 @@ use std::convert::Infallible;
 
 use gumball_spec::Result;
 
-/// Operators of a device, whatever they are handed.
+/// Operators of a device. Their arguments have any type, because nothing can call them.
 #[derive(Debug)]
 pub(super) struct OnDevice(Infallible);
 

@@ -158,8 +158,8 @@ fn is_part(differs: &str, call: Call) -> bool {
 fn differences_of(state: &State<'_>, batch: &Batch<'_>, drafts: &Drafts<'_>) -> Vec<&'static str> {
     let State { prompt: _, output: _, seed: _, position: _, draw: _, mu: _ } = state;
     let of_state = ["prompt", "length", "pushed", "shortened", "seed", "position", "draw", "mu"];
-    // Which line a row reads, and what the caller's edits do, each rank sees for itself; a batch of drafts is
-    // told by its slots.
+    // `row_indices`, which name rows of a rank's own matrix, and `hooks`, which are functions, are not
+    // compared. A batch of drafts (`of`) is compared by its slots.
     #[rustfmt::skip]
     let Batch {
         slots: _, counts: _, mode: _, masks: _, forced: _, row_indices: _, hooks: _, plan: _,

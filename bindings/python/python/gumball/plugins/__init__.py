@@ -1,4 +1,4 @@
-"""For plug-ins of engines, and packages that have others' names: what these share. Programs that draw need none of it, and it may change with any release.
+"""Helpers that plug-ins of engines and gumball-compat share. Programs that draw need none of them, and they may change with any release.
 
 * :mod:`gumball.plugins.releases`: the release of an engine that a plug-in was tried with, and places of the engine that are missing.
 * :mod:`gumball.plugins.states`: an engine's requests, admitted to a pool.
