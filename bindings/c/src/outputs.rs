@@ -78,6 +78,11 @@ pub struct OutputsView {
     /// 1 if the rows came from a clustered head, so that all of it counts only the ids that it computed;
     /// else 0. Of outputs on a device 0.
     pub is_approximate: u64,
+    /// Of outputs on a device, if its pool keeps sets and is not one of ranks: R x `kept_words`, in which bit
+    /// `id % 32` of word `id / 32` of a row is 1 for a kept id. Else NULL; gumball_outputs_kept has the sets
+    /// of the host.
+    pub kept: *const u32,
+    pub kept_words: usize,
 }
 
 versioned!(OutputsView, "gumball_outputs_view", is_approximate: u64);
@@ -193,7 +198,14 @@ pub unsafe extern "C" fn gumball_pool_outputs(pool: Option<&mut Pool>, out: *mut
         // Addresses are the device's, so the pointers have no provenance on the host.
         let at = |address: u64| ptr::without_provenance(address as usize);
         let (accepted, path) = (at(there.accepted), at(there.path));
-        let view = OutputsView { accepted, path, ..OutputsView::of(there.layout, at(there.address)) };
+        let (kept, kept_words) = (at(there.kept), there.kept_words);
+        let view = OutputsView {
+            accepted,
+            path,
+            kept,
+            kept_words,
+            ..OutputsView::of(there.layout, at(there.address))
+        };
         c.write("out", out, view)
     })
 }

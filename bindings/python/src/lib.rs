@@ -16,7 +16,7 @@
 //! | `device_head`, `device_weights`, `head_copies` | LM heads in a device's memory; weights that lie there; heads of the host, copied |
 //! | `operators` | functions over rows without sequences |
 //! | `devices`, `streams` | open GPUs; handles of streams |
-//! | `outputs`, `device_array` | the engine's results as arrays |
+//! | `outputs`, `device_array`, `kept_sets` | the engine's results as arrays; kept sets on their way out of an engine |
 //!
 //! `operators` holds functions over arrays for work without requests, such as softmax and draws from
 //! probabilities.
@@ -53,6 +53,7 @@ mod command;
 mod graph;
 mod head_weights;
 mod heads;
+mod kept_sets;
 mod operators;
 mod pool;
 mod sampler;
@@ -76,6 +77,8 @@ mod _gumball {
     use super::heads::Head;
     #[pymodule_export]
     use super::hooks::break_off;
+    #[pymodule_export]
+    use super::kept_sets::packed_sets;
     #[pymodule_export]
     use super::operators::{
         emulate, judge, logprobs_gradient, logprobs_of, mask_logits, probabilities, row_count, sample,

@@ -23,6 +23,7 @@ from gumball import (
     UnavailableError,
     Verify,
 )
+from gumball.plugins.kept import ids_of, lists_of, packed
 
 VOCAB = 900
 SECTIONS = "tokens statuses logprobs ranks temperatures mirostat_mu top_ids top_logprobs id_logprobs id_ranks".split()
@@ -161,6 +162,14 @@ def test_work_is_assigned_enqueued_and_fetched(device: str, requests: list[Sampl
     np.testing.assert_array_equal(np.from_dlpack(there.outputs("tokens")), wanted.tokens)
     np.testing.assert_array_equal(np.from_dlpack(there.outputs("top_ids")), wanted.top_ids)
     np.testing.assert_array_equal(np.from_dlpack(there.outputs("top_logprobs")), wanted.top_logprobs)
+    sets = np.from_dlpack(there.outputs("kept"))
+    assert sets.dtype == np.uint32 and len(sets) == 7 and sets.shape[1] * 32 >= VOCAB
+    lists = [wanted.kept(row) for row in range(7)]
+    for given, bitmasks in ((lists, False), (lists, True), (sets, False), (sets, True)):
+        lengths, ids = packed(given, bitmasks)
+        parts = np.split(ids, np.cumsum(lengths)[:-1])
+        assert [ids_of(part).tolist() for part in parts] == lists_of(lengths, ids) == [part.tolist() for part in lists]
+    assert any(part[:1] == -1 for part in parts) and min(lengths) < 2
     graph = pool.capture([Step(logits), Step(Probabilities(logits))])
     assert graph.steps == 2
     # The graph reads what lies there at the time; requests have gone meanwhile.
@@ -176,6 +185,10 @@ def test_work_is_assigned_enqueued_and_fetched(device: str, requests: list[Sampl
         make(device).replay(graph)
     with pytest.raises(ValueError, match="name is words, but must be an attribute of Outputs"):
         there.outputs("words")
+    plain = make(device, kept=False)
+    plain.assign([plain.admit(SamplingParams())])
+    with pytest.raises(ValueError, match="name is kept, but must be of a pool with kept sets, and not over ranks"):
+        plain.on_device().outputs("kept")
 
 
 def test_variants_have_their_names_and_counts(device: str, batch: np.ndarray) -> None:

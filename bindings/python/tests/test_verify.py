@@ -23,6 +23,7 @@ from gumball import (
     UnavailableError,
     Verify,
 )
+from gumball.plugins.kept import packed
 
 VOCAB = 900
 
@@ -225,6 +226,9 @@ def test_a_device_reads_drafts_trees_and_counts_where_they_lie(device: str, ids:
     pool.replay(graph)
     for name, wanted in (("tokens", [5, -1, -1, 9]), ("rows", [0, 2**32 - 1, 2**32 - 1, 3]), ("accepted", [0, 0])):
         assert back(pool.on_device().outputs(name), device).astype(np.int64).tolist() == wanted, name
+    # A greedy row keeps its token; a row that nothing was emitted from keeps none.
+    lengths, kept = packed(back(pool.on_device().outputs("kept"), device))
+    assert (lengths.tolist(), kept.tolist()) == ([1, 0, 0, 1], [5, 9])
     assert Status(int(pool.fetch().statuses[0])) == Status.NO_TREE
     for counts in (on(device, np.array([1, 0], ids)), [1, 2]):
         before = [pool.output(slot) for slot in slots]

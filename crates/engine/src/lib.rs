@@ -153,6 +153,7 @@ pub use gumball_dist as dist;
 pub use gumball_cpu::{Chosen, Draw, Entry, History, Level, Prepared, RowMut, Task, files};
 pub use gumball_spec::edit::Hook;
 pub use gumball_spec::error::{quoted, shown};
+pub use gumball_spec::layout::set_ids;
 pub use gumball_spec::logprobs::{Logprobs, TokenLogprob};
 pub use gumball_spec::near::{meant, nearest};
 pub use gumball_spec::verify::by_probabilities::Judgement;

@@ -149,9 +149,28 @@ const fn section(start: usize, words: usize) -> Range<usize> {
     start..start + words
 }
 
+/// Returns the ids of a bitmask, ascending: bit `id % 32` of word `id / 32` is 1 for an id that it holds.
+pub fn set_ids(words: &[u32]) -> impl Iterator<Item = u32> {
+    words.iter().zip(0u32..).flat_map(|(word, index)| {
+        let mut rest = *word;
+        std::iter::from_fn(move || {
+            let bit = (rest != 0).then(|| rest.trailing_zeros())?;
+            rest &= rest - 1;
+            Some(index * 32 + bit)
+        })
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn ids_of_a_bitmask_ascend_at_both_ends_of_words() {
+        assert_eq!(set_ids(&[1 | 1 << 31, 0, u32::MAX]).take(4).collect::<Vec<_>>(), [0, 31, 64, 65]);
+        assert_eq!(set_ids(&[0, 1 << 31, 0]).collect::<Vec<_>>(), [63]);
+        assert_eq!(set_ids(&[]).count() + set_ids(&[0; 9]).count(), 0);
+    }
 
     #[test]
     fn words_that_no_memory_holds_are_told_apart() {

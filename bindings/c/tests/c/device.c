@@ -238,6 +238,9 @@ static void a_pool_on_a_device_is_one_on_the_host(gumball_device *device) {
     CHECK(same_outputs(wanted, kept));
     size_t len = 0;
     CHECK(gumball_outputs_kept(kept, 1, &len) != NULL && len == 1);
+    SIZED(gumball_outputs_view, view);
+    OK(gumball_pool_outputs(pool, &view));
+    CHECK(view.kept != NULL && view.kept_words >= WORDS && view_of(kept).kept == NULL);
 
     variants_of(device, &plain);
     configs_of(device);

@@ -1,7 +1,7 @@
 //! What only a device can do: outputs where they lie, graphs of the host program, and batches of drafts.
 
 use gumball_engine::{
-    DraftBatch as EngineDraftBatch, DraftBatchLimits, Layout, Pool as EnginePool, Proposals,
+    DeviceOutputs, DraftBatch as EngineDraftBatch, DraftBatchLimits, Layout, Pool as EnginePool, Proposals,
     Recorded as EngineRecorded, Work,
 };
 use pyo3::prelude::*;
@@ -59,20 +59,28 @@ impl OnDevice {
     /// One of the last step's outputs, by its name in Outputs: a DeviceArray whose address stays, with as
     /// many rows as are assigned, over ranks the rows of the whole batch; it needs no copy and no wait. Of
     /// drafts also "rows", [rows] uint32, the row that each output comes from, 2^32 - 1 where no token was
-    /// emitted, and "accepted", [requests] uint32.
+    /// emitted, and "accepted", [requests] uint32. Of a pool with kept sets "kept", [rows, words] uint32, of
+    /// which bit id % 32 of word id // 32 is 1 for a kept id; words beyond those of the vocabulary are 0.
     ///
-    /// Raises ValueError for another name.
+    /// Raises ValueError for another name, and for "kept" without kept sets, or over ranks.
     fn outputs(&self, py: Python<'_>, #[pyo3(from_py_with = argument)] name: &str) -> PyResult<DeviceArray> {
         let pool = self.pool.get();
-        let (address, layout, requests) = pool.with(py, None, |inner| {
+        let (outputs, requests) = pool.with(py, None, |inner| {
             let there = inner.pool()?.on_device()?;
             let shape = there.assigned(None)?;
             let outputs = there.outputs();
             let layout = Layout { rows: shape.rows, ..outputs.layout };
-            Ok((outputs.address, layout, shape.requests))
+            Ok((DeviceOutputs { layout, ..outputs }, shape.requests))
         })?;
-        let (start, dtype, shape) = section(name, layout, requests)?;
-        let address = address as usize + start * size_of::<u32>();
+        let (address, dtype, shape) = if name == "kept" {
+            if outputs.kept == 0 {
+                return Err(out_of_range("name", name, "of a pool with kept sets, and not over ranks"));
+            }
+            (outputs.kept as usize, Dtype::U32, vec![outputs.layout.rows, outputs.kept_words])
+        } else {
+            let (start, dtype, shape) = section(name, outputs.layout, requests)?;
+            (outputs.address as usize + start * size_of::<u32>(), dtype, shape)
+        };
         Ok(DeviceArray::new(self.pool.clone_ref(py), address, pool.location, dtype, shape))
     }
 

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use gumball_spec::layout::Layout;
+use gumball_spec::layout::{Layout, set_ids};
 use gumball_spec::{Result, Status, TILE, memory};
 
 /// All outputs of a step.
@@ -85,13 +85,8 @@ impl Outputs {
         }
         let words = vocab.div_ceil(TILE) * TILE / 32;
         let words = &self.kept[row * words..][..words];
-        Some(set_ids(words, vocab).collect())
+        Some(set_ids(words).collect())
     }
-}
-
-/// Returns the ids below `vocab` whose bits are set, ascending.
-pub(crate) fn set_ids(words: &[u32], vocab: usize) -> impl Iterator<Item = u32> {
-    (0..vocab as u32).filter(|id| words[*id as usize / 32] >> (id % 32) & 1 == 1)
 }
 
 /// Returns the ranges of all sections, in words.

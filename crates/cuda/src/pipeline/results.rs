@@ -4,13 +4,13 @@
 use std::sync::Arc;
 
 use gumball_spec::Result;
-use gumball_spec::layout::Layout;
+use gumball_spec::layout::{Layout, set_ids};
 
 use crate::abi;
 use crate::driver::runtime::Runtime;
 use crate::memory::buffer::{Buffer, ROWS};
 use crate::pipeline::assignment::WorkspaceLimits;
-use crate::pipeline::outputs::{Outputs, set_ids};
+use crate::pipeline::outputs::Outputs;
 use crate::pipeline::row_lists::mask_words;
 
 /// The words after a row's outputs for the walk through drafts: the row of a token, and how many drafts were
@@ -48,7 +48,7 @@ impl Results {
             outputs: self.address(),
             top_n_width: self.limits.widths.top_n as u32,
             ids_width: self.limits.widths.ids as u32,
-            kept_bits: if self.limits.kept { self.kept.address() } else { 0 },
+            kept_bits: self.kept_address().unwrap_or_default().0,
             ..step
         }
     }
@@ -98,9 +98,16 @@ impl Results {
         let mut words = vec![0u32; rows.len() * width];
         self.kept.read(0, &mut words)?;
         for (ids, words) in rows.iter_mut().zip(words.chunks_exact(width)) {
-            ids.extend(set_ids(words, self.limits.vocab));
+            ids.extend(set_ids(words));
         }
         Ok(())
+    }
+
+    /// Returns the device address of the kept sets of the last step, a bit for each id, and the words of a
+    /// row; `None` unless the workspace records them.
+    #[must_use]
+    pub fn kept_address(&self) -> Option<(u64, usize)> {
+        self.limits.kept.then(|| (self.kept.address(), mask_words(self.limits.vocab)))
     }
 
     /// Waits for the steps enqueued before, and reads the walks of the last one, which had drafts: for each

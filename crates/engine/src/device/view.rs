@@ -40,6 +40,12 @@ pub struct DeviceOutputs {
     /// The address of how many tokens the last [`Work::Shorten`] took away, a u32 for each assigned slot; it
     /// never changes.
     pub taken: u64,
+    /// The address of the kept sets: `kept_words` u32 for each row of the outputs, in which bit `id % 32` of
+    /// word `id / 32` is 1 for a kept id, and bits beyond the vocabulary are 0; it never changes. 0 unless
+    /// the pool keeps them, and over ranks, of which each may have the sets of some rows only.
+    pub kept: u64,
+    /// The words of a row's kept set; 0 without.
+    pub kept_words: usize,
 }
 
 impl Pool {
@@ -243,13 +249,12 @@ impl<'a> OnDevice<'a> {
         let (layout, address) = (self.gpu().outputs_layout(), self.place().outputs_address());
         let path = address + (layout.words() * size_of::<u32>()) as u64;
         let accepted = path + (layout.rows * size_of::<u32>()) as u64;
-        DeviceOutputs {
-            address,
-            layout,
-            path,
-            accepted,
-            taken: self.gpu().workspace.results().taken_address(),
-        }
+        let results = self.gpu().workspace.results();
+        let (kept, kept_words) = match self.pool.ranks() {
+            None => results.kept_address().unwrap_or_default(),
+            Some(_) => Default::default(),
+        };
+        DeviceOutputs { address, layout, path, accepted, taken: results.taken_address(), kept, kept_words }
     }
 
     /// Waits for the work that was enqueued before, and reads how many tokens the last

@@ -1,0 +1,77 @@
+"""Kept sets on their way out of an engine, in the smaller of two forms; and requests whose sets do not tell what was drawn from. Needs numpy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .. import _gumball
+from ..errors import RefusedError
+from ..params import SamplingParams
+
+__all__ = ["ids_of", "lists_of", "packed", "refuse_edits"]
+
+# What a set begins with whose other words are its bitmask.
+_BITMASK = -1
+
+
+def refuse_edits(params: SamplingParams, otherwise: str) -> None:
+    """Raises RefusedError for a request whose kept sets do not tell what its tokens are drawn from.
+
+    Penalties, biases and DRY change logits, and a dynamic temperature changes the temperature, from token to token; bans are in the set.
+    otherwise: what else the caller may do.
+    """
+    biases = dict(params.logit_bias).values()
+    for name, value, is_on in (
+        ("repetition_penalty", params.repetition_penalty, params.repetition_penalty != 1),
+        ("frequency_penalty", params.frequency_penalty, params.frequency_penalty != 0),
+        ("presence_penalty", params.presence_penalty, params.presence_penalty != 0),
+        ("logit_bias", "given", any(bias not in (0, -np.inf) for bias in biases)),
+        ("dry", params.dry.multiplier, params.dry.multiplier != 0),
+        ("dynamic_temperature", "given", params.dynamic_temperature is not None),
+    ):
+        if is_on:
+            raise RefusedError(
+                f"{name} is {value}, which a kept set does not tell, so that logprobs over the set would be others; leave it out, or {otherwise}"
+            )
+
+
+def packed(sets: Any, bitmasks: bool = True) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+    """Packs kept sets: how long each is, and the ids of each, ascending, one set after the other.
+
+    sets: bitmasks, [rows, words] of 32 bits on the host, as `OnDevice.outputs("kept")` has them; or a list of arrays of ids.
+    bitmasks: whether a set that is smaller as a bitmask becomes one, which :func:`ids_of` reads.
+    """
+    if not isinstance(sets, list):
+        return _gumball.packed_sets(sets, bitmasks)
+    lists = [np.asarray(ids, np.int32) for ids in sets]
+    if bitmasks:
+        lists = [_bits_of(ids) if len(ids) > 2 + int(ids.max(initial=0)) // 32 else ids for ids in lists]
+    return np.array([len(ids) for ids in lists], np.int64), np.concatenate([np.zeros(0, np.int32), *lists])
+
+
+def _bits_of(ids: NDArray[np.int32]) -> NDArray[np.int32]:
+    """Returns a set of ids as -1 and its bitmask."""
+    bits = np.zeros((int(ids.max(initial=0)) // 32 + 1) * 32, np.uint8)
+    bits[ids] = 1
+    return np.concatenate([np.full(1, _BITMASK, np.int32), np.packbits(bits, bitorder="little").view("<i4")])
+
+
+def ids_of(set: NDArray[np.int32]) -> NDArray[np.int32]:
+    """Returns the ids of one set that :func:`packed` packed."""
+    if len(set) == 0 or set[0] != _BITMASK:
+        return set
+    words = np.ascontiguousarray(set[1:], "<i4")
+    return np.flatnonzero(np.unpackbits(words.view(np.uint8), bitorder="little")).astype(np.int32)
+
+
+def lists_of(lengths: Iterable[int], ids: NDArray[np.int32]) -> list[list[int]]:
+    """Returns the ids of each set that :func:`packed` packed, as lists."""
+    made, at = [], 0
+    for length in lengths:
+        made.append(ids_of(ids[at : at + length]).tolist())
+        at += length
+    return made
