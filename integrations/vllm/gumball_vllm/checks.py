@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Callable
 from typing import Any
@@ -11,6 +12,7 @@ from vllm.exceptions import VLLMValidationError
 
 from gumball.errors import RefusedError
 from gumball.flat import FLAT_NAMES
+from gumball.plugins.kept import refuse_edits
 
 from . import DRAFTS, SWITCH
 from .head_choice import chosen_head, refuse_without_logits
@@ -18,6 +20,7 @@ from .params import params_of, refuse_misplaced
 
 __all__ = [
     "check_of_drafts",
+    "check_of_masks",
     "draws_alone",
     "refuse_configuration",
     "refuse_watermarks",
@@ -51,7 +54,7 @@ def samples_drafts(vllm_config: Any) -> bool:
 def draws_alone(vllm_config: Any) -> bool:
     """Whether model runner V2 edits and filters logits itself and Gumball only draws: if it needs something that a pool lacks.
 
-    These are verification in blocks or by the drafter's probabilities, drafts whose number only the device knows, sampling masks, forced traces, and batches that each rank of
+    These are verification in blocks or by the drafter's probabilities, drafts whose number only the device knows, forced traces, and batches that each rank of
     a group samples a part of.
     """
     speculation, model = vllm_config.speculative_config, vllm_config.model_config
@@ -62,7 +65,6 @@ def draws_alone(vllm_config: Any) -> bool:
     )
     return bool(
         drafts
-        or getattr(model, "return_sampling_mask", False)
         or getattr(model, "enable_trace_replay", False)
         or getattr(vllm_config.parallel_config, "enable_batch_sharded_sampling", False)
     )
@@ -96,6 +98,32 @@ def refuse_configuration(vllm_config: Any) -> None:
         )
 
 
+def check_of_masks(original: Callable[[Any], None]) -> Callable[[Any], None]:
+    """Returns the check of vLLM's configuration for sampling masks, which refuses model runner V1; with the pool V1 has them, too."""
+
+    @functools.wraps(original)
+    def _verify_sampling_replay_config(self: Any) -> None:
+        model = self.model_config
+        if model is None or not model.return_sampling_mask or self.use_v2_model_runner:
+            original(self)
+        elif model.logits_processors or model.logprobs_mode != "processed_logprobs":
+            raise ValueError(
+                "--return-sampling-mask needs --logprobs-mode processed_logprobs, whose logprobs are over the same sets, and no logits processors, "
+                "whose edits a set does not tell"
+            )
+
+    return _verify_sampling_replay_config
+
+
+def _without_masks(model: Any) -> Any:
+    """Returns a view of a model's configuration by which vLLM's check of requests asks for no top-k and temperature above 0."""
+    kind = type(model)
+    view: Any = object.__new__(type(kind.__name__, (kind,), {"return_sampling_mask": property(lambda _: False)}))
+    # One dictionary, so that what changes later changes in both.
+    object.__setattr__(view, "__dict__", model.__dict__)
+    return view
+
+
 def _refuse_speculation(speculation: Any, methods: tuple[str, ...]) -> None:
     if speculation is None:
         return
@@ -120,7 +148,9 @@ def validator(original: Callable[[Any], Callable[[Any], None]]) -> Callable[[Any
         vocab, mode = config.model_config.get_vocab_size(), config.model_config.logprobs_mode
         speculates, newer = config.speculative_config is not None, config.use_v2_model_runner
         alone = newer and draws_alone(config)
-        head = chosen_head()
+        head, masks = chosen_head(), config.model_config.return_sampling_mask and not alone
+        if masks:
+            self.model_config = _without_masks(self.model_config)
         refuse_watermarks(config)
         if newer and alone:
             _refuse_speculation(config.speculative_config, ("standard", "block"))
@@ -135,7 +165,9 @@ def validator(original: Callable[[Any], Callable[[Any], None]]) -> Callable[[Any
                     _refuse_long_lists(params)
                     THEIR_CHECK(params, config.speculative_config)
                 else:
-                    params_of(params, logprobs_mode=mode, vocab=vocab)
+                    made = params_of(params, logprobs_mode=mode, vocab=vocab)
+                    if masks:
+                        refuse_edits(made, "start the server without --return-sampling-mask")
                 if head is not None:
                     refuse_without_logits(params, head["kind"])
             except RefusedError as error:

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from gumball import Batch, Outputs, Step, Verify
 
@@ -21,10 +22,15 @@ __all__ = ["Drawn", "draw", "verify"]
 
 
 class Drawn(NamedTuple):
-    """Tokens of a batch, [rows] or [rows, steps + 1] int32, after a row's last one -1; and logprobs, if they were asked for."""
+    """Tokens of a batch, [rows] or [rows, steps + 1] int32, after a row's last one -1; and logprobs, if they were asked for.
+
+    kept: what has the kept sets, if the pool tells them. firsts: the first line of each request there.
+    """
 
     tokens: torch.Tensor
     logprobs: Lists | None
+    kept: Outputs | torch.Tensor | None
+    firsts: NDArray[np.int64]
 
 
 def draw(requests: Requests, logits: torch.Tensor, *, width: int | None = None) -> Drawn:
@@ -45,9 +51,11 @@ def draw(requests: Requests, logits: torch.Tensor, *, width: int | None = None) 
         pool.enqueue([Step(rows_of(logits, requests.head))])
         requests.advance()
         drawn = requests.outputs("tokens", len(slots)).clamp(min=0)
-        if asked is None:
-            return Drawn(drawn, None)
-        return Drawn(drawn, Lists(requests.outputs.copied(len(slots), asked.named is not None), asked, batch.owners))
+        kept = requests.outputs.kept(len(slots)) if requests.kept else None
+        lists = None
+        if asked is not None:
+            lists = Lists(requests.outputs.copied(len(slots), asked.named is not None), asked, batch.owners)
+        return Drawn(drawn, lists, kept, batch.owners)
     out = pool.step(rows_of(logits, requests.head), slots)
     requests.advance()
     tokens = out.tokens
@@ -56,7 +64,8 @@ def draw(requests: Requests, logits: torch.Tensor, *, width: int | None = None) 
             if slots[row] >= 0:
                 pool.push(slots[row], 0)
         tokens = np.maximum(tokens, 0)
-    return Drawn(torch.from_numpy(tokens), None if asked is None else Lists(out, asked, batch.owners))
+    lists = None if asked is None else Lists(out, asked, batch.owners)
+    return Drawn(torch.from_numpy(tokens), lists, out if requests.kept else None, batch.owners)
 
 
 def verify(
@@ -85,6 +94,7 @@ def verify(
             tokens[row, : len(some)] = some
         drawn = torch.from_numpy(tokens)
         outputs: Outputs | Copied | None = verified
+        kept: Outputs | torch.Tensor | None = verified if requests.kept else None
     else:
         if requests.to_assign(chains, slots):
             pool.assign(Batch(slots, counts=chains.looked_at))
@@ -94,6 +104,8 @@ def verify(
         requests.advance(chains.grown)
         drawn, _ = chains.emitted(requests.outputs, requests.zero)
         outputs = None if asked is None else requests.outputs.copied(len(chains.rows), asked.named is not None)
-    if asked is None or outputs is None:
-        return Drawn(drawn, None)
-    return Drawn(drawn, Lists(outputs, asked, chains.owners, lines=chains.lines.ravel()))
+        kept = requests.outputs.kept(len(chains.rows)) if requests.kept else None
+    lists = None
+    if asked is not None and outputs is not None:
+        lists = Lists(outputs, asked, chains.owners, lines=chains.lines.ravel())
+    return Drawn(drawn, lists, kept, chains.firsts)

@@ -36,6 +36,7 @@ class Follower(LogitsProcessor):
             seed=model.seed or 0,
             logprobs_mode=model.logprobs_mode,
             top_n=model.max_logprobs,
+            kept=model.return_sampling_mask,
         )
         # The engine's names of the requests that were added since the last change, by row.
         self.names: dict[int, str] = {}

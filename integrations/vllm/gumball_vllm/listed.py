@@ -32,11 +32,12 @@ class Copied(NamedTuple):
     shapes: Mapping[str, tuple[int, ...]]
 
 
-def pool_of(vocab: int, device: Any, slots: int, rows: int, logprobs_mode: str, top_n: int) -> Pool:
-    """Makes a pool with places for the logprobs that requests may ask for in this mode. top_n: the most of a request; -1 for all."""
+def pool_of(vocab: int, device: Any, slots: int, rows: int, logprobs_mode: str, top_n: int, kept: bool) -> Pool:
+    """Makes a pool with places for the logprobs that requests may ask for in this mode. top_n: the most of a request; -1 for all. kept: whether it tells kept sets."""
     listed = logprobs_mode in MODES
     most = min(top_n if top_n >= 0 else TOP_LIMIT, TOP_LIMIT, vocab)
-    return Pool(vocab, device=device, slots=slots, rows=rows, top_n=most if listed else 0, ids=IDS if listed else 0)
+    most, ids = (most, IDS) if listed else (0, 0)
+    return Pool(vocab, device=device, slots=slots, rows=rows, top_n=most, ids=ids, kept=kept)
 
 
 def warm_up(pool: Pool, row: torch.Tensor, head: AnyHead | None, drafts: bool) -> None:
@@ -89,6 +90,10 @@ class OnDevice:
         if found is None:
             found = self._made["column", rows, 0] = self("tokens", rows).unsqueeze(1)
         return found
+
+    def kept(self, rows: int) -> torch.Tensor:
+        """A copy of the kept sets as bitmasks, [rows, words] int32."""
+        return self("kept", rows).clone()
 
     def copied(self, rows: int, with_ids: bool) -> Copied:
         """A copy of what lists are made of. with_ids: whether a request names ids."""

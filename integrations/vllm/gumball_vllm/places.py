@@ -8,6 +8,8 @@
 | `ModelState.custom_sampler` of model runner V2 | the samplers of that runner, and its requests' coming and going; a model that has its own keeps it |
 | `InputProcessor._build_logits_processors_params_validator` | a check of each request before it enters the engine |
 | `to_sampling_params` of the OpenAI server's requests | a check of their unknown fields |
+| `VllmConfig._verify_sampling_replay_config` | a check that lets model runner V1 return kept sets, too |
+| `SamplingMaskLists.to_nested_list`, `Worker.sample_tokens` | kept sets as bitmasks, where these are smaller; those of model runner V1 |
 | `SamplingParams._validate_spec_decode` | nothing: the pool verifies what vLLM refuses beside drafts |
 | `DraftModelSpeculator.sample_draft` of model runner V2 | drafts by the random words of their requests, where vLLM lets a drafter draw |
 | `Worker.compile_or_warm_up_model` | the same, and Gumball's kernels |
@@ -38,7 +40,9 @@ def take() -> None:
     """Puts our parts into their places, once. Raises RuntimeError if one of these is missing; none is taken then."""
     with taking_places("gumball-vllm", f"vLLM {TRIED[0]}", f"set {SWITCH}=0 for vLLM's own sampler"):
         from vllm import SamplingParams
+        from vllm.config import VllmConfig
         from vllm.v1.engine.input_processor import InputProcessor
+        from vllm.v1.outputs import SamplingMaskLists
         from vllm.v1.sample import logits_processor, rejection_sampler, sampler
         from vllm.v1.worker.gpu.model_states.interface import ModelState
         from vllm.v1.worker.gpu.spec_decode.speculator import DraftModelSpeculator
@@ -49,8 +53,9 @@ def take() -> None:
         add, _ = InputBatch.add_request, (ModelState.custom_sampler, logits_processor.LogitsProcessors)
         _ = sampler.Sampler.forward, rejection_sampler.RejectionSampler.forward
         draft, warm_up, load = DraftModelSpeculator.sample_draft, Worker.compile_or_warm_up_model, Worker.load_model
-        _ = SamplingParams._validate_spec_decode
-    from . import fields, samplers
+        _ = SamplingParams._validate_spec_decode, SamplingMaskLists.to_nested_list
+        check_masks, end_step = VllmConfig._verify_sampling_replay_config, Worker.sample_tokens
+    from . import fields, kept, samplers
 
     if sampler.Sampler is samplers.Sampler:
         return
@@ -67,6 +72,8 @@ def take() -> None:
     InputBatch.add_request = follower.namer(add)
     ModelState.custom_sampler = _custom_sampler
     SamplingParams._validate_spec_decode = checks.check_of_drafts
+    VllmConfig._verify_sampling_replay_config = checks.check_of_masks(check_masks)
+    SamplingMaskLists.to_nested_list, Worker.sample_tokens = kept.nested, kept.with_sets(end_step)
     DraftModelSpeculator.sample_draft = _drafting(draft)
     Worker.compile_or_warm_up_model = starts.warmer(warm_up)
     if chosen_head() is not None:
@@ -134,6 +141,7 @@ def _custom_sampler(self: Any, sampler: Any) -> tuple[Any, Any]:
         seed=model.seed or 0,
         logprobs_mode=model.logprobs_mode,
         top_n=model.max_logprobs,
+        kept=model.return_sampling_mask,
     )
     add, remove = self.add_request, self.remove_request
 

@@ -27,6 +27,7 @@ from gumball.plugins.states import admit, mirostat_start
 
 from .batches import Batch, Chains
 from .head_choice import AnyHead, rows_of
+from .kept import Sets
 from .listed import Apart, Lists, OnDevice, pool_of, upload, warm_up
 from .params import BUILT_IN, MOST_DEPARTED, TOP_LIMIT, params_of
 
@@ -63,15 +64,25 @@ class Sequences:
     """The runner's requests by their index, as sequences of a pool.
 
     states: the runner's `RequestState`. vocab: the ids of a row of logits. most_drafts: of a request. seed: the engine's; requests without a
-    seed of their own draw theirs from it in the order in which they come, so that all ranks of an engine agree.
+    seed of their own draw theirs from it in the order in which they come, so that all ranks of an engine agree. kept: whether steps tell kept sets.
     """
 
     def __init__(
-        self, states: Any, vocab: int, device: Any, *, most_drafts: int, seed: int, logprobs_mode: str, top_n: int
+        self,
+        states: Any,
+        vocab: int,
+        device: Any,
+        *,
+        most_drafts: int,
+        seed: int,
+        logprobs_mode: str,
+        top_n: int,
+        kept: bool = False,
     ) -> None:
         most = states.max_num_reqs
         self.states, self.most_drafts, self.logprobs_mode = states, most_drafts, logprobs_mode
-        self.pool = pool_of(vocab, device, most, most * (1 + most_drafts), logprobs_mode, top_n)
+        self.kept = kept
+        self.pool = pool_of(vocab, device, most, most * (1 + most_drafts), logprobs_mode, top_n, kept)
         self.outputs = OnDevice(self.pool)
         # The batch of the last step, if the next one may be the same; and what the pool's next step is assigned to, if that is known.
         self.batch: _Batch | None = None
@@ -313,10 +324,13 @@ class _Pooled:
             count = (accepted + 1) * known.ones
             rejected = chains.rows_each * known.ones - count
             rows, lines = len(chains.rows), chains.firsts[known.limited]
+        sets = None
+        if sequences.kept:
+            sets = Sets(sequences.outputs.kept(rows), known.owners if chains is None else chains.firsts)
         if len(lines):
             sequences.advanced(known.indices[known.limited], lines, rows)
         logprobs = None if known.dims is None else self._logprobs(logits, batch, known, chains, tokens)
-        return SamplerOutput(tokens, logprobs, nans, count, rejected)
+        return SamplerOutput(tokens, logprobs, nans, count, rejected, sampling_mask_tensors=sets)
 
     def _verified(
         self, logits: torch.Tensor, batch: Any, known: _Batch, chains: Chains, invalid: torch.Tensor | None

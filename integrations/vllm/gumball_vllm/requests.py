@@ -101,7 +101,7 @@ class Requests:
 
     rows: the most requests of a batch. most_drafts: the most drafts of a request. seed: the engine's; requests without a seed of their own
     draw theirs from it in the order in which they come, so that all ranks of an engine agree. logprobs_mode: the engine's. top_n: the most
-    logprobs that a request may ask for. device: the pool's; None for that of the first logits.
+    logprobs that a request may ask for. kept: whether steps tell kept sets. device: the pool's; None for that of the first logits.
 
     The sequence of a request that leaves stays in the pool, which has twice as many slots, until its slot is needed: a request that comes
     back goes on with tokens that the host may never have seen.
@@ -115,10 +115,13 @@ class Requests:
         seed: int = 0,
         logprobs_mode: str = "raw_logprobs",
         top_n: int = TOP_LIMIT,
+        kept: bool = False,
         device: str | None = None,
     ) -> None:
         self.most_rows, self.most_drafts, self.logprobs_mode = rows, most_drafts, logprobs_mode
-        self.top_n, self.device = top_n, device
+        self.top_n, self.kept, self.device = top_n, kept, device
+        self.sets: Any = None
+        """The kept sets of the last step, until the runner's output has them."""
         self.rows: list[Request | None] = []
         self.lengths: Callable[[int], NDArray[Any]] | None = None
         """The engine's numbers of output tokens of its first rows; None for the lengths of the requests' lists."""
@@ -242,7 +245,7 @@ class Requests:
         """Makes the pool before its first batch. logits: as for :meth:`slots`."""
         vocab, place = logits.shape[1] if self.head is None else self.head.vocab, self.device or logits.device
         most, rows = 2 * self.most_rows, self.most_rows * (1 + self.most_drafts)
-        self.pool = pool_of(vocab, place, most, rows, self.logprobs_mode, self.top_n)
+        self.pool = pool_of(vocab, place, most, rows, self.logprobs_mode, self.top_n, self.kept)
         self.outputs, self.on_host = OnDevice(self.pool), self.pool.device == "cpu"
         self.zero = torch.zeros(1, dtype=torch.int32, device=logits.device)
 

@@ -15,8 +15,9 @@ from vllm.v1.outputs import SamplerOutput
 from vllm.v1.sample.rejection_sampler import RejectionSampler as VllmRejectionSampler
 from vllm.v1.sample.sampler import Sampler as VllmSampler
 
-from .draws import draw, verify
+from .draws import Drawn, draw, verify
 from .follower import Follower, follower_of
+from .kept import Sets
 from .listed import Apart
 from .params import TOP_LIMIT
 
@@ -29,6 +30,12 @@ def _forget_generators(metadata: Any) -> None:
     The runner winds one back where a prompt comes in parts, which on a CPU is an error of torch's that ends the engine.
     """
     metadata.generators.clear()
+
+
+def _leave_sets(follower: Follower, drawn: Drawn) -> None:
+    """Leaves a step's kept sets for :func:`.kept.with_sets`, since the output of this runner's samplers has no place for them."""
+    if drawn.kept is not None:
+        follower.requests.sets = Sets(drawn.kept, drawn.firsts)
 
 
 class Sampler(VllmSampler):
@@ -48,6 +55,7 @@ class Sampler(VllmSampler):
         _forget_generators(sampling_metadata)
         edited, width = self._edited(follower, logits, sampling_metadata), follower.width(sampling_metadata)
         drawn = draw(follower.requests, edited, width=None if width is None else min(width, TOP_LIMIT))
+        _leave_sets(follower, drawn)
         if width is not None and drawn.logprobs is not None:
             apart = follower.requests.listed_apart(bool(follower.others))
             if apart.any():
@@ -112,6 +120,7 @@ class RejectionSampler(VllmRejectionSampler):
         width, requests = follower.width(sampling_metadata), follower.requests
         wanted = None if width is None else min(width, TOP_LIMIT)
         drawn = verify(requests, logits, metadata.num_draft_tokens, metadata.draft_token_ids, width=wanted)
+        _leave_sets(follower, drawn)
         if width is not None and drawn.logprobs is not None:
             apart = requests.listed_apart(False)
             if apart.any():

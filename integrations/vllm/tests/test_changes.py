@@ -10,9 +10,11 @@ import pytest
 import torch
 from gumball_vllm import pooled
 from gumball_vllm.draws import draw, verify
+from gumball_vllm.kept import Sets, nested
 from test_pooled import HIDDEN, MOST, ROWS, STEPS, VOCAB, WEIGHTS, Runner, row
 from test_requests import on, there
 from vllm import SamplingParams
+from vllm.v1.outputs import SamplingMaskLists
 
 import gumball
 from gumball import Head, Mirostat
@@ -31,13 +33,21 @@ KINDS: list[tuple[dict[str, Any], dict[str, Any]]] = [
 ]
 
 
+def kept_of(sets: Any, counts: list[int]) -> list[Any]:
+    """The kept sets of each request's tokens, as its output has them; None for each where there are none."""
+    if sets is None:
+        return [[None] * count for count in counts]
+    lists = sets.to_cpu_nonblocking().tolists(counts)
+    return [lists.slice_request(i, count).to_nested_list() if count else [] for i, count in enumerate(counts)]
+
+
 class V1:
     """Model runner V1: a batch that changes as vLLM's `InputBatch` does, of which each step draws every row."""
 
     most = 8
 
-    def __init__(self, most_drafts: int, with_head: bool, device: str, rng: random.Random) -> None:
-        self.requests = on(device, rows=self.most, most_drafts=most_drafts, top_n=2)
+    def __init__(self, most_drafts: int, with_head: bool, kept: bool, device: str, rng: random.Random) -> None:
+        self.requests = on(device, rows=self.most, most_drafts=most_drafts, top_n=2, kept=kept)
         self.given, self.device, self.rng = HIDDEN if with_head else ROWS, device, rng
         if with_head:
             head = Head.certified(WEIGHTS)
@@ -75,7 +85,7 @@ class V1:
         return list(self.rows)
 
     def step(self, batch: list[Any], scheduled: list[int], drawing: list[bool], drafts: Any) -> list[Any]:
-        """Returns each request's tokens, with the logprobs that are listed of each. A token within a prompt is thrown away."""
+        """Returns each request's tokens, with the logprobs that are listed of each, and its kept set. A token within a prompt is thrown away."""
         lines = drafts or [[] for _ in batch]
         rows = [
             row([*one.prompt, *one.output, *line[:j]], self.given)
@@ -92,9 +102,12 @@ class V1:
         tokens = drawn.tokens.reshape(len(batch), -1).tolist()
         assert len(tokens[0]) == 1 + max(map(len, lines))
         width, (ids, logprobs, _) = len(tokens[0]), drawn.logprobs.laid_out()
+        counts = [sum(id >= 0 for id in line) if now else 0 for line, now in zip(tokens, drawing, strict=True)]
+        sets = None if drawn.kept is None else Sets(drawn.kept, drawn.firsts)
+        kept = kept_of(sets, counts)
         return [
             [
-                (id, ids[i * width + j].tolist(), logprobs[i * width + j].tolist())
+                (id, ids[i * width + j].tolist(), logprobs[i * width + j].tolist(), kept[i][j])
                 for j, id in enumerate(line)
                 if id >= 0
             ]
@@ -114,8 +127,8 @@ class V2(Runner):
 
     most = MOST
 
-    def __init__(self, most_drafts: int, with_head: bool, device: str, rng: random.Random) -> None:
-        super().__init__(most_drafts, with_head)
+    def __init__(self, most_drafts: int, with_head: bool, kept: bool, device: str, rng: random.Random) -> None:
+        super().__init__(most_drafts, with_head, kept)
         self.rng = rng
 
     def remove(self, one: Any) -> int:
@@ -128,16 +141,18 @@ class V2(Runner):
         return some
 
     def step(self, batch: list[Any], scheduled: list[int], drawing: list[bool], drafts: Any) -> list[Any]:  # type: ignore[override]
-        """Returns each request's tokens, with the logprobs that are listed of each."""
+        """Returns each request's tokens, with the logprobs that are listed of each, and its kept set."""
         drafts = drafts if drafts is not None and any(drafts) else None
         out, made = super().step(batch, scheduled, drafts), []
         found = out.logprobs_tensors.to_cpu_nonblocking().tolists()
         bounds = found.cu_num_generated_tokens or list(range(len(batch)))
+        kept = kept_of(out.sampling_mask_tensors, out.num_sampled.tolist())
         for i, one in enumerate(batch):
             count = int(out.num_sampled[i])
             emitted = out.sampled_token_ids[i].tolist()[:count]
             assert int(out.num_rejected[i]) == (len(drafts[i]) + 1 - count if drafts and drawing[i] else 0)
-            made.append([(id, *(part[bounds[i] + j].tolist() for part in found[:2])) for j, id in enumerate(emitted)])
+            lists = [tuple(part[bounds[i] + j].tolist() for part in found[:2]) for j in range(count)]
+            made.append([(id, *lists[j], kept[i][j]) for j, id in enumerate(emitted)])
             self.computed[one.index] += max(0, count - 1)
         return made
 
@@ -145,33 +160,42 @@ class V2(Runner):
         return len(self.sequences.pool)
 
 
-@pytest.mark.parametrize("with_head", [False, True])
-@pytest.mark.parametrize("most_drafts", [0, STEPS])
+@pytest.mark.parametrize(
+    ("most_drafts", "with_head", "kept"),
+    [(0, False, True), (0, True, False), (STEPS, False, False), (STEPS, True, True)],
+)
 @pytest.mark.parametrize("kind", [V1, V2])
 def test_requests_keep_their_tokens_through_every_change_of_the_batch(
-    kind: Any, most_drafts: int, with_head: bool, device: str, monkeypatch: Any
+    kind: Any, most_drafts: int, with_head: bool, kept: bool, device: str, monkeypatch: Any
 ) -> None:
     if kind is V2 and device != "emulated":
         pytest.skip("left out: the emulated device stands for a GPU, without which that runner is not there")
     # None of these logprobs are vLLM's own.
     monkeypatch.setattr(pooled, "compute_topk_scores", None)
+    monkeypatch.setattr(SamplingMaskLists, "to_nested_list", nested)
     rng = random.Random(7 + most_drafts)
-    runner: Any = kind(most_drafts, with_head, device, rng)
+    runner: Any = kind(most_drafts, with_head, kept, device, rng)
     everybody = []
     for i in range(24):
         given, ours = KINDS[i % len(KINDS)]
         prompt = [rng.randrange(VOCAB) for _ in range(1 + i % 5)]
         listed = gumball.LogprobsParams(top_n=2) if i % 2 else None
         alone = gumball.Sampler(gumball.SamplingParams(seed=i, logprobs=listed, **ours), VOCAB, prompt=prompt)
+        alone.collect_kept(True)
         lines: list[Any] = []
+        sets: list[Any] = []
         while len(alone.output) < LENGTH:
             alone.sample(row(alone.history).numpy())
+            sets.append(sorted(alone.kept) if kept else None)
             if listed is not None:
                 found = [alone.logprobs.token, *alone.logprobs.top]
                 lines.append(([one.id for one in found], [one.logprob for one in found]))
         params = SamplingParams(seed=i, logprobs=2 if i % 2 else None, **given)
         everybody.append(
-            SimpleNamespace(name=f"r{i}", params=params, prompt=prompt, output=[], wanted=alone.output, lines=lines)
+            SimpleNamespace(
+                **{"name": f"r{i}", "params": params, "prompt": prompt, "output": [], "limit_is_lost": False},
+                **{"wanted": alone.output, "lines": lines, "sets": sets},
+            )
         )
     waiting, running, accepted = list(everybody), [], 0
     while waiting or running:
@@ -183,6 +207,7 @@ def test_requests_keep_their_tokens_through_every_change_of_the_batch(
             # Preempted; tokens in flight may be dropped.
             one = running.pop(rng.randrange(len(running)))
             dropped = runner.remove(one)
+            one.limit_is_lost = "mirostat_tau" in (one.params.extra_args or {})
             if rng.random() < 0.5:
                 del one.output[max(0, len(one.output) - rng.randrange(dropped + 1)) :]
             waiting.append(one)
@@ -203,8 +228,11 @@ def test_requests_keep_their_tokens_through_every_change_of_the_batch(
         emitted = runner.step(batch, scheduled, drawing, drafts)
         for one, now, count, some in zip(batch, drawing, scheduled, emitted, strict=True):
             assert bool(some) == now
-            for id, ids, logprobs in some:
+            for id, ids, logprobs, ours in some:
                 assert ids[0] == id >= 0
+                # Mirostat's limit starts again for a request whose slot another one was given.
+                if len(one.output) < LENGTH and not one.limit_is_lost:
+                    assert ours == one.sets[len(one.output)]
                 if one.params.logprobs and len(one.output) < LENGTH:
                     # No matter which other requests are in the batch.
                     assert (ids, logprobs) == one.lines[len(one.output)]

@@ -104,8 +104,8 @@ def test_the_sampler_of_runner_v2_draws_by_seed_and_position() -> None:
         "use_xpu_sampler": False,
         "logprobs_mode": "raw_logprobs",
     }
-    # A server that hands out sampling masks edits and filters the logits itself.
-    model, parallel = SimpleNamespace(return_sampling_mask=True), SimpleNamespace()
+    # A server that forces traces edits and filters the logits itself.
+    model, parallel = SimpleNamespace(enable_trace_replay=True), SimpleNamespace()
     config = SimpleNamespace(speculative_config=None, model_config=model, parallel_config=parallel)
     ours, verifier = ModelState.custom_sampler(SimpleNamespace(vllm_config=config, device="cpu"), theirs)
     assert verifier is None and isinstance(ours, Sampler) and ours.sampling_states is states

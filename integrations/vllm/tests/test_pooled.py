@@ -43,11 +43,16 @@ class Counted(TorchDispatchMode):
 class Runner:
     """The states of requests by index, and a batch of them in each step."""
 
-    def __init__(self, most_drafts: int, with_head: bool) -> None:
+    def __init__(self, most_drafts: int, with_head: bool, kept: bool = False) -> None:
         self.states = SimpleNamespace(max_num_reqs=MOST, req_id_to_index={})
         self.free = list(range(MOST))
         self.sequences = Sequences(
-            self.states, VOCAB, "emulated", most_drafts=most_drafts, seed=0, logprobs_mode="raw_logprobs", top_n=5
+            *(self.states, VOCAB, "emulated"),
+            most_drafts=most_drafts,
+            seed=0,
+            logprobs_mode="raw_logprobs",
+            top_n=5,
+            kept=kept,
         )
         self.given = HIDDEN if with_head else ROWS
         if with_head:

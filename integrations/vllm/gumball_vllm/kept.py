@@ -1,0 +1,104 @@
+"""Kept sets of a step, as vLLM's runners ask for sampling masks (`--return-sampling-mask`); nothing here waits for the device."""
+
+from __future__ import annotations
+
+import copy
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from vllm import envs
+from vllm.v1.outputs import AsyncModelRunnerOutput, ModelRunnerOutput, SamplingMaskLists
+
+from gumball import Outputs
+from gumball.plugins.kept import lists_of, packed
+
+from .follower import follower_of
+
+__all__ = ["Sets", "nested", "with_sets"]
+
+
+class Sets:
+    """The kept sets of a step, with what vLLM's model runners call of its `SamplingMaskTensors`.
+
+    outputs: the pool's on the host, or a copy of its bitmasks where they are, [lines, words] int32. firsts: the first line of each request, whose next
+    lines are those of its drafts.
+    """
+
+    def __init__(self, outputs: Outputs | torch.Tensor, firsts: NDArray[np.int64]) -> None:
+        self._outputs, self._firsts = outputs, firsts
+
+    def to_cpu_nonblocking(self) -> Sets:
+        """Begins to copy them to the host, on the current stream."""
+        made = copy.copy(self)
+        if isinstance(self._outputs, torch.Tensor):
+            made._outputs = self._outputs.to("cpu", non_blocking=True)
+        return made
+
+    def tolists(self, num_sampled_tokens: Any) -> SamplingMaskLists:
+        """vLLM's lists of them; waits for what is not on the host. num_sampled_tokens: how many tokens each request got, 0 in its prompt.
+
+        A set that is smaller as a bitmask is one, which :func:`nested` reads, unless vLLM's front end in Rust reads it, which knows lists alone. A row without a token has none.
+        """
+        counts = np.asarray(num_sampled_tokens, np.int64)
+        ends = np.cumsum(counts)
+        lines = np.repeat(self._firsts - (ends - counts), counts) + np.arange(counts.sum())
+        if isinstance(self._outputs, torch.Tensor):
+            sets: Any = self._outputs.cpu().numpy()[lines]
+        else:
+            sets = [self._outputs.kept(int(line)) for line in lines]
+        lengths, ids = packed(sets, bitmasks=not envs.VLLM_USE_RUST_FRONTEND)
+        return SamplingMaskLists(ids, np.cumsum([0, *lengths]), [0, *ends.tolist()])
+
+
+def nested(self: SamplingMaskLists) -> list[list[int]]:
+    """In the place of `SamplingMaskLists.to_nested_list`, which knows no bitmasks."""
+    lengths = [len(self.token_ids)] if self.offsets is None else np.diff(self.offsets).tolist()
+    return lists_of(lengths, self.token_ids)
+
+
+def with_sets(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns the method of vLLM's `Worker` that ends a step, with the step's sets in what model runner V1 hands out, which knows none."""
+
+    @functools.wraps(original)
+    def sample_tokens(self: Any, grammar_output: Any) -> Any:
+        output, runner = original(self, grammar_output), self.model_runner
+        batch = getattr(runner, "input_batch", None)
+        follower = None if batch is None else follower_of(batch.logitsprocs)
+        sets = None if follower is None else follower.requests.sets
+        if follower is None or sets is None:
+            return output
+        follower.requests.sets = None
+        if isinstance(output, AsyncModelRunnerOutput):
+            return _Later(output, sets, runner._get_or_create_async_output_copy_stream())
+        return _given(output, sets)
+
+    return sample_tokens
+
+
+class _Later(AsyncModelRunnerOutput):
+    """What model runner V1 hands out while a device computes it, and sets beside. stream: that on which it is copied to the host."""
+
+    def __init__(self, output: AsyncModelRunnerOutput, sets: Sets, stream: torch.cuda.Stream) -> None:
+        self._output, self._on_device = output, sets
+        with torch.cuda.stream(stream):
+            self._sets = sets.to_cpu_nonblocking()
+            self._copied = torch.cuda.Event(blocking=True)
+            self._copied.record()
+
+    def get_output(self) -> ModelRunnerOutput:
+        """Waits for the copies."""
+        output = self._output.get_output()
+        self._copied.synchronize()
+        return _given(output, self._sets)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._output, name)
+
+
+def _given(output: ModelRunnerOutput, sets: Sets) -> ModelRunnerOutput:
+    output.sampling_masks = sets.tolists([len(ids) for ids in output.sampled_token_ids])
+    return output

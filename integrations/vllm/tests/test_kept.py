@@ -1,0 +1,136 @@
+"""Sampling masks of a server with `--return-sampling-mask`: the sets that a `gumball.Sampler` keeps of the same logits, with drafts and without."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from gumball_vllm import checks
+from vllm import SamplingParams
+from vllm.exceptions import VLLMValidationError
+from vllm.v1.outputs import SamplingMaskLists
+
+import gumball
+import gumball.torch
+import recorded_model
+from conftest import closing
+from gumball import LogprobsParams
+from recorded_model import row_of
+from test_recorded import CASES, LENGTH, PROMPT, asked
+
+MASKS = {"return_sampling_mask": True, "logprobs_mode": "processed_logprobs", "max_logprobs": 20}
+DRAFTS = {"method": "ngram", "num_speculative_tokens": 4, "prompt_lookup_min": 1, "prompt_lookup_max": 3}
+# What edits logits is refused beside masks.
+EDITED = ("penalties", "greedy with penalties", "bias", "min tokens", "dry")
+KEPT = {name: case for name, case in CASES.items() if name not in EDITED} | {
+    "banned": ({"extra_args": {"banned_ids": [28, 338]}}, {"banned_ids": [28, 338]}),
+    "warm top-p": ({"temperature": 2.0, "top_p": 0.99}, {"temperature": 2.0, "top_p": 0.99}),
+}
+
+
+@pytest.fixture(scope="module", params=["plain", "drafts"])
+def masked(request: Any, model: Path, tmp_path_factory: Any) -> Iterator[Any]:
+    folder = recorded_model.write(tmp_path_factory.mktemp("recorded"), model)
+    # Of a small cache requests are preempted.
+    options = {"speculative_config": DRAFTS} if request.param == "drafts" else {"num_gpu_blocks_override": 80}
+    yield from closing(recorded_model.engine(folder, block_size=32, **MASKS, **options))
+
+
+def test_masks_and_logprobs_are_the_samplers(masked: Any, recorded: Any) -> None:
+    cases = list(KEPT.items())
+    given, prompts = [], []
+    for i in range(2 * len(cases)):
+        theirs, _ = cases[i % len(cases)][1]
+        given.append(asked({"logprobs": 0} | theirs, theirs.get("seed", 70 + i), max_tokens=2 * LENGTH))
+        prompts.append({"prompt_token_ids": [*PROMPT, 40 + i] * (1 + 30 * (i % 5 == 0))})
+    sizes = set()
+    for i, out in enumerate(masked.generate(prompts, given, use_tqdm=False)):
+        name, (theirs, ours) = cases[i % len(cases)]
+        (one,) = out.outputs
+        chosen = {"seed": theirs.get("seed", 70 + i)} | ours
+        params = gumball.SamplingParams(**chosen, logprobs=LogprobsParams(mode="processed"))
+        sampler = gumball.Sampler(params, recorded.shape[1], prompt=out.prompt_token_ids)
+        sampler.collect_kept(True)
+        assert len(one.token_ids) == len(one.sampling_mask.token_ids) == 2 * LENGTH, name
+        for token, ids, found in zip(one.token_ids, one.sampling_mask.token_ids, one.logprobs, strict=True):
+            row = recorded[row_of(sampler.history[-1], len(recorded))]
+            assert sampler.sample(row) == token, name
+            assert ids == sorted(sampler.kept), name
+            assert all(type(id) is int for id in ids[:1])
+            # The trainer's function over the set says the same, bit for bit.
+            kept = torch.tensor([len(ids)]), torch.tensor(ids)
+            trained = gumball.torch.logprobs(
+                torch.tensor(row[None]), torch.tensor([token]), temperature=sampler.temperature, kept=kept
+            )
+            assert trained.item() == found[token].logprob == sampler.logprobs.token.logprob, name
+            sizes.add(len(ids))
+    # Greedy ones, and such as are sent as bitmasks.
+    assert min(sizes) == 1 and max(sizes) > 2 * recorded.shape[1] // 32
+
+
+@pytest.mark.parametrize(
+    ("named", "more"),
+    [
+        ("repetition_penalty", {"repetition_penalty": 1.1}),
+        ("frequency_penalty", {"frequency_penalty": 0.1}),
+        ("presence_penalty", {"presence_penalty": 0.1}),
+        ("logit_bias", {"logit_bias": {5: 1.0}}),
+        ("dry", {"extra_args": {"dry_multiplier": 0.5}}),
+        (
+            "dynamic_temperature",
+            {"extra_args": {"dynamic_temperature_min": 0.5, "dynamic_temperature_max": 1.0}},
+        ),
+    ],
+)
+def test_edits_that_a_set_does_not_tell_are_refused_by_name(masked: Any, named: str, more: dict[str, Any]) -> None:
+    with pytest.raises(
+        VLLMValidationError, match=f"^{named} is .*, which a kept set does not tell.*without --return-sampling-mask"
+    ):
+        masked.generate([{"prompt_token_ids": PROMPT}], [asked(more, 7)], use_tqdm=False)
+
+
+def test_a_stop_string_cuts_the_masks_where_it_cuts_the_tokens(masked: Any) -> None:
+    plain = asked({"temperature": 0, "detokenize": True}, 7, max_tokens=40)
+    prompt = [{"prompt_token_ids": PROMPT}]
+    (out,) = masked.generate(prompt, [plain], use_tqdm=False)
+    stop = masked.get_tokenizer().decode(out.outputs[0].token_ids[5:6])
+    given = asked({"temperature": 0, "detokenize": True, "stop": [stop]}, 7, max_tokens=40)
+    (out,) = masked.generate(prompt, [given], use_tqdm=False)
+    assert 0 < len(out.outputs[0].token_ids) == len(out.outputs[0].sampling_mask.token_ids) < 40
+    assert out.outputs[0].sampling_mask.token_ids == [[id] for id in out.outputs[0].token_ids]
+
+
+def test_v1_needs_processed_logprobs_and_no_processors_for_masks() -> None:
+    told: list[Any] = []
+    check = checks.check_of_masks(told.append)
+    for more in ({"logprobs_mode": "raw_logprobs"}, {"logits_processors": ["a.b"]}):
+        model = SimpleNamespace(
+            **{"return_sampling_mask": True, "logits_processors": None, "logprobs_mode": "processed_logprobs"} | more
+        )
+        with pytest.raises(ValueError, match="--return-sampling-mask needs --logprobs-mode processed_logprobs"):
+            check(SimpleNamespace(model_config=model, use_v2_model_runner=False))
+        assert not told
+        # vLLM's own words where it has some.
+        check(SimpleNamespace(model_config=model, use_v2_model_runner=True))
+        assert told.pop()
+
+
+def test_a_configuration_seen_without_masks_is_the_same_one_otherwise(masked: Any) -> None:
+    config, view = masked.llm_engine.model_config, masked.llm_engine.input_processor.model_config
+    assert config.return_sampling_mask and not view.return_sampling_mask and isinstance(view, type(config))
+    before = config.max_model_len
+    config.max_model_len = 17
+    assert view.max_model_len == 17
+    config.max_model_len = before
+
+
+def test_a_set_of_vllms_own_is_read_as_before() -> None:
+    lists = SamplingMaskLists(np.array([3, 5, 9], np.int32), np.array([0, 1, 1, 3]), None)
+    assert lists.to_nested_list() == [[3], [], [5, 9]]
+    assert SamplingMaskLists(np.array([3, 5], np.int32)).to_nested_list() == [[3, 5]]
+    assert SamplingParams().seed is None
