@@ -22,15 +22,24 @@ def register() -> None:
 
     from gumball.plugins.releases import warn_if_untried
 
+    from . import masks
     from .draws import Seeds
-    from .sampler import Sampler, refuse_masks, refuse_watermarks
+    from .sampler import Sampler, refuse_watermarks
 
     warn_if_untried("gumball-sglang", ("sglang",), *TRIED)
     register_sampler_backend(BACKEND, Sampler)
     info = "sglang.srt.sampling.sampling_batch_info.SamplingBatchInfo"
     for name in ("from_schedule_batch", "filter_batch", "merge_batch", "copy_for_forward"):
         HookRegistry.register(f"{info}.{name}", getattr(Seeds, name), HookType.AFTER)
-    entrance = "sglang.srt.managers.tokenizer_manager.TokenizerManager._validate_one_request"
-    HookRegistry.register(entrance, refuse_masks, HookType.BEFORE)
+    managers = "sglang.srt.managers"
+    entrance = f"{managers}.tokenizer_manager.TokenizerManager._validate_one_request"
+    HookRegistry.register(entrance, masks.refuse_edits, HookType.BEFORE)
+    reading = f"{managers}.scheduler_components.batch_result_processor.SchedulerBatchResultProcessor"
+    for target, hook in (
+        (f"{managers}.scheduler.Scheduler._handle_generate_request", masks.any_top_k),
+        (f"{reading}.materialize_sampling_mask_output", masks.read),
+        ("sglang.srt.sampling.sampling_mask.SamplingMaskChunk.to_lists", masks.unpacked),
+    ):
+        HookRegistry.register(target, hook, HookType.AROUND)
     arguments = "sglang.srt.arg_groups.validation_hook.check_watermark_server_args"
     HookRegistry.register(arguments, refuse_watermarks, HookType.BEFORE)

@@ -13,7 +13,7 @@ import torch
 
 from gumball import operators
 
-__all__ = ["Seeds", "draw", "logprobs"]
+__all__ = ["Seeds", "draw", "filters", "logprobs", "seed_of"]
 
 _NAME = "gumball_seeds"
 
@@ -50,11 +50,26 @@ class Seeds:
         return result
 
 
+def seed_of(name: str) -> int:
+    """The seed of a request that has none of its own, as a number below 2^64. name: the request's id, `meta_info["id"]` of its answer."""
+    return int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "little")
+
+
 def _seed(request: Any) -> int:
-    seed = request.sampling_params.sampling_seed
-    if seed is None:
-        return int.from_bytes(hashlib.blake2b(str(request.rid).encode(), digest_size=8).digest(), "little", signed=True)
-    return (int(seed) + 2**63) % 2**64 - 2**63
+    given = request.sampling_params.sampling_seed
+    seed = seed_of(str(request.rid)) if given is None else int(given)
+    return (seed + 2**63) % 2**64 - 2**63
+
+
+def filters(info: Any) -> dict[str, Any]:
+    """The temperatures and filters of a batch, as operators take them. info: SGLang's `SamplingBatchInfo`."""
+    return {
+        "temperature": info.temperatures.view(-1),
+        "top_k": info.top_ks if info.need_top_k_sampling else None,
+        "top_p": info.top_ps if info.need_top_p_sampling else None,
+        "min_p": info.min_ps if info.need_min_p_sampling else None,
+        "order": "joint",
+    }
 
 
 def draw(logits: torch.Tensor, info: Any, positions: torch.Tensor) -> torch.Tensor:
@@ -71,11 +86,7 @@ def draw(logits: torch.Tensor, info: Any, positions: torch.Tensor) -> torch.Tens
         )
     tokens = operators.sample(
         logits,
-        temperature=info.temperatures.view(-1),
-        top_k=info.top_ks if info.need_top_k_sampling else None,
-        top_p=info.top_ps if info.need_top_p_sampling else None,
-        min_p=info.min_ps if info.need_min_p_sampling else None,
-        order="joint",
+        **filters(info),
         seed=seeds,
         position=positions.to(torch.int64) + 1,
         draw=0,

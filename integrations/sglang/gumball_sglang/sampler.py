@@ -6,22 +6,12 @@ from typing import Any
 
 import torch
 from sglang.srt.layers import sampler as theirs
-from sglang.srt.runtime_context import get_exec
+from torch import distributed
 
 from .draws import draw, logprobs
+from .masks import masks_of
 
-__all__ = ["Sampler", "refuse_masks", "refuse_watermarks"]
-
-_NO_MASKS = (
-    "return_sampling_mask asks for the filtered row, which the sampling backend gumball does not make; "
-    "leave it out, or start the server without --sampling-backend gumball"
-)
-
-
-def refuse_masks(manager: Any, request: Any, *_: Any) -> None:
-    """Refuses a request for a sampling mask where requests enter SGLang. Raises ValueError, which its server answers with 400."""
-    if request.return_sampling_mask and get_exec().kernel.sampling_backend == "gumball":
-        raise ValueError(_NO_MASKS)
+__all__ = ["Sampler", "refuse_watermarks"]
 
 
 def refuse_watermarks(server_args: Any) -> None:
@@ -57,12 +47,7 @@ class Sampler(theirs.Sampler):
         *,
         logprob_logits: torch.Tensor | None = None,
     ) -> torch.Tensor:
-        """Draws a token of each row and writes logprobs to `logits_output`, as SGLang's method is asked to.
-
-        Raises NotImplementedError for sampling masks, which are refused before they come here.
-        """
-        if sampling_info.sampling_mask_batch_indices is not None:
-            raise NotImplementedError(_NO_MASKS)
+        """Draws a token of each row and writes logprobs and sampling masks to `logits_output`, as SGLang's method is asked to."""
         logits = self._preprocess_logits(logits_output.next_token_logits, sampling_info)
         tokens = draw(logits, sampling_info, positions)
         if return_logprob:
@@ -76,4 +61,11 @@ class Sampler(theirs.Sampler):
             )
             found.write_output_to(logits_output)
         self._sync_token_ids_across_tp(tokens, sampling_info)
+        if sampling_info.sampling_mask_batch_indices is not None:
+            masks = masks_of(logits, tokens, sampling_info, self.sampling_mask_max_tokens)
+            # All ranks must abort the same requests.
+            for group in (self.tp_sync_group, self.cp_sync_group) if distributed.is_initialized() else ():
+                if group is not None and distributed.get_world_size(group) > 1:
+                    distributed.all_reduce(masks.statuses, op=distributed.ReduceOp.MAX, group=group)
+            logits_output.sampling_mask_output = masks
         return tokens

@@ -15,14 +15,23 @@ if find_spec("sglang") is None:
 
 import gumball_sglang
 import torch
+from gumball_sglang.draws import seed_of
+from gumball_sglang.masks import any_top_k
 from sglang.srt.layers import sampler as theirs
 from sglang.srt.layers.logits_processor import LogitsProcessorOutput
+from sglang.srt.managers.scheduler import Scheduler
+from sglang.srt.managers.scheduler_components.batch_result_processor import (
+    SchedulerBatchResultProcessor as BatchResultProcessor,
+)
+from sglang.srt.managers.tokenizer_manager import TokenizerManager
 from sglang.srt.plugins.hook_registry import HookRegistry
 from sglang.srt.runtime_context import get_context, get_parallel
 from sglang.srt.sampling.sampling_batch_info import SamplingBatchInfo
+from sglang.srt.sampling.sampling_mask import SamplingMaskRows
 from sglang.srt.sampling.sampling_params import SamplingParams
 
 import gumball
+import gumball.torch
 
 VOCAB = 300
 
@@ -116,16 +125,102 @@ def test_logprobs_are_at_the_temperature(sampler: Any) -> None:
     assert torch.allclose(out.next_token_logprobs, scores[[0, 1], tokens], atol=1e-5)
 
 
-def test_masks_are_refused_where_requests_enter(sampler: Any) -> None:
-    from sglang.srt.managers.tokenizer_manager import TokenizerManager
+def masked(name: str, mode: str = "selected", **chosen: Any) -> Any:
+    made = request(name, **chosen)
+    made.return_sampling_mask, made.sampling_logprobs_mode, made.sampling_mask_rows = True, mode, SamplingMaskRows()
+    return made
 
-    asking = SimpleNamespace(return_sampling_mask=True)
-    with pytest.raises(ValueError, match="return_sampling_mask"):
+
+def masks(sampler: Any, requests: list[Any], rows: Any, lengths: list[int]) -> tuple[list[int], list[Any], list[Any]]:
+    """Tokens of a step, and each request's mask and logprobs, as a client gets them, or None; and why requests are aborted."""
+    tokens, out = drawn(sampler, batch(*requests), rows, lengths)
+    if out.sampling_mask_output is not None:
+        out.sampling_mask_output.map_device_tensors(lambda tensor: tensor)
+    BatchResultProcessor.materialize_sampling_mask_output(requests, out)
+    found, why = [], []
+    for i, one in enumerate(requests):
+        if not one.return_sampling_mask:
+            found.append(None)
+            continue
+        status = out.next_token_sampling_mask_status[i]
+        why.append(BatchResultProcessor.get_sampling_mask_finish_reason(None, status=status))
+        if why[-1] is None:
+            BatchResultProcessor.add_sampling_mask_return_values(None, i, one, out)
+            lists, logprobs = one.sampling_mask_rows.take().to_lists(one.sampling_logprobs_mode == "support")
+            found.append((lists[0], logprobs[0]))
+    return tokens, found, why
+
+
+def test_masks_are_what_samplers_keep_alone_and_beside_requests_without(sampler: Any) -> None:
+    kinds = [
+        *KINDS,
+        ({"temperature": 0.9, "top_p": 0.95, "sampling_seed": 3}, {"temperature": 0.9, "top_p": 0.95, "seed": 3}),
+    ]
+    for modes in (["selected"] * 5, ["selected", None, "support", "support", "selected"], ["support", *[None] * 4]):
+        requests, wanted = [], []
+        for i, ((chosen, ours), mode) in enumerate(zip(kinds, modes, strict=True)):
+            requests.append(request(str(i), **chosen) if mode is None else masked(str(i), mode, **chosen))
+            params = gumball.SamplingParams(**ours, logprobs=gumball.LogprobsParams(mode="processed"))
+            alone = gumball.Sampler(params, VOCAB, prompt=[0] * (i + 2))
+            alone.collect_kept(True)
+            token, kept = alone.sample(LOGITS[i].numpy()), sorted(alone.kept)
+            logprob = alone.logprobs.token.logprob
+            if mode == "support":
+                named = torch.tensor([kept])
+                every = gumball.torch.logprobs(
+                    LOGITS[i : i + 1], named, temperature=alone.temperature, kept=(torch.tensor([len(kept)]), named[0])
+                )
+                logprob = every[0].tolist()
+                assert logprob[kept.index(token)] == alone.logprobs.token.logprob
+            wanted.append((token, None if mode is None else (kept, logprob)))
+        tokens, found, why = masks(sampler, requests, LOGITS[:5], [i + 2 for i in range(5)])
+        assert tokens == [token for token, _ in wanted] and found == [mask for _, mask in wanted]
+        assert not any(why)
+
+
+def test_a_wide_mask_goes_as_a_bitmask_and_too_wide_a_one_is_sglangs_overflow(sampler: Any, monkeypatch: Any) -> None:
+    wide = masked("a", sampling_seed=1)
+    info = batch(wide)
+    _, out = drawn(sampler, info, LOGITS[:1], [2])
+    BatchResultProcessor.materialize_sampling_mask_output([wide], out)
+    assert len(out.next_token_sampling_mask_idx[0]) == 1 + -(-VOCAB // 32)
+    _, ((ids, _),), _ = masks(sampler, [masked("a", sampling_seed=1)], LOGITS[:1], [2])
+    assert ids == list(range(VOCAB))
+    monkeypatch.setattr(sampler, "sampling_mask_max_tokens", VOCAB - 1)
+    for mode in ("selected", "support"):
+        _, _, (why, none) = masks(sampler, [masked("a", mode), masked("b", mode, top_k=7)], LOGITS[:2], [2, 2])
+        assert "exceeds --sampling-mask-max-tokens" in why.message and none is None
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("frequency_penalty", 0.1), ("presence_penalty", 0.1), ("repetition_penalty", 1.1), ("logit_bias", {"5": 1.0})],
+)
+def test_edits_beside_masks_are_refused_where_requests_enter(sampler: Any, name: str, value: Any) -> None:
+    asking = SimpleNamespace(return_sampling_mask=True, sampling_params={"top_k": 5, name: value})
+    with pytest.raises(ValueError, match=f"^{name} is .* beside return_sampling_mask"):
         TokenizerManager._validate_one_request(SimpleNamespace(), asking, [1])
-    inside = request("a")
-    inside.return_sampling_mask = True
-    with pytest.raises(NotImplementedError, match="return_sampling_mask"):
-        drawn(sampler, batch(inside), LOGITS[:1], [2])
+
+
+def test_sglangs_check_of_top_k_beside_a_mask_is_passed_unless_it_judges_drafts(sampler: Any) -> None:
+    seen: list[Any] = []
+
+    def takes(scheduler: Any, asked: Any) -> None:
+        seen.append(1 < asked.sampling_params.top_k <= 4096)
+
+    for asking, drafts in ((True, False), (False, False), (True, True)):
+        asked = SimpleNamespace(return_sampling_mask=asking, sampling_params=SimpleNamespace(top_k=1 << 30))
+        scheduler = SimpleNamespace(spec_algorithm=SimpleNamespace(is_none=lambda drafts=drafts: not drafts))
+        any_top_k(takes, scheduler, asked)
+        assert type(asked.sampling_params.top_k) is int
+    assert seen == [True, False, False]
+    assert hasattr(Scheduler._handle_generate_request, "__wrapped__")
+
+
+def test_the_seed_of_a_request_is_told_by_its_id(sampler: Any) -> None:
+    (token,), _ = drawn(sampler, batch(request("some id")), LOGITS[:1], [2])
+    alone = gumball.Sampler(gumball.SamplingParams(seed=seed_of("some id")), VOCAB, prompt=[0, 0])
+    assert alone.sample(LOGITS[0].numpy()) == token
 
 
 def test_a_server_that_is_to_write_watermarks_is_told_what_to_leave_out(sampler: Any) -> None:
