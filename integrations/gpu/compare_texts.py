@@ -19,7 +19,7 @@ def compare(files: list[str]) -> int:
     """Compares each text with the first of the same request, drawn alone, among all, or joining later; 1 if one differs.
 
     A file has "among", "alone" and "joined": by a request's name its "tokens" and "logprobs", a dict from id to logprob for each token; and
-    "redrawn", tokens that must equal those alone. A text with "retractions" may be another: a prompt's rows are not, to the bit, a step's.
+    "redrawn", tokens that must equal those alone. A text may have "kept", and a file "redrawn_kept", kept sets that must be equal, too. A text with "retractions" may be another: a prompt's rows are not, to the bit, a step's.
     """
     first: dict[str, Any] = {}
     counts = {
@@ -41,6 +41,9 @@ def compare(files: list[str]) -> int:
                     pairs = enumerate(zip(text["tokens"], wanted["tokens"], strict=False))
                     at = next((i for i, (a, b) in pairs if a != b), -1)
                     print(f"DIFFERS {label} {part} at {at} of {len(wanted['tokens'])}: {name[:110]}")
+                elif text.get("kept", []) != wanted.get("kept", []):
+                    counts["texts that differ"] += 1
+                    print(f"KEPT {label} {part}: {name[:110]}")
                 elif not _close(text["logprobs"], wanted["logprobs"]):
                     counts["logprobs that differ"] += 1
                     print(f"LOGPROBS {label} {part}: {name[:110]}")
@@ -50,6 +53,10 @@ def compare(files: list[str]) -> int:
             if tokens != alone:
                 counts["redrawn that differ"] += 1
                 print(f"REDRAWN {label}: {name[:110]}\n  {tokens[:12]}\n  {alone[:12]}")
+        for name, sets in found.get("redrawn_kept", {}).items():
+            if sets != found["alone"][name]["kept"]:
+                counts["redrawn that differ"] += 1
+                print(f"REDRAWN KEPT {label}: {name[:110]}")
     print(json.dumps(counts))
     differ = sum(count for name, count in counts.items() if "differ" in name)
     print("VERDICT:", "passed" if differ == 0 and counts["texts"] else "FAILED")

@@ -78,7 +78,7 @@ def test_engines_that_cannot_be_had_are_refused_at_start() -> None:
     from vllm.v1.sample.logits_processor import LogitsProcessors
 
     def config(mode: str = "raw_logprobs", **speculation: Any) -> Any:
-        model = SimpleNamespace(logprobs_mode=mode, seed=0, max_logprobs=20)
+        model = SimpleNamespace(logprobs_mode=mode, seed=0, max_logprobs=20, return_sampling_mask=False)
         scheduler = SimpleNamespace(max_num_seqs=4)
         drafts = SimpleNamespace(**speculation) if speculation else None
         return SimpleNamespace(model_config=model, scheduler_config=scheduler, speculative_config=drafts)

@@ -38,6 +38,9 @@ KINDS = [
     {"temperature": 0.8, "top_k": 100, "top_logprobs_num": 20},
     {"temperature": 0.9, "top_k": 40, "custom_params": {"token_ids": BANNED}},
     {"temperature": 1.3, "top_p": 0.95, "top_k": 1000},
+    {"temperature": 0.0, "sampling_logprobs_mode": "support"},
+    {"temperature": 0.8, "top_p": 0.9, "sampling_logprobs_mode": "selected"},
+    {"temperature": 1.0, "min_p": 0.05, "sampling_logprobs_mode": "support"},
 ]
 WORDS = [
     {"temperature": 0.9, "regex": "([a-z]{2,7} ){30}"},
@@ -46,6 +49,7 @@ WORDS = [
     {"temperature": 0.0, "regex": "[a-z ]+"},
 ]
 LISTED = ("top_logprobs_num", "token_ids_logprob")
+MASKED = "sampling_logprobs_mode"
 
 
 def named(kind: dict[str, Any], number: int) -> str:
@@ -53,11 +57,11 @@ def named(kind: dict[str, Any], number: int) -> str:
 
 
 async def said(llm: Any, kind: dict[str, Any], number: int, ids: list[int], wait: float = 0.0) -> dict[str, Any]:
-    """The tokens of a request, and its logprobs if it asks for some: for each position a dict from id to logprob."""
+    """The tokens of a request, its logprobs if it asks for some, for each position a dict from id to logprob, and its sampling masks."""
     from sglang.srt.sampling.custom_logit_processor import DisallowedTokensLogitsProcessor
 
     await asyncio.sleep(wait)
-    chosen = {name: value for name, value in kind.items() if name not in (*LISTED, "seedless")}
+    chosen = {name: value for name, value in kind.items() if name not in (*LISTED, MASKED, "seedless")}
     chosen |= {"max_new_tokens": LENGTH, "ignore_eos": True}
     if "seedless" not in kind:
         chosen["sampling_seed"] = number
@@ -65,6 +69,8 @@ async def said(llm: Any, kind: dict[str, Any], number: int, ids: list[int], wait
     if "custom_params" in kind:
         extra["custom_logit_processor"] = DisallowedTokensLogitsProcessor.to_str()
     asks = {name: kind[name] for name in LISTED if name in kind}
+    if MASKED in kind:
+        extra |= {"return_sampling_mask": True, MASKED: kind[MASKED]}
     # A request without a seed draws by its name.
     out = await llm.async_generate(
         input_ids=ids,
@@ -80,23 +86,44 @@ async def said(llm: Any, kind: dict[str, Any], number: int, ids: list[int], wait
         lines = meta["output_token_logprobs"]
         others = [meta.get(f"output_{part}") or [None] * len(lines) for part in ("top_logprobs", "token_ids_logprobs")]
         lists = [{str(id): p for p, id, *_ in [line, *(a or ()), *(b or ())]} for line, a, b in zip(lines, *others)]
-    return {"tokens": list(out["output_ids"]), "logprobs": lists, "retractions": meta.get("num_retractions", 0)}
+    masks = meta.get("output_token_sampling_mask", [])
+    told = [[mask, logprob] for mask, logprob in zip(masks, meta.get("output_token_sampling_logprobs", []))]
+    return {
+        "tokens": list(out["output_ids"]),
+        "logprobs": lists,
+        "retractions": meta.get("num_retractions", 0),
+        "kept": told,
+    }
 
 
-def redrawn(kind: dict[str, Any], number: int, prompt: list[int], rows: Any, count: int) -> list[int]:
-    """The text that a sampler on the CPU draws from these rows, in which penalties, biases and masks are already."""
+def redrawn(kind: dict[str, Any], number: int, prompt: list[int], rows: Any, count: int) -> tuple[list[int], list[Any]]:
+    """The text that a sampler on the CPU draws from these rows, in which penalties, biases and masks are already, and its kept sets with logprobs."""
+    import torch
     from gumball_sglang.draws import _seed
 
     import gumball
+    import gumball.torch
 
     filters = {name: kind[name] for name in ("temperature", "top_k", "top_p", "min_p") if name in kind}
     seed = None if "seedless" in kind else number
     request = SimpleNamespace(rid=named(kind, number), sampling_params=SimpleNamespace(sampling_seed=seed))
-    params = gumball.SamplingParams(**filters, order="joint", seed=_seed(request) % 2**64)
+    logprobs = gumball.LogprobsParams(mode="processed")
+    params = gumball.SamplingParams(**filters, order="joint", seed=_seed(request) % 2**64, logprobs=logprobs)
     alone = gumball.Sampler(params, rows.shape[1], prompt=prompt)
+    alone.collect_kept(True)
+    sets: list[Any] = []
     for row in rows[:count]:
         alone.sample(np.array(row))
-    return list(alone.output)
+        ids, logprob = sorted(alone.kept), alone.logprobs.token.logprob
+        if kind.get(MASKED) == "support":
+            every = torch.tensor([ids])
+            kept = torch.tensor([len(ids)]), every[0]
+            given = gumball.torch.logprobs(
+                torch.from_numpy(np.array(row))[None], every, temperature=alone.temperature, kept=kept
+            )
+            logprob = given[0].tolist()
+        sets.append([ids, logprob])
+    return list(alone.output), sets if MASKED in kind else []
 
 
 def texts(out_file: str, settings: list[str]) -> None:
@@ -132,7 +159,9 @@ def texts(out_file: str, settings: list[str]) -> None:
         sampling_backend="pytorch" if own else "gumball",
         **options,
     )
-    kinds = WORDS if words else [kind for kind in KINDS if not drafts or not {"custom_params", *LISTED} & set(kind)]
+    kinds = (
+        WORDS if words else [kind for kind in KINDS if not drafts or not {"custom_params", *LISTED, MASKED} & set(kind)]
+    )
     if own:
         kinds = [kind for kind in kinds if kind["temperature"] == 0]
     place = {named(kind, 0): at for at, kind in enumerate([*KINDS, *WORDS])}
@@ -151,7 +180,7 @@ def texts(out_file: str, settings: list[str]) -> None:
         return said(llm, kind, n, prompts[named(kind, n)], wait)
 
     names = [named(kind, n) for kind, n in asked]
-    found: dict[str, Any] = {"settings": settings, "redrawn": {}}
+    found: dict[str, Any] = {"settings": settings, "redrawn": {}, "redrawn_kept": {}}
     found["among"] = dict(zip(names, run(*(job(*one) for one in asked))))
     found["joined"] = dict(zip(names, run(*(job(*one, wait=0.02 * ((at * 29) % 48)) for at, one in enumerate(asked)))))
     found["alone"] = {}
@@ -165,7 +194,8 @@ def texts(out_file: str, settings: list[str]) -> None:
         got = np.fromfile(folder / "rows", dtype=[("position", "<i8"), ("row", "<f4", (VOCAB,))])
         # A part of a prompt draws a token too, which is not taken; so is a step behind the last one.
         got = got["row"][got["position"] >= len(prompts[name]) - 1]
-        found["redrawn"][name] = redrawn(kind, n, prompts[name], got, len(found["alone"][name]["tokens"]))
+        count = len(found["alone"][name]["tokens"])
+        found["redrawn"][name], found["redrawn_kept"][name] = redrawn(kind, n, prompts[name], got, count)
     (folder / "note").unlink()
     parts = ("among", "alone", "joined")
     found["retractions"] = sum(text["retractions"] for part in parts for text in found[part].values())
@@ -177,9 +207,11 @@ def texts(out_file: str, settings: list[str]) -> None:
         return f"overlap {name}" if "penalty" in name and "sync" not in settings else name
 
     # SGLang's overlap scheduling counts a token for penalties one step late, or twice where another request joins.
-    for part in (*parts, "redrawn"):
+    for part in (*parts, "redrawn", "redrawn_kept"):
         kept = {
-            name for name in found[part] if part in ("alone", "redrawn") or "penalty" not in name or "sync" in settings
+            name
+            for name in found[part]
+            if part not in ("among", "joined") or "penalty" not in name or "sync" in settings
         }
         found[part] = {label(name): text for name, text in found[part].items() if name in kept}
     Path(out_file).write_text(json.dumps(found))
@@ -200,10 +232,12 @@ def texts(out_file: str, settings: list[str]) -> None:
 
 
 def refused(llm: Any) -> str:
-    """What a request for a sampling mask is answered."""
+    """What a request for a sampling mask beside a penalty is answered."""
     from sglang.srt.managers.io_struct import GenerateReqInput
 
-    asking = GenerateReqInput(input_ids=[1, 2, 3], sampling_params={"top_k": 20}, return_sampling_mask=True)
+    asking = GenerateReqInput(
+        input_ids=[1, 2, 3], sampling_params={"frequency_penalty": 0.5}, return_sampling_mask=True
+    )
     try:
         llm.loop.run_until_complete(llm.tokenizer_manager.generate_request(asking, None).__anext__())
     except ValueError as error:

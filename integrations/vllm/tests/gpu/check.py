@@ -11,6 +11,7 @@ own sampler, whose greedy texts and logprobs are compared. Settings of the engin
     small_cache           a cache of keys and values so small that requests are preempted
     prefix                keys and values of prompts that were read before are used again
     processed             `logprobs_mode` processed_logprobs
+    kept, kept_ngram      the same with `--return-sampling-mask`, whose sets are drawn again, too; and with drafts of n-grams
     two                   tensor parallelism on two GPUs
 """
 
@@ -19,6 +20,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +66,8 @@ GREEDY = [
 DRAFTED = ("ngram", "eagle", "draft", "eagle_sampled", "draft_sampled")
 # What the plug-in refuses beside drafts, and what vLLM ends a draft's row with.
 NOT_DRAFTED = {"thinking_token_budget", "bad_words"}
+# What a kept set does not tell.
+NOT_KEPT = {"repetition_penalty", "frequency_penalty", "presence_penalty", "logit_bias", "dry_multiplier"}
 
 
 class Watched:
@@ -115,26 +119,37 @@ def listed(lines: Any) -> list[dict[str, float]]:
     return [{str(id): p.logprob for id, p in line.items()} for line in lines or () if line is not None]
 
 
+def digests(sets: Any) -> list[list[int]]:
+    """Of each kept set how many ids it has, and a checksum of these."""
+    import numpy as np
+
+    return [[len(ids), zlib.crc32(np.array(ids, np.int32).tobytes())] for ids in sets]
+
+
 def said(out: Any) -> dict[str, Any]:
-    """The tokens of a request's samples, their logprobs, and those of its prompt, where it asks for some."""
+    """The tokens of a request's samples, their kept sets and logprobs, and those of its prompt, where it asks for some."""
     samples = sorted(out.outputs, key=lambda one: one.index)
     return {
         "tokens": [list(one.token_ids) for one in samples],
         "logprobs": [line for one in samples for line in listed(one.logprobs)],
         "prompt_logprobs": listed(out.prompt_logprobs),
+        "kept": [line for one in samples if one.sampling_mask for line in digests(one.sampling_mask.token_ids)],
     }
 
 
-def redrawn(kind: dict[str, Any], seed: int, prompt: list[int], rows: list[Any]) -> list[int]:
-    """The text that a sampler on the CPU draws from these rows, which have biases where vLLM adds them before the penalties."""
+def redrawn(kind: dict[str, Any], seed: int, prompt: list[int], rows: list[Any]) -> tuple[list[int], list[list[int]]]:
+    """The text that a sampler on the CPU draws from these rows, which have biases where vLLM adds them before the penalties, and its kept sets."""
     from gumball_vllm.params import params_of
 
     import gumball
 
     alone = gumball.Sampler(params_of(params(kind, seed)).replace(seed=seed), len(rows[0]), prompt=prompt)
+    alone.collect_kept(True)
+    sets = []
     for row in rows:
         alone.sample(row)
-    return list(alone.output)
+        sets.append(sorted(alone.kept))
+    return list(alone.output), digests(sets)
 
 
 def options_of(setting: str) -> dict[str, Any]:
@@ -149,6 +164,9 @@ def options_of(setting: str) -> dict[str, Any]:
         },
         "draft": {"method": "draft_model", "model": folder("small") if setting.startswith("draft") else ""},
     }
+    if setting.startswith("kept"):
+        masks = {"return_sampling_mask": True, "logprobs_mode": "processed_logprobs"}
+        return options_of(setting.removeprefix("kept").removeprefix("_")) | masks
     method, _, sampled = setting.partition("_")
     if setting in DRAFTED:
         drawn = {"draft_sample_method": "probabilistic"} if sampled else {}
@@ -175,11 +193,14 @@ def texts(out_file: str, setting: str) -> None:
         watched.watch()
     options = {"cache_gb": 0.5, "max_num_seqs": 64, "max_num_batched_tokens": 256, "enforce_eager": True}
     llm = engine("small", **options | options_of(setting), disable_log_stats=False)
+    with_sets, drafted = setting.startswith("kept"), setting.removeprefix("kept_") in DRAFTED
     kinds = [*GREEDY, *OURS]
     asked = {
         i: kind
         for i, kind in enumerate(kinds[i % len(kinds)] for i in range(2 * len(kinds)))
-        if (ours or kind in GREEDY) and (setting not in DRAFTED or not NOT_DRAFTED & set(kind))
+        if (ours or kind in GREEDY)
+        and not (drafted and NOT_DRAFTED & set(kind))
+        and not (with_sets and NOT_KEPT & {*kind, *kind.get("extra_args", ())})
     }
     found: dict[str, Any] = {"setting": setting, "ours": ours, "v2": os.environ.get("VLLM_USE_V2_MODEL_RUNNER")}
     # Prompts of one length in three are read in parts.
@@ -197,7 +218,7 @@ def texts(out_file: str, setting: str) -> None:
             llm.collective_rpc(spread_weights)
         llm.wake_up(tags=["kv_cache"])
         found["woken"] = True
-    found["alone"], found["redrawn"] = {}, {}
+    found["alone"], found["redrawn"], found["redrawn_kept"] = {}, {}, {}
     for i in [i for i in asked if i < len(kinds)]:
         watched.rows, watched.on = [], True
         (out,) = llm.generate([prompts[i]], params(asked[i], i), use_tqdm=False)
@@ -205,12 +226,15 @@ def texts(out_file: str, setting: str) -> None:
         found["alone"][names[i]] = said(out)
         # Whether a prompt with logprobs is read again, in parts, depends on the cache.
         read_again = setting == "prefix" and "prompt_logprobs" in asked[i]
-        if watched.rows and setting not in DRAFTED and "n" not in asked[i] and not read_again:
+        if watched.rows and not drafted and "n" not in asked[i] and not read_again:
             # Rows of the prompt's parts come first, and of steps that were begun before the end was seen last.
             ids = prompts[i]["prompt_token_ids"]
             parts = 0 if setting == "prefix" else -(-len(ids) // 256) - 1
             length = len(out.outputs[0].token_ids)
-            found["redrawn"][names[i]] = redrawn(asked[i], i, ids, watched.rows[parts:][:length])
+            tokens, sets = redrawn(asked[i], i, ids, watched.rows[parts:][:length])
+            found["redrawn"][names[i]] = tokens
+            if with_sets:
+                found["redrawn_kept"][names[i]] = sets
     # Requests join one by one while others run; some have penalties.
     found["joined"] = {}
     running = llm.llm_engine
@@ -246,10 +270,12 @@ def compare(files: list[str]) -> int:
     """Compares each text with the text of the same request in the first file, drawn alone, among all, or joining later."""
     reference: dict[str, Any] = {}
     counts = {"texts": 0, "texts that differ": 0, "redrawn": 0, "redrawn that differ": 0, "logprobs that differ": 0}
+    counts |= {"kept": 0, "kept that differ": 0}
     for file in files:
         found = json.loads(Path(file).read_text())
+        with_sets = found["setting"].startswith("kept")
         label = f"{Path(file).stem}"
-        mode = found["setting"] if found["setting"] == "processed" else "raw"
+        mode = "processed" if with_sets or found["setting"] == "processed" else "raw"
         for part in ("among", "alone", "joined"):
             for name, text in found[part].items():
                 wanted = reference.setdefault(name, text)["tokens"]
@@ -260,6 +286,12 @@ def compare(files: list[str]) -> int:
                     at = next((i for i, (a, b) in enumerate(pairs) if a != b), -1)
                     print(f"DIFFERS {label} {part} at {at}: {name[:110]}")
                     continue
+                if with_sets:
+                    counts["kept"] += 1
+                    sets = reference.setdefault(f"kept {name}", text)["kept"]
+                    if text["kept"] != sets or len(sets) != len(sum(wanted, [])):
+                        counts["kept that differ"] += 1
+                        print(f"KEPT {label} {part}: {name[:110]}")
                 lists = reference.setdefault(f"{mode} {name}", text)
                 # vLLM makes those of a request with a bias before a penalty, and those of prompts.
                 exactly = found["ours"] and "logit_bias" not in name
@@ -275,6 +307,11 @@ def compare(files: list[str]) -> int:
             if tokens != alone:
                 counts["redrawn that differ"] += 1
                 print(f"REDRAWN {label}: {name[:110]}\n  {tokens[:12]}\n  {alone[:12]}")
+        for name, sets in found["redrawn_kept"].items():
+            counts["redrawn"] += 1
+            if sets != found["alone"][name]["kept"]:
+                counts["redrawn that differ"] += 1
+                print(f"REDRAWN KEPT {label}: {name[:110]}")
     print(json.dumps(counts))
     differ = sum(count for name, count in counts.items() if "differ" in name)
     print("VERDICT: vLLM passed" if differ == 0 and counts["texts"] else "VERDICT: vLLM FAILED")
