@@ -12,13 +12,16 @@ from gumball import Batch, Drafts, Pool, Recorded, Shorten, Step, Verify
 from gumball.plugins.errors import CallerError
 from gumball.plugins.states import admit
 
-from . import ranks
+from . import kept, ranks
 from .params import known_of, params_of
 from .ranks import PADDING, Watch, padded
 
 __all__ = ["GumballSamplingBackend"]
 
 FULL = "full"
+
+# Bitmasks of a device are of whole tiles of ids.
+TILE = 256
 
 
 def _device(device: Any) -> str:
@@ -86,6 +89,7 @@ class GumballSamplingBackend:
             slots=config.max_req_pool_size + 1,
             rows=config.max_bs * self.most,
             keep_histories=self.most > 1,
+            kept=kept.is_on(),
         )
         place = {"dtype": torch.int32, "device": self.pool.device}
         self._tokens = torch.zeros(config.max_bs * self.most, **place)
@@ -94,6 +98,9 @@ class GumballSamplingBackend:
         # What graphs read on a device: the drafts, and their parents.
         self._drafts = torch.zeros(config.max_bs * self.most, **place)
         self._parents = torch.zeros(config.max_bs * self.most, **place)
+        # The kept sets of the tokens, as bitmasks, if the server tells them.
+        width = -(-config.vocab_size // TILE) * TILE // 32
+        self._sets = torch.zeros(config.max_bs * self.most, width, **place) if kept.is_on() else None
         places = config.max_req_pool_size + 1
         self._pools = SpeculativeSamplingPools(
             torch.ones(places, dtype=torch.float32, device=self.pool.device),
@@ -157,6 +164,10 @@ class GumballSamplingBackend:
         for name, value, least, most in limits:
             if not least <= value <= most:
                 raise RuntimeError(f"{name} is {value}, but must be in {least}..={most}")
+        if self._sets is not None:
+            raise RuntimeError(
+                f"{kept.SWITCH} is 1, but requests that are spread over ranks have no kept sets; leave one out"
+            )
         if self._slots:
             raise RuntimeError(f"configure_dp_sampling comes behind {len(self._slots)} requests, but must come before")
         options = {"layouts": ["replicated"], "layout": "replicated", "slots": config.max_req_pool_size + 1}
@@ -319,8 +330,8 @@ class GumballSamplingBackend:
     def get_packed_output_d2h(
         self, output_tokens: torch.Tensor, output_lengths: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor] | None:
-        """Returns None: tokens and lengths are not adjacent in memory, so one copy cannot fetch both."""
-        return None
+        """Copies tokens and lengths to the host, without a wait, and the tokens' kept sets; None where there are none, as one copy cannot fetch both."""
+        return None if self._sets is None else kept.fetched(output_tokens, output_lengths, self._sets)
 
     def _on_host(self) -> bool:
         return str(self.pool.device) == "cpu"
@@ -389,6 +400,7 @@ class GumballSamplingBackend:
         tokens, lengths = self._tokens[first : first + bs], self._lengths[first : first + bs]
         torch.clamp(self._output("tokens", bs, bs), min=0, out=tokens)
         self._write_logprobs(logits_output, bs, bs)
+        self._write_sets(first, bs, bs)
         return tokens, lengths.fill_(1)
 
     def _enqueue(self, work: Step | Verify, width: int) -> None:
@@ -398,6 +410,16 @@ class GumballSamplingBackend:
         else:
             recorded = self.pool.on_device().record([work], variant=self._variant)
             self._captured.setdefault((len(self._rows), width), {})[self._variant] = recorded
+
+    def _write_sets(self, first: int, rows: int, requests: int) -> None:
+        """Writes the kept sets of the pool's last step beside its tokens."""
+        if self._sets is not None:
+            to = self._sets[first : first + rows]
+            if self._on_host():
+                out = self.pool.fetch()
+                to.copy_(kept.words_of([out.kept(row) for row in range(rows)], to.shape[1]))
+            else:
+                to.copy_(self._output("kept", rows, requests))
 
     def _output(self, name: str, rows: int, requests: int) -> Any:
         """Returns one of the outputs of the pool's last step, without a copy on a device."""
@@ -469,6 +491,7 @@ class GumballSamplingBackend:
         torch.clamp(self._output("tokens", bs * width, bs), min=0, out=tokens)
         torch.add(self._output("accepted", bs * width, bs), 1, out=lengths)
         self._write_logprobs(logits_output, bs * width, bs)
+        self._write_sets(first, bs * width, bs)
         self.maybe_broadcast(tokens, lengths, self._path[: bs * width])
         return tokens, lengths
 

@@ -8,10 +8,14 @@ from gumball.errors import RefusedError
 from gumball.flat import FLAT_NAMES, flat_params, refuse_near_misses
 from gumball.params import LogprobsParams, SamplingParams
 
-__all__ = ["KNOWN", "known_of", "params_of"]
+__all__ = ["KNOWN", "RETURN_KEPT", "known_of", "params_of"]
 
 KNOWN = "__known__"
 """The key of `custom_params` under which the engine's two lists of a request come: its prompt, and the tokens that it has so far."""
+
+
+RETURN_KEPT = "return_kept"
+"""The key of `custom_params` by which a client asks for kept sets."""
 
 
 def params_of(request: Any, logprobs: bool = False) -> SamplingParams:
@@ -51,12 +55,12 @@ def _own(request: Any) -> dict[str, Any]:
     refuse_near_misses(given, "custom_params", peers=True)
     for name in given:
         if name not in FLAT_NAMES:
-            raise RefusedError(f"custom_params has {name!r}, but takes only {', '.join(FLAT_NAMES)}")
+            raise RefusedError(f"custom_params has {name!r}, but takes only {', '.join([*FLAT_NAMES, RETURN_KEPT])}")
     return given
 
 
-# The second is TokenSpeed's.
-_INNER = {KNOWN, "__req__"}
+# What is none of the sampler's parameters; the second is TokenSpeed's.
+_INNER = {KNOWN, "__req__", RETURN_KEPT}
 
 
 def known_of(request: Any) -> tuple[list[int], list[int]]:

@@ -7,6 +7,7 @@ from typing import Any
 
 from gumball.errors import RefusedError
 
+from . import kept
 from .params import KNOWN, params_of
 
 __all__ = ["refuse", "told"]
@@ -41,6 +42,7 @@ def refuse(request: Any, vocab: int, drafts: bool) -> None:
             raise RefusedError(
                 "mirostat_tau is given, but goes without drafts, which this server has for every request"
             )
+        kept.refuse_unless_told(params, made)
         outside = [id for id in (made.dry.breakers if made.dry else ()) if id >= vocab]
         if outside:
             raise RefusedError(f"dry_breakers has {outside[0]}, which is no id of a vocabulary of {vocab}")
