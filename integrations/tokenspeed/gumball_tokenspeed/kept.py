@@ -19,7 +19,7 @@ from gumball.plugins.kept import lists_of, packed, refuse_edits
 
 from .params import RETURN_KEPT
 
-__all__ = ["SWITCH", "fetched", "is_on", "note_step", "refuse_unless_told", "telling", "unpack", "words_of"]
+__all__ = ["SWITCH", "fetched", "is_on", "note_step", "refuse_unless_told", "sets_of", "telling", "unpack", "words_of"]
 
 SWITCH = "GUMBALL_TOKENSPEED_KEPT"
 """The environment variable that, where it is 1, makes steps tell kept sets."""
@@ -51,6 +51,12 @@ def fetched(tokens: torch.Tensor, lengths: torch.Tensor, sets: torch.Tensor) -> 
     return on_host[0], on_host[1]
 
 
+def sets_of(lengths: torch.Tensor) -> torch.Tensor | None:
+    """The sets that came with a step's numbers of tokens, as bitmasks; None for none."""
+    found: torch.Tensor | None = getattr(lengths, _OF_STEP, None)
+    return found
+
+
 def _asks(params: Any) -> bool:
     return bool((params.custom_params or {}).get(RETURN_KEPT))
 
@@ -70,7 +76,7 @@ def refuse_unless_told(params: Any, ours: SamplingParams) -> None:
 
 def note_step(processor: Any, step: Any, results: Any) -> None:
     """Hands the states of a step's requests the sets of its tokens. processor: TokenSpeed's `OutputProcesser`, before it reads the tokens."""
-    sets = getattr(results.output_lengths, _OF_STEP, None)
+    sets = sets_of(results.output_lengths)
     if sets is None:
         return
     words, at, extends = sets.numpy(), 0, step.num_extends()

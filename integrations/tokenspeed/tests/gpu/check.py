@@ -3,7 +3,7 @@
 `texts` and `texts_bf16`: 48 requests draw the same tokens alone, among all, and joining others with prompts in parts and after a retraction, by
 graphs that TokenSpeed's way captures and by steps that nobody waits between; a `gumball.Sampler` draws them again on the CPU from the very
 logits. `drafts`: chains and trees change no token. `greedy`: the same tokens and logprobs as TokenSpeed's own backends. `waits`: the host waits
-for the device in no step. `ranks`: the same with `--dp-sampling`, on as many GPUs as there are, at most 2.
+for the device in no step. `kept`: kept sets, by graphs, are those of samplers on the CPU. `ranks`: the same with `--dp-sampling`, on as many GPUs as there are, at most 2.
 """
 
 from __future__ import annotations
@@ -17,11 +17,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import torch
+from gumball_tokenspeed.kept import SWITCH, sets_of
 from gumball_tokenspeed.params import params_of
 from gumball_tokenspeed.requests import told
 from served import PROMPT, VOCAB, Server, request
 
 import gumball
+from gumball.plugins.kept import packed
 
 COUNT, LENGTH, TABLE = 48, 24, 256
 KINDS: list[dict[str, Any]] = [
@@ -203,6 +205,32 @@ def texts(dtype: torch.dtype = torch.float32) -> str:
 
 def texts_bf16() -> str:
     return texts(torch.bfloat16)
+
+
+def kept() -> str:
+    os.environ[SWITCH] = "1"
+    server, rows = Server("gumball", 64), table(torch.float32)
+    del os.environ[SWITCH]
+    server.capture([1, 2, 4, 8, 16, 32, 48, 64])
+    torch.cuda.set_stream(server.stream)
+    everyone, copied = list(range(COUNT)), []
+    run = Texts(server, rows, everyone, "kept")
+    for step in range(LENGTH):
+        run.step([] if step else [(i, WHOLE) for i in everyone], everyone if step else [], lambda i: i + 1)
+        tokens, lengths, _ = run.pending[-1][1]
+        copied.append(server.sampling_backend.get_packed_output_d2h(tokens, lengths)[1])
+    torch.cuda.synchronize()
+    host, differ = rows.cpu().numpy(), 0
+    for i in everyone:
+        asked = request("r", kind_of(i), i + 1).sampling_params
+        one = gumball.Sampler(params_of(asked), VOCAB, prompt=PROMPT if asked.custom_params else ())
+        one.collect_kept(True)
+        for step, lengths in enumerate(copied):
+            one.sample(host[row_of(i, step)])
+            _, ids = packed(sets_of(lengths)[i : i + 1].numpy(), bitmasks=False)
+            differ += ids.tolist() != sorted(one.kept)
+    assert differ == 0, f"{differ} of {COUNT * LENGTH} sets differ"
+    return f"{COUNT * LENGTH} sets"
 
 
 CHAIN, TREE = None, [-1, 0, 0, 1, 2]
@@ -499,7 +527,15 @@ def ranks() -> str:
     return f"{world} ranks, {sum(map(len, found[0][1]))} tokens each, eager and by a graph"
 
 
-CASES = {"texts": texts, "texts_bf16": texts_bf16, "drafts": drafts, "greedy": greedy, "waits": waits, "ranks": ranks}
+CASES = {
+    "texts": texts,
+    "texts_bf16": texts_bf16,
+    "kept": kept,
+    "drafts": drafts,
+    "greedy": greedy,
+    "waits": waits,
+    "ranks": ranks,
+}
 
 
 def main() -> int:
