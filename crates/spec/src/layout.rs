@@ -151,7 +151,8 @@ const fn section(start: usize, words: usize) -> Range<usize> {
 
 /// Returns the ids of a bitmask, ascending: bit `id % 32` of word `id / 32` is 1 for an id that it holds.
 pub fn set_ids(words: &[u32]) -> impl Iterator<Item = u32> {
-    words.iter().zip(0u32..).flat_map(|(word, index)| {
+    let held = words.iter().zip(0u32..).filter(|(word, _)| **word != 0);
+    held.flat_map(|(word, index)| {
         let mut rest = *word;
         std::iter::from_fn(move || {
             let bit = (rest != 0).then(|| rest.trailing_zeros())?;
