@@ -73,30 +73,28 @@ def with_sets(original: Callable[..., Any]) -> Callable[..., Any]:
             return output
         follower.requests.sets = None
         if isinstance(output, AsyncModelRunnerOutput):
-            return _Later(output, sets, runner._get_or_create_async_output_copy_stream())
+            return _later(output, sets, runner._get_or_create_async_output_copy_stream())
         return _given(output, sets)
 
     return sample_tokens
 
 
-class _Later(AsyncModelRunnerOutput):
-    """What model runner V1 hands out while a device computes it, and sets beside. stream: that on which it is copied to the host."""
+def _later(output: Any, sets: Sets, stream: torch.cuda.Stream) -> Any:
+    """Lets what model runner V1 hands out while a device computes it bring the sets, too. stream: that on which the runner copies to the host."""
+    with torch.cuda.stream(stream):
+        # Both, as those of the device must live until they are copied.
+        held = sets, sets.to_cpu_nonblocking()
+        copied = torch.cuda.Event(blocking=True)
+        copied.record()
+    original = output.get_output
 
-    def __init__(self, output: AsyncModelRunnerOutput, sets: Sets, stream: torch.cuda.Stream) -> None:
-        self._output, self._on_device = output, sets
-        with torch.cuda.stream(stream):
-            self._sets = sets.to_cpu_nonblocking()
-            self._copied = torch.cuda.Event(blocking=True)
-            self._copied.record()
+    def get_output() -> ModelRunnerOutput:
+        made = original()
+        copied.synchronize()
+        return _given(made, held[1])
 
-    def get_output(self) -> ModelRunnerOutput:
-        """Waits for the copies."""
-        output = self._output.get_output()
-        self._copied.synchronize()
-        return _given(output, self._sets)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._output, name)
+    output.get_output = get_output
+    return output
 
 
 def _given(output: ModelRunnerOutput, sets: Sets) -> ModelRunnerOutput:
