@@ -23,7 +23,8 @@ const LENGTHS = { vllm: ["max_tokens", 16], sglang: ["max_new_tokens", 128], tra
 /** llama.cpp looks back no further than it is told, and takes no "all". */
 const LOOK_BACK = 65536;
 /** What only acts beside another parameter, and what is told under the differences. */
-const BESIDE = { xtc_threshold: "xtc_probability", repetition_scope: "repetition_penalty" };
+const PENALTIES = ["repetition_penalty", "frequency_penalty", "presence_penalty"];
+const BESIDE = { xtc_threshold: ["xtc_probability"], repetition_scope: ["repetition_penalty"], penalty_window: PENALTIES };
 const TOLD = new Set(["order", "repetition_scope", "penalty_scope", "temperature_last", "bias_first"]);
 
 /** Parameters that are whole numbers; of all others transformers wants a number with a point. */
@@ -36,7 +37,7 @@ const words = (row, ids) => ids.map((id) => row.texts?.[id] ?? "").join("");
 /** Parameters for an engine: bans and single bad words are biases of -inf where it has nothing else for them. */
 function translated(target, settings, row) {
   const given = { temperature: settings.temperature, ...toParams(settings) };
-  for (const [name, other] of Object.entries(BESIDE)) if (!(other in given)) delete given[name];
+  for (const [name, others] of Object.entries(BESIDE)) if (!others.some((other) => other in given)) delete given[name];
   const bans = new Set([...(given.banned_ids ?? []), ...(given.bad_words ?? []).filter((ids) => ids.length === 1).flat()]);
   const phrases = (given.bad_words ?? []).filter((ids) => ids.length > 1);
   const biases = new Map(given.logit_bias ?? []);
@@ -83,10 +84,10 @@ export function engineCode(target, settings, row) {
       if (!("top_k" in given)) flag("--top-k", 0);
       if (!("top_p" in given)) flag("--top-p", 1);
       if (!("min_p" in given)) flag("--min-p", 0);
-      if (["repetition_penalty", "frequency_penalty", "presence_penalty"].some((name) => name in given)) flag("--repeat-last-n", LOOK_BACK);
+      if (PENALTIES.some((name) => name in given)) flag("--repeat-last-n", given.penalty_window ?? LOOK_BACK);
       if (given.dry) {
-        const { multiplier, base, allowed_length, breakers = [] } = given.dry;
-        flags.push(`--dry-multiplier ${multiplier}`, `--dry-base ${base}`, `--dry-allowed-length ${allowed_length}`, `--dry-penalty-last-n ${LOOK_BACK}`);
+        const { multiplier, base, allowed_length, breakers = [], window = LOOK_BACK } = given.dry;
+        flags.push(`--dry-multiplier ${multiplier}`, `--dry-base ${base}`, `--dry-allowed-length ${allowed_length}`, `--dry-penalty-last-n ${window}`);
         const known = breakers.map((id) => words(row, [id])).filter(Boolean);
         if (known.length < breakers.length) missing.add("dry.breakers without texts");
         for (const one of known.length ? known : ["none"]) flag("--dry-sequence-breaker", one === "none" ? one : quoted(one));
@@ -96,7 +97,7 @@ export function engineCode(target, settings, row) {
         if (given.mirostat.mu !== undefined) missing.add("mirostat.mu");
       }
       for (const [id, bias] of biases) flag("--logit-bias", `${id}${bias < 0 ? "" : "+"}${bias === -Infinity ? "-inf" : bias}`);
-      for (const name of ["dry", "mirostat", "dynamic_temperature"]) missing.delete(name);
+      for (const name of ["penalty_window", "dry", "mirostat", "dynamic_temperature"]) missing.delete(name);
       if (phrases.length) missing.add("bad_words of several ids");
       return `llama-cli -m model.gguf ${flags.join(" ")}`;
     },
@@ -127,7 +128,7 @@ function differences(target, params, { biases, bans, phrases, greedy }) {
   const has = (name) => params[name] !== undefined;
   const lines = ["The rule is the same as far as this page says; the drawn token is another one, since that engine has other random numbers."];
   const say = (when, text) => when && lines.push(text);
-  const penalties = has("repetition_penalty") || has("frequency_penalty") || has("presence_penalty");
+  const penalties = PENALTIES.some(has);
   const counts = has("frequency_penalty") || has("presence_penalty");
   const edited = [...biases.values()].some((bias) => bias !== -Infinity);
   if (target === "vllm" || target === "sglang") {
@@ -152,7 +153,7 @@ function differences(target, params, { biases, bans, phrases, greedy }) {
   }
   if (target === "llama") {
     say(!params.temperature_last && !greedy, "llama.cpp's default chain applies the temperature last; choose temperature last here, or give --samplers another sequence there.");
-    say(penalties, `llama.cpp's penalties all count the prompt and the output, the last 64 tokens of them unless --repeat-last-n says more; here the scope is the prompt, the output or both.`);
+    say(penalties, `llama.cpp's penalties all count the prompt and the output, the last 64 tokens of them unless --repeat-last-n says more; here the scope is the prompt, the output or both, and the penalty window says how many of the last tokens.`);
     say(has("dry"), "DRY breakers are strings there and ids here, and a breaker is not penalised itself there; it looks at the last 64 tokens there unless --dry-penalty-last-n says more.");
     say(has("mirostat"), "With mirostat llama.cpp leaves out all other samplers, penalties as well.");
     say(edited && penalties && !params.bias_first, "llama.cpp adds the bias before the penalties: choose bias first here.");

@@ -24,10 +24,12 @@ export const PARAMETERS = [
   n("frequency_penalty", "Frequency penalty", "history", 0, -2, 2, 0.05, "Subtracted once per occurrence. 0 is off."),
   n("presence_penalty", "Presence penalty", "history", 0, -2, 2, 0.05, "Subtracted once if the token occurred. 0 is off."),
   { name: "penalty_scope", label: "Both count", group: "history", off: "output", kind: "choice", choices: ["output", "both", "prompt"], help: "Which tokens frequency and presence penalty count. Recorded prompts repeat themselves: try both." },
+  n("penalty_window", "Penalty window", "history", 0, 0, 1024, 1, "These three look at the last tokens only. 0 is all.", 3),
   n("dry_multiplier", "DRY multiplier", "history", 0, 0, 5, 0.05, "Pushes down what would continue a passage that was said before. 0 is off."),
   n("dry_base", "DRY base", "history", 1.75, 1, 4, 0.05, "How fast that grows with the passage's length."),
   n("dry_allowed_length", "DRY allowed length", "history", 2, 1, 20, 1, "How long a passage may be repeated for nothing."),
   { name: "dry_breakers", label: "DRY breakers", group: "history", off: "", kind: "ids", help: "Ids that no passage reaches across." },
+  n("dry_window", "DRY window", "history", 0, 0, 1024, 1, "DRY looks at the last tokens only. 0 is all.", 3),
   n("no_repeat_ngram", "No repeated n-gram", "history", 0, 0, 10, 1, "Bans what would repeat a sequence of n tokens. 0 is off."),
   { name: "xtc_exempt_ids", label: "XTC exempt ids", group: "filters", off: "", kind: "ids", help: "XTC does nothing where it would drop one of these ids, such as the end of a text or a newline." },
   { name: "banned_ids", label: "Banned ids", group: "more", off: "", kind: "ids", help: "Ids that are never drawn, with blanks or commas between." },
@@ -95,7 +97,7 @@ export function toParams(settings) {
   for (const name of ["banned_ids", "allowed_ids", "stop_ids", "xtc_exempt_ids"]) if (is(name)) params[name] = integers(settings[name]);
   if (is("logit_bias")) params.logit_bias = settings.logit_bias.split(/[\s,]+/).filter(Boolean).map((pair) => pair.split(":").map(Number));
   const value = (name) => settings[name] ?? NEUTRAL[name];
-  if (is("dry_multiplier")) params.dry = { multiplier: value("dry_multiplier"), base: value("dry_base"), allowed_length: value("dry_allowed_length"), ...(is("dry_breakers") && { breakers: integers(settings.dry_breakers) }) };
+  if (is("dry_multiplier")) params.dry = { multiplier: value("dry_multiplier"), base: value("dry_base"), allowed_length: value("dry_allowed_length"), ...(is("dry_breakers") && { breakers: integers(settings.dry_breakers) }), ...(is("dry_window") && { window: value("dry_window") }) };
   if (is("dynamic_max") || is("dynamic_min")) params.dynamic_temperature = { min: value("dynamic_min"), max: value("dynamic_max"), exponent: value("dynamic_exponent") };
   if (is("mirostat_tau")) params.mirostat = { tau: value("mirostat_tau"), eta: value("mirostat_eta"), ...(is("mirostat_mu") && { mu: Number(settings.mirostat_mu) }) };
   if (is("bad_words")) params.bad_words = settings.bad_words.split(";").filter((words) => words.trim()).map(integers);

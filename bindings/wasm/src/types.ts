@@ -55,8 +55,10 @@ export interface SamplingParams {
   presence_penalty?: number;
   /** The part of the history in which frequency and presence penalty count tokens. */
   penalty_scope?: "prompt" | "output" | "both";
+  /** How many of the last tokens of the history repetition, frequency and presence penalty look at; each counts those of its scope among them; in 0..2^32, 0 is all. */
+  penalty_window?: number;
   /** The DRY repetition penalty. */
-  dry?: { multiplier?: number; base?: number; allowed_length?: number; breakers?: Integers };
+  dry?: { multiplier?: number; base?: number; allowed_length?: number; breakers?: Integers; window?: number };
   /** Bans every token that would complete an n-gram of this size a second time; 0 is off. */
   no_repeat_ngram?: number;
   /** Added to the logits of ids, each named once and in the vocabulary; finite, or -inf for a ban. */

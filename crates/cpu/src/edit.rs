@@ -13,6 +13,7 @@ mod penalties;
 use gumball_spec::edit::Hook;
 use gumball_spec::{Kind, Row, Status, TILE};
 
+use crate::history::Entry;
 use crate::lanes::Proven;
 use crate::task::Task;
 use crate::tiles::{MASK_WORDS, Overlay, View};
@@ -23,6 +24,7 @@ pub struct Edits {
     kind: Kind,
     overlay: Overlay,
     merge: overlay::Merge,
+    window: Vec<Entry>,
     /// Allowed ids and grammar, joined, over whole tiles.
     mask: Vec<u32>,
     masked: bool,
@@ -56,7 +58,7 @@ impl Edits {
         self.overlay.clear();
         let bias = overlay::of_ids(task.prepared.bias(), &ids);
         let (first, last) = if params.bias_first { (bias, &[][..]) } else { (&[][..], bias) };
-        penalties::penalties(level, row, task, ids.clone(), first, &mut self.overlay);
+        penalties::penalties(level, row, task, ids.clone(), first, &mut self.window, &mut self.overlay);
         self.merge.add_to_others(&mut self.overlay, row, start as u32, first);
         if params.dry.multiplier > 0.0 {
             let repeats = &mut self.repeats;

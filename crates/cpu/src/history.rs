@@ -63,6 +63,13 @@ impl History {
         &self.ids
     }
 
+    /// Returns the last `window` ids, all if that is 0.
+    #[must_use]
+    pub fn last(&self, window: u32) -> &[u32] {
+        let window = if window == 0 { self.ids.len() } else { self.ids.len().min(window as usize) };
+        &self.ids[self.ids.len() - window..]
+    }
+
     /// Returns the ids of the prompt.
     #[must_use]
     pub fn prompt(&self) -> &[u32] {
@@ -79,6 +86,30 @@ impl History {
     #[must_use]
     pub fn entries(&self) -> &[Entry] {
         &self.entries
+    }
+
+    /// Returns the distinct ids of the last `window` ids with their counts there, by id; of all ids if
+    /// `window` is 0. A window is counted anew by each call, in `buffer`.
+    pub fn entries_of<'a>(&'a self, window: u32, buffer: &'a mut Vec<Entry>) -> &'a [Entry] {
+        let ids = self.last(window);
+        let before = self.ids.len() - ids.len();
+        if before == 0 {
+            return &self.entries;
+        }
+        let (prompt, output) = ids.split_at(self.prompt_len.saturating_sub(before));
+        buffer.clear();
+        buffer.extend(prompt.iter().map(|id| Entry { id: *id, prompt: 1, output: 0 }));
+        buffer.extend(output.iter().map(|id| Entry { id: *id, prompt: 0, output: 1 }));
+        buffer.sort_unstable_by_key(|entry| entry.id);
+        buffer.dedup_by(|next, entry| {
+            let is_same = next.id == entry.id;
+            if is_same {
+                entry.prompt += next.prompt;
+                entry.output += next.output;
+            }
+            is_same
+        });
+        buffer
     }
 }
 
@@ -97,5 +128,15 @@ mod tests {
         history.truncate(1);
         assert_eq!(history.entries(), [entry(3, 1, 0), entry(5, 2, 0), entry(9, 0, 1)]);
         assert_eq!((history.prompt(), history.output()), (&[5, 3, 5][..], &[9][..]));
+        let mut buffer = Vec::new();
+        for window in [0, 4, 5, u32::MAX] {
+            assert_eq!(history.entries_of(window, &mut buffer), history.entries());
+        }
+        assert_eq!(history.entries_of(1, &mut buffer), [entry(9, 0, 1)]);
+        assert_eq!(history.entries_of(2, &mut buffer), [entry(5, 1, 0), entry(9, 0, 1)]);
+        history.push(9);
+        history.push(5);
+        assert_eq!(history.entries_of(2, &mut buffer), [entry(5, 0, 1), entry(9, 0, 1)]);
+        assert_eq!(history.entries_of(4, &mut buffer), [entry(5, 1, 1), entry(9, 0, 2)]);
     }
 }

@@ -1,18 +1,22 @@
-// history_edits.cu: finds the ids that the end of a history bans or penalises in this step (rules E3, E4). It stamps
+// history_edits.cu: finds the ids that the end of a history bans or penalises in this step (rules E2 to E4). It stamps
 // their entries; survey_edited.cu applies these edits and all others.
 //
-// Computes   DRY's penalty of each id; the ids that would complete an n-gram or a bad word; the stop ids of a request
-//            with fewer than `min_tokens` output tokens; all as stamps in the ids' entries
+// Computes   the counts of the ids in the penalties' window; DRY's penalty of each id; the ids that would complete an
+//            n-gram or a bad word; the stop ids of a request with fewer than `min_tokens` output tokens; all as stamps
+//            in the ids' entries
 // Never      reads logits; clears a stamp: a stamp holds the number of its step, so later steps ignore it
-// Twins      oracle spec/src/edit.rs | CPU cpu/src/edit/{dry,bans}.rs | why docs/stages/edit.md
+// Twins      oracle spec/src/edit.rs | CPU cpu/src/history.rs, edit/{dry,bans}.rs | why docs/stages/edit.md
 // Shapes     history [length]; entries: a hash table with capacity for every id that may be stamped
 // Grid       x = rows; whole warps, up to 512 threads; no dynamic shared memory
 // Traffic    in: 4 bytes per id of the history; matches are compared with the history's end, which stays in the cache
 // Requires   the former step is complete; rows whose request lacks FEATURE_HISTORY_EDITS return at once
 //
+//     for each id of the penalties' window: clear its counts
+//     for each index j of the penalties' window: count history[j]
 //     reach = ids back to the nearest breaker, at most 64 more than DRY's allowed length
 //     for each index j: n = how many ids before j equal those at the history's end
 //                       if n >= ngram - 1:    ban history[j]
+//                       n = how many of these n lie in DRY's window
 //                       if n >= allowed:      stamp history[j] with DRY's penalty for min(n, reach) ids
 //     for each bad word: if its ids but the last equal the history's end: ban its last id
 //     if the output is shorter than min_tokens: ban the stop ids
@@ -48,6 +52,9 @@ DEVICE float dry_penalty(const Params& params, u32 length) {
     return params.dry_multiplier * power;
 }
 
+// The index of the first id of a window of the last ids, of all if `window` is 0.
+DEVICE u32 window_start(u32 length, u32 window) { return window != 0 && window < length ? length - window : 0; }
+
 // Writes the stamps of one request in one step.
 struct EditStamps {
     const Request& request;
@@ -58,6 +65,21 @@ struct EditStamps {
     DEVICE_MEMBER void ban(u32 id) const {
         if (id < vocab) {
             find_entry(request.entries, request.entries_mask, id)->ban_step = step;
+        }
+    }
+
+    DEVICE_MEMBER void clear_counts(u32 id) const {
+        if (id < vocab) {
+            TokenEntry* entry = find_entry(request.entries, request.entries_mask, id);
+            entry->prompt_count = entry->output_count = 0;
+            entry->count_step = step;
+        }
+    }
+
+    DEVICE_MEMBER void count(u32 id, bool is_prompt) const {
+        if (id < vocab) {
+            TokenEntry* entry = find_entry(request.entries, request.entries_mask, id);
+            atomicAdd(is_prompt ? &entry->prompt_count : &entry->output_count, 1u);
         }
     }
 
@@ -87,11 +109,24 @@ KERNEL(history_edits, HISTORY_EDITS_THREADS, Step, step) {
     u32 length = state.length, allowed = params.dry_allowed_length;
     EditStamps stamps{request, state.step, step.vocab};
 
+    if (params.features & FEATURE_PENALTY_WINDOW) {
+        const u32 start = window_start(length, params.penalty_window);
+        for (u32 j = start + threadIdx.x; j < length; j += blockDim.x) {
+            stamps.clear_counts(history[j]);
+        }
+        // WAW on the counts: threads cleared those of any id, threads add to those of any id.
+        __syncthreads();
+        for (u32 j = start + threadIdx.x; j < length; j += blockDim.x) {
+            stamps.count(history[j], j < state.prompt_length);
+        }
+    }
+
     // How many ids back DRY compares: not across a breaker, and at most 64 ids beyond the allowed length, because
     // longer repeats have the same penalty.
     __shared__ u32 unbroken;
-    bool dry = params.dry_multiplier > 0.0f && allowed < length;
-    u32 reach = !dry ? 0 : length - allowed < 64 ? length : allowed + 64;
+    const u32 dry_start = window_start(length, params.dry_window), dry_length = length - dry_start;
+    bool dry = params.dry_multiplier > 0.0f && allowed < dry_length;
+    u32 reach = !dry ? 0 : dry_length - allowed < 64 ? dry_length : allowed + 64;
     if (threadIdx.x == 0) {
         unbroken = reach;
     }
@@ -113,11 +148,12 @@ KERNEL(history_edits, HISTORY_EDITS_THREADS, Step, step) {
     if (dry || has_ngram) {
         u32 most = dry ? longest : 0;
         most = has_ngram && ngram - 1 > most ? ngram - 1 : most;
-        for (u32 j = threadIdx.x; j < length; j += blockDim.x) {
+        for (u32 j = (has_ngram ? 0 : dry_start) + threadIdx.x; j < length; j += blockDim.x) {
             u32 same = match_length(history, length, j, most);
             if (has_ngram && same >= ngram - 1) {
                 stamps.ban(history[j]);
             }
+            same = j < dry_start ? 0 : same < j - dry_start ? same : j - dry_start;
             if (dry && same >= allowed) {
                 stamps.dry(history[j], dry_penalty(params, same < longest ? same : longest));
             }

@@ -75,15 +75,24 @@ fn change(z: &mut [f32], id: u32, edit: impl FnOnce(f32) -> f32) {
     }
 }
 
-/// Counts the ids of a scope.
+/// Counts the ids of a scope among those of the window.
 fn counts(request: &Request<'_>, scope: Scope) -> HashMap<u32, u32> {
-    let prompt = if scope == Scope::Output { &[] } else { request.prompt };
-    let output = if scope == Scope::Prompt { &[] } else { request.output };
+    let history = history(request);
+    let before = history.len() - last(&history, request.params.penalty_window).len();
     let mut counts = HashMap::new();
-    for id in prompt.iter().chain(output) {
-        *counts.entry(*id).or_insert(0) += 1;
+    for (j, id) in history.iter().enumerate().skip(before) {
+        let is_prompt = j < request.prompt.len();
+        if scope == Scope::Both || is_prompt == (scope == Scope::Prompt) {
+            *counts.entry(*id).or_insert(0) += 1;
+        }
     }
     counts
+}
+
+/// Returns the last `window` ids, all if that is 0.
+fn last(ids: &[u32], window: u32) -> &[u32] {
+    let window = if window == 0 { ids.len() } else { ids.len().min(window as usize) };
+    &ids[ids.len() - window..]
 }
 
 fn bias(z: &mut [f32], request: &Request<'_>) {
@@ -128,6 +137,7 @@ fn dry(z: &mut [f32], request: &Request<'_>) {
 /// Returns, for each id, how long a repeat it would continue (E3).
 fn dry_lengths(request: &Request<'_>) -> HashMap<u32, u32> {
     let history = history(request);
+    let history = last(&history, request.params.dry.window);
     let breakers = &request.params.dry.breakers;
     let unbroken = history.iter().rev().take_while(|id| !breakers.contains(id)).count();
     let mut lengths = HashMap::new();

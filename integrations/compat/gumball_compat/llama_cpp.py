@@ -19,7 +19,7 @@ _THEIRS = {"typical_p", "mirostat_tau", "mirostat_eta", "mirostat_mu"}
 
 # The arguments of a call that are read; and those that llama.cpp no longer applies, each with the value that asks for nothing.
 _READ = {"temp", "top_k", "top_p", "min_p", "typical_p", "repeat_penalty", "frequency_penalty", "presence_penalty"}
-_READ |= {"mirostat_mode", "mirostat_tau", "mirostat_eta"}
+_READ |= {"mirostat_mode", "mirostat_tau", "mirostat_eta", "last_n_tokens_size"}
 _GONE = {"tfs_z": 1.0, "penalize_nl": True}
 
 OUR_NAMES = tuple(name for name in FLAT_NAMES if name not in _THEIRS)
@@ -32,7 +32,7 @@ RANDOM_SEED = 0xFFFFFFFF
 def params_of(theirs: Mapping[str, Any], *, seed: int, ours: Mapping[str, Any]) -> SamplingParams:
     """Returns the parameters of a call.
 
-    theirs: the arguments of llama-cpp-python's `_init_sampler`, by name. seed: that of the `Llama`; -1 or `RANDOM_SEED` for another one each time. ours: parameters
+    theirs: the arguments of llama-cpp-python's `_init_sampler`, by name, and the `last_n_tokens_size` of the `Llama`. seed: that of the `Llama`; -1 or `RANDOM_SEED` for another one each time. ours: parameters
     under the names of `OUR_NAMES`.
 
     Raises RefusedError for mirostat of version 1, for a value outside its range, for parameters that do not go together, and for one of theirs that would
@@ -44,14 +44,16 @@ def params_of(theirs: Mapping[str, Any], *, seed: int, ours: Mapping[str, Any]) 
     unknown = [name for name in ours if name not in OUR_NAMES]
     if unknown:
         raise RefusedError(f"{unknown[0]} is no parameter of Gumball alone; those are {', '.join(OUR_NAMES)}")
-    chosen: dict[str, Any] = {
-        "repetition_penalty": theirs["repeat_penalty"],
-        # Its chain is not told the prompt.
-        "repetition_scope": "output",
-        "frequency_penalty": theirs["frequency_penalty"],
-        "presence_penalty": theirs["presence_penalty"],
-        "seed": None if seed in (-1, RANDOM_SEED) else seed % 2**64,
-    }
+    # Its chain is not told the prompt.
+    chosen: dict[str, Any] = {"repetition_scope": "output", "seed": None if seed in (-1, RANDOM_SEED) else seed % 2**64}
+    # There a window of no tokens switches the penalties off.
+    if theirs["last_n_tokens_size"] > 0:
+        chosen |= {
+            "repetition_penalty": theirs["repeat_penalty"],
+            "frequency_penalty": theirs["frequency_penalty"],
+            "presence_penalty": theirs["presence_penalty"],
+            "penalty_window": theirs["last_n_tokens_size"],
+        }
     temperature, mode = theirs["temp"], theirs["mirostat_mode"]
     if temperature != temperature:
         raise RefusedError("temperature is NaN, but must be a number")

@@ -66,11 +66,29 @@ def test_llama_cpps_arguments_that_it_applies_no_more() -> None:
 
     theirs: dict[str, Any] = dict(top_k=40, top_p=0.95, min_p=0.05, typical_p=1.0, temp=0.8, repeat_penalty=1.0)
     theirs |= dict(frequency_penalty=0.0, presence_penalty=0.0, mirostat_mode=0, mirostat_tau=5.0, mirostat_eta=0.1)
+    theirs |= dict(last_n_tokens_size=64)
     plain = llama_cpp.params_of(theirs, seed=1, ours={})
     assert llama_cpp.params_of(theirs | {"tfs_z": 1.0, "penalize_nl": True}, seed=1, ours={}) == plain
     for name, value in (("tfs_z", 0.9), ("penalize_nl", False), ("of_another_release", 1)):
         with pytest.raises(RefusedError, match=f"{name} is {value}, .*; leave it out"):
             llama_cpp.params_of(theirs | {name: value}, seed=1, ours={})
+
+
+def test_llama_cpps_window_of_penalties() -> None:
+    from gumball_compat import llama_cpp
+
+    theirs: dict[str, Any] = dict(
+        temp=0.0, repeat_penalty=1.1, frequency_penalty=0.5, presence_penalty=0.25, mirostat_mode=0
+    )
+
+    def read(size: int, **ours: Any) -> tuple[float, float, float, int]:
+        params = llama_cpp.params_of(theirs | {"last_n_tokens_size": size}, seed=1, ours=ours)
+        penalties = params.repetition_penalty, params.frequency_penalty, params.presence_penalty
+        return *(round(penalty, 6) for penalty in penalties), params.penalty_window
+
+    assert read(64) == (1.1, 0.5, 0.25, 64)
+    assert read(64, penalty_window=0) == (1.1, 0.5, 0.25, 0)
+    assert read(0) == read(-1) == (1.0, 0.0, 0.0, 0)
 
 
 def test_drafts_arguments_without_effect_are_refused() -> None:

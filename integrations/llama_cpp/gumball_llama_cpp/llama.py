@@ -33,6 +33,7 @@ _DEFAULTS = {
     "mirostat_mode": 0,
     "mirostat_eta": 0.1,
     "mirostat_tau": 5.0,
+    "last_n_tokens_size": 64,
 }
 
 
@@ -97,5 +98,6 @@ class Llama(llama_cpp.Llama):
         return steps()
 
     def _init_sampler(self, *, logits_processor: Any = None, grammar: Any = None, **theirs: Any) -> Steps:
+        theirs["last_n_tokens_size"] = self.last_n_tokens_size
         params = params_of(_DEFAULTS | theirs, seed=self._seed, ours=self._ours)
         return Steps(self, params, logits_processor, grammar)

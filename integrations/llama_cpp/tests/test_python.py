@@ -80,6 +80,16 @@ def test_a_call_draws_what_a_sampler_draws(llama: Any, name: str) -> None:
         assert name == "greedy with penalties" or drawn(llama, 8, **theirs) != found
 
 
+@pytest.mark.parametrize(("size", "counted"), [(3, {"penalty_window": 3}), (0, {"repetition_penalty": 1.0}), (64, {})])
+def test_penalties_look_at_as_many_tokens_as_the_llama_says(
+    llama: Any, monkeypatch: pytest.MonkeyPatch, size: int, counted: dict[str, Any]
+) -> None:
+    monkeypatch.setattr(llama, "last_n_tokens_size", size)
+    found = drawn(llama, 7, temp=0.0, repeat_penalty=1.3)
+    wanted = {"temperature": 0, "repetition_penalty": 1.3} | counted
+    assert found == again(llama, found, params(wanted, 7))
+
+
 def test_completions_chats_and_streams_repeat(llama: Any) -> None:
     asked = {"max_tokens": 12, "seed": 7, "temperature": 0.9}
 

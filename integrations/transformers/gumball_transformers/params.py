@@ -36,7 +36,7 @@ _OTHERWISE = {
     "bad_words": "bad_words_ids",
     "banned_ids": "suppress_tokens",
     "bias_first": "sequence_bias, which comes before the penalties,",
-    "dry": "dry_multiplier, dry_base, dry_allowed_length and dry_breakers",
+    "dry": "dry_multiplier, dry_base, dry_allowed_length, dry_breakers and dry_window",
     "dynamic_temperature": "dynamic_temperature_min and dynamic_temperature_max",
     "logit_bias": "sequence_bias",
     "min_tokens": "min_new_tokens",
@@ -55,6 +55,12 @@ def refuse_names(said: Mapping[str, Any]) -> None:
 
 # How the names of edits start: greedy decoding makes use of them, too.
 _OF_EDITS = ("frequency_", "presence_", "repetition_", "penalty_", "dry_")
+
+# Names that say how penalties act, and these penalties.
+_OF_PENALTIES = {
+    "repetition_scope": ("repetition_penalty",),
+    "penalty_window": ("repetition_penalty", "frequency_penalty", "presence_penalty"),
+}
 
 _Found = dict[str, Any]
 
@@ -169,11 +175,13 @@ def taken(
         if drawn:
             raise RefusedError(f"{drawn[0]} is given, but do_sample is False; pass do_sample=True, or leave it out")
         chosen["temperature"] = 0.0
-    if "repetition_scope" in ours and "repetition_penalty" not in found:
-        raise RefusedError(
-            "repetition_scope is given, but there is no repetition_penalty, or a processor behind it that Gumball does not know; "
-            "leave it out"
-        )
+    stays = any(isinstance(one, theirs.RepetitionPenaltyLogitsProcessor) for one in processors[:left])
+    for name, penalties in _OF_PENALTIES.items():
+        if name in ours and (stays or chosen.keys().isdisjoint(penalties)):
+            raise RefusedError(
+                f"{name} is given, but there is no {' or '.join(penalties)}, or a processor behind it that Gumball does not know; "
+                "leave it out"
+            )
     if "mirostat" in chosen and order:
         raise RefusedError(
             f"mirostat_tau stands in place of filters, but {order[0]} is {found[order[0]]}; switch the filters off, "

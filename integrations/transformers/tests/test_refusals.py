@@ -28,6 +28,10 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "greedy xtc": ({"xtc_probability": 0.5, "do_sample": False}, "pass do_sample=True"),
     "a scope of nothing": ({"repetition_scope": "output"}, "there is no repetition_penalty"),
+    "a window of nothing": (
+        {"penalty_window": 9},
+        "there is no repetition_penalty or frequency_penalty or presence_penalty",
+    ),
     "a range": ({"xtc_probability": 1.5}, "xtc_probability"),
     "a type": ({"dry_multiplier": "much"}, "dry_multiplier = 'much', but it must be a number"),
     "half a part": ({"mirostat_eta": 0.5}, "generate has mirostat without mirostat_tau"),

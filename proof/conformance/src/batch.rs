@@ -164,12 +164,16 @@ fn edits(row: usize, vocab: usize) -> SamplingParams {
         params.presence_penalty = if row.is_multiple_of(2) { 0.7 } else { -0.3 };
         params.penalty_scope = Scope::ALL[row / 3 % 3];
     }
+    if has(1) || has(2) {
+        params.penalty_window = [0, 3, 8][row % 3];
+    }
     if has(3) {
         params.dry = Dry {
             multiplier: 0.9,
             base: 1.5,
             allowed_length: 1 + row as u32 % 3,
             breakers: ids[..row % 2].to_vec(),
+            window: if row.is_multiple_of(4) { 6 } else { 0 },
         };
     }
     if has(4) {

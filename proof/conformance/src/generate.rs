@@ -279,7 +279,11 @@ fn penalties(bytes: &mut Bytes<'_>, params: &mut SamplingParams) {
             base: bytes.of(&[1.75, 1.0, 65_536.0]),
             allowed_length: bytes.of(&[2, 1, 3, 10, u32::MAX]),
             breakers: (0..bytes.byte() % 3).map(|_| u32::from(bytes.byte() % 8)).collect(),
+            window: bytes.of(&[0, 0, 8, 1, 2, 30, 1000]),
         };
+    }
+    if on & 64 != 0 {
+        params.penalty_window = bytes.of(&[8, 1, 2, 30, 64, 1000]);
     }
     if on & 16 != 0 {
         params.no_repeat_ngram = bytes.of(&[2, 1, 3, 5, u32::MAX]);

@@ -184,6 +184,10 @@ fn decode_with_drafts(
         // Some requests are left out, and now and then there are no drafts.
         let chosen: Vec<usize> =
             (0..requests.len()).rev().filter(|i| requests[*i].open && words.below(5) > 0).collect();
+        // No row indices would mean all rows of the table.
+        if chosen.is_empty() {
+            continue;
+        }
         let is_step = words.below(6) == 0;
         let mut batch = Batch::default();
         for i in &chosen {

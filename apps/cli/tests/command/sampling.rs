@@ -38,8 +38,8 @@ fn every_knob_has_a_flag() {
         flags += &format!("--{} {value} ", name.replace('_', "-"));
     }
     flags += "--temperature 0.7 --dynamic-temperature 0.5,1.5,2 --xtc-threshold 0.2 --mirostat 5,0.1 --repetition-penalty 1.1 --repetition-scope output \
-        --frequency-penalty -0.5 --presence-penalty 0.25 --penalty-scope both --dry-multiplier 0.8 \
-        --dry-base 2 --dry-allowed-length 3 --dry-breakers 1,2 --no-repeat-ngram 4 --logit-bias 7=-1.5 \
+        --frequency-penalty -0.5 --presence-penalty 0.25 --penalty-scope both --penalty-window 64 --dry-multiplier 0.8 \
+        --dry-base 2 --dry-allowed-length 3 --dry-breakers 1,2 --dry-window 9 --no-repeat-ngram 4 --logit-bias 7=-1.5 \
         --logit-bias 8=2,9=-inf --bias-first --allowed-ids 1-3 --banned-ids 5 --bad-words 1,2 --bad-words 3 \
         --min-tokens 6 --stop-ids 0 --seed 0x2a --logprobs processed --top-logprobs 5 --logprob-ids 4 \
         --order top_p,top_k --temperature-last";
@@ -53,7 +53,8 @@ fn every_knob_has_a_flag() {
         frequency_penalty: -0.5,
         presence_penalty: 0.25,
         penalty_scope: Scope::Both,
-        dry: Dry { multiplier: 0.8, base: 2.0, allowed_length: 3, breakers: vec![1, 2] },
+        penalty_window: 64,
+        dry: Dry { multiplier: 0.8, base: 2.0, allowed_length: 3, breakers: vec![1, 2], window: 9 },
         no_repeat_ngram: 4,
         logit_bias: vec![(7, -1.5), (8, 2.0), (9, f32::NEG_INFINITY)],
         bias_first: true,

@@ -161,12 +161,14 @@ class Dry:
     base: By how much each further token multiplies it; in 1..=2^16.
     allowed_length: The shortest repeat that is penalised; at least 1.
     breakers: Ids that no repeat reaches across.
+    window: How many of the last tokens of the history DRY looks at: a repeat lies whole among them; in 0..2^32, 0 is all.
     """
 
     multiplier: float = 0.0
     base: float = 1.75
     allowed_length: int = 2
     breakers: Sequence[int] = ()
+    window: int = 0
 
 
 @_parameters
@@ -212,6 +214,7 @@ class SamplingParams:
     frequency_penalty: Subtracted once per occurrence; in -2^16..=2^16, 0 is off.
     presence_penalty: Subtracted once if there is any occurrence; in -2^16..=2^16, 0 is off.
     penalty_scope: The part of the history in which frequency and presence penalty count tokens. One of "prompt", "output", "both".
+    penalty_window: How many of the last tokens of the history repetition, frequency and presence penalty look at; each counts those of its scope among them; in 0..2^32, 0 is all.
     dry: The DRY repetition penalty.
     no_repeat_ngram: Bans every token that would complete an n-gram of this size a second time; 0 is off.
     logit_bias: Added to the logits of ids, each named once and in the vocabulary; finite, or -inf for a ban.
@@ -248,6 +251,7 @@ class SamplingParams:
     frequency_penalty: float = 0.0
     presence_penalty: float = 0.0
     penalty_scope: str = "output"
+    penalty_window: int = 0
     dry: Dry = Dry()
     no_repeat_ngram: int = 0
     logit_bias: Mapping[int, float] | Sequence[tuple[int, float]] = ()

@@ -18,7 +18,7 @@ pub struct Buffers {
 impl Buffers {
     /// Calls `penalise(id, penalty)` once for each id that would continue a long enough repeat.
     pub fn lengths(&mut self, history: &History, dry: &Dry, mut penalise: impl FnMut(u32, f32)) {
-        let ids = history.ids();
+        let ids = history.last(dry.window);
         let unbroken = ids.iter().rev().take_while(|id| !dry.breakers.contains(id)).count() as u32;
         if unbroken < dry.allowed_length {
             return;

@@ -11,13 +11,15 @@ use crate::tiles::Overlay;
 
 /// Adds the penalised ids of a task that a row has to an empty overlay.
 ///
-/// bias: of ascending ids that the row has, added to the penalised ones before the penalties.
+/// bias: of ascending ids that the row has, added to the penalised ones before the penalties. window: a
+/// buffer.
 pub fn penalties(
     level: Proven,
     row: Row<'_>,
     task: &Task<'_>,
     ids: Range<u32>,
     bias: &[(u32, f32)],
+    window: &mut Vec<Entry>,
     overlay: &mut Overlay,
 ) {
     let params = task.prepared.params();
@@ -28,7 +30,7 @@ pub fn penalties(
         return;
     }
     // By id, so that those outside the row come first and last; they edit nothing (E5).
-    let entries = task.history.entries();
+    let entries = task.history.entries_of(params.penalty_window, window);
     let place = |id: u32| entries.partition_point(|entry| entry.id < id);
     let (entries, start) = (&entries[place(ids.start)..place(ids.end)], ids.start);
     let r = params.repetition_penalty;

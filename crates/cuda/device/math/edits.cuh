@@ -144,6 +144,9 @@ DEVICE float edited_logit(const Penalties& penalties, const EntryTable& table, u
             return MASKED_VALUE;
         }
         dry = (u32)(full_entry.dry_stamp >> 32) == step ? bits_float((u32)full_entry.dry_stamp) : 0.0f;
+        if ((penalties.features & FEATURE_PENALTY_WINDOW) && full_entry.count_step != step) {
+            entry.prompt_count = entry.output_count = 0;
+        }
     }
     nonfinite_flags |= nonfinite_flags_of(z);
 #if GUMBALL_PROBABILITIES

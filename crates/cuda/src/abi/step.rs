@@ -124,8 +124,8 @@ shared! {
         EDITS = 1 << 5;
         /// The request bans ids permanently: `Request::allowed` exists.
         BANNED_IDS = 1 << 6;
-        /// Some edits depend on the end of the history: DRY and the bans of E4. The kernel `history_edits`
-        /// finds them in each step.
+        /// Some edits depend on the end of the history: DRY, the bans of E4 and penalties of a window. The
+        /// kernel `history_edits` finds them in each step.
         HISTORY_EDITS = 1 << 7;
         LOGPROBS = 1 << 8;
         /// Every id of the history has an entry; an emitted token gets one if it has none.
@@ -148,6 +148,9 @@ shared! {
         DRAFT_PATH = 1 << 15;
         /// The winner of a race can be tested against the mass of top-p (stage/tested_draw.cuh).
         TESTED_DRAW = 1 << 16;
+        /// The penalties count the last `Params::penalty_window` ids. The kernel `history_edits` counts them
+        /// in each step, so the counts of other entries mean nothing.
+        PENALTY_WINDOW = 1 << 17;
     }
 
     /// Which logits choose a request's token and give its logprobs: values of `Params::reading`, of which the
@@ -261,7 +264,9 @@ shared! {
         min_keep: u32;
         /// How many ids `Request::xtc_exempt_ids` has.
         xtc_exempt_count: u32;
-        reserved: [u32; 2];
+        /// How many of the last ids of the history the penalties and DRY look at; 0 for all.
+        penalty_window: u32;
+        dry_window: u32;
     }
 
     /// What a request's edits know of one id: an entry of a hash table with open addressing.
@@ -277,7 +282,8 @@ shared! {
         dry_stamp: u64;
         /// The id is banned (E4) if this equals `State::step`.
         ban_step: u32;
-        reserved: u32;
+        /// The counts are of the step's window if this equals `State::step` (`FEATURE_PENALTY_WINDOW`).
+        count_step: u32;
     }
 
     /// The lists of a request. Each is an array of its own.

@@ -2,8 +2,9 @@
 //! read.
 //!
 //! Bans that never change form a bitmap. Every other edit is a number in the entry of the id that it touches.
-//! A tile without touched ids therefore costs only a look at its bits. DRY and most bans depend on how the
-//! history ends: the kernel `history_edits` finds these before the survey and stamps them into entries.
+//! A tile without touched ids therefore costs only a look at its bits. DRY, most bans and the counts of a
+//! window depend on how the history ends: the kernel `history_edits` finds these before the survey and stamps
+//! them into entries.
 
 use gumball_spec::{SamplingParams, Scope, TILE};
 
@@ -67,6 +68,7 @@ pub(crate) fn prepare(params: &SamplingParams, vocab: usize, prepared: &mut Para
         prepared.dry_multiplier = dry.multiplier;
         prepared.dry_base = dry.base;
         prepared.dry_allowed_length = dry.allowed_length;
+        prepared.dry_window = dry.window;
         edits.breakers.clone_from(&dry.breakers);
     }
     prepared.no_repeat_ngram = params.no_repeat_ngram;
@@ -82,12 +84,16 @@ pub(crate) fn prepare(params: &SamplingParams, vocab: usize, prepared: &mut Para
     };
 
     let repeats = dry.multiplier != 0.0 || params.no_repeat_ngram != 0;
-    let counts = repeats || prepared.repetition_scope != scopes::NONE || others;
-    let search = repeats || !edits.bad_words.is_empty() || !edits.stop_ids.is_empty();
+    let penalties = prepared.repetition_scope != scopes::NONE || others;
+    let counts = repeats || penalties;
+    let has_window = penalties && params.penalty_window > 0;
+    prepared.penalty_window = params.penalty_window;
+    let search = repeats || has_window || !edits.bad_words.is_empty() || !edits.stop_ids.is_empty();
     for (bit, set) in [
         (features::EDITS, counts || search || !edits.bias.is_empty()),
         (features::TOKEN_COUNTS, counts),
         (features::HISTORY_EDITS, search),
+        (features::PENALTY_WINDOW, has_window),
         (features::BANNED_IDS, edits.allowed.is_some()),
     ] {
         prepared.features |= if set { bit } else { 0 };

@@ -30,8 +30,8 @@ pub enum StepVariant {
     TopKTopP,
     /// Filter chains that begin with top-p, and top-k and top-p that act jointly.
     TopP,
-    /// Penalties, biases, bans, bitmasks, and the emitted token's logprob (`raw`, `edited` or `tempered`), on
-    /// what `TopP` serves.
+    /// Penalties of the whole history, biases, bans, bitmasks, and the emitted token's logprob (`raw`,
+    /// `edited` or `tempered`), on what `TopP` serves.
     Edits,
     /// Every request.
     Full,
@@ -183,6 +183,10 @@ mod tests {
                 StepVariant::Full,
             ),
             (SamplingParams { no_repeat_ngram: 3, ..plain() }, StepVariant::Full),
+            (SamplingParams { repetition_penalty: 1.5, penalty_window: 64, ..plain() }, StepVariant::Full),
+            // A window of nothing is none.
+            (SamplingParams { penalty_window: 64, ..plain() }, StepVariant::NoFilter),
+            (SamplingParams { logit_bias: vec![(3, 1.0)], penalty_window: 9, ..plain() }, StepVariant::Edits),
             // Nothing foresees these.
             (SamplingParams { min_keep: 2, ..plain() }, StepVariant::Full),
             (SamplingParams { min_keep: 2, temperature: 0.0, ..plain() }, StepVariant::Full),

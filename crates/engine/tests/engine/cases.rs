@@ -37,7 +37,13 @@ pub fn params(kind: usize, seed: u64) -> SamplingParams {
         0 => base,
         1 => SamplingParams { temperature: 0.0, repetition_penalty: 1.3, ..base },
         2 => SamplingParams { temperature: 0.8, top_k: 20, top_p: 0.9, ..base },
-        3 => SamplingParams { min_p: 0.05, frequency_penalty: 0.7, presence_penalty: 0.4, ..base },
+        3 => SamplingParams {
+            min_p: 0.05,
+            frequency_penalty: 0.7,
+            presence_penalty: 0.4,
+            penalty_window: 4,
+            ..base
+        },
         4 => SamplingParams { mirostat: Some(Mirostat { tau: 3.0, eta: 0.2, mu: None }), ..base },
         5 => SamplingParams {
             xtc_probability: 0.5,
@@ -49,7 +55,7 @@ pub fn params(kind: usize, seed: u64) -> SamplingParams {
         6 => SamplingParams {
             dynamic_temperature: Some(DynamicTemperature { min: 0.3, max: 1.8, exponent: 0.7 }),
             top_n_sigma: 2.0,
-            dry: Dry { multiplier: 0.8, ..Default::default() },
+            dry: Dry { multiplier: 0.8, window: 9, ..Default::default() },
             ..base
         },
         7 => SamplingParams {

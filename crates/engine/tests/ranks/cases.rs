@@ -131,7 +131,9 @@ pub fn params(dice: &mut Dice, vocab: usize) -> SamplingParams {
         (p.frequency_penalty, p.presence_penalty) = (dice.unit() - 0.5, dice.unit() * 2.0);
         p.penalty_scope = dice.pick(&Scope::ALL);
     }
+    p.penalty_window = dice.pick(&[0, 0, 1, 5, 300]);
     if dice.one_in(4) {
+        p.dry.window = dice.pick(&[0, 4, 300]);
         p.dry.multiplier = 0.8;
         p.dry.breakers = dice.ids(1, 8);
         p.dry.allowed_length = dice.pick(&[1, 2, 3]);

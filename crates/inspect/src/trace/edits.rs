@@ -76,6 +76,7 @@ fn stages<'a>(request: &Request<'a>) -> Vec<(&'static str, SamplingParams, Optio
     }
     params.repetition_penalty = all.repetition_penalty;
     params.repetition_scope = all.repetition_scope;
+    params.penalty_window = all.penalty_window;
     stages.push(("repetition_penalty", params.clone(), None));
     params.frequency_penalty = all.frequency_penalty;
     params.penalty_scope = all.penalty_scope;

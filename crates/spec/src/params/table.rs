@@ -33,6 +33,7 @@ const MASS: Range = from(0.0, 1.0, "in 0..=1 (1: off)");
 const SHARE: Range = from(0.0, 1.0, "in 0..=1 (0: off)");
 const PENALTY: Range = from(-P16, P16, "in -2^16..=2^16 (0: off)");
 const COUNT: Range = from(0.0, u32::MAX as f64, "in 0..2^32");
+const WINDOW: Range = from(0.0, u32::MAX as f64, "in 0..2^32 (0: all)");
 
 filters! {
     /// A filter, under its parameter's name. [`Filter::ALL`] is the default filter chain.
@@ -173,6 +174,11 @@ params! {
     penalty_scope: Scope = Scope::Output => setting(Stage::Edit).foreseen()
         .flag("SCOPE", "What frequency and presence penalty count: prompt, output or both");
 
+    /// How many of the last tokens of the history repetition, frequency and presence penalty look at; each
+    /// counts those of its scope among them; in 0..2^32, 0 is all.
+    penalty_window: u32 = 0 => setting(Stage::Edit).foreseen().within(WINDOW)
+        .flag("N", "Let repetition, frequency and presence penalty look at the last N tokens; 0 is all");
+
     /// The DRY repetition penalty.
     dry: Dry = Dry::default() => switch(Stage::Edit).foreseen().of_logits().reads_history();
 
@@ -276,6 +282,11 @@ params! {
 
     /// Ids that no repeat reaches across.
     breakers: Vec<u32> = Vec::new() => setting(Stage::Edit).foreseen().flag("IDS", "Ids that no repeat reaches across");
+
+    /// How many of the last tokens of the history DRY looks at: a repeat lies whole among them; in 0..2^32, 0
+    /// is all.
+    window: u32 = 0 => setting(Stage::Edit).foreseen().within(WINDOW)
+        .flag("N", "Let DRY look at the last N tokens; 0 is all");
 }
 
 params! {

@@ -30,13 +30,17 @@ fn finite(z: f64) -> f32 {
     (z as f32).clamp(-f32::MAX, f32::MAX)
 }
 
+/// Counts an id backwards from the end of the history: in the output, then in the prompt.
 fn count(case: &Case, scope: Scope, id: u32) -> u32 {
-    let of = |ids: &[u32]| ids.iter().filter(|other| **other == id).count() as u32;
-    match scope {
-        Scope::Prompt => of(&case.prompt),
-        Scope::Output => of(&case.output),
-        Scope::Both => of(&case.prompt) + of(&case.output),
-    }
+    let output = case.output.iter().rev().map(|id| (Scope::Output, *id));
+    let backwards = output.chain(case.prompt.iter().rev().map(|id| (Scope::Prompt, *id)));
+    let is_counted = |(part, other): &(Scope, u32)| *other == id && [*part, Scope::Both].contains(&scope);
+    backwards.take(window(case.params.penalty_window)).filter(is_counted).count() as u32
+}
+
+/// Returns how many ids a window has at most.
+fn window(parameter: u32) -> usize {
+    if parameter == 0 { usize::MAX } else { parameter as usize }
 }
 
 fn penalised(case: &Case, history: &[u32], id: u32, mut z: f32) -> f32 {
@@ -60,7 +64,9 @@ fn penalised(case: &Case, history: &[u32], id: u32, mut z: f32) -> f32 {
     }
     let dry = &params.dry;
     if dry.multiplier > 0.0
-        && let Some(products) = repeat(history, id, &dry.breakers).checked_sub(dry.allowed_length as usize)
+        && let Some(products) =
+            repeat(&history[history.len().saturating_sub(window(dry.window))..], id, &dry.breakers)
+                .checked_sub(dry.allowed_length as usize)
     {
         let grow = |power: f32, _| (f64::from(power) * f64::from(dry.base)) as f32;
         let power = (0..products.min(64)).fold(1.0f32, grow);

@@ -10,6 +10,7 @@ rules!(dry_rules:
     E3 each_further_token_multiplies_by_the_base,
     E3 the_longest_repeat_counts,
     E3 a_repeat_may_overlap_itself,
+    E3 a_repeat_lies_whole_in_the_window,
     E3 no_repeat_reaches_across_a_breaker,
     E3 a_breaker_itself_can_be_penalised,
     E3 the_power_grows_by_rounded_products,
@@ -29,7 +30,7 @@ fn takes(check: &Check<'_>, dry: Dry, history: &[u32], penalty: f32) {
 }
 
 fn dry(multiplier: f32, base: f32, allowed_length: u32) -> Dry {
-    Dry { multiplier, base, allowed_length, breakers: vec![] }
+    Dry { multiplier, base, allowed_length, breakers: vec![], window: 0 }
 }
 
 // Ids from 100 on are outside the vocabulary: they are compared and edit nothing (E5).
@@ -62,6 +63,25 @@ fn a_repeat_may_overlap_itself(check: &Check<'_>) {
     takes(check, dry(1.0, 2.0, 2), &[1, 1, 1], 1.0);
     takes(check, dry(1.0, 2.0, 2), &[1, 1, 1, 1], 2.0);
     takes(check, dry(1.0, 2.0, 2), &[100, 1, 100, 1, 100], 2.0);
+}
+
+fn a_repeat_lies_whole_in_the_window(check: &Check<'_>) {
+    let windowed = |window| Dry { window, ..dry(0.5, 4.0, 1) };
+    for (window, penalty) in [(0, 2.0), (1, 0.0), (3, 0.0), (4, 0.5), (5, 2.0), (6, 2.0), (u32::MAX, 2.0)] {
+        takes(check, windowed(window), &[100, 101, 1, 100, 101], penalty);
+        takes(check, windowed(window), &[1, 100, 101, 102, 100, 101, 1, 100, 101], penalty);
+    }
+    // One that overlaps itself has one place less than the window.
+    for (window, penalty) in [(1, 0.0), (2, 0.5), (3, 2.0), (4, 8.0), (5, 8.0)] {
+        takes(check, windowed(window), &[1, 1, 1, 1], penalty);
+    }
+    // Beyond the places where the penalty stops growing, and the threads that look for them.
+    let multiplier = f32::from_bits((127 - 64) << 23);
+    for (window, penalty) in [(65, 0.25), (66, 0.5), (67, 1.0), (68, 1.0), (511, 1.0), (700, 1.0), (701, 1.0)]
+    {
+        takes(check, Dry { window, ..dry(multiplier, 2.0, 2) }, &[1; 700], penalty);
+    }
+    takes(check, Dry { breakers: vec![100], ..windowed(5) }, &[100, 101, 1, 100, 101], 0.5);
 }
 
 fn no_repeat_reaches_across_a_breaker(check: &Check<'_>) {

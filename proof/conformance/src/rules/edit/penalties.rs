@@ -17,6 +17,8 @@ rules!(penalty_rules:
     E2 repetition_counts_the_scope_it_is_told,
     E2 frequency_rounds_the_product_before_the_difference,
     E2 frequency_and_presence_count_the_scope_they_are_told,
+    E2 a_window_counts_the_last_tokens_of_each_scope,
+    E2 a_window_counts_back_over_long_histories,
     E2 presence_needs_an_occurrence,
     E2 negative_penalties_raise,
     E2 bias_is_added_and_minus_infinity_bans,
@@ -24,6 +26,7 @@ rules!(penalty_rules:
     E2 a_bias_that_comes_first_is_penalised_with_its_logit,
     E5 ids_outside_the_vocabulary_edit_nothing,
     E6 prompt_and_output_are_one_history,
+    E6 bans_have_no_window,
     E7 the_hook_sees_the_row_after_the_bias_and_before_the_bans,
     E7 the_hook_reads_what_the_edits_before_it_left,
     E7 what_the_hook_leaves_is_read_as_input_is,
@@ -123,6 +126,69 @@ fn frequency_and_presence_count_the_scope_they_are_told(check: &Check<'_>) {
     assert_eq!(neutral().penalty_scope, Scope::Output);
 }
 
+fn a_window_counts_the_last_tokens_of_each_scope(check: &Check<'_>) {
+    // How often each scope has token 1 in the last n of 1 1, 9 1 7; 9 and 7 are no ids.
+    for (window, [prompt, output]) in [
+        (0, [2.0, 1.0]),
+        (1, [0.0, 0.0]),
+        (2, [0.0, 1.0]),
+        (3, [0.0, 1.0]),
+        (4, [1.0, 1.0]),
+        (5, [2.0, 1.0]),
+        (6, [2.0, 1.0]),
+        (u32::MAX, [2.0, 1.0]),
+    ] {
+        for (scope, count) in
+            [(Scope::Prompt, prompt), (Scope::Output, output), (Scope::Both, prompt + output)]
+        {
+            let windowed = |params| {
+                let params = SamplingParams { penalty_window: window, ..params };
+                move |case: Case| Case { params: params.clone(), ..case }.after(&[1, 1], &[9, 1, 7])
+            };
+            let counted = SamplingParams {
+                frequency_penalty: 1.0,
+                presence_penalty: 0.5,
+                penalty_scope: scope,
+                ..neutral()
+            };
+            let seen = SamplingParams { repetition_penalty: 2.0, repetition_scope: scope, ..neutral() };
+            let presence = if count > 0.0 { 0.5 } else { 0.0 };
+            makes(check, 9.0, 9.0 - count - presence, windowed(counted.clone()));
+            makes(check, 9.0, if count > 0.0 { 4.5 } else { 9.0 }, windowed(seen.clone()));
+            // Of both kinds each has its scope, in one window.
+            let twice = SamplingParams { repetition_scope: Scope::Output, ..seen };
+            let both = SamplingParams {
+                repetition_penalty: 2.0,
+                repetition_scope: twice.repetition_scope,
+                ..counted
+            };
+            let first = if output > 0.0 { 4.5 } else { 9.0 };
+            makes(check, 9.0, first - count - presence, windowed(both));
+        }
+    }
+    assert_eq!(neutral().penalty_window, 0);
+}
+
+fn a_window_counts_back_over_long_histories(check: &Check<'_>) {
+    let history: Vec<u32> = (0..1300).map(|j| if j % 3 == 0 { 1 } else { 100 + j % 7 }).collect();
+    for window in [2, 31, 33, 255, 256, 257, 511, 512, 513, 1023, 1024, 1025, 1299, 1300, 1301, 65_536] {
+        let last = &history[history.len().saturating_sub(window)..];
+        let count = last.iter().filter(|id| **id == 1).count() as f32;
+        let params = SamplingParams {
+            frequency_penalty: 0.5,
+            penalty_scope: Scope::Both,
+            penalty_window: window as u32,
+            ..neutral()
+        };
+        for prompt in [0, 700, 1300] {
+            let (before, after) = history.split_at(prompt);
+            makes(check, 900.0, 900.0 - 0.5 * count, |case| {
+                Case { params: params.clone(), ..case }.after(before, after)
+            });
+        }
+    }
+}
+
 fn presence_needs_an_occurrence(check: &Check<'_>) {
     let params = SamplingParams { presence_penalty: 2.0, ..neutral() };
     makes(check, 3.0, 3.0, with(params.clone(), &[7, 8, 9]));
@@ -213,6 +279,21 @@ fn prompt_and_output_are_one_history(check: &Check<'_>) {
     }
     let params = SamplingParams { repetition_penalty: 2.0, frequency_penalty: 1.0, ..neutral() };
     makes(check, 8.0, 3.0, |case| Case { params: params.clone(), ..case }.after(&[1], &[1]));
+}
+
+fn bans_have_no_window(check: &Check<'_>) {
+    let dry = gumball_spec::Dry { multiplier: 1.0, allowed_length: 1, window: 2, ..Default::default() };
+    let params = SamplingParams {
+        presence_penalty: 1.0,
+        penalty_window: 1,
+        dry,
+        no_repeat_ngram: 3,
+        bad_words: vec![vec![9, 8, 7, 2]],
+        ..neutral()
+    };
+    // 8 7 0 stood there before, and 9 8 7 2 is a bad word; 1 came before both windows.
+    let case = Case::of(&[9.0, 3.0, 9.0, 3.0], params);
+    check.keeps(&case.after(&[1, 8, 7, 0], &[9, 8, 7]), &[1, 3]);
 }
 
 fn the_hook_sees_the_row_after_the_bias_and_before_the_bans(check: &Check<'_>) {

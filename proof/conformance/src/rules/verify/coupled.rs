@@ -27,6 +27,7 @@ rules!(coupled_rules:
     S3 rows_off_the_path_change_nothing,
     S3 what_is_no_tree_is_refused,
     E6 drafts_on_the_path_count_as_output,
+    E6 drafts_on_the_path_move_the_window,
     E6 drafts_off_the_path_do_not_count,
     E6 drafts_on_the_path_count_towards_min_tokens,
     F6 mirostat_is_refused_beside_drafts,
@@ -241,6 +242,31 @@ fn drafts_on_the_path_count_as_output(check: &Check<'_>) {
     // After 1 1 another 1 would repeat a bigram, and after 1 1 2 1 another 2 as well.
     let bigrams = SamplingParams { no_repeat_ngram: 2, ..Default::default() };
     check.walks_to(&chain(bigrams), &[0, 1, 2, 3], &[1, 2, 1, 3]);
+}
+
+fn drafts_on_the_path_move_the_window(check: &Check<'_>) {
+    let row = [0.0, 3.0, 2.0, 1.5];
+    let walks = |params: SamplingParams, [prompt, output]: [&[u32]; 2], tokens: &[i32]| {
+        let logits = || Logits::new(Dtype::F32, &row);
+        let (_, drafts) = tokens.split_last().expect("a token");
+        let chain = Drafted::chain(
+            greedy(&row, params).after(prompt, output),
+            drafts.iter().map(|draft| (*draft, logits())),
+        );
+        let rows: Vec<usize> = (0..tokens.len()).collect();
+        check.walks_to(&chain, &rows, tokens);
+    };
+    let windowed =
+        |penalty_window| SamplingParams { repetition_penalty: 2.5, penalty_window, ..Default::default() };
+    // Of 1.2, 0.8 and 0.6 instead of 3, 2 and 1.5: the last token alone, the last two, the last three.
+    for history in [[&[1][..], &[]], [&[], &[1]], [&[2, 3], &[1]], [&[3, 2, 1], &[]]] {
+        walks(windowed(1), history, &[2, 1, 2, 1, 2]);
+    }
+    walks(windowed(2), [&[3], &[1]], &[2, 3, 1, 2, 3]);
+    walks(windowed(3), [&[3], &[1]], &[2, 1, 3, 1, 2]);
+    // Output alone counts, of the last two tokens.
+    let presence = SamplingParams { presence_penalty: 1.75, penalty_window: 2, ..Default::default() };
+    walks(presence, [&[2, 1], &[]], &[1, 2, 3, 1, 2]);
 }
 
 fn drafts_off_the_path_do_not_count(check: &Check<'_>) {
