@@ -39,6 +39,7 @@ pub use driver::runtime::{
     CapturedLaunches, GROUP_ID_BYTES, Grid, GroupId, Meeting, Message, Messenger, ProgramCommunicator,
     Runtime,
 };
+#[cfg(feature = "testing")]
 pub use driver::tap::{Launch, Tap};
 pub use driver::thread_state::CudaThreadState;
 pub use error::{Error, Result};
@@ -48,6 +49,7 @@ pub use memory::int_matrix::{DeviceIntMatrix, DeviceIntMatrixMut};
 pub use memory::rows::{MaskRows, Rows, RowsOut};
 pub use operators::draft_trees::{DraftTreeRows, DraftTrees, Judged};
 pub use operators::judge::Judge;
+#[cfg(feature = "testing")]
 pub use operators::numeric_check;
 pub use operators::softmax::Softmax;
 pub use operators::{

@@ -1,18 +1,17 @@
-//! Large mixed batches on a CUDA device against the CPU: many rows, several steps, one launch or graph each.
+//! Large mixed batches of a pool on a device against a pool of the host: many rows, several steps, one launch
+//! or graph each.
 //!
 //! Rows differ in parameters, slots, shape and oddities; some are padding, some forced. Steps follow each
 //! other with no host work between them but the reading of tokens, so positions and histories must have moved
 //! on on the device.
 
-use std::sync::Arc;
-
-use gumball_cpu::{History, Level, Prepared, Task, Workspace};
-use gumball_cuda::{
-    Assignment, Buffer, Dtype, InitialState, Rows, Runtime, StepInput, Variant, WorkspaceLimits,
+use gumball_cuda::{Prepared, Variant};
+use gumball_engine::{
+    Batch, Device, DeviceBuffer, DeviceMatrix, Dtype, HostMasks, HostMatrix, Masks, Outputs, PADDING, Place,
+    Pool, PoolConfig, Rows, State, Work,
 };
-use gumball_spec::logprobs::{Logprobs, TokenLogprob};
 use gumball_spec::{
-    Dry, FilterOrder, Kind, LogprobMode, LogprobsParams, NONE, Row, SamplingParams, Scope, Widths,
+    Dry, Error, FilterOrder, Kind, LogprobMode, LogprobsParams, Row, SamplingParams, Scope, Widths,
 };
 
 use crate::case::Logits;
@@ -222,49 +221,13 @@ fn mask(row: usize, vocab: usize) -> Option<Vec<u32>> {
     (row % 6 == 5).then(|| (0..vocab.div_ceil(32) - row % 2).map(any).collect())
 }
 
-/// A row's logprobs as they lie in the outputs, bit by bit.
-fn logprobs_of(outputs: &gumball_cuda::Outputs, row: usize) -> Vec<u32> {
-    let layout = outputs.layout();
-    let mut all = Vec::new();
-    for (section, width) in [
-        (layout.logprobs(), 1),
-        (layout.ranks(), 1),
-        (layout.top_ids(), WIDTHS.top_n),
-        (layout.top_logprobs(), WIDTHS.top_n),
-        (layout.id_logprobs(), WIDTHS.ids),
-        (layout.id_ranks(), WIDTHS.ids),
-    ] {
-        all.extend_from_slice(&outputs.words()[section][row * width..][..width]);
-    }
-    all
-}
-
-/// What should lie there.
-fn wanted_logprobs(logprobs: Option<&Logprobs>) -> Vec<u32> {
-    let absent = TokenLogprob { id: NONE, logprob: f32::NEG_INFINITY, rank: 0 };
-    let token = logprobs.map_or(absent, |logprobs| logprobs.token);
-    let fill = |list: Option<&Vec<TokenLogprob>>, width| {
-        let mut list = list.cloned().unwrap_or_default();
-        list.resize(width, absent);
-        list
-    };
-    let top = fill(logprobs.map(|logprobs| &logprobs.top), WIDTHS.top_n);
-    let ids = fill(logprobs.map(|logprobs| &logprobs.ids), WIDTHS.ids);
-    let mut all = vec![token.logprob.to_bits(), token.rank];
-    all.extend(top.iter().map(|entry| entry.id as u32));
-    all.extend(top.iter().map(|entry| entry.logprob.to_bits()));
-    all.extend(ids.iter().map(|entry| entry.logprob.to_bits()));
-    all.extend(ids.iter().map(|entry| entry.rank));
-    all
-}
-
-/// Holds a batch to the CPU, every token of every step; in a graph if `graphs`.
+/// Holds a batch on a device to the host, all outputs of every step; in a graph if `is_graph`.
 ///
 /// # Errors
-/// A text that says what differs, or what the runtime said.
-pub fn hold(runtime: &Arc<dyn Runtime>, graphs: bool, shape: Shape) -> Result<(), String> {
-    let words = |error: &dyn std::fmt::Display| format!("{shape:?}: {error}");
-    let Shape { kind, dtype, rows, lines, vocab, steps, ends } = shape;
+/// A text that says what differs, or what a pool said.
+pub fn hold(device: &Device, is_graph: bool, shape: Shape) -> Result<(), String> {
+    let words = |error: Error| format!("{shape:?}: {error}");
+    let Shape { kind, dtype, rows, lines, vocab, steps, .. } = shape;
     let distinct = match kind {
         Kind::Logits => distinct,
         Kind::Probabilities => distinct_probabilities,
@@ -277,115 +240,81 @@ pub fn hold(runtime: &Arc<dyn Runtime>, graphs: bool, shape: Shape) -> Result<()
         values.chain([f32::INFINITY; 3])
     });
     let batch = Logits::new(dtype.into(), &batch.collect::<Vec<f32>>());
+    let here = HostMatrix::strided(batch.row(), lines, vocab, stride).map_err(words)?;
     let buffer = match batch.row() {
-        Row::F32(values) => Buffer::of(runtime, values),
-        Row::Bf16(values) => Buffer::of(runtime, values),
-        Row::F16(values) => Buffer::of(runtime, values),
+        Row::F32(values) => DeviceBuffer::of(device.runtime(), values),
+        Row::Bf16(values) => DeviceBuffer::of(device.runtime(), values),
+        Row::F16(values) => DeviceBuffer::of(device.runtime(), values),
     };
-    let buffer = buffer.map_err(|error| words(&error))?;
-
-    let slots = rows + 5;
-    let slot_of = |row: usize| if row % 7 == 6 { -1 } else { ((row + 3) % slots) as i32 };
-    let forced_of = |row: usize| if row % 11 == 10 { (row % vocab) as i32 } else { NONE };
-    // Rows that share lines have no masks, so that the survey of lines is held too.
-    let mask_of =
-        |row: usize| mask(row, vocab).filter(|_| lines >= rows && ends >= Variant::CandidatesLogprob);
-    let run = || -> gumball_spec::Result<Vec<gumball_cuda::Outputs>> {
-        let limits = WorkspaceLimits { vocab, slots, rows, widths: WIDTHS, kept: false };
-        let mut workspace = gumball_cuda::Workspace::new(Arc::clone(runtime), limits)?;
-        for row in (0..rows).filter(|row| slot_of(*row) >= 0) {
-            let prepared = gumball_cuda::Prepared::new(&params(kind, row, vocab, ends), vocab)?;
-            let (seed, draw, position) = (row as u64 * 77, (row % 3) as u32, row as u32);
-            let (prompt, output) = history(row, vocab);
-            let (prompt, output, history_growth) = (&prompt[..], &output[..], steps as usize);
-            let start = InitialState {
-                seed,
-                draw,
-                position,
-                mu: 0.0,
-                prompt,
-                output,
-                history_growth,
-                keep_history: false,
-            };
-            workspace.admit(slot_of(row), &prepared, &start)?;
-        }
-        let list = |of: &dyn Fn(usize) -> i32| (0..rows).map(of).collect::<Vec<_>>();
-        let (slots, forced) = (list(&slot_of), list(&forced_of));
-        let read: Vec<u32> =
-            (0..if lines < rows { rows } else { 0 }).map(|row| (row % lines) as u32).collect();
-        let masks: Vec<_> = (0..rows).map(mask_of).collect();
-        let masks: Vec<_> = masks.iter().map(Option::as_deref).collect();
-        let masks = if masks.iter().any(Option::is_some) { &masks[..] } else { &[] };
-        let assignment =
-            Assignment { slots: &slots, forced: &forced, row_indices: &read, masks, ..Assignment::default() };
-        workspace.assign(&assignment)?;
-        let rows_of = Rows::of(&buffer, dtype, 0, lines, vocab, stride)?.with_kind(kind);
-        let step = [workspace.fix(&StepInput::of(&rows_of))?];
-        let graph = graphs.then(|| workspace.capture(&step)).transpose()?;
-        let mut outputs = Vec::new();
-        for _ in 0..steps {
-            match &graph {
-                Some(graph) => workspace.replay(graph)?,
-                None => workspace.enqueue(&step[0]).map(drop)?,
-            }
-            outputs.push(workspace.results().outputs(rows)?);
-        }
-        // Of few tokens a filter may keep all, so that others ask for what they do not ask for otherwise.
-        let beyond = Variant::ALL.into_iter().filter(|variant| *variant > ends && vocab > 256);
-        let served: u64 = beyond.map(|variant| workspace.requests().steps_run(variant)).sum();
-        assert_eq!(served, 0, "{shape:?} asks for too much");
-        Ok(outputs)
-    };
-    let outputs = run().map_err(|error| words(&error))?;
-
-    let mut cpu =
-        Workspace::new(Level::detect().map_err(|error| words(&error))?).map_err(|error| words(&error))?;
-    for row in 0..rows {
-        let mut position = row as u32;
-        let (prompt, output) = history(row, vocab);
-        let mut history = History::new(&prompt);
-        output.into_iter().for_each(|id| history.push(id));
-        let mask = mask_of(row);
-        let prepared = Prepared::new(params(kind, row, vocab, ends), vocab).map_err(|error| words(&error))?;
-        for (step, outputs) in outputs.iter().enumerate() {
-            let seen = (
-                outputs.token(row),
-                outputs.status(row),
-                outputs.temperature(row),
-                logprobs_of(outputs, row),
-            );
-            let wanted = if slot_of(row) < 0 {
-                (NONE, gumball_spec::Status(0), 0.0, wanted_logprobs(None))
-            } else {
-                let task = Task {
-                    kind,
-                    prepared: &prepared,
-                    history: &history,
-                    seed: row as u64 * 77,
-                    position,
-                    draw: (row % 3) as u32,
-                    mu: 0.0,
-                    mask: mask.as_deref(),
-                    forced: u32::try_from(forced_of(row)).ok(),
-                };
-                let at = row % lines * stride;
-                let chosen = cpu.sample(batch.row().part(at..at + vocab), &task, None);
-                let chosen = chosen.map_err(|error| words(&error))?;
-                (chosen.token, chosen.status, chosen.temperature, wanted_logprobs(cpu.logprobs()))
-            };
-            if seen != wanted {
-                return Err(format!(
-                    "{shape:?}: row {row}, step {step}: {seen:?}, but the CPU has {wanted:?}"
-                ));
-            }
-            if let Ok(id) = u32::try_from(seen.0) {
-                position = position.wrapping_add(1);
-                history.push(id);
-            }
+    let buffer = buffer.map_err(|error| words(error.into()))?;
+    let there = DeviceMatrix::of(&buffer, dtype, 0, lines, vocab, stride).map_err(words)?;
+    let place =
+        Place::Device { device: device.clone(), rows, history_growth: steps as usize, keep_histories: false };
+    let seen = outputs(shape, place, Rows::of(there, kind), is_graph).map_err(words)?;
+    let wanted = outputs(shape, Place::host(), Rows::of(here, kind), false).map_err(words)?;
+    for (step, (seen, wanted)) in seen.iter().zip(&wanted).enumerate() {
+        if let Some(at) = seen.words().iter().zip(wanted.words()).position(|(seen, wanted)| seen != wanted) {
+            let (layout, [seen, wanted]) = (seen.layout(), [seen, wanted].map(|out| out.words()[at]));
+            return Err(format!(
+                "{shape:?}: step {step}, word {at}: {seen:#x}, not {wanted:#x}, in {layout:?}"
+            ));
         }
     }
     Ok(())
+}
+
+/// Returns the outputs of the steps of a batch in a pool.
+fn outputs(
+    shape: Shape,
+    place: Place,
+    logits: Rows<'_>,
+    is_graph: bool,
+) -> gumball_spec::Result<Vec<Outputs>> {
+    let Shape { kind, rows, lines, vocab, steps, ends, .. } = shape;
+    let config = PoolConfig { slots: rows + 5, widths: WIDTHS, place, ..PoolConfig::new(vocab) };
+    let mut pool = Pool::new(config)?;
+    let mut slots = vec![PADDING; rows];
+    // The slots are in another order than the rows.
+    for row in (0..rows).rev().filter(|row| row % 7 != 6) {
+        let (prompt, output) = history(row, vocab);
+        let (seed, draw, position) = (row as u64 * 77, (row % 3) as u32, row as u32);
+        let state = State { prompt: &prompt, output: &output, seed, position, draw, mu: 0.0 };
+        let params = params(kind, row, vocab, ends);
+        // Of few tokens a filter may keep all, so that others ask for what they do not ask for otherwise.
+        let asks_enough = vocab <= 256 || Prepared::new(&params, vocab)?.variant() <= ends;
+        assert!(asks_enough, "row {row} of {shape:?} asks for too much: {params:?}");
+        slots[row] = pool.resume(params, state)?;
+    }
+    let forced: Vec<_> = (0..rows).map(|row| (row % 11 == 10).then_some((row % vocab) as u32)).collect();
+    let read: Vec<u32> = (0..if lines < rows { rows } else { 0 }).map(|row| (row % lines) as u32).collect();
+    // Rows that share lines have no masks, so that the survey of lines is held too.
+    let has_masks = lines >= rows && ends >= Variant::CandidatesLogprob;
+    let width = vocab.div_ceil(32);
+    let (mut masks, mut present) = (vec![0; rows * width], vec![false; rows]);
+    for (row, line) in masks.chunks_mut(width).enumerate() {
+        if let Some(mask) = mask(row, vocab).filter(|_| has_masks) {
+            line[..mask.len()].copy_from_slice(&mask);
+            present[row] = true;
+        }
+    }
+    let masks = match present.contains(&true) {
+        true => Masks::Host(HostMasks::new(&masks, rows, width, width)?.with_present(&present)?),
+        false => Masks::None,
+    };
+    pool.assign(&Batch { row_indices: &read, masks, forced: &forced, ..Batch::of(&slots) })?;
+    let work = [Work::step(logits)];
+    let graph = if is_graph { Some(pool.capture(&work)?) } else { None };
+    let mut outputs = Vec::new();
+    for _ in 0..steps {
+        match &graph {
+            Some(graph) => pool.replay(graph)?,
+            None => pool.enqueue(&work)?,
+        }
+        let mut out = Outputs::new();
+        pool.fetch(&mut out)?;
+        outputs.push(out);
+    }
+    Ok(outputs)
 }
 
 impl Shape {

@@ -9,10 +9,10 @@
 use std::sync::Arc;
 
 use gumball_cuda::{Dtype, Runtime, Variant};
-use gumball_spec::{Filter, FilterOrder, Kind, LogprobsParams, SamplingParams, TILE};
+use gumball_engine::Device;
+use gumball_spec::{Error, Filter, FilterOrder, Kind, LogprobsParams, SamplingParams, TILE};
 
-use crate::backend::Cuda;
-use crate::backend::{Backend, Oracle};
+use crate::backend::{Backend, Oracle, by_name, device};
 use crate::batch::{self, Shape};
 use crate::case::{self, Case, Logits};
 use crate::draft_trees;
@@ -127,12 +127,14 @@ fn pairs(extent: Extent) -> Vec<(usize, usize)> {
     pairs
 }
 
-/// Holds operators and steps at all boundaries; returns how many cases there were.
+/// Holds operators and steps of a device's backend at all boundaries; returns how many cases there were.
 ///
 /// # Errors
 /// A text that names the first case that differs from the oracle, or what the runtime said.
-pub fn hold(backend: &Cuda, extent: Extent) -> Result<usize, String> {
-    let runtime = backend.runtime();
+pub fn hold(name: &str, extent: Extent) -> Result<usize, String> {
+    let text = |error: Error| error.to_string();
+    let (backend, device) = (by_name(name).map_err(text)?, device(name).map_err(text)?);
+    let runtime = device.runtime();
     let mut cases = 0;
     for (number, (tiles, k)) in pairs(extent).into_iter().enumerate() {
         for (place, family) in Family::ALL.into_iter().enumerate() {
@@ -149,12 +151,12 @@ pub fn hold(backend: &Cuda, extent: Extent) -> Result<usize, String> {
             }
         }
         if tiles <= 502 {
-            step(backend, tiles, k, number)?;
+            step(&*backend, tiles, k, number)?;
             cases += 1;
         }
     }
     println!("boundaries of lists: {cases} cases equal the oracle");
-    cases += batches(backend, extent)?;
+    cases += batches(&device, extent)?;
     println!("and of launches: {cases}");
     cases += drafts(runtime, extent)?;
     println!("and of drafts: {cases}");
@@ -249,7 +251,7 @@ fn operator(
 }
 
 /// Holds a step whose rows are of all families and have all settings, some with edits or logprobs.
-fn step(backend: &Cuda, tiles: usize, k: usize, number: usize) -> Result<(), String> {
+fn step(backend: &dyn Backend, tiles: usize, k: usize, number: usize) -> Result<(), String> {
     let vocab = tiles * TILE - [0, 100, TILE - 1][number % 3];
     let kind = [Kind::Logits, Kind::Probabilities][number / 3 % 2];
     let mut cases = Vec::new();
@@ -289,8 +291,8 @@ fn step(backend: &Cuda, tiles: usize, k: usize, number: usize) -> Result<(), Str
 }
 
 /// Holds mixed batches in every variant where the number of blocks, warps or helpers of a launch changes.
-fn batches(backend: &Cuda, extent: Extent) -> Result<usize, String> {
-    let multiprocessors = backend.runtime().limits().multiprocessors;
+fn batches(device: &Device, extent: Extent) -> Result<usize, String> {
+    let multiprocessors = device.runtime().limits().multiprocessors;
     let mut shapes: Vec<(usize, usize, usize)> = Vec::new();
     // Rows that leave multiprocessors to helpers, have one each, and share them.
     for rows in [multiprocessors / 33, multiprocessors / 2, multiprocessors, 2 * multiprocessors] {
@@ -325,11 +327,7 @@ fn batches(backend: &Cuda, extent: Extent) -> Result<usize, String> {
             if extent == Extent::Reduced && !turn.is_multiple_of(4) {
                 continue;
             }
-            batch::hold(
-                backend.runtime(),
-                backend.graphs(),
-                Shape { kind, dtype, rows, lines, vocab, steps: 2, ends },
-            )?;
+            batch::hold(device, false, Shape { kind, dtype, rows, lines, vocab, steps: 2, ends })?;
             cases += 1;
         }
     }

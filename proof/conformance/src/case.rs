@@ -30,6 +30,13 @@ impl Dtype {
 }
 
 #[cfg(feature = "cuda")]
+impl From<Dtype> for gumball_cuda::Dtype {
+    fn from(dtype: Dtype) -> Self {
+        [Self::F32, Self::Bf16, Self::F16][dtype as usize]
+    }
+}
+
+#[cfg(feature = "cuda")]
 impl From<gumball_cuda::Dtype> for Dtype {
     fn from(dtype: gumball_cuda::Dtype) -> Self {
         Self::ALL[dtype as usize]

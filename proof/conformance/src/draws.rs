@@ -7,10 +7,12 @@
 //! advance on the device.
 
 use gumball_cpu::{History, Level, Prepared, Task, Workspace};
+#[cfg(feature = "cuda")]
+use gumball_engine::{
+    Batch, Device, DeviceBuffer, DeviceMatrix, Dtype, Outputs, Place, Pool, PoolConfig, State, Work,
+};
 use gumball_spec::{Filter, FilterOrder, Result, SamplingParams};
 
-#[cfg(feature = "cuda")]
-use crate::backend::Cuda;
 use crate::backend::{Backend, Oracle};
 use crate::case::{Case, UNIT};
 use crate::law::Law;
@@ -81,6 +83,10 @@ pub fn settings() -> Vec<Setting> {
     settings
 }
 
+/// How many requests draw side by side on a device.
+#[cfg(feature = "cuda")]
+const REQUESTS: usize = 4096;
+
 impl Setting {
     /// Returns the row.
     #[cfg(feature = "cuda")]
@@ -126,23 +132,40 @@ impl Setting {
         Ok(law.test(&counts).collect())
     }
 
-    /// Tests draws of a CUDA device against the law, with a seed for each of many requests.
+    /// Tests draws of a device against the law: of many requests, each with a seed of its own from `seed` on,
+    /// in a graph that is replayed until there are `draws`.
     ///
     /// # Errors
-    /// The errors of the runtime.
+    /// The errors of the pool.
     ///
     /// # Panics
     /// If a token outside the cut was drawn.
     #[cfg(feature = "cuda")]
-    pub fn run_on(&self, cuda: &Cuda, seed: u64, draws: u32) -> Result<Vec<ChiSquare>> {
+    pub fn run_on(&self, device: &Device, seed: u64, draws: u32) -> Result<Vec<ChiSquare>> {
         let law = Law::new(&self.row, &self.params);
         let mut counts = law.counts();
         let mut case = Case::of(&self.row, self.params.clone());
-        case.position = 0;
-        cuda.advance(&case.clone(), seed, draws, |seed, position, token| {
-            (case.seed, case.position) = (seed, position);
-            counts.add(&case, token);
-        })?;
+        let (vocab, slots) = (case.vocab(), REQUESTS.min(draws as usize));
+        let place = Place::device(device.clone(), slots);
+        let mut pool = Pool::new(PoolConfig { slots, place, ..PoolConfig::new(vocab) })?;
+        let resume = |seed| {
+            let state = State { prompt: &[], output: &[], seed, position: 0, draw: case.draw, mu: case.mu };
+            pool.resume(self.params.clone(), state)
+        };
+        let slots = (seed..).take(slots).map(resume).collect::<Result<Vec<_>>>()?;
+        let line = DeviceBuffer::of(device.runtime(), &self.row)?;
+        let line = DeviceMatrix::of(&line, Dtype::F32, 0, 1, vocab, vocab)?;
+        pool.assign(&Batch { row_indices: &vec![0; slots.len()], ..Batch::of(&slots) })?;
+        let graph = pool.capture(&[Work::step(line)])?;
+        let mut out = Outputs::new();
+        for position in 0..draws.div_ceil(slots.len() as u32) {
+            pool.replay(&graph)?;
+            pool.fetch(&mut out)?;
+            for (seed, token) in (seed..).zip(out.tokens()) {
+                (case.seed, case.position) = (seed, position);
+                counts.add(&case, *token);
+            }
+        }
         Ok(law.test(&counts).collect())
     }
 }

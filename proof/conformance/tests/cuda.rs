@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use gumball_bench_protocol::skipped::or_skip;
-use gumball_conformance::backend::Cuda;
+use gumball_conformance::backend::device;
 use gumball_conformance::draft_trees::chains;
 use gumball_conformance::draws::Setting;
 use gumball_conformance::given_logprobs::{self, Given};
@@ -36,24 +36,31 @@ macro_rules! backends {
 
 backends!(cuda_emulated, cuda_emulated_searching, cuda, cuda_graph, cuda_searching, cuda_without_clusters);
 
-/// The pool on a device runs the kernels of `cuda_emulated`; its additions, state and the options of a step,
-/// are held here.
-#[test]
-fn a_pool_on_a_device_follows_the_rules_of_edits_state_and_drafts() {
-    let Some(backend) = or_skip(by_name("device_pool_emulated")) else { return };
-    let held =
-        rules::all().filter(|rule| rule.rule.starts_with(['E', 'S']) || ["N9", "F6"].contains(&rule.rule));
-    assert!(held.inspect(|rule| rule.run(&*backend)).count() > 140);
-}
-
 fn run(name: &str, backend: &str) {
     if backend == "cuda_emulated_searching" && !is_searched(name) {
         return println!("held on cuda_emulated, and by ci/long on {backend}");
     }
     if let Some(backend) = if_here(backend, by_name(backend)) {
         rules::run(name, &*backend);
+        let is_left = LEFT_TO_THE_ORACLE.contains(&name);
+        assert_eq!(backend.lacking() > 0, is_left, "{} rows were left to the oracle", backend.lacking());
     }
 }
+
+/// The bodies of which the oracle answers some rows in a device's place: rows with hooks, and in the last two
+/// rows that are written after a history or under a bitmask, which operators take nowhere.
+const LEFT_TO_THE_ORACLE: [&str; 10] = [
+    "a_hook_is_refused",
+    "a_row_draws_the_same_in_any_batch",
+    "a_row_draws_the_same_twice",
+    "any_drafts_are_the_definitions",
+    "edits_and_masks_act_within_the_probed_set",
+    "the_hook_reads_what_the_edits_before_it_left",
+    "the_hook_sees_the_row_after_the_bias_and_before_the_bans",
+    "what_the_hook_leaves_is_read_as_input_is",
+    "bans_and_bitmask_show_in_what_is_written",
+    "whatever_is_written_is_the_definitions",
+];
 
 /// Whether a rule is about filters, masses, rows of probabilities or logprobs, for which rows are searched.
 /// Laws of draws are left to `cuda_emulated`: a search finds the same kept set, from which the draw is the
@@ -63,14 +70,14 @@ fn is_searched(name: &str) -> bool {
     !name.starts_with("draws_") && rules::all().any(|rule| rule.name == name && is_of(rule.rule))
 }
 
-/// The emulator and the GPU, as far as they are here.
-fn here() -> impl Iterator<Item = (&'static str, Cuda)> {
-    ["cuda_emulated", "cuda"].into_iter().filter_map(|name| Some((name, if_here(name, Cuda::by_name(name))?)))
-}
-
 /// The emulated device and the GPU, as far as they are here.
 fn devices() -> [Option<Device>; 2] {
-    [if_here("emulated", Device::emulated()), if_here("cuda", Device::cuda(0))]
+    ["cuda_emulated", "cuda"].map(|name| if_here(name, device(name)))
+}
+
+/// These with their names.
+fn here() -> impl Iterator<Item = (&'static str, Device)> {
+    ["cuda_emulated", "cuda"].into_iter().zip(devices()).filter_map(|(name, device)| Some((name, device?)))
 }
 
 /// Returns what was found. A test without the emulator is skipped; a GPU that is not here is left to ci/gpu
@@ -146,7 +153,7 @@ fn mixed_batches_draw_as_the_cpu_does() {
     use gumball_cuda::{Dtype, Variant};
     use gumball_spec::Kind;
 
-    for (name, backend) in here() {
+    for (name, device) in here() {
         for (rows, lines, vocab) in [
             (60, 60, 257),
             (50, 50, 3_000),
@@ -170,8 +177,7 @@ fn mixed_batches_draw_as_the_cpu_does() {
                             continue;
                         }
                         let shape = Shape { kind, dtype, rows, lines, vocab, steps: 4, ends };
-                        hold(backend.runtime(), graphs, shape)
-                            .unwrap_or_else(|text| panic!("{name}: {text}"));
+                        hold(&device, graphs, shape).unwrap_or_else(|text| panic!("{name}: {text}"));
                     }
                 }
             }
@@ -181,10 +187,9 @@ fn mixed_batches_draw_as_the_cpu_does() {
 
 #[test]
 fn scores_are_the_logprobs_of_forced_tokens() {
-    for (name, backend) in here() {
+    for (name, device) in here() {
         let held = |seed| {
-            gumball_conformance::scores::hold(backend.runtime(), seed)
-                .unwrap_or_else(|text| panic!("{name}: {text}"))
+            gumball_conformance::scores::hold(&device, seed).unwrap_or_else(|text| panic!("{name}: {text}"))
         };
         let held = (0..200).filter(|seed| held(*seed)).count();
         assert!(held > 150, "{held} sequences had only what kernels can do");
@@ -193,9 +198,9 @@ fn scores_are_the_logprobs_of_forced_tokens() {
 
 /// Holds what each seed stands for, of `on_gpu` seeds on a GPU and of `emulated` ones on the emulator.
 fn each_seed(on_gpu: u64, emulated: u64, hold: fn(&Arc<dyn Runtime>, u64) -> Result<(), String>) {
-    for (name, backend) in here() {
+    for (name, device) in here() {
         for seed in 0..if name == "cuda" { on_gpu } else { emulated } {
-            hold(backend.runtime(), seed).unwrap_or_else(|text| panic!("{name}: {text}"));
+            hold(device.runtime(), seed).unwrap_or_else(|text| panic!("{name}: {text}"));
         }
     }
 }

@@ -134,6 +134,7 @@ impl Gpu {
 
     /// Returns this device as one without clusters of blocks: steps and operators made on it take a block per
     /// row. For tests, and for tools that do not follow clusters.
+    #[cfg(feature = "testing")]
     #[must_use]
     pub fn without_clusters(self) -> Self {
         Self { has_clusters: false, ..self }

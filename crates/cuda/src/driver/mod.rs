@@ -24,6 +24,7 @@ mod private_files;
 pub(crate) mod probe;
 pub(crate) mod runtime;
 mod streams;
+#[cfg(feature = "testing")]
 pub(crate) mod tap;
 pub(crate) mod thread_state;
 mod transfer;

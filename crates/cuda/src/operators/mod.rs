@@ -11,6 +11,7 @@
 pub(crate) mod draft_trees;
 mod given;
 pub(crate) mod judge;
+#[cfg(feature = "testing")]
 pub mod numeric_check;
 mod params;
 mod passes;

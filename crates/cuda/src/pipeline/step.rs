@@ -228,6 +228,7 @@ impl Workspace {
         batch.check(shape, rows.rows)?;
         let (sampled, first) = (part.len(), part.start);
         let mut argument = self.argument(batch, part);
+        argument.flags |= if self.searches { flags::NO_CANDIDATES } else { 0 };
         (argument.logits, argument.stride) = (rows.address, rows.stride as u64);
         if let Some(masks) = &input.masks {
             self.set_masks(&mut argument, masks, (shape.rows, first))?;
@@ -382,14 +383,8 @@ impl Step<'_> {
         self
     }
 
-    /// Returns a step that searches short kept sets like long ones, with the same results. For tests.
-    #[must_use]
-    pub fn searching(mut self) -> Self {
-        self.argument.flags |= flags::NO_CANDIDATES;
-        self
-    }
-
     /// Returns a step that only surveys its rows and yields no tokens. For measurements.
+    #[cfg(feature = "testing")]
     #[must_use]
     pub fn survey_only(mut self) -> Self {
         (self.finishes, self.terms.advances) = (false, false);

@@ -31,6 +31,8 @@ pub struct Workspace {
     pub(crate) results: Results,
     /// The rows that a softmax fills, if steps draw from probabilities.
     pub(crate) probability_rows: Option<ProbabilityRows>,
+    /// Whether steps search short kept sets like long ones.
+    pub(crate) searches: bool,
     /// The workspace's own rows.
     rows: RowBatch,
     /// The rows of draft models, by the numbers of their batches.
@@ -57,6 +59,7 @@ impl Workspace {
             rows: RowBatch::new(&runtime, limits)?,
             draft_batches: Vec::new(),
             probability_rows: None,
+            searches: false,
             device: runtime.limits(),
             runtime,
             limits,
@@ -75,6 +78,13 @@ impl Workspace {
         let WorkspaceLimits { vocab, rows, .. } = self.limits;
         self.probability_rows = Some(ProbabilityRows::new(&self.runtime, rows, vocab)?);
         Ok(self)
+    }
+
+    /// Lets the steps that are fixed from now on search short kept sets like long ones, or no longer, with
+    /// the same results.
+    #[cfg(feature = "testing")]
+    pub fn set_searching(&mut self, searches: bool) {
+        self.searches = searches;
     }
 
     /// Sets the temperature of the softmax of each row of the next steps.

@@ -4,6 +4,7 @@
 
 mod captured;
 mod histories;
+#[cfg(feature = "testing")]
 mod numeric_check;
 mod operators;
 mod sizes;

@@ -2,8 +2,8 @@
 //! headers.
 //!
 //! The conformance program tests the GPU's build (`conformance numbers`). The long test evaluates every
-//! 32-bit input: `cargo test --release -p gumball-cuda --features emulator --test emulated numeric_check --
-//! --ignored`
+//! 32-bit input: `cargo test --release -p gumball-cuda --features emulator,testing --test emulated
+//! numeric_check -- --ignored`
 
 use gumball_cuda::numeric_check::{Inputs, NUMBERS, check};
 use gumball_spec::num::{SWITCH_32, SWITCH_64};

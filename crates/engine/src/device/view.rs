@@ -63,6 +63,15 @@ impl Pool {
         self.backend.on_device().map(|place| &place.gpu().device)
     }
 
+    /// Lets all steps of a device search short kept sets like long ones, with the same results; nothing on
+    /// the host.
+    #[cfg(feature = "testing")]
+    pub fn set_searching(&mut self, searches: bool) {
+        if let Some(place) = self.backend.on_device_mut() {
+            place.gpu_mut().workspace.set_searching(searches);
+        }
+    }
+
     /// Captures work of a device, to be replayed in this order by [`Pool::replay`]. Nothing runs yet.
     ///
     /// Each piece reads what the ones before it have written, and requests as these have left them, so a

@@ -1,9 +1,9 @@
 //! Backends: places where the stages run, with one interface.
 
 #[cfg(feature = "cuda")]
-mod cuda;
+mod device;
 #[cfg(feature = "cuda")]
-mod cuda_head;
+mod device_heads;
 pub mod heads;
 #[cfg(feature = "cuda")]
 mod on_device;
@@ -19,8 +19,6 @@ use std::hash::Hash;
 use std::sync::{Mutex, PoisonError};
 
 use gumball_cpu::{History, Level, Output, Prepared, Task, Workspace};
-#[cfg(feature = "cuda")]
-use gumball_engine::Device;
 use gumball_spec::verify::DraftTree;
 use gumball_spec::verify::by_probabilities::{Emitted, Judgement, Trial};
 use gumball_spec::verify::coupled::{RowEdits, coupled, greedy};
@@ -34,10 +32,10 @@ use crate::head_case::{ClusterCase, HeadCase};
 use crate::observed::{Observed, differences};
 
 #[cfg(feature = "cuda")]
-pub use cuda::Cuda;
-#[cfg(feature = "cuda")]
-pub(crate) use cuda::observed;
+pub use device::device;
 pub use pool::Pooled;
+#[cfg(feature = "cuda")]
+pub(crate) use read_row::read_row;
 
 /// A place where the stages run.
 pub trait Backend: fmt::Debug + Send + Sync {
@@ -417,16 +415,13 @@ fn task<'a>(case: &'a Case, prepared: &'a Prepared, history: &'a History) -> Tas
 }
 
 /// Returns the backends of this machine, the oracle first.
-///
-/// The pool on the emulated device is left out: its kernels are `cuda_emulated`'s, and as slow.
 #[must_use]
 pub fn available() -> Vec<Box<dyn Backend>> {
-    let names = NAMES.iter().filter(|name| **name != "device_pool_emulated");
-    names.filter_map(|name| by_name(name).ok()).collect()
+    NAMES.iter().filter_map(|name| by_name(name).ok()).collect()
 }
 
 /// The names of all backends.
-pub const NAMES: [&str; 22] = [
+pub const NAMES: [&str; 20] = [
     "oracle",
     "scalar",
     "avx2",
@@ -447,8 +442,6 @@ pub const NAMES: [&str; 22] = [
     "cuda_graph",
     "cuda_searching",
     "cuda_without_clusters",
-    "device_pool_emulated",
-    "device_pool",
 ];
 
 /// Returns a backend of this machine by its name.
@@ -457,22 +450,13 @@ pub const NAMES: [&str; 22] = [
 /// - [`Error::Unknown`] if no backend has the name.
 /// - [`Error::OutOfRange`] or [`Error::Unavailable`] if this machine lacks it.
 pub fn by_name(name: &str) -> Result<Box<dyn Backend>> {
-    if !NAMES.contains(&name) {
-        return Err(Error::Unknown { parameter: "backend", name: name.to_owned(), known: NAMES.join(", ") });
-    }
+    let known = || Error::Unknown { parameter: "backend", name: name.to_owned(), known: NAMES.join(", ") };
+    let name = *NAMES.iter().find(|known| **known == name).ok_or_else(known)?;
     match name.strip_suffix("_searching") {
         #[cfg(feature = "cuda")]
-        _ if name.starts_with("cuda") => Ok(Box::new(Cuda::by_name(name)?)),
-        #[cfg(feature = "cuda")]
-        None if name == "device_pool" => Ok(Box::new(Pooled::on_device("device_pool", Device::cuda(0)?))),
-        #[cfg(feature = "cuda")]
-        None if name == "device_pool_emulated" => {
-            Ok(Box::new(Pooled::on_device("device_pool_emulated", Device::emulated()?)))
-        }
+        _ if name.starts_with("cuda") => Ok(Box::new(Pooled::on_device(name)?)),
         #[cfg(not(feature = "cuda"))]
-        _ if name.contains("cuda") || name.contains("device") => {
-            Err(lacking("device", "this program was compiled without CUDA"))
-        }
+        _ if name.starts_with("cuda") => Err(lacking("device", "this program was compiled without CUDA")),
         Some(level) => Ok(Box::new(Cpu::searching(level.parse()?)?)),
         None if name == "oracle" => Ok(Box::new(Oracle)),
         None if name == "ranks" && cfg!(target_family = "wasm") => {

@@ -2,12 +2,16 @@
 
 use gumball_engine::{
     Device, DeviceBuffer, DeviceMatrix, DeviceSlice, Drafts, Dtype, HostMatrix, Ids, IntType, Kind, Matrix,
-    Tree,
+    Tree, bf16, f16,
 };
 use gumball_spec::{Error, Result, Row};
 
 use super::work::Work;
 use crate::case;
+
+/// Elements in front of the first row and between rows, so that only some rows lie on 16 bytes; what lies
+/// there would win every draw.
+const GAP: usize = 3;
 
 /// What work reads, in the memory of a pool's device.
 pub struct OnDevice<'a> {
@@ -27,22 +31,23 @@ impl<'a> OnDevice<'a> {
         let (rows, requests) = (work.all_rows(), work.batch.slots.len());
         let runtime = device.runtime();
         macro_rules! copied {
-            ($dtype:ident) => {{
-                let mut numbers = Vec::new();
+            ($dtype:ident, $gap:expr) => {{
+                let mut numbers = vec![$gap; GAP];
                 for row in 0..rows.rows() {
                     let Row::$dtype(row) = rows.row(row) else { unreachable!("one type a batch") };
-                    numbers.extend_from_slice(row);
+                    numbers.extend(row.iter().copied().chain([$gap; GAP]));
                 }
                 DeviceBuffer::of(runtime, &numbers)?
             }};
         }
-        let (logits, dtype) = match work.dtype {
-            case::Dtype::F32 => (copied!(F32), Dtype::F32),
-            case::Dtype::Bf16 => (copied!(Bf16), Dtype::Bf16),
-            case::Dtype::F16 => (copied!(F16), Dtype::F16),
+        let logits = match work.dtype {
+            case::Dtype::F32 => copied!(F32, f32::INFINITY),
+            case::Dtype::Bf16 => copied!(Bf16, bf16::INFINITY),
+            case::Dtype::F16 => copied!(F16, f16::INFINITY),
         };
         let copy = |drafts: Drafts<'a>| -> Result<_> {
-            let ids = DeviceBuffer::of(runtime, of_host(drafts.ids))?;
+            let ids: Vec<i64> = of_host(drafts.ids).iter().copied().map(i64::from).collect();
+            let ids = DeviceBuffer::of(runtime, &ids)?;
             let [tree, siblings] = lists_of(&drafts.tree).map(|list| DeviceBuffer::of(runtime, list));
             let mut probs: Vec<f32> = Vec::new();
             if let Some(Matrix::Host(matrix)) = drafts.probs {
@@ -53,13 +58,13 @@ impl<'a> OnDevice<'a> {
             Ok((drafts, [ids, tree?, siblings?, probs]))
         };
         let drafts = work.drafts.map(copy).transpose()?;
-        Ok(Self { rows, kind: work.kind(), dtype, vocab, requests, logits, drafts })
+        Ok(Self { rows, kind: work.kind(), dtype: work.dtype.into(), vocab, requests, logits, drafts })
     }
 
     /// Returns the rows.
     pub fn rows(&self) -> Result<DeviceMatrix<'_>> {
         let (rows, vocab) = (self.rows.rows(), self.rows.width());
-        let rows = DeviceMatrix::of(&self.logits, self.dtype, 0, rows, vocab, vocab)?;
+        let rows = DeviceMatrix::of(&self.logits, self.dtype, GAP, rows, vocab, vocab + GAP)?;
         Ok(rows.with_kind(self.kind))
     }
 
@@ -85,8 +90,9 @@ impl<'a> OnDevice<'a> {
     pub fn drafts(&self) -> Result<Option<Drafts<'_>>> {
         let Some((drafts, [ids, tree, siblings, probs])) = &self.drafts else { return Ok(None) };
         let count = of_host(drafts.ids).len();
-        let column =
-            |buffer, count| Ok::<Ids<'_>, Error>(DeviceSlice::of(buffer, IntType::I32).first(count)?.into());
+        let column_of =
+            |buffer, dtype, count| Ok::<Ids<'_>, Error>(DeviceSlice::of(buffer, dtype).first(count)?.into());
+        let column = |buffer, count| column_of(buffer, IntType::I32, count);
         let rows = self.requests + count;
         let tree = match drafts.tree {
             Tree::Chain => Tree::Chain,
@@ -97,7 +103,7 @@ impl<'a> OnDevice<'a> {
         };
         let of = |_| DeviceMatrix::of(probs, Dtype::F32, 0, rows, self.vocab, self.vocab);
         let probs = drafts.probs.map(of).transpose()?.map(Matrix::from);
-        Ok(Some(Drafts { ids: column(ids, count)?, tree, probs }))
+        Ok(Some(Drafts { ids: column_of(ids, IntType::I64, count)?, tree, probs }))
     }
 }
 

@@ -3,6 +3,8 @@
 //!
 //! A single case is a batch of one row. A batch of cases is split by vocabulary and type, and each part is
 //! one step, over the threads of a pool of the host, its rows strided, with a padding row after every case.
+//! On a device a case is stepped twice: from rows that lie there, with kept sets; and from the host's, asking
+//! for as little as may be, so that as many bodies as may be hold the kernels that serve less.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -11,7 +13,7 @@ use std::sync::{Mutex, PoisonError};
 
 use gumball_cpu::Output;
 #[cfg(feature = "cuda")]
-use gumball_engine::Device;
+use gumball_cuda::{Prepared, Variant};
 use gumball_engine::dist::{LogitsLayout, Ownership, TransportKind, VocabSplit};
 use gumball_engine::{
     Batch, DraftTreeCounts, DraftTrees, DraftWords, Draws, HostDraftTrees, HostMasks, HostMatrix, LogitsMut,
@@ -19,14 +21,16 @@ use gumball_engine::{
     RowsInOut, Slot, State, VerifyMode, Widths, bf16, f16,
 };
 use gumball_spec::verify::by_probabilities::{Emitted, Judgement, Trial};
-use gumball_spec::{Error, MAX_VOCAB, NONE, Result, Row, Status};
+use gumball_spec::{MAX_VOCAB, NONE, Result, Row, SamplingParams, Status};
 
+#[cfg(feature = "cuda")]
+use super::device;
 use super::heads::Heads;
-use super::pools::Pools;
+use super::pools::{Feed, Pools};
 use super::read_row::read_row;
 use super::verified::verify;
 use super::work::Work;
-use super::{Backend, Oracle, in_parts, row_to_write};
+use super::{Backend, DRAWS, Oracle, draw_batch, draw_in_batches, in_parts, row_to_write};
 use crate::case::{Case, Dtype};
 use crate::drafted::{Drafted, Walked};
 use crate::head_case::{ClusterCase, HeadCase};
@@ -115,13 +119,16 @@ pub struct Pooled {
     make: Make,
     pools: Mutex<HashMap<Key, Pools>>,
     lacking: AtomicUsize,
-    /// What writes rows and judges drafts, on the host; a device has no means for that yet, nor for hooks.
-    operators: Option<Operators>,
+    /// What writes rows and judges drafts on the host.
+    operators: Operators,
+    /// The place of the pools, unless it is the host.
+    #[cfg(feature = "cuda")]
+    pub(super) place: Option<device::Place>,
+    /// How a device gets its work with kept sets, and without.
+    feeds: [Feed; 2],
     /// Whether steps are taken by a pool that tells no kept sets, too: other rows are decided by a part of
     /// their logits then.
     is_twice: bool,
-    /// By how much fewer draws are made where a law would like many.
-    slowness: u32,
 }
 
 impl fmt::Debug for Pooled {
@@ -160,20 +167,38 @@ impl Pooled {
                 false,
             )
         };
-        Self { is_twice: true, slowness: 100, ..Self::new("ranks", Box::new(make)) }
+        Self { is_twice: true, ..Self::new("ranks", Box::new(make)) }
     }
 
-    /// Makes the backend of a pool on a device.
+    /// Makes the backend of pools on the device of a name: with `_graph` each step is captured and replayed,
+    /// with `_searching` short kept sets are searched as long ones are.
+    ///
+    /// # Errors
+    /// The errors of [`device::device`].
     #[cfg(feature = "cuda")]
-    #[must_use]
-    pub fn on_device(name: &'static str, device: Device) -> Self {
+    pub fn on_device(name: &'static str) -> Result<Self> {
+        let (device, searches) = (device::device(name)?, name.ends_with("_searching"));
+        let place = device.clone();
         let make = move |config| {
-            let (device, rows) = (device.clone(), 2 * TOGETHER);
+            let (device, rows) = (place.clone(), 2 * TOGETHER);
             let place = Place::Device { device, rows, history_growth: 1, keep_histories: false };
-            Pools::new(PoolConfig { slots: TOGETHER, place, ..config })
+            let mut pools = Pools::new(PoolConfig { slots: rows, place, ..config })?;
+            pools.each(|pool| {
+                pool.set_searching(searches);
+                Ok(())
+            })?;
+            Ok(pools)
         };
-        let slowness = if name.contains("emulated") { 10 } else { 1 };
-        Self { operators: None, slowness, ..Self::new(name, Box::new(make)) }
+        Ok(Self {
+            place: Some(device::Place::new(device)),
+            feeds: match name {
+                "cuda_graph" => [Feed::Graph; 2],
+                // No other backend captures steps on the emulator.
+                "cuda_emulated_searching" => [Feed::Graph, Feed::Host],
+                _ => [Feed::Device, Feed::Host],
+            },
+            ..Self::new(name, Box::new(make))
+        })
     }
 
     fn new(name: &'static str, make: Make) -> Self {
@@ -183,21 +208,47 @@ impl Pooled {
             make,
             pools: Mutex::default(),
             lacking: AtomicUsize::new(0),
-            operators: Some(operators),
+            operators,
+            #[cfg(feature = "cuda")]
+            place: None,
+            feeds: [Feed::Host; 2],
             is_twice: false,
-            slowness: 1,
         }
     }
 
-    /// Lets the oracle answer for cases that a device cannot compute, and counts them.
-    fn or_oracle(&self, case: &Case, answer: Result<Observed>) -> Result<Observed> {
-        match answer {
-            Err(Error::Unavailable { resource: "CUDA kernel" | "hooks on a device", .. }) => {
-                self.lacking.fetch_add(1, Ordering::Relaxed);
-                Oracle.sample(case)
-            }
-            answer => answer,
+    /// Returns whether the pools are on a device.
+    fn is_on_device(&self) -> bool {
+        #[cfg(feature = "cuda")]
+        return self.place.is_some();
+        #[cfg(not(feature = "cuda"))]
+        false
+    }
+
+    /// Lets the oracle answer in place of a pool that has no means for that, and counts it.
+    fn by_oracle<T>(&self, answer: impl FnOnce(Oracle) -> Result<T>) -> Result<T> {
+        self.lacking.fetch_add(1, Ordering::Relaxed);
+        answer(Oracle)
+    }
+
+    /// Holds a step without kept sets, and without lists of logprobs, to what a step with all of them gave,
+    /// if other kernels serve it.
+    #[cfg(feature = "cuda")]
+    fn hold_less(&self, case: &Case, all: &Observed) -> Result<()> {
+        let mut less = case.clone();
+        if let Some(logprobs) = &mut less.params.logprobs {
+            logprobs.top_n = 0;
+            logprobs.ids.clear();
         }
+        if Prepared::new(&less.params, less.vocab())?.variant() == Variant::General {
+            return Ok(());
+        }
+        let mut seen = self.step_once(&[&less], false)?.pop().expect("one case, one answer")?;
+        if let (Some(seen), Some(all)) = (&mut seen.logprobs, &all.logprobs) {
+            (seen.top, seen.ids) = (all.top.clone(), all.ids.clone());
+        }
+        let differences = differences(all, &seen);
+        assert!(differences.is_empty(), "asking for less changes\n{differences}of the case\n{case:?}");
+        Ok(())
     }
 }
 
@@ -207,8 +258,15 @@ impl Backend for Pooled {
     }
 
     fn sample(&self, case: &Case) -> Result<Observed> {
-        let answer = self.step(&[case]).and_then(|mut answers| answers.pop().expect("one case, one answer"));
-        self.or_oracle(case, answer)
+        if self.is_on_device() && case.hook.is_some() {
+            return self.by_oracle(|oracle| oracle.sample(case));
+        }
+        let seen = self.step(&[case])?.pop().expect("one case, one answer")?;
+        #[cfg(feature = "cuda")]
+        if self.is_on_device() {
+            self.hold_less(case, &seen)?;
+        }
+        Ok(seen)
     }
 
     /// Writes what needs no sequence through the operators; the oracle answers for the rest, which is
@@ -216,10 +274,13 @@ impl Backend for Pooled {
     fn write(&self, case: &Case, output: Output, to: Option<Dtype>) -> Result<(Vec<u32>, Status)> {
         let plain = case.prompt.is_empty() && case.output.is_empty() && case.mask.is_none();
         let here = plain && case.mu == case.params.initial_mu() && case.params.xtc_probability == 0.0;
-        let Some(operators) = self.operators.as_ref().filter(|_| here) else {
-            self.lacking.fetch_add(1, Ordering::Relaxed);
-            return Oracle.write(case, output, to);
-        };
+        if !here {
+            return self.by_oracle(|oracle| oracle.write(case, output, to));
+        }
+        #[cfg(feature = "cuda")]
+        if let Some(place) = &self.place {
+            return place.write(case, output, to);
+        }
         let (params, mut out) = (RowParams::new(&case.params), row_to_write(case, to));
         let matrix = LogitsMut::new(out.row_mut(), 1, case.vocab())?.with_kind(case.kind);
         let rows = Rows::of(Matrix::new(case.logits.row(), 1, case.vocab())?, case.kind);
@@ -227,17 +288,17 @@ impl Backend for Pooled {
         let mut status = [Status::default()];
         let statuses = Some(status[..].as_mut().into());
         match output {
-            Output::Probabilities => operators.probabilities(rows, &params, statuses),
-            Output::Masked => operators.mask_logits(rows, &params, statuses),
+            Output::Probabilities => self.operators.probabilities(rows, &params, statuses),
+            Output::Masked => self.operators.mask_logits(rows, &params, statuses),
         }?;
         Ok((out.bits(), status[0]))
     }
 
     fn judge(&self, trial: &Trial<'_>, judgement: Judgement) -> Result<Emitted> {
-        let Some(operators) = &self.operators else {
-            self.lacking.fetch_add(1, Ordering::Relaxed);
-            return Oracle.judge(trial, judgement);
-        };
+        #[cfg(feature = "cuda")]
+        if let Some(place) = &self.place {
+            return place.judge(trial, judgement);
+        }
         // The operator checks a batch, and so says more than the oracle.
         trial.judge(judgement)?;
         let Trial { tree, draft_probs, target_probs, vocab, .. } = *trial;
@@ -261,7 +322,7 @@ impl Backend for Pooled {
             adds: false,
         };
         let trees = DraftTrees::Host { trees, tokens: &mut tokens, rows: Some(&mut rows) };
-        operators.judge(trees, judgement, &draws, counts)?;
+        self.operators.judge(trees, judgement, &draws, counts)?;
         let end = accepted[0] as usize + 1;
         assert!(tokens[end..].iter().all(|id| *id == NONE) && rows[end..].iter().all(|row| *row == -1));
         tokens.truncate(end);
@@ -270,13 +331,24 @@ impl Backend for Pooled {
     }
 
     fn walk(&self, drafted: &Drafted) -> Result<Walked> {
-        if drafted.is_hooked() && self.operators.is_none() {
+        if drafted.is_hooked() && self.is_on_device() {
             return match drafted.judgement {
-                Some(_) => Oracle.walk(drafted),
+                Some(_) => self.by_oracle(|oracle| oracle.walk(drafted)),
                 None => drafted.walk_by_rows(|case| self.sample(case)),
             };
         }
-        self.with_pool(&[&drafted.root], true, |pool| walk(pool, drafted))
+        let verify = |kept| self.with_pool(&[&drafted.root], kept, |pool| walk(pool, drafted));
+        let less = if self.is_on_device() { Some(verify(false)?) } else { None };
+        let walked = verify(true)?;
+        if let Some(less) = less {
+            assert_eq!(walked.len(), less.len(), "{drafted:?}");
+            for ((row, one), (other_row, other)) in walked.iter().zip(less) {
+                let differences = differences(one, &Observed { kept: None, ..other });
+                let is_same = *row == other_row && differences.is_empty();
+                assert!(is_same, "without kept sets:\n{differences}{drafted:?}");
+            }
+        }
+        Ok(walked)
     }
 
     fn walk_hidden(&self, head: &HeadCase, drafted: &Drafted) -> Result<Walked> {
@@ -284,22 +356,85 @@ impl Backend for Pooled {
         self.with_pool(&[&drafted.root], true, |pool| pool.with_heads(heads, |pool| walk(pool, drafted)))
     }
 
+    fn head(&self, case: &HeadCase) -> Result<Vec<u32>> {
+        #[cfg(feature = "cuda")]
+        if let Some(place) = &self.place {
+            return self.head_there(place, case);
+        }
+        case.by_the_oracle()
+    }
+
+    fn fast_head(&self, case: &HeadCase, params: &SamplingParams) -> Result<Option<Vec<u32>>> {
+        #[cfg(feature = "cuda")]
+        if let Some(place) = &self.place {
+            return self.fast_head_there(place, case, params).map(Some);
+        }
+        let _ = (case, params);
+        Ok(None)
+    }
+
+    fn certified(&self, head: &HeadCase, case: &Case) -> Result<Observed> {
+        #[cfg(feature = "cuda")]
+        if let Some(place) = self.place.as_ref().filter(|_| case.hook.is_none()) {
+            return self.certified_there(place, head, case);
+        }
+        let _ = head;
+        Ok(Observed { kept: None, ..self.by_oracle(|oracle| oracle.sample(case))? })
+    }
+
     fn clustered(&self, head: &HeadCase, clusters: &ClusterCase, case: &Case) -> Result<Observed> {
+        #[cfg(feature = "cuda")]
+        if let Some(place) = &self.place {
+            return match case.hook {
+                None => self.clustered_there(place, (head, clusters), case),
+                Some(_) => self.sample(case),
+            };
+        }
         let heads = Heads { given: Some(head.clone()), clusters: Some(clusters.clone()) };
-        let answer = self.with_pool(&[case], true, |pool| {
+        self.with_pool(&[case], true, |pool| {
             let answers = pool.with_heads(heads, |pool| Self::step_in(pool, &[case], true));
             answers?.pop().expect("one case, one answer")
-        });
-        self.or_oracle(case, answer)
+        })
     }
 
     fn draft(&self, case: &Case, words: DraftWords, count: usize) -> Result<Vec<i32>> {
         let drafts = self.with_pool(&[case], true, |pool| Ok(draft(pool, case, words, count)))?;
-        drafts.unwrap_or_else(|| Oracle.draft(case, words, count))
+        drafts.unwrap_or_else(|| self.by_oracle(|oracle| oracle.draft(case, words, count)))
     }
 
+    /// The emulator takes a thousand times as long as a GPU, so it makes a twentieth of what a rule asks for.
+    /// Of laws, which ask for many draws, it makes a sixtieth: its draws equal the CPU's, which makes all of
+    /// them.
     fn patience(&self, count: u32) -> u32 {
-        count.div_ceil(self.slowness)
+        let is_law = count >= 10_000;
+        count.div_ceil(match self.name {
+            "ranks" => 100,
+            name if !name.contains("emulated") => 1,
+            _ if is_law => 60,
+            _ => 20,
+        })
+    }
+
+    /// A call on a device copies its rows there and its results back.
+    fn patience_one_by_one(&self, count: u32) -> u32 {
+        self.patience(count).min(if self.is_on_device() { count.div_ceil(10) } else { count })
+    }
+
+    /// Draws many rows of a device in a step, all of which read one line.
+    fn draws(&self, case: &Case, count: u32, vary: &dyn Fn(&mut Case, u32)) -> Result<Vec<i32>> {
+        if !self.is_on_device() || case.hook.is_some() {
+            return draw_in_batches(case, count, DRAWS, vary, |cases| draw_batch(self, cases));
+        }
+        draw_in_batches(case, count, 2 * TOGETHER, vary, |cases| {
+            let line = Rows::of(Matrix::new(case.logits.row(), 1, case.vocab())?, case.kind);
+            let (rows, lines): (Vec<Option<&Case>>, _) =
+                (cases.iter().map(Some).collect(), vec![0; cases.len()]);
+            let seen = self.take_step(&rows, |pool, batch, out| {
+                let batch = Batch { row_indices: &lines, ..batch };
+                pool.call(&Work { rows: line, dtype: case.logits.dtype(), batch, drafts: None }, out)
+            })?;
+            Ok(seen.into_iter().flatten().map(|seen| seen.token).collect())
+        })
     }
 
     fn lacking(&self) -> usize {
@@ -307,16 +442,7 @@ impl Backend for Pooled {
     }
 
     fn sample_batch(&self, cases: &[Case]) -> Vec<Result<Observed>> {
-        in_parts(
-            self,
-            cases,
-            |case| case.kind,
-            TOGETHER,
-            |part| {
-                let answers = part.iter().zip(self.step(part)?);
-                Ok(answers.map(|(case, answer)| self.or_oracle(case, answer)).collect())
-            },
-        )
+        in_parts(self, cases, |case| case.kind, TOGETHER, |part| self.step(part))
     }
 }
 
@@ -324,16 +450,34 @@ impl Pooled {
     /// Steps cases of one vocabulary and type together. The outer error is the step's, the inner ones are
     /// the errors of admission.
     fn step(&self, cases: &[&Case]) -> Result<Vec<Result<Observed>>> {
-        let step = |kept| self.with_pool(cases, kept, |pool| Self::step_in(pool, cases, kept));
-        let answers = step(true)?;
+        let answers = self.step_once(cases, true)?;
         if self.is_twice {
-            for (with, without) in answers.iter().zip(step(false)?) {
+            for (with, without) in answers.iter().zip(self.step_once(cases, false)?) {
                 let Ok(with) = with else { continue };
                 let differences = differences(&without?, with);
                 assert!(differences.is_empty(), "kept sets change\n{differences}of the cases\n{cases:?}");
             }
         }
         Ok(answers)
+    }
+
+    fn step_once(&self, cases: &[&Case], kept: bool) -> Result<Vec<Result<Observed>>> {
+        self.with_pool(cases, kept, |pool| Self::step_in(pool, cases, kept))
+    }
+
+    /// Takes a step of cases in a pool without kept sets: a row for each, and padding for an absent one.
+    pub(super) fn take_step(
+        &self,
+        cases: &[Option<&Case>],
+        take: impl FnOnce(&mut Pools, Batch<'_>, &mut Outputs) -> Result<()>,
+    ) -> Result<Vec<Option<Observed>>> {
+        let there: Vec<&Case> = cases.iter().copied().flatten().collect();
+        self.with_pool(&there, false, |pool| {
+            let mut admit = |case: &Case| resume(pool, case);
+            let rows = cases.iter().map(|case| case.map(|case| Ok((case, admit(case)?))).transpose());
+            let rows: Vec<_> = rows.collect::<Result<_>>()?;
+            take_step(pool, &rows, false, take)
+        })
     }
 
     /// Lends a pool of the vocabulary of cases with capacity for their logprobs.
@@ -353,6 +497,7 @@ impl Pooled {
             Some(pool) => pool,
             None => (self.make)(PoolConfig { widths, kept, ..PoolConfig::new(vocab) })?,
         };
+        pool.feed = self.feeds[usize::from(!kept)];
         let answer = work(&mut pool);
         pools.insert(kind, pool);
         answer
@@ -360,25 +505,11 @@ impl Pooled {
 
     fn step_in(pool: &mut Pools, cases: &[&Case], kept: bool) -> Result<Vec<Result<Observed>>> {
         let admitted: Vec<Result<Slot>> = cases.iter().map(|case| resume(pool, case)).collect();
-        let rows: Vec<(&Case, Slot)> = cases
-            .iter()
-            .zip(&admitted)
-            .filter_map(|(case, slot)| Some((*case, *slot.as_ref().ok()?)))
-            .collect();
-        let mut out = Outputs::new();
-        let stepped = step(pool, &rows, &mut out);
-        let mut observed = rows.iter().enumerate().map(|(i, (case, slot))| {
-            let seen = observe(case, &out, 2 * i);
-            follows(pool, *slot, case, &seen);
-            Observed { kept: seen.kept.filter(|_| kept), ..seen }
-        });
-        let answers = stepped
-            .map(|()| admitted.iter().cloned().map(|slot| slot.map(|_| observed.next().expect("stepped"))));
-        let answers = answers.map(Iterator::collect);
-        for (_, slot) in &rows {
-            pool.each(|pool| pool.release(*slot))?;
-        }
-        answers
+        let rows = cases.iter().zip(&admitted).filter_map(|(case, slot)| Some((*case, *slot.as_ref().ok()?)));
+        let rows: Vec<_> = rows.flat_map(|row| [Some(row), None]).collect();
+        let seen = take_step(pool, &rows, kept, |pool, batch, out| step(pool, &rows, batch, out))?;
+        let mut seen = seen.into_iter().flatten();
+        Ok(admitted.into_iter().map(|slot| slot.map(|_| seen.next().expect("stepped"))).collect())
     }
 }
 
@@ -414,40 +545,79 @@ fn walk(pool: &mut Pools, drafted: &Drafted) -> Result<Walked> {
     walked
 }
 
-/// Steps rows, a padding row after each.
-fn step(pool: &mut Pools, rows: &[(&Case, Slot)], out: &mut Outputs) -> Result<()> {
-    let Some((first, _)) = rows.first() else { return Ok(()) };
-    let (vocab, stride) = (first.vocab(), first.vocab() + GAP);
-    let slots: Vec<Slot> = rows.iter().flat_map(|(_, slot)| [*slot, PADDING]).collect();
-    let forced: Vec<Option<u32>> = rows.iter().flat_map(|(case, _)| [case.forced, None]).collect();
+/// A row of a step: a case and its slot, or padding.
+type OfRow<'a> = Option<(&'a Case, Slot)>;
+
+/// Takes a step of rows by their batch, reads what each case's row says, holds padding to nothing, and
+/// releases the slots.
+fn take_step(
+    pool: &mut Pools,
+    rows: &[OfRow<'_>],
+    kept: bool,
+    take: impl FnOnce(&mut Pools, Batch<'_>, &mut Outputs) -> Result<()>,
+) -> Result<Vec<Option<Observed>>> {
+    let mut out = Outputs::new();
+    let seen = with_batch(rows, |batch| take(pool, batch, &mut out)).map(|()| {
+        let mut observe = |(row, of): (usize, &OfRow<'_>)| {
+            let Some((case, slot)) = of else {
+                assert_eq!((out.tokens()[row], out.statuses()[row]), (NONE, 0), "padding yields nothing");
+                assert!(out.kept(row).is_empty(), "padding keeps nothing");
+                return None;
+            };
+            let seen = read_row(case, &out, row);
+            follows(pool, *slot, case, &seen);
+            Some(Observed { kept: seen.kept.filter(|_| kept), ..seen })
+        };
+        rows.iter().enumerate().map(&mut observe).collect()
+    });
+    for (_, slot) in rows.iter().flatten() {
+        pool.each(|pool| pool.release(*slot))?;
+    }
+    seen
+}
+
+/// Lends the batch of rows, with their forced tokens, hooks and masks.
+fn with_batch<T>(rows: &[OfRow<'_>], work: impl FnOnce(Batch<'_>) -> Result<T>) -> Result<T> {
+    let slots: Vec<Slot> = rows.iter().map(|of| of.map_or(PADDING, |(_, slot)| slot)).collect();
+    let cases = || rows.iter().map(|of| of.map(|(case, _)| case));
+    let forced: Vec<Option<u32>> = cases().map(|case| case?.forced).collect();
 
     let hooks: Vec<_> =
-        rows.iter().map(|(case, _)| case.hook.map(|hook| move |z: &mut [f32]| hook.apply(z))).collect();
+        cases().map(|case| case?.hook.map(|hook| move |z: &mut [f32]| hook.apply(z))).collect();
     let hooks: Vec<Option<RowHook<'_>>> =
-        hooks.iter().flat_map(|hook| [hook.as_ref().map(|hook| hook as RowHook<'_>), None]).collect();
+        hooks.iter().map(|hook| hook.as_ref().map(|hook| hook as RowHook<'_>)).collect();
 
     // Words that are missing forbid, as the zeros do that lines are filled up with.
-    let width = rows.iter().filter_map(|(case, _)| Some(case.mask.as_ref()?.len())).max().unwrap_or(0).max(1);
+    let masks: Vec<_> = cases().map(|case| case?.mask.as_deref()).collect();
+    let present: Vec<bool> = masks.iter().map(Option::is_some).collect();
+    let has_masks = present.contains(&true);
+    let width = masks.iter().flatten().map(|mask| mask.len()).max().unwrap_or(0).max(1);
     let mut words = vec![0; slots.len() * width];
-    let mut present = vec![false; slots.len()];
-    for (i, (case, _)) in rows.iter().enumerate() {
-        if let Some(mask) = &case.mask {
-            words[2 * i * width..][..mask.len()].copy_from_slice(mask);
-            present[2 * i] = true;
-        }
+    for (line, mask) in words.chunks_mut(width).zip(masks) {
+        let mask = mask.unwrap_or(&[]);
+        line[..mask.len()].copy_from_slice(mask);
     }
-    let masks = Masks::Host(HostMasks::new(&words, slots.len(), width, width)?.with_present(&present)?);
-    let batch = Batch { masks, forced: &forced, hooks: &hooks, ..Batch::of(&slots) };
+    let masks = HostMasks::new(&words, slots.len(), width, width)?.with_present(&present)?;
+    let masks = if has_masks { Masks::Host(masks) } else { Masks::None };
+    work(Batch { masks, forced: &forced, hooks: &hooks, ..Batch::of(&slots) })
+}
 
+/// Steps rows, of which padding and the gaps between rows are hostile.
+fn step(pool: &mut Pools, rows: &[OfRow<'_>], batch: Batch<'_>, out: &mut Outputs) -> Result<()> {
+    let Some((first, _)) = rows.iter().flatten().next() else { return Ok(()) };
+    let (vocab, stride) = (first.vocab(), first.vocab() + GAP);
     macro_rules! step {
         ($dtype:ident, $hostile:expr) => {{
-            let mut data = Vec::with_capacity(slots.len() * stride);
-            for (case, _) in rows {
-                let Row::$dtype(row) = case.logits.row() else { unreachable!("one type a step") };
-                data.extend_from_slice(row);
-                data.resize(data.len() + GAP + stride, $hostile);
+            let mut data = Vec::with_capacity(rows.len() * stride);
+            for of in rows {
+                let end = data.len() + stride;
+                if let Some((case, _)) = of {
+                    let Row::$dtype(row) = case.logits.row() else { unreachable!("one type a step") };
+                    data.extend_from_slice(row);
+                }
+                data.resize(end, $hostile);
             }
-            let rows = Rows::of(HostMatrix::strided(&data, slots.len(), vocab, stride)?, first.kind);
+            let rows = Rows::of(HostMatrix::strided(&data, rows.len(), vocab, stride)?, first.kind);
             pool.call(&Work { rows, dtype: first.logits.dtype(), batch, drafts: None }, out)
         }};
     }
@@ -456,14 +626,6 @@ fn step(pool: &mut Pools, rows: &[(&Case, Slot)], out: &mut Outputs) -> Result<(
         Row::Bf16(_) => step!(Bf16, bf16::INFINITY),
         Row::F16(_) => step!(F16, f16::INFINITY),
     }
-}
-
-/// Reads a row's answer, and holds the padding row after it to nothing.
-fn observe(case: &Case, out: &Outputs, row: usize) -> Observed {
-    let padding = row + 1;
-    assert_eq!((out.tokens()[padding], out.statuses()[padding]), (NONE, 0), "padding yields nothing");
-    assert!(out.kept(padding).is_empty(), "padding keeps nothing");
-    read_row(case, out, row)
 }
 
 /// Holds a sequence to have taken its token.

@@ -99,12 +99,26 @@ impl Part {
     }
 }
 
+/// How the work of direct calls comes to a pool on a device.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Feed {
+    /// From the memory of the host.
+    #[default]
+    Host,
+    /// From the device's own.
+    Device,
+    /// From the device's own, and captured in a graph that is replayed.
+    Graph,
+}
+
 /// The pools of a place.
 #[derive(Debug)]
 pub struct Pools {
     all: Vec<Pool>,
     over: Option<Over>,
     heads: Option<Heads>,
+    /// How the work of direct calls comes to a pool of one process on a device.
+    pub feed: Feed,
 }
 
 impl Pools {
@@ -113,7 +127,7 @@ impl Pools {
     /// # Errors
     /// The errors of [`Pool::new`].
     pub fn new(config: PoolConfig) -> Result<Self> {
-        Ok(Self { all: vec![Pool::new(config)?], over: None, heads: None })
+        Ok(Self { all: vec![Pool::new(config)?], over: None, heads: None, feed: Feed::Host })
     }
 
     /// Makes a pool whose rows come from hidden states.
@@ -121,7 +135,9 @@ impl Pools {
     /// # Errors
     /// The errors of [`Pool::new`].
     pub fn from_heads(config: PoolConfig) -> Result<Self> {
-        Ok(Self { all: vec![Pool::new(config)?], over: None, heads: Some(Heads::default()) })
+        let mut pools = Self::new(config)?;
+        pools.heads = Some(Heads::default());
+        Ok(pools)
     }
 
     /// Makes the pools of all ranks of a split, which take layouts in turn, of rows that come `from_heads` or
@@ -151,7 +167,8 @@ impl Pools {
         });
         let all = pools.into_iter().map(of_caller).collect::<Result<_>>()?;
         let over = Over { split, layouts: layouts.to_vec(), turn: 0, layout: layouts[0] };
-        Ok(Self { all, over: Some(over), heads: from_heads.then(Heads::default) })
+        let heads = from_heads.then(Heads::default);
+        Ok(Self { all, over: Some(over), heads, feed: Feed::Host })
     }
 
     /// Returns whether the caller's edits of a row are for it, as they are on the host.
@@ -161,9 +178,10 @@ impl Pools {
     }
 
     /// Lets calls take a head whose hidden states are the rows of calls, in turn, beside their logits; a pool
-    /// without heads takes the logits.
+    /// of the host without heads takes the logits.
     pub fn with_heads<T>(&mut self, heads: Heads, work: impl FnOnce(&mut Self) -> T) -> T {
-        let own = self.heads.is_some().then(|| self.heads.replace(heads)).flatten();
+        let takes = self.heads.is_some() || !self.hooks();
+        let own = takes.then(|| self.heads.replace(heads)).flatten();
         let done = work(self);
         self.heads = own;
         done
@@ -195,6 +213,11 @@ impl Pools {
     /// # Errors
     /// The pool's.
     pub fn call(&mut self, work: &Work<'_>, out: &mut Outputs) -> Result<()> {
+        #[cfg(feature = "cuda")]
+        if let ([pool], Feed::Device | Feed::Graph, None) = (&mut self.all[..], self.feed, &self.heads) {
+            let there = OnDevice::of(pool.device().expect("it is on one"), work, pool.vocab())?;
+            return self.call_there(there.work()?, &work.batch, out);
+        }
         let all = self.with_parts(work, |pool, work| {
             let mut out = out.clone();
             match &work.drafts {
@@ -205,6 +228,31 @@ impl Pools {
         })?;
         *out = same(all);
         Ok(())
+    }
+
+    /// Takes a step or verifies drafts, all of which lie on the device of the pool: in a graph, or at once.
+    ///
+    /// # Errors
+    /// The pool's.
+    #[cfg(feature = "cuda")]
+    pub fn call_there(
+        &mut self,
+        work: gumball_engine::Work<'_>,
+        batch: &Batch<'_>,
+        out: &mut Outputs,
+    ) -> Result<()> {
+        let pool = &mut self.all[0];
+        match work {
+            _ if self.feed == Feed::Graph => {
+                pool.assign(batch)?;
+                let graph = pool.capture(&[work])?;
+                pool.replay(&graph)?;
+                pool.fetch(out)
+            }
+            gumball_engine::Work::Step(rows, _) => pool.step(rows, batch, out),
+            gumball_engine::Work::Verify(rows, _, drafts) => pool.verify(rows, batch, &drafts, out),
+            _ => unreachable!("{work:?} has no outputs"),
+        }
     }
 
     /// Draws drafts after paths.

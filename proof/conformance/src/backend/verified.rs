@@ -7,7 +7,7 @@ use gumball_spec::Result;
 use gumball_spec::verify::DraftTree;
 use gumball_spec::verify::by_probabilities::Judgement;
 
-use super::pools::Pools;
+use super::pools::{Feed, Pools};
 use super::read_row::read_row;
 use super::work::Work;
 use crate::case::Dtype;
@@ -22,6 +22,13 @@ const FIRST: usize = 3;
 /// The errors of the oracle, under the same conditions.
 pub fn verify(pool: &mut Pools, slot: Slot, drafted: &Drafted) -> Result<Walked> {
     let (drafts, parents) = drafted.tree();
+    let tree = DraftTree { drafts: &drafts, parents: Some(&parents) };
+    let is_block = drafted.judgement == Some(Judgement::Block);
+    let checked = if is_block { tree.check_chain() } else { tree.check() };
+    // Parents in the memory of a device are seen by kernels alone.
+    if pool.feed != Feed::Host {
+        checked.clone()?;
+    }
     let (n, vocab, rows) = (drafts.len(), drafted.root.vocab(), drafted.rows());
     let all: Vec<usize> = (0..=n).chain(0..=n).collect();
 
@@ -71,9 +78,7 @@ pub fn verify(pool: &mut Pools, slot: Slot, drafted: &Drafted) -> Result<Walked>
     let verified = pool.call(&work, &mut out);
     pool.each(|pool| pool.release(other))?;
     // A batch names the request too.
-    let tree = DraftTree { drafts: &drafts, parents: Some(&parents) };
-    let is_block = mode == VerifyMode::Block;
-    if let Err(error) = if is_block { tree.check_chain() } else { tree.check() } {
+    if let Err(error) = checked {
         assert!(verified.is_err(), "{error}");
         return Err(error);
     }

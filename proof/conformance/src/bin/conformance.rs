@@ -5,10 +5,10 @@
 //! `run --backend NAME --part I/N` runs every N-th body from the I-th on, so that N processes share the work;
 //! `golden [NAME|--bless]` compares the golden draws, on one backend if it is named, or pins what the oracle
 //! draws now; `draws [--seed N] [COUNT]` spreads draws over small rows and holds them to their law at the
-//! machine's best level, and with `draws-on NAME` on a CUDA backend; `verified-draws [--seed N] [COUNT]` does
+//! machine's best level, and with `draws-on NAME` on a device; `verified-draws [--seed N] [COUNT]` does
 //! so with tokens of a pool's verified drafts, in every mode that keeps the law, and with
 //! `verified-draws-on NAME` a device's pool, `cuda` or `cuda_emulated`; `numbers [--every] NAME` holds the
-//! numbers of a CUDA backend to the definition, on every 32-bit word if asked; `batch NAME` holds large mixed
+//! numbers of a device to the definition, on every 32-bit word if asked; `batch NAME` holds large mixed
 //! batches on it to the CPU; `softmax NAME` holds its softmax of random rows to the oracle's probabilities,
 //! `operators NAME` its operators' draws and rows to the oracle, `selected NAME` its logprobs of tokens,
 //! `given NAME` its logprobs of given ids over given sets and their gradient, `chains NAME` its chains of
@@ -28,8 +28,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use gumball_conformance::backend::Cuda;
-use gumball_conformance::backend::{Backend, available, by_name};
+use gumball_conformance::backend::{Backend, available, by_name, device};
 use gumball_conformance::batch::{self, Shape};
 use gumball_conformance::boundaries::{self, Extent};
 use gumball_conformance::draft_trees::chains;
@@ -226,8 +225,8 @@ fn draw(seed: u64, count: u32) -> Result<bool, String> {
 }
 
 fn draw_on(name: &str, count: u32) -> Result<bool, String> {
-    let cuda = Cuda::by_name(name).map_err(|error| error.to_string())?;
-    spread(name, DRAWS.0, count, &|setting, seed, draws| setting.run_on(&cuda, seed << 32, draws))
+    let device = device(name).map_err(|error| error.to_string())?;
+    spread(name, DRAWS.0, count, &|setting, seed, draws| setting.run_on(&device, seed << 32, draws))
 }
 
 /// Draws from a setting, under a seed, `draws` times.
@@ -251,13 +250,12 @@ fn spread(place: &str, seed: u64, count: u32, run: Run<'_>) -> Result<bool, Stri
 
 /// Returns the device of a name whose pools are tested by themselves, if it is not the host's.
 fn device_of(name: &str) -> Result<Option<Device>, String> {
-    let device = match name {
+    let opened = match name {
         "pool" => return Ok(None),
-        "cuda" => Device::cuda(0),
-        "cuda_emulated" => Device::emulated(),
+        "cuda" | "cuda_emulated" => device(name),
         _ => return Err(format!("{name} has no pool; take pool, cuda or cuda_emulated\n{USAGE}")),
     };
-    device.map(Some).map_err(|error| error.to_string())
+    opened.map(Some).map_err(|error| error.to_string())
 }
 
 /// Spreads tokens of verified drafts of a device's pool evenly over modes and settings.
@@ -292,7 +290,7 @@ fn draw_verified(place: Place<'_>, seed: u64, count: u32) -> Result<bool, String
 }
 
 fn numbers(name: &str, every: bool) -> Result<bool, String> {
-    let backend = Cuda::by_name(name).map_err(|error| error.to_string())?;
+    let device = device(name).map_err(|error| error.to_string())?;
     let sweeps: &[Inputs] = if every {
         &[Inputs { from: 0, step: 1, count: 1 << 32 }]
     } else {
@@ -304,7 +302,7 @@ fn numbers(name: &str, every: bool) -> Result<bool, String> {
     let mut ok = true;
     for (which, (number, _)) in NUMBERS.iter().enumerate() {
         for sweep in sweeps {
-            match numeric_check::check(backend.runtime(), which, *sweep).map_err(|error| error.to_string())? {
+            match numeric_check::check(device.runtime(), which, *sweep).map_err(|error| error.to_string())? {
                 Ok(held) => println!("{number} equals the definition on {held} of {} inputs", sweep.count),
                 Err(difference) => {
                     ok = false;
@@ -318,11 +316,11 @@ fn numbers(name: &str, every: bool) -> Result<bool, String> {
 }
 
 fn batches(name: &str, shapes: &[Shape]) -> Result<bool, String> {
-    let backend = Cuda::by_name(name).map_err(|error| error.to_string())?;
+    let device = device(name).map_err(|error| error.to_string())?;
     let mut failed = 0;
     for shape in shapes {
         let began = Instant::now();
-        match batch::hold(backend.runtime(), backend.graphs(), *shape) {
+        match batch::hold(&device, name.ends_with("_graph"), *shape) {
             Ok(()) => println!("{shape:?} equals the CPU, {:.1} s", began.elapsed().as_secs_f32()),
             Err(difference) => {
                 failed += 1;
@@ -357,9 +355,9 @@ fn each_seed(
     count: u64,
     hold: fn(&Arc<dyn Runtime>, u64) -> Result<(), String>,
 ) -> Result<bool, String> {
-    let backend = Cuda::by_name(name).map_err(|error| error.to_string())?;
+    let device = device(name).map_err(|error| error.to_string())?;
     let differing = (0..count)
-        .filter_map(|seed| hold(backend.runtime(), seed).err())
+        .filter_map(|seed| hold(device.runtime(), seed).err())
         .inspect(|text| println!("FAILED: {text}"))
         .count();
     println!("{what}: {differing} of {count} differ");
@@ -367,8 +365,7 @@ fn each_seed(
 }
 
 fn at_boundaries(name: &str, extent: Extent) -> Result<bool, String> {
-    let backend = Cuda::by_name(name).map_err(|error| error.to_string())?;
-    match boundaries::hold(&backend, extent) {
+    match boundaries::hold(name, extent) {
         Ok(cases) => println!("boundaries: {cases} cases equal the oracle"),
         Err(text) => {
             println!("FAILED: {text}");
