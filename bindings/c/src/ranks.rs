@@ -62,7 +62,8 @@ pub struct Ranks {
     pub layout: *const c_char,
     /// auto, unix, or of devices onesided or nccl; NULL: what GUMBALL_DIST_TRANSPORT says, or auto.
     pub transport: *const c_char,
-    /// The bytes of a logit, 4 or 2, by which layouts are chosen; 0: 4.
+    /// The bytes of a logit, 4 or 2, by which layouts are chosen; devices load the kernels of its types at
+    /// the start; 0: 4.
     pub logit_bytes: usize,
     /// How many milliseconds a rank is waited for, at start and in each exchange; 0: 30000.
     pub timeout_ms: u64,

@@ -6,7 +6,8 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::digest::{HEADER_BYTES, StepDigest, StepPart};
@@ -21,6 +22,8 @@ use gumball_spec::{Error, RanksError, Result};
 pub enum What {
     /// What ranks were started with.
     Parameters,
+    /// Whether ranks have done work of their own that no other rank waits for.
+    Ready,
     /// How devices reach each other's memory.
     Windows,
     /// Nothing but the digest of a step that went wrong on devices.
@@ -64,6 +67,9 @@ const MOST_TOLD: usize = 1 << 20;
 
 /// How long ranks that differ are waited for to tell in what.
 const TOLD: Duration = Duration::from_secs(1);
+
+/// How often ranks tell each other that they are at work which no exchange waits for.
+const AT_WORK: Duration = Duration::from_millis(250);
 
 /// The version of the definition: ranks of different versions may draw different tokens.
 const DEFINITION: &str = env!("CARGO_PKG_VERSION");
@@ -268,6 +274,31 @@ impl Group {
         most_bytes: impl Fn(usize) -> usize,
     ) -> Result<Vec<Vec<u8>>> {
         self.all_to_all(what, &vec![message.to_vec(); self.world()], most_bytes)
+    }
+
+    /// Does work on a thread of its own, and returns its result once all ranks have done theirs, however long
+    /// one takes: ranks tell each other again and again that they are at it. After an error the thread goes
+    /// on.
+    ///
+    /// # Errors
+    /// The errors of [`Group::all_to_all`].
+    pub fn work_apart<T: Send + 'static>(&mut self, work: impl FnOnce() -> T + Send + 'static) -> Result<T> {
+        let (done, result) = mpsc::sync_channel(1);
+        // A receiver that has gone wants no result.
+        thread::spawn(move || done.send(work()).is_ok());
+        let mut own = None;
+        loop {
+            if own.is_none() {
+                own = result.recv_timeout(AT_WORK.min(self.timeout / 4)).ok();
+            }
+            self.begin(StepDigest::default());
+            let all = self.all_gather(What::Ready, &[u8::from(own.is_some())], |_| 1)?;
+            if all.iter().all(|is_done| is_done == &[1])
+                && let Some(own) = own
+            {
+                return Ok(own);
+            }
+        }
     }
 
     /// Returns by which another thread looks after the ranks.
@@ -477,6 +508,26 @@ mod tests {
 
     fn config(sizes: [usize; 2]) -> PlannerConfig {
         PlannerConfig::new(VocabSplit::of_sizes(&sizes).unwrap())
+    }
+
+    #[test]
+    fn work_that_takes_longer_than_the_timeout_is_waited_for_unless_its_rank_ends() {
+        let ends = |fails: bool| {
+            two([config([5, 5]), config([5, 5])], [&[], &[]], move |group| {
+                let mut group = group.unwrap();
+                group.timeout = Duration::from_millis(200);
+                if fails && group.rank() == 1 {
+                    return Ok(1);
+                }
+                let takes = Duration::from_millis(900 * group.rank() as u64);
+                group.work_apart(move || thread::sleep(takes)).map(|()| 0)
+            })
+        };
+        assert_eq!(ends(false), [Ok(0), Ok(0)]);
+        assert!(matches!(
+            ends(true)[0].as_ref().unwrap_err().of_ranks(),
+            Some(RanksError::Lost { rank: 1, .. })
+        ));
     }
 
     #[test]

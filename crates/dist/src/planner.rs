@@ -21,7 +21,8 @@ pub struct PlannerConfig {
     /// What layouts cost. `None`: [`Costs::NVLINK`] for a pool on devices; on the host [`Costs::NETWORK`]
     /// over `torch`, else [`Costs::HOST`].
     pub costs: Option<Costs>,
-    /// The bytes of a logit, by which layouts are decided; 4 or 2.
+    /// The bytes of a logit, 4 or 2, by which layouts are decided; devices load the kernels of its types at
+    /// the start.
     pub logit_bytes: usize,
     /// The layout of all steps that it serves, if one is forced: prefill gathers, and drafts that are judged
     /// are not surveyed.

@@ -121,8 +121,8 @@ pub struct Ranks {
     /// The program's own communicator of NCCL, from which the ranks make theirs, in place of one that they
     /// make from nothing; rows on GPUs travel by NCCL then.
     pub communicator: Option<ProgramCommunicator>,
-    /// How long a device waits for a rank at most; on the host the transport says so. Ranks whose first steps
-    /// compile kernels need a while.
+    /// How long a device waits for a rank at most; on the host the transport says so. Ranks that compile the
+    /// kernels of their rows at the start wait for each other besides.
     pub timeout: Duration,
 }
 

@@ -330,7 +330,7 @@ class Ranks:
     number for each; None: evenly. layouts: which of "gather", "swap", "survey" and "replicated" steps may take; "gather" may besides, unless
     it is "replicated" alone. None: the first three.
     ownership: who samples which requests: "blocks", or "modulo" for request % world. layout: forces one for all steps but prefill.
-    logit_bytes: those of a logit, 4 or 2, by which layouts are chosen. transport: how rows travel: "auto"; "unix", by
+    logit_bytes: those of a logit, 4 or 2, by which layouts are chosen; devices load the kernels of its types at the start. transport: how rows travel: "auto"; "unix", by
     addresses; "torch", by a group; on devices "onesided", or "nccl" where these do not reach each other's memory. layout and transport are otherwise what GUMBALL_DIST_LAYOUT and GUMBALL_DIST_TRANSPORT
     say. communicator: the address of the program's own ncclComm_t with the same ranks on the same devices, as a process group of torch's has one; the pool makes
     its own from it, and rows travel by "nccl": docs/scaling.md says what holds of it until then. timeout: how many seconds the other ranks are waited for: until all are connected, until all have compared what they are made with, and in each

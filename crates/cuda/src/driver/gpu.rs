@@ -12,6 +12,7 @@ use cudarc::driver::{
     sys::{self, CUdevice_attribute_enum as Attribute, CUevent_flags},
 };
 
+use crate::abi::dtype::Dtype;
 use crate::driver::arch::{Arch, HOPPER};
 use crate::driver::cache::Cache;
 use crate::driver::capture::{Captured, capture};
@@ -25,7 +26,7 @@ use crate::driver::streams::{Stream, Streams, is_capturing};
 use crate::driver::thread_state::{CudaThreadState, RelaxedCapture, driver_is_present};
 use crate::driver::transfer::DownloadBuffer;
 use crate::error::{Error, Result, failed};
-use crate::programs::kernels::Kernel;
+use crate::programs::kernels::{Kernel, Program};
 
 /// The oldest version of CUDA that the driver must support, 12.0, as the driver encodes it.
 const OLDEST_DRIVER: i32 = 12_000;
@@ -329,6 +330,10 @@ impl Runtime for Gpu {
         let kernels = LAUNCHES.replace(outer).unwrap_or_default();
         launched?;
         self.device.kernels.load(&kernels)
+    }
+
+    fn load_for_pools(&self, dtypes: &[Dtype]) -> Result<()> {
+        self.device.kernels.load_programs(Program::of_pools(dtypes))
     }
 
     fn is_compiling(&self) -> bool {

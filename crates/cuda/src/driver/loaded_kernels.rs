@@ -134,17 +134,23 @@ impl LoadedKernels {
         })
     }
 
-    /// Loads the programs of kernels, if they are not loaded. Programs that must be compiled are compiled in
-    /// parallel. Another thread that loads programs is waited for.
+    /// Loads the programs of kernels, as [`LoadedKernels::load_programs`] does.
+    pub fn load(&self, kernels: &[Kernel]) -> Result<()> {
+        let missing = kernels.iter().filter(|kernel| self.loaded[kernel.0].get().is_none());
+        self.load_programs(missing.map(|kernel| kernel.program()))
+    }
+
+    /// Loads programs that are not loaded. Those that must be compiled are compiled in parallel. Another
+    /// thread that loads programs is waited for.
     ///
     /// # Errors
     /// The errors of [`Nvrtc::load`] and [`Nvrtc::compile`], and [`Error::Call`] if the
     /// driver fails.
-    pub fn load(&self, kernels: &[Kernel]) -> Result<()> {
+    pub fn load_programs(&self, programs: impl Iterator<Item = Program>) -> Result<()> {
         let _loading = self.loading.lock().unwrap_or_else(PoisonError::into_inner);
-        let missing = kernels.iter().filter(|kernel| self.loaded[kernel.0].get().is_none());
-        let programs = missing.map(|kernel| kernel.program()).map(|program| (program.name(), program));
-        let programs: BTreeMap<String, Program> = programs.collect();
+        let is_loaded = |(kernel, _): (Kernel, String)| self.loaded[kernel.0].get().is_some();
+        let missing = programs.filter(|program| !program.kernels().all(is_loaded));
+        let programs: BTreeMap<String, Program> = missing.map(|program| (program.name(), program)).collect();
         let found = programs.values().map(|program| (*program, self.cache.find(*program, self.arch)));
         let (found, unknown): (Vec<_>, Vec<_>) = found.partition(|(_, cubin)| cubin.is_some());
         let mut unknown: Vec<Program> = unknown.into_iter().map(|(program, _)| program).collect();

@@ -5,6 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::abi::dtype::Dtype;
 use crate::driver::device_limits::DeviceLimits;
 use crate::driver::peer_memory::MemoryHandle;
 use crate::error::{Error, Result};
@@ -73,6 +74,14 @@ pub trait Runtime: Any + fmt::Debug + Send + Sync {
     ///   does not compile.
     /// - [`Error::Call`](crate::Error::Call) if the runtime fails.
     fn load(&self, _launch: &mut dyn FnMut() -> Result<()>) -> Result<()> {
+        Ok(())
+    }
+
+    /// Loads all programs that pools launch on rows of logits of some types, as [`Runtime::load`] does.
+    ///
+    /// # Errors
+    /// Those of [`Runtime::load`].
+    fn load_for_pools(&self, _dtypes: &[Dtype]) -> Result<()> {
         Ok(())
     }
 

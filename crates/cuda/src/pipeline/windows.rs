@@ -16,7 +16,6 @@ use crate::abi::{
 };
 use crate::driver::peer_memory::{MemoryHandle, withdraw};
 use crate::driver::runtime::{GroupId, Meeting, Messenger, Runtime};
-use crate::launch::exchange;
 use crate::memory::buffer::{Buffer, ROWS};
 use crate::memory::rows::Rows;
 use crate::pipeline::messages::Post;
@@ -162,12 +161,11 @@ pub struct Windows {
 impl Windows {
     /// Allocates the window of a rank, for steps of a workspace under these layouts: under all but
     /// [`Replicated`](ExchangeLayout::Replicated) it has a place for each row, of f32, and under
-    /// [`Survey`](ExchangeLayout::Survey) 8 KB more for each row and rank. Loads the kernels that write
-    /// windows, so that no rank waits for another one's compiler later.
+    /// [`Survey`](ExchangeLayout::Survey) 8 KB more for each row and rank.
     ///
     /// # Errors
     /// - [`Error::OutOfRange`] for more than 16 ranks, under `Survey` for more than 8.
-    /// - [`Error::Unavailable`] if the device has not enough memory, or the kernels cannot be loaded.
+    /// - [`Error::Unavailable`] if the device has not enough memory.
     ///
     /// # Panics
     /// If `rank` is not below `world`.
@@ -195,12 +193,6 @@ impl Windows {
         let mut windows = [0; MAX_RANKS];
         windows[rank] = own.address();
         let peers = abi::Peers { windows, world: world as u32, rank: rank as u32, timeout_ns: 0 };
-        runtime.load(&mut || {
-            // SAFETY: nothing is launched: the runtime notes the kernels and loads them.
-            unsafe { exchange::send_rows(&*runtime, &runtime.limits(), &abi::SendRows::default()) }?;
-            // SAFETY: as above.
-            unsafe { exchange::send_results(&*runtime, &abi::SendResults::default()) }
-        })?;
         Ok(Self {
             runtime,
             own: Some(own),

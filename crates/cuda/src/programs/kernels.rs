@@ -23,9 +23,16 @@ use crate::abi::dtype::Dtype;
 /// Declares the source files, and a constant for each family of their kernels.
 ///
 /// An entry has the file in `kernels`, without `.cu`, and the families with their [`Members`]. The names of a
-/// family's kernels begin with the name of its constant, in small letters.
+/// family's kernels begin with the name of its constant, in small letters. What pools launch on rows of
+/// logits comes first; after it what they launch for hidden states alone, and what operators launch.
 macro_rules! kernels {
-    ($($file:literal { $($family:ident: $members:expr),+ })+) => {
+    (of_pools { $($pools:tt)+ } of_others { $($others:tt)+ }) => {
+        kernels!(@ $($pools)+; $($others)+);
+    };
+    (@ $($file:literal { $($family:ident: $members:expr),+ })+; $($other:literal { $($families:ident: $theirs:expr),+ })+) => {
+        kernels!(@@ $(true, $file { $($family: $members),+ })+ $(false, $other { $($families: $theirs),+ })+);
+    };
+    (@@ $($is_of_pools:literal, $file:literal { $($family:ident: $members:expr),+ })+) => {
         /// The families in the order of their kernels' indices.
         #[allow(non_camel_case_types, clippy::upper_case_acronyms)]
         enum Index { $($($family),+),+ }
@@ -43,90 +50,95 @@ macro_rules! kernels {
             path: concat!("kernels/", $file, ".cu"),
             text: include_str!(concat!("../../kernels/", $file, ".cu")),
             families: &[$($family),+],
+            is_of_pools: $is_of_pools,
         }),+];
     };
 }
 
 kernels! {
-    // Finds edits that match the end of a request's history.
-    "history_edits" { HISTORY_EDITS: ONE }
-    // Survey rows.
-    "survey" {
-        SURVEY: BY_ROWS.sized(FEW_OR_MANY),
-        SURVEY_SUMS: BY_ROWS.sized(FEW_OR_MANY),
-        RECORDS_FROM_SHARED_ROWS: ONE
+    of_pools {
+        // Finds edits that match the end of a request's history.
+        "history_edits" { HISTORY_EDITS: ONE }
+        // Survey rows.
+        "survey" {
+            SURVEY: BY_ROWS.sized(FEW_OR_MANY),
+            SURVEY_SUMS: BY_ROWS.sized(FEW_OR_MANY),
+            RECORDS_FROM_SHARED_ROWS: ONE
+        }
+        // Survey rows with masks or edits.
+        "survey_edited" {
+            SURVEY_EDITED: BY_ROWS.sized(ALL_SIZES),
+            SURVEY_EDITED_SUMS: BY_ROWS.sized(ALL_SIZES)
+        }
+        // Survey small batches of unfiltered rows, and score every token on the way.
+        "survey_draw" { SURVEY_DRAW: BY_DTYPE }
+        // Finish the rows of a step with any requests.
+        "finish_general" { FINISH_GENERAL: BY_ROWS }
+        // Finish greedy rows, unfiltered rows, and rows whose only filter is min-p.
+        "finish_simple" { FINISH_SIMPLE: BY_ROWS, FINISH_SURVEY_DRAW: BY_DTYPE }
+        // Finish a step, and first try filters on a candidate list.
+        "finish_candidates" { FINISH_CANDIDATES: BY_ROWS }
+        // Finish a step by candidate lists, with edits, masks and the drawn token's logprob.
+        "finish_candidates_logprob" { FINISH_CANDIDATES_LOGPROB: BY_ROWS }
+        // Turn rows of logits into rows of probabilities.
+        "softmax" {
+            SOFTMAX_REDUCE: BY_DTYPE,
+            SOFTMAX_WRITE: BY_DTYPE.to_f32(),
+            SOFTMAX_CLUSTER: BY_DTYPE.to_f32()
+        }
+        // Begin and end a step over the rows of drafts.
+        "drafts" { BEGIN_DRAFTS: ONE, END_DRAFTS: ONE }
+        // Takes the last tokens of requests away again.
+        "shorten_requests" { SHORTEN_REQUESTS: ONE }
+        // Copies the drafts of a batch to where others read them.
+        "copy_drafts" { COPY_DRAFTS: ONE }
+        // Make parents of the links of such drafts.
+        "parents_of_links" { PARENTS_OF_LINKS: ONE }
+        // Draw drafts from the rows of a draft model.
+        "draft_race" { DRAFT_RACE: BY_ROWS }
+        // Find the cuts of rows that are to be written.
+        "find_cut" { FIND_CUT: BY_ROWS }
+        // Write rows whose cuts are known.
+        "write_rows" { WRITE_ROWS: BY_ROWS.to_f32() }
+        // Verify chains of drafts.
+        "verify" { VERIFY_SURVEY: ONE, VERIFY_FINISH: ONE }
+        // Write the rows of a step under their edits, of which probabilities are made.
+        "edit_rows" { EDIT_ROWS: BY_ROWS }
+        // Judge the drafts of a step's requests by probabilities.
+        "judge_requests" { JUDGE_REQUESTS: ONE }
+        // Force given tokens in a step, and write their logprobs after it.
+        "selected_logprobs" { SELECT_TOKENS: ONE, WRITE_SELECTED: ONE }
+        // Exchange rows and results between the devices of a group.
+        "exchange" { SEND_ROWS: ONE, SEND_RESULTS: ONE }
+        // Survey and finish rows of which each device of a group has a part.
+        "shards" {
+            SURVEY_SHARDS: BY_DTYPE.sized(FEW_OR_MANY),
+            SURVEY_EDITED_SHARDS: BY_DTYPE.sized(ALL_SIZES),
+            FINISH_SHARDS: BY_DTYPE,
+            FINISH_SHARD_LISTS: BY_DTYPE.sized(FEW_OR_MANY),
+            FINISH_EDITED_SHARDS: BY_DTYPE.sized(FEW_OR_MANY)
+        }
     }
-    // Survey rows with masks or edits.
-    "survey_edited" {
-        SURVEY_EDITED: BY_ROWS.sized(ALL_SIZES),
-        SURVEY_EDITED_SUMS: BY_ROWS.sized(ALL_SIZES)
+    of_others {
+        // Makes a step's requests from an operator's columns of parameters.
+        "params_from_columns" { PARAMS_FROM_COLUMNS: ONE }
+        // Judge trees of drafts by probabilities.
+        "judge_drafts" { JUDGE_DRAFTS: ONE }
+        // Logprobs of given ids over given sets, and their gradient.
+        "given_logprobs" { GIVEN_LOGPROBS: BY_DTYPE, GIVEN_GRADIENT: BY_DTYPE }
+        // Widen hidden states, and compute their logits.
+        "head_states" { HEAD_STATES: BY_DTYPE }
+        "head_logits" { HEAD_LOGITS: BY_DTYPE.sized(FEW_OR_MANY), LISTED_LOGITS: BY_DTYPE }
+        // Find the clusters that hidden states probe, and compute the logits of their ids.
+        "head_probes" { HEAD_PROBES: ONE }
+        "probed_logits" { PROBED_LOGITS: BY_DTYPE }
+        // Computes logits of hidden states on tensor cores.
+        "fast_logits" { FAST_LOGITS: BY_SHORT_DTYPE }
+        // Bound logits by a screen, and find those that decide their rows.
+        "head_bounds" { HEAD_BOUNDS: ONE, HEAD_RACE: ONE, HEAD_CONTENDERS: ONE }
+        // Evaluates numeric functions, for comparison with their definitions.
+        "numeric_check" { NUMERIC_CHECK: ONE }
     }
-    // Survey small batches of unfiltered rows, and score every token on the way.
-    "survey_draw" { SURVEY_DRAW: BY_DTYPE }
-    // Finish the rows of a step with any requests.
-    "finish_general" { FINISH_GENERAL: BY_ROWS }
-    // Finish greedy rows, unfiltered rows, and rows whose only filter is min-p.
-    "finish_simple" { FINISH_SIMPLE: BY_ROWS, FINISH_SURVEY_DRAW: BY_DTYPE }
-    // Finish a step, and first try filters on a candidate list.
-    "finish_candidates" { FINISH_CANDIDATES: BY_ROWS }
-    // Finish a step by candidate lists, with edits, masks and the drawn token's logprob.
-    "finish_candidates_logprob" { FINISH_CANDIDATES_LOGPROB: BY_ROWS }
-    // Turn rows of logits into rows of probabilities.
-    "softmax" {
-        SOFTMAX_REDUCE: BY_DTYPE,
-        SOFTMAX_WRITE: BY_DTYPE.to_f32(),
-        SOFTMAX_CLUSTER: BY_DTYPE.to_f32()
-    }
-    // Makes a step's requests from an operator's columns of parameters.
-    "params_from_columns" { PARAMS_FROM_COLUMNS: ONE }
-    // Begin and end a step over the rows of drafts.
-    "drafts" { BEGIN_DRAFTS: ONE, END_DRAFTS: ONE }
-    // Takes the last tokens of requests away again.
-    "shorten_requests" { SHORTEN_REQUESTS: ONE }
-    // Copies the drafts of a batch to where others read them.
-    "copy_drafts" { COPY_DRAFTS: ONE }
-    // Make parents of the links of such drafts.
-    "parents_of_links" { PARENTS_OF_LINKS: ONE }
-    // Draw drafts from the rows of a draft model.
-    "draft_race" { DRAFT_RACE: BY_ROWS }
-    // Find the cuts of rows that are to be written.
-    "find_cut" { FIND_CUT: BY_ROWS }
-    // Write rows whose cuts are known.
-    "write_rows" { WRITE_ROWS: BY_ROWS.to_f32() }
-    // Verify chains of drafts.
-    "verify" { VERIFY_SURVEY: ONE, VERIFY_FINISH: ONE }
-    // Judge trees of drafts by probabilities.
-    "judge_drafts" { JUDGE_DRAFTS: ONE }
-    // Write the rows of a step under their edits, of which probabilities are made.
-    "edit_rows" { EDIT_ROWS: BY_ROWS }
-    // Judge the drafts of a step's requests by probabilities.
-    "judge_requests" { JUDGE_REQUESTS: ONE }
-    // Force given tokens in a step, and write their logprobs after it.
-    "selected_logprobs" { SELECT_TOKENS: ONE, WRITE_SELECTED: ONE }
-    // Logprobs of given ids over given sets, and their gradient.
-    "given_logprobs" { GIVEN_LOGPROBS: BY_DTYPE, GIVEN_GRADIENT: BY_DTYPE }
-    // Exchange rows and results between the devices of a group.
-    "exchange" { SEND_ROWS: ONE, SEND_RESULTS: ONE }
-    // Survey and finish rows of which each device of a group has a part.
-    "shards" {
-        SURVEY_SHARDS: BY_DTYPE.sized(FEW_OR_MANY),
-        SURVEY_EDITED_SHARDS: BY_DTYPE.sized(ALL_SIZES),
-        FINISH_SHARDS: BY_DTYPE,
-        FINISH_SHARD_LISTS: BY_DTYPE.sized(FEW_OR_MANY),
-        FINISH_EDITED_SHARDS: BY_DTYPE.sized(FEW_OR_MANY)
-    }
-    // Widen hidden states, and compute their logits.
-    "head_states" { HEAD_STATES: BY_DTYPE }
-    "head_logits" { HEAD_LOGITS: BY_DTYPE.sized(FEW_OR_MANY), LISTED_LOGITS: BY_DTYPE }
-    // Find the clusters that hidden states probe, and compute the logits of their ids.
-    "head_probes" { HEAD_PROBES: ONE }
-    "probed_logits" { PROBED_LOGITS: BY_DTYPE }
-    // Computes logits of hidden states on tensor cores.
-    "fast_logits" { FAST_LOGITS: BY_SHORT_DTYPE }
-    // Bound logits by a screen, and find those that decide their rows.
-    "head_bounds" { HEAD_BOUNDS: ONE, HEAD_RACE: ONE, HEAD_CONTENDERS: ONE }
-    // Evaluates numeric functions, for comparison with their definitions.
-    "numeric_check" { NUMERIC_CHECK: ONE }
 }
 
 /// How many tiles the warps of a survey take.
@@ -311,6 +323,8 @@ struct SourceFile {
     path: &'static str,
     text: &'static str,
     families: &'static [Family],
+    /// Whether pools launch its kernels on rows of logits.
+    is_of_pools: bool,
 }
 
 /// Returns path and text of the source files that have kernels for a kind of rows.
@@ -351,6 +365,14 @@ impl Program {
         };
         let programs = [Kind::Logits, Kind::Probabilities].into_iter().flat_map(of);
         programs.filter(|program| program.kernels().next().is_some())
+    }
+
+    /// Returns the programs that pools launch on rows of logits of some types.
+    pub fn of_pools(dtypes: &[Dtype]) -> impl Iterator<Item = Self> {
+        let is_asked = |dtype: Option<Dtype>| dtype.is_none_or(|dtype| dtypes.contains(&dtype));
+        Self::all().filter(move |program| {
+            program.file.is_of_pools && program.kind == Kind::Logits && is_asked(program.dtype)
+        })
     }
 
     /// Returns the program's name: that of its source file, the type of the rows, and `_probs` for rows of

@@ -11,6 +11,7 @@ mod scores;
 mod step;
 mod watch;
 
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -174,11 +175,26 @@ impl GpuRanks {
             turn: Turn::default(),
             state: State::Whole,
         };
+        ranks.load()?;
         ranks.connect(devices, communicator)?;
         if ranks.transport == TransportKind::Nccl && !has_costs {
             ranks.common.planner.set_costs(Costs::NCCL);
         }
         Ok(ranks)
+    }
+
+    /// Loads the kernels of the pool's rows on all ranks, which wait for each other's compilers.
+    fn load(&mut self) -> Result<()> {
+        let dtypes: &[Dtype] = match self.common.planner.config().logit_bytes {
+            4 => &[Dtype::F32],
+            _ => &[Dtype::Bf16, Dtype::F16],
+        };
+        let runtime = Arc::clone(self.gpu.device.runtime());
+        let loaded = self.common.group.work_apart(move || runtime.load_for_pools(dtypes))?;
+        match self.first_refusal(&loaded.map_err(Into::into))? {
+            Some(reason) => Err(Error::Unavailable { resource: "kernels of ranks", reason }),
+            None => Ok(()),
+        }
     }
 
     /// Connects the devices of all ranks, on all ranks in the same way: by stores into each other's windows,
