@@ -17,7 +17,7 @@
 //! | move a sequence to another pool or another computer | [`State`], [`Pool::resume`] |
 //! | do all that on a GPU, from logits in its memory | [`Place::Device`], [`Device`] |
 //! | let another program capture graphs there, and draft in them | [`Pool::on_device`], [`OnDevice`] |
-//! | choose the way from logits to a token; let a sampler draw on a GPU | [`Route`] |
+//! | choose the way from logits to a token | [`Route`] |
 //!
 //! A sampler draws from one row after the other:
 //!
@@ -174,8 +174,8 @@ pub use device::{
     Dtype, Gpu, IntType, OnDevice, Recorded, StepVariant,
 };
 pub use device::{
-    Device, DeviceHead, DeviceIntMatrix, DeviceIntMatrixMut, DeviceMasks, DeviceMatrix, DeviceRoute,
-    DeviceRows, DeviceSlice, DraftBatch, DraftTreeRows, ProgramCommunicator,
+    Device, DeviceHead, DeviceIntMatrix, DeviceIntMatrixMut, DeviceMasks, DeviceMatrix, DeviceRows,
+    DeviceSlice, DraftBatch, DraftTreeRows, ProgramCommunicator,
 };
 pub use draft::Proposals;
 pub use drafts::{Drafts, Ids, Tree};

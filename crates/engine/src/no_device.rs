@@ -4,12 +4,10 @@
 use std::convert::Infallible;
 use std::marker::PhantomData;
 
-use gumball_cpu::Level;
 use gumball_spec::{Kind, Result};
 
 use crate::backend::Backend;
 use crate::config::{PoolConfig, Ranks};
-use crate::route::Stages;
 
 /// Declares types without values.
 macro_rules! nothing {
@@ -21,7 +19,7 @@ macro_rules! nothing {
 }
 
 nothing!(Device, DeviceHead<'a>, DeviceIntMatrix<'a>, DeviceIntMatrixMut<'a>, DeviceMasks<'a>);
-nothing!(DeviceMatrix<'a>, DeviceRoute, DeviceRows<'a>, DeviceSlice<'a>, DraftBatch, DraftTreeRows<'a>);
+nothing!(DeviceMatrix<'a>, DeviceRows<'a>, DeviceSlice<'a>, DraftBatch, DraftTreeRows<'a>);
 nothing!(ProgramCommunicator);
 
 /// A place on a device.
@@ -67,16 +65,6 @@ impl DeviceMatrix<'_> {
 
 impl<'a> DeviceRows<'a> {
     pub(crate) fn rows(&self) -> &DeviceMatrix<'a> {
-        match self.0 {}
-    }
-}
-
-impl DeviceRoute {
-    pub(crate) fn name(&self) -> &str {
-        match self.0 {}
-    }
-
-    pub(crate) fn open(&self, _: Level) -> Result<Box<dyn Stages>> {
         match self.0 {}
     }
 }

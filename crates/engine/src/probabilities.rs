@@ -17,8 +17,6 @@ use crate::stages::Stages;
 #[derive(Debug)]
 pub(crate) struct ProbabilityStages {
     workspace: Workspace,
-    /// What draws from the row of probabilities, if not the workspace.
-    elsewhere: Option<Box<dyn Stages>>,
     nothing: History,
     /// The parameters of the last row, split.
     split: Option<Split>,
@@ -89,33 +87,16 @@ impl Split {
 }
 
 impl ProbabilityStages {
-    /// Opens the stages. `elsewhere` draws from the rows of probabilities; if it is missing, the host does.
-    pub fn new(level: Level, elsewhere: Option<Box<dyn Stages>>) -> Result<Self> {
+    pub fn new(level: Level) -> Result<Self> {
         let (workspace, nothing) = (Workspace::new(level)?, History::new(&[]));
-        Ok(Self { workspace, elsewhere, nothing, split: None, row: Vec::new() })
-    }
-
-    /// Returns the stages that drew from the last row.
-    fn drawn(&self) -> &dyn Stages {
-        self.elsewhere.as_deref().unwrap_or(&self.workspace)
-    }
-}
-
-/// Returns the stages that draw from rows of probabilities.
-fn drawing<'a>(
-    elsewhere: &'a mut Option<Box<dyn Stages>>,
-    workspace: &'a mut Workspace,
-) -> &'a mut dyn Stages {
-    match elsewhere {
-        Some(stages) => stages.as_mut(),
-        None => workspace,
+        Ok(Self { workspace, nothing, split: None, row: Vec::new() })
     }
 }
 
 impl Stages for ProbabilityStages {
     fn sample(&mut self, row: Row<'_>, task: &Task<'_>, hook: Option<Hook<'_>>) -> Result<Chosen> {
         if task.kind == Kind::Probabilities {
-            return drawing(&mut self.elsewhere, &mut self.workspace).sample(row, task, hook);
+            return Stages::sample(&mut self.workspace, row, task, hook);
         }
         let (params, vocab) = (task.prepared.params(), task.prepared.vocab());
         let known = |split: &Split| split.whole == *params && split.softmax.vocab() == vocab;
@@ -131,22 +112,21 @@ impl Stages for ProbabilityStages {
         let written = self.workspace.write(row, &softmax, hook, Output::Probabilities, out)?;
         let prepared = if written.temperature == 0.0 { &split.greedy } else { &split.draw };
         let draw = Task { kind: Kind::Probabilities, prepared, history: &self.nothing, mask: None, ..*task };
-        let drawing = drawing(&mut self.elsewhere, &mut self.workspace);
-        let mut chosen = drawing.sample(Row::F32(&self.row), &draw, None)?;
+        let mut chosen = Stages::sample(&mut self.workspace, Row::F32(&self.row), &draw, None)?;
         chosen.status.insert(written.status);
         chosen.temperature = written.temperature;
         Ok(chosen)
     }
 
     fn logprobs(&self) -> Option<&Logprobs> {
-        self.drawn().logprobs()
+        self.workspace.logprobs()
     }
 
     fn collect_kept(&mut self, on: bool) {
-        drawing(&mut self.elsewhere, &mut self.workspace).collect_kept(on);
+        self.workspace.collect_kept(on);
     }
 
     fn kept(&self) -> &[u32] {
-        self.drawn().kept()
+        self.workspace.kept()
     }
 }

@@ -8,7 +8,6 @@ use std::str::FromStr;
 use gumball_cpu::{Level, Workspace};
 use gumball_spec::{Error, Result};
 
-use crate::device::DeviceRoute;
 use crate::probabilities::ProbabilityStages;
 use crate::stages::OracleStages;
 
@@ -27,8 +26,6 @@ pub enum Route {
     Probabilities,
     /// The definition itself, naive and slow.
     Oracle,
-    /// The kernels of a device.
-    Device(DeviceRoute),
     /// A name, and the stages that a test opens under it.
     #[doc(hidden)]
     Of(&'static str, fn(Level) -> Result<Box<dyn Stages>>),
@@ -45,7 +42,6 @@ impl Route {
             Self::Race => "race",
             Self::Probabilities => "probabilities",
             Self::Oracle => "oracle",
-            Self::Device(route) => route.name(),
             Self::Of(name, _) => name,
         }
     }
@@ -59,7 +55,6 @@ impl Route {
                 "a softmax in f32, then filters and race on its probabilities: for rows that must be probabilities anyway"
             }
             Self::Oracle => "the definition itself, every stage naive and slow: to check others against",
-            Self::Device(_) => "the kernels of a device, a row at a time",
             Self::Of(..) => "a test's own",
         }
     }
@@ -71,9 +66,8 @@ impl Route {
     pub fn open(&self, level: Level) -> Result<Box<dyn Stages>> {
         Ok(match self {
             Self::Race => Box::new(Workspace::new(level)?),
-            Self::Probabilities => Box::new(ProbabilityStages::new(level, None)?),
+            Self::Probabilities => Box::new(ProbabilityStages::new(level)?),
             Self::Oracle => Box::new(OracleStages::default()),
-            Self::Device(route) => route.open(level)?,
             Self::Of(_, open) => open(level)?,
         })
     }

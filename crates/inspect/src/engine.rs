@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use clap::Args;
-use gumball_engine::{Device, DeviceRoute, Level, Route};
+use gumball_engine::{Device, Level, Place, Route};
 
 use crate::{Error, Result};
 
@@ -100,21 +100,16 @@ impl EngineArgs {
         }
     }
 
-    /// Returns the route of that name; on a device, the device's own route, which opens the device as
-    /// [`EngineArgs::device`] does.
+    /// Returns the place of a pool that draws a row a step, and its route.
     ///
     /// # Errors
-    /// - [`gumball_spec::Error::Unknown`] if there is none of that name.
-    /// - The errors of [`EngineArgs::device`].
-    pub fn route(&self, kernels: Option<&Path>) -> Result<Route> {
-        let Some(device) = self.device(kernels)? else { return Ok(self.route.parse()?) };
-        let name = &self.device.device;
-        Ok(Route::Device(match self.pool_route()? {
-            Route::Probabilities => {
-                DeviceRoute::new(&format!("{name}/probabilities"), device).through_probabilities()
-            }
-            _ => DeviceRoute::new(name, device),
-        }))
+    /// - [`gumball_spec::Error::Unknown`] if there is no route of that name.
+    /// - The errors of [`EngineArgs::device`] and [`EngineArgs::level`].
+    pub fn place(&self, kernels: Option<&Path>) -> Result<(Place, Route)> {
+        Ok(match self.device(kernels)? {
+            Some(device) => (Place::device(device, 1), self.pool_route()?),
+            None => (Place::Host { threads: Some(1), level: Some(self.level()?) }, self.route.parse()?),
+        })
     }
 
     /// Returns the level.

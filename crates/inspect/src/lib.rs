@@ -39,6 +39,8 @@ pub mod page;
 pub mod terminal;
 
 #[cfg(feature = "command")]
+mod one_slot;
+#[cfg(feature = "command")]
 pub mod self_test;
 
 #[cfg(feature = "command")]

@@ -7,13 +7,13 @@
 use std::io::Write;
 use std::path::Path;
 
-use gumball_engine::{Chosen, History, Prepared, Task};
-use gumball_spec::NONE;
-use gumball_spec::logprobs::{Logprobs, TokenLogprob};
+use gumball_spec::logprobs::TokenLogprob;
+use gumball_spec::{NONE, Request};
 use serde::Serialize;
 
 use crate::engine::EngineArgs;
 use crate::logits::{Fallback, LogitsArgs, Source};
+use crate::one_slot::OneSlot;
 use crate::records::{LogprobRecord, status_names};
 use crate::sampling::SamplingArgs;
 use crate::state::{State, StateArgs};
@@ -87,11 +87,8 @@ pub fn run(args: &Args, kernels: Option<&Path>, out: &mut dyn Write) -> Result<(
     let state = args.state.read()?;
     let mut params = args.sampling.to_params()?;
     let seed = *params.seed.get_or_insert_with(crate::fresh_seed);
-    let prepared = Prepared::new(params, logits.vocab())?;
-    let mut history = History::new(&state.prompt);
-    state.output.iter().for_each(|id| history.push(*id));
-    let mut stages = args.engine.route(kernels)?.open(args.engine.level()?)?;
-    stages.collect_kept(true);
+    let (place, route) = args.engine.place(kernels)?;
+    let mut slot = OneSlot::new(&params, logits.vocab(), place, route)?;
 
     let tokens = (rows.len() as u64).saturating_mul(u64::from(args.draws));
     if tokens > MOST_IN_A_TABLE && !args.json {
@@ -104,19 +101,9 @@ pub fn run(args: &Args, kernels: Option<&Path>, out: &mut dyn Write) -> Result<(
     let mut records = Vec::new();
     for row in rows {
         for draw in 0..args.draws {
-            let task = Task {
-                kind: gumball_spec::Kind::Logits,
-                prepared: &prepared,
-                history: &history,
-                seed,
-                position: state.position,
-                draw,
-                mu: prepared.params().initial_mu(),
-                mask: state.mask.as_deref(),
-                forced: None,
-            };
-            let chosen = stages.sample(logits.row(row), &task, None)?;
-            let record = record(numbers[row], &task, &chosen, stages.kept().len(), stages.logprobs());
+            let request = state.request(&params, seed, draw);
+            slot.draw(logits.row(row), &request)?;
+            let record = record(numbers[row], &request, &slot);
             if args.json {
                 serde_json::to_writer(&mut *out, &record).map_err(std::io::Error::from)?;
                 writeln!(out)?;
@@ -131,20 +118,21 @@ pub fn run(args: &Args, kernels: Option<&Path>, out: &mut dyn Write) -> Result<(
     Ok(())
 }
 
-fn record(row: usize, task: &Task<'_>, chosen: &Chosen, kept: usize, logprobs: Option<&Logprobs>) -> Record {
+fn record(row: usize, request: &Request<'_>, slot: &OneSlot) -> Record {
     let records = |list: &[TokenLogprob]| list.iter().map(LogprobRecord::from).collect();
+    let (drawn, logprobs) = (slot.drawn(), slot.logprobs());
     Record {
         row,
-        draw: task.draw,
-        token: chosen.token,
-        kept,
-        temperature: chosen.temperature,
-        status: status_names(chosen.status),
-        seed: task.seed,
-        position: task.position,
-        logprob: logprobs.map(|logprobs| LogprobRecord::from(&logprobs.token)),
-        top_logprobs: logprobs.map_or_else(Vec::new, |logprobs| records(&logprobs.top)),
-        logprob_ids: logprobs.map_or_else(Vec::new, |logprobs| records(&logprobs.ids)),
+        draw: request.draw,
+        token: drawn.tokens()[0],
+        kept: drawn.kept(0).len(),
+        temperature: drawn.temperatures()[0],
+        status: status_names(drawn.status(0)),
+        seed: request.seed,
+        position: request.position,
+        logprob: logprobs.as_ref().map(|logprobs| LogprobRecord::from(&logprobs.token)),
+        top_logprobs: logprobs.as_ref().map_or_else(Vec::new, |logprobs| records(&logprobs.top)),
+        logprob_ids: logprobs.as_ref().map_or_else(Vec::new, |logprobs| records(&logprobs.ids)),
     }
 }
 

@@ -1,12 +1,13 @@
 //! A short self-test: the generator's known answer, and every level and device drawing the oracle's tokens.
 
-use gumball_engine::{Device, DeviceRoute, History, Level, Prepared, Route, Stages, Task};
+use gumball_engine::{Device, Level, Place, Route};
 use gumball_spec::num::philox4x32_10;
 use gumball_spec::{Request, SamplingParams, oracle};
 use serde::Serialize;
 
 use crate::Result;
 use crate::logits::{Kind, generate};
+use crate::one_slot::OneSlot;
 
 /// One thing that was tested.
 #[derive(Clone, Debug, Serialize)]
@@ -37,7 +38,7 @@ pub fn run() -> Result<Vec<Item>> {
         detail: format!("{:08x} {:08x} {:08x} {:08x}", answer[0], answer[1], answer[2], answer[3]),
     }];
     for level in Level::available() {
-        let (same, all) = agreement(Route::Race.open(level)?.as_mut())?;
+        let (same, all) = agreement(&Place::Host { threads: Some(1), level: Some(level) })?;
         items.push(Item {
             name: format!("{level} draws the oracle's tokens"),
             holds: same == all,
@@ -52,13 +53,13 @@ pub fn run() -> Result<Vec<Item>> {
 /// # Errors
 /// The errors of the device.
 pub fn on_device(device: &Device) -> Result<Item> {
-    let (same, all) = agreement(DeviceRoute::new("device", device.clone()).open(Level::Scalar)?.as_mut())?;
+    let (same, all) = agreement(&Place::device(device.clone(), 1))?;
     let name = format!("{} draws the oracle's tokens", device.name());
     Ok(Item { name, holds: same == all, detail: format!("{same} of {all}") })
 }
 
-/// Counts draws that equal the oracle's, and all draws.
-fn agreement(stages: &mut dyn Stages) -> Result<(u32, u32)> {
+/// Counts draws at a place that equal the oracle's, and all draws.
+fn agreement(place: &Place) -> Result<(u32, u32)> {
     let neutral = SamplingParams::default;
     let settings = [
         neutral(),
@@ -68,25 +69,14 @@ fn agreement(stages: &mut dyn Stages) -> Result<(u32, u32)> {
     ];
     let (mut same, mut all) = (0, 0);
     for params in settings {
-        let prepared = Prepared::new(params, VOCAB)?;
-        let history = History::default();
+        let mut slot = OneSlot::new(&params, VOCAB, place.clone(), Route::Race)?;
         for kind in [Kind::ModelLike, Kind::Flat] {
             let rows = generate(kind, ROWS, VOCAB, 1).expect("a shape of ours");
             for (row, draw) in (0..ROWS).flat_map(|row| (0..DRAWS).map(move |draw| (row, draw))) {
-                let task = Task {
-                    kind: gumball_spec::Kind::Logits,
-                    prepared: &prepared,
-                    history: &history,
-                    seed: 7,
-                    position: 3,
-                    draw,
-                    mu: 0.0,
-                    mask: None,
-                    forced: None,
-                };
-                let request = Request { position: 3, draw, ..Request::new(prepared.params(), &[], 7) };
+                let request = Request { position: 3, draw, ..Request::new(&params, &[], 7) };
                 let expected = oracle::sample(rows.row(row), &request, None)?.token;
-                same += u32::from(stages.sample(rows.row(row), &task, None)?.token == expected);
+                slot.draw(rows.row(row), &request)?;
+                same += u32::from(slot.drawn().tokens() == [expected]);
                 all += 1;
             }
         }

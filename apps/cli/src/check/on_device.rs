@@ -1,6 +1,10 @@
 //! A device as the subject of a check: draws in batches, each of them a request of its own in a pool.
 
-use gumball_engine::{Batch, Device, Outputs, Place, Pool, PoolConfig, Row, Rows, SamplingParams, Widths};
+use std::slice;
+
+use gumball_engine::{
+    Batch, Device, Matrix, Outputs, Place, Pool, PoolConfig, Route, Row, Rows, SamplingParams, Widths,
+};
 
 use super::subject::{masks, repeated};
 use super::{Draw, Opened, Subject};
@@ -15,11 +19,13 @@ const ROWS: usize = 256;
 pub struct OnDevice {
     /// It.
     pub device: Device,
+    /// The route of its pool.
+    pub route: Route,
 }
 
 impl Subject for OnDevice {
     fn name(&self) -> String {
-        format!("device {}", self.device.name())
+        format!("route {} on device {}", self.route, self.device.name())
     }
 
     fn open(&self, params: &SamplingParams, state: &State, vocab: usize) -> Result<Box<dyn Opened>> {
@@ -27,13 +33,21 @@ impl Subject for OnDevice {
         let widths = Widths { top_n: logprobs.top_n as usize, ids: logprobs.ids.len() };
         let device = self.device.clone();
         let place = Place::Device { device, rows: ROWS, history_growth: 1, keep_histories: false };
-        let pool = Pool::new(PoolConfig { slots: ROWS, widths, place, ..PoolConfig::new(vocab) })?;
-        Ok(Box::new(OpenedDevice { pool, params: params.clone(), state: state.clone(), out: Outputs::new() }))
+        let route = self.route.clone();
+        let config = PoolConfig { slots: ROWS, widths, place, route, ..PoolConfig::new(vocab) };
+        Ok(Box::new(OpenedDevice {
+            pool: Pool::new(config)?,
+            route: self.route.clone(),
+            params: params.clone(),
+            state: state.clone(),
+            out: Outputs::new(),
+        }))
     }
 }
 
 struct OpenedDevice {
     pool: Pool,
+    route: Route,
     params: SamplingParams,
     state: State,
     out: Outputs,
@@ -45,7 +59,16 @@ type Request = (u64, u32, u32);
 impl OpenedDevice {
     /// Draws once for each request, from the row that `lines` name.
     fn batch(&mut self, rows: Rows<'_>, lines: &[u32], requests: &[Request]) -> Result<Vec<i32>> {
-        let Self { pool, params, state, out } = self;
+        if let (Matrix::Host(matrix), false) = (rows.matrix(), lines.is_empty() || self.route == Route::Race)
+        {
+            // The device's route of probabilities takes no row indices.
+            let drawn = lines.iter().zip(requests).map(|(line, request)| {
+                let row = matrix.row(*line as usize);
+                Ok(self.batch(Rows::logits(row, 1, row.vocab())?, &[], slice::from_ref(request))?[0])
+            });
+            return drawn.collect();
+        }
+        let Self { pool, params, state, out, .. } = self;
         let admit = |(seed, position, draw): &Request| {
             let (prompt, output) = (&state.prompt[..], &state.output[..]);
             let (seed, position, draw, mu) = (*seed, *position, *draw, params.initial_mu());

@@ -2,7 +2,6 @@
 
 use std::io::Write;
 
-use gumball_engine::Route;
 use gumball_spec::SamplingParams;
 use serde::Serialize;
 
@@ -66,8 +65,8 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<()> {
     let check =
         Check { draws: args.draws, oracle_draws: args.oracle_draws, seed: params.seed.unwrap_or(SEED) };
     let subject: Box<dyn Subject> = match args.engine.device(None)? {
-        Some(device) if args.engine.route == Route::Race.name() => Box::new(OnDevice { device }),
-        _ => Box::new(Engine { level: args.engine.level()?, route: args.engine.route(None)? }),
+        Some(device) => Box::new(OnDevice { device, route: args.engine.pool_route()? }),
+        None => Box::new(Engine { level: args.engine.level()?, route: args.engine.route.parse()? }),
     };
     let is_given = (SamplingParams { seed: None, ..params.clone() }) != SamplingParams::default();
     if let Some(flag) = args.state.given().filter(|_| !is_given) {

@@ -69,6 +69,8 @@ pub struct Args {
 pub struct Report {
     /// The model's name.
     pub model: String,
+    /// The device.
+    pub device: String,
     /// The route to the tokens.
     pub route: String,
     /// The SIMD level.
@@ -99,9 +101,9 @@ pub struct Report {
 pub fn run(args: &Args, out: &mut Output<'_>) -> Result<()> {
     let params = args.sampling.to_params()?;
     args.speculate.check(&params)?;
-    let device = if args.head.is_given() { args.engine.device(None)? } else { None };
+    let (device, level) = (args.engine.device(None)?, args.engine.level()?);
     args.head.check(device.is_some())?;
-    let (route, level) = (args.engine.route(None)?, args.engine.level()?);
+    let route = if device.is_some() { args.engine.pool_route()? } else { args.engine.route.parse()? };
     let prompt = prompt(args)?;
     let mut session = Session::start(&args.model, &prompt)?;
     let given = params.clone();
@@ -114,20 +116,21 @@ pub fn run(args: &Args, out: &mut Output<'_>) -> Result<()> {
         top_n: logprobs.top_n as usize,
         ids: logprobs.ids.len(),
     });
+    let drafter = args.speculate.drafter(&session.model, level)?;
+    let rows = drafter.as_ref().map_or(1, |drafter| drafter.most + 1);
+    let place = match &device {
+        Some(device) if !args.head.is_given() => Place::device(device.clone(), rows),
+        _ => Place::Host { threads: Some(1), level: Some(level) },
+    };
     let mut pool = Pool::new(PoolConfig {
         slots: 1,
-        place: Place::Host { threads: Some(1), level: Some(level) },
+        place,
         widths,
         route: route.clone(),
         ..PoolConfig::new(session.model.vocab())
     })?;
     let slot = pool.admit(params, &session.prompt)?;
-    let drafter = args.speculate.drafter(&session.model, level)?;
-    let rows = drafter.as_ref().map_or(1, |drafter| drafter.most + 1);
-    let place = match device {
-        Some(device) => Some(OnDevice { device, route: args.engine.pool_route()?, widths, rows }),
-        None => None,
-    };
+    let place = device.map(|device| OnDevice { device, route: route.clone(), widths, rows });
     let llama = &session.model.llama;
     let eos = session.model.eos();
     let head = RequestHead::new(&args.head, llama, eos, place.as_ref(), (&mut pool, slot))?;
@@ -157,6 +160,7 @@ pub fn run(args: &Args, out: &mut Output<'_>) -> Result<()> {
     let sequence = request.pool.sequence(request.slot)?;
     let report = Report {
         model: session.name.clone(),
+        device: args.engine.device.device.clone(),
         route: route.to_string(),
         level: level.name(),
         seed: sequence.seed(),

@@ -84,7 +84,7 @@ fn a_check_takes_the_route_probabilities_on_a_device() {
     }
     let args = ["check", "--vocab", "100", "--draws", "200", "--oracle-draws", "4", "--top-p", "0.9"];
     let text = succeeds(&[&args[..], &["--route", "probabilities", "--device", "emulated"]].concat());
-    assert!(text.contains("emulated/probabilities") && text.contains("items hold"), "{text}");
+    assert!(text.contains("route probabilities on device emulated") && text.contains("items hold"), "{text}");
 }
 
 #[test]

@@ -62,7 +62,7 @@ fn a_head_on_a_device_writes_the_text_that_it_writes_on_the_cpu() {
             assert_eq!(there["tokens"], host["tokens"], "{setting:?}, {head:?}");
             let is_clustered = head == heads[3];
             assert!(is_clustered || there["tokens"] == exact["tokens"], "{setting:?}, {head:?}");
-            assert_eq!(there["route"], "emulated");
+            assert_eq!(there["device"], "emulated");
             let figures = [&host["head"], &there["head"]];
             for name in ["kind", "approximate", "clustered_rows", "clustered_logits"] {
                 assert_eq!(figures[1][name], figures[0][name], "{setting:?}, {head:?}");

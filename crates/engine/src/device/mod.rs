@@ -17,7 +17,6 @@ mod head;
 mod on_gpu;
 mod probabilities;
 mod ranks;
-mod route;
 mod score;
 mod step;
 mod uploads;
@@ -40,7 +39,6 @@ pub use gumball_cuda::{
     ProgramCommunicator, Recorded, Rows as DeviceMatrix, RowsOut as DeviceRows, StepVariant,
 };
 pub use head::DeviceHead;
-pub use route::DeviceRoute;
 pub use view::{DeviceOutputs, OnDevice};
 
 /// An open device. The first launch of a kernel loads it from a folder of compiled kernels or the user's

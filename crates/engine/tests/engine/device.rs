@@ -1,12 +1,11 @@
 //! A pool on a device, which the host emulates here, does what a pool of the host does.
 
 use gumball_engine::{
-    Batch, Device, DeviceBuffer, DeviceMasks, DeviceMatrix, DeviceRoute, DeviceSlice, Drafts, Dry, Dtype,
-    IntType, Masks, Outputs, PADDING, Pool, Route, Rows, Sampler, SamplingParams, Slot, StepVariant,
-    VerifyMode, Work,
+    Batch, Device, DeviceBuffer, DeviceMasks, DeviceMatrix, DeviceSlice, Drafts, Dry, Dtype, IntType, Masks,
+    Outputs, PADDING, Pool, Rows, SamplingParams, Slot, StepVariant, VerifyMode, Work,
 };
 
-use crate::cases::{KINDS, VOCAB, config, device, on_device, params, pool, row, rows};
+use crate::cases::{KINDS, VOCAB, config, device, on_device, params, pool, rows};
 
 /// Returns requests of all kinds.
 fn requests() -> Vec<SamplingParams> {
@@ -218,24 +217,6 @@ fn masks_and_a_drafters_rows_may_lie_on_the_device() {
     there.enqueue(&[Work::verify(lines(&buffer, 3), beside)]).unwrap();
     there.fetch(&mut seen).unwrap();
     assert_eq!(seen.words(), wanted.words());
-}
-
-#[test]
-fn a_sampler_draws_through_a_device_as_through_the_host() {
-    let Some(device) = device() else { return };
-    let routes = [Route::Race, Route::Device(DeviceRoute::new("emulated", device))];
-    for params in requests() {
-        let [mut host, mut through] = routes.clone().map(|route| {
-            Sampler::new(params.clone(), VOCAB).unwrap().with_route(route).unwrap().with_prompt(&[1, 2, 1])
-        });
-        for step in 0..4 {
-            let z = row(step);
-            assert_eq!(through.sample(&z).unwrap(), host.sample(&z).unwrap());
-            assert_eq!(through.logprobs(), host.logprobs());
-        }
-        assert_eq!(through.sequence().state(), host.sequence().state());
-        assert!(through.sample(&[0.0f32; 3]).unwrap_err().to_string().starts_with("logits has length 3"));
-    }
 }
 
 #[test]

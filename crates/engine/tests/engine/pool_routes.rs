@@ -2,12 +2,12 @@
 
 use gumball_bench_protocol::skipped::or_skip;
 use gumball_engine::{
-    Batch, Device, DeviceBuffer, DeviceMasks, DeviceMatrix, DeviceRoute, Dtype, DynamicTemperature, Error,
-    FilterOrder, LogprobMode, LogprobsParams, Masks, Mirostat, Outputs, PADDING, Place, Pool, PoolConfig,
-    Route, Rows, Sampler, SamplingParams, Scored, Slot, Status, Widths, Work, bf16,
+    Batch, Device, DeviceBuffer, DeviceMasks, DeviceMatrix, Dtype, DynamicTemperature, Error, FilterOrder,
+    LogprobMode, LogprobsParams, Masks, Mirostat, Outputs, PADDING, Place, Pool, PoolConfig, Route, Rows,
+    SamplingParams, Scored, Slot, Status, Widths, Work, bf16,
 };
 
-use crate::cases::{VOCAB, row, rows};
+use crate::cases::{VOCAB, rows};
 
 const WIDTHS: Widths = Widths { top_n: 3, ids: 2 };
 
@@ -195,29 +195,4 @@ fn what_the_softmax_cannot_take_into_account_is_refused() {
     assert_eq!(pool.sequence(slot).unwrap().position(), 0);
     pool.enqueue(&[Work::step(logits)]).unwrap();
     assert_eq!(pool.sequence(slot).unwrap().position(), 1);
-}
-
-#[test]
-fn a_sampler_draws_through_a_device_from_the_hosts_probabilities() {
-    let Some(device) = device() else { return };
-    let route = DeviceRoute::new("emulated/probabilities", device).through_probabilities();
-    let routes = [Route::Probabilities, Route::Device(route)];
-    let edited = SamplingParams {
-        repetition_penalty: 1.2,
-        dynamic_temperature: Some(DynamicTemperature { min: 0.0, max: 1.5, exponent: 1.0 }),
-        banned_ids: vec![3],
-        seed: Some(11),
-        ..SamplingParams::default()
-    };
-    for params in requests().into_iter().chain([edited]) {
-        let [mut host, mut through] = routes.clone().map(|route| {
-            Sampler::new(params.clone(), VOCAB).unwrap().with_route(route).unwrap().with_prompt(&[1, 2, 1])
-        });
-        for step in 0..3 {
-            let z = row(step);
-            assert_eq!(through.sample(&z).unwrap(), host.sample(&z).unwrap());
-            assert_eq!(through.logprobs(), host.logprobs());
-        }
-        assert_eq!(through.sequence().state(), host.sequence().state());
-    }
 }

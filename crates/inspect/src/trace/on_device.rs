@@ -1,13 +1,15 @@
 //! A device's result for the row that is traced, held to the definition.
 
 #[cfg(feature = "command")]
-use gumball_engine::{Device, DeviceRoute, History, Level, Prepared, Task};
+use gumball_engine::{Device, Place, Route};
 #[cfg(feature = "command")]
-use gumball_spec::{Kind, NONE, Request, Row, oracle};
+use gumball_spec::{NONE, Request, Row, oracle};
 use serde::Serialize;
 
 #[cfg(feature = "command")]
 use crate::Result;
+#[cfg(feature = "command")]
+use crate::one_slot::OneSlot;
 use crate::records::LogprobRecord;
 
 /// The result of a device.
@@ -36,23 +38,16 @@ impl OnDevice {
     /// The errors of the oracle and of the device.
     pub fn of(device: &Device, row: Row<'_>, request: &Request<'_>) -> Result<Self> {
         let wanted = oracle::sample(row, request, None)?;
-        let prepared = Prepared::new(request.params.clone(), row.vocab())?;
-        let mut history = History::new(request.prompt);
-        request.output.iter().for_each(|id| history.push(*id));
-        let task = Task {
-            kind: Kind::Logits,
-            prepared: &prepared,
-            history: &history,
-            seed: request.seed,
-            position: request.position,
-            draw: request.draw,
-            mu: request.mu,
-            mask: request.mask,
-            forced: request.forced,
-        };
-        let mut stages = DeviceRoute::new("device", device.clone()).open(Level::Scalar)?;
-        stages.collect_kept(true);
-        let chosen = stages.sample(row, &task, None)?;
+        let place = Place::device(device.clone(), 1);
+        let mut slot = OneSlot::new(request.params, row.vocab(), place, Route::Race)?;
+        slot.draw(row, request)?;
+        let drawn = slot.drawn();
+        let (token, status) = (drawn.tokens()[0], drawn.status(0).0);
+        // The device tells the kept ids in no order.
+        let [mut seen, mut expected] = [drawn.kept(0), wanted.kept_ids()].map(<[u32]>::to_vec);
+        seen.sort_unstable();
+        expected.sort_unstable();
+        let (temperature, mu) = (drawn.temperatures()[0], drawn.mirostat_mu()[0]);
 
         let mut differences = Vec::new();
         let mut hold = |name: &str, same: bool, seen: String, wanted: String| {
@@ -60,34 +55,23 @@ impl OnDevice {
                 differences.push(format!("{name} {seen}, not {wanted}"));
             }
         };
-        hold("token", chosen.token == wanted.token, chosen.token.to_string(), wanted.token.to_string());
-        let (seen, expected) = (chosen.status.0, wanted.status.0);
-        hold("status", seen == expected, seen.to_string(), expected.to_string());
-        for (name, seen, wanted) in
-            [("temperature", chosen.temperature, wanted.temperature), ("mu", chosen.mu, wanted.mu)]
+        hold("token", token == wanted.token, token.to_string(), wanted.token.to_string());
+        hold("status", status == wanted.status.0, status.to_string(), wanted.status.0.to_string());
+        for (name, seen, wanted) in [("temperature", temperature, wanted.temperature), ("mu", mu, wanted.mu)]
         {
             hold(name, seen.to_bits() == wanted.to_bits(), seen.to_string(), wanted.to_string());
         }
-        let (seen, expected) = (stages.kept(), wanted.kept_ids());
-        hold(
-            "kept",
-            seen == expected,
-            format!("{} tokens", seen.len()),
-            format!("{} tokens", expected.len()),
-        );
-        let (seen, expected) = (stages.logprobs(), wanted.logprobs.as_ref());
-        hold(
-            "logprobs",
-            format!("{seen:?}") == format!("{expected:?}"),
-            format!("{seen:?}"),
-            format!("{expected:?}"),
-        );
+        let kept = seen.len();
+        hold("kept", seen == expected, format!("{kept} tokens"), format!("{} tokens", expected.len()));
+        let logprobs = slot.logprobs();
+        let (seen, expected) = (format!("{logprobs:?}"), format!("{:?}", wanted.logprobs));
+        hold("logprobs", seen == expected, seen.clone(), expected.clone());
         Ok(Self {
             name: device.name(),
-            token: (chosen.token != NONE).then_some(chosen.token),
-            kept: stages.kept().len(),
-            temperature: chosen.temperature,
-            logprob: stages.logprobs().map(|logprobs| LogprobRecord::from(&logprobs.token)),
+            token: (token != NONE).then_some(token),
+            kept,
+            temperature,
+            logprob: logprobs.map(|logprobs| LogprobRecord::from(&logprobs.token)),
             differences,
         })
     }
