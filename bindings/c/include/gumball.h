@@ -356,8 +356,8 @@ typedef struct {
     const char *layout;
     // auto, unix, or of devices onesided or nccl; NULL: what GUMBALL_DIST_TRANSPORT says, or auto.
     const char *transport;
-    // The bytes of a logit, 4 or 2, by which layouts are chosen; devices load the kernels of its types at the
-    // start; 0: 4.
+    // The bytes of a logit, 4 or 2, by which layouts are chosen; devices load the kernels of its types at
+    // the start; 0: 4.
     size_t logit_bytes;
     // How many milliseconds a rank is waited for, at start and in each exchange; 0: 30000.
     uint64_t timeout_ms;

@@ -279,7 +279,13 @@ impl Backend for Pooled {
         }
         #[cfg(feature = "cuda")]
         if let Some(place) = &self.place {
-            return place.write(case, output, to);
+            return match place.write(case, output, to) {
+                // Operators on a device take no biases and no bans.
+                Err(gumball_spec::Error::Unavailable { .. }) => {
+                    self.by_oracle(|oracle| oracle.write(case, output, to))
+                }
+                written => written,
+            };
         }
         let (params, mut out) = (RowParams::new(&case.params), row_to_write(case, to));
         let matrix = LogitsMut::new(out.row_mut(), 1, case.vocab())?.with_kind(case.kind);

@@ -214,11 +214,18 @@ impl Check<'_> {
             let (expected, seen) =
                 (crate::Oracle.write(case, output, to), self.backend.write(case, output, to));
             if expected != seen {
-                let at = match (&expected, &seen) {
-                    (Ok((e, _)), Ok((s, _))) => e.iter().zip(s).position(|(e, s)| e != s),
-                    _ => None,
+                let differs = match (&expected, &seen) {
+                    (Ok((e, of_e)), Ok((s, of_s))) => match e.iter().zip(s).position(|(e, s)| e != s) {
+                        Some(id) => format!("id {id} is {:08x}, not {:08x}", s[id], e[id]),
+                        None => format!("status {of_s:?}, not {of_e:?}"),
+                    },
+                    _ => format!(
+                        "{:?}, not {:?}",
+                        seen.map(|seen| seen.1),
+                        expected.map(|expected| expected.1)
+                    ),
                 };
-                self.fail(case, format_args!("writes {output:?} to {to:?} differently, first at {at:?}:"));
+                self.fail(case, format_args!("writes {output:?} to {to:?} differently, {differs}"));
             }
         }
         let written = self.backend.write(case, output, Some(Dtype::F32));
