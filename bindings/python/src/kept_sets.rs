@@ -7,7 +7,7 @@ use pyo3::prelude::*;
 use crate::arguments::argument;
 use crate::{arrays, modules};
 
-/// What a set begins with whose other words are its bitmask.
+/// The first word of a set whose other words are its bitmask.
 const BITMASK: i32 = -1;
 
 /// Lengths of sets, and their words one set after the other.

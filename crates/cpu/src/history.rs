@@ -89,7 +89,7 @@ impl History {
     }
 
     /// Returns the distinct ids of the last `window` ids with their counts there, by id; of all ids if
-    /// `window` is 0. A window is counted anew by each call, in `buffer`.
+    /// `window` is 0. Each call counts a window again, in `buffer`.
     pub fn entries_of<'a>(&'a self, window: u32, buffer: &'a mut Vec<Entry>) -> &'a [Entry] {
         let ids = self.last(window);
         let before = self.ids.len() - ids.len();

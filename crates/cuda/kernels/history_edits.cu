@@ -114,7 +114,7 @@ KERNEL(history_edits, HISTORY_EDITS_THREADS, Step, step) {
         for (u32 j = start + threadIdx.x; j < length; j += blockDim.x) {
             stamps.clear_counts(history[j]);
         }
-        // WAW on the counts: threads cleared those of any id, threads add to those of any id.
+        // WAW: one thread clears the count of an id, and another adds to it.
         __syncthreads();
         for (u32 j = start + threadIdx.x; j < length; j += blockDim.x) {
             stamps.count(history[j], j < state.prompt_length);

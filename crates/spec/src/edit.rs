@@ -75,7 +75,7 @@ fn change(z: &mut [f32], id: u32, edit: impl FnOnce(f32) -> f32) {
     }
 }
 
-/// Counts the ids of a scope among those of the window.
+/// Counts each id of a scope among the last tokens of the history that the penalty window holds.
 fn counts(request: &Request<'_>, scope: Scope) -> HashMap<u32, u32> {
     let history = history(request);
     let before = history.len() - last(&history, request.params.penalty_window).len();

@@ -44,7 +44,7 @@ def params_of(theirs: Mapping[str, Any], *, seed: int, ours: Mapping[str, Any]) 
     unknown = [name for name in ours if name not in OUR_NAMES]
     if unknown:
         raise RefusedError(f"{unknown[0]} is no parameter of Gumball alone; those are {', '.join(OUR_NAMES)}")
-    # Its chain is not told the prompt.
+    # A chain of llama.cpp gets no prompt.
     chosen: dict[str, Any] = {"repetition_scope": "output", "seed": None if seed in (-1, RANDOM_SEED) else seed % 2**64}
     # There a window of no tokens switches the penalties off.
     if theirs["last_n_tokens_size"] > 0:

@@ -30,7 +30,7 @@ _EDITS = {"frequency_penalty": 0, "presence_penalty": 0, "repetition_penalty": 1
 
 
 def refuse_edits(manager: Any, request: Any, *_: Any) -> None:
-    """Refuses a request for a mask that would not tell what its tokens are drawn from, where it enters SGLang. Raises ValueError, which its server answers with 400."""
+    """Refuses a request for a mask whose parameters change logits, since a mask does not show that, when the request enters SGLang. Raises ValueError, which its server answers with 400."""
     if not request.return_sampling_mask or get_exec().kernel.sampling_backend != "gumball":
         return
     given = request.sampling_params or {}

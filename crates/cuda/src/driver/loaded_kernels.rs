@@ -140,7 +140,7 @@ impl LoadedKernels {
         self.load_programs(missing.map(|kernel| kernel.program()))
     }
 
-    /// Loads programs that are not loaded. Those that must be compiled are compiled in parallel. Another
+    /// Loads the programs that are not loaded, and compiles missing ones in parallel. Another
     /// thread that loads programs is waited for.
     ///
     /// # Errors

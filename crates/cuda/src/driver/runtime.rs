@@ -80,7 +80,7 @@ pub trait Runtime: Any + fmt::Debug + Send + Sync {
     /// Loads all programs that pools launch on rows of logits of some types, as [`Runtime::load`] does.
     ///
     /// # Errors
-    /// Those of [`Runtime::load`].
+    /// The errors of [`Runtime::load`].
     fn load_for_pools(&self, _dtypes: &[Dtype]) -> Result<()> {
         Ok(())
     }

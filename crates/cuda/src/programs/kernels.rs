@@ -23,8 +23,8 @@ use crate::abi::dtype::Dtype;
 /// Declares the source files, and a constant for each family of their kernels.
 ///
 /// An entry has the file in `kernels`, without `.cu`, and the families with their [`Members`]. The names of a
-/// family's kernels begin with the name of its constant, in small letters. What pools launch on rows of
-/// logits comes first; after it what they launch for hidden states alone, and what operators launch.
+/// family's kernels begin with the name of its constant, in small letters. `of_pools` has the kernels that
+/// pools launch on rows of logits; `of_others` the kernels of heads and those that operators alone launch.
 macro_rules! kernels {
     (of_pools { $($pools:tt)+ } of_others { $($others:tt)+ }) => {
         kernels!(@ $($pools)+; $($others)+);

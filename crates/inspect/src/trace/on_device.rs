@@ -43,7 +43,7 @@ impl OnDevice {
         slot.draw(row, request)?;
         let drawn = slot.drawn();
         let (token, status) = (drawn.tokens()[0], drawn.status(0).0);
-        // The device tells the kept ids in no order.
+        // A pool on a device returns the kept ids in no order.
         let [mut seen, mut expected] = [drawn.kept(0), wanted.kept_ids()].map(<[u32]>::to_vec);
         seen.sort_unstable();
         expected.sort_unstable();

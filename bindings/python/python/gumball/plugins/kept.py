@@ -1,4 +1,4 @@
-"""Kept sets on their way out of an engine, in the smaller of two forms; and requests whose sets do not tell what was drawn from. Needs numpy."""
+"""Packs kept sets for their way out of an engine, in the smaller of two forms, and refuses them beside edits of logits. Needs numpy."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from ..params import SamplingParams
 
 __all__ = ["ids_of", "lists_of", "packed", "refuse_edits"]
 
-# What a set begins with whose other words are its bitmask.
+# The first word of a set whose other words are its bitmask.
 _BITMASK = -1
 
 
 def refuse_edits(params: SamplingParams, otherwise: str) -> None:
-    """Raises RefusedError for a request whose kept sets do not tell what its tokens are drawn from.
+    """Raises RefusedError for a request whose logits are changed by more than its kept sets show.
 
     Penalties, biases and DRY change logits, and a dynamic temperature changes the temperature, from token to token; bans are in the set.
     otherwise: what else the caller may do.
