@@ -114,7 +114,7 @@ KERNEL(history_edits, HISTORY_EDITS_THREADS, Step, step) {
         for (u32 j = start + threadIdx.x; j < length; j += blockDim.x) {
             stamps.clear_counts(history[j]);
         }
-        // WAW: one thread clears the count of an id, and another adds to it.
+        // WAW on the counts: one thread clears the count of an id, another adds to it.
         __syncthreads();
         for (u32 j = start + threadIdx.x; j < length; j += blockDim.x) {
             stamps.count(history[j], j < state.prompt_length);

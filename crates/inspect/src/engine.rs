@@ -79,19 +79,17 @@ impl EngineArgs {
             let reason = "--level is about the CPU; leave it out, or --device";
             return Err(Error::Usage(reason.to_owned()));
         }
-        if self.device.device != CPU {
-            self.pool_route()?;
-        }
+        self.route()?;
         self.device.open_with(kernels)
     }
 
-    /// Returns the route of a pool on a device.
+    /// Returns the route of a pool at the device.
     ///
     /// # Errors
-    /// - [`gumball_spec::Error::Unknown`] if a device has no such route.
-    pub fn pool_route(&self) -> Result<Route> {
+    /// - [`gumball_spec::Error::Unknown`] if the device has no such route.
+    pub fn route(&self) -> Result<Route> {
         match self.route.parse()? {
-            Route::Oracle => {
+            Route::Oracle if self.device.device != CPU => {
                 let (parameter, name) = ("route", self.route.clone());
                 let known = "race, probabilities".to_owned();
                 Err(gumball_spec::Error::Unknown { parameter, name, known }.into())
@@ -106,10 +104,11 @@ impl EngineArgs {
     /// - [`gumball_spec::Error::Unknown`] if there is no route of that name.
     /// - The errors of [`EngineArgs::device`] and [`EngineArgs::level`].
     pub fn place(&self, kernels: Option<&Path>) -> Result<(Place, Route)> {
-        Ok(match self.device(kernels)? {
-            Some(device) => (Place::device(device, 1), self.pool_route()?),
-            None => (Place::Host { threads: Some(1), level: Some(self.level()?) }, self.route.parse()?),
-        })
+        let place = match self.device(kernels)? {
+            Some(device) => Place::device(device, 1),
+            None => Place::Host { threads: Some(1), level: Some(self.level()?) },
+        };
+        Ok((place, self.route()?))
     }
 
     /// Returns the level.

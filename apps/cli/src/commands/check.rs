@@ -65,8 +65,8 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<()> {
     let check =
         Check { draws: args.draws, oracle_draws: args.oracle_draws, seed: params.seed.unwrap_or(SEED) };
     let subject: Box<dyn Subject> = match args.engine.device(None)? {
-        Some(device) => Box::new(OnDevice { device, route: args.engine.pool_route()? }),
-        None => Box::new(Engine { level: args.engine.level()?, route: args.engine.route.parse()? }),
+        Some(device) => Box::new(OnDevice { device, route: args.engine.route()? }),
+        None => Box::new(Engine { level: args.engine.level()?, route: args.engine.route()? }),
     };
     let is_given = (SamplingParams { seed: None, ..params.clone() }) != SamplingParams::default();
     if let Some(flag) = args.state.given().filter(|_| !is_given) {

@@ -103,7 +103,7 @@ pub fn run(args: &Args, out: &mut Output<'_>) -> Result<()> {
     args.speculate.check(&params)?;
     let (device, level) = (args.engine.device(None)?, args.engine.level()?);
     args.head.check(device.is_some())?;
-    let route = if device.is_some() { args.engine.pool_route()? } else { args.engine.route.parse()? };
+    let route = args.engine.route()?;
     let prompt = prompt(args)?;
     let mut session = Session::start(&args.model, &prompt)?;
     let given = params.clone();
