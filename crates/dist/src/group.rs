@@ -282,6 +282,9 @@ impl Group {
     ///
     /// # Errors
     /// The errors of [`Group::all_to_all`].
+    ///
+    /// # Panics
+    /// If the work does; to the other ranks this one is lost then.
     pub fn work_apart<T: Send + 'static>(&mut self, work: impl FnOnce() -> T + Send + 'static) -> Result<T> {
         let (done, result) = mpsc::sync_channel(1);
         // A receiver that has gone wants no result.
@@ -289,7 +292,11 @@ impl Group {
         let mut own = None;
         loop {
             if own.is_none() {
-                own = result.recv_timeout(AT_WORK.min(self.timeout / 4)).ok();
+                own = match result.recv_timeout(AT_WORK.min(self.timeout / 4)) {
+                    // Without this the ranks would wait for the work, and exchange messages, for ever.
+                    Err(mpsc::RecvTimeoutError::Disconnected) => panic!("the work panicked"),
+                    done => done.ok(),
+                };
             }
             self.begin(StepDigest::default());
             let all = self.all_gather(What::Ready, &[u8::from(own.is_some())], |_| 1)?;
