@@ -6,10 +6,11 @@ use std::io::Read;
 use std::ops::Range;
 use std::path::Path;
 
-use gumball_engine::files::{Links, open_plain};
+use gumball_engine::Level;
 use gumball_engine::head::artefact::read_tensors;
 use gumball_engine::head::{Exact, HeadOptions, MappedFile, Weights};
-use gumball_engine::{Level, shown};
+use gumball_engine::unstable::files::{Links, open_plain};
+use gumball_engine::unstable::shown;
 use half::{bf16, f16};
 use safetensors::{Dtype, SafeTensors};
 

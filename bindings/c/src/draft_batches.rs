@@ -4,7 +4,7 @@ use std::ffi::c_void;
 use std::mem::MaybeUninit;
 use std::ptr;
 
-use gumball_engine::{DraftBatch, DraftBatchLimits, OnDevice};
+use gumball_engine::unstable::{DraftBatch, DraftBatchLimits, OnDevice};
 
 use crate::drafts::Proposals;
 use crate::error::{Code, Failure, Result};

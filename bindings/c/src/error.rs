@@ -7,7 +7,8 @@ use std::cell::RefCell;
 use std::ffi::{CString, c_char};
 use std::mem::MaybeUninit;
 
-use gumball_engine::{Error, RanksError, quoted, shown};
+use gumball_engine::unstable::{quoted, shown};
+use gumball_engine::{Error, RanksError};
 
 /// The outcome of a call.
 #[repr(i32)]

@@ -2,9 +2,10 @@
 
 use std::ffi::c_void;
 
+use gumball_engine::unstable::RowMut;
 use gumball_engine::{
-    DeviceRows, Dtype as Type, HostMatrix, Kind, LogitsMut, Matrix as EngineMatrix, RowMut,
-    Rows as EngineRows, RowsInOut,
+    DeviceRows, Dtype as Type, HostMatrix, Kind, LogitsMut, Matrix as EngineMatrix, Rows as EngineRows,
+    RowsInOut,
 };
 
 use crate::columns::Arrays;

@@ -4,7 +4,8 @@
 use std::ffi::{CString, c_char};
 use std::ptr;
 
-use gumball_engine::{Dry, Error, Field, LogprobsParams, Parameter, Parameters, SamplingParams};
+use gumball_engine::unstable::{Field, Parameter, Parameters};
+use gumball_engine::{Dry, Error, LogprobsParams, SamplingParams};
 
 use crate::error::{Code, Failure, Result, words};
 use crate::ffi::{call, call_or, end, make, require};

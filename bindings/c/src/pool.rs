@@ -6,7 +6,8 @@ use std::mem::MaybeUninit;
 use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use gumball_engine::{DraftBatch, Place, Slot, Widths};
+use gumball_engine::unstable::DraftBatch;
+use gumball_engine::{Place, Slot, Widths};
 
 use crate::device::Device;
 use crate::error::{Code, Result, refuse, words};

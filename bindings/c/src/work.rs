@@ -3,7 +3,8 @@
 
 use std::mem::MaybeUninit;
 
-use gumball_engine::{DeviceGraph, Rows as EngineRows, StepVariant, Work as EngineWork};
+use gumball_engine::unstable::{DeviceGraph, StepVariant};
+use gumball_engine::{Rows as EngineRows, Work as EngineWork};
 
 use crate::batch::{Batch, Lists, read_batch};
 use crate::draft_batches::batch_of;
@@ -25,7 +26,7 @@ pub struct Graph {
 /// Work that lies in a graph of the program's own.
 #[derive(Debug)]
 pub struct Recorded {
-    inner: gumball_engine::Recorded,
+    inner: gumball_engine::unstable::Recorded,
 }
 
 #[repr(i32)]

@@ -162,6 +162,90 @@ fn every_struct_that_has_a_size_is_handed_in_with_other_sizes() {
     assert_eq!(count, 15);
 }
 
+/// Returns a line for each struct and field of the headers, with expressions for a size and an offset, and
+/// for each named number, with its value.
+fn layouts() -> Vec<(String, [String; 2])> {
+    let mut all = Vec::new();
+    for header in ["include/gumball.h", "include/gumball_heads.h"] {
+        let text = fs::read_to_string(home().join(header)).expect("text");
+        let code: String =
+            text.lines().map(|line| line.split("//").next().unwrap_or_default().to_owned() + "\n").collect();
+        for part in code.split("typedef struct ").skip(1) {
+            let (head, body) = part.split_once('{').unwrap_or((part, ""));
+            let Some((body, rest)) = body.split_once("\n} ").filter(|_| !head.contains(';')) else {
+                continue;
+            };
+            let name = rest.split(';').next().expect("a name");
+            all.push((name.to_owned(), [format!("sizeof({name})"), "0".to_owned()]));
+            for field in body.split(';').filter(|field| !field.trim().is_empty()) {
+                let of_function =
+                    field.split_once("(*").map(|(_, rest)| rest.split(')').next().expect("a name"));
+                let is_word = |c: char| c.is_alphanumeric() || c == '_';
+                let field = of_function.unwrap_or_else(|| field.split('[').next().expect("a field"));
+                let field = field.trim().rsplit(|c| !is_word(c)).next().expect("a name");
+                let size = format!("sizeof((({name} *)0)->{field})");
+                all.push((format!("{name}.{field}"), [size, format!("offsetof({name}, {field})")]));
+            }
+        }
+        for part in code.split("GUMBALL_ENUM(").filter(|part| part.starts_with("gumball_")) {
+            let body = part.split_once('{').and_then(|(_, part)| part.split_once('}')).expect("numbers").0;
+            for number in body.split(',').filter_map(|number| number.split('=').next()) {
+                let number = number.trim();
+                if !number.is_empty() {
+                    all.push((number.to_owned(), ["sizeof(int32_t)".to_owned(), number.to_owned()]));
+                }
+            }
+        }
+    }
+    all
+}
+
+/// The test `releases` of conformance says what `releases` holds; here, sizes and offsets of what C programs
+/// of a release were compiled with. A struct that has a size may have grown at its end.
+#[test]
+fn structs_and_numbers_of_every_release_are_where_they_were() {
+    let mut source = "#include <stdio.h>\n#include \"gumball_heads.h\"\nint main(void) {\n".to_owned();
+    for (name, [size, place]) in layouts() {
+        source += &format!("printf(\"{name} %zu %ld\\n\", {size}, (long)({place}));\n");
+    }
+    let path = folder().join("layouts.c");
+    fs::write(&path, source + "return 0; }\n").expect("a folder that can be written");
+    let Some(program) = program(C, "layouts", &[path.to_str().expect("a path in UTF-8")]) else { return };
+    let now = run(&program, &[]);
+    let releases = home().join("../../proof/conformance/releases");
+    let version = [env!("CARGO_PKG_VERSION_MAJOR"), env!("CARGO_PKG_VERSION_MINOR")].join(".");
+    let this = releases.join(version).join("structs.txt");
+    if !this.exists() && std::env::var_os("GUMBALL_BLESS").is_some() {
+        fs::create_dir_all(this.parent().expect("the folder")).expect("a folder that can be written");
+        fs::write(&this, &now).expect("a folder that can be written");
+    }
+    assert!(
+        this.exists(),
+        "GUMBALL_BLESS=1 cargo test -p gumball-c --test c structs writes {}",
+        this.display()
+    );
+    let parts = |line: &str| -> (String, Vec<i64>) {
+        let mut words = line.split(' ').map(str::to_owned);
+        (words.next().expect("a name"), words.map(|word| word.parse().expect("a number")).collect())
+    };
+    let known: std::collections::HashMap<_, _> = now.lines().map(parts).collect();
+    for release in fs::read_dir(releases).expect("the folders").map(|entry| entry.expect("a folder").path()) {
+        for (name, was) in
+            fs::read_to_string(release.join("structs.txt")).expect("structs").lines().map(parts)
+        {
+            let is = known.get(&name);
+            let grows = known.contains_key(&format!("{name}.struct_size"));
+            let stays = is.is_some_and(|is| is[1] == was[1] && (is[0] == was[0] || grows && is[0] > was[0]));
+            assert!(
+                stays,
+                "{name}: size and place were {was:?} in {}, are {is:?}. A program of that release breaks: add fields at the \
+                 end alone. If that version is not out yet, remove its structs.txt and write it with GUMBALL_BLESS=1",
+                release.display()
+            );
+        }
+    }
+}
+
 #[test]
 fn drafts_go_in_and_come_out_in_every_form() {
     test("verify", &["tests/c/verify.c"], &[], &[C, CPP, SANITIZED]);

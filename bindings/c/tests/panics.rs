@@ -7,7 +7,8 @@ use std::ptr::null;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use gumball::*;
-use gumball_engine::{Logprobs, Route, Row, Stages};
+use gumball_engine::unstable::Stages;
+use gumball_engine::{Logprobs, Route, Row};
 
 /// Whether the route panics.
 static BREAKS: AtomicBool = AtomicBool::new(false);
@@ -20,9 +21,9 @@ impl Stages for BreakingStages {
     fn sample(
         &mut self,
         row: Row<'_>,
-        task: &gumball_engine::Task<'_>,
+        task: &gumball_engine::unstable::Task<'_>,
         hook: Option<gumball_engine::Hook<'_>>,
-    ) -> gumball_engine::Result<gumball_engine::Chosen> {
+    ) -> gumball_engine::Result<gumball_engine::unstable::Chosen> {
         let chosen = self.0.sample(row, task, hook)?;
         assert!(!BREAKS.load(Ordering::SeqCst), "the cut is below the tile");
         Ok(chosen)

@@ -3,7 +3,8 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use gumball_engine::head::{HeadOptions, Scaling};
-use gumball_engine::{CudaThreadState, Device, DeviceHead as EngineHead, Error, Gpu, HeadCounts, Result};
+use gumball_engine::unstable::{CudaThreadState, Gpu};
+use gumball_engine::{Device, DeviceHead as EngineHead, Error, HeadCounts, Result};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 

@@ -5,7 +5,8 @@ use std::ffi::CString;
 use std::path::PathBuf;
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-use gumball_engine::{CudaThreadState, Device, Gpu, Result};
+use gumball_engine::unstable::{CudaThreadState, Gpu};
+use gumball_engine::{Device, Result};
 use pyo3::exceptions::PyRuntimeWarning;
 use pyo3::prelude::*;
 

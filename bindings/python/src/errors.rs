@@ -5,7 +5,8 @@
 //! `TypeError`. A missing driver, library, device or memory raises `UnavailableError`, a `RuntimeError`.
 
 use gumball_engine::head::ArtefactError;
-use gumball_engine::{Error, RanksError, quoted, shown};
+use gumball_engine::unstable::{quoted, shown};
+use gumball_engine::{Error, RanksError};
 use pyo3::exceptions::{PyBaseException, PyException, PyMemoryError, PyValueError};
 use pyo3::prelude::*;
 

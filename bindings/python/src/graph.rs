@@ -2,7 +2,7 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use gumball_engine::DeviceGraph;
+use gumball_engine::unstable::DeviceGraph;
 use pyo3::prelude::*;
 
 use crate::device_head::DeviceHead;

@@ -7,9 +7,9 @@ use std::path::PathBuf;
 use std::sync::{PoisonError, RwLock, RwLockReadGuard};
 
 use gumball_engine::head::{
-    Artefact, ArtefactError, Certified, Clustered, ClusteredOptions, Exact, HeadOptions, HostMatrix, Level,
-    Scaling,
+    Artefact, ArtefactError, Certified, Clustered, ClusteredOptions, Exact, HeadOptions, HostMatrix, Scaling,
 };
+use gumball_engine::unstable::head::Level;
 use gumball_engine::{Error, Head as EngineHead, HeadCounts, Result, certify};
 use numpy::{PyArray1, PyArray2, PyArrayMethods};
 use pyo3::prelude::*;

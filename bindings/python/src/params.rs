@@ -3,9 +3,8 @@
 //! The class itself is a dataclass in `python/gumball/params.py`. This file reads its attributes, once per
 //! request.
 
-use gumball_engine::{
-    Error, Field, Filter, FilterOrder, MAX_VOCAB, Parameters, SamplingParams, meant, nearest, quoted,
-};
+use gumball_engine::unstable::{Field, Parameters, meant, nearest, quoted};
+use gumball_engine::{Error, Filter, FilterOrder, MAX_VOCAB, SamplingParams};
 use pyo3::exceptions::{PyAttributeError, PyTypeError};
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -82,7 +81,7 @@ fn whole<'py>(it: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
 /// a terminal acts on.
 #[pyfunction]
 pub fn shown_text(value: &Bound<'_, PyAny>) -> PyResult<String> {
-    Ok(gumball_engine::shown(&value.str()?.to_string_lossy()))
+    Ok(gumball_engine::unstable::shown(&value.str()?.to_string_lossy()))
 }
 
 /// Returns the known name that is nearest to one that is not known; with peers also what another engine's

@@ -21,6 +21,7 @@ from gumball import (
     Pool,
     Sampler,
     SamplingParams,
+    State,
     prompt_seed,
     sample_seed,
 )
@@ -72,6 +73,15 @@ def test_parameters_are_read_from_json_and_written_as_every_language_does() -> N
     for text, said in cases["refused"]:
         with pytest.raises(InvalidValueError, match=re.escape(said)):
             SamplingParams.from_json(text)
+
+
+@pytest.mark.parametrize("release", sorted((CONFORMANCE / "releases").iterdir()), ids=lambda folder: folder.name)
+def test_parameters_and_states_that_a_release_wrote_are_read(release: Path) -> None:
+    read = json.loads((release / "state.json").read_text())
+    sampler = Sampler.resume(SamplingParams(**read["params"]), 1000, State(**read["state"]))
+    assert (list(sampler.state.output), sampler.state.mu) == (read["state"]["output"], read["state"]["mu"])
+    for text in (release / "params.jsonl").read_text().splitlines():
+        assert json.loads(SamplingParams.from_json(text).to_json()).items() >= json.loads(text).items()
 
 
 @pytest.mark.parametrize("name", PARAMS)

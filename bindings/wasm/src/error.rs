@@ -3,7 +3,8 @@
 //! `GumballError` extends `Error` and has the fields kind, parameter, value and allowed. What a hook throws
 //! is passed on as it is.
 
-use gumball_engine::{Error, meant, shown};
+use gumball_engine::Error;
+use gumball_engine::unstable::{meant, shown};
 use wasm_bindgen::prelude::*;
 
 #[wasm_bindgen(raw_module = "./host.js")]
@@ -62,7 +63,7 @@ impl Failure {
     /// Makes the error for a text that is no JSON of parameters, and for parameters that JSON cannot hold.
     #[cfg(feature = "whole")]
     pub fn json(parameter: &str, error: &serde_json::Error) -> Self {
-        let said = gumball_engine::quoted(error.to_string().as_bytes(), 1500);
+        let said = gumball_engine::unstable::quoted(error.to_string().as_bytes(), 1500);
         let message = format!("{parameter} cannot be read: {said}");
         Failure::Thrown(GumballError::new("json", parameter, "", "", &message).into())
     }

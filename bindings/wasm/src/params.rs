@@ -1,7 +1,8 @@
 //! Parameters of a request: an object of the fields that are not neutral, under the names that they have
 //! everywhere, read by the table.
 
-use gumball_engine::{Error, Field, FilterOrder, Parameter, Parameters, SamplingParams};
+use gumball_engine::unstable::{Field, Parameter, Parameters};
+use gumball_engine::{Error, FilterOrder, SamplingParams};
 use js_sys::{Array, Map};
 use wasm_bindgen::prelude::*;
 

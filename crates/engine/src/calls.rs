@@ -182,7 +182,7 @@ impl Pool {
     ///   rows, and for row indices of hidden states.
     /// - On a device [`Error::Length`] for more rows than the place allows, and [`Error::Unavailable`] for a
     ///   hook, for hidden states, and on the route `probabilities`. There the call waits;
-    ///   [`OnDevice::add_draft_batch`](crate::OnDevice::add_draft_batch) is for drafts that do not.
+    ///   [`OnDevice::add_draft_batch`](crate::unstable::OnDevice::add_draft_batch) is for drafts that do not.
     pub fn draft(
         &mut self,
         rows: Rows<'_>,

@@ -12,10 +12,10 @@ use gumball_spec::{Error, Kind, NONE, Result, memory};
 use crate::batch::{Batch, Checked};
 use crate::host::Host;
 use crate::logits::Logits;
-use crate::route::Stages;
 use crate::rows::{Rows, Source};
 use crate::slot::PADDING;
 use crate::slots::Slots;
+use crate::stages::Stages;
 use crate::verify_mode::VerifyMode;
 
 /// The drafts of a draft model, in memory that is used again from call to call.

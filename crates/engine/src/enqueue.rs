@@ -65,7 +65,8 @@ impl Pool {
     /// On a device the call launches kernels and returns before they have run. It neither allocates nor
     /// waits, but that histories are moved once in `history_growth` tokens of a sequence, and what lies in
     /// the memory of the host is copied there, into memory as large as it ever had to be. For a graph that
-    /// the host program captures on the device's stream see [`OnDevice::record`](crate::OnDevice::record).
+    /// the host program captures on the device's stream see
+    /// [`OnDevice::record`](crate::unstable::OnDevice::record).
     ///
     /// # Errors
     /// - [`Error::Conflict`] for the pool's own rows if nothing was assigned to them since the pool was made,

@@ -16,7 +16,7 @@
 //! | softmax, renormalise, mask, draw from or verify rows without sequences, on the host or a GPU | [`Operators`] |
 //! | move a sequence to another pool or another computer | [`State`], [`Pool::resume`] |
 //! | do all that on a GPU, from logits in its memory | [`Place::Device`], [`Device`] |
-//! | let another program capture graphs there, and draft in them | [`Pool::on_device`], [`OnDevice`] |
+//! | let another program capture graphs there, and draft in them | [`Pool::on_device`], [`unstable::OnDevice`] |
 //! | choose the way from logits to a token | [`Route`] |
 //!
 //! A sampler draws from one row after the other:
@@ -61,7 +61,7 @@
 //! | requests | [`admit`](Pool::admit), [`resume`](Pool::resume), [`fork`](Pool::fork), [`release`](Pool::release); [`push`](Pool::push), [`shorten`](Pool::shorten), [`sequence`](Pool::sequence) |
 //! | at once | [`step`](Pool::step), [`verify`](Pool::verify), [`draft`](Pool::draft), [`score`](Pool::score) |
 //! | in order | [`assign`](Pool::assign), [`enqueue`](Pool::enqueue), [`fetch`](Pool::fetch); on a device `capture`, `replay` |
-//! | on a device, [`OnDevice`] | graphs of the program: `record`, `needed_variant`, `before_replay`, `variants`; drafts: `add_draft_batch`, `assigned`, `fetch_drafts`, `drafts_address`, `draft_probs`, `remove_draft_batch`; outputs where they lie: `outputs`, `read_taken` |
+//! | on a device, [`unstable::OnDevice`] | graphs of the program: `record`, `needed_variant`, `before_replay`, `variants`; drafts: `add_draft_batch`, `assigned`, `fetch_drafts`, `drafts_address`, `draft_probs`, `remove_draft_batch`; outputs where they lie: `outputs`, `read_taken` |
 //! | over ranks | [`shape`](Pool::shape), [`plan`](Pool::plan), [`ranks`](Pool::ranks) |
 //! | what it is | [`len`](Pool::len), [`is_empty`](Pool::is_empty), [`capacity`](Pool::capacity), [`vocab`](Pool::vocab), [`level`](Pool::level), [`device`](Pool::device); of heads [`head_counts`](Pool::head_counts), [`needs_whole_row`](Pool::needs_whole_row) |
 //!
@@ -72,6 +72,10 @@
 //! The feature `cuda` is on by default and links nothing. A program built with it also runs where CUDA is not
 //! installed; there [`Device::cuda`] returns an error that names what is missing. Without the features
 //! `heads`, on by default too, and `cuda` there are no heads, and rows are no hidden states.
+//!
+//! Names stay as `docs/releases.md` promises, but for those in [`unstable`], which may change in any minor
+//! version. The crates that this one is made of, `gumball-spec`, `gumball-cpu`, `gumball-cuda`,
+//! `gumball-dist` and `gumball-head`, promise only the names that this crate shows outside of it.
 #![forbid(unsafe_code)]
 #![cfg_attr(not(feature = "cuda"), expect(dead_code, reason = "heads and devices use it"))]
 
@@ -148,20 +152,38 @@ mod walk;
 #[cfg_attr(not(feature = "cuda"), path = "no_device.rs")]
 mod device;
 
-pub use gumball_dist as dist;
+pub mod unstable;
 
-pub use gumball_cpu::{Chosen, Draw, Entry, History, Level, Prepared, RowMut, Task, files};
+/// Ranks: how several processes share the rows and the vocabulary of a pool ([`Pool::over`]).
+pub mod dist {
+    #[cfg(unix)]
+    pub use gumball_dist::Sockets;
+    pub use gumball_dist::{
+        Address, Bounds, Costs, DEFAULT_TIMEOUT, LogitsLayout, Ownership, Patience, Plan, Planner,
+        PlannerConfig, Shares, StepKind, StepShape, Threads, Transport, TransportKind, VocabSplit, choose,
+        threads,
+    };
+}
+
+/// LM heads, which make logits of hidden states ([`Rows::Hidden`]).
+#[cfg(feature = "heads")]
+pub mod head {
+    pub use gumball_head::{
+        Artefact, ArtefactError, Bytes, Certified, ClusterBuild, ClusterProgress, Clustered,
+        ClusteredOptions, Clusters, Exact, HeadOptions, HostMatrix, MAX_HIDDEN, MappedFile, Scaling, Weights,
+        WeightsMut, artefact,
+    };
+}
+
+pub use gumball_cpu::{History, Level};
 pub use gumball_spec::edit::Hook;
-pub use gumball_spec::error::{quoted, shown};
 pub use gumball_spec::layout::set_ids;
 pub use gumball_spec::logprobs::{Logprobs, TokenLogprob};
-pub use gumball_spec::near::{meant, nearest};
 pub use gumball_spec::verify::by_probabilities::Judgement;
-pub use gumball_spec::verify::draft::DraftWords;
 pub use gumball_spec::{
-    Dry, DynamicTemperature, Error, Field, Filter, FilterOrder, HostMatrix, Kind, Layout, LogprobMode,
-    LogprobsParams, MAX_VOCAB, Mirostat, NONE, Parameter, Parameters, RanksError, Result, Row,
-    SamplingParams, Scope, Status, TILE, Widths, prompt_seed, sample_seed,
+    Dry, DynamicTemperature, Error, Filter, FilterOrder, HostMatrix, Kind, Layout, LogprobMode,
+    LogprobsParams, MAX_VOCAB, Mirostat, NONE, RanksError, Result, Row, SamplingParams, Scope, Status,
+    Widths, prompt_seed, sample_seed,
 };
 pub use half::{bf16, f16};
 
@@ -169,18 +191,13 @@ pub use backend::RanksInfo;
 pub use batch::{Batch, RowHook, StepOptions};
 pub use config::{Place, PoolConfig, Ranks};
 #[cfg(feature = "cuda")]
-pub use device::{
-    AssignedShape, ColumnType, CudaThreadState, DeviceBuffer, DeviceGraph, DeviceOutputs, DraftBatchLimits,
-    Dtype, Gpu, IntType, OnDevice, Recorded, StepVariant,
-};
+pub use device::{ColumnType, DeviceBuffer, Dtype, IntType};
 pub use device::{
     Device, DeviceHead, DeviceIntMatrix, DeviceIntMatrixMut, DeviceMasks, DeviceMatrix, DeviceRows,
-    DeviceSlice, DraftBatch, DraftTreeRows, ProgramCommunicator,
+    DeviceSlice, DraftTreeRows, ProgramCommunicator,
 };
 pub use draft::Proposals;
 pub use drafts::{Drafts, Ids, Tree};
-#[cfg(feature = "heads")]
-pub use gumball_head as head;
 #[cfg(feature = "heads")]
 pub use head_counts::HeadCounts;
 pub use lm_head::Head;
@@ -194,7 +211,7 @@ pub use operators::{
 };
 pub use outputs::{Emitted, Outputs};
 pub use pool::Pool;
-pub use route::{Route, Stages};
+pub use route::Route;
 pub use rows::Rows;
 pub use sampler::{Sampler, Token};
 pub use score::Scored;

@@ -9,9 +9,7 @@ use gumball_cpu::{Level, Workspace};
 use gumball_spec::{Error, Result};
 
 use crate::probabilities::ProbabilityStages;
-use crate::stages::OracleStages;
-
-pub use crate::stages::Stages;
+use crate::stages::{OracleStages, Stages};
 
 /// A way from logits to a token. The routes of [`Route::ALL`] can be parsed from their names.
 ///

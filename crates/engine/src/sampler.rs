@@ -9,8 +9,9 @@ use gumball_spec::request::{check_forced, check_mask_width};
 use gumball_spec::{Error, Kind, Result, Row, SamplingParams, Status, memory};
 
 use crate::batch::StepOptions;
-use crate::route::{Route, Stages};
+use crate::route::Route;
 use crate::sequence::Sequence;
+use crate::stages::Stages;
 use crate::state::State;
 
 /// The token of a row.

@@ -11,9 +11,9 @@ use crate::batch::{Batch, Checked};
 use crate::host::Host;
 use crate::logits::Logits;
 use crate::outputs::Outputs;
-use crate::route::Stages;
 use crate::rows::{Rows, Source};
 use crate::sink::RowsMut;
+use crate::stages::Stages;
 use crate::workers::blocks_of;
 use gumball_spec::layout::{Layout, Widths};
 

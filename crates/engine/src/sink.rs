@@ -7,7 +7,7 @@ use gumball_spec::logprobs::Logprobs;
 use gumball_spec::{NONE, Result, Row, Status};
 
 use crate::batch::RowHook;
-use crate::route::Stages;
+use crate::stages::Stages;
 use gumball_spec::layout::Widths;
 
 /// A block of consecutive rows, to be written by one thread.

@@ -10,11 +10,11 @@ use crate::batch::{Batch, Checked};
 use crate::host::Host;
 use crate::logits::Logits;
 use crate::outputs::Outputs;
-use crate::route::Stages;
 use crate::rows::{Rows, Source};
 use crate::sink::RowsMut;
 use crate::slot::PADDING;
 use crate::slots::Slots;
+use crate::stages::Stages;
 use crate::workers::blocks_of;
 
 impl Host {

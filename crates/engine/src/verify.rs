@@ -18,11 +18,11 @@ use crate::drafts::{Drafted, Drafts, ReadDrafts, in_request};
 use crate::host::Host;
 use crate::logits::Logits;
 use crate::outputs::{Outputs, PADDED};
-use crate::route::Stages;
 use crate::rows::{Rows, Source};
 use crate::sink::RowsMut;
 use crate::slot::{PADDING, Slot};
 use crate::slots::Slots;
+use crate::stages::Stages;
 use crate::verify_mode::VerifyMode;
 use crate::walk::Walk;
 

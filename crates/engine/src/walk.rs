@@ -12,9 +12,9 @@ use gumball_spec::verify::weights::Key;
 
 use crate::batch::Batch;
 use crate::logits::Logits;
-use crate::route::Stages;
 use crate::sequence::Sequence;
 use crate::sink::RowsMut;
+use crate::stages::Stages;
 
 /// A request with drafts, whose rows of the batch begin at `start`.
 #[derive(Clone, Copy)]

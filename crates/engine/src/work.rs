@@ -36,7 +36,7 @@ pub enum Work<'a> {
     /// Last come the paths in front of the rows: a row of ids, of 32 or 64 bits, for each row of the batch,
     /// of which the first ones are in front of it, as many as are assigned; `None` if none are for any row.
     /// After a path that has an id outside the vocabulary, [`NONE`](crate::NONE) included, there are no
-    /// drafts. [`OnDevice::drafts_address`](crate::OnDevice::drafts_address) says where drafts lie.
+    /// drafts. [`OnDevice::drafts_address`](crate::unstable::OnDevice::drafts_address) says where drafts lie.
     Draft(DraftBatch, Rows<'a>, Masks<'a>, Option<DeviceIntMatrix<'a>>),
     /// A copy of the drafts of a batch: the drafts of row r to row r of the matrix, its siblings to columns
     /// from the given one on.
@@ -49,11 +49,12 @@ pub enum Work<'a> {
     /// sequences: positions, histories, counts and mu.
     ///
     /// A number below 0 or above the number of output tokens takes nothing away, and so does one above 1 with
-    /// mirostat, of whose limits a device has the last two; [`OnDevice::outputs`](crate::OnDevice::outputs)
-    /// says where it notes what was taken. The host does not see numbers in the memory of the device.
-    /// [`Pool::sequence`](crate::Pool::sequence) reads the sequence back: whole, if the device keeps its
-    /// history (`keep_histories` of the [`Place`](crate::Place), or edits that read it); otherwise by its
-    /// length, as long as the outputs of each step are fetched before the next one is enqueued.
+    /// mirostat, of whose limits a device has the last two;
+    /// [`OnDevice::outputs`](crate::unstable::OnDevice::outputs) says where it notes what was taken. The host
+    /// does not see numbers in the memory of the device. [`Pool::sequence`](crate::Pool::sequence) reads the
+    /// sequence back: whole, if the device keeps its history (`keep_histories` of the
+    /// [`Place`](crate::Place), or edits that read it); otherwise by its length, as long as the outputs of
+    /// each step are fetched before the next one is enqueued.
     Shorten(Ids<'a>),
 }
 

@@ -15,8 +15,9 @@ use gumball_cpu::Level;
 use gumball_spec::{Error, Result};
 use rayon::prelude::*;
 
-use crate::route::{Route, Stages};
+use crate::route::Route;
 use crate::sink::RowsMut;
+use crate::stages::Stages;
 
 /// Does a block of rows with the stages it is given.
 pub(crate) type Work<'w> = &'w (dyn Fn(&mut RowsMut<'_>, &mut dyn Stages) -> Result<()> + Sync);

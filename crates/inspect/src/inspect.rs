@@ -7,7 +7,7 @@
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use gumball_engine::files;
+use gumball_engine::unstable::files;
 use gumball_spec::{Request, Row};
 
 use crate::engine::DeviceArgs;

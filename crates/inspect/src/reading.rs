@@ -10,7 +10,7 @@ use std::io::{self, Cursor, Read, Seek, SeekFrom};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use gumball_engine::files::{Links, open_plain};
+use gumball_engine::unstable::files::{Links, open_plain};
 
 use crate::machine::size;
 use crate::{Error, Result};

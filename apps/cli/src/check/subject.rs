@@ -1,8 +1,8 @@
 //! What is checked: any way from logits to tokens.
 
+use gumball_engine::unstable::{Prepared, Stages, Task};
 use gumball_engine::{
-    Batch, History, Level, Masks, Outputs, Place, Pool, PoolConfig, Prepared, Route, Row, Rows,
-    SamplingParams, Stages, Task, Widths,
+    Batch, History, Level, Masks, Outputs, Place, Pool, PoolConfig, Route, Row, Rows, SamplingParams, Widths,
 };
 
 use crate::Result;

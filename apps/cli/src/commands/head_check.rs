@@ -10,7 +10,8 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use gumball_engine::head::artefact::Kind;
-use gumball_engine::head::{Clustered, ClusteredOptions, Exact, HostMatrix, Probes, Spread, Widened};
+use gumball_engine::head::{Clustered, ClusteredOptions, Exact, HostMatrix};
+use gumball_engine::unstable::head::{Probes, Spread, Widened};
 use gumball_engine::{DeviceHead, Head, SamplingParams};
 use serde::Serialize;
 

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use candle_core::Device;
 use candle_core::quantized::QTensor;
 use candle_core::quantized::gguf_file::{Content, Value};
-use gumball_engine::files::{Links, open_plain};
+use gumball_engine::unstable::files::{Links, open_plain};
 
 use super::error::{Error, Result};
 use super::header;

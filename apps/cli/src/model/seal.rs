@@ -12,7 +12,7 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use gumball_engine::files::{self, Links, open_plain};
+use gumball_engine::unstable::files::{self, Links, open_plain};
 use sha2::{Digest, Sha256};
 
 /// How long a digest is taken to hold.

@@ -5,7 +5,8 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use gumball_engine::{CudaThreadState, Device, Operators, Result};
+use gumball_engine::unstable::CudaThreadState;
+use gumball_engine::{Device, Operators, Result};
 use pyo3::prelude::*;
 
 use crate::arrays::Location;

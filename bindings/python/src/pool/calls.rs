@@ -1,8 +1,9 @@
 //! Direct calls: steps, verifications, drafts and scores, which are done on return.
 
+use gumball_engine::unstable::shown;
 use gumball_engine::{
     Batch as EngineBatch, Outputs as EngineOutputs, Pool as EnginePool, Proposals, Result, Rows,
-    Scored as EngineScored, shown,
+    Scored as EngineScored,
 };
 use numpy::{PyArray1, PyArrayMethods};
 use pyo3::prelude::*;

@@ -23,9 +23,9 @@ mod rows;
 mod signals;
 mod work;
 
+use gumball_engine::unstable::{CudaThreadState, Gpu};
 use gumball_engine::{
-    CudaThreadState, Device, Error, Gpu, Outputs as EngineOutputs, Place, Pool as EnginePool, PoolConfig,
-    Result, Widths,
+    Device, Error, Outputs as EngineOutputs, Place, Pool as EnginePool, PoolConfig, Result, Widths,
 };
 use pyo3::prelude::*;
 

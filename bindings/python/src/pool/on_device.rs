@@ -1,9 +1,9 @@
 //! What only a device can do: outputs where they lie, graphs of the host program, and batches of drafts.
 
-use gumball_engine::{
-    DeviceOutputs, DraftBatch as EngineDraftBatch, DraftBatchLimits, Layout, Pool as EnginePool, Proposals,
-    Recorded as EngineRecorded, Work,
+use gumball_engine::unstable::{
+    DeviceOutputs, DraftBatch as EngineDraftBatch, DraftBatchLimits, Recorded as EngineRecorded,
 };
+use gumball_engine::{Layout, Pool as EnginePool, Proposals, Work};
 use pyo3::prelude::*;
 
 use super::Pool;

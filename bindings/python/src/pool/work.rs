@@ -1,8 +1,9 @@
 //! Work in order: assigned, enqueued, fetched, captured and replayed.
 
+use gumball_engine::unstable::DraftBatch as EngineDraftBatch;
 use gumball_engine::{
-    DeviceIntMatrix, DeviceIntMatrixMut, DraftBatch as EngineDraftBatch, Head as EngineHead, IntType, Masks,
-    Matrix as EngineMatrix, Pool as EnginePool, Result, Rows, Work,
+    DeviceIntMatrix, DeviceIntMatrixMut, Head as EngineHead, IntType, Masks, Matrix as EngineMatrix,
+    Pool as EnginePool, Result, Rows, Work,
 };
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PyTuple};

@@ -4,9 +4,9 @@
 //!
 //! The same requests are in a pool on the host, so that the script can compare.
 
+use gumball_engine::unstable::Recorded;
 use gumball_engine::{
-    Batch, Device, DeviceMatrix, Dtype, Outputs, Place, Pool, PoolConfig, Recorded, Result, Rows,
-    SamplingParams, Work,
+    Batch, Device, DeviceMatrix, Dtype, Outputs, Place, Pool, PoolConfig, Result, Rows, SamplingParams, Work,
 };
 
 /// The two pools that the host program compares, and their outputs.

@@ -1,8 +1,9 @@
 //! A pool on a device, which the host emulates here, does what a pool of the host does.
 
+use gumball_engine::unstable::StepVariant;
 use gumball_engine::{
     Batch, Device, DeviceBuffer, DeviceMasks, DeviceMatrix, DeviceSlice, Drafts, Dry, Dtype, IntType, Masks,
-    Outputs, PADDING, Pool, Rows, SamplingParams, Slot, StepVariant, VerifyMode, Work,
+    Outputs, PADDING, Pool, Rows, SamplingParams, Slot, VerifyMode, Work,
 };
 
 use crate::cases::{KINDS, VOCAB, config, device, on_device, params, pool, rows};

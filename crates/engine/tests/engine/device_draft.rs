@@ -1,8 +1,9 @@
 //! Batches of rows of a draft model in the memory of an emulated device.
 
+use gumball_engine::unstable::{DraftBatch, DraftBatchLimits, StepVariant};
 use gumball_engine::{
-    Batch, Device, DeviceBuffer, DeviceIntMatrix, DeviceMatrix, DraftBatch, DraftBatchLimits, Dtype, Error,
-    IntType, Masks, NONE, Pool, PoolConfig, Proposals, Route, SamplingParams, StepVariant, VerifyMode, Work,
+    Batch, Device, DeviceBuffer, DeviceIntMatrix, DeviceMatrix, Dtype, Error, IntType, Masks, NONE, Pool,
+    PoolConfig, Proposals, Route, SamplingParams, VerifyMode, Work,
 };
 
 use crate::cases::{VOCAB, config, device, on_device, params, row, rows};

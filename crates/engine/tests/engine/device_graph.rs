@@ -1,9 +1,10 @@
 //! Graphs on an emulated device that draft, verify, advance and take tokens away, with the results that a
 //! pool of the host has.
 
+use gumball_engine::unstable::{DraftBatch, DraftBatchLimits};
 use gumball_engine::{
-    Batch, DeviceBuffer, DeviceIntMatrix, DeviceIntMatrixMut, DeviceMatrix, DeviceSlice, DraftBatch,
-    DraftBatchLimits, Drafts, Dtype, Error, IntType, Masks, Pool, Proposals, Rows, Slot, VerifyMode, Work,
+    Batch, DeviceBuffer, DeviceIntMatrix, DeviceIntMatrixMut, DeviceMatrix, DeviceSlice, Drafts, Dtype,
+    Error, IntType, Masks, Pool, Proposals, Rows, Slot, VerifyMode, Work,
 };
 
 use crate::cases::{VOCAB, config, device, on_device, params, rows};

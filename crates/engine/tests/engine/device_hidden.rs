@@ -2,8 +2,9 @@
 //! has.
 
 use gumball_engine::head::{
-    Certified, Clustered, ClusteredOptions, Clusters, Exact, HeadOptions, HostMatrix, WholeRow,
+    Certified, Clustered, ClusteredOptions, Clusters, Exact, HeadOptions, HostMatrix,
 };
+use gumball_engine::unstable::head::WholeRow;
 use gumball_engine::{
     Batch, Device, DeviceBuffer, DeviceHead, DeviceMatrix, DeviceSlice, Drafts, Dtype, Error, Head, IntType,
     Outputs, Pool, PoolConfig, Route, Row, Rows, SamplingParams, Slot, VerifyMode, Work, bf16,

@@ -2,7 +2,8 @@
 //! by an error.
 
 use allocation_counter::measure;
-use gumball_engine::head::{Certified, Exact, HeadOptions, HostMatrix, Scaling, WholeRow};
+use gumball_engine::head::{Certified, Exact, HeadOptions, HostMatrix, Scaling};
+use gumball_engine::unstable::head::WholeRow;
 use gumball_engine::{
     Batch, Filter, Head, Masks, Outputs, PADDING, Place, Pool, PoolConfig, Route, Rows, SamplingParams,
     Widths, bf16,

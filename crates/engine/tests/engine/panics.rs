@@ -4,9 +4,9 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use gumball_engine::unstable::Stages;
 use gumball_engine::{
-    Batch, Logprobs, Outputs, Place, Pool, PoolConfig, Result, Route, Row, Rows, Sampler, Slot, Stages,
-    StepOptions,
+    Batch, Logprobs, Outputs, Place, Pool, PoolConfig, Result, Route, Row, Rows, Sampler, Slot, StepOptions,
 };
 
 use crate::cases::{KINDS, VOCAB, params, row, rows};
@@ -24,9 +24,9 @@ impl Stages for BreakingStages {
     fn sample(
         &mut self,
         row: Row<'_>,
-        task: &gumball_engine::Task<'_>,
+        task: &gumball_engine::unstable::Task<'_>,
         hook: Option<gumball_engine::Hook<'_>>,
-    ) -> Result<gumball_engine::Chosen> {
+    ) -> Result<gumball_engine::unstable::Chosen> {
         let chosen = self.0.sample(row, task, hook)?;
         assert!(!BREAKS.load(Ordering::SeqCst), "told to break");
         Ok(chosen)

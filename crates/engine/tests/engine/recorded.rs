@@ -1,9 +1,9 @@
 //! Graphs of the host program on an emulated device: their replays do what a pool of the host does,
 //! and the host's copies follow.
 
+use gumball_engine::unstable::{Recorded, StepVariant};
 use gumball_engine::{
-    Batch, DeviceBuffer, DeviceMatrix, DeviceSlice, Drafts, Dtype, Error, IntType, Pool, Recorded, Rows,
-    Slot, StepVariant, Work,
+    Batch, DeviceBuffer, DeviceMatrix, DeviceSlice, Drafts, Dtype, Error, IntType, Pool, Rows, Slot, Work,
 };
 use gumball_spec::num::philox4x32_10;
 

@@ -2,9 +2,10 @@
 //! counts of the steps that each has served.
 
 use gumball_bench_protocol::skipped::or_skip;
+use gumball_engine::unstable::StepVariant;
 use gumball_engine::{
     Batch, Device, DeviceBuffer, DeviceMatrix, Dtype, Error, NONE, Outputs, PADDING, Place, Pool, PoolConfig,
-    Rows, SamplingParams, Slot, StepVariant, Work,
+    Rows, SamplingParams, Slot, Work,
 };
 
 use crate::cases::{VOCAB, rows};

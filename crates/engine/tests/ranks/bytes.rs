@@ -1,7 +1,8 @@
 //! How many bytes a step exchanges, counted.
 
 use gumball_engine::dist::LogitsLayout::{self, Gather, Replicated, Survey, Swap};
-use gumball_engine::dist::{PlannerConfig, Transport, VocabSplit, What};
+use gumball_engine::dist::{PlannerConfig, Transport, VocabSplit};
+use gumball_engine::unstable::dist::What;
 use gumball_engine::{
     Batch, Kind, LogprobMode, LogprobsParams, Outputs, Place, Pool, PoolConfig, Ranks, SamplingParams,
 };

@@ -4,9 +4,10 @@
 use gumball_engine::dist::LogitsLayout::{Gather, Survey, Swap};
 use gumball_engine::dist::TransportKind::OneSided;
 use gumball_engine::dist::{Ownership, Transport};
+use gumball_engine::unstable::DraftBatchLimits;
 use gumball_engine::{
-    Batch, DeviceBuffer, DeviceIntMatrixMut, DeviceSlice, DraftBatchLimits, Drafts, IntType, Masks, Outputs,
-    Proposals, Tree, VerifyMode, Work,
+    Batch, DeviceBuffer, DeviceIntMatrixMut, DeviceSlice, Drafts, IntType, Masks, Outputs, Proposals, Tree,
+    VerifyMode, Work,
 };
 
 use crate::batch::{Numbers, PATIENCE, Requests, on_ranks, planned, state};

@@ -1,7 +1,8 @@
 //! Only steps that run count as taken, over devices of ranks.
 
 use gumball_engine::dist::{Transport, VocabSplit};
-use gumball_engine::{Batch, Kind, Outputs, SamplingParams, StepVariant, Work};
+use gumball_engine::unstable::StepVariant;
+use gumball_engine::{Batch, Kind, Outputs, SamplingParams, Work};
 
 use crate::batch::{Numbers, PATIENCE, Requests, on_ranks, planned, state};
 use crate::cases::Dice;

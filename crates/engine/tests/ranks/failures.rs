@@ -5,8 +5,9 @@ use std::time::Duration;
 use gumball_engine::dist::LogitsLayout::{self, Gather, Replicated, Swap};
 #[cfg(feature = "emulator")]
 use gumball_engine::dist::TransportKind;
-use gumball_engine::dist::{PlannerConfig, StepKind, StepPart, VocabSplit};
+use gumball_engine::dist::{PlannerConfig, StepKind, VocabSplit};
 use gumball_engine::head::{Exact, HeadOptions, HostMatrix};
+use gumball_engine::unstable::dist::StepPart;
 use gumball_engine::{
     Batch, Drafts, Error, Outputs, Place, Pool, PoolConfig, Ranks, RanksError, Rows, SamplingParams, Slot,
     State, VerifyMode, Work,

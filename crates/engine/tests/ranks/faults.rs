@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 
 use gumball_engine::dist::LogitsLayout::{Survey, Swap};
 use gumball_engine::dist::TransportKind::{Nccl, OneSided};
-use gumball_engine::dist::{Bounds, HEADER_BYTES, Threads, Transport};
+use gumball_engine::dist::{Bounds, Threads, Transport};
+use gumball_engine::unstable::dist::HEADER_BYTES;
 use gumball_engine::{Error, RanksError};
 
 use crate::batch::{PATIENCE, on_ranks, with_patience};

@@ -8,9 +8,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::{sleep, spawn};
 use std::time::{Duration, Instant};
 
-use gumball_engine::dist::{
-    Address, HEADER_BYTES, LogitsLayout, PlannerConfig, Sockets, StepKind, Transport, VocabSplit,
-};
+use gumball_engine::dist::{Address, LogitsLayout, PlannerConfig, Sockets, StepKind, Transport, VocabSplit};
+use gumball_engine::unstable::dist::HEADER_BYTES;
 use gumball_engine::{
     Batch, Error, Outputs, PADDING, Place, Pool, PoolConfig, Ranks, RanksError, Rows, SamplingParams,
 };

@@ -2,7 +2,7 @@
 
 use std::str::FromStr;
 
-use gumball_engine::shown;
+use gumball_engine::unstable::shown;
 
 use crate::text::count;
 

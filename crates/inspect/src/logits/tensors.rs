@@ -1,7 +1,7 @@
 //! Logits from a tensor of a `.safetensors` file.
 
 use gumball_engine::head::artefact::read_tensors;
-use gumball_engine::shown;
+use gumball_engine::unstable::shown;
 use safetensors::Dtype;
 
 use super::Data;

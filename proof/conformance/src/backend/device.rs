@@ -4,9 +4,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use gumball_cpu::Output;
 use gumball_cuda::{Cache, Emulator, Gpu};
+use gumball_engine::unstable::RowMut;
 use gumball_engine::{
-    Device, DeviceBuffer, DeviceMatrix, DeviceRows, DeviceSlice, IntType, Operators, PerRowMut, RowMut,
-    RowParams, RowsInOut,
+    Device, DeviceBuffer, DeviceMatrix, DeviceRows, DeviceSlice, IntType, Operators, PerRowMut, RowParams,
+    RowsInOut,
 };
 use gumball_spec::verify::by_probabilities::{Emitted, Judgement, Trial};
 use gumball_spec::{Result, Row, Status};

@@ -15,10 +15,11 @@ use gumball_cpu::Output;
 #[cfg(feature = "cuda")]
 use gumball_cuda::{Prepared, Variant};
 use gumball_engine::dist::{LogitsLayout, Ownership, TransportKind, VocabSplit};
+use gumball_engine::unstable::DraftWords;
 use gumball_engine::{
-    Batch, DraftTreeCounts, DraftTrees, DraftWords, Draws, HostDraftTrees, HostMasks, HostMatrix, LogitsMut,
-    Masks, Matrix, Operators, Outputs, PADDING, Place, PoolConfig, Proposals, RowHook, RowParams, Rows,
-    RowsInOut, Slot, State, VerifyMode, Widths, bf16, f16,
+    Batch, DraftTreeCounts, DraftTrees, Draws, HostDraftTrees, HostMasks, HostMatrix, LogitsMut, Masks,
+    Matrix, Operators, Outputs, PADDING, Place, PoolConfig, Proposals, RowHook, RowParams, Rows, RowsInOut,
+    Slot, State, VerifyMode, Widths, bf16, f16,
 };
 use gumball_spec::verify::by_probabilities::{Emitted, Judgement, Trial};
 use gumball_spec::{MAX_VOCAB, NONE, Result, Row, SamplingParams, Status};
