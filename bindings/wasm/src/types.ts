@@ -55,7 +55,7 @@ export interface SamplingParams {
   presence_penalty?: number;
   /** The part of the history in which frequency and presence penalty count tokens. */
   penalty_scope?: "prompt" | "output" | "both";
-  /** How many of the last tokens of the history repetition, frequency and presence penalty look at; each counts those of its scope among them; in 0..2^32, 0 is all. */
+  /** Of the last so many tokens of prompt and output together, repetition, frequency and presence penalty count the tokens of their scope; in 0..2^32, 0 is all tokens. */
   penalty_window?: number;
   /** The DRY repetition penalty. */
   dry?: { multiplier?: number; base?: number; allowed_length?: number; breakers?: Integers; window?: number };

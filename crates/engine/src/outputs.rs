@@ -5,7 +5,8 @@
 
 use std::ops::Range;
 
-use gumball_spec::{Error, NONE, Result, Status, memory};
+use gumball_spec::logprobs::{Logprobs, TokenLogprob};
+use gumball_spec::{Error, LogprobsParams, NONE, Result, Status, memory};
 
 use crate::sink::RowsMut;
 use gumball_spec::layout::Layout;
@@ -163,6 +164,22 @@ impl Outputs {
     pub fn id_ranks(&self, row: usize) -> &[u32] {
         let width = self.layout.widths.ids;
         &self.words[self.layout.id_ranks()][row * width..][..width]
+    }
+
+    /// Returns the logprobs of a row whose request asked for these.
+    #[must_use]
+    pub fn logprobs_of(&self, row: usize, asked: &LogprobsParams) -> Logprobs {
+        let of = |((id, logprob), rank): ((i32, &f32), u32)| TokenLogprob { id, logprob: *logprob, rank };
+        let top = self.top_ids(row).iter().copied().zip(self.top_logprobs(row)).zip(1..);
+        let ids = asked.ids.iter().map(|id| *id as i32).zip(self.id_logprobs(row));
+        Logprobs {
+            token: of(((self.tokens()[row], &self.logprobs()[row]), self.ranks()[row])),
+            top: top
+                .take(asked.top_n as usize)
+                .map(|(told, rank)| of((told, if told.0 == NONE { 0 } else { rank })))
+                .collect(),
+            ids: ids.zip(self.id_ranks(row).iter().copied()).map(of).collect(),
+        }
     }
 
     /// Returns how many drafts of each request were accepted.

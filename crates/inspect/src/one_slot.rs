@@ -1,8 +1,8 @@
 //! Rows that are drawn one at a time, on the host or a device, by a pool of one slot.
 
 use gumball_engine::{Batch, Masks, Outputs, Place, Pool, PoolConfig, Route, Rows, State, Widths};
-use gumball_spec::logprobs::{Logprobs, TokenLogprob};
-use gumball_spec::{LogprobsParams, NONE, Request, Row, SamplingParams};
+use gumball_spec::logprobs::Logprobs;
+use gumball_spec::{LogprobsParams, Request, Row, SamplingParams};
 
 use crate::Result;
 
@@ -51,16 +51,6 @@ impl OneSlot {
 
     /// Returns the logprobs of the last row, if they were asked for.
     pub fn logprobs(&self) -> Option<Logprobs> {
-        let (asked, out) = (self.asked.as_ref()?, &self.out);
-        let of = |id, logprob, rank| TokenLogprob { id, logprob, rank };
-        let top = out.top_ids(0).iter().zip(out.top_logprobs(0)).zip(1..);
-        let ids = asked.ids.iter().zip(out.id_logprobs(0)).zip(out.id_ranks(0));
-        Some(Logprobs {
-            token: of(out.tokens()[0], out.logprobs()[0], out.ranks()[0]),
-            top: top
-                .map(|((id, logprob), rank)| of(*id, *logprob, if *id == NONE { 0 } else { rank }))
-                .collect(),
-            ids: ids.map(|((id, logprob), rank)| of(*id as i32, *logprob, *rank)).collect(),
-        })
+        Some(self.out.logprobs_of(0, self.asked.as_ref()?))
     }
 }

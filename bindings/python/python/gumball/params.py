@@ -214,7 +214,7 @@ class SamplingParams:
     frequency_penalty: Subtracted once per occurrence; in -2^16..=2^16, 0 is off.
     presence_penalty: Subtracted once if there is any occurrence; in -2^16..=2^16, 0 is off.
     penalty_scope: The part of the history in which frequency and presence penalty count tokens. One of "prompt", "output", "both".
-    penalty_window: How many of the last tokens of the history repetition, frequency and presence penalty look at; each counts those of its scope among them; in 0..2^32, 0 is all.
+    penalty_window: Of the last so many tokens of prompt and output together, repetition, frequency and presence penalty count the tokens of their scope; in 0..2^32, 0 is all tokens.
     dry: The DRY repetition penalty.
     no_repeat_ngram: Bans every token that would complete an n-gram of this size a second time; 0 is off.
     logit_bias: Added to the logits of ids, each named once and in the vocabulary; finite, or -inf for a ban.

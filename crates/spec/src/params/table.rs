@@ -174,10 +174,10 @@ params! {
     penalty_scope: Scope = Scope::Output => setting(Stage::Edit).foreseen()
         .flag("SCOPE", "What frequency and presence penalty count: prompt, output or both");
 
-    /// How many of the last tokens of the history repetition, frequency and presence penalty look at; each
-    /// counts those of its scope among them; in 0..2^32, 0 is all.
+    /// Of the last so many tokens of prompt and output together, repetition, frequency and presence penalty
+    /// count the tokens of their scope; in 0..2^32, 0 is all tokens.
     penalty_window: u32 = 0 => setting(Stage::Edit).foreseen().within(WINDOW)
-        .flag("N", "Let repetition, frequency and presence penalty look at the last N tokens; 0 is all");
+        .flag("N", "Count for repetition, frequency and presence penalty only the last N tokens; 0 is all");
 
     /// The DRY repetition penalty.
     dry: Dry = Dry::default() => switch(Stage::Edit).foreseen().of_logits().reads_history();
