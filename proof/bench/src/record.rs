@@ -1,6 +1,6 @@
-//! What a run found, as a file that is kept: JSON under `proof/bench/record/`.
+//! The results of a run as a file that is kept: JSON under `proof/bench/record/`.
 //!
-//! A record is complete: from it alone, tables can be printed again and ratios formed anew.
+//! A record is complete: from it alone, tables can be printed and ratios formed again.
 
 use std::fs;
 use std::io;
@@ -29,9 +29,9 @@ pub struct Record {
     pub settings: Settings,
     /// Who took part.
     pub engines: Vec<Identity>,
-    /// What was measured.
+    /// The measurements.
     pub results: Vec<Measurement>,
-    /// What was not, and why.
+    /// The definitions that an engine did not take, with its reasons.
     pub skipped: Vec<Skipped>,
 }
 
@@ -49,11 +49,11 @@ pub struct Settings {
 /// One engine's time for one definition.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Measurement {
-    /// What was measured.
+    /// The definition that was measured.
     pub definition: Definition,
     /// By which engine.
     pub engine: String,
-    /// What a call does there.
+    /// The work of a call there, in words.
     pub does: String,
     /// How many samples the rest is of.
     pub samples: usize,
@@ -106,7 +106,7 @@ impl Record {
     /// # Errors
     /// What writing gives.
     pub fn write(&self, path: &Path) -> io::Result<()> {
-        files::write(path, (serde_json::to_string_pretty(self)? + "\n").as_bytes())
+        files::write(path, (serde_json::to_string(self)? + "\n").as_bytes())
     }
 
     /// Checks that a record can be written to a path, and makes the folders above it.
