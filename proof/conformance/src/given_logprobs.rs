@@ -3,15 +3,17 @@
 
 use std::sync::Arc;
 
-use gumball_cuda::{self as cuda, Buffer, ColumnType, DeviceSlice, Dtype, IntType, MaskRows, Runtime};
+use gumball_cuda::Runtime;
 use gumball_engine::{
-    GivenLogprobs, GivenTokens, LogitsMut, LossDerivatives, Masks, Operators, PerRow, Rows, WEIGHED_NUMBERS,
+    ColumnType, DeviceBuffer as Buffer, DeviceMasks, DeviceMatrix, DeviceRows, DeviceSlice, Dtype,
+    GivenLogprobs, GivenTokens, IntType, LogitsMut, LossDerivatives, Masks, Operators, PerRow, PerRowMut,
+    Rows, WEIGHED_NUMBERS,
 };
 use gumball_spec::logprobs::gradient::{GivenIds, GivenRow, IGNORED, Weighed};
 use gumball_spec::{Error, HostMatrix, Kind, NONE, Row};
 use half::{bf16, f16};
 
-use crate::operators::integers;
+use crate::operators::{integers, operators};
 use crate::rows::Words;
 use crate::softmax::{bits, buffer, laid_out, read, row};
 
@@ -302,52 +304,53 @@ impl Given {
         let kept = self.kept.as_ref().map(|(kept, _)| Buffer::of(runtime, kept)).transpose()?;
         let masks = kept.as_ref().zip(self.kept.as_ref());
         let masks =
-            masks.map(|(buffer, (_, words))| MaskRows::of(buffer, rows, *words, *words)).transpose()?;
+            masks.map(|(buffer, (_, words))| DeviceMasks::of(buffer, rows, *words, *words)).transpose()?;
         let column = |buffer| DeviceSlice::of(buffer, ColumnType::F32);
-        let tokens = cuda::GivenTokens {
-            ids: DeviceSlice::of(&ids, if wide { IntType::I64 } else { IntType::I32 }),
+        let tokens = GivenTokens {
+            ids: PerRow::Device(DeviceSlice::of(&ids, if wide { IntType::I64 } else { IntType::I32 })),
             width,
             ignored: self.ignored,
-            temperature: cuda::PerRow::Rows(column(&temperatures)),
-            kept: masks,
+            temperature: PerRow::Device(column(&temperatures)),
+            kept: masks.map_or(Masks::None, Masks::Device),
         };
         let numbers = |count: usize| Buffer::of(runtime, &vec![7.0f32; count]);
         let (logprobs, entropies) = (numbers(rows * width)?, numbers(rows)?);
         let weighed = numbers(rows * WEIGHED_NUMBERS)?;
-        let operators = cuda::Operators::new(Arc::clone(runtime));
-        let out = cuda::GivenLogprobs {
-            logprobs: column(&logprobs),
-            entropies: Some(column(&entropies)),
-            weighed: Some(column(&weighed)),
-        };
+        let operators = operators(runtime);
+        let written = |buffer| PerRowMut::Device(column(buffer));
         let stride = vocab + gap;
-        let from = cuda::Rows::of(&logits, dtype, 0, rows, vocab, stride)?;
+        let from = DeviceMatrix::of(&logits, dtype, 0, rows, vocab, stride)?;
         // First without entropies: the next call meets the memory that this one wrote.
-        let alone = cuda::GivenLogprobs { entropies: None, weighed: None, ..out };
-        operators.logprobs(&from, &tokens, &alone)?;
+        let alone = GivenLogprobs { logprobs: written(&logprobs), entropies: None, weighed: None };
+        operators.logprobs(from, &tokens, alone)?;
         let read_floats = |buffer: &Buffer, count: usize| {
             let mut words = vec![0u32; count];
             buffer.read(0, &mut words).map(|()| words)
         };
         let first = read_floats(&logprobs, rows * width)?;
-        operators.logprobs(&from, &tokens, &out)?;
+        let out = GivenLogprobs {
+            logprobs: written(&logprobs),
+            entropies: Some(written(&entropies)),
+            weighed: Some(written(&weighed)),
+        };
+        operators.logprobs(from, &tokens, out)?;
         let of_logprobs = Buffer::of(runtime, &self.of_logprobs)?;
         let of_entropies = self.of_entropies.as_ref().map(|of| Buffer::of(runtime, of)).transpose()?;
-        let by = cuda::LossDerivatives {
-            weighed: column(&weighed),
-            of_logprobs: column(&of_logprobs),
-            of_entropies: of_entropies.as_ref().map(column),
+        let by = LossDerivatives {
+            weighed: PerRow::Device(column(&weighed)),
+            of_logprobs: PerRow::Device(column(&of_logprobs)),
+            of_entropies: of_entropies.as_ref().map(|of| PerRow::Device(column(of))),
         };
         let written = if self.in_place {
-            let to = cuda::RowsOut::of(&mut logits, dtype, 0, rows, vocab, stride)?;
-            operators.logprobs_gradient(None, &to, &tokens, &by)?;
+            let to = DeviceRows::of(&mut logits, dtype, 0, rows, vocab, stride)?;
+            operators.logprobs_gradient(to, &tokens, &by)?;
             read(&logits, dtype, elements.len())?
         } else {
             // After an odd number of elements, so that the two do not lie alike.
             let shift = self.ids.len() % 2 * 3;
             let mut out = buffer(runtime, dtype, &vec![bits(dtype, 5.0); elements.len() + shift])?;
-            let to = cuda::RowsOut::of(&mut out, dtype, shift, rows, vocab, stride)?;
-            operators.logprobs_gradient(Some(&from), &to, &tokens, &by)?;
+            let to = DeviceRows::of(&mut out, dtype, shift, rows, vocab, stride)?;
+            operators.logprobs_gradient((from, to), &tokens, &by)?;
             read(&out, dtype, elements.len() + shift)?.split_off(shift)
         };
         let said = Said {

@@ -6,9 +6,10 @@ use std::sync::Arc;
 use crate::case::UNIT;
 use crate::rows::Words;
 use crate::softmax::{buffer, differing, laid_out, outcome, read, row};
-use gumball_cuda::{
-    Buffer, ColumnType, DeviceSlice, Draws, Dtype, IntType, Operators, Output, PerRow, RowParams, Rows,
-    RowsOut, Runtime,
+use gumball_cuda::Runtime;
+use gumball_engine::{
+    ColumnType, Device, DeviceBuffer as Buffer, DeviceMatrix, DeviceRows, DeviceSlice, Draws, Dtype, IntType,
+    Operators, PerRow, PerRowMut, RowParams, RowsInOut,
 };
 use gumball_spec::num::LOG2_E;
 use gumball_spec::{
@@ -180,17 +181,22 @@ impl OnMachine {
     fn params<'b>(&'b self, asked: &'b Asked) -> RowParams<'b> {
         let Columns { temperature, top_k, top_p, min_p } = &asked.columns;
         let float = |column: &[f32], buffer: &'b Buffer| {
-            (!column.is_empty()).then(|| DeviceSlice::of(buffer, ColumnType::F32))
+            (!column.is_empty()).then(|| PerRow::Device(DeviceSlice::of(buffer, ColumnType::F32)))
         };
         let dtype = if asked.wide { IntType::I64 } else { IntType::I32 };
         RowParams {
             temperature: float(temperature, &self.temperature),
-            top_k: (!top_k.is_empty()).then(|| DeviceSlice::of(&self.top_k, dtype)),
+            top_k: (!top_k.is_empty()).then(|| PerRow::Device(DeviceSlice::of(&self.top_k, dtype))),
             top_p: float(top_p, &self.top_p),
             min_p: float(min_p, &self.min_p),
             ..RowParams::new(&asked.common)
         }
     }
+}
+
+/// Returns the engine's operators of a device.
+pub(crate) fn operators(runtime: &Arc<dyn Runtime>) -> Operators {
+    Operators::on_device(Device::new(Arc::clone(runtime)))
 }
 
 /// Takes memory for whole numbers of 64 bits or of 32.
@@ -320,21 +326,27 @@ pub(crate) fn write(
     let columns = OnMachine::new(runtime, asked)?;
     let params = columns.params(asked);
     let statuses = Buffer::of(runtime, &vec![!0u32; rows])?;
-    let seen = DeviceSlice::of(&statuses, IntType::U32);
-    let mut operators = Operators::new(Arc::clone(runtime));
-    let output = if to.masks { Output::Masked } else { Output::Probabilities };
+    let operators = operators(runtime);
+    let write = |rows: RowsInOut<'_>| {
+        let seen = Some(PerRowMut::Device(DeviceSlice::of(&statuses, IntType::U32)));
+        match to.masks {
+            true => operators.mask_logits(rows, &params, seen),
+            false => operators.probabilities(rows, &params, seen),
+        }
+    };
     let got = if to.in_place {
-        let place = RowsOut::of(&mut matrix, dtype, start, rows, vocab, vocab + gap)?.with_kind(asked.kind);
-        operators.write(output, None, &place, &params, Some(&seen))?;
+        let place = DeviceRows::of(&mut matrix, dtype, start, rows, vocab, vocab + gap)?;
+        write(place.with_kind(asked.kind).into())?;
         read(&matrix, dtype, start + rows * (vocab + gap))?
     } else {
         let before = laid_out(to.dtype, &vec![vec![5.0; vocab]; rows], to.start, to.gap);
         let mut out = buffer(runtime, to.dtype, &before)?;
-        let from = Rows::of(&matrix, dtype, start, rows, vocab, vocab + gap)?.with_kind(asked.kind);
-        let place = RowsOut::of(&mut out, to.dtype, to.start, rows, vocab, vocab + to.gap)?;
         // Twice: the memory after a call meets the next.
         for _ in 0..2 {
-            operators.write(output, Some(&from), &place, &params, Some(&seen))?;
+            let from =
+                DeviceMatrix::of(&matrix, dtype, start, rows, vocab, vocab + gap)?.with_kind(asked.kind);
+            let place = DeviceRows::of(&mut out, to.dtype, to.start, rows, vocab, vocab + to.gap)?;
+            write((from, place).into())?;
         }
         read(&out, to.dtype, before.len())?
     };
@@ -363,7 +375,8 @@ pub(crate) fn draw(
 ) -> Result<String, Error> {
     let Asked { vocab, dtype, start, gap, .. } = *asked;
     let matrix = buffer(runtime, dtype, &laid_out(dtype, lines, start, gap))?;
-    let rows = Rows::of(&matrix, dtype, start, lines.len(), vocab, vocab + gap)?.with_kind(asked.kind);
+    let rows =
+        DeviceMatrix::of(&matrix, dtype, start, lines.len(), vocab, vocab + gap)?.with_kind(asked.kind);
     let columns = OnMachine::new(runtime, asked)?;
     let count = outputs.count;
     let column = |values: &[i64]| integers(runtime, values, outputs.wide);
@@ -373,27 +386,24 @@ pub(crate) fn draw(
     let dtype = if outputs.wide { IntType::I64 } else { IntType::I32 };
     let given = |values: &[i64], buffer| (!values.is_empty()).then(|| DeviceSlice::of(buffer, dtype));
     let which = Draws {
-        seeds: match outputs.seeds[..] {
+        seeds: Some(match outputs.seeds[..] {
             [] => PerRow::All(77),
-            _ => PerRow::Rows(DeviceSlice::of(&seeds, IntType::I64)),
-        },
-        positions: given(&outputs.positions, &positions).map_or(PerRow::All(5), PerRow::Rows),
-        draws: given(&outputs.draws, &draws).map(PerRow::Rows),
-        ..Draws::new(0, 0)
+            _ => PerRow::Device(DeviceSlice::of(&seeds, IntType::I64)),
+        }),
+        positions: Some(given(&outputs.positions, &positions).map_or(PerRow::All(5), PerRow::Device)),
+        draws: given(&outputs.draws, &draws).map(PerRow::Device),
+        ..Draws::default()
     };
     // One more, which is never written.
     let tokens = Buffer::of(runtime, &vec![-77i64; count + 1])?;
     let statuses = Buffer::of(runtime, &vec![!0u32; count + 1])?;
-    let (to, seen) = (
-        DeviceSlice::of(&tokens, dtype).first(count)?,
-        DeviceSlice::of(&statuses, IntType::U32).first(count)?,
-    );
-    let index = DeviceSlice::of(&index, dtype);
-    let mut operators = Operators::new(Arc::clone(runtime));
-    let lines_read = outputs.lines.is_some().then_some(&index);
+    let operators = operators(runtime);
     // Twice: the memory after a call meets the next.
     for _ in 0..2 {
-        operators.sample(&rows, &columns.params(asked), &which, lines_read, &to, Some(&seen))?;
+        let to = PerRowMut::Device(DeviceSlice::of(&tokens, dtype).first(count)?);
+        let seen = PerRowMut::Device(DeviceSlice::of(&statuses, IntType::U32).first(count)?);
+        let lines_read = outputs.lines.is_some().then(|| PerRow::Device(DeviceSlice::of(&index, dtype)));
+        operators.sample(rows, lines_read, &columns.params(asked), &which, to, Some(seen))?;
     }
 
     let mut words = vec![0u32; 2 * (count + 1)];

@@ -3,10 +3,13 @@
 
 use std::sync::Arc;
 
-use gumball_cuda::{Buffer, ColumnType, DeviceSlice, IntType, Operators, Rows, Runtime, SelectedLogprobs};
+use gumball_cuda::Runtime;
+use gumball_engine::{
+    ColumnType, DeviceBuffer as Buffer, DeviceMatrix, DeviceSlice, IntType, PerRow, PerRowMut,
+};
 use gumball_spec::{Error, LogprobMode, LogprobsParams, NONE, Request, SamplingParams, Status};
 
-use crate::operators::{Asked, integers, line};
+use crate::operators::{Asked, integers, line, operators};
 use crate::rows::Words;
 use crate::softmax::{buffer, laid_out, outcome};
 
@@ -51,18 +54,20 @@ fn seen(
 ) -> Result<Vec<Told>, Error> {
     let Asked { vocab, dtype, start, gap, .. } = *asked;
     let matrix = buffer(runtime, dtype, &laid_out(dtype, lines, start, gap))?;
-    let rows = Rows::of(&matrix, dtype, start, lines.len(), vocab, vocab + gap)?.with_kind(asked.kind);
+    let rows =
+        DeviceMatrix::of(&matrix, dtype, start, lines.len(), vocab, vocab + gap)?.with_kind(asked.kind);
     let ids = integers(runtime, tokens, asked.wide)?;
     let ids = DeviceSlice::of(&ids, if asked.wide { IntType::I64 } else { IntType::I32 });
     let words = vec![7u32; lines.len()];
     let out = [Buffer::of(runtime, &words)?, Buffer::of(runtime, &words)?, Buffer::of(runtime, &words)?];
-    let mut operators = Operators::new(Arc::clone(runtime));
-    let logprobs = DeviceSlice::of(&out[0], ColumnType::F32);
-    let [ranks, statuses] = [&out[1], &out[2]].map(|column| Some(DeviceSlice::of(column, IntType::U32)));
+    let operators = operators(runtime);
     // Twice: the memory after a call meets the next.
-    let alone = SelectedLogprobs { logprobs, ranks: None, statuses: None };
-    for to in [alone, SelectedLogprobs { ranks, statuses, ..alone }] {
-        operators.selected_logprobs(&rows, &ids, &to)?;
+    for alone in [true, false] {
+        let logprobs = PerRowMut::Device(DeviceSlice::of(&out[0], ColumnType::F32));
+        let [ranks, statuses] =
+            [&out[1], &out[2]].map(|column| (!alone).then(|| DeviceSlice::of(column, IntType::U32)));
+        let (ranks, statuses) = (ranks.map(PerRowMut::Device), statuses.map(PerRowMut::Device));
+        operators.selected_logprobs(rows, PerRow::Device(ids), logprobs, ranks, statuses)?;
     }
     let mut read = [words.clone(), words.clone(), words];
     for (column, words) in out.iter().zip(&mut read) {

@@ -4,12 +4,14 @@
 mod device;
 #[cfg(feature = "cuda")]
 mod device_heads;
+mod drafting;
 pub mod heads;
 #[cfg(feature = "cuda")]
 mod on_device;
 mod pool;
 pub mod pools;
 mod read_row;
+mod steps;
 mod verified;
 pub mod work;
 

@@ -1,5 +1,4 @@
-//! The engine's pools as backends, on the host and on a device: each case is resumed in a slot, stepped, and
-//! looked at afterwards.
+//! The engine's pools as backends, on the host and on a device.
 //!
 //! A single case is a batch of one row. A batch of cases is split by vocabulary and type, and each part is
 //! one step, over the threads of a pool of the host, its rows strided, with a padding row after every case.
@@ -17,18 +16,18 @@ use gumball_cuda::{Prepared, Variant};
 use gumball_engine::dist::{LogitsLayout, Ownership, TransportKind, VocabSplit};
 use gumball_engine::unstable::DraftWords;
 use gumball_engine::{
-    Batch, DraftTreeCounts, DraftTrees, Draws, HostDraftTrees, HostMasks, HostMatrix, LogitsMut, Masks,
-    Matrix, Operators, Outputs, PADDING, Place, PoolConfig, Proposals, RowHook, RowParams, Rows, RowsInOut,
-    Slot, State, VerifyMode, Widths, bf16, f16,
+    Batch, DraftTreeCounts, DraftTrees, Draws, HostDraftTrees, LogitsMut, Matrix, Operators, Outputs, Place,
+    PoolConfig, RowParams, Rows, RowsInOut, Widths,
 };
 use gumball_spec::verify::by_probabilities::{Emitted, Judgement, Trial};
-use gumball_spec::{MAX_VOCAB, NONE, Result, Row, SamplingParams, Status};
+use gumball_spec::{MAX_VOCAB, NONE, Result, SamplingParams, Status};
 
 #[cfg(feature = "cuda")]
 use super::device;
+use super::drafting::draft;
 use super::heads::Heads;
 use super::pools::{Feed, Pools};
-use super::read_row::read_row;
+use super::steps::{resume, step_in, take_step};
 use super::verified::verify;
 use super::work::Work;
 use super::{Backend, DRAWS, Oracle, draw_batch, draw_in_batches, in_parts, row_to_write};
@@ -36,9 +35,6 @@ use crate::case::{Case, Dtype};
 use crate::drafted::{Drafted, Walked};
 use crate::head_case::{ClusterCase, HeadCase};
 use crate::observed::{Observed, differences};
-
-/// Elements between rows, which hold what would win every draw.
-const GAP: usize = 13;
 
 /// Pools that are kept at most.
 const MOST: usize = 64;
@@ -48,68 +44,6 @@ type Key = (usize, usize, usize, bool);
 
 /// Cases that are stepped together at most.
 const TOGETHER: usize = 128;
-
-/// Draws drafts for a case, if the pool has a verb for that: the last tokens of the output are the path.
-fn draft(pool: &mut Pools, case: &Case, words: DraftWords, count: usize) -> Option<Result<Vec<i32>>> {
-    let (mode, depth) = match words {
-        DraftWords::Position => (VerifyMode::Coupled, case.output.len().min(2)),
-        DraftWords::Block { depth } => (VerifyMode::Block, depth as usize),
-    };
-    let before = case.output.len().checked_sub(depth)?;
-    let (mut root, path) = (case.clone(), case.output[before..].iter().map(|id| *id as i32));
-    root.output.truncate(before);
-    root.position = case.position.wrapping_sub(depth as u32);
-    let path: Vec<i32> = path.collect();
-    // A path holds tokens, and only pools of the host have hooks.
-    let is_token = |id: &i32| (0..case.vocab() as i32).contains(id);
-    if case.hook.is_some() && !pool.hooks() || !path.iter().all(is_token) {
-        return None;
-    }
-    let mut of = |root: &Case, mode| {
-        let slot = resume(pool, root)?;
-        let drafts = drafts(pool, slot, case, &path, mode, count);
-        pool.each(|pool| pool.release(slot))?;
-        drafts
-    };
-    let drafted = of(&root, mode);
-    if words == DraftWords::Position && root.params.temperature == 0.0 {
-        // `greedy` draws at any temperature as others do at 0.
-        root.params.temperature = 1.0;
-        assert_eq!(of(&root, VerifyMode::Greedy), drafted);
-    }
-    Some(drafted)
-}
-
-/// Draws drafts after a path, in a batch with padding, and with another path of the same request that must
-/// not matter.
-fn drafts(
-    pool: &mut Pools,
-    slot: Slot,
-    case: &Case,
-    path: &[i32],
-    mode: VerifyMode,
-    count: usize,
-) -> Result<Vec<i32>> {
-    let vocab = case.vocab();
-    let row: Vec<f32> = (0..vocab).map(|id| case.logits.row().logit(id)).collect();
-    let data = [&vec![f32::NAN; vocab][..], &row, &row].concat();
-    let ids: Vec<i32> = path.iter().chain(&[0]).copied().collect();
-    let counts = &[0, path.len() as u32, 1];
-    let edit = case.hook.map(|hook| move |z: &mut [f32]| hook.apply(z));
-    let hook = edit.as_ref().map(|edit| edit as RowHook<'_>);
-    let words = case.mask.clone().unwrap_or_default().repeat(3);
-    let masks = match &case.mask {
-        Some(mask) => Masks::new(&words, 3, mask.len(), mask.len())?,
-        None => Masks::None,
-    };
-    let (slots, forced, hooks) = ([PADDING, slot, slot], [case.forced; 3], [hook; 3]);
-    let batch = Batch { counts, mode, masks, forced: &forced, hooks: &hooks, ..Batch::of(&slots) };
-    let rows = Rows::of(Matrix::new(&data, 3, vocab)?, case.kind);
-    let mut out = Proposals::new(count);
-    pool.draft(&Work { rows, dtype: Dtype::F32, batch, drafts: None }, &ids, &mut out)?;
-    assert!(out.row(0).iter().all(|draft| *draft == NONE), "padding has no drafts");
-    Ok(out.row(1).to_vec())
-}
 
 /// Makes the pools of a place.
 type Make = Box<dyn Fn(PoolConfig) -> Result<Pools> + Send + Sync>;
@@ -399,7 +333,7 @@ impl Backend for Pooled {
         }
         let heads = Heads { given: Some(head.clone()), clusters: Some(clusters.clone()) };
         self.with_pool(&[case], true, |pool| {
-            let answers = pool.with_heads(heads, |pool| Self::step_in(pool, &[case], true));
+            let answers = pool.with_heads(heads, |pool| step_in(pool, &[case], true));
             answers?.pop().expect("one case, one answer")
         })
     }
@@ -469,7 +403,7 @@ impl Pooled {
     }
 
     fn step_once(&self, cases: &[&Case], kept: bool) -> Result<Vec<Result<Observed>>> {
-        self.with_pool(cases, kept, |pool| Self::step_in(pool, cases, kept))
+        self.with_pool(cases, kept, |pool| step_in(pool, cases, kept))
     }
 
     /// Takes a step of cases in a pool without kept sets: a row for each, and padding for an absent one.
@@ -509,15 +443,6 @@ impl Pooled {
         pools.insert(kind, pool);
         answer
     }
-
-    fn step_in(pool: &mut Pools, cases: &[&Case], kept: bool) -> Result<Vec<Result<Observed>>> {
-        let admitted: Vec<Result<Slot>> = cases.iter().map(|case| resume(pool, case)).collect();
-        let rows = cases.iter().zip(&admitted).filter_map(|(case, slot)| Some((*case, *slot.as_ref().ok()?)));
-        let rows: Vec<_> = rows.flat_map(|row| [Some(row), None]).collect();
-        let seen = take_step(pool, &rows, kept, |pool, batch, out| step(pool, &rows, batch, out))?;
-        let mut seen = seen.into_iter().flatten();
-        Ok(admitted.into_iter().map(|slot| slot.map(|_| seen.next().expect("stepped"))).collect())
-    }
 }
 
 /// Returns the widths that the logprobs of cases need, as far as a pool may have them: a request that asks
@@ -530,120 +455,10 @@ fn widths(cases: &[&Case]) -> Widths {
     }
 }
 
-fn resume(pool: &mut Pools, case: &Case) -> Result<Slot> {
-    let state = State {
-        prompt: &case.prompt,
-        output: &case.output,
-        seed: case.seed,
-        position: case.position,
-        draw: case.draw,
-        mu: case.mu,
-    };
-    let slot = pool.each(|pool| pool.resume(case.params.clone(), state))?;
-    assert_eq!(pool.sequence(slot)?.state(), state, "a state comes back as it was given");
-    Ok(slot)
-}
-
 /// Verifies the drafts of a request.
 fn walk(pool: &mut Pools, drafted: &Drafted) -> Result<Walked> {
     let slot = resume(pool, &drafted.root)?;
     let walked = verify(pool, slot, drafted);
     pool.each(|pool| pool.release(slot))?;
     walked
-}
-
-/// A row of a step: a case and its slot, or padding.
-type OfRow<'a> = Option<(&'a Case, Slot)>;
-
-/// Takes a step of rows by their batch, reads what each case's row says, holds padding to nothing, and
-/// releases the slots.
-fn take_step(
-    pool: &mut Pools,
-    rows: &[OfRow<'_>],
-    kept: bool,
-    take: impl FnOnce(&mut Pools, Batch<'_>, &mut Outputs) -> Result<()>,
-) -> Result<Vec<Option<Observed>>> {
-    let mut out = Outputs::new();
-    let seen = with_batch(rows, |batch| take(pool, batch, &mut out)).map(|()| {
-        let mut observe = |(row, of): (usize, &OfRow<'_>)| {
-            let Some((case, slot)) = of else {
-                assert_eq!((out.tokens()[row], out.statuses()[row]), (NONE, 0), "padding yields nothing");
-                assert!(out.kept(row).is_empty(), "padding keeps nothing");
-                return None;
-            };
-            let seen = read_row(case, &out, row);
-            follows(pool, *slot, case, &seen);
-            Some(Observed { kept: seen.kept.filter(|_| kept), ..seen })
-        };
-        rows.iter().enumerate().map(&mut observe).collect()
-    });
-    for (_, slot) in rows.iter().flatten() {
-        pool.each(|pool| pool.release(*slot))?;
-    }
-    seen
-}
-
-/// Lends the batch of rows, with their forced tokens, hooks and masks.
-fn with_batch<T>(rows: &[OfRow<'_>], work: impl FnOnce(Batch<'_>) -> Result<T>) -> Result<T> {
-    let slots: Vec<Slot> = rows.iter().map(|of| of.map_or(PADDING, |(_, slot)| slot)).collect();
-    let cases = || rows.iter().map(|of| of.map(|(case, _)| case));
-    let forced: Vec<Option<u32>> = cases().map(|case| case?.forced).collect();
-
-    let hooks: Vec<_> =
-        cases().map(|case| case?.hook.map(|hook| move |z: &mut [f32]| hook.apply(z))).collect();
-    let hooks: Vec<Option<RowHook<'_>>> =
-        hooks.iter().map(|hook| hook.as_ref().map(|hook| hook as RowHook<'_>)).collect();
-
-    // Words that are missing forbid, as the zeros do that lines are filled up with.
-    let masks: Vec<_> = cases().map(|case| case?.mask.as_deref()).collect();
-    let present: Vec<bool> = masks.iter().map(Option::is_some).collect();
-    let has_masks = present.contains(&true);
-    let width = masks.iter().flatten().map(|mask| mask.len()).max().unwrap_or(0).max(1);
-    let mut words = vec![0; slots.len() * width];
-    for (line, mask) in words.chunks_mut(width).zip(masks) {
-        let mask = mask.unwrap_or(&[]);
-        line[..mask.len()].copy_from_slice(mask);
-    }
-    let masks = HostMasks::new(&words, slots.len(), width, width)?.with_present(&present)?;
-    let masks = if has_masks { Masks::Host(masks) } else { Masks::None };
-    work(Batch { masks, forced: &forced, hooks: &hooks, ..Batch::of(&slots) })
-}
-
-/// Steps rows, of which padding and the gaps between rows are hostile.
-fn step(pool: &mut Pools, rows: &[OfRow<'_>], batch: Batch<'_>, out: &mut Outputs) -> Result<()> {
-    let Some((first, _)) = rows.iter().flatten().next() else { return Ok(()) };
-    let (vocab, stride) = (first.vocab(), first.vocab() + GAP);
-    macro_rules! step {
-        ($dtype:ident, $hostile:expr) => {{
-            let mut data = Vec::with_capacity(rows.len() * stride);
-            for of in rows {
-                let end = data.len() + stride;
-                if let Some((case, _)) = of {
-                    let Row::$dtype(row) = case.logits.row() else { unreachable!("one type a step") };
-                    data.extend_from_slice(row);
-                }
-                data.resize(end, $hostile);
-            }
-            let rows = Rows::of(HostMatrix::strided(&data, rows.len(), vocab, stride)?, first.kind);
-            pool.call(&Work { rows, dtype: first.logits.dtype(), batch, drafts: None }, out)
-        }};
-    }
-    match first.logits.row() {
-        Row::F32(_) => step!(F32, f32::INFINITY),
-        Row::Bf16(_) => step!(Bf16, bf16::INFINITY),
-        Row::F16(_) => step!(F16, f16::INFINITY),
-    }
-}
-
-/// Holds a sequence to have taken its token.
-fn follows(pool: &mut Pools, slot: Slot, case: &Case, seen: &Observed) {
-    let sequence = pool.sequence(slot).expect("not yet released");
-    let taken = usize::from(seen.token != NONE);
-    let output = sequence.history().output();
-    assert_eq!(output.len(), case.output.len() + taken, "a token joins the output");
-    if taken == 1 {
-        assert_eq!(output.last().copied(), Some(seen.token as u32), "the token joins the output");
-        assert_eq!(sequence.mu().to_bits(), seen.mu.to_bits(), "the limit moves with the token");
-    }
-    assert_eq!(sequence.position(), case.position.wrapping_add(taken as u32), "the position moves by one");
 }
