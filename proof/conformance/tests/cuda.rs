@@ -37,11 +37,12 @@ macro_rules! backends {
 backends!(cuda_emulated, cuda_emulated_searching, cuda, cuda_graph, cuda_searching, cuda_without_clusters);
 
 fn run(name: &str, backend: &str) {
-    if backend == "cuda_emulated_searching" && !is_searched(name) {
+    let rule = rules::named(name);
+    if backend == "cuda_emulated_searching" && !rule.is_searched() {
         return println!("held on cuda_emulated, and by ci/long on {backend}");
     }
     if let Some(backend) = if_here(backend, by_name(backend)) {
-        rules::run(name, &*backend);
+        rule.run(&*backend);
         let is_left = LEFT_TO_THE_ORACLE.contains(&name);
         assert_eq!(backend.lacking() > 0, is_left, "{} rows were left to the oracle", backend.lacking());
     }
@@ -61,14 +62,6 @@ const LEFT_TO_THE_ORACLE: [&str; 10] = [
     "bans_and_bitmask_show_in_what_is_written",
     "whatever_is_written_is_the_definitions",
 ];
-
-/// Whether a rule is about filters, masses, rows of probabilities or logprobs, for which rows are searched.
-/// Laws of draws are left to `cuda_emulated`: a search finds the same kept set, from which the draw is the
-/// same.
-fn is_searched(name: &str) -> bool {
-    let is_of = |rule: &str| rule.starts_with(['F', 'M', 'P', 'L']);
-    !name.starts_with("draws_") && rules::all().any(|rule| rule.name == name && is_of(rule.rule))
-}
 
 /// The emulated device and the GPU, as far as they are here.
 fn devices() -> [Option<Device>; 2] {

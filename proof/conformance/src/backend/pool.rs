@@ -344,14 +344,14 @@ impl Backend for Pooled {
     }
 
     /// The emulator takes a thousand times as long as a GPU, so it makes a twentieth of what a rule asks for.
-    /// Of laws, which ask for many draws, it makes a sixtieth: its draws equal the CPU's, which makes all of
+    /// Of laws, which ask for many draws, it makes one of 200: its draws equal the CPU's, which makes all of
     /// them.
     fn patience(&self, count: u32) -> u32 {
         let is_law = count >= 10_000;
         count.div_ceil(match self.name {
             "ranks" => 100,
             name if !name.contains("emulated") => 1,
-            _ if is_law => 60,
+            _ if is_law => 200,
             _ => 20,
         })
     }

@@ -160,6 +160,7 @@ fn shuffled(vocab: usize, seed: u64) -> Vec<u32> {
 }
 
 fn a_clustered_head_gives_what_the_row_of_its_probed_set_gives(check: &Check<'_>) {
+    let mut turns = 0..;
     for (vocab, width, capacity) in [(600, 48, 16), (257, 33, 7), (40, 5, 1), (40, 5, 40), (600, 17, 299)] {
         for seed in 0..4u64 {
             let (weights, hidden) = (rows::bell(vocab * width, 0.4, seed), rows::bell(width, 3.0, 90 + seed));
@@ -177,7 +178,7 @@ fn a_clustered_head_gives_what_the_row_of_its_probed_set_gives(check: &Check<'_>
                     probes,
                     special_ids: vec![2, vocab as u32 - 1],
                 };
-                for params in requests(seed) {
+                for params in check.by_turns(turns.next().expect("endless"), requests(seed)) {
                     check.clusters(&head, &clusters, &request(vocab, params));
                 }
             }

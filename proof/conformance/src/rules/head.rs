@@ -217,7 +217,7 @@ fn request(vocab: usize, params: SamplingParams) -> Case {
 }
 
 fn a_certified_head_gives_what_the_whole_row_gives(check: &Check<'_>) {
-    for (vocab, width) in [(600, 48), (40, 5), (1, 1), (257, 33)] {
+    for (shape, (vocab, width)) in [(600, 48), (40, 5), (1, 1), (257, 33)].into_iter().enumerate() {
         for seed in 0..6 {
             let (weights, hidden) = (rows::bell(vocab * width, 0.4, seed), rows::bell(width, 3.0, 90 + seed));
             let mut head = HeadCase::new(Dtype::ALL[seed as usize % 3], &weights, &hidden, width);
@@ -225,7 +225,7 @@ fn a_certified_head_gives_what_the_whole_row_gives(check: &Check<'_>) {
                 head.bias = Some(rows::bell(vocab, 1.0, 7));
                 head.scaling = Scaling { logit_scale: 0.5, softcap: 6.0 };
             }
-            for mut params in requests(seed) {
+            for mut params in check.by_turns(shape + seed as usize, requests(seed)) {
                 params.logit_bias.retain(|(id, _)| (*id as usize) < vocab);
                 params.banned_ids.retain(|id| (*id as usize) < vocab);
                 if let Some(logprobs) = &mut params.logprobs {
@@ -282,7 +282,7 @@ fn drafts_are_verified_from_hidden_states_as_from_logits(check: &Check<'_>) {
     let modes = [None, None, Some(Judgement::Rejection), Some(Judgement::Block), Some(thresholds)];
     for seed in 0..4 {
         let weights = rows::bell(vocab * width, 0.5, seed);
-        for (i, params) in requests(seed).into_iter().enumerate() {
+        for (i, params) in check.by_turns(seed as usize, requests(seed).into_iter().enumerate()) {
             // A chain, a tree, and no drafts at all; drafts are what the rows draw if nothing stands before
             // them, or no token.
             let (mode, parents) = (modes[i % modes.len()], [&[-1, 0, 1, 2][..], &[-1, -1, 0, 2], &[]]);

@@ -131,6 +131,14 @@ impl fmt::Debug for Rule {
 }
 
 impl Rule {
+    /// Returns whether the rule is about filters, masses, rows of probabilities or logprobs, for which rows
+    /// are searched. Laws of draws are left out: a search finds the same kept set, from which the draw is the
+    /// same.
+    #[must_use]
+    pub fn is_searched(&self) -> bool {
+        self.rule.starts_with(['F', 'M', 'P', 'L']) && !self.name.starts_with("draws_")
+    }
+
     /// Runs the body against a backend.
     ///
     /// # Panics
@@ -145,12 +153,13 @@ pub fn all() -> impl Iterator<Item = &'static Rule> {
     FAMILIES.iter().copied().flatten()
 }
 
-/// Runs the body of a name against a backend.
+/// Returns the rule of a body's name.
 ///
 /// # Panics
-/// If the backend does not hold the rule, or there is no such body.
-pub fn run(name: &str, backend: &dyn Backend) {
-    all().find(|rule| rule.name == name).expect("the body is registered").run(backend);
+/// If there is no such body.
+#[must_use]
+pub fn named(name: &str) -> &'static Rule {
+    all().find(|rule| rule.name == name).expect("the body is registered")
 }
 
 /// A backend under test, for one rule.
@@ -171,6 +180,17 @@ impl Check<'_> {
         panic!("{} {}: {} {what}\nof the case\n{case:?}", self.rule, self.name, self.backend.name());
     }
 
+    /// Returns all items, or every fourth from the turn's own on where a draw takes long: the turns of a body
+    /// together try each item, and fast backends try every item in every turn.
+    pub(crate) fn by_turns<T>(
+        &self,
+        turn: usize,
+        all: impl IntoIterator<Item = T>,
+    ) -> impl Iterator<Item = T> {
+        let step = if self.backend.patience(4) < 4 { 4 } else { 1 };
+        all.into_iter().skip(turn % step).step_by(step)
+    }
+
     /// Returns what the backend saw, or refused, after holding it to the oracle.
     pub fn attempt(&self, case: &Case) -> Result<Observed, Error> {
         match compare::against_oracle(self.backend, case) {
@@ -186,8 +206,12 @@ impl Check<'_> {
 
     /// Returns the kept ids, in order: the oracle's where the backend does not report its own.
     pub fn kept(&self, case: &Case) -> Vec<u32> {
+        self.kept_of(case, &self.sees(case))
+    }
+
+    fn kept_of(&self, case: &Case, seen: &Observed) -> Vec<u32> {
         let oracle = || crate::Oracle.sample(case).ok()?.kept;
-        self.sees(case).kept.or_else(oracle).unwrap_or_default()
+        seen.kept.clone().or_else(oracle).unwrap_or_default()
     }
 
     /// Holds the kept ids, in order.
@@ -200,7 +224,12 @@ impl Check<'_> {
 
     /// Holds the kept ids to be the first of the ids as they are numbered.
     pub fn keeps_first(&self, case: &Case, count: u32) {
-        let kept = self.kept(case);
+        self.kept_first(case, &self.sees(case), count);
+    }
+
+    /// Holds the kept ids of what was seen to be the first of the ids as they are numbered.
+    pub fn kept_first(&self, case: &Case, seen: &Observed, count: u32) {
+        let kept = self.kept_of(case, seen);
         if !kept.iter().copied().eq(0..count) {
             let first = &kept[..kept.len().min(16)];
             self.fail(case, format_args!("keeps {} ids from {first:?}, not 0..{count},", kept.len()));
@@ -255,7 +284,8 @@ impl Check<'_> {
         let bits = head.by_the_oracle().unwrap_or_else(|error| panic!("refused: {error}"));
         let logits: Vec<f32> = bits[..head.vocab()].iter().map(|z| f32::from_bits(*z)).collect();
         let case = Case { logits: crate::Logits::new(crate::case::Dtype::F32, &logits), ..case.clone() };
-        let expected = Observed { kept: None, ..self.sees(&case) };
+        let expected = crate::Oracle.sample(&case).unwrap_or_else(|error| panic!("refused: {error}"));
+        let expected = Observed { kept: None, ..expected };
         let seen = self.backend.certified(head, &case);
         let seen = seen.unwrap_or_else(|error| self.fail(&case, format_args!("refused: {error}")));
         let differences = crate::observed::differences(&expected, &seen);
@@ -271,7 +301,7 @@ impl Check<'_> {
         let logits = head.clustered_by_the_oracle(clusters);
         let logits = logits.unwrap_or_else(|error| panic!("refused: {error}"));
         let case = Case { logits: crate::Logits::new(Dtype::F32, &logits), ..case.clone() };
-        let expected = self.sees(&case);
+        let expected = crate::Oracle.sample(&case).unwrap_or_else(|error| panic!("refused: {error}"));
         let seen = self.backend.clustered(head, clusters, &case);
         let seen = seen.unwrap_or_else(|error| self.fail(&case, format_args!("refused: {error}")));
         let differences = crate::observed::differences(&expected, &seen);

@@ -4,6 +4,7 @@ use gumball_spec::num::exp2;
 use gumball_spec::{DynamicTemperature, Filter, FilterOrder, LogprobMode, LogprobsParams, SamplingParams};
 
 use crate::case::{Case, UNIT};
+use crate::observed::Observed;
 use crate::reference::Reference;
 use crate::rows;
 use crate::rules::Check;
@@ -33,16 +34,21 @@ fn asking(mode: LogprobMode, params: SamplingParams) -> SamplingParams {
 
 /// Returns the logprob of the first id asked for.
 fn logprob(check: &Check<'_>, case: &Case) -> f32 {
-    check.sees(case).logprobs.expect("asked for").ids[0].logprob
+    told(check.sees(case))
+}
+
+fn told(seen: Observed) -> f32 {
+    seen.logprobs.expect("asked for").ids[0].logprob
 }
 
 fn a_million_equal_tokens_have_a_mass_of_2_to_the_63(check: &Check<'_>) {
     let row = vec![3.25; 1 << 20];
     let half = SamplingParams { top_p: 0.5, ..asking(LogprobMode::Tempered, neutral()) };
     let case = Case::of(&row, half);
-    check.keeps_first(&case, 1 << 19);
+    let seen = check.sees(&case);
+    check.kept_first(&case, &seen, 1 << 19);
     // 2^63 units of 2^-43: 20 bits.
-    assert_eq!(logprob(check, &case), (-20.0 * std::f64::consts::LN_2) as f32);
+    assert_eq!(told(seen), (-20.0 * std::f64::consts::LN_2) as f32);
 }
 
 fn small_weights_in_a_tile_are_counted(check: &Check<'_>) {
