@@ -8,7 +8,7 @@
 //!
 //! Without `--bf16`, OUT becomes a NumPy file `[rows, vocab]` of f32. PROMPTS is a text file with one
 //! prompt a line, `\n` standing for a line break; a line `chat: ...` goes through the chat template. Without
-//! it, the eight prompts below are taken, those of `proof/conformance/rows/smollm2.bf16`.
+//! it, the eight prompts below are taken, from which `proof/conformance/rows/smollm2.bf16` was made.
 
 use std::error::Error;
 use std::io::Write;

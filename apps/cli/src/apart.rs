@@ -1,4 +1,4 @@
-//! What the command does in processes of its own, so that it can be bounded, and ended with the command.
+//! Work in processes of its own, which have bounds and end when the command ends.
 //!
 //! The command starts itself again, with a first argument that no person would type ([`answer`]):
 //!
@@ -101,7 +101,7 @@ impl Apart {
     /// Asks a question and waits for the answer.
     ///
     /// # Errors
-    /// What the answer says, or which bound the process met.
+    /// The error in the answer, or the bound that the process met.
     pub(crate) fn ask<A: DeserializeOwned>(&mut self, question: &impl Serialize) -> Result<A, String> {
         let mut line = serde_json::to_vec(question).expect("plain data");
         line.push(b'\n');
@@ -177,7 +177,7 @@ fn limit(spent: Duration) {
 #[cfg(not(unix))]
 fn limit(_spent: Duration) {}
 
-/// Makes a command that ends with this process: behind a guard, where there can be one.
+/// Makes a command that ends with this process: a guard starts it, on systems that have one.
 pub(crate) fn guarded(program: &OsString) -> Command {
     #[cfg(unix)]
     if let Some(path) = COMMAND.get() {

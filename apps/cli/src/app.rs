@@ -46,7 +46,7 @@ impl Command {
     /// Runs the subcommand, writing to `out`, with ANSI styles.
     ///
     /// # Errors
-    /// What the subcommand ends with.
+    /// The error that the subcommand ends with.
     pub fn run(&self, out: &mut Output<'_>) -> Result<()> {
         match self {
             Command::Generate(args) => generate::run(args, out),

@@ -97,7 +97,7 @@ pub struct Request {
     pub slot: Slot,
     /// What drafts, if anything does.
     pub drafter: Option<Drafter>,
-    /// What makes the logits, if not the model's own product.
+    /// The head that makes the logits, if the model's own product does not.
     pub head: Option<RequestHead>,
 }
 
@@ -115,7 +115,7 @@ pub struct Limits<'a> {
 /// Generates a text; `emit` gets each piece as soon as it is sure.
 ///
 /// # Errors
-/// What the model, the grammar or the output fails with.
+/// The error of the model, the grammar or the output.
 pub fn decode(
     session: &mut Session,
     request: &mut Request,
@@ -229,7 +229,7 @@ pub fn decode(
     Ok(Decoded { text, tokens, finish, complete, timing, speculation })
 }
 
-/// What the model computed for a pass.
+/// The result of the model for a pass.
 enum RowsOf {
     /// Logits of each row.
     Logits(Vec<f32>),
@@ -275,7 +275,7 @@ impl Plan {
         grammar.map_or(Ok(()), |grammar| grammar.go_back(self.drafts.len()))
     }
 
-    /// Adds the mask of the row behind the drafts so far.
+    /// Adds the mask of the row after the drafts so far.
     fn add_mask(&mut self, grammar: Option<&mut Grammar>, padding_mask: Option<&[u32]>) -> Result<()> {
         let allowed = grammar.map(Grammar::mask).transpose()?;
         if let Some(mask) = allowed.as_deref().or(padding_mask) {
@@ -331,7 +331,7 @@ fn allows(mask: &[u32], id: u32) -> bool {
     mask.get(id as usize / 32).is_some_and(|word| word >> (id % 32) & 1 == 1)
 }
 
-/// Returns the logits behind the tokens seen so far and `unseen`, and behind each draft after them.
+/// Returns the logits after the tokens seen so far and `unseen`, and after each draft that follows them.
 fn forward(llama: &mut Llama, unseen: &[u32], drafts: &[u32]) -> Result<Vec<f32>> {
     let hidden = llama.hidden(&[unseen, drafts].concat())?;
     Ok(llama.logits_last(&hidden, drafts.len() + 1)?)

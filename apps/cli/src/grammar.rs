@@ -53,7 +53,7 @@ impl std::fmt::Debug for Engine {
     }
 }
 
-/// What the engine is asked.
+/// A question to the engine.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Question {
     /// To compile a grammar.
@@ -62,7 +62,7 @@ pub(crate) enum Question {
     Mask,
     /// To follow a token.
     Follow(u32),
-    /// To go back by so many tokens.
+    /// To go back by a number of tokens.
     GoBack(usize),
 }
 
@@ -71,13 +71,13 @@ pub(crate) enum Question {
 pub(crate) struct Source {
     is_schema: bool,
     text: String,
-    /// The bytes of each token; those of special ones are marked.
+    /// The bytes of each token; the bytes of special tokens are marked.
     words: Vec<Vec<u8>>,
     /// The tokens that end a text.
     eos: Vec<u32>,
 }
 
-/// What the engine answers.
+/// An answer of the engine.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Answer {
     /// The ids allowed next, if that was asked.
@@ -85,7 +85,7 @@ pub(crate) struct Answer {
     state: State,
 }
 
-/// What is known of a text.
+/// The state of a text.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 struct State {
     is_complete: bool,
@@ -167,7 +167,7 @@ impl Engine {
     /// Answers a question; the first one is a grammar.
     ///
     /// # Errors
-    /// What is wrong with the grammar, or with the token.
+    /// The error in the grammar, or in the token.
     pub(crate) fn answer(&mut self, question: Question) -> Result<Answer, String> {
         let said = |error: &dyn std::fmt::Display| first_line(&error.to_string());
         let mut mask = Vec::new();

@@ -1,4 +1,5 @@
-//! The head: what makes logits of the model's hidden states, the model's own product or a head of Gumball's.
+//! The head, which makes logits of the model's hidden states: the model's own product or one of Gumball's
+//! heads.
 
 use std::path::{Path, PathBuf};
 
@@ -42,7 +43,7 @@ impl HeadKind {
     }
 }
 
-/// What is said of a fast head that no GPU computes.
+/// The error for a fast head without a GPU.
 const NEEDS_TENSOR_CORES: &str = "--head fast is computed by the tensor cores of a GPU; add --device cuda, or take --head exact, whose logits are the \
                                   same on every machine";
 
@@ -69,13 +70,13 @@ pub struct HeadArgs {
 pub enum ModelHead {
     /// Every logit.
     Exact(Exact<'static>),
-    /// Those that decide.
+    /// It computes the logits that decide.
     Certified(Certified<'static>),
-    /// Those of the clusters that look likeliest.
+    /// It computes the logits of the likeliest clusters.
     Clustered(Box<Clustered<'static>>),
 }
 
-/// What a head has read.
+/// The figures of a head's work.
 #[derive(Clone, Debug, Serialize)]
 pub struct HeadFigures {
     /// The name of its kind.
@@ -214,7 +215,7 @@ impl HeadArgs {
     /// Makes the exact head of a model's weights, as an artefact of the model is of.
     ///
     /// # Errors
-    /// What the model's weights are refused for.
+    /// The error in the model's weights.
     pub(crate) fn exact(model: &Llama) -> Result<Exact<'static>> {
         exact(model, model.vocab(), Level::detect()?)
     }

@@ -1,4 +1,4 @@
-//! Ctrl-C: work that can stop looks whether someone pressed it, and ends with what it has.
+//! Ctrl-C: work that can stop looks whether someone pressed it, and then ends with the results so far.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 

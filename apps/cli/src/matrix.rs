@@ -50,7 +50,7 @@ enum Data {
 }
 
 impl OutputMatrix {
-    /// Reads the matrix of a file, by the tensor's name or by those that models give it.
+    /// Reads the matrix of a file, by the tensor's name or by the names that models give it.
     ///
     /// # Errors
     /// [`Error::File`] or [`Error::Model`] for a file that cannot be read, or has no such matrix.

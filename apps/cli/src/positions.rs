@@ -1,4 +1,4 @@
-//! Tokens at the positions of a text: what a head draws from each hidden state, on the host or on a device.
+//! Tokens at the positions of a text: a head draws one from each hidden state, on the host or on a device.
 //!
 //! The seed of a position does not depend on the head, so two heads with the same logits draw the same
 //! tokens.

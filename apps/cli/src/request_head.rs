@@ -55,7 +55,7 @@ impl RequestHead {
     /// come with the masks of the rows.
     ///
     /// # Errors
-    /// Those of [`Pool::verify`].
+    /// The errors of [`Pool::verify`].
     pub fn verify(
         &mut self,
         pool: &mut Pool,
@@ -132,7 +132,7 @@ impl HeadOnDevice {
     /// Figures count the bytes of a row and of the centroids as `model_head` has them.
     ///
     /// # Errors
-    /// - Those of [`DeviceHead::new`], [`Pool::new`] and [`Pool::admit`].
+    /// - The errors of [`DeviceHead::new`], [`Pool::new`] and [`Pool::admit`].
     /// - [`gumball_engine::Error::OutOfRange`] for a fast head of f32 weights.
     pub fn new(
         place: &OnDevice,

@@ -42,7 +42,7 @@ impl ModelArgs {
 pub struct Session {
     /// The model.
     pub model: Model,
-    /// What the model is called: the name of its file.
+    /// The model's name, which is that file's.
     pub name: String,
     /// The tokens of the prompt.
     pub prompt: Vec<u32>,
@@ -54,7 +54,7 @@ impl Session {
     /// Loads the model and writes the prompt as it wants it.
     ///
     /// # Errors
-    /// What is wrong with the model's file or the way to it, or with the text.
+    /// The error of the model's file, of fetching it, or of the text.
     pub fn start(args: &ModelArgs, prompt: &str) -> Result<Self> {
         let path = match &args.model {
             Some(path) => path.clone(),

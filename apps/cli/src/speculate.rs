@@ -163,13 +163,13 @@ struct DraftModel {
     llama: Llama,
     seen: Vec<u32>,
     proposals: Proposals,
-    /// What makes the logits, if not the model's own product, and what it has done.
+    /// The head that makes the logits, if the model's own product does not, with its figures.
     head: Option<ModelHead>,
     counts: HeadCounts,
 }
 
 impl DraftModel {
-    /// Loads a model whose tokens must be those of `tokenizer`.
+    /// Loads a model, which must have the tokens of `tokenizer`.
     fn load(path: &Path, tokenizer: &Tokenizer) -> Result<Self> {
         let Model { llama, tokenizer: own, .. } = Model::load(path)?;
         let other = |id: &u32| own.token_bytes(*id) != tokenizer.token_bytes(*id);
@@ -194,7 +194,7 @@ impl DraftModel {
         if len > self.llama.config().context {
             return Ok(None);
         }
-        // What was drafted and not emitted is forgotten; the last token is run in any case, for its row.
+        // Drafts that were not emitted are forgotten; the last token is run in any case, for its row.
         let same = self.seen.iter().zip(all()).take_while(|(seen, id)| **seen == *id).count().min(len - 1);
         self.llama.truncate(same);
         self.seen.truncate(same);
@@ -203,7 +203,7 @@ impl DraftModel {
         Ok(Some(hidden.inspect_err(|_| self.seen.truncate(same))?))
     }
 
-    /// Draws a draft behind the last hidden state, as the request would draw its token.
+    /// Draws a draft from the last hidden state, as the request would draw its token.
     fn draw(
         &mut self,
         hidden: &Hidden,

@@ -8,7 +8,7 @@ use rayon::ThreadPoolBuilder;
 
 use crate::apart;
 
-/// The stack of a thread: that of a main thread, whose work it does.
+/// The bytes of a thread's stack: as many as a main thread has, whose work it does.
 const STACK_BYTES: usize = 8 << 20;
 
 /// How candle is told to start no threads, which it does without asking whether it can.

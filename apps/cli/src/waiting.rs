@@ -1,4 +1,4 @@
-//! A line that says what the program waits for, while it has no results to show.
+//! A line that names the thing that the program waits for, while it has no results to show.
 
 use std::borrow::Cow;
 

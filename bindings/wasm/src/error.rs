@@ -1,6 +1,6 @@
-//! Errors: the engine's, and those of reading JavaScript's values, as one class of JavaScript.
+//! Errors of the engine and of reading JavaScript's values, as one class of JavaScript.
 //!
-//! `GumballError` extends `Error` and has the fields kind, parameter, value and allowed. What a hook throws
+//! `GumballError` extends `Error` and has the fields kind, parameter, value and allowed. A hook's exception
 //! is passed on as it is.
 
 use gumball_engine::Error;
@@ -100,7 +100,7 @@ impl From<Failure> for JsValue {
     }
 }
 
-/// Calls drafts, paths and what comes with them by the names of JavaScript's arguments.
+/// Names the lists of drafts and paths as JavaScript's arguments do.
 pub fn draft_names(error: Error) -> Failure {
     let named = error.with_parameter(|name| match name {
         "drafts.counts" | "drafts.ids" | "ids" => "drafts",
@@ -133,7 +133,7 @@ pub fn tag(value: &JsValue) -> String {
     tag.and_then(|tag| tag.as_string()).unwrap_or_else(|| other.to_owned())
 }
 
-/// Returns a seed that nobody chose.
+/// Returns a fresh seed.
 pub fn entropy() -> u64 {
     fresh_seed()
 }

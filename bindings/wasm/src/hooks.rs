@@ -1,8 +1,8 @@
 //! Hooks: functions of JavaScript that edit a row after the engine's biases and before its bans.
 //!
 //! A hook gets a copy of the row, changes it in its place and returns undefined. A module of WebAssembly
-//! cannot unwind, so what a hook throws waits until the engine's call has ended; the caller then takes back
-//! what the call appended.
+//! cannot unwind, so a hook's exception waits until the engine's call has ended; the caller then takes back
+//! the tokens that the call appended.
 
 use std::cell::RefCell;
 

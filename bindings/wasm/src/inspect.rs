@@ -45,7 +45,7 @@ fn trace(logits: &JsValue, params: &JsValue, options: &Options) -> Result<Trace>
         texts.dyn_ref::<Function>().cloned().ok_or_else(wrong)
     });
     let texts = texts.transpose()?;
-    // What the function throws, or returns beside texts, counts as no text: the trace is the same.
+    // An exception of the function, or a result that is no text, counts as no text: the trace is the same.
     let text = |id: u32| texts.as_ref()?.call1(&JsValue::UNDEFINED, &id.into()).ok()?.as_string();
     let source = options.text("source")?.unwrap_or_else(|| "A row of logits".to_owned());
     let detail = if options.truth("brief")? { Detail::Brief } else { Detail::Full };

@@ -5,11 +5,11 @@
 //! | `sampler`, `pool`, `verify`, `operators`, `parameters`, `inspect` | what JavaScript calls |
 //! | `values`, `rows`, `params`, `state`, `step`, `hooks` | arguments |
 //! | `outputs`, `error` | results and exceptions |
-//! | `types.ts`, `whole.ts` | the types of objects that go in and come out: those of samplers, and all others |
+//! | `types.ts`, `whole.ts` | the types of arguments and results: of samplers, and of all other classes |
 //!
 //! Without the feature `whole` the module has the sampler alone. `ci/wasm package` makes the package, with
 //! both modules. Everything that a call takes is checked here or by the engine before anything is drawn. The
-//! tokens are those of every other surface, bit for bit.
+//! tokens equal every other surface's, bit for bit.
 #![forbid(unsafe_code)]
 #![cfg_attr(not(feature = "whole"), expect(dead_code, reason = "pools and operators use it"))]
 
@@ -48,7 +48,7 @@ const TYPES: &str = include_str!("types.ts");
 #[wasm_bindgen(typescript_custom_section)]
 const TYPES_OF_THE_WHOLE: &str = include_str!("whole.ts");
 
-/// What a row's data had to say: bits of a status.
+/// The status of a row, as bits.
 #[wasm_bindgen]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Status {

@@ -1,4 +1,4 @@
-//! Outputs: what a step or a verification says, as objects of typed arrays that later steps leave alone.
+//! Outputs of a step or a verification, as objects of typed arrays that later steps leave alone.
 
 use gumball_engine::Outputs;
 use js_sys::{Array, Float32Array, Int32Array, Uint32Array};

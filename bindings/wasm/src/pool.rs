@@ -129,7 +129,7 @@ impl Pool {
     /// `logits`: as many rows as slots, one after the other, or any number with `row_indices`. `slots`: -1
     /// for a row that yields nothing; no other slot twice.
     ///
-    /// Throws a GumballError for a shape, type, slot or id that does not fit, and whatever a hook throws. No
+    /// Throws a GumballError for a shape, type, slot or id that does not fit, and a hook's exception. No
     /// sequence has changed then.
     #[wasm_bindgen(unchecked_return_type = "Outputs")]
     pub fn step(

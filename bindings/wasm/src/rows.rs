@@ -1,7 +1,8 @@
 //! Rows: typed arrays of JavaScript, copied into the module's memory.
 //!
 //! A Float32Array holds f32, a Float16Array f16. A Uint16Array holds the bits of bf16 or f16, and the option
-//! `dtype` says which. Whoever hands rows over again and again keeps a buffer, so that nothing is allocated.
+//! `dtype` says which. A caller that hands rows over again and again keeps a buffer, so that nothing is
+//! allocated.
 
 use gumball_engine::{HostMatrix, Kind, Row, bf16, f16};
 use js_sys::{Float32Array, Uint16Array};
@@ -10,7 +11,7 @@ use wasm_bindgen::prelude::*;
 use crate::error::{Failure, Result, tag};
 use crate::values::Options;
 
-/// What the numbers of rows are.
+/// The kind of the numbers of rows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Dtype {
     /// f32, in a Float32Array.

@@ -89,7 +89,7 @@ impl Sampler {
     ///
     /// Throws a GumballError for a row of another length or type and for a forced id outside the vocabulary;
     /// for probabilities with a hook or parameters that speak of logits (a temperature other than 0 and 1,
-    /// penalties, biases, top_n_sigma, a dynamic temperature); and whatever the hook throws. The sequence has
+    /// penalties, biases, top_n_sigma, a dynamic temperature); and the hook's exception. The sequence has
     /// not changed then. A hook must not use this sampler.
     pub fn sample(&mut self, logits: &GivenRows, options: Option<SampleOptions>) -> Result<Option<u32>> {
         let options = Options::new(options, &["mask", "forced", "hook", "kind", "dtype"])?;
@@ -171,7 +171,7 @@ impl Sampler {
         Ok(())
     }
 
-    /// What the next token depends on besides its row and the parameters, for `resume`.
+    /// The state that the next token depends on besides its row and the parameters, for `resume`.
     #[wasm_bindgen(getter, unchecked_return_type = "State")]
     pub fn state(&self) -> JsValue {
         state::to_js(self.inner.sequence())
@@ -183,7 +183,7 @@ impl Sampler {
         self.inner.history().output().to_vec()
     }
 
-    /// The seed in use: that of the parameters, or the fresh one that was drawn in its place.
+    /// The seed in use: the parameters' seed, or the fresh one that was drawn in its place.
     #[wasm_bindgen(getter)]
     pub fn seed(&self) -> u64 {
         self.inner.seed()

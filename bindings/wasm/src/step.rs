@@ -1,4 +1,4 @@
-//! What comes with the rows of a batch: bitmasks, forced tokens, hooks, and which row each slot reads.
+//! The arguments beside the rows of a batch: bitmasks, forced tokens, hooks, and which row each slot reads.
 
 use gumball_engine::{Batch, Error, HostMasks, Masks, RowHook};
 use js_sys::{Array, Function};
@@ -12,7 +12,7 @@ use crate::values::{Options, elements, integer, is_absent};
 /// The names of these options.
 pub const NAMES: [&str; 5] = ["masks", "mask_present", "forced", "row_indices", "hooks"];
 
-/// What comes with the rows of a batch.
+/// The arguments beside the rows of a batch.
 #[derive(Debug, Default)]
 pub struct Extras {
     /// The rows of the masks and the words of each; none if no row has a mask.
@@ -55,7 +55,7 @@ impl Extras {
             }
             let mut given: Vec<bool> =
                 elements(&present, "mask_present")?.iter().map(one).collect::<Result<_>>()?;
-            // A mask that is null in a list is absent, whatever this list says.
+            // A mask that is null in a list is absent, even if this list says otherwise.
             for (present, listed) in given.iter_mut().zip(extras.present.iter().flatten()) {
                 *present &= listed;
             }

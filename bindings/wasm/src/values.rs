@@ -111,8 +111,8 @@ pub fn keys(object: &JsValue, name: &str) -> Result<Vec<String>> {
     Ok(keys.iter().filter_map(|key| key.as_string()).collect())
 }
 
-/// Returns whether an object's prototype is null, or one that has no prototype itself: that of objects, in
-/// whatever frame.
+/// Returns whether an object's prototype is null, or one that has no prototype itself: the prototype of
+/// objects, in any frame.
 fn is_plain(object: &JsValue) -> Result<bool> {
     let above =
         |object: &JsValue| Reflect::get_prototype_of(object).map(JsValue::from).map_err(Failure::Thrown);

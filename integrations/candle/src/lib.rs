@@ -1,8 +1,9 @@
 //! A drop-in for the `LogitsProcessor` of candle-transformers.
 //!
 //! Change one line, from `candle_transformers::generation::LogitsProcessor` to
-//! `gumball_candle::generation::LogitsProcessor`: constructors and methods are those of candle 0.11, and what
-//! [`SamplingParams`](gumball_engine::SamplingParams) offers comes on top ([`LogitsProcessor::from_params`]).
+//! `gumball_candle::generation::LogitsProcessor`: constructors and methods have candle 0.11's signatures, and
+//! the rest of [`SamplingParams`](gumball_engine::SamplingParams) comes on top
+//! ([`LogitsProcessor::from_params`]).
 //!
 //! ```
 //! use candle_core::{Device, Tensor};
@@ -18,7 +19,7 @@
 //! # What differs
 //! | | candle | here |
 //! | --- | --- | --- |
-//! | tokens of a seed | those of `rand`'s generator | Gumball's: the same on every machine |
+//! | tokens of a seed | by `rand`'s generator | Gumball's: the same on every machine |
 //! | `GumbelSoftmax` | ignores the seed | is seeded; the same distribution as `All` |
 //! | ties at a top-k or top-p cut | as the sort left them | the smaller id is kept |
 //! | temperature 0 outside `new` | divides by it | greedy |
@@ -26,7 +27,7 @@
 //! | a parameter outside its range | depends | an error that names it, from the first `sample` |
 //! | bf16 and f16 tensors | converted to an f32 tensor first | read as they are |
 //! | memory | none | the ids so far, which penalties read |
-//! | vocabulary | any, at each call | that of the first row |
+//! | vocabulary | any, at each call | the first row's |
 #![forbid(unsafe_code)]
 
 mod probabilities;

@@ -9,7 +9,7 @@ use crate::tensor::with_row;
 
 /// Chooses the next token of one sequence from tensors of logits.
 ///
-/// The vocabulary is that of the first row; parameters are checked against it there. Each `sample` appends
+/// The vocabulary is the first row's; parameters are checked against it there. Each `sample` appends
 /// its token to the history and advances the position, which counts from the prompt given to
 /// [`with_prompt`](LogitsProcessor::with_prompt), or from 0.
 #[derive(Debug)]
@@ -74,13 +74,13 @@ impl LogitsProcessor {
     /// Draws the next token after `f` has edited the probabilities.
     ///
     /// As in candle, `f` sees the softmax of the whole row at the temperature, before the filters, may leave
-    /// weights that do not sum to 1, and is not called where the choice is greedy or `GumbelSoftmax`. What it
-    /// leaves unchanged keeps its logit to the bit; a changed probability becomes the logit that has it, and
-    /// 0 and less a ban. Penalties and bias come before, bans after. With a dynamic temperature `f` sees
+    /// weights that do not sum to 1, and is not called where the choice is greedy or `GumbelSoftmax`. An
+    /// unchanged probability keeps its logit to the bit; a changed probability becomes the logit that has it,
+    /// and 0 and less a ban. Penalties and bias come before, bans after. With a dynamic temperature `f` sees
     /// the probabilities at `temperature`. To edit logits, use [`sample_with`](LogitsProcessor::sample_with).
     ///
     /// # Errors
-    /// Those of [`sample`](LogitsProcessor::sample).
+    /// The errors of [`sample`](LogitsProcessor::sample).
     pub fn sample_f(&mut self, logits: &Tensor, f: impl FnOnce(&mut [f32])) -> Result<u32> {
         let temperature = self.params.as_ref().map_or(0.0, |params| params.temperature);
         if !self.shows_probabilities || SamplingParams::is_greedy(temperature) {
@@ -96,12 +96,12 @@ impl LogitsProcessor {
         id_of(self.sample_with(logits, options)?)
     }
 
-    /// Draws the next token with what comes with this row alone: a bitmask, a forced token, edits of logits.
+    /// Draws the next token with options of this row alone: a bitmask, a forced token, edits of logits.
     ///
     /// An empty row is no error here: its token has no id, and nothing was changed.
     ///
     /// # Errors
-    /// Those of [`sample`](LogitsProcessor::sample), and a forced token outside the vocabulary.
+    /// The errors of [`sample`](LogitsProcessor::sample), and a forced token outside the vocabulary.
     pub fn sample_with(&mut self, logits: &Tensor, options: StepOptions<'_>) -> Result<Token> {
         with_row(logits, |row| self.opened(row.vocab())?.sample_with(row, options).map_err(Error::wrap))
     }
@@ -109,7 +109,7 @@ impl LogitsProcessor {
     /// Draws `n` independent tokens from one row, and appends none of them; see [`Sampler::sample_n`].
     ///
     /// # Errors
-    /// Those of [`sample`](LogitsProcessor::sample), but for empty rows.
+    /// The errors of [`sample`](LogitsProcessor::sample), except for empty rows.
     pub fn sample_n(&mut self, logits: &Tensor, n: u32) -> Result<Vec<Token>> {
         with_row(logits, |row| self.opened(row.vocab())?.sample_n(row, n).map_err(Error::wrap))
     }

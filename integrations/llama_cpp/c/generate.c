@@ -8,8 +8,8 @@
 //
 // WAY: `chain`, a Gumball sampler in llama.cpp's sampler chain, which llama_sampler_sample calls; `step`, a step over
 // the logits where llama_get_logits_ith says that they lie; `pool:N`, N sequences of the prompt whose seeds count up
-// from that of PARAMS, all rows of a batch in one step. PARAMS: as JSON. It writes a line of ids for each sequence, and
-// the microseconds that a draw took on average.
+// from the seed of PARAMS, all rows of a batch in one step. PARAMS: as JSON. It writes a line of ids for each sequence,
+// and the microseconds that a draw took on average.
 //
 // cc -DGUMBALL_WITH_LLAMA -I bindings/c/include -I bindings/c/examples -I LLAMA/include generate.c
 // bindings/c/examples/llama_sampler.c -L target/release -lgumball -L LLAMA/lib -lllama -lggml -lm

@@ -75,7 +75,7 @@ class Llama(llama_cpp.Llama):
         return self._with_ours_of_now(made) if isinstance(made, Iterator) else made
 
     def _with_ours_of_now(self, items: Any) -> Generator[Any, Any, None]:
-        """Items of an iterator that runs with the parameters that hold now, whatever holds when they are read."""
+        """Items of an iterator that runs with the parameters that hold now, not with those that hold when the items are read."""
         ours = self._ours
 
         def steps() -> Generator[Any, Any, None]:

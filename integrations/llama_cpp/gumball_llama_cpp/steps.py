@@ -18,7 +18,7 @@ _CANDIDATES = np.dtype([("id", np.int32), ("logit", np.float32), ("p", np.float3
 
 
 class Steps:
-    """The tokens of one call. llama: whose logits and tokens they are. processors, grammar: those of the call, or None."""
+    """The tokens of one call. llama: whose logits and tokens they are. processors, grammar: the call's, or None."""
 
     def __init__(self, llama: Any, params: SamplingParams, processors: Any, grammar: Any) -> None:
         self.llama, self.params, self.processors = llama, params, processors
@@ -34,7 +34,7 @@ class Steps:
         self.grammar = None if grammar is None else Grammar(llama._model, grammar, self.vocab)
 
     def sample(self, ctx: Any, idx: int = -1) -> int:
-        """Draws the token behind an output of the last evaluation. idx: its number from the end, below 0.
+        """Draws the token after an output of the last evaluation. idx: its number from the end, below 0.
 
         Raises RuntimeError if no token has a logit above -inf.
         """
@@ -82,7 +82,7 @@ class Steps:
         return self.sampler
 
     def _take_back(self, length: int) -> None:
-        """Makes the grammar stand where it stood behind the first tokens of the history."""
+        """Makes the grammar stand where it stood after the first tokens of the history."""
         kept = [place for place in self.accepted if place < length]
         if self.grammar is None or len(kept) == len(self.accepted):
             return
@@ -126,7 +126,7 @@ class Grammar:
         return np.pad(allowed, (0, -len(allowed) % 4)).view("<u4").astype(np.uint32)
 
     def accept(self, token: int) -> None:
-        """Goes on behind a token."""
+        """Goes on after a token."""
         self.chain.accept(token)
 
     def reset(self) -> None:

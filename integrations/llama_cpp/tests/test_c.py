@@ -45,7 +45,7 @@ def test_sequences_of_a_pool_have_seeds_of_their_own(program: Callable[..., list
     params = {"seed": 7, "temperature": 1.5}
     rows = program(gguf, "pool:4", json.dumps(params), LENGTH, TEXT)[:4]
     assert len(set(rows)) == 4
-    # Their first tokens are drawn from the same row as that of a sequence alone.
+    # Their first tokens are drawn from the row from which a sequence alone draws its first token.
     for row, line in enumerate(rows):
         (alone, _) = program(gguf, "step", json.dumps(params | {"seed": 7 + row}), 1, TEXT)
         assert line.split()[0] == alone

@@ -1,4 +1,4 @@
-"""llama-cpp-python whose tokens Gumball draws: what a `gumball.Sampler` draws from the same logits."""
+"""llama-cpp-python whose tokens Gumball draws, as a `gumball.Sampler` does from the same logits."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ def test_a_stream_keeps_the_parameters_of_the_call(llama: Any) -> None:
         assert wanted != plain
         llama.reset()
         assert text(parts) == wanted
-        # What a block says is not of a stream that was made before it.
+        # A block's parameters are not for a stream that was made before it.
         parts = call(stream=True)
         llama.reset()
         with llama.gumball(dry_multiplier=5.0, xtc_probability=1.0):
@@ -163,7 +163,7 @@ def test_a_stream_keeps_the_parameters_of_the_call(llama: Any) -> None:
         tokens = llama.generate(prompt(llama), **OFF)
         kept = llama.generate(prompt(llama), **OFF)
     assert not {*islice(tokens, LENGTH)} & {*plain_ids}
-    # A stream that nobody reads to its end is closed, and the block's parameters are gone.
+    # A stream that is not read to its end is closed, and the block's parameters are gone.
     next(kept)
     kept.close()
     assert drawn(llama, 7) == plain_ids
@@ -260,7 +260,7 @@ def test_tokens_evaluated_by_hand_are_the_history(llama: Any) -> None:
     for tokens in (first[:3], list(range(40, 80)), list(range(40, 80))[:10]):
         found = by_hand(tokens, 4)
         assert found == wanted(tokens, 4)
-    # Behind the sampler's prompt, other tokens than those that it drew.
+    # After the sampler's prompt, other tokens than it drew.
     found = by_hand([*tokens, 5, 6], 3)
     assert [5, 6, *found] == wanted(tokens, 3, (5, 6))
 
@@ -285,7 +285,7 @@ def test_a_grammar_begins_again_behind_other_tokens(llama: Any) -> None:
     llama.eval([40, 41, 42])
     again = text()
     assert again.startswith(("y", "n"))
-    # Back to the tokens behind which it began.
+    # Back to the tokens after which it began.
     llama.reset()
     llama.eval([40, 41, 42])
     assert text().startswith(("y", "n"))

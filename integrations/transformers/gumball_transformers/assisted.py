@@ -25,7 +25,7 @@ from .sequences import MOST_DRAFTS, Sequences
 __all__ = ["assisted"]
 
 # Processors of transformers' that read ids and scores and remember nothing between calls. An assistant gets copies of these, so that it drafts what
-# the call edits. All others are the call's alone: what they remember must be of the call's tokens, not of an assistant's.
+# the call edits. All others are the call's alone, because they must remember the call's tokens, not an assistant's.
 _WITHOUT_MEMORY = (
     theirs.ExponentialDecayLengthPenalty,
     theirs.ForcedBOSTokenLogitsProcessor,

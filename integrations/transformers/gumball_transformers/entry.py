@@ -83,7 +83,7 @@ def _said(name: str, arguments: Mapping[str, Any], config: Any) -> Any:
 
 
 def _drawing(model: Any, params: Any, arguments: dict[str, Any], generate: Any) -> Any:
-    """Calls transformers' `generate`, or that of the model's class, with the loop of this package."""
+    """Calls transformers' `generate`, or the `generate` of the model's class, with the loop of this package."""
     _check_types(model, params, arguments, generate)
     ours = {name: arguments.pop(name) for name in CALL_NAMES if name in arguments}
     if arguments.get("cache_implementation") == "paged":
@@ -117,7 +117,7 @@ def _drawing(model: Any, params: Any, arguments: dict[str, Any], generate: Any) 
         generation_config: Any,
         **model_kwargs: Any,
     ) -> Any:
-        # `part` is the model, or a part of it whose `generate` that of the model calls.
+        # `part` is the model, or a part of it whose `generate` the model's own calls.
         nonlocal decodings
         if type(part)._sample is not GenerationMixin._sample:
             raise RefusedError(f"{type(part).__name__} has a loop of its own, which Gumball does not know; {_LEAVE}")

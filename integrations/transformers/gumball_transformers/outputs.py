@@ -58,7 +58,7 @@ class Recorder:
     def __init__(self, config: Any, logprobs: Sequence[LogprobsParams | None], *, encodes: bool) -> None:
         self.on = bool(config.return_dict_in_generate)
         asked = [one for one in logprobs if one is not None]
-        # The names of what is listed, and by what an ended row is filled.
+        # The names of the lists, and the value that fills an ended row.
         self._filling: dict[str, float] = {"logprobs": math.nan, "ranks": 0} if asked else {}
         if any(one.top_n for one in asked):
             self._filling |= {"top_ids": -1, "top_logprobs": -math.inf}

@@ -1,4 +1,4 @@
-"""What the tests of the real `generate` share: calls, and what a sampler of Gumball draws."""
+"""Functions that the tests of the real `generate` share: calls, and the draws of a sampler of Gumball."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ OUR_FILTERS = {
     name: getattr(gumball.SamplingParams(), name) is False or 0.5 for name in gumball.FILTERS if name in OUR_NAMES
 }
 
-# What a call of generate says, and what it is here. It ends by EOS only where one is named.
+# The arguments of a call of generate, and the parameters here. It ends by EOS only where one is named.
 CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "plain": ({}, {}),
     "greedy": ({"do_sample": False}, {"temperature": 0}),
@@ -97,7 +97,7 @@ def generate(model: Any, prompts: Sequence[Sequence[int]], **named: Any) -> Any:
 
 
 def new(model: Any, prompts: Sequence[Sequence[int]], **named: Any) -> list[list[int]]:
-    """The new tokens of each row, without padding behind its end."""
+    """The new tokens of each row, without padding after its end."""
     out = generate(model, prompts, **named)
     out = out if isinstance(out, torch.Tensor) else out.sequences
     stops = named.get("eos_token_id")
@@ -109,7 +109,7 @@ def new(model: Any, prompts: Sequence[Sequence[int]], **named: Any) -> list[list
 def alone(
     rows: torch.Tensor, prompt: Sequence[int], length: int, *, stops: Any = None, draw: int = 0, **params: Any
 ) -> list[int]:
-    """What a sampler of Gumball draws from the rows behind its own tokens."""
+    """The tokens that a sampler of Gumball draws, each from the row after its own tokens."""
     stops = [] if stops is None else [stops] if isinstance(stops, int) else stops
     sampler = gumball.Sampler(gumball.SamplingParams(**params), rows.shape[1], prompt=list(prompt), draw=draw)
     while len(sampler.output) < length and (not sampler.output or sampler.output[-1] not in stops):

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-# What the plug-ins' tests share.
+# Modules that the plug-ins' tests share.
 sys.path.insert(0, str(Path(__file__).parents[2]))
 # Threads that wait for each other are slow on a machine that has other work. transformers copies a custom_generate folder into its home.
 os.environ.update(OMP_NUM_THREADS="1", HF_HOME=tempfile.mkdtemp(), HF_HUB_OFFLINE="1")

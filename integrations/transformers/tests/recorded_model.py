@@ -14,7 +14,7 @@ PAD, EOS = 0, 2
 
 
 class Recorded(LlamaForCausalLM):
-    """Its logits behind a token are the row that belongs to it. passes: how often it was run."""
+    """Its logits after a token are the row that belongs to it. passes: how often it was run."""
 
     rows: torch.Tensor
     passes = 0
@@ -46,5 +46,5 @@ def model(rows: torch.Tensor) -> Recorded:
 
 
 def row_of(token: int, rows: int) -> int:
-    """The number of the recorded row behind a token."""
+    """The number of the recorded row after a token."""
     return (token * 7 + 3) % rows

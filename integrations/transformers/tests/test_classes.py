@@ -27,7 +27,7 @@ class Thrice(LlamaForCausalLM):
 
 
 class Whole(LlamaForCausalLM):
-    """Its generate is that of a part, as a model of pictures has it."""
+    """Its generate calls the generate of a part, as a model of pictures has it."""
 
     def generate(self, *given: Any, **named: Any) -> Any:
         return self.part.generate(*given, **named)
@@ -113,7 +113,7 @@ def test_the_generate_of_a_part_draws_by_the_part(folder: bool) -> None:
         assert torch.equal(model.generate(IDS, max_new_tokens=8, do_sample=False, **DOOR), greedy)
         return
     assert generate(model, seed=7, **named)[0, 3:].tolist() == wanted
-    # What the part's own file says does not count beside params.
+    # The part's own file does not count beside params.
     part.generation_config.top_k, part.generation_config.presence_penalty = 1, 9.0
     params = SamplingParams(seed=7, top_p=0.9)
     assert generate(model, params, inputs=IDS, max_new_tokens=8)[0, 3:].tolist() == wanted

@@ -63,7 +63,7 @@ def test_generate_draws_what_a_sampler_draws(model: Any, head: bool) -> None:
         assert chunks[0].tolist() == found[0].tolist()
 
 
-# What a model's own generation_config may say, each of which would choose or forbid tokens here.
+# Settings of a model's own generation_config, each of which would choose or forbid tokens here.
 OWN = {
     "bad_words_ids": [[token] for token in range(2, VOCAB, 2)],
     "suppress_tokens": list(range(3, VOCAB, 2)),
@@ -251,7 +251,7 @@ def test_a_head_that_is_restored_during_a_call_is_told(model: Any) -> None:
     replaced = replace_head(model)
 
     class Restores(transformers.StoppingCriteria):
-        """Puts the model's own layer back behind the first token."""
+        """Puts the model's own layer back after the first token."""
 
         def __call__(self, input_ids: Any, scores: Any, **_: Any) -> Any:
             replaced.restore()

@@ -1,4 +1,4 @@
-"""The real model: its texts are what a sampler draws from its logits, and where a text differs, the model's own logits differed first."""
+"""The real model: a sampler draws its texts from its logits, and where a text differs, the model's own logits differed first."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from recorded_model import PAD
 
 
 class Remembers(LogitsProcessor):
-    """Bans what was the likeliest token in its calls before, and keeps what it was called behind."""
+    """Bans the tokens that were the likeliest in its calls before, and keeps the ids that it was called with."""
 
     def __init__(self) -> None:
         self.seen: list[list[int]] = []

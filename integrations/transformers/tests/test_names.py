@@ -18,7 +18,7 @@ from gumball_transformers.params import CALL_NAMES
 
 VOCAB = 64
 IDS = torch.tensor([[5, 6, 7, 5, 6]])
-# A pipeline has a temperature of its own where nobody says one.
+# A pipeline has a temperature of its own where the call gives none.
 PLAIN = {"do_sample": True, "temperature": 1.0, "top_k": 0, "max_new_tokens": 24}
 LISTED = {"return_dict_in_generate": True, "logprobs": 2}
 # So that ids of the prompt are drawn.
@@ -27,7 +27,7 @@ REPEATED = {"repetition_penalty": 3.0, "presence_penalty": 9.0} | BIASED
 # What must not be left out where another name stands.
 NEEDED = ("dynamic_temperature_max", "dynamic_temperature_min", "logprobs", "mirostat_tau")
 
-# For each name a value, and what it needs beside it to count.
+# For each name a value, and the arguments that it needs to count.
 VALUES: dict[str, tuple[Any, dict[str, Any]]] = {
     "top_n_sigma": (0.5, {}),
     "top_a": (0.9, {}),
@@ -92,7 +92,7 @@ def found(out: Any) -> list[Any]:
 
 
 def by_door(door: str, model: Any, said: dict[str, Any], tokenizer: Any, folder: Path) -> list[Any]:
-    """Calls generate with what is said at a door."""
+    """Calls generate with arguments by one of the ways."""
     model.generation_config = config()
     named = {"custom_generate": FOLDER, "trust_remote_code": True}
     if door == "argument":

@@ -1,4 +1,4 @@
-"""On recorded logits: what `generate` draws is what a `gumball.Sampler` draws, alone, in batches, and with drafts of any kind."""
+"""On recorded logits: `generate` draws the tokens of a `gumball.Sampler`, alone, in batches, and with drafts of any kind."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def test_logits_of_half_precision_are_read_as_they_are(recorded: Any, dtype: tor
 
 
 class EndsBehind(StoppingCriteria):
-    """Ends a row behind a token."""
+    """Ends a row after a token."""
 
     def __init__(self, token: int) -> None:
         self.token = token

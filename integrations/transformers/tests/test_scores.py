@@ -120,5 +120,5 @@ def test_a_cache_that_comes_back_goes_on(recorded: Any) -> None:
     more = new(
         recorded, out.sequences.tolist(), seed=7, past_key_values=out.past_key_values, max_new_tokens=LENGTH - 10
     )
-    # A sequence that is resumed behind its prompt has the same positions, so the same words.
+    # A sequence that is resumed after its prompt has the same positions, so the same words.
     assert more[0] == whole[10:]

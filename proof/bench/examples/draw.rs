@@ -1,9 +1,9 @@
 //! Draws tokens and times nothing, for tools that count: `draw ENGINE VOCAB DTYPE ROWS TASK TOKENS`, as in
 //! `draw gumball 151936 f32 model top-p 16`.
 //!
-//! Engines and definitions are those of `gumball-bench list`. Tokens are drawn from eight rows in turn. All
+//! `gumball-bench list` lists the engines and definitions. Tokens are drawn from eight rows in turn. All
 //! that comes before the first token is the same for any number of tokens, so the difference of two counts is
-//! that of the tokens.
+//! the count of the further tokens.
 
 use std::error::Error;
 use std::hint::black_box;

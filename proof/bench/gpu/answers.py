@@ -15,7 +15,7 @@ def objection(way, logits, answer, dtype="f32"):
     if way.task in plan.WRITES:
         return of_written(way.task, logits, answer)
     if plan.rows_each(way.task) > 1:
-        # A ratio test and a race draw by the same law; the token behind each request's first row is judged.
+        # A ratio test and a race draw by the same law; the token of each request's first row is judged.
         answer = answer.view(len(logits), -1)[:, 0]
     return of_chains(logits.shape[1], answer) if way.task == "chain" else of_tokens(way.request, logits, answer)
 

@@ -48,7 +48,7 @@ class Asked:
 
 
 def with_alone(tasks):
-    """Tasks, and behind a mixture its requests alone."""
+    """Tasks, and after a mixture its requests alone."""
     for task in tasks:
         yield task
         yield from filter(plan.alone, plan.REQUESTS) if task == "mixture" else ()

@@ -3,7 +3,7 @@
 from plan import BYTES, CURVE_TASKS
 from table import Graphs, digits, table
 
-# What a gigabyte takes to be read, in microseconds, at the read-only ceiling of one H200 (4576 GB/s).
+# How long reading a gigabyte takes, in microseconds, at the read-only ceiling of one H200 (4576 GB/s).
 CEILING_BYTES_PER_US = 4_576_000
 # A size is a jump if it takes so much longer than the one before, as a part of that, beyond the reading of its further
 # rows with half as much again, and a row so much more than at the sizes around; or if it takes so much less.

@@ -16,7 +16,7 @@ from gumball import DeviceHead, Head, Hidden, Pool, SamplingParams, Step
 from gumball.torch import tokens_of
 
 VOCAB, CONTEXT, STEPS, REPLAYS = 151936, 256, 8, 12
-# Hidden size, layers, heads of queries, of keys and values, their size, and the width between the two matrices behind attention.
+# Hidden size, layers, heads of queries, of keys and values, their size, and the width between the two matrices after attention.
 SHAPES = {"8b": (4096, 36, 32, 8, 128, 12288), "1.7b": (2048, 28, 16, 8, 128, 6144)}
 # As many logits a row as 256 clusters of 19 have.
 CAPACITY, PROBES = 16, 304
@@ -73,7 +73,7 @@ class Model:
         self.position = torch.zeros(1, device="cuda", dtype=torch.int64)
 
     def states(self, ids):
-        """Hidden states behind the ids, [rows, hidden], as the last norm gives them."""
+        """Hidden states after the ids, [rows, hidden], as the last norm gives them."""
         x = self.embedding[ids.long()]
         for weights, (keys, values) in zip(self.layers, self.cache):
             x = self.block(x, *weights, self.norms, keys, values, self.position, self.heads)

@@ -49,7 +49,7 @@ class Families:
                 fastest[like] = min(fastest.get(like, (us, r["engine"])), (us, r["engine"]))
 
     def tasks(self, names):
-        """Those of the tasks that enough families were measured of."""
+        """The tasks for which enough families were measured."""
 
         def likes(task):
             found = (like for (name, _), times in self.ours.items() if name == task for like in times)

@@ -55,7 +55,7 @@ RACES = (("tokenspeed", "plain"), ("vllm", "plain"))
 
 
 def ours(results, **which):
-    """Our results, by (task, rows): those with the given fields, in f32 in a graph where nothing else is said."""
+    """Our results with the given fields, by (task, rows); by default in f32 in a graph."""
     which = {"engine": OURS, "does": STEP, "dtype": DTYPE, "mode": "graph", "rows_like": "model", **which}
     found = [r for r in results if all(r[field] == value for field, value in which.items())]
     return {(r["task"], r["rows"]): r for r in found}

@@ -70,7 +70,7 @@ def measure(way, inputs, vocab, rows, dtype, modes, like="model"):
         return
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
-        # All are kept: what is written goes to memory as cold as what is read.
+        # All are kept, so that the memory that is written is as cold as the memory that is read.
         answers = [call(batch) for batch in batches]
     times = replays(graph, len(batches), plan.MOST_REPLAYS if "eager" in modes else plan.FAMILY_REPLAYS)
     if not way.in_place:

@@ -1,4 +1,4 @@
-"""A record's page: every table that can be made of it, with what a reader needs to know to read them."""
+"""A record's page: every table that can be made of it, with an explanation of each."""
 
 import families
 import figures
@@ -8,7 +8,7 @@ import verifications
 # The repository's documents, seen from the page.
 DOCS = "../../../docs"
 
-# (Heading, how to read it, what makes its text).
+# (Heading, how to read it, the function that makes its text).
 SECTIONS = (
     ("Runs", "", figures.source),
     (

@@ -38,7 +38,7 @@ DRAWS = ("probs-plain", "probs-top-k", "probs-top-p", "probs-min-p", "probs-top-
 WRITES = ("top-k-renorm", "top-p-renorm", "top-k-top-p-renorm", "joint-renorm", "top-k-mask")
 OPERATORS = (*SOFTMAXES, *DRAWS, *WRITES, "chain")
 DRAFTS, MOST_CHAINS = 3, 128
-# What is measured of them: (vocabulary, type, tasks). Our program is started once for each group of tasks: a failure costs no more.
+# The shapes at which they are measured: (vocabulary, type, tasks). Our program is started once for each group of tasks: a failure costs no more.
 OPERATOR_SHAPES = (
     (151936, "f32", OPERATORS),
     (128256, "bf16", SOFTMAXES),
@@ -56,14 +56,14 @@ OPERATOR_SHAPES = (
 GROUPS = (SOFTMAXES, DRAWS, WRITES[:2], WRITES[2:], ("chain",))
 
 TEMPERATURE, TOP_K, TOP_P, MIN_P = 0.8, 50, 0.9, 0.05
-# What the rows of `softmax-mixed` have in turn.
+# The temperatures that the rows of `softmax-mixed` have in turn.
 TEMPERATURES = (0.3, 0.7, 0.8, 1.0, 1.3, 2.0)
 HISTORY, BIASES = 2048, 64
 
 
 @dataclass(frozen=True)
 class Params:
-    """What a row asks for. What is not named is off."""
+    """The parameters of a row; a parameter that is not named is off."""
 
     temperature: float = 1.0
     top_k: int = 0
@@ -211,7 +211,7 @@ def batches(vocab, rows, bytes_per_token=4):
 
 
 def rows_of(task, rows, modes=("eager", "graph")):
-    """The numbers of rows at which a task is measured; calls from the host alone are of one row, but for some tasks."""
+    """The numbers of rows at which a task is measured; calls from the host alone are of one row, except for some tasks."""
     if "graph" not in modes and task not in WHOLE_CALLS:
         return [1]
     if task == "chain":

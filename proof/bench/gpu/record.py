@@ -11,7 +11,7 @@ import plan
 
 FORMAT = 2
 OURS = "gumball"
-# What is a line each in the file.
+# The lists whose elements have a line each in the file.
 LISTS = ("results", "curve", "skipped")
 # What tells results apart.
 WHICH = ("engine", "task", "does", "given", "vocab", "dtype", "rows", "rows_like", "mode")

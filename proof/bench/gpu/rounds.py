@@ -45,7 +45,7 @@ class Way:
 
 
 class Model:
-    """Hidden states, each of which is that of a token in all but certainty, and a head."""
+    """Hidden states, each of which makes one token nearly certain, and a head."""
 
     def __init__(self, requests: int) -> None:
         generator = torch.Generator("cuda").manual_seed(1)

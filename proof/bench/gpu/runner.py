@@ -30,7 +30,7 @@ def say(budget, text):
 
 
 def ready(engines, record, budget):
-    """Waits for the engines' first lines; returns those that take part."""
+    """Waits for the engines' first lines; returns the engines that take part."""
     there = []
     for engine in engines:
         if engine.wait_for_hello(min(90, budget.left())):
@@ -156,7 +156,7 @@ def measure_on_same_rows(there, shape, asked, record, budget, **of_rows):
 
 
 def measure_families(programs, there, asked, record, budget, out, folder):
-    """Ours and rivals over rows of one family after the other: what the budget does not cover is the last families."""
+    """Ours and rivals over rows of one family after the other; the budget may not cover the last families."""
 
     def takes(way):
         return way["given"] == families.given(way["task"])

@@ -68,7 +68,7 @@ class Graphs:
         return table(title, ["task", "engine", "a call", "given"], [str(count) for count in self.rows], rows)
 
     def best(self):
-        """The fastest rival at each number of rows, apart for what it is given."""
+        """The fastest rival at each number of rows, apart for each input that rivals take."""
         rows = []
         for task in TASKS:
             if ours := self.of_ours(task):
@@ -89,7 +89,7 @@ class Graphs:
 
 
 def graphs(results):
-    """Those of f32, and of the types that rivals were given."""
+    """The graphs of f32, and of the types that rivals were given."""
     found = dict.fromkeys((r["vocab"], r["dtype"]) for r in results if r["dtype"] == "f32" or r["engine"] != OURS)
     return [Graphs(results, *shape) for shape in found]
 

@@ -31,7 +31,7 @@ WAYS = [
     {"task": "plain", "does": "race", "given": "logits"},
     {"task": "plain", "does": "race of probabilities", "given": "probabilities"},
 ]
-# What a script says, and how it answers: `asked` is the request.
+# The lines that a script prints; `asked` is the request.
 SCRIPT = """
 import json, os, sys, time
 def say(**line): print(json.dumps(line), flush=True)

@@ -7,7 +7,7 @@ from record import OURS
 from table import digits, lines
 
 NONE_ACCEPTED = "coupled, no draft accepted"
-# Rows of ours: what a call does, and how the table names it.
+# Rows of ours: the work of a call, and its name in the table.
 CALLS = (
     ("a step over as many rows", "ours, a step over as many rows, us"),
     (NONE_ACCEPTED, "ours, us"),

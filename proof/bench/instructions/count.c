@@ -2,7 +2,7 @@
 // when the program ends.
 //
 // QEMU translates blocks of instructions and runs them; each run of a block adds its length to the count. A program of
-// one thread is counted exactly, but for blocks that a signal leaves. The declarations are those of version 1 of QEMU's
+// one thread is counted exactly, except for blocks that a signal leaves. The declarations are from version 1 of QEMU's
 // interface for plug-ins, which QEMU 5 to 8 have; Debian has no package of its header.
 
 #include <inttypes.h>

@@ -1,10 +1,10 @@
 //! Definitions, engines and records: how fast each way from logits to a token is.
 //!
-//! A [`Definition`](gumball_bench_protocol::Definition) says what is measured, an engine is a program that
-//! does it, a [`record`] is what one run on one machine found. The runner starts all engines at once and lets
-//! them take turns, sample by sample, so that every ratio compares neighbours in time. Rivals are packages of
-//! their own under `proof/bench/rivals`; those that are not built are skipped. `proof/bench/README.md` says
-//! how to run it and what each engine does.
+//! A [`Definition`](gumball_bench_protocol::Definition) says which time is measured, an engine is a program
+//! that does it, a [`record`] has the results of one run on one machine. The runner starts all engines at
+//! once and lets them take turns, sample by sample, so that every ratio compares neighbours in time. Rivals
+//! are packages of their own under `proof/bench/rivals`; rivals that are not built are skipped.
+//! `proof/bench/README.md` says how to run it and how each engine does its tasks.
 //!
 //! In the order data flows:
 

@@ -1,4 +1,4 @@
-//! What a record says about where and when it was taken, and nothing that names the place.
+//! The machine and the time of a record, without the machine's name.
 
 use std::fs;
 use std::path::Path;
@@ -55,7 +55,7 @@ impl Machine {
     }
 }
 
-/// The name, and the family and model that tell what a virtual machine's name hides.
+/// The name, and the family and model, which a virtual machine's name hides.
 fn processor(info: &str) -> String {
     format!(
         "{}, family {} model {}",

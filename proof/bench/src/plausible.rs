@@ -1,6 +1,6 @@
 //! Whether a token can be the answer to a task: a net under engines that misread it.
 //!
-//! This is no test of an engine, only proof that what is timed is the task: it is loose where rivals
+//! This is no test of an engine, only proof that the engine does the task: it is loose where rivals
 //! settle ties, order their filters, or round otherwise. The floor answers no token and is not asked.
 
 use gumball_bench_protocol::{Parameters, Row};

@@ -1,6 +1,6 @@
 //! A running engine, as the runner sees it: a program that answers lines in time.
 //!
-//! Every library that might take more threads is told to take one: what is measured is one thread.
+//! Every library that might take more threads is told to take one: the times are times of one thread.
 //! An engine that dies or stays silent is an error of that engine, never of the run.
 
 use std::io::{self, BufRead, BufReader, Write};
@@ -73,7 +73,7 @@ impl Running {
         Ok(running)
     }
 
-    /// Asks the engine to get ready: what it does, or why it cannot.
+    /// Asks the engine to get ready; returns what a call does, or why there are none.
     ///
     /// # Errors
     /// If the engine is gone, silent, or talks about something else.

@@ -18,12 +18,12 @@ pub struct Program {
     pub command: Vec<OsString>,
 }
 
-/// What a folder of rivals holds.
+/// The rivals of a folder.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rivals {
-    /// Those that can be started, by name.
+    /// The rivals that can be started, by name.
     pub ready: Vec<Program>,
-    /// The names of those that are not installed.
+    /// The names of the rivals that are not installed.
     pub missing: Vec<String>,
 }
 

@@ -15,12 +15,12 @@ use crate::record::{Measurement, Settings, Skipped, round};
 use crate::staging::{RowsFile, Staging};
 use crate::stats;
 
-/// What a run found.
+/// The results of a run.
 #[derive(Clone, Debug, Default)]
 pub struct Found {
-    /// What was measured.
+    /// The measurements.
     pub results: Vec<Measurement>,
-    /// What was not, and why.
+    /// The definitions that an engine did not take, with its reasons.
     pub skipped: Vec<Skipped>,
 }
 

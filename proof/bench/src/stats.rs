@@ -3,7 +3,7 @@
 /// The order statistics of a handful of samples.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Summary {
-    /// The smallest sample: what the machine gives when nothing disturbs it.
+    /// The smallest sample: the time where nothing disturbs the machine.
     pub min: f64,
     /// The middle sample, or the mean of the middle two.
     pub median: f64,

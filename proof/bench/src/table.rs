@@ -128,7 +128,7 @@ pub fn page(record: &Record, file: &str) -> String {
     )
 }
 
-/// A definition with its task blanked: what one table is about.
+/// Returns a definition with its task blanked; a table has the definitions that are then equal.
 fn group(definition: Definition) -> Definition {
     Definition { task: Task::Greedy, ..definition }
 }

@@ -20,10 +20,10 @@ pub struct Exact {
 }
 
 impl Exact {
-    /// Computes the distribution of a row at a request's state, whatever its seed.
+    /// Computes the distribution of a row at a request's state; the seed does not matter.
     ///
     /// # Errors
-    /// Those of the oracle.
+    /// The errors of the oracle.
     pub fn of(row: Row<'_>, request: &Request<'_>) -> Result<Self> {
         let params = request.params;
         if params.xtc_probability == 0.0 {
@@ -34,7 +34,7 @@ impl Exact {
         let never = SamplingParams { xtc_probability: 0.0, ..params.clone() };
         let always = Self::without_chance(row, &Request { params: &always, ..*request })?;
         let mut mixed = Self::without_chance(row, &Request { params: &never, ..*request })?;
-        // XTC drops a prefix, so what it leaves is the end of what there is without it.
+        // XTC drops a prefix, so the tokens that it leaves are the last ones of the list without XTC.
         let dropped = mixed.ids.len() - always.ids.len();
         assert_eq!(mixed.ids[dropped..], always.ids, "XTC drops a prefix");
         mixed.p.iter_mut().for_each(|p| *p *= 1.0 - acting);

@@ -17,9 +17,9 @@ pub struct Item {
     pub setting: String,
     /// The row, or none if the item is about all of them.
     pub row: Option<usize>,
-    /// What was asked.
+    /// The name of the question.
     pub name: &'static str,
-    /// What was found.
+    /// The figures that answer it.
     pub figures: String,
     /// Whether it holds.
     pub holds: bool,

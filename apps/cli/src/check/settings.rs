@@ -7,7 +7,7 @@ use crate::state::State;
 /// Parameters under a name, and the request state they are checked at.
 #[derive(Clone, Debug)]
 pub struct Setting {
-    /// What it is called.
+    /// Its name.
     pub name: String,
     /// The parameters.
     pub params: SamplingParams,

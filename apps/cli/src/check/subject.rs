@@ -1,4 +1,4 @@
-//! What is checked: any way from logits to tokens.
+//! The subject of a check: any way from logits to tokens.
 
 use gumball_engine::unstable::{Prepared, Stages, Task};
 use gumball_engine::{
@@ -8,7 +8,7 @@ use gumball_engine::{
 use crate::Result;
 use crate::state::State;
 
-/// One draw that is asked for.
+/// One draw of a subject.
 #[derive(Clone, Copy, Debug)]
 pub struct Draw<'a> {
     /// The row.
@@ -29,7 +29,7 @@ pub trait Subject {
     /// Makes it ready for some parameters.
     ///
     /// # Errors
-    /// What the parameters get wrong.
+    /// The error in the parameters.
     fn open(&self, params: &SamplingParams, state: &State, vocab: usize) -> Result<Box<dyn Opened>>;
 }
 
@@ -38,13 +38,13 @@ pub trait Opened {
     /// Draws one token.
     ///
     /// # Errors
-    /// What the subject refuses.
+    /// The subject's error.
     fn draw(&mut self, draw: &Draw<'_>) -> Result<i32>;
 
     /// Draws many tokens, each as [`Opened::draw`] does.
     ///
     /// # Errors
-    /// What the subject refuses.
+    /// The subject's error.
     fn draws(&mut self, draws: &[Draw<'_>]) -> Result<Vec<i32>> {
         draws.iter().map(|draw| self.draw(draw)).collect()
     }
@@ -54,7 +54,7 @@ pub trait Opened {
     /// Every sequence is at the state the subject was opened with.
     ///
     /// # Errors
-    /// What the subject refuses.
+    /// The subject's error.
     fn step(&mut self, rows: Rows<'_>, lines: &[u32], seeds: &[u64]) -> Result<Vec<i32>>;
 }
 

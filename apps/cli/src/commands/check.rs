@@ -42,7 +42,7 @@ pub struct Args {
 /// Everything that was checked.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
-    /// What was checked.
+    /// The name of the subject that was checked.
     pub subject: String,
     /// Draws in each test of a distribution.
     pub draws: u32,

@@ -12,7 +12,7 @@ pub use gumball_inspect::doctor::Args;
 /// Examines the machine and writes what was found.
 ///
 /// # Errors
-/// Those of [`doctor::run`].
+/// The errors of [`doctor::run`].
 pub fn run(args: &Args, out: &mut dyn Write) -> Result<()> {
     doctor::run(args, Known { model: Some(model()), ..Known::default() }, out)
 }

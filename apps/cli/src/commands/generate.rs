@@ -1,8 +1,8 @@
 //! `gumball generate`: a real model writes, every token chosen by Gumball.
 //!
-//! The text goes to standard output as it comes, and nothing else does; the seed and the figures go to
+//! The text alone goes to standard output, as it comes; the seed and the figures go to
 //! standard error. With `--json` one object is written at the end instead. The same seed gives the same
-//! text, whatever the thread count and the SIMD level.
+//! text at every thread count and SIMD level.
 
 use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
@@ -81,10 +81,10 @@ pub struct Report {
     pub params: SamplingParams,
     /// Tokens of the prompt.
     pub prompt_tokens: usize,
-    /// What the head has read; absent where the model's own product made the logits.
+    /// The figures of the head's work; absent where the model's own product made the logits.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub head: Option<HeadFigures>,
-    /// What the draft model's head has read; absent where its own product made the logits.
+    /// The figures of the draft model's head; absent where its own product made the logits.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub draft_head: Option<HeadFigures>,
     /// The text and its tokens.

@@ -22,7 +22,7 @@ use crate::positions::{HeadThere, TOGETHER};
 use crate::text::Table;
 use crate::{Error, Result, reading};
 
-/// Of so many of the exact head's first tokens it is asked whether they were probed.
+/// How many of the exact head's first tokens are looked for in the probed set.
 const FIRST: usize = 50;
 
 /// What to compare.
@@ -51,7 +51,7 @@ pub struct CheckArgs {
     pub json: bool,
 }
 
-/// What comes out.
+/// The figures of a number of probes.
 #[derive(Debug, Serialize)]
 struct Report {
     head: &'static str,
@@ -72,9 +72,9 @@ struct Agreement {
     bytes: Option<f64>,
     /// Positions at which the greedy token is the exact head's.
     greedy: f64,
-    /// The same of the token drawn at temperature 1.
+    /// The share of tokens drawn at temperature 1 that are equal.
     temperature_1: f64,
-    /// The same with top-k 50 and top-p 0.9 at temperature 0.8.
+    /// The share with top-k 50 and top-p 0.9 at temperature 0.8.
     top_k_top_p: f64,
     /// How many draws on the device, of all three settings, equal the draws of the same head on the host;
     /// absent if the head draws on the host.
@@ -188,7 +188,7 @@ pub fn run(args: &CheckArgs, out: &mut dyn Write) -> Result<()> {
     Ok(())
 }
 
-/// Returns how many of some tokens are those of another list, as a share.
+/// Returns the share of tokens that equal the token at their place in another list.
 fn share(tokens: &[i32], others: &[i32]) -> f64 {
     let same = tokens.iter().zip(others).filter(|(a, b)| a == b).count();
     same as f64 / others.len() as f64

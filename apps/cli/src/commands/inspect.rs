@@ -36,7 +36,7 @@ pub struct Args {
 ///
 /// # Errors
 /// - A file, model or device that cannot be used, or a parameter outside its range.
-/// - [`Error::Verdict`] if the device comes to something else than the trace.
+/// - [`Error::Verdict`] if the device's result differs from the trace.
 pub fn run(args: &Args, out: &mut dyn Write) -> Result<()> {
     refuse_without_effect(args)?;
     args.row.check_place()?;

@@ -9,7 +9,7 @@ use rayon::prelude::*;
 use super::config::Config;
 use super::weights::dot;
 
-/// Below so many multiplications a pass stays on its own thread.
+/// The fewest multiplications for which a pass takes more threads than its own.
 const WORTH_A_THREAD: usize = 1 << 19;
 
 /// The keys and values of one block, position after position, f32.

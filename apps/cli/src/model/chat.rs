@@ -17,7 +17,7 @@ use super::error::{Error, Result};
 use super::nesting;
 use crate::apart::{Apart, Work, answer_all};
 
-/// The most steps of a template; those of models take a few thousand for a conversation.
+/// The most steps of a template; models' templates take a few thousand for a conversation.
 const MOST_STEPS: u64 = 500_000;
 /// The most bytes that a template may write; no context holds more.
 const MOST_BYTES: usize = 16 << 20;
@@ -29,7 +29,7 @@ const STACK_BYTES: usize = 256 << 20;
 pub struct Message {
     /// Who speaks: `system`, `user` or `assistant`.
     pub role: String,
-    /// What is said.
+    /// The text of the message.
     pub content: String,
 }
 
@@ -117,7 +117,7 @@ impl ChatTemplate {
 /// Rendering templates in a process of its own.
 pub(crate) const TEMPLATES: Work = ("__render-template", || answer_all(rendered));
 
-/// A template and what it is to write.
+/// A template and its input.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Task {
     template: ChatTemplate,
@@ -133,7 +133,7 @@ fn rendered(task: Task) -> std::result::Result<String, String> {
     })
 }
 
-/// What a template wrote, as far as it may.
+/// The output of a template, up to its bound.
 struct Bounded(Vec<u8>);
 
 impl Write for Bounded {

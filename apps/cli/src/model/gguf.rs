@@ -108,7 +108,7 @@ impl Gguf {
         self.value(key, "a text", |value| value.to_string().ok().map(String::as_str))
     }
 
-    /// The non-negative integer under a key, of whatever width.
+    /// The non-negative integer under a key, of any width.
     ///
     /// # Errors
     /// - [`Error::Malformed`] if the value has another type or is negative.

@@ -18,7 +18,7 @@ const LARGEST_ALIGNMENT: u64 = 1 << 20;
 const STRING: u32 = 8;
 const ARRAY: u32 = 9;
 
-/// Returns what makes a header unfit, from the position behind the magic.
+/// Returns the reason why a header is unfit, from the position after the magic.
 pub(super) fn unfit(file: &mut (impl Read + Seek)) -> Option<String> {
     let mut walk = Walk { file, wide: true, elements: 0, bytes: 0 };
     match walk.metadata() {
@@ -65,7 +65,7 @@ impl<R: Read + Seek> Walk<'_, R> {
         Ok(())
     }
 
-    /// Reads a key; a long one is none of those that are looked for.
+    /// Reads a key; of a long one, which is not looked for, it returns no bytes.
     fn key(&mut self) -> Result<Vec<u8>, Stop> {
         let length = self.length()?;
         if length > 256 {

@@ -1,13 +1,13 @@
 //! The forward pass of a Llama-family model: tokens in, hidden states out, and logits from those.
 //!
 //! The pass stops at the hidden states on purpose: the last product, with the output matrix, belongs to
-//! whoever turns hidden states into tokens. [`Llama::logits`] is the plain way to do it.
+//! the code that turns hidden states into tokens. [`Llama::logits`] is the plain way to do it.
 //!
 //! ```text
 //! tokens -> embedding -> blocks x [ norm, attention, +, norm, feed-forward, + ] -> norm = hidden -> logits
 //! ```
 //!
-//! **Reproducible.** The same tokens give the same bits whatever the number of threads, and whether they come
+//! **Reproducible.** The same tokens give the same bits at every number of threads, and whether they come
 //! in one call or one by one: every sum's order depends on its length alone. (The second holds for calls of
 //! up to [`ROWS_LIKE_ONE`](super::ROWS_LIKE_ONE) tokens. It holds for longer ones unless weights are Q6_K, or
 //! Q4_K where there is AMX, or another type that `weights` leaves to candle's product off x86: there candle
@@ -166,7 +166,7 @@ impl Llama {
         self.blocks.iter_mut().for_each(|block| block.cache.truncate(elements));
     }
 
-    /// Runs tokens through the model after those it has seen, and returns a hidden state for each.
+    /// Runs tokens through the model after the tokens it has seen, and returns a hidden state for each.
     ///
     /// A prompt at once and one token after another agree, for most weights to the bit (see the module's
     /// head). After an error the cache is as it was.
@@ -174,7 +174,7 @@ impl Llama {
     /// # Errors
     /// - [`Error::NoTokens`] if `tokens` is empty.
     /// - [`Error::NoSuchToken`] if a token is not below [`vocab`](Self::vocab).
-    /// - [`Error::ContextFull`] if the tokens do not fit behind those held.
+    /// - [`Error::ContextFull`] if the tokens do not fit after the tokens held.
     /// - [`Error::Forward`] if candle fails.
     pub fn hidden(&mut self, tokens: &[u32]) -> Result<Hidden> {
         let (held, asked, context) = (self.length, tokens.len(), self.config.context);

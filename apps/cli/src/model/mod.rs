@@ -104,7 +104,7 @@ impl Model {
     /// The hidden states of some texts, in pieces of at most 1024 tokens; at most `positions` of them.
     ///
     /// # Errors
-    /// - [`Error::Tokenizer`] if a text cannot be cut, and those of [`Llama::hidden`].
+    /// - [`Error::Tokenizer`] if a text cannot be cut, and the errors of [`Llama::hidden`].
     pub fn hidden_states(&mut self, texts: &[String], positions: usize) -> Result<Vec<f32>> {
         let mut hidden = Vec::new();
         let mut left = positions;

@@ -5,9 +5,9 @@
 //! of a tag (`not not x`, `1 + 1 + 1`, `x | a | a`) and over branches (`elif`), so this module counts those
 //! before minijinja parses anything.
 
-/// The most bytes of a template; those of models have up to twenty thousand.
+/// The most bytes of a template; models' templates have up to twenty thousand.
 const MOST_BYTES: usize = 1 << 20;
-/// The most tokens of a tag; those of models have up to a hundred or two.
+/// The most tokens of a tag; tags in models' templates have up to two hundred.
 const MOST_TOKENS: usize = 1000;
 /// The most branches by `elif` of a template.
 const MOST_BRANCHES: usize = 300;

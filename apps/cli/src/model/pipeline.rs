@@ -1,6 +1,6 @@
 //! How each family of vocabularies cuts and spells text before it is merged into tokens.
 //!
-//! A GGUF file only names its pre-tokenizer; the rules behind a name are fixed by the model's makers.
+//! A GGUF file only names its pre-tokenizer; the model's makers fix the rules of a name.
 //! A name that is not listed here is an error: text cut by the wrong rules still yields tokens.
 
 use std::collections::HashMap;
@@ -31,7 +31,7 @@ const QWEN2: &str = concat!(
     r" ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 );
 
-/// The most bytes of all ways to halve all pieces: those of known vocabularies have ten million.
+/// The most bytes of all ways to halve all pieces; known vocabularies have ten million.
 const MOST_MERGE_BYTES: usize = 1 << 27;
 
 /// How a vocabulary writes bytes as characters.
@@ -39,7 +39,7 @@ const MOST_MERGE_BYTES: usize = 1 << 27;
 pub(super) enum Spelling {
     /// Each byte is one character of a fixed alphabet.
     ByteLevel { alphabet: HashMap<char, u8>, bos_by_default: bool },
-    /// Text as it is, but for spaces.
+    /// Text as it is, except spaces.
     SentencePiece,
 }
 

@@ -1,4 +1,4 @@
-//! Text as tokens arrive: what is complete is given out, half a character waits for its other half.
+//! Text as tokens arrive: whole characters are written at once, half a character waits for its other half.
 
 use super::tokenizer::Tokenizer;
 

@@ -28,10 +28,10 @@ const ENDS: [&str; 9] = [
 /// The longest text of a token: the longest of known vocabularies are runs of 128 blanks, spelled in 256
 /// bytes.
 const LONGEST_TOKEN_BYTES: usize = 1024;
-/// The most bytes of all tokens: those of known vocabularies have four million.
+/// The most bytes of all tokens; known vocabularies have four million.
 const MOST_TOKEN_BYTES: usize = 1 << 25;
 
-/// What a token is, by GGUF's numbers.
+/// The kind of a token, by GGUF's numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     Normal,
@@ -174,7 +174,7 @@ impl Tokenizer {
         Ok(self.inner.encode_fast(text, false).map_err(failed)?.get_ids().to_vec())
     }
 
-    /// The tokens of a prompt: those of the text, after the beginning-of-text token where the model wants one
+    /// The tokens of a prompt: the text's tokens, after the beginning-of-text token where the model wants one
     /// and the text does not bring it.
     ///
     /// # Errors

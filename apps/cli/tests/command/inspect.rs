@@ -1,4 +1,4 @@
-//! `gumball inspect`: what it tells is what the oracle does, in the terminal, as JSON and as a page.
+//! `gumball inspect`: it shows what the oracle does, in the terminal, as JSON and as a page.
 
 use gumball_cli::logits::{Kind, generate};
 use gumball_cli::page::{Context, page};

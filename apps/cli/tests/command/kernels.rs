@@ -1,4 +1,5 @@
-//! `gumball kernels` compiles for architectures that this machine does not have, and says what is not there.
+//! `gumball kernels` compiles for architectures that this machine does not have, and names a missing compiler
+//! and missing kernels.
 //!
 //! Compilation needs NVRTC, which `GUMBALL_NVRTC` names; the test of it is left to `ci/gpu build-kernels`,
 //! because it takes minutes.

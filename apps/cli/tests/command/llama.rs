@@ -17,7 +17,7 @@ const FEED_FORWARD: usize = 96;
 const VOCAB: usize = 40;
 const TOKENS: [u32; 7] = [3, 39, 0, 3, 17, 20, 8];
 
-/// A model of random weights: what goes into the file, and what the naive pass reads.
+/// A model of random weights, which go into the file and which the naive pass reads.
 struct Tiny {
     metadata: Metadata,
     weights: Vec<(String, Vec<usize>, Vec<f32>)>,
@@ -69,7 +69,7 @@ impl Tiny {
         self.weights.push((name.into(), shape.into(), values));
     }
 
-    /// The same model of full precision, its matrices rounded to what `dtype` can hold.
+    /// Returns the model in full precision, its matrices rounded to `dtype`.
     fn rounded(&self) -> Self {
         let mut rounded =
             Tiny { dtype: GgmlDType::F32, metadata: self.metadata.clone(), weights: Vec::new() };

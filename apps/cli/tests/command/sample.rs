@@ -1,4 +1,4 @@
-//! `gumball sample`: small files of every kind, what is wrong with bad ones, and the tokens themselves.
+//! `gumball sample`: small files of every kind, the errors of bad ones, and the tokens.
 
 use gumball_spec::{Request, Row, SamplingParams, oracle};
 use half::{bf16, f16};

@@ -106,7 +106,7 @@ fn same_text(args: &[&str], drafts: &[&str]) -> (u64, u64) {
     let number = |field: &str| of[field].as_u64().unwrap_or_else(|| panic!("{field} of {of}"));
     let (passes, accepted) = (number("passes"), number("accepted"));
     let tokens = drafted["tokens"].as_array().unwrap().len() as u64;
-    // A token that ends the text leaves out what was accepted behind it.
+    // A token that ends the text leaves out the drafts that were accepted after it.
     assert!(tokens <= passes + accepted, "{tokens} tokens of {of}");
     (accepted, number("drafted"))
 }

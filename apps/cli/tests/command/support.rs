@@ -1,4 +1,4 @@
-//! What the tests of the command share: running it, and writing small files of logits.
+//! Functions that the tests of the command share: running it, and writing small files of logits.
 
 use std::path::PathBuf;
 use std::process::{Command, Output};

@@ -1,4 +1,4 @@
-//! What the caches trust: locks, the model that was fetched, and the wheel that it comes out of.
+//! Files that the caches trust: locks, the model that was fetched, and the wheel that it comes from.
 
 use std::fs;
 use std::path::Path;
@@ -99,7 +99,7 @@ fn a_lock_that_is_a_link_or_a_pipe_is_refused_and_what_it_leads_to_stays() {
         );
         fs::remove_file(&lock).unwrap();
     }
-    // A file of that name is a lock, whatever it holds, and keeps it.
+    // A file of that name is a lock with any content, and keeps it.
     fs::hard_link(&precious, &lock).unwrap();
     assert!(matches!(fetcher.get(&abc()), Err(Error::NoPython { .. })));
     assert_eq!(fs::read_to_string(&precious).unwrap(), "years of work");

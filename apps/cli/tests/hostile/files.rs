@@ -2,7 +2,7 @@
 
 use crate::support::{Files, bytes, npy, refuses};
 
-/// Returns an `.npy` file whose header says what it is told to of the order.
+/// Returns an `.npy` file whose header has this text as its order.
 fn in_order(order: &str) -> Vec<u8> {
     let header = format!("{{'descr': '<f4', 'fortran_order': {order}, 'shape': (2, 2), }}\n");
     let length = (header.len() as u16).to_le_bytes();

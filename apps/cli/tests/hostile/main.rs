@@ -1,7 +1,7 @@
 //! Hostile inputs, a test a finding: files, flags, caches and surroundings that once ended the command by a
 //! signal or a panic, kept it busy for ever, filled the memory, or were taken for something they are not.
 //!
-//! What is large is made here; nothing of it lies in the repository. `fuzz` goes on from there with random
+//! Large inputs are made here; none lies in the repository. `fuzz` goes on from there with random
 //! bytes.
 
 #[path = "../command/made.rs"]

@@ -107,7 +107,7 @@ fn pip_ends_with_the_command_however_that_ends() {
         let folder = tempfile::tempdir().unwrap();
         let ids = folder.path().join("ids");
         let python = folder.path().join("python3");
-        // Pip, and what it starts.
+        // Pip, and the program that it starts.
         let script = format!(
             "#!/bin/sh\nsleep 60 &\necho $! > {0}.new\necho $$ >> {0}.new\nmv {0}.new {0}\nwait\n",
             ids.display()

@@ -22,7 +22,7 @@ fn an_expression_that_nests_without_end_is_refused_before_it_is_parsed() {
     for deep in ["not ", "1+", "-", "1~", "x|", "x.", "a if b else "] {
         let reason = refused(&format!("{{{{ {}x }}}}", deep.repeat(50_000)));
         assert!(reason.contains("more than 1000 words and signs"), "{deep}: {reason}");
-        // Just below the limit it is parsed, and what it is worth is another matter.
+        // Just below the limit it is parsed; its value does not matter.
         let template = format!("{{{{ {}x }}}}", deep.repeat(190));
         let _ = ChatTemplate::new(template, "", "").render(&[], false);
     }

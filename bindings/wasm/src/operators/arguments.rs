@@ -8,7 +8,7 @@ use crate::error::{Result, entropy};
 use crate::params;
 use crate::values::{Integer, Options, elements, integer, number};
 
-/// What the system may refuse for repeated seeds and positions.
+/// The name in errors of the memory for repeated seeds and positions.
 const MEMORY: &str = "memory for outputs";
 
 /// A number, or one per row.

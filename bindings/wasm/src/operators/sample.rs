@@ -11,7 +11,7 @@ use crate::error::{Failure, Result};
 use crate::rows::{Rows, kind};
 use crate::values::{Options, integer};
 
-/// What the system may refuse for outputs.
+/// The name in errors of the memory for outputs.
 const MEMORY: &str = "memory for outputs";
 
 /// Draws a token for each output from rows; see `whole.ts`.

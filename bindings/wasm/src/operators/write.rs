@@ -20,7 +20,7 @@ enum Writes {
     Masked,
 }
 
-/// Names the options of a call: its own, and those that all have.
+/// Names the options of a call: its own, and the options that all calls have.
 fn known<'a>(own: &[&'a str]) -> Vec<&'a str> {
     own.iter().copied().chain(["dtype", "return_statuses"]).collect()
 }

@@ -1,4 +1,4 @@
-"""transformers on a GPU: every token of `generate` is what a `Sampler` draws on a CPU from the model's very logits.
+"""transformers on a GPU: every token of `generate` equals the token that a `Sampler` draws on a CPU from the model's very logits.
 
 A model of random weights, in float32 and bfloat16; by names and by `SamplingParams`, in a batch and alone, with drafts of n-grams and without.
 """

@@ -1,4 +1,4 @@
-"""What verifications of drafts are given, whatever engine judges them: drafts, the links of their tree, a drafter's probabilities, and the
+"""The inputs of verifications of drafts, for every engine that judges them: drafts, the links of their tree, a drafter's probabilities, and the
 probabilities that ratio tests take."""
 
 import itertools

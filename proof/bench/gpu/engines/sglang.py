@@ -114,7 +114,7 @@ class Outputs:
 
 
 def target_only(softmax):
-    """Ratio tests without a drafter's probabilities. The kernel writes into those that it is given, which are zeros at first."""
+    """Ratio tests without a drafter's probabilities. The kernel writes into the probabilities that it is given, which are zeros at first."""
 
     def verify(asked):
         probs = judged.target_probs(asked, softmax, flashinfer.top_k_renorm_probs, flashinfer.top_p_renorm_probs)

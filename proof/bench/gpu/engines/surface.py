@@ -1,4 +1,4 @@
-"""FlashInfer's operators on rows, of whatever module has its surface: its own, or one in its place. Parameters lie in tensors, one
+"""FlashInfer's operators on rows, of any module that has its surface: its own, or one in its place. Parameters lie in tensors, one
 value a row, as servers hold them."""
 
 import torch

@@ -26,7 +26,7 @@ def version():
 
 
 class Requests:
-    """A backend, and requests whose parameters it holds, in turn those of a task."""
+    """A backend, and requests whose parameters it holds: the parameters of a task in turn."""
 
     def __init__(self, backend, task, rows, vocab, nodes=1):
         config = SamplingBackendConfig(

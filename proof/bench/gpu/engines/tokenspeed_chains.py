@@ -1,4 +1,4 @@
-"""TokenSpeed's compiled kernels for chains of drafts, a part of the engine `tokenspeed`: ratio tests behind its fused renormalisation, as
+"""TokenSpeed's compiled kernels for chains of drafts, a part of the engine `tokenspeed`: ratio tests after its fused renormalisation, as
 its FlashInfer backend has them, and tokens compared with the likeliest."""
 
 import torch

@@ -5,7 +5,7 @@ use statrs::function::gamma::gamma_ur;
 /// Bins are joined until each expects at least this many draws.
 const LEAST_EXPECTED: f64 = 10.0;
 
-/// What the test found.
+/// The result of the test.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ChiSquare {
     /// The sum of squared deviations over expectations.

@@ -1,13 +1,13 @@
-//! What is measured: one task on one kind of row, in one place of memory.
+//! The definition of a measurement: one task on one kind of row, in one place of memory.
 //!
-//! A definition names everything that changes a time, and nothing else; its name is its identity
+//! A definition names just the things that change a time; its name is its identity
 //! in records and on the command line.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// What is asked of a row.
+/// The task of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Task {
@@ -134,7 +134,7 @@ impl fmt::Display for RowKind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Residence {
-    /// The same row again and again: as near to the processor as its size allows.
+    /// One row again and again: as near to the processor as its size allows.
     Cache,
     /// Another row each time, out of more rows than the last-level cache holds.
     Dram,
@@ -160,7 +160,7 @@ pub struct Definition {
     pub rows: RowKind,
     /// Where the row lies.
     pub residence: Residence,
-    /// What is asked of it.
+    /// The row's task.
     pub task: Task,
 }
 

@@ -1,4 +1,4 @@
-//! Rows of logits out of a seed: those of the bench, of tests and of examples.
+//! Rows of logits that follow from a seed, for the bench, tests and examples.
 //!
 //! They are made from integers alone, so that every machine makes the same ones. Real rows are not made here:
 //! the bench reads them from the conformance corpus.
@@ -78,7 +78,7 @@ pub fn two_heaps(vocab: usize, seed: u64) -> Vec<f32> {
     row
 }
 
-/// Returns a bell of deviation 2, rounded to eighths as bf16 rows are: every value is that of many tokens.
+/// Returns a bell of deviation 2, rounded to eighths as bf16 rows are: many tokens have each value.
 #[must_use]
 pub fn ties(vocab: usize, seed: u64) -> Vec<f32> {
     bell(vocab, 2.0, seed).into_iter().map(|logit| (8.0 * logit).round() / 8.0).collect()
@@ -88,7 +88,7 @@ pub fn ties(vocab: usize, seed: u64) -> Vec<f32> {
 /// more rows begins with the rows of a shorter one.
 ///
 /// # Panics
-/// For [`RowKind::Real`], which nobody can make.
+/// For [`RowKind::Real`], whose rows are recorded.
 #[must_use]
 pub fn row(kind: RowKind, vocab: usize, seed: u64, row: usize) -> Vec<f32> {
     let seed = seed.wrapping_add(Words(row as u64).word());

@@ -1,4 +1,4 @@
-//! What the bench's runner and its engines say to each other, the loop that times an engine, and what the
+//! The messages of the bench's runner and its engines, the loop that times an engine, and code that the
 //! command and the tests share with them: rows made from a seed, chi-square, and the list of tests that are
 //! skipped.
 //!

@@ -19,11 +19,11 @@ use crate::{Definition, Parameters};
 pub struct Identity {
     /// The name of its column in tables.
     pub engine: String,
-    /// The version of what it times.
+    /// The version of the library that it times.
     pub version: String,
 }
 
-/// What the runner asks of an engine.
+/// A request of the runner to an engine.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Request {

@@ -31,7 +31,7 @@ pub struct Parameters {
     pub presence_penalty: f32,
     /// The ids that came before, oldest first; repeats are usual.
     pub history: Vec<u32>,
-    /// What is added to the logits of some ids, which are distinct and ascend.
+    /// The biases of some ids, which are distinct and ascend.
     pub logit_bias: Vec<(u32, f32)>,
     /// One bit an id, bit `id % 32` of word `id / 32`, 1 is allowed; empty allows all.
     pub mask: Vec<u32>,

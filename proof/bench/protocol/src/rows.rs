@@ -11,7 +11,7 @@ use half::bf16;
 
 use crate::Dtype;
 
-/// One cache line: what the buffer is made of, for its alignment.
+/// One cache line, which is the buffer's element for its alignment.
 #[derive(Clone, Copy, Zeroable, Pod)]
 #[repr(C, align(64))]
 struct Line([u8; 64]);

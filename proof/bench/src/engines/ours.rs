@@ -1,7 +1,7 @@
 //! `gumball-cpu`, at every level of the machine.
 //!
-//! What is timed is what a caller pays for a token: parameters are prepared and the history is counted once,
-//! as a request does; the call does one step at the next position, so that draws differ.
+//! The time is the time that a caller pays for a token: parameters are prepared and the history is counted
+//! once, as a request does; the call does one step at the next position, so that draws differ.
 
 use std::rc::Rc;
 

@@ -1,6 +1,6 @@
 //! Whole runs with real programs: the floor, and small scripts that behave badly.
 //!
-//! Nothing here looks at a time, only at who took part and what was said of the others.
+//! Nothing here looks at a time, only at the engines that took part and the reasons of the others.
 
 use std::path::Path;
 
