@@ -232,22 +232,22 @@ fn a_refusal_leaves_the_residual_to_the_next_sibling(check: &Check<'_>) {
     }
     // Draft 1 is refused as well, and the last token is 2 or 3, which the residual has one half of each.
     let tree = DraftTree { drafts: &[0, 1], parents: Some(&[-1; 2]) };
-    let mut counts = [0; 4];
-    for seed in 0..4000 {
+    let (mut counts, trials) = ([0; 4], u64::from(check.backend.patience_one_by_one(4000)));
+    for seed in 0..trials {
         let trial = Trial { seed, ..trial(tree, Some(&q[..12]), &p[..12]) };
         let Emitted { rows, tokens, .. } = check.judges(&trial, Judgement::Rejection).expect("valid");
         assert_eq!(rows, [0]);
         counts[tokens[0] as usize] += 1;
     }
     // Then q is 0, 0.5, 0.5, 0 and p 0, 0, 0, 0.5.
-    assert_eq!(counts, [0, 0, 0, 4000]);
+    assert_eq!(counts, [0, 0, 0, trials]);
 }
 
 fn without_q_a_refused_draft_is_taken_out_of_the_row(check: &Check<'_>) {
     let p = [0.5, 0.25, 0.125, 0.125].repeat(3);
     let tree = DraftTree { drafts: &[0, 1], parents: Some(&[-1; 2]) };
     let (mut counts, mut both) = ([0; 4], 0);
-    for seed in 0..8000 {
+    for seed in 0..u64::from(check.backend.patience_one_by_one(8000)) {
         let trial = Trial { seed, ..trial(tree, None, &p) };
         let Emitted { rows, tokens, .. } = check.judges(&trial, Judgement::Rejection).expect("valid");
         let word = |k| philox4x32_10(seed, [k, 3, Tag::Accept as u32, 0])[0];
@@ -349,12 +349,13 @@ fn drafts_from_the_races_of_their_positions_bias_blocks(check: &Check<'_>) {
 }
 
 fn blocks_emit_no_less_than_chains(check: &Check<'_>) {
+    let calls = u64::from(check.backend.patience_one_by_one(3000).max(1000));
     let emitted = |judgement| {
         let setup = Setup { judgement, drafter: 2, widths: &[1, 1, 1], has_q: true, races: false };
-        (0..3000).map(|seed| setup.emit(check, seed, 5, None).len()).sum::<usize>()
+        (0..calls).map(|seed| setup.emit(check, seed, 5, None).len()).sum::<usize>()
     };
     let (blocks, chains) = (emitted(Judgement::Block), emitted(Judgement::Rejection));
-    assert!(blocks > chains, "{blocks} and {chains} tokens of 3000 calls");
+    assert!(blocks > chains, "{blocks} and {chains} tokens of {calls} calls");
 }
 
 fn a_draft_that_was_not_drawn_ends_the_block_before_it(check: &Check<'_>) {
@@ -401,7 +402,7 @@ fn thresholds_have_the_stated_bias(check: &Check<'_>) {
         (0.3, 1.0, [0.1, 0.45, 0.25, 0.2]),
     ] {
         let mut counts = [0; 4];
-        for seed in 0..8000 {
+        for seed in 0..u64::from(check.backend.patience_one_by_one(8000)) {
             let trial = Trial { seed, ..trial(tree, None, &rows) };
             let seen = check.judges(&trial, Judgement::Threshold { single, acc }).expect("valid");
             counts[seen.tokens[0] as usize] += 1;

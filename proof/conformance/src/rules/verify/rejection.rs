@@ -59,8 +59,8 @@ fn a_draft_that_the_target_cannot_draw_is_replaced(check: &Check<'_>) {
 
 fn the_residual_is_what_the_target_has_more_of(check: &Check<'_>) {
     let (q, p) = ([0.75, 0.125, 0.125], [0.25, 0.5, 0.25, 1.0, 0.0, 0.0]);
-    let mut counts = [0u64; 3];
-    for seed in 0..6000 {
+    let (mut counts, chains) = ([0u64; 3], u64::from(check.backend.patience_one_by_one(6000)));
+    for seed in 0..chains {
         let (tokens, verified) = check.verifies(&DraftChain { seed, ..chain(&[0], &q, &p) });
         if verified.accepted == 0 {
             counts[tokens[0] as usize] += 1;
@@ -70,8 +70,8 @@ fn the_residual_is_what_the_target_has_more_of(check: &Check<'_>) {
     let found = chi_square(&counts, &[0.0, 0.75, 0.25]);
     assert!(found.p_value > FALSE_ALARM, "{counts:?}: {found:?}");
     let rejected = counts.iter().sum::<u64>();
-    let found = chi_square(&[rejected, 6000 - rejected], &[2.0 / 3.0, 1.0 / 3.0]);
-    assert!(found.p_value > FALSE_ALARM, "{rejected} of 6000 rejected: {found:?}");
+    let found = chi_square(&[rejected, chains - rejected], &[2.0 / 3.0, 1.0 / 3.0]);
+    assert!(found.p_value > FALSE_ALARM, "{rejected} of {chains} rejected: {found:?}");
 }
 
 fn a_draft_that_was_not_drawn_ends_the_chain_with_a_plain_draw(check: &Check<'_>) {
