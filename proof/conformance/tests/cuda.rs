@@ -187,8 +187,9 @@ fn scores_are_the_logprobs_of_forced_tokens() {
         let held = |seed| {
             gumball_conformance::scores::hold(&device, seed).unwrap_or_else(|text| panic!("{name}: {text}"))
         };
-        let held = (0..200).filter(|seed| held(*seed)).count();
-        assert!(held > 150, "{held} sequences had only what kernels can do");
+        let seeds = if name == "cuda" { 200 } else { 100 };
+        let held = (0..seeds).filter(|seed| held(*seed)).count() as u64;
+        assert!(4 * held > 3 * seeds, "{held} of {seeds} sequences had only what kernels can do");
     }
 }
 
@@ -203,17 +204,17 @@ fn each_seed(on_gpu: u64, emulated: u64, hold: fn(&Arc<dyn Runtime>, u64) -> Res
 
 #[test]
 fn softmax_is_the_probabilities_of_the_oracle() {
-    each_seed(2_000, 300, softmax::hold);
+    each_seed(2_000, 150, softmax::hold);
 }
 
 #[test]
 fn operators_are_the_oracle() {
-    each_seed(2_000, 400, operators::hold);
+    each_seed(2_000, 200, operators::hold);
 }
 
 #[test]
 fn logprobs_of_tokens_are_those_of_the_oracle() {
-    each_seed(3_000, 300, selected_logprobs::hold);
+    each_seed(3_000, 150, selected_logprobs::hold);
 }
 
 #[test]
@@ -228,7 +229,7 @@ fn given_logprobs_and_their_gradient_are_the_oracles_at_every_level() {
 
 #[test]
 fn given_logprobs_and_their_gradient_are_the_oracles_on_devices() {
-    each_seed(3_000, 300, given_logprobs::hold);
+    each_seed(3_000, 150, given_logprobs::hold);
 }
 
 #[test]
@@ -276,5 +277,5 @@ fn tokens_of_verified_drafts_have_the_law_of_the_target() {
 
 #[test]
 fn chains_are_those_of_the_oracle() {
-    each_seed(3_000, 400, chains::hold);
+    each_seed(3_000, 200, chains::hold);
 }
