@@ -151,9 +151,9 @@ impl Workspace {
     /// Returns how often at most the last row was read: surveyed, walked over for filters and sums, drawn
     /// from or written. Tiles that cannot matter are skipped on all walks but the first.
     ///
-    /// A search for a mass or a count halves the floats it may end at with every sixth of its walks, and so
-    /// takes 200 at most, for any row. Two filters that both search took fewer than 50 visits on flat,
-    /// on steep and on heaped rows.
+    /// A search for a mass or a count takes 66 at most, for any row: six guesses of two walks each, 18 pivots
+    /// between the ends, then one for each bit of a float, and four at the start and the end. Two filters
+    /// that both search took fewer than 50 visits on flat, on steep and on heaped rows.
     #[must_use]
     pub fn visits(&self) -> u32 {
         2 + self.filter.mass.visits

@@ -3,7 +3,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use gumball_bench_protocol::generated::{bell, grid, zipf};
+use gumball_bench_protocol::generated::{bell, grid, scattered, zipf};
 use gumball_bench_protocol::skipped::or_skip;
 use gumball_cuda::{
     Assignment, Buffer, Cache, DeviceSlice, DraftCounts, DraftIds, DraftRule, Dtype, Emulator, InitialState,
@@ -153,5 +153,42 @@ fn rows_without_edits_are_judged_by_a_softmax_or_by_the_lists_of_their_survey() 
         let reads = emulator.take_tile_reads().unwrap() * 100 / (ROWS * TILES) as u64;
         println!("{name:<28}{reads:>5}");
         assert!(reads <= bound && (bound == 0 || reads > 0), "{name}: {reads} hundredths of a row");
+    }
+}
+
+#[test]
+fn a_search_reads_any_row_a_bounded_number_of_times() {
+    let _counting = COUNTING.lock().unwrap_or_else(PoisonError::into_inner);
+    let Some(emulator) = or_skip(Emulator::new(&Cache::user())).map(Arc::new) else { return };
+    let runtime: Arc<dyn Runtime> = Arc::clone(&emulator) as _;
+    let limits = WorkspaceLimits { vocab: VOCAB, slots: 1, rows: 1, widths: Widths::default(), kept: false };
+    // The last ones are the worst of 600.
+    for seed in (0..30).chain([31, 46, 51, 331, 337, 499]) {
+        let (row, temperature, p) = scattered(VOCAB, seed);
+        let logits = Buffer::of(&runtime, &row).unwrap();
+        let rows = Rows::of(&logits, Dtype::F32, 0, 1, VOCAB, VOCAB).unwrap();
+        let any = || SamplingParams { temperature, ..SamplingParams::default() };
+        let top_k = 300 + (p * (VOCAB - 300) as f32) as i64;
+        // What docs/stages/filter.md derives for the search, in reads of the row.
+        let asked = [
+            (SamplingParams { top_k, ..any() }, 9),
+            (SamplingParams { top_p: p, ..any() }, 41),
+            (SamplingParams { typical_p: p, ..any() }, 46),
+        ];
+        let mut line = String::new();
+        for (params, of_search) in asked {
+            let mut workspace = Workspace::new(Arc::clone(&runtime), limits).unwrap();
+            let prepared = Prepared::new(&params, VOCAB).unwrap();
+            let start = InitialState { seed: 3, history_growth: 50, ..Default::default() };
+            workspace.admit(0, &prepared, &start).unwrap();
+            workspace.assign(&Assignment { slots: &[0], ..Assignment::default() }).unwrap();
+            emulator.take_tile_reads().unwrap();
+            workspace.enqueue(&workspace.fix(&StepInput::of(&rows)).unwrap()).unwrap();
+            let reads = emulator.take_tile_reads().unwrap() * 100 / TILES as u64;
+            line += &format!(" {reads:>5}");
+            // The mass and the entropy before the search, and the race behind it, are a read each.
+            assert!(reads <= 100 * (of_search + 3), "seed {seed}, {params:?}: {reads} hundredths of the row");
+        }
+        println!("{seed:<28}{line}");
     }
 }

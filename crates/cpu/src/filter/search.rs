@@ -31,8 +31,8 @@
 //!    (`close_in`).
 //! 6. Then four of six pivots are interpolated, now a little above the estimate and now a little below, so
 //!    that both ends close in; one is sampled, which finds the heaps of equal tokens that interpolation jumps
-//!    over; and one is halfway by bits, so that no row takes more than a few dozen reads, for any
-//!    values.
+//!    over; and one is halfway by bits. After `INTERPOLATED` pivots all are, which bounds the reads of any
+//!    row.
 //! 7. Tokens of one value are not listed, as they may be the whole row: whole tiles of them are stepped over,
 //!    and the tile in which the goal is reached is walked (`skip_tiles`).
 //! 8. Sums saturate or wrap, and a key is returned even if none is found: where another thread writes the row
@@ -87,6 +87,8 @@ const PROFILED: usize = 8192;
 /// do not suffice, most tokens between the ends are alike.
 const GUESSES: u32 = 6;
 const SAMPLED: RangeInclusive<u32> = 3..=4;
+/// How many pivots are chosen by what lies between the ends, after those that are guessed.
+const INTERPOLATED: u32 = 18;
 /// How many tokens a guess goes beyond what the profile says, besides a part of the way.
 const MARGIN: f64 = 64.0;
 const BEYOND: f64 = 1.0 / 16.0;
@@ -356,6 +358,7 @@ impl Narrowing<'_> {
                     let least = self.reader.least(self.given.cut.at_least(floor));
                     ordered_bits(least.min(self.given.first))
                 }
+                pass if pass > INTERPOLATED => self.ends.halfway(),
                 pass if pass % 3 == 1 && pass % 6 != 1 => self.ends.sampled(self.reader, pass),
                 pass => self.ends.pivot(self.goal, pass, self.reader.view.kind),
             };
@@ -520,16 +523,20 @@ impl Ends {
             }
         }
         if count == 0 {
-            return self.low + (self.high - self.low) / 2;
+            return self.halfway();
         }
         let (_, median, _) = sample[..count].select_nth_unstable(count / 2);
         if *median == self.low { self.low + 1 } else { *median }
     }
 
+    fn halfway(&self) -> u32 {
+        self.low + (self.high - self.low) / 2
+    }
+
     /// Returns the next pivot, which may be one of the ends.
     fn pivot(&self, goal: Goal, pass: u32, kind: Kind) -> u32 {
         if pass % 3 == 1 {
-            return self.low + (self.high - self.low) / 2;
+            return self.halfway();
         }
         let (above, below, goal) = (goal.amount(self.above), goal.amount(self.below), goal.wanted());
         // The margin shrinks with the interval, and is never so small that the ends cannot meet.

@@ -18,6 +18,12 @@
 //         the bracket's tokens fit in the list: sort them and walk to the token; continue below if they miss the goal
 //         they are all equal: walk the tiles, and the ids of one tile; continue below if they miss the goal
 //         otherwise: continue with levels of the bracket
+//         after GUIDED_ROUNDS rounds for a mass, the bracket is the lower half of what remains, and no levels are
+//             counted
+//
+// So for any row the search ends: a number of tokens is found in 7 rounds at most, as levels divide ordered bits by
+// 1024 or more; a mass in 32 more than GUIDED_ROUNDS, or in 16 more for bfloat16. A round counts once and weighs once,
+// in typical-p's order twice; one of halves does not count.
 //
 // The search is written in six files, each of which includes the one above it:
 //
@@ -183,6 +189,17 @@ DEVICE void divide_remaining(Search& search) {
     levels.divide(matters, search.order.nearest, search.value_bound, search.last_level());
 }
 
+// Rounds whose bracket is guessed from levels.
+#define GUIDED_ROUNDS 4
+// A half of 32 ordered bits has one value after so many rounds more.
+#define MOST_ROUNDS (GUIDED_ROUNDS + 33)
+
+// Sets the bracket to the lower half, by ordered bits, of what remains between the ends of the search; by one thread.
+DEVICE void halve_remaining(Search& search) {
+    const u32 hi = ordered_bits(search.hi.value), half = (hi - ordered_bits(search.lo.value)) / 2;
+    search.bracket = Bracket{RangeEnd{from_ordered_bits(hi - half), 0, 0}, search.lo.value, 0};
+}
+
 // Returns the key, by value, of the listed token at which the goal is reached; 0 if there is none, or if the goal has
 // to be exact to tell. In the first case, `mass` becomes the mass including the whole list. By the first block.
 template <class V>
@@ -207,12 +224,13 @@ template <class V>
 DEVICE u64 find_crossing(const SearchedRow<V>& set, bool listed) {
     Search& search = set.storage.search;
     if (threadIdx.x == 0) {
+        search.rounds = 0;
         divide_remaining(search);
     }
     // RAW on search: thread 0 set it up, all threads read it.
     __syncthreads();
-    // Whether the bracket of this round is there from the start, so that no levels are counted. The other states of a
-    // round, each set once in it:
+    // Whether the bracket of this round is there from the start, so that no levels are counted: it is listed, or half
+    // of what remains. The other states of a round, each set once in it:
     //     reaches     the bracket was found: the range reaches the goal as far as its levels say
     //     early       the goal is reached above the bracket: the guess was too low
     //     all_equal   the bracket's tokens have one value, so that no levels divide them
@@ -329,10 +347,20 @@ DEVICE u64 find_crossing(const SearchedRow<V>& set, bool listed) {
                 levels.from = RangeEnd{from_ordered_bits(search.max_value_bits + 1), mass, bracket.hi.count};
                 levels.to = RangeEnd{least, mass + approx_mass, 0};
                 levels.divide(false, false, search.value_bound, search.last_level());
+                // No token lies between the largest of the bracket and its upper end.
+                search.hi.value = levels.from.value;
+            }
+            if (++search.rounds >= GUIDED_ROUNDS && search.by_mass) {
+                halve_remaining(search);
             }
         }
-        bracketed = listed = false;
+        listed = false;
         // RAW on search: thread 0 moved its ends and levels, all threads read them.
         __syncthreads();
+        bracketed = search.by_mass && search.rounds >= GUIDED_ROUNDS;
+        if (search.rounds == MOST_ROUNDS) {
+            // Only a row that is written meanwhile gets here.
+            return last_key_at(search.lo.value);
+        }
     }
 }

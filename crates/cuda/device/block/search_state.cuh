@@ -213,6 +213,8 @@ struct Search {
     Bracket bracket;
     // The next read of levels counts one tile in this many.
     u32 tile_stride;
+    // How many brackets were tried.
+    u32 rounds;
     // How many tokens were found for the list; it may hold fewer.
     u32 listed;
     // Ordered bits of the values in the bracket: the largest, and the complement of the least.

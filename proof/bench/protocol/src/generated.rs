@@ -37,6 +37,31 @@ pub fn grid(vocab: usize, step: f32, levels: usize, seed: u64) -> Vec<f32> {
     (0..vocab).map(|_| step * words.below(levels) as f32).collect()
 }
 
+/// Returns a row that searches find hard, with a temperature and a share of the mass for it: heaps of tokens
+/// whose middles, spreads and sizes go over many powers of two, some of them in a part of the tiles only.
+#[must_use]
+pub fn scattered(vocab: usize, seed: u64) -> (Vec<f32>, f32, f32) {
+    let mut words = Words(seed);
+    let power = |words: &mut Words, from: i32, to: i32| {
+        let exponent = from + words.below((to - from) as usize) as i32;
+        f32::from_bits(((127 + exponent) as u32) << 23) * (1.0 + words.fraction())
+    };
+    let rest = (power(&mut words, 28, 31), power(&mut words, -20, 28));
+    let mut row: Vec<f32> = (0..vocab).map(|_| -rest.0 - rest.1 * words.fraction()).collect();
+    for _ in 0..1 + words.below(6) {
+        let middle = power(&mut words, -20, 27) * if words.below(3) == 0 { 1.0 } else { -1.0 };
+        let (spread, size) = (power(&mut words, -40, 26), power(&mut words, 0, 15) as usize);
+        let every = 1 + words.below(4);
+        for _ in 0..size {
+            let id = words.below(vocab);
+            if every == 1 || id / 256 % 4 % every > 0 {
+                row[id] = middle + spread * words.fraction();
+            }
+        }
+    }
+    (row, power(&mut words, -10, 24), [0.001, 0.1, 0.3, 0.5, 0.7, 0.9, 0.99, 0.999][words.below(8)])
+}
+
 /// Returns a Zipf-like row: minus `exponent` times the logarithm of a token's rank, with noise of deviation
 /// 0.1. Ranks lie at random over the ids.
 #[must_use]

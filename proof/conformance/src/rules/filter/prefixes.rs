@@ -20,6 +20,7 @@ rules!(prefix_rules:
     F1 top_p_of_heavy_tokens_in_one_tile_keeps_them,
     F1 top_p_of_hundreds_of_equal_tokens_stops_where_it_reaches_its_target,
     F1 winners_that_top_p_drops_are_drawn_again,
+    F1 searches_end_among_values_of_many_scales,
     F1 top_k_keeps_the_first_k,
     F1 top_k_on_a_tie_at_the_cut_keeps_the_lower_id,
     F1 top_k_on_a_tie_of_thousands_keeps_the_lower_ids,
@@ -165,6 +166,21 @@ fn winners_that_top_p_drops_are_drawn_again(check: &Check<'_>) {
                 let params = SamplingParams { top_p, min_p, top_k, ..Default::default() };
                 check.sees(&Case::of(values, params).at(seed + 10 * row as u64, i as u32));
             }
+        }
+    }
+}
+
+/// Rows on which the searches of devices guess badly, so that they halve what remains.
+fn searches_end_among_values_of_many_scales(check: &Check<'_>) {
+    for (i, seed) in [3, 46, 51, 331].into_iter().enumerate() {
+        let (row, temperature, p) = rows::scattered(25_500, seed);
+        let any = || SamplingParams { temperature, ..Default::default() };
+        for params in [
+            SamplingParams { top_p: p, ..any() },
+            SamplingParams { typical_p: p, ..any() },
+            SamplingParams { top_k: 10_000, top_p: p, ..any() },
+        ] {
+            check.sees(&Case::of(&row, params).at(seed, i as u32));
         }
     }
 }
