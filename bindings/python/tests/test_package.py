@@ -121,8 +121,11 @@ def test_libraries_are_found_in_wheels(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setenv("GUMBALL_NCCL", "")
     monkeypatch.setattr(sys, "path", [str(tmp_path)])
     monkeypatch.delitem(sys.modules, "nvidia", raising=False)
-    found = nvrtc.locate()
-    assert found == os.environ["GUMBALL_NVRTC"] == str(tmp_path / "nvidia/cu13/lib/libnvrtc.so.13")
+    for driver, version in ((None, 13), (13, 13), (14, 13), (12, 12)):
+        monkeypatch.setattr(nvrtc, "driver", lambda of=driver: of)
+        monkeypatch.setenv("GUMBALL_NVRTC", "")
+        found = nvrtc.locate()
+        assert found == os.environ["GUMBALL_NVRTC"] == str(tmp_path / f"nvidia/cu{version}/lib/libnvrtc.so.{version}")
     assert os.environ["GUMBALL_NCCL"] == str(nccl)
     monkeypatch.setenv("GUMBALL_NVRTC", "mine")
     assert nvrtc.locate() == "mine"

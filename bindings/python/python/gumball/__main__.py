@@ -18,6 +18,7 @@ PACKAGES = (
     ("torch", "tensors go in and out without copies; gumball.torch for torch.compile"),
     ("transformers", "model.generate draws by the plug-in gumball-transformers"),
     ("nvidia-cuda-nvrtc", "compiles kernels for GPUs that the package carries none for"),
+    ("nvidia-cuda-nvrtc-cu12", "does so for drivers of CUDA 12, too"),
     ("vllm", "samples by the plug-in gumball-vllm"),
     ("sglang", "samples by the plug-in gumball-sglang"),
     ("tokenspeed", "samples by the plug-in gumball-tokenspeed"),

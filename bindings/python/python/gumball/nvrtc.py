@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import glob
 import importlib.util
 import os
@@ -16,8 +17,20 @@ LIBRARIES = {
 }
 
 
+def driver() -> int | None:
+    """Returns the major version of CUDA that the driver supports, None if there is no driver."""
+    version = ctypes.c_int()
+    try:
+        ctypes.CDLL("libcuda.so.1").cuDriverGetVersion(ctypes.byref(version))
+    except OSError:
+        return None
+    return version.value // 1000
+
+
 def locate() -> str | None:
     """Lets GUMBALL_NVRTC and GUMBALL_NCCL name the libraries of wheels (nvidia-cuda-nvrtc, nvidia-nccl, which torch brings), unless they name some.
+
+    Of two releases of NVRTC it takes the newest that the driver runs the code of.
 
     Returns the path of NVRTC, None if there is no such wheel: then the system's is taken.
     """
@@ -26,6 +39,8 @@ def locate() -> str | None:
     # Pip builds packages where the environment's own are not imported.
     folders.append(os.path.join(sysconfig.get_path("purelib"), "nvidia"))
     for variable, names in LIBRARIES.items():
+        if len(names) > 1 and (driver() or 13) < 13:
+            names = names[::-1]
         patterns = [os.path.join(folder, "*", "lib", name) for folder in folders for name in names]
         found = [path for pattern in patterns for path in sorted(glob.glob(pattern))]
         if found and not os.environ.get(variable):

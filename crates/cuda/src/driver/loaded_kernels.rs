@@ -16,6 +16,7 @@ use crate::driver::ahead::on_all_cores;
 use crate::driver::arch::{Arch, HOPPER};
 use crate::driver::cache::Cache;
 use crate::driver::entry::Key;
+use crate::driver::gpu::driver_version;
 use crate::driver::nvrtc::Nvrtc;
 use crate::driver::thread_state::RelaxedCapture;
 use crate::error::{Error, Result, failed};
@@ -33,6 +34,25 @@ const REFUSALS: [sys::CUresult; 3] = [
     sys::CUresult::CUDA_ERROR_NO_BINARY_FOR_GPU,
     sys::CUresult::CUDA_ERROR_UNSUPPORTED_PTX_VERSION,
 ];
+
+/// Returns why a driver refused what a compiler has just made; both versions are major and minor.
+fn refused(error: Error, driver: (i32, i32), compiler: (i32, i32)) -> Error {
+    if compiler.0 <= driver.0 {
+        return error;
+    }
+    Error::TooOld {
+        library: "the CUDA driver",
+        found: format!("{}.{}", driver.0, driver.1),
+        needed: format!(
+            "one for CUDA {major} or newer, for which NVRTC {major}.{} compiles kernels (or NVRTC {}: pip \
+             install 'gumball[cuda{}]')",
+            compiler.1,
+            driver.0,
+            driver.0,
+            major = compiler.0,
+        ),
+    }
+}
 
 /// Returns the value of the launch attribute for clusters of `blocks` blocks.
 pub(crate) fn cluster_of(blocks: u32) -> sys::CUlaunchAttributeValue {
@@ -161,9 +181,10 @@ impl LoadedKernels {
             }
         }
         let cubins = on_all_cores(unknown, |program| Ok((program, self.compile(program)?)))?;
-        cubins
-            .into_iter()
-            .try_for_each(|(program, cubin)| self.load_cubin(program, cubin)?.map_or(Ok(()), Err))
+        cubins.into_iter().try_for_each(|(program, cubin)| match self.load_cubin(program, cubin)? {
+            Some(error) => Err(refused(error, driver_version()?, Nvrtc::load()?.version())),
+            None => Ok(()),
+        })
     }
 
     /// Returns whether a program is being compiled, on any thread.
@@ -243,5 +264,22 @@ impl LoadedKernels {
             *found = if status == sys::CUresult::CUDA_SUCCESS { count.max(0) as usize } else { 0 };
         }
         Ok(counts)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_driver_older_than_the_compiler_is_told_what_to_install() {
+        let error = Error::call("cuModuleLoadData", "CUDA_ERROR_INVALID_IMAGE");
+        assert_eq!(refused(error.clone(), (13, 0), (13, 1)), error);
+        let text = refused(error, (12, 4), (13, 1)).to_string();
+        assert_eq!(
+            text,
+            "the CUDA driver is version 12.4, but one for CUDA 13 or newer, for which NVRTC 13.1 compiles \
+             kernels (or NVRTC 12: pip install 'gumball[cuda12]') is needed"
+        );
     }
 }
