@@ -1,9 +1,11 @@
 //! The command line: its subcommands, where they write, and the exit code.
 
 use std::io::Write;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+use clap_complete::Shell;
 use gumball_inspect::command::{hinted, with_signs};
 
 use crate::commands::{check, doctor, generate, head, inspect, kernels};
@@ -40,6 +42,16 @@ pub enum Command {
     Kernels(kernels::Args),
     /// Show what this machine offers and what Gumball will use, and test it
     Doctor(doctor::Args),
+    /// Print what a shell completes the command line by: source <(gumball completions bash)
+    Completions {
+        /// The shell
+        shell: Shell,
+    },
+    /// Write the manual, a page for each subcommand, for `man`
+    Manual {
+        /// A folder that exists, such as ~/.local/share/man/man1
+        folder: PathBuf,
+    },
 }
 
 impl Command {
@@ -57,6 +69,13 @@ impl Command {
             Command::Head(args) => head::run(args, out),
             Command::Kernels(args) => kernels::run(args, out),
             Command::Doctor(args) => doctor::run(args, out),
+            Command::Completions { shell } => {
+                let mut script = Vec::new();
+                clap_complete::generate(*shell, &mut Cli::command(), "gumball", &mut script);
+                Ok(out.write_all(&script)?)
+            }
+            Command::Manual { folder } => clap_mangen::generate_to(Cli::command(), folder)
+                .map_err(|error| Error::file(folder, error.to_string())),
         }
     }
 }

@@ -36,7 +36,7 @@ pub fn with_signs(command: clap::Command) -> clap::Command {
 }
 
 /// The subcommands of the command in Rust alone.
-const ELSEWHERE: [&str; 4] = ["generate", "check", "head", "kernels"];
+const ELSEWHERE: [&str; 6] = ["generate", "check", "head", "kernels", "completions", "manual"];
 
 /// Lets the error for a flag that is not known name the one that was meant by another engine's word, a flat
 /// name or a part's.

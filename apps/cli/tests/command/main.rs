@@ -23,5 +23,6 @@ mod llama;
 mod model;
 mod sample;
 mod sampling;
+mod shell;
 mod speculate;
 mod tokenizer;
