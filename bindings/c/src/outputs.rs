@@ -30,6 +30,10 @@ pub enum Status {
     GUMBALL_STATUS_NO_TREE = 8,
     /// A token that only a device has read, of gumball_operators_selected_logprobs, is no id.
     GUMBALL_STATUS_NO_ID = 16,
+    /// The token was forced by the end of its request's section.
+    GUMBALL_STATUS_SECTION = 32,
+    /// Bans or bitmask forbid the token that the end of a section forced.
+    GUMBALL_STATUS_FORBIDDEN = 64,
 }
 
 /// What outputs hold: R rows, with places for the T = `top_n` most likely tokens and for I = `ids` that a

@@ -4,8 +4,8 @@
 use std::ffi::{CString, c_char};
 use std::ptr;
 
-use gumball_engine::unstable::{Field, Parameter, Parameters};
-use gumball_engine::{Dry, Error, LogprobsParams, SamplingParams};
+use gumball_engine::unstable::{Field, Parameter};
+use gumball_engine::{Error, SamplingParams};
 
 use crate::error::{Code, Failure, Result, words};
 use crate::ffi::{call, call_or, end, make, require};
@@ -112,8 +112,8 @@ pub unsafe extern "C" fn gumball_params_set(
     })
 }
 
-/// Changes a field that a setter sets. Naming a field of `logprobs` makes logprobs, so a copy is changed: a
-/// refused value must leave `params` unchanged.
+/// Changes a field that a setter sets. Naming a field of `section` or `logprobs` makes that part, so a copy
+/// is changed: a refused value must leave `params` unchanged.
 fn change(
     params: &mut Params,
     name: &str,
@@ -124,9 +124,9 @@ fn change(
     match changed.parameter(name) {
         Some((parameter, field)) if sets(&field) => set(parameter, field)?,
         _ => {
-            let all = [SamplingParams::TABLE, Dry::TABLE, LogprobsParams::TABLE].concat();
+            let all = SamplingParams::parameters();
             let mut is_set = |name| changed.parameter(name).is_some_and(|(_, field)| sets(&field));
-            let known: Vec<_> = all.iter().map(|of| of.name).filter(|name| is_set(name)).collect();
+            let known: Vec<_> = all.map(|of| of.name).filter(|name| is_set(name)).collect();
             return Err(Error::unknown("name", name, known.join(", ")).into());
         }
     }
@@ -135,7 +135,7 @@ fn change(
 }
 
 /// Sets a parameter that is a list of ids, by its name: allowed_ids, of which an empty list bans every id,
-/// banned_ids, stop_ids, dry.breakers, logprobs.ids.
+/// banned_ids, stop_ids, dry.breakers, section.open, section.close, section.end, logprobs.ids.
 ///
 /// Cost: copy.
 #[unsafe(no_mangle)]

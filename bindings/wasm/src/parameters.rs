@@ -11,8 +11,8 @@ use crate::error::{Failure, Result};
 use crate::params;
 use crate::values::{GivenParams, integer};
 
-/// Returns every parameter, as the table of docs/semantics.md has them; the fields of `dry` and `logprobs`
-/// follow these.
+/// Returns every parameter, as the table of docs/semantics.md has them; the fields of `dry`, `section`
+/// and `logprobs` follow these.
 #[wasm_bindgen(unchecked_return_type = "Parameter[]")]
 pub fn parameters() -> JsValue {
     let neutral = serde_json::to_string(&SamplingParams::default()).expect("plain data");
@@ -79,7 +79,11 @@ fn described(parameter: &Parameter, neutral: &Value) -> Value {
         Field::Flag(_) => "boolean",
         Field::Scope(_) | Field::Mode(_) | Field::Order(_) => "name",
         Field::Ids(_) | Field::IdsOrNone(_) | Field::Words(_) | Field::Biases(_) => "list",
-        Field::DynamicTemperature(_) | Field::Mirostat(_) | Field::Dry(_) | Field::Logprobs(_) => "object",
+        Field::DynamicTemperature(_)
+        | Field::Mirostat(_)
+        | Field::Dry(_)
+        | Field::Section(_)
+        | Field::Logprobs(_) => "object",
     };
     let neutral = neutral.pointer(&format!("/{}", parameter.name.replace('.', "/")));
     let mut described = json!({

@@ -75,6 +75,8 @@ export interface SamplingParams {
   min_tokens?: number;
   /** The ids that end the output; ending it is the caller's part. */
   stop_ids?: Integers;
+  /** A part of the text, such as a model's reasoning, that has a budget of tokens. */
+  section?: { open?: Integers; close?: Integers; end?: Integers; budget?: number; min?: number } | null;
   /** The seed of all draws; absent: fresh entropy for each request, readable afterwards. */
   seed?: Seed | null;
   /** Which logprobs to report; absent: none. */

@@ -41,8 +41,8 @@ impl Workspace {
         let (temperature, set) = choose(&reader, &mut self.filter, task);
         drafts.fill(NONE);
         match set {
-            _ if task.forced.is_some() => {
-                drafts.iter_mut().zip(task.forced).for_each(|(draft, id)| *draft = id as i32);
+            _ if task.emitted().is_some() => {
+                drafts.iter_mut().zip(task.emitted()).for_each(|(draft, id)| *draft = id as i32);
             }
             Some(_) if temperature == 0.0 && !drafts.is_empty() => {
                 let whole = Given::whole(&reader);

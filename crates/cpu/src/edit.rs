@@ -18,6 +18,14 @@ use crate::lanes::Proven;
 use crate::task::Task;
 use crate::tiles::{MASK_WORDS, Overlay, View};
 
+/// Returns whether bans or bitmask forbid an id.
+pub fn forbids(task: &Task<'_>, id: u32) -> bool {
+    let clears = |mask: &[u32]| mask.get(id as usize / 32).is_none_or(|word| word >> (id % 32) & 1 == 0);
+    let mut is_banned = task.mask.is_some_and(clears) || task.prepared.allowed().is_some_and(clears);
+    bans::bans(task, |banned| is_banned |= banned == id);
+    is_banned
+}
+
 /// The edits of one row.
 #[derive(Debug, Default)]
 pub struct Edits {

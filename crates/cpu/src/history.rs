@@ -1,5 +1,12 @@
 //! A request's history: its ids in order, and how often each occurs, kept up to date token by token.
 
+use std::sync::Arc;
+
+use gumball_spec::Section;
+
+use crate::prepared::Prepared;
+use crate::section::Tracked;
+
 /// How often an id occurs in a history.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry {
@@ -20,6 +27,7 @@ pub struct History {
     ids: Vec<u32>,
     prompt_len: usize,
     entries: Vec<Entry>,
+    section: Option<Tracked>,
 }
 
 impl History {
@@ -32,12 +40,22 @@ impl History {
             .chunk_by(|a, b| a == b)
             .map(|run| Entry { id: run[0], prompt: run.len() as u32, output: 0 })
             .collect();
-        Self { ids: prompt.to_vec(), prompt_len: prompt.len(), entries }
+        Self { ids: prompt.to_vec(), prompt_len: prompt.len(), entries, section: None }
+    }
+
+    /// Starts the history of a request with these parameters, which follows their section.
+    #[must_use]
+    pub fn of(prepared: &Prepared, prompt: &[u32]) -> Self {
+        let track = |section: &Arc<Section>| Tracked::new(Arc::clone(section), prompt, prompt.len());
+        Self { section: prepared.section().map(track), ..Self::new(prompt) }
     }
 
     /// Appends an output id.
     pub fn push(&mut self, id: u32) {
         self.ids.push(id);
+        if let Some(section) = &mut self.section {
+            section.advance(&self.ids);
+        }
         match self.entries.binary_search_by_key(&id, |entry| entry.id) {
             Ok(place) => self.entries[place].output += 1,
             Err(place) => self.entries.insert(place, Entry { id, prompt: 0, output: 1 }),
@@ -54,6 +72,28 @@ impl History {
             if self.entries[place].prompt + self.entries[place].output == 0 {
                 self.entries.remove(place);
             }
+        }
+        if let Some(section) = &mut self.section {
+            section.shorten(&self.ids, self.prompt_len);
+        }
+    }
+
+    /// Returns the token that the end of a request's section forces after this history (B2).
+    pub(crate) fn forced(&self, prepared: &Prepared) -> Option<u32> {
+        self.in_section(prepared, Tracked::forced)
+    }
+
+    /// Returns the id that would close a request's section too early after this history (B3).
+    pub(crate) fn too_early(&self, prepared: &Prepared) -> Option<u32> {
+        self.in_section(prepared, Tracked::banned)
+    }
+
+    /// Asks the place in a request's section, which is searched for in a history that does not follow it.
+    fn in_section(&self, prepared: &Prepared, ask: impl Fn(&Tracked, &[u32]) -> Option<u32>) -> Option<u32> {
+        let section = prepared.section()?;
+        match &self.section {
+            Some(tracked) => ask(tracked, &self.ids),
+            None => ask(&Tracked::new(Arc::clone(section), &self.ids, self.prompt_len), &self.ids),
         }
     }
 

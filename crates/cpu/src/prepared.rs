@@ -1,6 +1,8 @@
 //! A request's parameters, validated once and made ready for many rows.
 
-use gumball_spec::{Filter, FilterOrder, Reading, Result, SamplingParams, TILE, Wanted};
+use std::sync::Arc;
+
+use gumball_spec::{Filter, FilterOrder, Reading, Result, SamplingParams, Section, TILE, Wanted};
 
 use crate::tiles::MASK_WORDS;
 
@@ -13,6 +15,7 @@ pub struct Prepared {
     reading: Reading,
     allowed: Option<Vec<u32>>,
     bias: Vec<(u32, f32)>,
+    section: Option<Arc<Section>>,
 }
 
 impl Prepared {
@@ -34,7 +37,8 @@ impl Prepared {
         let reading = Reading::of(&params, params.temperature, &filters, joint);
         let mut bias = params.logit_bias.clone();
         bias.sort_unstable_by_key(|(id, _)| *id);
-        Ok(Self { params, vocab, filters, reading, allowed, bias })
+        let section = params.section.clone().map(Arc::new);
+        Ok(Self { params, vocab, filters, reading, allowed, bias, section })
     }
 
     /// Returns the parameters as they were given.
@@ -72,6 +76,11 @@ impl Prepared {
     /// Returns the allowed ids as a bitmask over whole tiles.
     pub(crate) fn allowed(&self) -> Option<&[u32]> {
         self.allowed.as_deref()
+    }
+
+    /// Returns the section of the text that has a budget.
+    pub(crate) fn section(&self) -> Option<&Arc<Section>> {
+        self.section.as_ref()
     }
 
     /// Returns the biases, by id.

@@ -2,8 +2,9 @@
 
 use gumball_spec::draw::{TAGS, Tags};
 use gumball_spec::request::{check_forced, check_hook, check_mu};
-use gumball_spec::{Error, Kind, Result, Row};
+use gumball_spec::{Error, Kind, Result, Row, Status};
 
+use crate::edit::forbids;
 use crate::{History, Prepared};
 
 /// Which of the independent draws: the fields that a Philox counter holds besides its index and its tag.
@@ -38,7 +39,7 @@ pub struct Task<'a> {
     pub mu: f32,
     /// The grammar bitmask: bit `id % 32` of word `id / 32` allows an id; missing words forbid.
     pub mask: Option<&'a [u32]>,
-    /// The token to emit instead of the drawn one.
+    /// The token that the caller wants to be emitted instead of the drawn one.
     pub forced: Option<u32>,
 }
 
@@ -46,6 +47,26 @@ impl Task<'_> {
     /// Returns what its random words depend on.
     pub(crate) fn stream(&self) -> Stream {
         Stream { seed: self.seed, position: self.position, draw: self.draw, tags: TAGS }
+    }
+
+    /// Returns the token that is emitted instead of the drawn one: the caller's, or the one that the end of a
+    /// section forces.
+    #[must_use]
+    pub fn emitted(&self) -> Option<u32> {
+        self.forced.or_else(|| self.history.forced(self.prepared))
+    }
+
+    /// Returns what the row's status says of a token that the end of a section forces (B2).
+    #[must_use]
+    pub fn section_status(&self) -> Status {
+        let mut status = Status::default();
+        if let (None, Some(id)) = (self.forced, self.history.forced(self.prepared)) {
+            status.insert(Status::SECTION);
+            if forbids(self, id) {
+                status.insert(Status::FORBIDDEN);
+            }
+        }
+        status
     }
 
     /// Returns what a row of this kind is called where it is a parameter.

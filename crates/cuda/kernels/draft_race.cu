@@ -23,6 +23,7 @@
 
 #include "abi/drafts.cuh"
 #include "block/race.cuh"
+#include "math/sections.cuh"
 #include "stage/kept_set.cuh"
 
 // Names the random words of a race for drafts.
@@ -208,7 +209,9 @@ DEVICE void draw_drafts(const DraftRace& args, u32 row, DraftRaceStorage& storag
     int* drafts = args.drafts + (u64)row * args.siblings;
     RowBlocks::begin(storage.filter.search.reduce);
     grid_dependency_wait();
-    const int slot = step.slots[row], forced = step.forced[row];
+    const int slot = step.slots[row];
+    const u32 features = step.params[slot < 0 ? 0 : slot].features;
+    const int forced = forced_token(step, row, slot, features).id;
     if (slot < 0 || forced >= 0) {
         for (u32 i = threadIdx.x; i < args.siblings; i += blockDim.x) {
             drafts[i] = slot < 0 || i > 0 ? NO_TOKEN : forced;

@@ -554,6 +554,13 @@ KERNEL(end_drafts, END_DRAFTS_THREADS, DraftStep, args) {
             state.step = state_step + 1;
             state.mu_before = mirostat_mu;
             state.mirostat_mu = bits_float(walk.words[OUTPUT_MIROSTAT_MU][last_row]);
+            if (features & FEATURE_SECTION && !in_batch) {
+                // The last row stands behind all emitted tokens but its own. Rows of other ranks do not know.
+                const State& last = args.row_states[first + last_row];
+                state.section_length = last.section_length;
+                state.section_is_open = last.section_is_open;
+                state.section_start = last.section_start;
+            }
         }
     }
     compact_rows(

@@ -1,9 +1,10 @@
-// history_edits.cu: finds the ids that the end of a history bans or penalises in this step (rules E2 to E4). It stamps
-// their entries; survey_edited.cu applies these edits and all others.
+// history_edits.cu: finds the ids that the end of a history bans or penalises in this step (rules E2 to E4, B1 to B3).
+// It stamps their entries; survey_edited.cu applies these edits and all others.
 //
 // Computes   the counts of the ids in the penalties' window; DRY's penalty of each id; the ids that would complete an
-//            n-gram or a bad word; the stop ids of a request with fewer than `min_tokens` output tokens; all as stamps
-//            in the ids' entries
+//            n-gram or a bad word; the stop ids of a request with fewer than `min_tokens` output tokens; the last id
+//            that would close a section too early; all as stamps in the ids' entries; and the token that the end of a
+//            section forces, in the request's state
 // Never      reads logits; clears a stamp: a stamp holds the number of its step, so later steps ignore it
 // Twins      oracle spec/src/edit.rs | CPU cpu/src/history.rs, edit/{dry,bans}.rs | why docs/stages/edit.md
 // Shapes     history [length]; entries: a hash table with capacity for every id that may be stamped
@@ -20,8 +21,10 @@
 //                       if n >= allowed:      stamp history[j] with DRY's penalty for min(n, reach) ids
 //     for each bad word: if its ids but the last equal the history's end: ban its last id
 //     if the output is shorter than min_tokens: ban the stop ids
+//     move the place in the section on; ban the last id that closes it, or force the next one of its end
 
 #include "math/edits.cuh"
+#include "math/sections.cuh"
 
 // How many ids directly before index j equal those at the history's end, `most` at most.
 DEVICE u32 match_length(const u32* history, u32 length, u32 j, u32 most) {
@@ -92,6 +95,34 @@ struct EditStamps {
         }
     }
 };
+
+// Whether bans, stamps among them, or the bitmask forbid an id of the vocabulary.
+DEVICE bool is_forbidden(const Step& step, u32 row, int slot, u32 features, const EditStamps& stamps, u32 id) {
+    const EditMasks masks(step, row, slot, features);
+    const u32 word = id / 32, bit = 1u << (id % 32);
+    const bool is_masked = !(masks.mask_word(word) & bit), is_banned = masks.allowed && !(masks.allowed[word] & bit);
+    const Request& request = stamps.request;
+    return is_masked || is_banned || find_entry(request.entries, request.entries_mask, id)->ban_step == stamps.step;
+}
+
+// Finds what the section of a row's request bans or forces; by one thread, behind all stamps.
+DEVICE void find_section(const Step& step, u32 row, int slot, u32 features, State state, const EditStamps& stamps) {
+    const Request& request = stamps.request;
+    const SectionLists lists(request.section);
+    follow_section(lists, request.history, state);
+    const u32* tokens = request.history + state.section_start;
+    const u32 count = state.length - state.section_start;
+    state.section_row = 0;
+    if (state.section_is_open && count >= lists.budget) {
+        const u32 id = lists.end[begun_end(lists, tokens, count)];
+        const bool forbidden = is_forbidden(step, row, slot, features, stamps, id);
+        state.section_row = (id + 1) << 8 | STATUS_SECTION | (forbidden ? STATUS_FORBIDDEN : 0);
+    } else if (state.section_is_open && count < lists.min &&
+               ends_with(tokens, count, lists.close, lists.close_count - 1)) {
+        stamps.ban(lists.close[lists.close_count - 1]);
+    }
+    step.states[slot] = state;
+}
 
 KERNEL(history_edits, HISTORY_EDITS_THREADS, Step, step) {
     // The kernel before may make the rows' requests. The survey waits for this one before it reads slots, requests or
@@ -173,6 +204,13 @@ KERNEL(history_edits, HISTORY_EDITS_THREADS, Step, step) {
     if (length - state.prompt_length < params.min_tokens) {
         for (u32 i = threadIdx.x; i < request.stop_count; i += blockDim.x) {
             stamps.ban(request.stop_ids[i]);
+        }
+    }
+    if (params.features & FEATURE_SECTION) {
+        // RAW on the stamps: any thread banned ids, thread 0 looks one up.
+        __syncthreads();
+        if (threadIdx.x == 0) {
+            find_section(step, blockIdx.x, slot, params.features, state, stamps);
         }
     }
 }

@@ -36,6 +36,7 @@
 //  4. The request's fields, and the divisions that depend on them alone, come before the wait.
 
 #include "block/bounded_race.cuh"
+#include "math/sections.cuh"
 #include "stage/draw.cuh"
 #include "stage/first_tokens.cuh"
 #include "stage/logprobs.cuh"
@@ -83,7 +84,7 @@ struct ShardStorage {
 // A row's slot and forced token, and the fields of its request that a block reads before it waits.
 struct ShardInputs {
     int slot;
-    int forced;
+    ForcedToken forced;
     u32 features;
     State state;
     FilterChain chain;
@@ -93,9 +94,10 @@ struct ShardInputs {
     // The result of min_p_offset.
     float min_p_offset;
 
-    DEVICE_MEMBER ShardInputs(const Step& step, u32 row) : slot(step.slots[row]), forced(step.forced[row]) {
+    DEVICE_MEMBER ShardInputs(const Step& step, u32 row, bool edited) : slot(step.slots[row]) {
         const Params& params = step.params[slot < 0 ? 0 : slot];
         features = params.features;
+        forced = forced_token(step, row, slot, edited ? features : 0);
         state = step.states[slot < 0 ? 0 : slot];
         chain = filter_chain_of(params);
         scales = Scales{params.effective_temperature, params.log2e_over_t, params.filter_log2e_over_t};
@@ -388,9 +390,9 @@ DEVICE bool begin_turn(const ShardStep& args, u32 turn, u32 digest, bool has_fai
 // Ends a row: writes its results, and the request's next state.
 DEVICE void end_row(const Step& step, u32 result_row, const ShardInputs& inputs, const Request& request,
                     const Agreed& agreed) {
-    const u32 status = agreed.nonfinite_flags | (agreed.best == 0 ? STATUS_EMPTY : 0);
+    const u32 status = agreed.nonfinite_flags | inputs.forced.status | (agreed.best == 0 ? STATUS_EMPTY : 0);
     const int drawn = agreed.best != 0 ? (int)key_id(agreed.best) : NO_TOKEN,
-              token = inputs.forced >= 0 ? inputs.forced : drawn;
+              token = inputs.forced.id >= 0 ? inputs.forced.id : drawn;
     // Two warps do not wait for each other's memory accesses.
     if (threadIdx.x == blockDim.x - 32 && advances(step, token)) {
         advance_request(step, request, inputs.slot, inputs.features, inputs.state, (u32)token);
@@ -412,7 +414,7 @@ DEVICE void finish_shards(const ShardStep& args) {
     trigger_dependents();
     WindowHeader& own = window_header(args.peers, args.peers.rank);
     const u32 turn = own.turn + 1;
-    const ShardInputs inputs(step, row);
+    const ShardInputs inputs(step, row, EDITED);
     load_request(storage.request, step, inputs.slot < 0 ? 0 : inputs.slot, inputs.features);
     if constexpr (LISTS) {
         clear(storage.lists.list);
@@ -436,7 +438,7 @@ DEVICE void finish_shards(const ShardStep& args) {
         }
         const EditedRow<T, EDITED, ShardRow<T>> shard(ShardRow<T>(args, row), edits, params, storage.request,
                                                       inputs.state.step);
-        if (inputs.features & FEATURE_GREEDY || inputs.forced >= 0) {
+        if (inputs.features & FEATURE_GREEDY || inputs.forced.id >= 0) {
             agree_on_first(words, storage, records);
         } else if (!LISTS || inputs.chain.filters == 0 || inputs.chain.filters == FILTER_MIN_P) {
             const RngStream rng{params.seed, inputs.state.position, params.draw};

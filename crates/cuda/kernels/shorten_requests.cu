@@ -13,6 +13,7 @@
 // the limit before the last token is kept, and none before that.
 
 #include "math/edits.cuh"
+#include "math/sections.cuh"
 #include "stage/lane_drafts.cuh"
 
 // Takes an id away from the output's counts. Threads may do so at the same time.
@@ -64,6 +65,9 @@ KERNEL(shorten_requests, SHORTEN_THREADS, ShortenRequests, args) {
             state.length = length - count;
             // Stamps of edits that matched the end of the longer history must not count after the shorter one.
             state.step++;
+            if (features & FEATURE_SECTION) {
+                shorten_section(SectionLists(request.section), state);
+            }
             if (has_mu) {
                 state.mirostat_mu = state.mu_before;
                 state.mu_before = bits_float(0x7FC00000u);

@@ -111,9 +111,11 @@ impl Stages for ProbabilityStages {
         let out = RowMut::F32(&mut self.row);
         let written = self.workspace.write(row, &softmax, hook, Output::Probabilities, out)?;
         let prepared = if written.temperature == 0.0 { &split.greedy } else { &split.draw };
-        let draw = Task { kind: Kind::Probabilities, prepared, history: &self.nothing, mask: None, ..*task };
+        let (kind, history, forced) = (Kind::Probabilities, &self.nothing, task.emitted());
+        let draw = Task { kind, prepared, history, mask: None, forced, ..*task };
         let mut chosen = Stages::sample(&mut self.workspace, Row::F32(&self.row), &draw, None)?;
         chosen.status.insert(written.status);
+        chosen.status.insert(task.section_status());
         chosen.temperature = written.temperature;
         Ok(chosen)
     }

@@ -129,7 +129,7 @@ impl<'a> Scoring<'a> {
         Task {
             kind,
             prepared: &self.prepared,
-            history: advance(history, before, prompt_len),
+            history: advance(history, &self.prepared, before, prompt_len),
             // Read by XTC alone, which mode `processed` refuses without one.
             seed: params.seed.unwrap_or(0),
             position: place as u32,
@@ -190,11 +190,16 @@ pub(crate) fn reads_history(params: &SamplingParams) -> bool {
 }
 
 /// Brings a history forward to `before`, of which `prompt_len` ids are prompt.
-fn advance<'a>(history: &'a mut Option<History>, before: &[u32], prompt_len: usize) -> &'a History {
+fn advance<'a>(
+    history: &'a mut Option<History>,
+    prepared: &Prepared,
+    before: &[u32],
+    prompt_len: usize,
+) -> &'a History {
     let prompt_len = prompt_len.min(before.len());
     let stale = |history: &History| history.prompt().len() != prompt_len;
     if history.as_ref().is_none_or(stale) {
-        *history = Some(History::new(&before[..prompt_len]));
+        *history = Some(History::of(prepared, &before[..prompt_len]));
     }
     let history = history.as_mut().expect("just set");
     for id in &before[history.ids().len()..] {

@@ -31,7 +31,7 @@ impl Sequence {
         let prepared = Prepared::new(params, vocab)?;
         let seed = entropy::seed(prepared.params())?;
         let mu = prepared.params().initial_mu();
-        let history = History::new(prompt);
+        let history = History::of(&prepared, prompt);
         let (prepared, mus) = (Arc::new(prepared), Vec::new());
         Ok(Self { prepared, history, seed, draw: 0, mu, mus, start: 0, offset: 0 })
     }
@@ -62,7 +62,7 @@ impl Sequence {
 
     /// Starts over after a prompt, with the same parameters, seed and draw index.
     pub(crate) fn reset(&mut self, prompt: &[u32]) {
-        self.history = History::new(prompt);
+        self.history = History::of(&self.prepared, prompt);
         self.mu = self.params().initial_mu();
         self.mus.clear();
         (self.start, self.offset) = (0, 0);

@@ -11,7 +11,8 @@ use gumball_spec::{Error, Request, Result, Row, oracle};
 
 /// The stages of a route, with the buffers that they keep from row to row.
 pub trait Stages: fmt::Debug + Send {
-    /// Chooses the next token of a row. A row's result depends on no row before it.
+    /// Chooses the next token of a row: [`Task::emitted`](crate::unstable::Task::emitted), or else the drawn
+    /// one. A row's result depends on no row before it.
     ///
     /// # Errors
     /// - [`Length`](crate::Error::Length) if the row is not as long as the vocabulary of the parameters.

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use gumball_cpu::Prepared;
 use gumball_spec::layout::Layout;
 use gumball_spec::verify::by_probabilities::Judgement;
-use gumball_spec::verify::coupled::check_drafts;
+use gumball_spec::verify::coupled::{check_drafts, check_judged};
 use gumball_spec::{Error, Kind, Result, SamplingParams};
 
 use crate::batch::{Batch, Checked};
@@ -134,6 +134,9 @@ impl Host {
         let requests = batch.slots.iter().zip(starts.array_windows());
         for (slot, [start, end]) in requests.filter(|(slot, _)| **slot != PADDING) {
             check_drafts(slots.admitted(*slot).params(), end - start - 1)?;
+            if batch.mode.judgement().is_some() {
+                check_judged(slots.admitted(*slot).params(), end - start - 1)?;
+            }
             if batch.mode == VerifyMode::Block {
                 check_forced_block(*start..*end, |row| batch.forced(row))?;
             }

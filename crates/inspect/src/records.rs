@@ -24,6 +24,12 @@ impl From<&TokenLogprob> for LogprobRecord {
 /// Returns the names of the status bits that are set.
 #[must_use]
 pub fn status_names(status: Status) -> Vec<&'static str> {
-    let names = [(Status::NAN, "nan"), (Status::INF, "inf"), (Status::EMPTY, "empty")];
+    let names = [
+        (Status::NAN, "nan"),
+        (Status::INF, "inf"),
+        (Status::EMPTY, "empty"),
+        (Status::SECTION, "section"),
+        (Status::FORBIDDEN, "forbidden"),
+    ];
     names.into_iter().filter(|(bit, _)| status.contains(*bit)).map(|(_, name)| name).collect()
 }

@@ -11,6 +11,7 @@ use std::collections::HashMap;
 use crate::params::{Dry, Scope};
 use crate::request::Request;
 use crate::row::{Row, Status, clean};
+use crate::section;
 
 /// The caller's own edits: sees the row after the logit bias, before the bans, and may change it.
 ///
@@ -184,6 +185,7 @@ pub fn allowed(request: &Request<'_>, vocab: usize) -> Vec<bool> {
     if request.output.len() < params.min_tokens as usize {
         params.stop_ids.iter().for_each(|id| ban(*id));
     }
+    section::banned(request).into_iter().for_each(ban);
 
     for (id, allowed) in allowed.iter_mut().enumerate() {
         *allowed &= request.mask_allows(id as u32);

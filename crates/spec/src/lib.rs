@@ -23,6 +23,8 @@ pub mod matrix;
 
 pub mod head;
 
+pub mod section;
+
 pub mod edit;
 pub mod survey;
 
@@ -50,7 +52,7 @@ pub use matrix::HostMatrix;
 pub use params::{
     Chain, Dry, DynamicTemperature, Field, Filter, FilterKind, FilterOrder, Flag, LogprobMode,
     LogprobsParams, MOST_LISTED, Mirostat, Parameter, Parameters, Range, Reading, SamplingParams, Scope,
-    Stage, Wanted, WholeRow,
+    Section, Stage, Wanted, WholeRow,
 };
 pub use request::Request;
 pub use rollout::{prompt_seed, sample_seed};

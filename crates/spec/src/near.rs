@@ -6,7 +6,7 @@ use crate::params::SamplingParams;
 /// What other engines call parameters, and where each is here; [`docs/python.md`](../../../docs/python.md)
 /// says what differs. Of several lines for a name the first one counts whose parameter is among the ones that
 /// are known.
-const PEERS: [(&str, &str); 43] = [
+const PEERS: [(&str, &str); 46] = [
     ("all_stop_token_ids", "stop_ids"),
     ("allowed_token_ids", "allowed_ids"),
     ("bad_words_ids", "bad_words"),
@@ -31,6 +31,7 @@ const PEERS: [(&str, &str); 43] = [
     ("penalty_last_n", "penalty_window"),
     ("pres_penalty", "presence_penalty"),
     ("random_seed", "seed"),
+    ("reasoning_budget", "section.budget"),
     ("rep_pen_range", "penalty_window"),
     ("repeat_last_n", "penalty_window"),
     ("repeat_penalty", "repetition_penalty"),
@@ -43,6 +44,8 @@ const PEERS: [(&str, &str); 43] = [
     ("stop_token_ids", "stop_ids"),
     ("suppress_tokens", "banned_ids"),
     ("temp", "temperature"),
+    ("thinking_budget", "section.budget"),
+    ("thinking_token_budget", "section.budget"),
     ("token_ids_logprob", "logprobs.ids"),
     ("top_logprobs", "logprobs.top_n"),
     ("top_logprobs_num", "logprobs.top_n"),

@@ -10,6 +10,7 @@ use crate::logprobs::{Distribution, Logprobs, logprobs};
 use crate::params::LogprobMode;
 use crate::request::{Request, check_hook};
 use crate::row::{Kind, NONE, Row, Status};
+use crate::section;
 use crate::survey::{Given, Measure, order};
 
 /// Everything the stages found out about one row.
@@ -54,6 +55,8 @@ pub fn sample(row: Row<'_>, request: &Request<'_>, hook: Option<Hook<'_>>) -> Re
     check_hook(request.kind, hook.is_some())?;
     let edited = edit(row, request, hook);
     let order = order(&edited.z);
+    let of_section = section::forced(request).filter(|_| request.forced.is_none());
+    let request = &Request { forced: request.emitted(), ..*request };
     let mut outcome = Outcome {
         kind: request.kind,
         z: edited.z.clone(),
@@ -69,6 +72,12 @@ pub fn sample(row: Row<'_>, request: &Request<'_>, hook: Option<Hook<'_>>) -> Re
         outcome.status.insert(Status::EMPTY);
     } else {
         choose(&mut outcome, request, &edited);
+    }
+    if let Some(id) = of_section {
+        outcome.status.insert(Status::SECTION);
+        if !edited.allowed[id as usize] {
+            outcome.status.insert(Status::FORBIDDEN);
+        }
     }
     if let Some(params) = &request.params.logprobs {
         let raw_order = crate::survey::order(&edited.raw);

@@ -3,6 +3,7 @@
 use crate::error::{Error, Result};
 use crate::params::SamplingParams;
 use crate::row::Kind;
+use crate::section;
 
 /// The state of a request at one row: together with the row's bits, it determines the token.
 #[derive(Clone, Copy, Debug)]
@@ -25,7 +26,7 @@ pub struct Request<'a> {
     pub mu: f32,
     /// The grammar bitmask: bit `id % 32` of word `id / 32` allows an id; missing words forbid.
     pub mask: Option<&'a [u32]>,
-    /// The token to emit instead of the drawn one: replay, or a thinking budget.
+    /// The token that the caller wants to be emitted instead of the drawn one.
     pub forced: Option<u32>,
 }
 
@@ -45,6 +46,13 @@ impl<'a> Request<'a> {
             mask: None,
             forced: None,
         }
+    }
+
+    /// Returns the token that is emitted instead of the drawn one: the caller's, or the one that the end of a
+    /// section forces.
+    #[must_use]
+    pub fn emitted(&self) -> Option<u32> {
+        self.forced.or_else(|| section::forced(self))
     }
 
     /// Returns whether the bitmask allows an id; it does where there is none.

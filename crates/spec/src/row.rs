@@ -167,6 +167,10 @@ impl Status {
     /// A token whose logprob was asked for, and which only a device has read, is no id of the vocabulary
     /// (L1).
     pub const NO_ID: Status = Status(16);
+    /// The token was forced by the end of its request's section (B2).
+    pub const SECTION: Status = Status(32);
+    /// Bans or bitmask forbid the token that the end of a section forced (B2).
+    pub const FORBIDDEN: Status = Status(64);
 
     /// Returns whether all bits of `other` are set.
     #[must_use]

@@ -5,7 +5,7 @@
 
 use gumball_spec::{
     Dry, DynamicTemperature, Field, Filter, FilterOrder, Kind, LogprobMode, LogprobsParams, Mirostat,
-    Parameter, Parameters, Range, SamplingParams, Scope,
+    Parameter, Parameters, Range, SamplingParams, Scope, Section,
 };
 
 use crate::backend::{Backend, Oracle};
@@ -212,7 +212,20 @@ pub fn params(bytes: &mut Bytes<'_>, vocab: usize) -> SamplingParams {
         let top_n = bytes.of(&[0, 1, 5, 20, 300, 2000]);
         params.logprobs = Some(LogprobsParams { mode, top_n, ids: vocab_ids(bytes, vocab, 5) });
     }
+    if bytes.seldom(4) {
+        params.section = Some(section(bytes, vocab));
+    }
     params
+}
+
+/// Makes a section of few ids, so that a history that repeats opens and closes it.
+fn section(bytes: &mut Bytes<'_>, vocab: usize) -> Section {
+    let few = vocab.min(4);
+    let mut ids =
+        |lengths: &[usize]| -> Vec<u32> { (0..bytes.of(lengths)).map(|_| bytes.below(few) as u32).collect() };
+    let (open, close, end) = (ids(&[1, 0, 2]), ids(&[1, 1, 2, 3]), ids(&[0, 1, 2, 5]));
+    let budget = bytes.of(&[3, 0, 1, 2, 8, 30, u32::MAX]);
+    Section { open, close, end, budget, min: bytes.of(&[0, 0, 1, 2, 5, 40]).min(budget) }
 }
 
 fn filters(bytes: &mut Bytes<'_>, params: &mut SamplingParams, vocab: usize) {

@@ -7,7 +7,7 @@ use std::{env, fs};
 
 use gumball_spec::{
     Dry, DynamicTemperature, Field, Filter, LogprobMode, LogprobsParams, Mirostat, Parameter, Parameters,
-    SamplingParams, Scope,
+    SamplingParams, Scope, Section,
 };
 
 /// Compares a part of a file with a text. The part starts after the last anchor, each searched after the one
@@ -80,6 +80,7 @@ fn written(parameter: &Parameter, field: &Field<'_>) -> Written {
         }
         Field::Mirostat(_) => part("Mirostat | None", "None", object::<Mirostat>() + " | null"),
         Field::Dry(_) => part("Dry", "Dry()", object::<Dry>()),
+        Field::Section(_) => part("Section | None", "None", object::<Section>() + " | null"),
         Field::Logprobs(_) => part("LogprobsParams | None", "None", object::<LogprobsParams>() + " | null"),
     };
     let values = parameter.range.map_or(values, |range| range.words.to_owned());
@@ -140,6 +141,7 @@ fn the_dataclasses_of_python_are_current() {
     hold_class::<DynamicTemperature>("DynamicTemperature");
     hold_class::<Mirostat>("Mirostat");
     hold_class::<Dry>("Dry");
+    hold_class::<Section>("Section");
     hold_class::<LogprobsParams>("LogprobsParams");
     hold_class::<SamplingParams>("SamplingParams");
     let filters = Filter::ALL.map(|filter| format!("    \"{filter}\",\n")).concat();
@@ -174,8 +176,8 @@ fn the_table_of_the_semantics_is_current() {
         };
         lines::<T>(row).concat()
     }
-    let parts =
-        rows::<DynamicTemperature>() + &rows::<Mirostat>() + &rows::<Dry>() + &rows::<LogprobsParams>();
+    let parts = rows::<DynamicTemperature>() + &rows::<Mirostat>() + &rows::<Dry>();
+    let parts = parts + &rows::<Section>() + &rows::<LogprobsParams>();
     let heading = "| name | value | neutral | meaning |\n| --- | --- | --- | --- |\n";
     hold("docs/semantics.md", &[heading], "\n\n", (rows::<SamplingParams>() + &parts).trim_end());
 }

@@ -7,7 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use gumball_spec::{
-    Dry, DynamicTemperature, LogprobsParams, Mirostat, Parameter, Parameters, SamplingParams, Stage,
+    Dry, DynamicTemperature, LogprobsParams, Mirostat, Parameter, Parameters, SamplingParams, Section, Stage,
 };
 
 /// The backends: the heading of each in the table of `docs/architecture.md`, and where its files lie.
@@ -358,7 +358,7 @@ fn rules_of_the_page() -> BTreeSet<String> {
         let end = text.find(|letter: char| !letter.is_ascii_alphanumeric())?;
         let (letter, number) = text[..end].split_at_checked(1)?;
         let digits = number.trim_end_matches(|letter: char| letter.is_ascii_lowercase());
-        let is_rule = "NEMFDLPSH".contains(letter) && digits.parse::<u32>().is_ok();
+        let is_rule = "NEMFDLPSHB".contains(letter) && digits.parse::<u32>().is_ok();
         is_rule.then(|| text[..end].to_owned())
     };
     page.split("**").filter_map(name).collect()
@@ -419,6 +419,13 @@ fn files_of(parameter: &Parameter) -> Vec<(&'static str, String)> {
 fn files_of_others(parameter: &Parameter) -> Vec<(&'static str, String)> {
     let mut files = vec!["docs/semantics.md"];
     let of_stage: &[&str] = match parameter.stage {
+        Stage::Edit if parameter.name.starts_with("section.") => &[
+            "crates/spec/src/section.rs",
+            "crates/cpu/src/section.rs",
+            "proof/conformance/src/reference/edits.rs",
+            "proof/conformance/src/rules/edit/sections.rs",
+            "proof/conformance/src/generate.rs",
+        ],
         Stage::Edit => &[
             "crates/spec/src/edit.rs",
             "crates/cuda/src/requests/edit_params.rs",
@@ -476,6 +483,7 @@ fn every_parameter_is_in_all_files_that_need_it() {
         DynamicTemperature::TABLE,
         Mirostat::TABLE,
         Dry::TABLE,
+        Section::TABLE,
         LogprobsParams::TABLE,
     ];
     let mut lacking = String::new();

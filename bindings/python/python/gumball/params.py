@@ -25,6 +25,7 @@ __all__ = [
     "Mirostat",
     "Ranks",
     "SamplingParams",
+    "Section",
     "State",
     "Status",
     "Threshold",
@@ -120,6 +121,10 @@ class Status(enum.IntFlag):
     """The parents of the request's drafts, which only a device has read, are no tree; no draft was accepted."""
     NO_ID = 16
     """The row's token, which only a device has read, is no id of the vocabulary."""
+    SECTION = 32
+    """The token was forced by the end of its request's section."""
+    FORBIDDEN = 64
+    """Bans or bitmask forbid the token that the end of a section forced."""
 
 
 @_parameters
@@ -169,6 +174,25 @@ class Dry:
     allowed_length: int = 2
     breakers: Sequence[int] = ()
     window: int = 0
+
+
+@_parameters
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Section:
+    """A section of the text, between ids that open it and ids that close it, such as a model's reasoning.
+
+    open: The ids that open a section, at most 256; without any there is one section alone, which begins where the output does.
+    close: The ids that close a section, 1 to 256 of them.
+    end: The ids that are forced when the budget is used up, at most 256, in the vocabulary; those of `close` if there are none.
+    budget: How many tokens a section may have before its end is forced; in 0..2^32. Left out it is 2^32 - 1, which no section reaches.
+    min: How many tokens a section must have before the last id of `close` may complete it; in 0..=section.budget.
+    """
+
+    open: Sequence[int] = ()
+    close: Sequence[int] = ()
+    end: Sequence[int] = ()
+    budget: int = 4294967295
+    min: int = 0
 
 
 @_parameters
@@ -224,6 +248,7 @@ class SamplingParams:
     bad_words: Sequences that are never completed, each of at least one id.
     min_tokens: How many output tokens must exist before one of `stop_ids` may be drawn; without `stop_ids` it does nothing.
     stop_ids: The ids that end the output; ending it is the caller's part.
+    section: A part of the text, such as a model's reasoning, that has a budget of tokens.
     seed: The seed of all draws; absent: fresh entropy for each request, readable afterwards.
     logprobs: Which logprobs to report; absent: none.
     order: In which order the filters act. One of "default", "joint", "none", or a list of distinct filters: top_n_sigma, top_k, typical_p, top_p, min_p, top_a, p_less, epsilon_cutoff, eta_cutoff, xtc.
@@ -261,6 +286,7 @@ class SamplingParams:
     bad_words: Sequence[Sequence[int]] = ()
     min_tokens: int = 0
     stop_ids: Sequence[int] = ()
+    section: Section | None = None
     seed: int | None = None
     logprobs: LogprobsParams | None = None
     order: str | Sequence[str] = "default"

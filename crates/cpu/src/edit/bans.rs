@@ -2,8 +2,9 @@
 
 use crate::task::Task;
 
-/// Calls `ban` for every id that a list, a bad word, an n-gram or the minimum length bans; ids may repeat
-/// and may lie outside the vocabulary. Allowed ids are a mask and not handled here.
+/// Calls `ban` for every id that a list, a bad word, an n-gram, or the least length of the output or a
+/// section bans; ids may repeat and may lie outside the vocabulary. Allowed ids are a mask and not handled
+/// here.
 pub fn bans(task: &Task<'_>, mut ban: impl FnMut(u32)) {
     let params = task.prepared.params();
     let history = task.history.ids();
@@ -23,4 +24,5 @@ pub fn bans(task: &Task<'_>, mut ban: impl FnMut(u32)) {
     if task.history.output().len() < params.min_tokens as usize {
         params.stop_ids.iter().for_each(|id| ban(*id));
     }
+    task.history.too_early(task.prepared).into_iter().for_each(ban);
 }

@@ -39,6 +39,7 @@
 #pragma once
 
 #include "math/edits.cuh"
+#include "math/sections.cuh"
 #include "block/bounded_race.cuh"
 #include "stage/draw.cuh"
 #include "stage/row_result.cuh"
@@ -82,6 +83,7 @@ struct RowInputs {
     // NO_TOKEN if no token is forced.
     int forced;
     u32 features;
+    // Of the state what the row's draw and its end use.
     State state;
     FilterChain filter_chain;
     Scales scales;
@@ -95,7 +97,11 @@ struct RowInputs {
         slot = own_slot;
         forced = own_forced;
         features = params.features;
-        state = own_state;
+        // Not the rest, so that it is not loaded.
+        state.position = own_state.position;
+        state.mirostat_mu = own_state.mirostat_mu;
+        state.length = own_state.length;
+        state.step = own_state.step;
         filter_chain = filter_chain_of(params);
         scales = Scales{params.effective_temperature, params.log2e_over_t, params.filter_log2e_over_t};
         rng = RngStream{params.seed, state.position, params.draw};
@@ -130,7 +136,8 @@ struct FinishStorage {
     PartIf<Policy::EVERYTHING, LogprobStorage> logprobs;
 };
 
-// A row, its request, and the block's shared memory. `slot`, `forced` and `features` are copies in registers, for use
+// A row, its request, and the block's shared memory. `section_status` are the status bits for a token that a section
+// forces. `slot`, `forced` and `features` are copies in registers, for use
 // up to the draw; later code reads the ones in `inputs`.
 template <class Policy, class T>
 struct FinishedRow {
@@ -138,6 +145,7 @@ struct FinishedRow {
     u32 row;
     int slot;
     int forced;
+    u32 section_status;
     u32 features;
     const Params& params;
     RowInputs& inputs;
@@ -175,7 +183,8 @@ DEVICE void write_and_advance(const FinishedRow<Policy, T>& f, int token, float 
     }
     if (threadIdx.x == 0) {
         float temperature = inputs.status & STATUS_EMPTY ? inputs.temperature : inputs.scales.temperature;
-        write_result(f.step, f.row, RowResult{token, inputs.status, temperature, mirostat_mu});
+        const u32 status = inputs.status | (Policy::EDITS ? f.section_status : 0);
+        write_result(f.step, f.row, RowResult{token, status, temperature, mirostat_mu});
     }
 }
 
@@ -459,11 +468,17 @@ DEVICE RowInputs& row_inputs(FinishStorage<Policy, T>& storage, RowInputs& in_re
 // Finishes a row.
 template <class Policy, class T>
 DEVICE void finish_row(const Step& step, u32 row, FinishStorage<Policy, T>& storage) {
-    const int slot = step.slots[row], forced = step.forced[row];
+    const int slot = step.slots[row];
     const Params& params = step.params[slot < 0 ? 0 : slot];
+    ForcedToken forced{NO_TOKEN, 0};
+    if constexpr (Policy::EDITS) {
+        forced = forced_token(step, row, slot, params.features);
+    } else {
+        forced.id = step.forced[row];
+    }
     RowInputs in_registers;
     RowInputs& inputs = row_inputs<Policy, T>(storage, in_registers);
-    const FinishedRow<Policy, T> f{step, row, slot, forced, params.features, params, inputs, storage};
+    const FinishedRow<Policy, T> f{step, row, slot, forced.id, forced.status, params.features, params, inputs, storage};
     begin_row(f);
     const EditedRow<T, false> unedited(step, row, slot);
     float offset = 0.0f;

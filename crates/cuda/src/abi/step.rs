@@ -109,6 +109,8 @@ shared! {
         INF = gumball_spec::Status::INF.0;
         EMPTY = gumball_spec::Status::EMPTY.0;
         NO_TREE = gumball_spec::Status::NO_TREE.0;
+        SECTION = gumball_spec::Status::SECTION.0;
+        FORBIDDEN = gumball_spec::Status::FORBIDDEN.0;
     }
 
     /// What a request needs, as bits of `Params::features`.
@@ -151,6 +153,9 @@ shared! {
         /// The penalties count the last `Params::penalty_window` ids. The kernel `history_edits` counts them
         /// in each step, so the counts of other entries mean nothing.
         PENALTY_WINDOW = 1 << 17;
+        /// The text has a section: `Request::section` exists. The kernel `history_edits` finds in each step
+        /// what comes of it.
+        SECTION = 1 << 18;
     }
 
     /// Which logits choose a request's token and give its logprobs: values of `Params::reading`, of which the
@@ -198,6 +203,17 @@ shared! {
         EDITED = 1;
         TEMPERED = 2;
         PROCESSED = 3;
+    }
+
+    /// The list `Request::section`: the place of each word in it. The ids that open a section are the first
+    /// ones; those that close it and those that are forced at its end follow.
+    codes section_words = SectionWord "SECTION_" {
+        BUDGET = 0;
+        MIN = 1;
+        OPEN_COUNT = 2;
+        CLOSE_COUNT = 3;
+        END_COUNT = 4;
+        IDS = 5;
     }
 
     /// The parameters of a request. The host prepares them, so that kernels read them and compute nothing.
@@ -305,13 +321,14 @@ shared! {
         /// Ids that XTC never drops (F4).
         xtc_exempt_ids: (const u32*);
         logprob_ids: (const u32*);
+        /// The section of the text, as `SectionWord` says.
+        section: (const u32*);
         history_capacity: u32;
         entries_mask: u32;
         stop_count: u32;
         breaker_count: u32;
         bad_word_count: u32;
         logprob_id_count: u32;
-        reserved: [u32; 2];
     }
 
     /// The state of a request. A step advances it.
@@ -325,6 +342,15 @@ shared! {
         step: u32;
         /// Mirostat's limit before the last output token; NaN if it is not known.
         mu_before: f32;
+        /// How many ids of the history the next two words are of; never more than it has.
+        section_length: u32;
+        /// Whether they end in a section: 0 or 1; and the index of its first token, or of the first id in
+        /// which the next opening is looked for (B1).
+        section_is_open: u32;
+        section_start: u32;
+        /// What the section does in this step. Bits 8 to 31: the id that it forces plus 1, or 0; bits 0 to 7:
+        /// the row's status bits for that.
+        section_row: u32;
         reserved: [u32; 2];
     }
 

@@ -29,6 +29,7 @@ const DEVICE: &[Source] = device_files![
     "math/record.cuh",
     "math/arrival.cuh",
     "math/edits.cuh",
+    "math/sections.cuh",
     "warp/reduce.cuh",
     "warp/row.cuh",
     "warp/tile.cuh",

@@ -8,7 +8,7 @@
 
 use gumball_spec::{SamplingParams, Scope, TILE};
 
-use crate::abi::{Params, features, scopes};
+use crate::abi::{Params, features, scopes, section_words};
 
 /// The lists of a request's edits; scalar edit parameters are in [`Params`].
 #[derive(Clone, Debug, Default)]
@@ -29,6 +29,10 @@ pub(crate) struct EditLists {
     pub bad_word_ends: Vec<u32>,
     /// Ids that XTC never drops, which is no edit.
     pub xtc_exempt_ids: Vec<u32>,
+    /// The section of the text, in the words that kernels read; empty if there is none.
+    pub section: Vec<u32>,
+    /// The last id that closes it, if that may come too early.
+    pub last_of_close: Option<u32>,
 }
 
 fn scope(scope: Scope, on: bool) -> u32 {
@@ -55,6 +59,14 @@ pub(crate) fn prepare(params: &SamplingParams, vocab: usize, prepared: &mut Para
     if params.min_tokens > 0 {
         edits.stop_ids = params.stop_ids.iter().copied().filter(inside).collect();
         prepared.min_tokens = params.min_tokens;
+    }
+
+    if let Some(section) = &params.section {
+        let counts = [&section.open, &section.close, section.end()].map(|ids| ids.len() as u32);
+        edits.section = [section.budget, section.min].into_iter().chain(counts).collect();
+        assert_eq!(edits.section.len(), section_words::IDS as usize, "the words that kernels read");
+        edits.section.extend([&section.open, &section.close, section.end()].into_iter().flatten());
+        edits.last_of_close = section.close.last().copied().filter(inside).filter(|_| section.min > 0);
     }
 
     let others = params.frequency_penalty != 0.0 || params.presence_penalty != 0.0;
@@ -88,12 +100,15 @@ pub(crate) fn prepare(params: &SamplingParams, vocab: usize, prepared: &mut Para
     let counts = repeats || penalties;
     let has_window = penalties && params.penalty_window > 0;
     prepared.penalty_window = params.penalty_window;
-    let search = repeats || has_window || !edits.bad_words.is_empty() || !edits.stop_ids.is_empty();
+    let has_section = params.section.is_some();
+    let search =
+        repeats || has_window || has_section || !edits.bad_words.is_empty() || !edits.stop_ids.is_empty();
     for (bit, set) in [
         (features::EDITS, counts || search || !edits.bias.is_empty()),
         (features::TOKEN_COUNTS, counts),
         (features::HISTORY_EDITS, search),
         (features::PENALTY_WINDOW, has_window),
+        (features::SECTION, has_section),
         (features::BANNED_IDS, edits.allowed.is_some()),
     ] {
         prepared.features |= if set { bit } else { 0 };

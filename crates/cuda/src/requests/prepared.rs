@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use gumball_spec::{Error, Kind, Result, SamplingParams};
+use gumball_spec::{Error, Kind, Result, SamplingParams, Section};
 
 use crate::abi::{Params, features};
 use crate::requests::edit_params::EditLists;
@@ -18,6 +18,7 @@ pub struct Prepared {
     edits: Arc<EditLists>,
     logprob_ids: Vec<u32>,
     stop_ids: Vec<u32>,
+    section: Option<Arc<Section>>,
     vocab: usize,
     /// The error for rows of probabilities, if these parameters are not allowed there (P2).
     refusal: Option<Error>,
@@ -40,8 +41,9 @@ impl Prepared {
         });
         let stop_ids = params.stop_ids.clone();
         let logprob_ids = params.logprobs.as_ref().map_or_else(Vec::new, |logprobs| logprobs.ids.clone());
+        let section = params.section.clone().map(Arc::new);
         let refusal = params.check_kind(Kind::Probabilities).err();
-        Ok(Self { params: prepared, greedy, edits, logprob_ids, stop_ids, vocab, refusal })
+        Ok(Self { params: prepared, greedy, edits, logprob_ids, stop_ids, section, vocab, refusal })
     }
 
     /// Returns the parameters in the form that kernels read, without seed and draw index.
@@ -57,6 +59,11 @@ impl Prepared {
     /// Returns the stop ids as they were given.
     pub(crate) fn stop_ids(&self) -> &[u32] {
         &self.stop_ids
+    }
+
+    /// Returns the section of the text.
+    pub(crate) fn section(&self) -> Option<&Section> {
+        self.section.as_deref()
     }
 
     /// Returns the error for rows of probabilities, if these parameters are not allowed there (P2).

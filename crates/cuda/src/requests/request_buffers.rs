@@ -77,7 +77,7 @@ impl RequestBuffersBuilder {
     fn table(&mut self, vocab: usize, edits: &EditLists, history: History<'_>) -> (usize, usize) {
         let last_ids = edits.bad_word_ends.iter().map(|end| edits.bad_words[*end as usize - 1]);
         let biased = edits.bias.iter().map(|(id, _)| *id);
-        let listed = biased.chain(edits.stop_ids.iter().copied()).chain(last_ids);
+        let listed = biased.chain(edits.stop_ids.iter().copied()).chain(last_ids).chain(edits.last_of_close);
         let inside = |id: &u32| (*id as usize) < vocab;
         let bits = self.reserve(vocab.div_ceil(TILE) * TILE / 8);
         let touched = self.words(bits);
@@ -151,9 +151,10 @@ impl RequestBuffers {
             entries = table;
         }
         let allowed = edits.allowed.as_ref().map(|allowed| builder.append(allowed));
-        let EditLists { stop_ids, breakers, bad_words, bad_word_ends, xtc_exempt_ids, .. } = edits;
-        let lists = [stop_ids, breakers, bad_words, bad_word_ends, xtc_exempt_ids];
-        let [stop_ids, breakers, bad_words, ends, xtc_exempt_ids] = lists.map(|list| builder.append(list));
+        let EditLists { stop_ids, breakers, bad_words, bad_word_ends, xtc_exempt_ids, section, .. } = edits;
+        let lists = [stop_ids, breakers, bad_words, bad_word_ends, xtc_exempt_ids, section];
+        let [stop_ids, breakers, bad_words, ends, xtc_exempt_ids, section] =
+            lists.map(|list| builder.append(list));
         let mut ids = builder.units.len();
         let mut bytes = ids * UNIT;
         if has(features::TOKEN_COUNTS | features::HISTORY_EDITS | features::KEEP_HISTORY) {
@@ -178,6 +179,7 @@ impl RequestBuffers {
         request.bad_words = at(bad_words);
         request.bad_word_ends = at(ends);
         request.xtc_exempt_ids = at(xtc_exempt_ids);
+        request.section = at(section);
         request.history = at(ids);
         request.stop_count = edits.stop_ids.len() as u32;
         request.breaker_count = edits.breakers.len() as u32;

@@ -7,7 +7,7 @@ use std::borrow::Cow;
 
 use gumball_cuda::{self as cuda, DraftCounts, DraftRule};
 use gumball_spec::verify::MAX_DRAFTS;
-use gumball_spec::verify::coupled::check_drafts;
+use gumball_spec::verify::coupled::{check_drafts, check_judged};
 use gumball_spec::verify::draft::check_path;
 use gumball_spec::{Error, Result};
 
@@ -151,7 +151,11 @@ impl OnGpu {
         }
         sequences.check(batch.slots)?;
         for (slot, count) in batch.slots.iter().zip(batch.counts).filter(|(slot, _)| **slot != PADDING) {
-            check_drafts(sequences.admitted(*slot).params(), *count as usize)?;
+            let params = sequences.admitted(*slot).params();
+            check_drafts(params, *count as usize)?;
+            if verifies && batch.mode.judgement().is_some() {
+                check_judged(params, *count as usize)?;
+            }
         }
 
         let is_greedy = verifies && batch.mode == VerifyMode::Greedy;

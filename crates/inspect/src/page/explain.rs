@@ -15,6 +15,7 @@ pub(super) fn edit(name: &str) -> (&'static str, &'static str) {
         "bad_words" => ("Bad words", "rules out the token that would complete a forbidden sequence"),
         "no_repeat_ngram" => ("No repeated n-gram", "rules out whatever would repeat a sequence of n tokens"),
         "min_tokens" => ("Minimum length", "rules out ending the text too early"),
+        "section" => ("Section", "rules out closing it before its least length"),
         "mask" => ("Grammar mask", "rules out whatever the grammar does not allow here"),
         _ => ("Edit", ""),
     }

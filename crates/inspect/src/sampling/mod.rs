@@ -81,7 +81,9 @@ fn flag(parameter: &'static Parameter, flag: Flag) -> Arg {
         }
         Field::DynamicTemperature(_) => arg.value_parser(values::dynamic_temperature),
         Field::Mirostat(_) => arg.value_parser(values::mirostat),
-        Field::Dry(_) | Field::Logprobs(_) => unreachable!("a flag for each of its fields"),
+        Field::Dry(_) | Field::Section(_) | Field::Logprobs(_) => {
+            unreachable!("a flag for each of its fields")
+        }
     };
     arg.value_name(flag.value)
 }
@@ -156,7 +158,9 @@ impl SamplingArgs {
                 }
                 Field::DynamicTemperature(field) => *field = Some(self.value(name)),
                 Field::Mirostat(field) => *field = Some(self.value(name)),
-                Field::Dry(_) | Field::Logprobs(_) => unreachable!("a flag for each of its fields"),
+                Field::Dry(_) | Field::Section(_) | Field::Logprobs(_) => {
+                    unreachable!("a flag for each of its fields")
+                }
             }
         }
         Ok(params)

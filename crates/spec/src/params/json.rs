@@ -16,7 +16,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::{
     Dry, DynamicTemperature, Field, Filter, FilterOrder, Holds, LogprobsParams, Mirostat, Parameter,
-    Parameters, SamplingParams,
+    Parameters, SamplingParams, Section,
 };
 use crate::error::{Error, quoted, shown};
 
@@ -31,7 +31,7 @@ macro_rules! objects {
     )*};
 }
 
-objects!(SamplingParams, DynamicTemperature, Mirostat, Dry, LogprobsParams);
+objects!(SamplingParams, DynamicTemperature, Mirostat, Dry, Section, LogprobsParams);
 
 /// Reads a structure from an object.
 struct Object<T> {
@@ -121,6 +121,7 @@ impl<'de> Visitor<'de> for Value<'_> {
             Field::DynamicTemperature(_) => DynamicTemperature::WHAT,
             Field::Mirostat(_) => Mirostat::WHAT,
             Field::Dry(_) => Dry::WHAT,
+            Field::Section(_) => Section::WHAT,
             Field::Logprobs(_) => LogprobsParams::WHAT,
         };
         write!(f, "{} to be {what}", self.name)
@@ -227,6 +228,7 @@ impl<'de> Visitor<'de> for Value<'_> {
             }
             Field::Mirostat(field) => *field = Some(Object { name, read: PhantomData }.visit_map(map)?),
             Field::Dry(field) => *field = Object { name, read: PhantomData }.visit_map(map)?,
+            Field::Section(field) => *field = Some(Object { name, read: PhantomData }.visit_map(map)?),
             Field::Logprobs(field) => *field = Some(Object { name, read: PhantomData }.visit_map(map)?),
             _ => return Err(A::Error::invalid_type(Unexpected::Map, &self)),
         }

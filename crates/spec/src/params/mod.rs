@@ -23,7 +23,7 @@ pub use names::{FilterKind, LogprobMode, Scope};
 pub use parameter::{Flag, Range, Stage};
 pub use reading::{Chain, MOST_LISTED, Reading, Wanted, WholeRow};
 pub use sampling::MIN_TEMPERATURE;
-pub use table::{Dry, DynamicTemperature, Filter, LogprobsParams, Mirostat, SamplingParams};
+pub use table::{Dry, DynamicTemperature, Filter, LogprobsParams, Mirostat, SamplingParams, Section};
 
 /// The description of a parameter, which its line in `table.rs` makes. Readers and writers of parameters loop
 /// over these.
@@ -104,6 +104,8 @@ pub enum Field<'a> {
     Mirostat(&'a mut Option<Mirostat>),
     /// A part.
     Dry(&'a mut Dry),
+    /// A part.
+    Section(&'a mut Option<Section>),
     /// A part.
     Logprobs(&'a mut Option<LogprobsParams>),
 }
@@ -214,6 +216,7 @@ holds! {
     Vec<(u32, f32)>: Biases biases;
     Option<DynamicTemperature>: DynamicTemperature plain;
     Option<Mirostat>: Mirostat plain;
+    Option<Section>: Section plain;
     Option<LogprobsParams>: Logprobs plain;
 }
 

@@ -234,7 +234,8 @@ impl SamplingParams {
             let found = table.find(|(place, line)| !line.is_foreseen && params.differs_at(*place));
             found.map(|(_, line)| line)
         }
-        of(self).or_else(|| of(&self.dry)).or_else(|| self.logprobs.as_ref().and_then(of))
+        let of_parts = of(&self.dry).or_else(|| self.section.as_ref().and_then(of));
+        of(self).or(of_parts).or_else(|| self.logprobs.as_ref().and_then(of))
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::{
     Dry, DynamicTemperature, Field, Filter, FilterOrder, LogprobsParams, Parameter, Parameters,
-    SamplingParams, Stage,
+    SamplingParams, Section, Stage,
 };
 
 /// Temperatures below this are greedy (N6).
@@ -64,12 +64,13 @@ impl SamplingParams {
         self
     }
 
-    /// Returns the parameters that [`SamplingParams::parameter`] finds: the fields of `dry` and `logprobs`
-    /// follow the part.
+    /// Returns the parameters that [`SamplingParams::parameter`] finds: the fields of `dry`, `section`
+    /// and `logprobs` follow the part.
     pub fn parameters() -> impl Iterator<Item = &'static Parameter> {
         Self::TABLE.iter().flat_map(|parameter| {
             let fields = match parameter.name {
                 "dry" => Dry::TABLE,
+                "section" => Section::TABLE,
                 "logprobs" => LogprobsParams::TABLE,
                 _ => &[],
             };
@@ -77,11 +78,12 @@ impl SamplingParams {
         })
     }
 
-    /// Returns a parameter by its whole name: `top_p`, `dry.base`. Naming a field of `logprobs` makes absent
-    /// logprobs the default ones.
+    /// Returns a parameter by its whole name: `top_p`, `dry.base`. Naming a field of `section` or
+    /// `logprobs` makes an absent part the default one.
     pub fn parameter(&mut self, name: &str) -> Option<(&'static Parameter, Field<'_>)> {
         match name.split_once('.') {
             Some(("dry", name)) => self.dry.field(name),
+            Some(("section", name)) => self.section.get_or_insert_default().field(name),
             Some(("logprobs", name)) => self.logprobs.get_or_insert_default().field(name),
             _ => self.field(name),
         }

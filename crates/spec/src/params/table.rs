@@ -212,6 +212,9 @@ params! {
     /// The ids that end the output; ending it is the caller's part.
     stop_ids: Vec<u32> = Vec::new() => setting(Stage::Edit).foreseen().flag("IDS", "The ids that end the output");
 
+    /// A part of the text, such as a model's reasoning, that has a budget of tokens (B1).
+    section: Option<Section> = None => switch(Stage::Edit).foreseen().reads_history();
+
     /// The seed of all draws; absent: fresh entropy for each request, readable afterwards.
     seed: Option<u64> = None => setting(Stage::Draw).foreseen()
         .flag("SEED", "The seed of all draws; chosen and printed if absent");
@@ -287,6 +290,34 @@ params! {
     /// is all.
     window: u32 = 0 => setting(Stage::Edit).foreseen().within(WINDOW)
         .flag("N", "Let DRY look at the last N tokens; 0 is all");
+}
+
+params! {
+    /// A section of the text, between ids that open it and ids that close it (B1 to B3).
+    #[derive(Clone, Debug, PartialEq, Eq)]
+    Section + Default: "section.", "an object with close and budget";
+
+    /// The ids that open a section, at most 256; without any there is one section alone, which begins where
+    /// the output does.
+    open: Vec<u32> = Vec::new() => setting(Stage::Edit).foreseen().flag("IDS", "The ids that open a section of the text");
+
+    /// The ids that close a section, 1 to 256 of them.
+    close: Vec<u32> = Vec::new() => setting(Stage::Edit).foreseen().flag("IDS", "The ids that close a section of the text");
+
+    /// The ids that are forced when the budget is used up, at most 256, in the vocabulary; those of `close`
+    /// if there are none.
+    end: Vec<u32> = Vec::new() => setting(Stage::Edit).foreseen()
+        .flag("IDS", "The ids that are forced when a section's budget is used up, instead of those that close it");
+
+    /// How many tokens a section may have before its end is forced; in 0..2^32. Left out it is 2^32 - 1,
+    /// which no section reaches.
+    budget: u32 = u32::MAX => setting(Stage::Edit).foreseen().within(COUNT)
+        .flag("N", "How many tokens a section may have before its end is forced");
+
+    /// How many tokens a section must have before the last id of `close` may complete it; in
+    /// 0..=section.budget.
+    min: u32 = 0 => setting(Stage::Edit).foreseen().within(COUNT)
+        .flag("N", "How many tokens a section must have before it may be closed");
 }
 
 params! {

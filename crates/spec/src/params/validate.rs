@@ -4,10 +4,13 @@
 use std::collections::HashSet;
 use std::fmt::Display;
 
-use super::{Filter, FilterOrder, Parameter, Parameters, SamplingParams};
+use super::{Filter, FilterOrder, Parameter, Parameters, SamplingParams, Section};
 use crate::error::{Error, Result};
 use crate::row::Kind;
 use crate::shape::check_vocab;
+
+/// The most ids of each list of a section.
+pub const MAX_SECTION_IDS: usize = 256;
 
 fn check(ok: bool, parameter: &'static str, value: impl Display, allowed: &str) -> Result<()> {
     if ok { Ok(()) } else { Err(Error::out_of_range(parameter, value, allowed)) }
@@ -27,7 +30,8 @@ impl SamplingParams {
     /// - [`Error::OutOfRange`] for the first value outside its range, NaN included, an id outside the
     ///   vocabulary, or a repeated id or filter.
     /// - [`Error::Conflict`] if a filter is set but absent from an explicit order, or set beside mirostat.
-    /// - [`Error::Length`] for an empty bad word.
+    /// - [`Error::Length`] for an empty bad word, a section without ids that close it, or a list of more than
+    ///   [`MAX_SECTION_IDS`].
     pub fn validate(&self, vocab: usize) -> Result<()> {
         check_vocab(vocab)?;
         self.validate_numbers()?;
@@ -79,6 +83,7 @@ impl SamplingParams {
         self.check_ranges()?;
         self.dry.check_ranges()?;
         self.mirostat.map_or(Ok(()), |mirostat| mirostat.check_ranges())?;
+        self.section.as_ref().map_or(Ok(()), Parameters::check_ranges)?;
         self.logprobs.as_ref().map_or(Ok(()), Parameters::check_ranges)?;
         let Some(dynamic) = self.dynamic_temperature else { return Ok(()) };
         dynamic.check_ranges()?;
@@ -121,10 +126,39 @@ impl SamplingParams {
         if self.bad_words.iter().any(Vec::is_empty) {
             return Err(Error::length("bad_words", 0, "sequences of at least one id"));
         }
+        if let Some(section) = &self.section {
+            section.validate(vocab)?;
+        }
         if let Some(logprobs) = &self.logprobs {
             ids_in_vocab("logprobs.ids", logprobs.ids.iter().copied(), vocab)?;
         }
         Ok(())
+    }
+}
+
+impl Section {
+    /// Returns the ids that are forced at its end.
+    #[must_use]
+    pub fn end(&self) -> &[u32] {
+        if self.end.is_empty() { &self.close } else { &self.end }
+    }
+
+    fn validate(&self, vocab: usize) -> Result<()> {
+        let lists = [
+            ("section.open", &self.open, 0),
+            ("section.close", &self.close, 1),
+            ("section.end", &self.end, 0),
+        ];
+        for (name, ids, least) in lists {
+            if !(least..=MAX_SECTION_IDS).contains(&ids.len()) {
+                let allowed = format!("{least} to {MAX_SECTION_IDS} ids");
+                return Err(Error::length(name, ids.len(), allowed));
+            }
+        }
+        let forced = if self.end.is_empty() { "section.close" } else { "section.end" };
+        ids_in_vocab(forced, self.end().iter().copied(), vocab)?;
+        let allowed = "in 0..=section.budget";
+        check(self.min <= self.budget, "section.min", self.min, allowed)
     }
 }
 
@@ -135,6 +169,10 @@ mod tests {
 
     fn refused(params: SamplingParams) -> String {
         params.validate(1000).expect_err("must be refused").to_string()
+    }
+
+    fn closed(id: u32) -> Section {
+        Section { close: vec![id], ..Section::default() }
     }
 
     macro_rules! refuses {
@@ -164,6 +202,14 @@ mod tests {
             banned_ids: vec![1000] => "banned_ids is 1000, but must be an id in 0..1000",
             allowed_ids: Some(vec![7, 4000]) => "allowed_ids is 4000, but must be an id in 0..1000",
             bad_words: vec![vec![]] => "bad_words has length 0, but must have sequences of at least one id",
+            section: Some(Section::default()) => "section.close has length 0, but must have 1 to 256 ids",
+            section: Some(Section { open: vec![1; 257], ..closed(1) })
+                => "section.open has length 257, but must have 0 to 256 ids",
+            section: closed(1000).into() => "section.close is 1000, but must be an id in 0..1000",
+            section: Some(Section { end: vec![7, 1000], ..closed(5000) })
+                => "section.end is 1000, but must be an id in 0..1000",
+            section: Some(Section { budget: 4, min: 5, ..closed(1) })
+                => "section.min is 5, but must be in 0..=section.budget",
             order: FilterOrder::List(vec![Filter::TopK, Filter::TopK]) => "order is top_k, but must be a list of distinct filters",
             mirostat: Some(Mirostat { tau: 0.0, eta: 0.1, mu: None }) => "mirostat.tau is 0, but must be in (0, 2^16]",
             dynamic_temperature: Some(DynamicTemperature { min: 1.0, max: 0.5, exponent: 1.0 })
@@ -221,6 +267,8 @@ mod tests {
         walk(|params| params);
         walk(|params| &mut params.dry);
         walk(|params| params.logprobs.get_or_insert_default());
+        let section = Section { close: vec![1], ..Section::default() };
+        walk(|params| params.section.get_or_insert(section.clone()));
         let mirostat = Mirostat { tau: 5.0, eta: 0.1, mu: None };
         walk(|params| params.mirostat.get_or_insert(mirostat));
         let widest = DynamicTemperature::new(0.0, 2f32.powi(100));

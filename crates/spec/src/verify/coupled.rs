@@ -61,6 +61,19 @@ pub fn check_drafts(params: &SamplingParams, drafts: usize) -> Result<()> {
     Ok(())
 }
 
+/// Checks that the drafts of a request may be judged by probabilities: no rule says yet what is emitted in
+/// the place of a draft at the end of a section (B2).
+///
+/// # Errors
+/// - [`Error::Conflict`] for a section.
+pub fn check_judged(params: &SamplingParams, drafts: usize) -> Result<()> {
+    if params.section.is_some() && drafts > 0 {
+        let reason = "beside drafts its end is forced in the modes coupled and greedy alone";
+        return Err(Error::Conflict { parameter: "section", other: "mode", reason });
+    }
+    Ok(())
+}
+
 /// Walks from the root to the first token that no draft equals.
 ///
 /// `request` is the state before the first draft; its `mask` and `forced` are not read, since every row has

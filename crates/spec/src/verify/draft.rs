@@ -75,7 +75,7 @@ pub fn draft(
 ) -> Result<Vec<i32>> {
     check_drafts(request.params, 1)?;
     let outcome = sample(row, request, hook)?;
-    let ids = match request.forced {
+    let ids = match request.emitted() {
         Some(id) => vec![id],
         None if outcome.order.is_empty() => Vec::new(),
         None if outcome.temperature == 0.0 => outcome.order.clone(),

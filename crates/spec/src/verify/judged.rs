@@ -9,7 +9,7 @@ use crate::request::Request;
 use crate::row::NONE;
 
 use super::by_probabilities::{Decision, Judgement, Last, Siblings, Trial, check_draft_probs};
-use super::coupled::{RowEdits, TargetRow, Walk, check, coupled, row_after, stops};
+use super::coupled::{RowEdits, TargetRow, Walk, check, check_judged, coupled, row_after, stops};
 use super::tree::DraftTree;
 use super::weights::{Key, Naive, Weigh};
 
@@ -44,6 +44,7 @@ pub fn judged(
     let Drafts { tree, probs } = *drafts;
     check(request, &tree, rows)?;
     judgement.check()?;
+    check_judged(request.params, tree.drafts.len())?;
     let vocab = rows[0].row.vocab();
     if let Some(probs) = probs {
         check_draft_probs("draft_probs", Some(judgement))?;

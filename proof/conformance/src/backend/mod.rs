@@ -26,7 +26,7 @@ use gumball_spec::verify::by_probabilities::{Emitted, Judgement, Trial};
 use gumball_spec::verify::coupled::{RowEdits, coupled, greedy};
 use gumball_spec::verify::draft::{DraftWords, draft};
 use gumball_spec::verify::judged::{Drafts, judged};
-use gumball_spec::{Error, Result, Row, SamplingParams, Status, oracle};
+use gumball_spec::{Error, Request, Result, Row, SamplingParams, Status, oracle};
 
 use crate::case::{Case, Dtype, Logits};
 use crate::drafted::{Drafted, Walked};
@@ -233,7 +233,9 @@ impl Backend for Oracle {
     }
 
     fn write(&self, case: &Case, output: Output, to: Option<Dtype>) -> Result<(Vec<u32>, Status)> {
-        let outcome = oracle::sample(case.logits.row(), &case.request(), None)?;
+        // No token is emitted, so its section forces none: a row does not depend on a forced token.
+        let request = Request { forced: Some(0), ..case.request() };
+        let outcome = oracle::sample(case.logits.row(), &request, None)?;
         let values = match output {
             Output::Probabilities => outcome.probabilities(),
             Output::Masked => outcome.masked(),
@@ -396,7 +398,7 @@ fn pass(
 /// Validates what a case is drawn by.
 fn prepare(case: &Case) -> Result<(Prepared, History)> {
     let prepared = Prepared::new(case.params.clone(), case.vocab())?;
-    let mut history = History::new(&case.prompt);
+    let mut history = History::of(&prepared, &case.prompt);
     case.output.iter().for_each(|id| history.push(*id));
     Ok((prepared, history))
 }

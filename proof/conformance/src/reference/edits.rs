@@ -2,7 +2,7 @@
 //! in f64 and rounded to f32 (which is one rounding: f64 holds any sum, product or quotient of two f32 to
 //! more than twice their precision).
 
-use gumball_spec::Scope;
+use gumball_spec::{Scope, Section};
 
 use crate::case::Case;
 
@@ -87,6 +87,37 @@ fn repeat(history: &[u32], id: u32, breakers: &[u32]) -> usize {
     (1..n).rev().find(|len| continues(*len)).unwrap_or(0)
 }
 
+/// Returns the tokens of the section that a history ends in: a walk forward, with the ids of `end` that the
+/// tokens have begun counted as they come, and not found again at each.
+#[must_use]
+pub fn open_section(section: &Section, prompt: &[u32], output: &[u32]) -> Option<Vec<u32>> {
+    let Section { open, close, budget, .. } = section;
+    let end = if section.end.is_empty() { close } else { &section.end };
+    let (mut inside, mut outside) = (open.is_empty().then(Vec::new), Vec::new());
+    // Of the lengths of `end` that the tokens end with the longest that is not the whole.
+    let mut begun = 0;
+    for id in if open.is_empty() { &[] } else { prompt }.iter().chain(output) {
+        let Some(tokens) = &mut inside else {
+            outside.push(*id);
+            if !open.is_empty() && outside.ends_with(open) {
+                (inside, begun) = (Some(Vec::new()), 0);
+            }
+            continue;
+        };
+        let (was_spent, before) = (tokens.len() as u64 >= u64::from(*budget), begun);
+        tokens.push(*id);
+        let grown = (1..=end.len()).filter(|len| tokens.ends_with(&end[..*len]));
+        let lengths: Vec<usize> = grown.collect();
+        begun = lengths.iter().copied().filter(|len| *len < end.len()).max().unwrap_or(0);
+        let is_ended = tokens.len() as u64 >= u64::from(*budget) && lengths.contains(&end.len());
+        let is_next = was_spent && end[before] == *id;
+        if is_ended || tokens.ends_with(close) && !is_next {
+            (inside, outside) = (None, Vec::new());
+        }
+    }
+    inside
+}
+
 fn banned(case: &Case, history: &[u32], id: u32) -> bool {
     let params = &case.params;
     let completes = |word: &[u32]| {
@@ -104,5 +135,12 @@ fn banned(case: &Case, history: &[u32], id: u32) -> bool {
         || params.bad_words.iter().any(|word| completes(word))
         || n > 0 && history.len() >= n && history.windows(n).any(completes)
         || params.stop_ids.contains(&id) && case.output.len() < params.min_tokens as usize
+        || params.section.as_ref().is_some_and(|section| {
+            let before = open_section(section, &case.prompt, &case.output);
+            before.is_some_and(|before| {
+                let after = [&before[..], &[id]].concat();
+                before.len() < section.min as usize && after.ends_with(&section.close)
+            })
+        })
         || case.mask.as_ref().is_some_and(masked)
 }

@@ -89,6 +89,7 @@ families! {
     edit::penalties => penalty_rules,
     edit::dry => dry_rules,
     edit::bans => ban_rules,
+    edit::sections => section_rules,
     survey::order => order_rules,
     survey::mass => mass_rules,
     filter::temperature => temperature_rules,
