@@ -340,7 +340,7 @@ fn forward(llama: &mut Llama, unseen: &[u32], drafts: &[u32]) -> Result<Vec<f32>
 /// Describes an emitted token.
 fn step(tokenizer: &Tokenizer, params: &SamplingParams, outputs: &Outputs, place: usize) -> Step {
     let id = outputs.tokens()[place] as u32;
-    let record = |id, logprob, rank| LogprobRecord { id, logprob, rank };
+    let record = |id, logprob, rank| LogprobRecord { id, logprob, rank, second: None };
     let logprobs = params.logprobs.as_ref();
     let top = outputs.top_ids(place).iter().zip(outputs.top_logprobs(place)).zip(1..);
     let top =
@@ -350,7 +350,10 @@ fn step(tokenizer: &Tokenizer, params: &SamplingParams, outputs: &Outputs, place
     Step {
         id,
         text: tokenizer.readable(id),
-        logprob: logprobs.map(|_| record(id as i32, outputs.logprobs()[place], outputs.ranks()[place])),
+        logprob: logprobs.map(|logprobs| LogprobRecord {
+            second: logprobs.mode.second.map(|_| outputs.second_logprobs()[place]),
+            ..record(id as i32, outputs.logprobs()[place], outputs.ranks()[place])
+        }),
         top_logprobs: top.collect(),
         logprob_ids: named.map(|((id, logprob), rank)| record(*id as i32, *logprob, *rank)).collect(),
     }

@@ -300,6 +300,8 @@ typedef struct {
     const float *temperatures;
     // R: mirostat's limit after the row, in bits; 0 without mirostat.
     const float *mirostat_mu;
+    // R: the token's logprob in the second mode; -inf if none was asked for.
+    const float *second_logprobs;
     // R x T: the most likely ids, -1 where there are no more.
     const int32_t *top_ids;
     // R x T: their logprobs.
@@ -676,6 +678,7 @@ typedef struct {
     float temperature;
     float logprob;
     uint32_t rank;
+    float second_logprob;
     // The most likely tokens, as many as the parameters ask for.
     const gumball_token_logprob *top;
     size_t top_len;

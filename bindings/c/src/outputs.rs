@@ -66,6 +66,8 @@ pub struct OutputsView {
     pub temperatures: *const f32,
     /// R: mirostat's limit after the row, in bits; 0 without mirostat.
     pub mirostat_mu: *const f32,
+    /// R: the token's logprob in the second mode; -inf if none was asked for.
+    pub second_logprobs: *const f32,
     /// R x T: the most likely ids, -1 where there are no more.
     pub top_ids: *const i32,
     /// R x T: their logprobs.
@@ -110,6 +112,7 @@ impl OutputsView {
             ranks: at(layout.ranks()),
             temperatures: at(layout.temperatures()).cast(),
             mirostat_mu: at(layout.mirostat_mu()).cast(),
+            second_logprobs: at(layout.second_logprobs()).cast(),
             top_ids: at(layout.top_ids()).cast(),
             top_logprobs: at(layout.top_logprobs()).cast(),
             id_logprobs: at(layout.id_logprobs()).cast(),

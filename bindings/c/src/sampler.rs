@@ -4,7 +4,8 @@ use std::ffi::c_char;
 use std::mem::{MaybeUninit, offset_of};
 
 use gumball_engine::{
-    Kind, Matrix, NONE, Row, Rows as EngineRows, StepOptions as RowOptions, TokenLogprob as Told, VerifyMode,
+    Kind, Logprobs, Matrix, NONE, Row, Rows as EngineRows, StepOptions as RowOptions, TokenLogprob as Told,
+    VerifyMode,
 };
 
 use crate::batch::{Batch, Lists, read_batch};
@@ -48,6 +49,7 @@ pub struct Token {
     pub temperature: f32,
     pub logprob: f32,
     pub rank: u32,
+    pub second_logprob: f32,
     /// The most likely tokens, as many as the parameters ask for.
     pub top: *const TokenLogprob,
     pub top_len: usize,
@@ -78,14 +80,16 @@ const _: () = assert!(
 );
 
 impl Token {
-    fn new(token: gumball_engine::Token, top: &[Told], ids: &[Told], kept: &[u32]) -> Self {
+    fn new(token: gumball_engine::Token, logprobs: Option<&Logprobs>, kept: &[u32]) -> Self {
         let told = token.logprob.map_or((f32::NEG_INFINITY, 0), |told| (told.logprob, told.rank));
+        let (top, ids) = logprobs.map_or((&[][..], &[][..]), |all| (&all.top, &all.ids));
         Self {
             id: token.id.map_or(NONE, |id| id as i32),
             status: token.status.0,
             temperature: token.temperature,
             logprob: told.0,
             rank: told.1,
+            second_logprob: logprobs.map_or(f32::NEG_INFINITY, |all| all.second),
             top: first(top).cast(),
             top_len: top.len(),
             ids: first(ids).cast(),
@@ -197,9 +201,7 @@ pub unsafe extern "C" fn gumball_sampler_sample(
             };
             Ok(sampler.inner.sample_with(row, with)?)
         });
-        let told = sampler.inner.logprobs();
-        let (top, ids) = (told.map_or(&[][..], |told| &told.top), told.map_or(&[][..], |told| &told.ids));
-        token.write(Token::new(sampled?, top, ids, sampler.inner.kept()));
+        token.write(Token::new(sampled?, sampler.inner.logprobs(), sampler.inner.kept()));
         Ok(())
     })
 }
@@ -223,7 +225,7 @@ pub unsafe extern "C" fn gumball_sampler_sample_n(
         }
         let tokens = c.out_slice("tokens", tokens, n as usize)?;
         for (place, token) in tokens.iter_mut().zip(sampler.inner.sample_n(row, n)?) {
-            place.write(Token::new(token, &[], &[], &[]));
+            place.write(Token::new(token, None, &[]));
         }
         Ok(())
     })

@@ -29,6 +29,7 @@ use crate::modules;
 /// ranks          [R] uint32            of the tokens, from 1                          0
 /// temperatures   [R] float32           in use; 0 if greedy                            0
 /// mirostat_mu    [R] float32           mirostat's limits after the rows, in bits      0
+/// second_logprobs [R] float32          of the tokens, in the second mode              -inf
 /// top_ids        [R, top_n] int32      the most likely ids                            -1
 /// top_logprobs   [R, top_n] float32    their logprobs                                 -inf
 /// id_logprobs    [R, ids] float32      of the ids that the request names              -inf
@@ -206,7 +207,8 @@ macro_rules! columns {
 }
 
 columns!(
-    tokens: i32, statuses: u32, logprobs: f32, ranks: u32, temperatures: f32, mirostat_mu: f32;
+    tokens: i32, statuses: u32, logprobs: f32, ranks: u32, temperatures: f32, mirostat_mu: f32,
+    second_logprobs: f32;
     top_ids: i32 [top_n], top_logprobs: f32 [top_n], id_logprobs: f32 [ids], id_ranks: u32 [ids]
 );
 

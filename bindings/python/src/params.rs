@@ -4,7 +4,7 @@
 //! request.
 
 use gumball_engine::unstable::{Field, Parameters, meant, nearest, quoted};
-use gumball_engine::{Error, Filter, FilterOrder, MAX_VOCAB, SamplingParams};
+use gumball_engine::{Error, Filter, FilterOrder, LogprobMode, MAX_VOCAB, SamplingParams};
 use pyo3::exceptions::{PyAttributeError, PyTypeError};
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -55,7 +55,12 @@ fn set(field: Field<'_>, it: &Bound<'_, PyAny>, name: &'static str) -> PyResult<
         Field::Flag(field) => *field = truth(it, name)?,
         Field::Seed(field) => *field = Some(seed(&whole(it)?)?),
         Field::Scope(field) => *field = named(it, name)?,
-        Field::Mode(field) => *field = named(it, name)?,
+        Field::Modes(field) if it.is_instance_of::<PyString>() => *field = named(it, name)?,
+        Field::Modes(field) => {
+            let modes =
+                iterated(it, name, "a str or a list of two modes", |mode| named::<LogprobMode>(&mode, name))?;
+            *field = modes.as_slice().try_into().map_err(to_py_err)?;
+        }
         Field::Order(field) => *field = order(it)?,
         Field::Ids(field) => *field = integers(it, name)?,
         Field::IdsOrNone(field) => *field = Some(integers(it, name)?),

@@ -258,7 +258,7 @@ impl Sampler {
         let all =
             |list: &[gumball_engine::TokenLogprob]| list.iter().map(python).collect::<PyResult<Vec<_>>>();
         let class = LOGPROBS.import(py, "gumball.params", "Logprobs")?;
-        class.call1((python(&found.token)?, all(&found.top)?, all(&found.ids)?)).map(Some)
+        class.call1((python(&found.token)?, all(&found.top)?, all(&found.ids)?, found.second)).map(Some)
     }
 
     /// Turns the reporting of kept sets on or off for the following rows; it costs a sort of each set.

@@ -26,7 +26,7 @@ from gumball import (
 from gumball.plugins.kept import ids_of, lists_of, packed
 
 VOCAB = 900
-SECTIONS = "tokens statuses logprobs ranks temperatures mirostat_mu top_ids top_logprobs id_logprobs id_ranks".split()
+SECTIONS = "tokens statuses logprobs ranks temperatures mirostat_mu second_logprobs top_ids top_logprobs id_logprobs id_ranks".split()
 
 
 def make(device: str, **config: object) -> Pool:
@@ -57,6 +57,29 @@ def test_steps_and_states_come_to_the_same_everywhere(
         moved.resume(requests[4], State(mu=float("nan")))
     with pytest.raises(TypeError, match="state must be a gumball.State, not dict"):
         moved.resume(requests[0], {})  # type: ignore[arg-type]
+
+
+def test_two_modes_tell_two_logprobs_of_each_token(device: str, batch: np.ndarray) -> None:
+    def told(mode: Any) -> tuple[float, float]:
+        pool = make(device)
+        out = pool.step(batch[:1], [pool.admit(SamplingParams(seed=1, top_p=0.5, logprobs=LogprobsParams(mode)))])
+        return out.logprobs[0], out.second_logprobs[0]
+
+    (raw, none), (processed, _) = told("raw"), told("processed")
+    assert raw < processed and none == -np.inf
+    assert told(["processed", "raw"]) == (processed, raw) and told("raw,processed") == (raw, processed)
+    sampler = Sampler(SamplingParams(seed=1, top_p=0.5, logprobs=LogprobsParams(["processed", "raw"])), VOCAB)
+    sampler.sample(batch[0])
+    assert sampler.logprobs is not None and (sampler.logprobs.token.logprob, sampler.logprobs.second) == (
+        processed,
+        raw,
+    )
+    with pytest.raises(ValueError, match="logprobs.mode is raw,raw, but must be one mode, or two different ones"):
+        told(["raw", "raw"])
+    with pytest.raises(ValueError, match="logprobs.mode has length 3, but must have one mode or two"):
+        told(["raw", "edited", "processed"])
+    with pytest.raises(TypeError, match="logprobs.mode must be a str or a list of two modes, not int"):
+        told(3)
 
 
 def test_outputs_are_views_of_their_own_step(device: str, batch: np.ndarray) -> None:

@@ -20,6 +20,7 @@ pub fn outputs(out: &Outputs, kept: bool) -> JsValue {
         ("ranks", words(out.ranks())),
         ("temperatures", floats(out.temperatures())),
         ("mirostat_mu", floats(out.mirostat_mu())),
+        ("second_logprobs", floats(out.second_logprobs())),
         ("top_ids", each(&|row| ints(out.top_ids(row)))),
         ("top_logprobs", each(&|row| floats(out.top_logprobs(row)))),
         ("id_logprobs", each(&|row| floats(out.id_logprobs(row)))),

@@ -77,7 +77,7 @@ fn described(parameter: &Parameter, neutral: &Value) -> Value {
         Field::Number(_) | Field::NumberOrNone(_) => "number",
         Field::Whole(_) | Field::Count(_) | Field::Seed(_) => "integer",
         Field::Flag(_) => "boolean",
-        Field::Scope(_) | Field::Mode(_) | Field::Order(_) => "name",
+        Field::Scope(_) | Field::Modes(_) | Field::Order(_) => "name",
         Field::Ids(_) | Field::IdsOrNone(_) | Field::Words(_) | Field::Biases(_) => "list",
         Field::DynamicTemperature(_)
         | Field::Mirostat(_)

@@ -54,12 +54,10 @@ fn set(field: Field<'_>, it: &JsValue, name: &'static str) -> Result<()> {
         Field::Flag(field) => *field = truth(it, name)?,
         Field::Seed(field) => *field = Some(integer(it, name)?),
         Field::Scope(field) => *field = named(it, name)?,
-        Field::Mode(field) => *field = named(it, name)?,
+        Field::Modes(field) if it.is_string() => *field = named(it, name)?,
+        Field::Modes(field) => *field = list_of_names(it, name)?.as_slice().try_into()?,
         Field::Order(field) if it.is_string() => *field = named(it, name)?,
-        Field::Order(field) => {
-            let list = elements(it, name)?;
-            *field = FilterOrder::List(list.iter().map(|it| named(it, name)).collect::<Result<_>>()?);
-        }
+        Field::Order(field) => *field = FilterOrder::List(list_of_names(it, name)?),
         Field::Ids(field) => *field = integers(it, name)?,
         Field::IdsOrNone(field) => *field = Some(integers(it, name)?),
         Field::Words(field) => {
@@ -78,6 +76,11 @@ fn set(field: Field<'_>, it: &JsValue, name: &'static str) -> Result<()> {
 /// Reads a value by its name.
 fn named<T: std::str::FromStr<Err = Error>>(it: &JsValue, name: &str) -> Result<T> {
     Ok(text(it, name)?.parse()?)
+}
+
+/// Reads a list of names.
+fn list_of_names<T: std::str::FromStr<Err = Error>>(it: &JsValue, name: &str) -> Result<Vec<T>> {
+    elements(it, name)?.iter().map(|it| named(it, name)).collect()
 }
 
 /// Reads biases: pairs of id and bias, a Map, or an object whose keys are ids.

@@ -223,7 +223,8 @@ impl Sampler {
             object([("id", it.id.into()), ("logprob", it.logprob.into()), ("rank", it.rank.into())])
         };
         let all = |list: &[TokenLogprob]| JsValue::from(list.iter().map(one).collect::<js_sys::Array>());
-        object([("token", one(&found.token)), ("top", all(&found.top)), ("ids", all(&found.ids))])
+        let (top, ids, second) = (all(&found.top), all(&found.ids), found.second.into());
+        object([("token", one(&found.token)), ("top", top), ("ids", ids), ("second", second)])
     }
 
     /// The ids that the filters kept of the last row, in the order of tokens; empty unless `collect_kept`

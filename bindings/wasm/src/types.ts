@@ -80,7 +80,7 @@ export interface SamplingParams {
   /** The seed of all draws; absent: fresh entropy for each request, readable afterwards. */
   seed?: Seed | null;
   /** Which logprobs to report; absent: none. */
-  logprobs?: { mode?: "raw" | "edited" | "tempered" | "processed"; top_n?: number; ids?: Integers } | null;
+  logprobs?: { mode?: "raw" | "edited" | "tempered" | "processed" | readonly ["raw" | "edited" | "tempered" | "processed", "raw" | "edited" | "tempered" | "processed"]; top_n?: number; ids?: Integers } | null;
   /** In which order the filters act. */
   order?: "default" | "joint" | "none" | readonly Filter[];
   /** Whether the filters see the row at temperature 1, and only the draw is tempered. */
@@ -142,4 +142,6 @@ export interface Logprobs {
   top: TokenLogprob[];
   /** Those of the ids that were asked for. */
   ids: TokenLogprob[];
+  /** That of the drawn token in the second mode; -Infinity without one. */
+  second: number;
 }

@@ -111,6 +111,8 @@ export interface Outputs {
   temperatures: Float32Array;
   /** Mirostat's limits for the next tokens, in bits. */
   mirostat_mu: Float32Array;
+  /** The logprobs of the tokens in the second mode; -Infinity where none was asked for. */
+  second_logprobs: Float32Array;
   /** For each row the most likely tokens; as many as the pool has places for, -1 where there are no more. */
   top_ids: Int32Array[];
   /** Their logprobs. */

@@ -57,27 +57,11 @@ pub fn logprobs(
         return;
     }
 
-    let kind = reader.view.kind;
-    if let Some(parts) = reader.view.parts {
-        let token = u32::try_from(token).into_iter();
-        parts.need_logits(token.chain(params.ids.iter().copied()));
-    }
-    // Never 0, unless the row was written since its survey.
-    let mass = members.total(reader, buffers, Measure::new(kind, *temperature)).max(1);
-    let logprob = |z: f32| match kind {
-        Kind::Logits => logprob(z, members.first, *temperature, mass),
-        Kind::Probabilities => logprob_of_probability(z, members.first, mass),
-    };
+    reader.need_logits(token, &params.ids);
+    let logprob = members.logprobs_at(reader, buffers, *temperature);
     let of = |id: i32, buffers: &Buffers| {
-        let Some(z) = usize::try_from(id).ok().map(|id| reader.view.logit(id) + 0.0) else {
-            return absent(id);
-        };
-        let key = key(z, id as u32);
-        if z == f32::NEG_INFINITY || !members.cut.contains(key) {
-            return absent(id);
-        }
-        let rank = members.rank(reader, buffers, key);
-        TokenLogprob { id, logprob: logprob(z), rank }
+        let Some(key) = members.key(reader, id) else { return absent(id) };
+        TokenLogprob { id, logprob: logprob(key_logit(key)), rank: members.rank(reader, buffers, key) }
     };
     out.token = of(token, buffers);
     out.ids.extend(params.ids.iter().map(|id| of(*id as i32, buffers)));
@@ -92,7 +76,53 @@ pub fn logprobs(
     }
 }
 
+/// Returns the logprob of the emitted token alone.
+pub fn token_logprob(distribution: &Distribution<'_>, buffers: &mut Buffers, token: i32) -> f32 {
+    let Distribution { reader, members: Some(members), temperature } = distribution else {
+        return f32::NEG_INFINITY;
+    };
+    if *temperature == 0.0 {
+        let wins = token == key_id(members.first_key(reader, buffers)) as i32;
+        return if wins { 0.0 } else { f32::NEG_INFINITY };
+    }
+    reader.need_logits(token, &[]);
+    let logprob = members.logprobs_at(reader, buffers, *temperature);
+    members.key(reader, token).map_or(f32::NEG_INFINITY, |key| logprob(key_logit(key)))
+}
+
+impl Reader<'_> {
+    /// Asks for the logits of the token and of ids, if this is a part of a row.
+    fn need_logits(&self, token: i32, ids: &[u32]) {
+        if let Some(parts) = self.view.parts {
+            parts.need_logits(u32::try_from(token).into_iter().chain(ids.iter().copied()));
+        }
+    }
+}
+
 impl Given {
+    /// Weighs the set, and returns the logprob that a member has by its logit or probability.
+    fn logprobs_at(
+        &self,
+        reader: &Reader<'_>,
+        buffers: &mut Buffers,
+        temperature: f32,
+    ) -> impl Fn(f32) -> f32 + use<> {
+        let (kind, first) = (reader.view.kind, self.first);
+        // Never 0, unless the row was written since its survey.
+        let mass = self.total(reader, buffers, Measure::new(kind, temperature)).max(1);
+        move |z| match kind {
+            Kind::Logits => logprob(z, first, temperature, mass),
+            Kind::Probabilities => logprob_of_probability(z, first, mass),
+        }
+    }
+
+    /// Returns the key of an id that is a member.
+    fn key(&self, reader: &Reader<'_>, id: i32) -> Option<u64> {
+        let z = reader.view.logit(usize::try_from(id).ok()?) + 0.0;
+        let key = key(z, id as u32);
+        (z > f32::NEG_INFINITY && self.cut.contains(key)).then_some(key)
+    }
+
     /// Returns the place of a token of the set in its order, from 1.
     fn rank(&self, reader: &Reader<'_>, buffers: &Buffers, key: u64) -> u32 {
         if let Some(range) = &self.listed {

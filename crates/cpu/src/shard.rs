@@ -142,7 +142,7 @@ pub(crate) fn tiles_of(ids: &Range<usize>) -> Range<usize> {
 #[must_use]
 pub fn has_raw_row(task: &Task<'_>) -> bool {
     let params = task.prepared.params();
-    let is_raw = params.logprobs.as_ref().is_some_and(|logprobs| logprobs.mode == LogprobMode::Raw);
+    let is_raw = params.logprobs.as_ref().is_some_and(|logprobs| logprobs.mode.contains(LogprobMode::Raw));
     is_raw && (task.mask.is_some() || params.edits())
 }
 

@@ -11,7 +11,7 @@ use crate::edit::Edits;
 use crate::filter::{Given, Reader, filter, next_mu, temperature};
 use crate::float_env::FloatEnv;
 use crate::lanes::Proven;
-use crate::logprobs::{Distribution, logprobs};
+use crate::logprobs::{Distribution, logprobs, token_logprob};
 use crate::survey::{Survey, survey, survey_both};
 use crate::tiles::View;
 use crate::{Level, Task};
@@ -78,7 +78,7 @@ impl Workspace {
             draw: crate::draw::Buffers::default(),
             kept: Vec::new(),
             collects_kept: false,
-            logprobs: Logprobs { token: none, top: Vec::new(), ids: Vec::new() },
+            logprobs: Logprobs { token: none, top: Vec::new(), ids: Vec::new(), second: f32::NEG_INFINITY },
             has_logprobs: false,
             residual: Vec::new(),
             under_way: false,
@@ -125,7 +125,7 @@ impl Workspace {
         self.filter.mass.visits = 0;
         self.has_logprobs = params.logprobs.is_some();
 
-        let is_raw = params.logprobs.as_ref().is_some_and(|params| params.mode == LogprobMode::Raw);
+        let is_raw = params.logprobs.as_ref().is_some_and(|params| params.mode.contains(LogprobMode::Raw));
         let raw_maxima = is_raw.then_some(&mut self.raw_maxima);
         let (edits, maxima) = (&mut self.edits, &mut self.maxima);
         let (reader, status, of_raw) =
@@ -227,16 +227,23 @@ impl Late<'_> {
             return chosen;
         }
         if let Some(params) = &params.logprobs {
-            let (reader, members, temperature) = match params.mode {
-                LogprobMode::Raw => (raw.unwrap_or(reader), None, 1.0),
-                LogprobMode::Edited => (reader, None, 1.0),
-                LogprobMode::Tempered => (reader, None, chosen.temperature),
-                LogprobMode::Processed => (reader, kept, chosen.temperature),
+            let distribution = |mode| {
+                let (reader, temperature) = match mode {
+                    LogprobMode::Raw => (raw.unwrap_or(reader), 1.0),
+                    LogprobMode::Edited => (reader, 1.0),
+                    LogprobMode::Tempered | LogprobMode::Processed => (reader, chosen.temperature),
+                };
+                let members = match mode {
+                    LogprobMode::Processed => kept.clone(),
+                    _ => (reader.first > f32::NEG_INFINITY).then(|| Given::whole(reader)),
+                };
+                Distribution { reader: *reader, members, temperature }
             };
-            let is_whole = params.mode != LogprobMode::Processed && reader.first > f32::NEG_INFINITY;
-            let members = if is_whole { Some(Given::whole(reader)) } else { members };
-            let distribution = Distribution { reader: *reader, members, temperature };
-            logprobs(params, &distribution, self.filter, chosen.token, self.logprobs);
+            // Before the first mode, whose lists may take the place of a kept set's.
+            self.logprobs.second = params.mode.second.map_or(f32::NEG_INFINITY, |mode| {
+                token_logprob(&distribution(mode), self.filter, chosen.token)
+            });
+            logprobs(params, &distribution(params.mode.first), self.filter, chosen.token, self.logprobs);
         }
         chosen
     }

@@ -13,7 +13,7 @@
 //            blocks
 //            send_results: any number of blocks of 512 threads, as many on all ranks. A block waits for the blocks of
 //            its number only, so blocks may run one after the other
-// Traffic    send_rows: a part in, and once out for each rank that samples the row; send_results: 24 bytes a row, in a
+// Traffic    send_rows: a part in, and once out for each rank that samples the row; send_results: 28 bytes a row, in a
 //            verification 28, and 8 for each logprob in, and twice that out for each other rank
 // Requires   windows of all ranks, mapped for writes; one turn at a time: one launch of each of both kernels
 //            (stage/exchange.cuh)

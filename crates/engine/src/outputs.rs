@@ -137,6 +137,12 @@ impl Outputs {
         self.floats(self.layout.mirostat_mu())
     }
 
+    /// Returns the logprob of each row's token in the second of two modes; -inf if none was asked for.
+    #[must_use]
+    pub fn second_logprobs(&self) -> &[f32] {
+        self.floats(self.layout.second_logprobs())
+    }
+
     /// Returns the most likely ids of a row, `top_n` of them, [`NONE`] where there are no more.
     #[must_use]
     pub fn top_ids(&self, row: usize) -> &[i32] {
@@ -179,6 +185,7 @@ impl Outputs {
                 .map(|(told, rank)| of((told, if told.0 == NONE { 0 } else { rank })))
                 .collect(),
             ids: ids.zip(self.id_ranks(row).iter().copied()).map(of).collect(),
+            second: self.second_logprobs()[row],
         }
     }
 
@@ -374,6 +381,7 @@ impl Outputs {
             ranks: next(layout.ranks()),
             temperatures: bytemuck::cast_slice_mut(next(layout.temperatures())),
             mirostat_mu: bytemuck::cast_slice_mut(next(layout.mirostat_mu())),
+            second_logprobs: bytemuck::cast_slice_mut(next(layout.second_logprobs())),
             top_ids: bytemuck::cast_slice_mut(next(layout.top_ids())),
             top_logprobs: bytemuck::cast_slice_mut(next(layout.top_logprobs())),
             id_logprobs: bytemuck::cast_slice_mut(next(layout.id_logprobs())),
@@ -384,7 +392,7 @@ impl Outputs {
 }
 
 /// Returns the sections of a layout, each with its number of words a row.
-fn sections(layout: Layout) -> [(Range<usize>, usize); 10] {
+fn sections(layout: Layout) -> [(Range<usize>, usize); 11] {
     let (top_n, ids) = (layout.widths.top_n, layout.widths.ids);
     [
         (layout.tokens(), 1),
@@ -393,6 +401,7 @@ fn sections(layout: Layout) -> [(Range<usize>, usize); 10] {
         (layout.ranks(), 1),
         (layout.temperatures(), 1),
         (layout.mirostat_mu(), 1),
+        (layout.second_logprobs(), 1),
         (layout.top_ids(), top_n),
         (layout.top_logprobs(), top_n),
         (layout.id_logprobs(), ids),

@@ -50,7 +50,7 @@ impl Parts {
             );
         }
         let of_logits = |mode| matches!(mode, LogprobMode::Raw | LogprobMode::Edited);
-        if whole.logprobs.as_ref().is_some_and(|logprobs| of_logits(logprobs.mode)) {
+        if whole.logprobs.as_ref().is_some_and(|logprobs| logprobs.mode.iter().any(of_logits)) {
             return conflict(
                 "logprobs.mode",
                 "the route knows tempered and processed ones; take the route race",

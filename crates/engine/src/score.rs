@@ -117,8 +117,7 @@ impl<'a> Scoring<'a> {
 
     /// Returns the widths that the request asks for.
     pub(crate) fn widths(&self) -> Widths {
-        let logprobs = self.prepared.params().logprobs.as_ref().expect("set by prepare");
-        Widths { top_n: logprobs.top_n as usize, ids: logprobs.ids.len() }
+        Widths::of(self.prepared.params().logprobs.as_ref())
     }
 
     /// Returns what a row is for; `history` is brought forward to it.
@@ -149,7 +148,7 @@ pub(crate) fn conflict(parameter: &'static str, other: &'static str, reason: &'s
 pub(crate) fn prepare(params: &SamplingParams, vocab: usize) -> Result<Prepared> {
     let mut params = params.clone();
     let mode = params.logprobs.get_or_insert_with(LogprobsParams::default).mode;
-    if mode == LogprobMode::Processed {
+    if mode.contains(LogprobMode::Processed) {
         if params.mirostat.is_some() {
             return Err(conflict(
                 "mirostat",

@@ -21,6 +21,7 @@ pub(crate) struct RowsMut<'a> {
     pub(crate) ranks: &'a mut [u32],
     pub(crate) temperatures: &'a mut [f32],
     pub(crate) mirostat_mu: &'a mut [f32],
+    pub(crate) second_logprobs: &'a mut [f32],
     pub(crate) top_ids: &'a mut [i32],
     pub(crate) top_logprobs: &'a mut [f32],
     pub(crate) id_logprobs: &'a mut [f32],
@@ -43,6 +44,7 @@ impl RowsMut<'_> {
         let (ranks, ranks_b) = self.ranks.split_at_mut(len);
         let (temperatures, temperatures_b) = self.temperatures.split_at_mut(len);
         let (mirostat_mu, mirostat_mu_b) = self.mirostat_mu.split_at_mut(len);
+        let (second_logprobs, second_logprobs_b) = self.second_logprobs.split_at_mut(len);
         let (top_ids, top_ids_b) = self.top_ids.split_at_mut(len * top_n);
         let (top_logprobs, top_logprobs_b) = self.top_logprobs.split_at_mut(len * top_n);
         let (id_logprobs, id_logprobs_b) = self.id_logprobs.split_at_mut(len * ids);
@@ -57,6 +59,7 @@ impl RowsMut<'_> {
             ranks,
             temperatures,
             mirostat_mu,
+            second_logprobs,
             top_ids,
             top_logprobs,
             id_logprobs,
@@ -72,6 +75,7 @@ impl RowsMut<'_> {
             ranks: ranks_b,
             temperatures: temperatures_b,
             mirostat_mu: mirostat_mu_b,
+            second_logprobs: second_logprobs_b,
             top_ids: top_ids_b,
             top_logprobs: top_logprobs_b,
             id_logprobs: id_logprobs_b,
@@ -121,6 +125,7 @@ impl RowsMut<'_> {
         let (logprob, rank) =
             logprobs.map_or((f32::NEG_INFINITY, 0), |logprobs| (logprobs.token.logprob, logprobs.token.rank));
         (self.logprobs[row], self.ranks[row]) = (logprob, rank);
+        self.second_logprobs[row] = logprobs.map_or(f32::NEG_INFINITY, |logprobs| logprobs.second);
 
         let top = logprobs.map_or(&[][..], |logprobs| &logprobs.top);
         for place in 0..top_n {

@@ -17,10 +17,7 @@ impl OneSlot {
     /// Makes the pool, for requests that ask for the logprobs of `params`.
     pub fn new(params: &SamplingParams, vocab: usize, place: Place, route: Route) -> Result<Self> {
         let asked = params.logprobs.clone();
-        let widths = asked.as_ref().map_or_else(Widths::default, |asked| Widths {
-            top_n: asked.top_n as usize,
-            ids: asked.ids.len(),
-        });
+        let widths = Widths::of(asked.as_ref());
         let config = PoolConfig { slots: 1, widths, kept: true, route, place, ..PoolConfig::new(vocab) };
         Ok(Self { pool: Pool::new(config)?, asked, out: Outputs::new() })
     }

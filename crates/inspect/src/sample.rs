@@ -121,6 +121,7 @@ pub fn run(args: &Args, kernels: Option<&Path>, out: &mut dyn Write) -> Result<(
 fn record(row: usize, request: &Request<'_>, slot: &OneSlot) -> Record {
     let records = |list: &[TokenLogprob]| list.iter().map(LogprobRecord::from).collect();
     let (drawn, logprobs) = (slot.drawn(), slot.logprobs());
+    let has_second = request.params.logprobs.as_ref().is_some_and(|asked| asked.mode.second.is_some());
     Record {
         row,
         draw: request.draw,
@@ -130,7 +131,10 @@ fn record(row: usize, request: &Request<'_>, slot: &OneSlot) -> Record {
         status: status_names(drawn.status(0)),
         seed: request.seed,
         position: request.position,
-        logprob: logprobs.as_ref().map(|logprobs| LogprobRecord::from(&logprobs.token)),
+        logprob: logprobs.as_ref().map(|logprobs| LogprobRecord {
+            second: has_second.then_some(logprobs.second),
+            ..LogprobRecord::from(&logprobs.token)
+        }),
         top_logprobs: logprobs.as_ref().map_or_else(Vec::new, |logprobs| records(&logprobs.top)),
         logprob_ids: logprobs.as_ref().map_or_else(Vec::new, |logprobs| records(&logprobs.ids)),
     }
@@ -156,7 +160,7 @@ fn table(records: &[Record], seed: u64, state: &State, out: &mut dyn Write) -> R
         if let Some(logprob) = record.logprob {
             let others = record.top_logprobs.iter().chain(&record.logprob_ids);
             let others: Vec<_> = others.map(|other| format!("{} {:.4}", other.id, other.logprob)).collect();
-            cells.extend([format!("{:.6}", logprob.logprob), logprob.rank.to_string(), others.join("  ")]);
+            cells.extend([logprob.shown(6), logprob.rank.to_string(), others.join("  ")]);
         }
         cells.push(record.status.join(" "));
         table.row(cells);

@@ -5,6 +5,7 @@
 use std::ops::Range;
 
 use crate::error::{Error, Result};
+use crate::params::LogprobsParams;
 use crate::row::MAX_VOCAB;
 
 /// How many logprobs there is room for in a row.
@@ -17,6 +18,13 @@ pub struct Widths {
 }
 
 impl Widths {
+    /// Returns the room that a request's logprobs need.
+    #[must_use]
+    pub fn of(params: Option<&LogprobsParams>) -> Self {
+        params
+            .map_or_else(Self::default, |params| Self { top_n: params.top_n as usize, ids: params.ids.len() })
+    }
+
     /// Checks that both lie in 0..=2^20, as `logprobs.top_n` of a request does: there is nothing to report
     /// beyond.
     ///
@@ -42,10 +50,11 @@ impl Widths {
 /// | `ranks` | 3R | R | u32, of the token, from 1 | 0 |
 /// | `temperatures` | 4R | R | f32, in use; 0 if greedy | 0 |
 /// | `mirostat_mu` | 5R | R | f32, mirostat's limit after the row, bits | 0 |
-/// | `top_ids` | 6R | R T | i32, row by row | -1 |
-/// | `top_logprobs` | 6R + RT | R T | f32, row by row | -inf |
-/// | `id_logprobs` | 6R + 2RT | R I | f32, row by row, in the order of the request's ids | -inf |
-/// | `id_ranks` | 6R + 2RT + RI | R I | u32, row by row | 0 |
+/// | `second_logprobs` | 6R | R | f32, of the token in the second mode | -inf |
+/// | `top_ids` | 7R | R T | i32, row by row | -1 |
+/// | `top_logprobs` | 7R + RT | R T | f32, row by row | -inf |
+/// | `id_logprobs` | 7R + 2RT | R I | f32, row by row, in the order of the request's ids | -inf |
+/// | `id_ranks` | 7R + 2RT + RI | R I | u32, row by row | 0 |
 ///
 /// "Without a value" are padding rows, logprobs that a request did not ask for, and places beyond the number
 /// it asked for.
@@ -58,7 +67,7 @@ pub struct Layout {
 }
 
 /// The sections with one word a row.
-const SINGLES: usize = 6;
+const SINGLES: usize = 7;
 
 impl Layout {
     /// Returns the number of words.
@@ -114,6 +123,12 @@ impl Layout {
     #[must_use]
     pub const fn mirostat_mu(self) -> Range<usize> {
         self.single(5)
+    }
+
+    /// Returns the words of the section `second_logprobs`.
+    #[must_use]
+    pub const fn second_logprobs(self) -> Range<usize> {
+        self.single(6)
     }
 
     /// Returns the words of the section `top_ids`.
@@ -176,7 +191,7 @@ mod tests {
     #[test]
     fn words_that_no_memory_holds_are_told_apart() {
         let words = |rows, top_n, ids| Layout { rows, widths: Widths { top_n, ids } }.checked_words();
-        assert_eq!(words(3, 2, 1), Some(3 * 12));
+        assert_eq!(words(3, 2, 1), Some(3 * 13));
         assert_eq!(words(3, 2, 1), Some(Layout { rows: 3, widths: Widths { top_n: 2, ids: 1 } }.words()));
         assert_eq!(words(1, usize::MAX, 1), None);
         assert_eq!(words(1, usize::MAX / 4 + 1, 0), None);

@@ -50,7 +50,7 @@ pub use error::{Error, RanksError, Result};
 pub use layout::{Layout, Widths};
 pub use matrix::HostMatrix;
 pub use params::{
-    Chain, Dry, DynamicTemperature, Field, Filter, FilterKind, FilterOrder, Flag, LogprobMode,
+    Chain, Dry, DynamicTemperature, Field, Filter, FilterKind, FilterOrder, Flag, LogprobMode, LogprobModes,
     LogprobsParams, MOST_LISTED, Mirostat, Parameter, Parameters, Range, Reading, SamplingParams, Scope,
     Section, Stage, Wanted, WholeRow,
 };

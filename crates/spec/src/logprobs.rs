@@ -43,6 +43,8 @@ pub struct Logprobs {
     pub top: Vec<TokenLogprob>,
     /// Of the ids asked for, in their order.
     pub ids: Vec<TokenLogprob>,
+    /// The emitted token's natural log probability in the second mode; -inf if none was asked for.
+    pub second: f32,
 }
 
 /// Returns the natural log probability of a logit (L3).
@@ -87,9 +89,14 @@ impl Distribution<'_> {
     }
 }
 
-/// Returns what was asked for about the emitted token and the distribution of the mode.
+/// Returns what was asked for about the emitted token and the distributions of the modes.
 #[must_use]
-pub fn logprobs(params: &LogprobsParams, distribution: &Distribution<'_>, token: i32) -> Logprobs {
+pub fn logprobs(
+    params: &LogprobsParams,
+    distribution: &Distribution<'_>,
+    second: Option<&Distribution<'_>>,
+    token: i32,
+) -> Logprobs {
     let members = match distribution.temperature {
         0.0 => &distribution.members[..distribution.members.len().min(1)],
         _ => distribution.members,
@@ -100,5 +107,6 @@ pub fn logprobs(params: &LogprobsParams, distribution: &Distribution<'_>, token:
         token: distribution.of(token),
         top: (0..params.top_n as usize).map(member).collect(),
         ids: params.ids.iter().map(|id| distribution.of(*id as i32)).collect(),
+        second: second.map_or(f32::NEG_INFINITY, |distribution| distribution.of(token).logprob),
     }
 }

@@ -81,8 +81,9 @@ pub fn sample(row: Row<'_>, request: &Request<'_>, hook: Option<Hook<'_>>) -> Re
     }
     if let Some(params) = &request.params.logprobs {
         let raw_order = crate::survey::order(&edited.raw);
-        let distribution = distribution(params.mode, request.kind, &outcome, &edited, &raw_order);
-        outcome.logprobs = Some(logprobs(params, &distribution, outcome.token));
+        let of = |mode| distribution(mode, request.kind, &outcome, &edited, &raw_order);
+        let (first, second) = (of(params.mode.first), params.mode.second.map(of));
+        outcome.logprobs = Some(logprobs(params, &first, second.as_ref(), outcome.token));
     }
     Ok(outcome)
 }

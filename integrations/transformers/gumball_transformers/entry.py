@@ -40,7 +40,7 @@ def generate(model: Any, params: SamplingParams | Sequence[SamplingParams] | Non
     the model; an argument that is None switches off what those say. seed: one for the call, whose rows then have draw indices of
     their own, or a list with one for each prompt; without it one is taken from torch's default generator. logprobs: how many of the most likely tokens to
     list with the logprob of each token, at least 0. logprob_ids: ids whose logprobs to list besides. Both need return_dict_in_generate. logprobs_mode: "raw", which it is if absent,
-    "edited", "tempered" or "processed". And the names of `gumball_transformers.OUR_NAMES`.
+    "edited", "tempered" or "processed", or two of them: `second_logprobs` has the tokens' in the second. And the names of `gumball_transformers.OUR_NAMES`.
 
     A class whose `generate` decodes several times in one call, as Whisper's does for each window and each fallback, has seeds of its own for each
     decoding but the first: `gumball.prompt_seed(seed, 0, n)` for the n-th behind it.

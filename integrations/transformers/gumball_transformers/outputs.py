@@ -24,12 +24,14 @@ class _Logprobs:
 
     logprobs, ranks: [rows, new tokens] float32 and int64, the natural logprob of each token and its rank from 1; NaN and 0 for padding behind a
     row's end, -inf and 0 in a row that asks for none. top_ids, top_logprobs: [rows, new tokens, n] int64 and float32, the most likely tokens; -1 and -inf where there are fewer.
+    second_logprobs: [rows, new tokens] float32, of each token in the second of two modes, filled as logprobs are.
     id_logprobs, id_ranks: [rows, new tokens, ids] float32 and int64, of the ids that were named, in their sequence; -inf and 0 where a row names fewer, or has ended.
     What was not asked for is None.
     """
 
     logprobs: torch.Tensor | None = None
     ranks: torch.Tensor | None = None
+    second_logprobs: torch.Tensor | None = None
     top_ids: torch.Tensor | None = None
     top_logprobs: torch.Tensor | None = None
     id_logprobs: torch.Tensor | None = None
@@ -60,6 +62,8 @@ class Recorder:
         asked = [one for one in logprobs if one is not None]
         # The names of the lists, and the value that fills an ended row.
         self._filling: dict[str, float] = {"logprobs": math.nan, "ranks": 0} if asked else {}
+        if any(not isinstance(one.mode, str) or "," in one.mode for one in asked):
+            self._filling |= {"second_logprobs": math.nan}
         if any(one.top_n for one in asked):
             self._filling |= {"top_ids": -1, "top_logprobs": -math.inf}
         if any(len(one.ids) for one in asked):

@@ -11,7 +11,8 @@ use gumball_engine::{
     Pool, PoolConfig, Rows, State, Work,
 };
 use gumball_spec::{
-    Dry, Error, FilterOrder, Kind, LogprobMode, LogprobsParams, Row, SamplingParams, Scope, Widths,
+    Dry, Error, FilterOrder, Kind, LogprobMode, LogprobModes, LogprobsParams, Row, SamplingParams, Scope,
+    Widths,
 };
 
 use crate::case::Logits;
@@ -102,9 +103,15 @@ pub(crate) fn params(kind: Kind, row: usize, vocab: usize, ends: Variant) -> Sam
     params
 }
 
+/// One mode of each kind, then all pairs.
+fn modes(row: usize) -> LogprobModes {
+    let [first, second] = [row / 4, row / 16].map(|place| LogprobMode::ALL[place % 4]);
+    LogprobModes { first, second: Some(second).filter(|second| *second != first) }
+}
+
 fn params_of_logits(row: usize, vocab: usize, ends: Variant) -> SamplingParams {
     let logprobs = (row % 4 == 1).then(|| LogprobsParams {
-        mode: LogprobMode::ALL[row / 4 % 4],
+        mode: modes(row),
         top_n: row as u32 / 16 % 5,
         ids: vec![(vocab - 1) as u32; row / 16 % 3],
     });
@@ -114,12 +121,12 @@ fn params_of_logits(row: usize, vocab: usize, ends: Variant) -> SamplingParams {
         Some(logprobs) if ends == Variant::CandidatesLogprob => {
             // Of the token alone, and of the whole row.
             (logprobs.top_n, logprobs.ids) = (0, vec![]);
-            logprobs.mode = match logprobs.mode {
+            logprobs.mode = LogprobModes::from(match logprobs.mode.first {
                 LogprobMode::Raw => LogprobMode::Raw,
                 _ if params.temperature == 0.0 => LogprobMode::Edited,
                 LogprobMode::Processed => LogprobMode::Tempered,
                 mode => mode,
-            };
+            });
         }
         logprobs if ends < Variant::CandidatesLogprob => *logprobs = None,
         _ => {}

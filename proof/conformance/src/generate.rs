@@ -4,8 +4,8 @@
 //! short, or zeroing it, makes a case simpler.
 
 use gumball_spec::{
-    Dry, DynamicTemperature, Field, Filter, FilterOrder, Kind, LogprobMode, LogprobsParams, Mirostat,
-    Parameter, Parameters, Range, SamplingParams, Scope, Section,
+    Dry, DynamicTemperature, Field, Filter, FilterOrder, Kind, LogprobMode, LogprobModes, LogprobsParams,
+    Mirostat, Parameter, Parameters, Range, SamplingParams, Scope, Section,
 };
 
 use crate::backend::{Backend, Oracle};
@@ -208,7 +208,9 @@ pub fn params(bytes: &mut Bytes<'_>, vocab: usize) -> SamplingParams {
     penalties(bytes, &mut params);
     lists(bytes, &mut params, vocab);
     if bytes.seldom(2) {
-        let mode = bytes.of(&LogprobMode::ALL);
+        let first = bytes.of(&LogprobMode::ALL);
+        let second = Some(bytes.of(&LogprobMode::ALL)).filter(|second| *second != first && bytes.seldom(2));
+        let mode = LogprobModes { first, second };
         let top_n = bytes.of(&[0, 1, 5, 20, 300, 2000]);
         params.logprobs = Some(LogprobsParams { mode, top_n, ids: vocab_ids(bytes, vocab, 5) });
     }

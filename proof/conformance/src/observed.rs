@@ -79,6 +79,8 @@ fn logprob_differences(
         (e.id, e.rank, e.logprob.to_bits()) == (s.id, s.rank, s.logprob.to_bits())
     };
     field("logprobs.token", equal(&expected.token, &seen.token), words(&expected.token), words(&seen.token));
+    let seconds = [expected, seen].map(|of| format!("{:?} ({:08x})", of.second, of.second.to_bits()));
+    field("logprobs.second", same(expected.second, seen.second), seconds[0].clone(), seconds[1].clone());
     for (name, e, s) in [("top", &expected.top, &seen.top), ("ids", &expected.ids, &seen.ids)] {
         field(
             &format!("logprobs.{name}"),

@@ -22,8 +22,7 @@ pub fn hold(device: &Device, seed: u64) -> Result<bool, String> {
     let data: Vec<u8> = (0..300).map(|_| words.word() as u8).collect();
     let vocab = [7, 256, 300, 900][words.below(4)];
     let mut params = SamplingParams { seed: Some(seed), ..generate::params(&mut Bytes(&data), vocab) };
-    let logprobs = params.logprobs.get_or_insert_default();
-    let widths = Widths { top_n: logprobs.top_n as usize, ids: logprobs.ids.len() };
+    let widths = Widths::of(Some(params.logprobs.get_or_insert_default()));
     let len = if vocab == 7 && words.below(6) == 0 { MANY } else { 1 + words.below(14) };
     // Few ids, so that they repeat.
     let ids: Vec<u32> = (0..len).map(|_| words.below(vocab.min(5)) as u32).collect();

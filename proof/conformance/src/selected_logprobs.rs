@@ -37,7 +37,7 @@ fn wanted(asked: &Asked, row: &[f32], token: i64) -> Result<Told, Error> {
     let Some(id) = u32::try_from(token).ok().filter(|id| (*id as usize) < asked.vocab) else {
         return Ok((nothing, 0, Status::NO_ID.0));
     };
-    let logprobs = LogprobsParams { mode: LogprobMode::Raw, ..LogprobsParams::default() };
+    let logprobs = LogprobsParams { mode: LogprobMode::Raw.into(), ..LogprobsParams::default() };
     let params = SamplingParams { temperature: 0.0, logprobs: Some(logprobs), ..SamplingParams::default() };
     let request = Request { kind: asked.kind, forced: Some(id), ..Request::new(&params, &[], 0) };
     let outcome = outcome(asked.dtype, row, &request)?;

@@ -56,7 +56,12 @@ fn written(parameter: &Parameter, field: &Field<'_>) -> Written {
         Field::Flag(_) => of("bool", "False", "boolean", "true or false"),
         Field::Seed(_) => of("int | None", "None", "Seed | null", "in 0..2^64, or absent"),
         Field::Scope(scope) => named(scope.name(), &Scope::ALL.map(Scope::name)),
-        Field::Mode(mode) => named(mode.name(), &LogprobMode::ALL.map(LogprobMode::name)),
+        Field::Modes(modes) => {
+            let [_, neutral, one, values] =
+                named(modes.first.name(), &LogprobMode::ALL.map(LogprobMode::name));
+            let pair = format!("{one} | readonly [{one}, {one}]");
+            [String::from("str | Sequence[str]"), neutral, pair, values + ", or a list of two"]
+        }
         Field::Order(_) => of(
             "str | Sequence[str]",
             "\"default\"",

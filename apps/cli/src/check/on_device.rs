@@ -29,8 +29,7 @@ impl Subject for OnDevice {
     }
 
     fn open(&self, params: &SamplingParams, state: &State, vocab: usize) -> Result<Box<dyn Opened>> {
-        let logprobs = params.logprobs.clone().unwrap_or_default();
-        let widths = Widths { top_n: logprobs.top_n as usize, ids: logprobs.ids.len() };
+        let widths = Widths::of(params.logprobs.as_ref());
         let device = self.device.clone();
         let place = Place::Device { device, rows: ROWS, history_growth: 1, keep_histories: false };
         let route = self.route.clone();

@@ -112,8 +112,7 @@ impl Opened for OpenedEngine {
     }
 
     fn step(&mut self, rows: Rows<'_>, lines: &[u32], seeds: &[u64]) -> Result<Vec<i32>> {
-        let logprobs = self.prepared.params().logprobs.clone().unwrap_or_default();
-        let widths = Widths { top_n: logprobs.top_n as usize, ids: logprobs.ids.len() };
+        let widths = Widths::of(self.prepared.params().logprobs.as_ref());
         let config = PoolConfig {
             slots: seeds.len(),
             place: Place::Host { threads: None, level: Some(self.engine.level) },

@@ -112,10 +112,7 @@ pub fn run(args: &Args, out: &mut Output<'_>) -> Result<()> {
     let ends =
         session.model.eos().iter().filter(|id| !params.stop_ids.contains(id)).copied().collect::<Vec<_>>();
     params.stop_ids.extend(ends);
-    let widths = params.logprobs.as_ref().map_or(Widths::default(), |logprobs| Widths {
-        top_n: logprobs.top_n as usize,
-        ids: logprobs.ids.len(),
-    });
+    let widths = Widths::of(params.logprobs.as_ref());
     let drafter = args.speculate.drafter(&session.model, level)?;
     let rows = drafter.as_ref().map_or(1, |drafter| drafter.most + 1);
     let place = match &device {
@@ -323,13 +320,7 @@ fn logprobs(decoded: &Decoded, out: &mut dyn Write) -> Result<()> {
         let others = step.top_logprobs.iter().chain(&step.logprob_ids);
         let others: Vec<_> = others.map(|other| format!("{} {:.3}", other.id, other.logprob)).collect();
         let text = format!("{:?}", step.text);
-        table.row(vec![
-            step.id.to_string(),
-            text,
-            format!("{:.4}", own.logprob),
-            own.rank.to_string(),
-            others.join("  "),
-        ]);
+        table.row(vec![step.id.to_string(), text, own.shown(4), own.rank.to_string(), others.join("  ")]);
     }
     writeln!(out)?;
     Ok(table.write(out)?)

@@ -65,7 +65,7 @@ fn every_knob_has_a_flag() {
         stop_ids: vec![0],
         section: Some(Section { open: vec![1], close: vec![2, 3], end: vec![4], budget: 9, min: 2 }),
         seed: Some(42),
-        logprobs: Some(LogprobsParams { mode: LogprobMode::Processed, top_n: 5, ids: vec![4] }),
+        logprobs: Some(LogprobsParams { mode: LogprobMode::Processed.into(), top_n: 5, ids: vec![4] }),
         order: FilterOrder::List(vec![Filter::TopP, Filter::TopK]),
         temperature_last: true,
         ..filters

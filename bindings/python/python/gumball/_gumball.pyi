@@ -186,6 +186,7 @@ class Outputs:
     ranks: Final[NDArray[np.uint32]]
     temperatures: Final[NDArray[np.float32]]
     mirostat_mu: Final[NDArray[np.float32]]
+    second_logprobs: Final[NDArray[np.float32]]
     top_ids: Final[NDArray[np.int32]]
     top_logprobs: Final[NDArray[np.float32]]
     id_logprobs: Final[NDArray[np.float32]]

@@ -200,12 +200,12 @@ class Section:
 class LogprobsParams:
     """Which logprobs to report with a token.
 
-    mode: The distribution they speak of: the row as it came at temperature 1 (raw), after penalties and bans (edited), at the temperature (tempered), or after the filters (processed). One of "raw", "edited", "tempered", "processed".
+    mode: The distribution they speak of: the row as it came at temperature 1 (raw), after penalties and bans (edited), at the temperature (tempered), or after the filters (processed). Of two different ones, the first is that of ranks and lists as well; of the second only the token's logprob is reported. One of "raw", "edited", "tempered", "processed", or a list of two.
     top_n: How many of the most likely tokens to list; at most 2^20.
     ids: Ids to report besides; each in the vocabulary.
     """
 
-    mode: str = "raw"
+    mode: str | Sequence[str] = "raw"
     top_n: int = 0
     ids: Sequence[int] = ()
 
@@ -385,8 +385,9 @@ class TokenLogprob(NamedTuple):
 
 
 class Logprobs(NamedTuple):
-    """The logprobs of a row: of its token, of the most likely ones, and of the ids that the parameters name."""
+    """The logprobs of a row: of its token, of the most likely ones, of the ids that the parameters name, and of the token in the second mode (-inf without one)."""
 
     token: TokenLogprob
     top: list[TokenLogprob]
     ids: list[TokenLogprob]
+    second: float

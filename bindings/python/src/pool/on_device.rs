@@ -41,6 +41,7 @@ fn section(name: &str, layout: Layout, requests: usize) -> PyResult<(usize, Dtyp
         "ranks" => (layout.ranks(), Dtype::U32, None),
         "temperatures" => (layout.temperatures(), Dtype::F32, None),
         "mirostat_mu" => (layout.mirostat_mu(), Dtype::F32, None),
+        "second_logprobs" => (layout.second_logprobs(), Dtype::F32, None),
         "top_ids" => (layout.top_ids(), Dtype::I32, Some(widths.top_n)),
         "top_logprobs" => (layout.top_logprobs(), Dtype::F32, Some(widths.top_n)),
         "id_logprobs" => (layout.id_logprobs(), Dtype::F32, Some(widths.ids)),

@@ -9,6 +9,7 @@
 //            are no prefix of the row: their tiles once more, for the maxima; for the kept set: the row
 #pragma once
 
+#include "math/logprob_modes.cuh"
 #include "block/ranks.cuh"
 #include "stage/row_result.cuh"
 
@@ -24,6 +25,11 @@ struct LogprobSections {
         u64 first = (OUTPUT_SECTIONS + 2ull * step.top_n_width) * rows + row * ids + entry - 1;
         step.outputs[entry == 0 ? OUTPUT_LOGPROBS * rows + row : first] = float_bits(logprob);
         step.outputs[entry == 0 ? OUTPUT_RANKS * rows + row : first + rows * ids] = rank;
+    }
+
+    // Stores the token's logprob in the second mode.
+    DEVICE_MEMBER void set_second(float logprob) const {
+        step.outputs[OUTPUT_SECOND_LOGPROBS * (u64)step.rows + row] = float_bits(logprob);
     }
 
     DEVICE_MEMBER void set_top(u32 index, int id, float logprob) const {
@@ -48,14 +54,22 @@ struct LogprobSections {
     }
 };
 
-// Writes the outputs of a row without logprobs: -inf, rank 0 and NO_TOKEN.
-DEVICE void write_no_logprobs(const Step& step, u32 row) {
-    LogprobSections sections{step, row};
+// Writes the outputs of a row without members: -inf, rank 0 and NO_TOKEN.
+DEVICE void write_no_members(const LogprobSections& sections) {
     if (threadIdx.x == 0) {
         sections.set(0, -INF_F32, 0);
     }
     sections.end_top(0);
     sections.end_ids(0);
+}
+
+// Writes the outputs of a row without logprobs.
+DEVICE void write_no_logprobs(const Step& step, u32 row) {
+    LogprobSections sections{step, row};
+    if (threadIdx.x == 0) {
+        sections.set_second(-INF_F32);
+    }
+    write_no_members(sections);
 }
 
 // Writes the outputs of a padding row, but not its kept set. Among an operator's rows padding counts as an empty row.
@@ -219,15 +233,16 @@ struct LogprobStorage {
 };
 
 // Writes the logprobs that a request needs, given its members and query in `storage`, at a temperature above 0.
+// `has_sums` says whether the survey summed the weights of the members.
 template <class V>
-DEVICE void write_members(const LogprobSections& sections, const V& row, const Params& params, float temperature,
-                          LogprobStorage& storage, RowReduceStorage& reduce) {
+DEVICE void write_members(const LogprobSections& sections, const V& row, const Params& params, bool has_sums,
+                          float temperature, LogprobStorage& storage, RowReduceStorage& reduce) {
     const SetWithMaxima& members = storage.members;
     const GivenSet& given = members.given;
     const Step& step = sections.step;
     const TileSum* logprob_sums = step.logprob_sums + (u64)sections.row * step.tiles;
     u64 mass =
-        params.features & FEATURE_LOGPROB_SUMS
+        has_sums
             ? row_mass(reduce, step.tiles, given.first_value, params.logprob_log2e_over_t,
                        [&](u32 tile) INLINE { return logprob_sums[tile]; })
             : mass_of_set(RowBlocks::alone(reduce), row, members.maxima, given, given.cut, log2_e() / temperature).mass;
@@ -260,14 +275,13 @@ struct LogprobRow {
     GivenSet kept;
 };
 
-// Writes a row's logprobs in its request's mode. In mode raw of an edited row, the members' maxima are the maxima of
-// the raw logits, which the survey stored with its sums for logprobs.
+// Writes what `query` asks of one mode. In mode raw of an edited row, the members' maxima are the maxima of the raw
+// logits, which the survey stored with its sums for logprobs.
 template <class T>
-DEVICE void write_logprobs(LogprobStorage& storage, RowReduceStorage& reduce, const LogprobRow<T>& target,
-                           const Params& params, const Request& request) {
+DEVICE void write_mode(LogprobStorage& storage, RowReduceStorage& reduce, const LogprobRow<T>& target,
+                       const Params& params, u32 mode, const LogprobQuery& query) {
     const Step& step = target.step;
     LogprobSections sections{step, target.row};
-    u32 mode = params.logprob_mode;
     Maxima maxima = survey_maxima(step, target.row);
     GivenSet given = mode == MODE_PROCESSED ? target.kept : GivenSet{full_cut(), key_logit(target.first_key), true};
     bool empty = target.first_key == 0;
@@ -286,23 +300,55 @@ DEVICE void write_logprobs(LogprobStorage& storage, RowReduceStorage& reduce, co
                                 scratch_maxima(step, target.row, 0));
     }
     if (empty) {
-        write_no_logprobs(step, target.row);
+        write_no_members(sections);
         return;
     }
     if (threadIdx.x == 0) {
-        storage.query = LogprobQuery{target.token, request.logprob_ids, request.logprob_id_count, params.top_n};
+        storage.query = query;
         storage.members = SetWithMaxima{given, maxima};
     }
     // RAW on storage: thread 0 wrote query and members, all threads read them.
     __syncthreads();
     float temperature = mode == MODE_RAW || mode == MODE_EDITED ? 1.0f : target.temperature;
+    bool has_sums = params.features & FEATURE_LOGPROB_SUMS && mode == summed_logprob_mode(params);
     if (temperature == 0.0f) {
         write_certain(sections, storage.query, (int)key_id(target.first_key));
     } else if (mode == MODE_RAW) {
         EditedRow<T, false> raw(step, target.row, step.slots[target.row]);
-        write_members(sections, raw, params, temperature, storage, reduce);
+        write_members(sections, raw, params, has_sums, temperature, storage, reduce);
     } else {
-        write_members(sections, target.view, params, temperature, storage, reduce);
+        write_members(sections, target.view, params, has_sums, temperature, storage, reduce);
+    }
+}
+
+// Writes a row's logprobs in its request's mode, and the token's in its second mode if it has two.
+template <class T>
+DEVICE void write_logprobs(LogprobStorage& storage, RowReduceStorage& reduce, const LogprobRow<T>& target,
+                           const Params& params, const Request& request) {
+    const Step& step = target.step;
+    float second = -INF_F32;
+    bool is_second = has_second_logprob_mode(params);
+#pragma unroll 1
+    while (true) {
+        LogprobQuery query{target.token, request.logprob_ids, request.logprob_id_count, params.top_n};
+        if (is_second) {
+            query = LogprobQuery{target.token, nullptr, 0, 0};
+        }
+        write_mode(storage, reduce, target, params,
+                   is_second ? second_logprob_mode(params) : first_logprob_mode(params), query);
+        if (!is_second) {
+            break;
+        }
+        if (threadIdx.x == 0) {
+            // This thread wrote it where the first mode's logprob is to stand.
+            second = bits_float(step.outputs[OUTPUT_LOGPROBS * (u64)step.rows + target.row]);
+        }
+        // WAR on storage: all threads read it for the second mode, thread 0 then writes it for the first.
+        __syncthreads();
+        is_second = false;
+    }
+    if (threadIdx.x == 0) {
+        LogprobSections{step, target.row}.set_second(second);
     }
 }
 

@@ -44,7 +44,8 @@ DEVICE u32 padding_word(const Step& step, u32 word) {
     if (word == OUTPUT_TOKENS || (word >= OUTPUT_SECTIONS && word < top_logprobs)) {
         return (u32)NO_TOKEN;
     }
-    bool is_logprob = word == OUTPUT_LOGPROBS || (word >= top_logprobs && word < ids + step.ids_width);
+    bool is_logprob = word == OUTPUT_LOGPROBS || word == OUTPUT_SECOND_LOGPROBS ||
+                      (word >= top_logprobs && word < ids + step.ids_width);
     return is_logprob ? float_bits(-INF_F32) : 0;
 }
 

@@ -8,6 +8,7 @@
 
 #include "block/edited_tiles.cuh"
 #include "block/survey_requests.cuh"
+#include "math/logprob_modes.cuh"
 #include "stage/survey.cuh"
 
 // The body of a kernel. Tiles and ids count from the start of tile `place.first_tile`, of which the first
@@ -77,7 +78,7 @@ DEVICE void survey_edited(const Step& step, const Place& place) {
     if constexpr (SUMS) {
         sum_params = SumParams(params);
         // In a row without edits the edited logits are the raw ones. `&` instead of `&&` lets all three loads overlap.
-        raw = sum_params.needs_logprob_sum & (params.logprob_mode == MODE_RAW) & edits.any();
+        raw = sum_params.needs_logprob_sum & (summed_logprob_mode(params) == MODE_RAW) & edits.any();
     }
     edited_tiles.list_touched(edits, block_tile, step.tiles, mask_bits);
     edited_tiles.complete_fetch(row, place, block_tile);

@@ -26,6 +26,7 @@
 // drops its first winner. Of these, `second` spares all but some 4 % the second read.
 #pragma once
 
+#include "math/logprob_modes.cuh"
 #include "block/race.cuh"
 #include "stage/kept_set.cuh"
 
@@ -232,7 +233,8 @@ struct TestedChain {
 // Whether a row's token is drawn without the cut: its filters allow it, and no output shows what they keep.
 DEVICE bool draws_without_cut(const Step& step, const Params& params) {
     return params.features & FEATURE_TESTED_DRAW && step.kept_bits == nullptr && !(step.flags & STEP_NO_CANDIDATES) &&
-           (!(params.features & FEATURE_LOGPROBS) || params.features & FEATURE_LOGPROB_SUMS);
+           (!(params.features & FEATURE_LOGPROBS) ||
+            (params.features & FEATURE_LOGPROB_SUMS && !has_second_logprob_mode(params)));
 }
 
 // Draws a row's token and tests it. Returns whether the token is certain, in all threads of the row's blocks; then it

@@ -76,11 +76,11 @@ DEVICE float others_upper_bound(const TileSum& tile, float log2e_over_t) {
 }
 
 // Returns whether logprobs and ranks refer to the row before its edits (mode `raw`).
-DEVICE bool is_raw(const Params& params) { return params.logprob_mode == MODE_RAW; }
+DEVICE bool is_raw(const Params& params) { return first_logprob_mode(params) == MODE_RAW; }
 
 // Returns the temperature of the logprob mode: 1 for `raw` and `edited`.
 DEVICE float logprob_temperature(const Params& params) {
-    bool tempered = !is_raw(params) && params.logprob_mode != MODE_EDITED;
+    bool tempered = !is_raw(params) && first_logprob_mode(params) != MODE_EDITED;
     return tempered ? params.effective_temperature : 1.0f;
 }
 

@@ -100,6 +100,7 @@ shared! {
         RANKS = super::ONE_ROW.ranks().start as u32;
         TEMPERATURES = super::ONE_ROW.temperatures().start as u32;
         MIROSTAT_MU = super::ONE_ROW.mirostat_mu().start as u32;
+        SECOND_LOGPROBS = super::ONE_ROW.second_logprobs().start as u32;
         SECTIONS = super::ONE_ROW.top_ids().start as u32;
     }
 
@@ -197,7 +198,7 @@ shared! {
         BOTH = 3;
     }
 
-    /// Which distribution logprobs are of: values of `Params::logprob_mode`.
+    /// Which distribution logprobs are of: as codes in `Params::logprob_modes`.
     codes logprob_modes = LogprobMode "MODE_" {
         RAW = 0;
         EDITED = 1;
@@ -261,7 +262,9 @@ shared! {
         dry_allowed_length: u32;
         no_repeat_ngram: u32;
         min_tokens: u32;
-        logprob_mode: u32;
+        /// Values of `LogprobMode`, four bits each from the lowest: the first mode, the second one or the
+        /// first again, and of the two the one whose members the survey sums (math/logprob_modes.cuh).
+        logprob_modes: u32;
         top_n: u32;
         /// The scale of the logprobs, with `FEATURE_LOGPROB_SUMS`.
         logprob_log2e_over_t: f32;

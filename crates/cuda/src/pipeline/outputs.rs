@@ -90,7 +90,7 @@ impl Outputs {
 }
 
 /// Returns the ranges of all sections, in words.
-fn sections(layout: Layout) -> [Range<usize>; 10] {
+fn sections(layout: Layout) -> [Range<usize>; 11] {
     [
         layout.tokens(),
         layout.statuses(),
@@ -98,6 +98,7 @@ fn sections(layout: Layout) -> [Range<usize>; 10] {
         layout.ranks(),
         layout.temperatures(),
         layout.mirostat_mu(),
+        layout.second_logprobs(),
         layout.top_ids(),
         layout.top_logprobs(),
         layout.id_logprobs(),

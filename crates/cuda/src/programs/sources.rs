@@ -25,6 +25,7 @@ const DEVICE: &[Source] = device_files![
     "platform/system_scope.cuh",
     "math/num.cuh",
     "math/kind.cuh",
+    "math/logprob_modes.cuh",
     "math/cut.cuh",
     "math/record.cuh",
     "math/arrival.cuh",

@@ -2,7 +2,7 @@
 //! results.
 
 use gumball_spec::num::LOG2_E;
-use gumball_spec::{Error, LogprobMode, Result, SamplingParams, Widths};
+use gumball_spec::{Error, LogprobMode, LogprobModes, Result, SamplingParams, Widths};
 
 use crate::abi::{Params, features, logprob_modes};
 
@@ -11,16 +11,20 @@ pub(crate) fn prepare(params: &SamplingParams, prepared: &mut Params) {
     let Some(logprobs) = &params.logprobs else { return };
     prepared.features |= features::LOGPROBS;
     prepared.top_n = logprobs.top_n;
-    prepared.logprob_mode = match logprobs.mode {
+    let code = |mode| match mode {
         LogprobMode::Raw => logprob_modes::RAW,
         LogprobMode::Edited => logprob_modes::EDITED,
         LogprobMode::Tempered => logprob_modes::TEMPERED,
         LogprobMode::Processed => logprob_modes::PROCESSED,
     };
-    if logprobs.top_n == 0 && logprobs.ids.is_empty() {
+    let LogprobModes { first, second } = logprobs.mode;
+    if logprobs.top_n == 0 && logprobs.ids.is_empty() && second.is_none() {
         prepared.features |= features::TOKEN_LOGPROB_ONLY;
     }
-    if let Some(scale) = survey_scale(prepared, logprobs.mode) {
+    // Rows of the mode raw have maxima of their own, which the survey stores with the sums.
+    let summed = if second == Some(LogprobMode::Raw) { LogprobMode::Raw } else { first };
+    prepared.logprob_modes = code(first) | code(second.unwrap_or(first)) << 4 | code(summed) << 8;
+    if let Some(scale) = survey_scale(prepared, summed) {
         prepared.features |= features::LOGPROB_SUMS;
         prepared.logprob_log2e_over_t = scale;
     }

@@ -245,8 +245,8 @@ mod tests {
         assert_eq!(variant(edited.clone()), Variant::CandidatesLogprob);
         assert_eq!(variant(SamplingParams { no_repeat_ngram: 3, ..plain() }), Variant::CandidatesLogprob);
         assert_eq!(variant(SamplingParams { top_k: 900, ..edited.clone() }), Variant::General);
-        let with_logprobs = |mode, top_n, ids| SamplingParams {
-            logprobs: Some(LogprobsParams { mode, top_n, ids }),
+        let with_logprobs = |mode: LogprobMode, top_n, ids| SamplingParams {
+            logprobs: Some(LogprobsParams { mode: mode.into(), top_n, ids }),
             ..edited.clone()
         };
         for mode in [LogprobMode::Raw, LogprobMode::Edited, LogprobMode::Tempered] {

@@ -146,7 +146,8 @@ mod tests {
     #[test]
     fn a_request_takes_the_smallest_variant_that_serves_it() {
         let plain = SamplingParams::default;
-        let logprobs = |mode, top_n| Some(LogprobsParams { mode, top_n, ids: vec![] });
+        let logprobs =
+            |mode: LogprobMode, top_n| Some(LogprobsParams { mode: mode.into(), top_n, ids: vec![] });
         let cases = [
             (plain(), StepVariant::NoFilter),
             (SamplingParams { temperature: 0.0, ..plain() }, StepVariant::NoFilter),

@@ -104,8 +104,7 @@ impl OnGpu {
         };
         known.check(count, vocab)?;
 
-        let logprobs = params.logprobs.as_ref().expect("set by prepare");
-        let widths = Widths { top_n: logprobs.top_n as usize, ids: logprobs.ids.len() };
+        let widths = Widths::of(params.logprobs.as_ref());
         let layout = Layout { rows: count, widths };
         out.reserve(layout)?;
         let limits = WorkspaceLimits { vocab, slots: 1, rows: ROWS, widths, kept: out.collects_kept() };

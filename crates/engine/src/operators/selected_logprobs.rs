@@ -22,7 +22,7 @@ pub(super) struct Selected<'a> {
 
 /// Returns the parameters of a request that draws nothing and asks for the raw logprob of its token.
 fn params() -> SamplingParams {
-    let logprobs = LogprobsParams { mode: LogprobMode::Raw, ..LogprobsParams::default() };
+    let logprobs = LogprobsParams { mode: LogprobMode::Raw.into(), ..LogprobsParams::default() };
     SamplingParams { temperature: 0.0, logprobs: Some(logprobs), ..SamplingParams::default() }
 }
 

@@ -1,8 +1,8 @@
 //! Rows and requests that the tests draw from.
 
 use gumball_engine::{
-    Batch, Dry, DynamicTemperature, Filter, FilterOrder, LogprobMode, LogprobsParams, Mirostat, Outputs,
-    Place, Pool, PoolConfig, Rows, SamplingParams, Scope, Slot, Widths,
+    Batch, Dry, DynamicTemperature, Filter, FilterOrder, LogprobMode, LogprobModes, LogprobsParams, Mirostat,
+    Outputs, Place, Pool, PoolConfig, Rows, SamplingParams, Scope, Slot, Widths,
 };
 use gumball_spec::num::philox4x32_10;
 
@@ -28,10 +28,12 @@ pub fn rows(seeds: impl IntoIterator<Item = u64>) -> Vec<f32> {
 /// How many kinds of request there are.
 pub const KINDS: usize = 9;
 
-/// Returns one kind of request; all ask for logprobs of some mode.
+/// Returns one kind of request; all ask for logprobs of one mode or two.
 pub fn params(kind: usize, seed: u64) -> SamplingParams {
     let modes = LogprobMode::ALL;
-    let logprobs = LogprobsParams { mode: modes[kind % 4], top_n: 1 + kind as u32 % 3, ids: vec![5, 890] };
+    let second = Some(modes[kind / 2 % 4]).filter(|mode| *mode != modes[kind % 4]);
+    let mode = LogprobModes { first: modes[kind % 4], second };
+    let logprobs = LogprobsParams { mode, top_n: 1 + kind as u32 % 3, ids: vec![5, 890] };
     let base = SamplingParams { seed: Some(seed), logprobs: Some(logprobs), ..Default::default() };
     match kind {
         0 => base,

@@ -92,7 +92,10 @@ fn a_row_behind_drafts_is_drawn_with_them_as_output() {
 
 /// Parameters that ask for logprobs of a mode.
 fn asks(mode: LogprobMode, params: SamplingParams) -> SamplingParams {
-    SamplingParams { logprobs: Some(LogprobsParams { mode, top_n: 2, ids: vec![3, 9] }), ..params }
+    SamplingParams {
+        logprobs: Some(LogprobsParams { mode: mode.into(), top_n: 2, ids: vec![3, 9] }),
+        ..params
+    }
 }
 
 #[test]

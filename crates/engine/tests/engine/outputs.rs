@@ -17,6 +17,7 @@ fn sections_follow_each_other_without_gaps() {
             (layout.ranks(), 1),
             (layout.temperatures(), 1),
             (layout.mirostat_mu(), 1),
+            (layout.second_logprobs(), 1),
             (layout.top_ids(), top_n),
             (layout.top_logprobs(), top_n),
             (layout.id_logprobs(), ids),
@@ -45,6 +46,7 @@ fn every_section_holds_what_the_row_alone_says() {
         assert_eq!(out.temperatures()[kind], token.temperature);
         assert_eq!(out.mirostat_mu()[kind], sampler.sequence().mu());
         assert_eq!((out.logprobs()[kind], out.ranks()[kind]), (logprobs.token.logprob, logprobs.token.rank));
+        assert_eq!(out.second_logprobs()[kind], logprobs.second);
         for place in 0..3 {
             let expected = logprobs.top.get(place).map_or((NONE, f32::NEG_INFINITY), |m| (m.id, m.logprob));
             assert_eq!((out.top_ids(kind)[place], out.top_logprobs(kind)[place]), expected);
@@ -72,6 +74,7 @@ fn logprobs_that_were_not_asked_for_are_absent() {
     }
     assert_eq!((out.logprobs()[0], out.ranks()[0]), (f32::NEG_INFINITY, 0));
     assert!(out.logprobs()[1].is_finite() && out.ranks()[1] > 0);
+    assert_eq!(out.second_logprobs(), [f32::NEG_INFINITY; 3]);
     for row in 0..2 {
         assert_eq!((out.top_ids(row), out.top_logprobs(row)), (&[NONE; 3][..], &[f32::NEG_INFINITY; 3][..]));
         assert_eq!((out.id_logprobs(row), out.id_ranks(row)), (&[f32::NEG_INFINITY; 2][..], &[0; 2][..]));

@@ -24,7 +24,7 @@ fn config(device: &Device) -> PoolConfig {
 /// Returns requests that edit nothing, with filters and logprobs of many kinds.
 fn requests() -> Vec<SamplingParams> {
     let base = |seed| SamplingParams { seed: Some(seed), temperature: 0.7, ..Default::default() };
-    let logprobs = |mode| Some(LogprobsParams { mode, top_n: 3, ids: vec![5, 77] });
+    let logprobs = |mode: LogprobMode| Some(LogprobsParams { mode: mode.into(), top_n: 3, ids: vec![5, 77] });
     vec![
         base(1),
         SamplingParams { temperature: 0.0, logprobs: logprobs(LogprobMode::Tempered), ..base(2) },

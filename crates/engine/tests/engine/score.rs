@@ -7,7 +7,7 @@ use crate::cases::{VOCAB, params, pool, row, rows};
 #[test]
 fn ids_of_the_prompt_count_as_prompt() {
     // Presence counts output alone: inside the prompt nothing is penalised yet.
-    let logprobs = Some(LogprobsParams { mode: LogprobMode::Edited, ..Default::default() });
+    let logprobs = Some(LogprobsParams { mode: LogprobMode::Edited.into(), ..Default::default() });
     let plain = SamplingParams { logprobs, ..Default::default() };
     let penalised = SamplingParams { presence_penalty: 2.0, ..plain.clone() };
     let ids = [5, 6, 5, 6, 5, 6];
@@ -63,7 +63,7 @@ fn what_cannot_be_scored_is_refused() {
     let forced = Batch { forced: &[None, Some(1)], ..none };
     assert!(matches!(refused(&plain, &[1, 2, 3], 0, 1, forced), Error::Conflict { .. }));
 
-    let processed = Some(LogprobsParams { mode: LogprobMode::Processed, ..Default::default() });
+    let processed = Some(LogprobsParams { mode: LogprobMode::Processed.into(), ..Default::default() });
     for kind in [4, 5] {
         let params = SamplingParams { logprobs: processed.clone(), seed: None, ..params(kind, 1) };
         assert!(matches!(refused(&params, &[1, 2, 3], 0, 1, none), Error::Conflict { other: "score", .. }));

@@ -30,7 +30,7 @@ type Told = (Vec<u32>, Vec<u32>, Vec<u32>);
 
 /// The definition's result: the raw logprob and the rank of a forced token, and the row's status.
 fn wanted(data: &[f32], tokens: &[i32], kind: Kind) -> Told {
-    let logprobs = LogprobsParams { mode: LogprobMode::Raw, ..LogprobsParams::default() };
+    let logprobs = LogprobsParams { mode: LogprobMode::Raw.into(), ..LogprobsParams::default() };
     let params = SamplingParams { logprobs: Some(logprobs), ..SamplingParams::default() };
     let each = data.chunks(VOCAB).zip(tokens).map(|(row, token)| {
         let Ok(forced) = u32::try_from(*token) else { return (f32::NEG_INFINITY.to_bits(), 0, 0) };

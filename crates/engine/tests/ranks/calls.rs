@@ -161,7 +161,8 @@ pub struct Calls {
 impl Calls {
     pub fn new(world: usize) -> Self {
         let plain = || SamplingParams { temperature: 0.9, ..Default::default() };
-        let logprobs = |mode| Some(LogprobsParams { mode, top_n: 5, ids: vec![3, 700] });
+        let logprobs =
+            |mode: LogprobMode| Some(LogprobsParams { mode: mode.into(), top_n: 5, ids: vec![3, 700] });
         let all: [SamplingParams; REQUESTS] = [
             plain(),
             SamplingParams { temperature: 0.0, ..plain() },

@@ -2,8 +2,8 @@
 
 use gumball_spec::num::philox4x32_10;
 use gumball_spec::{
-    DynamicTemperature, Field, Filter, FilterOrder, LogprobMode, LogprobsParams, Mirostat, Parameters,
-    SamplingParams, Scope,
+    DynamicTemperature, Field, Filter, FilterOrder, LogprobMode, LogprobModes, LogprobsParams, Mirostat,
+    Parameters, SamplingParams, Scope,
 };
 
 pub struct Dice(pub u64, pub u32);
@@ -159,7 +159,10 @@ pub fn params(dice: &mut Dice, vocab: usize) -> SamplingParams {
     }
     if on(dice) {
         let (top_n, ids) = (dice.pick(&[0, 1, 5, 40]), dice.ids(3, vocab));
-        p.logprobs = Some(LogprobsParams { mode: dice.pick(&LogprobMode::ALL), top_n, ids });
+        let (first, second) = (dice.pick(&LogprobMode::ALL), dice.pick(&LogprobMode::ALL));
+        let mode =
+            LogprobModes { first, second: Some(second).filter(|second| *second != first && dice.one_in(2)) };
+        p.logprobs = Some(LogprobsParams { mode, top_n, ids });
     }
     p
 }

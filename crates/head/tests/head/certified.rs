@@ -94,7 +94,8 @@ fn states() -> Vec<Vec<f32>> {
 /// Parameters of every kind that few tokens decide, and the mask that comes with each.
 fn requests() -> Vec<(SamplingParams, bool)> {
     let base = SamplingParams { seed: Some(11), ..Default::default() };
-    let logprobs = |mode, top_n| Some(LogprobsParams { mode, top_n, ids: vec![5, 2000] });
+    let logprobs =
+        |mode: LogprobMode, top_n| Some(LogprobsParams { mode: mode.into(), top_n, ids: vec![5, 2000] });
     vec![
         (SamplingParams { temperature: 0.0, ..base.clone() }, false),
         (

@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, value_parser};
 use gumball_spec::near::{meant, nearest};
-use gumball_spec::{Field, FilterOrder, Flag, LogprobMode, Parameter, SamplingParams, Scope, Stage};
+use gumball_spec::{Field, FilterOrder, Flag, LogprobModes, Parameter, SamplingParams, Scope, Stage};
 
 pub use file::parse;
 pub use values::{Bias, Ids};
@@ -72,7 +72,7 @@ fn flag(parameter: &'static Parameter, flag: Flag) -> Arg {
         Field::Count(_) => arg.value_parser(value_parser!(u32)),
         Field::Seed(_) => arg.value_parser(values::seed),
         Field::Scope(_) => arg.value_parser(value_parser!(Scope)),
-        Field::Mode(_) => arg.value_parser(value_parser!(LogprobMode)),
+        Field::Modes(_) => arg.value_parser(value_parser!(LogprobModes)),
         Field::Order(_) => arg.value_parser(value_parser!(FilterOrder)),
         Field::Ids(_) | Field::IdsOrNone(_) => arg.value_parser(value_parser!(Ids)),
         Field::Words(_) => arg.value_parser(value_parser!(Ids)).action(ArgAction::Append),
@@ -148,7 +148,7 @@ impl SamplingArgs {
                 Field::Count(field) => *field = self.value(name),
                 Field::Seed(field) => *field = Some(self.value(name)),
                 Field::Scope(field) => *field = self.value(name),
-                Field::Mode(field) => *field = self.value(name),
+                Field::Modes(field) => *field = self.value(name),
                 Field::Order(field) => *field = self.value(name),
                 Field::Ids(field) => *field = self.value::<Ids>(name).0,
                 Field::IdsOrNone(field) => *field = Some(self.value::<Ids>(name).0),

@@ -15,8 +15,8 @@ use serde::ser::{Error as _, SerializeStruct};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::{
-    Dry, DynamicTemperature, Field, Filter, FilterOrder, Holds, LogprobsParams, Mirostat, Parameter,
-    Parameters, SamplingParams, Section,
+    Dry, DynamicTemperature, Field, Filter, FilterOrder, Holds, LogprobMode, LogprobsParams, Mirostat,
+    Parameter, Parameters, SamplingParams, Section,
 };
 use crate::error::{Error, quoted, shown};
 
@@ -113,7 +113,8 @@ impl<'de> Visitor<'de> for Value<'_> {
             Field::Count(_) => "an integer in 0..2^32",
             Field::Flag(_) => "true or false",
             Field::Seed(_) => "an integer in 0..2^64",
-            Field::Scope(_) | Field::Mode(_) => "a name",
+            Field::Scope(_) => "a name",
+            Field::Modes(_) => "a name or a list of two",
             Field::Order(_) => "\"default\", \"joint\", \"none\" or a list of filters",
             Field::Ids(_) | Field::IdsOrNone(_) => "a list of ids",
             Field::Words(_) => "a list of lists of ids",
@@ -188,7 +189,7 @@ impl<'de> Visitor<'de> for Value<'_> {
     fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<bool, E> {
         match self.field {
             Field::Scope(field) => *field = Self::of(self.name, text.parse().map_err(E::custom))?,
-            Field::Mode(field) => *field = Self::of(self.name, text.parse().map_err(E::custom))?,
+            Field::Modes(field) => *field = Self::of(self.name, text.parse().map_err(E::custom))?,
             Field::Order(field) => *field = Self::of(self.name, text.parse().map_err(E::custom))?,
             _ => return Err(E::invalid_type(Unexpected::Str(&shown(text)), &self)),
         }
@@ -208,6 +209,10 @@ impl<'de> Visitor<'de> for Value<'_> {
                 *field = pairs.into_iter().map(|(id, bias)| (id, bias.0)).collect();
             }
             Field::Order(field) => *field = FilterOrder::List(all(self.name, list)?),
+            Field::Modes(field) => {
+                let modes: Vec<LogprobMode> = all(self.name, list)?;
+                *field = modes.as_slice().try_into().map_err(A::Error::custom)?;
+            }
             _ => return Err(A::Error::invalid_type(Unexpected::Seq, &self)),
         }
         Ok(true)
@@ -249,11 +254,17 @@ fn listed<'de, A: MapAccess<'de>>(mut map: A) -> Result<FilterOrder, A::Error> {
     }
 }
 
-impl<'de> Deserialize<'de> for Filter {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        String::deserialize(deserializer)?.parse().map_err(D::Error::custom)
-    }
+macro_rules! names {
+    ($($type:ident),*) => {$(
+        impl<'de> Deserialize<'de> for $type {
+            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                String::deserialize(deserializer)?.parse().map_err(D::Error::custom)
+            }
+        }
+    )*};
 }
+
+names!(Filter, LogprobMode);
 
 /// A bias, which JSON writes as a number, or as `"-inf"` for a ban.
 struct Bias(f32);

@@ -19,7 +19,7 @@ mod sampling;
 mod table;
 mod validate;
 
-pub use names::{FilterKind, LogprobMode, Scope};
+pub use names::{FilterKind, LogprobMode, LogprobModes, Scope};
 pub use parameter::{Flag, Range, Stage};
 pub use reading::{Chain, MOST_LISTED, Reading, Wanted, WholeRow};
 pub use sampling::MIN_TEMPERATURE;
@@ -86,8 +86,8 @@ pub enum Field<'a> {
     Seed(&'a mut Option<u64>),
     /// The name of a part of the history.
     Scope(&'a mut Scope),
-    /// The name of a distribution.
-    Mode(&'a mut LogprobMode),
+    /// The name of a distribution, or of two.
+    Modes(&'a mut LogprobModes),
     /// A name or a list of filters.
     Order(&'a mut FilterOrder),
     /// Ids.
@@ -208,7 +208,7 @@ holds! {
     bool: Flag plain;
     Option<u64>: Seed plain;
     Scope: Scope plain;
-    LogprobMode: Mode plain;
+    LogprobModes: Modes plain;
     FilterOrder: Order plain;
     Vec<u32>: Ids plain;
     Option<Vec<u32>>: IdsOrNone plain;

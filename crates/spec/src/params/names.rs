@@ -1,5 +1,5 @@
-//! Scopes, logprob modes, the macro of filters, and the text form of orders. Names are the same in every
-//! language and on the command line.
+//! Scopes, logprob modes, the macro of filters, and the text form of orders and of pairs of modes. Names are
+//! the same in every language and on the command line.
 
 use std::fmt;
 use std::str::FromStr;
@@ -116,6 +116,75 @@ named! { "logprob mode",
     Processed = "processed",
 }
 
+/// The modes of a request's logprobs: one, or two different ones (L1).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct LogprobModes {
+    /// The mode of all that is reported.
+    pub first: LogprobMode,
+    /// A mode of which the token's logprob is reported besides.
+    pub second: Option<LogprobMode>,
+}
+
+impl LogprobModes {
+    /// Returns the first mode, then the second one if there is one.
+    pub fn iter(self) -> impl Iterator<Item = LogprobMode> {
+        [self.first].into_iter().chain(self.second)
+    }
+
+    /// Returns whether a mode is one of them.
+    #[must_use]
+    pub fn contains(self, mode: LogprobMode) -> bool {
+        self.first == mode || self.second == Some(mode)
+    }
+}
+
+impl From<LogprobMode> for LogprobModes {
+    fn from(first: LogprobMode) -> Self {
+        Self { first, second: None }
+    }
+}
+
+impl TryFrom<&[LogprobMode]> for LogprobModes {
+    type Error = Error;
+
+    fn try_from(modes: &[LogprobMode]) -> Result<Self, Error> {
+        match *modes {
+            [first] => Ok(first.into()),
+            [first, second] => Ok(Self { first, second: Some(second) }),
+            _ => Err(Error::length("logprobs.mode", modes.len(), "one mode or two")),
+        }
+    }
+}
+
+impl fmt::Display for LogprobModes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.first.name())?;
+        self.second.map_or(Ok(()), |second| write!(f, ",{second}"))
+    }
+}
+
+impl FromStr for LogprobModes {
+    type Err = Error;
+
+    /// Reads a mode, or two separated by a comma.
+    fn from_str(text: &str) -> Result<Self, Error> {
+        let modes: Vec<LogprobMode> =
+            text.split(',').map(|name| name.trim().parse()).collect::<Result<_, _>>()?;
+        modes.as_slice().try_into()
+    }
+}
+
+/// Writes one mode as its name, two as a list.
+#[cfg(feature = "serde")]
+impl serde::Serialize for LogprobModes {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
+        match self.second {
+            None => self.first.serialize(serializer),
+            Some(second) => [self.first, second].serialize(serializer),
+        }
+    }
+}
+
 impl fmt::Display for FilterOrder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -158,6 +227,19 @@ mod tests {
             assert_eq!(text.parse::<FilterOrder>().unwrap().to_string(), text);
         }
         assert_eq!("none".parse(), Ok(FilterOrder::List(Vec::new())));
+    }
+
+    #[test]
+    fn one_mode_or_two_parse_back() {
+        use LogprobMode::{Processed, Raw};
+        for (text, modes) in
+            [("raw", Raw.into()), ("raw,processed", LogprobModes { first: Raw, second: Some(Processed) })]
+        {
+            assert_eq!((text.parse(), modes.to_string()), (Ok(modes), text.to_owned()));
+        }
+        assert_eq!("processed , raw".parse::<LogprobModes>().unwrap().to_string(), "processed,raw");
+        let error = "raw,edited,tempered".parse::<LogprobModes>().unwrap_err().to_string();
+        assert_eq!(error, "logprobs.mode has length 3, but must have one mode or two");
     }
 
     #[test]

@@ -15,7 +15,7 @@
 //! the other, so that it hands in another order; hosts hand in the order as it is. And a GPU reads a row with
 //! min-p alone as [`Reading::Likely`], where hosts have [`Reading::Race`].
 
-use super::{Filter, LogprobMode, Parameter, Parameters, SamplingParams};
+use super::{Filter, LogprobMode, LogprobModes, Parameter, Parameters, SamplingParams};
 
 /// The largest top-k for which the first tokens of a row are listed.
 pub const MOST_LISTED: usize = 256;
@@ -92,8 +92,8 @@ pub struct Wanted {
     pub hooked: bool,
     /// The kept set, or more draws from it than the request's own.
     pub kept_set: bool,
-    /// Logprobs of this mode.
-    pub logprobs: Option<LogprobMode>,
+    /// Logprobs of one mode or two.
+    pub logprobs: Option<LogprobModes>,
     /// How many drafts the row has; a greedy request's are the first tokens, kept or not (S8).
     pub siblings: usize,
 }
@@ -124,8 +124,17 @@ impl Reading {
     /// Returns which logits choose the token and give the other outputs that are wanted.
     #[must_use]
     pub fn with(self, wanted: &Wanted) -> Self {
+        let Some(modes) = wanted.logprobs else { return self.with_mode(wanted, None) };
+        match modes.iter().fold(self, |reading, mode| reading.with_mode(wanted, Some(mode))) {
+            // Two modes may have a mass each.
+            Self::Mass(reason) if modes.second.is_some() => Self::Whole(reason),
+            reading => reading,
+        }
+    }
+
+    fn with_mode(self, wanted: &Wanted, mode: Option<LogprobMode>) -> Self {
         use LogprobMode::{Processed, Tempered};
-        match (self, wanted.logprobs) {
+        match (self, mode) {
             _ if wanted.hooked => Self::Whole(WholeRow::Hook),
             (Self::Whole(WholeRow::DynamicTemperature | WholeRow::Parameter(_)), _) => self,
             // A greedy row's only member is its token.
@@ -277,7 +286,7 @@ mod tests {
             let general = (Reading::Whole(WholeRow::Parameter("imaginary")), Chain::General, false);
             let with_it = SamplingParams { imaginary: true, ..params.clone() };
             assert_eq!(ways(&with_it), general);
-            let logprobs = Some(LogprobMode::Processed);
+            let logprobs = Some(LogprobMode::Processed.into());
             let wanted = Wanted { logprobs, siblings: 4, kept_set: true, hooked: false };
             assert_eq!(general.0.with(&wanted), general.0);
         }
@@ -288,7 +297,7 @@ mod tests {
         let reading = Reading::Whole(WholeRow::DynamicTemperature);
         assert_eq!(ways(&SamplingParams { mirostat: None, ..both.clone() }), (reading, Chain::None, false));
         assert_eq!(ways(&both), (reading, Chain::General, false));
-        let logprobs = LogprobsParams { mode: LogprobMode::Tempered, top_n: 3, ids: vec![4] };
+        let logprobs = LogprobsParams { mode: LogprobMode::Tempered.into(), top_n: 3, ids: vec![4] };
         let params = SamplingParams { logprobs: Some(logprobs), repetition_penalty: 1.5, ..plain() };
         assert_eq!(ways(&params).0, Reading::Race(0.0));
     }

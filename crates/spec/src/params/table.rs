@@ -8,7 +8,9 @@
 
 use super::names::{FilterKind, filters, named};
 use super::parameter::{Range, Stage, setting, switch};
-use super::{Field, FilterOrder, Holds, LogprobMode, Parameter, Parameters, Scope, check, params};
+use super::{
+    Field, FilterOrder, Holds, LogprobMode, LogprobModes, Parameter, Parameters, Scope, check, params,
+};
 use crate::error::Result;
 use crate::row::MAX_VOCAB;
 
@@ -326,9 +328,10 @@ params! {
     LogprobsParams + Default: "logprobs.", "an object with mode, top_n and ids";
 
     /// The distribution they speak of: the row as it came at temperature 1 (raw), after penalties and bans
-    /// (edited), at the temperature (tempered), or after the filters (processed).
-    mode: LogprobMode = LogprobMode::Raw => setting(Stage::Logprobs).foreseen()
-        .flag_named("logprobs", "MODE", "Report logprobs: raw, edited, tempered or processed");
+    /// (edited), at the temperature (tempered), or after the filters (processed). Of two different ones, the
+    /// first is that of ranks and lists as well; of the second only the token's logprob is reported.
+    mode: LogprobModes = LogprobModes { first: LogprobMode::Raw, second: None } => setting(Stage::Logprobs).foreseen()
+        .flag_named("logprobs", "MODE[,MODE]", "Report logprobs: raw, edited, tempered or processed; a second mode gives the token's besides");
 
     /// How many of the most likely tokens to list; at most 2^20.
     top_n: u32 = 0 => setting(Stage::Logprobs).foreseen().within(from(0.0, MAX_VOCAB as f64, "in 0..=2^20"))

@@ -84,7 +84,16 @@ impl SamplingParams {
         self.dry.check_ranges()?;
         self.mirostat.map_or(Ok(()), |mirostat| mirostat.check_ranges())?;
         self.section.as_ref().map_or(Ok(()), Parameters::check_ranges)?;
-        self.logprobs.as_ref().map_or(Ok(()), Parameters::check_ranges)?;
+        if let Some(logprobs) = &self.logprobs {
+            logprobs.check_ranges()?;
+            let modes = logprobs.mode;
+            check(
+                modes.second != Some(modes.first),
+                "logprobs.mode",
+                modes,
+                "one mode, or two different ones",
+            )?;
+        }
         let Some(dynamic) = self.dynamic_temperature else { return Ok(()) };
         dynamic.check_ranges()?;
         let max_ok = dynamic.max >= dynamic.min;

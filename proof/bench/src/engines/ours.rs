@@ -80,7 +80,7 @@ fn sampling_params(parameters: &Parameters) -> SamplingParams {
         penalty_scope: Scope::Both,
         logit_bias: parameters.logit_bias.clone(),
         logprobs: parameters.logprobs.map(|top_n| LogprobsParams {
-            mode: LogprobMode::Raw,
+            mode: LogprobMode::Raw.into(),
             top_n: top_n as u32,
             ids: Vec::new(),
         }),

@@ -28,7 +28,8 @@ fn clusters(vocab: usize, capacity: usize, centroids: &[f32], probes: usize) -> 
 /// Returns the request of a case that asks for the logprobs of all ids, of which those outside the probed set
 /// have none.
 fn all_logprobs(vocab: usize, params: SamplingParams) -> Case {
-    let logprobs = LogprobsParams { mode: LogprobMode::Raw, top_n: 0, ids: (0..vocab as u32).collect() };
+    let logprobs =
+        LogprobsParams { mode: LogprobMode::Raw.into(), top_n: 0, ids: (0..vocab as u32).collect() };
     let logprobs = Some(logprobs);
     Case::of(&vec![0.0; vocab], SamplingParams { logprobs, seed: Some(3), ..params })
 }
@@ -116,7 +117,7 @@ fn a_hidden_state_that_is_not_finite_probes_clusters_too(check: &Check<'_>) {
 /// Requests of all kinds: some that a certified head could decide by a part, and some that read whole rows.
 fn requests(seed: u64) -> Vec<SamplingParams> {
     let base = SamplingParams { seed: Some(seed), ..Default::default() };
-    let logprobs = |mode| Some(LogprobsParams { mode, top_n: 5, ids: vec![0, 4] });
+    let logprobs = |mode: LogprobMode| Some(LogprobsParams { mode: mode.into(), top_n: 5, ids: vec![0, 4] });
     vec![
         base.clone(),
         SamplingParams {

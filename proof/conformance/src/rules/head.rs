@@ -185,7 +185,7 @@ fn a_row_does_not_depend_on_its_batch(check: &Check<'_>) {
 /// Requests that some of a row's logits decide, and some that all of them do.
 fn requests(seed: u64) -> Vec<SamplingParams> {
     let base = SamplingParams { seed: Some(seed), ..Default::default() };
-    let logprobs = Some(LogprobsParams { mode: LogprobMode::Processed, top_n: 3, ids: vec![0, 4] });
+    let logprobs = Some(LogprobsParams { mode: LogprobMode::Processed.into(), top_n: 3, ids: vec![0, 4] });
     vec![
         base.clone(),
         SamplingParams { temperature: 0.0, ..base.clone() },
@@ -331,7 +331,8 @@ fn extreme_temperatures_and_logits_change_no_token(check: &Check<'_>) {
     let weights = [&near[..], &[2f32.powi(-41); 30]].concat();
     let head = HeadCase::new(Dtype::F32, &weights, &[1.0], 1);
     for seed in 0..6 {
-        let logprobs = Some(LogprobsParams { mode: LogprobMode::Processed, top_n: 3, ids: vec![0, 1] });
+        let logprobs =
+            Some(LogprobsParams { mode: LogprobMode::Processed.into(), top_n: 3, ids: vec![0, 1] });
         let base = SamplingParams { min_p: 1.0, temperature: 2f32.powi(100), ..Default::default() };
         let params = SamplingParams { seed: Some(seed), ..base };
         check.certifies(&head, &request(weights.len(), params.clone()));

@@ -1,7 +1,7 @@
 //! Logprobs (L1 to L3): modes, ranks, lists, and their error against f64.
 
 use gumball_spec::logprobs::TokenLogprob;
-use gumball_spec::{LogprobMode, LogprobsParams, NONE, SamplingParams};
+use gumball_spec::{DynamicTemperature, LogprobMode, LogprobModes, LogprobsParams, NONE, SamplingParams};
 
 use crate::case::{Case, UNIT};
 use crate::reference::Reference;
@@ -16,6 +16,7 @@ rules!(logprob_rules:
     L1 greedy_rows_are_certain_of_the_winner,
     L1 a_forced_token_outside_the_mode_has_no_rank,
     L1 an_empty_row_has_raw_logprobs_and_no_others,
+    L1 a_second_mode_tells_of_the_token_what_it_tells_alone,
     L2 ranks_follow_the_order_of_the_mode,
     L2 a_token_alone_has_the_rank_that_it_has_among_others,
     L2 the_top_list_ends_in_absent_entries,
@@ -31,7 +32,7 @@ rules!(logprob_rules:
 const INF: f32 = f32::INFINITY;
 
 fn asking(mode: LogprobMode, top_n: u32, ids: &[u32]) -> SamplingParams {
-    let ask = LogprobsParams { mode, top_n, ids: ids.to_vec() };
+    let ask = LogprobsParams { mode: mode.into(), top_n, ids: ids.to_vec() };
     SamplingParams { logprobs: Some(ask), ..Default::default() }
 }
 
@@ -168,6 +169,46 @@ fn an_empty_row_has_raw_logprobs_and_no_others(check: &Check<'_>) {
     let seen = check.sees(&Case::of(&row, asking(LogprobMode::Raw, 1, &[1]))).logprobs.expect("asked for");
     holds(&seen.top, &[ABSENT]);
     holds(&seen.ids, &[(1, 0, NO)]);
+}
+
+fn a_second_mode_tells_of_the_token_what_it_tells_alone(check: &Check<'_>) {
+    let base = SamplingParams {
+        temperature: 0.7,
+        banned_ids: vec![0],
+        logit_bias: vec![(2, 1.5)],
+        ..Default::default()
+    };
+    let dynamic_temperature = Some(DynamicTemperature { min: 0.3, max: 1.7, exponent: 0.8 });
+    let requests = [
+        base.clone(),
+        SamplingParams { top_p: 0.9, ..base.clone() },
+        SamplingParams { top_p: 0.9, banned_ids: vec![], logit_bias: vec![], ..base.clone() },
+        SamplingParams { top_k: 30, min_p: 0.02, ..base.clone() },
+        SamplingParams { typical_p: 0.8, xtc_probability: 1.0, xtc_threshold: 0.01, ..base.clone() },
+        SamplingParams { dynamic_temperature, ..base.clone() },
+        SamplingParams { temperature: 0.0, ..base.clone() },
+        SamplingParams { allowed_ids: Some(vec![]), ..base },
+    ];
+    let row = rows::model_like(900, 3);
+    let pairs = LogprobMode::ALL.into_iter().flat_map(|first| LogprobMode::ALL.map(|second| (first, second)));
+    for (first, second) in pairs.filter(|(first, second)| first != second) {
+        for (params, forced) in requests.iter().flat_map(|params| [(params, None), (params, Some(0))]) {
+            let tells = |mode: LogprobModes, top_n, ids| {
+                let logprobs = Some(LogprobsParams { mode, top_n, ids });
+                let case = Case { forced, ..Case::of(&row, SamplingParams { logprobs, ..params.clone() }) };
+                check.sees(&case).logprobs.expect("asked for")
+            };
+            let both = tells(LogprobModes { first, second: Some(second) }, 3, vec![7, 0]);
+            let alone = tells(first.into(), 3, vec![7, 0]);
+            assert_eq!((both.token, &both.top, &both.ids), (alone.token, &alone.top, &alone.ids));
+            assert_eq!(
+                both.second,
+                tells(second.into(), 0, vec![]).token.logprob,
+                "{first},{second} {params:?}"
+            );
+            assert_eq!(alone.second, -INF);
+        }
+    }
 }
 
 fn ranks_follow_the_order_of_the_mode(check: &Check<'_>) {

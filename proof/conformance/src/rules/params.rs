@@ -1,8 +1,8 @@
 //! Parameters: what lies outside its range is refused by name, before anything is drawn.
 
 use gumball_spec::{
-    Dry, DynamicTemperature, Error, Filter, FilterOrder, LogprobsParams, Mirostat, Parameter, Parameters,
-    SamplingParams,
+    Dry, DynamicTemperature, Error, Filter, FilterOrder, LogprobMode, LogprobModes, LogprobsParams, Mirostat,
+    Parameter, Parameters, SamplingParams,
 };
 
 use crate::case::Case;
@@ -44,6 +44,9 @@ fn a_requested_id_outside_the_vocabulary_is_refused(check: &Check<'_>) {
         let logprobs = Some(LogprobsParams { ids: vec![0, id], ..Default::default() });
         refuses(check, SamplingParams { logprobs, ..base() }, "logprobs.ids");
     }
+    let mode = LogprobModes { first: LogprobMode::Edited, second: Some(LogprobMode::Edited) };
+    let logprobs = Some(LogprobsParams { mode, ..Default::default() });
+    refuses(check, SamplingParams { logprobs, ..base() }, "logprobs.mode");
     let logprobs = Some(LogprobsParams { top_n: (1 << 20) + 1, ..Default::default() });
     refuses(check, SamplingParams { logprobs, ..base() }, "logprobs.top_n");
 }

@@ -1,5 +1,7 @@
 //! How many blocks exchange rows and results between devices.
 
+use gumball_spec::layout::{Layout, Widths};
+
 use crate::abi::{SEND_RESULTS_THREADS, SEND_ROWS_MOST_BLOCKS, SEND_ROWS_THREADS, SendResults, SendRows};
 use crate::driver::device_limits::DeviceLimits;
 use crate::driver::runtime::Grid;
@@ -36,9 +38,8 @@ fn most_blocks(limits: &DeviceLimits) -> usize {
 
 /// Returns how many words the results of a row have.
 pub(crate) fn result_words_per_row(argument: &SendResults) -> usize {
-    let step = &argument.step;
-    let of_walks = usize::from(argument.requests != 0);
-    6 + 2 * (step.top_n_width + step.ids_width) as usize + of_walks
+    let widths = Widths { top_n: argument.step.top_n_width as usize, ids: argument.step.ids_width as usize };
+    Layout { rows: 1, widths }.words() + usize::from(argument.requests != 0)
 }
 
 /// Returns the grid of `send_results`, the same on all ranks: it depends on the rank with the most rows.

@@ -217,7 +217,7 @@ fn temperature_last_filters_at_one_and_draws_at_t(check: &Check<'_>) {
         temperature: 4.0,
         min_p,
         temperature_last,
-        logprobs: Some(LogprobsParams { mode: LogprobMode::Processed, top_n: 2, ids: vec![] }),
+        logprobs: Some(LogprobsParams { mode: LogprobMode::Processed.into(), top_n: 2, ids: vec![] }),
         ..Default::default()
     };
     let row = [0.0, -1.0, -9.0];

@@ -94,7 +94,7 @@ fn a_difference_that_overflows_weighs_nothing_and_stays_kept(check: &Check<'_>) 
 fn large_logits_at_a_low_temperature_stay_exact(check: &Check<'_>) {
     // 1e4 and 0.01 less: one apart at T = 0.01, as far as f32 tells 1e4 from 9999.99 (0.0097656).
     let row = [-1e4, 1e4, 9999.99, -1e4];
-    let ask = LogprobsParams { mode: LogprobMode::Tempered, top_n: 2, ids: vec![0] };
+    let ask = LogprobsParams { mode: LogprobMode::Tempered.into(), top_n: 2, ids: vec![0] };
     let case = Case::of(&row, SamplingParams { logprobs: Some(ask), ..at(0.01) });
     let y = f64::from(9999.99f32 - 1e4) / f64::from(0.01f32);
     let seen = check.sees(&case).logprobs.expect("asked for");
@@ -108,7 +108,7 @@ fn large_logits_at_a_low_temperature_stay_exact(check: &Check<'_>) {
 
 fn the_highest_temperature_makes_every_token_alike(check: &Check<'_>) {
     let row = rows::bell(600, 5.0, 4);
-    let ask = LogprobsParams { mode: LogprobMode::Tempered, top_n: 0, ids: vec![0, 599] };
+    let ask = LogprobsParams { mode: LogprobMode::Tempered.into(), top_n: 0, ids: vec![0, 599] };
     let params = SamplingParams { logprobs: Some(ask), ..at(2f32.powi(100)) };
     let case = Case::of(&row, params);
     for entry in check.sees(&case).logprobs.expect("asked for").ids {

@@ -28,7 +28,7 @@ fn neutral() -> SamplingParams {
 }
 
 fn asking(mode: LogprobMode, params: SamplingParams) -> SamplingParams {
-    let ask = LogprobsParams { mode, top_n: 1, ids: vec![0] };
+    let ask = LogprobsParams { mode: mode.into(), top_n: 1, ids: vec![0] };
     SamplingParams { logprobs: Some(ask), ..params }
 }
 
