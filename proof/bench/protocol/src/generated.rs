@@ -54,7 +54,7 @@ pub fn scattered(vocab: usize, seed: u64) -> (Vec<f32>, f32, f32) {
         let every = 1 + words.below(4);
         for _ in 0..size {
             let id = words.below(vocab);
-            if every == 1 || id / 256 % 4 % every > 0 {
+            if every == 1 || !(id / 256 % 4).is_multiple_of(every) {
                 row[id] = middle + spread * words.fraction();
             }
         }
