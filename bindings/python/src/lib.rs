@@ -50,6 +50,7 @@ mod values;
 
 mod clusters;
 mod command;
+mod edited;
 mod graph;
 mod head_weights;
 mod heads;
@@ -69,6 +70,8 @@ mod _gumball {
     use super::device_array::DeviceArray;
     #[pymodule_export]
     use super::device_head::DeviceHead;
+    #[pymodule_export]
+    use super::edited::edit_columns;
     #[pymodule_export]
     use super::forks::forked;
     #[pymodule_export]

@@ -320,3 +320,52 @@ def test_mistakes_are_named() -> None:
     ):
         with pytest.raises(kind, match=text):
             run()
+
+
+def test_edited_rows_are_those_that_a_step_edits() -> None:
+    logits = batch(torch.bfloat16).requires_grad_()
+    prompt = [3, 9, 3, 40]
+    params = SamplingParams(
+        seed=5,
+        temperature=0.8,
+        top_p=0.9,
+        repetition_penalty=1.3,
+        frequency_penalty=0.2,
+        presence_penalty=0.1,
+        dry=gumball.Dry(0.7, allowed_length=1),
+        logit_bias={9: 2.5, 500: -1.0, 600: float("-inf")},
+        bad_words=[[3, 4]],
+        logprobs=LogprobsParams(mode="processed"),
+    )
+    sampler = gumball.Sampler(params, VOCAB, prompt=prompt)
+    sampler.collect_kept(True)
+    sets, told = [], []
+    for row in logits.detach():
+        sampler.sample(row)
+        sets.append(torch.tensor(sampler.kept))
+        told.append(sampler.logprobs.token.logprob)
+    kept, ids = (torch.tensor([len(one) for one in sets]), torch.cat(sets)), [*prompt, *sampler.output]
+    edited = gumball.torch.edited(logits, params, ids, prompt_len=4)
+    asked: Any = {"temperature": 0.8, "kept": kept}
+    assert gumball.torch.logprobs(edited, torch.tensor(sampler.output), **asked).tolist() == told
+    # In pieces, and from a tensor of ids, the same.
+    pieces = [
+        gumball.torch.edited(logits[at : at + 5], params, torch.tensor(ids), prompt_len=4, start=4 + at)
+        for at in range(0, ROWS, 5)
+    ]
+    assert torch.equal(torch.cat(pieces), edited)
+    # The derivative is the repetition penalty's.
+    edited.backward(torch.ones_like(edited))
+    slopes = torch.ones(ROWS, VOCAB)
+    for row in range(ROWS):
+        seen = torch.tensor(sorted(set(ids[: 4 + row])))
+        slopes[row, seen] = torch.where(logits[row, seen] > 0, 1 / torch.tensor(1.3), torch.tensor(1.3))
+    torch.testing.assert_close(logits.grad, slopes.bfloat16())
+    with pytest.raises(ValueError, match="logits has 1 dimensions, but must have two"):
+        gumball.torch.edited(logits[0], params, ids, prompt_len=4)
+    with pytest.raises(ValueError, match="ids has length 16, but must have those before 12 rows from place 6 on"):
+        gumball.torch.edited(logits, params, ids, prompt_len=4, start=6)
+    with pytest.raises(ValueError, match="repetition_penalty is -1"):
+        gumball.torch.edited(logits, params.replace(repetition_penalty=-1), ids, prompt_len=4)
+    plain = gumball.torch.edited(logits, SamplingParams(), [], prompt_len=0)
+    assert torch.equal(plain, logits.float())

@@ -132,6 +132,7 @@ mod operators;
 
 mod calls;
 mod draft;
+mod edited;
 mod enqueue;
 #[cfg(feature = "heads")]
 mod hidden;
@@ -198,6 +199,7 @@ pub use device::{
 };
 pub use draft::Proposals;
 pub use drafts::{Drafts, Ids, Tree};
+pub use edited::edit_columns;
 #[cfg(feature = "heads")]
 pub use head_counts::HeadCounts;
 pub use lm_head::Head;

@@ -189,7 +189,7 @@ pub(crate) fn reads_history(params: &SamplingParams) -> bool {
 }
 
 /// Brings a history forward to `before`, of which `prompt_len` ids are prompt.
-fn advance<'a>(
+pub(crate) fn advance<'a>(
     history: &'a mut Option<History>,
     prepared: &Prepared,
     before: &[u32],

@@ -15,11 +15,12 @@ const BACKENDS: [(&str, &str); 3] =
     [("`spec`", "crates/spec/src"), ("`cpu`", "crates/cpu/src"), ("`cuda`", "crates/cuda")];
 
 /// Rules of `docs/semantics.md` without a body in `rules`, and why.
-const WITHOUT_BODY: [(&str, &str); 7] = [
+const WITHOUT_BODY: [(&str, &str); 8] = [
     ("N1", "no backend shows it through its answers; held in numbers.rs"),
     ("N2", "no backend shows it through its answers; held in numbers.rs"),
     ("L4", "of operators; held in given_logprobs.rs"),
     ("L5", "of operators; held in given_logprobs.rs"),
+    ("L6", "of trainers; held in crates/engine/tests/engine/edited.rs"),
     ("N10", "comes before a request; held in golden.rs, and by each language's golden draws"),
     ("S1", "of several processes; held in crates/engine/tests/ranks"),
     ("S2", "of several processes; held in crates/engine/tests/ranks"),

@@ -44,7 +44,7 @@ __all__ = [
     "Graph", "Head", "Hidden", "OnDevice", "Outputs", "Plan", "Pool", "Probabilities", "RanksInfo", "Recorded",
     "Sampler", "Scored", "Shorten", "Step", "Verify", "__version__", "break_off", "check_params", "command",
     "json_of_json", "json_of_params",
-    "emulate", "forked", "judge", "logprobs_gradient", "logprobs_of", "mask_logits", "nearest_name", "packed_sets", "probabilities", "prompt_seed", "row_count", "sample", "shown_text",
+    "edit_columns", "emulate", "forked", "judge", "logprobs_gradient", "logprobs_of", "mask_logits", "nearest_name", "packed_sets", "probabilities", "prompt_seed", "row_count", "sample", "shown_text",
     "sample_from_pools", "sample_seed", "selected_logprobs", "set_patience", "softmax",
 ]  # fmt: skip
 
@@ -147,6 +147,14 @@ def logprobs_of(
     ignored: int,
     entropy: bool,
 ) -> tuple[Any, Any, Any]: ...
+def edit_columns(
+    params: SamplingParams,
+    ids: Sequence[int],
+    prompt_len: int,
+    start: int,
+    columns: Sequence[int],
+    values: _Array,
+) -> tuple[NDArray[np.float32], NDArray[np.float32]]: ...
 def packed_sets(sets: _Array, bitmasks: bool) -> tuple[NDArray[np.int64], NDArray[np.int32]]: ...
 def logprobs_gradient(
     logits: _Array,

@@ -33,7 +33,7 @@ import weakref
 import torch
 
 from ._gumball import Pool, Recorded, Step
-from .torch_logprobs import hidden_logprobs, kept_bitmask, logprobs
+from .torch_logprobs import edited, hidden_logprobs, kept_bitmask, logprobs
 from .torch_operators import (
     judge,
     mask_logits,
@@ -47,6 +47,7 @@ from .torch_operators import (
 
 __all__ = [
     "PoolStep",
+    "edited",
     "hidden_logprobs",
     "judge",
     "kept_bitmask",

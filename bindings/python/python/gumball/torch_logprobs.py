@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -10,8 +10,9 @@ from torch.utils.checkpoint import checkpoint
 
 from . import _gumball, operators
 from .errors import InvalidTypeError, InvalidValueError
+from .params import SamplingParams
 
-__all__ = ["hidden_logprobs", "kept_bitmask", "logprobs"]
+__all__ = ["edited", "hidden_logprobs", "kept_bitmask", "logprobs"]
 
 _TOKENS = "Tensor ids, float temperature, Tensor? temperatures, Tensor? kept, int ignored"
 
@@ -261,6 +262,62 @@ def logprobs(
     if top:
         answers += [best.reshape(*shape, top), found[:, width:].reshape(*shape, top)]
     return tuple(answers) if len(answers) > 1 else answers[0]
+
+
+class _Edited(torch.autograd.Function):
+    """Rows in float32 with other logits in some columns, whose derivatives by the rows are given."""
+
+    @staticmethod
+    def forward(ctx: Any, logits: torch.Tensor, columns: torch.Tensor, values: Any, slopes: Any) -> torch.Tensor:
+        ctx.save_for_backward(columns, slopes)
+        ctx.dtype = logits.dtype
+        return logits.to(torch.float32, copy=True).index_copy_(1, columns, values)
+
+    @staticmethod
+    def backward(ctx: Any, *of: torch.Tensor) -> Any:
+        columns, slopes = ctx.saved_tensors
+        scaled = of[0].index_select(1, columns).mul_(slopes)
+        return of[0].index_copy(1, columns, scaled).to(ctx.dtype), None, None, None
+
+
+@torch.compiler.disable
+def edited(
+    logits: torch.Tensor,
+    params: SamplingParams,
+    ids: Sequence[int] | torch.Tensor,
+    *,
+    prompt_len: int,
+    start: int | None = None,
+) -> torch.Tensor:
+    """Returns logits as a step edits them by penalties, DRY and biases, [rows, vocab] float32, with a gradient (rule L6 of docs/semantics.md).
+
+    A kept set tells which tokens bans and grammars left, but not how far these edits moved logits. `logprobs(edited(..), ..)` over the set is, bit for bit, what
+    the step reported in the mode "processed", if the logits are the step's.
+
+    logits: [rows, vocab] of one sequence, of which row i predicts ids[start + i]. params: the request's; what does not edit logits does not matter, and
+    neither do bans. ids: the sequence, prompt and answer, of which prompt_len are prompt. start: the place of the first row's token; prompt_len if left out.
+
+    Memory: the rows in float32, twice in backward. The logits of ids in the sequence go to the host and back, so a GPU is waited for; under torch.compile the graph
+    breaks here. Hand over a long sequence in pieces, start moving on.
+
+    Raises TypeError or ValueError that names the argument.
+    """
+    _check_tensor(logits, "logits")
+    if logits.dim() != 2:
+        raise InvalidValueError(
+            f"logits has {logits.dim()} dimensions, but must have two, [rows, vocab] of one sequence"
+        )
+    known = [int(id) for id in ids]
+    vocab, biased = logits.shape[1], dict(params.logit_bias)
+    columns = sorted({id for id in {*known, *biased} if 0 <= id < vocab})
+    at = torch.tensor(columns, dtype=torch.int64, device=logits.device)
+    values = logits.detach().index_select(1, at).float()
+    if values.numel() == 0:
+        return logits.float()
+    start = prompt_len if start is None else start
+    found = _gumball.edit_columns(params, known, prompt_len, start, columns, values.cpu().contiguous().numpy())
+    values, slopes = (torch.from_numpy(of).reshape(values.shape).to(logits.device) for of in found)
+    return _Edited.apply(logits, at, values, slopes)
 
 
 def hidden_logprobs(

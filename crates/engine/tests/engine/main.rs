@@ -18,6 +18,7 @@ mod device_shorten;
 mod device_verify;
 mod draft;
 mod draft_trees;
+mod edited;
 mod hidden;
 mod hidden_clustered;
 mod hidden_drafts;
