@@ -14,8 +14,8 @@ from sglang.srt.environ import envs
 from sglang.srt.layers.logits_processor import SamplingMaskOutput, SamplingMaskStatus
 from sglang.srt.runtime_context import get_exec
 
-from gumball import operators
-from gumball.plugins.kept import lists_of, packed
+from gumball import SamplingParams, operators
+from gumball.plugins import kept
 from gumball.torch import logprobs
 
 from .draws import filters
@@ -25,8 +25,8 @@ __all__ = ["any_top_k", "masks_of", "read", "refuse_edits", "unpacked"]
 # The most ids that `gumball.torch.logprobs` takes of a row at once.
 _AT_ONCE = 1024
 
-# SGLang's parameters that change logits so that a set does not tell it, and their neutral values.
-_EDITS = {"frequency_penalty": 0, "presence_penalty": 0, "repetition_penalty": 1, "logit_bias": {}}
+# SGLang's parameters that change logits, by kernels and in a sequence of its own.
+_EDITS = ("frequency_penalty", "presence_penalty", "repetition_penalty", "logit_bias")
 
 
 def refuse_edits(manager: Any, request: Any, *_: Any) -> None:
@@ -34,12 +34,8 @@ def refuse_edits(manager: Any, request: Any, *_: Any) -> None:
     if not request.return_sampling_mask or get_exec().kernel.sampling_backend != "gumball":
         return
     given = request.sampling_params or {}
-    for name, neutral in _EDITS.items():
-        if given.get(name) not in (None, neutral):
-            raise ValueError(
-                f"{name} is {given[name]!r} beside return_sampling_mask, but a mask does not tell how it changes logits, so that logprobs over the mask would be others; "
-                "leave one of them out"
-            )
+    edits = {name: given[name] for name in _EDITS if given.get(name) is not None}
+    kept.refuse_edits(SamplingParams(**edits), "ask without return_sampling_mask", repeatable=False)
 
 
 class _Any(int):
@@ -98,8 +94,8 @@ def masks_of(logits: torch.Tensor, tokens: torch.Tensor, info: Any, most: int) -
     return SamplingMaskOutput(words, lengths, selected, support, statuses)
 
 
-def _of_part(ids: torch.Tensor, logits: torch.Tensor, temperature: torch.Tensor, kept: torch.Tensor) -> torch.Tensor:
-    return torch.as_tensor(logprobs(logits, ids.contiguous(), temperature=temperature, kept=kept))
+def _of_part(ids: torch.Tensor, logits: torch.Tensor, temperature: torch.Tensor, words: torch.Tensor) -> torch.Tensor:
+    return torch.as_tensor(logprobs(logits, ids.contiguous(), temperature=temperature, kept=words))
 
 
 def read(original: Callable[..., Any], requests: list[Any], output: Any) -> None:
@@ -116,7 +112,7 @@ def read(original: Callable[..., Any], requests: list[Any], output: Any) -> None
     support = None if masks.support_logprobs is None else iter(masks.support_logprobs.numpy())
     ids: list[Any] = [None] * len(asking)
     for some, bitmasks in ((listed, False), (~listed, not envs.SGLANG_RUST_SERVER.get())):
-        lengths, flat = packed(words[some], bitmasks)
+        lengths, flat = kept.packed(words[some], bitmasks)
         for at, length, end in zip(np.flatnonzero(some), lengths, np.cumsum(lengths), strict=True):
             ids[at] = flat[end - length : end]
     statuses: list[Any] = [None] * len(requests)
@@ -135,4 +131,4 @@ def unpacked(original: Callable[..., Any], chunk: Any, support_logprobs: bool) -
     """Around the server's method that makes lists of a request's masks: reads bitmasks, too."""
     if support_logprobs:
         return original(chunk, support_logprobs)
-    return lists_of(chunk.lengths.tolist(), chunk.token_ids), chunk.logprobs.tolist()
+    return kept.lists_of(chunk.lengths.tolist(), chunk.token_ids), chunk.logprobs.tolist()

@@ -198,7 +198,7 @@ def test_a_wide_mask_goes_as_a_bitmask_and_too_wide_a_one_is_sglangs_overflow(sa
 )
 def test_edits_beside_masks_are_refused_where_requests_enter(sampler: Any, name: str, value: Any) -> None:
     asking = SimpleNamespace(return_sampling_mask=True, sampling_params={"top_k": 5, name: value})
-    with pytest.raises(ValueError, match=f"^{name} is .* beside return_sampling_mask"):
+    with pytest.raises(ValueError, match=f"^{name} is .*ask without return_sampling_mask"):
         TokenizerManager._validate_one_request(SimpleNamespace(), asking, [1])
 
 

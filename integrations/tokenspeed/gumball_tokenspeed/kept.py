@@ -71,7 +71,7 @@ def refuse_unless_told(params: Any, ours: SamplingParams) -> None:
             raise RefusedError(
                 f"custom_params has {RETURN_KEPT}, but the server tells no kept sets; start it with {SWITCH}=1"
             )
-        refuse_edits(ours, f"ask without {RETURN_KEPT}")
+        refuse_edits(ours, f"ask without {RETURN_KEPT}", repeatable=True)
 
 
 def note_step(processor: Any, step: Any, results: Any) -> None:

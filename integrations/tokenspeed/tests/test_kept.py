@@ -23,7 +23,7 @@ REQUESTS: list[dict[str, Any]] = [
     {"min_p": 0.05, "seed": 2},
     {"temperature": 0.0, **ASKING},
     {"seed": -5, "custom_params": {"typical_p": 0.9, "return_kept": True}},
-    {"top_p": 0.95, "seed": 6, "logit_bias": {}, **ASKING},
+    {"top_p": 0.95, "seed": 6, "logit_bias": {}, "frequency_penalty": 0.3, **ASKING},
 ]
 LENGTHS = [9, 7, 12, 1, 10]
 
@@ -145,8 +145,10 @@ def test_sets_that_cannot_be_told_are_refused_by_name(served: Any, monkeypatch: 
     monkeypatch.setenv(SWITCH, "1")
     assert entered(server_args, ASKING).sampling_params.custom_params == ASKING["custom_params"]
     for more, text in (
-        ({"frequency_penalty": 0.5}, "frequency_penalty is 0.5, which a kept set does not tell"),
-        ({"custom_params": {"return_kept": True, "dry_multiplier": 0.5}}, "dry is 0.5, which"),
+        (
+            {"custom_params": {"return_kept": True, "dynamic_temperature_min": 0.5, "dynamic_temperature_max": 1.0}},
+            "dynamic_temperature is given, which a kept set does not tell",
+        ),
         ({"custom_params": {"return_kept": "yes"}}, "return_kept = 'yes', but it must be true or false"),
         ({"custom_params": {"return_kpet": True}}, "custom_params has 'return_kpet', but takes only"),
     ):

@@ -167,7 +167,7 @@ def validator(original: Callable[[Any], Callable[[Any], None]]) -> Callable[[Any
                 else:
                     made = params_of(params, logprobs_mode=mode, vocab=vocab)
                     if masks:
-                        refuse_edits(made, "start the server without --return-sampling-mask")
+                        refuse_edits(made, "start the server without --return-sampling-mask", repeatable=True)
                 if head is not None:
                     refuse_without_logits(params, head["kind"])
             except RefusedError as error:

@@ -18,11 +18,11 @@ __all__ = ["ids_of", "lists_of", "packed", "refuse_edits"]
 _BITMASK = -1
 
 
-def refuse_edits(params: SamplingParams, otherwise: str) -> None:
-    """Raises RefusedError for a request whose logits are changed by more than its kept sets show.
+def refuse_edits(params: SamplingParams, otherwise: str, *, repeatable: bool) -> None:
+    """Raises RefusedError for a request whose kept sets do not let a trainer compute its logprobs.
 
-    Penalties, biases and DRY change logits, and a dynamic temperature changes the temperature, from token to token; bans are in the set.
-    otherwise: what else the caller may do.
+    A dynamic temperature changes from token to token. Penalties, biases and DRY change logits; repeatable: whether by the rules of params, so that
+    `gumball.torch.edited` does the same in the trainer. Bans are in the set. otherwise: what else the caller may do.
     """
     biases = dict(params.logit_bias).values()
     for name, value, is_on in (
@@ -33,7 +33,7 @@ def refuse_edits(params: SamplingParams, otherwise: str) -> None:
         ("dry", params.dry.multiplier, params.dry.multiplier != 0),
         ("dynamic_temperature", "given", params.dynamic_temperature is not None),
     ):
-        if is_on:
+        if is_on and not (repeatable and name != "dynamic_temperature"):
             raise RefusedError(
                 f"{name} is {value}, which a kept set does not tell, so that logprobs over the set would be others; leave it out, or {otherwise}"
             )
