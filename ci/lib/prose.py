@@ -1,5 +1,5 @@
-"""Holds comments on lines of their own to the width of the code beside them: `prose.py [--write] FILE..`, in
-languages whose comments begin with `//`."""
+"""Holds comments on lines of their own to the width of the code beside them, in languages whose comments begin
+with `//`, and pages to theirs: `prose.py [--write] FILE..`."""
 
 import re
 import sys
@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from itertools import groupby
 
 # As rustfmt.toml has it, and .clang-format.
-WIDTHS = {"rs": 110, "": 120}
+WIDTHS = {"rs": 110, "md": 160, "": 120}
 COMMENT = re.compile(r"( *)(//[/!]?)( |$)(.*)")
 # What begins a paragraph of its own, with the indent of its lines after the first: an item of a list, the first
 # of two columns, depth.
@@ -83,6 +83,12 @@ def marker(line: str) -> str | None:
     return found and found.group(1) + found.group(2)
 
 
+def filled(lines: list[str], width: int) -> Iterator[str]:
+    """Lines of text with their paragraphs wrapped."""
+    for one, may_wrap in paragraphs(lines, width):
+        yield from wrapped(one, width) if may_wrap else one
+
+
 def rewritten(text: str, width: int) -> str:
     """A file with its comments wrapped."""
     out: list[str] = []
@@ -90,10 +96,8 @@ def rewritten(text: str, width: int) -> str:
         if before is None:
             out.extend(lines)
             continue
-        left = width - len(before) - 1
-        for one, may_wrap in paragraphs([line[len(before) + 1 :] for line in lines], left):
-            for line in wrapped(one, left) if may_wrap else one:
-                out.append(f"{before} {line}" if line else before)
+        comment = [line[len(before) + 1 :] for line in lines]
+        out.extend(f"{before} {line}" if line else before for line in filled(comment, width - len(before) - 1))
     return "\n".join(out)
 
 
@@ -105,12 +109,15 @@ def main() -> None:
         with open(name, encoding="utf-8", newline="") as file:
             text = file.read()
         width = WIDTHS.get(name.rpartition(".")[2], WIDTHS[""])
-        wanted = rewritten(text, width)
+        is_page = name.endswith(".md")
+        wanted = "\n".join(filled(text.split("\n"), width)) if is_page else rewritten(text, width)
         if wanted != text and write:
             with open(name, "w", encoding="utf-8", newline="") as file:
                 file.write(wanted)
         elif wanted != text:
-            print(f"{name}: a comment is wider than {width} columns; ci/style --write wraps it")
+            print(
+                f"{name}: a {'line' if is_page else 'comment'} is wider than {width} columns; ci/style --write wraps it"
+            )
             bad += 1
         for number, line in enumerate(wanted.split("\n"), 1):
             before = marker(line)
