@@ -158,7 +158,7 @@ static void pool(size_t threads) {
         gumball_rows logits = rows_of(rows, GUMBALL_F32, 4, VOCAB);
         OK(gumball_pool_step(pool, &logits, &options, outputs));
         const gumball_outputs_view seen = view_of(outputs);
-        CHECK(seen.rows == 5 && seen.top_n == 3 && seen.ids == 2 && seen.words_len == 5 * (6 + 2 * 3 + 2 * 2));
+        CHECK(seen.rows == 5 && seen.top_n == 3 && seen.ids == 2 && seen.words_len == 5 * (7 + 2 * 3 + 2 * 2));
         CHECK((const void *)seen.words == seen.tokens && seen.requests == 5 && seen.path == NULL);
         CHECK((const void *)(seen.words + seen.words_len) == seen.id_ranks + 5 * 2);
         gumball_token drawn[4];
@@ -168,6 +168,7 @@ static void pool(size_t threads) {
             OK(sample(alone[i], rows[lines[i]], GUMBALL_F32, VOCAB, NULL, token));
             CHECK(seen.tokens[i] == token->id && seen.statuses[i] == token->status && seen.accepted[i] == 0);
             CHECK(seen.temperatures[i] == token->temperature && seen.logprobs[i] == token->logprob);
+            CHECK(seen.second_logprobs[i] == token->second_logprob);
             CHECK(seen.ranks[i] == token->rank && emitted_of(outputs, (size_t)i).tokens[0] == token->id);
             const uint32_t *kept = gumball_outputs_kept(outputs, (size_t)i, &len);
             CHECK(len == token->kept_len && len > 0 && kept[0] <= kept[len - 1]);
