@@ -3,7 +3,7 @@
 A small transformer learns to answer `a + b =` for a, b below 50, from the reward alone. Each sample is drawn by top-p 0.95 and min-p 0.05, from rows of the trainer's own forward pass
 over whole padded sequences: so with kept sets the ratio at the first step is exactly 1, whatever the filters cut. With `--without` the trainer normalises over all tokens.
 
-    python 10_grpo.py [--steps 200] [--without] [--curve rewards.json]
+    python 10_grpo.py [--steps 10] [--without] [--curve rewards.json]
 """
 
 import argparse
@@ -122,7 +122,7 @@ def train(steps: int, with_sets: bool, run: int = 7) -> tuple[list[float], list[
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="GRPO with kept sets")
-    parser.add_argument("--steps", type=int, default=200)
+    parser.add_argument("--steps", type=int, default=10)
     parser.add_argument("--without", action="store_true", help="let the trainer normalise over all tokens")
     parser.add_argument("--curve", help="a file for the rewards, as JSON")
     given = parser.parse_args()
