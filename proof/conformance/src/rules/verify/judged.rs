@@ -202,7 +202,9 @@ fn random_requests(check: &Check<'_>, judgement: impl Fn(&mut Words) -> Judgemen
         judged += drafted.nodes.len();
         accepted += check.attempts(&drafted.judged(judgement, probs)).map_or(0, |walked| walked.len() - 1);
     }
-    assert!(10 * accepted > judged && accepted < judged, "{accepted} of {judged} drafts accepted");
+    // A few requests of a slow backend say nothing of a share.
+    let is_fair = 10 * accepted > judged && accepted < judged;
+    assert!(requests < 100 || is_fair, "{accepted} of {judged} drafts accepted");
 }
 
 fn any_request_is_judged_as_defined(check: &Check<'_>) {
