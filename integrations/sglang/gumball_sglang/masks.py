@@ -35,6 +35,9 @@ def refuse_edits(manager: Any, request: Any, *_: Any) -> None:
         return
     given = request.sampling_params or {}
     edits = {name: given[name] for name in _EDITS if given.get(name) is not None}
+    if "logit_bias" in edits:
+        # Of JSON, where names are texts.
+        edits["logit_bias"] = {int(id): bias for id, bias in edits["logit_bias"].items()}
     kept.refuse_edits(SamplingParams(**edits), "ask without return_sampling_mask", repeatable=False)
 
 
