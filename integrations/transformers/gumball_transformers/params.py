@@ -42,6 +42,7 @@ _OTHERWISE = {
     "min_tokens": "min_new_tokens",
     "mirostat": "mirostat_tau and mirostat_eta",
     "no_repeat_ngram": "no_repeat_ngram_size",
+    "section": "nothing for it; give all parameters as SamplingParams",
     "stop_ids": "eos_token_id",
 }
 
