@@ -65,8 +65,7 @@ class Call:
             self.params, self._words = _one_a_row(asked.params, ids.shape[0], asked.decoding)
             left = processors
         listed = [one.logprobs for one in self.params if one.logprobs is not None]
-        seeds = [words.seed for words in self._words]
-        self.record = Recorder(config, [one.logprobs for one in self.params], seeds, encodes=self.encodes)
+        self.record = Recorder(config, [one.logprobs for one in self.params], encodes=self.encodes)
         if listed and not self.record.on:
             raise RefusedError(
                 "logprobs are asked for, but have no place in what is returned; pass return_dict_in_generate=True"

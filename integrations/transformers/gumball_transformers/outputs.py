@@ -26,7 +26,7 @@ class _Logprobs:
     row's end, -inf and 0 in a row that asks for none. top_ids, top_logprobs: [rows, new tokens, n] int64 and float32, the most likely tokens; -1 and -inf where there are fewer.
     second_logprobs: [rows, new tokens] float32, of each token in the second of two modes, filled as logprobs are.
     id_logprobs, id_ranks: [rows, new tokens, ids] float32 and int64, of the ids that were named, in their sequence; -inf and 0 where a row names fewer, or has ended.
-    What was not asked for is None. seed_used: each row's seed, whose draw index is the number of the row, or that of the row of its prompt if the call has several seeds.
+    What was not asked for is None.
     """
 
     logprobs: torch.Tensor | None = None
@@ -36,7 +36,6 @@ class _Logprobs:
     top_logprobs: torch.Tensor | None = None
     id_logprobs: torch.Tensor | None = None
     id_ranks: torch.Tensor | None = None
-    seed_used: tuple[int, ...] | None = None
 
     # Tensors are neither equal nor unequal, so an output equals itself alone.
     __eq__, __hash__ = object.__eq__, object.__hash__
@@ -55,13 +54,10 @@ class GumballEncoderDecoderOutput(_Logprobs, GenerateEncoderDecoderOutput):
 class Recorder:
     """Collects what a call of `generate` is to return besides the tokens.
 
-    config: the call's GenerationConfig. logprobs: what each row asks for; None for none. seeds: each row's. encodes: whether the model has an encoder.
+    config: the call's GenerationConfig. logprobs: what each row asks for; None for none. encodes: whether the model has an encoder.
     """
 
-    def __init__(
-        self, config: Any, logprobs: Sequence[LogprobsParams | None], seeds: Sequence[int], *, encodes: bool
-    ) -> None:
-        self._seeds = tuple(seeds)
+    def __init__(self, config: Any, logprobs: Sequence[LogprobsParams | None], *, encodes: bool) -> None:
         self.on = bool(config.return_dict_in_generate)
         asked = [one for one in logprobs if one is not None]
         # The names of the lists, and the value that fills an ended row.
@@ -115,7 +111,6 @@ class Recorder:
             sequences=ids,
             scores=None if self.scores is None else tuple(self.scores),
             logits=None if self.logits is None else tuple(self.logits),
-            seed_used=self._seeds,
             **named,
             **{CACHE: model_kwargs.get(CACHE)},
             **{name: torch.stack(parts, 1) for name, parts in self._listed.items()},

@@ -101,18 +101,6 @@ def test_rows_may_name_ids_of_their_own(recorded: Any) -> None:
     )
 
 
-def test_a_second_mode_is_told_of_each_token_and_a_seed_of_each_row(recorded: Any) -> None:
-    asked = gumball.LogprobsParams(mode=["processed", "raw"])
-    params = [gumball.SamplingParams(seed=5, top_p=0.8, logprobs=asked), gumball.SamplingParams(seed=9)]
-    named = {"max_new_tokens": 4, "eos_token_id": None, "return_dict_in_generate": True, "output_logits": True}
-    out = gumball_transformers.generate(recorded, params, inputs=torch.tensor([PROMPT] * 2), **named)
-    listed = torch.stack(out.logits, 1).double().log_softmax(-1).float()
-    wanted = listed[0].gather(1, out.sequences[0, len(PROMPT) :, None])[:, 0]
-    torch.testing.assert_close(out.second_logprobs[0], wanted, rtol=1e-5, atol=1e-5)
-    assert (out.second_logprobs[0] <= out.logprobs[0]).all() and (out.second_logprobs[1] == -math.inf).all()
-    assert out.seed_used == (5, 9)
-
-
 def test_attentions_and_hidden_states_are_transformers_own(recorded: Any) -> None:
     asked = {"output_attentions": True, "output_hidden_states": True, "return_dict_in_generate": True}
     recorded.set_attn_implementation("eager")
