@@ -3,7 +3,6 @@
 use crate::error::{Error, Result};
 use crate::params::SamplingParams;
 use crate::row::Kind;
-use crate::section;
 
 /// The state of a request at one row: together with the row's bits, it determines the token.
 #[derive(Clone, Copy, Debug)]
@@ -46,13 +45,6 @@ impl<'a> Request<'a> {
             mask: None,
             forced: None,
         }
-    }
-
-    /// Returns the token that is emitted instead of the drawn one: the caller's, or the one that the end of a
-    /// section forces.
-    #[must_use]
-    pub fn emitted(&self) -> Option<u32> {
-        self.forced.or_else(|| section::forced(self))
     }
 
     /// Returns whether the bitmask allows an id; it does where there is none.

@@ -6,6 +6,15 @@
 use crate::params::Section;
 use crate::request::Request;
 
+impl Request<'_> {
+    /// Returns the token that is emitted instead of the drawn one: the caller's, or the one that the end of a
+    /// section forces.
+    #[must_use]
+    pub fn emitted(&self) -> Option<u32> {
+        self.forced.or_else(|| forced(self))
+    }
+}
+
 /// Returns the token that the end of its section forces at a row (B2).
 #[must_use]
 pub fn forced(request: &Request<'_>) -> Option<u32> {

@@ -21,15 +21,13 @@ use crate::driver::loaded_kernels::{LoadedKernel, LoadedKernels, attribute, clus
 use crate::driver::nccl::{Communicator, Nccl};
 use crate::driver::nvrtc::Nvrtc;
 use crate::driver::peer_memory::MemoryHandle;
+use crate::driver::probe;
 use crate::driver::runtime::{CapturedLaunches, Grid, GroupId, Meeting, Message, Messenger, Runtime};
 use crate::driver::streams::{Stream, Streams, is_capturing};
-use crate::driver::thread_state::{CudaThreadState, RelaxedCapture, driver_is_present};
+use crate::driver::thread_state::{CudaThreadState, RelaxedCapture};
 use crate::driver::transfer::DownloadBuffer;
 use crate::error::{Error, Result, failed};
 use crate::programs::kernels::{Kernel, Program};
-
-/// The oldest version of CUDA that the driver must support, 12.0, as the driver encodes it.
-const OLDEST_DRIVER: i32 = 12_000;
 
 thread_local! {
     /// The kernels that the thread would launch, while [`Runtime::load`] runs its function.
@@ -76,7 +74,7 @@ impl Gpu {
     /// - [`Error::Device`] if there is no such device, or it is older than sm_80.
     /// - [`Error::Call`] if the driver has no stream or no page-locked memory to give.
     pub fn new(ordinal: usize, cache: &Cache) -> Result<Self> {
-        driver_version()?;
+        probe::driver_version()?;
         let device = |error: DriverError| Error::Device { ordinal, reason: error.to_string() };
         let context = CudaContext::new(ordinal).map_err(device)?;
         let (major, minor) = context.compute_capability().map_err(device)?;
@@ -268,29 +266,6 @@ impl Gpu {
     fn bind(&self) -> Result<()> {
         self.device.context.bind_to_thread().map_err(failed("cuCtxSetCurrent"))
     }
-}
-
-/// Returns the version of CUDA that the driver supports, major and minor.
-///
-/// # Errors
-/// - [`Error::Missing`] if there is no driver.
-/// - [`Error::TooOld`] if the driver supports no version from `OLDEST_DRIVER` on.
-/// - [`Error::Call`] if the driver does not return its version.
-pub(crate) fn driver_version() -> Result<(i32, i32)> {
-    if !driver_is_present() {
-        let remedy = "install NVIDIA's driver (libcuda)".to_owned();
-        return Err(Error::Missing { library: "the CUDA driver", remedy });
-    }
-    let mut version = 0;
-    // SAFETY: the check above found the library, and the pointer is to a live integer.
-    let status = unsafe { sys::cuDriverGetVersion(&raw mut version) };
-    status.result().map_err(failed("cuDriverGetVersion"))?;
-    if version < OLDEST_DRIVER {
-        let words = |version: i32| format!("{}.{}", version / 1000, version % 1000 / 10);
-        let needed = format!("one for CUDA {} or newer", words(OLDEST_DRIVER));
-        return Err(Error::TooOld { library: "the CUDA driver", found: words(version), needed });
-    }
-    Ok((version / 1000, version % 1000 / 10))
 }
 
 impl fmt::Debug for Gpu {

@@ -3,12 +3,15 @@
 use std::fmt;
 
 use cudarc::driver::result::{self, device};
-use cudarc::driver::{DriverError, sys::CUdevice_attribute_enum as Attribute};
+use cudarc::driver::{DriverError, sys, sys::CUdevice_attribute_enum as Attribute};
 
 use crate::driver::arch::Arch;
-use crate::driver::gpu::driver_version;
 use crate::driver::nvrtc::Nvrtc;
-use crate::error::{Error, Result};
+use crate::driver::thread_state::driver_is_present;
+use crate::error::{Error, Result, failed};
+
+/// The oldest version of CUDA that the driver must support, 12.0, as the driver encodes it.
+const OLDEST_DRIVER: i32 = 12_000;
 
 /// The CUDA installation of this system.
 #[derive(Clone, Debug)]
@@ -57,8 +60,30 @@ impl CudaInfo {
     }
 }
 
+/// Returns the version of CUDA that the driver supports, major and minor.
+///
+/// # Errors
+/// - [`Error::Missing`] if there is no driver.
+/// - [`Error::TooOld`] if the driver supports no version from `OLDEST_DRIVER` on.
+/// - [`Error::Call`] if the driver does not return its version.
+pub(crate) fn driver_version() -> Result<(i32, i32)> {
+    if !driver_is_present() {
+        let remedy = "install NVIDIA's driver (libcuda)".to_owned();
+        return Err(Error::Missing { library: "the CUDA driver", remedy });
+    }
+    let mut version = 0;
+    // SAFETY: the check above found the library, and the pointer is to a live integer.
+    let status = unsafe { sys::cuDriverGetVersion(&raw mut version) };
+    status.result().map_err(failed("cuDriverGetVersion"))?;
+    if version < OLDEST_DRIVER {
+        let words = |version: i32| format!("{}.{}", version / 1000, version % 1000 / 10);
+        let needed = format!("one for CUDA {} or newer", words(OLDEST_DRIVER));
+        return Err(Error::TooOld { library: "the CUDA driver", found: words(version), needed });
+    }
+    Ok((version / 1000, version % 1000 / 10))
+}
+
 fn devices() -> Result<Vec<DeviceInfo>> {
-    let failed = |call| move |error: DriverError| Error::call(call, error);
     result::init().map_err(failed("cuInit"))?;
     let count = device::get_count().map_err(failed("cuDeviceGetCount"))?;
     (0..count).map(|ordinal| found(ordinal).map_err(failed("cuDeviceGetAttribute"))).collect()
