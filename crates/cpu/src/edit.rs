@@ -18,8 +18,23 @@ use crate::lanes::Proven;
 use crate::task::Task;
 use crate::tiles::{MASK_WORDS, Overlay, View};
 
+impl Task<'_> {
+    /// Returns what the row's status says of a token that the end of a section forces (B2).
+    #[must_use]
+    pub fn section_status(&self) -> Status {
+        let mut status = Status::default();
+        if let (None, Some(id)) = (self.forced, self.history.forced(self.prepared)) {
+            status.insert(Status::SECTION);
+            if forbids(self, id) {
+                status.insert(Status::FORBIDDEN);
+            }
+        }
+        status
+    }
+}
+
 /// Returns whether bans or bitmask forbid an id.
-pub fn forbids(task: &Task<'_>, id: u32) -> bool {
+fn forbids(task: &Task<'_>, id: u32) -> bool {
     let clears = |mask: &[u32]| mask.get(id as usize / 32).is_none_or(|word| word >> (id % 32) & 1 == 0);
     let mut is_banned = task.mask.is_some_and(clears) || task.prepared.allowed().is_some_and(clears);
     bans::bans(task, |banned| is_banned |= banned == id);

@@ -2,9 +2,8 @@
 
 use gumball_spec::draw::{TAGS, Tags};
 use gumball_spec::request::{check_forced, check_hook, check_mu};
-use gumball_spec::{Error, Kind, Result, Row, Status};
+use gumball_spec::{Error, Kind, Result, Row};
 
-use crate::edit::forbids;
 use crate::{History, Prepared};
 
 /// Which of the independent draws: the fields that a Philox counter holds besides its index and its tag.
@@ -54,19 +53,6 @@ impl Task<'_> {
     #[must_use]
     pub fn emitted(&self) -> Option<u32> {
         self.forced.or_else(|| self.history.forced(self.prepared))
-    }
-
-    /// Returns what the row's status says of a token that the end of a section forces (B2).
-    #[must_use]
-    pub fn section_status(&self) -> Status {
-        let mut status = Status::default();
-        if let (None, Some(id)) = (self.forced, self.history.forced(self.prepared)) {
-            status.insert(Status::SECTION);
-            if forbids(self, id) {
-                status.insert(Status::FORBIDDEN);
-            }
-        }
-        status
     }
 
     /// Returns what a row of this kind is called where it is a parameter.
