@@ -31,7 +31,7 @@ impl SamplingParams {
     ///   vocabulary, or a repeated id or filter.
     /// - [`Error::Conflict`] if a filter is set but absent from an explicit order, or set beside mirostat.
     /// - [`Error::Length`] for an empty bad word, a section without ids that close it, or a list of more than
-    ///   [`MAX_SECTION_IDS`].
+    ///   256 ids.
     pub fn validate(&self, vocab: usize) -> Result<()> {
         check_vocab(vocab)?;
         self.validate_numbers()?;
