@@ -55,8 +55,8 @@ pub fn sample(row: Row<'_>, request: &Request<'_>, hook: Option<Hook<'_>>) -> Re
     check_hook(request.kind, hook.is_some())?;
     let edited = edit(row, request, hook);
     let order = order(&edited.z);
-    let of_section = section::forced(request).filter(|_| request.forced.is_none());
-    let request = &Request { forced: request.emitted(), ..*request };
+    let of_section = if request.forced.is_none() { section::forced(request) } else { None };
+    let request = &Request { forced: request.forced.or(of_section), ..*request };
     let mut outcome = Outcome {
         kind: request.kind,
         z: edited.z.clone(),
