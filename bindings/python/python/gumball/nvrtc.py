@@ -39,10 +39,12 @@ def locate() -> str | None:
     # Pip builds packages where the environment's own are not imported.
     folders.append(os.path.join(sysconfig.get_path("purelib"), "nvidia"))
     for variable, names in LIBRARIES.items():
-        if len(names) > 1 and (driver() or 13) < 13:
+        if os.environ.get(variable):
+            continue
+        if variable == "GUMBALL_NVRTC" and (driver() or 13) < 13:
             names = names[::-1]
         patterns = [os.path.join(folder, "*", "lib", name) for folder in folders for name in names]
         found = [path for pattern in patterns for path in sorted(glob.glob(pattern))]
-        if found and not os.environ.get(variable):
+        if found:
             os.environ[variable] = found[0]
     return os.environ.get("GUMBALL_NVRTC") or None

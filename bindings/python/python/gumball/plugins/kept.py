@@ -33,7 +33,7 @@ def refuse_edits(params: SamplingParams, otherwise: str, *, repeatable: bool) ->
         ("dry", params.dry.multiplier, params.dry.multiplier != 0),
         ("dynamic_temperature", "given", params.dynamic_temperature is not None),
     ):
-        if is_on and not (repeatable and name != "dynamic_temperature"):
+        if is_on and (not repeatable or name == "dynamic_temperature"):
             raise RefusedError(
                 f"{name} is {value}, which a kept set does not tell, so that logprobs over the set would be others; leave it out, or {otherwise}"
             )
