@@ -83,27 +83,34 @@ fn requests() -> Vec<(&'static str, SamplingParams, u64, u64)> {
     requests
 }
 
+/// Returns how often a request's steps read rows after the survey, in hundredths of each row.
+fn reads_of(emulator: &Arc<Emulator>, params: &SamplingParams, rows: &[Buffer]) -> Vec<u64> {
+    let limits = WorkspaceLimits { vocab: VOCAB, slots: 1, rows: 1, widths: Widths::default(), kept: false };
+    let mut workspace = Workspace::new(Arc::clone(emulator) as _, limits).unwrap();
+    let prepared = Prepared::new(params, VOCAB).unwrap();
+    let start = InitialState { seed: 3, prompt: &[1, 2, 3, 1], history_growth: 50, ..Default::default() };
+    workspace.admit(0, &prepared, &start).unwrap();
+    workspace.assign(&Assignment { slots: &[0], ..Assignment::default() }).unwrap();
+    let mut step = |logits: &Buffer| {
+        let rows = Rows::of(logits, Dtype::F32, 0, 1, VOCAB, VOCAB).unwrap();
+        emulator.take_tile_reads().unwrap();
+        workspace.enqueue(&workspace.fix(&StepInput::of(&rows)).unwrap()).unwrap();
+        emulator.take_tile_reads().unwrap() * 100 / TILES as u64
+    };
+    rows.iter().map(&mut step).collect()
+}
+
 #[test]
 fn a_step_reads_a_row_as_often_as_its_filters_need() {
     let _counting = COUNTING.lock().unwrap_or_else(PoisonError::into_inner);
     let Some(emulator) = or_skip(Emulator::new(&Cache::user())).map(Arc::new) else { return };
     let runtime: Arc<dyn Runtime> = Arc::clone(&emulator) as _;
-    let limits = WorkspaceLimits { vocab: VOCAB, slots: 1, rows: 1, widths: Widths::default(), kept: false };
     let rows: Vec<Buffer> =
         SHAPES.iter().map(|shape| Buffer::of(&runtime, &(shape.row)(VOCAB, 7)).unwrap()).collect();
     let mut failures = Vec::new();
     for (name, params, bound, bound_of_equal) in requests() {
-        let mut workspace = Workspace::new(Arc::clone(&runtime), limits).unwrap();
-        let prepared = Prepared::new(&params, VOCAB).unwrap();
-        let start = InitialState { seed: 3, prompt: &[1, 2, 3, 1], history_growth: 50, ..Default::default() };
-        workspace.admit(0, &prepared, &start).unwrap();
-        workspace.assign(&Assignment { slots: &[0], ..Assignment::default() }).unwrap();
         let mut line = String::new();
-        for (shape, logits) in SHAPES.iter().zip(&rows) {
-            let rows = Rows::of(logits, Dtype::F32, 0, 1, VOCAB, VOCAB).unwrap();
-            emulator.take_tile_reads().unwrap();
-            workspace.enqueue(&workspace.fix(&StepInput::of(&rows)).unwrap()).unwrap();
-            let reads = emulator.take_tile_reads().unwrap() * 100 / TILES as u64;
+        for (shape, reads) in SHAPES.iter().zip(reads_of(&emulator, &params, &rows)) {
             line += &format!(" {reads:>5}");
             let bound = if shape.name == "equal" { bound_of_equal } else { bound };
             if reads > bound {
@@ -161,12 +168,10 @@ fn a_search_reads_any_row_a_bounded_number_of_times() {
     let _counting = COUNTING.lock().unwrap_or_else(PoisonError::into_inner);
     let Some(emulator) = or_skip(Emulator::new(&Cache::user())).map(Arc::new) else { return };
     let runtime: Arc<dyn Runtime> = Arc::clone(&emulator) as _;
-    let limits = WorkspaceLimits { vocab: VOCAB, slots: 1, rows: 1, widths: Widths::default(), kept: false };
     // The last ones are the worst of 600.
     for seed in (0..30).chain([31, 46, 51, 331, 337, 499]) {
         let (row, temperature, p) = scattered(VOCAB, seed);
-        let logits = Buffer::of(&runtime, &row).unwrap();
-        let rows = Rows::of(&logits, Dtype::F32, 0, 1, VOCAB, VOCAB).unwrap();
+        let rows = [Buffer::of(&runtime, &row).unwrap()];
         let any = || SamplingParams { temperature, ..SamplingParams::default() };
         let top_k = 300 + (p * (VOCAB - 300) as f32) as i64;
         // What docs/stages/filter.md derives for the search, in reads of the row.
@@ -177,14 +182,7 @@ fn a_search_reads_any_row_a_bounded_number_of_times() {
         ];
         let mut line = String::new();
         for (params, of_search) in asked {
-            let mut workspace = Workspace::new(Arc::clone(&runtime), limits).unwrap();
-            let prepared = Prepared::new(&params, VOCAB).unwrap();
-            let start = InitialState { seed: 3, history_growth: 50, ..Default::default() };
-            workspace.admit(0, &prepared, &start).unwrap();
-            workspace.assign(&Assignment { slots: &[0], ..Assignment::default() }).unwrap();
-            emulator.take_tile_reads().unwrap();
-            workspace.enqueue(&workspace.fix(&StepInput::of(&rows)).unwrap()).unwrap();
-            let reads = emulator.take_tile_reads().unwrap() * 100 / TILES as u64;
+            let reads = reads_of(&emulator, &params, &rows)[0];
             line += &format!(" {reads:>5}");
             // The mass and the entropy before the search, and the race behind it, are a read each.
             assert!(reads <= 100 * (of_search + 3), "seed {seed}, {params:?}: {reads} hundredths of the row");
