@@ -1,4 +1,4 @@
-//! Edited logits behind known tokens, for `gumball.torch.edited`.
+//! Edited logits after known tokens, for `gumball.torch.edited`.
 
 use gumball_engine::Scored;
 use numpy::PyArray1;
@@ -13,7 +13,7 @@ use crate::{arrays, modules, params};
 type Edited<'py> = (Bound<'py, PyArray1<f32>>, Bound<'py, PyArray1<f32>>);
 
 /// Edits logits by the penalties, DRY and biases of parameters (L6): values [rows, columns] float32 on the
-/// host are the logits of the ids columns, of which row i stands behind ids[:start + i]. Returns the edited
+/// host are the logits of the ids columns, of which row i comes after ids[:start + i]. Returns the edited
 /// logits, and their derivatives by the raw ones.
 ///
 /// Raises ValueError for parameters outside their ranges, and if rows, columns and ids do not match.

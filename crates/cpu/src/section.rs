@@ -31,7 +31,7 @@ impl Tracked {
         (self.start + 1..=ids.len()).for_each(|len| self.advance(&ids[..len]));
     }
 
-    /// Moves on behind the last of the ids.
+    /// Takes in the last of the ids.
     pub fn advance(&mut self, ids: &[u32]) {
         let Section { open, close, budget, .. } = &*self.section;
         let (tokens, budget) = (&ids[self.start..], *budget as usize);

@@ -555,7 +555,7 @@ KERNEL(end_drafts, END_DRAFTS_THREADS, DraftStep, args) {
             state.mu_before = mirostat_mu;
             state.mirostat_mu = bits_float(walk.words[OUTPUT_MIROSTAT_MU][last_row]);
             if (features & FEATURE_SECTION && !in_batch) {
-                // The last row stands behind all emitted tokens but its own. Rows of other ranks do not know.
+                // The last row's history has all emitted tokens but its own. Only this rank's rows have places.
                 const State& last = args.row_states[first + last_row];
                 state.section_length = last.section_length;
                 state.section_is_open = last.section_is_open;

@@ -105,7 +105,7 @@ DEVICE bool is_forbidden(const Step& step, u32 row, int slot, u32 features, cons
     return is_masked || is_banned || find_entry(request.entries, request.entries_mask, id)->ban_step == stamps.step;
 }
 
-// Finds what the section of a row's request bans or forces; by one thread, behind all stamps.
+// Finds what the section of a row's request bans or forces; by one thread, after all stamps.
 DEVICE void find_section(const Step& step, u32 row, int slot, u32 features, State state, const EditStamps& stamps) {
     const Request& request = stamps.request;
     const SectionLists lists(request.section);

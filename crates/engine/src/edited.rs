@@ -1,4 +1,4 @@
-//! Edited logits behind known tokens, for trainers: what penalties, DRY and biases make of some columns of
+//! Edited logits after known tokens, for trainers: what penalties, DRY and biases make of some columns of
 //! rows.
 //!
 //! A kept set tells bans alone. The edited logit less the raw one would not tell the rest: added to the raw
@@ -11,9 +11,9 @@ use gumball_spec::{Error, Kind, Parameter, Parameters, Result, Row, SamplingPara
 
 use crate::score::{Scored, advance};
 
-/// Edits logits by penalties, DRY and biases, as a step does behind the same tokens; not by bans (L6).
+/// Edits logits by penalties, DRY and biases, as a step does after the same tokens; not by bans (L6).
 ///
-/// `values` has the logits of the ids `columns`, row by row; row i stands behind `known.ids[..start + i]`.
+/// `values` has the logits of the ids `columns`, row by row; row i comes after `known.ids[..start + i]`.
 /// `slopes` gets the derivative of each edited logit by the raw one. Other ids than those of the tokens and
 /// of the biases are not edited.
 ///

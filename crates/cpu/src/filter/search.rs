@@ -87,7 +87,7 @@ const PROFILED: usize = 8192;
 /// do not suffice, most tokens between the ends are alike.
 const GUESSES: u32 = 6;
 const SAMPLED: RangeInclusive<u32> = 3..=4;
-/// How many pivots are chosen by what lies between the ends, after those that are guessed.
+/// How many pivots are chosen by the tokens between the ends, after the guessed pivots.
 const INTERPOLATED: u32 = 18;
 /// How many tokens a guess goes beyond what the profile says, besides a part of the way.
 const MARGIN: f64 = 64.0;

@@ -21,9 +21,9 @@
 //         after GUIDED_ROUNDS rounds for a mass, the bracket is the lower half of what remains, and no levels are
 //             counted
 //
-// So for any row the search ends: a number of tokens is found in 7 rounds at most, as levels divide ordered bits by
-// 1024 or more; a mass in 32 more than GUIDED_ROUNDS, or in 16 more for bfloat16. A round counts once and weighs once,
-// in typical-p's order twice; one of halves does not count.
+// So the search ends for any row: for a number of tokens after at most 7 rounds, since levels divide ordered bits by
+// 1024 or more; for a mass after at most 33 rounds of halves, or 17 for bfloat16, after the GUIDED_ROUNDS. A guided
+// round reads the row once to count and once to weigh, or twice in typical-p's order; a round of halves only weighs.
 //
 // The search is written in six files, each of which includes the one above it:
 //
@@ -191,7 +191,7 @@ DEVICE void divide_remaining(Search& search) {
 
 // Rounds whose bracket is guessed from levels.
 #define GUIDED_ROUNDS 4
-// A half of 32 ordered bits has one value after so many rounds more.
+// After 32 halves a range of 32 ordered bits has one value, and one round more finds the token.
 #define MOST_ROUNDS (GUIDED_ROUNDS + 33)
 
 // Sets the bracket to the lower half, by ordered bits, of what remains between the ends of the search; by one thread.

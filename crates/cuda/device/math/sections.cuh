@@ -1,6 +1,6 @@
 // sections.cuh: where a history stands in the section of its request, and the token that this forces (rules B1 to B3).
 //
-// Computes   the place behind a history, from the place behind its first ids; the forced token of a row, and its status
+// Computes   the place after a history, from the place after its first ids; the forced token of a row, and its status
 // Never      looks at ids in front of a section that it knows: a step takes in the tokens that came since the last one
 // Twins      oracle spec/src/section.rs | CPU cpu/src/section.rs
 // Requires   FEATURE_SECTION; one thread
@@ -47,7 +47,7 @@ DEVICE u32 begun_end(const SectionLists& lists, const u32* tokens, u32 count) {
     return begun;
 }
 
-// Whether a section begins, or is over, behind the last of `count` tokens.
+// Whether a section begins, or is over, after the last of `count` tokens.
 DEVICE bool section_changes(const SectionLists& lists, bool is_open, const u32* tokens, u32 count) {
     if (!is_open) {
         return lists.open_count > 0 && ends_with(tokens, count, lists.open, lists.open_count);

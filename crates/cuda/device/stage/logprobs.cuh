@@ -275,8 +275,8 @@ struct LogprobRow {
     GivenSet kept;
 };
 
-// Writes what `query` asks of one mode. In mode raw of an edited row, the members' maxima are the maxima of the raw
-// logits, which the survey stored with its sums for logprobs.
+// Writes the logprobs that `query` lists, in one mode. In mode raw of an edited row, the members' maxima are the maxima
+// of the raw logits, which the survey stored with its sums for logprobs.
 template <class T>
 DEVICE void write_mode(LogprobStorage& storage, RowReduceStorage& reduce, const LogprobRow<T>& target,
                        const Params& params, u32 mode, const LogprobQuery& query) {

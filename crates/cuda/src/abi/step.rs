@@ -155,7 +155,7 @@ shared! {
         /// in each step, so the counts of other entries mean nothing.
         PENALTY_WINDOW = 1 << 17;
         /// The text has a section: `Request::section` exists. The kernel `history_edits` finds in each step
-        /// what comes of it.
+        /// the id that it forces or bans.
         SECTION = 1 << 18;
     }
 
@@ -206,8 +206,8 @@ shared! {
         PROCESSED = 3;
     }
 
-    /// The list `Request::section`: the place of each word in it. The ids that open a section are the first
-    /// ones; those that close it and those that are forced at its end follow.
+    /// The list `Request::section`: the place of each word in it. The ids that open a section come
+    /// first, then the ids that close it, then the ids that are forced at its end.
     codes section_words = SectionWord "SECTION_" {
         BUDGET = 0;
         MIN = 1;
@@ -351,8 +351,8 @@ shared! {
         /// which the next opening is looked for (B1).
         section_is_open: u32;
         section_start: u32;
-        /// What the section does in this step. Bits 8 to 31: the id that it forces plus 1, or 0; bits 0 to 7:
-        /// the row's status bits for that.
+        /// The id that the section forces in this step plus 1, or 0, in bits 8 to 31; in bits 0 to 7 the
+        /// row's status bits for it.
         section_row: u32;
         reserved: [u32; 2];
     }
