@@ -1,23 +1,31 @@
 // exchange.cu: sends rows and results between the devices of a group, by writes into the peers' memory.
 //
-// Computes   send_rows: copies this rank's part of each row into the windows of the ranks that sample it, signals, and
+// Computes   digest_drafts: adds the drafts of a step to the digest that the ranks compare in its turn: ids, trees, and
+//            the drafter's probabilities
+//            send_rows: copies this rank's part of each row into the windows of the ranks that sample it, signals, and
 //            waits for the other ranks' parts
 //            send_results: sends the results of this rank's rows to all ranks, collects the other ranks' results, and
 //            advances the requests whose rows other ranks sampled: by a token, or in a verification by the tokens of a
 //            walk. Where devices do not reach each other's memory, a launch sends, messages travel, and another launch
 //            collects
 // Never      reads the padding after a part; waits past the timeout; writes a window whose rows may still be read
-// Twins      host engine/src/ranks/step.rs, verify.rs | why docs/scaling.md
-// Shapes     as in SendRows and SendResults
-// Grid       send_rows: up to SEND_ROWS_MOST_BLOCKS blocks of 256 threads, of which the last waits for the ranks'
+// Twins      host engine/src/ranks/step.rs, verify.rs, alike.rs | why docs/scaling.md
+// Shapes     as in DigestDrafts, SendRows and SendResults
+// Grid       digest_drafts: `blocks` blocks of 256 threads a request, which share its probabilities
+//            send_rows: up to SEND_ROWS_MOST_BLOCKS blocks of 256 threads, of which the last waits for the ranks'
 //            blocks
 //            send_results: any number of blocks of 512 threads, as many on all ranks. A block waits for the blocks of
 //            its number only, so blocks may run one after the other
-// Traffic    send_rows: a part in, and once out for each rank that samples the row; send_results: 28 bytes a row, in a
+// Traffic    digest_drafts: 4 to 24 bytes a draft, and of the drafter's rows that have drafts after them a
+//            sixteenth, or all of them under gather
+//            send_rows: a part in, and once out for each rank that samples the row; send_results: 28 bytes a row, in a
 //            verification 28, and 8 for each logprob in, and twice that out for each other rank
 // Requires   windows of all ranks, mapped for writes; one turn at a time: one launch of each of both kernels
 //            (stage/exchange.cuh)
 //
+//     digest_drafts: for each request that is no padding: sum up a mixture of each number with its place
+//         of rows of probabilities: under gather, where each rank draws for itself, all words; else, where the owner of
+//             a request decides for all ranks, those words whose turn it is
 //     send_rows: wait until all ranks have ended the previous turn
 //         for each chunk of the block: copy it into the window of each rank that samples its row
 //         signal the block's end; the last block waits for the blocks of all ranks
@@ -39,7 +47,89 @@
 //     depend on it.
 
 #include "stage/exchange.cuh"
+#include "stage/lane_drafts.cuh"
 #include "stage/row_result.cuh"
+
+// Mixes a word of a list with its place there: a sum over all places tells lists apart in any order of summation.
+DEVICE u32 mixed(u32 word, u32 list, u64 place) {
+    u32 x = (word ^ (u32)place * 0x9E3779B1u) + list * 0x7FEB352Du;
+    x = (x ^ x >> 16) * 0x85EBCA6Bu;
+    x = (x ^ x >> 13) * 0xC2B2AE35u;
+    return x ^ x >> 16;
+}
+
+// Whether a draft follows a row of a request.
+DEVICE bool has_draft(const DigestDrafts& args, const DraftRequest& request, u32 row) {
+    if (args.first_child != nullptr) {
+        const bool is_64_bit = args.link_flags & LINKS_FIRST_CHILD_I64;
+        return draft_number(args.first_child, is_64_bit, (u64)request.batch_row + row) != -1;
+    }
+    const bool is_64_bit = args.flags & DRAFTS_PARENTS_I64;
+    u32 draft = row;
+    while (args.parents != nullptr && draft < request.draft_count &&
+           draft_number(args.parents, is_64_bit, (u64)request.first_draft + draft) != (int)row - 1) {
+        draft++;
+    }
+    return draft < request.draft_count;
+}
+
+// Returns the sum over a thread's part of a request's ids and tree.
+DEVICE u32 digest_of_tree(const DigestDrafts& args, const DraftRequest& request, u32 request_index) {
+    const bool is_path = args.flags & DRAFTS_PROPOSED;
+    const u64 first_draft = is_path ? (u64)request_index * args.path_stride : request.first_draft;
+    u32 sum = 0;
+    for (u32 i = threadIdx.x; i < request.draft_count; i += DIGEST_DRAFTS_THREADS) {
+        const u64 draft = first_draft + i;
+        sum += mixed((u32)draft_number(args.ids, args.flags & DRAFTS_IDS_I64, draft), 0, draft);
+        if (args.parents != nullptr) {
+            sum += mixed((u32)draft_number(args.parents, args.flags & DRAFTS_PARENTS_I64, draft), 1, draft);
+        }
+    }
+    for (u32 i = threadIdx.x; args.first_child != nullptr && i <= request.draft_count; i += DIGEST_DRAFTS_THREADS) {
+        const u64 row = (u64)request.batch_row + i;
+        sum += mixed((u32)draft_number(args.first_child, args.link_flags & LINKS_FIRST_CHILD_I64, row), 2, row);
+        sum += mixed((u32)draft_number(args.next_sibling, args.link_flags & LINKS_NEXT_SIBLING_I64, row), 3, row);
+    }
+    return sum;
+}
+
+// Returns the sum over a thread's part of the words of a row of probabilities whose turn it is.
+DEVICE u32 digest_of_row(const DigestDrafts& args, u64 row, u32 turn) {
+    const u32* words = (const u32*)args.draft_probs + row * args.draft_stride;
+    const u32 runs = (args.vocab + DIGEST_RUN_WORDS - 1) / DIGEST_RUN_WORDS;
+    const u32 warps = DIGEST_DRAFTS_THREADS / 32, warp = blockIdx.x % args.blocks * warps + warp_id();
+    u32 sum = 0;
+    for (u32 run = turn % args.runs_apart + warp * args.runs_apart; run < runs;
+         run += args.blocks * warps * args.runs_apart) {
+#pragma unroll
+        for (u32 i = 0; i < DIGEST_RUN_WORDS; i += 32) {
+            const u32 id = run * DIGEST_RUN_WORDS + i + threadIdx.x % 32;
+            sum += id < args.vocab ? mixed(words[id], 4, row * args.vocab + id) : 0;
+        }
+    }
+    return sum;
+}
+
+// A dependent kernel begins once this one has ended: kernels behind it may read the header before they wait.
+KERNEL(digest_drafts, DIGEST_DRAFTS_THREADS, DigestDrafts, args) {
+    grid_dependency_wait();
+    const u32 request_index = blockIdx.x / args.blocks;
+    const DraftRequest request = args.requests[request_index];
+    if (args.slots[request_index] < 0) {
+        return;
+    }
+    WindowHeader& own = *args.window;
+    u32 sum = blockIdx.x % args.blocks == 0 ? digest_of_tree(args, request, request_index) : 0;
+    for (u32 row = 0; args.draft_probs != nullptr && row <= request.draft_count; row++) {
+        if (has_draft(args, request, row)) {
+            sum += digest_of_row(args, (u64)request.batch_row + row, own.turn + 1);
+        }
+    }
+    const u32 of_warp = (u32)warp_sum_u32(sum);
+    if (threadIdx.x % 32 == 0 && of_warp != 0) {
+        atomicAdd(&own.drafts, of_warp);
+    }
+}
 
 // Waits until all ranks have ended the previous turn, so that this rank may write their windows; by a whole block.
 // Returns false after a failure.
@@ -609,7 +699,6 @@ KERNEL(send_results, SEND_RESULTS_THREADS, SendResults, args) {
         }
     }
     if (threadIdx.x == 0) {
-        own.turn = turn;
-        own.blocks_done = 0;
+        end_turn(own, turn);
     }
 }

@@ -460,8 +460,7 @@ DEVICE void finish_shards(const ShardStep& args) {
     }
     if (threadIdx.x == 0 && atomicAdd(&own.blocks_done, 1u) + 1 == gridDim.x) {
         // Each block read the turn before it counted itself.
-        own.blocks_done = 0;
-        own.turn = turn;
+        end_turn(own, turn);
     }
 }
 

@@ -40,9 +40,16 @@ DEVICE void fail(WindowHeader& own, ExchangeFailure failure, u32 rank, u64 flag 
     }
 }
 
-// Returns the digest of the running step: the host's digest for all steps of an assignment, and of which type and kind
-// the rows are, which each step knows itself.
-DEVICE u32 step_digest(const WindowHeader& own, u32 row_digest) { return own.digest ^ row_digest; }
+// Returns the digest of the running step: the host's digest for all steps of an assignment, of which type and kind the
+// rows are, which each step knows itself, and of drafts in device memory.
+DEVICE u32 step_digest(const WindowHeader& own, u32 row_digest) { return own.digest ^ row_digest ^ own.drafts; }
+
+// Ends a turn; by one thread, after all others have read what the header has of it.
+DEVICE void end_turn(WindowHeader& own, u32 turn) {
+    own.blocks_done = 0;
+    own.drafts = 0;
+    own.turn = turn;
+}
 
 // Loads by `load` until `is_there` accepts what was loaded, and returns it in `word`. Returns false if the rank that is
 // waited for does not come in time, or another wait has failed.

@@ -26,6 +26,14 @@ shared! {
         /// The threads of a block of send_results.
         SEND_RESULTS_THREADS: u32 = 512;
 
+        /// The threads of a block of digest_drafts.
+        DIGEST_DRAFTS_THREADS: u32 = 256;
+
+        /// The words of a run of a row of the drafter's probabilities, of which digest_drafts reads whole
+        /// ones; and how many runs further the next one lies where it does not read all of them.
+        DIGEST_RUN_WORDS: u32 = 128;
+        DIGEST_RUNS_APART: u32 = 16;
+
         /// The most ranks of a group, and of one whose ranks survey parts of rows.
         MAX_RANKS: usize = 16;
         MAX_SURVEYED_RANKS: usize = 8;
@@ -89,7 +97,8 @@ shared! {
         own_digest: u32;
         /// The blocks of the running kernel that have done their part.
         blocks_done: u32;
-        reserved: u32;
+        /// The digest of the drafts that this turn's step reads from device memory; 0 if it reads none.
+        drafts: u32;
     }
 
     /// The ranks of a group.
@@ -101,6 +110,35 @@ shared! {
         rank: u32;
         /// How long a rank is waited for, in nanoseconds.
         timeout_ns: u64;
+    }
+
+    /// The argument of digest_drafts: the drafts of a step, wherever their rows are drawn from.
+    struct DigestDrafts {
+        /// This rank's window.
+        window: (WindowHeader*);
+        /// As in DraftStep and DraftLinks. Null: there are none.
+        ids: (const void*);
+        parents: (const void*);
+        first_child: (const void*);
+        next_sibling: (const void*);
+        /// `[rows, vocab]`, `draft_stride` elements apart: the drafter's probabilities of the rows of the
+        /// batch. Null: there are none.
+        draft_probs: (const float*);
+        draft_stride: u64;
+        /// `[requests]`
+        requests: (const DraftRequest*);
+        /// `[requests]`: -1 is padding, whose drafts nobody reads.
+        slots: (const int*);
+        vocab: u32;
+        /// Bits of `DraftStep::flags`, and of `DraftLinks::flags`.
+        flags: u32;
+        link_flags: u32;
+        /// As in DraftStep.
+        path_stride: u32;
+        /// The blocks of a request.
+        blocks: u32;
+        /// In turn t the runs of probabilities are read whose number is t modulo this many.
+        runs_apart: u32;
     }
 
     /// The argument of send_rows: this rank's part of the rows of a batch.

@@ -1,11 +1,26 @@
 //! The launches of the kernels that exchange rows and results between devices.
 
-use crate::abi::{SendResults, SendRows};
+use crate::abi::{DigestDrafts, SendResults, SendRows};
 use crate::driver::device_limits::DeviceLimits;
 use crate::driver::runtime::Runtime;
 use crate::error::Result;
 use crate::launch::tuning;
-use crate::programs::kernels::{SEND_RESULTS, SEND_ROWS};
+use crate::programs::kernels::{DIGEST_DRAFTS, SEND_RESULTS, SEND_ROWS};
+
+/// Enqueues `digest_drafts` over the drafts of `requests` requests, before all other kernels of the step.
+///
+/// # Safety
+/// As for [`Runtime::launch`].
+pub(crate) unsafe fn digest_drafts(
+    runtime: &dyn Runtime,
+    requests: usize,
+    argument: &DigestDrafts,
+) -> Result<()> {
+    let grid = tuning::digest_drafts(requests, argument);
+    // SAFETY: the grid is one that exchange.cu expects, and each of its blocks waits for the kernel before.
+    // The caller guarantees what the argument points to.
+    unsafe { runtime.launch_dependent(DIGEST_DRAFTS.kernel(), grid, bytemuck::bytes_of(argument)) }
+}
 
 /// Enqueues `send_rows`, before the kernels of the step. It begins by waiting for the kernel before it,
 /// whichever that is.

@@ -13,10 +13,11 @@ use gumball_spec::{Error, Result};
 
 use crate::abi::dtype::{ColumnType, Dtype, IntType};
 use crate::abi::{
-    self, DraftLinks, DraftRequest, DraftRow, DraftStep, Params, Request, Slot, State, draft_flags,
-    link_flags,
+    self, DIGEST_RUNS_APART, DigestDrafts, DraftLinks, DraftRequest, DraftRow, DraftStep, Params, Request,
+    Slot, State, draft_flags, link_flags,
 };
 use crate::driver::runtime::Runtime;
+use crate::launch::tuning;
 use crate::memory::buffer::{Buffer, ROWS};
 use crate::memory::columns::{DeviceSlice, SIGNED};
 use crate::memory::rows::Rows;
@@ -178,6 +179,20 @@ impl DraftCounts<'_> {
             drafts += self.counts[request];
         }
         places
+    }
+}
+
+impl DraftPaths {
+    /// Returns the addresses of the drafts in front of the rows.
+    pub(crate) fn addresses(&self) -> DraftAddresses {
+        DraftAddresses {
+            ids: self.ids,
+            parents: 0,
+            links: [0; 2],
+            link_flags: 0,
+            probs: [0; 2],
+            flags: self.flags | draft_flags::PROPOSED,
+        }
     }
 }
 
@@ -456,17 +471,39 @@ impl DraftRows {
         rule: DraftRule,
         slots: u64,
     ) -> DraftStep {
-        let addresses = DraftAddresses {
-            ids: paths.ids,
-            parents: 0,
-            links: [0; 2],
-            link_flags: 0,
-            probs: [0; 2],
-            flags: paths.flags | draft_flags::PROPOSED,
-        };
         let rule = if rule.is_greedy() { rule } else { DraftRule::Coupled };
-        let begun = self.argument(step, &addresses, table, rule, (0, 0), [slots, 0, 0]);
+        let begun = self.argument(step, &paths.addresses(), table, rule, (0, 0), [slots, 0, 0]);
         DraftStep { path_stride: paths.stride, ..begun }
+    }
+
+    /// Returns the argument of the kernel that adds drafts to the digest of a step over ranks, in the window
+    /// at an address. `slots` is the address of the requests' slots, or of the rows' of a draft model;
+    /// `decides`: whether each rank draws all rows.
+    pub fn digest(
+        &self,
+        drafts: &DraftAddresses,
+        (vocab, decides): (usize, bool),
+        (slots, window): (u64, u64),
+    ) -> DigestDrafts {
+        let runs_apart = if decides { 1 } else { DIGEST_RUNS_APART };
+        let ([first_child, next_sibling], [draft_probs, draft_stride]) = (drafts.links, drafts.probs);
+        DigestDrafts {
+            window,
+            ids: drafts.ids,
+            parents: drafts.parents,
+            first_child,
+            next_sibling,
+            draft_probs,
+            draft_stride,
+            requests: self.requests.address(),
+            slots,
+            vocab: vocab as u32,
+            flags: drafts.flags,
+            link_flags: drafts.link_flags,
+            path_stride: 0,
+            blocks: if draft_probs == 0 { 1 } else { tuning::digest_blocks(vocab, runs_apart) },
+            runs_apart,
+        }
     }
 
     /// Returns the argument of the kernels that begin and end a step over the assigned rows from a first row

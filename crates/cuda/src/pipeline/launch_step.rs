@@ -1,7 +1,7 @@
-//! The launches of a step, in order: a part of a head, survey of parts of rows, exchange of rows, begin of
-//! drafts, edits that match histories, head, softmax, judgement or probabilities, survey, finish or race, end
-//! of drafts, exchange of results. Where ranks survey parts of all rows, drafts begin before and end behind
-//! all exchanges.
+//! The launches of a step, in order: over ranks the digest of its drafts, then a part of a head, survey of
+//! parts of rows, exchange of rows, begin of drafts, edits that match histories, head, softmax, judgement or
+//! probabilities, survey, finish or race, end of drafts, exchange of results. Where ranks survey parts of all
+//! rows, drafts begin before and end behind all exchanges.
 //!
 //! Every kind of step is a part of this list. It neither allocates nor waits, so a step can be captured in a
 //! graph and replayed; positions advance on the device.
@@ -10,10 +10,10 @@ use gumball_spec::Kind;
 
 use crate::abi::dtype::Dtype;
 use crate::abi::{self, DraftStep, exchange_flags, flags};
-use crate::launch::{drafts, finish, head, history_edits, shards, survey, tuning};
+use crate::launch::{drafts, exchange, finish, head, history_edits, shards, survey, tuning};
 use crate::pipeline::head::HeadLaunch;
 use crate::pipeline::proposals::Proposals;
-use crate::pipeline::rank_rows::Exchange;
+use crate::pipeline::rank_rows::{Exchange, ExchangeLayout};
 use crate::pipeline::row_batch::RowBatch;
 use crate::pipeline::step::{Begin, Step};
 use crate::pipeline::workspace::Workspace;
@@ -24,6 +24,9 @@ impl Step<'_> {
     /// those that exchange rows and results with other ranks. The workspace must still have the step's batch.
     pub(crate) fn launch(&self, workspace: &Workspace, needs: StepFeatures) -> crate::Result<()> {
         assert_eq!(self.workspace, workspace.id, "a step goes to the workspace that fixed it");
+        if let Some(exchange) = &self.terms.exchange {
+            self.digest_drafts(workspace, exchange)?;
+        }
         if let Some((head, step)) = self.part_head.as_deref().filter(|(_, step)| step.rows > 0) {
             launch_head(workspace, head, step)?;
         }
@@ -36,6 +39,27 @@ impl Step<'_> {
                 launch_exchanged(workspace, exchange, || self.launch_rows(workspace, &self.argument, needs))
             }
         }
+    }
+
+    /// Launches the kernel that adds the step's drafts to the digest that ranks compare, if it has some.
+    fn digest_drafts(&self, workspace: &Workspace, of: &Exchange) -> crate::Result<()> {
+        let batch = self.batch(workspace);
+        let (addresses, path_stride, requests) = match &self.begin {
+            Begin::Nothing => return Ok(()),
+            Begin::Verify(drafts) => (drafts.addresses, 0, batch.requests()),
+            Begin::Propose(paths) => (paths.addresses(), paths.stride, batch.requests()),
+        };
+        if requests == 0 {
+            return Ok(());
+        }
+        let peers = &of.results.peers;
+        let window = peers.windows[peers.rank as usize];
+        let of_rows = (workspace.limits().vocab, of.layout == ExchangeLayout::Gather);
+        let digest = batch.draft_rows().digest(&addresses, of_rows, (batch.slots(), window));
+        let digest = abi::DigestDrafts { path_stride, ..digest };
+        // SAFETY: the buffers belong to this workspace and the window to this rank, and `assign` wrote the
+        // requests. The creators of the drafts' columns and of the paths guarantee these.
+        unsafe { exchange::digest_drafts(&*workspace.runtime, requests, &digest) }
     }
 
     /// Launches the kernels of a step under [`ExchangeLayout::Survey`](crate::ExchangeLayout::Survey): the

@@ -109,7 +109,7 @@ kernels! {
         // Force given tokens in a step, and write their logprobs after it.
         "selected_logprobs" { SELECT_TOKENS: ONE, WRITE_SELECTED: ONE }
         // Exchange rows and results between the devices of a group.
-        "exchange" { SEND_ROWS: ONE, SEND_RESULTS: ONE }
+        "exchange" { DIGEST_DRAFTS: ONE, SEND_ROWS: ONE, SEND_RESULTS: ONE }
         // Survey and finish rows of which each device of a group has a part.
         "shards" {
             SURVEY_SHARDS: BY_DTYPE.sized(FEW_OR_MANY),

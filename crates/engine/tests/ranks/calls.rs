@@ -90,6 +90,10 @@ pub struct Given {
     pub parents: Option<Vec<i32>>,
     /// The probabilities that drafts came from, of all rows.
     pub probs: Option<Vec<f32>>,
+    /// Whether drafts, trees and the drafter's probabilities lie in the memory of the rank's device.
+    pub in_device: bool,
+    /// There: the first child and the next sibling of each row, instead of `parents`.
+    pub links: Option<[Vec<i32>; 2]>,
     /// How many drafts of each row are drawn.
     pub siblings: usize,
     /// Known tokens, how many of them are prompt, and the first that is scored.
@@ -109,6 +113,8 @@ impl Given {
             drafts: vec![1, 2, 3, 0],
             parents: None,
             probs: None,
+            in_device: false,
+            links: None,
             siblings: 2,
             known: ((0..2 + SCORED as u32).map(|place| place * 7 % 5).collect(), 1, 1),
             scoring: SamplingParams { top_p: 0.9, seed: Some(3), ..SamplingParams::default() },
@@ -260,7 +266,12 @@ impl Calls {
                 let trees = given.parents.as_ref().map_or(chains, |parents| Drafts::tree(drafts, parents));
                 let probs = given.probs.as_ref();
                 let probs = probs.map(|probs| HostMatrix::new(probs, count, VOCAB).unwrap().into());
-                pool.verify(logits, &batch, &Drafts { probs, ..trees }, &mut out)?;
+                let drafts = Drafts { probs, ..trees };
+                #[cfg(feature = "emulator")]
+                let uploaded = given.in_device.then(|| Uploaded::new(pool.device().unwrap(), given));
+                #[cfg(feature = "emulator")]
+                let drafts = uploaded.as_ref().map_or(drafts, |uploaded| uploaded.drafts(count));
+                pool.verify(logits, &batch, &drafts, &mut out)?;
             }
             Call::Draft => {
                 pool.draft(logits, &batch, drafts, &mut proposals)?;
@@ -381,4 +392,37 @@ pub fn saved(sequence: &Sequence) -> Saved {
 /// Returns the states of all sequences in slots.
 pub fn all_saved(pool: &mut Pool, slots: &[Slot]) -> Vec<Saved> {
     slots.iter().map(|slot| saved(pool.sequence(*slot).unwrap())).collect()
+}
+
+/// Drafts in the memory of a device.
+#[cfg(feature = "emulator")]
+struct Uploaded {
+    /// Ids, then parents or links.
+    lists: Vec<gumball_engine::DeviceBuffer>,
+    probs: Option<gumball_engine::DeviceBuffer>,
+}
+
+#[cfg(feature = "emulator")]
+impl Uploaded {
+    fn new(device: &gumball_engine::Device, given: &Given) -> Self {
+        let lists = [&given.drafts].into_iter().chain(&given.parents).chain(given.links.iter().flatten());
+        let upload = |list: &[u32]| gumball_engine::DeviceBuffer::of(device.runtime(), list).unwrap();
+        let probs = given.probs.as_ref().map(|probs| upload(bytemuck::cast_slice(probs)));
+        Self { lists: lists.map(|list| upload(bytemuck::cast_slice(list))).collect(), probs }
+    }
+
+    fn drafts(&self, rows: usize) -> Drafts<'_> {
+        use gumball_engine::{DeviceMatrix, DeviceSlice, Dtype, Ids, IntType, Tree};
+        let count = rows - REQUESTS;
+        let column = |list: usize, length| {
+            Ids::Device(DeviceSlice::of(&self.lists[list], IntType::I32).first(length).unwrap())
+        };
+        let tree = match self.lists.len() {
+            1 => Tree::Chain,
+            2 => Tree::Parents(column(1, count)),
+            _ => Tree::Links { first_child: column(1, rows), next_sibling: column(2, rows) },
+        };
+        let matrix = |probs| DeviceMatrix::of(probs, Dtype::F32, 0, rows, VOCAB, VOCAB).unwrap().into();
+        Drafts { ids: column(0, count), tree, probs: self.probs.as_ref().map(matrix) }
+    }
 }

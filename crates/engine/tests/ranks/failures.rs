@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use gumball_engine::dist::LogitsLayout::{self, Gather, Replicated, Swap};
+use gumball_engine::dist::LogitsLayout::{self, Gather, Replicated, Survey, Swap};
 #[cfg(feature = "emulator")]
 use gumball_engine::dist::TransportKind;
 use gumball_engine::dist::{PlannerConfig, StepKind, VocabSplit};
@@ -145,7 +145,7 @@ fn is_part(differs: &str, call: Call) -> bool {
         "masks" | "call" => true,
         "known" | "prompt_len" | "start" | "scoring" => call == Call::Score,
         "parents" => matches!(call, Call::Verify(_)),
-        "probabilities" => matches!(call, Call::Verify(layout) if layout != LogitsLayout::Survey),
+        "probabilities" => matches!(call, Call::Verify(layout) if layout != Survey),
         "siblings" => call == Call::Draft,
         "drafts" | "counts" | "mode" => matches!(call, Call::Verify(_) | Call::Draft),
         "layout" => !matches!(call, Call::Draft | Call::Score),
@@ -292,5 +292,64 @@ fn devices_of_ranks_with_other_requests_or_calls_are_told_what_differs() {
             ("layout" | "call", _) => false,
             (_, call) => !matches!(call, Call::Kept(_) | Call::Hidden(_)),
         });
+    }
+}
+
+#[cfg(feature = "emulator")]
+#[test]
+fn devices_compare_the_drafts_that_lie_in_their_memory() {
+    let [onesided, nccl] = [TransportKind::OneSided, TransportKind::Nccl];
+    // Each layout has a place of its own where ranks compare; what is compared does not depend on it.
+    let all = [
+        (onesided, "ids", &[Gather, Swap, Replicated, Survey][..]),
+        (nccl, "ids", &[Gather, Swap]),
+        (onesided, "parents", &[Gather]),
+        (onesided, "links", &[Survey]),
+        (onesided, "probabilities", &[Gather, Swap]),
+        (onesided, "unread", &[Gather]),
+        (onesided, "", &[Survey, Swap]),
+    ];
+    let all = all.into_iter().flat_map(|(way, differs, layouts)| {
+        layouts.iter().map(move |layout| (way, Call::Verify(*layout), differs))
+    });
+    let made = Calls::new(2);
+    for (way, call, differs) in all {
+        let case = format!("{way:?}, {call:?}, {differs}");
+        let taken = with_patience(2, Duration::from_secs(20), |rank| {
+            let mut pool =
+                made.pool(call, (Some(way), Duration::from_secs(8)), Some(Box::new(rank)), None).unwrap();
+            let (own, slots) = (pool.ranks().unwrap().group.rank(), made.admit(&mut pool));
+            let mut given = Given { in_device: true, ..Given::new(call, &slots) };
+            match differs {
+                "ids" => given.drafts[3] = own as i32,
+                "parents" => given.parents = Some(vec![-1, -1, [0, -1][own], -1]),
+                "links" => {
+                    let (children, siblings) = ([[1, 2, -1], [1, -1, -1]][own], [[-1; 3], [-1, 2, -1]][own]);
+                    let of_rows = |own: [i32; 3], other: i32| {
+                        let [root, second, third] = own;
+                        vec![other, -1, -1, root, second, third, -1, other, -1, -1]
+                    };
+                    given.links = Some([of_rows(children, 1), of_rows(siblings, -1)]);
+                }
+                "unread" | "probabilities" => {
+                    let mut probs = vec![0.25; given.rows() * calls::VOCAB];
+                    // The second row has no draft after it; the row in front of the last draft has one.
+                    let row = if differs == "unread" { 1 } else { 7 };
+                    probs[row * calls::VOCAB..][..calls::VOCAB].fill([0.25, 0.5][own]);
+                    (given.mode, given.probs) = (VerifyMode::Rejection, Some(probs));
+                }
+                _ => {}
+            }
+            made.take(&mut pool, &given).map_err(|error| error.to_string())
+        });
+        if ["", "unread"].contains(&differs) {
+            assert!(taken[0].is_ok() && taken[0] == taken[1], "{case}: {taken:?}");
+        } else {
+            for (own, error) in taken.into_iter().enumerate() {
+                let error = error.expect_err(&case);
+                let wanted = format!("rank {} disagrees on drafts in device memory", 1 - own);
+                assert!(error.contains(&wanted), "{case}: {error}");
+            }
+        }
     }
 }

@@ -2,9 +2,13 @@
 
 use gumball_spec::layout::{Layout, Widths};
 
-use crate::abi::{SEND_RESULTS_THREADS, SEND_ROWS_MOST_BLOCKS, SEND_ROWS_THREADS, SendResults, SendRows};
+use crate::abi::{
+    DIGEST_DRAFTS_THREADS, DIGEST_RUN_WORDS, DigestDrafts, SEND_RESULTS_THREADS, SEND_ROWS_MOST_BLOCKS,
+    SEND_ROWS_THREADS, SendResults, SendRows,
+};
 use crate::driver::device_limits::DeviceLimits;
 use crate::driver::runtime::Grid;
+use crate::launch::tuning::WARP;
 
 /// The blocks of `send_rows` on a multiprocessor.
 const BLOCKS_PER_SM: usize = 4;
@@ -17,6 +21,22 @@ const CHUNK_BYTES: [usize; 3] = [4096, 8192, 16384];
 /// blocks.
 const WORDS_PER_THREAD: usize = 4;
 const MOST_RESULT_BLOCKS: usize = 32;
+
+/// The most blocks of `digest_drafts` that a request has.
+const MOST_DIGEST_BLOCKS: usize = 32;
+
+/// Returns how many blocks of `digest_drafts` a request has: a warp reads a few runs of each row of
+/// probabilities.
+pub(crate) fn digest_blocks(vocab: usize, runs_apart: u32) -> u32 {
+    let runs = vocab.div_ceil((DIGEST_RUN_WORDS * runs_apart) as usize);
+    let warps = DIGEST_DRAFTS_THREADS as usize / WARP;
+    runs.div_ceil(warps).clamp(1, MOST_DIGEST_BLOCKS) as u32
+}
+
+/// Returns the grid of `digest_drafts`.
+pub(crate) fn digest_drafts(requests: usize, argument: &DigestDrafts) -> Grid {
+    Grid::new(requests as u32 * argument.blocks, DIGEST_DRAFTS_THREADS)
+}
 
 /// Returns the bytes of a row that a block sends at a time: few enough that all blocks have some, if rows are
 /// few.

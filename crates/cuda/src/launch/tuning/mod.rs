@@ -18,7 +18,9 @@ use crate::driver::runtime::Grid;
 pub(crate) use drafts::{
     begin_drafts, copy_drafts, draft_race, edit_rows, end_drafts, parents_of_links, shorten_requests,
 };
-pub(crate) use exchange::{chunk_bytes, result_words_per_row, send_results, send_rows};
+pub(crate) use exchange::{
+    chunk_bytes, digest_blocks, digest_drafts, result_words_per_row, send_results, send_rows,
+};
 pub(crate) use finish::{finish, finish_shards};
 pub(crate) use head::{
     QueueShape, fast_logits, head_bounds, head_contenders, head_logits, head_probes, head_race, head_states,

@@ -332,6 +332,14 @@ impl GpuRanks {
             _ => None,
         };
         match compared {
+            Ok(())
+                if let (true, ExchangeFailure::OtherStep { rank, ours, theirs }) =
+                    (self.turn.rows.is_some(), failure) =>
+            {
+                // The hosts have compared all that they know.
+                let digest = |word| format!("digest {word:08x}");
+                RanksError::disagree(rank, "drafts in device memory", digest(ours), digest(theirs)).into()
+            }
             Err(error) if disagrees(&error) => self.common.explain(slots, error),
             Err(error) if is_lost(&error) && !disagrees(&told) => error,
             Err(error)
