@@ -16,6 +16,8 @@ pub mod apart;
 
 pub mod session;
 
+pub mod section_texts;
+
 pub mod grammar;
 
 pub mod stop;

@@ -19,6 +19,7 @@ use crate::interrupt::{self, INTERRUPT};
 use crate::output::{Output, say, shown};
 use crate::request_head::{OnDevice, RequestHead};
 use crate::sampling::{SamplingArgs, settings};
+use crate::section_texts::SectionTexts;
 use crate::session::{ModelArgs, Session, for_prose};
 use crate::speculate::{Acceptance, Drafter, SpeculateArgs};
 use crate::text::{DIM, Table, WARN};
@@ -59,6 +60,9 @@ pub struct Args {
     /// The drafts.
     #[command(flatten)]
     pub speculate: SpeculateArgs,
+    /// The texts of a section.
+    #[command(flatten)]
+    pub section: SectionTexts,
     /// The parameters; temperature 0.7 and top-p 0.9 if none are given that shape the distribution.
     #[command(flatten)]
     pub sampling: SamplingArgs,
@@ -106,8 +110,9 @@ pub fn run(args: &Args, out: &mut Output<'_>) -> Result<()> {
     let route = args.engine.route()?;
     let prompt = prompt(args)?;
     let mut session = Session::start(&args.model, &prompt)?;
-    let given = params.clone();
-    let mut params = for_prose(params, args.sampling.shapes());
+    let mut given = params;
+    args.section.put(&mut given, &session.model.tokenizer)?;
+    let mut params = for_prose(given.clone(), args.sampling.shapes());
     let is_given = params == given;
     let ends =
         session.model.eos().iter().filter(|id| !params.stop_ids.contains(id)).copied().collect::<Vec<_>>();

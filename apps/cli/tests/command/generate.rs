@@ -161,6 +161,33 @@ fn a_stop_string_ends_the_text_before_it() {
 }
 
 #[test]
+fn a_section_between_texts_is_closed_when_its_budget_is_used_up() {
+    let end = " Enough.</think>";
+    let texts = ["--section-close-text", "</think>", "--section-end-text", end, "--section-budget", "6"];
+    let ids = |report: &Value| -> Vec<u64> {
+        report["tokens"].as_array().unwrap().iter().map(|token| token["id"].as_u64().unwrap()).collect()
+    };
+    // Without a text that opens it, a section begins with the answer.
+    let args = [&[PROMPT, "--seed", "4", "--max-tokens", "24"], &texts[..]].concat();
+    let report = json(&args);
+    let section = &report["params"]["section"];
+    let forced: Vec<_> = section["end"].as_array().unwrap().iter().map(|id| id.as_u64().unwrap()).collect();
+    assert!(ids(&report)[6..].starts_with(&forced) && report["text"].as_str().unwrap().contains(end));
+    assert_eq!(json(&[&args[..], &["--speculate", "ngram"]].concat())["tokens"], report["tokens"]);
+    let open = ["--no-chat", "Aloud:\n<think>", "--section-open-text", "<think>", "--temperature", "0"];
+    let report = json(&[&open[..], &["--max-tokens", "12"], &texts].concat());
+    assert!(ids(&report)[6..].starts_with(&forced), "{report}");
+    let unopened = ["--no-chat", "Aloud:", "--section-open-text", "<think>", "--temperature", "0"];
+    let report = json(&[&unopened[..], &["--max-tokens", "12"], &texts].concat());
+    assert!(!report["text"].as_str().unwrap().contains(end));
+    let twice = refuses(&["generate", "x", "--section-close", "5", "--section-close-text", "y"]);
+    assert!(
+        twice.contains("--section-close-text is \"y\", but section.close has ids; leave one out"),
+        "{twice}"
+    );
+}
+
+#[test]
 fn logprobs_come_with_every_token() {
     let report =
         json(&[PROMPT, "--seed", "1", "--max-tokens", "4", "--logprobs", "raw", "--top-logprobs", "2"]);
