@@ -26,7 +26,9 @@ def refuse(request: Any, vocab: int, drafts: bool) -> None:
     if getattr(request, "custom_logit_processor", None) is not None:
         raise RefusedError("custom_logit_processor is given, which TokenSpeed hands on and calls nowhere; leave it out")
     if params.thinking_budget is not None:
-        raise RefusedError(f"thinking_budget is {params.thinking_budget}, which TokenSpeed reads nowhere; leave it out")
+        raise RefusedError(
+            f"thinking_budget is {params.thinking_budget}, which TokenSpeed reads nowhere; give section_close and section_budget in custom_params"
+        )
     for field, name in _ENDS.items():
         if params.min_new_tokens > 0 and getattr(params, field):
             raise RefusedError(

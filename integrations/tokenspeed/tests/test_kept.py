@@ -13,7 +13,7 @@ from gumball_tokenspeed.kept import SWITCH, is_on
 from gumball_tokenspeed.params import params_of
 from test_backend import on, on_host_or_emulated
 from test_requests import VOCAB, entered, wired
-from test_steps import COUNT, Engine, text_model
+from test_steps import Engine, text_model
 
 from gumball import Sampler
 
@@ -131,7 +131,7 @@ def test_sets_and_seeds_are_in_the_last_answer(
     loop.run(tokens, right)
     assert [loop.output(i)[:length] for i, length in enumerate(LENGTHS)] == tokens
     answers = loop.answers()
-    assert [answers[f"r{i}"]["seed_used"] for i in range(COUNT)] == seeds
+    assert [answers[f"r{i}"]["seed_used"] for i in range(len(REQUESTS))] == seeds
     for i, (one, kept) in enumerate(zip(REQUESTS, sets, strict=True)):
         assert answers[f"r{i}"].get("kept") == (kept if "return_kept" in one.get("custom_params", ()) else None)
     # Also such as go as bitmasks.
@@ -149,6 +149,7 @@ def test_sets_that_cannot_be_told_are_refused_by_name(served: Any, monkeypatch: 
             {"custom_params": {"return_kept": True, "dynamic_temperature_min": 0.5, "dynamic_temperature_max": 1.0}},
             "dynamic_temperature is given, which a kept set does not tell",
         ),
+        ({"custom_params": {"return_kept": True, "section_close": [5]}}, "section is given"),
         ({"custom_params": {"return_kept": "yes"}}, "return_kept = 'yes', but it must be true or false"),
         ({"custom_params": {"return_kpet": True}}, "custom_params has 'return_kpet', but takes only"),
     ):

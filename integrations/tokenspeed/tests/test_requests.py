@@ -19,7 +19,7 @@ VOCAB = 300
 EOS = 2
 
 REFUSED = [
-    ({"thinking_budget": 5}, "thinking_budget is 5, which TokenSpeed reads nowhere"),
+    ({"thinking_budget": 5}, "thinking_budget is 5, which TokenSpeed reads nowhere; give section_close"),
     ({"min_new_tokens": 4, "stop": ["a"]}, "min_new_tokens is 4 beside stop"),
     ({"min_new_tokens": 4, "regex": "a"}, "min_new_tokens is 4 beside regex"),
     ({"min_new_tokens": 4, "structural_tag": "{}"}, "min_new_tokens is 4 beside structural_tag"),
@@ -27,6 +27,7 @@ REFUSED = [
     ({"custom_params": {"top_p": 0.5}}, "custom_params has 'top_p', which is TokenSpeed's own"),
     ({"custom_params": {"colour": 1}}, "custom_params has 'colour', but takes only typical_p"),
     ({"custom_params": {"__known__": [[1], []]}}, "not the client's"),
+    ({"custom_params": {"section_budget": 3}}, "section.close has length 0"),
     ({"custom_params": {"typical_p": "x"}}, "typical_p = 'x', but it must be a number"),
     ({"custom_params": {"dry_multiplier": 1, "dry_breakers": [300]}}, "dry_breakers has 300"),
     ({"repetition_penalty": 0.0}, "repetition_penalty"),

@@ -20,6 +20,10 @@ REQUESTS: list[dict[str, Any]] = [
     {"min_new_tokens": 4, "logit_bias": {"2": 50.0}, "seed": 3},
     {"temperature": 0.0},
     {"seed": 5, "custom_params": {"dry_multiplier": 2.0, "xtc_probability": 0.5}},
+    {
+        "seed": 6,
+        "custom_params": {"section_open": [7], "section_close": [9], "section_end": [8, 9], "section_budget": 1},
+    },
 ]
 COUNT = len(REQUESTS)
 
@@ -96,7 +100,7 @@ class Engine:
 
     def samplers(self) -> list[Sampler]:
         params = [params_of(state.sampling_params) for state in self.output_processor.rid_to_state.values()]
-        made = [Sampler(one, VOCAB, prompt=[5, 6, 7] if one.xtc_probability else []) for one in params]
+        made = [Sampler(one, VOCAB, prompt=[5, 6, 7] if one.xtc_probability or one.section else []) for one in params]
         # The least number of tokens is one before the model's end, of which only the engine knows.
         made[2] = Sampler(params[2].replace(min_tokens=4, stop_ids=[2]), VOCAB)
         return made
@@ -134,7 +138,7 @@ def test_a_prompt_in_parts_draws_as_a_whole_one_does(served: Any) -> None:
         assert tokens.tolist() == [alone[1].sample(row[0])]
 
 
-@pytest.mark.parametrize("i", [1, 4])
+@pytest.mark.parametrize("i", [1, 4, 5])
 def test_a_request_that_was_retracted_goes_on_behind_its_tokens(served: Any, i: int) -> None:
     """Another one has its pool index meanwhile, and its prompt comes back with its tokens after it, in two parts."""
     engine = Engine(served(), 1)

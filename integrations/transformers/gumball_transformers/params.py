@@ -42,7 +42,7 @@ _OTHERWISE = {
     "min_tokens": "min_new_tokens",
     "mirostat": "mirostat_tau and mirostat_eta",
     "no_repeat_ngram": "no_repeat_ngram_size",
-    "section": "nothing for it; give all parameters as SamplingParams",
+    "section": "section_open, section_close, section_end, section_budget and section_min",
     "stop_ids": "eos_token_id",
 }
 
@@ -55,7 +55,7 @@ def refuse_names(said: Mapping[str, Any]) -> None:
 
 
 # How the names of edits start: greedy decoding makes use of them, too.
-_OF_EDITS = ("frequency_", "presence_", "repetition_", "penalty_", "dry_")
+_OF_EDITS = ("frequency_", "presence_", "repetition_", "penalty_", "dry_", "section_")
 
 # Names that say how penalties act, and these penalties.
 _OF_PENALTIES = {

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 import gumball
-from gumball import Dry, DynamicTemperature, Mirostat
+from gumball import Dry, DynamicTemperature, Mirostat, Section
 from gumball_transformers import FOLDER, OUR_NAMES
 from recorded_model import EOS, PAD, row_of
 
@@ -59,6 +59,15 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "dry": (
         {"temperature": 0.5, "dry_multiplier": 2.0, "dry_allowed_length": 1, "dry_breakers": [28]},
         {"temperature": 0.5, "dry": Dry(2.0, allowed_length=1, breakers=(28,))},
+    ),
+    "a section": (
+        {"section_open": [28], "section_close": [30], "section_end": [588, 30], "section_budget": 3},
+        {"section": Section(open=[28], close=[30], end=[588, 30], budget=3)},
+    ),
+    "a greedy section": (
+        {"do_sample": False, "section_close": [28, 30], "section_budget": 9, "sequence_bias": [[[30], 9.0]]}
+        | {"section_min": 5},
+        {"temperature": 0, "section": Section(close=[28, 30], budget=9, min=5), "logit_bias": {30: 9.0}},
     ),
     "xtc": ({"xtc_probability": 0.7, "xtc_threshold": 0.05}, {"xtc_probability": 0.7, "xtc_threshold": 0.05}),
     "xtc behind top-p and min-p": (

@@ -25,7 +25,9 @@ LISTED = {"return_dict_in_generate": True, "logprobs": 2}
 BIASED = {"sequence_bias": [[[5], 9.0], [[6], 9.0], [[7], 9.0]]}
 REPEATED = {"repetition_penalty": 3.0, "presence_penalty": 9.0} | BIASED
 # What must not be left out where another name stands.
-NEEDED = ("dynamic_temperature_max", "dynamic_temperature_min", "logprobs", "mirostat_tau")
+NEEDED = ("dynamic_temperature_max", "dynamic_temperature_min", "logprobs", "mirostat_tau", "section_close")
+# A section without an id that opens it begins with the output.
+SECTION = {"section_close": [9], "section_budget": 3}
 
 # For each name a value, and the arguments that it needs to count.
 VALUES: dict[str, tuple[Any, dict[str, Any]]] = {
@@ -52,6 +54,11 @@ VALUES: dict[str, tuple[Any, dict[str, Any]]] = {
     "dynamic_temperature_min": (0.01, {"dynamic_temperature_max": 0.1}),
     "dynamic_temperature_max": (0.1, {"dynamic_temperature_min": 0.01}),
     "dynamic_temperature_exponent": (9.0, {"dynamic_temperature_min": 0.01, "dynamic_temperature_max": 9.0}),
+    "section_open": ([6], SECTION),
+    "section_close": ([9], {"section_budget": 3}),
+    "section_end": ([8, 9], SECTION),
+    "section_budget": (3, {"section_close": [9]}),
+    "section_min": (20, {"section_close": [9], "sequence_bias": [[[9], 99.0]]}),
     "frequency_penalty": (9.0, {}),
     "presence_penalty": (9.0, {}),
     "seed": (8, {}),
