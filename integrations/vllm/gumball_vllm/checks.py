@@ -146,7 +146,7 @@ def validator(original: Callable[[Any], Callable[[Any], None]]) -> Callable[[Any
         theirs = original(self)
         config = self.vllm_config
         vocab, mode = config.model_config.get_vocab_size(), config.model_config.logprobs_mode
-        speculates, newer = config.speculative_config is not None, config.use_v2_model_runner
+        newer = config.use_v2_model_runner
         alone = newer and draws_alone(config)
         head, masks = chosen_head(), config.model_config.return_sampling_mask and not alone
         if masks:
@@ -165,18 +165,13 @@ def validator(original: Callable[[Any], Callable[[Any], None]]) -> Callable[[Any
                     _refuse_long_lists(params)
                     THEIR_CHECK(params, config.speculative_config)
                 else:
-                    made = params_of(params, logprobs_mode=mode, vocab=vocab)
+                    made = params_of(params, logprobs_mode=mode, vocab=vocab, reasoning=config.reasoning_config)
                     if masks:
                         refuse_edits(made, "start the server without --return-sampling-mask", repeatable=True)
                 if head is not None:
                     refuse_without_logits(params, head["kind"])
             except RefusedError as error:
                 raise VLLMValidationError(str(error)) from error
-            if not newer and speculates and params.thinking_token_budget is not None:
-                raise VLLMValidationError(
-                    "thinking_token_budget beside speculation is not what Gumball does; leave it out, or start the server "
-                    "without speculation or with GUMBALL_VLLM=0"
-                )
 
         return validate
 

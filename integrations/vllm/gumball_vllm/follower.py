@@ -37,6 +37,7 @@ class Follower(LogitsProcessor):
             logprobs_mode=model.logprobs_mode,
             top_n=model.max_logprobs,
             kept=model.return_sampling_mask,
+            reasoning=vllm_config.reasoning_config,
         )
         # The engine's names of the requests that were added since the last change, by row.
         self.names: dict[int, str] = {}
@@ -106,6 +107,7 @@ def _leave_edits_to_the_pool(batch: Any, row: int, name: str) -> None:
     for names in (batch.frequency_penalties_reqs, batch.presence_penalties_reqs, batch.repetition_penalties_reqs):
         names.discard(name)
     batch.bad_words_token_ids.pop(row, None)
+    batch.thinking_budget_state_holder = None
 
 
 def builder(original: Callable[..., LogitsProcessors]) -> Callable[..., LogitsProcessors]:

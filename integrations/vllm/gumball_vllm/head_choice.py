@@ -61,7 +61,6 @@ def refuse_without_logits(theirs: Any, kind: str) -> None:
     count = theirs.logprobs or 0
     for asked, what in (
         (theirs.structured_outputs is not None, "structured_outputs"),
-        (theirs.thinking_token_budget is not None, "thinking_token_budget"),
         (not 0 <= count <= TOP_LIMIT, f"logprobs {count}, with more than {TOP_LIMIT} lines of a token"),
         (
             kind == "clustered" and bool(theirs.allowed_token_ids),

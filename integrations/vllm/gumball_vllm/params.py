@@ -13,7 +13,7 @@ from typing import Any
 
 from gumball.errors import RefusedError
 from gumball.flat import FLAT_NAMES, flat_params, refuse_near_misses
-from gumball.params import FILTERS, LogprobsParams, SamplingParams
+from gumball.params import FILTERS, LogprobsParams, SamplingParams, Section
 
 __all__ = ["TOP_LIMIT", "params_of", "refuse_misplaced", "say_once"]
 
@@ -43,11 +43,14 @@ _OTHERS = [name for name in FILTERS if name != "min_p"]
 MIN_P_FIRST = (*_OTHERS[: _OTHERS.index("top_k")], "min_p", *_OTHERS[_OTHERS.index("top_k") :])
 
 
-def params_of(theirs: Any, *, logprobs_mode: str = "raw_logprobs", vocab: int | None = None) -> SamplingParams:
+def params_of(
+    theirs: Any, *, logprobs_mode: str = "raw_logprobs", vocab: int | None = None, reasoning: Any = None
+) -> SamplingParams:
     """Returns a request's parameters.
 
     theirs: vLLM's `SamplingParams`, as its engine passes them on: verified, with stop ids and words as ids. Its seed counts modulo
-    2^64. logprobs_mode: the engine's. vocab: if given, what depends on it is checked too. Without a seed ours has none either.
+    2^64. logprobs_mode: the engine's. vocab: if given, what depends on it is checked too. reasoning: the engine's `ReasoningConfig`, which has the ids of
+    a `thinking_token_budget`. Without a seed ours has none either.
 
     Raises RefusedError for what Gumball has not, for a value outside its range, and for a key of `extra_args` that is nearly one of ours, or
     vLLM's own.
@@ -76,6 +79,8 @@ def params_of(theirs: Any, *, logprobs_mode: str = "raw_logprobs", vocab: int | 
     try:
         refuse_misplaced(extra, theirs)
         chosen |= flat_params({name: extra[name] for name in FLAT_NAMES if name in extra}, _SOURCE)
+        if theirs.thinking_token_budget is not None:
+            chosen["section"] = _thinking(theirs.thinking_token_budget, chosen.get("section", Section()), reasoning)
         for id in extra.get("dry_breakers") or ():
             if vocab is not None and not 0 <= id < vocab:
                 raise RefusedError(f"{_SOURCE} has dry_breakers with {id}, which is no id of a vocabulary of {vocab}")
@@ -109,6 +114,26 @@ def refuse_misplaced(extra: Mapping[str, Any], theirs: Any) -> None:
     for name in extra:
         if name not in FLAT_NAMES and name not in _VLLMS:
             say_once(name, "extra_args of a request: Gumball does not know it, and leaves it to others")
+
+
+def _thinking(budget: int, own: Section, reasoning: Any) -> Section:
+    """The section of a request with a `thinking_token_budget`, between the ids of the engine's `ReasoningConfig`. own: what `extra_args` say of one."""
+    if reasoning is None or not reasoning.enabled:
+        raise RefusedError(
+            f"thinking_token_budget is {budget}, but the server has no ids of reasoning; start it with --reasoning-parser or --reasoning-config"
+        )
+    if own != Section(min=own.min):
+        raise RefusedError(
+            f"{_SOURCE} has a section of its own beside thinking_token_budget, of which section_min alone may stand there; leave one of them out"
+        )
+    return Section(
+        open=reasoning.reasoning_start_token_ids,
+        close=reasoning.natural_reasoning_end_token_ids,
+        end=reasoning.reasoning_end_token_ids,
+        # No text is as long as the largest budget.
+        budget=min(budget, Section().budget),
+        min=own.min,
+    )
 
 
 _said: set[str] = set()

@@ -142,6 +142,7 @@ def _custom_sampler(self: Any, sampler: Any) -> tuple[Any, Any]:
         logprobs_mode=model.logprobs_mode,
         top_n=model.max_logprobs,
         kept=model.return_sampling_mask,
+        reasoning=self.vllm_config.reasoning_config,
     )
     add, remove = self.add_request, self.remove_request
 

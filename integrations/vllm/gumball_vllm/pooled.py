@@ -65,6 +65,7 @@ class Sequences:
 
     states: the runner's `RequestState`. vocab: the ids of a row of logits. most_drafts: of a request. seed: the engine's; requests without a
     seed of their own draw theirs from it in the order in which they come, so that all ranks of an engine agree. kept: whether steps tell kept sets.
+    reasoning: the engine's `ReasoningConfig`.
     """
 
     def __init__(
@@ -78,10 +79,11 @@ class Sequences:
         logprobs_mode: str,
         top_n: int,
         kept: bool = False,
+        reasoning: Any = None,
     ) -> None:
         most = states.max_num_reqs
         self.states, self.most_drafts, self.logprobs_mode = states, most_drafts, logprobs_mode
-        self.kept = kept
+        self.kept, self.reasoning = kept, reasoning
         self.pool = pool_of(vocab, device, most, most * (1 + most_drafts), logprobs_mode, top_n, kept)
         self.outputs = OnDevice(self.pool)
         # The batch of the last step, if the next one may be the same; and what the pool's next step is assigned to, if that is known.
@@ -124,7 +126,7 @@ class Sequences:
         former = self._departed.pop(new.req_id, None)
         if theirs is None:
             return
-        params = params_of(theirs, logprobs_mode=self.logprobs_mode)
+        params = params_of(theirs, logprobs_mode=self.logprobs_mode, reasoning=self.reasoning)
         known = former is not None and former.theirs == theirs
         if former is not None and known:
             seed = former.seed
@@ -179,8 +181,8 @@ class Sequences:
 class _Batch(Batch):
     """A batch while it has the same requests and all of their prompts are read to the end.
 
-    indices: the runner's; key: their bytes. drawing: whose prompt is read to its end; the others draw nothing. slots: the pool's, -1 for those. touched: the
-    requests whose logits are edited before their penalties; edits: whether any are. dims: what vLLM says of the logprobs that are asked for; None for none.
+    indices: the runner's; key: their bytes. drawing: whose prompt is read to its end; the others draw nothing. slots: the pool's, -1 for those. edits:
+    whether logits are edited before their penalties. dims: what vLLM says of the logprobs that are asked for; None for none.
     apart: the requests whose logprobs vLLM's own functions make, of the logits as they came, since their row is another in the pool, or their
     lists are longer than the pool's.
     """
@@ -197,15 +199,10 @@ class _Batch(Batch):
         self.ones, self.zeros = tensors.ones[: len(indices)], tensors.zeros[: len(indices)]
         if not self.all_draw:
             self.ones = upload(self.drawing, self.ones, torch.int32)
-        others, budget = sampler.logits_processors[BUILT_IN:], sampler.thinking_budget_state
-        self.touched = np.full(len(indices), bool(others))
-        self.budgeted = budget.enabled and bool(budget.use_thinking_budget[indices].any())
-        if self.budgeted:
-            self.touched |= budget.use_thinking_budget[indices]
-        # With a head no real request needs it; vLLM's warm-up does.
-        self.edits = sequences.head is None and bool(self.touched.any())
+        # By processors of the user's, beside which a head is refused.
+        self.edits = len(sampler.logits_processors) > BUILT_IN
         self.dims, mode = sampler.get_logprobs_dims(indices), sampler.logprobs_mode
-        self.apart = self.touched | sequences.long_logprobs[indices] | (mode == "raw_logits")
+        self.apart = sequences.long_logprobs[indices] | (self.edits or mode == "raw_logits")
         if mode == "processed_logprobs":
             self.apart = np.zeros(len(indices), bool)
         self.any_apart = bool(self.apart.any())
@@ -278,7 +275,6 @@ class _Pooled:
     logits_processors: list[Any]
     logprob_token_ids_state: Any
     req_states: Any
-    thinking_budget_state: Any
     get_logprobs_dims: Any
     sampling_states: Any
 
@@ -289,7 +285,7 @@ class _Pooled:
         """
         theirs = copy.copy(theirs)
         theirs.allowed_token_ids = theirs.logit_bias = theirs._bad_words_token_ids = None
-        theirs.min_tokens = 0
+        theirs.thinking_token_budget, theirs.min_tokens = None, 0
         super().add_request(index, theirs)  # type: ignore[misc]
         if self.sequences.slots[index] >= 0:
             self.sampling_states.seeds.np[index] = np.uint64(self.sequences.seeds[index]).astype(np.int64)
@@ -363,8 +359,6 @@ class _Pooled:
         )
         for processor in self.logits_processors[BUILT_IN:]:
             edited = processor.apply(edited, context)
-        if known.budgeted:
-            self.thinking_budget_state.apply(edited, context)
         return edited
 
     def _logprobs(

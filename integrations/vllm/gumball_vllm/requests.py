@@ -53,11 +53,9 @@ class Request:
 
     @functools.cached_property
     def apart(self) -> bool:
-        """Whether the engine makes its logprobs, with `logprobs_mode` raw: a list that is too long for the pool, or logits edited before it."""
+        """Whether the engine makes its logprobs, with `logprobs_mode` raw: a list that is too long for the pool."""
         theirs = self.theirs
-        if theirs.logprobs is None and not theirs.logprob_token_ids:
-            return False
-        return self.params.logprobs is None or theirs.thinking_token_budget is not None
+        return self.params.logprobs is None and (theirs.logprobs is not None or bool(theirs.logprob_token_ids))
 
 
 class _Departed(NamedTuple):
@@ -101,7 +99,8 @@ class Requests:
 
     rows: the most requests of a batch. most_drafts: the most drafts of a request. seed: the engine's; requests without a seed of their own
     draw theirs from it in the order in which they come, so that all ranks of an engine agree. logprobs_mode: the engine's. top_n: the most
-    logprobs that a request may ask for. kept: whether steps tell kept sets. device: the pool's; None for that of the first logits.
+    logprobs that a request may ask for. kept: whether steps tell kept sets. reasoning: the engine's `ReasoningConfig`. device: the pool's; None for that of
+    the first logits.
 
     The sequence of a request that leaves stays in the pool, which has twice as many slots, until its slot is needed: a request that comes
     back goes on with tokens that the host may never have seen.
@@ -116,10 +115,11 @@ class Requests:
         logprobs_mode: str = "raw_logprobs",
         top_n: int = TOP_LIMIT,
         kept: bool = False,
+        reasoning: Any = None,
         device: str | None = None,
     ) -> None:
         self.most_rows, self.most_drafts, self.logprobs_mode = rows, most_drafts, logprobs_mode
-        self.top_n, self.kept, self.device = top_n, kept, device
+        self.top_n, self.kept, self.reasoning, self.device = top_n, kept, reasoning, device
         self.sets: Any = None
         """The kept sets of the last step, until the runner's output has them."""
         self.rows: list[Request | None] = []
@@ -171,7 +171,8 @@ class Requests:
             self._depart(row)
         for row, name, theirs, prompt, output in added:
             self._depart(row)
-            request = Request(name, theirs, prompt or (), output, params_of(theirs, logprobs_mode=self.logprobs_mode))
+            params = params_of(theirs, logprobs_mode=self.logprobs_mode, reasoning=self.reasoning)
+            request = Request(name, theirs, prompt or (), output, params)
             rows.extend([None] * (row + 1 - len(rows)))
             rows[row] = request
             arrived.append(request)

@@ -53,7 +53,7 @@ class Sampler(VllmSampler):
         if follower is None:
             return super().forward(logits, sampling_metadata, predict_bonus_token, logprobs_mode_override)
         _forget_generators(sampling_metadata)
-        edited, width = self._edited(follower, logits, sampling_metadata), follower.width(sampling_metadata)
+        edited, width = self._edited(follower, logits), follower.width(sampling_metadata)
         drawn = draw(follower.requests, edited, width=None if width is None else min(width, TOP_LIMIT))
         _leave_sets(follower, drawn)
         if width is not None and drawn.logprobs is not None:
@@ -91,18 +91,13 @@ class Sampler(VllmSampler):
             )
         return made
 
-    def _edited(self, follower: Follower, logits: torch.Tensor, metadata: Any) -> torch.Tensor:
+    def _edited(self, follower: Follower, logits: torch.Tensor) -> torch.Tensor:
         """The logits after what comes before the penalties; the same tensor if that is nothing."""
-        holder = metadata.thinking_budget_state_holder
-        budgeted = holder is not None and holder.has_tracked_requests()
-        if not follower.others and not budgeted:
+        if not follower.others:
             return logits
         edited = logits.to(torch.float32, copy=True)
         for processor in follower.others:
             edited = processor.apply(edited)
-        if budgeted:
-            holder.update_state(metadata.output_token_ids, metadata.spec_token_ids, repeat_indices=None)
-            edited = holder.apply_to_logits(edited, False, metadata.spec_token_ids)
         return edited
 
 

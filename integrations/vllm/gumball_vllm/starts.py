@@ -41,8 +41,8 @@ def warm_up(sequences: Any, config: Any, device: Any) -> None:
     logger.info("making Gumball's kernels ready")
     if sequences.head is None:
         dtypes, width = [model.head_dtype], model.get_vocab_size()
-        if dtypes[0] != torch.float32 and (model.logits_processors or getattr(config, "reasoning_config", None)):
-            # The copy that processors and thinking budgets edit.
+        if dtypes[0] != torch.float32 and model.logits_processors:
+            # The copy that processors edit.
             dtypes.append(torch.float32)
     else:
         dtypes, width = [model.dtype], model.get_hidden_size()

@@ -12,12 +12,12 @@ from gumball_vllm import pooled
 from gumball_vllm.draws import draw, verify
 from gumball_vllm.kept import Sets, nested
 from test_pooled import HIDDEN, MOST, ROWS, STEPS, VOCAB, WEIGHTS, Runner, row
-from test_requests import on, there
+from test_requests import REASONING, on, there
 from vllm import SamplingParams
 from vllm.v1.outputs import SamplingMaskLists
 
 import gumball
-from gumball import Head, Mirostat
+from gumball import Head, Mirostat, Section
 
 LENGTH = 14
 # The parameters of a request for vLLM, and the same for Gumball.
@@ -30,6 +30,10 @@ KINDS: list[tuple[dict[str, Any], dict[str, Any]]] = [
         {"repetition_penalty": 1.3, "logit_bias": {3: 2.0}, "bias_first": True},
     ),
     ({"extra_args": {"xtc_probability": 0.5, "xtc_threshold": 0.1}}, {"xtc_probability": 0.5, "xtc_threshold": 0.1}),
+    (
+        {"thinking_token_budget": 2, "logit_bias": {5: 4.0}},
+        {"section": Section(open=[5], close=[6], end=[7, 6], budget=2), "logit_bias": {5: 4.0}},
+    ),
 ]
 
 
@@ -47,7 +51,7 @@ class V1:
     most = 8
 
     def __init__(self, most_drafts: int, with_head: bool, kept: bool, device: str, rng: random.Random) -> None:
-        self.requests = on(device, rows=self.most, most_drafts=most_drafts, top_n=2, kept=kept)
+        self.requests = on(device, rows=self.most, most_drafts=most_drafts, top_n=2, kept=kept, reasoning=REASONING)
         self.given, self.device, self.rng = HIDDEN if with_head else ROWS, device, rng
         if with_head:
             head = Head.certified(WEIGHTS)

@@ -37,7 +37,7 @@ LENGTH = 12
 ASKED: list[dict[str, Any]] = [
     {"temperature": 0.0},
     {"temperature": 0.8, "top_k": 50, "top_p": 0.9},
-    {"temperature": 1.0},
+    {"temperature": 1.0, "extra_args": {"section_close": [30], "section_end": [253, 30], "section_budget": 5}},
     {"temperature": 0.9, "top_p": 0.95, "repetition_penalty": 1.2},
     {"temperature": 1.0, "min_p": 0.05},
     {"temperature": 0.8, "logprobs": 3},

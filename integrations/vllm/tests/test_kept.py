@@ -25,8 +25,8 @@ from test_recorded import CASES, LENGTH, PROMPT, asked
 
 MASKS = {"return_sampling_mask": True, "logprobs_mode": "processed_logprobs", "max_logprobs": 20}
 DRAFTS = {"method": "ngram", "num_speculative_tokens": 4, "prompt_lookup_min": 1, "prompt_lookup_max": 3}
-# All but the case that may end early.
-KEPT = {name: case for name, case in CASES.items() if name != "min tokens"} | {
+# All but the case that may end early, and sections, which sets do not tell.
+KEPT = {name: case for name, case in CASES.items() if name != "min tokens" and "section" not in case[1]} | {
     "banned": ({"extra_args": {"banned_ids": [28, 338]}}, {"banned_ids": [28, 338]}),
     "warm top-p": ({"temperature": 2.0, "top_p": 0.99}, {"temperature": 2.0, "top_p": 0.99}),
 }
@@ -73,13 +73,18 @@ def test_masks_and_logprobs_are_the_samplers(masked: Any, recorded: Any) -> None
     assert min(sizes) == 1 and max(sizes) > 2 * recorded.shape[1] // 32
 
 
-def test_a_temperature_that_a_set_does_not_tell_is_refused_by_name(masked: Any) -> None:
-    more = {"extra_args": {"dynamic_temperature_min": 0.5, "dynamic_temperature_max": 1.0}}
+@pytest.mark.parametrize(
+    ("extra", "name"),
+    [
+        ({"dynamic_temperature_min": 0.5, "dynamic_temperature_max": 1.0}, "dynamic_temperature is given"),
+        ({"section_close": [30], "section_budget": 3}, "section is given, or thinking_token_budget"),
+    ],
+)
+def test_what_a_set_does_not_tell_is_refused_by_name(masked: Any, extra: dict[str, Any], name: str) -> None:
     with pytest.raises(
-        VLLMValidationError,
-        match="^dynamic_temperature is .*, which a kept set does not tell.*without --return-sampling-mask",
+        VLLMValidationError, match=f"^{name}, which a kept set does not tell.*without --return-sampling-mask"
     ):
-        masked.generate([{"prompt_token_ids": PROMPT}], [asked(more, 7)], use_tqdm=False)
+        masked.generate([{"prompt_token_ids": PROMPT}], [asked({"extra_args": extra}, 7)], use_tqdm=False)
 
 
 def test_a_stop_string_cuts_the_masks_where_it_cuts_the_tokens(masked: Any) -> None:

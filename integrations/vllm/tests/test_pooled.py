@@ -13,6 +13,7 @@ import pytest
 import torch
 from gumball_vllm.pooled import Sequences, drafted, pooled
 from gumball_vllm.requests import Requests
+from test_requests import REASONING
 from torch.utils._python_dispatch import TorchDispatchMode
 from vllm import SamplingParams
 from vllm.v1.worker.gpu.sample.sampler import Sampler
@@ -53,6 +54,7 @@ class Runner:
             logprobs_mode="raw_logprobs",
             top_n=5,
             kept=kept,
+            reasoning=REASONING,
         )
         self.given = HIDDEN if with_head else ROWS
         if with_head:
@@ -65,7 +67,6 @@ class Runner:
             "logprobs_mode": "raw_logprobs",
             "logits_processors": [None, None, None],
             "logprob_token_ids_state": None,
-            "thinking_budget_state": SimpleNamespace(enabled=False),
             "get_logprobs_dims": lambda indices: (2, 0),
         }
         self.sampler, self.verifier = pooled(sampler, self.sequences)
@@ -179,11 +180,14 @@ def test_drafts_of_the_targets_rows_are_its_tokens() -> None:
 
 
 @emulated
-def test_vllms_states_get_the_pools_seed_and_no_list_that_is_too_long_for_them() -> None:
+def test_vllms_states_get_the_pools_seed_and_nothing_that_the_pool_does() -> None:
     told: list[Any] = []
     runner = Runner(0, with_head=False)
     one = SimpleNamespace(
-        name="r", params=SamplingParams(allowed_token_ids=[1, 2], logit_bias={3: 1.0}), prompt=[1], output=[]
+        name="r",
+        params=SamplingParams(allowed_token_ids=[1, 2], logit_bias={3: 1.0}, thinking_token_budget=2),
+        prompt=[1],
+        output=[],
     )
     runner.add(one)
     seeds = np.zeros(MOST, np.int64)
@@ -196,5 +200,6 @@ def test_vllms_states_get_the_pools_seed_and_no_list_that_is_too_long_for_them()
     runner.sampler.trace_replay_state = None
     runner.sampler.add_request(one.index, one.params)
     assert int(seeds[one.index]) % 2**64 == runner.sequences.seeds[one.index] != 0
-    assert len(told) == 3 and all(theirs.allowed_token_ids is theirs.logit_bias is None for _, theirs in told)
-    assert one.params.allowed_token_ids == [1, 2]
+    for _, given in told:
+        assert given.allowed_token_ids is given.logit_bias is given.thinking_token_budget is None
+    assert len(told) == 3 and one.params.allowed_token_ids == [1, 2] and one.params.thinking_token_budget == 2

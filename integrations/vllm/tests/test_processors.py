@@ -1,4 +1,4 @@
-"""Logits processors of the user's, budgets of thought, and engines that cannot be had."""
+"""Logits processors of the user's, and engines that cannot be had."""
 
 from __future__ import annotations
 
@@ -40,10 +40,7 @@ class Late(Without):
         return True
 
 
-OPTIONS: dict[str, Any] = {
-    "logits_processors": [Without],
-    "reasoning_config": {"reasoning_start_str": "<think>", "reasoning_end_str": "</think>"},
-}
+OPTIONS: dict[str, Any] = {"logits_processors": [Without]}
 
 
 def test_a_processor_comes_before_the_penalties(engine: Any, recorded: Any) -> None:
@@ -62,17 +59,6 @@ def test_a_processor_comes_before_the_penalties(engine: Any, recorded: Any) -> N
     assert listed == [int(recorded[row].argmax()) for row in rows] and min(listed) < 1000
 
 
-def test_a_budget_of_thought_ends_it(engine: Any) -> None:
-    tokenizer = engine.get_tokenizer()
-    start, end = (tokenizer.encode(text, add_special_tokens=False) for text in ("<think>", "</think>"))
-
-    def ends(theirs: dict[str, Any]) -> list[int]:
-        (line,) = tokens(engine, [[*PROMPT, *start]], [asked(theirs | {"max_tokens": 16}, 7)])
-        return [at for at in range(len(line)) if line[at : at + len(end)] == end]
-
-    assert ends({}) == [] and len(ends({"thinking_token_budget": 3})) == 1
-
-
 def test_engines_that_cannot_be_had_are_refused_at_start() -> None:
     from gumball_vllm import checks, follower
     from vllm.v1.sample.logits_processor import LogitsProcessors
@@ -81,7 +67,9 @@ def test_engines_that_cannot_be_had_are_refused_at_start() -> None:
         model = SimpleNamespace(logprobs_mode=mode, seed=0, max_logprobs=20, return_sampling_mask=False)
         scheduler = SimpleNamespace(max_num_seqs=4)
         drafts = SimpleNamespace(**speculation) if speculation else None
-        return SimpleNamespace(model_config=model, scheduler_config=scheduler, speculative_config=drafts)
+        return SimpleNamespace(
+            model_config=model, scheduler_config=scheduler, speculative_config=drafts, reasoning_config=None
+        )
 
     def build(one: Any, *others: Any) -> Any:
         made = follower.builder(lambda *_: LogitsProcessors([kind(None, None, False) for kind in others]))

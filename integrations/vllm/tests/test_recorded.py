@@ -8,12 +8,31 @@ import numpy as np
 import pytest
 from vllm import SamplingParams
 from vllm.exceptions import VLLMValidationError
+from vllm.reasoning import ReasoningParser, ReasoningParserManager
+from vllm.sampling_params import RepetitionDetectionParams
+from vllm.v1.core.sched.utils import check_sequence_repetition
 
 import gumball
-from gumball import Dry, LogprobsParams, Mirostat
+from gumball import Dry, LogprobsParams, Mirostat, Section
 from recorded_model import row_of
 
-OPTIONS: dict[str, Any] = {"num_gpu_blocks_override": 80, "block_size": 32, "max_logprobs": 200}
+
+class Commas(ReasoningParser):
+    """Reasoning between a comma, id 28, and a full stop, id 30."""
+
+    reasoning_start_str, reasoning_end_str = ",", "."
+
+
+ReasoningParserManager.register_module("commas", module=Commas)
+REASONING = {"reasoning_parser": "commas", "reasoning_end_str": " so it is."}
+COMMAS = {"open": [28], "close": [30], "end": [588, 357, 314, 30]}
+
+OPTIONS: dict[str, Any] = {
+    "num_gpu_blocks_override": 80,
+    "block_size": 32,
+    "max_logprobs": 200,
+    "reasoning_config": REASONING,
+}
 PROMPT, LENGTH = [1, 4093, 338, 264, 1123], 24
 EOS = 2
 
@@ -55,6 +74,19 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "typical-p": ({"extra_args": {"typical_p": 0.7}}, {"typical_p": 0.7}),
     "top-n-sigma": ({"extra_args": {"top_n_sigma": 1.5}}, {"top_n_sigma": 1.5}),
     "mirostat": ({"extra_args": {"mirostat_tau": 3.0}}, {"mirostat": Mirostat(3.0, 0.1)}),
+    "thinking": ({"thinking_token_budget": 3}, {"section": Section(**COMMAS, budget=3)}),
+    "greedy thinking": (
+        {"temperature": 0, "thinking_token_budget": 2**40, "extra_args": {"section_min": 3}, "logit_bias": {30: 4.0}},
+        {"temperature": 0, "section": Section(**COMMAS, min=3), "logit_bias": {30: 4.0}},
+    ),
+    "no thinking": (
+        {"thinking_token_budget": 0, "allowed_token_ids": [28, 198, 1232]},
+        {"section": Section(**COMMAS, budget=0), "allowed_ids": [28, 198, 1232]},
+    ),
+    "a section": (
+        {"extra_args": {"section_close": [198, 1232], "section_end": [7], "section_budget": 9, "section_min": 4}},
+        {"section": Section(close=[198, 1232], end=[7], budget=9, min=4)},
+    ),
     "large seed": ({"seed": -5}, {"seed": 2**64 - 5}),
 }
 
@@ -133,13 +165,16 @@ def preemptions(engine: Any) -> int:
 
 def test_the_runner_waits_for_no_tokens_of_requests_with_edits(engine: Any) -> None:
     inner = engine.llm_engine
-    params = SamplingParams(max_tokens=3, repetition_penalty=1.2, presence_penalty=0.1, bad_words=["the"])
+    params = SamplingParams(
+        max_tokens=3, repetition_penalty=1.2, presence_penalty=0.1, bad_words=["the"], thinking_token_budget=1
+    )
     inner.add_request("edited", {"prompt_token_ids": PROMPT}, params)
     inner.step()
     runner = inner.engine_core.engine_core.model_executor.driver_worker.worker.model_runner
     metadata = runner.input_batch.sampling_metadata
     assert runner.input_batch.num_reqs == 1 and metadata.no_penalties
     assert not metadata.output_token_ids and metadata.prompt_token_ids is None
+    assert metadata.thinking_budget_state_holder is None
     while inner.has_unfinished_requests():
         inner.step()
 
@@ -153,6 +188,27 @@ def test_bad_words_are_not_completed(engine: Any, recorded: Any) -> None:
     params = gumball.SamplingParams(temperature=0, seed=7, bad_words=banned)
     wanted = alone(recorded, PROMPT, params, LENGTH)
     assert tokens(engine, [PROMPT], [given]) == [wanted] != [free]
+
+
+def end_at_repetitions(engine: Any, recorded: Any) -> None:
+    """Holds that vLLM's scheduler ends requests at the first repetition in their tokens."""
+    given, wanted, ended = [], [], 0
+    for i, temperature in enumerate((0, 0.3, 0.5, 0.7) * 4):
+        detected = {"min_count": 2 + i % 3, "max_pattern_size": 3 + i, "min_pattern_size": i % 4}
+        found = RepetitionDetectionParams(**detected)
+        given.append(asked({"temperature": temperature, "repetition_detection": found}, i, max_tokens=60))
+        line = alone(recorded, PROMPT, gumball.SamplingParams(seed=i, temperature=temperature), 60)
+        ends = [n for n in range(1, 61) if check_sequence_repetition(line[:n], found)]
+        ended += bool(ends)
+        wanted.append((line[: ends[0]] if ends else line, "repetition" if ends else "length"))
+    prompts = [{"prompt_token_ids": PROMPT}] * len(given)
+    outs = engine.generate(prompts, given, use_tqdm=False)
+    assert [(list(out.outputs[0].token_ids), out.outputs[0].finish_reason) for out in outs] == wanted
+    assert 0 < ended < len(given)
+
+
+def test_vllms_scheduler_ends_repetitions(engine: Any, recorded: Any) -> None:
+    end_at_repetitions(engine, recorded)
 
 
 def test_without_a_seed_requests_differ(engine: Any) -> None:
@@ -220,6 +276,11 @@ REFUSED = {
     "mirostat beside filters": ({"top_p": 0.5, "extra_args": {"mirostat_tau": 3.0}}, "mirostat"),
     "vocabulary": ({"extra_args": {"banned_ids": [10**6]}}, "banned_ids"),
     "breakers": ({"extra_args": {"dry_multiplier": 1.0, "dry_breakers": [3, 999999]}}, "dry_breakers with 999999"),
+    "a budget and a section": (
+        {"thinking_token_budget": 5, "extra_args": {"section_close": [5], "section_min": 1}},
+        "section of its own beside thinking_token_budget",
+    ),
+    "a section without ids": ({"extra_args": {"section_budget": 5}}, "section.close has length 0"),
     "vLLM's own": ({"extra_args": {"top_p": 0.5}}, "'top_p', which is a parameter of vLLM's own"),
 }
 

@@ -15,7 +15,7 @@ from gumball_vllm.draws import draw, verify
 from gumball_vllm.params import params_of
 from gumball_vllm.requests import Requests
 
-from gumball import LogprobsParams, Mirostat, Sampler, SamplingParams
+from gumball import LogprobsParams, Mirostat, Sampler, SamplingParams, Section
 from gumball.errors import RefusedError
 
 VOCAB, LENGTH = 40, 12
@@ -36,7 +36,17 @@ def theirs(**chosen: Any) -> Any:
     }
     fields |= {"presence_penalty": 0.0, "allowed_token_ids": None, "bad_words_token_ids": None, "min_tokens": 0}
     fields |= {"all_stop_token_ids": set(), "seed": None, "logprobs": None, "logprob_token_ids": None}
-    return SimpleNamespace(**(fields | {"logit_bias": None, "extra_args": None} | chosen))
+    fields |= {"logit_bias": None, "extra_args": None, "thinking_token_budget": None}
+    return SimpleNamespace(**(fields | chosen))
+
+
+# An engine's reasoning, which begins with id 5 and ends with 6, and with 7 before it where it is forced to.
+REASONING = SimpleNamespace(
+    enabled=True,
+    reasoning_start_token_ids=[5],
+    natural_reasoning_end_token_ids=[6],
+    reasoning_end_token_ids=[7, 6],
+)
 
 
 def on(device: str, **given: Any) -> Requests:
@@ -281,6 +291,8 @@ def test_parameters_are_translated() -> None:
     }
     made = params_of(theirs(extra_args=extra))
     assert made.order == ["top_k", "top_p"] and made.temperature_last and made.dynamic_temperature is not None
+    thinking = theirs(thinking_token_budget=2**32, extra_args={"section_min": 1})
+    assert params_of(thinking, reasoning=REASONING).section == Section(open=[5], close=[6], end=[7, 6], min=1)
     assert params_of(theirs(logprobs=-1)).logprobs is None
     assert params_of(theirs(logprobs=3), logprobs_mode="raw_logits").logprobs is None
 
@@ -297,11 +309,19 @@ def test_parameters_are_translated() -> None:
         ({"extra_args": {"banned_ids": [VOCAB]}}, "banned_ids"),
         ({"extra_args": {"order": "top_q"}}, "top_q"),
         ({"logit_bias": {1: float("nan")}}, "logit_bias"),
+        ({"thinking_token_budget": 5, "extra_args": {"section_budget": 5}}, "beside thinking_token_budget"),
+        ({"thinking_token_budget": 1, "extra_args": {"section_min": 2}}, "section.min is 2"),
     ],
 )
 def test_what_cannot_be_had_is_refused(given: dict[str, Any], text: str) -> None:
     with pytest.raises(RefusedError, match=text):
-        params_of(theirs(**given), vocab=VOCAB)
+        params_of(theirs(**given), vocab=VOCAB, reasoning=REASONING)
+
+
+@pytest.mark.parametrize("reasoning", [None, SimpleNamespace(enabled=False)])
+def test_a_budget_without_ids_of_reasoning_is_refused(reasoning: Any) -> None:
+    with pytest.raises(RefusedError, match="thinking_token_budget is 5, but the server has no ids of reasoning"):
+        params_of(theirs(thinking_token_budget=5), reasoning=reasoning)
 
 
 def test_long_lists_of_processed_logprobs_are_refused() -> None:

@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 import torch
-from vllm.exceptions import VLLMValidationError
 
 import gumball
 from gumball import LogprobsParams
 from recorded_model import row_of
-from test_recorded import CASES, LENGTH, PROMPT, alone, asked, tokens
+from test_recorded import CASES, LENGTH, PROMPT, REASONING, alone, asked, end_at_repetitions, tokens
 
 OPTIONS: dict[str, Any] = {
     "max_logprobs": 200,
+    "reasoning_config": REASONING,
     "speculative_config": {
         "method": "ngram",
         "num_speculative_tokens": 4,
@@ -88,6 +88,7 @@ def test_longer_lists_and_named_tokens_beside_drafts(engine: Any, recorded: Any,
         assert all(abs(found[id].logprob - scores[id]) < 1e-4 for id in found)
 
 
-def test_thinking_budgets_are_refused(engine: Any) -> None:
-    with pytest.raises(VLLMValidationError, match="beside speculation"):
-        engine.generate([{"prompt_token_ids": PROMPT}], [asked({"thinking_token_budget": 5}, 7)], use_tqdm=False)
+def test_vllms_scheduler_ends_repetitions_within_drafts(engine: Any, recorded: Any) -> None:
+    before = drafts(engine)
+    end_at_repetitions(engine, recorded)
+    assert drafts(engine)[1] > before[1]

@@ -64,10 +64,11 @@ GREEDY = [
     {"temperature": 0.0, **DIGITS},
 ]
 DRAFTED = ("ngram", "eagle", "draft", "eagle_sampled", "draft_sampled")
-# What the plug-in refuses beside drafts, and what vLLM ends a draft's row with.
-NOT_DRAFTED = {"thinking_token_budget", "bad_words"}
+# What vLLM ends a draft's row with.
+NOT_DRAFTED = {"bad_words"}
 # What a kept set does not tell.
 NOT_KEPT = {"repetition_penalty", "frequency_penalty", "presence_penalty", "logit_bias", "dry_multiplier"}
+NOT_KEPT |= {"thinking_token_budget"}
 
 
 class Watched:
@@ -137,13 +138,16 @@ def said(out: Any) -> dict[str, Any]:
     }
 
 
-def redrawn(kind: dict[str, Any], seed: int, prompt: list[int], rows: list[Any]) -> tuple[list[int], list[list[int]]]:
+def redrawn(
+    kind: dict[str, Any], seed: int, prompt: list[int], rows: list[Any], reasoning: Any
+) -> tuple[list[int], list[list[int]]]:
     """The text that a sampler on the CPU draws from these rows, which have biases where vLLM adds them before the penalties, and its kept sets."""
     from gumball_vllm.params import params_of
 
     import gumball
 
-    alone = gumball.Sampler(params_of(params(kind, seed)).replace(seed=seed), len(rows[0]), prompt=prompt)
+    translated = params_of(params(kind, seed), reasoning=reasoning).replace(seed=seed)
+    alone = gumball.Sampler(translated, len(rows[0]), prompt=prompt)
     alone.collect_kept(True)
     sets = []
     for row in rows:
@@ -164,15 +168,14 @@ def options_of(setting: str) -> dict[str, Any]:
         },
         "draft": {"method": "draft_model", "model": folder("small") if setting.startswith("draft") else ""},
     }
+    thoughts = {"reasoning_config": {"reasoning_start_str": "<think>", "reasoning_end_str": "</think>"}}
     if setting.startswith("kept"):
         masks = {"return_sampling_mask": True, "logprobs_mode": "processed_logprobs"}
         return options_of(setting.removeprefix("kept").removeprefix("_")) | masks
     method, _, sampled = setting.partition("_")
     if setting in DRAFTED:
         drawn = {"draft_sample_method": "probabilistic"} if sampled else {}
-        return {"speculative_config": {"num_speculative_tokens": 3, **speculation[method], **drawn}}
-    # Beside drafts thoughts are refused.
-    thoughts = {"reasoning_config": {"reasoning_start_str": "<think>", "reasoning_end_str": "</think>"}}
+        return thoughts | {"speculative_config": {"num_speculative_tokens": 3, **speculation[method], **drawn}}
     others: dict[str, dict[str, Any]] = {
         "small_cache": {"cache_gb": 0.04},
         "prefix": {"enable_prefix_caching": True},
@@ -231,7 +234,8 @@ def texts(out_file: str, setting: str) -> None:
             ids = prompts[i]["prompt_token_ids"]
             parts = 0 if setting == "prefix" else -(-len(ids) // 256) - 1
             length = len(out.outputs[0].token_ids)
-            tokens, sets = redrawn(asked[i], i, ids, watched.rows[parts:][:length])
+            reasoning = llm.llm_engine.vllm_config.reasoning_config
+            tokens, sets = redrawn(asked[i], i, ids, watched.rows[parts:][:length], reasoning)
             found["redrawn"][names[i]] = tokens
             if with_sets:
                 found["redrawn_kept"][names[i]] = sets
