@@ -22,7 +22,7 @@ def register() -> None:
 
     from gumball.plugins.releases import warn_if_untried
 
-    from . import masks
+    from . import budgets, masks
     from .draws import Seeds
     from .sampler import Sampler, refuse_watermarks
 
@@ -33,7 +33,8 @@ def register() -> None:
         HookRegistry.register(f"{info}.{name}", getattr(Seeds, name), HookType.AFTER)
     managers = "sglang.srt.managers"
     entrance = f"{managers}.tokenizer_manager.TokenizerManager._validate_one_request"
-    HookRegistry.register(entrance, masks.refuse_edits, HookType.BEFORE)
+    for check in (masks.refuse_edits, budgets.refuse_unread):
+        HookRegistry.register(entrance, check, HookType.BEFORE)
     reading = f"{managers}.scheduler_components.batch_result_processor.SchedulerBatchResultProcessor"
     for target, hook in (
         (f"{managers}.scheduler.Scheduler._handle_generate_request", masks.any_top_k),

@@ -14,9 +14,13 @@ if find_spec("sglang") is None:
     pytest.skip("SGLang is not installed", allow_module_level=True)
 
 import gumball_sglang
+import numpy
 import torch
+from gumball_sglang import budgets
 from gumball_sglang.draws import seed_of
 from gumball_sglang.masks import any_top_k
+from sglang.srt.constrained.reasoner_grammar_backend import ReasonerGrammarObject
+from sglang.srt.constrained.xgrammar_backend import XGrammarGrammarBackend
 from sglang.srt.layers import sampler as theirs
 from sglang.srt.layers.logits_processor import LogitsProcessorOutput
 from sglang.srt.managers.scheduler import Scheduler
@@ -198,6 +202,7 @@ def test_a_wide_mask_goes_as_a_bitmask_and_too_wide_a_one_is_sglangs_overflow(sa
 )
 def test_edits_beside_masks_are_refused_where_requests_enter(sampler: Any, name: str, value: Any) -> None:
     asking = SimpleNamespace(return_sampling_mask=True, sampling_params={"top_k": 5, name: value})
+    asking.custom_logit_processor = None
     with pytest.raises(ValueError, match=f"^{name} is .*ask without return_sampling_mask"):
         TokenizerManager._validate_one_request(SimpleNamespace(), asking, [1])
 
@@ -215,6 +220,79 @@ def test_sglangs_check_of_top_k_beside_a_mask_is_passed_unless_it_judges_drafts(
         assert type(asked.sampling_params.top_k) is int
     assert seen == [True, False, False]
     assert hasattr(Scheduler._handle_generate_request, "__wrapped__")
+
+
+def ban(logits: Any, vocab_mask: Any) -> None:
+    """In the place of SGLang's kernel: what the bits of a mask leave."""
+    bits = vocab_mask.unsqueeze(2) >> torch.arange(32) & 1
+    logits.masked_fill_(bits.flatten(1)[:, : logits.shape[1]] == 0, -torch.inf)
+
+
+def thinking(budget: int) -> Any:
+    """SGLang's limit of a request whose reasoning ends with the ids 8 and 9."""
+    backend = XGrammarGrammarBackend
+    made = ReasonerGrammarObject(
+        *(None, [8, 9], [5], budget, True, backend.set_token_filter, backend.allocate_vocab_mask),
+        *(backend.move_vocab_mask, ban),
+    )
+    made.maybe_init_reasoning(True)
+    return made
+
+
+def test_a_thinking_budget_of_strict_thinking_is_kept_among_others_as_alone(sampler: Any) -> None:
+    requests = [request(str(i), sampling_seed=i) for i in range(3)]
+    limits, texts = [thinking(3), thinking(-1), thinking(0)], [[], [], []]
+    for step in range(6):
+        info = batch(*requests)
+        info.grammars = limits
+        info.update_regex_vocab_mask()
+        logits = LOGITS[:3].roll(step, 1)
+        info.apply_logits_bias(logits)
+        # All ranks would be asked.
+        info.grammars = None
+        for text, limit, token in zip(texts, limits, drawn(sampler, info, logits, [2 + step] * 3)[0], strict=True):
+            text.append(token)
+            limit.accept_token(token)
+    for i, (text, forced) in enumerate(zip(texts, (3, 9, 0), strict=True)):
+        alone = gumball.Sampler(gumball.SamplingParams(seed=i), VOCAB, prompt=[0, 0])
+        for step in range(6):
+            row = LOGITS[i].roll(step, 0).numpy().copy()
+            if step < forced:
+                row[5] = -numpy.inf
+            if forced <= step < forced + 2:
+                alone.push([8, 9][step - forced])
+            else:
+                alone.sample(row)
+        assert text == alone.output
+
+
+@pytest.mark.parametrize(
+    ("strict", "limit", "parser", "reads"),
+    [(False, 5, "qwen3", False), (True, 5, "deepseek-r1", True), (True, -1, "qwen3", True), (True, -1, None, False)],
+)
+def test_a_thinking_budget_that_sglang_would_not_read_is_refused(
+    sampler: Any, monkeypatch: Any, strict: bool, limit: int, parser: Any, reads: bool
+) -> None:
+    monkeypatch.setattr(
+        budgets, "get_serving", lambda: SimpleNamespace(enable_strict_thinking=strict, reasoning_parser=parser)
+    )
+    monkeypatch.setenv("SGLANG_MAX_THINK_TOKENS", str(limit))
+    for by_name in (True, False):
+        custom = None if by_name else {"thinking_budget": 7}
+        asking = SimpleNamespace(
+            return_sampling_mask=False,
+            sampling_params={"custom_params": custom},
+            max_thinking_tokens=7 if by_name else None,
+            custom_logit_processor=None,
+        )
+        manager = SimpleNamespace(tokenizer=None)
+        if reads:
+            budgets.refuse_unread(manager, asking, [1])
+        else:
+            with pytest.raises(ValueError, match="is 7, which this server reads nowhere; start it with"):
+                TokenizerManager._validate_one_request(manager, asking, [1])
+            asking.custom_logit_processor = "a processor"
+            budgets.refuse_unread(manager, asking, [1])
 
 
 def test_the_seed_of_a_request_is_told_by_its_id(sampler: Any) -> None:
