@@ -5,14 +5,14 @@ Nothing of llama.cpp is imported here.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from gumball.errors import RefusedError
 from gumball.flat import FLAT_NAMES, flat_params
-from gumball.params import FILTERS, Mirostat, SamplingParams
+from gumball.params import FILTERS, Mirostat, SamplingParams, Section
 
-__all__ = ["OUR_NAMES", "RANDOM_SEED", "params_of"]
+__all__ = ["OUR_NAMES", "RANDOM_SEED", "params_of", "with_section"]
 
 # What llama-cpp-python has itself.
 _THEIRS = {"typical_p", "mirostat_tau", "mirostat_eta", "mirostat_mu"}
@@ -27,6 +27,41 @@ OUR_NAMES = tuple(name for name in FLAT_NAMES if name not in _THEIRS)
 
 RANDOM_SEED = 0xFFFFFFFF
 """llama.cpp's seed that asks for another one each time. llama-cpp-python calls it -1, too."""
+
+
+# llama.cpp's names of a reasoning budget, which llama-cpp-python has not, and what they are if they are left out.
+_BUDGET = {
+    "reasoning_budget": -1,
+    "reasoning_budget_message": "",
+    "reasoning_budget_start_tag": "<think>",
+    "reasoning_budget_end_tag": "</think>",
+}
+
+
+def with_section(ours: Mapping[str, Any], ids: Callable[[str], list[int]]) -> dict[str, Any]:
+    """Returns parameters with llama.cpp's names of a reasoning budget put as those of a section.
+
+    ours: parameters under the names of `OUR_NAMES`, and the names of `llama-server`, whose start tag an empty text leaves out: the reasoning then begins with the output.
+    ids: the model's ids of a text. Raises RefusedError for a value of another type or below -1, which is no budget, and for a section beside a budget; `section_min` may stand there.
+    """
+    said = {name: ours.get(name, value) for name, value in _BUDGET.items()}
+    rest = {name: value for name, value in ours.items() if name not in _BUDGET}
+    for name, value in said.items():
+        if type(value) is not type(_BUDGET[name]):
+            raise RefusedError(
+                f"{name} is {value!r}, but must be {'a whole number' if name == 'reasoning_budget' else 'text'}"
+            )
+    budget, message, start, end = said.values()
+    if budget < -1:
+        raise RefusedError(f"reasoning_budget is {budget}, but must be at least -1, which is none")
+    if budget == -1:
+        return rest
+    beside = [name for name in rest if name.startswith("section_") and name != "section_min"]
+    if beside:
+        raise RefusedError(f"{beside[0]} is given beside reasoning_budget, which is a section, too; leave one out")
+    found = {"section_open": ids(start), "section_close": ids(end), "section_end": ids(message + end)}
+    # No text is as long as the largest budget.
+    return rest | found | {"section_budget": min(budget, Section().budget)}
 
 
 def params_of(theirs: Mapping[str, Any], *, seed: int, ours: Mapping[str, Any]) -> SamplingParams:

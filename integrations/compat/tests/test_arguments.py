@@ -74,6 +74,32 @@ def test_llama_cpps_arguments_that_it_applies_no_more() -> None:
             llama_cpp.params_of(theirs | {name: value}, seed=1, ours={})
 
 
+def test_llama_cpps_reasoning_budget_is_a_section() -> None:
+    from gumball_compat.llama_cpp import with_section
+
+    def ids(text: str) -> list[int]:
+        return list(text.encode())
+
+    made = with_section(
+        {"reasoning_budget": 2**40, "reasoning_budget_message": "!", "section_min": 2, "top_a": 0.1}, ids
+    )
+    assert made == {
+        "section_open": ids("<think>"),
+        "section_close": ids("</think>"),
+        "section_end": ids("!</think>"),
+        "section_budget": 2**32 - 1,
+        "section_min": 2,
+        "top_a": 0.1,
+    }
+    assert with_section({"reasoning_budget": -1, "section_close": [5]}, ids) == {"section_close": [5]}
+    wrong = [({"reasoning_budget": -2}, "at least -1"), ({"reasoning_budget": True}, "must be a whole number")]
+    wrong += [({"reasoning_budget_message": 5}, "must be text")]
+    wrong += [({"reasoning_budget": 5, "section_close": [5]}, "section_close is given beside reasoning_budget")]
+    for given, text in wrong:
+        with pytest.raises(RefusedError, match=text):
+            with_section(given, ids)
+
+
 def test_llama_cpps_window_of_penalties() -> None:
     from gumball_compat import llama_cpp
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import llama_cpp
 
-from gumball_compat.llama_cpp import params_of
+from gumball_compat.llama_cpp import params_of, with_section
 
 from .steps import Steps
 
@@ -49,10 +49,14 @@ class Llama(llama_cpp.Llama):
     def gumball(self, **ours: Any) -> Iterator[Llama]:
         """While it lasts, calls have these parameters besides, under the names of `gumball_compat.llama_cpp.OUR_NAMES`.
 
+        `reasoning_budget`, `reasoning_budget_message`, `reasoning_budget_start_tag` ("<think>") and `reasoning_budget_end_tag` ("</think>") are llama.cpp's
+        names of a section.
+
         What counts is where a call is made: a stream, or the tokens of `generate`, may be read afterwards.
 
         Raises RefusedError, a ValueError, for a name that is none of them, and for a value outside its range.
         """
+        ours = with_section(ours, lambda text: self.tokenize(text.encode(), add_bos=False, special=True))
         params_of(_DEFAULTS, seed=0, ours=ours)
         before, self._ours = self._ours, self._ours | ours
         try:

@@ -90,6 +90,30 @@ def test_penalties_look_at_as_many_tokens_as_the_llama_says(
     assert found == again(llama, found, params(wanted, 7))
 
 
+@pytest.mark.parametrize("drafts", [False, True])
+def test_a_reasoning_budget_is_a_section_between_tags(
+    llama: Any, monkeypatch: pytest.MonkeyPatch, drafts: bool
+) -> None:
+    if drafts:
+        monkeypatch.setattr(llama, "draft_model", LlamaPromptLookupDecoding(num_pred_tokens=4))
+
+    def ids(text: str) -> list[int]:
+        return llama.tokenize(text.encode(), add_bos=False, special=True)
+
+    def calls(**ours: Any) -> list[int]:
+        with llama.gumball(**ours):
+            return drawn(llama, 7, temp=0.8)
+
+    section = gumball.Section(close=ids("</think>"), end=ids(" Enough.</think>"), budget=4)
+    budget = {"reasoning_budget": 4, "reasoning_budget_message": " Enough.", "reasoning_budget_start_tag": ""}
+    found = calls(**budget)
+    assert found[4 : 4 + len(section.end)] == section.end
+    assert found == again(llama, found, params({"temperature": 0.8, "section": section}, 7))
+    assert calls(**budget | {"reasoning_budget": -1}) == calls() != found
+    # The prompt opens no section.
+    assert calls(reasoning_budget=4) == calls()
+
+
 def test_completions_chats_and_streams_repeat(llama: Any) -> None:
     asked = {"max_tokens": 12, "seed": 7, "temperature": 0.9}
 
