@@ -272,9 +272,11 @@ def close(one: list[Any], other: list[Any], exactly: bool) -> bool:
 
 def compare(files: list[str]) -> int:
     """Compares each text with the text of the same request in the first file, drawn alone, among all, or joining later."""
+    from shapes import THOUGHT
+
     reference: dict[str, Any] = {}
     counts = {"texts": 0, "texts that differ": 0, "redrawn": 0, "redrawn that differ": 0, "logprobs that differ": 0}
-    counts |= {"kept": 0, "kept that differ": 0}
+    counts |= {"kept": 0, "kept that differ": 0, "thoughts": 0, "thoughts that differ from their budget": 0}
     for file in files:
         found = json.loads(Path(file).read_text())
         with_sets = found["setting"].startswith("kept")
@@ -284,6 +286,12 @@ def compare(files: list[str]) -> int:
             for name, text in found[part].items():
                 wanted = reference.setdefault(name, text)["tokens"]
                 counts["texts"] += 1
+                budget = json.loads(name[: name.rindex(" ")]).get("thinking_token_budget")
+                for tokens in [] if budget is None else text["tokens"]:
+                    counts["thoughts"] += 1
+                    if THOUGHT not in tokens[: budget + 1]:
+                        counts["thoughts that differ from their budget"] += 1
+                        print(f"LONGER {label} {part}: {name[:110]}")
                 if text["tokens"] != wanted:
                     counts["texts that differ"] += 1
                     pairs = zip(sum(text["tokens"], []), sum(wanted, []), strict=False)
