@@ -41,19 +41,19 @@ RIVALS = {
     "numpy": ("N", "c", "numpy"),
     "torch": ("P", "d", "PyTorch"),
 }
-GPU_ROWS, GPU_VOCAB, CPU_VOCAB = 32, 151936, 128256
+GPU_ROWS, VOCAB = 32, 128256
 WIDTH, LEFT, AXIS, RIGHT, LANE, RADIUS = 520, 16, 132, 500, 32, 7.5
 LEAST_US, MOST_US = 1, 16_000
 
 
 def graphs():
-    return Graphs(Record.read(max(RECORDS.glob("*-gpu.json"))).results, GPU_VOCAB)
+    return Graphs(Record.read(max(RECORDS.glob("*-gpu.json"))).results, VOCAB)
 
 
 def gpu():
     """By task, each engine's microseconds."""
     record = graphs()
-    found = {task: {FLOOR: floor_us(GPU_ROWS, GPU_VOCAB, "f32"), OURS: record.ours[task, GPU_ROWS]} for task in TASKS}
+    found = {task: {FLOOR: floor_us(GPU_ROWS, VOCAB, "f32"), OURS: record.ours[task, GPU_ROWS]} for task in TASKS}
     for task in TASKS:
         for (engine, _, given), by_rows in record.rivals[task].items():
             if given == "logits" and GPU_ROWS in by_rows:
@@ -64,7 +64,7 @@ def gpu():
 def cpu():
     records = (json.loads(path.read_text()) for path in sorted(RECORDS.glob("*-cpu.json"), reverse=True))
     record = next(record for record in records if any(r["engine"] in RIVALS for r in record["results"]))
-    shape = {"vocab": CPU_VOCAB, "dtype": "f32", "rows": "model", "residence": "cache"}
+    shape = {"vocab": VOCAB, "dtype": "f32", "rows": "model", "residence": "cache"}
     found = {task: {} for task in TASKS}
     for result in record["results"]:
         asked = result["definition"]
@@ -109,8 +109,8 @@ def panel(out, top, title, times):
 
 def svg():
     out = Drawing(WIDTH, 522, "Microseconds of a token: Gumball beside other packages, on a GPU and on a CPU")
-    bottom = panel(out, 28, f"GPU: {GPU_ROWS} rows of {GPU_VOCAB:,} logits at once, one H200", gpu())
-    bottom = panel(out, bottom + 20, f"CPU: one row of {CPU_VOCAB:,} logits, one Zen 5 thread", cpu())
+    bottom = panel(out, 28, f"GPU: {GPU_ROWS} rows of {VOCAB:,} logits at once, one H200", gpu())
+    bottom = panel(out, bottom + 20, f"CPU: one row of {VOCAB:,} logits, one Zen 5 thread", cpu())
     for us in (1, 10, 100, 1000, 10_000):
         out.text(x_of(us), bottom + 4, f"{us:,} µs", "quiet", "middle", 13)
     out.text(
