@@ -5,8 +5,8 @@ import { toParams } from "./parameters.js";
 /** The file that the page's button saves the row as. */
 export const SAVED = "row.npy";
 
-const INTEGERS = new Set(["top_k", "no_repeat_ngram", "min_tokens", "min_keep", "penalty_window", "allowed_length", "window", "budget", "seed"]);
-const CLASSES = { dry: "Dry", mirostat: "Mirostat", dynamic_temperature: "DynamicTemperature", section: "Section" };
+const INTEGERS = new Set(["top_k", "no_repeat_ngram", "min_tokens", "min_keep", "penalty_window", "allowed_length", "window", "budget", "min_copies", "min_period", "max_period", "every", "seed"]);
+const CLASSES = { dry: "Dry", mirostat: "Mirostat", dynamic_temperature: "DynamicTemperature", section: "Section", loops: "Loops" };
 const whole = (value) => (Number.isInteger(value) ? String(BigInt(value)) : String(value));
 const classes = (params) => Object.keys(CLASSES).filter((name) => name in params).map((name) => CLASSES[name]);
 
@@ -61,6 +61,7 @@ export function rustCode(settings, row) {
       if (name === "dry") return `dry: Dry { ${fields.join(", ")}, ..Default::default() }`;
       // Its `min` is a number of tokens, that of a dynamic temperature none.
       if (name === "section") return `section: Some(Section { ${fields.join(", ").replace(/\bmin: (\d+)\.0/, "min: $1")}, ..Default::default() })`;
+      if (name === "loops") fields.push("..Default::default()");
       if (name === "mirostat" && value.mu === undefined) fields.push("mu: None");
       return `${name}: Some(${CLASSES[name]} { ${fields.join(", ")} })`;
     }

@@ -43,6 +43,13 @@ export const PARAMETERS = [
   { name: "section_end", label: "Section's forced end", group: "more", off: "", kind: "ids", help: "Ids that are forced when its budget is used up; empty: those that close it." },
   n("section_budget", "Section's budget", "more", 4294967295, 0, 4294967295, 1, "How many tokens it may have before its end is forced.", 8),
   n("section_min", "Section's least length", "more", 0, 0, 64, 1, "How many tokens it must have before it may be closed."),
+  n("loops_min_copies", "Loops from copies", "more", 0, 0, 64, 1, "How often the output repeats a period before it is a loop. 0: loops are not looked for."),
+  n("loops_min_tokens", "Loops from tokens", "more", 256, 0, 4096, 1, "How many tokens a loop has at least.", 3),
+  n("loops_min_period", "Loops: least period", "more", 1, 1, 128, 1, "In tokens."),
+  n("loops_max_period", "Loops: largest period", "more", 128, 1, 128, 1, "In tokens."),
+  n("loops_every", "Loops: looked for every", "more", 16, 1, 256, 1, "So many tokens."),
+  { name: "loops_close", label: "A loop closes its section", group: "more", off: false, kind: "flag", help: "Forces the section's end." },
+  { name: "loops_end", label: "A loop's forced end", group: "more", off: "", kind: "ids", help: "Ids that are forced where a loop is found." },
   n("dynamic_min", "Dynamic temperature from", "more", 0, 0, 3, 0.05, "With a range, a sure row gets the lower temperature and a flat one the upper. Both 0: off."),
   n("dynamic_max", "Dynamic temperature to", "more", 0, 0, 3, 0.05, "The upper end of that range."),
   n("dynamic_exponent", "Dynamic exponent", "more", 1, 0.1, 4, 0.1, "How the entropy bends it."),
@@ -91,7 +98,7 @@ function control({ name, holds, about, neutral, stage, range, is_open, usual }) 
 const integers = (text) => text.split(/[\s,]+/).filter(Boolean).map(Number);
 const seed = (text) => (BigInt(text) > 9007199254740991n ? BigInt(text) : Number(text));
 // The parameters whose names and values the core knows as they are.
-const isPlain = ({ name, kind }) => ["number", "choice", "flag"].includes(kind) && !/^(dry|dynamic|mirostat|section)_|^(draw|order)$/.test(name);
+const isPlain = ({ name, kind }) => ["number", "choice", "flag"].includes(kind) && !/^(dry|dynamic|mirostat|section|loops)_|^(draw|order)$/.test(name);
 
 /** Returns the settings as the parameters that the core takes: only those that are not neutral, and the seed. */
 export function toParams(settings) {
@@ -104,6 +111,7 @@ export function toParams(settings) {
   const value = (name) => settings[name] ?? NEUTRAL[name];
   if (is("dry_multiplier")) params.dry = { multiplier: value("dry_multiplier"), base: value("dry_base"), allowed_length: value("dry_allowed_length"), ...(is("dry_breakers") && { breakers: integers(settings.dry_breakers) }), ...(is("dry_window") && { window: value("dry_window") }) };
   if (is("section_close")) params.section = { close: integers(settings.section_close), ...(is("section_open") && { open: integers(settings.section_open) }), ...(is("section_end") && { end: integers(settings.section_end) }), ...(is("section_budget") && { budget: value("section_budget") }), ...(is("section_min") && { min: value("section_min") }) };
+  if (is("loops_min_copies")) params.loops = { min_copies: value("loops_min_copies"), ...Object.fromEntries(["min_tokens", "min_period", "max_period", "every", "close"].filter((name) => is(`loops_${name}`)).map((name) => [name, value(`loops_${name}`)])), ...(is("loops_end") && { end: integers(settings.loops_end) }) };
   if (is("dynamic_max") || is("dynamic_min")) params.dynamic_temperature = { min: value("dynamic_min"), max: value("dynamic_max"), exponent: value("dynamic_exponent") };
   if (is("mirostat_tau")) params.mirostat = { tau: value("mirostat_tau"), eta: value("mirostat_eta"), ...(is("mirostat_mu") && { mu: Number(settings.mirostat_mu) }) };
   if (is("bad_words")) params.bad_words = settings.bad_words.split(";").filter((words) => words.trim()).map(integers);

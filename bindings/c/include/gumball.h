@@ -150,8 +150,10 @@ GUMBALL_ENUM(gumball_status) {
     GUMBALL_STATUS_NO_ID = 16,
     // The token was forced by the end of its request's section.
     GUMBALL_STATUS_SECTION = 32,
-    // Bans or bitmask forbid the token that the end of a section forced.
+    // Bans or bitmask forbid the token that the end of a section or of a loop forced.
     GUMBALL_STATUS_FORBIDDEN = 64,
+    // A loop was found at the row, or the token was forced because of one.
+    GUMBALL_STATUS_LOOP = 128,
 };
 
 // How drafts are judged (docs/semantics.md, "Speculation"). A request without drafts takes a step in any
@@ -902,7 +904,8 @@ gumball_code gumball_params_validate(const gumball_params *params, size_t vocab)
 gumball_code gumball_params_set(gumball_params *params, const char *name, double value);
 
 // Sets a parameter that is a list of ids, by its name: allowed_ids, of which an empty list bans every id,
-// banned_ids, stop_ids, dry.breakers, section.open, section.close, section.end, logprobs.ids.
+// banned_ids, stop_ids, dry.breakers, section.open, section.close, section.end, loops.end,
+// logprobs.ids.
 //
 // Cost: copy.
 gumball_code gumball_params_set_ids(gumball_params *params, const char *name, const uint32_t *ids, size_t ids_len);

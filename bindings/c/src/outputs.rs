@@ -32,8 +32,10 @@ pub enum Status {
     GUMBALL_STATUS_NO_ID = 16,
     /// The token was forced by the end of its request's section.
     GUMBALL_STATUS_SECTION = 32,
-    /// Bans or bitmask forbid the token that the end of a section forced.
+    /// Bans or bitmask forbid the token that the end of a section or of a loop forced.
     GUMBALL_STATUS_FORBIDDEN = 64,
+    /// A loop was found at the row, or the token was forced because of one.
+    GUMBALL_STATUS_LOOP = 128,
 }
 
 /// What outputs hold: R rows, with places for the T = `top_n` most likely tokens and for I = `ids` that a

@@ -112,8 +112,8 @@ pub unsafe extern "C" fn gumball_params_set(
     })
 }
 
-/// Changes a field that a setter sets. Naming a field of `section` or `logprobs` makes that part, so a copy
-/// is changed: a refused value must leave `params` unchanged.
+/// Changes a field that a setter sets. Naming a field of `section`, `loops` or `logprobs` makes that part, so
+/// a copy is changed: a refused value must leave `params` unchanged.
 fn change(
     params: &mut Params,
     name: &str,
@@ -135,7 +135,8 @@ fn change(
 }
 
 /// Sets a parameter that is a list of ids, by its name: allowed_ids, of which an empty list bans every id,
-/// banned_ids, stop_ids, dry.breakers, section.open, section.close, section.end, logprobs.ids.
+/// banned_ids, stop_ids, dry.breakers, section.open, section.close, section.end, loops.end,
+/// logprobs.ids.
 ///
 /// Cost: copy.
 #[unsafe(no_mangle)]

@@ -70,6 +70,7 @@ fn set(field: Field<'_>, it: &Bound<'_, PyAny>, name: &'static str) -> PyResult<
         Field::Mirostat(field) => *field = Some(part(it, name, "a gumball.Mirostat")?),
         Field::Dry(field) => *field = part(it, name, "a gumball.Dry")?,
         Field::Section(field) => *field = Some(part(it, name, "a gumball.Section")?),
+        Field::Loops(field) => *field = Some(part(it, name, "a gumball.Loops")?),
         Field::Logprobs(field) => *field = Some(part(it, name, "a gumball.LogprobsParams")?),
     }
     Ok(())

@@ -105,7 +105,7 @@ MISTAKES: list[tuple[type[Exception], dict[str, Any], str]] = [
     (TypeError, dict(logit_bias=[5]), "logit_bias must be pairs of id and bias, not int"),
     *(
         (TypeError, {part: 5}, f"{part} must be a gumball")
-        for part in ("dry", "mirostat", "dynamic_temperature", "section", "logprobs")
+        for part in ("dry", "mirostat", "dynamic_temperature", "section", "loops", "logprobs")
     ),
 ]
 

@@ -11,8 +11,8 @@ use crate::error::{Failure, Result};
 use crate::params;
 use crate::values::{GivenParams, integer};
 
-/// Returns every parameter, as the table of docs/semantics.md has them; the fields of `dry`, `section`
-/// and `logprobs` follow these.
+/// Returns every parameter, as the table of docs/semantics.md has them; the fields of `dry`, `section`,
+/// `loops` and `logprobs` follow these.
 #[wasm_bindgen(unchecked_return_type = "Parameter[]")]
 pub fn parameters() -> JsValue {
     let neutral = serde_json::to_string(&SamplingParams::default()).expect("plain data");
@@ -83,6 +83,7 @@ fn described(parameter: &Parameter, neutral: &Value) -> Value {
         | Field::Mirostat(_)
         | Field::Dry(_)
         | Field::Section(_)
+        | Field::Loops(_)
         | Field::Logprobs(_) => "object",
     };
     let neutral = neutral.pointer(&format!("/{}", parameter.name.replace('.', "/")));

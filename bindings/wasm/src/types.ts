@@ -77,6 +77,8 @@ export interface SamplingParams {
   stop_ids?: Integers;
   /** A part of the text, such as a model's reasoning, that has a budget of tokens. */
   section?: { open?: Integers; close?: Integers; end?: Integers; budget?: number; min?: number } | null;
+  /** What ends an output that repeats itself without end. */
+  loops?: { min_period?: number; max_period?: number; min_copies?: number; min_tokens?: number; every?: number; close?: boolean; end?: Integers } | null;
   /** The seed of all draws; absent: fresh entropy for each request, readable afterwards. */
   seed?: Seed | null;
   /** Which logprobs to report; absent: none. */

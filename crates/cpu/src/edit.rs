@@ -19,17 +19,18 @@ use crate::task::Task;
 use crate::tiles::{MASK_WORDS, Overlay, View};
 
 impl Task<'_> {
-    /// Returns what the row's status says of a token that the end of a section forces (B2).
+    /// Returns what the row's status says of a loop, and of a token that the end of a section or of a loop
+    /// forces (B2, B5).
     #[must_use]
-    pub fn section_status(&self) -> Status {
-        let mut status = Status::default();
-        if let (None, Some(id)) = (self.forced, self.history.forced(self.prepared)) {
-            status.insert(Status::SECTION);
-            if forbids(self, id) {
-                status.insert(Status::FORBIDDEN);
-            }
+    pub fn ending_status(&self) -> Status {
+        if self.forced.is_some() {
+            return Status::default();
         }
-        status
+        let mut ending = self.history.ending(self.prepared);
+        if ending.forced.is_some_and(|id| forbids(self, id)) {
+            ending.status.insert(Status::FORBIDDEN);
+        }
+        ending.status
     }
 }
 

@@ -1,8 +1,6 @@
 //! A request's history: its ids in order, and how often each occurs, kept up to date token by token.
 
-use std::sync::Arc;
-
-use gumball_spec::Section;
+use gumball_spec::section::Ending;
 
 use crate::prepared::Prepared;
 use crate::section::Tracked;
@@ -27,7 +25,7 @@ pub struct History {
     ids: Vec<u32>,
     prompt_len: usize,
     entries: Vec<Entry>,
-    section: Option<Tracked>,
+    place: Option<Tracked>,
 }
 
 impl History {
@@ -40,21 +38,20 @@ impl History {
             .chunk_by(|a, b| a == b)
             .map(|run| Entry { id: run[0], prompt: run.len() as u32, output: 0 })
             .collect();
-        Self { ids: prompt.to_vec(), prompt_len: prompt.len(), entries, section: None }
+        Self { ids: prompt.to_vec(), prompt_len: prompt.len(), entries, place: None }
     }
 
-    /// Starts the history of a request with these parameters, which follows their section.
+    /// Starts the history of a request with these parameters, which follows their section and loops.
     #[must_use]
     pub fn of(prepared: &Prepared, prompt: &[u32]) -> Self {
-        let track = |section: &Arc<Section>| Tracked::new(Arc::clone(section), prompt, prompt.len());
-        Self { section: prepared.section().map(track), ..Self::new(prompt) }
+        Self { place: Tracked::new(prepared, prompt, prompt.len()), ..Self::new(prompt) }
     }
 
     /// Appends an output id.
     pub fn push(&mut self, id: u32) {
         self.ids.push(id);
-        if let Some(section) = &mut self.section {
-            section.advance(&self.ids);
+        if let Some(place) = &mut self.place {
+            place.advance(&self.ids, self.prompt_len);
         }
         match self.entries.binary_search_by_key(&id, |entry| entry.id) {
             Ok(place) => self.entries[place].output += 1,
@@ -73,27 +70,28 @@ impl History {
                 self.entries.remove(place);
             }
         }
-        if let Some(section) = &mut self.section {
-            section.shorten(&self.ids, self.prompt_len);
+        if let Some(place) = &mut self.place {
+            place.shorten(&self.ids, self.prompt_len);
         }
     }
 
-    /// Returns the token that the end of a request's section forces after this history (B2).
-    pub(crate) fn forced(&self, prepared: &Prepared) -> Option<u32> {
-        self.in_section(prepared, Tracked::forced)
+    /// Returns what the end of a request's section, or of its loop, does after this history (B2, B5).
+    pub(crate) fn ending(&self, prepared: &Prepared) -> Ending {
+        self.at_place(prepared, Tracked::ending).unwrap_or_default()
     }
 
     /// Returns the id that would close a request's section too early after this history (B3).
     pub(crate) fn too_early(&self, prepared: &Prepared) -> Option<u32> {
-        self.in_section(prepared, Tracked::banned)
+        self.at_place(prepared, Tracked::banned).flatten()
     }
 
-    /// Asks the place in a request's section, which is searched for in a history that does not follow it.
-    fn in_section(&self, prepared: &Prepared, ask: impl Fn(&Tracked, &[u32]) -> Option<u32>) -> Option<u32> {
-        let section = prepared.section()?;
-        match &self.section {
-            Some(tracked) => ask(tracked, &self.ids),
-            None => ask(&Tracked::new(Arc::clone(section), &self.ids, self.prompt_len), &self.ids),
+    /// Asks the place in a request's text, which is searched for in a history that does not follow it.
+    fn at_place<T>(&self, prepared: &Prepared, ask: impl Fn(&Tracked, &[u32]) -> T) -> Option<T> {
+        match &self.place {
+            Some(tracked) => Some(ask(tracked, &self.ids)),
+            None => {
+                Tracked::new(prepared, &self.ids, self.prompt_len).map(|tracked| ask(&tracked, &self.ids))
+            }
         }
     }
 

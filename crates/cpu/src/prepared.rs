@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use gumball_spec::{Filter, FilterOrder, Reading, Result, SamplingParams, Section, TILE, Wanted};
+use gumball_spec::{Filter, FilterOrder, Loops, Reading, Result, SamplingParams, Section, TILE, Wanted};
 
 use crate::tiles::MASK_WORDS;
 
@@ -16,6 +16,7 @@ pub struct Prepared {
     allowed: Option<Vec<u32>>,
     bias: Vec<(u32, f32)>,
     section: Option<Arc<Section>>,
+    loops: Option<Arc<Loops>>,
 }
 
 impl Prepared {
@@ -37,8 +38,8 @@ impl Prepared {
         let reading = Reading::of(&params, params.temperature, &filters, joint);
         let mut bias = params.logit_bias.clone();
         bias.sort_unstable_by_key(|(id, _)| *id);
-        let section = params.section.clone().map(Arc::new);
-        Ok(Self { params, vocab, filters, reading, allowed, bias, section })
+        let (section, loops) = (params.section.clone().map(Arc::new), params.loops.clone().map(Arc::new));
+        Ok(Self { params, vocab, filters, reading, allowed, bias, section, loops })
     }
 
     /// Returns the parameters as they were given.
@@ -81,6 +82,11 @@ impl Prepared {
     /// Returns the section of the text that has a budget.
     pub(crate) fn section(&self) -> Option<&Arc<Section>> {
         self.section.as_ref()
+    }
+
+    /// Returns what ends an output that repeats itself.
+    pub(crate) fn loops(&self) -> Option<&Arc<Loops>> {
+        self.loops.as_ref()
     }
 
     /// Returns the biases, by id.

@@ -49,10 +49,10 @@ impl Task<'_> {
     }
 
     /// Returns the token that is emitted instead of the drawn one: the caller's, or the one that the end of a
-    /// section forces.
+    /// section or of a loop forces.
     #[must_use]
     pub fn emitted(&self) -> Option<u32> {
-        self.forced.or_else(|| self.history.forced(self.prepared))
+        self.forced.or_else(|| self.history.ending(self.prepared).forced)
     }
 
     /// Returns what a row of this kind is called where it is a parameter.

@@ -196,7 +196,7 @@ impl Late<'_> {
         let forced = task.emitted().map(|id| id as i32);
         let mut chosen =
             Chosen { token: forced.unwrap_or(NONE), status, mu: task.mu, temperature: params.temperature };
-        chosen.status.insert(task.section_status());
+        chosen.status.insert(task.ending_status());
         let mut kept;
         (chosen.temperature, kept) = choose(reader, self.filter, task);
         if reader.view.is_waiting() {

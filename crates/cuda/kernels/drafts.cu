@@ -560,6 +560,7 @@ KERNEL(end_drafts, END_DRAFTS_THREADS, DraftStep, args) {
                 state.section_length = last.section_length;
                 state.section_is_open = last.section_is_open;
                 state.section_start = last.section_start;
+                state.loop_end = last.loop_end;
             }
         }
     }

@@ -1,4 +1,4 @@
-// history_edits.cu: finds the ids that the end of a history bans or penalises in this step (rules E2 to E4, B1 to B3).
+// history_edits.cu: finds the ids that the end of a history bans or penalises in this step (rules E2 to E4, B1 to B5).
 // It stamps their entries; survey_edited.cu applies these edits and all others.
 //
 // Computes   the counts of the ids in the penalties' window; DRY's penalty of each id; the ids that would complete an
@@ -21,10 +21,11 @@
 //                       if n >= allowed:      stamp history[j] with DRY's penalty for min(n, reach) ids
 //     for each bad word: if its ids but the last equal the history's end: ban its last id
 //     if the output is shorter than min_tokens: ban the stop ids
-//     move the place in the section on; ban the last id that closes it, or force the next one of its end
+//     move the place in the section and in loops on; ban the last id that closes it, or force the next one of an end
 
 #include "math/edits.cuh"
 #include "math/sections.cuh"
+#include "warp/reduce.cuh"
 
 // How many ids directly before index j equal those at the history's end, `most` at most.
 DEVICE u32 match_length(const u32* history, u32 length, u32 j, u32 most) {
@@ -105,22 +106,76 @@ DEVICE bool is_forbidden(const Step& step, u32 row, int slot, u32 features, cons
     return is_masked || is_banned || find_entry(request.entries, request.entries_mask, id)->ban_step == stamps.step;
 }
 
-// Finds what the section of a row's request bans or forces; by one thread, after all stamps.
-DEVICE void find_section(const Step& step, u32 row, int slot, u32 features, State state, const EditStamps& stamps) {
-    const Request& request = stamps.request;
-    const SectionLists lists(request.section);
-    follow_section(lists, request.history, state);
-    const u32* tokens = request.history + state.section_start;
+// Whether the last of `count` tokens are a loop (B4): each warp compares for periods of its own. By all threads of a
+// block.
+DEVICE bool repeats(const SectionLists& lists, const u32* tokens, u32 count) {
+    bool is_loop = false;
+    for (u32 period = lists.loop_min_period + warp_id(); period <= lists.loop_max_period && !is_loop;
+         period += warp_count()) {
+        const u32 copies = period * lists.loop_min_copies,
+                  least = copies < lists.loop_min_tokens ? lists.loop_min_tokens : copies;
+        if (count < least) {
+            break;
+        }
+        const u32* tail = tokens + (count - least);
+        is_loop = true;
+        for (u32 first = period; first < least && is_loop; first += 32) {
+            const u32 i = first + lane_id();
+            is_loop = __all_sync(FULL_MASK, i >= least || tail[i] == tail[i - period]) != 0;
+        }
+    }
+    return __syncthreads_or(is_loop) != 0;
+}
+
+// Moves a state's place on to the end of its history: the tokens that came since the last step. By all threads of a
+// block, which hold the same state.
+DEVICE void follow_section(const SectionLists& lists, const u32* history, State& state) {
+    while (state.section_length < state.length) {
+        state.section_length++;
+        if (section_changes(lists, history, state)) {
+            state.section_is_open ^= 1;
+            state.section_start = state.section_length;
+        }
+        const u32 end = state.section_length, output = end > state.prompt_length ? end - state.prompt_length : 0;
+        if (lists.loop_every == 0 || output == 0 || output % lists.loop_every != 0 || is_spent(lists, state) ||
+            (lists.loop_closes && !state.section_is_open)) {
+            continue;
+        }
+        const u32 begin = lists.loop_closes ? state.section_start : state.loop_end,
+                  first = begin < state.prompt_length ? state.prompt_length : begin;
+        if (first <= end && repeats(lists, history + first, end - first)) {
+            state.loop_end = end + lists.loop_end_count;
+        }
+    }
+}
+
+// Finds what the section and the loop of a row's request ban or force, from the place where its history ends; by one
+// thread, after all stamps.
+DEVICE void find_section(const Step& step, u32 row, int slot, u32 features, const SectionLists& lists, State state,
+                         const EditStamps& stamps) {
+    const u32* tokens = stamps.request.history + state.section_start;
     const u32 count = state.length - state.section_start;
-    state.section_row = 0;
-    if (state.section_is_open && count >= lists.budget) {
-        const u32 id = lists.end[begun_end(lists, tokens, count)];
-        const bool forbidden = is_forbidden(step, row, slot, features, stamps, id);
-        state.section_row = (id + 1) << 8 | STATUS_SECTION | (forbidden ? STATUS_FORBIDDEN : 0);
-    } else if (state.section_is_open && count < lists.min &&
-               ends_with(tokens, count, lists.close, lists.close_count - 1)) {
+    const bool spent = is_spent(lists, state);
+    if (state.section_is_open && !spent && count < lists.min &&
+        ends_with(tokens, count, lists.close, lists.close_count - 1)) {
         stamps.ban(lists.close[lists.close_count - 1]);
     }
+    u32 id_plus_1 = 0, status = 0;
+    if (state.loop_end > state.length) {
+        id_plus_1 = lists.loop_end[lists.loop_end_count - (state.loop_end - state.length)] + 1;
+        status = STATUS_LOOP;
+    } else {
+        const bool is_found = lists.loop_end_count == 0 && !lists.loop_closes && state.loop_end == state.length;
+        status = (is_found && state.loop_end > 0) || has_looped(lists, state) ? STATUS_LOOP : 0;
+        if (spent) {
+            id_plus_1 = lists.end[begun_end(lists, tokens, count)] + 1;
+            status |= STATUS_SECTION;
+        }
+    }
+    if (id_plus_1 != 0 && is_forbidden(step, row, slot, features, stamps, id_plus_1 - 1)) {
+        status |= STATUS_FORBIDDEN;
+    }
+    state.section_row = id_plus_1 << 8 | status;
     step.states[slot] = state;
 }
 
@@ -135,7 +190,7 @@ KERNEL(history_edits, HISTORY_EDITS_THREADS, Step, step) {
     }
     const Params& params = step.params[slot];
     const Request& request = step.requests[slot];
-    const State state = step.states[slot];
+    State state = step.states[slot];
     const u32* history = request.history;
     u32 length = state.length, allowed = params.dry_allowed_length;
     EditStamps stamps{request, state.step, step.vocab};
@@ -207,10 +262,12 @@ KERNEL(history_edits, HISTORY_EDITS_THREADS, Step, step) {
         }
     }
     if (params.features & FEATURE_SECTION) {
-        // RAW on the stamps: any thread banned ids, thread 0 looks one up.
+        const SectionLists lists(request.section);
+        follow_section(lists, history, state);
+        // RAW on the stamps: any thread banned ids, thread 0 looks one up. WAR on the state: all threads read it.
         __syncthreads();
         if (threadIdx.x == 0) {
-            find_section(step, blockIdx.x, slot, params.features, state, stamps);
+            find_section(step, blockIdx.x, slot, params.features, lists, state, stamps);
         }
     }
 }

@@ -201,7 +201,7 @@ impl<S: Spread> Step<'_, '_, S> {
             if is_empty {
                 status.insert(Status::EMPTY);
             }
-            status.insert(task.section_status());
+            status.insert(task.ending_status());
             let drawn = if is_empty { NONE } else { winner.id as i32 };
             let is_greedy = SamplingParams::is_greedy(params.temperature) && !is_empty;
             let chosen = Chosen {

@@ -183,8 +183,8 @@ pub use gumball_spec::logprobs::{Logprobs, TokenLogprob};
 pub use gumball_spec::verify::by_probabilities::Judgement;
 pub use gumball_spec::{
     Dry, DynamicTemperature, Error, Filter, FilterOrder, HostMatrix, Kind, Layout, LogprobMode, LogprobModes,
-    LogprobsParams, MAX_VOCAB, Mirostat, NONE, RanksError, Result, Row, SamplingParams, Scope, Section,
-    Status, Widths, prompt_seed, sample_seed,
+    LogprobsParams, Loops, MAX_VOCAB, Mirostat, NONE, RanksError, Result, Row, SamplingParams, Scope,
+    Section, Status, Widths, prompt_seed, sample_seed,
 };
 pub use half::{bf16, f16};
 

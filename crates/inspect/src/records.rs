@@ -42,6 +42,7 @@ pub fn status_names(status: Status) -> Vec<&'static str> {
         (Status::EMPTY, "empty"),
         (Status::SECTION, "section"),
         (Status::FORBIDDEN, "forbidden"),
+        (Status::LOOP, "loop"),
     ];
     names.into_iter().filter(|(bit, _)| status.contains(*bit)).map(|(_, name)| name).collect()
 }

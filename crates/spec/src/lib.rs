@@ -51,8 +51,8 @@ pub use layout::{Layout, Widths};
 pub use matrix::HostMatrix;
 pub use params::{
     Chain, Dry, DynamicTemperature, Field, Filter, FilterKind, FilterOrder, Flag, LogprobMode, LogprobModes,
-    LogprobsParams, MOST_LISTED, Mirostat, Parameter, Parameters, Range, Reading, SamplingParams, Scope,
-    Section, Stage, Wanted, WholeRow,
+    LogprobsParams, Loops, MOST_LISTED, Mirostat, Parameter, Parameters, Range, Reading, SamplingParams,
+    Scope, Section, Stage, Wanted, WholeRow,
 };
 pub use request::Request;
 pub use rollout::{prompt_seed, sample_seed};

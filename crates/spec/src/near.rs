@@ -6,7 +6,7 @@ use crate::params::SamplingParams;
 /// What other engines call parameters, and where each is here; [`docs/python.md`](../../../docs/python.md)
 /// says what differs. Of several lines for a name the first one counts whose parameter is among the ones that
 /// are known.
-const PEERS: [(&str, &str); 46] = [
+const PEERS: [(&str, &str); 50] = [
     ("all_stop_token_ids", "stop_ids"),
     ("allowed_token_ids", "allowed_ids"),
     ("bad_words_ids", "bad_words"),
@@ -23,7 +23,10 @@ const PEERS: [(&str, &str); 46] = [
     ("last_n_tokens_size", "penalty_window"),
     ("logprob_token_ids", "logprobs.ids"),
     ("logprobs_mode", "logprobs.mode"),
+    ("max_pattern_size", "loops.max_period"),
+    ("min_count", "loops.min_copies"),
     ("min_new_tokens", "min_tokens"),
+    ("min_pattern_size", "loops.min_period"),
     ("mirostat_lr", "mirostat.eta"),
     ("mirostat_ent", "mirostat.tau"),
     ("mirostat_mode", "mirostat"),
@@ -35,6 +38,7 @@ const PEERS: [(&str, &str); 46] = [
     ("rep_pen_range", "penalty_window"),
     ("repeat_last_n", "penalty_window"),
     ("repeat_penalty", "repetition_penalty"),
+    ("repetition_detection", "loops"),
     ("repetition_penalty_range", "penalty_window"),
     ("return_logprob", "logprobs"),
     ("sampler_seq", "order"),

@@ -55,8 +55,8 @@ pub fn sample(row: Row<'_>, request: &Request<'_>, hook: Option<Hook<'_>>) -> Re
     check_hook(request.kind, hook.is_some())?;
     let edited = edit(row, request, hook);
     let order = order(&edited.z);
-    let of_section = if request.forced.is_none() { section::forced(request) } else { None };
-    let request = &Request { forced: request.forced.or(of_section), ..*request };
+    let ending = section::ending(request);
+    let request = &Request { forced: request.forced.or(ending.forced), ..*request };
     let mut outcome = Outcome {
         kind: request.kind,
         z: edited.z.clone(),
@@ -73,11 +73,9 @@ pub fn sample(row: Row<'_>, request: &Request<'_>, hook: Option<Hook<'_>>) -> Re
     } else {
         choose(&mut outcome, request, &edited);
     }
-    if let Some(id) = of_section {
-        outcome.status.insert(Status::SECTION);
-        if !edited.allowed[id as usize] {
-            outcome.status.insert(Status::FORBIDDEN);
-        }
+    outcome.status.insert(ending.status);
+    if ending.forced.is_some_and(|id| !edited.allowed[id as usize]) {
+        outcome.status.insert(Status::FORBIDDEN);
     }
     if let Some(params) = &request.params.logprobs {
         let raw_order = crate::survey::order(&edited.raw);

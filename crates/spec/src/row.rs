@@ -169,8 +169,10 @@ impl Status {
     pub const NO_ID: Status = Status(16);
     /// The token was forced by the end of its request's section (B2).
     pub const SECTION: Status = Status(32);
-    /// Bans or bitmask forbid the token that the end of a section forced (B2).
+    /// Bans or bitmask forbid the token that the end of a section or of a loop forced (B2, B5).
     pub const FORBIDDEN: Status = Status(64);
+    /// A loop was found at the row, or the token was forced because of one (B5).
+    pub const LOOP: Status = Status(128);
 
     /// Returns whether all bits of `other` are set.
     #[must_use]

@@ -39,6 +39,7 @@ _OTHERWISE = {
     "dry": "dry_multiplier, dry_base, dry_allowed_length, dry_breakers and dry_window",
     "dynamic_temperature": "dynamic_temperature_min and dynamic_temperature_max",
     "logit_bias": "sequence_bias",
+    "loops": "nothing for it; give all parameters as SamplingParams",
     "min_tokens": "min_new_tokens",
     "mirostat": "mirostat_tau and mirostat_eta",
     "no_repeat_ngram": "no_repeat_ngram_size",

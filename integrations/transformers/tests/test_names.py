@@ -167,7 +167,12 @@ def test_a_name_of_sampling_params_that_generate_does_not_read_is_refused_by_eve
 ) -> None:
     values: dict[str, Any] = {"logit_bias": [[5, 1.0]], "allowed_ids": [5], "banned_ids": [5], "bad_words": [[5]]}
     values |= {"bias_first": True, "min_tokens": 3, "stop_ids": [5], "no_repeat_ngram": 2, "dry": {"multiplier": 1.0}}
-    values |= {"mirostat": {"tau": 1.0}, "dynamic_temperature": {"min": 0.1}, "section": {"close": [5]}}
+    values |= {
+        "mirostat": {"tau": 1.0},
+        "dynamic_temperature": {"min": 0.1},
+        "section": {"close": [5]},
+        "loops": {"every": 5},
+    }
     fields = {field.name for field in dataclasses.fields(SamplingParams)}
     assert fields - {*CALL_NAMES, *SAMPLING} == set(values)
     for name, value in values.items():

@@ -110,7 +110,9 @@ fn key(z: &[f32], id: u32) -> u64 {
 /// Where the f64 reference can tell, the oracle keeps and draws the same.
 pub fn oracle_agrees_with_f64(data: &[u8]) {
     let case = Case { forced: None, ..generate::case(data) };
-    if case.request().emitted().is_some() {
+    let forced = case.request().emitted();
+    assert_eq!(forced, reference::edits::forced(&case), "forced\n{case:?}");
+    if forced.is_some() {
         return;
     }
     let z = case.edited();

@@ -5,7 +5,7 @@
 
 use gumball_spec::{
     Dry, DynamicTemperature, Field, Filter, FilterOrder, Kind, LogprobMode, LogprobModes, LogprobsParams,
-    Mirostat, Parameter, Parameters, Range, SamplingParams, Scope, Section,
+    Loops, Mirostat, Parameter, Parameters, Range, SamplingParams, Scope, Section,
 };
 
 use crate::backend::{Backend, Oracle};
@@ -217,6 +217,9 @@ pub fn params(bytes: &mut Bytes<'_>, vocab: usize) -> SamplingParams {
     if bytes.seldom(4) {
         params.section = Some(section(bytes, vocab));
     }
+    if bytes.seldom(4) {
+        params.loops = Some(loops(bytes, vocab, params.section.is_some()));
+    }
     params
 }
 
@@ -228,6 +231,22 @@ fn section(bytes: &mut Bytes<'_>, vocab: usize) -> Section {
     let (open, close, end) = (ids(&[1, 0, 2]), ids(&[1, 1, 2, 3]), ids(&[0, 1, 2, 5]));
     let budget = bytes.of(&[3, 0, 1, 2, 8, 30, u32::MAX]);
     Section { open, close, end, budget, min: bytes.of(&[0, 0, 1, 2, 5, 40]).min(budget) }
+}
+
+/// Makes loops that short repeats are.
+fn loops(bytes: &mut Bytes<'_>, vocab: usize, has_section: bool) -> Loops {
+    let min_period = bytes.of(&[1, 1, 2, 3]);
+    let close = has_section && bytes.seldom(2);
+    let count = if close { 0 } else { bytes.of(&[0, 1, 3]) };
+    Loops {
+        min_period,
+        max_period: min_period + bytes.of(&[0, 1, 5, 40]),
+        min_copies: bytes.of(&[2, 2, 3, 65_536]),
+        min_tokens: bytes.of(&[0, 3, 6, 20]),
+        every: bytes.of(&[1, 1, 2, 3, 16]),
+        close,
+        end: (0..count).map(|_| bytes.below(vocab.min(4)) as u32).collect(),
+    }
 }
 
 fn filters(bytes: &mut Bytes<'_>, params: &mut SamplingParams, vocab: usize) {

@@ -6,8 +6,8 @@ use std::path::Path;
 use std::{env, fs};
 
 use gumball_spec::{
-    Dry, DynamicTemperature, Field, Filter, LogprobMode, LogprobsParams, Mirostat, Parameter, Parameters,
-    SamplingParams, Scope, Section,
+    Dry, DynamicTemperature, Field, Filter, LogprobMode, LogprobsParams, Loops, Mirostat, Parameter,
+    Parameters, SamplingParams, Scope, Section,
 };
 
 /// Compares a part of a file with a text. The part starts after the last anchor, each searched after the one
@@ -86,6 +86,7 @@ fn written(parameter: &Parameter, field: &Field<'_>) -> Written {
         Field::Mirostat(_) => part("Mirostat | None", "None", object::<Mirostat>() + " | null"),
         Field::Dry(_) => part("Dry", "Dry()", object::<Dry>()),
         Field::Section(_) => part("Section | None", "None", object::<Section>() + " | null"),
+        Field::Loops(_) => part("Loops | None", "None", object::<Loops>() + " | null"),
         Field::Logprobs(_) => part("LogprobsParams | None", "None", object::<LogprobsParams>() + " | null"),
     };
     let values = parameter.range.map_or(values, |range| range.words.to_owned());
@@ -147,6 +148,7 @@ fn the_dataclasses_of_python_are_current() {
     hold_class::<Mirostat>("Mirostat");
     hold_class::<Dry>("Dry");
     hold_class::<Section>("Section");
+    hold_class::<Loops>("Loops");
     hold_class::<LogprobsParams>("LogprobsParams");
     hold_class::<SamplingParams>("SamplingParams");
     let filters = Filter::ALL.map(|filter| format!("    \"{filter}\",\n")).concat();
@@ -182,7 +184,7 @@ fn the_table_of_the_semantics_is_current() {
         lines::<T>(row).concat()
     }
     let parts = rows::<DynamicTemperature>() + &rows::<Mirostat>() + &rows::<Dry>();
-    let parts = parts + &rows::<Section>() + &rows::<LogprobsParams>();
+    let parts = parts + &rows::<Section>() + &rows::<Loops>() + &rows::<LogprobsParams>();
     let heading = "| name | value | neutral | meaning |\n| --- | --- | --- | --- |\n";
     hold("docs/semantics.md", &[heading], "\n\n", (rows::<SamplingParams>() + &parts).trim_end());
 }

@@ -7,7 +7,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use gumball_spec::{
-    Dry, DynamicTemperature, LogprobsParams, Mirostat, Parameter, Parameters, SamplingParams, Section, Stage,
+    Dry, DynamicTemperature, LogprobsParams, Loops, Mirostat, Parameter, Parameters, SamplingParams, Section,
+    Stage,
 };
 
 /// The backends: the heading of each in the table of `docs/architecture.md`, and where its files lie.
@@ -420,11 +421,12 @@ fn files_of(parameter: &Parameter) -> Vec<(&'static str, String)> {
 fn files_of_others(parameter: &Parameter) -> Vec<(&'static str, String)> {
     let mut files = vec!["docs/semantics.md"];
     let of_stage: &[&str] = match parameter.stage {
-        Stage::Edit if parameter.name.starts_with("section.") => &[
+        Stage::Edit if ["section.", "loops"].iter().any(|part| parameter.name.starts_with(part)) => &[
             "crates/spec/src/section.rs",
             "crates/cpu/src/section.rs",
+            "crates/cuda/src/requests/edit_params.rs",
             "proof/conformance/src/reference/edits.rs",
-            "proof/conformance/src/rules/edit/sections.rs",
+            "proof/conformance/src/rules/edit",
             "proof/conformance/src/generate.rs",
         ],
         Stage::Edit => &[
@@ -465,7 +467,9 @@ fn files_of_others(parameter: &Parameter) -> Vec<(&'static str, String)> {
         ],
     };
     files.extend(of_stage);
-    if parameter.is_switch && parameter.stage == Stage::Edit && !parameter.name.contains('.') {
+    // Loops ban nothing.
+    let bans = parameter.is_switch && parameter.stage == Stage::Edit && parameter.name != "loops";
+    if bans && !parameter.name.contains('.') {
         files.extend(["crates/inspect/src/trace/edits.rs", "crates/inspect/src/page/explain.rs"]);
     }
     // Of the core the explorer takes numbers and flags outside parts.
@@ -485,6 +489,7 @@ fn every_parameter_is_in_all_files_that_need_it() {
         Mirostat::TABLE,
         Dry::TABLE,
         Section::TABLE,
+        Loops::TABLE,
         LogprobsParams::TABLE,
     ];
     let mut lacking = String::new();

@@ -4,7 +4,7 @@ use clap::{CommandFactory, FromArgMatches, Parser};
 use gumball_cli::sampling::SamplingArgs;
 use gumball_inspect::command::with_signs;
 use gumball_spec::{
-    Dry, DynamicTemperature, Filter, FilterOrder, LogprobMode, LogprobsParams, Mirostat, Parameter,
+    Dry, DynamicTemperature, Filter, FilterOrder, LogprobMode, LogprobsParams, Loops, Mirostat, Parameter,
     SamplingParams, Scope, Section,
 };
 
@@ -41,7 +41,8 @@ fn every_knob_has_a_flag() {
         --frequency-penalty -0.5 --presence-penalty 0.25 --penalty-scope both --penalty-window 64 --dry-multiplier 0.8 \
         --dry-base 2 --dry-allowed-length 3 --dry-breakers 1,2 --dry-window 9 --no-repeat-ngram 4 --logit-bias 7=-1.5 \
         --logit-bias 8=2,9=-inf --bias-first --allowed-ids 1-3 --banned-ids 5 --bad-words 1,2 --bad-words 3 \
-        --min-tokens 6 --stop-ids 0 --section-open 1 --section-close 2,3 --section-end 4 --section-budget 9 --section-min 2 --seed 0x2a --logprobs processed --top-logprobs 5 --logprob-ids 4 \
+        --min-tokens 6 --stop-ids 0 --section-open 1 --section-close 2,3 --section-end 4 --section-budget 9 --section-min 2 \
+        --loops-min-period 2 --loops-max-period 9 --loops-min-copies 3 --loops-min-tokens 40 --loops-every 8 --loops-close --loops-end 6 --seed 0x2a --logprobs processed --top-logprobs 5 --logprob-ids 4 \
         --order top_p,top_k --temperature-last";
     let expected = SamplingParams {
         temperature: 0.7,
@@ -64,6 +65,15 @@ fn every_knob_has_a_flag() {
         min_tokens: 6,
         stop_ids: vec![0],
         section: Some(Section { open: vec![1], close: vec![2, 3], end: vec![4], budget: 9, min: 2 }),
+        loops: Some(Loops {
+            min_period: 2,
+            max_period: 9,
+            min_copies: 3,
+            min_tokens: 40,
+            every: 8,
+            close: true,
+            end: vec![6],
+        }),
         seed: Some(42),
         logprobs: Some(LogprobsParams { mode: LogprobMode::Processed.into(), top_n: 5, ids: vec![4] }),
         order: FilterOrder::List(vec![Filter::TopP, Filter::TopK]),

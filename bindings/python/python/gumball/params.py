@@ -22,6 +22,7 @@ __all__ = [
     "DynamicTemperature",
     "Logprobs",
     "LogprobsParams",
+    "Loops",
     "Mirostat",
     "Ranks",
     "SamplingParams",
@@ -124,7 +125,9 @@ class Status(enum.IntFlag):
     SECTION = 32
     """The token was forced by the end of its request's section."""
     FORBIDDEN = 64
-    """Bans or bitmask forbid the token that the end of a section forced."""
+    """Bans or bitmask forbid the token that the end of a section or of a loop forced."""
+    LOOP = 128
+    """A loop was found at the row, or the token was forced because of one."""
 
 
 @_parameters
@@ -196,6 +199,29 @@ class Section:
 
 
 @_parameters
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Loops:
+    """When an output is a loop, that is repeats itself, and what ends it.
+
+    min_period: The least period of a loop, in tokens; in 1..=128.
+    max_period: The largest period of a loop, in tokens; in `min_period`..=128.
+    min_copies: How many copies of its period a loop has at least; in 2..=2^16.
+    min_tokens: How many tokens a loop has at least; in 0..2^32. A table or a listing repeats itself as exactly, but seldom for so long.
+    every: Loops are looked for where this divides the number of output tokens; in 1..2^32.
+    close: Whether a loop in a section ends it, as a used up budget does; outside sections nothing is looked for then.
+    end: The ids that are forced where a loop is found, at most 256, in the vocabulary; none beside `close`. Without both the row's status tells of the loop, and nothing is forced.
+    """
+
+    min_period: int = 1
+    max_period: int = 128
+    min_copies: int = 4
+    min_tokens: int = 256
+    every: int = 16
+    close: bool = False
+    end: Sequence[int] = ()
+
+
+@_parameters
 @dataclasses.dataclass(frozen=True)
 class LogprobsParams:
     """Which logprobs to report with a token.
@@ -249,6 +275,7 @@ class SamplingParams:
     min_tokens: How many output tokens must exist before one of `stop_ids` may be drawn; without `stop_ids` it does nothing.
     stop_ids: The ids that end the output; ending it is the caller's part.
     section: A part of the text, such as a model's reasoning, that has a budget of tokens.
+    loops: What ends an output that repeats itself without end.
     seed: The seed of all draws; absent: fresh entropy for each request, readable afterwards.
     logprobs: Which logprobs to report; absent: none.
     order: In which order the filters act. One of "default", "joint", "none", or a list of distinct filters: top_n_sigma, top_k, typical_p, top_p, min_p, top_a, p_less, epsilon_cutoff, eta_cutoff, xtc.
@@ -287,6 +314,7 @@ class SamplingParams:
     min_tokens: int = 0
     stop_ids: Sequence[int] = ()
     section: Section | None = None
+    loops: Loops | None = None
     seed: int | None = None
     logprobs: LogprobsParams | None = None
     order: str | Sequence[str] = "default"

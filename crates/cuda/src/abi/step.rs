@@ -112,6 +112,7 @@ shared! {
         NO_TREE = gumball_spec::Status::NO_TREE.0;
         SECTION = gumball_spec::Status::SECTION.0;
         FORBIDDEN = gumball_spec::Status::FORBIDDEN.0;
+        LOOP = gumball_spec::Status::LOOP.0;
     }
 
     /// What a request needs, as bits of `Params::features`.
@@ -154,8 +155,8 @@ shared! {
         /// The penalties count the last `Params::penalty_window` ids. The kernel `history_edits` counts them
         /// in each step, so the counts of other entries mean nothing.
         PENALTY_WINDOW = 1 << 17;
-        /// The text has a section: `Request::section` exists. The kernel `history_edits` finds in each step
-        /// the id that it forces or bans.
+        /// The text has a section or its loops end: `Request::section` exists. The kernel `history_edits`
+        /// finds in each step the id that they force or ban.
         SECTION = 1 << 18;
     }
 
@@ -207,14 +208,22 @@ shared! {
     }
 
     /// The list `Request::section`: the place of each word in it. The ids that open a section come
-    /// first, then the ids that close it, then the ids that are forced at its end.
+    /// first, then the ids that close it, the ids that are forced at its end, and those at the end of a loop.
+    /// Without a section no id closes one; without loops they are looked for every 0 tokens.
     codes section_words = SectionWord "SECTION_" {
         BUDGET = 0;
         MIN = 1;
         OPEN_COUNT = 2;
         CLOSE_COUNT = 3;
         END_COUNT = 4;
-        IDS = 5;
+        LOOP_EVERY = 5;
+        LOOP_MIN_PERIOD = 6;
+        LOOP_MAX_PERIOD = 7;
+        LOOP_MIN_COPIES = 8;
+        LOOP_MIN_TOKENS = 9;
+        LOOP_CLOSES = 10;
+        LOOP_END_COUNT = 11;
+        IDS = 12;
     }
 
     /// The parameters of a request. The host prepares them, so that kernels read them and compute nothing.
@@ -345,16 +354,19 @@ shared! {
         step: u32;
         /// Mirostat's limit before the last output token; NaN if it is not known.
         mu_before: f32;
-        /// How many ids of the history the next two words are of; never more than it has.
+        /// How many ids of the history the next three words are of; never more than it has.
         section_length: u32;
         /// Whether they end in a section: 0 or 1; and the index of its first token, or of the first id in
         /// which the next opening is looked for (B1).
         section_is_open: u32;
         section_start: u32;
-        /// The id that the section forces in this step plus 1, or 0, in bits 8 to 31; in bits 0 to 7 the
-        /// row's status bits for it.
+        /// The index behind what the last loop forces, or behind a loop that forces nothing; 0 if there was
+        /// none (B5).
+        loop_end: u32;
+        /// The id that a section or a loop forces in this step plus 1, or 0, in bits 8 to 31; in bits 0 to 7
+        /// the row's status bits for them.
         section_row: u32;
-        reserved: [u32; 2];
+        reserved: u32;
     }
 
     /// The survey's result for a tile.

@@ -6,7 +6,7 @@
 //! window depend on how the history ends: the kernel `history_edits` finds these before the survey and stamps
 //! them into entries.
 
-use gumball_spec::{SamplingParams, Scope, TILE};
+use gumball_spec::{Loops, SamplingParams, Scope, Section, TILE};
 
 use crate::abi::{Params, features, scopes, section_words};
 
@@ -29,7 +29,8 @@ pub(crate) struct EditLists {
     pub bad_word_ends: Vec<u32>,
     /// Ids that XTC never drops, which is no edit.
     pub xtc_exempt_ids: Vec<u32>,
-    /// The section of the text, in the words that kernels read; empty if there is none.
+    /// The section of the text and what ends its loops, in the words that kernels read; empty if there is
+    /// neither.
     pub section: Vec<u32>,
     /// The last id that closes it, if that may come too early.
     pub last_of_close: Option<u32>,
@@ -61,11 +62,18 @@ pub(crate) fn prepare(params: &SamplingParams, vocab: usize, prepared: &mut Para
         prepared.min_tokens = params.min_tokens;
     }
 
-    if let Some(section) = &params.section {
-        let counts = [&section.open, &section.close, section.end()].map(|ids| ids.len() as u32);
-        edits.section = [section.budget, section.min].into_iter().chain(counts).collect();
+    let has_section = params.section.is_some() || params.loops.is_some();
+    if has_section {
+        let none = (Section::default(), Loops { every: 0, ..Loops::default() });
+        let section = params.section.as_ref().unwrap_or(&none.0);
+        let loops = params.loops.as_ref().unwrap_or(&none.1);
+        let lists = [&section.open, &section.close, section.end(), &loops.end];
+        let [open, close, end, of_loop] = lists.map(|ids| ids.len() as u32);
+        let periods = [loops.every, loops.min_period, loops.max_period, loops.min_copies, loops.min_tokens];
+        edits.section = vec![section.budget, section.min, open, close, end];
+        edits.section.extend(periods.into_iter().chain([u32::from(loops.close), of_loop]));
         assert_eq!(edits.section.len(), section_words::IDS as usize, "the words that kernels read");
-        edits.section.extend([&section.open, &section.close, section.end()].into_iter().flatten());
+        edits.section.extend(lists.into_iter().flatten());
         edits.last_of_close = section.close.last().copied().filter(inside).filter(|_| section.min > 0);
     }
 
@@ -100,7 +108,6 @@ pub(crate) fn prepare(params: &SamplingParams, vocab: usize, prepared: &mut Para
     let counts = repeats || penalties;
     let has_window = penalties && params.penalty_window > 0;
     prepared.penalty_window = params.penalty_window;
-    let has_section = params.section.is_some();
     let search =
         repeats || has_window || has_section || !edits.bad_words.is_empty() || !edits.stop_ids.is_empty();
     for (bit, set) in [

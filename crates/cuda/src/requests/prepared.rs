@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use gumball_spec::{Error, Kind, Result, SamplingParams, Section};
+use gumball_spec::section::{self, Place};
+use gumball_spec::{Error, Kind, Loops, Result, SamplingParams, Section};
 
 use crate::abi::{Params, features};
 use crate::requests::edit_params::EditLists;
@@ -19,6 +20,7 @@ pub struct Prepared {
     logprob_ids: Vec<u32>,
     stop_ids: Vec<u32>,
     section: Option<Arc<Section>>,
+    loops: Option<Arc<Loops>>,
     vocab: usize,
     /// The error for rows of probabilities, if these parameters are not allowed there (P2).
     refusal: Option<Error>,
@@ -41,9 +43,9 @@ impl Prepared {
         });
         let stop_ids = params.stop_ids.clone();
         let logprob_ids = params.logprobs.as_ref().map_or_else(Vec::new, |logprobs| logprobs.ids.clone());
-        let section = params.section.clone().map(Arc::new);
+        let (section, loops) = (params.section.clone().map(Arc::new), params.loops.clone().map(Arc::new));
         let refusal = params.check_kind(Kind::Probabilities).err();
-        Ok(Self { params: prepared, greedy, edits, logprob_ids, stop_ids, section, vocab, refusal })
+        Ok(Self { params: prepared, greedy, edits, logprob_ids, stop_ids, section, loops, vocab, refusal })
     }
 
     /// Returns the parameters in the form that kernels read, without seed and draw index.
@@ -61,9 +63,10 @@ impl Prepared {
         &self.stop_ids
     }
 
-    /// Returns the section of the text.
-    pub(crate) fn section(&self) -> Option<&Section> {
-        self.section.as_deref()
+    /// Returns where a history stands in a section and in loops, if the request has any.
+    pub(crate) fn place(&self, prompt: &[u32], output: &[u32]) -> Option<Place> {
+        let (section, loops) = (self.section.as_deref(), self.loops.as_deref());
+        (section.is_some() || loops.is_some()).then(|| section::place(section, loops, prompt, output))
     }
 
     /// Returns the error for rows of probabilities, if these parameters are not allowed there (P2).

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use gumball_spec::layout::Widths;
 use gumball_spec::verify::MAX_DRAFTS;
-use gumball_spec::{Error, Result, TILE, memory, section};
+use gumball_spec::{Error, Result, TILE, memory};
 
 use crate::abi::{self, Params, Request, Slot, State, TokenEntry, features};
 use crate::driver::runtime::Runtime;
@@ -150,11 +150,12 @@ impl Requests {
         let InitialState { seed, draw, prompt, output, history_growth, .. } = *start;
         let params = Params { seed, draw, ..self.slots[index].params_of(request) };
         self.write_lists(index, request, History { prompt, output, growth: history_growth })?;
-        let place = request.section().map(|section| section::place(section, prompt, output));
+        let place = request.place(prompt, output);
         let state = State {
             section_length: (prompt.len() + output.len()) as u32,
             section_is_open: u32::from(place.is_some_and(|place| place.is_open)),
             section_start: place.map_or(0, |place| place.start as u32),
+            loop_end: place.map_or(0, |place| place.loop_end as u32),
             position: start.position,
             mirostat_mu: start.mu,
             length: (start.prompt.len() + start.output.len()) as u32,

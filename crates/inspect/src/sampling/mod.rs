@@ -81,7 +81,7 @@ fn flag(parameter: &'static Parameter, flag: Flag) -> Arg {
         }
         Field::DynamicTemperature(_) => arg.value_parser(values::dynamic_temperature),
         Field::Mirostat(_) => arg.value_parser(values::mirostat),
-        Field::Dry(_) | Field::Section(_) | Field::Logprobs(_) => {
+        Field::Dry(_) | Field::Section(_) | Field::Loops(_) | Field::Logprobs(_) => {
             unreachable!("a flag for each of its fields")
         }
     };
@@ -158,7 +158,7 @@ impl SamplingArgs {
                 }
                 Field::DynamicTemperature(field) => *field = Some(self.value(name)),
                 Field::Mirostat(field) => *field = Some(self.value(name)),
-                Field::Dry(_) | Field::Section(_) | Field::Logprobs(_) => {
+                Field::Dry(_) | Field::Section(_) | Field::Loops(_) | Field::Logprobs(_) => {
                     unreachable!("a flag for each of its fields")
                 }
             }

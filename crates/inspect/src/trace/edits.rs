@@ -98,6 +98,8 @@ fn stages<'a>(request: &Request<'a>) -> Vec<(&'static str, SamplingParams, Optio
     params.min_tokens = all.min_tokens;
     params.stop_ids = all.stop_ids.clone();
     stages.push(("min_tokens", params.clone(), None));
+    // A loop may close the section, whose least length then bans nothing more.
+    params.loops = all.loops.clone();
     params.section = all.section.clone();
     stages.push(("section", params.clone(), None));
     stages.push(("mask", params, request.mask));

@@ -15,7 +15,7 @@ use serde::ser::{Error as _, SerializeStruct};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::{
-    Dry, DynamicTemperature, Field, Filter, FilterOrder, Holds, LogprobMode, LogprobsParams, Mirostat,
+    Dry, DynamicTemperature, Field, Filter, FilterOrder, Holds, LogprobMode, LogprobsParams, Loops, Mirostat,
     Parameter, Parameters, SamplingParams, Section,
 };
 use crate::error::{Error, quoted, shown};
@@ -31,7 +31,7 @@ macro_rules! objects {
     )*};
 }
 
-objects!(SamplingParams, DynamicTemperature, Mirostat, Dry, Section, LogprobsParams);
+objects!(SamplingParams, DynamicTemperature, Mirostat, Dry, Section, Loops, LogprobsParams);
 
 /// Reads a structure from an object.
 struct Object<T> {
@@ -123,6 +123,7 @@ impl<'de> Visitor<'de> for Value<'_> {
             Field::Mirostat(_) => Mirostat::WHAT,
             Field::Dry(_) => Dry::WHAT,
             Field::Section(_) => Section::WHAT,
+            Field::Loops(_) => Loops::WHAT,
             Field::Logprobs(_) => LogprobsParams::WHAT,
         };
         write!(f, "{} to be {what}", self.name)
@@ -234,6 +235,7 @@ impl<'de> Visitor<'de> for Value<'_> {
             Field::Mirostat(field) => *field = Some(Object { name, read: PhantomData }.visit_map(map)?),
             Field::Dry(field) => *field = Object { name, read: PhantomData }.visit_map(map)?,
             Field::Section(field) => *field = Some(Object { name, read: PhantomData }.visit_map(map)?),
+            Field::Loops(field) => *field = Some(Object { name, read: PhantomData }.visit_map(map)?),
             Field::Logprobs(field) => *field = Some(Object { name, read: PhantomData }.visit_map(map)?),
             _ => return Err(A::Error::invalid_type(Unexpected::Map, &self)),
         }

@@ -23,7 +23,7 @@ pub use names::{FilterKind, LogprobMode, LogprobModes, Scope};
 pub use parameter::{Flag, Range, Stage};
 pub use reading::{Chain, MOST_LISTED, Reading, Wanted, WholeRow};
 pub use sampling::MIN_TEMPERATURE;
-pub use table::{Dry, DynamicTemperature, Filter, LogprobsParams, Mirostat, SamplingParams, Section};
+pub use table::{Dry, DynamicTemperature, Filter, LogprobsParams, Loops, Mirostat, SamplingParams, Section};
 
 /// The description of a parameter, which its line in `table.rs` makes. Readers and writers of parameters loop
 /// over these.
@@ -106,6 +106,8 @@ pub enum Field<'a> {
     Dry(&'a mut Dry),
     /// A part.
     Section(&'a mut Option<Section>),
+    /// A part.
+    Loops(&'a mut Option<Loops>),
     /// A part.
     Logprobs(&'a mut Option<LogprobsParams>),
 }
@@ -217,6 +219,7 @@ holds! {
     Option<DynamicTemperature>: DynamicTemperature plain;
     Option<Mirostat>: Mirostat plain;
     Option<Section>: Section plain;
+    Option<Loops>: Loops plain;
     Option<LogprobsParams>: Logprobs plain;
 }
 

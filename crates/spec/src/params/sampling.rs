@@ -1,7 +1,7 @@
 //! Questions of stages and tests to parameters: which filters are on, which parameters act.
 
 use super::{
-    Dry, DynamicTemperature, Field, Filter, FilterOrder, LogprobsParams, Parameter, Parameters,
+    Dry, DynamicTemperature, Field, Filter, FilterOrder, LogprobsParams, Loops, Parameter, Parameters,
     SamplingParams, Section, Stage,
 };
 
@@ -64,13 +64,14 @@ impl SamplingParams {
         self
     }
 
-    /// Returns the parameters that [`SamplingParams::parameter`] finds: the fields of `dry`, `section`
-    /// and `logprobs` follow the part.
+    /// Returns the parameters that [`SamplingParams::parameter`] finds: the fields of `dry`, `section`,
+    /// `loops` and `logprobs` follow the part.
     pub fn parameters() -> impl Iterator<Item = &'static Parameter> {
         Self::TABLE.iter().flat_map(|parameter| {
             let fields = match parameter.name {
                 "dry" => Dry::TABLE,
                 "section" => Section::TABLE,
+                "loops" => Loops::TABLE,
                 "logprobs" => LogprobsParams::TABLE,
                 _ => &[],
             };
@@ -78,12 +79,13 @@ impl SamplingParams {
         })
     }
 
-    /// Returns a parameter by its whole name: `top_p`, `dry.base`. Naming a field of `section` or
-    /// `logprobs` makes an absent part the default one.
+    /// Returns a parameter by its whole name: `top_p`, `dry.base`. Naming a field of `section`, `loops`
+    /// or `logprobs` makes an absent part the default one.
     pub fn parameter(&mut self, name: &str) -> Option<(&'static Parameter, Field<'_>)> {
         match name.split_once('.') {
             Some(("dry", name)) => self.dry.field(name),
             Some(("section", name)) => self.section.get_or_insert_default().field(name),
+            Some(("loops", name)) => self.loops.get_or_insert_default().field(name),
             Some(("logprobs", name)) => self.logprobs.get_or_insert_default().field(name),
             _ => self.field(name),
         }

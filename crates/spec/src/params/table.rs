@@ -217,6 +217,9 @@ params! {
     /// A part of the text, such as a model's reasoning, that has a budget of tokens (B1).
     section: Option<Section> = None => switch(Stage::Edit).foreseen().reads_history();
 
+    /// What ends an output that repeats itself without end (B4).
+    loops: Option<Loops> = None => switch(Stage::Edit).foreseen().reads_history();
+
     /// The seed of all draws; absent: fresh entropy for each request, readable afterwards.
     seed: Option<u64> = None => setting(Stage::Draw).foreseen()
         .flag("SEED", "The seed of all draws; chosen and printed if absent");
@@ -320,6 +323,41 @@ params! {
     /// 0..=section.budget.
     min: u32 = 0 => setting(Stage::Edit).foreseen().within(COUNT)
         .flag("N", "How many tokens a section must have before it may be closed");
+}
+
+params! {
+    /// When an output is a loop, and what ends it (B4, B5).
+    #[derive(Clone, Debug, PartialEq, Eq)]
+    Loops + Default: "loops.", "an object of the rules of loops";
+
+    /// The least period of a loop, in tokens; in 1..=128.
+    min_period: u32 = 1 => setting(Stage::Edit).foreseen().within(from(1.0, 128.0, "in 1..=128"))
+        .flag("N", "The least period of a loop, in tokens");
+
+    /// The largest period of a loop, in tokens; in `min_period`..=128.
+    max_period: u32 = 128 => setting(Stage::Edit).foreseen().within(from(1.0, 128.0, "in loops.min_period..=128"))
+        .flag("N", "The largest period of a loop, in tokens");
+
+    /// How many copies of its period a loop has at least; in 2..=2^16.
+    min_copies: u32 = 4 => setting(Stage::Edit).foreseen().within(from(2.0, P16, "in 2..=2^16"))
+        .flag("N", "How many copies of its period a loop has at least");
+
+    /// How many tokens a loop has at least; in 0..2^32. A table or a listing repeats itself as exactly, but
+    /// seldom for so long.
+    min_tokens: u32 = 256 => setting(Stage::Edit).foreseen().within(COUNT)
+        .flag("N", "How many tokens a loop has at least");
+
+    /// Loops are looked for where this divides the number of output tokens; in 1..2^32.
+    every: u32 = 16 => setting(Stage::Edit).foreseen().within(from(1.0, u32::MAX as f64, "in 1..2^32"))
+        .flag("N", "Look for loops whenever N more tokens are out");
+
+    /// Whether a loop in a section ends it, as a used up budget does; outside sections nothing is looked for
+    /// then.
+    close: bool = false => setting(Stage::Edit).foreseen().flag("", "Force the end of a section that loops");
+
+    /// The ids that are forced where a loop is found, at most 256, in the vocabulary; none beside `close`.
+    /// Without both the row's status tells of the loop, and nothing is forced.
+    end: Vec<u32> = Vec::new() => setting(Stage::Edit).foreseen().flag("IDS", "Force these ids where a loop is found");
 }
 
 params! {

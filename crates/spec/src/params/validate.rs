@@ -4,12 +4,12 @@
 use std::collections::HashSet;
 use std::fmt::Display;
 
-use super::{Filter, FilterOrder, Parameter, Parameters, SamplingParams, Section};
+use super::{Filter, FilterOrder, Loops, Parameter, Parameters, SamplingParams, Section};
 use crate::error::{Error, Result};
 use crate::row::Kind;
 use crate::shape::check_vocab;
 
-/// The most ids of each list of a section.
+/// The most ids of each list of a section, and of the end of a loop.
 pub const MAX_SECTION_IDS: usize = 256;
 
 fn check(ok: bool, parameter: &'static str, value: impl Display, allowed: &str) -> Result<()> {
@@ -29,7 +29,8 @@ impl SamplingParams {
     /// # Errors
     /// - [`Error::OutOfRange`] for the first value outside its range, NaN included, an id outside the
     ///   vocabulary, or a repeated id or filter.
-    /// - [`Error::Conflict`] if a filter is set but absent from an explicit order, or set beside mirostat.
+    /// - [`Error::Conflict`] if a filter is set but absent from an explicit order, or set beside mirostat; if
+    ///   a loop is to close a section that is not given, or to force ids besides.
     /// - [`Error::Length`] for an empty bad word, a section without ids that close it, or a list of more than
     ///   256 ids.
     pub fn validate(&self, vocab: usize) -> Result<()> {
@@ -84,6 +85,7 @@ impl SamplingParams {
         self.dry.check_ranges()?;
         self.mirostat.map_or(Ok(()), |mirostat| mirostat.check_ranges())?;
         self.section.as_ref().map_or(Ok(()), Parameters::check_ranges)?;
+        self.loops.as_ref().map_or(Ok(()), Parameters::check_ranges)?;
         if let Some(logprobs) = &self.logprobs {
             logprobs.check_ranges()?;
             let modes = logprobs.mode;
@@ -138,6 +140,9 @@ impl SamplingParams {
         if let Some(section) = &self.section {
             section.validate(vocab)?;
         }
+        if let Some(loops) = &self.loops {
+            loops.validate(self.section.is_some(), vocab)?;
+        }
         if let Some(logprobs) = &self.logprobs {
             ids_in_vocab("logprobs.ids", logprobs.ids.iter().copied(), vocab)?;
         }
@@ -168,6 +173,23 @@ impl Section {
         ids_in_vocab(forced, self.end().iter().copied(), vocab)?;
         let allowed = "in 0..=section.budget";
         check(self.min <= self.budget, "section.min", self.min, allowed)
+    }
+}
+
+impl Loops {
+    fn validate(&self, has_section: bool, vocab: usize) -> Result<()> {
+        let allowed = "in loops.min_period..=128";
+        check(self.min_period <= self.max_period, "loops.max_period", self.max_period, allowed)?;
+        if self.end.len() > MAX_SECTION_IDS {
+            return Err(Error::length("loops.end", self.end.len(), format!("0 to {MAX_SECTION_IDS} ids")));
+        }
+        ids_in_vocab("loops.end", self.end.iter().copied(), vocab)?;
+        let conflict = |other, reason| Err(Error::Conflict { parameter: "loops.close", other, reason });
+        match self.close {
+            true if !has_section => conflict("section", "there is no section to close"),
+            true if !self.end.is_empty() => conflict("loops.end", "a loop ends in one way"),
+            _ => Ok(()),
+        }
     }
 }
 
@@ -219,6 +241,17 @@ mod tests {
                 => "section.end is 1000, but must be an id in 0..1000",
             section: Some(Section { budget: 4, min: 5, ..closed(1) })
                 => "section.min is 5, but must be in 0..=section.budget",
+            loops: Some(Loops { min_period: 129, ..Loops::default() })
+                => "loops.min_period is 129, but must be in 1..=128",
+            loops: Some(Loops { min_period: 9, max_period: 8, ..Loops::default() })
+                => "loops.max_period is 8, but must be in loops.min_period..=128",
+            loops: Some(Loops { min_copies: 1, ..Loops::default() })
+                => "loops.min_copies is 1, but must be in 2..=2^16",
+            loops: Some(Loops { every: 0, ..Loops::default() }) => "loops.every is 0, but must be in 1..2^32",
+            loops: Some(Loops { end: vec![1; 257], ..Loops::default() })
+                => "loops.end has length 257, but must have 0 to 256 ids",
+            loops: Some(Loops { end: vec![1000], ..Loops::default() })
+                => "loops.end is 1000, but must be an id in 0..1000",
             order: FilterOrder::List(vec![Filter::TopK, Filter::TopK]) => "order is top_k, but must be a list of distinct filters",
             mirostat: Some(Mirostat { tau: 0.0, eta: 0.1, mu: None }) => "mirostat.tau is 0, but must be in (0, 2^16]",
             dynamic_temperature: Some(DynamicTemperature { min: 1.0, max: 0.5, exponent: 1.0 })
@@ -244,6 +277,16 @@ mod tests {
         let mirostat = Some(Mirostat { tau: 5.0, eta: 0.1, mu: None });
         let message = refused(SamplingParams { min_p: 0.1, mirostat, ..Default::default() });
         assert!(message.starts_with("min_p cannot be combined with mirostat"), "{message}");
+    }
+
+    #[test]
+    fn a_loop_closes_a_section_or_forces_ids() {
+        let loops = Loops { close: true, ..Loops::default() };
+        let message = refused(SamplingParams { loops: Some(loops.clone()), ..Default::default() });
+        assert!(message.starts_with("loops.close cannot be combined with section"), "{message}");
+        let loops = Some(Loops { end: vec![1], ..loops });
+        let message = refused(SamplingParams { loops, section: Some(closed(1)), ..Default::default() });
+        assert!(message.starts_with("loops.close cannot be combined with loops.end"), "{message}");
     }
 
     #[test]
@@ -276,6 +319,7 @@ mod tests {
         walk(|params| params);
         walk(|params| &mut params.dry);
         walk(|params| params.logprobs.get_or_insert_default());
+        walk(|params| params.loops.get_or_insert_default());
         let section = Section { close: vec![1], ..Section::default() };
         walk(|params| params.section.get_or_insert(section.clone()));
         let mirostat = Mirostat { tau: 5.0, eta: 0.1, mu: None };

@@ -62,16 +62,19 @@ pub fn check_drafts(params: &SamplingParams, drafts: usize) -> Result<()> {
 }
 
 /// Checks that the drafts of a request may be judged by probabilities: no rule says yet what is emitted in
-/// the place of a draft at the end of a section (B2).
+/// the place of a draft at the end of a section or of a loop (B2, B5).
 ///
 /// # Errors
-/// - [`Error::Conflict`] for a section.
+/// - [`Error::Conflict`] for a section and for loops.
 pub fn check_judged(params: &SamplingParams, drafts: usize) -> Result<()> {
-    if params.section.is_some() && drafts > 0 {
-        let reason = "beside drafts its end is forced in the modes coupled and greedy alone";
-        return Err(Error::Conflict { parameter: "section", other: "mode", reason });
+    let ends = [("section", params.section.is_some()), ("loops", params.loops.is_some())];
+    match ends.into_iter().find(|(_, is_there)| *is_there && drafts > 0) {
+        None => Ok(()),
+        Some((parameter, _)) => {
+            let reason = "beside drafts its end is forced in the modes coupled and greedy alone";
+            Err(Error::Conflict { parameter, other: "mode", reason })
+        }
     }
-    Ok(())
 }
 
 /// Walks from the root to the first token that no draft equals.

@@ -2,7 +2,7 @@
 //! in f64 and rounded to f32 (which is one rounding: f64 holds any sum, product or quotient of two f32 to
 //! more than twice their precision).
 
-use gumball_spec::{Scope, Section};
+use gumball_spec::{SamplingParams, Scope};
 
 use crate::case::Case;
 
@@ -87,35 +87,97 @@ fn repeat(history: &[u32], id: u32, breakers: &[u32]) -> usize {
     (1..n).rev().find(|len| continues(*len)).unwrap_or(0)
 }
 
-/// Returns the tokens of the section that a history ends in: a walk forward, with the ids of `end` that the
-/// tokens have begun counted as they come, and not found again at each.
+/// What stands at the end of a text.
+#[derive(Debug, Default)]
+pub struct TextEnd {
+    /// The tokens of an open section.
+    pub section: Option<Vec<u32>>,
+    /// Whether that section is spent.
+    pub is_spent: bool,
+    /// How many ids of its end its tokens end with, of fewer than all.
+    pub begun: usize,
+    /// How many ids of a loop's end are left.
+    pub left: usize,
+}
+
+/// Walks forward over a text, with the ids of `end` that a section's tokens have begun, and the run of each
+/// period, counted as they come, and not found again at each token.
 #[must_use]
-pub fn open_section(section: &Section, prompt: &[u32], output: &[u32]) -> Option<Vec<u32>> {
-    let Section { open, close, budget, .. } = section;
-    let end = if section.end.is_empty() { close } else { &section.end };
-    let (mut inside, mut outside) = (open.is_empty().then(Vec::new), Vec::new());
-    // Of the lengths of `end` that the tokens end with the longest that is not the whole.
-    let mut begun = 0;
-    for id in if open.is_empty() { &[] } else { prompt }.iter().chain(output) {
-        let Some(tokens) = &mut inside else {
-            outside.push(*id);
-            if !open.is_empty() && outside.ends_with(open) {
-                (inside, begun) = (Some(Vec::new()), 0);
+pub fn text_end(params: &SamplingParams, prompt: &[u32], output: &[u32]) -> TextEnd {
+    let section = params.section.clone().unwrap_or_default();
+    let (has_section, comes_once) = (params.section.is_some(), section.open.is_empty());
+    let end = if section.end.is_empty() { &section.close } else { &section.end };
+    let mut at = TextEnd { section: (has_section && comes_once).then(Vec::new), ..TextEnd::default() };
+    at.is_spent = at.section.is_some() && section.budget == 0;
+    let mut outside = Vec::new();
+    // The tokens in which a loop is looked for, and for each period how many of the last equal the one so far
+    // before.
+    let (mut tokens, mut runs) = (Vec::new(), vec![0; 129]);
+    for (place, id) in prompt.iter().chain(output).enumerate() {
+        let is_output = place >= prompt.len();
+        let was_open = at.section.is_some();
+        match &mut at.section {
+            _ if !has_section || comes_once && !is_output => {}
+            None => {
+                outside.push(*id);
+                if !comes_once && outside.ends_with(&section.open) {
+                    (at.section, at.is_spent, at.begun) = (Some(Vec::new()), section.budget == 0, 0);
+                }
             }
+            Some(inside) => {
+                let (was_spent, before) = (at.is_spent, at.begun);
+                inside.push(*id);
+                let lengths = (1..=end.len()).filter(|len| inside.ends_with(&end[..*len]));
+                let lengths: Vec<usize> = lengths.collect();
+                at.begun = lengths.iter().copied().filter(|len| *len < end.len()).max().unwrap_or(0);
+                at.is_spent |= inside.len() as u64 >= u64::from(section.budget);
+                let is_ended = at.is_spent && lengths.contains(&end.len());
+                let is_next = was_spent && end[before] == *id;
+                if is_ended || inside.ends_with(&section.close) && !is_next {
+                    (at.section, at.is_spent, outside) = (None, false, Vec::new());
+                }
+            }
+        }
+        let Some(loops) = params.loops.as_ref().filter(|_| is_output) else { continue };
+        if at.left > 0 {
+            at.left -= 1;
             continue;
-        };
-        let (was_spent, before) = (tokens.len() as u64 >= u64::from(*budget), begun);
+        }
+        if loops.close && was_open != at.section.is_some() {
+            tokens.clear();
+            runs.fill(0);
+            continue;
+        }
         tokens.push(*id);
-        let grown = (1..=end.len()).filter(|len| tokens.ends_with(&end[..*len]));
-        let lengths: Vec<usize> = grown.collect();
-        begun = lengths.iter().copied().filter(|len| *len < end.len()).max().unwrap_or(0);
-        let is_ended = tokens.len() as u64 >= u64::from(*budget) && lengths.contains(&end.len());
-        let is_next = was_spent && end[before] == *id;
-        if is_ended || tokens.ends_with(close) && !is_next {
-            (inside, outside) = (None, Vec::new());
+        for (period, run) in runs.iter_mut().enumerate().skip(1) {
+            let is_same = tokens.len() > period && tokens[tokens.len() - 1 - period] == *id;
+            *run = if is_same { *run + 1 } else { 0 };
+        }
+        let mut periods = loops.min_period..=loops.max_period;
+        let is_loop = periods.any(|period| {
+            let least = loops.min_tokens.max(loops.min_copies * period);
+            runs[period as usize] + period >= least && tokens.len() >= least as usize
+        });
+        let is_row = (place + 1 - prompt.len()).is_multiple_of(loops.every as usize);
+        if is_loop && is_row && !at.is_spent && (at.section.is_some() || !loops.close) {
+            (at.is_spent, at.left) = (at.is_spent || loops.close, loops.end.len());
+            tokens.clear();
+            runs.fill(0);
         }
     }
-    inside
+    at
+}
+
+/// Returns the token that the end of a section or of a loop forces.
+#[must_use]
+pub fn forced(case: &Case) -> Option<u32> {
+    let at = text_end(&case.params, &case.prompt, &case.output);
+    let of_loop = case.params.loops.iter().flat_map(|loops| loops.end.iter().rev());
+    let of_section = case.params.section.iter().flat_map(|section| section.end().iter());
+    match at.left {
+        0 => of_section.copied().nth(at.begun).filter(|_| at.is_spent),
+        left => of_loop.copied().nth(left - 1),
+    }
 }
 
 fn banned(case: &Case, history: &[u32], id: u32) -> bool {
@@ -136,8 +198,8 @@ fn banned(case: &Case, history: &[u32], id: u32) -> bool {
         || n > 0 && history.len() >= n && history.windows(n).any(completes)
         || params.stop_ids.contains(&id) && case.output.len() < params.min_tokens as usize
         || params.section.as_ref().is_some_and(|section| {
-            let before = open_section(section, &case.prompt, &case.output);
-            before.is_some_and(|before| {
+            let at = text_end(params, &case.prompt, &case.output);
+            at.section.filter(|_| !at.is_spent).is_some_and(|before| {
                 let after = [&before[..], &[id]].concat();
                 before.len() < section.min as usize && after.ends_with(&section.close)
             })

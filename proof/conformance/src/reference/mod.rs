@@ -4,7 +4,7 @@
 //! abstains (`None`) where a decision lies within the numbers' error of going the other way; bodies that
 //! use it also count how seldom it does.
 
-mod edits;
+pub mod edits;
 mod race;
 
 use std::ops::Range;

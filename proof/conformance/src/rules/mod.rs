@@ -90,6 +90,7 @@ families! {
     edit::dry => dry_rules,
     edit::bans => ban_rules,
     edit::sections => section_rules,
+    edit::loops => loop_rules,
     survey::order => order_rules,
     survey::mass => mass_rules,
     filter::temperature => temperature_rules,
