@@ -24,7 +24,7 @@ const LENGTHS = { vllm: ["max_tokens", 16], sglang: ["max_new_tokens", 128], tra
 const LOOK_BACK = 65536;
 /** What only acts beside another parameter, and what is told under the differences. */
 const PENALTIES = ["repetition_penalty", "frequency_penalty", "presence_penalty"];
-const BESIDE = { xtc_threshold: ["xtc_probability"], repetition_scope: ["repetition_penalty"], penalty_window: PENALTIES };
+const BESIDE = { xtc_threshold: ["xtc_probability"], repetition_scope: ["repetition_penalty"], penalty_window: PENALTIES, ...Object.fromEntries(["scope", "window", "exempt_ids"].map((name) => [`no_repeat_ngram_${name}`, ["no_repeat_ngram"]])) };
 const TOLD = new Set(["order", "repetition_scope", "penalty_scope", "temperature_last", "bias_first"]);
 
 /** Parameters that are whole numbers; of all others transformers wants a number with a point. */

@@ -5,7 +5,7 @@ import { toParams } from "./parameters.js";
 /** The file that the page's button saves the row as. */
 export const SAVED = "row.npy";
 
-const INTEGERS = new Set(["top_k", "no_repeat_ngram", "min_tokens", "min_keep", "penalty_window", "allowed_length", "window", "budget", "min_copies", "min_period", "max_period", "every", "seed"]);
+const INTEGERS = new Set(["top_k", "no_repeat_ngram", "min_tokens", "min_keep", "penalty_window", "no_repeat_ngram_window", "allowed_length", "window", "budget", "min_copies", "min_period", "max_period", "every", "seed"]);
 const CLASSES = { dry: "Dry", mirostat: "Mirostat", dynamic_temperature: "DynamicTemperature", section: "Section", loops: "Loops" };
 const whole = (value) => (Number.isInteger(value) ? String(BigInt(value)) : String(value));
 const classes = (params) => Object.keys(CLASSES).filter((name) => name in params).map((name) => CLASSES[name]);

@@ -31,6 +31,9 @@ export const PARAMETERS = [
   { name: "dry_breakers", label: "DRY breakers", group: "history", off: "", kind: "ids", help: "Ids that no passage reaches across." },
   n("dry_window", "DRY window", "history", 0, 0, 1024, 1, "DRY looks at the last tokens only. 0 is all.", 3),
   n("no_repeat_ngram", "No repeated n-gram", "history", 0, 0, 10, 1, "Bans what would repeat a sequence of n tokens. 0 is off."),
+  { name: "no_repeat_ngram_scope", label: "N-grams of", group: "history", off: "both", kind: "choice", choices: ["both", "output", "prompt"], help: "Whose n-grams are not repeated." },
+  n("no_repeat_ngram_window", "N-gram window", "history", 0, 0, 1024, 1, "Only n-grams of the last tokens. 0 is all.", 3),
+  { name: "no_repeat_ngram_exempt_ids", label: "N-gram exempt ids", group: "history", off: "", kind: "ids", help: "Ids that may complete an n-gram again." },
   { name: "xtc_exempt_ids", label: "XTC exempt ids", group: "filters", off: "", kind: "ids", help: "XTC does nothing where it would drop one of these ids, such as the end of a text or a newline." },
   { name: "banned_ids", label: "Banned ids", group: "more", off: "", kind: "ids", help: "Ids that are never drawn, with blanks or commas between." },
   { name: "allowed_ids", label: "Allowed ids", group: "more", off: "", kind: "ids", help: "If given, all other ids are banned." },
@@ -106,7 +109,7 @@ export function toParams(settings) {
   const is = (name) => settings[name] !== undefined && settings[name] !== NEUTRAL[name];
   for (const { name } of PARAMETERS.filter(isPlain)) if (is(name)) params[name] = settings[name];
   if (is("order")) params.order = settings.order.includes(",") ? settings.order.split(",") : settings.order;
-  for (const name of ["banned_ids", "allowed_ids", "stop_ids", "xtc_exempt_ids"]) if (is(name)) params[name] = integers(settings[name]);
+  for (const name of ["banned_ids", "allowed_ids", "stop_ids", "xtc_exempt_ids", "no_repeat_ngram_exempt_ids"]) if (is(name)) params[name] = integers(settings[name]);
   if (is("logit_bias")) params.logit_bias = settings.logit_bias.split(/[\s,]+/).filter(Boolean).map((pair) => pair.split(":").map(Number));
   const value = (name) => settings[name] ?? NEUTRAL[name];
   if (is("dry_multiplier")) params.dry = { multiplier: value("dry_multiplier"), base: value("dry_base"), allowed_length: value("dry_allowed_length"), ...(is("dry_breakers") && { breakers: integers(settings.dry_breakers) }), ...(is("dry_window") && { window: value("dry_window") }) };

@@ -61,6 +61,12 @@ export interface SamplingParams {
   dry?: { multiplier?: number; base?: number; allowed_length?: number; breakers?: Integers; window?: number };
   /** Bans every token that would complete an n-gram of this size a second time; 0 is off. */
   no_repeat_ngram?: number;
+  /** The part of the history whose n-grams `no_repeat_ngram` does not repeat. */
+  no_repeat_ngram_scope?: "prompt" | "output" | "both";
+  /** `no_repeat_ngram` does not repeat n-grams that lie whole among the last so many tokens of prompt and output together; in 0..2^32, 0 is all tokens. */
+  no_repeat_ngram_window?: number;
+  /** Ids that `no_repeat_ngram` never bans; in the vocabulary. */
+  no_repeat_ngram_exempt_ids?: Integers;
   /** Added to the logits of ids, each named once and in the vocabulary; finite, or -inf for a ban. */
   logit_bias?: readonly (readonly [number, number])[] | Map<number, number> | { readonly [id: number]: number };
   /** Whether `logit_bias` is added before the penalties, which then act on the sum. */

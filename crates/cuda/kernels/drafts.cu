@@ -10,7 +10,7 @@
 // Shapes     ids, parents [drafts]; requests, slots [requests]; rows [rows]: a request has a row for the end of its
 //            history and one after each draft; outputs: the sections of Layout (spec/src/layout.rs)
 // Grid       begin_drafts: x = rows; three warps or more; end_drafts: x = requests; four warps
-// Traffic    begin_drafts: 320 bytes a row; after drafts of requests that count tokens also the bits of touched ids;
+// Traffic    begin_drafts: 384 bytes a row; after drafts of requests that count tokens also the bits of touched ids;
 //            with edits that depend on the history also its ids, and of each entry that is used 32 bytes in and 64 to
 //            128 out
 //            end_drafts: the outputs of all rows; again for rows that no token was emitted for, and for rows that move

@@ -16,7 +16,7 @@
 //     for each index j of the penalties' window: count history[j]
 //     reach = ids back to the nearest breaker, at most 64 more than DRY's allowed length
 //     for each index j: n = how many ids before j equal those at the history's end
-//                       if n >= ngram - 1:    ban history[j]
+//                       if n >= ngram - 1:    ban history[j], if that n-gram counts and the id is not exempt
 //                       n = how many of these n lie in DRY's window
 //                       if n >= allowed:      stamp history[j] with DRY's penalty for min(n, reach) ids
 //     for each bad word: if its ids but the last equal the history's end: ban its last id
@@ -58,6 +58,24 @@ DEVICE float dry_penalty(const Params& params, u32 length) {
 
 // The index of the first id of a window of the last ids, of all if `window` is 0.
 DEVICE u32 window_start(u32 length, u32 window) { return window != 0 && window < length ? length - window : 0; }
+
+// The indices at which the n-grams end that are not repeated: they lie whole in their scope and in their window (E4).
+struct NgramEnds {
+    u32 first;
+    u32 end;
+
+    DEVICE_MEMBER NgramEnds(const Params& params, const State& state)
+        : first(window_start(state.length, params.no_repeat_ngram_window)), end(state.length) {
+        if (params.no_repeat_ngram_scope == SCOPE_OUTPUT && first < state.prompt_length) {
+            first = state.prompt_length;
+        } else if (params.no_repeat_ngram_scope == SCOPE_PROMPT) {
+            end = state.prompt_length;
+        }
+        first += params.no_repeat_ngram - 1;
+    }
+
+    DEVICE_MEMBER bool hold(u32 j) const { return j >= first && j < end; }
+};
 
 // Writes the stamps of one request in one step.
 struct EditStamps {
@@ -231,12 +249,15 @@ KERNEL(history_edits, HISTORY_EDITS_THREADS, Step, step) {
 
     u32 ngram = params.no_repeat_ngram;
     bool has_ngram = ngram > 0 && ngram <= length;
+    const NgramEnds ends(params, state);
     if (dry || has_ngram) {
         u32 most = dry ? longest : 0;
         most = has_ngram && ngram - 1 > most ? ngram - 1 : most;
-        for (u32 j = (has_ngram ? 0 : dry_start) + threadIdx.x; j < length; j += blockDim.x) {
+        const u32 begin = !has_ngram || (dry && dry_start < ends.first) ? dry_start : ends.first;
+        for (u32 j = begin + threadIdx.x; j < length; j += blockDim.x) {
             u32 same = match_length(history, length, j, most);
-            if (has_ngram && same >= ngram - 1) {
+            if (has_ngram && same >= ngram - 1 && ends.hold(j) &&
+                !contains_id(request.no_repeat_ngram_exempt_ids, params.no_repeat_ngram_exempt_count, history[j])) {
                 stamps.ban(history[j]);
             }
             same = j < dry_start ? 0 : same < j - dry_start ? same : j - dry_start;

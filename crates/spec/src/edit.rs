@@ -180,7 +180,11 @@ pub fn allowed(request: &Request<'_>, vocab: usize) -> Vec<bool> {
     let n = params.no_repeat_ngram as usize;
     if n > 0 && n <= history.len() {
         let tail = &history[history.len() - (n - 1)..];
-        history.windows(n).filter(|gram| gram[..n - 1] == *tail).for_each(|gram| ban(gram[n - 1]));
+        let before = history.len() - last(&history, params.no_repeat_ngram_window).len();
+        let part = params.no_repeat_ngram_scope.part(request.prompt.len(), history.len());
+        let grams = history[..part.end].windows(n).skip(part.start.max(before));
+        let repeated = grams.filter(|gram| gram[..n - 1] == *tail).map(|gram| gram[n - 1]);
+        repeated.filter(|id| !params.no_repeat_ngram_exempt_ids.contains(id)).for_each(&mut ban);
     }
     if request.output.len() < params.min_tokens as usize {
         params.stop_ids.iter().for_each(|id| ban(*id));

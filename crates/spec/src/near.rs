@@ -6,7 +6,7 @@ use crate::params::SamplingParams;
 /// What other engines call parameters, and where each is here; [`docs/python.md`](../../../docs/python.md)
 /// says what differs. Of several lines for a name the first one counts whose parameter is among the ones that
 /// are known.
-const PEERS: [(&str, &str); 50] = [
+const PEERS: [(&str, &str); 51] = [
     ("all_stop_token_ids", "stop_ids"),
     ("allowed_token_ids", "allowed_ids"),
     ("bad_words_ids", "bad_words"),
@@ -57,6 +57,7 @@ const PEERS: [(&str, &str); 50] = [
     ("top_n", "top_n_sigma"),
     ("typ_p", "typical_p"),
     ("typical", "typical_p"),
+    ("whitelist_token_ids", "no_repeat_ngram_exempt_ids"),
 ];
 
 /// Returns the known name that was meant by another: what an engine's word for it is here, a part's field

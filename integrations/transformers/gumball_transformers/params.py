@@ -56,12 +56,15 @@ def refuse_names(said: Mapping[str, Any]) -> None:
 
 
 # How the names of edits start: greedy decoding makes use of them, too.
-_OF_EDITS = ("frequency_", "presence_", "repetition_", "penalty_", "dry_", "section_")
+_OF_EDITS = ("frequency_", "presence_", "repetition_", "penalty_", "dry_", "section_", "no_repeat_ngram_")
 
-# Names that say how penalties act, and these penalties.
+# Names that say how penalties and bans act, and these.
 _OF_PENALTIES = {
     "repetition_scope": ("repetition_penalty",),
     "penalty_window": ("repetition_penalty", "frequency_penalty", "presence_penalty"),
+    "no_repeat_ngram_scope": ("no_repeat_ngram",),
+    "no_repeat_ngram_window": ("no_repeat_ngram",),
+    "no_repeat_ngram_exempt_ids": ("no_repeat_ngram",),
 }
 
 _Found = dict[str, Any]

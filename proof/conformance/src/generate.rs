@@ -321,6 +321,8 @@ fn penalties(bytes: &mut Bytes<'_>, params: &mut SamplingParams) {
     }
     if on & 16 != 0 {
         params.no_repeat_ngram = bytes.of(&[2, 1, 3, 5, u32::MAX]);
+        params.no_repeat_ngram_scope = bytes.of(&Scope::ALL);
+        params.no_repeat_ngram_window = bytes.of(&[0, 0, 8, 1, 3, 30, 1000]);
     }
     if on & 32 != 0 {
         params.min_tokens = bytes.of(&[3, 1, 1000]);
@@ -342,6 +344,9 @@ fn lists(bytes: &mut Bytes<'_>, params: &mut SamplingParams, vocab: usize) {
     }
     if on & 2 != 0 {
         params.banned_ids = vocab_ids(bytes, vocab, 8);
+    }
+    if params.no_repeat_ngram > 0 && on & 2 != 0 {
+        params.no_repeat_ngram_exempt_ids = vocab_ids(bytes, vocab, 3);
     }
     if on & 4 != 0 {
         params.bad_words = (0..bytes.byte() % 4)

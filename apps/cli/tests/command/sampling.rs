@@ -39,7 +39,7 @@ fn every_knob_has_a_flag() {
     }
     flags += "--temperature 0.7 --dynamic-temperature 0.5,1.5,2 --xtc-threshold 0.2 --mirostat 5,0.1 --repetition-penalty 1.1 --repetition-scope output \
         --frequency-penalty -0.5 --presence-penalty 0.25 --penalty-scope both --penalty-window 64 --dry-multiplier 0.8 \
-        --dry-base 2 --dry-allowed-length 3 --dry-breakers 1,2 --dry-window 9 --no-repeat-ngram 4 --logit-bias 7=-1.5 \
+        --dry-base 2 --dry-allowed-length 3 --dry-breakers 1,2 --dry-window 9 --no-repeat-ngram 4 --no-repeat-ngram-scope output --no-repeat-ngram-window 90 --no-repeat-ngram-exempt-ids 7 --logit-bias 7=-1.5 \
         --logit-bias 8=2,9=-inf --bias-first --allowed-ids 1-3 --banned-ids 5 --bad-words 1,2 --bad-words 3 \
         --min-tokens 6 --stop-ids 0 --section-open 1 --section-close 2,3 --section-end 4 --section-budget 9 --section-min 2 \
         --loops-min-period 2 --loops-max-period 9 --loops-min-copies 3 --loops-min-tokens 40 --loops-every 8 --loops-close --loops-end 6 --seed 0x2a --logprobs processed --top-logprobs 5 --logprob-ids 4 \
@@ -57,6 +57,9 @@ fn every_knob_has_a_flag() {
         penalty_window: 64,
         dry: Dry { multiplier: 0.8, base: 2.0, allowed_length: 3, breakers: vec![1, 2], window: 9 },
         no_repeat_ngram: 4,
+        no_repeat_ngram_scope: Scope::Output,
+        no_repeat_ngram_window: 90,
+        no_repeat_ngram_exempt_ids: vec![7],
         logit_bias: vec![(7, -1.5), (8, 2.0), (9, f32::NEG_INFINITY)],
         bias_first: true,
         allowed_ids: Some(vec![1, 2, 3]),

@@ -267,6 +267,9 @@ class SamplingParams:
     penalty_window: Of the last so many tokens of prompt and output together, repetition, frequency and presence penalty count the tokens of their scope; in 0..2^32, 0 is all tokens.
     dry: The DRY repetition penalty.
     no_repeat_ngram: Bans every token that would complete an n-gram of this size a second time; 0 is off.
+    no_repeat_ngram_scope: The part of the history whose n-grams `no_repeat_ngram` does not repeat. One of "prompt", "output", "both".
+    no_repeat_ngram_window: `no_repeat_ngram` does not repeat n-grams that lie whole among the last so many tokens of prompt and output together; in 0..2^32, 0 is all tokens.
+    no_repeat_ngram_exempt_ids: Ids that `no_repeat_ngram` never bans; in the vocabulary.
     logit_bias: Added to the logits of ids, each named once and in the vocabulary; finite, or -inf for a ban.
     bias_first: Whether `logit_bias` is added before the penalties, which then act on the sum.
     allowed_ids: If present, all other ids are banned, so that an empty list bans everything; ids in the vocabulary.
@@ -306,6 +309,9 @@ class SamplingParams:
     penalty_window: int = 0
     dry: Dry = Dry()
     no_repeat_ngram: int = 0
+    no_repeat_ngram_scope: str = "both"
+    no_repeat_ngram_window: int = 0
+    no_repeat_ngram_exempt_ids: Sequence[int] = ()
     logit_bias: Mapping[int, float] | Sequence[tuple[int, float]] = ()
     bias_first: bool = False
     allowed_ids: Sequence[int] | None = None

@@ -19,7 +19,11 @@ pub fn bans(task: &Task<'_>, mut ban: impl FnMut(u32)) {
     let n = params.no_repeat_ngram as usize;
     if n > 0 && n <= history.len() {
         let tail = &history[history.len() - (n - 1)..];
-        history.windows(n).filter(|gram| gram[..n - 1] == *tail).for_each(|gram| ban(gram[n - 1]));
+        let before = history.len() - task.history.last(params.no_repeat_ngram_window).len();
+        let part = params.no_repeat_ngram_scope.part(task.history.prompt().len(), history.len());
+        let grams = history.get(part.start.max(before)..part.end).unwrap_or_default().windows(n);
+        let repeated = grams.filter(|gram| gram[..n - 1] == *tail).map(|gram| gram[n - 1]);
+        repeated.filter(|id| !params.no_repeat_ngram_exempt_ids.contains(id)).for_each(&mut ban);
     }
     if task.history.output().len() < params.min_tokens as usize {
         params.stop_ids.iter().for_each(|id| ban(*id));

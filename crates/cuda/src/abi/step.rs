@@ -295,6 +295,12 @@ shared! {
         /// How many of the last ids of the history the penalties and DRY look at; 0 for all.
         penalty_window: u32;
         dry_window: u32;
+        /// The scope of `no_repeat_ngram`, how many of the last ids of the history it looks at, 0 for all,
+        /// and how many ids `Request::no_repeat_ngram_exempt_ids` has.
+        no_repeat_ngram_scope: u32;
+        no_repeat_ngram_window: u32;
+        no_repeat_ngram_exempt_count: u32;
+        reserved: u32;
     }
 
     /// What a request's edits know of one id: an entry of a hash table with open addressing.
@@ -332,6 +338,8 @@ shared! {
         bad_word_ends: (const u32*);
         /// Ids that XTC never drops (F4).
         xtc_exempt_ids: (const u32*);
+        /// Ids that `no_repeat_ngram` never bans (E4).
+        no_repeat_ngram_exempt_ids: (const u32*);
         logprob_ids: (const u32*);
         /// The section of the text, as `SectionWord` says.
         section: (const u32*);
@@ -341,6 +349,7 @@ shared! {
         breaker_count: u32;
         bad_word_count: u32;
         logprob_id_count: u32;
+        reserved: [u32; 2];
     }
 
     /// The state of a request. A step advances it.

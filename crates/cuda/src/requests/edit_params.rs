@@ -29,6 +29,8 @@ pub(crate) struct EditLists {
     pub bad_word_ends: Vec<u32>,
     /// Ids that XTC never drops, which is no edit.
     pub xtc_exempt_ids: Vec<u32>,
+    /// Ids that n-grams never ban.
+    pub no_repeat_ngram_exempt_ids: Vec<u32>,
     /// The section of the text and what ends its loops, in the words that kernels read; empty if there is
     /// neither.
     pub section: Vec<u32>,
@@ -91,7 +93,13 @@ pub(crate) fn prepare(params: &SamplingParams, vocab: usize, prepared: &mut Para
         prepared.dry_window = dry.window;
         edits.breakers.clone_from(&dry.breakers);
     }
-    prepared.no_repeat_ngram = params.no_repeat_ngram;
+    if params.no_repeat_ngram > 0 {
+        edits.no_repeat_ngram_exempt_ids.clone_from(&params.no_repeat_ngram_exempt_ids);
+        prepared.no_repeat_ngram = params.no_repeat_ngram;
+        prepared.no_repeat_ngram_scope = scope(params.no_repeat_ngram_scope, true);
+        prepared.no_repeat_ngram_window = params.no_repeat_ngram_window;
+        prepared.no_repeat_ngram_exempt_count = edits.no_repeat_ngram_exempt_ids.len() as u32;
+    }
     // Each edit is monotone in the logit. Under these conditions only a bias can raise a logit, so the
     // largest bias bounds how much edits raise one.
     let lowers = params.repetition_penalty >= 1.0

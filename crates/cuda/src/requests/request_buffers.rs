@@ -151,10 +151,11 @@ impl RequestBuffers {
             entries = table;
         }
         let allowed = edits.allowed.as_ref().map(|allowed| builder.append(allowed));
-        let EditLists { stop_ids, breakers, bad_words, bad_word_ends, xtc_exempt_ids, section, .. } = edits;
-        let lists = [stop_ids, breakers, bad_words, bad_word_ends, xtc_exempt_ids, section];
-        let [stop_ids, breakers, bad_words, ends, xtc_exempt_ids, section] =
-            lists.map(|list| builder.append(list));
+        let EditLists { stop_ids, breakers, bad_words, bad_word_ends, section, .. } = edits;
+        let exempt = [&edits.xtc_exempt_ids, &edits.no_repeat_ngram_exempt_ids];
+        let lists = [stop_ids, breakers, bad_words, bad_word_ends, section];
+        let [stop_ids, breakers, bad_words, ends, section] = lists.map(|list| builder.append(list));
+        let [xtc_exempt_ids, no_repeat_ngram_exempt_ids] = exempt.map(|list| builder.append(list));
         let mut ids = builder.units.len();
         let mut bytes = ids * UNIT;
         if has(features::TOKEN_COUNTS | features::HISTORY_EDITS | features::KEEP_HISTORY) {
@@ -179,6 +180,7 @@ impl RequestBuffers {
         request.bad_words = at(bad_words);
         request.bad_word_ends = at(ends);
         request.xtc_exempt_ids = at(xtc_exempt_ids);
+        request.no_repeat_ngram_exempt_ids = at(no_repeat_ngram_exempt_ids);
         request.section = at(section);
         request.history = at(ids);
         request.stop_count = edits.stop_ids.len() as u32;

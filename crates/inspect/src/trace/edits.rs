@@ -94,6 +94,9 @@ fn stages<'a>(request: &Request<'a>) -> Vec<(&'static str, SamplingParams, Optio
     params.bad_words = all.bad_words.clone();
     stages.push(("bad_words", params.clone(), None));
     params.no_repeat_ngram = all.no_repeat_ngram;
+    params.no_repeat_ngram_scope = all.no_repeat_ngram_scope;
+    params.no_repeat_ngram_window = all.no_repeat_ngram_window;
+    params.no_repeat_ngram_exempt_ids = all.no_repeat_ngram_exempt_ids.clone();
     stages.push(("no_repeat_ngram", params.clone(), None));
     params.min_tokens = all.min_tokens;
     params.stop_ids = all.stop_ids.clone();

@@ -2,6 +2,7 @@
 //! the same in every language and on the command line.
 
 use std::fmt;
+use std::ops::Range;
 use std::str::FromStr;
 
 use super::FilterOrder;
@@ -89,7 +90,7 @@ impl FilterKind {
 }
 
 named! { "scope",
-    /// Which part of the history a penalty counts.
+    /// Which part of the history a penalty counts, or an n-gram stands in.
     #[derive(Default)]
     Scope:
     /// The prompt alone.
@@ -99,6 +100,18 @@ named! { "scope",
     /// Both.
     #[default]
     Both = "both",
+}
+
+impl Scope {
+    /// Returns the places of its ids in a history of `len` ids, of which the first `prompt_len` are prompt.
+    #[must_use]
+    pub fn part(self, prompt_len: usize, len: usize) -> Range<usize> {
+        match self {
+            Scope::Prompt => 0..prompt_len,
+            Scope::Output => prompt_len..len,
+            Scope::Both => 0..len,
+        }
+    }
 }
 
 named! { "logprob mode",

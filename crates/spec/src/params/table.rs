@@ -188,6 +188,19 @@ params! {
     no_repeat_ngram: u32 = 0 => switch(Stage::Edit).foreseen().reads_history().within(COUNT)
         .flag("N", "Never repeat an n-gram of N ids; 0 is off");
 
+    /// The part of the history whose n-grams `no_repeat_ngram` does not repeat.
+    no_repeat_ngram_scope: Scope = Scope::Both => setting(Stage::Edit).foreseen()
+        .flag("SCOPE", "Whose n-grams are not repeated: prompt, output or both");
+
+    /// `no_repeat_ngram` does not repeat n-grams that lie whole among the last so many tokens of prompt and
+    /// output together; in 0..2^32, 0 is all tokens.
+    no_repeat_ngram_window: u32 = 0 => setting(Stage::Edit).foreseen().within(WINDOW)
+        .flag("N", "Repeat no n-gram of the last N tokens; 0 is all");
+
+    /// Ids that `no_repeat_ngram` never bans; in the vocabulary.
+    no_repeat_ngram_exempt_ids: Vec<u32> = Vec::new() => setting(Stage::Edit).foreseen()
+        .flag("IDS", "Let these ids complete an n-gram a second time");
+
     /// Added to the logits of ids, each named once and in the vocabulary; finite, or -inf for a ban.
     logit_bias: Vec<(u32, f32)> = Vec::new() => switch(Stage::Edit).foreseen().of_logits()
         .flag("ID=V", "Add V to the logit of an id, -inf bans it; may be repeated");

@@ -134,6 +134,8 @@ impl SamplingParams {
         ids_in_vocab("allowed_ids", self.allowed_ids.iter().flatten().copied(), vocab)?;
         ids_in_vocab("banned_ids", self.banned_ids.iter().copied(), vocab)?;
         ids_in_vocab("xtc_exempt_ids", self.xtc_exempt_ids.iter().copied(), vocab)?;
+        let exempt = self.no_repeat_ngram_exempt_ids.iter().copied();
+        ids_in_vocab("no_repeat_ngram_exempt_ids", exempt, vocab)?;
         if self.bad_words.iter().any(Vec::is_empty) {
             return Err(Error::length("bad_words", 0, "sequences of at least one id"));
         }
@@ -231,6 +233,8 @@ mod tests {
             logit_bias: vec![(1, 1.0), (1, 2.0)] => "logit_bias is 1, but must be an id that stands in the list once",
             logit_bias: vec![(1, f32::INFINITY)] => "logit_bias is inf, but must be finite, or -inf for a ban",
             banned_ids: vec![1000] => "banned_ids is 1000, but must be an id in 0..1000",
+            no_repeat_ngram_exempt_ids: vec![7, 1000]
+                => "no_repeat_ngram_exempt_ids is 1000, but must be an id in 0..1000",
             allowed_ids: Some(vec![7, 4000]) => "allowed_ids is 4000, but must be an id in 0..1000",
             bad_words: vec![vec![]] => "bad_words has length 0, but must have sequences of at least one id",
             section: Some(Section::default()) => "section.close has length 0, but must have 1 to 256 ids",

@@ -180,6 +180,21 @@ pub fn forced(case: &Case) -> Option<u32> {
     }
 }
 
+/// Returns the n-grams of a history that are not repeated: those of which each id has the place that it must
+/// have.
+fn ngrams<'a>(case: &Case, history: &'a [u32]) -> impl Iterator<Item = &'a [u32]> {
+    let (n, prompt) = (case.params.no_repeat_ngram as usize, case.prompt.len());
+    let (scope, last) = (case.params.no_repeat_ngram_scope, window(case.params.no_repeat_ngram_window));
+    let counts = move |place: usize, len: usize| {
+        let part = if place < prompt { Scope::Prompt } else { Scope::Output };
+        len - place <= last && [part, Scope::Both].contains(&scope)
+    };
+    let grams = history.windows(n.clamp(1, history.len() + 1)).enumerate();
+    grams
+        .filter(move |(place, _)| (*place..place + n).all(|place| counts(place, history.len())))
+        .map(|(_, gram)| gram)
+}
+
 fn banned(case: &Case, history: &[u32], id: u32) -> bool {
     let params = &case.params;
     let completes = |word: &[u32]| {
@@ -195,7 +210,7 @@ fn banned(case: &Case, history: &[u32], id: u32) -> bool {
         || params.banned_ids.contains(&id)
         || params.logit_bias.contains(&(id, f32::NEG_INFINITY))
         || params.bad_words.iter().any(|word| completes(word))
-        || n > 0 && history.len() >= n && history.windows(n).any(completes)
+        || n > 0 && !params.no_repeat_ngram_exempt_ids.contains(&id) && ngrams(case, history).any(completes)
         || params.stop_ids.contains(&id) && case.output.len() < params.min_tokens as usize
         || params.section.as_ref().is_some_and(|section| {
             let at = text_end(params, &case.prompt, &case.output);

@@ -1,8 +1,9 @@
 //! Bans (E4), the grammar bitmask, and the status bits of the logits that they allow (E7).
 
-use gumball_spec::{NONE, SamplingParams, Status};
+use gumball_spec::{NONE, SamplingParams, Scope, Status};
 
-use crate::case::Case;
+use crate::case::{Case, Dtype, Logits};
+use crate::drafted::Drafted;
 use crate::rules::Check;
 
 rules!(ban_rules:
@@ -14,6 +15,10 @@ rules!(ban_rules:
     E4 an_ngram_is_not_completed_twice,
     E4 an_ngram_size_of_one_bans_the_whole_history,
     E4 an_ngram_longer_than_the_history_bans_nothing,
+    E4 an_ngram_lies_whole_in_its_scope,
+    E4 an_ngram_lies_whole_in_its_window,
+    E4 an_exempt_id_completes_an_ngram_again,
+    E6 each_row_of_drafts_has_its_own_ngrams,
     E4 stop_ids_wait_for_min_tokens_of_output,
     E4 a_set_bit_allows_and_a_missing_word_forbids,
     E4 bits_beyond_the_vocabulary_mean_nothing,
@@ -93,6 +98,104 @@ fn an_ngram_longer_than_the_history_bans_nothing(check: &Check<'_>) {
         let params = SamplingParams { no_repeat_ngram: size, ..neutral() };
         check.keeps(&five(params).after(&[], history), &[0, 1, 2, 3, 4]);
     }
+}
+
+/// Returns parameters by which n-grams of two ids are not repeated.
+fn bigrams(scope: Scope, window: u32, exempt_ids: &[u32]) -> SamplingParams {
+    SamplingParams {
+        no_repeat_ngram: 2,
+        no_repeat_ngram_scope: scope,
+        no_repeat_ngram_window: window,
+        no_repeat_ngram_exempt_ids: exempt_ids.to_vec(),
+        ..neutral()
+    }
+}
+
+fn an_ngram_lies_whole_in_its_scope(check: &Check<'_>) {
+    assert_eq!(neutral().no_repeat_ngram_scope, Scope::Both);
+    // 9 0 stands in the prompt, 9 1 across its end, 9 2 in the output.
+    let (prompt, output) = ([9, 0, 9], [1, 9, 2, 9]);
+    for (scope, kept) in
+        [(Scope::Both, &[3, 4][..]), (Scope::Prompt, &[1, 2, 3, 4]), (Scope::Output, &[0, 1, 3, 4])]
+    {
+        check.keeps(&five(bigrams(scope, 0, &[])).after(&prompt, &output), kept);
+    }
+    let all = [0, 1, 2, 3, 4];
+    check.keeps(&five(bigrams(Scope::Output, 0, &[])).after(&[9, 0, 9], &[]), &all);
+    check.keeps(&five(bigrams(Scope::Prompt, 0, &[])).after(&[], &[9, 0, 9]), &all);
+    // The ids that it would complete may begin in the other part.
+    check.keeps(&five(bigrams(Scope::Prompt, 0, &[])).after(&[9, 0], &[9]), &[1, 2, 3, 4]);
+    let long = |scope| SamplingParams { no_repeat_ngram: 3, ..bigrams(scope, 0, &[]) };
+    check.keeps(&five(long(Scope::Output)).after(&[8, 9, 1, 8], &[9, 2, 8, 9]), &all);
+    check.keeps(&five(long(Scope::Both)).after(&[8, 9, 1, 8], &[9, 2, 8, 9]), &[0, 3, 4]);
+    check.keeps(&five(long(Scope::Prompt)).after(&[8, 9, 1, 8], &[9, 2, 8, 9]), &[0, 2, 3, 4]);
+    let one = |scope| SamplingParams { no_repeat_ngram: 1, ..bigrams(scope, 0, &[]) };
+    check.keeps(&five(one(Scope::Output)).after(&[0, 1], &[3]), &[0, 1, 2, 4]);
+    check.keeps(&five(one(Scope::Prompt)).after(&[0, 1], &[3]), &[2, 3, 4]);
+}
+
+fn an_ngram_lies_whole_in_its_window(check: &Check<'_>) {
+    assert_eq!(neutral().no_repeat_ngram_window, 0);
+    let history = [9, 0, 9, 1, 9, 2, 9];
+    for (window, kept) in [
+        (1, &[0, 1, 2, 3, 4][..]),
+        (2, &[0, 1, 2, 3, 4]),
+        (3, &[0, 1, 3, 4]),
+        (4, &[0, 1, 3, 4]),
+        (5, &[0, 3, 4]),
+        (6, &[0, 3, 4]),
+        (7, &[3, 4]),
+        (8, &[3, 4]),
+        (u32::MAX, &[3, 4]),
+        (0, &[3, 4]),
+    ] {
+        for prompt_len in [0, 3, 7] {
+            let (prompt, output) = history.split_at(prompt_len);
+            check.keeps(&five(bigrams(Scope::Both, window, &[])).after(prompt, output), kept);
+        }
+    }
+    // It counts back from the end of the history, whatever the scope.
+    check.keeps(&five(bigrams(Scope::Prompt, 6, &[])).after(&history[..4], &history[4..]), &[0, 2, 3, 4]);
+    check.keeps(&five(bigrams(Scope::Output, 6, &[])).after(&history[..4], &history[4..]), &[0, 1, 3, 4]);
+    check.keeps(&five(bigrams(Scope::Prompt, 3, &[])).after(&history[..4], &history[4..]), &[0, 1, 2, 3, 4]);
+    // Beside DRY, which has another window, over more tokens than a block has threads.
+    let mut long: Vec<u32> = (0..700).map(|i| 10 + i).collect();
+    (long[0], long[1], long[690], long[691], long[699]) = (9, 0, 9, 1, 9);
+    for (ngrams, dry, banned) in [(0, 5, &[0, 1][..]), (10, 0, &[1]), (9, 0, &[]), (700, 0, &[0, 1])] {
+        let mut params = bigrams(Scope::Both, ngrams, &[]);
+        (params.dry.multiplier, params.dry.allowed_length, params.dry.window) = (1e-3, 1, dry);
+        let kept: Vec<u32> = check.kept(&five(params).after(&[], &long)).into_iter().collect();
+        assert!((0..5).all(|id| kept.contains(&id) != banned.contains(&id)), "{kept:?} without {banned:?}");
+    }
+}
+
+fn an_exempt_id_completes_an_ngram_again(check: &Check<'_>) {
+    let case = |exempt: &[u32]| five(bigrams(Scope::Both, 0, exempt)).after(&[], &[9, 3, 9, 1, 0, 9]);
+    check.keeps(&case(&[3]), &[0, 2, 3, 4]);
+    check.keeps(&case(&[4, 1, 3, 1]), &[0, 1, 2, 3, 4]);
+    // Another rule may ban it.
+    let mut banned = case(&[3]);
+    banned.params.banned_ids = vec![3];
+    check.keeps(&banned, &[0, 2, 4]);
+}
+
+fn each_row_of_drafts_has_its_own_ngrams(check: &Check<'_>) {
+    // In turn 1 and 2 are likely; after 1 2 1, 2 is banned where the first 2 stands in the window.
+    let likely = |id: usize| {
+        let mut row = [0.0; 5];
+        (row[id], row[4]) = (50.0, 20.0);
+        row
+    };
+    let root =
+        |window| Case::of(&likely(1), bigrams(Scope::Output, window, &[])).after(&[1, 2], &[]).at(7, 2);
+    let rows = [(1, likely(2)), (2, likely(1)), (1, likely(2)), (2, likely(1))];
+    let drafts = |window| {
+        let logits = |row: &[f32; 5]| Logits::new(Dtype::F32, row);
+        Drafted::chain(root(window), rows.iter().map(|(id, row)| (*id, logits(row))).collect::<Vec<_>>())
+    };
+    check.walks_to(&drafts(0), &[0, 1, 2, 3], &[1, 2, 1, 4]);
+    check.walks_to(&drafts(3), &[0, 1, 2, 3], &[1, 2, 1, 4]);
+    check.walks_to(&drafts(2), &[0, 1, 2, 3, 4], &[1, 2, 1, 2, 1]);
 }
 
 fn stop_ids_wait_for_min_tokens_of_output(check: &Check<'_>) {
