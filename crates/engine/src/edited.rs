@@ -42,7 +42,11 @@ pub fn edit_columns(
     let edits = |parameter: &Parameter| {
         parameter.stage == Stage::Edit && (parameter.of_logits || !parameter.is_switch)
     };
-    let mut params = SamplingParams { stop_ids: Vec::new(), ..known.params.only(edits) };
+    let mut params = SamplingParams {
+        stop_ids: Vec::new(),
+        no_repeat_ngram_exempt_ids: Vec::new(),
+        ..known.params.only(edits)
+    };
     params.logit_bias.retain(|(_, bias)| *bias > f32::NEG_INFINITY);
 
     let biased = params.logit_bias.iter().map(|(id, _)| *id);

@@ -38,6 +38,7 @@ fn requests() -> Vec<SamplingParams> {
             bad_words: vec![vec![7]],
             no_repeat_ngram: 2,
             allowed_ids: Some(vec![]),
+            no_repeat_ngram_exempt_ids: vec![899],
             stop_ids: vec![3],
             min_tokens: 100,
             temperature: 0.3,
