@@ -32,6 +32,9 @@ BUILT_IN = 3
 # What vLLM itself puts into `extra_args`, or reads there.
 _VLLMS = ("kv_transfer_params", "ec_transfer_params", "session_id")
 
+# The names of vLLM's processor for DeepSeek-OCR, `NGramPerReqLogitsProcessor`; the first switches it on.
+_NGRAMS = ("ngram_size", "window_size", "whitelist_token_ids")
+
 # The most names that are remembered as said: requests may bring any.
 _MOST_SAID = 1000
 
@@ -79,6 +82,7 @@ def params_of(
     try:
         refuse_misplaced(extra, theirs)
         chosen |= flat_params({name: extra[name] for name in FLAT_NAMES if name in extra}, _SOURCE)
+        chosen |= _ngrams(extra)
         if theirs.thinking_token_budget is not None:
             chosen["section"] = _thinking(theirs.thinking_token_budget, chosen.get("section", Section()), reasoning)
         for id in extra.get("dry_breakers") or ():
@@ -110,10 +114,30 @@ def refuse_misplaced(extra: Mapping[str, Any], theirs: Any) -> None:
             raise RefusedError(
                 f"{_SOURCE} has {name!r}, which is a parameter of vLLM's own; give it beside, not in there"
             )
-    refuse_near_misses(extra, _SOURCE, peers=True)
-    for name in extra:
+    others = {name: value for name, value in extra.items() if name not in _NGRAMS}
+    refuse_near_misses(others, _SOURCE, peers=True)
+    for name in others:
         if name not in FLAT_NAMES and name not in _VLLMS:
             say_once(name, "extra_args of a request: Gumball does not know it, and leaves it to others")
+
+
+def _ngrams(extra: Mapping[str, Any]) -> dict[str, Any]:
+    """Parameters for the names of vLLM's processor for DeepSeek-OCR, whether the server has that processor or not."""
+    size, window, ids = (extra.get(name) for name in _NGRAMS)
+    if size is None:
+        return {}
+    own = [name for name in extra if name.startswith("no_repeat_ngram") and extra[name] is not None]
+    if own:
+        raise RefusedError(f"{_SOURCE} has {own[0]} beside ngram_size; leave one of them out")
+    for name, value in (("ngram_size", size), ("window_size", 100 if window is None else window)):
+        if type(value) is not int or value <= 0:
+            raise RefusedError(f"{_SOURCE} has {name} = {value!r}, but it must be a whole number above 0")
+    return {
+        "no_repeat_ngram": size,
+        "no_repeat_ngram_scope": "output",
+        "no_repeat_ngram_window": 100 if window is None else window,
+        "no_repeat_ngram_exempt_ids": sorted(ids or ()),
+    }
 
 
 def _thinking(budget: int, own: Section, reasoning: Any) -> Section:

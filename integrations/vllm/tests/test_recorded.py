@@ -67,6 +67,11 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         {"temperature": 0.5, "extra_args": {"dry_multiplier": 2.0, "dry_allowed_length": 1, "dry_breakers": [28]}},
         {"temperature": 0.5, "dry": Dry(2.0, allowed_length=1, breakers=(28,))},
     ),
+    "n-grams by DeepSeek-OCR's names": (
+        {"temperature": 0, "extra_args": {"ngram_size": 3, "window_size": 8, "whitelist_token_ids": [198]}},
+        {"temperature": 0, "no_repeat_ngram": 3, "no_repeat_ngram_scope": "output", "no_repeat_ngram_window": 8}
+        | {"no_repeat_ngram_exempt_ids": [198]},
+    ),
     "xtc": (
         {"extra_args": {"xtc_probability": 0.7, "xtc_threshold": 0.05}},
         {"xtc_probability": 0.7, "xtc_threshold": 0.05},
@@ -276,6 +281,8 @@ REFUSED = {
     "mirostat beside filters": ({"top_p": 0.5, "extra_args": {"mirostat_tau": 3.0}}, "mirostat"),
     "vocabulary": ({"extra_args": {"banned_ids": [10**6]}}, "banned_ids"),
     "breakers": ({"extra_args": {"dry_multiplier": 1.0, "dry_breakers": [3, 999999]}}, "dry_breakers with 999999"),
+    "n-grams twice": ({"extra_args": {"ngram_size": 2, "no_repeat_ngram": 2}}, "no_repeat_ngram beside ngram_size"),
+    "n-grams of no size": ({"extra_args": {"ngram_size": 0}}, "ngram_size = 0, but it must be a whole number above 0"),
     "a budget and a section": (
         {"thinking_token_budget": 5, "extra_args": {"section_close": [5], "section_min": 1}},
         "section of its own beside thinking_token_budget",

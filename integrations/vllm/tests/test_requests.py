@@ -291,10 +291,34 @@ def test_parameters_are_translated() -> None:
     }
     made = params_of(theirs(extra_args=extra))
     assert made.order == ["top_k", "top_p"] and made.temperature_last and made.dynamic_temperature is not None
+    ngrams = params_of(theirs(extra_args={"ngram_size": 30, "whitelist_token_ids": {9, 5}}))
+    assert ngrams == SamplingParams(
+        no_repeat_ngram=30,
+        no_repeat_ngram_scope="output",
+        no_repeat_ngram_window=100,
+        no_repeat_ngram_exempt_ids=[5, 9],
+    )
     thinking = theirs(thinking_token_budget=2**32, extra_args={"section_min": 1})
     assert params_of(thinking, reasoning=REASONING).section == Section(open=[5], close=[6], end=[7, 6], min=1)
     assert params_of(theirs(logprobs=-1)).logprobs is None
     assert params_of(theirs(logprobs=3), logprobs_mode="raw_logits").logprobs is None
+
+
+@pytest.mark.parametrize(("size", "window", "free"), [(2, 5, []), (2, 6, [3, 7, 11]), (3, 100, []), (3, 12, [3])])
+def test_ngrams_by_deepseek_ocrs_names_are_those_of_vllms_processor(size: int, window: int, free: list[int]) -> None:
+    from vllm.model_executor.models.deepseek_ocr import NoRepeatNGramLogitsProcessor
+
+    extra = {"ngram_size": size, "window_size": window, "whitelist_token_ids": free}
+    processor = NoRepeatNGramLogitsProcessor(size, window, set(free))
+    sampler, banned = Sampler(params_of(theirs(temperature=0.0, extra_args=extra)), VOCAB, prompt=[3, 7, 3, 7, 3]), 0
+    for step in range(60):
+        # Four tokens, of which one is far above.
+        z = torch.full((VOCAB,), -torch.inf)
+        z[[3, 7, 11, 12]] = ROWS[step % len(ROWS), :4]
+        edited = processor(sampler.output, z.clone())
+        banned += bool((edited != z).any())
+        assert sampler.sample(z.numpy()) == (int(edited.argmax()) if edited.max() > -torch.inf else None)
+    assert banned > 1
 
 
 @pytest.mark.parametrize(
