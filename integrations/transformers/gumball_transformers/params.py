@@ -39,7 +39,7 @@ _OTHERWISE = {
     "dry": "dry_multiplier, dry_base, dry_allowed_length, dry_breakers and dry_window",
     "dynamic_temperature": "dynamic_temperature_min and dynamic_temperature_max",
     "logit_bias": "sequence_bias",
-    "loops": "nothing for it; give all parameters as SamplingParams",
+    "loops": "loops_close, loops_end and the other names of its parts",
     "min_tokens": "min_new_tokens",
     "mirostat": "mirostat_tau and mirostat_eta",
     "no_repeat_ngram": "no_repeat_ngram_size",
@@ -56,7 +56,7 @@ def refuse_names(said: Mapping[str, Any]) -> None:
 
 
 # How the names of edits start: greedy decoding makes use of them, too.
-_OF_EDITS = ("frequency_", "presence_", "repetition_", "penalty_", "dry_", "section_", "no_repeat_ngram_")
+_OF_EDITS = ("frequency_", "presence_", "repetition_", "penalty_", "dry_", "no_repeat_ngram_", "section_", "loops_")
 
 # Names that say how penalties and bans act, and these.
 _OF_PENALTIES = {

@@ -26,8 +26,11 @@ BIASED = {"sequence_bias": [[[5], 9.0], [[6], 9.0], [[7], 9.0]]}
 REPEATED = {"repetition_penalty": 3.0, "presence_penalty": 9.0} | BIASED
 # What must not be left out where another name stands.
 NEEDED = ("dynamic_temperature_max", "dynamic_temperature_min", "logprobs", "mirostat_tau", "section_close")
+NEEDED += ("loops_close", "loops_end")
 # A section without an id that opens it begins with the output.
 SECTION = {"section_close": [9], "section_budget": 3}
+LOOPS = {"loops_min_copies": 2, "loops_min_tokens": 0, "loops_every": 1} | BIASED
+ENDED = LOOPS | {"loops_end": [9]}
 
 # For each name a value, and the arguments that it needs to count.
 VALUES: dict[str, tuple[Any, dict[str, Any]]] = {
@@ -62,6 +65,13 @@ VALUES: dict[str, tuple[Any, dict[str, Any]]] = {
     "section_end": ([8, 9], SECTION),
     "section_budget": (3, {"section_close": [9]}),
     "section_min": (20, {"section_close": [9], "sequence_bias": [[[9], 99.0]]}),
+    "loops_min_period": (2, ENDED),
+    "loops_max_period": (1, ENDED | {"bad_words_ids": [[5, 5], [6, 6]], "sequence_bias": [[[5], 99.0], [[6], 99.0]]}),
+    "loops_min_copies": (5, ENDED),
+    "loops_min_tokens": (12, ENDED),
+    "loops_every": (7, ENDED),
+    "loops_close": (True, LOOPS | {"section_close": [9]}),
+    "loops_end": ([9], LOOPS),
     "frequency_penalty": (9.0, {}),
     "presence_penalty": (9.0, {}),
     "seed": (8, {}),

@@ -1,7 +1,7 @@
 """Parameters of Gumball alone, under the flat names by which other engines' requests carry them.
 
 An engine has a field for what it does not know, and that field holds numbers, strings and lists of them. So the parts of
-`SamplingParams` that are objects (DRY, mirostat, a dynamic temperature, a section) come as several names.
+`SamplingParams` that are objects (DRY, mirostat, a dynamic temperature, a section, loops) come as several names.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 from ._gumball import nearest_name, shown_text
 from .errors import RefusedError
-from .params import Dry, DynamicTemperature, Mirostat, SamplingParams, Section
+from .params import Dry, DynamicTemperature, Loops, Mirostat, SamplingParams, Section
 
 __all__ = ["FLAT_NAMES", "PENALTY_NAMES", "flat_params", "is_neutral", "refuse_near_misses"]
 
@@ -98,6 +98,7 @@ _PARTS: dict[str, tuple[type[Any], dict[str, tuple[str, _Read]], dict[str, Any]]
     "mirostat": (Mirostat, _part(Mirostat, "mirostat"), {"eta": 0.1}),
     "dynamic_temperature": (DynamicTemperature, _part(DynamicTemperature, "dynamic_temperature"), {}),
     "section": (Section, _part(Section, "section"), {}),
+    "loops": (Loops, _part(Loops, "loops"), {}),
 }
 
 FLAT_NAMES = (*_PLAIN, *(name for _, names, _ in _PARTS.values() for name in names))
@@ -139,8 +140,8 @@ def is_neutral(name: str, value: Any) -> bool:
 def flat_params(given: Mapping[str, Any], source: str) -> dict[str, Any]:
     """Returns arguments of `SamplingParams`. Names that are not of `FLAT_NAMES` or `PENALTY_NAMES` are left alone, and None is absent.
 
-    source: where the names come from, for the text of an error. Raises RefusedError for a value of another type, and for a part without what
-    it needs.
+    source: where the names come from, for the text of an error. Raises RefusedError for a value of another type, for a part without what
+    it needs, and for loops that nothing ends, as the status that tells of them reaches no caller of an engine.
     """
     chosen: dict[str, Any] = {}
     given = {name: value for name, value in given.items() if value is not None}
@@ -158,6 +159,9 @@ def flat_params(given: Mapping[str, Any], source: str) -> dict[str, Any]:
             except TypeError as error:
                 missing = [name for name, (field, _) in names.items() if field not in found | defaults]
                 raise RefusedError(f"{source} has {part} without {' or '.join(missing)}") from error
+    loops = chosen.get("loops")
+    if loops is not None and not loops.close and not loops.end:
+        raise RefusedError(f"{source} has loops without loops_close or loops_end")
     return chosen
 
 
