@@ -126,16 +126,17 @@ def _ngrams(extra: Mapping[str, Any]) -> dict[str, Any]:
     size, window, ids = (extra.get(name) for name in _NGRAMS)
     if size is None:
         return {}
+    window = 100 if window is None else window
     own = [name for name in extra if name.startswith("no_repeat_ngram") and extra[name] is not None]
     if own:
         raise RefusedError(f"{_SOURCE} has {own[0]} beside ngram_size; leave one of them out")
-    for name, value in (("ngram_size", size), ("window_size", 100 if window is None else window)):
+    for name, value in (("ngram_size", size), ("window_size", window)):
         if type(value) is not int or value <= 0:
             raise RefusedError(f"{_SOURCE} has {name} = {value!r}, but it must be a whole number above 0")
     return {
         "no_repeat_ngram": size,
         "no_repeat_ngram_scope": "output",
-        "no_repeat_ngram_window": 100 if window is None else window,
+        "no_repeat_ngram_window": window,
         "no_repeat_ngram_exempt_ids": sorted(ids or ()),
     }
 
