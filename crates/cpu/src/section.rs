@@ -19,7 +19,8 @@ pub struct Tracked {
     is_open: bool,
     /// Where the section begins, or the ids in which the next `open` is looked for.
     start: usize,
-    /// The index behind what the last loop forces, or behind a loop that forces nothing; 0 if there was none.
+    /// The index after the last id that the last loop forces, or after a loop that forces none; 0 if there
+    /// was no loop.
     loop_end: usize,
 }
 
@@ -60,7 +61,8 @@ impl Tracked {
         }
     }
 
-    /// Returns whether a section begins, or is over, behind the last of the ids from its beginning on.
+    /// Returns whether a section begins, or is over, after the last of `tokens`, which are the ids since its
+    /// beginning.
     fn changes(&self, section: &Section, tokens: &[u32]) -> bool {
         let Section { open, close, budget, .. } = section;
         let (has_looped, budget) = (self.has_looped(), *budget as usize);

@@ -7,10 +7,10 @@ use crate::params::{Loops, Section};
 use crate::request::Request;
 use crate::row::Status;
 
-/// What the end of a section or of a loop does at a row.
+/// The effect on a row of a section that is to end, or of a loop.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ending {
-    /// The token that it forces.
+    /// The token that the end of the section or of the loop forces.
     pub forced: Option<u32>,
     /// `SECTION` and `LOOP`.
     pub status: Status,
@@ -79,13 +79,13 @@ pub struct Place {
     pub is_open: bool,
     /// The index of its first token, or of the first id in which the next `open` is looked for.
     pub start: usize,
-    /// The index behind what the last loop forced or still forces; 0 if there was none. A loop that closes a
-    /// section forces nothing itself.
+    /// The index after the last id that the last loop forces; that of the row at which the loop was found, if
+    /// it forces none, as a loop that closes a section does; 0 if there was no loop.
     pub loop_end: usize,
 }
 
 impl Place {
-    /// Returns whether a section is spent behind its tokens that come before `end` (B1, B5).
+    /// Returns whether the section is spent once it has the tokens in front of index `end` (B1, B5).
     fn is_spent(&self, section: &Section, closes: bool, end: usize) -> bool {
         let is_spent = end - self.start >= section.budget as usize;
         self.is_open && (is_spent || closes && self.loop_end > self.start)

@@ -299,7 +299,7 @@ fn devices_of_ranks_with_other_requests_or_calls_are_told_what_differs() {
 #[test]
 fn devices_compare_the_drafts_that_lie_in_their_memory() {
     let [onesided, nccl] = [TransportKind::OneSided, TransportKind::Nccl];
-    // Each layout has a place of its own where ranks compare; what is compared does not depend on it.
+    // Each layout compares digests at a place of its own; the digest of the drafts is the same under all.
     let all = [
         (onesided, "ids", &[Gather, Swap, Replicated, Survey][..]),
         (nccl, "ids", &[Gather, Swap]),
