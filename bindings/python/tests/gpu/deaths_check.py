@@ -1,7 +1,7 @@
 """Kills and stops one of two ranks at each point of a pool's life, over every transport and layout, and says what the other rank's calls did.
 
 `deaths_check.py [OUT.jsonl [PART [LANES]]]`: the whole matrix with two GPUs, else that of rows in host memory; PART of it, "1/10" or
-"nccl,replay", by transports and points. OUT gets a line a cell as it is done. Each cell is two processes, forked from this one before it touches CUDA. Every call of the rank that lives must return
+"nccl,replay,SIGKILL", by transports, layouts, points and signals. OUT gets a line a cell as it is done. Each cell is two processes, forked from this one before it touches CUDA. Every call of the rank that lives must return
 within the timeout and a second more, one of them with an error of `gumball.dist`, and `close` within a second. A cell that hangs is ended and told,
 and keeps no other from its turn.
 
@@ -379,7 +379,7 @@ def main() -> int:
     made = cells(kinds)
     if part and part[0].isalpha():
         words = set(part.split(","))
-        for name in ("transport", "point"):
+        for name in ("transport", "layout", "point", "signal"):
             known = {cell[name] for cell in made} & words
             made = [cell for cell in made if not known or cell[name] in known]
     elif part:
