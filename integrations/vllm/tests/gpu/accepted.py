@@ -1,7 +1,9 @@
-"""How many drafts of a drafter that draws are accepted: `accepted.py OUT self|eagle`; `accepted.py compare FOLDER` holds them to vLLM's.
+"""How many drafts of a drafter that draws are accepted: `accepted.py OUT self|eagle|MODEL`; `accepted.py compare FOLDER` holds them to vLLM's.
 
-The drafter is the target itself, or an EAGLE head of its embedding and last layer. `GUMBALL_VLLM=0` takes vLLM's own sampler,
-`GUMBALL_VLLM_DRAFTS=rejection` ours by the drafter's probabilities. EAGER=1 leaves out the CUDA graphs, in which EAGLE's drafts are drawn. The files are `self_own`, `self_ours`, `self_rejection`, and likewise of EAGLE.
+The drafter is the target itself, an EAGLE head of its embedding and last layer, or of a real MODEL the head beside it that eagle_head.py trained
+(`MODEL/../eagle`). `GUMBALL_VLLM=0` takes vLLM's own sampler,
+`GUMBALL_VLLM_DRAFTS=rejection` ours by the drafter's probabilities. EAGER=1 leaves out the CUDA graphs, in which EAGLE's drafts are drawn. The files are `self_own`, `self_ours`, `self_rejection`, and
+likewise `eagle` and `trained`.
 """
 
 from __future__ import annotations
@@ -25,25 +27,32 @@ def main(out_file: str, drafter: str) -> None:
     from shapes import engine, folder, prompt
     from vllm import SamplingParams
 
-    eagle = drafter == "eagle"
+    models = {"self": folder("small"), "eagle": folder("small", num_hidden_layers=1)}
     speculation = {
-        "method": "eagle" if eagle else "draft_model",
-        "model": folder("small", num_hidden_layers=1) if eagle else folder("small"),
+        "method": "draft_model" if drafter == "self" else "eagle",
+        "model": models.get(drafter) or str(Path(drafter).parent / "eagle"),
         "num_speculative_tokens": DRAFTS,
         "draft_sample_method": "probabilistic",
     }
     graphs: dict[str, Any] = {"compilation_config": {"mode": 0, "cudagraph_mode": "FULL_DECODE_ONLY"}}
     options = {"enforce_eager": True} if os.environ.get("EAGER") else graphs
-    options |= {"speculative_config": speculation, "disable_log_stats": False}
-    llm = engine("small", cache_gb=0.5, max_num_seqs=64, **options)
+    options |= {"speculative_config": speculation, "disable_log_stats": False, "max_num_seqs": 64}
+    if drafter in models:
+        llm = engine("small", cache_gb=0.5, **options)
+        prompts = [prompt(i, 20) for i in range(REQUESTS)]
+    else:
+        import heads
+
+        llm = heads.engine(drafter, kv_cache_memory_bytes=2**30, **options)
+        prompts = [{"prompt_token_ids": ids} for ids in heads.prompts(llm.get_tokenizer()) * 4]
     found: dict[str, Any] = {}
     for name, kind in KINDS.items():
         before = counted(llm)
         asked = [
             SamplingParams(seed=i, max_tokens=LENGTH, ignore_eos=True, detokenize=False, **kind)
-            for i in range(REQUESTS)
+            for i in range(len(prompts))
         ]
-        outs = llm.generate([prompt(i, 20) for i in range(REQUESTS)], asked, use_tqdm=False)
+        outs = llm.generate(prompts, asked, use_tqdm=False)
         drafted, accepted = (now - then for now, then in zip(counted(llm).values(), before.values(), strict=True))
         found[name] = {"drafted": drafted, "accepted": accepted, "share": accepted / drafted}
         found[name]["texts"] = [list(out.outputs[0].token_ids) for out in outs]
@@ -55,8 +64,8 @@ def compare(folder: str) -> int:
     made = {path.stem: json.loads(path.read_text()) for path in Path(folder).glob("*_*.json")}
     failed = 0
     # Of the self-drafter's rows a token of several differs in its last bits from one of a single token.
-    for drafter, least in (("self", 0.95), ("eagle", 0.93)):
-        for name in KINDS:
+    for drafter, least in (("self", 0.95), ("eagle", 0.93), ("trained", 0.93)):
+        for name in KINDS if any(one.startswith(drafter) for one in made) else ():
             try:
                 own, ours, judged = (made[f"{drafter}_{who}"][name]["share"] for who in ("own", "ours", "rejection"))
             except KeyError as missing:

@@ -77,6 +77,16 @@ def engine(model: str, **options: Any) -> Any:
     return LLM(model=model, **chosen | options)
 
 
+def prompts(tokenizer: Any) -> list[list[int]]:
+    """The ids of PROMPTS, each put to the model as a chat."""
+    made = []
+    for prompt in PROMPTS:
+        asked = [{"role": "user", "content": prompt}]
+        text = tokenizer.apply_chat_template(asked, tokenize=False, add_generation_prompt=True)
+        made.append(tokenizer(text, add_special_tokens=False).input_ids)
+    return made
+
+
 def texts(out: str, model: str, reference: str = "") -> None:
     """Writes what an engine says; reference: the file of another process, which may still write it."""
     from gumball_vllm.heads import sequences_of
@@ -90,12 +100,7 @@ def texts(out: str, model: str, reference: str = "") -> None:
         max_num_seqs=64,
         speculative_config=drafts if os.environ.get("DRAFTS") == "1" else None,
     )
-    tokenizer = llm.get_tokenizer()
-    prompts = []
-    for prompt in PROMPTS:
-        asked = [{"role": "user", "content": prompt}]
-        text = tokenizer.apply_chat_template(asked, tokenize=False, add_generation_prompt=True)
-        prompts.append(tokenizer(text, add_special_tokens=False).input_ids)
+    asked_for = prompts(llm.get_tokenizer())
 
     def drawn(asked: list[list[int]], seeds: list[int], length: int, what: dict[str, Any]) -> list[list[int]]:
         params = [
@@ -106,15 +111,15 @@ def texts(out: str, model: str, reference: str = "") -> None:
 
     found: dict[str, Any] = {"head": os.environ.get("GUMBALL_VLLM_HEAD", ""), "texts": {}, "behind": {}}
     for name, what in SETTINGS.items():
-        found["texts"][name] = [drawn(prompts[:batch], list(range(batch)), LENGTH, what) for batch in BATCHES]
+        found["texts"][name] = [drawn(asked_for[:batch], list(range(batch)), LENGTH, what) for batch in BATCHES]
     written(out, found)
     until = time.monotonic() + 150
     while reference and not Path(reference).exists() and time.monotonic() < until:
         time.sleep(0.5)
     wanted = json.loads(Path(reference or out).read_text())["texts"]
-    places = [(i, j) for i in range(len(prompts)) for j in range(0, LENGTH, STRIDE)]
+    places = [(i, j) for i in range(len(asked_for)) for j in range(0, LENGTH, STRIDE)]
     for name, what in SETTINGS.items():
-        behind = [prompts[i] + wanted[name][0][i][:j] for i, j in places]
+        behind = [asked_for[i] + wanted[name][0][i][:j] for i, j in places]
         found["behind"][name] = [token for (token,) in drawn(behind, [i for i, _ in places], 1, what)]
     worker = llm.llm_engine.engine_core.engine_core.model_executor.driver_worker.worker
     head = sequences_of(worker.model_runner, worker.vllm_config).head
