@@ -154,6 +154,8 @@ GUMBALL_ENUM(gumball_status) {
     GUMBALL_STATUS_FORBIDDEN = 64,
     // A loop was found at the row, or the token was forced because of one.
     GUMBALL_STATUS_LOOP = 128,
+    // The caller forced the token.
+    GUMBALL_STATUS_FORCED = 256,
 };
 
 // How drafts are judged (docs/semantics.md, "Speculation"). A request without drafts takes a step in any

@@ -36,6 +36,8 @@ pub enum Status {
     GUMBALL_STATUS_FORBIDDEN = 64,
     /// A loop was found at the row, or the token was forced because of one.
     GUMBALL_STATUS_LOOP = 128,
+    /// The caller forced the token.
+    GUMBALL_STATUS_FORCED = 256,
 }
 
 /// What outputs hold: R rows, with places for the T = `top_n` most likely tokens and for I = `ids` that a

@@ -4,8 +4,8 @@
 
 use gumball_inspect::page::{Context, page};
 use gumball_inspect::trace::{Detail, Trace};
-use gumball_spec::Request;
 use gumball_spec::request::check_mask_width;
+use gumball_spec::{Forced, Request};
 use js_sys::{Function, JSON};
 use wasm_bindgen::prelude::*;
 
@@ -37,7 +37,7 @@ fn trace(logits: &JsValue, params: &JsValue, options: &Options) -> Result<Trace>
         draw: options.integer("draw")?.unwrap_or(0),
         mu: options.number("mu")?.unwrap_or_else(|| params.initial_mu()),
         mask: mask.as_deref(),
-        forced: options.integer("forced")?,
+        forced: options.integer("forced")?.map(Forced::by_caller),
         ..Request::new(&params, &prompt, seed)
     };
     let texts = options.get("texts")?.map(|texts| {

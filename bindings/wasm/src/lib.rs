@@ -58,6 +58,14 @@ pub enum Status {
     INF = 2,
     /// No token was above -Infinity.
     EMPTY = 4,
+    /// The token was forced by the end of its request's section.
+    SECTION = 32,
+    /// Bans or bitmask forbid the token that the end of a section or of a loop forced.
+    FORBIDDEN = 64,
+    /// A loop was found at the row, or the token was forced because of one.
+    LOOP = 128,
+    /// The caller forced the token.
+    FORCED = 256,
 }
 
 /// Returns the version of the package.

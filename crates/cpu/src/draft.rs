@@ -42,7 +42,7 @@ impl Workspace {
         drafts.fill(NONE);
         match set {
             _ if task.emitted().is_some() => {
-                drafts.iter_mut().zip(task.emitted()).for_each(|(draft, id)| *draft = id as i32);
+                drafts.iter_mut().zip(task.emitted()).for_each(|(draft, forced)| *draft = forced.id as i32);
             }
             Some(_) if temperature == 0.0 && !drafts.is_empty() => {
                 let whole = Given::whole(&reader);

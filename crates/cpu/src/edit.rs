@@ -19,12 +19,11 @@ use crate::task::Task;
 use crate::tiles::{MASK_WORDS, Overlay, View};
 
 impl Task<'_> {
-    /// Returns what the row's status says of a loop, and of a token that the end of a section or of a loop
-    /// forces (B2, B5).
+    /// Returns what the row's status says of a loop, and of a forced token (B2, B5).
     #[must_use]
-    pub fn ending_status(&self) -> Status {
-        if self.forced.is_some() {
-            return Status::default();
+    pub fn forced_status(&self) -> Status {
+        if let Some(forced) = self.forced {
+            return forced.by;
         }
         let mut ending = self.history.ending(self.prepared);
         if ending.forced.is_some_and(|id| forbids(self, id)) {

@@ -2,7 +2,7 @@
 
 use gumball_spec::draw::{TAGS, Tags};
 use gumball_spec::request::{check_forced, check_hook, check_mu};
-use gumball_spec::{Error, Kind, Result, Row};
+use gumball_spec::{Error, Forced, Kind, Result, Row};
 
 use crate::{History, Prepared};
 
@@ -38,8 +38,8 @@ pub struct Task<'a> {
     pub mu: f32,
     /// The grammar bitmask: bit `id % 32` of word `id / 32` allows an id; missing words forbid.
     pub mask: Option<&'a [u32]>,
-    /// The token that the caller wants to be emitted instead of the drawn one.
-    pub forced: Option<u32>,
+    /// The token that is emitted instead of the drawn one.
+    pub forced: Option<Forced>,
 }
 
 impl Task<'_> {
@@ -48,11 +48,11 @@ impl Task<'_> {
         Stream { seed: self.seed, position: self.position, draw: self.draw, tags: TAGS }
     }
 
-    /// Returns the token that is emitted instead of the drawn one: the caller's, or the one that the end of a
-    /// section or of a loop forces.
+    /// Returns the token that is emitted instead of the drawn one: the task's own, or the one that the end of
+    /// a section or of a loop forces.
     #[must_use]
-    pub fn emitted(&self) -> Option<u32> {
-        self.forced.or_else(|| self.history.ending(self.prepared).forced)
+    pub fn emitted(&self) -> Option<Forced> {
+        self.forced.or_else(|| self.history.ending(self.prepared).emitted())
     }
 
     /// Returns what a row of this kind is called where it is a parameter.
@@ -77,7 +77,7 @@ impl Task<'_> {
         self.check_length(self.row_name(), row.vocab())?;
         self.prepared.params().check_kind(self.kind)?;
         check_hook(self.kind, hooked)?;
-        check_forced(self.forced, vocab)?;
+        check_forced(self.forced.map(|forced| forced.id), vocab)?;
         check_mu(self.mu)
     }
 }

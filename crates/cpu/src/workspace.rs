@@ -193,10 +193,10 @@ impl Late<'_> {
         task: &Task<'_>,
     ) -> Chosen {
         let params = task.prepared.params();
-        let forced = task.emitted().map(|id| id as i32);
+        let forced = task.emitted().map(|forced| forced.id as i32);
         let mut chosen =
             Chosen { token: forced.unwrap_or(NONE), status, mu: task.mu, temperature: params.temperature };
-        chosen.status.insert(task.ending_status());
+        chosen.status.insert(task.forced_status());
         let mut kept;
         (chosen.temperature, kept) = choose(reader, self.filter, task);
         if reader.view.is_waiting() {

@@ -13,6 +13,7 @@
 // A request without drafts takes an ordinary step, and so does one whose parents are no tree. A draft after which the
 // walk stops, a stop id, is emitted from the row before it.
 
+#include "math/sections.cuh"
 #include "stage/draft_tree.cuh"
 #include "stage/judge.cuh"
 
@@ -21,7 +22,7 @@ struct RequestRules {
     const int* forced_tokens;
     const DraftRequest& request;
 
-    DEVICE_MEMBER i64 forced(u32 row) const { return forced_tokens[row]; }
+    DEVICE_MEMBER i64 forced(u32 row) const { return listed_token(forced_tokens[row]).id; }
     DEVICE_MEMBER bool stops(i64 id) const { return is_stop_id(request, (int)id); }
 };
 
@@ -87,6 +88,8 @@ KERNEL_MIN_BLOCKS(judge_requests, JUDGE_DRAFTS_THREADS, 1, JudgeRequests, args) 
     for (u32 j = threadIdx.x; j <= judged.accepted; j += blockDim.x) {
         const u32 row = storage.path[j];
         drafts.row_slots[first + row] = (int)(first + row);
-        args.forced[first + row] = j < judged.accepted ? tree.ids[storage.path[j + 1] - 1] : judged.token;
+        const int by_caller = args.caller_forced[first + row];
+        const int decided = j < judged.accepted ? tree.ids[storage.path[j + 1] - 1] : judged.token;
+        args.forced[first + row] = by_caller >= 0 ? by_caller : decided;
     }
 }

@@ -201,11 +201,11 @@ impl<S: Spread> Step<'_, '_, S> {
             if is_empty {
                 status.insert(Status::EMPTY);
             }
-            status.insert(task.ending_status());
+            status.insert(task.forced_status());
             let drawn = if is_empty { NONE } else { winner.id as i32 };
             let is_greedy = SamplingParams::is_greedy(params.temperature) && !is_empty;
             let chosen = Chosen {
-                token: task.emitted().map_or(drawn, |id| id as i32),
+                token: task.emitted().map_or(drawn, |forced| forced.id as i32),
                 status,
                 mu: task.mu,
                 temperature: if is_greedy { 0.0 } else { params.temperature },

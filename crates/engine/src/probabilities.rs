@@ -115,7 +115,7 @@ impl Stages for ProbabilityStages {
         let draw = Task { kind, prepared, history, mask: None, forced, ..*task };
         let mut chosen = Stages::sample(&mut self.workspace, Row::F32(&self.row), &draw, None)?;
         chosen.status.insert(written.status);
-        chosen.status.insert(task.ending_status());
+        chosen.status.insert(task.forced_status());
         chosen.temperature = written.temperature;
         Ok(chosen)
     }

@@ -1,11 +1,12 @@
 //! Scores: the logprobs of tokens that are known already, as of a prompt.
 //!
-//! A known token is a forced token: each row is carried through the stages as in a step, with the known token
-//! forced, so its logprob is, bit for bit, the one a step would report. Nothing is drawn and no sequence is
-//! involved.
+//! Each row is carried through the stages as in a step, with the known token in the place of a forced one, so
+//! its logprob is, bit for bit, the one a step would report. Nothing is drawn and no sequence is involved.
 
 use gumball_cpu::{History, Prepared, Task};
-use gumball_spec::{Error, Filter, Kind, LogprobMode, LogprobsParams, Parameter, Result, SamplingParams};
+use gumball_spec::{
+    Error, Filter, Forced, Kind, LogprobMode, LogprobsParams, Parameter, Result, SamplingParams,
+};
 
 use crate::batch::{Batch, Checked};
 use crate::host::Host;
@@ -135,7 +136,7 @@ impl<'a> Scoring<'a> {
             draw: 0,
             mu: params.initial_mu(),
             mask: self.batch.masks.row(row),
-            forced: Some(self.targets[row]),
+            forced: Some(Forced::known(self.targets[row])),
         }
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use gumball_cpu::{History, Prepared, Task};
 use gumball_spec::request::check_mu;
-use gumball_spec::{Error, Kind, Result, SamplingParams};
+use gumball_spec::{Error, Forced, Kind, Result, SamplingParams};
 
 use crate::entropy;
 use crate::state::State;
@@ -152,7 +152,7 @@ impl Sequence {
             draw: self.draw,
             mu: self.mu,
             mask,
-            forced,
+            forced: forced.map(Forced::by_caller),
         }
     }
 

@@ -4,11 +4,11 @@
 //! gets to it. A block is judged as a whole, so all of its rows are made probabilities first.
 
 use gumball_cpu::{History, Judged, Level, Prepared, Task, Workspace};
-use gumball_spec::Result;
 use gumball_spec::verify::DraftTree;
 use gumball_spec::verify::by_probabilities::{Judgement, Siblings, Trial};
 use gumball_spec::verify::coupled::{row_after, stops};
 use gumball_spec::verify::weights::Key;
+use gumball_spec::{Forced, Result};
 
 use crate::batch::Batch;
 use crate::logits::Logits;
@@ -147,8 +147,8 @@ impl Walk<'_> {
         stages: &mut dyn Stages,
     ) -> Result<i32> {
         let task = self.task(row, path);
-        let decided = token.and_then(|token| u32::try_from(token).ok());
-        let task = Task { forced: decided.or(task.forced), ..task };
+        let decided = token.and_then(|token| u32::try_from(token).ok()).map(Forced::known);
+        let task = Task { forced: task.forced.or(decided), ..task };
         let (from, to) = (self.start + row, self.start + path.rows.len());
         let token = rows.carry(self.logits.row(from), to, &task, self.batch.hook(from), stages)?;
         path.rows.push(row);

@@ -27,7 +27,8 @@ impl OneSlot {
         let Request { params, prompt, output, seed, position, draw, mu, mask, forced, .. } = *request;
         let params = SamplingParams { seed: Some(seed), ..params.clone() };
         let slots = [self.pool.resume(params, State { prompt, output, seed, position, draw, mu })?];
-        let drawn = self.step(row, mask, &Batch { forced: &[forced], ..Batch::of(&slots) });
+        let drawn =
+            self.step(row, mask, &Batch { forced: &[forced.map(|forced| forced.id)], ..Batch::of(&slots) });
         self.pool.assign(&Batch::default())?;
         self.pool.release(slots[0])?;
         drawn

@@ -43,6 +43,7 @@ pub fn status_names(status: Status) -> Vec<&'static str> {
         (Status::SECTION, "section"),
         (Status::FORBIDDEN, "forbidden"),
         (Status::LOOP, "loop"),
+        (Status::FORCED, "forced"),
     ];
     names.into_iter().filter(|(bit, _)| status.contains(*bit)).map(|(_, name)| name).collect()
 }

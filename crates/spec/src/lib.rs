@@ -54,6 +54,6 @@ pub use params::{
     LogprobsParams, Loops, MOST_LISTED, Mirostat, Parameter, Parameters, Range, Reading, SamplingParams,
     Scope, Section, Stage, Wanted, WholeRow,
 };
-pub use request::Request;
+pub use request::{Forced, Request};
 pub use rollout::{prompt_seed, sample_seed};
 pub use row::{Kind, MAX_VOCAB, NONE, Row, Status, TILE};

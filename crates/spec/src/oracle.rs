@@ -56,11 +56,11 @@ pub fn sample(row: Row<'_>, request: &Request<'_>, hook: Option<Hook<'_>>) -> Re
     let edited = edit(row, request, hook);
     let order = order(&edited.z);
     let ending = section::ending(request);
-    let request = &Request { forced: request.forced.or(ending.forced), ..*request };
+    let request = &Request { forced: request.forced.or(ending.emitted()), ..*request };
     let mut outcome = Outcome {
         kind: request.kind,
         z: edited.z.clone(),
-        token: request.forced.map_or(NONE, |id| id as i32),
+        token: request.forced.map_or(NONE, |forced| forced.id as i32),
         status: edited.status,
         temperature: request.params.temperature,
         order,
@@ -73,7 +73,7 @@ pub fn sample(row: Row<'_>, request: &Request<'_>, hook: Option<Hook<'_>>) -> Re
     } else {
         choose(&mut outcome, request, &edited);
     }
-    outcome.status.insert(ending.status);
+    outcome.status.insert(request.forced.map_or(ending.status, |forced| forced.by));
     if ending.forced.is_some_and(|id| !edited.allowed[id as usize]) {
         outcome.status.insert(Status::FORBIDDEN);
     }
@@ -90,7 +90,7 @@ fn choose(outcome: &mut Outcome, request: &Request<'_>, edited: &Edited) {
     outcome.temperature = temperature(request.params, &edited.z, &outcome.order);
     if outcome.temperature == 0.0 {
         outcome.kept = 0..1;
-        outcome.token = request.forced.unwrap_or(outcome.order[0]) as i32;
+        outcome.token = request.forced.map_or(outcome.order[0], |forced| forced.id) as i32;
         return;
     }
     outcome.kept = filter(request, &edited.z, &outcome.order, outcome.temperature);

@@ -2,7 +2,7 @@
 
 use crate::error::{Error, Result};
 use crate::params::SamplingParams;
-use crate::row::Kind;
+use crate::row::{Kind, Status};
 
 /// The state of a request at one row: together with the row's bits, it determines the token.
 #[derive(Clone, Copy, Debug)]
@@ -25,8 +25,32 @@ pub struct Request<'a> {
     pub mu: f32,
     /// The grammar bitmask: bit `id % 32` of word `id / 32` allows an id; missing words forbid.
     pub mask: Option<&'a [u32]>,
-    /// The token that the caller wants to be emitted instead of the drawn one.
-    pub forced: Option<u32>,
+    /// The token that is emitted instead of the drawn one.
+    pub forced: Option<Forced>,
+}
+
+/// A token that is emitted instead of the drawn one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Forced {
+    /// The id.
+    pub id: u32,
+    /// What forced it: `FORCED`, `SECTION` or `LOOP`; no bit for a *known* token, which is scored or was
+    /// decided on by a judgement of drafts.
+    pub by: Status,
+}
+
+impl Forced {
+    /// Returns a token that the caller forces.
+    #[must_use]
+    pub fn by_caller(id: u32) -> Self {
+        Self { id, by: Status::FORCED }
+    }
+
+    /// Returns a known token.
+    #[must_use]
+    pub fn known(id: u32) -> Self {
+        Self { id, by: Status::default() }
+    }
 }
 
 impl<'a> Request<'a> {
@@ -59,7 +83,7 @@ impl<'a> Request<'a> {
     /// # Errors
     /// The errors of [`check_forced`] and [`check_mu`].
     pub fn validate(&self, vocab: usize) -> Result<()> {
-        check_forced(self.forced, vocab)?;
+        check_forced(self.forced.map(|forced| forced.id), vocab)?;
         check_mu(self.mu)
     }
 }

@@ -173,6 +173,8 @@ impl Status {
     pub const FORBIDDEN: Status = Status(64);
     /// A loop was found at the row, or the token was forced because of one (B5).
     pub const LOOP: Status = Status(128);
+    /// The caller forced the token.
+    pub const FORCED: Status = Status(256);
 
     /// Returns whether all bits of `other` are set.
     #[must_use]

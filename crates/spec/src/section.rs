@@ -4,7 +4,7 @@
 //! Here each row walks over the whole history again; a backend keeps the place in which it ends.
 
 use crate::params::{Loops, Section};
-use crate::request::Request;
+use crate::request::{Forced, Request};
 use crate::row::Status;
 
 /// The effect on a row of a section that is to end, or of a loop.
@@ -17,11 +17,19 @@ pub struct Ending {
 }
 
 impl Request<'_> {
-    /// Returns the token that is emitted instead of the drawn one: the caller's, or the one that the end of a
-    /// section or of a loop forces.
+    /// Returns the token that is emitted instead of the drawn one: the request's own, or the one that the end
+    /// of a section or of a loop forces.
     #[must_use]
-    pub fn emitted(&self) -> Option<u32> {
-        self.forced.or_else(|| ending(self).forced)
+    pub fn emitted(&self) -> Option<Forced> {
+        self.forced.or_else(|| ending(self).emitted())
+    }
+}
+
+impl Ending {
+    /// Returns the token that is forced, and what forces it.
+    #[must_use]
+    pub fn emitted(self) -> Option<Forced> {
+        self.forced.map(|id| Forced { id, by: self.status })
     }
 }
 

@@ -6,7 +6,7 @@ use std::fmt;
 use gumball_cpu::RowMut;
 use gumball_spec::edit::{Hook, edit};
 use gumball_spec::num::{LOG2_E, key};
-use gumball_spec::{Kind, Request, Row, SamplingParams};
+use gumball_spec::{Forced, Kind, Request, Row, SamplingParams};
 use half::{bf16, f16};
 
 /// The temperature at which the scale is exactly 1: a token's weight is `2^z`, so that whole logits
@@ -281,7 +281,7 @@ impl Case {
             draw: self.draw,
             mu: self.mu,
             mask: self.mask.as_deref(),
-            forced: self.forced,
+            forced: self.forced.map(Forced::by_caller),
         }
     }
 

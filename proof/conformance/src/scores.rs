@@ -1,13 +1,13 @@
 //! Scores on a device against the oracle: known tokens, each after the tokens before it.
 
 use gumball_engine::{Batch, Device, HostMasks, Masks, Outputs, Place, Pool, PoolConfig, Rows, Scored};
-use gumball_spec::{Error, SamplingParams, Widths};
+use gumball_spec::{Error, Forced, Request, SamplingParams, Widths, oracle};
 
-use crate::backend::{Backend, Oracle, read_row};
+use crate::backend::read_row;
 use crate::bytes::Bytes;
 use crate::case::Case;
 use crate::generate;
-use crate::observed::differences;
+use crate::observed::{Observed, differences};
 use crate::rows::{self, Words};
 
 /// More rows than a device scores at once.
@@ -60,9 +60,10 @@ pub fn hold(device: &Device, seed: u64) -> Result<bool, String> {
         let case = case(line, &params, prompt, output);
         let position = place as u32;
         let mask = masks.as_ref().map(|words| words[row * width..][..width].to_vec());
-        let case = Case { seed, position, forced: Some(ids[place]), mask, ..case };
-        let wanted = Oracle.sample(&case).map_err(|error| text(&error))?;
-        let differences = differences(&wanted, &read_row(&case, &scores, row));
+        let case = Case { seed, position, mask, ..case };
+        let request = Request { forced: Some(Forced::known(ids[place])), ..case.request() };
+        let wanted = oracle::sample(case.logits.row(), &request, None).map_err(|error| text(&error))?;
+        let differences = differences(&Observed::of(&wanted), &read_row(&case, &scores, row));
         if !differences.is_empty() {
             return Err(format!("seed {seed}, row {row}:\n{differences}{case:?}"));
         }

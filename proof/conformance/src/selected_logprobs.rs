@@ -7,7 +7,7 @@ use gumball_cuda::Runtime;
 use gumball_engine::{
     ColumnType, DeviceBuffer as Buffer, DeviceMatrix, DeviceSlice, IntType, PerRow, PerRowMut,
 };
-use gumball_spec::{Error, LogprobMode, LogprobsParams, NONE, Request, SamplingParams, Status};
+use gumball_spec::{Error, Forced, LogprobMode, LogprobsParams, NONE, Request, SamplingParams, Status};
 
 use crate::operators::{Asked, integers, line, operators};
 use crate::rows::Words;
@@ -39,7 +39,8 @@ fn wanted(asked: &Asked, row: &[f32], token: i64) -> Result<Told, Error> {
     };
     let logprobs = LogprobsParams { mode: LogprobMode::Raw.into(), ..LogprobsParams::default() };
     let params = SamplingParams { temperature: 0.0, logprobs: Some(logprobs), ..SamplingParams::default() };
-    let request = Request { kind: asked.kind, forced: Some(id), ..Request::new(&params, &[], 0) };
+    let request =
+        Request { kind: asked.kind, forced: Some(Forced::known(id)), ..Request::new(&params, &[], 0) };
     let outcome = outcome(asked.dtype, row, &request)?;
     let of = outcome.logprobs.expect("asked for").token;
     Ok((of.logprob.to_bits(), of.rank, outcome.status.0))

@@ -128,6 +128,8 @@ class Status(enum.IntFlag):
     """Bans or bitmask forbid the token that the end of a section or of a loop forced."""
     LOOP = 128
     """A loop was found at the row, or the token was forced because of one."""
+    FORCED = 256
+    """The caller forced the token."""
 
 
 @_parameters

@@ -106,19 +106,26 @@ DEVICE void shorten_section(const SectionLists& lists, State& state) {
     }
 }
 
-// A row's forced token, NO_TOKEN if none is, and the status bits for its section and its loop.
+// A row's forced token, NO_TOKEN if none is, and the status bits for what forces it and for its loop. A known token has
+// none.
 struct ForcedToken {
     int id;
     u32 status;
 };
 
+// Returns the forced token of an element of `Step::forced`.
+DEVICE ForcedToken listed_token(int listed) {
+    const bool by_caller = listed >= FORCED_BY_CALLER;
+    return ForcedToken{listed - (by_caller ? FORCED_BY_CALLER : 0), by_caller ? STATUS_FORCED : 0u};
+}
+
 // Returns the token that the caller forces in a row, or else the section or the loop of its request, as `history_edits`
 // found.
 DEVICE ForcedToken forced_token(const Step& step, u32 row, int slot, u32 features) {
-    const int forced = step.forced[row];
-    if (slot >= 0 && forced < 0 && features & FEATURE_SECTION) {
+    const int listed = step.forced[row];
+    if (slot >= 0 && listed < 0 && features & FEATURE_SECTION) {
         const u32 word = step.states[slot].section_row;
         return ForcedToken{(int)(word >> 8) - 1, word & 255};
     }
-    return ForcedToken{forced, 0};
+    return listed_token(listed);
 }

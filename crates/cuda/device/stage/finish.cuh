@@ -93,9 +93,10 @@ struct RowInputs {
     // The row's status bits.
     u32 status;
 
-    DEVICE_MEMBER void load(const Params& params, const State& own_state, int own_slot, int own_forced) {
+    DEVICE_MEMBER void load(const Params& params, const State& own_state, int own_slot, ForcedToken own_forced) {
         slot = own_slot;
-        forced = own_forced;
+        forced = own_forced.id;
+        status = own_forced.status;
         features = params.features;
         // Not the rest, so that it is not loaded.
         state.position = own_state.position;
@@ -136,8 +137,7 @@ struct FinishStorage {
     PartIf<Policy::EVERYTHING, LogprobStorage> logprobs;
 };
 
-// A row, its request, and the block's shared memory. `section_status` are the status bits for a token that a section
-// forces. `slot`, `forced` and `features` are copies in registers, for use
+// A row, its request, and the block's shared memory. `slot`, `forced` and `features` are copies in registers, for use
 // up to the draw; later code reads the ones in `inputs`.
 template <class Policy, class T>
 struct FinishedRow {
@@ -145,7 +145,6 @@ struct FinishedRow {
     u32 row;
     int slot;
     int forced;
-    u32 section_status;
     u32 features;
     const Params& params;
     RowInputs& inputs;
@@ -183,8 +182,7 @@ DEVICE void write_and_advance(const FinishedRow<Policy, T>& f, int token, float 
     }
     if (threadIdx.x == 0) {
         float temperature = inputs.status & STATUS_EMPTY ? inputs.temperature : inputs.scales.temperature;
-        const u32 status = inputs.status | (Policy::EDITS ? f.section_status : 0);
-        write_result(f.step, f.row, RowResult{token, status, temperature, mirostat_mu});
+        write_result(f.step, f.row, RowResult{token, inputs.status, temperature, mirostat_mu});
     }
 }
 
@@ -198,13 +196,13 @@ DEVICE RowOutcome draw_unfiltered(const FinishedRow<Policy, T>& f, const RowReco
     RowOutcome outcome{f.forced, 0, GivenSet{}, f.inputs.state.mirostat_mu, false, false};
     if (Records::GREEDY && f.features & FEATURE_GREEDY) {
         RowSummary summary = summarise_row(f.storage.summary, records, true);
-        f.inputs.status = summary.nonfinite_flags | (summary.first_key == 0 ? STATUS_EMPTY : 0);
+        f.inputs.status |= summary.nonfinite_flags | (summary.first_key == 0 ? STATUS_EMPTY : 0);
         outcome.token = f.forced < 0 && summary.first_key != 0 ? (int)key_id(summary.first_key) : f.forced;
         return outcome;
     }
     WarpLeader warp_leader = reduce_warp_leaders<Records>(f.storage.bounded_race, records, scales.log2e_over_t);
     RowSummary summary = summarise_row(warp_leader);
-    f.inputs.status = summary.nonfinite_flags | (summary.first_key == 0 ? STATUS_EMPTY : 0);
+    f.inputs.status |= summary.nonfinite_flags | (summary.first_key == 0 ? STATUS_EMPTY : 0);
     if (summary.first_key == 0 || f.forced >= 0) {
         return outcome;
     }
@@ -314,7 +312,7 @@ DEVICE RowOutcome draw_filtered(const FinishedRow<Policy, T>& f, const RowRecord
     RowSummary summary = summarise_row(storage.summary, records, Policy::EVERYTHING || f.features & FEATURE_GREEDY);
     const u64 first = summary.first_key;
     if (threadIdx.x == 0) {
-        inputs.status = summary.nonfinite_flags | (first == 0 ? STATUS_EMPTY : 0);
+        inputs.status |= summary.nonfinite_flags | (first == 0 ? STATUS_EMPTY : 0);
     }
     RowOutcome outcome{f.forced, first, GivenSet{empty_cut(), 0.0f, true}, inputs.state.mirostat_mu, false, false};
     if (first == 0) {
@@ -417,7 +415,7 @@ DEVICE void end_row(const FinishedRow<Policy, T>& f, const RowOutcome& outcome) 
 // Reads what a row needs of its request, before the wait: the survey does not write it, so these loads overlap with it.
 // With filters this takes about as long as the survey's end, so what can wait is left for later.
 template <class Policy, class T>
-DEVICE void begin_row(const FinishedRow<Policy, T>& f) {
+DEVICE void begin_row(const FinishedRow<Policy, T>& f, ForcedToken forced) {
     const Step& step = f.step;
     const int source = f.slot < 0 ? 0 : f.slot;
     const Params& params = step.params[source];
@@ -433,7 +431,7 @@ DEVICE void begin_row(const FinishedRow<Policy, T>& f) {
             // In a step of known tokens the rows are consecutive positions of one request.
             state.position += step.flags & STEP_KNOWN_TOKENS ? f.row : 0;
         }
-        f.inputs.load(params, state, f.slot, f.forced);
+        f.inputs.load(params, state, f.slot, forced);
         if constexpr (Policy::EDITS) {
             EditMasks edits(step, f.row, source, f.features);
             storage.edits.view =
@@ -470,16 +468,11 @@ template <class Policy, class T>
 DEVICE void finish_row(const Step& step, u32 row, FinishStorage<Policy, T>& storage) {
     const int slot = step.slots[row];
     const Params& params = step.params[slot < 0 ? 0 : slot];
-    ForcedToken forced{NO_TOKEN, 0};
-    if constexpr (Policy::EDITS) {
-        forced = forced_token(step, row, slot, params.features);
-    } else {
-        forced.id = step.forced[row];
-    }
+    const ForcedToken forced = forced_token(step, row, slot, Policy::EDITS ? params.features : 0);
     RowInputs in_registers;
     RowInputs& inputs = row_inputs<Policy, T>(storage, in_registers);
-    const FinishedRow<Policy, T> f{step, row, slot, forced.id, forced.status, params.features, params, inputs, storage};
-    begin_row(f);
+    const FinishedRow<Policy, T> f{step, row, slot, forced.id, params.features, params, inputs, storage};
+    begin_row(f, forced);
     const EditedRow<T, false> unedited(step, row, slot);
     float offset = 0.0f;
     if (!Policy::FILTERS && Policy::Records::MIN_P) {

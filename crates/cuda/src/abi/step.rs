@@ -52,6 +52,9 @@ shared! {
         /// The token of a row that has none.
         NO_TOKEN: i32 = gumball_spec::NONE;
 
+        /// What is added to the id of a token that the caller forces.
+        FORCED_BY_CALLER: i32 = 1 << 30;
+
         /// The largest top-k for which a candidate list is tried first.
         MAX_LISTED_TOP_K: i64 = gumball_spec::MOST_LISTED as i64;
 
@@ -113,6 +116,7 @@ shared! {
         SECTION = gumball_spec::Status::SECTION.0;
         FORBIDDEN = gumball_spec::Status::FORBIDDEN.0;
         LOOP = gumball_spec::Status::LOOP.0;
+        FORCED = gumball_spec::Status::FORCED.0;
     }
 
     /// What a request needs, as bits of `Params::features`.
@@ -437,7 +441,8 @@ shared! {
         row_indices: (const u32*);
         /// `[rows]`; -1 is padding.
         slots: (const int*);
-        /// `[rows]`; -1 where no token is forced.
+        /// `[rows]`; -1 where no token is forced, FORCED_BY_CALLER more than the id where the caller forces
+        /// it.
         forced: (const int*);
         /// `[rows]` rows of `mask_words` words, `mask_stride` words apart; null if no row has a mask.
         masks: (const u32*);

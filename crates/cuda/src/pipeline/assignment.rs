@@ -60,6 +60,8 @@ pub struct Assignment<'a> {
     pub slots: &'a [Slot],
     /// The token to emit in each row instead of a drawn one; -1 for none.
     pub forced: &'a [i32],
+    /// Whether the forced tokens are known ones, which the caller does not force (L2).
+    pub known: bool,
     /// The index of the row of logits that each row reads; if empty, row i reads row i.
     pub row_indices: &'a [u32],
     /// The grammar bitmask of each row: bit `id % 32` of word `id / 32` allows an id.

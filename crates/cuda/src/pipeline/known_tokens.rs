@@ -113,7 +113,15 @@ impl KnownTokens<'_> {
             };
             let forced = &targets[row..end];
             let (slots, of) = (&slots[..], None);
-            workspace.assign_rows(&Assignment { of, slots, forced, row_indices, masks, drafts: None })?;
+            workspace.assign_rows(&Assignment {
+                of,
+                slots,
+                forced,
+                known: true,
+                row_indices,
+                masks,
+                drafts: None,
+            })?;
             let step = workspace.fix(&StepInput::of(&rows))?;
             workspace.enqueue(&if one_state { step.with_known_tokens() } else { step })?;
             all.write_from(row, &workspace.results.outputs(end - row)?);

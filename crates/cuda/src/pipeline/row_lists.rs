@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use gumball_spec::{Error, Result, TILE};
 
-use crate::abi::{self, Slot};
+use crate::abi::{self, FORCED_BY_CALLER, NO_TOKEN, Slot};
 use crate::driver::runtime::Runtime;
 use crate::memory::buffer::{Buffer, ROWS};
 use crate::pipeline::assignment::{Assignment, WorkspaceLimits};
@@ -79,8 +79,11 @@ impl RowLists {
         self.slots.write(0, rows.slots)?;
         if rows.forced.is_empty() {
             self.forced.write(0, &vec![-1i32; count])?;
-        } else {
+        } else if rows.known {
             self.forced.write(0, rows.forced)?;
+        } else {
+            let by_caller = |id: &i32| if *id == NO_TOKEN { NO_TOKEN } else { id + FORCED_BY_CALLER };
+            self.forced.write(0, &rows.forced.iter().map(by_caller).collect::<Vec<_>>())?;
         }
         self.row_indices.write(0, rows.row_indices)?;
         self.write_masks(rows.masks)

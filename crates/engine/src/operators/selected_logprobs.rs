@@ -1,10 +1,10 @@
 //! Logprobs of selected tokens: of one token of each row, which is there already.
 //!
-//! Such a token is a forced one, as in [`Pool::score`](crate::Pool::score): a row is carried through the
+//! Such a token is a known one, as in [`Pool::score`](crate::Pool::score): a row is carried through the
 //! stages, and its logprob is, bit for bit, the `raw` one that a step would report.
 
 use gumball_cpu::{History, Prepared};
-use gumball_spec::{LogprobMode, LogprobsParams, Result, SamplingParams, Status};
+use gumball_spec::{Forced, LogprobMode, LogprobsParams, Result, SamplingParams, Status};
 
 use super::arrays::{PerRowMut, host_column};
 use super::host::{Host, task};
@@ -42,7 +42,8 @@ impl Host {
             let Ok(token) = u32::try_from(tokens.of(row)) else {
                 return Ok((f32::NEG_INFINITY, 0, Status::default()));
             };
-            let task = gumball_cpu::Task { forced: Some(token), ..task(kind, &prepared, &history) };
+            let task =
+                gumball_cpu::Task { forced: Some(Forced::known(token)), ..task(kind, &prepared, &history) };
             let status = workspace.sample(rows.row(row), &task, None)?.status;
             let of = workspace.logprobs().expect("the parameters ask for them").token;
             Ok((of.logprob, of.rank, status))

@@ -6,7 +6,7 @@ use gumball_engine::{
     ColumnType, Device, DeviceBuffer, DeviceMatrix, DeviceSlice, Dtype, IntType, PerRowMut,
 };
 use gumball_engine::{Kind, LogprobsParams, Matrix, NONE, Operators, PerRow, Rows, SamplingParams, Status};
-use gumball_spec::{LogprobMode, Request, Row, oracle};
+use gumball_spec::{Forced, LogprobMode, Request, Row, oracle};
 
 use crate::cases::{VOCAB, rows};
 
@@ -34,7 +34,7 @@ fn wanted(data: &[f32], tokens: &[i32], kind: Kind) -> Told {
     let params = SamplingParams { logprobs: Some(logprobs), ..SamplingParams::default() };
     let each = data.chunks(VOCAB).zip(tokens).map(|(row, token)| {
         let Ok(forced) = u32::try_from(*token) else { return (f32::NEG_INFINITY.to_bits(), 0, 0) };
-        let request = Request { kind, forced: Some(forced), ..Request::new(&params, &[], 0) };
+        let request = Request { kind, forced: Some(Forced::known(forced)), ..Request::new(&params, &[], 0) };
         let outcome = oracle::sample(Row::F32(row), &request, None).unwrap();
         let token = outcome.logprobs.expect("asked for").token;
         (token.logprob.to_bits(), token.rank, outcome.status.0)

@@ -42,7 +42,8 @@ fn forced_tokens_are_emitted_and_appended_and_leave_mirostats_limit() {
     let mut out = Outputs::new();
     pool.step(logits, &Batch { slots: &slots, ..options }, &mut out).unwrap();
     assert_eq!(out.tokens(), [6, 10]);
-    assert_eq!((out.status(0), out.status(1)), (Status(0), Status::EMPTY));
+    let both = Status(Status::FORCED.0 | Status::EMPTY.0);
+    assert_eq!((out.status(0), out.status(1)), (Status::FORCED, both));
     let [first, second] = slots.map(|slot| pool.sequence(slot).unwrap().clone());
     assert_eq!((first.history().output(), first.mu()), (&[6][..], 6.0));
     assert_eq!(second.history().output(), [10]);

@@ -314,9 +314,10 @@ fn curve(path: &Path<'_>, mass: u64) -> Vec<Point> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use gumball_spec::Forced;
 
     fn traced(row: &[f32], params: &SamplingParams, mask: Option<&[u32]>) -> Trace {
-        let request = Request { mask, forced: Some(1), ..Request::new(params, &[], 7) };
+        let request = Request { mask, forced: Some(Forced::by_caller(1)), ..Request::new(params, &[], 7) };
         Trace::of(Row::F32(row), &request, "a row", &|_| None, Detail::Full).unwrap()
     }
 

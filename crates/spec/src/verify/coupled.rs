@@ -6,7 +6,7 @@
 use crate::error::{Error, Result};
 use crate::oracle::{Outcome, sample};
 use crate::params::SamplingParams;
-use crate::request::{Request, check_forced};
+use crate::request::{Forced, Request, check_forced};
 use crate::row::{NONE, Row};
 
 use super::tree::DraftTree;
@@ -100,6 +100,7 @@ pub fn coupled(
         let depth = walk.rows.len() as u32;
         let TargetRow { row: logits, mask, forced } = rows[row];
         let position = request.position.wrapping_add(depth);
+        let forced = forced.map(Forced::by_caller);
         let request = Request { output: &output, position, mask, forced, ..*request };
         let outcome = match &mut edits {
             Some(edits) => sample(logits, &request, Some(&mut |z: &mut [f32]| edits(row, z)))?,

@@ -76,7 +76,7 @@ pub fn draft(
     check_drafts(request.params, 1)?;
     let outcome = sample(row, request, hook)?;
     let ids = match request.emitted() {
-        Some(id) => vec![id],
+        Some(forced) => vec![forced.id],
         None if outcome.order.is_empty() => Vec::new(),
         None if outcome.temperature == 0.0 => outcome.order.clone(),
         None => {

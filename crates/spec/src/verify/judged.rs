@@ -1,11 +1,11 @@
 //! Drafts of a request judged by the probabilities of its rows (rules S5 to S7 in a pool).
 //!
 //! Here each row that matters is sampled for its probabilities (P4), judged, and sampled once more with the
-//! token that was decided on as a forced one, which gives all that is said of it.
+//! token that was decided on as a known one, which gives all that is said of it.
 
 use crate::error::{Error, Result};
 use crate::oracle::{Outcome, sample};
-use crate::request::Request;
+use crate::request::{Forced, Request};
 use crate::row::NONE;
 
 use super::by_probabilities::{Decision, Judgement, Last, Siblings, Trial, check_draft_probs};
@@ -104,7 +104,7 @@ struct Walker<'a, 'h> {
 
 impl Walker<'_, '_> {
     /// Samples a row after the tokens on the path to it.
-    fn sample(&mut self, row: usize, path: &[u32], forced: Option<u32>) -> Result<Outcome> {
+    fn sample(&mut self, row: usize, path: &[u32], forced: Option<Forced>) -> Result<Outcome> {
         let output = [self.request.output, path].concat();
         let position = self.request.position.wrapping_add(path.len() as u32);
         let request =
@@ -154,7 +154,8 @@ impl Walker<'_, '_> {
     /// Emits a token from a row.
     fn emit(&mut self, row: usize, token: i32) -> Result<()> {
         let path = self.path();
-        let outcome = self.sample(row, &path, u32::try_from(token).ok())?;
+        let known = u32::try_from(token).ok().map(Forced::known);
+        let outcome = self.sample(row, &path, self.rows[row].forced.map(Forced::by_caller).or(known))?;
         self.walk.rows.push(row);
         self.walk.outcomes.push(outcome);
         Ok(())

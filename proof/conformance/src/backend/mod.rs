@@ -26,7 +26,7 @@ use gumball_spec::verify::by_probabilities::{Emitted, Judgement, Trial};
 use gumball_spec::verify::coupled::{RowEdits, coupled, greedy};
 use gumball_spec::verify::draft::{DraftWords, draft};
 use gumball_spec::verify::judged::{Drafts, judged};
-use gumball_spec::{Error, Request, Result, Row, SamplingParams, Status, oracle};
+use gumball_spec::{Error, Forced, Request, Result, Row, SamplingParams, Status, oracle};
 
 use crate::case::{Case, Dtype, Logits};
 use crate::drafted::{Drafted, Walked};
@@ -233,8 +233,8 @@ impl Backend for Oracle {
     }
 
     fn write(&self, case: &Case, output: Output, to: Option<Dtype>) -> Result<(Vec<u32>, Status)> {
-        // No token is emitted, so its section forces none: a row does not depend on a forced token.
-        let request = Request { forced: Some(0), ..case.request() };
+        // No token is emitted, so its section forces none.
+        let request = Request { forced: Some(Forced::known(0)), ..case.request() };
         let outcome = oracle::sample(case.logits.row(), &request, None)?;
         let values = match output {
             Output::Probabilities => outcome.probabilities(),
@@ -414,7 +414,7 @@ fn task<'a>(case: &'a Case, prepared: &'a Prepared, history: &'a History) -> Tas
         draw: case.draw,
         mu: case.mu,
         mask: case.mask.as_deref(),
-        forced: case.forced,
+        forced: case.forced.map(Forced::by_caller),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use gumball_spec::draw::score;
 use gumball_spec::survey::{Given, Measure};
-use gumball_spec::{Kind, SamplingParams};
+use gumball_spec::{Kind, SamplingParams, Status};
 
 use crate::case::{Case, UNIT};
 use crate::reference;
@@ -23,6 +23,7 @@ rules!(race_rules:
     D2 a_flat_row_is_drawn_like_any_other,
     D2 rare_winners_are_not_pruned,
     D2 a_forced_token_is_emitted_whatever_is_drawn,
+    D2 the_status_of_a_row_says_that_the_caller_forced_its_token,
     N4 both_words_of_a_tiles_arrival_count,
     N4 rare_tokens_are_as_rare_as_they_should_be,
 );
@@ -224,6 +225,40 @@ fn a_forced_token_is_emitted_whatever_is_drawn(check: &Check<'_>) {
     // Even a banned one.
     let params = SamplingParams { banned_ids: vec![5], ..plain() };
     check.draws(&Case { forced: Some(5), ..Case::of(&row, params) }, 5);
+}
+
+fn the_status_of_a_row_says_that_the_caller_forced_its_token(check: &Check<'_>) {
+    use gumball_spec::{LogprobMode, LogprobsParams};
+    let asks = |mode: LogprobMode, top_n| {
+        Some(LogprobsParams { mode: mode.into(), top_n, ..LogprobsParams::default() })
+    };
+    let row = rows::model_like(300, 2);
+    // Each is finished by another kernel, or by another way through one.
+    for params in [
+        plain(),
+        SamplingParams { temperature: 0.0, ..plain() },
+        SamplingParams { min_p: 0.1, ..plain() },
+        SamplingParams { top_k: 5, ..plain() },
+        SamplingParams { top_k: 5, logprobs: asks(LogprobMode::Raw, 0), ..plain() },
+        SamplingParams { top_p: 0.9, logprobs: asks(LogprobMode::Processed, 3), ..plain() },
+        SamplingParams { typical_p: 0.9, banned_ids: vec![299], ..plain() },
+        SamplingParams { frequency_penalty: 0.5, ..plain() },
+        SamplingParams { allowed_ids: Some(vec![]), ..plain() },
+    ] {
+        let odd = if params.allowed_ids.is_some() { Status::EMPTY.0 } else { 0 };
+        let case = Case::of(&row, params).after(&[7], &[9]);
+        assert_eq!(check.sees(&case).status.0, odd);
+        for id in [0, 299] {
+            let seen = check.sees(&Case { forced: Some(id), ..case.clone() });
+            assert_eq!((seen.token, seen.status.0), (id as i32, odd | Status::FORCED.0), "{case:?}");
+        }
+    }
+    let mut odd = row;
+    odd[3] = f32::NAN;
+    let seen = check.sees(&Case { forced: Some(3), ..Case::of(&odd, plain()) });
+    assert_eq!((seen.token, seen.status.0), (3, Status::FORCED.0 | Status::NAN.0));
+    let weights = Case { forced: Some(1), ..Case::of_probabilities(&[0.5, 0.0], plain()) };
+    assert_eq!((check.sees(&weights).token, check.sees(&weights).status), (1, Status::FORCED));
 }
 
 fn both_words_of_a_tiles_arrival_count(check: &Check<'_>) {

@@ -412,7 +412,7 @@ fn the_callers_forced_token_comes_before_a_loops_end(check: &Check<'_>) {
     for end in [&[5, 6][..], &[]] {
         let case = ten(short(end)).after(&[], &[3; 4]);
         let seen = check.sees(&Case { forced: Some(7), ..case });
-        assert_eq!((seen.token, seen.status.0), (7, 0));
+        assert_eq!((seen.token, seen.status), (7, Status::FORCED));
     }
     // Its place in the end is lost.
     says(check, &ten(short(&[5, 6])), &[(&[], &[3, 3, 3, 3, 7], Some(6), LOOP)]);

@@ -253,9 +253,9 @@ fn the_callers_forced_token_comes_first_and_counts(check: &Check<'_>) {
     let of = section(&[1], &[3], &[5, 3], 1);
     let spent = ten(of.clone()).after(&[1], &[8]);
     let seen = check.sees(&Case { forced: Some(7), ..spent.clone() });
-    assert_eq!((seen.token, seen.status.0), (7, 0));
+    assert_eq!((seen.token, seen.status), (7, Status::FORCED));
     let seen = check.sees(&Case { forced: Some(5), ..spent });
-    assert_eq!((seen.token, seen.status.0), (5, 0));
+    assert_eq!((seen.token, seen.status), (5, Status::FORCED));
     forces(check, &of, &[(&[1], &[8, 7], Some(5)), (&[1], &[8, 5], Some(3)), (&[1], &[8, 3], None)]);
 }
 

@@ -160,6 +160,8 @@ fn each_row_has_its_own_mask_and_forced_token(check: &Check<'_>) {
     chain.nodes[1].mask = Some(vec![0b001000]);
     chain.nodes[1].forced = Some(5);
     check.walks_to(&chain, &[0, 1, 2, 3], &[1, 2, 5, 0]);
+    let statuses: Vec<u32> = check.walks(&chain).iter().map(|(_, seen)| seen.status.0).collect();
+    assert_eq!(statuses, [0, 0, Status::FORCED.0, 0]);
     // A mask of no words allows nothing in its row, and does not matter where nothing is drawn.
     chain.nodes[1].forced = None;
     chain.nodes[2].mask = Some(vec![]);

@@ -2,7 +2,7 @@
 //! after drafts is there (E6).
 
 use gumball_spec::verify::by_probabilities::Judgement;
-use gumball_spec::{Error, Mirostat, NONE, SamplingParams};
+use gumball_spec::{Error, Mirostat, NONE, SamplingParams, Status};
 
 use crate::case::{Case, Dtype, Logits};
 use crate::drafted::Drafted;
@@ -95,6 +95,9 @@ fn a_forced_token_takes_the_place_of_a_judgement(check: &Check<'_>) {
     for judgement in [Judgement::Rejection, ALL[2]] {
         let mut drafted = drafted.clone().judged(judgement, None);
         check.walks_to(&drafted, &[0, 2, 3], &[5, 2, 0]);
+        // Drafts that are accepted are not forced.
+        let statuses: Vec<u32> = check.walks(&drafted).iter().map(|(_, seen)| seen.status.0).collect();
+        assert_eq!(statuses, [Status::FORCED.0, 0, 0]);
         // No child has the second.
         drafted.nodes[1].forced = Some(4);
         check.walks_to(&drafted, &[0, 2], &[5, 4]);
