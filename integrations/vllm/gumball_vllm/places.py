@@ -11,7 +11,7 @@
 | `VllmConfig._verify_sampling_replay_config` | a check that lets model runner V1 return kept sets, too |
 | `SamplingMaskLists.to_nested_list`, `Worker.sample_tokens` | kept sets as bitmasks, where these are smaller; those of model runner V1 |
 | `SamplingParams._validate_spec_decode` | nothing: the pool verifies what vLLM refuses beside drafts |
-| `DraftModelSpeculator.sample_draft` of model runner V2 | drafts by the random words of their requests, where vLLM lets a drafter draw |
+| `DraftModelSpeculator.sample_draft`, `_copy_request_inputs` of model runner V2 | drafts by the random words and filters of their requests, where vLLM lets a drafter draw |
 | `Worker.compile_or_warm_up_model` | the same, and Gumball's kernels |
 | `Worker.load_model`, if GUMBALL_VLLM_HEAD is set | a head of Gumball's in the place of the model's last product |
 
@@ -20,9 +20,7 @@ The model runner takes the first three by name when it is imported, which is lat
 
 from __future__ import annotations
 
-import functools
 import sys
-from collections.abc import Callable
 from typing import Any
 
 import gumball
@@ -52,10 +50,11 @@ def take() -> None:
         build, check = logits_processor.build_logitsprocs, InputProcessor._build_logits_processors_params_validator
         add, _ = InputBatch.add_request, (ModelState.custom_sampler, logits_processor.LogitsProcessors)
         _ = sampler.Sampler.forward, rejection_sampler.RejectionSampler.forward
-        draft, warm_up, load = DraftModelSpeculator.sample_draft, Worker.compile_or_warm_up_model, Worker.load_model
+        draft, copy = DraftModelSpeculator.sample_draft, DraftModelSpeculator._copy_request_inputs
+        warm_up, load = Worker.compile_or_warm_up_model, Worker.load_model
         _ = SamplingParams._validate_spec_decode, SamplingMaskLists.to_nested_list
         check_masks, end_step = VllmConfig._verify_sampling_replay_config, Worker.sample_tokens
-    from . import fields, kept, samplers
+    from . import drafting, fields, kept, samplers
 
     if sampler.Sampler is samplers.Sampler:
         return
@@ -74,7 +73,8 @@ def take() -> None:
     SamplingParams._validate_spec_decode = checks.check_of_drafts
     VllmConfig._verify_sampling_replay_config = checks.check_of_masks(check_masks)
     SamplingMaskLists.to_nested_list, Worker.sample_tokens = kept.nested, kept.with_sets(end_step)
-    DraftModelSpeculator.sample_draft = _drafting(draft)
+    DraftModelSpeculator.sample_draft = drafting.drafting(draft)
+    DraftModelSpeculator._copy_request_inputs = drafting.copying(copy)
     Worker.compile_or_warm_up_model = starts.warmer(warm_up)
     if chosen_head() is not None:
         Worker.load_model = heads.loader(load)
@@ -85,37 +85,6 @@ def take() -> None:
     init_logger("vllm.plugins.gumball").warning(
         "tokens are drawn by Gumball %s; GUMBALL_VLLM=0 switches it off", gumball.__version__
     )
-
-
-def _drafting(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Returns the method of vLLM's drafters of model runner V2 that draws drafts, with the requests' own random words."""
-
-    @functools.wraps(original)
-    def sample_draft(
-        self: Any,
-        hidden_states: Any,
-        sample_src_positions: Any,
-        idx_mapping: Any,
-        temperature: Any,
-        seeds: Any,
-        draft_step: Any,
-        draft_logits: Any,
-        spec_step_idx: int = 0,
-        *rest: Any,
-        **named: Any,
-    ) -> Any:
-        if draft_logits is None or checks.draws_alone(self.vllm_config):
-            return original(
-                *(self, hidden_states, sample_src_positions, idx_mapping, temperature, seeds, draft_step, draft_logits),
-                *(spec_step_idx, *rest),
-                **named,
-            )
-        from .pooled import drafted
-
-        logits = self.compute_draft_logits(hidden_states, spec_step_idx)
-        return drafted(logits, idx_mapping, temperature, seeds, sample_src_positions)
-
-    return sample_draft
 
 
 def _custom_sampler(self: Any, sampler: Any) -> tuple[Any, Any]:

@@ -21,7 +21,7 @@ from vllm.v1.worker.gpu.sample.logprob import compute_topk_scores
 from vllm.v1.worker.gpu.sample.output import SamplerOutput
 
 import gumball
-from gumball import Step, Verify, operators
+from gumball import Step, Verify
 from gumball.params import SamplingParams
 from gumball.plugins.states import admit, mirostat_start
 
@@ -31,7 +31,7 @@ from .kept import Sets
 from .listed import Apart, Lists, OnDevice, pool_of, upload, warm_up
 from .params import BUILT_IN, MOST_DEPARTED, TOP_LIMIT, params_of
 
-__all__ = ["Sequences", "drafted", "pooled"]
+__all__ = ["Sequences", "pooled"]
 
 
 class _Departed(NamedTuple):
@@ -246,26 +246,6 @@ class RejectionSampler:
         return self.sampler.step(logits, input_batch, invalid_drafts)
 
 
-def drafted(
-    logits: torch.Tensor, indices: torch.Tensor, temperature: torch.Tensor, seeds: torch.Tensor, before: torch.Tensor
-) -> torch.Tensor:
-    """Draws drafts as the pool draws tokens, by the same random words, so that the two mostly agree; [rows] int64.
-
-    logits: the drafter's, [rows, vocab]. indices: the runner's, [rows], -1 for padding. temperature, seeds: by the runner's index, the seeds as
-    :meth:`_Pooled.add_request` left them. before: the position of the token before each draft.
-    """
-    drawn = operators.sample(
-        logits,
-        temperature=temperature[indices],
-        seed=seeds[indices],
-        position=before.to(torch.int64) + 1,
-        draw=0,
-        zero_for_none=True,
-        dtype="int64",
-    )
-    return torch.as_tensor(drawn)
-
-
 class _Pooled:
     """What takes the place of methods of vLLM's sampler."""
 
@@ -281,7 +261,7 @@ class _Pooled:
     def add_request(self, index: int, theirs: Any) -> None:
         """Tells vLLM's states of a request without the edits that the pool makes, whose lists may be longer there than vLLM's kernels take.
 
-        Its seed is the pool's there, so that :func:`drafted` draws by it.
+        Its seed is the pool's there, so that :func:`.drafting.drafted` draws by it.
         """
         theirs = copy.copy(theirs)
         theirs.allowed_token_ids = theirs.logit_bias = theirs._bad_words_token_ids = None

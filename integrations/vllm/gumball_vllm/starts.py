@@ -11,6 +11,7 @@ import torch
 from vllm.distributed.parallel_state import get_pp_group
 from vllm.logger import init_logger
 
+from .drafting import follow_filters
 from .heads import sequences_of_runner
 
 __all__ = ["warmer"]
@@ -20,12 +21,14 @@ LONG = 2.0
 
 
 def warmer(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Returns the method of vLLM's `Worker` that warms it up, with our kernels behind its own. What it returns raises our error where they cannot be had."""
+    """Returns the method of vLLM's `Worker` that warms it up, with our kernels after its own. What it returns raises our error where they cannot be had."""
 
     @functools.wraps(original)
     def compile_or_warm_up_model(self: Any) -> Any:
-        result = original(self)
         sequences = sequences_of_runner(self.model_runner, self.vllm_config)
+        if sequences is not None and self.vllm_config.use_v2_model_runner:
+            follow_filters(self.model_runner)
+        result = original(self)
         if sequences is not None and get_pp_group().is_last_rank:
             warm_up(sequences, self.vllm_config, self.model_runner.device)
         return result

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from gumball_vllm.pooled import Sequences, drafted, pooled
+from gumball_vllm.drafting import Filters, copying, drafted
+from gumball_vllm.pooled import Sequences, pooled
 from gumball_vllm.requests import Requests
 from test_requests import REASONING
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -168,13 +169,25 @@ def test_kernels_are_made_before_the_first_request(most_drafts: int) -> None:
     assert token == gumball.Sampler(gumball.SamplingParams(seed=1), VOCAB, prompt=[1]).sample(row([1]).numpy())
 
 
-def test_drafts_of_the_targets_rows_are_its_tokens() -> None:
+@pytest.mark.parametrize("filtered", [False, True])
+def test_drafts_of_the_targets_rows_are_its_tokens(filtered: bool) -> None:
     seeds, temperature = torch.tensor([5, -7, 9]), torch.tensor([1.0, 0.7, 0.0])
     indices, before = torch.tensor([1, 0, 2, -1]), torch.tensor([4, 0, 7, 3])
-    drafts = drafted(ROWS[:4], indices, temperature, seeds, before)
+    # As vLLM has them: off is a top-k of the whole vocabulary, a top-p of 1 and a min-p of 0.
+    columns = {"top_k": torch.tensor([5, VOCAB, VOCAB], dtype=torch.int32), "top_p": torch.tensor([1.0, 0.3, 1.0])}
+    columns["min_p"] = torch.tensor([0.0, 0.0, 0.5])
+    states = SimpleNamespace(vocab_size=VOCAB, **{name: SimpleNamespace(gpu=one) for name, one in columns.items()})
+    filters = Filters(states) if filtered else None
+    if filters is not None:
+        # Requests that came since.
+        states.top_k.gpu = torch.tensor([2, 9, VOCAB], dtype=torch.int32)
+        copying(lambda self: None)(SimpleNamespace(gumball_filters=filters))
+        columns["top_k"] = torch.tensor([2, 9, 0])
+    drafts = drafted(ROWS[:4], indices, temperature, seeds, before, filters)
     assert drafts.dtype == torch.int64
     for at, index in enumerate(indices.tolist()):
-        params = gumball.SamplingParams(seed=int(seeds[index]) % 2**64, temperature=float(temperature[index]))
+        cuts = {name: one[index].item() for name, one in columns.items()} if filtered else {}
+        params = gumball.SamplingParams(seed=int(seeds[index]) % 2**64, temperature=float(temperature[index]), **cuts)
         alone = gumball.Sampler(params, VOCAB, prompt=[0] * (int(before[at]) + 1))
         assert alone.sample(ROWS[at].numpy()) == drafts[at]
 

@@ -26,7 +26,7 @@ TASKS += [
     "How would you teach",
 ]
 TOPICS = "snow cats algebra ships cheese stars ants music roads rivers glass clocks maps trees horses gardens paper bridges coffee castles".split()
-BATCH, LENGTH, DEPTH = 128, 192, 3
+BATCH, LENGTH, DEPTH = 512, 192, 3
 
 
 class Head(nn.Module):
@@ -84,6 +84,7 @@ def drawn(folder: str, model: Any, texts: int) -> list[tuple[torch.Tensor, torch
     from transformers import AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(folder, padding_side="left")
+    tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token
     asked = [f"{task} {topic}." for topic in TOPICS for task in TASKS]
     made = []
     for start in range(0, texts, BATCH):
