@@ -45,8 +45,7 @@ pub fn logprobs(
         return;
     };
 
-    if *temperature == 0.0 {
-        let winner = key_id(members.first_key(reader, buffers)) as i32;
+    if let Some(winner) = members.winner(reader, buffers, *temperature) {
         let of = |id: i32| {
             if id == winner { TokenLogprob { id, logprob: 0.0, rank: 1 } } else { absent(id) }
         };
@@ -81,9 +80,8 @@ pub fn token_logprob(distribution: &Distribution<'_>, buffers: &mut Buffers, tok
     let Distribution { reader, members: Some(members), temperature } = distribution else {
         return f32::NEG_INFINITY;
     };
-    if *temperature == 0.0 {
-        let wins = token == key_id(members.first_key(reader, buffers)) as i32;
-        return if wins { 0.0 } else { f32::NEG_INFINITY };
+    if let Some(winner) = members.winner(reader, buffers, *temperature) {
+        return if token == winner { 0.0 } else { f32::NEG_INFINITY };
     }
     reader.need_logits(token, &[]);
     let logprob = members.logprobs_at(reader, buffers, *temperature);
@@ -100,6 +98,13 @@ impl Reader<'_> {
 }
 
 impl Given {
+    /// Returns the token that has all of the probability: the first one at temperature 0, and one that has no
+    /// other beside it.
+    fn winner(&self, reader: &Reader<'_>, buffers: &mut Buffers, temperature: f32) -> Option<i32> {
+        let first = || (temperature == 0.0).then(|| key_id(self.first_key(reader, buffers)) as i32);
+        self.only_id().or_else(first)
+    }
+
     /// Weighs the set, and returns the logprob that a member has by its logit or probability.
     fn logprobs_at(
         &self,

@@ -4,7 +4,7 @@ use gumball_spec::edit::Hook;
 use gumball_spec::logprobs::{Logprobs, TokenLogprob};
 use gumball_spec::num::key_id;
 use gumball_spec::survey::Measure;
-use gumball_spec::{Kind, LogprobMode, NONE, Result, Row, Status};
+use gumball_spec::{Forced, Kind, LogprobMode, NONE, Result, Row, Status};
 
 use crate::draw::draw;
 use crate::edit::Edits;
@@ -193,18 +193,29 @@ impl Late<'_> {
         task: &Task<'_>,
     ) -> Chosen {
         let params = task.prepared.params();
-        let forced = task.emitted().map(|forced| forced.id as i32);
+        let forced = task.emitted();
+        let only = forced.and_then(Forced::kept);
+        let forced = forced.map(|forced| forced.id as i32);
         let mut chosen =
             Chosen { token: forced.unwrap_or(NONE), status, mu: task.mu, temperature: params.temperature };
         chosen.status.insert(task.forced_status());
-        let mut kept;
-        (chosen.temperature, kept) = choose(reader, self.filter, task);
+        let is_empty = reader.first == f32::NEG_INFINITY;
+        let mut kept = only.map(Given::only);
+        match only {
+            None => (chosen.temperature, kept) = choose(reader, self.filter, task),
+            Some(_) if is_empty => {}
+            Some(_) => chosen.temperature = temperature(reader, self.filter, params),
+        }
         if reader.view.is_waiting() {
             return chosen;
         }
-        match &mut kept {
-            None => chosen.status.insert(Status::EMPTY),
-            Some(set) => {
+        if is_empty {
+            chosen.status.insert(Status::EMPTY);
+        }
+        match (only, &mut kept) {
+            (Some(id), _) => self.kept.into_iter().for_each(|ids| ids.push(id)),
+            (None, None) => {}
+            (None, Some(set)) => {
                 if chosen.temperature == 0.0 {
                     chosen.token = forced.unwrap_or(key_id(set.cut.first) as i32);
                 } else if forced.is_none() {

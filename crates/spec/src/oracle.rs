@@ -8,7 +8,7 @@ use crate::error::Result;
 use crate::filter::{filter, next_mu, temperature};
 use crate::logprobs::{Distribution, Logprobs, logprobs};
 use crate::params::LogprobMode;
-use crate::request::{Request, check_hook};
+use crate::request::{Forced, Request, check_hook};
 use crate::row::{Kind, NONE, Row, Status};
 use crate::section;
 use crate::survey::{Given, Measure, order};
@@ -28,8 +28,10 @@ pub struct Outcome {
     pub temperature: f32,
     /// The ids above -inf after the edits, in order.
     pub order: Vec<u32>,
-    /// The kept set, as places in `order`.
+    /// What the filters keep, as places in `order`.
     pub kept: Range<usize>,
+    /// The forced token, unless it is known: then the kept set.
+    pub forced: Option<u32>,
     /// The logprobs, if asked for.
     pub logprobs: Option<Logprobs>,
     /// Mirostat's limit after this row.
@@ -37,9 +39,15 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// Returns the kept ids, in order.
+    /// Returns the kept set: the forced token, or else what the filters keep, in order.
     #[must_use]
     pub fn kept_ids(&self) -> &[u32] {
+        self.forced.as_ref().map_or(self.filtered_ids(), std::slice::from_ref)
+    }
+
+    /// Returns the ids that the filters keep, in order.
+    #[must_use]
+    pub fn filtered_ids(&self) -> &[u32] {
         &self.order[self.kept.clone()]
     }
 }
@@ -65,6 +73,7 @@ pub fn sample(row: Row<'_>, request: &Request<'_>, hook: Option<Hook<'_>>) -> Re
         temperature: request.params.temperature,
         order,
         kept: 0..0,
+        forced: request.forced.and_then(Forced::kept),
         logprobs: None,
         mu: request.mu,
     };
@@ -116,6 +125,7 @@ fn distribution<'a>(
         LogprobMode::Raw => (&edited.raw, raw_order, 1.0),
         LogprobMode::Edited => (&edited.z, &outcome.order[..], 1.0),
         LogprobMode::Tempered => (&edited.z, &outcome.order[..], outcome.temperature),
+        LogprobMode::Processed if outcome.forced.is_some() => (&edited.z, outcome.kept_ids(), 0.0),
         LogprobMode::Processed => (&edited.z, outcome.kept_ids(), outcome.temperature),
     };
     let certain = members.is_empty() || temperature == 0.0;

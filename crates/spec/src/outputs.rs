@@ -13,7 +13,7 @@ impl Outcome {
     #[must_use]
     pub fn probabilities(&self) -> Vec<f32> {
         let mut out = vec![0.0; self.z.len()];
-        match self.kept_ids() {
+        match self.filtered_ids() {
             [] => {}
             [winner, ..] if self.temperature == 0.0 => out[*winner as usize] = 1.0,
             members => {
@@ -33,7 +33,7 @@ impl Outcome {
     #[must_use]
     pub fn masked(&self) -> Vec<f32> {
         let mut out = vec![self.kind.dropped(); self.z.len()];
-        for id in self.kept_ids() {
+        for id in self.filtered_ids() {
             out[*id as usize] = self.z[*id as usize];
         }
         out

@@ -51,6 +51,12 @@ impl Forced {
     pub fn known(id: u32) -> Self {
         Self { id, by: Status::default() }
     }
+
+    /// Returns the token unless it is known: what the kept set of its row is (D2).
+    #[must_use]
+    pub fn kept(self) -> Option<u32> {
+        (self.by != Status::default()).then_some(self.id)
+    }
 }
 
 impl<'a> Request<'a> {

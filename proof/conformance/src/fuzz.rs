@@ -9,6 +9,7 @@ use gumball_cpu::{Entry, History};
 #[cfg(feature = "cuda")]
 use gumball_engine::Device;
 use gumball_engine::{Batch, HostMasks, Outputs, Place, Pool, PoolConfig, Rows, Sampler, StepOptions};
+use gumball_spec::Forced;
 use gumball_spec::num::{exp_of_u32, log2};
 use gumball_spec::{Error, FilterOrder, Row, SamplingParams};
 
@@ -84,6 +85,11 @@ pub fn oracle_holds_its_invariants(data: &[u8]) {
     let kept = seen.kept.expect("the oracle reports it");
     let z = case.edited();
     let alive = z.iter().filter(|z| **z > f32::NEG_INFINITY).count();
+    let forced = case.request().emitted();
+    if let Some(id) = forced.and_then(Forced::kept) {
+        assert_eq!((kept, seen.token), (vec![id], id as i32), "a forced token is kept alone\n{case:?}");
+        return;
+    }
     assert_eq!(kept.is_empty(), alive == 0, "kept is empty only in an empty row\n{case:?}");
     assert!(kept.is_sorted_by(|a, b| key(&z, *a) > key(&z, *b)), "kept follows the order\n{case:?}");
     if let (Some(first), Some(last)) = (kept.first(), kept.last()) {
@@ -91,10 +97,9 @@ pub fn oracle_holds_its_invariants(data: &[u8]) {
         let between = (0..z.len() as u32).filter(|id| z[*id as usize] > f32::NEG_INFINITY).filter(inside);
         assert_eq!(between.count(), kept.len(), "kept is an interval\n{case:?}");
     }
-    match case.request().emitted() {
-        Some(forced) => assert_eq!(seen.token, forced.id as i32),
-        None if alive == 0 => assert_eq!(seen.token, gumball_spec::NONE),
-        None => assert!(kept.contains(&(seen.token as u32)), "drawn from the kept\n{case:?}"),
+    match alive {
+        0 => assert_eq!(seen.token, gumball_spec::NONE),
+        _ => assert!(kept.contains(&(seen.token as u32)), "drawn from the kept\n{case:?}"),
     }
     if let Some(logprobs) = seen.logprobs {
         let listed: Vec<u32> = logprobs.top.iter().map(|e| e.rank).take_while(|rank| *rank > 0).collect();

@@ -7,7 +7,7 @@
 use std::cmp::Reverse;
 use std::ops::Range;
 
-use gumball_spec::num::{from_ordered_bits, key, key_logit, ordered_bits};
+use gumball_spec::num::{from_ordered_bits, key, key_id, key_logit, ordered_bits};
 use gumball_spec::survey::Measure;
 use gumball_spec::{Kind, TILE};
 
@@ -284,6 +284,17 @@ impl Given {
     pub fn only_first(reader: &Reader<'_>) -> Given {
         let key = reader.first_key();
         Given { cut: Cut { first: key, last: key }, first: reader.first, prefix: true, listed: None }
+    }
+
+    /// Returns the set of one forced token, whose logit does not matter.
+    pub fn only(id: u32) -> Given {
+        let key = key(0.0, id);
+        Given { cut: Cut { first: key, last: key }, first: 0.0, prefix: true, listed: None }
+    }
+
+    /// Returns the set's token if it has one alone.
+    pub fn only_id(&self) -> Option<i32> {
+        (self.cut.first == self.cut.last).then_some(key_id(self.cut.first) as i32)
     }
 
     /// Lists the set if it is short.

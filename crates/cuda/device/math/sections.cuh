@@ -111,6 +111,9 @@ DEVICE void shorten_section(const SectionLists& lists, State& state) {
 struct ForcedToken {
     int id;
     u32 status;
+
+    // Whether the kept set is the token: it is forced, and not known.
+    DEVICE_MEMBER bool is_kept() const { return id >= 0 && status != 0; }
 };
 
 // Returns the forced token of an element of `Step::forced`.

@@ -150,6 +150,9 @@ struct FinishedRow {
     RowInputs& inputs;
     FinishStorage<Policy, T>& storage;
 
+    // Whether the kept set is the row's forced token. Read anew, since few rows ask.
+    DEVICE_MEMBER bool keeps_forced() const { return forced >= 0 && forced_token(step, row, slot, features).is_kept(); }
+
     // The blocks that search the row, if its policy has filters.
     DEVICE_MEMBER RowBlocks blocks() const { return RowBlocks::of(storage.draw.filter.search.reduce); }
 };
@@ -315,6 +318,11 @@ DEVICE RowOutcome draw_filtered(const FinishedRow<Policy, T>& f, const RowRecord
         inputs.status |= summary.nonfinite_flags | (first == 0 ? STATUS_EMPTY : 0);
     }
     RowOutcome outcome{f.forced, first, GivenSet{empty_cut(), 0.0f, true}, inputs.state.mirostat_mu, false, false};
+    const bool keeps_forced = Policy::EVERYTHING && f.keeps_forced();
+    if (keeps_forced) {
+        const u64 key = make_key(view.logit((u32)f.forced), (u32)f.forced);
+        outcome.kept = GivenSet{Cut{key, key}, key_logit(key), true};
+    }
     if (first == 0) {
         return outcome;
     }
@@ -332,6 +340,9 @@ DEVICE RowOutcome draw_filtered(const FinishedRow<Policy, T>& f, const RowRecord
         }
         // RAW on inputs.scales: thread 0 wrote them, all threads read them.
         __syncthreads();
+    }
+    if (keeps_forced) {
+        return outcome;
     }
     const bool uses_lists = !(step.flags & STEP_NO_CANDIDATES);
     const u64 filters = inputs.filter_chain.filters;
@@ -361,7 +372,7 @@ DEVICE RowOutcome draw_filtered(const FinishedRow<Policy, T>& f, const RowRecord
             RowOutcome{storage.row_draw.token, first, storage.filter.kept, storage.row_draw.mirostat_mu, false, false};
     }
     if (Policy::EVERYTHING && inputs.forced >= 0) {
-        // A forced token replaces the drawn one.
+        // A known token replaces the drawn one.
         outcome.token = inputs.forced;
     }
     return outcome;
@@ -396,7 +407,13 @@ template <class Policy, class T>
 DEVICE void end_row(const FinishedRow<Policy, T>& f, const RowOutcome& outcome) {
     if constexpr (Policy::TOKEN_LOGPROB) {
         if (f.features & FEATURE_LOGPROB_SUMS && outcome.token != NO_TOKEN && !outcome.has_logprob) {
-            write_token_logprob<T>(f.step, f.row, f.slot, (u32)outcome.token, f.storage.token_logprob);
+            if (f.keeps_forced() && first_logprob_mode(f.params) == MODE_PROCESSED) {
+                if (threadIdx.x == 0) {
+                    LogprobSections{f.step, f.row}.set(0, 0.0f, 1);
+                }
+            } else {
+                write_token_logprob<T>(f.step, f.row, f.slot, (u32)outcome.token, f.storage.token_logprob);
+            }
         }
     }
     if constexpr (Policy::EVERYTHING) {

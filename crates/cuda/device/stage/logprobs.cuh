@@ -284,7 +284,9 @@ DEVICE void write_mode(LogprobStorage& storage, RowReduceStorage& reduce, const 
     LogprobSections sections{step, target.row};
     Maxima maxima = survey_maxima(step, target.row);
     GivenSet given = mode == MODE_PROCESSED ? target.kept : GivenSet{full_cut(), key_logit(target.first_key), true};
-    bool empty = target.first_key == 0;
+    // A token without another one beside it has all of the probability, whatever the row holds of a forced one.
+    const bool is_alone = mode == MODE_PROCESSED && given.cut.first == given.cut.last;
+    bool empty = target.first_key == 0 && !is_alone;
     if (mode == MODE_RAW && !target.unedited) {
         maxima = Maxima{&step.logprob_sums[(u64)target.row * step.tiles].maximum, sizeof(TileSum) / sizeof(float),
                         step.tiles};
@@ -311,8 +313,8 @@ DEVICE void write_mode(LogprobStorage& storage, RowReduceStorage& reduce, const 
     __syncthreads();
     float temperature = mode == MODE_RAW || mode == MODE_EDITED ? 1.0f : target.temperature;
     bool has_sums = params.features & FEATURE_LOGPROB_SUMS && mode == summed_logprob_mode(params);
-    if (temperature == 0.0f) {
-        write_certain(sections, storage.query, (int)key_id(target.first_key));
+    if (temperature == 0.0f || is_alone) {
+        write_certain(sections, storage.query, (int)key_id(is_alone ? given.cut.first : target.first_key));
     } else if (mode == MODE_RAW) {
         EditedRow<T, false> raw(step, target.row, step.slots[target.row]);
         write_members(sections, raw, params, has_sums, temperature, storage, reduce);

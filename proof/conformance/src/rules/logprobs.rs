@@ -15,6 +15,7 @@ rules!(logprob_rules:
     L1 processed_speaks_of_the_kept_set,
     L1 greedy_rows_are_certain_of_the_winner,
     L1 a_forced_token_outside_the_mode_has_no_rank,
+    L1 a_forced_token_is_the_only_member_of_processed,
     L1 an_empty_row_has_raw_logprobs_and_no_others,
     L1 a_second_mode_tells_of_the_token_what_it_tells_alone,
     L2 ranks_follow_the_order_of_the_mode,
@@ -144,13 +145,35 @@ fn a_forced_token_outside_the_mode_has_no_rank(check: &Check<'_>) {
         check.sees(&Case { forced: Some(3), ..case }).logprobs.expect("asked for").token
     };
     let cut = SamplingParams { top_k: 2, ..Default::default() };
-    holds(&[forced(LogprobMode::Processed, cut.clone())], &[(3, 0, NO)]);
     holds(&[forced(LogprobMode::Tempered, cut)], &[(3, 4, ln(0.125))]);
     let banned = SamplingParams { banned_ids: vec![3], ..Default::default() };
     holds(&[forced(LogprobMode::Edited, banned.clone())], &[(3, 0, NO)]);
     holds(&[forced(LogprobMode::Raw, banned)], &[(3, 4, ln(0.125))]);
     let greedy = SamplingParams { temperature: 0.0, ..Default::default() };
-    holds(&[forced(LogprobMode::Processed, greedy)], &[(3, 0, NO)]);
+    holds(&[forced(LogprobMode::Tempered, greedy)], &[(3, 0, NO)]);
+}
+
+fn a_forced_token_is_the_only_member_of_processed(check: &Check<'_>) {
+    let ask = asking(LogprobMode::Processed, 2, &[0, 3]);
+    for params in [
+        SamplingParams { top_k: 2, ..ask.clone() },
+        SamplingParams { temperature: 0.0, ..ask.clone() },
+        SamplingParams { banned_ids: vec![3], ..ask.clone() },
+        SamplingParams { allowed_ids: Some(vec![]), ..ask.clone() },
+        ask,
+    ] {
+        let modes = params.logprobs.clone().expect("asked for");
+        let mode = LogprobModes { first: LogprobMode::Raw, second: Some(LogprobMode::Processed) };
+        let second = LogprobsParams { mode, ..modes };
+        let case = Case { forced: Some(3), ..Case::of(&dyadic(), params.clone()) };
+        let seen = check.sees(&case).logprobs.expect("asked for");
+        holds(&[seen.token], &[(3, 1, 0.0)]);
+        holds(&seen.top, &[(3, 1, 0.0), ABSENT]);
+        holds(&seen.ids, &[(0, 0, NO), (3, 1, 0.0)]);
+        let params = SamplingParams { logprobs: Some(second), ..params };
+        let seen = check.sees(&Case { forced: Some(3), ..Case::of(&dyadic(), params) });
+        assert_eq!(seen.logprobs.expect("asked for").second, 0.0);
+    }
 }
 
 fn an_empty_row_has_raw_logprobs_and_no_others(check: &Check<'_>) {

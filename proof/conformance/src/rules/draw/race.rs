@@ -24,6 +24,7 @@ rules!(race_rules:
     D2 rare_winners_are_not_pruned,
     D2 a_forced_token_is_emitted_whatever_is_drawn,
     D2 the_status_of_a_row_says_that_the_caller_forced_its_token,
+    D2 a_forced_token_is_the_kept_set_of_its_row,
     N4 both_words_of_a_tiles_arrival_count,
     N4 rare_tokens_are_as_rare_as_they_should_be,
 );
@@ -215,11 +216,7 @@ fn a_forced_token_is_emitted_whatever_is_drawn(check: &Check<'_>) {
         [plain(), SamplingParams { temperature: 0.0, ..plain() }, SamplingParams { top_k: 1, ..plain() }]
     {
         for id in [0, 255, 299] {
-            let mut case = Case::of(&row, params.clone());
-            let kept = check.kept(&case);
-            case.forced = Some(id);
-            check.draws(&case, id as i32);
-            check.keeps(&case, &kept);
+            check.draws(&Case { forced: Some(id), ..Case::of(&row, params.clone()) }, id as i32);
         }
     }
     // Even a banned one.
@@ -259,6 +256,30 @@ fn the_status_of_a_row_says_that_the_caller_forced_its_token(check: &Check<'_>) 
     assert_eq!((seen.token, seen.status.0), (3, Status::FORCED.0 | Status::NAN.0));
     let weights = Case { forced: Some(1), ..Case::of_probabilities(&[0.5, 0.0], plain()) };
     assert_eq!((check.sees(&weights).token, check.sees(&weights).status), (1, Status::FORCED));
+}
+
+fn a_forced_token_is_the_kept_set_of_its_row(check: &Check<'_>) {
+    use gumball_spec::{DynamicTemperature, Mirostat, Section};
+    let row = rows::model_like(300, 2);
+    let section = Some(Section { close: vec![299], budget: 0, ..Section::default() });
+    let dynamic_temperature = Some(DynamicTemperature { min: 0.2, max: 2.0, exponent: 0.3 });
+    for params in [
+        plain(),
+        SamplingParams { temperature: 0.0, ..plain() },
+        SamplingParams { top_k: 2, ..plain() },
+        SamplingParams { min_p: 0.3, ..plain() },
+        SamplingParams { top_p: 0.5, dynamic_temperature, ..plain() },
+        SamplingParams { mirostat: Some(Mirostat { tau: 3.0, eta: 0.2, mu: None }), ..plain() },
+        SamplingParams { banned_ids: vec![255, 299], typical_p: 0.5, ..plain() },
+        SamplingParams { allowed_ids: Some(vec![]), ..plain() },
+    ] {
+        for id in [0, 255, 299] {
+            check.keeps(&Case { forced: Some(id), ..Case::of(&row, params.clone()) }, &[id]);
+        }
+        check.keeps(&Case::of(&row, SamplingParams { section: section.clone(), ..params }), &[299]);
+    }
+    let zero = Case { forced: Some(1), ..Case::of_probabilities(&[0.5, 0.0], plain()) };
+    check.keeps(&zero, &[1]);
 }
 
 fn both_words_of_a_tiles_arrival_count(check: &Check<'_>) {
