@@ -63,8 +63,7 @@ def main(out_file: str, drafter: str) -> None:
 def compare(folder: str) -> int:
     made = {path.stem: json.loads(path.read_text()) for path in Path(folder).glob("*_*.json")}
     failed = 0
-    # Of the self-drafter's rows a token of several differs in its last bits from one of a single token.
-    for drafter, least in (("self", 0.95), ("eagle", 0.93), ("trained", 0.93)):
+    for drafter in ("self", "eagle", "trained"):
         for name in KINDS if any(one.startswith(drafter) for one in made) else ():
             try:
                 own, ours, judged = (made[f"{drafter}_{who}"][name]["share"] for who in ("own", "ours", "rejection"))
@@ -72,8 +71,9 @@ def compare(folder: str) -> int:
                 print("missing:", missing)
                 failed += 1
                 continue
-            # Shares of thousands of drafts are known to about 0.01.
-            good = [ours >= least * own or drafter == "self" and name != "T 1", judged >= own - 0.02]
+            # Shares of thousands of drafts are known to about 0.01. Of a good drafter nearly as many are accepted; of a poor one
+            # few, but not many fewer.
+            good = [ours >= 0.95 * own or drafter != "self" and ours >= own - 0.06, judged >= own - 0.02]
             print(
                 f"{drafter}, {name}: vLLM {own:.4f}, coupled {ours:.4f}, rejection {judged:.4f}",
                 "" if all(good) else "FAILED",
