@@ -18,12 +18,19 @@ from test_steps import Engine, text_model
 from gumball import Sampler
 
 ASKING = {"custom_params": {"return_kept": True}}
+SECTION = {"section_close": [9, 4], "section_budget": 2}
 REQUESTS: list[dict[str, Any]] = [
     {"temperature": 0.8, "top_k": 40, "top_p": 0.9, "seed": 1, **ASKING},
     {"min_p": 0.05, "seed": 2},
     {"temperature": 0.0, **ASKING},
     {"seed": -5, "custom_params": {"typical_p": 0.9, "return_kept": True}},
-    {"top_p": 0.95, "seed": 6, "logit_bias": {}, "frequency_penalty": 0.3, **ASKING},
+    {
+        "top_p": 0.95,
+        "seed": 6,
+        "logit_bias": {},
+        "frequency_penalty": 0.3,
+        "custom_params": {"return_kept": True, **SECTION},
+    },
 ]
 LENGTHS = [9, 7, 12, 1, 10]
 
@@ -119,7 +126,8 @@ def test_sets_and_seeds_are_in_the_last_answer(
     for i, (one, length) in enumerate(zip(REQUESTS, LENGTHS, strict=True)):
         params = params_of(loop.all[f"r{i}"].sampling_params)
         # Parameters of Gumball alone make the prompt count; `return_kept` is none.
-        alone = Sampler(params, VOCAB, prompt=[5, 6, 7] if "typical_p" in one.get("custom_params", ()) else [])
+        has_own = not {"return_kept"} >= set(one.get("custom_params", ()))
+        alone = Sampler(params, VOCAB, prompt=[5, 6, 7] if has_own else [])
         alone.collect_kept(True)
         kept = []
         while len(alone.output) < length:
@@ -134,6 +142,8 @@ def test_sets_and_seeds_are_in_the_last_answer(
     assert [answers[f"r{i}"]["seed_used"] for i in range(len(REQUESTS))] == seeds
     for i, (one, kept) in enumerate(zip(REQUESTS, sets, strict=True)):
         assert answers[f"r{i}"].get("kept") == (kept if "return_kept" in one.get("custom_params", ()) else None)
+    # What the section's end forces is kept alone.
+    assert sets[4][2:4] == [[9], [4]]
     # Also such as go as bitmasks.
     assert max(len(ids) for ids in sets[4]) > VOCAB // 32 + 1
 
@@ -149,7 +159,6 @@ def test_sets_that_cannot_be_told_are_refused_by_name(served: Any, monkeypatch: 
             {"custom_params": {"return_kept": True, "dynamic_temperature_min": 0.5, "dynamic_temperature_max": 1.0}},
             "dynamic_temperature is given, which a kept set does not tell",
         ),
-        ({"custom_params": {"return_kept": True, "section_close": [5]}}, "section is given"),
         ({"custom_params": {"return_kept": "yes"}}, "return_kept = 'yes', but it must be true or false"),
         ({"custom_params": {"return_kpet": True}}, "custom_params has 'return_kpet', but takes only"),
     ):

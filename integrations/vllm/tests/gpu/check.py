@@ -68,7 +68,6 @@ DRAFTED = ("ngram", "eagle", "draft", "eagle_sampled", "draft_sampled")
 NOT_DRAFTED = {"bad_words"}
 # What a kept set does not tell.
 NOT_KEPT = {"repetition_penalty", "frequency_penalty", "presence_penalty", "logit_bias", "dry_multiplier"}
-NOT_KEPT |= {"thinking_token_budget"}
 
 
 class Watched:

@@ -21,8 +21,8 @@ _BITMASK = -1
 def refuse_edits(params: SamplingParams, otherwise: str, *, repeatable: bool) -> None:
     """Raises RefusedError for a request whose kept sets do not let a trainer compute its logprobs.
 
-    A dynamic temperature changes from token to token, and what a section or a loop's end forces may be in no set. Penalties, biases and DRY change logits; repeatable:
-    whether by the rules of params, so that `gumball.torch.edited` does the same in the trainer. Bans are in the set. otherwise: what else the caller may do.
+    A dynamic temperature changes from token to token. Penalties, biases and DRY change logits; repeatable: whether by the rules of params, so that
+    `gumball.torch.edited` does the same in the trainer. Bans are in the set. otherwise: what else the caller may do.
     """
     biases = dict(params.logit_bias).values()
     for name, value, is_on in (
@@ -32,10 +32,8 @@ def refuse_edits(params: SamplingParams, otherwise: str, *, repeatable: bool) ->
         ("logit_bias", "given", any(bias not in (0, -np.inf) for bias in biases)),
         ("dry", params.dry.multiplier, params.dry.multiplier != 0),
         ("dynamic_temperature", "given", params.dynamic_temperature is not None),
-        ("section", "given, or thinking_token_budget", params.section is not None),
-        ("loops", "given", params.loops is not None),
     ):
-        if is_on and (not repeatable or name in ("dynamic_temperature", "section", "loops")):
+        if is_on and (not repeatable or name == "dynamic_temperature"):
             raise RefusedError(
                 f"{name} is {value}, which a kept set does not tell, so that logprobs over the set would be others; leave it out, or {otherwise}"
             )
