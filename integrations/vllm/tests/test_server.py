@@ -179,11 +179,44 @@ def test_drafts_are_verified_and_texts_stay(model: Path, server: Server, tmp_pat
         drafting.close()
 
 
-def test_the_switch_brings_vllms_own_sampler_back(model: Path, tmp_path: Path) -> None:
+CAPITALS = "France Paris, Italy Rome, Spain Madrid, Germany Berlin, England London, Russia Moscow, Japan Tokyo, China Beijing, Egypt Cairo"
+CAPITALS += (
+    ", Greece Athens, Poland Warsaw, Austria Vienna, Hungary Budapest, Norway Oslo, Sweden Stockholm, Finland Helsinki"
+)
+CAPITALS += ", Denmark Copenhagen, Ireland Dublin, Portugal Lisbon, Turkey Ankara, Iran Tehran, Iraq Baghdad, India Delhi, Thailand Bangkok"
+CAPITALS += ", Vietnam Hanoi, Kenya Nairobi, Peru Lima, Chile Santiago, Cuba Havana, Canada Ottawa, Australia Canberra, Ukraine Kyiv"
+QUESTIONS = [(f"The capital of {one.split()[0]} is", one.split()[1]) for one in CAPITALS.split(", ")]
+QUESTIONS += [(f"1 + 1 = 2\n2 + 5 = 7\n{a} + {b} =", str(a + b)) for a in range(1, 9) for b in (1, 2, 4, 5)]
+SEEDS = 4
+
+
+def score(of: Server) -> float:
+    """Which share of 64 questions the model answers right."""
+
+    def is_right(asked: tuple[int, tuple[str, str]]) -> bool:
+        seed, (question, answer) = asked
+        text = of.complete(question, temperature=0.7, top_p=0.9, max_tokens=6, seed=seed)["text"]
+        return re.search(rf"\b{answer}\b", text.split("\n")[0]) is not None
+
+    with ThreadPoolExecutor(32) as threads:
+        right = list(threads.map(is_right, enumerate(QUESTIONS * SEEDS)))
+    return sum(right) / len(right)
+
+
+def test_the_model_scores_alike_and_the_switch_brings_vllms_own_sampler_back(
+    model: Path, server: Server, tmp_path: Path
+) -> None:
     theirs = Server(model, tmp_path / "log", GUMBALL_VLLM="0")
     try:
         assert theirs.complete(PROMPT)["text"] and "Gumball" not in theirs.log.read_text()
         # They do not know our names, and say nothing.
         assert theirs.complete(PROMPT, vllm_xargs={"typical_p": -1})["text"]
+        with_gumball, with_vllm = score(server), score(theirs)
+        print(
+            f"{len(QUESTIONS)} questions, {SEEDS} seeds: {with_gumball:.3f} with Gumball, {with_vllm:.3f} with vLLM's sampler"
+        )
+        # Four times what two such shares differ by if both samplers draw by one law.
+        both = (with_gumball + with_vllm) / 2
+        assert abs(with_gumball - with_vllm) <= 4 * (2 * both * (1 - both) / (len(QUESTIONS) * SEEDS)) ** 0.5
     finally:
         theirs.close()
