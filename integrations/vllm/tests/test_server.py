@@ -220,3 +220,42 @@ def test_the_model_scores_alike_and_the_switch_brings_vllms_own_sampler_back(
         assert abs(with_gumball - with_vllm) <= 4 * (2 * both * (1 - both) / (len(QUESTIONS) * SEEDS)) ** 0.5
     finally:
         theirs.close()
+
+
+def adapter(folder: Path, model: Path) -> Path:
+    """A LoRA adapter of random weights that change a text."""
+    import torch
+    from safetensors.torch import save_file
+
+    generator, weights = torch.Generator().manual_seed(1), {}
+    for layer in range(30):
+        name = f"base_model.model.model.layers.{layer}.self_attn.o_proj"
+        weights[f"{name}.lora_A.weight"] = torch.randn(8, 576, generator=generator)
+        weights[f"{name}.lora_B.weight"] = torch.randn(576, 8, generator=generator) * 0.03
+    save_file(weights, folder / "adapter_model.safetensors")
+    described = {"peft_type": "LORA", "r": 8, "lora_alpha": 8, "target_modules": ["o_proj"], "bias": "none"}
+    described |= {"task_type": "CAUSAL_LM", "base_model_name_or_path": str(model)}
+    (folder / "adapter_config.json").write_text(json.dumps(described))
+    return folder
+
+
+def test_an_adapters_tokens_are_drawn_as_the_models_are(model: Path, tmp_path: Path) -> None:
+    options = ["--enable-lora", "--max-lora-rank", "8", "--lora-modules", f"a={adapter(tmp_path, model)}"]
+    both = Server(model, tmp_path / "log", *options)
+    try:
+        # One after the other: vLLM 0.32 on a CPU gives all requests of a batch the adapter of one, with its own sampler too.
+        texts = [both.complete(PROMPT, model=name)["text"] for name in ("m", "a", "m", "a")]
+        assert texts[:2] == texts[2:] and texts[0] != texts[1]
+        greedy = both.complete(PROMPT, model="a", temperature=0)["text"]
+        assert both.complete(PROMPT, model="a", vllm_xargs={"top_n_sigma": 0.01})["text"] == greedy
+    finally:
+        both.close()
+
+
+def test_a_model_that_draws_nothing_is_served(model: Path, tmp_path: Path) -> None:
+    embedding = Server(model, tmp_path / "log", "--runner", "pooling", "--convert", "embed")
+    try:
+        with embedding.open("embeddings", {"input": PROMPT}) as answer:
+            assert len(json.load(answer)["data"][0]["embedding"]) == 576
+    finally:
+        embedding.close()
