@@ -120,7 +120,8 @@ static void sampler(void) {
     const int32_t forced = 500, none = -1;
     options.forced = &forced;
     OK(sample(sampler, rows[1], GUMBALL_F32, VOCAB, &options, &token));
-    CHECK(token.id == 500 && token.logprob == -INFINITY && token.rank == 0);
+    // A forced token is the kept set, of which mode processed tells.
+    CHECK(token.id == 500 && token.logprob == 0.0f && token.rank == 1 && token.status == GUMBALL_STATUS_FORCED);
     const uint8_t absent = 0;
     int calls = 0;
     options.masks.present = &absent;
