@@ -4,7 +4,7 @@ use gumball_spec::edit::Hook;
 use gumball_spec::logprobs::{Logprobs, TokenLogprob};
 use gumball_spec::num::key_id;
 use gumball_spec::survey::Measure;
-use gumball_spec::{Forced, Kind, LogprobMode, NONE, Result, Row, Status};
+use gumball_spec::{Forced, Kind, LogprobMode, NONE, Result, Row, SamplingParams, Status};
 
 use crate::draw::draw;
 use crate::edit::Edits;
@@ -27,6 +27,19 @@ pub struct Chosen {
     pub mu: f32,
     /// The temperature in use; 0 if greedy. That of the parameters in an empty row.
     pub temperature: f32,
+}
+
+impl Chosen {
+    /// Returns the result of a row that is not read: its token is forced, and its request asks neither for
+    /// logprobs nor for a dynamic temperature (D2).
+    #[must_use]
+    pub fn unread(task: &Task<'_>) -> Option<Self> {
+        let params = task.prepared.params();
+        let id = task.emitted().and_then(Forced::kept).filter(|_| !params.reads_forced_rows())?;
+        let temperature =
+            if SamplingParams::is_greedy(params.temperature) { 0.0 } else { params.temperature };
+        Some(Self { token: id as i32, status: task.forced_status(), mu: task.mu, temperature })
+    }
 }
 
 /// Buffers for one row at a time; grows to the size that the rows need and then allocates no more.
@@ -125,6 +138,12 @@ impl Workspace {
         self.filter.mass.visits = 0;
         self.has_logprobs = params.logprobs.is_some();
 
+        if let (Some(chosen), None) = (Chosen::unread(task), &hook) {
+            self.kept.extend(self.collects_kept.then_some(chosen.token as u32));
+            self.end();
+            return Ok(chosen);
+        }
+
         let is_raw = params.logprobs.as_ref().is_some_and(|params| params.mode.contains(LogprobMode::Raw));
         let raw_maxima = is_raw.then_some(&mut self.raw_maxima);
         let (edits, maxima) = (&mut self.edits, &mut self.maxima);
@@ -193,6 +212,10 @@ impl Late<'_> {
         task: &Task<'_>,
     ) -> Chosen {
         let params = task.prepared.params();
+        if let Some(chosen) = Chosen::unread(task) {
+            self.kept.into_iter().for_each(|ids| ids.push(chosen.token as u32));
+            return chosen;
+        }
         let forced = task.emitted();
         let only = forced.and_then(Forced::kept);
         let forced = forced.map(|forced| forced.id as i32);

@@ -390,7 +390,8 @@ DEVICE bool begin_turn(const ShardStep& args, u32 turn, u32 digest, bool has_fai
 // Ends a row: writes its results, and the request's next state.
 DEVICE void end_row(const Step& step, u32 result_row, const ShardInputs& inputs, const Request& request,
                     const Agreed& agreed) {
-    const u32 status = agreed.nonfinite_flags | inputs.forced.status | (agreed.best == 0 ? STATUS_EMPTY : 0);
+    const u32 read = inputs.forced.leaves_unread(inputs.features) ? 0 : ~0u;
+    const u32 status = inputs.forced.status | ((agreed.nonfinite_flags | (agreed.best == 0 ? STATUS_EMPTY : 0)) & read);
     const int drawn = agreed.best != 0 ? (int)key_id(agreed.best) : NO_TOKEN,
               token = inputs.forced.id >= 0 ? inputs.forced.id : drawn;
     // Two warps do not wait for each other's memory accesses.
@@ -398,7 +399,7 @@ DEVICE void end_row(const Step& step, u32 result_row, const ShardInputs& inputs,
         advance_request(step, request, inputs.slot, inputs.features, inputs.state, (u32)token);
     }
     if (threadIdx.x == 0) {
-        const float temperature = agreed.best == 0 ? inputs.temperature : inputs.scales.temperature;
+        const float temperature = status & STATUS_EMPTY ? inputs.temperature : inputs.scales.temperature;
         write_result(step, result_row, RowResult{token, status, temperature, inputs.state.mirostat_mu});
     }
 }

@@ -210,6 +210,7 @@ impl<S: Spread> Step<'_, '_, S> {
                 mu: task.mu,
                 temperature: if is_greedy { 0.0 } else { params.temperature },
             };
+            let chosen = Chosen::unread(task).unwrap_or(chosen);
             (self.write)(row, Surveyed { chosen, logprobs: None, kept: &[] });
         }
         Ok(())

@@ -6,7 +6,7 @@
 //! path to the row. A certified head therefore decides all rows of a call together, and the walk then reads
 //! off the decisions of the rows that it visits.
 
-use gumball_cpu::{Prepared, Task};
+use gumball_cpu::{Chosen, Prepared, Task};
 use gumball_head::{Reading, WholeRow};
 use gumball_spec::{HostMatrix, Kind, Result, Wanted};
 
@@ -111,6 +111,10 @@ impl RowTasks for VerifyTasks<'_> {
         }
         let hooked = self.batch.hook(row).is_some();
         Some(self.prepared(request).reading_with(hooked, self.collects_kept))
+    }
+
+    fn is_unread(&self, row: usize) -> bool {
+        self.batch.hook(row).is_none() && self.with_task(row, |task| Chosen::unread(task).is_some())
     }
 
     fn with_task<R>(&self, row: usize, work: impl FnOnce(&Task<'_>) -> R) -> R {

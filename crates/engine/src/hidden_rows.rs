@@ -4,7 +4,7 @@
 //! rows that a certified head can decide:    bounds of all their logits; then the logits that matter, -inf elsewhere
 //! all other rows, and rows it gives up:     all logits
 //! rows of a clustered head:                 the logits of their probed sets, -inf elsewhere
-//! rows that nothing reads:                  nothing
+//! rows that nothing reads, of forced tokens too: nothing
 //! ```
 //!
 //! Either way a row of logits comes out, and the route's stages read it. What rows are for, steps,
@@ -26,6 +26,12 @@ use crate::route::Route;
 pub(crate) trait RowTasks: Sync {
     /// Returns which logits of a row something reads.
     fn reading(&self, row: usize) -> Option<Reading>;
+
+    /// Returns whether a row that something reads is not read by the routes that know the forced tokens' rows
+    /// (D2).
+    fn is_unread(&self, _row: usize) -> bool {
+        false
+    }
 
     /// Works with the task of a row; only for rows that something reads.
     fn with_task<R>(&self, row: usize, work: impl FnOnce(&Task<'_>) -> R) -> R;
@@ -152,11 +158,13 @@ impl Host {
         readings.clear();
         computed.clear();
         // Another route may read what is not decisive: the sum of a whole row's probabilities, for instance.
+        let reads_little = [Route::Race, Route::Oracle].contains(self.workers.route());
+        let reading_of = |row: usize| tasks.reading(row).filter(|_| !(reads_little && tasks.is_unread(row)));
         if let Head::Certified(certified) = head
-            && [Route::Race, Route::Oracle].contains(self.workers.route())
+            && reads_little
         {
             for row in 0..states.rows() {
-                if let Some(reading) = tasks.reading(row)
+                if let Some(reading) = reading_of(row)
                     && certified.is_worth_screening(reading)
                 {
                     rows.push(row);
@@ -173,7 +181,7 @@ impl Host {
         for row in 0..states.rows() {
             if rows.get(screened) == Some(&row) && screened < readings.len() {
                 screened += 1;
-            } else if tasks.reading(row).is_some() {
+            } else if reading_of(row).is_some() {
                 rows.push(row);
             }
         }

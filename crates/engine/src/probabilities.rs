@@ -117,7 +117,7 @@ impl Stages for ProbabilityStages {
         chosen.status.insert(written.status);
         chosen.status.insert(task.forced_status());
         chosen.temperature = written.temperature;
-        Ok(chosen)
+        Ok(Chosen::unread(task).unwrap_or(chosen))
     }
 
     fn logprobs(&self) -> Option<&Logprobs> {

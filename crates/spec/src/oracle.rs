@@ -7,7 +7,7 @@ use crate::edit::{Edited, Hook, edit};
 use crate::error::Result;
 use crate::filter::{filter, next_mu, temperature};
 use crate::logprobs::{Distribution, Logprobs, logprobs};
-use crate::params::LogprobMode;
+use crate::params::{LogprobMode, SamplingParams};
 use crate::request::{Forced, Request, check_hook};
 use crate::row::{Kind, NONE, Row, Status};
 use crate::section;
@@ -81,6 +81,11 @@ pub fn sample(row: Row<'_>, request: &Request<'_>, hook: Option<Hook<'_>>) -> Re
         outcome.status.insert(Status::EMPTY);
     } else {
         choose(&mut outcome, request, &edited);
+    }
+    if outcome.forced.is_some() && !request.params.reads_forced_rows() {
+        let temperature = request.params.temperature;
+        outcome.temperature = if SamplingParams::is_greedy(temperature) { 0.0 } else { temperature };
+        outcome.status = Status::default();
     }
     outcome.status.insert(request.forced.map_or(ending.status, |forced| forced.by));
     if ending.forced.is_some_and(|id| !edited.allowed[id as usize]) {

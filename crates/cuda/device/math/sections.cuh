@@ -114,6 +114,10 @@ struct ForcedToken {
 
     // Whether the kept set is the token: it is forced, and not known.
     DEVICE_MEMBER bool is_kept() const { return id >= 0 && status != 0; }
+    // Whether the row is not read: its request asks neither for logprobs nor for a dynamic temperature (D2).
+    DEVICE_MEMBER bool leaves_unread(u32 features) const {
+        return is_kept() && (features & (FEATURE_LOGPROBS | FEATURE_DYNAMIC_TEMPERATURE)) == 0;
+    }
 };
 
 // Returns the forced token of an element of `Step::forced`.

@@ -108,6 +108,13 @@ struct RowInputs {
         rng = RngStream{params.seed, state.position, params.draw};
         temperature = params.temperature;
     }
+
+    // Adds what the row's numbers say, if they are read.
+    DEVICE_MEMBER void add_status(const RowSummary& summary) {
+        if (!ForcedToken{forced, status}.leaves_unread(features)) {
+            status |= summary.nonfinite_flags | (summary.first_key == 0 ? STATUS_EMPTY : 0);
+        }
+    }
 };
 
 // A part of a kernel's shared memory, if its policy needs it.
@@ -199,13 +206,13 @@ DEVICE RowOutcome draw_unfiltered(const FinishedRow<Policy, T>& f, const RowReco
     RowOutcome outcome{f.forced, 0, GivenSet{}, f.inputs.state.mirostat_mu, false, false};
     if (Records::GREEDY && f.features & FEATURE_GREEDY) {
         RowSummary summary = summarise_row(f.storage.summary, records, true);
-        f.inputs.status |= summary.nonfinite_flags | (summary.first_key == 0 ? STATUS_EMPTY : 0);
+        f.inputs.add_status(summary);
         outcome.token = f.forced < 0 && summary.first_key != 0 ? (int)key_id(summary.first_key) : f.forced;
         return outcome;
     }
     WarpLeader warp_leader = reduce_warp_leaders<Records>(f.storage.bounded_race, records, scales.log2e_over_t);
     RowSummary summary = summarise_row(warp_leader);
-    f.inputs.status |= summary.nonfinite_flags | (summary.first_key == 0 ? STATUS_EMPTY : 0);
+    f.inputs.add_status(summary);
     if (summary.first_key == 0 || f.forced >= 0) {
         return outcome;
     }
@@ -315,7 +322,7 @@ DEVICE RowOutcome draw_filtered(const FinishedRow<Policy, T>& f, const RowRecord
     RowSummary summary = summarise_row(storage.summary, records, Policy::EVERYTHING || f.features & FEATURE_GREEDY);
     const u64 first = summary.first_key;
     if (threadIdx.x == 0) {
-        inputs.status |= summary.nonfinite_flags | (first == 0 ? STATUS_EMPTY : 0);
+        inputs.add_status(summary);
     }
     RowOutcome outcome{f.forced, first, GivenSet{empty_cut(), 0.0f, true}, inputs.state.mirostat_mu, false, false};
     const bool keeps_forced = Policy::EVERYTHING && f.keeps_forced();

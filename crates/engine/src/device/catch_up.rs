@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use gumball_cuda::Workspace;
 use gumball_spec::layout::Layout;
-use gumball_spec::{Error, NONE, Result};
+use gumball_spec::{Error, NONE, Result, Status};
 
 use crate::ahead::Shortened;
 use crate::assignment::Assignment;
@@ -30,14 +30,27 @@ pub(super) struct Last {
 
 impl Last {
     /// Adds to the outputs of a draw from probabilities the temperatures and the softmax's statuses. With
-    /// drafts `path` has the row that each place of the outputs comes from.
-    pub fn add_softmax(&self, layout: Layout, statuses: &[u32], path: Option<&[u32]>, words: &mut [u32]) {
-        for ((_, places), temperature) in self.of.places().zip(&self.temperatures) {
+    /// drafts `path` has the row that each place of the outputs comes from. The statuses of rows with a
+    /// forced token that are not read stay as they are (D2).
+    pub fn add_softmax(
+        &self,
+        slots: &Slots,
+        (layout, statuses): (Layout, &[u32]),
+        path: Option<&[u32]>,
+        words: &mut [u32],
+    ) {
+        for ((slot, places), temperature) in self.of.places().zip(&self.temperatures) {
             let Some(temperature) = temperature else { continue };
+            let params = slots.admitted(slot).params();
+            let ends_loops = params.loops.as_ref().is_some_and(|loops| !loops.end.is_empty());
+            let by_loop = if ends_loops { Status::LOOP.0 } else { 0 };
+            let forces = Status::FORCED.0 | Status::SECTION.0 | by_loop;
+            let unread = if params.reads_forced_rows() { 0 } else { forces };
             for place in places {
                 let row = path.map_or(place, |path| path[place] as usize);
                 let Some(status) = statuses.get(row) else { continue };
-                words[layout.statuses()][place] |= status;
+                let own = &mut words[layout.statuses()][place];
+                *own |= if *own & unread == 0 { *status } else { 0 };
                 // A greedy row has 0 already.
                 let drawn_at = &mut words[layout.temperatures()][place];
                 *drawn_at = if *drawn_at == 0 { 0 } else { temperature.to_bits() };

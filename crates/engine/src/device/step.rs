@@ -119,7 +119,7 @@ impl OnGpu {
         if !self.last.temperatures.is_empty() {
             let mut statuses = vec![0; layout.rows];
             self.workspace.read_softmax_statuses(&mut statuses)?;
-            self.last.add_softmax(layout, &statuses, path.as_deref(), words);
+            self.last.add_softmax(slots, (layout, &statuses), path.as_deref(), words);
         }
         if !kept.is_empty() {
             self.workspace.results().read_kept(kept)?;

@@ -5,8 +5,8 @@ use allocation_counter::measure;
 use gumball_engine::head::{Certified, Exact, HeadOptions, HostMatrix, Scaling};
 use gumball_engine::unstable::head::WholeRow;
 use gumball_engine::{
-    Batch, Filter, Head, Masks, Outputs, PADDING, Place, Pool, PoolConfig, Route, Rows, SamplingParams,
-    Widths, bf16,
+    Batch, Filter, Head, HeadCounts, LogprobsParams, Masks, Outputs, PADDING, Place, Pool, PoolConfig, Route,
+    RowHook, Rows, SamplingParams, Section, Status, Widths, bf16,
 };
 use gumball_spec::num::philox4x32_10;
 
@@ -141,6 +141,48 @@ fn allocates_nothing_after_warm_up(head: Head<'_>) {
     run(&mut pool);
     back_to(&mut pool, &slots, 0);
     assert_eq!(measure(|| run(&mut pool)).count_total, 0);
+}
+
+#[test]
+fn the_rows_of_forced_tokens_need_no_product() {
+    let weights = numbers(VOCAB * WIDTH, 1, 1.0);
+    let exact = Exact::new(&weights, VOCAB, WIDTH, HeadOptions::default()).unwrap();
+    let certified = Certified::new(exact.clone());
+    let mut data = numbers(3 * WIDTH, 7, 3.0);
+    data[0] = bf16::NAN;
+    let section = Section { close: vec![9], budget: 0, ..Section::default() };
+    let spent = SamplingParams { section: Some(section), top_p: 0.9, ..SamplingParams::default() };
+    let plain = SamplingParams { top_k: 20, ..SamplingParams::default() };
+    let told = SamplingParams { logprobs: Some(LogprobsParams::default()), ..plain.clone() };
+    for head in [Head::from(&exact), Head::from(&certified)] {
+        for (route, params, hooked, products) in [
+            (Route::Race, &plain, false, 0),
+            (Route::Oracle, &plain, false, 0),
+            (Route::Race, &plain, true, 1),
+            (Route::Race, &told, false, 3),
+            (Route::Probabilities, &plain, false, 3),
+        ] {
+            let place = Place::threads(2);
+            let mut pool =
+                Pool::new(PoolConfig { place, route: route.clone(), ..PoolConfig::new(VOCAB) }).unwrap();
+            let logprobs = params.logprobs.clone();
+            let own = SamplingParams { logprobs, ..spent.clone() };
+            let slots = [params, params, &own].map(|params| pool.admit(params.clone(), &[]).unwrap());
+            let hook = |_: &mut [f32]| {};
+            let hooks: [Option<RowHook<'_>>; 3] = [None, hooked.then_some(&hook), None];
+            let hooks = if hooked { &hooks[..] } else { &[] };
+            let batch = Batch { forced: &[Some(5), Some(6), None], hooks, ..Batch::of(&slots) };
+            let states = HostMatrix::new(&data, 3, WIDTH).unwrap();
+            let mut out = Outputs::new();
+            pool.step(Rows::hidden(head, states), &batch, &mut out).unwrap();
+            assert_eq!(out.tokens(), [5, 6, 9]);
+            let odd = if params.logprobs.is_some() { Status::NAN.0 | Status::EMPTY.0 } else { 0 };
+            let first = Status(Status::FORCED.0 | odd);
+            assert_eq!([0, 1, 2].map(|row| out.status(row)), [first, Status::FORCED, Status::SECTION]);
+            let HeadCounts { whole_rows, certified_rows, .. } = pool.head_counts();
+            assert_eq!(whole_rows + certified_rows, products, "{route}, {params:?}");
+        }
+    }
 }
 
 #[test]

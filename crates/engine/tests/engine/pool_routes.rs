@@ -82,6 +82,7 @@ fn steps_from_logits_of_the_host_are_those_of_the_hosts_route() {
         let mut data = rows((0..order.len() as u64).map(|row| row + 20 * step as u64));
         // A request's own row shows what it holds; padding reads nothing.
         (data[5], data[VOCAB + 9], data[3 * VOCAB + 1]) = (f32::NAN, f32::INFINITY, f32::NAN);
+        data[2 * VOCAB + 9] = f32::INFINITY;
         data[4 * VOCAB..5 * VOCAB].fill(f32::NEG_INFINITY);
         let forced = [None, Some(7)].into_iter().chain([None; 9]).collect::<Vec<_>>();
         let options = Batch { forced: &forced, ..Default::default() };
@@ -89,7 +90,8 @@ fn steps_from_logits_of_the_host_are_those_of_the_hosts_route() {
         host.step(logits, &Batch { slots: &order, ..options }, &mut wanted).unwrap();
         on_device.step(logits, &Batch { slots: &order, ..options }, &mut seen).unwrap();
         same(&wanted, &seen);
-        assert!(seen.status(0).contains(Status::NAN) && seen.status(1).contains(Status::INF));
+        assert!(seen.status(0).contains(Status::NAN) && seen.status(2).contains(Status::INF));
+        assert!(seen.status(1).contains(Status::FORCED));
         assert!(seen.status(4).contains(Status::EMPTY) && seen.status(3) == Status::default());
     }
     for slot in slots {

@@ -42,6 +42,7 @@ fn forced_tokens_are_emitted_and_appended_and_leave_mirostats_limit() {
     let mut out = Outputs::new();
     pool.step(logits, &Batch { slots: &slots, ..options }, &mut out).unwrap();
     assert_eq!(out.tokens(), [6, 10]);
+    // The second request asks for logprobs, so that its row is read.
     let both = Status(Status::FORCED.0 | Status::EMPTY.0);
     assert_eq!((out.status(0), out.status(1)), (Status::FORCED, both));
     let [first, second] = slots.map(|slot| pool.sequence(slot).unwrap().clone());

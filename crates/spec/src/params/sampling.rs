@@ -34,6 +34,13 @@ impl SamplingParams {
         temperature < MIN_TEMPERATURE
     }
 
+    /// Returns whether a row with a forced token is read: for logprobs, or for the entropy of a dynamic
+    /// temperature (D2).
+    #[must_use]
+    pub fn reads_forced_rows(&self) -> bool {
+        self.logprobs.is_some() || self.dynamic_temperature.is_some() && self.temperature != 0.0
+    }
+
     /// Returns the parameters that do something: switches that are not neutral, in the table's order.
     pub fn switched_on(&self) -> impl Iterator<Item = &'static Parameter> {
         let places = Self::TABLE.iter().enumerate();

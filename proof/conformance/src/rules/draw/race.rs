@@ -25,6 +25,7 @@ rules!(race_rules:
     D2 a_forced_token_is_emitted_whatever_is_drawn,
     D2 the_status_of_a_row_says_that_the_caller_forced_its_token,
     D2 a_forced_token_is_the_kept_set_of_its_row,
+    D2 the_row_of_a_forced_token_is_read_for_logprobs_and_a_dynamic_temperature_alone,
     N4 both_words_of_a_tiles_arrival_count,
     N4 rare_tokens_are_as_rare_as_they_should_be,
 );
@@ -247,15 +248,47 @@ fn the_status_of_a_row_says_that_the_caller_forced_its_token(check: &Check<'_>) 
         assert_eq!(check.sees(&case).status.0, odd);
         for id in [0, 299] {
             let seen = check.sees(&Case { forced: Some(id), ..case.clone() });
-            assert_eq!((seen.token, seen.status.0), (id as i32, odd | Status::FORCED.0), "{case:?}");
+            assert_eq!((seen.token, seen.status), (id as i32, Status::FORCED), "{case:?}");
         }
     }
-    let mut odd = row;
-    odd[3] = f32::NAN;
-    let seen = check.sees(&Case { forced: Some(3), ..Case::of(&odd, plain()) });
-    assert_eq!((seen.token, seen.status.0), (3, Status::FORCED.0 | Status::NAN.0));
     let weights = Case { forced: Some(1), ..Case::of_probabilities(&[0.5, 0.0], plain()) };
     assert_eq!((check.sees(&weights).token, check.sees(&weights).status), (1, Status::FORCED));
+}
+
+fn the_row_of_a_forced_token_is_read_for_logprobs_and_a_dynamic_temperature_alone(check: &Check<'_>) {
+    use gumball_spec::{DynamicTemperature, LogprobMode, LogprobsParams};
+    let logprobs =
+        LogprobMode::ALL.map(|mode| Some(LogprobsParams { mode: mode.into(), ..LogprobsParams::default() }));
+    let dynamic_temperature = Some(DynamicTemperature { min: 0.2, max: 2.0, exponent: 0.3 });
+    let temperatures = [0.0, 1e-35, 0.7].map(|temperature| SamplingParams { temperature, ..plain() });
+    let unread = [
+        SamplingParams { top_p: 0.9, ..plain() },
+        SamplingParams { frequency_penalty: 0.5, top_k: 3, ..plain() },
+        SamplingParams { dynamic_temperature, temperature: 0.0, ..plain() },
+    ];
+    let read = logprobs
+        .map(|logprobs| SamplingParams { logprobs, ..plain() })
+        .into_iter()
+        .chain([SamplingParams { dynamic_temperature, ..plain() }]);
+    let unread = temperatures.into_iter().chain(unread);
+    let both = unread.map(|params| (params, false)).chain(read.map(|params| (params, true)));
+    let (nan, inf, empty) = (Status::NAN.0, Status::INF.0, Status::EMPTY.0);
+    for (params, is_read) in both {
+        for (row, odd) in [
+            ([1.0, f32::NAN, 0.0], nan),
+            ([f32::INFINITY, f32::NAN, 0.0], nan | inf),
+            ([f32::NEG_INFINITY; 3], empty),
+        ] {
+            let case = Case { forced: Some(2), ..Case::of(&row, params.clone()) };
+            let seen = check.sees(&case);
+            let told = if is_read { odd } else { 0 };
+            assert_eq!((seen.token, seen.status.0), (2, Status::FORCED.0 | told), "{case:?}");
+            let greedy = SamplingParams::is_greedy(params.temperature);
+            if !is_read {
+                assert_eq!(seen.temperature, if greedy { 0.0 } else { params.temperature }, "{case:?}");
+            }
+        }
+    }
 }
 
 fn a_forced_token_is_the_kept_set_of_its_row(check: &Check<'_>) {
