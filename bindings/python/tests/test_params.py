@@ -105,8 +105,11 @@ MISTAKES: list[tuple[type[Exception], dict[str, Any], str]] = [
     (TypeError, dict(logit_bias=[5]), "logit_bias must be pairs of id and bias, not int"),
     *(
         (TypeError, {part: 5}, f"{part} must be a gumball")
-        for part in ("dry", "mirostat", "dynamic_temperature", "section", "loops", "logprobs")
+        for part in ("dry", "mirostat", "dynamic_temperature", "section", "loops")
     ),
+    *((TypeError, dict(logprobs=value), "logprobs must be a gumball") for value in (True, 1.5, "5")),
+    (ValueError, dict(logprobs=-1), "logprobs.top_n"),
+    (ValueError, dict(top_k=-2), "top_k is -2, but must be at least -1 (0, -1: off)"),
 ]
 
 
@@ -130,6 +133,18 @@ def test_none_is_absent_for_every_parameter() -> None:
     params = SamplingParams(temperature=None, dry=Dry(base=None))  # type: ignore[arg-type]
     assert (params.temperature, params.dry.base) == (1.0, 1.75)
     assert DynamicTemperature(1, 2, None).exponent == 1  # type: ignore[arg-type]
+
+
+def test_spellings_of_other_engines_are_taken() -> None:
+    assert SamplingParams(logprobs=5) == SamplingParams(logprobs=np.int64(5)) == SamplingParams(logprobs={"top_n": 5})  # type: ignore[arg-type]
+    assert SamplingParams(mirostat={"tau": 5}).mirostat == Mirostat(5) == Mirostat(5, 0.1)  # type: ignore[arg-type]
+    logits = np.random.default_rng(1).normal(size=100).astype(np.float32)
+    for off in (dict(top_k=-1), dict(top_k=-1, order="top_p"), dict(top_k=-1, mirostat=Mirostat(5))):
+        params = SamplingParams(seed=1, **off)  # type: ignore[arg-type]
+        assert Sampler(params, 100).sample(logits) == Sampler(params.replace(top_k=0), 100).sample(logits)
+    assert gumball.sample(logits[None], top_k=-1, seed=1, position=0) == gumball.sample(
+        logits[None], seed=1, position=0
+    )
 
 
 def test_flat_names_hold_to_the_same_ranges_and_types() -> None:

@@ -17,7 +17,7 @@ export interface SamplingParams {
   temperature?: number;
   /** Replaces `temperature`, unless that is 0, by one that follows the row's entropy: certain rows get `min`, flat ones `max`. */
   dynamic_temperature?: { min: number; max: number; exponent?: number } | null;
-  /** How many tokens to keep; at least 0, off if 0 or at least the vocabulary. */
+  /** How many tokens to keep; at least -1, off if 0, -1 or at least the vocabulary. */
   top_k?: number;
   /** The mass to keep; in 0..=1, 1 is off. */
   top_p?: number;
@@ -44,7 +44,7 @@ export interface SamplingParams {
   /** How many tokens a filter keeps at least: the first token that it keeps, and the next ones of its given set; in 1..2^32. */
   min_keep?: number;
   /** Mirostat v2, which stands alone: no filter beside it, and no drafts. `mu` is the limit to start from, in bits; twice `tau` if left out. */
-  mirostat?: { tau: number; eta: number; mu?: number | null } | null;
+  mirostat?: { tau: number; eta?: number; mu?: number | null } | null;
   /** Divides positive and multiplies negative logits of seen tokens; in (0, 2^16], 1 is off. */
   repetition_penalty?: number;
   /** The part of the history whose tokens the repetition penalty counts as seen. */
@@ -87,8 +87,8 @@ export interface SamplingParams {
   loops?: { min_period?: number; max_period?: number; min_copies?: number; min_tokens?: number; every?: number; close?: boolean; end?: Integers } | null;
   /** The seed of all draws; absent: fresh entropy for each request, readable afterwards. */
   seed?: Seed | null;
-  /** Which logprobs to report; absent: none. */
-  logprobs?: { mode?: "raw" | "edited" | "tempered" | "processed" | readonly ["raw" | "edited" | "tempered" | "processed", "raw" | "edited" | "tempered" | "processed"]; top_n?: number; ids?: Integers } | null;
+  /** Which logprobs to report; absent: none. Where a language has it, a number n stands for `top_n` n. */
+  logprobs?: { mode?: "raw" | "edited" | "tempered" | "processed" | readonly ["raw" | "edited" | "tempered" | "processed", "raw" | "edited" | "tempered" | "processed"]; top_n?: number; ids?: Integers } | number | null;
   /** In which order the filters act. */
   order?: "default" | "joint" | "none" | readonly Filter[];
   /** Whether the filters see the row at temperature 1, and only the draw is tempered. */

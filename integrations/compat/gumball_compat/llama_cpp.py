@@ -82,12 +82,13 @@ def params_of(theirs: Mapping[str, Any], *, seed: int, ours: Mapping[str, Any]) 
     # A chain of llama.cpp gets no prompt.
     chosen: dict[str, Any] = {"repetition_scope": "output", "seed": None if seed in (-1, RANDOM_SEED) else seed % 2**64}
     # There a window of no tokens switches the penalties off.
-    if theirs["last_n_tokens_size"] > 0:
+    window = theirs.get("last_n_tokens_size", 64)
+    if window > 0:
         chosen |= {
             "repetition_penalty": theirs["repeat_penalty"],
             "frequency_penalty": theirs["frequency_penalty"],
             "presence_penalty": theirs["presence_penalty"],
-            "penalty_window": theirs["last_n_tokens_size"],
+            "penalty_window": window,
         }
     temperature, mode = theirs["temp"], theirs["mirostat_mode"]
     if temperature != temperature:

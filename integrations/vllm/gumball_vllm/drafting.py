@@ -65,7 +65,7 @@ def drafted(
 def follow_filters(runner: Any) -> None:
     """Gives a runner's drafter the filters of its requests, before its graphs are captured."""
     speculator = getattr(runner, "speculator", None)
-    if hasattr(speculator, "sample_draft"):
+    if speculator is not None and hasattr(speculator, "sample_draft"):
         speculator.gumball_filters = Filters(runner.sampler.sampling_states)
 
 

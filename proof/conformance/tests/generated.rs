@@ -87,7 +87,9 @@ fn written(parameter: &Parameter, field: &Field<'_>) -> Written {
         Field::Dry(_) => part("Dry", "Dry()", object::<Dry>()),
         Field::Section(_) => part("Section | None", "None", object::<Section>() + " | null"),
         Field::Loops(_) => part("Loops | None", "None", object::<Loops>() + " | null"),
-        Field::Logprobs(_) => part("LogprobsParams | None", "None", object::<LogprobsParams>() + " | null"),
+        Field::Logprobs(_) => {
+            part("LogprobsParams | None", "None", object::<LogprobsParams>() + " | number | null")
+        }
     };
     let values = parameter.range.map_or(values, |range| range.words.to_owned());
     Written { python, python_neutral, typescript, values }

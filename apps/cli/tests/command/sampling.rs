@@ -115,6 +115,6 @@ fn a_value_out_of_range_is_one_line_with_name_value_and_range() {
     assert_eq!(sample(&["--banned-ids", "9"]), "error: banned_ids is 9, but must be an id in 0..4\n");
     assert!(sample(&["--order", "top_q"]).contains("\"top_q\" is not known; known are: top_n_sigma"));
     assert_eq!(sample(&["--top-p", "1.9"]), "error: top_p is 1.9, but must be in 0..=1 (1: off)\n");
-    assert_eq!(sample(&["--top-k", "-5"]), "error: top_k is -5, but must be at least 0 (0: off)\n");
-    assert!(sample(&["--mirostat", "5"]).contains("write two or three numbers"));
+    assert_eq!(sample(&["--top-k", "-5"]), "error: top_k is -5, but must be at least -1 (0, -1: off)\n");
+    assert!(sample(&["--mirostat", "5,"]).contains("write one to three numbers"));
 }

@@ -92,16 +92,16 @@ def _part(kind: Any, prefix: str) -> dict[str, tuple[str, _Read]]:
 # Of `SamplingParams` itself.
 _PLAIN = {name: read for name, read in _readers(SamplingParams).items() if name not in _COMMON}
 
-# Of its parts: the part, its class, for each flat name the field and how it is read, and defaults.
-_PARTS: dict[str, tuple[type[Any], dict[str, tuple[str, _Read]], dict[str, Any]]] = {
-    "dry": (Dry, _part(Dry, "dry"), {}),
-    "mirostat": (Mirostat, _part(Mirostat, "mirostat"), {"eta": 0.1}),
-    "dynamic_temperature": (DynamicTemperature, _part(DynamicTemperature, "dynamic_temperature"), {}),
-    "section": (Section, _part(Section, "section"), {}),
-    "loops": (Loops, _part(Loops, "loops"), {}),
+# Of its parts: the part, its class, and for each flat name the field and how it is read.
+_PARTS: dict[str, tuple[type[Any], dict[str, tuple[str, _Read]]]] = {
+    "dry": (Dry, _part(Dry, "dry")),
+    "mirostat": (Mirostat, _part(Mirostat, "mirostat")),
+    "dynamic_temperature": (DynamicTemperature, _part(DynamicTemperature, "dynamic_temperature")),
+    "section": (Section, _part(Section, "section")),
+    "loops": (Loops, _part(Loops, "loops")),
 }
 
-FLAT_NAMES = (*_PLAIN, *(name for _, names, _ in _PARTS.values() for name in names))
+FLAT_NAMES = (*_PLAIN, *(name for _, names in _PARTS.values() for name in names))
 """The names of what most engines have not."""
 
 PENALTY_NAMES = tuple(_PENALTIES)
@@ -149,15 +149,15 @@ def flat_params(given: Mapping[str, Any], source: str) -> dict[str, Any]:
         read = _PLAIN.get(name) or _PENALTIES.get(name)
         if read is not None:
             chosen[name] = _read(name, value, read, source)
-    for part, (kind, names, defaults) in _PARTS.items():
+    for part, (kind, names) in _PARTS.items():
         found = {
             field: _read(name, given[name], read, source) for name, (field, read) in names.items() if name in given
         }
         if found:
             try:
-                chosen[part] = kind(**(defaults | found))
+                chosen[part] = kind(**found)
             except TypeError as error:
-                missing = [name for name, (field, _) in names.items() if field not in found | defaults]
+                missing = [name for name, (field, _) in names.items() if field not in found]
                 raise RefusedError(f"{source} has {part} without {' or '.join(missing)}") from error
     loops = chosen.get("loops")
     if loops is not None and not loops.close and not loops.end:

@@ -10,6 +10,7 @@ import enum
 import functools
 import itertools
 import json
+import numbers
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
@@ -39,8 +40,8 @@ _KINDS: dict[str, type] = {}
 
 
 def _parameters(kind: type[_T]) -> type[_T]:
-    """Lets a dataclass refuse a name that is not known with the one that was meant, take None as absent and a dict as the part that it describes,
-    and keep what comes as an array as a list, so that it compares, prints and pickles.
+    """Lets a dataclass refuse a name that is not known with the one that was meant, take None as absent, a dict as the part that it describes,
+    and a number as the `top_n` of `logprobs`, and keep what comes as an array as a list, so that it compares, prints and pickles.
     """
     _KINDS[kind.__name__] = kind
     fields = {field.name: field for field in dataclasses.fields(kind)}  # type: ignore[arg-type]
@@ -61,6 +62,8 @@ def _parameters(kind: type[_T]) -> type[_T]:
                 given[name] = None if default is dataclasses.MISSING else default
             elif isinstance(value, dict) and (part := _KINDS.get(fields[name].type.split(" ")[0])):
                 given[name] = part(**value)
+            elif name == "logprobs" and isinstance(value, numbers.Integral) and not isinstance(value, bool):
+                given[name] = LogprobsParams(top_n=int(value))
             elif hasattr(value, "__next__"):
                 given[name] = _bounded(name, value)
         if hasattr(self, "validate"):
@@ -158,7 +161,7 @@ class Mirostat:
     """
 
     tau: float
-    eta: float
+    eta: float = 0.1
     mu: float | None = None
 
 
@@ -247,7 +250,7 @@ class SamplingParams:
 
     temperature: Divides the logits; 0 is greedy, as is anything below 2^-100; at most 2^100.
     dynamic_temperature: Replaces `temperature`, unless that is 0, by one that follows the row's entropy: certain rows get `min`, flat ones `max`.
-    top_k: How many tokens to keep; at least 0, off if 0 or at least the vocabulary.
+    top_k: How many tokens to keep; at least -1, off if 0, -1 or at least the vocabulary.
     top_p: The mass to keep; in 0..=1, 1 is off.
     typical_p: The mass to keep around the entropy; in 0..=1, 1 is off.
     min_p: The least probability, relative to the best token's, that is kept; in 0..=1, 0 is off.
@@ -282,7 +285,7 @@ class SamplingParams:
     section: A part of the text, such as a model's reasoning, that has a budget of tokens.
     loops: What ends an output that repeats itself without end.
     seed: The seed of all draws; absent: fresh entropy for each request, readable afterwards.
-    logprobs: Which logprobs to report; absent: none.
+    logprobs: Which logprobs to report; absent: none. Where a language has it, a number n stands for `top_n` n.
     order: In which order the filters act. One of "default", "joint", "none", or a list of distinct filters: top_n_sigma, top_k, typical_p, top_p, min_p, top_a, p_less, epsilon_cutoff, eta_cutoff, xtc.
     temperature_last: Whether the filters see the row at temperature 1, and only the draw is tempered.
     """

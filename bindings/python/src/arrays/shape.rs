@@ -256,7 +256,7 @@ impl Matrix {
             return Ok(());
         }
         let allowed = format!(
-            "at least the width of a row, {}; to read a row several times, hand it over once and name it in row_indices",
+            "at least the width of a row, {}; to read a row several times, hand it over once and name it in indices (of a pool: row_indices)",
             self.width
         );
         Err(Error::out_of_range("stride", self.stride, allowed))

@@ -11,6 +11,7 @@
 //! | `--worst` | prints for each request the median and the worst over the families (`worst.rs`); by default of `headline` and `other` |
 //! | `--drafts 3,5` | times verifications of 3 drafts a request, then of 5, beside steps over as many rows; ROWS are then numbers of requests |
 //! | `--tree` | with `--drafts`: the drafts of a request are a binary tree, not a chain |
+//! | `--kept` | the steps write the kept sets, too |
 //! | `--rejection` | with `--drafts`: judges them by probabilities |
 //! | `--json` | prints what `proof/bench/gpu` reads, including eager steps, instead of a table |
 //! | `--graphs` | with `--json`: no eager steps |
@@ -64,6 +65,7 @@ struct Asked {
     drafts: Vec<usize>,
     tree: bool,
     rejection: bool,
+    kept: bool,
     write_rows: Option<PathBuf>,
 }
 
@@ -79,6 +81,7 @@ fn asked() -> Result<Asked, Box<dyn Error>> {
         drafts: Vec::new(),
         tree: false,
         rejection: false,
+        kept: false,
         write_rows: None,
     };
     let words = |text: &str| text.split(',').map(str::to_owned).collect::<Vec<_>>();
@@ -94,6 +97,7 @@ fn asked() -> Result<Asked, Box<dyn Error>> {
             "--worst" => asked.report = Report::Worst,
             "--tree" => asked.tree = true,
             "--rejection" => asked.rejection = true,
+            "--kept" => asked.kept = true,
             "--drafts" => {
                 let counts = arguments.next().ok_or("--drafts takes numbers of drafts")?;
                 asked.drafts = numbers(&counts)?;
@@ -219,7 +223,7 @@ fn time(gpu: &Arc<Gpu>, asked: &Asked, vocab: usize, like: Like) -> Result<(), B
         for size in &asked.sizes {
             let batches = pool.batches(*size)?;
             for request in requests.iter().flat_map(|request| request.at(*size)) {
-                let mut case = Case::new(gpu, request, &batches)?;
+                let mut case = Case::new(gpu, request, &batches, asked.kept)?;
                 match asked.report {
                     Report::Profile => case.profile(like)?,
                     Report::Json => case.print_results(like, asked.eager)?,

@@ -2,7 +2,8 @@
 
 use gumball_bench_protocol::Words;
 use gumball_spec::{
-    Dry, DynamicTemperature, Filter, FilterOrder, LogprobsParams, Mirostat, SamplingParams, Scope,
+    Dry, DynamicTemperature, Filter, FilterOrder, LogprobMode, LogprobModes, LogprobsParams, Loops, Mirostat,
+    SamplingParams, Scope, Section,
 };
 
 use crate::rows::Like;
@@ -114,6 +115,9 @@ fn others(vocab: usize) -> Vec<Request> {
         logprobs: Some(LogprobsParams::default()),
         ..params
     };
+    let section = Some(Section { close: vec![7, 8], budget: 4096, ..Section::default() });
+    let both = LogprobModes { first: LogprobMode::Raw, second: Some(LogprobMode::Processed) };
+    let of_modes = |mode| Some(LogprobsParams { mode, ..LogprobsParams::default() });
     let request = |name, params| Request::new(Group::Other, name, params);
     let mix = |name, params| Request { params, ..request(name, any()) };
     let masked = |request| Request { masked: true, ..request };
@@ -137,6 +141,18 @@ fn others(vocab: usize) -> Vec<Request> {
         request("top-p-eta", SamplingParams { top_p: 0.95, ..eta }),
         request("dynamic-temperature", dynamic.clone()),
         request("dynamic-top-p", SamplingParams { top_p: 0.95, ..dynamic }),
+        request("top-p-section", SamplingParams { section: section.clone(), ..top_p.clone() }),
+        request("top-p-loops", SamplingParams { loops: Some(Loops::default()), ..top_p.clone() }),
+        request(
+            "top-p-section-loops",
+            SamplingParams {
+                section,
+                loops: Some(Loops { close: true, ..Loops::default() }),
+                ..top_p.clone()
+            },
+        ),
+        request("top-p-raw", SamplingParams { logprobs: Some(LogprobsParams::default()), ..top_p.clone() }),
+        request("top-p-raw-processed", SamplingParams { logprobs: of_modes(both), ..top_p.clone() }),
         mix("mixture", mixture()),
         request("repetition-top-p", repetition.clone()),
         masked(request("everything", everything(repetition))),

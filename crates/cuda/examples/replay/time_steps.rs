@@ -37,9 +37,15 @@ pub struct Case<'b> {
 }
 
 impl<'b> Case<'b> {
-    pub fn new(gpu: &'b Arc<Gpu>, request: Request, batches: &'b [Rows<'b>]) -> Result<Self, Box<dyn Error>> {
+    /// kept: whether the steps write the kept sets, too.
+    pub fn new(
+        gpu: &'b Arc<Gpu>,
+        request: Request,
+        batches: &'b [Rows<'b>],
+        kept: bool,
+    ) -> Result<Self, Box<dyn Error>> {
         let (rows, vocab) = (batches[0].rows(), batches[0].vocab());
-        let limits = WorkspaceLimits { vocab, slots: rows, rows, widths: Widths::default(), kept: false };
+        let limits = WorkspaceLimits { vocab, slots: rows, rows, widths: Widths::default(), kept };
         let workspace = Workspace::new(Arc::clone(gpu) as Arc<dyn Runtime>, limits)?;
         let prepared = request.params.iter().map(|params| Prepared::new(params, vocab));
         let (prepared, slots) = (prepared.collect::<Result<_, _>>()?, (0..rows as i32).collect());

@@ -99,7 +99,7 @@ impl Found {
         batches: &[Rows<'_>],
     ) -> Result<Self, Box<dyn Error>> {
         let requests = batches[0].rows() / (shape.drafts + 1);
-        let mut step = Case::new(gpu, spread(request, shape, requests), batches)?;
+        let mut step = Case::new(gpu, spread(request, shape, requests), batches, false)?;
         let graph = step.capture()?;
         let times = (0..WARM_REPLAYS + REPLAYS).map(|_| step.replay_us(&graph));
         let step = counted(times.collect::<Result<_, _>>()?, batches.len());

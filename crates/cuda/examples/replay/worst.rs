@@ -80,7 +80,7 @@ fn of_size(
     for (line, request) in timed.requests.iter().enumerate() {
         for request in request.at(size) {
             let part = request.name.strip_prefix(&timed.requests[line].name).unwrap_or_default().to_owned();
-            let case = Case::new(gpu, request, &batches)?;
+            let case = Case::new(gpu, request, &batches, false)?;
             let graph = case.capture()?;
             cases.push((line, part, case, graph));
         }

@@ -3,7 +3,7 @@
 use std::str::FromStr;
 
 use gumball_engine::unstable::shown;
-use gumball_spec::{DynamicTemperature, Mirostat};
+use gumball_spec::{DynamicTemperature, Mirostat, Parameters};
 
 use crate::text::count;
 
@@ -103,11 +103,11 @@ pub(super) fn dynamic_temperature(text: &str) -> Result<DynamicTemperature, Stri
     }
 }
 
-/// Reads `TAU,ETA` or `TAU,ETA,MU`.
+/// Reads `TAU`, `TAU,ETA` or `TAU,ETA,MU`.
 pub(super) fn mirostat(text: &str) -> Result<Mirostat, String> {
-    match numbers::<3>(text, 2) {
-        Some([Some(tau), Some(eta), mu]) => Ok(Mirostat { tau, eta, mu }),
-        _ => Err("write two or three numbers: TAU,ETA or TAU,ETA,MU, such as 5,0.1".to_owned()),
+    match numbers::<3>(text, 1) {
+        Some([Some(tau), eta, mu]) => Ok(Mirostat { tau, eta: eta.unwrap_or(Mirostat::neutral().eta), mu }),
+        _ => Err("write one to three numbers: TAU, TAU,ETA or TAU,ETA,MU, such as 5,0.1".to_owned()),
     }
 }
 

@@ -153,7 +153,7 @@ impl<'de> Visitor<'de> for Value<'_> {
         match self.field {
             Field::Number(field) => *field = value as f32,
             Field::NumberOrNone(field) => *field = Some(value as f32),
-            Field::Whole(_) | Field::Count(_) | Field::Seed(_) if is_exact(value) => {
+            Field::Whole(_) | Field::Count(_) | Field::Seed(_) | Field::Logprobs(_) if is_exact(value) => {
                 return self.visit_i64(value as i64);
             }
             _ => return Err(E::invalid_type(Unexpected::Float(value), &self)),
@@ -179,7 +179,10 @@ impl<'de> Visitor<'de> for Value<'_> {
             Field::Seed(field) => *field = Some(value),
             Field::Whole(field) if i64::try_from(value).is_ok() => *field = value as i64,
             Field::Count(field) if u32::try_from(value).is_ok() => *field = value as u32,
-            Field::Whole(_) | Field::Count(_) => {
+            Field::Logprobs(field) if u32::try_from(value).is_ok() => {
+                *field = Some(LogprobsParams { top_n: value as u32, ..Default::default() });
+            }
+            Field::Whole(_) | Field::Count(_) | Field::Logprobs(_) => {
                 return Err(E::invalid_value(Unexpected::Unsigned(value), &self));
             }
             _ => return Err(E::invalid_type(Unexpected::Unsigned(value), &self)),

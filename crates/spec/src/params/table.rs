@@ -89,9 +89,9 @@ params! {
     dynamic_temperature: Option<DynamicTemperature> = None => switch(Stage::Temperature).foreseen().of_logits()
         .flag("MIN,MAX[,EXP]", "Let the temperature follow the entropy of the row, from MIN (certain) to MAX (flat)");
 
-    /// How many tokens to keep; at least 0, off if 0 or at least the vocabulary.
+    /// How many tokens to keep; at least -1, off if 0, -1 or at least the vocabulary.
     top_k: i64 = 0 => filter(Filter::TopK, 50.0)
-        .within(from(0.0, i64::MAX as f64, "at least 0 (0: off)"))
+        .within(from(-1.0, i64::MAX as f64, "at least -1 (0, -1: off)"))
         .flag("K", "Keep the K most likely tokens; 0 is off");
 
     /// The mass to keep; in 0..=1, 1 is off.
@@ -153,7 +153,7 @@ params! {
     /// Mirostat v2, which stands alone: no filter beside it, and no drafts (F6). `mu` is the limit to start
     /// from, in bits; twice `tau` if left out.
     mirostat: Option<Mirostat> = None => switch(Stage::Filter).foreseen()
-        .flag("TAU,ETA[,MU]", "Mirostat v2: keep the surprise near TAU bits, following it at rate ETA");
+        .flag("TAU[,ETA[,MU]]", "Mirostat v2: keep the surprise near TAU bits, following it at rate ETA");
 
     /// Divides positive and multiplies negative logits of seen tokens; in (0, 2^16], 1 is off.
     repetition_penalty: f32 = 1.0 => switch(Stage::Edit).foreseen().of_logits().reads_history()
@@ -237,7 +237,7 @@ params! {
     seed: Option<u64> = None => setting(Stage::Draw).foreseen()
         .flag("SEED", "The seed of all draws; chosen and printed if absent");
 
-    /// Which logprobs to report; absent: none.
+    /// Which logprobs to report; absent: none. Where a language has it, a number n stands for `top_n` n.
     logprobs: Option<LogprobsParams> = None => switch(Stage::Logprobs).foreseen();
 
     /// In which order the filters act.
@@ -272,13 +272,13 @@ params! {
 params! {
     /// Mirostat v2 (arXiv:2007.14966): keeps the surprise of the drawn tokens near `tau` (F6).
     #[derive(Clone, Copy, Debug, PartialEq)]
-    Mirostat: "mirostat.", "an object with tau and eta";
+    Mirostat: "mirostat.", "an object with tau";
 
     /// The surprise aimed at, in bits; in (0, 2^16].
     tau: f32 = f32::NAN => setting(Stage::Filter).required().within(above(0.0, P16, "in (0, 2^16]"));
 
     /// How fast the limit follows; in 0..=2^16.
-    eta: f32 = f32::NAN => setting(Stage::Filter).required().within(from(0.0, P16, "in 0..=2^16"));
+    eta: f32 = 0.1 => setting(Stage::Filter).within(from(0.0, P16, "in 0..=2^16"));
 
     /// The limit to start from, in bits; twice `tau` if absent.
     mu: Option<f32> = None => setting(Stage::Filter).within(from(-LARGEST, LARGEST, "finite"));

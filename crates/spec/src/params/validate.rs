@@ -219,7 +219,7 @@ mod tests {
         refuses! {
             temperature: -1.0 => "temperature is -1, but must be 0 (greedy) or in (0, 2^100]",
             temperature: f32::NAN => "temperature is NaN, but must be 0 (greedy) or in (0, 2^100]",
-            top_k: -5 => "top_k is -5, but must be at least 0 (0: off)",
+            top_k: -5 => "top_k is -5, but must be at least -1 (0, -1: off)",
             top_p: -0.5 => "top_p is -0.5, but must be in 0..=1 (1: off)",
             top_p: 1.9 => "top_p is 1.9, but must be in 0..=1 (1: off)",
             typical_p: f32::NAN => "typical_p is NaN, but must be in 0..=1 (1: off)",
