@@ -38,6 +38,7 @@ int main(int count, char **arguments) {
         } else {
             check(strstr(written(text), other) != NULL, other, __FILE__, __LINE__);
         }
+        free_kept();
         taken += 1;
     }
     CHECK(taken > 20);
