@@ -28,9 +28,9 @@ pub struct Outcome {
     pub temperature: f32,
     /// The ids above -inf after the edits, in order.
     pub order: Vec<u32>,
-    /// What the filters keep, as places in `order`.
+    /// The tokens that the filters keep, as places in `order`.
     pub kept: Range<usize>,
-    /// The forced token, unless it is known: then the kept set.
+    /// The forced token, which is the kept set; none if the token is drawn or known.
     pub forced: Option<u32>,
     /// The logprobs, if asked for.
     pub logprobs: Option<Logprobs>,

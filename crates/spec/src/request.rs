@@ -52,7 +52,7 @@ impl Forced {
         Self { id, by: Status::default() }
     }
 
-    /// Returns the token unless it is known: what the kept set of its row is (D2).
+    /// Returns the token, which is its row's kept set (D2), or none if the token is known.
     #[must_use]
     pub fn kept(self) -> Option<u32> {
         (self.by != Status::default()).then_some(self.id)

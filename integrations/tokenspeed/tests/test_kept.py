@@ -142,7 +142,7 @@ def test_sets_and_seeds_are_in_the_last_answer(
     assert [answers[f"r{i}"]["seed_used"] for i in range(len(REQUESTS))] == seeds
     for i, (one, kept) in enumerate(zip(REQUESTS, sets, strict=True)):
         assert answers[f"r{i}"].get("kept") == (kept if "return_kept" in one.get("custom_params", ()) else None)
-    # What the section's end forces is kept alone.
+    # A token that the section's end forces is a kept set of its own.
     assert sets[4][2:4] == [[9], [4]]
     # Also such as go as bitmasks.
     assert max(len(ids) for ids in sets[4]) > VOCAB // 32 + 1

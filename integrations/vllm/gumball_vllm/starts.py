@@ -21,7 +21,7 @@ LONG = 2.0
 
 
 def warmer(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Returns the method of vLLM's `Worker` that warms it up, with our kernels after its own. What it returns raises our error where they cannot be had."""
+    """Returns the method of vLLM's `Worker` that warms it up, with our kernels after its own. The method raises our error if the kernels cannot be had."""
 
     @functools.wraps(original)
     def compile_or_warm_up_model(self: Any) -> Any:

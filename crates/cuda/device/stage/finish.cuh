@@ -157,7 +157,7 @@ struct FinishedRow {
     RowInputs& inputs;
     FinishStorage<Policy, T>& storage;
 
-    // Whether the kept set is the row's forced token. Read anew, since few rows ask.
+    // Whether the kept set is the row's forced token. Reads the token again, since few rows ask.
     DEVICE_MEMBER bool keeps_forced() const { return forced >= 0 && forced_token(step, row, slot, features).is_kept(); }
 
     // The blocks that search the row, if its policy has filters.

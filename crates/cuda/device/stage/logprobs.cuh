@@ -284,7 +284,7 @@ DEVICE void write_mode(LogprobStorage& storage, RowReduceStorage& reduce, const 
     LogprobSections sections{step, target.row};
     Maxima maxima = survey_maxima(step, target.row);
     GivenSet given = mode == MODE_PROCESSED ? target.kept : GivenSet{full_cut(), key_logit(target.first_key), true};
-    // A token without another one beside it has all of the probability, whatever the row holds of a forced one.
+    // The only token of a kept set has all of the probability; a forced token has it even at -inf.
     const bool is_alone = mode == MODE_PROCESSED && given.cut.first == given.cut.last;
     bool empty = target.first_key == 0 && !is_alone;
     if (mode == MODE_RAW && !target.unedited) {

@@ -52,7 +52,7 @@ shared! {
         /// The token of a row that has none.
         NO_TOKEN: i32 = gumball_spec::NONE;
 
-        /// What is added to the id of a token that the caller forces.
+        /// The host adds this to the id of a token that the caller forces.
         FORCED_BY_CALLER: i32 = 1 << 30;
 
         /// The largest top-k for which a candidate list is tried first.
