@@ -19,21 +19,20 @@ class Filters:
     """The filters of a runner's requests, by the runner's index, in tensors that stay where a drafter's CUDA graphs read them."""
 
     def __init__(self, states: Any) -> None:
-        self._theirs = states.top_k, states.top_p, states.min_p
-        self._vocab = states.vocab_size
-        self.top_k, self.top_p, self.min_p = (one.gpu.clone() for one in self._theirs)
+        self._theirs = states
+        self._columns = {name: torch.empty_like(getattr(states, name).gpu) for name in ("top_k", "top_p", "min_p")}
         self.follow()
 
     def follow(self) -> None:
         """Takes over what vLLM wrote into its states since."""
-        for ours, theirs in zip((self.top_k, self.top_p, self.min_p), self._theirs, strict=True):
-            ours.copy_(theirs.gpu)
+        for name, column in self._columns.items():
+            column.copy_(getattr(self._theirs, name).gpu)
         # vLLM's top-k of the whole vocabulary cuts nothing.
-        self.top_k.remainder_(self._vocab)
+        self._columns["top_k"].remainder_(self._theirs.vocab_size)
 
     def of(self, indices: torch.Tensor) -> dict[str, torch.Tensor]:
         """The filters of these requests, as an operator's arguments."""
-        return {"top_k": self.top_k[indices], "top_p": self.top_p[indices], "min_p": self.min_p[indices]}
+        return {name: column[indices] for name, column in self._columns.items()}
 
 
 def drafted(
@@ -62,10 +61,10 @@ def drafted(
     return torch.as_tensor(drawn)
 
 
-def follow_filters(runner: Any) -> None:
-    """Gives a runner's drafter the filters of its requests, before its graphs are captured."""
+def follow_filters(runner: Any, config: Any) -> None:
+    """Gives the drafter of a runner, if it is to draw its drafts, the filters of the requests, before its graphs are captured."""
     speculator = getattr(runner, "speculator", None)
-    if speculator is not None and hasattr(speculator, "sample_draft"):
+    if checks.samples_drafts(config) and speculator is not None and hasattr(speculator, "sample_draft"):
         speculator.gumball_filters = Filters(runner.sampler.sampling_states)
 
 

@@ -26,8 +26,8 @@ def warmer(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def compile_or_warm_up_model(self: Any) -> Any:
         sequences = sequences_of_runner(self.model_runner, self.vllm_config)
-        if sequences is not None and self.vllm_config.use_v2_model_runner:
-            follow_filters(self.model_runner)
+        if sequences is not None:
+            follow_filters(self.model_runner, self.vllm_config)
         result = original(self)
         if sequences is not None and get_pp_group().is_last_rank:
             warm_up(sequences, self.vllm_config, self.model_runner.device)
