@@ -87,7 +87,7 @@ export interface SamplingParams {
   loops?: { min_period?: number; max_period?: number; min_copies?: number; min_tokens?: number; every?: number; close?: boolean; end?: Integers } | null;
   /** The seed of all draws; absent: fresh entropy for each request, readable afterwards. */
   seed?: Seed | null;
-  /** Which logprobs to report; absent: none. Where a language has it, a number n stands for `top_n` n. */
+  /** Which logprobs to report; absent: none. In JSON, Python and JavaScript a number n stands for an object whose `top_n` is n. */
   logprobs?: { mode?: "raw" | "edited" | "tempered" | "processed" | readonly ["raw" | "edited" | "tempered" | "processed", "raw" | "edited" | "tempered" | "processed"]; top_n?: number; ids?: Integers } | number | null;
   /** In which order the filters act. */
   order?: "default" | "joint" | "none" | readonly Filter[];

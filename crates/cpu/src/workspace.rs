@@ -36,8 +36,7 @@ impl Chosen {
     pub fn unread(task: &Task<'_>) -> Option<Self> {
         let params = task.prepared.params();
         let id = task.emitted().and_then(Forced::kept).filter(|_| !params.reads_forced_rows())?;
-        let temperature =
-            if SamplingParams::is_greedy(params.temperature) { 0.0 } else { params.temperature };
+        let temperature = SamplingParams::zero_if_greedy(params.temperature);
         Some(Self { token: id as i32, status: task.forced_status(), mu: task.mu, temperature })
     }
 }

@@ -1,6 +1,6 @@
 //! A step from hidden states: a head computes the logits, and the stages go on as in any step.
 
-use gumball_cpu::{Chosen, Task};
+use gumball_cpu::Task;
 use gumball_head::{Reading, WholeRow};
 use gumball_spec::{HostMatrix, Kind, Result};
 
@@ -75,8 +75,8 @@ impl RowTasks for StepTasks<'_> {
         Some(self.slots.admitted(slot).prepared().reading_with(hooked, self.collects_kept))
     }
 
-    fn is_unread(&self, row: usize) -> bool {
-        self.batch.hook(row).is_none() && self.with_task(row, |task| Chosen::unread(task).is_some())
+    fn batch(&self) -> Option<&Batch<'_>> {
+        Some(self.batch)
     }
 
     fn with_task<R>(&self, row: usize, work: impl FnOnce(&Task<'_>) -> R) -> R {

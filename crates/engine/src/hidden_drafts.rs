@@ -6,7 +6,7 @@
 //! path to the row. A certified head therefore decides all rows of a call together, and the walk then reads
 //! off the decisions of the rows that it visits.
 
-use gumball_cpu::{Chosen, Prepared, Task};
+use gumball_cpu::{Prepared, Task};
 use gumball_head::{Reading, WholeRow};
 use gumball_spec::{HostMatrix, Kind, Result, Wanted};
 
@@ -113,8 +113,8 @@ impl RowTasks for VerifyTasks<'_> {
         Some(self.prepared(request).reading_with(hooked, self.collects_kept))
     }
 
-    fn is_unread(&self, row: usize) -> bool {
-        self.batch.hook(row).is_none() && self.with_task(row, |task| Chosen::unread(task).is_some())
+    fn batch(&self) -> Option<&Batch<'_>> {
+        Some(self.batch)
     }
 
     fn with_task<R>(&self, row: usize, work: impl FnOnce(&Task<'_>) -> R) -> R {

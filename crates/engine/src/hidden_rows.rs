@@ -12,11 +12,12 @@
 
 use std::sync::PoisonError;
 
-use gumball_cpu::Task;
+use gumball_cpu::{Chosen, Task};
 use gumball_head::{Certified, Clustered, Contest, Reading, Spread};
 use gumball_spec::{HostMatrix, Kind, Result, memory};
 use rayon::prelude::*;
 
+use crate::batch::Batch;
 use crate::host::Host;
 use crate::lm_head::{Head, HeadBuffers};
 use crate::logits::Logits;
@@ -27,10 +28,16 @@ pub(crate) trait RowTasks: Sync {
     /// Returns which logits of a row something reads.
     fn reading(&self, row: usize) -> Option<Reading>;
 
+    /// Returns the batch, if its rows with forced tokens may be left unread (D2).
+    fn batch(&self) -> Option<&Batch<'_>> {
+        None
+    }
+
     /// Returns whether a row that something reads is not read by the routes that know the forced tokens' rows
     /// (D2).
-    fn is_unread(&self, _row: usize) -> bool {
-        false
+    fn is_unread(&self, row: usize) -> bool {
+        self.batch().is_some_and(|batch| batch.hook(row).is_none())
+            && self.with_task(row, |task| Chosen::unread(task).is_some())
     }
 
     /// Works with the task of a row; only for rows that something reads.

@@ -37,7 +37,7 @@ pub fn temperature(params: &SamplingParams, z: &[f32], members: &[u32]) -> f32 {
         }
         _ => params.temperature,
     };
-    if SamplingParams::is_greedy(t) { 0.0 } else { t }
+    SamplingParams::zero_if_greedy(t)
 }
 
 /// Returns the temperature of a row of the given entropy and number of tokens above -inf (F7).

@@ -83,8 +83,7 @@ pub fn sample(row: Row<'_>, request: &Request<'_>, hook: Option<Hook<'_>>) -> Re
         choose(&mut outcome, request, &edited);
     }
     if outcome.forced.is_some() && !request.params.reads_forced_rows() {
-        let temperature = request.params.temperature;
-        outcome.temperature = if SamplingParams::is_greedy(temperature) { 0.0 } else { temperature };
+        outcome.temperature = SamplingParams::zero_if_greedy(request.params.temperature);
         outcome.status = Status::default();
     }
     outcome.status.insert(request.forced.map_or(ending.status, |forced| forced.by));

@@ -3,7 +3,7 @@
 //!
 //! Here each row walks over the whole history again; a backend keeps the place in which it ends.
 
-use crate::params::{Loops, Section};
+use crate::params::{Loops, SamplingParams, Section};
 use crate::request::{Forced, Request};
 use crate::row::Status;
 
@@ -30,6 +30,16 @@ impl Ending {
     #[must_use]
     pub fn emitted(self) -> Option<Forced> {
         self.forced.map(|id| Forced { id, by: self.status })
+    }
+}
+
+impl Status {
+    /// Returns whether the row of a request says that its token was forced: `LOOP` alone says so only where
+    /// loops force ids (B5).
+    #[must_use]
+    pub fn is_forced(self, params: &SamplingParams) -> bool {
+        let is_by_loop = self.contains(Self::LOOP) && !end_of(params.loops.as_ref()).1.is_empty();
+        self.contains(Self::FORCED) || self.contains(Self::SECTION) || is_by_loop
     }
 }
 
@@ -87,8 +97,8 @@ pub struct Place {
     pub is_open: bool,
     /// The index of its first token, or of the first id in which the next `open` is looked for.
     pub start: usize,
-    /// The index after the last id that the last loop forces; that of the row at which the loop was found, if
-    /// it forces none, as a loop that closes a section does; 0 if there was no loop.
+    /// The index after the last id that the last loop forces; the index of the row at which the loop was
+    /// found, if the loop forces no id, as one that closes a section does; 0 if there was no loop.
     pub loop_end: usize,
 }
 

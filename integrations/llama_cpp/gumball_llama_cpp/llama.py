@@ -33,7 +33,6 @@ _DEFAULTS = {
     "mirostat_mode": 0,
     "mirostat_eta": 0.1,
     "mirostat_tau": 5.0,
-    "last_n_tokens_size": 64,
 }
 
 

@@ -285,7 +285,7 @@ class SamplingParams:
     section: A part of the text, such as a model's reasoning, that has a budget of tokens.
     loops: What ends an output that repeats itself without end.
     seed: The seed of all draws; absent: fresh entropy for each request, readable afterwards.
-    logprobs: Which logprobs to report; absent: none. Where a language has it, a number n stands for `top_n` n.
+    logprobs: Which logprobs to report; absent: none. In JSON, Python and JavaScript a number n stands for an object whose `top_n` is n.
     order: In which order the filters act. One of "default", "joint", "none", or a list of distinct filters: top_n_sigma, top_k, typical_p, top_p, min_p, top_a, p_less, epsilon_cutoff, eta_cutoff, xtc.
     temperature_last: Whether the filters see the row at temperature 1, and only the draw is tempered.
     """

@@ -63,7 +63,7 @@ pub fn temperature(reader: &Reader<'_>, buffers: &mut Buffers, params: &Sampling
         }
         _ => params.temperature,
     };
-    if SamplingParams::is_greedy(t) { 0.0 } else { t }
+    SamplingParams::zero_if_greedy(t)
 }
 
 /// Returns what the filters of a task keep of a row that is not empty, at a temperature above 0.

@@ -42,15 +42,12 @@ impl Last {
         for ((slot, places), temperature) in self.of.places().zip(&self.temperatures) {
             let Some(temperature) = temperature else { continue };
             let params = slots.admitted(slot).params();
-            let ends_loops = params.loops.as_ref().is_some_and(|loops| !loops.end.is_empty());
-            let by_loop = if ends_loops { Status::LOOP.0 } else { 0 };
-            let forces = Status::FORCED.0 | Status::SECTION.0 | by_loop;
-            let unread = if params.reads_forced_rows() { 0 } else { forces };
+            let is_unread = |own: u32| !params.reads_forced_rows() && Status(own).is_forced(params);
             for place in places {
                 let row = path.map_or(place, |path| path[place] as usize);
                 let Some(status) = statuses.get(row) else { continue };
                 let own = &mut words[layout.statuses()][place];
-                *own |= if *own & unread == 0 { *status } else { 0 };
+                *own |= if is_unread(*own) { 0 } else { *status };
                 // A greedy row has 0 already.
                 let drawn_at = &mut words[layout.temperatures()][place];
                 *drawn_at = if *drawn_at == 0 { 0 } else { temperature.to_bits() };

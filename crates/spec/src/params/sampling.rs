@@ -34,6 +34,12 @@ impl SamplingParams {
         temperature < MIN_TEMPERATURE
     }
 
+    /// Returns a temperature as rows report it: 0 where it is greedy (F7).
+    #[must_use]
+    pub fn zero_if_greedy(temperature: f32) -> f32 {
+        if Self::is_greedy(temperature) { 0.0 } else { temperature }
+    }
+
     /// Returns whether a row with a forced token is read: for logprobs, or for the entropy of a dynamic
     /// temperature (D2).
     #[must_use]

@@ -237,7 +237,8 @@ params! {
     seed: Option<u64> = None => setting(Stage::Draw).foreseen()
         .flag("SEED", "The seed of all draws; chosen and printed if absent");
 
-    /// Which logprobs to report; absent: none. Where a language has it, a number n stands for `top_n` n.
+    /// Which logprobs to report; absent: none. In JSON, Python and JavaScript a number n stands for an object
+    /// whose `top_n` is n.
     logprobs: Option<LogprobsParams> = None => switch(Stage::Logprobs).foreseen();
 
     /// In which order the filters act.

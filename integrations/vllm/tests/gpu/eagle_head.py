@@ -89,13 +89,10 @@ def drawn(folder: str, model: Any, texts: int) -> list[tuple[torch.Tensor, torch
     made = []
     for start in range(0, texts, BATCH):
         chosen = [asked[(start + i) * 7 % len(asked)] for i in range(min(BATCH, texts))]
-        written = [
-            tokenizer.apply_chat_template(
-                [{"role": "user", "content": one}], tokenize=False, add_generation_prompt=True
-            )
-            for one in chosen
-        ]
-        read = tokenizer(written, return_tensors="pt", padding=True, add_special_tokens=False).to(model.device)
+        chats = [[{"role": "user", "content": one}] for one in chosen]
+        read = tokenizer.apply_chat_template(
+            chats, add_generation_prompt=True, padding=True, return_tensors="pt", return_dict=True
+        ).to(model.device)
         how = {"temperature": 1.0, "top_p": 1.0} if start // BATCH % 2 == 0 else {"temperature": 0.7, "top_p": 0.9}
         ids = model.generate(
             **read, do_sample=True, top_k=0, min_new_tokens=LENGTH, max_new_tokens=LENGTH, pad_token_id=0, **how

@@ -79,12 +79,8 @@ def engine(model: str, **options: Any) -> Any:
 
 def prompts(tokenizer: Any) -> list[list[int]]:
     """The ids of PROMPTS, each put to the model as a chat."""
-    made = []
-    for prompt in PROMPTS:
-        asked = [{"role": "user", "content": prompt}]
-        text = tokenizer.apply_chat_template(asked, tokenize=False, add_generation_prompt=True)
-        made.append(tokenizer(text, add_special_tokens=False).input_ids)
-    return made
+    chats = [[{"role": "user", "content": prompt}] for prompt in PROMPTS]
+    return tokenizer.apply_chat_template(chats, add_generation_prompt=True, return_dict=False)
 
 
 def texts(out: str, model: str, reference: str = "") -> None:

@@ -283,9 +283,8 @@ fn the_row_of_a_forced_token_is_read_for_logprobs_and_a_dynamic_temperature_alon
             let seen = check.sees(&case);
             let told = if is_read { odd } else { 0 };
             assert_eq!((seen.token, seen.status.0), (2, Status::FORCED.0 | told), "{case:?}");
-            let greedy = SamplingParams::is_greedy(params.temperature);
             if !is_read {
-                assert_eq!(seen.temperature, if greedy { 0.0 } else { params.temperature }, "{case:?}");
+                assert_eq!(seen.temperature, SamplingParams::zero_if_greedy(params.temperature), "{case:?}");
             }
         }
     }
