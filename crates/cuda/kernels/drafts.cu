@@ -157,8 +157,9 @@ DEVICE void share_entries(const DraftStep& args, Request& to, u32* bits, const i
 // src/requests/request_table.rs is the size of their memory. By all threads of a block.
 DEVICE void copy_lists(const DraftStep& args, const Request& request, Request& own, u32 features, u32 length,
                        TokenEntry* memory, const int* path, u32 depth, EntryIds& ids) {
-    const bool counts = features & FEATURE_TOKEN_COUNTS;
-    const u32 words = args.step.tiles * MASK_WORDS;
+    // Without edits there is a history alone.
+    const bool counts = features & FEATURE_TOKEN_COUNTS, has_entries = features & FEATURE_EDITS;
+    const u32 words = has_entries ? args.step.tiles * MASK_WORDS : 0;
     if (threadIdx.x == 0) {
         ids.count = ids.listed = 0;
     }
@@ -181,7 +182,9 @@ DEVICE void copy_lists(const DraftStep& args, const Request& request, Request& o
     }
     // RAW on the lists' addresses: thread 0 wrote them, all threads read them.
     __syncthreads();
-    copy_entries(request, own, words, ids);
+    if (has_entries) {
+        copy_entries(request, own, words, ids);
+    }
     if (counts) {
         copy_units(own.touched, request.touched, words / 4);
     }

@@ -121,7 +121,8 @@ DEVICE bool is_forbidden(const Step& step, u32 row, int slot, u32 features, cons
     const u32 word = id / 32, bit = 1u << (id % 32);
     const bool is_masked = !(masks.mask_word(word) & bit), is_banned = masks.allowed && !(masks.allowed[word] & bit);
     const Request& request = stamps.request;
-    return is_masked || is_banned || find_entry(request.entries, request.entries_mask, id)->ban_step == stamps.step;
+    return is_masked || is_banned ||
+           (features & FEATURE_EDITS && find_entry(request.entries, request.entries_mask, id)->ban_step == stamps.step);
 }
 
 // Whether the last of `count` tokens are a loop (B4): each warp compares for periods of its own. By all threads of a

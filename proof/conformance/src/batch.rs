@@ -128,6 +128,19 @@ fn params_of_logits(row: usize, vocab: usize, ends: Variant) -> SamplingParams {
                 mode => mode,
             });
         }
+        Some(logprobs) if ends == Variant::CandidatesKept => {
+            // Of the token alone, over the kept set or beside such a mode.
+            (logprobs.top_n, logprobs.ids) = (0, vec![]);
+            let LogprobModes { first, second } = &mut logprobs.mode;
+            if params.temperature == 0.0 && *first == LogprobMode::Tempered {
+                *first = LogprobMode::Edited;
+            }
+            match first {
+                LogprobMode::Processed if params.temperature == 0.0 => *second = Some(LogprobMode::Raw),
+                LogprobMode::Processed => {}
+                _ => *second = Some(LogprobMode::Processed),
+            }
+        }
         logprobs if ends < Variant::CandidatesLogprob => *logprobs = None,
         _ => {}
     }
@@ -260,6 +273,10 @@ pub fn hold(device: &Device, is_graph: bool, shape: Shape) -> Result<(), String>
     let seen = outputs(shape, place, Rows::of(there, kind), is_graph).map_err(words)?;
     let wanted = outputs(shape, Place::host(), Rows::of(here, kind), false).map_err(words)?;
     for (step, (seen, wanted)) in seen.iter().zip(&wanted).enumerate() {
+        if let Some(row) = (0..rows).find(|row| seen.kept(*row) != wanted.kept(*row)) {
+            let [seen, wanted] = [seen, wanted].map(|out| out.kept(row).len());
+            return Err(format!("{shape:?}: step {step}: row {row} keeps {seen} ids, not {wanted}, or others"));
+        }
         if let Some(at) = seen.words().iter().zip(wanted.words()).position(|(seen, wanted)| seen != wanted) {
             let (layout, [seen, wanted]) = (seen.layout(), [seen, wanted].map(|out| out.words()[at]));
             return Err(format!(
@@ -278,7 +295,9 @@ fn outputs(
     is_graph: bool,
 ) -> gumball_spec::Result<Vec<Outputs>> {
     let Shape { kind, rows, lines, vocab, steps, ends, .. } = shape;
-    let config = PoolConfig { slots: rows + 5, widths: WIDTHS, place, ..PoolConfig::new(vocab) };
+    // The host sorts kept sets.
+    let kept = ends >= Variant::CandidatesKept && rows * vocab < 1 << 22;
+    let config = PoolConfig { slots: rows + 5, widths: WIDTHS, place, kept, ..PoolConfig::new(vocab) };
     let mut pool = Pool::new(config)?;
     let mut slots = vec![PADDING; rows];
     // The slots are in another order than the rows.

@@ -10,9 +10,7 @@
 #include "math/kind.cuh"
 
 // Whether a request has edits of its own; a grammar's mask does not count.
-DEVICE bool has_edits(const Params& params) {
-    return params.features & (FEATURE_EDITS | FEATURE_BANNED_IDS | FEATURE_HISTORY_EDITS);
-}
+DEVICE bool has_edits(const Params& params) { return params.features & (FEATURE_EDITS | FEATURE_BANNED_IDS); }
 
 // The bitmaps that apply to a row of logits, from a word of 32 ids on; null if the row has none.
 struct EditMasks {

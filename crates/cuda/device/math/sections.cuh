@@ -127,12 +127,10 @@ DEVICE ForcedToken listed_token(int listed) {
 }
 
 // Returns the token that the caller forces in a row, or else the section or the loop of its request, as `history_edits`
-// found.
+// found. Without a branch, so that no load waits for another one's value but for the slot's.
 DEVICE ForcedToken forced_token(const Step& step, u32 row, int slot, u32 features) {
-    const int listed = step.forced[row];
-    if (slot >= 0 && listed < 0 && features & FEATURE_SECTION) {
-        const u32 word = step.states[slot].section_row;
-        return ForcedToken{(int)(word >> 8) - 1, word & 255};
-    }
-    return listed_token(listed);
+    const ForcedToken listed = listed_token(step.forced[row]);
+    const u32 word = step.states[slot < 0 ? 0 : slot].section_row;
+    const bool by_section = slot >= 0 && listed.id < 0 && features & FEATURE_SECTION;
+    return ForcedToken{by_section ? (int)(word >> 8) - 1 : listed.id, by_section ? word & 255 : listed.status};
 }

@@ -45,8 +45,9 @@ struct ListDraw {
     GivenSet kept;
     u32 token;
     bool is_certain;
-    // The token's index in the ordered list.
+    // The token's index in the ordered list, and the index behind the last kept token.
     u32 index;
+    u32 end;
 };
 
 // Filters the list and draws from it in warp 0; `list_draw` takes the result, for all threads. `xtc_acts()` returns
@@ -64,6 +65,7 @@ DEVICE void draw_from_candidates(ListDraw& list_draw, const CandidateList& list,
             list_draw.kept = GivenSet{Cut{from, to}, key_logit(from), range.start == 0};
             list_draw.token = token;
             list_draw.is_certain = range.is_certain;
+            list_draw.end = range.end;
             end(token, range.is_certain);
         }
     }

@@ -42,6 +42,7 @@
 #include "math/sections.cuh"
 #include "block/bounded_race.cuh"
 #include "stage/draw.cuh"
+#include "stage/kept_bits.cuh"
 #include "stage/row_result.cuh"
 #include "stage/token_logprob.cuh"
 
@@ -51,30 +52,31 @@
 //     FILTERS         filters besides min-p
 //     EDITS           edits and masks
 //     TOKEN_LOGPROB   the logprob of the row's token alone, in the modes raw, edited and tempered
-//     EVERYTHING      dynamic temperature, mirostat, every filter chain, all logprobs, kept sets
-struct SurveyDrawPolicy {
-    typedef SurveyDrawRecords Records;
-    static constexpr bool FILTERS = false, EDITS = false, TOKEN_LOGPROB = false, EVERYTHING = false;
-};
-
+//     KEPT            kept sets, and the logprob of a token that was drawn from its row's kept set over it
+//     EVERYTHING      dynamic temperature, mirostat, every filter chain, all logprobs
 struct SimplePolicy {
     typedef SurveyRecords Records;
-    static constexpr bool FILTERS = false, EDITS = false, TOKEN_LOGPROB = false, EVERYTHING = false;
+    static constexpr bool FILTERS = false, EDITS = false, TOKEN_LOGPROB = false, KEPT = false, EVERYTHING = false;
 };
 
-struct CandidatesPolicy {
-    typedef SurveyRecords Records;
-    static constexpr bool FILTERS = true, EDITS = false, TOKEN_LOGPROB = false, EVERYTHING = false;
+struct SurveyDrawPolicy : SimplePolicy {
+    typedef SurveyDrawRecords Records;
 };
 
-struct CandidatesLogprobPolicy {
-    typedef SurveyRecords Records;
-    static constexpr bool FILTERS = true, EDITS = true, TOKEN_LOGPROB = true, EVERYTHING = false;
+struct CandidatesPolicy : SimplePolicy {
+    static constexpr bool FILTERS = true;
 };
 
-struct GeneralPolicy {
-    typedef SurveyRecords Records;
-    static constexpr bool FILTERS = true, EDITS = true, TOKEN_LOGPROB = false, EVERYTHING = true;
+struct CandidatesLogprobPolicy : CandidatesPolicy {
+    static constexpr bool EDITS = true, TOKEN_LOGPROB = true;
+};
+
+struct CandidatesKeptPolicy : CandidatesLogprobPolicy {
+    static constexpr bool KEPT = true;
+};
+
+struct GeneralPolicy : CandidatesPolicy {
+    static constexpr bool EDITS = true, KEPT = true, EVERYTHING = true;
 };
 
 // The fields of its row's request that a block reads before the wait, and the values that it keeps for the row's end.
@@ -168,14 +170,22 @@ struct FinishedRow {
 struct RowOutcome {
     // The drawn token, or the forced one; NO_TOKEN if the row is empty and no token is forced.
     int token;
-    // With EVERYTHING: the key of the row's first token, 0 in an empty row; the kept set, empty in an empty row; and
-    // mirostat's next mu.
+    // With EVERYTHING: the key of the row's first token, 0 in an empty row; and mirostat's next mu.
     u64 first_key;
+    // The kept set, empty in an empty row.
     GivenSet kept;
     float mirostat_mu;
-    // Whether the token's logprob is written, and whether the whole row is ended.
+    // Whether the bits of the kept set, the token's logprob in the summed mode and that over the kept set are written;
+    // and whether the whole row is ended.
+    bool has_kept_bits;
     bool has_logprob;
+    bool has_kept_logprob;
     bool is_ended;
+
+    RowOutcome() = default;
+    DEVICE_MEMBER RowOutcome(int token, u64 first_key, GivenSet kept, float mirostat_mu)
+        : token(token), first_key(first_key), kept(kept), mirostat_mu(mirostat_mu), has_kept_bits(false),
+          has_logprob(false), has_kept_logprob(false), is_ended(false) {}
 };
 
 // Writes the results of a row, except logprobs and kept set, and advances its request. Thread 0 writes, and thread
@@ -203,7 +213,7 @@ DEVICE RowOutcome draw_unfiltered(const FinishedRow<Policy, T>& f, const RowReco
                                   float offset) {
     typedef typename Policy::Records Records;
     const Scales& scales = f.inputs.scales;
-    RowOutcome outcome{f.forced, 0, GivenSet{}, f.inputs.state.mirostat_mu, false, false};
+    RowOutcome outcome(f.forced, 0, GivenSet{}, f.inputs.state.mirostat_mu);
     if (Records::GREEDY && f.features & FEATURE_GREEDY) {
         RowSummary summary = summarise_row(f.storage.summary, records, true);
         f.inputs.add_status(summary);
@@ -296,14 +306,27 @@ DEVICE bool draw_from_list(const FinishedRow<Policy, T>& f, const RowRecords& re
         [&]() INLINE { return xtc_acts(f.params, inputs.state); }, end, meanwhile);
     outcome.token = (int)drawn.token;
     outcome.kept = drawn.kept;
+    if constexpr (Policy::KEPT) {
+        if (f.step.kept_bits != nullptr && drawn.is_certain) {
+            set_listed_bits(kept_words(f.step, f.row), list, drawn.kept.cut);
+        }
+        outcome.has_kept_bits = true;
+    }
     outcome.is_ended = ENDS_ROW;
     if constexpr (Policy::TOKEN_LOGPROB) {
+        const Params& params = f.storage.edits.params;
         TokenLogprobStorage& token_logprob = f.storage.token_logprob;
         u32 before = token_logprob.ranks[drawn.index];
         outcome.has_logprob = drawn.is_certain && before < RANK_UNKNOWN;
         if (outcome.has_logprob && f.features & FEATURE_LOGPROB_SUMS && threadIdx.x == 0) {
-            LogprobSections{f.step, f.row}.set(0, token_logprob.terms.of(token_logprob.logits[drawn.index]),
-                                               before + 1);
+            set_token_logprob(LogprobSections{f.step, f.row}, params, summed_logprob_mode(params),
+                              token_logprob.terms.of(token_logprob.logits[drawn.index]), before + 1);
+        }
+        outcome.has_kept_logprob = !Policy::KEPT || (drawn.kept.is_prefix && !(f.features & FEATURE_TEMPERATURE_LAST));
+        // Threads of two warps do not wait for each other's memory accesses.
+        if (Policy::KEPT && f.features & FEATURE_LOGPROBS && outcome.has_kept_logprob && drawn.is_certain &&
+            threadIdx.x == (warp_count() > 1 ? 32 : 0) && needs_kept_logprob(params)) {
+            write_listed_logprob(f.step, f.row, params, list, drawn.index, drawn.end, inputs.scales.temperature);
         }
     }
     return drawn.is_certain;
@@ -324,8 +347,8 @@ DEVICE RowOutcome draw_filtered(const FinishedRow<Policy, T>& f, const RowRecord
     if (threadIdx.x == 0) {
         inputs.add_status(summary);
     }
-    RowOutcome outcome{f.forced, first, GivenSet{empty_cut(), 0.0f, true}, inputs.state.mirostat_mu, false, false};
-    const bool keeps_forced = Policy::EVERYTHING && f.keeps_forced();
+    RowOutcome outcome(f.forced, first, GivenSet{empty_cut(), 0.0f, true}, inputs.state.mirostat_mu);
+    const bool keeps_forced = Policy::KEPT && f.keeps_forced();
     if (keeps_forced) {
         const u64 key = make_key(view.logit((u32)f.forced), (u32)f.forced);
         outcome.kept = GivenSet{Cut{key, key}, key_logit(key), true};
@@ -375,8 +398,10 @@ DEVICE RowOutcome draw_filtered(const FinishedRow<Policy, T>& f, const RowRecord
         if (!drawn) {
             draw_by_search<T, Policy::EDITS>(step, f.row, inputs.slot, inputs.forced < 0, inputs.scales, storage);
         }
-        outcome =
-            RowOutcome{storage.row_draw.token, first, storage.filter.kept, storage.row_draw.mirostat_mu, false, false};
+        outcome = RowOutcome(storage.row_draw.token, first, storage.filter.kept, storage.row_draw.mirostat_mu);
+    } else {
+        // The row's list decides it, and its first block does all that is left.
+        outcome.has_kept_bits = true;
     }
     if (Policy::EVERYTHING && inputs.forced >= 0) {
         // A known token replaces the drawn one.
@@ -390,44 +415,42 @@ DEVICE bool is_masked(const Step& step, u32 row) {
     return step.masks != nullptr && (step.mask_present == nullptr || step.mask_present[row] != 0);
 }
 
-// Writes a row's logprobs and its kept set, as far as the request and the step need them. Not inlined, so that its
-// registers do not add to the kernel's.
+// Writes the logprobs that a row's request needs. Not inlined, so that its registers do not add to the kernel's.
 template <class T>
-DEVICE_NOINLINE void write_logprobs_and_kept_set(const Step& step, u32 row, int slot, int token, float temperature,
-                                                 u64 first, GivenSet kept, LogprobStorage& storage,
-                                                 RowReduceStorage& reduce) {
+DEVICE_NOINLINE void write_row_logprobs(const Step& step, u32 row, int slot, int token, float temperature, u64 first,
+                                        GivenSet kept, LogprobStorage& storage, RowReduceStorage& reduce) {
     RowContext<T, true> context(step, row, slot);
-    if (context.params.features & FEATURE_LOGPROBS) {
-        bool unedited = !has_edits(context.params) && !is_masked(step, row);
-        LogprobRow<T> target{step, row, context.view, unedited, token, temperature, first, kept};
-        write_logprobs(storage, reduce, target, context.params, step.requests[slot]);
-    }
-    if (kept.cut.is_empty()) {
-        clear_kept_bits(step, row);
-    } else {
-        write_kept_bits(step, row, context.view, kept.cut);
-    }
+    bool unedited = !has_edits(context.params) && !is_masked(step, row);
+    LogprobRow<T> target{step, row, context.view, unedited, token, temperature, first, kept};
+    write_logprobs(storage, reduce, target, context.params, step.requests[slot]);
 }
 
-// Ends a row whose token is known: logprobs and kept set, results, the request's next state.
+// Ends a row whose token is known: logprobs, results, the request's next state.
 template <class Policy, class T>
 DEVICE void end_row(const FinishedRow<Policy, T>& f, const RowOutcome& outcome) {
     if constexpr (Policy::TOKEN_LOGPROB) {
-        if (f.features & FEATURE_LOGPROB_SUMS && outcome.token != NO_TOKEN && !outcome.has_logprob) {
-            if (f.keeps_forced() && first_logprob_mode(f.params) == MODE_PROCESSED) {
+        if (f.features & FEATURE_LOGPROBS && outcome.token != NO_TOKEN) {
+            const u32 id = (u32)outcome.token;
+            const Params& params = f.storage.edits.params;
+            const bool keeps_forced = f.keeps_forced();
+            if (keeps_forced && has_logprob_mode(params, MODE_PROCESSED)) {
                 if (threadIdx.x == 0) {
-                    LogprobSections{f.step, f.row}.set(0, 0.0f, 1);
+                    set_token_logprob(LogprobSections{f.step, f.row}, params, MODE_PROCESSED, 0.0f, 1);
                 }
-            } else {
-                write_token_logprob<T>(f.step, f.row, f.slot, (u32)outcome.token, f.storage.token_logprob);
+            } else if (Policy::KEPT && !outcome.has_kept_logprob && needs_kept_logprob(params)) {
+                write_kept_logprob<T>(f.step, f.row, f.slot, id, f.inputs.scales.temperature, outcome.kept,
+                                      f.storage.token_logprob, f.storage.draw.filter.search.reduce);
+            }
+            if (f.features & FEATURE_LOGPROB_SUMS && !outcome.has_logprob &&
+                !(keeps_forced && summed_logprob_mode(params) == MODE_PROCESSED)) {
+                write_token_logprob<T>(f.step, f.row, f.slot, id, f.storage.token_logprob);
             }
         }
     }
     if constexpr (Policy::EVERYTHING) {
-        if (f.features & FEATURE_LOGPROBS || f.step.kept_bits != nullptr) {
-            write_logprobs_and_kept_set<T>(f.step, f.row, f.slot, outcome.token, f.inputs.scales.temperature,
-                                           outcome.first_key, outcome.kept, f.storage.logprobs,
-                                           f.storage.draw.filter.search.reduce);
+        if (f.features & FEATURE_LOGPROBS) {
+            write_row_logprobs<T>(f.step, f.row, f.slot, outcome.token, f.inputs.scales.temperature, outcome.first_key,
+                                  outcome.kept, f.storage.logprobs, f.storage.draw.filter.search.reduce);
         }
         // WAR on the token counts: slower warps still read logits edited by them, one thread then counts the token.
         __syncthreads();
@@ -462,6 +485,10 @@ DEVICE void begin_row(const FinishedRow<Policy, T>& f, ForcedToken forced) {
                 EditedRow<T, true>(LogitsRow<T>(step, f.row), edits, storage.edits.params, storage.request, state.step);
         }
     }
+    if constexpr (Policy::KEPT) {
+        // Nothing reads these bits any more: kernels and copies from before this step are done.
+        clear_kept_bits(step, f.row);
+    }
     if constexpr (Policy::FILTERS) {
         RowBlocks::begin(storage.draw.filter.search.reduce);
         clear(storage.draw.filter.search.candidates);
@@ -492,7 +519,7 @@ template <class Policy, class T>
 DEVICE void finish_row(const Step& step, u32 row, FinishStorage<Policy, T>& storage) {
     const int slot = step.slots[row];
     const Params& params = step.params[slot < 0 ? 0 : slot];
-    const ForcedToken forced = forced_token(step, row, slot, Policy::EDITS ? params.features : 0);
+    const ForcedToken forced = forced_token(step, row, slot, Policy::FILTERS ? params.features : 0);
     RowInputs in_registers;
     RowInputs& inputs = row_inputs<Policy, T>(storage, in_registers);
     const FinishedRow<Policy, T> f{step, row, slot, forced.id, params.features, params, inputs, storage};
@@ -508,9 +535,6 @@ DEVICE void finish_row(const Step& step, u32 row, FinishStorage<Policy, T>& stor
     if (slot < 0) {
         if (is_first) {
             write_padding(step, row);
-            if (Policy::EVERYTHING) {
-                clear_kept_bits(step, row);
-            }
         }
         return;
     }
@@ -533,6 +557,11 @@ DEVICE void finish_row(const Step& step, u32 row, FinishStorage<Policy, T>& stor
             outcome = draw_filtered(f, records, storage.edits.view);
         } else {
             outcome = draw_filtered(f, records, unedited);
+        }
+    }
+    if constexpr (Policy::KEPT) {
+        if (step.kept_bits != nullptr && !outcome.has_kept_bits && !outcome.kept.cut.is_empty()) {
+            set_kept_bits<T, Policy::EDITS>(step, row, slot, outcome.kept.cut, storage.draw.filter.search.reduce);
         }
     }
     if (is_first && !outcome.is_ended) {

@@ -1,12 +1,11 @@
 // logprobs.cuh: logprobs and ranks of a row's token, of its top n and of requested ids (rules L1 to L3), by a block.
 //
-// Computes   a row's logprobs and ranks in the outputs, and the bits of its kept set
+// Computes   a row's logprobs and ranks in the outputs
 // Never      sorts a row: ranks are counts, and the top n come from tiles that reach a threshold from the maxima
 // Twins      oracle spec/src/logprobs.rs | CPU cpu/src/logprobs.rs | why docs/stages/logprobs.md
 // Traffic    for the mass: 16 bytes per tile if the survey summed it, otherwise the members' tiles; for each 16 ranks:
 //            the tiles that reach one of the tokens; for the top n: the tiles that reach the threshold; for members
-//            that
-//            are no prefix of the row: their tiles once more, for the maxima; for the kept set: the row
+//            that are no prefix of the row: their tiles once more, for the maxima
 #pragma once
 
 #include "math/logprob_modes.cuh"
@@ -53,6 +52,16 @@ struct LogprobSections {
         }
     }
 };
+
+// Stores the logprob of a row's token in one of the modes that its request names, and the rank if that is the first.
+DEVICE void set_token_logprob(const LogprobSections& sections, const Params& params, u32 mode, float logprob,
+                              u32 rank) {
+    if (mode == first_logprob_mode(params)) {
+        sections.set(0, logprob, rank);
+    } else {
+        sections.set_second(logprob);
+    }
+}
 
 // Writes the outputs of a row without members: -inf, rank 0 and NO_TOKEN.
 DEVICE void write_no_members(const LogprobSections& sections) {
@@ -352,41 +361,4 @@ DEVICE void write_logprobs(LogprobStorage& storage, RowReduceStorage& reduce, co
     if (threadIdx.x == 0) {
         LogprobSections{step, target.row}.set_second(second);
     }
-}
-
-// Clears a row's bits of the kept set, if the step stores kept sets.
-DEVICE void clear_kept_bits(const Step& step, u32 row) {
-    u64 words = step.kept_bits == nullptr ? 0 : (u64)step.tiles * MASK_WORDS;
-    for (u64 i = threadIdx.x; i < words; i += blockDim.x) {
-        step.kept_bits[row * words + i] = 0;
-    }
-}
-
-// Writes a row's kept set, if the step stores kept sets: one bit per id, 1 for kept tokens.
-template <class T>
-DEVICE void write_kept_bits(const Step& step, u32 row, const EditedRow<T, true>& view, const Cut& kept) {
-    if (step.kept_bits == nullptr) {
-        return;
-    }
-    u32* words = step.kept_bits + (u64)row * step.tiles * MASK_WORDS;
-    // Unknown maxima make the block visit every tile: each has words to be written.
-    visit_tiles(
-        view, Maxima{nullptr, 0, step.tiles}, -INF_F32,
-        [&](u32 tile, float, const float (&z)[ITEMS_PER_LANE], bool) INLINE {
-            u32 lane = lane_id();
-            for (u32 word = 0; word < MASK_WORDS; word++) {
-                u32 bits = 0;
-#pragma unroll
-                for (u32 j = 0; j < ITEMS_PER_LANE; j++) {
-                    u32 offset = view.offset(tile, lane, j);
-                    bool member = kept.contains(make_key(z[j], tile * TILE + offset));
-                    bits |= member && offset / 32 == word ? 1u << offset % 32 : 0;
-                }
-                bits = __reduce_or_sync(FULL_MASK, bits);
-                if (lane == 0) {
-                    words[tile * MASK_WORDS + word] = bits;
-                }
-            }
-        },
-        [](u32, float, bool) INLINE {});
 }

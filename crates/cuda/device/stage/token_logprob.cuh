@@ -1,11 +1,12 @@
-// token_logprob.cuh: the logprob and the rank of a row's token alone, in the modes raw, edited and tempered (rules L1
-// to L3); device functions of a block.
+// token_logprob.cuh: the logprob and the rank of a row's token alone (rules L1 to L3): in a mode whose members the
+// survey summed, and over the kept set; device functions of a block.
 //
 // Computes   the row's mass, from the survey's sums; the logits and ranks of all tokens of a candidate list, while
 //            another warp draws from it; the logprob and rank of any one token
-// Never      reads a tile unless the rank of the row's token depends on it
+// Never      reads a tile unless the rank of the row's token depends on it, or the kept set is on no list
 // Twins      logprobs.cuh for every request
-// Traffic    16 bytes per tile; the tiles of which several tokens may come before the row's token
+// Traffic    16 bytes per tile; the tiles of which several tokens may come before the row's token; the tiles of a kept
+//            set that is on no list
 // Requires   the survey's sums for logprobs; whole warps
 #pragma once
 
@@ -24,6 +25,8 @@ struct TokenLogprobStorage {
     // The number of tokens before the one that `write_token_logprob` ranks.
     u32 before;
     LogprobTerms terms;
+    // The token whose rank in the kept set `write_kept_logprob` counts.
+    RankQueries queries;
     // By index in the ordered list: the number of tokens before the listed one in the mode's row, RANK_UNKNOWN or more
     // if tiles must be read to complete it; and the token's logit in that row.
     u32 ranks[MAX_CANDIDATES];
@@ -75,12 +78,12 @@ DEVICE float others_upper_bound(const TileSum& tile, float log2e_over_t) {
 #endif
 }
 
-// Returns whether logprobs and ranks refer to the row before its edits (mode `raw`).
-DEVICE bool is_raw(const Params& params) { return first_logprob_mode(params) == MODE_RAW; }
+// Returns whether the summed mode refers to the row before its edits.
+DEVICE bool is_raw(const Params& params) { return summed_logprob_mode(params) == MODE_RAW; }
 
-// Returns the temperature of the logprob mode: 1 for `raw` and `edited`.
+// Returns the temperature of the summed mode: 1 for `raw` and `edited`.
 DEVICE float logprob_temperature(const Params& params) {
-    bool tempered = !is_raw(params) && first_logprob_mode(params) != MODE_EDITED;
+    bool tempered = !is_raw(params) && summed_logprob_mode(params) != MODE_EDITED;
     return tempered ? params.effective_temperature : 1.0f;
 }
 
@@ -242,6 +245,51 @@ DEVICE_NOINLINE void write_token_logprob(const Step& step, u32 row, int slot, u3
     if (threadIdx.x == 0 && z > MASKED_VALUE) {
         LogprobTerms terms;
         terms.set(first, logprob_temperature(params), mass);
-        LogprobSections{step, row}.set(0, terms.of(z), storage.before + 1);
+        set_token_logprob(LogprobSections{step, row}, params, summed_logprob_mode(params), terms.of(z),
+                          storage.before + 1);
+    }
+}
+
+// Writes the logprob and the rank, in the mode processed, of a token of a candidate list of which all kept tokens are
+// the first; by one thread.
+DEVICE void write_listed_logprob(const Step& step, u32 row, const Params& params, const CandidateList& list, u32 index,
+                                 u32 end, float temperature) {
+    LogprobTerms terms;
+    terms.set(key_logit(list.ordered[0]), temperature, list.masses[end - 1]);
+    set_token_logprob(LogprobSections{step, row}, params, MODE_PROCESSED, terms.of(key_logit(list.ordered[index])),
+                      index + 1);
+}
+
+// Writes the logprob and the rank, in the mode processed, of a token of its row's kept set. Not inlined, because rows
+// with lists seldom need it. All threads call it.
+template <class T>
+DEVICE_NOINLINE void write_kept_logprob(const Step& step, u32 row, int slot, u32 id, float temperature, GivenSet kept,
+                                        TokenLogprobStorage& storage, RowReduceStorage& reduce) {
+    const LogprobSections sections{step, row};
+    const Params& params = step.params[slot];
+    if (kept.cut.first == kept.cut.last) {
+        // The only token has all of the probability.
+        if (threadIdx.x == 0) {
+            set_token_logprob(sections, params, MODE_PROCESSED, 0.0f, 1);
+        }
+        return;
+    }
+    const EditedRow<T, true> view(step, row, slot);
+    const RowBlocks alone = RowBlocks::alone(reduce);
+    Maxima maxima = survey_maxima(step, row);
+    if (!kept.is_prefix) {
+        maxima = compute_maxima(alone, view, maxima, kept.cut, scratch_maxima(step, row, 0));
+    }
+    const u64 mass = mass_of_set(alone, view, maxima, kept, kept.cut, log2_e() / temperature).mass;
+    const float z = view.logit(id);
+    if (threadIdx.x == 0) {
+        storage.queries.keys[0] = make_key(z, id);
+    }
+    // The last barrier inside also lets the caller count the token (WAR on the token counts).
+    count_before(view, SetWithMaxima{kept, maxima}, kept.cut, storage.queries, 1);
+    if (threadIdx.x == 0) {
+        LogprobTerms terms;
+        terms.set(kept.first_value, temperature, mass);
+        set_token_logprob(sections, params, MODE_PROCESSED, terms.of(z), storage.queries.before[0] + 1);
     }
 }

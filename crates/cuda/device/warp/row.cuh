@@ -57,6 +57,33 @@ DEVICE u32 lane_bits(u32 words, u32 lane, bool vectorized) {
     return __shfl_sync(FULL_MASK, words, (int)(lane / 4)) >> (lane % 4 * 8) & 255;
 }
 
+// The words of a tile's bitmap from the lanes' bits, the inverse of `lane_bits`: lane i returns word i, for i below
+// MASK_WORDS.
+template <class T>
+DEVICE u32 tile_words(u32 bits, u32 lane, bool vectorized) {
+    if (!vectorized) {
+        u32 word = 0;
+#pragma unroll
+        for (u32 j = 0; j < ITEMS_PER_LANE; j++) {
+            const u32 ballot = __ballot_sync(FULL_MASK, bits >> j & 1);
+            word = lane == j ? ballot : word;
+        }
+        return word;
+    }
+    // A word has the bits of this many neighbouring lanes; of 32-bit logits a lane has bits of two words.
+    constexpr u32 SHARING = sizeof(typename T::Element) == 4 ? 8 : 4;
+    const u32 shift = lane % SHARING * (32 / SHARING);
+    u32 low = (SHARING == 8 ? bits & 15 : bits) << shift, high = bits >> 4 << shift;
+#pragma unroll
+    for (u32 distance = 1; distance < SHARING; distance *= 2) {
+        low |= __shfl_xor_sync(FULL_MASK, low, (int)distance);
+        high |= __shfl_xor_sync(FULL_MASK, high, (int)distance);
+    }
+    const int from = (int)(lane * SHARING % 32);
+    const u32 word = __shfl_sync(FULL_MASK, low, from), other = __shfl_sync(FULL_MASK, high, from);
+    return lane * SHARING < 32 ? word : other;
+}
+
 // A row of logits, all ids of the vocabulary.
 template <class T>
 struct LogitsRow {

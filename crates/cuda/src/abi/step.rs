@@ -132,8 +132,8 @@ shared! {
         EDITS = 1 << 5;
         /// The request bans ids permanently: `Request::allowed` exists.
         BANNED_IDS = 1 << 6;
-        /// Some edits depend on the end of the history: DRY, the bans of E4 and penalties of a window. The
-        /// kernel `history_edits` finds them in each step.
+        /// The kernel `history_edits` reads the history in each step: some edits depend on its end, namely
+        /// DRY, the bans of E4 and penalties of a window, or SECTION is set.
         HISTORY_EDITS = 1 << 7;
         LOGPROBS = 1 << 8;
         /// Every id of the history has an entry; an emitted token gets one if it has none.
@@ -148,7 +148,8 @@ shared! {
         /// The logprobs need the mass of the whole row at `Params::logprob_log2e_over_t`: the survey writes
         /// exact sums.
         LOGPROB_SUMS = 1 << 13;
-        /// Logprobs are reported for the row's own token only: neither for the top n nor for given ids.
+        /// Logprobs are reported for the row's own token only, neither for the top n nor for given ids: in
+        /// the mode that the survey sums, over the kept set, or in both.
         TOKEN_LOGPROB_ONLY = 1 << 14;
         /// The row follows drafts and shares the entries of its request. `Request::history` has the drafts
         /// before the row, `Request::history_capacity` of them; they count as output, beside what the entries
@@ -160,7 +161,7 @@ shared! {
         /// in each step, so the counts of other entries mean nothing.
         PENALTY_WINDOW = 1 << 17;
         /// The text has a section or its loops end: `Request::section` exists. The kernel `history_edits`
-        /// finds in each step the id that they force or ban.
+        /// finds in each step the id that they force, or ban if EDITS is set too.
         SECTION = 1 << 18;
     }
 

@@ -13,14 +13,14 @@ use crate::launch::tuning;
 use crate::programs::kernels::{
     BEGIN_DRAFTS, COPY_DRAFTS, DRAFT_RACE, END_DRAFTS, PARENTS_OF_LINKS, SHORTEN_REQUESTS,
 };
-use crate::requests::step_features::Edits;
+use crate::requests::step_features::StepFeatures;
 
-/// Enqueues `begin_drafts`, which makes the requests of the step's rows, of which some may have `edits`.
+/// Enqueues `begin_drafts`, which makes the requests of the step's rows.
 ///
 /// # Safety
 /// As for [`Runtime::launch`]. No kernel writes the tables that `drafts` names but the states of slots.
-pub(crate) unsafe fn begin(runtime: &dyn Runtime, edits: Edits, drafts: &DraftStep) -> Result<()> {
-    let grid = tuning::begin_drafts(drafts.step.rows as usize, edits);
+pub(crate) unsafe fn begin(runtime: &dyn Runtime, needs: StepFeatures, drafts: &DraftStep) -> Result<()> {
+    let grid = tuning::begin_drafts(drafts.step.rows as usize, needs);
     // SAFETY: the grid is the one that drafts.cu expects, and each of its blocks waits before it reads what
     // kernels write, and before it writes. The caller guarantees what `drafts` points to.
     unsafe { runtime.launch_dependent(BEGIN_DRAFTS.kernel(), grid, bytemuck::bytes_of(drafts)) }

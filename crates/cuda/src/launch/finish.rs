@@ -9,7 +9,8 @@ use crate::driver::runtime::Runtime;
 use crate::error::Result;
 use crate::launch::tuning;
 use crate::programs::kernels::{
-    FINISH_CANDIDATES, FINISH_CANDIDATES_LOGPROB, FINISH_GENERAL, FINISH_SIMPLE, FINISH_SURVEY_DRAW,
+    FINISH_CANDIDATES, FINISH_CANDIDATES_KEPT, FINISH_CANDIDATES_LOGPROB, FINISH_GENERAL, FINISH_SIMPLE,
+    FINISH_SURVEY_DRAW,
 };
 use crate::requests::step_features::{StepFeatures, Variant};
 
@@ -29,6 +30,7 @@ pub(crate) unsafe fn enqueue(
         Variant::Simple => FINISH_SIMPLE,
         Variant::Candidates => FINISH_CANDIDATES,
         Variant::CandidatesLogprob => FINISH_CANDIDATES_LOGPROB,
+        Variant::CandidatesKept => FINISH_CANDIDATES_KEPT,
         Variant::General => FINISH_GENERAL,
     };
     let grid = tuning::finish(limits, step.rows as usize, step.tiles as usize, needs);

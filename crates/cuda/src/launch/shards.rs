@@ -9,7 +9,7 @@ use crate::driver::runtime::Runtime;
 use crate::error::Result;
 use crate::launch::tuning;
 use crate::programs::kernels::{FINISH_EDITED_SHARDS, FINISH_SHARD_LISTS, FINISH_SHARDS, Size};
-use crate::requests::step_features::{Edits, StepFeatures, Variant};
+use crate::requests::step_features::{StepFeatures, Variant};
 
 /// Enqueues the survey of this rank's parts of rows, if it has some. It begins at once behind `begin_drafts`,
 /// if rows are `drafted`, and behind `history_edits`, and waits for these before it reads requests.
@@ -20,7 +20,7 @@ pub(crate) unsafe fn survey_shards(
     runtime: &dyn Runtime,
     limits: &DeviceLimits,
     row_type: (Kind, Dtype),
-    edits: Edits,
+    needs: StepFeatures,
     argument: &ShardStep,
     drafted: bool,
 ) -> Result<()> {
@@ -28,15 +28,14 @@ pub(crate) unsafe fn survey_shards(
     if tiles == 0 {
         return Ok(());
     }
-    let edited = edits > Edits::None;
-    let survey = tuning::survey_shards(limits, (rows, tiles), row_type, edited);
+    let survey = tuning::survey_shards(limits, (rows, tiles), row_type, needs.edits);
     let step = argument.step.with_blocks_per_row(survey.blocks.blocks_per_row as u32);
     // A row after drafts has its own number as a slot, and begin_drafts gives padding parameters too, but no
     // lists.
-    let known_slots = if drafted && !edited { flags::SLOT_IS_ROW } else { 0 };
+    let known_slots = if drafted && !needs.edits { flags::SLOT_IS_ROW } else { 0 };
     let argument = ShardStep { step: Step { flags: step.flags | known_slots, ..step }, ..*argument };
     let (grid, argument) = (survey.blocks.grid(rows), bytemuck::bytes_of(&argument));
-    if drafted || edits == Edits::HistoryDependent {
+    if drafted || needs.history {
         // SAFETY: the grid is the one that shards.cu expects, and each block waits before it reads what the
         // kernel before writes. The caller guarantees what the argument points to.
         return unsafe { runtime.launch_dependent(survey.kernel, grid, argument) };
@@ -59,9 +58,7 @@ pub(crate) unsafe fn finish_shards(
     let (rows, tiles) = (argument.step.rows as usize, argument.step.tiles as usize);
     let size = if rows <= limits.multiprocessors { Size::Few } else { Size::Many };
     let kernel = match needs {
-        StepFeatures { edits: Edits::PerToken | Edits::HistoryDependent, .. } => {
-            FINISH_EDITED_SHARDS.sized(size, kind, dtype)
-        }
+        StepFeatures { edits: true, .. } => FINISH_EDITED_SHARDS.sized(size, kind, dtype),
         StepFeatures { variant: Variant::SurveyDraw | Variant::Simple, .. } => FINISH_SHARDS.of(kind, dtype),
         _ => FINISH_SHARD_LISTS.sized(size, kind, dtype),
     };

@@ -19,7 +19,7 @@ use crate::launch::{judge, survey, tuning, written_rows};
 use crate::memory::buffer::Buffer;
 use crate::memory::rows::Rows;
 use crate::operators::softmax::{Softmax, Temperatures};
-use crate::requests::step_features::{Edits, StepFeatures, Variant};
+use crate::requests::step_features::{StepFeatures, Variant};
 
 /// Names the memory in errors.
 const PROBABILITIES: &str = "memory for the probabilities of rows behind drafts";
@@ -150,7 +150,7 @@ impl JudgedRows {
         step: &abi::Step,
         needs: StepFeatures,
     ) -> crate::Result<()> {
-        if needs.edits > Edits::None || step.row_indices != 0 {
+        if needs.edits || step.row_indices != 0 {
             // SAFETY: the caller guarantees what the function requires.
             unsafe { self.write_edited(runtime, limits, (kind, dtype), step, needs) }
         } else if kind == Kind::Logits && needs.variant == Variant::SurveyDraw {
@@ -199,7 +199,7 @@ impl JudgedRows {
         needs: StepFeatures,
     ) -> crate::Result<()> {
         // The kernels that write rows need a list or a search for any filters.
-        let needs = StepFeatures { edits: Edits::None, variant: Variant::Candidates, ..needs };
+        let needs = StepFeatures { edits: false, variant: Variant::Candidates, ..needs };
         let launch = tuning::survey(limits, (step.rows as usize, step.tiles as usize), (kind, dtype), needs);
         let (address, stride) = (self.probabilities.address(), self.stride as u64);
         let element = size_of::<f32>() as u32;

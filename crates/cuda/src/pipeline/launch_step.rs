@@ -17,7 +17,7 @@ use crate::pipeline::rank_rows::{Exchange, ExchangeLayout};
 use crate::pipeline::row_batch::RowBatch;
 use crate::pipeline::step::{Begin, Step};
 use crate::pipeline::workspace::Workspace;
-use crate::requests::step_features::{Edits, StepFeatures};
+use crate::requests::step_features::StepFeatures;
 
 impl Step<'_> {
     /// Launches the kernels that support `needs`, which must include the features of the step's rows, and
@@ -77,6 +77,8 @@ impl Step<'_> {
         let abi::Step { vocab, tiles, .. } = self.argument;
         let whole = abi::Step { vocab, tiles, ..shards.step };
         let (needs, begun) = (with_masks(&whole, needs), self.begun(workspace, &whole));
+        // Of the kernels over parts of rows, those under edits look for what sections and loops force.
+        let needs = if needs.history { needs.union(StepFeatures::MASKS) } else { needs };
         self.begin_drafts(workspace, begun.as_ref(), needs)?;
         launch_history_edits(workspace, &whole, begun.is_some(), needs)?;
         let is_decided = needs.are_decided_in_shards(self.terms.kind);
@@ -84,8 +86,8 @@ impl Step<'_> {
         let shards = abi::ShardStep { swap_slots, ..*shards };
         enqueue_shards(workspace, (self.terms.kind, self.dtype), needs, (&shards, begun.is_some()))?;
         if !is_decided && let Some(exchange) = &self.terms.exchange {
-            // The edits of all rows are stamped.
-            let needs = StepFeatures { edits: needs.edits.min(Edits::PerToken), ..needs };
+            // What the histories of all rows need is found.
+            let needs = StepFeatures { history: false, ..needs };
             self.launch_undecided(workspace, exchange, &shards, needs)?;
         }
         self.end_drafts(workspace, begun.as_ref())
@@ -148,7 +150,7 @@ impl Step<'_> {
         // SAFETY: the buffers belong to this workspace, and `assign` wrote what lies there. Their sizes
         // suffice for the rows and requests that `check` compared, and for the paths that `fix` did. The
         // creators of the drafts' columns and of the paths guarantee these.
-        unsafe { drafts::begin(runtime, needs.edits, begun) }
+        unsafe { drafts::begin(runtime, needs, begun) }
     }
 
     /// Launches the kernel that accepts drafts and advances the requests, if the rows verify some.
@@ -191,7 +193,7 @@ impl Step<'_> {
         let needs = if scores { needs } else { needs.union(StepFeatures::SIMPLE) };
         let survey = match &self.shared {
             // If any row has edits or needs sums, all rows are surveyed separately.
-            Some((survey, step)) if needs.edits == Edits::None && !needs.sums => {
+            Some((survey, step)) if !needs.edits && !needs.sums => {
                 // SAFETY: the conditions of the survey's launch below hold here too. There are no more logits
                 // rows than rows, or sharing would save nothing, so the records fit.
                 unsafe { survey::enqueue(runtime, survey, step) }?;
@@ -202,17 +204,16 @@ impl Step<'_> {
         // A survey of each row waits by itself for what the kernel just before makes: the requests of rows
         // after drafts, or stamps of edits. Behind kernels that judge or write probabilities, or survey
         // shared rows, it begins when these are complete.
-        let is_edited = needs.edits > Edits::None;
         let waits = match begun {
-            Some(_) => !has_probabilities && (is_edited || self.shared.is_none()),
-            None => needs.edits == Edits::HistoryDependent,
+            Some(_) => !has_probabilities && (needs.edits || self.shared.is_none()),
+            None => needs.history,
         };
         // A survey after a head or a softmax must not load before these are complete.
         let has_rows = self.head.is_none() && self.softmax_of.is_none();
         let enqueue = if waits && has_rows { survey::enqueue_dependent } else { survey::enqueue };
         // A row after drafts has its own number as a slot, and begin_drafts gives padding parameters too, but
         // no lists.
-        let known_slots = if waits && !is_edited { flags::SLOT_IS_ROW } else { 0 };
+        let known_slots = if begun.is_some() && waits && !needs.edits { flags::SLOT_IS_ROW } else { 0 };
         let step = abi::Step { flags: step.flags | known_slots, ..*step };
         let step = &step.with_blocks_per_row(survey.blocks.blocks_per_row as u32);
         // SAFETY: the buffers belong to this workspace, whose end waits for enqueued work. Their sizes
@@ -304,15 +305,15 @@ fn with_masks(step: &abi::Step, needs: StepFeatures) -> StepFeatures {
     if step.masks == 0 { needs } else { needs.union(StepFeatures::MASKS) }
 }
 
-/// Launches the kernel that stamps the edits which match the ends of histories, if rows have such; `drafted`:
-/// behind `begin_drafts`.
+/// Launches the kernel that stamps the edits which match the ends of histories, and finds what sections and
+/// loops force, if rows have such; `drafted`: behind `begin_drafts`.
 fn launch_history_edits(
     workspace: &Workspace,
     step: &abi::Step,
     drafted: bool,
     needs: StepFeatures,
 ) -> crate::Result<()> {
-    if needs.edits < Edits::HistoryDependent {
+    if !needs.history {
         return Ok(());
     }
     let enqueue = if drafted { history_edits::enqueue_dependent } else { history_edits::enqueue };
@@ -339,7 +340,7 @@ fn enqueue_shards(
     let (runtime, device) = (&*workspace.runtime, &workspace.device);
     // SAFETY: the windows and this workspace outlive enqueued work, and `fix` checked their sizes against the
     // shape. The creator of `Rows` guarantees the logits.
-    unsafe { shards::survey_shards(runtime, device, row_type, needs.edits, shards, drafted) }?;
+    unsafe { shards::survey_shards(runtime, device, row_type, needs, shards, drafted) }?;
     // SAFETY: as above. The kernel before is the survey.
     unsafe { shards::finish_shards(runtime, device, row_type, needs, shards) }
 }

@@ -27,6 +27,7 @@ use crate::pipeline::judged_rows::Trees;
 use crate::pipeline::proposals::{DraftBatchLimits, Proposals};
 use crate::pipeline::results::Results;
 use crate::pipeline::row_lists::RowLists;
+use crate::requests::prepared::Prepared;
 use crate::requests::request_table::Requests;
 use crate::requests::step_features::StepFeatures;
 use crate::requests::step_variant::StepVariant;
@@ -48,6 +49,8 @@ pub struct RowBatch {
     row_indices_end: usize,
     /// The most drafts that a request has, or that stand in front of a row of a draft model.
     most_drafts: u32,
+    /// Whether the rows' tokens are known.
+    known: bool,
     /// The features that the requests need, kept so that a step does not have to scan the rows.
     needs: StepFeatures,
     /// The smallest named variant that serves each slot's request, and the largest of these.
@@ -71,6 +74,7 @@ impl RowBatch {
             shape: Shape::default(),
             row_indices_end: 0,
             most_drafts: 0,
+            known: false,
             needs: StepFeatures::NONE,
             variants: Vec::new(),
             variant: StepVariant::NoFilter,
@@ -131,6 +135,7 @@ impl RowBatch {
         // Padding emits nothing, but has a row of paths like any other.
         let counted = |(slot, count)| (slot != -1 || self.proposals.is_some()).then_some(count);
         self.most_drafts = self.paths().filter_map(counted).max().unwrap_or(0);
+        self.known = rows.known;
         self.refresh(requests);
         Ok(())
     }
@@ -230,6 +235,11 @@ impl RowBatch {
             let (needs, variant) = requests.needs_of(*slot, is_greedy);
             self.needs = self.needs.union(needs);
             self.variants.push(variant);
+        }
+        let reports_kept = |slot: &Slot| requests.prepared(*slot).is_some_and(Prepared::reports_kept);
+        let draws_nothing = self.known || self.rule().judgement().is_some();
+        if draws_nothing && (self.limits.kept || self.slots.iter().any(reports_kept)) {
+            self.needs = self.needs.union(StepFeatures::KEPT_OF_KNOWN);
         }
         self.variant = self.variants.iter().copied().max().unwrap_or(StepVariant::NoFilter);
         self.refusal = self.slots.iter().find_map(|slot| requests.refusal_of(*slot)).cloned();

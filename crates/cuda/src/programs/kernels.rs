@@ -80,6 +80,8 @@ kernels! {
         "finish_candidates" { FINISH_CANDIDATES: BY_ROWS }
         // Finish a step by candidate lists, with edits, masks and the drawn token's logprob.
         "finish_candidates_logprob" { FINISH_CANDIDATES_LOGPROB: BY_ROWS }
+        // Finish such a step with kept sets, and with the token's logprob over them.
+        "finish_candidates_kept" { FINISH_CANDIDATES_KEPT: BY_ROWS }
         // Turn rows of logits into rows of probabilities.
         "softmax" {
             SOFTMAX_REDUCE: BY_DTYPE,

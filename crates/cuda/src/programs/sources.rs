@@ -67,6 +67,7 @@ const DEVICE: &[Source] = device_files![
     "stage/written_probability.cuh",
     "stage/filter.cuh",
     "stage/candidate_filter.cuh",
+    "stage/kept_bits.cuh",
     "stage/kept_set.cuh",
     "stage/tested_draw.cuh",
     "stage/draw.cuh",

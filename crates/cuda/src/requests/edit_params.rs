@@ -116,12 +116,12 @@ pub(crate) fn prepare(params: &SamplingParams, vocab: usize, prepared: &mut Para
     let counts = repeats || penalties;
     let has_window = penalties && params.penalty_window > 0;
     prepared.penalty_window = params.penalty_window;
-    let search =
-        repeats || has_window || has_section || !edits.bad_words.is_empty() || !edits.stop_ids.is_empty();
+    let may_ban = !edits.bad_words.is_empty() || !edits.stop_ids.is_empty() || edits.last_of_close.is_some();
+    let stamps = repeats || has_window || may_ban;
     for (bit, set) in [
-        (features::EDITS, counts || search || !edits.bias.is_empty()),
+        (features::EDITS, counts || stamps || !edits.bias.is_empty()),
         (features::TOKEN_COUNTS, counts),
-        (features::HISTORY_EDITS, search),
+        (features::HISTORY_EDITS, stamps || has_section),
         (features::PENALTY_WINDOW, has_window),
         (features::SECTION, has_section),
         (features::BANNED_IDS, edits.allowed.is_some()),

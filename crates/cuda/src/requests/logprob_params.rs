@@ -18,15 +18,19 @@ pub(crate) fn prepare(params: &SamplingParams, prepared: &mut Params) {
         LogprobMode::Processed => logprob_modes::PROCESSED,
     };
     let LogprobModes { first, second } = logprobs.mode;
-    if logprobs.top_n == 0 && logprobs.ids.is_empty() && second.is_none() {
-        prepared.features |= features::TOKEN_LOGPROB_ONLY;
-    }
+    let modes = [first, second.unwrap_or(first)];
     // Rows of the mode raw have maxima of their own, which the survey stores with the sums.
-    let summed = if second == Some(LogprobMode::Raw) { LogprobMode::Raw } else { first };
-    prepared.logprob_modes = code(first) | code(second.unwrap_or(first)) << 4 | code(summed) << 8;
-    if let Some(scale) = survey_scale(prepared, summed) {
+    let mut raw_first = [LogprobMode::Raw, first, modes[1]].into_iter().filter(|mode| modes.contains(mode));
+    let summed = raw_first.find_map(|mode| Some((mode, survey_scale(prepared, mode)?)));
+    if let Some((_, scale)) = summed {
         prepared.features |= features::LOGPROB_SUMS;
         prepared.logprob_log2e_over_t = scale;
+    }
+    let summed = summed.map(|(mode, _)| mode);
+    prepared.logprob_modes = code(first) | code(modes[1]) << 4 | code(summed.unwrap_or(first)) << 8;
+    let is_token_alone = logprobs.top_n == 0 && logprobs.ids.is_empty();
+    if is_token_alone && modes.iter().all(|mode| Some(*mode) == summed || *mode == LogprobMode::Processed) {
+        prepared.features |= features::TOKEN_LOGPROB_ONLY;
     }
 }
 
@@ -41,6 +45,14 @@ fn survey_scale(prepared: &Params, mode: LogprobMode) -> Option<f32> {
         LogprobMode::Processed if prepared.filter_chain != 0 || has(features::MIROSTAT) => None,
         LogprobMode::Tempered | LogprobMode::Processed => Some(prepared.log2e_over_t),
     }
+}
+
+/// Returns whether a logprob over the kept set is asked for, which the survey does not sum: the twin of
+/// `needs_kept_logprob` in `logprob_modes.cuh`.
+pub(crate) fn needs_kept(params: &Params) -> bool {
+    let modes = [0, 4, 8].map(|shift| params.logprob_modes >> shift & 15);
+    let is_summed = params.features & features::LOGPROB_SUMS != 0 && modes[2] == logprob_modes::PROCESSED;
+    params.features & features::LOGPROBS != 0 && modes[..2].contains(&logprob_modes::PROCESSED) && !is_summed
 }
 
 /// Checks that a workspace has capacity for a request's logprobs.

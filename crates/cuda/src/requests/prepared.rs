@@ -79,6 +79,11 @@ impl Prepared {
         self.params.features & (features::TOKEN_COUNTS | features::HISTORY_EDITS) != 0
     }
 
+    /// Returns whether a logprob over the kept set is reported.
+    pub(crate) fn reports_kept(&self) -> bool {
+        logprob_params::needs_kept(&self.params)
+    }
+
     /// Returns the lists of the edits.
     pub(crate) fn edits(&self) -> &Arc<EditLists> {
         &self.edits

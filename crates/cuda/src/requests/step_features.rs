@@ -6,7 +6,8 @@
 
 use gumball_spec::Kind;
 
-use crate::abi::{Params, chains, features, readings};
+use crate::abi::{Params, chains, features};
+use crate::requests::logprob_params;
 
 /// Which kernel finishes a step's rows, from the most specialised to the most general.
 ///
@@ -23,25 +24,38 @@ pub enum Variant {
     /// Edits, bitmasks, and the emitted token's logprob (`raw`, `edited` or `tempered`), on what `Candidates`
     /// handles.
     CandidatesLogprob,
-    /// Every request, including any filter chain, dynamic temperature, mirostat, top-n logprobs and kept
-    /// sets.
+    /// Kept sets, and the emitted token's logprob over its set, on what `CandidatesLogprob` handles.
+    CandidatesKept,
+    /// Every request, including any filter chain, dynamic temperature, mirostat and top-n logprobs.
     General,
 }
 
 impl Variant {
     /// All variants, in ascending order.
-    pub const ALL: [Self; 5] =
-        [Self::SurveyDraw, Self::Simple, Self::Candidates, Self::CandidatesLogprob, Self::General];
+    pub const ALL: [Self; 6] = [
+        Self::SurveyDraw,
+        Self::Simple,
+        Self::Candidates,
+        Self::CandidatesLogprob,
+        Self::CandidatesKept,
+        Self::General,
+    ];
+
+    /// Returns whether its kernels try a candidate list.
+    pub(crate) fn has_list(self) -> bool {
+        matches!(self, Self::Candidates | Self::CandidatesLogprob | Self::CandidatesKept)
+    }
 
     /// Returns the most specialised variant that handles a request.
     pub(crate) fn of(params: &Params) -> Self {
         let has = |bits: u32| params.features & bits != 0;
-        let token_logprob_only = has(features::LOGPROB_SUMS) && has(features::TOKEN_LOGPROB_ONLY);
+        let has_logprobs = has(features::LOGPROBS) && !has(features::TOKEN_LOGPROB_ONLY);
         match params.chain {
             chains::GENERAL => Self::General,
-            _ if params.reading == readings::WHOLE => Self::General,
-            _ if has(features::LOGPROBS) && !token_logprob_only => Self::General,
+            _ if has_logprobs || has(features::DYNAMIC_TEMPERATURE) => Self::General,
+            _ if logprob_params::needs_kept(params) => Self::CandidatesKept,
             _ if has(features::LOGPROBS | EDITS) => Self::CandidatesLogprob,
+            _ if has(features::HISTORY_EDITS) => Self::Candidates,
             chains::NONE if !has(features::GREEDY) => Self::SurveyDraw,
             chains::NONE | chains::MIN_P => Self::Simple,
             _ => Self::Candidates,
@@ -50,25 +64,16 @@ impl Variant {
 }
 
 /// The features of edits.
-const EDITS: u32 = features::EDITS | features::BANNED_IDS | features::HISTORY_EDITS | features::TOKEN_COUNTS;
-
-/// How a step's logits are edited. The maximum over the rows handles the step.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Edits {
-    /// The survey reads the logits as they are.
-    None,
-    /// Bitmasks, and edits that are looked up by token id: penalties, biases, fixed bans.
-    PerToken,
-    /// Those of `PerToken`, and edits that match the end of the history, such as DRY; the kernel
-    /// `history_edits` finds them.
-    HistoryDependent,
-}
+const EDITS: u32 = features::EDITS | features::BANNED_IDS;
 
 /// The features that a step's kernels must support: the union over its rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct StepFeatures {
-    /// How the rows' logits are edited.
-    pub edits: Edits,
+    /// Whether the survey reads the logits under bitmasks or edits.
+    pub edits: bool,
+    /// Whether the kernel `history_edits` reads the histories, for edits or for what sections and loops
+    /// force.
+    pub history: bool,
     /// Whether the survey must sum weights, for a filter or for logprobs.
     pub sums: bool,
     /// Whether top-p acts first in a variant that tries a candidate list: a nucleus may then be too long for
@@ -81,21 +86,26 @@ pub(crate) struct StepFeatures {
 impl StepFeatures {
     /// The features of rows without a request.
     pub const NONE: Self =
-        Self { edits: Edits::None, sums: false, long_nucleus: false, variant: Variant::SurveyDraw };
+        Self { edits: false, history: false, sums: false, long_nucleus: false, variant: Variant::SurveyDraw };
 
     /// Excludes [`Variant::SurveyDraw`], for steps of which the survey does not score every token.
     pub const SIMPLE: Self = Self { variant: Variant::Simple, ..Self::NONE };
 
     /// Features that support every request.
     pub const EVERYTHING: Self =
-        Self { edits: Edits::HistoryDependent, sums: true, long_nucleus: false, variant: Variant::General };
+        Self { edits: true, history: true, sums: true, long_nucleus: false, variant: Variant::General };
 
     /// The features of rows with bitmasks.
-    pub const MASKS: Self =
-        Self { edits: Edits::PerToken, variant: Variant::CandidatesLogprob, ..Self::NONE };
+    pub const MASKS: Self = Self { edits: true, variant: Variant::CandidatesLogprob, ..Self::NONE };
 
-    /// The features of rows whose kept sets the workspace records.
-    pub const KEPT: Self = Self { variant: Variant::General, ..Self::NONE };
+    /// The features of rows whose kept sets the workspace records: a long one is written by the blocks of a
+    /// cluster together.
+    pub const KEPT: Self =
+        Self { sums: true, long_nucleus: true, variant: Variant::CandidatesKept, ..Self::NONE };
+
+    /// The features of rows with known or judged tokens that report a kept set or a logprob over it: only the
+    /// general kernel filters rows that draw nothing.
+    pub const KEPT_OF_KNOWN: Self = Self { variant: Variant::General, ..Self::NONE };
 
     /// Returns whether a winner or a list of each rank decides rows of these features: rows of logits that
     /// need no mass of the whole row.
@@ -106,13 +116,9 @@ impl StepFeatures {
     /// Returns the features that a request needs.
     pub fn of(params: &Params) -> Self {
         let has = |bits: u32| params.features & bits != 0;
-        let edits = match () {
-            () if has(features::HISTORY_EDITS) => Edits::HistoryDependent,
-            () if has(features::EDITS | features::BANNED_IDS) => Edits::PerToken,
-            () => Edits::None,
-        };
         Self {
-            edits,
+            edits: has(EDITS),
+            history: has(features::HISTORY_EDITS),
             sums: has(features::FILTER_SUMS | features::LOGPROB_SUMS),
             long_nucleus: false,
             variant: Variant::of(params),
@@ -123,35 +129,36 @@ impl StepFeatures {
     /// Returns these features with `long_nucleus` as given if the variant is one of those that try a
     /// candidate list; otherwise with `long_nucleus` cleared.
     fn with(self, long_nucleus: bool) -> Self {
-        let lists = matches!(self.variant, Variant::Candidates | Variant::CandidatesLogprob);
-        Self { long_nucleus: long_nucleus && lists, ..self }
+        Self { long_nucleus: long_nucleus && self.variant.has_list(), ..self }
     }
 
-    /// Returns all combinations that steps can need. Requests with edits need `CandidatesLogprob` or a later
-    /// variant, and those with sums `Candidates` or a later one.
+    /// Returns all combinations that steps can need: each has the least variant that its other features take,
+    /// or a later one.
     pub fn all() -> impl Iterator<Item = Self> {
-        let edits = [Edits::None, Edits::PerToken, Edits::HistoryDependent];
-        let all = edits.into_iter().flat_map(|edits| {
-            let sums = [(false, false), (true, false), (true, true)].into_iter();
-            sums.flat_map(move |(sums, long_nucleus)| {
-                Variant::ALL.map(|variant| Self { edits, sums, long_nucleus, variant })
+        let edits = [(false, false), (false, true), (true, false), (true, true)];
+        let sums = [(false, false), (true, false), (true, true)];
+        let all = edits.into_iter().flat_map(move |(edits, history)| {
+            sums.into_iter().flat_map(move |(sums, long_nucleus)| {
+                Variant::ALL.map(|variant| Self { edits, history, sums, long_nucleus, variant })
             })
         });
-        let all = all.filter(|needs| needs.with(needs.long_nucleus) == *needs);
-        all.filter(|needs| {
-            let least = match needs {
-                Self { edits: Edits::PerToken | Edits::HistoryDependent, .. } => Variant::CandidatesLogprob,
-                Self { sums: true, .. } => Variant::Candidates,
-                _ => Variant::SurveyDraw,
-            };
-            needs.variant >= least
-        })
+        all.filter(|needs| needs.with(needs.long_nucleus) == *needs && needs.variant >= needs.least_variant())
+    }
+
+    /// Returns the most specialised variant whose kernels have these features.
+    fn least_variant(self) -> Variant {
+        match self {
+            Self { edits: true, .. } => Variant::CandidatesLogprob,
+            Self { history: true, .. } | Self { sums: true, .. } => Variant::Candidates,
+            _ => Variant::SurveyDraw,
+        }
     }
 
     /// Returns the union of the features of both.
     pub fn union(self, other: Self) -> Self {
         Self {
-            edits: self.edits.max(other.edits),
+            edits: self.edits || other.edits,
+            history: self.history || other.history,
             sums: self.sums || other.sums,
             long_nucleus: false,
             variant: self.variant.max(other.variant),
@@ -214,16 +221,10 @@ mod tests {
         let edited = needs(SamplingParams { repetition_penalty: 1.5, ..Default::default() });
         assert_eq!(
             edited,
-            StepFeatures {
-                edits: Edits::PerToken,
-                variant: Variant::CandidatesLogprob,
-                ..StepFeatures::NONE
-            }
+            StepFeatures { edits: true, variant: Variant::CandidatesLogprob, ..StepFeatures::NONE }
         );
-        assert_eq!(
-            needs(SamplingParams { no_repeat_ngram: 3, ..Default::default() }).edits,
-            Edits::HistoryDependent
-        );
+        let ngram = needs(SamplingParams { no_repeat_ngram: 3, ..Default::default() });
+        assert!(ngram.edits && ngram.history);
     }
 
     #[test]
@@ -254,6 +255,6 @@ mod tests {
             assert_eq!(variant(with_logprobs(mode, 1, vec![])), Variant::General);
             assert_eq!(variant(with_logprobs(mode, 0, vec![7])), Variant::General);
         }
-        assert_eq!(variant(with_logprobs(LogprobMode::Processed, 0, vec![])), Variant::General);
+        assert_eq!(variant(with_logprobs(LogprobMode::Processed, 0, vec![])), Variant::CandidatesKept);
     }
 }

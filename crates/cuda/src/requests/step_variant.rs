@@ -13,7 +13,7 @@ use gumball_spec::{Error, Filter, Result, SamplingParams};
 
 use crate::abi::{Params, chains, filter_code};
 use crate::requests::prepared::Prepared;
-use crate::requests::step_features::{Edits, StepFeatures, Variant};
+use crate::requests::step_features::{StepFeatures, Variant};
 
 /// A named set of requests that a captured step serves, in ascending order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -72,7 +72,7 @@ impl StepVariant {
             Self::TopK | Self::TopKTopP => candidates,
             Self::TopP => top_p,
             Self::Edits => {
-                StepFeatures { edits: Edits::PerToken, variant: Variant::CandidatesLogprob, ..top_p }
+                StepFeatures { edits: true, variant: Variant::CandidatesLogprob, ..top_p }
             }
             Self::Full => StepFeatures::EVERYTHING,
         }

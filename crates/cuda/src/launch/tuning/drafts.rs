@@ -8,7 +8,7 @@ use crate::abi::{
 };
 use crate::driver::device_limits::DeviceLimits;
 use crate::driver::runtime::Grid;
-use crate::requests::step_features::Edits;
+use crate::requests::step_features::StepFeatures;
 
 /// The threads that make the request of a row that copies no lists: a warp each for its state, its request
 /// and its parameters.
@@ -19,10 +19,11 @@ const THREADS_WITHOUT_LISTS: u32 = 96;
 const EDIT_BLOCKS_PER_SM: usize = 4;
 const MAX_EDIT_TILES_PER_WARP: usize = 8;
 
-/// Returns the grid of `begin_drafts`: a block makes the request of a row. If rows may have edits, it may
-/// copy lists with thousands of entries.
-pub(crate) fn begin_drafts(rows: usize, edits: Edits) -> Grid {
-    let threads = if edits == Edits::None { THREADS_WITHOUT_LISTS } else { BEGIN_DRAFTS_THREADS };
+/// Returns the grid of `begin_drafts`: a block makes the request of a row. If rows may have edits or read
+/// their histories, it may copy lists with thousands of entries.
+pub(crate) fn begin_drafts(rows: usize, needs: StepFeatures) -> Grid {
+    let has_lists = needs.edits || needs.history;
+    let threads = if has_lists { BEGIN_DRAFTS_THREADS } else { THREADS_WITHOUT_LISTS };
     Grid::new(rows as u32, threads)
 }
 

@@ -9,25 +9,26 @@ use crate::driver::runtime::Grid;
 use crate::requests::step_features::{StepFeatures, Variant};
 
 /// The threads of a block from two rows per multiprocessor on, where blocks wait for each other; and those of
-/// `CandidatesLogprob`, whose threads need more registers, so that fewer blocks fit a multiprocessor.
+/// `CandidatesLogprob` and `CandidatesKept`, whose threads need more registers, so that fewer blocks fit a
+/// multiprocessor.
 const THREADS_OF_MANY_ROWS: usize = 256;
 const THREADS_OF_MANY_ROWS_WITH_LOGPROB: usize = 320;
 
 /// Returns the launch that finishes rows: `finish_*`, `find_cut` and `verify_finish`.
 ///
-/// While rows are no more than multiprocessors, variants up to `CandidatesLogprob` get one thread per tile,
-/// because they are bound by latency: at least 256 and at most twice `threads_per_row`. `CandidatesLogprob`
-/// gets one more warp, which draws while the others compute logprobs; its blocks have fewer threads, because
-/// each needs more registers. The candidate kernels take one block per multiprocessor there, because two on
-/// one take longer. From two rows per multiprocessor on, blocks have `THREADS_OF_MANY_ROWS`. In all other
-/// cases a block has `threads_per_row` threads.
+/// While rows are no more than multiprocessors, all variants but `General` get one thread per tile, because
+/// they are bound by latency: at least 256 and at most twice `threads_per_row`. `CandidatesLogprob` and
+/// `CandidatesKept` get one more warp, which draws while the others compute logprobs; their blocks have fewer
+/// threads, because each needs more registers. The candidate kernels take one block per multiprocessor there,
+/// because two on one take longer. From two rows per multiprocessor on, blocks have `THREADS_OF_MANY_ROWS`.
+/// In all other cases a block has `threads_per_row` threads.
 pub(crate) fn finish(limits: &DeviceLimits, rows: usize, tiles: usize, needs: StepFeatures) -> Grid {
     let DeviceLimits { multiprocessors, threads_per_row, .. } = *limits;
-    let with_logprob = needs.variant == Variant::CandidatesLogprob;
+    let with_logprob = matches!(needs.variant, Variant::CandidatesLogprob | Variant::CandidatesKept);
     let threads = if rows >= 2 * multiprocessors {
         let many = if with_logprob { THREADS_OF_MANY_ROWS_WITH_LOGPROB } else { THREADS_OF_MANY_ROWS };
         threads_per_row.min(many)
-    } else if needs.variant <= Variant::CandidatesLogprob && rows <= multiprocessors {
+    } else if needs.variant < Variant::General && rows <= multiprocessors {
         let drawing = if with_logprob { WARP } else { 0 };
         let most = if with_logprob { FINISH_CANDIDATES_LOGPROB_THREADS } else { FINISH_CANDIDATES_THREADS };
         let most = (most as usize).min(2 * threads_per_row);
@@ -35,7 +36,7 @@ pub(crate) fn finish(limits: &DeviceLimits, rows: usize, tiles: usize, needs: St
     } else {
         threads_per_row
     };
-    let candidates = matches!(needs.variant, Variant::Candidates | Variant::CandidatesLogprob);
+    let candidates = needs.variant.has_list();
     let blocks = blocks_per_row(limits, rows, tiles, needs);
     let grid = Grid::new((rows * blocks) as u32, threads as u32);
     if blocks > 1 {
@@ -90,7 +91,8 @@ mod tests {
             assert_eq!(threads(rows, 594, Variant::General), 512);
         }
         for variant in Variant::ALL {
-            let many = if variant == Variant::CandidatesLogprob { 320 } else { 256 };
+            let with_logprob = matches!(variant, Variant::CandidatesLogprob | Variant::CandidatesKept);
+            let many = if with_logprob { 320 } else { 256 };
             assert_eq!([133, 263, 264, 600].map(|rows| threads(rows, 594, variant)), [512, 512, many, many]);
         }
     }
@@ -98,7 +100,7 @@ mod tests {
     #[test]
     fn candidate_kernels_have_multiprocessors_of_their_own_while_there_are_enough() {
         for variant in Variant::ALL {
-            let candidates = matches!(variant, Variant::Candidates | Variant::CandidatesLogprob);
+            let candidates = variant.has_list();
             let needs = StepFeatures { variant, ..StepFeatures::NONE };
             let exclusive = |rows| finish(&H200, rows, 594, needs).one_block_per_sm;
             assert_eq!([1, 132, 133].map(exclusive), [candidates, candidates, false]);

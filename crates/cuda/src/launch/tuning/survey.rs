@@ -14,7 +14,7 @@ use crate::programs::kernels::{
     Kernel, RECORDS_FROM_SHARED_ROWS, SURVEY, SURVEY_DRAW, SURVEY_EDITED, SURVEY_EDITED_SHARDS,
     SURVEY_EDITED_SUMS, SURVEY_SHARDS, SURVEY_SUMS, Size,
 };
-use crate::requests::step_features::{Edits, StepFeatures, Variant};
+use crate::requests::step_features::{StepFeatures, Variant};
 
 /// A survey's launch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,14 +61,13 @@ pub(crate) fn survey(
         let blocks = TileBlocks::new(tiles, SURVEY_DRAW_WARPS, 1);
         return Survey { kernel: SURVEY_DRAW.of(kind, dtype), blocks };
     }
-    let edited = needs.edits > Edits::None;
-    let kernels = match (edited, needs.sums) {
+    let kernels = match (needs.edits, needs.sums) {
         (false, false) => SURVEY,
         (false, true) => SURVEY_SUMS,
         (true, false) => SURVEY_EDITED,
         (true, true) => SURVEY_EDITED_SUMS,
     };
-    let (size, blocks) = blocks(limits, (rows, tiles), edited, needs.sums);
+    let (size, blocks) = blocks(limits, (rows, tiles), needs.edits, needs.sums);
     Survey { kernel: kernels.sized(size, kind, dtype), blocks }
 }
 
@@ -137,7 +136,7 @@ mod tests {
 
     const F32: (Kind, Dtype) = (Kind::Logits, Dtype::F32);
 
-    fn of(rows: usize, tiles: usize, edits: Edits, sums: bool) -> (&'static str, usize) {
+    fn of(rows: usize, tiles: usize, edits: bool, sums: bool) -> (&'static str, usize) {
         let needs = StepFeatures { edits, sums, ..StepFeatures::SIMPLE };
         let Survey { kernel, blocks } = survey(&H200, (rows, tiles), F32, needs);
         (kernel.name(), blocks.tiles_per_block)
@@ -145,11 +144,11 @@ mod tests {
 
     #[test]
     fn a_warp_takes_one_tile_while_multiprocessors_hold_all_tiles_at_once() {
-        let plain = |rows, tiles| of(rows, tiles, Edits::None, false);
+        let plain = |rows, tiles| of(rows, tiles, false, false);
         assert_eq!(plain(10, TILES), ("survey_f32_few", 8));
         assert_eq!(plain(11, TILES), ("survey_f32_many", 32));
-        assert_eq!(of(8, TILES, Edits::None, true), ("survey_sums_f32_few", 8));
-        assert_eq!(of(9, TILES, Edits::None, true), ("survey_sums_f32_many", 32));
+        assert_eq!(of(8, TILES, false, true), ("survey_sums_f32_few", 8));
+        assert_eq!(of(9, TILES, false, true), ("survey_sums_f32_many", 32));
         // 132 * 48 = 6336 tiles.
         assert_eq!([6336, 6337].map(|rows| plain(rows, 1).1), [8, 32]);
         for tiles in [1, 2, 4, 5, TILES, 4096] {
@@ -160,9 +159,9 @@ mod tests {
     #[test]
     fn with_edits_blocks_run_in_one_wave_while_they_can() {
         let tiles = |edits, sums| [8, 9, 35, 36, 512].map(|rows| of(rows, TILES, edits, sums).1);
-        assert_eq!(tiles(Edits::PerToken, false), [8, 16, 16, 32, 32]);
-        assert_eq!(tiles(Edits::HistoryDependent, true), [8, 16, 16, 32, 32]);
-        assert_eq!(of(9, TILES, Edits::PerToken, true).0, "survey_edited_sums_f32_medium");
+        assert_eq!(tiles(true, false), [8, 16, 16, 32, 32]);
+        assert_eq!(tiles(true, true), [8, 16, 16, 32, 32]);
+        assert_eq!(of(9, TILES, true, true).0, "survey_edited_sums_f32_medium");
     }
 
     #[test]

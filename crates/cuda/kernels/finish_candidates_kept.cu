@@ -1,0 +1,19 @@
+// finish_candidates_kept.cu: finishes the rows of finish_candidates_logprob.cu with their kept sets, and with a logprob
+// of their token over these.
+//
+// Computes   a row's token, its logprobs and rank, kept set, status and temperature; the request's next state
+//            (stage/finish.cuh)
+// Never      reads a logit outside the tiles that the list, the race, the kept set or the rank needs
+// Grid       x = rows, or rows * blocks of a cluster; whole warps up to 1024 threads; no dynamic shared memory
+// Requires   as finish_candidates_logprob.cu, but for kept sets; tokens that are drawn or forced, not known
+
+#include "stage/finish.cuh"
+
+#define FINISH_CANDIDATES_KEPT(type, T) \
+    KERNEL(finish_candidates_kept_##type, FINISH_CANDIDATES_LOGPROB_THREADS, Step, step) { \
+        finish_rows<CandidatesKeptPolicy, T>(step); \
+    }
+
+FINISH_CANDIDATES_KEPT(f32, F32)
+FINISH_CANDIDATES_KEPT(bf16, Bf16)
+FINISH_CANDIDATES_KEPT(f16, F16)
