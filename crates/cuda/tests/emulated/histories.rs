@@ -145,7 +145,7 @@ fn a_step_takes_the_kernels_of_whatever_is_assigned_when_it_is_enqueued() {
             ),
             (0, None)
         );
-        assert_eq!(Variant::ALL.map(|variant| workspace.requests().steps_run(variant)), [3, 3, 0, 3, 0]);
+        assert_eq!(Variant::ALL.map(|variant| workspace.requests().steps_run(variant)), [3, 3, 0, 3, 0, 0]);
     });
 }
 
