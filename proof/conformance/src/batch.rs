@@ -275,7 +275,9 @@ pub fn hold(device: &Device, is_graph: bool, shape: Shape) -> Result<(), String>
     for (step, (seen, wanted)) in seen.iter().zip(&wanted).enumerate() {
         if let Some(row) = (0..rows).find(|row| seen.kept(*row) != wanted.kept(*row)) {
             let [seen, wanted] = [seen, wanted].map(|out| out.kept(row).len());
-            return Err(format!("{shape:?}: step {step}: row {row} keeps {seen} ids, not {wanted}, or others"));
+            return Err(format!(
+                "{shape:?}: step {step}: row {row} keeps {seen} ids, not {wanted}, or others"
+            ));
         }
         if let Some(at) = seen.words().iter().zip(wanted.words()).position(|(seen, wanted)| seen != wanted) {
             let (layout, [seen, wanted]) = (seen.layout(), [seen, wanted].map(|out| out.words()[at]));
@@ -401,4 +403,23 @@ pub fn small_shapes() -> Vec<Shape> {
         }
     }
     with_probabilities(shapes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_row_asks_for_more_than_its_kernel_does() {
+        for kind in [Kind::Logits, Kind::Probabilities] {
+            for (row, ends) in (0..1200).flat_map(|row| Variant::ALL.map(|ends| (row, ends))) {
+                if kind == Kind::Probabilities && ends == Variant::SurveyDraw {
+                    continue;
+                }
+                let params = params(kind, row, 1280, ends);
+                let needed = Prepared::new(&params, 1280).map(|prepared| prepared.variant());
+                assert!(needed.clone().unwrap() <= ends, "{kind:?} {row} {ends:?}: {needed:?} {params:?}");
+            }
+        }
+    }
 }

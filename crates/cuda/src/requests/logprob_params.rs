@@ -19,8 +19,9 @@ pub(crate) fn prepare(params: &SamplingParams, prepared: &mut Params) {
     };
     let LogprobModes { first, second } = logprobs.mode;
     let modes = [first, second.unwrap_or(first)];
-    // Rows of the mode raw have maxima of their own, which the survey stores with the sums.
-    let mut raw_first = [LogprobMode::Raw, first, modes[1]].into_iter().filter(|mode| modes.contains(mode));
+    // Rows of the mode raw have maxima of their own, which the survey stores with the sums. A kept set is
+    // weighed without sums, too.
+    let mut raw_first = LogprobMode::ALL.into_iter().filter(|mode| modes.contains(mode));
     let summed = raw_first.find_map(|mode| Some((mode, survey_scale(prepared, mode)?)));
     if let Some((_, scale)) = summed {
         prepared.features |= features::LOGPROB_SUMS;

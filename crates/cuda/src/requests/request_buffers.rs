@@ -138,7 +138,8 @@ impl RequestBuffers {
         let has = |bits: u32| params.features & bits != 0;
         let mut request = Request::default();
         let has_exempt = !edits.xtc_exempt_ids.is_empty();
-        let needed = features::EDITS | features::BANNED_IDS | features::HISTORY_EDITS | features::KEEP_HISTORY;
+        let needed =
+            features::EDITS | features::BANNED_IDS | features::HISTORY_EDITS | features::KEEP_HISTORY;
         if !(has(needed) || has_exempt) {
             return Ok(request);
         }

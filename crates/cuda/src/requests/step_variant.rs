@@ -71,9 +71,7 @@ impl StepVariant {
             Self::NoFilter | Self::MinP => StepFeatures::SIMPLE,
             Self::TopK | Self::TopKTopP => candidates,
             Self::TopP => top_p,
-            Self::Edits => {
-                StepFeatures { edits: true, variant: Variant::CandidatesLogprob, ..top_p }
-            }
+            Self::Edits => StepFeatures { edits: true, variant: Variant::CandidatesLogprob, ..top_p },
             Self::Full => StepFeatures::EVERYTHING,
         }
     }
