@@ -5,7 +5,8 @@
 //            (stage/finish.cuh)
 // Never      reads a logit outside the tiles that the list, the race, the kept set or the rank needs
 // Grid       x = rows, or rows * blocks of a cluster; whole warps up to 1024 threads; no dynamic shared memory
-// Requires   as finish_candidates_logprob.cu, but for kept sets; tokens that are drawn or forced, not known
+// Requires   what finish_candidates_logprob.cu requires, though steps may store kept sets; the caller must know no
+//            row's token beforehand, other than those that are forced
 
 #include "stage/finish.cuh"
 

@@ -20,7 +20,7 @@ DEVICE bool has_logprob_mode(const Params& params, u32 mode) {
 // Of the two the one whose members the survey sums, with FEATURE_LOGPROB_SUMS.
 DEVICE u32 summed_logprob_mode(const Params& params) { return params.logprob_modes >> 8; }
 
-// Whether a logprob over the kept set is asked for, which the survey does not sum.
+// Whether the request asks for a logprob over the kept set whose mass the survey does not sum.
 DEVICE bool needs_kept_logprob(const Params& params) {
     return params.features & FEATURE_LOGPROBS && has_logprob_mode(params, MODE_PROCESSED) &&
            !(params.features & FEATURE_LOGPROB_SUMS && summed_logprob_mode(params) == MODE_PROCESSED);

@@ -45,7 +45,7 @@ struct ListDraw {
     GivenSet kept;
     u32 token;
     bool is_certain;
-    // The token's index in the ordered list, and the index behind the last kept token.
+    // The token's index in the ordered list, and the index after that of the last kept token.
     u32 index;
     u32 end;
 };

@@ -86,7 +86,7 @@ impl Step<'_> {
         let shards = abi::ShardStep { swap_slots, ..*shards };
         enqueue_shards(workspace, (self.terms.kind, self.dtype), needs, (&shards, begun.is_some()))?;
         if !is_decided && let Some(exchange) = &self.terms.exchange {
-            // What the histories of all rows need is found.
+            // `history_edits` has run over all rows.
             let needs = StepFeatures { history: false, ..needs };
             self.launch_undecided(workspace, exchange, &shards, needs)?;
         }
@@ -306,7 +306,7 @@ fn with_masks(step: &abi::Step, needs: StepFeatures) -> StepFeatures {
 }
 
 /// Launches the kernel that stamps the edits which match the ends of histories, and finds what sections and
-/// loops force, if rows have such; `drafted`: behind `begin_drafts`.
+/// loops force, if rows have such; `drafted`: after `begin_drafts`.
 fn launch_history_edits(
     workspace: &Workspace,
     step: &abi::Step,

@@ -48,8 +48,8 @@ fn survey_scale(prepared: &Params, mode: LogprobMode) -> Option<f32> {
     }
 }
 
-/// Returns whether a logprob over the kept set is asked for, which the survey does not sum: the twin of
-/// `needs_kept_logprob` in `logprob_modes.cuh`.
+/// Returns whether the request asks for a logprob over the kept set whose mass the survey does not sum: the
+/// twin of `needs_kept_logprob` in `logprob_modes.cuh`.
 pub(crate) fn needs_kept(params: &Params) -> bool {
     let modes = [0, 4, 8].map(|shift| params.logprob_modes >> shift & 15);
     let is_summed = params.features & features::LOGPROB_SUMS != 0 && modes[2] == logprob_modes::PROCESSED;
