@@ -12,7 +12,7 @@ use crate::commands::{check, doctor, generate, head, inspect, kernels};
 use crate::grammar::GRAMMARS;
 use crate::model::TEMPLATES;
 use crate::output::{Output, message, say};
-use crate::{Error, Result, apart, explore, sample, threads};
+use crate::{Error, Result, apart, detect, explore, sample, threads};
 
 /// From logits to the next token: one definition, the same token for the same seed everywhere.
 #[derive(Parser, Debug)]
@@ -32,6 +32,8 @@ pub enum Command {
     Sample(Box<sample::Args>),
     /// Show what every stage does to one row of logits, in the terminal or as a page
     Inspect(Box<inspect::Args>),
+    /// Look for a watermark in the ids of a text
+    Detect(detect::Args),
     /// Say where the explorer is, a page that shows how a row becomes a token while you move the parameters
     Explore,
     /// Test statistically that what is drawn is what the definition says
@@ -65,6 +67,7 @@ impl Command {
             Command::Sample(args) => sample::run(args, None, out),
             Command::Check(args) => check::run(args, out),
             Command::Inspect(args) => inspect::run(args, out),
+            Command::Detect(args) => detect::run(args, out),
             Command::Explore => explore::run(None, out),
             Command::Head(args) => head::run(args, out),
             Command::Kernels(args) => kernels::run(args, out),

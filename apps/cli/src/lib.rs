@@ -45,6 +45,6 @@ pub mod commands;
 pub mod app;
 
 pub use gumball_inspect::{
-    Error, Result, cuda, engine, error, explore, fresh_seed, logits, machine, output, page, reading, records,
-    sample, sampling, self_test, state, text, trace,
+    Error, Result, cuda, detect, engine, error, explore, fresh_seed, logits, machine, output, page, reading,
+    records, sample, sampling, self_test, state, text, trace,
 };

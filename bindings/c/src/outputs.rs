@@ -38,6 +38,8 @@ pub enum Status {
     GUMBALL_STATUS_LOOP = 128,
     /// The caller forced the token.
     GUMBALL_STATUS_FORCED = 256,
+    /// The row draws by the words of its request's watermark.
+    GUMBALL_STATUS_MARKED = 512,
 }
 
 /// What outputs hold: R rows, with places for the T = `top_n` most likely tokens and for I = `ids` that a

@@ -112,8 +112,8 @@ pub unsafe extern "C" fn gumball_params_set(
     })
 }
 
-/// Changes a field that a setter sets. Naming a field of `section`, `loops` or `logprobs` makes that part, so
-/// a copy is changed: a refused value must leave `params` unchanged.
+/// Changes a field that a setter sets. Naming a field of `section`, `loops`, `watermark` or `logprobs` makes that
+/// part, so a copy is changed: a refused value must leave `params` unchanged.
 fn change(
     params: &mut Params,
     name: &str,
@@ -220,6 +220,19 @@ pub extern "C" fn gumball_prompt_seed(run: u64, prompt: u64, turn: u32) -> u64 {
 #[unsafe(no_mangle)]
 pub extern "C" fn gumball_sample_seed(seed: u64, sample: u32) -> u64 {
     gumball_engine::sample_seed(seed, sample)
+}
+
+/// Makes keys of watermarks known to the process: a number and a key of 32 hexadecimal digits in each line of
+/// text, such as that of a file; empty lines and those that begin with # say nothing. The parameter
+/// watermark.key names a key by its number, which keeps its key. Nothing shows a key, errors neither.
+///
+/// Cost: copy.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gumball_add_watermark_keys(text: *const c_char) -> Code {
+    call(|c| {
+        gumball_engine::add_watermark_keys(c.text("text", text)?)?;
+        Ok(())
+    })
 }
 
 /// Sets what is added to the logits of ids; -INFINITY is a ban. An empty list takes it back.

@@ -55,6 +55,7 @@ mod graph;
 mod head_weights;
 mod heads;
 mod kept_sets;
+mod marks;
 mod operators;
 mod pool;
 mod sampler;
@@ -83,6 +84,8 @@ mod _gumball {
     #[pymodule_export]
     use super::kept_sets::packed_sets;
     #[pymodule_export]
+    use super::marks::{detect_mark, marked_parts};
+    #[pymodule_export]
     use super::operators::{
         emulate, judge, logprobs_gradient, logprobs_of, mask_logits, probabilities, row_count, sample,
         sample_from_pools, selected_logprobs, softmax,
@@ -91,7 +94,8 @@ mod _gumball {
     use super::outputs::{Emitted, Outputs};
     #[pymodule_export]
     use super::params::{
-        check_params, json_of_json, json_of_params, nearest_name, prompt_seed, sample_seed, shown_text,
+        add_watermark_keys, check_params, json_of_json, json_of_params, nearest_name, prompt_seed,
+        sample_seed, shown_text,
     };
     #[pymodule_export]
     use super::pool::{Batch, DraftBatch, OnDevice, Plan, Pool, RanksInfo, Recorded};

@@ -28,7 +28,7 @@ pub fn read(params: &Bound<'_, PyAny>) -> PyResult<SamplingParams> {
 }
 
 /// Reads a structure of parameters from the attributes of their names; one that is `None` is absent.
-fn part<T: Parameters>(it: &Bound<'_, PyAny>, name: &str, wanted: &str) -> PyResult<T> {
+pub(crate) fn part<T: Parameters>(it: &Bound<'_, PyAny>, name: &str, wanted: &str) -> PyResult<T> {
     let mut read = T::neutral();
     for parameter in T::TABLE {
         let value = it.getattr(PyString::intern(it.py(), parameter.field()));
@@ -71,6 +71,7 @@ fn set(field: Field<'_>, it: &Bound<'_, PyAny>, name: &'static str) -> PyResult<
         Field::Dry(field) => *field = part(it, name, "a gumball.Dry")?,
         Field::Section(field) => *field = Some(part(it, name, "a gumball.Section")?),
         Field::Loops(field) => *field = Some(part(it, name, "a gumball.Loops")?),
+        Field::Watermark(field) => *field = Some(part(it, name, "a gumball.Watermark")?),
         Field::Logprobs(field) => *field = Some(part(it, name, "a gumball.LogprobsParams")?),
     }
     Ok(())
@@ -157,6 +158,19 @@ pub fn prompt_seed(
 ) -> PyResult<u64> {
     let turn = turn.map_or(Ok(0), |turn| extract_int(turn, "turn"))?;
     Ok(gumball_engine::prompt_seed(word(run, "run")?, word(prompt, "prompt")?, turn))
+}
+
+/// Makes keys of watermarks known to the process, and returns how many.
+///
+/// text: a number and a key of 32 hexadecimal digits in each line, as a file may have them; empty lines and
+/// those that begin with # say nothing. `Watermark.key` names a key by its number, which keeps its key. Each
+/// process of a group needs the keys. Nothing shows a key: no parameters, pickles or errors.
+///
+/// Raises ValueError for a line that is none of these, and for a number that has another key.
+#[pyfunction]
+pub fn add_watermark_keys(text: &Bound<'_, PyAny>) -> PyResult<usize> {
+    let keys: String = text.extract().map_err(|error| not_a(error, "text", "a text", text))?;
+    gumball_engine::add_watermark_keys(&keys).map_err(to_py_err)
 }
 
 /// Returns the seed of one sample of a group, for engines that make a request of each sample, with draw

@@ -66,6 +66,8 @@ pub enum Status {
     LOOP = 128,
     /// The caller forced the token.
     FORCED = 256,
+    /// The row draws by the words of its request's watermark.
+    MARKED = 512,
 }
 
 /// Returns the version of the package.

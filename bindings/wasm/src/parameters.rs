@@ -12,7 +12,7 @@ use crate::params;
 use crate::values::{GivenParams, integer};
 
 /// Returns every parameter, as the table of docs/semantics.md has them; the fields of `dry`, `section`,
-/// `loops` and `logprobs` follow these.
+/// `loops`, `watermark` and `logprobs` follow these.
 #[wasm_bindgen(unchecked_return_type = "Parameter[]")]
 pub fn parameters() -> JsValue {
     let neutral = serde_json::to_string(&SamplingParams::default()).expect("plain data");
@@ -70,6 +70,13 @@ pub fn sample_seed(
     Ok(gumball_engine::sample_seed(integer(seed, "seed")?, integer(sample, "sample")?))
 }
 
+/// Makes keys of watermarks known, and returns how many: a number and a key of 32 hexadecimal digits in each
+/// line of `text`. `watermark.key` names a key by its number, which keeps its key. Nothing shows a key.
+#[wasm_bindgen]
+pub fn add_watermark_keys(text: &str) -> Result<usize> {
+    Ok(gumball_engine::add_watermark_keys(text)?)
+}
+
 fn described(parameter: &Parameter, neutral: &Value) -> Value {
     let mut params = SamplingParams::default();
     let (_, field) = params.parameter(parameter.name).expect("the table names fields");
@@ -84,6 +91,7 @@ fn described(parameter: &Parameter, neutral: &Value) -> Value {
         | Field::Dry(_)
         | Field::Section(_)
         | Field::Loops(_)
+        | Field::Watermark(_)
         | Field::Logprobs(_) => "object",
     };
     let neutral = neutral.pointer(&format!("/{}", parameter.name.replace('.', "/")));

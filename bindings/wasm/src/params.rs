@@ -69,6 +69,7 @@ fn set(field: Field<'_>, it: &JsValue, name: &'static str) -> Result<()> {
         Field::Dry(field) => *field = part(it, name)?,
         Field::Section(field) => *field = Some(part(it, name)?),
         Field::Loops(field) => *field = Some(part(it, name)?),
+        Field::Watermark(field) => *field = Some(part(it, name)?),
         Field::Logprobs(field) => *field = Some(part(it, name)?),
     }
     Ok(())

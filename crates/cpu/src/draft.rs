@@ -31,6 +31,7 @@ impl Workspace {
     ) -> Result<()> {
         task.validate(row, hook.is_some())?;
         check_drafts(task.prepared.params(), 1)?;
+        words.check(task.prepared.params())?;
         self.begin()?;
         let _env = FloatEnv::enter();
         self.has_logprobs = false;
@@ -52,8 +53,9 @@ impl Workspace {
             }
             Some(set) => {
                 let measure = Measure::new(task.kind, temperature);
-                let position = words.position(task.position);
-                let stream = Stream { position, tags: words.tags(), ..task.stream() };
+                let of_row = task.stream();
+                let stream =
+                    Stream { position: words.position(of_row.position), tags: words.tags(), ..of_row };
                 let keys = &self.filter.list.keys;
                 first_arrivals(&reader, &mut self.draw, keys, &set, measure, stream, drafts);
             }

@@ -19,7 +19,7 @@ use crate::task::Task;
 use crate::tiles::{MASK_WORDS, Overlay, View};
 
 impl Task<'_> {
-    /// Returns what the row's status says of a loop, and of a forced token (B2, B5).
+    /// Returns what the row's status says of a loop, of a forced token and of a mark (B2, B5, W2).
     #[must_use]
     pub fn forced_status(&self) -> Status {
         if let Some(forced) = self.forced {
@@ -28,6 +28,9 @@ impl Task<'_> {
         let mut ending = self.history.ending(self.prepared);
         if ending.forced.is_some_and(|id| forbids(self, id)) {
             ending.status.insert(Status::FORBIDDEN);
+        }
+        if self.mark().is_some() {
+            ending.status.insert(Status::MARKED);
         }
         ending.status
     }

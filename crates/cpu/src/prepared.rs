@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use gumball_spec::watermark::{self, Key, Words};
 use gumball_spec::{Filter, FilterOrder, Loops, Reading, Result, SamplingParams, Section, TILE, Wanted};
 
 use crate::tiles::MASK_WORDS;
@@ -17,6 +18,7 @@ pub struct Prepared {
     bias: Vec<(u32, f32)>,
     section: Option<Arc<Section>>,
     loops: Option<Arc<Loops>>,
+    key: Option<Key>,
 }
 
 impl Prepared {
@@ -39,7 +41,8 @@ impl Prepared {
         let mut bias = params.logit_bias.clone();
         bias.sort_unstable_by_key(|(id, _)| *id);
         let (section, loops) = (params.section.clone().map(Arc::new), params.loops.clone().map(Arc::new));
-        Ok(Self { params, vocab, filters, reading, allowed, bias, section, loops })
+        let key = params.watermark.map(|watermark| watermark::key(watermark.key)).transpose()?;
+        Ok(Self { params, vocab, filters, reading, allowed, bias, section, loops, key })
     }
 
     /// Returns the parameters as they were given.
@@ -87,6 +90,11 @@ impl Prepared {
     /// Returns what ends an output that repeats itself.
     pub(crate) fn loops(&self) -> Option<&Arc<Loops>> {
         self.loops.as_ref()
+    }
+
+    /// Returns the words of the mark of a row that draws behind these ids, if it has one (W2).
+    pub(crate) fn mark(&self, ids: &[u32], prompt_len: usize) -> Option<Words> {
+        self.key.and_then(|key| self.params.mark_by(key, ids, prompt_len))
     }
 
     /// Returns the biases, by id.

@@ -2,6 +2,7 @@
 
 use gumball_spec::draw::{TAGS, Tags};
 use gumball_spec::request::{check_forced, check_hook, check_mu};
+use gumball_spec::watermark::Words;
 use gumball_spec::{Error, Forced, Kind, Result, Row};
 
 use crate::{History, Prepared};
@@ -45,7 +46,15 @@ pub struct Task<'a> {
 impl Task<'_> {
     /// Returns what its random words depend on.
     pub(crate) fn stream(&self) -> Stream {
-        Stream { seed: self.seed, position: self.position, draw: self.draw, tags: TAGS }
+        let own = Words { seed: self.seed, position: self.position, draw: self.draw };
+        let Words { seed, position, draw } = self.mark().unwrap_or(own);
+        Stream { seed, position, draw, tags: TAGS }
+    }
+
+    /// Returns the words of its mark, if its token is drawn by these (W2).
+    pub(crate) fn mark(&self) -> Option<Words> {
+        let mark = self.prepared.mark(self.history.ids(), self.history.prompt().len());
+        mark.filter(|_| self.emitted().is_none())
     }
 
     /// Returns the token that is emitted instead of the drawn one: the task's own, or the one that the end of

@@ -221,7 +221,7 @@ DEVICE void draw_drafts(const DraftRace& args, u32 row, DraftRaceStorage& storag
     const RowContext<T, true> context(step, row, slot);
     const Params& params = context.params;
     const u32 depth = args.requests[row].draft_count;
-    DraftStream rng{{params.seed, context.state.position, params.draw}, 0};
+    DraftStream rng{race_stream(params, context.state), 0};
     if (args.are_of_blocks) {
         rng.position -= depth;
         rng.block_depth = depth + 1;

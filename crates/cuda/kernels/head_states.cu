@@ -11,6 +11,7 @@
 // Requires   the kernels before are complete: they make requests and hidden states
 
 #include "block/reduce.cuh"
+#include "math/arrival.cuh"
 #include "stage/head.cuh"
 #include "warp/row.cuh"
 
@@ -137,9 +138,10 @@ DEVICE void prepare_state(const HeadStep& args) {
             out.mask = masks.mask;
             out.allowed = masks.allowed;
             out.touched = masks.touched;
-            out.seed = params.seed;
-            out.position = args.step.states[slot].position;
-            out.draw = params.draw;
+            const RngStream rng = race_stream(params, args.step.states[slot]);
+            out.seed = rng.seed;
+            out.position = rng.position;
+            out.draw = rng.draw;
             out.log2e_over_t = params.log2e_over_t;
         }
     }

@@ -1,10 +1,11 @@
-// history_edits.cu: finds the ids that the end of a history bans or penalises in this step (rules E2 to E4, B1 to B5).
-// It stamps their entries; survey_edited.cu applies these edits and all others.
+// history_edits.cu: finds the ids that the end of a history bans or penalises in this step (rules E2 to E4, B1 to B5),
+// and the words by which a marked row draws (W1, W2). It stamps the entries of these ids; survey_edited.cu applies these
+// edits and all others.
 //
 // Computes   the counts of the ids in the penalties' window; DRY's penalty of each id; the ids that would complete an
 //            n-gram or a bad word; the stop ids of a request with fewer than `min_tokens` output tokens; the last id
 //            that would close a section too early; all as stamps in the ids' entries; and the token that the end of a
-//            section forces, in the request's state
+//            section forces, and the words of a mark, in the request's state
 // Never      reads logits; clears a stamp: a stamp holds the number of its step, so later steps ignore it
 // Twins      oracle spec/src/edit.rs | CPU cpu/src/history.rs, edit/{dry,bans}.rs | why docs/stages/edit.md
 // Shapes     history [length]; entries: a hash table with capacity for every id that may be stamped
@@ -22,8 +23,10 @@
 //     for each bad word: if its ids but the last equal the history's end: ban its last id
 //     if the output is shorter than min_tokens: ban the stop ids
 //     move the place in the section and in loops on; ban the last id that closes it, or force the next one of an end
+//     if the watermark's context is whole and did not come before: the row's words = key and context, mixed
 
 #include "math/edits.cuh"
+#include "math/num.cuh"
 #include "math/sections.cuh"
 #include "warp/reduce.cuh"
 
@@ -168,9 +171,46 @@ DEVICE void follow_section(const SectionLists& lists, const u32* history, State&
     }
 }
 
+// Whether the context of a watermark lies in its scope and did not come before (W2). By all threads of a block.
+DEVICE bool has_fresh_context(const u32* watermark, const u32* history, const State& state) {
+    const u32 first = watermark[WATERMARK_OF_OUTPUT] ? state.prompt_length : 0, count = watermark[WATERMARK_CONTEXT],
+              window = watermark[WATERMARK_WINDOW], length = state.length - first;
+    if (length < count) {
+        return false;
+    }
+    // The rows of which each has a context, and those among them that are looked at.
+    const u32 rows = length - count, looked_at = window == 0 || rows < window ? rows : window;
+    const u32* ids = history + first;
+    const u32 last = ids[length - 1];
+    bool came = false;
+#pragma unroll 4
+    for (u32 row = length - looked_at + threadIdx.x; row < length; row += blockDim.x) {
+        if (ids[row - 1] == last) {
+            came = came || match_length(ids, length, row, count) == count;
+        }
+    }
+    return __syncthreads_or(came) == 0;
+}
+
+// Writes the words of a marked row's race into its state (W1); by one thread.
+DEVICE void find_mark(const u32* watermark, const u32* history, State& state) {
+    PhiloxWords mark{{watermark[0], watermark[1], watermark[2], watermark[3]}};
+    for (u32 i = watermark[WATERMARK_CONTEXT]; i > 0; i--) {
+        const u64 key = history[state.length - i] | (u64)TAG_WATERMARK << 32;
+        const PhiloxWords mixed = philox(key, mark.w[0], mark.w[1], mark.w[2], mark.w[3]);
+        for (u32 j = 0; j < 4; j++) {
+            mark.w[j] ^= mixed.w[j];
+        }
+    }
+    state.mark_seed = mark.w[0] | (u64)mark.w[1] << 32;
+    state.mark_position = mark.w[2];
+    state.mark_draw = mark.w[3];
+    state.history_row |= STATUS_MARKED;
+}
+
 // Finds what the section and the loop of a row's request ban or force, from the place where its history ends; by one
 // thread, after all stamps.
-DEVICE void find_section(const Step& step, u32 row, int slot, u32 features, const SectionLists& lists, State state,
+DEVICE void find_section(const Step& step, u32 row, int slot, u32 features, const SectionLists& lists, State& state,
                          const EditStamps& stamps) {
     const u32* tokens = stamps.request.history + state.section_start;
     const u32 count = state.length - state.section_start;
@@ -194,8 +234,7 @@ DEVICE void find_section(const Step& step, u32 row, int slot, u32 features, cons
     if (id_plus_1 != 0 && is_forbidden(step, row, slot, features, stamps, id_plus_1 - 1)) {
         status |= STATUS_FORBIDDEN;
     }
-    state.section_row = id_plus_1 << 8 | status;
-    step.states[slot] = state;
+    state.history_row = id_plus_1 << 10 | status;
 }
 
 KERNEL(history_edits, HISTORY_EDITS_THREADS, Step, step) {
@@ -203,18 +242,20 @@ KERNEL(history_edits, HISTORY_EDITS_THREADS, Step, step) {
     // stamps; its logits are complete once the kernels before this one are.
     grid_dependency_wait();
     trigger_dependents();
-    int slot = step.slots[blockIdx.x];
-    if (slot < 0 || !(step.params[slot].features & FEATURE_HISTORY_EDITS)) {
+    const int slot = step.slots[blockIdx.x], source = slot < 0 ? 0 : slot;
+    const Params& params = step.params[source];
+    const Request& request = step.requests[source];
+    // These loads are in flight together, before the first test.
+    const u32 features = params.features;
+    State state = step.states[source];
+    const u32 *history = request.history, *watermark = request.watermark;
+    if (slot < 0 || !(features & FEATURE_HISTORY_EDITS)) {
         return;
     }
-    const Params& params = step.params[slot];
-    const Request& request = step.requests[slot];
-    State state = step.states[slot];
-    const u32* history = request.history;
     u32 length = state.length, allowed = params.dry_allowed_length;
     EditStamps stamps{request, state.step, step.vocab};
 
-    if (params.features & FEATURE_PENALTY_WINDOW) {
+    if (features & FEATURE_PENALTY_WINDOW) {
         const u32 start = window_start(length, params.penalty_window);
         for (u32 j = start + threadIdx.x; j < length; j += blockDim.x) {
             stamps.clear_counts(history[j]);
@@ -283,13 +324,23 @@ KERNEL(history_edits, HISTORY_EDITS_THREADS, Step, step) {
             stamps.ban(request.stop_ids[i]);
         }
     }
-    if (params.features & FEATURE_SECTION) {
-        const SectionLists lists(request.section);
-        follow_section(lists, history, state);
-        // RAW on the stamps: any thread banned ids, thread 0 looks one up. WAR on the state: all threads read it.
-        __syncthreads();
-        if (threadIdx.x == 0) {
-            find_section(step, blockIdx.x, slot, params.features, lists, state, stamps);
+    if (!(features & (FEATURE_SECTION | FEATURE_WATERMARK))) {
+        return;
+    }
+    state.history_row = 0;
+    const bool is_fresh = features & FEATURE_WATERMARK && has_fresh_context(watermark, history, state);
+    if (features & FEATURE_SECTION) {
+        follow_section(SectionLists(request.section), history, state);
+    }
+    // RAW on the stamps: any thread banned ids, thread 0 looks one up. WAR on the state: all threads read it.
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        if (features & FEATURE_SECTION) {
+            find_section(step, blockIdx.x, slot, features, SectionLists(request.section), state, stamps);
         }
+        if (is_fresh && state.history_row >> 10 == 0) {
+            find_mark(watermark, history, state);
+        }
+        step.states[slot] = state;
     }
 }

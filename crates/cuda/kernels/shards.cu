@@ -352,7 +352,7 @@ DEVICE void draw_from_lists(const RowWords& row, ShardStorage<true>& storage, co
         return;
     }
     compute_gains(list, total, log2e_over_t);
-    draw_arrivals(list, RngStream{params.seed, inputs.state.position, params.draw}, threadIdx.x, blockDim.x);
+    draw_arrivals(list, race_stream(params, inputs.state), threadIdx.x, blockDim.x);
     // RAW on gains and arrivals: all threads wrote them, all threads read them.
     __syncthreads();
     rank_candidates(list, blockDim.x);
@@ -442,7 +442,7 @@ DEVICE void finish_shards(const ShardStep& args) {
         if (inputs.features & FEATURE_GREEDY || inputs.forced.id >= 0) {
             agree_on_first(words, storage, records);
         } else if (!LISTS || inputs.chain.filters == 0 || inputs.chain.filters == FILTER_MIN_P) {
-            const RngStream rng{params.seed, inputs.state.position, params.draw};
+            const RngStream rng = race_stream(params, inputs.state);
             agree_on_winner(words, storage, records, shard, ShardStream{rng, args.first_tile}, inputs);
         } else if constexpr (LISTS) {
             draw_from_lists(words, storage, records, shard, inputs);

@@ -5,9 +5,9 @@
 
 use gumball_cpu::{History, Prepared, Task};
 use gumball_spec::verify::MAX_DRAFTS;
-use gumball_spec::verify::coupled::check_drafts;
+use gumball_spec::verify::coupled::{check_drafts, check_marked};
 use gumball_spec::verify::draft::{DraftWords, check_path};
-use gumball_spec::{Error, Kind, NONE, Result, memory};
+use gumball_spec::{Error, Kind, NONE, Result, SamplingParams, memory};
 
 use crate::batch::{Batch, Checked};
 use crate::host::Host;
@@ -187,11 +187,17 @@ impl Host {
         let batch = batch.check(batch.slots.len(), self.vocab)?;
         let paths = split_paths(paths, &batch, self.vocab)?;
         for (row, slot) in batch.slots.iter().enumerate().filter(|(_, slot)| **slot != PADDING) {
-            check_drafts(slots.sequence(*slot)?.params(), 1)?;
+            check_drawn(slots.sequence(*slot)?.params(), batch.mode)?;
             slots.check_row(*slot, kind, batch.hook(row).is_some())?;
         }
         Ok((batch, paths))
     }
+}
+
+/// Checks that a request may have drafts that are drawn for this mode.
+pub(crate) fn check_drawn(params: &SamplingParams, mode: VerifyMode) -> Result<()> {
+    check_drafts(params, 1)?;
+    if mode == VerifyMode::Block { check_marked(params, 1) } else { Ok(()) }
 }
 
 /// Returns the task of a row after a path of drafts: with the parameters in `prepared` if there are some,

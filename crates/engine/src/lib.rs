@@ -181,10 +181,13 @@ pub use gumball_spec::edit::Hook;
 pub use gumball_spec::layout::set_ids;
 pub use gumball_spec::logprobs::{Logprobs, TokenLogprob};
 pub use gumball_spec::verify::by_probabilities::Judgement;
+pub use gumball_spec::watermark::{
+    add_key as add_watermark_key, add_keys as add_watermark_keys, key as watermark_key,
+};
 pub use gumball_spec::{
     Dry, DynamicTemperature, Error, Filter, FilterOrder, HostMatrix, Kind, Layout, LogprobMode, LogprobModes,
     LogprobsParams, Loops, MAX_VOCAB, Mirostat, NONE, RanksError, Result, Row, SamplingParams, Scope,
-    Section, Status, Widths, prompt_seed, sample_seed,
+    Section, Status, Watermark, Widths, prompt_seed, sample_seed,
 };
 pub use half::{bf16, f16};
 

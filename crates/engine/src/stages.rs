@@ -129,6 +129,7 @@ fn request<'a>(task: &Task<'a>) -> Request<'a> {
         mu: task.mu,
         mask: task.mask,
         forced: task.forced,
+        mark: None,
     }
 }
 

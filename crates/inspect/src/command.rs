@@ -9,7 +9,7 @@ use clap::{FromArgMatches, Subcommand};
 use crate::doctor::Known;
 use crate::output::{Output, message, say};
 use crate::sampling::flag_meant;
-use crate::{Error, doctor, explore, inspect, sample};
+use crate::{Error, detect, doctor, explore, inspect, sample};
 
 /// The subcommands.
 #[derive(Subcommand, Debug)]
@@ -18,6 +18,8 @@ pub enum Command {
     Sample(Box<sample::Args>),
     /// Show what every stage does to one row of logits, in the terminal or as a page
     Inspect(Box<inspect::Args>),
+    /// Look for a watermark in the ids of a text
+    Detect(detect::Args),
     /// Say where the explorer is, a page that shows how a row becomes a token while you move the parameters
     Explore,
     /// Show what this machine offers and what Gumball will use, and test it
@@ -101,6 +103,7 @@ pub fn run(name: &str, arguments: Vec<OsString>, known: Known<'_>) -> u8 {
     let outcome = match command {
         Command::Sample(args) => sample::run(&args, known.kernels, &mut out),
         Command::Inspect(args) => inspect::run(&args, known.kernels, &mut out),
+        Command::Detect(args) => detect::run(&args, &mut out),
         Command::Explore => explore::run(known.explorer, &mut out),
         Command::Doctor(args) => doctor::run(&args, known, &mut out),
     };

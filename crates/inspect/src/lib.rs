@@ -47,6 +47,9 @@ pub mod self_test;
 pub mod cuda;
 
 #[cfg(feature = "command")]
+pub mod detect;
+
+#[cfg(feature = "command")]
 pub mod doctor;
 #[cfg(feature = "command")]
 pub mod explore;

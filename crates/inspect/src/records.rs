@@ -44,6 +44,7 @@ pub fn status_names(status: Status) -> Vec<&'static str> {
         (Status::FORBIDDEN, "forbidden"),
         (Status::LOOP, "loop"),
         (Status::FORCED, "forced"),
+        (Status::MARKED, "marked"),
     ];
     names.into_iter().filter(|(bit, _)| status.contains(*bit)).map(|(_, name)| name).collect()
 }

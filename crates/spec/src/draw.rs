@@ -11,6 +11,7 @@ use crate::num::{Tag, exp_of_u32, exp_of_u64, log2, philox4x32_10};
 use crate::request::Request;
 use crate::row::TILE;
 use crate::survey::Given;
+use crate::watermark::Words;
 
 /// A tile's first arrival and the place in the tile of the token that makes it.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -30,12 +31,11 @@ pub const TAGS: Tags = [Tag::Tile as u32, Tag::Token as u32];
 /// Returns a tile's first arrival.
 #[must_use]
 pub fn tile_arrival(request: &Request<'_>, tile: u32) -> TileArrival {
-    tile_arrival_with(request, tile, TAGS[0])
+    tile_arrival_by(words(request), tile, TAGS[0])
 }
 
-fn tile_arrival_with(request: &Request<'_>, tile: u32, tag: u32) -> TileArrival {
-    let counter = [tile, request.position, tag, request.draw];
-    let [w0, w1, w2, _] = philox4x32_10(request.seed, counter);
+fn tile_arrival_by(Words { seed, position, draw }: Words, tile: u32, tag: u32) -> TileArrival {
+    let [w0, w1, w2, _] = philox4x32_10(seed, [tile, position, tag, draw]);
     let u = (u64::from(w0) << 32) | u64::from(w1);
     TileArrival { e: exp_of_u64(u) * (1.0 / TILE as f32), place: w2 >> 24 }
 }
@@ -43,16 +43,31 @@ fn tile_arrival_with(request: &Request<'_>, tile: u32, tag: u32) -> TileArrival 
 /// Returns a token's arrival.
 #[must_use]
 pub fn arrival(request: &Request<'_>, id: u32) -> f32 {
-    arrival_with(request, id, TAGS)
+    arrival_by(words(request), id)
 }
 
-fn arrival_with(request: &Request<'_>, id: u32, [tile_tag, token_tag]: Tags) -> f32 {
-    let first = tile_arrival_with(request, id / TILE as u32, tile_tag);
+/// Returns a token's arrival in the race of these words.
+#[must_use]
+pub fn arrival_by(words: Words, id: u32) -> f32 {
+    arrival_with(words, id, TAGS)
+}
+
+fn arrival_with(of_race: Words, id: u32, [tile_tag, token_tag]: Tags) -> f32 {
+    let first = tile_arrival_by(of_race, id / TILE as u32, tile_tag);
     if id % TILE as u32 == first.place {
         return first.e;
     }
-    let words = philox4x32_10(request.seed, [id / 4, request.position, token_tag, request.draw]);
+    let Words { seed, position, draw } = of_race;
+    let words = philox4x32_10(seed, [id / 4, position, token_tag, draw]);
     first.e + exp_of_u32(words[id as usize % 4])
+}
+
+/// Returns what a request's race depends on: the words of its mark, or else seed, position and draw index
+/// (W1).
+#[must_use]
+pub fn words(request: &Request<'_>) -> Words {
+    let Request { seed, position, draw, mark, .. } = *request;
+    mark.unwrap_or(Words { seed, position, draw })
 }
 
 /// Returns a kept token's score.
@@ -74,7 +89,7 @@ pub fn draw_with(request: &Request<'_>, kept: &Given<'_>, tags: Tags) -> u32 {
     ids.sort_unstable();
     let mut best = (f32::NEG_INFINITY, ids[0]);
     for id in ids {
-        let score = kept.y(id) - log2(arrival_with(request, id, tags));
+        let score = kept.y(id) - log2(arrival_with(words(request), id, tags));
         if score > best.0 {
             best = (score, id);
         }
@@ -86,7 +101,7 @@ pub fn draw_with(request: &Request<'_>, kept: &Given<'_>, tags: Tags) -> u32 {
 /// smallest id first. None has the score -inf.
 #[must_use]
 pub fn first_arrivals(request: &Request<'_>, kept: &Given<'_>, tags: Tags, count: usize) -> Vec<u32> {
-    let scored = |id: &u32| (kept.y(*id) - log2(arrival_with(request, *id, tags)), *id);
+    let scored = |id: &u32| (kept.y(*id) - log2(arrival_with(words(request), *id, tags)), *id);
     let mut scores: Vec<(f32, u32)> = kept.members.iter().map(scored).collect();
     scores.retain(|(score, _)| *score > f32::NEG_INFINITY);
     scores.sort_unstable_by(|(a, a_id), (b, b_id)| b.total_cmp(a).then(a_id.cmp(b_id)));

@@ -25,6 +25,8 @@ pub mod head;
 
 pub mod section;
 
+pub mod watermark;
+
 pub mod edit;
 pub mod survey;
 
@@ -52,7 +54,7 @@ pub use matrix::HostMatrix;
 pub use params::{
     Chain, Dry, DynamicTemperature, Field, Filter, FilterKind, FilterOrder, Flag, LogprobMode, LogprobModes,
     LogprobsParams, Loops, MOST_LISTED, Mirostat, Parameter, Parameters, Range, Reading, SamplingParams,
-    Scope, Section, Stage, Wanted, WholeRow,
+    Scope, Section, Stage, Wanted, Watermark, WholeRow,
 };
 pub use request::{Forced, Request};
 pub use rollout::{prompt_seed, sample_seed};

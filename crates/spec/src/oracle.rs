@@ -12,6 +12,7 @@ use crate::request::{Forced, Request, check_hook};
 use crate::row::{Kind, NONE, Row, Status};
 use crate::section;
 use crate::survey::{Given, Measure, order};
+use crate::watermark::{self, Words};
 
 /// Everything the stages found out about one row.
 #[derive(Clone, Debug)]
@@ -36,6 +37,8 @@ pub struct Outcome {
     pub logprobs: Option<Logprobs>,
     /// Mirostat's limit after this row.
     pub mu: f32,
+    /// The words of the row's mark, if it has one (W2).
+    pub mark: Option<Words>,
 }
 
 impl Outcome {
@@ -64,7 +67,8 @@ pub fn sample(row: Row<'_>, request: &Request<'_>, hook: Option<Hook<'_>>) -> Re
     let edited = edit(row, request, hook);
     let order = order(&edited.z);
     let ending = section::ending(request);
-    let request = &Request { forced: request.forced.or(ending.emitted()), ..*request };
+    let mark = watermark::mark(request)?;
+    let request = &Request { forced: request.forced.or(ending.emitted()), mark, ..*request };
     let mut outcome = Outcome {
         kind: request.kind,
         z: edited.z.clone(),
@@ -76,6 +80,7 @@ pub fn sample(row: Row<'_>, request: &Request<'_>, hook: Option<Hook<'_>>) -> Re
         forced: request.forced.and_then(Forced::kept),
         logprobs: None,
         mu: request.mu,
+        mark,
     };
     if outcome.order.is_empty() {
         outcome.status.insert(Status::EMPTY);
@@ -87,6 +92,9 @@ pub fn sample(row: Row<'_>, request: &Request<'_>, hook: Option<Hook<'_>>) -> Re
         outcome.status = Status::default();
     }
     outcome.status.insert(request.forced.map_or(ending.status, |forced| forced.by));
+    if mark.is_some() {
+        outcome.status.insert(Status::MARKED);
+    }
     if ending.forced.is_some_and(|id| !edited.allowed[id as usize]) {
         outcome.status.insert(Status::FORBIDDEN);
     }

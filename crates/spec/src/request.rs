@@ -3,6 +3,7 @@
 use crate::error::{Error, Result};
 use crate::params::SamplingParams;
 use crate::row::{Kind, Status};
+use crate::watermark::Words;
 
 /// The state of a request at one row: together with the row's bits, it determines the token.
 #[derive(Clone, Copy, Debug)]
@@ -27,6 +28,9 @@ pub struct Request<'a> {
     pub mask: Option<&'a [u32]>,
     /// The token that is emitted instead of the drawn one.
     pub forced: Option<Forced>,
+    /// The words of its mark, which stand in the place of seed, position and draw index in the race;
+    /// [`sample`](crate::oracle::sample) finds them (W1).
+    pub mark: Option<Words>,
 }
 
 /// A token that is emitted instead of the drawn one.
@@ -74,6 +78,7 @@ impl<'a> Request<'a> {
             mu: params.initial_mu(),
             mask: None,
             forced: None,
+            mark: None,
         }
     }
 

@@ -175,6 +175,8 @@ impl Status {
     pub const LOOP: Status = Status(128);
     /// The caller forced the token.
     pub const FORCED: Status = Status(256);
+    /// The row draws by the words of its request's watermark (W2).
+    pub const MARKED: Status = Status(512);
 
     /// Returns whether all bits of `other` are set.
     #[must_use]

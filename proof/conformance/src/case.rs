@@ -282,6 +282,7 @@ impl Case {
             mu: self.mu,
             mask: self.mask.as_deref(),
             forced: self.forced.map(Forced::by_caller),
+            mark: None,
         }
     }
 

@@ -5,7 +5,7 @@
 
 use gumball_spec::{
     Dry, DynamicTemperature, Field, Filter, FilterOrder, Kind, LogprobMode, LogprobModes, LogprobsParams,
-    Loops, Mirostat, Parameter, Parameters, Range, SamplingParams, Scope, Section,
+    Loops, Mirostat, Parameter, Parameters, Range, SamplingParams, Scope, Section, Watermark, watermark,
 };
 
 use crate::backend::{Backend, Oracle};
@@ -220,7 +220,26 @@ pub fn params(bytes: &mut Bytes<'_>, vocab: usize) -> SamplingParams {
     if bytes.seldom(4) {
         params.loops = Some(loops(bytes, vocab, params.section.is_some()));
     }
+    if bytes.seldom(4) {
+        add_keys();
+        params.watermark = Some(Watermark {
+            key: bytes.of(&[0, 1, 2, 3]),
+            context: bytes.of(&[1, 2, 4, 64]),
+            scope: bytes.of(&[Scope::Output, Scope::Both]),
+            window: bytes.of(&[0, 1, 3, 20, 8192]),
+        });
+    }
     params
+}
+
+/// The keys of watermarks that cases have, by number.
+pub const KEYS: [[u8; 16]; 4] = [[0; 16], [0xFF; 16], *b"0123456789abcdef", *b"Gumball's tests."];
+
+/// Makes these keys known.
+pub fn add_keys() {
+    for (number, key) in KEYS.into_iter().enumerate() {
+        watermark::add_key(number as u32, key).expect("no other keys");
+    }
 }
 
 /// Makes a section of few ids, so that a history that repeats opens and closes it.

@@ -7,7 +7,7 @@ use std::{env, fs};
 
 use gumball_spec::{
     Dry, DynamicTemperature, Field, Filter, LogprobMode, LogprobsParams, Loops, Mirostat, Parameter,
-    Parameters, SamplingParams, Scope, Section,
+    Parameters, SamplingParams, Scope, Section, Watermark,
 };
 
 /// Compares a part of a file with a text. The part starts after the last anchor, each searched after the one
@@ -87,6 +87,7 @@ fn written(parameter: &Parameter, field: &Field<'_>) -> Written {
         Field::Dry(_) => part("Dry", "Dry()", object::<Dry>()),
         Field::Section(_) => part("Section | None", "None", object::<Section>() + " | null"),
         Field::Loops(_) => part("Loops | None", "None", object::<Loops>() + " | null"),
+        Field::Watermark(_) => part("Watermark | None", "None", object::<Watermark>() + " | null"),
         Field::Logprobs(_) => {
             part("LogprobsParams | None", "None", object::<LogprobsParams>() + " | number | null")
         }
@@ -151,6 +152,7 @@ fn the_dataclasses_of_python_are_current() {
     hold_class::<Dry>("Dry");
     hold_class::<Section>("Section");
     hold_class::<Loops>("Loops");
+    hold_class::<Watermark>("Watermark");
     hold_class::<LogprobsParams>("LogprobsParams");
     hold_class::<SamplingParams>("SamplingParams");
     let filters = Filter::ALL.map(|filter| format!("    \"{filter}\",\n")).concat();
@@ -186,7 +188,8 @@ fn the_table_of_the_semantics_is_current() {
         lines::<T>(row).concat()
     }
     let parts = rows::<DynamicTemperature>() + &rows::<Mirostat>() + &rows::<Dry>();
-    let parts = parts + &rows::<Section>() + &rows::<Loops>() + &rows::<LogprobsParams>();
+    let parts = parts + &rows::<Section>() + &rows::<Loops>();
+    let parts = parts + &rows::<Watermark>() + &rows::<LogprobsParams>();
     let heading = "| name | value | neutral | meaning |\n| --- | --- | --- | --- |\n";
     hold("docs/semantics.md", &[heading], "\n\n", (rows::<SamplingParams>() + &parts).trim_end());
 }

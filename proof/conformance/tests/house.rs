@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use gumball_spec::{
     Dry, DynamicTemperature, LogprobsParams, Loops, Mirostat, Parameter, Parameters, SamplingParams, Section,
-    Stage,
+    Stage, Watermark,
 };
 
 /// The backends: the heading of each in the table of `docs/architecture.md`, and where its files lie.
@@ -16,20 +16,22 @@ const BACKENDS: [(&str, &str); 3] =
     [("`spec`", "crates/spec/src"), ("`cpu`", "crates/cpu/src"), ("`cuda`", "crates/cuda")];
 
 /// Rules of `docs/semantics.md` without a body in `rules`, and why.
-const WITHOUT_BODY: [(&str, &str); 8] = [
+const WITHOUT_BODY: [(&str, &str); 9] = [
     ("N1", "no backend shows it through its answers; held in numbers.rs"),
     ("N2", "no backend shows it through its answers; held in numbers.rs"),
     ("L4", "of operators; held in given_logprobs.rs"),
     ("L5", "of operators; held in given_logprobs.rs"),
     ("L6", "of trainers; held in crates/engine/tests/engine/edited.rs"),
     ("N10", "comes before a request; held in golden.rs, and by each language's golden draws"),
+    ("W4", "of texts, not of rows; held in crates/detect"),
     ("S1", "of several processes; held in crates/engine/tests/ranks"),
     ("S2", "of several processes; held in crates/engine/tests/ranks"),
 ];
 
 /// The storeys of the house: a crate depends only on crates of lower storeys.
-const STOREYS: [(&str, u32); 17] = [
+const STOREYS: [(&str, u32); 18] = [
     ("gumball-spec", 0),
+    ("gumball-detect", 1),
     ("gumball-bench-protocol", 0),
     ("gumball-cpu", 1),
     ("gumball-cuda", 2),
@@ -451,6 +453,13 @@ fn files_of_others(parameter: &Parameter) -> Vec<(&'static str, String)> {
             "proof/conformance/src/rules/filter",
             "proof/conformance/src/generate.rs",
         ],
+        Stage::Draw if parameter.name.starts_with("watermark") => &[
+            "crates/spec/src/watermark.rs",
+            "crates/cuda/src/requests/edit_params.rs",
+            "crates/detect/src/lib.rs",
+            "proof/conformance/src/rules/draw/marks.rs",
+            "proof/conformance/src/generate.rs",
+        ],
         Stage::Draw => &[
             "crates/spec/src/draw.rs",
             "crates/cpu/src/draw.rs",
@@ -472,10 +481,10 @@ fn files_of_others(parameter: &Parameter) -> Vec<(&'static str, String)> {
     if bans && !parameter.name.contains('.') {
         files.extend(["crates/inspect/src/trace/edits.rs", "crates/inspect/src/page/explain.rs"]);
     }
-    // Of the core the explorer takes numbers and flags outside parts.
+    // Of the core the explorer takes numbers and flags outside parts. It has no keys, so no watermark.
     let is_flag = parameter.flag.is_some_and(|flag| flag.value.is_empty());
     let is_adopted = !parameter.name.contains('.') && (parameter.range.is_some() || is_flag);
-    if !is_adopted && parameter.stage != Stage::Logprobs {
+    if !is_adopted && parameter.stage != Stage::Logprobs && !parameter.name.starts_with("watermark") {
         files.push("apps/explorer/js/parameters.js");
     }
     files.into_iter().map(|file| (file, parameter.field().to_owned())).collect()
@@ -490,6 +499,7 @@ fn every_parameter_is_in_all_files_that_need_it() {
         Dry::TABLE,
         Section::TABLE,
         Loops::TABLE,
+        Watermark::TABLE,
         LogprobsParams::TABLE,
     ];
     let mut lacking = String::new();

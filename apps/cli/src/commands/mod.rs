@@ -1,4 +1,4 @@
-//! The subcommands, one file each, with its arguments, its work and its output. `sample` and `explore` are in
+//! The subcommands, one file each, with its arguments, its work and its output. `sample`, `detect` and `explore` are in
 //! `gumball-inspect`.
 
 pub mod check;

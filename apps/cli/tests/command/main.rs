@@ -26,3 +26,4 @@ mod sampling;
 mod shell;
 mod speculate;
 mod tokenizer;
+mod watermark;

@@ -9,6 +9,7 @@ go from hidden states to tokens    :class:`Head`, :class:`DeviceHead`, :class:`H
 say how tokens are chosen          :class:`SamplingParams` and its parts
 move a sequence elsewhere          :class:`State`, :meth:`Pool.resume`
 seeds for rollouts of a run        :func:`prompt_seed`, :func:`sample_seed`
+mark texts, and find marked ones   :class:`Watermark`, :func:`add_watermark_keys`, :func:`detect`
 softmax, renormalise, mask, draw   :mod:`gumball.operators`, whose functions are here too
 let ``model.generate`` draw        the package gumball-transformers
 other packages' names              the package gumball-compat
@@ -21,7 +22,7 @@ may be strided. Importing this package imports neither numpy nor torch. A value 
 it, an object of another kind a ``TypeError``, and nothing was changed then.
 """
 
-from . import operators, params
+from . import operators, params, watermarks
 from ._gumball import (
     Batch,
     CopyDrafts,
@@ -47,12 +48,14 @@ from ._gumball import (
     Step,
     Verify,
     __version__,
+    add_watermark_keys,
     prompt_seed,
     sample_seed,
 )
 from .errors import CallError, Error, InvalidTypeError, InvalidValueError, UnavailableError
 from .operators import *  # noqa: F403
 from .params import *  # noqa: F403
+from .watermarks import *  # noqa: F403
 
 __all__ = [
     "Batch",
@@ -84,7 +87,8 @@ __all__ = [
     "UnavailableError",
     "Verify",
     "__version__",
+    "add_watermark_keys",
     "prompt_seed",
     "sample_seed",
 ]
-__all__ += operators.__all__ + params.__all__
+__all__ += operators.__all__ + params.__all__ + watermarks.__all__

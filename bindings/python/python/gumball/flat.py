@@ -1,7 +1,7 @@
 """Parameters of Gumball alone, under the flat names by which other engines' requests carry them.
 
 An engine has a field for what it does not know, and that field holds numbers, strings and lists of them. So the parts of
-`SamplingParams` that are objects (DRY, mirostat, a dynamic temperature, a section, loops) come as several names.
+`SamplingParams` that are objects (DRY, mirostat, a dynamic temperature, a section, loops, a watermark) come as several names.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 from ._gumball import nearest_name, shown_text
 from .errors import RefusedError
-from .params import Dry, DynamicTemperature, Loops, Mirostat, SamplingParams, Section
+from .params import Dry, DynamicTemperature, Loops, Mirostat, SamplingParams, Section, Watermark
 
 __all__ = ["FLAT_NAMES", "PENALTY_NAMES", "flat_params", "is_neutral", "refuse_near_misses"]
 
@@ -99,6 +99,7 @@ _PARTS: dict[str, tuple[type[Any], dict[str, tuple[str, _Read]]]] = {
     "dynamic_temperature": (DynamicTemperature, _part(DynamicTemperature, "dynamic_temperature")),
     "section": (Section, _part(Section, "section")),
     "loops": (Loops, _part(Loops, "loops")),
+    "watermark": (Watermark, _part(Watermark, "watermark")),
 }
 
 FLAT_NAMES = (*_PLAIN, *(name for _, names in _PARTS.values() for name in names))

@@ -24,6 +24,7 @@ __all__ = [
     "Logprobs",
     "LogprobsParams",
     "Loops",
+    "Watermark",
     "Mirostat",
     "Ranks",
     "SamplingParams",
@@ -133,6 +134,8 @@ class Status(enum.IntFlag):
     """A loop was found at the row, or the token was forced because of one."""
     FORCED = 256
     """The caller forced the token."""
+    MARKED = 512
+    """The row draws by the words of its request's watermark."""
 
 
 @_parameters
@@ -227,6 +230,23 @@ class Loops:
 
 
 @_parameters
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Watermark:
+    """A watermark: the number of its key, and of which ids a context is made. The key itself is added to the process by `add_watermark_key`.
+
+    key: The number of a key that was added to the process.
+    context: How many ids a context has; in 1..=64.
+    scope: The ids of which contexts are made: of the output, or of prompt and output (both). One of "prompt", "output", "both".
+    window: How many rows back a context must not have come; in 0..2^32, 0 is all.
+    """
+
+    key: int = 0
+    context: int = 4
+    scope: str = "output"
+    window: int = 8192
+
+
+@_parameters
 @dataclasses.dataclass(frozen=True)
 class LogprobsParams:
     """Which logprobs to report with a token.
@@ -284,6 +304,7 @@ class SamplingParams:
     stop_ids: The ids that end the output; ending it is the caller's part.
     section: A part of the text, such as a model's reasoning, that has a budget of tokens.
     loops: What ends an output that repeats itself without end.
+    watermark: A mark of the text that whoever has the key can find again: a secret key and the last ids give the words of the race in the place of the seed.
     seed: The seed of all draws; absent: fresh entropy for each request, readable afterwards.
     logprobs: Which logprobs to report; absent: none. In JSON, Python and JavaScript a number n stands for an object whose `top_n` is n.
     order: In which order the filters act. One of "default", "joint", "none", or a list of distinct filters: top_n_sigma, top_k, typical_p, top_p, min_p, top_a, p_less, epsilon_cutoff, eta_cutoff, xtc.
@@ -326,6 +347,7 @@ class SamplingParams:
     stop_ids: Sequence[int] = ()
     section: Section | None = None
     loops: Loops | None = None
+    watermark: Watermark | None = None
     seed: int | None = None
     logprobs: LogprobsParams | None = None
     order: str | Sequence[str] = "default"

@@ -30,6 +30,19 @@ struct LastTokenStream : RngStream {
     DEVICE_MEMBER u32 token_tag() const { return residual ? TAG_RESIDUAL_TOKEN : TAG_TOKEN; }
 };
 
+// Returns the race by the request's own seed, position and draw index.
+DEVICE RngStream own_stream(const Params& params, const State& state) {
+    return RngStream{params.seed, state.position, params.draw};
+}
+
+// Returns the race of a row's token: a marked one has the words that `history_edits` found (W2).
+DEVICE RngStream race_stream(const Params& params, const State& state) {
+    if (params.features & FEATURE_WATERMARK && state.history_row & STATUS_MARKED) {
+        return RngStream{state.mark_seed, state.mark_position, state.mark_draw};
+    }
+    return own_stream(params, state);
+}
+
 // A tile's first arrival, and the offset of the token that it belongs to.
 struct FirstArrival {
     float e;

@@ -44,7 +44,8 @@ enum Tag : u32 {
     TAG_BLOCK = 6,
     TAG_THRESHOLD = 7,
     TAG_DRAFT_TILE = 8,
-    TAG_DRAFT_TOKEN = 9
+    TAG_DRAFT_TOKEN = 9,
+    TAG_WATERMARK = 12
 };
 
 // P(f): log2(1 + f) is f P(f) (N1).

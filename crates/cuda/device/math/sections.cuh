@@ -126,11 +126,11 @@ DEVICE ForcedToken listed_token(int listed) {
     return ForcedToken{listed - (by_caller ? FORCED_BY_CALLER : 0), by_caller ? STATUS_FORCED : 0u};
 }
 
-// Returns the token that the caller forces in a row, or else the section or the loop of its request, as `history_edits`
-// found. It has no branch, so that all loads that follow the slot's are in flight at once.
+// Returns the token that the caller forces in a row, or else the section or the loop of its request, and the status for
+// these and for a mark, as `history_edits` found. It has no branch, so that all loads that follow the slot's are in flight at once.
 DEVICE ForcedToken forced_token(const Step& step, u32 row, int slot, u32 features) {
     const ForcedToken listed = listed_token(step.forced[row]);
-    const u32 word = step.states[slot < 0 ? 0 : slot].section_row;
-    const bool by_section = slot >= 0 && listed.id < 0 && features & FEATURE_SECTION;
-    return ForcedToken{by_section ? (int)(word >> 8) - 1 : listed.id, by_section ? word & 255 : listed.status};
+    const u32 word = step.states[slot < 0 ? 0 : slot].history_row;
+    const bool is_found = slot >= 0 && listed.id < 0 && features & (FEATURE_SECTION | FEATURE_WATERMARK);
+    return ForcedToken{is_found ? (int)(word >> 10) - 1 : listed.id, is_found ? word & 1023 : listed.status};
 }

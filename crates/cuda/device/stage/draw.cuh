@@ -99,7 +99,7 @@ template <class T, bool EDITED>
 DEVICE_NOINLINE void race_kept_set(const Step& step, u32 row, int slot, Scales scales, DrawStorage& storage) {
     RowContext<T, EDITED> context(step, row, slot);
     const GivenSet kept = storage.filter.kept;
-    RngStream rng{context.params.seed, context.state.position, context.params.draw};
+    const RngStream rng = race_stream(context.params, context.state);
     int token = (int)race(RowBlocks::of(storage.filter.search.reduce), storage.race, RowRecords(step, row, false),
                           context.view, rng, kept, scales.log2e_over_t);
     float mirostat_mu = context.state.mirostat_mu;

@@ -95,7 +95,8 @@ struct RowInputs {
     // The row's status bits.
     u32 status;
 
-    DEVICE_MEMBER void load(const Params& params, const State& own_state, int own_slot, ForcedToken own_forced) {
+    DEVICE_MEMBER void load(const Params& params, const State& own_state, int own_slot, ForcedToken own_forced,
+                            const RngStream& own_rng) {
         slot = own_slot;
         forced = own_forced.id;
         status = own_forced.status;
@@ -107,7 +108,7 @@ struct RowInputs {
         state.step = own_state.step;
         filter_chain = filter_chain_of(params);
         scales = Scales{params.effective_temperature, params.log2e_over_t, params.filter_log2e_over_t};
-        rng = RngStream{params.seed, state.position, params.draw};
+        rng = own_rng;
         temperature = params.temperature;
     }
 
@@ -478,7 +479,9 @@ DEVICE void begin_row(const FinishedRow<Policy, T>& f, ForcedToken forced) {
             // In a step of known tokens the rows are consecutive positions of one request.
             state.position += step.flags & STEP_KNOWN_TOKENS ? f.row : 0;
         }
-        f.inputs.load(params, state, f.slot, forced);
+        // Where no filter acts, no row is marked: such a row's step has kernels that filter.
+        const RngStream own = own_stream(params, state);
+        f.inputs.load(params, state, f.slot, forced, Policy::FILTERS ? race_stream(params, state) : own);
         if constexpr (Policy::EDITS) {
             EditMasks edits(step, f.row, source, f.features);
             storage.edits.view =

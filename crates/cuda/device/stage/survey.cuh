@@ -168,7 +168,7 @@ struct ArrivalSampler {
     DEVICE_MEMBER ArrivalSampler() : is_race(false), rng{0, 0, 0}, first{1.0f, 0}, log2_first_arrival(0.0f) {}
     DEVICE_MEMBER ArrivalSampler(const Params& params, const State& state, u32 tile) : ArrivalSampler() {
         is_race = !(params.features & FEATURE_GREEDY);
-        rng = RngStream{params.seed, state.position, params.draw};
+        rng = race_stream(params, state);
         if (is_race) {
             first = first_arrival(rng, tile);
             log2_first_arrival = log2_of_normal(first.e);

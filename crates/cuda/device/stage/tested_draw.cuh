@@ -165,7 +165,7 @@ template <class T, bool EDITED>
 DEVICE_NOINLINE void race_and_guess(const Step& step, u32 row, int slot, RowReduceStorage& reduce,
                                     RaceStorage& race_storage, TestedDraw& draw) {
     RowContext<T, EDITED> context(step, row, slot);
-    const RngStream rng{context.params.seed, context.state.position, context.params.draw};
+    const RngStream rng = race_stream(context.params, context.state);
     const RowRecords records(step, row, false);
     const float first = draw.given.first_value, log2e_over_t = draw.scales.log2e_over_t;
     if (threadIdx.x == 0) {

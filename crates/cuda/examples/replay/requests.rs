@@ -3,7 +3,7 @@
 use gumball_bench_protocol::Words;
 use gumball_spec::{
     Dry, DynamicTemperature, Filter, FilterOrder, LogprobMode, LogprobModes, LogprobsParams, Loops, Mirostat,
-    SamplingParams, Scope, Section,
+    SamplingParams, Scope, Section, Watermark, watermark,
 };
 
 use crate::rows::Like;
@@ -151,6 +151,9 @@ fn others(vocab: usize) -> Vec<Request> {
                 ..top_p.clone()
             },
         ),
+        request("plain-mark", marked(any())),
+        request("top-k-top-p-mark", marked(SamplingParams { top_k: 50, top_p: 0.9, ..any() })),
+        request("top-p-mark", marked(top_p.clone())),
         request("top-p-raw", SamplingParams { logprobs: Some(LogprobsParams::default()), ..top_p.clone() }),
         request("top-p-raw-processed", SamplingParams { logprobs: of_modes(both), ..top_p.clone() }),
         mix("mixture", mixture()),
@@ -164,6 +167,13 @@ fn others(vocab: usize) -> Vec<Request> {
     let lacking: Vec<Filter> = Filter::ALL.into_iter().filter(lacks).collect();
     all.extend(lacking.into_iter().map(|filter| request(filter.name(), filter.alone())));
     all
+}
+
+/// Returns parameters with a watermark, whose contexts are of prompt and output.
+fn marked(params: SamplingParams) -> SamplingParams {
+    watermark::add_key(0, [7; 16]).expect("no other key");
+    let watermark = Watermark { scope: Scope::Both, ..Watermark::default() };
+    SamplingParams { watermark: Some(watermark), ..params }
 }
 
 /// Returns what the rows of a server ask for at the same time.

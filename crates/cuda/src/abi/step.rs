@@ -117,6 +117,7 @@ shared! {
         FORBIDDEN = gumball_spec::Status::FORBIDDEN.0;
         LOOP = gumball_spec::Status::LOOP.0;
         FORCED = gumball_spec::Status::FORCED.0;
+        MARKED = gumball_spec::Status::MARKED.0;
     }
 
     /// What a request needs, as bits of `Params::features`.
@@ -133,7 +134,7 @@ shared! {
         /// The request bans ids permanently: `Request::allowed` exists.
         BANNED_IDS = 1 << 6;
         /// The kernel `history_edits` reads the history in each step: some edits depend on its end, namely
-        /// DRY, the bans of E4 and penalties of a window, or SECTION is set.
+        /// DRY, the bans of E4 and penalties of a window, or SECTION or WATERMARK is set.
         HISTORY_EDITS = 1 << 7;
         LOGPROBS = 1 << 8;
         /// Every id of the history has an entry; an emitted token gets one if it has none.
@@ -163,6 +164,9 @@ shared! {
         /// The text has a section or its loops end: `Request::section` exists. The kernel `history_edits`
         /// finds in each step the id that they force, or ban if EDITS is set too.
         SECTION = 1 << 18;
+        /// The request has a watermark: `Request::watermark` exists. The kernel `history_edits` finds in each
+        /// step whether the row is marked, and the words of its race.
+        WATERMARK = 1 << 19;
     }
 
     /// Which logits choose a request's token and give its logprobs: values of `Params::reading`, of which the
@@ -229,6 +233,14 @@ shared! {
         LOOP_CLOSES = 10;
         LOOP_END_COUNT = 11;
         IDS = 12;
+    }
+
+    /// The list `Request::watermark`: the place of each word in it. The four words of the key come first.
+    codes watermark_words = WatermarkWord "WATERMARK_" {
+        CONTEXT = 4;
+        /// 1 if contexts are of the output alone, 0 if they are of prompt and output.
+        OF_OUTPUT = 5;
+        WINDOW = 6;
     }
 
     /// The parameters of a request. The host prepares them, so that kernels read them and compute nothing.
@@ -348,13 +360,14 @@ shared! {
         logprob_ids: (const u32*);
         /// The section of the text, as `SectionWord` says.
         section: (const u32*);
+        /// The watermark, as `WatermarkWord` says.
+        watermark: (const u32*);
         history_capacity: u32;
         entries_mask: u32;
         stop_count: u32;
         breaker_count: u32;
         bad_word_count: u32;
         logprob_id_count: u32;
-        reserved: [u32; 2];
     }
 
     /// The state of a request. A step advances it.
@@ -377,9 +390,14 @@ shared! {
         /// The index behind what the last loop forces, or behind a loop that forces nothing; 0 if there was
         /// none (B5).
         loop_end: u32;
-        /// The id that a section or a loop forces in this step plus 1, or 0, in bits 8 to 31; in bits 0 to 7
-        /// the row's status bits for them.
-        section_row: u32;
+        /// What `history_edits` found for the row of this step: in bits 10 to 31 the id that a section or a
+        /// loop forces plus 1, or 0; in bits 0 to 9 the row's status bits for them, and `STATUS_MARKED`.
+        history_row: u32;
+        /// The words of the row's race in the place of seed, position and draw index, if the row is marked
+        /// (W1).
+        mark_position: u32;
+        mark_seed: u64;
+        mark_draw: u32;
         reserved: u32;
     }
 

@@ -6,9 +6,10 @@
 //! window depend on how the history ends: the kernel `history_edits` finds these before the survey and stamps
 //! them into entries.
 
-use gumball_spec::{Loops, SamplingParams, Scope, Section, TILE};
+use gumball_spec::watermark::Key;
+use gumball_spec::{Loops, SamplingParams, Scope, Section, TILE, Watermark};
 
-use crate::abi::{Params, features, scopes, section_words};
+use crate::abi::{Params, features, scopes, section_words, watermark_words};
 
 /// The lists of a request's edits; scalar edit parameters are in [`Params`].
 #[derive(Clone, Debug, Default)]
@@ -34,6 +35,8 @@ pub(crate) struct EditLists {
     /// The section of the text and what ends its loops, in the words that kernels read; empty if there is
     /// neither.
     pub section: Vec<u32>,
+    /// The watermark and its key.
+    pub watermark: Option<(Watermark, Key)>,
     /// The last id that closes it, if that may come too early.
     pub last_of_close: Option<u32>,
 }
@@ -121,14 +124,27 @@ pub(crate) fn prepare(params: &SamplingParams, vocab: usize, prepared: &mut Para
     for (bit, set) in [
         (features::EDITS, counts || stamps || !edits.bias.is_empty()),
         (features::TOKEN_COUNTS, counts),
-        (features::HISTORY_EDITS, stamps || has_section),
+        (features::HISTORY_EDITS, stamps || has_section || params.watermark.is_some()),
         (features::PENALTY_WINDOW, has_window),
         (features::SECTION, has_section),
+        (features::WATERMARK, params.watermark.is_some()),
         (features::BANNED_IDS, edits.allowed.is_some()),
     ] {
         prepared.features |= if set { bit } else { 0 };
     }
     edits
+}
+
+impl EditLists {
+    /// Returns the words of the watermark that kernels read; none if there is no watermark.
+    pub fn watermark_words(&self) -> Vec<u32> {
+        let Some((watermark, key)) = &self.watermark else { return Vec::new() };
+        let of_output = u32::from(watermark.scope == Scope::Output);
+        let mut words = key.to_kernels().to_vec();
+        assert_eq!(words.len(), watermark_words::CONTEXT as usize, "the words that kernels read");
+        words.extend([watermark.context, of_output, watermark.window]);
+        words
+    }
 }
 
 /// Returns a bit per id that is 0 if the id is banned permanently, or `None` if no id is.

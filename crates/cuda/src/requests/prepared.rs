@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use gumball_spec::section::{self, Place};
+use gumball_spec::watermark;
 use gumball_spec::{Error, Kind, Loops, Result, SamplingParams, Section};
 
 use crate::abi::{Params, features};
@@ -34,10 +35,17 @@ impl Prepared {
     pub fn new(params: &SamplingParams, vocab: usize) -> Result<Self> {
         params.validate(vocab)?;
         let mut edited = Params::default();
-        let edits = Arc::new(edit_params::prepare(params, vocab, &mut edited));
+        let mut edits = edit_params::prepare(params, vocab, &mut edited);
+        if let Some(watermark) = params.watermark {
+            edits.watermark = Some((watermark, watermark::key(watermark.key)?));
+        }
         let [prepared, greedy] = [params.temperature, 0.0].map(|temperature| {
             let mut prepared = edited;
             filter_params::prepare(params, temperature, vocab, &mut prepared);
+            if prepared.features & features::GREEDY != 0 {
+                // What draws nothing is not marked (W2).
+                prepared.features &= !features::WATERMARK;
+            }
             logprob_params::prepare(params, &mut prepared);
             prepared
         });
@@ -45,6 +53,7 @@ impl Prepared {
         let logprob_ids = params.logprobs.as_ref().map_or_else(Vec::new, |logprobs| logprobs.ids.clone());
         let (section, loops) = (params.section.clone().map(Arc::new), params.loops.clone().map(Arc::new));
         let refusal = params.check_kind(Kind::Probabilities).err();
+        let edits = Arc::new(edits);
         Ok(Self { params: prepared, greedy, edits, logprob_ids, stop_ids, section, loops, vocab, refusal })
     }
 

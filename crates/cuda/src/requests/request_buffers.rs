@@ -155,8 +155,10 @@ impl RequestBuffers {
         let allowed = edits.allowed.as_ref().map(|allowed| builder.append(allowed));
         let EditLists { stop_ids, breakers, bad_words, bad_word_ends, section, .. } = edits;
         let exempt = [&edits.xtc_exempt_ids, &edits.no_repeat_ngram_exempt_ids];
-        let lists = [stop_ids, breakers, bad_words, bad_word_ends, section];
-        let [stop_ids, breakers, bad_words, ends, section] = lists.map(|list| builder.append(list));
+        let watermark = edits.watermark_words();
+        let lists = [stop_ids, breakers, bad_words, bad_word_ends, section, &watermark];
+        let [stop_ids, breakers, bad_words, ends, section, watermark] =
+            lists.map(|list| builder.append(list));
         let [xtc_exempt_ids, no_repeat_ngram_exempt_ids] = exempt.map(|list| builder.append(list));
         let mut ids = builder.units.len();
         let mut bytes = ids * UNIT;
@@ -184,6 +186,7 @@ impl RequestBuffers {
         request.xtc_exempt_ids = at(xtc_exempt_ids);
         request.no_repeat_ngram_exempt_ids = at(no_repeat_ngram_exempt_ids);
         request.section = at(section);
+        request.watermark = at(watermark);
         request.history = at(ids);
         request.stop_count = edits.stop_ids.len() as u32;
         request.breaker_count = edits.breakers.len() as u32;

@@ -17,6 +17,7 @@ use super::on_gpu::OnGpu;
 use super::probabilities::refused;
 use crate::assignment::Assignment;
 use crate::batch::{Batch, Checked, Picked};
+use crate::draft::check_drawn;
 use crate::drafts::starts;
 use crate::masks::Masks;
 use crate::slot::{PADDING, Slot};
@@ -111,7 +112,7 @@ impl OnGpu {
         let checked = batch.check(slots.len(), self.vocab)?;
         counts.iter().try_for_each(|count| check_path(*count as usize))?;
         let mut admitted = slots.iter().filter(|slot| **slot != PADDING);
-        admitted.try_for_each(|slot| check_drafts(sequences.sequence(*slot)?.params(), 1))?;
+        admitted.try_for_each(|slot| check_drawn(sequences.sequence(*slot)?.params(), batch.mode))?;
         Ok(checked)
     }
 

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use gumball_dist::{Digest, LogitsLayout, StepDigest, StepPart};
+use gumball_spec::watermark::{self, Key};
 use gumball_spec::{Kind, SamplingParams};
 
 use crate::assignment::Assignment;
@@ -340,5 +341,7 @@ pub(super) fn add_scored(digest: &mut StepDigest, scored: &Scored<'_>) {
 
 /// Returns the digest of parameters.
 fn digest_of(params: &SamplingParams) -> Digest {
-    Digest::default().with(format!("{params:?}").bytes().map(u64::from))
+    // Parameters name a watermark's key by its number alone.
+    let key = params.watermark.and_then(|watermark| watermark::key(watermark.key).ok());
+    Digest::default().with(format!("{params:?}").bytes().map(u64::from).chain(key.map(Key::check_value)))
 }

@@ -6,18 +6,20 @@
 mod file;
 mod values;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, value_parser};
 use gumball_spec::near::{meant, nearest};
-use gumball_spec::{Field, FilterOrder, Flag, LogprobModes, Parameter, SamplingParams, Scope, Stage};
+use gumball_spec::{
+    Field, FilterOrder, Flag, LogprobModes, Parameter, SamplingParams, Scope, Stage, watermark,
+};
 
 pub use file::parse;
 pub use values::{Bias, Ids};
 
-use crate::Result;
 pub use crate::settings::settings;
+use crate::{Result, reading};
 
 /// Sampling parameters, as flags.
 #[derive(Clone, Debug)]
@@ -59,6 +61,17 @@ pub(crate) fn flag_meant(given: &str) -> Option<String> {
     Some(format!("--{}", name_of(parameter, flag)))
 }
 
+/// Makes the keys of watermarks known that are in a file, or else in the one that `GUMBALL_WATERMARK_KEYS` names.
+///
+/// # Errors
+/// - [`crate::Error::File`] if it cannot be read, or has a line that is no key.
+pub fn add_watermark_keys(path: Option<&Path>) -> Result<()> {
+    let named = std::env::var_os("GUMBALL_WATERMARK_KEYS").map(PathBuf::from);
+    let Some(path) = path.or(named.as_deref()) else { return Ok(()) };
+    let added = watermark::add_keys(&reading::text(path)?);
+    added.map(|_| ()).map_err(|error| crate::Error::file(path, error.to_string()))
+}
+
 /// Returns the flag of a parameter.
 fn flag(parameter: &'static Parameter, flag: Flag) -> Arg {
     let arg =
@@ -81,7 +94,7 @@ fn flag(parameter: &'static Parameter, flag: Flag) -> Arg {
         }
         Field::DynamicTemperature(_) => arg.value_parser(values::dynamic_temperature),
         Field::Mirostat(_) => arg.value_parser(values::mirostat),
-        Field::Dry(_) | Field::Section(_) | Field::Loops(_) | Field::Logprobs(_) => {
+        Field::Dry(_) | Field::Section(_) | Field::Loops(_) | Field::Watermark(_) | Field::Logprobs(_) => {
             unreachable!("a flag for each of its fields")
         }
     };
@@ -93,7 +106,12 @@ impl Args for SamplingArgs {
         let file = Arg::new("params").long("params").value_name("FILE").value_parser(value_parser!(PathBuf));
         let help = "Take parameters from a JSON file with the same names; flags go before it";
         let flags = flags().map(|(parameter, of_it)| flag(parameter, of_it));
-        command.arg(file.help(help).help_heading("Sampling")).args(flags)
+        let keys = Arg::new("watermark-keys").long("watermark-keys").value_name("FILE");
+        let keys = keys.value_parser(value_parser!(PathBuf)).help_heading("Sampling").help(
+            "Take keys of watermarks from a file: a number and 32 hexadecimal digits in each line. \
+             GUMBALL_WATERMARK_KEYS names one, too",
+        );
+        command.arg(file.help(help).help_heading("Sampling")).arg(keys).args(flags)
     }
 
     fn augment_args_for_update(command: Command) -> Command {
@@ -133,8 +151,10 @@ impl SamplingArgs {
     /// Returns the parameters of `--params`, with the flags over them.
     ///
     /// # Errors
-    /// - [`crate::Error::File`] if the file cannot be read, is no JSON, or has a name that is not known.
+    /// - [`crate::Error::File`] if the file cannot be read, is no JSON, or has a name that is not known, and
+    ///   for keys of watermarks that cannot be read.
     pub fn to_params(&self) -> Result<SamplingParams> {
+        add_watermark_keys(self.matches.get_one::<PathBuf>("watermark-keys").map(PathBuf::as_path))?;
         let mut params = match self.matches.get_one::<PathBuf>("params") {
             Some(path) => file::read(path)?,
             None => SamplingParams::default(),
@@ -158,7 +178,11 @@ impl SamplingArgs {
                 }
                 Field::DynamicTemperature(field) => *field = Some(self.value(name)),
                 Field::Mirostat(field) => *field = Some(self.value(name)),
-                Field::Dry(_) | Field::Section(_) | Field::Loops(_) | Field::Logprobs(_) => {
+                Field::Dry(_)
+                | Field::Section(_)
+                | Field::Loops(_)
+                | Field::Watermark(_)
+                | Field::Logprobs(_) => {
                     unreachable!("a flag for each of its fields")
                 }
             }

@@ -42,6 +42,8 @@ pub enum Tag {
     PromptSeed = 10,
     /// The seed of a sample of these, words 0 and 1; index is the sample (N10).
     SampleSeed = 11,
+    /// The words of a watermark: the high word of the key in which a context's id is the low one (W1).
+    Watermark = 12,
 }
 
 /// Returns the four words of a counter under a 64-bit key (its low word first).

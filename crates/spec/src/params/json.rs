@@ -16,7 +16,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::{
     Dry, DynamicTemperature, Field, Filter, FilterOrder, Holds, LogprobMode, LogprobsParams, Loops, Mirostat,
-    Parameter, Parameters, SamplingParams, Section,
+    Parameter, Parameters, SamplingParams, Section, Watermark,
 };
 use crate::error::{Error, quoted, shown};
 
@@ -31,7 +31,7 @@ macro_rules! objects {
     )*};
 }
 
-objects!(SamplingParams, DynamicTemperature, Mirostat, Dry, Section, Loops, LogprobsParams);
+objects!(SamplingParams, DynamicTemperature, Mirostat, Dry, Section, Loops, Watermark, LogprobsParams);
 
 /// Reads a structure from an object.
 struct Object<T> {
@@ -124,6 +124,7 @@ impl<'de> Visitor<'de> for Value<'_> {
             Field::Dry(_) => Dry::WHAT,
             Field::Section(_) => Section::WHAT,
             Field::Loops(_) => Loops::WHAT,
+            Field::Watermark(_) => Watermark::WHAT,
             Field::Logprobs(_) => LogprobsParams::WHAT,
         };
         write!(f, "{} to be {what}", self.name)
@@ -239,6 +240,7 @@ impl<'de> Visitor<'de> for Value<'_> {
             Field::Dry(field) => *field = Object { name, read: PhantomData }.visit_map(map)?,
             Field::Section(field) => *field = Some(Object { name, read: PhantomData }.visit_map(map)?),
             Field::Loops(field) => *field = Some(Object { name, read: PhantomData }.visit_map(map)?),
+            Field::Watermark(field) => *field = Some(Object { name, read: PhantomData }.visit_map(map)?),
             Field::Logprobs(field) => *field = Some(Object { name, read: PhantomData }.visit_map(map)?),
             _ => return Err(A::Error::invalid_type(Unexpected::Map, &self)),
         }

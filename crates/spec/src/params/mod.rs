@@ -23,7 +23,9 @@ pub use names::{FilterKind, LogprobMode, LogprobModes, Scope};
 pub use parameter::{Flag, Range, Stage};
 pub use reading::{Chain, MOST_LISTED, Reading, Wanted, WholeRow};
 pub use sampling::MIN_TEMPERATURE;
-pub use table::{Dry, DynamicTemperature, Filter, LogprobsParams, Loops, Mirostat, SamplingParams, Section};
+pub use table::{
+    Dry, DynamicTemperature, Filter, LogprobsParams, Loops, Mirostat, SamplingParams, Section, Watermark,
+};
 
 /// The description of a parameter, which its line in `table.rs` makes. Readers and writers of parameters loop
 /// over these.
@@ -108,6 +110,8 @@ pub enum Field<'a> {
     Section(&'a mut Option<Section>),
     /// A part.
     Loops(&'a mut Option<Loops>),
+    /// A part.
+    Watermark(&'a mut Option<Watermark>),
     /// A part.
     Logprobs(&'a mut Option<LogprobsParams>),
 }
@@ -220,6 +224,7 @@ holds! {
     Option<Mirostat>: Mirostat plain;
     Option<Section>: Section plain;
     Option<Loops>: Loops plain;
+    Option<Watermark>: Watermark plain;
     Option<LogprobsParams>: Logprobs plain;
 }
 

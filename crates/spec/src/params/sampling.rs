@@ -2,7 +2,7 @@
 
 use super::{
     Dry, DynamicTemperature, Field, Filter, FilterOrder, LogprobsParams, Loops, Parameter, Parameters,
-    SamplingParams, Section, Stage,
+    SamplingParams, Section, Stage, Watermark,
 };
 
 /// Temperatures below this are greedy (N6).
@@ -78,13 +78,14 @@ impl SamplingParams {
     }
 
     /// Returns the parameters that [`SamplingParams::parameter`] finds: the fields of `dry`, `section`,
-    /// `loops` and `logprobs` follow the part.
+    /// `loops`, `watermark` and `logprobs` follow the part.
     pub fn parameters() -> impl Iterator<Item = &'static Parameter> {
         Self::TABLE.iter().flat_map(|parameter| {
             let fields = match parameter.name {
                 "dry" => Dry::TABLE,
                 "section" => Section::TABLE,
                 "loops" => Loops::TABLE,
+                "watermark" => Watermark::TABLE,
                 "logprobs" => LogprobsParams::TABLE,
                 _ => &[],
             };
@@ -92,13 +93,14 @@ impl SamplingParams {
         })
     }
 
-    /// Returns a parameter by its whole name: `top_p`, `dry.base`. Naming a field of `section`, `loops`
-    /// or `logprobs` makes an absent part the default one.
+    /// Returns a parameter by its whole name: `top_p`, `dry.base`. Naming a field of `section`, `loops`,
+    /// `watermark` or `logprobs` makes an absent part the default one.
     pub fn parameter(&mut self, name: &str) -> Option<(&'static Parameter, Field<'_>)> {
         match name.split_once('.') {
             Some(("dry", name)) => self.dry.field(name),
             Some(("section", name)) => self.section.get_or_insert_default().field(name),
             Some(("loops", name)) => self.loops.get_or_insert_default().field(name),
+            Some(("watermark", name)) => self.watermark.get_or_insert_default().field(name),
             Some(("logprobs", name)) => self.logprobs.get_or_insert_default().field(name),
             _ => self.field(name),
         }

@@ -233,6 +233,10 @@ params! {
     /// What ends an output that repeats itself without end (B4).
     loops: Option<Loops> = None => switch(Stage::Edit).foreseen().reads_history();
 
+    /// A mark of the text that whoever has the key can find again: a secret key and the last ids give the words
+    /// of the race in the place of the seed (W1).
+    watermark: Option<Watermark> = None => switch(Stage::Draw).foreseen().reads_history();
+
     /// The seed of all draws; absent: fresh entropy for each request, readable afterwards.
     seed: Option<u64> = None => setting(Stage::Draw).foreseen()
         .flag("SEED", "The seed of all draws; chosen and printed if absent");
@@ -372,6 +376,28 @@ params! {
     /// The ids that are forced where a loop is found, at most 256, in the vocabulary; none beside `close`.
     /// Without both the row's status tells of the loop, and nothing is forced.
     end: Vec<u32> = Vec::new() => setting(Stage::Edit).foreseen().flag("IDS", "Force these ids where a loop is found");
+}
+
+params! {
+    /// A watermark: whose key, and of which ids a context is made (W1, W2).
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    Watermark + Default: "watermark.", "an object with key, context, scope and window";
+
+    /// The number of a key that was added to the process.
+    key: u32 = 0 => setting(Stage::Draw).foreseen().within(COUNT)
+        .flag("NUMBER", "Mark the text by the key of this number; see --watermark-keys");
+
+    /// How many ids a context has; in 1..=64.
+    context: u32 = 4 => setting(Stage::Draw).foreseen().within(from(1.0, 64.0, "in 1..=64"))
+        .flag("N", "How many of the last ids choose a token's words");
+
+    /// The ids of which contexts are made: of the output, or of prompt and output (both).
+    scope: Scope = Scope::Output => setting(Stage::Draw).foreseen()
+        .flag("SCOPE", "The ids of which contexts are made: output or both");
+
+    /// How many rows back a context must not have come; in 0..2^32, 0 is all.
+    window: u32 = 8192 => setting(Stage::Draw).foreseen().within(WINDOW)
+        .flag("N", "Mark no token whose context came in the last N rows; 0 is all");
 }
 
 params! {

@@ -4,10 +4,11 @@
 use std::collections::HashSet;
 use std::fmt::Display;
 
-use super::{Filter, FilterOrder, Loops, Parameter, Parameters, SamplingParams, Section};
+use super::{Filter, FilterOrder, Loops, Parameter, Parameters, SamplingParams, Scope, Section, Watermark};
 use crate::error::{Error, Result};
 use crate::row::Kind;
 use crate::shape::check_vocab;
+use crate::watermark;
 
 /// The most ids of each list of a section, and of the end of a loop.
 pub const MAX_SECTION_IDS: usize = 256;
@@ -31,6 +32,7 @@ impl SamplingParams {
     ///   vocabulary, or a repeated id or filter.
     /// - [`Error::Conflict`] if a filter is set but absent from an explicit order, or set beside mirostat; if
     ///   a loop is to close a section that is not given, or to force ids besides.
+    /// - [`Error::OutOfRange`] for the number of a watermark's key that no call added to the process.
     /// - [`Error::Length`] for an empty bad word, a section without ids that close it, or a list of more than
     ///   256 ids.
     pub fn validate(&self, vocab: usize) -> Result<()> {
@@ -86,6 +88,7 @@ impl SamplingParams {
         self.mirostat.map_or(Ok(()), |mirostat| mirostat.check_ranges())?;
         self.section.as_ref().map_or(Ok(()), Parameters::check_ranges)?;
         self.loops.as_ref().map_or(Ok(()), Parameters::check_ranges)?;
+        self.watermark.as_ref().map_or(Ok(()), Watermark::validate)?;
         if let Some(logprobs) = &self.logprobs {
             logprobs.check_ranges()?;
             let modes = logprobs.mode;
@@ -192,6 +195,19 @@ impl Loops {
             true if !self.end.is_empty() => conflict("loops.end", "a loop ends in one way"),
             _ => Ok(()),
         }
+    }
+}
+
+impl Watermark {
+    /// Checks the ranges, and that its number has a key.
+    ///
+    /// # Errors
+    /// - [`Error::OutOfRange`] for the first value outside its range.
+    pub fn validate(&self) -> Result<()> {
+        self.check_ranges()?;
+        let is_scope = self.scope != Scope::Prompt;
+        check(is_scope, "watermark.scope", self.scope, "output or both")?;
+        watermark::key(self.key).map(|_| ())
     }
 }
 

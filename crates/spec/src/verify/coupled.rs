@@ -62,11 +62,12 @@ pub fn check_drafts(params: &SamplingParams, drafts: usize) -> Result<()> {
 }
 
 /// Checks that the drafts of a request may be judged by probabilities: no rule says yet what is emitted in
-/// the place of a draft at the end of a section or of a loop (B2, B5).
+/// the place of a draft at the end of a section or of a loop (B2, B5), and a mark has none (W3).
 ///
 /// # Errors
-/// - [`Error::Conflict`] for a section and for loops.
+/// - [`Error::Conflict`] for a section, for loops and for a watermark.
 pub fn check_judged(params: &SamplingParams, drafts: usize) -> Result<()> {
+    check_marked(params, drafts)?;
     let ends = [("section", params.section.is_some()), ("loops", params.loops.is_some())];
     match ends.into_iter().find(|(_, is_there)| *is_there && drafts > 0) {
         None => Ok(()),
@@ -75,6 +76,19 @@ pub fn check_judged(params: &SamplingParams, drafts: usize) -> Result<()> {
             Err(Error::Conflict { parameter, other: "mode", reason })
         }
     }
+}
+
+/// Checks that the drafts of a request may be judged by other words than those of the token: a mark has none
+/// (W3).
+///
+/// # Errors
+/// - [`Error::Conflict`] for a watermark.
+pub fn check_marked(params: &SamplingParams, drafts: usize) -> Result<()> {
+    if params.watermark.is_some() && drafts > 0 {
+        let reason = "beside drafts a text is marked in the mode coupled alone";
+        return Err(Error::Conflict { parameter: "watermark", other: "mode", reason });
+    }
+    Ok(())
 }
 
 /// Walks from the root to the first token that no draft equals.

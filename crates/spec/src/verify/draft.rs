@@ -9,11 +9,12 @@ use crate::edit::Hook;
 use crate::error::{Error, Result};
 use crate::num::Tag;
 use crate::oracle::sample;
+use crate::params::SamplingParams;
 use crate::request::Request;
 use crate::row::{NONE, Row};
 use crate::survey::{Given, Measure};
 
-use super::coupled::check_drafts;
+use super::coupled::{check_drafts, check_marked};
 use super::tree::MAX_DRAFTS;
 
 /// Which random words draw a draft.
@@ -29,6 +30,17 @@ pub enum DraftWords {
 }
 
 impl DraftWords {
+    /// Checks that drafts of a request may be drawn by these words: a mark has none of blocks (W3).
+    ///
+    /// # Errors
+    /// - [`Error::Conflict`] for a watermark and a block.
+    pub fn check(self, params: &SamplingParams) -> Result<()> {
+        match self {
+            DraftWords::Block { .. } => check_marked(params, 1),
+            DraftWords::Position => Ok(()),
+        }
+    }
+
     /// Returns the tags of the race.
     #[must_use]
     pub fn tags(self) -> Tags {
@@ -74,6 +86,7 @@ pub fn draft(
     hook: Option<Hook<'_>>,
 ) -> Result<Vec<i32>> {
     check_drafts(request.params, 1)?;
+    words.check(request.params)?;
     let outcome = sample(row, request, hook)?;
     let ids = match request.emitted() {
         Some(forced) => vec![forced.id],
@@ -82,7 +95,7 @@ pub fn draft(
         None => {
             let measure = Measure::new(request.kind, outcome.temperature);
             let kept = Given::new(&outcome.z, outcome.kept_ids(), measure);
-            let race = Request { position: words.position(request.position), ..*request };
+            let race = Request { position: words.position(request.position), mark: outcome.mark, ..*request };
             first_arrivals(&race, &kept, words.tags(), count)
         }
     };

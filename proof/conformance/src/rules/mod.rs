@@ -100,6 +100,7 @@ families! {
     filter::agreement => agreement_rules,
     draw::race => race_rules,
     draw::laws => law_rules,
+    draw::marks => mark_rules,
     draw::neighbours => neighbour_rules,
     logprobs => logprob_rules,
     probabilities::measure => measure_rules,

@@ -186,9 +186,10 @@ fn random_requests(check: &Check<'_>, judgement: impl Fn(&mut Words) -> Judgemen
         let (vocab, judgement) = (drafted.root.vocab(), judgement(&mut words));
         // Rows are few, since an emulator reads them several times.
         drafted.nodes.truncate(if seed % 10 == 0 { 9 } else { 4 });
-        // A request with a section or with loops is refused.
+        // A request with a section, with loops or with a watermark is refused.
         (drafted.greedy, drafted.root.hook) = (false, None);
-        (drafted.root.params.section, drafted.root.params.loops) = (None, None);
+        let params = &mut drafted.root.params;
+        (params.section, params.loops, params.watermark) = (None, None, None);
         for (node, own) in drafted.nodes.iter_mut().enumerate() {
             own.hook = None;
             if judgement == Judgement::Block {

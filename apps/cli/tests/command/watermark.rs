@@ -1,0 +1,52 @@
+//! Texts are marked by `sample` and found by `detect`, and no output has the key.
+
+use crate::support::{Files, bytes, lines, refuses, succeeds};
+
+const KEY: &str = "00112233445566778899aabbccddeeff";
+
+#[test]
+fn a_marked_text_is_found_by_its_key() {
+    let files = Files::new();
+    let keys = files
+        .write("keys", format!("# of tests\n41 {KEY}\n42 ffeeddccbbaa99887766554433221100\n").as_bytes());
+    let row = files.write("row.f32", &bytes(&(0..50).map(|id| (id % 7) as f32 * 0.3).collect::<Vec<_>>()));
+    let mut ids: Vec<String> = Vec::new();
+    for place in 0..80 {
+        let (output, seed) = (ids.join(","), place.to_string());
+        let mut args =
+            vec!["sample", &row, "--vocab", "50", "--json", "--seed", &seed, "--watermark-keys", &keys];
+        args.extend(["--watermark-key", "41", "--watermark-context", "2"]);
+        if !output.is_empty() {
+            args.extend(["--output-ids", &output]);
+        }
+        let record = &lines(&succeeds(&args))[0];
+        ids.push(record["token"].to_string());
+        assert_eq!(record["status"].to_string().contains("marked"), place >= 2, "{place}: {record}");
+    }
+    let text = files.write("ids", format!("[{}]", ids.join(", ")).as_bytes());
+    let args =
+        ["detect", &text, "--watermark-keys", &keys, "--context", "2", "--keys", "42,41", "--parts", "40"];
+    let shown = succeeds(&args);
+    assert!(
+        shown.contains("key 41: p-value") && shown.contains("marked ids") && !shown.contains(KEY),
+        "{shown}"
+    );
+    let json: serde_json::Value =
+        serde_json::from_str(&succeeds(&[&args[..], &["--json"]].concat())).expect("JSON");
+    assert!(json["p_value"].as_f64().unwrap() < 1e-10 && json["parts"][0]["start"] == 0, "{json}");
+}
+
+#[test]
+fn what_is_no_mark_or_no_key_is_told() {
+    let files = Files::new();
+    let keys = files.write("keys", format!("43 {KEY}\n").as_bytes());
+    let text = files.write("ids", b"1 2 3 4 5 6 7 8 9 10");
+    assert!(refuses(&["detect", &text]).contains("watermark.key is 0"));
+    assert!(refuses(&["detect", &text, "--watermark-keys", &text]).contains("not readable in line 1"));
+    let words = files.write("words", b"1 two 3");
+    let args = ["--watermark-keys", &keys, "--keys", "43"];
+    assert!(refuses(&[&["detect", &words], &args[..]].concat()).contains("\"two\" is no id"));
+    assert!(
+        refuses(&[&["detect", &text, "--prompt-len", "11"], &args[..]].concat()).contains("it has 10 ids")
+    );
+}

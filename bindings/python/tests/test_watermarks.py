@@ -1,0 +1,67 @@
+"""Texts are marked and found, and nothing shows a key."""
+
+import json
+import pickle
+
+import gumball
+import numpy as np
+import pytest
+from gumball import Batch, Evidence, MarkedPart, Pool, Sampler, SamplingParams, Status, Watermark, detect, find_marked
+
+KEY = "0f1e2d3c4b5a69788796a5b4c3d2e1f0"
+ROW = np.arange(200, dtype=np.float32) % 7 * np.float32(0.4)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def keys() -> None:
+    assert gumball.add_watermark_keys(f"# keys\n21 {KEY}\n22 {KEY[::-1]}\n") == 2
+
+
+def text(watermark: Watermark | None, count: int, seed: int = 1) -> list[int]:
+    sampler = Sampler(SamplingParams(watermark=watermark, seed=seed), len(ROW))
+    return [int(sampler.sample(ROW) or 0) for _ in range(count)]
+
+
+def test_a_marked_text_is_found_and_others_are_not() -> None:
+    mark = Watermark(key=21)
+    ids = text(mark, 150)
+    found = detect(ids, mark)
+    assert isinstance(found, Evidence) and found.key == 21 and found.tokens + found.skipped == 150
+    assert found.p_value < 1e-20 and found.ln_p < -40
+    assert detect(ids, mark, keys=[22, 21]).key == 21
+    assert detect(ids, mark, keys=[22]).p_value > 1e-4
+    assert detect(text(None, 150), mark).p_value > 1e-4
+    (part,) = find_marked(text(None, 400) + ids + text(None, 400, 2), mark, length=80, alpha=1e-6)
+    assert isinstance(part, MarkedPart) and 320 <= part.start and part.end <= 640
+
+
+def test_rows_say_that_they_are_marked_and_seeds_do_not_matter() -> None:
+    pool = Pool(len(ROW), slots=2)
+    params = SamplingParams(watermark=Watermark(key=21, context=2, scope="both"))
+    slots = [pool.admit(params.replace(seed=seed), [5, 6, 7]) for seed in (1, 2)]
+    out = pool.step(np.stack([ROW, ROW]), slots)
+    assert all(Status(status) == Status.MARKED for status in out.statuses)
+    assert out.tokens[0] == out.tokens[1]
+
+
+def test_nothing_shows_the_key() -> None:
+    params = SamplingParams(watermark=Watermark(key=21))
+    shown = [repr(params), params.to_json(), pickle.dumps(params).hex()]
+    pool = Pool(len(ROW), slots=1)
+    shown.append(repr(pool.state(pool.admit(params))))
+    assert not any(KEY in text.lower() or bytes.fromhex(KEY).hex() in text for text in shown)
+    assert json.loads(params.to_json())["watermark"]["key"] == 21
+    with pytest.raises(ValueError, match="number is 21") as error:
+        gumball.add_watermark_keys(f"21 {'ab' * 16}")
+    assert "abab" not in str(error.value)
+
+
+def test_a_mark_without_a_key_and_judged_drafts_are_refused() -> None:
+    with pytest.raises(ValueError, match="watermark.key is 999"):
+        Pool(8, slots=1).admit(SamplingParams(watermark=Watermark(key=999)))
+    with pytest.raises(ValueError, match="watermark.scope"):
+        Pool(8, slots=1).admit(SamplingParams(watermark=Watermark(key=21, scope="prompt")))
+    pool = Pool(len(ROW), slots=1)
+    slot = pool.admit(SamplingParams(watermark=Watermark(key=21)))
+    with pytest.raises(gumball.Error, match="watermark cannot be combined with mode"):
+        pool.verify(np.stack([ROW, ROW]), Batch([slot], mode="rejection"), [[3]])

@@ -1,0 +1,300 @@
+//! Finds texts that were drawn by a watermark's key (rule W4), without the model and without its logits.
+//!
+//! Each token of a text that the key did not draw arrives at an `Exp(1)` time in the race of its context, so
+//! `-ln(1 - exp(-time))` is `Exp(1)` too, and the sum of n of them has Erlang's law: the p-value is exact. A
+//! marked text drew its tokens because they arrived early, so its sum is larger.
+#![forbid(unsafe_code)]
+
+use std::collections::HashMap;
+use std::f64::consts::LN_2;
+use std::ops::Range;
+
+use gumball_spec::draw::arrival_by;
+use gumball_spec::watermark::{Key, key};
+use gumball_spec::{Error, Result, Watermark};
+
+/// How likely it is that a text without this mark scores as much.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Evidence {
+    /// How many tokens count: those whose context lies in the text and comes for the first time.
+    pub tokens: usize,
+    /// How many tokens do not.
+    pub skipped: usize,
+    /// The sum of the scores of those that count; their number is the mean of a text without the mark.
+    pub score: f64,
+    /// The natural logarithm of the p-value.
+    pub ln_p: f64,
+}
+
+/// A part of a text that is marked.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Part {
+    /// The places of its ids in the text.
+    pub ids: Range<usize>,
+    /// Its evidence; the p-value is multiplied by the number of parts that were looked at.
+    pub evidence: Evidence,
+}
+
+impl Evidence {
+    /// Returns the p-value; 0 if it is less than an f64 can be.
+    #[must_use]
+    pub fn p_value(&self) -> f64 {
+        self.ln_p.exp()
+    }
+
+    /// Returns the evidence as one of `trials`, of which the best is reported: the p-value is multiplied by
+    /// their number (Bonferroni).
+    #[must_use]
+    pub fn among(self, trials: usize) -> Self {
+        Self { ln_p: (self.ln_p + (trials.max(1) as f64).ln()).min(0.0), ..self }
+    }
+
+    /// Adds up scores.
+    fn of(scores: &[Option<f64>]) -> Self {
+        let (tokens, score) =
+            scores.iter().flatten().fold((0, 0.0), |(tokens, sum), score| (tokens + 1, sum + score));
+        Self { tokens, skipped: scores.len() - tokens, score, ln_p: ln_tail(tokens, score) }
+    }
+}
+
+/// Returns the score of each id behind the prompt: none where its context does not lie whole in the scope, or
+/// came before (W2).
+///
+/// A text without its prompt has a prompt of no ids. Then a token may count that was not marked, if its
+/// context came in the prompt, or not count that was.
+#[must_use]
+pub fn scores(ids: &[u32], prompt_len: usize, watermark: &Watermark, key: Key) -> Vec<Option<f64>> {
+    let (first, count, window) =
+        (watermark.first(prompt_len), watermark.context as usize, watermark.window as usize);
+    // The last row with each context.
+    let mut rows: HashMap<&[u32], usize> = HashMap::with_capacity(ids.len());
+    let mut scores = vec![None; ids.len().saturating_sub(prompt_len)];
+    for row in first + count..ids.len() {
+        let context = &ids[row - count..row];
+        let before = rows.insert(context, row);
+        if row < prompt_len || before.is_some_and(|before| window == 0 || row - before <= window) {
+            continue;
+        }
+        let time = f64::from(arrival_by(key.words(context.iter().copied()), ids[row])) * LN_2;
+        scores[row - prompt_len] = Some(-(-(-time).exp_m1()).ln());
+    }
+    scores
+}
+
+/// Looks for the mark of a key in the ids behind a prompt.
+#[must_use]
+pub fn detect(ids: &[u32], prompt_len: usize, watermark: &Watermark, key: Key) -> Evidence {
+    Evidence::of(&scores(ids, prompt_len, watermark, key))
+}
+
+/// Looks for the mark of any of the keys with these numbers, and returns the number of the key with the
+/// smallest p-value, which is multiplied by how many keys there are; a watermark's own key is not looked at.
+///
+/// # Errors
+/// - [`Error::Length`] without a number, and the errors of [`key`](gumball_spec::watermark::key).
+pub fn detect_any(
+    ids: &[u32],
+    prompt_len: usize,
+    watermark: &Watermark,
+    numbers: &[u32],
+) -> Result<(u32, Evidence)> {
+    let mut best: Option<(u32, Evidence)> = None;
+    for number in numbers {
+        let evidence = detect(ids, prompt_len, watermark, key(*number)?);
+        if best.is_none_or(|(_, of_best)| evidence.ln_p < of_best.ln_p) {
+            best = Some((*number, evidence));
+        }
+    }
+    let (number, evidence) = best.ok_or_else(|| Error::length("keys", 0, "at least one number"))?;
+    Ok((number, evidence.among(numbers.len())))
+}
+
+/// Looks for marked parts of a text by windows of `length` ids, of which each begins a quarter later than the
+/// one before, and returns those with a p-value below `alpha`, joined where they overlap.
+///
+/// # Errors
+/// - [`Error::OutOfRange`] for a length of 0, and for an `alpha` outside 0..1.
+pub fn parts(scores: &[Option<f64>], length: usize, alpha: f64) -> Result<Vec<Part>> {
+    if length == 0 {
+        return Err(Error::out_of_range("length", length, "at least 1"));
+    }
+    if !(0.0..1.0).contains(&alpha) {
+        return Err(Error::out_of_range("alpha", alpha, "in 0..1"));
+    }
+    let step = length.div_ceil(4);
+    let starts = (0..).step_by(step).take_while(|start| *start == 0 || start + length < scores.len() + step);
+    let windows: Vec<_> =
+        starts.map(|start| start..(start + length).min(scores.len())).filter(|ids| !ids.is_empty()).collect();
+    let mut parts: Vec<Part> = Vec::new();
+    for ids in &windows {
+        let of = |ids: &Range<usize>| Evidence::of(&scores[ids.clone()]).among(windows.len());
+        let evidence = of(ids);
+        if evidence.ln_p >= alpha.ln() {
+            continue;
+        }
+        match parts.last_mut().filter(|last| last.ids.end >= ids.start) {
+            Some(last) => {
+                last.ids.end = ids.end;
+                last.evidence = of(&last.ids);
+            }
+            None => parts.push(Part { ids: ids.clone(), evidence }),
+        }
+    }
+    Ok(parts)
+}
+
+/// Returns the logarithm of the probability that `n` variables of the law Exp(1) have a sum of at least `x`:
+/// that of fewer than n events, `e^-x` times the sum of `x^k / k!` over k < n.
+fn ln_tail(n: usize, x: f64) -> f64 {
+    if n == 0 || x <= 0.0 {
+        return 0.0;
+    }
+    // The terms fall away from the largest one on both sides.
+    let largest = (x as usize).min(n - 1);
+    let (mut sum, mut term) = (1.0, 1.0);
+    for k in (1..=largest).rev() {
+        term *= k as f64 / x;
+        sum += term;
+        if term < sum * 1e-18 {
+            break;
+        }
+    }
+    term = 1.0;
+    for k in largest + 1..n {
+        term *= x / k as f64;
+        sum += term;
+        if term < sum * 1e-18 {
+            break;
+        }
+    }
+    let ln_largest = largest as f64 * x.ln() - x - ln_factorial(largest);
+    (ln_largest + sum.ln()).min(0.0)
+}
+
+/// Returns ln(n!), by Stirling's series where that is exact to f64.
+fn ln_factorial(n: usize) -> f64 {
+    if n < 32 {
+        return (2..=n).map(|k| (k as f64).ln()).sum();
+    }
+    let x = n as f64;
+    let series = 1.0 / (12.0 * x) - 1.0 / (360.0 * x.powi(3)) + 1.0 / (1260.0 * x.powi(5));
+    x * x.ln() - x + 0.5 * (2.0 * std::f64::consts::PI * x).ln() + series
+}
+
+#[cfg(test)]
+mod tests {
+    use gumball_spec::watermark::add_key;
+    use gumball_spec::{Request, Row, SamplingParams, Scope, Status, oracle};
+    use statrs::function::gamma::gamma_ur;
+
+    use super::*;
+
+    fn of_number(number: u32) -> (Watermark, Key) {
+        add_key(number, [number as u8 + 1; 16]).unwrap();
+        (Watermark { key: number, context: 2, ..Watermark::default() }, key(number).unwrap())
+    }
+
+    #[test]
+    fn the_tail_is_that_of_the_gamma_law() {
+        for (n, x) in
+            [(1, 0.3), (1, 700.0), (2, 1.0), (40, 40.0), (40, 90.0), (500, 470.0), (500, 640.0), (9, 0.0)]
+        {
+            let expected = gamma_ur(n as f64, f64::max(x, 1e-300)).ln();
+            let found = ln_tail(n, x);
+            assert!(
+                (found - expected).abs() <= 1e-9 * expected.abs().max(1.0),
+                "{n} {x}: {found} {expected}"
+            );
+        }
+        // Far beyond what an f64 can be.
+        assert!((ln_tail(1, 5000.0) + 5000.0).abs() < 1e-9);
+        assert!((-1.0..-0.3).contains(&ln_tail(1_000_000, 1_000_000.0)));
+    }
+
+    /// Draws a text of `count` tokens from the same row.
+    fn text(watermark: Option<Watermark>, vocab: u32, count: usize, seed: u64) -> (Vec<u32>, Vec<bool>) {
+        let row: Vec<f32> = (0..vocab).map(|id| (id % 7) as f32 * 0.3).collect();
+        let params = SamplingParams { watermark, ..SamplingParams::default() };
+        let (mut output, mut marked) = (Vec::new(), Vec::new());
+        for _ in 0..count {
+            let mut request = Request { output: &output, ..Request::new(&params, &[], seed) };
+            request.position = output.len() as u32;
+            let outcome = oracle::sample(Row::F32(&row), &request, None).unwrap();
+            marked.push(outcome.status.contains(Status::MARKED));
+            output.push(outcome.token as u32);
+        }
+        (output, marked)
+    }
+
+    #[test]
+    fn marked_texts_are_found_and_others_are_not() {
+        let (watermark, key) = of_number(50);
+        let (_, other) = of_number(51);
+        let (ids, marked) = text(Some(watermark), 60, 200, 7);
+        let found: Vec<bool> = scores(&ids, 0, &watermark, key).iter().map(Option::is_some).collect();
+        assert_eq!(found, marked);
+        let evidence = detect(&ids, 0, &watermark, key);
+        assert_eq!(evidence.tokens + evidence.skipped, 200);
+        assert!(evidence.p_value() < 1e-30, "{evidence:?}");
+        let (number, best) = detect_any(&ids, 0, &watermark, &[51, 50]).unwrap();
+        assert_eq!((number, best), (50, evidence.among(2)));
+        assert!(best.ln_p > evidence.ln_p && detect_any(&ids, 0, &watermark, &[]).is_err());
+        assert!(detect(&ids, 0, &watermark, other).p_value() > 1e-4);
+        assert!(detect(&text(None, 60, 200, 7).0, 0, &watermark, key).p_value() > 1e-4);
+        // A short vocabulary repeats its contexts, which do not count twice.
+        for (scope, window) in [(Scope::Output, 0), (Scope::Both, 0), (Scope::Output, 5)] {
+            let watermark = Watermark { scope, window, ..watermark };
+            let (ids, marked) = text(Some(watermark), 5, 120, 9);
+            let found: Vec<bool> = scores(&ids, 0, &watermark, key).iter().map(Option::is_some).collect();
+            assert_eq!(found, marked, "{watermark:?}");
+        }
+    }
+
+    #[test]
+    fn p_values_of_unmarked_texts_are_uniform() {
+        let (watermark, key) = of_number(50);
+        let mut counts = [0u32; 10];
+        for seed in 0..400 {
+            // Half of each text is the same in all.
+            let mut ids: Vec<u32> = (0..100).map(|i| i * i % 97).collect();
+            ids.extend(text(None, 60, 30, seed).0);
+            counts[(detect(&ids, 100, &watermark, key).p_value() * 10.0).min(9.0) as usize] += 1;
+        }
+        let chi: f64 = counts.iter().map(|count| (f64::from(*count) - 40.0).powi(2) / 40.0).sum();
+        assert!(chi < 40.0, "{counts:?}");
+    }
+
+    #[test]
+    fn scores_have_the_mean_that_the_probability_gives() {
+        // The token of probability p scores f(p) on average (W4).
+        let (_, key) = of_number(50);
+        let p = [0.6f32, 0.3, 0.1];
+        let mut means = [(0.0, 0.0); 3];
+        for row in 0..30_000u32 {
+            let words = key.words([row, 7]);
+            let score = |id: u32| -(-(-f64::from(arrival_by(words, id)) * LN_2).exp_m1()).ln();
+            let first = |id: u32| arrival_by(words, id) / p[id as usize];
+            let winner = (0..3).min_by(|a, b| first(*a).total_cmp(&first(*b))).unwrap();
+            let mean = &mut means[winner as usize];
+            *mean = (mean.0 + score(winner), mean.1 + 1.0);
+        }
+        for (p, (sum, count)) in p.iter().zip(means) {
+            let p = f64::from(*p);
+            let f: f64 = (1..100_000).map(f64::from).map(|k| 1.0 / (k * (1.0 + k * p))).sum();
+            assert!((sum / count / f - 1.0).abs() < 0.04, "{p}: {} {f}", sum / count);
+        }
+    }
+
+    #[test]
+    fn a_marked_part_is_found_where_it_is() {
+        let (watermark, key) = of_number(50);
+        let (mut ids, _) = text(None, 60, 400, 1);
+        ids.extend(text(Some(watermark), 60, 150, 3).0);
+        ids.extend(text(None, 60, 400, 5).0);
+        let found = parts(&scores(&ids, 0, &watermark, key), 100, 1e-6).unwrap();
+        let [part] = &found[..] else { panic!("{found:?}") };
+        assert!(part.ids.start >= 325 && part.ids.end <= 625 && part.evidence.p_value() < 1e-10, "{part:?}");
+        assert!(parts(&[], 100, 0.01).unwrap().is_empty());
+        assert!(parts(&[], 0, 0.01).is_err() && parts(&[], 1, f64::NAN).is_err());
+    }
+}

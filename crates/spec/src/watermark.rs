@@ -1,0 +1,233 @@
+//! Watermarks: races whose words are made of a secret key and of the last ids (rules W1 to W3).
+//!
+//! A key of 128 bits is known by its number. So parameters, states, digests and errors name a key, and none
+//! can tell it.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{PoisonError, RwLock};
+
+use crate::error::{Error, Result};
+use crate::num::{Tag, philox4x32_10};
+use crate::params::{SamplingParams, Scope, Watermark};
+use crate::request::Request;
+
+/// A secret key. It cannot be shown.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Key([u32; 4]);
+
+impl fmt::Debug for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Key(..)")
+    }
+}
+
+/// What the words of a race depend on, besides index and tag (N8).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Words {
+    /// Philox's key.
+    pub seed: u64,
+    /// The second word of the counter.
+    pub position: u32,
+    /// The fourth word of the counter.
+    pub draw: u32,
+}
+
+static KEYS: RwLock<BTreeMap<u32, Key>> = RwLock::new(BTreeMap::new());
+
+/// Makes a key known to the process under a number. A number keeps its key: rotation is by numbers.
+///
+/// # Errors
+/// - [`Error::OutOfRange`] if the number has another key already.
+pub fn add_key(number: u32, key: [u8; 16]) -> Result<()> {
+    let word = |i: usize| u32::from_le_bytes([0, 1, 2, 3].map(|byte| key[4 * i + byte]));
+    let key = Key([0, 1, 2, 3].map(word));
+    let mut keys = KEYS.write().unwrap_or_else(PoisonError::into_inner);
+    if *keys.entry(number).or_insert(key) == key {
+        return Ok(());
+    }
+    Err(Error::out_of_range("number", number, "a number that has no key, or the same one"))
+}
+
+/// Reads a key of 32 hexadecimal digits, byte by byte.
+///
+/// # Errors
+/// - [`Error::Length`] if it has another number of characters, or others. The error does not show them.
+pub fn parse_key(text: &str) -> Result<[u8; 16]> {
+    let mut key = [0; 16];
+    let is_key = text.len() == 32 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+    if !is_key {
+        return Err(Error::length("key", text.len(), "32 hexadecimal digits"));
+    }
+    for (byte, digits) in key.iter_mut().zip(text.as_bytes().chunks(2)) {
+        let digit = |place: usize| char::from(digits[place]).to_digit(16).expect("checked") as u8;
+        *byte = 16 * digit(0) + digit(1);
+    }
+    Ok(key)
+}
+
+/// Makes the keys of a file's text known: a number and a key of 32 hexadecimal digits a line; empty lines and
+/// those that begin with `#` say nothing. Returns how many there are.
+///
+/// # Errors
+/// - [`Error::OutOfRange`] for a line that is none of these, by its number, and the errors of [`add_key`].
+pub fn add_keys(text: &str) -> Result<usize> {
+    let mut count = 0;
+    for (place, line) in text.lines().enumerate() {
+        let line = line.trim();
+        if line.is_empty() || line.starts_with('#') {
+            continue;
+        }
+        let parsed = line
+            .split_once(char::is_whitespace)
+            .and_then(|(number, key)| Some((number.parse::<u32>().ok()?, parse_key(key.trim()).ok()?)));
+        let Some((number, key)) = parsed else {
+            let allowed = "a number in 0..2^32 and a key of 32 hexadecimal digits in each line";
+            return Err(Error::out_of_range("text", format!("not readable in line {}", place + 1), allowed));
+        };
+        add_key(number, key)?;
+        count += 1;
+    }
+    Ok(count)
+}
+
+/// Returns the key of a number.
+///
+/// # Errors
+/// - [`Error::OutOfRange`] if there is none.
+pub fn key(number: u32) -> Result<Key> {
+    let keys = KEYS.read().unwrap_or_else(PoisonError::into_inner);
+    keys.get(&number).copied().ok_or_else(|| {
+        let known = keys.keys().take(8).map(u32::to_string).collect::<Vec<_>>().join(", ");
+        let allowed = match known.is_empty() {
+            true => "the number of a key; none was added to this process".to_owned(),
+            false => format!("the number of a key that was added to this process, such as {known}"),
+        };
+        Error::out_of_range("watermark.key", number, allowed)
+    })
+}
+
+impl Key {
+    /// Returns the words of a race behind a context, the oldest id first (W1).
+    #[must_use]
+    pub fn words(self, context: impl IntoIterator<Item = u32>) -> Words {
+        let mut state = self.0;
+        for id in context {
+            let key = u64::from(id) | (Tag::Watermark as u64) << 32;
+            let mixed = philox4x32_10(key, state);
+            state = [0, 1, 2, 3].map(|i| mixed[i] ^ state[i]);
+        }
+        let [low, high, position, draw] = state;
+        Words { seed: u64::from(low) | u64::from(high) << 32, position, draw }
+    }
+
+    /// Returns the key as kernels read it. It goes nowhere else.
+    #[must_use]
+    pub fn to_kernels(self) -> [u32; 4] {
+        self.0
+    }
+
+    /// Returns a number by which processes find out whether they have the same key; it tells nothing else.
+    #[must_use]
+    pub fn check_value(self) -> u64 {
+        self.words([u32::MAX; 8]).seed
+    }
+}
+
+impl Watermark {
+    /// Returns the place of the first id that contexts may have.
+    #[must_use]
+    pub fn first(&self, prompt_len: usize) -> usize {
+        if self.scope == Scope::Output { prompt_len } else { 0 }
+    }
+
+    /// Returns the context of a row: the last ids in front of it, if they all lie in the scope and did not
+    /// come before (W2).
+    #[must_use]
+    pub fn context<'a>(&self, ids: &'a [u32], prompt_len: usize) -> Option<&'a [u32]> {
+        let count = self.context as usize;
+        let ids = ids.get(self.first(prompt_len)..)?;
+        let window = if self.window == 0 { ids.len() } else { (self.window as usize + count).min(ids.len()) };
+        let context = &ids[ids.len().checked_sub(count)?..];
+        let before = &ids[ids.len() - window..ids.len() - 1];
+        (!contains(before, context)).then_some(context)
+    }
+}
+
+/// Returns whether ids contain others in a row. Chunks without the last of them are passed over.
+fn contains(ids: &[u32], sought: &[u32]) -> bool {
+    const CHUNK: usize = 64;
+    let (last, others) = sought.split_last().expect("validated: at least one id");
+    let ends = ids.get(others.len()..).unwrap_or_default().chunks(CHUNK).enumerate();
+    let mut ends = ends.filter(|(_, chunk)| chunk.contains(last));
+    ends.any(|(number, chunk)| {
+        let before = |place| &ids[number * CHUNK + place..][..others.len()];
+        chunk.iter().enumerate().any(|(place, id)| id == last && before(place) == others)
+    })
+}
+
+impl SamplingParams {
+    /// Returns the words of the mark of a row whose token is drawn behind these ids; none if the request has
+    /// no watermark, draws nothing, or has no context there (W2).
+    #[must_use]
+    pub fn mark_by(&self, key: Key, ids: &[u32], prompt_len: usize) -> Option<Words> {
+        let watermark = self.watermark.filter(|_| !Self::is_greedy(self.temperature))?;
+        watermark.context(ids, prompt_len).map(|context| key.words(context.iter().copied()))
+    }
+}
+
+/// Returns the words of the mark of a row; none if its token is forced, or known.
+///
+/// # Errors
+/// The errors of [`key`].
+pub fn mark(request: &Request<'_>) -> Result<Option<Words>> {
+    let Some(watermark) = request.params.watermark.filter(|_| request.emitted().is_none()) else {
+        return Ok(None);
+    };
+    let (key, ids) = (key(watermark.key)?, [request.prompt, request.output].concat());
+    Ok(request.params.mark_by(key, &ids, request.prompt.len()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_number_keeps_its_key_and_nothing_shows_it() {
+        let text = "# keys\n\n70 000102030405060708090a0b0c0d0e0f\n71 FFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFF\n";
+        assert_eq!(add_keys(text), Ok(2));
+        assert_eq!(add_keys(text), Ok(2));
+        assert_eq!(key(70).unwrap().0, [0x0302_0100, 0x0706_0504, 0x0B0A_0908, 0x0F0E_0D0C]);
+        assert_eq!(format!("{:?}", key(70).unwrap()), "Key(..)");
+        let other = add_key(70, [0xAB; 16]).unwrap_err().to_string();
+        assert_eq!(other, "number is 70, but must be a number that has no key, or the same one");
+        let unknown = key(72).unwrap_err().to_string();
+        assert!(unknown.starts_with("watermark.key is 72, but must be the number of a key"), "{unknown}");
+        for line in
+            ["70", "x 000102030405060708090a0b0c0d0e0f", "7 0001", "7 g00102030405060708090a0b0c0d0e0f"]
+        {
+            let error = add_keys(&format!("\n{line}")).unwrap_err().to_string();
+            assert!(error.contains("line 2") && !error.contains("0001"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_context_lies_in_its_scope_and_comes_once() {
+        let of = |scope, window, ids: &[u32], prompt| {
+            let mark = Watermark { context: 2, scope, window, ..Watermark::default() };
+            mark.context(ids, prompt).map(<[u32]>::to_vec)
+        };
+        assert_eq!(of(Scope::Both, 0, &[1], 1), None);
+        assert_eq!(of(Scope::Both, 0, &[1, 2], 2), Some(vec![1, 2]));
+        assert_eq!(of(Scope::Output, 0, &[1, 2, 3], 2), None);
+        assert_eq!(of(Scope::Output, 0, &[1, 2, 3, 4], 2), Some(vec![3, 4]));
+        let repeated = [1, 2, 9, 1, 2];
+        assert_eq!(of(Scope::Both, 0, &repeated, 0), None);
+        assert_eq!(of(Scope::Output, 0, &repeated, 1), Some(vec![1, 2]));
+        // The rows of the last `window` contexts are looked at: the row at index 2 is three back.
+        assert_eq!(of(Scope::Both, 3, &repeated, 0), None);
+        assert_eq!(of(Scope::Both, 2, &repeated, 0), Some(vec![1, 2]));
+        // A context may overlap the one before it.
+        assert_eq!(of(Scope::Both, 1, &[7, 7, 7], 0), None);
+    }
+}
