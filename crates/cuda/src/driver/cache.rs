@@ -9,7 +9,8 @@
 //! Python package brings one, which is trusted as the package's library is. `GUMBALL_KERNELS` names another;
 //! if that has nothing for a device, opening the device fails, because somebody counts on it.
 //!
-//! **The cache** is the user's. Processes may share the folder: an entry appears when it is whole.
+//! **The cache** is the user's. Processes may share the folder: an entry appears when it is whole. What takes
+//! a minute to make is made by one of them, while the others wait (`Cache::get_or_make`).
 //!
 //! Entries are machine code, so only the user and root may have write access to the cache and to the folder
 //! that `GUMBALL_KERNELS` names (`private_files.rs`). What others may have written is not read. If that is
@@ -127,7 +128,7 @@ impl Cache {
     }
 
     /// Returns the value of a key. If the cache does not hold it, calls `make` and keeps the result if it
-    /// can.
+    /// can. Of those who share the folder one makes at a time, and the others wait for it.
     ///
     /// # Errors
     /// The error of `make`.
@@ -136,10 +137,27 @@ impl Cache {
         if let Some(value) = self.read(key) {
             return Ok(value);
         }
+        let lock = self.lock();
+        if lock.is_some()
+            && let Some(value) = self.read(key)
+        {
+            return Ok(value);
+        }
         let value = make()?;
         // If the value cannot be kept, the next process makes it again.
         let _ = self.keep(key, &value);
         Ok(value)
+    }
+
+    /// Locks the folder until the file is closed, as the system does when its process ends; `None` if there
+    /// is no folder, or it takes no lock.
+    #[cfg(any(test, feature = "emulator"))]
+    fn lock(&self) -> Option<fs::File> {
+        let folder = self.folder.as_ref()?;
+        private_files::make_folder(folder, Readers::User).ok()?;
+        let file = fs::File::open(folder).ok()?;
+        file.lock().ok()?;
+        Some(file)
     }
 
     /// Keeps a value, if this cache keeps anything.
@@ -311,6 +329,26 @@ mod tests {
             assert_eq!(get(&cache, "a", b"12345678"), (b"12345678".to_vec(), true), "flipped at {place}");
         }
         assert!(!get(&cache, "a", b"").1);
+        fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn those_who_start_together_make_an_entry_once() {
+        let folder = scratch("together");
+        let makers = std::sync::atomic::AtomicU32::new(0);
+        let make = || {
+            makers.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            std::thread::sleep(std::time::Duration::from_millis(50));
+            Ok(b"1".to_vec())
+        };
+        std::thread::scope(|scope| {
+            let get = || Cache::at(&folder).get_or_make(&key("a"), make).unwrap();
+            let threads = [(); 4].map(|()| scope.spawn(get));
+            threads.map(|thread| assert_eq!(thread.join().unwrap(), b"1"));
+        });
+        assert_eq!(makers.into_inner(), 1);
+        assert_eq!(fs::read_dir(&folder).unwrap().count(), 1, "nothing is left aside");
         fs::remove_dir_all(folder).unwrap();
     }
 
