@@ -55,92 +55,177 @@ gumball_switch:
 
 constexpr size_t STACK_BYTES = 64 << 10;
 
-struct Fiber {
-    void* stack_pointer = nullptr;
-    std::unique_ptr<char[]> stack{new char[STACK_BYTES]};
-    bool done = false;
-};
-
 // A barrier of a group of threads, and the values they exchange there. The two buffers alternate, because a thread may
 // be one exchange ahead of the slowest one.
 struct Meeting {
     unsigned int arrived = 0, generation = 0;
+    // What the last to arrive made of the values.
+    unsigned int made[2];
     uint64_t values[2][32];
 };
 
-// Thread-local, as shared memory is: each host thread runs one block at a time.
-OF_LIBRARY thread_local std::vector<Fiber> fibers;
-OF_LIBRARY thread_local std::vector<Meeting> warp_meetings;
+struct Fiber {
+    void* stack_pointer = nullptr;
+    // The meeting whose end it waits for, in this generation; null if it waits for none.
+    const Meeting* waits_for = nullptr;
+    unsigned int generation = 0;
+    bool done = false;
+
+    bool can_go_on() const { return !done && (waits_for == nullptr || waits_for->generation != generation); }
+};
+
+// Stacks that no host thread uses: new ones would cost page faults at each launch. They outlive every thread.
+OF_LIBRARY std::mutex spare_mutex;
+OF_LIBRARY std::vector<std::unique_ptr<char[]>>& spare_stacks = *new std::vector<std::unique_ptr<char[]>>;
+
+// The fibers of a host thread, with their stacks.
+struct Fibers {
+    std::vector<Fiber> fibers;
+    std::vector<std::unique_ptr<char[]>> stacks;
+    std::vector<Meeting> warps;
+
+    void grow(size_t threads) {
+        std::lock_guard<std::mutex> lock(spare_mutex);
+        while (stacks.size() < threads) {
+            if (spare_stacks.empty()) {
+                stacks.emplace_back(new char[STACK_BYTES]);
+            } else {
+                stacks.push_back(std::move(spare_stacks.back()));
+                spare_stacks.pop_back();
+            }
+        }
+    }
+    ~Fibers() {
+        std::lock_guard<std::mutex> lock(spare_mutex);
+        for (auto& stack : stacks) {
+            spare_stacks.push_back(std::move(stack));
+        }
+    }
+};
+
+// Thread-local, as shared memory is: each host thread runs one block at a time. What switches read is plain data, which
+// needs no check whether it was initialised.
+OF_LIBRARY thread_local Fibers storage;
+OF_LIBRARY thread_local Fiber* fibers;
+OF_LIBRARY thread_local Meeting* warp_meetings;
 OF_LIBRARY thread_local Meeting everyone;
-OF_LIBRARY thread_local unsigned int current, living, waiting_rounds;
+OF_LIBRARY thread_local unsigned int current, block_threads, living;
 OF_LIBRARY thread_local void* scheduler;
 OF_LIBRARY thread_local void (*entry)(const void*);
 OF_LIBRARY thread_local const void* argument;
 
-inline void yield() { gumball_switch(&fibers[current].stack_pointer, scheduler); }
+inline void switch_to(unsigned int next) {
+    void** from = &fibers[current].stack_pointer;
+    current = next;
+    threadIdx.x = next;
+    gumball_switch(from, fibers[next].stack_pointer);
+}
 
-// Waits until `size` threads have arrived. Returns the index of the exchange's buffer.
-inline unsigned int meet(Meeting& meeting, unsigned int size) {
+// Returns the first of `count` fibers from `first` on, after the current one and around, that can go on; the current
+// one if no other can.
+inline unsigned int next_of(unsigned int first, unsigned int count) {
+    unsigned int next = current;
+    do {
+        next = next + 1 == first + count ? first : next + 1;
+    } while (next != current && !fibers[next].can_go_on());
+    return next;
+}
+
+// Lets another thread go on that the current one waits for. Those of its warp come first, so that the warp goes on as
+// long as its own threads are all that it waits for.
+inline void pass_on() {
+    unsigned int next = next_of(current / 32 * 32, 32);
+    if (next == current) {
+        next = next_of(0, block_threads);
+    }
+    if (next == current) {
+        std::fprintf(stderr, "a barrier or a collective was missed by some threads of block %u\n", blockIdx.x);
+        std::abort();
+    }
+    switch_to(next);
+}
+
+// Lets all other threads that can go on do so before the current one looks again for what another block does.
+inline void yield() {
+    unsigned int next = next_of(0, block_threads);
+    if (next <= current) {
+        std::this_thread::yield();
+    }
+    if (next != current) {
+        switch_to(next);
+    }
+}
+
+// Waits until `size` threads have arrived; the last of them calls `make` before the others go on. Returns the index of
+// the exchange's buffer.
+template <class F>
+inline unsigned int meet(Meeting& meeting, unsigned int size, F make) {
     unsigned int generation = meeting.generation;
     if (++meeting.arrived == size) {
+        make(generation % 2);
         meeting.arrived = 0;
         meeting.generation++;
-        waiting_rounds = 0;
     } else {
-        while (meeting.generation == generation) {
-            yield();
-        }
+        Fiber& fiber = fibers[current];
+        fiber.waits_for = &meeting;
+        fiber.generation = generation;
+        pass_on();
+        fiber.waits_for = nullptr;
     }
     return generation % 2;
+}
+inline void meet(Meeting& meeting, unsigned int size) {
+    meet(meeting, size, [](unsigned int) {});
 }
 
 // Exchanges a value among the lanes of the warp. Returns the values of all 32 lanes.
 inline const uint64_t* exchange_with_warp(uint64_t value) {
     Meeting& warp = warp_meetings[current / 32];
     warp.values[warp.generation % 2][current % 32] = value;
-    return warp.values[meet(warp, 32)];
+    return warp.values[meet(warp, 32, [](unsigned int) {})];
+}
+
+// Returns what `make` makes of the values of all 32 lanes of the warp.
+template <class F>
+inline unsigned int make_with_warp(uint64_t value, F make) {
+    Meeting& warp = warp_meetings[current / 32];
+    warp.values[warp.generation % 2][current % 32] = value;
+    return warp.made[meet(warp, 32, [&](unsigned int buffer) { warp.made[buffer] = make(warp.values[buffer]); })];
 }
 
 inline void run_fiber() {
     entry(argument);
     fibers[current].done = true;
-    living--;
-    waiting_rounds = 0;
-    yield();
+    if (--living == 0) {
+        gumball_switch(&fibers[current].stack_pointer, scheduler);
+    }
+    pass_on();
 }
 
-inline void start(Fiber& fiber) {
-    uintptr_t top = ((uintptr_t)fiber.stack.get() + STACK_BYTES) & ~(uintptr_t)15;
+// The stacks are used from different places on: at one place of all, their lines would displace each other in the
+// processor's caches.
+inline void start(unsigned int i) {
+    uintptr_t top = ((uintptr_t)storage.stacks[i].get() + STACK_BYTES - i % 32 * 192) & ~(uintptr_t)15;
     void** place = (void**)top - 2;
     *place = (void*)run_fiber;
-    fiber.stack_pointer = place - 6;
-    fiber.done = false;
+    fibers[i] = Fiber();
+    fibers[i].stack_pointer = place - 6;
 }
 
 inline void run_block(unsigned int threads) {
-    if (fibers.size() < threads) {
-        fibers = std::vector<Fiber>(threads);
-    }
-    warp_meetings.assign(threads / 32, Meeting());
+    storage.grow(threads);
+    storage.fibers.resize(threads);
+    storage.warps.assign(threads / 32, Meeting());
+    fibers = storage.fibers.data();
+    warp_meetings = storage.warps.data();
     everyone = Meeting();
-    living = threads;
-    waiting_rounds = 0;
+    block_threads = living = threads;
     for (unsigned int i = 0; i < threads; i++) {
-        start(fibers[i]);
+        start(i);
     }
-    while (living > 0) {
-        if (++waiting_rounds > 4) {
-            std::fprintf(stderr, "a barrier or a collective was missed by some threads of block %u\n", blockIdx.x);
-            std::abort();
-        }
-        for (unsigned int i = 0; i < threads; i++) {
-            if (!fibers[i].done) {
-                current = i;
-                threadIdx.x = i;
-                gumball_switch(&scheduler, fibers[i].stack_pointer);
-            }
-        }
-    }
+    current = 0;
+    threadIdx.x = 0;
+    gumball_switch(&scheduler, fibers[0].stack_pointer);
 }
 
 // By this seed, unless it is 0, blocks pause after barriers of their cluster, so that they drift apart as on a busy

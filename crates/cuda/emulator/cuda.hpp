@@ -40,12 +40,13 @@ inline void note_tile_read(unsigned int start, unsigned int vocab, unsigned int 
 
 template <class F>
 inline unsigned int fold_lanes(unsigned int x, F f) {
-    const uint64_t* values = emulator::exchange_with_warp(x);
-    unsigned int result = (unsigned int)values[0];
-    for (int i = 1; i < 32; i++) {
-        result = f(result, (unsigned int)values[i]);
-    }
-    return result;
+    return emulator::make_with_warp(x, [f](const uint64_t* values) {
+        unsigned int result = (unsigned int)values[0];
+        for (int i = 1; i < 32; i++) {
+            result = f(result, (unsigned int)values[i]);
+        }
+        return result;
+    });
 }
 
 inline unsigned int __reduce_max_sync(unsigned int, unsigned int x) {
@@ -65,12 +66,13 @@ inline unsigned int __reduce_or_sync(unsigned int, unsigned int x) {
     return fold_lanes(x, [](unsigned int a, unsigned int b) { return a | b; });
 }
 inline unsigned int __ballot_sync(unsigned int, bool predicate) {
-    const uint64_t* values = emulator::exchange_with_warp(predicate);
-    unsigned int bits = 0;
-    for (int i = 0; i < 32; i++) {
-        bits |= (unsigned int)values[i] << i;
-    }
-    return bits;
+    return emulator::make_with_warp(predicate, [](const uint64_t* values) {
+        unsigned int bits = 0;
+        for (int i = 0; i < 32; i++) {
+            bits |= (unsigned int)values[i] << i;
+        }
+        return bits;
+    });
 }
 inline bool __any_sync(unsigned int mask, bool predicate) { return __ballot_sync(mask, predicate) != 0; }
 inline bool __all_sync(unsigned int mask, bool predicate) { return __ballot_sync(mask, predicate) == ~0u; }
@@ -149,8 +151,16 @@ inline T atomicMin(T* address, T x) {
     return atomic_fold(address, x, [](T a, T b) { return std::min(a, b); });
 }
 inline void __threadfence() { std::atomic_thread_fence(std::memory_order_seq_cst); }
-// Yields to other host threads: blocks that wait for each other may share a core.
-inline void __nanosleep(unsigned int) { std::this_thread::yield(); }
+// Lets other host threads run, because blocks and ranks that wait for each other may share a core: now and then by a
+// sleep, since those that only yield to each other keep the core from the one they wait for.
+inline void __nanosleep(unsigned int) {
+    static thread_local unsigned int calls;
+    if (++calls % 8 == 0) {
+        std::this_thread::sleep_for(std::chrono::microseconds(50));
+    } else {
+        std::this_thread::yield();
+    }
+}
 inline uint64_t emulator_time_ns() {
     auto now = std::chrono::steady_clock::now().time_since_epoch();
     return (uint64_t)std::chrono::duration_cast<std::chrono::nanoseconds>(now).count();

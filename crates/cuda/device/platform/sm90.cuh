@@ -196,10 +196,8 @@ DEVICE void bulk_copy_async(Mbarrier* barrier, void* to, const void* from, u32 b
     ((EmulatedMbarrier*)barrier)->update(0, -(int)bytes);
 }
 DEVICE void mbarrier_wait_parity(Mbarrier* barrier, u32 parity) {
+    // A thread of another block may have to arrive first, so this is no deadlock of the block.
     while (!((EmulatedMbarrier*)barrier)->has_passed(parity)) {
-        // A thread of another block may have to arrive first, so this is no deadlock of the block.
-        emulator::waiting_rounds = 0;
-        std::this_thread::yield();
         emulator::yield();
     }
 }

@@ -45,7 +45,7 @@ const SOURCES: &[Source] = &[
 /// fma one instruction.
 const OPTIONS: [&str; 8] = [
     "-std=c++17",
-    "-O2",
+    "-O1",
     "-mfma",
     "-ffp-contract=off",
     "-fno-strict-aliasing",
