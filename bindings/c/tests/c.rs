@@ -286,9 +286,9 @@ fn operators_take_every_type_stride_and_list() {
 }
 
 #[test]
-fn a_hundred_thousand_calls_lose_no_memory() {
+fn tens_of_thousands_of_calls_lose_no_memory() {
     for name in ["api", "misuse", "operators"] {
-        test(&format!("rounds_{name}"), &[&format!("tests/c/{name}.c")], &["3000"], &[C]);
+        test(&format!("rounds_{name}"), &[&format!("tests/c/{name}.c")], &["1000"], &[C]);
     }
 }
 
