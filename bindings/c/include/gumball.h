@@ -156,6 +156,8 @@ GUMBALL_ENUM(gumball_status) {
     GUMBALL_STATUS_LOOP = 128,
     // The caller forced the token.
     GUMBALL_STATUS_FORCED = 256,
+    // The row draws by the words of its request's watermark.
+    GUMBALL_STATUS_MARKED = 512,
 };
 
 // How drafts are judged (docs/semantics.md, "Speculation"). A request without drafts takes a step in any
@@ -935,6 +937,13 @@ uint64_t gumball_prompt_seed(uint64_t run, uint64_t prompt, uint32_t turn);
 //
 // Cost: small.
 uint64_t gumball_sample_seed(uint64_t seed, uint32_t sample);
+
+// Makes keys of watermarks known to the process: a number and a key of 32 hexadecimal digits in each line of
+// text, such as that of a file; empty lines and lines that begin with # say nothing. The parameter
+// watermark.key names a key by its number, which keeps its key. Nothing shows a key, errors neither.
+//
+// Cost: copy.
+gumball_code gumball_add_watermark_keys(const char *text);
 
 // Sets what is added to the logits of ids; -INFINITY is a ban. An empty list takes it back.
 //

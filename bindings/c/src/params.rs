@@ -112,8 +112,8 @@ pub unsafe extern "C" fn gumball_params_set(
     })
 }
 
-/// Changes a field that a setter sets. Naming a field of `section`, `loops`, `watermark` or `logprobs` makes that
-/// part, so a copy is changed: a refused value must leave `params` unchanged.
+/// Changes a field that a setter sets. Naming a field of `section`, `loops`, `watermark` or `logprobs` makes
+/// that part, so a copy is changed: a refused value must leave `params` unchanged.
 fn change(
     params: &mut Params,
     name: &str,
@@ -223,7 +223,7 @@ pub extern "C" fn gumball_sample_seed(seed: u64, sample: u32) -> u64 {
 }
 
 /// Makes keys of watermarks known to the process: a number and a key of 32 hexadecimal digits in each line of
-/// text, such as that of a file; empty lines and those that begin with # say nothing. The parameter
+/// text, such as that of a file; empty lines and lines that begin with # say nothing. The parameter
 /// watermark.key names a key by its number, which keeps its key. Nothing shows a key, errors neither.
 ///
 /// Cost: copy.

@@ -22,7 +22,7 @@ fn checked(watermark: &Bound<'_, PyAny>, key: Option<u32>) -> PyResult<Watermark
     Ok(watermark)
 }
 
-/// Reads a prompt and the ids behind it, one after the other, and how many are of the prompt.
+/// Reads a prompt and the ids after it into one list, and how many of its ids are the prompt's.
 fn text(ids: &Bound<'_, PyAny>, prompt: &Bound<'_, PyAny>) -> PyResult<(Vec<u32>, usize)> {
     let mut text: Vec<u32> = integers(prompt, "prompt")?;
     let prompt_len = text.len();
@@ -48,7 +48,7 @@ pub fn detect_mark(
     Ok((number, row(&evidence)))
 }
 
-/// Returns the marked parts of a text behind its prompt: first id, end, evidence.
+/// Returns the marked parts of a text after its prompt: first id, end, evidence.
 #[pyfunction]
 pub fn marked_parts(
     py: Python<'_>,

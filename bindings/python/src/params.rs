@@ -163,7 +163,7 @@ pub fn prompt_seed(
 /// Makes keys of watermarks known to the process, and returns how many.
 ///
 /// text: a number and a key of 32 hexadecimal digits in each line, as a file may have them; empty lines and
-/// those that begin with # say nothing. `Watermark.key` names a key by its number, which keeps its key. Each
+/// lines that begin with # say nothing. `Watermark.key` names a key by its number, which keeps its key. Each
 /// process of a group needs the keys. Nothing shows a key: no parameters, pickles or errors.
 ///
 /// Raises ValueError for a line that is none of these, and for a number that has another key.

@@ -3,9 +3,10 @@
 import json
 import pickle
 
-import gumball
 import numpy as np
 import pytest
+
+import gumball
 from gumball import Batch, Evidence, MarkedPart, Pool, Sampler, SamplingParams, Status, Watermark, detect, find_marked
 
 KEY = "0f1e2d3c4b5a69788796a5b4c3d2e1f0"

@@ -15,6 +15,15 @@ const recorded = new Uint16Array(new Uint8Array(read("rows/smollm2.bf16")).buffe
 
 test("samplers and pools draw the pinned tokens", () => assert.ok(check(gumball, pinned, recorded) > 0));
 
+test("keys of watermarks are taken, and nothing shows them", () => {
+  assert.equal(gumball.add_watermark_keys("3 00112233445566778899aabbccddeeff"), 1);
+  assert.throws(() => gumball.add_watermark_keys("3 ffffffffffffffffffffffffffffffff"), (error) => error.parameter === "number" && !error.message.includes("ffff"));
+  const sampler = new gumball.Sampler({ watermark: { key: 3, context: 1, scope: "both" }, seed: 1 }, 50, { prompt: [5] });
+  const other = new gumball.Sampler({ watermark: { key: 3, context: 1, scope: "both" }, seed: 2 }, 50, { prompt: [5] });
+  const row = new Float32Array(50);
+  assert.equal(sampler.sample(row), other.sample(row));
+});
+
 test("prompts and samples have the pinned seeds", () => {
   for (const pinned of JSON.parse(read("golden/rollout_seeds.json"))) {
     const seed = gumball.prompt_seed(BigInt(pinned.run), BigInt(pinned.prompt), pinned.turn);

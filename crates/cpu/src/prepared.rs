@@ -92,7 +92,7 @@ impl Prepared {
         self.loops.as_ref()
     }
 
-    /// Returns the words of the mark of a row that draws behind these ids, if it has one (W2).
+    /// Returns the words of the mark of a row that draws after these ids, if it has one (W2).
     pub(crate) fn mark(&self, ids: &[u32], prompt_len: usize) -> Option<Words> {
         self.key.and_then(|key| self.params.mark_by(key, ids, prompt_len))
     }

@@ -1,6 +1,6 @@
 // history_edits.cu: finds the ids that the end of a history bans or penalises in this step (rules E2 to E4, B1 to B5),
-// and the words by which a marked row draws (W1, W2). It stamps the entries of these ids; survey_edited.cu applies these
-// edits and all others.
+// and the words by which a marked row draws (W1, W2). It stamps the entries of these ids; survey_edited.cu applies
+// these edits and all others.
 //
 // Computes   the counts of the ids in the penalties' window; DRY's penalty of each id; the ids that would complete an
 //            n-gram or a bad word; the stop ids of a request with fewer than `min_tokens` output tokens; the last id

@@ -16,11 +16,11 @@ use gumball_spec::{Error, Result, Watermark};
 /// How likely it is that a text without this mark scores as much.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Evidence {
-    /// How many tokens count: those whose context lies in the text and comes for the first time.
+    /// How many tokens count, namely tokens whose context lies in the text and comes for the first time.
     pub tokens: usize,
     /// How many tokens do not.
     pub skipped: usize,
-    /// The sum of the scores of those that count; their number is the mean of a text without the mark.
+    /// The sum of the scores of these tokens, whose number is the mean of a text without the mark.
     pub score: f64,
     /// The natural logarithm of the p-value.
     pub ln_p: f64,
@@ -57,7 +57,7 @@ impl Evidence {
     }
 }
 
-/// Returns the score of each id behind the prompt: none where its context does not lie whole in the scope, or
+/// Returns the score of each id after the prompt: none where its context does not lie whole in the scope, or
 /// came before (W2).
 ///
 /// A text without its prompt has a prompt of no ids. Then a token may count that was not marked, if its
@@ -81,7 +81,7 @@ pub fn scores(ids: &[u32], prompt_len: usize, watermark: &Watermark, key: Key) -
     scores
 }
 
-/// Looks for the mark of a key in the ids behind a prompt.
+/// Looks for the mark of a key in the ids after a prompt.
 #[must_use]
 pub fn detect(ids: &[u32], prompt_len: usize, watermark: &Watermark, key: Key) -> Evidence {
     Evidence::of(&scores(ids, prompt_len, watermark, key))
@@ -110,7 +110,7 @@ pub fn detect_any(
 }
 
 /// Looks for marked parts of a text by windows of `length` ids, of which each begins a quarter later than the
-/// one before, and returns those with a p-value below `alpha`, joined where they overlap.
+/// one before, and returns the parts with a p-value below `alpha`, joined where they overlap.
 ///
 /// # Errors
 /// - [`Error::OutOfRange`] for a length of 0, and for an `alpha` outside 0..1.

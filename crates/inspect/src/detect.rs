@@ -16,7 +16,8 @@ use crate::{Error, Result, reading};
 /// Which text, and which mark.
 #[derive(clap::Args, Clone, Debug)]
 pub struct Args {
-    /// A file of the text's ids, separated by spaces, commas or lines, as JSON's lists are, too; - is standard input
+    /// A file of the text's ids, separated by spaces, commas or lines, as JSON's lists are, too; - is
+    /// standard input
     pub ids: PathBuf,
     /// How many of the first ids are the prompt
     #[arg(long, value_name = "N", default_value_t = 0)]

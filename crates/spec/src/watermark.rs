@@ -22,7 +22,7 @@ impl fmt::Debug for Key {
     }
 }
 
-/// What the words of a race depend on, besides index and tag (N8).
+/// Seed, position and draw index of a race's words (N8), or words that stand in their place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Words {
     /// Philox's key.
@@ -66,8 +66,8 @@ pub fn parse_key(text: &str) -> Result<[u8; 16]> {
     Ok(key)
 }
 
-/// Makes the keys of a file's text known: a number and a key of 32 hexadecimal digits a line; empty lines and
-/// those that begin with `#` say nothing. Returns how many there are.
+/// Makes the keys of a file's text known: a number and a key of 32 hexadecimal digits a line; empty lines
+/// and lines that begin with `#` say nothing. Returns how many keys there are.
 ///
 /// # Errors
 /// - [`Error::OutOfRange`] for a line that is none of these, by its number, and the errors of [`add_key`].
@@ -108,7 +108,7 @@ pub fn key(number: u32) -> Result<Key> {
 }
 
 impl Key {
-    /// Returns the words of a race behind a context, the oldest id first (W1).
+    /// Returns the words of the race after a context, of which the oldest id comes first (W1).
     #[must_use]
     pub fn words(self, context: impl IntoIterator<Item = u32>) -> Words {
         let mut state = self.0;
@@ -127,7 +127,7 @@ impl Key {
         self.0
     }
 
-    /// Returns a number by which processes find out whether they have the same key; it tells nothing else.
+    /// Returns a number by which processes find out whether they have the same key, and nothing else.
     #[must_use]
     pub fn check_value(self) -> u64 {
         self.words([u32::MAX; 8]).seed
@@ -167,7 +167,7 @@ fn contains(ids: &[u32], sought: &[u32]) -> bool {
 }
 
 impl SamplingParams {
-    /// Returns the words of the mark of a row whose token is drawn behind these ids; none if the request has
+    /// Returns the words of the mark of a row whose token is drawn after these ids; none if the request has
     /// no watermark, draws nothing, or has no context there (W2).
     #[must_use]
     pub fn mark_by(&self, key: Key, ids: &[u32], prompt_len: usize) -> Option<Words> {

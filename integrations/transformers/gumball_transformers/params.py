@@ -45,6 +45,7 @@ _OTHERWISE = {
     "no_repeat_ngram": "no_repeat_ngram_size",
     "section": "section_open, section_close, section_end, section_budget and section_min",
     "stop_ids": "eos_token_id",
+    "watermark": "watermark_key, watermark_context, watermark_scope and watermark_window",
 }
 
 

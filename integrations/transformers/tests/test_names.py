@@ -10,7 +10,7 @@ import pytest
 import torch
 import transformers
 
-from gumball import SamplingParams
+from gumball import SamplingParams, add_watermark_keys
 from gumball.errors import InvalidTypeError
 from gumball_transformers import FOLDER, GumballOutput, generate
 from gumball_transformers.generation import SAMPLING
@@ -31,6 +31,7 @@ NEEDED += ("loops_close", "loops_end")
 SECTION = {"section_close": [9], "section_budget": 3}
 LOOPS = {"loops_min_copies": 2, "loops_min_tokens": 0, "loops_every": 1} | BIASED
 ENDED = LOOPS | {"loops_end": [9]}
+add_watermark_keys("0 000102030405060708090a0b0c0d0e0f\n1 f0e0d0c0b0a090807060504030201000")
 
 # For each name a value, and the arguments that it needs to count.
 VALUES: dict[str, tuple[Any, dict[str, Any]]] = {
@@ -72,6 +73,10 @@ VALUES: dict[str, tuple[Any, dict[str, Any]]] = {
     "loops_every": (7, ENDED),
     "loops_close": (True, LOOPS | {"section_close": [9]}),
     "loops_end": ([9], LOOPS),
+    "watermark_key": (1, {"watermark_context": 1}),
+    "watermark_context": (1, {"watermark_key": 0}),
+    "watermark_scope": ("both", {"watermark_key": 0}),
+    "watermark_window": (1, {"watermark_key": 0, "watermark_context": 1} | BIASED),
     "frequency_penalty": (9.0, {}),
     "presence_penalty": (9.0, {}),
     "seed": (8, {}),
@@ -185,6 +190,7 @@ def test_a_name_of_sampling_params_that_generate_does_not_read_is_refused_by_eve
         "dynamic_temperature": {"min": 0.1},
         "section": {"close": [5]},
         "loops": {"every": 5},
+        "watermark": {"key": 0},
     }
     fields = {field.name for field in dataclasses.fields(SamplingParams)}
     assert fields - {*CALL_NAMES, *SAMPLING} == set(values)

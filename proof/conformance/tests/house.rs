@@ -362,7 +362,7 @@ fn rules_of_the_page() -> BTreeSet<String> {
         let end = text.find(|letter: char| !letter.is_ascii_alphanumeric())?;
         let (letter, number) = text[..end].split_at_checked(1)?;
         let digits = number.trim_end_matches(|letter: char| letter.is_ascii_lowercase());
-        let is_rule = "NEMFDLPSHB".contains(letter) && digits.parse::<u32>().is_ok();
+        let is_rule = "NEMFDLPSHBW".contains(letter) && digits.parse::<u32>().is_ok();
         is_rule.then(|| text[..end].to_owned())
     };
     page.split("**").filter_map(name).collect()

@@ -1,5 +1,5 @@
-//! The subcommands, one file each, with its arguments, its work and its output. `sample`, `detect` and `explore` are in
-//! `gumball-inspect`.
+//! The subcommands, one file each, with its arguments, its work and its output. `sample`, `detect` and
+//! `explore` are in `gumball-inspect`.
 
 pub mod check;
 pub mod doctor;

@@ -17,7 +17,7 @@ fn a_marked_text_is_found_by_its_key() {
             vec!["sample", &row, "--vocab", "50", "--json", "--seed", &seed, "--watermark-keys", &keys];
         args.extend(["--watermark-key", "41", "--watermark-context", "2"]);
         if !output.is_empty() {
-            args.extend(["--output-ids", &output]);
+            args.extend(["--history", &output]);
         }
         let record = &lines(&succeeds(&args))[0];
         ids.push(record["token"].to_string());

@@ -256,6 +256,9 @@ static void masks_forced_tokens_and_hooks(void) {
 static void all(void) {
     CHECK(gumball_prompt_seed(7, 41, 0) == UINT64_C(2531525297277587429));
     CHECK(gumball_sample_seed(gumball_prompt_seed(7, 41, 0), 1) == UINT64_C(9095895601619864790));
+    OK(gumball_add_watermark_keys("# number and key\n3 00112233445566778899aabbccddeeff\n"));
+    FAILS(gumball_add_watermark_keys("3 ffffffffffffffffffffffffffffffff"), GUMBALL_OUT_OF_RANGE, "number");
+    FAILS(gumball_add_watermark_keys("3 0011"), GUMBALL_OUT_OF_RANGE, "text");
     CHECK(gumball_abi_version() == GUMBALL_ABI_VERSION && strcmp(gumball_version(), GUMBALL_VERSION) == 0);
     parameters();
     sampler();

@@ -26,9 +26,9 @@ class Evidence:
     """How likely it is that a text without a mark scores as much as this one.
 
     key: The number of the key that the text was looked at with; of several, of the one with the smallest p-value.
-    tokens: How many tokens count: those whose context lies in the text and comes for the first time.
+    tokens: How many tokens count, namely tokens whose context lies in the text and comes for the first time.
     skipped: How many tokens do not count.
-    score: The sum of the scores of those that count; `tokens` is the mean of a text without the mark.
+    score: The sum of the scores of these tokens. A text without the mark has the mean `tokens`.
     ln_p: The natural logarithm of the p-value, which was multiplied by how many keys or parts were looked at.
     """
 
@@ -85,7 +85,7 @@ def find_marked(
     length: int = 200,
     alpha: float = 1e-4,
 ) -> list[MarkedPart]:
-    """Looks for the marked parts of a text by windows of `length` ids, and returns those with a p-value below `alpha`.
+    """Looks for the marked parts of a text by windows of `length` ids: the parts with a p-value below `alpha`.
 
     Each p-value is multiplied by the number of windows. Windows that overlap are one part. The other arguments and the errors
     are those of `detect`.

@@ -127,7 +127,8 @@ DEVICE ForcedToken listed_token(int listed) {
 }
 
 // Returns the token that the caller forces in a row, or else the section or the loop of its request, and the status for
-// these and for a mark, as `history_edits` found. It has no branch, so that all loads that follow the slot's are in flight at once.
+// these and for a mark, as `history_edits` found. It has no branch, so that all loads that follow the slot's are in
+// flight at once.
 DEVICE ForcedToken forced_token(const Step& step, u32 row, int slot, u32 features) {
     const ForcedToken listed = listed_token(step.forced[row]);
     const u32 word = step.states[slot < 0 ? 0 : slot].history_row;

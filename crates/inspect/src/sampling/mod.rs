@@ -61,7 +61,8 @@ pub(crate) fn flag_meant(given: &str) -> Option<String> {
     Some(format!("--{}", name_of(parameter, flag)))
 }
 
-/// Makes the keys of watermarks known that are in a file, or else in the one that `GUMBALL_WATERMARK_KEYS` names.
+/// Makes the keys of watermarks known that are in a file, or else in the one that `GUMBALL_WATERMARK_KEYS`
+/// names.
 ///
 /// # Errors
 /// - [`crate::Error::File`] if it cannot be read, or has a line that is no key.

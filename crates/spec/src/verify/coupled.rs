@@ -78,7 +78,7 @@ pub fn check_judged(params: &SamplingParams, drafts: usize) -> Result<()> {
     }
 }
 
-/// Checks that the drafts of a request may be judged by other words than those of the token: a mark has none
+/// Checks that the drafts of a request may be judged by other words than the token's: a mark has none
 /// (W3).
 ///
 /// # Errors

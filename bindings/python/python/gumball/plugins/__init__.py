@@ -6,4 +6,14 @@
 * :mod:`gumball.plugins.errors`: errors where another package asserts, and arguments that would have no effect.
 * :mod:`gumball.plugins.judged`: drafts judged with random numbers that a caller hands in. Needs torch.
 * :mod:`gumball.plugins.walks`: which drafts of a tree are accepted, in operators of torch.
+
+Importing this adds the keys of watermarks in the file that GUMBALL_WATERMARK_KEYS names, in each process of an engine.
 """
+
+import os
+from pathlib import Path
+
+from .. import add_watermark_keys
+
+if _KEYS := os.environ.get("GUMBALL_WATERMARK_KEYS"):
+    add_watermark_keys(Path(_KEYS).read_text(encoding="utf-8"))
