@@ -171,7 +171,12 @@ impl SamplingParams {
     /// no watermark, draws nothing, or has no context there (W2).
     #[must_use]
     pub fn mark_by(&self, key: Key, ids: &[u32], prompt_len: usize) -> Option<Words> {
-        let watermark = self.watermark.filter(|_| !Self::is_greedy(self.temperature))?;
+        // A dynamic temperature replaces one that is as good as 0 (F7).
+        let is_greedy = match self.dynamic_temperature {
+            Some(_) => self.temperature == 0.0,
+            None => Self::is_greedy(self.temperature),
+        };
+        let watermark = self.watermark.filter(|_| !is_greedy)?;
         watermark.context(ids, prompt_len).map(|context| key.words(context.iter().copied()))
     }
 }

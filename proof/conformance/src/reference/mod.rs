@@ -12,7 +12,7 @@ use std::ops::Range;
 use gumball_spec::{Filter, FilterOrder, Kind, SamplingParams};
 
 pub use edits::edits;
-pub use race::{arrival, arrival_by, philox, race, xtc_acts};
+pub use race::{arrival, arrival_by, philox, race, race_words, words, xtc_acts};
 
 /// By how much a cumulated probability may miss its target undecidedly.
 const MASS_SLACK: f64 = 4e-6;

@@ -1,5 +1,10 @@
 //! The race in f64: arrivals from the same words, logarithms from the library.
 
+use gumball_spec::Scope;
+
+use crate::case::Case;
+use crate::generate::KEYS;
+
 /// Returns the four words of a Philox4x32-10 counter.
 #[must_use]
 pub fn philox(seed: u64, counter: [u32; 4]) -> [u32; 4] {
@@ -12,6 +17,37 @@ pub fn philox(seed: u64, counter: [u32; 4]) -> [u32; 4] {
         key = [(key[0] + 0x9E37_79B9) % WORD, (key[1] + 0xBB67_AE85) % WORD];
     }
     c.map(|word| word as u32)
+}
+
+/// Returns the words of a mark after a context, as seed, position and draw index.
+#[must_use]
+pub fn words(key: [u8; 16], context: &[u32]) -> (u64, u32, u32) {
+    let mut state: [u32; 4] =
+        std::array::from_fn(|i| u32::from_le_bytes(key[4 * i..][..4].try_into().expect("4 bytes")));
+    for id in context {
+        let mixed = philox(u64::from(*id) + (12 << 32), state);
+        (0..4).for_each(|i| state[i] ^= mixed[i]);
+    }
+    (u64::from(state[0]) + (u64::from(state[1]) << 32), state[2], state[3])
+}
+
+/// Returns seed, position and draw index of the race of a case whose token is drawn, by its mark if it has one.
+#[must_use]
+pub fn race_words(case: &Case) -> (u64, u32, u32) {
+    let own = (case.seed, case.position, case.draw);
+    let Some(watermark) = case.params.watermark else { return own };
+    let ids = match watermark.scope {
+        Scope::Both => [case.prompt.clone(), case.output.clone()].concat(),
+        _ => case.output.clone(),
+    };
+    let (count, rows) = (watermark.context as usize, ids.len());
+    if rows < count {
+        return own;
+    }
+    let context = |row: usize| ids[row - count..row].to_vec();
+    let is_looked_at = |row: usize| watermark.window == 0 || rows - row <= watermark.window as usize;
+    let came = (count..rows).any(|row| is_looked_at(row) && context(row) == context(rows));
+    if came { own } else { words(KEYS[watermark.key as usize], &context(rows)) }
 }
 
 /// Returns the arrival of a token as an exponential variable of mean 1, in natural units.

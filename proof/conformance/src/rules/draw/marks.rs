@@ -10,7 +10,7 @@ use gumball_spec::{
 use crate::case::Case;
 use crate::drafted::Drafted;
 use crate::generate::{KEYS, add_keys};
-use crate::reference::{arrival, philox, race, xtc_acts};
+use crate::reference::{arrival, race, words, xtc_acts};
 use crate::rows;
 use crate::rules::Check;
 use crate::statistics::{FALSE_ALARM, chi_square};
@@ -35,24 +35,13 @@ fn marked(watermark: Watermark) -> SamplingParams {
     SamplingParams { watermark: Some(watermark), ..SamplingParams::default() }
 }
 
-/// The words of W1, as seed, position and draw index.
-fn words(key: usize, context: &[u32]) -> (u64, u32, u32) {
-    let mut state: [u32; 4] =
-        std::array::from_fn(|i| u32::from_le_bytes(KEYS[key][4 * i..][..4].try_into().expect("4 bytes")));
-    for id in context {
-        let mixed = philox(u64::from(*id) + (12 << 32), state);
-        (0..4).for_each(|i| state[i] ^= mixed[i]);
-    }
-    (u64::from(state[0]) + (u64::from(state[1]) << 32), state[2], state[3])
-}
-
 /// Holds whether a case is marked, and by which ids.
 fn holds(check: &Check<'_>, case: &Case, context: Option<&[u32]>) {
     let seen = check.sees(case);
     assert_eq!(seen.status.contains(Status::MARKED), context.is_some(), "{context:?}");
     let key = case.params.watermark.expect("a watermark").key as usize;
     let (seed, position, draw) =
-        context.map_or((case.seed, case.position, case.draw), |context| words(key, context));
+        context.map_or((case.seed, case.position, case.draw), |context| words(KEYS[key], context));
     let row: Vec<f32> = (0..case.vocab()).map(|id| case.logits.row().logit(id)).collect();
     let ids: Vec<usize> = (0..row.len()).collect();
     if let Some(winner) = race(&row, &ids, case.params.temperature.into(), seed, position, draw) {
@@ -252,7 +241,7 @@ fn drafts_are_drawn_by_the_marked_words(check: &Check<'_>) {
         let row = rows::model_like(700, seed);
         let params = marked(Watermark { context: 2, ..Watermark::default() });
         let case = Case::of(&row, params).after(&[], &[1, 2, seed as u32]).at(seed, 3);
-        let (seed, position, draw) = words(0, &case.output[1..]);
+        let (seed, position, draw) = words(KEYS[0], &case.output[1..]);
         let mut scores: Vec<(f64, i32)> = (0..row.len() as u32)
             .map(|id| (f64::from(row[id as usize]) - arrival(seed, position, draw, id).ln(), id as i32))
             .collect();
