@@ -31,7 +31,8 @@ pub fn words(key: [u8; 16], context: &[u32]) -> (u64, u32, u32) {
     (u64::from(state[0]) + (u64::from(state[1]) << 32), state[2], state[3])
 }
 
-/// Returns seed, position and draw index of the race of a case whose token is drawn, by its mark if it has one.
+/// Returns seed, position and draw index of the race of a case whose token is drawn, by its mark if it has
+/// one.
 #[must_use]
 pub fn race_words(case: &Case) -> (u64, u32, u32) {
     let own = (case.seed, case.position, case.draw);
