@@ -19,6 +19,7 @@ from bad_arrays import BAD_ARRAYS, BAD_FOR_WORK
 from gumball import Head, Pool, Sampler, SamplingParams, Step
 
 VOCAB = 16
+gumball.add_watermark_keys("0 000102030405060708090a0b0c0d0e0f")
 ROWS = np.linspace(-1, 1, 2 * VOCAB, dtype=np.float32).reshape(2, VOCAB)
 WEIGHTS = np.ones((VOCAB, 4), np.float32)
 WRONG: dict[str, Any] = {
@@ -78,6 +79,8 @@ HANDED: dict[str, dict[str, Callable[[], Any]]] = {
     "Pool.draft": {"batch": lambda: [0, 1]},
     "Pool.plan": {"slots": lambda: [0, 1]},
     "Head.save": {"path": lambda: "there/is/none"},
+    "detect": {"ids": lambda: [1, 2]},
+    "find_marked": {"ids": lambda: [1, 2]},
     "sample_seed": {"seed": lambda: 1},
     "prompt_seed": {"run": lambda: 1},
     "Sampler.sample": {"logits": lambda: ROWS[0]},
@@ -90,6 +93,7 @@ SAME = {
     "slots": "slots|counts",
     "ids": "ids|drafts",
     "device": "device|weights",
+    "keys": "keys|watermark.key",
 }
 
 

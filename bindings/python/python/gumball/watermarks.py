@@ -11,6 +11,8 @@
 True
 """
 
+from __future__ import annotations
+
 import dataclasses
 import math
 from collections.abc import Sequence

@@ -345,7 +345,7 @@ mod tests {
         std::thread::scope(|scope| {
             let get = || Cache::at(&folder).get_or_make(&key("a"), make).unwrap();
             let threads = [(); 4].map(|()| scope.spawn(get));
-            threads.map(|thread| assert_eq!(thread.join().unwrap(), b"1"));
+            threads.into_iter().for_each(|thread| assert_eq!(thread.join().unwrap(), b"1"));
         });
         assert_eq!(makers.into_inner(), 1);
         assert_eq!(fs::read_dir(&folder).unwrap().count(), 1, "nothing is left aside");
