@@ -91,7 +91,7 @@ pub fn detect(ids: &[u32], prompt_len: usize, watermark: &Watermark, key: Key) -
 /// smallest p-value, which is multiplied by how many keys there are; a watermark's own key is not looked at.
 ///
 /// # Errors
-/// - [`Error::Length`] without a number, and the errors of [`key`](gumball_spec::watermark::key).
+/// - [`Error::Length`] without a number, and the errors of [`key`].
 pub fn detect_any(
     ids: &[u32],
     prompt_len: usize,

@@ -67,7 +67,7 @@ pub fn sample(row: Row<'_>, request: &Request<'_>, hook: Option<Hook<'_>>) -> Re
     let edited = edit(row, request, hook);
     let order = order(&edited.z);
     let ending = section::ending(request);
-    let mark = watermark::mark(request)?;
+    let mark = mark(request)?;
     let request = &Request { forced: request.forced.or(ending.emitted()), mark, ..*request };
     let mut outcome = Outcome {
         kind: request.kind,
@@ -105,6 +105,18 @@ pub fn sample(row: Row<'_>, request: &Request<'_>, hook: Option<Hook<'_>>) -> Re
         outcome.logprobs = Some(logprobs(params, &first, second.as_ref(), outcome.token));
     }
     Ok(outcome)
+}
+
+/// Returns the words of the mark of a row; none if its token is forced, or known.
+///
+/// # Errors
+/// The errors of [`watermark::key`].
+fn mark(request: &Request<'_>) -> Result<Option<Words>> {
+    let Some(watermark) = request.params.watermark.filter(|_| request.emitted().is_none()) else {
+        return Ok(None);
+    };
+    let (key, ids) = (watermark::key(watermark.key)?, [request.prompt, request.output].concat());
+    Ok(request.params.mark_by(key, &ids, request.prompt.len()))
 }
 
 fn choose(outcome: &mut Outcome, request: &Request<'_>, edited: &Edited) {

@@ -10,7 +10,6 @@ use std::sync::{PoisonError, RwLock};
 use crate::error::{Error, Result};
 use crate::num::{Tag, philox4x32_10};
 use crate::params::{SamplingParams, Scope, Watermark};
-use crate::request::Request;
 
 /// A secret key. It cannot be shown.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -179,18 +178,6 @@ impl SamplingParams {
         let watermark = self.watermark.filter(|_| !is_greedy)?;
         watermark.context(ids, prompt_len).map(|context| key.words(context.iter().copied()))
     }
-}
-
-/// Returns the words of the mark of a row; none if its token is forced, or known.
-///
-/// # Errors
-/// The errors of [`key`].
-pub fn mark(request: &Request<'_>) -> Result<Option<Words>> {
-    let Some(watermark) = request.params.watermark.filter(|_| request.emitted().is_none()) else {
-        return Ok(None);
-    };
-    let (key, ids) = (key(watermark.key)?, [request.prompt, request.output].concat());
-    Ok(request.params.mark_by(key, &ids, request.prompt.len()))
 }
 
 #[cfg(test)]
