@@ -126,7 +126,7 @@ impl Key {
         self.0
     }
 
-    /// Returns a number by which processes find out whether they have the same key, and nothing else.
+    /// Returns a check value: processes compare it to find out whether they have the same key.
     #[must_use]
     pub fn check_value(self) -> u64 {
         self.words([u32::MAX; 8]).seed

@@ -50,8 +50,8 @@ class Evidence:
 class MarkedPart:
     """A part of a text that is marked.
 
-    start: The index of its first id behind the prompt.
-    end: The index behind its last id.
+    start: The index of its first id, counted from the end of the prompt.
+    end: The index after its last id.
     evidence: Its evidence.
     """
 

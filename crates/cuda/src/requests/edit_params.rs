@@ -37,7 +37,7 @@ pub(crate) struct EditLists {
     pub section: Vec<u32>,
     /// The watermark and its key.
     pub watermark: Option<(Watermark, Key)>,
-    /// The last id that closes it, if that may come too early.
+    /// The last id that closes the section, if that may come too early.
     pub last_of_close: Option<u32>,
 }
 
