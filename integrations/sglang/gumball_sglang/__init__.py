@@ -17,6 +17,7 @@ BACKEND = "gumball"
 
 def register() -> None:
     """Adds the backend, and the hooks by which batches keep their requests' seeds. Warns of a release that this was not tried with."""
+    from sglang.srt.arg_groups import validation_hook
     from sglang.srt.layers.sampler import register_sampler_backend
     from sglang.srt.plugins.hook_registry import HookRegistry, HookType
 
@@ -24,7 +25,7 @@ def register() -> None:
 
     from . import budgets, masks
     from .draws import Seeds
-    from .sampler import Sampler, refuse_watermarks
+    from .sampler import Sampler, refuse_marks
 
     warn_if_untried("gumball-sglang", ("sglang",), *TRIED)
     register_sampler_backend(BACKEND, Sampler)
@@ -43,4 +44,6 @@ def register() -> None:
     ):
         HookRegistry.register(target, hook, HookType.AROUND)
     arguments = "sglang.srt.arg_groups.validation_hook.check_watermark_server_args"
-    HookRegistry.register(arguments, refuse_watermarks, HookType.BEFORE)
+    HookRegistry.register(arguments, refuse_marks, HookType.BEFORE)
+    # SGLang's watermark leaves a marked row one token before any sampler sees it; only the check of arguments refuses others' samplers.
+    validation_hook.BUILT_IN_SAMPLING_BACKENDS |= {BACKEND}

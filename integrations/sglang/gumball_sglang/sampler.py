@@ -8,18 +8,20 @@ import torch
 from sglang.srt.layers import sampler as theirs
 from torch import distributed
 
+from gumball.plugins import marks
+
 from .draws import draw, logprobs
 from .masks import masks_of
 
-__all__ = ["Sampler", "refuse_watermarks"]
+__all__ = ["Sampler", "refuse_marks"]
 
 
-def refuse_watermarks(server_args: Any) -> None:
-    """Refuses a server that is to write watermarks, where SGLang looks at its arguments. Raises ValueError."""
-    if server_args.enable_watermark and server_args.sampling_backend == "gumball":
+def refuse_marks(server_args: Any) -> None:
+    """Refuses a server that is to write Gumball's marks, where SGLang looks at its arguments. Raises ValueError."""
+    if marks.SERVER is not None and server_args.sampling_backend == "gumball":
         raise ValueError(
-            "--enable-watermark asks for watermarks, which the sampling backend gumball does not write; leave out either "
-            "--enable-watermark or --sampling-backend gumball"
+            "GUMBALL_WATERMARK is set, but the sampling backend gumball gets no histories and writes SGLang's watermarks alone; leave the variable out, "
+            "and start the server with --enable-watermark"
         )
 
 

@@ -33,9 +33,11 @@ from sglang.srt.runtime_context import get_context, get_parallel
 from sglang.srt.sampling.sampling_batch_info import SamplingBatchInfo
 from sglang.srt.sampling.sampling_mask import SamplingMaskRows
 from sglang.srt.sampling.sampling_params import SamplingParams
+from sglang.srt.sampling.watermarking import WatermarkDetector, core
 
 import gumball
 import gumball.torch
+from gumball.plugins import marks
 
 VOCAB = 300
 
@@ -301,12 +303,31 @@ def test_the_seed_of_a_request_is_told_by_its_id(sampler: Any) -> None:
     assert alone.sample(LOGITS[0].numpy()) == token
 
 
-def test_a_server_that_is_to_write_watermarks_is_told_what_to_leave_out(sampler: Any) -> None:
+def test_a_server_takes_sglangs_watermarks_and_refuses_gumballs(sampler: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     from sglang.srt.arg_groups import validation_hook
+    from sglang.srt.server_args import ServerArgs
 
-    asked = SimpleNamespace(enable_watermark=True, sampling_backend=gumball_sglang.BACKEND)
-    with pytest.raises(ValueError, match="leave out either --enable-watermark or --sampling-backend gumball"):
+    asked = ServerArgs(model_path="none", enable_watermark=True, sampling_backend=gumball_sglang.BACKEND, device="cuda")
+    validation_hook.check_watermark_server_args(asked)
+    monkeypatch.setattr(marks, "SERVER", marks.Server({"watermark_key": 1}))
+    with pytest.raises(ValueError, match="GUMBALL_WATERMARK is set, .* --enable-watermark"):
         validation_hook.check_watermark_server_args(asked)
+
+
+def test_what_sglang_marks_is_drawn_and_its_detector_finds_it(sampler: Any) -> None:
+    key, ids, seen = "0123456789abcdef", [1, 2, 3, 4], set()
+    keys = torch.tensor([core.parse_watermark_key(key)])
+    for place in range(150):
+        rows, info = LOGITS[place % len(LOGITS)][None].clone(), batch(request("marked", sampling_seed=7))
+        hashes = core._hash_contexts(torch.tensor([ids[-4:]]), torch.tensor([4]))
+        fresh = torch.tensor([hashes.item() not in seen])
+        limits = info.temperatures, info.top_ks, info.top_ps, info.min_ps
+        core.force_watermark_tokens(rows, hashes, fresh, *limits, keys)
+        seen.add(hashes.item())
+        (token,), _ = drawn(sampler, info, rows, [len(ids)])
+        ids.append(token)
+    found = WatermarkDetector(key).detect_tokens(ids[4:], prompt_token_ids=ids[:4]).combined
+    assert found.p_value < 1e-20 and found.num_contexts == len(seen)
 
 
 def test_sglang_finds_the_plugin() -> None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from gumball.errors import RefusedError
-from gumball.flat import FLAT_NAMES, flat_params, refuse_near_misses
+from gumball.flat import refuse_near_misses
 from gumball.params import LogprobsParams, SamplingParams
+from gumball.plugins.marks import SERVER, SERVER_NAMES, server_params
 
 __all__ = ["KNOWN", "RETURN_KEPT", "known_of", "params_of"]
 
@@ -42,7 +43,7 @@ def params_of(request: Any, logprobs: bool = False) -> SamplingParams:
         "seed": None if request.seed is None else request.seed & ((1 << 64) - 1),
         "logprobs": LogprobsParams(mode="raw") if logprobs else None,
     }
-    return SamplingParams(**chosen | flat_params(_own(request), "custom_params"))
+    return SamplingParams(**chosen | server_params(_own(request), "custom_params"))
 
 
 def _own(request: Any) -> dict[str, Any]:
@@ -52,10 +53,10 @@ def _own(request: Any) -> dict[str, Any]:
     for name in given:
         if hasattr(request, name):
             raise RefusedError(f"custom_params has {name!r}, which is TokenSpeed's own; give it beside, not in there")
-    refuse_near_misses(given, "custom_params", peers=True)
-    for name in given:
-        if name not in FLAT_NAMES:
-            raise RefusedError(f"custom_params has {name!r}, but takes only {', '.join([*FLAT_NAMES, RETURN_KEPT])}")
+    others = {name: value for name, value in given.items() if name not in SERVER_NAMES}
+    refuse_near_misses(others, "custom_params", peers=True)
+    for name in others:
+        raise RefusedError(f"custom_params has {name!r}, but takes only {', '.join([*SERVER_NAMES, RETURN_KEPT])}")
     return given
 
 
@@ -64,7 +65,7 @@ _INNER = {KNOWN, "__req__", RETURN_KEPT}
 
 
 def known_of(request: Any) -> tuple[list[int], list[int]]:
-    """Returns what a request begins with: its prompt, if it has parameters of Gumball alone, which may look at it, and the tokens that it has."""
+    """Returns what a request begins with: its prompt, if it has parameters of Gumball alone or a server's mark, which may look at it, and the tokens that it has."""
     given = getattr(request, "custom_params", None) or {}
     prompt, output = given.get(KNOWN, ((), ()))
-    return list(prompt if given.keys() - _INNER else ()), list(output)
+    return list(prompt if SERVER is not None or given.keys() - _INNER else ()), list(output)

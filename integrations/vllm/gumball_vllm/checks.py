@@ -11,7 +11,7 @@ from vllm import SamplingParams
 from vllm.exceptions import VLLMValidationError
 
 from gumball.errors import RefusedError
-from gumball.flat import FLAT_NAMES
+from gumball.plugins import marks
 from gumball.plugins.kept import refuse_edits
 
 from . import DRAFTS, SWITCH
@@ -71,11 +71,16 @@ def draws_alone(vllm_config: Any) -> bool:
 
 
 def refuse_watermarks(vllm_config: Any) -> None:
-    """Raises ValueError for an engine that is to write watermarks, of which Gumball knows nothing."""
+    """Raises ValueError for an engine that is to write vLLM's watermarks, and for one that marks texts by default where vLLM's kernels filter."""
     if getattr(vllm_config, "watermark_config", None) is not None:
         raise ValueError(
-            "--watermark-config asks for watermarks, which Gumball's sampler does not write; "
-            f"leave it out, or set {SWITCH}=0 for vLLM's own sampler"
+            "--watermark-config asks for vLLM's watermarks, which Gumball's sampler does not write; leave it out and set GUMBALL_WATERMARK for "
+            f"Gumball's, or set {SWITCH}=0 for vLLM's own sampler"
+        )
+    if marks.SERVER is not None and vllm_config.use_v2_model_runner and draws_alone(vllm_config):
+        raise ValueError(
+            "GUMBALL_WATERMARK is set, but this server's settings let vLLM edit and filter the logits itself, where no text is marked; leave it out, or "
+            "start the server with VLLM_USE_V2_MODEL_RUNNER=0"
         )
 
 
@@ -203,7 +208,7 @@ def _refuse_extra(params: Any) -> None:
     extra = params.extra_args or {}
     refuse_misplaced(extra, params)
     for name in extra:
-        if name in FLAT_NAMES:
+        if name in marks.SERVER_NAMES:
             raise RefusedError(
                 f"extra_args has {name!r}, but this server's settings let vLLM edit and filter the logits itself; leave it out, "
                 "or start the server with VLLM_USE_V2_MODEL_RUNNER=0"

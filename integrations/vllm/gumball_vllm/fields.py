@@ -13,6 +13,7 @@ from typing import Any
 
 from gumball.errors import RefusedError
 from gumball.flat import FLAT_NAMES, is_neutral, refuse_near_misses
+from gumball.plugins.marks import SERVER_NAMES
 
 from .params import say_once
 
@@ -50,10 +51,10 @@ def checked(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _refuse_fields(extra: dict[str, Any]) -> None:
-    refuse_near_misses(extra, "the request")
+    refuse_near_misses({name: value for name, value in extra.items() if name not in SERVER_NAMES}, "the request")
     for name, value in extra.items():
         if value is None or (name in FLAT_NAMES and is_neutral(name, value)):
             continue
-        if name in FLAT_NAMES or name == "extra_args":
+        if name in SERVER_NAMES or name == "extra_args":
             raise RefusedError(f"the request has {name!r}, which is not read there; give it in vllm_xargs")
         say_once(name, "a request: the server does not know this field, and leaves it out")

@@ -12,8 +12,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from gumball.errors import RefusedError
-from gumball.flat import FLAT_NAMES, flat_params, refuse_near_misses
+from gumball.flat import refuse_near_misses
 from gumball.params import FILTERS, LogprobsParams, SamplingParams, Section
+from gumball.plugins.marks import SERVER_NAMES, server_params
 
 __all__ = ["TOP_LIMIT", "params_of", "refuse_misplaced", "say_once"]
 
@@ -81,7 +82,7 @@ def params_of(
     extra = theirs.extra_args or {}
     try:
         refuse_misplaced(extra, theirs)
-        chosen |= flat_params({name: extra[name] for name in FLAT_NAMES if name in extra}, _SOURCE)
+        chosen |= server_params({name: extra[name] for name in SERVER_NAMES if name in extra}, _SOURCE)
         chosen |= _ngrams(extra)
         if theirs.thinking_token_budget is not None:
             chosen["section"] = _thinking(theirs.thinking_token_budget, chosen.get("section", Section()), reasoning)
@@ -114,10 +115,10 @@ def refuse_misplaced(extra: Mapping[str, Any], theirs: Any) -> None:
             raise RefusedError(
                 f"{_SOURCE} has {name!r}, which is a parameter of vLLM's own; give it beside, not in there"
             )
-    others = {name: value for name, value in extra.items() if name not in _NGRAMS}
+    others = {name: value for name, value in extra.items() if name not in (*_NGRAMS, *SERVER_NAMES)}
     refuse_near_misses(others, _SOURCE, peers=True)
     for name in others:
-        if name not in FLAT_NAMES and name not in _VLLMS:
+        if name not in _VLLMS:
             say_once(name, "extra_args of a request: Gumball does not know it, and leaves it to others")
 
 

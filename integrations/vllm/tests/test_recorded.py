@@ -13,7 +13,8 @@ from vllm.sampling_params import RepetitionDetectionParams
 from vllm.v1.core.sched.utils import check_sequence_repetition
 
 import gumball
-from gumball import Dry, LogprobsParams, Mirostat, Section
+from gumball import Dry, LogprobsParams, Mirostat, Section, Watermark
+from gumball.plugins import marks
 from recorded_model import row_of
 
 
@@ -33,6 +34,7 @@ OPTIONS: dict[str, Any] = {
     "max_logprobs": 200,
     "reasoning_config": REASONING,
 }
+gumball.add_watermark_keys("3 000102030405060708090a0b0c0d0e0f")
 PROMPT, LENGTH = [1, 4093, 338, 264, 1123], 24
 EOS = 2
 
@@ -92,6 +94,10 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         {"extra_args": {"section_close": [198, 1232], "section_end": [7], "section_budget": 9, "section_min": 4}},
         {"section": Section(close=[198, 1232], end=[7], budget=9, min=4)},
     ),
+    "a mark": (
+        {"extra_args": {"watermark_key": 3, "watermark_context": 2, "watermark_scope": "both"}},
+        {"watermark": Watermark(key=3, context=2, scope="both")},
+    ),
     "large seed": ({"seed": -5}, {"seed": 2**64 - 5}),
 }
 
@@ -112,6 +118,13 @@ def alone(rows: Any, prompt: list[int], params: gumball.SamplingParams, length: 
 def tokens(engine: Any, prompts: list[list[int]], params: list[SamplingParams]) -> list[list[int]]:
     given = [{"prompt_token_ids": prompt} for prompt in prompts]
     return [list(out.outputs[0].token_ids) for out in engine.generate(given, params, use_tqdm=False)]
+
+
+def test_a_servers_mark_is_in_texts_that_say_nothing(engine: Any, recorded: Any, monkeypatch: Any) -> None:
+    monkeypatch.setattr(marks, "SERVER", marks.Server({"watermark_key": 3}))
+    found = tokens(engine, [PROMPT] * 2, [asked({}, 7), asked({"extra_args": {"watermark": False}}, 7)])
+    params = [gumball.SamplingParams(seed=7, watermark=mark) for mark in (Watermark(key=3), None)]
+    assert found == [alone(recorded, PROMPT, one, LENGTH) for one in params] and found[0] != found[1]
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -3,17 +3,10 @@
 * :mod:`gumball.plugins.releases`: the release of an engine that a plug-in was tried with, and places of the engine that are missing.
 * :mod:`gumball.plugins.states`: an engine's requests, admitted to a pool.
 * :mod:`gumball.plugins.kept`: kept sets as an engine's outputs, and requests whose sets do not tell enough. Needs numpy.
+* :mod:`gumball.plugins.marks`: the keys of watermarks, and the mark of requests that name none, from variables.
 * :mod:`gumball.plugins.errors`: errors where another package asserts, and arguments that would have no effect.
 * :mod:`gumball.plugins.judged`: drafts judged with random numbers that a caller hands in. Needs torch.
 * :mod:`gumball.plugins.walks`: which drafts of a tree are accepted, in operators of torch.
-
-Importing this adds the keys of watermarks in the file that GUMBALL_WATERMARK_KEYS names, in each process of an engine.
 """
 
-import os
-from pathlib import Path
-
-from .. import add_watermark_keys
-
-if _KEYS := os.environ.get("GUMBALL_WATERMARK_KEYS"):
-    add_watermark_keys(Path(_KEYS).read_text(encoding="utf-8"))
+from . import marks as marks

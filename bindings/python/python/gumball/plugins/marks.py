@@ -1,0 +1,95 @@
+"""The watermarks of a server, in each process of an engine, from two variables.
+
+GUMBALL_WATERMARK_KEYS names a file of keys (:func:`gumball.add_watermark_keys`). GUMBALL_WATERMARK is the mark of requests that name none: a JSON
+object with the fields of :class:`gumball.Watermark`, its `key` among them, and two more. `default_enabled` (default: true): whether requests that say nothing
+are marked. `enforce_all` (default: false): whether no request may be without a mark.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from .. import add_watermark_keys, detect
+from .._gumball import shown_text
+from ..errors import InvalidValueError, RefusedError
+from ..flat import FLAT_NAMES, flat_params
+
+__all__ = ["SERVER", "SERVER_NAMES", "Server", "server_params"]
+
+SERVER_NAMES = (*FLAT_NAMES, "watermark")
+"""What a server reads of a request: the names of `gumball.flat`, and whether the text is to have a mark."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Server:
+    """The mark of a server's requests, under their flat names, and which of them have it."""
+
+    mark: dict[str, Any]
+    default_enabled: bool = True
+    enforce_all: bool = False
+
+    @classmethod
+    def of_json(cls, text: str) -> Server:
+        """Reads GUMBALL_WATERMARK. Raises InvalidValueError for a text that is none, and for a key that was not added."""
+        name = "GUMBALL_WATERMARK"
+        try:
+            given = json.loads(text)
+        except ValueError as error:
+            raise InvalidValueError(f"{name} is no JSON: {error}") from None
+        if not isinstance(given, dict) or "key" not in given:
+            raise InvalidValueError(f'{name} must be a JSON object with the number of a key as "key"')
+        switches = {field: given.pop(field) for field in ("default_enabled", "enforce_all") if field in given}
+        for field, value in switches.items():
+            if not isinstance(value, bool):
+                raise InvalidValueError(f"{name} has {field} = {value!r}, but it must be true or false")
+        mark = {f"watermark_{field}": value for field, value in given.items()}
+        try:
+            made = flat_params(mark, name)
+            unknown = mark.keys() - {f"watermark_{field.name}" for field in dataclasses.fields(made["watermark"])}
+            if unknown:
+                raise InvalidValueError(f"{sorted(unknown)[0].removeprefix('watermark_')} is no field of a watermark")
+            detect([], made["watermark"])
+        except ValueError as error:
+            raise InvalidValueError(f"{name}: {error}") from None
+        return cls(mark, **switches)
+
+    @property
+    def marks_all(self) -> bool:
+        """Whether requests that say nothing are marked."""
+        return self.default_enabled or self.enforce_all
+
+
+def server_params(given: Mapping[str, Any], source: str) -> dict[str, Any]:
+    """Returns `flat_params` of a request, with the server's mark where it asks for that, or where that is the default and it says nothing.
+
+    A request says `watermark` true or false, or has fields of a mark, which stand before the server's. Raises RefusedError as `flat_params` does, for
+    `watermark` of another type, of true where the server has no mark, of false where it marks all texts, and of false beside fields of a mark.
+    """
+    given = {name: value for name, value in given.items() if value is not None}
+    wanted = given.pop("watermark", None)
+    fields = [name for name in given if name.startswith("watermark_")]
+    if wanted is not None and not isinstance(wanted, bool):
+        raise RefusedError(f"{source} has watermark = {shown_text(repr(wanted))}, but it must be true or false")
+    if wanted is False and (fields or (SERVER is not None and SERVER.enforce_all)):
+        why = f"also {fields[0]}; leave one of them out" if fields else "the server marks all texts (enforce_all)"
+        raise RefusedError(f"{source} has watermark = false, but {why}")
+    if wanted and SERVER is None and "watermark_key" not in fields:
+        raise RefusedError(
+            f"{source} has watermark = true, but the server has no GUMBALL_WATERMARK; give watermark_key"
+        )
+    if SERVER is not None and (wanted or fields or (wanted is None and SERVER.marks_all)):
+        given = SERVER.mark | given
+    return flat_params(given, source)
+
+
+if _KEYS := os.environ.get("GUMBALL_WATERMARK_KEYS"):
+    add_watermark_keys(Path(_KEYS).read_text(encoding="utf-8"))
+
+_MARK = os.environ.get("GUMBALL_WATERMARK")
+SERVER = Server.of_json(_MARK) if _MARK else None
+"""What GUMBALL_WATERMARK says in this process."""
