@@ -11,12 +11,12 @@ use gumball_engine::{
     Pool, PoolConfig, Rows, State, Work,
 };
 use gumball_spec::{
-    Dry, Error, FilterOrder, Kind, LogprobMode, LogprobModes, LogprobsParams, Row, SamplingParams, Scope,
-    Widths,
+    Dry, Error, FilterOrder, Kind, LogprobMode, LogprobModes, LogprobsParams, Loops, Row, SamplingParams,
+    Scope, Section, Watermark, Widths,
 };
 
 use crate::case::Logits;
-use crate::generate::speak_of_probabilities;
+use crate::generate::{add_keys, speak_of_probabilities};
 use crate::rows;
 
 /// The shape of a batch.
@@ -117,6 +117,9 @@ fn params_of_logits(row: usize, vocab: usize, ends: Variant) -> SamplingParams {
     });
     let edits = if ends < Variant::CandidatesLogprob { SamplingParams::default() } else { edits(row, vocab) };
     let mut params = filters(row, SamplingParams { logprobs, ..edits }, ends);
+    if ends >= Variant::Candidates {
+        follow_history(row, vocab, ends, &mut params);
+    }
     match &mut params.logprobs {
         Some(logprobs) if ends == Variant::CandidatesLogprob => {
             // Of the token alone, and of the whole row.
@@ -214,6 +217,38 @@ fn edits(row: usize, vocab: usize) -> SamplingParams {
     params
 }
 
+/// Adds a section, loops and a mark, in a third of the rows each.
+fn follow_history(row: usize, vocab: usize, ends: Variant, params: &mut SamplingParams) {
+    let id = |which: usize| (which % 5 * stride(vocab) % vocab) as u32;
+    let kind = (row + row / 12) % 12;
+    if kind.is_multiple_of(3) {
+        params.section = Some(Section {
+            open: if kind == 3 { vec![] } else { vec![id(row)] },
+            close: vec![id(row + 1), id(row + 2)][..1 + row % 2].to_vec(),
+            end: vec![id(row + 3), id(row + 4), id(row)][..row % 4].to_vec(),
+            budget: [0, 2, 7, u32::MAX][row % 4],
+            // A least length is a ban.
+            min: if ends < Variant::CandidatesLogprob { 0 } else { [0, 0, 5, 40][row % 4] },
+        });
+    }
+    if kind.is_multiple_of(4) {
+        params.loops = Some(Loops {
+            min_period: 1 + row as u32 % 2,
+            max_period: 3 + row as u32 % 30,
+            min_copies: 2,
+            min_tokens: [0, 3, 6][row % 3],
+            every: 1 + row as u32 % 3,
+            close: kind == 0,
+            end: if kind == 0 { vec![] } else { vec![id(row + 2); row % 3] },
+        });
+    }
+    if kind % 4 == 1 || kind == 0 {
+        let scope = [Scope::Output, Scope::Both][row % 2];
+        let (context, window) = (1 + row as u32 % 3, [0, 4, 8192][row % 3]);
+        params.watermark = Some(Watermark { key: row as u32 % 2, context, scope, window });
+    }
+}
+
 /// How far the ids of histories are apart.
 fn stride(vocab: usize) -> usize {
     (vocab / 7).max(1)
@@ -247,6 +282,7 @@ fn mask(row: usize, vocab: usize) -> Option<Vec<u32>> {
 /// A text that says what differs, or what a pool said.
 pub fn hold(device: &Device, is_graph: bool, shape: Shape) -> Result<(), String> {
     let words = |error: Error| format!("{shape:?}: {error}");
+    add_keys();
     let Shape { kind, dtype, rows, lines, vocab, steps, .. } = shape;
     let distinct = match kind {
         Kind::Logits => distinct,
@@ -371,9 +407,9 @@ pub fn shapes() -> Vec<Shape> {
     for vocab in [1, 255, 256, 257, 1 << 20] {
         shapes.extend(Variant::ALL.map(|ends| Shape::of_logits(Dtype::F32, 17, vocab, 2, ends)));
     }
-    // The last has offsets beyond 2^31 elements.
-    for (rows, vocab) in [(20_000, 1_000), (2_100, 1 << 20)] {
-        shapes.push(Shape::of_logits(Dtype::Bf16, rows, vocab, 1, General));
+    // A million rows; and offsets beyond 2^31 elements.
+    for (rows, vocab, steps) in [(20_000, 1_000, 50), (2_100, 1 << 20, 1)] {
+        shapes.push(Shape::of_logits(Dtype::Bf16, rows, vocab, steps, General));
     }
     // Many draws from few lines, which are surveyed once each, and few draws from many.
     for (rows, lines, vocab) in [(128, 1, 151_936), (500, 24, 128_256), (8, 3, 50_257), (300, 7, 1_001)] {
@@ -411,6 +447,7 @@ mod tests {
 
     #[test]
     fn no_row_asks_for_more_than_its_kernel_does() {
+        add_keys();
         for kind in [Kind::Logits, Kind::Probabilities] {
             for (row, ends) in (0..1200).flat_map(|row| Variant::ALL.map(|ends| (row, ends))) {
                 if kind == Kind::Probabilities && ends == Variant::SurveyDraw {
