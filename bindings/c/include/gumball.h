@@ -278,6 +278,21 @@ typedef struct {
     const char *allowed;
 } gumball_error_parts;
 
+// How likely it is that a text without a mark scores as much.
+typedef struct {
+    // The number of the key that the text was looked at with; of several, of the one with the smallest
+    // p-value.
+    uint32_t key;
+    // How many tokens count, namely tokens whose context lies in the text and comes for the first time; and
+    // how many do not.
+    size_t tokens;
+    size_t skipped;
+    // The sum of the scores of the tokens that count, whose number is the mean of a text without the mark.
+    double score;
+    // The natural logarithm of the p-value, which was multiplied by the number of keys.
+    double ln_p;
+} gumball_evidence;
+
 // What outputs hold: R rows, with places for the T = `top_n` most likely tokens and for I = `ids` that a
 // request names. A pointer is NULL if there is nothing.
 //
@@ -880,6 +895,21 @@ gumball_code gumball_buffer_write(gumball_buffer *buffer, size_t start, const vo
 //
 // Cost: wait.
 gumball_code gumball_buffer_read(const gumball_buffer *buffer, size_t start, void *data, size_t bytes);
+
+// Looks for the mark of any of some keys in the ids after a prompt of prompt_len, 0 where it is not known.
+// scheme: whose mark, gumball (or NULL), vllm or sglang. params have the watermark that the text would have
+// been drawn with. keys: numbers of keys in the place of the watermark's own, or NULL. Some 100 ns for
+// each id and key.
+//
+// Cost: compute.
+gumball_code gumball_detect(const uint32_t *ids,
+                            size_t len,
+                            size_t prompt_len,
+                            const char *scheme,
+                            const gumball_params *params,
+                            const uint32_t *keys,
+                            size_t key_count,
+                            gumball_evidence *evidence);
 
 // Makes neutral parameters: rows are drawn from as they are, at temperature 1.
 //

@@ -9,7 +9,7 @@
 //! | --- | --- |
 //! | `ffi`, `error`, `versioned` | the boundary: pointers, panics, errors, structs that grow |
 //! | `version` | what a program was built with |
-//! | `params` | parameters, by name and from JSON |
+//! | `params`, `marks` | parameters, by name and from JSON; looking for watermarks |
 //! | `matrix`, `rows`, `batch`, `drafts`, `state`, `ranks` | the values that calls take |
 //! | `pool`, `calls`, `work`, `draft_batches`, `plans` | many sequences: requests, direct calls, work in order |
 //! | `outputs`, `info` | outputs; descriptions and counts of pools |
@@ -27,6 +27,7 @@ mod version;
 mod versioned;
 
 mod device;
+mod marks;
 mod params;
 mod state;
 

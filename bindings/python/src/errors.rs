@@ -113,7 +113,9 @@ pub fn draft_names(error: Error) -> Error {
 
 /// Returns a `ValueError` for a value outside its range.
 pub fn out_of_range(name: &str, value: impl std::fmt::Display, allowed: impl std::fmt::Display) -> PyErr {
-    InvalidValueError::new_err(format!("{name} is {}, but must be {allowed}", shown(&value.to_string())))
+    // A secret key may have been given in the place of its number.
+    let value = if name == "watermark.key" { "not shown".to_owned() } else { shown(&value.to_string()) };
+    InvalidValueError::new_err(format!("{name} is {value}, but must be {allowed}"))
 }
 
 /// Returns a `TypeError` for an object of the wrong kind.

@@ -1,12 +1,12 @@
 //! Looks for watermarks in ids: the calls under `gumball.detect`.
 
-use gumball_detect::{Evidence, detect_any, parts, scores};
-use gumball_engine::{Watermark, watermark_key};
+use gumball_detect::{Evidence, Scheme, detect_any, parts, scores};
+use gumball_engine::Watermark;
 use pyo3::prelude::*;
 
 use crate::errors::to_py_err;
 use crate::lists::{extract_int, integers, number};
-use crate::params::part;
+use crate::params::{named, part};
 
 /// Tokens that count, tokens that do not, the score and the logarithm of the p-value.
 type Row = (usize, usize, f64, f64);
@@ -15,9 +15,8 @@ fn row(evidence: &Evidence) -> Row {
     (evidence.tokens, evidence.skipped, evidence.score, evidence.ln_p)
 }
 
-fn checked(watermark: &Bound<'_, PyAny>, key: Option<u32>) -> PyResult<Watermark> {
-    let read: Watermark = part(watermark, "watermark", "a gumball.Watermark")?;
-    let watermark = Watermark { key: key.unwrap_or(read.key), ..read };
+fn checked(watermark: &Bound<'_, PyAny>) -> PyResult<Watermark> {
+    let watermark: Watermark = part(watermark, "watermark", "a gumball.Watermark")?;
     watermark.validate().map_err(to_py_err)?;
     Ok(watermark)
 }
@@ -38,12 +37,13 @@ pub fn detect_mark(
     prompt: &Bound<'_, PyAny>,
     watermark: &Bound<'_, PyAny>,
     keys: Option<&Bound<'_, PyAny>>,
+    scheme: &Bound<'_, PyAny>,
 ) -> PyResult<(u32, Row)> {
     let (ids, prompt_len) = text(ids, prompt)?;
     let keys: Option<Vec<u32>> = keys.map(|keys| integers(keys, "keys")).transpose()?;
-    let watermark = checked(watermark, keys.as_ref().and_then(|keys| keys.first().copied()))?;
+    let (watermark, scheme) = (checked(watermark)?, named(scheme, "scheme")?);
     let keys = keys.unwrap_or_else(|| vec![watermark.key]);
-    let found = py.detach(|| detect_any(&ids, prompt_len, &watermark, &keys));
+    let found = py.detach(|| detect_any(&ids, prompt_len, scheme, &watermark, &keys));
     let (number, evidence) = found.map_err(to_py_err)?;
     Ok((number, row(&evidence)))
 }
@@ -57,12 +57,13 @@ pub fn marked_parts(
     watermark: &Bound<'_, PyAny>,
     length: &Bound<'_, PyAny>,
     alpha: &Bound<'_, PyAny>,
+    scheme: &Bound<'_, PyAny>,
 ) -> PyResult<Vec<(usize, usize, Row)>> {
     let (ids, prompt_len) = text(ids, prompt)?;
     let (length, alpha) = (extract_int(length, "length")?, f64::from(number(alpha, "alpha")?));
-    let watermark = checked(watermark, None)?;
-    let key = watermark_key(watermark.key).map_err(to_py_err)?;
-    let found = py.detach(|| parts(&scores(&ids, prompt_len, &watermark, key), length, alpha));
+    let (watermark, scheme): (_, Scheme) = (checked(watermark)?, named(scheme, "scheme")?);
+    let key = scheme.key(watermark.key).map_err(to_py_err)?;
+    let found = py.detach(|| parts(&scores(&ids, prompt_len, scheme, &watermark, key), length, alpha));
     Ok(found
         .map_err(to_py_err)?
         .iter()

@@ -162,9 +162,10 @@ pub fn prompt_seed(
 
 /// Makes keys of watermarks known to the process, and returns how many.
 ///
-/// text: a number and a key of 32 hexadecimal digits in each line, as a file may have them; empty lines and
-/// lines that begin with # say nothing. `Watermark.key` names a key by its number, which keeps its key. Each
-/// process of a group needs the keys. Nothing shows a key: no parameters, pickles or errors.
+/// text: in each line a number and a key of 32 hexadecimal digits, or of 0x and up to 16 (another engine's,
+/// for `detect`), as a file may have them; empty lines and lines that begin with # say nothing.
+/// `Watermark.key` names a key by its number, which keeps its key. Each process of a group needs the keys.
+/// Nothing shows a key: no parameters, pickles or errors.
 ///
 /// Raises ValueError for a line that is none of these, and for a number that has another key.
 #[pyfunction]
@@ -206,7 +207,10 @@ fn word(object: &Bound<'_, PyAny>, name: &str) -> PyResult<u64> {
     })
 }
 
-fn named<T: std::str::FromStr<Err = Error>>(object: &Bound<'_, PyAny>, name: &'static str) -> PyResult<T> {
+pub fn named<T: std::str::FromStr<Err = Error>>(
+    object: &Bound<'_, PyAny>,
+    name: &'static str,
+) -> PyResult<T> {
     let text = object.cast::<PyString>().map_err(|_| wrong_type(name, "a str", object))?;
     let text =
         text.to_cow().map_err(|error| InvalidValueError::new_err(format!("{name} is no text: {error}")))?;

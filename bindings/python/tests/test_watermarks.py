@@ -2,12 +2,14 @@
 
 import json
 import pickle
+from typing import Any
 
 import numpy as np
 import pytest
 
 import gumball
 from gumball import Batch, Evidence, MarkedPart, Pool, Sampler, SamplingParams, Status, Watermark, detect, find_marked
+from gumball.plugins import marks
 
 KEY = "0f1e2d3c4b5a69788796a5b4c3d2e1f0"
 ROW = np.arange(200, dtype=np.float32) % 7 * np.float32(0.4)
@@ -55,6 +57,22 @@ def test_nothing_shows_the_key() -> None:
     with pytest.raises(ValueError, match="number is 21") as error:
         gumball.add_watermark_keys(f"21 {'ab' * 16}")
     assert "abab" not in str(error.value)
+    for secret in (KEY, int(KEY, 16), 2**40 + 21):
+        with pytest.raises((TypeError, ValueError), match="watermark.key") as error:
+            SamplingParams(watermark=Watermark(key=secret))
+        assert str(secret) not in str(error.value)
+
+
+def test_other_engines_keys_and_schemes_are_checked() -> None:
+    assert gumball.add_watermark_keys("23 0xFEDCBA9876543210") == 1
+    ids, mark = [i * 7 % 40 for i in range(100)], Watermark(key=23)
+    found = [detect(ids, mark, scheme=scheme) for scheme in ("gumball", "vllm", "sglang")]
+    assert len({evidence.ln_p for evidence in found}) == 3 and all(evidence.p_value > 1e-6 for evidence in found)
+    assert find_marked(ids, mark, scheme="vllm", length=50) == []
+    with pytest.raises(ValueError, match="keys is 21, but must be a key of 64 bits, as sglang has"):
+        detect(ids, Watermark(key=21), scheme="sglang")
+    with pytest.raises(ValueError, match='scheme.*"vlm".*gumball, vllm, sglang'):
+        detect(ids, mark, scheme="vlm")
 
 
 def test_a_mark_without_a_key_and_judged_drafts_are_refused() -> None:
@@ -66,3 +84,55 @@ def test_a_mark_without_a_key_and_judged_drafts_are_refused() -> None:
     slot = pool.admit(SamplingParams(watermark=Watermark(key=21)))
     with pytest.raises(gumball.Error, match="watermark cannot be combined with mode"):
         pool.verify(np.stack([ROW, ROW]), Batch([slot], mode="rejection"), [[3]])
+
+
+@pytest.mark.parametrize(
+    "server, given, key",
+    [
+        (None, {}, None),
+        (None, {"watermark": False}, None),
+        (None, {"watermark_key": 22}, 22),
+        (None, {"watermark": True}, "no GUMBALL_WATERMARK; give watermark_key"),
+        ("{}", {}, 21),
+        ("{}", {"watermark": True}, 21),
+        ("{}", {"watermark": False}, None),
+        ("{}", {"watermark_key": 22}, 22),
+        ("{}", {"watermark_context": 2}, 21),
+        ("{}", {"watermark": False, "watermark_key": 22}, "but also watermark_key; leave one of them out"),
+        ("{}", {"watermark": 0}, "watermark = 0, but it must be true or false"),
+        ('{"default_enabled": false}', {}, None),
+        ('{"default_enabled": false}', {"watermark": True}, 21),
+        ('{"default_enabled": false, "enforce_all": true}', {}, 21),
+        ('{"enforce_all": true}', {"watermark": False}, "but the server marks all texts"),
+    ],
+)
+def test_a_servers_mark_is_that_of_requests_that_name_none(
+    server: str | None, given: dict[str, Any], key: int | str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = None if server is None else marks.Server.of_json(json.dumps({"key": 21, "window": 9} | json.loads(server)))
+    monkeypatch.setattr(marks, "SERVER", made)
+    if isinstance(key, str):
+        with pytest.raises(gumball.errors.RefusedError, match=key):
+            marks.server_params(given, "the request")
+        return
+    mark = marks.server_params(given, "the request").get("watermark")
+    window, context = 9 if server else 8192, given.get("watermark_context", 4)
+    assert mark == (key and Watermark(key=key, context=context, window=window))
+
+
+@pytest.mark.parametrize(
+    "text, said",
+    [
+        ("7", "must be a JSON object with the number of a key"),
+        ("{", "is no JSON"),
+        ('{"context": 4}', "must be a JSON object with the number of a key"),
+        ('{"key": 999}', "watermark.key is 999"),
+        ('{"key": "21"}', "watermark_key = '21', but it must be a whole number"),
+        ('{"key": 21, "contxt": 4}', "contxt is no field"),
+        ('{"key": 21, "context": 65}', "watermark.context is 65"),
+        ('{"key": 21, "enforce_all": 1}', "enforce_all = 1, but it must be true or false"),
+    ],
+)
+def test_a_servers_mark_that_cannot_be_is_refused_by_its_variable(text: str, said: str) -> None:
+    with pytest.raises(gumball.errors.InvalidValueError, match=f"GUMBALL_WATERMARK.*{said}"):
+        marks.Server.of_json(text)

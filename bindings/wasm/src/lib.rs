@@ -18,6 +18,8 @@ mod hooks;
 #[cfg(feature = "whole")]
 mod inspect;
 #[cfg(feature = "whole")]
+mod marks;
+#[cfg(feature = "whole")]
 mod operators;
 #[cfg(feature = "whole")]
 mod outputs;

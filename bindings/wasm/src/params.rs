@@ -26,7 +26,7 @@ pub fn seeded(params: &JsValue) -> Result<SamplingParams> {
 }
 
 /// Reads a structure of parameters from an object.
-fn part<T: Parameters>(it: &JsValue, name: &'static str) -> Result<T> {
+pub fn part<T: Parameters>(it: &JsValue, name: &'static str) -> Result<T> {
     let mut read = T::neutral();
     let field_of = |parameter: &'static Parameter| parameter.field();
     let mut lacking: Vec<&str> =

@@ -85,7 +85,7 @@ export interface SamplingParams {
   section?: { open?: Integers; close?: Integers; end?: Integers; budget?: number; min?: number } | null;
   /** What ends an output that repeats itself without end. */
   loops?: { min_period?: number; max_period?: number; min_copies?: number; min_tokens?: number; every?: number; close?: boolean; end?: Integers } | null;
-  /** Marks the text for those who have a key: this secret key and the last ids give the words of the race in the place of the seed. */
+  /** Marks the text, so that whoever has a secret key can find it again: the race draws by that key and the last ids, in the place of the seed. */
   watermark?: { key?: number; context?: number; scope?: "prompt" | "output" | "both"; window?: number } | null;
   /** The seed of all draws; absent: fresh entropy for each request, readable afterwards. */
   seed?: Seed | null;

@@ -40,6 +40,8 @@ extern "C" {
     pub type VerifyOptions;
     #[wasm_bindgen(typescript_type = "InspectOptions")]
     pub type InspectOptions;
+    #[wasm_bindgen(typescript_type = "DetectOptions")]
+    pub type DetectOptions;
 }
 
 /// The argument that holds a function's options.

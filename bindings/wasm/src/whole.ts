@@ -282,3 +282,29 @@ export interface Trace {
   winner: TracedToken | null;
   what_if: { readonly [name: string]: unknown } | null;
 }
+
+/** Options of `detect`. */
+export interface DetectOptions {
+  /** What the text would have been drawn with. */
+  watermark?: SamplingParams["watermark"];
+  /** The ids in front of the text, if they are known. */
+  prompt?: Integers | null;
+  /** Numbers of keys to look for, in the place of the watermark's own. */
+  keys?: Integers | null;
+  /** Whose mark; "gumball" if left out. Other engines' rules stand in the place of the watermark's scope and window. */
+  scheme?: "gumball" | "vllm" | "sglang";
+}
+
+/** How likely it is that a text without a mark scores as much. */
+export interface Evidence {
+  /** The number of the key that the text was looked at with; of several, of the one with the smallest p-value. */
+  key: number;
+  /** How many tokens count, and how many do not, as their context came before or is not whole. */
+  tokens: number;
+  skipped: number;
+  /** The sum of the scores of the tokens that count, whose number is the mean of a text without the mark. */
+  score: number;
+  /** The p-value, and its natural logarithm; multiplied by the number of keys. */
+  p_value: number;
+  ln_p: number;
+}

@@ -24,6 +24,19 @@ test("keys of watermarks are taken, and nothing shows them", () => {
   assert.equal(sampler.sample(row), other.sample(row));
 });
 
+test("marked texts are found, other engines' too", () => {
+  gumball.add_watermark_keys("4 0x0123456789abcdef\n5 00112233445566778899aabbccddeefe");
+  const sampler = new gumball.Sampler({ watermark: { key: 5 }, seed: 1 }, 500);
+  const ids = Array.from({ length: 200 }, () => sampler.sample(new Float32Array(500)));
+  const found = gumball.detect(ids, { watermark: { key: 5 }, keys: [4, 5] });
+  assert.ok(found.key === 5 && found.p_value < 1e-20 && found.tokens + found.skipped === 200, JSON.stringify(found));
+  const other = Uint32Array.from({ length: 60 }, (_, i) => ((i * i * 31) % 50));
+  const { tokens, score } = gumball.detect(other.slice(2), { watermark: { key: 4, context: 3 }, prompt: other.slice(0, 2), scheme: "sglang" });
+  assert.ok(tokens === 51 && Math.abs(score - 36.443086552912415) < 1e-9);
+  assert.throws(() => gumball.detect(ids, { watermark: { key: 5 }, scheme: "vllm" }), (error) => error.parameter === "keys");
+  assert.throws(() => gumball.detect(ids, { scheme: "synthid" }), (error) => error.parameter === "scheme");
+});
+
 test("prompts and samples have the pinned seeds", () => {
   for (const pinned of JSON.parse(read("golden/rollout_seeds.json"))) {
     const seed = gumball.prompt_seed(BigInt(pinned.run), BigInt(pinned.prompt), pinned.turn);

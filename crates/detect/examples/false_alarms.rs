@@ -8,7 +8,7 @@
 use std::process::ExitCode;
 use std::time::Instant;
 
-use gumball_detect::detect;
+use gumball_detect::{Scheme, detect};
 use gumball_spec::Watermark;
 use gumball_spec::num::philox4x32_10;
 use gumball_spec::watermark::{add_key, key};
@@ -43,7 +43,7 @@ fn main() -> ExitCode {
         let thresholds = [0.1, 0.01, 0.001, 0.0001];
         let began = Instant::now();
         for number in 0..texts {
-            let evidence = detect(&text(number), 0, &watermark, key);
+            let evidence = detect(&text(number), 0, Scheme::Gumball, &watermark, key);
             tokens += evidence.tokens;
             for (count, threshold) in found.iter_mut().zip(thresholds) {
                 *count += u64::from(evidence.p_value() < threshold);

@@ -6,12 +6,15 @@
 #![forbid(unsafe_code)]
 
 use std::collections::HashMap;
-use std::f64::consts::LN_2;
 use std::ops::Range;
 
-use gumball_spec::draw::arrival_by;
-use gumball_spec::watermark::{Key, key};
+use gumball_spec::watermark::Key;
 use gumball_spec::{Error, Result, Watermark};
+
+pub use scheme::Scheme;
+use scheme::Text;
+
+mod scheme;
 
 /// How likely it is that a text without this mark scores as much.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -57,50 +60,60 @@ impl Evidence {
     }
 }
 
-/// Returns the score of each id after the prompt: none where its context does not lie whole in the scope, or
-/// came before (W2).
+/// Returns the score of each id after the prompt: none where it has no context by the scheme's rules, or one
+/// that came before (W2).
 ///
 /// A text without its prompt has a prompt of no ids. Then a token may count that was not marked, if its
-/// context came in the prompt, or not count that was.
+/// context came in the prompt, or not count that was. Of another engine's scheme a watermark's scope and
+/// window do not matter.
 #[must_use]
-pub fn scores(ids: &[u32], prompt_len: usize, watermark: &Watermark, key: Key) -> Vec<Option<f64>> {
-    let (first, count, window) =
-        (watermark.first(prompt_len), watermark.context as usize, watermark.window as usize);
+pub fn scores(
+    ids: &[u32],
+    prompt_len: usize,
+    scheme: Scheme,
+    watermark: &Watermark,
+    key: Key,
+) -> Vec<Option<f64>> {
+    let count = watermark.context as usize;
+    let Text { ids, first, output, window, most } = scheme.text(ids, prompt_len, watermark);
     // The last row with each context.
     let mut rows: HashMap<&[u32], usize> = HashMap::with_capacity(ids.len());
-    let mut scores = vec![None; ids.len().saturating_sub(prompt_len)];
-    for row in first + count..ids.len() {
-        let context = &ids[row - count..row];
+    let mut scores = vec![None; ids.len().saturating_sub(output)];
+    for row in first..ids.len() {
+        let context = &ids[row.saturating_sub(count)..row];
         let before = rows.insert(context, row);
-        if row < prompt_len || before.is_some_and(|before| window == 0 || row - before <= window) {
+        if rows.len() > most {
+            break;
+        }
+        if row < output || before.is_some_and(|before| window == 0 || row - before <= window) {
             continue;
         }
-        let time = f64::from(arrival_by(key.words(context.iter().copied()), ids[row])) * LN_2;
-        scores[row - prompt_len] = Some(-(-(-time).exp_m1()).ln());
+        scores[row - output] = Some(scheme.score(key, context, ids[row]));
     }
     scores
 }
 
 /// Looks for the mark of a key in the ids after a prompt.
 #[must_use]
-pub fn detect(ids: &[u32], prompt_len: usize, watermark: &Watermark, key: Key) -> Evidence {
-    Evidence::of(&scores(ids, prompt_len, watermark, key))
+pub fn detect(ids: &[u32], prompt_len: usize, scheme: Scheme, watermark: &Watermark, key: Key) -> Evidence {
+    Evidence::of(&scores(ids, prompt_len, scheme, watermark, key))
 }
 
 /// Looks for the mark of any of the keys with these numbers, and returns the number of the key with the
 /// smallest p-value, which is multiplied by how many keys there are; a watermark's own key is not looked at.
 ///
 /// # Errors
-/// - [`Error::Length`] without a number, and the errors of [`key`].
+/// - [`Error::Length`] without a number, and the errors of [`Scheme::key`].
 pub fn detect_any(
     ids: &[u32],
     prompt_len: usize,
+    scheme: Scheme,
     watermark: &Watermark,
     numbers: &[u32],
 ) -> Result<(u32, Evidence)> {
     let mut best: Option<(u32, Evidence)> = None;
     for number in numbers {
-        let evidence = detect(ids, prompt_len, watermark, key(*number)?);
+        let evidence = detect(ids, prompt_len, scheme, watermark, scheme.key(*number)?);
         if best.is_none_or(|(_, of_best)| evidence.ln_p < of_best.ln_p) {
             best = Some((*number, evidence));
         }
@@ -183,7 +196,10 @@ fn ln_factorial(n: usize) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use gumball_spec::watermark::add_key;
+    use std::f64::consts::LN_2;
+
+    use gumball_spec::draw::arrival_by;
+    use gumball_spec::watermark::{add_key, key};
     use gumball_spec::{Request, Row, SamplingParams, Scope, Status, oracle};
     use statrs::function::gamma::gamma_ur;
 
@@ -231,21 +247,23 @@ mod tests {
         let (watermark, key) = of_number(50);
         let (_, other) = of_number(51);
         let (ids, marked) = text(Some(watermark), 60, 200, 7);
-        let found: Vec<bool> = scores(&ids, 0, &watermark, key).iter().map(Option::is_some).collect();
+        let found: Vec<bool> =
+            scores(&ids, 0, Scheme::Gumball, &watermark, key).iter().map(Option::is_some).collect();
         assert_eq!(found, marked);
-        let evidence = detect(&ids, 0, &watermark, key);
+        let evidence = detect(&ids, 0, Scheme::Gumball, &watermark, key);
         assert_eq!(evidence.tokens + evidence.skipped, 200);
         assert!(evidence.p_value() < 1e-30, "{evidence:?}");
-        let (number, best) = detect_any(&ids, 0, &watermark, &[51, 50]).unwrap();
+        let (number, best) = detect_any(&ids, 0, Scheme::Gumball, &watermark, &[51, 50]).unwrap();
         assert_eq!((number, best), (50, evidence.among(2)));
-        assert!(best.ln_p > evidence.ln_p && detect_any(&ids, 0, &watermark, &[]).is_err());
-        assert!(detect(&ids, 0, &watermark, other).p_value() > 1e-4);
-        assert!(detect(&text(None, 60, 200, 7).0, 0, &watermark, key).p_value() > 1e-4);
+        assert!(best.ln_p > evidence.ln_p && detect_any(&ids, 0, Scheme::Gumball, &watermark, &[]).is_err());
+        assert!(detect(&ids, 0, Scheme::Gumball, &watermark, other).p_value() > 1e-4);
+        assert!(detect(&text(None, 60, 200, 7).0, 0, Scheme::Gumball, &watermark, key).p_value() > 1e-4);
         // A short vocabulary repeats its contexts, which do not count twice.
         for (scope, window) in [(Scope::Output, 0), (Scope::Both, 0), (Scope::Output, 5)] {
             let watermark = Watermark { scope, window, ..watermark };
             let (ids, marked) = text(Some(watermark), 5, 120, 9);
-            let found: Vec<bool> = scores(&ids, 0, &watermark, key).iter().map(Option::is_some).collect();
+            let found: Vec<bool> =
+                scores(&ids, 0, Scheme::Gumball, &watermark, key).iter().map(Option::is_some).collect();
             assert_eq!(found, marked, "{watermark:?}");
         }
     }
@@ -258,7 +276,9 @@ mod tests {
             // Half of each text is the same in all.
             let mut ids: Vec<u32> = (0..100).map(|i| i * i % 97).collect();
             ids.extend(text(None, 60, 30, seed).0);
-            counts[(detect(&ids, 100, &watermark, key).p_value() * 10.0).min(9.0) as usize] += 1;
+            counts
+                [(detect(&ids, 100, Scheme::Gumball, &watermark, key).p_value() * 10.0).min(9.0) as usize] +=
+                1;
         }
         let chi: f64 = counts.iter().map(|count| (f64::from(*count) - 40.0).powi(2) / 40.0).sum();
         assert!(chi < 40.0, "{counts:?}");
@@ -291,7 +311,7 @@ mod tests {
         let (mut ids, _) = text(None, 60, 400, 1);
         ids.extend(text(Some(watermark), 60, 150, 3).0);
         ids.extend(text(None, 60, 400, 5).0);
-        let found = parts(&scores(&ids, 0, &watermark, key), 100, 1e-6).unwrap();
+        let found = parts(&scores(&ids, 0, Scheme::Gumball, &watermark, key), 100, 1e-6).unwrap();
         let [part] = &found[..] else { panic!("{found:?}") };
         assert!(part.ids.start >= 325 && part.ids.end <= 625 && part.evidence.p_value() < 1e-10, "{part:?}");
         assert!(parts(&[], 100, 0.01).unwrap().is_empty());

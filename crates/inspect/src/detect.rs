@@ -3,8 +3,7 @@
 use std::io::Write;
 use std::path::PathBuf;
 
-use gumball_detect::{Evidence, Part, detect_any, parts, scores};
-use gumball_spec::watermark::key;
+use gumball_detect::{Evidence, Part, Scheme, detect_any, parts, scores};
 use gumball_spec::{Scope, Watermark};
 use serde::Serialize;
 
@@ -22,12 +21,16 @@ pub struct Args {
     /// How many of the first ids are the prompt
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub prompt_len: usize,
-    /// A file of keys: a number and 32 hexadecimal digits in each line. GUMBALL_WATERMARK_KEYS names one, too
+    /// A file of keys: in each line a number, and 32 hexadecimal digits, or 0x and up to 16 of another
+    /// engine's key. GUMBALL_WATERMARK_KEYS names one, too
     #[arg(long, value_name = "FILE")]
     pub watermark_keys: Option<PathBuf>,
     /// The numbers of the keys to look for
     #[arg(long, value_name = "NUMBERS", value_delimiter = ',', default_value = "0")]
     pub keys: Vec<u32>,
+    /// Whose mark: gumball, vllm or sglang, which have rules of their own in the place of scope and window
+    #[arg(long, value_name = "NAME", default_value_t)]
+    pub scheme: Scheme,
     /// How many ids a context has
     #[arg(long, value_name = "N", default_value_t = Watermark::default().context)]
     pub context: u32,
@@ -75,14 +78,14 @@ pub fn run(args: &Args, out: &mut Output<'_>) -> Result<()> {
     add_watermark_keys(args.watermark_keys.as_deref())?;
     let ids = read_ids(args)?;
     let usage = |error: gumball_spec::Error| Error::Usage(error.to_string());
-    let Args { context, scope, window, .. } = *args;
-    let mut watermark = Watermark { key: args.keys.first().copied().unwrap_or(0), context, scope, window };
+    let Args { prompt_len, scheme, context, scope, window, .. } = *args;
+    let watermark = Watermark { key: 0, context, scope, window };
     watermark.validate().map_err(usage)?;
-    let (number, evidence) = detect_any(&ids, args.prompt_len, &watermark, &args.keys).map_err(usage)?;
-    watermark.key = number;
+    let (number, evidence) = detect_any(&ids, prompt_len, scheme, &watermark, &args.keys).map_err(usage)?;
     let marked = match args.parts {
         Some(length) => {
-            let scores = scores(&ids, args.prompt_len, &watermark, key(number).map_err(usage)?);
+            let key = scheme.key(number).map_err(usage)?;
+            let scores = scores(&ids, prompt_len, scheme, &watermark, key);
             parts(&scores, length, args.alpha).map_err(usage)?
         }
         None => Vec::new(),

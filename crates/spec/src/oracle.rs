@@ -112,11 +112,10 @@ pub fn sample(row: Row<'_>, request: &Request<'_>, hook: Option<Hook<'_>>) -> Re
 /// # Errors
 /// The errors of [`watermark::key`].
 fn mark(request: &Request<'_>) -> Result<Option<Words>> {
-    let Some(watermark) = request.params.watermark.filter(|_| request.emitted().is_none()) else {
-        return Ok(None);
-    };
+    let Some(watermark) = request.params.watermark else { return Ok(None) };
     let (key, ids) = (watermark::key(watermark.key)?, [request.prompt, request.output].concat());
-    Ok(request.params.mark_by(key, &ids, request.prompt.len()))
+    let mark = request.params.mark_by(key, &ids, request.prompt.len());
+    Ok(mark.filter(|_| request.emitted().is_none()))
 }
 
 fn choose(outcome: &mut Outcome, request: &Request<'_>, edited: &Edited) {

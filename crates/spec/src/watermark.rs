@@ -48,15 +48,24 @@ pub fn add_key(number: u32, key: [u8; 16]) -> Result<()> {
     Err(Error::out_of_range("number", number, "a number that has no key, or the same one"))
 }
 
-/// Reads a key of 32 hexadecimal digits, byte by byte.
+/// Reads a key: 32 hexadecimal digits, byte by byte; or `0x` and up to 16 digits of a number of 64 bits, as
+/// other engines have them, whose lowest byte is the first.
 ///
 /// # Errors
-/// - [`Error::Length`] if it has another number of characters, or others. The error does not show them.
+/// - [`Error::Length`] if it is none of these. The error does not show it.
 pub fn parse_key(text: &str) -> Result<[u8; 16]> {
     let mut key = [0; 16];
+    if let Some(digits) = text.strip_prefix("0x")
+        && (1..=16).contains(&digits.len())
+        && !digits.starts_with('+')
+        && let Ok(number) = u64::from_str_radix(digits, 16)
+    {
+        key[..8].copy_from_slice(&number.to_le_bytes());
+        return Ok(key);
+    }
     let is_key = text.len() == 32 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
     if !is_key {
-        return Err(Error::length("key", text.len(), "32 hexadecimal digits"));
+        return Err(Error::length("key", text.len(), "32 hexadecimal digits, or 0x and up to 16"));
     }
     for (byte, digits) in key.iter_mut().zip(text.as_bytes().chunks(2)) {
         let digit = |place: usize| char::from(digits[place]).to_digit(16).expect("checked") as u8;
@@ -65,8 +74,8 @@ pub fn parse_key(text: &str) -> Result<[u8; 16]> {
     Ok(key)
 }
 
-/// Makes the keys of a file's text known: a number and a key of 32 hexadecimal digits a line; empty lines
-/// and lines that begin with `#` say nothing. Returns how many keys there are.
+/// Makes the keys of a file's text known: a number and a key ([`parse_key`]) a line; empty lines and lines
+/// that begin with `#` say nothing. Returns how many keys there are.
 ///
 /// # Errors
 /// - [`Error::OutOfRange`] for a line that is none of these, by its number, and the errors of [`add_key`].
@@ -81,7 +90,8 @@ pub fn add_keys(text: &str) -> Result<usize> {
             .split_once(char::is_whitespace)
             .and_then(|(number, key)| Some((number.parse::<u32>().ok()?, parse_key(key.trim()).ok()?)));
         let Some((number, key)) = parsed else {
-            let allowed = "a number in 0..2^32 and a key of 32 hexadecimal digits in each line";
+            let allowed =
+                "a number in 0..2^32 and a key of 32 hexadecimal digits, or of 0x and up to 16, in each line";
             return Err(Error::out_of_range("text", format!("not readable in line {}", place + 1), allowed));
         };
         add_key(number, key)?;
@@ -195,9 +205,17 @@ mod tests {
         assert_eq!(other, "number is 70, but must be a number that has no key, or the same one");
         let unknown = key(72).unwrap_err().to_string();
         assert!(unknown.starts_with("watermark.key is 72, but must be the number of a key"), "{unknown}");
-        for line in
-            ["70", "x 000102030405060708090a0b0c0d0e0f", "7 0001", "7 g00102030405060708090a0b0c0d0e0f"]
-        {
+        add_keys("73 0x0123456789abcdef").unwrap();
+        assert_eq!(key(73).unwrap().0, [0x89AB_CDEF, 0x0123_4567, 0, 0]);
+        for line in [
+            "70",
+            "7 0x",
+            "7 0x+1",
+            "7 0x00010203040506070",
+            "x 000102030405060708090a0b0c0d0e0f",
+            "7 0001",
+            "7 g00102030405060708090a0b0c0d0e0f",
+        ] {
             let error = add_keys(&format!("\n{line}")).unwrap_err().to_string();
             assert!(error.contains("line 2") && !error.contains("0001"), "{error}");
         }

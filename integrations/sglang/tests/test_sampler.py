@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import subprocess
 import sys
 from importlib.util import find_spec
@@ -326,8 +327,12 @@ def test_what_sglang_marks_is_drawn_and_its_detector_finds_it(sampler: Any) -> N
         seen.add(hashes.item())
         (token,), _ = drawn(sampler, info, rows, [len(ids)])
         ids.append(token)
-    found = WatermarkDetector(key).detect_tokens(ids[4:], prompt_token_ids=ids[:4]).combined
-    assert found.p_value < 1e-20 and found.num_contexts == len(seen)
+    gumball.add_watermark_keys(f"91 0x{key}")
+    for prompt in (4, 2, 0):
+        theirs = WatermarkDetector(key).detect_tokens(ids[prompt:], prompt_token_ids=ids[:prompt]).combined
+        found = gumball.detect(ids[prompt:], gumball.Watermark(key=91), prompt=ids[:prompt], scheme="sglang")
+        assert found.p_value < 1e-20 and found.tokens == theirs.num_contexts
+        assert math.isclose(found.ln_p, theirs.log_p_value, rel_tol=1e-9)
 
 
 def test_sglang_finds_the_plugin() -> None:

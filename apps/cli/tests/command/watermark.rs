@@ -46,6 +46,9 @@ fn what_is_no_mark_or_no_key_is_told() {
     let keys = files.write("keys", format!("43 {KEY}\n").as_bytes());
     let text = files.write("ids", b"1 2 3 4 5 6 7 8 9 10");
     assert!(refuses(&["detect", &text]).contains("watermark.key is 0"));
+    let theirs = ["--watermark-keys", &keys, "--keys", "43", "--scheme", "vllm"];
+    assert!(refuses(&[&["detect", &text], &theirs[..]].concat()).contains("a key of 64 bits, as vllm has"));
+    assert!(refuses(&["detect", &text, "--scheme", "synthid"]).contains("known are: gumball, vllm, sglang"));
     assert!(refuses(&["detect", &text, "--watermark-keys", &text]).contains("not readable in line 1"));
     let words = files.write("words", b"1 two 3");
     let args = ["--watermark-keys", &keys, "--keys", "43"];

@@ -253,12 +253,34 @@ static void masks_forced_tokens_and_hooks(void) {
     CHECK(tokens[0] == 100 && tokens[1] == 101 && tokens[2] == 102 && tokens[3] == 103);
 }
 
+static void marks(void) {
+    uint32_t ids[100], keys[2] = {3, 4};
+    gumball_evidence evidence;
+    gumball_params *params = gumball_params_new();
+    OK(gumball_add_watermark_keys("4 0x0123456789abcdef"));
+    for (uint32_t i = 0; i < 100; i++) {
+        ids[i] = i * i * 31 % 50;
+    }
+    FAILS(gumball_detect(ids, 100, 0, NULL, params, NULL, 0, &evidence), GUMBALL_OUT_OF_RANGE, "params.watermark");
+    OK(gumball_params_set(params, "watermark.key", 3));
+    OK(gumball_params_set(params, "watermark.context", 3));
+    OK(gumball_detect(ids, 100, 10, NULL, params, keys, 2, &evidence));
+    CHECK(evidence.tokens + evidence.skipped == 90 && evidence.ln_p > -10);
+    OK(gumball_detect(ids, 60, 2, "sglang", params, &keys[1], 1, &evidence));
+    CHECK(evidence.key == 4 && evidence.tokens == 51 && evidence.score > 36.443 && evidence.score < 36.444);
+    FAILS(gumball_detect(ids, 60, 0, "vllm", params, NULL, 0, &evidence), GUMBALL_OUT_OF_RANGE, "keys");
+    FAILS(gumball_detect(ids, 60, 0, "synthid", params, NULL, 0, &evidence), GUMBALL_UNKNOWN, "scheme");
+    FAILS(gumball_detect(ids, 60, 61, NULL, params, NULL, 0, &evidence), GUMBALL_OUT_OF_RANGE, "prompt_len");
+    gumball_params_free(params);
+}
+
 static void all(void) {
     CHECK(gumball_prompt_seed(7, 41, 0) == UINT64_C(2531525297277587429));
     CHECK(gumball_sample_seed(gumball_prompt_seed(7, 41, 0), 1) == UINT64_C(9095895601619864790));
     OK(gumball_add_watermark_keys("# number and key\n3 00112233445566778899aabbccddeeff\n"));
     FAILS(gumball_add_watermark_keys("3 ffffffffffffffffffffffffffffffff"), GUMBALL_OUT_OF_RANGE, "number");
     FAILS(gumball_add_watermark_keys("3 0011"), GUMBALL_OUT_OF_RANGE, "text");
+    marks();
     CHECK(gumball_abi_version() == GUMBALL_ABI_VERSION && strcmp(gumball_version(), GUMBALL_VERSION) == 0);
     parameters();
     sampler();

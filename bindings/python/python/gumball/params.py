@@ -232,7 +232,7 @@ class Loops:
 @_parameters
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Watermark:
-    """A watermark: the number of its key, and of which ids a context is made. The key itself is added to the process by `add_watermark_key`.
+    """A watermark: the number of its key, and of which ids a context is made. The key itself is added to the process by `add_watermark_keys`.
 
     key: The number of a key that was added to the process.
     context: How many ids a context has; in 1..=64.
@@ -304,7 +304,7 @@ class SamplingParams:
     stop_ids: The ids that end the output; ending it is the caller's part.
     section: A part of the text, such as a model's reasoning, that has a budget of tokens.
     loops: What ends an output that repeats itself without end.
-    watermark: Marks the text for those who have a key: this secret key and the last ids give the words of the race in the place of the seed.
+    watermark: Marks the text, so that whoever has a secret key can find it again: the race draws by that key and the last ids, in the place of the seed.
     seed: The seed of all draws; absent: fresh entropy for each request, readable afterwards.
     logprobs: Which logprobs to report; absent: none. In JSON, Python and JavaScript a number n stands for an object whose `top_n` is n.
     order: In which order the filters act. One of "default", "joint", "none", or a list of distinct filters: top_n_sigma, top_k, typical_p, top_p, min_p, top_a, p_less, epsilon_cutoff, eta_cutoff, xtc.

@@ -66,16 +66,20 @@ def detect(
     *,
     prompt: Sequence[int] = (),
     keys: Sequence[int] | None = None,
+    scheme: str = "gumball",
 ) -> Evidence:
     """Looks for a watermark in a text (W4 of docs/semantics.md).
 
     ids: the ids of the text. watermark: what it would have been drawn with; by default `Watermark()`. prompt: the ids in
     front of it, if they are known; without them contexts that lie in the prompt do not count. keys: numbers of keys to look
-    for, in the place of the watermark's own.
+    for, in the place of the watermark's own. scheme: whose mark, "gumball", or another engine's, whose rules stand in the place of the watermark's scope and
+    window: "vllm" (0.32 and 0.33, its `gumbel`; it never looks at the prompt) or "sglang" (0.5.23, one key). Their keys of 64 bits are added as
+    `0x` and up to 16 digits.
 
-    Raises TypeError for another type; ValueError for a number without a key and for values outside their range.
+    Raises TypeError for another type; ValueError for a number without a key, for a key of more than 64 bits with another engine's scheme, and for
+    values outside their range.
     """
-    key, row = detect_mark(ids, prompt, Watermark() if watermark is None else watermark, keys)
+    key, row = detect_mark(ids, prompt, Watermark() if watermark is None else watermark, keys, scheme)
     return Evidence(key, *row)
 
 
@@ -86,6 +90,7 @@ def find_marked(
     prompt: Sequence[int] = (),
     length: int = 200,
     alpha: float = 1e-4,
+    scheme: str = "gumball",
 ) -> list[MarkedPart]:
     """Looks for the marked parts of a text by windows of `length` ids: the parts with a p-value below `alpha`.
 
@@ -93,5 +98,5 @@ def find_marked(
     are those of `detect`.
     """
     watermark = Watermark() if watermark is None else watermark
-    found = marked_parts(ids, prompt, watermark, length, alpha)
+    found = marked_parts(ids, prompt, watermark, length, alpha, scheme)
     return [MarkedPart(start, end, Evidence(watermark.key, *row)) for start, end, row in found]

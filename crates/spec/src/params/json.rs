@@ -97,6 +97,12 @@ impl<'de> DeserializeSeed<'de> for Value<'_> {
 }
 
 impl<'a> Value<'a> {
+    /// Returns what an error shows of a value: nothing where it may be a secret key in the place of its
+    /// number.
+    fn shown<'u>(&self, value: Unexpected<'u>) -> Unexpected<'u> {
+        if self.name == "watermark.key" { Unexpected::Other("a value that is not shown") } else { value }
+    }
+
     /// Names the parameter in an error of a list's element.
     fn of<T, E: serde::de::Error>(name: &str, read: Result<T, E>) -> Result<T, E> {
         read.map_err(|error| E::custom(format_args!("{name}: {}", quoted(error.to_string().as_bytes(), 600))))
@@ -157,7 +163,7 @@ impl<'de> Visitor<'de> for Value<'_> {
             Field::Whole(_) | Field::Count(_) | Field::Seed(_) | Field::Logprobs(_) if is_exact(value) => {
                 return self.visit_i64(value as i64);
             }
-            _ => return Err(E::invalid_type(Unexpected::Float(value), &self)),
+            _ => return Err(E::invalid_type(self.shown(Unexpected::Float(value)), &self)),
         }
         Ok(true)
     }
@@ -168,7 +174,7 @@ impl<'de> Visitor<'de> for Value<'_> {
             Field::Number(_) | Field::NumberOrNone(_) => return self.visit_f64(value as f64),
             _ => match u64::try_from(value) {
                 Ok(value) => return self.visit_u64(value),
-                Err(_) => return Err(E::invalid_value(Unexpected::Signed(value), &self)),
+                Err(_) => return Err(E::invalid_value(self.shown(Unexpected::Signed(value)), &self)),
             },
         }
         Ok(true)
@@ -184,9 +190,9 @@ impl<'de> Visitor<'de> for Value<'_> {
                 *field = Some(LogprobsParams { top_n: value as u32, ..Default::default() });
             }
             Field::Whole(_) | Field::Count(_) | Field::Logprobs(_) => {
-                return Err(E::invalid_value(Unexpected::Unsigned(value), &self));
+                return Err(E::invalid_value(self.shown(Unexpected::Unsigned(value)), &self));
             }
-            _ => return Err(E::invalid_type(Unexpected::Unsigned(value), &self)),
+            _ => return Err(E::invalid_type(self.shown(Unexpected::Unsigned(value)), &self)),
         }
         Ok(true)
     }
@@ -196,7 +202,7 @@ impl<'de> Visitor<'de> for Value<'_> {
             Field::Scope(field) => *field = Self::of(self.name, text.parse().map_err(E::custom))?,
             Field::Modes(field) => *field = Self::of(self.name, text.parse().map_err(E::custom))?,
             Field::Order(field) => *field = Self::of(self.name, text.parse().map_err(E::custom))?,
-            _ => return Err(E::invalid_type(Unexpected::Str(&shown(text)), &self)),
+            _ => return Err(E::invalid_type(self.shown(Unexpected::Str(&shown(text))), &self)),
         }
         Ok(true)
     }

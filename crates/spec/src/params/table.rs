@@ -233,8 +233,8 @@ params! {
     /// What ends an output that repeats itself without end (B4).
     loops: Option<Loops> = None => switch(Stage::Edit).foreseen().reads_history();
 
-    /// Marks the text for those who have a key: this secret key and the last ids give the words of the race
-    /// in the place of the seed (W1).
+    /// Marks the text, so that whoever has a secret key can find it again: the race draws by that key and the
+    /// last ids, in the place of the seed (W1).
     watermark: Option<Watermark> = None => switch(Stage::Draw).foreseen().reads_history();
 
     /// The seed of all draws; absent: fresh entropy for each request, readable afterwards.

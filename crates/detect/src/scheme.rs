@@ -1,0 +1,212 @@
+//! The marks of other engines: which tokens count, and by which numbers they were drawn. Facts of their
+//! published functions, in our words.
+
+use std::fmt;
+use std::str::FromStr;
+
+use gumball_spec::draw::arrival_by;
+use gumball_spec::num::philox4x32_10;
+use gumball_spec::watermark::{self, Key};
+use gumball_spec::{Error, Result, Watermark};
+
+/// Whose mark a text has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Scheme {
+    /// Gumball's: rules W1 and W2.
+    #[default]
+    Gumball,
+    /// vLLM's `gumbel`, 0.32 and 0.33: contexts lie in the output, and ids in front of it are all ones.
+    Vllm,
+    /// SGLang's with one key, 0.5.23: contexts may lie in the prompt, the first 4096 different ones count.
+    Sglang,
+}
+
+/// The ids of a text and which of them have contexts.
+pub(crate) struct Text {
+    pub ids: Vec<u32>,
+    /// The first id that has a context, and the first after the prompt.
+    pub first: usize,
+    pub output: usize,
+    /// How many rows back a context must not have come, 0: all; and how many different contexts count.
+    pub window: usize,
+    pub most: usize,
+}
+
+impl Scheme {
+    /// All schemes.
+    pub const ALL: [Self; 3] = [Self::Gumball, Self::Vllm, Self::Sglang];
+
+    /// Returns the key of a number.
+    ///
+    /// # Errors
+    /// - [`Error::OutOfRange`] if there is none, or if another engine's key has more than 64 bits.
+    pub fn key(self, number: u32) -> Result<Key> {
+        let key = watermark::key(number)?;
+        let is_theirs = key.to_kernels()[2..] == [0, 0];
+        match self == Self::Gumball || is_theirs {
+            true => Ok(key),
+            false => Err(Error::out_of_range("keys", number, format!("a key of 64 bits, as {self} has"))),
+        }
+    }
+
+    pub(crate) fn text(self, ids: &[u32], prompt_len: usize, watermark: &Watermark) -> Text {
+        let count = watermark.context as usize;
+        match self {
+            Self::Gumball => Text {
+                ids: ids.to_vec(),
+                first: watermark.first(prompt_len) + count,
+                output: prompt_len,
+                window: watermark.window as usize,
+                most: usize::MAX,
+            },
+            Self::Vllm => {
+                let mut padded = vec![u32::MAX; count];
+                padded.extend(ids.get(prompt_len..).unwrap_or_default());
+                Text { ids: padded, first: count, output: count, window: 0, most: usize::MAX }
+            }
+            Self::Sglang => {
+                let before = count.min(prompt_len);
+                let first = if prompt_len == 0 { count } else { before };
+                let ids = ids.get(prompt_len - before..).unwrap_or_default().to_vec();
+                Text { ids, first, output: before, window: 0, most: 4096 }
+            }
+        }
+    }
+
+    /// Returns the score of a token after a context: -ln(1 - u), where u is the number by which it was drawn.
+    pub(crate) fn score(self, key: Key, context: &[u32], id: u32) -> f64 {
+        let [low, high, ..] = key.to_kernels();
+        match self {
+            Self::Gumball => {
+                let time = f64::from(arrival_by(key.words(context.iter().copied()), id));
+                -(-(-time * std::f64::consts::LN_2).exp_m1()).ln()
+            }
+            Self::Vllm => -f64::ln_1p(-f64::from(uniform(low, high, context, id))),
+            Self::Sglang => {
+                let word = murmur(&[low, high, murmur(context), id]);
+                -f64::ln_1p(-(f64::from(word) + 0.5) / 2f64.powi(32))
+            }
+        }
+    }
+}
+
+/// vLLM's number of a token: Philox over blocks of four ids of the context, then over the token.
+fn uniform(low: u32, high: u32, context: &[u32], id: u32) -> f32 {
+    let key = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
+    let mut state = [0x574D_4358, context.len() as u32, 0, 0];
+    for (number, block) in context.chunks(4).enumerate() {
+        let word = |i: usize| block.get(i).copied().unwrap_or(u32::MAX - i as u32);
+        let counter = [0, 1, 2, 3].map(|i| state[i] ^ word(i));
+        state = philox4x32_10(key(low ^ (4 * number as u32), high), counter);
+    }
+    let [a, b, c, d] = state;
+    let words = philox4x32_10(key(low ^ d, high ^ 0x574D_544B), [id >> 2, a, b, c]);
+    ((f64::from(words[id as usize % 4] >> 8) + 1.0) / f64::from((1 << 24) + 1)) as f32
+}
+
+/// MurmurHash3 of 32 bits over whole words, with the seed 0.
+fn murmur(words: &[u32]) -> u32 {
+    let mut hash = 0u32;
+    for word in words {
+        hash ^= word.wrapping_mul(0xCC9E_2D51).rotate_left(15).wrapping_mul(0x1B87_3593);
+        hash = hash.rotate_left(13).wrapping_mul(5).wrapping_add(0xE654_6B64);
+    }
+    hash ^= 4 * words.len() as u32;
+    hash = (hash ^ hash >> 16).wrapping_mul(0x85EB_CA6B);
+    hash = (hash ^ hash >> 13).wrapping_mul(0xC2B2_AE35);
+    hash ^ hash >> 16
+}
+
+impl fmt::Display for Scheme {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Gumball => "gumball",
+            Self::Vllm => "vllm",
+            Self::Sglang => "sglang",
+        })
+    }
+}
+
+impl FromStr for Scheme {
+    type Err = Error;
+
+    fn from_str(name: &str) -> Result<Self> {
+        let known = || Self::ALL.map(|scheme| scheme.to_string()).join(", ");
+        let found = Self::ALL.into_iter().find(|scheme| scheme.to_string() == name);
+        found.ok_or_else(|| Error::unknown("scheme", name, known()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use gumball_spec::watermark::{add_keys, key};
+
+    use super::*;
+    use crate::detect_any;
+
+    #[test]
+    fn other_engines_numbers_are_theirs() {
+        // What the functions of vLLM 0.32 and SGLang 0.5.23 say.
+        let of_engines = [
+            (
+                1,
+                [
+                    (0, 0x3F32_0F80, 0x74DA_FFD9),
+                    (1, 0x3ED7_6E1B, 0x9FF6_8777),
+                    (2, 0x3E0A_1EE7, 0xAF08_A389),
+                    (151_935, 0x3C23_9D7F, 0xA8C3_06C7),
+                ],
+            ),
+            (
+                4,
+                [
+                    (0, 0x3F5A_0940, 0xCF22_2AC3),
+                    (1, 0x3F26_7580, 0x3F5A_958E),
+                    (2, 0x3F0D_71FE, 0x9313_13E7),
+                    (151_935, 0x3C9B_D67F, 0xA790_7C87),
+                ],
+            ),
+            (
+                5,
+                [
+                    (0, 0x3D80_157F, 0x7E69_23B8),
+                    (1, 0x3F7B_9221, 0xE6BA_88ED),
+                    (2, 0x3EFB_F0EB, 0x44F2_FDC9),
+                    (151_935, 0x3F5A_44AB, 0x0CEA_C490),
+                ],
+            ),
+        ];
+        let (low, high) = (0x89AB_CDEF, 0x0123_4567);
+        for (count, tokens) in of_engines {
+            let context: Vec<u32> = (0..count).map(|i| (7 * i + 3) * 1001 % 151_936).collect();
+            for (id, of_vllm, of_sglang) in tokens {
+                assert_eq!(uniform(low, high, &context, id).to_bits(), of_vllm);
+                assert_eq!(murmur(&[low, high, murmur(&context), id]), of_sglang);
+            }
+        }
+    }
+
+    #[test]
+    fn other_engines_texts_count_as_they_count() {
+        add_keys("80 0x0123456789abcdef\n81 000102030405060708090a0b0c0d0e0f").unwrap();
+        let ids: Vec<u32> = (0..60).map(|i| i * i * 31 % 50).collect();
+        let watermark = Watermark { context: 3, ..Watermark::default() };
+        // What the detectors of vLLM 0.32 and SGLang 0.5.23 say.
+        for (scheme, prompt_len, tokens, score, ln_p) in [
+            (Scheme::Vllm, 0, 53, 54.306_243_440_011_03, 0.411_500_255_270_302_7_f64.ln()),
+            (Scheme::Sglang, 0, 50, 36.271_090_282_941_36, -0.017_746_819_986_999_007),
+            (Scheme::Sglang, 5, 50, 36.271_090_282_941_36, -0.017_746_819_986_999_007),
+            (Scheme::Sglang, 2, 51, 36.443_086_552_912_41, -0.013_129_775_534_294_286),
+        ] {
+            let (_, found) = detect_any(&ids, prompt_len, scheme, &watermark, &[80]).unwrap();
+            assert_eq!((found.tokens, found.tokens + found.skipped), (tokens, 60 - prompt_len));
+            assert!((found.score - score).abs() < 1e-9 && (found.ln_p - ln_p).abs() < 1e-9, "{found:?}");
+            assert!(detect_any(&ids, prompt_len, scheme, &watermark, &[81]).is_err());
+        }
+        assert_eq!(Scheme::Gumball.key(81), key(81));
+        for scheme in Scheme::ALL {
+            assert_eq!(scheme.to_string().parse(), Ok(scheme));
+        }
+        assert!("synthid".parse::<Scheme>().is_err());
+    }
+}
