@@ -6,14 +6,14 @@ deterministic; `Seeds` keeps them beside each batch, so that each request has on
 
 from __future__ import annotations
 
-import hashlib
 from typing import Any
 
 import torch
 
 from gumball import operators
+from gumball.plugins.states import seed_of
 
-__all__ = ["Seeds", "draw", "filters", "logprobs", "seed_of"]
+__all__ = ["Seeds", "draw", "filters", "logprobs"]
 
 _NAME = "gumball_seeds"
 
@@ -48,11 +48,6 @@ class Seeds:
         """Hands the seeds to the copy that a step works with."""
         setattr(result, _NAME, getattr(info, _NAME))
         return result
-
-
-def seed_of(name: str) -> int:
-    """The seed of a request that has none of its own, as a number below 2^64. name: the request's id, `meta_info["id"]` of its answer."""
-    return int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "little")
 
 
 def _seed(request: Any) -> int:

@@ -18,7 +18,6 @@ import gumball_sglang
 import numpy
 import torch
 from gumball_sglang import budgets
-from gumball_sglang.draws import seed_of
 from gumball_sglang.masks import any_top_k
 from sglang.srt.constrained.reasoner_grammar_backend import ReasonerGrammarObject
 from sglang.srt.constrained.xgrammar_backend import XGrammarGrammarBackend
@@ -39,6 +38,7 @@ from sglang.srt.sampling.watermarking import WatermarkDetector, core
 import gumball
 import gumball.torch
 from gumball.plugins import marks
+from gumball.plugins.states import seed_of
 
 VOCAB = 300
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from typing import Any
 
 import torch
@@ -10,7 +9,7 @@ from tokenspeed.runtime.sampling.backends.base import CUDA_GRAPH_VARIANT_DEFAULT
 
 from gumball import Batch, Drafts, Pool, Recorded, Shorten, Step, Verify
 from gumball.plugins.errors import CallerError
-from gumball.plugins.states import admit
+from gumball.plugins.states import admit, seed_of
 
 from . import kept, ranks
 from .params import known_of, params_of
@@ -233,10 +232,7 @@ class GumballSamplingBackend:
             self.pool.release(self._slots.pop(last))
         # A request that moves to another pool index continues its sequence.
         self._requests = {known: other for known, other in self._requests.items() if other != request}
-        seed = given.seed
-        if seed is None:
-            digest = hashlib.blake2b(f"{self.config.random_seed}:{request}".encode(), digest_size=8)
-            seed = int.from_bytes(digest.digest(), "little")
+        seed = seed_of(request, self.config.random_seed) if given.seed is None else given.seed
         if request not in self._slots:
             self._slots[request] = admit(self.pool, given, *known_of(params), seed)
         self._requests[place] = request

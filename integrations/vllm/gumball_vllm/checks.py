@@ -1,4 +1,4 @@
-"""What a server and its requests may ask for: checked at start, and where a request enters."""
+"""What a server and its requests may ask for: checked at start, and where a request enters; and the seed that one without gets there."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from vllm.exceptions import VLLMValidationError
 from gumball.errors import RefusedError
 from gumball.plugins import marks
 from gumball.plugins.kept import refuse_edits
+from gumball.plugins.states import seed_of
 
 from . import DRAFTS, SWITCH
 from .head_choice import chosen_head, refuse_without_logits
@@ -25,6 +26,7 @@ __all__ = [
     "refuse_configuration",
     "refuse_watermarks",
     "samples_drafts",
+    "seeded",
     "validator",
 ]
 
@@ -181,6 +183,23 @@ def validator(original: Callable[[Any], Callable[[Any], None]]) -> Callable[[Any
         return validate
 
     return _build_logits_processors_params_validator
+
+
+def seeded(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns the method of vLLM's `InputProcessor` that takes in a request, which then has a seed made of the id that its answer bears.
+
+    The worker knows that id no more: vLLM's has random letters behind it there.
+    """
+
+    @functools.wraps(original)
+    def process_inputs(self: Any, *given: Any, **named: Any) -> Any:
+        request = original(self, *given, **named)
+        params = request.sampling_params
+        if params is not None and params.seed is None:
+            params.seed = seed_of(request.request_id, self.model_config.seed or 0)
+        return request
+
+    return process_inputs
 
 
 def check_of_drafts(self: Any, speculative_config: Any) -> None:

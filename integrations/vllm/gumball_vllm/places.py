@@ -7,6 +7,7 @@
 | `InputBatch.add_request` of model runner V1 | the same, and the follower hears the request's name |
 | `ModelState.custom_sampler` of model runner V2 | the samplers of that runner, and its requests' coming and going; a model that has its own keeps it |
 | `InputProcessor._build_logits_processors_params_validator` | a check of each request before it enters the engine |
+| `InputProcessor.process_inputs` | a seed, made of its id, for a request without one |
 | `to_sampling_params` of the OpenAI server's requests | a check of their unknown fields |
 | `VllmConfig._verify_sampling_replay_config` | a check that lets model runner V1 return kept sets, too |
 | `SamplingMaskLists.to_nested_list`, `Worker.sample_tokens` | kept sets as bitmasks, where these are smaller; those of model runner V1 |
@@ -48,6 +49,7 @@ def take() -> None:
         from vllm.v1.worker.gpu_worker import Worker
 
         build, check = logits_processor.build_logitsprocs, InputProcessor._build_logits_processors_params_validator
+        enter = InputProcessor.process_inputs
         add, _ = InputBatch.add_request, (ModelState.custom_sampler, logits_processor.LogitsProcessors)
         _ = sampler.Sampler.forward, rejection_sampler.RejectionSampler.forward
         draft, copy = DraftModelSpeculator.sample_draft, DraftModelSpeculator._copy_request_inputs
@@ -68,6 +70,7 @@ def take() -> None:
         if runner is not None:
             setattr(runner, name, ours)
     InputProcessor._build_logits_processors_params_validator = checks.validator(check)
+    InputProcessor.process_inputs = checks.seeded(enter)
     InputBatch.add_request = follower.namer(add)
     ModelState.custom_sampler = _custom_sampler
     SamplingParams._validate_spec_decode = checks.check_of_drafts

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import copy
 import functools
-import random
 from collections import OrderedDict
 from typing import Any, NamedTuple
 
@@ -23,7 +22,7 @@ from vllm.v1.worker.gpu.sample.output import SamplerOutput
 import gumball
 from gumball import Step, Verify
 from gumball.params import SamplingParams
-from gumball.plugins.states import admit, mirostat_start
+from gumball.plugins.states import admit, mirostat_start, seed_of
 
 from .batches import Batch, Chains
 from .head_choice import AnyHead, rows_of
@@ -37,12 +36,11 @@ __all__ = ["Sequences", "pooled"]
 class _Departed(NamedTuple):
     """A request that left.
 
-    theirs: vLLM's parameters. seed: the pool's. With mirostat, drawn: how many tokens it had; mus: the limits behind one less and behind them,
+    theirs: vLLM's parameters. With mirostat, drawn: how many tokens it had; mus: the limits behind one less and behind them,
     [2] on the device.
     """
 
     theirs: Any
-    seed: int
     drawn: int
     mus: torch.Tensor | None
 
@@ -63,8 +61,8 @@ class _Tensors(NamedTuple):
 class Sequences:
     """The runner's requests by their index, as sequences of a pool.
 
-    states: the runner's `RequestState`. vocab: the ids of a row of logits. most_drafts: of a request. seed: the engine's; requests without a
-    seed of their own draw theirs from it in the order in which they come, so that all ranks of an engine agree. kept: whether steps tell kept sets.
+    states: the runner's `RequestState`. vocab: the ids of a row of logits. most_drafts: of a request. seed: the engine's, of which and of its
+    name a request without one has its seed. kept: whether steps tell kept sets.
     reasoning: the engine's `ReasoningConfig`.
     """
 
@@ -100,7 +98,7 @@ class Sequences:
         self.mirostat = np.zeros(most, bool)
         self._counts = np.zeros(most, np.int64)
         self._place = device if str(device).startswith("cuda") else None
-        self._seeds = random.Random(seed)
+        self._engine_seed = seed
         self._departed: OrderedDict[str, _Departed] = OrderedDict()
 
     @functools.cached_property
@@ -128,10 +126,7 @@ class Sequences:
             return
         params = params_of(theirs, logprobs_mode=self.logprobs_mode, reasoning=self.reasoning)
         known = former is not None and former.theirs == theirs
-        if former is not None and known:
-            seed = former.seed
-        else:
-            seed = self._seeds.getrandbits(64) if params.seed is None else params.seed
+        seed = seed_of(new.req_id, self._engine_seed) if params.seed is None else params.seed
         prompt, output = ids[: new.prompt_len], ids[new.prompt_len :]
         mu = self._mu(params, former if known else None, len(output))
         if params.mirostat is not None:
@@ -150,7 +145,7 @@ class Sequences:
         if index is None or self.slots[index] < 0:
             return
         mus = self.tensors.mus[:, index].clone() if self.mirostat[index] else None
-        self._departed[name] = _Departed(self.theirs[index], self.seeds[index], int(self._counts[index]), mus)
+        self._departed[name] = _Departed(self.theirs[index], int(self._counts[index]), mus)
         if len(self._departed) > MOST_DEPARTED:
             self._departed.popitem(last=False)
         self._release(index)

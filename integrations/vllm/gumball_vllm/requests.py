@@ -8,7 +8,6 @@ sequence is taken back to it. With asynchronous scheduling the engine counts tok
 from __future__ import annotations
 
 import functools
-import random
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Any, NamedTuple
@@ -19,7 +18,7 @@ from numpy.typing import NDArray
 
 from gumball import Pool, Shorten
 from gumball.params import SamplingParams
-from gumball.plugins.states import admit
+from gumball.plugins.states import admit, seed_of
 
 from .batches import UNKNOWN, Batch, Chains
 from .head_choice import AnyHead
@@ -59,11 +58,10 @@ class Request:
 
 
 class _Departed(NamedTuple):
-    """What is kept of a request that left the batch: its parameters, the hash of its prompt, which may be long, and its seed."""
+    """What is kept of a request that left the batch: its parameters, and the hash of its prompt, which may be long."""
 
     theirs: Any
     prompt: int
-    seed: int
 
 
 class Rows(Batch):
@@ -97,8 +95,8 @@ class Rows(Batch):
 class Requests:
     """The requests of a batch, by row, and the pool that has their sequences.
 
-    rows: the most requests of a batch. most_drafts: the most drafts of a request. seed: the engine's; requests without a seed of their own
-    draw theirs from it in the order in which they come, so that all ranks of an engine agree. logprobs_mode: the engine's. top_n: the most
+    rows: the most requests of a batch. most_drafts: the most drafts of a request. seed: the engine's, of which and of its
+    name a request without one has its seed. logprobs_mode: the engine's. top_n: the most
     logprobs that a request may ask for. kept: whether steps tell kept sets. reasoning: the engine's `ReasoningConfig`. device: the pool's; None for that of
     the first logits.
 
@@ -133,7 +131,7 @@ class Requests:
         """0, where the logits lie."""
         self.head: AnyHead | None = None
         """The head that makes the logits, if the engine gives hidden states in their place."""
-        self._seeds = random.Random(seed)
+        self._engine_seed = seed
         self._departed: OrderedDict[Hashable, _Departed] = OrderedDict()
         # Slots of requests that left, the longest gone first.
         self._parked: OrderedDict[Hashable, int] = OrderedDict()
@@ -161,7 +159,7 @@ class Requests:
         """Takes over a change of the batch, in this order: removed rows, added requests, moved rows.
 
         added: row, the engine's name of the request, vLLM's parameters, prompt, the engine's list of output tokens. A request that was removed
-        and is added again under its name, with the same object of parameters and the same prompt, goes on with its seed and its sequence, also with fewer tokens
+        and is added again under its name, with the same object of parameters and the same prompt, goes on with its sequence, also with fewer tokens
         than it had. moved: from, to, and whether the two are swapped.
         """
         rows, arrived, slots = self.rows, [], self.batch.slots
@@ -270,7 +268,7 @@ class Requests:
         return slot
 
     def _arrive(self, request: Request) -> None:
-        """Gives a request the seed and the sequence that it had, or else the seed of its parameters, or a new one."""
+        """Gives a request its seed, and the sequence that it had."""
         former, slot = self._departed.pop(request.name, None), self._parked.pop(request.name, None)
         # Another request may come under the same name; and after drafts only the engine's list says which tokens were kept.
         known = former is not None and former.theirs is request.theirs and former.prompt == request.prompt_hash
@@ -280,20 +278,16 @@ class Requests:
                 request.slot = slot
             else:
                 self.pool.release(slot)
-        if former is not None and known:
-            request.seed = former.seed
-        elif request.params.seed is not None:
-            request.seed = request.params.seed
-        else:
-            request.seed = self._seeds.getrandbits(64)
+        given = request.params.seed
+        request.seed = seed_of(str(request.name), self._engine_seed) if given is None else given
 
     def _depart(self, row: int) -> None:
-        """Takes a request out of its row, and keeps its seed and its sequence."""
+        """Takes a request out of its row, and keeps its sequence."""
         request = self.rows[row] if row < len(self.rows) else None
         if request is None:
             return
         self.rows[row], request.here = None, False
-        self._departed[request.name] = _Departed(request.theirs, request.prompt_hash, request.seed)
+        self._departed[request.name] = _Departed(request.theirs, request.prompt_hash)
         if request.slot is not None:
             self._parked[request.name] = request.slot
         while len(self._departed) > MOST_DEPARTED:

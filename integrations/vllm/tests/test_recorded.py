@@ -15,6 +15,7 @@ from vllm.v1.core.sched.utils import check_sequence_repetition
 import gumball
 from gumball import Dry, LogprobsParams, Mirostat, Section, Watermark
 from gumball.plugins import marks
+from gumball.plugins.states import seed_of
 from recorded_model import row_of
 
 
@@ -234,6 +235,17 @@ def test_without_a_seed_requests_differ(engine: Any) -> None:
     first = tokens(engine, [PROMPT] * 8, params)
     assert len({tuple(line) for line in first}) == 8
     assert not {tuple(line) for line in first} & {tuple(line) for line in tokens(engine, [PROMPT] * 8, params)}
+
+
+def test_the_seed_of_a_request_without_one_is_told_by_its_answers_id(engine: Any, recorded: Any) -> None:
+    given = asked({"n": 2}, 0)
+    given.seed = None
+    outs = engine.generate([{"prompt_token_ids": PROMPT}] * 2, [given] * 2, use_tqdm=False)
+    for out in outs:
+        seed = seed_of(out.request_id)
+        wanted = [alone(recorded, PROMPT, gumball.SamplingParams(seed=seed + j), LENGTH) for j in range(2)]
+        assert [list(one.token_ids) for one in out.outputs] == wanted
+    assert given.seed is None
 
 
 def test_samples_of_a_request_have_the_seeds_that_follow(engine: Any, recorded: Any) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from typing import Any
 
 import pytest
@@ -10,6 +9,7 @@ from vllm import SamplingParams
 
 import gumball
 from gumball import Mirostat
+from gumball.plugins.states import seed_of
 from recorded_model import row_of
 
 OPTIONS: dict[str, Any] = {"num_gpu_blocks_override": 80, "block_size": 32, "seed": 11}
@@ -23,12 +23,6 @@ def alone(rows: Any, seed: int, mirostat: Mirostat | None) -> list[int]:
     while len(sampler.output) < LENGTH:
         sampler.sample(rows[row_of(sampler.history[-1], len(rows))])
     return sampler.output
-
-
-@pytest.fixture(scope="module")
-def seeds() -> random.Random:
-    """The seeds of the engine's requests that have none, in turn."""
-    return random.Random(OPTIONS["seed"])
 
 
 def test_a_name_is_free_again_when_its_request_was_aborted(engine: Any, recorded: Any) -> None:
@@ -49,7 +43,7 @@ def test_a_name_is_free_again_when_its_request_was_aborted(engine: Any, recorded
 # The prompt has 100 tokens, 64 are read in a step.
 @pytest.mark.parametrize("mirostat", [None, Mirostat(3.0, 0.1)])
 def test_samples_without_a_seed_keep_theirs_through_resets(
-    engine: Any, recorded: Any, seeds: random.Random, mirostat: Mirostat | None
+    engine: Any, recorded: Any, mirostat: Mirostat | None
 ) -> None:
     inner = engine.llm_engine
     extra = None if mirostat is None else {"mirostat_tau": 3.0}
@@ -63,6 +57,6 @@ def test_samples_without_a_seed_keep_theirs_through_resets(
         steps += 1
         if steps in (1, 2, 5, 9, 14):
             assert inner.reset_prefix_cache(reset_running_requests=True)
-    wanted = [alone(recorded, seeds.getrandbits(64), mirostat) for _ in range(3)]
-    assert len({tuple(one) for one in wanted}) == 3
-    assert sorted(texts.values()) == sorted(wanted)
+    first = seed_of("asked", OPTIONS["seed"])
+    wanted = {j: alone(recorded, first + j, mirostat) for j in range(3)}
+    assert len({tuple(one) for one in wanted.values()}) == 3 and texts == wanted

@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 
 from conftest import SETTINGS
+from gumball.plugins.states import seed_of
 
 DRAFTS = '{"method": "ngram", "num_speculative_tokens": 4, "prompt_lookup_min": 1, "prompt_lookup_max": 3}'
 
@@ -96,6 +97,21 @@ def test_a_seed_repeats_a_text_and_a_stream_is_that_text(server: Server) -> None
 
 def test_without_a_seed_texts_differ(server: Server) -> None:
     assert len({server.complete(PROMPT, seed=None)["text"] for _ in range(4)}) > 1
+
+
+def test_the_id_of_an_answer_tells_the_seed_of_a_request_without_one(server: Server) -> None:
+    asked = {"prompt": ["One", "The"], "seed": None, "n": 2}
+    with server.open("completions", asked) as answer:
+        made = json.load(answer)
+    for i, prompt in enumerate(asked["prompt"]):
+        seed = seed_of(f"{made['id']}-{i}")
+        for choice in made["choices"][2 * i : 2 * i + 2]:
+            assert choice["text"] == server.complete(prompt, seed=seed + choice["index"] % 2)["text"]
+    chat = {"messages": [{"role": "user", "content": "Hi"}]}
+    with server.open("chat/completions", chat | {"seed": None}) as answer:
+        made = json.load(answer)
+    with server.open("chat/completions", chat | {"seed": seed_of(made["id"])}) as answer:
+        assert json.load(answer)["choices"][0]["message"] == made["choices"][0]["message"]
 
 
 def test_many_at_once_are_answered(server: Server) -> None:

@@ -1,7 +1,7 @@
 """Helpers that plug-ins of engines and gumball-compat share. Programs that draw need none of them, and they may change with any release.
 
 * :mod:`gumball.plugins.releases`: the release of an engine that a plug-in was tried with, and places of the engine that are missing.
-* :mod:`gumball.plugins.states`: an engine's requests, admitted to a pool.
+* :mod:`gumball.plugins.states`: an engine's requests, admitted to a pool, and seeds made of their ids.
 * :mod:`gumball.plugins.kept`: kept sets as an engine's outputs, and requests whose sets do not tell enough. Needs numpy.
 * :mod:`gumball.plugins.marks`: the keys of watermarks, and the mark of requests that name none, from variables.
 * :mod:`gumball.plugins.errors`: errors where another package asserts, and arguments that would have no effect.

@@ -1,13 +1,23 @@
-"""Admits an engine's requests to a pool: new requests, and requests that return with the tokens that they have."""
+"""Admits an engine's requests to a pool: new requests, and requests that return with the tokens that they have. Makes a seed of a request's id."""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from typing import Any
 
 from ..params import SamplingParams, State
 
-__all__ = ["admit", "mirostat_start"]
+__all__ = ["admit", "mirostat_start", "seed_of"]
+
+
+def seed_of(name: str, engine_seed: int = 0) -> int:
+    """The seed of a request that has none of its own, the same in all processes: made of the request's id and the engine's seed.
+
+    It is below 2^56, so that any field for a seed takes it, and those of the samples of a request that follow it.
+    """
+    digest = hashlib.blake2b(f"{engine_seed}:{name}".encode(), digest_size=7).digest()
+    return int.from_bytes(digest, "little")
 
 
 def mirostat_start(params: SamplingParams) -> float:
