@@ -25,19 +25,16 @@ __all__ = ["any_top_k", "masks_of", "read", "refuse_edits", "unpacked"]
 # The most ids that `gumball.torch.logprobs` takes of a row at once.
 _AT_ONCE = 1024
 
-# SGLang's parameters that change logits, by kernels and in a sequence of its own.
-_EDITS = ("frequency_penalty", "presence_penalty", "repetition_penalty", "logit_bias")
+# SGLang's parameters whose effect depends on more than the text: overlap scheduling counts tokens late.
+_EDITS = ("frequency_penalty", "presence_penalty", "repetition_penalty")
 
 
 def refuse_edits(manager: Any, request: Any, *_: Any) -> None:
-    """Refuses a request for a mask whose parameters change logits, since a mask does not show that, when the request enters SGLang. Raises ValueError, which its server answers with 400."""
+    """Refuses a request for a mask that has penalties, which a trainer cannot repeat, when the request enters SGLang. Raises ValueError, which its server answers with 400."""
     if not request.return_sampling_mask or get_exec().kernel.sampling_backend != "gumball":
         return
     given = request.sampling_params or {}
     edits = {name: given[name] for name in _EDITS if given.get(name) is not None}
-    if "logit_bias" in edits:
-        # Of JSON, where names are texts.
-        edits["logit_bias"] = {int(id): bias for id, bias in edits["logit_bias"].items()}
     kept.refuse_edits(SamplingParams(**edits), "ask without return_sampling_mask", repeatable=False)
 
 

@@ -18,7 +18,7 @@ import gumball_sglang
 import numpy
 import torch
 from gumball_sglang import budgets
-from gumball_sglang.masks import any_top_k
+from gumball_sglang.masks import any_top_k, refuse_edits
 from sglang.srt.constrained.reasoner_grammar_backend import ReasonerGrammarObject
 from sglang.srt.constrained.xgrammar_backend import XGrammarGrammarBackend
 from sglang.srt.layers import sampler as theirs
@@ -201,13 +201,25 @@ def test_a_wide_mask_goes_as_a_bitmask_and_too_wide_a_one_is_sglangs_overflow(sa
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("frequency_penalty", 0.1), ("presence_penalty", 0.1), ("repetition_penalty", 1.1), ("logit_bias", {"5": 1.0})],
+    [("frequency_penalty", 0.1), ("presence_penalty", 0.1), ("repetition_penalty", 1.1)],
 )
-def test_edits_beside_masks_are_refused_where_requests_enter(sampler: Any, name: str, value: Any) -> None:
+def test_penalties_beside_masks_are_refused_where_requests_enter(sampler: Any, name: str, value: Any) -> None:
     asking = SimpleNamespace(return_sampling_mask=True, sampling_params={"top_k": 5, name: value})
     asking.custom_logit_processor = None
     with pytest.raises(ValueError, match=f"^{name} is .*ask without return_sampling_mask"):
         TokenizerManager._validate_one_request(SimpleNamespace(), asking, [1])
+
+
+def test_a_trainer_repeats_a_bias_beside_a_mask(sampler: Any) -> None:
+    bias = {5: 2.5, 17: -0.3, 40: -numpy.inf}
+    chosen = {"top_p": 0.9, "logit_bias": {str(id): value for id, value in bias.items()}}
+    refuse_edits(None, SimpleNamespace(return_sampling_mask=True, sampling_params=chosen))
+    one, rows = masked("a", sampling_seed=3, **chosen), LOGITS[:1].clone()
+    batch(one).apply_logits_bias(rows)
+    (token,), ((ids, logprob),), _ = masks(sampler, [one], rows, [2])
+    edited = gumball.torch.edited(LOGITS[:1], gumball.SamplingParams(logit_bias=bias), [1, 2, token], prompt_len=2)
+    found = gumball.torch.logprobs(edited, torch.tensor([token]), kept=(torch.tensor([len(ids)]), torch.tensor(ids)))
+    assert found.item() == logprob and 40 not in ids
 
 
 def test_sglangs_check_of_top_k_beside_a_mask_is_passed_unless_it_judges_drafts(sampler: Any) -> None:
