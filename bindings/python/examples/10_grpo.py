@@ -3,11 +3,10 @@
 A small transformer learns to answer `a + b =` for a, b below 50, from the reward alone. Each sample is drawn by top-p 0.95 and min-p 0.05, from rows of the trainer's own forward pass
 over whole padded sequences: so with kept sets the ratio at the first step is exactly 1, whatever the filters cut. With `--without` the trainer normalises over all tokens.
 
-    python 10_grpo.py [--steps 10] [--without] [--curve rewards.json]
+    python 10_grpo.py [--steps 10] [--without]
 """
 
 import argparse
-import json
 
 import torch
 from torch import nn
@@ -124,7 +123,6 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="GRPO with kept sets")
     parser.add_argument("--steps", type=int, default=10)
     parser.add_argument("--without", action="store_true", help="let the trainer normalise over all tokens")
-    parser.add_argument("--curve", help="a file for the rewards, as JSON")
     given = parser.parse_args()
     rewards, shares = train(given.steps, not given.without)
     for step in range(0, given.steps, max(given.steps // 10, 1)):
@@ -132,9 +130,6 @@ def main() -> None:
             f"step {step:4}: reward {rewards[step]:.3f}, ratios outside 0.9 to 1.1 at first: {100 * shares[step]:.1f} %"
         )
     print(f"last ten steps: reward {sum(rewards[-10:]) / len(rewards[-10:]):.3f}")
-    if given.curve:
-        with open(given.curve, "w") as file:
-            json.dump(rewards, file)
 
 
 if __name__ == "__main__":

@@ -107,7 +107,8 @@ def test_every_link_between_files_resolves() -> None:
 
 @pytest.mark.skipif(not FRAGMENTS, reason="the tests lie without the documents")
 @pytest.mark.parametrize(
-    "script", ["docs/pictures/row.py", "docs/pictures/speed.py", "docs/pictures/batch.py", "proof/bench/gpu/document"]
+    "script",
+    [*(f"docs/pictures/{name}.py" for name in ("row", "speed", "batch", "rollouts")), "proof/bench/gpu/document"],
 )
 def test_a_picture_is_what_its_script_draws(script: str) -> None:
     done = subprocess.run([sys.executable, ROOT / script, "--check"], capture_output=True, text=True)
