@@ -27,6 +27,11 @@ def calls(ops: Any, batch: np.ndarray, put: Callable[..., Any]) -> Calls:
     ks, seeds, lines = put(np.arange(1, 8)), put(np.arange(-3, 4)), put(np.array([6, 0, 0, 3]))
     half, narrow = put(plain, "float16"), put(batch, "bfloat16")
     q, ids, p = put(plain[:4].reshape(2, 2, -1)), put(np.array([[1, 2], [3, 4]])), put(plain[:6].reshape(2, 3, -1))
+    pools, of_pools, pool = (
+        put(np.array([3, 0, 2, 2, 1, 4, 0])),
+        put(np.array([5, 6, 7, 2**63 - 1, 9])),
+        put(np.array([1])),
+    )
     tree, pair, shares = (
         put(np.full((2, 2), -1)),
         put(np.array([0, 5])),
@@ -58,13 +63,13 @@ def calls(ops: Any, batch: np.ndarray, put: Callable[..., Any]) -> Calls:
         "judge of blocks": lambda: ops.judge(q, ids, p, rule="block", seed=pair, position=0, dtype="int64")[0],
         "sample_from_pools": lambda: ops.sample_from_pools(
             probs,
-            put(np.array([3, 0, 2, 2, 1, 4, 0])),
-            seed=put(np.array([5, 6, 7, 2**63 - 1, 9])),
+            pools,
+            seed=of_pools,
             position=2,
             **OF_PROBS,
         ),
         "sample_from_pools of pools": lambda: ops.sample_from_pools(
-            logits, put(np.array([1])), seed=pair, position=pair, rows_per_slot=7, top_p=0.9, dtype="int64"
+            logits, pool, seed=pair, position=pair, rows_per_slot=7, top_p=0.9, dtype="int64"
         ),
         "selected_logprobs": lambda: ops.selected_logprobs(logits, ks),
         "selected_logprobs of one id": lambda: ops.selected_logprobs(half, 5, **OF_PROBS, return_ranks=True)[1] * 1,

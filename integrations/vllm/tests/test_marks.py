@@ -1,4 +1,4 @@
-"""Texts that vLLM's watermark wrote, or nobody: `gumball.detect` says of them what vLLM's own detector says."""
+"""Of texts with and without vLLM's watermark `gumball.detect` gives the p-values of vLLM's own detector."""
 
 from __future__ import annotations
 

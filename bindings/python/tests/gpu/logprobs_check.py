@@ -122,6 +122,44 @@ def a_pool_reports_the_same() -> str:
 
 
 @check
+def ten_million_tokens_are_the_same() -> str:
+    """Of a pool on the GPU, under all filters and greedy: the logprobs of 10^7 tokens over their kept sets are the trainer's, bit for bit."""
+    rows, vocab, steps = 1024, 2000, 10_000
+    kinds: list[dict[str, Any]] = [
+        dict(top_p=0.95),
+        dict(min_p=0.05),
+        dict(top_k=40, top_p=0.9),
+        dict(typical_p=0.9),
+        dict(top_n_sigma=1.5),
+        dict(top_a=0.2),
+        dict(p_less=True),
+        dict(epsilon_cutoff=0.001, eta_cutoff=0.002),
+        dict(top_p=0.9, xtc_probability=0.5, xtc_threshold=0.05),
+        dict(mirostat=gumball.Mirostat(3.0)),
+        dict(),
+    ]
+    mode = gumball.LogprobsParams(mode="processed")
+    temperatures = [0.0 if i % 13 == 0 else 0.5 + i % 7 / 5 for i in range(rows)]
+    params = [
+        gumball.SamplingParams(**kinds[i % len(kinds)], temperature=temperatures[i], seed=i, logprobs=mode)
+        for i in range(rows)
+    ]
+    pool = gumball.Pool(vocab, device="cuda:0", slots=rows, rows=rows, kept=True)
+    pool.assign([pool.admit(one) for one in params])
+    tokens, told, kept = (torch.from_dlpack(pool.on_device().outputs(name)) for name in ("tokens", "logprobs", "kept"))
+    temperature, differ = torch.tensor(temperatures, device="cuda"), torch.zeros((), dtype=torch.int64, device="cuda")
+    torch.manual_seed(2)
+    many = (torch.randn(64, rows, vocab, device="cuda") * 3).bfloat16()
+    for step in range(steps):
+        logits = many[step % 64]
+        pool.enqueue([gumball.Step(logits)])
+        found = gumball.torch.logprobs(logits, tokens, temperature=temperature, kept=kept)
+        differ += (found.view(torch.int32) != told.view(torch.int32)).sum()
+    assert differ.item() == 0, differ.item()
+    return f"{rows * steps} tokens"
+
+
+@check
 def compiled_and_in_a_graph() -> str:
     """torch.compile's results are those outside, and a graph of torch replays the forward pass."""
     case = asked(40, 32_000, torch.bfloat16, 1)

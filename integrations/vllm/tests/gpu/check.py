@@ -2,7 +2,8 @@
 
 The engine computes logits that do not depend on the batch (`VLLM_BATCH_INVARIANT=1`), so a text may differ only by what is drawn. Each request
 runs alone, among all, joined later by requests with penalties, with prompts that are read in parts, and preempted; every text alone is
-drawn again by a `gumball.Sampler` on the CPU from the very logits. `VLLM_USE_V2_MODEL_RUNNER` names the runner; `GUMBALL_VLLM=0` takes vLLM's
+drawn again by a `gumball.Sampler` on the CPU from the very logits. Many thoughts have budgets, and a request without a seed has that of its id.
+`VLLM_USE_V2_MODEL_RUNNER` names the runner; `GUMBALL_VLLM=0` takes vLLM's
 own sampler, whose greedy texts and logprobs are compared. Settings of the engine:
 
     ngram, eagle, draft   with drafts of n-grams, of an EAGLE head, of a draft model
@@ -51,6 +52,8 @@ OURS = [
     {"temperature": 0.8, "prompt_logprobs": 3},
     {"temperature": 1.0, "bad_words": ["a", "bc"], "top_k": 500},
     {"temperature": 0.9, "thinking_token_budget": 12},
+    {"temperature": 0.9, "extra_args": {"watermark_key": 3}},
+    {"temperature": 1.0, "top_p": 0.9, "extra_args": {"watermark_key": 3, "watermark_context": 1}, "logprobs": 2},
     {"temperature": 0.9, "top_p": 0.9, **DIGITS},
     {"temperature": 0.9, "structured_outputs": {"json": RECORD}, "logprobs": 3},
 ]
@@ -63,6 +66,8 @@ GREEDY = [
     {"temperature": 0.0, "thinking_token_budget": 12},
     {"temperature": 0.0, **DIGITS},
 ]
+# Thoughts besides, of budgets from 0 on, in one batch.
+THOUGHTS = 128
 DRAFTED = ("ngram", "eagle", "draft", "eagle_sampled", "draft_sampled")
 # What vLLM ends a draft's row with.
 NOT_DRAFTED = {"bad_words"}
@@ -96,7 +101,7 @@ class Watched:
         pooled._Pooled._edited, samplers.draw = on_v2, on_v1
 
 
-def params(kind: dict[str, Any], seed: int) -> Any:
+def params(kind: dict[str, Any], seed: int | None) -> Any:
     from vllm import SamplingParams
     from vllm.sampling_params import RequestOutputKind, StructuredOutputsParams
 
@@ -192,6 +197,9 @@ def texts(out_file: str, setting: str) -> None:
     ours = os.environ.get("GUMBALL_VLLM", "1") == "1"
     watched = Watched()
     if ours:
+        import gumball
+
+        gumball.add_watermark_keys("3 000102030405060708090a0b0c0d0e0f")
         watched.watch()
     options = {"cache_gb": 0.5, "max_num_seqs": 64, "max_num_batched_tokens": 256, "enforce_eager": True}
     llm = engine("small", **options | options_of(setting), disable_log_stats=False)
@@ -238,6 +246,19 @@ def texts(out_file: str, setting: str) -> None:
             found["redrawn"][names[i]] = tokens
             if with_sets:
                 found["redrawn_kept"][names[i]] = sets
+    if ours:
+        from gumball.plugins.states import seed_of
+
+        thinking = {1000 + i: {"temperature": 0.9, "thinking_token_budget": i % 25} for i in range(THOUGHTS)}
+        given = [prompt(i, 20) for i in thinking]
+        for one in given:
+            one["prompt_token_ids"].append(THINK)
+        out = llm.generate(given, [params(kind, i) for i, kind in thinking.items()], use_tqdm=False)
+        named = (f"{json.dumps(kind, sort_keys=True)} {i}" for i, kind in thinking.items())
+        found["thoughts"] = dict(zip(named, map(said, out), strict=True))
+        (free,) = llm.generate([prompts[0]], params(OURS[0], None), use_tqdm=False)
+        (again,) = llm.generate([prompts[0]], params(OURS[0], seed_of(free.request_id)), use_tqdm=False)
+        found["seeded"] = [said(one)["tokens"] for one in (free, again)]
     # Requests join one by one while others run; some have penalties.
     found["joined"] = {}
     running = llm.llm_engine
@@ -275,14 +296,22 @@ def compare(files: list[str]) -> int:
 
     reference: dict[str, Any] = {}
     counts = {"texts": 0, "texts that differ": 0, "redrawn": 0, "redrawn that differ": 0, "logprobs that differ": 0}
-    counts |= {"kept": 0, "kept that differ": 0, "thoughts": 0, "thoughts that differ from their budget": 0}
+    counts |= {
+        "seeds that differ": 0,
+        "kept": 0,
+        "kept that differ": 0,
+        "thoughts": 0,
+        "thoughts that differ from their budget": 0,
+    }
     for file in files:
         found = json.loads(Path(file).read_text())
         with_sets = found["setting"].startswith("kept")
         label = f"{Path(file).stem}"
         mode = "processed" if with_sets or found["setting"] == "processed" else "raw"
-        for part in ("among", "alone", "joined"):
-            for name, text in found[part].items():
+        free, again = found.get("seeded", ([], []))
+        counts["seeds that differ"] += free != again
+        for part in ("among", "alone", "joined", "thoughts"):
+            for name, text in found.get(part, {}).items():
                 wanted = reference.setdefault(name, text)["tokens"]
                 counts["texts"] += 1
                 budget = json.loads(name[: name.rindex(" ")]).get("thinking_token_budget")
