@@ -12,7 +12,7 @@ use crate::request::{Forced, Request, check_hook};
 use crate::row::{Kind, NONE, Row, Status};
 use crate::section;
 use crate::survey::{Given, Measure, order};
-use crate::watermark::{self, Words};
+use crate::watermark::{self, Key, Words};
 
 /// Everything the stages found out about one row.
 #[derive(Clone, Debug)]
@@ -58,16 +58,19 @@ impl Outcome {
 /// Chooses the next token of one row.
 ///
 /// # Errors
-/// The errors of [`SamplingParams::validate_for`](crate::SamplingParams::validate_for), [`Request::validate`]
-/// and [`check_hook`].
+/// The errors of [`SamplingParams::validate_for`](crate::SamplingParams::validate_for), [`watermark::key`],
+/// [`Request::validate`] and [`check_hook`].
 pub fn sample(row: Row<'_>, request: &Request<'_>, hook: Option<Hook<'_>>) -> Result<Outcome> {
-    request.params.validate_for(request.kind, row.vocab())?;
+    request.params.validate(row.vocab())?;
+    // Where a request is admitted, before its rows are known.
+    let key = request.params.watermark.map(|watermark| watermark::key(watermark.key)).transpose()?;
+    request.params.check_kind(request.kind)?;
     request.validate(row.vocab())?;
     check_hook(request.kind, hook.is_some())?;
     let edited = edit(row, request, hook);
     let order = order(&edited.z);
     let ending = section::ending(request);
-    let mark = mark(request)?;
+    let mark = key.and_then(|key| mark(request, key));
     let request = &Request { forced: request.forced.or(ending.emitted()), mark, ..*request };
     let mut outcome = Outcome {
         kind: request.kind,
@@ -108,14 +111,10 @@ pub fn sample(row: Row<'_>, request: &Request<'_>, hook: Option<Hook<'_>>) -> Re
 }
 
 /// Returns the words of the mark of a row; none if its token is forced, or known.
-///
-/// # Errors
-/// The errors of [`watermark::key`].
-fn mark(request: &Request<'_>) -> Result<Option<Words>> {
-    let Some(watermark) = request.params.watermark else { return Ok(None) };
-    let (key, ids) = (watermark::key(watermark.key)?, [request.prompt, request.output].concat());
+fn mark(request: &Request<'_>, key: Key) -> Option<Words> {
+    let ids = [request.prompt, request.output].concat();
     let mark = request.params.mark_by(key, &ids, request.prompt.len());
-    Ok(mark.filter(|_| request.emitted().is_none()))
+    mark.filter(|_| request.emitted().is_none())
 }
 
 fn choose(outcome: &mut Outcome, request: &Request<'_>, edited: &Edited) {
