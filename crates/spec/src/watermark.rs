@@ -130,7 +130,7 @@ impl Key {
         Words { seed: u64::from(low) | u64::from(high) << 32, position, draw }
     }
 
-    /// Returns the key as kernels read it. It goes nowhere else.
+    /// Returns the key as its four words, for kernels and detectors alone.
     #[must_use]
     pub fn to_kernels(self) -> [u32; 4] {
         self.0
