@@ -8,9 +8,9 @@ use crate::error::Result;
 use crate::params::part;
 use crate::values::{DetectOptions, Integers, Options, integers, object};
 
-/// Looks for a watermark in the ids of a text (W4). `options` say what it would have been drawn with, which
-/// keys to look for in the place of the watermark's own, and whose mark it is. Throws a GumballError for a
-/// number without a key and for values outside their range.
+/// Looks for a watermark in the ids of a text (W4). `options.watermark` has the parameters that a marked text
+/// would have been drawn with, `keys` the numbers of the keys to look for if not its own, `scheme` the engine
+/// that marks. Throws a GumballError for a number without a key and for values outside their range.
 #[wasm_bindgen(unchecked_return_type = "Evidence")]
 pub fn detect(ids: &Integers, options: Option<DetectOptions>) -> Result<JsValue> {
     let options = Options::new(options, &["watermark", "prompt", "keys", "scheme"])?;

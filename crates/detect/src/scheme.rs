@@ -146,7 +146,7 @@ mod tests {
 
     #[test]
     fn other_engines_numbers_are_theirs() {
-        // What the functions of vLLM 0.32 and SGLang 0.5.23 say.
+        // The results of the functions of vLLM 0.32 and SGLang 0.5.23, for these arguments.
         let of_engines = [
             (
                 1,
@@ -191,7 +191,7 @@ mod tests {
         add_keys("80 0x0123456789abcdef\n81 000102030405060708090a0b0c0d0e0f").unwrap();
         let ids: Vec<u32> = (0..60).map(|i| i * i * 31 % 50).collect();
         let watermark = Watermark { context: 3, ..Watermark::default() };
-        // What the detectors of vLLM 0.32 and SGLang 0.5.23 say.
+        // The results of the detectors of vLLM 0.32 and SGLang 0.5.23, for these ids.
         for (scheme, prompt_len, tokens, score, ln_p) in [
             (Scheme::Vllm, 0, 53, 54.306_243_440_011_03, 0.411_500_255_270_302_7_f64.ln()),
             (Scheme::Sglang, 0, 50, 36.271_090_282_941_36, -0.017_746_819_986_999_007),

@@ -48,12 +48,11 @@ class Server:
             if not isinstance(value, bool):
                 raise InvalidValueError(f"{name} has {field} = {value!r}, but it must be true or false")
         mark = {f"watermark_{field}": value for field, value in given.items()}
+        unknown = sorted(mark.keys() - {*FLAT_NAMES})
+        if unknown:
+            raise InvalidValueError(f"{name}: {unknown[0].removeprefix('watermark_')} is no field of a watermark")
         try:
-            made = flat_params(mark, name)
-            unknown = mark.keys() - {f"watermark_{field.name}" for field in dataclasses.fields(made["watermark"])}
-            if unknown:
-                raise InvalidValueError(f"{sorted(unknown)[0].removeprefix('watermark_')} is no field of a watermark")
-            detect([], made["watermark"])
+            detect([], flat_params(mark, name)["watermark"])
         except ValueError as error:
             raise InvalidValueError(f"{name}: {error}") from None
         return cls(mark, **switches)

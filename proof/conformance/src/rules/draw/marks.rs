@@ -81,8 +81,7 @@ fn seed_position_and_draw_index_do_not_enter_a_marked_race(check: &Check<'_>) {
 }
 
 fn races_behind_other_contexts_and_of_other_keys_are_independent(check: &Check<'_>) {
-    // Each pair is the token of one race and that of another: all 64 pairs of eight tokens are equally
-    // likely.
+    // Each pair has the tokens that two races draw: all 64 pairs of eight tokens are equally likely.
     let mut counts = vec![0; 64];
     let count = check.backend.patience(20_000);
     for i in 0..count {
