@@ -119,7 +119,8 @@ fn the_wheel_passes_its_tests() {
             .arg(package)
             .arg(package.join("tests"));
         tests.args(processes).args(options).current_dir(&folder);
-        tests.env("PYTHONPYCACHEPREFIX", &compiled).env("PYTHONPATH", &path);
+        tests.env("PYTHONPYCACHEPREFIX", &compiled).env_remove("PYTHONDONTWRITEBYTECODE");
+        tests.env("PYTHONPATH", &path);
         let status = tests.stdin(Stdio::null()).status().expect("it was just there");
         assert!(status.success(), "{fault}");
     }

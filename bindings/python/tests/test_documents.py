@@ -60,7 +60,7 @@ def test_a_fragment_runs_as_it_stands(text: str, prints: str | None, tmp_path: P
     (tmp_path / "fragment.py").write_text(text)
     # The laws are no part of the wheel, and nothing has to be built for them.
     path = os.pathsep.join([str(ROOT / "integrations/laws"), os.environ.get("PYTHONPATH", "")])
-    environment = os.environ | {"PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"}
+    environment = os.environ | {"PYTHONPATH": path}
     command = [sys.executable, "fragment.py"]
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300)
     lacks = re.search(r"^ModuleNotFoundError: No module named '(\w+)", done.stderr, re.M)

@@ -27,6 +27,7 @@ mod outputs;
 mod part_row;
 mod parts;
 mod prepared;
+mod radius;
 mod section;
 mod shard;
 mod survey;

@@ -185,6 +185,7 @@ impl Workspace {
             draw: &mut self.draw,
             kept: self.collects_kept.then_some(&mut self.kept),
             logprobs: &mut self.logprobs,
+            hooked: false,
         };
         let chosen = late.finish(&reader, raw.as_ref(), row.status, task);
         self.end();

@@ -12,6 +12,7 @@ use crate::filter::{Given, Reader, filter, next_mu, temperature};
 use crate::float_env::FloatEnv;
 use crate::lanes::Proven;
 use crate::logprobs::{Distribution, logprobs, token_logprob};
+use crate::radius::radius;
 use crate::survey::{Survey, survey, survey_both};
 use crate::tiles::View;
 use crate::{Level, Task};
@@ -145,6 +146,7 @@ impl Workspace {
 
         let is_raw = params.logprobs.as_ref().is_some_and(|params| params.mode.contains(LogprobMode::Raw));
         let raw_maxima = is_raw.then_some(&mut self.raw_maxima);
+        let hooked = hook.is_some();
         let (edits, maxima) = (&mut self.edits, &mut self.maxima);
         let (reader, status, of_raw) =
             open_with_raw(self.level, edits, maxima, raw_maxima, self.list_limit, row, task, hook);
@@ -160,6 +162,7 @@ impl Workspace {
             draw: &mut self.draw,
             kept: self.collects_kept.then_some(&mut self.kept),
             logprobs: &mut self.logprobs,
+            hooked,
         };
         let chosen = late.finish(&reader, raw.as_ref(), status, task);
         self.end();
@@ -198,6 +201,8 @@ pub(crate) struct Late<'w> {
     /// The kept set, if the caller wants it.
     pub(crate) kept: Option<&'w mut Vec<u32>>,
     pub(crate) logprobs: &'w mut Logprobs,
+    /// Whether the caller changed the row.
+    pub(crate) hooked: bool,
 }
 
 impl Late<'_> {
@@ -260,11 +265,14 @@ impl Late<'_> {
             return chosen;
         }
         if let Some(params) = &params.logprobs {
+            let radius = (params.mode.second == Some(LogprobMode::Radius))
+                .then(|| radius(reader, self.filter, self.draw, kept.as_mut(), task, &chosen, self.hooked));
             let distribution = |mode| {
                 let (reader, temperature) = match mode {
                     LogprobMode::Raw => (raw.unwrap_or(reader), 1.0),
                     LogprobMode::Edited => (reader, 1.0),
                     LogprobMode::Tempered | LogprobMode::Processed => (reader, chosen.temperature),
+                    LogprobMode::Radius => unreachable!("it has no distribution"),
                 };
                 let members = match mode {
                     LogprobMode::Processed => kept.clone(),
@@ -273,9 +281,12 @@ impl Late<'_> {
                 Distribution { reader: *reader, members, temperature }
             };
             // Before the first mode, whose lists may take the place of a kept set's.
-            self.logprobs.second = params.mode.second.map_or(f32::NEG_INFINITY, |mode| {
-                token_logprob(&distribution(mode), self.filter, chosen.token)
-            });
+            self.logprobs.second = radius
+                .or_else(|| {
+                    let distribution = distribution(params.mode.second?);
+                    Some(token_logprob(&distribution, self.filter, chosen.token))
+                })
+                .unwrap_or(f32::NEG_INFINITY);
             logprobs(params, &distribution(params.mode.first), self.filter, chosen.token, self.logprobs);
         }
         chosen

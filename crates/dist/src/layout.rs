@@ -3,7 +3,7 @@
 //! Head, graph and sampler must agree on it, and so must all ranks: it is a pure function of what all of them
 //! know. Nothing is measured or sent to decide.
 
-use gumball_spec::{Error, MOST_LISTED, Reading, Result, SamplingParams};
+use gumball_spec::{Error, LogprobMode, MOST_LISTED, Reading, Result, SamplingParams};
 
 /// How the logits of a step lie on the ranks, and which data is exchanged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -76,7 +76,7 @@ pub enum Needs {
     List,
     /// Masses of the whole row, and then its first tokens or more of it.
     Mass,
-    /// The row itself: hooks that change it, probabilities in place of logits.
+    /// The row itself: hooks that change it, probabilities in place of logits, a radius.
     Whole,
 }
 
@@ -84,8 +84,10 @@ impl Needs {
     /// Returns what the rows of a request need in its steps, if these logits choose their tokens.
     #[must_use]
     pub fn of(params: &SamplingParams, reading: Reading) -> Self {
+        let modes = params.logprobs.as_ref().map(|logprobs| logprobs.mode);
         match reading {
-            _ if params.logprobs.is_some() => Self::Mass,
+            _ if modes.is_some_and(|modes| modes.contains(LogprobMode::Radius)) => Self::Whole,
+            _ if modes.is_some() => Self::Mass,
             Reading::First | Reading::Race(_) => Self::Winner,
             Reading::Top(k) if k <= MOST_LISTED => Self::List,
             _ => Self::Mass,
@@ -122,7 +124,7 @@ impl StepShape {
     pub fn add(&mut self, params: &SamplingParams, reading: Reading, on_device: bool) {
         self.edits |= params.edits();
         let needs = Needs::of(params, reading);
-        if on_device && needs == Needs::Mass {
+        if on_device && needs >= Needs::Mass {
             self.swapped += 1;
             return;
         }

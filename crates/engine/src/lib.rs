@@ -160,7 +160,7 @@ pub mod dist {
     #[cfg(unix)]
     pub use gumball_dist::Sockets;
     pub use gumball_dist::{
-        Address, Bounds, Costs, DEFAULT_TIMEOUT, LogitsLayout, Ownership, Patience, Plan, Planner,
+        Address, Bounds, Costs, DEFAULT_TIMEOUT, LogitsLayout, Needs, Ownership, Patience, Plan, Planner,
         PlannerConfig, Shares, StepKind, StepShape, Threads, Transport, TransportKind, VocabSplit, choose,
         threads,
     };

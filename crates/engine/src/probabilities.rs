@@ -49,7 +49,7 @@ impl Parts {
                 "the route's filters see tempered probabilities; take the route race",
             );
         }
-        let of_logits = |mode| matches!(mode, LogprobMode::Raw | LogprobMode::Edited);
+        let of_logits = |mode| !matches!(mode, LogprobMode::Tempered | LogprobMode::Processed);
         if whole.logprobs.as_ref().is_some_and(|logprobs| logprobs.mode.iter().any(of_logits)) {
             return conflict(
                 "logprobs.mode",

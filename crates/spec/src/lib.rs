@@ -42,6 +42,8 @@ pub mod verify;
 
 pub mod oracle;
 
+pub mod radius;
+
 mod rollout;
 
 /// The version of the definition: it rises when a token, a kept set or a logprob changes that was drawn or

@@ -43,7 +43,8 @@ pub struct Logprobs {
     pub top: Vec<TokenLogprob>,
     /// Of the ids asked for, in their order.
     pub ids: Vec<TokenLogprob>,
-    /// The emitted token's natural log probability in the second mode; -inf if none was asked for.
+    /// The emitted token's natural log probability in the second mode, or its row's radius; -inf if none was
+    /// asked for.
     pub second: f32,
 }
 
@@ -89,12 +90,13 @@ impl Distribution<'_> {
     }
 }
 
-/// Returns what was asked for about the emitted token and the distributions of the modes.
+/// Returns what was asked for about the emitted token and the distribution of the first mode. `second`: what
+/// the second mode tells.
 #[must_use]
 pub fn logprobs(
     params: &LogprobsParams,
     distribution: &Distribution<'_>,
-    second: Option<&Distribution<'_>>,
+    second: f32,
     token: i32,
 ) -> Logprobs {
     let members = match distribution.temperature {
@@ -107,6 +109,6 @@ pub fn logprobs(
         token: distribution.of(token),
         top: (0..params.top_n as usize).map(member).collect(),
         ids: params.ids.iter().map(|id| distribution.of(*id as i32)).collect(),
-        second: second.map_or(f32::NEG_INFINITY, |distribution| distribution.of(token).logprob),
+        second,
     }
 }

@@ -8,6 +8,7 @@ use crate::error::Result;
 use crate::filter::{filter, next_mu, temperature};
 use crate::logprobs::{Distribution, Logprobs, logprobs};
 use crate::params::{LogprobMode, SamplingParams};
+use crate::radius::radius;
 use crate::request::{Forced, Request, check_hook};
 use crate::row::{Kind, NONE, Row, Status};
 use crate::section;
@@ -67,6 +68,7 @@ pub fn sample(row: Row<'_>, request: &Request<'_>, hook: Option<Hook<'_>>) -> Re
     request.params.check_kind(request.kind)?;
     request.validate(row.vocab())?;
     check_hook(request.kind, hook.is_some())?;
+    let is_hooked = hook.is_some();
     let edited = edit(row, request, hook);
     let order = order(&edited.z);
     let ending = section::ending(request);
@@ -104,8 +106,12 @@ pub fn sample(row: Row<'_>, request: &Request<'_>, hook: Option<Hook<'_>>) -> Re
     if let Some(params) = &request.params.logprobs {
         let raw_order = crate::survey::order(&edited.raw);
         let of = |mode| distribution(mode, request.kind, &outcome, &edited, &raw_order);
-        let (first, second) = (of(params.mode.first), params.mode.second.map(of));
-        outcome.logprobs = Some(logprobs(params, &first, second.as_ref(), outcome.token));
+        let second = match params.mode.second {
+            None => f32::NEG_INFINITY,
+            Some(LogprobMode::Radius) => radius(request, &outcome, is_hooked),
+            Some(mode) => of(mode).of(outcome.token).logprob,
+        };
+        outcome.logprobs = Some(logprobs(params, &of(params.mode.first), second, outcome.token));
     }
     Ok(outcome)
 }
@@ -149,6 +155,7 @@ fn distribution<'a>(
         LogprobMode::Tempered => (&edited.z, &outcome.order[..], outcome.temperature),
         LogprobMode::Processed if outcome.forced.is_some() => (&edited.z, outcome.kept_ids(), 0.0),
         LogprobMode::Processed => (&edited.z, outcome.kept_ids(), outcome.temperature),
+        LogprobMode::Radius => unreachable!("validation refuses it as a first mode"),
     };
     let certain = members.is_empty() || temperature == 0.0;
     let mass = if certain { 0 } else { Given::new(z, members, Measure::new(kind, temperature)).total() };

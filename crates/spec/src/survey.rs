@@ -45,6 +45,15 @@ impl Measure {
         }
     }
 
+    /// Returns the scale of logits; 1 for probabilities.
+    #[must_use]
+    pub fn scale(self) -> f32 {
+        match self {
+            Self::Logits { s } => s,
+            Self::Probabilities => 1.0,
+        }
+    }
+
     /// Returns the measure in which each weight of logits is the square of the weight in this one. Rows of
     /// probabilities refuse p-less, which alone asks for it (P2).
     #[must_use]

@@ -106,6 +106,7 @@ pub(crate) fn params(kind: Kind, row: usize, vocab: usize, ends: Variant) -> Sam
 /// One mode of each kind, then all pairs.
 fn modes(row: usize) -> LogprobModes {
     let [first, second] = [row / 4, row / 16].map(|place| LogprobMode::ALL[place % 4]);
+    let second = if row / 64 % 2 == 1 { LogprobMode::Radius } else { second };
     LogprobModes { first, second: Some(second).filter(|second| *second != first) }
 }
 
@@ -139,7 +140,11 @@ fn params_of_logits(row: usize, vocab: usize, ends: Variant) -> SamplingParams {
                 *first = LogprobMode::Edited;
             }
             match first {
-                LogprobMode::Processed if params.temperature == 0.0 => *second = Some(LogprobMode::Raw),
+                LogprobMode::Processed
+                    if params.temperature == 0.0 || *second == Some(LogprobMode::Radius) =>
+                {
+                    *second = Some(LogprobMode::Raw);
+                }
                 LogprobMode::Processed => {}
                 _ => *second = Some(LogprobMode::Processed),
             }

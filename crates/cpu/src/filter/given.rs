@@ -46,6 +46,12 @@ impl Reader<'_> {
         dispatch(self.level, Least { reader: self, cut })
     }
 
+    /// Returns the largest logit of a cut; -inf if it has no token.
+    pub fn largest(&self, cut: Cut) -> f32 {
+        self.view.need(cut.low());
+        dispatch(self.level, Largest { reader: self, cut })
+    }
+
     /// Appends the keys of a cut's tokens to a list, unless there are more than `limit`.
     pub fn gather(&self, cut: Cut, limit: usize, list: &mut List) -> bool {
         self.view.need(cut.low());
@@ -274,8 +280,7 @@ impl Given {
                 listed: Some(start..end),
             });
         }
-        reader.view.need(cut.low());
-        let first = dispatch(reader.level, Largest { reader, cut });
+        let first = reader.largest(cut);
         let prefix = self.prefix && cut.first == u64::MAX;
         (first > f32::NEG_INFINITY).then_some(Given { cut, first, prefix, listed: None })
     }

@@ -10,6 +10,7 @@
 
 #include "math/logprob_modes.cuh"
 #include "block/ranks.cuh"
+#include "stage/radius.cuh"
 #include "stage/row_result.cuh"
 
 // Stores a row's logprobs in their sections of the outputs, which lie as in Layout of spec/src/layout.rs. Each store
@@ -345,12 +346,17 @@ DEVICE void write_logprobs(LogprobStorage& storage, RowReduceStorage& reduce, co
         if (is_second) {
             query = LogprobQuery{target.token, nullptr, 0, 0};
         }
-        write_mode(storage, reduce, target, params,
-                   is_second ? second_logprob_mode(params) : first_logprob_mode(params), query);
+        const u32 mode = is_second ? second_logprob_mode(params) : first_logprob_mode(params);
+        if (mode == MODE_RADIUS) {
+            second = row_radius<T>(step, target.row, step.slots[target.row], target.token, target.temperature,
+                                   key_logit(target.first_key), target.kept, reduce);
+        } else {
+            write_mode(storage, reduce, target, params, mode, query);
+        }
         if (!is_second) {
             break;
         }
-        if (threadIdx.x == 0) {
+        if (mode != MODE_RADIUS && threadIdx.x == 0) {
             // This thread wrote it where the first mode's logprob is to stand.
             second = bits_float(step.outputs[OUTPUT_LOGPROBS * (u64)step.rows + target.row]);
         }

@@ -214,6 +214,7 @@ shared! {
         EDITED = 1;
         TEMPERED = 2;
         PROCESSED = 3;
+        RADIUS = 4;
     }
 
     /// The list `Request::section`: the place of each word in it. The ids that open a section come
@@ -317,7 +318,9 @@ shared! {
         no_repeat_ngram_scope: u32;
         no_repeat_ngram_window: u32;
         no_repeat_ngram_exempt_count: u32;
-        reserved: u32;
+        /// How large the intermediate results of edits are, beside the row's own logits; below 0 if rows have
+        /// the radius 0 (L7).
+        radius_size: f32;
     }
 
     /// What a request's edits know of one id: an entry of a hash table with open addressing.

@@ -71,6 +71,7 @@ const DEVICE: &[Source] = device_files![
     "stage/kept_set.cuh",
     "stage/tested_draw.cuh",
     "stage/draw.cuh",
+    "stage/radius.cuh",
     "stage/logprobs.cuh",
     "stage/token_logprob.cuh",
     "stage/finish.cuh",

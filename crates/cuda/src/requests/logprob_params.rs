@@ -2,13 +2,15 @@
 //! results.
 
 use gumball_spec::num::LOG2_E;
+use gumball_spec::radius::Edits;
 use gumball_spec::{Error, LogprobMode, LogprobModes, Result, SamplingParams, Widths};
 
 use crate::abi::{Params, features, logprob_modes};
 
 /// Writes a request's logprob parameters into `prepared`, in which everything else is prepared already.
-pub(crate) fn prepare(params: &SamplingParams, prepared: &mut Params) {
+pub(crate) fn prepare(params: &SamplingParams, temperature: f32, vocab: usize, prepared: &mut Params) {
     let Some(logprobs) = &params.logprobs else { return };
+    prepared.radius_size = Edits::of(params, temperature, vocab).map_or(-1.0, |edits| edits.size);
     prepared.features |= features::LOGPROBS;
     prepared.top_n = logprobs.top_n;
     let code = |mode| match mode {
@@ -16,6 +18,7 @@ pub(crate) fn prepare(params: &SamplingParams, prepared: &mut Params) {
         LogprobMode::Edited => logprob_modes::EDITED,
         LogprobMode::Tempered => logprob_modes::TEMPERED,
         LogprobMode::Processed => logprob_modes::PROCESSED,
+        LogprobMode::Radius => logprob_modes::RADIUS,
     };
     let LogprobModes { first, second } = logprobs.mode;
     let modes = [first, second.unwrap_or(first)];
@@ -41,6 +44,7 @@ pub(crate) fn prepare(params: &SamplingParams, prepared: &mut Params) {
 fn survey_scale(prepared: &Params, mode: LogprobMode) -> Option<f32> {
     let has = |bits: u32| prepared.features & bits != 0;
     match mode {
+        LogprobMode::Radius => None,
         LogprobMode::Raw | LogprobMode::Edited => Some(LOG2_E),
         _ if has(features::GREEDY | features::DYNAMIC_TEMPERATURE) => None,
         LogprobMode::Processed if prepared.filter_chain != 0 || has(features::MIROSTAT) => None,

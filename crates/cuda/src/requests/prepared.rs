@@ -46,7 +46,7 @@ impl Prepared {
                 // What draws nothing is not marked (W2).
                 prepared.features &= !features::WATERMARK;
             }
-            logprob_params::prepare(params, &mut prepared);
+            logprob_params::prepare(params, temperature, vocab, &mut prepared);
             prepared
         });
         let stop_ids = params.stop_ids.clone();

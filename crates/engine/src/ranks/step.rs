@@ -27,7 +27,7 @@ impl HostRanks {
         self.check_plan(plan, logits, &starts)?;
         let batch = &self.host.check_rows(sequences, logits.kind(), batch)?;
         if plan.layout == LogitsLayout::Survey {
-            self.check_survey(logits, batch)?;
+            self.check_survey(sequences, logits, batch)?;
         }
         let Some(out) = out else { return Ok(()) };
         self.begin(sequences, plan, logits, batch, For::Step);

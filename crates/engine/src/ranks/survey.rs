@@ -4,7 +4,7 @@
 use std::sync::{Mutex, PoisonError};
 
 use gumball_cpu::{History, Task, Workspace};
-use gumball_dist::{Needs, Plan, Spread, SurveyRow, Surveyed, survey_rows};
+use gumball_dist::{Needs, Plan, Spread, StepKind, SurveyRow, Surveyed, survey_rows};
 use gumball_spec::layout::Layout;
 use gumball_spec::verify::DraftTree;
 use gumball_spec::verify::coupled::{row_after, stops};
@@ -23,8 +23,14 @@ use crate::slots::Slots;
 use crate::workers::Workers;
 
 impl HostRanks {
-    /// Checks that rows can be surveyed: each is logits that no hook changes, on the route of the race.
-    pub(super) fn check_survey(&self, logits: Logits<'_>, batch: &Batch<'_>) -> Result<()> {
+    /// Checks that rows can be surveyed: each is logits that no hook changes, on the route of the race, of a
+    /// request that asks for no radius.
+    pub(super) fn check_survey(
+        &self,
+        sequences: &Slots,
+        logits: Logits<'_>,
+        batch: &Batch<'_>,
+    ) -> Result<()> {
         let conflict = |other, reason| Err(Error::Conflict { parameter: "layout", other, reason });
         if batch.hooks.iter().any(Option::is_some) {
             return conflict("hooks", "a hook sees a whole row, and no rank has one; take gather or swap");
@@ -34,6 +40,12 @@ impl HostRanks {
         }
         if *self.host.workers.route() != Route::Race {
             return conflict("route", "only the route race surveys rows where they are; take gather or swap");
+        }
+        if sequences.shape(batch, 0, StepKind::Decode, false)?.needs == Needs::Whole {
+            return conflict(
+                "logprobs.mode",
+                "a radius is of a whole row, and no rank has one; take gather or swap",
+            );
         }
         Ok(())
     }

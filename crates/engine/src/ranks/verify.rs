@@ -33,7 +33,7 @@ impl HostRanks {
         self.check_plan(plan, logits, &drafts.starts)?;
         refuse_survey(plan, batch.mode)?;
         if plan.layout == LogitsLayout::Survey {
-            self.check_survey(logits, batch)?;
+            self.check_survey(sequences, logits, batch)?;
         }
         let batch = &self.host.check_requests(sequences, logits.kind(), batch, drafts)?;
         let Some(out) = out else { return Ok(()) };

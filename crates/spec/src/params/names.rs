@@ -127,6 +127,8 @@ named! { "logprob mode",
     Tempered = "tempered",
     /// After the filters: the distribution the token was drawn from.
     Processed = "processed",
+    /// No distribution: in the place of the token's logprob the radius of its row (L7). Only a second mode.
+    Radius = "radius",
 }
 
 /// The modes of a request's logprobs: one, or two different ones (L1).

@@ -133,10 +133,11 @@ impl Reading {
     }
 
     fn with_mode(self, wanted: &Wanted, mode: Option<LogprobMode>) -> Self {
-        use LogprobMode::{Processed, Tempered};
+        use LogprobMode::{Processed, Radius, Tempered};
         match (self, mode) {
             _ if wanted.hooked => Self::Whole(WholeRow::Hook),
             (Self::Whole(WholeRow::DynamicTemperature | WholeRow::Parameter(_)), _) => self,
+            (_, Some(Radius)) => Self::Whole(WholeRow::Logprobs(Radius)),
             // A greedy row's only member is its token.
             (Self::First, None | Some(Processed | Tempered)) if wanted.siblings > 1 => {
                 Self::Top(wanted.siblings)

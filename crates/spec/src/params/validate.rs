@@ -4,7 +4,9 @@
 use std::collections::HashSet;
 use std::fmt::Display;
 
-use super::{Filter, FilterOrder, Loops, Parameter, Parameters, SamplingParams, Scope, Section, Watermark};
+use super::{
+    Filter, FilterOrder, LogprobMode, Loops, Parameter, Parameters, SamplingParams, Scope, Section, Watermark,
+};
 use crate::error::{Error, Result};
 use crate::row::Kind;
 use crate::shape::check_vocab;
@@ -97,6 +99,8 @@ impl SamplingParams {
                 modes,
                 "one mode, or two different ones",
             )?;
+            let is_logprob = modes.first != LogprobMode::Radius;
+            check(is_logprob, "logprobs.mode", modes, "radius behind a mode of logprobs, as in raw,radius")?;
         }
         let Some(dynamic) = self.dynamic_temperature else { return Ok(()) };
         dynamic.check_ranges()?;

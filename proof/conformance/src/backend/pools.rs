@@ -8,7 +8,8 @@ use std::ops::Range;
 use std::time::Duration;
 
 use gumball_engine::dist::{
-    LogitsLayout, Ownership, Plan, PlannerConfig, StepKind, StepShape, TransportKind, VocabSplit, threads,
+    LogitsLayout, Needs, Ownership, Plan, PlannerConfig, StepKind, StepShape, TransportKind, VocabSplit,
+    threads,
 };
 use gumball_engine::{
     Batch, Kind, Matrix, Outputs, Pool, PoolConfig, Proposals, Ranks, Row, Rows, Scored, Sequence, Slot,
@@ -435,7 +436,9 @@ impl Pools {
         if !is_assigned {
             let is_hooked = batch.hooks.iter().any(Option::is_some);
             let is_judged = work.drafts.is_some() && batch.mode.step_kind() == StepKind::Judge;
-            let is_whole = work.kind() == Kind::Probabilities || is_hooked || is_judged;
+            let needs = self.all[0].shape(batch.slots, 0, StepKind::Decode).map(|shape| shape.needs);
+            let is_whole =
+                work.kind() == Kind::Probabilities || is_hooked || is_judged || needs == Ok(Needs::Whole);
             over.turn(&self.all[0], is_whole);
         }
         let over = &*over;

@@ -79,6 +79,8 @@ pub mod logprobs;
 
 pub mod probabilities;
 
+pub mod radius;
+
 pub mod verify;
 
 pub mod params;
@@ -103,6 +105,7 @@ families! {
     draw::marks => mark_rules,
     draw::neighbours => neighbour_rules,
     logprobs => logprob_rules,
+    radius => radius_rules,
     probabilities::measure => measure_rules,
     probabilities::filters => probability_filter_rules,
     probabilities::min_p => probability_min_p_rules,

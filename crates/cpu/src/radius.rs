@@ -1,0 +1,94 @@
+//! The radius: how far the logits of a row may move before another token is drawn (L7).
+//!
+//! ```text
+//! the kept set, weighed again:   how far until the token leaves it, or others enter
+//! the race of the kept set:      the runner-up
+//! the race of all other tokens:  those that score nearly as much
+//! ```
+
+use gumball_spec::draw::arrival_by;
+use gumball_spec::num::log2;
+use gumball_spec::radius::{Edits, Facts, Limits, size};
+use gumball_spec::survey::Measure;
+use gumball_spec::watermark::Words;
+use gumball_spec::{Filter, Forced, Kind, NONE};
+
+use crate::Task;
+use crate::cut::Cut;
+use crate::draw::{first_arrivals, that_score};
+use crate::filter::{Buffers, Given, Reader};
+use crate::logprobs::count;
+use crate::task::Stream;
+use crate::workspace::Chosen;
+
+/// Returns the radius of a row. `kept`: what its filters keep; its list is lost. `hooked`: whether the row
+/// has a hook.
+pub(crate) fn radius(
+    reader: &Reader<'_>,
+    filter: &mut Buffers,
+    draw: &mut crate::draw::Buffers,
+    kept: Option<&mut Given>,
+    task: &Task<'_>,
+    chosen: &Chosen,
+    hooked: bool,
+) -> f32 {
+    let params = task.prepared.params();
+    let forced = task.emitted();
+    if chosen.token == NONE {
+        return f32::NEG_INFINITY;
+    }
+    if forced.and_then(Forced::kept).is_some() {
+        return f32::INFINITY;
+    }
+    let is_drawn = task.kind == Kind::Logits && forced.is_none() && !hooked;
+    let edits = Edits::of(params, params.temperature, reader.view.vocab()).filter(|_| is_drawn);
+    let (Some(edits), Some(kept)) = (edits, kept) else { return 0.0 };
+    let whole = Given::whole(reader);
+    let after = |cut: Cut| Cut { first: cut.last - 1, last: whole.cut.last };
+    if chosen.temperature == 0.0 {
+        let next = reader.largest(after(kept.cut));
+        return edits.radius(reader.first - next, reader.first.abs());
+    }
+
+    let measure = Measure::new(task.kind, chosen.temperature);
+    let filters = Measure::new(task.kind, if params.temperature_last { 1.0 } else { chosen.temperature });
+    let [s, filter_s] = [measure, filters].map(Measure::scale);
+    let h = 1.0 / s;
+    let stream = task.stream();
+    let token = chosen.token as u32;
+    let score = |id: u32| {
+        let z = reader.view.logit(id as usize) + 0.0;
+        let Stream { seed, position, draw, .. } = stream;
+        (z, measure.exponent(z, kept.first) - log2(arrival_by(Words { seed, position, draw }, id)))
+    };
+    let (own, won) = score(token);
+    let mut first_two = [NONE; 2];
+    first_arrivals(reader, draw, &filter.list.keys, kept, measure, stream, &mut first_two);
+    let runner_up = u32::try_from(first_two[1]).map_or(f32::INFINITY, |id| (won - score(id).1) * h);
+
+    kept.listed = None;
+    let least = reader.least(kept.cut);
+    let next = reader.largest(after(kept.cut));
+    let count = count(reader, kept.cut) as usize;
+    if count == 1 && next == f32::NEG_INFINITY {
+        return f32::INFINITY;
+    }
+    let mut facts = Facts { first: reader.first, own, least, next, count, mass: 0 };
+    if task.prepared.filters().contains(&Filter::TopP) {
+        facts.mass = kept.total(reader, filter, filters);
+    }
+    let limits = Limits::new(params, reader.view.vocab(), &facts, filter_s);
+    let mut twice = limits.leaves.min(runner_up);
+    if next > f32::NEG_INFINITY {
+        // No other score is within this.
+        let reach = (twice * s).min(f32::MAX) * 1.00001 + won.abs() * 1e-6;
+        let others = Given { cut: after(kept.cut), prefix: false, ..kept.clone() };
+        let mut ids = Vec::new();
+        that_score(reader, draw, &others, measure, stream, won - reach, &mut ids);
+        for id in ids {
+            let (z, scored) = score(id);
+            twice = twice.min(((won - scored) * h).max(limits.until_kept(z)));
+        }
+    }
+    edits.radius(twice, size(&facts, won, h, &limits))
+}

@@ -1,0 +1,215 @@
+// radius.cuh: how far the logits of a row may move before another token is drawn (rule L7); by a block.
+//
+// Computes   the radius of a row whose token and kept set are known
+// Never      scores a tile whose bound shows that no token of it comes nearer than one already met
+// Twins      oracle spec/src/radius.rs | CPU cpu/src/radius.rs
+// Traffic    the row once; with top-p the tiles of the kept set once more; the tiles whose bound comes near
+// Requires   the row's survey; all threads of the block, whole warps
+//
+// All distances are twice what a logit may move: where one moves up and another one down, they meet after half of what
+// lies between them.
+#pragma once
+
+#include "math/sections.cuh"
+#include "block/mass.cuh"
+#include "block/race.cuh"
+#include "stage/kept_set.cuh"
+
+// What roundings take of a radius, relative to the numbers that are rounded.
+#define RADIUS_ROUNDINGS bits_float((127 - 19) << 23)
+// The logarithm of an arrival is not farther from 0.
+#define MOST_LOG2_ARRIVAL 80.0f
+// A part of top-p that is no less than the errors of sums of rounded weights, in units of 2^-32; and as much of a mass,
+// as a power of two.
+#define TOP_P_SLACK (1u << 14)
+#define MASS_SLACK 16
+
+// How far logits may move before the filters let another token win.
+struct RadiusLimits {
+    // Twice how far until the token itself may be cut off.
+    float leaves;
+    float first;
+    // The least kept logit; the largest one that is not kept.
+    float least;
+    float next;
+    // Whether the row has no other token; whether the kept ones are as many as top-k keeps; and whether min-p is on, with
+    // the least y.
+    bool is_alone;
+    bool is_full;
+    bool has_min_p;
+    float min_p;
+    // The scale of the filters, and 1 / s.
+    float s;
+    float h;
+
+    // Returns twice how far logits may move before a token that is not kept may be.
+    DEVICE_MEMBER float until_kept(float z) const {
+        float by_count = is_full ? least - z : 0.0f;
+        float by_min_p = has_min_p ? (min_p - (z - first) * s) * h : 0.0f;
+        return max_f32(by_count, by_min_p);
+    }
+};
+
+// Returns by how many bits odds may change before the tokens in front of the drawn one reach top-p. `mass` is the kept
+// tokens', `own` and `least` the logits of the token and of the last kept one.
+//
+// In front of it are at most all other kept tokens. What top-p was given weighs at least as much as the kept tokens,
+// and so much that these reach p, but not without their last one.
+DEVICE float bits_until_cut_off(u32 p, u64 mass, float own, float least, float first, float s) {
+    if (p <= TOP_P_SLACK) {
+        return 0.0f;
+    }
+    const u64 own_weight = (u64)weight((own - first) * s) << 15, least_weight = (u64)weight((least - first) * s) << 15;
+    const float before = u64_to_float((mass > own_weight ? mass - own_weight : 0) + (mass >> MASS_SLACK));
+    const float at_least = u64_to_float(mass > least_weight ? mass - least_weight : 0) *
+                           (bits_float((127 + 32) << 23) / u32_to_float(p));
+    const float behind = max_f32(u64_to_float(mass), at_least) - before;
+    if (behind <= 0.0f) {
+        return 0.0f;
+    }
+    const u64 less = p - TOP_P_SLACK;
+    const float odds_of_p = log2_rule(u64_to_float(less)) - log2_rule(u64_to_float((1ull << 32) - less));
+    return max_f32(odds_of_p - (log2_rule(before) - log2_rule(behind)), 0.0f);
+}
+
+// Returns the limits of a row of which `kept` is kept and a token with the logit `own` was drawn.
+template <class V>
+DEVICE RadiusLimits radius_limits(const Step& step, u32 row, const V& view, const Params& params, float first,
+                                  float own, const GivenSet& kept, RowReduceStorage& reduce) {
+    const Maxima maxima = survey_maxima(step, row);
+    u32 least = ~0u, next = 0, count = 0;
+    visit_tiles(
+        view, maxima, MIN_TOKEN_VALUE,
+        [&](u32 tile, float, const float (&z)[ITEMS_PER_LANE], bool) INLINE {
+#pragma unroll
+            for (u32 j = 0; j < ITEMS_PER_LANE; j++) {
+                const u32 bits = ordered_bits(z[j]);
+                const bool is_kept = kept.cut.contains(make_key(z[j], tile * TILE + view.offset(tile, lane_id(), j)));
+                least = is_kept && bits < least ? bits : least;
+                next = !is_kept && bits > next ? bits : next;
+                count += is_kept;
+            }
+        },
+        [](u32, float, bool) INLINE {});
+    const u64 kept_count = block_sum(reduce, count);
+    RadiusLimits limits;
+    limits.first = first;
+    limits.least = from_ordered_bits(~(u32)block_max(reduce, ~least));
+    limits.next = from_ordered_bits((u32)block_max(reduce, next > ordered_bits(-INF_F32) ? next : ordered_bits(-INF_F32)));
+    limits.s = params.filter_log2e_over_t;
+    limits.h = 1.0f / limits.s;
+    limits.leaves = INF_F32;
+    limits.is_alone = kept_count == 1 && !(limits.next > MASKED_VALUE);
+    limits.is_full = limits.has_min_p = false;
+    limits.min_p = params.log2_min_p;
+#pragma unroll 1
+    for (u64 chain = params.filter_chain; chain != 0; chain >>= 4) {
+        const u32 filter = (u32)chain & 15;
+        if (filter == FILTER_MIN_P) {
+            limits.has_min_p = true;
+            limits.leaves = fminf(limits.leaves, ((own - first) * limits.s - limits.min_p) * limits.h);
+            continue;
+        }
+        limits.leaves = fminf(limits.leaves, own - limits.next);
+        if (filter == FILTER_TOP_K) {
+            limits.is_full = kept_count >= params.top_k;
+        } else {
+            const u64 mass =
+                mass_of_set(RowBlocks::alone(reduce), view, maxima, kept, kept.cut, limits.s).mass;
+            const float bits = bits_until_cut_off(params.top_p, mass, own, limits.least, first, limits.s);
+            limits.leaves = fminf(limits.leaves, bits * limits.h);
+        }
+    }
+    return limits;
+}
+
+// Returns the least of all distances of a row's tokens from winning, `limits.leaves` among them. `won` is the token's
+// score, s the scale of the race and h 1 / s.
+//
+//     each warp, of 32 tiles at a time:
+//         bounds of the tiles' scores, one per lane
+//         for each tile whose bound comes nearer than the least distance so far: score its tokens
+template <class V>
+DEVICE float least_distance(const V& view, const Maxima& maxima, const RngStream& rng, const RadiusLimits& limits,
+                            const Cut& kept, u32 token, float won, float s, float h, RowReduceStorage& reduce) {
+    const Origin origin(limits.first);
+    float least = limits.leaves;
+#pragma unroll 1
+    for (u32 start = 32 * warp_id(); start < maxima.tiles; start += 32 * warp_count()) {
+        const u32 own = start + lane_id();
+        const float maximum = own < maxima.tiles ? maxima.of(own) : MASKED_VALUE;
+        const float bound = exponent(maximum, origin, s) - log2_of_normal(first_arrival(rng, own).e);
+        u32 open = __ballot_sync(FULL_MASK, maximum > MASKED_VALUE);
+#pragma unroll 1
+        for (; open != 0; open &= open - 1) {
+            const int lane = __ffs((int)open) - 1;
+            if (!((won - __shfl_sync(FULL_MASK, bound, lane)) * h < least)) {
+                continue;
+            }
+            const u32 tile = start + lane;
+            const FirstArrival first = first_arrival(rng, tile);
+            float z[ITEMS_PER_LANE];
+            u32 nonfinite_flags = 0;
+            view.load(tile, lane_id(), z, nonfinite_flags);
+#pragma unroll 1
+            for (u32 j = 0; j < ITEMS_PER_LANE; j++) {
+                const u32 offset = view.offset(tile, lane_id(), j), id = tile * TILE + offset;
+                const float own_z = clean(select_item(z, j));
+                if (own_z > MASKED_VALUE && id != token) {
+                    const float score =
+                        exponent(own_z, origin, s) - log2_of_normal(token_arrival(rng, first, tile, offset));
+                    const float wins = (won - score) * h;
+                    const float enters = kept.contains(make_key(own_z, id)) ? wins : limits.until_kept(own_z);
+                    least = fminf(least, max_f32(wins, enters));
+                }
+            }
+            least = from_ordered_bits(__reduce_min_sync(FULL_MASK, ordered_bits(least)));
+        }
+    }
+    return from_ordered_bits(~(u32)block_max(reduce, ~ordered_bits(least)));
+}
+
+// Returns the radius of a row; the same in all threads. `temperature` is the draw's, `first` the logit of the row's
+// first token.
+template <class T>
+DEVICE_NOINLINE float row_radius(const Step& step, u32 row, int slot, int token, float temperature, float first,
+                                 GivenSet kept, RowReduceStorage& reduce) {
+    const RowContext<T, true> context(step, row, slot);
+    const Params& params = context.params;
+    const ForcedToken forced = forced_token(step, row, slot, params.features);
+    if (token == NO_TOKEN) {
+        return -INF_F32;
+    }
+    if (forced.is_kept()) {
+        return INF_F32;
+    }
+    if (GUMBALL_PROBABILITIES || forced.id >= 0 || params.radius_size < 0.0f) {
+        return 0.0f;
+    }
+    const float own = context.view.logit((u32)token);
+    const RadiusLimits limits = radius_limits(step, row, context.view, params, first, own, kept, reduce);
+    if (limits.is_alone) {
+        return INF_F32;
+    }
+    float twice, size;
+    if (temperature == 0.0f) {
+        twice = first - limits.next;
+        size = fabsf(first);
+    } else {
+        const float s = params.log2e_over_t, h = 1.0f / s;
+        const RngStream rng = race_stream(params, context.state);
+        const u32 tile = (u32)token / TILE;
+        const float arrival = token_arrival(rng, first_arrival(rng, tile), tile, (u32)token % TILE);
+        const float won = exponent(own, Origin(first), s) - log2_of_normal(arrival);
+        twice = least_distance(context.view, survey_maxima(step, row), rng, limits, kept.cut, (u32)token, won, s, h,
+                               reduce);
+        size = fmaxf(fabsf(first), fabsf(own)) + (fabsf(won) + MOST_LOG2_ARRIVAL) * fmaxf(h, limits.h);
+    }
+    if (twice == INF_F32) {
+        return twice;
+    }
+    const float r = params.repetition_penalty, shrink = 1.0f / fmaxf(fmaxf(r, 1.0f / r), 1.0f);
+    const float reach = twice * 0.5f;
+    const float radius = (reach - ((reach + size) + params.radius_size) * RADIUS_ROUNDINGS) * shrink;
+    return radius > 0.0f ? radius : 0.0f;
+}

@@ -1,0 +1,218 @@
+//! The radius: how far the logits of a row may move before another token is drawn (rule L7).
+//!
+//! All distances here are twice what a logit may move: where one moves up and another one down, they meet
+//! after half of what lies between them.
+
+use crate::draw::score;
+use crate::filter::fraction_to_u32;
+use crate::num::{exp2, log2};
+use crate::oracle::Outcome;
+use crate::params::{Filter, FilterOrder, SamplingParams};
+use crate::request::{Forced, Request};
+use crate::row::{Kind, NONE};
+use crate::survey::{Given, Measure, scale};
+
+/// The filters of which a radius is known, in the only sequence.
+const KNOWN: [Filter; 3] = [Filter::TopK, Filter::TopP, Filter::MinP];
+/// Sums of rounded weights are off by less than this power of two of the whole.
+const MASS_SLACK: u32 = 16;
+/// A part of top-p that is no less than these errors, in units of 2^-32.
+const TOP_P_SLACK: u64 = 1 << 14;
+/// What roundings take of a radius, relative to the numbers that are rounded.
+const ROUNDINGS: f32 = 1.0 / (1u32 << 19) as f32;
+/// The logarithm of an arrival is not farther from 0.
+const ARRIVALS: f32 = 80.0;
+
+/// What a request's edits do to the radius of its rows.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Edits {
+    /// By what they multiply it: 1 / max(1, r, 1 / r), r being the repetition penalty.
+    pub shrink: f32,
+    /// How large their intermediate results are, beside the row's own logits.
+    pub size: f32,
+}
+
+impl Edits {
+    /// Returns them at a temperature, which may stand in for the request's own; `None` where no radius is
+    /// known.
+    #[must_use]
+    pub fn of(params: &SamplingParams, temperature: f32, vocab: usize) -> Option<Self> {
+        let mut known = KNOWN.iter();
+        let mut filters = params.filters(vocab);
+        let is_known = match params.order {
+            FilterOrder::Joint => filters.all(|filter| KNOWN.contains(&filter)),
+            _ => filters.all(|filter| known.any(|known| *known == filter)),
+        };
+        let is_drawn = !SamplingParams::is_greedy(temperature);
+        if params.dynamic_temperature.is_some() && temperature != 0.0
+            || is_drawn && (!is_known || params.mirostat.is_some() || params.min_keep > 1)
+            || params.frequency_penalty < 0.0
+        {
+            return None;
+        }
+        let r = params.repetition_penalty;
+        let biases = params.logit_bias.iter().map(|(_, bias)| bias.abs()).filter(|bias| bias.is_finite());
+        let bias = biases.fold(0.0, f32::max);
+        let is_edited = bias > 0.0
+            || r != 1.0
+            || params.frequency_penalty != 0.0
+            || params.presence_penalty != 0.0
+            || params.dry.multiplier != 0.0;
+        let size = if is_edited { (256.0 + bias) + params.presence_penalty.abs() } else { 0.0 };
+        Some(Self { shrink: 1.0 / r.max(1.0 / r).max(1.0), size })
+    }
+
+    /// Returns the radius, given twice what it is without roundings and edits, and how large the numbers are
+    /// that were rounded.
+    #[must_use]
+    pub fn radius(self, twice: f32, size: f32) -> f32 {
+        if twice == f32::INFINITY {
+            return twice;
+        }
+        let reach = twice * 0.5;
+        let radius = (reach - ((reach + size) + self.size) * ROUNDINGS) * self.shrink;
+        // It may be no number where logits are too far apart to be subtracted.
+        if radius > 0.0 { radius } else { 0.0 }
+    }
+}
+
+/// What is known of a row once its token is drawn.
+#[derive(Clone, Copy, Debug)]
+pub struct Facts {
+    /// The logit of the row's first token.
+    pub first: f32,
+    /// The token's logit.
+    pub own: f32,
+    /// The least kept logit.
+    pub least: f32,
+    /// The largest logit that is not kept; -inf if all tokens are.
+    pub next: f32,
+    /// How many tokens are kept.
+    pub count: usize,
+    /// With top-p, the mass of the kept tokens at the filters' scale.
+    pub mass: u64,
+}
+
+/// How far logits may move before the filters let another token win.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Twice how far until the token itself may be cut off.
+    pub leaves: f32,
+    /// The least kept logit.
+    least: f32,
+    /// Whether the kept tokens are as many as top-k keeps.
+    is_full: bool,
+    /// With min-p, the row's first logit and the least y.
+    min_p: Option<[f32; 2]>,
+    /// The scale of the filters, and 1 / s.
+    s: f32,
+    h: f32,
+}
+
+impl Limits {
+    /// Returns them for parameters of which the radius is known. `s`: the scale of the filters.
+    #[must_use]
+    pub fn new(params: &SamplingParams, vocab: usize, facts: &Facts, s: f32) -> Self {
+        let (least, h) = (facts.least, 1.0 / s);
+        let mut limits = Self { leaves: f32::INFINITY, least, is_full: false, min_p: None, s, h };
+        for filter in params.filters(vocab) {
+            match filter {
+                Filter::TopK => {
+                    limits.leaves = limits.leaves.min(facts.own - facts.next);
+                    limits.is_full = facts.count >= params.top_k as usize;
+                }
+                Filter::TopP => {
+                    let leaves = token_leaves(fraction_to_u32(params.top_p), facts, s) * h;
+                    limits.leaves = limits.leaves.min(facts.own - facts.next).min(leaves);
+                }
+                _ => {
+                    let threshold = log2(params.min_p);
+                    let leaves = (((facts.own - facts.first) * s) - threshold) * h;
+                    limits.leaves = limits.leaves.min(leaves);
+                    limits.min_p = Some([facts.first, threshold]);
+                }
+            }
+        }
+        limits
+    }
+
+    /// Returns twice how far logits may move before a token that is not kept may be.
+    #[must_use]
+    pub fn until_kept(&self, z: f32) -> f32 {
+        let by_count = if self.is_full { self.least - z } else { 0.0 };
+        let by_min_p =
+            self.min_p.map_or(0.0, |[first, threshold]| (threshold - (z - first) * self.s) * self.h);
+        by_count.max(by_min_p)
+    }
+}
+
+/// Returns by how many bits odds may change before the tokens in front of the drawn one reach top-p. `p`: in
+/// units of 2^-32.
+///
+/// In front of it are at most all other kept tokens. What top-p was given weighs at least as much as the kept
+/// tokens, and so much that these reach p, but not without their last one.
+fn token_leaves(p: u64, facts: &Facts, s: f32) -> f32 {
+    if p <= TOP_P_SLACK {
+        return 0.0;
+    }
+    let weight =
+        |z: f32| u64::from((exp2((z - facts.first) * s) * 268_435_456.0).round_ties_even() as u32) << 15;
+    let before = facts.mass.saturating_sub(weight(facts.own)) + (facts.mass >> MASS_SLACK);
+    let at_least = facts.mass.saturating_sub(weight(facts.least)) as f32 * (4_294_967_296.0 / p as f32);
+    let behind = (facts.mass as f32).max(at_least) - before as f32;
+    if behind <= 0.0 {
+        return 0.0;
+    }
+    let p = p - TOP_P_SLACK;
+    let odds_of_p = log2(p as f32) - log2(((1 << 32) - p) as f32);
+    (odds_of_p - (log2(before as f32) - log2(behind))).max(0.0)
+}
+
+/// Returns how large the numbers are of which scores and cuts are made.
+#[must_use]
+pub fn size(facts: &Facts, won: f32, h: f32, limits: &Limits) -> f32 {
+    facts.first.abs().max(facts.own.abs()) + (won.abs() + ARRIVALS) * h.max(limits.h)
+}
+
+/// Returns the radius of a row whose outcome is known (L7). `hooked`: whether the row has a hook.
+#[must_use]
+pub fn radius(request: &Request<'_>, outcome: &Outcome, hooked: bool) -> f32 {
+    let (params, z, order) = (request.params, &outcome.z[..], &outcome.order[..]);
+    if outcome.token == NONE {
+        return f32::NEG_INFINITY;
+    }
+    if request.forced.and_then(Forced::kept).is_some() {
+        return f32::INFINITY;
+    }
+    let is_drawn = request.kind == Kind::Logits && request.forced.is_none() && !hooked;
+    let Some(edits) = Edits::of(params, params.temperature, z.len()).filter(|_| is_drawn) else { return 0.0 };
+    if order.len() == 1 {
+        return f32::INFINITY;
+    }
+    let value = |place: usize| order.get(place).map_or(f32::NEG_INFINITY, |id| z[*id as usize]);
+    if outcome.temperature == 0.0 {
+        return edits.radius(value(0) - value(1), value(0).abs());
+    }
+
+    let (token, kept) = (outcome.token as u32, outcome.filtered_ids());
+    let s = scale(outcome.temperature);
+    let filter_s = if params.temperature_last { scale(1.0) } else { s };
+    let facts = Facts {
+        first: value(0),
+        own: z[token as usize],
+        least: value(kept.len() - 1),
+        next: value(kept.len()),
+        count: kept.len(),
+        mass: Given::new(z, kept, Measure::Logits { s: filter_s }).total(),
+    };
+    let limits = Limits::new(params, z.len(), &facts, filter_s);
+    let race = Given::new(z, kept, Measure::Logits { s });
+    let (won, h) = (score(request, &race, token), 1.0 / s);
+    let mut twice = limits.leaves;
+    for (place, id) in order.iter().enumerate().filter(|(_, id)| **id != token) {
+        let wins = (won - score(request, &race, *id)) * h;
+        let enters = if place < kept.len() { wins } else { limits.until_kept(z[*id as usize]) };
+        twice = twice.min(wins.max(enters));
+    }
+    edits.radius(twice, size(&facts, won, h, &limits))
+}

@@ -1,0 +1,200 @@
+//! The radius of a row (L7): rows that move by less keep their token.
+
+use gumball_spec::num::philox4x32_10;
+use gumball_spec::{
+    DynamicTemperature, FilterOrder, LogprobMode, LogprobModes, LogprobsParams, Mirostat, SamplingParams,
+};
+
+use crate::case::Case;
+use crate::rows;
+use crate::rules::Check;
+
+rules!(radius_rules:
+    L7 rows_that_move_by_less_keep_their_token,
+    L7 a_little_more_takes_the_token_of_plain_and_greedy_rows,
+    L7 a_token_near_a_cut_has_the_radius_of_the_cut,
+    L7 tokens_that_are_not_kept_count_where_filters_do_not_hold_them,
+    L7 a_forced_token_and_one_alone_have_no_bound,
+    L7 a_known_token_and_what_no_rule_names_have_the_radius_0,
+    L7 an_empty_row_has_none,
+);
+
+const INF: f32 = f32::INFINITY;
+
+/// Asks for the radius of rows with these parameters.
+#[must_use]
+pub fn asking(params: SamplingParams) -> SamplingParams {
+    let mode = LogprobModes { first: LogprobMode::Raw, second: Some(LogprobMode::Radius) };
+    SamplingParams { logprobs: Some(LogprobsParams { mode, ..LogprobsParams::default() }), ..params }
+}
+
+/// Parameters of which radii are known, a kind for each number.
+#[must_use]
+pub fn known(number: u32) -> SamplingParams {
+    let plain = || SamplingParams {
+        temperature: [1.0, 0.7, 1.6][number as usize / 16 % 3],
+        ..SamplingParams::default()
+    };
+    asking(match number % 12 {
+        0 => plain(),
+        1 => SamplingParams { temperature: 0.0, ..plain() },
+        2 => SamplingParams { top_k: 50, ..plain() },
+        3 => SamplingParams { top_p: 0.9, ..plain() },
+        4 => SamplingParams { min_p: 0.05, ..plain() },
+        5 => SamplingParams { top_k: 40, top_p: 0.8, ..plain() },
+        6 => SamplingParams { top_k: 3, top_p: 0.95, min_p: 0.02, ..plain() },
+        7 => SamplingParams { top_p: 0.7, min_p: 0.1, order: FilterOrder::Joint, ..plain() },
+        8 => SamplingParams { top_k: 20, temperature_last: true, min_p: 0.01, ..plain() },
+        9 => SamplingParams { repetition_penalty: 1.3, presence_penalty: 0.4, ..plain() },
+        10 => SamplingParams {
+            repetition_penalty: 0.8,
+            logit_bias: vec![(3, 2.5), (900, -4.0)],
+            top_k: 30,
+            ..plain()
+        },
+        _ => SamplingParams { temperature: 0.0, repetition_penalty: 1.5, frequency_penalty: 0.3, ..plain() },
+    })
+}
+
+/// A row that is like a model's, and a case of it with a history.
+#[must_use]
+pub fn case(number: u32, vocab: usize) -> (Vec<f32>, Case) {
+    let [words, ..] = philox4x32_10(u64::from(number), [0; 4]);
+    let row = rows::bell(vocab, [2.0, 3.0, 0.3][number as usize / 12 % 3], u64::from(words));
+    let history: Vec<u32> = (0..30).map(|place| (words ^ place * 77) % vocab as u32).collect();
+    let case = Case::of(&row, known(number)).after(&history[..9], &history[9..]).at(u64::from(number), 30);
+    (row, case)
+}
+
+/// Ways in which all logits of a row move by a distance: at random, those of the token down and all others up,
+/// or those of likely tokens down and of the unlikely up, or the other way round.
+#[must_use]
+pub fn moved(row: &[f32], token: usize, by: f32, way: u32) -> Vec<f32> {
+    let mut sorted = row.to_vec();
+    sorted.sort_by(|a, b| b.total_cmp(a));
+    let middle = sorted[[1, 3, 20, 50][way as usize % 4].min(row.len() - 1)];
+    let sign = |(id, z): (usize, &f32)| match way % 8 {
+        0..3 if id == token => -1.0,
+        0 => 1.0,
+        1..3 => {
+            if philox4x32_10(u64::from(way), [id as u32, 0, 0, 0])[0] % 2 == 0 {
+                1.0
+            } else {
+                -1.0
+            }
+        }
+        3..6 => {
+            if *z >= middle {
+                -1.0
+            } else {
+                1.0
+            }
+        }
+        _ if id == token => -1.0,
+        _ => {
+            if *z >= middle {
+                1.0
+            } else {
+                -1.0
+            }
+        }
+    };
+    row.iter().enumerate().map(|(id, z)| z + sign((id, z)) * by).collect()
+}
+
+fn radius_of(check: &Check<'_>, case: &Case) -> (i32, f32) {
+    let seen = check.sees(case);
+    (seen.token, seen.logprobs.expect("asked for").second)
+}
+
+fn with_row(case: &Case, row: &[f32]) -> Case {
+    Case { logits: Case::of(row, case.params.clone()).logits, ..case.clone() }
+}
+
+fn rows_that_move_by_less_keep_their_token(check: &Check<'_>) {
+    let mut known = 0;
+    for number in 0..check.backend.patience(480) {
+        let (row, case) = case(number, 1_000);
+        let (token, radius) = radius_of(check, &case);
+        known += u32::from(radius > 0.0);
+        let way = number % 8;
+        let moved = moved(&row, token as usize, radius.min(8.0) * 0.9999, way);
+        assert_eq!(
+            check.sees(&with_row(&case, &moved)).token,
+            token,
+            "{number} moved by {radius}, way {way}"
+        );
+    }
+    assert!(known * 10 > check.backend.patience(480) * 8, "{known} radii are above 0");
+}
+
+fn a_little_more_takes_the_token_of_plain_and_greedy_rows(check: &Check<'_>) {
+    for number in (0..check.backend.patience(64)).map(|number| number * 12 + number % 2) {
+        let (row, case) = case(number, 700);
+        let (token, radius) = radius_of(check, &case);
+        let moved = moved(&row, token as usize, radius * 1.001 + 0.001, 0);
+        assert_ne!(check.sees(&with_row(&case, &moved)).token, token, "{number} moved by more than {radius}");
+    }
+}
+
+fn a_token_near_a_cut_has_the_radius_of_the_cut(check: &Check<'_>) {
+    // Whoever wins, and the scores of all others are far below with so low a temperature.
+    let params = asking(SamplingParams { temperature: 0.01, top_k: 2, ..SamplingParams::default() });
+    let (token, radius) = radius_of(check, &Case::of(&[9.0, 0.0, 0.0, -20.0], params.clone()));
+    assert_eq!((token, radius > 4.4 && radius < 4.5), (0, true), "{radius}");
+    // Top-k keeps one of two that are equal: it leaves as soon as anything moves.
+    let params = asking(SamplingParams { top_k: 1, ..params });
+    assert_eq!(radius_of(check, &Case::of(&[5.0, 5.0], params)), (0, 0.0));
+}
+
+fn tokens_that_are_not_kept_count_where_filters_do_not_hold_them(check: &Check<'_>) {
+    let row = rows::bell(600, 2.0, 77);
+    let radii = |params: SamplingParams| -> Vec<f32> {
+        let of = |seed| Case { seed, ..Case::of(&row, asking(params.clone())) };
+        (0..40).map(|seed| radius_of(check, &of(seed)).1).collect()
+    };
+    // Far behind the cut of top-k or min-p is out of reach, behind top-p's it is not known to be.
+    let zeros = |radii: Vec<f32>| radii.iter().filter(|radius| **radius == 0.0).count();
+    let by_top_p = zeros(radii(SamplingParams { top_p: 0.3, ..SamplingParams::default() }));
+    assert!((20..40).contains(&by_top_p), "{by_top_p}");
+    assert_eq!(zeros(radii(SamplingParams { min_p: 0.3, ..SamplingParams::default() })), 0);
+    assert_eq!(zeros(radii(SamplingParams { top_k: 4, ..SamplingParams::default() })), 0);
+}
+
+fn a_forced_token_and_one_alone_have_no_bound(check: &Check<'_>) {
+    let row = [1.0, 2.0, -INF, 0.5];
+    let plain = || asking(SamplingParams::default());
+    let forced = |forced| Case { forced: Some(forced), ..Case::of(&row, plain()) };
+    assert_eq!([0, 2].map(|id| radius_of(check, &forced(id)).1), [INF; 2]);
+    for temperature in [0.0, 1.0] {
+        let params = SamplingParams { temperature, ..plain() };
+        let alone = Case { mask: Some(vec![0b0010]), ..Case::of(&row, params.clone()) };
+        assert_eq!(radius_of(check, &alone), (1, INF));
+        assert!(radius_of(check, &Case::of(&row, params)).1 < 1.0);
+    }
+}
+
+fn a_known_token_and_what_no_rule_names_have_the_radius_0(check: &Check<'_>) {
+    let row = rows::bell(300, 3.0, 5);
+    let plain = || asking(SamplingParams::default());
+    let dynamic = DynamicTemperature { min: 0.5, max: 1.0, exponent: 1.0 };
+    for params in [
+        SamplingParams { typical_p: 0.9, ..plain() },
+        SamplingParams { top_n_sigma: 1.0, ..plain() },
+        SamplingParams { xtc_probability: 0.5, xtc_threshold: 0.1, ..plain() },
+        SamplingParams { mirostat: Some(Mirostat { tau: 5.0, eta: 0.1, mu: None }), ..plain() },
+        SamplingParams { dynamic_temperature: Some(dynamic), ..plain() },
+        SamplingParams { min_p: 0.1, min_keep: 2, ..plain() },
+        SamplingParams { frequency_penalty: -0.1, ..plain() },
+    ] {
+        assert_eq!(radius_of(check, &Case::of(&row, params)).1, 0.0);
+    }
+    // At temperature 0 filters do not act.
+    let greedy = SamplingParams { temperature: 0.0, typical_p: 0.9, min_keep: 2, ..plain() };
+    assert!(radius_of(check, &Case::of(&row, greedy)).1 > 0.0);
+}
+
+fn an_empty_row_has_none(check: &Check<'_>) {
+    let empty = Case::of(&[-INF, f32::NAN], asking(SamplingParams::default()));
+    assert_eq!(radius_of(check, &empty), (-1, -INF));
+}
