@@ -72,7 +72,7 @@ def laid_out(path: str, pages: set[str], to: Path, address: str) -> str:
         return f"{ast.get_docstring(ast.parse(text))}\n\n```python\n{code}\n```\n"
     text = LINK.sub(moved, text)
     # The generator's Markdown has lists begin after an empty line.
-    text = re.sub(r"^(\*\*.+\*\*)\n(?=- )", r"\1\n\n", text, flags=re.M)
+    text = re.sub(r"^(?![- |])(.*[:*])\n(?=- )", r"\1\n\n", text, flags=re.M)
     return PICTURE.sub(FRAME, text) if path == "docs/index.md" and EXPLORER.exists() else text
 
 
