@@ -1,5 +1,5 @@
-"""The pages of the documentation's site: `site.py pages TO [ADDRESS]` lays them out as docs/site.toml orders them, for the generator, and
-`site.py check SITE` ends with the links of the site that lead nowhere, or to the network for what a page consists of.
+"""The pages of the documentation's site: `pages.py lay TO [ADDRESS]` lays them out as docs/site.toml orders them, for the generator, and
+`pages.py check SITE` ends with the links of the site that lead nowhere, or to the network for what a page consists of.
 
 A link to a page leads to its place on the site. One to another file of the tree leads to the repository at ADDRESS; without it, its text alone is left.
 """
@@ -137,7 +137,7 @@ def check(site: Path) -> None:
 
 
 match sys.argv[1:]:
-    case ["pages", to, *address]:
+    case ["lay", to, *address]:
         lay_out(Path(to).resolve(), address[0].rstrip("/") if address else "")
     case ["check", site]:
         check(Path(site).resolve())
