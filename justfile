@@ -30,9 +30,9 @@ write:
 abi:
     cargo run --quiet --package gumball-cuda --example abi -- target/abi
 
-# The documentation of the crates
+# The documentation: of the crates, and the site of all pages
 docs:
-    ci/run documents
+    ci/run documents site
 
 # How long files and functions are, and which blocks of lines stand twice
 report:

@@ -193,10 +193,11 @@ def check(folder: str, address: str | None) -> None:
     print(f"{seen} artefacts say what they are, and name {address or 'no address'}")
 
 
-match sys.argv[1:]:
-    case ["write", address]:
-        write(address.rstrip("/"))
-    case ["check", folder, *rest]:
-        check(folder, rest[0].rstrip("/") if rest and rest[0] else None)
-    case _:
-        sys.exit(__doc__)
+if __name__ == "__main__":
+    match sys.argv[1:]:
+        case ["write", address]:
+            write(address.rstrip("/"))
+        case ["check", folder, *rest]:
+            check(folder, rest[0].rstrip("/") if rest and rest[0] else None)
+        case _:
+            sys.exit(__doc__)

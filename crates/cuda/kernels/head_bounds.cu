@@ -37,7 +37,7 @@ struct ScreenedId {
     DEVICE_MEMBER bool is_bounded() const { return own <= MAX_F32; }
 };
 
-// The bounds of an id's logit, from the product of its codes and a hidden state's digits. docs/heads.md proves them.
+// The bounds of an id's logit, from the product of its codes and a hidden state's digits. docs/bounds.md proves them.
 DEVICE Bounds bounds_of(const HeadStep& args, const HeadRow& row, const ScreenedId& of_id, u32 id, i64 product) {
     const double coded = (double)of_id.scale * (row.unit * (double)product), center = row.mean + coded;
     const double reach = (double)of_id.own * row.norm + (double)of_id.code_norm * row.rest + row.slack;
@@ -216,7 +216,7 @@ KERNEL(head_bounds, HEAD_QUEUE_THREADS, HeadStep, args) {
     }
 }
 
-// How far scores computed here may be from the draw's, in all: see docs/heads.md.
+// How far scores computed here may be from the draw's, in all: see docs/bounds.md.
 #define SCORE_SLACK bits_float((127 - 8) << 23)
 #define SCORE_SLACK_PART bits_float((127 - 19) << 23)
 

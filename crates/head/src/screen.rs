@@ -1,6 +1,6 @@
 //! The screen of a head: its weights as 8-bit codes, and for each row how far the codes may be off.
 //!
-//! It is made once from the weights and bounds every logit from above. `docs/heads.md` has the proof; each
+//! It is made once from the weights and bounds every logit from above. `docs/bounds.md` has the proof; each
 //! step of it that is rounded is rounded to the safe side here.
 
 use std::ops::Range;
@@ -39,7 +39,7 @@ pub(crate) struct Screen {
     padded: usize,
 }
 
-/// The arrays of a screen, for code that computes the bounds elsewhere, such as on a GPU. `docs/heads.md`
+/// The arrays of a screen, for code that computes the bounds elsewhere, such as on a GPU. `docs/bounds.md`
 /// says what the numbers mean.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]

@@ -3,7 +3,7 @@
 
 use crate::params::SamplingParams;
 
-/// What other engines call parameters, and where each is here; [`docs/python.md`](../../../docs/python.md)
+/// What other engines call parameters, and where each is here; [`docs/names.md`](../../../docs/names.md)
 /// says what differs. Of several lines for a name the first one counts whose parameter is among the ones that
 /// are known.
 const PEERS: [(&str, &str); 51] = [

@@ -275,7 +275,7 @@ fn files(folder: &Path, ends: &[&str]) -> Vec<PathBuf> {
 
 #[test]
 fn each_peers_name_on_the_page_leads_to_the_parameter_that_it_maps_to() {
-    let page = fs::read_to_string(root().join("docs/python.md")).expect("a page");
+    let page = fs::read_to_string(root().join("docs/names.md")).expect("a page");
     let ours: Vec<&str> =
         gumball_spec::SamplingParams::parameters().map(|parameter| parameter.name).collect();
     let known: Vec<&str> =

@@ -6,7 +6,7 @@
 //! bound  = center + reach, rounded up
 //! ```
 //!
-//! `docs/heads.md` proves that no product of the exact head is above its bound.
+//! `docs/bounds.md` proves that no product of the exact head is above its bound.
 
 use crate::lanes::{Kernel, Lanes, WIDTH};
 

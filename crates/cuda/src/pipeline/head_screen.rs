@@ -13,7 +13,7 @@ use crate::memory::rows::ROWS_AT_ONCE;
 const MOST_OF_ROW: usize = 4;
 
 /// A screen of a head's weights, in the host's memory: 8-bit codes, and for each row how far its logits may
-/// be off. `docs/heads.md` says what the numbers mean.
+/// be off. `docs/bounds.md` says what the numbers mean.
 #[derive(Clone, Copy, Debug)]
 pub struct HeadScreen<'a> {
     /// `[vocab, padded]` codes from -127 to 127, zeros after the width.
