@@ -77,7 +77,12 @@ def test_every_protocol(batch: np.ndarray, wanted: list[int], device: str) -> No
     for row in (array_of("f", batch[0]), memoryview(batch[0].tobytes()).cast("f"), (ctypes.c_float * VOCAB)(*batch[0])):
         assert sample(row) == batch[0].argmax()
     for wrong, kind, text in (
-        (array_of("d", batch[0]), TypeError, "logits is of float64"),
+        (array_of("d", batch[0]), TypeError, r"logits is of float64, .*; logits.astype\("),
+        (
+            batch[0].tolist(),
+            TypeError,
+            r"logits must be an array.*; numpy.asarray\(logits, \"float32\"\) makes one, not list",
+        ),
         (b"bytes", TypeError, "logits is of uint8"),
         (array_of("f", batch[0][:-1]), ValueError, "logits has length 899, but must have 900"),
         (np.ma.masked_less(batch[0], 3), TypeError, "logits has masked elements"),

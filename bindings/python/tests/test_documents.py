@@ -39,9 +39,10 @@ def fragments() -> list[tuple[str, str, str | None]]:
 
 
 FRAGMENTS = fragments()
-# The fragments of the laws start whole engines.
+# The fragments of the laws start whole engines, and the plug-in's tests run those of transformers.
+SLOW = re.compile("sampling-laws|integrations/transformers")
 CASES = [
-    pytest.param(text, prints, id=place, marks=[pytest.mark.slow] if "sampling-laws" in place else [])
+    pytest.param(text, prints, id=place, marks=[pytest.mark.slow] if SLOW.search(place) else [])
     for place, text, prints in FRAGMENTS
 ]
 

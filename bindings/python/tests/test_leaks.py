@@ -40,7 +40,7 @@ def holds(work: Callable[[], object], objects: list[Any], calls: int = CALLS) ->
     assert more[0] < 200 and more[1] < 4096, more
 
 
-@pytest.mark.parametrize("of", [of_numpy, of_torch])
+@pytest.mark.parametrize("of", [of_numpy, pytest.param(of_torch, marks=pytest.mark.slow)])
 def test_operators_leak_nothing(of: Any) -> None:
     if of is of_torch:
         pytest.importorskip("torch")

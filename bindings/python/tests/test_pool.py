@@ -82,6 +82,26 @@ def test_two_modes_tell_two_logprobs_of_each_token(device: str, batch: np.ndarra
         told(3)
 
 
+def test_a_radius_says_how_far_a_row_may_move(device: str, batch: np.ndarray) -> None:
+    asked = LogprobsParams(mode=["raw", "radius"])
+    rng = np.random.default_rng(3)
+    for params in (dict(temperature=0), dict(), dict(top_k=20), dict(top_p=0.9, min_p=0.02)):
+        pool = make(device)
+
+        def drawn(rows: np.ndarray, params: Any = params, pool: Pool = pool) -> Outputs:
+            slots = [pool.admit(SamplingParams(seed=seed, logprobs=asked, **params)) for seed in range(8)]
+            return pool.step(rows, slots)
+
+        rows = np.repeat(batch[:1], 8, 0)
+        first = drawn(rows)
+        radii = first.second_logprobs
+        assert (radii >= 0).all() and (radii > 0).sum() >= 4
+        moved = rows + radii[:, None] * rng.choice([-0.999, 0.999], rows.shape).astype(np.float32)
+        assert drawn(moved).tokens.tolist() == first.tokens.tolist()
+    with pytest.raises(ValueError, match="logprobs.mode is radius, but must be radius behind a mode of logprobs"):
+        make(device).admit(SamplingParams(logprobs=LogprobsParams(mode="radius")))
+
+
 def test_outputs_are_views_of_their_own_step(device: str, batch: np.ndarray) -> None:
     pool = make(device)
     slots = [pool.admit(SamplingParams(seed=seed, top_k=40)) for seed in range(7)]

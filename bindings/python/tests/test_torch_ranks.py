@@ -115,6 +115,7 @@ def test_ranks_draw_what_one_process_draws_and_pools_follow_each_other(tmp_path:
     assert found[1][5][:1] == ["InvalidValueError"] and "this process is not in" in found[1][5][2]
 
 
+@pytest.mark.slow
 def test_a_rank_that_fails_at_any_exchange_is_told_and_a_new_group_goes_on(tmp_path: Path) -> None:
     body = """
     class EndsError(Exception):
@@ -183,6 +184,7 @@ def test_a_rank_that_fails_at_any_exchange_is_told_and_a_new_group_goes_on(tmp_p
             assert again == "BrokenError" and not moved and took < 10, context
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("transport", ["torch", "unix"])
 def test_a_killed_rank_is_lost_at_once_and_the_others_go_on_without_it(tmp_path: Path, transport: str) -> None:
     body = f"""
@@ -217,6 +219,7 @@ def test_a_killed_rank_is_lost_at_once_and_the_others_go_on_without_it(tmp_path:
         assert closed is None or closed == ["LostError", 0, f"rank 0 is gone: {reason}"]
 
 
+@pytest.mark.slow
 def test_mistakes_signals_and_forks(tmp_path: Path) -> None:
     body = """
     class RangError(Exception):
@@ -287,7 +290,7 @@ def test_mistakes_signals_and_forks(tmp_path: Path) -> None:
     assert {each[0] for each in joined} <= {"LateError", "LostError"}
 
 
-@pytest.mark.parametrize("transport", ["torch", "auto"])
+@pytest.mark.parametrize("transport", [pytest.param("torch", marks=pytest.mark.slow), "auto"])
 def test_torchrun_starts_the_ranks(tmp_path: Path, transport: str) -> None:
     example = Path(__file__).parents[1] / "examples" / "08_processes.py"
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(example)]

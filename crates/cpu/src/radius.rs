@@ -78,17 +78,26 @@ pub(crate) fn radius(
         facts.mass = kept.total(reader, filter, filters);
     }
     let limits = Limits::new(params, reader.view.vocab(), &facts, filter_s);
-    let mut twice = limits.leaves.min(runner_up);
+    let twice = limits.leaves.min(runner_up);
+    let (mut most, mut nearest) = (f32::NEG_INFINITY, twice);
     if next > f32::NEG_INFINITY {
         // No other score is within this.
         let reach = (twice * s).min(f32::MAX) * 1.00001 + won.abs() * 1e-6;
         let others = Given { cut: after(kept.cut), prefix: false, ..kept.clone() };
         let mut ids = Vec::new();
         that_score(reader, draw, &others, measure, stream, won - reach, &mut ids);
-        for id in ids {
-            let (z, scored) = score(id);
-            twice = twice.min(((won - scored) * h).max(limits.until_kept(z)));
+        for (z, scored) in ids.into_iter().map(score) {
+            let after = ((won - scored) * h).max(limits.until_kept(z));
+            if after < twice {
+                (most, nearest) = (most.max(z), nearest.min(after));
+            }
         }
     }
+    let holds = nearest < twice && most + twice <= reader.first && {
+        let above = Given { cut: whole.cut.at_least(most + twice), ..whole.clone() };
+        let above = above.total(reader, filter, filters);
+        limits.holds_out(params, above, whole.total(reader, filter, filters), twice)
+    };
+    let twice = if holds { twice } else { nearest };
     edits.radius(twice, size(&facts, won, h, &limits))
 }

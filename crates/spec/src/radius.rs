@@ -144,6 +144,21 @@ impl Limits {
             self.min_p.map_or(0.0, |[first, threshold]| (threshold - (z - first) * self.s) * self.h);
         by_count.max(by_min_p)
     }
+
+    /// Returns whether top-p holds all tokens out whose logits are at most `most` until others have moved by
+    /// half of `twice`. `above`: the mass of the tokens whose logits are at least `most + twice`, of `total`,
+    /// the whole row's.
+    #[must_use]
+    pub fn holds_out(&self, params: &SamplingParams, above: u64, total: u64, twice: f32) -> bool {
+        let above = above.saturating_sub(total >> MASS_SLACK);
+        let p = fraction_to_u32(params.top_p) + TOP_P_SLACK;
+        above > 0 && p < 1 << 32 && log_odds(above, total) - log_odds(p, 1 << 32) >= twice * self.s
+    }
+}
+
+/// Returns `log2` of a mass relative to the rest of a total.
+fn log_odds(mass: u64, total: u64) -> f32 {
+    log2(mass as f32) - log2((total - mass) as f32)
 }
 
 /// Returns by how many bits odds may change before the tokens in front of the drawn one reach top-p. `p`: in
@@ -164,8 +179,7 @@ fn token_leaves(p: u64, facts: &Facts, s: f32) -> f32 {
         return 0.0;
     }
     let p = p - TOP_P_SLACK;
-    let odds_of_p = log2(p as f32) - log2(((1 << 32) - p) as f32);
-    (odds_of_p - (log2(before as f32) - log2(behind))).max(0.0)
+    (log_odds(p, 1 << 32) - (log2(before as f32) - log2(behind))).max(0.0)
 }
 
 /// Returns how large the numbers are of which scores and cuts are made.
@@ -208,11 +222,17 @@ pub fn radius(request: &Request<'_>, outcome: &Outcome, hooked: bool) -> f32 {
     let limits = Limits::new(params, z.len(), &facts, filter_s);
     let race = Given::new(z, kept, Measure::Logits { s });
     let (won, h) = (score(request, &race, token), 1.0 / s);
-    let mut twice = limits.leaves;
-    for (place, id) in order.iter().enumerate().filter(|(_, id)| **id != token) {
-        let wins = (won - score(request, &race, *id)) * h;
-        let enters = if place < kept.len() { wins } else { limits.until_kept(z[*id as usize]) };
-        twice = twice.min(wins.max(enters));
-    }
-    edits.radius(twice, size(&facts, won, h, &limits))
+    let wins = |id: u32| (won - score(request, &race, id)) * h;
+    let others = kept.iter().filter(|id| **id != token);
+    let twice = others.map(|id| wins(*id)).fold(limits.leaves, f32::min);
+    // Tokens that are not kept and would win sooner.
+    let nearer = order[kept.len()..].iter().map(|id| (z[*id as usize], wins(*id)));
+    let nearer =
+        nearer.map(|(z, wins)| (z, wins.max(limits.until_kept(z)))).filter(|(_, after)| *after < twice);
+    let (most, nearest) = nearer
+        .fold((f32::NEG_INFINITY, twice), |(most, nearest), (z, after)| (most.max(z), nearest.min(after)));
+    let above = order.partition_point(|id| z[*id as usize] >= most + twice);
+    let row = Given::new(z, order, Measure::Logits { s: filter_s });
+    let holds = nearest < twice && limits.holds_out(params, row.mass(&order[..above]), row.total(), twice);
+    edits.radius(if holds { twice } else { nearest }, size(&facts, won, h, &limits))
 }

@@ -105,7 +105,7 @@ pub(crate) fn params(kind: Kind, row: usize, vocab: usize, ends: Variant) -> Sam
 
 /// One mode of each kind, then all pairs.
 fn modes(row: usize) -> LogprobModes {
-    let [first, second] = [row / 4, row / 16].map(|place| LogprobMode::ALL[place % 4]);
+    let [first, second] = [row / 4, row / 16].map(|place| LogprobMode::OF_LOGPROBS[place % 4]);
     let second = if row / 64 % 2 == 1 { LogprobMode::Radius } else { second };
     LogprobModes { first, second: Some(second).filter(|second| *second != first) }
 }

@@ -208,8 +208,7 @@ pub fn params(bytes: &mut Bytes<'_>, vocab: usize) -> SamplingParams {
     penalties(bytes, &mut params);
     lists(bytes, &mut params, vocab);
     if bytes.seldom(2) {
-        let first =
-            bytes.of(&[LogprobMode::Raw, LogprobMode::Edited, LogprobMode::Tempered, LogprobMode::Processed]);
+        let first = bytes.of(&LogprobMode::OF_LOGPROBS);
         let second = Some(bytes.of(&LogprobMode::ALL)).filter(|second| *second != first && bytes.seldom(2));
         let mode = LogprobModes { first, second };
         let top_n = bytes.of(&[0, 1, 5, 20, 300, 2000]);

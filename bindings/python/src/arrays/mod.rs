@@ -86,7 +86,12 @@ impl Dtype {
 
     /// Returns a `TypeError` for elements of this type in the place of others.
     pub fn wrong(self, name: &str, wanted: &str) -> PyErr {
-        InvalidTypeError::new_err(format!("{name} is of {}, but must be of {wanted}", self.name()))
+        let rounded = if self == Dtype::F64 && wanted.contains("float32") {
+            format!("; {name}.astype(\"float32\") rounds an array, {name}.float() a tensor")
+        } else {
+            String::new()
+        };
+        InvalidTypeError::new_err(format!("{name} is of {}, but must be of {wanted}{rounded}", self.name()))
     }
 
     /// Returns whether the elements are integers.
@@ -223,8 +228,10 @@ pub fn read<'py>(object: &Bound<'py, PyAny>, name: &str, stream: Option<usize>) 
     if let Some(array) = found.map_err(|cause| unreadable(object.py(), name, cause))? {
         return Ok(array);
     }
-    let wanted = "an array: numpy's, torch's, a buffer, or one with __dlpack__";
-    Err(wrong_type(name, wanted, object))
+    let wanted = format!(
+        "an array: numpy's, torch's, a buffer, or one with __dlpack__; numpy.asarray({name}, \"float32\") makes one"
+    );
+    Err(wrong_type(name, &wanted, object))
 }
 
 /// Reads a matrix of floats on the host; the caller keeps the array alive while it reads the matrix.

@@ -3,7 +3,7 @@
 // Computes   the radius of a row whose token and kept set are known
 // Never      scores a tile whose bound shows that no token of it comes nearer than one already met
 // Twins      oracle spec/src/radius.rs | CPU cpu/src/radius.rs
-// Traffic    the row once; with top-p the tiles of the kept set once more; the tiles whose bound comes near
+// Traffic    16 bytes per tile; the tiles that reach the cut, with top-p twice; the tiles whose bound comes near
 // Requires   the row's survey; all threads of the block, whole warps
 //
 // All distances are twice what a logit may move: where one moves up and another one down, they meet after half of what
@@ -32,10 +32,11 @@ struct RadiusLimits {
     // The least kept logit; the largest one that is not kept.
     float least;
     float next;
-    // Whether the row has no other token; whether the kept ones are as many as top-k keeps; and whether min-p is on, with
-    // the least y.
+    // Whether the row has no other token; whether the kept ones are as many as top-k keeps; whether top-p is on, and
+    // min-p, with the least y.
     bool is_alone;
     bool is_full;
+    bool has_top_p;
     bool has_min_p;
     float min_p;
     // The scale of the filters, and 1 / s.
@@ -61,8 +62,8 @@ DEVICE float bits_until_cut_off(u32 p, u64 mass, float own, float least, float f
     }
     const u64 own_weight = (u64)weight((own - first) * s) << 15, least_weight = (u64)weight((least - first) * s) << 15;
     const float before = u64_to_float((mass > own_weight ? mass - own_weight : 0) + (mass >> MASS_SLACK));
-    const float at_least = u64_to_float(mass > least_weight ? mass - least_weight : 0) *
-                           (bits_float((127 + 32) << 23) / u32_to_float(p));
+    const float at_least =
+        u64_to_float(mass > least_weight ? mass - least_weight : 0) * (bits_float((127 + 32) << 23) / u32_to_float(p));
     const float behind = max_f32(u64_to_float(mass), at_least) - before;
     if (behind <= 0.0f) {
         return 0.0f;
@@ -72,35 +73,43 @@ DEVICE float bits_until_cut_off(u32 p, u64 mass, float own, float least, float f
     return max_f32(odds_of_p - (log2_rule(before) - log2_rule(behind)), 0.0f);
 }
 
-// Returns the limits of a row of which `kept` is kept and a token with the logit `own` was drawn.
+// Returns the limits of a row of which `kept` is kept and a token with the logit `own` was drawn. Only tiles that reach
+// the cut are read, none if nothing is cut off.
 template <class V>
 DEVICE RadiusLimits radius_limits(const Step& step, u32 row, const V& view, const Params& params, float first,
                                   float own, const GivenSet& kept, RowReduceStorage& reduce) {
     const Maxima maxima = survey_maxima(step, row);
-    u32 least = ~0u, next = 0, count = 0;
-    visit_tiles(
-        view, maxima, MIN_TOKEN_VALUE,
-        [&](u32 tile, float, const float (&z)[ITEMS_PER_LANE], bool) INLINE {
+    const bool is_cut = kept.cut.last != full_cut().last;
+    u32 least = ~0u, next = ordered_bits(-INF_F32), count = 0;
+    if (is_cut) {
+        visit_tiles(
+            view, maxima, kept.cut.low(),
+            [&](u32 tile, float, const float (&z)[ITEMS_PER_LANE], bool) INLINE {
 #pragma unroll
-            for (u32 j = 0; j < ITEMS_PER_LANE; j++) {
-                const u32 bits = ordered_bits(z[j]);
-                const bool is_kept = kept.cut.contains(make_key(z[j], tile * TILE + view.offset(tile, lane_id(), j)));
-                least = is_kept && bits < least ? bits : least;
-                next = !is_kept && bits > next ? bits : next;
-                count += is_kept;
-            }
-        },
-        [](u32, float, bool) INLINE {});
+                for (u32 j = 0; j < ITEMS_PER_LANE; j++) {
+                    const u32 bits = ordered_bits(z[j]);
+                    const bool is_kept =
+                        kept.cut.contains(make_key(z[j], tile * TILE + view.offset(tile, lane_id(), j)));
+                    least = is_kept && bits < least ? bits : least;
+                    next = !is_kept && bits > next ? bits : next;
+                    count += is_kept;
+                }
+            },
+            [&](u32, float maximum, bool visited) INLINE {
+                const u32 bits = ordered_bits(maximum);
+                next = !visited && bits > next ? bits : next;
+            });
+    }
     const u64 kept_count = block_sum(reduce, count);
     RadiusLimits limits;
     limits.first = first;
     limits.least = from_ordered_bits(~(u32)block_max(reduce, ~least));
-    limits.next = from_ordered_bits((u32)block_max(reduce, next > ordered_bits(-INF_F32) ? next : ordered_bits(-INF_F32)));
+    limits.next = from_ordered_bits((u32)block_max(reduce, next));
     limits.s = params.filter_log2e_over_t;
     limits.h = 1.0f / limits.s;
     limits.leaves = INF_F32;
-    limits.is_alone = kept_count == 1 && !(limits.next > MASKED_VALUE);
-    limits.is_full = limits.has_min_p = false;
+    limits.is_alone = is_cut && kept_count == 1 && !(limits.next > MASKED_VALUE);
+    limits.is_full = limits.has_top_p = limits.has_min_p = false;
     limits.min_p = params.log2_min_p;
 #pragma unroll 1
     for (u64 chain = params.filter_chain; chain != 0; chain >>= 4) {
@@ -114,8 +123,8 @@ DEVICE RadiusLimits radius_limits(const Step& step, u32 row, const V& view, cons
         if (filter == FILTER_TOP_K) {
             limits.is_full = kept_count >= params.top_k;
         } else {
-            const u64 mass =
-                mass_of_set(RowBlocks::alone(reduce), view, maxima, kept, kept.cut, limits.s).mass;
+            limits.has_top_p = true;
+            const u64 mass = mass_of_set(RowBlocks::alone(reduce), view, maxima, kept, kept.cut, limits.s).mass;
             const float bits = bits_until_cut_off(params.top_p, mass, own, limits.least, first, limits.s);
             limits.leaves = fminf(limits.leaves, bits * limits.h);
         }
@@ -123,50 +132,90 @@ DEVICE RadiusLimits radius_limits(const Step& step, u32 row, const V& view, cons
     return limits;
 }
 
-// Returns the least of all distances of a row's tokens from winning, `limits.leaves` among them. `won` is the token's
-// score, s the scale of the race and h 1 / s.
+// The tokens that would win sooner than at some distance: the largest of their logits, and the distance of the first of
+// them.
+struct NearerTokens {
+    float most;
+    float nearest;
+};
+
+// Returns the tokens of a row, besides its own, that would win before the distance `until`: of the kept ones, or of
+// those that are not kept. `won` is the own token's score, s the scale of the race and h 1 / s.
 //
+//     the tiles' first tokens: their arrivals are in the survey's records
 //     each warp, of 32 tiles at a time:
-//         bounds of the tiles' scores, one per lane
-//         for each tile whose bound comes nearer than the least distance so far: score its tokens
-template <class V>
-DEVICE float least_distance(const V& view, const Maxima& maxima, const RngStream& rng, const RadiusLimits& limits,
-                            const Cut& kept, u32 token, float won, float s, float h, RowReduceStorage& reduce) {
+//         for each tile of which another token may come near enough: score the tokens that may
+template <bool KEPT, class V>
+DEVICE NearerTokens nearer_tokens(const V& view, const RowRecords& records, const RngStream& rng,
+                                  const RadiusLimits& limits, const Cut& kept, u32 token, float won, float s, float h,
+                                  float until, RowReduceStorage& reduce) {
     const Origin origin(limits.first);
-    float least = limits.leaves;
-#pragma unroll 1
-    for (u32 start = 32 * warp_id(); start < maxima.tiles; start += 32 * warp_count()) {
-        const u32 own = start + lane_id();
-        const float maximum = own < maxima.tiles ? maxima.of(own) : MASKED_VALUE;
-        const float bound = exponent(maximum, origin, s) - log2_of_normal(first_arrival(rng, own).e);
-        u32 open = __ballot_sync(FULL_MASK, maximum > MASKED_VALUE);
+    NearerTokens found{-INF_F32, until};
+    auto meet = [&](float z, u32 id, float log2_arrival) INLINE {
+        if (z > MASKED_VALUE && id != token && kept.contains(make_key(z, id)) == KEPT) {
+            const float wins = (won - (exponent(z, origin, s) - log2_arrival)) * h;
+            const float after = KEPT ? wins : max_f32(wins, limits.until_kept(z));
+            found.most = after < until ? max_f32(found.most, z) : found.most;
+            found.nearest = fminf(found.nearest, after);
+        }
+    };
+    records.for_each([&](u32 tile, const TileRecord& record) INLINE {
+        meet(record.maximum, tile * TILE + (record.packed & 255), record.log2_max_arrival);
+    });
+    found.nearest = from_ordered_bits(~(u32)block_max(reduce, ~ordered_bits(found.nearest)));
+    records.for_each([&](u32 own, const TileRecord& record) INLINE {
+        const float others = fminf(record_others_bound(record), record.maximum);
+        const float bound = exponent(others, origin, s) - record.log2_first_arrival;
+        // Of the kept tokens none matters behind the nearest so far.
+        auto reaches = [&](float score) INLINE { return (won - score) * h < (KEPT ? found.nearest : until); };
+        const bool may_be = others > MASKED_VALUE && (!KEPT || others >= kept.low());
+        u32 open = __ballot_sync(FULL_MASK, may_be && reaches(bound));
 #pragma unroll 1
         for (; open != 0; open &= open - 1) {
             const int lane = __ffs((int)open) - 1;
-            if (!((won - __shfl_sync(FULL_MASK, bound, lane)) * h < least)) {
+            const float first_log2 = __shfl_sync(FULL_MASK, record.log2_first_arrival, lane);
+            if (!reaches(__shfl_sync(FULL_MASK, bound, lane))) {
                 continue;
             }
-            const u32 tile = start + lane;
-            const FirstArrival first = first_arrival(rng, tile);
+            const u32 tile = own - lane_id() + lane;
             float z[ITEMS_PER_LANE];
             u32 nonfinite_flags = 0;
             view.load(tile, lane_id(), z, nonfinite_flags);
+            const FirstArrival first = first_arrival(rng, tile);
 #pragma unroll 1
             for (u32 j = 0; j < ITEMS_PER_LANE; j++) {
-                const u32 offset = view.offset(tile, lane_id(), j), id = tile * TILE + offset;
                 const float own_z = clean(select_item(z, j));
-                if (own_z > MASKED_VALUE && id != token) {
-                    const float score =
-                        exponent(own_z, origin, s) - log2_of_normal(token_arrival(rng, first, tile, offset));
-                    const float wins = (won - score) * h;
-                    const float enters = kept.contains(make_key(own_z, id)) ? wins : limits.until_kept(own_z);
-                    least = fminf(least, max_f32(wins, enters));
+                if (reaches(exponent(own_z, origin, s) - first_log2)) {
+                    const u32 offset = view.offset(tile, lane_id(), j);
+                    meet(own_z, tile * TILE + offset, log2_of_normal(token_arrival(rng, first, tile, offset)));
                 }
             }
-            least = from_ordered_bits(__reduce_min_sync(FULL_MASK, ordered_bits(least)));
+            found.nearest = from_ordered_bits(__reduce_min_sync(FULL_MASK, ordered_bits(found.nearest)));
         }
+    });
+    found.most = from_ordered_bits((u32)block_max(reduce, ordered_bits(found.most)));
+    found.nearest = from_ordered_bits(~(u32)block_max(reduce, ~ordered_bits(found.nearest)));
+    return found;
+}
+
+// Returns whether top-p holds out all tokens whose logits are at most `most` until others have moved by half of
+// `twice`. By the mass of the tokens whose logits are at least `most + twice`, relative to the whole row's.
+template <class V>
+DEVICE bool top_p_holds_out(const V& view, const Maxima& maxima, const RadiusLimits& limits, u32 top_p, float most,
+                            float twice, RowReduceStorage& reduce) {
+    const float least = most + twice;
+    const u64 p = (u64)top_p + TOP_P_SLACK;
+    if (!(least <= limits.first) || p >= 1ull << 32) {
+        return false;
     }
-    return from_ordered_bits(~(u32)block_max(reduce, ~ordered_bits(least)));
+    const GivenSet whole{full_cut(), limits.first, true};
+    const RowBlocks alone = RowBlocks::alone(reduce);
+    u64 above = mass_of_set(alone, view, maxima, whole, Cut{~0ull, last_key_at(least)}, limits.s).mass;
+    const u64 total = mass_of_set(alone, view, maxima, whole, whole.cut, limits.s).mass;
+    above = above > total >> MASS_SLACK ? above - (total >> MASS_SLACK) : 0;
+    const float odds = log2_rule(u64_to_float(above)) - log2_rule(u64_to_float(total - above)),
+                odds_of_p = log2_rule(u64_to_float(p)) - log2_rule(u64_to_float((1ull << 32) - p));
+    return above > 0 && odds - odds_of_p >= twice * limits.s;
 }
 
 // Returns the radius of a row; the same in all threads. `temperature` is the draw's, `first` the logit of the row's
@@ -201,8 +250,19 @@ DEVICE_NOINLINE float row_radius(const Step& step, u32 row, int slot, int token,
         const u32 tile = (u32)token / TILE;
         const float arrival = token_arrival(rng, first_arrival(rng, tile), tile, (u32)token % TILE);
         const float won = exponent(own, Origin(first), s) - log2_of_normal(arrival);
-        twice = least_distance(context.view, survey_maxima(step, row), rng, limits, kept.cut, (u32)token, won, s, h,
-                               reduce);
+        const RowRecords records(step, row, false);
+        twice = nearer_tokens<true>(context.view, records, rng, limits, kept.cut, (u32)token, won, s, h, limits.leaves,
+                                    reduce)
+                    .nearest;
+        if (limits.next > MASKED_VALUE) {
+            const NearerTokens others = nearer_tokens<false>(context.view, records, rng, limits, kept.cut, (u32)token,
+                                                             won, s, h, twice, reduce);
+            if (others.nearest < twice &&
+                !(limits.has_top_p && top_p_holds_out(context.view, survey_maxima(step, row), limits, params.top_p,
+                                                      others.most, twice, reduce))) {
+                twice = others.nearest;
+            }
+        }
         size = fmaxf(fabsf(first), fabsf(own)) + (fabsf(won) + MOST_LOG2_ARRIVAL) * fmaxf(h, limits.h);
     }
     if (twice == INF_F32) {

@@ -30,7 +30,7 @@ pub const KINDS: usize = 9;
 
 /// Returns one kind of request; all ask for logprobs of one mode or two.
 pub fn params(kind: usize, seed: u64) -> SamplingParams {
-    let modes = LogprobMode::ALL;
+    let modes = LogprobMode::OF_LOGPROBS;
     let second = Some(modes[kind / 2 % 4]).filter(|mode| *mode != modes[kind % 4]);
     let mode = LogprobModes { first: modes[kind % 4], second };
     let logprobs = LogprobsParams { mode, top_n: 1 + kind as u32 % 3, ids: vec![5, 890] };

@@ -159,7 +159,7 @@ pub fn params(dice: &mut Dice, vocab: usize) -> SamplingParams {
     }
     if on(dice) {
         let (top_n, ids) = (dice.pick(&[0, 1, 5, 40]), dice.ids(3, vocab));
-        let (first, second) = (dice.pick(&LogprobMode::ALL), dice.pick(&LogprobMode::ALL));
+        let (first, second) = (dice.pick(&LogprobMode::OF_LOGPROBS), dice.pick(&LogprobMode::OF_LOGPROBS));
         let mode =
             LogprobModes { first, second: Some(second).filter(|second| *second != first && dice.one_in(2)) };
         p.logprobs = Some(LogprobsParams { mode, top_n, ids });

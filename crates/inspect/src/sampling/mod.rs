@@ -73,10 +73,13 @@ pub fn add_watermark_keys(path: Option<&Path>) -> Result<()> {
     added.map(|_| ()).map_err(|error| crate::Error::file(path, error.to_string()))
 }
 
+/// The parameters whose flags `-h` shows, which is to be one screen; `--help` shows all.
+const COMMON: [&str; 6] = ["temperature", "top_k", "top_p", "min_p", "repetition_penalty", "seed"];
+
 /// Returns the flag of a parameter.
 fn flag(parameter: &'static Parameter, flag: Flag) -> Arg {
-    let arg =
-        Arg::new(parameter.name).long(name_of(parameter, flag)).help(flag.help).help_heading("Sampling");
+    let arg = Arg::new(parameter.name).long(name_of(parameter, flag)).help(flag.help);
+    let arg = arg.help_heading("Sampling").hide_short_help(!COMMON.contains(&parameter.name));
     let mut neutral = SamplingParams::default();
     let (_, field) = neutral.parameter(parameter.name).expect("the table names fields");
     let arg = match field {

@@ -131,6 +131,11 @@ named! { "logprob mode",
     Radius = "radius",
 }
 
+impl LogprobMode {
+    /// The modes that tell logprobs, and so may come first.
+    pub const OF_LOGPROBS: [Self; 4] = [Self::Raw, Self::Edited, Self::Tempered, Self::Processed];
+}
+
 /// The modes of a request's logprobs: one, or two different ones (L1).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct LogprobModes {

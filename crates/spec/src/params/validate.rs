@@ -99,7 +99,7 @@ impl SamplingParams {
                 modes,
                 "one mode, or two different ones",
             )?;
-            let is_logprob = modes.first != LogprobMode::Radius;
+            let is_logprob = LogprobMode::OF_LOGPROBS.contains(&modes.first);
             check(is_logprob, "logprobs.mode", modes, "radius behind a mode of logprobs, as in raw,radius")?;
         }
         let Some(dynamic) = self.dynamic_temperature else { return Ok(()) };

@@ -177,7 +177,7 @@ fn a_forced_token_is_the_only_member_of_processed(check: &Check<'_>) {
 }
 
 fn an_empty_row_has_raw_logprobs_and_no_others(check: &Check<'_>) {
-    for mode in LogprobMode::ALL {
+    for mode in LogprobMode::OF_LOGPROBS {
         for temperature in [0.0, 1.0] {
             let ask = SamplingParams { temperature, ..asking(mode, 1, &[1]) };
             let params = SamplingParams { allowed_ids: Some(vec![]), ..ask };
@@ -213,7 +213,9 @@ fn a_second_mode_tells_of_the_token_what_it_tells_alone(check: &Check<'_>) {
         SamplingParams { allowed_ids: Some(vec![]), ..base },
     ];
     let row = rows::model_like(900, 3);
-    let pairs = LogprobMode::ALL.into_iter().flat_map(|first| LogprobMode::ALL.map(|second| (first, second)));
+    let pairs = LogprobMode::OF_LOGPROBS
+        .into_iter()
+        .flat_map(|first| LogprobMode::OF_LOGPROBS.map(|second| (first, second)));
     for (first, second) in pairs.filter(|(first, second)| first != second) {
         for (params, forced) in requests.iter().flat_map(|params| [(params, None), (params, Some(0))]) {
             let tells = |mode: LogprobModes, top_n, ids| {

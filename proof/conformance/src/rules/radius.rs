@@ -66,8 +66,8 @@ pub fn case(number: u32, vocab: usize) -> (Vec<f32>, Case) {
     (row, case)
 }
 
-/// Ways in which all logits of a row move by a distance: at random, those of the token down and all others up,
-/// or those of likely tokens down and of the unlikely up, or the other way round.
+/// Ways in which all logits of a row move by a distance: at random, those of the token down and all others
+/// up, or those of likely tokens down and of the unlikely up, or the other way round.
 #[must_use]
 pub fn moved(row: &[f32], token: usize, by: f32, way: u32) -> Vec<f32> {
     let mut sorted = row.to_vec();
@@ -153,12 +153,13 @@ fn tokens_that_are_not_kept_count_where_filters_do_not_hold_them(check: &Check<'
         let of = |seed| Case { seed, ..Case::of(&row, asking(params.clone())) };
         (0..40).map(|seed| radius_of(check, &of(seed)).1).collect()
     };
-    // Far behind the cut of top-k or min-p is out of reach, behind top-p's it is not known to be.
-    let zeros = |radii: Vec<f32>| radii.iter().filter(|radius| **radius == 0.0).count();
-    let by_top_p = zeros(radii(SamplingParams { top_p: 0.3, ..SamplingParams::default() }));
-    assert!((20..40).contains(&by_top_p), "{by_top_p}");
-    assert_eq!(zeros(radii(SamplingParams { min_p: 0.3, ..SamplingParams::default() })), 0);
-    assert_eq!(zeros(radii(SamplingParams { top_k: 4, ..SamplingParams::default() })), 0);
+    // Far behind the cut of top-k or min-p is out of reach. Of seven in ten tokens another one that top-p cut
+    // off would win, and is not always held out.
+    let zeros = |params| radii(params).iter().filter(|radius| **radius == 0.0).count();
+    let by_top_p = zeros(SamplingParams { top_p: 0.3, ..SamplingParams::default() });
+    assert!((5..26).contains(&by_top_p), "{by_top_p}");
+    assert_eq!(zeros(SamplingParams { min_p: 0.3, ..SamplingParams::default() }), 0);
+    assert_eq!(zeros(SamplingParams { top_k: 4, ..SamplingParams::default() }), 0);
 }
 
 fn a_forced_token_and_one_alone_have_no_bound(check: &Check<'_>) {

@@ -257,8 +257,8 @@ fn the_status_of_a_row_says_that_the_caller_forced_its_token(check: &Check<'_>) 
 
 fn the_row_of_a_forced_token_is_read_for_logprobs_and_a_dynamic_temperature_alone(check: &Check<'_>) {
     use gumball_spec::{DynamicTemperature, LogprobMode, LogprobsParams};
-    let logprobs =
-        LogprobMode::ALL.map(|mode| Some(LogprobsParams { mode: mode.into(), ..LogprobsParams::default() }));
+    let logprobs = LogprobMode::OF_LOGPROBS
+        .map(|mode| Some(LogprobsParams { mode: mode.into(), ..LogprobsParams::default() }));
     let dynamic_temperature = Some(DynamicTemperature { min: 0.2, max: 2.0, exponent: 0.3 });
     let temperatures = [0.0, 1e-35, 0.7].map(|temperature| SamplingParams { temperature, ..plain() });
     let unread = [

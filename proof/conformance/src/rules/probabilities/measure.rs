@@ -202,7 +202,7 @@ fn draws_after_filters_follow_what_is_kept(check: &Check<'_>) {
 fn a_logprob_is_the_logarithm_of_the_share(check: &Check<'_>) {
     let row: Vec<f32> = rows::bell(500, 3.0, 8).iter().map(|z| z.exp2() * 1e-3).collect();
     let sum: f64 = row.iter().map(|p| f64::from(*p)).sum();
-    for mode in LogprobMode::ALL {
+    for mode in LogprobMode::OF_LOGPROBS {
         let logprobs = Some(LogprobsParams { mode: mode.into(), top_n: 500, ids: vec![3, 499] });
         let seen = check.sees(&of(&row, SamplingParams { logprobs, ..plain() }));
         let logprobs = seen.logprobs.expect("asked for");
@@ -216,7 +216,7 @@ fn a_logprob_is_the_logarithm_of_the_share(check: &Check<'_>) {
 }
 
 fn logprobs_of_what_is_no_token_are_minus_infinity(check: &Check<'_>) {
-    for mode in LogprobMode::ALL {
+    for mode in LogprobMode::OF_LOGPROBS {
         let logprobs = Some(LogprobsParams { mode: mode.into(), top_n: 4, ids: vec![0, 1, 2, 3] });
         let params = SamplingParams { logprobs, banned_ids: vec![3], ..plain() };
         let logprobs = check.sees(&of(&[0.0, -1.0, 0.75, 0.25], params)).logprobs.expect("asked for");
