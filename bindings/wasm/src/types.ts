@@ -90,7 +90,7 @@ export interface SamplingParams {
   /** The seed of all draws; absent: fresh entropy for each request, readable afterwards. */
   seed?: Seed | null;
   /** Which logprobs to report; absent: none. In JSON, Python and JavaScript a number n stands for an object whose `top_n` is n. */
-  logprobs?: { mode?: "raw" | "edited" | "tempered" | "processed" | readonly ["raw" | "edited" | "tempered" | "processed", "raw" | "edited" | "tempered" | "processed"]; top_n?: number; ids?: Integers } | number | null;
+  logprobs?: { mode?: "raw" | "edited" | "tempered" | "processed" | "radius" | readonly ["raw" | "edited" | "tempered" | "processed" | "radius", "raw" | "edited" | "tempered" | "processed" | "radius"]; top_n?: number; ids?: Integers } | number | null;
   /** In which order the filters act. */
   order?: "default" | "joint" | "none" | readonly Filter[];
   /** Whether the filters see the row at temperature 1, and only the draw is tempered. */

@@ -1,8 +1,8 @@
 """What the radius of tokens costs on a GPU, and what it foresees: `python radius.py times` and `python radius.py moved FOLDER`.
 
 `times` prints the microseconds of a step of rows like a model's: without logprobs, with the raw logprob, with that over the kept set besides, and with
-the radius besides. `moved` computes the logits of texts by the model in FOLDER, which transformers loads, in bf16: each text alone, and all in a batch.
-It draws each token from both rows, and prints how many tokens differ, and how many of these have a radius above the largest difference of their
+the radius besides. `moved` computes the logits of texts by the model in FOLDER, which transformers loads, in bf16: of a batch that
+decodes step by step with a cache, and of each of its texts alone and at once. It draws each token from both rows, and prints how many tokens differ, and how many of these have a radius above the largest difference of their
 logits: none may. Needs torch with CUDA.
 """
 
@@ -75,20 +75,19 @@ def moved(folder):
     tokenizer = AutoTokenizer.from_pretrained(folder)
     net = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.bfloat16).cuda().eval()
     torch.manual_seed(1)
-    length, skipped, batch = 96, 16, 64
+    length, batch = 80, 64
+    starts = [tokenizer(TEXTS[number % 8], return_tensors="pt").input_ids[0, :5] for number in range(batch)]
+    ids, cache, rows = torch.stack(starts).cuda(), None, []
     with torch.no_grad():
-        texts = []
-        for number in range(batch):
-            ids = tokenizer(TEXTS[number % 8], return_tensors="pt").input_ids[:, :skipped].cuda()
-            more = length - ids.shape[1]
-            texts.append(
-                net.generate(
-                    ids, do_sample=True, temperature=0.9, max_new_tokens=more, min_new_tokens=more, pad_token_id=0
-                )[0]
-            )
-        ids = torch.stack(texts)
-        together = net(ids).logits[:, skipped:].float()
-        alone = torch.cat([net(ids[i : i + 1]).logits[:, skipped:] for i in range(batch)]).float()
+        new = ids
+        for _ in range(length):
+            out = net(new, past_key_values=cache, use_cache=True)
+            cache = out.past_key_values
+            rows.append(out.logits[:, -1].float())
+            new = torch.multinomial((rows[-1] / 0.9).softmax(-1), 1)
+            ids = torch.cat([ids, new], 1)
+        together = torch.stack(rows, 1)
+        alone = torch.stack([net(text[None, :-1]).logits[0, -length:].float() for text in ids])
     vocab = alone.shape[-1]
     alone, together = alone.reshape(-1, vocab), together.reshape(-1, vocab)
     apart = (alone - together).abs().amax(1).cpu().numpy()

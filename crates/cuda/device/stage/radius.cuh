@@ -81,24 +81,26 @@ DEVICE RadiusLimits radius_limits(const Step& step, u32 row, const V& view, cons
     const Maxima maxima = survey_maxima(step, row);
     const bool is_cut = kept.cut.last != full_cut().last;
     u32 least = ~0u, next = ordered_bits(-INF_F32), count = 0;
-    if (is_cut) {
-        visit_tiles(
-            view, maxima, kept.cut.low(),
-            [&](u32 tile, float, const float (&z)[ITEMS_PER_LANE], bool) INLINE {
+    // Not by `visit_tiles`, which may leave logits below the cut unedited.
+#pragma unroll 1
+    for (u32 tile = warp_id(); is_cut && tile < maxima.tiles; tile += warp_count()) {
+        const u32 maximum = ordered_bits(maxima.of(tile));
+        if (from_ordered_bits(maximum) < kept.cut.low()) {
+            next = maximum > next ? maximum : next;
+            continue;
+        }
+        float z[ITEMS_PER_LANE];
+        u32 nonfinite_flags = 0;
+        view.load(tile, lane_id(), z, nonfinite_flags);
 #pragma unroll
-                for (u32 j = 0; j < ITEMS_PER_LANE; j++) {
-                    const u32 bits = ordered_bits(z[j]);
-                    const bool is_kept =
-                        kept.cut.contains(make_key(z[j], tile * TILE + view.offset(tile, lane_id(), j)));
-                    least = is_kept && bits < least ? bits : least;
-                    next = !is_kept && bits > next ? bits : next;
-                    count += is_kept;
-                }
-            },
-            [&](u32, float maximum, bool visited) INLINE {
-                const u32 bits = ordered_bits(maximum);
-                next = !visited && bits > next ? bits : next;
-            });
+        for (u32 j = 0; j < ITEMS_PER_LANE; j++) {
+            const float own_z = clean(z[j]);
+            const u32 bits = ordered_bits(own_z);
+            const bool is_kept = kept.cut.contains(make_key(own_z, tile * TILE + view.offset(tile, lane_id(), j)));
+            least = is_kept && bits < least ? bits : least;
+            next = !is_kept && bits > next ? bits : next;
+            count += is_kept;
+        }
     }
     const u64 kept_count = block_sum(reduce, count);
     RadiusLimits limits;

@@ -61,7 +61,7 @@ pub fn known(number: u32) -> SamplingParams {
 pub fn case(number: u32, vocab: usize) -> (Vec<f32>, Case) {
     let [words, ..] = philox4x32_10(u64::from(number), [0; 4]);
     let row = rows::bell(vocab, [2.0, 3.0, 0.3][number as usize / 12 % 3], u64::from(words));
-    let history: Vec<u32> = (0..30).map(|place| (words ^ place * 77) % vocab as u32).collect();
+    let history: Vec<u32> = (0..30).map(|place| (words ^ (place * 77)) % vocab as u32).collect();
     let case = Case::of(&row, known(number)).after(&history[..9], &history[9..]).at(u64::from(number), 30);
     (row, case)
 }
@@ -77,7 +77,7 @@ pub fn moved(row: &[f32], token: usize, by: f32, way: u32) -> Vec<f32> {
         0..3 if id == token => -1.0,
         0 => 1.0,
         1..3 => {
-            if philox4x32_10(u64::from(way), [id as u32, 0, 0, 0])[0] % 2 == 0 {
+            if philox4x32_10(u64::from(way), [id as u32, 0, 0, 0])[0].is_multiple_of(2) {
                 1.0
             } else {
                 -1.0
@@ -142,6 +142,10 @@ fn a_token_near_a_cut_has_the_radius_of_the_cut(check: &Check<'_>) {
     let params = asking(SamplingParams { temperature: 0.01, top_k: 2, ..SamplingParams::default() });
     let (token, radius) = radius_of(check, &Case::of(&[9.0, 0.0, 0.0, -20.0], params.clone()));
     assert_eq!((token, radius > 4.4 && radius < 4.5), (0, true), "{radius}");
+    // The first one behind the cut is so far from it as its edits say.
+    let biased = SamplingParams { top_k: 1, logit_bias: vec![(1, -5.0)], ..params.clone() };
+    let (token, radius) = radius_of(check, &Case::of(&[9.0, 8.5, 3.0], biased));
+    assert_eq!((token, radius > 2.7 && radius < 2.75), (0, true), "{radius}");
     // Top-k keeps one of two that are equal: it leaves as soon as anything moves.
     let params = asking(SamplingParams { top_k: 1, ..params });
     assert_eq!(radius_of(check, &Case::of(&[5.0, 5.0], params)), (0, 0.0));
