@@ -3,7 +3,7 @@
 //! ```text
 //! the kept set, weighed again:   how far until the token leaves it, or others enter
 //! the race of the kept set:      the runner-up
-//! the race of all other tokens:  those that score nearly as much
+//! the race of all other tokens:  tokens that score nearly as much
 //! ```
 
 use gumball_spec::draw::arrival_by;
@@ -19,22 +19,29 @@ use crate::draw::{first_arrivals, that_score};
 use crate::filter::{Buffers, Given, Reader};
 use crate::logprobs::count;
 use crate::task::Stream;
-use crate::workspace::Chosen;
 
-/// Returns the radius of a row. `kept`: what its filters keep; its list is lost. `hooked`: whether the row
-/// has a hook.
+/// How a row's token was chosen.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Drawn {
+    pub(crate) token: i32,
+    pub(crate) temperature: f32,
+    /// Whether the caller changed the row.
+    pub(crate) hooked: bool,
+}
+
+/// Returns the radius of a row. `kept`: the set that its filters keep; its list is lost.
 pub(crate) fn radius(
     reader: &Reader<'_>,
     filter: &mut Buffers,
     draw: &mut crate::draw::Buffers,
     kept: Option<&mut Given>,
     task: &Task<'_>,
-    chosen: &Chosen,
-    hooked: bool,
+    drawn: Drawn,
 ) -> f32 {
+    let Drawn { token, temperature, hooked } = drawn;
     let params = task.prepared.params();
     let forced = task.emitted();
-    if chosen.token == NONE {
+    if token == NONE {
         return f32::NEG_INFINITY;
     }
     if forced.and_then(Forced::kept).is_some() {
@@ -45,17 +52,17 @@ pub(crate) fn radius(
     let (Some(edits), Some(kept)) = (edits, kept) else { return 0.0 };
     let whole = Given::whole(reader);
     let after = |cut: Cut| Cut { first: cut.last - 1, last: whole.cut.last };
-    if chosen.temperature == 0.0 {
+    if temperature == 0.0 {
         let next = reader.largest(after(kept.cut));
         return edits.radius(reader.first - next, reader.first.abs());
     }
 
-    let measure = Measure::new(task.kind, chosen.temperature);
-    let filters = Measure::new(task.kind, if params.temperature_last { 1.0 } else { chosen.temperature });
+    let measure = Measure::new(task.kind, temperature);
+    let filters = Measure::new(task.kind, if params.temperature_last { 1.0 } else { temperature });
     let [s, filter_s] = [measure, filters].map(Measure::scale);
     let h = 1.0 / s;
     let stream = task.stream();
-    let token = chosen.token as u32;
+    let token = token as u32;
     let score = |id: u32| {
         let z = reader.view.logit(id as usize) + 0.0;
         let Stream { seed, position, draw, .. } = stream;

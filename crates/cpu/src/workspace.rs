@@ -12,7 +12,7 @@ use crate::filter::{Given, Reader, filter, next_mu, temperature};
 use crate::float_env::FloatEnv;
 use crate::lanes::Proven;
 use crate::logprobs::{Distribution, logprobs, token_logprob};
-use crate::radius::radius;
+use crate::radius::{Drawn, radius};
 use crate::survey::{Survey, survey, survey_both};
 use crate::tiles::View;
 use crate::{Level, Task};
@@ -265,8 +265,11 @@ impl Late<'_> {
             return chosen;
         }
         if let Some(params) = &params.logprobs {
-            let radius = (params.mode.second == Some(LogprobMode::Radius))
-                .then(|| radius(reader, self.filter, self.draw, kept.as_mut(), task, &chosen, self.hooked));
+            let radius = (params.mode.second == Some(LogprobMode::Radius)).then(|| {
+                let (Chosen { token, temperature, .. }, hooked) = (chosen, self.hooked);
+                let drawn = Drawn { token, temperature, hooked };
+                radius(reader, self.filter, self.draw, kept.as_mut(), task, drawn)
+            });
             let distribution = |mode| {
                 let (reader, temperature) = match mode {
                     LogprobMode::Raw => (raw.unwrap_or(reader), 1.0),

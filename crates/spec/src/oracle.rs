@@ -8,7 +8,7 @@ use crate::error::Result;
 use crate::filter::{filter, next_mu, temperature};
 use crate::logprobs::{Distribution, Logprobs, logprobs};
 use crate::params::{LogprobMode, SamplingParams};
-use crate::radius::radius;
+use crate::radius::{Drawn, radius};
 use crate::request::{Forced, Request, check_hook};
 use crate::row::{Kind, NONE, Row, Status};
 use crate::section;
@@ -108,7 +108,11 @@ pub fn sample(row: Row<'_>, request: &Request<'_>, hook: Option<Hook<'_>>) -> Re
         let of = |mode| distribution(mode, request.kind, &outcome, &edited, &raw_order);
         let second = match params.mode.second {
             None => f32::NEG_INFINITY,
-            Some(LogprobMode::Radius) => radius(request, &outcome, is_hooked),
+            Some(LogprobMode::Radius) => {
+                let Outcome { z, order, token, temperature, .. } = &outcome;
+                let (token, temperature, kept) = (*token, *temperature, outcome.kept.len());
+                radius(request, &Drawn { z, order, kept, token, temperature, hooked: is_hooked })
+            }
             Some(mode) => of(mode).of(outcome.token).logprob,
         };
         outcome.logprobs = Some(logprobs(params, &of(params.mode.first), second, outcome.token));

@@ -6,7 +6,6 @@
 use crate::draw::score;
 use crate::filter::fraction_to_u32;
 use crate::num::{exp2, log2};
-use crate::oracle::Outcome;
 use crate::params::{Filter, FilterOrder, SamplingParams};
 use crate::request::{Forced, Request};
 use crate::row::{Kind, NONE};
@@ -23,7 +22,7 @@ const ROUNDINGS: f32 = 1.0 / (1u32 << 19) as f32;
 /// The logarithm of an arrival is not farther from 0.
 const ARRIVALS: f32 = 80.0;
 
-/// What a request's edits do to the radius of its rows.
+/// How a request's edits change the radius of its rows.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Edits {
     /// By what they multiply it: 1 / max(1, r, 1 / r), r being the repetition penalty.
@@ -76,7 +75,7 @@ impl Edits {
     }
 }
 
-/// What is known of a row once its token is drawn.
+/// Numbers of a row whose token is drawn, which its radius depends on.
 #[derive(Clone, Copy, Debug)]
 pub struct Facts {
     /// The logit of the row's first token.
@@ -188,11 +187,29 @@ pub fn size(facts: &Facts, won: f32, h: f32, limits: &Limits) -> f32 {
     facts.first.abs().max(facts.own.abs()) + (won.abs() + ARRIVALS) * h.max(limits.h)
 }
 
-/// Returns the radius of a row whose outcome is known (L7). `hooked`: whether the row has a hook.
+/// A row whose token was chosen.
+#[derive(Clone, Copy, Debug)]
+pub struct Drawn<'a> {
+    /// The logits after the edits.
+    pub z: &'a [f32],
+    /// The ids above -inf, in order, of which the first `kept` ones are kept.
+    pub order: &'a [u32],
+    /// How many tokens the filters keep, if they keep the first ones.
+    pub kept: usize,
+    /// The token.
+    pub token: i32,
+    /// The temperature in use.
+    pub temperature: f32,
+    /// Whether the caller changed the row.
+    pub hooked: bool,
+}
+
+/// Returns the radius of a row (L7).
 #[must_use]
-pub fn radius(request: &Request<'_>, outcome: &Outcome, hooked: bool) -> f32 {
-    let (params, z, order) = (request.params, &outcome.z[..], &outcome.order[..]);
-    if outcome.token == NONE {
+pub fn radius(request: &Request<'_>, drawn: &Drawn<'_>) -> f32 {
+    let Drawn { z, order, token, temperature, hooked, .. } = *drawn;
+    let params = request.params;
+    if token == NONE {
         return f32::NEG_INFINITY;
     }
     if request.forced.and_then(Forced::kept).is_some() {
@@ -204,12 +221,12 @@ pub fn radius(request: &Request<'_>, outcome: &Outcome, hooked: bool) -> f32 {
         return f32::INFINITY;
     }
     let value = |place: usize| order.get(place).map_or(f32::NEG_INFINITY, |id| z[*id as usize]);
-    if outcome.temperature == 0.0 {
+    if temperature == 0.0 {
         return edits.radius(value(0) - value(1), value(0).abs());
     }
 
-    let (token, kept) = (outcome.token as u32, outcome.filtered_ids());
-    let s = scale(outcome.temperature);
+    let (token, kept) = (token as u32, &order[..drawn.kept]);
+    let s = scale(temperature);
     let filter_s = if params.temperature_last { scale(1.0) } else { s };
     let facts = Facts {
         first: value(0),
@@ -225,7 +242,7 @@ pub fn radius(request: &Request<'_>, outcome: &Outcome, hooked: bool) -> f32 {
     let wins = |id: u32| (won - score(request, &race, id)) * h;
     let others = kept.iter().filter(|id| **id != token);
     let twice = others.map(|id| wins(*id)).fold(limits.leaves, f32::min);
-    // Tokens that are not kept and would win sooner.
+    // The tokens that are not kept and would win sooner.
     let nearer = order[kept.len()..].iter().map(|id| (z[*id as usize], wins(*id)));
     let nearer =
         nearer.map(|(z, wins)| (z, wins.max(limits.until_kept(z)))).filter(|(_, after)| *after < twice);

@@ -251,7 +251,7 @@ class Watermark:
 class LogprobsParams:
     """Which logprobs to report with a token.
 
-    mode: The distribution they speak of: the row as it came at temperature 1 (raw), after penalties and bans (edited), at the temperature (tempered), or after the filters (processed). Of two different ones, the first is that of ranks and lists as well; of the second only the token's logprob is reported. As the second, radius tells how far all logits may move before another token is drawn. One of "raw", "edited", "tempered", "processed", "radius", or a list of two.
+    mode: The distribution they speak of: the row as it came at temperature 1 (raw), after penalties and bans (edited), at the temperature (tempered), or after the filters (processed). Of two different ones, the first is that of ranks and lists as well; of the second only the token's logprob is reported. As the second, radius is how far all logits may move before another token is drawn. One of "raw", "edited", "tempered", "processed", "radius", or a list of two.
     top_n: How many of the most likely tokens to list; at most 2^20.
     ids: Ids to report besides; each in the vocabulary.
     """

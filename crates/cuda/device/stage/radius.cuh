@@ -141,8 +141,8 @@ struct NearerTokens {
     float nearest;
 };
 
-// Returns the tokens of a row, besides its own, that would win before the distance `until`: of the kept ones, or of
-// those that are not kept. `won` is the own token's score, s the scale of the race and h 1 / s.
+// Returns the tokens of a row, besides its own, that would win at a distance below `until`: kept tokens, or tokens
+// that are not kept. `won` is the own token's score, s the scale of the race and h 1 / s.
 //
 //     the tiles' first tokens: their arrivals are in the survey's records
 //     each warp, of 32 tiles at a time:
@@ -168,7 +168,7 @@ DEVICE NearerTokens nearer_tokens(const V& view, const RowRecords& records, cons
     records.for_each([&](u32 own, const TileRecord& record) INLINE {
         const float others = fminf(record_others_bound(record), record.maximum);
         const float bound = exponent(others, origin, s) - record.log2_first_arrival;
-        // Of the kept tokens none matters behind the nearest so far.
+        // No kept token matters that is farther than the nearest so far.
         auto reaches = [&](float score) INLINE { return (won - score) * h < (KEPT ? found.nearest : until); };
         const bool may_be = others > MASKED_VALUE && (!KEPT || others >= kept.low());
         u32 open = __ballot_sync(FULL_MASK, may_be && reaches(bound));

@@ -408,7 +408,7 @@ params! {
     /// The distribution they speak of: the row as it came at temperature 1 (raw), after penalties and bans
     /// (edited), at the temperature (tempered), or after the filters (processed). Of two different ones, the
     /// first is that of ranks and lists as well; of the second only the token's logprob is reported. As the
-    /// second, radius tells how far all logits may move before another token is drawn (L7).
+    /// second, radius is how far all logits may move before another token is drawn (L7).
     mode: LogprobModes = LogprobModes { first: LogprobMode::Raw, second: None } => setting(Stage::Logprobs).foreseen()
         .flag_named("logprobs", "MODE[,MODE]", "Report logprobs: raw, edited, tempered or processed; a second mode gives the token's besides, or the row's radius");
 
