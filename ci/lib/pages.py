@@ -42,7 +42,7 @@ def place(path: str) -> str:
 
 
 def laid_out(path: str, pages: set[str], to: Path, address: str) -> str:
-    """The text of a page of the site. What it shows lies beside it then."""
+    """The text of a page of the site, beside which its pictures are laid."""
     here = posixpath.dirname(place(path))
 
     def moved(link: re.Match[str]) -> str:
@@ -114,7 +114,7 @@ class Page(HTMLParser):
 
 def check(site: Path) -> None:
     """Ends with the links that lead nowhere, if there are any."""
-    # The page of what is not there names all by absolute paths.
+    # The generator's page for addresses that do not exist has absolute links.
     names = [
         path for path in sorted(site.rglob("*.html")) if path.relative_to(site).parts[0] not in ("explorer", "404.html")
     ]

@@ -29,12 +29,12 @@ pub(crate) struct Drawn {
     pub(crate) hooked: bool,
 }
 
-/// Returns the radius of a row. `kept`: the set that its filters keep; its list is lost.
+/// Returns the radius of a row. `kept`: the set that its filters keep.
 pub(crate) fn radius(
     reader: &Reader<'_>,
     filter: &mut Buffers,
     draw: &mut crate::draw::Buffers,
-    kept: Option<&mut Given>,
+    kept: Option<&Given>,
     task: &Task<'_>,
     drawn: Drawn,
 ) -> f32 {
@@ -73,7 +73,6 @@ pub(crate) fn radius(
     first_arrivals(reader, draw, &filter.list.keys, kept, measure, stream, &mut first_two);
     let runner_up = u32::try_from(first_two[1]).map_or(f32::INFINITY, |id| (won - score(id).1) * h);
 
-    kept.listed = None;
     let least = reader.least(kept.cut);
     let next = reader.largest(after(kept.cut));
     let count = count(reader, kept.cut) as usize;
@@ -90,7 +89,7 @@ pub(crate) fn radius(
     if next > f32::NEG_INFINITY {
         // No other score is within this.
         let reach = (twice * s).min(f32::MAX) * 1.00001 + won.abs() * 1e-6;
-        let others = Given { cut: after(kept.cut), prefix: false, ..kept.clone() };
+        let others = Given { cut: after(kept.cut), first: kept.first, prefix: false, listed: None };
         let mut ids = Vec::new();
         that_score(reader, draw, &others, measure, stream, won - reach, &mut ids);
         for (z, scored) in ids.into_iter().map(score) {

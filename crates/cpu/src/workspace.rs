@@ -265,11 +265,6 @@ impl Late<'_> {
             return chosen;
         }
         if let Some(params) = &params.logprobs {
-            let radius = (params.mode.second == Some(LogprobMode::Radius)).then(|| {
-                let (Chosen { token, temperature, .. }, hooked) = (chosen, self.hooked);
-                let drawn = Drawn { token, temperature, hooked };
-                radius(reader, self.filter, self.draw, kept.as_mut(), task, drawn)
-            });
             let distribution = |mode| {
                 let (reader, temperature) = match mode {
                     LogprobMode::Raw => (raw.unwrap_or(reader), 1.0),
@@ -284,12 +279,15 @@ impl Late<'_> {
                 Distribution { reader: *reader, members, temperature }
             };
             // Before the first mode, whose lists may take the place of a kept set's.
-            self.logprobs.second = radius
-                .or_else(|| {
-                    let distribution = distribution(params.mode.second?);
-                    Some(token_logprob(&distribution, self.filter, chosen.token))
-                })
-                .unwrap_or(f32::NEG_INFINITY);
+            self.logprobs.second = match params.mode.second {
+                None => f32::NEG_INFINITY,
+                Some(LogprobMode::Radius) => {
+                    let (Chosen { token, temperature, .. }, hooked) = (chosen, self.hooked);
+                    let drawn = Drawn { token, temperature, hooked };
+                    radius(reader, self.filter, self.draw, kept.as_ref(), task, drawn)
+                }
+                Some(mode) => token_logprob(&distribution(mode), self.filter, chosen.token),
+            };
             logprobs(params, &distribution(params.mode.first), self.filter, chosen.token, self.logprobs);
         }
         chosen

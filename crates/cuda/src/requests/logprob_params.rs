@@ -10,7 +10,9 @@ use crate::abi::{Params, features, logprob_modes};
 /// Writes a request's logprob parameters into `prepared`, in which everything else is prepared already.
 pub(crate) fn prepare(params: &SamplingParams, temperature: f32, vocab: usize, prepared: &mut Params) {
     let Some(logprobs) = &params.logprobs else { return };
-    prepared.radius_size = Edits::of(params, temperature, vocab).map_or(-1.0, |edits| edits.size);
+    if logprobs.mode.contains(LogprobMode::Radius) {
+        prepared.radius_size = Edits::of(params, temperature, vocab).map_or(-1.0, |edits| edits.size);
+    }
     prepared.features |= features::LOGPROBS;
     prepared.top_n = logprobs.top_n;
     let code = |mode| match mode {
