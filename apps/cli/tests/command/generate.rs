@@ -96,8 +96,9 @@ fn a_seed_chosen_for_you_reproduces_the_text() {
     let first = json(&[PROMPT, "--max-tokens", "12"]);
     let seed = first["seed"].as_u64().unwrap().to_string();
     let again = json(&[PROMPT, "--max-tokens", "12", "--seed", &seed]);
-    assert_eq!(first["text"], again["text"]);
-    assert_eq!((&first["params"]["temperature"], &first["finish"]), (&0.7.into(), &"max_tokens".into()));
+    // A seed of its own may draw the end of the text before the twelfth token.
+    assert_eq!((&first["text"], &first["finish"]), (&again["text"], &again["finish"]));
+    assert_eq!(first["params"]["temperature"], 0.7);
     let other = json(&[PROMPT, "--max-tokens", "12", "--seed", &seed, "--temperature", "0"]);
     assert_eq!(other["params"]["top_p"], 1.0, "a parameter given switches the settings for prose off");
 }
