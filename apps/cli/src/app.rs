@@ -8,7 +8,7 @@ use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use clap_complete::Shell;
 use gumball_inspect::command::{hinted, with_signs};
 
-use crate::commands::{check, doctor, generate, head, inspect, kernels};
+use crate::commands::{check, doctor, generate, head, inspect, kernels, verify_receipt};
 use crate::grammar::GRAMMARS;
 use crate::model::TEMPLATES;
 use crate::output::{Output, message, say};
@@ -34,6 +34,8 @@ pub enum Command {
     Inspect(Box<inspect::Args>),
     /// Look for a watermark in the ids of a text
     Detect(detect::Args),
+    /// Draw the tokens of a receipt again from logits, the same or computed again
+    VerifyReceipt(verify_receipt::Args),
     /// Say where the explorer is, a page that shows how a row becomes a token while you move the parameters
     Explore,
     /// Test statistically that what is drawn is what the definition says
@@ -68,6 +70,7 @@ impl Command {
             Command::Check(args) => check::run(args, out),
             Command::Inspect(args) => inspect::run(args, out),
             Command::Detect(args) => detect::run(args, out),
+            Command::VerifyReceipt(args) => verify_receipt::run(args, out),
             Command::Explore => explore::run(None, out),
             Command::Head(args) => head::run(args, out),
             Command::Kernels(args) => kernels::run(args, out),

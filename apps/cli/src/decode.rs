@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use gumball_engine::head::HostMatrix;
 use gumball_engine::{Batch, Drafts, Masks, NONE, Outputs, Pool, Rows, SamplingParams, Slot};
+use gumball_receipt::Receipt;
 use serde::Serialize;
 
 use crate::Result;
@@ -99,6 +100,8 @@ pub struct Request {
     pub drafter: Option<Drafter>,
     /// The head that makes the logits, if the model's own product does not.
     pub head: Option<RequestHead>,
+    /// What the tokens are drawn from, if that is kept.
+    pub receipt: Option<Receipt>,
 }
 
 /// When to end.
@@ -126,7 +129,7 @@ pub fn decode(
     let Session { model, prompt, padding_mask, .. } = session;
     let (context, vocab) = (model.context(), model.vocab());
     let (llama, tokenizer) = (&mut model.llama, &model.tokenizer);
-    let Request { pool, slot, drafter, head } = request;
+    let Request { pool, slot, drafter, head, receipt } = request;
     let params = pool.sequence(*slot)?.params().clone();
 
     let mut stops = StopStrings::new(limits.stops);
@@ -186,6 +189,10 @@ pub fn decode(
             }
             let id = token as u32;
             tokens.push(step(tokenizer, &params, outputs, place));
+            if let (Some(receipt), Some(asked)) = (&mut *receipt, &params.logprobs) {
+                let mask = plan.mask(outputs.path()[place] as usize);
+                receipt.push(token, outputs.status(place), &outputs.logprobs_of(place, asked), mask)?;
+            }
             if params.stop_ids.contains(&id) {
                 break 'text Finish::StopToken;
             }
@@ -284,10 +291,16 @@ impl Plan {
         Ok(())
     }
 
+    /// Returns the mask of a row of the pass.
+    fn mask(&self, row: usize) -> Option<&[u32]> {
+        let words = self.masks.as_ref()?;
+        let width = words.len() / (self.drafts.len() + 1);
+        Some(&words[width * row..width * (row + 1)])
+    }
+
     /// Returns the mask that was added last.
     fn last_mask(&self) -> Option<&[u32]> {
-        let words = self.masks.as_ref()?;
-        Some(&words[words.len() / (self.drafts.len() + 1) * self.drafts.len()..])
+        self.mask(self.drafts.len())
     }
 
     /// Verifies the drafts from the last hidden states, one for each row, by a head.

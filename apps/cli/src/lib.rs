@@ -46,5 +46,5 @@ pub mod app;
 
 pub use gumball_inspect::{
     Error, Result, cuda, detect, engine, error, explore, fresh_seed, logits, machine, output, page, reading,
-    records, sample, sampling, self_test, state, text, trace,
+    receipt, records, sample, sampling, self_test, state, text, trace,
 };

@@ -1,6 +1,6 @@
 //! A model with a prompt: what `generate` and `inspect --prompt` start from.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use gumball_spec::SamplingParams;
@@ -56,12 +56,8 @@ impl Session {
     /// # Errors
     /// The error of the model's file, of fetching it, or of the text.
     pub fn start(args: &ModelArgs, prompt: &str) -> Result<Self> {
-        let path = match &args.model {
-            Some(path) => path.clone(),
-            None => Model::default_path()?,
-        };
-        let _waiting = Waiting::show("loading the model");
-        let model = Model::load(&path)?;
+        let session = Self::load(args.model.as_deref())?;
+        let model = &session.model;
         let prompt = if args.no_chat {
             model.tokenizer.encode_prompt(prompt)?
         } else {
@@ -69,9 +65,20 @@ impl Session {
             let messages: Vec<_> = system.chain([Message::new("user", prompt)]).collect();
             model.prompt(&messages)?
         };
+        Ok(Self { prompt, ..session })
+    }
+
+    /// Loads the model, by default that of `generate`, without a prompt.
+    ///
+    /// # Errors
+    /// The error of the model's file, or of fetching it.
+    pub fn load(path: Option<&Path>) -> Result<Self> {
+        let path = path.map_or_else(Model::default_path, |path| Ok(path.to_owned()))?;
+        let _waiting = Waiting::show("loading the model");
+        let model = Model::load(&path)?;
         let padding_mask = (model.tokens() < model.vocab()).then(|| first_bits(model.tokens()));
         let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-        Ok(Self { model, name, prompt, padding_mask })
+        Ok(Self { model, name, prompt: Vec::new(), padding_mask })
     }
 
     /// Returns the logits after the tokens seen so far and these.

@@ -58,6 +58,7 @@ mod kept_sets;
 mod marks;
 mod operators;
 mod pool;
+mod receipts;
 mod sampler;
 
 use pyo3::prelude::*;
@@ -99,6 +100,8 @@ mod _gumball {
     };
     #[pymodule_export]
     use super::pool::{Batch, DraftBatch, OnDevice, Plan, Pool, RanksInfo, Recorded};
+    #[pymodule_export]
+    use super::receipts::{ReceiptOf, replay_receipt};
     #[pymodule_export]
     use super::sampler::Sampler;
     #[pymodule_export]

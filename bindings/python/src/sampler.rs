@@ -58,7 +58,7 @@ impl Sampler {
 
 /// Reads an array on the host that has one row. The caller keeps the returned array alive while it reads the
 /// row.
-fn host_row<'py>(logits: &Bound<'py, PyAny>) -> PyResult<(Matrix, Array<'py>)> {
+pub fn host_row<'py>(logits: &Bound<'py, PyAny>) -> PyResult<(Matrix, Array<'py>)> {
     let array = arrays::read(logits, "logits", None)?;
     if array.location != Location::Host {
         let text = "on the host; use Pool(device=..) for rows of a device";

@@ -9,7 +9,7 @@ use clap::{FromArgMatches, Subcommand};
 use crate::doctor::Known;
 use crate::output::{Output, message, say};
 use crate::sampling::flag_meant;
-use crate::{Error, detect, doctor, explore, inspect, sample};
+use crate::{Error, detect, doctor, explore, inspect, receipt, sample};
 
 /// The subcommands.
 #[derive(Subcommand, Debug)]
@@ -20,6 +20,8 @@ pub enum Command {
     Inspect(Box<inspect::Args>),
     /// Look for a watermark in the ids of a text
     Detect(detect::Args),
+    /// Draw the tokens of a receipt again from logits, the same or computed again
+    VerifyReceipt(receipt::Args),
     /// Say where the explorer is, a page that shows how a row becomes a token while you move the parameters
     Explore,
     /// Show what this machine offers and what Gumball will use, and test it
@@ -104,6 +106,7 @@ pub fn run(name: &str, arguments: Vec<OsString>, known: Known<'_>) -> u8 {
         Command::Sample(args) => sample::run(&args, known.kernels, &mut out),
         Command::Inspect(args) => inspect::run(&args, known.kernels, &mut out),
         Command::Detect(args) => detect::run(&args, &mut out),
+        Command::VerifyReceipt(args) => receipt::run(&args, &mut out),
         Command::Explore => explore::run(known.explorer, &mut out),
         Command::Doctor(args) => doctor::run(&args, known, &mut out),
     };

@@ -56,6 +56,8 @@ pub mod explore;
 #[cfg(feature = "command")]
 pub mod inspect;
 #[cfg(feature = "command")]
+pub mod receipt;
+#[cfg(feature = "command")]
 pub mod sample;
 
 #[cfg(feature = "command")]

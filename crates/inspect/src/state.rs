@@ -90,33 +90,51 @@ const LONGEST_MASK_BYTES: u64 = 4 * gumball_spec::MAX_VOCAB as u64;
 
 /// Reads the words of a bitmask.
 fn read_mask(path: &Path) -> Result<Vec<u32>> {
-    mask_of(path, Numbers::open(path)?).map_err(|reason| Error::file(reading::name(path), reason))
+    let mut masks = read_masks(path, 1)?;
+    Ok(masks.pop().expect("one line"))
 }
 
-fn mask_of(path: &Path, mut file: Numbers) -> Result<Vec<u32>, String> {
+/// Reads the words of at most `most` bitmasks: .npy of shape (ids), (words) or (masks, ids or words), or raw
+/// little-endian words of one mask.
+///
+/// # Errors
+/// - [`Error::File`] for a file that holds no masks, or more of them.
+pub fn read_masks(path: &Path, most: usize) -> Result<Vec<Vec<u32>>> {
+    masks_of(path, Numbers::open(path)?, most).map_err(|reason| Error::file(reading::name(path), reason))
+}
+
+fn masks_of(path: &Path, mut file: Numbers, most: usize) -> Result<Vec<Vec<u32>>, String> {
     let words = |bytes: &[u8]| bytes.chunks_exact(4).map(bytemuck::pod_read_unaligned).collect();
-    let (element, start, bytes) = if path.extension().is_some_and(|kind| kind == "npy") {
+    let (element, lines, start, bytes) = if path.extension().is_some_and(|kind| kind == "npy") {
         let Header { element, shape, start, bytes } = Header::read(&mut file, MASK)?;
-        if shape.iter().rev().skip(1).any(|length| *length != 1) {
+        let lines = shape.iter().rev().skip(1).product::<usize>();
+        if lines != 1 && !(most > 1 && shape.len() == 2 && (1..=most).contains(&lines)) {
             let shape = without_middle(&format!("{shape:?}"), 80);
-            return Err(format!("a mask is one line of ids or words for all rows, but its shape is {shape}"));
+            let wanted = match most {
+                1 => "a mask is one line of ids or words for all rows".to_owned(),
+                _ => format!("masks are 1 to {most} lines of ids or words"),
+            };
+            return Err(format!("{wanted}, but its shape is {shape}"));
         }
-        (element, start, bytes)
+        (element, lines, start, bytes)
     } else {
-        (Element::Word, 0, file.known_bytes().map_or_else(|| file.bytes(), Ok)?)
+        (Element::Word, 1, 0, file.known_bytes().map_or_else(|| file.bytes(), Ok)?)
     };
-    if bytes > LONGEST_MASK_BYTES {
+    let longest = LONGEST_MASK_BYTES * lines as u64;
+    if bytes > longest {
         return Err(format!("a mask has at most {LONGEST_MASK_BYTES} bytes, but this one has {bytes}"));
     }
-    let mut mask = Vec::new();
-    file.read(start, bytes, &mut mask)?;
+    let mut masks = Vec::new();
+    file.read(start, bytes, &mut masks)?;
+    let each = masks.len() / lines;
     match element {
-        _ if mask.len() as u64 != bytes => Err("the file is cut short; save it again".to_owned()),
+        _ if masks.len() as u64 != bytes => Err("the file is cut short; save it again".to_owned()),
         Element::Word if !bytes.is_multiple_of(4) => {
             Err(format!("{bytes} bytes are no whole number of 32-bit words"))
         }
-        Element::Word => Ok(words(&mask)),
-        Element::Bool => Ok(pack(&mask)),
+        _ if each == 0 => Ok(vec![Vec::new(); lines]),
+        Element::Word => Ok(masks.chunks(each).map(words).collect()),
+        Element::Bool => Ok(masks.chunks(each).map(pack).collect()),
         _ => Err(format!("a mask holds no logits; {MASK}")),
     }
 }

@@ -49,6 +49,14 @@ impl Outcome {
         self.forced.as_ref().map_or(self.filtered_ids(), std::slice::from_ref)
     }
 
+    /// Returns what the row's radius is made of. `hooked`: whether a hook changed the row.
+    #[must_use]
+    pub fn drawn(&self, hooked: bool) -> Drawn<'_> {
+        let Self { z, order, token, temperature, .. } = self;
+        let (token, temperature, kept) = (*token, *temperature, self.kept.len());
+        Drawn { z, order, kept, token, temperature, hooked }
+    }
+
     /// Returns the ids that the filters keep, in order.
     #[must_use]
     pub fn filtered_ids(&self) -> &[u32] {
@@ -108,11 +116,7 @@ pub fn sample(row: Row<'_>, request: &Request<'_>, hook: Option<Hook<'_>>) -> Re
         let of = |mode| distribution(mode, request.kind, &outcome, &edited, &raw_order);
         let second = match params.mode.second {
             None => f32::NEG_INFINITY,
-            Some(LogprobMode::Radius) => {
-                let Outcome { z, order, token, temperature, .. } = &outcome;
-                let (token, temperature, kept) = (*token, *temperature, outcome.kept.len());
-                radius(request, &Drawn { z, order, kept, token, temperature, hooked: is_hooked })
-            }
+            Some(LogprobMode::Radius) => radius(request, &outcome.drawn(is_hooked)),
             Some(mode) => of(mode).of(outcome.token).logprob,
         };
         outcome.logprobs = Some(logprobs(params, &of(params.mode.first), second, outcome.token));

@@ -1,4 +1,5 @@
-//! The radius: how far the logits of a row may move before another token is drawn (rule L7).
+//! The radius: how far the logits of a row may move before another token is drawn, and which tokens may be
+//! drawn once they moved (rules L7, L8).
 //!
 //! All distances here are twice what a logit may move: where one moves up and another one down, they meet
 //! after half of what lies between them.
@@ -72,6 +73,56 @@ impl Edits {
         let radius = (reach - ((reach + size) + self.size) * ROUNDINGS) * self.shrink;
         // It may be no number where logits are too far apart to be subtracted.
         if radius > 0.0 { radius } else { 0.0 }
+    }
+
+    /// Returns twice a distance whose radius is above `by`.
+    fn twice(self, by: f32, size: f32) -> f32 {
+        let reach = by / self.shrink + (size + self.size) * ROUNDINGS;
+        2.0 * (reach + reach * (4.0 * ROUNDINGS)) + f32::MIN_POSITIVE
+    }
+}
+
+/// What a row's race and cuts are made of.
+struct Race<'a> {
+    request: &'a Request<'a>,
+    drawn: &'a Drawn<'a>,
+    kept: Given<'a>,
+    /// With the first token for its own.
+    facts: Facts,
+    /// The filters' scale.
+    filter_s: f32,
+    /// 1 / s.
+    h: f32,
+}
+
+impl<'a> Race<'a> {
+    fn new(request: &'a Request<'a>, drawn: &'a Drawn<'a>) -> Self {
+        let Drawn { z, temperature, .. } = *drawn;
+        let (s, kept) = (scale(temperature), drawn.kept());
+        let filter_s = if request.params.temperature_last { scale(1.0) } else { s };
+        let facts = Facts {
+            first: drawn.at(0),
+            own: drawn.at(0),
+            least: drawn.at(kept.len() - 1),
+            next: drawn.at(kept.len()),
+            count: kept.len(),
+            mass: Given::new(z, kept, Measure::Logits { s: filter_s }).total(),
+        };
+        let kept = Given::new(z, kept, Measure::Logits { s });
+        Self { request, drawn, kept, facts, filter_s, h: 1.0 / s }
+    }
+
+    /// Returns the score of a token, which need not be kept.
+    fn score(&self, id: u32) -> f32 {
+        score(self.request, &self.kept, id)
+    }
+
+    /// Returns what [`Limits::holds_out`] says of this row.
+    fn holds_out(&self, limits: &Limits, most: f32, twice: f32) -> bool {
+        let Drawn { z, order, .. } = *self.drawn;
+        let above = order.partition_point(|id| z[*id as usize] >= most + twice);
+        let row = Given::new(z, order, Measure::Logits { s: self.filter_s });
+        limits.holds_out(self.request.params, row.mass(&order[..above]), row.total(), twice)
     }
 }
 
@@ -204,42 +255,54 @@ pub struct Drawn<'a> {
     pub hooked: bool,
 }
 
+impl Drawn<'_> {
+    /// Returns the ids that the filters keep.
+    fn kept(&self) -> &[u32] {
+        &self.order[..self.kept]
+    }
+
+    /// Returns the logit at a place of the order, -inf behind its end.
+    fn at(&self, place: usize) -> f32 {
+        self.order.get(place).map_or(f32::NEG_INFINITY, |id| self.z[*id as usize])
+    }
+
+    /// Returns the edits of a row whose token was drawn; `None` if none was, or no radius is known.
+    fn edits(&self, request: &Request<'_>) -> Option<Edits> {
+        let is_drawn = request.kind == Kind::Logits && request.forced.is_none() && !self.hooked;
+        Edits::of(request.params, request.params.temperature, self.z.len()).filter(|_| is_drawn)
+    }
+}
+
 /// Returns the radius of a row (L7).
 #[must_use]
 pub fn radius(request: &Request<'_>, drawn: &Drawn<'_>) -> f32 {
-    let Drawn { z, order, token, temperature, hooked, .. } = *drawn;
-    let params = request.params;
-    if token == NONE {
+    if drawn.token == NONE {
         return f32::NEG_INFINITY;
     }
     if request.forced.and_then(Forced::kept).is_some() {
         return f32::INFINITY;
     }
-    let is_drawn = request.kind == Kind::Logits && request.forced.is_none() && !hooked;
-    let Some(edits) = Edits::of(params, params.temperature, z.len()).filter(|_| is_drawn) else { return 0.0 };
-    if order.len() == 1 {
+    let Some(edits) = drawn.edits(request) else { return 0.0 };
+    if drawn.order.len() == 1 {
         return f32::INFINITY;
     }
-    let value = |place: usize| order.get(place).map_or(f32::NEG_INFINITY, |id| z[*id as usize]);
-    if temperature == 0.0 {
-        return edits.radius(value(0) - value(1), value(0).abs());
-    }
+    let (twice, size) = nearest(request, drawn);
+    edits.radius(twice, size)
+}
 
-    let (token, kept) = (token as u32, &order[..drawn.kept]);
-    let s = scale(temperature);
-    let filter_s = if params.temperature_last { scale(1.0) } else { s };
-    let facts = Facts {
-        first: value(0),
-        own: z[token as usize],
-        least: value(kept.len() - 1),
-        next: value(kept.len()),
-        count: kept.len(),
-        mass: Given::new(z, kept, Measure::Logits { s: filter_s }).total(),
-    };
-    let limits = Limits::new(params, z.len(), &facts, filter_s);
-    let race = Given::new(z, kept, Measure::Logits { s });
-    let (won, h) = (score(request, &race, token), 1.0 / s);
-    let wins = |id: u32| (won - score(request, &race, id)) * h;
+/// Returns twice how far logits may move before another token is drawn, without edits and roundings, and how
+/// large the numbers are that were rounded.
+fn nearest(request: &Request<'_>, drawn: &Drawn<'_>) -> (f32, f32) {
+    let Drawn { z, order, token, temperature, .. } = *drawn;
+    if temperature == 0.0 {
+        return (drawn.at(0) - drawn.at(1), drawn.at(0).abs());
+    }
+    let (token, kept) = (token as u32, drawn.kept());
+    let race = Race::new(request, drawn);
+    let facts = Facts { own: z[token as usize], ..race.facts };
+    let limits = Limits::new(request.params, z.len(), &facts, race.filter_s);
+    let won = race.score(token);
+    let wins = |id: u32| (won - race.score(id)) * race.h;
     let others = kept.iter().filter(|id| **id != token);
     let twice = others.map(|id| wins(*id)).fold(limits.leaves, f32::min);
     // The tokens that are not kept and would win sooner.
@@ -248,8 +311,76 @@ pub fn radius(request: &Request<'_>, drawn: &Drawn<'_>) -> f32 {
         nearer.map(|(z, wins)| (z, wins.max(limits.until_kept(z)))).filter(|(_, after)| *after < twice);
     let (most, nearest) = nearer
         .fold((f32::NEG_INFINITY, twice), |(most, nearest), (z, after)| (most.max(z), nearest.min(after)));
-    let above = order.partition_point(|id| z[*id as usize] >= most + twice);
-    let row = Given::new(z, order, Measure::Logits { s: filter_s });
-    let holds = nearest < twice && limits.holds_out(params, row.mass(&order[..above]), row.total(), twice);
-    edits.radius(if holds { twice } else { nearest }, size(&facts, won, h, &limits))
+    let holds = nearest < twice && race.holds_out(&limits, most, twice);
+    (if holds { twice } else { nearest }, size(&facts, won, race.h, &limits))
+}
+
+/// Returns whether a row whose logits differ from this row's by at most `by` each may report a token and its
+/// radius: false is proven (L8). `None` where no radius is known, or the token is known.
+#[must_use]
+pub fn may_report(
+    request: &Request<'_>,
+    drawn: &Drawn<'_>,
+    token: u32,
+    radius: f32,
+    by: f32,
+) -> Option<bool> {
+    let own = self::radius(request, drawn);
+    if drawn.token != token as i32 {
+        return may_draw(request, drawn, token, by).map(|may| may && radius <= by);
+    }
+    if radius.to_bits() == own.to_bits() {
+        return Some(true);
+    }
+    if radius.is_infinite() || own.is_infinite() {
+        return Some(false);
+    }
+    let edits = drawn.edits(request)?;
+    let mut filters = request.params.filters(drawn.z.len());
+    let is_exact = drawn.temperature == 0.0
+        || matches!((filters.next(), filters.next()), (None | Some(Filter::TopK | Filter::MinP), None));
+    let (twice, size) = nearest(request, drawn);
+    let slack = 4.0 * ROUNDINGS * ((0.5 * twice + size) + (edits.size + by));
+    Some(!is_exact || (radius - own).abs() <= by + slack)
+}
+
+/// Returns whether such a row may draw a token.
+fn may_draw(request: &Request<'_>, drawn: &Drawn<'_>, token: u32, by: f32) -> Option<bool> {
+    let Drawn { z, temperature, .. } = *drawn;
+    if request.forced.and_then(Forced::kept).is_some() || drawn.token == NONE {
+        return Some(drawn.token == token as i32);
+    }
+    let edits = drawn.edits(request)?;
+    let own = z[token as usize];
+    if drawn.token == token as i32 || own == f32::NEG_INFINITY {
+        return Some(drawn.token == token as i32);
+    }
+    if temperature == 0.0 {
+        return Some(edits.radius(drawn.at(0) - own, drawn.at(0).abs()) <= by);
+    }
+
+    let race = Race::new(request, drawn);
+    let score = race.score(token);
+    let limits_of = |own: f32| {
+        let facts = Facts { own, ..race.facts };
+        (facts, Limits::new(request.params, z.len(), &facts, race.filter_s))
+    };
+    let (facts, limits) = limits_of(own);
+    // A kept token is in its way until it is beaten or cut off.
+    let is_beaten = |id: u32| {
+        let other = (race.score(id), z[id as usize]);
+        let (of_other, leaves) = limits_of(other.1);
+        let twice = ((other.0 - score) * race.h).min(leaves.leaves);
+        let size = size(&facts, score, race.h, &limits).max(size(&of_other, other.0, race.h, &limits));
+        edits.radius(twice, size) <= by
+    };
+    if !drawn.kept().iter().all(|id| *id == token || is_beaten(*id)) {
+        return Some(false);
+    }
+    if drawn.kept().contains(&token) {
+        return Some(true);
+    }
+    let size = size(&facts, score, race.h, &limits);
+    let is_kept = edits.radius(limits.until_kept(own), size) <= by;
+    Some(is_kept && !race.holds_out(&limits, own, edits.twice(by, size)))
 }

@@ -16,12 +16,16 @@ const BACKENDS: [(&str, &str); 3] =
     [("`spec`", "crates/spec/src"), ("`cpu`", "crates/cpu/src"), ("`cuda`", "crates/cuda")];
 
 /// Rules of `docs/semantics.md` without a body in `rules`, and why.
-const WITHOUT_BODY: [(&str, &str); 9] = [
+const WITHOUT_BODY: [(&str, &str); 13] = [
     ("N1", "no backend shows it through its answers; held in numbers.rs"),
     ("N2", "no backend shows it through its answers; held in numbers.rs"),
     ("L4", "of operators; held in given_logprobs.rs"),
     ("L5", "of operators; held in given_logprobs.rs"),
     ("L6", "of trainers; held in crates/engine/tests/engine/edited.rs"),
+    ("L8", "of logits computed again; held in crates/receipt"),
+    ("R1", "of texts, not of rows; held in crates/receipt"),
+    ("R2", "of texts, not of rows; held in crates/receipt"),
+    ("R3", "of texts, not of rows; held in crates/receipt"),
     ("N10", "comes before a request; held in golden.rs, and by each language's golden draws"),
     ("W4", "of texts, not of rows; held in crates/detect"),
     ("S1", "of several processes; held in crates/engine/tests/ranks"),
@@ -29,9 +33,10 @@ const WITHOUT_BODY: [(&str, &str); 9] = [
 ];
 
 /// The storeys of the house: a crate depends only on crates of lower storeys.
-const STOREYS: [(&str, u32); 18] = [
+const STOREYS: [(&str, u32); 19] = [
     ("gumball-spec", 0),
     ("gumball-detect", 1),
+    ("gumball-receipt", 1),
     ("gumball-bench-protocol", 0),
     ("gumball-cpu", 1),
     ("gumball-cuda", 2),
@@ -362,7 +367,7 @@ fn rules_of_the_page() -> BTreeSet<String> {
         let end = text.find(|letter: char| !letter.is_ascii_alphanumeric())?;
         let (letter, number) = text[..end].split_at_checked(1)?;
         let digits = number.trim_end_matches(|letter: char| letter.is_ascii_lowercase());
-        let is_rule = "NEMFDLPSHBW".contains(letter) && digits.parse::<u32>().is_ok();
+        let is_rule = "NEMFDLPSHBWR".contains(letter) && digits.parse::<u32>().is_ok();
         is_rule.then(|| text[..end].to_owned())
     };
     page.split("**").filter_map(name).collect()

@@ -7,8 +7,10 @@
 use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
+use gumball_engine::unstable::files;
 use gumball_engine::{Place, Pool, PoolConfig, Widths};
-use gumball_spec::SamplingParams;
+use gumball_receipt::Receipt;
+use gumball_spec::{LogprobMode, LogprobModes, LogprobsParams, SamplingParams};
 use serde::Serialize;
 
 use crate::decode::{Decoded, Finish, Limits, Request, decode};
@@ -45,6 +47,10 @@ pub struct Args {
     /// Make the text follow a grammar: a JSON schema (.json) or a Lark grammar (.lark)
     #[arg(long, value_name = "FILE")]
     pub grammar: Option<PathBuf>,
+    /// Write a receipt of the text to this file, which `gumball verify-receipt` draws again; without
+    /// --logprobs-mode of its own it has the 8 most likely tokens after the edits
+    #[arg(long, value_name = "FILE")]
+    pub receipt: Option<PathBuf>,
     /// Write one JSON object at the end instead of the text as it comes
     #[arg(long)]
     pub json: bool,
@@ -117,6 +123,20 @@ pub fn run(args: &Args, out: &mut Output<'_>) -> Result<()> {
     let ends =
         session.model.eos().iter().filter(|id| !params.stop_ids.contains(id)).copied().collect::<Vec<_>>();
     params.stop_ids.extend(ends);
+    let has_logprobs = params.logprobs.is_some();
+    if let Some(path) = &args.receipt {
+        files::check_place(path).map_err(|error| Error::io(path, &error))?;
+        params.logprobs.get_or_insert_with(of_receipts);
+        params.seed.get_or_insert_with(crate::fresh_seed);
+    }
+    if args.receipt.is_some() && args.head.is_clustered() {
+        let reason = "--receipt needs all logits, and a clustered head computes some of them";
+        return Err(Error::Usage(reason.to_owned()));
+    }
+    let receipt = args.receipt.as_ref().map(|_| {
+        Receipt::new(&params, session.model.vocab(), params.seed.unwrap_or_default(), 0, &session.prompt)
+    });
+    let receipt = receipt.transpose()?;
     let widths = Widths::of(params.logprobs.as_ref());
     let drafter = args.speculate.drafter(&session.model, level)?;
     let rows = drafter.as_ref().map_or(1, |drafter| drafter.most + 1);
@@ -136,7 +156,7 @@ pub fn run(args: &Args, out: &mut Output<'_>) -> Result<()> {
     let llama = &session.model.llama;
     let eos = session.model.eos();
     let head = RequestHead::new(&args.head, llama, eos, place.as_ref(), (&mut pool, slot))?;
-    let mut request = Request { pool, slot, drafter, head };
+    let mut request = Request { pool, slot, drafter, head, receipt };
     let grammar =
         args.grammar.as_ref().map(|path| Grammar::load(path, &session.model.tokenizer)).transpose()?;
 
@@ -155,6 +175,9 @@ pub fn run(args: &Args, out: &mut Output<'_>) -> Result<()> {
         Ok(())
     })?;
     drop(waiting);
+    if let (Some(path), Some(receipt)) = (&args.receipt, &request.receipt) {
+        files::write(path, receipt.to_json().as_bytes()).map_err(|error| Error::io(path, &error))?;
+    }
     let (finish, complete) = (decoded.finish, decoded.complete);
     // The pool counts the rows of both heads.
     let of_drafts = request.drafter.as_ref().map(Drafter::head_counts).unwrap_or_default();
@@ -177,7 +200,7 @@ pub fn run(args: &Args, out: &mut Output<'_>) -> Result<()> {
         writeln!(out)?;
     } else {
         writeln!(out)?;
-        if report.decoded.tokens.iter().any(|step| step.logprob.is_some()) {
+        if has_logprobs {
             logprobs(&report.decoded, out)?;
         }
         out.flush()?;
@@ -194,6 +217,12 @@ pub fn run(args: &Args, out: &mut Output<'_>) -> Result<()> {
         (Finish::NoToken, _) => Err(Error::Verdict("no token was allowed, so the text ends here".to_owned())),
         _ => Ok(()),
     }
+}
+
+/// Returns what a receipt holds if the caller does not say.
+fn of_receipts() -> LogprobsParams {
+    let mode = LogprobModes { first: LogprobMode::Edited, second: Some(LogprobMode::Radius) };
+    LogprobsParams { mode, top_n: 8, ..LogprobsParams::default() }
 }
 
 /// Returns the prompt: the argument, or what standard input says.

@@ -8,3 +8,4 @@ pub mod head;
 pub mod head_check;
 pub mod inspect;
 pub mod kernels;
+pub mod verify_receipt;

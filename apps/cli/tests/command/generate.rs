@@ -11,7 +11,7 @@ use crate::support::{Files, gumball, refuses, succeeds};
 const PROMPT: &str = "Write a sentence about the sea.";
 
 /// One model runs at a time: threads of several would only wait for each other.
-fn alone() -> MutexGuard<'static, ()> {
+pub fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }

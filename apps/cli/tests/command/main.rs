@@ -21,6 +21,7 @@ mod inspect;
 mod kernels;
 mod llama;
 mod model;
+mod receipt;
 mod sample;
 mod sampling;
 mod shell;

@@ -22,7 +22,7 @@ may be strided. Importing this package imports neither numpy nor torch. A value 
 it, an object of another kind a ``TypeError``, and nothing was changed then.
 """
 
-from . import operators, params, watermarks
+from . import operators, params, receipts, watermarks
 from ._gumball import (
     Batch,
     CopyDrafts,
@@ -55,6 +55,7 @@ from ._gumball import (
 from .errors import CallError, Error, InvalidTypeError, InvalidValueError, UnavailableError
 from .operators import *  # noqa: F403
 from .params import *  # noqa: F403
+from .receipts import *  # noqa: F403
 from .watermarks import *  # noqa: F403
 
 __all__ = [
@@ -91,4 +92,4 @@ __all__ = [
     "prompt_seed",
     "sample_seed",
 ]
-__all__ += operators.__all__ + params.__all__ + watermarks.__all__
+__all__ += operators.__all__ + params.__all__ + receipts.__all__ + watermarks.__all__

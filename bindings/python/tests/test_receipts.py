@@ -1,0 +1,82 @@
+"""Receipts that steps and verifications make, drawn again; the vectors for implementers."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import gumball
+from gumball import Batch, LogprobsParams, Pool, Receipt, SamplingParams, verify_receipt
+
+VOCAB, STEPS = 300, 8
+ASKED = LogprobsParams(mode=["edited", "radius"], top_n=4)
+ROWS = np.random.default_rng(3).normal(size=(STEPS, VOCAB)).astype(np.float32) * 3
+MASK = np.full(10, -2, dtype=np.int32)
+
+
+def made(params: SamplingParams, mask: Any = None) -> Receipt:
+    pool = Pool(VOCAB, slots=1, widths=(4, 0))
+    slot, receipt = pool.admit(params, [1, 2, 3]), Receipt(params, VOCAB, prompt=[1, 2, 3])
+    for row in ROWS:
+        masks = None if mask is None else mask[None]
+        receipt.push(pool.step(row[None], Batch([slot], masks=masks)), mask=mask)
+    return receipt
+
+
+def test_rows_of_every_type_and_their_masks_are_drawn_again() -> None:
+    params = SamplingParams(temperature=0.8, top_p=0.9, repetition_penalty=1.2, seed=2**63 + 5, logprobs=ASKED)
+    for mask in (None, MASK):
+        text = made(params, mask).to_json()
+        masks = None if mask is None else [mask] * STEPS
+        assert verify_receipt(text, ROWS, masks=masks) == ["equal"] * STEPS
+        assert json.loads(text)["seed"] == str(2**63 + 5)
+        assert verify_receipt(text, [row.astype(np.float16) for row in ROWS], masks=masks, tolerance=0.01) == ["within"] * STEPS
+    assert "digest" in verify_receipt(made(params).to_json(), [row.astype(np.float16) for row in ROWS])
+    assert verify_receipt(made(params).to_json(), ROWS, masks=[MASK] * STEPS) == ["mask"] * STEPS
+
+
+def test_a_verification_of_drafts_gives_the_receipt_of_its_steps() -> None:
+    params = SamplingParams(temperature=0.9, top_k=40, seed=4, logprobs=ASKED)
+    steps = made(params).to_json()
+    pool = Pool(VOCAB, slots=1, widths=(4, 0))
+    slot, receipt = pool.admit(params, [1, 2, 3]), Receipt(params, VOCAB, prompt=[1, 2, 3])
+    drafts = json.loads(steps)["output"][: STEPS - 1]
+    out = pool.verify(ROWS, [slot], [drafts])
+    for place in range(*out.request(0).places.indices(len(out))):
+        receipt.push(out, place)
+    assert receipt.to_json() == steps
+
+
+def test_the_vectors_for_implementers_have_their_answers() -> None:
+    vectors = json.loads((Path(__file__).parents[3] / "crates/receipt/vectors.json").read_text())
+    for vector in vectors:
+        text = json.dumps(vector["receipt"], sort_keys=True, separators=(",", ":"))
+        rows = np.array(vector["logits"], dtype=np.float32)
+        masks = None if vector["mask"] is None else [np.array(vector["mask"], dtype=np.uint32)] * len(rows)
+        assert verify_receipt(text, rows, masks=masks, tolerance=vector["tolerance"]) == vector["answers"]
+
+
+def test_what_is_no_receipt_and_what_gives_none_is_refused() -> None:
+    params = SamplingParams(seed=1, logprobs=ASKED)
+    with pytest.raises(ValueError, match="seed is None"):
+        Receipt(params.replace(seed=None), VOCAB)
+    with pytest.raises(ValueError, match="logprobs.mode is of no radius"):
+        Receipt(SamplingParams(seed=1), VOCAB)
+    receipt = made(params)
+    with pytest.raises(ValueError, match="logits is of fewer rows"):
+        verify_receipt(receipt.to_json(), ROWS[:3])
+    with pytest.raises(ValueError, match="logits is of more rows"):
+        verify_receipt(receipt.to_json(), [*ROWS, ROWS[0]])
+    with pytest.raises(ValueError, match="logits has length 9"):
+        verify_receipt(receipt.to_json(), [ROWS[0, :9]] * STEPS)
+    with pytest.raises(ValueError, match="receipt is"):
+        verify_receipt("{}", ROWS)
+    with pytest.raises(TypeError, match="receipt"):
+        verify_receipt(7, ROWS)  # type: ignore[arg-type]
+    pool = Pool(VOCAB, slots=1, widths=(4, 0))
+    empty = pool.step(np.full((1, VOCAB), -np.inf, dtype=np.float32), [pool.admit(params)])
+    with pytest.raises(ValueError, match="token is -1"):
+        receipt.push(empty)
+    assert gumball.Receipt is Receipt

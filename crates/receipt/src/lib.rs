@@ -1,0 +1,168 @@
+//! Receipts: what the tokens of a request were drawn from, as one JSON object, and their replay from logits
+//! (rules R1 to R3).
+//!
+//! Whoever draws makes a [`Receipt`] of the request and pushes what each step reported. Whoever audits reads
+//! it and hands the logits of each step to a [`Replay`]: those of the draw, or logits computed again.
+#![forbid(unsafe_code)]
+
+use gumball_spec::logprobs::{Logprobs, TokenLogprob};
+use gumball_spec::{DEFINITION, Error, LogprobMode, NONE, Result, SamplingParams, Status};
+use sha2::{Digest as _, Sha256};
+
+pub use replay::{Answer, Replay, Wrong};
+
+mod json;
+mod replay;
+
+/// The first half of a SHA-256.
+pub type Digest = [u8; 16];
+
+/// What the tokens of a request were drawn from.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Receipt {
+    params: SamplingParams,
+    vocab: usize,
+    seed: u64,
+    draw: u32,
+    prompt: Vec<u32>,
+    steps: Vec<Step>,
+}
+
+/// A token, and what its step reported.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Step {
+    /// The token.
+    pub token: u32,
+    /// Of the most likely tokens and their logprobs.
+    pub digest: Digest,
+    /// The radius (L7).
+    pub radius: f32,
+    /// Of the grammar bitmask, if the step had one.
+    pub mask: Option<Digest>,
+    /// Whether the caller forced the token.
+    pub is_forced: bool,
+}
+
+impl Receipt {
+    /// Returns the receipt of a request without a token.
+    ///
+    /// `params.logprobs` says what the receipt holds: its mode is of two, the second `radius`, and it lists
+    /// at least one token. `draw` is the draw index.
+    ///
+    /// # Errors
+    /// - The errors of [`SamplingParams::validate`], and [`Error::OutOfRange`] if `params.logprobs` asks for
+    ///   no radius or no list.
+    pub fn new(params: &SamplingParams, vocab: usize, seed: u64, draw: u32, prompt: &[u32]) -> Result<Self> {
+        params.validate(vocab)?;
+        let params = SamplingParams { seed: None, ..params.clone() };
+        let (second, top_n) =
+            params.logprobs.as_ref().map_or((None, 0), |asked| (asked.mode.second, asked.top_n));
+        if second != Some(LogprobMode::Radius) {
+            let value = second.map_or("of no radius", LogprobMode::name);
+            return Err(Error::out_of_range("logprobs.mode", value, "a list of two, the second radius"));
+        }
+        if top_n == 0 {
+            return Err(Error::out_of_range("logprobs.top_n", top_n, "at least 1, for a receipt"));
+        }
+        Ok(Self { params, vocab, seed, draw, prompt: prompt.to_vec(), steps: Vec::new() })
+    }
+
+    /// Adds a token with its row's status and logprobs, as its step reported them, and the step's bitmask.
+    ///
+    /// A row that a hook changed has no receipt: what a hook did cannot be replayed.
+    ///
+    /// # Errors
+    /// - [`Error::OutOfRange`] if the token is no id of the vocabulary, or fewer tokens are listed than asked
+    ///   for; nothing is added.
+    pub fn push(
+        &mut self,
+        token: i32,
+        status: Status,
+        logprobs: &Logprobs,
+        mask: Option<&[u32]>,
+    ) -> Result<()> {
+        let id = u32::try_from(token).ok().filter(|id| (*id as usize) < self.vocab);
+        let id =
+            id.ok_or_else(|| Error::out_of_range("token", token, format!("an id in 0..{}", self.vocab)))?;
+        let top_n = self.top_n();
+        if logprobs.top.len() != top_n {
+            return Err(Error::length("logprobs.top", logprobs.top.len(), format!("{top_n} tokens")));
+        }
+        self.steps.push(Step {
+            token: id,
+            digest: digest_of_list(&logprobs.top),
+            radius: logprobs.second,
+            mask: mask.map(|mask| digest_of_mask(mask, self.vocab)),
+            is_forced: status.contains(Status::FORCED),
+        });
+        Ok(())
+    }
+
+    /// Returns the parameters, without the seed.
+    #[must_use]
+    pub fn params(&self) -> &SamplingParams {
+        &self.params
+    }
+
+    /// Returns the size of the vocabulary.
+    #[must_use]
+    pub fn vocab(&self) -> usize {
+        self.vocab
+    }
+
+    /// Returns the seed.
+    #[must_use]
+    pub fn seed(&self) -> u64 {
+        self.seed
+    }
+
+    /// Returns the ids of the prompt.
+    #[must_use]
+    pub fn prompt(&self) -> &[u32] {
+        &self.prompt
+    }
+
+    /// Returns the steps.
+    #[must_use]
+    pub fn steps(&self) -> &[Step] {
+        &self.steps
+    }
+
+    fn top_n(&self) -> usize {
+        self.params.logprobs.as_ref().map_or(0, |asked| asked.top_n as usize)
+    }
+}
+
+fn half(hash: Sha256) -> Digest {
+    std::array::from_fn({
+        let whole = hash.finalize();
+        move |byte| whole[byte]
+    })
+}
+
+/// Returns the digest of listed tokens: of each the id and the bits of its logprob, little-endian (R2).
+#[must_use]
+pub fn digest_of_list(top: &[TokenLogprob]) -> Digest {
+    let mut hash = Sha256::new();
+    for listed in top.iter().filter(|listed| listed.id != NONE) {
+        hash.update(listed.id.to_le_bytes());
+        hash.update(listed.logprob.to_bits().to_le_bytes());
+    }
+    half(hash)
+}
+
+/// Returns the digest of a bitmask: of as many words as the vocabulary needs, little-endian, without bits
+/// beyond it; words that are missing are 0 (R2).
+#[must_use]
+pub fn digest_of_mask(mask: &[u32], vocab: usize) -> Digest {
+    let mut hash = Sha256::new();
+    for place in 0..vocab.div_ceil(32) {
+        let bits = vocab - 32 * place;
+        let all = if bits < 32 { (1 << bits) - 1 } else { u32::MAX };
+        hash.update((mask.get(place).copied().unwrap_or(0) & all).to_le_bytes());
+    }
+    half(hash)
+}
+
+#[cfg(test)]
+mod tests;
