@@ -36,7 +36,7 @@ pub enum Command {
     Detect(detect::Args),
     /// Draw the tokens of a receipt again from logits, the same or computed again
     VerifyReceipt(verify_receipt::Args),
-    /// Say where the explorer is, a page that shows how a row becomes a token while you move the parameters
+    /// Open the explorer, a page that shows how a row becomes a token while you move the parameters
     Explore,
     /// Test statistically that what is drawn is what the definition says
     Check(Box<check::Args>),

@@ -22,7 +22,7 @@ pub enum Command {
     Detect(detect::Args),
     /// Draw the tokens of a receipt again from logits, the same or computed again
     VerifyReceipt(receipt::Args),
-    /// Say where the explorer is, a page that shows how a row becomes a token while you move the parameters
+    /// Open the explorer, a page that shows how a row becomes a token while you move the parameters
     Explore,
     /// Show what this machine offers and what Gumball will use, and test it
     Doctor(doctor::Args),

@@ -1,18 +1,19 @@
-//! `gumball explore`: where the explorer is, a page of HTML with the engine and rows of a real model in it.
+//! `gumball explore`: opens the explorer, a page of HTML with the engine and rows of a real model in it.
 //!
 //! A released Python package brings the page. In the repository `ci/explorer` makes it, and the command finds
 //! it if it runs in the repository's root. A browser opens the file, without a server.
 
-use std::io::Write;
+use std::io::{IsTerminal, Write};
 use std::path::Path;
 
-use crate::output::shown;
+use crate::output::{say, shown};
 use crate::{Error, Result};
 
 /// Where `ci/explorer` makes the page, in the repository.
 const MADE: &str = "target/explorer/index.html";
 
-/// Writes the path of the page; `brought` is the one that the program brings, if any.
+/// Writes the path of the page and, where somebody reads that on a terminal, opens it in their browser;
+/// `brought` is the page that the program brings, if any.
 ///
 /// # Errors
 /// - [`Error::Usage`] if there is none; it says where to get it.
@@ -24,6 +25,10 @@ pub fn run(brought: Option<&Path>, out: &mut dyn Write) -> Result<()> {
              makes it into {MADE}"
         )));
     };
-    writeln!(out, "{}", shown(&std::path::absolute(page)?.display().to_string()))?;
+    let page = std::path::absolute(page)?;
+    writeln!(out, "{}", shown(&page.display().to_string()))?;
+    if std::io::stdout().is_terminal() && open::that_detached(&page).is_err() {
+        say(format_args!("no browser was found; open this file in one"));
+    }
     Ok(())
 }

@@ -96,6 +96,8 @@ fn from_model(args: &Args, params: SamplingParams, prompt: &str) -> Result<(Trac
         ..Request::new(&params, &session.prompt, sampler.seed())
     };
     let source = format!("{} after {} tokens", session.name, sampler.position());
+    let of_template = ", those of its chat template among them; --no-chat leaves it out";
+    let source = if args.model.no_chat { source } else { source + of_template };
     let trace = inspect::trace(&args.row, None, (&logits).into(), &request, &source, &|id| session.text(id))?;
     let said = session.model.tokenizer.decode(sampler.history().output());
     Ok((trace, Some(Context { prompt: prompt.to_owned(), said })))

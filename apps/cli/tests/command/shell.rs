@@ -2,8 +2,18 @@
 
 use crate::support;
 
-const SUBCOMMANDS: [&str; 8] =
-    ["generate", "sample", "inspect", "explore", "check", "head", "kernels", "doctor"];
+const SUBCOMMANDS: [&str; 10] = [
+    "generate",
+    "sample",
+    "inspect",
+    "detect",
+    "verify-receipt",
+    "explore",
+    "check",
+    "head",
+    "kernels",
+    "doctor",
+];
 
 #[test]
 fn shells_complete_every_subcommand() {
