@@ -37,6 +37,23 @@ def test_rows_of_every_type_and_their_masks_are_drawn_again() -> None:
     assert verify_receipt(made(params).to_json(), ROWS, masks=[MASK] * STEPS) == ["mask"] * STEPS
 
 
+def test_what_an_engine_listed_makes_the_receipt_of_the_step() -> None:
+    params = SamplingParams(top_k=9, seed=4, logprobs=LogprobsParams(top_n=4))
+    pool = Pool(VOCAB, slots=1, widths=(4, 0))
+    slot = pool.admit(params)
+    ours, listed = Receipt(params, VOCAB), Receipt(params, VOCAB)
+    row = np.where(np.arange(VOCAB) < 3, ROWS[0], -np.inf).astype(np.float32)
+    out = pool.step(row[None], Batch([slot], forced=[2]))
+    ours.push(out)
+    top = [pair for pair in zip(out.top_ids[0].tolist(), out.top_logprobs[0].tolist()) if pair[0] >= 0]
+    assert len(top) == 3
+    listed.push_listed(2, top, forced=True)
+    assert listed.to_json() == ours.to_json() and json.loads(ours.to_json())["forced"] == [0]
+    assert verify_receipt(ours.to_json(), [row]) == ["equal"]
+    with pytest.raises(ValueError, match="top has 5 tokens"):
+        listed.push_listed(2, [*top, *top[:2]])
+
+
 def test_a_verification_of_drafts_gives_the_receipt_of_its_steps() -> None:
     params = SamplingParams(temperature=0.9, top_k=40, seed=4, logprobs=ASKED)
     steps = made(params).to_json()
@@ -62,7 +79,7 @@ def test_what_is_no_receipt_and_what_gives_none_is_refused() -> None:
     params = SamplingParams(seed=1, logprobs=ASKED)
     with pytest.raises(ValueError, match="seed is None"):
         Receipt(params.replace(seed=None), VOCAB)
-    with pytest.raises(ValueError, match="logprobs.mode is of no radius"):
+    with pytest.raises(ValueError, match="logprobs.top_n is 0"):
         Receipt(SamplingParams(seed=1), VOCAB)
     receipt = made(params)
     with pytest.raises(ValueError, match="logits is of fewer rows"):

@@ -50,7 +50,7 @@ impl Receipt {
             output: self.steps.iter().map(|step| step.token).collect(),
             params: switched(&self.params),
             prompt: self.prompt.clone(),
-            radii: self.steps.iter().map(|step| radius(step.radius)).collect(),
+            radii: self.steps.iter().filter_map(|step| step.radius).map(radius).collect(),
             seed: self.seed.to_string(),
             vocab: self.vocab,
         };
@@ -74,8 +74,9 @@ impl Receipt {
             .map_err(|error| wrong(error.to_string()))?;
         let seed = members.seed.parse().map_err(|_| wrong(format!("with the seed {:?}", members.seed)))?;
         let mut receipt = Self::new(&params, members.vocab, seed, members.draw_index, &members.prompt)?;
-        let lengths = [members.digests.len(), members.masks.len(), members.radii.len()];
-        if lengths != [members.output.len(); 3] {
+        let steps = members.output.len();
+        let radii = if receipt.has_radii() { steps } else { 0 };
+        if (members.digests.len(), members.masks.len(), members.radii.len()) != (steps, steps, radii) {
             return Err(wrong("with lists of different lengths".to_owned()));
         }
         for (place, token) in members.output.into_iter().enumerate() {
@@ -83,11 +84,11 @@ impl Receipt {
             receipt.steps.push(Step {
                 token,
                 digest: digest(&members.digests[place])?,
-                radius: match &members.radii[place] {
+                radius: members.radii.get(place).map(|radius| match radius {
                     Radius::Finite(number) => *number as f32,
                     Radius::Infinite(name) if name == "-inf" => f32::NEG_INFINITY,
                     Radius::Infinite(_) => f32::INFINITY,
-                },
+                }),
                 mask: members.masks[place].as_deref().map(digest).transpose()?,
                 is_forced: members.forced.contains(&place),
             });

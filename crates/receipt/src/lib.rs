@@ -35,8 +35,8 @@ pub struct Step {
     pub token: u32,
     /// Of the most likely tokens and their logprobs.
     pub digest: Digest,
-    /// The radius (L7).
-    pub radius: f32,
+    /// The radius (L7), if the receipt has radii.
+    pub radius: Option<f32>,
     /// Of the grammar bitmask, if the step had one.
     pub mask: Option<Digest>,
     /// Whether the caller forced the token.
@@ -46,20 +46,24 @@ pub struct Step {
 impl Receipt {
     /// Returns the receipt of a request without a token.
     ///
-    /// `params.logprobs` says what the receipt holds: its mode is of two, the second `radius`, and it lists
-    /// at least one token. `draw` is the draw index.
+    /// `params.logprobs` says what the receipt holds: the list of the most likely tokens in its mode, at least
+    /// one of them, and radii if the second mode is `radius`. `draw` is the draw index.
     ///
     /// # Errors
     /// - The errors of [`SamplingParams::validate`], and [`Error::OutOfRange`] if `params.logprobs` asks for
-    ///   no radius or no list.
+    ///   no list, or its second mode is another one.
     pub fn new(params: &SamplingParams, vocab: usize, seed: u64, draw: u32, prompt: &[u32]) -> Result<Self> {
         params.validate(vocab)?;
         let params = SamplingParams { seed: None, ..params.clone() };
         let (second, top_n) =
             params.logprobs.as_ref().map_or((None, 0), |asked| (asked.mode.second, asked.top_n));
-        if second != Some(LogprobMode::Radius) {
-            let value = second.map_or("of no radius", LogprobMode::name);
-            return Err(Error::out_of_range("logprobs.mode", value, "a list of two, the second radius"));
+        if let Some(other) = second.filter(|second| *second != LogprobMode::Radius) {
+            let allowed = "of a receipt one mode, or two of which the second is radius";
+            return Err(Error::out_of_range(
+                "logprobs.mode",
+                format!("of the second mode {}", other.name()),
+                allowed,
+            ));
         }
         if top_n == 0 {
             return Err(Error::out_of_range("logprobs.top_n", top_n, "at least 1, for a receipt"));
@@ -91,7 +95,7 @@ impl Receipt {
         self.steps.push(Step {
             token: id,
             digest: digest_of_list(&logprobs.top),
-            radius: logprobs.second,
+            radius: self.has_radii().then_some(logprobs.second),
             mask: mask.map(|mask| digest_of_mask(mask, self.vocab)),
             is_forced: status.contains(Status::FORCED),
         });
@@ -126,6 +130,12 @@ impl Receipt {
     #[must_use]
     pub fn steps(&self) -> &[Step] {
         &self.steps
+    }
+
+    /// Returns whether the receipt has radii.
+    #[must_use]
+    pub fn has_radii(&self) -> bool {
+        self.params.logprobs.as_ref().is_some_and(|asked| asked.mode.second.is_some())
     }
 
     fn top_n(&self) -> usize {

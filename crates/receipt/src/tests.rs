@@ -151,8 +151,8 @@ fn each_claim_that_is_changed_is_named() {
     for tolerance in [0.0, 0.001] {
         assert_eq!(answers(|_| {}, tolerance), None);
         let radius = Some((7, Answer::Wrong(Wrong::Radius)));
-        assert_eq!(answers(|receipt| receipt.steps[7].radius += 0.02, tolerance), radius);
-        assert_eq!(answers(|receipt| receipt.steps[7].radius = f32::INFINITY, tolerance), radius);
+        assert_eq!(answers(|receipt| receipt.steps[7].radius = Some(0.5), tolerance), radius);
+        assert_eq!(answers(|receipt| receipt.steps[7].radius = Some(f32::INFINITY), tolerance), radius);
         let token = Some((2, Answer::Wrong(Wrong::Token)));
         assert_eq!(answers(|receipt| receipt.steps[2].token += 1, tolerance), token);
         let mask = Some((9, Answer::Wrong(Wrong::Mask)));
@@ -196,6 +196,22 @@ fn logits_within_the_tolerance_are_never_called_wrong() {
 }
 
 #[test]
+fn a_receipt_without_radii_is_drawn_again() {
+    let mut params = asking(SamplingParams { top_k: 12, ..SamplingParams::default() });
+    params.logprobs.as_mut().unwrap().mode = LogprobModes { first: LogprobMode::Raw, second: None };
+    let rows = rows(3);
+    let receipt = draw(&params, &rows, 9, NOTHING);
+    let read = Receipt::from_json(&receipt.to_json()).unwrap();
+    assert_eq!((&read, read.steps()[0].radius), (&receipt, None));
+    assert_eq!(replay(&read, &rows, None, 0.0).unwrap(), [Answer::Equal; STEPS]);
+    assert_eq!(replay(&read, &moved(&rows, 0.2, 1), None, 0.2).unwrap(), [Answer::Within; STEPS]);
+    let mut other = read;
+    other.seed = 10;
+    let wrong = replay(&other, &rows, None, 0.01).unwrap();
+    assert!(wrong.iter().filter(|answer| **answer == Answer::Wrong(Wrong::Token)).count() > STEPS / 2);
+}
+
+#[test]
 fn tokens_of_another_seed_are_called_wrong() {
     let mut shares = Vec::new();
     for params in known() {
@@ -227,8 +243,11 @@ fn what_is_no_receipt_is_refused_by_name() {
     let refused = |params: &SamplingParams| Receipt::new(params, VOCAB, 1, 0, &[]).unwrap_err().to_string();
     assert_eq!(
         refused(&SamplingParams::default()),
-        "logprobs.mode is of no radius, but must be a list of two, the second radius"
+        "logprobs.top_n is 0, but must be at least 1, for a receipt"
     );
+    let mut second = asking(SamplingParams::default());
+    second.logprobs.as_mut().unwrap().mode.second = Some(LogprobMode::Raw);
+    assert!(refused(&second).starts_with("logprobs.mode is of the second mode raw"));
     let mut unlisted = asking(SamplingParams::default());
     unlisted.logprobs.as_mut().unwrap().top_n = 0;
     assert_eq!(refused(&unlisted), "logprobs.top_n is 0, but must be at least 1, for a receipt");
@@ -302,7 +321,7 @@ fn the_vectors_for_implementers_are_current() {
         let mut other = receipt.clone();
         other.steps[2].token = (other.steps[2].token + 3) % 10;
         let mut more = receipt.clone();
-        more.steps[4].radius += 1.0;
+        more.steps[4].radius = more.steps[4].radius.map(|radius| radius + 1.0);
         for receipt in [receipt, other, more] {
             let answers = replay(&receipt, &logits, with.mask, tolerance).unwrap();
             let answers: Vec<_> = answers.into_iter().map(Answer::name).collect();

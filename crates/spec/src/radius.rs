@@ -316,19 +316,21 @@ fn nearest(request: &Request<'_>, drawn: &Drawn<'_>) -> (f32, f32) {
 }
 
 /// Returns whether a row whose logits differ from this row's by at most `by` each may report a token and its
-/// radius: false is proven (L8). `None` where no radius is known, or the token is known.
+/// radius, if that is known: false is proven (L8). `None` where no radius is known, or the token is known.
 #[must_use]
 pub fn may_report(
     request: &Request<'_>,
     drawn: &Drawn<'_>,
     token: u32,
-    radius: f32,
+    radius: Option<f32>,
     by: f32,
 ) -> Option<bool> {
-    let own = self::radius(request, drawn);
     if drawn.token != token as i32 {
-        return may_draw(request, drawn, token, by).map(|may| may && radius <= by);
+        let is_near = radius.is_none_or(|radius| radius <= by);
+        return may_draw(request, drawn, token, by).map(|may| may && is_near);
     }
+    let Some(radius) = radius else { return Some(true) };
+    let own = self::radius(request, drawn);
     if radius.to_bits() == own.to_bits() {
         return Some(true);
     }

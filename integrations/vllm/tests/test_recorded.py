@@ -9,13 +9,14 @@ import pytest
 from vllm import SamplingParams
 from vllm.exceptions import VLLMValidationError
 from vllm.reasoning import ReasoningParser, ReasoningParserManager
-from vllm.sampling_params import RepetitionDetectionParams
+from vllm.sampling_params import RepetitionDetectionParams, StructuredOutputsParams
 from vllm.v1.core.sched.utils import check_sequence_repetition
 
 import gumball
-from gumball import Dry, LogprobsParams, Mirostat, Section, Watermark
+from gumball import Dry, LogprobsParams, Mirostat, Section, Watermark, verify_receipt
 from gumball.plugins import marks
 from gumball.plugins.states import seed_of
+from gumball_vllm.receipts import receipt_of
 from recorded_model import row_of
 
 
@@ -288,6 +289,34 @@ def test_logprobs_are_the_samplers(engine: Any, recorded: Any) -> None:
             assert all(found[one.id].logprob == one.logprob for one in listed)
             if not ids:
                 assert found[token].rank == ours.token.rank and all(found[one.id].rank == one.rank for one in ours.top)
+
+
+RECEIPTS = ("plain", "top-k, top-p", "min-p before top-p", "penalties", "bias", "dry", "mirostat")
+
+
+def test_a_receipt_is_made_of_an_answer_and_drawn_again(engine: Any, recorded: Any) -> None:
+    given = [asked(CASES[name][0] | {"logprobs": 5}, 7) for name in RECEIPTS]
+    two = asked({"n": 2, "logprobs": 1}, 0)
+    two.seed = None
+    outs = engine.generate([{"prompt_token_ids": PROMPT}] * (len(given) + 1), [*given, two], use_tqdm=False)
+    vocab = recorded.shape[1]
+    cases = [(out, params, 0) for out, params in zip(outs, [*given, two], strict=True)] + [(outs[-1], two, 1)]
+    for out, params, index in cases:
+        receipt = receipt_of(out, params, vocab=vocab, index=index).to_json()
+        before = [PROMPT[-1], *out.outputs[index].token_ids[:-1]]
+        rows = [recorded[row_of(token, len(recorded))] for token in before]
+        assert verify_receipt(receipt, rows) == ["equal"] * LENGTH
+        near = [row.astype(np.float32) + np.float32(0.001) for row in rows]
+        if "mirostat_tau" not in (params.extra_args or {}):
+            assert set(verify_receipt(receipt, near, tolerance=0.002)) <= {"equal", "within"}
+    refused = {
+        "whose ids the engine adds": asked({"bad_words": ["the"], "logprobs": 1}, 7),
+        "logprobs is None": asked({}, 7),
+        "hand them over as masks": asked({"structured_outputs": StructuredOutputsParams(regex="a+"), "logprobs": 1}, 7),
+    }
+    for text, params in refused.items():
+        with pytest.raises(ValueError, match=text):
+            receipt_of(outs[0], params, vocab=vocab)
 
 
 def test_logprobs_of_more_tokens_than_a_pool_lists_are_vllms(engine: Any, recorded: Any) -> None:

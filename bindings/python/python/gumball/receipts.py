@@ -16,12 +16,13 @@ True
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 from ._gumball import Outputs, ReceiptOf, replay_receipt
 from .errors import InvalidValueError
-from .params import SamplingParams
+from .params import SamplingParams, Status
 
 __all__ = ["Receipt", "verify_receipt"]
 
@@ -29,7 +30,7 @@ __all__ = ["Receipt", "verify_receipt"]
 class Receipt:
     """The receipt of one request, to which each step adds its token (R1 of docs/semantics.md).
 
-    params: The request's. Their `logprobs` say what the receipt holds: a `mode` of two, the second "radius", and a `top_n` of at least 1.
+    params: The request's. Their `logprobs` say what the receipt holds: the best `top_n`, at least 1, in their `mode`, and radii if the second mode is "radius".
     vocab: The number of logits in a row.
     prompt: The ids of the prompt.
     seed: The seed in use; default: that of `params`.
@@ -45,6 +46,7 @@ class Receipt:
         if seed is None:
             raise InvalidValueError("seed is None, but must be the request's seed: a receipt names it")
         self._of = ReceiptOf(params, vocab, prompt, seed, draw)
+        self._top_n = 0 if params.logprobs is None else params.logprobs.top_n
 
     def push(self, outputs: Outputs, row: int = 0, *, mask: Any = None) -> None:
         """Adds the token of a row of a step's or a verification's outputs, in the order of the text.
@@ -59,6 +61,21 @@ class Receipt:
         values = outputs.tokens[row], outputs.statuses[row], outputs.second_logprobs[row]
         token, status, radius = (value.item() for value in values)
         self._of.push(token, status, radius, top, mask)
+
+    def push_listed(
+        self, token: int, top: Sequence[tuple[int, float]], *, radius: float = 0.0, forced: bool = False, mask: Any = None
+    ) -> None:
+        """Adds a token that an engine reported with its most likely ids and their logprobs, the likeliest first, fewer than `top_n` where there were no more.
+
+        radius: the token's radius, if the receipt has radii. forced: whether the caller of the engine forced the token. mask: as for `push`.
+
+        Raises ValueError for a token that is no id, and for more tokens than `top_n`.
+        """
+        asked = self._top_n
+        if len(top) > asked:
+            raise InvalidValueError(f"top has {len(top)} tokens, but must have at most {asked}")
+        filled = [*top, *[(-1, -math.inf)] * (asked - len(top))]
+        self._of.push(token, int(Status.FORCED) if forced else 0, radius, filled, mask)
 
     def to_json(self) -> str:
         """Returns the receipt as canonical JSON (RFC 8785): one receipt is one sequence of bytes, as a signature wants it."""
