@@ -120,7 +120,7 @@ impl<'a> Replay<'a> {
             return Answer::Wrong(Wrong::Mask);
         }
         let is_token = outcome.token == step.token as i32;
-        let is_radius = own.second.to_bits() == step.radius.to_bits();
+        let is_radius = step.radius.is_none_or(|radius| own.second.to_bits() == radius.to_bits());
         let is_digest = digest_of_list(&own.top) == step.digest;
         if is_token && is_radius && is_digest {
             return Answer::Equal;
