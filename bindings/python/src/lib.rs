@@ -16,6 +16,7 @@
 //! | `device_head`, `device_weights`, `head_copies` | LM heads in a device's memory; weights that lie there; heads of the host, copied |
 //! | `operators` | functions over rows without sequences |
 //! | `devices`, `streams` | open GPUs; handles of streams |
+//! | `receipts` | what texts were drawn from, and their replay |
 //! | `outputs`, `device_array`, `kept_sets` | the engine's results as arrays; kept sets on their way out of an engine |
 //!
 //! `operators` holds functions over arrays for work without requests, such as softmax and draws from
@@ -101,7 +102,7 @@ mod _gumball {
     #[pymodule_export]
     use super::pool::{Batch, DraftBatch, OnDevice, Plan, Pool, RanksInfo, Recorded};
     #[pymodule_export]
-    use super::receipts::{ReceiptOf, replay_receipt};
+    use super::receipts::{Receipt, verify_receipt};
     #[pymodule_export]
     use super::sampler::Sampler;
     #[pymodule_export]

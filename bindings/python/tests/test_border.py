@@ -16,7 +16,7 @@ import gumball
 import gumball.dist
 import gumball.flat
 from bad_arrays import BAD_ARRAYS, BAD_FOR_WORK
-from gumball import Head, Pool, Sampler, SamplingParams, Step
+from gumball import Head, Pool, Receipt, Sampler, SamplingParams, Step
 
 VOCAB = 16
 gumball.add_watermark_keys("0 000102030405060708090a0b0c0d0e0f")
@@ -69,6 +69,7 @@ OBJECTS: dict[type, Callable[[], Any]] = {
     Pool: pool,
     Sampler: lambda: Sampler(SamplingParams(seed=1), VOCAB, prompt=[1]),
     Head: lambda: Head.exact(WEIGHTS),
+    Receipt: lambda: Receipt(SamplingParams(seed=1, logprobs=3), VOCAB),
     SamplingParams: SamplingParams,
 }
 # What these methods are handed, beside what has a default.
@@ -81,6 +82,10 @@ HANDED: dict[str, dict[str, Callable[[], Any]]] = {
     "Head.save": {"path": lambda: "there/is/none"},
     "detect": {"ids": lambda: [1, 2]},
     "find_marked": {"ids": lambda: [1, 2]},
+    "Receipt": {"params": lambda: SamplingParams(seed=1, logprobs=3)},
+    "Receipt.push": {"outputs": lambda: pool().step(ROWS, [0, 1])},
+    "Receipt.push_listed": {"top": lambda: [(1, -0.5)]},
+    "verify_receipt": {"receipt": lambda: Receipt(SamplingParams(seed=1, logprobs=3), VOCAB).to_json()},
     "sample_seed": {"seed": lambda: 1},
     "prompt_seed": {"run": lambda: 1},
     "Sampler.sample": {"logits": lambda: ROWS[0]},

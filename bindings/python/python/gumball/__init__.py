@@ -22,7 +22,7 @@ may be strided. Importing this package imports neither numpy nor torch. A value 
 it, an object of another kind a ``TypeError``, and nothing was changed then.
 """
 
-from . import operators, params, receipts, watermarks
+from . import operators, params, watermarks
 from ._gumball import (
     Batch,
     CopyDrafts,
@@ -41,6 +41,7 @@ from ._gumball import (
     Pool,
     Probabilities,
     RanksInfo,
+    Receipt,
     Recorded,
     Sampler,
     Scored,
@@ -51,11 +52,11 @@ from ._gumball import (
     add_watermark_keys,
     prompt_seed,
     sample_seed,
+    verify_receipt,
 )
 from .errors import CallError, Error, InvalidTypeError, InvalidValueError, UnavailableError
 from .operators import *  # noqa: F403
 from .params import *  # noqa: F403
-from .receipts import *  # noqa: F403
 from .watermarks import *  # noqa: F403
 
 __all__ = [
@@ -80,6 +81,7 @@ __all__ = [
     "Pool",
     "Probabilities",
     "RanksInfo",
+    "Receipt",
     "Recorded",
     "Sampler",
     "Scored",
@@ -91,5 +93,6 @@ __all__ = [
     "add_watermark_keys",
     "prompt_seed",
     "sample_seed",
+    "verify_receipt",
 ]
-__all__ += operators.__all__ + params.__all__ + receipts.__all__ + watermarks.__all__
+__all__ += operators.__all__ + params.__all__ + watermarks.__all__

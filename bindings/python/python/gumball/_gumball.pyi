@@ -41,12 +41,12 @@ _Work: TypeAlias = Step | Verify | Draft | CopyDrafts | Shorten
 
 __all__ = [
     "Batch", "CopyDrafts", "DeviceArray", "DeviceHead", "Draft", "DraftBatch", "Drafts", "EMULATOR", "Emitted",
-    "Graph", "Head", "Hidden", "OnDevice", "Outputs", "Plan", "Pool", "Probabilities", "RanksInfo", "Recorded",
+    "Graph", "Head", "Hidden", "OnDevice", "Outputs", "Plan", "Pool", "Probabilities", "RanksInfo", "Receipt", "Recorded",
     "Sampler", "Scored", "Shorten", "Step", "Verify", "__version__", "add_watermark_keys", "break_off", "check_params", "command",
     "detect_mark", "marked_parts",
     "json_of_json", "json_of_params",
     "edit_columns", "emulate", "forked", "judge", "logprobs_gradient", "logprobs_of", "mask_logits", "nearest_name", "packed_sets", "probabilities", "prompt_seed", "row_count", "sample", "shown_text",
-    "sample_from_pools", "sample_seed", "selected_logprobs", "set_patience", "softmax",
+    "sample_from_pools", "sample_seed", "selected_logprobs", "set_patience", "softmax", "verify_receipt",
 ]  # fmt: skip
 
 __version__: Final[str]
@@ -74,7 +74,13 @@ def detect_mark(
 def marked_parts(
     ids: Sequence[int], prompt: Sequence[int], watermark: Any, length: int, alpha: float, scheme: str
 ) -> list[tuple[int, int, tuple[int, int, float, float]]]: ...
-def replay_receipt(receipt: str, rows: Iterable[_Array], masks: Iterable[_Array | None] | None, tolerance: float) -> list[str]: ...
+def verify_receipt(
+    receipt: str,
+    logits: Iterable[_Array],
+    *,
+    masks: Iterable[_Array | None] | None = None,
+    tolerance: _Number = 0.0,
+) -> list[str]: ...
 def emulate(on: bool) -> None: ...
 def forked() -> None: ...
 def break_off(text: str) -> None: ...
@@ -305,10 +311,19 @@ class OnDevice:
     def add_draft_batch(self, rows: int, *, siblings: int = 1, probs: bool = False) -> DraftBatch: ...
 
 @final
-class ReceiptOf:
-    def __new__(cls, params: Any, vocab: int, prompt: Sequence[int], seed: int, draw: int) -> ReceiptOf: ...
-    def push(
-        self, token: int, status: int, radius: float, top: Sequence[tuple[int, float]], mask: _Array | None
+class Receipt:
+    def __new__(
+        cls, params: SamplingParams, vocab: int, *, prompt: _Integers = (), seed: int | None = None, draw: int = 0
+    ) -> Receipt: ...
+    def push(self, outputs: Outputs, row: int = 0, *, mask: _Array | None = None) -> None: ...
+    def push_listed(
+        self,
+        token: int,
+        top: Iterable[tuple[int, float]],
+        *,
+        radius: float = 0.0,
+        forced: bool = False,
+        mask: _Array | None = None,
     ) -> None: ...
     def to_json(self) -> str: ...
 
