@@ -32,7 +32,10 @@ def test_rows_of_every_type_and_their_masks_are_drawn_again() -> None:
         masks = None if mask is None else [mask] * STEPS
         assert verify_receipt(text, ROWS, masks=masks) == ["equal"] * STEPS
         assert json.loads(text)["seed"] == str(2**63 + 5)
-        assert verify_receipt(text, [row.astype(np.float16) for row in ROWS], masks=masks, tolerance=0.01) == ["within"] * STEPS
+        assert (
+            verify_receipt(text, [row.astype(np.float16) for row in ROWS], masks=masks, tolerance=0.01)
+            == ["within"] * STEPS
+        )
     assert "digest" in verify_receipt(made(params).to_json(), [row.astype(np.float16) for row in ROWS])
     assert verify_receipt(made(params).to_json(), ROWS, masks=[MASK] * STEPS) == ["mask"] * STEPS
 

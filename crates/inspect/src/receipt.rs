@@ -19,14 +19,15 @@ pub struct Args {
     /// The receipt, as `gumball generate --receipt` writes it
     #[arg(value_name = "RECEIPT")]
     pub receipt: PathBuf,
-    /// The logits of each token: .npy, .safetensors or .json of shape (tokens, vocab), the same as they were drawn
-    /// from, or computed again
+    /// The logits of each token: .npy, .safetensors or .json of shape (tokens, vocab), the same as they were
+    /// drawn from, or computed again
     #[arg(value_name = "LOGITS")]
     pub logits: Option<PathBuf>,
     /// The tensor of a .safetensors file; may be left out if there is one only
     #[arg(long, value_name = "NAME", requires = "logits")]
     pub tensor: Option<String>,
-    /// The grammar bitmasks: .npy of bool (one per id) or of 32-bit words, one line for all tokens, or one for each
+    /// The grammar bitmasks: .npy of bool (one per id) or of 32-bit words, one line for all tokens, or one
+    /// for each
     #[arg(long, value_name = "FILE", requires = "logits")]
     pub masks: Option<PathBuf>,
     /// By how much a logit may differ from the one that was drawn from; 0 if they are the same to the bit

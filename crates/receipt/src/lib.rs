@@ -46,8 +46,8 @@ pub struct Step {
 impl Receipt {
     /// Returns the receipt of a request without a token.
     ///
-    /// `params.logprobs` says what the receipt holds: the list of the most likely tokens in its mode, at least
-    /// one of them, and radii if the second mode is `radius`. `draw` is the draw index.
+    /// `params.logprobs` says what the receipt holds: the list of the most likely tokens in its mode, at
+    /// least one of them, and radii if the second mode is `radius`. `draw` is the draw index.
     ///
     /// # Errors
     /// - The errors of [`SamplingParams::validate`], and [`Error::OutOfRange`] if `params.logprobs` asks for

@@ -72,7 +72,7 @@ impl<'a> Replay<'a> {
     /// - [`Error::Conflict`] for a tolerance above 0 and parameters of which no radius is known (L7).
     pub fn new(receipt: &'a Receipt, tolerance: f32) -> Result<Self> {
         let params = &receipt.params;
-        if !(tolerance >= 0.0 && tolerance < f32::INFINITY) {
+        if !(0.0..f32::INFINITY).contains(&tolerance) {
             return Err(Error::out_of_range("tolerance", tolerance, "a number from 0 on"));
         }
         if tolerance > 0.0 && Edits::of(params, params.temperature, receipt.vocab).is_none() {

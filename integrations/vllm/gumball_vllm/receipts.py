@@ -40,7 +40,9 @@ def receipt_of(
             "update_from_generation_config called"
         )
     if params.structured_outputs is not None and masks is None:
-        raise RefusedError("params has structured_outputs, whose bitmasks an answer does not have; hand them over as masks")
+        raise RefusedError(
+            "params has structured_outputs, whose bitmasks an answer does not have; hand them over as masks"
+        )
     ours = params_of(params, logprobs_mode=logprobs_mode, vocab=vocab, reasoning=reasoning)
     if ours.logprobs is None or ours.logprobs.top_n == 0:
         raise RefusedError(f"logprobs is {params.logprobs}, but a receipt needs 1 or more, as many as a pool lists")

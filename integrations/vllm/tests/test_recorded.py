@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from gumball_vllm.receipts import receipt_of
 from vllm import SamplingParams
 from vllm.exceptions import VLLMValidationError
 from vllm.reasoning import ReasoningParser, ReasoningParserManager
@@ -16,7 +17,6 @@ import gumball
 from gumball import Dry, LogprobsParams, Mirostat, Section, Watermark, verify_receipt
 from gumball.plugins import marks
 from gumball.plugins.states import seed_of
-from gumball_vllm.receipts import receipt_of
 from recorded_model import row_of
 
 

@@ -1,5 +1,5 @@
-//! `gumball verify-receipt`: draws the tokens of a receipt again, from a file of logits, or from logits that a
-//! model computes again for the whole text at once.
+//! `gumball verify-receipt`: draws the tokens of a receipt again, from a file of logits, or from logits that
+//! a model computes again for the whole text at once.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -55,7 +55,8 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<()> {
     let _waiting = Waiting::show(format!("reading {} tokens again", receipt.steps().len()));
     let output: Vec<u32> = receipt.steps().iter().map(|step| step.token).collect();
     for (chunk, ids) in output.chunks(ROWS).enumerate() {
-        // The rows of a chunk stand behind the prompt, or its predecessor's last token, and its own tokens but the last.
+        // The rows of a chunk stand behind the prompt, or its predecessor's last token, and its own tokens
+        // but the last.
         let (before, ids_before) = (ids.len() - 1, &output[..chunk * ROWS]);
         let last = ids_before.last().map_or(receipt.prompt(), std::slice::from_ref);
         let hidden = model.llama.hidden(&[last, &ids[..before]].concat())?;
