@@ -236,7 +236,7 @@ export interface InspectOptions extends Omit<SampleOptions, "hook" | "kind"> {
   source?: string;
   /** Returns the text of an id, if there is a tokenizer. */
   texts?: (id: number) => string | undefined;
-  /** Leaves out `race` and `what_if`, about half of the work. */
+  /** Leaves out `race`, `radius` and `what_if`, about half of the work. */
   brief?: boolean;
   /** Of `inspect_html`: the text that the token continues. */
   context?: { prompt?: string; said?: string };
@@ -280,6 +280,7 @@ export interface Trace {
   race: { readonly [name: string]: unknown } | null;
   /** The token that was chosen or forced; null in an empty row. */
   winner: TracedToken | null;
+  radius: number | null;
   what_if: { readonly [name: string]: unknown } | null;
 }
 

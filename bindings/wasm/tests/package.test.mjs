@@ -403,7 +403,7 @@ test("an inspection ends with the token that a sampler draws", () => {
   assert.equal(trace.vocab, VOCAB);
   assert.equal(trace.filters.length, 2);
   const brief = gumball.inspect(row(), params, { prompt: [1, 2], texts: (id) => `<${id}>`, brief: true });
-  assert.deepEqual(brief, { ...trace, race: null, what_if: null });
+  assert.deepEqual(brief, { ...trace, race: null, radius: null, what_if: null });
   refuses(() => gumball.inspect(row(), params, { brief: 1 }), { parameter: "brief" });
   const page = gumball.inspect_html(row(), params, { prompt: [1, 2], context: { prompt: "Why <b>?", said: "Because" } });
   assert.match(page, /^<!doctype html>/);

@@ -58,6 +58,9 @@ pub fn write(trace: &Trace, context: Option<&Context>, out: &mut dyn Write) -> R
         probability(winner.p),
         probability(winner.p_kept)
     )?;
+    if let Some(radius) = trace.radius {
+        writeln!(out, "{DIM}radius {radius:.3}: it stays while every logit moves by less{DIM:#}")?;
+    }
     writeln!(out, "{DIM}seed {}, position {}, draw {}{DIM:#}", trace.seed, trace.position, trace.draw)?;
     if let Some(device) = trace.device.as_ref().filter(|device| device.differences.is_empty()) {
         writeln!(

@@ -238,9 +238,15 @@ fn logit(z: f32) -> String {
 fn again(trace: &Trace) -> String {
     let settings = settings(&trace.params);
     let settings = if settings.is_empty() { "all neutral".to_owned() } else { escape(&settings) };
+    let firm = trace.radius.map_or_else(String::new, |radius| {
+        format!(
+            " Another batch or another machine may change the logits a little: this token stays while every logit moves by less than \
+             {radius:.3}, its <em>radius</em>."
+        )
+    });
     let inner = format!(
         "<p>A draw depends on the row of logits, the parameters, the text so far, and these three numbers. Give them again and the \
-         same token comes out, on any machine, in any batch.</p>\n\
+         same token comes out, on any machine, in any batch.{firm}</p>\n\
          <dl class=\"facts\"><dt>seed</dt><dd><code>{}</code></dd><dt>position</dt><dd>{}</dd><dt>draw</dt><dd>{}</dd>\
          <dt>parameters</dt><dd>{settings}</dd></dl>\n",
         trace.seed, trace.position, trace.draw

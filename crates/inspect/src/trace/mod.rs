@@ -17,7 +17,7 @@ use gumball_spec::edit::edit;
 use gumball_spec::filter::temperature;
 use gumball_spec::logprobs::logprob;
 use gumball_spec::survey::{Given, Measure, order};
-use gumball_spec::{Kind, Request, Row, SamplingParams, oracle};
+use gumball_spec::{Kind, Request, Row, SamplingParams, oracle, radius};
 use serde::Serialize;
 
 pub use edits::{Change, Edit, Edits};
@@ -68,6 +68,9 @@ pub struct Trace {
     pub race: Option<Race>,
     /// The token that was chosen; none in an empty row.
     pub winner: Option<Token>,
+    /// How far all logits may move before another token is drawn (L7); none if the trace is brief, no radius is
+    /// known, or there is no bound.
+    pub radius: Option<f32>,
     /// What other settings would have drawn from the same arrivals; none if the trace is brief.
     pub what_if: Option<WhatIf>,
     /// The result of a device, if one was asked.
@@ -251,6 +254,7 @@ impl Trace {
             curve: Vec::new(),
             race: None,
             winner: None,
+            radius: (detail == Detail::Full).then(|| radius_of(request, &outcome)).flatten(),
             what_if: None,
             device: None,
         };
@@ -293,6 +297,12 @@ impl Trace {
         let listed = path.order.len().min(LISTED);
         self.tokens = (0..listed).map(|place| path.token(place, mass, kept_mass)).collect();
     }
+}
+
+fn radius_of(request: &Request<'_>, outcome: &oracle::Outcome) -> Option<f32> {
+    let request = Request { forced: request.emitted(), mark: outcome.mark, ..*request };
+    let radius = radius::radius(&request, &outcome.drawn(false));
+    (radius > 0.0 && radius < f32::INFINITY).then_some(radius)
 }
 
 /// Follows the probability along the order: every place of the head, then fewer and fewer.
@@ -344,6 +354,7 @@ mod tests {
             |detail| Trace::of(Row::F32(&[1.0, 2.0, 3.0]), &request, "a row", &|_| None, detail).unwrap();
         let (mut full, brief) = (told(Detail::Full), told(Detail::Brief));
         assert!(full.race.take().is_some() && full.what_if.take().is_some());
+        assert!(full.radius.take().is_some_and(|radius| radius < 1.0));
         let text = |trace| serde_json::to_string(trace).unwrap();
         assert_eq!(text(&full), text(&brief));
     }
