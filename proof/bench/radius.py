@@ -68,7 +68,10 @@ def tight(vocab=400, rows=400):
             found = np.minimum(found, least(logits, setting, tokens, np.zeros(rows, bool), order[:, place]))
         share = radii / found
         some = share[radii > 0]
-        print(f"| {name} | {np.median(some):.4f} | {some.min():.3f} | {share.max():.4f} | {(radii == 0).mean():.1%} |", flush=True)
+        print(
+            f"| {name} | {np.median(some):.4f} | {some.min():.3f} | {share.max():.4f} | {(radii == 0).mean():.1%} |",
+            flush=True,
+        )
 
 
 def inverse():
@@ -88,12 +91,17 @@ def inverse():
         u = np.random.default_rng(2).random(len(logits))[:, None] * sums[:, -1:]
         token = (sums <= u).sum(1)
         at = np.arange(len(logits))
-        odds = lambda part: np.log(part / (sums[:, -1] - part))
+        parts = np.stack([np.where(token > 0, sums[at, token - 1], 0), u[:, 0], sums[at, token]])
         with np.errstate(divide="ignore"):
-            below, above = odds(np.where(token > 0, sums[at, token - 1], 0)), odds(sums[at, token])
-        by_inverse = np.minimum(odds(u[:, 0]) - below, above - odds(u[:, 0])) * t / 2
+            below, drawn_at, above = np.log(parts / (sums[:, -1] - parts))
+        by_inverse = np.minimum(drawn_at - below, above - drawn_at) * t / 2
         for way, radii in (("race", race), ("inverse", by_inverse)):
-            print(f"| {name} | {way} |", " | ".join(f"{np.quantile(radii, q):.4f}" for q in (0.01, 0.1, 0.5)), "|", flush=True)
+            print(
+                f"| {name} | {way} |",
+                " | ".join(f"{np.quantile(radii, q):.4f}" for q in (0.01, 0.1, 0.5)),
+                "|",
+                flush=True,
+            )
 
 
 if __name__ == "__main__":

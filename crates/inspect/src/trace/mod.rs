@@ -68,8 +68,8 @@ pub struct Trace {
     pub race: Option<Race>,
     /// The token that was chosen; none in an empty row.
     pub winner: Option<Token>,
-    /// How far all logits may move before another token is drawn (L7); none if the trace is brief, no radius is
-    /// known, or there is no bound.
+    /// How far all logits may move before another token is drawn (L7); none if the trace is brief, no radius
+    /// is known, or there is no bound.
     pub radius: Option<f32>,
     /// What other settings would have drawn from the same arrivals; none if the trace is brief.
     pub what_if: Option<WhatIf>,
