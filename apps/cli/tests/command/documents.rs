@@ -43,7 +43,12 @@ impl Helps {
 
     /// Holds the words of a command of ours: its subcommand is there, and has the flags.
     fn hold(&mut self, place: &str, words: &[&str]) {
-        let is_name = |word: &&&str| word.len() > 1 && word.chars().all(|letter| letter.is_ascii_lowercase());
+        let is_name = |word: &&&str| {
+            word.len() > 1
+                && word
+                    .split('-')
+                    .all(|part| !part.is_empty() && part.chars().all(|c| c.is_ascii_lowercase()))
+        };
         let mut subcommand: Vec<&str> = words.iter().take(2).take_while(is_name).copied().collect();
         if self.of(&subcommand).is_none() {
             // The second word is an argument.
