@@ -14,6 +14,7 @@ pub struct Prepared {
     vocab: usize,
     filters: Vec<Filter>,
     reading: Reading,
+    is_edited: bool,
     allowed: Option<Vec<u32>>,
     bias: Vec<(u32, f32)>,
     section: Option<Arc<Section>>,
@@ -38,11 +39,12 @@ impl Prepared {
         let filters: Vec<Filter> = params.filters(vocab).collect();
         let joint = params.order == FilterOrder::Joint;
         let reading = Reading::of(&params, params.temperature, &filters, joint);
+        let is_edited = params.edits();
         let mut bias = params.logit_bias.clone();
         bias.sort_unstable_by_key(|(id, _)| *id);
         let (section, loops) = (params.section.clone().map(Arc::new), params.loops.clone().map(Arc::new));
         let key = params.watermark.map(|watermark| watermark::key(watermark.key)).transpose()?;
-        Ok(Self { params, vocab, filters, reading, allowed, bias, section, loops, key })
+        Ok(Self { params, vocab, filters, reading, is_edited, allowed, bias, section, loops, key })
     }
 
     /// Returns the parameters as they were given.
@@ -67,6 +69,12 @@ impl Prepared {
     #[must_use]
     pub fn reading(&self) -> Reading {
         self.reading
+    }
+
+    /// Returns whether the rows may be edited, by more than a bitmask.
+    #[must_use]
+    pub fn is_edited(&self) -> bool {
+        self.is_edited
     }
 
     /// Returns which logits choose a token and give the logprobs and the kept set that the request, its pool

@@ -4,18 +4,26 @@
 //! are appended. So an error, or a panic in a hook, leaves every sequence as it was.
 
 use gumball_spec::layout::Layout;
-use gumball_spec::{Kind, Result};
+use gumball_spec::{Kind, MOST_LISTED, Reading, Result};
 
 use crate::batch::{Batch, Checked};
 use crate::host::Host;
 use crate::logits::Logits;
 use crate::outputs::Outputs;
+use crate::route::Route;
 use crate::rows::{Rows, Source};
 use crate::sink::RowsMut;
 use crate::slot::PADDING;
 use crate::slots::Slots;
 use crate::stages::Stages;
 use crate::workers::blocks_of;
+
+/// About how long it takes until other threads have taken up rows; how long a race takes, besides its ids, of
+/// which it reads some in a nanosecond; and how long a list takes.
+const AWAKE_NS: usize = 30_000;
+const RACE_NS: usize = 1_600;
+const IDS_A_NS: usize = 3;
+const LIST_NS: usize = 8_000;
 
 impl Host {
     /// Checks a step, and takes it if there are outputs for it.
@@ -60,7 +68,25 @@ impl Host {
             }
             Ok(())
         };
-        self.workers.over(rows, &blocks_of(1), &work)
+        let grain = if self.is_short(sequences, batch) { slots.len() } else { 1 };
+        self.workers.over(rows, &blocks_of(grain), &work)
+    }
+
+    /// Returns whether a step is done before other threads would have woken up: few rows, each a race, an
+    /// argmax or a list.
+    fn is_short(&self, sequences: &Slots, batch: &Checked<'_>) -> bool {
+        let mut left_ns = if *self.workers.route() == Route::Race { AWAKE_NS } else { 0 };
+        batch.slots.iter().enumerate().filter(|(_, slot)| **slot != PADDING).all(|(row, slot)| {
+            let prepared = sequences.admitted(*slot).prepared();
+            let row_ns = match prepared.reading_with(batch.hook(row).is_some(), false) {
+                _ if prepared.is_edited() => AWAKE_NS,
+                Reading::First | Reading::Race(_) => RACE_NS + self.vocab / IDS_A_NS,
+                Reading::Top(k) if k <= MOST_LISTED => LIST_NS,
+                _ => AWAKE_NS,
+            };
+            left_ns = left_ns.saturating_sub(row_ns);
+            left_ns > 0
+        })
     }
 
     /// Checks the rows of a step as far as their logits do not matter.
