@@ -224,6 +224,54 @@ def on_another_device() -> str:
 
 
 @check
+def receipts() -> str:
+    """What a GPU drew in steps and verifications of drafts, under masks too, replays on the host to the bit; a bf16 row within what it was rounded by."""
+    asked = LogprobsParams(mode=["edited", "radius"], top_n=4)
+    settings: list[dict[str, Any]] = [
+        dict(),
+        dict(temperature=0),
+        dict(temperature=0.8, top_k=50, top_p=0.9),
+        dict(top_p=0.9),
+    ]
+    settings += [
+        dict(min_p=0.05, repetition_penalty=1.3),
+        dict(typical_p=0.9),
+        dict(temperature=1.4, top_k=9, presence_penalty=0.4),
+    ]
+    tokens = within = 0
+    for vocab in (900, 32_000, 151_936):
+        mask = np.full((vocab + 31) // 32, -2, np.int32)
+        params = [SamplingParams(seed=seed, logprobs=asked, **settings[seed % 7]) for seed in range(14)]
+        pool = Pool(vocab, device="cuda:0", slots=14, rows=42, top_n=4)
+        slots = [pool.admit(one, [3, 1]) for one in params]
+        made = [gumball.Receipt(one, vocab, prompt=[3, 1]) for one in params]
+        rows: list[list[torch.Tensor]] = [[] for _ in params]
+        torch.manual_seed(vocab)
+        for step in range(4):
+            logits = (torch.randn(42, vocab, device="cuda") * 3).bfloat16().float()
+            if step < 3:
+                masks = np.stack([mask] * 14) if step == 1 else None
+                out = pool.step(logits[:14], Batch(slots, masks=masks))
+            else:
+                out = pool.verify(logits, slots, [[1, 2]] * 14)
+            for i in range(14):
+                for place in range(len(out))[out.request(i).places] if step == 3 else [i]:
+                    made[i].push(out, place, mask=mask if step == 1 else None)
+                    rows[i].append(logits[3 * i + place - out.request(i).places.start if step == 3 else i].cpu())
+        for i, receipt in enumerate(made):
+            masks = [mask if step == 1 else None for step in range(len(rows[i]))]
+            answers = gumball.verify_receipt(receipt.to_json(), rows[i], masks=masks)
+            assert answers == ["equal"] * len(rows[i]), (vocab, i, answers)
+            tokens += len(answers)
+            if "typical_p" not in settings[i % 7]:
+                near = [row + torch.rand(vocab) * 0.02 - 0.01 for row in rows[i]]
+                found = gumball.verify_receipt(receipt.to_json(), near, masks=masks, tolerance=0.01001)
+                assert set(found) <= {"equal", "within"}, (vocab, i, found)
+                within += len(found)
+    return f"{tokens} tokens equal, {within} within a hundredth"
+
+
+@check
 def compiled() -> str:
     """A step stands in what torch compiles."""
     device, host, slots = pools()
