@@ -121,12 +121,12 @@ impl Receipt {
     /// Adds a token that an engine reported with its most likely ids and their logprobs, pairs, the likeliest
     /// first; fewer than top_n where there were no more.
     ///
-    /// radius: the token's radius, if the receipt has radii. forced: whether the caller of the engine forced
-    /// the token. mask: as for push.
+    /// radius: the token's radius, which a receipt with radii needs. forced: whether the caller of the engine
+    /// forced the token. mask: as for push.
     ///
-    /// Raises ValueError for a token that is no id, and for more pairs than top_n.
+    /// Raises ValueError for a token or a pair that is none, and for a radius that is absent or below 0.
     #[pyo3(signature = (token, top, *, radius=None, forced=false, mask=None),
-        text_signature = "($self, token, top, *, radius=0.0, forced=False, mask=None)")]
+        text_signature = "($self, token, top, *, radius=None, forced=False, mask=None)")]
     fn push_listed(
         &self,
         py: Python<'_>,
@@ -141,7 +141,12 @@ impl Receipt {
             read.map(|(id, logprob)| listed(id, logprob)).map_err(|error| not_a(error, "top", PAIRS, &pair))
         };
         let top = iterated(top, "top", PAIRS, pair)?;
-        let second = radius.map_or(Ok(0.0), |radius| number(radius, "radius"))?;
+        let has_radii = self.0.with(py, UNTOUCHED, |receipt| receipt.has_radii())?;
+        let second = match radius {
+            Some(radius) => number(radius, "radius")?,
+            None if has_radii => return Err(out_of_range("radius", "None", "given: the receipt has radii")),
+            None => 0.0,
+        };
         let status = if forced { Status::FORCED } else { Status::default() };
         let logprobs = Logprobs { token: listed(NONE, f32::NEG_INFINITY), top, ids: Vec::new(), second };
         self.add(py, extract_int(token, "token")?, status, logprobs, mask)
@@ -158,8 +163,9 @@ impl Receipt {
 const PAIRS: &str = "a list of pairs of an id and its logprob";
 
 /// Draws the tokens of a receipt again, and returns how each agrees (R3 of docs/semantics.md): "equal";
-/// "within", if logits that differ from these by at most tolerance may have given it; or what cannot be:
-/// "token", "radius", "mask", and "digest" where the tolerance is 0.
+/// "within", if logits that differ from these by at most tolerance may have given it; "forced", if one of
+/// these holds of a token that the caller forced; or what cannot be: "token", "radius", "mask", and "digest"
+/// where the tolerance is 0. A receipt without tokens has no answers.
 ///
 /// receipt: the JSON. logits: of each token the row that it was drawn from, on the host: [tokens, vocab], or
 /// an iterable of rows. masks: of each token the bitmask, or None. tolerance: by how much a logit may differ

@@ -52,9 +52,29 @@ def test_what_an_engine_listed_makes_the_receipt_of_the_step() -> None:
     assert len(top) == 3
     listed.push_listed(2, top, forced=True)
     assert listed.to_json() == ours.to_json() and json.loads(ours.to_json())["forced"] == [0]
-    assert verify_receipt(ours.to_json(), [row]) == ["equal"]
-    with pytest.raises(ValueError, match="logprobs.top has length 5"):
-        listed.push_listed(2, [*top, *top[:2]])
+    assert verify_receipt(ours.to_json(), [row]) == ["forced"]
+    radii = Receipt(params.replace(logprobs=ASKED), VOCAB)
+    for wrong, text in (
+        ([(-7, -1.0)], "logprobs.top is with -7"),
+        ([(1, 2.0)], "with 1 at 2"),
+        ([(1, float("nan"))], "with 1 at NaN"),
+    ):
+        with pytest.raises(ValueError, match=text):
+            listed.push_listed(2, wrong)
+    with pytest.raises(ValueError, match="radius is None"):
+        radii.push_listed(2, top)
+    with pytest.raises(ValueError, match="radius is -1"):
+        radii.push_listed(2, top, radius=-1)
+
+
+def test_a_pool_may_list_more_than_the_request_asked_for() -> None:
+    params = SamplingParams(seed=4, logprobs=LogprobsParams(top_n=3))
+    texts = []
+    for most in (3, 8):
+        pool, receipt = Pool(VOCAB, slots=1, top_n=most), Receipt(params, VOCAB)
+        receipt.push(pool.step(ROWS[:1], [pool.admit(params)]))
+        texts.append(receipt.to_json())
+    assert texts[0] == texts[1] and verify_receipt(texts[0], ROWS[:1]) == ["equal"]
 
 
 def test_a_verification_of_drafts_gives_the_receipt_of_its_steps() -> None:

@@ -8,7 +8,7 @@ use crate::{DEFINITION, Digest, Receipt, Step};
 
 /// The members. 64-bit numbers are decimal strings, digests hexadecimal ones.
 #[derive(Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "the object of a receipt")]
 struct Members {
     definition: u32,
     digests: Vec<String>,
@@ -25,12 +25,19 @@ struct Members {
 
 /// A radius: a number, or the name of an infinite one.
 #[derive(Serialize, Deserialize)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "a number or \"inf\" among radii")]
 enum Radius {
     /// Of an f32's shortest decimal digits.
     Finite(f64),
-    /// `inf` or `-inf`.
-    Infinite(String),
+    /// `inf`.
+    Infinite(Inf),
+}
+
+/// The name of an infinite radius.
+#[derive(Serialize, Deserialize)]
+enum Inf {
+    #[serde(rename = "inf")]
+    Inf,
 }
 
 impl Receipt {
@@ -76,18 +83,21 @@ impl Receipt {
         let mut receipt = Self::new(&params, members.vocab, seed, members.draw_index, &members.prompt)?;
         let steps = members.output.len();
         let radii = if receipt.has_radii() { steps } else { 0 };
-        if (members.digests.len(), members.masks.len(), members.radii.len()) != (steps, steps, radii) {
-            return Err(wrong("with lists of different lengths".to_owned()));
+        let lists = [("digests", members.digests.len(), steps), ("masks", members.masks.len(), steps)];
+        for (name, length, wanted) in lists.into_iter().chain([("radii", members.radii.len(), radii)]) {
+            if length != wanted {
+                let allowed = format!("{wanted} elements, for {steps} tokens and these logprobs.mode");
+                return Err(Error::length(name, length, allowed));
+            }
         }
-        for (place, token) in members.output.into_iter().enumerate() {
+        for (place, token) in members.output.iter().copied().enumerate() {
             let digest = |text: &str| unhex(text).ok_or_else(|| wrong(format!("with the digest {text:?}")));
             receipt.steps.push(Step {
                 token,
                 digest: digest(&members.digests[place])?,
                 radius: members.radii.get(place).map(|radius| match radius {
                     Radius::Finite(number) => *number as f32,
-                    Radius::Infinite(name) if name == "-inf" => f32::NEG_INFINITY,
-                    Radius::Infinite(_) => f32::INFINITY,
+                    Radius::Infinite(Inf::Inf) => f32::INFINITY,
                 }),
                 mask: members.masks[place].as_deref().map(digest).transpose()?,
                 is_forced: members.forced.contains(&place),
@@ -96,8 +106,19 @@ impl Receipt {
         if let Some(step) = receipt.steps.iter().find(|step| step.token as usize >= receipt.vocab) {
             return Err(Error::out_of_range("output", step.token, format!("ids in 0..{}", receipt.vocab)));
         }
-        if receipt.to_json() != text.trim_end() {
-            return Err(wrong("in another form".to_owned()));
+        if let Some(place) = members.forced.iter().find(|place| **place >= steps) {
+            return Err(Error::out_of_range("forced", place, format!("places of tokens, in 0..{steps}")));
+        }
+        for step in &receipt.steps {
+            crate::check_radius(step.radius)?;
+        }
+        let (own, given) = (receipt.to_json(), text.trim_end());
+        if own != given {
+            let same = own.bytes().zip(given.bytes()).take_while(|(a, b)| a == b).count();
+            let near = String::from_utf8_lossy(
+                &given.as_bytes()[same.saturating_sub(20)..given.len().min(same + 20)],
+            );
+            return Err(wrong(format!("in another form at byte {same}, {near:?}")));
         }
         Ok(receipt)
     }
@@ -120,7 +141,7 @@ fn radius(radius: f32) -> Radius {
     if radius.is_finite() {
         return Radius::Finite(radius.to_string().parse().expect("a decimal number"));
     }
-    Radius::Infinite(if radius > 0.0 { "inf" } else { "-inf" }.to_owned())
+    Radius::Infinite(Inf::Inf)
 }
 
 fn hex(digest: Digest) -> String {

@@ -76,8 +76,9 @@ impl Receipt {
     /// A row that a hook changed has no receipt: what a hook did cannot be replayed.
     ///
     /// # Errors
-    /// - [`Error::OutOfRange`] if the token is no id of the vocabulary, or fewer tokens are listed than asked
-    ///   for; nothing is added.
+    /// - [`Error::OutOfRange`] for a token or a listed one that is no id of the vocabulary, a logprob that is
+    ///   none, and a radius below 0, and [`Error::Length`] if fewer tokens are listed than asked for; nothing
+    ///   is added.
     pub fn push(
         &mut self,
         token: i32,
@@ -89,13 +90,26 @@ impl Receipt {
         let id =
             id.ok_or_else(|| Error::out_of_range("token", token, format!("an id in 0..{}", self.vocab)))?;
         let top_n = self.top_n();
-        if logprobs.top.len() != top_n {
-            return Err(Error::length("logprobs.top", logprobs.top.len(), format!("{top_n} tokens")));
+        // A pool lists as many as any of its requests asks for.
+        let top = logprobs.top.get(..top_n);
+        let top =
+            top.ok_or_else(|| Error::length("logprobs.top", logprobs.top.len(), format!("{top_n} tokens")))?;
+        let is_listed =
+            |one: &&TokenLogprob| one.id >= 0 && (one.id as usize) < self.vocab && one.logprob <= 0.0;
+        if let Some(odd) = top.iter().filter(|one| one.id != NONE).find(|one| !is_listed(one)) {
+            let allowed = format!("ids in 0..{} and logprobs of at most 0", self.vocab);
+            return Err(Error::out_of_range(
+                "logprobs.top",
+                format!("with {} at {}", odd.id, odd.logprob),
+                allowed,
+            ));
         }
+        let radius = self.has_radii().then_some(logprobs.second);
+        check_radius(radius)?;
         self.steps.push(Step {
             token: id,
-            digest: digest_of_list(&logprobs.top),
-            radius: self.has_radii().then_some(logprobs.second),
+            digest: digest_of_list(top),
+            radius,
             mask: mask.map(|mask| digest_of_mask(mask, self.vocab)),
             is_forced: status.contains(Status::FORCED),
         });
@@ -140,6 +154,14 @@ impl Receipt {
 
     fn top_n(&self) -> usize {
         self.params.logprobs.as_ref().map_or(0, |asked| asked.top_n as usize)
+    }
+}
+
+/// Checks that a radius, if there is one, is a number from 0 on, or +inf.
+fn check_radius(radius: Option<f32>) -> Result<()> {
+    match radius {
+        Some(radius) if !(radius >= 0.0) => Err(Error::out_of_range("radius", radius, "a number from 0 on")),
+        _ => Ok(()),
     }
 }
 

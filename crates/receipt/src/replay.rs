@@ -12,6 +12,8 @@ pub enum Answer {
     Equal,
     /// Logits that differ from these by at most the tolerance may have given token and radius.
     Within,
+    /// The caller forced the token, and what its step reported is equal or within the tolerance.
+    Forced,
     /// They cannot have.
     Wrong(Wrong),
 }
@@ -30,12 +32,13 @@ pub enum Wrong {
 }
 
 impl Answer {
-    /// Returns `equal`, `within`, or the name of what is claimed wrongly.
+    /// Returns `equal`, `within`, `forced`, or the name of what is claimed wrongly.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Self::Equal => "equal",
             Self::Within => "within",
+            Self::Forced => "forced",
             Self::Wrong(wrong) => wrong.name(),
         }
     }
@@ -69,7 +72,8 @@ impl<'a> Replay<'a> {
     ///
     /// # Errors
     /// - [`Error::OutOfRange`] for a tolerance that is negative or infinite.
-    /// - [`Error::Conflict`] for a tolerance above 0 and parameters of which no radius is known (L7).
+    /// - [`Error::Conflict`] for a tolerance above 0 and parameters of which no radius is known (L7), or
+    ///   whose edits round more than it.
     pub fn new(receipt: &'a Receipt, tolerance: f32) -> Result<Self> {
         let params = &receipt.params;
         if !(0.0..f32::INFINITY).contains(&tolerance) {
@@ -78,6 +82,14 @@ impl<'a> Replay<'a> {
         if tolerance > 0.0 && Edits::of(params, params.temperature, receipt.vocab).is_none() {
             let reason = "no radius is known of these parameters (L7), so the logits must be those of the draw, and the tolerance 0";
             return Err(Error::Conflict { parameter: "tolerance", other: "params", reason });
+        }
+        if let Some(edits) = Edits::of(params, params.temperature, receipt.vocab)
+            && tolerance > 0.0
+            && edits.slack() >= tolerance
+        {
+            let reason =
+                "what so large a bias or penalty rounds is more than the tolerance; a ban is a bias of -inf";
+            return Err(Error::Conflict { parameter: "tolerance", other: "logit_bias", reason });
         }
         Ok(Self { receipt, tolerance, output: Vec::new(), mu: params.initial_mu() })
     }
@@ -95,7 +107,11 @@ impl<'a> Replay<'a> {
             return Err(Error::length("logits", row.vocab(), format!("{} ids", receipt.vocab)));
         }
         if mask.is_none() && step.mask.is_some() {
-            return Err(Error::length("mask", 0, format!("{} words", receipt.vocab.div_ceil(32))));
+            let allowed = format!(
+                "{} words: the receipt says that the token had a bitmask",
+                receipt.vocab.div_ceil(32)
+            );
+            return Err(Error::length("mask", 0, allowed));
         }
         let request = Request {
             output: &self.output,
@@ -107,7 +123,10 @@ impl<'a> Replay<'a> {
             ..Request::new(&receipt.params, &receipt.prompt, receipt.seed)
         };
         let outcome = oracle::sample(row, &request, None)?;
-        let answer = self.answer(step, &request, &outcome);
+        let answer = match self.answer(step, &request, &outcome) {
+            Answer::Equal | Answer::Within if step.is_forced => Answer::Forced,
+            answer => answer,
+        };
         self.mu = outcome.mu;
         self.output.push(step.token);
         Ok(Some(answer))

@@ -132,7 +132,11 @@ fn the_logits_of_the_draw_replay_to_the_bit_under_all_settings() {
         let receipt = draw(&asking(params), &rows, number as u64 * 1_000_003, with);
         let read = Receipt::from_json(&receipt.to_json()).unwrap();
         assert_eq!(read, receipt);
-        assert_eq!(replay(&read, &rows, with.mask, 0.0).unwrap(), [Answer::Equal; STEPS], "{number}");
+        let mut answers = [Answer::Equal; STEPS];
+        if with.forced.is_some() {
+            answers[4] = Answer::Forced;
+        }
+        assert_eq!(replay(&read, &rows, with.mask, 0.0).unwrap(), answers, "{number}");
     }
 }
 
@@ -168,7 +172,10 @@ fn each_claim_that_is_changed_is_named() {
     let longer = [MASK.to_vec(), vec![7; 3]].concat();
     assert_eq!(replay(&receipt, &rows, Some(&longer), 0.0).unwrap(), [Answer::Equal; STEPS]);
     let none = replay(&receipt, &rows, None, 0.0).unwrap_err();
-    assert_eq!(none.to_string(), "mask has length 0, but must have 22 words");
+    assert_eq!(
+        none.to_string(),
+        "mask has length 0, but must have 22 words: the receipt says that the token had a bitmask"
+    );
     assert!(matches!(replay(&receipt, &[vec![0.0; 9]], None, 0.0), Err(Error::Length { .. })));
 }
 
@@ -186,6 +193,7 @@ fn logits_within_the_tolerance_are_never_called_wrong() {
                     match answer {
                         Answer::Equal => equal += 1,
                         Answer::Within => within += 1,
+                        Answer::Forced => unreachable!("nothing is forced"),
                         Answer::Wrong(wrong) => panic!("{number} {round} {by} {way} {step}: {wrong:?}"),
                     }
                 }
@@ -256,6 +264,9 @@ fn what_is_no_receipt_is_refused_by_name() {
     let receipt = draw(&typical, &rows(1), 1, NOTHING);
     assert!(Replay::new(&receipt, 0.1).unwrap_err().to_string().contains("no radius is known"));
     assert!(Replay::new(&receipt, f32::NAN).unwrap_err().to_string().starts_with("tolerance is NaN"));
+    let biased = asking(SamplingParams { logit_bias: vec![(3, -1e9)], ..SamplingParams::default() });
+    let of_bias = draw(&biased, &rows(1), 1, NOTHING);
+    assert!(Replay::new(&of_bias, 0.1).unwrap_err().to_string().contains("a ban is a bias of -inf"));
 
     let json = receipt.to_json();
     for (change, with, reason) in [
@@ -265,9 +276,11 @@ fn what_is_no_receipt_is_refused_by_name() {
         ("\"definition\":1", "\"definition\":2", "definition is 2"),
         ("\"typical_p\":0.9", "\"typical_p\":1", "in another form"),
         ("\"typical_p\":0.9", "\"typical\":0.9", "typical"),
-        ("\"masks\":[null,", "\"masks\":[", "lists of different lengths"),
+        ("\"masks\":[null,", "\"masks\":[", "masks has length 23, but must have 24 elements"),
         ("\"seed\":\"1\"", "\"seed\":\"1x\"", "with the seed"),
-        ("\"forced\":[]", "\"forced\":[99]", "in another form"),
+        ("\"forced\":[]", "\"forced\":[99]", "forced is 99"),
+        ("\"forced\":[]", "\"forced\":[1,0]", "in another form at byte"),
+        ("\"radii\":[0", "\"radii\":[-1", "radius is -1"),
     ] {
         assert!(json.contains(change), "{change}: {json}");
         let error = Receipt::from_json(&json.replacen(change, with, 1)).unwrap_err().to_string();
@@ -288,10 +301,10 @@ fn absent() -> gumball_spec::logprobs::TokenLogprob {
     gumball_spec::logprobs::TokenLogprob { id: -1, logprob: f32::NEG_INFINITY, rank: 0 }
 }
 
-/// Rows of few ids and whole eighths, for readers.
-fn small_rows(seed: u64) -> Vec<Vec<f32>> {
-    let row = |row: &Vec<f32>| row[..10].iter().map(|z| (z * 8.0).round() / 8.0).collect();
-    rows(seed).iter().take(6).map(row).collect()
+/// Rows of some ids and whole eighths, for readers.
+fn small_rows(seed: u64, steps: usize, vocab: usize) -> Vec<Vec<f32>> {
+    let row = |row: &Vec<f32>| row[..vocab].iter().map(|z| (z * 8.0).round() / 8.0).collect();
+    rows(seed).iter().take(steps).map(row).collect()
 }
 
 #[test]
@@ -311,17 +324,37 @@ fn the_vectors_for_implementers_are_current() {
         (SamplingParams { temperature: 0.0, ..plain() }, NOTHING, 0.25),
         (SamplingParams { top_k: 4, ..plain() }, masked, 0.25),
         (penalised, NOTHING, 0.25),
+        // Of two tiles, a longer list, the rows as they came, and no radii.
+        (
+            SamplingParams { top_p: 0.5, logit_bias: vec![(7, 1.5), (3, f32::NEG_INFINITY)], ..plain() },
+            NOTHING,
+            0.0,
+        ),
+        (
+            SamplingParams {
+                xtc_probability: 0.5,
+                dry: Dry { multiplier: 0.5, ..Dry::default() },
+                ..plain()
+            },
+            masked,
+            0.0,
+        ),
     ];
     let mut vectors = Vec::new();
     for (number, (params, with, tolerance)) in cases.into_iter().enumerate() {
-        let rows = small_rows(number as u64);
-        let receipt = draw(&asking(params), &rows, number as u64 * 1_000_000_007, with);
+        let (steps, vocab) = if number < 7 { (6, 10) } else { (5, 270) };
+        let rows = small_rows(number as u64, steps, vocab);
+        let mut params = asking(params);
+        if let (7.., Some(asked)) = (number, &mut params.logprobs) {
+            asked.mode = LogprobModes { first: LogprobMode::Raw, second: None };
+        }
+        let receipt = draw(&params, &rows, number as u64 * 1_000_000_007, with);
         let round = |row: &Vec<f32>| row.iter().map(|z| (z * 64.0).round() / 64.0).collect();
         let logits: Vec<Vec<f32>> = moved(&rows, tolerance, 0).iter().map(round).collect();
         let mut other = receipt.clone();
         other.steps[2].token = (other.steps[2].token + 3) % 10;
         let mut more = receipt.clone();
-        more.steps[4].radius = more.steps[4].radius.map(|radius| radius + 1.0);
+        more.steps[3].radius = more.steps[3].radius.map(|radius| radius + 1.0);
         for receipt in [receipt, other, more] {
             let answers = replay(&receipt, &logits, with.mask, tolerance).unwrap();
             let answers: Vec<_> = answers.into_iter().map(Answer::name).collect();
@@ -338,7 +371,7 @@ fn the_vectors_for_implementers_are_current() {
         std::fs::write(path, &text).unwrap();
     }
     assert_eq!(std::fs::read_to_string(path).unwrap_or_default(), text, "GUMBALL_BLESS=1 writes it");
-    for name in ["equal", "within", "token", "radius"] {
+    for name in ["equal", "within", "forced", "token", "radius"] {
         assert!(text.contains(&format!("\"{name}\"")), "no answer is {name}");
     }
 }

@@ -75,6 +75,12 @@ impl Edits {
         if radius > 0.0 { radius } else { 0.0 }
     }
 
+    /// Returns what roundings of the edits alone take of a radius.
+    #[must_use]
+    pub fn slack(self) -> f32 {
+        self.size * ROUNDINGS * self.shrink
+    }
+
     /// Returns twice a distance whose radius is above `by`.
     fn twice(self, by: f32, size: f32) -> f32 {
         let reach = by / self.shrink + (size + self.size) * ROUNDINGS;

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use gumball_engine::unstable::files;
 use gumball_engine::{Place, Pool, PoolConfig, Widths};
 use gumball_receipt::Receipt;
-use gumball_spec::{LogprobMode, LogprobModes, LogprobsParams, SamplingParams};
+use gumball_spec::{LogprobMode, LogprobModes, SamplingParams};
 use serde::Serialize;
 
 use crate::decode::{Decoded, Finish, Limits, Request, decode};
@@ -47,8 +47,9 @@ pub struct Args {
     /// Make the text follow a grammar: a JSON schema (.json) or a Lark grammar (.lark)
     #[arg(long, value_name = "FILE")]
     pub grammar: Option<PathBuf>,
-    /// Write a receipt of the text to this file, which `gumball verify-receipt` draws again; without
-    /// --logprobs-mode of its own it has the 8 most likely tokens after the edits
+    /// Write a receipt of the text to this file, which `gumball verify-receipt` draws again. It has radii,
+    /// and the 8 most likely tokens after the edits: --top-logprobs says how many, --logprobs of which
+    /// distribution, with radii where that is a list whose second mode is radius
     #[arg(long, value_name = "FILE")]
     pub receipt: Option<PathBuf>,
     /// Write one JSON object at the end instead of the text as it comes
@@ -126,7 +127,13 @@ pub fn run(args: &Args, out: &mut Output<'_>) -> Result<()> {
     let has_logprobs = params.logprobs.is_some();
     if let Some(path) = &args.receipt {
         files::check_place(path).map_err(|error| Error::io(path, &error))?;
-        params.logprobs.get_or_insert_with(of_receipts);
+        let asked = params.logprobs.get_or_insert_default();
+        if !args.sampling.gives("logprobs.mode") && asked.mode == LogprobModes::default() {
+            asked.mode = LogprobModes { first: LogprobMode::Edited, second: Some(LogprobMode::Radius) };
+        }
+        if !args.sampling.gives("logprobs.top_n") && asked.top_n == 0 {
+            asked.top_n = 8;
+        }
         params.seed.get_or_insert_with(crate::fresh_seed);
     }
     if args.receipt.is_some() && args.head.is_clustered() {
@@ -217,12 +224,6 @@ pub fn run(args: &Args, out: &mut Output<'_>) -> Result<()> {
         (Finish::NoToken, _) => Err(Error::Verdict("no token was allowed, so the text ends here".to_owned())),
         _ => Ok(()),
     }
-}
-
-/// Returns what a receipt holds if the caller does not say.
-fn of_receipts() -> LogprobsParams {
-    let mode = LogprobModes { first: LogprobMode::Edited, second: Some(LogprobMode::Radius) };
-    LogprobsParams { mode, top_n: 8, ..LogprobsParams::default() }
 }
 
 /// Returns the prompt: the argument, or what standard input says.

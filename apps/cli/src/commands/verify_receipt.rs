@@ -51,7 +51,13 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<()> {
         return Err(wrong("it has no prompt, and a model computes no logits of nothing".to_owned()));
     }
     let grammar = args.grammar.as_ref().map(|path| Grammar::load(path, &model.tokenizer));
-    let mut grammar = grammar.transpose()?;
+    let (mut grammar, mut has_left) = (grammar.transpose()?, false);
+    let has_masks = receipt.steps().iter().any(|step| step.mask.is_some());
+    if has_masks && grammar.is_none() && padding_mask.is_none() {
+        return Err(Error::Usage(
+            "the receipt's tokens had bitmasks; name the grammar by --grammar".to_owned(),
+        ));
+    }
     let _waiting = Waiting::show(format!("reading {} tokens again", receipt.steps().len()));
     let output: Vec<u32> = receipt.steps().iter().map(|step| step.token).collect();
     for (chunk, ids) in output.chunks(ROWS).enumerate() {
@@ -62,11 +68,14 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<()> {
         let hidden = model.llama.hidden(&[last, &ids[..before]].concat())?;
         let logits = model.llama.logits_last(&hidden, ids.len())?;
         for (row, id) in logits.chunks(receipt.vocab()).zip(ids) {
-            let allowed = grammar.as_mut().map(Grammar::mask).transpose()?;
+            let allowed = match &mut grammar {
+                // A text that has left the grammar has no mask of it.
+                Some(_) if has_left => Some(Vec::new()),
+                Some(grammar) => Some(grammar.mask()?),
+                None => None,
+            };
             verifier.step(row.into(), allowed.as_deref().or(padding_mask.as_deref()))?;
-            if let Some(grammar) = &mut grammar {
-                grammar.follow(*id)?;
-            }
+            has_left = has_left || grammar.as_mut().is_some_and(|grammar| grammar.follow(*id).is_err());
         }
     }
     verifier.finish(&args.receipt, out)

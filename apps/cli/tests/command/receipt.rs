@@ -30,7 +30,11 @@ fn a_text_of_drafts_under_a_grammar_is_drawn_again_in_passes_of_another_shape() 
     );
     assert!(found["equal"].as_u64().unwrap() > 5, "{found}");
     // Without the grammar the masks are others than the receipt says.
-    assert!(refuses(&["verify-receipt", &receipt]).contains("mask has length 0"));
+    assert!(refuses(&["verify-receipt", &receipt]).contains("name the grammar by --grammar"));
+    // A grammar that the text does not follow has other masks.
+    let other = files.write("other.json", br#"{"type": "array", "items": {"type": "integer"}}"#);
+    let (code, found) = verdict(&[&receipt, "--grammar", &other]);
+    assert_eq!((code, &found["wrong"][0]["claim"]), (Some(1), &"mask".into()), "{found}");
 
     // Of another seed nothing but a token here and there is as likely as that.
     let text = fs::read_to_string(&receipt).unwrap().replace("\"seed\":\"3\"", "\"seed\":\"4\"");
@@ -64,7 +68,7 @@ fn a_receipt_is_drawn_again_from_a_file_of_logits() {
     let all = files.write("masks.npy", &npy("|b1", "(6, 40)", &allowed.repeat(steps)));
     for masks in [&one, &all] {
         let shown = succeeds(&["verify-receipt", &receipt, &exact, "--masks", masks]);
-        assert_eq!(shown, "equal: 6 tokens equal, 0 within 0, 0 wrong\n");
+        assert_eq!(shown, "equal: 6 tokens equal, 0 within 0, 0 forced, 0 wrong\n");
     }
     let near: Vec<f32> = logits.iter().zip(crate::support::uniform(6)).map(|(z, x)| z + x * 0.25).collect();
     let near = files.write("near.npy", &npy("<f4", "(6, 40)", &bytes(&near)));

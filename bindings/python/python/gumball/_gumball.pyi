@@ -321,7 +321,7 @@ class Receipt:
         token: int,
         top: Iterable[tuple[int, float]],
         *,
-        radius: float = 0.0,
+        radius: float | None = None,
         forced: bool = False,
         mask: _Array | None = None,
     ) -> None: ...

@@ -141,6 +141,12 @@ impl SamplingArgs {
         flags().map(|(parameter, _)| parameter).filter(move |parameter| is_given(parameter.name))
     }
 
+    /// Returns whether the flag of a parameter was given.
+    #[must_use]
+    pub fn gives(&self, name: &str) -> bool {
+        self.given().any(|parameter| parameter.name == name)
+    }
+
     /// Returns whether a flag was given that changes how tokens are drawn; the file, the seed, stop ids,
     /// `min_tokens` and logprobs do not.
     #[must_use]
