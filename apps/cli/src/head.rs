@@ -127,12 +127,6 @@ impl HeadArgs {
         self.head.is_some() || self.head_file.is_some()
     }
 
-    /// Returns whether they name a head that computes some of a row's logits alone.
-    #[must_use]
-    pub fn is_clustered(&self) -> bool {
-        self.head == Some(HeadKind::Clustered)
-    }
-
     /// Checks that the head they name can lie where tokens are chosen: on a device, or on the host.
     ///
     /// # Errors

@@ -160,7 +160,9 @@ impl Receipt {
 /// Checks that a radius, if there is one, is a number from 0 on, or +inf.
 fn check_radius(radius: Option<f32>) -> Result<()> {
     match radius {
-        Some(radius) if !(radius >= 0.0) => Err(Error::out_of_range("radius", radius, "a number from 0 on")),
+        Some(radius) if radius.is_nan() || radius < 0.0 => {
+            Err(Error::out_of_range("radius", radius, "a number from 0 on"))
+        }
         _ => Ok(()),
     }
 }

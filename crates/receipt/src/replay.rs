@@ -79,17 +79,20 @@ impl<'a> Replay<'a> {
         if !(0.0..f32::INFINITY).contains(&tolerance) {
             return Err(Error::out_of_range("tolerance", tolerance, "a number from 0 on"));
         }
-        if tolerance > 0.0 && Edits::of(params, params.temperature, receipt.vocab).is_none() {
-            let reason = "no radius is known of these parameters (L7), so the logits must be those of the draw, and the tolerance 0";
-            return Err(Error::Conflict { parameter: "tolerance", other: "params", reason });
-        }
-        if let Some(edits) = Edits::of(params, params.temperature, receipt.vocab)
-            && tolerance > 0.0
-            && edits.slack() >= tolerance
-        {
-            let reason =
-                "what so large a bias or penalty rounds is more than the tolerance; a ban is a bias of -inf";
-            return Err(Error::Conflict { parameter: "tolerance", other: "logit_bias", reason });
+        let refused = match Edits::of(params, params.temperature, receipt.vocab) {
+            _ if tolerance == 0.0 => None,
+            None => Some((
+                "params",
+                "no radius is known of these parameters (L7), so the logits must be those of the draw, and the tolerance 0",
+            )),
+            Some(edits) if edits.slack() >= tolerance => Some((
+                "logit_bias",
+                "so large a bias or penalty rounds by more than the tolerance; a ban is a bias of -inf",
+            )),
+            Some(_) => None,
+        };
+        if let Some((other, reason)) = refused {
+            return Err(Error::Conflict { parameter: "tolerance", other, reason });
         }
         Ok(Self { receipt, tolerance, output: Vec::new(), mu: params.initial_mu() })
     }

@@ -364,7 +364,8 @@ fn the_vectors_for_implementers_are_current() {
             }));
         }
     }
-    let lines: Vec<_> = vectors.iter().map(serde_json::Value::to_string).collect();
+    let lines: Vec<_> =
+        vectors.iter().map(|vector| serde_json_canonicalizer::to_string(vector).unwrap()).collect();
     let text = format!("[\n{}\n]\n", lines.join(",\n"));
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/vectors.json");
     if std::env::var_os("GUMBALL_BLESS").is_some() {

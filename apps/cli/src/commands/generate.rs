@@ -16,7 +16,7 @@ use serde::Serialize;
 use crate::decode::{Decoded, Finish, Limits, Request, decode};
 use crate::engine::EngineArgs;
 use crate::grammar::Grammar;
-use crate::head::{HeadArgs, HeadFigures};
+use crate::head::{HeadArgs, HeadFigures, HeadKind};
 use crate::interrupt::{self, INTERRUPT};
 use crate::output::{Output, say, shown};
 use crate::request_head::{OnDevice, RequestHead};
@@ -136,10 +136,6 @@ pub fn run(args: &Args, out: &mut Output<'_>) -> Result<()> {
         }
         params.seed.get_or_insert_with(crate::fresh_seed);
     }
-    if args.receipt.is_some() && args.head.is_clustered() {
-        let reason = "--receipt needs all logits, and a clustered head computes some of them";
-        return Err(Error::Usage(reason.to_owned()));
-    }
     let receipt = args.receipt.as_ref().map(|_| {
         Receipt::new(&params, session.model.vocab(), params.seed.unwrap_or_default(), 0, &session.prompt)
     });
@@ -163,6 +159,10 @@ pub fn run(args: &Args, out: &mut Output<'_>) -> Result<()> {
     let llama = &session.model.llama;
     let eos = session.model.eos();
     let head = RequestHead::new(&args.head, llama, eos, place.as_ref(), (&mut pool, slot))?;
+    if receipt.is_some() && head.as_ref().is_some_and(|head| head.kind() == HeadKind::Clustered) {
+        let reason = "--receipt needs all logits, and a clustered head computes some of them";
+        return Err(Error::Usage(reason.to_owned()));
+    }
     let mut request = Request { pool, slot, drafter, head, receipt };
     let grammar =
         args.grammar.as_ref().map(|path| Grammar::load(path, &session.model.tokenizer)).transpose()?;
