@@ -11,6 +11,7 @@ mod overlay;
 mod penalties;
 
 use gumball_spec::edit::Hook;
+use gumball_spec::layout::holds_id;
 use gumball_spec::{Kind, Row, Status, TILE};
 
 use crate::history::Entry;
@@ -38,7 +39,7 @@ impl Task<'_> {
 
 /// Returns whether bans or bitmask forbid an id.
 fn forbids(task: &Task<'_>, id: u32) -> bool {
-    let clears = |mask: &[u32]| mask.get(id as usize / 32).is_none_or(|word| word >> (id % 32) & 1 == 0);
+    let clears = |mask: &[u32]| !holds_id(mask, id);
     let mut is_banned = task.mask.is_some_and(clears) || task.prepared.allowed().is_some_and(clears);
     bans::bans(task, |banned| is_banned |= banned == id);
     is_banned

@@ -143,7 +143,7 @@ pub(crate) fn tiles_of(ids: &Range<usize>) -> Range<usize> {
 pub fn has_raw_row(task: &Task<'_>) -> bool {
     let params = task.prepared.params();
     let is_raw = params.logprobs.as_ref().is_some_and(|logprobs| logprobs.mode.contains(LogprobMode::Raw));
-    is_raw && (task.mask.is_some() || params.edits())
+    is_raw && (task.mask.is_some() || task.prepared.is_edited())
 }
 
 impl Workspace {

@@ -177,6 +177,12 @@ pub fn set_ids(words: &[u32]) -> impl Iterator<Item = u32> {
     })
 }
 
+/// Returns whether a bitmask holds an id; words that are missing hold none.
+#[must_use]
+pub fn holds_id(words: &[u32], id: u32) -> bool {
+    words.get(id as usize / 32).is_some_and(|word| word >> (id % 32) & 1 == 1)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

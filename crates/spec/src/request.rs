@@ -1,6 +1,7 @@
 //! A request: everything that a draw depends on besides the row's bits.
 
 use crate::error::{Error, Result};
+use crate::layout::holds_id;
 use crate::params::SamplingParams;
 use crate::row::{Kind, Status};
 use crate::watermark::Words;
@@ -85,8 +86,7 @@ impl<'a> Request<'a> {
     /// Returns whether the bitmask allows an id; it does where there is none.
     #[must_use]
     pub fn mask_allows(&self, id: u32) -> bool {
-        let Some(mask) = self.mask else { return true };
-        mask.get(id as usize / 32).is_some_and(|word| word >> (id % 32) & 1 == 1)
+        self.mask.is_none_or(|mask| holds_id(mask, id))
     }
 
     /// Checks what comes with the step rather than with the request.

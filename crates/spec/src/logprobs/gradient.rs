@@ -1,5 +1,6 @@
 //! Logprobs of given ids over a given set, the set's entropy, and the gradient of both (rules L4 and L5).
 
+use crate::layout::holds_id;
 use crate::num::{LN_2, exp2, fma, log2, log2_one_plus, log2_parts};
 use crate::params::SamplingParams;
 use crate::row::{Kind, Row};
@@ -167,9 +168,7 @@ pub struct GivenRow<'a> {
 
 impl GivenRow<'_> {
     fn members(&self) -> Vec<f32> {
-        let holds = |id: usize| {
-            self.kept.is_none_or(|kept| kept.get(id / 32).is_some_and(|word| word >> (id % 32) & 1 == 1))
-        };
+        let holds = |id: usize| self.kept.is_none_or(|kept| holds_id(kept, id as u32));
         let of = |id| if holds(id) { Kind::Logits.clean(self.row.logit(id)) } else { f32::NEG_INFINITY };
         (0..self.row.vocab()).map(of).collect()
     }
