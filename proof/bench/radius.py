@@ -1,4 +1,4 @@
-"""How tight the radius of tokens is, and what a draw by the inverse of the distribution function has: `python radius.py tight` and
+"""How tight the radius of tokens is, and the radius of a draw by the inverse of the distribution function: `python radius.py tight` and
 `python radius.py inverse`, on the CPU.
 
 `tight` looks for the least movement that changes each token, among those that lift one rival and lower all else and the one that lowers the token, and prints the

@@ -67,28 +67,21 @@ def p_values(ids, way, vocab):
     if way in MARKS:
         text = ids[5:].tolist()
         return [gumball.detect(text[: n + 1], MARKS[way], prompt=ids[:5].tolist()).p_value for n in range(LENGTH)]
-    seen, total, n, out = set(), 0.0, 0, []
-    processor = synthid() if way == "SynthID" else green(vocab)
     if way == "SynthID":
-        values = processor.compute_g_values(ids[None, 1:])[0].float() - 0.5
-    for at in range(LENGTH):
-        place = at + 5
-        gram = (
-            tuple(ids[place - 4 : place + 1].tolist())
-            if way == "SynthID"
-            else tuple(ids[place - 1 : place + 1].tolist())
-        )
+        # Of each token the weighted sum of its g-values, which are -0.5 or 0.5 without a mark.
+        values = (synthid().compute_g_values(ids[None, 1:])[0].float() - 0.5) @ WEIGHTS
+        width, mean, deviation = 5, 0.0, 0.5 * float(WEIGHTS.norm())
+    else:
+        lists = green(vocab)
+        values = [ids[place] in lists._get_greenlist_ids(ids[:place]) for place in range(5, 5 + LENGTH)]
+        width, mean, deviation = 2, 0.25, math.sqrt(0.25 * 0.75)
+    seen, total, out = set(), 0.0, []
+    for place in range(5, 5 + LENGTH):
+        gram = tuple(ids[place - width + 1 : place + 1].tolist())
         if gram not in seen:
             seen.add(gram)
-            n += 1
-            if way == "SynthID":
-                total += float((values[at] * WEIGHTS).sum())
-            else:
-                total += float(ids[place] in processor._get_greenlist_ids(ids[:place]))
-        if way == "SynthID":
-            out.append(tail(total / (0.5 * math.sqrt(n) * float(WEIGHTS.norm()))))
-        else:
-            out.append(tail((total - 0.25 * n) / math.sqrt(0.25 * 0.75 * n)))
+            total += float(values[place - 5]) - mean
+        out.append(tail(total / (deviation * math.sqrt(len(seen)))))
     return out
 
 
@@ -104,7 +97,7 @@ def needed(texts, way, vocab, share, seed=3):
 
 
 def foreseen(chances):
-    """Of texts by our mark: after how many tokens the mean score, by the law of what was drawn, is beyond the limit."""
+    """After how many tokens of our mark the sum of f(p) over the drawn tokens is beyond the limit: the median over texts."""
     p = chances.double().exp().clamp(1e-12, 1)
     scores = (torch.digamma(1 + 1 / p) + np.euler_gamma).numpy()  # The sum over k of 1 / (k (1 + k p)).
     counts = []

@@ -43,8 +43,8 @@ def model(texts: list[list[int]]) -> torch.Tensor:
 
 
 def write(params: list[SamplingParams], size: int, noise: float | None) -> tuple[list[list[int]], int]:
-    """Texts of requests that are decoded `size` at a time, and how many steps were computed again. noise: what a batch moves a logit by; None to leave
-    all tokens as the batch has them."""
+    """Texts of requests that are decoded `size` at a time, and how many steps were computed again. noise: the most that a batch moves a logit by; None to
+    leave all tokens as the batch has them."""
     texts = [[1, 2, 3 + number] for number in range(len(params))]
     pool, again = Pool(VOCAB, slots=len(params)), 0
     slots = [pool.admit(one, text) for one, text in zip(params, texts, strict=True)]
@@ -66,7 +66,7 @@ asked = LogprobsParams(mode=["raw", "radius"])
 for setting in ({"temperature": 0.0}, {"temperature": 0.7, "top_k": 40}):
     params = [SamplingParams(seed=seed, logprobs=asked, **setting) for seed in range(REQUESTS)]
     alone, _ = write(params, 1, None)
-    # What a batch moves logits by, measured on other texts, and twice that for safety.
+    # The most that a batch moved a logit of other texts by, and twice that for safety.
     others = torch.randint(VOCAB, (REQUESTS, LENGTH)).tolist()
     noise = 2 * float((model(others) - torch.cat([model([text]) for text in others])).abs().max())
     batch, _ = write(params, REQUESTS, None)

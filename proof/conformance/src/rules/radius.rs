@@ -142,7 +142,7 @@ fn a_token_near_a_cut_has_the_radius_of_the_cut(check: &Check<'_>) {
     let params = asking(SamplingParams { temperature: 0.01, top_k: 2, ..SamplingParams::default() });
     let (token, radius) = radius_of(check, &Case::of(&[9.0, 0.0, 0.0, -20.0], params.clone()));
     assert_eq!((token, radius > 4.4 && radius < 4.5), (0, true), "{radius}");
-    // The first one behind the cut is so far from it as its edits say.
+    // The first token that is not kept counts with its edited logit, 3.5.
     let biased = SamplingParams { top_k: 1, logit_bias: vec![(1, -5.0)], ..params.clone() };
     let (token, radius) = radius_of(check, &Case::of(&[9.0, 8.5, 3.0], biased));
     assert_eq!((token, radius > 2.7 && radius < 2.75), (0, true), "{radius}");
