@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use gumball_engine::head::HostMatrix;
 use gumball_engine::{Batch, Drafts, Masks, NONE, Outputs, Pool, Rows, SamplingParams, Slot};
 use gumball_receipt::Receipt;
+use gumball_spec::layout::holds_id;
 use serde::Serialize;
 
 use crate::Result;
@@ -100,7 +101,7 @@ pub struct Request {
     pub drafter: Option<Drafter>,
     /// The head that makes the logits, if the model's own product does not.
     pub head: Option<RequestHead>,
-    /// What the tokens are drawn from, if that is kept.
+    /// The receipt of the text, if one was asked for.
     pub receipt: Option<Receipt>,
 }
 
@@ -266,7 +267,7 @@ impl Plan {
         let stop_ids = pool.sequence(slot)?.params().stop_ids.clone();
         while self.drafts.len() < drafter.most.min(room) {
             let Some(draft) = drafter.next(pool, slot, &self.drafts, self.last_mask())? else { break };
-            let forbidden = grammar.is_some() && !self.last_mask().is_none_or(|mask| allows(mask, draft));
+            let forbidden = grammar.is_some() && !self.last_mask().is_none_or(|mask| holds_id(mask, draft));
             if stop_ids.contains(&draft) || forbidden {
                 break;
             }
@@ -337,11 +338,6 @@ impl Plan {
         let batch = Batch { slots: &[slot], counts: &[ids.len() as u32], masks, ..Batch::default() };
         Ok(pool.verify(rows, &batch, &Drafts::chain(&ids), out)?)
     }
-}
-
-/// Returns whether a mask allows an id.
-fn allows(mask: &[u32], id: u32) -> bool {
-    mask.get(id as usize / 32).is_some_and(|word| word >> (id % 32) & 1 == 1)
 }
 
 /// Returns the logits after the tokens seen so far and `unseen`, and after each draft that follows them.

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::cell::UnsafeCell;
 use std::ops::Range;
 
-use gumball_engine::{Layout, NONE, Outputs as EngineOutputs};
+use gumball_engine::{Layout, Logprobs, NONE, Outputs as EngineOutputs, Status, TokenLogprob};
 use numpy::ndarray::{ArrayView1, ArrayView2};
 use numpy::{Element, PyArray1, PyArray2};
 use pyo3::exceptions::{PyIndexError, PyOverflowError};
@@ -135,6 +135,29 @@ impl Outputs {
         index_of(row, "row", self.layout.rows)
     }
 
+    /// Returns how many rows there are.
+    pub fn rows(&self) -> usize {
+        self.layout.rows
+    }
+
+    /// Reads a row's token, its status, its list of the most likely tokens and the second number, with the
+    /// GIL.
+    pub fn reported(&self, row: usize) -> (i32, Status, Logprobs) {
+        let (layout, width) = (&self.layout, self.layout.widths.top_n);
+        let top = |place: usize| {
+            let id = self.word(layout.top_ids(), row * width + place).cast_signed();
+            listed(id, f32::from_bits(self.word(layout.top_logprobs(), row * width + place)))
+        };
+        let logprobs = Logprobs {
+            token: listed(NONE, f32::NEG_INFINITY),
+            top: (0..width).map(top).collect(),
+            ids: Vec::new(),
+            second: f32::from_bits(self.word(layout.second_logprobs(), row)),
+        };
+        let token = self.word(layout.tokens(), row).cast_signed();
+        (token, Status(self.word(layout.statuses(), row)), logprobs)
+    }
+
     fn address<T>(&self, section: &Range<usize>) -> *mut T {
         self.words[section.clone()].as_ptr().cast::<T>().cast_mut()
     }
@@ -165,6 +188,11 @@ impl Outputs {
         // SAFETY: the words do not move while `slf` lives, and the array keeps `slf` alive.
         Ok(unsafe { PyArray2::borrow_from_array(&view, slf.clone().into_any()) })
     }
+}
+
+/// Returns a token of a list. Its place in the list is its rank, so the number is left 0.
+pub fn listed(id: i32, logprob: f32) -> TokenLogprob {
+    TokenLogprob { id, logprob, rank: 0 }
 }
 
 /// Reads an index below a length.
@@ -217,7 +245,7 @@ impl Outputs {
     /// Whether the rows came from a clustered head: tokens, kept sets, logprobs and ranks are of the ids that
     /// it computed, and approximate the exact head's.
     #[getter]
-    fn is_approximate(&self) -> bool {
+    pub fn is_approximate(&self) -> bool {
         self.is_approximate
     }
 

@@ -1,6 +1,6 @@
 //! Receipts of sampled texts and their replay.
 
-use gumball_engine::{Logprobs, NONE, Status, TokenLogprob};
+use gumball_engine::{Logprobs, NONE, Status};
 use gumball_receipt::{Answer, Receipt as Of, Replay};
 use pyo3::prelude::*;
 use pyo3::types::PyIterator;
@@ -9,7 +9,7 @@ use crate::arguments::argument;
 use crate::arrays;
 use crate::errors::{not_a, out_of_range, to_py_err};
 use crate::lists::{extract_int, integers, iterated, number};
-use crate::outputs::Outputs;
+use crate::outputs::{Outputs, listed};
 use crate::params;
 use crate::sampler::host_row;
 use crate::turns::Turns;
@@ -25,9 +25,9 @@ const UNTOUCHED: &str = "no token was added";
 ///     receipt.push(pool.step(logits, [slot]))
 ///     text = receipt.to_json()
 ///
-/// params: the request's SamplingParams. Their logprobs say what the receipt holds: the best top_n, at least
-/// 1, in their mode, and radii if the second mode is "radius". vocab: the number of logits in a row. prompt:
-/// ids. seed: the seed in use; None for that of params. draw: the draw index.
+/// params: the request's SamplingParams. The receipt holds digests of the list that their logprobs ask for (a
+/// top_n of at least 1, in their mode), and radii if the second mode is "radius". vocab: the number of logits
+/// in a row. prompt: ids. seed: the seed in use; None takes the seed of params. draw: the draw index.
 ///
 /// Raises ValueError for parameters outside their ranges or without a seed, or whose logprobs are others.
 #[pyclass(frozen, module = "gumball", name = "Receipt")]
@@ -40,25 +40,15 @@ impl Receipt {
         py: Python<'_>,
         token: i32,
         status: Status,
-        mut logprobs: Logprobs,
+        logprobs: &Logprobs,
         mask: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<()> {
         let array = mask.map(|mask| arrays::read(mask, "mask", None)).transpose()?;
         // SAFETY: `array` lives until the call ends; Python's callers do not write it meanwhile.
         let mask = array.as_ref().map(|mask| unsafe { mask.mask_words() }).transpose()?;
-        let work = |receipt: &mut Of| {
-            let asked = receipt.params().logprobs.as_ref().map_or(0, |asked| asked.top_n as usize);
-            if logprobs.top.len() < asked {
-                logprobs.top.resize(asked, listed(NONE, f32::NEG_INFINITY));
-            }
-            receipt.push(token, status, &logprobs, mask)
-        };
+        let work = |receipt: &mut Of| receipt.push(token, status, logprobs, mask);
         self.0.with(py, UNTOUCHED, work)?.map_err(to_py_err)
     }
-}
-
-fn listed(id: i32, logprob: f32) -> TokenLogprob {
-    TokenLogprob { id, logprob, rank: 0 }
 }
 
 #[pymethods]
@@ -99,23 +89,16 @@ impl Receipt {
         mask: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<()> {
         let row: u32 = row.map_or(Ok(0), |row| extract_int(row, "row"))?;
-        let rows = outputs.len()?;
+        let outputs = outputs.get();
+        let rows = outputs.rows();
         if row as usize >= rows {
             return Err(out_of_range("row", row, format!("in 0..{rows}")));
         }
-        if outputs.getattr("is_approximate")?.extract()? {
+        if outputs.is_approximate() {
             return Err(out_of_range("outputs", "approximate", "of rows of which all logits were computed"));
         }
-        let of = |name: &str| outputs.getattr(name)?.get_item(row)?.call_method0("tolist");
-        let (ids, logprobs): (Vec<i32>, Vec<f32>) =
-            (of("top_ids")?.extract()?, of("top_logprobs")?.extract()?);
-        let logprobs = Logprobs {
-            token: listed(NONE, f32::NEG_INFINITY),
-            top: ids.into_iter().zip(logprobs).map(|(id, logprob)| listed(id, logprob)).collect(),
-            ids: Vec::new(),
-            second: of("second_logprobs")?.extract()?,
-        };
-        self.add(py, of("tokens")?.extract()?, Status(of("statuses")?.extract()?), logprobs, mask)
+        let (token, status, logprobs) = outputs.reported(row as usize);
+        self.add(py, token, status, &logprobs, mask)
     }
 
     /// Adds a token that an engine reported with its most likely ids and their logprobs, pairs, the likeliest
@@ -140,8 +123,9 @@ impl Receipt {
             let read = pair.extract::<(i32, f32)>();
             read.map(|(id, logprob)| listed(id, logprob)).map_err(|error| not_a(error, "top", PAIRS, &pair))
         };
-        let top = iterated(top, "top", PAIRS, pair)?;
-        let has_radii = self.0.with(py, UNTOUCHED, |receipt| receipt.has_radii())?;
+        let mut top = iterated(top, "top", PAIRS, pair)?;
+        let (has_radii, top_n) = self.0.with(py, UNTOUCHED, |of| (of.has_radii(), of.top_n()))?;
+        top.resize(top.len().max(top_n), listed(NONE, f32::NEG_INFINITY));
         let second = match radius {
             Some(radius) => number(radius, "radius")?,
             None if has_radii => return Err(out_of_range("radius", "None", "given: the receipt has radii")),
@@ -149,7 +133,7 @@ impl Receipt {
         };
         let status = if forced { Status::FORCED } else { Status::default() };
         let logprobs = Logprobs { token: listed(NONE, f32::NEG_INFINITY), top, ids: Vec::new(), second };
-        self.add(py, extract_int(token, "token")?, status, logprobs, mask)
+        self.add(py, extract_int(token, "token")?, status, &logprobs, mask)
     }
 
     /// Returns the receipt as canonical JSON (RFC 8785): one receipt is one sequence of characters, as a
@@ -159,7 +143,7 @@ impl Receipt {
     }
 }
 
-/// What a list of the most likely tokens is.
+/// The words of errors for a list of the most likely tokens.
 const PAIRS: &str = "a list of pairs of an id and its logprob";
 
 /// Draws the tokens of a receipt again, and returns how each agrees (R3 of docs/semantics.md): "equal";

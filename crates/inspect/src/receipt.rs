@@ -3,8 +3,9 @@
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use gumball_receipt::{Answer, Receipt, Replay};
+use gumball_receipt::{Answer, Receipt, Replay, Wrong};
 use gumball_spec::Row;
+use gumball_spec::layout::holds_id;
 use serde::Serialize;
 
 use crate::sampling::add_watermark_keys;
@@ -33,7 +34,7 @@ pub struct Args {
     /// By how much a logit may differ from the one that was drawn from; 0 if they are the same to the bit
     #[arg(long, value_name = "X", default_value_t = 0.0)]
     pub tolerance: f32,
-    /// Accept tokens that the caller forced, of which a receipt proves nothing but what else was likely
+    /// Accept tokens that the caller forced: a receipt does not prove that they were drawn
     #[arg(long)]
     pub forced: bool,
     /// A file of a watermark's keys, as `gumball detect` reads it
@@ -68,7 +69,7 @@ struct Place {
 pub struct Verifier<'a> {
     receipt: &'a Receipt,
     replay: Replay<'a>,
-    report: Report,
+    answers: Vec<Answer>,
 }
 
 impl Args {
@@ -91,15 +92,7 @@ impl<'a> Verifier<'a> {
     /// The errors of [`Replay::new`].
     pub fn new(args: &Args, receipt: &'a Receipt) -> Result<Self> {
         let replay = Replay::new(receipt, args.tolerance)?;
-        let report = Report {
-            answer: "equal",
-            tolerance: args.tolerance,
-            equal: 0,
-            within: 0,
-            forced: 0,
-            wrong: Vec::new(),
-        };
-        Ok(Self { receipt, replay, report })
+        Ok(Self { receipt, replay, answers: Vec::new() })
     }
 
     /// Draws the next token.
@@ -107,17 +100,7 @@ impl<'a> Verifier<'a> {
     /// # Errors
     /// The errors of [`Replay::next`].
     pub fn step(&mut self, row: Row<'_>, mask: Option<&[u32]>) -> Result<()> {
-        let report = &mut self.report;
-        let place = report.equal + report.within + report.forced + report.wrong.len();
-        match self.replay.next(row, mask)?.expect("a token for each row") {
-            Answer::Equal => report.equal += 1,
-            Answer::Within => report.within += 1,
-            Answer::Forced => report.forced += 1,
-            Answer::Wrong(claim) => {
-                let token = self.receipt.steps()[place].token;
-                report.wrong.push(Place { place, token, claim: claim.name() });
-            }
-        }
+        self.answers.push(self.replay.next(row, mask)?.expect("a token for each row"));
         Ok(())
     }
 
@@ -126,13 +109,22 @@ impl<'a> Verifier<'a> {
     /// # Errors
     /// - [`Error::Verdict`] if one is wrong.
     pub fn finish(self, args: &Args, out: &mut dyn Write) -> Result<()> {
-        let mut report = self.report;
-        report.answer = match (report.wrong.first(), report.forced, report.within) {
-            (Some(_), ..) => "wrong",
-            (None, 1.., _) => "forced",
-            (None, _, 0) => "equal",
-            (None, _, _) => "within",
+        let of = |wanted: Answer| self.answers.iter().filter(|answer| **answer == wanted).count();
+        let [equal, within, forced] = [Answer::Equal, Answer::Within, Answer::Forced].map(of);
+        let tokens = self.receipt.steps().iter().map(|step| step.token);
+        let wrong: Vec<Place> = (0..)
+            .zip(tokens)
+            .zip(&self.answers)
+            .filter(|(_, answer)| matches!(answer, Answer::Wrong(_)))
+            .map(|((place, token), answer)| Place { place, token, claim: answer.name() })
+            .collect();
+        let answer = match (wrong.len(), forced, within) {
+            (1.., ..) => "wrong",
+            (0, 1.., _) => "forced",
+            (0, 0, 1..) => "within",
+            (0, 0, 0) => "equal",
         };
+        let report = Report { answer, tolerance: args.tolerance, equal, within, forced, wrong };
         if args.json {
             writeln!(out, "{}", serde_json::to_string(&report).expect("plain data"))?;
         } else {
@@ -147,8 +139,9 @@ impl<'a> Verifier<'a> {
                 writeln!(out, "  token {place}, id {token}: another {claim}")?;
             }
         }
-        let is_near = args.tolerance == 0.0
-            && report.wrong.iter().all(|place| ["radius", "digest"].contains(&place.claim));
+        let is_near = |answer: &Answer| {
+            !matches!(answer, Answer::Wrong(Wrong::Token | Wrong::Mask)) && args.tolerance == 0.0
+        };
         match (report.wrong.len(), report.forced) {
             (0, 0) => Ok(()),
             (0, _) if args.forced => Ok(()),
@@ -156,8 +149,10 @@ impl<'a> Verifier<'a> {
                 "{forced} tokens were forced by the caller, so that nothing drew them; --forced accepts them"
             ))),
             (wrong, _) => {
-                let hint =
-                    if is_near { "; for logits that were computed again give a --tolerance" } else { "" };
+                let hint = match self.answers.iter().all(is_near) {
+                    true => "; for logits that were computed again give a --tolerance",
+                    false => "",
+                };
                 Err(Error::Verdict(format!(
                     "{wrong} claims of the receipt do not follow from these logits{hint}"
                 )))
@@ -186,7 +181,7 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<()> {
         return Err(Error::file(reading::name(path), reason));
     }
     let masks = args.masks.as_deref().map(|masks| masks_of(masks, steps)).transpose()?.unwrap_or_default();
-    if masks.is_empty() && receipt.steps().iter().any(|step| step.mask.is_some()) {
+    if masks.is_empty() && receipt.has_masks() {
         return Err(Error::Usage("the receipt's tokens had bitmasks; name their file by --masks".to_owned()));
     }
     let mut verifier = Verifier::new(args, &receipt)?;
@@ -209,5 +204,5 @@ fn masks_of(path: &Path, steps: usize) -> Result<Vec<Vec<u32>>> {
 }
 
 fn allows_all(mask: &[u32], vocab: usize) -> bool {
-    (0..vocab).all(|id| mask.get(id / 32).is_some_and(|word| word >> (id % 32) & 1 == 1))
+    (0..vocab as u32).all(|id| holds_id(mask, id))
 }

@@ -44,16 +44,13 @@ impl Receipt {
     /// Returns the receipt as canonical JSON.
     #[must_use]
     pub fn to_json(&self) -> String {
-        let each = |value: fn(&Step) -> Option<Digest>| -> Vec<Option<String>> {
-            self.steps.iter().map(|step| value(step).map(hex)).collect()
-        };
         let forced = self.steps.iter().enumerate().filter(|(_, step)| step.is_forced);
         let members = Members {
             definition: DEFINITION,
-            digests: each(|step| Some(step.digest)).into_iter().flatten().collect(),
+            digests: self.steps.iter().map(|step| hex(step.digest)).collect(),
             draw_index: self.draw,
             forced: forced.map(|(place, _)| place).collect(),
-            masks: each(|step| step.mask),
+            masks: self.steps.iter().map(|step| step.mask.map(hex)).collect(),
             output: self.steps.iter().map(|step| step.token).collect(),
             params: switched(&self.params),
             prompt: self.prompt.clone(),
@@ -100,14 +97,16 @@ impl Receipt {
                     Radius::Infinite(Inf::Inf) => f32::INFINITY,
                 }),
                 mask: members.masks[place].as_deref().map(digest).transpose()?,
-                is_forced: members.forced.contains(&place),
+                is_forced: false,
             });
         }
         if let Some(step) = receipt.steps.iter().find(|step| step.token as usize >= receipt.vocab) {
             return Err(Error::out_of_range("output", step.token, format!("ids in 0..{}", receipt.vocab)));
         }
-        if let Some(place) = members.forced.iter().find(|place| **place >= steps) {
-            return Err(Error::out_of_range("forced", place, format!("places of tokens, in 0..{steps}")));
+        for place in members.forced {
+            let step = receipt.steps.get_mut(place);
+            let wrong = || Error::out_of_range("forced", place, format!("places of tokens, in 0..{steps}"));
+            step.ok_or_else(wrong)?.is_forced = true;
         }
         for step in &receipt.steps {
             crate::check_radius(step.radius)?;

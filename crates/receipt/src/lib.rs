@@ -1,8 +1,8 @@
-//! Receipts: what the tokens of a request were drawn from, as one JSON object, and their replay from logits
-//! (rules R1 to R3).
+//! Receipts: one JSON object for each request, from which its tokens can be drawn again (rules R1 to R3).
 //!
-//! Whoever draws makes a [`Receipt`] of the request and pushes what each step reported. Whoever audits reads
-//! it and hands the logits of each step to a [`Replay`]: those of the draw, or logits computed again.
+//! The program that samples makes a [`Receipt`] of the request, and pushes each token with the logprobs of
+//! its step. An auditor reads the receipt and hands the logits of each step to a [`Replay`]: the same logits,
+//! or logits computed again.
 #![forbid(unsafe_code)]
 
 use gumball_spec::logprobs::{Logprobs, TokenLogprob};
@@ -17,7 +17,7 @@ mod replay;
 /// The first half of a SHA-256.
 pub type Digest = [u8; 16];
 
-/// What the tokens of a request were drawn from.
+/// The receipt of one request: its parameters, seed and prompt, and its tokens.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Receipt {
     params: SamplingParams,
@@ -28,16 +28,16 @@ pub struct Receipt {
     steps: Vec<Step>,
 }
 
-/// A token, and what its step reported.
+/// A token, and the numbers that its step reported.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Step {
     /// The token.
     pub token: u32,
-    /// Of the most likely tokens and their logprobs.
+    /// The digest of the most likely tokens and their logprobs.
     pub digest: Digest,
     /// The radius (L7), if the receipt has radii.
     pub radius: Option<f32>,
-    /// Of the grammar bitmask, if the step had one.
+    /// The digest of the grammar bitmask, if the step had one.
     pub mask: Option<Digest>,
     /// Whether the caller forced the token.
     pub is_forced: bool,
@@ -46,8 +46,8 @@ pub struct Step {
 impl Receipt {
     /// Returns the receipt of a request without a token.
     ///
-    /// `params.logprobs` says what the receipt holds: the list of the most likely tokens in its mode, at
-    /// least one of them, and radii if the second mode is `radius`. `draw` is the draw index.
+    /// The receipt holds digests of the list that `params.logprobs` asks for, of at least one token, and
+    /// radii if its second mode is `radius`. `draw` is the draw index.
     ///
     /// # Errors
     /// - The errors of [`SamplingParams::validate`], and [`Error::OutOfRange`] if `params.logprobs` asks for
@@ -73,7 +73,7 @@ impl Receipt {
 
     /// Adds a token with its row's status and logprobs, as its step reported them, and the step's bitmask.
     ///
-    /// A row that a hook changed has no receipt: what a hook did cannot be replayed.
+    /// Do not add a row that a hook changed: a replay has no hooks.
     ///
     /// # Errors
     /// - [`Error::OutOfRange`] for a token or a listed one that is no id of the vocabulary, a logprob that is
@@ -152,7 +152,15 @@ impl Receipt {
         self.params.logprobs.as_ref().is_some_and(|asked| asked.mode.second.is_some())
     }
 
-    fn top_n(&self) -> usize {
+    /// Returns whether a token had a bitmask.
+    #[must_use]
+    pub fn has_masks(&self) -> bool {
+        self.steps.iter().any(|step| step.mask.is_some())
+    }
+
+    /// Returns how many of the most likely tokens a digest is of.
+    #[must_use]
+    pub fn top_n(&self) -> usize {
         self.params.logprobs.as_ref().map_or(0, |asked| asked.top_n as usize)
     }
 }
@@ -168,10 +176,8 @@ fn check_radius(radius: Option<f32>) -> Result<()> {
 }
 
 fn half(hash: Sha256) -> Digest {
-    std::array::from_fn({
-        let whole = hash.finalize();
-        move |byte| whole[byte]
-    })
+    let whole = hash.finalize();
+    std::array::from_fn(|byte| whole[byte])
 }
 
 /// Returns the digest of listed tokens: of each the id and the bits of its logprob, little-endian (R2).

@@ -8,17 +8,17 @@ use crate::{Receipt, Step, digest_of_list, digest_of_mask};
 /// How a step agrees with its receipt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// Token, digest and radius are those of the receipt, to the bit.
+    /// Token, digest and radius equal the receipt's, to the bit.
     Equal,
     /// Logits that differ from these by at most the tolerance may have given token and radius.
     Within,
-    /// The caller forced the token, and what its step reported is equal or within the tolerance.
+    /// The caller forced the token; its digest and radius are equal, or within the tolerance.
     Forced,
-    /// They cannot have.
+    /// No such logits can have given them.
     Wrong(Wrong),
 }
 
-/// What a receipt claims wrongly.
+/// The claim of a receipt that is wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wrong {
     /// The step's bitmask is another one.
@@ -32,7 +32,7 @@ pub enum Wrong {
 }
 
 impl Answer {
-    /// Returns `equal`, `within`, `forced`, or the name of what is claimed wrongly.
+    /// Returns `equal`, `within`, `forced`, or the name of the wrong claim.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -98,7 +98,7 @@ impl<'a> Replay<'a> {
     }
 
     /// Draws the next step from its logits, with its bitmask, and returns the answer; `None` after the last
-    /// one. The steps that follow stand on the receipt's token, whatever the answer.
+    /// one. The next steps follow the receipt's token, also after a wrong answer.
     ///
     /// # Errors
     /// - [`Error::Length`] if the row has not as many ids as the vocabulary, or the step's bitmask is absent,
@@ -147,8 +147,7 @@ impl<'a> Replay<'a> {
         if is_token && is_radius && is_digest {
             return Answer::Equal;
         }
-        let forced = request.emitted();
-        let request = &Request { forced, mark: outcome.mark, ..*request };
+        let request = &outcome.request(request);
         let may = self.tolerance > 0.0
             && may_report(request, &outcome.drawn(false), step.token, step.radius, self.tolerance)
                 == Some(true);

@@ -11,7 +11,7 @@ use crate::{Answer, Receipt, Replay, Wrong};
 const VOCAB: usize = 700;
 const STEPS: usize = 24;
 
-/// Asks for what a receipt holds.
+/// Adds the logprobs that a receipt needs to parameters.
 fn asking(params: SamplingParams) -> SamplingParams {
     let mode = LogprobModes { first: LogprobMode::Edited, second: Some(LogprobMode::Radius) };
     SamplingParams {
@@ -42,7 +42,7 @@ fn moved(rows: &[Vec<f32>], by: f32, way: u32) -> Vec<Vec<f32>> {
     rows.iter().enumerate().map(row).collect()
 }
 
-/// What comes with each step.
+/// The mask of all steps, and the token that is forced.
 #[derive(Clone, Copy)]
 struct With {
     mask: Option<&'static [u32]>,
@@ -162,13 +162,13 @@ fn each_claim_that_is_changed_is_named() {
         let mask = Some((9, Answer::Wrong(Wrong::Mask)));
         assert_eq!(answers(|receipt| receipt.steps[9].mask = None, tolerance), mask);
         assert_eq!(answers(|receipt| receipt.steps[9].mask = Some([1; 16]), tolerance), mask);
-        // Who says that a token was forced claims that it has no bound.
+        // A forced token has an infinite radius.
         assert_eq!(answers(|receipt| receipt.steps[7].is_forced = true, tolerance), radius);
     }
     let digest = |receipt: &mut Receipt| receipt.steps[0].digest[3] ^= 1;
     assert_eq!(answers(digest, 0.0), Some((0, Answer::Wrong(Wrong::Digest))));
     assert_eq!(answers(digest, 0.001), Some((0, Answer::Within)));
-    // The same words behind the vocabulary's end are the same mask.
+    // Words after the end of the vocabulary do not change a mask.
     let longer = [MASK.to_vec(), vec![7; 3]].concat();
     assert_eq!(replay(&receipt, &rows, Some(&longer), 0.0).unwrap(), [Answer::Equal; STEPS]);
     let none = replay(&receipt, &rows, None, 0.0).unwrap_err();
@@ -315,7 +315,8 @@ fn the_vectors_for_implementers_are_current() {
     let forced = With { forced: Some(7), ..NOTHING };
     let mirostat = Some(Mirostat { tau: 2.0, eta: 0.1, mu: None });
     let penalised = SamplingParams { repetition_penalty: 1.25, top_p: 0.75, min_p: 0.125, ..plain() };
-    // Parameters, what comes with the steps, and by how much the logits that are replayed differ.
+    // Parameters, the mask and the forced token, and the tolerance, by which the replayed logits differ at
+    // most.
     let cases = [
         (plain(), NOTHING, 0.0),
         (SamplingParams { top_k: 4, temperature: 0.5, ..plain() }, masked, 0.0),

@@ -49,7 +49,14 @@ impl Outcome {
         self.forced.as_ref().map_or(self.filtered_ids(), std::slice::from_ref)
     }
 
-    /// Returns what the row's radius is made of. `hooked`: whether a hook changed the row.
+    /// Returns the request as the row drew by it: with the token that the end of a section or of a loop
+    /// forced, and with the words of the row's mark.
+    #[must_use]
+    pub fn request<'a>(&self, request: &Request<'a>) -> Request<'a> {
+        Request { forced: request.emitted(), mark: self.mark, ..*request }
+    }
+
+    /// Returns the row as the rules of the radius read it. `hooked`: whether a hook changed the row.
     #[must_use]
     pub fn drawn(&self, hooked: bool) -> Drawn<'_> {
         let Self { z, order, token, temperature, .. } = self;

@@ -88,13 +88,13 @@ impl Edits {
     }
 }
 
-/// What a row's race and cuts are made of.
+/// A row's race, and the numbers that decide its cuts.
 struct Race<'a> {
     request: &'a Request<'a>,
     drawn: &'a Drawn<'a>,
     kept: Given<'a>,
-    /// With the first token for its own.
-    facts: Facts,
+    /// The mass of the kept tokens at the filters' scale.
+    mass: u64,
     /// The filters' scale.
     filter_s: f32,
     /// 1 / s.
@@ -106,16 +106,20 @@ impl<'a> Race<'a> {
         let Drawn { z, temperature, .. } = *drawn;
         let (s, kept) = (scale(temperature), drawn.kept());
         let filter_s = if request.params.temperature_last { scale(1.0) } else { s };
-        let facts = Facts {
-            first: drawn.at(0),
-            own: drawn.at(0),
-            least: drawn.at(kept.len() - 1),
-            next: drawn.at(kept.len()),
-            count: kept.len(),
-            mass: Given::new(z, kept, Measure::Logits { s: filter_s }).total(),
-        };
+        let mass = Given::new(z, kept, Measure::Logits { s: filter_s }).total();
         let kept = Given::new(z, kept, Measure::Logits { s });
-        Self { request, drawn, kept, facts, filter_s, h: 1.0 / s }
+        Self { request, drawn, kept, mass, filter_s, h: 1.0 / s }
+    }
+
+    /// Returns the limits of a token with this logit, and the size of the numbers that decide on it. `score`:
+    /// the token's.
+    fn limits(&self, own: f32, score: f32) -> (Limits, f32) {
+        let Self { drawn, mass, .. } = *self;
+        let kept = drawn.kept;
+        let (first, least, next) = (drawn.at(0), drawn.at(kept - 1), drawn.at(kept));
+        let facts = Facts { first, own, least, next, count: kept, mass };
+        let limits = Limits::new(self.request.params, drawn.z.len(), &facts, self.filter_s);
+        (limits, size(&facts, score, self.h, &limits))
     }
 
     /// Returns the score of a token, which need not be kept.
@@ -267,7 +271,7 @@ impl Drawn<'_> {
         &self.order[..self.kept]
     }
 
-    /// Returns the logit at a place of the order, -inf behind its end.
+    /// Returns the logit at a place of the order, -inf after its end.
     fn at(&self, place: usize) -> f32 {
         self.order.get(place).map_or(f32::NEG_INFINITY, |id| self.z[*id as usize])
     }
@@ -279,21 +283,46 @@ impl Drawn<'_> {
     }
 }
 
+/// The radius of a row: by a rule alone, or from distances.
+enum Reach {
+    /// The row is none of which distances are known, or no distance bounds it.
+    Ruled(f32),
+    Measured {
+        edits: Edits,
+        /// What [`nearest`] returns.
+        twice: f32,
+        size: f32,
+    },
+}
+
+impl Reach {
+    fn of(request: &Request<'_>, drawn: &Drawn<'_>) -> Self {
+        if drawn.token == NONE {
+            return Self::Ruled(f32::NEG_INFINITY);
+        }
+        if request.forced.and_then(Forced::kept).is_some() {
+            return Self::Ruled(f32::INFINITY);
+        }
+        let Some(edits) = drawn.edits(request) else { return Self::Ruled(0.0) };
+        if drawn.order.len() == 1 {
+            return Self::Ruled(f32::INFINITY);
+        }
+        let (twice, size) = nearest(request, drawn);
+        Self::Measured { edits, twice, size }
+    }
+
+    fn radius(&self) -> f32 {
+        match *self {
+            Self::Ruled(radius) => radius,
+            Self::Measured { edits, twice, size } => edits.radius(twice, size),
+        }
+    }
+}
+
 /// Returns the radius of a row (L7).
 #[must_use]
 pub fn radius(request: &Request<'_>, drawn: &Drawn<'_>) -> f32 {
-    if drawn.token == NONE {
-        return f32::NEG_INFINITY;
-    }
-    if request.forced.and_then(Forced::kept).is_some() {
-        return f32::INFINITY;
-    }
-    let Some(edits) = drawn.edits(request) else { return 0.0 };
-    if drawn.order.len() == 1 {
-        return f32::INFINITY;
-    }
-    let (twice, size) = nearest(request, drawn);
-    edits.radius(twice, size)
+    Reach::of(request, drawn).radius()
 }
 
 /// Returns twice how far logits may move before another token is drawn, without edits and roundings, and how
@@ -305,9 +334,8 @@ fn nearest(request: &Request<'_>, drawn: &Drawn<'_>) -> (f32, f32) {
     }
     let (token, kept) = (token as u32, drawn.kept());
     let race = Race::new(request, drawn);
-    let facts = Facts { own: z[token as usize], ..race.facts };
-    let limits = Limits::new(request.params, z.len(), &facts, race.filter_s);
     let won = race.score(token);
+    let (limits, size) = race.limits(z[token as usize], won);
     let wins = |id: u32| (won - race.score(id)) * race.h;
     let others = kept.iter().filter(|id| **id != token);
     let twice = others.map(|id| wins(*id)).fold(limits.leaves, f32::min);
@@ -318,7 +346,7 @@ fn nearest(request: &Request<'_>, drawn: &Drawn<'_>) -> (f32, f32) {
     let (most, nearest) = nearer
         .fold((f32::NEG_INFINITY, twice), |(most, nearest), (z, after)| (most.max(z), nearest.min(after)));
     let holds = nearest < twice && race.holds_out(&limits, most, twice);
-    (if holds { twice } else { nearest }, size(&facts, won, race.h, &limits))
+    (if holds { twice } else { nearest }, size)
 }
 
 /// Returns whether a row whose logits differ from this row's by at most `by` each may report a token and its
@@ -336,18 +364,18 @@ pub fn may_report(
         return may_draw(request, drawn, token, by).map(|may| may && is_near);
     }
     let Some(radius) = radius else { return Some(true) };
-    let own = self::radius(request, drawn);
+    let reach = Reach::of(request, drawn);
+    let own = reach.radius();
     if radius.to_bits() == own.to_bits() {
         return Some(true);
     }
     if radius.is_infinite() || own.is_infinite() {
         return Some(false);
     }
-    let edits = drawn.edits(request)?;
+    let Reach::Measured { edits, twice, size } = reach else { return None };
     let mut filters = request.params.filters(drawn.z.len());
     let is_exact = drawn.temperature == 0.0
         || matches!((filters.next(), filters.next()), (None | Some(Filter::TopK | Filter::MinP), None));
-    let (twice, size) = nearest(request, drawn);
     let slack = 4.0 * ROUNDINGS * ((0.5 * twice + size) + (edits.size + by));
     Some(!is_exact || (radius - own).abs() <= by + slack)
 }
@@ -369,18 +397,13 @@ fn may_draw(request: &Request<'_>, drawn: &Drawn<'_>, token: u32, by: f32) -> Op
 
     let race = Race::new(request, drawn);
     let score = race.score(token);
-    let limits_of = |own: f32| {
-        let facts = Facts { own, ..race.facts };
-        (facts, Limits::new(request.params, z.len(), &facts, race.filter_s))
-    };
-    let (facts, limits) = limits_of(own);
+    let (limits, size) = race.limits(own, score);
     // A kept token is in its way until it is beaten or cut off.
     let is_beaten = |id: u32| {
-        let other = (race.score(id), z[id as usize]);
-        let (of_other, leaves) = limits_of(other.1);
-        let twice = ((other.0 - score) * race.h).min(leaves.leaves);
-        let size = size(&facts, score, race.h, &limits).max(size(&of_other, other.0, race.h, &limits));
-        edits.radius(twice, size) <= by
+        let other = race.score(id);
+        let (of_other, other_size) = race.limits(z[id as usize], other);
+        let twice = ((other - score) * race.h).min(of_other.leaves);
+        edits.radius(twice, size.max(other_size)) <= by
     };
     if !drawn.kept().iter().all(|id| *id == token || is_beaten(*id)) {
         return Some(false);
@@ -388,7 +411,6 @@ fn may_draw(request: &Request<'_>, drawn: &Drawn<'_>, token: u32, by: f32) -> Op
     if drawn.kept().contains(&token) {
         return Some(true);
     }
-    let size = size(&facts, score, race.h, &limits);
     let is_kept = edits.radius(limits.until_kept(own), size) <= by;
     Some(is_kept && !race.holds_out(&limits, own, edits.twice(by, size)))
 }

@@ -7,7 +7,7 @@ vLLM calls :func:`register` in each of its processes, by the entry point `vllm.g
 * :mod:`gumball_vllm.samplers`: the samplers of model runner V1. They draw by :mod:`.draws` for the rows that :mod:`.follower` and :mod:`.requests` follow.
 * :mod:`gumball_vllm.pooled`: the samplers of model runner V2; :mod:`gumball_vllm.runner_v2`: those where vLLM edits and filters the logits itself.
 * :mod:`gumball_vllm.batches` and :mod:`gumball_vllm.listed`: what both runners take of batches, drafts and logprobs.
-* :mod:`gumball_vllm.receipts`: receipts of answers, made where these come to.
+* :mod:`gumball_vllm.receipts`: receipts of answers, which a client makes from the answer alone.
 * :mod:`gumball_vllm.heads`: a head of ours in the place of a model's last product, on both runners; :mod:`.head_choice`: which one.
 """
 

@@ -1,4 +1,4 @@
-"""Receipts of vLLM's answers: what their tokens were drawn from, made on the side that asked, of what the answer has."""
+"""Receipts of vLLM's answers, made by the client from the answer alone."""
 
 from __future__ import annotations
 
@@ -50,9 +50,9 @@ def receipt_of(
     seed = (seed + index) % 2**64
     receipt = gumball.Receipt(ours, vocab, prompt=output.prompt_token_ids, seed=seed)
     completion = output.outputs[index]
-    of_tokens = iter(masks) if masks is not None else None
-    for token, found in zip(completion.token_ids, completion.logprobs, strict=True):
+    masks = [None] * len(completion.token_ids) if masks is None else masks
+    for token, found, mask in zip(completion.token_ids, completion.logprobs, masks, strict=True):
         ranked = sorted((one.rank, id, one.logprob) for id, one in found.items())
         top = [(id, logprob) for rank, id, logprob in ranked if rank <= ours.logprobs.top_n and logprob > float("-inf")]
-        receipt.push_listed(token, top, mask=None if of_tokens is None else next(of_tokens))
+        receipt.push_listed(token, top, mask=mask)
     return receipt

@@ -114,6 +114,9 @@ pub fn run(args: &Args, out: &mut Output<'_>) -> Result<()> {
     args.speculate.check(&params)?;
     let (device, level) = (args.engine.device(None)?, args.engine.level()?);
     args.head.check(device.is_some())?;
+    if let Some(path) = &args.receipt {
+        files::check_place(path).map_err(|error| Error::io(path, &error))?;
+    }
     let route = args.engine.route()?;
     let prompt = prompt(args)?;
     let mut session = Session::start(&args.model, &prompt)?;
@@ -125,21 +128,10 @@ pub fn run(args: &Args, out: &mut Output<'_>) -> Result<()> {
         session.model.eos().iter().filter(|id| !params.stop_ids.contains(id)).copied().collect::<Vec<_>>();
     params.stop_ids.extend(ends);
     let has_logprobs = params.logprobs.is_some();
-    if let Some(path) = &args.receipt {
-        files::check_place(path).map_err(|error| Error::io(path, &error))?;
-        let asked = params.logprobs.get_or_insert_default();
-        if !args.sampling.gives("logprobs.mode") && asked.mode == LogprobModes::default() {
-            asked.mode = LogprobModes { first: LogprobMode::Edited, second: Some(LogprobMode::Radius) };
-        }
-        if !args.sampling.gives("logprobs.top_n") && asked.top_n == 0 {
-            asked.top_n = 8;
-        }
-        params.seed.get_or_insert_with(crate::fresh_seed);
-    }
-    let receipt = args.receipt.as_ref().map(|_| {
-        Receipt::new(&params, session.model.vocab(), params.seed.unwrap_or_default(), 0, &session.prompt)
-    });
-    let receipt = receipt.transpose()?;
+    let receipt = match args.receipt {
+        Some(_) => Some(receipt(args, &mut params, &session)?),
+        None => None,
+    };
     let widths = Widths::of(params.logprobs.as_ref());
     let drafter = args.speculate.drafter(&session.model, level)?;
     let rows = drafter.as_ref().map_or(1, |drafter| drafter.most + 1);
@@ -224,6 +216,20 @@ pub fn run(args: &Args, out: &mut Output<'_>) -> Result<()> {
         (Finish::NoToken, _) => Err(Error::Verdict("no token was allowed, so the text ends here".to_owned())),
         _ => Ok(()),
     }
+}
+
+/// Returns the receipt of the text, which has no token yet, and gives the parameters what it needs: a seed,
+/// and logprobs where flags do not say which.
+fn receipt(args: &Args, params: &mut SamplingParams, session: &Session) -> Result<Receipt> {
+    let asked = params.logprobs.get_or_insert_default();
+    if !args.sampling.gives("logprobs.mode") && asked.mode == LogprobModes::default() {
+        asked.mode = LogprobModes { first: LogprobMode::Edited, second: Some(LogprobMode::Radius) };
+    }
+    if !args.sampling.gives("logprobs.top_n") && asked.top_n == 0 {
+        asked.top_n = 8;
+    }
+    let seed = *params.seed.get_or_insert_with(crate::fresh_seed);
+    Ok(Receipt::new(params, session.model.vocab(), seed, 0, &session.prompt)?)
 }
 
 /// Returns the prompt: the argument, or what standard input says.

@@ -39,6 +39,9 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<()> {
     let receipt = args.receipt.read()?;
     let mut verifier = Verifier::new(&args.receipt, &receipt)?;
     let wrong = |reason: String| Error::file(reading::name(&args.receipt.receipt), reason);
+    if receipt.prompt().is_empty() {
+        return Err(wrong("it has no prompt, and a model computes no logits of nothing".to_owned()));
+    }
     let mut session = Session::load(args.model.as_deref())?;
     let Session { model, padding_mask, .. } = &mut session;
     if model.vocab() != receipt.vocab() {
@@ -47,13 +50,9 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<()> {
             "it is of {vocab} ids, but the model has {own}; name its model by --model"
         )));
     }
-    if receipt.prompt().is_empty() {
-        return Err(wrong("it has no prompt, and a model computes no logits of nothing".to_owned()));
-    }
     let grammar = args.grammar.as_ref().map(|path| Grammar::load(path, &model.tokenizer));
     let (mut grammar, mut has_left) = (grammar.transpose()?, false);
-    let has_masks = receipt.steps().iter().any(|step| step.mask.is_some());
-    if has_masks && grammar.is_none() && padding_mask.is_none() {
+    if receipt.has_masks() && grammar.is_none() && padding_mask.is_none() {
         return Err(Error::Usage(
             "the receipt's tokens had bitmasks; name the grammar by --grammar".to_owned(),
         ));
@@ -61,8 +60,8 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<()> {
     let _waiting = Waiting::show(format!("reading {} tokens again", receipt.steps().len()));
     let output: Vec<u32> = receipt.steps().iter().map(|step| step.token).collect();
     for (chunk, ids) in output.chunks(ROWS).enumerate() {
-        // The rows of a chunk stand behind the prompt, or its predecessor's last token, and its own tokens
-        // but the last.
+        // The model reads the token before each row: the prompt or the last token of the chunk before, then
+        // the chunk's own tokens, except its last one.
         let (before, ids_before) = (ids.len() - 1, &output[..chunk * ROWS]);
         let last = ids_before.last().map_or(receipt.prompt(), std::slice::from_ref);
         let hidden = model.llama.hidden(&[last, &ids[..before]].concat())?;

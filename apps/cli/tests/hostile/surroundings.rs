@@ -115,7 +115,7 @@ fn pip_ends_with_the_command_however_that_ends() {
         std::fs::write(&python, script).unwrap();
         std::fs::set_permissions(&python, std::fs::Permissions::from_mode(0o755)).unwrap();
         let path = format!("{}:{}", folder.path().display(), std::env::var("PATH").unwrap_or_default());
-        // Whoever runs the tests in the background may have them ignore some signals.
+        // Tests that run in the background may have been started with some signals ignored.
         let mut child = Command::new("env")
             .arg("--default-signal=HUP,INT,TERM")
             .args([env!("CARGO_BIN_EXE_gumball"), "generate", "hi"])

@@ -300,8 +300,7 @@ impl Trace {
 }
 
 fn radius_of(request: &Request<'_>, outcome: &oracle::Outcome) -> Option<f32> {
-    let request = Request { forced: request.emitted(), mark: outcome.mark, ..*request };
-    let radius = radius::radius(&request, &outcome.drawn(false));
+    let radius = radius::radius(&outcome.request(request), &outcome.drawn(false));
     (radius > 0.0 && radius < f32::INFINITY).then_some(radius)
 }
 
