@@ -28,7 +28,7 @@ pub struct Like {
 }
 
 /// The families, by name.
-pub const LIKES: [Like; 17] = [
+pub const LIKES: [Like; 18] = [
     // A bell-shaped distribution of deviation 2, with twenty peaks raised by 6 to 14.
     Like { name: "model", row: model_like },
     // What the former is at temperatures of 0.5 and 2.
@@ -45,6 +45,8 @@ pub const LIKES: [Like; 17] = [
     Like { name: "zipf-2.5", row: |vocab, seed| zipf(vocab, 2.5, seed) },
     // Some hundred and some thousand tokens at two levels above a bell.
     Like { name: "heaps", row: two_heaps },
+    // One token in a hundred stands 5.5 above all others; each level is a bell of deviation 0.4.
+    Like { name: "hundredth", row: hundredth },
     // A bell rounded to eighths: cuts fall on ties, as in rows that were bf16.
     Like { name: "ties", row: ties },
     // A bell of deviation 0.001: nearly every token is in the nucleus.
@@ -74,6 +76,12 @@ fn real(vocab: usize, seed: u64) -> Vec<f32> {
     row.resize_with(vocab, || lower[words.below(lower.len())]);
     row.rotate_right(977 * seed as usize % vocab);
     row
+}
+
+fn hundredth(vocab: usize, seed: u64) -> Vec<f32> {
+    let mut words = Words(!seed);
+    let raise = |logit: f32| if words.below(100) == 0 { logit + 5.5 } else { logit };
+    bell(vocab, 0.4, seed).into_iter().map(raise).collect()
 }
 
 fn scaled(row: Vec<f32>, factor: f32) -> Vec<f32> {
