@@ -222,6 +222,7 @@ def reason(error):
 def main(part, file, seconds=240.0, vocab=plan.MAIN_VOCAB, all_rows=plan.FAMILY_ROWS):
     gumball.add_watermark_keys(f"1 {KEY:016x}{KEY:016x}")
     began, record = time.monotonic(), []
+    device = {"device": torch.cuda.get_device_name(), "torch": torch.__version__, "vocab": vocab, "part": part}
     print("| asked | rows | way | graph, us | host, us | ids of a set | rows with other sets than ours |")
     for rows in all_rows:
         count = min(MOST_BATCHES, max(4, -(-COLD_BYTES // (4 * vocab * rows))))
@@ -266,9 +267,8 @@ def main(part, file, seconds=240.0, vocab=plan.MAIN_VOCAB, all_rows=plan.FAMILY_
                 del way
         del batches
         torch.cuda.empty_cache()
-    with open(file, "w") as out:
-        device = {"device": torch.cuda.get_device_name(), "torch": torch.__version__, "vocab": vocab, "part": part}
-        json.dump({**device, "cells": record}, out, indent=1)
+        with open(file, "w") as out:
+            json.dump({**device, "cells": record}, out, indent=1)
     print(*device.values(), f"{time.monotonic() - began:.0f} s")
 
 
