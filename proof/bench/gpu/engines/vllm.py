@@ -5,6 +5,7 @@ sampler: the same, with ratio tests in place of the race."""
 
 import functools
 import importlib.metadata
+from types import SimpleNamespace
 
 import torch
 from vllm.v1.sample.ops.topk_topp_triton import apply_top_k_top_p_triton
@@ -94,8 +95,14 @@ class Columns:
         return x
 
 
-def sampler(rows, vocab, request):
+def sampler(rows, vocab, request, sets=False):
+    """A step; with `sets`, besides its tokens what `--return-sampling-mask` leaves on the device."""
     to, logprob = Columns(rows, vocab, request), request[0].logprob
+    if sets:
+        from vllm.v1.worker.gpu.sample.output import SamplingMaskTensors
+
+        ones, starts = torch.ones_like(to.requests), torch.arange(rows + 1, dtype=torch.int32, device="cuda")
+        most = max(params.top_k or vocab for params in request)
 
     def call(logits):
         x = to.applied(logits, to.filtered and divides(request))
@@ -110,7 +117,36 @@ def sampler(rows, vocab, request):
         )
         if logprob:
             compute_topk_scores(logits, 0, tokens)
-        return tokens
+        return (tokens, SamplingMaskTensors.from_logits(x, starts, ones, most)) if sets else tokens
+
+    return call
+
+
+def marked(rows, vocab, request, history, key):
+    """A step whose tokens are marked, after ids that were generated, [rows, count] int32: its sampler, given what its runner keeps."""
+    from vllm.v1.watermarking.gpu_sampler import GPUWatermarkSampler
+    from vllm.v1.watermarking.gumbel import GumbelWatermarker
+
+    def both(values):
+        return SimpleNamespace(np=values.cpu().numpy(), gpu=values)
+
+    to, step = Columns(rows, vocab, request), GPUWatermarkSampler.__new__(GPUWatermarkSampler)
+    step.watermarker = GumbelWatermarker(key)
+    step.deduplicate_contexts, step.deduplicate_contexts_max_history = "single_turn", 8192
+    step.watermarking = both(torch.ones(rows, dtype=torch.bool, device="cuda"))
+    step.use_fp64_gumbel = False
+    step.sampling_states = SimpleNamespace(
+        temperature=both(to.temperature), seeds=both(to.seeds), any_greedy=lambda _: False
+    )
+    lengths = torch.full((rows,), history.shape[1], dtype=torch.int32, device="cuda")
+    step.req_states = SimpleNamespace(
+        all_token_ids=both(history), prompt_len=both(torch.zeros_like(lengths)), total_len=both(lengths)
+    )
+    numbers = to.requests.cpu().numpy()
+
+    def call(logits):
+        x = torch.empty_like(logits).copy_(logits) if to.filtered else logits
+        return step._sample_random(x, to.requests, numbers, to.positions, to.k, to.p, to.top_p_alone, False)[0]
 
     return call
 
