@@ -71,6 +71,8 @@ def calls(ops: Any, batch: np.ndarray, put: Callable[..., Any]) -> Calls:
         "sample_from_pools of pools": lambda: ops.sample_from_pools(
             logits, pool, seed=pair, position=pair, rows_per_slot=7, top_p=0.9, dtype="int64"
         ),
+        "radii": lambda: ops.radii(logits, temperature=column, seed=5, position=2, top_k=ks, order="joint"),
+        "radii of bfloat16": lambda: ops.radii(narrow, seed=seeds, position=3, draw=0, top_p=0.9, min_p=0.02),
         "selected_logprobs": lambda: ops.selected_logprobs(logits, ks),
         "selected_logprobs of one id": lambda: ops.selected_logprobs(half, 5, **OF_PROBS, return_ranks=True)[1] * 1,
         "row_count": lambda: ops.softmax(logits, 0.7) * ops.row_count(logits),
@@ -111,6 +113,14 @@ def more_calls(batch: np.ndarray, put: Callable[..., Any]) -> Calls:
         "offsets": lambda: gumball.sample(logits, seed=some, zero_for_none=True, **offsets),
         "pools": lambda: gumball.sample_from_pools(probs, slots, **held, dtype="int64"),
         "pools, neighbours": lambda: gumball.sample_from_pools(logits, [3], rows_per_slot=7, **held),
+        "radii of rows without a token": lambda: gumball.radii(
+            logits,
+            seed=list(range(7)),
+            position=0,
+            temperature=[0.5] * 7,
+            top_k=(3,) * 7,
+            out=put(np.empty(7, np.float32)),
+        ),
         "logprobs": lambda: gumball.selected_logprobs(logits, tokens, return_ranks=True, return_statuses=True),
         "logprobs of ids there": lambda: gumball.selected_logprobs(probs, there, kind="probabilities"),
         "statuses": lambda: gumball.softmax(logits, 0.7, return_statuses=True),

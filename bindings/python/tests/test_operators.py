@@ -113,6 +113,7 @@ def test_schemas_and_fakes_are_right_and_mistakes_are_told(batch: np.ndarray, to
             named.sample_from_pools,
             (probs, seeds, 1, False, "probabilities", "int64", *keys[:6], False, True, *none, ""),
         ),
+        (named.radii, (logits, *keys, *none, "")),
         (named.selected_logprobs, (logits, 5, None, "logits", True)),
         (named.selected_logprobs, (probs, None, seeds, "probabilities", False)),
         (named.judge, (*chains, None, "rejection", 1.0, 1.0, "int32", *chain_keys)),
@@ -179,6 +180,7 @@ def test_a_seed_needs_a_position_and_without_both_each_call_draws_by_fresh_entro
     given: dict[str, tuple[Any, ...]] = {
         "sample": (flat,),
         "sample_from_pools": (flat, torch.arange(7)),
+        "radii": (flat,),
         "judge": (None, torch.full((7, 1), NONE), flat[:, None].repeat(1, 2, 1)),
     }
     takes = {name: inspect.signature(getattr(gumball, name)).parameters for name in gumball.operators.__all__}
@@ -241,6 +243,35 @@ def test_judged_drafts_come_back_with_their_counts_rows_and_statuses(probs: np.n
     for zeros, token in ((False, NONE), (True, 0)):
         got = gumball.judge(none[:, :2], ids, none, seed=1, position=0, zero_for_none=zeros)
         assert got.tokens.tolist() == [[token, NONE, NONE]] and got.statuses.tolist() == [Status.EMPTY]
+
+
+def test_radii_are_those_of_requests(batch: np.ndarray) -> None:
+    batch[2] = -np.inf
+    asked = gumball.LogprobsParams(mode=["raw", "radius"])
+    columns: dict[str, Any] = {"temperature": [0.7, 0, 1, 1.3, 0.7, 0, 1], "top_k": [0, 9, 40, 1, 900, 0, 5]}
+    for filters in ({}, columns, columns | {"top_p": [0.9, 1, 0.5, 0.9, 1, 0.3, 0.9], "min_p": 0.02}):
+        for order in ("joint", None):
+            for rows in (batch, batch.astype(np.float16)):
+                wanted = []
+                for i, row in enumerate(rows):
+                    own = {name: one if isinstance(one, float) else one[i] for name, one in filters.items()}
+                    order_of = {} if order is None else {"order": order}
+                    sampler = Sampler(SamplingParams(seed=i, logprobs=asked, **own, **order_of), VOCAB, prompt=[0] * 3)
+                    sampler.sample(row)
+                    assert sampler.logprobs is not None
+                    wanted.append(sampler.logprobs.second)
+                found = gumball.radii(rows, seed=list(range(7)), position=3, draw=0, order=order, **filters)
+                assert found.dtype == np.float32 and found.tolist() == wanted
+                assert wanted[2] == -np.inf and max(wanted) > 0
+    assert gumball.radii(batch[:0], seed=1, position=0).shape == (0,)
+    for given in (
+        {"order": ["min_p", "top_p"], "min_p": 0.1, "top_p": 0.9},
+        {"order": ["min_p", "top_p"], "min_p": [0.1] * 7, "top_p": [0.9] * 7},
+        {"params": SamplingParams(typical_p=0.9)},
+    ):
+        with pytest.raises(ValueError, match="radii .*L7 names the parameters of which one is known"):
+            gumball.radii(batch, seed=1, position=0, **given)
+        assert (gumball.radii(batch, seed=1, position=0, temperature=0, **given)[:2] > 0).all()
 
 
 def test_logprobs_of_tokens_come_with_ranks_and_statuses(batch: np.ndarray) -> None:

@@ -73,7 +73,7 @@ DEVICE void apply_columns(const ParamColumns& args, const RowColumns& own, Param
         dynamic = dynamic && t != 0.0f;
         params.temperature = t;
         if (t < bits_float((127 - 100) << 23) && !dynamic) {
-            params.features = FEATURE_GREEDY;
+            params.features = FEATURE_GREEDY | (params.features & (FEATURE_LOGPROBS | FEATURE_LOGPROB_SUMS));
             params.effective_temperature = 0.0f;
         } else if (!dynamic) {
             params.effective_temperature = t;

@@ -23,7 +23,7 @@ def register() -> None:
 
     from gumball.plugins.releases import warn_if_untried
 
-    from . import budgets, masks
+    from . import budgets, masks, radii
     from .draws import Seeds
     from .sampler import Sampler, refuse_marks
 
@@ -34,15 +34,18 @@ def register() -> None:
         HookRegistry.register(f"{info}.{name}", getattr(Seeds, name), HookType.AFTER)
     managers = "sglang.srt.managers"
     entrance = f"{managers}.tokenizer_manager.TokenizerManager._validate_one_request"
-    for check in (masks.refuse_edits, budgets.refuse_unread):
+    for check in (masks.refuse_edits, budgets.refuse_unread, radii.refuse_untold):
         HookRegistry.register(entrance, check, HookType.BEFORE)
     reading = f"{managers}.scheduler_components.batch_result_processor.SchedulerBatchResultProcessor"
     for target, hook in (
         (f"{managers}.scheduler.Scheduler._handle_generate_request", masks.any_top_k),
         (f"{reading}.materialize_sampling_mask_output", masks.read),
         ("sglang.srt.sampling.sampling_mask.SamplingMaskChunk.to_lists", masks.unpacked),
+        (f"{reading}._maybe_collect_customized_info", radii.collect),
+        (f"{managers}.tokenizer_manager.TokenizerManager.update_request_meta_info", radii.told),
     ):
         HookRegistry.register(target, hook, HookType.AROUND)
+    HookRegistry.register(f"{managers}.utils.GenerationBatchResult.copy_to_cpu", radii.copy, HookType.BEFORE)
     arguments = "sglang.srt.arg_groups.validation_hook.check_watermark_server_args"
     HookRegistry.register(arguments, refuse_marks, HookType.BEFORE)
     # SGLang's watermark leaves a marked row one token before any sampler sees it; only the check of arguments refuses others' samplers.

@@ -13,13 +13,13 @@ import torch
 from gumball import operators
 from gumball.plugins.states import seed_of
 
-__all__ = ["Seeds", "draw", "filters", "logprobs"]
+__all__ = ["Seeds", "asking", "draw", "filters", "logprobs", "radii"]
 
-_NAME = "gumball_seeds"
+_NAME, _ASKING = "gumball_seeds", "gumball_asking"
 
 
 class Seeds:
-    """The seeds of a batch's requests, in the batch's own turn, through everything that happens to it.
+    """The seeds of a batch's requests, and which ask for radii, in the batch's own turn, through everything that happens to it.
 
     The methods are called behind those of SGLang's `SamplingBatchInfo` that they name, with its result first. Seeds are int64, [rows], and lie
     where the batch's other tensors do: a step must not wait for a copy behind the forward pass.
@@ -31,23 +31,33 @@ class Seeds:
         like = result.temperatures
         seeds = torch.tensor([_seed(request) for request in batch.reqs], dtype=torch.int64, pin_memory=like.is_cuda)
         setattr(result, _NAME, seeds.to(like.device, non_blocking=True))
+        setattr(result, _ASKING, [asking(request) for request in batch.reqs])
         return result
 
     @staticmethod
     def filter_batch(result: Any, info: Any, keep_indices: Any, keep_indices_device: Any) -> None:
         """Keeps the seeds of the requests that stay."""
         setattr(info, _NAME, getattr(info, _NAME)[keep_indices_device])
+        setattr(info, _ASKING, [getattr(info, _ASKING)[i] for i in keep_indices])
 
     @staticmethod
     def merge_batch(result: Any, info: Any, other: Any) -> None:
         """Puts the seeds of another batch after these."""
         setattr(info, _NAME, torch.cat([getattr(info, _NAME), getattr(other, _NAME)]))
+        setattr(info, _ASKING, getattr(info, _ASKING) + getattr(other, _ASKING))
 
     @staticmethod
     def copy_for_forward(result: Any, info: Any) -> Any:
         """Hands the seeds to the copy that a step works with."""
         setattr(result, _NAME, getattr(info, _NAME))
+        setattr(result, _ASKING, getattr(info, _ASKING))
         return result
+
+
+def asking(request: Any) -> bool:
+    """Whether a request asks for radii."""
+    params = request.sampling_params.custom_params
+    return isinstance(params, dict) and params.get("return_radii") is True
 
 
 def _seed(request: Any) -> int:
@@ -88,6 +98,24 @@ def draw(logits: torch.Tensor, info: Any, positions: torch.Tensor) -> torch.Tens
         dtype="int64",
     )
     return tokens.clamp(min=0)
+
+
+def radii(logits: torch.Tensor, info: Any, positions: torch.Tensor) -> torch.Tensor | None:
+    """Returns the radius of each row (L7) for the token of :func:`draw`, [rows] float32, NaN for a request that does not ask; None if none asks.
+
+    The arguments are those of `draw`. What SGLang takes for greedy, a top-k of 1, has the radius of temperature 0.
+    """
+    those: list[bool] = getattr(info, _ASKING)
+    if not any(those):
+        return None
+    rows = torch.tensor([i for i, asks in enumerate(those) if asks], pin_memory=logits.is_cuda)
+    rows = rows.to(logits.device, non_blocking=True)
+    chosen = {name: value[rows] if isinstance(value, torch.Tensor) else value for name, value in filters(info).items()}
+    chosen["temperature"] = chosen["temperature"].masked_fill(info.top_ks[rows] == 1, 0.0)
+    keys = {"seed": getattr(info, _NAME)[rows], "position": positions[rows].to(torch.int64) + 1, "draw": 0}
+    found = logits.new_full((len(logits),), torch.nan, dtype=torch.float32)
+    found[rows] = operators.radii(logits[rows], **chosen, **keys)
+    return found
 
 
 def logprobs(logits: torch.Tensor, info: Any, original: bool) -> torch.Tensor:

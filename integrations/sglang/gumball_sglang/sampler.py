@@ -12,6 +12,7 @@ from gumball.plugins import marks
 
 from .draws import draw, logprobs
 from .masks import masks_of
+from .radii import leave
 
 __all__ = ["Sampler", "refuse_marks"]
 
@@ -49,9 +50,10 @@ class Sampler(theirs.Sampler):
         *,
         logprob_logits: torch.Tensor | None = None,
     ) -> torch.Tensor:
-        """Draws a token of each row and writes logprobs and sampling masks to `logits_output`, as SGLang's method is asked to."""
+        """Draws a token of each row and writes logprobs, sampling masks and radii to `logits_output`, as SGLang's method is asked to."""
         logits = self._preprocess_logits(logits_output.next_token_logits, sampling_info)
         tokens = draw(logits, sampling_info, positions)
+        leave(logits_output, logits, sampling_info, positions)
         if return_logprob:
             rows = logits
             if logprob_logits is not None:

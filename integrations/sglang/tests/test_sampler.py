@@ -17,7 +17,7 @@ if find_spec("sglang") is None:
 import gumball_sglang
 import numpy
 import torch
-from gumball_sglang import budgets
+from gumball_sglang import budgets, radii
 from gumball_sglang.masks import any_top_k, refuse_edits
 from sglang.srt.constrained.reasoner_grammar_backend import ReasonerGrammarObject
 from sglang.srt.constrained.xgrammar_backend import XGrammarGrammarBackend
@@ -28,6 +28,7 @@ from sglang.srt.managers.scheduler_components.batch_result_processor import (
     SchedulerBatchResultProcessor as BatchResultProcessor,
 )
 from sglang.srt.managers.tokenizer_manager import TokenizerManager
+from sglang.srt.managers.utils import GenerationBatchResult
 from sglang.srt.plugins.hook_registry import HookRegistry
 from sglang.srt.runtime_context import get_context, get_parallel
 from sglang.srt.sampling.sampling_batch_info import SamplingBatchInfo
@@ -62,6 +63,7 @@ def request(name: str, **chosen: Any) -> Any:
         custom_logit_processor=None,
         return_sampling_mask=False,
         sampling_logprobs_mode=None,
+        customized_info=None,
         output_ids=[],
         origin_input_ids=[1, 2],
     )
@@ -235,6 +237,85 @@ def test_sglangs_check_of_top_k_beside_a_mask_is_passed_unless_it_judges_drafts(
         assert type(asked.sampling_params.top_k) is int
     assert seen == [True, False, False]
     assert hasattr(Scheduler._handle_generate_request, "__wrapped__")
+
+
+RADII = {"custom_params": {"return_radii": True}}
+
+
+def told(sampler: Any, requests: list[Any], rows: Any, lengths: list[int]) -> tuple[list[int], list[Any]]:
+    """Tokens of a step, and what SGLang's scheduler, its message and its server make of the radii of each request: a list of its `meta_info`, or None."""
+    tokens, out = drawn(sampler, batch(*requests), rows, lengths)
+    GenerationBatchResult(
+        logits_output=out, next_token_ids=torch.tensor(tokens), copy_done=SimpleNamespace(record=lambda: None)
+    ).copy_to_cpu(False)
+    for i, one in enumerate(requests):
+        BatchResultProcessor._maybe_collect_customized_info(None, i, one, out)
+        one.output_ids.append(tokens[i])
+    found = []
+    lists = [None if one.customized_info is None else one.customized_info.get("radii") for one in requests]
+    filled = [[None] if one is None else one for one in lists]
+    for i in range(len(requests)):
+        answer: dict[str, Any] = {}
+        state = SimpleNamespace(customized_info_accumulated={}, customized_info_reported_keys=set())
+        manager = SimpleNamespace(_accumulate_request_meta_info=TokenizerManager._accumulate_request_meta_info)
+        info = {"radii": filled} if any(lists) else {}
+        TokenizerManager.update_request_meta_info(manager, answer, state, info, i, None)
+        found.append(answer.get("radii"))
+    return tokens, found
+
+
+def test_radii_are_those_of_samplers_alone_and_beside_requests_without(sampler: Any) -> None:
+    for asks in ([True] * 4, [True, False, True, False], [False] * 4):
+        requests = [
+            request(str(i), **chosen, **(RADII if one else {}))
+            for i, ((chosen, _), one) in enumerate(zip(KINDS, asks, strict=True))
+        ]
+        wanted: list[list[float]] = [[] for _ in KINDS]
+        for step in range(3):
+            rows = LOGITS[step : step + 4]
+            for i, (_, ours) in enumerate(KINDS):
+                params = gumball.SamplingParams(**ours, logprobs=gumball.LogprobsParams(mode=["raw", "radius"]))
+                alone = gumball.Sampler(params, VOCAB, prompt=[0] * (2 + step))
+                alone.sample(rows[i].numpy())
+                wanted[i].append(alone.logprobs.second)
+            _, found = told(sampler, requests, rows, [2 + step] * 4)
+            assert found == [line if one else None for line, one in zip(wanted, asks, strict=True)]
+        assert all(max(line) > 0 for line in wanted)
+
+
+def test_radii_stay_with_their_requests_in_a_changing_batch(sampler: Any) -> None:
+    requests = [request(str(i), **KINDS[i][0], **(RADII if i != 1 else {})) for i in range(3)]
+    info = batch(*requests)
+    _, out = drawn(sampler, info, LOGITS[:3], [2] * 3)
+    alone = out.customized_info["radii"]
+    info.filter_batch([2, 1], torch.tensor([2, 1]))
+    info.merge_batch(batch(requests[0]))
+    _, out = drawn(sampler, info, LOGITS[[2, 1, 0]], [2] * 3)
+    assert out.customized_info["radii"].view(torch.int32).equal(alone[[2, 1, 0]].view(torch.int32))
+    assert alone.isnan().tolist() == [False, True, False]
+
+
+def test_radii_that_no_server_tells_are_refused_where_requests_enter(sampler: Any, monkeypatch: Any) -> None:
+    asking = SimpleNamespace(return_sampling_mask=False, max_thinking_tokens=None, custom_logit_processor=None)
+
+    def enter(value: Any, drafts: str | None, marked: bool) -> None:
+        asking.sampling_params = {"custom_params": {"return_radii": value}}
+        monkeypatch.setattr(radii, "get_spec", lambda: SimpleNamespace(speculative_algorithm=drafts))
+        monkeypatch.setattr(radii, "get_server_args", lambda: SimpleNamespace(enable_watermark=marked))
+        radii.refuse_untold(None, asking)
+
+    enter(True, None, False)
+    enter(False, "EAGLE", True)
+    for value, drafts, marked, text in (
+        (True, "EAGLE", False, "it has --speculative-algorithm, since SGLang judges drafts itself"),
+        (True, None, True, "it has --enable-watermark"),
+        ("yes", None, False, "return_radii = 'yes', but it must be true or false"),
+    ):
+        with pytest.raises(ValueError, match=text):
+            enter(value, drafts, marked)
+    with pytest.raises(ValueError, match="return_radii = 'yes'"):
+        asking.sampling_params = {"custom_params": {"return_radii": "yes"}}
+        TokenizerManager._validate_one_request(SimpleNamespace(), asking, [1])
 
 
 def ban(logits: Any, vocab_mask: Any) -> None:

@@ -97,9 +97,13 @@ class GumballSamplingBackend:
         # What graphs read on a device: the drafts, and their parents.
         self._drafts = torch.zeros(config.max_bs * self.most, **place)
         self._parents = torch.zeros(config.max_bs * self.most, **place)
-        # The kept sets of the tokens, as bitmasks, if the server tells them.
+        # The kept sets of the tokens, as bitmasks, and their radii, if the server tells them.
         width = -(-config.vocab_size // TILE) * TILE // 32
-        self._sets = torch.zeros(config.max_bs * self.most, width, **place) if kept.is_on() else None
+        tokens = config.max_bs * self.most
+        self._extras = kept.Extras(
+            torch.zeros(tokens, width, **place) if kept.is_on() else None,
+            torch.zeros(tokens, dtype=torch.float32, device=self.pool.device) if kept.is_on(kept.RADII) else None,
+        )
         places = config.max_req_pool_size + 1
         self._pools = SpeculativeSamplingPools(
             torch.ones(places, dtype=torch.float32, device=self.pool.device),
@@ -163,10 +167,11 @@ class GumballSamplingBackend:
         for name, value, least, most in limits:
             if not least <= value <= most:
                 raise RuntimeError(f"{name} is {value}, but must be in {least}..={most}")
-        if self._sets is not None:
-            raise RuntimeError(
-                f"{kept.SWITCH} is 1, but requests that are spread over ranks have no kept sets; leave one out"
-            )
+        for switch, extra in zip((kept.SWITCH, kept.RADII), self._extras, strict=True):
+            if extra is not None:
+                raise RuntimeError(
+                    f"{switch} is 1, but requests that are spread over ranks have neither kept sets nor radii; leave one out"
+                )
         if self._slots:
             raise RuntimeError(f"configure_dp_sampling comes behind {len(self._slots)} requests, but must come before")
         options = {"layouts": ["replicated"], "layout": "replicated", "slots": config.max_req_pool_size + 1}
@@ -326,8 +331,8 @@ class GumballSamplingBackend:
     def get_packed_output_d2h(
         self, output_tokens: torch.Tensor, output_lengths: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor] | None:
-        """Copies tokens and lengths to the host, without a wait, and the tokens' kept sets; None where there are none, as one copy cannot fetch both."""
-        return None if self._sets is None else kept.fetched(output_tokens, output_lengths, self._sets)
+        """Copies tokens and lengths to the host, without a wait, with the tokens' kept sets and radii; None without these, as one copy cannot fetch all."""
+        return None if not self._extras else kept.fetched(output_tokens, output_lengths, self._extras)
 
     def _on_host(self) -> bool:
         return str(self.pool.device) == "cpu"
@@ -396,7 +401,7 @@ class GumballSamplingBackend:
         tokens, lengths = self._tokens[first : first + bs], self._lengths[first : first + bs]
         torch.clamp(self._output("tokens", bs, bs), min=0, out=tokens)
         self._write_logprobs(logits_output, bs, bs)
-        self._write_sets(first, bs, bs)
+        self._write_extras(first, bs, bs)
         return tokens, lengths.fill_(1)
 
     def _enqueue(self, work: Step | Verify, width: int) -> None:
@@ -407,10 +412,13 @@ class GumballSamplingBackend:
             recorded = self.pool.on_device().record([work], variant=self._variant)
             self._captured.setdefault((len(self._rows), width), {})[self._variant] = recorded
 
-    def _write_sets(self, first: int, rows: int, requests: int) -> None:
-        """Writes the kept sets of the pool's last step beside its tokens."""
-        if self._sets is not None:
-            to = self._sets[first : first + rows]
+    def _write_extras(self, first: int, rows: int, requests: int) -> None:
+        """Writes the kept sets and the radii of the pool's last step beside its tokens."""
+        sets, radii = self._extras
+        if radii is not None:
+            radii[first : first + rows].copy_(self._output("second_logprobs", rows, requests))
+        if sets is not None:
+            to = sets[first : first + rows]
             if self._on_host():
                 out = self.pool.fetch()
                 to.copy_(kept.words_of([out.kept(row) for row in range(rows)], to.shape[1]))
@@ -423,7 +431,9 @@ class GumballSamplingBackend:
         if self._on_host():
             out = self.pool.fetch()
             if name != "rows":
-                return torch.from_numpy(getattr(out, name).view("float32" if name == "logprobs" else "int32"))[:count]
+                return torch.from_numpy(getattr(out, name).view("float32" if name.endswith("logprobs") else "int32"))[
+                    :count
+                ]
             places = torch.full((len(out),), -1, dtype=torch.int32)
             for request in range(requests):
                 emitted = out.request(request)
@@ -487,7 +497,7 @@ class GumballSamplingBackend:
         torch.clamp(self._output("tokens", bs * width, bs), min=0, out=tokens)
         torch.add(self._output("accepted", bs * width, bs), 1, out=lengths)
         self._write_logprobs(logits_output, bs * width, bs)
-        self._write_sets(first, bs * width, bs)
+        self._write_extras(first, bs * width, bs)
         self.maybe_broadcast(tokens, lengths, self._path[: bs * width])
         return tokens, lengths
 

@@ -1,14 +1,15 @@
-"""Kept sets of requests, and the seeds that they drew by, in the answers of TokenSpeed's `Engine`; TokenSpeed has no name for them, so they have ours.
+"""Kept sets and radii of requests, and the seeds that they drew by, in the answers of TokenSpeed's `Engine`; TokenSpeed has no names for them, so they have ours.
 
-A server with GUMBALL_TOKENSPEED_KEPT=1 tells them to requests with `return_kept` in `custom_params`. A step writes its sets where it has its tokens, as bitmasks; they come to the
-host with the tokens, and go to the client with a request's last answer, each in the smaller form. Nothing waits for the device.
+A server with GUMBALL_TOKENSPEED_KEPT=1 tells sets to requests with `return_kept` in `custom_params`, one with GUMBALL_TOKENSPEED_RADII=1 radii to those with `return_radii`. A step writes
+them where it has its tokens, sets as bitmasks; they come to the host with the tokens, and go to the client with a request's last answer, each set in the smaller form. Nothing waits for the device.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from typing import Any
+from operator import itemgetter
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -17,22 +18,54 @@ from gumball.errors import RefusedError
 from gumball.params import SamplingParams
 from gumball.plugins.kept import lists_of, packed, refuse_edits
 
-from .params import RETURN_KEPT
+from .params import RETURN_KEPT, RETURN_RADII
 
-__all__ = ["SWITCH", "fetched", "is_on", "note_step", "refuse_unless_told", "sets_of", "telling", "unpack", "words_of"]
+__all__ = [
+    "RADII",
+    "SWITCH",
+    "Extras",
+    "fetched",
+    "is_on",
+    "note_step",
+    "refuse_unless_told",
+    "telling",
+    "extras_of",
+    "unpack",
+    "words_of",
+]
 
 SWITCH = "GUMBALL_TOKENSPEED_KEPT"
 """The environment variable that, where it is 1, makes steps tell kept sets."""
 
-# What the lengths of a step's tokens have on the host, and what a request's state has: the sets of the last step, and those of its tokens.
-_OF_STEP, _OF_REQUEST = "gumball_step_kept", "gumball_kept"
+RADII = "GUMBALL_TOKENSPEED_RADII"
+"""The environment variable that, where it is 1, makes steps tell radii."""
+
+# By the key in `custom_params`: its word in errors, and the variable that switches it on.
+_NAMES = {RETURN_KEPT: ("kept sets", SWITCH), RETURN_RADII: ("radii", RADII)}
+
+# Attributes: a step's extras, on the lengths of its tokens and on each request's state; and the extras of all tokens so far, on the state.
+_OF_STEP, _OF_REQUEST = "gumball_step_extras", "gumball_extras"
 
 
-def is_on() -> bool:
-    """Whether this server tells kept sets. Raises ValueError if the variable is neither 0 nor 1."""
-    value = os.environ.get(SWITCH, "") or "0"
+class Extras(NamedTuple):
+    """A step's kept sets as bitmasks, [rows, words] int32, and its radii, [rows] float32; None for those that are switched off."""
+
+    sets: Any
+    radii: Any
+
+    def __bool__(self) -> bool:
+        return self.sets is not None or self.radii is not None
+
+    def each(self, change: Callable[[Any], Any]) -> Extras:
+        """Changes both, if they are there."""
+        return Extras(*(None if part is None else change(part) for part in self))
+
+
+def is_on(switch: str = SWITCH) -> bool:
+    """Whether this server tells kept sets, or radii. Raises ValueError if the variable is neither 0 nor 1."""
+    value = os.environ.get(switch, "") or "0"
     if value not in ("0", "1"):
-        raise ValueError(f"{SWITCH} is {value!r}, but must be 1, or 0 (the default) for no kept sets")
+        raise ValueError(f"{switch} is {value!r}, but must be 1, or 0 (the default)")
     return value == "1"
 
 
@@ -44,67 +77,77 @@ def words_of(lists: Sequence[Any], width: int) -> torch.Tensor:
     return torch.from_numpy(np.packbits(bits, 1, "little").view("<i4"))
 
 
-def fetched(tokens: torch.Tensor, lengths: torch.Tensor, sets: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Begins to copy a step's tokens and their numbers to the host, and the sets of these tokens, which the numbers have then."""
-    on_host = [part.to("cpu", non_blocking=True, copy=True) for part in (tokens, lengths, sets[: tokens.numel()])]
-    setattr(on_host[1], _OF_STEP, on_host[2])
+def fetched(tokens: torch.Tensor, lengths: torch.Tensor, extras: Extras) -> tuple[torch.Tensor, torch.Tensor]:
+    """Begins to copy a step's tokens, lengths and extras to the host. The copied lengths have the extras as an attribute."""
+    on_host = [part.to("cpu", non_blocking=True, copy=True) for part in (tokens, lengths)]
+    count = tokens.numel()
+    setattr(on_host[1], _OF_STEP, extras.each(lambda part: part[:count].to("cpu", non_blocking=True, copy=True)))
     return on_host[0], on_host[1]
 
 
-def sets_of(lengths: torch.Tensor) -> torch.Tensor | None:
-    """The sets that came with a step's numbers of tokens, as bitmasks; None for none."""
-    found: torch.Tensor | None = getattr(lengths, _OF_STEP, None)
+def extras_of(lengths: torch.Tensor) -> Extras:
+    """Returns the extras that came with a step's lengths."""
+    found: Extras = getattr(lengths, _OF_STEP, Extras(None, None))
     return found
 
 
-def _asks(params: Any) -> bool:
-    return bool((params.custom_params or {}).get(RETURN_KEPT))
+def _asks(params: Any, name: str) -> bool:
+    return bool((params.custom_params or {}).get(name))
+
+
+def _asks_any(params: Any) -> bool:
+    return any(_asks(params, name) for name in _NAMES)
 
 
 def refuse_unless_told(params: Any, ours: SamplingParams) -> None:
-    """Raises RefusedError for a request that asks for kept sets of a server that tells none, or of logits that a set does not tell."""
-    value = (params.custom_params or {}).get(RETURN_KEPT)
-    if value not in (None, False, True):
-        raise RefusedError(f"custom_params has {RETURN_KEPT} = {value!r}, but it must be true or false")
-    if _asks(params):
-        if not is_on():
-            raise RefusedError(
-                f"custom_params has {RETURN_KEPT}, but the server tells no kept sets; start it with {SWITCH}=1"
-            )
+    """Raises RefusedError for a request that asks for what its server does not tell, or for kept sets of logits that a set does not tell."""
+    for name, (what, switch) in _NAMES.items():
+        value = (params.custom_params or {}).get(name)
+        if value not in (None, False, True):
+            raise RefusedError(f"custom_params has {name} = {value!r}, but it must be true or false")
+        if value and not is_on(switch):
+            raise RefusedError(f"custom_params has {name}, but the server tells no {what}; start it with {switch}=1")
+    if _asks(params, RETURN_KEPT):
         refuse_edits(ours, f"ask without {RETURN_KEPT}", repeatable=True)
 
 
 def note_step(processor: Any, step: Any, results: Any) -> None:
-    """Hands the states of a step's requests the sets of its tokens. processor: TokenSpeed's `OutputProcesser`, before it reads the tokens."""
-    sets = sets_of(results.output_lengths)
-    if sets is None:
+    """Hands a step's extras to the states of its requests. processor: TokenSpeed's `OutputProcesser`, before it reads the tokens."""
+    extras = extras_of(results.output_lengths)
+    if not extras:
         return
-    words, at, extends = sets.numpy(), 0, step.num_extends()
+    extras, at, extends = extras.each(lambda part: part.numpy()), 0, step.num_extends()
     for i, (name, count) in enumerate(zip(step.request_ids, results.output_lengths.tolist(), strict=True)):
         state = processor.rid_to_state.get(name)
-        if state is not None and _asks(state.sampling_params):
-            setattr(state, _OF_STEP, words[at : at + count])
+        if state is not None and _asks_any(state.sampling_params):
+            setattr(state, _OF_STEP, extras.each(itemgetter(slice(at, at + count))))
         at += count if processor.spec_num_tokens is None or i < extends else processor.spec_num_tokens
 
 
-def _settled(state: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Takes over the sets of the tokens that a request got by the last step, and returns all of its sets, packed."""
-    parts = state.__dict__.setdefault(_OF_REQUEST, [])
-    step = state.__dict__.pop(_OF_STEP, None)
-    known = sum(len(lengths) for lengths, _ in parts)
-    new = len(state.output_ids) - known
-    told = 0 if step is None else min(new, len(step))
+def _unknown(count: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Returns the extras of unknown tokens: empty sets, packed, and radii of NaN."""
+    return np.zeros(count, np.int64), np.zeros(0, np.int32), np.full(count, np.nan, np.float32)
+
+
+def _settled(state: Any) -> list[np.ndarray]:
+    """Takes over the last step's extras of a request. Returns those of all its tokens: their sets, packed, and their radii."""
+    parts = state.__dict__.setdefault(_OF_REQUEST, [_unknown(0)])
+    step = state.__dict__.pop(_OF_STEP, Extras(None, None))
+    new = len(state.output_ids) - sum(len(lengths) for lengths, *_ in parts)
+    told = min([new, *(len(part) for part in step if part is not None)]) if step else 0
     if new > told:
         # Of tokens that another instance drew nothing is known.
-        parts.append((np.zeros(new - told, np.int64), np.zeros(0, np.int32)))
+        parts.append(_unknown(new - told))
     if told:
-        parts.append(packed(step[:told]))
-    lengths, ids = zip(*parts, strict=True) if parts else ((), ())
-    return np.concatenate([np.zeros(0, np.int64), *lengths]), np.concatenate([np.zeros(0, np.int32), *ids])
+        lengths, ids, radii = _unknown(told)
+        if step.sets is not None and _asks(state.sampling_params, RETURN_KEPT):
+            lengths, ids = packed(step.sets[:told])
+        parts.append((lengths, ids, radii if step.radii is None else step.radii[:told]))
+    return [np.concatenate(part) for part in zip(*parts, strict=True)]
 
 
 class _Sender:
-    """TokenSpeed's socket to clients, for one batch of outputs, in whose extra parts it puts seeds and sets."""
+    """TokenSpeed's socket to clients, for one batch of outputs, in whose extra parts it puts seeds, sets and radii."""
 
     def __init__(self, sender: Any, states: dict[str, Any]) -> None:
         self._sender, self._states = sender, states
@@ -114,15 +157,17 @@ class _Sender:
         for name, info, reason in zip(batch.rids, batch.output_extra_infos, batch.finished_reasons, strict=True):
             state = self._states[name]
             info["seed_used"] = state.sampling_params.seed % 2**64
-            if reason is not None and _asks(state.sampling_params):
-                info["kept"] = _settled(state)
+            if reason is not None and _asks_any(state.sampling_params):
+                lengths, ids, radii = _settled(state)
+                parts = {RETURN_KEPT: ("kept", (lengths, ids)), RETURN_RADII: ("radii", radii)}
+                info |= dict(part for name, part in parts.items() if _asks(state.sampling_params, name))
         return self._sender.send_pyobj(batch)
 
 
 def telling(original: Callable[..., Any], processor: Any, names: list[str], states: list[Any]) -> Any:
-    """Calls TokenSpeed's method that sends outputs, which then have seeds, and with a request's last token its sets."""
+    """Calls TokenSpeed's method that sends outputs, which then have seeds, and with a request's last token its sets and radii."""
     for state in states:
-        if _asks(state.sampling_params):
+        if _asks_any(state.sampling_params):
             _settled(state)
     sender = processor.send_to_tokenizer
     processor.send_to_tokenizer = _Sender(sender, dict(zip(names, states, strict=True)))
@@ -133,7 +178,9 @@ def telling(original: Callable[..., Any], processor: Any, names: list[str], stat
 
 
 def unpack(batch: Any) -> None:
-    """Makes lists of the sets in a batch of outputs, where it comes to the client."""
+    """Makes lists of the sets and radii in a batch of outputs, in the client's process."""
     for info in getattr(batch, "output_extra_infos", None) or ():
         if "kept" in info:
             info["kept"] = lists_of(*info["kept"])
+        if "radii" in info:
+            info["radii"] = info["radii"].tolist()

@@ -9,7 +9,7 @@ from gumball.flat import refuse_near_misses
 from gumball.params import LogprobsParams, SamplingParams
 from gumball.plugins.marks import SERVER, SERVER_NAMES, server_params
 
-__all__ = ["KNOWN", "RETURN_KEPT", "known_of", "params_of"]
+__all__ = ["KNOWN", "RETURN_KEPT", "RETURN_RADII", "known_of", "params_of"]
 
 KNOWN = "__known__"
 """The key of `custom_params` under which the engine's two lists of a request come: its prompt, and the tokens that it has so far."""
@@ -17,6 +17,9 @@ KNOWN = "__known__"
 
 RETURN_KEPT = "return_kept"
 """The key of `custom_params` by which a client asks for kept sets."""
+
+RETURN_RADII = "return_radii"
+"""The key by which it asks for radii."""
 
 
 def params_of(request: Any, logprobs: bool = False) -> SamplingParams:
@@ -28,6 +31,7 @@ def params_of(request: Any, logprobs: bool = False) -> SamplingParams:
     """
     stop_ids = sorted(getattr(request, "stop_token_ids", None) or ())
     bias = getattr(request, "logit_bias", None) or {}
+    radii = bool((getattr(request, "custom_params", None) or {}).get(RETURN_RADII))
     chosen: dict[str, Any] = {
         "temperature": 0.0 if request.top_k == 1 else request.temperature,
         "top_k": request.top_k,
@@ -41,7 +45,7 @@ def params_of(request: Any, logprobs: bool = False) -> SamplingParams:
         "min_tokens": request.min_new_tokens if stop_ids else 0,
         "stop_ids": stop_ids,
         "seed": None if request.seed is None else request.seed & ((1 << 64) - 1),
-        "logprobs": LogprobsParams(mode="raw") if logprobs else None,
+        "logprobs": LogprobsParams(mode=["raw", "radius"] if radii else "raw") if logprobs or radii else None,
     }
     return SamplingParams(**chosen | server_params(_own(request), "custom_params"))
 
@@ -56,12 +60,14 @@ def _own(request: Any) -> dict[str, Any]:
     others = {name: value for name, value in given.items() if name not in SERVER_NAMES}
     refuse_near_misses(others, "custom_params", peers=True)
     for name in others:
-        raise RefusedError(f"custom_params has {name!r}, but takes only {', '.join([*SERVER_NAMES, RETURN_KEPT])}")
+        raise RefusedError(
+            f"custom_params has {name!r}, but takes only {', '.join([*SERVER_NAMES, RETURN_KEPT, RETURN_RADII])}"
+        )
     return given
 
 
 # What is none of the sampler's parameters; the second is TokenSpeed's.
-_INNER = {KNOWN, "__req__", RETURN_KEPT}
+_INNER = {KNOWN, "__req__", RETURN_KEPT, RETURN_RADII}
 
 
 def known_of(request: Any) -> tuple[list[int], list[int]]:

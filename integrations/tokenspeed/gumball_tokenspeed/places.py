@@ -5,7 +5,7 @@
 | the registry of `tokenspeed.runtime.sampling.registry` | the backend `gumball`, beside `greedy`, `flashinfer`, `triton` and their full ones |
 | `InputProcessor.tokenize_one_request` | a check of each request before it enters the engine |
 | `MsgpackRecvSocket._validation_error` | the same for requests that come by ZMQ, past the first |
-| `OutputProcesser.post_process_forward_op`, `.stream_output` and `OutputProcessor.handle_batch_output` | a request's seed and, if it asks for them, its kept sets, in its answer |
+| `OutputProcesser.post_process_forward_op`, `.stream_output` and `OutputProcessor.handle_batch_output` | a request's seed and, if it asks for them, its kept sets and radii, in its answer |
 | `EventLoop._gather_sampling_params` | what a request has so far and what ends it, beside its parameters; nothing for a row whose token nobody keeps |
 | `ServerArgs.add_cli_args` | `gumball` among the names that `--sampling-backend` takes; in processes started by `python -m gumball_tokenspeed` |
 | `TokenSpeedSchedulerServicer._build_generate_req` | `sampling_seed` and `custom_params`, which the server's messages carry and it drops; there, too |
@@ -20,7 +20,7 @@ from gumball.errors import RefusedError
 from gumball.plugins.releases import taking_places
 
 from . import BACKEND, TRIED
-from .params import RETURN_KEPT
+from .params import RETURN_KEPT, RETURN_RADII
 
 __all__ = ["take", "take_name", "take_servicer"]
 
@@ -70,7 +70,7 @@ def take() -> None:
             try:
                 # The socket is in the backend's process, and does not know of drafts.
                 refuse(obj, self._vocab_size, GumballSamplingBackend.drafts)
-                _refuse_lost(obj.sampling_params.custom_params, RETURN_KEPT)
+                _refuse_lost(obj.sampling_params.custom_params)
             except ValueError as error:
                 return str(error)
         return found
@@ -104,9 +104,9 @@ def take() -> None:
     OutputProcesser.stream_output, OutputProcessor.handle_batch_output = stream_output, handle_batch_output
 
 
-def _refuse_lost(given: Any, name: str) -> None:
+def _refuse_lost(given: Any) -> None:
     """Raises RefusedError if the gateway's client asks for what its messages have no place for."""
-    if name in (given or ()):
+    for name in {RETURN_KEPT, RETURN_RADII} & set(given or ()):
         raise RefusedError(f"custom_params has {name}, for which the gateway's answers have no place; ask by Engine")
 
 
@@ -145,7 +145,7 @@ def take_servicer() -> None:
                 made.sampling_params.setdefault("seed", asked.sampling_seed)
             if asked.HasField("custom_params"):
                 given = MessageToDict(asked.custom_params)
-                _refuse_lost(given, RETURN_KEPT)
+                _refuse_lost(given)
                 made.sampling_params.setdefault("custom_params", given)
         return made
 

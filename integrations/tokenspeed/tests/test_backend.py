@@ -106,7 +106,7 @@ def on(device: str, made: GumballSamplingBackend) -> GumballSamplingBackend:
             slots=config.max_req_pool_size + 1,
             rows=config.max_bs * made.most,
             keep_histories=True,
-            kept=made._sets is not None,
+            kept=made._extras.sets is not None,
         )
         made._variants = list(made.pool.counts()["variants"])
     return made

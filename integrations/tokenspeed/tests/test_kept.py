@@ -1,7 +1,8 @@
-"""Kept sets and seeds in a request's last answer, through TokenSpeed's own reading of a step's tokens: those that a `gumball.Sampler` keeps."""
+"""Kept sets, radii and seeds in a request's last answer, through TokenSpeed's own reading of a step's tokens, equal a `gumball.Sampler`'s."""
 
 from __future__ import annotations
 
+import math
 import pickle
 import random
 from types import SimpleNamespace
@@ -9,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from gumball_tokenspeed.kept import SWITCH, is_on
+from gumball_tokenspeed.kept import RADII, SWITCH, is_on
 from gumball_tokenspeed.params import params_of
 from test_backend import on, on_host_or_emulated
 from test_requests import VOCAB, entered, wired
@@ -18,18 +19,19 @@ from test_steps import Engine, text_model
 from gumball import Sampler
 
 ASKING = {"custom_params": {"return_kept": True}}
+NAMES = {"return_kept", "return_radii"}
 SECTION = {"section_close": [9, 4], "section_budget": 2}
 REQUESTS: list[dict[str, Any]] = [
     {"temperature": 0.8, "top_k": 40, "top_p": 0.9, "seed": 1, **ASKING},
-    {"min_p": 0.05, "seed": 2},
-    {"temperature": 0.0, **ASKING},
+    {"min_p": 0.05, "seed": 2, "custom_params": {"return_radii": True}},
+    {"temperature": 0.0, "custom_params": {"return_kept": True, "return_radii": True}},
     {"seed": -5, "custom_params": {"typical_p": 0.9, "return_kept": True}},
     {
         "top_p": 0.95,
         "seed": 6,
         "logit_bias": {},
         "frequency_penalty": 0.3,
-        "custom_params": {"return_kept": True, **SECTION},
+        "custom_params": {"return_kept": True, "return_radii": True, **SECTION},
     },
 ]
 LENGTHS = [9, 7, 12, 1, 10]
@@ -38,11 +40,11 @@ LENGTHS = [9, 7, 12, 1, 10]
 class Loop:
     """Steps whose tokens TokenSpeed's `OutputProcesser` reads and sends, until all requests have ended."""
 
-    def __init__(self, server_args: Any, width: int, device: str) -> None:
+    def __init__(self, server_args: Any, width: int, device: str, requests: list[dict[str, Any]]) -> None:
         from tokenspeed.runtime.engine.generation_output_processor import OutputProcesser
 
         asked = [
-            one | {"max_new_tokens": length, "ignore_eos": True} for one, length in zip(REQUESTS, LENGTHS, strict=True)
+            one | {"max_new_tokens": length, "ignore_eos": True} for one, length in zip(requests, LENGTHS, strict=True)
         ]
         self.engine, self.width, self.sent = Engine(server_args, width, asked), width, list[Any]()
         on(device, self.engine.sampling_backend)
@@ -109,46 +111,55 @@ class Loop:
         for batch in self.sent:
             client.handle_batch_output(batch)
             for name, info, reason in zip(batch.rids, batch.output_extra_infos, batch.finished_reasons, strict=True):
-                assert reason is not None or "kept" not in info
+                assert reason is not None or not {"kept", "radii"} & set(info)
                 if reason is not None:
                     found[name] = info
         return found
 
 
-@pytest.mark.parametrize(("width", "right"), [(1, 0.0), (4, 0.6)])
-def test_sets_and_seeds_are_in_the_last_answer(
-    served: Any, monkeypatch: pytest.MonkeyPatch, device: str, width: int, right: float
+@pytest.mark.parametrize(
+    ("width", "right", "switches"), [(1, 0.0, [SWITCH, RADII]), (4, 0.6, [SWITCH, RADII]), (4, 0.6, [RADII])]
+)
+def test_sets_radii_and_seeds_are_in_the_last_answer(
+    served: Any, monkeypatch: pytest.MonkeyPatch, device: str, width: int, right: float, switches: list[str]
 ) -> None:
     on_host_or_emulated(device)
-    monkeypatch.setenv(SWITCH, "1")
-    loop = Loop(served(), width, device)
-    tokens, sets, seeds = [], [], []
-    for i, (one, length) in enumerate(zip(REQUESTS, LENGTHS, strict=True)):
+    for switch in switches:
+        monkeypatch.setenv(switch, "1")
+    others = {} if SWITCH in switches else {"return_kept": False}
+    requests = [one | {"custom_params": one.get("custom_params", {}) | others} for one in REQUESTS]
+    loop = Loop(served(), width, device, requests)
+    tokens, sets, radii, seeds = [], [], [], []
+    for i, (one, length) in enumerate(zip(requests, LENGTHS, strict=True)):
         params = params_of(loop.all[f"r{i}"].sampling_params)
-        # Parameters of Gumball alone make the prompt count; `return_kept` is none.
-        has_own = not {"return_kept"} >= set(one.get("custom_params", ()))
+        # Parameters of Gumball alone make the prompt count; what asks for sets and radii is none.
+        has_own = not set(one["custom_params"]) <= NAMES
         alone = Sampler(params, VOCAB, prompt=[5, 6, 7] if has_own else [])
         alone.collect_kept(True)
-        kept = []
+        kept, firm = [], []
         while len(alone.output) < length:
             alone.sample(text_model(alone.output).numpy())
             kept.append(sorted(alone.kept))
+            firm.append(None if alone.logprobs is None else alone.logprobs.second)
         tokens.append(alone.output)
         sets.append(kept)
+        radii.append(firm)
         seeds.append(params.seed)
     loop.run(tokens, right)
     assert [loop.output(i)[:length] for i, length in enumerate(LENGTHS)] == tokens
     answers = loop.answers()
     assert [answers[f"r{i}"]["seed_used"] for i in range(len(REQUESTS))] == seeds
-    for i, (one, kept) in enumerate(zip(REQUESTS, sets, strict=True)):
-        assert answers[f"r{i}"].get("kept") == (kept if "return_kept" in one.get("custom_params", ()) else None)
-    # A token that the section's end forces is a kept set of its own.
-    assert sets[4][2:4] == [[9], [4]]
+    for i, (one, kept) in enumerate(zip(requests, sets, strict=True)):
+        asked = one["custom_params"]
+        assert answers[f"r{i}"].get("kept") == (kept if asked.get("return_kept") else None)
+        assert answers[f"r{i}"].get("radii") == (radii[i] if asked.get("return_radii") else None)
+    # A token that the section's end forces is a kept set of its own, and no other can be drawn.
+    assert sets[4][2:4] == [[9], [4]] and radii[4][2:4] == [math.inf, math.inf]
     # Also such as go as bitmasks.
     assert max(len(ids) for ids in sets[4]) > VOCAB // 32 + 1
 
 
-def test_sets_that_cannot_be_told_are_refused_by_name(served: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sets_and_radii_that_cannot_be_told_are_refused_by_name(served: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     server_args = served()
     with pytest.raises(ValueError, match=f"return_kept, but the server tells no kept sets; start it with {SWITCH}=1"):
         entered(server_args, ASKING)
@@ -165,6 +176,12 @@ def test_sets_that_cannot_be_told_are_refused_by_name(served: Any, monkeypatch: 
         with pytest.raises(ValueError, match=text):
             entered(server_args, ASKING | more)
     assert "return_kept, for which the gateway's answers have no place" in wired(ASKING)[1]
+    radii = {"custom_params": {"return_radii": True}}
+    with pytest.raises(ValueError, match=f"return_radii, but the server tells no radii; start it with {RADII}=1"):
+        entered(server_args, radii)
+    monkeypatch.setenv(RADII, "1")
+    assert entered(server_args, radii).sampling_params.custom_params == radii["custom_params"]
+    assert "return_radii, for which the gateway's answers have no place" in wired(radii)[1]
     monkeypatch.setenv(SWITCH, "yes")
     with pytest.raises(ValueError, match=f"{SWITCH} is 'yes', but must be 1"):
         is_on()
@@ -172,5 +189,5 @@ def test_sets_that_cannot_be_told_are_refused_by_name(served: Any, monkeypatch: 
 
 def test_without_the_switch_a_step_is_as_before(served: Any) -> None:
     backend = Engine(served(), 1).sampling_backend
-    assert backend._sets is None
+    assert not backend._extras
     assert backend.get_packed_output_d2h(torch.zeros(1, dtype=torch.int32), torch.ones(1, dtype=torch.int32)) is None

@@ -25,8 +25,8 @@ class Batch:
     _asked: Asked | None = None
     _chains: Chains | None = None
 
-    def listing(self) -> tuple[NDArray[np.int32], Sequence[Sequence[int]] | None]:
-        """How many logprobs each request asks for, and which ids each names, None if none does: see :class:`.Asked`."""
+    def listing(self) -> tuple[NDArray[np.int32], Sequence[Sequence[int]] | None, NDArray[np.bool_]]:
+        """How many logprobs each request asks for, which ids each names, None if none does, and which ask for radii: see :class:`.Asked`."""
         raise NotImplementedError
 
     def asked(self, width: int) -> Asked:

@@ -17,7 +17,7 @@ from gumball.plugins.states import seed_of
 
 from . import DRAFTS, SWITCH
 from .head_choice import chosen_head, refuse_without_logits
-from .params import params_of, refuse_misplaced
+from .params import RETURN_RADII, params_of, refuse_misplaced
 
 __all__ = [
     "check_of_drafts",
@@ -227,7 +227,7 @@ def _refuse_extra(params: Any) -> None:
     extra = params.extra_args or {}
     refuse_misplaced(extra, params)
     for name in extra:
-        if name in marks.SERVER_NAMES:
+        if name in (*marks.SERVER_NAMES, RETURN_RADII):
             raise RefusedError(
                 f"extra_args has {name!r}, but this server's settings let vLLM edit and filter the logits itself; leave it out, "
                 "or start the server with VLLM_USE_V2_MODEL_RUNNER=0"

@@ -54,7 +54,7 @@ def draw(requests: Requests, logits: torch.Tensor, *, width: int | None = None) 
         kept = requests.outputs.kept(len(slots)) if requests.kept else None
         lists = None
         if asked is not None:
-            lists = Lists(requests.outputs.copied(len(slots), asked.named is not None), asked, batch.owners)
+            lists = Lists(requests.outputs.copied(len(slots), asked), asked, batch.owners)
         return Drawn(drawn, lists, kept, batch.owners)
     out = pool.step(rows_of(logits, requests.head), slots)
     requests.advance()
@@ -103,7 +103,7 @@ def verify(
         pool.enqueue([Verify(rows_of(logits, requests.head), drafts)])
         requests.advance(chains.grown)
         drawn, _ = chains.emitted(requests.outputs, requests.zero)
-        outputs = None if asked is None else requests.outputs.copied(len(chains.rows), asked.named is not None)
+        outputs = None if asked is None else requests.outputs.copied(len(chains.rows), asked)
         kept = requests.outputs.kept(len(chains.rows)) if requests.kept else None
     lists = None
     if asked is not None and outputs is not None:

@@ -15,7 +15,7 @@ from gumball.errors import RefusedError
 from gumball.flat import FLAT_NAMES, is_neutral, refuse_near_misses
 from gumball.plugins.marks import SERVER_NAMES
 
-from .params import say_once
+from .params import RETURN_RADII, say_once
 
 __all__ = ["checked", "take"]
 
@@ -43,6 +43,10 @@ def checked(original: Callable[..., Any]) -> Callable[..., Any]:
 
         try:
             _refuse_fields(self.model_extra or {})
+            if (getattr(self, "vllm_xargs", None) or {}).get(RETURN_RADII):
+                raise RefusedError(
+                    f"vllm_xargs has {RETURN_RADII}, for which this server's answers have no place; ask by LLM or AsyncLLM"
+                )
         except RefusedError as error:
             raise VLLMValidationError(f"Gumball refuses the request: {error}") from error
         return original(self, *given, **named)

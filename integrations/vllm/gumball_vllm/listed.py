@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+import functools
+from collections.abc import Callable, Mapping, Sequence
 from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from vllm import envs
 
 from gumball import Batch, Dry, Outputs, Pool, SamplingParams, Shorten, Step, Verify
 from gumball.plugins.states import admit
@@ -17,10 +19,14 @@ from gumball.plugins.states import admit
 from .head_choice import AnyHead, rows_of
 from .params import IDS, MODES, TOP_LIMIT
 
-__all__ = ["Apart", "Asked", "Copied", "Lists", "OnDevice", "pool_of", "upload", "warm_up"]
+__all__ = ["Apart", "Asked", "Copied", "Lists", "OnDevice", "pool_of", "upload", "warm_up", "with_radii"]
 
-# What lists are made of, in the order in which a step's copy has it; the last one only if a request names ids.
-_PARTS = ("tokens", "logprobs", "ranks", "top_ids", "top_logprobs", "id_logprobs")
+# What lists are made of, in the order in which a step's copy has it; and if a request names ids, or asks for radii.
+_PARTS = ("tokens", "logprobs", "ranks", "top_ids", "top_logprobs")
+_NAMED, _RADII = "id_logprobs", "second_logprobs"
+
+# The id of a last column that has radii in the place of logprobs, NaN for a request without; :func:`with_radii` takes it off.
+_RADIUS = -2
 
 _Arrays = tuple[NDArray[np.int32], NDArray[np.float32], NDArray[np.int64]]
 
@@ -72,7 +78,7 @@ class OnDevice:
     def __init__(self, pool: Pool) -> None:
         self.pool = pool
         self._made: dict[tuple[str, int, int], torch.Tensor] = {}
-        self._parts: dict[tuple[int, bool], tuple[list[torch.Tensor], dict[str, tuple[int, ...]]]] = {}
+        self._parts: dict[tuple[int, Sequence[str]], tuple[list[torch.Tensor], dict[str, tuple[int, ...]]]] = {}
 
     def __call__(self, name: str, rows: int, requests: int = 0) -> torch.Tensor:
         """An output of a step. rows: how many it has. requests: how many, if it verified drafts."""
@@ -95,14 +101,14 @@ class OnDevice:
         """A copy of the kept sets as bitmasks, [rows, words] int32."""
         return self("kept", rows).clone()
 
-    def copied(self, rows: int, with_ids: bool) -> Copied:
-        """A copy of what lists are made of. with_ids: whether a request names ids."""
-        found = self._parts.get((rows, with_ids))
+    def copied(self, rows: int, asked: Asked) -> Copied:
+        """A copy of what lists are made of."""
+        found = self._parts.get((rows, asked.parts))
         if found is None:
-            parts = {name: self(name, rows) for name in (_PARTS if with_ids else _PARTS[:-1])}
+            parts = {name: self(name, rows) for name in asked.parts}
             words = [part.view(torch.int32).flatten() for part in parts.values()]
             found = words, {name: tuple(part.shape) for name, part in parts.items()}
-            self._parts[rows, with_ids] = found
+            self._parts[rows, asked.parts] = found
         words, shapes = found
         return Copied(torch.cat(words), shapes)
 
@@ -117,11 +123,20 @@ class Asked:
     """What a batch asks of logprobs.
 
     width: how many are listed beside the token's own. counts: of each request, without the ids that it names. names: the ids that each one
-    names; None if none does.
+    names; None if none does. radii: which ask for radii.
     """
 
-    def __init__(self, width: int, counts: NDArray[np.int32], names: Sequence[Sequence[int]] | None) -> None:
+    def __init__(
+        self,
+        width: int,
+        counts: NDArray[np.int32],
+        names: Sequence[Sequence[int]] | None,
+        radii: NDArray[np.bool_],
+    ) -> None:
         self.width, self.counts = width, counts
+        # vLLM's front end in Rust knows logprobs alone.
+        self.radii = radii if radii.any() and not envs.VLLM_USE_RUST_FRONTEND else None
+        self.parts = (*_PARTS, *([] if names is None else [_NAMED]), *([] if self.radii is None else [_RADII]))
         # [requests, width], -1 after the ids of a request.
         self.named: NDArray[np.int32] | None = None
         if names is not None:
@@ -188,7 +203,7 @@ class Lists:
         return LogprobsLists(*self.laid_out(), self._bounds if bounds is None else bounds)
 
     def laid_out(self) -> _Arrays:
-        """Ids and logprobs, [positions, 1 + width], the position's own token first; and that token's ranks, [positions]."""
+        """Ids and logprobs, [positions, 1 + width], the position's own token first; and that token's ranks, [positions]. Radii are one more column."""
         parts, width, counts = self._on_host(), self._asked.width, self._asked.counts
         lines = np.arange(len(self.owners)) if self._lines is None else self._lines
         owners = self.owners[lines]
@@ -202,24 +217,46 @@ class Lists:
         if self._asked.named is not None:
             named = self._asked.named[owners]
             some = named[:, 0] >= 0
-            ids[some, 1:], logprobs[some, 1:] = named[some], parts["id_logprobs"][lines[some], :width]
+            ids[some, 1:], logprobs[some, 1:] = named[some], parts[_NAMED][lines[some], :width]
         missing = (ids[:, 1:] < 0) & (np.arange(width) < counts[owners, None])
         for line in np.flatnonzero(missing.any(1)):
             _name_others(ids[line, : 1 + counts[owners[line]]])
         made: _Arrays = np.maximum(ids, 0), logprobs, parts["ranks"][lines].astype(np.int64)
         for one in self.apart:
             made = _joined(made, one.lists.tolists()[:3], one.lines[lines])
+        if self._asked.radii is not None:
+            (ids, logprobs, ranks), none = made, np.full((len(lines), 1), _RADIUS, np.int32)
+            radii = np.where(self._asked.radii[owners], parts[_RADII][lines], np.float32(np.nan))
+            made = np.hstack([ids, none]), np.hstack([logprobs, radii[:, None]]), ranks
         return made
 
     def _on_host(self) -> Mapping[str, NDArray[Any]]:
         if not isinstance(self._outputs, Copied):
-            return {name: getattr(self._outputs, name) for name in _PARTS}
+            return {name: getattr(self._outputs, name) for name in self._asked.parts}
         words, parts, at = self._outputs.words.cpu().numpy(), {}, 0
         for name, shape in self._outputs.shapes.items():
             part = words[at : at + prod(shape)].reshape(shape)
             parts[name] = part.view(np.float32) if name.endswith("logprobs") else part
             at += part.size
         return parts
+
+
+def with_radii(original: Callable[..., None]) -> Callable[..., None]:
+    """Returns the method of vLLM's `LogprobsProcessor` that takes over a step's logprobs in the client's process, where a token's `Logprob` gets a `radius`."""
+
+    @functools.wraps(original)
+    def _update_sample_logprobs(self: Any, lists: Any) -> None:
+        ids, logprobs = lists.logprob_token_ids, lists.logprobs
+        if ids.size == 0 or ids[0, -1] != _RADIUS:
+            original(self, lists)
+            return
+        known = len(self.logprobs)
+        original(self, lists._replace(logprob_token_ids=ids[:, :-1], logprobs=logprobs[:, :-1]))
+        if not np.isnan(logprobs[0, -1]):
+            for found, token, radius in zip(self.logprobs[known:], ids[:, 0].tolist(), logprobs[:, -1].tolist()):
+                found[token].radius = radius
+
+    return _update_sample_logprobs
 
 
 def _joined(ours: _Arrays, theirs: Sequence[NDArray[Any]], lines: NDArray[np.int64]) -> _Arrays:

@@ -7,6 +7,7 @@ miss, or a parameter of vLLM's own, which it would not read there.
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 from collections.abc import Mapping
 from typing import Any
@@ -16,13 +17,16 @@ from gumball.flat import refuse_near_misses
 from gumball.params import FILTERS, LogprobsParams, SamplingParams, Section
 from gumball.plugins.marks import SERVER_NAMES, server_params
 
-__all__ = ["TOP_LIMIT", "params_of", "refuse_misplaced", "say_once"]
+__all__ = ["RETURN_RADII", "TOP_LIMIT", "asks_for_radii", "params_of", "refuse_misplaced", "say_once"]
 
 # The largest list of most likely tokens that a pool makes; vLLM's own functions make longer ones.
 TOP_LIMIT = 128
 
 # The most ids that a request of vLLM may name for logprobs.
 IDS = 128
+
+RETURN_RADII = "return_radii"
+"""The key of `extra_args` by which a client asks for radii."""
 
 # How many requests that left are remembered; those that were preempted come back.
 MOST_DEPARTED = 4096
@@ -82,6 +86,8 @@ def params_of(
     extra = theirs.extra_args or {}
     try:
         refuse_misplaced(extra, theirs)
+        if RETURN_RADII in extra:
+            chosen["logprobs"] = _with_radii(chosen["logprobs"], theirs)
         chosen |= server_params({name: extra[name] for name in SERVER_NAMES if name in extra}, _SOURCE)
         chosen |= _ngrams(extra)
         if theirs.thinking_token_budget is not None:
@@ -115,7 +121,7 @@ def refuse_misplaced(extra: Mapping[str, Any], theirs: Any) -> None:
             raise RefusedError(
                 f"{_SOURCE} has {name!r}, which is a parameter of vLLM's own; give it beside, not in there"
             )
-    others = {name: value for name, value in extra.items() if name not in (*_NGRAMS, *SERVER_NAMES)}
+    others = {name: value for name, value in extra.items() if name not in (*_NGRAMS, *SERVER_NAMES, RETURN_RADII)}
     refuse_near_misses(others, _SOURCE, peers=True)
     for name in others:
         if name not in _VLLMS:
@@ -170,6 +176,25 @@ def say_once(name: str, what: str) -> None:
     if name not in _said and len(_said) < _MOST_SAID:
         _said.add(name)
         logging.getLogger("gumball").warning("%r in %s", name[:100], what)
+
+
+def _with_radii(made: LogprobsParams | None, theirs: Any) -> LogprobsParams | None:
+    """Adds radii to a request's logprobs, if it asks for them. Raises RefusedError where there are none of ours, or as flat lists."""
+    asks = theirs.extra_args[RETURN_RADII]
+    if asks not in (None, False, True):
+        raise RefusedError(f"{_SOURCE} has {RETURN_RADII} = {asks!r}, but it must be true or false")
+    if not asks:
+        return made
+    if made is None or theirs.flat_logprobs:
+        raise RefusedError(
+            f"{_SOURCE} has {RETURN_RADII}, and radii stand beside the tokens' logprobs; ask for logprobs of 0 to {TOP_LIMIT}, of a mode of logprobs and not flat"
+        )
+    return dataclasses.replace(made, mode=[str(made.mode), "radius"])
+
+
+def asks_for_radii(params: SamplingParams) -> bool:
+    """Whether a request's parameters, in Gumball's words, ask for radii."""
+    return params.logprobs is not None and "radius" in params.logprobs.mode
 
 
 def _logprobs(theirs: Any, logprobs_mode: str) -> LogprobsParams | None:

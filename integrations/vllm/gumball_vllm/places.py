@@ -11,6 +11,7 @@
 | `to_sampling_params` of the OpenAI server's requests | a check of their unknown fields |
 | `VllmConfig._verify_sampling_replay_config` | a check that lets model runner V1 return kept sets, too |
 | `SamplingMaskLists.to_nested_list`, `Worker.sample_tokens` | kept sets as bitmasks, where these are smaller; those of model runner V1 |
+| `LogprobsProcessor._update_sample_logprobs` | radii beside the logprobs of tokens |
 | `SamplingParams._validate_spec_decode` | nothing: the pool verifies what vLLM refuses beside drafts |
 | `DraftModelSpeculator.sample_draft`, `_copy_request_inputs` of model runner V2 | drafts by the random words and filters of their requests, where vLLM lets a drafter draw |
 | `Worker.compile_or_warm_up_model` | the same, and Gumball's kernels |
@@ -41,6 +42,7 @@ def take() -> None:
         from vllm import SamplingParams
         from vllm.config import VllmConfig
         from vllm.v1.engine.input_processor import InputProcessor
+        from vllm.v1.engine.logprobs import LogprobsProcessor
         from vllm.v1.outputs import SamplingMaskLists
         from vllm.v1.sample import logits_processor, rejection_sampler, sampler
         from vllm.v1.worker.gpu.model_states.interface import ModelState
@@ -55,8 +57,9 @@ def take() -> None:
         draft, copy = DraftModelSpeculator.sample_draft, DraftModelSpeculator._copy_request_inputs
         warm_up, load = Worker.compile_or_warm_up_model, Worker.load_model
         _ = SamplingParams._validate_spec_decode, SamplingMaskLists.to_nested_list
+        take_logprobs = LogprobsProcessor._update_sample_logprobs
         check_masks, end_step = VllmConfig._verify_sampling_replay_config, Worker.sample_tokens
-    from . import drafting, fields, kept, samplers
+    from . import drafting, fields, kept, listed, samplers
 
     if sampler.Sampler is samplers.Sampler:
         return
@@ -76,6 +79,7 @@ def take() -> None:
     SamplingParams._validate_spec_decode = checks.check_of_drafts
     VllmConfig._verify_sampling_replay_config = checks.check_of_masks(check_masks)
     SamplingMaskLists.to_nested_list, Worker.sample_tokens = kept.nested, kept.with_sets(end_step)
+    LogprobsProcessor._update_sample_logprobs = listed.with_radii(take_logprobs)
     DraftModelSpeculator.sample_draft = drafting.drafting(draft)
     DraftModelSpeculator._copy_request_inputs = drafting.copying(copy)
     Worker.compile_or_warm_up_model = starts.warmer(warm_up)

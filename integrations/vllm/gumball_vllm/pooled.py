@@ -28,7 +28,7 @@ from .batches import Batch, Chains
 from .head_choice import AnyHead, rows_of
 from .kept import Sets
 from .listed import Apart, Lists, OnDevice, pool_of, upload, warm_up
-from .params import BUILT_IN, MOST_DEPARTED, TOP_LIMIT, params_of
+from .params import BUILT_IN, MOST_DEPARTED, TOP_LIMIT, asks_for_radii, params_of
 
 __all__ = ["Sequences", "pooled"]
 
@@ -89,11 +89,11 @@ class Sequences:
         self.assigned: _Batch | Chains | None = None
         # The head that makes the logits, if the runner gives hidden states in their place.
         self.head: AnyHead | None = None
-        # By the runner's index: the slot, -1 for none; the seed; vLLM's parameters; how many logprobs it asks for, and the ids that it names.
+        # By the runner's index: the slot, -1 for none; the seed; vLLM's parameters; how many logprobs it asks for, the ids that it names, and whether it asks for radii.
         self.slots = np.full(most, -1, np.int32)
         self.seeds, self.theirs = [0] * most, list[Any]([None] * most)
         self.listed, self.names = np.zeros(most, np.int32), np.full(most, None, object)
-        self.long_logprobs = np.zeros(most, bool)
+        self.long_logprobs, self.radii = np.zeros(most, bool), np.zeros(most, bool)
         # With mirostat, the number of output tokens.
         self.mirostat = np.zeros(most, bool)
         self._counts = np.zeros(most, np.int64)
@@ -136,7 +136,7 @@ class Sequences:
         listed = params.logprobs
         self.listed[index], self.names[index] = (0, ()) if listed is None else (listed.top_n, listed.ids or ())
         asks = theirs.logprobs is not None or bool(theirs.logprob_token_ids)
-        self.long_logprobs[index] = asks and listed is None
+        self.long_logprobs[index], self.radii[index] = asks and listed is None, asks_for_radii(params)
         self.mirostat[index], self._counts[index] = params.mirostat is not None, len(output)
 
     def remove(self, name: str) -> None:
@@ -201,12 +201,12 @@ class _Batch(Batch):
         if mode == "processed_logprobs":
             self.apart = np.zeros(len(indices), bool)
         self.any_apart = bool(self.apart.any())
-        self._listing = sequences.listed[indices], sequences.names[indices]
+        self._listing = sequences.listed[indices], sequences.names[indices], sequences.radii[indices]
 
-    def listing(self) -> tuple[NDArray[np.int32], Any]:
-        """The logprobs that the requests ask for."""
-        counts, names = self._listing
-        return counts, names if any(names) else None
+    def listing(self) -> tuple[NDArray[np.int32], Any, NDArray[np.bool_]]:
+        """The logprobs and radii that the requests ask for."""
+        counts, names, radii = self._listing
+        return counts, names if any(names) else None, radii
 
 
 def pooled(sampler: Any, sequences: Sequences) -> tuple[Any, Any]:
@@ -343,7 +343,7 @@ class _Pooled:
         assert known.dims is not None
         asked = known.asked(min(max(known.dims), TOP_LIMIT))
         owners, bounds = (known.owners, None) if chains is None else (chains.owners, chains.firsts.tolist())
-        copied = self.sequences.outputs.copied(len(owners), asked.named is not None)
+        copied = self.sequences.outputs.copied(len(owners), asked)
         lists = Lists(copied, asked, owners, bounds=bounds)
         if known.any_apart:
             flat, rows = tokens.flatten(), known.owners

@@ -27,7 +27,7 @@ def receipt_of(
 ) -> gumball.Receipt:
     """Returns the receipt of an answer, which `gumball verify-receipt` and `gumball.verify_receipt` draw again from logits.
 
-    output: vLLM's `RequestOutput`, of a request with `logprobs` of at least 1 to an engine whose tokens Gumball draws. params: vLLM's `SamplingParams` of the
+    output: vLLM's `RequestOutput`, of a request with `logprobs` of at least 1 to an engine whose tokens Gumball draws; the receipt has radii if it asked for `return_radii`. params: vLLM's `SamplingParams` of the
     request. vocab: the length of a row of the model's logits. index: which of the request's samples. logprobs_mode, engine_seed, reasoning: the engine's
     `--logprobs-mode`, `--seed` and `ReasoningConfig`. masks: of each token the bitmask of structured output, which an answer does not have.
 
@@ -54,5 +54,5 @@ def receipt_of(
     for token, found, mask in zip(completion.token_ids, completion.logprobs, masks, strict=True):
         ranked = sorted((one.rank, id, one.logprob) for id, one in found.items())
         top = [(id, logprob) for rank, id, logprob in ranked if rank <= ours.logprobs.top_n and logprob > float("-inf")]
-        receipt.push_listed(token, top, mask=mask)
+        receipt.push_listed(token, top, radius=getattr(found[token], "radius", None), mask=mask)
     return receipt

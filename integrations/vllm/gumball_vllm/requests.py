@@ -23,7 +23,7 @@ from gumball.plugins.states import admit, seed_of
 from .batches import UNKNOWN, Batch, Chains
 from .head_choice import AnyHead
 from .listed import OnDevice, pool_of, warm_up
-from .params import MODES, MOST_DEPARTED, TOP_LIMIT, params_of
+from .params import MODES, MOST_DEPARTED, TOP_LIMIT, asks_for_radii, params_of
 
 __all__ = ["Request", "Requests"]
 
@@ -32,8 +32,8 @@ class Request:
     """A request in a batch.
 
     name: the engine's, which no other request of its time has. theirs: vLLM's parameters. output: the engine's own list of its tokens, which
-    may lag behind its count of them. here: whether it is in the batch. slot: that in the pool, once it has drawn, or None. listed, names: how many
-    logprobs it asks for, and the ids that it names.
+    may lag behind its count of them. here: whether it is in the batch. slot: that in the pool, once it has drawn, or None. listed, names, radii: how many
+    logprobs it asks for, the ids that it names, and whether it asks for radii.
     """
 
     def __init__(
@@ -44,6 +44,7 @@ class Request:
         self.seed, self.here = 0, True
         listed = params.logprobs
         self.listed, self.names = (0, ()) if listed is None else (listed.top_n, listed.ids or ())
+        self.radii = asks_for_radii(params)
 
     @functools.cached_property
     def prompt_hash(self) -> int:
@@ -85,11 +86,12 @@ class Rows(Batch):
         """The rows whose logprobs the engine makes, with `logprobs_mode` raw."""
         return np.array([one is not None and one.apart for one in self._requests], bool)
 
-    def listing(self) -> tuple[NDArray[np.int32], Sequence[Sequence[int]] | None]:
-        """The logprobs that the rows ask for."""
+    def listing(self) -> tuple[NDArray[np.int32], Sequence[Sequence[int]] | None, NDArray[np.bool_]]:
+        """The logprobs and radii that the rows ask for."""
         counts = np.array([0 if one is None else one.listed for one in self._requests], np.int32)
         names = [() if one is None else one.names for one in self._requests]
-        return counts, names if any(names) else None
+        radii = np.array([one is not None and one.radii for one in self._requests], bool)
+        return counts, names if any(names) else None, radii
 
 
 class Requests:

@@ -39,6 +39,10 @@ def test_our_names_at_the_top_of_a_request_are_refused(kind: Any, body: dict[str
     ):
         with pytest.raises(VLLMValidationError, match=f"^Gumball refuses the request: the request has .*{text}"):
             asked(**{name: 0.5})
+    with pytest.raises(
+        VLLMValidationError, match="vllm_xargs has return_radii, for which this server's answers have no place"
+    ):
+        asked(vllm_xargs={"return_radii": 1}, logprobs=None)
     # Null is absent, and a neutral value changes nothing.
     asked(xtc_probability=0, xtc_threshold=0.1, order="default", extra_args=None, typical_p=None, dry_multiplier=0.0)
     for _ in range(2):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ from gumball_vllm.receipts import receipt_of
 from vllm import SamplingParams
 from vllm.exceptions import VLLMValidationError
 from vllm.reasoning import ReasoningParser, ReasoningParserManager
-from vllm.sampling_params import RepetitionDetectionParams, StructuredOutputsParams
+from vllm.sampling_params import RepetitionDetectionParams, RequestOutputKind, StructuredOutputsParams
 from vllm.v1.core.sched.utils import check_sequence_repetition
 
 import gumball
@@ -297,6 +298,8 @@ RECEIPTS = ("plain", "top-k, top-p", "penalties", "bias", "dry", "min-p before t
 
 def test_a_receipt_is_made_of_an_answer_and_drawn_again(engine: Any, recorded: Any) -> None:
     given = [asked(CASES[name][0] | {"logprobs": 5}, 7) for name in RECEIPTS]
+    for params in given[:2]:
+        params.extra_args = RADII
     two = asked({"n": 2, "logprobs": 1}, 0)
     two.seed = None
     outs = engine.generate([{"prompt_token_ids": PROMPT}] * (len(given) + 1), [*given, two], use_tqdm=False)
@@ -307,6 +310,7 @@ def test_a_receipt_is_made_of_an_answer_and_drawn_again(engine: Any, recorded: A
         before = [PROMPT[-1], *out.outputs[index].token_ids[:-1]]
         rows = [recorded[row_of(token, len(recorded))] for token in before]
         assert verify_receipt(receipt, rows) == ["equal"] * LENGTH
+        assert len(json.loads(receipt)["radii"]) == (LENGTH if number < 2 else 0)
         near = [row.astype(np.float32) + np.float32(0.001) for row in rows]
         if number not in (5, 6):
             assert set(verify_receipt(receipt, near, tolerance=0.002)) <= {"equal", "within"}
@@ -320,6 +324,51 @@ def test_a_receipt_is_made_of_an_answer_and_drawn_again(engine: Any, recorded: A
             receipt_of(outs[0], params, vocab=vocab)
 
 
+RADII = {"return_radii": True}
+
+
+def same_radii(engine: Any, recorded: Any) -> None:
+    """Radii of the requests of a batch that ask, and of a stream, are the samplers'."""
+    names = [name for name in CASES if name != "min tokens"]
+    given, length = [], 2 * LENGTH
+    for i, name in enumerate(names):
+        theirs = {"logprobs": i % 4} | CASES[name][0]
+        given.append(asked(theirs, theirs.get("seed", 7), max_tokens=length))
+        if i % 3:
+            given[-1].extra_args = (given[-1].extra_args or {}) | RADII
+    # A list of vLLM's own, which has more columns.
+    given.append(asked({"logprobs": 200}, 7, max_tokens=length))
+    outs = engine.generate([{"prompt_token_ids": PROMPT}] * len(given), given, use_tqdm=False)
+    stream = asked({"logprobs": 0, "top_p": 0.9, "extra_args": RADII}, 7, max_tokens=length)
+    stream.output_kind = RequestOutputKind.DELTA
+    engine.llm_engine.add_request("stream", {"prompt_token_ids": PROMPT}, stream)
+    parts = []
+    while engine.llm_engine.has_unfinished_requests():
+        parts += [out.outputs[0] for out in engine.llm_engine.step()]
+    line, found = [id for part in parts for id in part.token_ids], [one for part in parts for one in part.logprobs]
+    cases = [
+        (CASES[name][1] | {"seed": params.seed % 2**64}, out.outputs[0].token_ids, out.outputs[0].logprobs, i % 3 > 0)
+        for i, (name, params, out) in enumerate(zip(names, given, outs, strict=False))
+    ]
+    firm = 0
+    for ours, ids, logprobs, asks in [*cases, ({"top_p": 0.9, "seed": 7}, line, found, True)]:
+        sampler = gumball.Sampler(
+            gumball.SamplingParams(**ours, logprobs=LogprobsParams(["raw", "radius"])), recorded.shape[1], prompt=PROMPT
+        )
+        assert len(ids) == len(logprobs) == length
+        for token, one in zip(ids, logprobs, strict=True):
+            assert sampler.sample(recorded[row_of(sampler.history[-1], len(recorded))]) == token
+            assert sampler.logprobs is not None and getattr(one[token], "radius", None) == (
+                sampler.logprobs.second if asks else None
+            )
+            firm += asks and sampler.logprobs.second > 0.01
+    assert firm > length and len(outs[-1].outputs[0].logprobs[0]) in (200, 201)
+
+
+def test_radii_stand_beside_logprobs(engine: Any, recorded: Any) -> None:
+    same_radii(engine, recorded)
+
+
 def test_logprobs_of_more_tokens_than_a_pool_lists_are_vllms(engine: Any, recorded: Any) -> None:
     plain = tokens(engine, [PROMPT], [asked({}, 7)])[0]
     (out,) = engine.generate([{"prompt_token_ids": PROMPT}], [asked({"logprobs": 200}, 7)], use_tqdm=False)
@@ -329,6 +378,9 @@ def test_logprobs_of_more_tokens_than_a_pool_lists_are_vllms(engine: Any, record
 
 
 REFUSED = {
+    "radii without logprobs": ({"extra_args": {"return_radii": True}}, "radii stand beside the tokens' logprobs"),
+    "radii of long lists": ({"logprobs": 150, "extra_args": {"return_radii": True}}, "ask for logprobs of 0 to 128"),
+    "radii in words": ({"extra_args": {"return_radii": "yes"}}, "return_radii = 'yes', but it must be true or false"),
     "typical": ({"extra_args": {"typicalp": 0.5}}, "do you mean 'typical_p'"),
     "range": ({"extra_args": {"typical_p": -1.0}}, "typical_p"),
     "type": ({"extra_args": {"xtc_probability": "often"}}, "must be a number"),

@@ -10,7 +10,7 @@ import torch
 import gumball
 from gumball import LogprobsParams
 from recorded_model import row_of
-from test_recorded import CASES, LENGTH, PROMPT, REASONING, alone, asked, end_at_repetitions, tokens
+from test_recorded import CASES, LENGTH, PROMPT, REASONING, alone, asked, end_at_repetitions, same_radii, tokens
 
 OPTIONS: dict[str, Any] = {
     "max_logprobs": 200,
@@ -71,6 +71,12 @@ def test_logprobs_beside_drafts_are_the_samplers(engine: Any, recorded: Any) -> 
         assert {one.id: one.logprob for one in ours.top}.items() <= {
             id: one.logprob for id, one in found.items()
         }.items()
+
+
+def test_radii_beside_drafts_are_the_samplers(engine: Any, recorded: Any) -> None:
+    before = drafts(engine)
+    same_radii(engine, recorded)
+    assert drafts(engine)[1] > before[1]
 
 
 @pytest.mark.parametrize("kind", [{"logprobs": 150}, {"logprob_token_ids": [5, 28, 338]}])

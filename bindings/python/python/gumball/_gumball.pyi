@@ -45,7 +45,7 @@ __all__ = [
     "Sampler", "Scored", "Shorten", "Step", "Verify", "__version__", "add_watermark_keys", "break_off", "check_params", "command",
     "detect_mark", "marked_parts",
     "json_of_json", "json_of_params",
-    "edit_columns", "emulate", "forked", "judge", "logprobs_gradient", "logprobs_of", "mask_logits", "nearest_name", "packed_sets", "probabilities", "prompt_seed", "row_count", "sample", "shown_text",
+    "edit_columns", "emulate", "forked", "judge", "logprobs_gradient", "logprobs_of", "mask_logits", "nearest_name", "packed_sets", "probabilities", "prompt_seed", "radii", "row_count", "sample", "shown_text",
     "sample_from_pools", "sample_seed", "selected_logprobs", "set_patience", "softmax", "verify_receipt",
 ]  # fmt: skip
 
@@ -141,6 +141,16 @@ def sample_from_pools(
     dtype: str = "int32",
     out: _Array | None = None,
     return_statuses: bool = False,
+    stream: _Stream = None,
+    **filters: Unpack[_Filters],
+) -> Any: ...
+def radii(
+    rows: _Array,
+    *,
+    seed: _Integer,
+    position: _Integer | None = None,
+    draw: _Integer | None = None,
+    out: _Array | None = None,
     stream: _Stream = None,
     **filters: Unpack[_Filters],
 ) -> Any: ...

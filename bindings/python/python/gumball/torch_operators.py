@@ -18,6 +18,7 @@ __all__ = [
     "judge",
     "mask_logits",
     "probabilities",
+    "radii",
     "row_count",
     "sample",
     "sample_from_pools",
@@ -233,6 +234,29 @@ def sample(
     arguments = [*_keys(seed, position, draw, offsets, zero_for_none), *_filters(**filters)]
     tokens = torch.ops.gumball.sample(rows, kind, indices, dtype, *arguments)
     return tokens if out is None else out.copy_(tokens)
+
+
+@torch.library.custom_op(
+    "gumball::radii", mutates_args=(), schema=f"(Tensor rows, {_KEYS_SCHEMA}, {_FILTERS_SCHEMA}) -> Tensor"
+)
+def _radii(rows: torch.Tensor, *arguments: Any) -> Any:
+    keys = _key_values(arguments[:_KEYS_LENGTH])
+    del keys["offsets"], keys["zero_for_none"]
+    return operators.radii(rows, **keys, **_keywords(arguments[_KEYS_LENGTH:]))
+
+
+@_radii.register_fake
+def _(rows: torch.Tensor, *arguments: Any) -> torch.Tensor:
+    return rows.new_empty((row_count(rows),), dtype=torch.float32)
+
+
+def radii(
+    rows: Any, *, seed: Any, position: Any = None, draw: Any = None, out: Any = None, stream: Any = None, **filters: Any
+) -> Any:
+    """As :func:`gumball.radii`."""
+    _check_plain(stream)
+    found = torch.ops.gumball.radii(rows, *_keys(seed, position, draw, False, False), *_filters(**filters))
+    return found if out is None else out.copy_(found)
 
 
 @torch.library.custom_op(

@@ -1,8 +1,8 @@
 //! Operators over arrays, without requests; `python/gumball/operators.py` says what holds of all of them.
 //!
 //! A call reads its arguments (`input`, `columns`, `params`) and runs an operator of the engine (`write`,
-//! `draws`, `selected`, `given_logprobs`, `draft_trees`; `run`): the host's if the rows lie there, otherwise
-//! the operators of the rows' device and stream, which `by_stream` keeps.
+//! `draws`, `radius`, `selected`, `given_logprobs`, `draft_trees`; `run`): the host's if the rows lie there,
+//! otherwise the operators of the rows' device and stream, which `by_stream` keeps.
 
 mod by_stream;
 mod columns;
@@ -11,6 +11,7 @@ mod draws;
 mod given_logprobs;
 mod input;
 mod params;
+mod radius;
 mod run;
 mod selected;
 mod write;
@@ -19,5 +20,6 @@ pub use draft_trees::judge;
 pub use draws::{sample, sample_from_pools};
 pub use given_logprobs::{logprobs_gradient, logprobs_of};
 pub use input::{check_writable, emulate, row_count};
+pub use radius::radii;
 pub use selected::selected_logprobs;
 pub use write::{mask_logits, probabilities, softmax};

@@ -16,6 +16,7 @@ pub mod numeric_check;
 mod params;
 mod passes;
 mod pools;
+mod radii;
 mod sample;
 mod scratch;
 mod selected;
@@ -60,6 +61,27 @@ impl Operators {
     #[must_use]
     pub fn new(runtime: Arc<dyn Runtime>) -> Self {
         Self { passes: Passes::new(runtime), softmax: None, judge: None }
+    }
+
+    /// Writes the radius of each row (L7): that of the token that [`Operators::sample`] draws.
+    ///
+    /// # Shapes and units
+    /// `rows`: R rows of logits. `params`, `draws`: columns of length R or 1; a radius must be known of the
+    /// parameters. `size`: that of edits. `radii`: R numbers, f32.
+    ///
+    /// # Errors
+    /// The errors of [`Operators::sample`].
+    ///
+    /// If an error is returned, nothing was enqueued, unless the device failed.
+    pub fn radii(
+        &mut self,
+        rows: &Rows<'_>,
+        params: &RowParams<'_>,
+        draws: &Draws<'_>,
+        size: f32,
+        radii: &DeviceSlice<'_>,
+    ) -> Result<()> {
+        self.passes.radii(rows, params, draws, size, radii)
     }
 
     /// Writes the raw logprob and the rank of one token of each row, as steps report them of forced tokens.

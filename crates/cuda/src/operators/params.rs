@@ -1,14 +1,16 @@
 //! The parameters of an operator's rows: common values, which the host checks, and columns, which only the
 //! device reads.
 
+use gumball_spec::num::LOG2_E;
 use gumball_spec::{Error, Kind, Result, SamplingParams};
 
 use crate::abi::dtype::ColumnType;
 use crate::abi::{
-    MAX_LISTED_TOP_K, ParamColumns, Params, columns, features, from_columns_flags, readings, row_filters,
+    MAX_LISTED_TOP_K, ParamColumns, Params, columns, features, from_columns_flags, logprob_modes, readings,
+    row_filters,
 };
 use crate::memory::columns::{DeviceSlice, FLOATS, INTEGERS, SIGNED};
-use crate::requests::step_features::StepFeatures;
+use crate::requests::step_features::{StepFeatures, Variant};
 use crate::requests::{edit_params, filter_params};
 
 /// One value for all rows, or a column with one value per row. A column of one number holds for all rows.
@@ -65,6 +67,21 @@ pub(super) struct PreparedRows {
 }
 
 impl PreparedRows {
+    /// Makes the rows report radii. `repetition_penalty`: that of the rows; `size`: that of their edits (L7).
+    pub fn ask_for_radii(&mut self, repetition_penalty: f32, size: f32) {
+        let edited = logprob_modes::EDITED;
+        self.columns.base = Params {
+            features: self.columns.base.features | features::LOGPROBS | features::LOGPROB_SUMS,
+            logprob_modes: edited | logprob_modes::RADIUS << 4 | edited << 8,
+            logprob_log2e_over_t: LOG2_E,
+            repetition_penalty,
+            radius_size: size,
+            ..self.columns.base
+        };
+        let asked = StepFeatures { sums: true, variant: Variant::General, ..StepFeatures::NONE };
+        self.needs = self.needs.union(asked);
+    }
+
     /// Returns whether no filter can be on, and each row's temperature is the given one.
     pub fn keeps_all(&self) -> bool {
         let others = features::DYNAMIC_TEMPERATURE | features::MIROSTAT;

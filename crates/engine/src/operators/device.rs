@@ -114,6 +114,21 @@ impl OnDevice {
         self.operators.sample_from_pools(rows, &pools, &params, &draws, tokens, statuses)
     }
 
+    /// Enqueues the writing of radii. `size`: that of edits (L7).
+    pub fn radii(
+        &mut self,
+        rows: &Rows<'_>,
+        params: &RowParams<'_>,
+        draws: &Draws<'_>,
+        size: f32,
+        radii: &DeviceSlice<'_>,
+    ) -> Result<()> {
+        let (device, common, count) = (&self.device, params.common(), rows.rows());
+        let params = self.params.params(device, params, &common, rows.kind(), (count, rows.vocab()))?;
+        let (draws, _) = self.keys.keys(device, draws, None, count, count)?;
+        self.operators.radii(rows, &params, &draws, size, radii)
+    }
+
     /// Enqueues the writing of the logprobs of tokens.
     pub fn selected_logprobs(&mut self, rows: &Rows<'_>, selected: Selected<'_>) -> Result<()> {
         let out = cuda::SelectedLogprobs {

@@ -10,6 +10,7 @@
 //! | --- | --- |
 //! | `arrays`, `matrix` | what operators read and write |
 //! | `params`, `draws`, `draft_trees` | arguments; draws and draft trees on the host |
+//! | `radii` | how far logits may move before another token is drawn |
 //! | `selected_logprobs` | logprobs of tokens that are there already |
 //! | `logprobs` | the same over given sets, with entropies and the gradient |
 //! | `host` | rows over threads |
@@ -27,6 +28,7 @@ mod logprobs;
 mod matrix;
 mod params;
 mod pools;
+mod radii;
 mod selected_logprobs;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -300,6 +302,43 @@ impl Operators {
                 let tokens = tokens.on_device("tokens")?;
                 let statuses = device_column("statuses", statuses)?;
                 lock(device).sample_from_pools(&rows, pools, params, draws, &tokens, statuses.as_ref())
+            }
+        }
+    }
+
+    /// Writes the radius of each row: how far all its logits may move without another token being drawn than
+    /// the one that [`Operators::sample`] draws by these parameters and keys (rule L7).
+    ///
+    /// It is, bit for bit, the one that a [`Pool`](crate::Pool) reports in the mode `radius`.
+    ///
+    /// # Shapes and units
+    /// `rows`: R rows of logits. `params`, `draws`: columns of R. `radii`: R, in units of a logit.
+    ///
+    /// # Errors
+    /// - [`Error::Conflict`] for rows of probabilities, and for parameters of which no radius is known; a
+    ///   column counts as switched on.
+    /// - The errors of [`Operators::sample`].
+    ///
+    /// After an error nothing has been written.
+    pub fn radii<'a>(
+        &self,
+        rows: impl Into<Rows<'a>>,
+        params: &RowParams<'_>,
+        draws: &Draws<'_>,
+        radii: PerRowMut<'_, f32>,
+    ) -> Result<()> {
+        let rows = rows.into();
+        match &self.place {
+            Place::Host(host) => {
+                let rows = rows.here()?;
+                radii::edits(params, rows.kind(), rows.vocab())?;
+                let radii = host_column("radii", Some(radii), rows.rows())?.expect("it is there");
+                host.radii(rows, params, draws, radii)
+            }
+            Place::Device(device) => {
+                let rows = rows.there()?;
+                let size = radii::edits(params, rows.kind(), rows.vocab())?.size;
+                lock(device).radii(&rows, params, draws, size, &radii.on_device("radii")?)
             }
         }
     }

@@ -19,6 +19,6 @@ macro_rules! methods {
 
 impl OnDevice {
     methods!(write(A, B, C, D, E), sample(A, B, C, D, E, F), sample_from_pools(A, B, C, D, E, F));
-    methods!(selected_logprobs(A, B), logprobs(A, B, C), logprobs_gradient(A, B, C, D));
+    methods!(radii(A, B, C, D, E), selected_logprobs(A, B), logprobs(A, B, C), logprobs_gradient(A, B, C, D));
     methods!(judge(A, B, C, D, E, F));
 }

@@ -1,0 +1,79 @@
+//! Radii of rows: a step that draws each row's token and reports how far its logits may move, and a copy of
+//! that from the step's outputs.
+
+use gumball_spec::layout::Layout;
+use gumball_spec::{Result, TILE, Widths};
+
+use super::check_column;
+use super::params::{Draws, RowParams};
+use super::passes::Passes;
+use super::scratch::Piece;
+use crate::abi::{self, Params, SelectedTokens, TileSum};
+use crate::launch::tuning;
+use crate::memory::columns::{DeviceSlice, FLOATS};
+use crate::memory::rows::Rows;
+use crate::programs::kernels::WRITE_SELECTED;
+
+impl Passes {
+    /// Writes the radius of each row; see [`Operators::radii`](super::Operators::radii).
+    pub fn radii(
+        &mut self,
+        rows: &Rows<'_>,
+        params: &RowParams<'_>,
+        draws: &Draws<'_>,
+        size: f32,
+        radii: &DeviceSlice<'_>,
+    ) -> Result<()> {
+        let of = (rows.rows, "rows");
+        let mut prepared = params.prepare(rows.kind, of, rows.vocab)?;
+        prepared.ask_for_radii(params.common.repetition_penalty, size);
+        draws.prepare(of, &mut prepared.columns)?;
+        check_column("radii", Some(radii), FLOATS, rows.rows)?;
+        if rows.rows == 0 {
+            return Ok(());
+        }
+        let plan = self.plan(rows, rows.rows, &prepared);
+        self.reserve(rows, &plan)?;
+        let sums = plan.rows * rows.vocab.div_ceil(TILE) * size_of::<TileSum>();
+        self.scratch.reserve(&[(Piece::LogprobSums, sums)])?;
+        let step =
+            abi::Step { logprob_sums: self.scratch.at(Piece::LogprobSums), ..self.step(rows, &plan, false) };
+        for first in (0..rows.rows).step_by(plan.rows) {
+            let count = plan.rows.min(rows.rows - first);
+            let step = abi::Step {
+                logits: step.logits + (first * rows.stride * rows.dtype.bytes()) as u64,
+                rows: count as u32,
+                ..step
+            };
+            self.prepare(&prepared.columns, first, count)?;
+            let step = self.survey(rows, &plan, step)?;
+            self.finish(rows, &plan, &step)?;
+            let layout = Layout { rows: count, widths: Widths::default() };
+            let section = |start: usize| step.outputs + (start * size_of::<u32>()) as u64;
+            // The kernel copies the section `logprobs`; so the outputs begin earlier for it by the sections
+            // between that one and the radii.
+            let selected = SelectedTokens {
+                base: Params::default(),
+                tokens: section(layout.tokens().start),
+                params: 0,
+                states: 0,
+                slots: 0,
+                forced: 0,
+                outputs: section(layout.second_logprobs().start - layout.logprobs().start),
+                logprobs: radii.at(first),
+                ranks: 0,
+                statuses: 0,
+                rows: count as u32,
+                vocab: rows.vocab as u32,
+                flags: 0,
+                reserved: [0; 3],
+            };
+            let (grid, argument) = (tuning::selected_tokens(count), bytemuck::bytes_of(&selected));
+            // SAFETY: the grid is the one that selected_logprobs.cu expects. The step has written the
+            // outputs, whose layout is that of `count` rows; of `write_selected` no other memory is read,
+            // and the creator of `radii` guarantees what it writes, whose type and length were checked.
+            unsafe { self.runtime.launch(WRITE_SELECTED.kernel(), grid, argument) }?;
+        }
+        Ok(())
+    }
+}
