@@ -17,6 +17,7 @@ import { showRace } from "./race.js";
 import { brought, find, recorded } from "./rows.js";
 import { showSorted } from "./sorted.js";
 import { LINKED, first, fromHash, toHash } from "./state.js";
+import { listenStory } from "./story.js";
 import * as text from "./text.js";
 import { showWhy } from "./whynot.js";
 
@@ -33,6 +34,8 @@ let tracing = false;
 let acting = null;
 /** Whether any answer stands on the page. */
 let answered = false;
+/** The recorded row that the story is told over: after "Hello, my name is". */
+const STORY_ROW = 11;
 const EDITS = ["repetition_penalty", "frequency_penalty", "presence_penalty", "dry_multiplier", "no_repeat_ngram", "banned_ids", "bad_words", "allowed_ids", "logit_bias", "min_tokens", "stop_ids"];
 
 const row = () => (state.row === "own" && own) || (state.row === "model" && text.held(state.step)) || (rows[state.row] ?? rows[0]);
@@ -338,6 +341,7 @@ function listen() {
     bring(() => (file.name.endsWith(".npy") ? fromNpy(buffer) : fromText(textOf(buffer))), file.name);
   });
   at("theme").addEventListener("click", () => theme({ auto: "dark", dark: "light", light: "auto" }[document.documentElement.dataset.theme]));
+  listenStory(() => rows[STORY_ROW]);
   if (served) listenPanel({
     begin: (plan) => ([state.text, state.row, state.step, state.other] = [plan, "model", plan.length - 1, ""], show()),
     go(more) {

@@ -349,6 +349,33 @@ const tests = {
       assert.deepEqual(await evaluate("[...document.querySelectorAll('[id]')].map((e) => e.id).filter((id, n, all) => all.indexOf(id) !== n)"), []);
     }
   },
+  async "the story is told in five acts, each on a screen, by the core's own figures"() {
+    for (const [width, scheme] of [[375, "dark"], [1440, "light"]]) {
+      const real = await driver.size(width, 900);
+      await driver.scheme?.(scheme);
+      await visit("");
+      await evaluate("document.getElementById('story-begin').click()");
+      const said = [];
+      for (let act = 1; act <= 5; act++) {
+        for (let n = 0; n < 200 && !(await text("act-result")); n++) await pause(50);
+        said.push(await text("act-result"));
+        assert.match(await text("h-act"), new RegExp(`^${act}\\. `));
+        assert.ok((await evaluate("document.documentElement.scrollWidth")) <= real && (await evaluate("document.documentElement.scrollHeight")) <= 900, `act ${act} at ${real}`);
+        await accessible();
+        writeFileSync(join(folder, `${driver.name}-act-${act}-${width}.png`), Buffer.from(await driver.picture(false), "base64"));
+        if (act === 2) {
+          await run(`const slider = document.getElementById("act-slider"); slider.value = "0.5"; slider.dispatchEvent(new Event("input"));`);
+          await pause(300);
+          assert.notEqual(await text("act-result"), said[1]);
+        }
+        await evaluate("document.getElementById('act-next').click()");
+      }
+      assert.match(said[0], /49\u202f152 numbers/);
+      const winner = new gumball.Sampler({ temperature: 0.5, top_p: 0.7, seed: 7 }, told.vocab, { prompt: told.rows[11].ids }).sample(recorded(11), { dtype: "float16" });
+      assert.ok(said[3].includes(`\u201c${told.texts[winner].replace(" ", "\u00b7")}\u201d wins`), said[3]);
+      assert.equal(await evaluate("document.getElementById('page').hidden || !document.getElementById('story').hidden"), false);
+    }
+  },
   async "axe finds no fault in any view, light or dark"() {
     for (const scheme of ["light", "dark"])
       for (const view of ["learn", "tune", "debug"]) {
