@@ -8,11 +8,11 @@ use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use clap_complete::Shell;
 use gumball_inspect::command::{hinted, with_signs};
 
-use crate::commands::{check, doctor, generate, head, inspect, kernels, verify_receipt};
+use crate::commands::{check, doctor, explore, generate, head, inspect, kernels, verify_receipt};
 use crate::grammar::GRAMMARS;
 use crate::model::TEMPLATES;
 use crate::output::{Output, message, say};
-use crate::{Error, Result, apart, detect, explore, sample, threads};
+use crate::{Error, Result, apart, detect, sample, threads};
 
 /// From logits to the next token: one definition, the same token for the same seed everywhere.
 #[derive(Parser, Debug)]
@@ -36,8 +36,9 @@ pub enum Command {
     Detect(detect::Args),
     /// Draw the tokens of a receipt again from logits, the same or computed again
     VerifyReceipt(verify_receipt::Args),
-    /// Open the explorer, a page that shows how a row becomes a token while you move the parameters
-    Explore,
+    /// Open the explorer, a page that shows how a row becomes a token while you move the parameters,
+    /// and with --model lets a model write on in it
+    Explore(explore::Args),
     /// Test statistically that what is drawn is what the definition says
     Check(Box<check::Args>),
     /// Build, show or check what a certified or clustered head derives from a model's weights
@@ -71,7 +72,7 @@ impl Command {
             Command::Inspect(args) => inspect::run(args, out),
             Command::Detect(args) => detect::run(args, out),
             Command::VerifyReceipt(args) => verify_receipt::run(args, out),
-            Command::Explore => explore::run(None, out),
+            Command::Explore(args) => explore::run(args, out),
             Command::Head(args) => head::run(args, out),
             Command::Kernels(args) => kernels::run(args, out),
             Command::Doctor(args) => doctor::run(args, out),

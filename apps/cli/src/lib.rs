@@ -38,6 +38,10 @@ pub mod matrix;
 
 pub mod decode;
 
+pub mod continuation;
+
+pub mod page_server;
+
 pub mod check;
 
 pub mod commands;

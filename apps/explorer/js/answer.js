@@ -21,6 +21,7 @@ export function showAnswer(row, trace) {
     row.said,
     trace.winner ? h("mark", { id: "winner", "data-id": trace.winner.id }, row.texts?.[trace.winner.id] || shown(row, trace.winner.id)) : "",
   );
+  context.scrollTop = context.scrollHeight;
   at("sentence").textContent = sentence(row, trace);
   const kept = `${count(trace.kept.end - trace.kept.first)} tokens kept`;
   at("glance").replaceChildren(h("b", {}, trace.winner ? shown(row, trace.winner.id) : "no token"), ` ${trace.winner ? percent(trace.winner.p_kept) : ""}, ${kept}`);

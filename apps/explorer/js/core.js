@@ -1,6 +1,8 @@
 // How does the page reach the core? By messages to its worker, each answered by one; this file has no arithmetic of its own.
 const open = new Map();
 const handed = new WeakMap();
+/** Lets the worker forget rows that the page has forgotten. */
+const forgotten = new FinalizationRegistry((key) => worker.postMessage({ id: 0, what: "forget", key }));
 let [worker, last] = [undefined, 0];
 
 function ask(what, given) {
@@ -31,6 +33,7 @@ export function start(program, module) {
 function key(row) {
   if (!handed.has(row)) {
     handed.set(row, ++last);
+    forgotten.register(row, last);
     worker.postMessage({ id: 0, what: "row", key: last, row: { ...row, texts: undefined } });
   }
   return handed.get(row);
@@ -46,3 +49,6 @@ export const trace = (row, settings, options = {}) => ask("trace", { key: key(ro
 
 /** Draws `n` tokens that differ in their draw index alone. */
 export const draws = (row, settings, n) => ask("draws", { key: key(row), settings, n });
+
+/** Draws the token after a row: its id, if there is one, and mirostat's limit after it. @returns {Promise<{id: number | undefined, mu: number}>} */
+export const draw = (row, settings) => ask("draw", { key: key(row), settings });

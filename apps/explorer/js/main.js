@@ -9,12 +9,16 @@ import { draws, start, trace } from "./core.js";
 import { at, count, h } from "./dom.js";
 import { DRAWS, showDraws } from "./draws.js";
 import { SAVED } from "./owncode.js";
+import { served } from "./model.js";
+import { branched, listenPanel, showBranches, showInstead, showText } from "./panel.js";
 import { NEUTRAL, PARAMETERS, adopt } from "./parameters.js";
 import { showPenalties } from "./penalties.js";
 import { showRace } from "./race.js";
 import { brought, find, recorded } from "./rows.js";
 import { showSorted } from "./sorted.js";
 import { LINKED, first, fromHash, toHash } from "./state.js";
+import { listenStory } from "./story.js";
+import * as text from "./text.js";
 import { showWhy } from "./whynot.js";
 
 let state = first();
@@ -30,9 +34,15 @@ let tracing = false;
 let acting = null;
 /** Whether any answer stands on the page. */
 let answered = false;
+/** The recorded row that the story is told over: after "Hello, my name is". */
+const STORY_ROW = 11;
 const EDITS = ["repetition_penalty", "frequency_penalty", "presence_penalty", "dry_multiplier", "no_repeat_ngram", "banned_ids", "bad_words", "allowed_ids", "logit_bias", "min_tokens", "stop_ids"];
 
-const row = () => (state.row === "own" && own ? own : (rows[state.row] ?? rows[0]));
+const row = () => (state.row === "own" && own) || (state.row === "model" && text.held(state.step)) || (rows[state.row] ?? rows[0]);
+/** The settings that hold for that row. */
+const settings = () => (state.row === "model" ? text.settled(state.a, state.step) : state.a);
+/** Whether the row of the model that is to be shown has yet to come. */
+const isAwaited = () => state.row === "model" && !text.held(state.step);
 
 /** Shows everything anew in the next frame, however often the state changes before it. */
 function show() {
@@ -56,10 +66,17 @@ function showState() {
   at("row").value = String(state.row);
   at("note").textContent = row().note ?? `${count(row().logits.length)} logits. Tokens go by their ids.`;
   at("hidden-settings").textContent = unseen();
+  if (served) showText(state, false);
+  showNote();
+}
+
+/** Says what a link could not say, or said in vain. */
+function showNote() {
   at("link-note").textContent = [
+    state.other,
     state.refused.length ? `The link says what cannot be, which is left out: ${state.refused.join(", ")}.` : "",
     state.logits && state.logits.length > LINKED ? `The link says everything but the row itself, which has more than ${LINKED} logits.` : "",
-  ].join(" ");
+  ].filter(Boolean).join(" ");
 }
 
 /** Asks for the newest state's trace, one at a time: while one is made, however many states may pass. */
@@ -68,16 +85,16 @@ async function answer() {
   tracing = true;
   for (let done = -1; done !== turn; ) {
     done = turn;
-    const [began, shownRow, settings] = [performance.now(), row(), state.a];
+    const [began, shownRow, held] = [performance.now(), row(), settings()];
     let [traced, refused] = [undefined, undefined];
     try {
-      traced = await trace(shownRow, settings, { brief: true });
+      traced = await trace(shownRow, held, { brief: true });
     } catch (error) {
       refused = error;
     }
     try {
-      if (traced) showAll(shownRow, traced, settings, began);
-      else await fail(refused, shownRow, settings);
+      if (traced) showAll(shownRow, traced, held, began);
+      else await fail(refused, shownRow, held);
     } catch (error) {
       say(error.message);
     }
@@ -92,13 +109,14 @@ function showAll(shownRow, traced, settings, began) {
   at("took").textContent = `traced in ${(performance.now() - began).toFixed(0)} ms`;
   at("error").hidden = true;
   mark(null);
-  at("results").classList.remove("stale");
+  at("results").classList.toggle("stale", isAwaited());
   answered = true;
   acting = settings;
   showAnswer(shownRow, traced);
   showFilters(shownRow, traced);
   showSorted(shownRow, traced);
   showCopy(state.target, settings, shownRow, traced.winner);
+  if (served) showInstead(state, shownRow, traced, take);
 }
 
 /** Says which settings act that the first view has no control for. */
@@ -108,9 +126,8 @@ function unseen() {
   return set.length ? `Besides, these are set, which the other views show: ${set.map(([name, value]) => `${name} ${value}`).join(", ")}.` : "";
 }
 
-/** Shows what is slower than a slider, unless the state of that turn has gone; and writes the address, which browsers do not let every move do. */
-async function rest(mine) {
-  const passed = () => mine !== turn;
+/** Lets the address say the state. */
+function writeAddress() {
   try {
     // An address that somebody else has changed is about to be read.
     if (location.hash === written) {
@@ -120,12 +137,50 @@ async function rest(mine) {
   } catch {
     // A browser may refuse many changes in a short time; "Copy link" has the state all the same.
   }
+}
+
+/** Lets the model write what the state says; returns whether the state was shown anew, or has passed. */
+async function writeText(passed) {
+  if (!served || !state.text || !acting) return false;
+  const shownRow = row();
+  let reason = "";
+  try {
+    await text.write(state.text, state.a, passed, () => showText(state, true));
+    if (!passed()) state.step = Math.max(0, Math.min(state.step, text.written().length - 1));
+    if (!passed() && state.row === "model") await text.hold(state.step);
+  } catch (error) {
+    reason = error.message;
+  }
+  if (passed()) return true;
+  const { check } = state.text;
+  const whole = text.written().length === state.text.length || text.ended() !== "";
+  if (whole && check !== undefined && check !== text.check() && state.isLinked) state.other = "The text is not that of the link: this machine computes other logits, or the settings were changed.";
+  if (whole) state.text = { ...state.text, check: text.check() };
+  state.isLinked = false;
+  showText(state, false);
+  showBranches(state, takeBranch);
+  showNote();
+  if (reason) at("model-status").textContent = reason;
+  listRows();
+  writeAddress();
+  if (row() === shownRow && JSON.stringify(settings()) === JSON.stringify(acting)) return false;
+  show();
+  return true;
+}
+
+/** Shows what is slower than a slider, unless the state of that turn has gone; and writes the address, which browsers do not let every move do. */
+async function rest(mine) {
+  const passed = () => mine !== turn;
+  writeAddress();
+  if (await writeText(passed)) return;
   try {
     const [shownRow, settings] = [row(), acting];
     if (settings) {
       const traced = await trace(shownRow, settings);
       if (passed()) return;
       at("live").textContent = sentence(shownRow, traced);
+      // The text may have been written since, with another token at this place.
+      if (served) showInstead(state, shownRow, traced, take);
       if (state.view !== "learn") {
         const brief = { brief: true };
         const neutral = traced.edits.steps.length ? await trace(shownRow, { ...settings, ...Object.fromEntries(EDITS.map((name) => [name, NEUTRAL[name]])) }, brief) : traced;
@@ -179,7 +234,20 @@ async function fail(error, shownRow, settings) {
   showCopy(state.target, null);
 }
 
-function take(logits, name) {
+/** Goes on from the chosen token with another in its place, or with one that is drawn. */
+function take(id) {
+  state.text = branched(state.text, state.step, id);
+  state.row = "model";
+  show();
+}
+
+function takeBranch({ plan, settings }) {
+  [state.text, state.a, state.row] = [plan, settings, "model"];
+  state.step = Math.min(state.step, plan.length - 1);
+  show();
+}
+
+function takeRow(logits, name) {
   own = brought(logits, name);
   state.row = "own";
   state.logits = logits;
@@ -192,7 +260,7 @@ function take(logits, name) {
 
 function bring(read, name) {
   try {
-    take(read(), name);
+    takeRow(read(), name);
   } catch (error) {
     at("bring-says").textContent = `Not read: ${error.message}`;
   }
@@ -200,14 +268,21 @@ function bring(read, name) {
 
 function listRows() {
   const options = rows.map((one, index) => h("option", { value: index }, one.name));
-  at("row").replaceChildren(...options, ...(own ? [h("option", { value: "own" }, own.name)] : []));
+  at("row").replaceChildren(...options, ...(own ? [h("option", { value: "own" }, own.name)] : []), ...(text.held(state.step) ? [h("option", { value: "model" }, text.held(state.step).name)] : []));
+  at("row").value = String(state.row);
 }
 
 function takeHash() {
   written = location.hash;
   state = fromHash(written);
   if (state.logits) own = brought(state.logits, "A row from the link");
-  if (state.row === "own" ? !own : !rows[state.row]) state.row = 0;
+  if (state.text && state.text.model !== served?.digest) {
+    const has = served ? `this page has ${served.name}, ${served.digest}` : "this page has none: gumball explore --model serves it with one";
+    state.other = `The link is about a text by the model whose file has the digest ${state.text.model}; ${has}. So the text is left out.`;
+    state.text = null;
+  }
+  state.isLinked = state.text !== null;
+  if (state.row === "own" ? !own : state.row === "model" ? !state.text : !rows[state.row]) state.row = 0;
   at("why").value = state.why;
   listRows();
   show();
@@ -240,7 +315,7 @@ function listen() {
     show();
   });
   at("row").addEventListener("change", () => {
-    state.row = at("row").value === "own" ? "own" : Number(at("row").value);
+    state.row = ["own", "model"].includes(at("row").value) ? at("row").value : Number(at("row").value);
     if (state.row === "own") state.logits = own.logits;
     else state.logits = null;
     show();
@@ -266,6 +341,19 @@ function listen() {
     bring(() => (file.name.endsWith(".npy") ? fromNpy(buffer) : fromText(textOf(buffer))), file.name);
   });
   at("theme").addEventListener("click", () => theme({ auto: "dark", dark: "light", light: "auto" }[document.documentElement.dataset.theme]));
+  listenStory(() => rows[STORY_ROW]);
+  if (served) listenPanel({
+    begin: (plan) => ([state.text, state.row, state.step, state.other] = [plan, "model", plan.length - 1, ""], show()),
+    go(more) {
+      const length = text.written().length + more;
+      [state.text, state.row, state.step] = [{ ...state.text, length }, "model", length - 1];
+      show();
+    },
+    stop: () => ((state.text = { ...state.text, length: Math.max(1, text.written().length) }), show()),
+    choose: (step) => ([state.row, state.step] = ["model", step], show()),
+    take,
+    open: (link) => (location.hash = link.slice(link.indexOf("#") + 1)),
+  });
   addEventListener("hashchange", () => location.hash !== written && takeHash());
   addEventListener("resize", show);
 }
@@ -283,6 +371,7 @@ export async function main(program, module, recording) {
   adopt(parameters);
   at("version").textContent = version;
   rows = recorded(recording);
+  if (served) await text.start();
   listen();
   takeHash();
   at("loading").hidden = true;

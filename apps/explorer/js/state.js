@@ -5,9 +5,9 @@ import { FILTERS, NEUTRAL, PARAMETERS } from "./parameters.js";
 export const LINKED = 4096;
 export const VIEWS = ["learn", "tune", "debug"];
 
-/** What a visitor meets first. `refused` is what a link said that cannot be. */
+/** What a visitor meets first. `refused` is what a link said that cannot be; `text` is the plan of the model's text, `step` the token whose row is shown. */
 export function first() {
-  return { view: "learn", row: 0, a: { ...NEUTRAL, temperature: 0.8, top_p: 0.9 }, b: null, why: "", target: "rust", logits: null, refused: [] };
+  return { view: "learn", row: 0, a: { ...NEUTRAL, temperature: 0.8, top_p: 0.9 }, b: null, why: "", target: "rust", logits: null, text: null, step: 0, refused: [] };
 }
 
 function write(query, prefix, settings) {
@@ -52,7 +52,27 @@ export function toHash(state) {
   if (state.why) query.set("why", state.why);
   if (state.target !== "rust") query.set("copy", state.target);
   if (state.logits && state.logits.length <= LINKED) query.set("logits", Array.from(state.logits, shortest).join("_"));
+  if (state.text) {
+    const { model, prompt, forced, length, check } = state.text;
+    query.set("model", model);
+    query.set("prompt", prompt.join("_"));
+    if (Object.keys(forced).length) query.set("forced", Object.entries(forced).map((pair) => pair.join("-")).join("_"));
+    query.set("length", String(length));
+    if (check) query.set("check", check);
+    query.set("step", String(state.step));
+  }
   return `#${query}`;
+}
+
+/** Reads the plan of a text. @returns {import("./text.js").Plan | null} */
+function planOf(query, refused) {
+  const said = { model: "[0-9a-f]{16}", prompt: "\\d{1,7}(_\\d{1,7})*", forced: "(\\d{1,7}-\\d{1,7}(_|$))*", length: "\\d{1,7}", check: "([0-9a-f]{8})?" };
+  const given = Object.fromEntries(Object.keys(said).map((name) => [name, query.get(name) ?? ""]));
+  const wrong = Object.keys(said).filter((name) => !new RegExp(`^${said[name]}$`).test(given[name]));
+  refused.push(...wrong.map((name) => `${name} of ${JSON.stringify(given[name].slice(0, 40))}`));
+  if (wrong.length) return null;
+  const forced = Object.fromEntries(given.forced.split("_").filter(Boolean).map((pair) => pair.split("-").map(Number)));
+  return { model: given.model, prompt: given.prompt.split("_").map(Number), forced, length: Number(given.length), check: given.check || undefined };
 }
 
 /** Reads such an end of a link; what it does not say is as at first, what cannot be is in `refused`. */
@@ -66,7 +86,9 @@ export function fromHash(hash) {
   state.why = query.get("why") ?? "";
   state.target = query.get("copy") ?? "rust";
   const row = query.get("row") ?? "0";
-  state.row = row === "own" ? "own" : /^\d+$/.test(row) ? Number(row) : 0;
+  if (query.has("model")) state.text = planOf(query, state.refused);
+  state.step = /^\d{1,7}$/.test(query.get("step") ?? "") ? Number(query.get("step")) : 0;
+  state.row = row === "own" || row === "model" ? row : /^\d+$/.test(row) ? Number(row) : 0;
   if (query.get("logits")) {
     const words = query.get("logits").split("_");
     const fits = words.length <= LINKED && words.every((word) => word === "NaN" || (word !== "" && !Number.isNaN(Number(word))));

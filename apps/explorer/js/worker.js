@@ -5,6 +5,18 @@ import { adopt, toParams } from "./parameters.js";
 /** Rows that were handed over, by their key. */
 const rows = new Map();
 
+/** Returns what `drawn` makes of a row and of a sampler that has its history. */
+function sampled(key, settings, drawn) {
+  const row = rows.get(key);
+  const sampler = new Sampler(toParams(settings), row.logits.length, { prompt: row.ids, draw: settings.draw ?? 0 });
+  try {
+    for (const id of row.output) sampler.push(id);
+    return drawn(sampler, row);
+  } finally {
+    sampler.free();
+  }
+}
+
 const asked = {
   async start({ module }) {
     await init({ module_or_path: module });
@@ -17,6 +29,10 @@ const asked = {
     rows.set(key, row);
   },
 
+  forget({ key }) {
+    rows.delete(key);
+  },
+
   /** Traces a row: what every stage did to it. `forced` describes one token besides, as the trace's winner; `brief` leaves out the race. */
   trace({ key, settings, forced, brief }) {
     const row = rows.get(key);
@@ -27,16 +43,10 @@ const asked = {
   },
 
   /** Draws `n` tokens that differ in their draw index alone, the row's history considered. */
-  draws({ key, settings, n }) {
-    const row = rows.get(key);
-    const sampler = new Sampler(toParams(settings), row.logits.length, { prompt: row.ids, draw: settings.draw ?? 0 });
-    try {
-      for (const id of row.output) sampler.push(id);
-      return sampler.sample_n(row.logits, n, { dtype: row.dtype });
-    } finally {
-      sampler.free();
-    }
-  },
+  draws: ({ key, settings, n }) => sampled(key, settings, (sampler, { logits, dtype }) => sampler.sample_n(logits, n, { dtype })),
+
+  /** Draws the token after a row, as a text goes on. */
+  draw: ({ key, settings }) => sampled(key, settings, (sampler, { logits, dtype }) => ({ id: sampler.sample(logits, { dtype }), mu: sampler.state.mu })),
 };
 
 self.onmessage = async ({ data: { id, what, ...given } }) => {

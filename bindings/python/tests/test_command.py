@@ -78,6 +78,7 @@ def test_inspect_sample_and_bench_come_to_the_samplers_tokens(row: Path, batch: 
         (["inspect", "none.npy"], "no such file"),
         (["inspect", "--kind", "flat", "--top-p", "-1"], "top_p"),
         (["generate"], "unrecognized subcommand"),
+        (["explore", "--model"], "the command in Rust, crate gumball-cli, has it"),
         (["explore"], "ci/explorer in Gumball's repository makes it"),
         ([], "Usage: python -m gumball"),
     ],

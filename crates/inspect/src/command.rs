@@ -70,6 +70,9 @@ fn hinted_elsewhere(mut error: clap::Error) -> clap::Error {
             "it needs a model: the command in Rust, crate gumball-cli, has it; ids of a prompt go into --prompt-ids"
                 .to_owned()
         }
+        (_, Some(flag)) if flag == "--model" => {
+            "it needs a model: the command in Rust, crate gumball-cli, has it".to_owned()
+        }
         _ => return error,
     };
     error.remove(ContextKind::SuggestedSubcommand);

@@ -1,10 +1,11 @@
 //! `gumball explore`: opens the explorer, a page of HTML with the engine and rows of a real model in it.
 //!
 //! A released Python package brings the page. In the repository `ci/explorer` makes it, and the command finds
-//! it if it runs in the repository's root. A browser opens the file, without a server.
+//! it if it runs in the repository's root. A browser opens the file, without a server; the command in Rust
+//! can serve it with a model.
 
 use std::io::{IsTerminal, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::output::{say, shown};
 use crate::{Error, Result};
@@ -12,12 +13,11 @@ use crate::{Error, Result};
 /// Where `ci/explorer` makes the page, in the repository.
 const MADE: &str = "target/explorer/index.html";
 
-/// Writes the path of the page and, where somebody reads that on a terminal, opens it in their browser;
-/// `brought` is the page that the program brings, if any.
+/// Returns the path of the page; `brought` is the page that the program brings, if any.
 ///
 /// # Errors
 /// - [`Error::Usage`] if there is none; it says where to get it.
-pub fn run(brought: Option<&Path>, out: &mut dyn Write) -> Result<()> {
+pub fn page(brought: Option<&Path>) -> Result<PathBuf> {
     let Some(page) = [brought, Some(Path::new(MADE))].into_iter().flatten().find(|page| page.is_file())
     else {
         return Err(Error::Usage(format!(
@@ -25,10 +25,26 @@ pub fn run(brought: Option<&Path>, out: &mut dyn Write) -> Result<()> {
              makes it into {MADE}"
         )));
     };
-    let page = std::path::absolute(page)?;
-    writeln!(out, "{}", shown(&page.display().to_string()))?;
-    if std::io::stdout().is_terminal() && open::that_detached(&page).is_err() {
-        say(format_args!("no browser was found; open this file in one"));
+    Ok(std::path::absolute(page)?)
+}
+
+/// Writes where the page is and, where somebody reads that on a terminal, opens it in their browser.
+///
+/// # Errors
+/// What writing gives.
+pub fn open(page: &str, out: &mut dyn Write) -> Result<()> {
+    writeln!(out, "{}", shown(page))?;
+    out.flush()?;
+    if std::io::stdout().is_terminal() && open::that_detached(page).is_err() {
+        say(format_args!("no browser was found; open this in one"));
     }
     Ok(())
+}
+
+/// Opens the page as a file.
+///
+/// # Errors
+/// As [`page`] and [`open`].
+pub fn run(brought: Option<&Path>, out: &mut dyn Write) -> Result<()> {
+    open(&page(brought)?.display().to_string(), out)
 }

@@ -74,6 +74,12 @@ impl Hidden {
     pub fn last(&self) -> &[f32] {
         self.row(self.len() - 1)
     }
+
+    /// The row of the last token, alone.
+    #[must_use]
+    pub fn into_last(self) -> Self {
+        Hidden { values: self.last().to_vec(), width: self.width }
+    }
 }
 
 /// The output matrix of a file, as f32.

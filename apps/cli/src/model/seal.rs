@@ -60,7 +60,11 @@ pub(super) fn open(path: &Path, to_write: bool) -> io::Result<File> {
     open_plain(OpenOptions::new().read(true).write(to_write).create(to_write), path, Links::Refused)
 }
 
-fn digest(mut file: File) -> io::Result<String> {
+/// Returns the SHA-256 of a file, in lowercase hexadecimal digits.
+///
+/// # Errors
+/// What reading gives.
+pub(crate) fn digest(mut file: File) -> io::Result<String> {
     let mut digest = Sha256::new();
     let mut buffer = vec![0; 1 << 18];
     loop {

@@ -13,6 +13,7 @@ mod check;
 mod device;
 mod doctor;
 mod documents;
+mod explore;
 mod fetch;
 mod generate;
 mod head;

@@ -19,7 +19,7 @@ const CONTEXT: u32 = 160;
 const PIECES: [&str; 10] = ["\u{2581}", "a", "b", "c", "ab", "ba", "ca", "\u{2581}a", "\u{2581}ba", "caba"];
 
 /// Returns the bytes of a model of random weights, its matrices in a type.
-fn model(dtype: GgmlDType) -> Vec<u8> {
+pub fn model(dtype: GgmlDType) -> Vec<u8> {
     model_with(dtype, &PIECES, 0.0)
 }
 
