@@ -113,7 +113,7 @@ def more_calls(batch: np.ndarray, put: Callable[..., Any]) -> Calls:
         "offsets": lambda: gumball.sample(logits, seed=some, zero_for_none=True, **offsets),
         "pools": lambda: gumball.sample_from_pools(probs, slots, **held, dtype="int64"),
         "pools, neighbours": lambda: gumball.sample_from_pools(logits, [3], rows_per_slot=7, **held),
-        "radii of rows without a token": lambda: gumball.radii(
+        "radii of lists, to out": lambda: gumball.radii(
             logits,
             seed=list(range(7)),
             position=0,
