@@ -44,7 +44,7 @@ pub fn open(page: &str, out: &mut dyn Write) -> Result<()> {
 /// Opens the page as a file.
 ///
 /// # Errors
-/// As [`page`] and [`open`].
+/// As [`page`] and [`open()`].
 pub fn run(brought: Option<&Path>, out: &mut dyn Write) -> Result<()> {
     open(&page(brought)?.display().to_string(), out)
 }
