@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-# DLPack's names of element types, by numpy's kind.
-CODES = {"i": 0, "u": 1, "f": 2, "b": 6}
+# DLPack's names of element types, by numpy's kind; V is ml_dtypes' bfloat16.
+CODES = {"i": 0, "u": 1, "f": 2, "V": 4, "b": 6}
 
 
 class Device(ctypes.Structure):

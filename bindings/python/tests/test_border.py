@@ -90,7 +90,7 @@ HANDED: dict[str, dict[str, Callable[[], Any]]] = {
     "prompt_seed": {"run": lambda: 1},
     "Sampler.sample": {"logits": lambda: ROWS[0]},
     # A seed is refused where there is none.
-    **{name: {"position": lambda: 0} for name in ("sample", "sample_from_pools", "judge")},
+    **{name: {"position": lambda: 0} for name in ("radii", "sample", "sample_from_pools", "judge")},
 }
 # By what else a refusal names an argument: by a part of it, or as the engine does.
 SAME = {
