@@ -35,7 +35,7 @@ use tokio::task::LocalSet;
 use tokio::time::{sleep, timeout};
 
 use crate::continuation::{Continuation, most_tokens};
-use crate::model::{Message, Model};
+use crate::model::{Message, Model, hexadecimal};
 use crate::session::Session;
 use crate::{Error, Result};
 
@@ -120,7 +120,7 @@ impl PageServer {
         let address: SocketAddr = listener.local_addr()?;
         let mut token = [0; 16];
         getrandom::fill(&mut token).map_err(std::io::Error::from)?;
-        let token = token.iter().map(|byte| format!("{byte:02x}")).collect();
+        let token = hexadecimal(&token);
         if [MAY_CONNECT, NO_MODEL].iter().any(|part| page.matches(part).count() != 1) {
             let reason = "the explorer's page is of another version: ci/explorer makes it anew";
             return Err(Error::Usage(reason.to_owned()));

@@ -50,7 +50,7 @@ def copy(result: Any, *_: Any, **__: Any) -> None:
 
 
 def collect(original: Callable[..., Any], processor: Any, row: int, request: Any, output: Any) -> None:
-    """Around the scheduler's method that gives a request its numbers of a step: those that ask for radii get theirs, as numbers of Python."""
+    """Around the scheduler's method that adds a step's numbers to a request: makes its radius a number of Python, or removes the radii of a request that did not ask."""
     original(processor, row, request, output)
     numbers = request.customized_info
     if numbers is not None and RADII in numbers:
@@ -61,6 +61,6 @@ def collect(original: Callable[..., Any], processor: Any, row: int, request: Any
 
 
 def told(original: Callable[..., Any], manager: Any, answer: Any, state: Any, info: Any, index: int, *rest: Any) -> Any:
-    """Around the method that puts such numbers into an answer: leaves out those of others, which SGLang fills with None."""
+    """Around the method that puts these numbers into an answer: leaves out the radii of a request that did not ask, for which SGLang has None."""
     info = {name: lists for name, lists in info.items() if name != RADII or None not in lists[index]}
     return original(manager, answer, state, info, index, *rest)

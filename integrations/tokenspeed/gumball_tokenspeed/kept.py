@@ -48,7 +48,7 @@ _OF_STEP, _OF_REQUEST = "gumball_step_extras", "gumball_extras"
 
 
 class Extras(NamedTuple):
-    """A step's kept sets as bitmasks, [rows, words] int32, and its radii, [rows] float32; None for those that are switched off."""
+    """A step's kept sets as bitmasks, [rows, words] int32, and its radii, [rows] float32; None in the place of the sets or the radii if the server does not tell them."""
 
     sets: Any
     radii: Any
@@ -130,7 +130,7 @@ def _unknown(count: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def _settled(state: Any) -> list[np.ndarray]:
-    """Takes over the last step's extras of a request. Returns those of all its tokens: their sets, packed, and their radii."""
+    """Takes over the last step's extras of a request. Returns the sets, packed, and the radii of all its tokens."""
     parts = state.__dict__.setdefault(_OF_REQUEST, [_unknown(0)])
     step = state.__dict__.pop(_OF_STEP, Extras(None, None))
     new = len(state.output_ids) - sum(len(lengths) for lengths, *_ in parts)

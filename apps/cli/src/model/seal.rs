@@ -46,9 +46,9 @@ pub(super) fn keep(path: &Path, digest: &str) {
     }
 }
 
-/// Writes a digest as it is compared.
-pub(super) fn hexadecimal(digest: &[u8]) -> String {
-    digest.iter().map(|byte| format!("{byte:02x}")).collect()
+/// Returns bytes as lowercase hexadecimal digits, as digests are compared.
+pub(crate) fn hexadecimal(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// Opens a file of the cache for reading or, made if need be, for writing as well: no link, no device,
