@@ -10,7 +10,8 @@ use half::{bf16, f16};
 
 use super::{Kernel, Lanes, Mask, WIDTH};
 
-/// Runs a kernel over vectors of WebAssembly.
+/// Runs a kernel over vectors of WebAssembly, as a function of its own: modules are fetched before they run.
+#[inline(never)]
 pub fn run<K: Kernel>(kernel: K) -> K::Output {
     kernel.run(Simd128(()))
 }
@@ -136,7 +137,7 @@ impl Lanes for Simd128 {
 
     #[inline(always)]
     fn call<K: Kernel>(self, kernel: K) -> K::Output {
-        kernel.run(self)
+        run(kernel)
     }
     #[inline(always)]
     fn splat(self, x: f32) -> V {
