@@ -22,7 +22,7 @@ use crate::task::Stream;
 
 /// How a row's token was chosen.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Drawn {
+pub(crate) struct Choice {
     pub(crate) token: i32,
     pub(crate) temperature: f32,
     /// Whether the caller changed the row.
@@ -36,9 +36,9 @@ pub(crate) fn radius(
     draw: &mut crate::draw::Buffers,
     kept: Option<&Given>,
     task: &Task<'_>,
-    drawn: Drawn,
+    choice: Choice,
 ) -> f32 {
-    let Drawn { token, temperature, hooked } = drawn;
+    let Choice { token, temperature, hooked } = choice;
     let params = task.prepared.params();
     let forced = task.emitted();
     if token == NONE {

@@ -12,7 +12,7 @@ use crate::filter::{Given, Reader, filter, next_mu, temperature};
 use crate::float_env::FloatEnv;
 use crate::lanes::Proven;
 use crate::logprobs::{Distribution, logprobs, token_logprob};
-use crate::radius::{Drawn, radius};
+use crate::radius::{Choice, radius};
 use crate::survey::{Survey, survey, survey_both};
 use crate::tiles::View;
 use crate::{Level, Task};
@@ -283,8 +283,8 @@ impl Late<'_> {
                 None => f32::NEG_INFINITY,
                 Some(LogprobMode::Radius) => {
                     let (Chosen { token, temperature, .. }, hooked) = (chosen, self.hooked);
-                    let drawn = Drawn { token, temperature, hooked };
-                    radius(reader, self.filter, self.draw, kept.as_ref(), task, drawn)
+                    let choice = Choice { token, temperature, hooked };
+                    radius(reader, self.filter, self.draw, kept.as_ref(), task, choice)
                 }
                 Some(mode) => token_logprob(&distribution(mode), self.filter, chosen.token),
             };
