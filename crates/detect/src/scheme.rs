@@ -42,7 +42,7 @@ impl Scheme {
     /// - [`Error::OutOfRange`] if there is none, or if another engine's key has more than 64 bits.
     pub fn key(self, number: u32) -> Result<Key> {
         let key = watermark::key(number)?;
-        let is_theirs = key.to_kernels()[2..] == [0, 0];
+        let is_theirs = key.secret_words()[2..] == [0, 0];
         match self == Self::Gumball || is_theirs {
             true => Ok(key),
             false => Err(Error::out_of_range("keys", number, format!("a key of 64 bits, as {self} has"))),
@@ -75,7 +75,7 @@ impl Scheme {
 
     /// Returns the score of a token after a context: -ln(1 - u), where u is the number by which it was drawn.
     pub(crate) fn score(self, key: Key, context: &[u32], id: u32) -> f64 {
-        let [low, high, ..] = key.to_kernels();
+        let [low, high, ..] = key.secret_words();
         match self {
             Self::Gumball => {
                 let time = f64::from(arrival_by(key.words(context.iter().copied()), id));

@@ -130,9 +130,9 @@ impl Key {
         Words { seed: u64::from(low) | u64::from(high) << 32, position, draw }
     }
 
-    /// Returns the key as its four words, for kernels and detectors alone.
+    /// Returns the four words of the key itself, which only kernels and detectors may have.
     #[must_use]
-    pub fn to_kernels(self) -> [u32; 4] {
+    pub fn secret_words(self) -> [u32; 4] {
         self.0
     }
 

@@ -140,7 +140,7 @@ impl EditLists {
     pub fn watermark_words(&self) -> Vec<u32> {
         let Some((watermark, key)) = &self.watermark else { return Vec::new() };
         let of_output = u32::from(watermark.scope == Scope::Output);
-        let mut words = key.to_kernels().to_vec();
+        let mut words = key.secret_words().to_vec();
         assert_eq!(words.len(), watermark_words::CONTEXT as usize, "the words that kernels read");
         words.extend([watermark.context, of_output, watermark.window]);
         words
