@@ -50,9 +50,6 @@ pub unsafe extern "C" fn gumball_detect(
         let own = [watermark.key];
         let keys = c.list("keys", keys, key_count)?.unwrap_or(&own);
         let out = c.out_slice("evidence", evidence, 1)?;
-        if prompt_len > len {
-            return Err(gumball_spec::Error::out_of_range("prompt_len", prompt_len, "at most len").into());
-        }
         let (key, found) = detect_any(ids, prompt_len, scheme, &watermark, keys)?;
         let gumball_detect::Evidence { tokens, skipped, score, ln_p } = found;
         out[0].write(Evidence { key, tokens, skipped, score, ln_p });

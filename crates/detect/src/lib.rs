@@ -103,6 +103,7 @@ pub fn detect(ids: &[u32], prompt_len: usize, scheme: Scheme, watermark: &Waterm
 /// smallest p-value, which is multiplied by how many keys there are; a watermark's own key is not looked at.
 ///
 /// # Errors
+/// - [`Error::OutOfRange`] for a prompt of more ids than there are.
 /// - [`Error::Length`] without a number, and the errors of [`Scheme::key`].
 pub fn detect_any(
     ids: &[u32],
@@ -111,6 +112,10 @@ pub fn detect_any(
     watermark: &Watermark,
     numbers: &[u32],
 ) -> Result<(u32, Evidence)> {
+    if prompt_len > ids.len() {
+        let allowed = format!("at most {}, the number of ids", ids.len());
+        return Err(Error::out_of_range("prompt_len", prompt_len, allowed));
+    }
     let mut best: Option<(u32, Evidence)> = None;
     for number in numbers {
         let evidence = detect(ids, prompt_len, scheme, watermark, scheme.key(*number)?);

@@ -141,10 +141,5 @@ fn read_ids(args: &Args) -> Result<Vec<u32>> {
         let reason = || format!("\"{}\" is no id in 0..2^32", crate::output::shown(word));
         word.parse().map_err(|_| Error::file(&args.ids, reason()))
     };
-    let ids: Vec<u32> = words.map(id).collect::<Result<_>>()?;
-    if args.prompt_len > ids.len() {
-        let reason = format!("it has {} ids, fewer than --prompt-len {}", ids.len(), args.prompt_len);
-        return Err(Error::file(&args.ids, reason));
-    }
-    Ok(ids)
+    words.map(id).collect()
 }

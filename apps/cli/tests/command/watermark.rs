@@ -54,6 +54,7 @@ fn what_is_no_mark_or_no_key_is_told() {
     let args = ["--watermark-keys", &keys, "--keys", "43"];
     assert!(refuses(&[&["detect", &words], &args[..]].concat()).contains("\"two\" is no id"));
     assert!(
-        refuses(&[&["detect", &text, "--prompt-len", "11"], &args[..]].concat()).contains("it has 10 ids")
+        refuses(&[&["detect", &text, "--prompt-len", "11"], &args[..]].concat())
+            .contains("at most 10, the number of ids")
     );
 }
