@@ -115,6 +115,10 @@ pub fn run(args: &Args, out: &mut Output<'_>) -> Result<()> {
     let (device, level) = (args.engine.device(None)?, args.engine.level()?);
     args.head.check(device.is_some())?;
     if let Some(path) = &args.receipt {
+        if path == Path::new("-") {
+            let reason = "--receipt - would write among the text; name a file";
+            return Err(Error::Usage(reason.to_owned()));
+        }
         files::check_place(path).map_err(|error| Error::io(path, &error))?;
     }
     let route = args.engine.route()?;

@@ -15,6 +15,11 @@ fn verdict(args: &[&str]) -> (Option<i32>, Value) {
 }
 
 #[test]
+fn a_receipt_does_not_go_among_the_text() {
+    assert!(refuses(&["generate", "x", "--receipt", "-"]).contains("name a file"));
+}
+
+#[test]
 fn a_text_of_drafts_under_a_grammar_is_drawn_again_in_passes_of_another_shape() {
     let _alone = alone();
     let files = Files::new();
