@@ -21,6 +21,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use gumball_spec::hex::hex;
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::{Body, Bytes, Incoming};
 use hyper::header::{self, HeaderMap, HeaderName, HeaderValue};
@@ -35,7 +36,7 @@ use tokio::task::LocalSet;
 use tokio::time::{sleep, timeout};
 
 use crate::continuation::{Continuation, most_tokens};
-use crate::model::{Message, Model, hexadecimal};
+use crate::model::{Message, Model};
 use crate::session::Session;
 use crate::{Error, Result};
 
@@ -120,7 +121,7 @@ impl PageServer {
         let address: SocketAddr = listener.local_addr()?;
         let mut token = [0; 16];
         getrandom::fill(&mut token).map_err(std::io::Error::from)?;
-        let token = hexadecimal(&token);
+        let token = hex(&token);
         if [MAY_CONNECT, NO_MODEL].iter().any(|part| page.matches(part).count() != 1) {
             let reason = "the explorer's page is of another version: ci/explorer makes it anew";
             return Err(Error::Usage(reason.to_owned()));

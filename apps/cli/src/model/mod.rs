@@ -32,7 +32,7 @@ pub use config::Config;
 pub use error::{Error, Result};
 pub use gguf::Gguf;
 pub use llama::{HeadMatrix, Hidden, Llama};
-pub(crate) use seal::{digest, hexadecimal};
+pub(crate) use seal::digest;
 pub use stream::TokenStream;
 pub use tokenizer::Tokenizer;
 pub use weights::ROWS_LIKE_ONE;

@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use gumball_engine::unstable::files::{self, Links, open_plain};
+use gumball_spec::hex::hex;
 use sha2::{Digest, Sha256};
 
 /// How long a digest is taken to hold.
@@ -46,11 +47,6 @@ pub(super) fn keep(path: &Path, digest: &str) {
     }
 }
 
-/// Returns bytes as lowercase hexadecimal digits, as digests are compared.
-pub(crate) fn hexadecimal(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
 /// Opens a file of the cache for reading or, made if need be, for writing as well: no link, no device,
 /// nothing cut off.
 ///
@@ -69,7 +65,7 @@ pub(crate) fn digest(mut file: File) -> io::Result<String> {
     let mut buffer = vec![0; 1 << 18];
     loop {
         match file.read(&mut buffer)? {
-            0 => return Ok(hexadecimal(&digest.finalize())),
+            0 => return Ok(hex(&digest.finalize())),
             count => digest.update(&buffer[..count]),
         }
     }

@@ -69,7 +69,7 @@ fn run(name: &str, mut input: impl FnMut(&mut Words) -> Vec<u8>, body: impl Fn(&
         let start = Instant::now();
         let went = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| body(&data)));
         runs += 1;
-        let hex = || data.iter().take(4096).map(|byte| format!("{byte:02x}")).collect::<String>();
+        let hex = || gumball_spec::hex::hex(&data[..data.len().min(4096)]);
         assert!(went.is_ok(), "{name}: failed in run {runs}, seed {seed}: {}", hex());
         assert!(
             start.elapsed() < LONGEST,

@@ -5,6 +5,7 @@
 
 use std::io::{self, Read, Write};
 
+use gumball_spec::hex::hex;
 use lzma_rust2::{DICT_SIZE_MIN, LzmaOptions, LzmaReader, LzmaWriter};
 use sha2::{Digest, Sha256};
 
@@ -51,8 +52,7 @@ impl Key {
 
     /// Returns the name of the key's file.
     pub fn file(&self) -> String {
-        let digest: String = self.digest[..8].iter().map(|byte| format!("{byte:02x}")).collect();
-        format!("{}-{digest}.bin", self.name)
+        format!("{}-{}.bin", self.name, hex(&self.digest[..8]))
     }
 
     /// Returns the digest of this key and a value.

@@ -11,6 +11,7 @@ use super::patience::{LOOK, Patience};
 use super::ready::{Wanted, wait};
 use super::unix::{Listener, Stream};
 use super::{Address, Duration};
+use gumball_spec::hex::hex;
 use gumball_spec::{Error, RanksError, Result};
 
 /// The first bytes of a greeting: the name of the protocol, and its version.
@@ -213,8 +214,4 @@ fn greeting(rank: usize, world: usize) -> [u8; 16] {
     bytes[8..12].copy_from_slice(&(rank as u32).to_le_bytes());
     bytes[12..].copy_from_slice(&(world as u32).to_le_bytes());
     bytes
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

@@ -5,13 +5,14 @@ use std::path::Path;
 
 use bytemuck::Pod;
 use gumball_cpu::MappedFile;
+use gumball_spec::hex::hex;
 use half::{bf16, f16};
 use safetensors::tensor::{Dtype, SafeTensors, TensorView};
 use sha2::{Digest, Sha256};
 
 use super::{
-    Artefact, ArtefactError, CLUSTERED, ClusterInfo, Kind, Part, Result, Source, bytes_of, hexadecimal,
-    not_so, sha256, write::write,
+    Artefact, ArtefactError, CLUSTERED, ClusterInfo, Kind, Part, Result, Source, bytes_of, not_so, sha256,
+    write::write,
 };
 use crate::cluster_build::ClusterBuild;
 use crate::clustered::Clustered;
@@ -70,7 +71,7 @@ impl Artefact {
         });
         let source = Source {
             name: name.to_owned(),
-            weights_sha256: hexadecimal(&weights.finalize()),
+            weights_sha256: hex(&weights.finalize()),
             bias_sha256: bias,
             ..Source::of_shape(permuted)
         };

@@ -54,6 +54,7 @@ use std::sync::Arc;
 use gumball_cpu::MappedFile;
 use gumball_spec::Row;
 use gumball_spec::error::quoted;
+use gumball_spec::hex::hex;
 use safetensors::tensor::{Metadata, SafeTensors};
 use sha2::{Digest, Sha256};
 
@@ -565,7 +566,7 @@ fn checksum<'a>(
         digest.update([0]);
         digest.update(data);
     }
-    hexadecimal(&digest.finalize())
+    hex(&digest.finalize())
 }
 
 /// Returns the bytes of weights.
@@ -578,9 +579,5 @@ fn bytes_of(weights: Row<'_>) -> &[u8] {
 }
 
 fn sha256(bytes: &[u8]) -> String {
-    hexadecimal(&Sha256::digest(bytes))
-}
-
-fn hexadecimal(digest: &[u8]) -> String {
-    digest.iter().map(|byte| format!("{byte:02x}")).collect()
+    hex(&Sha256::digest(bytes))
 }

@@ -217,7 +217,7 @@ fn checksum(bytes: &[u8]) -> String {
         text.push(0);
         text.extend(tensor.data());
     }
-    Sha256::digest(&text).iter().map(|byte| format!("{byte:02x}")).collect()
+    gumball_spec::hex::hex(&Sha256::digest(&text))
 }
 
 #[test]

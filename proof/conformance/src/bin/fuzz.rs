@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use gumball_conformance::fuzz::{BODIES, Body};
 use gumball_conformance::rows::Words;
+use gumball_spec::hex::{hex, unhex};
 
 struct Options {
     body: Option<String>,
@@ -27,22 +28,11 @@ fn options() -> Result<Options, String> {
             "--body" => options.body = Some(value),
             "--seconds" => options.seconds = number()?,
             "--seed" => options.seed = number()? as u64,
-            "--input" => options.input = Some(from_hex(&value)?),
+            "--input" => options.input = Some(unhex(&value).ok_or("--input must be pairs of hex digits")?),
             _ => return Err(format!("{name} is not known; known are --body, --seconds, --seed, --input")),
         }
     }
     Ok(options)
-}
-
-fn from_hex(text: &str) -> Result<Vec<u8>, String> {
-    let digits: Option<Vec<u8>> = text.chars().map(|c| c.to_digit(16).map(|d| d as u8)).collect();
-    let digits =
-        digits.filter(|digits| digits.len() % 2 == 0).ok_or("--input must be pairs of hex digits")?;
-    Ok(digits.chunks(2).map(|pair| pair[0] << 4 | pair[1]).collect())
-}
-
-fn to_hex(data: &[u8]) -> String {
-    data.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 fn fails(body: Body, data: &[u8]) -> bool {
@@ -91,7 +81,7 @@ fn run(body: Body, options: &Options) -> bool {
         if fails(body, &data) {
             let least = minimise(body, data);
             println!("{}: FAILED after {runs} runs, seed {}", body.0, options.seed);
-            println!("  again: fuzz --body {} --input {}", body.0, to_hex(&least));
+            println!("  again: fuzz --body {} --input {}", body.0, hex(&least));
             return false;
         }
     }
