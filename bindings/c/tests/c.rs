@@ -1,4 +1,5 @@
-//! The C tests and examples: compiled as C99 and as C++, against the shared and the static library, and run.
+//! The C tests and examples: compiled as C99 and as C++ against the shared library, and run. Of the static
+//! library two programs are linked: one with every function of the headers, and `api`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -36,9 +37,9 @@ const SANITIZER: [&str; 3] = ["-g", "-fsanitize=address,undefined", "-fno-saniti
 const SYSTEM: [&str; 6] = ["-lgcc_s", "-lutil", "-lrt", "-lpthread", "-lm", "-ldl"];
 
 const C: Build = Build { compiler: "cc", flags: &["-std=c99"], is_static: false, sanitized: false };
-const CPP: Build =
-    Build { compiler: "c++", flags: &["-xc++", "-std=c++11"], is_static: true, sanitized: false };
-const SANITIZED: Build = Build { is_static: true, sanitized: true, ..C };
+const CPP: Build = Build { compiler: "c++", flags: &["-xc++", "-std=c++11"], ..C };
+const SANITIZED: Build = Build { sanitized: true, ..C };
+const STATIC: Build = Build { is_static: true, ..CPP };
 
 /// Returns whether a compiler builds and runs something; a message says that the tests are skipped.
 fn works(build: Build) -> bool {
@@ -77,7 +78,11 @@ fn program(build: Build, name: &str, sources: &[&str]) -> Option<PathBuf> {
     if !works(build) {
         return None;
     }
-    let form = if build.sanitized { "sanitized" } else { build.compiler };
+    let form = match build {
+        Build { sanitized: true, .. } => "sanitized",
+        Build { is_static: true, .. } => "static",
+        _ => build.compiler,
+    };
     let program = folder().join(format!("{name}-{form}"));
     let mut command = Command::new(build.compiler);
     command.args(build.flags).args(WARNINGS);
@@ -128,7 +133,26 @@ fn emulated() -> bool {
 
 #[test]
 fn the_functions_do_what_they_promise() {
-    test("api", &["tests/c/api.c"], &[], &[C, CPP, SANITIZED]);
+    test("api", &["tests/c/api.c"], &[], &[C, CPP, SANITIZED, STATIC]);
+}
+
+#[test]
+fn the_static_library_has_every_function_of_the_headers() {
+    let mut names: Vec<String> = Vec::new();
+    for header in ["include/gumball.h", "include/gumball_heads.h"] {
+        let text = fs::read_to_string(home().join(header)).expect("text");
+        let declared = text.lines().filter(|line| line.starts_with(char::is_alphabetic));
+        let declared = declared.filter_map(|line| line.split_once('(')?.0.rsplit([' ', '*']).next());
+        names.extend(declared.filter(|name| name.starts_with("gumball_")).map(str::to_owned));
+    }
+    assert!(names.len() > 60, "{names:?}");
+    let mut source = "#include \"gumball_heads.h\"\ntypedef void (*function)(void);\n".to_owned();
+    source += "static const function all[] = {\n";
+    names.iter().for_each(|name| source += &format!("(function)&{name},\n"));
+    source += "};\nint main(int count, char **words) { (void)words; return all[count] == 0; }\n";
+    let path = folder().join("all.c");
+    fs::write(&path, source).expect("a folder that can be written");
+    test("all", &[path.to_str().expect("a path in UTF-8")], &[], &[STATIC]);
 }
 
 #[test]
