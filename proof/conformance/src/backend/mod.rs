@@ -271,6 +271,11 @@ fn row_to_write(case: &Case, to: Option<Dtype>) -> Logits {
     }
 }
 
+/// Returns whether as many draws as `count` are asked for to hold a law.
+fn is_law(count: u32) -> bool {
+    count >= 10_000
+}
+
 /// Below this many tokens the CPU lists what it filters; so few that small rows are searched as well.
 const SEARCH_FROM: usize = 3;
 
@@ -306,9 +311,15 @@ impl Backend for Cpu {
         self.name.clone()
     }
 
-    /// A search takes several times as long as a list of the same row, which other backends have.
+    /// Where a law asks for many draws, a level makes one draw of ten: its draws equal the oracle's, which
+    /// makes all of them, as a pool does. A search takes several times as long as a list of the same row,
+    /// which other backends have.
     fn patience(&self, count: u32) -> u32 {
-        if self.name.ends_with("_searching") { count.div_ceil(4) } else { count }
+        count.div_ceil(match self.name.ends_with("_searching") {
+            _ if is_law(count) => 10,
+            true => 4,
+            false => 1,
+        })
     }
 
     /// Samples twice, without the kept set and with it, which takes other paths to the same end.

@@ -30,7 +30,7 @@ use super::pools::{Feed, Pools};
 use super::steps::{resume, step_in, take_step};
 use super::verified::verify;
 use super::work::Work;
-use super::{Backend, DRAWS, Oracle, draw_batch, draw_in_batches, in_parts, row_to_write};
+use super::{Backend, DRAWS, Oracle, draw_batch, draw_in_batches, in_parts, is_law, row_to_write};
 use crate::case::{Case, Dtype};
 use crate::drafted::{Drafted, Walked};
 use crate::head_case::{ClusterCase, HeadCase};
@@ -344,14 +344,14 @@ impl Backend for Pooled {
     }
 
     /// The emulator takes a thousand times as long as a GPU, so it makes a twentieth of what a rule asks for.
-    /// Of laws, which ask for many draws, it makes one of 200: its draws equal the CPU's, which makes all of
-    /// them.
+    /// Of the many draws of a law it makes one in 200, and the pool of hidden states one in ten: the CPU's
+    /// pool draws the same tokens, and as many as the law asks for.
     fn patience(&self, count: u32) -> u32 {
-        let is_law = count >= 10_000;
         count.div_ceil(match self.name {
             "ranks" => 100,
+            "pool_hidden" if is_law(count) => 10,
             name if !name.contains("emulated") => 1,
-            _ if is_law => 200,
+            _ if is_law(count) => 200,
             _ => 20,
         })
     }

@@ -366,7 +366,7 @@ fn error(check: &Check<'_>, row: &[f32], temperature: f32) -> f64 {
 }
 
 fn the_error_is_below_a_millionth(check: &Check<'_>) {
-    for seed in 0..24 {
+    for seed in 0..u64::from(check.backend.patience(24).max(4)) {
         let vocab = [3, 256, 700, 1030][seed as usize % 4];
         for row in [rows::model_like(vocab, seed), rows::bell(vocab, 1.0, seed)] {
             let error = error(check, &row, [0.5, 1.0, 2.0][seed as usize % 3]);
@@ -378,7 +378,7 @@ fn the_error_is_below_a_millionth(check: &Check<'_>) {
 
 fn the_error_stays_small_in_hostile_rows(check: &Check<'_>) {
     // Each token is one q rounded down or up by almost half, the tile's maximum too small to hide it.
-    for seed in 0..8 {
+    for seed in 0..u64::from(check.backend.patience(8)) {
         let mut row = rows::bell(1024, 0.02, seed);
         row.iter_mut().for_each(|z| *z -= 12.0 + seed as f32);
         row[0] = 0.0;
