@@ -58,10 +58,14 @@ def recorded(model: Path) -> Any:
 @pytest.fixture(scope="module")
 def engine(request: Any, model: Path, tmp_path_factory: Any) -> Iterator[Any]:
     """An engine whose model gives recorded rows; a test module says in OPTIONS what else it is."""
+    import torch
+
     import recorded_model
 
     folder = recorded_model.write(tmp_path_factory.mktemp("recorded"), model)
-    yield from closing(recorded_model.engine(folder, **getattr(request.module, "OPTIONS", {})))
+    # A C++ compiler takes fifteen seconds for vLLM's own count of ranks.
+    with torch.compiler.set_stance("force_eager"):
+        yield from closing(recorded_model.engine(folder, **getattr(request.module, "OPTIONS", {})))
 
 
 def closing(made: Any) -> Iterator[Any]:

@@ -30,6 +30,7 @@ MASKS = {
     "reasoning_config": REASONING,
 }
 DRAFTS = {"method": "ngram", "num_speculative_tokens": 4, "prompt_lookup_min": 1, "prompt_lookup_max": 3}
+LARGE = 4096
 # All but the case that may end early.
 KEPT = {name: case for name, case in CASES.items() if name != "min tokens"} | {
     "banned": ({"extra_args": {"banned_ids": [28, 338]}}, {"banned_ids": [28, 338]}),
@@ -61,19 +62,24 @@ def test_masks_and_logprobs_are_the_samplers(masked: Any, recorded: Any) -> None
         sampler = gumball.Sampler(params, recorded.shape[1], prompt=out.prompt_token_ids)
         sampler.collect_kept(True)
         assert len(one.token_ids) == len(one.sampling_mask.token_ids) == 2 * LENGTH, name
-        for token, ids, found in zip(one.token_ids, one.sampling_mask.token_ids, one.logprobs, strict=True):
+        steps = zip(one.token_ids, one.sampling_mask.token_ids, one.logprobs, strict=True)
+        for place, (token, ids, found) in enumerate(steps):
             row, before = recorded[row_of(sampler.history[-1], len(recorded))], sampler.history
-            edited = gumball.torch.edited(
-                torch.tensor(row[None]), params, before, prompt_len=len(out.prompt_token_ids), start=len(before)
-            )
             assert sampler.sample(row) == token, name
+            assert found[token].logprob == sampler.logprobs.token.logprob, name
+            sizes.add(len(ids))
+            # To compare a set of most tokens takes twenty milliseconds: of these, every sixth.
+            if len(ids) > LARGE and place % 6:
+                continue
             assert ids == sorted(sampler.kept), name
             assert all(type(id) is int for id in ids[:1])
             # The trainer's function over the set says the same, bit for bit.
+            edited = gumball.torch.edited(
+                torch.tensor(row[None]), params, before, prompt_len=len(out.prompt_token_ids), start=len(before)
+            )
             kept = torch.tensor([len(ids)]), torch.tensor(ids)
             trained = gumball.torch.logprobs(edited, torch.tensor([token]), temperature=sampler.temperature, kept=kept)
-            assert trained.item() == found[token].logprob == sampler.logprobs.token.logprob, name
-            sizes.add(len(ids))
+            assert trained.item() == found[token].logprob, name
     # Greedy ones, and such as are sent as bitmasks.
     assert min(sizes) == 1 and max(sizes) > 2 * recorded.shape[1] // 32
 
