@@ -11,12 +11,14 @@ from sampling_laws.run import try_law
 NAMES = {law.name: law for law in LAWS}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("law", LAWS, ids=lambda law: law.name)
 def test_a_plain_sampler_keeps_it(law: Law) -> None:
     assert law.sentence.endswith("."), "a law is a sentence"
     law.body(Session(Plain()))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_fault_is_noticed(fault: str) -> None:
     for name in FAULTS[fault]:
