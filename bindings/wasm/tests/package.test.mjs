@@ -163,7 +163,7 @@ test("what cannot be meant is refused by its name", () => {
   refuses(make({ min_p: 2 }), { kind: "out_of_range", parameter: "min_p" });
   refuses(make({ topk: 50 }), { kind: "unknown", parameter: "params", value: "topk", allowed: /top_k/ });
   refuses(make({ dry: { multiplyer: 1 } }), { kind: "unknown", parameter: "dry", value: "multiplyer", allowed: /multiplier/ });
-  refuses(make({ mirostat: { tau: 5 } }), { kind: "type", parameter: "mirostat", allowed: /eta/ });
+  refuses(make({ mirostat: { eta: 0.1 } }), { kind: "type", parameter: "mirostat", allowed: /tau/ });
   refuses(make({ seed: -1 }), { kind: "out_of_range", parameter: "seed" });
   refuses(make({ seed: 2n ** 64n }), { parameter: "seed" });
   refuses(make({ seed: 0.5 }), { parameter: "seed", value: "0.5" });
@@ -197,11 +197,14 @@ test("parameters come in every form that they are written in", () => {
 });
 
 test("every number is held to its range, is none of another type, and is absent as null", () => {
+  // The ends of the range of keys' numbers.
+  for (const number of [0, 2 ** 32 - 1]) gumball.add_watermark_keys(`${number} 000102030405060708090a0b0c0d0e0f`);
   const ranged = gumball.parameters().filter(({ range }) => range);
   assert.ok(ranged.length >= 20 && ranged.every(({ about, stage }) => about && stage));
   const make = (name, value) => () => {
     const [part, field] = name.split(".");
-    return new Sampler({ seed: 1, [part]: field ? { [field]: value } : value }, VOCAB);
+    const needed = part === "section" ? { close: [1] } : {};
+    return new Sampler({ seed: 1, [part]: field ? { ...needed, [field]: value } : value }, VOCAB);
   };
   for (const { name, holds, is_open, range: [least, most] } of ranged) {
     const parameter = new RegExp(`^${name.split(".")[0]}`);

@@ -37,7 +37,7 @@ for (const [name, params] of Object.entries(SETTINGS)) {
   const sampler = new Sampler({ ...params, seed: 1 }, VOCAB);
   works[name] = (row) => {
     sampler.sample(row);
-    sampler.truncate(0);
+    sampler.shorten(sampler.output.length);
   };
 }
 
