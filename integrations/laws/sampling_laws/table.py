@@ -1,53 +1,54 @@
-"""The page: a table of laws and engines, and what to look at for each law that an engine breaks.
+"""The page: what ran of each engine, a table of the laws, and a section for each law that an engine breaks.
 
-A page has its own words up to a line, `BEGIN`, behind which all is made from records.
+A page has its own words up to a line, `BEGIN`, after which all is made from records.
 """
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 from typing import Any
 
 from .laws import LAWS
 
 BEGIN = "<!-- Made from records by `sampling-laws table`. -->"
-MARKS = {"holds": "yes", "broken": "**no**", "not applicable": "–"}
+WIDTH = 160
 
 
 def page(records: Sequence[dict[str, Any]]) -> str:
-    """The part of a page that is made from records of runs: tables, and a section for each engine that breaks a law."""
-    names = [f"{record['engine']} {record['version']}".strip() for record in records]
-    heads = [f"{name}, {record['date']}" for name, record in zip(names, records)]
-    lines = [f"| law | {' | '.join(heads)} |", f"| --- |{' --- |' * len(records)}"]
+    """The part of a page that is made from records of runs."""
+    lines = []
+    for record in records:
+        outcomes = [law["outcome"] for law in record["laws"].values()]
+        held = f"{outcomes.count('holds')} of {len(outcomes) - outcomes.count('not applicable')}"
+        name = f"**{record['engine']}** {record['version']}".strip()
+        lines += _wrapped(f"- {name}, {record['date']}: {held}. {record['remark']}".strip(), 2)
+    lines += ["", "| law | broken by | not tried on |", "| --- | --- | --- |"]
     chapter = ""
     for law in LAWS:
         if law.chapter != chapter:
             chapter = law.chapter
-            lines.append(f"| *{chapter}* |{' |' * len(records)}")
-        marks = (MARKS.get(record["laws"].get(law.name, {}).get("outcome"), "") for record in records)
-        lines.append(f"| {law.sentence} | {' | '.join(marks)} |")
-    totals = []
-    for record in records:
-        outcomes = [law["outcome"] for law in record["laws"].values()]
-        totals.append(f"{outcomes.count('holds')} of {len(outcomes) - outcomes.count('not applicable')}")
-    lines.append(f"| hold, of those that apply | {' | '.join(totals)} |")
-    lines += ["", "What of each engine runs:", ""]
-    lines += [f"- {name}: {record['remark']}" for name, record in zip(names, records)]
-    for name, record in zip(names, records):
-        broken = [
-            (law, record["laws"][law.name])
-            for law in LAWS
-            if record["laws"].get(law.name, {}).get("outcome") == "broken"
-        ]
+            lines.append(f"| *{chapter}* | | |")
+        lines.append(
+            f"| {law.sentence} |{_engines(records, law.name, 'broken')} |{_engines(records, law.name, 'not applicable')} |"
+        )
+    for law in LAWS:
+        broken = [record for record in records if record["laws"].get(law.name, {}).get("outcome") == "broken"]
         if not broken:
             continue
-        lines += ["", f"## {name}"]
-        for law, found in broken:
-            lines += ["", f"**{law.sentence}**", "", f"{_sentence(found['why'])}", "", "```python", found["program"]]
-            lines += [f"# {line}" for line in ("prints " + found["prints"]).split("\n")[:3]]
+        lines += ["", *_wrapped(f"**{law.sentence}** {law.remark}".strip())]
+        for record in broken:
+            found = record["laws"][law.name]
+            lines += [
+                "",
+                *_wrapped(f"{record['engine']}: {_sentence(found['why'])}"),
+                "",
+                "```python",
+                found["program"],
+            ]
+            for line in ("prints " + found["prints"]).split("\n")[:3]:
+                lines += [f"# {part}" for part in textwrap.wrap(line, WIDTH - 2)]
             lines.append("```")
-            if law.remark:
-                lines += ["", law.remark]
     return "\n".join(lines) + "\n"
 
 
@@ -59,6 +60,18 @@ def renewed(text: str, records: Sequence[dict[str, Any]]) -> str:
     return f"{own}{BEGIN}\n\n{page(records)}"
 
 
+def _engines(records: Sequence[dict[str, Any]], law: str, outcome: str) -> str:
+    names = [
+        record["engine"]
+        for record in records
+        if record["laws"].get(law, {}).get("outcome", "not applicable") == outcome
+    ]
+    return f" {', '.join(names)}" if names else ""
+
+
+def _wrapped(text: str, indent: int = 0) -> list[str]:
+    return textwrap.wrap(text, WIDTH, subsequent_indent=" " * indent, break_long_words=False, break_on_hyphens=False)
+
+
 def _sentence(text: str) -> str:
-    text = text.replace("\n", " ")
-    return text[0].upper() + text[1:] + ("" if text.endswith(".") else ".")
+    return text.replace("\n", " ") + ("" if text.endswith(".") else ".")

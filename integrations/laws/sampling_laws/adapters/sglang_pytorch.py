@@ -87,21 +87,20 @@ class SGLang(Engine):
         ):
             return None
         params = f"temperature={request.temperature}, top_k={request.top_k or -1}, top_p={request.top_p}, min_p={request.min_p}"
-        nothing = "custom_logit_processor=None, return_sampling_mask=False, sampling_logprobs_mode=None"
         return "\n".join(
             [
-                "from types import SimpleNamespace as Made; from torch import inf, nan, tensor",
-                "from sglang.srt import runtime_context",
+                "from types import SimpleNamespace as Made; from torch import inf, nan, tensor; from sglang.srt import runtime_context",
                 "from sglang.srt.layers.logits_processor import LogitsProcessorOutput",
-                "from sglang.srt.sampling.sampling_batch_info import SamplingBatchInfo",
+                "from sglang.srt.sampling.sampling_batch_info import SamplingBatchInfo; "
                 "from sglang.srt.sampling.sampling_params import SamplingParams",
                 "runtime_context.get_context().override_server_args(sampling_backend='pytorch', device='cpu').install()",
                 "alone = runtime_context.get_parallel().override(tp_group=Made(device_group=None)); alone.__enter__()",
                 "from sglang.srt.layers.sampler import Sampler",
-                f"class Batch: device, reqs = 'cpu', [Made(sampling_params=SamplingParams({params}), {nothing})]",
-                f"print(Sampler()(LogitsProcessorOutput(next_token_logits=tensor([{row}]).float()), "
-                "SamplingBatchInfo.from_schedule_batch(Batch(), "
-                f"{row.count(',') + 1}), False, [0], [None], tensor([0])).item())",
+                "none = dict(custom_logit_processor=None, return_sampling_mask=False, sampling_logprobs_mode=None)",
+                f"class Batch: device, reqs = 'cpu', [Made(sampling_params=SamplingParams({params}), **none)]",
+                f"row, batch = LogitsProcessorOutput(next_token_logits=tensor([{row}]).float()), "
+                f"SamplingBatchInfo.from_schedule_batch(Batch(), {row.count(',') + 1})",
+                "print(Sampler()(row, batch, False, [0], [None], tensor([0])).item())",
             ]
         )
 

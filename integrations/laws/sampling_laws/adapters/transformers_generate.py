@@ -93,16 +93,15 @@ class Transformers(Engine):
         settings = "".join(f", {name}={value}" for name, value in said.items() if value or name == "top_k")
         return "\n".join(
             [
-                "import torch, transformers",
-                "from torch import inf, nan",
+                "import torch, transformers; from torch import inf, nan",
                 "from transformers.modeling_outputs import CausalLMOutput",
                 "class Given(transformers.PreTrainedModel, transformers.GenerationMixin):",
                 "    config_class, main_input_name = transformers.PretrainedConfig, 'input_ids'",
                 "    device, dtype = torch.device('cpu'), torch.float32",
                 "    def prepare_inputs_for_generation(self, input_ids, **_): return {'input_ids': input_ids}",
                 f"    def forward(self, input_ids, **_): return CausalLMOutput(logits=torch.tensor([[{row}]]).float().repeat({draws}, 1, 1))",
-                f"out = Given(transformers.PretrainedConfig(is_decoder=True)).generate(torch.zeros({draws}, 1, dtype=int), "
-                f"do_sample={not greedy}{settings}, max_new_tokens=1, use_cache=False)[:, 1]",
+                f"made, prompt = Given(transformers.PretrainedConfig(is_decoder=True)), torch.zeros({draws}, 1, dtype=int)",
+                f"out = made.generate(prompt, do_sample={not greedy}{settings}, max_new_tokens=1, use_cache=False)[:, 1]",
                 "print(out.item())" if draws == 1 else "print(out.bincount())",
             ]
         )

@@ -92,8 +92,8 @@ class Vllm(Engine):
                 "from vllm.v1.sample.sampler import Sampler",
                 f"logits = tensor([{row}], dtype=float32).repeat({draws}, 1)",
                 f"asked = dict({settings}, all_greedy={request.temperature == 0}, all_random={request.temperature > 0}, generators={{}})",
-                "none = dict.fromkeys(['frequency_penalties', 'presence_penalties', 'repetition_penalties', 'prompt_token_ids', "
-                "'allowed_token_ids_mask', 'max_num_logprobs'])",
+                "none = dict.fromkeys('frequency_penalties presence_penalties repetition_penalties prompt_token_ids "
+                "allowed_token_ids_mask max_num_logprobs'.split())",
                 f"lists = dict(no_penalties=True, output_token_ids=[[]] * {draws}, bad_words_token_ids={{}}, logitsprocs=LogitsProcessors())",
                 "tokens = Sampler()(logits, SamplingMetadata(**asked, **none, **lists)).sampled_token_ids.flatten()",
                 "print(tokens.item())" if draws == 1 else "print(tokens.bincount())",
