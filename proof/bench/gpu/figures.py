@@ -65,18 +65,6 @@ def floors(vocab=VOCAB, dtype=DTYPE):
     return [digits(curve.floor_us(rows, vocab, dtype)) for rows in plan.ROWS]
 
 
-def steps(record, _):
-    """Our medians, and how many readings of the rows take as long."""
-    found, rows = ours(record.results, vocab=VOCAB), []
-    for task in SHORT:
-        cells = []
-        for count in plan.ROWS:
-            us = found.get((task, count), {}).get("median_us")
-            cells.append("-" if us is None else f"{digits(us)} ({digits(us / curve.floor_us(count, VOCAB, DTYPE))})")
-        rows.append([NAMES[task], *cells])
-    return lines([f"vocabulary {VOCAB}, {DTYPE}, microseconds (readings of the rows)", *by_rows()], rows)
-
-
 def ways(record, _):
     """From logits to a token without a filter: races, the inverse transform, softmaxes."""
     in_graphs = [
@@ -248,4 +236,4 @@ def every(record, _):
 
 
 # What stands between markers of documents.
-BLOCKS = {f.__name__: f for f in (fastest, steps, ways, families.worst, surveys, softmaxes, chains)}
+BLOCKS = {f.__name__: f for f in (fastest, ways, families.worst, surveys, softmaxes, chains)}
