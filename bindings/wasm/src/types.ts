@@ -15,7 +15,7 @@ export type Filter = "top_n_sigma" | "top_k" | "typical_p" | "top_p" | "min_p" |
 export interface SamplingParams {
   /** Divides the logits; 0 is greedy, as is anything below 2^-100; at most 2^100. */
   temperature?: number;
-  /** Replaces `temperature`, unless that is 0, by one that follows the row's entropy: certain rows get `min`, flat ones `max`. */
+  /** Replaces a `temperature` above 0 by one that follows a row's entropy: certain rows get `min`, flat ones `max`. */
   dynamic_temperature?: { min: number; max: number; exponent?: number } | null;
   /** How many tokens to keep; at least -1, off if 0, -1 or at least the vocabulary. */
   top_k?: number;
@@ -55,7 +55,7 @@ export interface SamplingParams {
   presence_penalty?: number;
   /** The part of the history in which frequency and presence penalty count tokens. */
   penalty_scope?: "prompt" | "output" | "both";
-  /** Of the last so many tokens of prompt and output together, repetition, frequency and presence penalty count the tokens of their scope; in 0..2^32, 0 is all tokens. */
+  /** Repetition, frequency and presence penalty count tokens of their scope among the last so many of all; in 0..2^32, 0 is all tokens. */
   penalty_window?: number;
   /** The DRY repetition penalty. */
   dry?: { multiplier?: number; base?: number; allowed_length?: number; breakers?: Integers; window?: number };
@@ -63,7 +63,7 @@ export interface SamplingParams {
   no_repeat_ngram?: number;
   /** The part of the history whose n-grams `no_repeat_ngram` does not repeat. */
   no_repeat_ngram_scope?: "prompt" | "output" | "both";
-  /** `no_repeat_ngram` does not repeat n-grams that lie whole among the last so many tokens of prompt and output together; in 0..2^32, 0 is all tokens. */
+  /** `no_repeat_ngram` looks at n-grams that lie whole among the last so many tokens of the history; in 0..2^32, 0 is all tokens. */
   no_repeat_ngram_window?: number;
   /** Ids that `no_repeat_ngram` never bans; in the vocabulary. */
   no_repeat_ngram_exempt_ids?: Integers;
@@ -85,7 +85,7 @@ export interface SamplingParams {
   section?: { open?: Integers; close?: Integers; end?: Integers; budget?: number; min?: number } | null;
   /** What ends an output that repeats itself without end. */
   loops?: { min_period?: number; max_period?: number; min_copies?: number; min_tokens?: number; every?: number; close?: boolean; end?: Integers } | null;
-  /** Marks the text, so that whoever has a secret key can find it again: the race draws by that key and the last ids, in the place of the seed. */
+  /** Marks the text for the owner of a secret key: the race draws by that key and the last ids, in the place of the seed. */
   watermark?: { key?: number; context?: number; scope?: "prompt" | "output" | "both"; window?: number } | null;
   /** The seed of all draws; absent: fresh entropy for each request, readable afterwards. */
   seed?: Seed | null;

@@ -170,6 +170,18 @@ fn the_types_of_typescript_are_current() {
     hold(path, &["export interface SamplingParams {\n"], "}\n", &members.concat());
 }
 
+/// Returns a meaning without the range, which has a column of its own.
+fn without_range(about: &str, values: &str) -> String {
+    let range = values.strip_suffix(')').and_then(|start| start.rsplit_once(" ("));
+    let range = range.map_or(values, |(range, _)| range);
+    match about.find(&format!("; {range}")) {
+        Some(at) if range.starts_with("in ") => {
+            format!("{}{}", &about[..at], about[at..].find(". ").map_or(".", |end| &about[at + end..]))
+        }
+        _ => about.to_owned(),
+    }
+}
+
 #[test]
 fn the_table_of_the_semantics_is_current() {
     fn rows<T: Parameters>() -> String {
@@ -182,8 +194,16 @@ fn the_table_of_the_semantics_is_current() {
                 "Dry()" => "off",
                 number => number.trim_end_matches(".0").trim_matches('"'),
             };
-            let (name, about) = (parameter.name, parameter.about);
-            format!("| `{name}` | {} | {neutral} | {about} |\n", values.replace('"', "`"))
+            // The filters are listed under "Filters".
+            let values = values.find("filters: ").map_or(&*values, |at| &values[..at + "filters".len()]);
+            let start = format!("| `{}` | {} | {neutral} | ", parameter.name, values.replace('"', "`"));
+            let mut about = without_range(parameter.about, values);
+            // A line of the page has at most 160 columns; the rules say the rest.
+            while start.len() + about.len() + " |".len() > 160 {
+                let end = about.trim_end_matches('.').rfind(". ").expect("a first sentence fits its line");
+                about.truncate(end + 1);
+            }
+            format!("{start}{about} |\n")
         };
         lines::<T>(row).concat()
     }

@@ -251,7 +251,7 @@ class Watermark:
 class LogprobsParams:
     """Which logprobs to report with a token.
 
-    mode: The distribution they speak of: the row as it came at temperature 1 (raw), after penalties and bans (edited), at the temperature (tempered), or after the filters (processed). Of two different ones, the first is that of ranks and lists as well; of the second only the token's logprob is reported. As the second, radius is how far all logits may move before another token is drawn. One of "raw", "edited", "tempered", "processed", "radius", or a list of two.
+    mode: The distribution that they speak of. It is the row as it came at temperature 1 (raw), after penalties and bans (edited), at the temperature (tempered), or after the filters (processed). Of two different ones, the first is that of ranks and lists as well; of the second only the token's logprob is reported. As the second, radius is how far all logits may move before another token is drawn. One of "raw", "edited", "tempered", "processed", "radius", or a list of two.
     top_n: How many of the most likely tokens to list; at most 2^20.
     ids: Ids to report besides; each in the vocabulary.
     """
@@ -269,7 +269,7 @@ class SamplingParams:
     a value outside its range, TypeError for one of another type, as a bool is for a number, and for a name that is not known. What depends on the vocabulary is checked where the request is admitted, or by `validate`.
 
     temperature: Divides the logits; 0 is greedy, as is anything below 2^-100; at most 2^100.
-    dynamic_temperature: Replaces `temperature`, unless that is 0, by one that follows the row's entropy: certain rows get `min`, flat ones `max`.
+    dynamic_temperature: Replaces a `temperature` above 0 by one that follows a row's entropy: certain rows get `min`, flat ones `max`.
     top_k: How many tokens to keep; at least -1, off if 0, -1 or at least the vocabulary.
     top_p: The mass to keep; in 0..=1, 1 is off.
     typical_p: The mass to keep around the entropy; in 0..=1, 1 is off.
@@ -289,11 +289,11 @@ class SamplingParams:
     frequency_penalty: Subtracted once per occurrence; in -2^16..=2^16, 0 is off.
     presence_penalty: Subtracted once if there is any occurrence; in -2^16..=2^16, 0 is off.
     penalty_scope: The part of the history in which frequency and presence penalty count tokens. One of "prompt", "output", "both".
-    penalty_window: Of the last so many tokens of prompt and output together, repetition, frequency and presence penalty count the tokens of their scope; in 0..2^32, 0 is all tokens.
+    penalty_window: Repetition, frequency and presence penalty count tokens of their scope among the last so many of all; in 0..2^32, 0 is all tokens.
     dry: The DRY repetition penalty.
     no_repeat_ngram: Bans every token that would complete an n-gram of this size a second time; 0 is off.
     no_repeat_ngram_scope: The part of the history whose n-grams `no_repeat_ngram` does not repeat. One of "prompt", "output", "both".
-    no_repeat_ngram_window: `no_repeat_ngram` does not repeat n-grams that lie whole among the last so many tokens of prompt and output together; in 0..2^32, 0 is all tokens.
+    no_repeat_ngram_window: `no_repeat_ngram` looks at n-grams that lie whole among the last so many tokens of the history; in 0..2^32, 0 is all tokens.
     no_repeat_ngram_exempt_ids: Ids that `no_repeat_ngram` never bans; in the vocabulary.
     logit_bias: Added to the logits of ids, each named once and in the vocabulary; finite, or -inf for a ban.
     bias_first: Whether `logit_bias` is added before the penalties, which then act on the sum.
@@ -304,7 +304,7 @@ class SamplingParams:
     stop_ids: The ids that end the output; ending it is the caller's part.
     section: A part of the text, such as a model's reasoning, that has a budget of tokens.
     loops: What ends an output that repeats itself without end.
-    watermark: Marks the text, so that whoever has a secret key can find it again: the race draws by that key and the last ids, in the place of the seed.
+    watermark: Marks the text for the owner of a secret key: the race draws by that key and the last ids, in the place of the seed.
     seed: The seed of all draws; absent: fresh entropy for each request, readable afterwards.
     logprobs: Which logprobs to report; absent: none. In JSON, Python and JavaScript a number n stands for an object whose `top_n` is n.
     order: In which order the filters act. One of "default", "joint", "none", or a list of distinct filters: top_n_sigma, top_k, typical_p, top_p, min_p, top_a, p_less, epsilon_cutoff, eta_cutoff, xtc.

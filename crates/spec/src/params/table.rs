@@ -84,8 +84,8 @@ params! {
         .within(from(0.0, P100, "0 (greedy) or in (0, 2^100]"))
         .flag("T", "Divide the logits by T; 0 is greedy");
 
-    /// Replaces `temperature`, unless that is 0, by one that follows the row's entropy: certain rows get
-    /// `min`, flat ones `max`.
+    /// Replaces a `temperature` above 0 by one that follows a row's entropy: certain rows get `min`, flat
+    /// ones `max`.
     dynamic_temperature: Option<DynamicTemperature> = None => switch(Stage::Temperature).foreseen().of_logits()
         .flag("MIN,MAX[,EXP]", "Let the temperature follow the entropy of the row, from MIN (certain) to MAX (flat)");
 
@@ -176,8 +176,8 @@ params! {
     penalty_scope: Scope = Scope::Output => setting(Stage::Edit).foreseen()
         .flag("SCOPE", "What frequency and presence penalty count: prompt, output or both");
 
-    /// Of the last so many tokens of prompt and output together, repetition, frequency and presence penalty
-    /// count the tokens of their scope; in 0..2^32, 0 is all tokens.
+    /// Repetition, frequency and presence penalty count tokens of their scope among the last so many of all;
+    /// in 0..2^32, 0 is all tokens.
     penalty_window: u32 = 0 => setting(Stage::Edit).foreseen().within(WINDOW)
         .flag("N", "Count for repetition, frequency and presence penalty only the last N tokens; 0 is all");
 
@@ -192,8 +192,8 @@ params! {
     no_repeat_ngram_scope: Scope = Scope::Both => setting(Stage::Edit).foreseen()
         .flag("SCOPE", "Whose n-grams are not repeated: prompt, output or both");
 
-    /// `no_repeat_ngram` does not repeat n-grams that lie whole among the last so many tokens of prompt and
-    /// output together; in 0..2^32, 0 is all tokens.
+    /// `no_repeat_ngram` looks at n-grams that lie whole among the last so many tokens of the history; in
+    /// 0..2^32, 0 is all tokens.
     no_repeat_ngram_window: u32 = 0 => setting(Stage::Edit).foreseen().within(WINDOW)
         .flag("N", "Repeat no n-gram of the last N tokens; 0 is all");
 
@@ -233,8 +233,8 @@ params! {
     /// What ends an output that repeats itself without end (B4).
     loops: Option<Loops> = None => switch(Stage::Edit).foreseen().reads_history();
 
-    /// Marks the text, so that whoever has a secret key can find it again: the race draws by that key and the
-    /// last ids, in the place of the seed (W1).
+    /// Marks the text for the owner of a secret key: the race draws by that key and the last ids, in the
+    /// place of the seed (W1).
     watermark: Option<Watermark> = None => switch(Stage::Draw).foreseen().reads_history();
 
     /// The seed of all draws; absent: fresh entropy for each request, readable afterwards.
@@ -405,10 +405,10 @@ params! {
     #[derive(Clone, Debug, PartialEq, Eq)]
     LogprobsParams + Default: "logprobs.", "an object with mode, top_n and ids";
 
-    /// The distribution they speak of: the row as it came at temperature 1 (raw), after penalties and bans
-    /// (edited), at the temperature (tempered), or after the filters (processed). Of two different ones, the
-    /// first is that of ranks and lists as well; of the second only the token's logprob is reported. As the
-    /// second, radius is how far all logits may move before another token is drawn (L7).
+    /// The distribution that they speak of (L1). It is the row as it came at temperature 1 (raw), after
+    /// penalties and bans (edited), at the temperature (tempered), or after the filters (processed). Of two
+    /// different ones, the first is that of ranks and lists as well; of the second only the token's logprob
+    /// is reported. As the second, radius is how far all logits may move before another token is drawn (L7).
     mode: LogprobModes = LogprobModes { first: LogprobMode::Raw, second: None } => setting(Stage::Logprobs).foreseen()
         .flag_named("logprobs", "MODE[,MODE]", "Report logprobs: raw, edited, tempered or processed; a second mode gives the token's besides, or the row's radius");
 
