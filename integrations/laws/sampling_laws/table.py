@@ -32,6 +32,7 @@ def page(records: Sequence[dict[str, Any]]) -> str:
         lines.append(
             f"| {law.sentence} |{_engines(records, law.name, 'broken')} |{_engines(records, law.name, 'not applicable')} |"
         )
+    shown = set[tuple[str, str]]()
     for law in LAWS:
         broken = [record for record in records if record["laws"].get(law.name, {}).get("outcome") == "broken"]
         if not broken:
@@ -39,13 +40,13 @@ def page(records: Sequence[dict[str, Any]]) -> str:
         lines += ["", *_wrapped(f"**{law.sentence}** {law.remark}".strip())]
         for record in broken:
             found = record["laws"][law.name]
-            lines += [
-                "",
-                *_wrapped(f"{record['engine']}: {_sentence(found['why'])}"),
-                "",
-                "```python",
-                found["program"],
-            ]
+            lines += ["", *_wrapped(f"{record['engine']}: {_sentence(found['why'])}")]
+            # An engine's programs differ in the rows and the parameters; the first one of each kind is shown.
+            kind = (record["engine"], found["program"].partition("\n")[0])
+            if kind in shown:
+                continue
+            shown.add(kind)
+            lines += ["", "```python", found["program"]]
             for line in ("prints " + found["prints"]).split("\n")[:3]:
                 lines += [f"# {part}" for part in textwrap.wrap(line, WIDTH - 2)]
             lines.append("```")
