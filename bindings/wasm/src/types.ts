@@ -55,7 +55,7 @@ export interface SamplingParams {
   presence_penalty?: number;
   /** The part of the history in which frequency and presence penalty count tokens. */
   penalty_scope?: "prompt" | "output" | "both";
-  /** Repetition, frequency and presence penalty count tokens of their scope among the last so many of all; in 0..2^32, 0 is all tokens. */
+  /** Repetition, frequency and presence penalty count their scope's tokens among the last so many of the history; in 0..2^32, 0 is all tokens. */
   penalty_window?: number;
   /** The DRY repetition penalty. */
   dry?: { multiplier?: number; base?: number; allowed_length?: number; breakers?: Integers; window?: number };

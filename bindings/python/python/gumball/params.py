@@ -289,7 +289,7 @@ class SamplingParams:
     frequency_penalty: Subtracted once per occurrence; in -2^16..=2^16, 0 is off.
     presence_penalty: Subtracted once if there is any occurrence; in -2^16..=2^16, 0 is off.
     penalty_scope: The part of the history in which frequency and presence penalty count tokens. One of "prompt", "output", "both".
-    penalty_window: Repetition, frequency and presence penalty count tokens of their scope among the last so many of all; in 0..2^32, 0 is all tokens.
+    penalty_window: Repetition, frequency and presence penalty count their scope's tokens among the last so many of the history; in 0..2^32, 0 is all tokens.
     dry: The DRY repetition penalty.
     no_repeat_ngram: Bans every token that would complete an n-gram of this size a second time; 0 is off.
     no_repeat_ngram_scope: The part of the history whose n-grams `no_repeat_ngram` does not repeat. One of "prompt", "output", "both".

@@ -176,8 +176,8 @@ params! {
     penalty_scope: Scope = Scope::Output => setting(Stage::Edit).foreseen()
         .flag("SCOPE", "What frequency and presence penalty count: prompt, output or both");
 
-    /// Repetition, frequency and presence penalty count tokens of their scope among the last so many of all;
-    /// in 0..2^32, 0 is all tokens.
+    /// Repetition, frequency and presence penalty count their scope's tokens among the last so many of the
+    /// history; in 0..2^32, 0 is all tokens.
     penalty_window: u32 = 0 => setting(Stage::Edit).foreseen().within(WINDOW)
         .flag("N", "Count for repetition, frequency and presence penalty only the last N tokens; 0 is all");
 
