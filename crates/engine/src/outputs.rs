@@ -248,6 +248,16 @@ impl Outputs {
         self.kept.get(row).map_or(&[], Vec::as_slice)
     }
 
+    /// Returns the kept sets of all rows in one list: how many ids each row has, and the ids of
+    /// [`Outputs::kept`], row after row.
+    ///
+    /// Both are empty unless the pool keeps them.
+    #[must_use]
+    pub fn kept_sets(&self) -> (Vec<u32>, Vec<u32>) {
+        let sets = &self.kept[..if self.with_kept { self.layout.rows } else { 0 }];
+        (sets.iter().map(|ids| ids.len() as u32).collect(), sets.concat())
+    }
+
     /// Returns the most words that [`Outputs::pack`] appends for a row.
     pub(crate) fn most_packed(&self, vocab: usize) -> usize {
         let words: usize = sections(self.layout).iter().map(|(_, width)| width).sum();

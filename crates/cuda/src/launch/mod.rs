@@ -8,6 +8,7 @@ pub(crate) mod finish;
 pub(crate) mod head;
 pub(crate) mod history_edits;
 pub(crate) mod judge;
+pub(crate) mod kept;
 pub(crate) mod shards;
 pub(crate) mod survey;
 pub(crate) mod tuning;

@@ -124,7 +124,7 @@ impl KnownTokens<'_> {
             })?;
             let step = workspace.fix(&StepInput::of(&rows))?;
             workspace.enqueue(&if one_state { step.with_known_tokens() } else { step })?;
-            all.write_from(row, &workspace.results.outputs(end - row)?);
+            all.write_from(row, workspace.results.outputs(end - row)?);
             row = end;
         }
         Ok(all)

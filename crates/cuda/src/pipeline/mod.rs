@@ -17,6 +17,7 @@ mod launch_step;
 mod mail;
 mod messages;
 pub(crate) mod outputs;
+mod packed_sets;
 mod probability_rows;
 pub(crate) mod proposals;
 pub(crate) mod rank_rows;

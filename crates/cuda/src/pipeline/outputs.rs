@@ -2,43 +2,43 @@
 
 use std::ops::Range;
 
-use gumball_spec::layout::{Layout, set_ids};
-use gumball_spec::{Result, Status, TILE, memory};
+use gumball_spec::layout::Layout;
+use gumball_spec::{Result, Status, memory};
 
 /// All outputs of a step.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Outputs {
     pub(crate) layout: Layout,
     pub(crate) words: Vec<u32>,
-    /// One bit per kept id, padded to whole tiles, row by row; empty unless the workspace records kept sets.
-    pub(crate) kept: Vec<u32>,
+    /// The kept ids of each row, ascending; empty unless the workspace records kept sets.
+    pub(crate) kept: Vec<Vec<u32>>,
 }
 
 impl Outputs {
-    /// Makes outputs of zeros; `kept_words` is the length of a kept set in 32-bit words.
+    /// Makes outputs of zeros, with places for kept sets or without.
     ///
     /// # Errors
     /// - [`gumball_spec::Error::Unavailable`] if the system refuses the memory.
-    pub(crate) fn zeros(layout: Layout, kept_words: usize) -> Result<Self> {
+    pub(crate) fn zeros(layout: Layout, kept: bool) -> Result<Self> {
         const OUTPUTS: &str = "memory for outputs";
         let words = layout.checked_words().unwrap_or(usize::MAX);
-        let kept = memory::product(OUTPUTS, &[layout.rows, kept_words])?;
         Ok(Self {
             layout,
             words: memory::filled(OUTPUTS, 0, words)?,
-            kept: memory::filled(OUTPUTS, 0, kept)?,
+            kept: memory::filled(OUTPUTS, Vec::new(), if kept { layout.rows } else { 0 })?,
         })
     }
 
-    /// Copies the outputs of a step into those of row `row` and the rows after it.
-    pub(crate) fn write_from(&mut self, row: usize, part: &Outputs) {
+    /// Moves the outputs of a step into those of row `row` and the rows after it.
+    pub(crate) fn write_from(&mut self, row: usize, mut part: Outputs) {
         let rows = part.layout.rows;
         for (to, from) in sections(self.layout).into_iter().zip(sections(part.layout)) {
             let width = from.len() / rows;
             self.words[to][row * width..][..from.len()].copy_from_slice(&part.words[from]);
         }
-        let width = part.kept.len() / rows;
-        self.kept[row * width..][..part.kept.len()].copy_from_slice(&part.kept);
+        if !part.kept.is_empty() {
+            self.kept[row..][..rows].swap_with_slice(&mut part.kept);
+        }
     }
 
     /// Returns the offsets of the sections.
@@ -79,13 +79,8 @@ impl Outputs {
 
     /// Returns a row's kept ids, ascending; `None` unless the workspace records kept sets.
     #[must_use]
-    pub fn kept(&self, row: usize, vocab: usize) -> Option<Vec<u32>> {
-        if self.kept.is_empty() {
-            return None;
-        }
-        let words = vocab.div_ceil(TILE) * TILE / 32;
-        let words = &self.kept[row * words..][..words];
-        Some(set_ids(words).collect())
+    pub fn kept(&self, row: usize) -> Option<&[u32]> {
+        self.kept.get(row).map(Vec::as_slice)
     }
 }
 

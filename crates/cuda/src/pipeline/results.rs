@@ -4,13 +4,15 @@
 use std::sync::Arc;
 
 use gumball_spec::Result;
-use gumball_spec::layout::{Layout, set_ids};
+use gumball_spec::layout::Layout;
 
 use crate::abi;
 use crate::driver::runtime::Runtime;
+use crate::launch::kept;
 use crate::memory::buffer::{Buffer, ROWS};
 use crate::pipeline::assignment::WorkspaceLimits;
 use crate::pipeline::outputs::Outputs;
+use crate::pipeline::packed_sets::PackedSets;
 use crate::pipeline::row_lists::mask_words;
 
 /// The words after a row's outputs for the walk through drafts: the row of a token, and how many drafts were
@@ -20,8 +22,9 @@ pub(crate) const WALK_WORDS: usize = 2;
 /// The results of a workspace's last step. Their addresses never change.
 #[derive(Debug)]
 pub struct Results {
+    runtime: Arc<dyn Runtime>,
     limits: WorkspaceLimits,
-    /// Outputs, and after them the walks.
+    /// Outputs, after them the walks, and after these the packed kept sets.
     outputs: Buffer,
     kept: Buffer,
     /// How many tokens the last call took away of each request, `[rows]`.
@@ -34,10 +37,15 @@ impl Results {
         let alloc = |words_per_row: usize| {
             Buffer::sized(runtime, ROWS, &[limits.rows, words_per_row * size_of::<u32>()])
         };
+        let (kept, packed) = match limits.kept {
+            true => (mask_words(limits.vocab), PackedSets::most_words(limits.vocab)),
+            false => (0, 0),
+        };
         Ok(Self {
-            outputs: alloc(Layout { rows: 1, widths: limits.widths }.words() + WALK_WORDS)?,
-            kept: alloc(if limits.kept { mask_words(limits.vocab) } else { 0 })?,
+            outputs: alloc(Layout { rows: 1, widths: limits.widths }.words() + WALK_WORDS + packed)?,
+            kept: alloc(kept)?,
             taken: alloc(1)?,
+            runtime: Arc::clone(runtime),
             limits,
         })
     }
@@ -62,45 +70,66 @@ impl Results {
     /// If the workspace has capacity for fewer rows.
     pub fn outputs(&self, rows: usize) -> Result<Outputs> {
         let mut outputs = self.zeros(rows)?;
-        self.outputs.read(0, &mut outputs.words)?;
-        self.kept.read(0, &mut outputs.kept)?;
+        self.read(&mut outputs.words, &mut outputs.kept)?;
         Ok(outputs)
     }
 
     /// Makes outputs of `rows` rows that are all zeros.
     pub(crate) fn zeros(&self, rows: usize) -> Result<Outputs> {
-        let kept_words = if self.limits.kept { mask_words(self.limits.vocab) } else { 0 };
-        Outputs::zeros(Layout { rows, widths: self.limits.widths }, kept_words)
+        Outputs::zeros(Layout { rows, widths: self.limits.widths }, self.limits.kept)
     }
 
-    /// Waits for the steps enqueued before, and reads the outputs of the last one, in the layout of its rows.
+    /// Waits for the steps enqueued before, and reads the outputs of the last one, in the layout of its rows;
+    /// appends the kept ids of each row to its list, ascending, if there are lists.
+    ///
+    /// Of kept sets as many bytes travel as their ids have, or their bitmasks where these have fewer. Short
+    /// ones come in the same copy as the outputs, others in one more.
     ///
     /// # Errors
     /// - [`gumball_spec::Error::Unavailable`] if the device fails, or failed in a step.
     ///
     /// # Panics
-    /// If `words` is longer than the outputs of the workspace.
-    pub fn read(&self, words: &mut [u32]) -> Result<()> {
-        Ok(self.outputs.read(0, words)?)
-    }
-
-    /// Waits for the steps enqueued before, and appends the kept ids of each row of the last one to its list,
-    /// ascending.
-    ///
-    /// # Errors
-    /// - [`gumball_spec::Error::Unavailable`] if the device fails, or failed in a step.
-    ///
-    /// # Panics
-    /// If the workspace does not record kept sets, or has capacity for fewer rows.
-    pub fn read_kept(&self, rows: &mut [Vec<u32>]) -> Result<()> {
-        assert!(self.limits.kept, "the workspace does not record kept sets");
-        let width = mask_words(self.limits.vocab);
-        let mut words = vec![0u32; rows.len() * width];
-        self.kept.read(0, &mut words)?;
-        for (ids, words) in rows.iter_mut().zip(words.chunks_exact(width)) {
-            ids.extend(set_ids(words));
+    /// If `words` is longer than the outputs of the workspace; if there are lists, and the workspace does not
+    /// record kept sets, has capacity for fewer rows, or `words` are neither empty nor as long as the outputs
+    /// of these rows.
+    pub fn read(&self, words: &mut [u32], kept: &mut [Vec<u32>]) -> Result<()> {
+        if kept.is_empty() {
+            return Ok(self.outputs.read(0, words)?);
         }
+        assert!(self.limits.kept, "the workspace does not record kept sets");
+        let sets = PackedSets::new(kept.len(), self.limits.vocab);
+        // Read alone, sets lie where no step writes outputs or walks.
+        let rows = if words.is_empty() { self.limits.rows } else { kept.len() };
+        let start = self.walk_start(rows) / size_of::<u32>() + WALK_WORDS * rows;
+        let from = if words.is_empty() { start } else { 0 };
+        self.pack(sets, kept.len(), start)?;
+        let at = |word: usize| word * size_of::<u32>();
+        let mut read = vec![0; start - from + sets.first_words()];
+        self.outputs.read(at(from), &mut read)?;
+        words.copy_from_slice(&read[..words.len()]);
+        let (first, all) = (sets.first_words(), sets.all_words(&read[start - from..]));
+        if all > first {
+            read.resize(start - from + all, 0);
+            self.outputs.read(at(start + first), &mut read[start - from + first..])?;
+        }
+        sets.unpack(&read[start - from..], kept);
         Ok(())
+    }
+
+    /// Enqueues the kernels that pack the kept sets of the first rows, from a word of the outputs on.
+    fn pack(&self, sets: PackedSets, rows: usize, start: usize) -> crate::Result<()> {
+        let lengths = self.address() + (start * size_of::<u32>()) as u64;
+        let argument = abi::PackKept {
+            bits: self.kept.address(),
+            lengths,
+            packed: lengths + (rows * size_of::<u32>()) as u64,
+            stride: mask_words(self.limits.vocab) as u32,
+            words: sets.bitmask_words() as u32,
+        };
+        assert!(rows <= self.limits.rows, "{rows} rows of {}", self.limits.rows);
+        // SAFETY: the buffers are these results' own, and have room for the packed sets of all rows after the
+        // outputs and walks; a step enqueued before has written the bits.
+        unsafe { kept::pack(&*self.runtime, rows, &argument) }
     }
 
     /// Returns the device address of the kept sets of the last step, a bit for each id, and the words of a

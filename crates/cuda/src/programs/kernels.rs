@@ -82,6 +82,8 @@ kernels! {
         "finish_candidates_logprob" { FINISH_CANDIDATES_LOGPROB: BY_ROWS }
         // Finish such a step with kept sets, and with the token's logprob over them.
         "finish_candidates_kept" { FINISH_CANDIDATES_KEPT: BY_ROWS }
+        // Count and list the ids of kept sets for the host.
+        "pack_kept" { COUNT_KEPT: ONE, PACK_KEPT: ONE }
         // Turn rows of logits into rows of probabilities.
         "softmax" {
             SOFTMAX_REDUCE: BY_DTYPE,

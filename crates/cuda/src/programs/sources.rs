@@ -6,7 +6,7 @@ use gumball_spec::Kind;
 use sha2::{Digest, Sha256};
 
 use crate::abi::header::Header;
-use crate::abi::{DRAFTS, EXCHANGE, GIVEN, HEAD, OPERATORS, SELECTED, STEP};
+use crate::abi::{DRAFTS, EXCHANGE, GIVEN, HEAD, KEPT, OPERATORS, SELECTED, STEP};
 use crate::programs::kernels::{Program, source_files};
 
 /// A source file: the name by which others include it, and its text.
@@ -84,7 +84,7 @@ const DEVICE: &[Source] = device_files![
 ];
 
 /// The headers that are generated.
-const GENERATED: [&Header; 7] = [&STEP, &DRAFTS, &OPERATORS, &SELECTED, &GIVEN, &EXCHANGE, &HEAD];
+const GENERATED: [&Header; 8] = [&STEP, &DRAFTS, &OPERATORS, &SELECTED, &GIVEN, &KEPT, &EXCHANGE, &HEAD];
 
 /// Returns the headers that are generated: what host and kernels share.
 #[doc(hidden)]

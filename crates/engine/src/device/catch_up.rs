@@ -77,7 +77,7 @@ impl Last {
     fn observe(&mut self, slots: &mut Slots, workspace: &mut Workspace) -> Result<()> {
         if !self.observed {
             let mut words = vec![0; self.layout(workspace).mirostat_mu().end];
-            workspace.results().read(&mut words)?;
+            workspace.results().read(&mut words, &mut [])?;
             self.apply(slots, workspace, &words)?;
         }
         Ok(())

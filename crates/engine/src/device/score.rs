@@ -28,7 +28,7 @@ impl Scorer<'_> {
     /// Scores a part of the tokens, from rows that lie there; the part's rows, if rows have no indices.
     pub fn score(&mut self, part: Range<usize>, rows: &DeviceMatrix<'_>, out: &mut Outputs) -> Result<()> {
         let (batch, count) = (&self.batch, self.batch.rows());
-        let WorkspaceLimits { vocab, widths, .. } = self.workspace.limits();
+        let WorkspaceLimits { widths, .. } = self.workspace.limits();
         let known = KnownTokens { start: self.known.start + part.start, ..self.known };
         let masks = batch.masks.rows(count);
         let masks = if masks.is_empty() { &masks[..] } else { &masks[part.clone()] };
@@ -38,7 +38,7 @@ impl Scorer<'_> {
         let (words, kept) = found.whole(Layout { rows: part.len(), widths })?;
         words.copy_from_slice(scores.words());
         for (row, ids) in kept.iter_mut().enumerate() {
-            ids.extend(scores.kept(row, vocab).expect("the workspace keeps them"));
+            ids.extend_from_slice(scores.kept(row).expect("the workspace keeps them"));
         }
         if part.len() == count {
             return out.copy_from(&found);

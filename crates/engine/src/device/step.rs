@@ -110,19 +110,17 @@ impl OnGpu {
         self.last.apply(slots, &mut self.workspace, words)
     }
 
-    /// Copies the outputs of the last step in one copy; of a verification the walks as well.
+    /// Copies the outputs of the last step, with short kept sets in one copy; of a verification the walks as
+    /// well.
     pub fn fetch_last(&mut self, slots: &mut Slots, out: &mut Outputs) -> Result<()> {
         let layout = self.outputs_layout();
         let (words, kept) = out.whole(layout)?;
-        self.workspace.results().read(words)?;
+        self.workspace.results().read(words, kept)?;
         let path = self.last.of.verifies.then(|| self.read_path()).transpose()?;
         if !self.last.temperatures.is_empty() {
             let mut statuses = vec![0; layout.rows];
             self.workspace.read_softmax_statuses(&mut statuses)?;
             self.last.add_softmax(slots, (layout, &statuses), path.as_deref(), words);
-        }
-        if !kept.is_empty() {
-            self.workspace.results().read_kept(kept)?;
         }
         self.apply(slots, words)?;
         if let (Some(path), Some(counts)) = (path, self.last.of.counts()) {

@@ -49,6 +49,7 @@ impl Both {
         }
         assert_eq!((seen.layout(), seen.words()), (wanted.layout(), wanted.words()));
         (0..wanted.layout().rows).for_each(|row| assert_eq!(seen.kept(row), wanted.kept(row), "row {row}"));
+        assert_eq!(seen.kept_sets(), wanted.kept_sets());
         self.have_the_same(slots);
     }
 

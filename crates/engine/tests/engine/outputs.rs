@@ -1,10 +1,11 @@
 //! Outputs lie where the layout says, and hold what a row alone says.
 
 use gumball_engine::{
-    Batch, Layout, LogprobsParams, NONE, Outputs, PADDING, Rows, Sampler, SamplingParams, Widths,
+    Batch, Layout, LogprobsParams, NONE, Outputs, PADDING, Pool, PoolConfig, Rows, Sampler, SamplingParams,
+    Widths,
 };
 
-use crate::cases::{VOCAB, params, pool, row, rows, step};
+use crate::cases::{VOCAB, params, places, pool, row, rows, step};
 
 #[test]
 fn sections_follow_each_other_without_gaps() {
@@ -101,4 +102,51 @@ fn kept_sets_come_on_request() {
         assert!(out.kept(row).contains(&(out.tokens()[row] as u32)));
     }
     assert!(out.kept(2).len() <= 20, "top_k");
+}
+
+#[test]
+fn kept_sets_are_those_of_the_rows_at_every_size_beside_a_bitmask() {
+    // A bitmask has 282 words, of whole tiles 288.
+    const VOCAB: usize = 9000;
+    let sizes = [283, 0, 282, 281, 1, 9000, 287, 288, 289, 40, 8999, 2];
+    let order = |place: usize| (place * 7919 + 5) % VOCAB;
+    let mut logits = vec![0.0; VOCAB];
+    (0..VOCAB).for_each(|place| logits[order(place)] = place as f32 / -64.0);
+    let params = |size: usize| match size {
+        0 => SamplingParams { allowed_ids: Some(vec![]), ..Default::default() },
+        1 => SamplingParams { temperature: 0.0, ..Default::default() },
+        VOCAB => SamplingParams::default(),
+        size => SamplingParams { top_k: size as i64, ..Default::default() },
+    };
+    for place in places() {
+        let name = format!("{place:?}");
+        let mut pool =
+            Pool::new(PoolConfig { slots: 16, kept: true, place, ..PoolConfig::new(VOCAB) }).unwrap();
+        let mut slots: Vec<_> = sizes.map(|size| pool.admit(params(size), &[]).unwrap()).into();
+        slots.extend([PADDING, pool.admit(SamplingParams::default(), &[]).unwrap()]);
+        let mut forced = vec![None; slots.len()];
+        forced[13] = Some(8999);
+        let mut out = Outputs::new();
+        // All in one batch; then the longest set alone; then none but short ones; then no row.
+        for range in [0..14, 5..6, 3..5, 12..14, 0..0] {
+            let data: Vec<f32> = range.clone().flat_map(|_| logits.iter().copied()).collect();
+            let batch = Batch { forced: &forced[range.clone()], ..Batch::of(&slots[range.clone()]) };
+            let matrix = Rows::logits(&data, range.len(), VOCAB).unwrap();
+            pool.step(matrix, &batch, &mut out).unwrap();
+            let (lengths, ids) = out.kept_sets();
+            assert_eq!(lengths.len(), range.len(), "{name}");
+            let mut rest = &ids[..];
+            for (at, row) in range.enumerate() {
+                let mut wanted: Vec<u32> = match row {
+                    12 => vec![],
+                    13 => vec![8999],
+                    _ => (0..sizes[row]).map(|place| order(place) as u32).collect(),
+                };
+                wanted.sort_unstable();
+                assert_eq!(out.kept(at), wanted, "{name}: row {row}");
+                assert_eq!(rest.split_off(..lengths[at] as usize), Some(&wanted[..]), "{name}: row {row}");
+            }
+            assert!(rest.is_empty(), "{name}");
+        }
+    }
 }

@@ -3,6 +3,7 @@
 use super::WARP;
 use crate::abi::{
     FINISH_CANDIDATES_LOGPROB_THREADS, FINISH_CANDIDATES_THREADS, FINISH_SHARDS_THREADS, MAX_ROW_BLOCKS,
+    PACK_KEPT_THREADS,
 };
 use crate::driver::device_limits::DeviceLimits;
 use crate::driver::runtime::Grid;
@@ -13,6 +14,11 @@ use crate::requests::step_features::{StepFeatures, Variant};
 /// multiprocessor.
 const THREADS_OF_MANY_ROWS: usize = 256;
 const THREADS_OF_MANY_ROWS_WITH_LOGPROB: usize = 320;
+
+/// Returns the grid of `count_kept` and `pack_kept`: a block takes a row. It is not measured yet.
+pub(crate) fn pack_kept(rows: usize) -> Grid {
+    Grid::new(rows as u32, PACK_KEPT_THREADS)
+}
 
 /// Returns the launch that finishes rows: `finish_*`, `find_cut` and `verify_finish`.
 ///

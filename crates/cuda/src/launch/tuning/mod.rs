@@ -21,7 +21,7 @@ pub(crate) use drafts::{
 pub(crate) use exchange::{
     chunk_bytes, digest_blocks, digest_drafts, result_words_per_row, send_results, send_rows,
 };
-pub(crate) use finish::{finish, finish_shards};
+pub(crate) use finish::{finish, finish_shards, pack_kept};
 pub(crate) use head::{
     QueueShape, fast_logits, head_bounds, head_contenders, head_logits, head_probes, head_race, head_states,
     listed_logits, probed_logits,

@@ -30,10 +30,10 @@ impl GpuRanks {
     pub(super) fn read_kept(&mut self, kept: &mut [Vec<u32>]) -> Result<()> {
         let (results, rank) = (self.gpu.workspace.results(), self.common.group.rank());
         if self.turn.keepers.is_empty() {
-            return results.read_kept(kept);
+            return results.read(&mut [], kept);
         }
         let mut own = vec![Vec::new(); self.turn.keepers[rank].len()];
-        results.read_kept(&mut own)?;
+        results.read(&mut [], &mut own)?;
         let mut words = Vec::new();
         for ids in &own {
             words.push(ids.len() as u32);
