@@ -997,6 +997,13 @@ gumball_code gumball_pool_outputs(gumball_pool *pool, gumball_outputs_view *out)
 // Cost: small.
 const uint32_t *gumball_outputs_kept(const gumball_outputs *outputs, size_t row, size_t *len);
 
+// Writes how many ids each row's set has to `lengths`, R of them, and the ids of gumball_outputs_kept to
+// `ids`, row after row. `needed` is how many ids there are; if `ids_len` is less, `ids` stays as it is, and
+// may be NULL.
+//
+// Cost: copy.
+gumball_code gumball_outputs_kept_sets(const gumball_outputs *outputs, uint32_t *lengths, uint32_t *ids, size_t ids_len, size_t *needed);
+
 // Takes up a sequence where it was left, here or elsewhere, with the state's seed and draw index. With
 // mirostat, it cannot be shortened to before the state.
 //

@@ -249,3 +249,30 @@ pub extern "C" fn gumball_outputs_kept(
         Ok(first(kept))
     })
 }
+
+/// Writes how many ids each row's set has to `lengths`, R of them, and the ids of gumball_outputs_kept to
+/// `ids`, row after row. `needed` is how many ids there are; if `ids_len` is less, `ids` stays as it is, and
+/// may be NULL.
+///
+/// Cost: copy.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gumball_outputs_kept_sets(
+    outputs: Option<&Outputs>,
+    lengths: *mut u32,
+    ids: *mut u32,
+    ids_len: usize,
+    needed: Option<&mut MaybeUninit<usize>>,
+) -> Code {
+    call(|c| {
+        let (outputs, needed) = (&require("outputs", outputs)?.inner, require("needed", needed)?);
+        let lengths = c.out_slice("lengths", lengths, outputs.layout().rows)?;
+        let ids = c.out_slice("ids", ids, ids_len)?;
+        let sets = || (0..outputs.layout().rows).map(|row| outputs.kept(row));
+        lengths.iter_mut().zip(sets()).for_each(|(to, set)| _ = to.write(set.len() as u32));
+        let count = *needed.write(sets().map(<[u32]>::len).sum());
+        if count <= ids_len {
+            ids.iter_mut().zip(sets().flatten()).for_each(|(to, id)| _ = to.write(*id));
+        }
+        Ok(())
+    })
+}

@@ -50,8 +50,8 @@ def prompts_of(step: int) -> tuple[torch.Tensor, torch.Tensor]:
 
 def decode(
     model: nn.Module, prompts: torch.Tensor, step: int, run: int
-) -> tuple[torch.Tensor, list[torch.Tensor], torch.Tensor]:
-    """Samples a group behind each prompt; returns the sequences, the kept set of each answer's token, and the sampler's logprobs, [sequences, ANSWER]."""
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Samples a group behind each prompt; returns the sequences, the kept set of each answer's token as a bitmask, and the sampler's logprobs, [sequences, ANSWER]."""
     rows = PROMPTS * GROUP
     pool = gumball.Pool(VOCAB, slots=rows, kept=True)
     slots = []
@@ -71,9 +71,8 @@ def decode(
         out = pool.step(logits, slots)
         ids[:, PROMPT + place] = torch.from_numpy(out.tokens)
         told[:, place] = torch.from_numpy(out.logprobs)
-        sets.append([torch.from_numpy(out.kept(row).astype("int64")) for row in range(rows)])
-    # The trainer's rows: those of one sequence after the other.
-    return ids, [sets[place][row] for row in range(rows) for place in range(ANSWER)], told
+        sets.append(gumball.torch.kept_bitmask(*map(torch.from_numpy, out.kept_sets()), VOCAB))
+    return ids, torch.stack(sets, 1), told
 
 
 def reward_of(ids: torch.Tensor, sums: torch.Tensor) -> torch.Tensor:
@@ -97,10 +96,7 @@ def train(steps: int, with_sets: bool, run: int = 7) -> tuple[list[float], list[
         advantage = ((groups - groups.mean(1, keepdim=True)) / (groups.std(1, keepdim=True) + 1e-4)).view(-1, 1)
         # What follows the end was sampled as well, but says nothing.
         counts = (ids[:, PROMPT:] == END).cumsum(1) <= 1
-        kept = None
-        if with_sets:
-            lengths = torch.tensor([len(one) for one in sets])
-            kept = gumball.torch.kept_bitmask(lengths, torch.cat(sets), VOCAB).view(len(ids), ANSWER, -1)
+        kept = sets if with_sets else None
         for update in range(2):
             logits = model(ids)[:, PROMPT - 1 : LENGTH - 1].contiguous()
             found, entropy = gumball.torch.logprobs(logits, ids[:, PROMPT:], kept=kept, entropy=True)

@@ -42,10 +42,19 @@ pub struct Outputs {
     /// Holders of arrays read and write the words. This file reads single words under the GIL and writes
     /// none.
     words: Box<[UnsafeCell<u32>]>,
-    kept: Option<Vec<Vec<u32>>>,
+    kept: Option<KeptSets>,
     is_approximate: bool,
     /// Of a verification of drafts.
     walks: Option<Walks>,
+}
+
+/// The kept sets of all rows: how many ids each row has, the ids, row after row, and where the ids of a row
+/// end. Like the words of the outputs, the first two belong to the holders of arrays.
+#[derive(Debug)]
+struct KeptSets {
+    lengths: Box<[UnsafeCell<u32>]>,
+    ids: Box<[UnsafeCell<u32>]>,
+    ends: Vec<usize>,
 }
 
 /// How many drafts of each request were accepted, the rows of the outputs that hold its tokens, and the rows
@@ -56,6 +65,9 @@ struct Walks {
     ranges: Vec<Range<usize>>,
     rows: Vec<Vec<u32>>,
 }
+
+/// Lengths and ids of kept sets.
+type Sets<'py> = (Bound<'py, PyArray1<i32>>, Bound<'py, PyArray1<i32>>);
 
 /// The results for a request.
 #[pyclass(frozen, get_all, module = "gumball")]
@@ -80,8 +92,9 @@ impl Emitted {
     }
 }
 
-// SAFETY: threads share the layout and the kept sets, which never change. numpy gets the words' address and,
-// as for every array, leaves it to its users that no thread writes what another reads.
+// SAFETY: threads share the layout and the ends of kept sets, which never change. numpy gets the address of
+// words, lengths and ids and, as for every array, leaves it to its users that no thread writes what another
+// reads.
 unsafe impl Sync for Outputs {}
 
 impl Outputs {
@@ -91,7 +104,7 @@ impl Outputs {
         Self {
             layout,
             words: out.words().iter().map(|word| UnsafeCell::new(*word)).collect(),
-            kept: kept.then(|| (0..layout.rows).map(|row| out.kept(row).to_vec()).collect()),
+            kept: kept.then(|| KeptSets::of(out)),
             is_approximate: out.is_approximate(),
             walks: (out.accepted().len() != layout.rows).then(|| Walks::of(out)),
         }
@@ -158,20 +171,24 @@ impl Outputs {
         (token, Status(self.word(layout.statuses(), row)), logprobs)
     }
 
-    fn address<T>(&self, section: &Range<usize>) -> *mut T {
-        self.words[section.clone()].as_ptr().cast::<T>().cast_mut()
+    /// Returns the kept sets.
+    ///
+    /// # Errors
+    /// - `ValueError` unless the pool keeps them.
+    fn kept_sets_of(&self) -> PyResult<&KeptSets> {
+        let kept = self.kept.as_ref();
+        kept.ok_or_else(|| out_of_range("kept", "False", "True when the pool is made"))
     }
 
-    fn row<'py, T: Element>(
+    /// Returns an array over words of these outputs.
+    fn array<'py, T: Element>(
         slf: &Bound<'py, Self>,
-        section: Range<usize>,
+        words: &[UnsafeCell<u32>],
     ) -> PyResult<Bound<'py, PyArray1<T>>> {
         modules::load_numpy(slf.py())?;
-        let address = slf.get().address::<T>(&section);
-        // SAFETY: `address` points to the `section.len()` words of the section; every word is a valid i32,
-        // u32 and f32.
-        let view = unsafe { ArrayView1::from_shape_ptr(section.len(), address) };
-        // SAFETY: the words do not move while `slf` lives, and the array keeps `slf` alive.
+        // SAFETY: every word is a valid i32, u32 and f32.
+        let view = unsafe { ArrayView1::from_shape_ptr(words.len(), words.as_ptr().cast::<T>().cast_mut()) };
+        // SAFETY: the words are of `slf`, and do not move while it lives; the array keeps it alive.
         Ok(unsafe { PyArray1::borrow_from_array(&view, slf.clone().into_any()) })
     }
 
@@ -181,7 +198,7 @@ impl Outputs {
         width: usize,
     ) -> PyResult<Bound<'py, PyArray2<T>>> {
         modules::load_numpy(slf.py())?;
-        let address = slf.get().address::<T>(&section);
+        let address = slf.get().words[section].as_ptr().cast::<T>().cast_mut();
         // SAFETY: `address` points to the section's `rows * width` words; every word is a valid i32, u32 and
         // f32.
         let view = unsafe { ArrayView2::from_shape_ptr((slf.get().layout.rows, width), address) };
@@ -205,6 +222,23 @@ fn index_of(index: &Bound<'_, PyAny>, name: &str, length: usize) -> PyResult<usi
     there.ok_or_else(|| PyIndexError::new_err(format!("{name} is {index}, but must be in 0..{length}")))
 }
 
+impl KeptSets {
+    fn of(out: &EngineOutputs) -> Self {
+        let (lengths, ids) = out.kept_sets();
+        let mut end = 0;
+        let ends = lengths.iter().map(|length| {
+            end += *length as usize;
+            end
+        });
+        Self { ends: ends.collect(), lengths: cells(lengths), ids: cells(ids) }
+    }
+}
+
+/// Makes cells of words, in the same memory.
+fn cells(words: Vec<u32>) -> Box<[UnsafeCell<u32>]> {
+    words.into_iter().map(UnsafeCell::new).collect()
+}
+
 impl Walks {
     fn of(out: &EngineOutputs) -> Self {
         let requests = || (0..out.accepted().len()).map(|request| out.request(request));
@@ -223,7 +257,7 @@ macro_rules! columns {
         impl Outputs {
             $(#[getter]
             fn $name<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyArray1<$of>>> {
-                Self::row(slf, slf.get().layout.$name())
+                Self::array(slf, &slf.get().words[slf.get().layout.$name()])
             })*
 
             $(#[getter]
@@ -257,12 +291,20 @@ impl Outputs {
     /// The ids that a row's filters kept, [K] uint32, ascending.
     ///
     /// Raises ValueError unless the pool was made with kept=True, IndexError if the row is outside 0..R.
-    fn kept<'py>(&self, py: Python<'py>, row: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyArray1<u32>>> {
-        let kept = self.kept.as_ref();
-        let kept = kept.ok_or_else(|| out_of_range("kept", "False", "True when the pool is made"))?;
-        let row = self.row_index(row)?;
-        modules::load_numpy(py)?;
-        Ok(PyArray1::from_slice(py, &kept[row]))
+    fn kept<'py>(slf: &Bound<'py, Self>, row: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyArray1<u32>>> {
+        let kept = slf.get().kept_sets_of()?;
+        let row = slf.get().row_index(row)?;
+        let start = row.checked_sub(1).map_or(0, |before| kept.ends[before]);
+        Self::array(slf, &kept.ids[start..kept.ends[row]])
+    }
+
+    /// The kept sets of all rows: how many ids each row has, [R] int32, and the ids, row after row, int32.
+    /// gumball.torch.kept_bitmask takes both, as tensors.
+    ///
+    /// Raises ValueError unless the pool was made with kept=True.
+    fn kept_sets<'py>(slf: &Bound<'py, Self>) -> PyResult<Sets<'py>> {
+        let kept = slf.get().kept_sets_of()?;
+        Ok((Self::array(slf, &kept.lengths)?, Self::array(slf, &kept.ids)?))
     }
 
     /// How many drafts of each request were accepted, [requests] uint32; of a step 0.

@@ -67,8 +67,8 @@ def test_values_are_bit_for_bit_what_a_step_reports(dtype: Any) -> None:
         ]
         pool = gumball.Pool(VOCAB, slots=ROWS, kept=True)
         out = pool.step(logits, Batch([pool.admit(one) for one in params]))
-        sets = [torch.from_numpy(out.kept(row).astype(np.int64)) for row in range(ROWS)]
-        kept = (torch.tensor([len(ids) for ids in sets]), torch.cat(sets)) if mode == "processed" else None
+        lengths, ids = map(torch.from_numpy, out.kept_sets())
+        kept, sets = (lengths, ids) if mode == "processed" else None, ids.split(lengths.tolist())
         temperature = torch.tensor([one.temperature for one in params])
         found = gumball.torch.logprobs(logits, torch.from_numpy(out.tokens), temperature=temperature, kept=kept)
         assert found.numpy().tobytes() == out.logprobs.tobytes(), mode

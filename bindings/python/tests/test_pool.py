@@ -23,7 +23,7 @@ from gumball import (
     UnavailableError,
     Verify,
 )
-from gumball.plugins.kept import ids_of, lists_of, packed
+from gumball.plugins.kept import ids_of, lists_of, packed, picked
 
 VOCAB = 900
 SECTIONS = "tokens statuses logprobs ranks temperatures mirostat_mu second_logprobs top_ids top_logprobs id_logprobs id_ranks".split()
@@ -38,6 +38,8 @@ def same(seen: Outputs, wanted: Outputs) -> None:
         np.testing.assert_array_equal(getattr(seen, name), getattr(wanted, name), name)
     for row in range(len(wanted)):
         assert seen.kept(row).tolist() == wanted.kept(row).tolist()
+    for ours, theirs in zip(seen.kept_sets(), wanted.kept_sets(), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
 
 
 def test_steps_and_states_come_to_the_same_everywhere(
@@ -121,6 +123,10 @@ def test_outputs_are_views_of_their_own_step(device: str, batch: np.ndarray) -> 
     assert (first.top_ids.shape, first.id_ranks.shape, len(first)) == ((7, 3), (7, 2), 7)
     # Kept sets ascend by id.
     assert first.kept(0).tolist() == sorted(np.argsort(-batch[0], kind="stable")[:40].tolist())
+    lengths, ids = first.kept_sets()
+    assert (lengths.dtype, ids.dtype, first.kept(0).dtype) == (np.int32, np.int32, np.uint32)
+    assert ids.tolist() == [id for row in range(7) for id in first.kept(row).tolist()]
+    assert lengths.tolist() == [len(first.kept(row)) for row in range(7)]
     tokens[0] = 5
     assert first.tolist()[0] == 5
     for row in (-1, 7, 2**70, -(2**70)):
@@ -129,8 +135,12 @@ def test_outputs_are_views_of_their_own_step(device: str, batch: np.ndarray) -> 
                 call(row)
     with pytest.raises(TypeError):
         first.kept("x")  # type: ignore[arg-type]
+    told, own = ids.tolist(), first.kept(0)
     del first, pool
     assert tokens[1] == kept[1]
+    # Each array alone keeps the memory, which is the same for a row's set.
+    ids[0] += 1
+    assert own.tolist() == [told[0] + 1, *told[1:40]]
 
 
 def test_requests_come_go_fork_and_are_taken_back(device: str, batch: np.ndarray) -> None:
@@ -207,12 +217,15 @@ def test_work_is_assigned_enqueued_and_fetched(device: str, requests: list[Sampl
     np.testing.assert_array_equal(np.from_dlpack(there.outputs("top_logprobs")), wanted.top_logprobs)
     sets = np.from_dlpack(there.outputs("kept"))
     assert sets.dtype == np.uint32 and len(sets) == 7 and sets.shape[1] * 32 >= VOCAB
-    lists = [wanted.kept(row) for row in range(7)]
-    for given, bitmasks in ((lists, False), (lists, True), (sets, False), (sets, True)):
+    lists, told = [wanted.kept(row) for row in range(7)], wanted.kept_sets()
+    for given, bitmasks in ((told, False), (told, True), (sets, False), (sets, True)):
         lengths, ids = packed(given, bitmasks)
         parts = np.split(ids, np.cumsum(lengths)[:-1])
         assert [ids_of(part).tolist() for part in parts] == lists_of(lengths, ids) == [part.tolist() for part in lists]
     assert any(part[:1] == -1 for part in parts) and min(lengths) < 2
+    for rows in ([], [3], [6, 0, 0, 2]):
+        lengths, ids = picked(told, np.array(rows, np.int64))
+        assert lists_of(lengths, ids) == [lists[row].tolist() for row in rows]
     graph = pool.capture([Step(logits), Step(Probabilities(logits))])
     assert graph.steps == 2
     # The graph reads what lies there at the time; requests have gone meanwhile.
@@ -322,8 +335,9 @@ def test_what_a_pool_was_not_made_for_is_told() -> None:
         Pool(VOCAB).admit({})  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="logprobs.top_n is 4"):
         make("cpu").admit(SamplingParams(logprobs=LogprobsParams(top_n=4)))
-    with pytest.raises(ValueError, match="kept"):
-        Pool(4).step(np.zeros((0, 4), np.float32), []).kept(0)
+    for call in (lambda out: out.kept(0), lambda out: out.kept_sets()):
+        with pytest.raises(ValueError, match="kept"):
+            call(Pool(4).step(np.zeros((0, 4), np.float32), []))
     with make("cpu") as pool:
         assert repr(pool) == 'Pool(900, device="cpu")'
     with pytest.raises(UnavailableError, match="no pool: this one was closed; make another"):

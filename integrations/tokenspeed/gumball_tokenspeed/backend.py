@@ -10,6 +10,7 @@ from tokenspeed.runtime.sampling.backends.base import CUDA_GRAPH_VARIANT_DEFAULT
 from gumball import Batch, Drafts, Pool, Recorded, Shorten, Step, Verify
 from gumball.plugins.errors import CallerError
 from gumball.plugins.states import admit, seed_of
+from gumball.torch import kept_bitmask
 
 from . import kept, ranks
 from .params import known_of, params_of
@@ -420,8 +421,8 @@ class GumballSamplingBackend:
         if sets is not None:
             to = sets[first : first + rows]
             if self._on_host():
-                out = self.pool.fetch()
-                to.copy_(kept.words_of([out.kept(row) for row in range(rows)], to.shape[1]))
+                lengths, ids = map(torch.from_numpy, self.pool.fetch().kept_sets())
+                to.copy_(kept_bitmask(lengths, ids, 32 * to.shape[1])[:rows])
             else:
                 to.copy_(self._output("kept", rows, requests))
 

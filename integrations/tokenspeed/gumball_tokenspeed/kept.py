@@ -7,7 +7,7 @@ them where it has its tokens, sets as bitmasks; they come to the host with the t
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from operator import itemgetter
 from typing import Any, NamedTuple
 
@@ -31,7 +31,6 @@ __all__ = [
     "telling",
     "extras_of",
     "unpack",
-    "words_of",
 ]
 
 SWITCH = "GUMBALL_TOKENSPEED_KEPT"
@@ -67,14 +66,6 @@ def is_on(switch: str = SWITCH) -> bool:
     if value not in ("0", "1"):
         raise ValueError(f"{switch} is {value!r}, but must be 1, or 0 (the default)")
     return value == "1"
-
-
-def words_of(lists: Sequence[Any], width: int) -> torch.Tensor:
-    """Returns sets of ids as bitmasks, [rows, width] int32."""
-    bits = np.zeros((len(lists), 32 * width), np.uint8)
-    for row, ids in zip(bits, lists, strict=True):
-        row[ids] = 1
-    return torch.from_numpy(np.packbits(bits, 1, "little").view("<i4"))
 
 
 def fetched(tokens: torch.Tensor, lengths: torch.Tensor, extras: Extras) -> tuple[torch.Tensor, torch.Tensor]:

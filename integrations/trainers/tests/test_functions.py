@@ -31,8 +31,7 @@ def sampled(logits: Any, **more: Any) -> tuple[Any, Any, Any]:
     pool = gumball.Pool(VOCAB, slots=logits.shape[0], kept=True)
     params = SamplingParams(top_p=0.9, min_p=0.02, logprobs=LogprobsParams(mode="processed"), **more)
     out = pool.step(logits.detach(), [pool.admit(params.replace(seed=row)) for row in range(logits.shape[0])])
-    sets = [torch.from_numpy(out.kept(row).astype("int64")) for row in range(logits.shape[0])]
-    kept = torch.tensor([len(ids) for ids in sets]), torch.cat(sets)
+    kept = tuple(map(torch.from_numpy, out.kept_sets()))
     return torch.from_numpy(out.tokens).long(), kept, torch.from_numpy(out.logprobs)
 
 

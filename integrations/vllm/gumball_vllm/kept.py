@@ -14,7 +14,7 @@ from vllm import envs
 from vllm.v1.outputs import AsyncModelRunnerOutput, ModelRunnerOutput, SamplingMaskLists
 
 from gumball import Outputs
-from gumball.plugins.kept import lists_of, packed
+from gumball.plugins.kept import lists_of, packed, picked
 
 from .follower import follower_of
 
@@ -49,7 +49,7 @@ class Sets:
         if isinstance(self._outputs, torch.Tensor):
             sets: Any = self._outputs.cpu().numpy()[lines]
         else:
-            sets = [self._outputs.kept(int(line)) for line in lines]
+            sets = picked(self._outputs.kept_sets(), lines)
         lengths, ids = packed(sets, bitmasks=not envs.VLLM_USE_RUST_FRONTEND)
         return SamplingMaskLists(ids, np.cumsum([0, *lengths]), [0, *ends.tolist()])
 

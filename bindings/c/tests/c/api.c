@@ -179,6 +179,21 @@ static void pool(size_t threads) {
         CHECK(drawn[2].ids_len == 2 && seen.id_logprobs[2 * 2 + 1] == drawn[2].ids[1].logprob);
         CHECK(seen.id_ranks[2 * 2 + 1] == drawn[2].ids[1].rank);
         CHECK(seen.mirostat_mu[3] > 0.0f && seen.mirostat_mu[0] == 0.0f);
+        uint32_t lengths[5];
+        size_t needed = 0, at = 0;
+        OK(gumball_outputs_kept_sets(outputs, lengths, NULL, 0, &needed));
+        uint32_t *ids = (uint32_t *)calloc(needed + 1, sizeof *ids);
+        CHECK(needed > 4 && lengths[4] == 0 && ids != NULL);
+        OK(gumball_outputs_kept_sets(outputs, lengths, ids, needed - 1, &needed));
+        CHECK(ids[needed - 2] == 0);
+        OK(gumball_outputs_kept_sets(outputs, lengths, ids, needed + 1, &needed));
+        for (size_t row = 0; row < 5; at += lengths[row++]) {
+            size_t count = 0;
+            const uint32_t *kept = gumball_outputs_kept(outputs, row, &count);
+            CHECK(count == lengths[row] && (count == 0 || memcmp(kept, ids + at, count * sizeof *ids) == 0));
+        }
+        CHECK(at == needed && ids[needed] == 0);
+        free(ids);
         size_t len = 9;
         CHECK(seen.tokens[4] == -1 && gumball_outputs_kept(outputs, 4, &len) == NULL && len == 0);
         CHECK(emitted_of(outputs, 4).tokens == NULL && emitted_of(outputs, 4).len == 0);

@@ -113,8 +113,7 @@ def a_pool_reports_the_same() -> str:
     for _ in range(20):
         logits = (torch.randn(rows, vocab, device="cuda") * 3).bfloat16()
         out = pool.step(logits, slots)
-        sets = [torch.from_numpy(out.kept(row).astype("int64")) for row in range(rows)]
-        kept = torch.tensor([len(ids) for ids in sets]).cuda(), torch.cat(sets).cuda()
+        kept = tuple(torch.from_numpy(part).cuda() for part in out.kept_sets())
         found = gumball.torch.logprobs(logits, torch.from_numpy(out.tokens).cuda(), temperature=temperature, kept=kept)
         assert found.cpu().numpy().tobytes() == out.logprobs.tobytes()
         seen += rows

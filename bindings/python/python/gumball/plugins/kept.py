@@ -12,7 +12,7 @@ from .. import _gumball
 from ..errors import RefusedError
 from ..params import SamplingParams
 
-__all__ = ["ids_of", "lists_of", "packed", "refuse_edits"]
+__all__ = ["ids_of", "lists_of", "packed", "picked", "refuse_edits"]
 
 # The first word of a set whose other words are its bitmask.
 _BITMASK = -1
@@ -39,18 +39,31 @@ def refuse_edits(params: SamplingParams, otherwise: str, *, repeatable: bool) ->
             )
 
 
+def picked(sets: tuple[NDArray[np.int32], NDArray[np.int32]], rows: NDArray[np.int64]) -> tuple[Any, Any]:
+    """Picks rows' sets, in the order of `rows`, from the lengths and ids that `Outputs.kept_sets` returns."""
+    lengths, ids = sets
+    some = lengths[rows].astype(np.int64)
+    # How far the ids of each row move to the front.
+    moved = np.cumsum(lengths, dtype=np.int64)[rows] - np.cumsum(some)
+    return some, ids[np.repeat(moved, some) + np.arange(some.sum())]
+
+
 def packed(sets: Any, bitmasks: bool = True) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
     """Packs kept sets: how long each is, and the ids of each, ascending, one set after the other.
 
-    sets: bitmasks, [rows, words] of 32 bits on the host, as `OnDevice.outputs("kept")` has them; or a list of arrays of ids.
+    sets: bitmasks, [rows, words] of 32 bits on the host, as `OnDevice.outputs("kept")` has them; or lengths and ids, as `Outputs.kept_sets` returns them.
     bitmasks: whether a set that is smaller as a bitmask becomes one, which :func:`ids_of` reads.
     """
-    if not isinstance(sets, list):
+    if not isinstance(sets, tuple):
         return _gumball.packed_sets(sets, bitmasks)
-    lists = [np.asarray(ids, np.int32) for ids in sets]
-    if bitmasks:
-        lists = [_bits_of(ids) if len(ids) > 2 + int(ids.max(initial=0)) // 32 else ids for ids in lists]
-    return np.array([len(ids) for ids in lists], np.int64), np.concatenate([np.zeros(0, np.int32), *lists])
+    lengths, ids = np.asarray(sets[0], np.int64), np.asarray(sets[1], np.int32)
+    ends = np.cumsum(lengths)
+    # The last id of a set, which is its largest, says how long its bitmask is.
+    last = ids[ends[lengths > 0] - 1]
+    if not bitmasks or (lengths[lengths > 0] <= 2 + last // 32).all():
+        return lengths, ids
+    lists = [_bits_of(part) if len(part) > 2 + part[-1:].sum() // 32 else part for part in np.split(ids, ends[:-1])]
+    return np.array([len(part) for part in lists], np.int64), np.concatenate(lists)
 
 
 def _bits_of(ids: NDArray[np.int32]) -> NDArray[np.int32]:
