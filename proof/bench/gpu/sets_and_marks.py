@@ -1,7 +1,7 @@
 """What kept sets and marks cost beside vLLM's and SGLang's own: `sets_and_marks.py sets|marks FILE.json [SECONDS [VOCAB [ROWS,..]]]`.
 
 Rows like a model's, f32, at temperature 1. graph: microseconds of the device for a step, in a graph of steps over many batches, by the median of its replays. host:
-microseconds from a call until its tokens, and sets if any, lie in the host's memory, sets as ids. `sets` has vLLM's step with its Triton filters, with and without
+microseconds from a call until its tokens, and sets if any, lie in the host's memory, sets as lengths and ids. `sets` has vLLM's step with its Triton filters, with and without
 `--return-sampling-mask`, and what SGLang's masks of drafts add, over probabilities that something else filtered. `marks` has vLLM's step with and without its mark, and what
 SGLang's mark adds to a step: it forces the token before the sampler runs. Contexts of 4 ids of a history of 2048. What is missing is left out with a message. Needs torch with
 CUDA and Triton, our wheel, and what `COMPILED=0 proof/bench/gpu/carry` leaves in .gpu/rivals, both in PYTHONPATH.
@@ -14,6 +14,7 @@ import sys
 import time
 from types import SimpleNamespace
 
+import numpy as np
 import torch
 
 import gumball
@@ -47,7 +48,7 @@ def ours(setting, history, vocab, sets=False, mark=False):
 
     def whole(logits):
         out = pool.step(logits, slots)
-        return out.tokens, [out.kept(row) for row in range(rows)] if sets else None
+        return out.tokens, out.kept_sets() if sets else None
 
     return SimpleNamespace(capture=capture, whole=whole)
 
@@ -82,7 +83,7 @@ def vllm(setting, history, vocab, sets=False, mark=False):
         if masks is None:
             return tokens.numpy(), None
         lists = masks.tolists()
-        return tokens.numpy(), [lists.token_ids[lists.offsets[row] : lists.offsets[row + 1]] for row in range(rows)]
+        return tokens.numpy(), (np.diff(lists.offsets), lists.token_ids)
 
     return SimpleNamespace(capture=captured(call), whole=whole)
 
@@ -124,7 +125,7 @@ def sglang_sets(setting, history, vocab):
         out = call(logits)
         ids, lengths = (part.to("cpu", non_blocking=True) for part in (out.token_ids, out.lengths))
         torch.cuda.synchronize()
-        return None, [row[0, : length[0]].numpy() for row, length in zip(ids, lengths.tolist())]
+        return None, (lengths[:, 0].numpy(), ids[:, 0][torch.arange(ids.shape[2]) < lengths[:, :1]].numpy())
 
     return SimpleNamespace(capture=capture, whole=whole)
 
@@ -210,8 +211,9 @@ def host(way, batches):
 
 
 def differences(ours, theirs):
-    """How many rows have other sets, and how many ids these have that the other has not, at most."""
-    apart = [len(set(a.tolist()) ^ set(b.tolist())) for a, b in zip(ours, theirs, strict=True)]
+    """How many rows have other sets, and how many ids these have that the other has not, at most. Sets are lengths and ids, row after row."""
+    lists = [np.split(ids, np.cumsum(lengths)[:-1]) for lengths, ids in (ours, theirs)]
+    apart = [len(set(a.tolist()) ^ set(b.tolist())) for a, b in zip(*lists, strict=True)]
     return sum(map(bool, apart)), max(apart)
 
 
@@ -255,7 +257,7 @@ def main(part, file, seconds=240.0, vocab=plan.MAIN_VOCAB, all_rows=plan.FAMILY_
                         cell["notes"].append(f"no graph: {reason(error)}")
                 if sets is not None:
                     of_ours = sets if of_ours is None else of_ours
-                    cell["ids"] = statistics.median(map(len, sets))
+                    cell["ids"] = statistics.median(sets[0].tolist())
                     cell["other_sets"], cell["other_ids"] = differences(of_ours, sets)
                 record.append(cell)
                 print(
