@@ -111,7 +111,7 @@ DEVICE u64 best_word_in_tile(const V& view, const Order& order, u32 tile, u64 li
     // Not unrolled: few tiles are read.
 #pragma unroll 1
     for (u32 j = 0; j < ITEMS_PER_LANE; j++) {
-        const u32 offset = view.offset(tile, lane_id(), j);
+        const u32 offset = view.offset(lane_id(), j);
         best = better_word(best, order.word(of_tile, tile, offset, select_item(z, j)), limit);
     }
     return warp_max(best);

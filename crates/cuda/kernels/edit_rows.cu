@@ -14,20 +14,17 @@
 
 // Writes a lane's slice of a tile.
 template <class T>
-DEVICE void store_edited(float* tile, bool vectorized, u32 left, const float (&z)[ITEMS_PER_LANE]) {
+DEVICE void store_edited(float* tile, u32 left, const float (&z)[ITEMS_PER_LANE]) {
     const u32 lane = lane_id();
-    if (!vectorized) {
-#pragma unroll
-        for (u32 j = 0; j < ITEMS_PER_LANE; j++) {
-            if (j * 32 + lane < left) {
-                tile[j * 32 + lane] = z[j];
-            }
-        }
-        return;
-    }
 #pragma unroll
     for (u32 half = 0; half < 2; half++) {
-        const u32 start = offset_in_tile<T>(lane, 4 * half, true);
+        const u32 start = offset_in_tile<T>(lane, 4 * half);
+        if (start + 4 > left) {
+            for (u32 j = 0; start + j < left; j++) {
+                tile[start + j] = select_item(z, 4 * half + j);
+            }
+            continue;
+        }
         U32x4 quad;
 #pragma unroll
         for (u32 j = 0; j < 4; j++) {
@@ -51,8 +48,7 @@ DEVICE void edit_row_tiles(const EditRows& args) {
     for (u32 tile = first + warp_id(); tile < end && tile < step.tiles; tile += warp_count()) {
         float z[ITEMS_PER_LANE];
         view.load(tile, lane_id(), z);
-        store_edited<T>(args.out + row * args.out_stride + tile * TILE, view.is_vectorized(tile),
-                        step.vocab - tile * TILE, z);
+        store_edited<T>(args.out + row * args.out_stride + tile * TILE, step.vocab - tile * TILE, z);
     }
 }
 

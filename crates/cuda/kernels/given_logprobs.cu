@@ -81,7 +81,7 @@ struct GivenRow {
         row.load(tile, lane, z);
         if (kept != nullptr) {
             u32 words = lane < MASK_WORDS ? word(tile * MASK_WORDS + lane) : 0;
-            u32 bits = lane_bits<T>(words, lane, row.is_vectorized(tile));
+            u32 bits = lane_bits<T>(words, lane);
 #pragma unroll
             for (u32 j = 0; j < ITEMS_PER_LANE; j++) {
                 z[j] = bits >> j & 1 ? z[j] : -INF_F32;
@@ -264,6 +264,7 @@ struct GivenOwn {
 template <class T>
 DEVICE void given_gradient(const GivenArgs& args) {
     __shared__ GivenOwn own;
+    __shared__ float tiles[GIVEN_THREADS / 32][TILE];
     GivenRow<T> given(args);
     u64 row = blockIdx.x;
     const float* weighed = args.weighed + row * WEIGHED_NUMBERS;
@@ -314,17 +315,25 @@ DEVICE void given_gradient(const GivenArgs& args) {
     given.for_each_tile(
         [&](u32 tile, float (&z)[ITEMS_PER_LANE]) INLINE {
             float x[ITEMS_PER_LANE];
-            bool as_loaded = given.row.is_vectorized(tile), vectorized = as_loaded && out_is_aligned;
+            const bool vectorized = given.row.is_vectorized(tile) && out_is_aligned;
 #pragma unroll
             for (u32 j = 0; j < ITEMS_PER_LANE; j++) {
                 x[j] = slope.of(min_or_nan(z[j], MAX_F32), 0.0f);
             }
-            if (as_loaded && !vectorized) {
+            if (!vectorized) {
+                float* own_tile = tiles[warp_id()];
 #pragma unroll
                 for (u32 j = 0; j < ITEMS_PER_LANE; j++) {
-                    store_one<T>(out + tile * TILE + offset_in_tile<T>(lane_id(), j, true), x[j]);
+                    own_tile[offset_in_tile<T>(lane_id(), j)] = x[j];
                 }
-                return;
+                // RAW on own_tile: the lanes wrote the derivatives that they computed, each reads those that it stores.
+                __syncwarp();
+#pragma unroll
+                for (u32 j = 0; j < ITEMS_PER_LANE; j++) {
+                    x[j] = own_tile[written_offset<T>(lane_id(), j, false)];
+                }
+                // WAR on own_tile: all lanes read it, they overwrite it for the next tile.
+                __syncwarp();
             }
             store_tile<T>(out, args.vocab, tile, vectorized, x);
         },

@@ -26,8 +26,7 @@
 
 #define SURVEY_DRAW_THREADS (32 * SURVEY_DRAW_WARPS)
 
-// Loads a lane's eight logits of a tile. Scalar loads yield the same ids per lane as vectorized ones; beyond the
-// vocabulary they yield MASKED_VALUE.
+// Loads a lane's eight logits of a tile, MASKED_VALUE beyond the vocabulary.
 template <class T>
 DEVICE void load_tile_items(const LogitsRow<T>& row, u32 tile, float (&z)[ITEMS_PER_LANE]) {
     u32 lane = lane_id(), start = tile * TILE;
@@ -35,11 +34,7 @@ DEVICE void load_tile_items(const LogitsRow<T>& row, u32 tile, float (&z)[ITEMS_
         load_vectorized_streaming<T>(row.logits + start, lane, z);
         return;
     }
-#pragma unroll
-    for (u32 j = 0; j < ITEMS_PER_LANE; j++) {
-        u32 id = start + offset_in_tile<T>(lane, j, true);
-        z[j] = id < row.vocab ? T::convert(row.logits[id]) : MASKED_VALUE;
-    }
+    load_single<T>(row.logits, start, 0, row.vocab, lane, z);
 }
 
 template <class T>
@@ -64,12 +59,12 @@ DEVICE void survey_draw(const Step& step) {
     const RngStream rng{params.seed, step.states[slot].position, params.draw};
     float log2e_over_t = params.log2e_over_t;
     u32 id = tile * TILE, words[ITEMS_PER_LANE];
-    lane_words(rng, id + offset_in_tile<T>(lane, 0, true), id + offset_in_tile<T>(lane, 4, true), words);
+    lane_words(rng, id + offset_in_tile<T>(lane, 0), id + offset_in_tile<T>(lane, 4), words);
     FirstArrival first = first_arrival(rng, tile);
     float scores[ITEMS_PER_LANE];
 #pragma unroll
     for (u32 j = 0; j < ITEMS_PER_LANE; j++) {
-        scores[j] = approx_log2_arrival(first.e, offset_in_tile<T>(lane, j, true) == first.offset ? 0 : words[j]);
+        scores[j] = approx_log2_arrival(first.e, offset_in_tile<T>(lane, j) == first.offset ? 0 : words[j]);
     }
 
     u32 nonfinite_flags = 0;
@@ -98,7 +93,7 @@ DEVICE void survey_draw(const Step& step) {
             word = is_leader ? words[j] : word;
             to = is_leader ? j : to;
         }
-        u32 offset = offset_in_tile<T>(lane, to % ITEMS_PER_LANE, true);
+        u32 offset = offset_in_tile<T>(lane, to % ITEMS_PER_LANE);
         float later = exponential_from_u32(word), e = offset == first.offset ? first.e : first.e + later;
         step.records[(u64)row_index * step.tiles + tile] =
             TileRecord{maximum, z_to, log2_of_normal(e), pack_record_bits(offset, nonfinite_flags, rest)};

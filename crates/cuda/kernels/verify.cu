@@ -65,16 +65,9 @@ DEVICE u32 subtract_draft(LaneProbs& probs) {
 
 // The residual as the race reads it: as logarithms to base 2.
 struct LogResidual : Residual {
-    // Whether both rows are aligned to 16 bytes.
-    bool vectorized;
+    DEVICE_MEMBER explicit LogResidual(const Residual& row) : Residual(row) {}
 
-    DEVICE_MEMBER explicit LogResidual(const Residual& row) : Residual(row), vectorized(are_aligned(p, q)) {}
-
-    DEVICE_MEMBER bool is_vectorized(u32 tile) const { return vectorized && tile * TILE + TILE <= vocab; }
-
-    DEVICE_MEMBER u32 offset(u32 tile, u32 lane, u32 j) const {
-        return offset_in_tile<F32>(lane, j, is_vectorized(tile));
-    }
+    static DEVICE_MEMBER u32 offset(u32 lane, u32 j) { return offset_in_tile<F32>(lane, j); }
 
     // Loads the logarithms of a lane's slice of a tile: -inf where the residual is 0, and beyond the vocabulary.
     DEVICE_MEMBER void load(u32 tile, u32 lane, float (&z)[ITEMS_PER_LANE], u32&) const {
@@ -102,7 +95,7 @@ DEVICE bool has_two_above(const float (&r)[ITEMS_PER_LANE], float threshold) {
     return __ballot_sync(FULL_MASK, count > 1) != 0;
 }
 
-// Races the tokens of a vectorized tile by approximate scores; the lane with the largest score stores `tile_race`.
+// Races the tokens of a tile by approximate scores; the lane with the largest score stores `tile_race`.
 DEVICE void race_tile(const float (&r)[ITEMS_PER_LANE], const LastTokenStream& rng, const FirstArrival& first, u32 tile,
                       TileRace& tile_race) {
     u32 lane = lane_id(), to = 0;
@@ -110,11 +103,11 @@ DEVICE void race_tile(const float (&r)[ITEMS_PER_LANE], const LastTokenStream& r
 #pragma unroll
     for (u32 i = 0; i < ITEMS_PER_LANE; i += 4) {
         // `opaque` keeps the two Philox blocks in sequence: interleaved, they need more registers than the kernel has.
-        u32 id = opaque(tile * TILE + offset_in_tile<F32>(lane, i, true));
+        u32 id = opaque(tile * TILE + offset_in_tile<F32>(lane, i));
         const PhiloxWords words = philox(rng.seed, id / 4, rng.position, rng.token_tag(), rng.draw);
 #pragma unroll
         for (u32 j = i; j < i + 4; j++) {
-            bool is_first = offset_in_tile<F32>(lane, j, true) == first.offset;
+            bool is_first = offset_in_tile<F32>(lane, j) == first.offset;
             float log2_arrival = approx_log2_arrival(first.e, is_first ? 0 : words.w[j - i]);
             // Numbers below the normal ones count as the least normal one, which `approx_log2` accepts.
             float score = approx_log2(max_f32(opaque(r[j]), bits_float(1 << 23))) - log2_arrival;
@@ -129,7 +122,7 @@ DEVICE void race_tile(const float (&r)[ITEMS_PER_LANE], const LastTokenStream& r
     bool is_leader = is_first_active_lane(bits == top);
     others_bound = from_ordered_bits(__reduce_max_sync(FULL_MASK, ordered_bits(is_leader ? others_bound : lead)));
     if (is_leader) {
-        tile_race = TileRace{p, offset_in_tile<F32>(lane, to, true), others_bound, 0};
+        tile_race = TileRace{p, offset_in_tile<F32>(lane, to), others_bound, 0};
     }
 }
 
@@ -185,9 +178,8 @@ KERNEL_MIN_BLOCKS(verify_survey, 32 * SURVEY_WARPS, 5, Chains, chains) {
         if (nonfinite_flags != 0) {
             atomicOr(&storage.nonfinite_flags[warp], nonfinite_flags);
         }
-        bool vectorized = row.is_vectorized(tile);
-        reduce_probs_tile(probs.p, vectorized, storage.maxima[own]);
-        if (vectorized && has_two_above(probs.p, storage.first[own].e * RACE_TILE_FROM)) {
+        reduce_probs_tile(probs.p, storage.maxima[own]);
+        if (has_two_above(probs.p, storage.first[own].e * RACE_TILE_FROM)) {
             race_tile(probs.p, rng, storage.first[own], tile, storage.races[own]);
         } else if (lane == 0) {
             storage.races[own].offset = TILE;
@@ -198,9 +190,8 @@ KERNEL_MIN_BLOCKS(verify_survey, 32 * SURVEY_WARPS, 5, Chains, chains) {
     u32 tile = block_tile + lane;
     if (warp == 0 && lane < per_block && tile < chains.tiles) {
         u32 nonfinite_flags = storage.nonfinite_flags[lane % SURVEY_WARPS];
-        chains.records[(u64)chain * chains.tiles + tile] =
-            make_chain_record(storage.maxima[lane], storage.races[lane], row.is_vectorized(tile), nonfinite_flags, rng,
-                              storage.first[lane], tile);
+        chains.records[(u64)chain * chains.tiles + tile] = make_chain_record(
+            storage.maxima[lane], storage.races[lane], nonfinite_flags, rng, storage.first[lane], tile);
     }
 }
 
@@ -214,14 +205,13 @@ DEVICE void survey_target_row(TileMax (&tile_max)[32], const Residual& row, cons
         LaneProbs probs;
         row.fetch(tile, lane_id(), probs);
         subtract_draft(probs);
-        reduce_probs_tile(probs.p, row.is_vectorized(tile), tile_max[warp_id()]);
+        reduce_probs_tile(probs.p, tile_max[warp_id()]);
         // RAW on tile_max of this warp: the leader wrote it, lane 0 reads it.
         __syncwarp();
         if (lane_id() == 0) {
             // The flags are 0: the survey's records have already reported the row's non-finite values.
             FirstArrival first = first_arrival(rng, tile);
-            records[tile] =
-                make_chain_record(tile_max[warp_id()], not_raced, row.is_vectorized(tile), 0, rng, first, tile);
+            records[tile] = make_chain_record(tile_max[warp_id()], not_raced, 0, rng, first, tile);
         }
         // WAR on tile_max of this warp: lane 0 read it, the next tile's leader overwrites it.
         __syncwarp();

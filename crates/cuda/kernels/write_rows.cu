@@ -98,7 +98,7 @@ struct RowWriter {
         bool is_vectorized = this->is_vectorized(tile), prefix = cut.flags & CUT_IS_PREFIX;
 #pragma unroll
         for (u32 j = 0; j < ITEMS_PER_LANE; j++) {
-            u32 id = tile * TILE + offset_in_tile<LaneLayout<T, Out>>(lane, j, is_vectorized);
+            u32 id = tile * TILE + written_offset<LaneLayout<T, Out>>(lane, j, is_vectorized);
             z[j] = clean(z[j]);
             bool member = z[j] > low || (z[j] == low && id <= last_id);
             member = member && (prefix || z[j] < high || (z[j] == high && id >= first_id));

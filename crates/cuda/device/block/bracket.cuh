@@ -83,8 +83,8 @@ DEVICE BracketSums read_bracket_tiles(const SearchedRow<V> set, StridedTiles til
             for (; in != 0; in &= in - 1) {
                 u32 j = (u32)__ffs((int)in) - 1;
                 float z_own = select_item(z, j);
-                u64 key = make_key((PLAIN ? z_own : order.value(z_own)) + 0.0f,
-                                   tile * TILE + set.view.offset(tile, lane_id(), j));
+                u64 key =
+                    make_key((PLAIN ? z_own : order.value(z_own)) + 0.0f, tile * TILE + set.view.offset(lane_id(), j));
                 u32 bits = (u32)(key >> 32);
                 sums.max_value_bits = bits > sums.max_value_bits ? bits : sums.max_value_bits;
                 sums.min_value_bits_inverted =

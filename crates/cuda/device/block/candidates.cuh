@@ -282,7 +282,7 @@ DEVICE void gather_tile(CandidateList& candidates, const V& view, float threshol
     u32 passing = 0;
 #pragma unroll
     for (u32 j = 0; j < ITEMS_PER_LANE; j++) {
-        passing |= (z[j] >= threshold) & (view.offset(tile, lane, j) != id % TILE) ? 1u << j : 0;
+        passing |= (z[j] >= threshold) & (view.offset(lane, j) != id % TILE) ? 1u << j : 0;
     }
     u32 count = __reduce_add_sync(FULL_MASK, __popc(passing));
     if (count == 0) {
@@ -299,7 +299,7 @@ DEVICE void gather_tile(CandidateList& candidates, const V& view, float threshol
         if (passing != 0 && to < end) {
             u32 j = __ffs((int)passing) - 1;
             float own = clean(select_item(z, j));
-            candidates.keys[to] = make_key(own, tile * TILE + view.offset(tile, lane, j));
+            candidates.keys[to] = make_key(own, tile * TILE + view.offset(lane, j));
             candidates.weights[to] = token_weights.of(own);
         }
         passing &= passing - 1;

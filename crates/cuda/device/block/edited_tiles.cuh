@@ -206,7 +206,7 @@ struct EditedTiles {
     // Returns the address of the lane's first four logits of a tile, for `load`.
     DEVICE_MEMBER const U32x4* quads(u32 tile) const { return (const U32x4*)(logits + tile * TILE) + lane_id(); }
 
-    // Loads the lane's logits of a tile, laid out as in vectorized f32 tiles: two groups of four, 128 ids apart.
+    // Loads the lane's logits of a tile, in the layout of f32 tiles: two groups of four, 128 ids apart.
     static DEVICE_MEMBER void load(const U32x4* quads, float (&z)[ITEMS_PER_LANE]) {
         U32x4 low = quads[0], high = quads[32];
 #pragma unroll

@@ -125,7 +125,7 @@ DEVICE void mask_outside(const V& view, const Cut& set, u32 tile, float (&z)[ITE
 #pragma unroll 1
         for (u32 j = 0; j < ITEMS_PER_LANE; j++) {
             float own = select_item(z, j) + 0.0f;
-            bool member = set.contains(make_key(own, tile * TILE + view.offset(tile, lane_id(), j)));
+            bool member = set.contains(make_key(own, tile * TILE + view.offset(lane_id(), j)));
 #pragma unroll
             for (u32 k = 0; k < ITEMS_PER_LANE; k++) {
                 z[k] = k == j && !member ? MASKED_VALUE : z[k];
@@ -167,7 +167,7 @@ DEVICE Maxima compute_maxima(const RowBlocks& blocks, const V& view, const Maxim
             float most = -INF_F32;
 #pragma unroll
             for (u32 j = 0; j < ITEMS_PER_LANE; j++) {
-                u64 key = make_key(z[j], tile * TILE + view.offset(tile, lane_id(), j));
+                u64 key = make_key(z[j], tile * TILE + view.offset(lane_id(), j));
                 most = set.contains(key) ? max_f32(most, z[j]) : most;
             }
             most = from_ordered_bits(__reduce_max_sync(FULL_MASK, ordered_bits(most)));

@@ -130,7 +130,7 @@ DEVICE_NOINLINE bool list_nucleus(const Step& step, u32 row, float low, SearchSt
 #pragma unroll 1
             for (; inside_bits != 0 && index < LIST_CAPACITY; inside_bits &= inside_bits - 1) {
                 u32 j = (u32)__ffs((int)inside_bits) - 1;
-                list[index++] = make_key(clean(select_item(z[i], j)), tile * TILE + view.offset(tile, lane_id(), j));
+                list[index++] = make_key(clean(select_item(z[i], j)), tile * TILE + view.offset(lane_id(), j));
             }
         }
     }

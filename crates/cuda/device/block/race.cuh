@@ -92,16 +92,12 @@ DEVICE u64 best_in_tile(const V& row, const S& rng, const Cut& cut, u32 tile, co
     row.load(tile, lane, z, nonfinite_flags);
     // The warp draws random words while the logits load.
     u32 id = tile * TILE;
-    lane_words(rng, id + row.offset(tile, lane, 0), id + row.offset(tile, lane, 4), words);
+    lane_words(rng, id + row.offset(lane, 0), id + row.offset(lane, 4), words);
     PhiloxWords of_tile = tile_words(rng, tile);
-    bool vectorized = row.is_vectorized(tile);
     float approx = approx_first_arrival(of_tile.w[0]);
 #pragma unroll
     for (u32 j = 0; j < ITEMS_PER_LANE; j++) {
-        // In a tile that is not vectorized, `words` belong to other tokens. Each token then counts as arriving first,
-        // which bounds its arrival from below.
-        bool later = vectorized & (row.offset(tile, lane, j) != first_offset(of_tile));
-        logs[j] = approx_log2_arrival(approx, later ? words[j] : 0);
+        logs[j] = approx_log2_arrival(approx, row.offset(lane, j) != first_offset(of_tile) ? words[j] : 0);
     }
     float most = -INF_F32;
 #pragma unroll
@@ -124,7 +120,7 @@ DEVICE u64 best_in_tile(const V& row, const S& rng, const Cut& cut, u32 tile, co
         // at once.
 #pragma unroll 1
         for (; able != 0; able &= able - 1) {
-            u32 j = __ffs((int)able) - 1, offset = row.offset(tile, lane, j), id = tile * TILE + offset;
+            u32 j = __ffs((int)able) - 1, offset = row.offset(lane, j), id = tile * TILE + offset;
             float own_z = select_item(z, j);
             if (cut.contains(make_key(own_z, id))) {
                 float arrival = token_arrival(rng, of_first, tile, offset);

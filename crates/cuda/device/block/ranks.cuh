@@ -25,7 +25,7 @@ DEVICE void visit_keys(const V& row, const Maxima& maxima, const Cut& part, floa
             u64 keys[ITEMS_PER_LANE];
 #pragma unroll
             for (u32 j = 0; j < ITEMS_PER_LANE; j++) {
-                u64 key = make_key(z[j], tile * TILE + row.offset(tile, lane_id(), j));
+                u64 key = make_key(z[j], tile * TILE + row.offset(lane_id(), j));
                 keys[j] = part.contains(key) ? key : 0;
             }
             inside(keys);

@@ -102,7 +102,7 @@ DEVICE u64 key_in_tile(const SearchedRow<V>& set, u32 tile, u32 n, float value) 
         float z[ITEMS_PER_LANE];
         set.view.load(tile, lane_id(), z);
         for (u32 j = 0; j < ITEMS_PER_LANE; j++) {
-            u32 offset = set.view.offset(tile, lane_id(), j);
+            u32 offset = set.view.offset(lane_id(), j);
             if (z[j] == value && search.given.cut.contains(make_key(z[j], tile * TILE + offset))) {
                 atomicOr(&words[offset / 32], 1u << offset % 32);
             }

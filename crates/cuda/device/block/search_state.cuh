@@ -330,7 +330,7 @@ struct SearchedRow {
                 if (!PLAIN && search.needs_key_test) {
 #pragma unroll
                     for (u32 j = 0; j < ITEMS_PER_LANE; j++) {
-                        u64 key = make_key(z[j] + 0.0f, tile * TILE + view.offset(tile, lane_id(), j));
+                        u64 key = make_key(z[j] + 0.0f, tile * TILE + view.offset(lane_id(), j));
                         z[j] = search.given.cut.contains(key) ? z[j] : -INF_F32;
                     }
                 }

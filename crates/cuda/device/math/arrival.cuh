@@ -77,8 +77,7 @@ DEVICE float token_arrival(const S& rng, const FirstArrival& first, u32 tile, u3
     return offset == first.offset ? first.e : first.e + later;
 }
 
-// The random words of a lane's tokens in a vectorized tile: four neighbours from `id` on, and four from `id_of_fifth`
-// on.
+// The random words of a lane's tokens of a tile: four neighbours from `id` on, and four from `id_of_fifth` on.
 template <class S>
 DEVICE void lane_words(const S& rng, u32 id, u32 id_of_fifth, u32 (&words)[ITEMS_PER_LANE]) {
 #pragma unroll

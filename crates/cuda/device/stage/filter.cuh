@@ -93,7 +93,7 @@ DEVICE Cut cut_ends(const FilterContext<V>& f, const Cut& cut) {
         [&](u32 tile, float, const float (&z)[ITEMS_PER_LANE], bool) INLINE {
 #pragma unroll
             for (u32 j = 0; j < ITEMS_PER_LANE; j++) {
-                u64 key = make_key(z[j], tile * TILE + f.view.offset(tile, lane_id(), j));
+                u64 key = make_key(z[j], tile * TILE + f.view.offset(lane_id(), j));
                 bool member = cut.contains(key);
                 most = member && key > most ? key : most;
                 least = member && ~key > least ? ~key : least;

@@ -32,7 +32,7 @@ DEVICE void for_each_from(const RowRecords& records, const V& view, u64 least, V
         view.load(tile, lane, z, nonfinite_flags);
 #pragma unroll
         for (u32 j = 0; j < ITEMS_PER_LANE; j++) {
-            const u64 key = make_key(clean(z[j]), tile * TILE + view.offset(tile, lane, j));
+            const u64 key = make_key(clean(z[j]), tile * TILE + view.offset(lane, j));
             if (key >= least) {
                 visit(key);
             }

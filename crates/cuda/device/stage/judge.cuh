@@ -110,8 +110,7 @@ struct JudgedRow : ProbRows {
     DEVICE_MEMBER u32 load_residual(u32 tile, u32 lane, LaneProbs& probs) const {
         fetch(tile, lane, probs);
         const u32 nonfinite_flags = clean_probs(probs.p) | clean_probs(probs.q);
-        const bool vectorized = is_vectorized(tile);
-        auto is_at = [&](u32 j, i64 id) INLINE { return tile * TILE + offset_in_tile<F32>(lane, j, vectorized) == id; };
+        auto is_at = [&](u32 j, i64 id) INLINE { return tile * TILE + offset_in_tile<F32>(lane, j) == id; };
         // Beyond the vocabulary both are 0, and stay so.
         if (rule == JUDGE_BLOCK) {
 #pragma unroll
@@ -161,10 +160,7 @@ struct JudgedRow : ProbRows {
 struct LogJudgedRow {
     const JudgedRow& row;
 
-    DEVICE_MEMBER bool is_vectorized(u32 tile) const { return row.is_vectorized(tile); }
-    DEVICE_MEMBER u32 offset(u32 tile, u32 lane, u32 j) const {
-        return offset_in_tile<F32>(lane, j, is_vectorized(tile));
-    }
+    static DEVICE_MEMBER u32 offset(u32 lane, u32 j) { return offset_in_tile<F32>(lane, j); }
     // -inf where the residual is 0, and beyond the vocabulary.
     DEVICE_MEMBER void load(u32 tile, u32 lane, float (&z)[ITEMS_PER_LANE], u32&) const {
         LaneProbs probs;
@@ -510,7 +506,7 @@ DEVICE void make_records(const JudgedTree& tree, const LastTokenStream& rng, Til
             const u32 tile = tree.blocks.tile(start + i);
             LaneProbs probs;
             const u32 nonfinite_flags = __reduce_or_sync(FULL_MASK, row.load_residual(tile, lane_id(), probs));
-            reduce_probs_tile(probs.p, row.is_vectorized(tile), maxima[i]);
+            reduce_probs_tile(probs.p, maxima[i]);
             if (lane_id() == 0) {
                 flags[i] = nonfinite_flags;
             }
@@ -521,8 +517,7 @@ DEVICE void make_records(const JudgedTree& tree, const LastTokenStream& rng, Til
         const u32 lane = lane_id(), tile = tree.blocks.tile(start + lane);
         if (warp_id() == turn % warp_count() && start + lane < own_tiles) {
             const FirstArrival first = first_arrival(rng, tile);
-            records[tile] =
-                make_chain_record(maxima[lane], not_raced, row.is_vectorized(tile), flags[lane], rng, first, tile);
+            records[tile] = make_chain_record(maxima[lane], not_raced, flags[lane], rng, first, tile);
         }
     }
     // RAW on records: a warp of each block wrote its tiles' records, all threads of all blocks read them.

@@ -56,9 +56,9 @@ DEVICE_NOINLINE void set_kept_bits(const Step& step, u32 row, int slot, Cut kept
             u32 bits = 0;
 #pragma unroll
             for (u32 j = 0; j < ITEMS_PER_LANE; j++) {
-                bits |= (u32)kept.contains(make_key(z[j], tile * TILE + view.offset(tile, lane, j))) << j;
+                bits |= (u32)kept.contains(make_key(z[j], tile * TILE + view.offset(lane, j))) << j;
             }
-            bits = tile_words<T>(bits, lane, view.row.is_vectorized(tile));
+            bits = tile_words<T>(bits, lane);
             if (lane < MASK_WORDS) {
                 words[tile * MASK_WORDS + lane] = bits;
             }

@@ -96,7 +96,7 @@ DEVICE RadiusLimits radius_limits(const Step& step, u32 row, const V& view, cons
         for (u32 j = 0; j < ITEMS_PER_LANE; j++) {
             const float own_z = clean(z[j]);
             const u32 bits = ordered_bits(own_z);
-            const bool is_kept = kept.cut.contains(make_key(own_z, tile * TILE + view.offset(tile, lane_id(), j)));
+            const bool is_kept = kept.cut.contains(make_key(own_z, tile * TILE + view.offset(lane_id(), j)));
             least = is_kept && bits < least ? bits : least;
             next = !is_kept && bits > next ? bits : next;
             count += is_kept;
@@ -188,7 +188,7 @@ DEVICE NearerTokens nearer_tokens(const V& view, const RowRecords& records, cons
             for (u32 j = 0; j < ITEMS_PER_LANE; j++) {
                 const float own_z = clean(select_item(z, j));
                 if (reaches(exponent(own_z, origin, s) - first_log2)) {
-                    const u32 offset = view.offset(tile, lane_id(), j);
+                    const u32 offset = view.offset(lane_id(), j);
                     meet(own_z, tile * TILE + offset, log2_of_normal(token_arrival(rng, first, tile, offset)));
                 }
             }

@@ -49,13 +49,14 @@ struct ProbRows {
             }
             return;
         }
-        u32 id = start + lane;
+        u32 id = start + 4 * lane;
 #pragma unroll
         for (u32 j = 0; j < ITEMS_PER_LANE; j++) {
-            bool inside = id + j * 32 < vocab;
-            // All loads share one base address: j * 32 is a constant offset in the instruction.
-            probs.p[j] = inside ? (p + id)[j * 32] : 0.0f;
-            probs.q[j] = inside && q ? (q + id)[j * 32] : 0.0f;
+            // All loads share one base address: what is added is a constant offset in the instruction.
+            const u32 from_first = offset_in_tile<F32>(0, j);
+            bool inside = id + from_first < vocab;
+            probs.p[j] = inside ? (p + id)[from_first] : 0.0f;
+            probs.q[j] = inside && q ? (q + id)[from_first] : 0.0f;
         }
     }
 };
@@ -89,7 +90,7 @@ DEVICE float max_of_probs(const float (&r)[ITEMS_PER_LANE]) {
 }
 
 // Reduces a tile to its maximum across the warp; the leader stores `tile_max`. On a tie the lowest id leads.
-DEVICE void reduce_probs_tile(const float (&r)[ITEMS_PER_LANE], bool vectorized, TileMax& tile_max) {
+DEVICE void reduce_probs_tile(const float (&r)[ITEMS_PER_LANE], TileMax& tile_max) {
     float largest = max_of_probs(r);
     u32 own = float_bits(largest), maximum = __reduce_max_sync(FULL_MASK, own);
     u32 leaders = __ballot_sync(FULL_MASK, own == maximum);
@@ -97,7 +98,7 @@ DEVICE void reduce_probs_tile(const float (&r)[ITEMS_PER_LANE], bool vectorized,
         u32 lane = opaque(lane_id()), offset = TILE;
 #pragma unroll
         for (u32 j = ITEMS_PER_LANE; j-- > 0;) {
-            offset = float_bits(r[j]) == maximum ? offset_in_tile<F32>(lane, j, vectorized) : offset;
+            offset = float_bits(r[j]) == maximum ? offset_in_tile<F32>(lane, j) : offset;
         }
         u32 least = __reduce_min_sync(FULL_MASK, offset);
         leaders = __ballot_sync(FULL_MASK, offset == least);
@@ -129,9 +130,8 @@ struct alignas(16) TileRace {
 
 // Makes a tile's record from what its warp stored, in the form that SurveyDrawRecords reads: the second field holds
 // log2 of the named token's residual, and the third log2 of its arrival.
-DEVICE TileRecord make_chain_record(const TileMax& tile_max, const TileRace& tile_race, bool vectorized,
-                                    u32 nonfinite_flags, const LastTokenStream& rng, const FirstArrival& first,
-                                    u32 tile) {
+DEVICE TileRecord make_chain_record(const TileMax& tile_max, const TileRace& tile_race, u32 nonfinite_flags,
+                                    const LastTokenStream& rng, const FirstArrival& first, u32 tile) {
     float maximum = bits_float(tile_max.maximum), others = bits_float(tile_max.other_lanes_max);
     u32 j = ITEMS_PER_LANE;
 #pragma unroll
@@ -143,8 +143,7 @@ DEVICE TileRecord make_chain_record(const TileMax& tile_max, const TileRace& til
         j = is_leader ? i : j;
     }
     bool was_raced = tile_race.offset < TILE;
-    u32 offset =
-        was_raced ? tile_race.offset : offset_in_tile<F32>(tile_max.leader_lane, j % ITEMS_PER_LANE, vectorized);
+    u32 offset = was_raced ? tile_race.offset : offset_in_tile<F32>(tile_max.leader_lane, j % ITEMS_PER_LANE);
     float others_bound = was_raced ? tile_race.others_bound : log2_rule(others) - log2_of_normal(first.e);
     return TileRecord{log2_rule(maximum), log2_rule(was_raced ? tile_race.p : maximum),
                       log2_of_normal(token_arrival(rng, first, tile, offset)),

@@ -76,17 +76,7 @@ struct ShardRow : LogitsRow<T> {
             return;
         }
         note_tile_read(tile * TILE, Base::vocab, lane);
-#pragma unroll
-        for (u32 j = 0; j < ITEMS_PER_LANE; j++) {
-            u32 id = j * 32 + lane;
-            z[j] = id - skipped < Base::vocab - skipped ? T::convert(Base::logits[id]) : MASKED_VALUE;
-        }
-    }
-
-    DEVICE_MEMBER bool is_vectorized(u32 tile) const { return !is_cut(tile) & Base::is_vectorized(tile); }
-
-    DEVICE_MEMBER u32 offset(u32 tile, u32 lane, u32 j) const {
-        return offset_in_tile<T>(lane, j, is_vectorized(tile));
+        load_single<T>(Base::logits, 0, skipped, Base::vocab, lane, z);
     }
 
     // The logit of an id below the shard's end, cleaned.

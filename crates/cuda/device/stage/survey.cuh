@@ -45,13 +45,13 @@ struct SharedStorage {
 // Whether the lane holds the tile's first token if several lanes hold its maximum: the token with the least offset.
 // Exactly one lane returns true.
 template <class T, class Mask>
-DEVICE bool wins_tie(const float (&z)[ITEMS_PER_LANE], const Mask& mask, float maximum, bool vectorized) {
+DEVICE bool wins_tie(const float (&z)[ITEMS_PER_LANE], const Mask& mask, float maximum) {
     // `opaque` keeps the compiler from computing the offsets before this rare case.
     u32 lane = opaque(lane_id()), offset = TILE;
 #pragma unroll
     for (u32 j = ITEMS_PER_LANE; j-- > 0;) {
         // Offsets rise with j, and j falls, so the last offset is the lane's least.
-        offset = mask.allows(j) && z[j] >= maximum ? offset_in_tile<T>(lane, j, vectorized) : offset;
+        offset = mask.allows(j) && z[j] >= maximum ? offset_in_tile<T>(lane, j) : offset;
     }
     u32 least = __reduce_min_sync(FULL_MASK, offset);
     // If the mask allows nothing, no lane has an offset, and lane 0 wins.
@@ -61,13 +61,12 @@ DEVICE bool wins_tie(const float (&z)[ITEMS_PER_LANE], const Mask& mask, float m
 // Reduces a tile's allowed logits across the warp. Returns their maximum in every lane, as an ordered int; the leader
 // stores `reduction`. Cleans non-finite logits in `z`; the ones that the mask allows set bits in `nonfinite_flags`.
 template <class T, class Mask>
-DEVICE int reduce_tile(float (&z)[ITEMS_PER_LANE], const Mask& mask, bool vectorized, TileReduction& reduction,
-                       u32& nonfinite_flags) {
+DEVICE int reduce_tile(float (&z)[ITEMS_PER_LANE], const Mask& mask, TileReduction& reduction, u32& nonfinite_flags) {
     int lane_max, maximum = reduce_max(z, mask, mask, nonfinite_flags, lane_max);
     u32 leaders = __ballot_sync(FULL_MASK, lane_max == maximum);
     if ((leaders & (leaders - 1)) != 0) {
         // On a tie the lowest id leads. The reload keeps eight mask predicates from staying live up to this rare case.
-        leaders = __ballot_sync(FULL_MASK, wins_tie<T>(z, mask.reload(), from_ordered_int(maximum), vectorized));
+        leaders = __ballot_sync(FULL_MASK, wins_tie<T>(z, mask.reload(), from_ordered_int(maximum)));
     }
     bool is_leader = leaders >> lane_id() & 1;
     int other_lanes_max = __reduce_max_sync(FULL_MASK, is_leader ? ordered_int(-INF_F32) : lane_max);
@@ -86,7 +85,7 @@ DEVICE int reduce_tile(float (&z)[ITEMS_PER_LANE], const Mask& mask, bool vector
 
 // Makes a tile's record from its reduction. ArrivalSampler::complete adds the arrivals.
 template <class T, class Mask>
-DEVICE TileRecord make_record(const TileReduction& reduction, const Mask& mask, bool vectorized, u32 nonfinite_flags) {
+DEVICE TileRecord make_record(const TileReduction& reduction, const Mask& mask, u32 nonfinite_flags) {
     float maximum = from_ordered_int(reduction.maximum), others = from_ordered_int(reduction.other_lanes_max);
     u32 j = ITEMS_PER_LANE;
 #pragma unroll
@@ -98,9 +97,9 @@ DEVICE TileRecord make_record(const TileReduction& reduction, const Mask& mask, 
         j = first ? i : j;
     }
     // In a tile without tokens any offset is acceptable: it is not read.
-    return TileRecord{maximum, 0.0f, 0.0f,
-                      pack_record_bits(offset_in_tile<T>(reduction.leader_lane, j % ITEMS_PER_LANE, vectorized),
-                                       nonfinite_flags, others)};
+    return TileRecord{
+        maximum, 0.0f, 0.0f,
+        pack_record_bits(offset_in_tile<T>(reduction.leader_lane, j % ITEMS_PER_LANE), nonfinite_flags, others)};
 }
 
 // The sums of weights that a row needs, and the scale log2(e) / T of each.

@@ -147,7 +147,7 @@ DEVICE void survey_edited(const Step& step, const Place& place) {
             __syncwarp();
             edited_tiles.load(quads, z[0]);
             const LaneMask allowed(lane_bytes);
-            const int maxima[1] = {reduce_tile<F32>(z[0], allowed, true, *reduction, nonfinite_flags)};
+            const int maxima[1] = {reduce_tile<F32>(z[0], allowed, *reduction, nonfinite_flags)};
             if (sums_edited) {
                 apply_mask(z[0], allowed.reload());
                 store_tile_sums(z, maxima, sum_params, sum_params.needs_logprob_sum && !raw, first_tile_in_block + i,
@@ -176,7 +176,7 @@ DEVICE void survey_edited(const Step& step, const Place& place) {
     if (lane < TILES && lane_tile < step.tiles) {
         const TileReduction& reduction = storage.reductions[lane];
         TileRecord record =
-            make_record<F32>(reduction, edited_tiles.lane_mask(lane, reduction.leader_lane), true, nonfinite_flags);
+            make_record<F32>(reduction, edited_tiles.lane_mask(lane, reduction.leader_lane), nonfinite_flags);
         sampler.complete(record, place.first_tile + lane_tile);
         store_record(step, row_index, lane_tile, record, sum_params, lane, storage);
     }

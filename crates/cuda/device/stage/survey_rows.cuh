@@ -15,14 +15,12 @@ DEVICE bool are_vectorized(const Place& place, u32 vectorized_tiles, u32 first_t
     return (first_tile + TILES <= vectorized_tiles) & !place.cuts(first_tile);
 }
 
-// Loads a warp's TILES neighbouring tiles. Returns whether the tiles are vectorized, which decides the ids that each
-// lane has.
+// Loads a warp's TILES neighbouring tiles.
 template <class T, u32 TILES, class Place>
-DEVICE bool load_tiles(const LogitsRow<T>& row, const Place& place, u32 vectorized_tiles, u32 first_tile,
+DEVICE void load_tiles(const LogitsRow<T>& row, const Place& place, u32 vectorized_tiles, u32 first_tile,
                        float (&z)[TILES][ITEMS_PER_LANE]) {
     u32 lane = lane_id();
-    bool vectorized = are_vectorized<TILES>(place, vectorized_tiles, first_tile);
-    if (vectorized) {
+    if (are_vectorized<TILES>(place, vectorized_tiles, first_tile)) {
 #pragma unroll
         for (u32 i = 0; i < TILES; i++) {
             load_vectorized_streaming<T>(row.logits + (first_tile + i) * TILE, lane, z[i]);
@@ -30,16 +28,9 @@ DEVICE bool load_tiles(const LogitsRow<T>& row, const Place& place, u32 vectoriz
     } else {
 #pragma unroll
         for (u32 i = 0; i < TILES; i++) {
-            u32 start = (first_tile + i) * TILE + lane;
-#pragma unroll
-            for (u32 j = 0; j < ITEMS_PER_LANE; j++) {
-                // One comparison for both ends of the row.
-                bool is_here = start + j * 32 - place.skipped < row.vocab - place.skipped;
-                z[i][j] = is_here ? T::convert(row.logits[start + j * 32]) : MASKED_VALUE;
-            }
+            load_single<T>(row.logits, (first_tile + i) * TILE, place.skipped, row.vocab, lane, z[i]);
         }
     }
-    return vectorized;
 }
 
 // The body of a kernel. A warp takes GROUPS groups of TILES tiles and loads the tiles of a group together. Tiles and
@@ -70,7 +61,7 @@ DEVICE void survey(const Step& step, const Place& place) {
     LogitsRow<T> row(step, row_index);
     u32 vectorized_tiles = row.vectorized ? step.vocab / TILE : 0, nonfinite_flags = 0;
     float z[TILES][ITEMS_PER_LANE];
-    bool vectorized = load_tiles<T, TILES>(row, place, vectorized_tiles, warp_tile, z);
+    load_tiles<T, TILES>(row, place, vectorized_tiles, warp_tile, z);
     if (early) {
         if (EARLY) {
             warm_constant_bank(step);
@@ -96,7 +87,7 @@ DEVICE void survey(const Step& step, const Place& place) {
 #pragma unroll UNROLL
     for (u32 group = 0; group < GROUPS; group++) {
         if (group > 0) {
-            vectorized = load_tiles<T, TILES>(row, place, vectorized_tiles, warp_tile + group * TILES, z);
+            load_tiles<T, TILES>(row, place, vectorized_tiles, warp_tile + group * TILES, z);
         }
         const u32 first_tile_in_block = warp * PER_WARP + group * TILES;
         constexpr u32 TILES_TOGETHER = SUM_TILES_TOGETHER ? TILES : 1;
@@ -105,8 +96,8 @@ DEVICE void survey(const Step& step, const Place& place) {
             int maxima[TILES_TOGETHER];
 #pragma unroll
             for (u32 i = 0; i < TILES_TOGETHER; i++) {
-                maxima[i] = reduce_tile<T>(z[start + i], AllMask(), vectorized,
-                                           storage.reductions[first_tile_in_block + start + i], nonfinite_flags);
+                maxima[i] = reduce_tile<T>(z[start + i], AllMask(), storage.reductions[first_tile_in_block + start + i],
+                                           nonfinite_flags);
             }
             if constexpr (SUMS) {
                 store_tile_sums(z + start, maxima, sum_params, sum_params.needs_logprob_sum,
@@ -121,11 +112,9 @@ DEVICE void survey(const Step& step, const Place& place) {
     // RAW on storage: all warps wrote the reductions, sums and flags of their tiles, warp 0 reads them.
     __syncthreads();
     if (warp == 0 && lane < PER_BLOCK && lane_tile < step.tiles) {
-        // Whether the tile's warp loaded it as vectorized: it does if all TILES neighbours are whole. All records of a
-        // warp's tiles take the flags of all of these tiles: later stages need only the flags of the row.
-        bool was_vectorized = are_vectorized<TILES>(place, vectorized_tiles, lane_tile - lane_tile % TILES);
-        TileRecord record = make_record<T>(storage.reductions[lane], AllMask(), was_vectorized,
-                                           storage.nonfinite_flags[lane / PER_WARP]);
+        // All records of a warp's tiles take the flags of all of these tiles: later stages need only those of the row.
+        TileRecord record =
+            make_record<T>(storage.reductions[lane], AllMask(), storage.nonfinite_flags[lane / PER_WARP]);
         sampler.complete(record, place.first_tile + lane_tile);
         store_record(step, row_index, lane_tile, record, sum_params, lane, storage);
     }

@@ -132,7 +132,7 @@ DEVICE_NOINLINE void weigh_before_pivots(const Step& step, u32 row, int slot, bo
             untouched.load(tile, lane_id(), z, nonfinite_flags);
 #pragma unroll
             for (u32 j = 0; j < ITEMS_PER_LANE; j++) {
-                before += clean(z[j]) == logit && view.offset(tile, lane_id(), j) < offset;
+                before += clean(z[j]) == logit && view.offset(lane_id(), j) < offset;
             }
         }
         float tied = weights.of(logit) * int_to_float((int)before);

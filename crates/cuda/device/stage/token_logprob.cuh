@@ -231,7 +231,7 @@ DEVICE_NOINLINE void write_token_logprob(const Step& step, u32 row, int slot, u3
             }
 #pragma unroll
             for (u32 j = 0; j < ITEMS_PER_LANE; j++) {
-                before += make_key(own[j], open_tile * TILE + raw_row.offset(open_tile, lane_id(), j)) > key;
+                before += make_key(own[j], open_tile * TILE + raw_row.offset(lane_id(), j)) > key;
             }
         }
     }

@@ -58,7 +58,7 @@ struct EditedRow {
             // A lane has few touched logits: the loop takes one at a time and is not unrolled.
 #pragma unroll 1
             for (u32 rest = bits.touched; rest != 0; rest &= rest - 1) {
-                u32 j = __ffs((int)rest) - 1, id = row.first_id + tile * TILE + row.offset(tile, lane, j);
+                u32 j = __ffs((int)rest) - 1, id = row.first_id + tile * TILE + row.offset(lane, j);
                 float own =
                     edited_logit(Penalties(*params), *request, current_step, id, select_item(z, j), nonfinite_flags);
 #pragma unroll
@@ -99,9 +99,6 @@ struct EditedRow {
         return z;
     }
 
-    // Whether a lane's logits are two groups of four neighbours.
-    DEVICE_MEMBER bool is_vectorized(u32 tile) const { return row.is_vectorized(tile); }
-
     // Bits for a lane's logits of a tile: whether mask and lists allow each, and whether an allowed one has an entry.
     struct LaneBits {
         u32 allowed;
@@ -117,13 +114,10 @@ struct EditedRow {
             touched_bits = edits.touched ? edits.touched[word] : 0;
         }
         u32 allowed = mask_bits & allowed_bits;
-        const bool vectorized = row.is_vectorized(tile);
-        return LaneBits{lane_bits<T>(allowed, lane, vectorized),
-                        lane_bits<T>(touched_bits & allowed, lane, vectorized)};
+        return LaneBits{lane_bits<T>(allowed, lane), lane_bits<T>(touched_bits & allowed, lane)};
     }
 
-    // The offset in the tile of a lane's j-th logit.
-    DEVICE_MEMBER u32 offset(u32 tile, u32 lane, u32 j) const { return row.offset(tile, lane, j); }
+    static DEVICE_MEMBER u32 offset(u32 lane, u32 j) { return Row::offset(lane, j); }
 };
 
 // Those tokens of a row whose logits the request leaves as they are. In place of the others it has MASKED_VALUE.

@@ -28,27 +28,16 @@ struct F16 {
     static DEVICE_MEMBER u32 pack_two(float low, float high) { return pack_f16x2(low, high); }
 };
 
-// The offset in a tile of a lane's j-th logit; `vectorized` says whether lanes loaded 16 bytes at once.
+// The offset in a tile of a lane's j-th logit: as loads of 16 bytes yield them.
 template <class T>
-DEVICE u32 offset_in_tile(u32 lane, u32 j, bool vectorized) {
-    if (!vectorized) {
-        return j * 32 + lane;
-    }
+DEVICE u32 offset_in_tile(u32 lane, u32 j) {
     return sizeof(typename T::Element) == 4 ? j / 4 * 128 + lane * 4 + j % 4 : lane * 8 + j;
 }
 
 // A lane's bits of a tile's bitmap: bit j is of its j-th logit. Lane i passes word i of the bitmap as `words`, for
 // i below MASK_WORDS.
 template <class T>
-DEVICE u32 lane_bits(u32 words, u32 lane, bool vectorized) {
-    if (!vectorized) {
-        u32 bits = 0;
-#pragma unroll
-        for (u32 j = 0; j < ITEMS_PER_LANE; j++) {
-            bits |= (__shfl_sync(FULL_MASK, words, (int)j) >> lane & 1) << j;
-        }
-        return bits;
-    }
+DEVICE u32 lane_bits(u32 words, u32 lane) {
     if (sizeof(typename T::Element) == 4) {
         u32 low = __shfl_sync(FULL_MASK, words, (int)(lane / 8)), shift = lane % 8 * 4;
         u32 high = __shfl_sync(FULL_MASK, words, (int)(4 + lane / 8));
@@ -60,16 +49,7 @@ DEVICE u32 lane_bits(u32 words, u32 lane, bool vectorized) {
 // The words of a tile's bitmap from the lanes' bits, the inverse of `lane_bits`: lane i returns word i, for i below
 // MASK_WORDS.
 template <class T>
-DEVICE u32 tile_words(u32 bits, u32 lane, bool vectorized) {
-    if (!vectorized) {
-        u32 word = 0;
-#pragma unroll
-        for (u32 j = 0; j < ITEMS_PER_LANE; j++) {
-            const u32 ballot = __ballot_sync(FULL_MASK, bits >> j & 1);
-            word = lane == j ? ballot : word;
-        }
-        return word;
-    }
+DEVICE u32 tile_words(u32 bits, u32 lane) {
     // A word has the bits of this many neighbouring lanes; of 32-bit logits a lane has bits of two words.
     constexpr u32 SHARING = sizeof(typename T::Element) == 4 ? 8 : 4;
     const u32 shift = lane % SHARING * (32 / SHARING);
@@ -82,6 +62,18 @@ DEVICE u32 tile_words(u32 bits, u32 lane, bool vectorized) {
     const int from = (int)(lane * SHARING % 32);
     const u32 word = __shfl_sync(FULL_MASK, low, from), other = __shfl_sync(FULL_MASK, high, from);
     return lane * SHARING < 32 ? word : other;
+}
+
+// Loads a lane's slice of a tile one logit at a time; MASKED_VALUE for ids that are not in `first` to `end`.
+template <class T>
+DEVICE void load_single(const typename T::Element* logits, u32 start, u32 first, u32 end, u32 lane,
+                        float (&z)[ITEMS_PER_LANE]) {
+#pragma unroll
+    for (u32 j = 0; j < ITEMS_PER_LANE; j++) {
+        const u32 id = start + offset_in_tile<T>(lane, j);
+        // One comparison for both ends.
+        z[j] = id - first < end - first ? T::convert(logits[id]) : MASKED_VALUE;
+    }
 }
 
 // A row of logits, all ids of the vocabulary.
@@ -103,8 +95,7 @@ struct LogitsRow {
     // The logit of an id, cleaned.
     DEVICE_MEMBER float logit(u32 id) const { return clean(T::convert(logits[id])); }
 
-    // Loads a lane's slice of a tile as it came, MASKED_VALUE beyond the vocabulary. `offset` says which logits these
-    // are.
+    // Loads a lane's slice of a tile as it came, MASKED_VALUE beyond the vocabulary.
     DEVICE_MEMBER void load(u32 tile, u32 lane, float (&z)[ITEMS_PER_LANE]) const {
         u32 start = tile * TILE;
         note_tile_read(start, vocab, lane);
@@ -112,20 +103,14 @@ struct LogitsRow {
             load_vectorized(logits + start, lane, z);
             return;
         }
-#pragma unroll
-        for (u32 j = 0; j < ITEMS_PER_LANE; j++) {
-            u32 id = start + j * 32 + lane;
-            z[j] = id < vocab ? T::convert(logits[id]) : MASKED_VALUE;
-        }
+        load_single<T>(logits, start, 0, vocab, lane, z);
     }
 
-    // Whether a tile is complete and lanes can load 16 bytes of it at once.
+    // Whether lanes load 16 bytes of a tile at once: it is complete, and so aligned.
     DEVICE_MEMBER bool is_vectorized(u32 tile) const { return vectorized && tile * TILE + TILE <= vocab; }
 
-    // The offset in the tile of a lane's j-th logit.
-    DEVICE_MEMBER u32 offset(u32 tile, u32 lane, u32 j) const {
-        return offset_in_tile<T>(lane, j, is_vectorized(tile));
-    }
+    // The offset in a tile of a lane's j-th logit.
+    static DEVICE_MEMBER u32 offset(u32 lane, u32 j) { return offset_in_tile<T>(lane, j); }
 
   private:
     static DEVICE_MEMBER void load_vectorized(const float* tile, u32 lane, float (&z)[ITEMS_PER_LANE]) {

@@ -343,6 +343,13 @@ DEVICE void store_one(unsigned short* to, float p) {
     *to = (unsigned short)T::pack_two(p, 0.0f);
 }
 
+// The offset in a tile of a lane's j-th element in rows that are written: lanes write 16 bytes, in the layout of Q, or
+// else neighbouring lanes neighbouring elements.
+template <class Q>
+DEVICE u32 written_offset(u32 lane, u32 j, bool vectorized) {
+    return vectorized ? offset_in_tile<Q>(lane, j) : j * 32 + lane;
+}
+
 // Stores a lane's slice of a tile of a row, in the layout of a complete tile that starts at a multiple of 16 bytes if
 // `vectorized`.
 template <class T, class Out>
@@ -384,7 +391,7 @@ struct RowOutput {
         }
         float p[ITEMS_PER_LANE];
         probabilities.compute(
-            z, p, tile, [&](u32 j) INLINE { return offset_in_tile<LaneLayout<T, Out>>(lane, j, tile_is_vectorized); });
+            z, p, tile, [&](u32 j) INLINE { return written_offset<LaneLayout<T, Out>>(lane, j, tile_is_vectorized); });
         store_tile<T>(row, vocab, tile, tile_is_vectorized, p);
     }
 };
