@@ -9,19 +9,21 @@
 //
 // A tile's first token, in the order, has the tile's maximum. If k maxima reach a threshold, at least k tokens do, and
 // the first k tokens are among those. If the maxima miss the goal, or list too many tokens, each tile's second token
-// counts as well: two heavy tokens in one tile are no reason to search a row. The threshold decides how long the rest
-// takes, and never the result.
+// counts as well: two heavy tokens in one tile are no reason to search a row. A row of few tiles, or with tokens in few
+// of them, has too few of both for a number of tokens: then all of its tokens count. The threshold decides how long the
+// rest takes, and never the result.
 //
 //     find_threshold:
 //         range = the logits from the least tile maximum, or RELEVANT_SPAN below the first token, up to the first token
 //         up to MAX_ROUNDS times:
-//             add the amounts of the tiles' first tokens, and of the second ones if they count, to the range's 256 bins
+//             add the amounts of the tiles' first tokens, and of the other ones that count, to the range's 256 bins
 //             if the bins reach the goal:
 //                 threshold = just below the bin that reaches it; list the first tokens that reach the threshold
 //                 if the list is short enough: success; if it is hopelessly long: fail
-//                 if the second tokens count already: range = the neighbourhood of that bin
+//                 if more than the first tokens count already: range = the neighbourhood of that bin
 //             otherwise, if the second tokens count already or cannot suffice:
 //                 extend the range down to the least maximum; if it is there: list all first tokens, or fail
+//                 if the tiles may hold too many others: from now on all tokens count, as far as RELEVANT_SPAN
 //             from now on the second tokens count, unless the range was extended
 //     gather_others: read the open tiles, and list their other tokens that reach the threshold
 #pragma once
@@ -39,6 +41,9 @@
 
 // How many thresholds find_threshold tries at most.
 #define MAX_ROUNDS 6
+
+// Which tokens of the tiles `find_threshold` counts: the first of each, the first two, or all.
+enum Counted { COUNTS_FIRSTS, COUNTS_SECONDS, COUNTS_ALL };
 
 // The candidates, in shared memory: the first tokens of tiles, then the other tokens.
 struct CandidateList {
@@ -144,6 +149,16 @@ DEVICE void list_tile_firsts(CandidateList& candidates, const RowRecords& record
     });
 }
 
+// Returns, in every lane, the sum of the bins up to one; by a warp.
+DEVICE u32 sum_upto(const u32* bins, u32 last) {
+    u32 own = 0;
+#pragma unroll 1
+    for (u32 bin = lane_id(); bin <= last; bin += 32) {
+        own += bins[bin];
+    }
+    return __reduce_add_sync(FULL_MASK, own);
+}
+
 // The largest power of two whose product with x is at most 2^power; x is from 1e-20 to 1e38.
 DEVICE float power_of_two_scale(float x, u32 power) {
     return bits_float((2 * 127 - 1 + power - (float_bits(x) - 1 >> 23)) << 23);
@@ -152,30 +167,36 @@ DEVICE float power_of_two_scale(float x, u32 power) {
 // Finds a threshold at which the amounts of tokens reach a goal. Lists the tiles' first tokens that reach it, if
 // possible at most `limit`. A tile's first token has the amount `goal_policy.amount(maximum, sum)`. Its second token
 // has the amount `goal_policy.other_amount(logit)`, if second tokens count. If all amounts together miss the goal,
-// lists all first tokens if `Goal::ACCEPTS_ALL`, and fails otherwise. Fails as well if too many tokens reach the
-// threshold. With `Goal::HAS_COUNT_GOAL`, a number of tokens is a second goal, `goal_policy.count_goal()`, and the
-// higher threshold counts. `first` and `least` are the row's first logit and its least tile maximum; `candidates`
-// must be cleared. On success at most MAX_CANDIDATES first tokens are listed, for any `limit` that the caller derived
-// from its parameters.
-template <class Goal>
-DEVICE bool find_threshold(CandidateList& candidates, const RowRecords& records, float first, float least,
-                           Goal& goal_policy, u32 limit, float& threshold) {
+// fails unless `Goal::ACCEPTS_ALL`; then lists all first tokens, or counts all tokens. Fails as well if too many tokens
+// reach the threshold. With `Goal::HAS_COUNT_GOAL`, a number of tokens is a second goal, `goal_policy.count_goal()`,
+// and the higher threshold counts. `first` and `least` are the row's first logit and its least tile maximum;
+// `candidates` must be cleared. On success at most MAX_CANDIDATES first tokens are listed, for any `limit` that the
+// caller derived from its parameters.
+template <class V, class Goal>
+DEVICE bool find_threshold(CandidateList& candidates, const RowRecords& records, const V& view, float first,
+                           float least, Goal& goal_policy, u32 limit, float& threshold) {
     limit = limit < MAX_CANDIDATES ? limit : MAX_CANDIDATES;
     const HeightScale height_scale(first);
     const float top = height_scale.height(first);
     float widest = max_f32(height_scale.height(least), top - 1e37f);
     // Further below the first token, rows hold hardly any tokens except the ones that masks leave there.
     float low = max_f32(height_scale.height(least), top - RELEVANT_SPAN), width = top - low;
-    bool seconds = false;
+    Counted counted = COUNTS_FIRSTS;
+    // The tiles of which all tokens count.
+    u32 open = 0;
+    u32* const token_bins = Goal::HAS_COUNT_GOAL ? candidates.count_bins : candidates.bins;
 #pragma unroll 1
     for (u32 round = 1; round <= MAX_ROUNDS; round++) {
         float scale = power_of_two_scale(max_f32(width, 1e-20f), LOG_BINS), part = power_of_two_scale(scale, 0);
+        // Each step is monotone, so a higher logit has no lower position. A token below the range has none.
+        auto bin_of = [&](float z) INLINE {
+            float position = (height_scale.height(z) - low) * scale;
+            return position >= 0.0f ? BINS - 1 - (u32)fminf(position, BINS - 1) : BINS;
+        };
         records.for_each_with_sum([&](u32, const TileRecord& record, u64 sum) INLINE {
             auto add = [&](float z, u32 amount) INLINE {
-                // Each step is monotone, so a higher logit has no lower position.
-                float position = (height_scale.height(z) - low) * scale;
-                if (position >= 0.0f) {
-                    u32 bin = BINS - 1 - (u32)fminf(position, BINS - 1);
+                const u32 bin = bin_of(z);
+                if (bin < BINS) {
                     atomicAdd(&candidates.bins[bin], amount);
                     if constexpr (Goal::HAS_COUNT_GOAL) {
                         atomicAdd(&candidates.count_bins[bin], 1u);
@@ -183,11 +204,27 @@ DEVICE bool find_threshold(CandidateList& candidates, const RowRecords& records,
                 }
             };
             add(record.maximum, goal_policy.amount(record.maximum, sum));
-            if (seconds) {
+            if (counted == COUNTS_SECONDS) {
                 float second = record_others_lower_bound(record);
                 add(second, goal_policy.other_amount(second));
             }
         });
+        if constexpr (Goal::ACCEPTS_ALL) {
+#pragma unroll 1
+            for (u32 index = warp_id(); index < open; index += warp_count()) {
+                const u32 id = key_id(candidates.open[index]);
+                float z[ITEMS_PER_LANE];
+                u32 nonfinite_flags = 0;
+                view.load(id / TILE, lane_id(), z, nonfinite_flags);
+#pragma unroll
+                for (u32 j = 0; j < ITEMS_PER_LANE; j++) {
+                    const u32 bin = bin_of(clean(z[j]));
+                    if (bin < BINS && view.offset(lane_id(), j) != id % TILE) {
+                        atomicAdd(&token_bins[bin], 1u);
+                    }
+                }
+            }
+        }
         goal_policy.publish_mass();
         // RAW on the bins and the policy's masses: all warps added to them, one warp reads them for each goal.
         __syncthreads();
@@ -220,30 +257,36 @@ DEVICE bool find_threshold(CandidateList& candidates, const RowRecords& records,
             float lowest = int_to_float((int)(BINS - 1 - bin)) - 0.0625f;
             threshold = height_scale.at(low + lowest * part);
             list_tile_firsts(candidates, records, threshold);
-            // RAW on packed_counts: all threads listed tokens, all threads read the counts.
+            u32 count = counted == COUNTS_ALL ? sum_upto(token_bins, bin) : 0;
+            // RAW on packed_counts: all threads listed tokens, all threads read the counts. WAR on the bins: all warps
+            // read them, weights that are gathered overwrite them.
             __syncthreads();
-            u32 count = candidates.first_count() + (seconds ? candidates.open_count() : 0);
-            if (count <= (!seconds ? limit : MAX_CANDIDATES) ||
+            open = counted == COUNTS_ALL ? candidates.open_count() : 0;
+            if (counted != COUNTS_ALL) {
+                count = candidates.first_count() + (counted == COUNTS_SECONDS ? candidates.open_count() : 0);
+            }
+            if (count <= (counted == COUNTS_FIRSTS ? limit : MAX_CANDIDATES) ||
                 (round == MAX_ROUNDS && candidates.first_count() <= MAX_CANDIDATES)) {
                 return true;
             }
-            if (seconds && goal_policy.gives_up(count)) {
+            if (counted == COUNTS_SECONDS && goal_policy.gives_up(count)) {
                 return false;
             }
             if (first == least && candidates.first_count() > MAX_CANDIDATES) {
                 // All first tokens are equal: no threshold divides them.
                 return false;
             }
-            if (seconds) {
+            if (counted != COUNTS_FIRSTS) {
                 // Most of the tokens lie in one bin: the next round divides its neighbourhood more finely.
                 low += (lowest - 0.5f) * part;
                 width = 2.0f * part;
+            } else {
+                counted = COUNTS_SECONDS;
             }
-            seconds = true;
-        } else if (bin == BINS && !seconds) {
+        } else if (bin == BINS && counted == COUNTS_FIRSTS) {
             // The bins hold at least half of the goal, and the second tokens may add the rest.
-            seconds = true;
-        } else if (low > widest) {
+            counted = COUNTS_SECONDS;
+        } else if (low > widest && counted != COUNTS_ALL) {
             low = widest;
             width = top - low;
         } else if (Goal::ACCEPTS_ALL) {
@@ -252,7 +295,16 @@ DEVICE bool find_threshold(CandidateList& candidates, const RowRecords& records,
             list_tile_firsts(candidates, records, threshold);
             // RAW on packed_counts: all threads listed tokens, all threads read the counts.
             __syncthreads();
-            return candidates.first_count() <= MAX_CANDIDATES;
+            open = candidates.open_count();
+            if (candidates.first_count() > MAX_CANDIDATES) {
+                return false;
+            }
+            if (counted == COUNTS_ALL || candidates.first_count() + open * (TILE - 1) <= MAX_CANDIDATES) {
+                return true;
+            }
+            counted = COUNTS_ALL;
+            low = top - RELEVANT_SPAN;
+            width = RELEVANT_SPAN;
         } else {
             return false;
         }

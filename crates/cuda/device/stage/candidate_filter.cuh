@@ -332,16 +332,17 @@ DEVICE bool list_candidates(FilterStorage& storage, const Step& step, const RowR
         u32 limit = chain.top_k + chain.top_k / 4 + 16;
         if (chain.joint) {
             CountOrMassGoal goal_policy{MassGoal{first, log2e_over_t, chain.top_p, storage.masses, 0, 0}, chain.top_k};
-            found = find_threshold(list, records, first, summary.least_maximum, goal_policy, limit, threshold);
+            found = find_threshold(list, records, view, first, summary.least_maximum, goal_policy, limit, threshold);
             // If the list holds all tokens, its last prefix mass is the row's exact mass.
             mass = threshold == MIN_TOKEN_VALUE ? 0 : goal_policy.mass;
         } else {
             CountGoal goal_policy{chain.top_k};
-            found = find_threshold(list, records, first, summary.least_maximum, goal_policy, limit, threshold);
+            found = find_threshold(list, records, view, first, summary.least_maximum, goal_policy, limit, threshold);
         }
     } else {
         MassGoal goal_policy{first, log2e_over_t, chain.top_p, storage.masses, 0, 0};
-        found = find_threshold(list, records, first, summary.least_maximum, goal_policy, MAX_CANDIDATES / 4, threshold);
+        found = find_threshold(list, records, view, first, summary.least_maximum, goal_policy, MAX_CANDIDATES / 4,
+                               threshold);
         mass = goal_policy.mass;
     }
     if (!found || !gather_others(list, view, threshold, first, log2e_over_t)) {

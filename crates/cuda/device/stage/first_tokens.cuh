@@ -102,7 +102,7 @@ DEVICE void list_first_tokens(CandidateList& list, u32& count, const RowRecords&
         __syncthreads();
     } else {
         CountGoal goal{k};
-        found = find_threshold(list, records, first, summary.least_maximum, goal, k + k / 4 + 16, threshold);
+        found = find_threshold(list, records, view, first, summary.least_maximum, goal, k + k / 4 + 16, threshold);
     }
     if (!found || !gather_others(list, view, threshold, first, log2e_over_t)) {
         search_first_tokens(list, count, records, view, first, k);
