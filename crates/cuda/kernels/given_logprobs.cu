@@ -326,7 +326,7 @@ DEVICE void given_gradient(const GivenArgs& args) {
                 for (u32 j = 0; j < ITEMS_PER_LANE; j++) {
                     own_tile[offset_in_tile<T>(lane_id(), j)] = x[j];
                 }
-                // RAW on own_tile: the lanes wrote the derivatives that they computed, each reads those that it stores.
+                // RAW on own_tile: the lanes wrote derivatives, other lanes read them.
                 __syncwarp();
 #pragma unroll
                 for (u32 j = 0; j < ITEMS_PER_LANE; j++) {

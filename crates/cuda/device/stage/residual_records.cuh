@@ -52,7 +52,7 @@ struct ProbRows {
         u32 id = start + 4 * lane;
 #pragma unroll
         for (u32 j = 0; j < ITEMS_PER_LANE; j++) {
-            // All loads share one base address: what is added is a constant offset in the instruction.
+            // All loads share one base address, and `from_first` is a constant offset in the instruction.
             const u32 from_first = offset_in_tile<F32>(0, j);
             bool inside = id + from_first < vocab;
             probs.p[j] = inside ? (p + id)[from_first] : 0.0f;

@@ -112,7 +112,7 @@ DEVICE void survey(const Step& step, const Place& place) {
     // RAW on storage: all warps wrote the reductions, sums and flags of their tiles, warp 0 reads them.
     __syncthreads();
     if (warp == 0 && lane < PER_BLOCK && lane_tile < step.tiles) {
-        // All records of a warp's tiles take the flags of all of these tiles: later stages need only those of the row.
+        // All records of a warp's tiles take the flags of all of these tiles: later stages need only the row's flags.
         TileRecord record =
             make_record<T>(storage.reductions[lane], AllMask(), storage.nonfinite_flags[lane / PER_WARP]);
         sampler.complete(record, place.first_tile + lane_tile);
