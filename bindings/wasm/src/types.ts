@@ -55,7 +55,7 @@ export interface SamplingParams {
   presence_penalty?: number;
   /** The part of the history in which frequency and presence penalty count tokens. */
   penalty_scope?: "prompt" | "output" | "both";
-  /** Repetition, frequency and presence penalty count their scope's tokens among the last so many of the history; in 0..2^32, 0 is all tokens. */
+  /** How many of the history's last tokens repetition, frequency and presence penalty look at; in 0..2^32, 0 is all tokens. Of these tokens they count the ones in their scope. */
   penalty_window?: number;
   /** The DRY repetition penalty. */
   dry?: { multiplier?: number; base?: number; allowed_length?: number; breakers?: Integers; window?: number };
@@ -63,7 +63,7 @@ export interface SamplingParams {
   no_repeat_ngram?: number;
   /** The part of the history whose n-grams `no_repeat_ngram` does not repeat. */
   no_repeat_ngram_scope?: "prompt" | "output" | "both";
-  /** `no_repeat_ngram` looks at n-grams that lie whole among the last so many tokens of the history; in 0..2^32, 0 is all tokens. */
+  /** How many of the history's last tokens `no_repeat_ngram` looks at; in 0..2^32, 0 is all tokens. An n-gram counts if it lies whole among these tokens. */
   no_repeat_ngram_window?: number;
   /** Ids that `no_repeat_ngram` never bans; in the vocabulary. */
   no_repeat_ngram_exempt_ids?: Integers;

@@ -30,7 +30,7 @@
 template <class T>
 DEVICE void load_tile_items(const LogitsRow<T>& row, u32 tile, float (&z)[ITEMS_PER_LANE]) {
     u32 lane = lane_id(), start = tile * TILE;
-    if (row.vectorized && start + TILE <= row.vocab) {
+    if (row.is_vectorized(tile)) {
         load_vectorized_streaming<T>(row.logits + start, lane, z);
         return;
     }

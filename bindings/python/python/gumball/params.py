@@ -251,7 +251,7 @@ class Watermark:
 class LogprobsParams:
     """Which logprobs to report with a token.
 
-    mode: The distribution that they speak of. It is the row as it came at temperature 1 (raw), after penalties and bans (edited), at the temperature (tempered), or after the filters (processed). Of two different ones, the first is that of ranks and lists as well; of the second only the token's logprob is reported. As the second, radius is how far all logits may move before another token is drawn. One of "raw", "edited", "tempered", "processed", "radius", or a list of two.
+    mode: The distribution that the logprobs speak of. It is the row as it came at temperature 1 (raw), after penalties and bans (edited), at the temperature (tempered), or after the filters (processed). Of two different modes, ranks and lists follow the first; of the second only the token's logprob is reported. As the second, radius is how far all logits may move before another token is drawn. One of "raw", "edited", "tempered", "processed", "radius", or a list of two.
     top_n: How many of the most likely tokens to list; at most 2^20.
     ids: Ids to report besides; each in the vocabulary.
     """
@@ -289,11 +289,11 @@ class SamplingParams:
     frequency_penalty: Subtracted once per occurrence; in -2^16..=2^16, 0 is off.
     presence_penalty: Subtracted once if there is any occurrence; in -2^16..=2^16, 0 is off.
     penalty_scope: The part of the history in which frequency and presence penalty count tokens. One of "prompt", "output", "both".
-    penalty_window: Repetition, frequency and presence penalty count their scope's tokens among the last so many of the history; in 0..2^32, 0 is all tokens.
+    penalty_window: How many of the history's last tokens repetition, frequency and presence penalty look at; in 0..2^32, 0 is all tokens. Of these tokens they count the ones in their scope.
     dry: The DRY repetition penalty.
     no_repeat_ngram: Bans every token that would complete an n-gram of this size a second time; 0 is off.
     no_repeat_ngram_scope: The part of the history whose n-grams `no_repeat_ngram` does not repeat. One of "prompt", "output", "both".
-    no_repeat_ngram_window: `no_repeat_ngram` looks at n-grams that lie whole among the last so many tokens of the history; in 0..2^32, 0 is all tokens.
+    no_repeat_ngram_window: How many of the history's last tokens `no_repeat_ngram` looks at; in 0..2^32, 0 is all tokens. An n-gram counts if it lies whole among these tokens.
     no_repeat_ngram_exempt_ids: Ids that `no_repeat_ngram` never bans; in the vocabulary.
     logit_bias: Added to the logits of ids, each named once and in the vocabulary; finite, or -inf for a ban.
     bias_first: Whether `logit_bias` is added before the penalties, which then act on the sum.

@@ -2,9 +2,11 @@
 //
 // Computes   a threshold that the wanted number or mass of tokens reaches, and not many tokens more; all tokens that
 //            reach it
-// Never      reads a tile of which at most the first token reaches the threshold, as the survey knows that token
+// Never      reads a tile of which at most the first token reaches the threshold, as the survey knows that token; only
+//            to count all tokens it reads each tile that has several
 // Twins      CPU cpu/src/filter/select.rs | why docs/stages/filter.md
-// Traffic    the logits of the tiles of which several tokens may reach the threshold
+// Traffic    the logits of the tiles of which several tokens may reach the threshold; where all tokens count, before
+//            that the logits of all tiles with several tokens, once in each round
 // Requires   all threads of the block, whole warps; results are in every thread
 //
 // A tile's first token, in the order, has the tile's maximum. If k maxima reach a threshold, at least k tokens do, and
@@ -182,7 +184,7 @@ DEVICE bool find_threshold(CandidateList& candidates, const RowRecords& records,
     // Further below the first token, rows hold hardly any tokens except the ones that masks leave there.
     float low = max_f32(height_scale.height(least), top - RELEVANT_SPAN), width = top - low;
     Counted counted = COUNTS_FIRSTS;
-    // The tiles of which all tokens count.
+    // How many tiles are listed as open, if all tokens count.
     u32 open = 0;
     u32* const token_bins = Goal::HAS_COUNT_GOAL ? candidates.count_bins : candidates.bins;
 #pragma unroll 1
@@ -261,8 +263,9 @@ DEVICE bool find_threshold(CandidateList& candidates, const RowRecords& records,
             // RAW on packed_counts: all threads listed tokens, all threads read the counts. WAR on the bins: all warps
             // read them, weights that are gathered overwrite them.
             __syncthreads();
-            open = counted == COUNTS_ALL ? candidates.open_count() : 0;
-            if (counted != COUNTS_ALL) {
+            if (counted == COUNTS_ALL) {
+                open = candidates.open_count();
+            } else {
                 count = candidates.first_count() + (counted == COUNTS_SECONDS ? candidates.open_count() : 0);
             }
             if (count <= (counted == COUNTS_FIRSTS ? limit : MAX_CANDIDATES) ||

@@ -2,8 +2,8 @@
 // functions of a block.
 //
 // Computes   the part of the list that a chain keeps which begins with top-k or top-p
-// Never      reads a tile of which only the first token can be on the list; sorts by anything but keys, which all
-//            differ; looks for the end of a long nucleus if top-k keeps a short part of it
+// Never      reads a tile of which only the first token can be on the list, unless it counts all tokens; sorts by
+//            anything but keys, which all differ; looks for the end of a long nucleus if top-k keeps a short part of it
 // Twins      CPU cpu/src/filter/{list,select}.rs | why docs/stages/filter.md
 // Traffic    8 bytes per tile for a nucleus; the logits of the tiles that may have several tokens on the list
 // Requires   all threads of the block, whole warps

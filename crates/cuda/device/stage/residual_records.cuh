@@ -25,31 +25,24 @@ struct ProbRows {
     const float* q;
     u32 vocab;
 
-    // Whether a tile of both rows can be loaded 16 bytes at a time. `opaque` makes each call compute it, which saves
-    // registers.
-    DEVICE_MEMBER bool is_vectorized(u32 tile) const {
-        return are_aligned(opaque(p), opaque(q)) && tile * TILE + TILE <= vocab;
-    }
-
-    static DEVICE_MEMBER bool are_aligned(const float* p, const float* q) { return (((u64)p | (u64)q) & 15) == 0; }
-
     // Loads a lane's slices of a tile, uncleaned. Both are 0 beyond the vocabulary, and q is 0 without a drafter's row.
     DEVICE_MEMBER void fetch(u32 tile, u32 lane, LaneProbs& probs) const {
         u32 start = tile * TILE;
-        bool tile_is_vectorized = is_vectorized(tile);
+        // `opaque` makes each call compute the addresses, which saves registers.
         const float *p = opaque(this->p), *q = opaque(this->q);
+        const bool are_aligned = (((u64)p | (u64)q) & 15) == 0;
 #pragma unroll
         for (u32 j = 0; j < ITEMS_PER_LANE; j++) {
             probs.q[j] = 0.0f;
         }
-        if (tile_is_vectorized) {
+        if (are_aligned && start + TILE <= vocab) {
             load_vectorized_streaming<F32>(p + start, lane, probs.p);
             if (q) {
                 load_vectorized_streaming<F32>(q + start, lane, probs.q);
             }
             return;
         }
-        u32 id = start + 4 * lane;
+        u32 id = start + offset_in_tile<F32>(lane, 0);
 #pragma unroll
         for (u32 j = 0; j < ITEMS_PER_LANE; j++) {
             // All loads share one base address, and `from_first` is a constant offset in the instruction.

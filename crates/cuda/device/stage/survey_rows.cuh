@@ -9,18 +9,12 @@
 #include "block/survey_requests.cuh"
 #include "stage/survey.cuh"
 
-// Whether the lanes of a warp load 16 bytes at a time of TILES neighbouring tiles: all of them must be whole.
-template <u32 TILES, class Place>
-DEVICE bool are_vectorized(const Place& place, u32 vectorized_tiles, u32 first_tile) {
-    return (first_tile + TILES <= vectorized_tiles) & !place.cuts(first_tile);
-}
-
-// Loads a warp's TILES neighbouring tiles.
+// Loads a warp's TILES neighbouring tiles, 16 bytes at a time if all of them are whole.
 template <class T, u32 TILES, class Place>
 DEVICE void load_tiles(const LogitsRow<T>& row, const Place& place, u32 vectorized_tiles, u32 first_tile,
                        float (&z)[TILES][ITEMS_PER_LANE]) {
     u32 lane = lane_id();
-    if (are_vectorized<TILES>(place, vectorized_tiles, first_tile)) {
+    if ((first_tile + TILES <= vectorized_tiles) & !place.cuts(first_tile)) {
 #pragma unroll
         for (u32 i = 0; i < TILES; i++) {
             load_vectorized_streaming<T>(row.logits + (first_tile + i) * TILE, lane, z[i]);

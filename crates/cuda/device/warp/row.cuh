@@ -99,14 +99,14 @@ struct LogitsRow {
     DEVICE_MEMBER void load(u32 tile, u32 lane, float (&z)[ITEMS_PER_LANE]) const {
         u32 start = tile * TILE;
         note_tile_read(start, vocab, lane);
-        if (vectorized && start + TILE <= vocab) {
+        if (is_vectorized(tile)) {
             load_vectorized(logits + start, lane, z);
             return;
         }
         load_single<T>(logits, start, 0, vocab, lane, z);
     }
 
-    // Whether lanes load 16 bytes of a tile at once: it is complete, and so aligned.
+    // Whether lanes load 16 bytes of a tile at once: the row is aligned, and the tile complete.
     DEVICE_MEMBER bool is_vectorized(u32 tile) const { return vectorized && tile * TILE + TILE <= vocab; }
 
     // The offset in a tile of a lane's j-th logit.

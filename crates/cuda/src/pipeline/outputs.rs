@@ -29,7 +29,7 @@ impl Outputs {
         })
     }
 
-    /// Moves the outputs of a step into those of row `row` and the rows after it.
+    /// Moves the outputs of a step to the places of row `row` and the rows after it.
     pub(crate) fn write_from(&mut self, row: usize, mut part: Outputs) {
         let rows = part.layout.rows;
         for (to, from) in sections(self.layout).into_iter().zip(sections(part.layout)) {

@@ -15,9 +15,9 @@ const FIRST_WORDS: usize = 1024;
 /// The sizes of packed sets.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PackedSets {
-    rows: usize,
+    pub rows: usize,
     /// The words of a set's bitmask.
-    words: usize,
+    pub words: usize,
 }
 
 impl PackedSets {
@@ -29,11 +29,6 @@ impl PackedSets {
     /// Returns the most words that they have.
     pub fn most_words(vocab: usize) -> usize {
         1 + mask_words(vocab)
-    }
-
-    /// Returns the words of a set's bitmask.
-    pub fn bitmask_words(self) -> usize {
-        self.words
     }
 
     /// Returns how many words are read before the lengths are known.

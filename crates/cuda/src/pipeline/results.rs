@@ -102,7 +102,7 @@ impl Results {
         let rows = if words.is_empty() { self.limits.rows } else { kept.len() };
         let start = self.walk_start(rows) / size_of::<u32>() + WALK_WORDS * rows;
         let from = if words.is_empty() { start } else { 0 };
-        self.pack(sets, kept.len(), start)?;
+        self.pack(sets, start)?;
         let at = |word: usize| word * size_of::<u32>();
         let mut read = vec![0; start - from + sets.first_words()];
         self.outputs.read(at(from), &mut read)?;
@@ -117,19 +117,19 @@ impl Results {
     }
 
     /// Enqueues the kernels that pack the kept sets of the first rows, from a word of the outputs on.
-    fn pack(&self, sets: PackedSets, rows: usize, start: usize) -> crate::Result<()> {
+    fn pack(&self, sets: PackedSets, start: usize) -> crate::Result<()> {
         let lengths = self.address() + (start * size_of::<u32>()) as u64;
         let argument = abi::PackKept {
             bits: self.kept.address(),
             lengths,
-            packed: lengths + (rows * size_of::<u32>()) as u64,
+            packed: lengths + (sets.rows * size_of::<u32>()) as u64,
             stride: mask_words(self.limits.vocab) as u32,
-            words: sets.bitmask_words() as u32,
+            words: sets.words as u32,
         };
-        assert!(rows <= self.limits.rows, "{rows} rows of {}", self.limits.rows);
+        assert!(sets.rows <= self.limits.rows, "{} rows of {}", sets.rows, self.limits.rows);
         // SAFETY: the buffers are these results' own, and have room for the packed sets of all rows after the
         // outputs and walks; a step enqueued before has written the bits.
-        unsafe { kept::pack(&*self.runtime, rows, &argument) }
+        unsafe { kept::pack(&*self.runtime, sets.rows, &argument) }
     }
 
     /// Returns the device address of the kept sets of the last step, a bit for each id, and the words of a

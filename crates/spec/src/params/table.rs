@@ -176,8 +176,8 @@ params! {
     penalty_scope: Scope = Scope::Output => setting(Stage::Edit).foreseen()
         .flag("SCOPE", "What frequency and presence penalty count: prompt, output or both");
 
-    /// Repetition, frequency and presence penalty count their scope's tokens among the last so many of the
-    /// history; in 0..2^32, 0 is all tokens.
+    /// How many of the history's last tokens repetition, frequency and presence penalty look at; in 0..2^32,
+    /// 0 is all tokens. Of these tokens they count the ones in their scope.
     penalty_window: u32 = 0 => setting(Stage::Edit).foreseen().within(WINDOW)
         .flag("N", "Count for repetition, frequency and presence penalty only the last N tokens; 0 is all");
 
@@ -192,8 +192,8 @@ params! {
     no_repeat_ngram_scope: Scope = Scope::Both => setting(Stage::Edit).foreseen()
         .flag("SCOPE", "Whose n-grams are not repeated: prompt, output or both");
 
-    /// `no_repeat_ngram` looks at n-grams that lie whole among the last so many tokens of the history; in
-    /// 0..2^32, 0 is all tokens.
+    /// How many of the history's last tokens `no_repeat_ngram` looks at; in 0..2^32, 0 is all tokens. An
+    /// n-gram counts if it lies whole among these tokens.
     no_repeat_ngram_window: u32 = 0 => setting(Stage::Edit).foreseen().within(WINDOW)
         .flag("N", "Repeat no n-gram of the last N tokens; 0 is all");
 
@@ -405,10 +405,10 @@ params! {
     #[derive(Clone, Debug, PartialEq, Eq)]
     LogprobsParams + Default: "logprobs.", "an object with mode, top_n and ids";
 
-    /// The distribution that they speak of (L1). It is the row as it came at temperature 1 (raw), after
-    /// penalties and bans (edited), at the temperature (tempered), or after the filters (processed). Of two
-    /// different ones, the first is that of ranks and lists as well; of the second only the token's logprob
-    /// is reported. As the second, radius is how far all logits may move before another token is drawn (L7).
+    /// The distribution that the logprobs speak of (L1). It is the row as it came at temperature 1 (raw),
+    /// after penalties and bans (edited), at the temperature (tempered), or after the filters (processed). Of
+    /// two different modes, ranks and lists follow the first; of the second only the token's logprob is
+    /// reported. As the second, radius is how far all logits may move before another token is drawn (L7).
     mode: LogprobModes = LogprobModes { first: LogprobMode::Raw, second: None } => setting(Stage::Logprobs).foreseen()
         .flag_named("logprobs", "MODE[,MODE]", "Report logprobs: raw, edited, tempered or processed; a second mode gives the token's besides, or the row's radius");
 
