@@ -51,7 +51,7 @@ def prompts_of(step: int) -> tuple[torch.Tensor, torch.Tensor]:
 def decode(
     model: nn.Module, prompts: torch.Tensor, step: int, run: int
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Samples a group behind each prompt; returns the sequences, the kept set of each answer's token as a bitmask, and the sampler's logprobs, [sequences, ANSWER]."""
+    """Samples a group of answers to each prompt; returns the sequences, the kept set of each answer's token as a bitmask, and the sampler's logprobs, [sequences, ANSWER]."""
     rows = PROMPTS * GROUP
     pool = gumball.Pool(VOCAB, slots=rows, kept=True)
     slots = []
