@@ -2,4 +2,4 @@
 //! bench measures too.
 
 pub use gumball_bench_protocol::Words;
-pub use gumball_bench_protocol::generated::{bell, grid, model_like, scattered};
+pub use gumball_bench_protocol::generated::{bell, grid, hundredth, model_like, scattered};

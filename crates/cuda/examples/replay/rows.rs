@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::{fs, io, thread};
 
 use gumball_bench_protocol::Words;
-use gumball_bench_protocol::generated::{bell, grid, model_like, ties, two_heaps, zipf};
+use gumball_bench_protocol::generated::{bell, grid, hundredth, model_like, ties, two_heaps, zipf};
 use gumball_cuda::{Buffer, Dtype, Rows, Runtime};
 use half::{bf16, f16};
 
@@ -76,12 +76,6 @@ fn real(vocab: usize, seed: u64) -> Vec<f32> {
     row.resize_with(vocab, || lower[words.below(lower.len())]);
     row.rotate_right(977 * seed as usize % vocab);
     row
-}
-
-fn hundredth(vocab: usize, seed: u64) -> Vec<f32> {
-    let mut words = Words(!seed);
-    let raise = |logit: f32| if words.below(100) == 0 { logit + 5.5 } else { logit };
-    bell(vocab, 0.4, seed).into_iter().map(raise).collect()
 }
 
 fn scaled(row: Vec<f32>, factor: f32) -> Vec<f32> {

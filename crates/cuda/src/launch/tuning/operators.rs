@@ -176,8 +176,8 @@ mod tests {
                 plan(&H200, (logits_rows, TILES), (kind, Dtype::F32), (outputs, indexed), StepFeatures::NONE);
             (plan.shared.is_some(), plan.needs.variant)
         };
-        assert_eq!(of(Kind::Logits, 3, 3, false), (false, Variant::SurveyDraw));
-        assert_eq!(of(Kind::Logits, 4, 4, false), (false, Variant::Simple));
+        assert_eq!(of(Kind::Logits, 5, 5, false), (false, Variant::SurveyDraw));
+        assert_eq!(of(Kind::Logits, 6, 6, false), (false, Variant::Simple));
         assert_eq!(of(Kind::Probabilities, 3, 3, false), (false, Variant::Simple));
         assert_eq!(of(Kind::Logits, 1, 29, true), (false, Variant::Simple));
         assert_eq!(of(Kind::Logits, 1, 30, true), (true, Variant::Simple));

@@ -24,9 +24,9 @@ pub(crate) struct Survey {
 }
 
 /// The most tiles per multiprocessor at which the survey scores every token: the multiprocessors would
-/// otherwise idle while logits load. At 36 tiles per multiprocessor that takes 6.7 us for 6.1, at 144
-/// tiles 16 us for 10.
-const MAX_SCORED_TILES: usize = 16;
+/// otherwise idle while logits load. Three blocks then share one multiprocessor. With a fourth, a step of
+/// rows like a model's takes up to 1.05 times as long.
+const MAX_SCORED_TILES: usize = 3 * SURVEY_DRAW_WARPS as usize;
 
 /// The most tiles per multiprocessor at which a warp takes one tile: those that the resident blocks hold at
 /// once, of rows without edits and sums, and of rows with either. Beyond that a warp takes several tiles, so
@@ -166,8 +166,8 @@ mod tests {
 
     #[test]
     fn tokens_are_scored_in_the_survey_of_few_rows() {
-        assert!(scores_in_survey(&H200, 3, TILES) && scores_in_survey(&H200, 16, TILES_OF_32K));
-        assert!(!scores_in_survey(&H200, 4, TILES) && !scores_in_survey(&H200, 17, TILES_OF_32K));
+        assert!(scores_in_survey(&H200, 5, TILES) && scores_in_survey(&H200, 24, TILES_OF_32K));
+        assert!(!scores_in_survey(&H200, 6, TILES) && !scores_in_survey(&H200, 25, TILES_OF_32K));
         let draw = survey(&H200, (3, TILES), F32, StepFeatures::NONE);
         assert_eq!((draw.kernel.name(), draw.blocks.blocks_per_row), ("survey_draw_f32", 75));
     }

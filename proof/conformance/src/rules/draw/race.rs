@@ -21,6 +21,7 @@ rules!(race_rules:
     D1 scores_start_from_the_first_kept_token,
     D1 filters_only_narrow_who_may_win,
     D2 a_flat_row_is_drawn_like_any_other,
+    D2 a_row_in_which_most_tiles_may_hold_the_winner_is_drawn_like_any_other,
     D2 rare_winners_are_not_pruned,
     D2 a_forced_token_is_emitted_whatever_is_drawn,
     D2 the_status_of_a_row_says_that_the_caller_forced_its_token,
@@ -200,6 +201,16 @@ fn a_flat_row_is_drawn_like_any_other(check: &Check<'_>) {
         assert!(races(check, &vec![-7.5; vocab], &plain(), 0..25) <= 1);
         let nucleus = SamplingParams { top_p: 0.999, ..plain() };
         assert!(races(check, &vec![-7.5; vocab], &nucleus, 25..50) <= 1);
+    }
+}
+
+fn a_row_in_which_most_tiles_may_hold_the_winner_is_drawn_like_any_other(check: &Check<'_>) {
+    let min_p = SamplingParams { min_p: 0.003, ..plain() };
+    let nucleus = SamplingParams { top_p: 0.97, ..plain() };
+    for (params, seeds) in [(plain(), 0..6), (min_p, 6..9), (nucleus, 9..12)] {
+        for vocab in [30_000, 100_277] {
+            assert!(races(check, &rows::hundredth(vocab, seeds.start), &params, seeds.clone()) <= 1);
+        }
     }
 }
 
