@@ -15,7 +15,7 @@ from gumball.plugins import marks
 from gumball.plugins.kept import refuse_edits
 from gumball.plugins.states import seed_of
 
-from . import DRAFTS, SWITCH
+from . import DRAFTS
 from .head_choice import chosen_head, refuse_without_logits
 from .params import RETURN_RADII, params_of, refuse_misplaced
 
@@ -24,10 +24,11 @@ __all__ = [
     "check_of_masks",
     "draws_alone",
     "refuse_configuration",
-    "refuse_watermarks",
+    "refuse_two_marks",
     "samples_drafts",
     "seeded",
     "validator",
+    "writes_theirs",
 ]
 
 # vLLM's check of a request beside drafts.
@@ -56,8 +57,8 @@ def samples_drafts(vllm_config: Any) -> bool:
 def draws_alone(vllm_config: Any) -> bool:
     """Whether model runner V2 edits and filters logits itself and Gumball only draws: if it needs something that a pool lacks.
 
-    These are verification in blocks or by the drafter's probabilities, drafts whose number only the device knows, forced traces, and batches that each rank of
-    a group samples a part of.
+    These are vLLM's watermarks, verification in blocks or by the drafter's probabilities, drafts whose number only the device knows, forced traces, and batches
+    that each rank of a group samples a part of.
     """
     speculation, model = vllm_config.speculative_config, vllm_config.model_config
     drafts = speculation is not None and (
@@ -67,22 +68,28 @@ def draws_alone(vllm_config: Any) -> bool:
     )
     return bool(
         drafts
+        or writes_theirs(vllm_config)
         or getattr(model, "enable_trace_replay", False)
         or getattr(vllm_config.parallel_config, "enable_batch_sharded_sampling", False)
     )
 
 
-def refuse_watermarks(vllm_config: Any) -> None:
-    """Raises ValueError for an engine that is to write vLLM's watermarks, and for one that marks texts by default where vLLM's kernels filter."""
-    if getattr(vllm_config, "watermark_config", None) is not None:
-        raise ValueError(
-            "--watermark-config asks for vLLM's watermarks, which Gumball's sampler does not write; leave it out and set GUMBALL_WATERMARK for "
-            f"Gumball's, or set {SWITCH}=0 for vLLM's own sampler"
-        )
+def writes_theirs(vllm_config: Any) -> bool:
+    """Whether vLLM's option `--watermark-config` has texts marked, which makes it take model runner V2."""
+    return getattr(vllm_config, "watermark_config", None) is not None
+
+
+def _way_out(vllm_config: Any) -> str:
+    """What a server is started with so that a pool edits and filters."""
+    return "without --watermark-config" if writes_theirs(vllm_config) else "with VLLM_USE_V2_MODEL_RUNNER=0"
+
+
+def refuse_two_marks(vllm_config: Any) -> None:
+    """Raises ValueError for an engine that is to write Gumball's watermarks where vLLM's kernels filter, its own watermarks say."""
     if marks.SERVER is not None and vllm_config.use_v2_model_runner and draws_alone(vllm_config):
         raise ValueError(
-            "GUMBALL_WATERMARK is set, but this server's settings let vLLM edit and filter the logits itself, where no text is marked; leave it out, or "
-            "start the server with VLLM_USE_V2_MODEL_RUNNER=0"
+            "GUMBALL_WATERMARK is set, but this server's settings let vLLM edit and filter the logits itself, where Gumball marks no text; leave it out, "
+            f"or start the server {_way_out(vllm_config)}"
         )
 
 
@@ -158,7 +165,7 @@ def validator(original: Callable[[Any], Callable[[Any], None]]) -> Callable[[Any
         head, masks = chosen_head(), config.model_config.return_sampling_mask and not alone
         if masks:
             self.model_config = _without_masks(self.model_config)
-        refuse_watermarks(config)
+        refuse_two_marks(config)
         if newer and alone:
             _refuse_speculation(config.speculative_config, ("standard", "block"))
         elif newer:
@@ -168,7 +175,7 @@ def validator(original: Callable[[Any], Callable[[Any], None]]) -> Callable[[Any
             theirs(params)
             try:
                 if alone:
-                    _refuse_extra(params)
+                    _refuse_extra(params, config)
                     _refuse_long_lists(params)
                     THEIR_CHECK(params, config.speculative_config)
                 else:
@@ -223,12 +230,12 @@ def _refuse_long_lists(params: Any) -> None:
             raise RefusedError(f"{name}: {count} are given, but vLLM's kernels, which edit here, take at most {most}")
 
 
-def _refuse_extra(params: Any) -> None:
+def _refuse_extra(params: Any, vllm_config: Any) -> None:
     extra = params.extra_args or {}
     refuse_misplaced(extra, params)
     for name in extra:
         if name in (*marks.SERVER_NAMES, RETURN_RADII):
             raise RefusedError(
                 f"extra_args has {name!r}, but this server's settings let vLLM edit and filter the logits itself; leave it out, "
-                "or start the server with VLLM_USE_V2_MODEL_RUNNER=0"
+                f"or start the server {_way_out(vllm_config)}"
             )

@@ -5,7 +5,7 @@
 | `vllm.v1.sample.sampler.Sampler`, `vllm.v1.sample.rejection_sampler.RejectionSampler` | the samplers of model runner V1 |
 | `vllm.v1.sample.logits_processor.build_logitsprocs` | our follower of requests in place of vLLM's own processors, whose work the pool does |
 | `InputBatch.add_request` of model runner V1 | the same, and the follower hears the request's name |
-| `ModelState.custom_sampler` of model runner V2 | the samplers of that runner, and its requests' coming and going; a model that has its own keeps it |
+| `ModelState.custom_sampler` of model runner V2 | the samplers of that runner, and its requests' coming and going; a model that has its own keeps it; beside vLLM's watermarks its sampler stays and draws by ours |
 | `InputProcessor._build_logits_processors_params_validator` | a check of each request before it enters the engine |
 | `InputProcessor.process_inputs` | a seed, made of its id, for a request without one |
 | `to_sampling_params` of the OpenAI server's requests | a check of their unknown fields |
@@ -94,16 +94,20 @@ def take() -> None:
     )
 
 
-def _custom_sampler(self: Any, sampler: Any) -> tuple[Any, Any]:
-    """What `ModelState.custom_sampler` of model runner V2 returns: the sampler, and the one that verifies drafts.
+def _custom_sampler(self: Any, sampler: Any) -> tuple[Any, Any] | None:
+    """What `ModelState.custom_sampler` of model runner V2 returns: the sampler, and the one that verifies drafts; None where vLLM's own stay.
 
     A model's state is told of every request that comes and goes, and of its prompt, so our sequences listen there.
     """
     speculation = self.vllm_config.speculative_config
-    checks.refuse_watermarks(self.vllm_config)
+    checks.refuse_two_marks(self.vllm_config)
     if checks.draws_alone(self.vllm_config):
-        from .runner_v2 import RejectionSampler, sampler_of
+        from .runner_v2 import RejectionSampler, draw_by_gumball, sampler_of
 
+        if checks.writes_theirs(self.vllm_config):
+            # Beside its watermarks vLLM takes no sampler but its own, which verifies drafts by the keys that its detector expects.
+            draw_by_gumball(sampler)
+            return None
         ours = sampler_of(sampler)
         return ours, None if speculation is None else RejectionSampler(ours, speculation, self.device)
     from .pooled import Sequences, pooled

@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 from vllm.v1.sample.ops.topk_topp_sampler import apply_top_k_top_p
+from vllm.v1.watermarking.gpu_sampler import GPUWatermarkSampler
 from vllm.v1.worker.gpu.metrics.logits import get_num_nans
 from vllm.v1.worker.gpu.sample.logprob import compute_topk_scores
 from vllm.v1.worker.gpu.sample.output import SamplerOutput, SamplingMaskTensors
@@ -25,7 +26,7 @@ from gumball import operators
 from gumball.plugins.judged import judged
 from gumball.plugins.walks import accepted_in_chains, write_at
 
-__all__ = ["RejectionSampler", "sampler_of"]
+__all__ = ["RejectionSampler", "draw_by_gumball", "sampler_of"]
 
 # The most bytes of probabilities that are held at once; a request alone may need more.
 _MOST_BYTES = 1 << 30
@@ -227,10 +228,16 @@ def sampler_of(sampler: Any) -> Any:
     vLLM edits and filters the logits and computes logprobs, as before. A draw depends on the request's seed and on the number of tokens
     before it, so a :class:`RejectionSampler` over the returned sampler gives the same tokens with drafts.
     """
-    kind = type(sampler)
     made = copy.copy(sampler)
-    made.__class__ = type(f"Gumball{kind.__name__}", (_Draws, kind), {})
+    draw_by_gumball(made)
     return made
+
+
+def draw_by_gumball(sampler: Any) -> None:
+    """Lets vLLM's sampler itself draw as :func:`sampler_of` says; one that writes vLLM's watermark draws its marked rows as before."""
+    kind = type(sampler)
+    draws = _MarkedDraws if isinstance(sampler, GPUWatermarkSampler) else _Draws
+    sampler.__class__ = type(f"Gumball{kind.__name__}", (draws, kind), {})
 
 
 class _Draws:
@@ -251,6 +258,38 @@ class _Draws:
     ) -> tuple[torch.Tensor, torch.Tensor]:
         processed = apply_top_k_top_p(processed_logits, top_k, top_p)
         return _drawn(processed, self.sampling_states, expanded_idx_mapping, pos), processed
+
+
+class _MarkedDraws(_Draws):
+    """The method that draws, of the sampler that writes vLLM's watermark.
+
+    vLLM's own methods say which rows are marked, and by what token, so that its detector finds the text; Gumball draws all other rows.
+    """
+
+    watermarker: Any
+    watermarking: Any
+    deduplicate_contexts: str
+    _get_contexts: Any
+    _get_repeated_contexts: Any
+
+    def _sample_random(
+        self, processed_logits: torch.Tensor, index: torch.Tensor, indices: Any, pos: torch.Tensor, *rest: Any
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        drawn, processed = super()._sample_random(processed_logits, index, indices, pos, *rest)
+        states = self.sampling_states
+        if not (self.watermarking.np[indices] & (states.temperature.np[indices] != 0)).any():
+            return drawn, processed
+        contexts = self._get_contexts(index)
+        marks = self.watermarking.gpu[index] & (states.temperature.gpu[index] != 0)
+        if self.deduplicate_contexts != "none":
+            marks &= ~self._get_repeated_contexts(index, contexts)
+
+        def draw(logits: torch.Tensor) -> torch.Tensor:
+            """Chooses between two keys: vLLM hands out one row for all requests."""
+            return _drawn(logits.contiguous(), states, index, pos)
+
+        marked = self.watermarker.sample(processed, contexts, draw).token_ids
+        return torch.where(marks, marked, drawn), processed
 
 
 def _drawn(logits: torch.Tensor, states: Any, index: torch.Tensor, pos: torch.Tensor) -> torch.Tensor:

@@ -60,7 +60,7 @@ def test_a_processor_comes_before_the_penalties(engine: Any, recorded: Any) -> N
 
 
 def test_engines_that_cannot_be_had_are_refused_at_start() -> None:
-    from gumball_vllm import checks, follower
+    from gumball_vllm import follower
     from vllm.v1.sample.logits_processor import LogitsProcessors
 
     def config(mode: str = "raw_logprobs", **speculation: Any) -> Any:
@@ -82,8 +82,6 @@ def test_engines_that_cannot_be_had_are_refused_at_start() -> None:
         build(config("processed_logits"))
     with pytest.raises(ValueError, match="at most 64 drafts"):
         build(config(num_speculative_tokens=65, rejection_sample_method="standard"))
-    with pytest.raises(ValueError, match="--watermark-config.*GUMBALL_VLLM=0"):
-        checks.refuse_watermarks(SimpleNamespace(watermark_config=SimpleNamespace()))
     for method in ("synthetic", "fly", "block"):
         with pytest.raises(ValueError, match=f"rejection_sample_method is {method}, but Gumball has standard alone"):
             build(config(num_speculative_tokens=4, rejection_sample_method=method))
