@@ -23,7 +23,7 @@ from gumball import (
     UnavailableError,
     Verify,
 )
-from gumball.plugins.kept import ids_of, lists_of, packed, picked
+from gumball.plugins.kept import ids_of, lists_of, packed, picked, repacked, words_of
 
 VOCAB = 900
 SECTIONS = "tokens statuses logprobs ranks temperatures mirostat_mu second_logprobs top_ids top_logprobs id_logprobs id_ranks".split()
@@ -223,9 +223,16 @@ def test_work_is_assigned_enqueued_and_fetched(device: str, requests: list[Sampl
         parts = np.split(ids, np.cumsum(lengths)[:-1])
         assert [ids_of(part).tolist() for part in parts] == lists_of(lengths, ids) == [part.tolist() for part in lists]
     assert any(part[:1] == -1 for part in parts) and min(lengths) < 2
-    for rows in ([], [3], [6, 0, 0, 2]):
+    words = np.from_dlpack(there.pack_kept())
+    assert words.shape == (7, 1 + -(-VOCAB // 32)) and words.ravel()[:7].tolist() == [len(part) for part in lists]
+    assert min(len(part) for part in lists) < words.shape[1] < max(len(part) for part in lists)
+    flat = words.ravel().view(np.int32)
+    for rows in ([], [3], [6, 0, 0, 2], range(7)):
         lengths, ids = picked(told, np.array(rows, np.int64))
         assert lists_of(lengths, ids) == [lists[row].tolist() for row in rows]
+        for bitmasks in (True, False):
+            found = repacked(flat[: words_of(flat[:7], words.shape)], words.shape, np.array(rows, np.int64), bitmasks)
+            assert lists_of(*found) == lists_of(lengths, ids)
     graph = pool.capture([Step(logits), Step(Probabilities(logits))])
     assert graph.steps == 2
     # The graph reads what lies there at the time; requests have gone meanwhile.
@@ -245,6 +252,8 @@ def test_work_is_assigned_enqueued_and_fetched(device: str, requests: list[Sampl
     plain.assign([plain.admit(SamplingParams())])
     with pytest.raises(ValueError, match="name is kept, but must be of a pool with kept sets, and not over ranks"):
         plain.on_device().outputs("kept")
+    with pytest.raises(ValueError, match="kept is False, but must be True when the pool is made, and not over ranks"):
+        plain.on_device().pack_kept()
 
 
 def test_variants_have_their_names_and_counts(device: str, batch: np.ndarray) -> None:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from gumball import Batch, Outputs, Step, Verify
 
 from .head_choice import rows_of
-from .listed import Copied, Lists, upload
+from .listed import Copied, Lists, PackedKept, upload
 from .requests import Requests
 
 __all__ = ["Drawn", "draw", "verify"]
@@ -29,7 +29,7 @@ class Drawn(NamedTuple):
 
     tokens: torch.Tensor
     logprobs: Lists | None
-    kept: Outputs | torch.Tensor | None
+    kept: Outputs | PackedKept | None
     firsts: NDArray[np.int64]
 
 
@@ -94,7 +94,7 @@ def verify(
             tokens[row, : len(some)] = some
         drawn = torch.from_numpy(tokens)
         outputs: Outputs | Copied | None = verified
-        kept: Outputs | torch.Tensor | None = verified if requests.kept else None
+        kept: Outputs | PackedKept | None = verified if requests.kept else None
     else:
         if requests.to_assign(chains, slots):
             pool.assign(Batch(slots, counts=chains.looked_at))

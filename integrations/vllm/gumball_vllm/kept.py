@@ -17,6 +17,7 @@ from gumball import Outputs
 from gumball.plugins.kept import lists_of, packed, picked
 
 from .follower import follower_of
+from .listed import PackedKept
 
 __all__ = ["Sets", "nested", "with_sets"]
 
@@ -24,18 +25,18 @@ __all__ = ["Sets", "nested", "with_sets"]
 class Sets:
     """The kept sets of a step, with what vLLM's model runners call of its `SamplingMaskTensors`.
 
-    outputs: the pool's on the host, or a copy of its bitmasks where they are, [lines, words] int32. firsts: the first line of each request, whose next
+    outputs: the pool's on the host, or a copy of its sets on its device. firsts: the first line of each request, whose next
     lines are those of its drafts.
     """
 
-    def __init__(self, outputs: Outputs | torch.Tensor, firsts: NDArray[np.int64]) -> None:
+    def __init__(self, outputs: Outputs | PackedKept, firsts: NDArray[np.int64]) -> None:
         self._outputs, self._firsts = outputs, firsts
 
     def to_cpu_nonblocking(self) -> Sets:
         """Begins to copy them to the host, on the current stream."""
         made = copy.copy(self)
-        if isinstance(self._outputs, torch.Tensor):
-            made._outputs = self._outputs.to("cpu", non_blocking=True)
+        if isinstance(self._outputs, PackedKept):
+            made._outputs = self._outputs.to_host()
         return made
 
     def tolists(self, num_sampled_tokens: Any) -> SamplingMaskLists:
@@ -46,11 +47,11 @@ class Sets:
         counts = np.asarray(num_sampled_tokens, np.int64)
         ends = np.cumsum(counts)
         lines = np.repeat(self._firsts - (ends - counts), counts) + np.arange(counts.sum())
-        if isinstance(self._outputs, torch.Tensor):
-            sets: Any = self._outputs.cpu().numpy()[lines]
+        outputs, bitmasks = self._outputs, not envs.VLLM_USE_RUST_FRONTEND
+        if isinstance(outputs, PackedKept):
+            lengths, ids = outputs.packed(lines, bitmasks)
         else:
-            sets = picked(self._outputs.kept_sets(), lines)
-        lengths, ids = packed(sets, bitmasks=not envs.VLLM_USE_RUST_FRONTEND)
+            lengths, ids = packed(picked(outputs.kept_sets(), lines), bitmasks)
         return SamplingMaskLists(ids, np.cumsum([0, *lengths]), [0, *ends.tolist()])
 
 

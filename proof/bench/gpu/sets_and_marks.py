@@ -20,6 +20,7 @@ import torch
 import gumball
 import plan
 from gumball import Pool, SamplingParams, Step, Watermark
+from gumball.plugins.kept import repacked, words_of
 from inputs import model
 from measure import replays
 
@@ -33,7 +34,8 @@ MOST_BATCHES, COLD_BYTES, REPLAYS, CALLS, ROOM = 128, 160 << 20, 8, 20, 8192
 KEY, WIDTH = 0x3C6EF372FE94F82B, 4
 
 
-def ours(setting, history, vocab, sets=False, mark=False):
+def ours(setting, history, vocab, sets=False, mark=False, plugin=False):
+    """plugin: sets as the plug-in of vLLM fetches them, which lets a step be enqueued and copies without a wait."""
     rows = len(history)
     pool = Pool(vocab, device="cuda:0", slots=rows, rows=rows, kept=sets, history_growth=ROOM)
     asked = dict(top_k=setting.top_k, top_p=setting.top_p)
@@ -50,7 +52,24 @@ def ours(setting, history, vocab, sets=False, mark=False):
         out = pool.step(logits, slots)
         return out.tokens, out.kept_sets() if sets else None
 
-    return SimpleNamespace(capture=capture, whole=whole)
+    most = 32
+
+    def as_a_plugin(logits):
+        nonlocal most
+        pool.assign(slots)
+        pool.enqueue([Step(logits)])
+        there = pool.on_device()
+        tokens = torch.from_dlpack(there.outputs("tokens")).to("cpu", non_blocking=True)
+        packed = torch.from_dlpack(there.pack_kept()).view(torch.int32).clone()
+        words = packed.flatten()[: rows * min(packed.shape[1], 1 + most)].to("cpu", non_blocking=True).numpy()
+        torch.cuda.synchronize()
+        count = words_of(words[:rows], packed.shape)
+        if count > len(words):
+            words = packed.flatten()[:count].cpu().numpy()
+        most = max(32, 2 * count // rows)
+        return tokens.numpy(), repacked(words, packed.shape, np.arange(rows), bitmasks=False)
+
+    return SimpleNamespace(capture=None if plugin else capture, whole=as_a_plugin if plugin else whole)
 
 
 def captured(call):
@@ -184,6 +203,7 @@ WAYS = {
     "sets": {
         "gumball": ours,
         "gumball, sets": functools.partial(ours, sets=True),
+        "gumball's sets in vLLM": functools.partial(ours, sets=True, plugin=True),
         "vLLM": vllm,
         "vLLM, sets": functools.partial(vllm, sets=True),
         "SGLang's sets alone": sglang_sets,

@@ -98,9 +98,7 @@ impl Results {
         }
         assert!(self.limits.kept, "the workspace does not record kept sets");
         let sets = PackedSets::new(kept.len(), self.limits.vocab);
-        // Read alone, sets lie where no step writes outputs or walks.
-        let rows = if words.is_empty() { self.limits.rows } else { kept.len() };
-        let start = self.walk_start(rows) / size_of::<u32>() + WALK_WORDS * rows;
+        let start = self.packed_start(if words.is_empty() { self.limits.rows } else { kept.len() });
         let from = if words.is_empty() { start } else { 0 };
         self.pack(sets, start)?;
         let at = |word: usize| word * size_of::<u32>();
@@ -114,6 +112,26 @@ impl Results {
         }
         sets.unpack(&read[start - from..], kept);
         Ok(())
+    }
+
+    /// Enqueues the kernels that pack the kept sets of the last step's first rows, and returns the address of
+    /// the packed sets, where no step writes outputs or walks: a length for each row, then the sets.
+    ///
+    /// # Errors
+    /// - [`gumball_spec::Error::Unavailable`] if the device fails, or failed in a step.
+    ///
+    /// # Panics
+    /// If the workspace does not record kept sets, or has capacity for fewer rows.
+    pub fn pack_kept(&self, rows: usize) -> Result<u64> {
+        assert!(self.limits.kept, "the workspace does not record kept sets");
+        let start = self.packed_start(self.limits.rows);
+        self.pack(PackedSets::new(rows, self.limits.vocab), start)?;
+        Ok(self.address() + (start * size_of::<u32>()) as u64)
+    }
+
+    /// Returns the word of the outputs that follows the outputs and walks of rows.
+    fn packed_start(&self, rows: usize) -> usize {
+        self.walk_start(rows) / size_of::<u32>() + WALK_WORDS * rows
     }
 
     /// Enqueues the kernels that pack the kept sets of the first rows, from a word of the outputs on.

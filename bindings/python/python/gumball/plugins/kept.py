@@ -12,7 +12,7 @@ from .. import _gumball
 from ..errors import RefusedError
 from ..params import SamplingParams
 
-__all__ = ["ids_of", "lists_of", "packed", "picked", "refuse_edits"]
+__all__ = ["ids_of", "lists_of", "packed", "picked", "refuse_edits", "repacked", "words_of"]
 
 # The first word of a set whose other words are its bitmask.
 _BITMASK = -1
@@ -48,6 +48,30 @@ def picked(sets: tuple[NDArray[np.int32], NDArray[np.int32]], rows: NDArray[np.i
     return some, ids[np.repeat(moved, some) + np.arange(some.sum())]
 
 
+def repacked(
+    words: NDArray[np.int32], shape: tuple[int, ...], rows: NDArray[np.int64], bitmasks: bool = True
+) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+    """Packs rows' sets, in the order of `rows`, as :func:`packed` does, from what `OnDevice.pack_kept` wrote: its shape, and as many of its words as there are."""
+    count, most = shape[0], shape[1] - 1
+    lengths, sets = words[:count], words[count:]
+    taken = np.minimum(lengths, most)
+    if (lengths[rows] <= most).all():
+        return packed(picked((taken, sets), rows), bitmasks)
+    parts = []
+    for row, start in zip(rows.tolist(), (np.cumsum(taken, dtype=np.int64) - taken)[rows].tolist(), strict=True):
+        part = sets[start : start + int(taken[row])]
+        if lengths[row] <= most:
+            parts.append(packed((lengths[row : row + 1], part), bitmasks)[1])
+        else:
+            parts.append(np.concatenate([np.full(1, _BITMASK, np.int32), part]) if bitmasks else _set_bits(part))
+    return np.array([len(part) for part in parts], np.int64), np.concatenate(parts)
+
+
+def words_of(lengths: NDArray[np.int32], shape: tuple[int, ...]) -> int:
+    """Returns how many words `OnDevice.pack_kept` wrote, from the lengths, its first words, and its shape."""
+    return len(lengths) + int(np.minimum(lengths, shape[1] - 1).sum())
+
+
 def packed(sets: Any, bitmasks: bool = True) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
     """Packs kept sets: how long each is, and the ids of each, ascending, one set after the other.
 
@@ -77,7 +101,12 @@ def ids_of(set: NDArray[np.int32]) -> NDArray[np.int32]:
     """Returns the ids of one set that :func:`packed` packed."""
     if len(set) == 0 or set[0] != _BITMASK:
         return set
-    words = np.ascontiguousarray(set[1:], "<i4")
+    return _set_bits(set[1:])
+
+
+def _set_bits(words: NDArray[np.int32]) -> NDArray[np.int32]:
+    """Returns the ids of a bitmask."""
+    words = np.ascontiguousarray(words, "<i4")
     return np.flatnonzero(np.unpackbits(words.view(np.uint8), bitorder="little")).astype(np.int32)
 
 
