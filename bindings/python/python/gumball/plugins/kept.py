@@ -106,8 +106,7 @@ def ids_of(set: NDArray[np.int32]) -> NDArray[np.int32]:
 
 def _set_bits(words: NDArray[np.int32]) -> NDArray[np.int32]:
     """Returns the ids of a bitmask."""
-    words = np.ascontiguousarray(words, "<i4")
-    return np.flatnonzero(np.unpackbits(words.view(np.uint8), bitorder="little")).astype(np.int32)
+    return _gumball.packed_sets(np.ascontiguousarray(words).reshape(1, -1), False)[1]
 
 
 def lists_of(lengths: Iterable[int], ids: NDArray[np.int32]) -> list[list[int]]:
