@@ -82,7 +82,7 @@ class PackedKept:
         return PackedKept(self._outputs, self._sets, first.to("cpu", non_blocking=True))
 
     def packed(self, lines: NDArray[np.int64], bitmasks: bool) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-        """Packs lines' sets as `gumball.plugins.kept.packed` does; waits for what is not on the host."""
+        """Packs lines' sets as `gumball.plugins.kept.packed` does; waits for the words that are not on the host."""
         shape = self._sets.shape
         words = self._sets.flatten().cpu().numpy() if self._first is None else self._first.numpy()
         count = words_of(words[: shape[0]], shape)

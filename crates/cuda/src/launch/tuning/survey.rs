@@ -26,7 +26,7 @@ pub(crate) struct Survey {
 /// The most tiles per multiprocessor at which the survey scores every token: the multiprocessors would
 /// otherwise idle while logits load. Three blocks then share one multiprocessor. With a fourth, a step of
 /// rows like a model's takes up to 1.05 times as long.
-const MAX_SCORED_TILES: usize = 3 * SURVEY_DRAW_WARPS as usize;
+const MAX_SCORED_TILES: usize = 3 * SURVEY_DRAW_WARPS;
 
 /// The most tiles per multiprocessor at which a warp takes one tile: those that the resident blocks hold at
 /// once, of rows without edits and sums, and of rows with either. Beyond that a warp takes several tiles, so
