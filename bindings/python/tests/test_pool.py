@@ -248,6 +248,7 @@ def test_work_is_assigned_enqueued_and_fetched(device: str, requests: list[Sampl
         make(device).replay(graph)
     with pytest.raises(ValueError, match="name is words, but must be an attribute of Outputs"):
         there.outputs("words")
+    assert np.from_dlpack(make(device).on_device().pack_kept()).shape == (0, words.shape[1])
     plain = make(device, kept=False)
     plain.assign([plain.admit(SamplingParams())])
     with pytest.raises(ValueError, match="name is kept, but must be of a pool with kept sets, and not over ranks"):

@@ -125,7 +125,9 @@ impl Results {
     pub fn pack_kept(&self, rows: usize) -> Result<u64> {
         assert!(self.limits.kept, "the workspace does not record kept sets");
         let start = self.packed_start(self.limits.rows);
-        self.pack(PackedSets::new(rows, self.limits.vocab), start)?;
+        if rows > 0 {
+            self.pack(PackedSets::new(rows, self.limits.vocab), start)?;
+        }
         Ok(self.address() + (start * size_of::<u32>()) as u64)
     }
 
