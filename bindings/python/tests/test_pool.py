@@ -23,7 +23,7 @@ from gumball import (
     UnavailableError,
     Verify,
 )
-from gumball.plugins.kept import ids_of, lists_of, packed, picked, repacked, words_of
+from gumball.plugins.kept import ids_of, lists_of, packed, picked, repacked
 
 VOCAB = 900
 SECTIONS = "tokens statuses logprobs ranks temperatures mirostat_mu second_logprobs top_ids top_logprobs id_logprobs id_ranks".split()
@@ -226,12 +226,13 @@ def test_work_is_assigned_enqueued_and_fetched(device: str, requests: list[Sampl
     words = np.from_dlpack(there.pack_kept())
     assert words.shape == (7, 1 + -(-VOCAB // 32)) and words.ravel()[:7].tolist() == [len(part) for part in lists]
     assert min(len(part) for part in lists) < words.shape[1] < max(len(part) for part in lists)
-    flat = words.ravel().view(np.int32)
+    most, flat = words.shape[1] - 1, words.ravel().view(np.int32)
+    sets = flat[7:][: np.minimum(flat[:7], most).sum()]
     for rows in ([], [3], [6, 0, 0, 2], range(7)):
         lengths, ids = picked(told, np.array(rows, np.int64))
         assert lists_of(lengths, ids) == [lists[row].tolist() for row in rows]
         for bitmasks in (True, False):
-            found = repacked(flat[: words_of(flat[:7], words.shape)], words.shape, np.array(rows, np.int64), bitmasks)
+            found = repacked(flat[:7], sets, most, np.array(rows, np.int64), bitmasks)
             assert lists_of(*found) == lists_of(lengths, ids)
     graph = pool.capture([Step(logits), Step(Probabilities(logits))])
     assert graph.steps == 2

@@ -13,9 +13,10 @@ import torch
 from numpy.typing import NDArray
 
 from gumball import Batch, Outputs, Step, Verify
+from gumball.plugins.kept import PackedKept
 
 from .head_choice import rows_of
-from .listed import Copied, Lists, PackedKept, upload
+from .listed import Copied, Lists, upload
 from .requests import Requests
 
 __all__ = ["Drawn", "draw", "verify"]

@@ -14,10 +14,9 @@ from vllm import envs
 from vllm.v1.outputs import AsyncModelRunnerOutput, ModelRunnerOutput, SamplingMaskLists
 
 from gumball import Outputs
-from gumball.plugins.kept import lists_of, packed, picked
+from gumball.plugins.kept import PackedKept, lists_of, packed, picked
 
 from .follower import follower_of
-from .listed import PackedKept
 
 __all__ = ["Sets", "nested", "with_sets"]
 

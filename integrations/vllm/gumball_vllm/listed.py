@@ -14,13 +14,13 @@ from numpy.typing import NDArray
 from vllm import envs
 
 from gumball import Batch, Dry, Outputs, Pool, SamplingParams, Shorten, Step, Verify
-from gumball.plugins.kept import repacked, words_of
+from gumball.plugins.kept import Guess, PackedKept
 from gumball.plugins.states import admit
 
 from .head_choice import AnyHead, rows_of
 from .params import IDS, MODES, TOP_LIMIT
 
-__all__ = ["Apart", "Asked", "Copied", "Lists", "OnDevice", "PackedKept", "pool_of", "upload", "warm_up", "with_radii"]
+__all__ = ["Apart", "Asked", "Copied", "Lists", "OnDevice", "pool_of", "upload", "warm_up", "with_radii"]
 
 # What lists are made of, in the order in which a step's copy has it; and if a request names ids, or asks for radii.
 _PARTS = ("tokens", "logprobs", "ranks", "top_ids", "top_logprobs")
@@ -69,29 +69,6 @@ def warm_up(pool: Pool, row: torch.Tensor, head: AnyHead | None, drafts: bool) -
         pool.capture([Verify(rows_of(row.repeat(2, 1), head), torch.zeros(1, dtype=torch.int32, device=row.device))])
 
 
-class PackedKept:
-    """The kept sets of a step as a pool's device packs them, and their first words on the host once :meth:`to_host` began to copy these."""
-
-    def __init__(self, outputs: OnDevice, sets: torch.Tensor, first: torch.Tensor | None = None) -> None:
-        self._outputs, self._sets, self._first = outputs, sets, first
-
-    def to_host(self) -> PackedKept:
-        """Begins to copy them to the host, on the current stream."""
-        rows, width = self._sets.shape
-        first = self._sets.flatten()[: rows * min(width, 1 + self._outputs.kept_words)]
-        return PackedKept(self._outputs, self._sets, first.to("cpu", non_blocking=True))
-
-    def packed(self, lines: NDArray[np.int64], bitmasks: bool) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-        """Packs lines' sets as `gumball.plugins.kept.packed` does; waits for the words that are not on the host."""
-        shape = self._sets.shape
-        words = self._sets.flatten().cpu().numpy() if self._first is None else self._first.numpy()
-        count = words_of(words[: shape[0]], shape)
-        if count > len(words):
-            words = self._sets.flatten()[:count].cpu().numpy()
-        self._outputs.kept_words = max(32, 2 * count // shape[0])
-        return repacked(words, shape, lines, bitmasks)
-
-
 class OnDevice:
     """A pool's outputs by name, where they lie on its device. The next step overwrites them.
 
@@ -102,8 +79,7 @@ class OnDevice:
     def __init__(self, pool: Pool) -> None:
         self.pool = pool
         self._made: dict[tuple[str, int, int], torch.Tensor] = {}
-        self.kept_words = 32
-        """How many words of each row's kept set are fetched before its length is known: twice as many as the last step had."""
+        self._guess = Guess()
         self._parts: dict[tuple[int, Sequence[str]], tuple[list[torch.Tensor], dict[str, tuple[int, ...]]]] = {}
 
     def __call__(self, name: str, rows: int, requests: int = 0) -> torch.Tensor:
@@ -128,7 +104,7 @@ class OnDevice:
         there, name = self.pool.on_device().pack_kept(), ("packed", rows, 0)
         if name not in self._made:
             self._made[name] = torch.from_dlpack(there).view(torch.int32)
-        return PackedKept(self, self._made[name].clone())
+        return PackedKept(self._made[name].clone(), self._guess)
 
     def copied(self, rows: int, asked: Asked) -> Copied:
         """A copy of what lists are made of."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -20,6 +21,7 @@ import gumball.torch
 import recorded_model
 from conftest import closing
 from gumball import LogprobsParams
+from gumball.plugins.kept import Guess, PackedKept, lists_of
 from recorded_model import row_of
 from test_recorded import CASES, LENGTH, PROMPT, REASONING, asked
 
@@ -131,3 +133,26 @@ def test_a_set_of_vllms_own_is_read_as_before() -> None:
     assert lists.to_nested_list() == [[3], [], [5, 9]]
     assert SamplingMaskLists(np.array([3, 5], np.int32)).to_nested_list() == [[3, 5]]
     assert SamplingParams().seed is None
+
+
+def test_sets_of_a_device_are_fetched_whole_whatever_was_guessed() -> None:
+    lengths = [3, 40, 0, 7, 33]
+    lists = [
+        np.sort(np.random.default_rng(i).choice(1024, n, replace=False)).astype(np.int32) for i, n in enumerate(lengths)
+    ]
+    packed = [_bits_of(ids, 32) if len(ids) > 32 else ids for ids in lists]
+    sets = torch.zeros(5, 33, dtype=torch.int32)
+    words = np.concatenate([np.array(lengths, np.int32), *packed])
+    sets.view(-1)[: len(words)] = torch.from_numpy(words)
+    guess = Guess()
+    for guess.words in (32, 1, 1024):
+        there, lines = (PackedKept(sets, guess), PackedKept(sets, guess).to_host()), np.array([4, 0, 0, 2, 1])
+        for one, bitmasks in product(there, (True, False)):
+            assert lists_of(*one.packed(lines, bitmasks)) == [lists[i].tolist() for i in lines]
+            assert guess.words == max(32, 2 * len(words) // 5)
+
+
+def _bits_of(ids: np.ndarray, words: int) -> np.ndarray:
+    bits = np.zeros(words * 32, np.uint8)
+    bits[ids] = 1
+    return np.packbits(bits, bitorder="little").view("<i4")

@@ -20,7 +20,7 @@ import torch
 import gumball
 import plan
 from gumball import Pool, SamplingParams, Step, Watermark
-from gumball.plugins.kept import repacked, words_of
+from gumball.plugins.kept import Guess, PackedKept
 from inputs import model
 from measure import replays
 
@@ -52,22 +52,16 @@ def ours(setting, history, vocab, sets=False, mark=False, plugin=False):
         out = pool.step(logits, slots)
         return out.tokens, out.kept_sets() if sets else None
 
-    most = 32
+    guess = Guess()
 
     def as_a_plugin(logits):
-        nonlocal most
         pool.assign(slots)
         pool.enqueue([Step(logits)])
         there = pool.on_device()
         tokens = torch.from_dlpack(there.outputs("tokens")).to("cpu", non_blocking=True)
-        packed = torch.from_dlpack(there.pack_kept()).view(torch.int32).clone()
-        words = packed.flatten()[: rows * min(packed.shape[1], 1 + most)].to("cpu", non_blocking=True).numpy()
+        kept = PackedKept(torch.from_dlpack(there.pack_kept()).view(torch.int32).clone(), guess).to_host()
         torch.cuda.synchronize()
-        count = words_of(words[:rows], packed.shape)
-        if count > len(words):
-            words = packed.flatten()[:count].cpu().numpy()
-        most = max(32, 2 * count // rows)
-        return tokens.numpy(), repacked(words, packed.shape, np.arange(rows), bitmasks=False)
+        return tokens.numpy(), kept.packed(np.arange(rows), bitmasks=False)
 
     return SimpleNamespace(capture=None if plugin else capture, whole=as_a_plugin if plugin else whole)
 

@@ -94,14 +94,12 @@ impl OnDevice {
     /// Raises ValueError for a pool without kept sets, or over ranks.
     fn pack_kept(&self, py: Python<'_>) -> PyResult<DeviceArray> {
         let pool = self.pool.get();
-        let packed = pool.with(py, None, |inner| {
+        let (packed, rows) = pool.with(py, None, |inner| {
             let there = inner.pool()?.on_device()?;
-            let shape = vec![there.assigned(None)?.rows, 1 + pool.vocab.div_ceil(32)];
-            let pack = || Ok((there.pack_kept()? as usize, shape));
-            (there.outputs().kept != 0).then(pack).transpose()
+            Ok((there.pack_kept()?, there.assigned(None)?.rows))
         })?;
         let never = || out_of_range("kept", "False", "True when the pool is made, and not over ranks");
-        let (address, shape) = packed.ok_or_else(never)?;
+        let (address, shape) = (packed.ok_or_else(never)? as usize, vec![rows, 1 + pool.vocab.div_ceil(32)]);
         Ok(DeviceArray::new(self.pool.clone_ref(py), address, pool.location, Dtype::U32, shape))
     }
 

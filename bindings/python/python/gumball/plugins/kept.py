@@ -12,7 +12,7 @@ from .. import _gumball
 from ..errors import RefusedError
 from ..params import SamplingParams
 
-__all__ = ["ids_of", "lists_of", "packed", "picked", "refuse_edits", "repacked", "words_of"]
+__all__ = ["Guess", "PackedKept", "ids_of", "lists_of", "packed", "picked", "refuse_edits", "repacked"]
 
 # The first word of a set whose other words are its bitmask.
 _BITMASK = -1
@@ -48,12 +48,43 @@ def picked(sets: tuple[NDArray[np.int32], NDArray[np.int32]], rows: NDArray[np.i
     return some, ids[np.repeat(moved, some) + np.arange(some.sum())]
 
 
+class Guess:
+    """How many words of each row's set are fetched before its length is known: twice as many as the last step had."""
+
+    def __init__(self) -> None:
+        self.words = 32
+
+
+class PackedKept:
+    """A step's kept sets as `OnDevice.pack_kept` packs them, and their first words on the host once :meth:`to_host` began to copy these.
+
+    sets: a copy of them, a torch tensor of int32 on the device. guess: the same for all steps of a pool.
+    """
+
+    def __init__(self, sets: Any, guess: Guess, first: Any = None) -> None:
+        self._sets, self._guess, self._first = sets, guess, first
+
+    def to_host(self) -> PackedKept:
+        """Begins to copy them to the host, on the current stream."""
+        rows, width = self._sets.shape
+        first = self._sets.flatten()[: rows * min(width, 1 + self._guess.words)]
+        return PackedKept(self._sets, self._guess, first.to("cpu", non_blocking=True))
+
+    def packed(self, rows: NDArray[np.int64], bitmasks: bool = True) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+        """Packs rows' sets as :func:`packed` does; waits for the words that are not on the host."""
+        count, most = self._sets.shape[0], self._sets.shape[1] - 1
+        words = (self._sets.flatten() if self._first is None else self._first).cpu().numpy()
+        there = count + int(np.minimum(words[:count], most).sum())
+        if there > len(words):
+            words = self._sets.flatten()[:there].cpu().numpy()
+        self._guess.words = max(32, 2 * there // count)
+        return repacked(words[:count], words[count:], most, rows, bitmasks)
+
+
 def repacked(
-    words: NDArray[np.int32], shape: tuple[int, ...], rows: NDArray[np.int64], bitmasks: bool = True
+    lengths: NDArray[np.int32], sets: NDArray[np.int32], most: int, rows: NDArray[np.int64], bitmasks: bool
 ) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-    """Packs rows' sets, in the order of `rows`, as :func:`packed` does, from what `OnDevice.pack_kept` wrote: its shape, and as many of its words as there are."""
-    count, most = shape[0], shape[1] - 1
-    lengths, sets = words[:count], words[count:]
+    """Packs rows' sets as :func:`packed` does. sets: one after the other, of a row with more ids than `most` a bitmask of that many words."""
     taken = np.minimum(lengths, most)
     if (lengths[rows] <= most).all():
         return packed(picked((taken, sets), rows), bitmasks)
@@ -65,11 +96,6 @@ def repacked(
         else:
             parts.append(np.concatenate([np.full(1, _BITMASK, np.int32), part]) if bitmasks else _set_bits(part))
     return np.array([len(part) for part in parts], np.int64), np.concatenate(parts)
-
-
-def words_of(lengths: NDArray[np.int32], shape: tuple[int, ...]) -> int:
-    """Returns how many words `OnDevice.pack_kept` wrote, from the lengths, its first words, and its shape."""
-    return len(lengths) + int(np.minimum(lengths, shape[1] - 1).sum())
 
 
 def packed(sets: Any, bitmasks: bool = True) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
