@@ -285,7 +285,7 @@ class _MarkedDraws(_Draws):
             marks &= ~self._get_repeated_contexts(index, contexts)
 
         def draw(logits: torch.Tensor) -> torch.Tensor:
-            """Chooses between two keys: vLLM hands out one row for all requests."""
+            """Chooses each row's key, if there are two; their logits are one row, repeated without memory of its own."""
             return _drawn(logits.contiguous(), states, index, pos)
 
         marked = self.watermarker.sample(processed, contexts, draw).token_ids

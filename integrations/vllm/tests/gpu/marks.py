@@ -28,8 +28,8 @@ def texts(out_file: str, algorithm: str, setting: str) -> None:
     from vllm.config.watermarking import WatermarkConfig
     from vllm.v1.watermarking.gumbel import DualKeyGumbelWatermarkDetector, GumbelWatermarkDetector
 
-    config = WatermarkConfig(key=KEY, algorithm=algorithm, context_width=CONTEXT)
-    options: dict[str, Any] = {"watermark_config": {"key": KEY, "algorithm": algorithm, "context_width": CONTEXT}}
+    marks = {"key": KEY, "algorithm": algorithm, "context_width": CONTEXT}
+    options: dict[str, Any] = {"watermark_config": marks}
     if setting:
         options["speculative_config"] = {
             "method": "eagle",
@@ -48,7 +48,7 @@ def texts(out_file: str, algorithm: str, setting: str) -> None:
     if algorithm == "gumbel":
         detector: Any = GumbelWatermarkDetector(KEY, CONTEXT)
     else:
-        detector = DualKeyGumbelWatermarkDetector(KEY, CONTEXT, alpha=config.alpha)
+        detector = DualKeyGumbelWatermarkDetector(KEY, CONTEXT, alpha=WatermarkConfig(**marks).alpha)
     found: dict[str, Any] = {"texts": written, "vllm": [detector.detect(text).p_value for text in written]}
     if algorithm == "gumbel":
         import gumball
@@ -74,18 +74,18 @@ def compare(files: list[str]) -> int:
                     f"{name}, {detector}'s detector: marked {marked[0]:.1e} to {marked[-1]:.1e}, others from {free[0]:.1e}",
                     "FAILED" if wrong else "",
                 )
-        own = made.get(name.removesuffix("_ours") + "_own")
-        if name == "gumbel_ours" and own is not None:
-            same = [a == b for a, b in zip(found["texts"], own["texts"], strict=True)]
-            # Texts repeat few contexts, so most marked ones are equal to the last token.
-            wrong = not all(same[first_greedy:]) or 2 * sum(same[:first_free]) < first_free
-            failed |= wrong
-            print(
-                f"{name}: {sum(same[:first_free])} of {first_free} marked texts are vLLM's own,",
-                sum(same[first_greedy:]),
-                "greedy ones",
-                "FAILED" if wrong else "",
-            )
+    if {"gumbel_ours", "gumbel_own"} <= made.keys():
+        pairs = zip(made["gumbel_ours"]["texts"], made["gumbel_own"]["texts"], strict=True)
+        same = [ours == own for ours, own in pairs]
+        # Texts repeat few contexts, so most marked ones are equal to the last token.
+        wrong = not all(same[first_greedy:]) or 2 * sum(same[:first_free]) < first_free
+        failed |= wrong
+        print(
+            f"gumbel_ours: {sum(same[:first_free])} of {first_free} marked texts are vLLM's own,",
+            sum(same[first_greedy:]),
+            "greedy ones",
+            "FAILED" if wrong else "",
+        )
     print("VERDICT: vLLM's marks", "FAILED" if failed else "passed")
     return int(failed)
 
