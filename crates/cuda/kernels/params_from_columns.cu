@@ -7,7 +7,7 @@
 // Shapes     columns of seeds, positions, draws and row indices [outputs] or [1]; of temperatures and filters
 //            [logits_rows] or [1]; with slots all of these [pool_size] or [1], and slots [requests] or [1]
 // Grid       x = blocks of 128 outputs, one thread per output
-// Traffic    in: the columns; out: 230 bytes per output
+// Traffic    in: the columns; out: 256 bytes per output
 // Requires   nothing of the kernels before it on the stream: it waits for them, and then triggers the survey
 
 #include "abi/operators.cuh"
@@ -90,24 +90,27 @@ DEVICE void apply_columns(const ParamColumns& args, const RowColumns& own, Param
     u32 on = 0;
     if (args.top_ks) {
         i64 k = own.top_k.integer(args, COLUMN_TOP_K);
-        params.top_k = k < 0 ? 0 : k < (i64)args.vocab ? (u32)k : args.vocab;
+        const u32 count = k < 0 ? 0 : k < (i64)args.vocab ? (u32)k : args.vocab;
+        params.filter_numbers[FILTER_TOP_K] = count;
         on |= k > 0 && k < (i64)args.vocab ? ROW_TOP_K : 0;
-        on |= params.top_k > MAX_LISTED_TOP_K ? ROW_LONG_TOP_K : 0;
+        on |= count > MAX_LISTED_TOP_K ? ROW_LONG_TOP_K : 0;
     }
     if (args.top_ps) {
         float p = own.top_p.real();
-        params.top_p = p < 1.0f && p > 0.0f ? fraction_to_u32(p) : 0;
+        params.filter_numbers[FILTER_TOP_P] = p < 1.0f && p > 0.0f ? fraction_to_u32(p) : 0;
         on |= p < 1.0f ? ROW_TOP_P : 0;
     }
     if (args.min_ps) {
         float min_p = own.min_p.real();
         params.min_ratio = min_p > 0.0f ? fminf(min_p, 1.0f) : 0.0f;
-        params.log2_min_p = min_p > 0.0f ? log2_rule(params.min_ratio) : 0.0f;
+        params.filter_numbers[FILTER_MIN_P] = min_p > 0.0f ? float_bits(log2_rule(params.min_ratio)) : 0;
         on |= min_p > 0.0f ? ROW_MIN_P : 0;
     }
     params.filter_chain = args.filters[on].filter_chain;
     params.features |= args.filters[on].features;
     params.chain = args.filters[on].chain;
+    const bool begins_with_top_k = (params.filter_chain & 15) == FILTER_TOP_K;
+    params.first_tokens = begins_with_top_k ? params.filter_numbers[FILTER_TOP_K] : args.filters[on].first_tokens;
 }
 
 // Returns the index that a column has for an output or a request. If it is not below `count`, it returns 0, and `there`

@@ -289,7 +289,7 @@ DEVICE void compute_gains(CandidateList& list, u32 count, float log2e_over_t) {
     }
 }
 
-// Draws the token of a row whose filters begin with top-k, from the first k tokens of all shards.
+// Draws the token of a row whose first filter looks at the first k tokens alone, from those of all shards.
 template <class Shard>
 DEVICE void draw_from_lists(const RowWords& row, ShardStorage<true>& storage, const RowRecords& records,
                             const Shard& shard, const ShardInputs& inputs) {
@@ -298,7 +298,7 @@ DEVICE void draw_from_lists(const RowWords& row, ShardStorage<true>& storage, co
     const Params& params = step.params[inputs.slot];
     ListStorage& lists = storage.lists;
     CandidateList& list = lists.list;
-    const u32 k = inputs.chain.top_k < MAX_LISTED_TOP_K ? inputs.chain.top_k : MAX_LISTED_TOP_K;
+    const u32 listed = inputs.chain.first_tokens, k = listed < MAX_LISTED_TOP_K ? listed : MAX_LISTED_TOP_K;
     const float log2e_over_t = inputs.scales.filter_log2e_over_t;
     const RowSummary summary = summarise_row(storage.summary, records, false);
     u32 count = 0;

@@ -71,8 +71,8 @@ pub enum Needs {
     /// without logprobs.
     #[default]
     Winner,
-    /// The first tokens of each rank, [`StepShape::listed`] at most: filter chains that begin with top-k up
-    /// to [`MOST_LISTED`], without logprobs of the whole row.
+    /// The first tokens of each rank, [`StepShape::listed`] at most: filter chains of which up to
+    /// [`MOST_LISTED`] first tokens decide, without logprobs of the whole row.
     List,
     /// Masses of the whole row, and then its first tokens or more of it.
     Mass,
@@ -106,7 +106,7 @@ pub struct StepShape {
     pub kind: StepKind,
     /// What the rows need; of a device, the rows that its surveys do not swap.
     pub needs: Needs,
-    /// The largest top-k of the rows that need lists.
+    /// How many first tokens decide the rows that need lists, at most.
     pub listed: usize,
     /// Whether rows have edits or bitmasks.
     pub edits: bool,

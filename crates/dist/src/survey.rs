@@ -15,7 +15,7 @@
 use gumball_cpu::{About, Chosen, PartRow, Query, Shard, Task, Winner, Workspace, has_raw_row};
 use gumball_spec::logprobs::Logprobs;
 use gumball_spec::num::key_id;
-use gumball_spec::{Error, NONE, Result, Row, SamplingParams, Status};
+use gumball_spec::{Error, NONE, Reading, Result, Row, SamplingParams, Status};
 
 use crate::group::{Group, What};
 use crate::layout::Needs;
@@ -433,9 +433,12 @@ fn ends(split: &VocabSplit, rank: usize, cut_tiles: &[usize]) -> [Option<usize>;
     [place(tiles.start), last]
 }
 
-/// Returns how many tokens the first filter of a row that a list decides keeps.
+/// Returns how many first tokens decide a row that a list decides.
 fn k_of(task: &Task<'_>) -> usize {
-    task.prepared.params().top_k as usize
+    match task.prepared.reading() {
+        Reading::Top(k) => k,
+        _ => unreachable!("other rows have no list"),
+    }
 }
 
 /// Takes a rank's list of a row off its message.

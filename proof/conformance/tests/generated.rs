@@ -1,6 +1,6 @@
 //! Text in other languages that is written from the table of parameters: Python's dataclasses, TypeScript's
-//! types, the table of `docs/semantics.md`. These tests compare each with the table; with `GUMBALL_BLESS=1`
-//! in the environment they write it.
+//! types, the table of `docs/semantics.md`; and the JSON of the neutral ones. These tests compare each with
+//! the table; with `GUMBALL_BLESS=1` in the environment they write it.
 
 use std::path::Path;
 use std::{env, fs};
@@ -168,6 +168,13 @@ fn the_types_of_typescript_are_current() {
         format!("  /** {} */\n  {};\n", about(parameter), member(parameter, &written))
     });
     hold(path, &["export interface SamplingParams {\n"], "}\n", &members.concat());
+}
+
+#[test]
+fn the_json_of_neutral_parameters_is_current() {
+    let neutral = serde_json::to_string(&SamplingParams::default()).expect("finite numbers");
+    let text = serde_json::Value::from(neutral).to_string();
+    hold("proof/conformance/golden/params_json.json", &["\"neutral\": "], ",\n", &text);
 }
 
 /// Returns a meaning without the range, which has a column of its own.

@@ -413,11 +413,6 @@ fn files_of(parameter: &Parameter) -> Vec<(&'static str, String)> {
         ("proof/conformance/src/rules/filter", parameter.name.to_owned()),
         ("crates/inspect/src/trace/reasons.rs", variant),
     ];
-    // A flag has no number that is prepared.
-    if parameter.range.is_some() {
-        files.push(("crates/cuda/src/abi/step.rs", short.to_owned()));
-        files.push(("crates/cuda/src/requests/filter_params.rs", format!("params.{}", parameter.name)));
-    }
     if filter.kind().listed {
         files.push(("crates/cuda/device/stage/candidate_filter.cuh", short.to_owned()));
     }

@@ -156,7 +156,10 @@ struct HeightScale {
 
 #endif
 
+// The number of a filter whose number is a float.
+DEVICE float filter_float(const Params& params, u32 filter) { return bits_float(params.filter_numbers[filter]); }
+
 // The threshold of min-p for rows of this kind.
 DEVICE float min_p_threshold(const Params& params) {
-    return MIN_P_COMPARES_VALUES ? params.min_ratio : params.log2_min_p;
+    return MIN_P_COMPARES_VALUES ? params.min_ratio : filter_float(params, FILTER_MIN_P);
 }

@@ -34,6 +34,8 @@ struct FilterChain {
     // Whether each filter acts on the whole row (F9): top-p then takes a share of the row's mass at any position of the
     // chain.
     bool joint;
+    // How many first tokens of the row the first filter looks at; 0 if it looks at any.
+    u32 first_tokens;
     u32 top_k;
     u32 top_p;
     // The result of `min_p_threshold`.
@@ -46,8 +48,15 @@ struct FilterChain {
 
 DEVICE FilterChain filter_chain_of(const Params& params) {
     bool joint = (params.features & FEATURE_JOINT) != 0;
-    return FilterChain{params.filter_chain,     joint,        params.top_k,   params.top_p,
-                       min_p_threshold(params), params.top_a, params.epsilon, params.xtc_threshold};
+    return FilterChain{params.filter_chain,
+                       joint,
+                       params.first_tokens,
+                       params.filter_numbers[FILTER_TOP_K],
+                       params.filter_numbers[FILTER_TOP_P],
+                       min_p_threshold(params),
+                       filter_float(params, FILTER_TOP_A),
+                       filter_float(params, FILTER_EPSILON_CUTOFF),
+                       params.xtc_threshold};
 }
 
 // Returns false in every thread: the row has no usable list, and the caller searches it.
@@ -328,15 +337,16 @@ DEVICE bool list_candidates(FilterStorage& storage, const Step& step, const RowR
         list_tile_firsts(list, records, threshold);
         // RAW on the list's keys, open tiles and counts: all warps appended to them, all warps read them.
         __syncthreads();
-    } else if ((chain.filters & 15) == FILTER_TOP_K) {
-        u32 limit = chain.top_k + chain.top_k / 4 + 16;
+    } else if (chain.first_tokens != 0) {
+        u32 limit = chain.first_tokens + chain.first_tokens / 4 + 16;
         if (chain.joint) {
-            CountOrMassGoal goal_policy{MassGoal{first, log2e_over_t, chain.top_p, storage.masses, 0, 0}, chain.top_k};
+            CountOrMassGoal goal_policy{MassGoal{first, log2e_over_t, chain.top_p, storage.masses, 0, 0},
+                                        chain.first_tokens};
             found = find_threshold(list, records, view, first, summary.least_maximum, goal_policy, limit, threshold);
             // If the list holds all tokens, its last prefix mass is the row's exact mass.
             mass = threshold == MIN_TOKEN_VALUE ? 0 : goal_policy.mass;
         } else {
-            CountGoal goal_policy{chain.top_k};
+            CountGoal goal_policy{chain.first_tokens};
             found = find_threshold(list, records, view, first, summary.least_maximum, goal_policy, limit, threshold);
         }
     } else {

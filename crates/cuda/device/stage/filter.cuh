@@ -110,9 +110,9 @@ DEVICE GivenSet suffix_from(const GivenSet& given, u64 first) {
     return GivenSet{Cut{first, given.cut.last}, key_logit(first), given.is_prefix && first == given.cut.first};
 }
 
-// Returns whether XTC acts on a row (F4).
+// Returns whether XTC, which must be on, acts on a row (F4): a probability of 1 is prepared as 0.
 DEVICE bool xtc_acts(const Params& params, const State& state) {
-    return philox(params.seed, 0, state.position, TAG_XTC, params.draw).w[0] < params.xtc_probability;
+    return philox(params.seed, 0, state.position, TAG_XTC, params.draw).w[0] <= params.filter_numbers[FILTER_XTC] - 1;
 }
 
 // Drops all tokens at or above a threshold on y except the last of them, unless one of the others is exempt (F4).
@@ -183,7 +183,7 @@ DEVICE GivenSet top_n_sigma(const FilterContext<V>& f, const GivenSet& given) {
     u64 low = count * squares, square = sum * sum;
     u64 high = mul_hi_u64(count, squares) - mul_hi_u64(sum, sum) - (low < square);
     double sigma = double_ratio(double_sqrt(u128_to_double(high, low - square)), u64_to_double(count));
-    double limit = double_product((double)f.params.top_n_sigma, sigma);
+    double limit = double_product((double)filter_float(f.params, FILTER_TOP_N_SIGMA), sigma);
     return prefix_while(given, [=](float z) INLINE { return (double)deviation(first, z) <= limit; });
 }
 
@@ -281,7 +281,7 @@ DEVICE GivenSet prefix_reaching_goal(const FilterContext<V>& f, u32 filter, cons
     const Order order{nearest, Origin(given.first_value), f.log2e_over_t, log2_mass(sums.mass), sums.entropy};
     if (threadIdx.x == 0) {
         Search& search = set.storage.search;
-        u32 goal_fraction = nearest ? f.params.typical_p : f.params.top_p;
+        u32 goal_fraction = f.params.filter_numbers[nearest ? FILTER_TYPICAL_P : FILTER_TOP_P];
         u64 goal = by_mass ? target_mass(goal_fraction, is_approx ? mass_lower_bound(sums.mass) : sums.mass) : k;
         search.given = given;
         search.maxima = maxima;
@@ -318,7 +318,7 @@ DEVICE GivenSet prefix_reaching_goal(const FilterContext<V>& f, u32 filter, cons
     }
     // A short list consists mostly of the tiles' first and second tokens. The second ones weigh no more than the first,
     // so both reach the goal only if the first ones reach half of it.
-    bool may = is_approx && row.firsts_mass >= target_mass(f.params.top_p, row.mass) / 2;
+    bool may = is_approx && row.firsts_mass >= target_mass(f.params.filter_numbers[FILTER_TOP_P], row.mass) / 2;
     u64 reached = find_crossing(set, may && list_nucleus_on_first_block(set, row.least_maximum));
     if (!nearest) {
         return prefix_to_key(given, reached);
@@ -381,20 +381,20 @@ DEVICE GivenSet apply_filter(const FilterContext<V>& f, u32 filter, const GivenS
             }
         }
     }
-    float log2_z = log2_mass(sums.mass);
+    const float log2_z = log2_mass(sums.mass), threshold = filter_float(params, filter);
     switch (filter) {
     case FILTER_TOP_K:
     case FILTER_TYPICAL_P:
     case FILTER_TOP_P:
         return prefix_reaching_goal(f, filter, maxima, given, sums, is_approx, row, k);
     case FILTER_TOP_A:
-        return prefix_above(given, f.log2e_over_t, params.top_a - log2_z);
+        return prefix_above(given, f.log2e_over_t, threshold - log2_z);
     case FILTER_P_LESS:
         return prefix_above(given, f.log2e_over_t, log2_mass(squares) - log2_z);
     case FILTER_EPSILON_CUTOFF:
-        return prefix_above(given, f.log2e_over_t, params.epsilon + log2_z);
+        return prefix_above(given, f.log2e_over_t, threshold + log2_z);
     case FILTER_ETA_CUTOFF:
-        return prefix_above(given, f.log2e_over_t, fminf(params.eta, params.eta / 2.0f - sums.entropy) + log2_z);
+        return prefix_above(given, f.log2e_over_t, fminf(threshold, threshold / 2.0f - sums.entropy) + log2_z);
     default:
         return xtc(f, given, params.xtc_threshold + log2_z);
     }
@@ -428,7 +428,7 @@ DEVICE GivenSet apply_filters(const FilterContext<V>& f, u64 first, u64 filter_c
             given = suffix_from(given, alone.cut.first);
         }
         GivenSet left = apply_filter(f, is_widening ? FILTER_TOP_K : (u32)chain & 15, given,
-                                     is_widening ? f.params.min_keep : f.params.top_k);
+                                     is_widening ? f.params.min_keep : f.params.filter_numbers[FILTER_TOP_K]);
         // WAR on kept and alone: all threads read them, thread 0 overwrites them.
         __syncthreads();
         // With min_keep, each filter is followed by top-k, of its given set from the first token that it keeps on

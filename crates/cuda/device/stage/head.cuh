@@ -59,11 +59,12 @@ DEVICE RowNeeds needs_of_request(const Params& params, bool keeps_sets) {
     case READING_FIRST:
         return RowNeeds{PLAN_FIRST, 1, 0.0f};
     case READING_TOP:
-        return RowNeeds{PLAN_FIRST, params.top_k, 0.0f};
+        return RowNeeds{PLAN_FIRST, params.first_tokens, 0.0f};
     case READING_LIKELY:
         // With min_p = 1 the filter keeps what lies so little below the first token that the distance times the scale
         // rounds to 0.
-        return RowNeeds{PLAN_LIKELY, 0, (params.log2_min_p - bits_float(1)) / params.filter_log2e_over_t};
+        return RowNeeds{PLAN_LIKELY, 0,
+                        (filter_float(params, FILTER_MIN_P) - bits_float(1)) / params.filter_log2e_over_t};
     case READING_RACE:
         return RowNeeds{keeps_sets ? PLAN_WHOLE : PLAN_RACE, 0, 0.0f};
     default:

@@ -112,7 +112,7 @@ DEVICE RadiusLimits radius_limits(const Step& step, u32 row, const V& view, cons
     limits.leaves = INF_F32;
     limits.is_alone = is_cut && kept_count == 1 && !(limits.next > MASKED_VALUE);
     limits.is_full = limits.has_top_p = limits.has_min_p = false;
-    limits.min_p = params.log2_min_p;
+    limits.min_p = filter_float(params, FILTER_MIN_P);
 #pragma unroll 1
     for (u64 chain = params.filter_chain; chain != 0; chain >>= 4) {
         const u32 filter = (u32)chain & 15;
@@ -123,11 +123,12 @@ DEVICE RadiusLimits radius_limits(const Step& step, u32 row, const V& view, cons
         }
         limits.leaves = fminf(limits.leaves, own - limits.next);
         if (filter == FILTER_TOP_K) {
-            limits.is_full = kept_count >= params.top_k;
+            limits.is_full = kept_count >= params.filter_numbers[FILTER_TOP_K];
         } else {
             limits.has_top_p = true;
             const u64 mass = mass_of_set(RowBlocks::alone(reduce), view, maxima, kept, kept.cut, limits.s).mass;
-            const float bits = bits_until_cut_off(params.top_p, mass, own, limits.least, first, limits.s);
+            const float bits =
+                bits_until_cut_off(params.filter_numbers[FILTER_TOP_P], mass, own, limits.least, first, limits.s);
             limits.leaves = fminf(limits.leaves, bits * limits.h);
         }
     }
@@ -260,8 +261,9 @@ DEVICE_NOINLINE float row_radius(const Step& step, u32 row, int slot, int token,
             const NearerTokens others = nearer_tokens<false>(context.view, records, rng, limits, kept.cut, (u32)token,
                                                              won, s, h, twice, reduce);
             if (others.nearest < twice &&
-                !(limits.has_top_p && top_p_holds_out(context.view, survey_maxima(step, row), limits, params.top_p,
-                                                      others.most, twice, reduce))) {
+                !(limits.has_top_p &&
+                  top_p_holds_out(context.view, survey_maxima(step, row), limits, params.filter_numbers[FILTER_TOP_P],
+                                  others.most, twice, reduce))) {
                 twice = others.nearest;
             }
         }

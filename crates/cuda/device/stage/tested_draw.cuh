@@ -293,10 +293,11 @@ DEVICE bool draw_and_test(const Step& step, u32 row, int slot, u64 first, const 
         weigh_before_pivots<T, EDITED>(step, row, slot, has_sums, storage.search.reduce, draw);
         u64 before = draw.masses_before[0], before_second = draw.masses_before[1];
         if (has_sums) {
-            goal = TestedGoal(step.params[slot].top_p, mass_lower_bound(draw.mass), mass_upper_bound(draw.mass));
+            goal = TestedGoal(step.params[slot].filter_numbers[FILTER_TOP_P], mass_lower_bound(draw.mass),
+                              mass_upper_bound(draw.mass));
         } else if (!knows_goal) {
             u64 slack = (before >> WEIGHED_BITS) + 1;
-            goal = TestedGoal(step.params[slot].top_p, before - slack, before + slack);
+            goal = TestedGoal(step.params[slot].filter_numbers[FILTER_TOP_P], before - slack, before + slack);
             before = before_second;
         }
         if (goal.keeps(before)) {

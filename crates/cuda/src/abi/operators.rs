@@ -171,6 +171,8 @@ shared! {
         features: u32;
         /// A value of `Chain`.
         chain: u32;
+        first_tokens: u32;
+        reserved: [u32; 3];
     }
 
     /// The argument of params_from_columns, which makes a step's requests from columns of parameters in

@@ -15,19 +15,28 @@ pub(crate) const fn filter_code(filter: Filter) -> u64 {
     filter as u64 + 1
 }
 
-// A filter chain has four bits for each filter; another filter needs a wider field on both sides.
-const _: () = assert!(4 * Filter::ALL.len() <= u64::BITS as usize);
+// A filter chain has four bits for each code; another filter needs a wider field on both sides.
+const _: () = assert!(Filter::ALL.len() < 1 << 4);
 
-const FILTER_CODES: [Value; Filter::ALL.len()] = {
-    let mut codes = [const { Value { about: &[], name: "", value: 0 } }; Filter::ALL.len()];
+const FILTER_CODES: [Value; Filter::ALL.len()] = of_filters(false);
+const FILTER_COUNTS: [Value; Filter::ALL.len()] = of_filters(true);
+
+/// Returns for each filter its code, or how many first tokens of its given set it looks at.
+const fn of_filters(counts: bool) -> [Value; Filter::ALL.len()] {
+    let mut values = [const { Value { about: &[], name: "", value: 0 } }; Filter::ALL.len()];
     let mut i = 0;
-    while i < codes.len() {
+    while i < values.len() {
         let filter = Filter::ALL[i];
-        codes[i] = Value { about: &[], name: filter.name(), value: filter_code(filter) as i64 };
+        let value = match filter.kind().counted {
+            _ if !counts => filter_code(filter) as i64,
+            Some(usize::MAX) | None => 0,
+            Some(count) => count as i64,
+        };
+        values[i] = Value { about: &[], name: filter.name(), value };
         i += 1;
     }
-    codes
-};
+    values
+}
 
 /// The outputs of one row, in which each section begins at the word of its index.
 const ONE_ROW: Layout = Layout { rows: 1, widths: Widths { top_n: 0, ids: 0 } };
@@ -180,7 +189,7 @@ shared! {
         LIKELY = 2;
         /// The logits of the tokens that could win the race over the whole row.
         RACE = 3;
-        /// The logits of the first `Params::top_k` tokens.
+        /// The logits of the first `Params::first_tokens` tokens.
         TOP = 4;
         /// The logit of the first token.
         FIRST = 5;
@@ -199,6 +208,10 @@ shared! {
 
     /// Filters, as codes in `Params::filter_chain`.
     codes = Filter "FILTER_" { of FILTER_CODES }
+
+    /// How many first tokens of its given set each filter looks at; 0 if it looks at any, or if its parameter
+    /// is their number.
+    codes = FilterCount "COUNTED_" { of FILTER_COUNTS }
 
     /// Which tokens a penalty counts: values of `Params::repetition_scope` and `Params::penalty_scope`.
     codes scopes = Scope "SCOPE_" {
@@ -247,8 +260,6 @@ shared! {
     /// The parameters of a request. The host prepares them, so that kernels read them and compute nothing.
     struct Params align(16) {
         seed: u64;
-        /// ceil(probability * 2^32): XTC acts if its random word is less (F4).
-        xtc_probability: u64;
         /// The filters that are on, in the order they act, four bits each from the lowest; 0 ends the list.
         filter_chain: u64;
         draw: u32;
@@ -262,16 +273,12 @@ shared! {
         /// log2(e) / T of the draw and of the filters (N6, F8).
         log2e_over_t: f32;
         filter_log2e_over_t: f32;
-        top_k: u32;
-        /// P of F1, for each of the two.
-        top_p: u32;
-        typical_p: u32;
-        top_n_sigma: f32;
-        /// L of each threshold, a base-2 logarithm (F2, F4).
-        log2_min_p: f32;
-        top_a: f32;
-        epsilon: f32;
-        eta: f32;
+        /// The number of each filter, by its code: in units of 2^-32 (1 as 0), as L of a threshold, as a
+        /// number of tokens, or as given, as the table of parameters says; floats as bits.
+        filter_numbers: [u32; 16];
+        /// How many first tokens of the row the first filter looks at; 0 if it looks at any.
+        first_tokens: u32;
+        /// L of the threshold (F4).
         xtc_threshold: f32;
         dynamic_min: f32;
         dynamic_max: f32;
@@ -298,7 +305,7 @@ shared! {
         /// The most by which edits raise a logit; infinite if the host knows no bound.
         max_raise: f32;
         /// min_p itself. Rows of probabilities compare with it times the first probability, and never read
-        /// `log2_min_p` (P1a).
+        /// L of it (P1a).
         min_ratio: f32;
         /// 1 if biases are added before the penalties, 0 behind DRY.
         bias_first: u32;
@@ -321,6 +328,7 @@ shared! {
         /// How large the intermediate results of edits are, beside the row's own logits; below 0 if rows have
         /// the radius 0 (L7).
         radius_size: f32;
+        reserved: u32;
     }
 
     /// What a request's edits know of one id: an entry of a hash table with open addressing.

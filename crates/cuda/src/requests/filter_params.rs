@@ -26,7 +26,9 @@ pub(crate) fn row_filters(
     let joint = params.order == FilterOrder::Joint && order_joint(filters, params, short);
     let reading = Reading::of(params, temperature, filters, joint);
     let chain = Chain::of(reading, params, filters, joint);
-    let mut row = RowFilters { chain: chain as u32, ..RowFilters::default() };
+    let counted = filters.first().and_then(|filter| params.counted(*filter));
+    let first_tokens = counted.map_or(0, |count| count.min(vocab) as u32);
+    let mut row = RowFilters { chain: chain as u32, first_tokens, ..RowFilters::default() };
     for (i, filter) in filters.iter().enumerate() {
         row.filter_chain |= filter_code(*filter) << (4 * i);
     }
@@ -85,6 +87,18 @@ fn order_joint(chain: &mut [Filter], params: &SamplingParams, short: bool) -> bo
     first_top_k
 }
 
+/// Returns the number of a filter as kernels have it, 0 for a flag.
+fn filter_number(params: &SamplingParams, filter: Filter, vocab: usize) -> u32 {
+    let (kind, number) = (filter.kind(), params.number(filter).unwrap_or(0.0));
+    match number as f32 {
+        // All of 2^32 leaves 0.
+        share if kind.share => fraction_to_u32(share) as u32,
+        threshold if kind.log2 => log2(threshold).to_bits(),
+        _ if kind.counted.is_some() => number.clamp(0.0, vocab as f64) as u32,
+        number => number.to_bits(),
+    }
+}
+
 /// Writes a request's filter parameters, and a temperature in the place of its own, into `prepared`.
 pub(crate) fn prepare(params: &SamplingParams, temperature: f32, vocab: usize, prepared: &mut Params) {
     let greedy = SamplingParams::is_greedy(temperature);
@@ -119,18 +133,11 @@ pub(crate) fn prepare(params: &SamplingParams, temperature: f32, vocab: usize, p
     }
     prepared.filter_chain = row.filter_chain;
     prepared.features |= row.features;
-    // A fraction below 1 becomes less than 2^32: the largest f32 below 1 is 1 - 2^-24.
-    let fraction = |p: f32| if p < 1.0 { fraction_to_u32(p) as u32 } else { 0 };
-    prepared.xtc_probability = fraction_to_u32(params.xtc_probability);
-    prepared.top_k = params.top_k.clamp(0, vocab as i64) as u32;
+    for filter in Filter::ALL {
+        prepared.filter_numbers[filter_code(filter) as usize] = filter_number(params, filter, vocab);
+    }
+    prepared.first_tokens = row.first_tokens;
     prepared.min_keep = params.min_keep.min(vocab as u32);
-    prepared.top_p = fraction(params.top_p);
-    prepared.typical_p = fraction(params.typical_p);
-    prepared.top_n_sigma = params.top_n_sigma;
-    prepared.log2_min_p = log2(params.min_p);
     prepared.min_ratio = params.min_p;
-    prepared.top_a = log2(params.top_a);
-    prepared.epsilon = log2(params.epsilon_cutoff);
-    prepared.eta = log2(params.eta_cutoff);
     prepared.xtc_threshold = log2(params.xtc_threshold);
 }

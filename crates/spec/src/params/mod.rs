@@ -150,6 +150,9 @@ pub trait Parameters: Sized {
     /// multiplier does.
     fn differs_at(&self, place: usize) -> bool;
 
+    /// Returns the number at a place of the table, if there is one.
+    fn number_at(&self, place: usize) -> Option<f64>;
+
     /// Returns a copy of the fields whose parameters `keep` is true of; the others are neutral.
     fn only(&self, keep: impl Fn(&Parameter) -> bool) -> Self;
 
@@ -315,6 +318,12 @@ macro_rules! params {
             fn differs_at(&self, place: usize) -> bool {
                 const FIELDS: &[fn(&$type) -> bool] = &[$($(#[cfg($cfg)])? |params| params.$name.differs(&$neutral)),*];
                 FIELDS[place](self)
+            }
+
+            fn number_at(&self, place: usize) -> Option<f64> {
+                const NUMBERS: &[fn(&$type) -> Option<f64>] =
+                    &[$($(#[cfg($cfg)])? |params| params.$name.number().map(|(number, _)| number)),*];
+                NUMBERS[place](self)
             }
 
             fn only(&self, keep: impl Fn(&Parameter) -> bool) -> Self {

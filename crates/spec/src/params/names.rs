@@ -57,7 +57,8 @@ macro_rules! named {
 
 /// Makes the filters, each a line of its meaning, its name, and what [`FilterKind`] says of it.
 macro_rules! filters {
-    ($(#[$about:meta])* $type:ident: $($(#[$of_one:meta])* $variant:ident = $name:literal $($is:ident)*;)*) => {
+    ($(#[$about:meta])* $type:ident: $($(#[$of_one:meta])* $variant:ident = $name:literal
+        $($word:ident $(($value:expr))?)*;)*) => {
         named! { "filter", $(#[$about])* $type: $($(#[$of_one])* $variant = $name,)* }
 
         impl $type {
@@ -65,13 +66,25 @@ macro_rules! filters {
             #[must_use]
             pub const fn kind(self) -> FilterKind {
                 match self {
-                    $(Self::$variant => FilterKind { $($is: true,)* ..FilterKind::PLAIN },)*
+                    $(Self::$variant => FilterKind {
+                        $($word: crate::params::names::word!($($value)?),)* ..FilterKind::PLAIN
+                    },)*
                 }
             }
         }
     };
 }
-pub(super) use {filters, named};
+
+/// The value of a field of [`FilterKind`] that a line names.
+macro_rules! word {
+    () => {
+        true
+    };
+    ($value:expr) => {
+        Some($value)
+    };
+}
+pub(super) use {filters, named, word};
 
 /// What backends may rest on where they compute a filter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,10 +96,18 @@ pub struct FilterKind {
     pub listed: bool,
     /// May drop the first tokens.
     pub interval: bool,
+    /// How many first tokens of its given set it looks at, if it looks at no others: so many, or as many as
+    /// its parameter says.
+    pub counted: Option<usize>,
+    /// Kernels have its number in units of 2^-32, rounded up (F1).
+    pub share: bool,
+    /// Kernels have L of its number (F2).
+    pub log2: bool,
 }
 
 impl FilterKind {
-    pub(super) const PLAIN: Self = Self { prefix: false, listed: false, interval: false };
+    pub(super) const PLAIN: Self =
+        Self { prefix: false, listed: false, interval: false, counted: None, share: false, log2: false };
 }
 
 named! { "scope",

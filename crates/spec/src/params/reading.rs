@@ -17,7 +17,7 @@
 
 use super::{Filter, LogprobMode, LogprobModes, Parameter, Parameters, SamplingParams};
 
-/// The largest top-k for which the first tokens of a row are listed.
+/// The most first tokens of a row that are listed.
 pub const MOST_LISTED: usize = 256;
 
 /// Why a request needs every logit of its row.
@@ -115,9 +115,11 @@ impl Reading {
             [_, _, ..] if joint => Self::Mass(WholeRow::Joint),
             [] => Self::Race(0.0),
             [Filter::MinP] => Self::Race(params.min_p),
-            [Filter::TopK, ..] => Self::Top(params.top_k as usize),
             [Filter::MinP, ..] => Self::Likely(params.min_p),
-            [filter, ..] => Self::Mass(WholeRow::Filter(*filter)),
+            [filter, ..] => match params.counted(*filter) {
+                Some(count) => Self::Top(count),
+                None => Self::Mass(WholeRow::Filter(*filter)),
+            },
         }
     }
 
@@ -174,7 +176,8 @@ pub enum Chain {
     Joint,
     /// By a list and the mass of the whole row: top-p, and what keeps few of its tokens.
     Nucleus,
-    /// By a list of the first k tokens: top-k up to [`MOST_LISTED`], and what keeps few of them.
+    /// By a list of the first tokens: a filter that looks at up to [`MOST_LISTED`] alone, such as top-k, and
+    /// what keeps few of them.
     ShortList,
     /// By the first token's logit: min-p alone.
     MinP,
@@ -192,6 +195,7 @@ impl Chain {
             && !(joint && kinds().any(|kind| !kind.prefix))
             // No filter may follow one that leaves a set without the first tokens.
             && kinds().rev().skip(1).all(|kind| !kind.interval);
+        let counted = filters.first().and_then(|filter| params.counted(*filter));
         match filters {
             _ if reading == Reading::First => Self::None,
             // A dynamic temperature is the reason of a row that has both.
@@ -199,7 +203,7 @@ impl Chain {
             _ if matches!(reading, Reading::Whole(WholeRow::Parameter(_))) => Self::General,
             [] => Self::None,
             [Filter::MinP] => Self::MinP,
-            [Filter::TopK, ..] if is_listed && params.top_k <= MOST_LISTED as i64 => {
+            _ if is_listed && counted.is_some_and(|count| count <= MOST_LISTED) => {
                 if joint {
                     Self::Joint
                 } else {

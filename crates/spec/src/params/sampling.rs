@@ -67,6 +67,19 @@ impl SamplingParams {
         !is_all && self.differs_at(PLACES[filter as usize])
     }
 
+    /// Returns a filter's number; none if it has a flag instead.
+    #[must_use]
+    pub fn number(&self, filter: Filter) -> Option<f64> {
+        self.number_at(PLACES[filter as usize])
+    }
+
+    /// Returns how many first tokens of its given set a filter looks at, if it looks at no others.
+    #[must_use]
+    pub fn counted(&self, filter: Filter) -> Option<usize> {
+        let own = if filter == Filter::TopK { self.top_k as usize } else { usize::MAX };
+        filter.kind().counted.map(|most| most.min(own))
+    }
+
     /// Returns the parameters with a filter at a value: rounded if it is an integer, 1 if it is true.
     #[must_use]
     pub fn with_filter(mut self, filter: Filter, value: f64) -> Self {

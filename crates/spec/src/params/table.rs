@@ -43,23 +43,23 @@ filters! {
     /// Keeps logits within n standard deviations of the best (arXiv:2411.07641).
     TopNSigma = "top_n_sigma";
     /// Keeps the first k tokens.
-    TopK = "top_k" prefix listed;
+    TopK = "top_k" prefix listed counted(usize::MAX);
     /// Keeps the tokens whose surprise is nearest to the entropy (arXiv:2202.00666).
-    TypicalP = "typical_p" interval;
+    TypicalP = "typical_p" share interval;
     /// Keeps the shortest prefix of mass p: nucleus sampling (arXiv:1904.09751).
-    TopP = "top_p" prefix listed;
+    TopP = "top_p" share prefix listed;
     /// Keeps what is at least `min_p` times as likely as the best (arXiv:2407.01082).
-    MinP = "min_p" prefix listed;
+    MinP = "min_p" log2 prefix listed;
     /// Keeps probabilities of at least `top_a` times the square of the best one's.
-    TopA = "top_a" listed;
+    TopA = "top_a" log2 listed;
     /// Keeps probabilities of at least the sum of the squares of all (arXiv:2509.23234).
     PLess = "p_less";
     /// Keeps probabilities of at least epsilon (arXiv:2210.15191).
-    EpsilonCutoff = "epsilon_cutoff" listed;
+    EpsilonCutoff = "epsilon_cutoff" log2 listed;
     /// Keeps probabilities of at least an entropy-dependent threshold (arXiv:2210.15191).
-    EtaCutoff = "eta_cutoff";
+    EtaCutoff = "eta_cutoff" log2;
     /// Sometimes drops all likely tokens but the least likely of them: "exclude top choices".
-    Xtc = "xtc" listed interval;
+    Xtc = "xtc" share listed interval;
 }
 
 params! {
