@@ -19,8 +19,18 @@ from gumball.params import FILTERS, SamplingParams
 
 __all__ = ["CALL_NAMES", "LOGPROBS_NAMES", "OUR_NAMES", "refuse_names", "taken"]
 
+# The filters that transformers has, too, each with its processor and the attribute that has its number.
+_FILTERS_OF_BOTH: dict[str, tuple[type, str]] = {
+    "top_k": (theirs.TopKLogitsWarper, "top_k"),
+    "top_p": (theirs.TopPLogitsWarper, "top_p"),
+    "min_p": (theirs.MinPLogitsWarper, "min_p"),
+    "typical_p": (theirs.TypicalLogitsWarper, "mass"),
+    "epsilon_cutoff": (theirs.EpsilonLogitsWarper, "epsilon"),
+    "eta_cutoff": (theirs.EtaLogitsWarper, "epsilon"),
+}
+
 # What transformers has itself, under these or other names.
-_THEIRS = {"typical_p", "epsilon_cutoff", "eta_cutoff", "no_repeat_ngram", "banned_ids", "bias_first"}
+_THEIRS = {*_FILTERS_OF_BOTH, "no_repeat_ngram", "banned_ids", "bias_first"}
 
 OUR_NAMES = (*(name for name in FLAT_NAMES if name not in _THEIRS), *PENALTY_NAMES)
 """The names of parameters that `generate` of transformers has not."""
@@ -85,7 +95,7 @@ def _filter(name: str, value: str) -> _Read:
     """Reads a filter. One that keeps more than a token, or masks by another value than -inf, is not Gumball's."""
 
     def read(one: Any, _: _Prompts) -> _Found | None:
-        if one.min_tokens_to_keep != 1 or one.filter_value != -float("inf"):
+        if getattr(one, "min_tokens_to_keep", 1) != 1 or one.filter_value != -float("inf"):
             return None
         return {name: float(getattr(one, value)) if name != "top_k" else one.top_k}
 
@@ -131,14 +141,8 @@ _KNOWN: dict[type, tuple[int, _Read]] = {
     ),
     theirs.SuppressTokensLogitsProcessor: (_BANS, lambda one, _: {"banned_ids": one.suppress_tokens.tolist()}),
     theirs.TemperatureLogitsWarper: (_TEMPERATURE, lambda one, _: {"temperature": one.temperature}),
-    theirs.TopKLogitsWarper: (_FILTERS, _filter("top_k", "top_k")),
-    theirs.TopPLogitsWarper: (_FILTERS, _filter("top_p", "top_p")),
-    theirs.MinPLogitsWarper: (_FILTERS, _filter("min_p", "min_p")),
-    theirs.TypicalLogitsWarper: (_FILTERS, _filter("typical_p", "mass")),
-    theirs.EpsilonLogitsWarper: (_FILTERS, _filter("epsilon_cutoff", "epsilon")),
-    theirs.EtaLogitsWarper: (_FILTERS, _filter("eta_cutoff", "epsilon")),
+    **{one: (_FILTERS, _filter(name, value)) for name, (one, value) in _FILTERS_OF_BOTH.items()},
 }
-_FILTER_NAMES = ("top_k", "top_p", "min_p", "typical_p", "epsilon_cutoff", "eta_cutoff")
 
 
 def taken(
@@ -173,7 +177,7 @@ def taken(
         more = read(one, prompts)
         if more is None or not _joins(found, more):
             break
-        order = [name for name in more if name in _FILTER_NAMES] + order
+        order = [name for name in more if name in _FILTERS_OF_BOTH] + order
         place, left = where, left - 1
     chosen = found | flat_params(ours, "generate")
     if not do_sample:
@@ -194,7 +198,7 @@ def taken(
             "top_k=0 among them, which is 50 where nobody sets it"
         )
     if "order" not in chosen and len(order) > 1:
-        others = [name for name in FILTERS if name not in _FILTER_NAMES]
+        others = [name for name in FILTERS if name not in _FILTERS_OF_BOTH]
         chosen["order"] = [others[0], *order, *others[1:]]
     try:
         return SamplingParams(**chosen), list(processors[:left])
