@@ -9,7 +9,7 @@ export type Seed = number | bigint;
 /** Changes a copy of a row of logits in its place; -Infinity bans an id. */
 export type Hook = (logits: Float32Array) => void;
 /** Filters, by name. */
-export type Filter = "top_n_sigma" | "top_k" | "typical_p" | "top_p" | "min_p" | "top_a" | "p_less" | "epsilon_cutoff" | "eta_cutoff" | "xtc";
+export type Filter = "top_n_sigma" | "top_h" | "top_k" | "typical_p" | "top_p" | "min_p" | "top_a" | "p_less" | "epsilon_cutoff" | "eta_cutoff" | "xtc";
 
 /** Parameters of a request; what is left out is neutral. The rules stand in docs/semantics.md. */
 export interface SamplingParams {
@@ -27,6 +27,8 @@ export interface SamplingParams {
   min_p?: number;
   /** How many standard deviations below the best logit are kept; finite and at least 0, 0 is off. Every logit above -inf counts in the deviation, one at the least finite number or with a bias of -100, too: ban by -inf. */
   top_n_sigma?: number;
+  /** The largest share of the entropy of the first 100 tokens that is kept, likeliest first; in 0..=1, 0 is off. 1 keeps up to 100 tokens. */
+  top_h?: number;
   /** The least probability that is kept, as a multiple of the square of the best token's; in 0..=1, 0 is off. */
   top_a?: number;
   /** Whether tokens less likely than two draws are to be equal are dropped: p-less sampling, which speaks of logits. */

@@ -1,4 +1,4 @@
-//! Filters: which tokens may be drawn (rules F1 to F10).
+//! Filters: which tokens may be drawn (rules F1 to F12).
 //!
 //! A filter is a cut: it keeps an interval of the order, and never nothing. Here the order is a sorted
 //! list, so a cut is a range of places in it.
@@ -88,6 +88,10 @@ fn cut_alone(filter: Filter, request: &Request<'_>, given: &Given<'_>) -> Range<
     let params = request.params;
     match filter {
         Filter::TopNSigma => 0..top_n_sigma(given, params.top_n_sigma),
+        Filter::TopH => {
+            let values = given.members.iter().map(|id| given.value(*id));
+            0..top_h(values, given.measure, params.top_h)
+        }
         Filter::TopK => 0..given.members.len().min(params.top_k as usize),
         Filter::TypicalP => typical_p(given, params.typical_p),
         Filter::TopP => 0..given.prefix_reaching(given.members, target_mass(params.top_p, given.total())),
@@ -131,6 +135,37 @@ fn typical_p(given: &Given<'_>, p: f32) -> Range<usize> {
     let kept = |id: &u32| distance(*id) <= delta;
     let start = given.members.iter().position(kept).expect("the nearest token is kept");
     start..given.members.iter().rposition(kept).expect("the nearest token is kept") + 1
+}
+
+/// How many first tokens top-H looks at (F12).
+pub const TOP_H_TOKENS: usize = Filter::TopH.kind().counted.expect("it counts");
+
+/// Returns how many of the tokens of a set top-H keeps: the first of them that have at most a share `h` of
+/// the entropy of the first [`TOP_H_TOKENS`] (F12). `values`: theirs, in order.
+#[must_use]
+pub fn top_h(values: impl Iterator<Item = f32>, measure: Measure, h: f32) -> usize {
+    let mut values = values.take(TOP_H_TOKENS).peekable();
+    let first = *values.peek().expect("a given set has a token");
+    // Exponents and weights relative to the first token.
+    let (mut tokens, mut count, mut sum) = ([(0.0, 0.0); TOP_H_TOKENS], 0, 0);
+    for (token, value) in tokens.iter_mut().zip(values) {
+        *token = (measure.exponent(value, first), measure.ratio(value, first));
+        sum += (token.1 * 268_435_456.0).round_ties_even() as u64;
+        count += 1;
+    }
+    let lz = log2(sum as f32 * f32::from_bits((127 - 28) << 23));
+    // The part of a token is the one of its probability times its surprise, in units of 2^-50.
+    let part = |(y, weight): &(f32, f32)| match *weight {
+        0.0 => 0,
+        weight => (weight * (lz - y).max(0.0) * 1_125_899_906_842_624.0).round_ties_even() as u64,
+    };
+    let most = target_mass(h, tokens[..count].iter().map(part).sum());
+    let mut sum = part(&tokens[0]);
+    let fits = |token: &&(f32, f32)| {
+        sum += part(token);
+        part(token) > 0 && sum <= most
+    };
+    1 + tokens[1..count].iter().take_while(fits).count()
 }
 
 /// Drops the tokens at or above the threshold but the last of them, if it acts and none of them is exempt

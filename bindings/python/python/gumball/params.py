@@ -101,6 +101,7 @@ def _listed(value: Any) -> Any:
 # the parameters with their lines in docstrings, from the table of parameters in crates/spec/src/params/table.rs.
 FILTERS = (
     "top_n_sigma",
+    "top_h",
     "top_k",
     "typical_p",
     "top_p",
@@ -275,6 +276,7 @@ class SamplingParams:
     typical_p: The mass to keep around the entropy; in 0..=1, 1 is off.
     min_p: The least probability, relative to the best token's, that is kept; in 0..=1, 0 is off.
     top_n_sigma: How many standard deviations below the best logit are kept; finite and at least 0, 0 is off. Every logit above -inf counts in the deviation, one at the least finite number or with a bias of -100, too: ban by -inf.
+    top_h: The largest share of the entropy of the first 100 tokens that is kept, likeliest first; in 0..=1, 0 is off. 1 keeps up to 100 tokens.
     top_a: The least probability that is kept, as a multiple of the square of the best token's; in 0..=1, 0 is off.
     p_less: Whether tokens less likely than two draws are to be equal are dropped: p-less sampling, which speaks of logits.
     epsilon_cutoff: The least probability that is kept; in 0..=1, 0 is off.
@@ -307,7 +309,7 @@ class SamplingParams:
     watermark: Marks the text for the owner of a secret key: the race draws by that key and the last ids, in the place of the seed.
     seed: The seed of all draws; absent: fresh entropy for each request, readable afterwards.
     logprobs: Which logprobs to report; absent: none. In JSON, Python and JavaScript a number n stands for an object whose `top_n` is n.
-    order: In which order the filters act. One of "default", "joint", "none", or a list of distinct filters: top_n_sigma, top_k, typical_p, top_p, min_p, top_a, p_less, epsilon_cutoff, eta_cutoff, xtc.
+    order: In which order the filters act. One of "default", "joint", "none", or a list of distinct filters: top_n_sigma, top_h, top_k, typical_p, top_p, min_p, top_a, p_less, epsilon_cutoff, eta_cutoff, xtc.
     temperature_last: Whether the filters see the row at temperature 1, and only the draw is tempered.
     """
 
@@ -318,6 +320,7 @@ class SamplingParams:
     typical_p: float = 1.0
     min_p: float = 0.0
     top_n_sigma: float = 0.0
+    top_h: float = 0.0
     top_a: float = 0.0
     p_less: bool = False
     epsilon_cutoff: float = 0.0

@@ -1,4 +1,4 @@
-//! Filters: from a survey to a cut (rules F1 to F11).
+//! Filters: from a survey to a cut (rules F1 to F12).
 //!
 //! Every filter is a cut, so a chain of them only moves the ends of one interval. Three tools do it all:
 //!
@@ -19,8 +19,12 @@ mod select;
 mod sigma;
 mod typical;
 
-use gumball_spec::filter::{dynamic_temperature, fraction_to_u32, target_mass, updated_mu};
-use gumball_spec::num::{Tag, key, key_id, log2, philox4x32_10};
+use std::cmp::Reverse;
+
+use gumball_spec::filter::{
+    TOP_H_TOKENS, dynamic_temperature, fraction_to_u32, target_mass, top_h, updated_mu,
+};
+use gumball_spec::num::{Tag, key, key_id, key_logit, log2, philox4x32_10};
 use gumball_spec::survey::{Measure, log_mass};
 use gumball_spec::{Filter, FilterOrder, SamplingParams};
 
@@ -101,7 +105,7 @@ fn apply(
     measure: Measure,
 ) -> Given {
     let params = task.prepared.params();
-    if !matches!(filter, Filter::TopK | Filter::MinP) {
+    if !matches!(filter, Filter::TopH | Filter::TopK | Filter::MinP) {
         given.list(reader, buffers);
     }
     if given.listed.as_ref().is_some_and(|range| range.is_empty() || range.end > buffers.list.keys.len()) {
@@ -111,6 +115,7 @@ fn apply(
     }
     let kept = match filter {
         Filter::TopNSigma => given.top_n_sigma(reader, buffers, params.top_n_sigma),
+        Filter::TopH => given.top_h(reader, buffers, params.top_h, measure),
         Filter::TopK => given.take(reader, buffers, params.top_k as usize),
         Filter::TypicalP => given.typical_p(reader, buffers, params.typical_p, measure),
         Filter::TopP => given.top_p(reader, buffers, params.top_p, measure),
@@ -282,6 +287,21 @@ impl Given {
             }
         }
         None
+    }
+
+    /// The first tokens that have at most a share `h` of the entropy of the first [`TOP_H_TOKENS`] (F12).
+    fn top_h(&self, reader: &Reader<'_>, buffers: &mut Buffers, h: f32, measure: Measure) -> Given {
+        let given = self.take(reader, buffers, TOP_H_TOKENS);
+        let (mut keys, all) = ([0; TOP_H_TOKENS], given.all_keys(reader, buffers));
+        let keys = &mut keys[..all.len().min(TOP_H_TOKENS)];
+        keys.copy_from_slice(&all[..keys.len()]);
+        if keys.is_empty() {
+            // The row was written meanwhile.
+            return Given::only_first(reader);
+        }
+        keys.sort_unstable_by_key(|key| Reverse(*key));
+        let kept = top_h(keys.iter().map(|key| key_logit(*key)), measure, h);
+        given.keep(buffers, keys[kept - 1])
     }
 
     /// The tokens that are at least `min_p` times as likely as the first: by `y` of logits (F2), by the

@@ -1,5 +1,5 @@
-// candidate_filter.cuh: lists a row's first tokens and applies its filters to that list (rules F1, F2, F4, M4); device
-// functions of a block.
+// candidate_filter.cuh: lists a row's first tokens and applies its filters to that list (rules F1, F2, F4, F12, M4);
+// device functions of a block.
 //
 // Computes   the part of the list that a chain keeps which begins with top-k or top-p
 // Never      reads a tile of which only the first token can be on the list, unless it counts all tokens; sorts by
@@ -37,6 +37,7 @@ struct FilterChain {
     // How many first tokens of the row the first filter looks at; 0 if it looks at any.
     u32 first_tokens;
     u32 top_k;
+    u32 top_h;
     u32 top_p;
     // The result of `min_p_threshold`.
     float min_p;
@@ -52,6 +53,7 @@ DEVICE FilterChain filter_chain_of(const Params& params) {
                        joint,
                        params.first_tokens,
                        params.filter_numbers[FILTER_TOP_K],
+                       params.filter_numbers[FILTER_TOP_H],
                        params.filter_numbers[FILTER_TOP_P],
                        min_p_threshold(params),
                        filter_float(params, FILTER_TOP_A),
@@ -256,6 +258,7 @@ struct ListRange {
 //     kept = the whole list
 //     for each filter of the chain:
 //         top-k: at most the first k tokens stay
+//         top-H: the first tokens stay that have its share of the entropy
 //         top-p: the tokens stay up to the first whose prefix mass reaches the target
 //         min-p, top-a, epsilon: the tokens at or above a threshold stay, and the first token in any case
 //         XTC, if it acts: of the tokens at or above a threshold only the last stays; the tokens below stay too
@@ -273,6 +276,10 @@ DEVICE ListRange filter_candidates(const CandidateList& list, const LaneCandidat
         float threshold = chain.min_p;
         if (filter == FILTER_TOP_K) {
             kept.end = kept.end < chain.top_k ? kept.end : chain.top_k;
+            continue;
+        }
+        if (filter == FILTER_TOP_H) {
+            kept.end = top_h_count(list.ordered, kept.end, log2e_over_t, chain.top_h);
             continue;
         }
         if (MIN_P_COMPARES_VALUES && filter == FILTER_MIN_P) {

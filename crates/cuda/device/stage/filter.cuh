@@ -1,4 +1,4 @@
-// filter.cuh: computes a row's cut from its survey, for any filter chain (rules F1 to F10); device functions of a
+// filter.cuh: computes a row's cut from its survey, for any filter chain (rules F1 to F12); device functions of a
 // block.
 //
 // Computes   the first and the last key that may be drawn; in every thread
@@ -187,6 +187,91 @@ DEVICE GivenSet top_n_sigma(const FilterContext<V>& f, const GivenSet& given) {
     return prefix_while(given, [=](float z) INLINE { return (double)deviation(first, z) <= limit; });
 }
 
+// Returns how many of `count` tokens of a given set, whose keys are in order, top-H keeps (F12); by a warp, in every
+// lane. `share`: its number. Not inlined, so that it has registers of its own.
+DEVICE_NOINLINE u32 top_h_count(const u64* keys, u32 count, float log2e_over_t, u32 share) {
+    const u32 TOKENS_PER_LANE = (COUNTED_TOP_H + 31) / 32;
+    count = count < COUNTED_TOP_H ? count : COUNTED_TOP_H;
+    const Origin first(key_logit(keys[0]));
+    float weights[TOKENS_PER_LANE], y[TOKENS_PER_LANE];
+    u64 sum = 0;
+#pragma unroll
+    for (u32 k = 0; k < TOKENS_PER_LANE; k++) {
+        const u32 i = 32 * k + lane_id();
+        const float z = key_logit(keys[i < count ? i : 0]);
+        y[k] = exponent(z, first, log2e_over_t);
+        weights[k] = i < count ? tile_factor(z, first.first, log2e_over_t) : 0.0f;
+        sum += float_to_u32(weights[k] * 268435456.0f);
+    }
+    const float log2_z = log2_rule(u64_to_float(warp_sum(sum)) * bits_float((127 - 28) << 23));
+    // What each token adds to the entropy.
+    u64 parts[TOKENS_PER_LANE], all = 0;
+#pragma unroll
+    for (u32 k = 0; k < TOKENS_PER_LANE; k++) {
+        const float part = weights[k] * max_f32(log2_z - y[k], 0.0f) * 1125899906842624.0f;
+        // From 2^24 on floats are integers.
+        parts[k] = !(weights[k] > 0.0f) ? 0 : part < 16777216.0f ? float_to_u32(part) : (u64)part;
+        all += parts[k];
+    }
+    all = warp_sum(all);
+    // A share of 1 is prepared as 0.
+    const u64 most = share == 0 ? all : target_mass(share, all);
+    u64 before = 0;
+    u32 kept = count;
+#pragma unroll
+    for (u32 k = 0; k < TOKENS_PER_LANE; k++) {
+        u64 upto = parts[k];
+#pragma unroll
+        for (u32 delta = 1; delta < 32; delta *= 2) {
+            const u64 other = __shfl_up_sync(FULL_MASK, upto, delta);
+            upto += lane_id() >= delta ? other : 0;
+        }
+        upto += before;
+        before = __shfl_sync(FULL_MASK, upto, 31);
+        const u32 i = 32 * k + lane_id();
+        const u32 ends = __ballot_sync(FULL_MASK, i > 0 && i < kept && (parts[k] == 0 || upto > most));
+        kept = ends != 0 ? 32 * k + (u32)__ffs((int)ends) - 1 : kept;
+    }
+    return kept;
+}
+
+// Returns what top-H keeps of its given set's first tokens, which are few.
+template <class V>
+DEVICE GivenSet top_h(const FilterContext<V>& f, const GivenSet& given) {
+    SearchStorage& storage = f.storage.search;
+    u64 last[] = {0};
+    if (f.blocks().is_first()) {
+        // WAR on storage: slower warps may still read what the search for the first tokens left, thread 0 and the list
+        // overwrite it.
+        __syncthreads();
+        if (threadIdx.x == 0) {
+            storage.search.listed = 0;
+        }
+        // RAW on search.listed: thread 0 cleared it, all warps add to it.
+        __syncthreads();
+        visit_set(
+            f.view, f.bounds(), given, given.cut,
+            [&](u32 tile, float, const float (&z)[ITEMS_PER_LANE], bool) INLINE {
+#pragma unroll 1
+                for (u32 j = 0; j < ITEMS_PER_LANE; j++) {
+                    const float own = select_item(z, j);
+                    const u32 index = own > MASKED_VALUE ? atomicAdd(&storage.search.listed, 1u) : LIST_CAPACITY;
+                    if (index < LIST_CAPACITY) {
+                        storage.keys[index] = make_key(clean(own), tile * TILE + f.view.offset(lane_id(), j));
+                    }
+                }
+            },
+            [](u32, float, bool) INLINE {}, StridedTiles{0, 1});
+        // RAW on search.listed and the list: all warps listed tokens, all warps read them.
+        __syncthreads();
+        const u32 listed = storage.search.listed, count = listed < COUNTED_TOP_H ? listed : COUNTED_TOP_H;
+        const u64* sorted = sort_list(storage.keys, count);
+        last[0] = sorted[top_h_count(sorted, count, f.log2e_over_t, f.params.filter_numbers[FILTER_TOP_H]) - 1];
+    }
+    f.blocks().broadcast(last);
+    return prefix_to_key(given, last[0]);
+}
+
 // Returns a guess at a logit below which hardly any token lies. `low` is the least tile maximum; logits of models
 // spread about four times as far below the first one. It only chooses the range that the search tries first.
 DEVICE float spread_low(const GivenSet& given, float low) {
@@ -336,10 +421,12 @@ DEVICE GivenSet prefix_reaching_goal(const FilterContext<V>& f, u32 filter, cons
     return GivenSet{cut, key_logit(cut.first), given.is_prefix && cut.first == given.cut.first};
 }
 
-// Returns what one filter keeps of a given set; in every thread. `k`: of top-k.
+// Returns what one filter keeps of a given set; in every thread. `k`: of top-k, or how many tokens top-H looks at.
 template <class V>
 DEVICE GivenSet apply_filter(const FilterContext<V>& f, u32 filter, const GivenSet& given, u32 k) {
     const Params& params = f.params;
+    const bool is_top_h = filter == FILTER_TOP_H;
+    filter = is_top_h ? FILTER_TOP_K : filter;
     if (filter == FILTER_TOP_N_SIGMA) {
         return top_n_sigma(f, given);
     }
@@ -385,8 +472,10 @@ DEVICE GivenSet apply_filter(const FilterContext<V>& f, u32 filter, const GivenS
     switch (filter) {
     case FILTER_TOP_K:
     case FILTER_TYPICAL_P:
-    case FILTER_TOP_P:
-        return prefix_reaching_goal(f, filter, maxima, given, sums, is_approx, row, k);
+    case FILTER_TOP_P: {
+        const GivenSet kept = prefix_reaching_goal(f, filter, maxima, given, sums, is_approx, row, k);
+        return is_top_h ? top_h(f, kept) : kept;
+    }
     case FILTER_TOP_A:
         return prefix_above(given, f.log2e_over_t, threshold - log2_z);
     case FILTER_P_LESS:
@@ -427,8 +516,9 @@ DEVICE GivenSet apply_filters(const FilterContext<V>& f, u64 first, u64 filter_c
         if (is_widening) {
             given = suffix_from(given, alone.cut.first);
         }
-        GivenSet left = apply_filter(f, is_widening ? FILTER_TOP_K : (u32)chain & 15, given,
-                                     is_widening ? f.params.min_keep : f.params.filter_numbers[FILTER_TOP_K]);
+        const u32 filter = is_widening ? FILTER_TOP_K : (u32)chain & 15;
+        const u32 k = filter == FILTER_TOP_H ? COUNTED_TOP_H : f.params.filter_numbers[FILTER_TOP_K];
+        GivenSet left = apply_filter(f, filter, given, is_widening ? f.params.min_keep : k);
         // WAR on kept and alone: all threads read them, thread 0 overwrites them.
         __syncthreads();
         // With min_keep, each filter is followed by top-k, of its given set from the first token that it keeps on

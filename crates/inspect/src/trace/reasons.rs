@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use gumball_spec::filter::{fraction_to_u32, target_mass};
+use gumball_spec::filter::{TOP_H_TOKENS, fraction_to_u32, target_mass};
 use gumball_spec::logprobs::logprob;
 use gumball_spec::num::{Tag, philox4x32_10};
 use gumball_spec::survey::{Given, Measure};
@@ -21,6 +21,11 @@ pub fn filter_words(name: &str) -> (&'static str, &'static str) {
         );
     };
     match filter {
+        Filter::TopH => (
+            "Top-H",
+            "Adds up how much each token, likeliest first, adds to the uncertainty of the best hundred, and stops \
+             before that exceeds a share of it. An unsure model keeps many tokens, and never more than a hundred.",
+        ),
         Filter::TopK => (
             "Top-k",
             "The bluntest filter: count off the k likeliest tokens and forget the rest. It does not ask how likely \
@@ -127,6 +132,10 @@ impl<'a> Filtering<'a> {
         let first = self.p(self.given.start);
         match filter {
             Filter::TopNSigma => plain(params.top_n_sigma, &self.sigma_words(params.top_n_sigma)),
+            Filter::TopH => {
+                let words = format!("the first tokens that have at most {} of the entropy of", params.top_h);
+                plain(params.top_h, &format!("{words} the first {TOP_H_TOKENS} stay"))
+            }
             Filter::TopK => {
                 plain(params.top_k as f32, &format!("the first {} tokens of the order stay", params.top_k))
             }

@@ -42,6 +42,8 @@ filters! {
     Filter:
     /// Keeps logits within n standard deviations of the best (arXiv:2411.07641).
     TopNSigma = "top_n_sigma";
+    /// Keeps the first tokens that together have a share of the entropy of the first 100 (arXiv:2509.02510).
+    TopH = "top_h" share listed counted(100);
     /// Keeps the first k tokens.
     TopK = "top_k" prefix listed counted(usize::MAX);
     /// Keeps the tokens whose surprise is nearest to the entropy (arXiv:2202.00666).
@@ -112,6 +114,11 @@ params! {
     top_n_sigma: f32 = 0.0 => filter(Filter::TopNSigma, 1.0).of_logits()
         .within(from(0.0, LARGEST, "finite and at least 0 (0: off)"))
         .flag("N", "Keep logits within N standard deviations of the best; 0 is off");
+
+    /// The largest share of the entropy of the first 100 tokens that is kept, likeliest first (F12); in
+    /// 0..=1, 0 is off. 1 keeps up to 100 tokens.
+    top_h: f32 = 0.0 => filter(Filter::TopH, 0.4).within(SHARE)
+        .flag("H", "Keep the most likely tokens that have at most H of the entropy of the first 100; 0 is off");
 
     /// The least probability that is kept, as a multiple of the square of the best token's; in 0..=1, 0 is
     /// off.

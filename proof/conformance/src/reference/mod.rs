@@ -135,6 +135,11 @@ impl Reference {
         let log_p = self.bits(given.clone(), t);
         let n = p.len();
         match filter {
+            Filter::TopH => {
+                let firsts = given.start..given.end.min(given.start + 100);
+                let (p, bits) = (self.probabilities(firsts.clone(), t), self.bits(firsts, t));
+                top_h(&p, &bits, params.top_h.into()).map(|n| 0..n)
+            }
             Filter::TopK => Some(0..n.min(params.top_k as usize)),
             Filter::TopP => top_p(&p, params.top_p.into()).map(|n| 0..n),
             Filter::MinP => {
@@ -203,6 +208,30 @@ fn top_p(p: &[f64], target: f64) -> Option<usize> {
         }
     }
     None
+}
+
+/// The least part of the entropy that is not rounded to 0: half of 2^-50, relative to the first token's
+/// weight.
+const LEAST_PART: f64 = 1.0 / (1u64 << 51) as f64;
+
+fn top_h(p: &[f64], log_p: &[f64], share: f64) -> Option<usize> {
+    let parts: Vec<f64> = p.iter().zip(log_p).map(|(p, bits)| p * -bits).collect();
+    // A surprise is off by a few roundings of what it is the difference of.
+    let slack: f64 = p.iter().zip(log_p).map(|(p, bits)| p * 2e-7 * (1.0 - bits)).sum();
+    let most = share * parts.iter().sum::<f64>();
+    let mut sum = parts[0];
+    for (i, part) in parts.iter().enumerate().skip(1) {
+        sum += part;
+        let least = LEAST_PART * p[0];
+        // All of them are never more than a share of 1.
+        if (part / least - 1.0).abs() < 1e-3 || share < 1.0 && (sum - most).abs() < slack {
+            return None;
+        }
+        if *part < least || share < 1.0 && sum > most {
+            return Some(i);
+        }
+    }
+    Some(p.len())
 }
 
 fn top_n_sigma(x: &[f64], n: f64) -> Option<usize> {

@@ -1,5 +1,5 @@
-//! The filters that keep a prefix: top-k, top-p, min-p, top-a, p-less, epsilon, eta, top-n-sigma (F1, F2,
-//! F5).
+//! The filters that keep a prefix: top-k, top-p, min-p, top-a, p-less, epsilon, eta, top-n-sigma, top-H (F1,
+//! F2, F5, F12).
 //!
 //! At the temperature `UNIT` a weight is `2^z`, so the row 0, -1, -2, -2 has the probabilities 1/2, 1/4, 1/8,
 //! 1/8, an entropy of 1.75 bits and a mass of twice the first token's, all exactly.
@@ -42,6 +42,12 @@ rules!(prefix_rules:
     F5 top_n_sigma_does_not_see_the_temperature,
     F5 top_n_sigma_caps_far_logits,
     F5 top_n_sigma_of_equal_logits_keeps_all,
+    F12 top_h_stops_before_it_exceeds_its_share_of_the_entropy,
+    F12 top_h_on_a_tie_at_the_cut_keeps_the_lower_id,
+    F12 top_h_looks_at_the_first_hundred_tokens,
+    F12 top_h_of_one_keeps_what_adds_to_the_entropy,
+    F12 top_h_keeps_the_first_token,
+    F12 top_h_sees_what_was_left_and_the_temperature,
 );
 
 const DYADIC: [f32; 4] = [0.0, -1.0, -2.0, -2.0];
@@ -395,4 +401,80 @@ fn top_n_sigma_of_equal_logits_keeps_all(check: &Check<'_>) {
         check.keeps_first(&Case::of(&vec![-3.0; vocab], sigma(1e-30)), vocab as u32);
     }
     check.keeps_first(&Case::of(&[0.0, -1.0, -1.0], sigma(1e-30)), 1);
+}
+
+fn top_h(top_h: f32) -> SamplingParams {
+    SamplingParams { top_h, ..unit() }
+}
+
+fn top_h_stops_before_it_exceeds_its_share_of_the_entropy(check: &Check<'_>) {
+    // The tokens add 1/2, 1/2, 3/8, 3/8 bits to 7/4.
+    let shares = [(0.28, 1), (0.571, 1), (0.572, 2), (0.785, 2), (0.786, 3), (below(1.0), 3), (1.0, 4)];
+    for (share, count) in shares {
+        check.keeps_first(&Case::of(&DYADIC, top_h(share)), count);
+    }
+    // Of four equal tokens each adds a quarter, exactly.
+    for (share, count) in [(0.5, 2), (0.75, 3), (1.0, 4)] {
+        check.keeps_first(&Case::of(&[1.0; 4], top_h(below(share))), count - 1);
+        check.keeps_first(&Case::of(&[1.0; 4], top_h(share)), count);
+    }
+}
+
+fn top_h_on_a_tie_at_the_cut_keeps_the_lower_id(check: &Check<'_>) {
+    let mut row = vec![f32::NEG_INFINITY; 1024];
+    for id in [1000, 3, 700, 256] {
+        row[id] = 2.0;
+    }
+    check.keeps(&Case::of(&row, top_h(0.5)), &[3, 256]);
+    check.keeps(&Case::of(&row, top_h(0.75)), &[3, 256, 700]);
+}
+
+fn top_h_looks_at_the_first_hundred_tokens(check: &Check<'_>) {
+    for vocab in [100, 101, 255, 257, 3000, 20_000] {
+        check.keeps_first(&Case::of(&vec![-3.5; vocab], top_h(1.0)), 100);
+        check.keeps_first(&Case::of(&vec![-3.5; vocab], top_h(0.5)), 50);
+        check.keeps_first(&Case::of(&vec![-3.5; vocab], top_h(below(0.5))), 49);
+    }
+    // The first of them, where others lie before in the order of ids, one in a tile and many in one.
+    let scattered: Vec<u32> = (0..90).map(|tile| 256 * tile + 7).chain(30_000..30_030).collect();
+    let mut row = rows::bell(40_000, 0.01, 5);
+    scattered.iter().for_each(|id| row[*id as usize] = 3.0);
+    check.keeps(&Case::of(&row, top_h(1.0)), &scattered[..100]);
+    check.keeps(&Case::of(&row, top_h(0.25)), &scattered[..25]);
+}
+
+fn top_h_of_one_keeps_what_adds_to_the_entropy(check: &Check<'_>) {
+    // In units of 2^-50 a token 50 bits below two others adds 51, and one 60 bits below them 61/1024.
+    check.keeps_first(&Case::of(&[0.0, 0.0, -50.0, -50.0], top_h(1.0)), 4);
+    check.keeps_first(&Case::of(&[0.0, 0.0, -50.0, -60.0, -60.0], top_h(1.0)), 3);
+    // What weighs too little to add to the mass still surprises.
+    check.keeps_first(&Case::of(&[0.0, -30.0], top_h(1.0)), 2);
+    check.keeps_first(&Case::of(&[0.0, -30.0], top_h(below(1.0))), 1);
+    check.keeps_first(&Case::of(&[0.0, -200.0, -f32::MAX], top_h(1.0)), 1);
+    check.keeps_first(&Case::of(&[f32::MAX, -f32::MAX], top_h(1.0)), 1);
+}
+
+fn top_h_keeps_the_first_token(check: &Check<'_>) {
+    for share in [f32::from_bits(1), 1e-9, 0.1] {
+        check.keeps(&Case::of(&[0.0, 1.0, 1.0], top_h(share)), &[1]);
+        check.keeps(&Case::of(&[7.0], top_h(share)), &[0]);
+    }
+    check.keeps(&Case::of(&[0.0, -1e30, -f32::MAX], top_h(0.0)), &[0, 1, 2]);
+}
+
+fn top_h_sees_what_was_left_and_the_temperature(check: &Check<'_>) {
+    use gumball_spec::{Filter, FilterOrder};
+    let of = |order: &[Filter], share| SamplingParams {
+        top_k: 2,
+        order: FilterOrder::List(order.to_vec()),
+        ..top_h(share)
+    };
+    // Of two equal tokens each adds a half, of four a quarter.
+    check.keeps_first(&Case::of(&[1.0; 4], of(&[Filter::TopK, Filter::TopH], 0.49)), 1);
+    check.keeps_first(&Case::of(&[1.0; 4], of(&[Filter::TopH, Filter::TopK], 0.76)), 2);
+    check.keeps_first(&Case::of(&[1.0; 4], of(&[Filter::TopK, Filter::TopH], 0.76)), 1);
+    // At half the temperature 0.334, 0.447, 0.203 and 0.203 bits of 1.187.
+    let cold = |share| SamplingParams { temperature: UNIT / 2.0, ..top_h(share) };
+    check.keeps_first(&Case::of(&DYADIC, cold(0.65)), 1);
+    check.keeps_first(&Case::of(&DYADIC, cold(0.66)), 2);
 }
