@@ -1,6 +1,6 @@
 //! The house as the code has it: the table of stages and backends, the table of crates, dependencies one way,
-//! where `unsafe` may be, what stands above and what below, and a test body for every rule. How long files
-//! are is no test: `ci/report sizes` prints it.
+//! where `unsafe` may be, what stands above and what below, a test body for every rule, and what workflows
+//! may run. How long files are is no test: `ci/report sizes` prints it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -349,6 +349,34 @@ fn sources(ends: &[&str]) -> Vec<PathBuf> {
         .iter()
         .flat_map(|folder| files(&root().join(folder), ends))
         .collect()
+}
+
+#[test]
+fn workflows_run_pinned_actions_and_each_job_has_its_permissions_and_a_limit_of_time() {
+    let workflows = files(&root().join(".github/workflows"), &[".yml", ".yaml"]);
+    assert!(!workflows.is_empty());
+    for path in workflows {
+        let text = fs::read_to_string(&path).expect("a workflow");
+        for line in text.lines().filter(|line| line.contains("uses:")) {
+            let (_, pin) = line.split_once('@').unwrap_or_default();
+            let (commit, version) = pin.split_once(" # v").unwrap_or_default();
+            let is_hash = commit.len() == 40 && commit.bytes().all(|byte| byte.is_ascii_hexdigit());
+            let is_version = version.split('.').filter(|part| part.parse::<u32>().is_ok()).count() == 3;
+            assert!(is_hash && is_version, "{}: {line:?} wants @COMMIT # vVERSION", path.display());
+        }
+        let (_, jobs) = text.split_once("\njobs:\n").expect("jobs");
+        let named = |line: &str| line.starts_with("  ") && !line[2..].starts_with([' ', '#']);
+        for job in jobs.lines().collect::<Vec<_>>().chunk_by(|_, line| !named(line)) {
+            for key in ["    permissions:", "    timeout-minutes:"] {
+                let has = job.iter().any(|line| line.starts_with(key));
+                assert!(
+                    has || !job.iter().any(|line| named(line)),
+                    "{}: {job:#?} has no{key}",
+                    path.display()
+                );
+            }
+        }
+    }
 }
 
 #[test]
