@@ -60,7 +60,7 @@ RELEASES: dict[str, dict[str, str]] = {
 FOLDERS = {"flashinfer-python": "flashinfer", "llama-cpp-python": "llama_cpp"}
 
 
-def text_of(function: ast.FunctionDef) -> str:
+def text_of(function: ast.FunctionDef | ast.AsyncFunctionDef) -> str:
     """A function's arguments, without types."""
     given = function.args
     for one in (*given.posonlyargs, *given.args, *given.kwonlyargs, given.vararg, given.kwarg):
@@ -81,7 +81,7 @@ def text_of(function: ast.FunctionDef) -> str:
     return f"{text} | {', '.join(read)}" if read else text
 
 
-def names_read(function: ast.FunctionDef) -> Iterator[str]:
+def names_read(function: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[str]:
     """The names that a function takes out of dictionaries of parameters."""
     for node in ast.walk(function):
         key: ast.expr | None = None
@@ -135,19 +135,23 @@ def files_of(package: Path) -> Iterator[tuple[str, bytes]]:
                     yield member.name.partition("/")[2], file.read()
 
 
+def download(folder: Path, release: str) -> Path:
+    """The package of a release, which pip brings into a folder where it is not there."""
+    found = f"{release.replace('-', '_').replace('==', '-')}[-.]*"
+    if not list(folder.glob(found)):
+        pip = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", str(folder), release]
+        subprocess.run(pip, check=True)
+    (package,) = folder.glob(found)
+    return package
+
+
 def main(folder: Path) -> None:
     recorded = {}
     for release, wanted in RELEASES.items():
-        name, version = release.split("==")
+        name = release.partition("==")[0]
         under = FOLDERS.get(name, name.replace("-", "_"))
-        found = f"{name.replace('-', '_')}-{version}*"
-        if not list(folder.glob(found)):
-            pip = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", str(folder), release]
-            subprocess.run(pip, check=True)
-        (package,) = folder.glob(found)
-        sources = {
-            path.removeprefix(f"{under}/"): text for path, text in files_of(package) if path.startswith(f"{under}/")
-        }
+        files = files_of(download(folder, release))
+        sources = {path.removeprefix(f"{under}/"): text for path, text in files if path.startswith(f"{under}/")}
         recorded[release] = {path: functions_of(sources[path].decode(), pattern) for path, pattern in wanted.items()}
     RECORD.write_text(json.dumps(recorded, indent=1) + "\n")
 
