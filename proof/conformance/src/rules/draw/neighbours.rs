@@ -23,6 +23,8 @@ fn busy(seed: u64) -> SamplingParams {
         logit_bias: vec![],
         allowed_ids: None,
         banned_ids: vec![],
+        xtc_exempt_ids: vec![],
+        no_repeat_ngram_exempt_ids: vec![],
         mirostat: None,
         order: FilterOrder::Default,
         top_k: 40,
