@@ -289,7 +289,7 @@ DEVICE void compute_gains(CandidateList& list, u32 count, float log2e_over_t) {
     }
 }
 
-// Draws the token of a row whose first filter looks at the first k tokens alone, from those of all shards.
+// Draws the token of a row whose first filter looks at the first k tokens alone, from the first k tokens of all shards.
 template <class Shard>
 DEVICE void draw_from_lists(const RowWords& row, ShardStorage<true>& storage, const RowRecords& records,
                             const Shard& shard, const ShardInputs& inputs) {

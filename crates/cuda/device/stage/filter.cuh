@@ -204,7 +204,7 @@ DEVICE_NOINLINE u32 top_h_count(const u64* keys, u32 count, float log2e_over_t, 
         sum += float_to_u32(weights[k] * 268435456.0f);
     }
     const float log2_z = log2_rule(u64_to_float(warp_sum(sum)) * bits_float((127 - 28) << 23));
-    // What each token adds to the entropy.
+    // The part of the entropy that each token adds.
     u64 parts[TOKENS_PER_LANE], all = 0;
 #pragma unroll
     for (u32 k = 0; k < TOKENS_PER_LANE; k++) {

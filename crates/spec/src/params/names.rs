@@ -96,8 +96,8 @@ pub struct FilterKind {
     pub listed: bool,
     /// May drop the first tokens.
     pub interval: bool,
-    /// How many first tokens of its given set it looks at, if it looks at no others: so many, or as many as
-    /// its parameter says.
+    /// If it looks at the first tokens of its given set and at no others, their number at most: its parameter
+    /// may be a smaller number of tokens.
     pub counted: Option<usize>,
     /// Kernels have its number in units of 2^-32, rounded up (F1).
     pub share: bool,

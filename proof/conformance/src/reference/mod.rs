@@ -216,7 +216,7 @@ const LEAST_PART: f64 = 1.0 / (1u64 << 51) as f64;
 
 fn top_h(p: &[f64], log_p: &[f64], share: f64) -> Option<usize> {
     let parts: Vec<f64> = p.iter().zip(log_p).map(|(p, bits)| p * -bits).collect();
-    // A surprise is off by a few roundings of what it is the difference of.
+    // A surprise is a difference, and off by a few roundings of its two numbers.
     let slack: f64 = p.iter().zip(log_p).map(|(p, bits)| p * 2e-7 * (1.0 - bits)).sum();
     let most = share * parts.iter().sum::<f64>();
     let mut sum = parts[0];
