@@ -6,7 +6,7 @@ import { toParams } from "./parameters.js";
 const NAMES = {
   vllm: { temperature: "temperature", top_p: "top_p", top_k: "top_k", min_p: "min_p", seed: "seed", repetition_penalty: "repetition_penalty", frequency_penalty: "frequency_penalty", presence_penalty: "presence_penalty", min_tokens: "min_tokens", stop_ids: "stop_token_ids", allowed_ids: "allowed_token_ids" },
   sglang: { temperature: "temperature", top_p: "top_p", top_k: "top_k", min_p: "min_p", seed: "sampling_seed", repetition_penalty: "repetition_penalty", frequency_penalty: "frequency_penalty", presence_penalty: "presence_penalty", min_tokens: "min_new_tokens", stop_ids: "stop_token_ids" },
-  transformers: { temperature: "temperature", top_p: "top_p", top_k: "top_k", min_p: "min_p", typical_p: "typical_p", epsilon_cutoff: "epsilon_cutoff", eta_cutoff: "eta_cutoff", repetition_penalty: "repetition_penalty", no_repeat_ngram: "no_repeat_ngram_size", min_tokens: "min_new_tokens", stop_ids: "eos_token_id" },
+  transformers: { temperature: "temperature", top_p: "top_p", top_k: "top_k", min_p: "min_p", typical_p: "typical_p", epsilon_cutoff: "epsilon_cutoff", eta_cutoff: "eta_cutoff", top_h: "top_h", repetition_penalty: "repetition_penalty", no_repeat_ngram: "no_repeat_ngram_size", min_tokens: "min_new_tokens", stop_ids: "eos_token_id" },
   llama: { temperature: "--temp", top_p: "--top-p", top_k: "--top-k", min_p: "--min-p", seed: "--seed", typical_p: "--typical", top_n_sigma: "--top-nsigma", xtc_probability: "--xtc-probability", xtc_threshold: "--xtc-threshold", repetition_penalty: "--repeat-penalty", frequency_penalty: "--frequency-penalty", presence_penalty: "--presence-penalty" },
 };
 const TITLES = { vllm: "vLLM", sglang: "SGLang", transformers: "transformers", llama: "llama.cpp" };
@@ -103,7 +103,7 @@ export function engineCode(target, settings, row) {
     },
     transformers() {
       missing.delete("seed");
-      const filters = new Set(["temperature", "top_p", "top_k", "min_p", "typical_p", "epsilon_cutoff", "eta_cutoff"]);
+      const filters = new Set(["temperature", "top_p", "top_k", "min_p", "typical_p", "epsilon_cutoff", "eta_cutoff", "top_h"]);
       const shape = pairs.filter(([name]) => !greedy || !filters.has(name)).map(([name, value, own]) => `${name}=${said(own, value)}`);
       if (!("top_k" in given) && !greedy) shape.push("top_k=0");
       if (bans.length) shape.push(`suppress_tokens=${python(bans)}`);
@@ -165,7 +165,7 @@ function differences(target, params, { biases, bans, phrases, greedy }) {
     say(greedy, "A temperature of 0 is an error there: do_sample=False is greedy.");
     say(!greedy && (has("top_k") || has("epsilon_cutoff")), "transformers keeps every token equal to the last one kept; here ties are settled by id.");
     say(!greedy && has("typical_p"), "transformers applies typical-p after min-p.");
-    say(params.order === "joint" || Array.isArray(params.order), "transformers' filters act one after the other, top-k, top-p, min-p, typical-p, epsilon, eta.");
+    say(params.order === "joint" || Array.isArray(params.order), "transformers' filters act one after the other, top-H, top-k, top-p, min-p, typical-p, epsilon, eta.");
     say(params.temperature_last && !greedy, "transformers divides by the temperature before any filter.");
     say(has("repetition_scope"), "transformers' repetition penalty counts prompt and output.");
     say(edited && has("repetition_penalty") && !params.bias_first, "transformers adds the bias before the repetition penalty.");

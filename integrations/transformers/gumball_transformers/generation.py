@@ -15,7 +15,6 @@ __all__ = ["DRAFTS", "EDITS", "SAMPLING", "configs_of", "has_own_generate", "sai
 SAMPLING = (
     "temperature",
     *FILTERS,
-    "top_h",
     "repetition_penalty",
     "renormalize_logits",
     "penalty_alpha",

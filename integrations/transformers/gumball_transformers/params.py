@@ -21,6 +21,7 @@ __all__ = ["CALL_NAMES", "LOGPROBS_NAMES", "OUR_NAMES", "refuse_names", "taken"]
 
 # The filters that transformers has, too, each with its processor and the attribute that has its number.
 _FILTERS_OF_BOTH: dict[str, tuple[type, str]] = {
+    "top_h": (theirs.TopHLogitsWarper, "top_h"),
     "top_k": (theirs.TopKLogitsWarper, "top_k"),
     "top_p": (theirs.TopPLogitsWarper, "top_p"),
     "min_p": (theirs.MinPLogitsWarper, "min_p"),

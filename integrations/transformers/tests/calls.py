@@ -33,6 +33,11 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         {"top_k": 60, "top_p": 0.95, "min_p": 0.01, "typical_p": 0.8, "epsilon_cutoff": 3e-3, "eta_cutoff": 2e-3}
         | {"order": ["top_k", "top_p", "min_p", "typical_p", "epsilon_cutoff", "eta_cutoff"]},
     ),
+    "top-H": ({"top_h": 0.4}, {"top_h": 0.4}),
+    "top-H before top-k": (
+        {"top_h": 0.9, "top_k": 9, "temperature": 1.5},
+        {"top_h": 0.9, "top_k": 9, "temperature": 1.5},
+    ),
     "repetition penalty": ({"repetition_penalty": 1.3}, {"repetition_penalty": 1.3}),
     "greedy with edits": (
         {"do_sample": False, "repetition_penalty": 1.2, "no_repeat_ngram_size": 2},

@@ -112,9 +112,8 @@ def test_logits_of_half_precision_are_read_as_they_are(recorded: Any, dtype: tor
     model = recorded_model.model(rows)
     assert new(model, [PROMPT], seed=7, top_p=0.9) == [alone(rows, PROMPT, LENGTH, seed=7, top_p=0.9)]
     # Processors that stay are handed float32, as transformers does it.
-    assert new(model, [PROMPT], seed=7, top_h=0.99) == new(
-        recorded_model.model(rows.float()), [PROMPT], seed=7, top_h=0.99
-    )
+    biased = {"sequence_bias": [[[PROMPT[-1], 28], 2.0]]}
+    assert new(model, [PROMPT], seed=7, **biased) == new(recorded_model.model(rows.float()), [PROMPT], seed=7, **biased)
 
 
 class EndsBehind(StoppingCriteria):

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import LogitsProcessorList
+from transformers import LogitsProcessorList, TopHLogitsWarper
 
 import gumball
 import gumball_transformers
@@ -122,3 +122,22 @@ def test_a_cache_that_comes_back_goes_on(recorded: Any) -> None:
     )
     # A sequence that is resumed after its prompt has the same positions, so the same words.
     assert more[0] == whole[10:]
+
+
+# By share, how many of all rows may have another set than transformers'. Its sums are rounded in f32, which decides whether it keeps the last
+# token at a share of 1, and which unlikely tokens it keeps where the first one has a probability of 0.98 and more.
+OTHER_SETS = {0.1: 0.001, 0.4: 0.001, 0.7: 0.001, 0.9: 0.005, 0.99: 0.01, 1.0: 0.5}
+
+
+@pytest.mark.parametrize("share", OTHER_SETS)
+def test_top_h_keeps_what_transformers_keeps(share: float) -> None:
+    random = torch.Generator().manual_seed(5)
+    rows = torch.randn(2000, 1000, generator=random) * (0.3 + 3 * torch.rand(2000, 1, generator=random))
+    raised = torch.randint(1000, (1000, 12), generator=random)
+    rows[:1000].scatter_add_(1, raised, 10 * torch.rand(1000, 12, generator=random))
+    wanted = TopHLogitsWarper(share)(None, rows).isfinite()
+    found = torch.from_numpy(gumball.mask_logits(rows.numpy(), params=gumball.SamplingParams(top_h=share))).isfinite()
+    other = (wanted != found).any(1)
+    assert other.float().mean() <= OTHER_SETS[share]
+    between = rows.softmax(1).where(wanted != found, 0).sum(1)
+    assert share == 1 or between.max() < 5e-5
