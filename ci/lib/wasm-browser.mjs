@@ -1,18 +1,19 @@
-// Runs WebAssembly in a headless browser, Debian's Chromium: `node ci/lib/wasm-browser.mjs JOB..`, where a job is `golden`, the golden draws
-// by the npm package; a FILE.wasm below the repository's root, whose main function is called as by ci/lib/wasm-call.mjs; or `generate:JSON`,
-// a text by wllama and the package, written as JSON (ci/lib/wasm-worker.mjs).
+// Runs WebAssembly in headless browsers: `node ci/lib/wasm-browser.mjs [BROWSER..] JOB..`, in Chromium if none of chromium, firefox and webkit is
+// named, one after the other, where a job is `golden`, the golden draws and the golden marks by the npm package; a FILE.wasm below the
+// repository's root, whose main function is called as by ci/lib/wasm-call.mjs; or `generate:JSON`, a text by wllama and the package, written as
+// JSON (ci/lib/wasm-worker.mjs).
 // A server on this machine alone hands out the repository's files; a worker in the page does the jobs and says what came out.
-// Exits with 77 where there is no browser. CHROMIUM names another one. LIMIT_S (1200): how long all jobs may take.
-import { spawn } from "node:child_process";
-import { mkdtempSync, readFileSync, rmSync } from "node:fs";
+// Exits with 77 where a browser is not there. CHROMIUM and FIREFOX name other ones. LIMIT_S (1200): how long a browser may take for all jobs.
+import { readFileSync } from "node:fs";
 import { createServer } from "node:http";
-import { tmpdir } from "node:os";
-import { join, relative, resolve } from "node:path";
+import { relative, resolve } from "node:path";
+import { BROWSERS } from "../../apps/explorer/tests/drivers.mjs";
 
 const root = resolve(import.meta.dirname, "../..");
-const jobs = process.argv.slice(2).map((job) => (job.endsWith(".wasm") ? relative(root, resolve(job)) : job));
+const named = process.argv.slice(2).filter((name) => name in BROWSERS);
+const jobs = process.argv.slice(2).filter((name) => !(name in BROWSERS)).map((job) => (job.endsWith(".wasm") ? relative(root, resolve(job)) : job));
 if (jobs.length === 0) {
-  console.error("usage: node ci/lib/wasm-browser.mjs golden|FILE.wasm|generate:JSON..");
+  console.error("usage: node ci/lib/wasm-browser.mjs [chromium|firefox|webkit..] golden|FILE.wasm|generate:JSON..");
   process.exit(64);
 }
 
@@ -25,17 +26,8 @@ worker.onerror = (event) => say({ failed: event.message || "the worker did not s
 worker.postMessage(${JSON.stringify(jobs)});
 </script>`;
 
-const profile = mkdtempSync(join(tmpdir(), "gumball-browser-"));
-let browser;
-function end(status, message) {
-  if (message) console.error(message);
-  browser?.kill("SIGKILL");
-  setTimeout(() => {
-    rmSync(profile, { recursive: true, force: true, maxRetries: 5 });
-    process.exit(status);
-  }, 300);
-}
-
+/** What is called when the page has done its jobs, or cannot. @type {{ resolve(): void, reject(error: Error): void }} */
+let end;
 const server = createServer((request, response) => {
   const path = decodeURIComponent(new URL(request.url, "http://localhost").pathname);
   if (request.method === "POST" && path === "/say") {
@@ -45,8 +37,8 @@ const server = createServer((request, response) => {
       response.end();
       const { line, failed, done } = JSON.parse(body);
       if (line) console.log(line);
-      if (failed) end(1, failed);
-      if (done) end(0);
+      if (failed) end.reject(new Error(failed));
+      if (done) end.resolve();
     });
     return;
   }
@@ -61,20 +53,28 @@ const server = createServer((request, response) => {
   }
 });
 
-server.listen(0, "127.0.0.1", () => {
-  const flags = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run", `--user-data-dir=${profile}`];
-  const address = `http://127.0.0.1:${server.address().port}/`;
-  const names = process.env.CHROMIUM ? [process.env.CHROMIUM] : ["chromium", "chromium-headless-shell", "google-chrome"];
-  const start = () => {
-    const name = names.shift();
-    if (!name) return end(77, "ci/lib/wasm-browser.mjs: no browser (Debian's package chromium)");
-    browser = spawn(name, [...flags, address], { stdio: ["ignore", "ignore", "pipe"] });
-    let said = "";
-    browser.stderr.on("data", (part) => (said = (said + part).slice(-2000)));
-    browser.on("error", start);
-    browser.on("exit", (status) => status !== null && end(1, `the browser ended with ${status}:\n${said}`));
-  };
-  start();
-});
+await new Promise((listening) => server.listen(0, "127.0.0.1", listening));
+const address = `http://127.0.0.1:${server.address().port}/`;
 const limit = Number(process.env.LIMIT_S ?? 1200);
-setTimeout(() => end(1, `the browser has said nothing for ${limit} s`), limit * 1000).unref();
+for (const name of named.length ? named : ["chromium"]) {
+  const [start, packages] = BROWSERS[name];
+  const driver = await start();
+  if (!driver) {
+    console.error(`ci/lib/wasm-browser.mjs: ${name} is not there (Debian's ${packages})`);
+    process.exitCode = 77;
+    break;
+  }
+  const timer = setTimeout(() => end.reject(new Error(`${name} has not done its jobs in ${limit} s`)), limit * 1000);
+  try {
+    const done = new Promise((resolve, reject) => (end = { resolve, reject }));
+    await Promise.all([driver.open(address), done]);
+  } catch (error) {
+    console.error(error.message);
+    process.exitCode = 1;
+  }
+  clearTimeout(timer);
+  driver.close();
+  if (process.exitCode) break;
+}
+server.close();
+server.closeAllConnections();

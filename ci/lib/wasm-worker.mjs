@@ -9,15 +9,16 @@ async function fetched(path) {
 
 async function golden() {
   const gumball = await import("../../bindings/wasm/pkg/index.js");
-  const { check } = await import("../../bindings/wasm/tests/golden.mjs");
+  const { check, checkMarks } = await import("../../bindings/wasm/tests/golden.mjs");
   await gumball.init();
-  const [generated, recorded] = await Promise.all(
-    ["generated", "smollm2"].map(async (name) => (await fetched(`/proof/conformance/golden/${name}.json`)).json()),
+  const [generated, recorded, marks] = await Promise.all(
+    ["generated", "smollm2", "marks"].map(async (name) => (await fetched(`/proof/conformance/golden/${name}.json`)).json()),
   );
   const rows = await (await fetched("/proof/conformance/rows/smollm2.bf16")).arrayBuffer();
   const start = performance.now();
   const drawn = check(gumball, { ...generated, ...recorded }, new Uint16Array(rows));
-  return `golden: ${drawn} tokens are the pinned ones, in ${((performance.now() - start) / 1000).toFixed(1)} s`;
+  const texts = checkMarks(gumball, marks);
+  return `golden: ${drawn} tokens and the evidence of ${texts} texts are the pinned ones, in ${((performance.now() - start) / 1000).toFixed(1)} s`;
 }
 
 /** Generates by wllama and the package: `generate:` and JSON with the model's path, the question, and options of generate. */

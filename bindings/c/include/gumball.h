@@ -289,9 +289,18 @@ typedef struct {
     size_t skipped;
     // The sum of the scores of the tokens that count, whose number is the mean of a text without the mark.
     double score;
-    // The natural logarithm of the p-value, which was multiplied by the number of keys.
+    // The natural logarithm of the p-value, which was multiplied by the number of keys or parts that were
+    // looked at.
     double ln_p;
 } gumball_evidence;
+
+// A part of a text that is marked.
+typedef struct {
+    // The index of its first id, counted from the end of the prompt, and the index after its last id.
+    size_t start;
+    size_t end;
+    gumball_evidence evidence;
+} gumball_marked_part;
 
 // What outputs hold: R rows, with places for the T = `top_n` most likely tokens and for I = `ids` that a
 // request names. A pointer is NULL if there is nothing.
@@ -910,6 +919,23 @@ gumball_code gumball_detect(const uint32_t *ids,
                             const uint32_t *keys,
                             size_t key_count,
                             gumball_evidence *evidence);
+
+// Looks for the marked parts of a text by windows of `length` ids (200, say): the parts with a p-value,
+// which is multiplied by the number of windows, below `alpha` (1e-4, say). Windows that overlap are one
+// part. `needed` is how many parts there are, at most len / length + 1; if `parts_len` is less, `parts`
+// stays as it is, and may be NULL. The other arguments are as in gumball_detect; the key is the watermark's.
+//
+// Cost: compute.
+gumball_code gumball_find_marked(const uint32_t *ids,
+                                 size_t len,
+                                 size_t prompt_len,
+                                 const char *scheme,
+                                 const gumball_params *params,
+                                 size_t length,
+                                 double alpha,
+                                 gumball_marked_part *parts,
+                                 size_t parts_len,
+                                 size_t *needed);
 
 // Makes neutral parameters: rows are drawn from as they are, at temperature 1.
 //

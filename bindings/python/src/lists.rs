@@ -188,16 +188,23 @@ pub fn integer_lists<T: Whole>(object: &Bound<'_, PyAny>, name: &str) -> PyResul
     iterated(object, name, "a list of lists or an array of integers", each)
 }
 
-/// Reads a number as float32.
+/// Reads a number as float64.
 ///
 /// # Errors
 /// - `TypeError` if the object is no number.
-pub fn number(object: &Bound<'_, PyAny>, name: &str) -> PyResult<f32> {
+pub fn double(object: &Bound<'_, PyAny>, name: &str) -> PyResult<f64> {
     if is_truth(object) {
         return Err(wrong_type(name, "a number", object));
     }
-    let value = object.extract::<f64>().map_err(|error| not_a(error, name, "a number", object))?;
-    Ok(value as f32)
+    object.extract().map_err(|error| not_a(error, name, "a number", object))
+}
+
+/// Reads a number as float32.
+///
+/// # Errors
+/// As [`double`].
+pub fn number(object: &Bound<'_, PyAny>, name: &str) -> PyResult<f32> {
+    Ok(double(object, name)? as f32)
 }
 
 /// Reads the elements of a one-dimensional array on the host, as float32.

@@ -1,11 +1,11 @@
 //! Looks for watermarks in ids: the calls under `gumball.detect`.
 
-use gumball_detect::{Evidence, Scheme, detect_any, parts, scores};
+use gumball_detect::{Evidence, detect_any, find_marked};
 use gumball_engine::Watermark;
 use pyo3::prelude::*;
 
 use crate::errors::to_py_err;
-use crate::lists::{extract_int, integers, number};
+use crate::lists::{double, extract_int, integers};
 use crate::params::{named, part};
 
 /// Tokens that count, tokens that do not, the score and the logarithm of the p-value.
@@ -60,10 +60,9 @@ pub fn marked_parts(
     scheme: &Bound<'_, PyAny>,
 ) -> PyResult<Vec<(usize, usize, Row)>> {
     let (ids, prompt_len) = text(ids, prompt)?;
-    let (length, alpha) = (extract_int(length, "length")?, f64::from(number(alpha, "alpha")?));
-    let (watermark, scheme): (_, Scheme) = (checked(watermark)?, named(scheme, "scheme")?);
-    let key = scheme.key(watermark.key).map_err(to_py_err)?;
-    let found = py.detach(|| parts(&scores(&ids, prompt_len, scheme, &watermark, key), length, alpha));
+    let (length, alpha) = (extract_int(length, "length")?, double(alpha, "alpha")?);
+    let (watermark, scheme) = (checked(watermark)?, named(scheme, "scheme")?);
+    let found = py.detach(|| find_marked(&ids, prompt_len, scheme, &watermark, length, alpha));
     Ok(found
         .map_err(to_py_err)?
         .iter()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 from pathlib import Path
@@ -16,12 +17,18 @@ from gumball import (
     Batch,
     Dry,
     DynamicTemperature,
+    Evidence,
     InvalidValueError,
+    MarkedPart,
     Mirostat,
     Pool,
     Sampler,
     SamplingParams,
     State,
+    Watermark,
+    add_watermark_keys,
+    detect,
+    find_marked,
     prompt_seed,
     sample_seed,
 )
@@ -107,6 +114,23 @@ def test_prompts_and_samples_have_the_pinned_seeds() -> None:
         seed = prompt_seed(int(case["run"]), int(case["prompt"]), case["turn"])
         assert (seed, sample_seed(seed, case["sample"])) == (int(case["prompt_seed"]), int(case["sample_seed"]))
     assert prompt_seed(7, 41) == prompt_seed(7, 41, 0)
+
+
+def test_texts_have_the_pinned_evidence_and_marked_parts() -> None:
+    cases = json.loads((CONFORMANCE / "golden/marks.json").read_text())
+    add_watermark_keys(cases["watermark_keys"])
+
+    def evidence(found: dict[str, Any]) -> Evidence:
+        return Evidence(**{name: value for name, value in found.items() if name != "p_value"})
+
+    for case in cases["texts"]:
+        mark, ids = Watermark(**case["watermark"]), case["ids"]
+        text = {"prompt": case["prompt"], "scheme": case["scheme"]}
+        found = detect(ids, mark, keys=case["keys"], **text)
+        assert found == evidence(case["evidence"])
+        assert math.isclose(found.p_value, case["evidence"]["p_value"], rel_tol=1e-14)
+        parts = [MarkedPart(one["start"], one["end"], evidence(one["evidence"])) for one in case["parts"]]
+        assert find_marked(ids, mark, length=case["length"], alpha=case["alpha"], **text) == parts
 
 
 @pytest.mark.parametrize(

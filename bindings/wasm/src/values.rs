@@ -42,6 +42,8 @@ extern "C" {
     pub type InspectOptions;
     #[wasm_bindgen(typescript_type = "DetectOptions")]
     pub type DetectOptions;
+    #[wasm_bindgen(typescript_type = "FindOptions")]
+    pub type FindOptions;
 }
 
 /// The argument that holds a function's options.
@@ -87,8 +89,13 @@ impl Options {
     }
 
     /// Returns an option as a number.
+    pub fn double(&self, name: &str) -> Result<Option<f64>> {
+        self.get(name)?.map(|value| double(&value, name)).transpose()
+    }
+
+    /// Returns an option as a number, rounded to f32.
     pub fn number(&self, name: &str) -> Result<Option<f32>> {
-        self.get(name)?.map(|value| number(&value, name)).transpose()
+        Ok(self.double(name)?.map(|value| value as f32))
     }
 
     /// Returns an option as a list of ids; empty if it is absent.
@@ -174,10 +181,14 @@ pub fn integer<T: Integer>(value: &JsValue, name: &str) -> Result<T> {
     number.ok_or_else(|| outside(digits))
 }
 
+/// Reads a number.
+pub fn double(value: &JsValue, name: &str) -> Result<f64> {
+    value.as_f64().ok_or_else(|| Failure::wrong_type(name, value, "a number"))
+}
+
 /// Reads a number, rounded to f32.
 pub fn number(value: &JsValue, name: &str) -> Result<f32> {
-    let number = value.as_f64().ok_or_else(|| Failure::wrong_type(name, value, "a number"))?;
-    Ok(number as f32)
+    Ok(double(value, name)? as f32)
 }
 
 /// Reads true or false.

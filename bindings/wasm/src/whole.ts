@@ -296,6 +296,23 @@ export interface DetectOptions {
   scheme?: "gumball" | "vllm" | "sglang";
 }
 
+/** Options of `find_marked`. */
+export interface FindOptions extends Omit<DetectOptions, "keys"> {
+  /** How many ids a window has; 200. */
+  length?: number;
+  /** Below which p-value a part is marked; 1e-4. */
+  alpha?: number;
+}
+
+/** A part of a text that is marked. */
+export interface MarkedPart {
+  /** The index of its first id, counted from the end of the prompt. */
+  start: number;
+  /** The index after its last id. */
+  end: number;
+  evidence: Evidence;
+}
+
 /** How likely it is that a text without a mark scores as much. */
 export interface Evidence {
   /** The number of the key that the text was looked at with; of several, of the one with the smallest p-value. */
@@ -305,7 +322,7 @@ export interface Evidence {
   skipped: number;
   /** The sum of the scores of the tokens that count, whose number is the mean of a text without the mark. */
   score: number;
-  /** The p-value, and its natural logarithm; multiplied by the number of keys. */
+  /** The p-value, and its natural logarithm; multiplied by the number of keys or parts that were looked at. */
   p_value: number;
   ln_p: number;
 }

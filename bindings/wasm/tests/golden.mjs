@@ -1,4 +1,5 @@
-// The tokens that the engine pins, drawn through the package; in Node and in browsers. `check` throws at the first difference.
+// The tokens that the engine pins, drawn through the package, and the marks that the detector finds; in Node and in browsers. `check` and
+// `checkMarks` throw at the first difference.
 
 import { bell, bf16, f16, grid, modelLike } from "./rows.mjs";
 
@@ -55,7 +56,7 @@ function streams(recorded) {
 /** Throws unless two lists are equal. */
 function equal(seen, pinned, what) {
   const [a, b] = [seen, pinned].map((list) => JSON.stringify(Array.from(list)));
-  if (a !== b) throw new Error(`${what}: drawn ${a}, pinned ${b}`);
+  if (a !== b) throw new Error(`${what}: seen ${a}, pinned ${b}`);
 }
 
 /**
@@ -95,4 +96,17 @@ export function check({ Sampler, Pool }, pinned, recorded) {
     pool.free();
   }
   return drawn;
+}
+
+/**
+ * Looks for the marks of all pinned texts, whose scores and p-values must be the same bit for bit. `pinned` is the content of
+ * proof/conformance/golden/marks.json. Returns how many texts there are.
+ */
+export function checkMarks({ add_watermark_keys, detect, find_marked }, pinned) {
+  add_watermark_keys(pinned.watermark_keys);
+  pinned.texts.forEach(({ ids, prompt, watermark, scheme, keys, evidence, length, alpha, parts }, index) => {
+    equal([detect(ids, { prompt, watermark, scheme, keys })], [evidence], `the evidence of text ${index}`);
+    equal(find_marked(ids, { prompt, watermark, scheme, length, alpha }), parts, `the marked parts of text ${index}`);
+  });
+  return pinned.texts.length;
 }

@@ -5,7 +5,7 @@ import test from "node:test";
 
 import * as gumball from "../pkg/node.js";
 import * as alone from "../pkg/sampler/node.js";
-import { check } from "./golden.mjs";
+import { check, checkMarks } from "./golden.mjs";
 
 const conformance = new URL("../../../proof/conformance/", import.meta.url);
 const read = (name) => readFileSync(new URL(name, conformance));
@@ -35,6 +35,14 @@ test("marked texts are found, other engines' too", () => {
   assert.ok(tokens === 51 && Math.abs(score - 36.443086552912415) < 1e-9);
   assert.throws(() => gumball.detect(ids, { watermark: { key: 5 }, scheme: "vllm" }), (error) => error.parameter === "keys");
   assert.throws(() => gumball.detect(ids, { scheme: "synthid" }), (error) => error.parameter === "scheme");
+});
+
+test("scores, p-values and marked parts of texts are those of the crate, bit for bit", () => {
+  assert.ok(checkMarks(gumball, JSON.parse(read("golden/marks.json"))) > 3);
+  for (const [option, value] of [["length", 0], ["length", -1], ["alpha", 1], ["alpha", NaN], ["alpha", "0.1"], ["keys", [5]]]) {
+    const refused = (error) => error.parameter === (option === "keys" ? "options" : option) && error instanceof gumball.GumballError;
+    assert.throws(() => gumball.find_marked([1, 2], { watermark: { key: 5 }, [option]: value }), refused, `${option} ${value}`);
+  }
 });
 
 test("prompts and samples have the pinned seeds", () => {

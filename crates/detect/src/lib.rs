@@ -3,6 +3,10 @@
 //! Each token of a text that the key did not draw arrives at an `Exp(1)` time in the race of its context, so
 //! `-ln(1 - exp(-time))` is `Exp(1)` too, and the sum of n of them has Erlang's law: the p-value is exact. A
 //! marked text drew its tokens because they arrived early, so its sum is larger.
+//!
+//! Logarithms and exponentials are libm's, the same operations on every machine, WebAssembly among them; the
+//! standard library takes each system's own. So a text has the same score and p-value, bit for bit, wherever
+//! it is looked at.
 #![forbid(unsafe_code)]
 
 use std::collections::HashMap;
@@ -42,14 +46,14 @@ impl Evidence {
     /// Returns the p-value; 0 if it is less than an f64 can be.
     #[must_use]
     pub fn p_value(&self) -> f64 {
-        self.ln_p.exp()
+        libm::exp(self.ln_p)
     }
 
     /// Returns the evidence as one of `trials`, of which the best is reported: the p-value is multiplied by
     /// their number (Bonferroni).
     #[must_use]
     pub fn among(self, trials: usize) -> Self {
-        Self { ln_p: (self.ln_p + (trials.max(1) as f64).ln()).min(0.0), ..self }
+        Self { ln_p: (self.ln_p + libm::log(trials.max(1) as f64)).min(0.0), ..self }
     }
 
     /// Adds up scores.
@@ -112,10 +116,7 @@ pub fn detect_any(
     watermark: &Watermark,
     numbers: &[u32],
 ) -> Result<(u32, Evidence)> {
-    if prompt_len > ids.len() {
-        let allowed = format!("at most {}, the number of ids", ids.len());
-        return Err(Error::out_of_range("prompt_len", prompt_len, allowed));
-    }
+    check_prompt(ids, prompt_len)?;
     let mut best: Option<(u32, Evidence)> = None;
     for number in numbers {
         let evidence = detect(ids, prompt_len, scheme, watermark, scheme.key(*number)?);
@@ -127,12 +128,35 @@ pub fn detect_any(
     Ok((number, evidence.among(numbers.len())))
 }
 
-/// Looks for marked parts of a text by windows of `length` ids, of which each begins a quarter later than the
-/// one before, and returns the parts with a p-value below `alpha`, joined where they overlap.
+/// Looks for the parts of a text that a watermark's key marked, by windows of `length` ids after the prompt,
+/// of which each begins a quarter later than the one before, and returns the parts with a p-value below
+/// `alpha`, joined where they overlap or touch: at most one for each `length` ids, and one more.
 ///
 /// # Errors
-/// - [`Error::OutOfRange`] for a length of 0, and for an `alpha` outside 0..1.
-pub fn parts(scores: &[Option<f64>], length: usize, alpha: f64) -> Result<Vec<Part>> {
+/// - [`Error::OutOfRange`] for a prompt of more ids than there are, a length of 0, and an `alpha` outside
+///   0..1; and the errors of [`Scheme::key`].
+pub fn find_marked(
+    ids: &[u32],
+    prompt_len: usize,
+    scheme: Scheme,
+    watermark: &Watermark,
+    length: usize,
+    alpha: f64,
+) -> Result<Vec<Part>> {
+    check_prompt(ids, prompt_len)?;
+    let key = scheme.key(watermark.key)?;
+    parts(&scores(ids, prompt_len, scheme, watermark, key), length, alpha)
+}
+
+fn check_prompt(ids: &[u32], prompt_len: usize) -> Result<()> {
+    if prompt_len <= ids.len() {
+        return Ok(());
+    }
+    let allowed = format!("at most {}, the number of ids", ids.len());
+    Err(Error::out_of_range("prompt_len", prompt_len, allowed))
+}
+
+fn parts(scores: &[Option<f64>], length: usize, alpha: f64) -> Result<Vec<Part>> {
     if length == 0 {
         return Err(Error::out_of_range("length", length, "at least 1"));
     }
@@ -147,7 +171,7 @@ pub fn parts(scores: &[Option<f64>], length: usize, alpha: f64) -> Result<Vec<Pa
     for ids in &windows {
         let of = |ids: &Range<usize>| Evidence::of(&scores[ids.clone()]).among(windows.len());
         let evidence = of(ids);
-        if evidence.ln_p >= alpha.ln() {
+        if evidence.ln_p >= libm::log(alpha) {
             continue;
         }
         match parts.last_mut().filter(|last| last.ids.end >= ids.start) {
@@ -185,18 +209,19 @@ fn ln_tail(n: usize, x: f64) -> f64 {
             break;
         }
     }
-    let ln_largest = largest as f64 * x.ln() - x - ln_factorial(largest);
-    (ln_largest + sum.ln()).min(0.0)
+    let ln_largest = largest as f64 * libm::log(x) - x - ln_factorial(largest);
+    (ln_largest + libm::log(sum)).min(0.0)
 }
 
 /// Returns ln(n!), by Stirling's series where that is exact to f64.
 fn ln_factorial(n: usize) -> f64 {
     if n < 32 {
-        return (2..=n).map(|k| (k as f64).ln()).sum();
+        return (2..=n).map(|k| libm::log(k as f64)).sum();
     }
     let x = n as f64;
-    let series = 1.0 / (12.0 * x) - 1.0 / (360.0 * x.powi(3)) + 1.0 / (1260.0 * x.powi(5));
-    x * x.ln() - x + 0.5 * (2.0 * std::f64::consts::PI * x).ln() + series
+    let cube = x * x * x;
+    let series = 1.0 / (12.0 * x) - 1.0 / (360.0 * cube) + 1.0 / (1260.0 * cube * x * x);
+    x * libm::log(x) - x + 0.5 * libm::log(2.0 * std::f64::consts::PI * x) + series
 }
 
 #[cfg(test)]
@@ -312,14 +337,16 @@ mod tests {
 
     #[test]
     fn a_marked_part_is_found_where_it_is() {
-        let (watermark, key) = of_number(50);
+        let (watermark, _) = of_number(50);
         let (mut ids, _) = text(None, 60, 400, 1);
         ids.extend(text(Some(watermark), 60, 150, 3).0);
         ids.extend(text(None, 60, 400, 5).0);
-        let found = parts(&scores(&ids, 0, Scheme::Gumball, &watermark, key), 100, 1e-6).unwrap();
+        let find = |length, alpha| find_marked(&ids, 0, Scheme::Gumball, &watermark, length, alpha);
+        let found = find(100, 1e-6).unwrap();
         let [part] = &found[..] else { panic!("{found:?}") };
         assert!(part.ids.start >= 325 && part.ids.end <= 625 && part.evidence.p_value() < 1e-10, "{part:?}");
-        assert!(parts(&[], 100, 0.01).unwrap().is_empty());
-        assert!(parts(&[], 0, 0.01).is_err() && parts(&[], 1, f64::NAN).is_err());
+        assert!(find_marked(&[], 0, Scheme::Gumball, &watermark, 100, 0.01).unwrap().is_empty());
+        assert!(find(0, 0.01).is_err() && find(1, f64::NAN).is_err());
+        assert!(find_marked(&ids, 951, Scheme::Gumball, &watermark, 1, 0.01).is_err());
     }
 }

@@ -79,12 +79,12 @@ impl Scheme {
         match self {
             Self::Gumball => {
                 let time = f64::from(arrival_by(key.words(context.iter().copied()), id));
-                -(-(-time * std::f64::consts::LN_2).exp_m1()).ln()
+                -libm::log(-libm::expm1(-time * std::f64::consts::LN_2))
             }
-            Self::Vllm => -f64::ln_1p(-f64::from(uniform(low, high, context, id))),
+            Self::Vllm => -libm::log1p(-f64::from(uniform(low, high, context, id))),
             Self::Sglang => {
                 let word = murmur(&[low, high, murmur(context), id]);
-                -f64::ln_1p(-(f64::from(word) + 0.5) / 2f64.powi(32))
+                -libm::log1p(-(f64::from(word) + 0.5) / 2f64.powi(32))
             }
         }
     }

@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::path::PathBuf;
 
-use gumball_detect::{Evidence, Part, Scheme, detect_any, parts, scores};
+use gumball_detect::{Evidence, Part, Scheme, detect_any, find_marked};
 use gumball_spec::{Scope, Watermark};
 use serde::Serialize;
 
@@ -84,9 +84,8 @@ pub fn run(args: &Args, out: &mut Output<'_>) -> Result<()> {
     let (number, evidence) = detect_any(&ids, prompt_len, scheme, &watermark, &args.keys).map_err(usage)?;
     let marked = match args.parts {
         Some(length) => {
-            let key = scheme.key(number).map_err(usage)?;
-            let scores = scores(&ids, prompt_len, scheme, &watermark, key);
-            parts(&scores, length, args.alpha).map_err(usage)?
+            let watermark = Watermark { key: number, ..watermark };
+            find_marked(&ids, prompt_len, scheme, &watermark, length, args.alpha).map_err(usage)?
         }
         None => Vec::new(),
     };

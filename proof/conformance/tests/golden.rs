@@ -3,7 +3,10 @@
 use gumball_bench_protocol::skipped::skip;
 use gumball_conformance::backend::available;
 use gumball_conformance::golden::{CHANGED, Set, changes};
+use gumball_detect::{Evidence, detect_any, find_marked};
+use gumball_spec::watermark::add_keys;
 use gumball_spec::{Mirostat, SamplingParams, prompt_seed, sample_seed};
+use serde_json::{Value, json};
 
 fn holds(set: Set) {
     let pinned = set.pinned().expect("the golden file is there");
@@ -43,7 +46,7 @@ fn a_changed_token_is_seen() {
 /// and the error of `refused` has one.
 #[test]
 fn parameters_are_read_from_json_and_written_as_every_language_does() {
-    let cases: serde_json::Value =
+    let cases: Value =
         serde_json::from_str(include_str!("../golden/params_json.json")).expect("an object");
     let all = |name: &str| -> Vec<(String, String)> {
         serde_json::from_value(cases[name].clone()).expect("pairs of texts")
@@ -80,13 +83,44 @@ fn a_number_that_json_has_no_word_for_is_not_written() {
 
 #[test]
 fn prompts_and_samples_have_the_pinned_seeds() {
-    let cases: Vec<serde_json::Value> =
+    let cases: Vec<Value> =
         serde_json::from_str(include_str!("../golden/rollout_seeds.json")).expect("a list");
-    let whole = |text: &serde_json::Value| -> u64 { text.as_str().expect("digits").parse().expect("a u64") };
-    let small = |number: &serde_json::Value| number.as_u64().expect("an integer") as u32;
+    let whole = |text: &Value| -> u64 { text.as_str().expect("digits").parse().expect("a u64") };
+    let small = |number: &Value| number.as_u64().expect("an integer") as u32;
     for case in &cases {
         let seed = prompt_seed(whole(&case["run"]), whole(&case["prompt"]), small(&case["turn"]));
         assert_eq!(seed, whole(&case["prompt_seed"]), "{case}");
         assert_eq!(sample_seed(seed, small(&case["sample"])), whole(&case["sample_seed"]), "{case}");
+    }
+}
+
+/// Every language finds these: scores and p-values are the same bits everywhere.
+#[test]
+fn texts_have_the_pinned_evidence_and_marked_parts() {
+    let cases: Value = serde_json::from_str(include_str!("../golden/marks.json")).expect("an object");
+    add_keys(cases["watermark_keys"].as_str().expect("a text")).expect("keys");
+    let seen = |key: u32, evidence: &Evidence| {
+        let Evidence { tokens, skipped, score, ln_p } = *evidence;
+        json!({"key": key, "tokens": tokens, "skipped": skipped, "score": score, "ln_p": ln_p, "p_value": evidence.p_value()})
+    };
+    let list = |of: &Value| -> Vec<u32> { serde_json::from_value(of.clone()).expect("integers") };
+    for case in cases["texts"].as_array().expect("a list") {
+        let params = json!({"watermark": case["watermark"]});
+        let params: SamplingParams = serde_json::from_value(params).expect("parameters");
+        let watermark = params.watermark.expect("a watermark");
+        let scheme = case["scheme"].as_str().expect("a name").parse().expect("a scheme");
+        let mut ids = list(&case["prompt"]);
+        let prompt_len = ids.len();
+        ids.extend(list(&case["ids"]));
+        let keys = if case["keys"].is_null() { vec![watermark.key] } else { list(&case["keys"]) };
+        let (key, evidence) = detect_any(&ids, prompt_len, scheme, &watermark, &keys).expect("a prompt and keys");
+        assert_eq!(seen(key, &evidence), case["evidence"]);
+        let length = case["length"].as_u64().expect("an integer") as usize;
+        let alpha = case["alpha"].as_f64().expect("a number");
+        let found = find_marked(&ids, prompt_len, scheme, &watermark, length, alpha).expect("a length");
+        let found = found.iter().map(|part| {
+            json!({"start": part.ids.start, "end": part.ids.end, "evidence": seen(watermark.key, &part.evidence)})
+        });
+        assert_eq!(Value::from_iter(found), case["parts"]);
     }
 }

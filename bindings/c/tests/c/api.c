@@ -271,6 +271,9 @@ static void masks_forced_tokens_and_hooks(void) {
 static void marks(void) {
     uint32_t ids[100], keys[2] = {3, 4};
     gumball_evidence evidence;
+    gumball_marked_part part;
+    size_t needed;
+    double score, ln_p;
     gumball_params *params = gumball_params_new();
     OK(gumball_add_watermark_keys("4 0x0123456789abcdef"));
     for (uint32_t i = 0; i < 100; i++) {
@@ -283,9 +286,24 @@ static void marks(void) {
     CHECK(evidence.tokens + evidence.skipped == 90 && evidence.ln_p > -10);
     OK(gumball_detect(ids, 60, 2, "sglang", params, &keys[1], 1, &evidence));
     CHECK(evidence.key == 4 && evidence.tokens == 51 && evidence.score > 36.443 && evidence.score < 36.444);
+    score = evidence.score, ln_p = evidence.ln_p;
     FAILS(gumball_detect(ids, 60, 0, "vllm", params, NULL, 0, &evidence), GUMBALL_OUT_OF_RANGE, "keys");
     FAILS(gumball_detect(ids, 60, 0, "synthid", params, NULL, 0, &evidence), GUMBALL_UNKNOWN, "scheme");
     FAILS(gumball_detect(ids, 60, 61, NULL, params, NULL, 0, &evidence), GUMBALL_OUT_OF_RANGE, "prompt_len");
+    OK(gumball_params_set(params, "watermark.key", 4));
+    OK(gumball_find_marked(ids, 60, 2, "sglang", params, 100, 0.999, NULL, 0, &needed));
+    CHECK(needed == 1);
+    OK(gumball_find_marked(ids, 60, 2, "sglang", params, 100, 0.999, &part, 1, &needed));
+    CHECK(needed == 1 && part.start == 0 && part.end == 58 && part.evidence.key == 4 && part.evidence.tokens == 51);
+    CHECK(part.evidence.score == score && part.evidence.ln_p == ln_p);
+    OK(gumball_find_marked(ids, 60, 2, "sglang", params, 100, 0.5, &part, 1, &needed));
+    CHECK(needed == 0 && part.end == 58);
+    FAILS(gumball_find_marked(ids, 60, 2, NULL, params, 0, 0.5, &part, 1, &needed), GUMBALL_OUT_OF_RANGE, "length");
+    FAILS(gumball_find_marked(ids, 60, 2, NULL, params, 9, 1.0, &part, 1, &needed), GUMBALL_OUT_OF_RANGE, "alpha");
+    FAILS(gumball_find_marked(ids, 60, 61, NULL, params, 9, 0.5, &part, 1, &needed), GUMBALL_OUT_OF_RANGE,
+          "prompt_len");
+    FAILS(gumball_find_marked(ids, 60, 2, NULL, params, 9, 0.5, NULL, 1, &needed), GUMBALL_OUT_OF_RANGE, "parts");
+    FAILS(gumball_find_marked(ids, 60, 2, NULL, params, 9, 0.5, &part, 1, NULL), GUMBALL_OUT_OF_RANGE, "needed");
     gumball_params_free(params);
 }
 
