@@ -290,7 +290,7 @@ KERNEL(begin_drafts, BEGIN_DRAFTS_THREADS, DraftStep, args) {
     const u32 row = blockIdx.x, lane = lane_id(), warp = warp_id();
     const DraftRow own = args.rows[args.first_row + row];
     const DraftRequest drafts = args.requests[own.request];
-    const bool is_proposed = args.flags & DRAFTS_PROPOSED;
+    const bool is_proposed = args.flags & DRAFTS_PROPOSED, is_summed = args.flags & DRAFTS_SUMMED;
     const int slot = args.slots[own.request],
               node = (int)(is_proposed ? drafts.draft_count : args.first_row + row - drafts.first_row) - 1;
     const Params& params = args.slot_params[slot < 0 ? 0 : slot];
@@ -305,11 +305,13 @@ KERNEL(begin_drafts, BEGIN_DRAFTS_THREADS, DraftStep, args) {
     } else if (slot >= 0 && warp == 2) {
         const Params& from = args.greedy_params == nullptr ? params : args.greedy_params[own.request];
         param_words.load_each([&](u32 word) INLINE {
-            const bool is_key = word < 2 || word == OFFSET_OF(Params, draw) / 4;
-            return (const u32*)(is_key ? &params : &from) + word;
+            const bool is_key = word < 2 || word == OFFSET_OF(Params, draw) / 4,
+                       is_scale = is_summed && word == OFFSET_OF(Params, logprob_log2e_over_t) / 4;
+            return (const u32*)(is_key ? &params : &from) +
+                   (is_scale ? OFFSET_OF(Params, log2e_over_t) / 4 : word);
         });
         if (lane == OFFSET_OF(Params, features) / 4) {
-            param_words.words[0] |= shares ? FEATURE_DRAFT_PATH : 0;
+            param_words.words[0] |= (shares ? FEATURE_DRAFT_PATH : 0) | (is_summed && slot >= 0 ? FEATURE_LOGPROB_SUMS : 0);
             // Rows of a draft model have no logprobs.
             param_words.words[0] &= is_proposed ? ~(u32)(FEATURE_LOGPROBS | FEATURE_LOGPROB_SUMS) : ~0u;
         }

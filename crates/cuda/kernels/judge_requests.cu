@@ -8,7 +8,8 @@
 // Shapes     as in JudgeRequests
 // Grid       x = requests, or requests * blocks of a cluster; whole warps, up to 512 threads; no dynamic shared memory
 // Traffic    that of stage/judge.cuh, for each request
-// Requires   begin_drafts before, and rows of probabilities wherever judged_slots has a slot; no dependent launch
+// Requires   begin_drafts before, and rows of probabilities wherever judged_slots has a slot, or a survey that summed the
+//            logits; no dependent launch
 //
 // A request without drafts takes an ordinary step, and so does one whose parents are no tree. A draft after which the
 // walk stops, a stop id, is emitted from the row before it.
@@ -30,21 +31,33 @@ struct RequestRules {
 DEVICE JudgeDrafts tree_of(const JudgeRequests& args, const DraftTree& tree, u32 first, u32 batch_row) {
     const Step& step = args.drafts.step;
     JudgeDrafts of{};
-    of.chains.target_probs = args.target_probs + first * args.target_stride;
+    if (args.target == JUDGE_PROBABILITIES) {
+        of.chains.target_probs = (const float*)args.target_rows + first * args.target_stride;
+    }
     of.chains.target_row_stride = args.target_stride;
     of.chains.draft_probs = args.draft_probs ? args.draft_probs + batch_row * args.draft_stride : nullptr;
     of.chains.draft_row_stride = args.draft_stride;
     of.chains.drafts = tree.ids;
-    of.chains.records = step.records + (u64)first * step.tiles;
+    of.chains.records = args.records + first * args.scratch_stride;
     of.chains.draft_count = tree.count;
     of.chains.vocab = step.vocab;
     of.chains.tiles = step.tiles;
     of.parents = tree.parents;
-    of.tile_sums = step.logprob_sums + (u64)first * step.tiles;
+    of.tile_sums = args.tile_sums + first * args.scratch_stride;
     of.threshold_acc = args.threshold_acc;
     of.threshold_single = args.threshold_single;
     of.rule = args.rule;
     return of;
+}
+
+// Returns a request's rows, if they are rows of logits.
+DEVICE TargetLogits logits_of(const JudgeRequests& args, u32 first, const Params& params) {
+    if (args.target == JUDGE_PROBABILITIES) {
+        return TargetLogits{};
+    }
+    const u64 row_bytes = args.target_stride * (args.target == JUDGE_F32 ? 4 : 2);
+    return TargetLogits{(const char*)args.target_rows + first * row_bytes, row_bytes, args.target, params.log2e_over_t,
+                        args.drafts.step.logprob_sums + (u64)first * args.drafts.step.tiles};
 }
 
 // One block a multiprocessor is enough: for two of them some compilers keep part of the registers in memory.
@@ -58,10 +71,13 @@ KERNEL_MIN_BLOCKS(judge_requests, JUDGE_DRAFTS_THREADS, 1, JudgeRequests, args) 
     const DraftRequest request = drafts.requests[index];
     const int slot = drafts.slots[index];
     const u32 first = request.first_row - drafts.first_row;
+    load_tree(drafts, index, request, tree);
+    // RAW on the sums and on row_slots: the survey and kernels before it wrote them, this kernel reads and writes them.
+    // What is read above was there before the survey.
+    grid_dependency_wait();
     if (slot < 0) {
         return;
     }
-    load_tree(drafts, index, request, tree);
     if (tree.count == 0 || !tree.is_tree) {
         if (blocks.is_first() && threadIdx.x == 0) {
             args.forced[first] = args.caller_forced[first];
@@ -71,11 +87,11 @@ KERNEL_MIN_BLOCKS(judge_requests, JUDGE_DRAFTS_THREADS, 1, JudgeRequests, args) 
     if (threadIdx.x == 0) {
         as_tree = tree_of(args, tree, first, request.batch_row);
     }
+    const Params& params = drafts.slot_params[slot];
     // RAW on as_tree: thread 0 wrote it, all threads read it.
     __syncthreads();
-    const Params& params = drafts.slot_params[slot];
     const RngStream rng{params.seed, drafts.slot_states[slot].position, params.draw};
-    const JudgedTree judged_tree{as_tree, blocks, 0, tree.count, rng, storage};
+    const JudgedTree judged_tree{as_tree, blocks, 0, tree.count, rng, storage, logits_of(args, first, params)};
     const Judgement judged = judge_tree(judged_tree, RequestRules{args.caller_forced + first, request});
     if (!blocks.is_first()) {
         return;

@@ -27,15 +27,16 @@
 //     whether anything is left of p, and so do the records (`is_unsettled`).
 //  4. A sum reads once: a warp weighs a tile relative to the tile's maximum while it is in registers. The factors,
 //     which need the row's maximum, are applied after a barrier, to 16 bytes a tile.
-//  5. One warp makes the records of 32 tiles, a tile per lane, while the others find the maxima of the next 32; two
-//     sets of maxima take turns.
+//  5. Each thread makes the record of a tile at once, since that takes a thread as long as a warp several tiles.
 //
 // Tried and left: one block for each tree with a sum after each refusal (8 requests of 3 drafts over 151,936 ids: 377
-// us for 98); more than 512 threads, which had too few registers each.
+// us for 98); more than 512 threads, which had too few registers each; two tiles of a warp loaded at once (1 request
+// of 3 drafts by its logits: 23.2 us for 21.2, since blocks wait most for instructions that they run once).
 #pragma once
 
 #include "block/row_blocks.cuh"
 #include "stage/residual_records.cuh"
+#include "warp/softmax.cuh"
 
 // The blocks that judge a tree, and which of them this is. Each has every `count`-th tile of a row.
 struct JudgeBlocks {
@@ -68,8 +69,67 @@ struct Refusal {
     DEVICE_MEMBER float residual_of(float p, float q) const { return max_f32(p / p_sum - q / q_sum, 0.0f); }
 };
 
-// A row and its residual, which the last token is drawn from.
+// A row of logits that is read as the probabilities which they give (P4), in the layout of tiles of f32.
+struct LogitProbs {
+    // Null if the row is not one of logits.
+    const void* logits;
+    // One of JudgeTarget.
+    u32 type;
+    RowProbabilities probabilities;
+
+    // The probability of an id.
+    DEVICE_MEMBER float at(i64 id) const {
+        const float z = type == JUDGE_F32    ? F32::convert(((const float*)logits)[id])
+                        : type == JUDGE_BF16 ? Bf16::convert(((const unsigned short*)logits)[id])
+                                             : F16::convert(((const unsigned short*)logits)[id]);
+        const float y = (clean(z) - probabilities.row_max.maximum) * probabilities.scale.log2e_over_t;
+        return probabilities.row_max.empty() ? 0.0f : exp2_rule(y) / probabilities.sum;
+    }
+
+    // Loads the logits of a lane's slice of a tile, -inf beyond the vocabulary.
+    DEVICE_MEMBER void load(u32 tile, u32 lane, u32 vocab, float (&z)[ITEMS_PER_LANE]) const {
+        if (type == JUDGE_F32) {
+            load_as<F32>(tile, lane, vocab, z);
+        } else if (type == JUDGE_BF16) {
+            load_as<Bf16>(tile, lane, vocab, z);
+        } else {
+            load_as<F16>(tile, lane, vocab, z);
+        }
+    }
+
+    // Turns loaded logits into probabilities.
+    DEVICE_MEMBER void convert(float (&z)[ITEMS_PER_LANE]) const {
+        clean_items(z, EmptyMask());
+        float p[ITEMS_PER_LANE] = {};
+        if (!probabilities.row_max.empty()) {
+            probabilities.compute_divided(z, p);
+        }
+#pragma unroll
+        for (u32 j = 0; j < ITEMS_PER_LANE; j++) {
+            z[j] = p[j];
+        }
+    }
+
+  private:
+    template <class T>
+    DEVICE_MEMBER void load_as(u32 tile, u32 lane, u32 vocab, float (&z)[ITEMS_PER_LANE]) const {
+        const typename T::Element* row = (const typename T::Element*)logits;
+        const u32 start = tile * TILE;
+        if (((u64)row & 15) == 0 && start + TILE <= vocab) {
+            load_vectorized_as<T, F32>(row + start, lane, z);
+            return;
+        }
+#pragma unroll
+        for (u32 j = 0; j < ITEMS_PER_LANE; j++) {
+            const u32 id = start + offset_in_tile<F32>(lane, j);
+            z[j] = id < vocab ? T::convert(row[id]) : -INF_F32;
+        }
+    }
+};
+
+// A row and its residual, which the last token is drawn from. The target's row is `p`, or the row of `from_logits`.
 struct JudgedRow : ProbRows {
+    LogitProbs from_logits;
     u32 rule;
     // The ratio c of the row under S6.
     float ratio;
@@ -83,6 +143,9 @@ struct JudgedRow : ProbRows {
 
     // Returns by how much the target's probability of an id exceeds the drafter's, at the row's ratio (S6).
     DEVICE_MEMBER float excess(float p, float q) const { return max_f32(ratio * p - q, 0.0f); }
+
+    // The target's probability of an id.
+    DEVICE_MEMBER float target_at(i64 id) const { return from_logits.logits ? from_logits.at(id) : p[id]; }
 
     // Turns an id's two probabilities into their residuals.
     DEVICE_MEMBER void to_residual(u32 id, float& own_p, float& own_q) const {
@@ -108,8 +171,14 @@ struct JudgedRow : ProbRows {
     // Loads the residual of a lane's slice of a tile, as `to_residual` computes it. Returns the status bits of the
     // given numbers.
     DEVICE_MEMBER u32 load_residual(u32 tile, u32 lane, LaneProbs& probs) const {
-        fetch(tile, lane, probs);
-        const u32 nonfinite_flags = clean_probs(probs.p) | clean_probs(probs.q);
+        u32 nonfinite_flags = 0;
+        if (from_logits.logits) {
+            fetch_logits(tile, lane, probs);
+        } else {
+            fetch(tile, lane, probs);
+            nonfinite_flags = clean_probs(probs.p);
+        }
+        nonfinite_flags |= q ? clean_probs(probs.q) : 0;
         auto is_at = [&](u32 j, i64 id) INLINE { return tile * TILE + offset_in_tile<F32>(lane, j) == id; };
         // Beyond the vocabulary both are 0, and stay so.
         if (rule == JUDGE_BLOCK) {
@@ -140,6 +209,20 @@ struct JudgedRow : ProbRows {
     }
 
   private:
+    // As `fetch`, of a target's row of logits.
+    DEVICE_MEMBER void fetch_logits(u32 tile, u32 lane, LaneProbs& probs) const {
+        from_logits.load(tile, lane, vocab, probs.p);
+        LaneProbs drafter;
+        if (q) {
+            ProbRows{q, nullptr, vocab}.fetch(tile, lane, drafter);
+        }
+#pragma unroll
+        for (u32 j = 0; j < ITEMS_PER_LANE; j++) {
+            probs.q[j] = q ? drafter.p[j] : 0.0f;
+        }
+        from_logits.convert(probs.p);
+    }
+
     // Applies a refusal that reads both rows to a lane's slice.
     template <class IsAt>
     DEVICE_MEMBER static void apply_refusal(const Refusal& refusal, IsAt is_at, LaneProbs& probs) {
@@ -176,11 +259,43 @@ struct JudgeStorage {
     ReduceStorage reduce;
     BoundedRaceStorage race;
     JudgedRow row;
-    // Of up to 32 tiles: their maxima, and the status bits of their numbers. Two sets take turns.
-    TileMax tile_max[2][32];
-    u32 tile_flags[2][32];
+    // Of a tile for each thread: its maximum, and the status bits of its numbers.
+    TileMax tile_max[JUDGE_DRAFTS_THREADS];
+    u32 tile_flags[JUDGE_DRAFTS_THREADS];
     // The rows of the walk.
     u32 path[MAX_JUDGED + 1];
+};
+
+// The target's rows, if they are rows of logits.
+struct TargetLogits {
+    // Null if they are rows of probabilities.
+    const char* rows;
+    u64 row_bytes;
+    // One of JudgeTarget.
+    u32 type;
+    float log2e_over_t;
+    // `[rows, tiles]`: sums of the weights of each tile, as a survey writes them.
+    const TileSum* sums;
+
+    // Returns a row, for thread 0; by all threads of a block.
+    DEVICE_MEMBER LogitProbs row(u32 index, u32 tiles, ReduceStorage& reduce) const {
+        LogitProbs row{nullptr, type, {}};
+        if (!rows) {
+            return row;
+        }
+        TemperatureScale scale;
+        scale.greedy = 0;
+        scale.log2e_over_t = log2e_over_t;
+        const CachedTileSums<2> own(sums + (u64)index * tiles, tiles, threadIdx.x, blockDim.x);
+        u32 nonfinite_flags = 0;
+        const RowMax row_max = unpack_row_max(block_max(reduce, own.key(0, nonfinite_flags)), 0);
+        const u64 mass = block_sum(reduce, own.mass(row_max, scale));
+        if (threadIdx.x == 0) {
+            row.logits = rows + index * row_bytes;
+            row.probabilities.set(row_max, scale, mass);
+        }
+        return row;
+    }
 };
 
 // A tree of drafts, as a block judges it.
@@ -192,6 +307,7 @@ struct JudgedTree {
     u32 drafts;
     RngStream rng;
     JudgeStorage& storage;
+    TargetLogits logits;
 
     DEVICE_MEMBER const Chains& chains() const { return args.chains; }
     DEVICE_MEMBER i64 id(u32 node) const { return draft_id(chains(), tree_index, node); }
@@ -203,7 +319,10 @@ struct JudgedTree {
         u64 index = tree_index * args.parents_stride + node;
         return args.flags & JUDGE_PARENTS_I64 ? ((const i64*)args.parents)[index] : ((const int*)args.parents)[index];
     }
-    DEVICE_MEMBER const float* target(u32 row) const { return target_row(chains(), tree_index, row); }
+    // Null if the target's rows are logits.
+    DEVICE_MEMBER const float* target(u32 row) const {
+        return logits.rows ? nullptr : target_row(chains(), tree_index, row);
+    }
     // Null if the drafter has no probabilities.
     DEVICE_MEMBER const float* draft(u32 row) const {
         return chains().draft_probs ? draft_row(chains(), tree_index, row) : nullptr;
@@ -217,11 +336,13 @@ struct JudgedTree {
 
     // Makes a row the one that is judged. `drafter` is its drafter's row if that is read.
     DEVICE_MEMBER void take_row(u32 row, const float* drafter, float ratio, i64 only_draft) const {
+        const LogitProbs from_logits = logits.row(row, chains().tiles, storage.reduce);
         // WAR on storage.row: threads may still read the row before, thread 0 overwrites it.
         __syncthreads();
         if (threadIdx.x == 0) {
             JudgedRow& judged = storage.row;
             judged.p = target(row);
+            judged.from_logits = from_logits;
             judged.q = drafter;
             judged.vocab = chains().vocab;
             judged.rule = args.rule;
@@ -359,9 +480,11 @@ DEVICE u32 judge_children(const JudgedTree& tree, u32 row, u32 depth) {
     const bool by_rejection = tree.args.rule == JUDGE_REJECTION;
     tree.take_row(row, by_rejection ? tree.draft(row) : nullptr, 1.0f, -1);
     const JudgedRow& judged = tree.storage.row;
-    const u64 threshold_mass = (philox(tree.rng.seed, 0, tree.rng.position + depth, TAG_THRESHOLD, tree.rng.draw).w[0] *
-                                tree.args.threshold_acc) >>
-                               16;
+    u64 threshold_mass = 0;
+    if (!by_rejection) {
+        const u32 word = philox(tree.rng.seed, 0, tree.rng.position + depth, TAG_THRESHOLD, tree.rng.draw).w[0];
+        threshold_mass = (word * tree.args.threshold_acc) >> 16;
+    }
     float p_sum = 1.0f, q_sum = 1.0f;
     u64 reached_mass = 0;
     u32 siblings = 0;
@@ -378,7 +501,7 @@ DEVICE u32 judge_children(const JudgedTree& tree, u32 row, u32 depth) {
         if (judged.is_unsettled) {
             sum_after_refusal(tree, p_sum, q_sum);
         }
-        float p = judged.p[id], q = judged.q ? judged.q[id] : 0.0f;
+        float p = judged.target_at(id), q = judged.q ? judged.q[id] : 0.0f;
         judged.to_residual((u32)id, p, q);
         if (by_rejection) {
             float q_share = !judged.q ? 1.0f : q > 0.0f ? q / q_sum : 0.0f;
@@ -459,10 +582,14 @@ DEVICE u32 judge_block(const JudgedTree& tree, bool& residual) {
     }
     float ratio = 1.0f, accepted_ratio = 1.0f;
     u32 accepted = 0;
+    if (drawable > 0) {
+        take_block_row(tree, 0, ratio);
+    }
 #pragma unroll 1
     for (u32 node = 0; node < drawable; node++) {
         const i64 id = tree.id(node);
-        float p = clean_probability(tree.target(node)[id]),
+        // The judged row is the one before the draft.
+        float p = clean_probability(tree.storage.row.target_at(id)),
               q = tree.draft(node) ? clean_probability(tree.draft(node)[id]) : 1.0f;
         ratio = fminf(ratio * p / q, 1.0f);
         const float u = tree.uniform(node, 0, TAG_BLOCK);
@@ -490,35 +617,37 @@ DEVICE u32 judge_block(const JudgedTree& tree, bool& residual) {
     return accepted;
 }
 
-// Makes the records of the judged row's residual. Warps find the maxima of 32 tiles; then one warp makes the records of
-// these tiles, one tile per lane, while the others go on with the next 32 tiles.
+// Makes the records of the judged row's residual. The warps find the maxima of as many tiles as the block has threads;
+// then each thread makes the record of one.
 DEVICE void make_records(const JudgedTree& tree, const LastTokenStream& rng, TileRecord* records) {
     const TileRace not_raced{0.0f, TILE, 0.0f, 0};
     const JudgedRow& row = tree.storage.row;
     const u32 own_tiles = tree.blocks.own_tiles(tree.chains().tiles);
-    u32 turn = 0;
+    TileMax* maxima = tree.storage.tile_max;
+    u32* flags = tree.storage.tile_flags;
 #pragma unroll 1
-    for (u32 start = 0; start < own_tiles; start += 32, turn++) {
-        TileMax* maxima = tree.storage.tile_max[turn % 2];
-        u32* flags = tree.storage.tile_flags[turn % 2];
+    for (u32 start = 0; start < own_tiles; start += blockDim.x) {
+        const u32 end = start + blockDim.x < own_tiles ? start + blockDim.x : own_tiles;
 #pragma unroll 1
-        for (u32 i = warp_id(); i < 32 && start + i < own_tiles; i += warp_count()) {
-            const u32 tile = tree.blocks.tile(start + i);
+        for (u32 i = start + warp_id(); i < end; i += warp_count()) {
             LaneProbs probs;
-            const u32 nonfinite_flags = __reduce_or_sync(FULL_MASK, row.load_residual(tile, lane_id(), probs));
-            reduce_probs_tile(probs.p, maxima[i]);
+            const u32 nonfinite_flags =
+                __reduce_or_sync(FULL_MASK, row.load_residual(tree.blocks.tile(i), lane_id(), probs));
+            reduce_probs_tile(probs.p, maxima[i - start]);
             if (lane_id() == 0) {
-                flags[i] = nonfinite_flags;
+                flags[i - start] = nonfinite_flags;
             }
         }
-        // RAW on this set: all warps wrote the maxima of their tiles, one warp reads them. WAR on the other one: the
-        // warp that read it has done so, all warps overwrite it from here on.
+        // RAW on maxima and flags: all warps wrote those of their tiles, each thread reads those of one tile.
         __syncthreads();
-        const u32 lane = lane_id(), tile = tree.blocks.tile(start + lane);
-        if (warp_id() == turn % warp_count() && start + lane < own_tiles) {
+        if (start + threadIdx.x < end) {
+            const u32 tile = tree.blocks.tile(start + threadIdx.x);
             const FirstArrival first = first_arrival(rng, tile);
-            records[tile] = make_chain_record(maxima[lane], not_raced, flags[lane], rng, first, tile);
+            records[tile] =
+                make_chain_record(maxima[threadIdx.x], not_raced, flags[threadIdx.x], rng, first, tile);
         }
+        // WAR on maxima and flags: each thread has read those of its tile, the warps overwrite them.
+        __syncthreads();
     }
     // RAW on records: a warp of each block wrote its tiles' records, all threads of all blocks read them.
     tree.blocks.sync();

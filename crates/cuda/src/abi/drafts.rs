@@ -82,6 +82,8 @@ shared! {
         /// The outputs that end_drafts reads are those of the whole batch, in its order, and ranks wrote
         /// them: a row may be missing.
         IN_BATCH = 1 << 5;
+        /// The survey sums the rows' weights at their own temperature: they are judged by their logits.
+        SUMMED = 1 << 6;
     }
 
     /// Bits of `DraftLinks::flags`.
@@ -220,13 +222,13 @@ shared! {
         tiles_per_block: u32;
     }
 
-    /// The argument of judge_requests. Scratch memory is that of the step: a request with drafts has two rows
-    /// at least, and takes the records and the logprob sums of its first two.
+    /// The argument of judge_requests.
     struct JudgeRequests {
         /// `step.forced` is the address of `forced` below.
         drafts: DraftStep;
-        /// `[rows, vocab]`: the target's probabilities, by their rows of the step.
-        target_probs: (const float*);
+        /// `[rows, vocab]`: the target's rows of the step, of which `target` says what they hold. Of logits
+        /// the survey has written the sums, `step.logprob_sums`.
+        target_rows: (const void*);
         /// `[rows of the batch, vocab]`: the drafter's; null if it has none.
         draft_probs: (const float*);
         /// Elements from the start of a row to the start of the next.
@@ -236,10 +238,19 @@ shared! {
         caller_forced: (const int*);
         /// `[rows]`: the tokens to emit.
         forced: (int*);
+        /// Scratch memory of 16 bytes an element, `scratch_stride` for each row of the step. A request with
+        /// drafts has two rows at least, and takes the records of its first row, and from its first row on
+        /// two sums for each tile.
+        records: (TileRecord*);
+        tile_sums: (TileSum*);
+        scratch_stride: u64;
         /// In units of 2^-32.
         threshold_acc: u64;
         threshold_single: f32;
         /// One of JudgeRule.
         rule: u32;
+        /// One of JudgeTarget.
+        target: u32;
+        reserved: u32;
     }
 }

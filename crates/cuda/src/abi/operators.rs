@@ -300,6 +300,14 @@ shared! {
         THRESHOLD = 2;
     }
 
+    /// What rows drafts are judged by: probabilities in f32, or logits of a type.
+    codes judge_targets = JudgeTarget "JUDGE_" {
+        PROBABILITIES = 0;
+        F32 = 1;
+        BF16 = 2;
+        F16 = 3;
+    }
+
     /// Bits of `JudgeDrafts::flags`.
     bits judge_flags = JudgeFlags "JUDGE_" {
         /// Parents have 64 bits instead of 32.

@@ -14,16 +14,18 @@ use crate::programs::kernels::{
 };
 use crate::requests::step_features::{StepFeatures, Variant};
 
-/// Enqueues the kernel that finishes rows of a kind and a type, which need `needs`.
+/// Enqueues the kernel that finishes rows of a kind and a type, which need `needs`. `is_next`: the kernel
+/// before is the survey of the rows; otherwise one lies between, which says what they emit.
 ///
 /// # Safety
-/// As for [`Runtime::launch`]. The kernel before is the survey of the rows.
+/// As for [`Runtime::launch`]. The survey of the rows was enqueued before.
 pub(crate) unsafe fn enqueue(
     runtime: &dyn Runtime,
     limits: &DeviceLimits,
     (kind, dtype): (Kind, Dtype),
     needs: StepFeatures,
     step: &abi::Step,
+    is_next: bool,
 ) -> Result<()> {
     let kernels = match needs.variant {
         Variant::SurveyDraw => FINISH_SURVEY_DRAW,
@@ -34,7 +36,11 @@ pub(crate) unsafe fn enqueue(
         Variant::General => FINISH_GENERAL,
     };
     let grid = tuning::finish(limits, step.rows as usize, step.tiles as usize, needs);
-    // SAFETY: the grid is the one that the kernel expects, and each of its blocks waits for the survey. The
-    // caller guarantees what `step` points to.
-    unsafe { runtime.launch_dependent(kernels.of(kind, dtype), grid, bytemuck::bytes_of(step)) }
+    let (kernel, argument) = (kernels.of(kind, dtype), bytemuck::bytes_of(step));
+    if !is_next {
+        // SAFETY: the grid is the one that the kernel expects. The caller guarantees what `step` points to.
+        return unsafe { runtime.launch(kernel, grid, argument) };
+    }
+    // SAFETY: as above, and each block waits for the survey.
+    unsafe { runtime.launch_dependent(kernel, grid, argument) }
 }

@@ -6,7 +6,7 @@ use gumball_spec::filter::fraction_to_u32;
 use gumball_spec::verify::by_probabilities::Judgement;
 
 use crate::abi::dtype::Dtype;
-use crate::abi::{self, JudgeRequests, judge_rules};
+use crate::abi::{self, JudgeRequests, judge_rules, judge_targets};
 use crate::driver::device_limits::DeviceLimits;
 use crate::driver::runtime::Runtime;
 use crate::error::Result;
@@ -20,6 +20,15 @@ pub(crate) fn rule_of(judgement: Judgement) -> (u32, f32, u64) {
         Judgement::Rejection => (judge_rules::REJECTION, 0.0, 0),
         Judgement::Block => (judge_rules::BLOCK, 0.0, 0),
         Judgement::Threshold { single, acc } => (judge_rules::THRESHOLD, single, fraction_to_u32(acc)),
+    }
+}
+
+/// Returns what kernels judge by, given rows of logits of a type.
+pub(crate) fn target_of(dtype: Dtype) -> u32 {
+    match dtype {
+        Dtype::F32 => judge_targets::F32,
+        Dtype::Bf16 => judge_targets::BF16,
+        Dtype::F16 => judge_targets::F16,
     }
 }
 
@@ -51,7 +60,7 @@ pub(crate) unsafe fn edit_rows(
 /// Enqueues `judge_requests` for the drafts of `requests` requests.
 ///
 /// # Safety
-/// As for [`Runtime::launch`].
+/// As for [`Runtime::launch`]. By rows of logits the kernel before is their survey.
 pub(crate) unsafe fn requests(
     runtime: &dyn Runtime,
     limits: &DeviceLimits,
@@ -59,7 +68,13 @@ pub(crate) unsafe fn requests(
     argument: &JudgeRequests,
 ) -> Result<()> {
     let grid = tuning::judge_drafts(limits, requests, argument.drafts.step.tiles as usize);
-    // SAFETY: the grid is the one that judge_requests.cu expects. The caller guarantees what the argument
-    // points to.
-    unsafe { runtime.launch(JUDGE_REQUESTS.kernel(), grid, bytemuck::bytes_of(argument)) }
+    let (kernel, argument, by_logits) =
+        (JUDGE_REQUESTS.kernel(), bytemuck::bytes_of(argument), argument.target != judge_targets::PROBABILITIES);
+    if by_logits {
+        // SAFETY: the grid is the one that judge_requests.cu expects, which waits for the survey. The caller
+        // guarantees what the argument points to.
+        return unsafe { runtime.launch_dependent(kernel, grid, argument) };
+    }
+    // SAFETY: as above.
+    unsafe { runtime.launch(kernel, grid, argument) }
 }

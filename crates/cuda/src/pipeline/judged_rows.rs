@@ -1,9 +1,10 @@
 //! Rows of probabilities after drafts, and the judgement of the drafts by them (rules S5 to S7).
 //!
-//! The kernels of the operators write the probabilities: straight from the logits by a softmax where no
-//! request has filters, else by a cut. Only rows with edits, or that stand in another order, are written
-//! under their edits first, then turned into probabilities where they lie. `judge_requests` says which tokens
-//! are emitted, and the step over the rows then emits them like forced ones.
+//! Of logits whose requests have no filters and no edits the survey of the step sums the weights, and
+//! `judge_requests` computes the probabilities that it reads. Otherwise the kernels of the operators write them,
+//! by a cut. Only rows with edits, or that stand in another order, are written under their edits first, then
+//! turned into probabilities where they lie. `judge_requests` says which tokens are emitted, and the step over
+//! the rows then emits them like forced ones.
 
 use std::mem::offset_of;
 use std::sync::Arc;
@@ -12,7 +13,7 @@ use gumball_spec::verify::by_probabilities::Judgement;
 use gumball_spec::{Kind, Result};
 
 use crate::abi::dtype::Dtype;
-use crate::abi::{self, DraftStep, Params, RowCut};
+use crate::abi::{self, DraftStep, Params, RowCut, TileSum, judge_targets};
 use crate::driver::device_limits::DeviceLimits;
 use crate::driver::runtime::Runtime;
 use crate::launch::{judge, survey, tuning, written_rows};
@@ -24,8 +25,8 @@ use crate::requests::step_features::{StepFeatures, Variant};
 /// Names the memory in errors.
 const PROBABILITIES: &str = "memory for the probabilities of rows behind drafts";
 
-/// Rows begin at multiples of 16 bytes.
-const ALIGNED_ELEMENTS: usize = 4;
+/// Rows begin at multiples of 32 bytes: 16 of them for each tile hold a record, all of them two sums.
+const ALIGNED_ELEMENTS: usize = 8;
 
 /// The memory: for each row its probabilities, 4 bytes an id, and 40 bytes more; and that of a softmax.
 #[derive(Debug)]
@@ -101,7 +102,8 @@ impl JudgedRows {
         self.forced.address()
     }
 
-    /// Enqueues the judgement of the drafts of a step, whose rows need `needs`.
+    /// Enqueues the kernels that write the probabilities of the rows of a step, which need `needs`, and the
+    /// judgement of its drafts by them.
     ///
     /// # Safety
     /// As for [`Runtime::launch`]. The kernels before have made the rows' requests, and stamped the edits
@@ -117,24 +119,62 @@ impl JudgedRows {
         let step = abi::Step { slots: self.slots(), ..trees.drafts.step };
         // SAFETY: the caller guarantees what the function requires.
         unsafe { self.write(runtime, limits, trees.row_type, &step, needs) }?;
-        let rows = (self.probabilities.address(), self.stride as u64);
-
-        let (rule, single, acc) = judge::rule_of(judgement);
         let argument = abi::JudgeRequests {
-            drafts: *trees.drafts,
-            target_probs: rows.0,
-            draft_probs: trees.draft_probs[0],
-            target_stride: rows.1,
-            draft_stride: trees.draft_probs[1],
-            caller_forced: trees.caller_forced,
-            forced: self.forced(),
-            threshold_acc: acc,
-            threshold_single: single,
-            rule,
+            target_rows: self.probabilities.address(),
+            target_stride: self.stride as u64,
+            target: judge_targets::PROBABILITIES,
+            records: step.records,
+            tile_sums: step.logprob_sums,
+            scratch_stride: u64::from(step.tiles),
+            ..self.judgement(trees, judgement)
         };
         // SAFETY: a request with drafts has two rows at least, whose scratch memory the kernel takes. The
         // caller guarantees the rest.
         unsafe { judge::requests(runtime, limits, trees.requests, &argument) }
+    }
+
+    /// Enqueues the judgement of the drafts of a step by its rows of logits.
+    ///
+    /// # Safety
+    /// As for [`Runtime::launch`]. The kernel before is the survey of the step, which sums its rows' weights
+    /// at their own temperature.
+    pub unsafe fn judge_logits(
+        &self,
+        runtime: &dyn Runtime,
+        limits: &DeviceLimits,
+        trees: &Trees<'_>,
+        judgement: Judgement,
+    ) -> crate::Result<()> {
+        let (step, row_bytes) = (&trees.drafts.step, self.stride * size_of::<f32>());
+        let argument = abi::JudgeRequests {
+            target_rows: step.logits,
+            target_stride: step.stride,
+            target: judge::target_of(trees.row_type.1),
+            // The survey's records and sums are read after the judgement, but no probabilities are written.
+            records: self.probabilities.address(),
+            tile_sums: self.probabilities.address() + row_bytes as u64,
+            scratch_stride: (row_bytes / size_of::<TileSum>()) as u64,
+            ..self.judgement(trees, judgement)
+        };
+        // SAFETY: a request with drafts has two rows at least, so the memory of its rows has a row of records
+        // and one of sums, each of which suffices. The caller guarantees the rest.
+        unsafe { judge::requests(runtime, limits, trees.requests, &argument) }
+    }
+
+    /// Returns the argument of a judgement, without rows of the target's and scratch memory.
+    fn judgement(&self, trees: &Trees<'_>, judgement: Judgement) -> abi::JudgeRequests {
+        let (rule, threshold_single, threshold_acc) = judge::rule_of(judgement);
+        abi::JudgeRequests {
+            drafts: *trees.drafts,
+            draft_probs: trees.draft_probs[0],
+            draft_stride: trees.draft_probs[1],
+            caller_forced: trees.caller_forced,
+            forced: self.forced(),
+            threshold_acc,
+            threshold_single,
+            rule,
+            ..abi::JudgeRequests::default()
+        }
     }
 
     /// Enqueues the kernels that write the probabilities of the rows of a step, which need `needs`. Rows

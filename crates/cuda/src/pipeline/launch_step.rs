@@ -1,23 +1,25 @@
 //! The launches of a step, in order: over ranks the digest of its drafts, then a part of a head, survey of
 //! parts of rows, exchange of rows, begin of drafts, edits that match histories, head, softmax, judgement or
-//! probabilities, survey, finish or race, end of drafts, exchange of results. Where ranks survey parts of all
+//! probabilities, survey, judgement by surveyed logits, finish or race, end of drafts, exchange of results. Where ranks survey parts of all
 //! rows, drafts begin before and end behind all exchanges.
 //!
 //! Every kind of step is a part of this list. It neither allocates nor waits, so a step can be captured in a
 //! graph and replayed; positions advance on the device.
 
 use gumball_spec::Kind;
+use gumball_spec::verify::by_probabilities::Judgement;
 
 use crate::abi::dtype::Dtype;
-use crate::abi::{self, DraftStep, exchange_flags, flags};
+use crate::abi::{self, DraftStep, draft_flags, exchange_flags, flags};
 use crate::launch::{drafts, exchange, finish, head, history_edits, shards, survey, tuning};
 use crate::pipeline::head::HeadLaunch;
 use crate::pipeline::proposals::Proposals;
 use crate::pipeline::rank_rows::{Exchange, ExchangeLayout};
 use crate::pipeline::row_batch::RowBatch;
 use crate::pipeline::step::{Begin, Step};
+use crate::pipeline::draft_rows::StepDrafts;
 use crate::pipeline::workspace::Workspace;
-use crate::requests::step_features::StepFeatures;
+use crate::requests::step_features::{StepFeatures, Variant};
 
 impl Step<'_> {
     /// Launches the kernels that support `needs`, which must include the features of the step's rows, and
@@ -128,7 +130,10 @@ impl Step<'_> {
         if step.rows == 0 {
             return Ok(());
         }
-        let (needs, begun) = (with_masks(step, needs), self.begun(workspace, step));
+        let needs = with_masks(step, needs);
+        let summed = if self.judged_by_logits(step, needs).is_some() { draft_flags::SUMMED } else { 0 };
+        let begun = self.begun(workspace, step);
+        let begun = begun.map(|begun| DraftStep { flags: begun.flags | summed, ..begun });
         self.begin_drafts(workspace, begun.as_ref(), needs)?;
         self.launch_drawn(workspace, step, begun.as_ref(), needs)?;
         if self.finishes { self.end_drafts(workspace, begun.as_ref()) } else { Ok(()) }
@@ -181,7 +186,9 @@ impl Step<'_> {
         let batch = self.batch(workspace);
         launch_history_edits(workspace, step, begun.is_some(), needs)?;
         self.launch_source(workspace, step)?;
-        let has_probabilities = self.launch_probabilities(workspace, batch, begun, step, needs)?;
+        let by_logits = begun.zip(self.judged_by_logits(step, needs));
+        let has_probabilities =
+            by_logits.is_none() && self.launch_probabilities(workspace, batch, begun, step, needs)?;
 
         let (rows, tiles) = (step.rows as usize, step.tiles as usize);
         // `draft_race` cannot read the records of a survey that scores tokens.
@@ -189,6 +196,7 @@ impl Step<'_> {
             && self.shared.is_none()
             && self.terms.kind == Kind::Logits
             && step.flags & flags::NO_CANDIDATES == 0
+            && by_logits.is_none()
             && tuning::scores_in_survey(device, rows, tiles);
         let needs = if scores { needs } else { needs.union(StepFeatures::SIMPLE) };
         let survey = match &self.shared {
@@ -199,7 +207,10 @@ impl Step<'_> {
                 unsafe { survey::enqueue(runtime, survey, step) }?;
                 tuning::records_from_shared_rows(tiles)
             }
-            _ => tuning::survey(device, (rows, tiles), row_type, needs),
+            _ => {
+                let sums = needs.sums || by_logits.is_some();
+                tuning::survey(device, (rows, tiles), row_type, StepFeatures { sums, ..needs })
+            }
         };
         // A survey of each row waits by itself for what the kernel just before makes: the requests of rows
         // after drafts, or stamps of edits. Behind kernels that judge or write probabilities, or survey
@@ -228,9 +239,13 @@ impl Step<'_> {
             // each row.
             return unsafe { drafts::race(runtime, device, row_type, &race) };
         }
+        if let Some((begun, (of, judgement))) = by_logits {
+            // SAFETY: as above. The survey was of rows without masks, and summed them.
+            unsafe { batch.judge((runtime, device), (begun, of), judgement, row_type, None) }?;
+        }
         // SAFETY: the conditions of the survey's launch hold here too, and there is a draft for each row of a
         // draft model.
-        unsafe { finish::enqueue(runtime, device, row_type, needs, step) }
+        unsafe { finish::enqueue(runtime, device, row_type, needs, step, by_logits.is_none()) }
     }
 
     /// Returns the rows that the step is over.
@@ -259,6 +274,15 @@ impl Step<'_> {
         }
     }
 
+    /// Returns the drafts and how they are judged, if that is by the logits of rows which the step surveys:
+    /// rows without filters and edits.
+    fn judged_by_logits(&self, step: &abi::Step, needs: StepFeatures) -> Option<(&StepDrafts, Judgement)> {
+        let Begin::Verify(of) = &self.begin else { return None };
+        let is_plain = self.terms.kind == Kind::Logits && needs.variant == Variant::SurveyDraw;
+        let is_surveyed_once = is_plain && step.row_indices == 0 && self.shared.is_none();
+        of.rule.judgement().filter(|_| is_surveyed_once).map(|judgement| (of, judgement))
+    }
+
     /// Launches the kernels that judge drafts by probabilities, or write those that drafts are drawn from;
     /// returns whether there are some.
     fn launch_probabilities(
@@ -276,7 +300,7 @@ impl Step<'_> {
         {
             // SAFETY: the conditions of `drafts::begin` hold here too, and the kernels before have made the
             // rows' requests and stamped their edits.
-            unsafe { batch.judge((runtime, device), (begun, of), judgement, row_type, needs) }?;
+            unsafe { batch.judge((runtime, device), (begun, of), judgement, row_type, Some(needs)) }?;
             return Ok(true);
         }
         let Some(probs) = batch.proposals().and_then(Proposals::written) else { return Ok(false) };

@@ -445,17 +445,17 @@ impl RowBatch {
     }
 
     /// Enqueues the judgement of drafts by probabilities. `draft_step` is the argument of the kernels that
-    /// begin and end the step; its rows need `needs`.
+    /// begin and end the step; its rows need `needs`. None: they are logits that were surveyed and summed.
     ///
     /// # Safety
-    /// As for [`JudgedRows::judge`].
+    /// As for [`JudgedRows::judge`], or [`JudgedRows::judge_logits`].
     pub(crate) unsafe fn judge(
         &self,
         (runtime, device): (&dyn Runtime, &DeviceLimits),
         (draft_step, drafts): (&DraftStep, &StepDrafts),
         judgement: Judgement,
         row_type: (Kind, Dtype),
-        needs: StepFeatures,
+        needs: Option<StepFeatures>,
     ) -> crate::Result<()> {
         let trees = Trees {
             drafts: draft_step,
@@ -464,8 +464,13 @@ impl RowBatch {
             draft_probs: drafts.addresses.probs,
             caller_forced: self.lists.forced() + (drafts.first_row * size_of::<i32>()) as u64,
         };
-        // SAFETY: the caller guarantees what the function requires.
-        unsafe { self.draft_rows().judged().judge(runtime, device, &trees, judgement, needs) }
+        let judged = self.draft_rows().judged();
+        match needs {
+            // SAFETY: the caller guarantees what the functions require.
+            Some(needs) => unsafe { judged.judge(runtime, device, &trees, judgement, needs) },
+            // SAFETY: as above.
+            None => unsafe { judged.judge_logits(runtime, device, &trees, judgement) },
+        }
     }
 
     /// Returns the drafts that are drawn from the rows, if these are rows of a draft model.

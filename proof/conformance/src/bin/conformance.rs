@@ -2,7 +2,8 @@
 //!
 //! `list [FILTER]` names the bodies with their rules; `run [--backend NAME] [FILTER]` runs the bodies whose
 //! rule or name contains the filter, on every backend of this machine unless one is named;
-//! `run --backend NAME --part I/N` runs every N-th body from the I-th on, so that N processes share the work;
+//! `run --backend NAME --part I/N` runs every N-th body from the I-th on, so that N processes share the work, as
+//! `reduced NAME --part I/N` does;
 //! `golden [NAME|--bless]` compares the golden draws, on one backend if it is named, or pins what the oracle
 //! draws now; `draws [--seed N] [COUNT]` spreads draws over small rows and holds them to their law at the
 //! machine's best level, and with `draws-on NAME` on a device; `verified-draws [--seed N] [COUNT]` does
@@ -50,7 +51,7 @@ const USAGE: &str = "usage: conformance list [FILTER] | run [--backend NAME [--p
     | draws-on NAME [COUNT] | numbers [--every] NAME | batch NAME | softmax NAME \
     | operators NAME | selected NAME | given NAME | chains NAME [COUNT] \
     | stream NAME [TOKENS] | verified-draws [--seed N] [COUNT] | verified-draws-on NAME [COUNT] \
-    | boundaries [--reduced] NAME | reduced NAME \
+    | boundaries [--reduced] NAME | reduced NAME [--part I/N] \
     | ranks-on|hold-ranks-on NAME WORLD [processes|threads] [ROWS] [PART,..]";
 
 /// The rows that are spread over ranks, if no number is given.
@@ -93,7 +94,8 @@ fn act(arguments: &[&str]) -> Result<bool, String> {
         ("chains", [name, count @ ..]) => each_seed(name, "chains", number_or(count, 3_000)?, chains::hold),
         ("boundaries", ["--reduced", name]) => at_boundaries(name, Extent::Reduced),
         ("boundaries", [name]) => at_boundaries(name, Extent::Full),
-        ("reduced", [name]) => reduced(name),
+        ("reduced", [name]) => reduced(name, Part::ALL),
+        ("reduced", [name, "--part", part]) => reduced(name, part.parse()?),
         ("golden", []) => compare_golden(&available()),
         ("golden", ["--bless"]) => bless(),
         ("golden", [name]) => compare_golden(&[by_name(name).map_err(|error| error.to_string())?]),
@@ -398,18 +400,21 @@ fn stream_of(name: &str, tokens: usize) -> Result<bool, String> {
     }
 }
 
-fn reduced(name: &str) -> Result<bool, String> {
-    let mut ok = batches(name, &batch::small_shapes())?;
-    ok &= each_seed(name, "softmax", 60, softmax::hold)?;
-    ok &= each_seed(name, "operators", 120, operators::hold)?;
-    ok &= each_seed(name, "selected logprobs", 60, selected_logprobs::hold)?;
-    ok &= each_seed(name, "given logprobs", 60, given_logprobs::hold)?;
-    ok &= each_seed(name, "chains", 60, chains::hold)?;
-    for body in REDUCED {
-        ok &= run(Some(name), body, Part::ALL)?;
-    }
-    // Racecheck takes longest over these.
-    Ok(ok & at_boundaries(name, Extent::Reduced)?)
+fn reduced(name: &str, part: Part) -> Result<bool, String> {
+    type Work<'w> = Box<dyn Fn() -> Result<bool, String> + 'w>;
+    let mut works: Vec<Work<'_>> = vec![
+        // Racecheck takes longest over these.
+        Box::new(|| at_boundaries(name, Extent::Reduced)),
+        Box::new(|| batches(name, &batch::small_shapes())),
+        Box::new(|| each_seed(name, "softmax", 60, softmax::hold)),
+        Box::new(|| each_seed(name, "operators", 120, operators::hold)),
+        Box::new(|| each_seed(name, "selected logprobs", 60, selected_logprobs::hold)),
+        Box::new(|| each_seed(name, "given logprobs", 60, given_logprobs::hold)),
+        Box::new(|| each_seed(name, "chains", 60, chains::hold)),
+    ];
+    works.extend(REDUCED.map(|body| Box::new(move || run(Some(name), body, Part::ALL)) as Work<'_>));
+    let mut chosen = works.iter().skip(part.number - 1).step_by(part.of);
+    chosen.try_fold(true, |ok, work| Ok(work()? & ok))
 }
 
 fn compare_golden(backends: &[Box<dyn Backend>]) -> Result<bool, String> {

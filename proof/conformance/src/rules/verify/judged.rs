@@ -190,8 +190,15 @@ fn random_requests(check: &Check<'_>, judgement: impl Fn(&mut Words) -> Judgemen
         (drafted.greedy, drafted.root.hook) = (false, None);
         let params = &mut drafted.root.params;
         (params.section, params.loops, params.watermark) = (None, None, None);
+        // Plain rows are judged by their logits on a device, others by probabilities that it writes.
+        let is_plain = seed % 3 == 1;
+        if is_plain {
+            *params = SamplingParams { temperature: params.temperature, ..Default::default() };
+            drafted.root.mask = None;
+        }
         for (node, own) in drafted.nodes.iter_mut().enumerate() {
             own.hook = None;
+            own.mask = own.mask.take().filter(|_| !is_plain);
             if judgement == Judgement::Block {
                 (own.forced, own.parent) = (None, node as i32 - 1);
             }
