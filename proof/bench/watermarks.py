@@ -1,8 +1,10 @@
-"""How many tokens of a marked text its detector needs: `python watermarks.py [FOLDER]`, on the CPU, with torch and transformers.
+"""How many tokens of a marked text its detector needs: `python watermarks.py [FOLDER [TEXTS LENGTH]]`, on the CPU, in an environment of `ci/plugin engines`
+with gumball installed.
 
-Our mark stands beside transformers' SynthID and its green lists (KGW), over the same logits: rows of a stated entropy that follow from the last token, and those of the
-model in FOLDER. A text is drawn by each mark, without filters; some of its tokens are replaced by others at random; and the least number of tokens is looked for after
-which the p-value is below 10^-6. A prediction by the law of our mark's scores, f(p) = sum over k of 1 / (k (1 + k p)), stands beside.
+Our mark stands beside vLLM's and SGLang's, by their own functions, and transformers' SynthID and its green lists (KGW), over the same logits: rows of a
+stated entropy that follow from the last token, and those of the model in FOLDER. A text is drawn by each mark, without filters; some of its tokens are replaced by others
+at random; and the least number of tokens is looked for after which the p-value is below 10^-6. A prediction by the law of our mark's scores,
+f(p) = sum over k of 1 / (k (1 + k p)), stands beside.
 """
 
 import math
@@ -11,15 +13,25 @@ import sys
 
 import numpy as np
 import torch
+from sglang.srt.sampling.watermarking.core import _hash_contexts, select_watermark_tokens_torch
 from transformers import LogitsProcessorList
 from transformers.generation.logits_process import SynthIDTextWatermarkLogitsProcessor, WatermarkLogitsProcessor
+from vllm.v1.watermarking.gumbel import DualKeyGumbelWatermarkDetector, GumbelWatermarker
 
 import gumball
 from gumball import Pool, SamplingParams, Watermark
 
-TEXTS, LENGTH, LIMIT = 24, 240, 1e-6
+TEXTS, LENGTH, LIMIT, PROMPT = 24, 240, 1e-6, 5
 CHANGED = (0.0, 0.1, 0.3, 0.5)
-MARKS = {"ours": Watermark(key=1, context=4), "ours, context 1": Watermark(key=1, context=1)}
+OURS = {
+    "ours": Watermark(key=1, context=4),
+    "ours, of the prompt too": Watermark(key=1, context=4, scope="both"),
+    "ours, context 1": Watermark(key=1, context=1),
+}
+# The engines' marks, by how many ids their contexts have.
+ENGINES = {"vLLM": 4, "vLLM, context 1": 1, "SGLang": 4, "SGLang, context 1": 1}
+KEY = 0x0123456789ABCDEF
+KEYS = f"1 3c6ef372fe94f82ba54ff53a5f1d36f1\n2 {KEY:#x}"
 DEPTH = 30
 WEIGHTS = torch.linspace(10, 1, DEPTH)
 
@@ -38,24 +50,47 @@ def green(vocab):
     return WatermarkLogitsProcessor(vocab, "cpu", greenlist_ratio=0.25, bias=2.0, context_width=1)
 
 
+def context_of(way, text):
+    """The context of a text's next token: vLLM's is of the output alone, in front of which stands -1."""
+    width = ENGINES[way]
+    return tuple(([-1] * width + text[PROMPT:] if way.startswith("vLLM") else text)[-width:])
+
+
+def by_engine(way, logits, contexts):
+    """The token of each row by an engine's own functions."""
+    contexts = torch.tensor(contexts)
+    if way.startswith("vLLM"):
+        return GumbelWatermarker(KEY, contexts.shape[1]).sample(logits, contexts).token_ids
+    hashes = _hash_contexts(contexts, torch.full((len(contexts),), contexts.shape[1]))
+    return select_watermark_tokens_torch(logits.softmax(-1), hashes, torch.full((len(contexts),), KEY))
+
+
 def drawn(logits_of, vocab, way, temperature):
     """Texts by one mark, with the unmarked logprobs and entropies, in bits, of their tokens."""
     torch.manual_seed(1)
-    ids = torch.randint(vocab, (TEXTS, 5))
+    ids = torch.randint(vocab, (TEXTS, PROMPT))
     processor = {"SynthID": synthid, "green lists": lambda: green(vocab)}.get(way)
     processors = LogitsProcessorList([processor()] if processor else [])
     pool = Pool(vocab, slots=TEXTS)
-    params = [SamplingParams(temperature=temperature, seed=i, watermark=MARKS.get(way)) for i in range(TEXTS)]
+    params = [SamplingParams(temperature=temperature, seed=i, watermark=OURS.get(way)) for i in range(TEXTS)]
     slots = [pool.admit(one, text) for one, text in zip(params, ids.tolist(), strict=True)]
+    seen = [set() for _ in range(TEXTS)]
     chances, entropies = [], []
     for _ in range(LENGTH):
         logits = logits_of(ids)
         own = (logits / temperature).log_softmax(-1)
-        if processor:
+        if processor or way in ENGINES:
             scores = processors(ids, logits / temperature)
             new = torch.multinomial(scores.softmax(-1), 1)[:, 0]
         else:
             new = torch.from_numpy(pool.step(logits, slots).tokens.astype(np.int64))
+        if way in ENGINES:
+            # A context that came before leaves the token to chance.
+            contexts = [context_of(way, text) for text in ids.tolist()]
+            first = torch.tensor([context not in of for context, of in zip(contexts, seen, strict=True)])
+            new = torch.where(first, by_engine(way, logits / temperature, contexts), new)
+            for context, of in zip(contexts, seen, strict=True):
+                of.add(context)
         chances.append(own.gather(1, new[:, None])[:, 0])
         entropies.append(-(own.exp() * own.clamp(min=-1e4)).sum(1) / math.log(2))
         ids = torch.cat([ids, new[:, None]], 1)
@@ -63,37 +98,47 @@ def drawn(logits_of, vocab, way, temperature):
 
 
 def p_values(ids, way, vocab):
-    """The p-value after each number of tokens."""
-    if way in MARKS:
-        text = ids[5:].tolist()
-        return [gumball.detect(text[: n + 1], MARKS[way], prompt=ids[:5].tolist()).p_value for n in range(LENGTH)]
+    """The p-value after each number of tokens; of one key of an engine by `gumball.detect`, whose p-values are the engine's detector's."""
+    prompt, text = ids[:PROMPT].tolist(), ids[PROMPT:].tolist()
+    prefixes = [text[: n + 1] for n in range(len(text))]
+    if way in OURS:
+        return (gumball.detect(prefix, OURS[way], prompt=prompt).p_value for prefix in prefixes)
+    if way in ENGINES:
+        mark, scheme = Watermark(key=2, context=ENGINES[way]), way.split(",")[0].lower()
+        return (gumball.detect(prefix, mark, prompt=prompt, scheme=scheme).p_value for prefix in prefixes)
+    if way == "vLLM, two keys":
+        return (DualKeyGumbelWatermarkDetector(KEY).detect(prefix).p_value for prefix in prefixes)
+    return of_deviations(ids, way, vocab)
+
+
+def of_deviations(ids, way, vocab):
     if way == "SynthID":
         # Of each token the weighted sum of its g-values, which are -0.5 or 0.5 without a mark.
         values = (synthid().compute_g_values(ids[None, 1:])[0].float() - 0.5) @ WEIGHTS
         width, mean, deviation = 5, 0.0, 0.5 * float(WEIGHTS.norm())
     else:
         lists = green(vocab)
-        values = [ids[place] in lists._get_greenlist_ids(ids[:place]) for place in range(5, 5 + LENGTH)]
+        values = [ids[place] in lists._get_greenlist_ids(ids[:place]) for place in range(PROMPT, PROMPT + LENGTH)]
         width, mean, deviation = 2, 0.25, math.sqrt(0.25 * 0.75)
-    seen, total, out = set(), 0.0, []
-    for place in range(5, 5 + LENGTH):
+    seen, total = set(), 0.0
+    for place in range(PROMPT, PROMPT + LENGTH):
         gram = tuple(ids[place - width + 1 : place + 1].tolist())
         if gram not in seen:
             seen.add(gram)
-            total += float(values[place - 5]) - mean
-        out.append(tail(total / (deviation * math.sqrt(len(seen)))))
-    return out
+            total += float(values[place - PROMPT]) - mean
+        yield tail(total / (deviation * math.sqrt(len(seen))))
 
 
 def needed(texts, way, vocab, share, seed=3):
     random, counts = np.random.default_rng(seed), []
     for text in texts:
         text = text.clone()
-        places = np.flatnonzero(random.random(LENGTH) < share) + 5
+        places = np.flatnonzero(random.random(len(text) - PROMPT) < share) + PROMPT
         text[places] = torch.from_numpy(random.integers(0, vocab, len(places)))
         found = p_values(text, way, vocab)
         counts.append(next((n + 1 for n, p in enumerate(found) if p < LIMIT), LENGTH + 1))
-    return statistics.median(counts)
+    median = statistics.median(counts)
+    return f"> {LENGTH}" if median > LENGTH else f"{median:g}"
 
 
 def foreseen(chances):
@@ -114,13 +159,12 @@ def erlang(n, x):
 
 
 def report(name, logits_of, vocab, temperature):
-    for way in (*MARKS, "SynthID", "green lists", "none"):
+    for way in (*OURS, *ENGINES, "SynthID", "green lists", "none"):
         torch.manual_seed(7)
         texts, chances, entropies = drawn(logits_of, vocab, way, temperature)
         bits = float(entropies.mean())
         loss = -float(chances.mean()) / math.log(2)
-        cells = [f"{needed(texts, way, vocab, share):g}" for share in CHANGED] if way != "none" else ["-"] * 4
-        cells = [f"> {LENGTH}" if cell == f"{LENGTH + 1}" else cell for cell in cells]
+        cells = [needed(texts, way, vocab, share) for share in CHANGED] if way != "none" else ["-"] * 4
         law = f"{foreseen(chances):g}" if way == "ours" else "-"
         print(f"| {name} | {way} | {bits:.2f} | {loss:.2f} |", " | ".join(cells), f"| {law} |", flush=True)
 
@@ -131,7 +175,7 @@ def followed(spread, vocab=2000):
 
 
 def main():
-    gumball.add_watermark_keys("1 3c6ef372fe94f82ba54ff53a5f1d36f1")
+    gumball.add_watermark_keys(KEYS)
     print(
         "| rows | mark | entropy, bits | bits of the text's tokens | tokens needed | 10 % changed | 30 % | 50 % | by the law |"
     )
@@ -139,15 +183,18 @@ def main():
     for spread in (5.0, 3.5, 2.0):
         report(f"followed, spread {spread:g}", followed(spread), 2000, 1.0)
     if len(sys.argv) > 1:
+        if len(sys.argv) > 3:
+            global TEXTS, LENGTH
+            TEXTS, LENGTH = map(int, sys.argv[2:4])
         from transformers import AutoModelForCausalLM
 
         net = AutoModelForCausalLM.from_pretrained(sys.argv[1], dtype=torch.float32).eval()
         caches = {}
 
         def logits_of(ids):
-            new = ids if ids.shape[1] == 5 else ids[:, -1:]
+            new = ids if ids.shape[1] == PROMPT else ids[:, -1:]
             with torch.no_grad():
-                out = net(new, past_key_values=None if ids.shape[1] == 5 else caches["of"], use_cache=True)
+                out = net(new, past_key_values=None if ids.shape[1] == PROMPT else caches["of"], use_cache=True)
             caches["of"] = out.past_key_values
             return out.logits[:, -1].float()
 
