@@ -1,10 +1,15 @@
 // How does a row of one's own come in, and how does a row go out? In: numbers that are pasted, as Python, NumPy, torch or JSON print them,
-// or a file of them or NumPy's .npy. Out: .npy.
+// or a file of them, .npy or .safetensors, of whose arrays only the header and one row are read. Out: .npy.
 
 /** The most logits of a row: what the core takes. */
 export const MOST = 1 << 20;
 /** How much of a text file is read: more than a row has in any print. */
-export const READ_BYTES = 1 << 26;
+const READ_BYTES = 1 << 26;
+/** The longest header that .safetensors allows, and one longer than those of .npy are. */
+const HEADER_BYTES = 100_000_000;
+const NPY_HEAD_BYTES = 1 << 16;
+/** How the numbers of a file are laid out, by the names that .npy and .safetensors have for them. */
+const TYPES = { "<f2": Uint16Array, "<f4": Float32Array, "<f8": Float64Array, F16: Uint16Array, BF16: Uint16Array, F32: Float32Array, F64: Float64Array };
 /** Where the numbers of a file begin that `toNpy` makes. */
 export const NPY_START = 128;
 
@@ -22,7 +27,7 @@ function number(word, index) {
   return named[1] === "-" ? -value : value;
 }
 
-/** Reads numbers with blanks, commas or semicolons between. */
+/** Reads numbers with blanks, commas or semicolons between. @returns {number[]} */
 function numbers(text) {
   // "1,5 2,5": is a comma a point, or does it stand between two numbers?
   const chunks = text.slice(0, 10_000).trim().split(/,?\s+|;/);
@@ -37,29 +42,31 @@ function numbers(text) {
       after = "mark";
       continue;
     }
-    if (row.length === MOST) throw new Error(`The row has more than ${MOST} numbers; allowed are 1 to ${MOST}.`);
+    if (row.length === MOST) throw new Error(`There are more than ${MOST} numbers; allowed are 1 to ${MOST}.`);
     row.push(number(word, row.length));
     after = "word";
   }
   if (row.length === 0) throw new Error("There are no numbers.");
-  return Float32Array.from(row);
+  return row;
 }
 
 /** Returns a file's text: UTF-8, or UTF-16 where its byte order mark says so, as shells of Windows write it. */
-export function textOf(buffer) {
+function textOf(buffer) {
   const [first, second] = new Uint8Array(buffer, 0, Math.min(2, buffer.byteLength));
   const wide = first === 0xff && second === 0xfe ? "utf-16le" : first === 0xfe && second === 0xff ? "utf-16be" : "utf-8";
   return new TextDecoder(wide).decode(buffer);
 }
 
-/** Reads a row from text: numbers, or the first innermost list of a print, which may have a name and a call around it. */
-export function fromText(text) {
-  const given = text.trim();
-  const start = /^\{/.test(given) ? given.search(/"logits"\s*:\s*\[/) : given.search(/\[/);
-  if (start < 0 && /^[[{]/.test(given)) throw new Error('The object has no list "logits".');
+/** Reads a list from text: numbers, or the first innermost list of a print, which may have a name and a call around it, or the list of an object
+ * that has one of the names, `named`. */
+function list(text, named) {
+  const given = text.trim().replace(/^\(([^()]*?),?\s*\)$/, "[$1]");
+  const isObject = given.startsWith("{");
+  const start = isObject ? given.search(new RegExp(`["'](${named.join("|")})["']\\s*:\\s*([\\w.]+\\s*\\()?\\s*\\[`)) : given.search(/\[/);
+  if (start < 0 && /^[[{]/.test(given)) throw new Error(`The object has no list ${named.map((name) => `"${name}"`).join(" or ")}.`);
   if (start < 0) return numbers(given);
   const before = given.slice(0, start).trim();
-  if (!/^\{/.test(given) && !/^([\w.]+\s*[=:]\s*)?([\w.]+\s*\(\s*)?$/.test(before)) throw new Error(`Before the list stands ${JSON.stringify(before.slice(0, 40))}; allowed is a name or a call, such as tensor(.`);
+  if (!isObject && !/^([\w.]+\s*[=:]\s*)?([\w.]+\s*\(\s*)?('\w'\s*,)?$/.test(before)) throw new Error(`Before the list stands ${JSON.stringify(before.slice(0, 40))}; allowed is a name or a call, such as tensor(.`);
   const open = /\[[\s[]*/y;
   open.lastIndex = given.indexOf("[", start);
   open.test(given);
@@ -70,28 +77,97 @@ export function fromText(text) {
   return numbers(given.slice(open.lastIndex, end));
 }
 
-/** Reads the first row of a .npy file of f16, f32 or f64, little endian, in C order. @param {ArrayBuffer} buffer its beginning is enough */
-export function fromNpy(buffer) {
-  const view = new DataView(buffer);
-  if (buffer.byteLength < 12 || view.getUint32(0) !== 0x934e554d) throw new Error("The file is no .npy file.");
-  const old = view.getUint8(6) === 1;
-  const length = old ? view.getUint16(8, true) : view.getUint32(8, true);
-  const start = (old ? 10 : 12) + length;
-  const header = new TextDecoder("latin1").decode(new Uint8Array(buffer, old ? 10 : 12, Math.min(length, buffer.byteLength - 12)));
-  const type = /'descr':\s*'([^']+)'/.exec(header)?.[1];
-  const shape = /'shape':\s*\(([^)]*)\)/.exec(header)?.[1].split(",").filter((part) => part.trim()).map(Number) ?? [];
-  const size = { "<f2": 2, "<f4": 4, "<f8": 8 }[type];
-  if (!size) throw new Error(`The numbers are ${type}; allowed are <f2, <f4 and <f8.`);
-  if (/'fortran_order':\s*True/.test(header) && shape.length > 1) throw new Error("The array is in Fortran order; allowed is C order.");
-  const vocab = shape.at(-1) ?? 0;
-  if (vocab < 1 || vocab > MOST) throw new Error(`The row has ${vocab} numbers; allowed are 1 to ${MOST}.`);
-  if (start + vocab * size > buffer.byteLength) throw new Error(`The file has ${buffer.byteLength} bytes; its first row ends at ${start + vocab * size}.`);
-  const row = new Float32Array(vocab);
-  for (let id = 0; id < vocab; id++) {
-    const at = start + id * size;
-    row[id] = size === 4 ? view.getFloat32(at, true) : size === 8 ? view.getFloat64(at, true) : half(view.getUint16(at, true));
-  }
-  return row;
+/** Reads a row from text. */
+const fromText = (text) => Float32Array.from(list(text, ["logits"]));
+
+/** Reads ids from text; none if it is empty. */
+export function idsFrom(text) {
+  if (!text.trim() || /^\[\s*\]$/.test(text.trim())) return [];
+  const ids = list(text, ["input_ids", "prompt_token_ids", "prompt_ids", "output_ids", "token_ids", "ids"]);
+  const wrong = ids.findIndex((id) => !Number.isInteger(id) || id < 0 || id >= 2 ** 32);
+  if (wrong >= 0) throw new Error(`Id ${wrong} is ${ids[wrong]}; allowed are whole numbers from 0 to 4294967295.`);
+  return ids;
+}
+
+/**
+ * @typedef {{name: string, type: string, rows: number, vocab: number, start: number}} Rows
+ * The rows of a file: `start` is where their bytes begin, and a `type` of "text" is one row in print.
+ */
+
+/** An array of a file as rows: all but its last axis count them. */
+function rowsOf(name, type, shape, start) {
+  return { name, type, vocab: shape.at(-1) ?? 0, rows: shape.slice(0, -1).reduce((rows, axis) => rows * axis, 1), start };
+}
+const isRow = ({ vocab, rows }) => vocab >= 1 && vocab <= MOST && rows >= 1;
+
+/** What may take long, and is done by names, so that it can be done where it holds up no page. */
+export const APART = {
+  fromText,
+
+  /** Reads a row of text. */
+  fromTextFile: (bytes) => fromText(textOf(bytes)),
+
+  /** Finds the rows of a .npy file by its beginning. @returns {Rows[]} */
+  npy(name, head) {
+    const view = new DataView(head);
+    if (view.byteLength < 12 || view.getUint32(0) !== 0x934e554d) throw new Error("The file is no .npy file.");
+    const old = view.getUint8(6) === 1;
+    const [from, length] = old ? [10, view.getUint16(8, true)] : [12, view.getUint32(8, true)];
+    const header = new TextDecoder("latin1").decode(new Uint8Array(head, from, Math.min(length, view.byteLength - from)));
+    const type = /'descr':\s*'([^']+)'/.exec(header)?.[1];
+    const shape = /'shape':\s*\(([^)]*)\)/.exec(header)?.[1].split(",").filter((part) => part.trim()).map(Number) ?? [];
+    if (!["<f2", "<f4", "<f8"].includes(type)) throw new Error(`The numbers are ${type}; allowed are <f2, <f4 and <f8.`);
+    if (/'fortran_order':\s*True/.test(header) && shape.length > 1) throw new Error("The array is in Fortran order; allowed is C order.");
+    const found = rowsOf(name, type, shape, from + length);
+    if (!isRow(found)) throw new Error(`The row has ${found.vocab} numbers; allowed are 1 to ${MOST}.`);
+    return [found];
+  },
+
+  /** Finds the rows of a .safetensors file by its header. @returns {Rows[]} */
+  safetensors(bytes) {
+    let header;
+    try {
+      header = JSON.parse(new TextDecoder().decode(bytes));
+    } catch {
+      throw new Error("The file is no .safetensors file: its header is no JSON.");
+    }
+    const tensors = Object.entries(header).filter(([name, told]) => name !== "__metadata__" && Array.isArray(told?.shape) && Array.isArray(told.data_offsets));
+    const found = tensors.filter(([, { dtype }]) => Object.hasOwn(TYPES, dtype)).map(([name, { dtype, shape, data_offsets }]) => rowsOf(name, dtype, shape, 8 + bytes.byteLength + data_offsets[0])).filter(isRow);
+    if (!found.length) throw new Error(`The file has ${tensors.length} tensors, and none holds rows: allowed are F32, F16, BF16 and F64, with a last axis of 1 to ${MOST}.`);
+    // What is called logits is probably meant.
+    return found.sort((one, other) => Number(/logit/i.test(other.name)) - Number(/logit/i.test(one.name)));
+  },
+
+  /** Returns the numbers of a type as f32. */
+  numbers(type, bytes) {
+    const given = new TYPES[type](bytes);
+    // The bits of a bf16 are the upper half of an f32's.
+    if (type === "BF16") return new Float32Array(Uint32Array.from(given, (bits) => bits << 16).buffer);
+    return given instanceof Uint16Array ? Float32Array.from(given, half) : Float32Array.from(given);
+  },
+};
+
+const read = (file, start, bytes) => file.slice(start, start + bytes).arrayBuffer();
+
+/** Finds the rows that a file has. `apart(name, ..)` does one of `APART` elsewhere. @param {File} file @returns {Promise<Rows[]>} */
+export async function opened(file, apart) {
+  if (/\.npy$/i.test(file.name)) return apart("npy", file.name, await read(file, 0, NPY_HEAD_BYTES));
+  if (!/\.safetensors$/i.test(file.name)) return [{ name: file.name, type: "text", rows: 1, vocab: 0, start: 0 }];
+  const head = await read(file, 0, 8);
+  const length = head.byteLength === 8 ? Number(new DataView(head).getBigUint64(0, true)) : 0;
+  if (length < 2 || length > Math.min(HEADER_BYTES, file.size - 8)) throw new Error(`The file is no whole .safetensors file: its header would have ${length} bytes.`);
+  return apart("safetensors", await read(file, 8, length));
+}
+
+/** Reads one row of a file. @param {File} file @param {Rows} of @param {number} index @returns {Promise<Float32Array>} */
+export async function rowFrom(file, of, index, apart) {
+  if (of.type === "text") return apart("fromTextFile", await read(file, 0, READ_BYTES));
+  if (!(index >= 0 && index < of.rows)) throw new Error(`The row is ${index}; allowed are 0 to ${of.rows - 1}.`);
+  const bytes = of.vocab * TYPES[of.type].BYTES_PER_ELEMENT;
+  const start = of.start + index * bytes;
+  const given = await read(file, start, bytes);
+  if (given.byteLength < bytes) throw new Error(`The file has ${file.size} bytes; row ${index} ends at ${start + bytes}.`);
+  return apart("numbers", of.type, given);
 }
 
 /** Returns a row as a .npy file of f32, which holds numbers of f16 exactly. @param {import("./rows.js").Row} row */

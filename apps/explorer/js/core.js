@@ -3,6 +3,8 @@ const open = new Map();
 const handed = new WeakMap();
 /** Lets the worker forget rows that the page has forgotten. */
 const forgotten = new FinalizationRegistry((key) => worker.postMessage({ id: 0, what: "forget", key }));
+/** How long a part of the draws takes. */
+const PART_MS = 60;
 let [worker, last] = [undefined, 0];
 
 function ask(what, given) {
@@ -47,8 +49,29 @@ function key(row) {
  */
 export const trace = (row, settings, options = {}) => ask("trace", { key: key(row), settings, ...options });
 
-/** Draws `n` tokens that differ in their draw index alone. */
-export const draws = (row, settings, n) => ask("draws", { key: key(row), settings, n });
+/**
+ * Draws `n` tokens that differ in their draw index alone, a part after the other, so that the core can answer something else between them;
+ * fewer once `passed` returns true.
+ */
+export async function draws(row, settings, n, passed = () => false) {
+  const drawn = [];
+  for (let more = 8; drawn.length < n && !passed(); ) {
+    const began = performance.now();
+    drawn.push(...(await ask("draws", { key: key(row), settings, from: drawn.length, n: Math.min(more, n - drawn.length) })));
+    more = Math.max(1, Math.min(256, 4 * more, Math.round((PART_MS * more) / (performance.now() - began))));
+  }
+  return drawn;
+}
 
 /** Draws the token after a row: its id, if there is one, and mirostat's limit after it. @returns {Promise<{id: number | undefined, mu: number}>} */
 export const draw = (row, settings) => ask("draw", { key: key(row), settings });
+
+/**
+ * Says where the decisions about two rows part (`parting.js`).
+ * @param {[import("./rows.js").Row, Record<string, any>]} one @param {[import("./rows.js").Row, Record<string, any>]} other
+ * @returns {Promise<import("./parting.js").Parting>}
+ */
+export const part = (one, other) => ask("part", { sides: [one, other].map(([row, settings]) => ({ key: key(row), settings })) });
+
+/** Does one of the functions `APART` of `bring.js`. */
+export const apart = (name, ...given) => ask("apart", { name, given });

@@ -1,17 +1,18 @@
 // Who calls whom? Whenever the state changes, the core traces the row and every part of the page shows the trace; once the sliders rest, what is
 // slower follows, and the address says the state.
 import { showAnswer, showFilters, sentence } from "./answer.js";
-import { READ_BYTES, fromNpy, fromText, textOf, toNpy } from "./bring.js";
+import { toNpy } from "./bring.js";
 import { showCompare } from "./compare.js";
 import { controlOf, makeControls, mark, showControls } from "./controls.js";
 import { TARGETS, showCopy } from "./copyas.js";
-import { draws, start, trace } from "./core.js";
+import { draws, part, start, trace } from "./core.js";
 import { at, count, h } from "./dom.js";
 import { DRAWS, showDraws } from "./draws.js";
 import { SAVED } from "./owncode.js";
 import { served } from "./model.js";
+import { listenDrops, makeBringer } from "./own.js";
 import { branched, listenPanel, showBranches, showInstead, showText } from "./panel.js";
-import { NEUTRAL, PARAMETERS, adopt } from "./parameters.js";
+import { NEUTRAL, PARAMETERS, adopt, withoutEdits } from "./parameters.js";
 import { showPenalties } from "./penalties.js";
 import { showRace } from "./race.js";
 import { brought, find, recorded } from "./rows.js";
@@ -23,7 +24,9 @@ import { showWhy } from "./whynot.js";
 
 let state = first();
 let rows = [];
-let own = null;
+/** The row that was brought, the one to compare with it, and the fields through which they came. */
+let [own, second] = [null, null];
+let bringers;
 let waiting = false;
 let calm = 0;
 let written = "";
@@ -36,7 +39,6 @@ let acting = null;
 let answered = false;
 /** The recorded row that the story is told over: after "Hello, my name is". */
 const STORY_ROW = 11;
-const EDITS = ["repetition_penalty", "frequency_penalty", "presence_penalty", "dry_multiplier", "no_repeat_ngram", "banned_ids", "bad_words", "allowed_ids", "logit_bias", "min_tokens", "stop_ids"];
 
 const row = () => (state.row === "own" && own) || (state.row === "model" && text.held(state.step)) || (rows[state.row] ?? rows[0]);
 /** The settings that hold for that row. */
@@ -75,7 +77,7 @@ function showNote() {
   at("link-note").textContent = [
     state.other,
     state.refused.length ? `The link says what cannot be, which is left out: ${state.refused.join(", ")}.` : "",
-    state.logits && state.logits.length > LINKED ? `The link says everything but the row itself, which has more than ${LINKED} logits.` : "",
+    [state.own, state.second].some((row) => row?.logits.length > LINKED) ? `The link says everything but rows of more than ${LINKED} logits.` : "",
   ].filter(Boolean).join(" ");
 }
 
@@ -115,7 +117,6 @@ function showAll(shownRow, traced, settings, began) {
   showAnswer(shownRow, traced);
   showFilters(shownRow, traced);
   showSorted(shownRow, traced);
-  showCopy(state.target, settings, shownRow, traced.winner);
   if (served) showInstead(state, shownRow, traced, take);
 }
 
@@ -183,18 +184,20 @@ async function rest(mine) {
       if (served) showInstead(state, shownRow, traced, take);
       if (state.view !== "learn") {
         const brief = { brief: true };
-        const neutral = traced.edits.steps.length ? await trace(shownRow, { ...settings, ...Object.fromEntries(EDITS.map((name) => [name, NEUTRAL[name]])) }, brief) : traced;
-        const pinned = state.b && { ...state.b, seed: settings.seed, draw: settings.draw };
-        const beside = pinned && (await trace(shownRow, pinned, brief));
+        const neutral = traced.edits.steps.length ? await trace(shownRow, withoutEdits(settings), brief) : traced;
+        const other = beside(shownRow, settings);
+        const parted = other && (await part([shownRow, settings], [other.row, other.settings]));
         const forced = [];
         for (const id of state.why.trim() ? find(shownRow, state.why) : []) forced.push(await trace(shownRow, settings, { forced: id, brief: true }));
         if (passed()) return;
         showPenalties(shownRow, traced, neutral);
-        showCompare(shownRow, traced, beside, settings, state.b);
+        showCopy(state.target, settings, shownRow, traced.winner);
+        showCompare({ row: shownRow, settings }, other, parted);
         at("unpin").hidden = !state.b;
+        at("unsecond").hidden = !state.second;
         showWhy(shownRow, traced, state.why, forced);
       }
-      const drawn = traced.winner ? await draws(shownRow, settings, DRAWS) : [];
+      const drawn = traced.winner ? await draws(shownRow, settings, DRAWS, passed) : [];
       if (passed()) return;
       showDraws(shownRow, traced, settings, drawn);
       showRace(shownRow, traced);
@@ -204,6 +207,17 @@ async function rest(mine) {
     say(error.message);
   }
   if (!passed()) document.body.dataset.ready = "yes";
+}
+
+/** What the row and the settings of now are compared with, if anything: another row, other settings, or both, by the same seed. */
+function beside(shownRow, settings) {
+  if (!state.b && !state.second) return null;
+  if (state.second && second?.beside !== shownRow) {
+    const { logits, name, ids, output } = second;
+    const before = ids.length + output.length ? { ids, output } : { ids: shownRow.ids, output: shownRow.output };
+    second = { ...second, beside: shownRow, row: { ...brought(logits, name), ...before } };
+  }
+  return { row: state.second ? second.row : shownRow, settings: state.b ? { ...state.b, seed: settings.seed, draw: settings.draw } : settings };
 }
 
 /** The trace as text, without its long lists, each token with its text. */
@@ -247,23 +261,18 @@ function takeBranch({ plan, settings }) {
   show();
 }
 
-function takeRow(logits, name) {
-  own = brought(logits, name);
+function takeRow(row) {
+  own = row;
   state.row = "own";
-  state.logits = logits;
+  state.own = row;
   listRows();
-  const odd = logits.reduce((sum, z) => sum + Number(Number.isNaN(z)), 0);
-  const told = [`${count(logits.length)} ${logits.length === 1 ? "logit is" : "logits are"} in.`, odd ? `${count(odd)} of them ${odd === 1 ? "is" : "are"} NaN, which counts as minus infinity.` : ""];
-  at("bring-says").textContent = told.join(" ").trim();
   show();
 }
 
-function bring(read, name) {
-  try {
-    takeRow(read(), name);
-  } catch (error) {
-    at("bring-says").textContent = `Not read: ${error.message}`;
-  }
+function takeSecond(row) {
+  second = row;
+  state.second = row;
+  show();
 }
 
 function listRows() {
@@ -275,7 +284,9 @@ function listRows() {
 function takeHash() {
   written = location.hash;
   state = fromHash(written);
-  if (state.logits) own = brought(state.logits, "A row from the link");
+  const linked = (row, bringer, name) => (bringer.show(row, name), brought(row.logits, name, row.ids, row.output));
+  if (state.own) own = linked(state.own, bringers[0], "A row from the link");
+  if (state.second) second = linked(state.second, bringers[1], "The second row of the link");
   if (state.text && state.text.model !== served?.digest) {
     const has = served ? `this page has ${served.name}, ${served.digest}` : "this page has none: gumball explore --model serves it with one";
     state.other = `The link is about a text by the model whose file has the digest ${state.text.model}; ${has}. So the text is left out.`;
@@ -316,8 +327,7 @@ function listen() {
   });
   at("row").addEventListener("change", () => {
     state.row = ["own", "model"].includes(at("row").value) ? at("row").value : Number(at("row").value);
-    if (state.row === "own") state.logits = own.logits;
-    else state.logits = null;
+    state.own = state.row === "own" ? own : null;
     show();
   });
   for (const button of document.querySelectorAll("#views button")) button.addEventListener("click", () => ((state.view = button.dataset.view), show()));
@@ -325,6 +335,7 @@ function listen() {
   at("neutral").addEventListener("click", () => ((state.a = { ...NEUTRAL, seed: state.a.seed }), show()));
   at("pin").addEventListener("click", () => ((state.b = { ...state.a }), show()));
   at("unpin").addEventListener("click", () => ((state.b = null), show()));
+  at("unsecond").addEventListener("click", () => ((state.second = null), show()));
   at("why").addEventListener("input", () => ((state.why = at("why").value), show()));
   at("copy-link").addEventListener("click", () => copy(location.href.split("#")[0] + toHash(state), at("copy-link")));
   at("copy-code").addEventListener("click", () => copy(at("code").textContent, at("copy-code")));
@@ -333,13 +344,8 @@ function listen() {
     h("a", { href: address, download: SAVED }).click();
     setTimeout(() => URL.revokeObjectURL(address), 60_000);
   });
-  at("take").addEventListener("click", () => bring(() => fromText(at("paste").value), "A row that was pasted"));
-  at("file").addEventListener("change", async () => {
-    const file = at("file").files[0];
-    if (!file) return;
-    const buffer = await file.slice(0, READ_BYTES).arrayBuffer();
-    bring(() => (file.name.endsWith(".npy") ? fromNpy(buffer) : fromText(textOf(buffer))), file.name);
-  });
+  bringers = [makeBringer(at("bring"), "", takeRow), makeBringer(at("second"), "second-", takeSecond)];
+  listenDrops(...bringers, () => state.view === "learn" && ((state.view = "tune"), show()));
   at("theme").addEventListener("click", () => theme({ auto: "dark", dark: "light", light: "auto" }[document.documentElement.dataset.theme]));
   listenStory(() => rows[STORY_ROW]);
   if (served) listenPanel({

@@ -71,8 +71,17 @@ export const FILTERS = {};
 /** The page's name of a parameter of the core: `dry.base` is dry_base here, `dynamic_temperature.min` dynamic_min. */
 export const ownName = (name) => name.replace("dynamic_temperature", "dynamic").replace(".", "_");
 
+/** What acts before the temperature, by the core's table. */
+const EDITS = new Set();
+const chosen = (settings, isChosen) => ({ ...settings, ...Object.fromEntries(PARAMETERS.filter(({ name }) => !isChosen(name)).map(({ name }) => [name, NEUTRAL[name]])) });
+/** Settings whose edits alone act; what a section or a loop forces, too, is left out. */
+export const onlyEdits = (settings) => chosen(settings, (name) => EDITS.has(name) && !/^loops_|^section_budget$/.test(name));
+/** Settings without their edits. */
+export const withoutEdits = (settings) => chosen(settings, (name) => !EDITS.has(name));
+
 /** Adds numbers and flags of the core that the page does not name itself. `table` is what the core's `parameters` returns. */
 export function adopt(table) {
+  for (const { name, stage } of table) if (stage === "edit") EDITS.add(ownName(name));
   for (const { filter } of table) if (filter) FILTERS[filter.name] = [filter.title, filter.purpose];
   const isKnown = (own) => PARAMETERS.some(({ name }) => name === own);
   const found = table.filter(({ name, holds, stage }) => ["number", "integer", "boolean"].includes(holds) && stage !== "logprobs" && !isKnown(ownName(name))).map(control);

@@ -19,9 +19,9 @@ export function recorded(bytes) {
   });
 }
 
-/** Makes a row of numbers that somebody brought. @param {Float32Array} logits @returns {Row} */
-export function brought(logits, name) {
-  return { name, prompt: "", said: "", ids: [], output: [], logits, dtype: "float32" };
+/** Makes a row of numbers that somebody brought, with the ids before it. @param {Float32Array} logits @returns {Row} */
+export function brought(logits, name, ids = [], output = []) {
+  return { name, prompt: "", said: "", ids, output, logits, dtype: "float32" };
 }
 
 /** Returns a token's text as it can be shown: blanks and line breaks made visible, an id where there is no text. */

@@ -5,9 +5,10 @@ import { FILTERS, NEUTRAL, PARAMETERS } from "./parameters.js";
 export const LINKED = 4096;
 export const VIEWS = ["learn", "tune", "debug"];
 
-/** What a visitor meets first. `refused` is what a link said that cannot be; `text` is the plan of the model's text, `step` the token whose row is shown. */
+/** What a visitor meets first. `refused` is what a link said that cannot be; `own` and `second` are brought rows, the second to compare; `text` is the plan of the model's text,
+ * `step` the token whose row is shown. */
 export function first() {
-  return { view: "learn", row: 0, a: { ...NEUTRAL, temperature: 0.8, top_p: 0.9 }, b: null, why: "", target: "rust", logits: null, text: null, step: 0, refused: [] };
+  return { view: "learn", row: 0, a: { ...NEUTRAL, temperature: 0.8, top_p: 0.9 }, b: null, why: "", target: "rust", own: null, second: null, text: null, step: 0, refused: [] };
 }
 
 function write(query, prefix, settings) {
@@ -51,7 +52,11 @@ export function toHash(state) {
   }
   if (state.why) query.set("why", state.why);
   if (state.target !== "rust") query.set("copy", state.target);
-  if (state.logits && state.logits.length <= LINKED) query.set("logits", Array.from(state.logits, shortest).join("_"));
+  for (const [name, row] of [["logits", state.own], ["second", state.second]]) {
+    if (!row || row.logits.length > LINKED) continue;
+    query.set(name, Array.from(row.logits, shortest).join("_"));
+    for (const part of ["ids", "output"]) if (row[part]?.length) query.set(`${name}.${part}`, row[part].join("_"));
+  }
   if (state.text) {
     const { model, prompt, forced, length, check } = state.text;
     query.set("model", model);
@@ -62,6 +67,21 @@ export function toHash(state) {
     query.set("step", String(state.step));
   }
   return `#${query}`;
+}
+
+/** Reads a brought row: its logits, and the ids before it. */
+function rowOf(query, name, refused) {
+  const said = query.get(name);
+  if (!said) return null;
+  const words = said.split("_");
+  if (words.length > LINKED || !words.every((word) => word === "NaN" || (word !== "" && !Number.isNaN(Number(word))))) return void refused.push(name) ?? null;
+  const ids = ["ids", "output"].map((part) => {
+    const list = query.get(`${name}.${part}`) ?? "";
+    if (/^(\d{1,10}(_\d{1,10})*)?$/.test(list)) return list.split("_").filter(Boolean).map(Number);
+    refused.push(`${name}.${part}`);
+    return [];
+  });
+  return { logits: Float32Array.from(words, Number), ids: ids[0], output: ids[1] };
 }
 
 /** Reads the plan of a text. @returns {import("./text.js").Plan | null} */
@@ -89,11 +109,7 @@ export function fromHash(hash) {
   if (query.has("model")) state.text = planOf(query, state.refused);
   state.step = /^\d{1,7}$/.test(query.get("step") ?? "") ? Number(query.get("step")) : 0;
   state.row = row === "own" || row === "model" ? row : /^\d+$/.test(row) ? Number(row) : 0;
-  if (query.get("logits")) {
-    const words = query.get("logits").split("_");
-    const fits = words.length <= LINKED && words.every((word) => word === "NaN" || (word !== "" && !Number.isNaN(Number(word))));
-    if (fits) state.logits = Float32Array.from(words, Number);
-    else state.refused.push("logits");
-  }
+  state.own = rowOf(query, "logits", state.refused);
+  state.second = rowOf(query, "second", state.refused);
   return state;
 }

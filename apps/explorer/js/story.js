@@ -68,17 +68,17 @@ const kept = ({ kept }) => kept.end - kept.first;
 const ACTS = [
   {
     title: "The row",
-    says: "The model has read the words above. It now gives each token that it knows a number, its logit: the larger, the better it fits. These are the ten largest.",
+    says: "A language model writes one token after the other; a token is a word or a piece of one. It has read the words above, and gives each token that it knows a number, its logit: the larger, the better the token fits next. These are the ten largest; the dot stands for a space.",
     begin: () => traced((trace) => {
       const tokens = trace.tokens.slice(0, SHOWN);
       const [top, low] = [tokens[0].logit, tokens.at(-1).logit - 1];
       lines(tokens, ({ logit }) => ({ share: (logit - low) / (top - low), figure: logit.toFixed(2) }));
-      at("act-result").textContent = `${count(trace.candidates)} numbers in all. Which token comes next is not decided yet.`;
+      at("act-result").textContent = `${count(trace.candidates)} numbers in all. The model's part ends here: which token comes next is decided by what follows.`;
     }, { temperature: 1, top_p: 1 }),
   },
   {
     title: "Temperature",
-    says: "Numbers become chances that add up to 100 %. The temperature divides the numbers first. Move it: low, and the best token takes nearly all; high, and the rest catches up.",
+    says: "The numbers become chances, which add up to 100 %. The temperature says how far apart: each number is first divided by it. Move it to the left, and the best token takes nearly all; to the right, and the others catch up.",
     begin: () => slider("temperature", "Temperature", 0.1, 2, 0.05, () => traced((trace) => {
       lines(trace.tokens.slice(0, SHOWN), ({ p }) => ({ share: p, figure: percent(p) }));
       const most = trace.tokens.slice(0, SHOWN).reduce((sum, { p }) => sum + p, 0);
@@ -87,7 +87,7 @@ const ACTS = [
   },
   {
     title: "The cuts",
-    says: "The rest is a long tail of unlikely tokens, and together they would be drawn too often. Top-p cuts it off: it goes down the list and keeps tokens until they hold this share of the chances. Top-k keeps a number of tokens, min-p those that are not much worse than the best.",
+    says: "The tokens further down are unlikely, but there are thousands, and a single one that does not fit can spoil a text. Top-p cuts them off: it goes down the list and keeps tokens until they hold this share of the chances together. Top-k keeps a fixed number of tokens instead, min-p those that are not much less likely than the best.",
     begin: () => slider("top_p", "Top-p", 0.05, 1, 0.01, () => traced((trace) => {
       const top = trace.tokens[0].p_kept;
       lines(trace.tokens.slice(0, SHOWN), ({ p, p_kept, place }) => (place < trace.kept.end ? { share: p_kept / top, figure: percent(p_kept) } : { share: p / top, figure: "cut off", kind: "gone" }));
@@ -96,7 +96,7 @@ const ACTS = [
   },
   {
     title: "The race",
-    says: "One of these is drawn, by a race. Each token runs at a speed that is its chance, over a distance that is random. The first one home is the next token: the likely ones mostly win, and not always.",
+    says: "One of the tokens that were kept is drawn, by a race. Each runs at a speed that is its chance, over a distance that is random. The first one home is the next token: the likely ones mostly win, and not always.",
     begin() {
       const race = () => traced((trace) => {
         if (!trace.race) return void (at("act-result").textContent = "Only one token is left, so there is no race.");
@@ -111,7 +111,7 @@ const ACTS = [
           runners.forEach(({ time }, lane) => (bars[lane].style.width = `${Math.min(100, (100 * share * won) / time)}%`));
           if (share < 1) return;
           runners.forEach(({ id }, lane) => bars[lane].closest("tr").classList.toggle("won", id === trace.winner.id));
-          at("act-result").textContent = `\u201c${shown(row, trace.winner.id)}\u201d wins, with a chance of ${percent(trace.winner.p_kept)}. The seed ${told.seed} fixed the distances: it gives this winner again, on every machine.`;
+          at("act-result").textContent = `\u201c${shown(row, trace.winner.id)}\u201d wins, with a chance of ${percent(trace.winner.p_kept)}. All distances come from one number, the seed, which is ${told.seed} here: the same seed gives the same winner again, on every machine.`;
         });
       }, {}, false);
       const again = () => ((told = { ...told, seed: told.seed + 1 }), race());
@@ -121,12 +121,12 @@ const ACTS = [
   },
   {
     title: "A thousand races",
-    says: "Is that fair? Here are a thousand races over the same row, one after the other. The grey bars are the chances: each token wins as often as its chance says.",
+    says: "Is that fair? Here are a thousand races over the same row, one after the other. The grey bars are the chances: each token wins about as often as its chance says.",
     async begin() {
       at("act-control").replaceChildren();
       at("act-result").textContent = "";
       const mine = act;
-      const drawn = await draws(row, settings(), DRAWS);
+      const drawn = await draws(row, settings(), DRAWS, () => mine !== act);
       traced((trace) => {
         if (mine !== act) return;
         const tokens = trace.tokens.slice(0, Math.min(SHOWN, kept(trace)));
@@ -141,7 +141,7 @@ const ACTS = [
             all[lane].querySelector("i.after").style.width = `${(100 * (times.get(id) ?? 0)) / Math.max(1, done) / top}%`;
             all[lane].querySelector(".figure").textContent = count(times.get(id) ?? 0);
           });
-          if (share === 1) at("act-result").textContent = `${count(DRAWS)} races: ${tokens.slice(0, 3).map(({ id, p_kept }) => `\u201c${shown(row, id)}\u201d won ${count(times.get(id) ?? 0)}, its chance is ${percent(p_kept)}`).join("; ")}. That is sampling. The page has every other parameter.`;
+          if (share === 1) at("act-result").textContent = `${count(DRAWS)} races: ${tokens.slice(0, 3).map(({ id, p_kept }) => `\u201c${shown(row, id)}\u201d won ${count(times.get(id) ?? 0)}, its chance is ${percent(p_kept)}`).join("; ")}. That is sampling. With the new token at its end, the model reads its text again, and the next row comes.`;
         });
       });
     },
