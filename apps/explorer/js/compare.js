@@ -39,7 +39,7 @@ const told = {
     return parts ? `${one} wins now, ${other} in the other.` : `${one} wins in both.`;
   },
 };
-const filtered = ({ kept, lone, parts }, row) => (parts ? `${count(kept[0])} tokens stay now, ${count(kept[1])} in the other.${loners(row, lone, "keeps")}` : `The same ${kept[0] === 1 ? "token stays" : `${count(kept[0])} tokens stay`} in both.`);
+const filtered = ({ kept, lone, parts }, row) => (parts ? `${count(kept[0])} ${kept[0] === 1 ? "token stays" : "tokens stay"} now, ${count(kept[1])} in the other.${loners(row, lone, "keeps")}` : `The same ${kept[0] === 1 ? "token stays" : `${count(kept[0])} tokens stay`} in both.`);
 
 /** What the distance of the rows says, beside the radius of the token of now. */
 function firm({ stages: [row], traces: [trace] }) {

@@ -117,6 +117,7 @@ function showAll(shownRow, traced, settings, began) {
   showAnswer(shownRow, traced);
   showFilters(shownRow, traced);
   showSorted(shownRow, traced);
+  showCopy(state.target, settings, shownRow, traced.winner);
   if (served) showInstead(state, shownRow, traced, take);
 }
 
@@ -191,7 +192,6 @@ async function rest(mine) {
         for (const id of state.why.trim() ? find(shownRow, state.why) : []) forced.push(await trace(shownRow, settings, { forced: id, brief: true }));
         if (passed()) return;
         showPenalties(shownRow, traced, neutral);
-        showCopy(state.target, settings, shownRow, traced.winner);
         showCompare({ row: shownRow, settings }, other, parted);
         at("unpin").hidden = !state.b;
         at("unsecond").hidden = !state.second;
