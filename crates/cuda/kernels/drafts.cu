@@ -307,11 +307,11 @@ KERNEL(begin_drafts, BEGIN_DRAFTS_THREADS, DraftStep, args) {
         param_words.load_each([&](u32 word) INLINE {
             const bool is_key = word < 2 || word == OFFSET_OF(Params, draw) / 4,
                        is_scale = is_summed && word == OFFSET_OF(Params, logprob_log2e_over_t) / 4;
-            return (const u32*)(is_key ? &params : &from) +
-                   (is_scale ? OFFSET_OF(Params, log2e_over_t) / 4 : word);
+            return (const u32*)(is_key ? &params : &from) + (is_scale ? OFFSET_OF(Params, log2e_over_t) / 4 : word);
         });
         if (lane == OFFSET_OF(Params, features) / 4) {
-            param_words.words[0] |= (shares ? FEATURE_DRAFT_PATH : 0) | (is_summed && slot >= 0 ? FEATURE_LOGPROB_SUMS : 0);
+            param_words.words[0] |=
+                (shares ? FEATURE_DRAFT_PATH : 0) | (is_summed && slot >= 0 ? FEATURE_LOGPROB_SUMS : 0);
             // Rows of a draft model have no logprobs.
             param_words.words[0] &= is_proposed ? ~(u32)(FEATURE_LOGPROBS | FEATURE_LOGPROB_SUMS) : ~0u;
         }

@@ -22,7 +22,8 @@ KERNEL_MIN_BLOCKS(judge_drafts, JUDGE_DRAFTS_THREADS, 1, JudgeDrafts, args) {
     grid_dependency_wait();
     const JudgeBlocks blocks = JudgeBlocks::of_cluster();
     const u32 tree_index = blocks.tree_index();
-    JudgedTree tree{args, blocks, tree_index, args.chains.draft_count, chain_stream(args.chains, tree_index), storage, {}};
+    JudgedTree tree{args,    blocks, tree_index, args.chains.draft_count, chain_stream(args.chains, tree_index),
+                    storage, {}};
     u32 status = 0;
     if (!is_tree(tree, tree.drafts)) {
         tree.drafts = 0;

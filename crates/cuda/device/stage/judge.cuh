@@ -643,8 +643,7 @@ DEVICE void make_records(const JudgedTree& tree, const LastTokenStream& rng, Til
         if (start + threadIdx.x < end) {
             const u32 tile = tree.blocks.tile(start + threadIdx.x);
             const FirstArrival first = first_arrival(rng, tile);
-            records[tile] =
-                make_chain_record(maxima[threadIdx.x], not_raced, flags[threadIdx.x], rng, first, tile);
+            records[tile] = make_chain_record(maxima[threadIdx.x], not_raced, flags[threadIdx.x], rng, first, tile);
         }
         // WAR on maxima and flags: each thread has read those of its tile, the warps overwrite them.
         __syncthreads();

@@ -1,10 +1,10 @@
 //! Rows of probabilities after drafts, and the judgement of the drafts by them (rules S5 to S7).
 //!
 //! Of logits whose requests have no filters and no edits the survey of the step sums the weights, and
-//! `judge_requests` computes the probabilities that it reads. Otherwise the kernels of the operators write them,
-//! by a cut. Only rows with edits, or that stand in another order, are written under their edits first, then
-//! turned into probabilities where they lie. `judge_requests` says which tokens are emitted, and the step over
-//! the rows then emits them like forced ones.
+//! `judge_requests` computes the probabilities that it reads. Otherwise the kernels of the operators write
+//! them, by a cut. Only rows with edits, or that stand in another order, are written under their edits first,
+//! then turned into probabilities where they lie. `judge_requests` says which tokens are emitted, and the
+//! step over the rows then emits them like forced ones.
 
 use std::mem::offset_of;
 use std::sync::Arc;

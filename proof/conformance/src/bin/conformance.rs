@@ -2,25 +2,25 @@
 //!
 //! `list [FILTER]` names the bodies with their rules; `run [--backend NAME] [FILTER]` runs the bodies whose
 //! rule or name contains the filter, on every backend of this machine unless one is named;
-//! `run --backend NAME --part I/N` runs every N-th body from the I-th on, so that N processes share the work, as
-//! `reduced NAME --part I/N` does;
-//! `golden [NAME|--bless]` compares the golden draws, on one backend if it is named, or pins what the oracle
-//! draws now; `draws [--seed N] [COUNT]` spreads draws over small rows and holds them to their law at the
-//! machine's best level, and with `draws-on NAME` on a device; `verified-draws [--seed N] [COUNT]` does
-//! so with tokens of a pool's verified drafts, in every mode that keeps the law, and with
-//! `verified-draws-on NAME` a device's pool, `cuda` or `cuda_emulated`; `numbers [--every] NAME` holds the
-//! numbers of a device to the definition, on every 32-bit word if asked; `batch NAME` holds large mixed
-//! batches on it to the CPU; `softmax NAME` holds its softmax of random rows to the oracle's probabilities,
-//! `operators NAME` its operators' draws and rows to the oracle, `selected NAME` its logprobs of tokens,
-//! `given NAME` its logprobs of given ids over given sets and their gradient, `chains NAME` its chains of
-//! drafts; `stream NAME [TOKENS]` decodes many requests with drafts and without on `pool`, `cuda` or
-//! `cuda_emulated`, and compares the tokens; `boundaries NAME` holds operators, steps and softmaxes at the
-//! sizes where kernels take another path; `ranks-on NAME WORLD [processes|threads] [ROWS] [PART,..]` spreads
-//! random rows over the devices of that many ranks, holds them to one device, and times every layout
-//! (`steps`, `forty`, `drafts`, `mixed`, `small`, `edited`, `edited-drafts`, `lists`, or all of them;
-//! `lists@32000` times a part over that many ids, `lists@32000/3:1` where ranks have 3 : 1 of them);
-//! `hold-ranks-on` times nothing. `GUMBALL_DIST_TRANSPORT` says how rows travel: `onesided`, or `nccl`;
-//! `reduced NAME` runs what reaches every kernel and takes little, for tools that slow it down a hundredfold.
+//! `run --backend NAME --part I/N` runs every N-th body from the I-th on, so that N processes share the work,
+//! as `reduced NAME --part I/N` does; `golden [NAME|--bless]` compares the golden draws, on one backend if it
+//! is named, or pins what the oracle draws now; `draws [--seed N] [COUNT]` spreads draws over small rows and
+//! holds them to their law at the machine's best level, and with `draws-on NAME` on a device;
+//! `verified-draws [--seed N] [COUNT]` does so with tokens of a pool's verified drafts, in every mode that
+//! keeps the law, and with `verified-draws-on NAME` a device's pool, `cuda` or `cuda_emulated`;
+//! `numbers [--every] NAME` holds the numbers of a device to the definition, on every 32-bit word if asked;
+//! `batch NAME` holds large mixed batches on it to the CPU; `softmax NAME` holds its softmax of random rows
+//! to the oracle's probabilities, `operators NAME` its operators' draws and rows to the oracle,
+//! `selected NAME` its logprobs of tokens, `given NAME` its logprobs of given ids over given sets and their
+//! gradient, `chains NAME` its chains of drafts; `stream NAME [TOKENS]` decodes many requests with drafts and
+//! without on `pool`, `cuda` or `cuda_emulated`, and compares the tokens; `boundaries NAME` holds operators,
+//! steps and softmaxes at the sizes where kernels take another path;
+//! `ranks-on NAME WORLD [processes|threads] [ROWS] [PART,..]` spreads random rows over the devices of that
+//! many ranks, holds them to one device, and times every layout (`steps`, `forty`, `drafts`, `mixed`,
+//! `small`, `edited`, `edited-drafts`, `lists`, or all of them; `lists@32000` times a part over that many
+//! ids, `lists@32000/3:1` where ranks have 3 : 1 of them); `hold-ranks-on` times nothing.
+//! `GUMBALL_DIST_TRANSPORT` says how rows travel: `onesided`, or `nccl`; `reduced NAME` runs what reaches
+//! every kernel and takes little, for tools that slow it down a hundredfold.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
