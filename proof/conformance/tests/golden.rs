@@ -46,8 +46,7 @@ fn a_changed_token_is_seen() {
 /// and the error of `refused` has one.
 #[test]
 fn parameters_are_read_from_json_and_written_as_every_language_does() {
-    let cases: Value =
-        serde_json::from_str(include_str!("../golden/params_json.json")).expect("an object");
+    let cases: Value = serde_json::from_str(include_str!("../golden/params_json.json")).expect("an object");
     let all = |name: &str| -> Vec<(String, String)> {
         serde_json::from_value(cases[name].clone()).expect("pairs of texts")
     };
@@ -113,7 +112,8 @@ fn texts_have_the_pinned_evidence_and_marked_parts() {
         let prompt_len = ids.len();
         ids.extend(list(&case["ids"]));
         let keys = if case["keys"].is_null() { vec![watermark.key] } else { list(&case["keys"]) };
-        let (key, evidence) = detect_any(&ids, prompt_len, scheme, &watermark, &keys).expect("a prompt and keys");
+        let (key, evidence) =
+            detect_any(&ids, prompt_len, scheme, &watermark, &keys).expect("a prompt and keys");
         assert_eq!(seen(key, &evidence), case["evidence"]);
         let length = case["length"].as_u64().expect("an integer") as usize;
         let alpha = case["alpha"].as_f64().expect("a number");

@@ -68,8 +68,11 @@ pub(crate) unsafe fn requests(
     argument: &JudgeRequests,
 ) -> Result<()> {
     let grid = tuning::judge_drafts(limits, requests, argument.drafts.step.tiles as usize);
-    let (kernel, argument, by_logits) =
-        (JUDGE_REQUESTS.kernel(), bytemuck::bytes_of(argument), argument.target != judge_targets::PROBABILITIES);
+    let (kernel, argument, by_logits) = (
+        JUDGE_REQUESTS.kernel(),
+        bytemuck::bytes_of(argument),
+        argument.target != judge_targets::PROBABILITIES,
+    );
     if by_logits {
         // SAFETY: the grid is the one that judge_requests.cu expects, which waits for the survey. The caller
         // guarantees what the argument points to.

@@ -192,7 +192,9 @@ impl Passes {
         // SAFETY: the conditions of the survey's launch hold here too. The survey began after the requests
         // were made. `sample` checked that tokens and statuses have an element per row; `selected_logprobs`
         // has none.
-        unsafe { finish::enqueue(&*self.runtime, &self.device, (rows.kind, rows.dtype), plan.needs, step, true) }?;
+        unsafe {
+            finish::enqueue(&*self.runtime, &self.device, (rows.kind, rows.dtype), plan.needs, step, true)
+        }?;
         Ok(())
     }
 }

@@ -12,12 +12,12 @@ use gumball_spec::verify::by_probabilities::Judgement;
 use crate::abi::dtype::Dtype;
 use crate::abi::{self, DraftStep, draft_flags, exchange_flags, flags};
 use crate::launch::{drafts, exchange, finish, head, history_edits, shards, survey, tuning};
+use crate::pipeline::draft_rows::StepDrafts;
 use crate::pipeline::head::HeadLaunch;
 use crate::pipeline::proposals::Proposals;
 use crate::pipeline::rank_rows::{Exchange, ExchangeLayout};
 use crate::pipeline::row_batch::RowBatch;
 use crate::pipeline::step::{Begin, Step};
-use crate::pipeline::draft_rows::StepDrafts;
 use crate::pipeline::workspace::Workspace;
 use crate::requests::step_features::{StepFeatures, Variant};
 
