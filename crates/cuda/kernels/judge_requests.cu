@@ -73,7 +73,7 @@ KERNEL_MIN_BLOCKS(judge_requests, JUDGE_DRAFTS_THREADS, 1, JudgeRequests, args) 
     const u32 first = request.first_row - drafts.first_row;
     load_tree(drafts, index, request, tree);
     // RAW on the sums and on row_slots: the survey and kernels before it wrote them, this kernel reads and writes them.
-    // What is read above was there before the survey.
+    // The loads above are of numbers that were there before the survey.
     grid_dependency_wait();
     if (slot < 0) {
         return;

@@ -48,8 +48,8 @@ static void parameters(void) {
             "temperature_last is 2, but must be 0 or 1");
     FAILS(gumball_params_set(params, "top_k", NAN), GUMBALL_OUT_OF_RANGE, "top_k");
     FAILS(gumball_params_set(params, "logprobs.top_n", 4294967296.0), GUMBALL_OUT_OF_RANGE, "logprobs.top_n");
-    FAILS(gumball_params_set_json(params, "order", "\"top_q\""), GUMBALL_JSON, "order");
-    CHECK(strstr(gumball_error_message(), "filter \"top_q\" is not known; known are: top_n_sigma, top_k, ") != NULL);
+    FAILS(gumball_params_set_json(params, "order", "\"topk\""), GUMBALL_JSON, "order");
+    CHECK(strstr(gumball_error_message(), "filter \"topk\" is not known; known are: top_n_sigma, top_h, ") != NULL);
     CHECK(strstr(gumball_error_message(), ", xtc; do you mean \"top_k\"?") != NULL);
     CHECK(gumball_params_set(params, "topk", 1) == GUMBALL_UNKNOWN);
     CHECK(strstr(gumball_error_message(), "name \"topk\" is not known; known are: temperature, top_k") != NULL);

@@ -638,14 +638,14 @@ DEVICE void make_records(const JudgedTree& tree, const LastTokenStream& rng, Til
                 flags[i - start] = nonfinite_flags;
             }
         }
-        // RAW on maxima and flags: all warps wrote those of their tiles, each thread reads those of one tile.
+        // RAW on maxima and flags: all warps wrote their tiles' entries, each thread reads the entries of one tile.
         __syncthreads();
         if (start + threadIdx.x < end) {
             const u32 tile = tree.blocks.tile(start + threadIdx.x);
             const FirstArrival first = first_arrival(rng, tile);
             records[tile] = make_chain_record(maxima[threadIdx.x], not_raced, flags[threadIdx.x], rng, first, tile);
         }
-        // WAR on maxima and flags: each thread has read those of its tile, the warps overwrite them.
+        // WAR on maxima and flags: each thread has read its tile's entries, the warps overwrite them.
         __syncthreads();
     }
     // RAW on records: a warp of each block wrote its tiles' records, all threads of all blocks read them.

@@ -226,8 +226,8 @@ shared! {
     struct JudgeRequests {
         /// `step.forced` is the address of `forced` below.
         drafts: DraftStep;
-        /// `[rows, vocab]`: the target's rows of the step, of which `target` says what they hold. Of logits
-        /// the survey has written the sums, `step.logprob_sums`.
+        /// `[rows, vocab]`: the target's rows of the step, probabilities or logits as `target` says. Of
+        /// logits the survey has written the sums, `step.logprob_sums`.
         target_rows: (const void*);
         /// `[rows of the batch, vocab]`: the drafter's; null if it has none.
         draft_probs: (const float*);

@@ -15,7 +15,7 @@ use crate::programs::kernels::{
 use crate::requests::step_features::{StepFeatures, Variant};
 
 /// Enqueues the kernel that finishes rows of a kind and a type, which need `needs`. `is_next`: the kernel
-/// before is the survey of the rows; otherwise one lies between, which says what they emit.
+/// before is the survey of the rows; otherwise the judgement of drafts lies between them.
 ///
 /// # Safety
 /// As for [`Runtime::launch`]. The survey of the rows was enqueued before.
