@@ -280,7 +280,7 @@ def test_parameters_are_translated() -> None:
         seed=2**64 - 1, min_tokens=3, stop_ids=[2, 5], bad_words=[[1, 2]], logprobs=LogprobsParams(top_n=4)
     )
     assert params_of(given) == wanted
-    assert params_of(theirs(min_p=0.1, top_p=0.5)).order[1:5] == ("min_p", "top_k", "typical_p", "top_p")
+    assert params_of(theirs(min_p=0.1, top_p=0.5)).order[1:6] == ("top_h", "min_p", "top_k", "typical_p", "top_p")
     extra = {
         "order": "top_k, top_p",
         "temperature_last": 1,
