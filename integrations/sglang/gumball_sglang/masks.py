@@ -118,11 +118,11 @@ def read(original: Callable[..., Any], requests: list[Any], output: Any) -> None
     statuses: list[Any] = [None] * len(requests)
     output.next_token_sampling_mask_idx = [None] * len(requests)
     output.next_token_sampling_logprobs = [None] * len(requests)
-    for at, (i, status) in enumerate(zip(asking, masks.statuses.tolist(), strict=True)):
-        logprobs_of = next(support)[: len(ids[at])] if listed[at] and support is not None else selected[at : at + 1]
+    for nth, (i, status) in enumerate(zip(asking, masks.statuses.tolist(), strict=True)):
+        logprobs_of = next(support)[: len(ids[nth])] if listed[nth] and support is not None else selected[nth : nth + 1]
         statuses[i] = status
         if status == SamplingMaskStatus.OK:
-            output.next_token_sampling_mask_idx[i], output.next_token_sampling_logprobs[i] = ids[at], logprobs_of
+            output.next_token_sampling_mask_idx[i], output.next_token_sampling_logprobs[i] = ids[nth], logprobs_of
     output.next_token_sampling_mask_status = statuses
     output.sampling_mask_output = None
 
