@@ -53,7 +53,7 @@ def by_gumball(way, target, drafter, texts):
 
 
 def by_engines(way, target, drafter, texts):
-    """The same by an engine's functions."""
+    """As `by_gumball`, but drafts are drawn and judged by an engine's functions."""
     of_sglang, accepted = way == "SGLang", []
     drafting, replacing = MARKERS.get(way, (None, None))
     context = "SGLang" if of_sglang else "vLLM"

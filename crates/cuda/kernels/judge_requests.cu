@@ -9,7 +9,7 @@
 // Grid       x = requests, or requests * blocks of a cluster; whole warps, up to 512 threads; no dynamic shared memory
 // Traffic    that of stage/judge.cuh, for each request
 // Requires   begin_drafts before, and rows of probabilities wherever judged_slots has a slot, or a survey that summed
-//            the logits; no dependent launch
+//            the logits, after which it may be a dependent launch; the next kernel is none
 //
 // A request without drafts takes an ordinary step, and so does one whose parents are no tree. A draft after which the
 // walk stops, a stop id, is emitted from the row before it.

@@ -1,7 +1,8 @@
 //! The launches of a step, in order: over ranks the digest of its drafts, then a part of a head, survey of
 //! parts of rows, exchange of rows, begin of drafts, edits that match histories, head, softmax, judgement or
 //! probabilities, survey, judgement by surveyed logits, finish or race, end of drafts, exchange of results.
-//! Where ranks survey parts of all rows, drafts begin before and end behind all exchanges.
+//! Where ranks survey parts of all rows, the kernel that begins drafts comes before all exchanges, and the
+//! kernel that ends them after all.
 //!
 //! Every kind of step is a part of this list. It neither allocates nor waits, so a step can be captured in a
 //! graph and replayed; positions advance on the device.
