@@ -56,8 +56,12 @@ DEVICE TargetLogits logits_of(const JudgeRequests& args, u32 first, const Params
         return TargetLogits{};
     }
     const u64 row_bytes = args.target_stride * (args.target == JUDGE_F32 ? 4 : 2);
-    return TargetLogits{(const char*)args.target_rows + first * row_bytes, row_bytes, args.target, params.log2e_over_t,
-                        args.drafts.step.logprob_sums + (u64)first * args.drafts.step.tiles};
+    return TargetLogits{(const char*)args.target_rows + first * row_bytes,
+                        row_bytes,
+                        args.target,
+                        params.log2e_over_t,
+                        args.drafts.step.logprob_sums + (u64)first * args.drafts.step.tiles,
+                        args.drafts.step.records + (u64)first * args.drafts.step.tiles};
 }
 
 // One block a multiprocessor is enough: for two of them some compilers keep part of the registers in memory.

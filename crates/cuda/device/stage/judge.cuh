@@ -5,8 +5,9 @@
 // Never      writes a row: a residual is computed from the given rows each time they are read
 // Twins      oracle spec/src/verify/by_probabilities.rs | CPU cpu/src/verify.rs | why docs/stages/judge.md
 // Shapes     as in JudgeDrafts; of each tree records [tiles], tile_sums [2, tiles]
-// Traffic    a few numbers per draft; the target's and the drafter's row once per refusal that a sibling follows (S5)
-//            or per draft of a block (S6); the rows that the last token is drawn from once, and their open tiles again
+// Traffic    a few numbers per draft; with a drafter's row both rows once per refusal that a sibling follows (S5) or
+//            per draft of a block (S6); the rows that the last token is drawn from once, and their open tiles again; of
+//            a surveyed row without a drafter's, 16 bytes a tile and a few tiles
 // Requires   whole warps, all threads of all blocks; 1 <= vocab <= 2^20; at most MAX_JUDGED drafts; 16-byte alignment
 //            affects speed only
 //
@@ -24,10 +25,12 @@
 //  2. All threads of all blocks take each decision, from the same numbers, so none is sent. Only sums and records are
 //     divided among them. The first block alone ends the draw.
 //  3. The last refusal of a row is not summed, so that chains by rejection are read once. The sum would only say
-//     whether anything is left of p, and so do the records (`is_unsettled`).
+//     whether anything is left of p, and so do the records (`is_unsettled`). Without a drafter's row nothing is summed.
 //  4. A sum reads once: a warp weighs a tile relative to the tile's maximum while it is in registers. The factors,
 //     which need the row's maximum, are applied after a barrier, to 16 bytes a tile.
 //  5. Each thread makes the record of a tile at once, since that takes a thread as long as a warp several tiles.
+//  6. Of a surveyed row without a drafter's, the survey's record says which token of a tile is the first. With its
+//     probability and its arrival that is the residual's record, if no id of the tile was refused.
 //
 // Tried and left: one block for each tree with a sum after each refusal (8 requests of 3 drafts over 151,936 ids: 377
 // us for 98); more than 512 threads, which had too few registers each; two tiles of a warp loaded at once (1 request
@@ -76,14 +79,25 @@ struct LogitProbs {
     // One of JudgeTarget.
     u32 type;
     RowProbabilities probabilities;
+    // `[tiles]`: the records of the row, as a survey without scores makes them.
+    const TileRecord* surveyed;
+
+    // The exponent of a clean logit: at most 0.
+    DEVICE_MEMBER float exponent_of(float z) const {
+        return (z - probabilities.row_max.maximum) * probabilities.scale.log2e_over_t;
+    }
+
+    // The probability that an exponent gives.
+    DEVICE_MEMBER float of_exponent(float y) const {
+        return probabilities.row_max.empty() ? 0.0f : exp2_rule(y) / probabilities.sum;
+    }
 
     // The probability of an id.
     DEVICE_MEMBER float at(i64 id) const {
         const float z = type == JUDGE_F32    ? F32::convert(((const float*)logits)[id])
                         : type == JUDGE_BF16 ? Bf16::convert(((const unsigned short*)logits)[id])
                                              : F16::convert(((const unsigned short*)logits)[id]);
-        const float y = (clean(z) - probabilities.row_max.maximum) * probabilities.scale.log2e_over_t;
-        return probabilities.row_max.empty() ? 0.0f : exp2_rule(y) / probabilities.sum;
+        return of_exponent(exponent_of(clean(z)));
     }
 
     // Loads the logits of a lane's slice of a tile, -inf beyond the vocabulary.
@@ -131,13 +145,11 @@ struct LogitProbs {
 struct JudgedRow : ProbRows {
     LogitProbs from_logits;
     u32 rule;
-    // The ratio c of the row under S6.
+    // The ratio c of the row under S6 with a drafter's row.
     float ratio;
-    // S6 without a drafter's row: the draft, to which such a row gives probability 1; or -1.
-    i64 only_draft;
     u32 refused;
-    // Whether the last refusal counts as one that changes p, although its residual was not summed and may be zero
-    // everywhere.
+    // With a drafter's row: whether the last refusal counts as one that changes p, although its residual was not summed
+    // and may be zero everywhere.
     bool is_unsettled;
     Refusal refusals[MAX_JUDGED];
 
@@ -147,12 +159,24 @@ struct JudgedRow : ProbRows {
     // The target's probability of an id.
     DEVICE_MEMBER float target_at(i64 id) const { return from_logits.logits ? from_logits.at(id) : p[id]; }
 
+    // Whether the residual is the row without the refused ids, whose records a survey's give.
+    DEVICE_MEMBER bool is_surveyed() const { return from_logits.logits && !q; }
+
+    // Whether a refused id lies in a tile: one of the first `count`.
+    DEVICE_MEMBER bool has_refused(u32 tile, u32 count) const {
+        bool found = false;
+#pragma unroll 1
+        for (u32 k = 0; k < count; k++) {
+            found |= refusals[k].id / TILE == tile;
+        }
+        return found;
+    }
+
     // Turns an id's two probabilities into their residuals.
     DEVICE_MEMBER void to_residual(u32 id, float& own_p, float& own_q) const {
         own_p = clean_probability(own_p);
         own_q = clean_probability(own_q);
-        if (rule == JUDGE_BLOCK) {
-            own_q = q ? own_q : id == only_draft ? 1.0f : 0.0f;
+        if (rule == JUDGE_BLOCK && q) {
             own_p = excess(own_p, own_q);
             return;
         }
@@ -181,11 +205,10 @@ struct JudgedRow : ProbRows {
         nonfinite_flags |= q ? clean_probs(probs.q) : 0;
         auto is_at = [&](u32 j, i64 id) INLINE { return tile * TILE + offset_in_tile<F32>(lane, j) == id; };
         // Beyond the vocabulary both are 0, and stay so.
-        if (rule == JUDGE_BLOCK) {
+        if (rule == JUDGE_BLOCK && q) {
 #pragma unroll
             for (u32 j = 0; j < ITEMS_PER_LANE; j++) {
-                const float own_q = q ? probs.q[j] : is_at(j, only_draft) ? 1.0f : 0.0f;
-                probs.p[j] = excess(probs.p[j], own_q);
+                probs.p[j] = excess(probs.p[j], probs.q[j]);
             }
         }
         const bool uses_drafter = rule == JUDGE_REJECTION && q;
@@ -274,12 +297,13 @@ struct TargetLogits {
     // One of JudgeTarget.
     u32 type;
     float log2e_over_t;
-    // `[rows, tiles]`: sums of the weights of each tile, as a survey writes them.
+    // `[rows, tiles]`: sums of the weights of each tile, and records, as a survey writes them.
     const TileSum* sums;
+    const TileRecord* records;
 
     // Returns a row, for thread 0; by all threads of a block.
     DEVICE_MEMBER LogitProbs row(u32 index, u32 tiles, ReduceStorage& reduce) const {
-        LogitProbs row{nullptr, type, {}};
+        LogitProbs row{nullptr, type, {}, records + (u64)index * tiles};
         if (!rows) {
             return row;
         }
@@ -335,7 +359,7 @@ struct JudgedTree {
     }
 
     // Makes a row the one that is judged. `drafter` is its drafter's row if that is read.
-    DEVICE_MEMBER void take_row(u32 row, const float* drafter, float ratio, i64 only_draft) const {
+    DEVICE_MEMBER void take_row(u32 row, const float* drafter, float ratio) const {
         const LogitProbs from_logits = logits.row(row, chains().tiles, storage.reduce);
         // WAR on storage.row: threads may still read the row before, thread 0 overwrites it.
         __syncthreads();
@@ -347,7 +371,6 @@ struct JudgedTree {
             judged.vocab = chains().vocab;
             judged.rule = args.rule;
             judged.ratio = ratio;
-            judged.only_draft = only_draft;
             judged.refused = 0;
             judged.is_unsettled = false;
         }
@@ -439,15 +462,15 @@ DEVICE ResidualSums sum_residual(const JudgedTree& tree) {
     return residual_sums;
 }
 
-// Refuses a child of the judged row, and records the sums of the residuals before that. The new residuals are summed
-// only if a sibling follows, by `sum_after_refusal`.
+// Refuses a child of the judged row, and records the sums of the residuals before that. With a drafter's row the new
+// residuals are summed only if a sibling follows, by `sum_after_refusal`.
 DEVICE void refuse(const JudgedTree& tree, i64 id, float p_sum, float q_sum) {
     JudgedRow& row = tree.storage.row;
     // WAR on row: all threads read its refusals, thread 0 adds one.
     __syncthreads();
     if (threadIdx.x == 0) {
         row.refusals[row.refused++] = Refusal{id, p_sum, q_sum, true};
-        row.is_unsettled = row.rule == JUDGE_REJECTION;
+        row.is_unsettled = row.rule == JUDGE_REJECTION && row.q;
     }
     // RAW on row: thread 0 changed it, all threads read it.
     __syncthreads();
@@ -478,7 +501,7 @@ DEVICE void sum_after_refusal(const JudgedTree& tree, float& p_sum, float& q_sum
 // row becomes the judged one.
 DEVICE u32 judge_children(const JudgedTree& tree, u32 row, u32 depth) {
     const bool by_rejection = tree.args.rule == JUDGE_REJECTION;
-    tree.take_row(row, by_rejection ? tree.draft(row) : nullptr, 1.0f, -1);
+    tree.take_row(row, by_rejection ? tree.draft(row) : nullptr, 1.0f);
     const JudgedRow& judged = tree.storage.row;
     u64 threshold_mass = 0;
     if (!by_rejection) {
@@ -519,6 +542,7 @@ DEVICE u32 judge_children(const JudgedTree& tree, u32 row, u32 depth) {
             }
         }
         refuse(tree, id, p_sum, q_sum);
+        p_sum = judged.q ? p_sum : p_sum - p;
     }
     return 0;
 }
@@ -565,11 +589,8 @@ DEVICE u32 walk_tree(const JudgedTree& tree, const Rules& rules, i64& decided) {
     }
 }
 
-// Makes a row of a chain the judged one, at the ratio c (S6).
-DEVICE void take_block_row(const JudgedTree& tree, u32 row, float ratio) {
-    i64 id = row < tree.drafts ? tree.id(row) : -1;
-    tree.take_row(row, row < tree.drafts ? tree.draft(row) : nullptr, ratio, tree.is_token(id) ? id : -1);
-}
+// Makes a row of a chain before a draft the judged one, at the ratio c (S6).
+DEVICE void take_block_row(const JudgedTree& tree, u32 row, float ratio) { tree.take_row(row, tree.draft(row), ratio); }
 
 // Judges a chain as a whole (S6). Returns how many drafts were accepted; the row after them becomes the judged one.
 // `residual` says whether its last token comes from a residual: not if all drafts were accepted that can have been
@@ -599,7 +620,8 @@ DEVICE u32 judge_block(const JudgedTree& tree, bool& residual) {
             may_end = ratio == 1.0f || u < ratio;
         } else {
             take_block_row(tree, row, ratio);
-            const float sum = sum_residual(tree).p.sum;
+            const float draft_p = clean_probability(tree.storage.row.target_at(tree.id(row)));
+            const float sum = tree.draft(row) ? sum_residual(tree).p.sum : max_f32(ratio * (1.0f - draft_p), 0.0f);
             may_end = sum > 0.0f && (ratio == 1.0f || u * (sum + (1.0f - ratio)) < sum);
         }
         accepted = may_end ? row : accepted;
@@ -608,8 +630,11 @@ DEVICE u32 judge_block(const JudgedTree& tree, bool& residual) {
     residual = accepted < drawable;
     if (residual) {
         take_block_row(tree, accepted, accepted_ratio);
+        if (!tree.draft(accepted)) {
+            refuse(tree, tree.id(accepted), 1.0f, 1.0f);
+        }
     } else {
-        tree.take_row(accepted, nullptr, 1.0f, -1);
+        tree.take_row(accepted, nullptr, 1.0f);
     }
     for (u32 row = threadIdx.x; row <= accepted; row += blockDim.x) {
         tree.storage.path[row] = row;
@@ -617,22 +642,76 @@ DEVICE u32 judge_block(const JudgedTree& tree, bool& residual) {
     return accepted;
 }
 
+// Exponents whose difference is at least this have weights in their order: exp2 is not monotone to the last bit.
+#define ORDERED_EXPONENTS (1.0f / 65536.0f)
+
+// Makes the record of a tile without refused ids from the survey's.
+DEVICE TileRecord record_from_survey(const LogitProbs& probs, const TileRecord& surveyed, const LastTokenStream& rng,
+                                     u32 tile) {
+    const FirstArrival first = first_arrival(rng, tile);
+    const u32 offset = surveyed.packed & 255;
+    const float log2_p = log2_rule(probs.of_exponent(probs.exponent_of(surveyed.maximum))),
+                others = probs.exponent_of(fminf(record_others_bound(surveyed), surveyed.maximum)),
+                others_p = probs.of_exponent(fminf(others + ORDERED_EXPONENTS, 0.0f)),
+                others_bound = log2_rule(others_p) + ORDERED_EXPONENTS - log2_of_normal(first.e);
+    return TileRecord{log2_p, log2_p, log2_of_normal(token_arrival(rng, first, tile, offset)),
+                      pack_record_bits(offset, 0, others_bound)};
+}
+
+// Makes the records of a surveyed row that the survey's records give, and lists this block's other tiles: those with
+// refused ids, and those with a token besides the named one that may have the largest probability of the residual.
+DEVICE void make_surveyed_records(const JudgedTree& tree, const LastTokenStream& rng, TileRecord* records,
+                                  OpenTiles& others) {
+    const JudgedRow& row = tree.storage.row;
+    const LogitProbs& probs = row.from_logits;
+    const u32 tiles = tree.chains().tiles, own_tiles = tree.blocks.own_tiles(tiles), refused = row.refused;
+    if (threadIdx.x == 0) {
+        others.clear();
+    }
+    u64 largest = 0;
+#pragma unroll 1
+    for (u32 tile = threadIdx.x; tile < tiles; tile += blockDim.x) {
+        const u64 own = row.has_refused(tile, refused) ? 0 : ordered_bits(probs.surveyed[tile].maximum);
+        largest = own > largest ? own : largest;
+    }
+    // RAW on `others`, too: thread 0 cleared it before a barrier in here, threads add tiles.
+    const float top = from_ordered_bits((u32)block_max(tree.storage.reduce, largest));
+    const float near_top = probs.exponent_of(top) - ORDERED_EXPONENTS;
+#pragma unroll 1
+    for (u32 i = threadIdx.x; i < own_tiles; i += blockDim.x) {
+        const u32 tile = tree.blocks.tile(i);
+        const TileRecord surveyed = probs.surveyed[tile];
+        if (row.has_refused(tile, refused) || probs.exponent_of(record_others_bound(surveyed)) >= near_top) {
+            others.add(tile);
+        } else {
+            records[tile] = record_from_survey(probs, surveyed, rng, tile);
+        }
+    }
+    // RAW on `others`: threads added tiles, all threads read them.
+    __syncthreads();
+}
+
 // Makes the records of the judged row's residual. The warps find the maxima of as many tiles as the block has threads;
-// then each thread makes the record of one.
+// then each thread makes the record of one. Of a surveyed row only a few tiles are loaded.
 DEVICE void make_records(const JudgedTree& tree, const LastTokenStream& rng, TileRecord* records) {
     const TileRace not_raced{0.0f, TILE, 0.0f, 0};
     const JudgedRow& row = tree.storage.row;
-    const u32 own_tiles = tree.blocks.own_tiles(tree.chains().tiles);
+    OpenTiles& loaded = tree.storage.race.open_tiles;
+    const bool is_surveyed = row.is_surveyed();
+    if (is_surveyed) {
+        make_surveyed_records(tree, rng, records, loaded);
+    }
+    auto tile_of = [&](u32 i) INLINE { return is_surveyed ? (u32)loaded.tiles[i] : tree.blocks.tile(i); };
+    const u32 count = is_surveyed ? loaded.count : tree.blocks.own_tiles(tree.chains().tiles);
     TileMax* maxima = tree.storage.tile_max;
     u32* flags = tree.storage.tile_flags;
 #pragma unroll 1
-    for (u32 start = 0; start < own_tiles; start += blockDim.x) {
-        const u32 end = start + blockDim.x < own_tiles ? start + blockDim.x : own_tiles;
+    for (u32 start = 0; start < count; start += blockDim.x) {
+        const u32 end = start + blockDim.x < count ? start + blockDim.x : count;
 #pragma unroll 1
         for (u32 i = start + warp_id(); i < end; i += warp_count()) {
             LaneProbs probs;
-            const u32 nonfinite_flags =
-                __reduce_or_sync(FULL_MASK, row.load_residual(tree.blocks.tile(i), lane_id(), probs));
+            const u32 nonfinite_flags = __reduce_or_sync(FULL_MASK, row.load_residual(tile_of(i), lane_id(), probs));
             reduce_probs_tile(probs.p, maxima[i - start]);
             if (lane_id() == 0) {
                 flags[i - start] = nonfinite_flags;
@@ -641,14 +720,14 @@ DEVICE void make_records(const JudgedTree& tree, const LastTokenStream& rng, Til
         // RAW on maxima and flags: all warps wrote their tiles' entries, each thread reads the entries of one tile.
         __syncthreads();
         if (start + threadIdx.x < end) {
-            const u32 tile = tree.blocks.tile(start + threadIdx.x);
+            const u32 tile = tile_of(start + threadIdx.x);
             const FirstArrival first = first_arrival(rng, tile);
             records[tile] = make_chain_record(maxima[threadIdx.x], not_raced, flags[threadIdx.x], rng, first, tile);
         }
         // WAR on maxima and flags: each thread has read its tile's entries, the warps overwrite them.
         __syncthreads();
     }
-    // RAW on records: a warp of each block wrote its tiles' records, all threads of all blocks read them.
+    // RAW on records: a thread of each block wrote its tiles' records, all threads of all blocks read them.
     tree.blocks.sync();
 }
 
@@ -689,10 +768,7 @@ DEVICE int draw_last(const JudgedTree& tree, const LastTokenStream& rng, u32& st
             if (is_unsettled) {
                 settle_refusal(row, false);
             } else {
-                // Under S6 this is 1 p - 0, which is p.
                 row.q = nullptr;
-                row.ratio = 1.0f;
-                row.only_draft = -1;
                 row.refused = 0;
             }
         }
@@ -738,7 +814,7 @@ DEVICE Judgement judge_tree(const JudgedTree& tree, const Rules& rules) {
         residual = tree.storage.row.refused > 0;
         if (!residual) {
             // The drafter's row has no part in the draw.
-            tree.take_row(tree.storage.path[judged.accepted], nullptr, 1.0f, -1);
+            tree.take_row(tree.storage.path[judged.accepted], nullptr, 1.0f);
         }
     }
     const LastTokenStream rng{{tree.rng.seed, tree.rng.position + judged.accepted, tree.rng.draw}, residual};

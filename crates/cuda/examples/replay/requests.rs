@@ -135,6 +135,7 @@ fn others(vocab: usize) -> Vec<Request> {
         request("xtc", xtc.clone()),
         request("top-p-xtc", SamplingParams { top_p: 0.95, ..xtc }),
         request("mirostat", mirostat),
+        request("top-h", SamplingParams { top_h: 0.4, ..any() }),
         request("typical", typical.clone()),
         request("typical-top-p", SamplingParams { top_p: 0.95, ..typical }),
         request("eta", eta.clone()),

@@ -67,12 +67,10 @@ pub(crate) unsafe fn requests(
     requests: usize,
     argument: &JudgeRequests,
 ) -> Result<()> {
-    let grid = tuning::judge_drafts(limits, requests, argument.drafts.step.tiles as usize);
-    let (kernel, argument, by_logits) = (
-        JUDGE_REQUESTS.kernel(),
-        bytemuck::bytes_of(argument),
-        argument.target != judge_targets::PROBABILITIES,
-    );
+    let by_logits = argument.target != judge_targets::PROBABILITIES;
+    let reads_rows = !by_logits || argument.draft_probs != 0;
+    let grid = tuning::judge_drafts(limits, requests, argument.drafts.step.tiles as usize, reads_rows);
+    let (kernel, argument) = (JUDGE_REQUESTS.kernel(), bytemuck::bytes_of(argument));
     if by_logits {
         // SAFETY: the grid is the one that judge_requests.cu expects, which waits for the survey. The caller
         // guarantees what the argument points to.

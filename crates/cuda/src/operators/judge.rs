@@ -144,7 +144,7 @@ impl Judge {
             flags: if parents_64 { judge_flags::PARENTS_I64 } else { 0 },
             reserved: 0,
         };
-        let grid = tuning::judge_drafts(&self.device, launched, chains.tiles as usize);
+        let grid = tuning::judge_drafts(&self.device, launched, chains.tiles as usize, true);
         // SAFETY: the grid is the one that judge_drafts.cu expects, and each block waits before it does
         // anything. The caller guarantees the rest.
         unsafe { self.runtime.launch_dependent(JUDGE_DRAFTS.kernel(), grid, bytemuck::bytes_of(&argument)) }

@@ -221,7 +221,7 @@ impl<'a> Trial<'a> {
         let drafts: Vec<_> = (0..self.tree.drafts.len()).map_while(q_of).collect();
         let n = drafts.len();
         let (mut ratio, mut accepted, mut residual) = (1.0f32, 0, self.residual(0, 1.0));
-        for (node, (id, q)) in drafts.into_iter().enumerate() {
+        for (node, &(id, q)) in drafts.iter().enumerate() {
             ratio = (ratio * counted(self.target(node)[id]) / q).min(1.0);
             let (u, row) = (self.key().uniform(node as u32, Tag::Block), node + 1);
             if row == n {
@@ -229,7 +229,10 @@ impl<'a> Trial<'a> {
                 break;
             }
             let weights = self.residual(row, ratio);
-            let sum = weigh.sum(&weights);
+            let sum = match self.draft(row) {
+                Some(_) => weigh.sum(&weights),
+                None => (ratio * (1.0 - counted(self.target(row)[drafts[row].0]))).max(0.0),
+            };
             if sum > 0.0 && (ratio == 1.0 || u * (sum + (1.0 - ratio)) < sum) {
                 (accepted, residual) = (row, weights);
             }
@@ -239,10 +242,18 @@ impl<'a> Trial<'a> {
         ((0..=accepted).collect(), Last { weights, residual: accepted < n })
     }
 
-    /// Returns what the target has more of than the drafter at a row of a chain, its own part being `ratio`.
+    /// Returns what the target has more of than the drafter at a row of a chain, its own part being `ratio`;
+    /// of a drafter without probabilities all but the draft.
     fn residual(&self, row: usize, ratio: f32) -> Vec<f32> {
-        let weights = counted_row(self.target(row)).into_iter().zip(self.draft_weights(row));
-        weights.map(|(p, q)| (ratio * p - q).max(0.0)).collect()
+        let mut weights = counted_row(self.target(row));
+        match self.draft(row) {
+            Some(probs) => {
+                let both = weights.iter_mut().zip(probs);
+                both.for_each(|(p, q)| *p = (ratio * *p - counted(*q)).max(0.0));
+            }
+            None => self.tree.children(row).filter_map(|node| self.id(node)).for_each(|id| weights[id] = 0.0),
+        }
+        weights
     }
 
     fn check(&self) -> Result<()> {
@@ -279,18 +290,6 @@ impl<'a> Trial<'a> {
     fn draft(&self, row: usize) -> Option<&[f32]> {
         self.draft_probs?.get(row * self.vocab..(row + 1) * self.vocab)
     }
-
-    /// Returns the drafter's row; one without probabilities has 1 at its only draft there.
-    fn draft_weights(&self, row: usize) -> Vec<f32> {
-        match self.draft(row) {
-            Some(probs) => counted_row(probs),
-            None => {
-                let mut weights = vec![0.0; self.vocab];
-                self.tree.children(row).filter_map(|node| self.id(node)).for_each(|id| weights[id] = 1.0);
-                weights
-            }
-        }
-    }
 }
 
 impl Siblings<'_> {
@@ -323,23 +322,29 @@ impl Siblings<'_> {
                 return Decision::Accepted(number);
             }
             residual = true;
-            let mut left = p.clone();
-            match &mut q {
-                None => left[id] = 0.0,
-                Some(q) => {
-                    let both = left.iter_mut().zip(q.iter());
-                    both.for_each(|(p, q)| *p = (*p / p_sum - q / q_sum).max(0.0));
-                    q[id] = 0.0;
-                    q_sum = weigh.sum(q);
-                }
-            }
+            let Some(q) = &mut q else {
+                p_sum -= std::mem::take(&mut p[id]);
+                continue;
+            };
+            let left: Vec<f32> =
+                p.iter().zip(q.iter()).map(|(p, q)| (p / p_sum - q / q_sum).max(0.0)).collect();
+            q[id] = 0.0;
+            q_sum = weigh.sum(q);
             // Where nothing is left, only roundings led here.
             if left.iter().any(|p| *p > 0.0) {
                 p = left;
                 p_sum = weigh.sum(&p);
             }
         }
-        Decision::Ended(Last { weights: p, residual })
+        self.ended(p, residual)
+    }
+
+    /// No draft is accepted: the last token is drawn from what is left of the target's row, or from the row
+    /// if nothing is.
+    fn ended(&self, left: Vec<f32>, residual: bool) -> Decision {
+        let is_empty = left.iter().all(|p| *p <= 0.0);
+        let weights = if is_empty { counted_row(self.target_probs) } else { left };
+        Decision::Ended(Last { weights, residual })
     }
 
     /// Judges the drafts by one coin (S7).
@@ -355,8 +360,7 @@ impl Siblings<'_> {
             }
             (p[id], residual) = (0.0, true);
         }
-        let weights = if p.iter().any(|p| *p > 0.0) { p } else { counted_row(self.target_probs) };
-        Decision::Ended(Last { weights, residual })
+        self.ended(p, residual)
     }
 }
 

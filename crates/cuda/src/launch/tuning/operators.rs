@@ -105,11 +105,11 @@ pub(crate) fn verify_survey(limits: &DeviceLimits, chains: usize, tiles: usize) 
 
 /// Returns the grid of `judge_drafts` and `judge_requests`: the blocks of a cluster judge a tree, with a warp
 /// for each tile of a short row. There are as many as the device runs at once, and at most one for each of
-/// its warps' tiles.
-pub(crate) fn judge_drafts(limits: &DeviceLimits, trees: usize, tiles: usize) -> Grid {
+/// its warps' tiles; one if the rows' records are all that is read of most tiles.
+pub(crate) fn judge_drafts(limits: &DeviceLimits, trees: usize, tiles: usize, reads_rows: bool) -> Grid {
     let most = limits.threads_per_row.min(JUDGE_DRAFTS_THREADS as usize);
     let threads = (tiles * WARP).clamp(MIN_JUDGE_THREADS.min(most), most);
-    let most = tiles.div_ceil(threads / WARP).min(MAX_CLUSTER_BLOCKS);
+    let most = if reads_rows { tiles.div_ceil(threads / WARP).min(MAX_CLUSTER_BLOCKS) } else { 1 };
     let blocks = (2..=most).rev().find(|blocks| trees <= limits.clusters[blocks - 1]).unwrap_or(1);
     let grid = Grid::new((trees * blocks) as u32, threads as u32);
     if blocks > 1 { grid.clustered(blocks as u32, 0) } else { grid }
@@ -144,7 +144,7 @@ mod tests {
     #[test]
     fn the_blocks_of_a_cluster_judge_a_tree_together_while_all_clusters_fit() {
         let of = |trees, tiles| {
-            let Grid { blocks, threads, cluster, .. } = judge_drafts(&H200, trees, tiles);
+            let Grid { blocks, threads, cluster, .. } = judge_drafts(&H200, trees, tiles, true);
             assert_eq!(blocks as usize, trees * cluster.max(1) as usize);
             (cluster, threads)
         };

@@ -1,6 +1,7 @@
 //! Drafts of a pool's requests judged by the probabilities of their rows (S5 to S7), and which request a row
 //! after drafts is there (E6).
 
+use gumball_spec::num::exp2;
 use gumball_spec::verify::by_probabilities::Judgement;
 use gumball_spec::{Error, Mirostat, NONE, SamplingParams, Status};
 
@@ -20,6 +21,7 @@ rules!(judged_rules:
     S5 what_cannot_be_judged_is_refused,
     S6 a_block_is_judged_by_the_rows_behind_a_stop_id_too,
     E6 drafts_on_the_path_to_a_judged_row_count_as_output,
+    S5 rows_whose_first_tokens_are_nearly_equal_are_judged_as_defined,
     S5 any_request_is_judged_as_defined,
     S6 any_request_with_a_block_is_judged_as_defined,
     S7 any_request_is_judged_by_thresholds_as_defined,
@@ -173,6 +175,32 @@ fn drafts_on_the_path_to_a_judged_row_count_as_output(check: &Check<'_>) {
         check.walks_to(&drafted.judged(judgement, None), &[0, 1, 2], &[0, 1, 0]);
         let drafted = Drafted::chain(root.clone(), [(0, row()), (0, row())]);
         check.walks_to(&drafted.judged(judgement, None), &[0, 1], &[0, 1]);
+    }
+}
+
+fn rows_whose_first_tokens_are_nearly_equal_are_judged_as_defined(check: &Check<'_>) {
+    // exp2 is not monotone to the last bit: of two neighbouring logits the larger has the smaller
+    // probability. The draft is in another tile, since the tiles of drafts are read by themselves.
+    let z = [-0.499_998_75f32, -0.499_988_76];
+    assert!(z.iter().all(|z| exp2(*z) < exp2(z.next_down())));
+    for seed in 0..64 {
+        let z = z[seed as usize % 2];
+        let row = || {
+            let mut row = [-200.0; 600];
+            (row[10], row[11], row[500]) = (z, z.next_down(), 0.0);
+            // Sums differ, so that some keep the two apart.
+            row[300] = -1.0 - seed as f32 / 8.0;
+            Logits::new(Dtype::F32, &row)
+        };
+        // A scale of 1.
+        let params = SamplingParams { temperature: std::f32::consts::LOG2_E, ..Default::default() };
+        let root = Case::new(row(), params).at(seed, 3);
+        let nodes = [(500, -1, row()), (400, -1, row()), (500, 0, row())];
+        for judgement in [Judgement::Rejection, ALL[2]] {
+            check.walks(&Drafted::new(root.clone(), nodes.clone()).judged(judgement, None));
+        }
+        let chain = nodes.clone().map(|(draft, _, row)| (draft, row));
+        check.walks(&Drafted::chain(root, chain).judged(Judgement::Block, None));
     }
 }
 
