@@ -8,8 +8,8 @@
 // Shapes     as in JudgeRequests
 // Grid       x = requests, or requests * blocks of a cluster; whole warps, up to 512 threads; no dynamic shared memory
 // Traffic    that of stage/judge.cuh, for each request
-// Requires   begin_drafts before, and rows of probabilities wherever judged_slots has a slot, or a survey that summed
-//            the logits, after which it may be a dependent launch; the next kernel is none
+// Requires   begin_drafts before, and rows of probabilities wherever judged_slots has a slot; or a survey that summed
+//            the logits, or a survey and find_cut, after which it may be a dependent launch; the next kernel is none
 //
 // A request without drafts takes an ordinary step, and so does one whose parents are no tree. A draft after which the
 // walk stops, a stop id, is emitted from the row before it.
@@ -61,7 +61,8 @@ DEVICE TargetLogits logits_of(const JudgeRequests& args, u32 first, const Params
                         args.target,
                         params.log2e_over_t,
                         args.drafts.step.logprob_sums + (u64)first * args.drafts.step.tiles,
-                        args.drafts.step.records + (u64)first * args.drafts.step.tiles};
+                        args.drafts.step.records + (u64)first * args.drafts.step.tiles,
+                        args.cuts ? args.cuts + first : nullptr};
 }
 
 // One block a multiprocessor is enough: for two of them some compilers keep part of the registers in memory.

@@ -40,10 +40,7 @@ struct RowWriter {
 
     DEVICE_MEMBER void set(const RowCut& of_row) {
         cut = of_row;
-        probabilities.row_max.maximum = key_logit(cut.first_key);
-        probabilities.scale.log2e_over_t = cut.log2e_over_t;
-        probabilities.sum = cut_sum(cut);
-        probabilities.quarter_sum = Divisor(probabilities.sum * 0.25f);
+        set_probabilities(probabilities, cut);
 #if GUMBALL_PROBABILITIES
         u32 exponent = float_bits(probabilities.row_max.maximum) >> 23;
         unit = bits_float((exponent < 254 ? 254 - exponent : 1) << 23);

@@ -39,7 +39,7 @@
 
 #include "block/row_blocks.cuh"
 #include "stage/residual_records.cuh"
-#include "warp/softmax.cuh"
+#include "stage/written_probability.cuh"
 
 // The blocks that judge a tree, and which of them this is. Each has every `count`-th tile of a row.
 struct JudgeBlocks {
@@ -79,6 +79,8 @@ struct LogitProbs {
     // One of JudgeTarget.
     u32 type;
     RowProbabilities probabilities;
+    // The tokens that the row's filters keep; all others have the probability 0.
+    Cut kept;
     // `[tiles]`: the records of the row, as a survey without scores makes them.
     const TileRecord* surveyed;
 
@@ -88,16 +90,33 @@ struct LogitProbs {
     }
 
     // The probability that an exponent gives.
-    DEVICE_MEMBER float of_exponent(float y) const {
-        return probabilities.row_max.empty() ? 0.0f : exp2_rule(y) / probabilities.sum;
-    }
+    DEVICE_MEMBER float of_exponent(float y) const { return exp2_rule(y) / probabilities.sum; }
+
+    DEVICE_MEMBER bool keeps(float z, u32 id) const { return kept.contains(make_key(z, id)); }
 
     // The probability of an id.
     DEVICE_MEMBER float at(i64 id) const {
         const float z = type == JUDGE_F32    ? F32::convert(((const float*)logits)[id])
                         : type == JUDGE_BF16 ? Bf16::convert(((const unsigned short*)logits)[id])
                                              : F16::convert(((const unsigned short*)logits)[id]);
-        return of_exponent(exponent_of(clean(z)));
+        return keeps(clean(z), (u32)id) ? of_exponent(exponent_of(clean(z))) : 0.0f;
+    }
+
+    // Makes the row one whose tokens are all kept, and have this mass.
+    DEVICE_MEMBER void keep_all(const RowMax& row_max, const TemperatureScale& scale, u64 mass) {
+        probabilities.set(row_max, scale, mass);
+        kept = full_cut();
+    }
+
+    // Makes the row one of the tokens inside a cut.
+    DEVICE_MEMBER void keep(const RowCut& cut) {
+        set_probabilities(probabilities, cut);
+        kept = cut.flags & CUT_EMPTY ? empty_cut() : Cut{cut.first_key, cut.last_key};
+        if (cut.flags & CUT_FIRST_ONLY) {
+            // Its exponent is 0.
+            probabilities.sum = 1.0f;
+            probabilities.quarter_sum = Divisor(0.25f);
+        }
     }
 
     // Loads the logits of a lane's slice of a tile, -inf beyond the vocabulary.
@@ -111,16 +130,14 @@ struct LogitProbs {
         }
     }
 
-    // Turns loaded logits into probabilities.
-    DEVICE_MEMBER void convert(float (&z)[ITEMS_PER_LANE]) const {
+    // Turns the loaded logits of a tile into probabilities.
+    DEVICE_MEMBER void convert(u32 tile, u32 lane, float (&z)[ITEMS_PER_LANE]) const {
         clean_items(z, EmptyMask());
-        float p[ITEMS_PER_LANE] = {};
-        if (!probabilities.row_max.empty()) {
-            probabilities.compute_divided(z, p);
-        }
+        float p[ITEMS_PER_LANE];
+        probabilities.compute_divided(z, p);
 #pragma unroll
         for (u32 j = 0; j < ITEMS_PER_LANE; j++) {
-            z[j] = p[j];
+            z[j] = keeps(z[j], tile * TILE + offset_in_tile<F32>(lane, j)) ? p[j] : 0.0f;
         }
     }
 
@@ -243,7 +260,7 @@ struct JudgedRow : ProbRows {
         for (u32 j = 0; j < ITEMS_PER_LANE; j++) {
             probs.q[j] = q ? drafter.p[j] : 0.0f;
         }
-        from_logits.convert(probs.p);
+        from_logits.convert(tile, lane, probs.p);
     }
 
     // Applies a refusal that reads both rows to a lane's slice.
@@ -300,11 +317,17 @@ struct TargetLogits {
     // `[rows, tiles]`: sums of the weights of each tile, and records, as a survey writes them.
     const TileSum* sums;
     const TileRecord* records;
+    // `[rows]`: what the rows' filters keep. Null: they keep all tokens, and the sums give the rows' masses.
+    const RowCut* cuts;
 
     // Returns a row, for thread 0; by all threads of a block.
     DEVICE_MEMBER LogitProbs row(u32 index, u32 tiles, ReduceStorage& reduce) const {
-        LogitProbs row{nullptr, type, {}, records + (u64)index * tiles};
+        LogitProbs row{rows ? rows + index * row_bytes : nullptr, type, {}, {}, records + (u64)index * tiles};
         if (!rows) {
+            return row;
+        }
+        if (cuts) {
+            row.keep(cuts[index]);
             return row;
         }
         TemperatureScale scale;
@@ -314,10 +337,7 @@ struct TargetLogits {
         u32 nonfinite_flags = 0;
         const RowMax row_max = unpack_row_max(block_max(reduce, own.key(0, nonfinite_flags)), 0);
         const u64 mass = block_sum(reduce, own.mass(row_max, scale));
-        if (threadIdx.x == 0) {
-            row.logits = rows + index * row_bytes;
-            row.probabilities.set(row_max, scale, mass);
-        }
+        row.keep_all(row_max, scale, mass);
         return row;
     }
 };
@@ -645,21 +665,27 @@ DEVICE u32 judge_block(const JudgedTree& tree, bool& residual) {
 // Exponents whose difference is at least this have weights in their order: exp2 is not monotone to the last bit.
 #define ORDERED_EXPONENTS (1.0f / 65536.0f)
 
-// Makes the record of a tile without refused ids from the survey's.
+// Makes the record of a tile without refused ids from the survey's, which names the first token that is kept, or one
+// behind which none is.
 DEVICE TileRecord record_from_survey(const LogitProbs& probs, const TileRecord& surveyed, const LastTokenStream& rng,
                                      u32 tile) {
     const FirstArrival first = first_arrival(rng, tile);
     const u32 offset = surveyed.packed & 255;
-    const float log2_p = log2_rule(probs.of_exponent(probs.exponent_of(surveyed.maximum))),
-                others = probs.exponent_of(fminf(record_others_bound(surveyed), surveyed.maximum)),
-                others_p = probs.of_exponent(fminf(others + ORDERED_EXPONENTS, 0.0f)),
-                others_bound = log2_rule(others_p) + ORDERED_EXPONENTS - log2_of_normal(first.e);
+    const bool is_kept = probs.keeps(surveyed.maximum, tile * TILE + offset);
+    const float log2_p = is_kept ? log2_rule(probs.of_exponent(probs.exponent_of(surveyed.maximum))) : -INF_F32;
+    const float others = fminf(record_others_bound(surveyed), surveyed.maximum);
+    float others_bound = -INF_F32;
+    if (is_kept && others >= probs.kept.low()) {
+        const float y = fminf(probs.exponent_of(others) + ORDERED_EXPONENTS, 0.0f);
+        others_bound = log2_rule(probs.of_exponent(y)) + ORDERED_EXPONENTS - log2_of_normal(first.e);
+    }
     return TileRecord{log2_p, log2_p, log2_of_normal(token_arrival(rng, first, tile, offset)),
                       pack_record_bits(offset, 0, others_bound)};
 }
 
 // Makes the records of a surveyed row that the survey's records give, and lists this block's other tiles: those with
-// refused ids, and those with a token besides the named one that may have the largest probability of the residual.
+// refused ids or tokens before the first that is kept, and those with a token besides the named one that may have the
+// largest probability of the residual.
 DEVICE void make_surveyed_records(const JudgedTree& tree, const LastTokenStream& rng, TileRecord* records,
                                   OpenTiles& others) {
     const JudgedRow& row = tree.storage.row;
@@ -668,20 +694,27 @@ DEVICE void make_surveyed_records(const JudgedTree& tree, const LastTokenStream&
     if (threadIdx.x == 0) {
         others.clear();
     }
+    auto first_key = [&](u32 tile, const TileRecord& surveyed) INLINE {
+        return make_key(surveyed.maximum, tile * TILE + (surveyed.packed & 255));
+    };
     u64 largest = 0;
 #pragma unroll 1
     for (u32 tile = threadIdx.x; tile < tiles; tile += blockDim.x) {
-        const u64 own = row.has_refused(tile, refused) ? 0 : ordered_bits(probs.surveyed[tile].maximum);
-        largest = own > largest ? own : largest;
+        const u64 own = first_key(tile, probs.surveyed[tile]);
+        if (own > largest && probs.kept.contains(own) && !row.has_refused(tile, refused)) {
+            largest = own;
+        }
     }
     // RAW on `others`, too: thread 0 cleared it before a barrier in here, threads add tiles.
-    const float top = from_ordered_bits((u32)block_max(tree.storage.reduce, largest));
+    const float top = key_logit(block_max(tree.storage.reduce, largest));
     const float near_top = probs.exponent_of(top) - ORDERED_EXPONENTS;
 #pragma unroll 1
     for (u32 i = threadIdx.x; i < own_tiles; i += blockDim.x) {
         const u32 tile = tree.blocks.tile(i);
         const TileRecord surveyed = probs.surveyed[tile];
-        if (row.has_refused(tile, refused) || probs.exponent_of(record_others_bound(surveyed)) >= near_top) {
+        const u64 key = first_key(tile, surveyed);
+        const bool is_near = key >= probs.kept.last && probs.exponent_of(record_others_bound(surveyed)) >= near_top;
+        if (is_near || key > probs.kept.first || row.has_refused(tile, refused)) {
             others.add(tile);
         } else {
             records[tile] = record_from_survey(probs, surveyed, rng, tile);

@@ -12,6 +12,14 @@
 // Returns the mass of a row's kept tokens, in units of the first one's weight.
 DEVICE float cut_sum(const RowCut& cut) { return u64_to_float(cut.mass) * bits_float((127 - 43) << 23); }
 
+// Makes a row's probabilities those that its cut gives, unless it keeps no token or its first one alone.
+DEVICE void set_probabilities(RowProbabilities& probabilities, const RowCut& cut) {
+    probabilities.row_max.maximum = key_logit(cut.first_key);
+    probabilities.scale.log2e_over_t = cut.log2e_over_t;
+    probabilities.sum = cut_sum(cut);
+    probabilities.quarter_sum = Divisor(probabilities.sum * 0.25f);
+}
+
 // Returns the probability of a kept token, given its clean logit or probability z (P4).
 DEVICE float probability_of_key(float z, const RowCut& cut) {
     if (cut.flags & CUT_FIRST_ONLY) {

@@ -10,7 +10,7 @@ shared! {
     /// the argument of the kernels of drafts.cu, and what these kernels and the host must agree on.
     ///
     /// Requires   pointers are aligned to their types
-    header DRAFTS = "abi/drafts.cuh" includes "abi/step.cuh";
+    header DRAFTS = "abi/drafts.cuh" includes "abi/operators.cuh";
 
     constants {
         /// The most drafts of a request.
@@ -227,8 +227,11 @@ shared! {
         /// `step.forced` is the address of `forced` below.
         drafts: DraftStep;
         /// `[rows, vocab]`: the target's rows of the step, probabilities or logits as `target` says. Of
-        /// logits the survey has written the sums, `step.logprob_sums`.
+        /// logits the survey has written the records, `step.records`.
         target_rows: (const void*);
+        /// `[rows]`: what the filters keep of logits. Null: all tokens, whose weights the survey has summed
+        /// for `step.logprob_sums`.
+        cuts: (const RowCut*);
         /// `[rows of the batch, vocab]`: the drafter's; null if it has none.
         draft_probs: (const float*);
         /// Elements from the start of a row to the start of the next.

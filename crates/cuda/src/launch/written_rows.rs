@@ -12,6 +12,24 @@ use crate::launch::tuning;
 use crate::programs::kernels::{FIND_CUT, WRITE_ROWS};
 use crate::requests::step_features::{StepFeatures, Variant};
 
+/// Enqueues `find_cut`, which finds the cuts of surveyed rows.
+///
+/// # Safety
+/// As for [`write`], without output rows.
+pub(crate) unsafe fn find_cuts(
+    runtime: &dyn Runtime,
+    limits: &DeviceLimits,
+    (kind, dtype): (Kind, Dtype),
+    needs: StepFeatures,
+    cuts: &abi::FindCut,
+) -> Result<()> {
+    let needs = StepFeatures { variant: Variant::Candidates, ..needs };
+    let grid = tuning::finish(limits, cuts.step.rows as usize, cuts.step.tiles as usize, needs);
+    // SAFETY: the grid is the one that find_cut.cu expects, and every block of it waits for the survey. The
+    // caller guarantees what the argument points to.
+    unsafe { runtime.launch_dependent(FIND_CUT.of(kind, dtype), grid, bytemuck::bytes_of(cuts)) }
+}
+
 /// Enqueues `find_cut`, which finds the cuts of surveyed rows, and `write_rows`, which writes the rows of
 /// these cuts to `(out, out_stride)`.
 ///
@@ -26,14 +44,10 @@ pub(crate) unsafe fn write(
     cuts: &abi::FindCut,
     (out, out_stride): (u64, u64),
 ) -> Result<()> {
+    // SAFETY: the caller guarantees what the function requires.
+    unsafe { find_cuts(runtime, limits, (kind, from), needs, cuts) }?;
     let step = &cuts.step;
-    let needs = StepFeatures { variant: Variant::Candidates, ..needs };
     let (rows, tiles) = (step.rows as usize, step.tiles as usize);
-    let grid = tuning::finish(limits, rows, tiles, needs);
-    // SAFETY: the grid is the one that find_cut.cu expects, and every block of it waits for the survey. The
-    // caller guarantees what the argument points to.
-    unsafe { runtime.launch_dependent(FIND_CUT.of(kind, from), grid, bytemuck::bytes_of(cuts)) }?;
-
     let blocks = tuning::write_rows(limits, rows, tiles, step.prefill_out != 0);
     let argument = abi::WriteRows {
         logits: step.logits,

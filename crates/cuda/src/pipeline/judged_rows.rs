@@ -1,19 +1,19 @@
 //! Rows of probabilities after drafts, and the judgement of the drafts by them (rules S5 to S7).
 //!
-//! Of logits whose requests have no filters and no edits the survey of the step sums the weights, and
-//! `judge_requests` computes the probabilities that it reads. Otherwise the kernels of the operators write
-//! them, by a cut. Only rows with edits, or that stand in another order, are written under their edits first,
-//! then turned into probabilities where they lie. `judge_requests` says which tokens are emitted, and the
-//! step over the rows then emits them like forced ones.
+//! `judge_requests` computes the probabilities that it reads from logits: of rows without filters by the sums
+//! of the survey of the step, of others by the cuts that `find_cut` finds after it. Rows with edits, or that
+//! stand in another order, are written under their edits first and surveyed there; rows of probabilities are
+//! written as their filters leave them. `judge_requests` says which tokens are emitted, and the step over the
+//! rows then emits them like forced ones.
 
 use std::mem::offset_of;
 use std::sync::Arc;
 
 use gumball_spec::verify::by_probabilities::Judgement;
-use gumball_spec::{Kind, Result};
+use gumball_spec::{Kind, Result, TILE};
 
 use crate::abi::dtype::Dtype;
-use crate::abi::{self, DraftStep, Params, RowCut, TileSum, judge_targets};
+use crate::abi::{self, DraftStep, Params, RowCut, TileRecord, TileSum, judge_targets};
 use crate::driver::device_limits::DeviceLimits;
 use crate::driver::runtime::Runtime;
 use crate::launch::{judge, survey, tuning, written_rows};
@@ -25,19 +25,22 @@ use crate::requests::step_features::{StepFeatures, Variant};
 /// Names the memory in errors.
 const PROBABILITIES: &str = "memory for the probabilities of rows behind drafts";
 
-/// Rows begin at multiples of 32 bytes: 16 of them for each tile hold a record, all of them two sums.
+/// Rows begin at multiples of 32 bytes.
 const ALIGNED_ELEMENTS: usize = 8;
 
-/// The memory: for each row its probabilities, 4 bytes an id, and 40 bytes more; and that of a softmax.
+/// The memory: for each row its probabilities or edited logits, 4 bytes an id, 32 bytes for each 256 ids, and
+/// 40 bytes more; and that of a softmax.
 #[derive(Debug)]
 pub(crate) struct JudgedRows {
-    /// `[rows, stride]` of f32.
+    /// `[rows, stride]` of f32: probabilities, or logits under their edits.
     probabilities: Buffer,
     /// Elements from the start of a row to the start of the next.
     stride: usize,
     cuts: Buffer,
     slots: Buffer,
     forced: Buffer,
+    /// Records of all rows, then sums.
+    scratch: Buffer,
     softmax: Softmax,
 }
 
@@ -68,6 +71,7 @@ impl JudgedRows {
             cuts: alloc(size_of::<RowCut>())?,
             slots: alloc(size_of::<i32>())?,
             forced: alloc(size_of::<i32>())?,
+            scratch: alloc(vocab.div_ceil(TILE) * (size_of::<TileRecord>() + size_of::<TileSum>()))?,
             softmax: Softmax::new(Arc::clone(runtime))?,
         })
     }
@@ -102,8 +106,8 @@ impl JudgedRows {
         self.forced.address()
     }
 
-    /// Enqueues the kernels that write the probabilities of the rows of a step, which need `needs`, and the
-    /// judgement of its drafts by them.
+    /// Enqueues the kernels that make the rows which the drafts of a step are judged by, and the judgement: of
+    /// probabilities, or of logits under their edits. The rows need `needs`.
     ///
     /// # Safety
     /// As for [`Runtime::launch`]. The kernels before have made the rows' requests, and stamped the edits
@@ -117,15 +121,24 @@ impl JudgedRows {
         needs: StepFeatures,
     ) -> crate::Result<()> {
         let step = abi::Step { slots: self.slots(), ..trees.drafts.step };
+        if trees.row_type.0 == Kind::Logits {
+            // The survey sums no weights.
+            let needs = StepFeatures { edits: false, variant: Variant::Candidates, ..needs };
+            // SAFETY: the caller guarantees what the functions require. The scratch memory is that of the
+            // step, which surveys its rows again afterwards.
+            return unsafe {
+                let edited = self.edit(runtime, limits, trees.row_type, &step)?;
+                let trees = &Trees { row_type: (Kind::Logits, Dtype::F32), ..*trees };
+                let edited = survey_again(runtime, limits, trees.row_type, &edited, needs)?;
+                self.judge_surveyed(runtime, limits, trees, judgement, (&edited, needs))
+            };
+        }
         // SAFETY: the caller guarantees what the function requires.
         unsafe { self.write(runtime, limits, trees.row_type, &step, needs) }?;
         let argument = abi::JudgeRequests {
             target_rows: self.probabilities.address(),
             target_stride: self.stride as u64,
             target: judge_targets::PROBABILITIES,
-            records: step.records,
-            tile_sums: step.logprob_sums,
-            scratch_stride: u64::from(step.tiles),
             ..self.judgement(trees, judgement)
         };
         // SAFETY: a request with drafts has two rows at least, whose scratch memory the kernel takes. The
@@ -133,35 +146,43 @@ impl JudgedRows {
         unsafe { judge::requests(runtime, limits, trees.requests, &argument) }
     }
 
-    /// Enqueues the judgement of the drafts of a step by its rows of logits.
+    /// Enqueues the judgement of the drafts of a step by rows of logits without edits, which need `needs`:
+    /// those of `step`.
     ///
     /// # Safety
-    /// As for [`Runtime::launch`]. The kernel before is the survey of the step, which sums its rows' weights
-    /// at their own temperature.
-    pub unsafe fn judge_logits(
+    /// As for [`Runtime::launch`]. The kernel before is the rows' survey, which sums the weights at their own
+    /// temperature if the rows have no filters.
+    pub unsafe fn judge_surveyed(
         &self,
         runtime: &dyn Runtime,
         limits: &DeviceLimits,
         trees: &Trees<'_>,
         judgement: Judgement,
+        (step, needs): (&abi::Step, StepFeatures),
     ) -> crate::Result<()> {
-        let (step, row_bytes) = (&trees.drafts.step, self.stride * size_of::<f32>());
+        let cuts = abi::FindCut {
+            step: abi::Step { slots: self.slots(), ..*step },
+            cuts: self.cuts.address(),
+            mask_only: 0,
+            reserved: 0,
+        };
+        let has_filters = needs.variant != Variant::SurveyDraw;
+        if has_filters {
+            // SAFETY: there is a cut for each row of the workspace. The caller guarantees the rest.
+            unsafe { written_rows::find_cuts(runtime, limits, trees.row_type, needs, &cuts) }?;
+        }
         let argument = abi::JudgeRequests {
             target_rows: step.logits,
             target_stride: step.stride,
             target: judge::target_of(trees.row_type.1),
-            // The survey's records and sums are read after the judgement, but no probabilities are written.
-            records: self.probabilities.address(),
-            tile_sums: self.probabilities.address() + row_bytes as u64,
-            scratch_stride: (row_bytes / size_of::<TileSum>()) as u64,
+            cuts: if has_filters { cuts.cuts } else { 0 },
             ..self.judgement(trees, judgement)
         };
-        // SAFETY: a request with drafts has two rows at least, so the memory of its rows has a row of records
-        // and one of sums, each of which suffices. The caller guarantees the rest.
+        // SAFETY: as in `judge`.
         unsafe { judge::requests(runtime, limits, trees.requests, &argument) }
     }
 
-    /// Returns the argument of a judgement, without rows of the target's and scratch memory.
+    /// Returns the argument of a judgement, without rows of the target's.
     fn judgement(&self, trees: &Trees<'_>, judgement: Judgement) -> abi::JudgeRequests {
         let (rule, threshold_single, threshold_acc) = judge::rule_of(judgement);
         abi::JudgeRequests {
@@ -170,6 +191,9 @@ impl JudgedRows {
             draft_stride: trees.draft_probs[1],
             caller_forced: trees.caller_forced,
             forced: self.forced(),
+            records: self.scratch.address(),
+            tile_sums: self.scratch.address() + (self.scratch.bytes() / 2) as u64,
+            scratch_stride: u64::from(trees.drafts.step.tiles),
             threshold_acc,
             threshold_single,
             rule,
@@ -191,8 +215,12 @@ impl JudgedRows {
         needs: StepFeatures,
     ) -> crate::Result<()> {
         if needs.edits || step.row_indices != 0 {
-            // SAFETY: the caller guarantees what the function requires.
-            unsafe { self.write_edited(runtime, limits, (kind, dtype), step, needs) }
+            // SAFETY: the caller guarantees what the functions require. The rows are written where they were
+            // read from, as `write_rows` allows.
+            unsafe {
+                let edited = self.edit(runtime, limits, (kind, dtype), step)?;
+                self.write_from(runtime, limits, (kind, Dtype::F32), &edited, needs)
+            }
         } else if kind == Kind::Logits && needs.variant == Variant::SurveyDraw {
             // SAFETY: the caller guarantees what the function requires.
             unsafe { self.write_softmax(dtype, step) }
@@ -202,27 +230,31 @@ impl JudgedRows {
         }
     }
 
-    /// Writes the rows under their edits, then turns them into probabilities where they lie.
+    /// Writes the rows of a step under their edits. Returns a step over the rows that were written, which has
+    /// no edits.
     ///
     /// # Safety
     /// As for [`JudgedRows::judge`].
-    unsafe fn write_edited(
+    unsafe fn edit(
         &self,
         runtime: &dyn Runtime,
         limits: &DeviceLimits,
         row_type: (Kind, Dtype),
         step: &abi::Step,
-        needs: StepFeatures,
-    ) -> crate::Result<()> {
-        let (address, stride) = (self.probabilities.address(), self.stride as u64);
+    ) -> crate::Result<abi::Step> {
+        let (logits, stride) = (self.probabilities.address(), self.stride as u64);
         // SAFETY: the rows have memory for each row of the workspace. The caller guarantees the rest.
-        unsafe { judge::edit_rows(runtime, limits, row_type, (address, stride), step) }?;
-        // The edited rows have no other edits, and each lies where its number says.
-        let edited =
-            abi::Step { logits: address, stride, row_indices: 0, masks: 0, mask_present: 0, ..*step };
-        // SAFETY: the rows are written where they were read from, as `write_rows` allows. The caller
-        // guarantees the rest.
-        unsafe { self.write_from(runtime, limits, (row_type.0, Dtype::F32), &edited, needs) }
+        unsafe { judge::edit_rows(runtime, limits, row_type, (logits, stride), step) }?;
+        Ok(abi::Step {
+            logits,
+            stride,
+            row_indices: 0,
+            masks: 0,
+            mask_present: 0,
+            shared_records: 0,
+            prefill_out: 0,
+            ..*step
+        })
     }
 
     /// Writes the probabilities of rows without edits: the survey fills the rows with zeros, unless they are
@@ -238,9 +270,6 @@ impl JudgedRows {
         step: &abi::Step,
         needs: StepFeatures,
     ) -> crate::Result<()> {
-        // The kernels that write rows need a list or a search for any filters.
-        let needs = StepFeatures { edits: false, variant: Variant::Candidates, ..needs };
-        let launch = tuning::survey(limits, (step.rows as usize, step.tiles as usize), (kind, dtype), needs);
         let (address, stride) = (self.probabilities.address(), self.stride as u64);
         let element = size_of::<f32>() as u32;
         let step = abi::Step {
@@ -251,10 +280,8 @@ impl JudgedRows {
             prefill_word: 0,
             ..*step
         };
-        let step = step.with_blocks_per_row(launch.blocks.blocks_per_row as u32);
-        // SAFETY: the scratch memory is that of the step, which surveys its rows again afterwards. The caller
-        // guarantees the rest.
-        unsafe { survey::enqueue(runtime, &launch, &step) }?;
+        // SAFETY: as in `judge`.
+        let step = unsafe { survey_again(runtime, limits, (kind, dtype), &step, needs) }?;
         let types = (kind, dtype, Dtype::F32);
         let cuts = abi::FindCut { step, cuts: self.cuts.address(), mask_only: 0, reserved: 0 };
         // SAFETY: there is a cut for each row of the workspace. The rows have the shape of those that are
@@ -281,4 +308,24 @@ impl JudgedRows {
         };
         self.softmax.enqueue_at(&from, &out, temperatures, 0)
     }
+}
+
+/// Enqueues a survey of rows without edits for `find_cut`, and returns the step with its grid.
+///
+/// # Safety
+/// As for [`Runtime::launch`]. The step's scratch memory is free.
+unsafe fn survey_again(
+    runtime: &dyn Runtime,
+    limits: &DeviceLimits,
+    row_type: (Kind, Dtype),
+    step: &abi::Step,
+    needs: StepFeatures,
+) -> crate::Result<abi::Step> {
+    // `find_cut` needs a list or a search for any filters.
+    let needs = StepFeatures { edits: false, variant: Variant::Candidates, ..needs };
+    let launch = tuning::survey(limits, (step.rows as usize, step.tiles as usize), row_type, needs);
+    let step = step.with_blocks_per_row(launch.blocks.blocks_per_row as u32);
+    // SAFETY: the caller guarantees what the argument points to.
+    unsafe { survey::enqueue(runtime, &launch, &step) }?;
+    Ok(step)
 }

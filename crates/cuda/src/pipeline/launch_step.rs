@@ -132,7 +132,8 @@ impl Step<'_> {
             return Ok(());
         }
         let needs = with_masks(step, needs);
-        let summed = if self.judged_by_logits(step, needs).is_some() { draft_flags::SUMMED } else { 0 };
+        let is_summed = needs.variant == Variant::SurveyDraw && self.judged_by_logits(step, needs).is_some();
+        let summed = if is_summed { draft_flags::SUMMED } else { 0 };
         let begun = self.begun(workspace, step);
         let begun = begun.map(|begun| DraftStep { flags: begun.flags | summed, ..begun });
         self.begin_drafts(workspace, begun.as_ref(), needs)?;
@@ -191,6 +192,7 @@ impl Step<'_> {
         let has_probabilities =
             by_logits.is_none() && self.launch_probabilities(workspace, batch, begun, step, needs)?;
 
+        let needs_of_rows = needs;
         let (rows, tiles) = (step.rows as usize, step.tiles as usize);
         // `draft_race` cannot read the records of a survey that scores tokens.
         let scores = !matches!(self.begin, Begin::Propose(_))
@@ -209,7 +211,8 @@ impl Step<'_> {
                 tuning::records_from_shared_rows(tiles)
             }
             _ => {
-                let sums = needs.sums || by_logits.is_some();
+                let is_summed = by_logits.is_some() && needs_of_rows.variant == Variant::SurveyDraw;
+                let sums = needs.sums || is_summed;
                 tuning::survey(device, (rows, tiles), row_type, StepFeatures { sums, ..needs })
             }
         };
@@ -241,8 +244,9 @@ impl Step<'_> {
             return unsafe { drafts::race(runtime, device, row_type, &race) };
         }
         if let Some((begun, (of, judgement))) = by_logits {
-            // SAFETY: as above. The survey was of rows without masks, and summed them.
-            unsafe { batch.judge((runtime, device), (begun, of), judgement, row_type, None) }?;
+            let surveyed = (needs_of_rows, Some(step));
+            // SAFETY: as above. The survey was of rows without edits, and summed those without filters.
+            unsafe { batch.judge((runtime, device), (begun, of), judgement, row_type, surveyed) }?;
         }
         // SAFETY: the conditions of the survey's launch hold here too, and there is a draft for each row of a
         // draft model.
@@ -276,11 +280,11 @@ impl Step<'_> {
     }
 
     /// Returns the drafts and how they are judged, if that is by the logits of rows which the step surveys:
-    /// rows without filters and edits.
+    /// rows without edits.
     fn judged_by_logits(&self, step: &abi::Step, needs: StepFeatures) -> Option<(&StepDrafts, Judgement)> {
         let Begin::Verify(of) = &self.begin else { return None };
-        let is_plain = self.terms.kind == Kind::Logits && needs.variant == Variant::SurveyDraw;
-        let is_surveyed_once = is_plain && step.row_indices == 0 && self.shared.is_none();
+        let has_edits = needs.edits || step.row_indices != 0 || self.shared.is_some();
+        let is_surveyed_once = self.terms.kind == Kind::Logits && !has_edits;
         of.rule.judgement().filter(|_| is_surveyed_once).map(|judgement| (of, judgement))
     }
 
@@ -301,7 +305,7 @@ impl Step<'_> {
         {
             // SAFETY: the conditions of `drafts::begin` hold here too, and the kernels before have made the
             // rows' requests and stamped their edits.
-            unsafe { batch.judge((runtime, device), (begun, of), judgement, row_type, Some(needs)) }?;
+            unsafe { batch.judge((runtime, device), (begun, of), judgement, row_type, (needs, None)) }?;
             return Ok(true);
         }
         let Some(probs) = batch.proposals().and_then(Proposals::written) else { return Ok(false) };

@@ -445,17 +445,18 @@ impl RowBatch {
     }
 
     /// Enqueues the judgement of drafts by probabilities. `draft_step` is the argument of the kernels that
-    /// begin and end the step; its rows need `needs`. None: they are logits that were surveyed and summed.
+    /// begin and end the step; its rows need `needs`. `surveyed`: the step whose rows of logits were surveyed
+    /// for it.
     ///
     /// # Safety
-    /// As for [`JudgedRows::judge`], or [`JudgedRows::judge_logits`].
+    /// As for [`JudgedRows::judge`], or of surveyed rows for [`JudgedRows::judge_surveyed`].
     pub(crate) unsafe fn judge(
         &self,
         (runtime, device): (&dyn Runtime, &DeviceLimits),
         (draft_step, drafts): (&DraftStep, &StepDrafts),
         judgement: Judgement,
         row_type: (Kind, Dtype),
-        needs: Option<StepFeatures>,
+        (needs, surveyed): (StepFeatures, Option<&abi::Step>),
     ) -> crate::Result<()> {
         let trees = Trees {
             drafts: draft_step,
@@ -465,11 +466,11 @@ impl RowBatch {
             caller_forced: self.lists.forced() + (drafts.first_row * size_of::<i32>()) as u64,
         };
         let judged = self.draft_rows().judged();
-        match needs {
+        match surveyed {
             // SAFETY: the caller guarantees what the functions require.
-            Some(needs) => unsafe { judged.judge(runtime, device, &trees, judgement, needs) },
+            None => unsafe { judged.judge(runtime, device, &trees, judgement, needs) },
             // SAFETY: as above.
-            None => unsafe { judged.judge_logits(runtime, device, &trees, judgement) },
+            Some(step) => unsafe { judged.judge_surveyed(runtime, device, &trees, judgement, (step, needs)) },
         }
     }
 

@@ -204,6 +204,27 @@ fn rows_whose_first_tokens_are_nearly_equal_are_judged_as_defined(check: &Check<
     }
 }
 
+/// Returns the temperatures and filters of a request alone.
+fn filters_of(params: &SamplingParams) -> SamplingParams {
+    SamplingParams {
+        temperature: params.temperature,
+        dynamic_temperature: params.dynamic_temperature,
+        top_k: params.top_k,
+        top_p: params.top_p,
+        min_p: params.min_p,
+        typical_p: params.typical_p,
+        epsilon_cutoff: params.epsilon_cutoff,
+        eta_cutoff: params.eta_cutoff,
+        top_n_sigma: params.top_n_sigma,
+        top_h: params.top_h,
+        xtc_probability: params.xtc_probability,
+        xtc_threshold: params.xtc_threshold,
+        min_keep: params.min_keep,
+        order: params.order.clone(),
+        ..Default::default()
+    }
+}
+
 /// Holds random requests to the oracle; drafts are mostly what would be drawn.
 fn random_requests(check: &Check<'_>, judgement: impl Fn(&mut Words) -> Judgement) {
     let (mut accepted, mut judged, requests) = (0, 0, check.backend.patience(120) as usize);
@@ -218,15 +239,19 @@ fn random_requests(check: &Check<'_>, judgement: impl Fn(&mut Words) -> Judgemen
         (drafted.greedy, drafted.root.hook) = (false, None);
         let params = &mut drafted.root.params;
         (params.section, params.loops, params.watermark) = (None, None, None);
-        // Plain rows are judged by their logits on a device, others by probabilities that it writes.
-        let is_plain = seed % 3 == 1;
-        if is_plain {
-            *params = SamplingParams { temperature: params.temperature, ..Default::default() };
+        // On a device rows without edits are judged as they are, by their sums if they have no filters either.
+        let (is_edited, is_filtered) = (seed % 3 == 0, seed % 3 == 2);
+        if !is_edited {
+            *params = if is_filtered {
+                filters_of(params)
+            } else {
+                SamplingParams { temperature: params.temperature, ..Default::default() }
+            };
             drafted.root.mask = None;
         }
         for (node, own) in drafted.nodes.iter_mut().enumerate() {
             own.hook = None;
-            own.mask = own.mask.take().filter(|_| !is_plain);
+            own.mask = own.mask.take().filter(|_| is_edited);
             if judgement == Judgement::Block {
                 (own.forced, own.parent) = (None, node as i32 - 1);
             }
