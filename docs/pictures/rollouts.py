@@ -27,7 +27,7 @@ def train():
     for kind, (_, with_sets) in KINDS.items():
         made = [one(STEPS, with_sets, run) for run in RUNS]
         rewards = [[round(sum(of[at : at + EVERY]) / EVERY, 4) for at in range(0, STEPS, EVERY)] for of, _ in made]
-        outside = sum(sum(shares) for _, shares in made) / (STEPS * len(RUNS))
+        outside = sum(share["whole sequences"][1] for _, shares in made for share in shares) / (STEPS * len(RUNS))
         found[kind] = {"rewards": rewards, "outside": round(outside, 5)}
     RECORD.write_text(json.dumps(found) + "\n")
 
