@@ -89,8 +89,8 @@ mod _gumball {
     use super::marks::{detect_mark, marked_parts};
     #[pymodule_export]
     use super::operators::{
-        emulate, judge, logprobs_gradient, logprobs_of, mask_logits, probabilities, radii, row_count, sample,
-        sample_from_pools, selected_logprobs, softmax,
+        emulate, judge, logprobs_gradient, logprobs_of, mask_logits, pack_kept, probabilities, radii,
+        row_count, sample, sample_from_pools, selected_logprobs, softmax,
     };
     #[pymodule_export]
     use super::outputs::{Emitted, Outputs};

@@ -9,7 +9,7 @@ import numpy as np
 
 import gumball
 from float64 import softmax64
-from gumball import SamplingParams
+from gumball import SamplingParams, _gumball
 
 Calls = dict[str, Callable[[], Any]]
 OF_PROBS = {"kind": "probabilities"}
@@ -100,7 +100,11 @@ def more_calls(batch: np.ndarray, put: Callable[..., Any]) -> Calls:
     )
     slots, there, lines = put(np.array([3, 0, 2, 2, 1, 4, 0])), put(np.array(tokens)), put(np.array([6, 0, 0]))
     draws = put(np.arange(3))
+    keeps = np.pad(batch > np.array([-9, -1, 0, 3, 6, 9, 30])[:, None], ((0, 0), (0, -batch.shape[1] % 128)))
+    sets = np.packbits(keeps, axis=1, bitorder="little").view("<i4")
+    used, bits = 7 + np.minimum(keeps.sum(1), sets.shape[1]).sum(), put(sets)
     return {
+        "packed sets": lambda: _gumball.pack_kept(bits).reshape(-1)[:used],
         "lists": lambda: gumball.sample(
             logits, seed=list(range(7)), position=0, temperature=[0.5] * 7, top_k=(3,) * 7, return_statuses=True
         ),

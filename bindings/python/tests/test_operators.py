@@ -173,6 +173,21 @@ def test_rows_of_every_type_and_stride_and_places_for_results(batch: np.ndarray,
     assert (count(logits), count(logits[0]), count(logits[:0]), count(logits[::2, :5])) == (7, 1, 0, 4)
 
 
+def test_packed_sets_are_ids_or_their_bitmask_where_that_is_shorter(torch: Any, emulated: None) -> None:
+    sets = np.array([[0, 0, 0, 0], [1 << 31 | 1, 0, 6, 0], [0, 7, 8, 1], [0, 0, 0, 0], [0, 0, 0, 1 << 31]], np.uint32)
+    wanted = [0, 4, 5, 0, 1, 0, 31, 65, 66, 0, 7, 8, 1, 127]
+    for found in (_gumball.pack_kept(torch.from_numpy(sets)), on_host(lambda: _gumball.pack_kept(sets))):
+        assert found.shape == (5, 5) and found.reshape(-1)[: len(wanted)].tolist() == wanted
+    assert _gumball.pack_kept(torch.from_numpy(sets[:0])).shape == (0, 5)
+    for wrong, text in (
+        (sets[:, :3], "sets.width is 12 bytes, but must be a multiple of 16 bytes"),
+        (sets.ravel()[1:17].reshape(4, 4), "sets.address is .* bytes, but must be a multiple of 16 bytes"),
+        (sets.astype(np.float32), "sets is of float32, but must be of int32 or uint32 words"),
+    ):
+        with pytest.raises((TypeError, ValueError), match=text):
+            _gumball.pack_kept(torch.from_numpy(wrong))
+
+
 def test_a_seed_needs_a_position_and_without_both_each_call_draws_by_fresh_entropy(torch: Any) -> None:
     import gumball.torch as ops
 

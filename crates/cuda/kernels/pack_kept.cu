@@ -18,7 +18,7 @@
 template <class Visit>
 DEVICE void for_each_word(const PackKept& args, Visit visit) {
     const U32x4* quads = (const U32x4*)(args.bits + (u64)blockIdx.x * args.stride);
-    const u32 count = args.stride / 4, own = (count + blockDim.x - 1) / blockDim.x;
+    const u32 count = (args.words + 3) / 4, own = (count + blockDim.x - 1) / blockDim.x;
     const u32 first = threadIdx.x * own, end = first + own < count ? first + own : count;
     for (u32 i = first; i < end; i++) {
         const U32x4 quad = quads[i];

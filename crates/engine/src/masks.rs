@@ -1,5 +1,6 @@
 //! Grammar bitmasks of the rows of a batch, in the memory of the host or of a device.
 
+use gumball_spec::layout::set_ids;
 use gumball_spec::matrix::check_matrix;
 use gumball_spec::request::check_mask_width;
 use gumball_spec::{Error, Result};
@@ -123,6 +124,28 @@ impl<'a> HostMasks<'a> {
             return Err(Error::length("masks.present", present.len(), format!("one per row, {}", self.rows)));
         }
         Ok(Self { present: Some(present), ..self })
+    }
+
+    /// Packs the rows as sets; see [`Operators::pack_kept`](crate::Operators::pack_kept).
+    pub(crate) fn pack(&self, packed: &mut [u32]) -> Result<()> {
+        let wanted = self.rows * (1 + self.width);
+        if packed.len() != wanted {
+            return Err(Error::length("packed", packed.len(), format!("{wanted} words")));
+        }
+        let (lengths, mut sets) = packed.split_at_mut(self.rows);
+        for (row, length) in lengths.iter_mut().enumerate() {
+            let words = self.row(row).unwrap_or_default();
+            let count = words.iter().map(|word| word.count_ones()).sum::<u32>();
+            *length = count;
+            let set =
+                sets.split_off_mut(..self.width.min(count as usize)).expect("room for every row's words");
+            if count as usize > self.width {
+                set.copy_from_slice(words);
+            } else {
+                set.iter_mut().zip(set_ids(words)).for_each(|(to, id)| *to = id);
+            }
+        }
+        Ok(())
     }
 
     fn row(&self, row: usize) -> Option<&'a [u32]> {

@@ -1,6 +1,7 @@
 """Sampling masks of SGLang (`return_sampling_mask`, `sampling_logprobs_mode`): the tokens that the filters of Gumball's draw keep, and logprobs over them.
 
-A mask goes as a bitmask from the device to the scheduler, and from there to the server as the smaller of a list and a bitmask. Nothing waits for the device.
+Masks are packed as ids on the device; a step copies their first words beside its tokens, for which nothing waits, and the scheduler hands each to the server as the smaller of a list
+and a bitmask.
 """
 
 from __future__ import annotations
@@ -61,10 +62,24 @@ def any_top_k(original: Callable[..., Any], scheduler: Any, request: Any, *rest:
         params.top_k = int(params.top_k)
 
 
-def masks_of(logits: torch.Tensor, tokens: torch.Tensor, info: Any, most: int) -> SamplingMaskOutput:
-    """Returns the masks of the rows that ask for one, as bitmasks in the place of SGLang's ids.
+class _Masks(SamplingMaskOutput):
+    """SGLang's masks of a step, of which only the words that are expected are copied to the host."""
 
-    logits, info: as for :func:`.draws.draw`. tokens: what was drawn of each row. most: the longest mask; a longer one is SGLang's overflow.
+    sets: kept.PackedKept
+
+    def map_device_tensors(self, fn: Callable[[torch.Tensor], torch.Tensor]) -> None:
+        """Begins to copy, by `fn`."""
+        self.sets = self.sets.to_host(fn)
+        self.selected_logprobs, self.statuses = fn(self.selected_logprobs), fn(self.statuses)
+        if self.support_logprobs is not None:
+            self.support_logprobs = fn(self.support_logprobs)
+
+
+def masks_of(logits: torch.Tensor, tokens: torch.Tensor, info: Any, most: int, guess: kept.Guess) -> SamplingMaskOutput:
+    """Returns the masks of the rows that ask for one, packed in the place of SGLang's ids.
+
+    logits, info: as for :func:`.draws.draw`. tokens: what was drawn of each row. most: the longest mask; a longer one is SGLang's overflow. guess: the same
+    for all steps.
     """
     rows, chosen = info.sampling_mask_batch_indices, filters(info)
     if len(rows) < len(logits):
@@ -72,12 +87,13 @@ def masks_of(logits: torch.Tensor, tokens: torch.Tensor, info: Any, most: int) -
         chosen = {name: value[rows] if isinstance(value, torch.Tensor) else value for name, value in chosen.items()}
     vocab, temperature = logits.shape[1], chosen["temperature"]
     keeps = operators.mask_logits(logits, **chosen) > -torch.inf
-    # A byte is the sum of its bits.
-    bits = torch.nn.functional.pad(keeps, (0, -vocab % 32)).view(len(logits), -1, 8)
+    # A byte is the sum of its bits; words are packed by fours.
+    bits = torch.nn.functional.pad(keeps, (0, -vocab % 128)).view(len(logits), -1, 8)
     places = torch.bitwise_left_shift(1, torch.arange(8, dtype=torch.uint8, device=logits.device))
     words = (bits * places).sum(2, dtype=torch.uint8).view(torch.int32)
     selected = logprobs(logits, tokens, temperature=temperature, kept=words)
-    lengths = keeps.sum(1, dtype=torch.int32)
+    sets = kept.PackedKept.of(words, guess)
+    lengths = sets.lengths
     statuses = torch.where(lengths > most, int(SamplingMaskStatus.OVERFLOW), int(SamplingMaskStatus.OK))
     statuses = torch.where(selected.isinf(), int(SamplingMaskStatus.INVALID), statuses).to(torch.int32)
     support, some = None, info.sampling_support_logprobs_capture_indices
@@ -91,7 +107,9 @@ def masks_of(logits: torch.Tensor, tokens: torch.Tensor, info: Any, most: int) -
         ids = ids[:, :width]
         asked = logits[some], temperature[some], words[some]
         support = torch.cat([_of_part(part, *asked) for part in ids.split(_AT_ONCE, 1)], 1)
-    return SamplingMaskOutput(words, lengths, selected, support, statuses)
+    made = _Masks(sets.words, lengths, selected, support, statuses)
+    made.sets = sets
+    return made
 
 
 def _of_part(ids: torch.Tensor, logits: torch.Tensor, temperature: torch.Tensor, words: torch.Tensor) -> torch.Tensor:
@@ -108,11 +126,13 @@ def read(original: Callable[..., Any], requests: list[Any], output: Any) -> None
     asking = [i for i, request in enumerate(requests) if request.return_sampling_mask]
     # The logprobs of a support are as many as its ids.
     listed = np.array([requests[i].sampling_logprobs_mode == "support" for i in asking], bool)
-    words, selected = masks.token_ids.numpy(), masks.selected_logprobs.numpy()
-    support = None if masks.support_logprobs is None else iter(masks.support_logprobs.numpy())
+    # From another stage of a pipeline come whole tensors alone.
+    sets = masks.sets if isinstance(masks, _Masks) else kept.PackedKept(masks.token_ids, kept.Guess())
+    selected = masks.selected_logprobs.cpu().numpy()
+    support = None if masks.support_logprobs is None else iter(masks.support_logprobs.cpu().numpy())
     ids: list[Any] = [None] * len(asking)
     for some, bitmasks in ((listed, False), (~listed, not envs.SGLANG_RUST_SERVER.get())):
-        lengths, flat = kept.packed(words[some], bitmasks)
+        lengths, flat = sets.packed(np.flatnonzero(some), bitmasks)
         for at, length, end in zip(np.flatnonzero(some), lengths, np.cumsum(lengths), strict=True):
             ids[at] = flat[end - length : end]
     statuses: list[Any] = [None] * len(requests)

@@ -9,6 +9,7 @@ from sglang.srt.layers import sampler as theirs
 from torch import distributed
 
 from gumball.plugins import marks
+from gumball.plugins.kept import Guess
 
 from .draws import draw, logprobs
 from .masks import masks_of
@@ -38,6 +39,7 @@ class Sampler(theirs.Sampler):
             raise ValueError(
                 f"rl_on_policy_target is {self.rl_on_policy_target!r}, which needs SGLang's own sampler; leave --sampling-backend out"
             )
+        self._guess = Guess()
 
     def forward(
         self,
@@ -66,7 +68,7 @@ class Sampler(theirs.Sampler):
             found.write_output_to(logits_output)
         self._sync_token_ids_across_tp(tokens, sampling_info)
         if sampling_info.sampling_mask_batch_indices is not None:
-            masks = masks_of(logits, tokens, sampling_info, self.sampling_mask_max_tokens)
+            masks = masks_of(logits, tokens, sampling_info, self.sampling_mask_max_tokens, self._guess)
             # All ranks must abort the same requests.
             for group in (self.tp_sync_group, self.cp_sync_group) if distributed.is_initialized() else ():
                 if group is not None and distributed.get_world_size(group) > 1:

@@ -192,7 +192,7 @@ def test_a_wide_mask_goes_as_a_bitmask_and_too_wide_a_one_is_sglangs_overflow(sa
     info = batch(wide)
     _, out = drawn(sampler, info, LOGITS[:1], [2])
     BatchResultProcessor.materialize_sampling_mask_output([wide], out)
-    assert len(out.next_token_sampling_mask_idx[0]) == 1 + -(-VOCAB // 32)
+    assert len(out.next_token_sampling_mask_idx[0]) == 1 + 4 * -(-VOCAB // 128)
     _, ((ids, _),), _ = masks(sampler, [masked("a", sampling_seed=1)], LOGITS[:1], [2])
     assert ids == list(range(VOCAB))
     monkeypatch.setattr(sampler, "sampling_mask_max_tokens", VOCAB - 1)

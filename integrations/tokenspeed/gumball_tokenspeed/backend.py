@@ -9,6 +9,7 @@ from tokenspeed.runtime.sampling.backends.base import CUDA_GRAPH_VARIANT_DEFAULT
 
 from gumball import Batch, Drafts, Pool, Recorded, Shorten, Step, Verify
 from gumball.plugins.errors import CallerError
+from gumball.plugins.kept import Guess
 from gumball.plugins.states import admit, seed_of
 from gumball.torch import kept_bitmask
 
@@ -105,6 +106,7 @@ class GumballSamplingBackend:
             torch.zeros(tokens, width, **place) if kept.is_on() else None,
             torch.zeros(tokens, dtype=torch.float32, device=self.pool.device) if kept.is_on(kept.RADII) else None,
         )
+        self._guess = Guess()
         places = config.max_req_pool_size + 1
         self._pools = SpeculativeSamplingPools(
             torch.ones(places, dtype=torch.float32, device=self.pool.device),
@@ -333,7 +335,7 @@ class GumballSamplingBackend:
         self, output_tokens: torch.Tensor, output_lengths: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor] | None:
         """Copies tokens and lengths to the host, without a wait, with the tokens' kept sets and radii; None without these, as one copy cannot fetch all."""
-        return None if not self._extras else kept.fetched(output_tokens, output_lengths, self._extras)
+        return None if not self._extras else kept.fetched(output_tokens, output_lengths, self._extras, self._guess)
 
     def _on_host(self) -> bool:
         return str(self.pool.device) == "cpu"

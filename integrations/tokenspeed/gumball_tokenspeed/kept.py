@@ -1,22 +1,23 @@
 """Kept sets and radii of requests, and the seeds that they drew by, in the answers of TokenSpeed's `Engine`; TokenSpeed has no names for them, so they have ours.
 
 A server with GUMBALL_TOKENSPEED_KEPT=1 tells sets to requests with `return_kept` in `custom_params`, one with GUMBALL_TOKENSPEED_RADII=1 radii to those with `return_radii`. A step writes
-them where it has its tokens, sets as bitmasks; they come to the host with the tokens, and go to the client with a request's last answer, each set in the smaller form. Nothing waits for the device.
+them where it has its tokens, sets as bitmasks. Behind the step, and its graph, these are packed as ids, and their first words come to the host with the tokens; nothing waits for
+them. Each set goes to the client with its request's last answer, in the smaller form.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from operator import itemgetter
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from gumball.errors import RefusedError
 from gumball.params import SamplingParams
-from gumball.plugins.kept import lists_of, packed, refuse_edits
+from gumball.plugins.kept import Guess, PackedKept, lists_of, refuse_edits
 
 from .params import RETURN_KEPT, RETURN_RADII
 
@@ -47,17 +48,16 @@ _OF_STEP, _OF_REQUEST = "gumball_step_extras", "gumball_extras"
 
 
 class Extras(NamedTuple):
-    """A step's kept sets as bitmasks, [rows, words] int32, and its radii, [rows] float32; None in the place of the sets or the radii if the server does not tell them."""
+    """A step's kept sets and its radii, [rows] float32; None in the place of the sets or the radii if the server does not tell them.
+
+    The sets are bitmasks, [rows, words] int32, while they lie where the tokens do; then a `PackedKept`; and of one request their lengths and words.
+    """
 
     sets: Any
     radii: Any
 
     def __bool__(self) -> bool:
         return self.sets is not None or self.radii is not None
-
-    def each(self, change: Callable[[Any], Any]) -> Extras:
-        """Changes both, if they are there."""
-        return Extras(*(None if part is None else change(part) for part in self))
 
 
 def is_on(switch: str = SWITCH) -> bool:
@@ -68,12 +68,18 @@ def is_on(switch: str = SWITCH) -> bool:
     return value == "1"
 
 
-def fetched(tokens: torch.Tensor, lengths: torch.Tensor, extras: Extras) -> tuple[torch.Tensor, torch.Tensor]:
-    """Begins to copy a step's tokens, lengths and extras to the host. The copied lengths have the extras as an attribute."""
-    on_host = [part.to("cpu", non_blocking=True, copy=True) for part in (tokens, lengths)]
-    count = tokens.numel()
-    setattr(on_host[1], _OF_STEP, extras.each(lambda part: part[:count].to("cpu", non_blocking=True, copy=True)))
-    return on_host[0], on_host[1]
+def fetched(
+    tokens: torch.Tensor, lengths: torch.Tensor, extras: Extras, guess: Guess
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Begins to copy a step's tokens, lengths and extras to the host. The copied lengths have the extras as an attribute. guess: the same for all steps."""
+
+    def copied(part: torch.Tensor) -> torch.Tensor:
+        return part.to("cpu", non_blocking=True, copy=True)
+
+    (sets, radii), count, on_host = extras, tokens.numel(), copied(lengths)
+    sets = None if sets is None else PackedKept.of(sets[:count], guess).to_host()
+    setattr(on_host, _OF_STEP, Extras(sets, None if radii is None else copied(radii[:count])))
+    return copied(tokens), on_host
 
 
 def extras_of(lengths: torch.Tensor) -> Extras:
@@ -107,12 +113,24 @@ def note_step(processor: Any, step: Any, results: Any) -> None:
     extras = extras_of(results.output_lengths)
     if not extras:
         return
-    extras, at, extends = extras.each(lambda part: part.numpy()), 0, step.num_extends()
+    (sets, radii), asking = extras, list[tuple[Any, NDArray[np.int64]]]()
+    at, extends = 0, step.num_extends()
     for i, (name, count) in enumerate(zip(step.request_ids, results.output_lengths.tolist(), strict=True)):
         state = processor.rid_to_state.get(name)
         if state is not None and _asks_any(state.sampling_params):
-            setattr(state, _OF_STEP, extras.each(itemgetter(slice(at, at + count))))
+            rows = np.arange(at, at + count)
+            setattr(state, _OF_STEP, Extras(None, None if radii is None else radii.numpy()[rows]))
+            if _asks(state.sampling_params, RETURN_KEPT):
+                asking.append((state, rows))
         at += count if processor.spec_num_tokens is None or i < extends else processor.spec_num_tokens
+    if sets is None or not asking:
+        return
+    lengths, ids = sets.packed(np.concatenate([rows for _, rows in asking]))
+    ends, at = np.cumsum([0, *lengths]), 0
+    for state, rows in asking:
+        part, at = slice(at, at + len(rows)), at + len(rows)
+        own = lengths[part], ids[ends[part.start] : ends[part.stop]]
+        setattr(state, _OF_STEP, getattr(state, _OF_STEP)._replace(sets=own))
 
 
 def _unknown(count: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -125,15 +143,16 @@ def _settled(state: Any) -> list[np.ndarray]:
     parts = state.__dict__.setdefault(_OF_REQUEST, [_unknown(0)])
     step = state.__dict__.pop(_OF_STEP, Extras(None, None))
     new = len(state.output_ids) - sum(len(lengths) for lengths, *_ in parts)
-    told = min([new, *(len(part) for part in step if part is not None)]) if step else 0
+    sets, radii_told = step
+    told = min([new, *(len(part) for part in (sets and sets[0], radii_told) if part is not None)]) if step else 0
     if new > told:
         # Of tokens that another instance drew nothing is known.
         parts.append(_unknown(new - told))
     if told:
         lengths, ids, radii = _unknown(told)
-        if step.sets is not None and _asks(state.sampling_params, RETURN_KEPT):
-            lengths, ids = packed(step.sets[:told])
-        parts.append((lengths, ids, radii if step.radii is None else step.radii[:told]))
+        if sets is not None:
+            lengths, ids = sets[0][:told], sets[1][: sets[0][:told].sum()]
+        parts.append((lengths, ids, radii if radii_told is None else radii_told[:told]))
     return [np.concatenate(part) for part in zip(*parts, strict=True)]
 
 

@@ -100,11 +100,8 @@ class OnDevice:
         return found
 
     def kept(self, rows: int) -> PackedKept:
-        """A copy of the kept sets."""
-        there, name = self.pool.on_device().pack_kept(), ("packed", rows, 0)
-        if name not in self._made:
-            self._made[name] = torch.from_dlpack(there).view(torch.int32)
-        return PackedKept(self._made[name].clone(), self._guess)
+        """The kept sets, packed in memory of their own."""
+        return PackedKept.of(self("kept", rows), self._guess)
 
     def copied(self, rows: int, asked: Asked) -> Copied:
         """A copy of what lists are made of."""

@@ -59,7 +59,7 @@ def ours(setting, history, vocab, sets=False, mark=False, plugin=False):
         pool.enqueue([Step(logits)])
         there = pool.on_device()
         tokens = torch.from_dlpack(there.outputs("tokens")).to("cpu", non_blocking=True)
-        kept = PackedKept(torch.from_dlpack(there.pack_kept()).view(torch.int32).clone(), guess).to_host()
+        kept = PackedKept.of(torch.from_dlpack(there.outputs("kept")), guess).to_host()
         torch.cuda.synchronize()
         return tokens.numpy(), kept.packed(np.arange(rows), bitmasks=False)
 

@@ -76,7 +76,19 @@ impl<'a, 'py> Input<'a, 'py> {
         array: Array<'py>,
         named: Option<usize>,
     ) -> PyResult<Self> {
-        let location = array.location;
+        let input = Self::of_any(object, name, array, named)?;
+        input.matrix.check_float_of(name, FLOATS)?;
+        Ok(input)
+    }
+
+    /// Takes an array of any type that was read in the place of rows.
+    pub fn of_any(
+        object: &'a Bound<'py, PyAny>,
+        name: &'a str,
+        array: Array<'py>,
+        named: Option<usize>,
+    ) -> PyResult<Self> {
+        let (location, matrix) = (array.location, array.matrix(name)?);
         let emulated = location == Location::Host && cfg!(feature = "emulator");
         let on_device = matches!(location, Location::Cuda(_)) || emulated && EMULATED.load(Ordering::Relaxed);
         if !on_device && named.is_some() {
@@ -86,8 +98,6 @@ impl<'a, 'py> Input<'a, 'py> {
         if !on_device && location != Location::Host {
             return Err(out_of_range(name, format!("on {location}"), "on the host or a GPU"));
         }
-        let matrix = array.matrix(name)?;
-        matrix.check_float_of(name, FLOATS)?;
         let stream = match (named, location) {
             (Some(stream), _) => stream,
             (None, Location::Cuda(ordinal)) => match torch_stream(object.py(), ordinal) {

@@ -85,24 +85,6 @@ impl OnDevice {
         Ok(DeviceArray::new(self.pool.clone_ref(py), address, pool.location, dtype, shape))
     }
 
-    /// Enqueues kernels that pack the last step's kept sets, and returns where they lie, with an address that
-    /// stays: a DeviceArray of uint32, [rows, 1 + ceil(vocab / 32)], whose elements are one row after the
-    /// other. How many ids each row has comes first, then the ids of each row, ascending, without gaps; of a
-    /// row with more ids than ceil(vocab / 32) that many words of its bitmask. Pool.fetch and the next call
-    /// overwrite them.
-    ///
-    /// Raises ValueError for a pool without kept sets, or over ranks.
-    fn pack_kept(&self, py: Python<'_>) -> PyResult<DeviceArray> {
-        let pool = self.pool.get();
-        let (packed, rows) = pool.with(py, None, |inner| {
-            let there = inner.pool()?.on_device()?;
-            Ok((there.pack_kept()?, there.assigned(None)?.rows))
-        })?;
-        let never = || out_of_range("kept", "False", "True when the pool is made, and not over ranks");
-        let (address, shape) = (packed.ok_or_else(never)? as usize, vec![rows, 1 + pool.vocab.div_ceil(32)]);
-        Ok(DeviceArray::new(self.pool.clone_ref(py), address, pool.location, Dtype::U32, shape))
-    }
-
     /// The name of the smallest variant that serves the assigned rows: the one whose graph to replay. All
     /// ranks replay the same. Pool.counts lists all, in ascending order; each serves the requests of those
     /// before it, too.

@@ -17,7 +17,8 @@ shared! {
 
     /// The argument of count_kept and pack_kept.
     struct PackKept {
-        /// `[rows, stride]`: the sets, a bit per id; there are none beyond the first `words` of a row.
+        /// `[rows, stride]`: the sets, a bit per id. Words of a row from `words` to the next multiple of 4
+        /// are 0.
         bits: (const u32*);
         /// `[rows]`: how many ids each row has.
         lengths: (u32*);

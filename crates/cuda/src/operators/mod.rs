@@ -13,6 +13,7 @@ mod given;
 pub(crate) mod judge;
 #[cfg(feature = "testing")]
 pub mod numeric_check;
+mod packed;
 mod params;
 mod passes;
 mod pools;
@@ -31,7 +32,7 @@ use gumball_spec::{Error, Result};
 use crate::abi::dtype::{ColumnType, Dtype};
 use crate::driver::runtime::Runtime;
 use crate::memory::columns::DeviceSlice;
-use crate::memory::rows::{Rows, RowsOut};
+use crate::memory::rows::{MaskRows, Rows, RowsOut};
 use crate::operators::draft_trees::{DraftTrees, Judged};
 use crate::operators::judge::Judge;
 use crate::operators::softmax::Softmax;
@@ -138,6 +139,21 @@ impl Operators {
         by: &LossDerivatives<'_>,
     ) -> Result<()> {
         given::gradient(&self.passes.runtime, from, to, tokens, by)
+    }
+
+    /// Enqueues the packing of sets, in two launches: how many ids each has, then each one's ids, ascending,
+    /// or, of a set with more ids than words, its words. Allocates nothing.
+    ///
+    /// # Shapes and units
+    /// `sets`: R bitmasks, whose address, width and stride are multiples of 16 bytes. `packed`: R (1 + width)
+    /// words, of which the last are not written unless every set has as many ids as words.
+    ///
+    /// # Errors
+    /// - [`gumball_spec::Error::Length`] or [`gumball_spec::Error::OutOfRange`] if a shape or a type differs
+    ///   from these.
+    /// - [`gumball_spec::Error::Unavailable`] if the device fails.
+    pub fn pack_kept(&self, sets: &MaskRows<'_>, packed: &DeviceSlice<'_>) -> Result<()> {
+        packed::pack_kept(&self.passes.runtime, sets, packed)
     }
 
     /// Enqueues the judgement of trees of drafts, chains among them; see [`Judge::enqueue`].

@@ -114,23 +114,6 @@ impl Results {
         Ok(())
     }
 
-    /// Enqueues the kernels that pack the kept sets of the last step's first rows, and returns the address of
-    /// the packed sets, where no step writes outputs or walks: a length for each row, then the sets.
-    ///
-    /// # Errors
-    /// - [`gumball_spec::Error::Unavailable`] if the device fails, or failed in a step.
-    ///
-    /// # Panics
-    /// If the workspace does not record kept sets, or has capacity for fewer rows.
-    pub fn pack_kept(&self, rows: usize) -> Result<u64> {
-        assert!(self.limits.kept, "the workspace does not record kept sets");
-        let start = self.packed_start(self.limits.rows);
-        if rows > 0 {
-            self.pack(PackedSets::new(rows, self.limits.vocab), start)?;
-        }
-        Ok(self.address() + (start * size_of::<u32>()) as u64)
-    }
-
     /// Returns the word of the outputs that follows the outputs and walks of rows.
     fn packed_start(&self, rows: usize) -> usize {
         self.walk_start(rows) / size_of::<u32>() + WALK_WORDS * rows

@@ -266,18 +266,6 @@ impl<'a> OnDevice<'a> {
         DeviceOutputs { address, layout, path, accepted, taken: results.taken_address(), kept, kept_words }
     }
 
-    /// Enqueues kernels that write the kept sets of the last step one after the other, and returns their
-    /// address in the device's memory: u32 words, of each row the number of its ids first. Then come each
-    /// row's ids, ascending, or, of a row with more ids than `vocab.div_ceil(32)`, as many words of its
-    /// bitmask. [`Pool::fetch`] and the next call overwrite them. `None` where [`DeviceOutputs::kept`] is 0.
-    ///
-    /// # Errors
-    /// - [`Error::Unavailable`] if the device fails, or failed before.
-    pub fn pack_kept(&self) -> Result<Option<u64>> {
-        let (results, rows) = (self.gpu().workspace.results(), self.gpu().assigned_shape().rows);
-        (self.outputs().kept != 0).then(|| results.pack_kept(rows)).transpose()
-    }
-
     /// Waits for the work that was enqueued before, and reads how many tokens the last
     /// [`Work::Shorten`](crate::Work::Shorten) took away of each sequence.
     ///

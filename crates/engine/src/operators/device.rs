@@ -19,7 +19,7 @@ use super::params::{PerRow, RowParams};
 use super::pools::PoolSlots;
 use super::selected_logprobs::Selected;
 use super::{Operators, Place};
-use crate::Device;
+use crate::{Device, DeviceMasks};
 
 impl Operators {
     /// Makes the operators of a device. Each operator allocates its memory in its first call. Calls from
@@ -172,6 +172,11 @@ impl OnDevice {
         let rows = to.rows();
         let tokens = self.given.tokens(&self.device, tokens, (rows.rows(), rows.vocab()))?;
         self.operators.logprobs_gradient(from, to, &tokens, &by)
+    }
+
+    /// Enqueues the packing of sets.
+    pub fn pack_kept(&mut self, sets: &DeviceMasks<'_>, packed: &DeviceSlice<'_>) -> Result<()> {
+        self.operators.pack_kept(sets, packed)
     }
 
     /// Enqueues the judgement of trees. `probs`: the drafter's and the target's. `drafts`: ids and parents.

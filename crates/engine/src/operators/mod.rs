@@ -50,6 +50,7 @@ pub use matrix::LogitsMut;
 pub use params::{PerRow, RowParams};
 pub use pools::PoolSlots;
 
+use crate::masks::Masks;
 use crate::rows::Rows;
 
 /// The operators of the host or of a device. They keep their buffers from call to call.
@@ -431,6 +432,30 @@ impl Operators {
                 lock(device).logprobs_gradient(from.as_ref(), &to, tokens, by)
             }
             _ => Err(self.wrong_memory("rows")),
+        }
+    }
+
+    /// Packs sets of ids, as kept sets are, without a wait: first how many ids each has, then of each its
+    /// ids, ascending, without gaps; of a set with more ids than words its words.
+    ///
+    /// # Shapes and units
+    /// `sets`: a bitmask for each of R rows; on a device its words are a multiple of 4, and so are the words
+    /// between rows, from an address that is a multiple of 16. `packed`: R (1 + words) words, of which the
+    /// last are not written where sets are short.
+    ///
+    /// # Errors
+    /// - [`Error::Length`] or [`Error::OutOfRange`] if a shape differs, or an array lies in the other memory.
+    /// - [`Error::Unavailable`] if the device fails.
+    ///
+    /// After an error nothing has been written.
+    pub fn pack_kept(&self, sets: Masks<'_>, packed: PerRowMut<'_, u32>) -> Result<()> {
+        match (&self.place, sets) {
+            (Place::Host(_), Masks::Host(sets)) => sets.pack(packed.on_host("packed")?),
+            (Place::Device(device), Masks::Device(sets)) => {
+                lock(device).pack_kept(&sets, &packed.on_device("packed")?)
+            }
+            (_, Masks::None) => Err(Error::out_of_range("sets", "absent", "a bitmask for each row")),
+            _ => Err(self.wrong_memory("sets")),
         }
     }
 

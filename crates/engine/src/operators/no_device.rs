@@ -20,5 +20,5 @@ macro_rules! methods {
 impl OnDevice {
     methods!(write(A, B, C, D, E), sample(A, B, C, D, E, F), sample_from_pools(A, B, C, D, E, F));
     methods!(radii(A, B, C, D, E), selected_logprobs(A, B), logprobs(A, B, C), logprobs_gradient(A, B, C, D));
-    methods!(judge(A, B, C, D, E, F));
+    methods!(pack_kept(A, B), judge(A, B, C, D, E, F));
 }

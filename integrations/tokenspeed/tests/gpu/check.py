@@ -16,14 +16,14 @@ import traceback
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import torch
-from gumball_tokenspeed.kept import SWITCH, sets_of
+from gumball_tokenspeed.kept import SWITCH, extras_of
 from gumball_tokenspeed.params import params_of
 from gumball_tokenspeed.requests import told
 from served import PROMPT, VOCAB, Server, request
 
 import gumball
-from gumball.plugins.kept import packed
 
 COUNT, LENGTH, TABLE = 48, 24, 256
 KINDS: list[dict[str, Any]] = [
@@ -227,7 +227,7 @@ def kept() -> str:
         one.collect_kept(True)
         for step, lengths in enumerate(copied):
             one.sample(host[row_of(i, step)])
-            _, ids = packed(sets_of(lengths)[i : i + 1].numpy(), bitmasks=False)
+            _, ids = extras_of(lengths).sets.packed(np.array([i]), bitmasks=False)
             differ += ids.tolist() != sorted(one.kept)
     assert differ == 0, f"{differ} of {COUNT * LENGTH} sets differ"
     return f"{COUNT * LENGTH} sets"

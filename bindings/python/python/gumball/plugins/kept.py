@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -56,29 +57,45 @@ class Guess:
 
 
 class PackedKept:
-    """A step's kept sets as `OnDevice.pack_kept` packs them, and their first words on the host once :meth:`to_host` began to copy these.
+    """A step's kept sets, packed where they lie (:meth:`of`), and their first words on the host once :meth:`to_host` began to copy these.
 
-    sets: a copy of them, a torch tensor of int32 on the device. guess: the same for all steps of a pool.
+    words: a torch tensor of int32, as :meth:`of` makes it. guess: the same for all steps of an engine.
     """
 
-    def __init__(self, sets: Any, guess: Guess, first: Any = None) -> None:
-        self._sets, self._guess, self._first = sets, guess, first
+    def __init__(self, words: Any, guess: Guess, first: Any = None) -> None:
+        self.words, self._guess, self._first = words, guess, first
 
-    def to_host(self) -> PackedKept:
-        """Begins to copy them to the host, on the current stream."""
-        rows, width = self._sets.shape
-        first = self._sets.flatten()[: rows * min(width, 1 + self._guess.words)]
-        return PackedKept(self._sets, self._guess, first.to("cpu", non_blocking=True))
+    @classmethod
+    def of(cls, bitmasks: Any, guess: Guess) -> PackedKept:
+        """Packs sets without a wait. bitmasks: a torch tensor [rows, words] of 32 bits; on a GPU the words are a multiple of 4."""
+        return cls(_gumball.pack_kept(bitmasks), guess)
+
+    @property
+    def lengths(self) -> Any:
+        """How many ids each set has, [rows], where the sets lie."""
+        return self.words.flatten()[: self.words.shape[0]]
+
+    def to_host(self, copy: Callable[[Any], Any] = lambda words: words.to("cpu", non_blocking=True)) -> PackedKept:
+        """Begins to copy them to the host, on the current stream, by `copy`."""
+        rows, width = self.words.shape
+        first = self.words.flatten()[: rows * min(width, 1 + self._guess.words)]
+        return PackedKept(self.words, self._guess, copy(first))
 
     def packed(self, rows: NDArray[np.int64], bitmasks: bool = True) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
         """Packs rows' sets as :func:`packed` does; waits for the words that are not on the host."""
-        count, most = self._sets.shape[0], self._sets.shape[1] - 1
-        words = (self._sets.flatten() if self._first is None else self._first).cpu().numpy()
+        count, words = self.words.shape[0], self._on_host
+        return repacked(words[:count], words[count:], self.words.shape[1] - 1, rows, bitmasks)
+
+    @cached_property
+    def _on_host(self) -> NDArray[np.int32]:
+        """All words that are written."""
+        count, most = self.words.shape[0], self.words.shape[1] - 1
+        words: NDArray[np.int32] = (self.words.flatten() if self._first is None else self._first).cpu().numpy()
         there = count + int(np.minimum(words[:count], most).sum())
         if there > len(words):
-            words = self._sets.flatten()[:there].cpu().numpy()
+            words = self.words.flatten()[:there].cpu().numpy()
         self._guess.words = max(32, 2 * there // count)
-        return repacked(words[:count], words[count:], most, rows, bitmasks)
+        return words
 
 
 def repacked(
