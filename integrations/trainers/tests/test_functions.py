@@ -100,3 +100,29 @@ def test_verls_function_says_the_same_without_sets_and_the_sampler_with_them() -
     rows = logits.view(-1, VOCAB)
     tokens, kept, told = sampled(rows)
     assert torch.equal(verl_functions.logprobs_from_logits(rows, tokens, kept=kept), told)
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.7])
+def test_ligers_function_says_the_same_without_sets(temperature: float) -> None:
+    pytest.importorskip("liger_kernel")
+    torch.manual_seed(5)
+    hidden, head = torch.randn(ROWS, PLACES, 32), torch.nn.Linear(32, VOCAB, bias=False)
+    ids, found = torch.randint(0, VOCAB, (ROWS, PLACES)), []
+    ids[1, 2:] = -100
+    for liger in (False, True):
+        head.zero_grad()
+        seen, slope = with_gradient(
+            gumball.torch.hidden_logprobs, hidden, head, ids, temperature=temperature, entropy=True, liger=liger
+        )
+        found.append((seen, slope, head.weight.grad.clone()))
+    for seen, wanted in zip(*found, strict=True):
+        torch.testing.assert_close(seen, wanted, **CLOSE)
+    assert (found[1][0][:, 1, 2:] == 0).all() and found[1][2].abs().max() > 0.1
+    for name, wrong in (
+        ("kept", {"kept": torch.zeros(ROWS, PLACES, -(-VOCAB // 32), dtype=torch.int32)}),
+        ("temperature", {"temperature": torch.ones(ROWS, PLACES)}),
+        ("head", {"head": torch.nn.Linear(32, VOCAB)}),
+        ("ids", {"ids": ids[..., None]}),
+    ):
+        with pytest.raises(ValueError, match=f"^{name} is .* beside liger=True"):
+            gumball.torch.hidden_logprobs(**{"hidden": hidden, "head": head, "ids": ids, "liger": True} | wrong)

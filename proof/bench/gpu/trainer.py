@@ -20,6 +20,8 @@ import torch
 import gumball.torch
 
 CHUNK = 256
+# Liger's function, as `liger=True` calls it, and how far its logprobs and entropies may be from ours: it keeps logits in f32, which our head rounds to bf16.
+LIGER, NEAR = "hidden_logprobs with liger=True", (0.0625, 0.125)
 
 
 def milliseconds(work, repeats=15, warm=3):
@@ -148,6 +150,7 @@ def heads(head, ids):
 
             return way
 
+        ways[LIGER] = lambda states: gumball.torch.hidden_logprobs(states, head, ids, entropy=True, liger=True)
         try:
             ways["Liger's kernels for Hopper"] = by(liger._load_sm90_function(), 1, True)
         except Exception as error:
@@ -228,11 +231,14 @@ def from_hidden(file, rows=8192, width=4096, vocab=151_936, seconds=400):
         print(
             f"| {name} | float64, {first} rows |", " | ".join(f"{most:.3g}" for most in row["beside_float64"]), "| | |"
         )
+    is_near = True
     for name, values in others:
         most = [(a.float() - b.float()).abs().max().item() for a, b in zip(mine[1], values, strict=True)]
         largest = [value.float().abs().max().item() for value in mine[1][2:]]
         if name in record["ways"]:
             record["ways"][name]["beside_ours"] = most
+        if name == LIGER:
+            is_near = all(found <= bound for found, bound in zip(most, NEAR))
         print(
             f"| {name} | {mine[0]} |",
             " | ".join(f"{most:.3g}" for most in most),
@@ -243,6 +249,8 @@ def from_hidden(file, rows=8192, width=4096, vocab=151_936, seconds=400):
     print(record["device"], record["torch"], record["shape"], "bf16")
     with open(file, "w") as out:
         json.dump(record, out, indent=1)
+    if not is_near:
+        sys.exit(f"{LIGER} differs from ours by more than {NEAR} in logprobs and entropies")
 
 
 if __name__ == "__main__":

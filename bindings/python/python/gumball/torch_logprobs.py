@@ -9,7 +9,7 @@ import torch
 from torch.utils.checkpoint import checkpoint
 
 from . import _gumball, operators
-from .errors import InvalidTypeError, InvalidValueError
+from .errors import InvalidTypeError, InvalidValueError, UnavailableError
 from .params import SamplingParams
 
 __all__ = ["edited", "hidden_logprobs", "kept_bitmask", "logprobs"]
@@ -320,6 +320,23 @@ def edited(
     return _Edited.apply(logits, at, values, slopes)
 
 
+def _by_liger(
+    states: torch.Tensor, head: Any, ids: torch.Tensor, temperature: Any, entropy: bool, ignored: int
+) -> list[torch.Tensor]:
+    """Returns the logprobs of Liger's fused function, [rows], and with entropy the entropies."""
+    try:
+        from liger_kernel.ops.fused_linear_scaled_cross_entropy import LigerFusedLinearScaledCrossEntropyFunction
+    except ImportError as error:
+        raise UnavailableError(
+            f"liger is True, but liger-kernel cannot be imported ({error}); install it, or leave liger out"
+        ) from error
+    found = LigerFusedLinearScaledCrossEntropyFunction.apply(
+        states, head.weight, ids.long(), temperature, ignored, return_entropy=entropy
+    )
+    costs, *entropies = found if entropy else (found,)
+    return [-costs, *entropies]
+
+
 def hidden_logprobs(
     hidden: torch.Tensor,
     head: Callable[[torch.Tensor], torch.Tensor],
@@ -331,6 +348,7 @@ def hidden_logprobs(
     entropy: bool = False,
     ignore_index: int = -100,
     in_place: bool = True,
+    liger: bool = False,
 ) -> Any:
     """As :func:`logprobs` of head(hidden), which is computed by chunks of rows, and once more in backward: no more than a chunk's logits ever exist.
 
@@ -338,6 +356,10 @@ def hidden_logprobs(
     chunk: rows of a chunk, at least 1. in_place: not for a head whose own backward needs its logits, as of one that ends in a tanh. The values are those
     of one call over all rows if the head's products are; torch's may have other bits in another shape. Memory beside the results: a chunk's logits, over which their gradient is written; bitmasks, if kept is lists; in backward a gradient of
     the head's parameters beside the one that they are added to.
+    liger: computes them by Liger's fused function of the package liger-kernel, which takes less time in backward on a Hopper GPU. It knows no sets, takes one id
+    of each row, not -1, a `torch.nn.Linear` without bias and one temperature above 0, chooses its chunks itself, and its values are near a step's, not its bits.
+
+    Raises TypeError or ValueError that names the argument, and UnavailableError for liger without the package.
     """
     _check_tensor(hidden, "hidden")
     _check_tensor(ids, "ids")
@@ -347,6 +369,22 @@ def hidden_logprobs(
     states, width = hidden.reshape(-1, hidden.shape[-1]), 1 if ids.shape == shape else ids.shape[-1]
     flat = ids.reshape(-1, width)
     of_all, of_each = _temperatures(temperature, shape)
+    if liger:
+        for name, found, is_taken, allowed in (
+            ("kept", "given", kept is None, "None"),
+            ("ids", f"of shape {list(ids.shape)}", ids.shape == shape, "one for each row"),
+            ("head", type(head).__name__, getattr(head, "bias", 0) is None, "a torch.nn.Linear without bias"),
+            (
+                "temperature",
+                "a tensor" if of_each is not None else of_all,
+                of_each is None and of_all > 0,
+                "a number above 0",
+            ),
+        ):
+            if not is_taken:
+                raise InvalidValueError(f"{name} is {found}, but must be {allowed} beside liger=True")
+        answers = [one.reshape(shape) for one in _by_liger(states, head, flat[:, 0], of_all, entropy, ignore_index)]
+        return tuple(answers) if entropy else answers[0]
     words: list[torch.Tensor | None] = [None]
 
     def part(states: torch.Tensor, rows: slice) -> Any:
