@@ -66,13 +66,15 @@ def test_nothing_shows_the_key() -> None:
 def test_other_engines_keys_and_schemes_are_checked() -> None:
     assert gumball.add_watermark_keys("23 0xFEDCBA9876543210") == 1
     ids, mark = [i * 7 % 40 for i in range(100)], Watermark(key=23)
-    found = [detect(ids, mark, scheme=scheme) for scheme in ("gumball", "vllm", "sglang")]
-    assert len({evidence.ln_p for evidence in found}) == 3 and all(evidence.p_value > 1e-6 for evidence in found)
+    found = [detect(ids, mark, scheme=scheme) for scheme in ("gumball", "vllm", "sglang", "vllm_dual_key=0.3")]
+    assert len({evidence.ln_p for evidence in found}) == 4 and all(evidence.p_value > 1e-6 for evidence in found)
     assert find_marked(ids, mark, scheme="vllm", length=50) == []
     with pytest.raises(ValueError, match="keys is 21, but must be a key of 64 bits, as sglang has"):
         detect(ids, Watermark(key=21), scheme="sglang")
-    with pytest.raises(ValueError, match='scheme.*"vlm".*gumball, vllm, sglang'):
+    with pytest.raises(ValueError, match='scheme.*"vlm".*gumball, vllm, vllm_dual_key, sglang'):
         detect(ids, mark, scheme="vlm")
+    with pytest.raises(ValueError, match="scheme.*vllm_dual_key=2.*alpha in 0..=1"):
+        detect(ids, mark, scheme="vllm_dual_key=2")
 
 
 def test_a_mark_without_a_key_and_judged_drafts_are_refused() -> None:

@@ -57,10 +57,18 @@ impl Evidence {
     }
 
     /// Adds up scores.
-    fn of(scores: &[Option<f64>]) -> Self {
+    fn of(scheme: Scheme, scores: &[Option<f64>]) -> Self {
         let (tokens, score) =
             scores.iter().flatten().fold((0, 0.0), |(tokens, sum), score| (tokens + 1, sum + score));
-        Self { tokens, skipped: scores.len() - tokens, score, ln_p: ln_tail(tokens, score) }
+        let ln_p = match scheme {
+            Scheme::VllmDualKey { alpha } => {
+                // A sum of weighted scores has nearly the law of fewer scores, of the same mean and variance.
+                let variance = (1.0 - alpha) * (1.0 - alpha) + alpha * alpha;
+                ln_upper_gamma(tokens as f64 / variance, score / variance)
+            }
+            _ => ln_tail(tokens, score),
+        };
+        Self { tokens, skipped: scores.len() - tokens, score, ln_p }
     }
 }
 
@@ -83,6 +91,7 @@ pub fn scores(
     // The last row with each context.
     let mut rows: HashMap<&[u32], usize> = HashMap::with_capacity(ids.len());
     let mut scores = vec![None; ids.len().saturating_sub(output)];
+    let keys = scheme.keys(key);
     for row in first..ids.len() {
         let context = &ids[row.saturating_sub(count)..row];
         let before = rows.insert(context, row);
@@ -92,7 +101,7 @@ pub fn scores(
         if row < output || before.is_some_and(|before| window == 0 || row - before <= window) {
             continue;
         }
-        scores[row - output] = Some(scheme.score(key, context, ids[row]));
+        scores[row - output] = Some(scheme.score(key, keys, context, ids[row]));
     }
     scores
 }
@@ -100,7 +109,7 @@ pub fn scores(
 /// Looks for the mark of a key in the ids after a prompt.
 #[must_use]
 pub fn detect(ids: &[u32], prompt_len: usize, scheme: Scheme, watermark: &Watermark, key: Key) -> Evidence {
-    Evidence::of(&scores(ids, prompt_len, scheme, watermark, key))
+    Evidence::of(scheme, &scores(ids, prompt_len, scheme, watermark, key))
 }
 
 /// Looks for the mark of any of the keys with these numbers, and returns the number of the key with the
@@ -145,7 +154,7 @@ pub fn find_marked(
 ) -> Result<Vec<Part>> {
     check_prompt(ids, prompt_len)?;
     let key = scheme.key(watermark.key)?;
-    parts(&scores(ids, prompt_len, scheme, watermark, key), length, alpha)
+    parts(scheme, &scores(ids, prompt_len, scheme, watermark, key), length, alpha)
 }
 
 fn check_prompt(ids: &[u32], prompt_len: usize) -> Result<()> {
@@ -156,7 +165,7 @@ fn check_prompt(ids: &[u32], prompt_len: usize) -> Result<()> {
     Err(Error::out_of_range("prompt_len", prompt_len, allowed))
 }
 
-fn parts(scores: &[Option<f64>], length: usize, alpha: f64) -> Result<Vec<Part>> {
+fn parts(scheme: Scheme, scores: &[Option<f64>], length: usize, alpha: f64) -> Result<Vec<Part>> {
     if length == 0 {
         return Err(Error::out_of_range("length", length, "at least 1"));
     }
@@ -169,7 +178,7 @@ fn parts(scores: &[Option<f64>], length: usize, alpha: f64) -> Result<Vec<Part>>
         starts.map(|start| start..(start + length).min(scores.len())).filter(|ids| !ids.is_empty()).collect();
     let mut parts: Vec<Part> = Vec::new();
     for ids in &windows {
-        let of = |ids: &Range<usize>| Evidence::of(&scores[ids.clone()]).among(windows.len());
+        let of = |ids: &Range<usize>| Evidence::of(scheme, &scores[ids.clone()]).among(windows.len());
         let evidence = of(ids);
         if evidence.ln_p >= libm::log(alpha) {
             continue;
@@ -213,6 +222,38 @@ fn ln_tail(n: usize, x: f64) -> f64 {
     (ln_largest + libm::log(sum)).min(0.0)
 }
 
+/// Returns the logarithm of the probability that a variable of the gamma law of this shape, of at least 1, is
+/// at least `x`.
+fn ln_upper_gamma(shape: f64, x: f64) -> f64 {
+    if shape < 1.0 || x <= 0.0 {
+        return 0.0;
+    }
+    let ln_density = shape * libm::log(x) - x - libm::lgamma(shape);
+    if x < shape + 1.0 {
+        let (mut k, mut term, mut sum) = (shape, 1.0 / shape, 1.0 / shape);
+        while term > sum * 1e-18 {
+            k += 1.0;
+            term *= x / k;
+            sum += term;
+        }
+        return libm::log1p(-libm::exp(ln_density + libm::log(sum)));
+    }
+    // A continued fraction, from its front, by Lentz's method.
+    let (mut b, mut c, mut k) = (x + 1.0 - shape, f64::INFINITY, 0.0);
+    let (mut d, mut factor) = (1.0 / b, f64::INFINITY);
+    let mut fraction = d;
+    while (factor - 1.0).abs() > 1e-15 {
+        k += 1.0;
+        b += 2.0;
+        let a = k * (shape - k);
+        d = 1.0 / (a * d + b);
+        c = a / c + b;
+        factor = c * d;
+        fraction *= factor;
+    }
+    (ln_density + libm::log(fraction)).min(0.0)
+}
+
 /// Returns ln(n!), by Stirling's series where that is exact to f64.
 fn ln_factorial(n: usize) -> f64 {
     if n < 32 {
@@ -251,6 +292,17 @@ mod tests {
                 (found - expected).abs() <= 1e-9 * expected.abs().max(1.0),
                 "{n} {x}: {found} {expected}"
             );
+        }
+        for (shape, x) in
+            [(1.2, 0.4), (1.2, 9.0), (44.5, 20.0), (44.5, 44.5), (44.5, 120.0), (9000.7, 9300.0)]
+        {
+            let (expected, found) = (gamma_ur(shape, x).ln(), ln_upper_gamma(shape, x));
+            assert!(
+                (found - expected).abs() <= 1e-9 * expected.abs().max(1.0),
+                "{shape} {x}: {found} {expected}"
+            );
+            let whole = shape.round();
+            assert!((ln_upper_gamma(whole, x) - ln_tail(whole as usize, x)).abs() < 1e-10, "{whole} {x}");
         }
         // Far beyond what an f64 can be.
         assert!((ln_tail(1, 5000.0) + 5000.0).abs() < 1e-9);

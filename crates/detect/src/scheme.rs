@@ -8,15 +8,21 @@ use gumball_spec::draw::arrival_by;
 use gumball_spec::num::philox4x32_10;
 use gumball_spec::watermark::{self, Key};
 use gumball_spec::{Error, Result, Watermark};
+use sha2::{Digest as _, Sha256};
 
 /// Whose mark a text has.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum Scheme {
     /// Gumball's: rules W1 and W2.
     #[default]
     Gumball,
     /// vLLM's `gumbel`, 0.32 and 0.33: contexts lie in the output, and ids in front of it are all ones.
     Vllm,
+    /// vLLM's `dual_key_gumbel`, by the same rules: two keys, made of one, draw the tokens.
+    VllmDualKey {
+        /// The second key's weight, in 0..=1: vLLM's `alpha`.
+        alpha: f64,
+    },
     /// SGLang's with one key, 0.5.23: contexts may lie in the prompt, the first 4096 different ones count.
     Sglang,
 }
@@ -33,8 +39,8 @@ pub(crate) struct Text {
 }
 
 impl Scheme {
-    /// All schemes.
-    pub const ALL: [Self; 3] = [Self::Gumball, Self::Vllm, Self::Sglang];
+    /// All schemes, with an engine's own defaults.
+    pub const ALL: [Self; 4] = [Self::Gumball, Self::Vllm, Self::VllmDualKey { alpha: 0.1 }, Self::Sglang];
 
     /// Returns the key of a number.
     ///
@@ -59,7 +65,7 @@ impl Scheme {
                 window: watermark.window as usize,
                 most: usize::MAX,
             },
-            Self::Vllm => {
+            Self::Vllm | Self::VllmDualKey { .. } => {
                 let mut padded = vec![u32::MAX; count];
                 padded.extend(ids.get(prompt_len..).unwrap_or_default());
                 Text { ids: padded, first: count, output: count, window: 0, most: usize::MAX }
@@ -73,21 +79,42 @@ impl Scheme {
         }
     }
 
-    /// Returns the score of a token after a context: -ln(1 - u), where u is the number by which it was drawn.
-    pub(crate) fn score(self, key: Key, context: &[u32], id: u32) -> f64 {
+    /// Returns the low and high words of the keys by which another engine draws: the same one twice where it
+    /// has one.
+    pub(crate) fn keys(self, key: Key) -> [[u32; 2]; 2] {
         let [low, high, ..] = key.secret_words();
+        match self {
+            Self::VllmDualKey { .. } => [b"key_a", b"key_b"].map(|domain| derived(domain, low, high)),
+            _ => [[low, high]; 2],
+        }
+    }
+
+    /// Returns the score of a token after a context: -ln(1 - u), where u is the number by which it was drawn;
+    /// of two numbers the weighted mean. `keys`: what [`Self::keys`] makes of the key.
+    pub(crate) fn score(self, key: Key, keys: [[u32; 2]; 2], context: &[u32], id: u32) -> f64 {
+        let of_vllm = |[low, high]: [u32; 2]| -libm::log1p(-f64::from(uniform(low, high, context, id)));
+        let [low, high] = keys[0];
         match self {
             Self::Gumball => {
                 let time = f64::from(arrival_by(key.words(context.iter().copied()), id));
                 -libm::log(-libm::expm1(-time * std::f64::consts::LN_2))
             }
-            Self::Vllm => -libm::log1p(-f64::from(uniform(low, high, context, id))),
+            Self::Vllm => of_vllm(keys[0]),
+            Self::VllmDualKey { alpha } => (1.0 - alpha) * of_vllm(keys[0]) + alpha * of_vllm(keys[1]),
             Self::Sglang => {
                 let word = murmur(&[low, high, murmur(context), id]);
                 -libm::log1p(-(f64::from(word) + 0.5) / 2f64.powi(32))
             }
         }
     }
+}
+
+/// One of the two keys that vLLM makes of one, in big-endian bytes.
+fn derived(domain: &[u8], low: u32, high: u32) -> [u32; 2] {
+    let hash =
+        Sha256::new().chain_update(domain).chain_update(high.to_be_bytes()).chain_update(low.to_be_bytes());
+    let hash = hash.finalize();
+    [4, 0].map(|first| u32::from_be_bytes([0, 1, 2, 3].map(|byte| hash[first + byte])))
 }
 
 /// vLLM's number of a token: Philox over blocks of four ids of the context, then over the token.
@@ -122,6 +149,8 @@ impl fmt::Display for Scheme {
         f.write_str(match self {
             Self::Gumball => "gumball",
             Self::Vllm => "vllm",
+            Self::VllmDualKey { alpha } if *alpha == 0.1 => "vllm_dual_key",
+            Self::VllmDualKey { alpha } => return write!(f, "vllm_dual_key={alpha}"),
             Self::Sglang => "sglang",
         })
     }
@@ -131,6 +160,12 @@ impl FromStr for Scheme {
     type Err = Error;
 
     fn from_str(name: &str) -> Result<Self> {
+        if let Some(alpha) = name.strip_prefix("vllm_dual_key=") {
+            return match alpha.parse() {
+                Ok(alpha) if (0.0..=1.0).contains(&alpha) => Ok(Self::VllmDualKey { alpha }),
+                _ => Err(Error::out_of_range("scheme", name, "vllm_dual_key= and an alpha in 0..=1")),
+            };
+        }
         let known = || Self::ALL.map(|scheme| scheme.to_string()).join(", ");
         let found = Self::ALL.into_iter().find(|scheme| scheme.to_string() == name);
         found.ok_or_else(|| Error::unknown("scheme", name, known()))
@@ -192,7 +227,12 @@ mod tests {
         let ids: Vec<u32> = (0..60).map(|i| i * i * 31 % 50).collect();
         let watermark = Watermark { context: 3, ..Watermark::default() };
         // The results of the detectors of vLLM 0.32 and SGLang 0.5.23, for these ids.
+        let two = |alpha| Scheme::VllmDualKey { alpha };
         for (scheme, prompt_len, tokens, score, ln_p) in [
+            (two(0.1), 0, 53, 57.703_927_476_754_81, 0.231_280_909_680_693_2_f64.ln()),
+            (two(0.0), 0, 53, 58.170_330_058_848_92, 0.231_540_406_277_548_18_f64.ln()),
+            (two(0.4), 0, 53, 56.304_719_730_472_45, 0.257_933_840_113_920_7_f64.ln()),
+            (two(0.5), 0, 53, 55.838_317_148_378_33, 0.282_963_925_068_510_65_f64.ln()),
             (Scheme::Vllm, 0, 53, 54.306_243_440_011_03, 0.411_500_255_270_302_7_f64.ln()),
             (Scheme::Sglang, 0, 50, 36.271_090_282_941_36, -0.017_746_819_986_999_007),
             (Scheme::Sglang, 5, 50, 36.271_090_282_941_36, -0.017_746_819_986_999_007),
@@ -207,6 +247,9 @@ mod tests {
         for scheme in Scheme::ALL {
             assert_eq!(scheme.to_string().parse(), Ok(scheme));
         }
-        assert!("synthid".parse::<Scheme>().is_err());
+        assert_eq!(two(0.4).to_string().parse(), Ok(two(0.4)));
+        for name in ["synthid", "vllm_dual_key=1.5", "vllm_dual_key="] {
+            assert!(name.parse::<Scheme>().is_err());
+        }
     }
 }

@@ -14,7 +14,12 @@ from vllm.config.watermarking import WatermarkConfig
 from vllm.v1.watermarking import watermarker as vllms
 from vllm.v1.watermarking.factory import create_watermarker
 from vllm.v1.watermarking.gpu_sampler import GPUWatermarkSampler
-from vllm.v1.watermarking.gumbel import DualKeyGumbelWatermarkDetector, GumbelWatermarkDetector, GumbelWatermarker
+from vllm.v1.watermarking.gumbel import (
+    DualKeyGumbelWatermarkDetector,
+    DualKeyGumbelWatermarker,
+    GumbelWatermarkDetector,
+    GumbelWatermarker,
+)
 
 import gumball
 from gumball import Watermark
@@ -23,10 +28,17 @@ KEY = 0x0123456789ABCDEF
 VOCAB = 200
 
 
+@pytest.mark.parametrize("alpha", [None, 0.0, 0.1, 0.4, 0.5])
 @pytest.mark.parametrize("context", [1, 4, 5])
-def test_p_values_are_those_of_vllms_detector(context: int) -> None:
+def test_p_values_are_those_of_vllms_detector(context: int, alpha: float | None) -> None:
+    """alpha: of vLLM's two keys; None: one key."""
     gumball.add_watermark_keys(f"90 {KEY:#x}")
-    theirs, marker = GumbelWatermarkDetector(KEY, context), GumbelWatermarker(KEY, context)
+    theirs: Any = GumbelWatermarkDetector(KEY, context)
+    marker, scheme = GumbelWatermarker(KEY, context), "vllm"
+    if alpha is not None:
+        theirs = DualKeyGumbelWatermarkDetector(KEY, context, alpha=alpha)
+        marker = DualKeyGumbelWatermarker(KEY, context).draft_watermarker
+        scheme = f"vllm_dual_key={alpha}"
     words = np.random.default_rng(context)
     texts = [words.integers(most, size=words.integers(150)).tolist() for most in (20, 151936) * 50]
     for most in (20, 1000):
@@ -38,10 +50,10 @@ def test_p_values_are_those_of_vllms_detector(context: int) -> None:
         texts.append(marked)
     for ids in texts:
         wanted = theirs.detect(ids)
-        found = gumball.detect(ids, Watermark(key=90, context=context), scheme="vllm")
+        found = gumball.detect(ids, Watermark(key=90, context=context), scheme=scheme)
         assert (found.tokens, found.tokens + found.skipped) == (wanted.num_scored_tokens, len(ids))
         assert math.isclose(found.p_value, wanted.p_value, rel_tol=1e-9)
-    assert found.p_value < 1e-20
+    assert found.p_value < (1e-20 if alpha is None else 1e-6)
 
 
 def backed(values: Any) -> Any:
