@@ -21,6 +21,8 @@ SETTINGS: list[dict[str, Any]] = [
     dict(top_k=30, top_p=0.8),
     dict(top_p=0.95, min_p=0.03),
     dict(top_k=40, top_p=0.9, min_p=0.02, order="joint"),
+    dict(top_p=0.9, min_p=0.03, order=["min_p", "top_p"]),
+    dict(top_k=30, top_p=0.8, min_p=0.05, order=["min_p", "top_k", "top_p"]),
     dict(top_k=10, temperature=1.5, temperature_last=True),
     dict(repetition_penalty=1.4, presence_penalty=0.5, top_k=50),
     dict(repetition_penalty=0.7, logit_bias={3: 2.0, 77: -1.5}, top_p=0.9),

@@ -83,7 +83,12 @@ pub(crate) fn radius(
     if task.prepared.filters().contains(&Filter::TopP) {
         facts.mass = kept.total(reader, filter, filters);
     }
-    let limits = Limits::new(params, reader.view.vocab(), &facts, filter_s);
+    let mut limits = Limits::new(params, reader.view.vocab(), &facts, filter_s);
+    let mut mass = |least| {
+        let part = Given { cut: whole.cut.at_least(least), ..whole.clone() };
+        (part.total(reader, filter, filters), crate::logprobs::count(reader, part.cut) as usize)
+    };
+    limits.leave_top_p(params, &facts, runner_up, &mut mass);
     let twice = limits.leaves.min(runner_up);
     let (mut most, mut nearest) = (f32::NEG_INFINITY, twice);
     if next > f32::NEG_INFINITY {
@@ -100,9 +105,8 @@ pub(crate) fn radius(
         }
     }
     let holds = nearest < twice && most + twice <= reader.first && {
-        let above = Given { cut: whole.cut.at_least(most + twice), ..whole.clone() };
-        let above = above.total(reader, filter, filters);
-        limits.holds_out(params, above, whole.total(reader, filter, filters), twice)
+        let [above, total] = [most + twice, limits.least_given(twice)].map(|least| mass(least).0);
+        limits.holds_out(params, above, total, twice)
     };
     let twice = if holds { twice } else { nearest };
     edits.radius(twice, size(&facts, won, h, &limits))

@@ -7,12 +7,12 @@
 use crate::draw::score;
 use crate::filter::fraction_to_u32;
 use crate::num::{exp2, log2};
-use crate::params::{Filter, FilterOrder, SamplingParams};
+use crate::params::{Filter, SamplingParams};
 use crate::request::{Forced, Request};
 use crate::row::{Kind, NONE};
 use crate::survey::{Given, Measure, scale};
 
-/// The filters of which a radius is known, in the only sequence.
+/// The filters of which a radius is known, in any sequence.
 const KNOWN: [Filter; 3] = [Filter::TopK, Filter::TopP, Filter::MinP];
 /// Sums of rounded weights are off by less than this power of two of the whole.
 const MASS_SLACK: u32 = 16;
@@ -37,12 +37,7 @@ impl Edits {
     /// known.
     #[must_use]
     pub fn of(params: &SamplingParams, temperature: f32, vocab: usize) -> Option<Self> {
-        let mut known = KNOWN.iter();
-        let mut filters = params.filters(vocab);
-        let is_known = match params.order {
-            FilterOrder::Joint => filters.all(|filter| KNOWN.contains(&filter)),
-            _ => filters.all(|filter| known.any(|known| *known == filter)),
-        };
+        let is_known = params.filters(vocab).all(|filter| KNOWN.contains(&filter));
         let is_drawn = !SamplingParams::is_greedy(temperature);
         if params.dynamic_temperature.is_some() && temperature != 0.0
             || is_drawn && (!is_known || params.mirostat.is_some() || params.min_keep > 1)
@@ -112,13 +107,18 @@ impl<'a> Race<'a> {
     }
 
     /// Returns the limits of a token with this logit, and the size of the numbers that decide on it. `score`:
-    /// the token's.
-    fn limits(&self, own: f32, score: f32) -> (Limits, f32) {
-        let Self { drawn, mass, .. } = *self;
+    /// the token's. `until`: twice how far logits may move before a kept token beats it.
+    fn limits(&self, own: f32, score: f32, until: f32) -> (Limits, f32) {
+        let Self { drawn, mass, filter_s, .. } = *self;
+        let params = self.request.params;
         let kept = drawn.kept;
         let (first, least, next) = (drawn.at(0), drawn.at(kept - 1), drawn.at(kept));
         let facts = Facts { first, own, least, next, count: kept, mass };
-        let limits = Limits::new(self.request.params, drawn.z.len(), &facts, self.filter_s);
+        let mut limits = Limits::new(params, drawn.z.len(), &facts, filter_s);
+        limits.leave_top_p(params, &facts, until, |least| {
+            let above = drawn.above(least);
+            (drawn.given(filter_s).mass(above), above.len())
+        });
         (limits, size(&facts, score, self.h, &limits))
     }
 
@@ -129,10 +129,10 @@ impl<'a> Race<'a> {
 
     /// Returns what [`Limits::holds_out`] says of this row.
     fn holds_out(&self, limits: &Limits, most: f32, twice: f32) -> bool {
-        let Drawn { z, order, .. } = *self.drawn;
-        let above = order.partition_point(|id| z[*id as usize] >= most + twice);
-        let row = Given::new(z, order, Measure::Logits { s: self.filter_s });
-        limits.holds_out(self.request.params, row.mass(&order[..above]), row.total(), twice)
+        let row = self.drawn.given(self.filter_s);
+        let [above, total] =
+            [most + twice, limits.least_given(twice)].map(|least| row.mass(self.drawn.above(least)));
+        limits.holds_out(self.request.params, above, total, twice)
     }
 }
 
@@ -164,6 +164,8 @@ pub struct Limits {
     is_full: bool,
     /// With min-p, the row's first logit and the least y.
     min_p: Option<[f32; 2]>,
+    /// With min-p before top-p, how many tokens top-k gives to top-p at most.
+    min_p_gives: Option<usize>,
     /// The scale of the filters, and 1 / s.
     s: f32,
     h: f32,
@@ -174,16 +176,23 @@ impl Limits {
     #[must_use]
     pub fn new(params: &SamplingParams, vocab: usize, facts: &Facts, s: f32) -> Self {
         let (least, h) = (facts.least, 1.0 / s);
-        let mut limits = Self { leaves: f32::INFINITY, least, is_full: false, min_p: None, s, h };
+        let mut limits =
+            Self { leaves: f32::INFINITY, least, is_full: false, min_p: None, min_p_gives: None, s, h };
+        let mut most = usize::MAX;
         for filter in params.filters(vocab) {
             match filter {
                 Filter::TopK => {
                     limits.leaves = limits.leaves.min(facts.own - facts.next);
-                    limits.is_full = facts.count >= params.top_k as usize;
+                    most = params.top_k as usize;
+                    limits.is_full = facts.count >= most;
                 }
                 Filter::TopP => {
-                    let leaves = token_leaves(fraction_to_u32(params.top_p), facts, s) * h;
-                    limits.leaves = limits.leaves.min(facts.own - facts.next).min(leaves);
+                    limits.leaves = limits.leaves.min(facts.own - facts.next);
+                    limits.min_p_gives = limits.min_p.map(|_| most);
+                    if limits.min_p.is_none() {
+                        let leaves = token_leaves(fraction_to_u32(params.top_p), facts, None, s) * h;
+                        limits.leaves = limits.leaves.min(leaves);
+                    }
                 }
                 _ => {
                     let threshold = log2(params.min_p);
@@ -194,6 +203,34 @@ impl Limits {
             }
         }
         limits
+    }
+
+    /// With min-p before top-p, lowers `leaves` to where top-p may cut the token off. `until`: twice how far
+    /// logits may move before a kept token beats it. `above`: the mass and the number of the row's tokens
+    /// whose logits are at least its argument, at the scale of the filters.
+    pub fn leave_top_p(
+        &mut self,
+        params: &SamplingParams,
+        facts: &Facts,
+        until: f32,
+        above: impl FnOnce(f32) -> (u64, usize),
+    ) {
+        let (Some(most), Some([first, threshold])) = (self.min_p_gives, self.min_p) else { return };
+        let until = until.min(self.leaves);
+        let least = first + (threshold * self.h + until);
+        let (mass, count) = if least <= first { above(least) } else { (0, 0) };
+        let stay = (count < most).then_some(mass - (mass >> MASS_SLACK));
+        self.leaves = until.min(token_leaves(fraction_to_u32(params.top_p), facts, stay, self.s) * self.h);
+    }
+
+    /// Returns the least logit of the tokens that top-p may be given before others have moved by half of
+    /// `twice`.
+    #[must_use]
+    pub fn least_given(&self, twice: f32) -> f32 {
+        match (self.min_p_gives, self.min_p) {
+            (Some(_), Some([first, threshold])) => first + (threshold * self.h - twice),
+            _ => f32::NEG_INFINITY,
+        }
     }
 
     /// Returns twice how far logits may move before a token that is not kept may be.
@@ -207,7 +244,7 @@ impl Limits {
 
     /// Returns whether top-p holds all tokens out whose logits are at most `most` until others have moved by
     /// half of `twice`. `above`: the mass of the tokens whose logits are at least `most + twice`, of `total`,
-    /// the whole row's.
+    /// that of all that [`Self::least_given`] leaves.
     #[must_use]
     pub fn holds_out(&self, params: &SamplingParams, above: u64, total: u64, twice: f32) -> bool {
         let above = above.saturating_sub(total >> MASS_SLACK);
@@ -218,15 +255,15 @@ impl Limits {
 
 /// Returns `log2` of a mass relative to the rest of a total.
 fn log_odds(mass: u64, total: u64) -> f32 {
-    log2(mass as f32) - log2((total - mass) as f32)
+    log2(mass as f32) - log2(total.saturating_sub(mass) as f32)
 }
 
 /// Returns by how many bits odds may change before the tokens in front of the drawn one reach top-p. `p`: in
 /// units of 2^-32.
 ///
-/// In front of it are at most all other kept tokens. What top-p was given weighs at least as much as the kept
-/// tokens, and so much that these reach p, but not without their last one.
-fn token_leaves(p: u64, facts: &Facts, s: f32) -> f32 {
+/// In front of it are at most all other kept tokens. What top-p is given weighs at least `stay`; without
+/// that, at least as much as the kept tokens, and so much that these reach p, but not without their last one.
+fn token_leaves(p: u64, facts: &Facts, stay: Option<u64>, s: f32) -> f32 {
     if p <= TOP_P_SLACK {
         return 0.0;
     }
@@ -234,7 +271,8 @@ fn token_leaves(p: u64, facts: &Facts, s: f32) -> f32 {
         |z: f32| u64::from((exp2((z - facts.first) * s) * 268_435_456.0).round_ties_even() as u32) << 15;
     let before = facts.mass.saturating_sub(weight(facts.own)) + (facts.mass >> MASS_SLACK);
     let at_least = facts.mass.saturating_sub(weight(facts.least)) as f32 * (4_294_967_296.0 / p as f32);
-    let behind = (facts.mass as f32).max(at_least) - before as f32;
+    let given = stay.map_or((facts.mass as f32).max(at_least), |stay| stay as f32);
+    let behind = given - before as f32;
     if behind <= 0.0 {
         return 0.0;
     }
@@ -269,6 +307,16 @@ impl Drawn<'_> {
     /// Returns the ids that the filters keep.
     fn kept(&self) -> &[u32] {
         &self.order[..self.kept]
+    }
+
+    /// Returns the ids whose logits are at least `least`.
+    fn above(&self, least: f32) -> &[u32] {
+        &self.order[..self.order.partition_point(|id| self.z[*id as usize] >= least)]
+    }
+
+    /// Returns the whole row as a given set.
+    fn given(&self, s: f32) -> Given<'_> {
+        Given::new(self.z, self.order, Measure::Logits { s })
     }
 
     /// Returns the logit at a place of the order, -inf after its end.
@@ -335,10 +383,11 @@ fn nearest(request: &Request<'_>, drawn: &Drawn<'_>) -> (f32, f32) {
     let (token, kept) = (token as u32, drawn.kept());
     let race = Race::new(request, drawn);
     let won = race.score(token);
-    let (limits, size) = race.limits(z[token as usize], won);
     let wins = |id: u32| (won - race.score(id)) * race.h;
     let others = kept.iter().filter(|id| **id != token);
-    let twice = others.map(|id| wins(*id)).fold(limits.leaves, f32::min);
+    let until = others.map(|id| wins(*id)).fold(f32::INFINITY, f32::min);
+    let (limits, size) = race.limits(z[token as usize], won, until);
+    let twice = until.min(limits.leaves);
     // The tokens that are not kept and would win sooner.
     let nearer = order[kept.len()..].iter().map(|id| (z[*id as usize], wins(*id)));
     let nearer =
@@ -397,12 +446,13 @@ fn may_draw(request: &Request<'_>, drawn: &Drawn<'_>, token: u32, by: f32) -> Op
 
     let race = Race::new(request, drawn);
     let score = race.score(token);
-    let (limits, size) = race.limits(own, score);
+    let (limits, size) = race.limits(own, score, f32::INFINITY);
     // A kept token is in its way until it is beaten or cut off.
     let is_beaten = |id: u32| {
         let other = race.score(id);
-        let (of_other, other_size) = race.limits(z[id as usize], other);
-        let twice = ((other - score) * race.h).min(of_other.leaves);
+        let until = (other - score) * race.h;
+        let (of_other, other_size) = race.limits(z[id as usize], other, until);
+        let twice = until.min(of_other.leaves);
         edits.radius(twice, size.max(other_size)) <= by
     };
     if !drawn.kept().iter().all(|id| *id == token || is_beaten(*id)) {

@@ -39,6 +39,9 @@ struct RadiusLimits {
     bool has_top_p;
     bool has_min_p;
     float min_p;
+    // With min-p before top-p, how many tokens top-k gives to top-p at most, else 0; and the kept tokens' mass.
+    u32 min_p_gives;
+    u64 mass;
     // The scale of the filters, and 1 / s.
     float s;
     float h;
@@ -49,22 +52,34 @@ struct RadiusLimits {
         float by_min_p = has_min_p ? (min_p - (z - first) * s) * h : 0.0f;
         return max_f32(by_count, by_min_p);
     }
+
+    // Returns the least logit of the tokens that top-p may be given before others have moved by half of `twice`.
+    DEVICE_MEMBER float least_given(float twice) const {
+        return min_p_gives != 0 ? first + (min_p * h - twice) : -INF_F32;
+    }
 };
 
+// `stay`, where nothing is known of what top-p is given but the kept tokens.
+#define UNKNOWN_MASS ~0ull
+
 // Returns by how many bits odds may change before the tokens in front of the drawn one reach top-p. `mass` is the kept
-// tokens', `own` and `least` the logits of the token and of the last kept one.
+// tokens', `own` the token's logit.
 //
-// In front of it are at most all other kept tokens. What top-p was given weighs at least as much as the kept tokens,
-// and so much that these reach p, but not without their last one.
-DEVICE float bits_until_cut_off(u32 p, u64 mass, float own, float least, float first, float s) {
+// In front of it are at most all other kept tokens. What top-p is given weighs at least `stay`; without that, at least
+// as much as the kept tokens, and so much that these reach p, but not without their last one.
+DEVICE float bits_until_cut_off(u32 p, const RadiusLimits& limits, float own, u64 stay) {
+    const u64 mass = limits.mass;
+    const float first = limits.first, s = limits.s;
     if (p <= TOP_P_SLACK) {
         return 0.0f;
     }
-    const u64 own_weight = (u64)weight((own - first) * s) << 15, least_weight = (u64)weight((least - first) * s) << 15;
+    const u64 own_weight = (u64)weight((own - first) * s) << 15, least_weight = (u64)weight((limits.least - first) * s)
+                                                                                << 15;
     const float before = u64_to_float((mass > own_weight ? mass - own_weight : 0) + (mass >> MASS_SLACK));
     const float at_least =
         u64_to_float(mass > least_weight ? mass - least_weight : 0) * (bits_float((127 + 32) << 23) / u32_to_float(p));
-    const float behind = max_f32(u64_to_float(mass), at_least) - before;
+    const float given = stay == UNKNOWN_MASS ? max_f32(u64_to_float(mass), at_least) : u64_to_float(stay);
+    const float behind = given - before;
     if (behind <= 0.0f) {
         return 0.0f;
     }
@@ -113,6 +128,8 @@ DEVICE RadiusLimits radius_limits(const Step& step, u32 row, const V& view, cons
     limits.is_alone = is_cut && kept_count == 1 && !(limits.next > MASKED_VALUE);
     limits.is_full = limits.has_top_p = limits.has_min_p = false;
     limits.min_p = filter_float(params, FILTER_MIN_P);
+    limits.min_p_gives = 0;
+    u32 most = ~0u;
 #pragma unroll 1
     for (u64 chain = params.filter_chain; chain != 0; chain >>= 4) {
         const u32 filter = (u32)chain & 15;
@@ -123,13 +140,16 @@ DEVICE RadiusLimits radius_limits(const Step& step, u32 row, const V& view, cons
         }
         limits.leaves = fminf(limits.leaves, own - limits.next);
         if (filter == FILTER_TOP_K) {
-            limits.is_full = kept_count >= params.filter_numbers[FILTER_TOP_K];
+            most = params.filter_numbers[FILTER_TOP_K];
+            limits.is_full = kept_count >= most;
         } else {
             limits.has_top_p = true;
-            const u64 mass = mass_of_set(RowBlocks::alone(reduce), view, maxima, kept, kept.cut, limits.s).mass;
-            const float bits =
-                bits_until_cut_off(params.filter_numbers[FILTER_TOP_P], mass, own, limits.least, first, limits.s);
-            limits.leaves = fminf(limits.leaves, bits * limits.h);
+            limits.mass = mass_of_set(RowBlocks::alone(reduce), view, maxima, kept, kept.cut, limits.s).mass;
+            limits.min_p_gives = limits.has_min_p ? most : 0;
+            if (!limits.has_min_p) {
+                const float bits = bits_until_cut_off(params.filter_numbers[FILTER_TOP_P], limits, own, UNKNOWN_MASS);
+                limits.leaves = fminf(limits.leaves, bits * limits.h);
+            }
         }
     }
     return limits;
@@ -201,8 +221,31 @@ DEVICE NearerTokens nearer_tokens(const V& view, const RowRecords& records, cons
     return found;
 }
 
+// Returns the mass and the number of the row's tokens whose logits are at least `least`, at the scale of the filters.
+template <class V>
+DEVICE SetMass mass_above(const V& view, const Maxima& maxima, const RadiusLimits& limits, float least,
+                          RowReduceStorage& reduce) {
+    const GivenSet whole{full_cut(), limits.first, true};
+    return mass_of_set(RowBlocks::alone(reduce), view, maxima, whole,
+                       intersect(whole.cut, Cut{~0ull, last_key_at(least)}), limits.s);
+}
+
+// With min-p before top-p, returns twice how far logits may move before top-p may cut the token off, if nothing else
+// happens within half of `until`; at most `until`. By the tokens that min-p keeps until then.
+template <class V>
+DEVICE float until_cut_off(const V& view, const Maxima& maxima, const RadiusLimits& limits, u32 top_p, float own,
+                           float until, RowReduceStorage& reduce) {
+    const float least = limits.first + (limits.min_p * limits.h + until);
+    SetMass above{0, 0};
+    if (least <= limits.first) {
+        above = mass_above(view, maxima, limits, least, reduce);
+    }
+    const u64 stay = above.count < limits.min_p_gives ? above.mass - (above.mass >> MASS_SLACK) : UNKNOWN_MASS;
+    return fminf(until, bits_until_cut_off(top_p, limits, own, stay) * limits.h);
+}
+
 // Returns whether top-p holds out all tokens whose logits are at most `most` until others have moved by half of
-// `twice`. By the mass of the tokens whose logits are at least `most + twice`, relative to the whole row's.
+// `twice`. By the mass of the tokens whose logits are at least `most + twice`, relative to that of all it may be given.
 template <class V>
 DEVICE bool top_p_holds_out(const V& view, const Maxima& maxima, const RadiusLimits& limits, u32 top_p, float most,
                             float twice, RowReduceStorage& reduce) {
@@ -211,12 +254,11 @@ DEVICE bool top_p_holds_out(const V& view, const Maxima& maxima, const RadiusLim
     if (!(least <= limits.first) || p >= 1ull << 32) {
         return false;
     }
-    const GivenSet whole{full_cut(), limits.first, true};
-    const RowBlocks alone = RowBlocks::alone(reduce);
-    u64 above = mass_of_set(alone, view, maxima, whole, Cut{~0ull, last_key_at(least)}, limits.s).mass;
-    const u64 total = mass_of_set(alone, view, maxima, whole, whole.cut, limits.s).mass;
+    u64 above = mass_above(view, maxima, limits, least, reduce).mass;
+    const u64 total = mass_above(view, maxima, limits, limits.least_given(twice), reduce).mass;
     above = above > total >> MASS_SLACK ? above - (total >> MASS_SLACK) : 0;
-    const float odds = log2_rule(u64_to_float(above)) - log2_rule(u64_to_float(total - above)),
+    const u64 rest = total > above ? total - above : 0;
+    const float odds = log2_rule(u64_to_float(above)) - log2_rule(u64_to_float(rest)),
                 odds_of_p = log2_rule(u64_to_float(p)) - log2_rule(u64_to_float((1ull << 32) - p));
     return above > 0 && odds - odds_of_p >= twice * limits.s;
 }
@@ -257,6 +299,10 @@ DEVICE_NOINLINE float row_radius(const Step& step, u32 row, int slot, int token,
         twice = nearer_tokens<true>(context.view, records, rng, limits, kept.cut, (u32)token, won, s, h, limits.leaves,
                                     reduce)
                     .nearest;
+        if (limits.min_p_gives != 0) {
+            twice = until_cut_off(context.view, survey_maxima(step, row), limits, params.filter_numbers[FILTER_TOP_P],
+                                  own, twice, reduce);
+        }
         if (limits.next > MASKED_VALUE) {
             const NearerTokens others = nearer_tokens<false>(context.view, records, rng, limits, kept.cut, (u32)token,
                                                              won, s, h, twice, reduce);

@@ -2,7 +2,8 @@
 
 use gumball_spec::num::philox4x32_10;
 use gumball_spec::{
-    DynamicTemperature, FilterOrder, LogprobMode, LogprobModes, LogprobsParams, Mirostat, SamplingParams,
+    DynamicTemperature, Filter, FilterOrder, LogprobMode, LogprobModes, LogprobsParams, Mirostat,
+    SamplingParams,
 };
 
 use crate::case::Case;
@@ -14,10 +15,13 @@ rules!(radius_rules:
     L7 a_little_more_takes_the_token_of_plain_and_greedy_rows,
     L7 a_token_near_a_cut_has_the_radius_of_the_cut,
     L7 tokens_that_are_not_kept_count_where_filters_do_not_hold_them,
+    L7 min_p_before_top_p_bounds_what_stays_behind_the_token,
     L7 a_forced_token_and_one_alone_have_no_bound,
     L7 a_known_token_and_what_no_rule_names_have_the_radius_0,
     L7 an_empty_row_has_none,
 );
+
+use Filter::{MinP, TopK, TopP};
 
 const INF: f32 = f32::INFINITY;
 
@@ -35,7 +39,8 @@ pub fn known(number: u32) -> SamplingParams {
         temperature: [1.0, 0.7, 1.6][number as usize / 16 % 3],
         ..SamplingParams::default()
     };
-    asking(match number % 12 {
+    let listed = |list: &[Filter]| FilterOrder::List(list.to_vec());
+    asking(match number % 15 {
         0 => plain(),
         1 => SamplingParams { temperature: 0.0, ..plain() },
         2 => SamplingParams { top_k: 50, ..plain() },
@@ -52,7 +57,23 @@ pub fn known(number: u32) -> SamplingParams {
             top_k: 30,
             ..plain()
         },
-        _ => SamplingParams { temperature: 0.0, repetition_penalty: 1.5, frequency_penalty: 0.3, ..plain() },
+        11 => SamplingParams { temperature: 0.0, repetition_penalty: 1.5, frequency_penalty: 0.3, ..plain() },
+        12 => SamplingParams { min_p: 0.04, top_p: 0.9, order: listed(&[MinP, TopP]), ..plain() },
+        13 => SamplingParams {
+            min_p: 0.02,
+            top_k: [4, 30][number as usize / 15 % 2],
+            top_p: 0.8,
+            order: listed(&[MinP, TopK, TopP]),
+            ..plain()
+        },
+        _ => SamplingParams {
+            min_p: 0.1,
+            top_k: 12,
+            top_p: 0.7,
+            temperature_last: true,
+            order: listed(&[TopK, MinP, TopP]),
+            ..plain()
+        },
     })
 }
 
@@ -60,7 +81,7 @@ pub fn known(number: u32) -> SamplingParams {
 #[must_use]
 pub fn case(number: u32, vocab: usize) -> (Vec<f32>, Case) {
     let [words, ..] = philox4x32_10(u64::from(number), [0; 4]);
-    let row = rows::bell(vocab, [2.0, 3.0, 0.3][number as usize / 12 % 3], u64::from(words));
+    let row = rows::bell(vocab, [2.0, 3.0, 0.3][number as usize / 15 % 3], u64::from(words));
     let history: Vec<u32> = (0..30).map(|place| (words ^ (place * 77)) % vocab as u32).collect();
     let case = Case::of(&row, known(number)).after(&history[..9], &history[9..]).at(u64::from(number), 30);
     (row, case)
@@ -129,7 +150,7 @@ fn rows_that_move_by_less_keep_their_token(check: &Check<'_>) {
 }
 
 fn a_little_more_takes_the_token_of_plain_and_greedy_rows(check: &Check<'_>) {
-    for number in (0..check.backend.patience(64)).map(|number| number * 12 + number % 2) {
+    for number in (0..check.backend.patience(64)).map(|number| number * 15 + number % 2) {
         let (row, case) = case(number, 700);
         let (token, radius) = radius_of(check, &case);
         let moved = moved(&row, token as usize, radius * 1.001 + 0.001, 0);
@@ -164,6 +185,31 @@ fn tokens_that_are_not_kept_count_where_filters_do_not_hold_them(check: &Check<'
     assert!((5..26).contains(&by_top_p), "{by_top_p}");
     assert_eq!(zeros(SamplingParams { min_p: 0.3, ..SamplingParams::default() }), 0);
     assert_eq!(zeros(SamplingParams { top_k: 4, ..SamplingParams::default() }), 0);
+}
+
+fn min_p_before_top_p_bounds_what_stays_behind_the_token(check: &Check<'_>) {
+    // In bits: min-p keeps the first two tokens, and the second one only until it is half a bit farther from
+    // the first. Without it, top-p's 0.7 are reached in front of the first token as soon as half of the
+    // weight is log2(0.7 / 0.3) bits larger; with it, min-p cuts off the first token after 1.5 bits.
+    let bit = std::f32::consts::LN_2;
+    let mut row = [-4.0 * bit; 10];
+    row[..2].copy_from_slice(&[0.0, -bit]);
+    let of = |order: &[Filter]| -> Vec<(i32, f32)> {
+        let order = FilterOrder::List(order.to_vec());
+        let params =
+            SamplingParams { min_p: 2f32.powf(-1.5), top_p: 0.7, order, ..SamplingParams::default() };
+        let of = |seed| Case { seed, ..Case::of(&row, asking(params.clone())) };
+        (0..40).map(|seed| radius_of(check, &of(seed))).collect()
+    };
+    let [before, behind] = [of(&[MinP, TopP]), of(&[TopP, MinP])];
+    let largest = |radii: &[(i32, f32)]| {
+        radii.iter().filter(|(token, _)| *token == 0).map(|(_, radius)| *radius).fold(0.0, f32::max)
+    };
+    for (radii, bits) in [(&before, (0.7f32 / 0.3).log2()), (&behind, 1.5)] {
+        let found = largest(radii) / bit * 2.0;
+        assert!((found - bits).abs() < 1e-3, "{found} {bits}");
+    }
+    assert!(before.iter().zip(&behind).all(|(one, other)| one.0 == other.0 && one.1 <= other.1));
 }
 
 fn a_forced_token_and_one_alone_have_no_bound(check: &Check<'_>) {
