@@ -1,7 +1,7 @@
 // finish_candidates_kept.cu: finishes the rows of finish_candidates_logprob.cu with their kept sets, and with a logprob
-// of their token over these.
+// of their token over these, or its radius.
 //
-// Computes   a row's token, its logprobs and rank, kept set, status and temperature; the request's next state
+// Computes   a row's token, its logprobs and rank, radius, kept set, status and temperature; the request's next state
 //            (stage/finish.cuh)
 // Never      reads a logit outside the tiles that the list, the race, the kept set or the rank needs
 // Grid       x = rows, or rows * blocks of a cluster; whole warps up to 1024 threads; no dynamic shared memory

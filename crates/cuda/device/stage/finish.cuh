@@ -52,7 +52,7 @@
 //     FILTERS         filters besides min-p
 //     EDITS           edits and masks
 //     TOKEN_LOGPROB   the logprob of the row's token alone, in the modes raw, edited and tempered
-//     KEPT            kept sets, and the logprob of a token that was drawn from its row's kept set over it
+//     KEPT            kept sets, the logprob of a token that was drawn from its row's kept set over it, and its radius
 //     EVERYTHING      dynamic temperature, mirostat, every filter chain, all logprobs
 struct SimplePolicy {
     typedef SurveyRecords Records;
@@ -445,6 +445,17 @@ DEVICE void end_row(const FinishedRow<Policy, T>& f, const RowOutcome& outcome) 
             if (f.features & FEATURE_LOGPROB_SUMS && !outcome.has_logprob &&
                 !(keeps_forced && summed_logprob_mode(params) == MODE_PROCESSED)) {
                 write_token_logprob<T>(f.step, f.row, f.slot, id, f.storage.token_logprob);
+            }
+            if (Policy::KEPT && has_logprob_mode(params, MODE_RADIUS)) {
+                const float radius =
+                    row_radius<T>(f.step, f.row, f.slot, outcome.token, f.inputs.scales.temperature,
+                                  key_logit(outcome.first_key), outcome.kept, f.storage.draw.filter.search.reduce);
+                if (threadIdx.x == 0) {
+                    LogprobSections{f.step, f.row}.set_second(radius);
+                }
+                // WAR on the token counts: slower warps still read logits edited by them, one thread then counts the
+                // token.
+                __syncthreads();
             }
         }
     }

@@ -98,23 +98,26 @@ DEVICE RadiusLimits radius_limits(const Step& step, u32 row, const V& view, cons
     u32 least = ~0u, next = ordered_bits(-INF_F32), count = 0;
     // Not by `visit_tiles`, which may leave logits below the cut unedited.
 #pragma unroll 1
-    for (u32 tile = warp_id(); is_cut && tile < maxima.tiles; tile += warp_count()) {
-        const u32 maximum = ordered_bits(maxima.of(tile));
-        if (from_ordered_bits(maximum) < kept.cut.low()) {
-            next = maximum > next ? maximum : next;
-            continue;
-        }
-        float z[ITEMS_PER_LANE];
-        u32 nonfinite_flags = 0;
-        view.load(tile, lane_id(), z, nonfinite_flags);
+    for (u32 start = 32 * warp_id(); is_cut && start < maxima.tiles; start += 32 * warp_count()) {
+        const u32 own_tile = start + lane_id();
+        const float maximum = own_tile < maxima.tiles ? maxima.of(own_tile) : -INF_F32;
+        const bool reaches = maximum >= kept.cut.low();
+        next = !reaches && ordered_bits(maximum) > next ? ordered_bits(maximum) : next;
+#pragma unroll 1
+        for (u32 open = __ballot_sync(FULL_MASK, reaches); open != 0; open &= open - 1) {
+            const u32 tile = start + __ffs((int)open) - 1;
+            float z[ITEMS_PER_LANE];
+            u32 nonfinite_flags = 0;
+            view.load(tile, lane_id(), z, nonfinite_flags);
 #pragma unroll
-        for (u32 j = 0; j < ITEMS_PER_LANE; j++) {
-            const float own_z = clean(z[j]);
-            const u32 bits = ordered_bits(own_z);
-            const bool is_kept = kept.cut.contains(make_key(own_z, tile * TILE + view.offset(lane_id(), j)));
-            least = is_kept && bits < least ? bits : least;
-            next = !is_kept && bits > next ? bits : next;
-            count += is_kept;
+            for (u32 j = 0; j < ITEMS_PER_LANE; j++) {
+                const float own_z = clean(z[j]);
+                const u32 bits = ordered_bits(own_z);
+                const bool is_kept = kept.cut.contains(make_key(own_z, tile * TILE + view.offset(lane_id(), j)));
+                least = is_kept && bits < least ? bits : least;
+                next = !is_kept && bits > next ? bits : next;
+                count += is_kept;
+            }
         }
     }
     const u64 kept_count = block_sum(reduce, count);
@@ -230,8 +233,8 @@ DEVICE SetMass mass_above(const V& view, const Maxima& maxima, const RadiusLimit
                        intersect(whole.cut, Cut{~0ull, last_key_at(least)}), limits.s);
 }
 
-// With min-p before top-p, returns twice how far logits may move before top-p may cut the token off, if nothing else
-// happens within half of `until`; at most `until`. By the tokens that min-p keeps until then.
+// With min-p before top-p, returns twice how far logits may move before top-p may cut the token off, or `until` if that
+// is less. By the mass of the tokens that min-p keeps until logits have moved by half of `until`.
 template <class V>
 DEVICE float until_cut_off(const V& view, const Maxima& maxima, const RadiusLimits& limits, u32 top_p, float own,
                            float until, RowReduceStorage& reduce) {
@@ -245,7 +248,8 @@ DEVICE float until_cut_off(const V& view, const Maxima& maxima, const RadiusLimi
 }
 
 // Returns whether top-p holds out all tokens whose logits are at most `most` until others have moved by half of
-// `twice`. By the mass of the tokens whose logits are at least `most + twice`, relative to that of all it may be given.
+// `twice`. By the mass of the tokens whose logits are at least `most + twice`, relative to that of all tokens that
+// top-p may be given.
 template <class V>
 DEVICE bool top_p_holds_out(const V& view, const Maxima& maxima, const RadiusLimits& limits, u32 top_p, float most,
                             float twice, RowReduceStorage& reduce) {

@@ -155,13 +155,26 @@ fn others(vocab: usize) -> Vec<Request> {
         request("plain-mark", marked(any())),
         request("top-k-top-p-mark", marked(SamplingParams { top_k: 50, top_p: 0.9, ..any() })),
         request("top-p-mark", marked(top_p.clone())),
-        request("top-p-raw", SamplingParams { logprobs: Some(LogprobsParams::default()), ..top_p.clone() }),
         request("top-p-raw-processed", SamplingParams { logprobs: of_modes(both), ..top_p.clone() }),
         mix("mixture", mixture()),
         request("repetition-top-p", repetition.clone()),
         masked(request("everything", everything(repetition))),
         masked(mix("mixture-everything", mixture().into_iter().map(everything).collect())),
     ];
+    let radius = LogprobModes { first: LogprobMode::Raw, second: Some(LogprobMode::Radius) };
+    let greedy = SamplingParams { temperature: 0.0, ..any() };
+    let top_k_top_p = SamplingParams { top_k: 50, top_p: 0.9, ..any() };
+    for ([raw, with_radius], params) in [
+        (["greedy-raw", "greedy-raw-radius"], greedy),
+        (["plain-raw", "plain-raw-radius"], any()),
+        (["top-k-top-p-raw", "top-k-top-p-raw-radius"], top_k_top_p),
+        (["top-p-95-raw", "top-p-95-raw-radius"], top_p),
+    ] {
+        let logprobs = [of_modes(LogprobMode::Raw.into()), of_modes(radius)];
+        for (name, logprobs) in [raw, with_radius].into_iter().zip(logprobs) {
+            all.push(request(name, SamplingParams { logprobs, ..params.clone() }));
+        }
+    }
     let lacks = |filter: &Filter| {
         !all.iter().flat_map(|request| &request.params).any(|params| params.is_on(*filter, vocab))
     };

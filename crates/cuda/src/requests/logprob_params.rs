@@ -35,7 +35,8 @@ pub(crate) fn prepare(params: &SamplingParams, temperature: f32, vocab: usize, p
     let summed = summed.map(|(mode, _)| mode);
     prepared.logprob_modes = code(first) | code(modes[1]) << 4 | code(summed.unwrap_or(first)) << 8;
     let is_token_alone = logprobs.top_n == 0 && logprobs.ids.is_empty();
-    if is_token_alone && modes.iter().all(|mode| Some(*mode) == summed || *mode == LogprobMode::Processed) {
+    let is_of_token = |mode| matches!(mode, LogprobMode::Processed | LogprobMode::Radius);
+    if is_token_alone && modes.iter().all(|mode| Some(*mode) == summed || is_of_token(*mode)) {
         prepared.features |= features::TOKEN_LOGPROB_ONLY;
     }
 }
@@ -52,6 +53,11 @@ fn survey_scale(prepared: &Params, mode: LogprobMode) -> Option<f32> {
         LogprobMode::Processed if prepared.filter_chain != 0 || has(features::MIROSTAT) => None,
         LogprobMode::Tempered | LogprobMode::Processed => Some(prepared.log2e_over_t),
     }
+}
+
+/// Returns whether the request asks for radii.
+pub(crate) fn needs_radius(params: &Params) -> bool {
+    params.features & features::LOGPROBS != 0 && params.logprob_modes >> 4 & 15 == logprob_modes::RADIUS
 }
 
 /// Returns whether the request asks for a logprob over the kept set whose mass the survey does not sum: the

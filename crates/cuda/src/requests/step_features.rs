@@ -24,7 +24,8 @@ pub enum Variant {
     /// Edits, bitmasks, and the emitted token's logprob (`raw`, `edited` or `tempered`), on what `Candidates`
     /// handles.
     CandidatesLogprob,
-    /// Kept sets, and the emitted token's logprob over its set, on what `CandidatesLogprob` handles.
+    /// Kept sets, the emitted token's logprob over its set, and its radius, on what `CandidatesLogprob`
+    /// handles.
     CandidatesKept,
     /// Every request, including any filter chain, dynamic temperature, mirostat and top-n logprobs.
     General,
@@ -53,7 +54,9 @@ impl Variant {
         match params.chain {
             chains::GENERAL => Self::General,
             _ if has_logprobs || has(features::DYNAMIC_TEMPERATURE) => Self::General,
-            _ if logprob_params::needs_kept(params) => Self::CandidatesKept,
+            _ if logprob_params::needs_kept(params) || logprob_params::needs_radius(params) => {
+                Self::CandidatesKept
+            }
             _ if has(features::LOGPROBS | EDITS) => Self::CandidatesLogprob,
             _ if has(features::HISTORY_EDITS) => Self::Candidates,
             chains::NONE if !has(features::GREEDY) => Self::SurveyDraw,
@@ -169,7 +172,7 @@ impl StepFeatures {
 
 #[cfg(test)]
 mod tests {
-    use gumball_spec::{LogprobMode, LogprobsParams, SamplingParams};
+    use gumball_spec::{LogprobMode, LogprobModes, LogprobsParams, SamplingParams};
 
     use super::*;
     use crate::Prepared;
@@ -246,15 +249,19 @@ mod tests {
         assert_eq!(variant(edited.clone()), Variant::CandidatesLogprob);
         assert_eq!(variant(SamplingParams { no_repeat_ngram: 3, ..plain() }), Variant::CandidatesLogprob);
         assert_eq!(variant(SamplingParams { top_k: 900, ..edited.clone() }), Variant::General);
-        let with_logprobs = |mode: LogprobMode, top_n, ids| SamplingParams {
-            logprobs: Some(LogprobsParams { mode: mode.into(), top_n, ids }),
+        let with_logprobs = |mode: LogprobModes, top_n, ids| SamplingParams {
+            logprobs: Some(LogprobsParams { mode, top_n, ids }),
             ..edited.clone()
         };
-        for mode in [LogprobMode::Raw, LogprobMode::Edited, LogprobMode::Tempered] {
+        for mode in [LogprobMode::Raw, LogprobMode::Edited, LogprobMode::Tempered].map(LogprobModes::from) {
             assert_eq!(variant(with_logprobs(mode, 0, vec![])), Variant::CandidatesLogprob);
             assert_eq!(variant(with_logprobs(mode, 1, vec![])), Variant::General);
             assert_eq!(variant(with_logprobs(mode, 0, vec![7])), Variant::General);
         }
-        assert_eq!(variant(with_logprobs(LogprobMode::Processed, 0, vec![])), Variant::CandidatesKept);
+        let radius = LogprobModes { first: LogprobMode::Raw, second: Some(LogprobMode::Radius) };
+        for mode in [LogprobMode::Processed.into(), radius] {
+            assert_eq!(variant(with_logprobs(mode, 0, vec![])), Variant::CandidatesKept);
+            assert_eq!(variant(with_logprobs(mode, 1, vec![])), Variant::General);
+        }
     }
 }
