@@ -243,8 +243,8 @@ impl Limits {
     }
 
     /// Returns whether top-p holds all tokens out whose logits are at most `most` until others have moved by
-    /// half of `twice`. `above`: the mass of the tokens whose logits are at least `most + twice`, of `total`,
-    /// that of all that [`Self::least_given`] leaves.
+    /// half of `twice`. `above`: the mass of the tokens whose logits are at least `most + twice`. `total`:
+    /// that of the tokens whose logits are at least [`Self::least_given`].
     #[must_use]
     pub fn holds_out(&self, params: &SamplingParams, above: u64, total: u64, twice: f32) -> bool {
         let above = above.saturating_sub(total >> MASS_SLACK);

@@ -188,9 +188,10 @@ fn tokens_that_are_not_kept_count_where_filters_do_not_hold_them(check: &Check<'
 }
 
 fn min_p_before_top_p_bounds_what_stays_behind_the_token(check: &Check<'_>) {
-    // In bits: min-p keeps the first two tokens, and the second one only until it is half a bit farther from
-    // the first. Without it, top-p's 0.7 are reached in front of the first token as soon as half of the
-    // weight is log2(0.7 / 0.3) bits larger; with it, min-p cuts off the first token after 1.5 bits.
+    // min-p keeps two tokens, of weights 1 and 1/2, and drops the second one when it is half a bit farther
+    // away. So only the first one's weight of 1 is sure to be there, of which 1/2 may come before it: odds of
+    // 1 : 1, which may grow to top-p's 0.7 : 0.3. If min-p comes last, it alone bounds the first token, after
+    // 1.5 bits.
     let bit = std::f32::consts::LN_2;
     let mut row = [-4.0 * bit; 10];
     row[..2].copy_from_slice(&[0.0, -bit]);
