@@ -6,7 +6,7 @@
 //            to count all tokens it reads each tile that has several
 // Twins      CPU cpu/src/filter/select.rs | why docs/stages/filter.md
 // Traffic    the logits of the tiles of which several tokens may reach the threshold; where all tokens count, before
-//            that the logits of all tiles with several tokens, once in each round
+//            that the logits of the tiles with several tokens, once in each round
 // Requires   all threads of the block, whole warps; results are in every thread
 //
 // A tile's first token, in the order, has the tile's maximum. If k maxima reach a threshold, at least k tokens do, and
@@ -22,7 +22,8 @@
 //             if the bins reach the goal:
 //                 threshold = just below the bin that reaches it; list the first tokens that reach the threshold
 //                 if the list is short enough: success; if it is hopelessly long: fail
-//                 if more than the first tokens count already: range = the neighbourhood of that bin
+//                 if all tokens count already, or the goal is a mass: range = the neighbourhood of that bin
+//                 if the first two count: from now on all tokens of the open tiles count, from this threshold up
 //             otherwise, if the second tokens count already or cannot suffice:
 //                 extend the range down to the least maximum; if it is there: list all first tokens, or fail
 //                 if the tiles may hold too many others: from now on all tokens count, as far as RELEVANT_SPAN
@@ -40,6 +41,9 @@
 // How many equal parts the range of the maxima has, and log2 of that.
 #define BINS 256
 #define LOG_BINS 8
+
+// With more others than this for each open tile, a list of first tokens is taken for too long.
+#define OTHERS_OF_OPEN 4
 
 // How many thresholds find_threshold tries at most.
 #define MAX_ROUNDS 6
@@ -184,7 +188,7 @@ DEVICE bool find_threshold(CandidateList& candidates, const RowRecords& records,
     // Further below the first token, rows hold hardly any tokens except the ones that masks leave there.
     float low = max_f32(height_scale.height(least), top - RELEVANT_SPAN), width = top - low;
     Counted counted = COUNTS_FIRSTS;
-    // How many tiles are listed as open, if all tokens count.
+    // How many tiles are listed as open.
     u32 open = 0;
     u32* const token_bins = Goal::HAS_COUNT_GOAL ? candidates.count_bins : candidates.bins;
 #pragma unroll 1
@@ -213,7 +217,7 @@ DEVICE bool find_threshold(CandidateList& candidates, const RowRecords& records,
         });
         if constexpr (Goal::ACCEPTS_ALL) {
 #pragma unroll 1
-            for (u32 index = warp_id(); index < open; index += warp_count()) {
+            for (u32 index = warp_id(); counted == COUNTS_ALL && index < open; index += warp_count()) {
                 const u32 id = key_id(candidates.open[index]);
                 float z[ITEMS_PER_LANE];
                 u32 nonfinite_flags = 0;
@@ -259,17 +263,21 @@ DEVICE bool find_threshold(CandidateList& candidates, const RowRecords& records,
             float lowest = int_to_float((int)(BINS - 1 - bin)) - 0.0625f;
             threshold = height_scale.at(low + lowest * part);
             list_tile_firsts(candidates, records, threshold);
-            u32 count = counted == COUNTS_ALL ? sum_upto(token_bins, bin) : 0;
+            u32 count = counted == COUNTS_ALL ? sum_upto(token_bins, bin) : 0, most = MAX_CANDIDATES;
             // RAW on packed_counts: all threads listed tokens, all threads read the counts. WAR on the bins: all warps
             // read them, weights that are gathered overwrite them.
             __syncthreads();
-            if (counted == COUNTS_ALL) {
-                open = candidates.open_count();
-            } else {
-                count = candidates.first_count() + (counted == COUNTS_SECONDS ? candidates.open_count() : 0);
+            const u32 firsts = candidates.first_count();
+            open = candidates.open_count();
+            if (counted == COUNTS_FIRSTS) {
+                // Many open tiles hold many others.
+                count = firsts;
+                most = firsts + OTHERS_OF_OPEN * open <= MAX_CANDIDATES ? limit : 0;
+            } else if (counted == COUNTS_SECONDS) {
+                // The more open tiles there are, the more of them hold third tokens.
+                count = firsts + (Goal::ACCEPTS_ALL ? 2 : 1) * open;
             }
-            if (count <= (counted == COUNTS_FIRSTS ? limit : MAX_CANDIDATES) ||
-                (round == MAX_ROUNDS && candidates.first_count() <= MAX_CANDIDATES)) {
+            if (count <= most || (round == MAX_ROUNDS && firsts <= MAX_CANDIDATES)) {
                 return true;
             }
             if (counted == COUNTS_SECONDS && goal_policy.gives_up(count)) {
@@ -279,7 +287,12 @@ DEVICE bool find_threshold(CandidateList& candidates, const RowRecords& records,
                 // All first tokens are equal: no threshold divides them.
                 return false;
             }
-            if (counted != COUNTS_FIRSTS) {
+            if (Goal::ACCEPTS_ALL && counted == COUNTS_SECONDS && firsts <= MAX_CANDIDATES) {
+                // Enough tokens reach this threshold, all of them in the listed tiles.
+                counted = COUNTS_ALL;
+                low += (lowest - 0.5f) * part;
+                width = top - low;
+            } else if (counted != COUNTS_FIRSTS) {
                 // Most of the tokens lie in one bin: the next round divides its neighbourhood more finely.
                 low += (lowest - 0.5f) * part;
                 width = 2.0f * part;
@@ -346,12 +359,15 @@ DEVICE void gather_tile(CandidateList& candidates, const V& view, float threshol
     // The tile's tokens get consecutive indices, so that the warp finds them again below.
     u32 start = firsts + __shfl_sync(FULL_MASK, lane == 0 ? atomicAdd(&candidates.other_count, count) : 0, 0),
         end = start + count;
-    end = end < MAX_CANDIDATES ? end : MAX_CANDIDATES;
+    if (end > MAX_CANDIDATES) {
+        // The list has failed.
+        return;
+    }
     // A lane has one of these tokens, if any.
 #pragma unroll 1
     for (u32 at = start; at < end;) {
         u32 having = __ballot_sync(FULL_MASK, passing != 0), to = at + __popc(having & ((1u << lane) - 1));
-        if (passing != 0 && to < end) {
+        if (passing != 0) {
             u32 j = __ffs((int)passing) - 1;
             float own = clean(select_item(z, j));
             candidates.keys[to] = make_key(own, tile * TILE + view.offset(lane, j));
