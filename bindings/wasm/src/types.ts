@@ -47,6 +47,10 @@ export interface SamplingParams {
   min_keep?: number;
   /** Mirostat v2, which stands alone: no filter beside it, and no drafts. `mu` is the limit to start from, in bits; twice `tau` if left out. */
   mirostat?: { tau: number; eta?: number; mu?: number | null } | null;
+  /** The probability that adaptive-p keeps the drawn tokens near, on average; in -1..=1, below 0 is off. It acts after all filters, and stands beside neither mirostat, drafts nor logprobs of the mode `processed`. */
+  adaptive_target?: number;
+  /** How much of adaptive-p's mean is kept at each token: it goes back over about 1 / (1 - decay) tokens; in 0..=0.99. */
+  adaptive_decay?: number;
   /** Divides positive and multiplies negative logits of seen tokens; in (0, 2^16], 1 is off. */
   repetition_penalty?: number;
   /** The part of the history whose tokens the repetition penalty counts as seen. */
@@ -135,7 +139,7 @@ export interface State {
   position: number;
   /** The draw index. */
   draw: number;
-  /** Mirostat's limit, in bits. */
+  /** Mirostat's limit, in bits, or the mean of adaptive-p. */
   mu: number;
 }
 

@@ -20,7 +20,7 @@ impl Workspace {
     ///
     /// # Errors
     /// - The errors of [`Workspace::sample`].
-    /// - [`gumball_spec::Error::Conflict`] for a request with mirostat.
+    /// - [`gumball_spec::Error::Conflict`] for a request with mirostat or adaptive-p.
     pub fn draft(
         &mut self,
         row: Row<'_>,

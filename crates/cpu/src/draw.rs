@@ -1,4 +1,4 @@
-//! The draw: an exponential race that is run only where it can be won (D1, D2).
+//! The draw: an exponential race that is run only where it can be won (D1 to D3).
 //!
 //! ```text
 //! best = the best score in the tile of the first token
@@ -21,7 +21,7 @@ use gumball_spec::survey::Measure;
 use crate::cut::CutLanes;
 use crate::filter::{Given, Reader};
 use crate::lanes::{Kernel, Lanes, Mask, WIDTH, dispatch};
-use crate::measure::{Weights, measured};
+use crate::measure::{Adapted, Exponents, Pace, measured};
 use crate::num;
 use crate::parts::Winner;
 use crate::task::Stream;
@@ -128,11 +128,11 @@ pub fn draw(
     buffers: &mut Buffers,
     keys: &[u64],
     kept: &Given,
-    measure: Measure,
+    pace: impl Into<Pace>,
     stream: Stream,
 ) -> u32 {
     let mut leader = Leader { score: f32::NEG_INFINITY, id: u32::MAX };
-    let of_first_tile = race(reader, buffers, keys, kept, measure, stream, &mut leader);
+    let of_first_tile = race(reader, buffers, keys, kept, pace, stream, &mut leader);
     // No token is left of the set where the row was written since its survey. It still has a place for one.
     if leader.id == u32::MAX { of_first_tile } else { leader.id }
 }
@@ -197,20 +197,29 @@ fn race<P: Lead>(
     buffers: &mut Buffers,
     keys: &[u64],
     kept: &Given,
-    measure: Measure,
+    pace: impl Into<Pace>,
     stream: Stream,
     leader: &mut P,
 ) -> u32 {
-    measured!(measure, |weights| match &kept.listed {
-        Some(range) => {
+    let Pace { measure, adaptive } = pace.into();
+    measured!(measure, |weights| match (&kept.listed, adaptive) {
+        (Some(range), None) => {
             dispatch(reader.level, ListRace { keys: &keys[range.clone()], kept, weights, stream, leader })
         }
-        None if let Some(parts) = reader.view.parts.filter(|parts| !parts.is_whole()) => {
+        (Some(range), Some(adaptive)) => {
+            let weights = Adapted { weights, measure, adaptive };
+            dispatch(reader.level, ListRace { keys: &keys[range.clone()], kept, weights, stream, leader })
+        }
+        (None, Some(adaptive)) => {
+            let weights = Adapted { weights, measure, adaptive };
+            dispatch(reader.level, TileRace { reader, buffers, kept, weights, stream, leader })
+        }
+        (None, None) if let Some(parts) = reader.view.parts.filter(|parts| !parts.is_whole()) => {
             let Winner { score, id, .. } = parts.need_winner(kept.cut, kept.first, measure);
             leader.meet(score, id);
             if id == u32::MAX { 0 } else { id }
         }
-        None => dispatch(reader.level, TileRace { reader, buffers, kept, measure, weights, stream, leader }),
+        (None, None) => dispatch(reader.level, TileRace { reader, buffers, kept, weights, stream, leader }),
     })
 }
 
@@ -265,7 +274,7 @@ struct ListRace<'a, W, P> {
     leader: &'a mut P,
 }
 
-impl<W: Weights, P: Lead> Kernel for ListRace<'_, W, P> {
+impl<W: Exponents, P: Lead> Kernel for ListRace<'_, W, P> {
     type Output = u32;
 
     #[inline(always)]
@@ -315,7 +324,6 @@ struct TileRace<'a, W, P> {
     reader: &'a Reader<'a>,
     buffers: &'a mut Buffers,
     kept: &'a Given,
-    measure: Measure,
     weights: W,
     stream: Stream,
     leader: &'a mut P,
@@ -329,7 +337,7 @@ struct Candidates {
     first: [f32; 2 * WIDTH],
 }
 
-impl<W: Weights, P: Lead> Kernel for TileRace<'_, W, P> {
+impl<W: Exponents, P: Lead> Kernel for TileRace<'_, W, P> {
     type Output = u32;
 
     #[inline(always)]
@@ -370,7 +378,7 @@ impl<W: Weights, P: Lead> Kernel for TileRace<'_, W, P> {
     }
 }
 
-impl<W: Weights, P: Lead> TileRace<'_, W, P> {
+impl<W: Exponents, P: Lead> TileRace<'_, W, P> {
     /// The tile with the largest maximum, or where filters dropped the first tokens, some tile near it.
     #[inline(always)]
     fn first_tile<L: Lanes>(&self, l: L) -> usize {
@@ -407,7 +415,7 @@ impl<W: Weights, P: Lead> TileRace<'_, W, P> {
         // Where filters dropped the first tokens, no kept token has y above 0; nor has one of a row of
         // bounds, by its true logit.
         let first = self.weights.origin(l, l.splat(self.kept.first));
-        let y = l.min(self.weights.exponent(l, m, first), l.splat(0.0));
+        let y = self.weights.most(l, m, first);
         let mut ys = [0.0; WIDTH];
         l.store(y, &mut ys);
         let best = self.leader.least();
@@ -429,7 +437,8 @@ impl<W: Weights, P: Lead> TileRace<'_, W, P> {
         if (id as usize) < self.reader.view.vocab() {
             let z = self.reader.view.logit(id as usize) + 0.0;
             if z > f32::NEG_INFINITY && self.kept.cut.contains(key(z, id)) {
-                self.leader.meet(self.kept.y(z, self.measure) - open.log_arrival, id + self.reader.start);
+                let y = self.weights.of_one(z, self.kept.first);
+                self.leader.meet(y - open.log_arrival, id + self.reader.start);
             }
         }
     }

@@ -1,5 +1,6 @@
 //! Many draws from one row: it is edited, surveyed and filtered once, and only the races are run for each.
 
+use gumball_spec::adaptive::Adaptive;
 use gumball_spec::draw::TAGS;
 use gumball_spec::filter::fraction_to_u32;
 use gumball_spec::num::{Tag, key_id, philox4x32_10};
@@ -10,6 +11,7 @@ use crate::Task;
 use crate::draw::draw;
 use crate::filter::Reader;
 use crate::float_env::FloatEnv;
+use crate::measure::Pace;
 use crate::task::Stream;
 use crate::workspace::{Workspace, choose, open};
 
@@ -30,9 +32,9 @@ const LISTED: usize = 256;
 impl Workspace {
     /// Draws a token for each of some draws, which stand in for the task's; returns the row's status.
     ///
-    /// Each token is the token of [`Workspace::sample`] for the same draw; with mirostat at the task's limit,
-    /// which stays. A forced token does not matter. The row is edited and surveyed once, and filtered once,
-    /// or twice with XTC. No logprobs and no kept set are reported.
+    /// Each token is the token of [`Workspace::sample`] for the same draw; with mirostat or adaptive-p at the
+    /// task's `mu`, which stays. A forced token does not matter. The row is edited and surveyed once, and
+    /// filtered once, or twice with XTC. No logprobs and no kept set are reported.
     ///
     /// # Errors
     /// - The errors of [`Workspace::sample`].
@@ -78,6 +80,9 @@ impl Workspace {
                 }
                 Some(mut set) => {
                     let (measure, buffers) = (Measure::new(task.kind, temperature), &mut self.draw);
+                    let adaptive =
+                        Adaptive::new(params, task.mu, || set.total(&reader, &mut self.filter, measure));
+                    let pace = Pace { measure, adaptive };
                     let short = Reader { list_limit: LISTED.min(reader.list_limit), ..reader };
                     set.listed = set.listed.filter(|range| range.len() <= LISTED);
                     set.list(&short, &mut self.filter);
@@ -85,7 +90,7 @@ impl Workspace {
                     Box::new(move |one: &Draw| {
                         let Draw { seed, position, draw: index } = *one;
                         let stream = Stream { seed, position, draw: index, tags: TAGS };
-                        draw(reader, buffers, keys, &set, measure, stream) as i32
+                        draw(reader, buffers, keys, &set, pace, stream) as i32
                     })
                 }
             };

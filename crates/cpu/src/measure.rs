@@ -3,6 +3,7 @@
 //! A kernel that weighs takes a [`Weights`] by type, so that each kind of row has its own code and neither
 //! pays for the other; [`measured!`] picks it once, from the [`Measure`] that the stages hand on.
 
+use gumball_spec::adaptive::{Adaptive, INVERSE_WIDTH, SHARPNESS};
 use gumball_spec::survey::Measure;
 
 use crate::lanes::Lanes;
@@ -12,11 +13,7 @@ use crate::num;
 const WEIGHT_ONE: f32 = 268_435_456.0;
 
 /// What [`Measure`] says, over lanes, bit for bit.
-pub trait Weights: Copy {
-    /// What [`Weights::exponent`] compares with: made once from a value.
-    fn origin<L: Lanes>(self, l: L, of: L::F) -> L::F;
-    /// The exponent of two of a value's weight relative to the origin's; anything for no token.
-    fn exponent<L: Lanes>(self, l: L, value: L::F, origin: L::F) -> L::F;
+pub trait Weights: Exponents {
     /// A value's weight relative to a tile's maximum, in units of 2^-28; 0 for no token.
     fn weight<L: Lanes>(self, l: L, value: L::F, maximum: L::F) -> L::U;
     /// A value's weight relative to the weight of another value, which is no smaller and a token; 0 for no
@@ -32,13 +29,75 @@ pub trait Weights: Copy {
     fn rough_reach(self, first: f32) -> f64;
 }
 
+/// How tokens race.
+#[derive(Clone, Copy, Debug)]
+pub struct Pace {
+    pub measure: Measure,
+    /// Takes the place of the measure's own exponents (D3).
+    pub adaptive: Option<Adaptive>,
+}
+
+impl From<Measure> for Pace {
+    fn from(measure: Measure) -> Self {
+        Self { measure, adaptive: None }
+    }
+}
+
+/// The exponents by which tokens race.
+pub trait Exponents: Copy {
+    /// What [`Exponents::exponent`] compares with: made once from a value.
+    fn origin<L: Lanes>(self, l: L, of: L::F) -> L::F;
+    /// The exponent of two of a value's weight relative to the origin's; anything for no token.
+    fn exponent<L: Lanes>(self, l: L, value: L::F, origin: L::F) -> L::F;
+    /// The largest exponent of kept tokens whose values are at most a value; the origin is made of the first
+    /// kept token's value.
+    #[inline(always)]
+    fn most<L: Lanes>(self, l: L, value: L::F, origin: L::F) -> L::F {
+        l.min(self.exponent(l, value, origin), l.splat(0.0))
+    }
+    /// The exponent of one value relative to another.
+    fn of_one(self, value: f32, of: f32) -> f32;
+}
+
+/// The exponents of adaptive-p (D3).
+#[derive(Clone, Copy, Debug)]
+pub struct Adapted<W> {
+    pub weights: W,
+    pub measure: Measure,
+    pub adaptive: Adaptive,
+}
+
+impl<W: Weights> Exponents for Adapted<W> {
+    #[inline(always)]
+    fn origin<L: Lanes>(self, _l: L, of: L::F) -> L::F {
+        of
+    }
+    #[inline(always)]
+    fn exponent<L: Lanes>(self, l: L, value: L::F, origin: L::F) -> L::F {
+        let goal = l.splat(self.adaptive.goal);
+        let p = l.div(self.weights.ratio(l, value, origin), l.splat(self.adaptive.sum));
+        let distance = l.mul(l.max(l.sub(p, goal), l.sub(goal, p)), l.splat(INVERSE_WIDTH));
+        let fall = l.div(l.mul(distance, distance), l.add(l.splat(1.0), distance));
+        let exponent = l.sub(l.splat(0.0), l.mul(fall, l.splat(SHARPNESS)));
+        l.select(l.gt(p, l.splat(0.0)), exponent, l.splat(f32::NEG_INFINITY))
+    }
+    #[inline(always)]
+    fn most<L: Lanes>(self, l: L, _value: L::F, _origin: L::F) -> L::F {
+        l.splat(0.0)
+    }
+    #[inline(always)]
+    fn of_one(self, value: f32, of: f32) -> f32 {
+        self.adaptive.exponent(self.measure.ratio(value, of))
+    }
+}
+
 /// Logits at a scale.
 #[derive(Clone, Copy, Debug)]
 pub struct Logits {
     pub s: f32,
 }
 
-impl Weights for Logits {
+impl Exponents for Logits {
     #[inline(always)]
     fn origin<L: Lanes>(self, _l: L, of: L::F) -> L::F {
         of
@@ -47,6 +106,13 @@ impl Weights for Logits {
     fn exponent<L: Lanes>(self, l: L, value: L::F, origin: L::F) -> L::F {
         l.mul(l.sub(value, origin), l.splat(self.s))
     }
+    #[inline(always)]
+    fn of_one(self, value: f32, of: f32) -> f32 {
+        Measure::Logits { s: self.s }.exponent(value, of)
+    }
+}
+
+impl Weights for Logits {
     #[inline(always)]
     fn weight<L: Lanes>(self, l: L, value: L::F, maximum: L::F) -> L::U {
         num::weight(l, self.exponent(l, value, maximum))
@@ -77,7 +143,7 @@ impl Weights for Logits {
 #[derive(Clone, Copy, Debug)]
 pub struct Probabilities;
 
-impl Weights for Probabilities {
+impl Exponents for Probabilities {
     #[inline(always)]
     fn origin<L: Lanes>(self, l: L, of: L::F) -> L::F {
         num::log2_of_any(l, of)
@@ -86,6 +152,13 @@ impl Weights for Probabilities {
     fn exponent<L: Lanes>(self, l: L, value: L::F, origin: L::F) -> L::F {
         l.sub(num::log2_of_any(l, value), origin)
     }
+    #[inline(always)]
+    fn of_one(self, value: f32, of: f32) -> f32 {
+        Measure::Probabilities.exponent(value, of)
+    }
+}
+
+impl Weights for Probabilities {
     #[inline(always)]
     fn weight<L: Lanes>(self, l: L, value: L::F, maximum: L::F) -> L::U {
         l.to_int(l.mul(self.ratio(l, value, maximum), l.splat(WEIGHT_ONE)))

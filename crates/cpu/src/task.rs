@@ -35,7 +35,7 @@ pub struct Task<'a> {
     pub position: u32,
     /// The index of the sample, for several draws from one row.
     pub draw: u32,
-    /// Mirostat's limit, in bits; a number below +inf.
+    /// Mirostat's limit, in bits, or the mean of adaptive-p; a number below +inf.
     pub mu: f32,
     /// The grammar bitmask: bit `id % 32` of word `id / 32` allows an id; missing words forbid.
     pub mask: Option<&'a [u32]>,

@@ -1,5 +1,6 @@
 //! The workspace: one row at a time through all stages, in buffers that are kept between rows.
 
+use gumball_spec::adaptive::Adaptive;
 use gumball_spec::edit::Hook;
 use gumball_spec::logprobs::{Logprobs, TokenLogprob};
 use gumball_spec::num::key_id;
@@ -12,6 +13,7 @@ use crate::filter::{Given, Reader, filter, next_mu, temperature};
 use crate::float_env::FloatEnv;
 use crate::lanes::Proven;
 use crate::logprobs::{Distribution, logprobs, token_logprob};
+use crate::measure::Pace;
 use crate::radius::{Choice, radius};
 use crate::survey::{Survey, survey, survey_both};
 use crate::tiles::View;
@@ -24,7 +26,7 @@ pub struct Chosen {
     pub token: i32,
     /// The status of the row's data.
     pub status: Status,
-    /// Mirostat's limit after this row.
+    /// Mirostat's limit, or the mean of adaptive-p, after this row.
     pub mu: f32,
     /// The temperature in use; 0 if greedy. That of the parameters in an empty row.
     pub temperature: f32,
@@ -247,10 +249,11 @@ impl Late<'_> {
                     chosen.token = forced.unwrap_or(key_id(set.cut.first) as i32);
                 } else if forced.is_none() {
                     let measure = Measure::new(task.kind, chosen.temperature);
-                    let keys = &self.filter.list.keys;
-                    let id = draw(reader, self.draw, keys, set, measure, task.stream());
+                    let adaptive = Adaptive::new(params, task.mu, || set.total(reader, self.filter, measure));
+                    let (keys, pace) = (&self.filter.list.keys, Pace { measure, adaptive });
+                    let id = draw(reader, self.draw, keys, set, pace, task.stream());
                     let value = reader.view.logit(id as usize);
-                    chosen.mu = next_mu(reader, self.filter, task, set, measure, value);
+                    chosen.mu = next_mu(reader, self.filter, task, set, pace, value);
                     chosen.token = id as i32;
                 }
                 if let Some(ids) = self.kept {

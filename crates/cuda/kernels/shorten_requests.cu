@@ -9,8 +9,8 @@
 // Traffic    48 bytes a request; of requests that count tokens for each token that goes its id and 16 bytes
 // Requires   no other kernel that changes the requests meanwhile; no dependent launch
 //
-// A count below 0 or above the number of output tokens takes nothing away. With mirostat that holds for all above 1:
-// the limit before the last token is kept, and none before that.
+// A count below 0 or above the number of output tokens takes nothing away. With mirostat or adaptive-p that holds for
+// all above 1: mu before the last token is kept, and none before that.
 
 #include "math/edits.cuh"
 #include "math/sections.cuh"
@@ -44,7 +44,7 @@ KERNEL(shorten_requests, SHORTEN_THREADS, ShortenRequests, args) {
     State& state = args.slot_states[slot];
     const u32 length = state.length;
     const int asked = draft_number(args.counts, args.flags & SHORTEN_COUNTS_I64, index);
-    const bool has_mu = features & FEATURE_MIROSTAT, knows_mu = state.mu_before == state.mu_before;
+    const bool has_mu = features & (FEATURE_MIROSTAT | FEATURE_ADAPTIVE), knows_mu = state.mu_before == state.mu_before;
     const bool is_there =
         asked >= 0 && (u32)asked <= length - state.prompt_length && (!has_mu || asked == 0 || (asked == 1 && knows_mu));
     const u32 count = is_there ? (u32)asked : 0;

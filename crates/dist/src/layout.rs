@@ -76,7 +76,7 @@ pub enum Needs {
     List,
     /// Masses of the whole row, and then its first tokens or more of it.
     Mass,
-    /// The row itself: hooks that change it, probabilities in place of logits, a radius.
+    /// The row itself: hooks that change it, probabilities in place of logits, a radius, adaptive-p.
     Whole,
 }
 
@@ -86,6 +86,7 @@ impl Needs {
     pub fn of(params: &SamplingParams, reading: Reading) -> Self {
         let modes = params.logprobs.as_ref().map(|logprobs| logprobs.mode);
         match reading {
+            _ if params.is_adaptive() && reading != Reading::First => Self::Whole,
             _ if modes.is_some_and(|modes| modes.contains(LogprobMode::Radius)) => Self::Whole,
             _ if modes.is_some() => Self::Mass,
             Reading::First | Reading::Race(_) => Self::Winner,

@@ -4,7 +4,7 @@
 /// The changes of a device to a sequence that the host's copy does not show.
 #[derive(Debug, Default)]
 pub(crate) struct Ahead {
-    /// Tokens that were fetched but not yet appended, each with mirostat's limit after it.
+    /// Tokens that were fetched but not yet appended, each with `mu` after it.
     pub fetched: Vec<(u32, f32)>,
     /// The number of steps since the last token that the host knows.
     pub unseen: u64,

@@ -107,8 +107,9 @@ impl Pool {
     /// - [`Error::OutOfRange`] for a parent that is neither -1 nor a draft before in the same request, and
     ///   for a link that is neither -1 nor a row after its own, a row that two links lead to or none, and a
     ///   sibling of a root. So cycles and orphans are refused.
-    /// - [`Error::Conflict`] for a request with mirostat and drafts: mu would depend on the tokens of the
-    ///   path. In [`VerifyMode::Block`](crate::VerifyMode::Block) also for a forced token beside drafts.
+    /// - [`Error::Conflict`] for a request with mirostat or adaptive-p and drafts: mu would depend on the
+    ///   tokens of the path. In [`VerifyMode::Block`](crate::VerifyMode::Block) also for a forced token
+    ///   beside drafts.
     /// - [`Error::Conflict`] for probabilities of the drafter in a mode that does not read them.
     /// - [`Error::OutOfRange`] for a threshold outside 0..=1, and in `Block` for a tree that is no chain.
     /// - [`Error::Unavailable`] if drafts are judged by probabilities, and the pool's route knows none.
@@ -173,7 +174,7 @@ impl Pool {
     /// - [`Error::Length`] if a shape is not so.
     /// - [`Error::OutOfRange`] for a vacant slot, a path of 64 drafts or more, an id of a path outside the
     ///   vocabulary, and more than 64 siblings.
-    /// - [`Error::Conflict`] for a request with mirostat, which has no drafts.
+    /// - [`Error::Conflict`] for a request with mirostat or adaptive-p, which has no drafts.
     /// - [`Error::Unavailable`] if the pool's route cannot draw siblings, drafts of blocks or probabilities;
     ///   or if the system refuses the memory.
     /// - For rows of probabilities the errors of [`SamplingParams::validate_for`], and

@@ -153,8 +153,8 @@ impl Host {
     ) -> Result<()> {
         for (slot, count) in slots.iter().zip(counts).filter(|(slot, _)| **slot != PADDING) {
             let sequence = sequences.admitted(*slot);
-            // Of mirostat's limits a device has the last two.
-            let known = if sequence.params().mirostat.is_some() { 1 } else { usize::MAX };
+            // Of these numbers a device has the last two.
+            let known = if sequence.params().steered_by().is_some() { 1 } else { usize::MAX };
             let most = sequence.most_to_take_away().min(known);
             if let Some(count) = usize::try_from(*count).ok().filter(|count| *count <= most) {
                 sequences.shorten(&[*slot], &[count], self)?;

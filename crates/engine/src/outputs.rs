@@ -131,7 +131,7 @@ impl Outputs {
         self.floats(self.layout.temperatures())
     }
 
-    /// Returns mirostat's limit after each row, in bits; 0 without mirostat.
+    /// Returns mirostat's limit, in bits, or the mean of adaptive-p after each row; 0 without both.
     #[must_use]
     pub fn mirostat_mu(&self) -> &[f32] {
         self.floats(self.layout.mirostat_mu())

@@ -152,7 +152,8 @@ impl Pool {
 
     /// Takes up a sequence where it was left, here or in another pool, and returns its slot.
     ///
-    /// The seed is the state's. With mirostat, the sequence cannot be shortened to before the state.
+    /// The seed is the state's. With mirostat or adaptive-p, the sequence cannot be shortened to before the
+    /// state.
     ///
     /// # Errors
     /// - The errors of [`Pool::admit`].
@@ -184,7 +185,7 @@ impl Pool {
         self.slots.release(slot, &mut *self.backend)
     }
 
-    /// Appends a token that was chosen elsewhere; mirostat's limit stays.
+    /// Appends a token that was chosen elsewhere; `mu` stays.
     ///
     /// # Errors
     /// The errors of [`Pool::sequence`].
@@ -195,16 +196,17 @@ impl Pool {
 
     /// Takes away the last `counts[i]` output tokens of the sequence in `slots[i]`, for a caller who stops
     /// after a token that more were emitted after. The sequence is then as it was when the remaining tokens
-    /// had been emitted, mirostat's limit included.
+    /// had been emitted, `mu` included.
     ///
     /// States of a device go through the host; [`Work::Shorten`](crate::Work::Shorten) waits for nothing.
-    /// With mirostat, steps whose outputs were not fetched one by one cannot be undone, because the host does
-    /// not know their limits.
+    /// With mirostat or adaptive-p, steps whose outputs were not fetched one by one cannot be undone, because
+    /// the host does not know their `mu`.
     ///
     /// # Errors
     /// - [`Error::Length`] if there is not one count for each slot.
     /// - [`Error::OutOfRange`] for a vacant slot, one that stands there twice, or more tokens than its output
-    ///   has; with mirostat, than its output has since the limit is known. No sequence was changed then.
+    ///   has; with mirostat or adaptive-p, than its output has since `mu` is known. No sequence was changed
+    ///   then.
     /// - The errors of [`Pool::sequence`].
     pub fn shorten(&mut self, slots: &[Slot], counts: &[usize]) -> Result<()> {
         self.slots.check_counts(slots, counts)?;
@@ -212,7 +214,7 @@ impl Pool {
         self.slots.shorten(slots, counts, &mut *self.backend)
     }
 
-    /// Returns the state of a slot: seed, position, history, mirostat's limit. Waits for a device if the host
+    /// Returns the state of a slot: seed, position, history, `mu`. Waits for a device if the host
     /// does not know the last tokens yet.
     ///
     /// # Errors

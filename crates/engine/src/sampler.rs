@@ -103,7 +103,8 @@ impl Sampler {
 
     /// Takes up a sequence where another sampler or pool left it.
     ///
-    /// The seed is the state's. With mirostat, the sequence cannot be shortened to before the state.
+    /// The seed is the state's. With mirostat or adaptive-p, the sequence cannot be shortened to before the
+    /// state.
     ///
     /// # Errors
     /// - [`Error::OutOfRange`] if the state's `mu` is NaN or +inf.
@@ -170,7 +171,7 @@ impl Sampler {
     /// Draws the next token with the options of this row, and appends it.
     ///
     /// A forced token is emitted and appended even if it is banned or the row is empty; its logprob is that
-    /// which it would have had, and mirostat's limit stays.
+    /// which it would have had, and `mu` stays.
     ///
     /// # Errors
     /// - [`Error::Length`] if the row is not as long as the vocabulary.
@@ -237,12 +238,12 @@ impl Sampler {
         drawn.or_else(|error: Option<Error>| error.map_or(Ok(()), Err))
     }
 
-    /// Appends a token that was chosen elsewhere; mirostat's limit stays.
+    /// Appends a token that was chosen elsewhere; `mu` stays.
     pub fn push(&mut self, id: u32) {
         self.sequence.push(id, self.sequence.mu());
     }
 
-    /// Takes back the last `count` output tokens, and mirostat's limit with them.
+    /// Takes back the last `count` output tokens, and `mu` with them.
     ///
     /// # Errors
     /// - [`Error::OutOfRange`] if there are fewer.

@@ -9,7 +9,8 @@ use gumball_spec::{Error, Forced, Kind, Result, SamplingParams};
 use crate::entropy;
 use crate::state::State;
 
-/// One sequence of a request: its parameters, seed, draw index, history and mirostat's limit.
+/// One sequence of a request: its parameters, seed, draw index, history and `mu`, which is mirostat's limit
+/// or the mean of adaptive-p.
 #[derive(Clone, Debug)]
 pub struct Sequence {
     prepared: Arc<Prepared>,
@@ -17,8 +18,8 @@ pub struct Sequence {
     seed: u64,
     draw: u32,
     mu: f32,
-    /// The limit before each output token since the start, so that `shorten` finds the way back; empty
-    /// without mirostat.
+    /// `mu` before each output token since the start, so that `shorten` finds the way back; empty where
+    /// nothing moves it.
     mus: Vec<f32>,
     /// The number of output tokens at the start: 0 unless it was resumed.
     start: usize,
@@ -68,31 +69,31 @@ impl Sequence {
         (self.start, self.offset) = (0, 0);
     }
 
-    /// Appends an output token; `mu` is mirostat's limit after it.
+    /// Appends an output token; `mu` is the one after it.
     pub(crate) fn push(&mut self, id: u32, mu: f32) {
-        if self.params().mirostat.is_some() {
+        if self.params().steered_by().is_some() {
             self.mus.push(self.mu);
             self.mu = mu;
         }
         self.history.push(id);
     }
 
-    /// Appends output tokens that were chosen elsewhere; `mu` is mirostat's limit after them, those between
+    /// Appends output tokens that were chosen elsewhere; `mu` is the one after them, those between
     /// being lost, so that nothing is shortened to before this.
     pub(crate) fn apply(&mut self, ids: &[u32], mu: f32) {
         if ids.is_empty() {
             return;
         }
         ids.iter().for_each(|id| self.history.push(*id));
-        if self.params().mirostat.is_some() {
+        if self.params().steered_by().is_some() {
             self.mus.clear();
             self.start = self.history.output().len();
             self.mu = mu;
         }
     }
 
-    /// Takes output tokens away until `output_len` are left, as was done elsewhere; `mu` is mirostat's limit
-    /// after them if it is not known here.
+    /// Takes output tokens away until `output_len` are left, as was done elsewhere; `mu` is the one after
+    /// them if it is not known here.
     pub(crate) fn cut(&mut self, output_len: usize, mu: f32) {
         let len = self.history.output().len();
         let output_len = output_len.min(len);
@@ -108,17 +109,17 @@ impl Sequence {
         self.history.output().len() - self.least_output_len()
     }
 
-    /// Returns the number of output tokens after which nothing is known: what mirostat's limit was before
+    /// Returns the number of output tokens after which nothing is known: what `mu` was before
     /// the sequence was resumed, for instance.
     fn least_output_len(&self) -> usize {
-        if self.params().mirostat.is_some() { self.start } else { 0 }
+        if self.params().steered_by().is_some() { self.start } else { 0 }
     }
 
     /// Returns how many output tokens come after the first `output_len`: what
     /// [`Pool::shorten`](crate::Pool::shorten) takes away to leave these.
     ///
     /// # Errors
-    /// - [`Error::OutOfRange`] if there are fewer, or if mirostat's limit after them is not known.
+    /// - [`Error::OutOfRange`] if there are fewer, or if `mu` after them is not known.
     pub fn tokens_behind(&self, output_len: usize) -> Result<usize> {
         let (least, len) = (self.least_output_len(), self.history.output().len());
         if !(least..=len).contains(&output_len) {
@@ -209,7 +210,7 @@ impl Sequence {
         &self.history
     }
 
-    /// Returns mirostat's limit for the next token, in bits; 0 without mirostat.
+    /// Returns mirostat's limit, in bits, or the mean of adaptive-p for the next token; 0 without both.
     #[must_use]
     pub fn mu(&self) -> f32 {
         self.mu

@@ -185,7 +185,7 @@ impl Slots {
         Ok(())
     }
 
-    /// Appends a token to an up-to-date sequence; mirostat's limit stays.
+    /// Appends a token to an up-to-date sequence; `mu` stays.
     ///
     /// # Errors
     /// - [`Error::OutOfRange`] if the slot is vacant.

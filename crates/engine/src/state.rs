@@ -17,6 +17,7 @@ pub struct State<'a> {
     pub position: u32,
     /// The draw index.
     pub draw: u32,
-    /// Mirostat's limit for the next token, in bits; a number below +inf, handed through without mirostat.
+    /// Mirostat's limit for the next token, in bits, or the mean of adaptive-p; a number below +inf, handed
+    /// through without both.
     pub mu: f32,
 }

@@ -49,7 +49,7 @@ pub enum Work<'a> {
     /// sequences: positions, histories, counts and mu.
     ///
     /// A number below 0 or above the number of output tokens takes nothing away, and so does one above 1 with
-    /// mirostat, of whose limits a device has the last two;
+    /// mirostat or adaptive-p, of whose `mu` a device has the last two;
     /// [`OnDevice::outputs`](crate::unstable::OnDevice::outputs) says where it notes what was taken. The host
     /// does not see numbers in the memory of the device. [`Pool::sequence`](crate::Pool::sequence) reads the
     /// sequence back: whole, if the device keeps its history (`keep_histories` of the

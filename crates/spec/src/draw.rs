@@ -1,5 +1,5 @@
-//! The draw: an exponential race, so that one seed gives one token everywhere (rules N8, N9, D1,
-//! D2).
+//! The draw: an exponential race, so that one seed gives one token everywhere (rules N8, N9, D1
+//! to D3).
 //!
 //! Token i arrives at a time `e_i ~ Exp(1)`, and the kept token with the largest `y_i - log2(e_i)` wins,
 //! which is token i with probability proportional to `2^y_i`. Arrivals are defined top-down: a tile
@@ -7,6 +7,7 @@
 //! arrives an independent `Exp(1)` later. Because the exponential law has no memory, all arrivals are
 //! independent and `Exp(1)`, and `y_max - log2(first arrival)` bounds every score in the tile.
 
+use crate::adaptive::exponents;
 use crate::num::{Tag, exp_of_u32, exp_of_u64, log2, philox4x32_10};
 use crate::request::Request;
 use crate::row::TILE;
@@ -73,7 +74,7 @@ pub fn words(request: &Request<'_>) -> Words {
 /// Returns a kept token's score.
 #[must_use]
 pub fn score(request: &Request<'_>, kept: &Given<'_>, id: u32) -> f32 {
-    kept.y(id) - log2(arrival(request, id))
+    exponents(request.params, request.mu, kept)(id) - log2(arrival(request, id))
 }
 
 /// Returns the token with the largest score; of equal scores the smallest id.
@@ -88,8 +89,9 @@ pub fn draw_with(request: &Request<'_>, kept: &Given<'_>, tags: Tags) -> u32 {
     let mut ids = kept.members.to_vec();
     ids.sort_unstable();
     let mut best = (f32::NEG_INFINITY, ids[0]);
+    let y = exponents(request.params, request.mu, kept);
     for id in ids {
-        let score = kept.y(id) - log2(arrival_with(words(request), id, tags));
+        let score = y(id) - log2(arrival_with(words(request), id, tags));
         if score > best.0 {
             best = (score, id);
         }

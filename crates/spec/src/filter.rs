@@ -5,6 +5,7 @@
 
 use std::ops::Range;
 
+use crate::adaptive::Adaptive;
 use crate::num::{Tag, exp2, log2, philox4x32_10};
 use crate::params::{DynamicTemperature, Filter, FilterOrder, SamplingParams};
 use crate::request::Request;
@@ -201,9 +202,12 @@ fn mirostat(given: &Given<'_>, mu: f32) -> Range<usize> {
     0..given.members.partition_point(|id| lz - given.y(*id) <= mu).max(1)
 }
 
-/// Returns mirostat's limit after a token was drawn from a kept set (F6).
+/// Returns mirostat's limit (F6), or the mean of adaptive-p (D3), after a token was drawn from a kept set.
 #[must_use]
 pub fn next_mu(params: &SamplingParams, mu: f32, kept: &Given<'_>, token: u32) -> f32 {
+    if let Some(adaptive) = Adaptive::new(params, mu, || kept.total()) {
+        return adaptive.next_mu(params, mu, kept.ratio(token));
+    }
     let Some(mirostat) = params.mirostat else { return mu };
     updated_mu(mirostat.tau, mirostat.eta, mu, kept.lz() - kept.y(token))
 }

@@ -49,7 +49,7 @@ impl Widths {
 /// | `logprobs` | 2R | R | f32, of the token | -inf |
 /// | `ranks` | 3R | R | u32, of the token, from 1 | 0 |
 /// | `temperatures` | 4R | R | f32, in use; 0 if greedy | 0 |
-/// | `mirostat_mu` | 5R | R | f32, mirostat's limit after the row, bits | 0 |
+/// | `mirostat_mu` | 5R | R | f32, mirostat's limit after the row, bits, or the mean of adaptive-p | 0 |
 /// | `second_logprobs` | 6R | R | f32, of the token in the second mode | -inf |
 /// | `top_ids` | 7R | R T | i32, row by row | -1 |
 /// | `top_logprobs` | 7R + RT | R T | f32, row by row | -inf |

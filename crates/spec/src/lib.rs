@@ -45,6 +45,8 @@ pub mod oracle;
 
 pub mod radius;
 
+pub mod adaptive;
+
 mod rollout;
 
 /// The version of the definition: it rises when a token, a kept set or a logprob changes that was drawn or

@@ -6,7 +6,10 @@ use crate::params::SamplingParams;
 /// What other engines call parameters, and where each is here; [`docs/names.md`](../../../docs/names.md)
 /// says what differs. Of several lines for a name the first one counts whose parameter is among the ones that
 /// are known.
-const PEERS: [(&str, &str); 51] = [
+const PEERS: [(&str, &str); 54] = [
+    ("adaptive_p", "adaptive_target"),
+    ("adaptive_p_decay", "adaptive_decay"),
+    ("adaptive_p_target", "adaptive_target"),
     ("all_stop_token_ids", "stop_ids"),
     ("allowed_token_ids", "allowed_ids"),
     ("bad_words_ids", "bad_words"),

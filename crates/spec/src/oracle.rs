@@ -36,7 +36,7 @@ pub struct Outcome {
     pub forced: Option<u32>,
     /// The logprobs, if asked for.
     pub logprobs: Option<Logprobs>,
-    /// Mirostat's limit after this row.
+    /// Mirostat's limit, or the mean of adaptive-p, after this row.
     pub mu: f32,
     /// The words of the row's mark, if it has one (W2).
     pub mark: Option<Words>,
@@ -148,7 +148,7 @@ fn choose(outcome: &mut Outcome, request: &Request<'_>, edited: &Edited) {
     outcome.kept = filter(request, &edited.z, &outcome.order, outcome.temperature);
     let measure = Measure::new(request.kind, outcome.temperature);
     let kept = Given::new(&edited.z, &outcome.order[outcome.kept.clone()], measure);
-    // A forced token was not drawn: it says nothing about the surprise that mirostat steers.
+    // A forced token was not drawn: it says nothing about what mirostat and adaptive-p steer.
     if request.forced.is_none() {
         let token = draw(request, &kept);
         outcome.mu = next_mu(request.params, request.mu, &kept, token);

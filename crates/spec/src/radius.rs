@@ -40,7 +40,7 @@ impl Edits {
         let is_known = params.filters(vocab).all(|filter| KNOWN.contains(&filter));
         let is_drawn = !SamplingParams::is_greedy(temperature);
         if params.dynamic_temperature.is_some() && temperature != 0.0
-            || is_drawn && (!is_known || params.mirostat.is_some() || params.min_keep > 1)
+            || is_drawn && (!is_known || params.steered_by().is_some() || params.min_keep > 1)
             || params.frequency_penalty < 0.0
         {
             return None;

@@ -23,7 +23,7 @@ pub struct Request<'a> {
     pub position: u32,
     /// The index of the sample, for several draws from one row; constant along a sequence.
     pub draw: u32,
-    /// Mirostat's limit, in bits; a number below +inf.
+    /// Mirostat's limit, in bits, or the mean of adaptive-p; a number below +inf.
     pub mu: f32,
     /// The grammar bitmask: bit `id % 32` of word `id / 32` allows an id; missing words forbid.
     pub mask: Option<&'a [u32]>,
@@ -150,7 +150,7 @@ pub fn check_hook(kind: Kind, hooked: bool) -> Result<()> {
     Ok(())
 }
 
-/// Checks that mirostat's limit is one that its updates can reach, which never is NaN or +inf (F6).
+/// Checks that `mu` is a number that its updates can reach, which never is NaN or +inf (F6, D3).
 ///
 /// # Errors
 /// - [`Error::OutOfRange`] if it is either.

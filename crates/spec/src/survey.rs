@@ -158,6 +158,12 @@ impl<'a> Given<'a> {
         self.measure.exponent(self.z[id as usize], self.first())
     }
 
+    /// Returns a token's weight in units of the first token's.
+    #[must_use]
+    pub fn ratio(&self, id: u32) -> f32 {
+        self.measure.ratio(self.z[id as usize], self.first())
+    }
+
     /// Returns a token's weight relative to its tile's maximum, in units of 2^-28.
     #[must_use]
     pub fn q(&self, id: u32) -> u64 {

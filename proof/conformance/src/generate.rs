@@ -229,6 +229,11 @@ pub fn params(bytes: &mut Bytes<'_>, vocab: usize) -> SamplingParams {
             window: bytes.of(&[0, 1, 3, 20, 8192]),
         });
     }
+    let is_processed = |given: &LogprobsParams| given.mode.contains(LogprobMode::Processed);
+    if bytes.seldom(6) && params.mirostat.is_none() && !params.logprobs.as_ref().is_some_and(is_processed) {
+        params.adaptive_target = bytes.of(&[0.3, 0.0, 1.0, 0.6]);
+        params.adaptive_decay = bytes.of(&[0.9, 0.0, 0.5, 0.99]);
+    }
     params
 }
 

@@ -15,7 +15,7 @@ pub struct Observed {
     pub status: Status,
     /// The temperature in use; 0 if greedy.
     pub temperature: f32,
-    /// Mirostat's limit after the row.
+    /// Mirostat's limit, or the mean of adaptive-p, after the row.
     pub mu: f32,
     /// The kept ids, in order; absent if the backend does not report them.
     pub kept: Option<Vec<u32>>,

@@ -122,6 +122,9 @@ fn common(words: &mut Words, vocab: usize) -> SamplingParams {
         params.dynamic_temperature = Some(DynamicTemperature { min: 0.3, max: 1.5, exponent: 1.0 });
     }
     params.temperature_last = rarely(6);
+    if rarely(10) {
+        params.adaptive_target = 0.3;
+    }
     params.order = match words.below(5) {
         0 => FilterOrder::Joint,
         1 => {

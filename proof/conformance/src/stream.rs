@@ -191,7 +191,7 @@ fn decode_with_drafts(
         let is_step = words.below(6) == 0;
         let mut batch = Batch::default();
         for i in &chosen {
-            let has_mu = requests[*i].params.mirostat.is_some();
+            let has_mu = requests[*i].params.steered_by().is_some();
             let count = if is_step || has_mu { 0 } else { [0, 1, 4, MOST][words.below(4)] };
             batch.add(&mut words, &requests[*i], Drafter::ALL[(seed as usize + i) % 4], count);
         }

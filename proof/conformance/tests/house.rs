@@ -473,6 +473,12 @@ fn files_of_others(parameter: &Parameter) -> Vec<(&'static str, String)> {
             "proof/conformance/src/rules/filter",
             "proof/conformance/src/generate.rs",
         ],
+        Stage::Filter if parameter.name.starts_with("adaptive") => &[
+            "crates/spec/src/adaptive.rs",
+            "crates/cuda/src/requests",
+            "proof/conformance/src/rules/draw",
+            "proof/conformance/src/generate.rs",
+        ],
         Stage::Filter => &[
             "crates/spec/src/filter.rs",
             "crates/cpu/src/filter",

@@ -286,6 +286,8 @@ class SamplingParams:
     xtc_exempt_ids: Ids that XTC never drops: it does nothing in a row in which it would drop one of them; in the vocabulary. Usually the ends of a text and the newline.
     min_keep: How many tokens a filter keeps at least: the first token that it keeps, and the next ones of its given set; in 1..2^32.
     mirostat: Mirostat v2, which stands alone: no filter beside it, and no drafts. `mu` is the limit to start from, in bits; twice `tau` if left out.
+    adaptive_target: The probability that adaptive-p keeps the drawn tokens near, on average; in -1..=1, below 0 is off. It acts after all filters, and stands beside neither mirostat, drafts nor logprobs of the mode `processed`.
+    adaptive_decay: How much of adaptive-p's mean is kept at each token: it goes back over about 1 / (1 - decay) tokens; in 0..=0.99.
     repetition_penalty: Divides positive and multiplies negative logits of seen tokens; in (0, 2^16], 1 is off.
     repetition_scope: The part of the history whose tokens the repetition penalty counts as seen. One of "prompt", "output", "both".
     frequency_penalty: Subtracted once per occurrence; in -2^16..=2^16, 0 is off.
@@ -330,6 +332,8 @@ class SamplingParams:
     xtc_exempt_ids: Sequence[int] = ()
     min_keep: int = 1
     mirostat: Mirostat | None = None
+    adaptive_target: float = -1.0
+    adaptive_decay: float = 0.9
     repetition_penalty: float = 1.0
     repetition_scope: str = "both"
     frequency_penalty: float = 0.0
@@ -390,7 +394,7 @@ class State:
 
     Taken from a sequence and given to `resume`, in this process or on another machine, it goes on with the tokens that would
     have come anyway. position: the number of tokens before the next one, modulo 2^32; more than the ids where the caller keeps
-    the end of a long history only. draw: the draw index. mu: mirostat's limit, in bits.
+    the end of a long history only. draw: the draw index. mu: mirostat's limit, in bits, or the mean of adaptive-p.
     """
 
     prompt: Sequence[int] = ()

@@ -37,6 +37,7 @@ use self::goal::Goal;
 use self::search::Search;
 use crate::cut::Cut;
 use crate::mass::Mass;
+use crate::measure::Pace;
 use crate::task::Task;
 
 /// How many tokens a nucleus is first looked for among.
@@ -345,18 +346,24 @@ impl Given {
     }
 }
 
-/// Returns mirostat's limit after a token was drawn from a kept set (F6).
+/// Returns mirostat's limit (F6), or the mean of adaptive-p (D3), after a token was drawn from a kept set.
 pub fn next_mu(
     reader: &Reader<'_>,
     buffers: &mut Buffers,
     task: &Task<'_>,
     kept: &Given,
-    measure: Measure,
+    Pace { measure, adaptive }: Pace,
     value: f32,
 ) -> f32 {
-    let Some(mirostat) = task.prepared.params().mirostat else { return task.mu };
-    let lz = log_mass(kept.total(reader, buffers, measure));
-    let mu = updated_mu(mirostat.tau, mirostat.eta, task.mu, lz - kept.y(value, measure));
+    let params = task.prepared.params();
+    let mu = match (params.mirostat, adaptive) {
+        (Some(mirostat), _) => {
+            let lz = log_mass(kept.total(reader, buffers, measure));
+            updated_mu(mirostat.tau, mirostat.eta, task.mu, lz - kept.y(value, measure))
+        }
+        (None, Some(adaptive)) => adaptive.next_mu(params, task.mu, measure.ratio(value, kept.first)),
+        (None, None) => return task.mu,
+    };
     // A number, unless the row was written meanwhile.
     if mu < f32::INFINITY { mu } else { task.mu }
 }

@@ -12,7 +12,7 @@ use crate::Task;
 use crate::filter::Given;
 use crate::float_env::FloatEnv;
 use crate::lanes::{Element, Kernel, Lanes, WIDTH, dispatch};
-use crate::measure::{Logits, Weights};
+use crate::measure::{Exponents, Logits};
 use crate::num;
 use crate::outputs::RowMut;
 use crate::tiles::{EMPTY_TILE, MASK_WORDS, View};

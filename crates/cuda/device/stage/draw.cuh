@@ -1,6 +1,6 @@
-// draw.cuh: draws a row's token from what its filters keep (rules D1, F6); device functions of a block.
+// draw.cuh: draws a row's token from what its filters keep (rules D1, D3, F6); device functions of a block.
 //
-// Computes   the token that wins the race, among the kept tokens of a candidate list or of the row; mirostat's next mu
+// Computes   the token that wins the race, among the kept tokens of a candidate list or of the row; the next mu
 // Traffic    that of race.cuh; nothing if the kept tokens are on a list
 // Twins      oracle spec/src/draw.rs | CPU cpu/src/draw.rs | why docs/stages/draw.md
 // Requires   the row's survey, and its cut: candidate_filter.cuh or kept_set.cuh; all threads of the block, whole warps
@@ -93,21 +93,86 @@ struct DrawStorage {
     RowDraw row_draw;
 };
 
-// Draws among the kept tokens of `storage.filter.kept`, and updates mirostat's mu. A barrier must follow before other
+// The race of adaptive-p over a kept set (D3): the probability that weighs the most, and the sum of the weights, in
+// units of the first token's.
+struct Adaptive {
+    float goal;
+    float sum;
+
+    // The exponent of a token, given its weight in units of the first one's.
+    DEVICE_MEMBER float exponent(float weight) const {
+        const float p = weight / sum, distance = fabsf(p - goal) * bits_float(0x40555555u);
+        const float fall = distance * distance / (1.0f + distance) * bits_float(0x4166D4CAu);
+        return p > 0.0f ? -fall : -INF_F32;
+    }
+};
+
+// Returns the id of the kept token that wins the race of adaptive-p, in every thread. The blocks share the tiles.
+template <class V>
+DEVICE u32 race_adaptive(const FilterContext<V>& f, const Maxima& maxima, const RngStream& rng, const GivenSet& kept,
+                         const Adaptive& adaptive) {
+    u64 leader = 0;
+    visit_set(
+        f.view, maxima, kept, kept.cut,
+        [&](u32 tile, float, const float (&z)[ITEMS_PER_LANE], bool) INLINE {
+            const FirstArrival first = first_arrival(rng, tile);
+            // No exponent is above 0.
+            if (!reaches_score(-log2_of_normal(first.e), (u32)(leader >> 32))) {
+                return;
+            }
+#pragma unroll 1
+            for (u32 j = 0; j < ITEMS_PER_LANE; j++) {
+                const float own_z = select_item(z, j);
+                if (own_z > MASKED_VALUE) {
+                    const u32 offset = f.view.offset(lane_id(), j);
+                    const float y = adaptive.exponent(tile_factor(own_z, kept.first_value, f.log2e_over_t));
+                    const float arrival = token_arrival(rng, first, tile, offset);
+                    const u64 own = make_leader(y - log2_of_normal(arrival), tile * TILE + offset);
+                    leader = own > leader ? own : leader;
+                }
+            }
+            leader = warp_max(leader);
+        },
+        [](u32, float, bool) INLINE {}, f.blocks().tiles());
+    u64 best[] = {leader};
+    f.blocks().max(best);
+    return key_id(best[0]);
+}
+
+// Draws among the kept tokens by adaptive-p, and returns the token with the next mu; in every thread. `f` has the
+// draw's scale.
+template <class V>
+DEVICE RowDraw draw_adaptive(const FilterContext<V>& f, const RngStream& rng, const GivenSet& kept) {
+    const Maxima maxima = f.maxima(kept);
+    const u64 mass = mass_of_set(f.blocks(), f.view, maxima, kept, kept.cut, f.log2e_over_t).mass;
+    const float mean = fminf(fmaxf(f.state.mirostat_mu, 0.0f), 1.0f);
+    const Adaptive adaptive{fminf(fmaxf(2.0f * f.params.mu_target - mean, 0.0f), 1.0f),
+                            u64_to_float(mass) * bits_float((127 - 43) << 23)};
+    const u32 token = race_adaptive(f, maxima, rng, kept, adaptive);
+    const float p = tile_factor(f.view.logit(token), kept.first_value, f.log2e_over_t) / adaptive.sum;
+    return RowDraw{(int)token, f.params.mu_rate * mean + (1.0f - f.params.mu_rate) * p};
+}
+
+// Draws among the kept tokens of `storage.filter.kept`, and updates mu. A barrier must follow before other
 // threads read `storage.row_draw`. Not inlined, as few rows need it.
 template <class T, bool EDITED>
 DEVICE_NOINLINE void race_kept_set(const Step& step, u32 row, int slot, Scales scales, DrawStorage& storage) {
     RowContext<T, EDITED> context(step, row, slot);
     const GivenSet kept = storage.filter.kept;
     const RngStream rng = race_stream(context.params, context.state);
-    int token = (int)race(RowBlocks::of(storage.filter.search.reduce), storage.race, RowRecords(step, row, false),
-                          context.view, rng, kept, scales.log2e_over_t);
-    float mirostat_mu = context.state.mirostat_mu;
+    const auto f = context.filter_context(scales.log2e_over_t, storage.filter);
+    RowDraw drawn{NO_TOKEN, context.state.mirostat_mu};
+    if (context.params.features & FEATURE_ADAPTIVE) {
+        drawn = draw_adaptive(f, rng, kept);
+    } else {
+        drawn.token = (int)race(f.blocks(), storage.race, RowRecords(step, row, false), context.view, rng, kept,
+                                scales.log2e_over_t);
+    }
     if (context.params.features & FEATURE_MIROSTAT) {
-        mirostat_mu = next_mu(context.filter_context(scales.filter_log2e_over_t, storage.filter), kept, (u32)token);
+        drawn.mirostat_mu = next_mu(f, kept, (u32)drawn.token);
     }
     if (threadIdx.x == 0) {
-        storage.row_draw = RowDraw{token, mirostat_mu};
+        storage.row_draw = drawn;
     }
 }
 

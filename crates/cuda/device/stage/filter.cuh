@@ -574,5 +574,5 @@ template <class V>
 DEVICE float next_mu(const FilterContext<V>& f, const GivenSet& kept, u32 token) {
     float log2_z = log2_mass(mass_of_set(f.blocks(), f.view, f.bounds(), kept, kept.cut, f.log2e_over_t).mass);
     float surprise = log2_z - exponent(f.view.logit(token), Origin(kept.first_value), f.log2e_over_t);
-    return f.state.mirostat_mu - f.params.mirostat_eta * (surprise - f.params.mirostat_tau);
+    return f.state.mirostat_mu - f.params.mu_rate * (surprise - f.params.mu_target);
 }

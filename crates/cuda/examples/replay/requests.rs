@@ -136,6 +136,8 @@ fn others(vocab: usize) -> Vec<Request> {
         request("top-p-xtc", SamplingParams { top_p: 0.95, ..xtc }),
         request("mirostat", mirostat),
         request("top-h", SamplingParams { top_h: 0.4, ..any() }),
+        request("adaptive-p", SamplingParams { adaptive_target: 0.3, ..any() }),
+        request("min-p-adaptive-p", SamplingParams { adaptive_target: 0.3, min_p: 0.05, ..any() }),
         request("typical", typical.clone()),
         request("typical-top-p", SamplingParams { top_p: 0.95, ..typical }),
         request("eta", eta.clone()),

@@ -176,6 +176,8 @@ shared! {
         /// The request has a watermark: `Request::watermark` exists. The kernel `history_edits` finds in each
         /// step whether the row is marked, and the words of its race.
         WATERMARK = 1 << 19;
+        /// Tokens race by the exponents of adaptive-p (D3).
+        ADAPTIVE = 1 << 20;
     }
 
     /// Which logits choose a request's token and give its logprobs: values of `Params::reading`, of which the
@@ -283,8 +285,9 @@ shared! {
         dynamic_min: f32;
         dynamic_max: f32;
         dynamic_exponent: f32;
-        mirostat_tau: f32;
-        mirostat_eta: f32;
+        /// Mirostat's `tau` and `eta`, or the target and the decay of adaptive-p.
+        mu_target: f32;
+        mu_rate: f32;
         repetition_penalty: f32;
         frequency_penalty: f32;
         presence_penalty: f32;
@@ -384,13 +387,14 @@ shared! {
     /// The state of a request. A step advances it.
     struct State align(16) {
         position: u32;
+        /// Mirostat's limit, or the mean of adaptive-p.
         mirostat_mu: f32;
         /// Ids in the history, and how many of them are prompt.
         length: u32;
         prompt_length: u32;
         /// Counts the request's steps: 1 in the first. Kernels compare the stamps of TokenEntry with it.
         step: u32;
-        /// Mirostat's limit before the last output token; NaN if it is not known.
+        /// `mirostat_mu` before the last output token; NaN if it is not known.
         mu_before: f32;
         /// How many ids of the history the next three words are of; never more than it has.
         section_length: u32;

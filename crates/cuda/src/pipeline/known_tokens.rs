@@ -28,7 +28,7 @@ pub struct KnownTokens<'a> {
     pub start: usize,
     /// The seed, which XTC reads; the draw index is 0.
     pub seed: u64,
-    /// Mirostat's limit in bits, which every row uses.
+    /// Mirostat's limit in bits, or the mean of adaptive-p, which every row uses.
     pub mu: f32,
 }
 

@@ -71,7 +71,7 @@ impl Outputs {
         f32::from_bits(self.words[self.layout.temperatures()][row])
     }
 
-    /// Returns mirostat's limit after a row, in bits.
+    /// Returns mirostat's limit, in bits, or the mean of adaptive-p after a row.
     #[must_use]
     pub fn mu(&self, row: usize) -> f32 {
         f32::from_bits(self.words[self.layout.mirostat_mu()][row])

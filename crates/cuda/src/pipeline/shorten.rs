@@ -23,8 +23,8 @@ impl<'b> ShortenLaunch<'b> {
     /// Fixes the launch that takes the last output tokens of the assigned requests away, as many of each as
     /// the device's memory says.
     ///
-    /// A count below 0 or above the number of output tokens takes nothing away. With mirostat 1 is the most,
-    /// once after each token.
+    /// A count below 0 or above the number of output tokens takes nothing away. With mirostat or
+    /// adaptive-p 1 is the most, once after each token.
     ///
     /// # Errors
     /// - [`Error::Length`] if there is not one count for each assigned request: for each slot.

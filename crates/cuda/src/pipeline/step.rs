@@ -155,9 +155,9 @@ impl Workspace {
     /// them; or they judge the drafts by the probabilities of their rows, as the assignment's
     /// [`DraftRule`](crate::DraftRule) says. They advance each request by the accepted drafts and one token
     /// more. The outputs of the rows that tokens are emitted from move to the request's first rows;
-    /// [`Results::read_walks`](crate::Results::read_walks) names the rows. A request with mirostat must have
-    /// no drafts. Parents that are no tree end the request's walk after its first row, which gets the status
-    /// `NO_TREE`.
+    /// [`Results::read_walks`](crate::Results::read_walks) names the rows. A request with mirostat or
+    /// adaptive-p must have no drafts. Parents that are no tree end the request's walk after its first row,
+    /// which gets the status `NO_TREE`.
     ///
     /// Over ranks the results of the whole batch lie in each rank's window then, walks after them, and each
     /// rank has advanced all requests. The rows of a request have one owner. The drafts are those of the

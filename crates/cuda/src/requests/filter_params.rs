@@ -125,11 +125,16 @@ pub(crate) fn prepare(params: &SamplingParams, temperature: f32, vocab: usize, p
     prepared.filter_log2e_over_t = if params.temperature_last { scale(1.0) } else { prepared.log2e_over_t };
     if let Some(mirostat) = params.mirostat {
         prepared.features |= features::MIROSTAT;
-        prepared.mirostat_tau = mirostat.tau;
-        prepared.mirostat_eta = mirostat.eta;
+        prepared.mu_target = mirostat.tau;
+        prepared.mu_rate = mirostat.eta;
         // Mirostat acts alone, and temperature_last does not affect it (F6).
         prepared.filter_log2e_over_t = prepared.log2e_over_t;
         return;
+    }
+    if params.is_adaptive() {
+        prepared.features |= features::ADAPTIVE;
+        prepared.mu_target = params.adaptive_target;
+        prepared.mu_rate = params.adaptive_decay;
     }
     prepared.filter_chain = row.filter_chain;
     prepared.features |= row.features;

@@ -27,7 +27,7 @@ pub struct InitialState<'a> {
     pub draw: u32,
     /// The number of tokens before the next one, modulo 2^32.
     pub position: u32,
-    /// Mirostat's limit for the next token, in bits.
+    /// Mirostat's limit for the next token, in bits, or the mean of adaptive-p.
     pub mu: f32,
     /// The ids of the prompt.
     pub prompt: &'a [u32],
@@ -44,7 +44,7 @@ pub struct InitialState<'a> {
 pub struct RequestState {
     /// The number of tokens before the next one, modulo 2^32.
     pub position: u32,
-    /// Mirostat's limit for the next token, in bits.
+    /// Mirostat's limit for the next token, in bits, or the mean of adaptive-p.
     pub mu: f32,
     /// The number of ids in the prompt.
     pub prompt_len: usize,

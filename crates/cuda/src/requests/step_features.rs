@@ -27,7 +27,8 @@ pub enum Variant {
     /// Kept sets, the emitted token's logprob over its set, and its radius, on what `CandidatesLogprob`
     /// handles.
     CandidatesKept,
-    /// Every request, including any filter chain, dynamic temperature, mirostat and top-n logprobs.
+    /// Every request, including any filter chain, dynamic temperature, mirostat, adaptive-p and top-n
+    /// logprobs.
     General,
 }
 

@@ -24,7 +24,7 @@ use crate::workers::Workers;
 
 impl HostRanks {
     /// Checks that rows can be surveyed: each is logits that no hook changes, on the route of the race, of a
-    /// request that asks for no radius.
+    /// request without adaptive-p that asks for no radius.
     pub(super) fn check_survey(
         &self,
         sequences: &Slots,
@@ -43,8 +43,8 @@ impl HostRanks {
         }
         if sequences.shape(batch, 0, StepKind::Decode, false)?.needs == Needs::Whole {
             return conflict(
-                "logprobs.mode",
-                "a radius is of a whole row, and no rank has one; take gather or swap",
+                "params",
+                "adaptive-p and a radius are of a whole row, and no rank has one; take gather or swap",
             );
         }
         Ok(())

@@ -128,10 +128,25 @@ impl SamplingParams {
         listed.iter().copied().filter(move |filter| self.is_on(*filter, vocab))
     }
 
-    /// Returns mirostat's limit before the first token.
+    /// Returns whether adaptive-p is on.
+    #[must_use]
+    pub fn is_adaptive(&self) -> bool {
+        self.adaptive_target >= 0.0
+    }
+
+    /// Returns the parameter by which draws move a number of the state, `mu`: mirostat's limit, or the mean
+    /// of adaptive-p.
+    #[must_use]
+    pub fn steered_by(&self) -> Option<&'static str> {
+        let adaptive = self.is_adaptive().then_some("adaptive_target");
+        adaptive.or(self.mirostat.map(|_| "mirostat"))
+    }
+
+    /// Returns `mu` before the first token: mirostat's limit, the mean of adaptive-p, or 0.
     #[must_use]
     pub fn initial_mu(&self) -> f32 {
-        self.mirostat.map_or(0.0, |mirostat| mirostat.mu.unwrap_or(2.0 * mirostat.tau))
+        let others = if self.is_adaptive() { self.adaptive_target } else { 0.0 };
+        self.mirostat.map_or(others, |mirostat| mirostat.mu.unwrap_or(2.0 * mirostat.tau))
     }
 }
 

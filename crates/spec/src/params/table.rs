@@ -17,6 +17,7 @@ use crate::row::MAX_VOCAB;
 const P16: f64 = 65_536.0;
 const P100: f64 = f64::from_bits((1023 + 100) << 52);
 const LARGEST: f64 = f32::MAX as f64;
+const DECAY: f64 = 0.99f32 as f64;
 
 const fn from(least: f64, most: f64, words: &'static str) -> Range {
     Range { least, most, is_open: false, words }
@@ -161,6 +162,17 @@ params! {
     /// from, in bits; twice `tau` if left out.
     mirostat: Option<Mirostat> = None => switch(Stage::Filter).foreseen()
         .flag("TAU[,ETA[,MU]]", "Mirostat v2: keep the surprise near TAU bits, following it at rate ETA");
+
+    /// The probability that adaptive-p keeps the drawn tokens near, on average (D3); in -1..=1, below 0 is
+    /// off. It acts after all filters, and stands beside neither mirostat, drafts nor logprobs of the mode
+    /// `processed`.
+    adaptive_target: f32 = -1.0 => switch(Stage::Filter).within(from(-1.0, 1.0, "in -1..=1 (below 0: off)"))
+        .flag("P", "Adaptive-p: draw tokens of about probability P on average, after the filters; below 0 is off");
+
+    /// How much of adaptive-p's mean is kept at each token: it goes back over about 1 / (1 - decay) tokens;
+    /// in 0..=0.99.
+    adaptive_decay: f32 = 0.9 => setting(Stage::Filter).foreseen().within(from(0.0, DECAY, "in 0..=0.99"))
+        .flag("D", "How much of its mean adaptive-p keeps at each token");
 
     /// Divides positive and multiplies negative logits of seen tokens; in (0, 2^16], 1 is off.
     repetition_penalty: f32 = 1.0 => switch(Stage::Edit).foreseen().of_logits().reads_history()

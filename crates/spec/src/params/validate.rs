@@ -32,7 +32,8 @@ impl SamplingParams {
     /// - [`Error::OutOfRange`] for the first value outside its range, NaN included, an id outside the
     ///   vocabulary, or a repeated id or filter.
     /// - [`Error::Conflict`] if a filter is set but absent from an explicit order, or set beside mirostat; if
-    ///   a loop is to close a section that is not given, or to force ids besides.
+    ///   adaptive-p is on beside mirostat or logprobs of the mode `processed`; if a loop is to close a
+    ///   section that is not given, or to force ids besides.
     /// - [`Error::OutOfRange`] for the number of a watermark's key that no call added to the process.
     /// - [`Error::Length`] for an empty bad word, a section without ids that close it, or a list of more than
     ///   256 ids.
@@ -113,6 +114,19 @@ impl SamplingParams {
             let mut seen = HashSet::new();
             for filter in list {
                 check(seen.insert(filter), "order", filter, "a list of distinct filters")?;
+            }
+        }
+        if self.is_adaptive() {
+            let conflict =
+                |other, reason| Err(Error::Conflict { parameter: "adaptive_target", other, reason });
+            if self.mirostat.is_some() {
+                return conflict("mirostat", "mirostat stands alone; switch one of them off");
+            }
+            if self.logprobs.as_ref().is_some_and(|given| given.mode.contains(LogprobMode::Processed)) {
+                return conflict(
+                    "logprobs.mode",
+                    "of the law of its draw no logprobs are told; use another mode",
+                );
             }
         }
         for filter in Filter::ALL.into_iter().filter(|filter| self.is_on(*filter, vocab)) {

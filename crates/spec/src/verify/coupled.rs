@@ -48,17 +48,20 @@ impl Walk {
     }
 }
 
-/// Checks that a request may have drafts: mirostat's limit at a row would depend on the tokens drawn before
-/// it (F6).
+/// Checks that a request may have drafts: mirostat's limit and adaptive-p's mean at a row would depend on the
+/// tokens drawn before it (F6, D3).
 ///
 /// # Errors
-/// - [`Error::Conflict`] for mirostat.
+/// - [`Error::Conflict`] for mirostat and for adaptive-p.
 pub fn check_drafts(params: &SamplingParams, drafts: usize) -> Result<()> {
-    if params.mirostat.is_some() && drafts > 0 {
-        let reason = "its limit moves with every token that is drawn; let the request step without drafts";
-        return Err(Error::Conflict { parameter: "mirostat", other: "drafts", reason });
+    match params.steered_by().filter(|_| drafts > 0) {
+        None => Ok(()),
+        Some(parameter) => {
+            let reason =
+                "its state moves with every token that is drawn; let the request step without drafts";
+            Err(Error::Conflict { parameter, other: "drafts", reason })
+        }
     }
-    Ok(())
 }
 
 /// Checks that the drafts of a request may be judged by probabilities: no rule says yet what is emitted in

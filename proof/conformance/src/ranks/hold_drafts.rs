@@ -18,11 +18,11 @@ const MODES: [VerifyMode; 5] = [
 ];
 
 /// How many of the batch's rows each request has beside its first one: as many requests as fit. One with
-/// mirostat has none.
+/// mirostat or adaptive-p has none.
 fn counts(batch: &Batch) -> Vec<u32> {
     let (mut counts, mut left) = (Vec::new(), batch.rows);
     while left > 0 {
-        let most = if batch.params(counts.len()).mirostat.is_some() { 0 } else { counts.len() % 5 };
+        let most = if batch.params(counts.len()).steered_by().is_some() { 0 } else { counts.len() % 5 };
         let drafts = most.min(left - 1);
         counts.push(drafts as u32);
         left -= drafts + 1;

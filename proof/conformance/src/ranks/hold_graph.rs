@@ -26,8 +26,8 @@ pub(super) fn hold_graph(
     (one, many): (&mut Pool, &mut Pool),
     (slots, layouts): (&[Slot], &[LogitsLayout]),
 ) -> gumball_spec::Result<Option<String>> {
-    let without_mirostat = |row: &usize| batch.params(*row).mirostat.is_none();
-    let requests: Vec<usize> = (0..batch.rows).filter(without_mirostat).take(batch.rows / 3).collect();
+    let may_have_drafts = |row: &usize| batch.params(*row).steered_by().is_none();
+    let requests: Vec<usize> = (0..batch.rows).filter(may_have_drafts).take(batch.rows / 3).collect();
     let slots: Vec<Slot> = requests.iter().map(|row| slots[*row]).collect();
     let (count, mode) = (slots.len(), VerifyMode::Coupled);
     if count == 0 {

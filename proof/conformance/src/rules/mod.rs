@@ -102,6 +102,7 @@ families! {
     filter::agreement => agreement_rules,
     draw::race => race_rules,
     draw::laws => law_rules,
+    draw::adaptive => adaptive_rules,
     draw::marks => mark_rules,
     draw::neighbours => neighbour_rules,
     logprobs => logprob_rules,

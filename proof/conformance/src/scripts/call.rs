@@ -51,9 +51,9 @@ pub enum Call {
 
 /// The state of the pools that the choice of a call depends on.
 pub struct Scene<'a> {
-    /// The slots of the requests in flight, and of the requests with mirostat among them.
+    /// The slots of the requests in flight, and of the requests with mirostat or adaptive-p among them.
     pub live: &'a [Slot],
-    pub with_mirostat: &'a [Slot],
+    pub with_mu: &'a [Slot],
     /// The last assignment, with padding in place of requests that have ended.
     pub assigned: Option<&'a Batch>,
     /// The slots of the last step or verification, as above.
@@ -104,7 +104,7 @@ impl Call {
 
     /// Chooses a call; a first byte of 0 chooses none.
     pub fn choose(bytes: &mut Bytes<'_>, scene: &Scene<'_>) -> Option<Self> {
-        let Scene { live, with_mirostat, assigned, last, fetchable, unseen } = *scene;
+        let Scene { live, with_mu, assigned, last, fetchable, unseen } = *scene;
         let kind = bytes.byte() % 32;
         // Of nothing in flight, there is nothing to do but to admit.
         let kind = if live.is_empty() && (1..29).contains(&kind) { 1 } else { kind };
@@ -115,12 +115,12 @@ impl Call {
                 live[bytes.below(live.len())]
             }
         };
-        // Requests with mirostat have no drafts, and several steps that the host does not see make a device
-        // forget their limits.
+        // Requests with mirostat or adaptive-p have no drafts, and several steps that the host does not see
+        // make a device forget their limits.
         let how = bytes.byte();
         let (all, drafts) = (how >= 245, how & 1 != 0);
-        let without_mirostat: Vec<Slot> =
-            live.iter().copied().filter(|slot| all || !with_mirostat.contains(slot)).collect();
+        let without_mu: Vec<Slot> =
+            live.iter().copied().filter(|slot| all || !with_mu.contains(slot)).collect();
         Some(match kind {
             1..=4 => Self::Admit { params: bytes.byte(), prompt: ids(bytes) },
             5 => Self::Resume {
@@ -138,9 +138,9 @@ impl Call {
                 Self::Shorten(slots, counts)
             }
             11..=14 => Self::Step(Batch::choose(bytes, live)),
-            15..=18 => Self::Verify(Batch::choose(bytes, &without_mirostat).with_drafts(bytes)),
+            15..=18 => Self::Verify(Batch::choose(bytes, &without_mu).with_drafts(bytes)),
             19 => {
-                let mut batch = Batch::choose(bytes, &without_mirostat);
+                let mut batch = Batch::choose(bytes, &without_mu);
                 batch.slots.extend(live.first().filter(|_| drafts));
                 let (siblings, probs) = ([1, 3, 1, 3, 64, 1, 3, 65][usize::from(how / 2) % 8], how & 64 != 0);
                 Self::Draft { batch: batch.with_drafts(bytes), siblings, probs }
@@ -151,22 +151,22 @@ impl Call {
                 prompt: bytes.below(3),
             },
             21..=23 => {
-                let batch = in_order(Batch::choose(bytes, &without_mirostat));
+                let batch = in_order(Batch::choose(bytes, &without_mu));
                 Self::Enqueue(if drafts { batch.with_drafts(bytes) } else { batch })
             }
             24 => {
-                let batch = in_order(Batch::choose(bytes, &without_mirostat));
+                let batch = in_order(Batch::choose(bytes, &without_mu));
                 Self::Assign(sound(if drafts { batch.with_drafts(bytes) } else { batch }, live))
             }
             25 | 26 => Self::EnqueueAssigned(Batch { rows_seed: bytes.byte(), ..assigned?.clone() }),
             9 | 27 => {
                 let last = last?;
-                // Of mirostat's limits a device knows the last two.
-                let count = |slot| if with_mirostat.contains(slot) { 0 } else { bytes.of(&[1, 0, 2, 40]) };
+                // Of their numbers a device knows the last two.
+                let count = |slot| if with_mu.contains(slot) { 0 } else { bytes.of(&[1, 0, 2, 40]) };
                 Self::EnqueueShorten(last.iter().map(count).collect())
             }
             28 => {
-                let batch = in_order(Batch::choose(bytes, &without_mirostat));
+                let batch = in_order(Batch::choose(bytes, &without_mu));
                 let batch = sound(if drafts { batch.with_drafts(bytes) } else { batch }, live);
                 let turns = if unseen { 1 + how / 2 % 3 } else { 1 };
                 let turn = |turn| {

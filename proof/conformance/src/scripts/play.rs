@@ -89,7 +89,7 @@ pub fn play(
             return Err(told("a refused call changed a sequence".to_owned()));
         }
         // Without a look a device gets ahead of the host's copies, by several steps.
-        let looks = turn % 3 > 0 || !setup.keep_histories || known.has_mirostat();
+        let looks = turn % 3 > 0 || !setup.keep_histories || known.has_mu();
         if looks || outcome != Outcome::Accepted {
             let (wanted, seen) = (one.states(&known), other.states(&known));
             if wanted != seen {
@@ -128,22 +128,22 @@ fn one_word(name: &str, word: u32) -> Results {
 }
 
 impl Known {
-    /// Returns the requests in flight whose drafts and limits depend on mirostat.
-    fn with_mirostat(&self) -> Vec<Slot> {
-        self.live.iter().filter(|(_, params)| params.mirostat.is_some()).map(|(slot, _)| *slot).collect()
+    /// Returns the requests in flight with mirostat or adaptive-p: they have no drafts.
+    fn with_mu(&self) -> Vec<Slot> {
+        self.live.iter().filter(|(_, params)| params.steered_by().is_some()).map(|(slot, _)| *slot).collect()
     }
 
     /// Returns whether a request's limit moves, which several steps that are not looked at would make a
     /// device forget.
-    fn has_mirostat(&self) -> bool {
-        !self.with_mirostat().is_empty()
+    fn has_mu(&self) -> bool {
+        !self.with_mu().is_empty()
     }
 
     fn choose(&self, bytes: &mut Bytes<'_>, setup: Setup) -> Option<Call> {
         let live: Vec<Slot> = self.live.iter().map(|(slot, _)| *slot).collect();
         let scene = Scene {
             live: &live,
-            with_mirostat: &self.with_mirostat(),
+            with_mu: &self.with_mu(),
             assigned: self.assigned.as_ref(),
             last: self.last.as_deref(),
             fetchable: self.fetchable,
@@ -196,7 +196,7 @@ impl Known {
     }
 }
 
-/// A sequence as plain numbers: prompt, output, seed, position, draw index, and the bits of mirostat's limit.
+/// A sequence as plain numbers: prompt, output, seed, position, draw index, and the bits of `mu`.
 type Sequence = (Vec<u32>, Vec<u32>, u64, u32, u32, u32);
 
 impl Played<'_> {

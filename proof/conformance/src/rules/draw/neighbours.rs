@@ -26,6 +26,7 @@ fn busy(seed: u64) -> SamplingParams {
         xtc_exempt_ids: vec![],
         no_repeat_ngram_exempt_ids: vec![],
         mirostat: None,
+        adaptive_target: -1.0,
         order: FilterOrder::Default,
         top_k: 40,
         logprobs: Some(LogprobsParams { top_n: 3, ..Default::default() }),

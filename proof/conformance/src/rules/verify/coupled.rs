@@ -30,7 +30,7 @@ rules!(coupled_rules:
     E6 drafts_on_the_path_move_the_window,
     E6 drafts_off_the_path_do_not_count,
     E6 drafts_on_the_path_count_towards_min_tokens,
-    F6 mirostat_is_refused_beside_drafts,
+    F6 mirostat_and_adaptive_p_are_refused_beside_drafts,
     S3 the_stream_is_that_of_decoding_without_drafts,
     S3 any_request_with_drafts_is_the_definitions,
 );
@@ -290,16 +290,21 @@ fn drafts_on_the_path_count_towards_min_tokens(check: &Check<'_>) {
     check.walks_to(&chain, &[0, 1, 2], &[1, 1, 4]);
 }
 
-fn mirostat_is_refused_beside_drafts(check: &Check<'_>) {
+fn mirostat_and_adaptive_p_are_refused_beside_drafts(check: &Check<'_>) {
     let mirostat = Some(Mirostat { tau: 3.0, eta: 0.2, mu: None });
-    for temperature in [1.0, 0.0] {
-        let params = SamplingParams { mirostat, temperature, ..Default::default() };
+    let with_mirostat = SamplingParams { mirostat, ..Default::default() };
+    let adaptive = SamplingParams { adaptive_target: 0.3, ..Default::default() };
+    let all = [with_mirostat, adaptive].into_iter().zip(["mirostat", "adaptive_target"]);
+    for ((params, name), temperature) in all.flat_map(|one| [(one.clone(), 1.0), (one, 0.0)]) {
+        let params = SamplingParams { temperature, ..params };
         let root = Case::of(&rows::bell(300, 2.0, 3), params).at(7, 3);
         let alone = check.walks(&Drafted::chain(root.clone(), []));
-        assert_eq!(alone[0].1.mu != root.mu, temperature > 0.0, "without drafts its limit moves");
+        assert_eq!(alone[0].1.mu != root.mu, temperature > 0.0, "without drafts mu moves");
         let row = Logits::new(Dtype::F32, &rows::bell(300, 2.0, 4));
-        let error = check.attempts(&Drafted::chain(root, [(5, row)])).expect_err("mirostat");
-        assert!(matches!(error, Error::Conflict { parameter: "mirostat", other: "drafts", .. }), "{error}");
+        let error = check.attempts(&Drafted::chain(root, [(5, row)])).expect_err(name);
+        let is_named =
+            matches!(&error, Error::Conflict { parameter, other: "drafts", .. } if *parameter == name);
+        assert!(is_named, "{error}");
     }
 }
 
@@ -333,7 +338,8 @@ fn the_stream_is_that_of_decoding_without_drafts(check: &Check<'_>) {
         let mut words = Words(seed);
         let data: Vec<u8> = (0..200).map(|_| words.word() as u8).collect();
         let mut params = generate::params(&mut Bytes(&data), vocab);
-        (params.mirostat, params.logprobs) = (None, Some(LogprobsParams::default()));
+        (params.mirostat, params.adaptive_target) = (None, -1.0);
+        params.logprobs = Some(LogprobsParams::default());
         let prompt = [3, 7, 3];
         let start = Case::of(&model(&prompt, vocab), params).after(&prompt, &[]).at(seed, 3);
         let ahead = |case: &Case, token: i32| {

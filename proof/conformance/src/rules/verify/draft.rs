@@ -153,7 +153,7 @@ fn any_drafts_are_the_definitions(check: &Check<'_>) {
         let mut words = Words(seed);
         let data: Vec<u8> = (0..300).map(|_| words.word() as u8).collect();
         let mut case = generate::case(&data);
-        case.params.mirostat = None;
+        (case.params.mirostat, case.params.adaptive_target) = (None, -1.0);
         if case.kind == Kind::Probabilities {
             generate::speak_of_probabilities(&mut case.params);
         }
