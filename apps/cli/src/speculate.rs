@@ -55,7 +55,7 @@ impl SpeculateArgs {
     /// Checks that a request may have drafts.
     ///
     /// # Errors
-    /// - [`gumball_spec::Error::Conflict`] for one with mirostat.
+    /// - [`gumball_spec::Error::Conflict`] for one with mirostat or adaptive-p.
     /// - [`Error::Usage`] for a draft model with a fast head: the host computes it.
     pub fn check(&self, params: &SamplingParams) -> Result<()> {
         if self.draft_head == Some(HeadKind::Fast) {
@@ -67,11 +67,13 @@ impl SpeculateArgs {
             (_, Some(_)) => "--draft-model",
             _ => return Ok(()),
         };
-        if params.mirostat.is_none() {
-            return Ok(());
-        }
-        let reason = "its limit at a draft depends on the tokens drawn before; leave out one of the two";
-        Err(Error::Spec(gumball_spec::Error::Conflict { parameter, other: "--mirostat", reason }))
+        let other = match params.steered_by() {
+            None => return Ok(()),
+            Some("mirostat") => "--mirostat",
+            Some(_) => "--adaptive-target",
+        };
+        let reason = "its state at a draft depends on the tokens drawn before; leave out one of the two";
+        Err(Error::Spec(gumball_spec::Error::Conflict { parameter, other, reason }))
     }
 
     /// Returns what drafts for a model, if anything shall.

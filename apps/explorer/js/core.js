@@ -63,7 +63,7 @@ export async function draws(row, settings, n, passed = () => false) {
   return drawn;
 }
 
-/** Draws the token after a row: its id, if there is one, and mirostat's limit after it. @returns {Promise<{id: number | undefined, mu: number}>} */
+/** Draws the token after a row: its id, if there is one, and mirostat's limit or the mean of adaptive-p after it. @returns {Promise<{id: number | undefined, mu: number}>} */
 export const draw = (row, settings) => ask("draw", { key: key(row), settings });
 
 /**

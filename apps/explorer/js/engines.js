@@ -96,8 +96,9 @@ export function engineCode(target, settings, row) {
         flags.push("--mirostat 2", `--mirostat-ent ${given.mirostat.tau}`, `--mirostat-lr ${given.mirostat.eta}`);
         if (given.mirostat.mu !== undefined) missing.add("mirostat.mu");
       }
+      if (given.adaptive_target >= 0) flags.push("--samplers 'penalties;dry;top_n_sigma;top_k;typ_p;top_p;min_p;xtc;temperature;adaptive_p'", `--adaptive-target ${given.adaptive_target}`, `--adaptive-decay ${given.adaptive_decay ?? 0.9}`);
       for (const [id, bias] of biases) flag("--logit-bias", `${id}${bias < 0 ? "" : "+"}${bias === -Infinity ? "-inf" : bias}`);
-      for (const name of ["penalty_window", "dry", "mirostat", "dynamic_temperature"]) missing.delete(name);
+      for (const name of ["penalty_window", "dry", "mirostat", "dynamic_temperature", "adaptive_target", "adaptive_decay"]) missing.delete(name);
       if (phrases.length) missing.add("bad_words of several ids");
       return `llama-cli -m model.gguf ${flags.join(" ")}`;
     },

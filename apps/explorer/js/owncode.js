@@ -30,6 +30,7 @@ export function pythonCode(settings, row) {
   };
   const options = [row.ids.length ? `prompt=${python(row.ids)}` : "", settings.draw ? `draw=${settings.draw}` : ""].filter(Boolean);
   return [
+    ...(settings.mu === undefined ? [] : ["from dataclasses import replace"]),
     "import numpy as np",
     `from gumball import ${[...classes(params), "Sampler", "SamplingParams"].sort().join(", ")}`,
     "",
@@ -37,6 +38,7 @@ export function pythonCode(settings, row) {
     `params = SamplingParams(${Object.entries(params).map(field).join(", ")})`,
     `sampler = Sampler(params, len(logits)${options.map((one) => `, ${one}`).join("")})`,
     ...(row.output.length ? [`for id in ${python(row.output)}:`, "    sampler.push(id)"] : []),
+    ...(settings.mu === undefined ? [] : [`sampler = Sampler.resume(params, len(logits), replace(sampler.state, mu=${python(settings.mu)}))`]),
     "print(sampler.sample(logits))",
   ].join("\n");
 }
@@ -75,7 +77,7 @@ export function rustCode(settings, row) {
   };
   const scopes = Object.keys(params).some((name) => name.endsWith("_scope"));
   const order = "order" in params ? ["FilterOrder", ...(Array.isArray(params.order) ? ["Filter"] : [])] : [];
-  const names = [...classes(params), ...order, ...(scopes ? ["Scope"] : []), "Sampler", "SamplingParams"].sort();
+  const names = [...classes(params), ...order, ...(scopes ? ["Scope"] : []), ...(settings.mu === undefined ? [] : ["State"]), "Sampler", "SamplingParams"].sort();
   const context = (row.ids.length ? `.with_prompt(&[${row.ids.join(", ")}])` : "") + (settings.draw ? `.with_draw(${settings.draw})` : "");
   return [
     `use gumball_engine::{${names.join(", ")}};`,
@@ -90,6 +92,7 @@ export function rustCode(settings, row) {
     "    };",
     `    let mut sampler = Sampler::new(params, logits.len())?${context};`,
     ...(row.output.length ? [`    for id in [${row.output.join(", ")}] {`, "        sampler.push(id);", "    }"] : []),
+    ...(settings.mu === undefined ? [] : [`    let state = State { mu: ${float(settings.mu)}, ..sampler.sequence().state() };`, "    let mut sampler = Sampler::new(sampler.sequence().params().clone(), logits.len())?.with_state(state)?;"]),
     '    println!("{:?}", sampler.sample(&logits)?.id);',
     "    Ok(())",
     "}",

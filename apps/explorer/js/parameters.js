@@ -100,7 +100,7 @@ function control({ name, holds, about, neutral, stage, range, is_open, usual }) 
   const shared = { name: own, label, group, off: neutral, help: about.replace(/ \([A-Z]\d+[a-z]?\)/g, "") };
   if (holds === "boolean") return { ...shared, kind: "flag" };
   // A slider goes up to ten times a usual value if the range goes on, in steps of a tenth of it or less, finer near 0 where it is small.
-  const some = usual || neutral || 1;
+  const some = Math.abs(usual || neutral || 1);
   const max = range[1] <= 1 ? range[1] : 10 * some;
   const step = holds === "integer" ? 1 : Math.min(0.01, 10 ** Math.floor(Math.log10(some / 10)));
   const min = Math.max(range[0], -max) + (is_open ? step : 0);

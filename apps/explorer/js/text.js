@@ -8,7 +8,7 @@ import { NEUTRAL } from "./parameters.js";
  * @typedef {{model: string, prompt: number[], forced: Record<number, number>, length: number, check?: string}} Plan
  * `model` is its digest, `forced` has an id for each place where none is drawn, `length` is how many tokens to write at most, and `check` is
  * that of the text.
- * @typedef {{id: number, forced: boolean, mu: number | undefined}} Step `mu` is mirostat's limit before it
+ * @typedef {{id: number, forced: boolean, mu: number | undefined}} Step `mu` is mirostat's limit or the mean of adaptive-p before it
  */
 
 /** How much memory rows may take; those that were used last stay. */
@@ -22,7 +22,7 @@ let steps = [];
 let plan = null;
 /** What the steps were drawn by. */
 let drawnBy = "";
-/** Mirostat's limit after the last step. */
+/** Mirostat's limit, or the mean of adaptive-p, after the last step. */
 let mu;
 /** Whether no token may be drawn after the last step. */
 let stuck = false;
@@ -65,11 +65,12 @@ async function rowAfter(output) {
 /** Brings the row to hand that a token is drawn from. */
 export const hold = async (place) => void (place < steps.length && (await rowAfter(before(place))));
 
-/** The settings by which the token at a place is drawn: ids that end a text wait for the least length, and mirostat has its limit. */
+/** The settings by which the token at a place is drawn: ids that end a text wait for the least length, mirostat has its limit and adaptive-p its mean. */
 export function settled(settings, place) {
   const limit = place < steps.length ? steps[place].mu : mu;
   const ends = settings.min_tokens > 0 ? { stop_ids: [...new Set([...(settings.stop_ids.match(/\d+/g) ?? []), ...served.ends.map(String)])].join(" ") } : {};
-  return { ...settings, ...ends, ...(settings.mirostat_tau > NEUTRAL.mirostat_tau && limit !== undefined && { mirostat_mu: String(limit) }) };
+  const state = limit === undefined ? {} : settings.mirostat_tau > NEUTRAL.mirostat_tau ? { mirostat_mu: String(limit) } : settings.adaptive_target >= 0 ? { mu: limit } : {};
+  return { ...settings, ...ends, ...state };
 }
 
 /** Why the text goes on no further than its last token; empty if it does. */

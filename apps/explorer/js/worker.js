@@ -10,17 +10,22 @@ const rows = new Map();
 
 /** Traces a row. `options` are those of `inspect` besides. */
 function traced(row, settings, options) {
-  const told = { prompt: row.ids, output: row.output, dtype: row.dtype, draw: settings.draw ?? 0, source: row.name, ...options };
+  const told = { prompt: row.ids, output: row.output, dtype: row.dtype, draw: settings.draw ?? 0, source: row.name, ...(settings.mu !== undefined && { mu: settings.mu }), ...options };
   // JSON cannot say a seed above 2^53; the settings can.
   return { ...inspect(row.logits, toParams(settings), told), seed: settings.seed };
 }
 
-/** Returns what `stepped` makes of a pool with a sequence in a slot that has a row's history. */
-function pooled(row, params, options, stepped) {
+/** Returns what `stepped` makes of a pool with a sequence in a slot that has a row's history, and the mean of adaptive-p if `mu` says it. */
+function pooled(row, params, options, stepped, mu) {
   const pool = new Pool(row.logits.length, options);
   try {
-    const slot = pool.admit(params, row.ids);
+    let slot = pool.admit(params, row.ids);
     for (const id of row.output) pool.push(slot, id);
+    if (mu !== undefined) {
+      const state = { ...pool.state(slot), mu };
+      pool.release(slot);
+      slot = pool.resume(params, state);
+    }
     return stepped(pool, slot);
   } finally {
     pool.free();
@@ -82,14 +87,20 @@ const asked = {
     const { logits, dtype } = rows.get(key);
     const slots = Array.from({ length: n }, (_, index) => pool.fork(slot, from + index));
     return [...pool.step(logits, slots, { dtype, row_indices: slots.map(() => 0) }).tokens];
-  }),
+  }, settings.mu),
 
   /** Draws the token after a row, as a text goes on. */
   draw({ key, settings }) {
     const row = rows.get(key);
-    const sampler = new Sampler(toParams(settings), row.logits.length, { prompt: row.ids, draw: settings.draw ?? 0 });
+    const params = toParams(settings);
+    let sampler = new Sampler(params, row.logits.length, { prompt: row.ids, draw: settings.draw ?? 0 });
     try {
       for (const id of row.output) sampler.push(id);
+      if (settings.mu !== undefined) {
+        const resumed = Sampler.resume(params, row.logits.length, { ...sampler.state, mu: settings.mu });
+        sampler.free();
+        sampler = resumed;
+      }
       return { id: sampler.sample(row.logits, { dtype: row.dtype }), mu: sampler.state.mu };
     } finally {
       sampler.free();

@@ -40,6 +40,8 @@ const CASES = [
   [9, { dry_multiplier: 1, repetition_penalty: 1.1 }],
   [3, { mirostat_tau: 3, mirostat_eta: 0.2 }],
   [3, { mirostat_tau: 3, mirostat_mu: 4.5 }],
+  [3, { adaptive_target: 0.3, min_p: 0.02 }],
+  [5, { adaptive_target: 0.2, adaptive_decay: 0.5, min_p: 0.02, mu: 0.6 }],
   [2, { dynamic_min: 0.5, dynamic_max: 2, dynamic_exponent: 1.5 }],
   [2, { temperature: 0, dynamic_min: 0.5, dynamic_max: 2, top_k: 5 }],
   [1, { temperature: 1.2, logit_bias: "7:2.5 28:-Infinity 253:3", banned_ids: "42 43", bad_words: "99;12 5;28 29 30", seed: "18446744073709551615" }],
@@ -57,8 +59,9 @@ function prepared(home) {
   return CASES.map(([where, set], index) => {
     const row = typeof where === "number" ? rows[where] : where;
     const settings = { ...NEUTRAL, ...set };
-    const sampler = new gumball.Sampler(toParams(settings), row.logits.length, { prompt: row.ids, draw: settings.draw });
+    let sampler = new gumball.Sampler(toParams(settings), row.logits.length, { prompt: row.ids, draw: settings.draw });
     for (const id of row.output) sampler.push(id);
+    if (settings.mu !== undefined) sampler = gumball.Sampler.resume(toParams(settings), row.logits.length, { ...sampler.state, mu: settings.mu });
     const token = sampler.sample(row.logits, { dtype: row.dtype });
     sampler.free();
     const folder = join(home, String(index));

@@ -190,7 +190,7 @@ GUMBALL_ENUM(gumball_work_kind) {
     // `ints`, `column`. It joins a chain's drafts.
     GUMBALL_WORK_COPY_DRAFTS = 3,
     // Taking the last tokens of the assigned requests away, as many as `ints` says: none where that is
-    // negative or above their number, or 1 with mirostat.
+    // negative or above their number, or 1 with mirostat or adaptive-p.
     GUMBALL_WORK_SHORTEN = 4,
 };
 
@@ -328,7 +328,7 @@ typedef struct {
     const uint32_t *ranks;
     // R: the temperature in use; 0 if greedy.
     const float *temperatures;
-    // R: mirostat's limit after the row, in bits; 0 without mirostat.
+    // R: mirostat's limit after the row, in bits, or the mean of adaptive-p; 0 without both.
     const float *mirostat_mu;
     // R: the token's logprob in the second mode; -inf if none was asked for.
     const float *second_logprobs;
@@ -458,7 +458,7 @@ typedef struct {
     // a long history is handed in.
     uint32_t position;
     uint32_t draw;
-    // Mirostat's limit for the next token, in bits; any number without mirostat.
+    // Mirostat's limit for the next token, in bits, or the mean of adaptive-p; any number without both.
     float mu;
 } gumball_state;
 
@@ -1031,7 +1031,7 @@ const uint32_t *gumball_outputs_kept(const gumball_outputs *outputs, size_t row,
 gumball_code gumball_outputs_kept_sets(const gumball_outputs *outputs, uint32_t *lengths, uint32_t *ids, size_t ids_len, size_t *needed);
 
 // Takes up a sequence where it was left, here or elsewhere, with the state's seed and draw index. With
-// mirostat, it cannot be shortened to before the state.
+// mirostat or adaptive-p, it cannot be shortened to before the state.
 //
 // Cost: copy.
 gumball_code gumball_pool_resume(gumball_pool *pool, const gumball_params *params, const gumball_state *state, int32_t *slot);
@@ -1048,13 +1048,13 @@ gumball_code gumball_pool_fork(gumball_pool *pool, int32_t of, uint32_t draw, in
 // Cost: small.
 gumball_code gumball_pool_release(gumball_pool *pool, int32_t slot);
 
-// Appends a token that was chosen elsewhere; mirostat's limit stays.
+// Appends a token that was chosen elsewhere; `mu` stays.
 //
 // Cost: wait.
 gumball_code gumball_pool_push(gumball_pool *pool, int32_t slot, uint32_t id);
 
 // Takes away the last `counts[i]` output tokens of the sequence in `slots[i]`, which is then as it was
-// before them, mirostat's limit included. No slot stands there twice. On a device the states go through the
+// before them, `mu` included. No slot stands there twice. On a device the states go through the
 // host, which may have to wait; GUMBALL_WORK_SHORTEN waits for nothing.
 //
 // Cost: wait.
@@ -1084,9 +1084,9 @@ gumball_code gumball_pool_needs_whole_row(gumball_pool *pool, int32_t slot, uint
 //
 // `rows`: a request with n drafts has n + 1, one after the other: one at the end of its history, then one
 // after each draft. Without drafts that is a step. The drafts and rows of a slot of -1 are not used. A stop
-// id that is emitted is the last token. A request with mirostat has no drafts. In GUMBALL_BLOCK drafts are
-// chains, and no token is forced beside them. Over ranks GUMBALL_SURVEY takes none, and `probs` has whole
-// rows of all requests.
+// id that is emitted is the last token. A request with mirostat or adaptive-p has no drafts. In
+// GUMBALL_BLOCK drafts are chains, and no token is forced beside them. Over ranks GUMBALL_SURVEY takes none,
+// and `probs` has whole rows of all requests.
 //
 // Cost: compute.
 gumball_code gumball_pool_verify(gumball_pool *pool,
@@ -1250,7 +1250,7 @@ gumball_code gumball_pool_before_replay(gumball_pool *pool, const gumball_record
 void gumball_recorded_free(gumball_recorded *recorded);
 
 // Makes a sampler. `state`: where another sampler or pool left the sequence, with its seed and draw index;
-// with mirostat, it cannot be shortened to before the state. NULL: the history is empty;
+// with mirostat or adaptive-p, it cannot be shortened to before the state. NULL: the history is empty;
 // gumball_sampler_reset gives it a prompt.
 //
 // Cost: copy.
@@ -1279,12 +1279,12 @@ gumball_code gumball_sampler_sample(gumball_sampler *sampler, const gumball_rows
 // Cost: compute.
 gumball_code gumball_sampler_sample_n(gumball_sampler *sampler, const gumball_rows *row, uint32_t n, gumball_token *tokens);
 
-// Appends a token that was chosen elsewhere; mirostat's limit stays.
+// Appends a token that was chosen elsewhere; `mu` stays.
 //
 // Cost: small.
 gumball_code gumball_sampler_push(gumball_sampler *sampler, uint32_t id);
 
-// Takes back the last `count` output tokens, and mirostat's limit with them.
+// Takes back the last `count` output tokens, and `mu` with them.
 //
 // Cost: copy.
 gumball_code gumball_sampler_shorten(gumball_sampler *sampler, size_t count);

@@ -92,9 +92,9 @@ pub unsafe extern "C" fn gumball_pool_step(
 ///
 /// `rows`: a request with n drafts has n + 1, one after the other: one at the end of its history, then one
 /// after each draft. Without drafts that is a step. The drafts and rows of a slot of -1 are not used. A stop
-/// id that is emitted is the last token. A request with mirostat has no drafts. In GUMBALL_BLOCK drafts are
-/// chains, and no token is forced beside them. Over ranks GUMBALL_SURVEY takes none, and `probs` has whole
-/// rows of all requests.
+/// id that is emitted is the last token. A request with mirostat or adaptive-p has no drafts. In
+/// GUMBALL_BLOCK drafts are chains, and no token is forced beside them. Over ranks GUMBALL_SURVEY takes none,
+/// and `probs` has whole rows of all requests.
 ///
 /// Cost: compute.
 #[unsafe(no_mangle)]

@@ -70,7 +70,7 @@ pub struct OutputsView {
     pub ranks: *const u32,
     /// R: the temperature in use; 0 if greedy.
     pub temperatures: *const f32,
-    /// R: mirostat's limit after the row, in bits; 0 without mirostat.
+    /// R: mirostat's limit after the row, in bits, or the mean of adaptive-p; 0 without both.
     pub mirostat_mu: *const f32,
     /// R: the token's logprob in the second mode; -inf if none was asked for.
     pub second_logprobs: *const f32,

@@ -181,7 +181,7 @@ pub unsafe extern "C" fn gumball_pool_admit(
 }
 
 /// Takes up a sequence where it was left, here or elsewhere, with the state's seed and draw index. With
-/// mirostat, it cannot be shortened to before the state.
+/// mirostat or adaptive-p, it cannot be shortened to before the state.
 ///
 /// Cost: copy.
 #[unsafe(no_mangle)]
@@ -230,7 +230,7 @@ pub extern "C" fn gumball_pool_release(pool: Option<&mut Pool>, slot: i32) -> Co
     call(|_| Ok(require("pool", pool)?.inner.release(slot)?))
 }
 
-/// Appends a token that was chosen elsewhere; mirostat's limit stays.
+/// Appends a token that was chosen elsewhere; `mu` stays.
 ///
 /// Cost: wait.
 #[unsafe(no_mangle)]
@@ -239,7 +239,7 @@ pub extern "C" fn gumball_pool_push(pool: Option<&mut Pool>, slot: i32, id: u32)
 }
 
 /// Takes away the last `counts[i]` output tokens of the sequence in `slots[i]`, which is then as it was
-/// before them, mirostat's limit included. No slot stands there twice. On a device the states go through the
+/// before them, `mu` included. No slot stands there twice. On a device the states go through the
 /// host, which may have to wait; GUMBALL_WORK_SHORTEN waits for nothing.
 ///
 /// Cost: wait.

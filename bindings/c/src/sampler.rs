@@ -101,7 +101,7 @@ impl Token {
 }
 
 /// Makes a sampler. `state`: where another sampler or pool left the sequence, with its seed and draw index;
-/// with mirostat, it cannot be shortened to before the state. NULL: the history is empty;
+/// with mirostat or adaptive-p, it cannot be shortened to before the state. NULL: the history is empty;
 /// gumball_sampler_reset gives it a prompt.
 ///
 /// Cost: copy.
@@ -231,7 +231,7 @@ pub unsafe extern "C" fn gumball_sampler_sample_n(
     })
 }
 
-/// Appends a token that was chosen elsewhere; mirostat's limit stays.
+/// Appends a token that was chosen elsewhere; `mu` stays.
 ///
 /// Cost: small.
 #[unsafe(no_mangle)]
@@ -242,7 +242,7 @@ pub extern "C" fn gumball_sampler_push(sampler: Option<&mut Sampler>, id: u32) -
     })
 }
 
-/// Takes back the last `count` output tokens, and mirostat's limit with them.
+/// Takes back the last `count` output tokens, and `mu` with them.
 ///
 /// Cost: copy.
 #[unsafe(no_mangle)]

@@ -20,7 +20,7 @@ pub struct State {
     /// a long history is handed in.
     pub position: u32,
     pub draw: u32,
-    /// Mirostat's limit for the next token, in bits; any number without mirostat.
+    /// Mirostat's limit for the next token, in bits, or the mean of adaptive-p; any number without both.
     pub mu: f32,
 }
 

@@ -44,7 +44,7 @@ pub enum WorkKind {
     /// `ints`, `column`. It joins a chain's drafts.
     GUMBALL_WORK_COPY_DRAFTS = 3,
     /// Taking the last tokens of the assigned requests away, as many as `ints` says: none where that is
-    /// negative or above their number, or 1 with mirostat.
+    /// negative or above their number, or 1 with mirostat or adaptive-p.
     GUMBALL_WORK_SHORTEN = 4,
 }
 

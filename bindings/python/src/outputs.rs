@@ -28,7 +28,7 @@ use crate::modules;
 /// logprobs       [R] float32           of the tokens, natural                         -inf
 /// ranks          [R] uint32            of the tokens, from 1                          0
 /// temperatures   [R] float32           in use; 0 if greedy                            0
-/// mirostat_mu    [R] float32           mirostat's limits after the rows, in bits      0
+/// mirostat_mu    [R] float32           mirostat's limits in bits, adaptive-p's means  0
 /// second_logprobs [R] float32          of the tokens, in the second mode              -inf
 /// top_ids        [R, top_n] int32      the most likely ids                            -1
 /// top_logprobs   [R, top_n] float32    their logprobs                                 -inf

@@ -108,7 +108,7 @@ attributes! {
     /// The temperature at which the last row was drawn; 0 if greedy, or before the first row.
     temperature: f32 = |inner| inner.last.map_or(0.0, |token| token.temperature);
 
-    /// Mirostat's limit for the next token, in bits; 0 without mirostat.
+    /// Mirostat's limit for the next token, in bits, or the mean of adaptive-p; 0 without both.
     mu: f32 = |inner| inner.sampler.sequence().mu();
 
     /// The ids that the filters kept of the last row, in the order of tokens, a list of int. Empty unless

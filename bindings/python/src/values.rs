@@ -154,8 +154,8 @@ value! {
     /// number says. Work after it reads the shorter requests.
     ///
     /// counts: one for each assigned slot: a list, or int32 or int64 in the memory of the device. A number
-    /// below 0 or above the number of output tokens takes nothing away, and so does one above 1 with
-    /// mirostat. Pool.output and state read the sequence back: of a pool with keep_histories always, of
+    /// below 0 or above the number of output tokens takes nothing away, and so does one above 1 with mirostat
+    /// or adaptive-p. Pool.output and state read the sequence back: of a pool with keep_histories always, of
     /// others on devices as long as the outputs of each step were fetched.
     Shorten(counts) {
         counts: Py<PyAny>,

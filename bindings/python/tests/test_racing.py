@@ -63,6 +63,7 @@ PARAMS = {
     "joint": SamplingParams(seed=1, top_k=2000, top_p=0.9, min_p=0.001, order="joint"),
     "xtc": SamplingParams(seed=1, xtc_probability=1, xtc_threshold=0.001),
     "mirostat": SamplingParams(seed=1, mirostat=Mirostat(4, 0.1)),
+    "adaptive": SamplingParams(seed=1, adaptive_target=0.3, top_k=500),
     "dynamic": SamplingParams(seed=1, dynamic_temperature=DynamicTemperature(0.5, 2)),
     "logprobs": SamplingParams(seed=1, top_p=0.9, logprobs=LogprobsParams("processed", 20, [1, 2, 31_999])),
     "edits": SamplingParams(seed=1, **EDITS),

@@ -106,7 +106,7 @@ fn described(parameter: &Parameter, neutral: &Value) -> Value {
         described["range"] = json!([range.least, range.most]);
         described["is_open"] = range.is_open.into();
     }
-    if parameter.filter.is_some() || parameter.name == "mirostat" {
+    if parameter.filter.is_some() || ["mirostat", "adaptive_target"].contains(&parameter.name) {
         let name = parameter.filter.map_or(parameter.name, |filter| filter.name());
         let (title, purpose) = filter_words(name);
         described["filter"] = json!({ "name": name, "title": title, "purpose": purpose });

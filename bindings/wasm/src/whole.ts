@@ -10,8 +10,8 @@ export interface Parameter {
   /** The least and the largest number, and whether the least one lies outside. */
   range?: [number, number];
   is_open?: boolean;
-  /** The filter that it switches on, or mirostat: its name, the name as people write it, and what it is for. */
-  filter?: { name: Filter | "mirostat"; title: string; purpose: string };
+  /** The filter that it switches on, mirostat or adaptive-p: its name, the name as people write it, and what it is for. */
+  filter?: { name: Filter | "mirostat" | "adaptive_target"; title: string; purpose: string };
   /** A usual value of a filter's parameter, 1 for true. */
   usual?: number;
 }
@@ -109,7 +109,7 @@ export interface Outputs {
   ranks: Uint32Array;
   /** The temperatures in use; 0 if greedy. */
   temperatures: Float32Array;
-  /** Mirostat's limits for the next tokens, in bits. */
+  /** Mirostat's limits for the next tokens, in bits, or the means of adaptive-p. */
   mirostat_mu: Float32Array;
   /** The logprobs of the tokens in the second mode; -Infinity where none was asked for. */
   second_logprobs: Float32Array;
@@ -230,7 +230,7 @@ export interface InspectOptions extends Omit<SampleOptions, "hook" | "kind"> {
   position?: number;
   /** The draw index; 0. */
   draw?: number;
-  /** Mirostat's limit, in bits; that before the first token if left out. */
+  /** Mirostat's limit, in bits, or the mean of adaptive-p; that before the first token if left out. */
   mu?: number;
   /** Where the row comes from, in words. */
   source?: string;
@@ -251,7 +251,7 @@ export interface TracedToken {
   /** Its logit as it came, and after the edits; null: not finite. */
   raw: number | null;
   logit: number | null;
-  /** Its probability in the edited row, and in the kept set. */
+  /** Its probability in the edited row, and in the draw. */
   p: number;
   p_kept: number;
   /** When it arrived in the race, and its score; null where nothing was drawn or it was not kept. */

@@ -63,8 +63,8 @@ test("a fork draws as sample_n does under its index", () => {
   assert.ok(new Set(forks).size > 1);
 });
 
-test("a state goes on elsewhere", () => {
-  const params = { temperature: 1.2, mirostat: { tau: 4, eta: 0.2 }, seed: 5 };
+for (const [name, steered] of Object.entries({ mirostat: { mirostat: { tau: 4, eta: 0.2 } }, "adaptive-p": { adaptive_target: 0.3 } })) test(`a state goes on elsewhere with ${name}`, () => {
+  const params = { temperature: 1.2, ...steered, seed: 5 };
   const here = new Sampler(params, VOCAB, { prompt: [1, 2, 3], draw: 4 });
   here.sample(row(1));
   const state = here.state;

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from gumball.errors import RefusedError
+from gumball.plugins.states import steered_by
 
 from . import kept
 from .params import KNOWN, params_of
@@ -40,10 +41,9 @@ def refuse(request: Any, vocab: int, drafts: bool) -> None:
     try:
         made = params_of(params)
         made.validate(vocab)
-        if drafts and made.mirostat is not None:
-            raise RefusedError(
-                "mirostat_tau is given, but goes without drafts, which this server has for every request"
-            )
+        steered = steered_by(made)
+        if drafts and steered:
+            raise RefusedError(f"{steered} is given, but goes without drafts, which this server has for every request")
         kept.refuse_unless_told(params, made)
         outside = [id for id in (made.dry.breakers if made.dry else ()) if id >= vocab]
         if outside:

@@ -82,14 +82,17 @@ def test_what_cannot_be_carried_is_refused_where_it_enters(served: Any, params: 
         assert text in wired(params)[1]
 
 
-def test_mirostat_is_refused_where_there_are_drafts(served: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    arguments, params = served(), {"custom_params": {"mirostat_tau": 4.0}}
+@pytest.mark.parametrize(("name", "value"), [("mirostat_tau", 4.0), ("adaptive_target", 0.3)])
+def test_what_draws_steer_is_refused_where_there_are_drafts(
+    name: str, value: float, served: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arguments, params = served(), {"custom_params": {name: value}}
     assert entered(arguments, params).sampling_params.custom_params and wired(params)[1] is None
     monkeypatch.setattr(arguments, "speculative_algorithm", "EAGLE3")
     monkeypatch.setattr(GumballSamplingBackend, "drafts", True)
-    with pytest.raises(ValueError, match="mirostat_tau is given"):
+    with pytest.raises(ValueError, match=f"{name} is given"):
         entered(arguments, params)
-    assert "mirostat_tau is given" in wired(params)[1]
+    assert f"{name} is given" in wired(params)[1]
 
 
 def test_a_custom_logit_processor_is_refused_by_name(served: Any) -> None:

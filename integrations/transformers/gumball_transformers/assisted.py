@@ -16,6 +16,7 @@ from transformers.generation.candidate_generator import (
 )
 
 from gumball.errors import RefusedError
+from gumball.plugins.states import steered_by
 
 from .calls import CACHE, no_token
 from .decoding import Call
@@ -192,8 +193,9 @@ def _refuse(call: Call, assistant_model: Any) -> None:
     rows = call.ids.shape[0]
     if rows != 1:
         refuse(f"the batch has {rows} rows", "generate a row a call, or leave the assistant out")
-    if call.params[0].mirostat is not None:
-        refuse("mirostat is asked for")
+    steered = steered_by(call.params[0])
+    if steered:
+        refuse(f"{steered} is asked for")
     if call.encodes:
         refuse("the model has an encoder")
     if call.head is not None:

@@ -55,6 +55,8 @@ VALUES: dict[str, tuple[Any, dict[str, Any]]] = {
     "dry_allowed_length": (1, {"dry_multiplier": 9.0} | BIASED),
     "dry_breakers": ([5, 6, 7], {"dry_multiplier": 9.0, "dry_allowed_length": 1} | BIASED),
     "dry_window": (4, {"dry_multiplier": 9.0, "dry_allowed_length": 1} | BIASED),
+    "adaptive_target": (0.0, {}),
+    "adaptive_decay": (0.0, {"adaptive_target": 0.5}),
     "mirostat_tau": (0.5, {}),
     "mirostat_eta": (1.0, {"mirostat_tau": 1.0}),
     "mirostat_mu": (0.1, {"mirostat_tau": 1.0}),

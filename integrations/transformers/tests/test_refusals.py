@@ -52,7 +52,7 @@ def test_it_is_refused_with_a_reason(recorded: Any, name: str) -> None:
 NOT_WITH_DRAFTS: dict[str, tuple[dict[str, Any], str]] = {
     "mirostat": (
         {"mirostat_tau": 3.0},
-        "mirostat is asked for, which does not go with drafts; leave the assistant out",
+        "mirostat_tau is asked for, which does not go with drafts; leave the assistant out",
     ),
     "attentions": ({"output_attentions": True, "return_dict_in_generate": True}, "output_attentions is True"),
     "no cache": ({"use_cache": False}, "use_cache"),

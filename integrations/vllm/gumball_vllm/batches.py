@@ -18,10 +18,10 @@ UNKNOWN = -(1 << 40)
 
 
 class Batch:
-    """A batch while it has the same requests. owners: their numbers. mirostat: those with mirostat, whose drafts are not looked at."""
+    """A batch while it has the same requests. owners: their numbers. steered: those with mirostat or adaptive-p, whose drafts are not looked at."""
 
     owners: NDArray[np.int64]
-    mirostat: NDArray[np.bool_]
+    steered: NDArray[np.bool_]
     _asked: Asked | None = None
     _chains: Chains | None = None
 
@@ -38,7 +38,7 @@ class Batch:
     def chains(self, counts: Any, like: torch.Tensor) -> Chains:
         """The batch's drafts. counts: how many each request has. like: a tensor where they lie."""
         if self._chains is None or not np.array_equal(self._chains.counts, counts):
-            self._chains = Chains(counts, self.mirostat, like)
+            self._chains = Chains(counts, self.steered, like)
         return self._chains
 
 

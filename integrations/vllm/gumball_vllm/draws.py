@@ -75,7 +75,7 @@ def verify(
     """Draws the tokens of each row of the batch while they equal its drafts, and one more (rule S3).
 
     logits: [rows + drafts, vocab], those of a row in turn; or hidden states, as for :func:`draw`. counts: the number of drafts of each row.
-    drafts: those of all rows, int32 or int64, where the logits lie. The tokens are those of :func:`draw`, called once for each. Drafts of a request with mirostat are not looked at.
+    drafts: those of all rows, int32 or int64, where the logits lie. The tokens are those of :func:`draw`, called once for each. Drafts of a request with mirostat or adaptive-p are not looked at.
     """
     slots, batch = requests.slots(logits), requests.batch
     pool = requests.pool

@@ -22,7 +22,7 @@ from vllm.v1.worker.gpu.sample.output import SamplerOutput
 import gumball
 from gumball import Step, Verify
 from gumball.params import SamplingParams
-from gumball.plugins.states import admit, mirostat_start, seed_of
+from gumball.plugins.states import admit, mu_start, seed_of, steered_by
 
 from .batches import Batch, Chains
 from .head_choice import AnyHead, rows_of
@@ -36,7 +36,7 @@ __all__ = ["Sequences", "pooled"]
 class _Departed(NamedTuple):
     """A request that left.
 
-    theirs: vLLM's parameters. With mirostat, drawn: how many tokens it had; mus: the limits behind one less and behind them,
+    theirs: vLLM's parameters. With mirostat or adaptive-p, drawn: how many tokens it had; mus: the limits or means behind one less and behind them,
     [2] on the device.
     """
 
@@ -48,8 +48,8 @@ class _Departed(NamedTuple):
 class _Tensors(NamedTuple):
     """What a step need not make anew, on the device.
 
-    Of a step without drafts: how many tokens requests drew, how many drafts were refused, a 0 of int64. With mirostat, by the runner's index: the
-    limits before and after the last output token.
+    Of a step without drafts: how many tokens requests drew, how many drafts were refused, a 0 of int64. With mirostat or adaptive-p, by the runner's index: the
+    limits or means before and after the last output token.
     """
 
     ones: torch.Tensor
@@ -94,8 +94,8 @@ class Sequences:
         self.seeds, self.theirs = [0] * most, list[Any]([None] * most)
         self.listed, self.names = np.zeros(most, np.int32), np.full(most, None, object)
         self.long_logprobs, self.radii = np.zeros(most, bool), np.zeros(most, bool)
-        # With mirostat, the number of output tokens.
-        self.mirostat = np.zeros(most, bool)
+        # With mirostat or adaptive-p, the number of output tokens.
+        self.steered = np.zeros(most, bool)
         self._counts = np.zeros(most, np.int64)
         self._place = device if str(device).startswith("cuda") else None
         self._engine_seed = seed
@@ -129,7 +129,8 @@ class Sequences:
         seed = seed_of(new.req_id, self._engine_seed) if params.seed is None else params.seed
         prompt, output = ids[: new.prompt_len], ids[new.prompt_len :]
         mu = self._mu(params, former if known else None, len(output))
-        if params.mirostat is not None:
+        steered = steered_by(params) is not None
+        if steered:
             self.tensors.mus[0, index], self.tensors.mus[1, index] = torch.nan, mu
         slot = admit(self.pool, params, prompt, output, seed, mu)
         self.slots[index], self.seeds[index], self.theirs[index] = slot, seed, theirs
@@ -137,21 +138,21 @@ class Sequences:
         self.listed[index], self.names[index] = (0, ()) if listed is None else (listed.top_n, listed.ids or ())
         asks = theirs.logprobs is not None or bool(theirs.logprob_token_ids)
         self.long_logprobs[index], self.radii[index] = asks and listed is None, asks_for_radii(params)
-        self.mirostat[index], self._counts[index] = params.mirostat is not None, len(output)
+        self.steered[index], self._counts[index] = steered, len(output)
 
     def remove(self, name: str) -> None:
         """Ends the sequence of a request that finished or was preempted, and remembers what a request that comes back needs."""
         index = self.states.req_id_to_index.get(name)
         if index is None or self.slots[index] < 0:
             return
-        mus = self.tensors.mus[:, index].clone() if self.mirostat[index] else None
+        mus = self.tensors.mus[:, index].clone() if self.steered[index] else None
         self._departed[name] = _Departed(self.theirs[index], int(self._counts[index]), mus)
         if len(self._departed) > MOST_DEPARTED:
             self._departed.popitem(last=False)
         self._release(index)
 
     def advanced(self, indices: NDArray[np.int64], lines: NDArray[np.int64], rows: int) -> None:
-        """Notes mirostat's limits after a step. indices: the runner's, of requests with mirostat that drew. lines: of each of the `rows` outputs."""
+        """Notes mirostat's limits and adaptive-p's means after a step. indices: the runner's, of requests with either that drew. lines: of each of the `rows` outputs."""
         self._counts[indices] += 1
         mus = self.tensors.mus
         where = upload(indices, mus)
@@ -159,12 +160,12 @@ class Sequences:
         mus[1, where] = self.outputs("mirostat_mu", rows)[upload(lines, mus)]
 
     def _mu(self, params: SamplingParams, former: _Departed | None, count: int) -> float:
-        """Mirostat's limit after `count` output tokens; the initial limit if that one is not known any more."""
+        """Mirostat's limit, or the mean of adaptive-p, after `count` output tokens; that before the first if it is not known any more."""
         if former is not None and former.mus is not None and 0 <= former.drawn - count <= 1:
             mu = float(former.mus[1 - (former.drawn - count)])
             if mu == mu:
                 return mu
-        return mirostat_start(params)
+        return mu_start(params)
 
     def _release(self, index: int) -> None:
         if self.slots[index] >= 0:
@@ -188,8 +189,8 @@ class _Batch(Batch):
         self.drawing = batch.num_computed_tokens_np + batch.num_scheduled_tokens >= batch.prefill_len_np
         self.all_draw = bool(self.drawing.all())
         self.slots = np.where(self.drawing, sequences.slots[indices], -1)
-        self.owners, self.mirostat = np.arange(len(indices)), sequences.mirostat[indices]
-        self.limited = np.flatnonzero(self.mirostat & self.drawing)
+        self.owners, self.steered = np.arange(len(indices)), sequences.steered[indices]
+        self.limited = np.flatnonzero(self.steered & self.drawing)
         tensors = sequences.tensors
         self.ones, self.zeros = tensors.ones[: len(indices)], tensors.zeros[: len(indices)]
         if not self.all_draw:

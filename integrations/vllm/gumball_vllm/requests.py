@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from gumball import Pool, Shorten
 from gumball.params import SamplingParams
-from gumball.plugins.states import admit, seed_of
+from gumball.plugins.states import admit, seed_of, steered_by
 
 from .batches import UNKNOWN, Batch, Chains
 from .head_choice import AnyHead
@@ -77,9 +77,9 @@ class Rows(Batch):
         self.owners = np.arange(len(requests))
 
     @functools.cached_property
-    def mirostat(self) -> NDArray[np.bool_]:  # type: ignore[override]
-        """The rows with mirostat."""
-        return np.array([one is not None and one.params.mirostat is not None for one in self._requests], bool)
+    def steered(self) -> NDArray[np.bool_]:  # type: ignore[override]
+        """The rows with mirostat or adaptive-p."""
+        return np.array([one is not None and steered_by(one.params) is not None for one in self._requests], bool)
 
     @functools.cached_property
     def apart(self) -> NDArray[np.bool_]:
@@ -233,8 +233,8 @@ class Requests:
             return
         for row in np.flatnonzero(surplus > 1):
             request = self.rows[row]
-            if request is not None and request.params.mirostat is not None:
-                # A device has mirostat's last two limits, so this one starts again.
+            if request is not None and steered_by(request.params) is not None:
+                # A device has the last two limits or means, so this one starts again.
                 self.pool.release(int(slots[row]))
                 request.slot = slots[row] = self._admitted(request)
                 counts[row], surplus[row] = self._counts[slots[row]], 0

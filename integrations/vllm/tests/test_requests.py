@@ -154,12 +154,18 @@ def test_requests_without_seeds_differ_and_keep_theirs_when_they_come_back() -> 
 
 
 @pytest.mark.parametrize("dropped", [0, 1, 8, 12])
-def test_mirostat_goes_on_where_the_engine_took_tokens_away(dropped: int, device: str) -> None:
-    # A device has the last two of mirostat's limits.
+@pytest.mark.parametrize(
+    ("extra_args", "ours"),
+    [({"mirostat_tau": 2.0}, {"mirostat": Mirostat(2.0, 0.1)}), ({"adaptive_target": 0.1}, {"adaptive_target": 0.1})],
+)
+def test_what_draws_steer_goes_on_where_the_engine_took_tokens_away(
+    extra_args: dict[str, Any], ours: dict[str, Any], dropped: int, device: str
+) -> None:
+    # A device has the last two of mirostat's limits, or of adaptive-p's means.
     dropped = dropped if device == "cpu" else min(dropped, 1)
-    given = theirs(seed=4, extra_args={"mirostat_tau": 2.0})
+    given = theirs(seed=4, extra_args=extra_args)
     requests = on(device, rows=2)
-    alone = Sampler(SamplingParams(seed=4, mirostat=Mirostat(2.0, 0.1)), VOCAB, prompt=[1])
+    alone = Sampler(SamplingParams(seed=4, **ours), VOCAB, prompt=[1])
     for _ in range(20):
         alone.sample(row(alone.history).numpy())
     output: list[int] = []

@@ -36,6 +36,7 @@ pub fn suite(vocab: usize) -> Vec<Setting> {
             "mirostat",
             SamplingParams { mirostat: Some(Mirostat { tau: 3.0, eta: 0.1, mu: None }), ..neutral() },
         ),
+        plain("adaptive-p", SamplingParams { adaptive_target: 0.3, min_p: 0.02, ..neutral() }),
         plain("dynamic temperature", SamplingParams { dynamic_temperature, ..neutral() }),
     ];
     settings.extend(Filter::ALL.map(|filter| {

@@ -19,6 +19,7 @@ fn settings() -> Vec<SamplingParams> {
         SamplingParams { top_k: 40, top_p: 0.8, order: FilterOrder::Joint, ..neutral() },
         SamplingParams { xtc_probability: 1.0, xtc_threshold: 0.01, top_n_sigma: 3.0, ..neutral() },
         SamplingParams { mirostat: Some(Mirostat { tau: 3.0, eta: 0.1, mu: None }), ..neutral() },
+        SamplingParams { adaptive_target: 0.3, min_p: 0.05, ..neutral() },
         SamplingParams {
             top_p: 0.9,
             min_p: 0.02,

@@ -229,9 +229,14 @@ fn flags_that_cannot_be_combined_are_named() {
     let model = files.write("tiny.gguf", &model(GgmlDType::F32));
     let speculate = ["generate", "a", "--model", &model, "--speculate", "ngram"];
     let message = refuses(&[&speculate[..], &["--mirostat", "3,0.1"]].concat());
-    assert!(message.contains("--speculate cannot be combined with --mirostat: its limit"), "{message}");
+    assert!(message.contains("--speculate cannot be combined with --mirostat: its state"), "{message}");
     let message = refuses(&["generate", "a", "--draft-model", &model, "--mirostat", "3,0.1"]);
     assert!(message.contains("--draft-model cannot be combined with --mirostat"), "{message}");
+    let message = refuses(&[&speculate[..], &["--adaptive-target", "0.3"]].concat());
+    assert!(
+        message.contains("--speculate cannot be combined with --adaptive-target: its state"),
+        "{message}"
+    );
     let message = refuses(&[&speculate[..], &["--draft-model", &model]].concat());
     assert!(message.contains("--draft-model") && message.contains("cannot be used with"), "{message}");
     for (flag, value) in [("--drafts", "17"), ("--drafts", "0"), ("--ngram", "0")] {

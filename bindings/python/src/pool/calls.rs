@@ -166,9 +166,9 @@ impl Pool {
     ///
     /// Raises UnavailableError on the route "probabilities" for the modes other than "coupled" and "greedy";
     /// ValueError for more than 64 drafts, for a parent that is no draft before in the same request, for
-    /// drafts of a request with mirostat, for probabilities of the drafter in a mode that does not read them,
-    /// for a threshold outside 0..=1, and in mode "block" for a tree that is no chain and for forced tokens
-    /// beside drafts; and the errors of step. After an error no sequence has changed.
+    /// drafts of a request with mirostat or adaptive-p, for probabilities of the drafter in a mode that does
+    /// not read them, for a threshold outside 0..=1, and in mode "block" for a tree that is no chain and for
+    /// forced tokens beside drafts; and the errors of step. After an error no sequence has changed.
     #[pyo3(signature = (rows, batch, drafts, *, stream=None))]
     fn verify(
         &self,
@@ -213,7 +213,7 @@ impl Pool {
     /// this rank's part of all rows. Raises UnavailableError on a device for the route "probabilities" and
     /// for Hidden, and on the host on that route for several siblings, for mode "block" and for probs;
     /// ValueError for an id of a path outside the vocabulary, for a path that is too long and for a request
-    /// with mirostat; and the errors of step.
+    /// with mirostat or adaptive-p; and the errors of step.
     #[pyo3(
         signature = (rows, batch, paths=None, *, siblings=None, probs=false, stream=None),
         text_signature = "($self, rows, batch, paths=None, *, siblings=1, probs=False, stream=None)"

@@ -76,14 +76,15 @@ impl Pool {
     /// the work Shorten waits for nothing.
     ///
     /// Raises ValueError for a slot that is vacant or occurs twice, for more tokens than the output has, and
-    /// with mirostat for more than the limits that are known. After an error no sequence has changed.
+    /// with mirostat or adaptive-p for more than the `mu` that are known. After an error no sequence has
+    /// changed.
     fn shorten(&self, py: Python<'_>, slots: &Bound<'_, PyAny>, counts: &Bound<'_, PyAny>) -> PyResult<()> {
         let slots: Vec<i32> = integers(slots, "slots")?;
         let counts: Vec<usize> = integers(counts, "counts")?;
         self.at_once(py, |pool| pool.shorten(&slots, &counts))
     }
 
-    /// Appends a token that the caller chose; mirostat's limit stays.
+    /// Appends a token that the caller chose; `mu` stays.
     ///
     /// Raises ValueError if the slot is vacant.
     fn push(&self, py: Python<'_>, slot: &Bound<'_, PyAny>, id: &Bound<'_, PyAny>) -> PyResult<()> {

@@ -69,7 +69,7 @@ pub(super) fn what_if(trace: &Trace) -> String {
         || params.order != FilterOrder::Default
         || params.min_keep > 1
         || params.temperature_last
-        || params.mirostat.is_some()
+        || params.steered_by().is_some()
         || trace.temperature.in_use == 0.0;
     let differs = match special {
         true => {

@@ -223,6 +223,7 @@ mod tests {
             ("--top-n", "--top-logprobs"),
             ("--stop-token-ids", "--stop-ids"),
             ("--mirostat-tau", "--mirostat"),
+            ("--adaptive-p", "--adaptive-target"),
             ("--dry-sequence-breakers", "--dry-breakers"),
         ] {
             assert_eq!(flag_meant(given).as_deref(), Some(flag), "{given}");

@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use gumball_spec::adaptive::Adaptive;
 use gumball_spec::filter::cut;
 use gumball_spec::{Filter, FilterOrder};
 use serde::Serialize;
@@ -84,6 +85,9 @@ pub(super) fn of(path: &Path<'_>) -> Vec<FilterTrace> {
             given = kept;
         }
     }
+    if params.is_adaptive() {
+        traces.push(Filtering::new(path, path.kept.clone(), path.temperature).adaptive());
+    }
     traces
 }
 
@@ -105,6 +109,21 @@ impl Filtering<'_> {
             format!("what is at most {mu} bits of surprise stays; the aim is {tau} bits on average");
         let threshold = Some((-f64::from(mu)).exp2());
         FilterTrace { value: mu, because, threshold, ..self.lines("mirostat", kept) }
+    }
+
+    /// Tells of adaptive-p, which keeps what it is given.
+    fn adaptive(&self) -> FilterTrace {
+        let request = self.path.request;
+        let adaptive = Adaptive::new(request.params, request.mu, || self.mass).expect("it is on");
+        let because = format!(
+            "all stay, and race by how near their probability is to {}: the target is {}, and the tokens so far had {} \
+             on average",
+            adaptive.goal,
+            request.params.adaptive_target,
+            request.mu.clamp(0.0, 1.0)
+        );
+        let value = request.params.adaptive_target;
+        FilterTrace { value, because, ..self.lines("adaptive_target", self.given.clone()) }
     }
 
     /// Fills in what every filter has: its sets and the tokens at the lines between them.

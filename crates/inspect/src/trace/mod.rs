@@ -13,6 +13,7 @@ mod whatif;
 
 use std::ops::Range;
 
+use gumball_spec::adaptive::Adaptive;
 use gumball_spec::edit::edit;
 use gumball_spec::filter::temperature;
 use gumball_spec::logprobs::logprob;
@@ -118,7 +119,7 @@ pub struct Token {
     pub logit: f32,
     /// Its probability in the edited row, at the temperature in use.
     pub p: f64,
-    /// Its probability in the kept set; 0 outside it.
+    /// Its probability in the draw: in the kept set, or by adaptive-p; 0 outside the kept set.
     pub p_kept: f64,
     /// When it arrived; none where nothing was drawn or it was not kept.
     pub arrival: Option<f32>,
@@ -157,6 +158,8 @@ struct Path<'a> {
     order: Vec<u32>,
     temperature: f32,
     kept: Range<usize>,
+    /// The race of adaptive-p, and the sum of the kept tokens' weights in it.
+    adaptive: Option<(Adaptive, f64)>,
     texts: Texts<'a>,
 }
 
@@ -200,6 +203,12 @@ impl Path<'_> {
         let p = |first: usize, mass| f64::from(logprob(z, self.z[self.order[first] as usize], t, mass)).exp();
         let inside = self.kept.contains(&place);
         let drawn = inside && self.temperature > 0.0;
+        let p_drawn = match self.adaptive {
+            None => p(self.kept.start, kept),
+            Some((adaptive, sum)) => {
+                f64::from(adaptive.exponent(self.measure().ratio(z, self.kept().first()))).exp2() / sum
+            }
+        };
         Token {
             id,
             text: (self.texts)(id),
@@ -210,7 +219,7 @@ impl Path<'_> {
             p_kept: match (inside, self.temperature == 0.0) {
                 (false, _) => 0.0,
                 (true, true) => 1.0,
-                (true, false) => p(self.kept.start, kept),
+                (true, false) => p_drawn,
             },
             arrival: drawn.then(|| gumball_spec::draw::arrival(self.request, id)),
             score: drawn.then(|| gumball_spec::draw::score(self.request, &self.kept(), id)),
@@ -261,18 +270,25 @@ impl Trace {
         let token = u32::try_from(outcome.token).ok();
         debug_assert_eq!(order(&edited.z), outcome.order);
         debug_assert_eq!(temperature(request.params, &edited.z, &outcome.order), outcome.temperature);
-        let path = Path {
+        let mut path = Path {
             request,
             raw: edited.raw,
             z: edited.z,
             order: outcome.order,
             temperature: outcome.temperature,
             kept: outcome.kept,
+            adaptive: None,
             texts,
         };
         let (mut mass, mut kept_mass) = (0, 0);
         if !path.order.is_empty() {
             (mass, kept_mass) = (path.row().total(), path.kept().total());
+            path.adaptive = Adaptive::new(request.params, request.mu, || kept_mass).map(|adaptive| {
+                let kept = path.kept();
+                let weights =
+                    kept.members.iter().map(|id| f64::from(adaptive.exponent(kept.ratio(*id))).exp2());
+                (adaptive, weights.sum())
+            });
             trace.follow(&path, mass, kept_mass, detail);
         }
         trace.winner = token.map(|id| path.winner(id, mass, kept_mass));

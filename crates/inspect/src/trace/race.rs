@@ -1,7 +1,8 @@
 //! The race: arrivals, scores, and which tiles had to be looked at.
 
 use gumball_spec::TILE;
-use gumball_spec::draw::{arrival, score, tile_arrival};
+use gumball_spec::adaptive::exponents;
+use gumball_spec::draw::{arrival, tile_arrival};
 use gumball_spec::num::log2;
 use serde::Serialize;
 
@@ -34,7 +35,8 @@ pub struct Runner {
     /// Its text, if there is a tokenizer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub text: Option<String>,
-    /// Its weight as an exponent of two, relative to the first kept token.
+    /// Its weight as an exponent of two: relative to the first kept token, or with adaptive-p to the favoured
+    /// probability.
     pub y: f32,
     /// When it arrived.
     pub arrival: f32,
@@ -47,7 +49,7 @@ pub struct Runner {
 pub struct Tile {
     /// The tile: ids from 256 times this on.
     pub tile: u32,
-    /// The weight of its first kept token, as an exponent of two.
+    /// The largest weight that a token of it may have, as an exponent of two.
     pub y: f32,
     /// When the first of its tokens arrives.
     pub arrival: f32,
@@ -66,17 +68,19 @@ impl Race {
     pub(super) fn of(path: &Path<'_>, row_mass: u64, kept_mass: u64) -> Self {
         let kept = path.kept();
         let request = path.request;
-        let mut scores: Vec<(f32, u32, usize)> = path
-            .kept
-            .clone()
-            .map(|place| (score(request, &kept, path.order[place]), path.order[place], place))
-            .collect();
+        let y = exponents(request.params, request.mu, &kept);
+        let score = |id| y(id) - log2(arrival(request, id));
+        let mut scores: Vec<(f32, u32, usize)> =
+            path.kept.clone().map(|place| (score(path.order[place]), path.order[place], place)).collect();
         scores.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
         let best = scores[0].0;
 
         let mut tops = std::collections::BTreeMap::new();
         for id in kept.members {
-            tops.entry(id / TILE as u32).or_insert(kept.y(*id));
+            // Under adaptive-p no token weighs more than one of the favoured probability, and each tile may
+            // hold such a token.
+            let top = if request.params.is_adaptive() { 0.0 } else { kept.y(*id) };
+            tops.entry(id / TILE as u32).or_insert(top);
         }
         let bound = |(tile, y): (u32, f32)| {
             let arrival = tile_arrival(request, tile).e;
@@ -89,13 +93,7 @@ impl Race {
 
         let runner = |place: usize| {
             let id = path.order[place];
-            Runner {
-                id,
-                text: (path.texts)(id),
-                y: kept.y(id),
-                arrival: arrival(request, id),
-                score: score(request, &kept, id),
-            }
+            Runner { id, text: (path.texts)(id), y: y(id), arrival: arrival(request, id), score: score(id) }
         };
         let seen = path.kept.end.min(path.kept.start + FIELD);
         let behind = scores.iter().take(LEADERS).map(|(.., place)| *place).filter(|place| *place >= seen);

@@ -10,9 +10,17 @@ use gumball_spec::{Filter, Kind};
 
 use super::Path;
 
-/// Returns the name of a filter, or of mirostat, as people write it, and its purpose, for a newcomer.
+/// Returns the name of a filter, of mirostat or of adaptive-p, as people write it, and its purpose, for a
+/// newcomer.
 #[must_use]
 pub fn filter_words(name: &str) -> (&'static str, &'static str) {
+    if name == "adaptive_target" {
+        return (
+            "Adaptive-p",
+            "It drops nothing, and turns the race around: whoever has about the wanted probability is favoured, likelier \
+     and unlikelier tokens are not. If the text was too likely so far, it aims lower, and the other way round.",
+        );
+    }
     let Ok(filter) = name.parse() else {
         return (
             "Mirostat",

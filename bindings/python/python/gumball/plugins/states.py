@@ -8,7 +8,7 @@ from typing import Any
 
 from ..params import SamplingParams, State
 
-__all__ = ["admit", "mirostat_start", "seed_of"]
+__all__ = ["admit", "mu_start", "seed_of", "steered_by"]
 
 
 def seed_of(name: str, engine_seed: int = 0) -> int:
@@ -20,10 +20,19 @@ def seed_of(name: str, engine_seed: int = 0) -> int:
     return int.from_bytes(digest, "little")
 
 
-def mirostat_start(params: SamplingParams) -> float:
-    """Mirostat's limit before the first token, in bits; 0 without mirostat."""
+def steered_by(params: SamplingParams) -> str | None:
+    """The flat name of the parameter by which draws move `mu`, which is mirostat's limit or the mean of adaptive-p; None where nothing does."""
+    if params.adaptive_target >= 0:
+        return "adaptive_target"
+    return None if params.mirostat is None else "mirostat_tau"
+
+
+def mu_start(params: SamplingParams) -> float:
+    """`mu` before the first token: mirostat's limit, in bits, or the mean of adaptive-p; 0 without both."""
     mirostat = params.mirostat
-    return 0.0 if mirostat is None else 2 * mirostat.tau if mirostat.mu is None else mirostat.mu
+    if mirostat is None:
+        return max(params.adaptive_target, 0.0)
+    return 2 * mirostat.tau if mirostat.mu is None else mirostat.mu
 
 
 def admit(
@@ -31,9 +40,9 @@ def admit(
 ) -> int:
     """Admits a request to a pool and returns its slot. One that has tokens goes on after them.
 
-    seed: the request's, whatever its parameters say. mu: mirostat's limit after the tokens; None where nobody knows it any more, for the one
+    seed: the request's, whatever its parameters say. mu: as :func:`mu_start` after the tokens; None where nobody knows it any more, for the one
     before the first.
     """
-    limit = mirostat_start(params) if mu is None else mu
+    limit = mu_start(params) if mu is None else mu
     position = (len(prompt) + len(output)) % 2**32
     return int(pool.resume(params, State(prompt, output, seed=seed, position=position, mu=limit)))
