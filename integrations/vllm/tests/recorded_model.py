@@ -17,6 +17,8 @@ from vllm import LLM, ModelRegistry
 from vllm.model_executor.models.llama import LlamaForCausalLM
 
 ROWS: list[torch.Tensor] = []
+# The most by which a batch of several rows moves a logit.
+NOISE = 0.0
 SMALL = {
     "hidden_size": 64,
     "intermediate_size": 64,
@@ -46,7 +48,8 @@ class RecordedForCausalLM(LlamaForCausalLM):
     def compute_logits(self, hidden_states: torch.Tensor) -> torch.Tensor:
         """A copy of the recorded row of each token."""
         (rows,) = ROWS
-        return rows[(hidden_states[:, 0].long() * 7 + 3) % len(rows)]
+        found = rows[(hidden_states[:, 0].long() * 7 + 3) % len(rows)]
+        return found + NOISE * (2 * torch.rand(found.shape) - 1) if len(found) > 1 and NOISE else found
 
 
 def write(folder: Path, model: Path) -> Path:
