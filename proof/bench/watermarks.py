@@ -1,5 +1,6 @@
 """How many tokens of a marked text its detector needs: `python watermarks.py [FOLDER [TEXTS LENGTH]]`, on the CPU, in an environment of `ci/plugin engines`
-with gumball installed.
+with gumball installed. `python watermarks.py begin` says what it takes to leave an output's first tokens without a mark, by more texts and keys, and how many
+of 64 samples of one prompt differ.
 
 Our mark stands beside vLLM's and SGLang's, by their own functions, and transformers' SynthID and its green lists (KGW), over the same logits: rows of a
 stated entropy that follow from the last token, and those of the model in FOLDER. A text is drawn by each mark, without filters; some of its tokens are replaced by others
@@ -65,10 +66,10 @@ def by_engine(way, logits, contexts):
     return select_watermark_tokens_torch(logits.softmax(-1), hashes, torch.full((len(contexts),), KEY))
 
 
-def drawn(logits_of, vocab, way, temperature):
-    """Texts by one mark, with the unmarked logprobs and entropies, in bits, of their tokens."""
+def drawn(logits_of, vocab, way, temperature, prompts=None):
+    """Texts by one mark, with the unmarked logprobs and entropies, in bits, of their tokens. prompts: how many different ones; by default one for each text."""
     torch.manual_seed(1)
-    ids = torch.randint(vocab, (TEXTS, PROMPT))
+    ids = torch.randint(vocab, (TEXTS, PROMPT))[torch.arange(TEXTS) % (prompts or TEXTS)]
     processor = {"SynthID": synthid, "green lists": lambda: green(vocab)}.get(way)
     processors = LogitsProcessorList([processor()] if processor else [])
     pool = Pool(vocab, slots=TEXTS)
@@ -174,7 +175,46 @@ def followed(spread, vocab=2000):
     return lambda ids: table[ids[:, -1]]
 
 
+def begin(keys=6, vocab=2000):
+    global TEXTS, LENGTH, KEY
+    LENGTH, logits_of, random = 80, followed(5.0), np.random.default_rng(11)
+    print("| mark | tokens needed | by key | score of a token that counts | of 64 samples of one prompt differ |")
+    print("| --- | ---: | ---: | ---: | ---: |")
+    ways = [*list(OURS)[:2], "vLLM", "SGLang"]
+    found = {way: [] for way in ways}
+    for number in range(10, 10 + 2 * keys, 2):
+        KEY = int(random.integers(1 << 63))
+        gumball.add_watermark_keys(f"{number} {random.bytes(16).hex()}\n{number + 1} {KEY:#x}")
+        for way in ways:
+            TEXTS = 200
+            if way in OURS:
+                OURS[way] = mark = Watermark(key=number, context=4, scope=OURS[way].scope)
+                scheme = "gumball"
+            else:
+                mark, scheme = Watermark(key=number + 1, context=4), way.lower()
+            counts, score, tokens = [], 0.0, 0
+            for text in drawn(logits_of, vocab, way, 1.0)[0].tolist():
+                prompt, text = text[:PROMPT], text[PROMPT:]
+                prefixes = (gumball.detect(text[:n], mark, prompt=prompt, scheme=scheme) for n in range(1, LENGTH + 1))
+                evidence = list(prefixes)
+                counts.append(next((n + 1 for n, one in enumerate(evidence) if one.p_value < LIMIT), LENGTH + 1))
+                score, tokens = score + evidence[-1].score, tokens + evidence[-1].tokens
+            TEXTS = 64
+            differ = len({tuple(text[PROMPT:]) for text in drawn(logits_of, vocab, way, 1.0, 1)[0].tolist()})
+            found[way].append((counts, score, tokens, differ))
+    for way, keyed in found.items():
+        medians = [statistics.median(counts) for counts, *_ in keyed]
+        median = statistics.median(count for counts, *_ in keyed for count in counts)
+        mean = sum(score for _, score, *_ in keyed) / sum(tokens for *_, tokens, _ in keyed)
+        differ = [differ for *_, differ in keyed]
+        print(
+            f"| {way} | {median:g} | {min(medians):g} to {max(medians):g} | {mean:.2f} | {min(differ)} to {max(differ)} |"
+        )
+
+
 def main():
+    if sys.argv[1:] == ["begin"]:
+        return begin()
     gumball.add_watermark_keys(KEYS)
     print(
         "| rows | mark | entropy, bits | bits of the text's tokens | tokens needed | 10 % changed | 30 % | 50 % | by the law |"
