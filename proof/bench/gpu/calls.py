@@ -20,6 +20,14 @@ CALLS = {
         "engines": [],
         "tasks": ["greedy", "plain", "top-k-top-p", "top-p", *LONG, "everything"],
     },
+    # Vocabularies of older models, over which FlashInfer was ahead of searches.
+    "short": {
+        "part": "families",
+        "engines": ["flashinfer"],
+        "vocab": [32000, 65536],
+        "like": ["model", "bell"],
+        "tasks": ["top-k-20000", "top-k-300-top-p", "top-k-1000", "top-p-95", "top-k-top-p-t1", "top-k-1000-top-p"],
+    },
     "families-4": {**FAMILIES, "like": SEVEN, "tasks": ["greedy", "plain", "top-k-top-p", "everything"]},
     # Whole calls from the host, for which our package's wheel is wanted, and softmaxes of all types and at mixed temperatures.
     "host": {"part": "python", "tasks": plan.WHOLE_CALLS},

@@ -10,6 +10,7 @@ TASKS = ("greedy", "plain", "min-p", "top-k-top-p", "top-k-top-p-min-p", "top-p"
 # Steps over rows of every family, and the families, the most revealing first: as crates/cuda/examples/replay has them.
 FAMILY_TASKS = (
     *"mixture top-p-95 top-k-top-p-t1 top-k-1000 top-k-1000-top-p joint greedy plain min-p top-k-top-p top-p".split(),
+    *"top-k-300-top-p top-k-20000".split(),
     *"repetition-top-p everything".split(),
     # Of ours alone.
     *"epsilon top-n-sigma xtc mirostat typical eta dynamic-temperature mixture-everything".split(),
@@ -111,7 +112,9 @@ REQUESTS = {
     "top-p": (Params(TEMPERATURE, top_p=TOP_P),),
     "top-k-top-p-t1": (Params(top_k=TOP_K, top_p=TOP_P),),
     "top-p-95": (Params(top_p=0.95),),
+    "top-k-300-top-p": (Params(top_k=300, top_p=0.97),),
     "top-k-1000": (Params(top_k=1000),),
+    "top-k-20000": (Params(top_k=20000),),
     "top-k-1000-top-p": (Params(top_k=1000, top_p=0.95),),
     "joint": (Params(top_k=1000, top_p=0.95, joint=True),),
     "mixture": MIXTURE,

@@ -127,9 +127,9 @@ def over_families():
     mixture = tuple(params.without("min_p", "repetition", "frequency") for params in plan.MIXTURE)
     k_and_p = "top_k_top_p_sampling_from_probs"
     found = both("mixture", f"{k_and_p} (joint), without penalties and min-p", draw_joint, request=mixture)
-    for task in ("top-p-95", "top-k-1000", "joint"):
+    for task in ("top-p-95", "top-k-1000", "top-k-20000", "joint"):
         found += both(task, *draw_by(*plan.REQUESTS[task]))
-    for task in ("top-k-top-p-t1", "top-k-1000-top-p"):
+    for task in ("top-k-top-p-t1", "top-k-300-top-p", "top-k-1000-top-p"):
         found += both(task, f"{k_and_p} (k per row)", draw_k_first) + both(task, f"{k_and_p} (joint)", draw_joint)
     for index, params in enumerate(plan.MIXTURE):
         name, call = draw_by(params)
@@ -169,7 +169,7 @@ def cake_ways():
     # It would derive the name from 48 MB of sources, which are not carried.
     cake_module.get_cake_sampling_uri = lambda: compiled[-1].name
     name = "cake_top_k_top_p_sampling_from_probs"
-    tasks = ("top-k-top-p", "top-k-top-p-t1", "top-k-1000", "top-k-1000-top-p")
+    tasks = ("top-k-top-p", "top-k-top-p-t1", "top-k-300-top-p", "top-k-1000", "top-k-1000-top-p")
     found = [way for task in tasks for way in both(task, name, draw_cake)]
     return [*found, steps("probs-top-k-top-p", name, draw_cake, given="probabilities")]
 
@@ -195,6 +195,6 @@ def ways():
         name = "top_k_top_p_sampling_from_logits (k an int)"
         found.insert(4, steps("top-k-top-p", "division, " + name, divided, from_logits_int_k))
         found.append(steps("top-k-top-p", name, from_logits_int_k, given="scaled"))
-        for task in ("top-k-top-p-t1", "top-k-1000-top-p"):
+        for task in ("top-k-top-p-t1", "top-k-300-top-p", "top-k-1000-top-p"):
             found.append(steps(task, "division, " + name, divided, from_logits_int_k))
     return [*found, *over_families(), *cake_ways(), *operators(sampling, fast_k), *verifications()]
