@@ -18,10 +18,12 @@ VOCAB = 151_936
 SETTINGS = {
     "greedy": dict(temperature=0),
     "no filter": dict(temperature=0.8),
+    "no filter, T 0.7": dict(temperature=0.7),
     "top-k 50": dict(temperature=0.8, top_k=50),
     "top-k 50, top-p 0.9": dict(temperature=0.8, top_k=50, top_p=0.9),
     "top-p 0.9": dict(temperature=0.8, top_p=0.9),
     "min-p 0.05": dict(temperature=0.8, min_p=0.05),
+    "min-p 0.05 before top-p 0.9": dict(temperature=0.8, min_p=0.05, top_p=0.9, order=["min_p", "top_p"]),
 }
 MODES = {"none": None, "raw": "raw", "raw, processed": ["raw", "processed"], "raw, radius": ["raw", "radius"]}
 TEXTS = [

@@ -694,9 +694,8 @@ DEVICE void make_surveyed_records(const JudgedTree& tree, const LastTokenStream&
     if (threadIdx.x == 0) {
         others.clear();
     }
-    auto first_key = [&](u32 tile, const TileRecord& surveyed) INLINE {
-        return make_key(surveyed.maximum, tile * TILE + (surveyed.packed & 255));
-    };
+    auto first_key = [&](u32 tile, const TileRecord& surveyed)
+                         INLINE { return make_key(surveyed.maximum, tile * TILE + (surveyed.packed & 255)); };
     u64 largest = 0;
 #pragma unroll 1
     for (u32 tile = threadIdx.x; tile < tiles; tile += blockDim.x) {

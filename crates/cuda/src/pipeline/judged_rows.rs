@@ -106,8 +106,8 @@ impl JudgedRows {
         self.forced.address()
     }
 
-    /// Enqueues the kernels that make the rows which the drafts of a step are judged by, and the judgement: of
-    /// probabilities, or of logits under their edits. The rows need `needs`.
+    /// Enqueues the kernels that make the rows which the drafts of a step are judged by, and the judgement:
+    /// of probabilities, or of logits under their edits. The rows need `needs`.
     ///
     /// # Safety
     /// As for [`Runtime::launch`]. The kernels before have made the rows' requests, and stamped the edits

@@ -239,7 +239,8 @@ fn random_requests(check: &Check<'_>, judgement: impl Fn(&mut Words) -> Judgemen
         (drafted.greedy, drafted.root.hook) = (false, None);
         let params = &mut drafted.root.params;
         (params.section, params.loops, params.watermark) = (None, None, None);
-        // On a device rows without edits are judged as they are, by their sums if they have no filters either.
+        // On a device rows without edits are judged as they are, by their sums if they have no filters
+        // either.
         let (is_edited, is_filtered) = (seed % 3 == 0, seed % 3 == 2);
         if !is_edited {
             *params = if is_filtered {
