@@ -569,7 +569,7 @@ DEVICE Scales compute_scales(const FilterContext<V>& f, u64 first) {
     return scales;
 }
 
-// Returns mirostat's mu after `token` was drawn from the kept set (F6).
+// Returns mirostat's mu after `token` was drawn from the kept set (F6), tau being `mu_target` and eta `mu_rate`.
 template <class V>
 DEVICE float next_mu(const FilterContext<V>& f, const GivenSet& kept, u32 token) {
     float log2_z = log2_mass(mass_of_set(f.blocks(), f.view, f.bounds(), kept, kept.cut, f.log2e_over_t).mass);
