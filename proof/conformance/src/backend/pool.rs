@@ -208,6 +208,8 @@ impl Backend for Pooled {
     /// counted.
     fn write(&self, case: &Case, output: Output, to: Option<Dtype>) -> Result<(Vec<u32>, Status)> {
         let plain = case.prompt.is_empty() && case.output.is_empty() && case.mask.is_none();
+        // A section may keep its end out of the first tokens.
+        let plain = plain && case.params.section.is_none();
         let here = plain && case.mu == case.params.initial_mu() && case.params.xtc_probability == 0.0;
         if !here {
             return self.by_oracle(|oracle| oracle.write(case, output, to));
