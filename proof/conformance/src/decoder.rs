@@ -28,11 +28,16 @@ pub struct Decoder {
 
 impl Decoder {
     /// Makes a pool with `slots` slots, on the device if there is one and otherwise on the host; each request
-    /// has at most `drafts` drafts.
+    /// has at most `drafts` drafts. `kept`: whether it tells kept sets.
     ///
     /// # Errors
     /// The errors of [`Pool::new`].
-    pub fn new(device: Option<&Device>, table: Table, (slots, drafts): (usize, usize)) -> Result<Self> {
+    pub fn new(
+        device: Option<&Device>,
+        table: Table,
+        (slots, drafts): (usize, usize),
+        kept: bool,
+    ) -> Result<Self> {
         let vocab = table.vocab;
         let (mut place, mut there) = (Place::host(), None);
         if let Some(device) = device {
@@ -41,20 +46,18 @@ impl Decoder {
             place = Place::Device { device: device.clone(), rows, history_growth, keep_histories: false };
             there = Some(DeviceBuffer::of(device.runtime(), &table.rows)?);
         }
-        let pool = Pool::new(PoolConfig { slots, place, ..PoolConfig::new(vocab) })?;
+        let pool = Pool::new(PoolConfig { slots, place, kept, ..PoolConfig::new(vocab) })?;
         Ok(Self { pool, table, there })
     }
 
-    /// Takes a step in which each slot reads a row of the table; returns the tokens.
+    /// Takes a step in which each slot reads a row of the table.
     ///
     /// # Errors
     /// The errors of [`Pool::step`].
-    pub fn step(&mut self, lines: &[u32], slots: &[Slot]) -> Result<Vec<i32>> {
-        let mut out = Outputs::new();
+    pub fn step(&mut self, lines: &[u32], slots: &[Slot], out: &mut Outputs) -> Result<()> {
         let batch = Batch { row_indices: lines, ..Batch::of(slots) };
         let rows = rows_of(&self.table, self.there.as_ref(), None)?;
-        self.pool.step(rows, &batch, &mut out)?;
-        Ok(out.tokens().to_vec())
+        self.pool.step(rows, &batch, out)
     }
 
     /// Verifies drafts whose rows are rows of the table: the named lines, or the first ones if none is named.

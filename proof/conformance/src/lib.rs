@@ -56,6 +56,8 @@ pub mod scripts;
 pub mod fuzz;
 #[cfg(feature = "cuda")]
 pub mod stream;
+#[cfg(feature = "cuda")]
+pub mod trained;
 
 pub mod golden;
 

@@ -1,13 +1,15 @@
 //! Coupled drafts change no token (rule S3): requests with any parameters, in batches that change, emit the
 //! stream of decoding step by step, with any drafts, any number of them, and whenever drafting is switched on
-//! and off. On the host and on a device.
+//! and off. On the host and on a device. With [`Extent::trained`] the logprobs of these tokens over their
+//! kept sets are the trainer's, too ([`trained`]).
 
-use gumball_engine::{Device, Drafts, Error, NONE, Outputs, Result, SamplingParams, Slot};
+use gumball_engine::{Device, Drafts, Error, NONE, Operators, Outputs, Result, SamplingParams, Slot};
 
 use crate::bytes::Bytes;
 use crate::decoder::{Decoder, Table};
 use crate::generate;
 use crate::rows::{Words, bell};
+use crate::trained::{self, Drawn};
 
 const VOCAB: usize = 300;
 
@@ -26,6 +28,8 @@ pub struct Extent {
     pub steps: usize,
     /// At least how many tokens are compared; other requests follow until then.
     pub tokens: usize,
+    /// Whether their logprobs are held to the trainer's function.
+    pub trained: bool,
 }
 
 /// The number of comparisons.
@@ -35,6 +39,8 @@ pub struct Counted {
     pub tokens: usize,
     /// How many of them were accepted drafts.
     pub accepted: usize,
+    /// The logprobs.
+    pub trained: usize,
 }
 
 /// A model: the row after a history is one of a few, by its last two ids.
@@ -54,6 +60,11 @@ impl Model {
     fn line(history: &[u32]) -> u32 {
         let hash = history.iter().rev().take(2).fold(5u64, |hash, id| hash * 31 + u64::from(*id));
         (hash % LINES as u64) as u32
+    }
+
+    /// Returns the row after a history.
+    fn row(&self, history: &[u32]) -> &[f32] {
+        &self.0[Self::line(history) as usize * VOCAB..][..VOCAB]
     }
 }
 
@@ -129,13 +140,31 @@ impl Batch {
     }
 }
 
+/// Holds the logprobs of the last tokens of requests to the trainer's function; returns how many there are.
+/// Each has its first row of the outputs, its history and how many of its ids are the last.
+fn hold_trained<'a>(
+    operators: &Operators,
+    model: &Model,
+    out: &Outputs,
+    of: impl Iterator<Item = (&'a SamplingParams, usize, &'a [u32], usize)>,
+) -> std::result::Result<usize, String> {
+    let drawn = of.flat_map(|(params, first, history, count)| {
+        (0..count).map(move |token| {
+            let before = &history[..history.len() - count + token];
+            Drawn { params, before, prompt_len: 1, row: model.row(before), place: first + token }
+        })
+    });
+    trained::hold(operators, out, &drawn.collect::<Vec<_>>())
+}
+
 /// Returns requests of all kinds of parameters.
-fn requests(seed: u64, count: usize) -> Vec<Decoded> {
+fn requests(seed: u64, count: usize, trained: bool) -> Vec<Decoded> {
     let mut words = Words(seed);
     let request = |_| {
         let data: Vec<u8> = (0..300).map(|_| words.word() as u8).collect();
         let params = generate::params(&mut Bytes(&data), VOCAB);
         let params = SamplingParams { logprobs: None, seed: Some(words.word()), ..params };
+        let params = if trained { trained::asking(params) } else { params };
         let prompt = words.below(VOCAB) as u32;
         Decoded { params, prompt, slot: 0, history: vec![prompt], plain: vec![], open: true }
     };
@@ -143,9 +172,14 @@ fn requests(seed: u64, count: usize) -> Vec<Decoded> {
 }
 
 /// Admits the requests to a new pool.
-fn admitted(device: Option<&Device>, model: &Model, requests: &mut [Decoded]) -> Result<Decoder> {
+fn admitted(
+    device: Option<&Device>,
+    model: &Model,
+    requests: &mut [Decoded],
+    trained: bool,
+) -> Result<Decoder> {
     let table = Table { rows: model.0.clone(), vocab: VOCAB };
-    let mut decoder = Decoder::new(device, table, (requests.len(), MOST))?;
+    let mut decoder = Decoder::new(device, table, (requests.len(), MOST), trained)?;
     for request in requests {
         request.slot = decoder.pool.admit(request.params.clone(), &[request.prompt])?;
     }
@@ -154,14 +188,15 @@ fn admitted(device: Option<&Device>, model: &Model, requests: &mut [Decoded]) ->
 
 /// Decodes requests step by step, as what the stream must be.
 fn decode(device: Option<&Device>, model: &Model, requests: &mut [Decoded], steps: usize) -> Result<()> {
-    let mut decoder = admitted(device, model, requests)?;
+    let mut decoder = admitted(device, model, requests, false)?;
+    let mut out = Outputs::new();
     let slots: Vec<Slot> = requests.iter().map(|request| request.slot).collect();
     let mut histories: Vec<Vec<u32>> = requests.iter().map(|request| request.history.clone()).collect();
     for _ in 0..steps {
         let lines: Vec<u32> = histories.iter().map(|history| Model::line(history)).collect();
-        let tokens = decoder.step(&lines, &slots)?;
-        for (history, token) in histories.iter_mut().zip(tokens) {
-            history.extend(u32::try_from(token).ok());
+        decoder.step(&lines, &slots, &mut out)?;
+        for (history, token) in histories.iter_mut().zip(out.tokens()) {
+            history.extend(u32::try_from(*token).ok());
         }
     }
     for (request, history) in requests.iter_mut().zip(histories) {
@@ -175,10 +210,10 @@ fn decode_with_drafts(
     device: Option<&Device>,
     model: &Model,
     requests: &mut [Decoded],
-    seed: u64,
+    (seed, trainer): (u64, Option<&Operators>),
 ) -> std::result::Result<Counted, String> {
     let text = |error: Error| format!("seed {seed}: {error}");
-    let mut decoder = admitted(device, model, requests).map_err(text)?;
+    let mut decoder = admitted(device, model, requests, trainer.is_some()).map_err(text)?;
     let (mut words, mut out, mut counted) = (Words(!seed), Outputs::new(), Counted::default());
     while requests.iter().any(|request| request.open) {
         // Some requests are left out, and now and then there are no drafts.
@@ -196,8 +231,8 @@ fn decode_with_drafts(
             batch.add(&mut words, &requests[*i], Drafter::ALL[(seed as usize + i) % 4], count);
         }
         let emitted: Vec<Vec<i32>> = if is_step {
-            let tokens = decoder.step(&batch.lines, &batch.slots).map_err(text)?;
-            tokens.into_iter().map(|token| vec![token]).collect()
+            decoder.step(&batch.lines, &batch.slots, &mut out).map_err(text)?;
+            out.tokens().iter().map(|token| vec![*token]).collect()
         } else {
             let Batch { counts, ids, parents, lines, slots } = &batch;
             let of_requests = gumball_engine::Batch { counts, ..gumball_engine::Batch::of(slots) };
@@ -205,7 +240,7 @@ fn decode_with_drafts(
             counted.accepted += out.accepted().iter().map(|accepted| *accepted as usize).sum::<usize>();
             (0..chosen.len()).map(|place| out.request(place).tokens.to_vec()).collect()
         };
-        for (i, tokens) in chosen.iter().zip(emitted) {
+        for (i, tokens) in chosen.iter().zip(&emitted) {
             let request = &mut requests[*i];
             let ended = tokens.last() == Some(&NONE);
             request.history.extend(tokens.iter().filter_map(|token| u32::try_from(*token).ok()));
@@ -216,6 +251,15 @@ fn decode_with_drafts(
                 return Err(format!("seed {seed}, request {i}: {output:?} instead of {plain:?}\n{params:?}"));
             }
             request.open = !ended && output.len() < plain.len();
+        }
+        if let Some(operators) = trainer {
+            let of = chosen.iter().zip(&emitted).enumerate().map(|(place, (i, tokens))| {
+                let Decoded { params, history, .. } = &requests[*i];
+                let count = tokens.iter().filter(|token| **token != NONE).count();
+                (params, out.request(place).places.start, &history[..], count)
+            });
+            let held = hold_trained(operators, model, &out, of);
+            counted.trained += held.map_err(|text| format!("seed {seed}, {text}"))?;
         }
     }
     for (i, request) in requests.iter().enumerate() {
@@ -235,13 +279,16 @@ fn decode_with_drafts(
 /// A text that says what differs, or what the pool said, or that too few tokens were drafts to tell anything.
 pub fn hold(device: Option<&Device>, extent: Extent) -> std::result::Result<Counted, String> {
     let mut counted = Counted::default();
+    let trainer = extent.trained.then(|| Operators::new(None, None)).transpose();
+    let trainer = trainer.map_err(|error| error.to_string())?;
     for seed in 1.. {
-        let (model, mut requests) = (Model::new(seed), requests(seed, extent.requests));
+        let (model, mut requests) = (Model::new(seed), requests(seed, extent.requests, extent.trained));
         let plain = decode(device, &model, &mut requests, extent.steps);
         plain.map_err(|error| format!("seed {seed}: {error}"))?;
-        let more = decode_with_drafts(device, &model, &mut requests, seed)?;
+        let more = decode_with_drafts(device, &model, &mut requests, (seed, trainer.as_ref()))?;
         counted.tokens += more.tokens;
         counted.accepted += more.accepted;
+        counted.trained += more.trained;
         if counted.tokens >= extent.tokens {
             break;
         }

@@ -169,7 +169,7 @@ impl Way {
     pub fn run(self, place: Place<'_>, setting: &Setting, seed: u64, draws: u32) -> Result<Vec<ChiSquare>> {
         let (row, params) = (setting.row(), setting.params());
         let table = Table { rows: row.repeat(place.streams * (DRAFTS + 1)), vocab: row.len() };
-        let mut decoder = Decoder::new(place.device, table, (place.streams, DRAFTS))?;
+        let mut decoder = Decoder::new(place.device, table, (place.streams, DRAFTS), false)?;
         let law = Law::new(row, params);
         let (mut counts, mut done) = (law.counts(), 0);
         for batch in 0.. {

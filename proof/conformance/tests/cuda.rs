@@ -249,9 +249,13 @@ fn streams_with_drafts_are_those_without() {
     for (device, tokens) in devices.chain([Some(None)]).zip([300, 1_000_000, 20_000]) {
         let Some(device) = device else { continue };
         let (requests, steps) = if tokens > 1_000 { (512, 400) } else { (8, 20) };
-        let counted = stream::hold(device.as_ref(), Extent { requests, steps, tokens });
-        let Counted { tokens, accepted } = counted.unwrap_or_else(|text| panic!("{text}"));
-        assert!(accepted > tokens / 4, "{accepted} of {tokens} tokens");
+        for is_trained in [false, true] {
+            let extent = Extent { requests, steps, tokens, trained: is_trained };
+            let counted = stream::hold(device.as_ref(), extent).unwrap_or_else(|text| panic!("{text}"));
+            let Counted { tokens, accepted, trained } = counted;
+            assert!(accepted > tokens / 4, "{accepted} of {tokens} tokens");
+            assert_eq!(trained, if is_trained { tokens } else { 0 });
+        }
     }
 }
 

@@ -13,8 +13,9 @@
 //! to the oracle's probabilities, `operators NAME` its operators' draws and rows to the oracle,
 //! `selected NAME` its logprobs of tokens, `given NAME` its logprobs of given ids over given sets and their
 //! gradient, `chains NAME` its chains of drafts; `stream NAME [TOKENS]` decodes many requests with drafts and
-//! without on `pool`, `cuda` or `cuda_emulated`, and compares the tokens; `boundaries NAME` holds operators,
-//! steps and softmaxes at the sizes where kernels take another path;
+//! without on `pool`, `cuda` or `cuda_emulated`, and compares the tokens; `trained NAME [TOKENS]` does so
+//! with kept sets, and holds each token's logprob to the trainer's function over the edited row;
+//! `boundaries NAME` holds operators, steps and softmaxes at the sizes where kernels take another path;
 //! `ranks-on NAME WORLD [processes|threads] [ROWS] [PART,..]` spreads random rows over the devices of that
 //! many ranks, holds them to one device, and times every layout (`steps`, `forty`, `drafts`, `mixed`,
 //! `small`, `edited`, `edited-drafts`, `lists`, or all of them; `lists@32000` times a part over that many
@@ -50,7 +51,7 @@ const USAGE: &str = "usage: conformance list [FILTER] | run [--backend NAME [--p
     | draws [--seed N] [COUNT] \
     | draws-on NAME [COUNT] | numbers [--every] NAME | batch NAME | softmax NAME \
     | operators NAME | selected NAME | given NAME | chains NAME [COUNT] \
-    | stream NAME [TOKENS] | verified-draws [--seed N] [COUNT] | verified-draws-on NAME [COUNT] \
+    | stream NAME [TOKENS] | trained NAME [TOKENS] | verified-draws [--seed N] [COUNT] | verified-draws-on NAME [COUNT] \
     | boundaries [--reduced] NAME | reduced NAME [--part I/N] \
     | ranks-on|hold-ranks-on NAME WORLD [processes|threads] [ROWS] [PART,..]";
 
@@ -90,7 +91,8 @@ fn act(arguments: &[&str]) -> Result<bool, String> {
         ("operators", [name]) => each_seed(name, "operators", 4_000, operators::hold),
         ("selected", [name]) => each_seed(name, "selected logprobs", 3_000, selected_logprobs::hold),
         ("given", [name]) => each_seed(name, "given logprobs", 3_000, given_logprobs::hold),
-        ("stream", [name, tokens @ ..]) => stream_of(name, number_or(tokens, 1_000_000)?),
+        ("stream", [name, tokens @ ..]) => stream_of(name, number_or(tokens, 1_000_000)?, false),
+        ("trained", [name, tokens @ ..]) => stream_of(name, number_or(tokens, 1_000_000)?, true),
         ("chains", [name, count @ ..]) => each_seed(name, "chains", number_or(count, 3_000)?, chains::hold),
         ("boundaries", ["--reduced", name]) => at_boundaries(name, Extent::Reduced),
         ("boundaries", [name]) => at_boundaries(name, Extent::Full),
@@ -377,7 +379,7 @@ fn at_boundaries(name: &str, extent: Extent) -> Result<bool, String> {
     Ok(true)
 }
 
-fn stream_of(name: &str, tokens: usize) -> Result<bool, String> {
+fn stream_of(name: &str, tokens: usize, trained: bool) -> Result<bool, String> {
     let device = device_of(name)?;
     let (requests, steps) = match name {
         "pool" => (64, 300),
@@ -385,11 +387,12 @@ fn stream_of(name: &str, tokens: usize) -> Result<bool, String> {
         _ => (8, 30),
     };
     let began = Instant::now();
-    match stream::hold(device.as_ref(), stream::Extent { requests, steps, tokens }) {
-        Ok(Counted { tokens, accepted }) => {
+    match stream::hold(device.as_ref(), stream::Extent { requests, steps, tokens, trained }) {
+        Ok(Counted { tokens, accepted, trained }) => {
             let seconds = began.elapsed().as_secs_f32();
             println!(
-                "stream: {tokens} tokens are those without drafts, {accepted} of them were drafts; {seconds:.1} s"
+                "stream: {tokens} tokens are those without drafts, {accepted} of them were drafts; of {trained} the \
+                 logprob over the kept set is the trainer's; {seconds:.1} s"
             );
             Ok(true)
         }

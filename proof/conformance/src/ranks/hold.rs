@@ -14,20 +14,22 @@ use super::hold_graph::{hold_graph, hold_heads};
 use crate::batch::{WIDTHS, distinct};
 use crate::rows::Words;
 
-/// Holds batches of `rows` rows in total to one device. Returns how many there were.
+/// Holds batches of `rows` rows in total to one device. Returns how many there were, and of how many tokens
+/// the logprob was held to the trainer's function.
 ///
 /// # Errors
 /// A text that says what differs, or what failed.
-pub fn hold(device: &Device, connect: &dyn Connect, rows: u64) -> Result<u64, String> {
-    let (mut held, mut index) = (0, 0);
-    while held < rows {
-        held += hold_batch(device, connect, index)?;
+pub fn hold(device: &Device, connect: &dyn Connect, rows: u64) -> Result<[u64; 2], String> {
+    let (mut held, mut index) = ([0; 2], 0);
+    while held[0] < rows {
+        let more = hold_batch(device, connect, index)?;
+        held = [held[0] + more[0], held[1] + more[1]];
         index += 1;
     }
     Ok(held)
 }
 
-pub(super) fn hold_batch(device: &Device, connect: &dyn Connect, index: usize) -> Result<u64, String> {
+pub(super) fn hold_batch(device: &Device, connect: &dyn Connect, index: usize) -> Result<[u64; 2], String> {
     let transport = connect.connect(index)?;
     let (rank, world) = (transport.rank(), transport.world());
     let batch = Batch::new(index, world).map_err(|error| error.to_string())?;
@@ -118,7 +120,8 @@ pub(super) fn hold_batch(device: &Device, connect: &dyn Connect, index: usize) -
                 many.enqueue(&[Work::step(rows)])?;
                 one.fetch(&mut wanted)?;
                 many.fetch(&mut found)?;
-                if let Some(text) = differs(&format!("step {step}"), &found, &wanted) {
+                let text = differs(&format!("step {step}"), &found, &wanted);
+                if let Some(text) = text.or(batch.hold_trained(&distinct, (&mut many, &slots), &found)?) {
                     return Ok(Some(text));
                 }
             }
@@ -149,7 +152,7 @@ pub(super) fn hold_batch(device: &Device, connect: &dyn Connect, index: usize) -
         hold_heads(&batch, (&mut one, &mut many), (slots, layouts))
     };
     match run().map_err(|error| told(&error))? {
-        None => Ok((batch.rows * connect.layouts().len() * 2 * STEPS) as u64),
+        None => Ok([(batch.rows * connect.layouts().len() * 2 * STEPS) as u64, batch.trained.get()]),
         Some(text) => Err(told(&text)),
     }
 }

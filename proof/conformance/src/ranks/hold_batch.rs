@@ -1,14 +1,18 @@
 //! Random batches that are held over ranks: their requests, and rows of them on a device.
 
+use std::cell::Cell;
 use std::ops::Range;
 use std::sync::Arc;
 
 use gumball_cuda::{Dtype, Runtime, Variant};
 use gumball_engine::dist::{Ownership, VocabSplit};
-use gumball_engine::{DeviceBuffer, FilterOrder, Kind, SamplingParams, bf16, f16};
+use gumball_engine::{
+    DeviceBuffer, Emitted, FilterOrder, Kind, NONE, Operators, Outputs, Pool, SamplingParams, Slot, bf16, f16,
+};
 
 use crate::batch::params;
 use crate::rows::Words;
+use crate::trained::{self, Drawn};
 
 /// Steps of a layout: each from the host, then as many in one graph.
 pub(super) const STEPS: usize = 3;
@@ -32,6 +36,8 @@ pub(super) struct Batch {
     /// Whether kept sets are told.
     pub kept: bool,
     pub seed: u64,
+    /// How many logprobs were held to the trainer's function.
+    pub trained: Cell<u64>,
 }
 
 impl Batch {
@@ -58,7 +64,8 @@ impl Batch {
         };
         let [masked, listed, bare] = [0; 3].map(|_| below(2) == 0);
         let (kept, seed) = (vocab < 100_000 && index % 4 == 3, index as u64);
-        Ok(Self { vocab, rows, dtype, split, ownership, ends, masked, listed, bare, kept, seed })
+        let trained = Cell::default();
+        Ok(Self { vocab, rows, dtype, split, ownership, ends, masked, listed, bare, kept, seed, trained })
     }
 
     /// Returns the parameters of a row's request.
@@ -67,6 +74,8 @@ impl Batch {
         let own = SamplingParams { seed, ..params(Kind::Logits, row, self.vocab, self.ends) };
         let logprobs = own.logprobs.clone().filter(|_| !self.bare);
         let own = SamplingParams { logprobs, ..own };
+        // Logprobs over kept sets are held to the trainer's function.
+        let own = if self.kept && !self.bare { trained::asking(own) } else { own };
         if !self.listed {
             return own;
         }
@@ -77,6 +86,58 @@ impl Batch {
     /// Returns which of the distinct rows each row has.
     pub fn which(&self, row: usize) -> usize {
         (row + self.seed as usize) % DISTINCT
+    }
+}
+
+impl Batch {
+    /// Returns a row's logits, as its type has them.
+    fn row(&self, distinct: &[Vec<f32>], row: usize) -> Vec<f32> {
+        let row = distinct[self.which(row)].iter();
+        match self.dtype {
+            Dtype::F32 => row.copied().collect(),
+            Dtype::Bf16 => row.map(|z| bf16::from_f32(*z).to_f32()).collect(),
+            Dtype::F16 => row.map(|z| f16::from_f32(*z).to_f32()).collect(),
+        }
+    }
+
+    /// Holds the logprobs of what requests emitted last to the trainer's function, if they are over kept
+    /// sets. Returns what differs, if anything does.
+    ///
+    /// # Errors
+    /// What the pool or the operators said.
+    pub fn hold_trained(
+        &self,
+        distinct: &[Vec<f32>],
+        (pool, slots): (&mut Pool, &[Slot]),
+        out: &Outputs,
+    ) -> gumball_spec::Result<Option<String>> {
+        if !self.kept || self.bare {
+            return Ok(None);
+        }
+        let mut tokens = Vec::new();
+        for (request, slot) in slots.iter().enumerate() {
+            let Emitted { tokens: emitted, rows, places, .. } = out.request(request);
+            let count = emitted.iter().filter(|token| **token != NONE).count();
+            let history = pool.sequence(*slot)?.history();
+            let (ids, prompt_len) = (history.ids(), history.prompt().len());
+            for (i, (place, row)) in places.zip(rows).take(count).enumerate() {
+                let before = ids[..ids.len() - count + i].to_vec();
+                let row = self.row(distinct, *row as usize);
+                tokens.push((self.params(request), before, prompt_len, row, place));
+            }
+        }
+        let drawn = tokens.iter().map(|(params, before, prompt_len, row, place)| Drawn {
+            params,
+            before,
+            prompt_len: *prompt_len,
+            row,
+            place: *place,
+        });
+        match trained::hold(&Operators::new(None, Some(1))?, out, &drawn.collect::<Vec<_>>()) {
+            Ok(count) => self.trained.set(self.trained.get() + count as u64),
+            Err(text) => return Ok(Some(text)),
+        }
+        Ok(None)
     }
 }
 

@@ -87,15 +87,18 @@ pub(super) fn hold_drafts<'b>(
         let rows = if layout == Replicated { owned } else { part };
         let told = |what: &str| Some(format!("rank {rank}, {layout:?}, {mode:?}: {what}"));
         let (mut found, mut wanted) = (Outputs::new(), Outputs::new());
-        let batch = Requests { counts: &counts, mode, ..Requests::of(slots) };
-        one.assign(&batch)?;
+        let requests = Requests { counts: &counts, mode, ..Requests::of(slots) };
+        one.assign(&requests)?;
         one.enqueue(&[Work::verify(whole, drafts)])?;
-        many.assign(&Requests { plan: Some(plan), ..batch })?;
+        many.assign(&Requests { plan: Some(plan), ..requests })?;
         many.enqueue(&[Work::verify(rows, drafts)])?;
         one.fetch(&mut wanted)?;
         many.fetch(&mut found)?;
         if !is_same(&found, &wanted) {
             return Ok(told("a verification differs"));
+        }
+        if let Some(text) = batch.hold_trained(distinct, (&mut *many, slots), &found)? {
+            return Ok(told(&text));
         }
         let graph = many.capture(&[Work::verify(rows, drafts); STEPS])?;
         many.replay(&graph)?;
@@ -118,5 +121,6 @@ fn is_same(found: &Outputs, wanted: &Outputs) -> bool {
     let requests = 0..wanted.accepted().len();
     found.words() == wanted.words()
         && found.accepted() == wanted.accepted()
+        && found.kept_sets() == wanted.kept_sets()
         && requests.into_iter().all(|request| found.request(request).rows == wanted.request(request).rows)
 }

@@ -196,7 +196,7 @@ fn devices() -> Result<TransportKind, String> {
 fn work_of(name: &str, rank: usize, connect: &dyn Connect, work: Work<'_>) -> Result<(), String> {
     let device = device_of(name, rank)?;
     let come_again = || {
-        let held = hold_batch(&device, connect, KILLED_GROUP + 1)
+        let [held, _] = hold_batch(&device, connect, KILLED_GROUP + 1)
             .map_err(|error| format!("rank {rank}: {error}"))?;
         if rank == 0 {
             println!(
@@ -215,9 +215,11 @@ fn work_of(name: &str, rank: usize, connect: &dyn Connect, work: Work<'_>) -> Re
         }
     };
     warm(&device, connect).map_err(|error| format!("rank {rank}: {error}"))?;
-    let held = hold(&device, connect, work.rows).map_err(|error| format!("rank {rank}: {error}"))?;
+    let [held, trained] =
+        hold(&device, connect, work.rows).map_err(|error| format!("rank {rank}: {error}"))?;
     if held > 0 {
-        say(format!("ranks: {held} rows equal one device, {}", connect.devices().name()));
+        let devices = connect.devices().name();
+        say(format!("ranks: {held} rows equal one device, {trained} logprobs are the trainer's, {devices}"));
         let told = faults(&device, connect, &say).map_err(|error| format!("rank {rank}: {error}"))?;
         say(format!("ranks: {told} faults were told, {}", connect.devices().name()));
         if connect.is_process() {
