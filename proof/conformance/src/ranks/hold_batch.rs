@@ -11,6 +11,7 @@ use gumball_engine::{
 };
 
 use crate::batch::params;
+use crate::generate::add_keys;
 use crate::rows::Words;
 use crate::trained::{self, Drawn};
 
@@ -42,6 +43,7 @@ pub(super) struct Batch {
 
 impl Batch {
     pub fn new(index: usize, world: usize) -> gumball_spec::Result<Self> {
+        add_keys();
         let mut words = Words(index as u64 ^ 0xA5A5_0000);
         let mut below = |end: usize| words.below(end);
         let vocab = [257, 1000, 5000, 9000, 32_000, 40_123, 151_936][below(7)];
