@@ -43,7 +43,7 @@ pub fn with_signs(command: clap::Command) -> clap::Command {
 const ELSEWHERE: [&str; 6] = ["generate", "check", "head", "kernels", "completions", "manual"];
 
 /// Lets the error for a flag that is not known name the one that was meant by another engine's word, a flat
-/// name or a part's.
+/// name, a part's or a slip of the pen.
 #[must_use]
 pub fn hinted(mut error: clap::Error) -> clap::Error {
     let flag = match error.get(ContextKind::InvalidArg) {

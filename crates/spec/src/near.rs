@@ -76,11 +76,16 @@ pub fn meant<'a>(name: &str, known: impl IntoIterator<Item = &'a str> + Clone) -
     theirs.chain(fields).find(is_known).or_else(|| nearest(name, known))
 }
 
+/// The parameters that most requests have, the likelier ones first: of names that are equally near one of
+/// these was meant.
+pub const USUAL: [&str; 6] = ["temperature", "top_p", "top_k", "min_p", "repetition_penalty", "seed"];
+
 /// Names longer than this are not compared.
 const LONGEST: usize = 80;
 
 /// Returns the known name nearest to another: equal except for case and separators, or with one letter in six
-/// (at least one) wrong, missing, added or changed with its neighbour.
+/// (at least one) wrong, missing, added or changed with its neighbour. Of equally near ones it is the first
+/// of [`USUAL`], or else the first.
 #[must_use]
 pub fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let name = letters(name);
@@ -89,9 +94,10 @@ pub fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Opti
     }
     let most = (name.len() / 6).max(1);
     let distances = known.into_iter().map(|known| (distance(&name, &letters(known)), known));
+    let rank = |known| USUAL.iter().position(|usual| letters(usual) == letters(known)).unwrap_or(USUAL.len());
     distances
         .filter(|(distance, _)| *distance <= most)
-        .min_by_key(|(distance, _)| *distance)
+        .min_by_key(|(distance, known)| (*distance, rank(known)))
         .map(|(_, known)| known)
 }
 
@@ -131,6 +137,7 @@ fn distance(one: &[char], other: &[char]) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::params::Filter;
 
     #[test]
     fn a_slip_of_the_pen_is_near_and_another_word_is_not() {
@@ -150,6 +157,22 @@ mod tests {
             assert_eq!(nearest(name, known), expected, "{name}");
         }
         assert_eq!(nearest(&"x".repeat(1 << 20), known), None);
+    }
+
+    #[test]
+    fn of_equally_near_names_the_most_usual_one_was_meant() {
+        let filters = || Filter::ALL.map(Filter::name);
+        assert_eq!(
+            filters().iter().filter(|name| distance(&letters("top_q"), &letters(name)) == 1).count(),
+            4
+        );
+        for (name, expected) in
+            [("top_q", "top_p"), ("top-q", "top_p"), ("top_n", "top_p"), ("toph", "top_h")]
+        {
+            assert_eq!(nearest(name, filters()), Some(expected), "{name}");
+        }
+        assert_eq!(nearest("top-q", ["top-a", "top-k"]), Some("top-k"));
+        assert_eq!(nearest("top_q", ["top_h", "top_a"]), Some("top_h"), "the first");
     }
 
     #[test]

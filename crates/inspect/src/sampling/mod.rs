@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, value_parser};
-use gumball_spec::near::{meant, nearest};
+use gumball_spec::near::{USUAL, meant};
 use gumball_spec::{
     Field, FilterOrder, Flag, LogprobModes, Parameter, SamplingParams, Scope, Stage, watermark,
 };
@@ -38,7 +38,7 @@ fn name_of(parameter: &Parameter, flag: Flag) -> String {
 }
 
 /// Returns the flag that was meant by one that is not known: by another engine's word, by a flat name or by a
-/// part's. Of a slip of the pen nothing is said here.
+/// part's, or by a slip of the pen.
 pub(crate) fn flag_meant(given: &str) -> Option<String> {
     let name = given.trim_start_matches('-').replace('-', "_");
     let parts =
@@ -49,9 +49,8 @@ pub(crate) fn flag_meant(given: &str) -> Option<String> {
         Some(part) => part,
         None => {
             let field_of = |part: &&str| name.strip_prefix(part).is_some_and(|field| field.starts_with('_'));
-            let meant = meant(&name, known())
-                .or_else(|| ["mirostat", "dynamic_temperature"].into_iter().find(field_of));
-            meant.filter(|meant| nearest(&name, known()) != Some(*meant))?
+            meant(&name, known())
+                .or_else(|| ["mirostat", "dynamic_temperature"].into_iter().find(field_of))?
         }
     };
     let (part, _) = meant.split_once('.').unwrap_or((meant, ""));
@@ -73,13 +72,10 @@ pub fn add_watermark_keys(path: Option<&Path>) -> Result<()> {
     added.map(|_| ()).map_err(|error| crate::Error::file(path, error.to_string()))
 }
 
-/// The parameters whose flags `-h` shows, which is to be one screen; `--help` shows all.
-const COMMON: [&str; 6] = ["temperature", "top_k", "top_p", "min_p", "repetition_penalty", "seed"];
-
-/// Returns the flag of a parameter.
+/// Returns the flag of a parameter. `-h`, which is to be one screen, shows the usual ones, and `--help` all.
 fn flag(parameter: &'static Parameter, flag: Flag) -> Arg {
     let arg = Arg::new(parameter.name).long(name_of(parameter, flag)).help(flag.help);
-    let arg = arg.help_heading("Sampling").hide_short_help(!COMMON.contains(&parameter.name));
+    let arg = arg.help_heading("Sampling").hide_short_help(!USUAL.contains(&parameter.name));
     let mut neutral = SamplingParams::default();
     let (_, field) = neutral.parameter(parameter.name).expect("the table names fields");
     let arg = match field {
@@ -109,13 +105,19 @@ impl Args for SamplingArgs {
     fn augment_args(command: Command) -> Command {
         let file = Arg::new("params").long("params").value_name("FILE").value_parser(value_parser!(PathBuf));
         let help = "Take parameters from a JSON file with the same names; flags go before it";
+        let hidden = flags().count() - USUAL.len();
+        let short = format!(
+            "Take parameters from a JSON file; flags go before it, of which --help tells {hidden} more"
+        );
+        let file = file.help(short).long_help(help);
         let flags = flags().map(|(parameter, of_it)| flag(parameter, of_it));
         let keys = Arg::new("watermark-keys").long("watermark-keys").value_name("FILE");
-        let keys = keys.value_parser(value_parser!(PathBuf)).help_heading("Sampling").help(
-            "Take keys of watermarks from a file: a number and 32 hexadecimal digits in each line. \
+        let keys =
+            keys.value_parser(value_parser!(PathBuf)).help_heading("Sampling").hide_short_help(true).help(
+                "Take keys of watermarks from a file: a number and 32 hexadecimal digits in each line. \
              GUMBALL_WATERMARK_KEYS names one, too",
-        );
-        command.arg(file.help(help).help_heading("Sampling")).arg(keys).args(flags)
+            );
+        command.arg(file.help_heading("Sampling")).arg(keys).args(flags)
     }
 
     fn augment_args_for_update(command: Command) -> Command {
@@ -220,6 +222,7 @@ mod tests {
             ("--dry", "--dry-multiplier"),
             ("--repeat-penalty", "--repetition-penalty"),
             ("--typ-p", "--typical-p"),
+            ("--top-q", "--top-p"),
             ("--top-n", "--top-logprobs"),
             ("--stop-token-ids", "--stop-ids"),
             ("--mirostat-tau", "--mirostat"),
@@ -228,7 +231,6 @@ mod tests {
         ] {
             assert_eq!(flag_meant(given).as_deref(), Some(flag), "{given}");
         }
-        assert_eq!(flag_meant("--top-q"), None, "a slip is the parser's");
         assert_eq!(flag_meant("--whatever"), None);
     }
 }
