@@ -1,6 +1,6 @@
 //! The row after the edits: with one kind of edit more at each step.
 
-use gumball_spec::edit::edit;
+use gumball_spec::edit::{Edited, edit};
 use gumball_spec::{Request, Row, SamplingParams};
 use serde::Serialize;
 
@@ -46,21 +46,26 @@ pub struct Change {
 const EXAMPLES: usize = 6;
 
 impl Edits {
-    /// Applies the edits of a request one kind after another.
-    pub(super) fn of(row: Row<'_>, request: &Request<'_>, texts: Texts<'_>) -> Self {
-        let mut before = row.logits();
-        let (raw, mut steps) = (before.clone(), Vec::new());
+    /// Applies the edits of a request one kind after another; `edited` is the row after all of them.
+    pub(super) fn of(row: Row<'_>, request: &Request<'_>, edited: &Edited, texts: Texts<'_>) -> Self {
+        let (mut before, mut steps) = (edited.raw.clone(), Vec::new());
+        let mut last = (SamplingParams::default(), None);
         for (name, params, mask) in stages(request) {
+            // A kind that is not switched on changes nothing, and to edit a row of 2^20 ids takes
+            // milliseconds.
+            if (&params, mask) == (&last.0, last.1) {
+                continue;
+            }
             let after = edit(row, &Request { params: &params, mask, ..*request }, None).z;
             let step = step(name, &before, &after, texts);
             if step.changed > 0 {
                 steps.push(step);
             }
-            before = after;
+            (before, last) = (after, (params, mask));
         }
-        let changed = raw.iter().zip(&before).filter(|(raw, z)| raw != z).count();
-        let gone = |(raw, z): &(&f32, &f32)| **z == f32::NEG_INFINITY && **raw > f32::NEG_INFINITY;
-        Self { changed, banned: raw.iter().zip(&before).filter(gone).count(), steps }
+        let changes = || edited.raw.iter().zip(&before).filter(|(raw, z)| raw != z);
+        let banned = changes().filter(|(_, z)| **z == f32::NEG_INFINITY).count();
+        Self { changed: changes().count(), banned, steps }
     }
 }
 
@@ -122,4 +127,43 @@ fn step(name: &'static str, before: &[f32], after: &[f32], texts: Texts<'_>) -> 
         after: Some(after[id as usize]).filter(|z| *z > f32::NEG_INFINITY),
     };
     Edit { name, changed: count, examples: changed.into_iter().map(change).collect() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kind_that_is_left_out_would_have_changed_nothing() {
+        let row = [1.5, -2.0, f32::NAN, f32::INFINITY, -0.0, 3.0, f32::NEG_INFINITY, 0.25];
+        let mask = [0b0111_1111];
+        let of = |params: &SamplingParams, mask| {
+            let request = Request { output: &[1, 5, 1], mask, ..Request::new(params, &[4, 4], 7) };
+            let (mut before, mut steps, mut left_out) = (Row::F32(&row).logits(), Vec::new(), 0);
+            let mut last = SamplingParams::default();
+            for (name, params, mask) in stages(&request) {
+                let after = edit(Row::F32(&row), &Request { params: &params, mask, ..request }, None).z;
+                if params == last && mask.is_none() {
+                    let bits = |row: &[f32]| row.iter().map(|z| z.to_bits()).collect::<Vec<_>>();
+                    assert_eq!(bits(&before), bits(&after), "{name}");
+                    left_out += 1;
+                }
+                let step = step(name, &before, &after, &|_| None);
+                steps.extend((step.changed > 0).then_some(step));
+                (before, last) = (after, params);
+            }
+            let edited = edit(Row::F32(&row), &request, None);
+            assert_eq!(before, edited.z);
+            let edits = Edits::of(Row::F32(&row), &request, &edited, &|_| None);
+            assert_eq!(format!("{:?}", edits.steps), format!("{steps:?}"));
+            (left_out, edits.changed, edits.banned)
+        };
+        let neutral = SamplingParams::default;
+        assert_eq!(of(&neutral(), None), (12, 0, 0));
+        assert_eq!(of(&neutral(), Some(&mask)), (11, 1, 1));
+        let params = SamplingParams { presence_penalty: 0.5, logit_bias: vec![(7, 1.0)], ..neutral() };
+        assert_eq!(of(&params, None), (10, 3, 0));
+        let params = SamplingParams { bias_first: true, banned_ids: vec![0], ..params };
+        assert_eq!(of(&params, Some(&mask)), (9, 4, 2));
+    }
 }

@@ -249,7 +249,7 @@ impl Trace {
             position: request.position,
             draw: request.draw,
             params: request.params.clone(),
-            edits: Edits::of(row, request, texts),
+            edits: Edits::of(row, request, &edited, texts),
             candidates: outcome.order.len(),
             temperature: Temperature {
                 asked: request.params.temperature,
