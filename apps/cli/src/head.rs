@@ -51,17 +51,18 @@ const NEEDS_TENSOR_CORES: &str = "--head fast is computed by the tensor cores of
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Head")]
 pub struct HeadArgs {
-    /// Make the logits by a head of Gumball's from the model's weights as f32, on the GPU with --device; if
-    /// absent, by the model's own product, whose logits differ in their last digits, and so now and then the
-    /// text
+    /// Make the logits by a head of Gumball's from the model's weights as f32, on the GPU with --device
+    ///
+    /// If absent, the model's own product makes them, whose logits differ in their last digits, and so now
+    /// and then the text.
     #[arg(long, value_name = "KIND")]
     pub head: Option<HeadKind>,
     /// Take what a certified or clustered head derives from the weights from a file that `gumball head build`
     /// made
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", hide_short_help = true)]
     pub head_file: Option<PathBuf>,
     /// How many clusters a clustered head probes for a token; without it, an eighth of them
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", hide_short_help = true)]
     pub probes: Option<usize>,
 }
 

@@ -11,13 +11,13 @@ use crate::{Error, Result};
 #[command(next_help_heading = "Section")]
 pub struct SectionTexts {
     /// The text that opens a section, in the place of --section-open
-    #[arg(long, value_name = "TEXT")]
+    #[arg(long, value_name = "TEXT", hide_short_help = true)]
     pub section_open_text: Option<String>,
     /// The text that closes a section, in the place of --section-close
-    #[arg(long, value_name = "TEXT")]
+    #[arg(long, value_name = "TEXT", hide_short_help = true)]
     pub section_close_text: Option<String>,
     /// The text that is forced when a section's budget is used up, in the place of --section-end
-    #[arg(long, value_name = "TEXT")]
+    #[arg(long, value_name = "TEXT", hide_short_help = true)]
     pub section_end_text: Option<String>,
 }
 

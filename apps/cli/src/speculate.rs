@@ -30,23 +30,26 @@ pub enum Speculate {
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Speculation")]
 pub struct SpeculateArgs {
-    /// Draft tokens; the text stays the same, and a model that computes several rows at once writes it sooner
+    /// Draft tokens; the text stays the same
+    ///
+    /// A model that computes several rows at once writes it sooner.
     #[arg(long, value_name = "BY", group = "drafter")]
     pub speculate: Option<Speculate>,
-    /// Let a smaller model with the same vocabulary draft; each draft is what the request would draw from its
-    /// row
+    /// Let a smaller model with the same vocabulary draft
+    ///
+    /// Each draft is what the request would draw from its row.
     #[arg(long, value_name = "FILE", group = "drafter")]
     pub draft_model: Option<PathBuf>,
     /// Make the draft model's logits by a head of Gumball's from its weights as f32, on the CPU: exact or
     /// certified; if absent, by its own product
-    #[arg(long, value_name = "KIND", requires = "draft_model")]
+    #[arg(long, value_name = "KIND", requires = "draft_model", hide_short_help = true)]
     pub draft_head: Option<HeadKind>,
     /// Draft at most N tokens for a pass of the model, 1 to 16
-    #[arg(long, value_name = "N", default_value_t = 5, requires = "drafter",
+    #[arg(long, value_name = "N", default_value_t = 5, requires = "drafter", hide_short_help = true,
           value_parser = clap::value_parser!(u8).range(1..=MOST_DRAFTS as i64))]
     pub drafts: u8,
     /// Look up the last N tokens in the text so far, or fewer of them if those N stand there only once
-    #[arg(long, value_name = "N", default_value_t = 3, requires = "speculate",
+    #[arg(long, value_name = "N", default_value_t = 3, requires = "speculate", hide_short_help = true,
           value_parser = clap::value_parser!(u8).range(1..))]
     pub ngram: u8,
 }

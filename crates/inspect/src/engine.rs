@@ -62,7 +62,7 @@ pub struct EngineArgs {
     #[arg(long, value_name = "NAME", default_value = "race")]
     pub route: String,
     /// The SIMD level: scalar, avx2, avx512 or neon; the best if absent
-    #[arg(long, value_name = "LEVEL")]
+    #[arg(long, value_name = "LEVEL", hide_short_help = true)]
     pub level: Option<Level>,
 }
 

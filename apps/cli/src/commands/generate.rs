@@ -44,12 +44,13 @@ pub struct Args {
     /// End before this string; may be repeated
     #[arg(long, value_name = "STRING")]
     pub stop: Vec<String>,
-    /// Make the text follow a grammar: a JSON schema (.json) or a Lark grammar (.lark)
+    /// Make the text follow a JSON schema (.json) or a Lark grammar (.lark)
     #[arg(long, value_name = "FILE")]
     pub grammar: Option<PathBuf>,
-    /// Write a receipt of the text to this file, which `gumball verify-receipt` draws again. It has radii,
-    /// and the 8 most likely tokens after the edits: --top-logprobs says how many, --logprobs of which
-    /// distribution, with radii where that is a list whose second mode is radius
+    /// Write a receipt of the text, which `gumball verify-receipt` draws again
+    ///
+    /// It has radii, and the 8 most likely tokens after the edits: --top-logprobs says how many, --logprobs
+    /// of which distribution, with radii where that is a list whose second mode is radius.
     #[arg(long, value_name = "FILE")]
     pub receipt: Option<PathBuf>,
     /// Write one JSON object at the end instead of the text as it comes
