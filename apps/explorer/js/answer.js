@@ -1,5 +1,5 @@
 // What came out? The token, in a sentence and beside the likeliest others; and what each filter did.
-import { at, count, h, head, percent } from "./dom.js";
+import { at, count, h, head, percent, write } from "./dom.js";
 import { FILTERS } from "./parameters.js";
 import { shown } from "./rows.js";
 
@@ -13,33 +13,57 @@ export function sentence(row, trace) {
   return `\u201c${shown(row, id)}\u201d is the next token. ${how}; place ${count((place ?? 0) + 1)} of the row, ${percent(p)} before the filters, ${percent(p_kept)} after.`;
 }
 
+/** How many of the likeliest tokens have a bar. */
+const BARS = 14;
+
+/** Makes a bar of the table; returns its element and what shows a token in it. A bar stays, as a row of a table is slow to make. */
+function makeBar() {
+  const [word, logit, before, after] = [h("th", { scope: "row", class: "word" }), ...[0, 0, 0].map(() => h("td", { class: "figure" }))];
+  const [p, kept] = ["before", "after"].map((name) => h("i", { class: name }));
+  const element = h("tr", {}, word, logit, h("td", { class: "track", "aria-hidden": "true" }, p, kept), before, after);
+  return {
+    element,
+    show(row, token, trace, top) {
+      const [won, inside] = [token.id === trace.winner?.id, token.place >= trace.kept.first && token.place < trace.kept.end];
+      element.className = won ? "won" : inside ? "" : "gone";
+      write(word, shown(row, token.id));
+      write(logit, token.logit?.toFixed(2) ?? "-\u221e");
+      p.style.width = `${(100 * token.p) / top}%`;
+      kept.style.width = `${(100 * token.p_kept) / top}%`;
+      write(before, percent(token.p));
+      write(after, won || inside ? percent(token.p_kept) : "out");
+    },
+  };
+}
+
+/** The bars, made when the first answer is shown. @type {ReturnType<typeof makeBar>[]} */
+let bars = [];
+/** The row and the token whose text in context is shown. */
+let told = {};
+
 /** Shows the token, its text in context, and the bars of the likeliest. */
 export function showAnswer(row, trace) {
   const context = at("context");
-  context.replaceChildren(
-    h("span", { class: "prompt" }, row.prompt ? `${row.prompt}${row.chat ? "\n" : ""}` : `${row.name}: `),
-    row.said,
-    trace.winner ? h("mark", { id: "winner", "data-id": trace.winner.id }, row.texts?.[trace.winner.id] || shown(row, trace.winner.id)) : "",
-  );
-  context.scrollTop = context.scrollHeight;
-  at("sentence").textContent = sentence(row, trace);
+  if (told.row !== row || told.id !== trace.winner?.id) {
+    told = { row, id: trace.winner?.id };
+    context.replaceChildren(
+      h("span", { class: "prompt" }, row.prompt ? `${row.prompt}${row.chat ? "\n" : ""}` : `${row.name}: `),
+      row.said,
+      trace.winner ? h("mark", { id: "winner", "data-id": trace.winner.id }, row.texts?.[trace.winner.id] || shown(row, trace.winner.id)) : "",
+    );
+    context.scrollTop = context.scrollHeight;
+  }
+  write(at("sentence"), sentence(row, trace));
   const kept = `${count(trace.kept.end - trace.kept.first)} tokens kept`;
   at("glance").replaceChildren(h("b", {}, trace.winner ? shown(row, trace.winner.id) : "no token"), ` ${trace.winner ? percent(trace.winner.p_kept) : ""}, ${kept}`);
-  const places = trace.tokens.slice(0, 14);
-  const top = Math.max(...places.map((token) => Math.max(token.p, token.p_kept)), 1e-12);
-  const inside = (token) => token.place >= trace.kept.first && token.place < trace.kept.end;
-  const bar = (token) =>
-    h("tr", { class: token.id === trace.winner?.id ? "won" : inside(token) ? "" : "gone" },
-      h("th", { scope: "row", class: "word" }, shown(row, token.id)),
-      h("td", { class: "figure" }, token.logit?.toFixed(2) ?? "-\u221e"),
-      h("td", { class: "track", "aria-hidden": "true" }, h("i", { class: "before", style: `width:${(100 * token.p) / top}%` }), h("i", { class: "after", style: `width:${(100 * token.p_kept) / top}%` })),
-      h("td", { class: "figure" }, percent(token.p)),
-      h("td", { class: "figure" }, token.id === trace.winner?.id || inside(token) ? percent(token.p_kept) : "out"));
-  const others = trace.winner && trace.winner.place !== null && trace.winner.place >= places.length ? [bar(trace.winner)] : [];
-  at("bars").replaceChildren(
-    h("caption", { class: "unseen" }, "The likeliest tokens, before and after the filters"),
-    head("token", "logit", "!before and after, as bars", "before", "after"),
-    h("tbody", {}, ...places.map(bar), ...others));
+  const tokens = trace.tokens.slice(0, BARS);
+  const top = Math.max(...tokens.map((token) => Math.max(token.p, token.p_kept)), 1e-12);
+  if (trace.winner && trace.winner.place !== null && trace.winner.place >= tokens.length) tokens.push(trace.winner);
+  while (bars.length < tokens.length) bars.push(makeBar());
+  tokens.forEach((token, index) => bars[index].show(row, token, trace, top));
+  const body = at("bars").tBodies[0] ?? h("tbody");
+  if (body.rows.length !== tokens.length) body.replaceChildren(...bars.slice(0, tokens.length).map(({ element }) => element));
+  if (!body.isConnected) at("bars").append(h("caption", { class: "unseen" }, "The likeliest tokens, before and after the filters"), head("token", "logit", "!before and after, as bars", "before", "after"), body);
 }
 
 /** Says what each filter did. */

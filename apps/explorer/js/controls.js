@@ -70,7 +70,10 @@ function control(parameter, held, changed) {
     }
   }
   const field = h("div", { class: `field ${kind}` }, h("label", { for: id }, label), ...parts, h("p", { class: "help", id: `${id}-help` }, help));
-  fields.set(name, { show, field });
+  // `held` is the value that the control shows, unless a hand has been on it since.
+  const one = { show, field, held: undefined };
+  for (const touched of ["input", "change"]) field.addEventListener(touched, () => (one.held = undefined));
+  fields.set(name, one);
   return field;
 }
 
@@ -80,8 +83,13 @@ export function controlOf(parameter) {
   return PARAMETERS.find((one) => one.name === name)?.name ?? PARAMETERS.find((one) => name && one.name.startsWith(`${name}_`))?.name;
 }
 
+/** The control that is marked; undefined until `mark` has been called. */
+let marked;
+
 /** Marks the control whose value was refused, and no other; opens the group that it lies in. */
 export function mark(wrong) {
+  if (wrong === marked) return;
+  marked = wrong;
   for (const [name, { field }] of fields) {
     field.classList.toggle("wrong", name === wrong);
     for (const input of field.querySelectorAll("input, select")) input.setAttribute("aria-invalid", String(name === wrong));
@@ -89,10 +97,14 @@ export function mark(wrong) {
   }
 }
 
-/** Shows the settings in the controls, and which of them are not neutral. */
+/** Shows the settings in the controls, and which of them are not neutral. It writes what has changed alone: it is called for each frame. */
 export function showControls(settings) {
-  for (const [name, { show, field }] of fields) {
-    show(settings[name]);
-    field.classList.toggle("set", settings[name] !== NEUTRAL[name]);
+  for (const [name, one] of fields) {
+    const now = settings[name];
+    if (one.held === now) continue;
+    one.show(now);
+    // A field that somebody writes in keeps its text.
+    one.held = one.field.contains(document.activeElement) ? undefined : now;
+    one.field.classList.toggle("set", now !== NEUTRAL[name]);
   }
 }

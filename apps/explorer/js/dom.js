@@ -15,6 +15,10 @@ export const h = (name, attributes = {}, ...children) => fill(document.createEle
 export const s = (name, attributes = {}, ...children) => fill(document.createElementNS("http://www.w3.org/2000/svg", name), attributes, children);
 /** The element of that id. */
 export const at = (id) => /** @type {HTMLElement} */ (document.getElementById(id));
+/** Writes an element's text, unless it stands there. */
+export function write(element, text) {
+  if (element.textContent !== text) element.textContent = text;
+}
 /** The head of a table; a name after ! is read out and not shown. */
 export const head = (...names) => h("thead", {}, h("tr", {}, names.map((name) => h("th", { scope: "col" }, name.startsWith("!") ? h("span", { class: "unseen" }, name.slice(1)) : name))));
 

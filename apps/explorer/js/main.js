@@ -6,7 +6,7 @@ import { showCompare } from "./compare.js";
 import { controlOf, makeControls, mark, showControls } from "./controls.js";
 import { TARGETS, showCopy } from "./copyas.js";
 import { draws, part, start, trace } from "./core.js";
-import { at, count, h } from "./dom.js";
+import { at, count, h, write } from "./dom.js";
 import { DRAWS, showDraws } from "./draws.js";
 import { SAVED } from "./owncode.js";
 import { served } from "./model.js";
@@ -66,19 +66,19 @@ function showState() {
   for (const button of document.querySelectorAll("#views button")) button.setAttribute("aria-pressed", String(button.dataset.view === state.view));
   showControls(state.a);
   at("row").value = String(state.row);
-  at("note").textContent = row().note ?? `${count(row().logits.length)} logits. Tokens go by their ids.`;
-  at("hidden-settings").textContent = unseen();
+  write(at("note"), row().note ?? `${count(row().logits.length)} logits. Tokens go by their ids.`);
+  write(at("hidden-settings"), unseen());
   if (served) showText(state, false);
   showNote();
 }
 
 /** Says what a link could not say, or said in vain. */
 function showNote() {
-  at("link-note").textContent = [
+  write(at("link-note"), [
     state.other,
     state.refused.length ? `The link says what cannot be, which is left out: ${state.refused.join(", ")}.` : "",
     [state.own, state.second].some((row) => row?.logits.length > LINKED) ? `The link says everything but rows of more than ${LINKED} logits.` : "",
-  ].filter(Boolean).join(" ");
+  ].filter(Boolean).join(" "));
 }
 
 /** Asks for the newest state's trace, one at a time: while one is made, however many states may pass. */
@@ -108,6 +108,8 @@ async function answer() {
 }
 
 function showAll(shownRow, traced, settings, began) {
+  // First, as it reads a width: the browser lays the page out for that, unless nothing has been written since.
+  showSorted(shownRow, traced);
   at("took").textContent = `traced in ${(performance.now() - began).toFixed(0)} ms`;
   at("error").hidden = true;
   mark(null);
@@ -116,7 +118,6 @@ function showAll(shownRow, traced, settings, began) {
   acting = settings;
   showAnswer(shownRow, traced);
   showFilters(shownRow, traced);
-  showSorted(shownRow, traced);
   showCopy(state.target, settings, shownRow, traced.winner);
   if (served) showInstead(state, shownRow, traced, take);
 }
