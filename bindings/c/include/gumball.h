@@ -907,8 +907,8 @@ gumball_code gumball_buffer_read(const gumball_buffer *buffer, size_t start, voi
 
 // Looks for the mark of any of some keys in the ids after a prompt of prompt_len, 0 where it is not known.
 // scheme: whose mark, gumball (or NULL), vllm, sglang, or vllm_dual_key with its alpha after it if that is
-// not 0.1 (vllm_dual_key=0.3). params have the watermark that the text would have been drawn with. keys: numbers of
-// keys in the place of the watermark's own, or NULL. Some 100 ns for each id and key.
+// not 0.1 (vllm_dual_key=0.3). params have the watermark that the text would have been drawn with. keys:
+// numbers of keys in the place of the watermark's own, or NULL. Some 100 ns for each id and key.
 //
 // Cost: compute.
 gumball_code gumball_detect(const uint32_t *ids,

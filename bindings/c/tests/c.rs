@@ -413,5 +413,5 @@ fn fragments_of_the_documents_run_as_they_stand() {
         let output = output.expect("it was just built");
         assert!(output.status.success(), "{}: {}", fragment.place, words(&output));
     }
-    assert!(found > 2, "{found} fragments of C");
+    assert!(found > 1, "{found} fragments of C");
 }

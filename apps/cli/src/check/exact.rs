@@ -1,7 +1,7 @@
 //! The distribution a row is drawn from, in f64.
 //!
 //! The kept set is the oracle's, for a cut is exact by definition; the probabilities inside it are textbook
-//! softmax in f64. XTC acts at random, so its distribution is a mixture of the one with it and the one
+//! softmax in f64, and those of adaptive-p follow from them. XTC acts at random, so its distribution is a mixture of the one with it and the one
 //! without.
 
 use gumball_spec::edit::edit;
@@ -53,9 +53,21 @@ impl Exact {
             0.0 => 1.0,
             below => (below / temperature).exp(),
         };
-        let mut p: Vec<f64> = ids.iter().map(weight).collect();
-        let sum: f64 = p.iter().sum();
-        p.iter_mut().for_each(|p| *p /= sum);
+        let mut p = shares(ids.iter().map(weight).collect());
+        if request.params.is_adaptive() {
+            // D3, in real numbers.
+            let goal =
+                2.0 * f64::from(request.params.adaptive_target) - f64::from(request.mu).clamp(0.0, 1.0);
+            let goal = goal.clamp(0.0, 1.0);
+            let distances = p.iter().map(|p| (p - goal).abs() / 0.3);
+            p = shares(distances.map(|d| (-10.0 * d * d / (1.0 + d)).exp()).collect());
+        }
         Ok(Self { ids, p })
     }
+}
+
+/// Returns weights relative to their sum.
+fn shares(weights: Vec<f64>) -> Vec<f64> {
+    let sum: f64 = weights.iter().sum();
+    weights.into_iter().map(|weight| weight / sum).collect()
 }

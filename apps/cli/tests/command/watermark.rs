@@ -48,7 +48,10 @@ fn what_is_no_mark_or_no_key_is_told() {
     assert!(refuses(&["detect", &text]).contains("watermark.key is 0"));
     let theirs = ["--watermark-keys", &keys, "--keys", "43", "--scheme", "vllm"];
     assert!(refuses(&[&["detect", &text], &theirs[..]].concat()).contains("a key of 64 bits, as vllm has"));
-    assert!(refuses(&["detect", &text, "--scheme", "synthid"]).contains("known are: gumball, vllm, sglang"));
+    assert!(
+        refuses(&["detect", &text, "--scheme", "synthid"])
+            .contains("known are: gumball, vllm, vllm_dual_key, sglang")
+    );
     assert!(refuses(&["detect", &text, "--watermark-keys", &text]).contains("not readable in line 1"));
     let words = files.write("words", b"1 two 3");
     let args = ["--watermark-keys", &keys, "--keys", "43"];
