@@ -47,7 +47,7 @@ impl Adaptive {
     }
 }
 
-/// Returns the exponents by which the members of a kept set race: those of adaptive-p, or else `y` (D1).
+/// Returns the exponents by which the members of a kept set race: y' with adaptive-p (D3), else `y` (D1).
 pub fn exponents(params: &SamplingParams, mu: f32, kept: &Given<'_>) -> impl Fn(u32) -> f32 {
     let adaptive = Adaptive::new(params, mu, || kept.total());
     move |id| adaptive.map_or_else(|| kept.y(id), |adaptive| adaptive.exponent(kept.ratio(id)))

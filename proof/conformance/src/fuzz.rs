@@ -130,13 +130,19 @@ pub fn oracle_agrees_with_f64(data: &[u8]) {
     }
     let acts = reference::xtc_acts(case.params.xtc_probability, case.seed, case.position, case.draw);
     let Some(kept) = reference.kept(&case.params, seen.temperature.into(), case.mu, acts) else { return };
-    let ids: Vec<usize> = reference.order[kept].to_vec();
+    let ids: Vec<usize> = reference.order[kept.clone()].to_vec();
     let oracle: Vec<usize> =
         seen.kept.expect("the oracle reports it").iter().map(|id| *id as usize).collect();
     assert_eq!(oracle, ids, "kept\n{case:?}");
     let t = seen.temperature.into();
     let (seed, position, draw) = reference::race_words(&case);
-    if let Some(winner) = reference::race(reference.z(), &ids, t, seed, position, draw) {
+    let winner = if case.params.is_adaptive() {
+        let row = reference.adapted(&case.params, kept, t, case.mu);
+        reference::race(&row, &ids, 1.0, seed, position, draw)
+    } else {
+        reference::race(reference.z(), &ids, t, seed, position, draw)
+    };
+    if let Some(winner) = winner {
         assert_eq!(seen.token, winner as i32, "drawn\n{case:?}");
     }
 }

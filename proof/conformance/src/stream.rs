@@ -293,8 +293,8 @@ pub fn hold(device: Option<&Device>, extent: Extent) -> std::result::Result<Coun
             break;
         }
     }
-    // Perfect drafters and fair ones have most of their drafts accepted.
-    if counted.accepted <= counted.tokens / 4 {
+    // Perfect drafters and fair ones have most of their drafts accepted; of a few requests most may have others.
+    if counted.accepted <= counted.tokens / if counted.tokens < 1_000 { 8 } else { 4 } {
         return Err(format!("only {} of {} tokens were drafts", counted.accepted, counted.tokens));
     }
     Ok(counted)

@@ -1,8 +1,8 @@
 //! The distribution a row is drawn from, in f64.
 //!
 //! The kept set is the oracle's, for a cut is exact by definition; the probabilities inside it are textbook
-//! softmax in f64, and those of adaptive-p follow from them. XTC acts at random, so its distribution is a
-//! mixture of the one with it and the one without.
+//! softmax in f64, from which the probabilities of adaptive-p follow. XTC acts at random, so its distribution
+//! is a mixture of the one with XTC and the one without.
 
 use gumball_spec::edit::edit;
 use gumball_spec::filter::fraction_to_u32;

@@ -229,8 +229,8 @@ shared! {
         /// `[rows, vocab]`: the target's rows of the step, probabilities or logits as `target` says. Of
         /// logits the survey has written the records, `step.records`.
         target_rows: (const void*);
-        /// `[rows]`: what the filters keep of logits. Null: all tokens, whose weights the survey has summed
-        /// for `step.logprob_sums`.
+        /// `[rows]`: the cuts of rows of logits. Null: the rows have no filters, and the survey has summed
+        /// their weights for `step.logprob_sums`.
         cuts: (const RowCut*);
         /// `[rows of the batch, vocab]`: the drafter's; null if it has none.
         draft_probs: (const float*);

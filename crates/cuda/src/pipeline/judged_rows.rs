@@ -29,7 +29,7 @@ const PROBABILITIES: &str = "memory for the probabilities of rows behind drafts"
 const ALIGNED_ELEMENTS: usize = 8;
 
 /// The memory: for each row its probabilities or edited logits, 4 bytes an id, 32 bytes for each 256 ids, and
-/// 40 bytes more; and that of a softmax.
+/// 40 bytes more; and the memory of a softmax.
 #[derive(Debug)]
 pub(crate) struct JudgedRows {
     /// `[rows, stride]` of f32: probabilities, or logits under their edits.
@@ -146,8 +146,8 @@ impl JudgedRows {
         unsafe { judge::requests(runtime, limits, trees.requests, &argument) }
     }
 
-    /// Enqueues the judgement of the drafts of a step by rows of logits without edits, which need `needs`:
-    /// those of `step`.
+    /// Enqueues the judgement of the drafts of a step by the rows of `step`: logits without edits, which need
+    /// `needs`.
     ///
     /// # Safety
     /// As for [`Runtime::launch`]. The kernel before is the rows' survey, which sums the weights at their own

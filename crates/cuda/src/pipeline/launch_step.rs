@@ -245,7 +245,7 @@ impl Step<'_> {
         }
         if let Some((begun, (of, judgement))) = by_logits {
             let surveyed = (needs_of_rows, Some(step));
-            // SAFETY: as above. The survey was of rows without edits, and summed those without filters.
+            // SAFETY: as above. The rows have no edits, and the survey summed them if they have no filters.
             unsafe { batch.judge((runtime, device), (begun, of), judgement, row_type, surveyed) }?;
         }
         // SAFETY: the conditions of the survey's launch hold here too, and there is a draft for each row of a

@@ -191,7 +191,7 @@ fn a_refused_verification_leaves_everything_unchanged() {
     let short = Batch { masks: Masks::new(&words, 3, 29, 29).unwrap(), ..none };
     let forced = Batch { forced: &[None, None, None, Some(900)], ..none };
     let good: Given = (&[2, 0], &[1, 2], Tree::Parents(Ids::Host(&[-1, 0])));
-    let mirostat = "mirostat cannot be combined with drafts: its limit moves with every token that is drawn; let the \
+    let mirostat = "mirostat cannot be combined with drafts: its state moves with every token that is drawn; let the \
         request step without drafts";
     let cases: [(&str, &[Slot], Given, Batch<'_>); 12] = [
         (
