@@ -42,7 +42,7 @@
 #define BINS 256
 #define LOG_BINS 8
 
-// With more others than this for each open tile, a list of first tokens is taken for too long.
+// How many other tokens an open tile is taken to have, before second tokens are counted.
 #define OTHERS_OF_OPEN 4
 
 // How many thresholds find_threshold tries at most.

@@ -317,7 +317,7 @@ struct TargetLogits {
     // `[rows, tiles]`: sums of the weights of each tile, and records, as a survey writes them.
     const TileSum* sums;
     const TileRecord* records;
-    // `[rows]`: what the rows' filters keep. Null: they keep all tokens, and the sums give the rows' masses.
+    // `[rows]`: the rows' cuts. Null: the rows have no filters, and the sums give their masses.
     const RowCut* cuts;
 
     // Returns a row, for thread 0; by all threads of a block.
@@ -665,8 +665,8 @@ DEVICE u32 judge_block(const JudgedTree& tree, bool& residual) {
 // Exponents whose difference is at least this have weights in their order: exp2 is not monotone to the last bit.
 #define ORDERED_EXPONENTS (1.0f / 65536.0f)
 
-// Makes the record of a tile without refused ids from the survey's, which names the first token that is kept, or one
-// behind which none is.
+// Makes the record of a tile without refused ids from the survey's record. That names the tile's first token; if this
+// one is not kept, the tile has no kept token, since it has none before the cut.
 DEVICE TileRecord record_from_survey(const LogitProbs& probs, const TileRecord& surveyed, const LastTokenStream& rng,
                                      u32 tile) {
     const FirstArrival first = first_arrival(rng, tile);
@@ -683,9 +683,9 @@ DEVICE TileRecord record_from_survey(const LogitProbs& probs, const TileRecord& 
                       pack_record_bits(offset, 0, others_bound)};
 }
 
-// Makes the records of a surveyed row that the survey's records give, and lists this block's other tiles: those with
-// refused ids or tokens before the first that is kept, and those with a token besides the named one that may have the
-// largest probability of the residual.
+// Makes records of a surveyed row from the survey's records, and lists this block's other tiles, whose logits are to be
+// loaded: tiles with refused ids, tiles with tokens before the cut, and tiles of which a token besides the named one may
+// have the largest probability of the residual.
 DEVICE void make_surveyed_records(const JudgedTree& tree, const LastTokenStream& rng, TileRecord* records,
                                   OpenTiles& others) {
     const JudgedRow& row = tree.storage.row;

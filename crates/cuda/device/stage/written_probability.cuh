@@ -12,7 +12,7 @@
 // Returns the mass of a row's kept tokens, in units of the first one's weight.
 DEVICE float cut_sum(const RowCut& cut) { return u64_to_float(cut.mass) * bits_float((127 - 43) << 23); }
 
-// Makes a row's probabilities those that its cut gives, unless it keeps no token or its first one alone.
+// Sets the divisor and the scale of a row's probabilities from its cut, which keeps several tokens.
 DEVICE void set_probabilities(RowProbabilities& probabilities, const RowCut& cut) {
     probabilities.row_max.maximum = key_logit(cut.first_key);
     probabilities.scale.log2e_over_t = cut.log2e_over_t;

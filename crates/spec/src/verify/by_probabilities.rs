@@ -339,8 +339,8 @@ impl Siblings<'_> {
         self.ended(p, residual)
     }
 
-    /// No draft is accepted: the last token is drawn from what is left of the target's row, or from the row
-    /// if nothing is.
+    /// No draft is accepted: the last token is drawn from the rest of the target's row, or from the whole row
+    /// if the rest is empty.
     fn ended(&self, left: Vec<f32>, residual: bool) -> Decision {
         let is_empty = left.iter().all(|p| *p <= 0.0);
         let weights = if is_empty { counted_row(self.target_probs) } else { left };
