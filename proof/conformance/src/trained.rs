@@ -24,11 +24,12 @@ pub struct Drawn<'a> {
     pub place: usize,
 }
 
-/// Returns parameters that ask for the token's logprob over its kept set.
+/// Returns parameters that ask for the token's logprob over its kept set, which adaptive-p does not have.
 #[must_use]
 pub fn asking(params: SamplingParams) -> SamplingParams {
     let mode = LogprobModes::from(LogprobMode::Processed);
-    SamplingParams { logprobs: Some(LogprobsParams { mode, ..LogprobsParams::default() }), ..params }
+    let logprobs = Some(LogprobsParams { mode, ..LogprobsParams::default() });
+    SamplingParams { logprobs, adaptive_target: -1.0, ..params }
 }
 
 /// Returns the row as a step edits it, without bans.

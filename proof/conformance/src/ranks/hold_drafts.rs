@@ -17,12 +17,22 @@ const MODES: [VerifyMode; 5] = [
     VerifyMode::Threshold { single: 0.3, acc: 0.9 },
 ];
 
-/// How many of the batch's rows each request has beside its first one: as many requests as fit. One with
-/// mirostat or adaptive-p has none.
+/// Whether a batch's drafts are judged in the mode coupled alone, beside which texts may be marked and have
+/// sections and loops.
+fn is_coupled(batch: &Batch) -> bool {
+    batch.seed.is_multiple_of(2)
+}
+
+/// How many of the batch's rows each request has beside its first one: as many requests as fit. One that may
+/// have no drafts has none.
 fn counts(batch: &Batch) -> Vec<u32> {
     let (mut counts, mut left) = (Vec::new(), batch.rows);
     while left > 0 {
-        let most = if batch.params(counts.len()).steered_by().is_some() { 0 } else { counts.len() % 5 };
+        let params = batch.params(counts.len());
+        let is_only_coupled =
+            params.watermark.is_some() || params.section.is_some() || params.loops.is_some();
+        let is_drafted = params.steered_by().is_none() && (is_coupled(batch) || !is_only_coupled);
+        let most = if is_drafted { counts.len() % 5 } else { 0 };
         let drafts = most.min(left - 1);
         counts.push(drafts as u32);
         left -= drafts + 1;
@@ -71,7 +81,8 @@ pub(super) fn hold_drafts<'b>(
     let trees = Drafts::tree(column(&id_memory), column(&parent_memory));
     let all = layouts.iter().flat_map(|layout| MODES.map(|mode| (*layout, mode)));
     let is_served = |(layout, mode): &(LogitsLayout, VerifyMode)| {
-        *layout != Survey || mode.step_kind() == StepKind::Verify
+        let is_allowed = !is_coupled(batch) || *mode == VerifyMode::Coupled;
+        is_allowed && (*layout != Survey || mode.step_kind() == StepKind::Verify)
     };
     for (layout, mode) in all.filter(is_served) {
         let drafts = if mode == VerifyMode::Block { chains } else { trees };
