@@ -138,7 +138,7 @@ pub fn oracle_agrees_with_f64(data: &[u8]) {
     let (seed, position, draw) = reference::race_words(&case);
     let winner = if case.params.is_adaptive() {
         let row = reference.adapted(&case.params, kept, t, case.mu);
-        reference::race(&row, &ids, 1.0, seed, position, draw)
+        row.and_then(|row| reference::race(&row, &ids, 1.0, seed, position, draw))
     } else {
         reference::race(reference.z(), &ids, t, seed, position, draw)
     };

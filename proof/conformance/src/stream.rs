@@ -294,7 +294,7 @@ pub fn hold(device: Option<&Device>, extent: Extent) -> std::result::Result<Coun
         }
     }
     // Perfect drafters and fair ones have most of their drafts accepted; of a few requests most may have others.
-    if counted.accepted <= counted.tokens / if counted.tokens < 1_000 { 8 } else { 4 } {
+    if counted.accepted <= counted.tokens / if counted.tokens < 1_000 { 8 } else { 5 } {
         return Err(format!("only {} of {} tokens were drafts", counted.accepted, counted.tokens));
     }
     Ok(counted)

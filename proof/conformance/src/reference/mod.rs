@@ -70,20 +70,20 @@ impl Reference {
     }
 
     /// Returns a row by whose logits adaptive-p races an interval of the order (D3), after tokens whose mean
-    /// is `mu`.
+    /// is `mu`; none if a probability is so small that it may be 0 in f32.
     #[must_use]
-    pub fn adapted(&self, params: &SamplingParams, given: Range<usize>, t: f64, mu: f32) -> Vec<f64> {
+    pub fn adapted(&self, params: &SamplingParams, given: Range<usize>, t: f64, mu: f32) -> Option<Vec<f64>> {
         let goal = 2.0 * f64::from(params.adaptive_target) - f64::from(mu).clamp(0.0, 1.0);
         let goal = goal.clamp(0.0, 1.0);
         let mut row = vec![f64::NEG_INFINITY; self.z.len()];
         for (p, id) in self.probabilities(given.clone(), t).into_iter().zip(&self.order[given]) {
             let distance = (p - goal).abs() / 0.3;
-            // In f32 less than this is 0.
-            if p >= 2f64.powi(-149) {
-                row[*id] = -10.0 * distance * distance / (1.0 + distance);
+            row[*id] = -10.0 * distance * distance / (1.0 + distance);
+            if p < 2f64.powi(-120) {
+                return None;
             }
         }
-        row
+        Some(row)
     }
 
     /// Returns the logarithms to base 2 of the probabilities of an interval of the order; finite even where a
