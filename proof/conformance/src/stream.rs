@@ -293,7 +293,7 @@ pub fn hold(device: Option<&Device>, extent: Extent) -> std::result::Result<Coun
             break;
         }
     }
-    // Perfect drafters and fair ones have most of their drafts accepted; of a few requests most may have others.
+    // Perfect drafters and fair ones have most of their drafts accepted; few requests may have few of these.
     if counted.accepted <= counted.tokens / if counted.tokens < 1_000 { 8 } else { 5 } {
         return Err(format!("only {} of {} tokens were drafts", counted.accepted, counted.tokens));
     }

@@ -684,8 +684,8 @@ DEVICE TileRecord record_from_survey(const LogitProbs& probs, const TileRecord& 
 }
 
 // Makes records of a surveyed row from the survey's records, and lists this block's other tiles, whose logits are to be
-// loaded: tiles with refused ids, tiles with tokens before the cut, and tiles of which a token besides the named one may
-// have the largest probability of the residual.
+// loaded: tiles with refused ids, tiles with tokens before the cut, and tiles of which a token besides the named one
+// may have the largest probability of the residual.
 DEVICE void make_surveyed_records(const JudgedTree& tree, const LastTokenStream& rng, TileRecord* records,
                                   OpenTiles& others) {
     const JudgedRow& row = tree.storage.row;
