@@ -124,14 +124,13 @@ impl JudgedRows {
         if trees.row_type.0 == Kind::Logits {
             // The survey sums no weights.
             let needs = StepFeatures { edits: false, variant: Variant::Candidates, ..needs };
-            // SAFETY: the caller guarantees what the functions require. The scratch memory is that of the
-            // step, which surveys its rows again afterwards.
-            return unsafe {
-                let edited = self.edit(runtime, limits, trees.row_type, &step)?;
-                let trees = &Trees { row_type: (Kind::Logits, Dtype::F32), ..*trees };
-                let edited = survey_again(runtime, limits, trees.row_type, &edited, needs)?;
-                self.judge_surveyed(runtime, limits, trees, judgement, (&edited, needs))
-            };
+            // SAFETY: the caller guarantees what the function requires.
+            let edited = unsafe { self.edit(runtime, limits, trees.row_type, &step) }?;
+            let trees = &Trees { row_type: (Kind::Logits, Dtype::F32), ..*trees };
+            // SAFETY: as above. The scratch memory is the step's, which surveys its rows again afterwards.
+            let edited = unsafe { survey_again(runtime, limits, trees.row_type, &edited, needs) }?;
+            // SAFETY: as above.
+            return unsafe { self.judge_surveyed(runtime, limits, trees, judgement, (&edited, needs)) };
         }
         // SAFETY: the caller guarantees what the function requires.
         unsafe { self.write(runtime, limits, trees.row_type, &step, needs) }?;
@@ -215,12 +214,10 @@ impl JudgedRows {
         needs: StepFeatures,
     ) -> crate::Result<()> {
         if needs.edits || step.row_indices != 0 {
-            // SAFETY: the caller guarantees what the functions require. The rows are written where they were
-            // read from, as `write_rows` allows.
-            unsafe {
-                let edited = self.edit(runtime, limits, (kind, dtype), step)?;
-                self.write_from(runtime, limits, (kind, Dtype::F32), &edited, needs)
-            }
+            // SAFETY: the caller guarantees what the function requires.
+            let edited = unsafe { self.edit(runtime, limits, (kind, dtype), step) }?;
+            // SAFETY: as above. The rows are written where they were read from, as `write_rows` allows.
+            unsafe { self.write_from(runtime, limits, (kind, Dtype::F32), &edited, needs) }
         } else if kind == Kind::Logits && needs.variant == Variant::SurveyDraw {
             // SAFETY: the caller guarantees what the function requires.
             unsafe { self.write_softmax(dtype, step) }
