@@ -52,7 +52,7 @@ def test_p_values_are_those_of_vllms_detector(context: int, alpha: float | None)
         wanted = theirs.detect(ids)
         found = gumball.detect(ids, Watermark(key=90, context=context), scheme=scheme)
         assert (found.tokens, found.tokens + found.skipped) == (wanted.num_scored_tokens, len(ids))
-        assert math.isclose(found.p_value, wanted.p_value, rel_tol=1e-9)
+        assert math.isclose(found.p_value, wanted.p_value, rel_tol=1e-9 if alpha is None else 1e-8)
     assert found.p_value < (1e-20 if alpha is None else 1e-6)
 
 
