@@ -66,6 +66,13 @@ class _Masks(SamplingMaskOutput):
     """SGLang's masks of a step, of which only the words that are expected are copied to the host."""
 
     sets: kept.PackedKept
+    selected_logprobs: Any
+    statuses: Any
+    support_logprobs: Any
+
+    # Its tensors have no truth value.
+    __eq__ = object.__eq__
+    __hash__ = object.__hash__
 
     def map_device_tensors(self, fn: Callable[[torch.Tensor], torch.Tensor]) -> None:
         """Begins to copy, by `fn`."""
