@@ -202,25 +202,37 @@ fn race<P: Lead>(
     leader: &mut P,
 ) -> u32 {
     let Pace { measure, adaptive } = pace.into();
-    measured!(measure, |weights| match (&kept.listed, adaptive) {
-        (Some(range), None) => {
-            dispatch(reader.level, ListRace { keys: &keys[range.clone()], kept, weights, stream, leader })
-        }
-        (Some(range), Some(adaptive)) => {
+    let parts = reader.view.parts.filter(|parts| kept.listed.is_none() && !parts.is_whole());
+    measured!(measure, |weights| match (adaptive, parts) {
+        (Some(adaptive), _) => {
             let weights = Adapted { weights, measure, adaptive };
-            dispatch(reader.level, ListRace { keys: &keys[range.clone()], kept, weights, stream, leader })
+            race_by(weights, reader, buffers, keys, kept, stream, leader)
         }
-        (None, Some(adaptive)) => {
-            let weights = Adapted { weights, measure, adaptive };
-            dispatch(reader.level, TileRace { reader, buffers, kept, weights, stream, leader })
-        }
-        (None, None) if let Some(parts) = reader.view.parts.filter(|parts| !parts.is_whole()) => {
+        (None, Some(parts)) => {
             let Winner { score, id, .. } = parts.need_winner(kept.cut, kept.first, measure);
             leader.meet(score, id);
             if id == u32::MAX { 0 } else { id }
         }
-        (None, None) => dispatch(reader.level, TileRace { reader, buffers, kept, weights, stream, leader }),
+        (None, None) => race_by(weights, reader, buffers, keys, kept, stream, leader),
     })
+}
+
+/// As [`race`], by exponents: over the list of kept tokens if there is one, else over the tiles.
+fn race_by<W: Exponents, P: Lead>(
+    weights: W,
+    reader: &Reader<'_>,
+    buffers: &mut Buffers,
+    keys: &[u64],
+    kept: &Given,
+    stream: Stream,
+    leader: &mut P,
+) -> u32 {
+    match &kept.listed {
+        Some(range) => {
+            dispatch(reader.level, ListRace { keys: &keys[range.clone()], kept, weights, stream, leader })
+        }
+        None => dispatch(reader.level, TileRace { reader, buffers, kept, weights, stream, leader }),
+    }
 }
 
 /// The Philox words of sixteen tiles.

@@ -5,7 +5,7 @@
 
 use gumball_spec::edit::Hook;
 use gumball_spec::num::{key_id, key_logit};
-use gumball_spec::survey::Measure;
+use gumball_spec::survey::{Measure, in_first_weights};
 use gumball_spec::{Result, Row, Status, TILE};
 use half::{bf16, f16};
 
@@ -155,7 +155,7 @@ impl Workspace {
         let measure = Measure::new(task.kind, if certain { 1.0 } else { temperature });
         let mut sum = 1.0;
         if let Some(set) = set.as_ref().filter(|_| output == Output::Probabilities && !certain) {
-            sum = set.total(&reader, &mut self.filter, measure) as f32 * TWO_POW_MINUS_43;
+            sum = in_first_weights(set.total(&reader, &mut self.filter, measure));
         }
         let plan = Plan { odd: reader.view.odd, output, measure, certain, set, sum };
         (Written { status, temperature }, plan)
@@ -171,8 +171,6 @@ impl Workspace {
         }
     }
 }
-
-const TWO_POW_MINUS_43: f32 = f32::from_bits((127 - 43) << 23);
 
 /// The output that is to be written.
 struct Plan {

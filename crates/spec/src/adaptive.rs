@@ -4,7 +4,7 @@
 //! target where the drawn tokens' probabilities were below it on average, and below it where they were above.
 
 use crate::params::SamplingParams;
-use crate::survey::Given;
+use crate::survey::{Given, in_first_weights};
 
 /// The inverse of the width of the favoured probabilities, 0.3.
 pub const INVERSE_WIDTH: f32 = f32::from_bits(0x4055_5555);
@@ -28,7 +28,7 @@ impl Adaptive {
     pub fn new(params: &SamplingParams, mu: f32, mass: impl FnOnce() -> u64) -> Option<Self> {
         let twice = params.is_adaptive().then_some(2.0 * params.adaptive_target)?;
         let goal = (twice - mu.clamp(0.0, 1.0)).clamp(0.0, 1.0);
-        Some(Self { goal, sum: mass() as f32 * f32::from_bits((127 - 43) << 23) })
+        Some(Self { goal, sum: in_first_weights(mass()) })
     }
 
     /// Returns the exponent of a token in the race, given its weight in units of the first one's.

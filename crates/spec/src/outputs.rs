@@ -2,7 +2,7 @@
 //! P4).
 
 use crate::oracle::Outcome;
-use crate::survey::{Given, Measure};
+use crate::survey::{Given, Measure, in_first_weights};
 
 impl Outcome {
     /// Returns the distribution that the token is drawn from; all 0 for an empty row.
@@ -19,7 +19,7 @@ impl Outcome {
             members => {
                 let measure = Measure::new(self.kind, self.temperature);
                 let kept = Given::new(&self.z, members, measure);
-                let sum = kept.total() as f32 * f32::from_bits((127 - 43) << 23);
+                let sum = in_first_weights(kept.total());
                 for id in members {
                     out[*id as usize] = measure.ratio(kept.value(*id), kept.first()) / sum;
                 }

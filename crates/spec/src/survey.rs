@@ -253,8 +253,14 @@ pub fn mean_distance(mass: u64, sum: u64) -> f32 {
     16.0 * (sum as f32 / mass as f32)
 }
 
+/// Returns a mass in units of the first token's weight.
+#[must_use]
+pub fn in_first_weights(mass: u64) -> f32 {
+    mass as f32 * f32::from_bits((127 - 43) << 23)
+}
+
 /// Returns `log2` of a mass in units of the first token's weight (M5).
 #[must_use]
 pub fn log_mass(mass: u64) -> f32 {
-    log2(mass as f32 * f32::from_bits((127 - 43) << 23))
+    log2(in_first_weights(mass))
 }

@@ -132,8 +132,7 @@ impl Step<'_> {
             return Ok(());
         }
         let needs = with_masks(step, needs);
-        let is_summed = needs.variant == Variant::SurveyDraw && self.judged_by_logits(step, needs).is_some();
-        let summed = if is_summed { draft_flags::SUMMED } else { 0 };
+        let summed = if self.sums_judged(step, needs) { draft_flags::SUMMED } else { 0 };
         let begun = self.begun(workspace, step);
         let begun = begun.map(|begun| DraftStep { flags: begun.flags | summed, ..begun });
         self.begin_drafts(workspace, begun.as_ref(), needs)?;
@@ -192,7 +191,7 @@ impl Step<'_> {
         let has_probabilities =
             by_logits.is_none() && self.launch_probabilities(workspace, batch, begun, step, needs)?;
 
-        let needs_of_rows = needs;
+        let (needs_of_rows, sums_judged) = (needs, self.sums_judged(step, needs));
         let (rows, tiles) = (step.rows as usize, step.tiles as usize);
         // `draft_race` cannot read the records of a survey that scores tokens.
         let scores = !matches!(self.begin, Begin::Propose(_))
@@ -211,8 +210,7 @@ impl Step<'_> {
                 tuning::records_from_shared_rows(tiles)
             }
             _ => {
-                let is_summed = by_logits.is_some() && needs_of_rows.variant == Variant::SurveyDraw;
-                let sums = needs.sums || is_summed;
+                let sums = needs.sums || (begun.is_some() && sums_judged);
                 tuning::survey(device, (rows, tiles), row_type, StepFeatures { sums, ..needs })
             }
         };
@@ -286,6 +284,11 @@ impl Step<'_> {
         let has_edits = needs.edits || step.row_indices != 0 || self.shared.is_some();
         let is_surveyed_once = self.terms.kind == Kind::Logits && !has_edits;
         of.rule.judgement().filter(|_| is_surveyed_once).map(|judgement| (of, judgement))
+    }
+
+    /// Returns whether the survey of a step sums rows that drafts are judged by: those without filters.
+    fn sums_judged(&self, step: &abi::Step, needs: StepFeatures) -> bool {
+        needs.variant == Variant::SurveyDraw && self.judged_by_logits(step, needs).is_some()
     }
 
     /// Launches the kernels that judge drafts by probabilities, or write those that drafts are drawn from;

@@ -4,7 +4,7 @@ use crate::layout::holds_id;
 use crate::num::{LN_2, exp2, fma, log2, log2_one_plus, log2_parts};
 use crate::params::SamplingParams;
 use crate::row::{Kind, Row};
-use crate::survey::{Given, Measure, mean_distance, order, scale};
+use crate::survey::{Given, Measure, in_first_weights, mean_distance, order, scale};
 
 /// The id that is ignored unless the caller names another.
 pub const IGNORED: i32 = -100;
@@ -14,8 +14,6 @@ pub const MAX_GIVEN_IDS: usize = 1024;
 
 /// How many numbers the [weights](Weighed) of a row are.
 pub const WEIGHED_NUMBERS: usize = 3;
-
-const TWO_POW_MINUS_43: f32 = f32::from_bits((127 - 43) << 23);
 
 /// The weights of a row's members, from which its logprobs, its entropy and its gradient are computed, with
 /// single logits.
@@ -35,7 +33,7 @@ impl Weighed {
     /// Takes the largest logit of the members and their mass.
     #[must_use]
     pub fn of_mass(first: f32, mass: u64) -> Self {
-        Self { first, mass: mass as f32 * TWO_POW_MINUS_43, distance: 0.0 }
+        Self { first, mass: in_first_weights(mass), distance: 0.0 }
     }
 
     /// Takes the sum of the members' weighted distances besides.

@@ -6,7 +6,7 @@ use crate::num::{Tag, philox4x32_10};
 use crate::params::SamplingParams;
 use crate::request::Request;
 use crate::row::{Kind, Row};
-use crate::survey::{Given, Measure, order};
+use crate::survey::{Given, Measure, in_first_weights, order};
 
 /// Returns a probability as it counts in a difference: 0 for NaN and negative numbers, `f32::MAX` for +inf
 /// (P1).
@@ -59,7 +59,7 @@ pub trait Weigh {
 /// Returns a sum by the value of the first token and the mass of all.
 #[must_use]
 pub fn sum_of(first: f32, mass: u64) -> f32 {
-    first * (mass as f32 * f32::from_bits((127 - 43) << 23))
+    first * in_first_weights(mass)
 }
 
 /// The oracle's way.
