@@ -12,16 +12,17 @@
 #define __shared__ static thread_local
 
 inline void __syncthreads() { emulator::meet(emulator::everyone, emulator::living); }
-// Whether any thread's predicate is true.
-inline int __syncthreads_or(int predicate) {
-    static thread_local int any;
+// How many threads have a true predicate.
+inline int __syncthreads_count(int predicate) {
+    static thread_local int count;
     __syncthreads();
-    any = 0;
+    count = 0;
     __syncthreads();
-    any |= predicate != 0;
+    count += predicate != 0;
     __syncthreads();
-    return any;
+    return count;
 }
+inline int __syncthreads_or(int predicate) { return __syncthreads_count(predicate) != 0; }
 inline void __syncwarp() { emulator::exchange_with_warp(0); }
 inline void __threadfence_block() {}
 

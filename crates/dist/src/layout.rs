@@ -165,7 +165,7 @@ mod tests {
         assert_eq!(needs(SamplingParams { min_p: 0.1, ..plain() }), Needs::Winner);
         assert_eq!(needs(SamplingParams { min_p: 0.1, top_p: 0.9, ..plain() }), Needs::Mass);
         assert_eq!(needs(SamplingParams { top_k: 50, top_p: 0.9, ..plain() }), Needs::List);
-        assert_eq!(needs(SamplingParams { top_k: 257, ..plain() }), Needs::Mass);
+        assert_eq!(needs(SamplingParams { top_k: MOST_LISTED as i64 + 1, ..plain() }), Needs::Mass);
         let joint = SamplingParams { top_k: 50, top_p: 0.9, order: FilterOrder::Joint, ..plain() };
         assert_eq!(needs(joint), Needs::Mass);
         assert_eq!(needs(SamplingParams { top_p: 0.9, ..plain() }), Needs::Mass);

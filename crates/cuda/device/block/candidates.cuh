@@ -13,7 +13,7 @@
 // the first k tokens are among those. If the maxima miss the goal, or list too many tokens, each tile's second token
 // counts as well: two heavy tokens in one tile are no reason to search a row. A row of few tiles, or with tokens in few
 // of them, has too few of both for a number of tokens: then all of its tokens count. The threshold decides how long the
-// rest takes, and never the result.
+// rest takes, and never the result. Where most first tokens have one logit, no threshold divides them: tied_tokens.cuh.
 //
 //     find_threshold:
 //         range = the logits from the least tile maximum, or RELEVANT_SPAN below the first token, up to the first token
@@ -21,7 +21,7 @@
 //             add the amounts of the tiles' first tokens, and of the other ones that count, to the range's 256 bins
 //             if the bins reach the goal:
 //                 threshold = just below the bin that reaches it; list the first tokens that reach the threshold
-//                 if the list is short enough: success; if it is hopelessly long: fail
+//                 if the list is short enough: success; if it is hopelessly long, or most first tokens are equal: fail
 //                 if all tokens count already, or the goal is a mass: range = the neighbourhood of that bin
 //                 if the first two count: from now on all tokens of the open tiles count, from this threshold up
 //             otherwise, if the second tokens count already or cannot suffice:
@@ -48,6 +48,15 @@
 // How many thresholds find_threshold tries at most.
 #define MAX_ROUNDS 6
 
+// The end of a list: it has all tokens of higher logits, and of this logit those up to an id.
+struct Threshold {
+    float logit;
+    u32 last_id;
+
+    DEVICE_MEMBER explicit Threshold(float logit, u32 last_id = ~0u) : logit(logit), last_id(last_id) {}
+    DEVICE_MEMBER bool is_reached(float z, u32 id) const { return (z > logit) | ((z == logit) & (id <= last_id)); }
+};
+
 // Which tokens of the tiles `find_threshold` counts: the first of each, the first two, or all.
 enum Counted { COUNTS_FIRSTS, COUNTS_SECONDS, COUNTS_ALL };
 
@@ -64,6 +73,8 @@ struct CandidateList {
     // The bin that holds the threshold: of the goal, and of the count goal if there is one.
     u32 bin;
     u32 count_bin;
+    // The first token's logit of a tile in the middle of the row.
+    float middle;
     union {
         struct {
             // The keys of the first tokens of open tiles: tiles of which other tokens may reach the threshold.
@@ -135,16 +146,17 @@ DEVICE u32 find_bin(const u32* bins, u32 goal) {
 
 // Lists the first tokens that reach a threshold, up to the capacity, and the ones whose tiles are open. Counts
 // go on beyond the capacity. A barrier must follow before the lists are read.
-DEVICE void list_tile_firsts(CandidateList& candidates, const RowRecords& records, float threshold) {
+DEVICE void list_tile_firsts(CandidateList& candidates, const RowRecords& records, const Threshold& threshold) {
     records.for_each([&](u32 tile, const TileRecord& record) INLINE {
-        if (!(record.maximum >= threshold)) {
+        const u32 id = tile * TILE + (record.packed & 255);
+        if (!threshold.is_reached(record.maximum, id)) {
             return;
         }
-        bool opens = record_others_bound(record) >= threshold;
+        bool opens = record_others_bound(record) >= threshold.logit;
         // Few lanes pass: an atomic in each of them takes less time than finding out by a ballot which do.
         u32 to = atomicAdd(&candidates.packed_counts, opens ? 0x10001u : 1u), index = to & 0xFFFF,
             open_index = to >> 16;
-        u64 key = make_key(record.maximum, tile * TILE + (record.packed & 255));
+        u64 key = make_key(record.maximum, id);
         if (index < MAX_CANDIDATES) {
             candidates.keys[index] = key;
             candidates.log2_arrivals[index] = record.log2_max_arrival;
@@ -168,6 +180,19 @@ DEVICE u32 sum_upto(const u32* bins, u32 last) {
 // The largest power of two whose product with x is at most 2^power; x is from 1e-20 to 1e38.
 DEVICE float power_of_two_scale(float x, u32 power) {
     return bits_float((2 * 127 - 1 + power - (float_bits(x) - 1 >> 23)) << 23);
+}
+
+// Whether most of a row's tiles begin with tokens of one logit, `candidates.middle`, as far as each thread's first tile
+// tells.
+DEVICE bool begin_alike(CandidateList& candidates, const RowRecords& records) {
+    const u32 tiles = records.tiles < blockDim.x ? records.tiles : blockDim.x;
+    if (threadIdx.x == tiles / 2) {
+        candidates.middle = records.first_record.maximum;
+    }
+    // RAW on middle: a thread wrote it, all threads read it.
+    __syncthreads();
+    const float middle = candidates.middle;
+    return 2 * (u32)__syncthreads_count(records.first_record.maximum == middle) > tiles && middle > MASKED_VALUE;
 }
 
 // Finds a threshold at which the amounts of tokens reach a goal. Lists the tiles' first tokens that reach it, if
@@ -262,7 +287,7 @@ DEVICE bool find_threshold(CandidateList& candidates, const RowRecords& records,
             // Below every logit that was counted in the bin, however its position was rounded.
             float lowest = int_to_float((int)(BINS - 1 - bin)) - 0.0625f;
             threshold = height_scale.at(low + lowest * part);
-            list_tile_firsts(candidates, records, threshold);
+            list_tile_firsts(candidates, records, Threshold(threshold));
             u32 count = counted == COUNTS_ALL ? sum_upto(token_bins, bin) : 0, most = MAX_CANDIDATES;
             // RAW on packed_counts: all threads listed tokens, all threads read the counts. WAR on the bins: all warps
             // read them, weights that are gathered overwrite them.
@@ -277,14 +302,19 @@ DEVICE bool find_threshold(CandidateList& candidates, const RowRecords& records,
                 // The more open tiles there are, the more of them hold third tokens.
                 count = firsts + (Goal::ACCEPTS_ALL ? 2 : 1) * open;
             }
-            if (count <= most || (round == MAX_ROUNDS && firsts <= MAX_CANDIDATES)) {
+            const bool is_short = count <= most || (round == MAX_ROUNDS && firsts <= MAX_CANDIDATES);
+            if (is_short && (counted == COUNTS_FIRSTS || !Goal::ACCEPTS_ALL)) {
+                return true;
+            }
+            if (Goal::ACCEPTS_ALL ? counted != COUNTS_ALL && begin_alike(candidates, records)
+                                  : first == least && firsts > MAX_CANDIDATES) {
+                // No threshold divides them.
+                return false;
+            }
+            if (is_short) {
                 return true;
             }
             if (counted == COUNTS_SECONDS && goal_policy.gives_up(count)) {
-                return false;
-            }
-            if (first == least && candidates.first_count() > MAX_CANDIDATES) {
-                // All first tokens are equal: no threshold divides them.
                 return false;
             }
             if (Goal::ACCEPTS_ALL && counted == COUNTS_SECONDS && firsts <= MAX_CANDIDATES) {
@@ -305,10 +335,10 @@ DEVICE bool find_threshold(CandidateList& candidates, const RowRecords& records,
         } else if (low > widest && counted != COUNTS_ALL) {
             low = widest;
             width = top - low;
-        } else if (Goal::ACCEPTS_ALL) {
+        } else if (Goal::ACCEPTS_ALL && !(counted != COUNTS_ALL && begin_alike(candidates, records))) {
             // Either the row has too few tokens for the goal, or few tiles hold them.
             threshold = MIN_TOKEN_VALUE;
-            list_tile_firsts(candidates, records, threshold);
+            list_tile_firsts(candidates, records, Threshold(threshold));
             // RAW on packed_counts: all threads listed tokens, all threads read the counts.
             __syncthreads();
             open = candidates.open_count();
@@ -339,18 +369,19 @@ DEVICE bool find_threshold(CandidateList& candidates, const RowRecords& records,
 // Gathers the tokens of an open tile that reach the threshold, except its first, and the gain of each in mass; by
 // one warp. `top` is the key of the tile's first token.
 template <class V>
-DEVICE void gather_tile(CandidateList& candidates, const V& view, float threshold, float first, float log2e_over_t,
-                        u64 top) {
+DEVICE void gather_tile(CandidateList& candidates, const V& view, const Threshold& threshold, float first,
+                        float log2e_over_t, u64 top) {
     float z[ITEMS_PER_LANE];
     u32 firsts = candidates.first_count(), lane = lane_id(), id = key_id(top), tile = id / TILE, nonfinite_flags = 0;
-    view.load(tile, lane, z, nonfinite_flags, threshold);
+    view.load(tile, lane, z, nonfinite_flags, threshold.logit);
     // The factor needs no logits of the tile, so it is computed while they load.
     float maximum = key_logit(top), factor = tile_factor(maximum, first, log2e_over_t);
     const TokenWeights token_weights(maximum, log2e_over_t);
     u32 passing = 0;
 #pragma unroll
     for (u32 j = 0; j < ITEMS_PER_LANE; j++) {
-        passing |= (z[j] >= threshold) & (view.offset(lane, j) != id % TILE) ? 1u << j : 0;
+        const u32 own = tile * TILE + view.offset(lane, j);
+        passing |= threshold.is_reached(z[j], own) & (own != id) ? 1u << j : 0;
     }
     u32 count = __reduce_add_sync(FULL_MASK, __popc(passing));
     if (count == 0) {
@@ -392,7 +423,8 @@ DEVICE void gather_tile(CandidateList& candidates, const V& view, float threshol
 // Gathers the other tokens of the open tiles that reach the threshold. Computes what each candidate adds to the mass
 // at a scale. Returns false if there are more candidates than MAX_CANDIDATES.
 template <class V>
-DEVICE bool gather_others(CandidateList& candidates, const V& view, float threshold, float first, float log2e_over_t) {
+DEVICE bool gather_others(CandidateList& candidates, const V& view, const Threshold& threshold, float first,
+                          float log2e_over_t) {
     u32 firsts = candidates.first_count(), open = candidates.open_count();
 #pragma unroll 1
     for (u32 index = warp_id(); index < open; index += warp_count()) {

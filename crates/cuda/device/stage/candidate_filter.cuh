@@ -24,7 +24,7 @@
 // them.
 #pragma once
 
-#include "block/candidates.cuh"
+#include "block/tied_tokens.cuh"
 #include "stage/filter.cuh"
 
 // The parameters of a filter chain, copied once: each read from global memory would add its latency to the row's.
@@ -341,7 +341,7 @@ DEVICE bool list_candidates(FilterStorage& storage, const Step& step, const RowR
     mass = 0;
     bool found = true;
     if (step.vocab <= MAX_CANDIDATES) {
-        list_tile_firsts(list, records, threshold);
+        list_tile_firsts(list, records, Threshold(threshold));
         // RAW on the list's keys, open tiles and counts: all warps appended to them, all warps read them.
         __syncthreads();
     } else if (chain.first_tokens != 0) {
@@ -351,7 +351,7 @@ DEVICE bool list_candidates(FilterStorage& storage, const Step& step, const RowR
                                         chain.first_tokens};
             found = find_threshold(list, records, view, first, summary.least_maximum, goal_policy, limit, threshold);
             // If the list holds all tokens, its last prefix mass is the row's exact mass.
-            mass = threshold == MIN_TOKEN_VALUE ? 0 : goal_policy.mass;
+            mass = found && threshold == MIN_TOKEN_VALUE ? 0 : goal_policy.mass;
         } else {
             CountGoal goal_policy{chain.first_tokens};
             found = find_threshold(list, records, view, first, summary.least_maximum, goal_policy, limit, threshold);
@@ -362,7 +362,12 @@ DEVICE bool list_candidates(FilterStorage& storage, const Step& step, const RowR
                                threshold);
         mass = goal_policy.mass;
     }
-    if (!found || !gather_others(list, view, threshold, first, log2e_over_t)) {
+    if (found) {
+        found = gather_others(list, view, Threshold(threshold), first, log2e_over_t);
+    } else if (chain.first_tokens != 0 && begin_alike(list, records)) {
+        found = list_tied_tokens(list, records, view, chain.first_tokens, first, log2e_over_t);
+    }
+    if (!found) {
         return reject_list();
     }
     // The last warps draw arrivals while the others rank the tokens.

@@ -48,6 +48,7 @@ const DEVICE: &[Source] = device_files![
     "block/mass.cuh",
     "block/ranks.cuh",
     "block/candidates.cuh",
+    "block/tied_tokens.cuh",
     "block/row_blocks.cuh",
     "block/search_state.cuh",
     "block/histogram.cuh",

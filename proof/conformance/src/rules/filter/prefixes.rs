@@ -4,7 +4,7 @@
 //! At the temperature `UNIT` a weight is `2^z`, so the row 0, -1, -2, -2 has the probabilities 1/2, 1/4, 1/8,
 //! 1/8, an entropy of 1.75 bits and a mass of twice the first token's, all exactly.
 
-use gumball_spec::SamplingParams;
+use gumball_spec::{FilterOrder, SamplingParams};
 
 use crate::case::{Case, UNIT};
 use crate::rows;
@@ -222,7 +222,9 @@ fn top_k_on_a_tie_of_thousands_keeps_the_lower_ids(check: &Check<'_>) {
     // none.
     let sparse = (0..VOCAB).map(|id| if id % 256 == 3 { 0.5 } else { 0.001 * (id % 100) as f32 }).collect();
     let halves = (0..VOCAB).map(|id| if id / 256 % 4 == 1 { -1.0 } else { 0.25 }).collect();
-    let rows = [all(&[], VOCAB + 1), all(&[8_000, 4_000, 17], 3), sparse, halves];
+    // The least logit is a token's, too.
+    let least = vec![-f32::MAX; VOCAB];
+    let rows = [all(&[], VOCAB + 1), all(&[8_000, 4_000, 17], 3), sparse, halves, least];
     for row in &rows {
         let mut order: Vec<u32> =
             (0..VOCAB as u32).filter(|id| row[*id as usize] > f32::NEG_INFINITY).collect();
@@ -230,8 +232,11 @@ fn top_k_on_a_tie_of_thousands_keeps_the_lower_ids(check: &Check<'_>) {
         for k in [1, 30, 36, 50, 256, 257, 1_000, 5_999, 17_000] {
             let case = Case::of(row, top_k(k as i64)).at(k as u64, 7);
             check.keeps(&case, &order[..k.min(order.len())]);
-            // Without kept sets, and with top-p after it.
-            check.sees(&Case::of(row, SamplingParams { top_p: 0.9, ..top_k(k as i64) }).at(k as u64, 8));
+            // Without kept sets, and with top-p after it or beside it.
+            for order in [FilterOrder::default(), FilterOrder::Joint] {
+                let params = SamplingParams { top_p: 0.9, order, ..top_k(k as i64) };
+                check.sees(&Case::of(row, params).at(k as u64, 8));
+            }
         }
     }
 }
