@@ -2,7 +2,7 @@
 //
 // Computes   a row's token, status and temperature; empty logprobs; the request's next state (stage/finish.cuh)
 // Never      reads a logit outside the tiles that the race opens
-// Grid       x = row; whole warps up to 1024 threads; no dynamic shared memory
+// Grid       x = rows, for finish_simple_* also rows * blocks; whole warps up to 1024 threads; no dynamic shared memory
 // Requires   the survey of the same step before it on the stream; rows without edits, masks, logprobs and kept sets;
 //            no filter but min-p. `finish_survey_draw_*`: records of survey_draw.cu, of rows without any filter
 //

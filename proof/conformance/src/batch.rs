@@ -45,6 +45,8 @@ pub(crate) fn distinct(vocab: usize, seed: u64) -> Vec<f32> {
     let mut row = match seed % 6 {
         0 => rows::bell(vocab, 0.1, seed),
         1 => rows::grid(vocab, 0.5, 20, seed),
+        2 => rows::hundredth(vocab, seed),
+        3 => rows::heap(vocab, seed),
         _ => rows::model_like(vocab, seed),
     };
     if !seed.is_multiple_of(3) {

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use gumball_cuda::{Dtype, Runtime, Variant};
 use gumball_engine::Device;
-use gumball_spec::{Error, Filter, FilterOrder, Kind, LogprobsParams, SamplingParams, TILE};
+use gumball_spec::{Error, Filter, FilterOrder, Kind, LogprobsParams, MOST_LISTED, SamplingParams, TILE};
 
 use crate::backend::{Backend, Oracle, by_name, device};
 use crate::batch::{self, Shape};
@@ -23,7 +23,7 @@ use crate::softmax;
 
 /// Limits of lists in the kernels, in tokens or in tiles: parts of a row that blocks share, the most tokens
 /// that the host hands to a candidate list, and the capacity of that list.
-const LIST_LIMITS: [usize; 3] = [64, 256, 416];
+const LIST_LIMITS: [usize; 3] = [64, MOST_LISTED, 416];
 
 /// Limits of the search for a nucleus, in tokens: half of its list, the tiles that it opens, and its list.
 const SEARCH_LIMITS: [usize; 3] = [1024, 1536, 2048];
@@ -42,12 +42,14 @@ pub enum Family {
     OneTile,
     /// Few distinct values, so that cuts fall on ties.
     Ties,
+    /// Most of one value, so that ids decide a cut.
+    Heap,
     /// As many tokens as a filter keeps, and no others.
     Few,
 }
 
 impl Family {
-    const ALL: [Self; 5] = [Self::Spread, Self::Pairs, Self::OneTile, Self::Ties, Self::Few];
+    const ALL: [Self; 6] = [Self::Spread, Self::Pairs, Self::OneTile, Self::Ties, Self::Heap, Self::Few];
 
     /// Returns a row of logits; `count` is how many tokens [`Family::Few`] has.
     fn row(self, vocab: usize, count: usize, seed: u64) -> Vec<f32> {
@@ -67,6 +69,7 @@ impl Family {
                 tile.iter_mut().for_each(|z| *z = 12.0 + words.bell());
             }
             Self::Ties => row = rows::grid(vocab, 1.0, 3, seed),
+            Self::Heap => row = rows::heap(vocab, seed),
             Self::Few => {
                 let logits = row.clone();
                 row.fill(f32::NEG_INFINITY);
@@ -181,7 +184,7 @@ fn params(setting: usize, k: usize, family: Family, vocab: usize) -> SamplingPar
                 Family::Few => k + 1,
                 Family::OneTile => TILE,
                 Family::Ties => vocab / 3,
-                Family::Spread => vocab,
+                Family::Heap | Family::Spread => vocab,
             };
             let top_p = (k as f32 / tokens as f32).min(0.98);
             SamplingParams { top_p, min_p: 1e-6, ..Default::default() }
@@ -306,9 +309,14 @@ fn batches(device: &Device, extent: Extent) -> Result<usize, String> {
         Extent::Reduced => multiprocessors.min(2).max(multiprocessors / 16),
     };
     for per_row in
-        [16, 40, 48, 160].map(|tiles| tiles * multiprocessors / rows).into_iter().chain([8, 32, 64])
+        [24, 40, 48, 160].map(|tiles| tiles * multiprocessors / rows).into_iter().chain([8, 32, 64])
     {
         shapes.extend([per_row - 1, per_row, per_row + 1].map(|tiles| (rows, rows, tiles * TILE - 7)));
+    }
+    // Rows that blocks race together, by as many as fit the device, where the survey does not score their tokens.
+    for most in device.runtime().limits().clusters[1..8].iter().filter(|rows| **rows > 0) {
+        let race = |rows: usize| (rows, rows, (24 * multiprocessors / rows + 1).max(128) * TILE);
+        shapes.extend([*most, most + 1].map(race));
     }
     // Rows that share lines, which are surveyed once where that pays.
     for tiles in [127, 128, 129] {

@@ -120,10 +120,11 @@ struct SurveyDrawRecords {
     }
 };
 
-// Returns the best leader among the kept tokens, in every thread. `leader` is a lower bound of it.
-template <class RecordKind, class V, class S>
-DEVICE u64 bounded_race_leader(OpenTiles& open_tiles, const RowRecords& records, const V& row, const S& rng,
-                               const Cut& cut, const Origin& first, float log2e_over_t, u64 leader) {
+// Lists the tiles that may hold a better kept token than the leader, and raises the best score to that of the tokens
+// that the records name. `leader` is a lower bound of the winner.
+template <class RecordKind>
+DEVICE void list_by_bounds(OpenTiles& open_tiles, const RowRecords& records, const Cut& cut, const Origin& first,
+                           float log2e_over_t, u64 leader) {
     records.for_each([&](u32 tile, const TileRecord& record) INLINE {
         float z = RecordKind::logit(record);
         u32 id = tile * TILE + (record.packed & 255);
@@ -137,9 +138,18 @@ DEVICE u64 bounded_race_leader(OpenTiles& open_tiles, const RowRecords& records,
     });
     // RAW on open_tiles: all threads listed tiles and raised the best score, all warps read them.
     __syncthreads();
+}
+
+// Returns the best leader among the kept tokens, in every thread. `leader` is a lower bound of it.
+template <class RecordKind, class V, class S>
+DEVICE u64 bounded_race_leader(OpenTiles& open_tiles, const RowRecords& records, const V& row, const S& rng,
+                               const Cut& cut, const Origin& first, float log2e_over_t, u64 leader) {
+    list_by_bounds<RecordKind>(open_tiles, records, cut, first, log2e_over_t, leader);
     if constexpr (RecordKind::HAS_FIRST_ARRIVALS) {
-        leader = relist_by_first_arrivals(open_tiles, records, row, rng, cut, first, log2e_over_t, leader,
-                                          StridedTiles{0, 1});
+        if (are_many(open_tiles)) {
+            leader = relist_by_first_arrivals(open_tiles, records, row, rng, cut, first, log2e_over_t, leader,
+                                              StridedTiles{0, 1});
+        }
     }
     return race_open_tiles<RecordKind>(open_tiles, records, row, rng, cut, first, log2e_over_t, leader);
 }

@@ -208,19 +208,21 @@ DEVICE void list_open_tiles(OpenTiles& open_tiles, const RowRecords& records, co
     __syncthreads();
 }
 
-// If the block has fewer warps than open tiles, scores the token that arrives first in each tile that may hold the
-// winner, and lists again the tiles that remain. In a flat row one of these tokens likely wins, and few tiles can hold
-// a better one. Returns the best leader, in every thread. A barrier must separate the call from the last tile added.
+// Whether a block has fewer warps than open tiles; the same in all threads.
+DEVICE bool are_many(const OpenTiles& open_tiles) {
+    const bool many = open_tiles.count > warp_count();
+    // WAR on open_tiles.count: all threads read it, thread 0 may clear it.
+    __syncthreads();
+    return many;
+}
+
+// Where open tiles are many, scores the token that arrives first in each tile that may hold the winner, and lists again
+// the tiles that remain, as far as this block takes them. In a flat row one of these tokens likely wins, and few tiles
+// can hold a better one. Returns the best leader, in every thread.
 template <class V, class S>
 DEVICE u64 relist_by_first_arrivals(OpenTiles& open_tiles, const RowRecords& records, const V& row, const S& rng,
                                     const Cut& cut, const Origin& first, float log2e_over_t, u64 leader,
                                     const StridedTiles& tiles) {
-    const bool many = open_tiles.count > warp_count();
-    // WAR on open_tiles.count: all threads read it, thread 0 may clear it.
-    __syncthreads();
-    if (!many) {
-        return leader;
-    }
     leader = open_tiles.best > leader ? open_tiles.best : leader;
     records.for_each([&](u32 tile, const TileRecord& record) INLINE {
         u64 own = 0;
@@ -271,7 +273,10 @@ DEVICE u32 race(const RowBlocks& blocks, RaceStorage& storage, const RowRecords&
     __syncthreads();
     u64 leader = warp_max(lane_id() < warp_count() ? storage.leaders[lane_id()] : 0);
     list_open_tiles(open_tiles, records, cut, first, log2e_over_t, leader, blocks.tiles());
-    leader = relist_by_first_arrivals(open_tiles, records, row, rng, cut, first, log2e_over_t, leader, blocks.tiles());
+    if (are_many(open_tiles)) {
+        leader =
+            relist_by_first_arrivals(open_tiles, records, row, rng, cut, first, log2e_over_t, leader, blocks.tiles());
+    }
     leader = race_open_tiles<SurveyRecords>(open_tiles, records, row, rng, cut, first, log2e_over_t, leader);
     if (blocks.count > 1) {
         u64 best[] = {leader};

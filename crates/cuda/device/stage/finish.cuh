@@ -49,6 +49,7 @@
 // The policies, from the least to the most general; src/requests/step_features.rs chooses the least one that suffices
 // for a step's rows. Members:
 //     Records         the kind of records that the survey wrote
+//     HELPERS         blocks beside the row's first one, which share open tiles if these are many
 //     FILTERS         filters besides min-p
 //     EDITS           edits and masks
 //     TOKEN_LOGPROB   the logprob of the row's token alone, in the modes raw, edited and tempered
@@ -56,15 +57,17 @@
 //     EVERYTHING      dynamic temperature, mirostat, every filter chain, all logprobs
 struct SimplePolicy {
     typedef SurveyRecords Records;
-    static constexpr bool FILTERS = false, EDITS = false, TOKEN_LOGPROB = false, KEPT = false, EVERYTHING = false;
+    static constexpr bool HELPERS = true, FILTERS = false;
+    static constexpr bool EDITS = false, TOKEN_LOGPROB = false, KEPT = false, EVERYTHING = false;
 };
 
 struct SurveyDrawPolicy : SimplePolicy {
     typedef SurveyDrawRecords Records;
+    static constexpr bool HELPERS = false;
 };
 
 struct CandidatesPolicy : SimplePolicy {
-    static constexpr bool FILTERS = true;
+    static constexpr bool HELPERS = false, FILTERS = true;
 };
 
 struct CandidatesLogprobPolicy : CandidatesPolicy {
@@ -207,14 +210,37 @@ DEVICE void write_and_advance(const FinishedRow<Policy, T>& f, int token, float 
     }
 }
 
+// As relist_by_first_arrivals does. Not inlined, so that its registers do not add to the registers of other rows' code.
+template <class T>
+DEVICE_NOINLINE u64 relist_of_row(const Step& step, u32 row, int slot, OpenTiles& open_tiles, RngStream rng, Cut cut,
+                                  float first, float log2e_over_t, u64 leader, StridedTiles tiles) {
+    return relist_by_first_arrivals(open_tiles, RowRecords(step, row, false), EditedRow<T, false>(step, row, slot), rng,
+                                    cut, Origin(first), log2e_over_t, leader, tiles);
+}
+
+// Merges the leaders of a row's blocks; by a thread of each. Returns whether this one is the last, and has the best.
+DEVICE bool merge_leaders(RowRace& race, u32 blocks, u64& leader) {
+    atomicMax(&race.leader, leader);
+    // The leader is there before the count.
+    __threadfence();
+    if (atomicAdd(&race.ended, 1u) + 1 < blocks) {
+        return false;
+    }
+    __threadfence();
+    leader = atomicMax(&race.leader, (u64)0);
+    race = RowRace{};
+    return true;
+}
+
 // Draws the token of a row without filters, or with min-p alone, from one reduction of its records. `offset` is the
-// result of `min_p_offset`.
+// result of `min_p_offset`; `own`: which of the row's blocks this is, and of how many.
 template <class Policy, class T, class V>
 DEVICE RowOutcome draw_unfiltered(const FinishedRow<Policy, T>& f, const RowRecords& records, const V& view,
-                                  float offset) {
+                                  float offset, const StridedTiles& own) {
     typedef typename Policy::Records Records;
     const Scales& scales = f.inputs.scales;
     RowOutcome outcome(f.forced, 0, GivenSet{}, f.inputs.state.mirostat_mu);
+    outcome.is_ended = own.first != 0;
     if (Records::GREEDY && f.features & FEATURE_GREEDY) {
         RowSummary summary = summarise_row(f.storage.summary, records, true);
         f.inputs.add_status(summary);
@@ -234,10 +260,29 @@ DEVICE RowOutcome draw_unfiltered(const FinishedRow<Policy, T>& f, const RowReco
                   ? min_p_cut(first, scales.filter_log2e_over_t, chain.min_p, offset)
                   : full_cut();
     u64 leader = best_leader(warp_leader, cut, origin, scales.log2e_over_t);
-    outcome.token = leader_is_certain(warp_leader, origin, scales.log2e_over_t, leader)
-                        ? (int)key_id(leader)
-                        : (int)race_bounded<Records>(f.storage.bounded_race.open_tiles, records, view, f.inputs.rng,
-                                                     cut, origin, scales.log2e_over_t, leader);
+    OpenTiles& open_tiles = f.storage.bounded_race.open_tiles;
+    if (leader_is_certain(warp_leader, origin, scales.log2e_over_t, leader)) {
+        outcome.token = (int)key_id(leader);
+    } else if constexpr (!Policy::HELPERS) {
+        outcome.token = (int)race_bounded<Records>(open_tiles, records, view, f.inputs.rng, cut, origin,
+                                                   scales.log2e_over_t, leader);
+    } else {
+        list_by_bounds<Records>(open_tiles, records, cut, origin, scales.log2e_over_t, leader);
+        // All blocks of the row have the same records, and so list as many tiles.
+        const bool many = are_many(open_tiles);
+        if (many) {
+            leader = relist_of_row<T>(f.step, f.row, f.slot, open_tiles, f.inputs.rng, cut, first, scales.log2e_over_t,
+                                      leader, own);
+        } else if (own.first != 0) {
+            return outcome;
+        }
+        leader = race_open_tiles<Records>(open_tiles, records, view, f.inputs.rng, cut, origin, scales.log2e_over_t,
+                                          leader);
+        if (many && own.tile_stride > 1) {
+            outcome.is_ended = threadIdx.x != 0 || !merge_leaders(f.step.races[f.row], own.tile_stride, leader);
+        }
+        outcome.token = (int)key_id(leader);
+    }
     return outcome;
 }
 
@@ -474,7 +519,7 @@ DEVICE void end_row(const FinishedRow<Policy, T>& f, const RowOutcome& outcome) 
 // Reads what a row needs of its request, before the wait: the survey does not write it, so these loads overlap with it.
 // With filters this takes about as long as the survey's end, so what can wait is left for later.
 template <class Policy, class T>
-DEVICE void begin_row(const FinishedRow<Policy, T>& f, ForcedToken forced) {
+DEVICE void begin_row(const FinishedRow<Policy, T>& f, ForcedToken forced, bool is_first) {
     const Step& step = f.step;
     const int source = f.slot < 0 ? 0 : f.slot;
     const Params& params = step.params[source];
@@ -512,7 +557,7 @@ DEVICE void begin_row(const FinishedRow<Policy, T>& f, ForcedToken forced) {
     }
     // Last, as it depends on `features`, which is loaded by now.
     load_request(storage.request, step, source, f.features);
-    if (!Policy::FILTERS && f.slot >= 0) {
+    if (!Policy::FILTERS && is_first && f.slot >= 0) {
         // Nothing reads these outputs any more: kernels and copies from before this step are done.
         write_no_logprobs(step, f.row);
     }
@@ -528,16 +573,20 @@ DEVICE RowInputs& row_inputs(FinishStorage<Policy, T>& storage, RowInputs& in_re
     }
 }
 
-// Finishes a row.
+// Finishes a row. Without filters `own` is which of the row's blocks this is, and of how many.
 template <class Policy, class T>
-DEVICE void finish_row(const Step& step, u32 row, FinishStorage<Policy, T>& storage) {
+DEVICE void finish_row(const Step& step, u32 row, const StridedTiles& own, FinishStorage<Policy, T>& storage) {
     const int slot = step.slots[row];
     const Params& params = step.params[slot < 0 ? 0 : slot];
     const ForcedToken forced = forced_token(step, row, slot, Policy::FILTERS ? params.features : 0);
     RowInputs in_registers;
     RowInputs& inputs = row_inputs<Policy, T>(storage, in_registers);
     const FinishedRow<Policy, T> f{step, row, slot, forced.id, params.features, params, inputs, storage};
-    begin_row(f, forced);
+    const bool is_first = Policy::FILTERS ? cluster_ctarank() == 0 : own.first == 0;
+    if (!is_first && Policy::HELPERS && (slot < 0 || forced.id >= 0 || f.features & FEATURE_GREEDY)) {
+        return;
+    }
+    begin_row(f, forced, is_first);
     const EditedRow<T, false> unedited(step, row, slot);
     float offset = 0.0f;
     if (!Policy::FILTERS && Policy::Records::MIN_P) {
@@ -545,7 +594,6 @@ DEVICE void finish_row(const Step& step, u32 row, FinishStorage<Policy, T>& stor
         offset = opaque(min_p_offset(inputs.filter_chain.min_p, inputs.scales.filter_log2e_over_t));
     }
     grid_dependency_wait();
-    const bool is_first = !Policy::FILTERS || cluster_ctarank() == 0;
     if (slot < 0) {
         if (is_first) {
             write_padding(step, row);
@@ -560,7 +608,7 @@ DEVICE void finish_row(const Step& step, u32 row, FinishStorage<Policy, T>& stor
     }
     RowOutcome outcome;
     if constexpr (!Policy::FILTERS) {
-        outcome = draw_unfiltered(f, records, unedited, offset);
+        outcome = draw_unfiltered(f, records, unedited, offset, own);
     } else {
         if constexpr (Policy::TOKEN_LOGPROB) {
             if (is_first && f.features & FEATURE_LOGPROB_SUMS) {
@@ -578,17 +626,20 @@ DEVICE void finish_row(const Step& step, u32 row, FinishStorage<Policy, T>& stor
             set_kept_bits<T, Policy::EDITS>(step, row, slot, outcome.kept.cut, storage.draw.filter.search.reduce);
         }
     }
-    if (is_first && !outcome.is_ended) {
+    if ((is_first || Policy::HELPERS) && !outcome.is_ended) {
         end_row(f, outcome);
     }
 }
 
-// The body of a finish kernel: one block per row, or one cluster if the policy has filters.
+// The body of a finish kernel: one block per row, or one cluster if the policy has filters. With HELPERS the first
+// blocks of all rows come first, then their second ones, and so on.
 template <class Policy, class T>
 DEVICE void finish_rows(const Step& step) {
     __shared__ FinishStorage<Policy, T> storage;
     // A dependent kernel may begin now. params_from_columns.cu, which writes the next requests, waits for this grid
     // first.
     trigger_dependents();
-    finish_row<Policy, T>(step, Policy::FILTERS ? blockIdx.x / cluster_nctarank() : blockIdx.x, storage);
+    const u32 rank = Policy::HELPERS ? blockIdx.x / step.rows : 0, count = Policy::HELPERS ? gridDim.x / step.rows : 1;
+    const u32 row = Policy::FILTERS ? blockIdx.x / cluster_nctarank() : blockIdx.x - rank * step.rows;
+    finish_row<Policy, T>(step, row, StridedTiles{rank, count}, storage);
 }

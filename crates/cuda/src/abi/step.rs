@@ -440,6 +440,15 @@ shared! {
         reserved: u32;
     }
 
+    /// What the blocks that race a row together know of it; all zeros before and after.
+    struct RowRace {
+        /// The best leader of the blocks that have ended.
+        leader: u64;
+        /// How many blocks have ended.
+        ended: u32;
+        reserved: u32;
+    }
+
     /// Bits of `Step::flags`.
     bits flags = StepFlags "STEP_" {
         /// Forced tokens are known ones: row i is i tokens further on than its request, which does not
@@ -500,6 +509,8 @@ shared! {
         /// `[rows, scratch_words]`: for what does not fit shared memory.
         scratch: (u64*);
         scratch_words: u64;
+        /// `[rows]`
+        races: (RowRace*);
         /// All outputs of the step; `Layout` in gumball-spec defines the sections.
         outputs: (u32*);
         top_n_width: u32;

@@ -112,7 +112,7 @@ impl Judge {
         // SAFETY: the grid is the one that verify.cu expects. Each block waits before it does anything. The
         // caller guarantees the rest.
         unsafe { runtime.launch_dependent(VERIFY_SURVEY.kernel(), grid, bytemuck::bytes_of(&argument)) }?;
-        let grid = tuning::finish(&self.device, launched, tiles, StepFeatures::SIMPLE);
+        let grid = tuning::finish(&self.device, launched, tiles, StepFeatures::NONE);
         // SAFETY: verify.cu expects this grid, and the caller guarantees the rest. Each block waits before it
         // reads the survey's records, and before it writes. It begins after all blocks of the survey have
         // waited, so the results of earlier kernels are visible.

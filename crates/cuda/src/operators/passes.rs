@@ -9,7 +9,7 @@ use gumball_spec::{Result, TILE, Widths};
 use super::params::PreparedRows;
 use super::scratch::{Piece, Scratch};
 use crate::abi::{
-    self, ParamColumns, Params, Request, RowCut, Slot, State, TileRecord, flags, from_columns_flags,
+    self, ParamColumns, Params, Request, RowCut, RowRace, Slot, State, TileRecord, flags, from_columns_flags,
 };
 use crate::driver::device_limits::DeviceLimits;
 use crate::driver::runtime::Runtime;
@@ -57,6 +57,7 @@ impl Passes {
             (Piece::Records, count * tiles * size_of::<TileRecord>()),
             (Piece::FilterSums, count * sums),
             (Piece::Search, searches * abi::Step::scratch_words(tiles) * size_of::<u64>()),
+            (Piece::Races, count * size_of::<RowRace>()),
             (Piece::Outputs, Layout { rows: count, widths: Widths::default() }.words() * size_of::<u32>()),
             (Piece::Cuts, count * size_of::<RowCut>()),
             (Piece::SharedParams, shared * size_of::<Params>()),
@@ -92,6 +93,7 @@ impl Passes {
             },
             scratch: scratch.at(Piece::Search),
             scratch_words: abi::Step::scratch_words(tiles) as u64,
+            races: scratch.at(Piece::Races),
             outputs: scratch.at(Piece::Outputs),
             flags: flags::SLOT_IS_ROW,
             ..abi::Step::default()

@@ -21,6 +21,7 @@ pub(super) enum Piece {
     FilterSums,
     LogprobSums,
     Search,
+    Races,
     Outputs,
     Cuts,
     SharedParams,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use gumball_spec::{Result, TILE};
 
-use crate::abi::{self, TileRecord, TileSum};
+use crate::abi::{self, RowRace, TileRecord, TileSum};
 use crate::driver::runtime::Runtime;
 use crate::memory::buffer::{Buffer, ROWS};
 use crate::pipeline::shared_rows::SharedRows;
@@ -17,6 +17,7 @@ pub(crate) struct Scratch {
     filter_sums: Buffer,
     logprob_sums: Buffer,
     words: Buffer,
+    races: Buffer,
     pub shared_rows: SharedRows,
 }
 
@@ -35,6 +36,7 @@ impl Scratch {
             records: alloc(tiles * size_of::<TileRecord>())?,
             filter_sums: alloc(tiles * size_of::<u64>())?,
             logprob_sums: alloc(tiles * size_of::<TileSum>())?,
+            races: Buffer::zeroed(runtime, rows * size_of::<RowRace>())?,
             shared_rows: SharedRows::new(runtime, rows, vocab)?,
             vocab,
         })
@@ -51,6 +53,7 @@ impl Scratch {
             logprob_sums: self.logprob_sums.address(),
             scratch: self.words.address(),
             scratch_words: abi::Step::scratch_words(tiles) as u64,
+            races: self.races.address(),
             ..abi::Step::default()
         }
     }

@@ -15,6 +15,11 @@ use crate::requests::step_features::{StepFeatures, Variant};
 const THREADS_OF_MANY_ROWS: usize = 256;
 const THREADS_OF_MANY_ROWS_WITH_LOGPROB: usize = 320;
 
+/// The least tiles of a row that blocks race together, and the least such blocks: where only two fit, the
+/// second one costs other rows 3 %.
+const MIN_RACED_TILES: usize = 128;
+const MIN_RACE_BLOCKS: usize = 3;
+
 /// Returns the grid of `count_kept` and `pack_kept`: a block takes a row. It is not measured yet.
 pub(crate) fn pack_kept(rows: usize) -> Grid {
     Grid::new(rows as u32, PACK_KEPT_THREADS)
@@ -27,7 +32,7 @@ pub(crate) fn pack_kept(rows: usize) -> Grid {
 /// `CandidatesKept` get one more warp, which draws while the others compute logprobs; their blocks have fewer
 /// threads, because each needs more registers. The candidate kernels take one block per multiprocessor there,
 /// because two on one take longer. From two rows per multiprocessor on, blocks have `THREADS_OF_MANY_ROWS`.
-/// In all other cases a block has `threads_per_row` threads.
+/// In all other cases a block has `threads_per_row` threads. `Simple` has several blocks for each of few rows.
 pub(crate) fn finish(limits: &DeviceLimits, rows: usize, tiles: usize, needs: StepFeatures) -> Grid {
     let DeviceLimits { multiprocessors, threads_per_row, .. } = *limits;
     let with_logprob = matches!(needs.variant, Variant::CandidatesLogprob | Variant::CandidatesKept);
@@ -45,7 +50,7 @@ pub(crate) fn finish(limits: &DeviceLimits, rows: usize, tiles: usize, needs: St
     let candidates = needs.variant.has_list();
     let blocks = blocks_per_row(limits, rows, tiles, needs);
     let grid = Grid::new((rows * blocks) as u32, threads as u32);
-    if blocks > 1 {
+    if blocks > 1 && needs.variant != Variant::Simple {
         grid.clustered(blocks as u32, 0)
     } else {
         grid.one_block_per_sm(candidates && rows <= multiprocessors)
@@ -60,18 +65,20 @@ pub(crate) fn finish_shards(limits: &DeviceLimits, rows: usize, tiles: usize, ne
     Grid::new(rows as u32, threads.min(FINISH_SHARDS_THREADS))
 }
 
-/// Returns how many blocks, which form a cluster, read a row that no candidate list decides.
+/// Returns how many blocks, which form a cluster, read a row that no candidate list decides; of `Simple`, how
+/// many blocks, without a cluster, race a row.
 ///
 /// There are as many as the device runs at once, with each block on a multiprocessor of its own, at most one
 /// per tile. A row whose cluster has to wait for another one would take twice as long.
 fn blocks_per_row(limits: &DeviceLimits, rows: usize, tiles: usize, needs: StepFeatures) -> usize {
+    let is_raced = needs.variant == Variant::Simple;
     let is_searched = needs.variant == Variant::General || needs.long_nucleus;
     let fits = |blocks: usize| blocks == 1 || (rows <= limits.clusters[blocks - 1] && blocks <= tiles);
-    let mut blocks = if is_searched { MAX_ROW_BLOCKS } else { 1 };
+    let mut blocks = if is_searched || (is_raced && tiles >= MIN_RACED_TILES) { MAX_ROW_BLOCKS } else { 1 };
     while !fits(blocks) {
         blocks -= 1;
     }
-    blocks
+    if is_raced && blocks < MIN_RACE_BLOCKS { 1 } else { blocks }
 }
 
 #[cfg(test)]
@@ -111,6 +118,14 @@ mod tests {
             let exclusive = |rows| finish(&H200, rows, 594, needs).one_block_per_sm;
             assert_eq!([1, 132, 133].map(exclusive), [candidates, candidates, false]);
         }
+    }
+
+    #[test]
+    fn blocks_race_few_rows_together() {
+        let simple = StepFeatures { variant: Variant::Simple, ..StepFeatures::NONE };
+        let blocks = |rows, tiles| finish(&H200, rows, tiles, simple).blocks as usize / rows;
+        assert_eq!([1, 15, 16, 30, 44, 45, 512].map(|rows| blocks(rows, 594)), [8, 8, 7, 4, 3, 1, 1]);
+        assert_eq!([127, 128].map(|tiles| blocks(1, tiles)), [1, 8]);
     }
 
     #[test]
