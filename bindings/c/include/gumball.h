@@ -348,9 +348,9 @@ typedef struct {
     // 1 if the rows came from a clustered head, so that all of it counts only the ids that it computed;
     // else 0. Of outputs on a device 0.
     uint64_t is_approximate;
-    // Of outputs on a device, if its pool keeps sets and is not one of ranks: R x `kept_words`, in which bit
-    // `id % 32` of word `id / 32` of a row is 1 for a kept id. Else NULL; gumball_outputs_kept has the sets
-    // of the host.
+    // Of outputs on a device, if its pool keeps sets: R x `kept_words`, in which bit `id % 32` of word
+    // `id / 32` of a row is 1 for a kept id; over ranks that sample a share of the rows each only the first
+    // are written, this rank's share. Else NULL; gumball_outputs_kept has the sets of the host.
     const uint32_t *kept;
     size_t kept_words;
 } gumball_outputs_view;

@@ -90,9 +90,9 @@ pub struct OutputsView {
     /// 1 if the rows came from a clustered head, so that all of it counts only the ids that it computed;
     /// else 0. Of outputs on a device 0.
     pub is_approximate: u64,
-    /// Of outputs on a device, if its pool keeps sets and is not one of ranks: R x `kept_words`, in which bit
-    /// `id % 32` of word `id / 32` of a row is 1 for a kept id. Else NULL; gumball_outputs_kept has the sets
-    /// of the host.
+    /// Of outputs on a device, if its pool keeps sets: R x `kept_words`, in which bit `id % 32` of word
+    /// `id / 32` of a row is 1 for a kept id; over ranks that sample a share of the rows each only the first
+    /// are written, this rank's share. Else NULL; gumball_outputs_kept has the sets of the host.
     pub kept: *const u32,
     pub kept_words: usize,
 }

@@ -252,7 +252,7 @@ def test_work_is_assigned_enqueued_and_fetched(device: str, requests: list[Sampl
         there.outputs("words")
     plain = make(device, kept=False)
     plain.assign([plain.admit(SamplingParams())])
-    with pytest.raises(ValueError, match="name is kept, but must be of a pool with kept sets, and not over ranks"):
+    with pytest.raises(ValueError, match="name is kept, but must be of a pool with kept sets"):
         plain.on_device().outputs("kept")
 
 

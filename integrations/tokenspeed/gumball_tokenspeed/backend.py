@@ -138,6 +138,7 @@ class GumballSamplingBackend:
         # Views of the pool's outputs on a device, by name, rows and requests; their addresses stay.
         self._views: dict[tuple[str, int, int], Any] = {}
         self._group: Any = None
+        self._topology: Any = None
         if config.enable_tp_sync and config.tp_group is not None and len(config.tp_group) > 1:
             from tokenspeed.runtime.distributed.process_group_manager import process_group_manager
 
@@ -170,14 +171,10 @@ class GumballSamplingBackend:
         for name, value, least, most in limits:
             if not least <= value <= most:
                 raise RuntimeError(f"{name} is {value}, but must be in {least}..={most}")
-        for switch, extra in zip((kept.SWITCH, kept.RADII), self._extras, strict=True):
-            if extra is not None:
-                raise RuntimeError(
-                    f"{switch} is 1, but requests that are spread over ranks have neither kept sets nor radii; leave one out"
-                )
         if self._slots:
             raise RuntimeError(f"configure_dp_sampling comes behind {len(self._slots)} requests, but must come before")
         options = {"layouts": ["replicated"], "layout": "replicated", "slots": config.max_req_pool_size + 1}
+        options["kept"] = kept.is_on()
         if not self._on_host():
             options |= {"rows": most_bs * self.most, "keep_histories": self.most > 1, "device": self.pool.device}
         pool = ranks.join_ranks(topology, config.vocab_size, **options)
@@ -186,7 +183,7 @@ class GumballSamplingBackend:
             raise RuntimeError(
                 f"tp_rank is {found}, but must be that of the process group, {pool.ranks.rank} of {pool.ranks.world}"
             )
-        self.pool, self._watch, self._group = pool, Watch(pool), None
+        self.pool, self._watch, self._group, self._topology = pool, Watch(pool), None, topology
         self._views.clear()
 
     def maybe_broadcast(self, *tensors: torch.Tensor) -> None:
@@ -426,7 +423,12 @@ class GumballSamplingBackend:
                 lengths, ids = map(torch.from_numpy, self.pool.fetch().kept_sets())
                 to.copy_(kept_bitmask(lengths, ids, 32 * to.shape[1])[:rows])
             else:
-                to.copy_(self._output("kept", rows, requests))
+                own = self._output("kept", rows, requests)
+                if self._watch is not None:
+                    # A rank has those of its own requests, first.
+                    count = len(self._assigned) // self.pool.ranks.world * self._width
+                    own = ranks.gather_rows(self._topology, own[:count])[:rows]
+                to.copy_(own)
 
     def _output(self, name: str, rows: int, requests: int) -> Any:
         """Returns one of the outputs of the pool's last step, without a copy on a device."""

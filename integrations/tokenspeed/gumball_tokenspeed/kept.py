@@ -1,4 +1,4 @@
-"""Kept sets and radii of requests, and the seeds that they drew by, in the answers of TokenSpeed's `Engine`; TokenSpeed has no names for them, so they have ours.
+"""Kept sets, radii and flat logprobs of requests, and the seeds that they drew by, in the answers of TokenSpeed's `Engine`; TokenSpeed has no names for them, so they have ours.
 
 A server with GUMBALL_TOKENSPEED_KEPT=1 tells sets to requests with `return_kept` in `custom_params`, one with GUMBALL_TOKENSPEED_RADII=1 radii to those with `return_radii`. A step writes
 them where it has its tokens, sets as bitmasks. Behind the step, and its graph, these are packed as ids, and their first words come to the host with the tokens; nothing waits for
@@ -7,6 +7,7 @@ them. Each set goes to the client with its request's last answer, in the smaller
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -157,7 +158,7 @@ def _settled(state: Any) -> list[np.ndarray]:
 
 
 class _Sender:
-    """TokenSpeed's socket to clients, for one batch of outputs, in whose extra parts it puts seeds, sets and radii."""
+    """TokenSpeed's socket to clients, for one batch of outputs, in whose extra parts it puts seeds, logprobs, sets and radii."""
 
     def __init__(self, sender: Any, states: dict[str, Any]) -> None:
         self._sender, self._states = sender, states
@@ -167,6 +168,10 @@ class _Sender:
         for name, info, reason in zip(batch.rids, batch.output_extra_infos, batch.finished_reasons, strict=True):
             state = self._states[name]
             info["seed_used"] = state.sampling_params.seed % 2**64
+            if reason is not None and state.output_token_logprobs_val is not None:
+                # Another instance that drew the first token may not have sent its logprob.
+                told = state.output_token_logprobs_val
+                info["logprobs"] = [math.nan] * (len(state.output_ids) - len(told)) + told
             if reason is not None and _asks_any(state.sampling_params):
                 lengths, ids, radii = _settled(state)
                 parts = {RETURN_KEPT: ("kept", (lengths, ids)), RETURN_RADII: ("radii", radii)}
@@ -175,7 +180,7 @@ class _Sender:
 
 
 def telling(original: Callable[..., Any], processor: Any, names: list[str], states: list[Any]) -> Any:
-    """Calls TokenSpeed's method that sends outputs, which then have seeds, and with a request's last token its sets and radii."""
+    """Calls TokenSpeed's method that sends outputs, which then have seeds, and with a request's last token its logprobs, sets and radii."""
     for state in states:
         if _asks_any(state.sampling_params):
             _settled(state)

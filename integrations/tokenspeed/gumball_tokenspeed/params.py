@@ -27,11 +27,14 @@ def params_of(request: Any, logprobs: bool = False) -> SamplingParams:
 
     As in TokenSpeed, `min_new_tokens` has no effect without `stop_token_ids`. TokenSpeed asks for greedy decoding by a
     `top_k` of 1, which becomes temperature 0: the same token by fewer kernels. `custom_params` has parameters of Gumball alone, by
-    their flat names. Raises ValueError as SamplingParams does, and RefusedError for another name there.
+    their flat names. Logprobs of a request with `return_kept` are over its sets. Raises ValueError as SamplingParams does, and RefusedError for another name there.
     """
     stop_ids = sorted(getattr(request, "stop_token_ids", None) or ())
     bias = getattr(request, "logit_bias", None) or {}
-    radii = bool((getattr(request, "custom_params", None) or {}).get(RETURN_RADII))
+    custom = getattr(request, "custom_params", None) or {}
+    radii = bool(custom.get(RETURN_RADII))
+    # Over the sets, as a trainer computes them.
+    mode = "processed" if custom.get(RETURN_KEPT) else "raw"
     chosen: dict[str, Any] = {
         "temperature": 0.0 if request.top_k == 1 else request.temperature,
         "top_k": request.top_k,
@@ -45,7 +48,7 @@ def params_of(request: Any, logprobs: bool = False) -> SamplingParams:
         "min_tokens": request.min_new_tokens if stop_ids else 0,
         "stop_ids": stop_ids,
         "seed": None if request.seed is None else request.seed & ((1 << 64) - 1),
-        "logprobs": LogprobsParams(mode=["raw", "radius"] if radii else "raw") if logprobs or radii else None,
+        "logprobs": LogprobsParams(mode=[mode, "radius"] if radii else mode) if logprobs or radii else None,
     }
     return SamplingParams(**chosen | server_params(_own(request), "custom_params"))
 

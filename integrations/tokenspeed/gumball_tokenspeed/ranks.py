@@ -13,17 +13,27 @@ import torch
 
 from gumball import Pool, dist
 
-__all__ = ["PADDING", "Watch", "join_ranks", "padded"]
+__all__ = ["PADDING", "Watch", "gather_rows", "join_ranks", "padded"]
 
 PADDING = -1
 
 
 def join_ranks(topology: Any, vocab: int, **options: Any) -> Pool:
     """Makes the pool of this rank of TokenSpeed's tensor-parallel group, once all its ranks have come."""
+    return dist.join(vocab, group=_group_of(topology), **options)
+
+
+def gather_rows(topology: Any, own: torch.Tensor) -> torch.Tensor:
+    """Returns the rows of all ranks of that group, in their order; each hands over as many. A graph of CUDA holds it."""
+    whole = own.new_empty(topology.tp_size * len(own), *own.shape[1:])
+    torch.distributed.all_gather_into_tensor(whole, own, group=_group_of(topology))
+    return whole
+
+
+def _group_of(topology: Any) -> Any:
     from tokenspeed.runtime.distributed.process_group_manager import process_group_manager
 
-    group = process_group_manager.get_device_process_group(topology.tp_group)
-    return dist.join(vocab, group=group, **options)
+    return process_group_manager.get_device_process_group(topology.tp_group)
 
 
 class Watch:

@@ -39,7 +39,8 @@ def refuse(request: Any, vocab: int, drafts: bool) -> None:
         if name.startswith("__"):
             raise RefusedError(f"custom_params has {name!r}, but names with __ are not the client's")
     try:
-        made = params_of(params)
+        # As they are where the server has logprobs.
+        made = params_of(params, logprobs=True)
         made.validate(vocab)
         steered = steered_by(made)
         if drafts and steered:

@@ -9,12 +9,14 @@ import numpy as np
 import pytest
 import torch
 from gumball_tokenspeed.backend import GumballSamplingBackend
+from gumball_tokenspeed.kept import RADII, SWITCH, extras_of
 from gumball_tokenspeed.params import KNOWN, params_of
 from signatures import assert_takes, named, recorded
 from tokenspeed.runtime.sampling.backends.base import SamplingBackendConfig
 
 import gumball
 from gumball import Sampler, SamplingParams
+from gumball.plugins.kept import lists_of
 
 VOCAB = 900
 OFF = 1 << 30
@@ -117,9 +119,30 @@ def on_host_or_emulated(device: str) -> None:
         pytest.skip("left out: tests/gpu has this")
 
 
-def test_trees_change_no_token_and_leave_their_path(device: str) -> None:
+def told(made: GumballSamplingBackend, tokens: Any, lengths: Any, rows: list[int]) -> list[Any]:
+    """The kept set and the radius, if the server tells it, of rows of a step's tokens, as they come to the host."""
+    copied = made.get_packed_output_d2h(tokens, lengths)
+    assert copied is not None
+    sets, radii = extras_of(copied[1])
+    lists = lists_of(*sets.packed(np.array(rows)))
+    return [(ids, None if radii is None else radii[row].item()) for ids, row in zip(lists, rows, strict=True)]
+
+
+def samplers_telling(requests: list[Any]) -> list[Sampler]:
+    """Samplers with kept sets."""
+    made = samplers(requests)
+    for sampler in made:
+        sampler.collect_kept(True)
+    return made
+
+
+def test_trees_change_no_token_and_leave_their_path(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
     on_host_or_emulated(device)
+    for switch in (SWITCH, RADII):
+        monkeypatch.setenv(switch, "1")
     assert GumballSamplingBackend.supports_tree_verify
+    requests = [SimpleNamespace(**vars(one), custom_params={"return_radii": True}) for one in REQUESTS]
+    alone = samplers_telling(requests)
     width, wanted = 5, wanted_tokens(REQUESTS)
     made = on(device, backend(max_draft_tokens_per_req=width, enable_output_logprobs=True))
     # Node 1 and 2 stand after the root, 3 after 1, 4 after 2; the right drafts are those of 2 and 4.
@@ -136,7 +159,7 @@ def test_trees_change_no_token_and_leave_their_path(device: str) -> None:
             candidates.append(nodes)
             paths: list[list[int]] = [[], [1], [2], [1, 3], [2, 4]]
             rows += [model(ids + [nodes[node] for node in path]) for path in paths]
-        made.prepare_step(list("abcd"), [1, 2, 3, 4], REQUESTS, num_tokens_per_req=width)
+        made.prepare_step(list("abcd"), [1, 2, 3, 4], requests, num_tokens_per_req=width)
         asked = output(torch.stack(rows))
         tokens, lengths = made.verify(asked, INFO, torch.tensor(candidates), tree=tree)
         assert lengths.tolist() == [2 + step % 2] * 4
@@ -148,6 +171,9 @@ def test_trees_change_no_token_and_leave_their_path(device: str) -> None:
                 scores = torch.log_softmax(rows[i * width + node], 0)
                 found = asked.next_token_logprobs[i * width + place]
                 torch.testing.assert_close(found, scores[line[place]], rtol=0, atol=1e-5)
+                alone[i].sample(rows[i * width + node].numpy())
+                extras = told(made, tokens, lengths, [i * width + place])
+                assert extras == [(sorted(alone[i].kept), alone[i].logprobs.second)]
     assert got == [ids[:10] for ids in wanted]
 
 

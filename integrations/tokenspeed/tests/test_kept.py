@@ -1,4 +1,4 @@
-"""Kept sets, radii and seeds in a request's last answer, through TokenSpeed's own reading of a step's tokens, equal a `gumball.Sampler`'s."""
+"""Kept sets, radii, flat logprobs and seeds in a request's last answer, through TokenSpeed's own reading of a step's tokens, equal a `gumball.Sampler`'s."""
 
 from __future__ import annotations
 
@@ -22,13 +22,14 @@ ASKING = {"custom_params": {"return_kept": True}}
 NAMES = {"return_kept", "return_radii"}
 SECTION = {"section_close": [9, 4], "section_budget": 2}
 REQUESTS: list[dict[str, Any]] = [
-    {"temperature": 0.8, "top_k": 40, "top_p": 0.9, "seed": 1, **ASKING},
-    {"min_p": 0.05, "seed": 2, "custom_params": {"return_radii": True}},
+    {"temperature": 0.8, "top_k": 40, "top_p": 0.9, "seed": 1, "logprobs": 0, **ASKING},
+    {"min_p": 0.05, "seed": 2, "logprobs": 0, "custom_params": {"return_radii": True}},
     {"temperature": 0.0, "custom_params": {"return_kept": True, "return_radii": True}},
-    {"seed": -5, "custom_params": {"typical_p": 0.9, "return_kept": True}},
+    {"seed": -5, "logprobs": 0, "custom_params": {"typical_p": 0.9, "return_kept": True}},
     {
         "top_p": 0.95,
         "seed": 6,
+        "logprobs": 0,
         "logit_bias": {},
         "frequency_penalty": 0.3,
         "custom_params": {"return_kept": True, "return_radii": True, **SECTION},
@@ -86,7 +87,7 @@ class Loop:
             for j in range(self.width)
         ]
         candidates = torch.tensor([[0, *line] for line in drafts], dtype=torch.int64) if decoding else None
-        tokens, lengths, _ = self.engine.step(extending, decoding, torch.stack(lines), candidates)
+        tokens, lengths, logprobs = self.engine.step(extending, decoding, torch.stack(lines), candidates)
         copied = self.engine.sampling_backend.get_packed_output_d2h(tokens, lengths)
         assert copied is not None
         count = len(extending)
@@ -98,7 +99,7 @@ class Loop:
             prefill_lengths=[3] * count,
             num_extends=lambda: count,
         )
-        results = ModelExecutionResult(output_tokens=copied[0], output_lengths=copied[1])
+        results = ModelExecutionResult(output_tokens=copied[0], output_lengths=copied[1], output_logprobs=logprobs)
         self.processor.post_process_forward_op(operation, results, False)
 
     def answers(self) -> dict[str, Any]:
@@ -111,7 +112,7 @@ class Loop:
         for batch in self.sent:
             client.handle_batch_output(batch)
             for name, info, reason in zip(batch.rids, batch.output_extra_infos, batch.finished_reasons, strict=True):
-                assert reason is not None or not {"kept", "radii"} & set(info)
+                assert reason is not None or not {"kept", "radii", "logprobs"} & set(info)
                 if reason is not None:
                     found[name] = info
         return found
@@ -120,7 +121,7 @@ class Loop:
 @pytest.mark.parametrize(
     ("width", "right", "switches"), [(1, 0.0, [SWITCH, RADII]), (4, 0.6, [SWITCH, RADII]), (4, 0.6, [RADII])]
 )
-def test_sets_radii_and_seeds_are_in_the_last_answer(
+def test_sets_radii_logprobs_and_seeds_are_in_the_last_answer(
     served: Any, monkeypatch: pytest.MonkeyPatch, device: str, width: int, right: float, switches: list[str]
 ) -> None:
     on_host_or_emulated(device)
@@ -129,22 +130,24 @@ def test_sets_radii_and_seeds_are_in_the_last_answer(
     others = {} if SWITCH in switches else {"return_kept": False}
     requests = [one | {"custom_params": one.get("custom_params", {}) | others} for one in REQUESTS]
     loop = Loop(served(), width, device, requests)
-    tokens, sets, radii, seeds = [], [], [], []
+    tokens, sets, radii, seeds, logprobs = [], [], [], [], []
     for i, (one, length) in enumerate(zip(requests, LENGTHS, strict=True)):
-        params = params_of(loop.all[f"r{i}"].sampling_params)
+        params = params_of(loop.all[f"r{i}"].sampling_params, logprobs=True)
         # Parameters of Gumball alone make the prompt count; what asks for sets and radii is none.
         has_own = not set(one["custom_params"]) <= NAMES
         alone = Sampler(params, VOCAB, prompt=[5, 6, 7] if has_own else [])
         alone.collect_kept(True)
-        kept, firm = [], []
+        kept, firm, listed = [], [], []
         while len(alone.output) < length:
             alone.sample(text_model(alone.output).numpy())
             kept.append(sorted(alone.kept))
-            firm.append(None if alone.logprobs is None else alone.logprobs.second)
+            firm.append(alone.logprobs.second)
+            listed.append(alone.logprobs.token.logprob)
         tokens.append(alone.output)
         sets.append(kept)
         radii.append(firm)
         seeds.append(params.seed)
+        logprobs.append(listed)
     loop.run(tokens, right)
     assert [loop.output(i)[:length] for i, length in enumerate(LENGTHS)] == tokens
     answers = loop.answers()
@@ -153,6 +156,8 @@ def test_sets_radii_and_seeds_are_in_the_last_answer(
         asked = one["custom_params"]
         assert answers[f"r{i}"].get("kept") == (kept if asked.get("return_kept") else None)
         assert answers[f"r{i}"].get("radii") == (radii[i] if asked.get("return_radii") else None)
+        # Over the sets, if they are told.
+        assert answers[f"r{i}"].get("logprobs") == (logprobs[i] if "logprobs" in one else None)
     # A token that the section's end forces is a kept set of its own, and no other can be drawn.
     assert sets[4][2:4] == [[9], [4]] and radii[4][2:4] == [math.inf, math.inf]
     # Also such as go as bitmasks.
@@ -170,6 +175,7 @@ def test_sets_and_radii_that_cannot_be_told_are_refused_by_name(served: Any, mon
             {"custom_params": {"return_kept": True, "dynamic_temperature_min": 0.5, "dynamic_temperature_max": 1.0}},
             "dynamic_temperature is given, which a kept set does not tell",
         ),
+        ({"custom_params": {"return_kept": True, "adaptive_target": 0.3}}, "adaptive_target cannot be combined with"),
         ({"custom_params": {"return_kept": "yes"}}, "return_kept = 'yes', but it must be true or false"),
         ({"custom_params": {"return_kpet": True}}, "custom_params has 'return_kpet', but takes only"),
     ):

@@ -10,8 +10,21 @@ import pytest
 import torch
 from gumball_tokenspeed import ranks
 from gumball_tokenspeed.backend import GumballSamplingBackend
+from gumball_tokenspeed.kept import RADII, SWITCH
 from gumball_tokenspeed.params import KNOWN
-from test_backend import INFO, REQUESTS, VOCAB, backend, model, on, output, request, wanted_tokens
+from test_backend import (
+    INFO,
+    REQUESTS,
+    VOCAB,
+    backend,
+    model,
+    on,
+    output,
+    request,
+    samplers_telling,
+    told,
+    wanted_tokens,
+)
 
 from gumball import Pool, Ranks, dist
 from gumball._gumball import EMULATOR
@@ -49,7 +62,19 @@ def runtime_of(made: Any, rank: int, world: int) -> None:
 
 
 def meet_at(path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Lets ranks on threads find each other without torch's process groups."""
+    """Lets ranks on threads find each other, and exchange rows, without torch's process groups."""
+    parts: dict[int, Any] = {}
+    barriers: dict[int, threading.Barrier] = {}
+
+    def gather_rows(topology: Any, own: Any) -> Any:
+        barrier = barriers.setdefault(topology.tp_size, threading.Barrier(topology.tp_size))
+        parts[topology.tp_rank] = own.clone()
+        barrier.wait(60)
+        whole = torch.cat([parts[rank] for rank in range(topology.tp_size)])
+        barrier.wait(60)
+        return whole
+
+    monkeypatch.setattr(ranks, "gather_rows", gather_rows)
 
     def join(topology: Any, vocab: int, **options: Any) -> Pool:
         addresses = [f"unix:{path}/ranks.{rank}" for rank in range(topology.tp_size)]
@@ -89,6 +114,7 @@ def test_ranks_emit_the_tokens_of_decoding_without_drafts(
     if device == "emulated" and not EMULATOR:
         pytest.skip("the emulated device is not built in")
     meet_at(tmp_path, monkeypatch)
+    monkeypatch.setenv(SWITCH, "1")
     wanted = wanted_tokens(MANY, TOKENS + 3 * WIDTH)
     ids = [f"r{i}" for i in range(5)]
 
@@ -99,6 +125,7 @@ def test_ranks_emit_the_tokens_of_decoding_without_drafts(
         if world > 1:
             runtime_of(made, rank, world)
         histories: list[list[int]] = [[] for _ in MANY]
+        sets: list[list[Any]] = [[] for _ in MANY]
         found: list[Any] = []
         for step in range(9):
             # Every third step has no drafts, and every fifth the whole rows on all ranks.
@@ -114,13 +141,16 @@ def test_ranks_emit_the_tokens_of_decoding_without_drafts(
             else:
                 tokens, lengths = made.verify(out, INFO, candidates)
             assert tokens.shape == (len(some) * width,) and lengths.shape == (len(some),)
-            for i, row, length in zip(some, tokens.view(len(some), width).tolist(), lengths.tolist(), strict=True):
+            lines = zip(some, tokens.view(len(some), width).tolist(), lengths.tolist(), strict=True)
+            for at, (i, row, length) in enumerate(lines):
                 histories[i] += row[:length]
+                sets[i] += told(made, tokens, lengths, list(range(at * width, at * width + length)))
             found.append([tokens.tolist(), lengths.tolist(), out.next_token_logprobs.tolist()])
             if step == 4:
                 # The engine keeps one token less of a request.
                 made.shorten([ids[3], ids[0]], [0, 1])
                 histories[0].pop()
+                sets[0].pop()
                 # A part of a prompt, which has no token; then another request takes its index, and the first one returns with its tokens.
                 made.prepare_step(ids[:1], places[:1], [None])
                 made.sample(output(logits[:1].clone()), INFO)
@@ -144,13 +174,18 @@ def test_ranks_emit_the_tokens_of_decoding_without_drafts(
                 needed = made.pool.on_device().needed_variant()
                 assert taken[-1] == ("default" if needed == "full" else "edits")
             assert "edits" in taken
-        return [found, histories]
+        return [found, histories, sets]
 
     results = on_threads(world, work)
     assert all(str(result) == str(results[0]) for result in results)
     histories = results[0][1]
     assert [history == text[: len(history)] for history, text in zip(histories, wanted, strict=True)] == [True] * 5
     assert sum(map(len, histories)) > 5 * 9, "drafts were accepted"
+    for alone, history, sets in zip(samplers_telling(MANY), histories, results[0][2], strict=True):
+        assert len(sets) == len(history)
+        for place, (ids, _) in enumerate(sets):
+            alone.sample(model(history[:place]))
+            assert ids == sorted(alone.kept)
 
 
 @pytest.mark.parametrize("device", ["cpu", "emulated"])
@@ -198,6 +233,8 @@ def test_masks_trees_and_requests_without_a_seed_are_the_same_on_all_ranks(
     tmp_path: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     meet_at(tmp_path, monkeypatch)
+    for switch in (SWITCH, RADII):
+        monkeypatch.setenv(switch, "1")
     world, width, bs = 2, 4, 3
     parents = torch.tensor([[-1, 0, 0, 1]] * bs, dtype=torch.int32)
     candidates = torch.randint(0, VOCAB, (bs, width), generator=torch.Generator().manual_seed(3), dtype=torch.int32)
@@ -218,12 +255,17 @@ def test_masks_trees_and_requests_without_a_seed_are_the_same_on_all_ranks(
             runtime = {"max_bucket_bs": 4, "vocab_size": VOCAB, "num_tokens_per_req": width, "topology": topology}
             made.configure_dp_sampling(SimpleNamespace(enabled=True, min_bs=1, device="cpu", **runtime))
         seeds = [1, 2, 3] if world == 1 else [1, 2, None]
-        made.prepare_step(["a", "b", "c"], [1, 2, 3], [request(seed) for seed in seeds], width)
+        asking = [request(seed, custom_params={"return_radii": True}) for seed in seeds]
+        made.prepare_step(["a", "b", "c"], [1, 2, 3], asking, width)
         out, info = output(logits.clone()), SimpleNamespace(vocab_mask=allowed.int(), apply_vocab_mask=apply)
         if world > 1:
             out.next_token_logits, out.logits_layout_plan = own_rows(logits, bs, width, rank, world)
         tokens, lengths = made.verify(out, info, candidates, tree=SimpleNamespace(parents=parents))
-        return [tokens.tolist(), lengths.tolist(), made.accepted_path(bs, width).tolist()]
+        extras = [
+            told(made, tokens, lengths, list(range(i * width, i * width + length)))
+            for i, length in enumerate(lengths.tolist())
+        ]
+        return [tokens.tolist(), lengths.tolist(), made.accepted_path(bs, width).tolist(), extras]
 
     alone = work(0, 1)
     first, second = on_threads(world, lambda rank: work(rank, world))

@@ -62,8 +62,10 @@ impl OnDevice {
     /// drafts also "rows", [rows] uint32, the row that each output comes from, 2^32 - 1 where no token was
     /// emitted, and "accepted", [requests] uint32. Of a pool with kept sets "kept", [rows, words] uint32, of
     /// which bit id % 32 of word id // 32 is 1 for a kept id; words beyond those of the vocabulary are 0.
+    /// Over ranks that sample a share of the rows each, only the first of these are written: this rank's
+    /// share.
     ///
-    /// Raises ValueError for another name, and for "kept" without kept sets, or over ranks.
+    /// Raises ValueError for another name, and for "kept" without kept sets.
     fn outputs(&self, py: Python<'_>, #[pyo3(from_py_with = argument)] name: &str) -> PyResult<DeviceArray> {
         let pool = self.pool.get();
         let (outputs, requests) = pool.with(py, None, |inner| {
@@ -75,7 +77,7 @@ impl OnDevice {
         })?;
         let (address, dtype, shape) = if name == "kept" {
             if outputs.kept == 0 {
-                return Err(out_of_range("name", name, "of a pool with kept sets, and not over ranks"));
+                return Err(out_of_range("name", name, "of a pool with kept sets"));
             }
             (outputs.kept as usize, Dtype::U32, vec![outputs.layout.rows, outputs.kept_words])
         } else {

@@ -41,8 +41,9 @@ pub struct DeviceOutputs {
     /// never changes.
     pub taken: u64,
     /// The address of the kept sets: `kept_words` u32 for each row of the outputs, in which bit `id % 32` of
-    /// word `id / 32` is 1 for a kept id, and bits beyond the vocabulary are 0; it never changes. 0 unless
-    /// the pool keeps them, and over ranks, of which each may have the sets of some rows only.
+    /// word `id / 32` is 1 for a kept id, and bits beyond the vocabulary are 0; it never changes. Over ranks
+    /// that sample a share of the rows each, only the first are written: this rank's share. 0 unless the pool
+    /// keeps them.
     pub kept: u64,
     /// The words of a row's kept set; 0 without.
     pub kept_words: usize,
@@ -259,10 +260,7 @@ impl<'a> OnDevice<'a> {
         let path = address + (layout.words() * size_of::<u32>()) as u64;
         let accepted = path + (layout.rows * size_of::<u32>()) as u64;
         let results = self.gpu().workspace.results();
-        let (kept, kept_words) = match self.pool.ranks() {
-            None => results.kept_address().unwrap_or_default(),
-            Some(_) => Default::default(),
-        };
+        let (kept, kept_words) = results.kept_address().unwrap_or_default();
         DeviceOutputs { address, layout, path, accepted, taken: results.taken_address(), kept, kept_words }
     }
 

@@ -389,6 +389,16 @@ def waits() -> str:
     return f"{len(said)} kinds of steps, none waited"
 
 
+def samplers_telling(count: int) -> list[gumball.Sampler]:
+    """Samplers of requests that have drafts, on the CPU, with kept sets."""
+    made = []
+    for i in range(count):
+        asked = request("r", kind_of(i, DRAFTED), i + 1).sampling_params
+        made.append(gumball.Sampler(params_of(asked), VOCAB, prompt=PROMPT if asked.custom_params else ()))
+        made[-1].collect_kept(True)
+    return made
+
+
 def rank_of(rank: int, world: int, address: str, answers: Any) -> None:
     """A rank of `--dp-sampling`: it verifies its part of the requests and has the tokens of all."""
     try:
@@ -406,6 +416,7 @@ def _ranked(rank: int, world: int, address: str) -> Any:
     from tokenspeed.runtime.sampling.logits_layout import LogitsLayoutPlan
     from tokenspeed.runtime.sampling.sampling_batch_info import SamplingBatchInfo
 
+    os.environ[SWITCH] = "1"
     width, count, group = 4, 46, tuple(range(world))
     made = arguments("--sampling-backend", "gumball", "--enable-output-logprobs")
     mapping = SimpleNamespace(world_size=world, rank=rank)
@@ -447,6 +458,7 @@ def _ranked(rank: int, world: int, address: str) -> Any:
         )
     rows = table(torch.float32)
     wanted, _ = drawn_again(rows, 3 * LENGTH, DRAFTED)
+    host, alone = rows.cpu().numpy(), samplers_telling(count)
     bucket = count + -count % world
     own = bucket // world
     logits = torch.zeros(own * width, VOCAB, device="cuda")
@@ -501,7 +513,13 @@ def _ranked(rank: int, world: int, address: str) -> Any:
         grown = lengths.clone()
         lengths_of[1 : count + 1] += grown
         assert grown.tolist() == [1 + (i + step) % width for i in range(count)], f"step {step}: {grown.tolist()}"
+        copied = backend.get_packed_output_d2h(tokens, lengths)[1]
+        torch.cuda.synchronize()
         for i, (line, length) in enumerate(zip(tokens.view(count, width).tolist(), grown.tolist(), strict=True)):
+            for place in range(length):
+                alone[i].sample(host[row_of(i, len(history[i]) + place)])
+                _, ids = extras_of(copied).sets.packed(np.array([i * width + place]), bitmasks=False)
+                assert ids.tolist() == sorted(alone[i].kept), f"step {step}: the set of token {place} of request {i}"
             history[i] += line[:length]
     torch.distributed.barrier()
     differ = differing(
