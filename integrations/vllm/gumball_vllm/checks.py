@@ -26,7 +26,9 @@ __all__ = [
     "refuse_configuration",
     "refuse_two_marks",
     "samples_drafts",
+    "seed_noted",
     "seeded",
+    "telling_seed",
     "validator",
     "writes_theirs",
 ]
@@ -207,6 +209,30 @@ def seeded(original: Callable[..., Any]) -> Callable[..., Any]:
         return request
 
     return process_inputs
+
+
+def seed_noted(original: Callable[..., Any]) -> classmethod[Any, ..., Any]:
+    """Returns the method of vLLM's `RequestState` that makes the state of a request, or of one of its `n` samples, which then has the seed by which that one is drawn."""
+
+    @functools.wraps(original)
+    def from_new_request(_: Any, **named: Any) -> Any:
+        state, params = original(**named), named["request"].sampling_params
+        state.seed_used = None if params is None else params.seed % 2**64
+        return state
+
+    return classmethod(from_new_request)
+
+
+def telling_seed(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns the method of vLLM's `RequestState` that makes the `CompletionOutput` of a sample, which then has its seed, too."""
+
+    @functools.wraps(original)
+    def _new_completion_output(self: Any, *given: Any, **named: Any) -> Any:
+        made = original(self, *given, **named)
+        made.seed_used = self.seed_used
+        return made
+
+    return _new_completion_output
 
 
 def check_of_drafts(self: Any, speculative_config: Any) -> None:

@@ -8,6 +8,7 @@
 | `ModelState.custom_sampler` of model runner V2 | the samplers of that runner, and its requests' coming and going; a model that has its own keeps it; beside vLLM's watermarks its sampler stays and draws by ours |
 | `InputProcessor._build_logits_processors_params_validator` | a check of each request before it enters the engine |
 | `InputProcessor.process_inputs` | a seed, made of its id, for a request without one |
+| `RequestState.from_new_request`, `._new_completion_output` | the seed of each sample, in its `CompletionOutput` |
 | `to_sampling_params` of the OpenAI server's requests | a check of their unknown fields |
 | `VllmConfig._verify_sampling_replay_config` | a check that lets model runner V1 return kept sets, too |
 | `SamplingMaskLists.to_nested_list`, `Worker.sample_tokens` | kept sets as bitmasks, where these are smaller; those of model runner V1 |
@@ -43,6 +44,7 @@ def take() -> None:
         from vllm.config import VllmConfig
         from vllm.v1.engine.input_processor import InputProcessor
         from vllm.v1.engine.logprobs import LogprobsProcessor
+        from vllm.v1.engine.output_processor import RequestState
         from vllm.v1.outputs import SamplingMaskLists
         from vllm.v1.sample import logits_processor, rejection_sampler, sampler
         from vllm.v1.worker.gpu.model_states.interface import ModelState
@@ -52,6 +54,7 @@ def take() -> None:
 
         build, check = logits_processor.build_logitsprocs, InputProcessor._build_logits_processors_params_validator
         enter = InputProcessor.process_inputs
+        begin, complete = RequestState.from_new_request, RequestState._new_completion_output
         add, _ = InputBatch.add_request, (ModelState.custom_sampler, logits_processor.LogitsProcessors)
         _ = sampler.Sampler.forward, rejection_sampler.RejectionSampler.forward
         draft, copy = DraftModelSpeculator.sample_draft, DraftModelSpeculator._copy_request_inputs
@@ -74,6 +77,8 @@ def take() -> None:
             setattr(runner, name, ours)
     InputProcessor._build_logits_processors_params_validator = checks.validator(check)
     InputProcessor.process_inputs = checks.seeded(enter)
+    RequestState.from_new_request = checks.seed_noted(begin)
+    RequestState._new_completion_output = checks.telling_seed(complete)
     InputBatch.add_request = follower.namer(add)
     ModelState.custom_sampler = _custom_sampler
     SamplingParams._validate_spec_decode = checks.check_of_drafts

@@ -53,7 +53,8 @@ def test_masks_and_logprobs_are_the_samplers(masked: Any, recorded: Any) -> None
     given, prompts = [], []
     for i in range(2 * len(cases)):
         theirs, _ = cases[i % len(cases)][1]
-        given.append(asked({"logprobs": 0} | theirs, theirs.get("seed", 70 + i), max_tokens=2 * LENGTH))
+        flat = {"logprobs": 0, "flat_logprobs": i >= len(cases)}
+        given.append(asked(flat | theirs, theirs.get("seed", 70 + i), max_tokens=2 * LENGTH))
         prompts.append({"prompt_token_ids": [*PROMPT, 40 + i] * (1 + 30 * (i % 5 == 0))})
     sizes = set()
     for i, out in enumerate(masked.generate(prompts, given, use_tqdm=False)):
@@ -64,11 +65,13 @@ def test_masks_and_logprobs_are_the_samplers(masked: Any, recorded: Any) -> None
         sampler = gumball.Sampler(params, recorded.shape[1], prompt=out.prompt_token_ids)
         sampler.collect_kept(True)
         assert len(one.token_ids) == len(one.sampling_mask.token_ids) == 2 * LENGTH, name
+        told = []
         steps = zip(one.token_ids, one.sampling_mask.token_ids, one.logprobs, strict=True)
         for place, (token, ids, found) in enumerate(steps):
             row, before = recorded[row_of(sampler.history[-1], len(recorded))], sampler.history
             assert sampler.sample(row) == token, name
             assert found[token].logprob == sampler.logprobs.token.logprob, name
+            told.append(sampler.logprobs.token.logprob)
             sizes.add(len(ids))
             # To compare a set of most tokens takes twenty milliseconds: of these, every sixth.
             if len(ids) > LARGE and place % 6:
@@ -82,6 +85,8 @@ def test_masks_and_logprobs_are_the_samplers(masked: Any, recorded: Any) -> None
             kept = torch.tensor([len(ids)]), torch.tensor(ids)
             trained = gumball.torch.logprobs(edited, torch.tensor([token]), temperature=sampler.temperature, kept=kept)
             assert trained.item() == found[token].logprob, name
+        if given[i].flat_logprobs:
+            assert one.logprobs.logprobs == told, name
     # Greedy ones, and such as are sent as bitmasks.
     assert min(sizes) == 1 and max(sizes) > 2 * recorded.shape[1] // 32
 

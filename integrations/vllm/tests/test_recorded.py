@@ -10,6 +10,7 @@ import pytest
 from gumball_vllm.receipts import receipt_of
 from vllm import SamplingParams
 from vllm.exceptions import VLLMValidationError
+from vllm.logprobs import FlatLogprobs
 from vllm.reasoning import ReasoningParser, ReasoningParserManager
 from vllm.sampling_params import RepetitionDetectionParams, RequestOutputKind, StructuredOutputsParams
 from vllm.v1.core.sched.utils import check_sequence_repetition
@@ -247,13 +248,46 @@ def test_the_seed_of_a_request_without_one_is_told_by_its_answers_id(engine: Any
         seed = seed_of(out.request_id)
         wanted = [alone(recorded, PROMPT, gumball.SamplingParams(seed=seed + j), LENGTH) for j in range(2)]
         assert [list(one.token_ids) for one in out.outputs] == wanted
+        assert [one.seed_used for one in out.outputs] == [seed, seed + 1]
     assert given.seed is None
 
 
-def test_samples_of_a_request_have_the_seeds_that_follow(engine: Any, recorded: Any) -> None:
-    (out,) = engine.generate([{"prompt_token_ids": PROMPT}], [asked({"n": 4}, 7)], use_tqdm=False)
-    wanted = [alone(recorded, PROMPT, gumball.SamplingParams(seed=7 + j), LENGTH) for j in range(4)]
+@pytest.mark.parametrize("kind", [RequestOutputKind.CUMULATIVE, RequestOutputKind.DELTA])
+def test_samples_of_a_request_have_the_seeds_that_follow(engine: Any, recorded: Any, kind: Any) -> None:
+    (out,) = engine.generate([{"prompt_token_ids": PROMPT}], [asked({"n": 4}, -5)], use_tqdm=False)
+    seeds = [2**64 - 5 + j for j in range(4)]
+    wanted = [alone(recorded, PROMPT, gumball.SamplingParams(seed=seed), LENGTH) for seed in seeds]
     assert [list(one.token_ids) for one in out.outputs] == wanted
+    assert [one.seed_used for one in out.outputs] == seeds
+    inner = engine.llm_engine
+    inner.add_request("in parts", {"prompt_token_ids": PROMPT}, asked({"output_kind": kind}, -3))
+    parts = [part for _ in range(LENGTH) for part in inner.step()]
+    assert len(parts) > 2 and {part.outputs[0].seed_used for part in parts} == {2**64 - 3}
+
+
+def same_flat_logprobs(engine: Any, recorded: Any) -> None:
+    """Holds that `flat_logprobs` are the dicts' numbers, and with `logprobs=0` one list with a sampler's logprob of each token."""
+    kinds: list[dict[str, Any]] = [{"logprobs": 0}, {"logprobs": 3}, {"logprob_token_ids": [4, 100]}, {"logprobs": 150}]
+    given = [
+        asked(kind | {"temperature": 0.3, "flat_logprobs": flat, "n": 2, "max_tokens": 40}, 7)
+        for flat in (True, False)
+        for kind in kinds
+    ]
+    outs = engine.generate([{"prompt_token_ids": PROMPT}] * len(given), given, use_tqdm=False)
+    for flat, plain in zip(outs[: len(kinds)], outs[len(kinds) :], strict=True):
+        for one, other in zip(flat.outputs, plain.outputs, strict=True):
+            assert isinstance(one.logprobs, FlatLogprobs) and list(one.logprobs) == other.logprobs
+    for seed, one in zip((7, 8), outs[0].outputs, strict=True):
+        params = gumball.SamplingParams(seed=seed, temperature=0.3, logprobs=LogprobsParams())
+        sampler, told = gumball.Sampler(params, recorded.shape[1], prompt=PROMPT), []
+        for token in one.token_ids:
+            assert sampler.sample(recorded[row_of(sampler.history[-1], len(recorded))]) == token
+            told.append(sampler.logprobs.token.logprob)
+        assert one.logprobs.logprobs == told and one.logprobs.token_ids == list(one.token_ids)
+
+
+def test_flat_logprobs_are_the_same_numbers(engine: Any, recorded: Any) -> None:
+    same_flat_logprobs(engine, recorded)
 
 
 def test_logprobs_are_the_samplers(engine: Any, recorded: Any) -> None:

@@ -10,7 +10,18 @@ import torch
 import gumball
 from gumball import LogprobsParams
 from recorded_model import row_of
-from test_recorded import CASES, LENGTH, PROMPT, REASONING, alone, asked, end_at_repetitions, same_radii, tokens
+from test_recorded import (
+    CASES,
+    LENGTH,
+    PROMPT,
+    REASONING,
+    alone,
+    asked,
+    end_at_repetitions,
+    same_flat_logprobs,
+    same_radii,
+    tokens,
+)
 
 OPTIONS: dict[str, Any] = {
     "max_logprobs": 200,
@@ -76,6 +87,12 @@ def test_logprobs_beside_drafts_are_the_samplers(engine: Any, recorded: Any) -> 
 def test_radii_beside_drafts_are_the_samplers(engine: Any, recorded: Any) -> None:
     before = drafts(engine)
     same_radii(engine, recorded)
+    assert drafts(engine)[1] > before[1]
+
+
+def test_flat_logprobs_beside_drafts_are_the_same_numbers(engine: Any, recorded: Any) -> None:
+    before = drafts(engine)
+    same_flat_logprobs(engine, recorded)
     assert drafts(engine)[1] > before[1]
 
 

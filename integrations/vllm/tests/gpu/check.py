@@ -12,7 +12,7 @@ own sampler, whose greedy texts and logprobs are compared. Settings of the engin
     small_cache           a cache of keys and values so small that requests are preempted
     prefix                keys and values of prompts that were read before are used again
     processed             `logprobs_mode` processed_logprobs
-    kept, kept_ngram      the same with `--return-sampling-mask`, whose sets are drawn again, too; and with drafts of n-grams
+    kept, kept_ngram, kept_eagle, kept_draft   the same with `--return-sampling-mask`, whose sets are drawn again, too; and with drafts
     two                   tensor parallelism on two GPUs
 """
 
