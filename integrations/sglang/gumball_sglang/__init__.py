@@ -23,7 +23,7 @@ def register() -> None:
 
     from gumball.plugins.releases import warn_if_untried
 
-    from . import budgets, masks, radii
+    from . import budgets, masks, penalties, radii
     from .draws import Seeds
     from .sampler import Sampler, refuse_marks
 
@@ -32,6 +32,7 @@ def register() -> None:
     info = "sglang.srt.sampling.sampling_batch_info.SamplingBatchInfo"
     for name in ("from_schedule_batch", "filter_batch", "merge_batch", "copy_for_forward"):
         HookRegistry.register(f"{info}.{name}", getattr(Seeds, name), HookType.AFTER)
+    HookRegistry.register(f"{info}.from_schedule_batch", penalties.begin, HookType.AFTER)
     managers = "sglang.srt.managers"
     entrance = f"{managers}.tokenizer_manager.TokenizerManager._validate_one_request"
     for check in (masks.refuse_edits, budgets.refuse_unread, radii.refuse_untold):
@@ -45,6 +46,9 @@ def register() -> None:
         (f"{managers}.tokenizer_manager.TokenizerManager.update_request_meta_info", radii.told),
     ):
         HookRegistry.register(target, hook, HookType.AROUND)
+    HookRegistry.register(f"{reading}._maybe_collect_customized_info", penalties.collect, HookType.AFTER)
+    counting = f"{managers}.schedule_batch.ScheduleBatch.cumulate_penalty_output_tokens"
+    HookRegistry.register(counting, penalties.count, HookType.BEFORE)
     HookRegistry.register(f"{managers}.utils.GenerationBatchResult.copy_to_cpu", radii.copy, HookType.BEFORE)
     arguments = "sglang.srt.arg_groups.validation_hook.check_watermark_server_args"
     HookRegistry.register(arguments, refuse_marks, HookType.BEFORE)

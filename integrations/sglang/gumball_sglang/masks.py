@@ -13,30 +13,32 @@ import numpy as np
 import torch
 from sglang.srt.environ import envs
 from sglang.srt.layers.logits_processor import SamplingMaskOutput, SamplingMaskStatus
-from sglang.srt.runtime_context import get_exec
+from sglang.srt.runtime_context import get_exec, get_spec
 
-from gumball import SamplingParams, operators
+from gumball import operators
 from gumball.plugins import kept
 from gumball.torch import logprobs
 
 from .draws import filters
+from .penalties import penalties_of
 
 __all__ = ["any_top_k", "masks_of", "read", "refuse_edits", "unpacked"]
 
 # The most ids that `gumball.torch.logprobs` takes of a row at once.
 _AT_ONCE = 1024
 
-# SGLang's parameters whose effect depends on more than the text: overlap scheduling counts tokens late.
-_EDITS = ("frequency_penalty", "presence_penalty", "repetition_penalty")
-
 
 def refuse_edits(manager: Any, request: Any, *_: Any) -> None:
-    """Refuses a request for a mask that has penalties, which a trainer cannot repeat, when the request enters SGLang. Raises ValueError, which its server answers with 400."""
+    """Refuses a request for a mask that has penalties, which a trainer cannot repeat, when the request enters SGLang. Raises ValueError, which its server answers with 400.
+
+    SGLang applies a repetition penalty after the other two, Gumball's rules before; and beside drafts it does not say what it counted.
+    """
     if not request.return_sampling_mask or get_exec().kernel.sampling_backend != "gumball":
         return
-    given = request.sampling_params or {}
-    edits = {name: given[name] for name in _EDITS if given.get(name) is not None}
-    kept.refuse_edits(SamplingParams(**edits), "ask without return_sampling_mask", repeatable=False)
+    edits, drafts = penalties_of(request.sampling_params or {}), get_spec().speculative_algorithm is not None
+    if drafts or edits.repetition_penalty != 1 and (edits.frequency_penalty != 0 or edits.presence_penalty != 0):
+        otherwise = "start the server without drafts" if drafts else "give no other penalty beside it"
+        kept.refuse_edits(edits, f"{otherwise}, or ask without return_sampling_mask", repeatable=False)
 
 
 class _Any(int):

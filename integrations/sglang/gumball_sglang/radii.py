@@ -13,6 +13,7 @@ from sglang.srt.runtime_context import get_exec, get_server_args, get_spec
 from sglang.srt.utils.common import async_d2h
 
 from .draws import asking, radii
+from .penalties import PENALIZED
 
 __all__ = ["collect", "copy", "leave", "refuse_untold", "told"]
 
@@ -61,6 +62,6 @@ def collect(original: Callable[..., Any], processor: Any, row: int, request: Any
 
 
 def told(original: Callable[..., Any], manager: Any, answer: Any, state: Any, info: Any, index: int, *rest: Any) -> Any:
-    """Around the method that puts these numbers into an answer: leaves out the radii of a request that did not ask, for which SGLang has None."""
-    info = {name: lists for name, lists in info.items() if name != RADII or None not in lists[index]}
+    """Around the method that puts these numbers into an answer: leaves out ours of a request that did not ask, for which SGLang has None."""
+    info = {name: lists for name, lists in info.items() if name not in (RADII, PENALIZED) or None not in lists[index]}
     return original(manager, answer, state, info, index, *rest)

@@ -19,10 +19,12 @@ import numpy
 import torch
 from gumball_sglang import budgets, radii
 from gumball_sglang.masks import any_top_k, refuse_edits
+from gumball_sglang.penalties import penalties_of
 from sglang.srt.constrained.reasoner_grammar_backend import ReasonerGrammarObject
 from sglang.srt.constrained.xgrammar_backend import XGrammarGrammarBackend
 from sglang.srt.layers import sampler as theirs
 from sglang.srt.layers.logits_processor import LogitsProcessorOutput
+from sglang.srt.managers.schedule_batch import ScheduleBatch
 from sglang.srt.managers.scheduler import Scheduler
 from sglang.srt.managers.scheduler_components.batch_result_processor import (
     SchedulerBatchResultProcessor as BatchResultProcessor,
@@ -201,15 +203,98 @@ def test_a_wide_mask_goes_as_a_bitmask_and_too_wide_a_one_is_sglangs_overflow(sa
         assert "exceeds --sampling-mask-max-tokens" in why.message and none is None
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [("frequency_penalty", 0.1), ("presence_penalty", 0.1), ("repetition_penalty", 1.1)],
-)
-def test_penalties_beside_masks_are_refused_where_requests_enter(sampler: Any, name: str, value: Any) -> None:
-    asking = SimpleNamespace(return_sampling_mask=True, sampling_params={"top_k": 5, name: value})
-    asking.custom_logit_processor = None
-    with pytest.raises(ValueError, match=f"^{name} is .*ask without return_sampling_mask"):
+def test_penalties_that_no_trainer_repeats_are_refused_where_requests_enter(sampler: Any, monkeypatch: Any) -> None:
+    asking = SimpleNamespace(return_sampling_mask=True, custom_logit_processor=None)
+
+    def enter(**given: Any) -> None:
+        asking.sampling_params = {"top_k": 5, **given}
+        refuse_edits(None, asking)
+
+    enter(frequency_penalty=0.1, presence_penalty=0.1)
+    enter(repetition_penalty=1.1, presence_penalty=0.0)
+    for more in ({"frequency_penalty": 0.1}, {"presence_penalty": -0.1}):
+        with pytest.raises(ValueError, match="^repetition_penalty is .*give no other penalty beside it, or ask"):
+            enter(repetition_penalty=1.1, **more)
+    with pytest.raises(ValueError, match="^repetition_penalty is .*no other penalty"):
         TokenizerManager._validate_one_request(SimpleNamespace(), asking, [1])
+    monkeypatch.setattr(gumball_sglang.masks, "get_spec", lambda: SimpleNamespace(speculative_algorithm="DFLASH"))
+    enter(repetition_penalty=1.0)
+    with pytest.raises(ValueError, match="^presence_penalty is .*start the server without drafts, or ask without"):
+        enter(presence_penalty=0.1)
+
+
+@pytest.mark.parametrize("overlap", [True, False])
+def test_a_trainer_repeats_penalties_by_what_sglang_counted(sampler: Any, overlap: bool) -> None:
+    kinds = [
+        {"repetition_penalty": 1.7, "temperature": 0.8, "logit_bias": {"9": 2.5}},
+        {"presence_penalty": 1.5, "top_p": 0.9},
+        {"frequency_penalty": 0.3, "presence_penalty": -0.4, "top_k": 90},
+        {"top_p": 0.9},
+    ]
+    requests = [masked(str(i), sampling_seed=i, **kind) for i, kind in enumerate(kinds)]
+    found: list[list[Any]] = [[] for _ in kinds]
+    # A step's rows and results, which the scheduler reads a step later.
+    waiting: list[Any] = []
+
+    def read() -> None:
+        rows, tokens, out = waiting.pop(0)
+        for i, one in enumerate(requests):
+            one.output_ids.append(tokens[i])
+            BatchResultProcessor._maybe_collect_customized_info(None, i, one, out)
+            BatchResultProcessor.add_sampling_mask_return_values(None, i, one, out)
+            lists, logprobs = one.sampling_mask_rows.take().to_lists(False)
+            found[i].append((rows[i], tokens[i], lists[0], logprobs[0]))
+
+    for step in range(24):
+        if step in (0, 15):
+            # The second time all come back after a retraction, which drops what has not been read.
+            waiting.clear()
+            held = Batch(requests)
+            held.sampling_info = SamplingBatchInfo.from_schedule_batch(held, VOCAB)
+        else:
+            ScheduleBatch.cumulate_penalty_output_tokens(held)
+        info = held.sampling_info.copy_for_forward() if overlap else held.sampling_info
+        # Few likely tokens, so that some are counted twice.
+        raw = LOGITS[: len(kinds)].roll(step % 3, 0) * 2
+        rows = raw.clone()
+        with torch.compiler.set_stance("force_eager"):
+            info.apply_logits_bias(rows)
+        out, count = LogitsProcessorOutput(next_token_logits=rows), len(kinds)
+        tokens = sampler(out, info, False, [0] * count, [None] * count, torch.tensor([1 + step] * count)).tolist()
+        out.sampling_mask_output.map_device_tensors(lambda tensor: tensor)
+        BatchResultProcessor.materialize_sampling_mask_output(requests, out)
+        waiting.append((raw, tokens, out))
+        # Another request's prompt makes the scheduler read before the next step.
+        while len(waiting) > (overlap and step % 7 != 4):
+            read()
+    repeated = 0
+    for one, kind, steps in zip(requests, kinds, found, strict=True):
+        counted = (one.customized_info or {}).get("output_token_penalized")
+        bias = {int(id): value for id, value in kind.get("logit_bias", {}).items()}
+        params = penalties_of(kind).replace(logit_bias=bias)
+        if penalties_of(kind) == penalties_of({}):
+            assert counted is None
+            continue
+        assert len(counted) == len(steps)
+        starts = [i for i, id in enumerate(counted) if id < 0]
+        assert starts == [0, 14 if overlap else 15]
+        rows, tokens, sets, told = zip(*steps, strict=True)
+        # Without overlap these are the tokens themselves.
+        assert overlap != (counted[1:12] == list(tokens[:11]))
+        repeated += len(counted) - len(set(counted))
+        parts = [
+            gumball.torch.edited(torch.stack(rows[a:b]), params, counted[a + 1 : b], prompt_len=0)
+            for a, b in zip(starts, [*starts[1:], len(counted)], strict=True)
+        ]
+        kept = torch.tensor([len(ids) for ids in sets]), torch.tensor([id for ids in sets for id in ids])
+        temperature = one.sampling_params.temperature
+        again = gumball.torch.logprobs(torch.cat(parts), torch.tensor(tokens), temperature=temperature, kept=kept)
+        if "frequency_penalty" in kind:
+            # SGLang's sums of penalties are rounded otherwise.
+            torch.testing.assert_close(again, torch.tensor(told), rtol=0, atol=1e-5)
+        else:
+            assert again.tolist() == list(told)
+    assert repeated > 9
 
 
 def test_a_trainer_repeats_a_bias_beside_a_mask(sampler: Any) -> None:

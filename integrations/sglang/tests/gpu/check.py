@@ -41,6 +41,7 @@ KINDS = [
     {"temperature": 0.0, "sampling_logprobs_mode": "support"},
     {"temperature": 0.8, "top_p": 0.9, "sampling_logprobs_mode": "selected"},
     {"temperature": 1.0, "min_p": 0.05, "sampling_logprobs_mode": "support"},
+    {"temperature": 0.8, "top_p": 0.9, "presence_penalty": 0.5, "sampling_logprobs_mode": "selected"},
 ]
 WORDS = [
     {"temperature": 0.9, "regex": "([a-z]{2,7} ){30}"},
@@ -87,6 +88,9 @@ async def said(llm: Any, kind: dict[str, Any], number: int, ids: list[int], wait
         others = [meta.get(f"output_{part}") or [None] * len(lines) for part in ("top_logprobs", "token_ids_logprobs")]
         lists = [{str(id): p for p, id, *_ in [line, *(a or ()), *(b or ())]} for line, a, b in zip(lines, *others)]
     masks = meta.get("output_token_sampling_mask", [])
+    counted = meta.get("output_token_penalized")
+    if os.environ.get("GUMBALL_SYNC") and counted is not None and not meta.get("num_retractions"):
+        assert counted == [-1, *out["output_ids"][:-1]], f"{kind} counted {counted}"
     told = [[mask, logprob] for mask, logprob in zip(masks, meta.get("output_token_sampling_logprobs", []))]
     return {
         "tokens": list(out["output_ids"]),
@@ -139,6 +143,7 @@ def texts(out_file: str, settings: list[str]) -> None:
         options = {"disable_cuda_graph": True}
     if "sync" in settings:
         options["disable_overlap_schedule"] = True
+        os.environ["GUMBALL_SYNC"] = "1"
     if "parts" in settings:
         options["chunked_prefill_size"] = 128
     if "retract" in settings:
@@ -232,11 +237,13 @@ def texts(out_file: str, settings: list[str]) -> None:
 
 
 def refused(llm: Any) -> str:
-    """What a request for a sampling mask beside a penalty is answered."""
+    """What a request for a sampling mask beside two kinds of penalties is answered."""
     from sglang.srt.managers.io_struct import GenerateReqInput
 
     asking = GenerateReqInput(
-        input_ids=[1, 2, 3], sampling_params={"frequency_penalty": 0.5}, return_sampling_mask=True
+        input_ids=[1, 2, 3],
+        sampling_params={"frequency_penalty": 0.5, "repetition_penalty": 1.1},
+        return_sampling_mask=True,
     )
     try:
         llm.loop.run_until_complete(llm.tokenizer_manager.generate_request(asking, None).__anext__())
