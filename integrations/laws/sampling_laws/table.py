@@ -1,4 +1,4 @@
-"""The page: what ran of each engine, a table of the laws, and a section for each law that an engine breaks.
+"""The page: what ran of each engine, how many laws it keeps, and a section for each law that an engine breaks.
 
 A page has its own words up to a line, `BEGIN`, after which all is made from records.
 """
@@ -19,19 +19,14 @@ def page(records: Sequence[dict[str, Any]]) -> str:
     """The part of a page that is made from records of runs."""
     lines = []
     for record in records:
-        outcomes = [law["outcome"] for law in record["laws"].values()]
-        held = f"{outcomes.count('holds')} of {len(outcomes) - outcomes.count('not applicable')}"
+        held = _held(record, list(record["laws"]))
         name = f"**{record['engine']}** {record['version']}".strip()
         lines += _wrapped(f"- {name}, {record['date']}: {held}. {record['remark']}".strip(), 2)
-    lines += ["", "| law | broken by | not tried on |", "| --- | --- | --- |"]
-    chapter = ""
-    for law in LAWS:
-        if law.chapter != chapter:
-            chapter = law.chapter
-            lines.append(f"| *{chapter}* | | |")
-        lines.append(
-            f"| {law.sentence} |{_engines(records, law.name, 'broken')} |{_engines(records, law.name, 'not applicable')} |"
-        )
+    lines += ["", f"| laws of | {' | '.join(record['engine'] for record in records)} |"]
+    lines += [f"| --- |{' --- |' * len(records)}"]
+    for chapter in dict.fromkeys(law.chapter for law in LAWS):
+        names = [law.name for law in LAWS if law.chapter == chapter]
+        lines.append(f"| {chapter} | {' | '.join(_held(record, names) for record in records)} |")
     shown = set[tuple[str, str]]()
     for law in LAWS:
         broken = [record for record in records if record["laws"].get(law.name, {}).get("outcome") == "broken"]
@@ -61,13 +56,10 @@ def renewed(text: str, records: Sequence[dict[str, Any]]) -> str:
     return f"{own}{BEGIN}\n\n{page(records)}"
 
 
-def _engines(records: Sequence[dict[str, Any]], law: str, outcome: str) -> str:
-    names = [
-        record["engine"]
-        for record in records
-        if record["laws"].get(law, {}).get("outcome", "not applicable") == outcome
-    ]
-    return f" {', '.join(names)}" if names else ""
+def _held(record: dict[str, Any], names: Sequence[str]) -> str:
+    outcomes = [record["laws"][name]["outcome"] for name in names if name in record["laws"]]
+    tried = len(outcomes) - outcomes.count("not applicable")
+    return f"{outcomes.count('holds')} of {tried}" if tried else "-"
 
 
 def _wrapped(text: str, indent: int = 0) -> list[str]:
