@@ -78,7 +78,9 @@ export function showRace(row, trace) {
   const closed = race.open_tiles === race.tiles && trace.filters.length ? " No tile stayed closed, since few tokens run here; without filters most do." : "";
   const first = race.runners > field.length ? ` Of the ${count(race.runners)} the likeliest and the leaders are drawn, ${count(field.length)}.` : "";
   const firm = trace.radius ? ` The winner stays while every logit moves by less than ${trace.radius.toPrecision(2)}, its radius.` : "";
-  at("race-says").replaceChildren(label, h("span", {}, ` To the left: arrived early. High up: likely; the weight is the probability as a fraction of the likeliest runner's. The winner has the best of both; the slanted line is its score, and nobody lies beyond it.${first}${closed}${firm}`));
+  const adaptive = trace.filters.some(({ name }) => name === "adaptive_target");
+  const weight = adaptive ? "its probability is near the one that adaptive-p favours; the weight is by how near" : "likely; the weight is the probability as a fraction of the likeliest runner's";
+  at("race-says").replaceChildren(label, h("span", {}, ` To the left: arrived early. High up: ${weight}. The winner has the best of both; the slanted line is its score, and nobody lies beyond it.${first}${closed}${firm}`));
 
   const frame = (share) => {
     for (const { when, dot } of dots) dot.style.opacity = when <= share ? "" : "0";

@@ -91,7 +91,7 @@ const ACTS = [
     begin: () => slider("top_p", "Top-p", 0.05, 1, 0.01, () => traced((trace) => {
       const top = trace.tokens[0].p_kept;
       lines(trace.tokens.slice(0, SHOWN), ({ p, p_kept, place }) => (place < trace.kept.end ? { share: p_kept / top, figure: percent(p_kept) } : { share: p / top, figure: "cut off", kind: "gone" }));
-      at("act-result").textContent = `${count(kept(trace))} of ${count(trace.candidates)} tokens are kept; their chances are stretched to 100 % again.`;
+      at("act-result").textContent = `${count(kept(trace))} of ${count(trace.candidates)} tokens are kept, which had ${percent(trace.tokens[0].p / top)} together. Their chances are stretched to 100 % again.`;
     })),
   },
   {
@@ -115,13 +115,15 @@ const ACTS = [
         });
       }, {}, false);
       const again = () => ((told = { ...told, seed: told.seed + 1 }), race());
-      at("act-control").replaceChildren(h("button", { type: "button", id: "act-again", onclick: again }, "Another seed, another race"));
+      at("act-control").replaceChildren(
+        h("button", { type: "button", id: "act-same", onclick: race }, "The same seed again"), " ",
+        h("button", { type: "button", id: "act-again", onclick: again }, "Another seed"));
       race();
     },
   },
   {
     title: "A thousand races",
-    says: "Is that fair? Here are a thousand races over the same row, one after the other. The grey bars are the chances: each token wins about as often as its chance says.",
+    says: "Is that fair? Here are a thousand races over the same row, each over new distances. The grey bars are the chances: each token wins about as often as its chance says.",
     async begin() {
       at("act-control").replaceChildren();
       at("act-result").textContent = "";

@@ -16,7 +16,8 @@ function reasons(row, trace, token) {
   for (const filter of trace.filters) {
     const [from, to] = filter.kept;
     const label = FILTERS[filter.name]?.[0] ?? filter.name;
-    if (token.place >= from && token.place < to) said.push(`${label} keeps it.`);
+    // Adaptive-p keeps every token; it says how they race.
+    if (token.place >= from && token.place < to) said.push(filter.name === "adaptive_target" ? `${label}: ${filter.because}.` : `${label} keeps it.`);
     else {
       const edge = token.place >= to ? filter.end.kept : filter.start?.kept;
       const beside = edge ? ` The last to stay there is \u201c${shown(row, edge.id)}\u201d at place ${count(edge.place + 1)} with ${percent(edge.p)}.` : "";

@@ -133,6 +133,15 @@ const tests = {
     await open("#view=tune&row=1&temperature=1&banned_ids=7042&why=%237042");
     assert.match(await text("why-says"), /is banned/);
   },
+  async "adaptive-p has its controls, and why not says how its tokens race"() {
+    await open("#view=tune&row=1&temperature=1&why=%23100");
+    // Three quarters of the slider from -1 to 1.
+    await set("p-adaptive_target", "300", "input");
+    assert.match(await hash(), /adaptive_target=0\.5/);
+    assert.match(await text("filters"), /Adaptive-p 0\.5/);
+    assert.match(await text("why-says"), /Adaptive-p: all stay, and race by how near their probability is to /);
+    assert.match(await text("race-says"), /near the one that adaptive-p favours/);
+  },
   async "the first view tells of settings that it has no control for"() {
     await open("#row=8&repetition_penalty=1.5");
     assert.match(await text("hidden-settings"), /repetition_penalty 1\.5/);
