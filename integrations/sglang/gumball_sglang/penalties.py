@@ -22,7 +22,7 @@ _NAMES = ("frequency_penalty", "presence_penalty", "repetition_penalty")
 
 
 def penalties_of(params: dict[str, Any]) -> SamplingParams:
-    """Returns SGLang's penalties among a request's parameters, and nothing else, in Gumball's words."""
+    """Returns parameters that have the SGLang penalties of a request, under Gumball's names, and nothing else."""
     given = {name: params[name] for name in _NAMES if params.get(name) is not None}
     return SamplingParams(repetition_scope="output", **given)
 

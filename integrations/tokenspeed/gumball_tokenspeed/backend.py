@@ -425,7 +425,7 @@ class GumballSamplingBackend:
             else:
                 own = self._output("kept", rows, requests)
                 if self._watch is not None:
-                    # A rank has those of its own requests, first.
+                    # A rank has the sets of its own requests, first.
                     count = len(self._assigned) // self.pool.ranks.world * self._width
                     own = ranks.gather_rows(self._topology, own[:count])[:rows]
                 to.copy_(own)
