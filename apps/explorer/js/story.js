@@ -6,14 +6,15 @@ import { DRAWS } from "./draws.js";
 import { NEUTRAL } from "./parameters.js";
 import { shown } from "./rows.js";
 
-/** How many tokens are shown, and how long the race and the thousand last. */
+/** How many tokens are shown, the chance that fills a bar in each act, and how long the race and the thousand last. */
 const SHOWN = 10;
+const FULL = 0.6;
 const RACE_MS = 2500;
 const PILE_MS = 4000;
 
 let [act, playing, row] = [0, 0, undefined];
 /** What the visitor has set in the acts. */
-let told = { temperature: 0.8, top_p: 0.7, seed: 7 };
+let told = { temperature: 0.8, top_p: 0.5, seed: 7 };
 const settings = (more = {}) => ({ ...NEUTRAL, ...told, ...more });
 const still = () => matchMedia("(prefers-reduced-motion: reduce)").matches;
 
@@ -30,12 +31,15 @@ function play(lasts, frame) {
   playing = requestAnimationFrame(step);
 }
 
+/** Ends the text above an act with a token, or without one. */
+const write = (end = "") => at("act-context").replaceChildren(row.prompt + row.said, end && h("mark", {}, end));
+
 /** A line for each token: its text, a bar, a figure. */
 function lines(tokens, line) {
   at("act").replaceChildren(h("table", {}, h("caption", { class: "unseen" }, "Tokens"), h("tbody", {}, ...tokens.map((token) => {
     const { share, figure, kind = "", mark } = line(token);
     return h("tr", { class: kind }, h("th", { scope: "row", class: "word" }, token.name ?? shown(row, token.id)),
-      h("td", { class: "track", "aria-hidden": "true" }, h("i", { class: "after", style: `width:${100 * Math.min(1, Math.max(0, share))}%` }), mark === undefined ? null : h("i", { class: "before", style: `width:${100 * mark}%` })),
+      h("td", { class: "track", "aria-hidden": "true" }, h("i", { class: "after", style: `width:${100 * Math.min(1, Math.max(0, share))}%` }), mark === undefined ? null : h("i", { class: "before", style: `width:${100 * Math.min(1, mark)}%` })),
       h("td", { class: "figure" }, figure));
   }))));
 }
@@ -68,37 +72,37 @@ const kept = ({ kept }) => kept.end - kept.first;
 const ACTS = [
   {
     title: "The row",
-    says: "A language model writes one token after the other; a token is a word or a piece of one. It has read the words above, and gives each token that it knows a number, its logit: the larger, the better the token fits next. These are the ten largest; the dot stands for a space.",
+    says: "A language model writes one token after the other; a token is a word, a piece of one, or a mark such as three dots. After the words above it gives every token of its vocabulary a number, called a logit: the larger, the better the token fits next. All these numbers together are called a row. Here are the ten largest; a dot in front stands for a space.",
     begin: () => traced((trace) => {
       const tokens = trace.tokens.slice(0, SHOWN);
       const [top, low] = [tokens[0].logit, tokens.at(-1).logit - 1];
       lines(tokens, ({ logit }) => ({ share: (logit - low) / (top - low), figure: logit.toFixed(2) }));
-      at("act-result").textContent = `${count(trace.candidates)} numbers in all. The model's part ends here: which token comes next is decided by what follows.`;
+      at("act-result").textContent = `${count(trace.candidates)} numbers in all. The model's part ends here. The next four screens show how one token is picked by them.`;
     }, { temperature: 1, top_p: 1 }),
   },
   {
     title: "Temperature",
-    says: "The numbers become chances, which add up to 100 %. The temperature says how far apart: each number is first divided by it. Move it to the left, and the best token takes nearly all; to the right, and the others catch up.",
+    says: "A formula turns the numbers into chances: the larger the number, the larger the chance, and all add up to 100 %. The temperature sets how unequal they are. Before the formula every number is divided by it: a small temperature widens the gaps between the numbers, a large one narrows them. Move the slider to the left, and the first token takes more and more; to the right, and the many others do.",
     begin: () => slider("temperature", "Temperature", 0.1, 2, 0.05, () => traced((trace) => {
-      lines(trace.tokens.slice(0, SHOWN), ({ p }) => ({ share: p, figure: percent(p) }));
       const most = trace.tokens.slice(0, SHOWN).reduce((sum, { p }) => sum + p, 0);
-      at("act-result").textContent = `These ten have ${percent(most)}; all other tokens share the rest, ${percent(1 - most)}.`;
+      lines([...trace.tokens.slice(0, SHOWN), { name: "all others", p: 1 - most }], ({ p }) => ({ share: p / FULL, figure: percent(p) }));
+      at("act-result").textContent = `These ten have ${percent(most)} together.`;
     }, { top_p: 1 })),
   },
   {
     title: "The cuts",
-    says: "The tokens further down are unlikely, but there are thousands, and a single one that does not fit can spoil a text. Top-p cuts them off: it goes down the list and keeps tokens until they hold this share of the chances together. Top-k keeps a fixed number of tokens instead, min-p those that are not much less likely than the best.",
+    says: "There are thousands of unlikely tokens, and a single one that does not fit can spoil a text. Top-p keeps the first tokens until their chances add up to the share on the slider (0.5 is 50 %). All others are cut off and cannot be picked. What is kept grows to 100 % again: grey bars are the chances before, blue ones after.",
     begin: () => slider("top_p", "Top-p", 0.05, 1, 0.01, () => traced((trace) => {
-      const top = trace.tokens[0].p_kept;
-      lines(trace.tokens.slice(0, SHOWN), ({ p, p_kept, place }) => (place < trace.kept.end ? { share: p_kept / top, figure: percent(p_kept) } : { share: p / top, figure: "cut off", kind: "gone" }));
-      at("act-result").textContent = `${count(kept(trace))} of ${count(trace.candidates)} tokens are kept, which had ${percent(trace.tokens[0].p / top)} together. Their chances are stretched to 100 % again.`;
+      const before = trace.tokens[0].p / trace.tokens[0].p_kept;
+      lines(trace.tokens.slice(0, SHOWN), ({ p, p_kept, place }) => ({ mark: p / FULL, ...(place < trace.kept.end ? { share: p_kept / FULL, figure: percent(p_kept) } : { share: 0, figure: "cut off", kind: "gone" }) }));
+      at("act-result").textContent = `${count(kept(trace))} of ${count(trace.candidates)} tokens are kept: with the last of them their chances reach ${percent(before)}.`;
     })),
   },
   {
     title: "The race",
-    says: "One of the tokens that were kept is drawn, by a race. Each runs at a speed that is its chance, over a distance that is random. The first one home is the next token: the likely ones mostly win, and not always.",
+    says: "One of the tokens that were kept is picked, by a race. The likelier a token, the faster it runs. But each has a way of its own to run, whose length is random, so that a slow one can win if its way happens to be short. The first one home, at the right edge, is the next token.",
     begin() {
-      const race = () => traced((trace) => {
+      const race = (word = "wins") => traced((trace) => {
         if (!trace.race) return void (at("act-result").textContent = "Only one token is left, so there is no race.");
         const field = trace.race.field.map(({ id, y, arrival }) => ({ id, time: arrival * 2 ** -y })).sort((one, other) => one.time - other.time);
         const order = new Map(trace.tokens.map(({ id }, place) => [id, place]));
@@ -110,20 +114,25 @@ const ACTS = [
         play(RACE_MS, (share) => {
           runners.forEach(({ time }, lane) => (bars[lane].style.width = `${Math.min(100, (100 * share * won) / time)}%`));
           if (share < 1) return;
-          runners.forEach(({ id }, lane) => bars[lane].closest("tr").classList.toggle("won", id === trace.winner.id));
-          at("act-result").textContent = `\u201c${shown(row, trace.winner.id)}\u201d wins, with a chance of ${percent(trace.winner.p_kept)}. All distances come from one number, the seed, which is ${told.seed} here: the same seed gives the same winner again, on every machine.`;
+          runners.forEach(({ id, time }, lane) => {
+            const line = bars[lane].closest("tr");
+            line.classList.toggle("won", id === trace.winner.id);
+            line.querySelector(".figure").textContent = id === trace.winner.id ? "home" : `${percent(won / time)} of its way`;
+          });
+          write(row.texts?.[trace.winner.id] ?? shown(row, trace.winner.id));
+          at("act-result").textContent = `\u201c${shown(row, trace.winner.id)}\u201d ${word}, with a chance of ${percent(trace.winner.p_kept)}. The ways only look random: a recipe makes them from one number, the seed, here ${told.seed}. The same seed and the same chances give the same winner, on every machine.`;
         });
       }, {}, false);
       const again = () => ((told = { ...told, seed: told.seed + 1 }), race());
       at("act-control").replaceChildren(
-        h("button", { type: "button", id: "act-same", onclick: race }, "The same seed again"), " ",
-        h("button", { type: "button", id: "act-again", onclick: again }, "Another seed"));
+        h("button", { type: "button", id: "act-same", onclick: () => race("wins again") }, "The same race again"), " ",
+        h("button", { type: "button", id: "act-again", onclick: again }, "Another race"));
       race();
     },
   },
   {
     title: "A thousand races",
-    says: "Is that fair? Here are a thousand races over the same row, each over new distances. The grey bars are the chances: each token wins about as often as its chance says.",
+    says: "Does each token win as often as it should? Here are a thousand races of the same tokens, each over new ways. The grey bars are the chances, the blue ones the races that a token has won.",
     async begin() {
       at("act-control").replaceChildren();
       at("act-result").textContent = "";
@@ -132,18 +141,17 @@ const ACTS = [
       traced((trace) => {
         if (mine !== act) return;
         const tokens = trace.tokens.slice(0, Math.min(SHOWN, kept(trace)));
-        const top = Math.max(...tokens.map(({ p_kept }) => p_kept)) * 1.15;
-        lines(tokens, ({ p_kept }) => ({ share: 0, figure: "0", mark: p_kept / top }));
+        lines(tokens, ({ p_kept }) => ({ share: 0, figure: "0", mark: p_kept / FULL }));
         const all = at("act").querySelectorAll("tr");
         play(PILE_MS, (share) => {
           const done = Math.round(share * DRAWS);
           const times = new Map();
           for (const id of drawn.slice(0, done)) times.set(id, (times.get(id) ?? 0) + 1);
           tokens.forEach(({ id }, lane) => {
-            all[lane].querySelector("i.after").style.width = `${(100 * (times.get(id) ?? 0)) / Math.max(1, done) / top}%`;
+            all[lane].querySelector("i.after").style.width = `${Math.min(100, (100 * (times.get(id) ?? 0)) / Math.max(1, done) / FULL)}%`;
             all[lane].querySelector(".figure").textContent = count(times.get(id) ?? 0);
           });
-          if (share === 1) at("act-result").textContent = `${count(DRAWS)} races: ${tokens.slice(0, 3).map(({ id, p_kept }) => `\u201c${shown(row, id)}\u201d won ${count(times.get(id) ?? 0)}, its chance is ${percent(p_kept)}`).join("; ")}. That is sampling. With the new token at its end, the model reads its text again, and the next row comes.`;
+          if (share === 1) at("act-result").textContent = `${count(DRAWS)} races: ${tokens.slice(0, 2).map(({ id, p_kept }) => `\u201c${shown(row, id)}\u201d won ${count(times.get(id) ?? 0)}, its chance is ${percent(p_kept)}`).join("; ")}. Each wins about as often as its chance says. Picking by chance like this is called sampling. Then the model reads the text with its new token, and gives the next row.`;
         });
       });
     },
@@ -161,6 +169,7 @@ function show(place) {
   at("act-control").replaceChildren();
   at("act").replaceChildren();
   at("act-result").textContent = "";
+  write();
   ACTS[place].begin();
   at("h-act").focus();
 }
@@ -175,7 +184,6 @@ export function listenStory(over) {
   };
   at("story-begin").addEventListener("click", () => {
     row = over();
-    at("act-context").textContent = row.prompt + row.said;
     at("story").hidden = false;
     at("page").hidden = true;
     show(0);
