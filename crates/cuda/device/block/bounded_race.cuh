@@ -120,8 +120,8 @@ struct SurveyDrawRecords {
     }
 };
 
-// Lists the tiles that may hold a better kept token than the leader, and raises the best score to that of the tokens
-// that the records name. `leader` is a lower bound of the winner.
+// Lists the tiles that may hold a better kept token than the leader, and raises the best score to the best one of the
+// tokens that the records name. `leader` is a lower bound of the winner.
 template <class RecordKind>
 DEVICE void list_by_bounds(OpenTiles& open_tiles, const RowRecords& records, const Cut& cut, const Origin& first,
                            float log2e_over_t, u64 leader) {

@@ -182,17 +182,18 @@ DEVICE float power_of_two_scale(float x, u32 power) {
     return bits_float((2 * 127 - 1 + power - (float_bits(x) - 1 >> 23)) << 23);
 }
 
-// Whether most of a row's tiles begin with tokens of one logit, `candidates.middle`, as far as each thread's first tile
-// tells.
-DEVICE bool begin_alike(CandidateList& candidates, const RowRecords& records) {
+// Whether most of a row's tiles begin with tokens of one logit, `candidates.middle`, and less than `count` with larger
+// ones, as far as each thread's first tile shows.
+DEVICE bool begin_alike(CandidateList& candidates, const RowRecords& records, u32 count) {
     const u32 tiles = records.tiles < blockDim.x ? records.tiles : blockDim.x;
     if (threadIdx.x == tiles / 2) {
         candidates.middle = records.first_record.maximum;
     }
     // RAW on middle: a thread wrote it, all threads read it.
     __syncthreads();
-    const float middle = candidates.middle;
-    return 2 * (u32)__syncthreads_count(records.first_record.maximum == middle) > tiles && middle > MASKED_VALUE;
+    const float middle = candidates.middle, own = records.first_record.maximum;
+    const u32 alike = (u32)__syncthreads_count(own == middle), above = (u32)__syncthreads_count(own > middle);
+    return 2 * alike > tiles && above < count && middle > MASKED_VALUE;
 }
 
 // Finds a threshold at which the amounts of tokens reach a goal. Lists the tiles' first tokens that reach it, if
@@ -306,7 +307,7 @@ DEVICE bool find_threshold(CandidateList& candidates, const RowRecords& records,
             if (is_short && (counted == COUNTS_FIRSTS || !Goal::ACCEPTS_ALL)) {
                 return true;
             }
-            if (Goal::ACCEPTS_ALL ? counted != COUNTS_ALL && begin_alike(candidates, records)
+            if (Goal::ACCEPTS_ALL ? counted != COUNTS_ALL && begin_alike(candidates, records, goal_policy.tokens())
                                   : first == least && firsts > MAX_CANDIDATES) {
                 // No threshold divides them.
                 return false;
@@ -335,7 +336,8 @@ DEVICE bool find_threshold(CandidateList& candidates, const RowRecords& records,
         } else if (low > widest && counted != COUNTS_ALL) {
             low = widest;
             width = top - low;
-        } else if (Goal::ACCEPTS_ALL && !(counted != COUNTS_ALL && begin_alike(candidates, records))) {
+        } else if (Goal::ACCEPTS_ALL &&
+                   !(counted != COUNTS_ALL && begin_alike(candidates, records, goal_policy.tokens()))) {
             // Either the row has too few tokens for the goal, or few tiles hold them.
             threshold = MIN_TOKEN_VALUE;
             list_tile_firsts(candidates, records, Threshold(threshold));

@@ -1,7 +1,7 @@
 // tied_tokens.cuh: lists the first tokens of a row most of whose tiles begin with tokens of one logit; by a block.
 //
-// Computes   a list of a number of first tokens: of equal ones those of the smallest ids
-// Never      reads a tile behind the last of them
+// Computes   a list of a number of first tokens, in which equal tokens are taken by their ids, the smallest first
+// Never      reads a tile after the last of them that begins with a token of that logit
 // Traffic    16 bytes per tile, a few times; the logits of as many tiles as tokens, once, and of a few tiles again
 // Requires   all threads of the block, whole warps
 //

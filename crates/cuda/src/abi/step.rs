@@ -440,7 +440,7 @@ shared! {
         reserved: u32;
     }
 
-    /// What the blocks that race a row together know of it; all zeros before and after.
+    /// The state of a row that blocks race together; all zeros before and after a step.
     struct RowRace {
         /// The best leader of the blocks that have ended.
         leader: u64;
