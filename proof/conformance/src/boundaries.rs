@@ -313,7 +313,8 @@ fn batches(device: &Device, extent: Extent) -> Result<usize, String> {
     {
         shapes.extend([per_row - 1, per_row, per_row + 1].map(|tiles| (rows, rows, tiles * TILE - 7)));
     }
-    // Rows that blocks race together, by as many as fit the device, where the survey does not score their tokens.
+    // Rows that blocks race together, by as many as fit the device, where the survey does not score their
+    // tokens.
     for most in device.runtime().limits().clusters[1..8].iter().filter(|rows| **rows > 0) {
         let race = |rows: usize| (rows, rows, (24 * multiprocessors / rows + 1).max(128) * TILE);
         shapes.extend([*most, most + 1].map(race));

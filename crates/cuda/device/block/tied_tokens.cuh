@@ -62,9 +62,8 @@ DEVICE_NOINLINE bool list_tied_tokens(CandidateList& list, RowRecords records, V
 #pragma unroll 1
     while (true) {
         clear_between_barriers(list);
-        records.for_each([&](u32 tile, const TileRecord& record) INLINE {
-            add(record.maximum, tile * TILE + (record.packed & 255));
-        });
+        records.for_each([&](u32 tile, const TileRecord& record)
+                             INLINE { add(record.maximum, tile * TILE + (record.packed & 255)); });
 #pragma unroll 1
         for (u32 index = warp_id(); index < open; index += warp_count()) {
             const u32 id = key_id(list.open[index]), tile = id / TILE;

@@ -276,8 +276,8 @@ DEVICE RowOutcome draw_unfiltered(const FinishedRow<Policy, T>& f, const RowReco
         } else if (own.first != 0) {
             return outcome;
         }
-        leader = race_open_tiles<Records>(open_tiles, records, view, f.inputs.rng, cut, origin, scales.log2e_over_t,
-                                          leader);
+        leader =
+            race_open_tiles<Records>(open_tiles, records, view, f.inputs.rng, cut, origin, scales.log2e_over_t, leader);
         if (many && own.tile_stride > 1) {
             outcome.is_ended = threadIdx.x != 0 || !merge_leaders(f.step.races[f.row], own.tile_stride, leader);
         }

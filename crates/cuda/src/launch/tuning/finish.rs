@@ -32,7 +32,8 @@ pub(crate) fn pack_kept(rows: usize) -> Grid {
 /// `CandidatesKept` get one more warp, which draws while the others compute logprobs; their blocks have fewer
 /// threads, because each needs more registers. The candidate kernels take one block per multiprocessor there,
 /// because two on one take longer. From two rows per multiprocessor on, blocks have `THREADS_OF_MANY_ROWS`.
-/// In all other cases a block has `threads_per_row` threads. `Simple` has several blocks for each of few rows.
+/// In all other cases a block has `threads_per_row` threads. `Simple` has several blocks for each of few
+/// rows.
 pub(crate) fn finish(limits: &DeviceLimits, rows: usize, tiles: usize, needs: StepFeatures) -> Grid {
     let DeviceLimits { multiprocessors, threads_per_row, .. } = *limits;
     let with_logprob = matches!(needs.variant, Variant::CandidatesLogprob | Variant::CandidatesKept);
