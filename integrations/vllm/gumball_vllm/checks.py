@@ -217,7 +217,7 @@ def seed_noted(original: Callable[..., Any]) -> classmethod[Any, ..., Any]:
     @functools.wraps(original)
     def from_new_request(_: Any, **named: Any) -> Any:
         state, params = original(**named), named["request"].sampling_params
-        state.seed_used = None if params is None else params.seed % 2**64
+        state.seed_used = None if params is None or params.seed is None else params.seed % 2**64
         return state
 
     return classmethod(from_new_request)
