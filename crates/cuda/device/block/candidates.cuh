@@ -53,7 +53,7 @@ struct Threshold {
     float logit;
     u32 last_id;
 
-    DEVICE_MEMBER explicit Threshold(float logit, u32 last_id = ~0u) : logit(logit), last_id(last_id) {}
+    DEVICE_MEMBER Threshold(float logit, u32 last_id = ~0u) : logit(logit), last_id(last_id) {}
     DEVICE_MEMBER bool is_reached(float z, u32 id) const { return (z > logit) | ((z == logit) & (id <= last_id)); }
 };
 
@@ -114,6 +114,15 @@ DEVICE void clear(CandidateList& candidates) {
     }
 }
 
+// Clears the bins and the counts between barriers: threads may read them before, and add to them afterwards.
+DEVICE void clear_between_barriers(CandidateList& candidates) {
+    // WAR on the bins and counts: slower warps still read them, all threads clear a part.
+    __syncthreads();
+    clear(candidates);
+    // RAW on the bins and counts: all threads cleared a part, all threads add to them.
+    __syncthreads();
+}
+
 // Returns, in every lane, the first bin at which the sum from bin 0 on reaches a goal; by one warp. Returns BINS if
 // no bin does, and BINS + 1 if all bins together are below half of the goal.
 DEVICE u32 find_bin(const u32* bins, u32 goal) {
@@ -144,6 +153,14 @@ DEVICE u32 find_bin(const u32* bins, u32 goal) {
     return reached ? bin : BINS + (total < goal / 2);
 }
 
+// Writes the result of `find_bin` to `out`, in shared memory; by one warp.
+DEVICE void store_bin(const u32* bins, u32 goal, u32& out) {
+    const u32 bin = find_bin(bins, goal);
+    if (lane_id() == 0) {
+        out = bin;
+    }
+}
+
 // Lists the first tokens that reach a threshold, up to the capacity, and the ones whose tiles are open. Counts
 // go on beyond the capacity. A barrier must follow before the lists are read.
 DEVICE void list_tile_firsts(CandidateList& candidates, const RowRecords& records, const Threshold& threshold) {
@@ -165,6 +182,25 @@ DEVICE void list_tile_firsts(CandidateList& candidates, const RowRecords& record
             candidates.open[open_index] = key;
         }
     });
+}
+
+// Calls `visit(z, id)` for the tokens of the first `open` open tiles but the first of each; a warp takes a tile.
+template <class V, class Visit>
+DEVICE void for_each_other(const CandidateList& candidates, const V& view, u32 open, Visit visit) {
+#pragma unroll 1
+    for (u32 index = warp_id(); index < open; index += warp_count()) {
+        const u32 first = key_id(candidates.open[index]), tile = first / TILE;
+        float z[ITEMS_PER_LANE];
+        u32 nonfinite_flags = 0;
+        view.load(tile, lane_id(), z, nonfinite_flags);
+#pragma unroll
+        for (u32 j = 0; j < ITEMS_PER_LANE; j++) {
+            const u32 id = tile * TILE + view.offset(lane_id(), j);
+            if (id != first) {
+                visit(clean(z[j]), id);
+            }
+        }
+    }
 }
 
 // Returns, in every lane, the sum of the bins up to one; by a warp.
@@ -217,6 +253,14 @@ DEVICE bool find_threshold(CandidateList& candidates, const RowRecords& records,
     // How many tiles are listed as open.
     u32 open = 0;
     u32* const token_bins = Goal::HAS_COUNT_GOAL ? candidates.count_bins : candidates.bins;
+    // Whether a number of tokens is to be found by their ids, which is known before all tokens count.
+    auto are_alike = [&](Counted counted) INLINE {
+        if constexpr (Goal::ACCEPTS_ALL) {
+            return counted != COUNTS_ALL && begin_alike(candidates, records, goal_policy.count);
+        } else {
+            return false;
+        }
+    };
 #pragma unroll 1
     for (u32 round = 1; round <= MAX_ROUNDS; round++) {
         float scale = power_of_two_scale(max_f32(width, 1e-20f), LOG_BINS), part = power_of_two_scale(scale, 0);
@@ -242,37 +286,23 @@ DEVICE bool find_threshold(CandidateList& candidates, const RowRecords& records,
             }
         });
         if constexpr (Goal::ACCEPTS_ALL) {
-#pragma unroll 1
-            for (u32 index = warp_id(); counted == COUNTS_ALL && index < open; index += warp_count()) {
-                const u32 id = key_id(candidates.open[index]);
-                float z[ITEMS_PER_LANE];
-                u32 nonfinite_flags = 0;
-                view.load(id / TILE, lane_id(), z, nonfinite_flags);
-#pragma unroll
-                for (u32 j = 0; j < ITEMS_PER_LANE; j++) {
-                    const u32 bin = bin_of(clean(z[j]));
-                    if (bin < BINS && view.offset(lane_id(), j) != id % TILE) {
-                        atomicAdd(&token_bins[bin], 1u);
-                    }
+            for_each_other(candidates, view, counted == COUNTS_ALL ? open : 0, [&](float z, u32) INLINE {
+                const u32 bin = bin_of(z);
+                if (bin < BINS) {
+                    atomicAdd(&token_bins[bin], 1u);
                 }
-            }
+            });
         }
         goal_policy.publish_mass();
         // RAW on the bins and the policy's masses: all warps added to them, one warp reads them for each goal.
         __syncthreads();
         // One warp searches the bins: if all did, they would wait for each other's instructions.
         if (warp_id() == 0) {
-            u32 bin = find_bin(candidates.bins, goal_policy.goal());
-            if (lane_id() == 0) {
-                candidates.bin = bin;
-            }
+            store_bin(candidates.bins, goal_policy.goal(), candidates.bin);
         }
         if constexpr (Goal::HAS_COUNT_GOAL) {
             if (warp_id() == warp_count() - 1) {
-                u32 bin = find_bin(candidates.count_bins, goal_policy.count_goal());
-                if (lane_id() == 0) {
-                    candidates.count_bin = bin;
-                }
+                store_bin(candidates.count_bins, goal_policy.count_goal(), candidates.count_bin);
             }
         }
         // RAW on candidates.bin and count_bin: one lane wrote each of them, all threads read them.
@@ -288,7 +318,7 @@ DEVICE bool find_threshold(CandidateList& candidates, const RowRecords& records,
             // Below every logit that was counted in the bin, however its position was rounded.
             float lowest = int_to_float((int)(BINS - 1 - bin)) - 0.0625f;
             threshold = height_scale.at(low + lowest * part);
-            list_tile_firsts(candidates, records, Threshold(threshold));
+            list_tile_firsts(candidates, records, threshold);
             u32 count = counted == COUNTS_ALL ? sum_upto(token_bins, bin) : 0, most = MAX_CANDIDATES;
             // RAW on packed_counts: all threads listed tokens, all threads read the counts. WAR on the bins: all warps
             // read them, weights that are gathered overwrite them.
@@ -307,9 +337,8 @@ DEVICE bool find_threshold(CandidateList& candidates, const RowRecords& records,
             if (is_short && (counted == COUNTS_FIRSTS || !Goal::ACCEPTS_ALL)) {
                 return true;
             }
-            if (Goal::ACCEPTS_ALL ? counted != COUNTS_ALL && begin_alike(candidates, records, goal_policy.tokens())
-                                  : first == least && firsts > MAX_CANDIDATES) {
-                // No threshold divides them.
+            if (are_alike(counted) || (!Goal::ACCEPTS_ALL && first == least && firsts > MAX_CANDIDATES)) {
+                // No threshold divides the first tokens.
                 return false;
             }
             if (is_short) {
@@ -336,11 +365,10 @@ DEVICE bool find_threshold(CandidateList& candidates, const RowRecords& records,
         } else if (low > widest && counted != COUNTS_ALL) {
             low = widest;
             width = top - low;
-        } else if (Goal::ACCEPTS_ALL &&
-                   !(counted != COUNTS_ALL && begin_alike(candidates, records, goal_policy.tokens()))) {
+        } else if (Goal::ACCEPTS_ALL && !are_alike(counted)) {
             // Either the row has too few tokens for the goal, or few tiles hold them.
             threshold = MIN_TOKEN_VALUE;
-            list_tile_firsts(candidates, records, Threshold(threshold));
+            list_tile_firsts(candidates, records, threshold);
             // RAW on packed_counts: all threads listed tokens, all threads read the counts.
             __syncthreads();
             open = candidates.open_count();
@@ -356,11 +384,7 @@ DEVICE bool find_threshold(CandidateList& candidates, const RowRecords& records,
         } else {
             return false;
         }
-        // WAR on packed_counts: all threads read the counts, thread 0 clears them.
-        __syncthreads();
-        clear(candidates);
-        // RAW on the bins: all threads cleared them, all threads add to them in the next round.
-        __syncthreads();
+        clear_between_barriers(candidates);
     }
     return false;
 }

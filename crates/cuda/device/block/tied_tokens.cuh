@@ -20,10 +20,7 @@ DEVICE u32 bin_of_count(CandidateList& list, u32 count) {
     // RAW on the bins: all warps added to them, warp 0 reads them.
     __syncthreads();
     if (warp_id() == 0) {
-        const u32 bin = find_bin(list.bins, count);
-        if (lane_id() == 0) {
-            list.bin = bin;
-        }
+        store_bin(list.bins, count, list.bin);
     }
     // RAW on bin: one lane wrote it, all threads read it.
     __syncthreads();
@@ -32,15 +29,6 @@ DEVICE u32 bin_of_count(CandidateList& list, u32 count) {
 
 // Returns the least power of two whose BINS-fold is at least `ids`, as its logarithm.
 DEVICE u32 bits_above_bins(u32 ids) { return 64 - (u32)leading_zeros((ids - 1) / BINS); }
-
-// Clears the list, between barriers.
-DEVICE void clear_between_barriers(CandidateList& list) {
-    // WAR on the list: slower warps may still read it.
-    __syncthreads();
-    clear(list);
-    // RAW on the list: all threads cleared a part of it, all threads add to it.
-    __syncthreads();
-}
 
 // Lists the first `count` tokens of a row of which `begin_alike` said that most tiles begin with tokens of the logit
 // `list.middle`. Returns false if there are fewer of that logit and above it, or too many tiles begin with tokens above
@@ -64,20 +52,7 @@ DEVICE_NOINLINE bool list_tied_tokens(CandidateList& list, RowRecords records, V
         clear_between_barriers(list);
         records.for_each([&](u32 tile, const TileRecord& record)
                              INLINE { add(record.maximum, tile * TILE + (record.packed & 255)); });
-#pragma unroll 1
-        for (u32 index = warp_id(); index < open; index += warp_count()) {
-            const u32 id = key_id(list.open[index]), tile = id / TILE;
-            float z[ITEMS_PER_LANE];
-            u32 nonfinite_flags = 0;
-            view.load(tile, lane_id(), z, nonfinite_flags, tied);
-#pragma unroll 1
-            for (u32 j = 0; j < ITEMS_PER_LANE; j++) {
-                const u32 own = tile * TILE + view.offset(lane_id(), j);
-                if (own != id) {
-                    add(clean(select_item(z, j)), own);
-                }
-            }
-        }
+        for_each_other(list, view, open, add);
         const u32 bin = bin_of_count(list, count);
         if (bin >= BINS) {
             return false;

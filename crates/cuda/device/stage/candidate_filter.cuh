@@ -83,8 +83,6 @@ struct CountGoal {
     DEVICE_MEMBER bool exceeds(u32 capacity) const { return count > capacity; }
     DEVICE_MEMBER void publish_mass() {}
     DEVICE_MEMBER u32 goal() { return count; }
-    // The number of tokens that it wants; 0 if it wants a mass alone.
-    DEVICE_MEMBER u32 tokens() const { return count; }
 };
 
 // Adds up a warp's shares of the row's mass and stores the sum in the warp's word of `scratch`. A barrier must precede
@@ -133,7 +131,6 @@ struct MassGoal {
         store_warp_mass(scratch, own);
         own = 0;
     }
-    DEVICE_MEMBER u32 tokens() const { return 0; }
     // The goal at the mass' upper bound, rounded up, in units of 2^-19. A barrier must separate it from publish_mass.
     DEVICE_MEMBER u32 goal() {
         mass = total_warp_mass(scratch);
@@ -152,7 +149,6 @@ struct CountOrMassGoal : MassGoal {
     DEVICE_MEMBER CountOrMassGoal(const MassGoal& mass, u32 count) : MassGoal(mass), count(count) {}
     DEVICE_MEMBER bool gives_up(u32) const { return false; }
     DEVICE_MEMBER u32 count_goal() const { return count; }
-    DEVICE_MEMBER u32 tokens() const { return count; }
 };
 
 // Draws the arrivals of the listed tokens that are not the first of their tiles. `threads` threads share the work; this
@@ -345,7 +341,7 @@ DEVICE bool list_candidates(FilterStorage& storage, const Step& step, const RowR
     mass = 0;
     bool found = true;
     if (step.vocab <= MAX_CANDIDATES) {
-        list_tile_firsts(list, records, Threshold(threshold));
+        list_tile_firsts(list, records, threshold);
         // RAW on the list's keys, open tiles and counts: all warps appended to them, all warps read them.
         __syncthreads();
     } else if (chain.first_tokens != 0) {
@@ -367,7 +363,7 @@ DEVICE bool list_candidates(FilterStorage& storage, const Step& step, const RowR
         mass = goal_policy.mass;
     }
     if (found) {
-        found = gather_others(list, view, Threshold(threshold), first, log2e_over_t);
+        found = gather_others(list, view, threshold, first, log2e_over_t);
     } else if (chain.first_tokens != 0 && begin_alike(list, records, chain.first_tokens)) {
         found = list_tied_tokens(list, records, view, chain.first_tokens, first, log2e_over_t);
     }

@@ -97,14 +97,14 @@ DEVICE void list_first_tokens(CandidateList& list, u32& count, const RowRecords&
     float threshold = MIN_TOKEN_VALUE;
     bool found = true;
     if (vocab <= MAX_CANDIDATES) {
-        list_tile_firsts(list, records, Threshold(threshold));
+        list_tile_firsts(list, records, threshold);
         // RAW on the list's keys, open tiles and counts: all warps appended to them, all warps read them.
         __syncthreads();
     } else {
         CountGoal goal{k};
         found = find_threshold(list, records, view, first, summary.least_maximum, goal, k + k / 4 + 16, threshold);
     }
-    if (!found || !gather_others(list, view, Threshold(threshold), first, log2e_over_t)) {
+    if (!found || !gather_others(list, view, threshold, first, log2e_over_t)) {
         search_first_tokens(list, count, records, view, first, k);
     }
     rank_candidates(list, blockDim.x);
