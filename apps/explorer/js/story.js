@@ -32,7 +32,7 @@ function play(lasts, frame) {
 }
 
 /** Ends the text above an act with a token, or without one. */
-const write = (end = "") => at("act-context").replaceChildren(row.prompt + row.said, end && h("mark", {}, end));
+const endText = (end = "") => at("act-context").replaceChildren(row.prompt + row.said, end && h("mark", {}, end));
 
 /** A line for each token: its text, a bar, a figure. */
 function lines(tokens, line) {
@@ -119,7 +119,7 @@ const ACTS = [
             line.classList.toggle("won", id === trace.winner.id);
             line.querySelector(".figure").textContent = id === trace.winner.id ? "home" : `${percent(won / time)} of its way`;
           });
-          write(row.texts?.[trace.winner.id] ?? shown(row, trace.winner.id));
+          endText(row.texts?.[trace.winner.id] ?? shown(row, trace.winner.id));
           at("act-result").textContent = `\u201c${shown(row, trace.winner.id)}\u201d ${word}, with a chance of ${percent(trace.winner.p_kept)}. The ways only look random: a recipe makes them from one number, the seed, here ${told.seed}. The same seed and the same chances give the same winner, on every machine.`;
         });
       }, {}, false);
@@ -169,7 +169,7 @@ function show(place) {
   at("act-control").replaceChildren();
   at("act").replaceChildren();
   at("act-result").textContent = "";
-  write();
+  endText();
   ACTS[place].begin();
   at("h-act").focus();
 }

@@ -22,7 +22,7 @@ _NAMES = ("frequency_penalty", "presence_penalty", "repetition_penalty")
 
 
 def penalties_of(params: dict[str, Any]) -> SamplingParams:
-    """Returns parameters that have the SGLang penalties of a request, under Gumball's names, and nothing else."""
+    """Returns Gumball's parameters with the penalties that a request's SGLang parameters give, which count the output; all others are the defaults."""
     given = {name: params[name] for name in _NAMES if params.get(name) is not None}
     return SamplingParams(repetition_scope="output", **given)
 

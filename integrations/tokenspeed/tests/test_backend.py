@@ -120,7 +120,7 @@ def on_host_or_emulated(device: str) -> None:
 
 
 def told(made: GumballSamplingBackend, tokens: Any, lengths: Any, rows: list[int]) -> list[Any]:
-    """The kept set and the radius, if the server tells it, of rows of a step's tokens, as they come to the host."""
+    """Copies a step's outputs to the host, and returns the kept set of each of some rows, and its radius if the server was started for radii, else None."""
     copied = made.get_packed_output_d2h(tokens, lengths)
     assert copied is not None
     sets, radii = extras_of(copied[1])

@@ -286,7 +286,8 @@ impl Step<'_> {
         of.rule.judgement().filter(|_| is_surveyed_once).map(|judgement| (of, judgement))
     }
 
-    /// Returns whether the survey of a step sums rows that drafts are judged by: those without filters.
+    /// Returns whether the survey of a step sums the weights of its rows for the judgement of drafts, which
+    /// needs these sums of rows without filters.
     fn sums_judged(&self, step: &abi::Step, needs: StepFeatures) -> bool {
         needs.variant == Variant::SurveyDraw && self.judged_by_logits(step, needs).is_some()
     }
