@@ -60,8 +60,8 @@ DEVICE void copy_stages(const HeadStep& args, const IdSets& sets, StageQueue& qu
         for (u32 i = 0; i < stages; i++) {
             queue.acquire_empty();
             const u32 from = i * FastStage::ROW_QUADS + quad, at = from * 8;
-            // The thread's rows are an even number apart, so their quads are in the same order.
-            U32x4* to = queue.quads() + quad_place(first, quad);
+            // The thread's rows are a multiple of eight apart, so their quads are in the same order.
+            U32x4* to = queue.quads() + weight_place(first, quad);
             const bool copies = from >= quads || (args.flags & HEAD_ALIGNED && at + 8 <= args.width);
             const Element* w = weights + at;
             if (!copies) {
@@ -92,8 +92,7 @@ DEVICE void copy_stages(const HeadStep& args, const IdSets& sets, StageQueue& qu
 }
 
 // A multiplying warp's work. Its lane 4 g + t has the elements of the ids g and g + 8, and of every eighth hidden state
-// from g on, that begin at 8 t in each chunk. Which of them meet in one product of the tensor cores is the same for
-// weights and hidden states, and so are the sums.
+// from g on, that are two of each eight, from 2 t on.
 template <class T, u32 STATES>
 DEVICE void multiply_stages(const HeadStep& args, const IdSets& sets, StageQueue& queue, u32 first_row) {
     // All chunks of 64 hidden states at once would spill registers.
@@ -109,20 +108,19 @@ DEVICE void multiply_stages(const HeadStep& args, const IdSets& sets, StageQueue
             const U32x4* weights = queue.quads();
             const U32x4* states = weights + args.queue_ids * FastStage::ROW_QUADS;
             const auto multiply_chunk = [&](u32 chunk) INLINE {
-                const u32 quad = chunk * FastStage::CHUNK_QUADS + t;
-                const U32x4 low = weights[quad_place(own, quad)], high = weights[quad_place(own + 8, quad)];
+                u32 of_weights[2][4];
+                load_fragments(of_weights, weights, own, chunk);
                 U32x4 of_states[COLUMNS];
 #pragma unroll
                 for (u32 column = 0; column < COLUMNS; column++) {
-                    of_states[column] = states[quad_place(column * 8 + g, quad)];
+                    of_states[column] = states[state_place(column * 8 + g, chunk * FastStage::CHUNK_QUADS + t)];
                 }
 #pragma unroll
-                for (u32 k = 0; k < 4; k += 2) {
-                    const u32 a[4] = {low.word[k], high.word[k], low.word[k + 1], high.word[k + 1]};
+                for (u32 k = 0; k < 2; k++) {
 #pragma unroll
                     for (u32 column = 0; column < COLUMNS; column++) {
-                        const u32 b[2] = {of_states[column].word[k], of_states[column].word[k + 1]};
-                        mma(sums[column], a, b, T{});
+                        const u32 of_state[2] = {of_states[column].word[2 * k], of_states[column].word[2 * k + 1]};
+                        mma(sums[column], of_weights[k], of_state, T{});
                     }
                 }
             };

@@ -9,7 +9,7 @@
 // Shapes     codes [vocab, codes_width]; upper, lower [rows, bounds_stride]; maxima [rows, bound_tiles]
 // Grid       head_bounds: x = any number of blocks, which share the ids, as block/stage_queue.cuh says;
 //            head_race: a warp for each tile of each row; head_contenders: x = rows
-// Traffic    in: the codes, once for each SCREENED_STATES rows; out: 12 bytes an id and row
+// Traffic    in: the codes; out: 12 bytes an id and row
 // Requires   head_states before head_bounds, which comes before head_race, and that before head_contenders
 //
 // Edits play no part in the bounds: an id that the request edits, and one that the screen does not bound, is a
@@ -23,33 +23,54 @@
 #include "platform/matrix.cuh"
 #include "stage/head.cuh"
 
+// How far bounds computed here may be off: a part of the sizes of what is added, and what subnormal numbers lose.
+#define BOUND_SLACK_PART bits_float((127 - 19) << 23)
+#define BOUND_SLACK bits_float((127 - 108) << 23)
+
 struct Bounds {
     float upper, lower;
 };
 
-// The numbers of a screen for an id.
+// The numbers of a screen for an id, and its bias.
 struct ScreenedId {
-    float scale, own, code_norm;
+    float scale, own, code_norm, bias;
 
     ScreenedId() = default;
     DEVICE_MEMBER ScreenedId(const HeadStep& args, u32 id)
-        : scale(args.scales[id]), own(args.own[id]), code_norm(args.code_norms[id]) {}
+        : scale(args.scales[id]), own(args.own[id]), code_norm(args.code_norms[id]),
+          bias(args.bias != nullptr ? args.bias[id] : 0.0f) {}
     DEVICE_MEMBER bool is_bounded() const { return own <= MAX_F32; }
 };
 
-// The bounds of an id's logit, from the product of its codes and a hidden state's digits. docs/bounds.md proves them.
-DEVICE Bounds bounds_of(const HeadStep& args, const HeadRow& row, const ScreenedId& of_id, u32 id, i64 product) {
-    const double coded = (double)of_id.scale * (row.unit * (double)product), center = row.mean + coded;
-    const double reach = (double)of_id.own * row.norm + (double)of_id.code_norm * row.rest + row.slack;
-    // Every number here is rounded to f64 a few times, by 2^-53 of itself; 2^-50 of their sizes covers that.
-    const double covered = reach + (fabs(row.mean) + fabs(coded) + reach) * bits_double((u64)(1023 - 50) << 52);
-    const double above = center + covered, below = center - covered;
-    // One rounding to f32 follows, by 2^-24 of itself, or by 2^-150 where the result is subnormal.
-    const double part = bits_double((u64)(1023 - 22) << 52), least = bits_double((u64)(1023 - 140) << 52);
-    const float slack = args.softcap > 0.0f ? args.softcap * SOFTCAP_SLACK : 0.0f;
-    const float upper = head_logit(args, double_to_float(above + fabs(above) * part + least), id) + slack;
-    const float lower = head_logit(args, double_to_float(below - fabs(below) * part - least), id) - slack;
-    return Bounds{upper, lower};
+// What bounds need of a HeadRow, in shared memory.
+struct BoundRow {
+    float unit, mean, norm, rest, slack;
+    // Whether bitmasks or edits leave ids out.
+    u32 leaves_out;
+
+    BoundRow() = default;
+    DEVICE_MEMBER explicit BoundRow(const HeadRow& row)
+        : unit(row.unit), mean(row.mean), norm(row.norm), rest(row.rest), slack(row.slack),
+          leaves_out(row.mask != nullptr || row.allowed != nullptr || row.touched != nullptr) {}
+};
+
+DEVICE_NOINLINE Bounds below_softcap(Bounds bounds, float softcap) {
+    const float slack = softcap * SOFTCAP_SLACK;
+    return Bounds{below_softcap(bounds.upper, softcap) + slack, below_softcap(bounds.lower, softcap) - slack};
+}
+
+// The bounds of an id's logit, from the products of its codes with a hidden state's high and low digits.
+// docs/bounds.md proves them.
+DEVICE Bounds bounds_of(const HeadStep& args, const BoundRow& row, const ScreenedId& of_id, int high, int low) {
+    // The high digits are worth 256 of the low ones.
+    const float worth = of_id.scale * row.unit, highs = (float)high, lows = (float)low;
+    const float center = fma_rn(worth, fma_rn(256.0f, highs, lows), row.mean);
+    const float sizes = fma_rn(worth, fma_rn(256.0f, fabsf(highs), fabsf(lows)), fabsf(row.mean));
+    const float reach = fma_rn(of_id.own, row.norm, fma_rn(of_id.code_norm, row.rest, row.slack));
+    const float covered = reach + fma_rn(sizes + reach, BOUND_SLACK_PART, BOUND_SLACK);
+    const Bounds bounds{(center + covered + of_id.bias) * args.logit_scale,
+                        (center - covered + of_id.bias) * args.logit_scale};
+    return args.softcap > 0.0f ? below_softcap(bounds, args.softcap) : bounds;
 }
 
 // The bit of an id in a bitmap.
@@ -61,57 +82,102 @@ DEVICE bool is_banned(const HeadStep& args, const HeadRow& row, u32 id) {
            (row.allowed && !has_id(row.allowed, id));
 }
 
+// Whether a row's bitmasks or edits leave an id without bounds.
+DEVICE_NOINLINE bool leaves_out(const HeadStep& args, u32 row, u32 id) {
+    const HeadRow& head_row = args.head_rows[row];
+    return (head_row.touched && has_id(head_row.touched, id)) || is_banned(args, head_row, id);
+}
+
+// The rows that have bounds: a bit for each of SCREENED_STATES.
+DEVICE u32 screened_rows(const HeadStep& args) {
+    return rows_that(args, 0, [](u32 plan) INLINE { return plan > PLAN_WHOLE; });
+}
+
 // A stage in shared memory: HEAD_STAGE_BYTES codes of each id of a set, and after the codes of `queue_ids` ids the
 // digits of 4 TILES hidden states that meet them.
 template <u32 TILES>
 struct BoundStage {
-    static constexpr u32 ROW_QUADS = HEAD_STAGE_BYTES / 16, TILE_QUADS = 32, CHUNK_QUADS = DIGIT_CHUNK_BYTES / 16;
+    static constexpr u32 ROW_QUADS = HEAD_STAGE_BYTES / 16, TILE_QUADS = DIGIT_TILE_BYTES / 16,
+                         CHUNK_QUADS = DIGIT_CHUNK_BYTES / 16;
 
-    // Starts to copy a copying thread's quads of a stage: codes of `ids` ids from `first_id` on, and a group's digits.
-    static DEVICE_MEMBER void copy(const HeadStep& args, U32x4* quads, u32 first_id, u32 ids, u32 group, u32 number) {
-        constexpr u32 THREADS = HEAD_COPY_WARPS * 32, ROWS = THREADS / ROW_QUADS;
-        const u32 all_chunks = args.codes_width / CODE_CHUNK, first_chunk = number * BOUND_STAGE_CHUNKS;
-        const u32 left = all_chunks - first_chunk, chunks = left < BOUND_STAGE_CHUNKS ? left : BOUND_STAGE_CHUNKS;
+    // Starts to copy a copying thread's quads of the codes of `ids` ids from `first_id` on.
+    static DEVICE_MEMBER void copy_codes(const HeadStep& args, U32x4* quads, u32 first_id, u32 ids, u32 number) {
+        constexpr u32 ROWS = HEAD_COPY_WARPS * 32 / ROW_QUADS;
         const u32 quad = threadIdx.x % ROW_QUADS, first = threadIdx.x / ROW_QUADS;
-        if (quad / (CODE_CHUNK / 16) < chunks) {
-            const char* from = (const char*)args.codes + (u64)(first_id + first) * args.codes_width;
-            from += (u64)first_chunk * CODE_CHUNK + 16 * quad;
-            // The thread's rows are an even number apart, so their quads are in the same order.
-            U32x4* to = quads + quad_place(first, quad);
-            const u32 own = ids > first ? (ids - first + ROWS - 1) / ROWS : 0;
-#pragma unroll 4
-            for (u32 n = 0; n < own; n++) {
-                cp_async(to + n * (ROWS * ROW_QUADS), from);
-                from += (u64)ROWS * args.codes_width;
-            }
+        if (quad / (CODE_CHUNK / 16) >= chunks(args, number)) {
+            return;
         }
-        const U32x4* digits = (const U32x4*)args.digits + ((u64)group * all_chunks + first_chunk) * CHUNK_QUADS;
+        const char* from = (const char*)args.codes + (u64)(first_id + first) * args.codes_width;
+        from += (u64)number * HEAD_STAGE_BYTES + 16 * quad;
+        // The thread's ids are a multiple of eight apart, so their quads are in the same order.
+        U32x4* to = quads + weight_place(first, quad);
+        const u32 own = ids > first ? (ids - first + ROWS - 1) / ROWS : 0;
+#pragma unroll 4
+        for (u32 n = 0; n < own; n++) {
+            cp_async(to + n * (ROWS * ROW_QUADS), from);
+            from += (u64)ROWS * args.codes_width;
+        }
+    }
+    // Starts to copy its quads of the digits.
+    static DEVICE_MEMBER void copy_digits(const HeadStep& args, U32x4* quads, u32 number) {
+        const U32x4* digits = (const U32x4*)args.digits + (u64)number * BOUND_STAGE_CHUNKS * CHUNK_QUADS;
         U32x4* to = quads + args.queue_ids * ROW_QUADS;
-        for (u32 i = threadIdx.x; i < chunks * TILES * TILE_QUADS; i += THREADS) {
+        for (u32 i = threadIdx.x; i < chunks(args, number) * TILES * TILE_QUADS; i += HEAD_COPY_WARPS * 32) {
             cp_async(to + i, digits + i / (TILES * TILE_QUADS) * CHUNK_QUADS + i % (TILES * TILE_QUADS));
         }
     }
+    // The chunks of a stage.
+    static DEVICE_MEMBER u32 chunks(const HeadStep& args, u32 number) {
+        const u32 left = args.codes_width / CODE_CHUNK - number * BOUND_STAGE_CHUNKS;
+        return left < BOUND_STAGE_CHUNKS ? left : BOUND_STAGE_CHUNKS;
+    }
 };
 
-// Bounds the logits of a block's ids for up to 4 TILES hidden states, a group's. A multiplying warp has
-// BOUND_IDS ids of a set; its lane 4 g + t has the codes of the ids g and g + 8 that begin at 16 t in each chunk, and
-// gets the products of both ids with the hidden states t and 4 + t. `screened` has a bit for each hidden state of the
-// group whose row has bounds.
+// Bounds the logits of a block's ids for up to 4 TILES hidden states. A multiplying warp has BOUND_IDS ids of a set;
+// its lane 4 g + t has the codes of the ids g and g + 8 that begin at 4 t in each sixteen, and gets the products of
+// both ids with every fourth hidden state from t on.
 template <u32 TILES>
-DEVICE void bound_ids(const HeadStep& args, StageQueue& queue, u32 group, u32 screened) {
+DEVICE void bound_ids(const HeadStep& args, StageQueue& queue, BoundRow (&bound_rows)[SCREENED_STATES]) {
     typedef BoundStage<TILES> Stage;
+    constexpr u32 CHUNKS_AT_ONCE = TILES < 8 ? BOUND_STAGE_CHUNKS : 1, DIGITS_AT_ONCE = TILES < 4 ? TILES : 4;
+    queue.stage_quads = args.queue_ids * Stage::ROW_QUADS + BOUND_STAGE_CHUNKS * TILES * Stage::TILE_QUADS;
     const IdSets sets(args.step.vocab, args.queue_ids);
     const u32 chunks = args.codes_width / CODE_CHUNK, stages = (chunks + BOUND_STAGE_CHUNKS - 1) / BOUND_STAGE_CHUNKS;
-    const u32 vocab = args.step.vocab, last = vocab - 1, first_row = group * SCREENED_STATES;
+    const u32 vocab = args.step.vocab, last = vocab - 1;
     if (warp_id() < HEAD_COPY_WARPS) {
+        bool has_waited = false;
         for (u32 set = 0; set < sets.count; set++) {
             const u32 first_id = sets.first(set), left = first_id < vocab ? vocab - first_id : 0;
             for (u32 i = 0; i < stages; i++) {
                 queue.acquire_empty();
-                Stage::copy(args, queue.quads(), first_id, left < sets.ids ? left : sets.ids, group, i);
+                Stage::copy_codes(args, queue.quads(), first_id, left < sets.ids ? left : sets.ids, i);
+                if (!has_waited) {
+                    // Codes are on their way before the digits are there.
+                    grid_dependency_wait();
+                    trigger_dependents();
+                    has_waited = true;
+                    // RAW on bound_rows: see below.
+                    __syncthreads();
+                    if (screened_rows(args) == 0) {
+                        cp_async_wait_all();
+                        return;
+                    }
+                }
+                Stage::copy_digits(args, queue.quads(), i);
                 queue.fill(false);
             }
         }
+        return;
+    }
+    grid_dependency_wait();
+    trigger_dependents();
+    const u32 screened = screened_rows(args);
+    for (u32 row = threadIdx.x - HEAD_COPY_WARPS * 32; row < args.step.rows; row += blockDim.x - HEAD_COPY_WARPS * 32) {
+        bound_rows[row] = BoundRow(args.head_rows[row]);
+    }
+    // RAW on bound_rows: the threads of all multiplying warps wrote some, each of them reads all.
+    __syncthreads();
+    if (screened == 0) {
         return;
     }
     const u32 lane = lane_id(), g = lane / 4, t = lane % 4, own = (warp_id() - HEAD_COPY_WARPS) * BOUND_IDS + g;
@@ -124,32 +190,32 @@ DEVICE void bound_ids(const HeadStep& args, StageQueue& queue, u32 group, u32 sc
             const u32 id = first_id + own + 8 * i;
             ids[i] = ScreenedId(args, id < last ? id : last);
         }
-        HeadRow rows[TILES];
-#pragma unroll
-        for (u32 tile = 0; tile < TILES; tile++) {
-            const u32 row = first_row + 4 * tile + t;
-            rows[tile] = args.head_rows[row < args.step.rows ? row : first_row];
-        }
         int sums[TILES][4] = {};
 #pragma unroll 1
         for (u32 i = 0; i < stages; i++) {
             queue.acquire_full();
             const U32x4 *codes = queue.quads(), *all_digits = codes + args.queue_ids * Stage::ROW_QUADS;
-#pragma unroll
+#pragma unroll CHUNKS_AT_ONCE
             for (u32 chunk = 0; chunk < BOUND_STAGE_CHUNKS; chunk++) {
                 if (i * BOUND_STAGE_CHUNKS + chunk >= chunks) {
                     break;
                 }
-                const U32x4 low = codes[quad_place(own, 4 * chunk + t)],
-                            high = codes[quad_place(own + 8, 4 * chunk + t)];
+                u32 of_codes[2][4];
+                load_fragments(of_codes, codes, own, chunk);
 #pragma unroll
-                for (u32 tile = 0; tile < TILES; tile++) {
-                    const U32x4 digits = all_digits[(chunk * TILES + tile) * Stage::TILE_QUADS + lane];
+                for (u32 first = 0; first < TILES; first += DIGITS_AT_ONCE) {
+                    U32x4 digits[DIGITS_AT_ONCE];
 #pragma unroll
-                    for (u32 k = 0; k < 4; k += 2) {
-                        const u32 a[4] = {low.word[k], high.word[k], low.word[k + 1], high.word[k + 1]};
-                        const u32 b[2] = {digits.word[k], digits.word[k + 1]};
-                        mma_s8(sums[tile], a, b);
+                    for (u32 tile = 0; tile < DIGITS_AT_ONCE; tile++) {
+                        digits[tile] = all_digits[(chunk * TILES + first + tile) * Stage::TILE_QUADS + lane];
+                    }
+#pragma unroll
+                    for (u32 k = 0; k < 2; k++) {
+#pragma unroll
+                        for (u32 tile = 0; tile < DIGITS_AT_ONCE; tile++) {
+                            const u32 of_state[2] = {digits[tile].word[2 * k], digits[tile].word[2 * k + 1]};
+                            mma_s8(sums[first + tile], of_codes[k], of_state);
+                        }
                     }
                 }
             }
@@ -162,20 +228,17 @@ DEVICE void bound_ids(const HeadStep& args, StageQueue& queue, u32 group, u32 sc
         const u32 bound_tile = (first_id + own) / BOUND_IDS;
 #pragma unroll
         for (u32 tile = 0; tile < TILES; tile++) {
-            const u32 row = first_row + 4 * tile + t;
-            const bool has_bounds = screened >> (4 * tile + t) & 1;
-            const HeadRow& head_row = rows[tile];
+            const u32 row = 4 * tile + t;
+            const bool has_bounds = screened >> row & 1;
+            const BoundRow& bound_row = bound_rows[row];
             float most = -INF_F32, least = -INF_F32;
 #pragma unroll
             for (u32 i = 0; i < 2; i++) {
                 const u32 id = first_id + own + 8 * i;
                 if (has_bounds && id <= last) {
                     Bounds bounds{-INF_F32, -INF_F32};
-                    const bool is_edited = head_row.touched && has_id(head_row.touched, id);
-                    if (ids[i].is_bounded() && !is_edited && !is_banned(args, head_row, id)) {
-                        // The high digits are worth 256 of the low ones.
-                        const i64 product = 256 * (i64)sums[tile][2 * i] + sums[tile][2 * i + 1];
-                        bounds = bounds_of(args, head_row, ids[i], id, product);
+                    if (ids[i].is_bounded() && !(bound_row.leaves_out && leaves_out(args, row, id))) {
+                        bounds = bounds_of(args, bound_row, ids[i], sums[tile][2 * i], sums[tile][2 * i + 1]);
                     }
                     args.upper[(u64)row * args.bounds_stride + id] = bounds.upper;
                     args.lower[(u64)row * args.bounds_stride + id] = bounds.lower;
@@ -201,18 +264,18 @@ DEVICE void bound_ids(const HeadStep& args, StageQueue& queue, u32 group, u32 sc
 KERNEL(head_bounds, HEAD_QUEUE_THREADS, HeadStep, args) {
     DYNAMIC_SMEM(smem);
     __shared__ StageMbarriers mbarriers;
+    __shared__ BoundRow bound_rows[SCREENED_STATES];
     StageQueue queue(mbarriers, smem, args.queue_stages);
-    queue.stage_quads = args.queue_ids * (HEAD_STAGE_BYTES / 16) + BOUND_STAGE_CHUNKS * (DIGIT_CHUNK_BYTES / 16);
-    grid_dependency_wait();
-    trigger_dependents();
-    for (u32 group = 0; group < args.state_groups; group++) {
-        const auto has_bounds = [](u32 plan) INLINE { return plan > PLAN_WHOLE; };
-        const u32 screened = rows_that(args, group * SCREENED_STATES, SCREENED_STATES, has_bounds);
-        if (screened >> 4 != 0) {
-            bound_ids<2>(args, queue, group, screened);
-        } else if (screened != 0) {
-            bound_ids<1>(args, queue, group, screened);
-        }
+    // Steps of few rows multiply fewer columns.
+    const u32 rows = args.step.rows;
+    if (rows <= 4) {
+        bound_ids<1>(args, queue, bound_rows);
+    } else if (rows <= 8) {
+        bound_ids<2>(args, queue, bound_rows);
+    } else if (rows <= 16) {
+        bound_ids<4>(args, queue, bound_rows);
+    } else {
+        bound_ids<8>(args, queue, bound_rows);
     }
 }
 
@@ -320,24 +383,26 @@ DEVICE void add_from(const HeadStep& args, u32 row, float least, const Contender
     // Several maxima are loaded at once, since few of them are large enough.
     constexpr u32 AT_ONCE = 8;
     for (u32 start = threadIdx.x; start < args.bound_tiles; start += AT_ONCE * blockDim.x) {
-        float most[AT_ONCE];
+        u32 tiles = 0;
 #pragma unroll
         for (u32 i = 0; i < AT_ONCE; i++) {
             const u32 tile = start + i * blockDim.x;
-            most[i] = tile < args.bound_tiles ? maxima[tile] : -INF_F32;
+            const float most = tile < args.bound_tiles ? maxima[tile] : -INF_F32;
+            tiles |= (u32)(most >= least && most > -INF_F32) << i;
         }
-#pragma unroll
-        for (u32 i = 0; i < AT_ONCE; i++) {
-            const u32 first = (start + i * blockDim.x) * BOUND_IDS;
-            if (!(most[i] >= least) || most[i] == -INF_F32) {
-                continue;
-            }
+        for (; tiles != 0; tiles &= tiles - 1) {
+            const u32 first = (start + ((u32)__ffs((int)tiles) - 1) * blockDim.x) * BOUND_IDS;
             float bounds[BOUND_IDS];
             load_floats(upper + first, bounds);
+            u32 reaching = 0;
 #pragma unroll
             for (u32 j = 0; j < BOUND_IDS; j++) {
-                if (first + j < args.step.vocab && bounds[j] >= least && bounds[j] > -INF_F32) {
-                    contenders.add(first + j);
+                reaching |= (u32)(bounds[j] >= least && bounds[j] > -INF_F32) << j;
+            }
+            for (; reaching != 0; reaching &= reaching - 1) {
+                const u32 id = first + (u32)__ffs((int)reaching) - 1;
+                if (id < args.step.vocab) {
+                    contenders.add(id);
                 }
             }
         }

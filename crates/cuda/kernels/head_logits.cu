@@ -9,8 +9,8 @@
 // Shapes     weights [vocab, width] of T; states [rows, padded_width]; logits [rows, vocab]
 // Grid       x = any number of blocks, which share the ids; head_logits as block/stage_queue.cuh says, listed_logits
 //            with dynamic shared memory
-// Traffic    in: the weights, once for each HEAD_MANY_STATES rows, in `_few` for each row; or a row of weights for each
-//            contender; out: 4 bytes a logit
+// Traffic    in: the weights, once for each HEAD_MANY_STATES such rows, in `_few` for each; or a row of weights for
+//            each contender; out: 4 bytes a logit
 // Requires   head_states before, and head_contenders before listed_logits
 //
 // A product has sixteen partial sums, of the elements that lie sixteen apart. In head_logits two lanes have a product:
@@ -21,6 +21,51 @@
 #include "stage/head.cuh"
 #include "warp/reduce.cuh"
 #include "warp/row.cuh"
+
+// The rows of a pass over the weights: the next STATES rows of a step of which all logits are computed.
+template <u32 STATES>
+struct PassRows {
+    u32 rows[STATES], count = 0, next = 0;
+
+    // Finds them behind the last ones; returns whether there is any. Whole warps call it.
+    DEVICE_MEMBER bool find(const HeadStep& args) {
+        const bool is_screened = args.flags & HEAD_SCREENED;
+        count = 0;
+#pragma unroll
+        for (u32 s = 0; s < STATES; s++) {
+            // Behind a screen rows are rarely whole. Without one only padding is not.
+            while (is_screened && next < args.step.rows) {
+                const u32 whole = rows_that(args, next, [](u32 plan) INLINE { return plan == PLAN_WHOLE; });
+                next += whole != 0 ? (u32)__ffs((int)whole) - 1 : 32;
+                if (whole != 0) {
+                    break;
+                }
+            }
+            count += next < args.step.rows;
+            // The first row stands in for missing ones.
+            rows[s] = next < args.step.rows ? next : rows[0];
+            next++;
+        }
+        return count > 0;
+    }
+    // A bit for each of them that is no padding.
+    DEVICE_MEMBER u32 written(const HeadStep& args) const {
+        u32 written = 0;
+#pragma unroll
+        for (u32 s = 0; s < STATES; s++) {
+            written |= (u32)(s < count && args.head_rows[rows[s]].plan == PLAN_WHOLE) << s;
+        }
+        return written;
+    }
+    DEVICE_MEMBER u32 row(u32 index) const {
+        u32 row = rows[0];
+#pragma unroll
+        for (u32 s = 1; s < STATES; s++) {
+            row = s == index ? rows[s] : row;
+        }
+        return row;
+    }
+};
 
 // A stage in shared memory: HEAD_STAGE_BYTES of the weights of each id of a set, and after the weights of `queue_ids`
 // ids the elements of STATES hidden states that meet them.
@@ -64,13 +109,13 @@ struct LogitStage {
         return true;
     }
 
-    // Starts to copy those elements of the hidden states from `first_row` on.
-    static DEVICE_MEMBER void copy_states(const HeadStep& args, U32x4* quads, u32 first_row, u32 first) {
+    // Starts to copy those elements of the rows' hidden states.
+    static DEVICE_MEMBER void copy_states(const HeadStep& args, U32x4* quads, const PassRows<STATES>& rows, u32 first) {
         U32x4* to = quads + args.queue_ids * ROW_QUADS;
         for (u32 i = threadIdx.x; i < STATES * STATE_QUADS; i += HEAD_COPY_WARPS * 32) {
             const u32 state = i / STATE_QUADS, at = first + i % STATE_QUADS * 4;
             if (at < args.padded_width) {
-                cp_async(to + i, args.states + (u64)(first_row + state) * args.padded_width + at);
+                cp_async(to + i, args.states + (u64)rows.row(state) * args.padded_width + at);
             }
         }
     }
@@ -115,10 +160,9 @@ DEVICE float add_sums(const float (&sums)[8]) {
     return (four[0] + four[2]) + (four[1] + four[3]);
 }
 
-// A copying thread's work for STATES hidden states from `first_row` on. `before_states` runs once weights are being
-// copied, before hidden states are read.
+// A copying thread's work. `before_states` runs once weights are being copied, before hidden states are read.
 template <class T, u32 STATES, class F>
-DEVICE void copy_stages(const HeadStep& args, StageQueue& queue, u32 first_row, F before_states) {
+DEVICE void copy_stages(const HeadStep& args, StageQueue& queue, const PassRows<STATES>& rows, F before_states) {
     typedef LogitStage<T, STATES> Stage;
     const IdSets sets(args.step.vocab, args.queue_ids);
     for (u32 set = 0; set < sets.count; set++) {
@@ -128,19 +172,19 @@ DEVICE void copy_stages(const HeadStep& args, StageQueue& queue, u32 first_row, 
             const bool has_stored =
                 Stage::copy_weights(args, queue.quads(), first_id, left < sets.ids ? left : sets.ids, first);
             before_states();
-            Stage::copy_states(args, queue.quads(), first_row, first);
+            Stage::copy_states(args, queue.quads(), rows, first);
             queue.fill(has_stored);
         }
     }
 }
 
-// A multiplying warp's work. Its lanes 2 i and 2 i + 1 have ROWS ids of a set, sixteen apart. `whole` has a bit for
-// each hidden state whose row is to be written.
+// A multiplying warp's work. Its lanes 2 i and 2 i + 1 have ROWS ids of a set, sixteen apart.
 template <class T, u32 STATES, u32 ROWS>
-DEVICE void multiply_stages(const HeadStep& args, StageQueue& queue, u32 first_row, u32 whole) {
+DEVICE void multiply_stages(const HeadStep& args, StageQueue& queue, const PassRows<STATES>& rows) {
     typedef LogitStage<T, STATES> Stage;
     const IdSets sets(args.step.vocab, args.queue_ids);
     const u32 lane = lane_id(), half = lane % 2, own = (warp_id() - HEAD_COPY_WARPS) * 16 * ROWS + lane / 2;
+    const u32 written = rows.written(args);
     for (u32 set = 0; set < sets.count; set++) {
         float sums[ROWS][STATES][8] = {};
 #pragma unroll 1
@@ -180,8 +224,8 @@ DEVICE void multiply_stages(const HeadStep& args, StageQueue& queue, u32 first_r
             for (u32 s = 0; s < STATES; s++) {
                 const float product = add_sums(sums[r][s]);
                 // The two lanes of an id take turns to finish its products.
-                if (s % 2 == half && of_set < sets.ids && id < args.step.vocab && whole >> s & 1) {
-                    args.logits[(u64)(first_row + s) * args.step.vocab + id] = head_logit(args, product, id);
+                if (s % 2 == half && of_set < sets.ids && id < args.step.vocab && written >> s & 1) {
+                    args.logits[(u64)rows.rows[s] * args.step.vocab + id] = head_logit(args, product, id);
                 }
             }
         }
@@ -196,7 +240,6 @@ DEVICE void whole_rows(const HeadStep& args) {
     __shared__ StageMbarriers mbarriers;
     StageQueue queue(mbarriers, smem, args.queue_stages);
     queue.stage_quads = args.queue_ids * Stage::ROW_QUADS + STATES * Stage::STATE_QUADS;
-    const u32 rows = args.step.rows;
     bool has_waited = false;
     const auto wait = [&]() INLINE {
         if (!has_waited) {
@@ -205,24 +248,17 @@ DEVICE void whole_rows(const HeadStep& args) {
         }
         has_waited = true;
     };
-    // Weights are copied before the kernel before has ended. Behind a screen rows are rarely whole, so it is asked
-    // first which are.
+    // Weights are copied before the kernel before has ended; only a screen has to say first which rows are whole.
     const bool copies = warp_id() < HEAD_COPY_WARPS;
     if (args.flags & HEAD_SCREENED || !copies) {
         wait();
     }
-    const auto is_whole = [](u32 plan) INLINE { return plan == PLAN_WHOLE; };
-    for (u32 first_row = 0; first_row < rows; first_row += STATES) {
-        if (args.flags & HEAD_SCREENED && rows_that(args, first_row, STATES, is_whole) == 0) {
-            continue;
-        }
-        // Some rows before stand in for the rows that are missing at the end; the memory has STATES hidden states at
-        // least.
-        const u32 from = first_row + STATES <= rows ? first_row : rows < STATES ? 0 : rows - STATES;
+    PassRows<STATES> rows;
+    while (rows.find(args)) {
         if (copies) {
-            copy_stages<T, STATES>(args, queue, from, wait);
+            copy_stages<T, STATES>(args, queue, rows, wait);
         } else {
-            multiply_stages<T, STATES, ROWS>(args, queue, from, rows_that(args, from, STATES, is_whole));
+            multiply_stages<T, STATES, ROWS>(args, queue, rows);
         }
     }
 }
@@ -282,11 +318,14 @@ DEVICE void listed(const HeadStep& args) {
     constexpr u32 HALVES = LISTED_LOGITS_THREADS / 16;
     const ListedPiece<T> piece(smem);
     const u32 half = threadIdx.x / 16, halves = gridDim.x * HALVES;
+    // All rows' numbers of contenders come in one load. A step of this kernel has no more rows than a warp has lanes.
+    const u32 lane = lane_id();
+    const bool has_row = lane < args.step.rows && args.head_rows[lane].plan > PLAN_WHOLE;
+    const u32 counts = has_row ? args.head_rows[lane].contenders : 0;
     // Rows begin with different blocks, so that the first blocks do not get contenders of each row.
     u32 first_block = blockIdx.x;
     for (u32 row = 0; row < args.step.rows; row++) {
-        const HeadRow& head_row = args.head_rows[row];
-        const u32 count = head_row.plan > PLAN_WHOLE ? head_row.contenders : 0;
+        const u32 count = __shfl_sync(FULL_MASK, counts, (int)row);
         const float* state = args.states + (u64)row * args.padded_width;
         for (u32 start = first_block * HALVES; start < count; start += halves) {
             const u32 index = start + half;

@@ -15,8 +15,10 @@
 #include "stage/head.cuh"
 #include "warp/row.cuh"
 
-// The longest hidden state that is screened, 2^50, and the largest digit.
+// The longest hidden state that is screened, 2^50, the least unit of digits, which is a normal float, and the largest
+// digit.
 #define LONGEST_STATE bits_double((u64)(1023 + 50) << 52)
+#define LEAST_UNIT bits_double((u64)(1023 - 126) << 52)
 #define DIGIT_MOST 32512.0
 
 // A factor that makes up for the roundings of a length, for any width.
@@ -61,13 +63,13 @@ DEVICE double unit_of(float largest) {
 }
 
 // Where the bytes of an element's two digits lie, for head_bounds.cu: it gives lane 4 c + t 16 bytes of each chunk of
-// 64 codes, those from 16 t on, of column c; the columns of a state are its high digits and its low ones, and four
-// states have the columns of a product.
+// 64 codes, four of each sixteen from 4 t on, of column c; the columns of a state are its high digits and its low ones,
+// and four states have the columns of a product.
 DEVICE u64 digit_place(const HeadStep& args, u32 row, u32 i) {
     const u32 chunks = args.codes_width / CODE_CHUNK, state = row % SCREENED_STATES;
-    const u32 column = 2 * (state % 4), t = i % CODE_CHUNK / 16;
+    const u32 column = 2 * (state % 4), t = i % 16 / 4, sixteen = i % CODE_CHUNK / 16;
     const u64 piece = (u64)(row / SCREENED_STATES) * chunks + i / CODE_CHUNK;
-    return piece * DIGIT_CHUNK_BYTES + state / 4 * 512 + (4 * column + t) * 16 + i % 16;
+    return piece * DIGIT_CHUNK_BYTES + state / 4 * DIGIT_TILE_BYTES + (4 * column + t) * 16 + sixteen * 4 + i % 4;
 }
 
 // Rounds a hidden state to the type of the weights, W, and pads it with zeros to whole stages of fast_logits. A NaN
@@ -85,11 +87,29 @@ DEVICE void round_state(const HeadStep& args, const typename T::Element* hidden,
         // The bits of a quiet NaN in both types.
         const u32 of_low = low == low ? W::pack_two(low, 0.0f) & 0xFFFF : 0x7FFF;
         const u32 of_high = high == high ? W::pack_two(high, 0.0f) & 0xFFFF : 0x7FFF;
-        const u32 quad = quad_place(row % FAST_MOST_STATES, i % STAGE_WORDS / 4);
-        words[(first_stage + i / STAGE_WORDS) * FAST_MOST_STATES * STAGE_WORDS + quad * 4 + i % 4] = of_low | of_high
-                                                                                                                  << 16;
+        // A quad has every fourth word of a chunk.
+        const u32 quad = state_place(row % FAST_MOST_STATES, i % STAGE_WORDS / 16 * 4 + i % 4);
+        const u64 stage = (first_stage + i / STAGE_WORDS) * FAST_MOST_STATES * STAGE_WORDS;
+        words[stage + quad * 4 + i % 16 / 4] = of_low | of_high << 16;
     }
 }
+
+// The thread's part of the number of rows, in the low half, and of those of which all logits are needed, in the high
+// half.
+DEVICE u64 count_rows(const HeadStep& args) {
+    u64 counts = 0;
+    for (u32 row = threadIdx.x; row < args.step.rows; row += HEAD_STATES_THREADS) {
+        const int slot = args.step.slots[row];
+        if (slot >= 0) {
+            const RowNeeds needs = needs_of_request(args.step.params[slot], args.step.kept_bits != nullptr);
+            counts += 1 + ((u64)(needs.plan == PLAN_WHOLE) << 32);
+        }
+    }
+    return counts;
+}
+
+// How often head_logits reads the weights for some rows.
+DEVICE u32 passes_over_weights(u32 rows) { return (rows + HEAD_MANY_STATES - 1) / HEAD_MANY_STATES; }
 
 template <class T>
 DEVICE void prepare_state(const HeadStep& args) {
@@ -129,9 +149,11 @@ DEVICE void prepare_state(const HeadStep& args) {
         const u32 magnitude = float_bits(h) & 0x7FFFFFFFu;
         largest = magnitude > largest ? magnitude : largest;
     }
-    // The request's fields are read while the hidden state is on its way.
+    // The requests' fields are read while the hidden state is on its way.
     RowNeeds needs{PLAN_WHOLE, 0, 0.0f};
+    u64 counts = 0;
     if (args.flags & HEAD_SCREENED) {
+        counts = count_rows(args);
         needs = needs_of_request(params, args.step.kept_bits != nullptr);
         if (threadIdx.x == blockDim.x - 1) {
             const EditMasks masks(args.step, row, slot, params.features);
@@ -147,7 +169,12 @@ DEVICE void prepare_state(const HeadStep& args) {
     }
     largest = (u32)block_max(reductions, largest);
     bool is_screened = false;
-    if (args.flags & HEAD_SCREENED && largest < float_bits(INF_F32)) {
+    bool saves = false;
+    if (args.flags & HEAD_SCREENED) {
+        counts = block_sum(reductions, counts);
+        saves = passes_over_weights((u32)(counts >> 32)) < passes_over_weights((u32)counts);
+    }
+    if (saves && largest < float_bits(INF_F32)) {
         // The unit is a power of two, so its inverse is exact, and so are products with both.
         const double unit = unit_of(bits_float(largest)), inverse = 1.0 / unit;
         char* digits = (char*)args.digits;
@@ -167,16 +194,16 @@ DEVICE void prepare_state(const HeadStep& args) {
         }
         sums = block_sums(storage, sums);
         const double length = sqrt(sums.squares), norm = length * LENGTH_UP;
-        is_screened = length <= LONGEST_STATE && needs.count <= args.most_contenders;
+        is_screened = length <= LONGEST_STATE && unit >= LEAST_UNIT && needs.count <= args.most_contenders;
         if (threadIdx.x == 0) {
-            out.unit = unit;
-            out.mean = sums.mean;
-            out.norm = norm;
-            out.rest = sqrt(sums.rest) * LENGTH_UP;
+            out.unit = double_to_float(unit);
+            out.mean = double_to_float(sums.mean);
+            out.norm = double_to_float(norm);
+            out.rest = double_to_float(sqrt(sums.rest) * LENGTH_UP);
             // The mean's product is rounded once for each element; each fma of the head may lose 2^-150 to subnormal
-            // numbers.
-            out.slack = (args.width + 2.0) * bits_double((u64)(1023 - 52) << 52) * args.mean_norm * norm +
-                        (args.width + 16.0) * bits_double((u64)(1023 - 148) << 52);
+            // numbers, which is less than what head_bounds allows.
+            out.slack =
+                double_to_float((args.width + 2.0) * bits_double((u64)(1023 - 52) << 52) * args.mean_norm * norm);
         }
     }
     if (threadIdx.x == 0) {

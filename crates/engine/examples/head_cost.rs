@@ -137,7 +137,7 @@ fn main() -> Outcome<()> {
     for (name, head) in
         kinds.into_iter().filter(|(name, _)| asked.is_empty() || asked.split(',').any(|asked| asked == *name))
     {
-        let head = DeviceHead::new(&device, head, most)?.with_most_rows(most)?;
+        let head = DeviceHead::new(&device, head, most)?;
         let probes = PROBES.min(vocab.div_ceil(CAPACITY));
         let options = ClusteredOptions { probes: Some(probes), ..ClusteredOptions::default() };
         let head = match name {

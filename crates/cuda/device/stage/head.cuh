@@ -17,6 +17,15 @@
 // smaller one, in units of the cap.
 #define SOFTCAP_SLACK 1.104e-6f
 
+// What a softcap above 0 makes of a number.
+DEVICE float below_softcap(float z, float softcap) {
+    // 2 log2(e)
+    const float k = bits_float(0x4038AA3Bu), magnitude = bits_float(float_bits(z) & 0x7FFFFFFFu);
+    const float e = exp2_rule(-(magnitude / softcap * k));
+    const float capped = softcap * ((1.0f - e) / (1.0f + e));
+    return z != z ? z : bits_float(float_bits(capped) | (float_bits(z) & 0x80000000u));
+}
+
 // The logit of a product (H2).
 DEVICE float head_logit(const HeadStep& args, float product, u32 id) {
     float z = product;
@@ -25,24 +34,36 @@ DEVICE float head_logit(const HeadStep& args, float product, u32 id) {
     }
     z = z * args.logit_scale;
     if (args.softcap > 0.0f) {
-        // 2 log2(e)
-        const float k = bits_float(0x4038AA3Bu), magnitude = bits_float(float_bits(z) & 0x7FFFFFFFu);
-        const float e = exp2_rule(-(magnitude / args.softcap * k));
-        const float capped = args.softcap * ((1.0f - e) / (1.0f + e));
-        z = z != z ? z : bits_float(float_bits(capped) | (float_bits(z) & 0x80000000u));
+        z = below_softcap(z, args.softcap);
     }
     return z != z ? HEAD_NAN : z;
 }
 
-// Where a quad of a row of HEAD_STAGE_BYTES lies in a stage in shared memory: rows with odd numbers have theirs in
-// another order, so that the lanes of neighbouring rows read different banks.
-DEVICE u32 quad_place(u32 row, u32 quad) { return row * (HEAD_STAGE_BYTES / 16) + (quad ^ (row % 2 * 4)); }
+// Where a quad of HEAD_STAGE_BYTES of weights or codes lies in a stage in shared memory for tensor cores. Their lane 4
+// g + t takes the t-th word of each quad of row g: eight neighbouring rows have their quads in different orders, so
+// that all lanes read different banks.
+DEVICE u32 weight_place(u32 row, u32 quad) { return row * (HEAD_STAGE_BYTES / 16) + (quad ^ row % 8); }
 
-// Which of up to 32 rows, from `first` on, `holds` is true of: a bit for each, in every lane of the warp.
+// A lane's words of a chunk of 64 bytes of the rows `row` and `row + 8` of a stage, for two products of tensor cores.
+DEVICE void load_fragments(u32 (&fragments)[2][4], const U32x4* weights, u32 row, u32 chunk) {
+#pragma unroll
+    for (u32 quad = 0; quad < 4; quad++) {
+#pragma unroll
+        for (u32 i = 0; i < 2; i++) {
+            const U32x4& from = weights[weight_place(row + 8 * i, 4 * chunk + quad)];
+            fragments[quad / 2][quad % 2 * 2 + i] = from.word[lane_id() % 4];
+        }
+    }
+}
+
+// The same of a hidden state for fast_logits, whose lane takes the t-th quad, which has the words that meet these.
+DEVICE u32 state_place(u32 row, u32 quad) { return row * (HEAD_STAGE_BYTES / 16) + (quad ^ row % 2 * 4); }
+
+// Which of 32 rows, from `first` on, `holds` is true of: a bit for each, in every lane of the warp.
 template <class F>
-DEVICE u32 rows_that(const HeadStep& args, u32 first, u32 count, F holds) {
+DEVICE u32 rows_that(const HeadStep& args, u32 first, F holds) {
     const u32 row = first + lane_id();
-    return __ballot_sync(FULL_MASK, lane_id() < count && row < args.step.rows && holds(args.head_rows[row].plan));
+    return __ballot_sync(FULL_MASK, row < args.step.rows && holds(args.head_rows[row].plan));
 }
 
 // How the rows of a request find their logits, and the numbers that go with it.

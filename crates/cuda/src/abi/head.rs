@@ -42,6 +42,9 @@ shared! {
         HEAD_WARP_IDS: u32 = 16;
         HEAD_MOST_STAGES: u32 = 8;
 
+        /// The static shared memory of such a block, at most.
+        HEAD_STATIC_SMEM: u32 = 2048;
+
         /// The elements of two bytes in HEAD_STAGE_BYTES.
         FAST_STAGE_ELEMENTS: usize = 128;
 
@@ -75,12 +78,13 @@ shared! {
         /// A row of codes is padded with zeros to a multiple of this.
         CODE_CHUNK: usize = 64;
 
-        /// The hidden states that head_bounds multiplies with codes at once.
-        SCREENED_STATES: usize = 8;
+        /// The most rows that head_bounds has at once.
+        SCREENED_STATES: usize = 32;
 
-        /// The bytes of the digits that these have for a chunk of codes: two digits of 8 bits for each code
-        /// of each state.
-        DIGIT_CHUNK_BYTES: usize = 1024;
+        /// The bytes of the digits that four of their hidden states have for a chunk of codes, two digits of
+        /// 8 bits for each code, and those that all have.
+        DIGIT_TILE_BYTES: usize = 512;
+        DIGIT_CHUNK_BYTES: usize = 4096;
     }
 
     /// How the logits of a row are found: `HeadRow::plan`.
@@ -116,27 +120,26 @@ shared! {
     /// A hidden state as a screen has it, and what its row needs.
     struct HeadRow align(16) {
         /// What a digit is worth, a power of two.
-        unit: f64;
+        unit: f32;
         /// The product of the mean row of weights and the hidden state, about.
-        mean: f64;
+        mean: f32;
         /// The length of the hidden state, and that of what its digits leave out, or a little more.
-        norm: f64;
-        rest: f64;
+        norm: f32;
+        rest: f32;
         /// How far `mean` may be off, and what subnormal numbers lose.
-        slack: f64;
+        slack: f32;
         /// One of RowPlan.
         plan: u32;
         count: u32;
         below: f32;
-        /// How many ids are listed in `HeadStep::contenders`: those whose logits decide the row, or its
-        /// probed set. Written by head_contenders or head_probes.
-        contenders: u32;
         /// Which race the row's is, and log2(e) / T.
         seed: u64;
         position: u32;
         draw: u32;
         log2e_over_t: f32;
-        reserved: [u32; 3];
+        /// How many ids are listed in `HeadStep::contenders`: those whose logits decide the row, or its
+        /// probed set. Written by head_contenders or head_probes.
+        contenders: u32;
         /// The bitmaps that apply to the row, as EditMasks has them; null if it has none.
         mask: (const u32*);
         allowed: (const u32*);
@@ -182,10 +185,9 @@ shared! {
         mean: (const float*);
         mean_norm: f64;
         codes_width: u32;
-        /// Groups of `SCREENED_STATES` rows.
-        state_groups: u32;
-        /// `[state_groups, codes_width / CODE_CHUNK]` pieces of `DIGIT_CHUNK_BYTES`: the digits of hidden
-        /// states, as head_bounds multiplies them with codes.
+        reserved: u32;
+        /// `[groups of SCREENED_STATES rows, codes_width / CODE_CHUNK]` pieces of `DIGIT_CHUNK_BYTES`: the
+        /// digits of hidden states, as head_bounds multiplies them with codes.
         digits: (void*);
         /// The ids that are not screened.
         unscreened: (const u32*);

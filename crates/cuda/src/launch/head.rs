@@ -3,7 +3,7 @@
 use gumball_spec::Kind;
 
 use crate::abi::dtype::Dtype;
-use crate::abi::{self, head_flags};
+use crate::abi::{self, CODE_CHUNK, DIGIT_CHUNK_BYTES, SCREENED_STATES, head_flags};
 use crate::driver::device_limits::DeviceLimits;
 use crate::driver::runtime::Runtime;
 use crate::error::Result;
@@ -83,13 +83,31 @@ pub(crate) unsafe fn enqueue(
         let (shape, grid) = tuning::probed_logits(limits, listed, weights.bytes());
         return then(PROBED_LOGITS.of(Kind::Logits, weights), grid, &with_shape(head, shape));
     }
-    if is_screened {
-        let (shape, grid) = tuning::head_bounds(limits, vocab);
-        then(HEAD_BOUNDS.kernel(), grid, &with_shape(head, shape))?;
-        then(HEAD_RACE.kernel(), tuning::head_race(rows, tiles), head)?;
-        then(HEAD_CONTENDERS.kernel(), tuning::head_contenders(limits, rows), head)?;
-        then(listed, tuning::listed_logits(limits), head)?;
+    for first in (0..rows).step_by(SCREENED_STATES).filter(|_| is_screened) {
+        let group = screened_rows(head, first);
+        let rows = group.step.rows as usize;
+        let (shape, grid) = tuning::head_bounds(limits, (rows, vocab));
+        then(HEAD_BOUNDS.kernel(), grid, &with_shape(&group, shape))?;
+        then(HEAD_RACE.kernel(), tuning::head_race(rows, tiles), &group)?;
+        then(HEAD_CONTENDERS.kernel(), tuning::head_contenders(limits, rows), &group)?;
+        then(listed, tuning::listed_logits(limits), &group)?;
     }
     let (size, shape, grid) = tuning::head_logits(limits, (rows, vocab), weights.bytes());
     then(HEAD_LOGITS.sized(size, Kind::Logits, weights), grid, &with_shape(head, shape))
+}
+
+/// Returns the argument of a screen's kernels for the rows from `first` on, as many as they take at once. All
+/// groups of rows use the same memory for bounds and lists.
+fn screened_rows(head: &abi::HeadStep, first: usize) -> abi::HeadStep {
+    let rows = (head.step.rows as usize - first).min(SCREENED_STATES) as u32;
+    let from = |address: u64, row_bytes: usize| address + (first * row_bytes) as u64;
+    let chunks = head.codes_width as usize / CODE_CHUNK;
+    abi::HeadStep {
+        step: abi::Step { rows, ..head.step },
+        states: from(head.states, head.padded_width as usize * size_of::<f32>()),
+        head_rows: from(head.head_rows, size_of::<abi::HeadRow>()),
+        logits: from(head.logits, head.step.vocab as usize * size_of::<f32>()),
+        digits: from(head.digits, chunks * DIGIT_CHUNK_BYTES / SCREENED_STATES),
+        ..*head
+    }
 }

@@ -8,10 +8,7 @@ use gumball_spec::shape::check_vocab;
 use gumball_spec::{Error, Kind, Result, Row, memory};
 
 use crate::abi::dtype::Dtype;
-use crate::abi::{
-    self, FAST_CHUNK, FAST_MOST_STATES, FAST_STAGE_ELEMENTS, HEAD_MANY_STATES, HeadRow, SCREENED_STATES,
-    Slot, TILE, head_flags,
-};
+use crate::abi::{self, FAST_CHUNK, FAST_MOST_STATES, FAST_STAGE_ELEMENTS, HeadRow, Slot, TILE, head_flags};
 use crate::driver::runtime::Runtime;
 use crate::launch::head::{Centroids, aligned_flag};
 use crate::memory::buffer::{Buffer, ROWS};
@@ -22,8 +19,9 @@ use crate::pipeline::head_screen::{HeadScreen, Screen};
 /// The bytes of rows that are put in order at a time, about.
 const BYTES_AT_ONCE: usize = 1 << 26;
 
-/// How many rows of a step are screened at most, unless a caller says otherwise.
-const MOST_ROWS: usize = 64;
+/// A screen is used in steps in which it saves this many bytes of reading at least, unless a caller says
+/// otherwise: its kernels take as long as an H200 takes to read them.
+const LEAST_SAVED: usize = 64 << 20;
 
 /// A head in a device's memory, with memory for the logits of some rows.
 ///
@@ -40,7 +38,7 @@ pub struct Head<'w> {
     clusters: Option<Clusters>,
     /// Hidden states in the type of the weights, if tensor cores multiply.
     short_states: Option<Buffer>,
-    most_rows: usize,
+    least_saved: usize,
     capacity: usize,
     states: Buffer,
     head_rows: Buffer,
@@ -97,11 +95,9 @@ impl<'w> Head<'w> {
         }
         scaling.check()?;
         let alloc = |sizes: &[usize]| Buffer::sized(runtime, ROWS, sizes);
-        // Some kernels read HEAD_MANY_STATES hidden states at once, though a step may have fewer.
-        let states = rows.max(HEAD_MANY_STATES as usize);
         Ok(Self {
             logits: alloc(&[rows, vocab, size_of::<f32>()])?,
-            states: alloc(&[states, padded_width(width), size_of::<f32>()])?,
+            states: alloc(&[rows, padded_width(width), size_of::<f32>()])?,
             head_rows: alloc(&[rows, size_of::<HeadRow>()])?,
             no_slots: alloc(&[rows, size_of::<Slot>()])?,
             counts: alloc(&[3, size_of::<u64>()])?,
@@ -112,7 +108,7 @@ impl<'w> Head<'w> {
             screen: None,
             clusters: None,
             short_states: None,
-            most_rows: MOST_ROWS,
+            least_saved: LEAST_SAVED,
             capacity: rows,
             runtime: Arc::clone(runtime),
         })
@@ -240,8 +236,7 @@ impl<'w> Head<'w> {
         let shape @ (vocab, width) = (self.vocab(), self.width());
         screen.check(vocab, width)?;
         if screen.leaves_few_out(vocab) {
-            let rows = self.capacity.min(self.most_rows);
-            self.screen = Some(Screen::new(&self.runtime, screen, shape, rows)?);
+            self.screen = Some(Screen::new(&self.runtime, screen, shape, self.capacity)?);
         }
         Ok(self)
     }
@@ -299,18 +294,11 @@ impl<'w> Head<'w> {
         }
     }
 
-    /// Sets how many rows of a step are screened at most; 64 by default. In a step of more rows all
-    /// logits are computed.
-    ///
-    /// # Errors
-    /// - [`Error::Unavailable`] if the device has not enough memory for the bounds of `most_rows` rows.
-    pub fn with_most_rows(mut self, most_rows: usize) -> Result<Self> {
-        self.most_rows = most_rows;
-        let (vocab, rows) = (self.weights.rows, self.capacity.min(most_rows));
-        if let Some(screen) = &mut self.screen {
-            screen.reserve(&self.runtime, vocab, rows)?;
-        }
-        Ok(self)
+    /// Sets how many bytes of reading a screen must save in a step to be used in it; default: 64 MiB. Tokens
+    /// do not depend on it.
+    #[must_use]
+    pub fn with_least_saved(self, least_saved: usize) -> Self {
+        Self { least_saved, ..self }
     }
 
     /// Returns the number of ids.
@@ -437,7 +425,11 @@ impl<'w> Head<'w> {
             counts: self.counts.address(),
             ..abi::HeadStep::default()
         };
-        let screen = self.screen.as_ref().filter(|screen| screens && hidden.rows <= screen.rows);
+        let saved = |screen: &Screen| {
+            let weight_bytes = self.weights.rows * self.width() * self.weights.dtype.bytes();
+            screen.saved_bytes(self.vocab(), hidden.rows, weight_bytes)
+        };
+        let screen = self.screen.as_ref().filter(|screen| screens && saved(screen) >= self.least_saved);
         let head = screen.map_or(head, |screen| screen.of(self.vocab(), head));
         let head = self.clusters.as_ref().map_or(head, |clusters| clusters.of(head));
         let centroids = self.clusters.as_ref().map(Clusters::centroids);
@@ -457,8 +449,7 @@ pub(crate) struct HeadLaunch {
 impl HeadLaunch {
     /// Returns the argument of the kernels, for a step.
     pub fn argument(&self, step: &abi::Step) -> abi::HeadStep {
-        let groups = (step.rows as usize).div_ceil(SCREENED_STATES);
-        abi::HeadStep { step: *step, state_groups: groups as u32, ..self.head }
+        abi::HeadStep { step: *step, ..self.head }
     }
 }
 

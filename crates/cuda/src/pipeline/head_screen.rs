@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use gumball_spec::{Error, Result, TILE};
 
-use crate::abi::{self, BOUND_IDS, CODE_CHUNK, DIGIT_CHUNK_BYTES, SCREENED_STATES, head_flags};
+use crate::abi::{
+    self, BOUND_IDS, CODE_CHUNK, DIGIT_CHUNK_BYTES, HEAD_MANY_STATES, SCREENED_STATES, head_flags,
+};
 use crate::driver::runtime::Runtime;
 use crate::memory::buffer::{Buffer, ROWS};
 use crate::memory::rows::ROWS_AT_ONCE;
@@ -82,8 +84,8 @@ pub(super) struct Screen {
     bounds: Buffer,
     maxima: Buffer,
     contenders: Buffer,
-    /// How many rows there is memory for.
-    pub rows: usize,
+    /// How many rows' bounds there is memory for.
+    rows: usize,
 }
 
 impl Screen {
@@ -110,34 +112,30 @@ impl Screen {
         let unscreened: Vec<u32> =
             (0..).zip(&own).filter(|(_, own)| !own.is_finite()).map(|(id, _)| id).collect();
         let numbers = [screen.scales, &own, screen.code_norms, screen.mean].concat();
-        let mut made = Self {
+        let alloc = |sizes: &[usize]| Buffer::sized(runtime, ROWS, sizes);
+        let (groups, chunks) = (rows.div_ceil(SCREENED_STATES), codes_width / CODE_CHUNK);
+        let rows = rows.min(SCREENED_STATES);
+        Ok(Self {
             codes,
             codes_width,
             numbers: Buffer::of(runtime, &numbers)?,
             mean_norm: screen.mean_norm,
             unscreened: Buffer::of(runtime, &unscreened)?,
             unscreened_count: unscreened.len(),
-            digits: Buffer::zeroed(runtime, 0)?,
-            bounds: Buffer::zeroed(runtime, 0)?,
-            maxima: Buffer::zeroed(runtime, 0)?,
-            contenders: Buffer::zeroed(runtime, 0)?,
-            rows: 0,
-        };
-        made.reserve(runtime, vocab, rows)?;
-        Ok(made)
+            digits: alloc(&[groups, chunks, DIGIT_CHUNK_BYTES])?,
+            bounds: alloc(&[2, rows, bounds_stride(vocab), size_of::<f32>()])?,
+            maxima: alloc(&[2, rows, bound_tiles(vocab), size_of::<f32>()])?,
+            contenders: alloc(&[rows, vocab / MOST_OF_ROW, size_of::<u32>()])?,
+            rows,
+        })
     }
 
-    /// Makes memory for the bounds of `rows` rows, in place of what was there.
-    pub fn reserve(&mut self, runtime: &Arc<dyn Runtime>, vocab: usize, rows: usize) -> Result<()> {
-        let alloc = |sizes: &[usize]| Buffer::sized(runtime, ROWS, sizes);
-        let chunks = self.codes_width / CODE_CHUNK;
-        self.rows = 0;
-        self.digits = alloc(&[rows.div_ceil(SCREENED_STATES), chunks, DIGIT_CHUNK_BYTES])?;
-        self.bounds = alloc(&[2, rows, bounds_stride(vocab), size_of::<f32>()])?;
-        self.maxima = alloc(&[2, rows, bound_tiles(vocab), size_of::<f32>()])?;
-        self.contenders = alloc(&[rows, vocab / MOST_OF_ROW, size_of::<u32>()])?;
-        self.rows = rows;
-        Ok(())
+    /// Returns how many bytes fewer a step of `rows` rows reads by it than without, if it decides all rows,
+    /// of which one reads `weight_bytes`.
+    pub fn saved_bytes(&self, vocab: usize, rows: usize, weight_bytes: usize) -> usize {
+        let passes = |most: usize| rows.div_ceil(most);
+        let whole = passes(HEAD_MANY_STATES as usize).saturating_mul(weight_bytes);
+        whole.saturating_sub(passes(SCREENED_STATES).saturating_mul(self.bytes(vocab)))
     }
 
     /// Returns the bytes that a group of rows reads of it: the codes, and for each id a scale and two norms.

@@ -43,7 +43,7 @@ fn heads(
     let clusters = Clusters { ids: &ids, capacity: 64, centroids: &centroids, probes: 8, special_ids: &[2] };
     let mut heads = vec![
         ("exact head", exact()),
-        ("certified head", exact().with_screen(&screen).unwrap()),
+        ("certified head", exact().with_screen(&screen).unwrap().with_least_saved(0)),
         ("clustered head", exact().with_clusters(&clusters).unwrap()),
     ];
     if dtype != Dtype::F32 {

@@ -116,13 +116,11 @@ impl<'w> DeviceHead<'w> {
         Ok(Self { head: self.head.fast()? })
     }
 
-    /// Sets how many rows of a step are screened at most; 64 by default. In a step of more rows all
-    /// logits are computed. Tokens do not depend on it.
-    ///
-    /// # Errors
-    /// - [`Error::Unavailable`] if the device has not enough memory for the bounds of `most_rows` rows.
-    pub fn with_most_rows(self, most_rows: usize) -> Result<Self> {
-        Ok(Self { head: self.head.with_most_rows(most_rows)? })
+    /// Sets how many bytes of reading a screen must save in a step to be used in it; default: 64 MiB, which
+    /// an H200 reads while the screen's kernels start. Tokens do not depend on it.
+    #[must_use]
+    pub fn with_least_saved(self, least_saved: usize) -> Self {
+        Self { head: self.head.with_least_saved(least_saved) }
     }
 
     /// Returns the number of ids.

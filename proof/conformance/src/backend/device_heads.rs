@@ -107,18 +107,26 @@ impl Pooled {
     }
 
     /// Samples from the first hidden state of a case by a head with a screen, and by one without: beside
-    /// padding, in a row of its own and in another's batch.
+    /// padding, in a row of its own and in another's batch, and beside rows of which all logits are computed.
     pub(super) fn certified_there(&self, place: &Place, head: &HeadCase, case: &Case) -> Result<Observed> {
         let certified = Certified::new(head.exact(Level::detect()?)?);
         let trio = [Some(case), None, Some(case)];
         let six = [Some(case), None, Some(case), Some(case), Some(case), None];
         let exact = exact(place, head, six.len())?;
         let mut seen = self.step_hidden(&exact, &States::of(place, head, &[0; 3])?, &trio)?;
-        let screened = exact.with_screen(&certified)?;
+        let screened = exact.with_screen(&certified)?.with_least_saved(0);
         for cases in [&trio[..], &six[..]] {
             let states = States::of(place, head, &vec![0; cases.len()])?;
             seen.extend(self.step_hidden(&screened, &states, cases)?);
         }
+        // The numbers of rows at which head_bounds changes its way, by turns.
+        let rows = [5, 9, 17, 33, 65][(case.params.seed.unwrap_or(0) as usize + head.vocab()) % 5];
+        let whole = Case::of(&vec![0.0; head.vocab()], SamplingParams { top_p: 0.5, ..Default::default() });
+        let many: Vec<_> =
+            (0..rows).map(|row| [Some(case), Some(&whole), Some(case), None][row % 4]).collect();
+        let screened = DeviceHead::new(&place.device, &certified, rows)?.with_least_saved(0);
+        let all = self.step_hidden(&screened, &States::of(place, head, &vec![0; rows])?, &many)?;
+        seen.extend(all.into_iter().enumerate().filter(|(row, _)| row % 4 != 1).map(|(_, seen)| seen));
         same("with a screen or without", seen.into_iter().flatten(), head)
     }
 

@@ -74,7 +74,7 @@ impl Heads {
         if let Some(device) = pool.device() {
             let on_device = match &self.clusters {
                 Some(clusters) => DeviceHead::new(device, &head.clustered(clusters, level)?, head.rows())?,
-                None => DeviceHead::new(device, &certified()?, head.rows())?,
+                None => DeviceHead::new(device, &certified()?, head.rows())?.with_least_saved(0),
             };
             return work(pool, Rows::hidden(&on_device, states));
         }

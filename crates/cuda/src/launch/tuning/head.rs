@@ -2,11 +2,11 @@
 
 use super::WARP;
 use crate::abi::{
-    BOUND_STAGE_CHUNKS, DIGIT_CHUNK_BYTES, FAST_MOST_STATES, HEAD_CONTENDERS_THREADS, HEAD_COPY_WARPS,
+    BOUND_STAGE_CHUNKS, DIGIT_TILE_BYTES, FAST_MOST_STATES, HEAD_CONTENDERS_THREADS, HEAD_COPY_WARPS,
     HEAD_FEW_IDS, HEAD_FEW_STATES, HEAD_MANY_IDS, HEAD_MANY_STATES, HEAD_MANY_THREADS, HEAD_MOST_STAGES,
     HEAD_PROBES_BLOCKS, HEAD_PROBES_THREADS, HEAD_PRODUCT_WARPS, HEAD_QUEUE_THREADS, HEAD_RACE_THREADS,
-    HEAD_STAGE_BYTES, HEAD_STATES_THREADS, HEAD_WARP_IDS, LISTED_BYTES, LISTED_LOGITS_THREADS, LISTED_STRIDE,
-    PROBED_IDS,
+    HEAD_STAGE_BYTES, HEAD_STATES_THREADS, HEAD_STATIC_SMEM, HEAD_WARP_IDS, LISTED_BYTES,
+    LISTED_LOGITS_THREADS, LISTED_STRIDE, PROBED_IDS, SCREENED_STATES,
 };
 use crate::driver::device_limits::DeviceLimits;
 use crate::driver::runtime::Grid;
@@ -44,7 +44,8 @@ fn queue(
     let of = |warps: u32| {
         let ids = warps * warp_ids;
         let stage = ids * HEAD_STAGE_BYTES + state_bytes;
-        let stages = (limits.dynamic_smem_per_block as u32 / stage).clamp(1, HEAD_MOST_STAGES);
+        let smem = limits.dynamic_smem_per_block as u32 - HEAD_STATIC_SMEM;
+        let stages = (smem / stage).clamp(1, HEAD_MOST_STAGES);
         (QueueShape { ids, stages }, stages * stage)
     };
     let mut warps = most_warps;
@@ -99,8 +100,9 @@ pub(crate) fn fast_logits(limits: &DeviceLimits, (rows, vocab): (usize, usize)) 
 }
 
 /// Returns the shape and grid of `head_bounds`.
-pub(crate) fn head_bounds(limits: &DeviceLimits, vocab: usize) -> (QueueShape, Grid) {
-    let state_bytes = (BOUND_STAGE_CHUNKS * DIGIT_CHUNK_BYTES) as u32;
+pub(crate) fn head_bounds(limits: &DeviceLimits, (rows, vocab): (usize, usize)) -> (QueueShape, Grid) {
+    let state_tiles = rows.next_power_of_two().clamp(4, SCREENED_STATES) / 4;
+    let state_bytes = (BOUND_STAGE_CHUNKS * DIGIT_TILE_BYTES * state_tiles) as u32;
     queue(limits, vocab, state_bytes, (HEAD_PRODUCT_WARPS, HEAD_WARP_IDS))
 }
 
