@@ -54,11 +54,6 @@ struct BoundRow {
           leaves_out(row.mask != nullptr || row.allowed != nullptr || row.touched != nullptr) {}
 };
 
-DEVICE_NOINLINE Bounds below_softcap(Bounds bounds, float softcap) {
-    const float slack = softcap * SOFTCAP_SLACK;
-    return Bounds{below_softcap(bounds.upper, softcap) + slack, below_softcap(bounds.lower, softcap) - slack};
-}
-
 // The bounds of an id's logit, from the products of its codes with a hidden state's high and low digits.
 // docs/bounds.md proves them.
 DEVICE Bounds bounds_of(const HeadStep& args, const BoundRow& row, const ScreenedId& of_id, int high, int low) {
@@ -68,9 +63,13 @@ DEVICE Bounds bounds_of(const HeadStep& args, const BoundRow& row, const Screene
     const float sizes = fma_rn(worth, fma_rn(256.0f, fabsf(highs), fabsf(lows)), fabsf(row.mean));
     const float reach = fma_rn(of_id.own, row.norm, fma_rn(of_id.code_norm, row.rest, row.slack));
     const float covered = reach + fma_rn(sizes + reach, BOUND_SLACK_PART, BOUND_SLACK);
-    const Bounds bounds{(center + covered + of_id.bias) * args.logit_scale,
-                        (center - covered + of_id.bias) * args.logit_scale};
-    return args.softcap > 0.0f ? below_softcap(bounds, args.softcap) : bounds;
+    const float above = (center + covered + of_id.bias) * args.logit_scale,
+                below = (center - covered + of_id.bias) * args.logit_scale;
+    if (!(args.softcap > 0.0f)) {
+        return Bounds{above, below};
+    }
+    const float slack = args.softcap * SOFTCAP_SLACK;
+    return Bounds{below_softcap(above, args.softcap) + slack, below_softcap(below, args.softcap) - slack};
 }
 
 // The bit of an id in a bitmap.
