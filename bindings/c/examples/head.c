@@ -1,6 +1,6 @@
-// From hidden states to tokens: an exact and a certified head over the same weights draw the same tokens, a clustered
-// one approximates them. `model` is yours; here it makes a hidden state of the last token, so that there is something
-// to run.
+// From hidden states to tokens: an auto head draws the same tokens with a screen and without, a clustered one over the
+// same weights approximates them. `model` is yours; here it makes a hidden state of the last token, so that there is
+// something to run.
 //
 // cc head.c -I bindings/c/include -L target/release -lgumball -lm -o head
 
@@ -34,8 +34,8 @@ static void model(uint32_t token, float *hidden) {
     }
 }
 
-static void decode(const char *name, gumball_head_kind kind) {
-    gumball_head_config config = {.struct_size = sizeof config, .kind = kind};
+static void decode(const char *name, gumball_head_kind kind, uint64_t no_screen) {
+    gumball_head_config config = {.struct_size = sizeof config, .kind = kind, .no_screen = no_screen};
     config.weights =
         (gumball_matrix){.data = weights, .rows = VOCAB, .width = WIDTH}; /* borrowed: they stay as long as the head */
     const uint32_t special_ids[] = {0, 2};
@@ -83,8 +83,8 @@ int main(void) {
     for (size_t i = 0; i < VOCAB * WIDTH; i++) {
         weights[i] = 0.5f * number(&word);
     }
-    decode("exact", GUMBALL_HEAD_EXACT);
-    decode("certified", GUMBALL_HEAD_CERTIFIED);
-    decode("clustered", GUMBALL_HEAD_CLUSTERED);
+    decode("without a screen", GUMBALL_HEAD_AUTO, 1);
+    decode("auto", GUMBALL_HEAD_AUTO, 0);
+    decode("clustered", GUMBALL_HEAD_CLUSTERED, 0);
     return EXIT_SUCCESS;
 }

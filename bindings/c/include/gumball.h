@@ -609,7 +609,7 @@ typedef struct {
     size_t prompt_len;
     size_t start;
     // For hidden states: how many rows are computed at a time: 4 bytes for each id of each, 12 with a
-    // certified head, up to 8 and 12 for each cluster with a clustered one; 0: all.
+    // screen, up to 8 and 12 for each cluster with a clustered one; 0: all.
     size_t chunk_rows;
 } gumball_scored;
 
@@ -642,15 +642,15 @@ typedef struct {
     // Rows whose logits were all computed from hidden states. Heads on a device count rows and logits
     // themselves: gumball_head_counts.
     uint64_t whole_rows;
-    // Rows that a certified head decided by a part of their logits, and how many that took.
+    // Rows that a part of their logits decided by a screen, and how many that took.
     uint64_t certified_rows;
     uint64_t certified_logits;
     // Rows of which a clustered head computed the probed clusters alone, and how many logits that took; one
     // that several rows need counts for each.
     uint64_t clustered_rows;
     uint64_t clustered_logits;
-    // How many times all weights, a certified head's copy, and centroids were read: once for all rows of a
-    // call, or of a chunk of a score, that need them.
+    // How many times all weights, a screen, and centroids were read: once for all rows of a call, or of a
+    // chunk of a score, that need them.
     uint64_t weight_reads;
     uint64_t screen_reads;
     uint64_t centroid_reads;
@@ -1069,7 +1069,7 @@ gumball_code gumball_pool_state(gumball_pool *pool, int32_t slot, gumball_state 
 // Cost: wait.
 gumball_params *gumball_pool_params(gumball_pool *pool, int32_t slot);
 
-// Tells why a certified head must compute every logit of a request's rows, for any hidden state: `reason`
+// Tells why an auto head must compute every logit of a request's rows, for any hidden state: `reason`
 // becomes its name, or NULL if there is none. The name is the pool's, until the next call of this function.
 //
 // hook: `hooked` is above 0. kept: the pool keeps kept sets, and no filter bounds them. logprobs: of a mode

@@ -8,14 +8,12 @@
 #include "gumball.h"
 
 GUMBALL_ENUM(gumball_head_kind) {
-    // Every logit.
-    GUMBALL_HEAD_EXACT = 0,
-    // The logits that could decide a row, found by a copy of the weights in 8 bits: the same tokens and
-    // logprobs, bit for bit.
-    GUMBALL_HEAD_CERTIFIED = 1,
+    // The tokens and logprobs of all logits, bit for bit, by those that could decide a row where that is
+    // faster: a screen, a copy of the weights in 8 bits, finds them.
+    GUMBALL_HEAD_AUTO = 0,
     // The logits of the clusters of ids whose centroids look likeliest, all others being -inf: an
     // approximation.
-    GUMBALL_HEAD_CLUSTERED = 2,
+    GUMBALL_HEAD_CLUSTERED = 1,
 };
 
 // Receives how far a build of clusters is: `done` of `of` ids were compared in assignment `iteration`, from
@@ -39,8 +37,8 @@ typedef struct {
     float logit_scale;
     // The bound that a hyperbolic tangent keeps logits below, 2^-64 to 2^16; 0: none.
     float softcap;
-    // Which logits it computes; over weights in a device's memory all, and gumball_head_copy brings the
-    // other kinds there.
+    // Which logits it computes; over weights in a device's memory all, and gumball_head_copy brings screens
+    // and clusters there.
     gumball_head_kind kind;
     // Over weights in a device's memory, above 0: the tensor cores compute the logits; not of weights in
     // GUMBALL_F32.
@@ -52,9 +50,12 @@ typedef struct {
     size_t rows;
     // Of the host: the SIMD level, by its name; NULL: the machine's best. The logits are the same.
     const char *level;
-    // Not for GUMBALL_HEAD_EXACT: how many rows of a call are computed in part at most; in a call that has
-    // more, every logit is computed, which is faster then. 0: 8 for GUMBALL_HEAD_CERTIFIED; for
-    // GUMBALL_HEAD_CLUSTERED 16 if more than a sixth of the clusters are probed, else no number.
+    // Of GUMBALL_HEAD_AUTO on the host, above 0: the head has no screen, which saves a byte for each weight
+    // and the time to make it; every logit is computed.
+    uint64_t no_screen;
+    // Of GUMBALL_HEAD_CLUSTERED: how many rows of a call are computed in part at most; in a call that has
+    // more, every logit is computed, which is faster then. 0: 16 if more than a sixth of the clusters are
+    // probed, else no number.
     size_t most_rows;
     // The path of a file that gumball_head_save, or the command `gumball head build`, wrote of these weights
     // and this bias: its copy is mapped instead of made, so it must not be written as long as the head
@@ -101,15 +102,15 @@ typedef struct {
     gumball_dtype dtype;
     gumball_head_kind kind;
     gumball_memory memory;
-    // 1 if tokens, kept sets and logprobs may differ from the exact head's, as with GUMBALL_HEAD_CLUSTERED.
+    // 1 if tokens, kept sets and logprobs may differ from those of all logits, as with
+    // GUMBALL_HEAD_CLUSTERED.
     uint32_t is_approximate;
-    // How many bytes a call that screens rows reads before it reads weights; 0 except for
-    // GUMBALL_HEAD_CERTIFIED.
+    // How many bytes a call that screens rows reads before it reads weights; 0 without a screen.
     size_t screen_bytes;
-    // How many rows of a call are computed in part at most; 0 for GUMBALL_HEAD_EXACT, SIZE_MAX where it does
-    // not matter how many there are.
+    // Of GUMBALL_HEAD_CLUSTERED: how many rows of a call are computed in part at most; SIZE_MAX where it
+    // does not matter how many there are.
     size_t most_rows;
-    // Of GUMBALL_HEAD_CERTIFIED: the ids whose logits are always computed, since a weight or the bias is not
+    // Of a head with a screen: the ids whose logits are always computed, since a weight or the bias is not
     // finite or very large, ascending.
     const uint32_t *unscreened;
     size_t unscreened_len;
@@ -131,10 +132,10 @@ typedef struct {
 extern "C" {
 #endif // __cplusplus
 
-// Makes a head. GUMBALL_HEAD_CERTIFIED without a file takes a byte for each weight, and the time to read all
-// of them; GUMBALL_HEAD_CLUSTERED that builds its clusters the time to compare each row with all centroids,
-// up to `iterations` times, over the threads that pools of the process share. Built clusters are balanced,
-// and the same on every machine.
+// Makes a head. GUMBALL_HEAD_AUTO without a file takes a byte for each weight, and the time to read all of
+// them, unless `no_screen`; GUMBALL_HEAD_CLUSTERED that builds its clusters the time to compare each row
+// with all centroids, up to `iterations` times, over the threads that pools of the process share. Built
+// clusters are balanced, and the same on every machine.
 //
 // Cost: setup.
 gumball_head *gumball_head_new(const gumball_head_config *config);
@@ -143,15 +144,15 @@ gumball_head *gumball_head_new(const gumball_head_config *config);
 // the head of the host may end then.
 //
 // `rows`: as in gumball_head_config. `weights`: the same weights in the device's memory, of the same type
-// and in the order of ids, which a head then reads as long as it lives, a certified or clustered one
+// and in the order of ids, which a head then reads as long as it lives, one with a screen or clusters
 // unchanged; only the data derived from them is copied. NULL: all of the head is copied.
 //
 // Cost: setup.
 gumball_head *gumball_head_copy(const gumball_head *head, const gumball_device *device, size_t rows, const gumball_matrix *weights);
 
-// Writes what a head has derived from its weights to a file, for `file` in gumball_head_config: a certified
-// head's copy of them, a clustered head's clusters and centroids, with a checksum and the digest of the
-// weights in the order of ids, which are not in it. The file appears when it is whole.
+// Writes what a head has derived from its weights to a file, for `file` in gumball_head_config: its screen,
+// or a clustered head's clusters and centroids, with a checksum and the digest of the weights in the order
+// of ids, which are not in it. The file appears when it is whole.
 //
 // `path`: where. `name`: the name of the tensor of weights, which is kept in the file; NULL: lm_head.weight.
 //

@@ -28,7 +28,7 @@ pub struct Scored {
     pub prompt_len: usize,
     pub start: usize,
     /// For hidden states: how many rows are computed at a time: 4 bytes for each id of each, 12 with a
-    /// certified head, up to 8 and 12 for each cluster with a clustered one; 0: all.
+    /// screen, up to 8 and 12 for each cluster with a clustered one; 0: all.
     pub chunk_rows: usize,
 }
 

@@ -3,8 +3,7 @@
 use std::ffi::c_char;
 use std::path::Path;
 
-use gumball_engine::certify;
-use gumball_engine::head::{Artefact, Weights};
+use gumball_engine::head::{Artefact, Auto, Weights};
 
 use crate::clustered;
 use crate::device::Device;
@@ -27,15 +26,15 @@ pub struct HeadInfo {
     pub dtype: DtypeNumber,
     pub kind: HeadKindNumber,
     pub memory: MemoryNumber,
-    /// 1 if tokens, kept sets and logprobs may differ from the exact head's, as with GUMBALL_HEAD_CLUSTERED.
+    /// 1 if tokens, kept sets and logprobs may differ from those of all logits, as with
+    /// GUMBALL_HEAD_CLUSTERED.
     pub is_approximate: u32,
-    /// How many bytes a call that screens rows reads before it reads weights; 0 except for
-    /// GUMBALL_HEAD_CERTIFIED.
+    /// How many bytes a call that screens rows reads before it reads weights; 0 without a screen.
     pub screen_bytes: usize,
-    /// How many rows of a call are computed in part at most; 0 for GUMBALL_HEAD_EXACT, SIZE_MAX where it does
-    /// not matter how many there are.
+    /// Of GUMBALL_HEAD_CLUSTERED: how many rows of a call are computed in part at most; SIZE_MAX where it
+    /// does not matter how many there are.
     pub most_rows: usize,
-    /// Of GUMBALL_HEAD_CERTIFIED: the ids whose logits are always computed, since a weight or the bias is not
+    /// Of a head with a screen: the ids whose logits are always computed, since a weight or the bias is not
     /// finite or very large, ascending.
     pub unscreened: *const u32,
     pub unscreened_len: usize,
@@ -62,12 +61,13 @@ fn rows_of(rows: usize) -> usize {
 
 impl HeadConfig {
     fn on_device(&self, c: Caller<'static>) -> Result<Head> {
-        let allowed = "GUMBALL_HEAD_EXACT over weights in a device's memory; gumball_head_copy copies heads of other kinds";
+        let allowed =
+            "GUMBALL_HEAD_AUTO over weights in a device's memory; gumball_head_copy copies clustered heads";
         if self.kind != 0 {
             return Err(Failure::out_of_range("kind", self.kind, allowed));
         }
         let reason = "it is for heads on the host; leave it zero";
-        self.refuse(&["level", "most_rows", "file"], "device", reason)?;
+        self.refuse(&["level", "no_screen", "file"], "device", reason)?;
         self.refuse_clusters()?;
         let device = require("device", c.handle(self.device))?.inner.clone();
         let (bias, scaling) = self.shape(c)?;
@@ -78,38 +78,34 @@ impl HeadConfig {
     }
 
     fn on_host(&self, c: Caller<'static>) -> Result<Head> {
-        let is_certified = match self.kind {
-            0 => false,
-            1 => true,
-            2 => return clustered::open(c, self),
-            other => return Err(Failure::out_of_range("kind", other, "a gumball_head_kind, 0 to 2")),
-        };
+        match self.kind {
+            0 => {}
+            1 => {
+                self.refuse(&["no_screen"], "kind", "only GUMBALL_HEAD_AUTO has a screen; leave it zero")?;
+                return clustered::open(c, self);
+            }
+            other => return Err(Failure::out_of_range("kind", other, "a gumball_head_kind, 0 or 1")),
+        }
         self.refuse_clusters()?;
-        if !is_certified {
-            let reason = "an exact head derives nothing from its weights, and screens no rows; leave it zero";
-            self.refuse(&["most_rows", "file"], "kind", reason)?;
+        let has_screen = self.no_screen == 0;
+        if !has_screen {
+            self.refuse(&["file"], "no_screen", "the file has a screen; leave one of the two zero")?;
         }
         let file = c.optional_text("file", self.file)?;
         let exact = self.exact(c)?.0;
-        if !is_certified {
-            return Ok(Head { inner: Inner::Exact(exact) });
-        }
-        let certified = match file {
-            Some(file) => {
-                let read = Artefact::open(Path::new(file)).and_then(|artefact| artefact.certified(exact));
-                read.map_err(|error| of_file("file", file, error))?
-            }
-            None => certify(exact),
+        let auto = match file {
+            Some(file) => Auto::open(exact, Path::new(file)).map_err(|error| of_file("file", file, error))?,
+            None if has_screen => Auto::new(exact),
+            None => Auto::Exact(exact),
         };
-        let most_rows = if self.most_rows == 0 { certified.most_rows() } else { self.most_rows };
-        Ok(Head { inner: Inner::Certified(certified.with_most_rows(most_rows)) })
+        Ok(Head { inner: Inner::Auto(auto) })
     }
 }
 
-/// Makes a head. GUMBALL_HEAD_CERTIFIED without a file takes a byte for each weight, and the time to read all
-/// of them; GUMBALL_HEAD_CLUSTERED that builds its clusters the time to compare each row with all centroids,
-/// up to `iterations` times, over the threads that pools of the process share. Built clusters are balanced,
-/// and the same on every machine.
+/// Makes a head. GUMBALL_HEAD_AUTO without a file takes a byte for each weight, and the time to read all of
+/// them, unless `no_screen`; GUMBALL_HEAD_CLUSTERED that builds its clusters the time to compare each row
+/// with all centroids, up to `iterations` times, over the threads that pools of the process share. Built
+/// clusters are balanced, and the same on every machine.
 ///
 /// Cost: setup.
 #[unsafe(no_mangle)]
@@ -127,7 +123,7 @@ pub unsafe extern "C" fn gumball_head_new(config: *const HeadConfig) -> Option<B
 /// the head of the host may end then.
 ///
 /// `rows`: as in gumball_head_config. `weights`: the same weights in the device's memory, of the same type
-/// and in the order of ids, which a head then reads as long as it lives, a certified or clustered one
+/// and in the order of ids, which a head then reads as long as it lives, one with a screen or clusters
 /// unchanged; only the data derived from them is copied. NULL: all of the head is copied.
 ///
 /// Cost: setup.
@@ -155,9 +151,9 @@ pub unsafe extern "C" fn gumball_head_copy(
     })
 }
 
-/// Writes what a head has derived from its weights to a file, for `file` in gumball_head_config: a certified
-/// head's copy of them, a clustered head's clusters and centroids, with a checksum and the digest of the
-/// weights in the order of ids, which are not in it. The file appears when it is whole.
+/// Writes what a head has derived from its weights to a file, for `file` in gumball_head_config: its screen,
+/// or a clustered head's clusters and centroids, with a checksum and the digest of the weights in the order
+/// of ids, which are not in it. The file appears when it is whole.
 ///
 /// `path`: where. `name`: the name of the tensor of weights, which is kept in the file; NULL: lm_head.weight.
 ///
@@ -173,10 +169,11 @@ pub unsafe extern "C" fn gumball_head_save(
         let path = c.text("path", path)?;
         let name = c.optional_text("name", name)?.unwrap_or("lm_head.weight");
         let written = match &head.inner {
-            Inner::Certified(certified) => Artefact::write(certified, name, Path::new(path)),
+            Inner::Auto(Auto::Certified(certified)) => Artefact::write(certified, name, Path::new(path)),
             Inner::Clustered(clustered) => Artefact::write_clustered(clustered, name, Path::new(path)),
-            Inner::Exact(_) | Inner::Device(..) => {
-                let allowed = "of kind GUMBALL_HEAD_CERTIFIED or GUMBALL_HEAD_CLUSTERED, on the host: others derive nothing from their weights";
+            Inner::Auto(_) | Inner::Device(..) => {
+                let allowed =
+                    "one on the host with a screen or clusters: others derive nothing from their weights";
                 return Err(Failure::out_of_range("head", head.kind(), allowed));
             }
         };
@@ -211,13 +208,13 @@ pub unsafe extern "C" fn gumball_head_describe(head: Option<&Head>, out: *mut He
             Weights::F16(_) => Dtype::GUMBALL_F16 as i32,
         };
         match &head.inner {
-            Inner::Exact(exact) => info.dtype = dtype_of(exact.weights()),
-            Inner::Certified(certified) => {
-                info.dtype = dtype_of(certified.exact().weights());
-                info.kind = HeadKind::GUMBALL_HEAD_CERTIFIED as i32;
-                (info.screen_bytes, info.most_rows) = (certified.screen_bytes(), certified.most_rows());
-                let unscreened = certified.unscreened();
-                (info.unscreened, info.unscreened_len) = (first(unscreened), unscreened.len());
+            Inner::Auto(auto) => {
+                info.dtype = dtype_of(auto.exact().weights());
+                if let Some(certified) = auto.certified() {
+                    info.screen_bytes = certified.screen_bytes();
+                    let unscreened = certified.unscreened();
+                    (info.unscreened, info.unscreened_len) = (first(unscreened), unscreened.len());
+                }
             }
             Inner::Clustered(clustered) => {
                 let clusters = clustered.clusters();

@@ -4,7 +4,7 @@ use std::ffi::{c_char, c_void};
 use std::sync::Arc;
 
 use gumball_engine::head::{
-    ArtefactError, Certified, Clustered, Exact, HeadOptions, MAX_HIDDEN, Scaling, Weights,
+    ArtefactError, Auto, Clustered, Exact, HeadOptions, MAX_HIDDEN, Scaling, Weights,
 };
 use gumball_engine::{Device as EngineDevice, Error, Head as EngineHead, MAX_VOCAB, Row};
 
@@ -17,14 +17,12 @@ use crate::versioned::versioned;
 #[repr(i32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HeadKind {
-    /// Every logit.
-    GUMBALL_HEAD_EXACT = 0,
-    /// The logits that could decide a row, found by a copy of the weights in 8 bits: the same tokens and
-    /// logprobs, bit for bit.
-    GUMBALL_HEAD_CERTIFIED = 1,
+    /// The tokens and logprobs of all logits, bit for bit, by those that could decide a row where that is
+    /// faster: a screen, a copy of the weights in 8 bits, finds them.
+    GUMBALL_HEAD_AUTO = 0,
     /// The logits of the clusters of ids whose centroids look likeliest, all others being -inf: an
     /// approximation.
-    GUMBALL_HEAD_CLUSTERED = 2,
+    GUMBALL_HEAD_CLUSTERED = 1,
 }
 
 /// An LM head: it makes logits of hidden states (gumball_heads.h).
@@ -41,8 +39,7 @@ pub struct Head {
 
 #[derive(Debug)]
 pub(crate) enum Inner {
-    Exact(Exact<'static>),
-    Certified(Certified<'static>),
+    Auto(Auto<'static>),
     Clustered(Box<Clustered<'static>>),
     Device(Box<gumball_engine::DeviceHead<'static>>, EngineDevice),
 }
@@ -65,8 +62,8 @@ pub struct HeadConfig {
     pub logit_scale: f32,
     /// The bound that a hyperbolic tangent keeps logits below, 2^-64 to 2^16; 0: none.
     pub softcap: f32,
-    /// Which logits it computes; over weights in a device's memory all, and gumball_head_copy brings the
-    /// other kinds there.
+    /// Which logits it computes; over weights in a device's memory all, and gumball_head_copy brings screens
+    /// and clusters there.
     pub kind: HeadKindNumber,
     /// Over weights in a device's memory, above 0: the tensor cores compute the logits; not of weights in
     /// GUMBALL_F32.
@@ -78,9 +75,12 @@ pub struct HeadConfig {
     pub rows: usize,
     /// Of the host: the SIMD level, by its name; NULL: the machine's best. The logits are the same.
     pub level: *const c_char,
-    /// Not for GUMBALL_HEAD_EXACT: how many rows of a call are computed in part at most; in a call that has
-    /// more, every logit is computed, which is faster then. 0: 8 for GUMBALL_HEAD_CERTIFIED; for
-    /// GUMBALL_HEAD_CLUSTERED 16 if more than a sixth of the clusters are probed, else no number.
+    /// Of GUMBALL_HEAD_AUTO on the host, above 0: the head has no screen, which saves a byte for each weight
+    /// and the time to make it; every logit is computed.
+    pub no_screen: u64,
+    /// Of GUMBALL_HEAD_CLUSTERED: how many rows of a call are computed in part at most; in a call that has
+    /// more, every logit is computed, which is faster then. 0: 16 if more than a sixth of the clusters are
+    /// probed, else no number.
     pub most_rows: usize,
     /// The path of a file that gumball_head_save, or the command `gumball head build`, wrote of these weights
     /// and this bias: its copy is mapped instead of made, so it must not be written as long as the head
@@ -136,8 +136,7 @@ pub type ClusterProgressFn = Option<
 impl Head {
     pub(crate) fn get(&self) -> EngineHead<'_> {
         match &self.inner {
-            Inner::Exact(exact) => exact.into(),
-            Inner::Certified(certified) => certified.into(),
+            Inner::Auto(auto) => auto.into(),
             Inner::Clustered(clustered) => (&**clustered).into(),
             Inner::Device(head, _) => (&**head).into(),
         }
@@ -157,8 +156,7 @@ impl Head {
 
     pub(crate) fn kind(&self) -> &'static str {
         match &self.inner {
-            Inner::Exact(_) => "GUMBALL_HEAD_EXACT",
-            Inner::Certified(_) => "GUMBALL_HEAD_CERTIFIED",
+            Inner::Auto(_) => "GUMBALL_HEAD_AUTO",
             Inner::Clustered(_) => "GUMBALL_HEAD_CLUSTERED",
             Inner::Device(..) => "on a device",
         }
@@ -211,6 +209,7 @@ impl HeadConfig {
             ("rows", self.rows > 0),
             ("fast", self.fast > 0),
             ("level", !self.level.is_null()),
+            ("no_screen", self.no_screen > 0),
             ("most_rows", self.most_rows > 0),
             ("file", !self.file.is_null()),
             ("cluster_ids", !self.cluster_ids.is_null()),
@@ -229,7 +228,7 @@ impl HeadConfig {
 
     /// Refuses the fields of clustered heads.
     pub(crate) fn refuse_clusters(&self) -> Result<()> {
-        for fields in [&CLUSTERS[..], &BUILD, &["probes", "special_ids", "is_in_place"]] {
+        for fields in [&CLUSTERS[..], &BUILD, &["most_rows", "probes", "special_ids", "is_in_place"]] {
             self.refuse(fields, "kind", "only GUMBALL_HEAD_CLUSTERED has clusters; leave it zero")?;
         }
         Ok(())

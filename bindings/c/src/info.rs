@@ -45,15 +45,15 @@ pub struct Counts {
     /// Rows whose logits were all computed from hidden states. Heads on a device count rows and logits
     /// themselves: gumball_head_counts.
     pub whole_rows: u64,
-    /// Rows that a certified head decided by a part of their logits, and how many that took.
+    /// Rows that a part of their logits decided by a screen, and how many that took.
     pub certified_rows: u64,
     pub certified_logits: u64,
     /// Rows of which a clustered head computed the probed clusters alone, and how many logits that took; one
     /// that several rows need counts for each.
     pub clustered_rows: u64,
     pub clustered_logits: u64,
-    /// How many times all weights, a certified head's copy, and centroids were read: once for all rows of a
-    /// call, or of a chunk of a score, that need them.
+    /// How many times all weights, a screen, and centroids were read: once for all rows of a call, or of a
+    /// chunk of a score, that need them.
     pub weight_reads: u64,
     pub screen_reads: u64,
     pub centroid_reads: u64,

@@ -276,7 +276,7 @@ pub extern "C" fn gumball_pool_params(pool: Option<&mut Pool>, slot: i32) -> Opt
     make(|_| Ok(Params::of(require("pool", pool)?.inner.sequence(slot)?.params().clone())))
 }
 
-/// Tells why a certified head must compute every logit of a request's rows, for any hidden state: `reason`
+/// Tells why an auto head must compute every logit of a request's rows, for any hidden state: `reason`
 /// becomes its name, or NULL if there is none. The name is the pool's, until the next call of this function.
 ///
 /// hook: `hooked` is above 0. kept: the pool keeps kept sets, and no filter bounds them. logprobs: of a mode

@@ -27,9 +27,9 @@ pub const ROWS: usize = 256;
 ///
 /// ::
 ///
-///     head = DeviceHead(model.lm_head.weight)                         # exact, over torch's weights
+///     head = Head.auto(weight.cpu()).to("cuda", weights=weight)
+///     head = DeviceHead(model.lm_head.weight)                         # the same without a screen
 ///     head = DeviceHead(model.lm_head.weight, fast=True)              # the tensor cores compute the logits
-///     head = Head.certified(weight.cpu()).to("cuda", weights=weight)
 ///     out = pool.step(Hidden(head, hidden), slots)
 ///
 /// Tokens and logprobs equal the ones of the Head of the same kind on the host, bit for bit, except for a
@@ -38,10 +38,9 @@ pub const ROWS: usize = 256;
 /// head: their steps then run one after the other, on any streams.
 ///
 /// weights: [vocab, width] of float32, bfloat16 or float16 in the memory of a GPU, whose rows follow each
-/// other. They are borrowed. An exact or fast head reads them in each step, so they may be written between
-/// steps. bias, logit_scale, softcap: as for Head. rows: how many rows a step may have. fast: whether the
-/// tensor cores compute the logits; not for float32. device: where the weights are said to lie, if they do
-/// not say it themselves.
+/// other. They are borrowed, and read in each step, so they may be written between steps. bias, logit_scale,
+/// softcap: as for Head. rows: how many rows a step may have. fast: whether the tensor cores compute the
+/// logits; not for float32. device: where the weights are said to lie, if they do not say it themselves.
 ///
 /// Head.to makes one of a head on the host, of any kind.
 ///
@@ -53,7 +52,7 @@ pub struct DeviceHead {
     head: Mutex<OnDevice>,
     /// The fork count of the process that made it.
     process: u32,
-    /// "exact", "fast", "certified" or "clustered".
+    /// "auto", "fast" or "clustered".
     #[pyo3(get)]
     kind: &'static str,
     /// The device's name: "cuda:N".
@@ -239,7 +238,7 @@ impl DeviceHead {
             let head = EngineHead::over(device, rows_there, bias.as_deref(), scaling, rows)?;
             if fast { head.fast() } else { Ok(head) }
         };
-        Self::made(py, device, if fast { "fast" } else { "exact" }, dtype, borrowed, stream, make)
+        Self::made(py, device, if fast { "fast" } else { "auto" }, dtype, borrowed, stream, make)
     }
 
     /// Whether the weights are another library's memory; False if they were copied.
@@ -248,7 +247,7 @@ impl DeviceHead {
         self.borrowed.is_some()
     }
 
-    /// Whether tokens, kept sets and logprobs may be others than the exact head's because logits are left
+    /// Whether tokens, kept sets and logprobs may be others than those of all logits, some of which are left
     /// out: a clustered head's may.
     #[getter]
     fn is_approximate(&self) -> bool {

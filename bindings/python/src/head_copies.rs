@@ -1,5 +1,6 @@
 //! Heads of the host, copied to a device.
 
+use gumball_engine::head::Auto;
 use gumball_engine::{Device, DeviceHead as EngineHead};
 use pyo3::prelude::*;
 
@@ -7,7 +8,7 @@ use crate::device_head::{DeviceHead, ROWS};
 use crate::device_weights::{WeightsThere, refuse_host};
 use crate::errors::InvalidValueError;
 use crate::head_weights::Borrowed;
-use crate::heads::Head;
+use crate::heads::{Head, InUse};
 use crate::lists::extract_int;
 use crate::pool::device_name;
 
@@ -18,9 +19,8 @@ impl Head {
     ///
     /// device: "cuda", "cuda:N" or a torch.device. rows: how many rows a step there may have. weights: the
     /// same weights in the device's memory, in the order of ids, which are then borrowed and not copied; the
-    /// data that the head derived from its weights is copied. No code may write the weights as long as a
-    /// certified or clustered head lives. probes are the head's at this moment; most_rows plays no part
-    /// there.
+    /// data that the head derived from its weights is copied. No code may write the weights as long as a head
+    /// with a screen or clusters lives. probes are the head's at this moment; most_rows plays no part there.
     ///
     /// Raises ValueError for weights of another shape, type or device; UnavailableError if the device, or
     /// memory for the weights there, is missing.
@@ -33,7 +33,7 @@ impl Head {
         weights: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<DeviceHead> {
         let (in_use, kind, dtype) = (self.get(py)?, self.kind(), self.dtype);
-        let head = in_use.head();
+        let (head, is_derived) = (in_use.head(), !matches!(in_use, InUse::Auto(Auto::Exact(_))));
         let rows = rows.map_or(Ok(ROWS), |rows| extract_int(rows, "rows"))?;
         let device = device_name(Some(device))?;
         refuse_host(&device)?;
@@ -49,7 +49,7 @@ impl Head {
             return Err(InvalidValueError::new_err(format!("weights is {found}, but must be {allowed}")));
         }
         let (rows_there, stream) = (there.rows()?, there.stream);
-        let borrowed = Some((Borrowed::of(weights, there.array)?, kind != "exact"));
+        let borrowed = Some((Borrowed::of(weights, there.array)?, is_derived));
         let make = move |device: &Device| EngineHead::over_weights_of(device, head, rows_there, rows);
         DeviceHead::made(py, device, kind, dtype, borrowed, stream, make)
     }

@@ -1,4 +1,4 @@
-//! LM heads over the weights of other libraries: exact, certified or clustered.
+//! LM heads over the weights of other libraries: auto or clustered.
 //!
 //! Weights are borrowed or copied (`head_weights`). A clustered head has a copy of the rows, or permutes the
 //! caller's where they lie, if the caller says so; where its clusters come from stands in `clusters`.
@@ -7,10 +7,10 @@ use std::path::PathBuf;
 use std::sync::{PoisonError, RwLock, RwLockReadGuard};
 
 use gumball_engine::head::{
-    Artefact, ArtefactError, Certified, Clustered, ClusteredOptions, Exact, HeadOptions, HostMatrix, Scaling,
+    Artefact, Auto, Certified, Clustered, ClusteredOptions, Exact, HeadOptions, HostMatrix, Scaling,
 };
 use gumball_engine::unstable::head::Level;
-use gumball_engine::{Error, Head as EngineHead, HeadCounts, Result, certify};
+use gumball_engine::{Error, Head as EngineHead, HeadCounts, Result};
 use numpy::{PyArray1, PyArray2, PyArrayMethods};
 use pyo3::prelude::*;
 use pyo3::types::{IntoPyDict, PyDict, PyList, PyTuple};
@@ -36,22 +36,21 @@ const TOGETHER: usize = 64;
 ///
 /// ::
 ///
-///     head = Head.certified(model.lm_head.weight)
+///     head = Head.auto(model.lm_head.weight)
 ///     out = pool.step(Hidden(head, hidden), slots)
 ///
-/// Every logit is a sum in float32 in one order, the same bits on every machine and in every batch.
-/// Head.exact computes all of them; Head.certified has a copy of the weights in 8 bits, made here, and
-/// computes the logits that could decide a row: the same tokens and logprobs, bit for bit, from about half of
-/// the bytes of bfloat16 weights; Head.clustered has the ids in clusters, and computes the logits of the
-/// clusters whose centroids look likeliest, all others being -inf: an approximation. Pools take each kind;
-/// several may share one.
+/// Every logit is a sum in float32 in one order, the same bits on every machine and in every batch. Head.auto
+/// gives the tokens and logprobs of all logits, by those that could decide a row where that is faster: its
+/// screen, a copy of the weights in 8 bits, finds them. Head.clustered has the ids in clusters, and computes
+/// the logits of the clusters whose centroids look likeliest, all others being -inf: an approximation. Pools
+/// take each kind; several may share one.
 ///
 /// weights: [vocab, width] of float32, bfloat16 or float16 on the CPU, such as the weight of torch.nn.Linear,
 /// or an embedding that is tied to it. Borrowed if each row follows the one before it; else copied. The head
-/// keeps borrowed memory alive, and no code may write it meanwhile: a certified head's copy would be of other
-/// weights. A clustered head always copies, in the order of its clusters, unless in_place says otherwise.
-/// bias: [vocab] numbers. logit_scale, softcap: what follows the product (0: no cap). level: the SIMD level;
-/// None: the machine's best.
+/// keeps borrowed memory alive, and no code may write it meanwhile: a screen would be of other weights. A
+/// clustered head always copies, in the order of its clusters, unless in_place says otherwise. bias: [vocab]
+/// numbers. logit_scale, softcap: what follows the product (0: no cap). level: the SIMD level; None: the
+/// machine's best.
 ///
 /// Raises ValueError or TypeError for another shape, type or device, and for a number outside its range.
 #[pyclass(frozen, weakref, module = "gumball")]
@@ -67,16 +66,14 @@ pub struct Head {
 
 #[derive(Debug)]
 enum Kind {
-    Exact(Exact<'static>),
-    Certified(Certified<'static>),
+    Auto(Auto<'static>),
     /// Locked by calls as long as they use it, and to set how many clusters are probed.
     Clustered(Box<RwLock<Clustered<'static>>>),
 }
 
 /// A head that a call uses; how many clusters it probes cannot change meanwhile.
 pub enum InUse<'a> {
-    Exact(&'a Exact<'static>),
-    Certified(&'a Certified<'static>),
+    Auto(&'a Auto<'static>),
     Clustered(RwLockReadGuard<'a, Clustered<'static>>),
 }
 
@@ -84,16 +81,14 @@ impl InUse<'_> {
     /// Returns the head as the engine takes it.
     pub fn head(&self) -> EngineHead<'_> {
         match self {
-            InUse::Exact(exact) => (*exact).into(),
-            InUse::Certified(certified) => (*certified).into(),
+            InUse::Auto(auto) => (*auto).into(),
             InUse::Clustered(clustered) => (&**clustered).into(),
         }
     }
 
     fn level(&self) -> Level {
         match self {
-            InUse::Exact(exact) => exact.level(),
-            InUse::Certified(certified) => certified.exact().level(),
+            InUse::Auto(auto) => auto.exact().level(),
             InUse::Clustered(clustered) => clustered.level(),
         }
     }
@@ -156,25 +151,6 @@ fn ids_of<'py>(py: Python<'py>, ids: &[u32]) -> PyResult<Bound<'py, PyArray1<i64
 }
 
 impl Head {
-    /// Makes a head of an exact one over weights that are borrowed where they lie, or copied.
-    fn over(
-        py: Python<'_>,
-        weights: &Bound<'_, PyAny>,
-        options: HeadOptions<'static>,
-        make: impl FnOnce(Exact<'static>) -> std::result::Result<Kind, Unmade> + Send,
-    ) -> PyResult<Self> {
-        let (array, matrix) = arrays::host_floats(weights, "weights")?;
-        let Matrix { rows, width, dtype, .. } = matrix;
-        let (is_borrowed, all) = borrowed_or_packed(&matrix);
-        let borrowed = is_borrowed.then(|| Borrowed::of(weights, array)).transpose()?;
-        let made = py.detach(|| caught(UNMADE, || make(Exact::new(all, rows, width, options)?)))?;
-        let head = made.map_err(|error| match error {
-            Unmade::Head(error) => to_py_err(own_names(error)),
-            Unmade::File(error) => of_file("file", error),
-        })?;
-        Ok(Self { head, dtype: dtype.name(), borrowed })
-    }
-
     /// Returns the head for a call, unless its weights were written since it was made.
     pub fn get(&self, py: Python<'_>) -> PyResult<InUse<'_>> {
         self.borrowed.as_ref().map_or(Ok(()), |borrowed| borrowed.check(py))?;
@@ -183,8 +159,7 @@ impl Head {
 
     fn in_use(&self) -> InUse<'_> {
         match &self.head {
-            Kind::Exact(exact) => InUse::Exact(exact),
-            Kind::Certified(certified) => InUse::Certified(certified),
+            Kind::Auto(auto) => InUse::Auto(auto),
             // No call waits to write it, so a hook of a call may read it again.
             Kind::Clustered(clustered) => {
                 InUse::Clustered(clustered.read().unwrap_or_else(PoisonError::into_inner))
@@ -192,10 +167,10 @@ impl Head {
         }
     }
 
-    /// Returns what a certified head says, or what stands for it with other heads.
-    fn of_certified<R>(&self, otherwise: R, of: impl FnOnce(&Certified<'static>) -> R) -> R {
+    /// Returns what a head with a screen says, or what stands for it with other heads.
+    fn of_screen<R>(&self, otherwise: R, of: impl FnOnce(&Certified<'static>) -> R) -> R {
         match &self.head {
-            Kind::Certified(certified) => of(certified),
+            Kind::Auto(Auto::Certified(certified)) => of(certified),
             _ => otherwise,
         }
     }
@@ -287,15 +262,15 @@ attributes! {
     /// Whether the weights are another library's memory; False if they were copied.
     is_borrowed: bool = |head, _py| Ok(head.borrowed.is_some());
 
-    /// Whether tokens, kept sets and logprobs may be others than the exact head's: a clustered head's may.
+    /// Whether tokens, kept sets and logprobs may be others than those of all logits: a clustered head's may.
     is_approximate: bool = |head, _py| Ok(head.in_use().head().is_approximate());
 
-    /// How many bytes a call that screens rows reads before it reads weights; 0 except for "certified".
-    screen_bytes: usize = |head, _py| Ok(head.of_certified(0, Certified::screen_bytes));
+    /// How many bytes a call that screens rows reads before it reads weights; 0 without a screen.
+    screen_bytes: usize = |head, _py| Ok(head.of_screen(0, Certified::screen_bytes));
 
-    /// The ids whose logits a certified head always computes, since a weight or the bias is not finite or
+    /// The ids whose logits a head with a screen always computes, since a weight or the bias is not finite or
     /// very large: int64, ascending.
-    unscreened: Bound<'py, PyArray1<i64>> = |head, py| head.of_certified(ids_of(py, &[]), |it| ids_of(py, it.unscreened()));
+    unscreened: Bound<'py, PyArray1<i64>> = |head, py| head.of_screen(ids_of(py, &[]), |it| ids_of(py, it.unscreened()));
 
     /// The ids that a clustered head always computes: int64, ascending.
     special_ids: Bound<'py, PyArray1<i64>> = |head, py| head.of_clustered(ids_of(py, &[]), |it| ids_of(py, it.special_ids()));
@@ -316,59 +291,49 @@ attributes! {
 
 #[pymethods]
 impl Head {
-    /// Makes a head that computes all logits. The class explains the arguments.
-    #[staticmethod]
-    #[pyo3(
-        signature = (weights, *, bias=None, logit_scale=None, softcap=None, level=None),
-        text_signature = "(weights, *, bias=None, logit_scale=1.0, softcap=0.0, level=None)"
-    )]
-    fn exact(
-        py: Python<'_>,
-        weights: &Bound<'_, PyAny>,
-        bias: Option<&Bound<'_, PyAny>>,
-        logit_scale: Option<&Bound<'_, PyAny>>,
-        softcap: Option<&Bound<'_, PyAny>>,
-        #[pyo3(from_py_with = argument)] level: Option<&str>,
-    ) -> PyResult<Self> {
-        let options = read_head_options(bias, logit_scale, softcap, level)?;
-        Self::over(py, weights, options, |exact| Ok(Kind::Exact(exact)))
-    }
-
-    /// Makes a head with a copy of the weights in 8 bits, which computes the logits that could decide a row.
+    /// Makes a head that gives the tokens and logprobs of all logits, bit for bit.
     ///
-    /// most_rows: how many rows of a call are computed in part at most; in a call that has more, all logits
-    /// of all rows are computed, which is faster then. None: 8. file: the path of a file that save, or the
+    /// screen: whether it has a copy of the weights in 8 bits, made here or read from a file, which takes a
+    /// byte of memory for each weight. By it, calls of up to 8 rows compute the logits that could decide a
+    /// row, from about half of the bytes of bfloat16 weights. file: the path of a file that save, or the
     /// command `gumball head build`, wrote of these weights and this bias; the head maps it instead of making
     /// the copy, and no code may write it as long as the head lives. The class explains the others.
     ///
-    /// Raises ValueError for a file that is damaged, of another version or of other weights; OSError for one
-    /// that cannot be read.
+    /// Raises ValueError for a file that is damaged, of another version or of other weights, or without a
+    /// screen; OSError for one that cannot be read.
     #[staticmethod]
     #[pyo3(
-        signature = (weights, *, bias=None, logit_scale=None, softcap=None, level=None, most_rows=None, file=None),
-        text_signature = "(weights, *, bias=None, logit_scale=1.0, softcap=0.0, level=None, most_rows=None, file=None)"
+        signature = (weights, *, bias=None, logit_scale=None, softcap=None, level=None, screen=true, file=None),
+        text_signature = "(weights, *, bias=None, logit_scale=1.0, softcap=0.0, level=None, screen=True, file=None)"
     )]
     #[expect(clippy::too_many_arguments, reason = "they are keywords")]
-    fn certified(
+    fn auto(
         py: Python<'_>,
         weights: &Bound<'_, PyAny>,
         bias: Option<&Bound<'_, PyAny>>,
         logit_scale: Option<&Bound<'_, PyAny>>,
         softcap: Option<&Bound<'_, PyAny>>,
         #[pyo3(from_py_with = argument)] level: Option<&str>,
-        most_rows: Option<&Bound<'_, PyAny>>,
+        #[pyo3(from_py_with = argument)] screen: bool,
         #[pyo3(from_py_with = argument)] file: Option<PathBuf>,
     ) -> PyResult<Self> {
-        let most_rows = most_rows.map(|rows| extract_int::<usize>(rows, "most_rows")).transpose()?;
+        if !screen && file.is_some() {
+            return Err(InvalidValueError::new_err("file is for a head with a screen, but screen is False"));
+        }
         let options = read_head_options(bias, logit_scale, softcap, level)?;
-        Self::over(py, weights, options, |exact| {
-            let certified = match &file {
-                Some(file) => Artefact::open(file).and_then(|artefact| artefact.certified(exact))?,
-                None => certify(exact),
-            };
-            let most_rows = most_rows.unwrap_or(certified.most_rows());
-            Ok(Kind::Certified(certified.with_most_rows(most_rows)))
-        })
+        let (array, matrix) = arrays::host_floats(weights, "weights")?;
+        let Matrix { rows, width, dtype, .. } = matrix;
+        let (is_borrowed, all) = borrowed_or_packed(&matrix);
+        let borrowed = is_borrowed.then(|| Borrowed::of(weights, array)).transpose()?;
+        let exact = Exact::new(all, rows, width, options).map_err(own_names).map_err(to_py_err)?;
+        let made = py.detach(|| {
+            caught(UNMADE, || match &file {
+                Some(file) => Auto::open(exact, file),
+                None => Ok(if screen { Auto::new(exact) } else { Auto::Exact(exact) }),
+            })
+        })?;
+        let head = Kind::Auto(made.map_err(|error| of_file("file", error))?);
+        Ok(Self { head, dtype: dtype.name(), borrowed })
     }
 
     /// Makes a head with the ids in clusters, which computes the logits of clusters whose centroids look
@@ -382,12 +347,13 @@ impl Head {
     /// build. file: the path of a file that save or `gumball head build` wrote of these weights and this
     /// bias, or of a safetensors file with the tensors clusters.ids and clusters.centroids, of the shapes and
     /// types above. probes: how many clusters a hidden state probes; None: an eighth of them. special_ids:
-    /// ids that are always computed, such as ends of text. most_rows: as of certified; None: 16 if more than
-    /// a sixth of the clusters are probed, else no number. in_place: the head permutes the rows of weights in
-    /// the caller's memory and borrows them, instead of copying them. An embedding that is tied to them must
-    /// then read the row of an id at places[id]. The class explains the others.
+    /// ids that are always computed, such as ends of text. most_rows: how many rows of a call are computed in
+    /// part at most; in a call that has more, all logits of all rows are computed, and most left out. None:
+    /// 16 if more than a sixth of the clusters are probed, else no number. in_place: the head permutes the
+    /// rows of weights in the caller's memory and borrows them, instead of copying them. An embedding that is
+    /// tied to them must then read the row of an id at places[id]. The class explains the others.
     ///
-    /// Raises the errors of certified, and ValueError for arguments that exclude each other. No row was moved
+    /// Raises the errors of auto, and ValueError for arguments that exclude each other. No row was moved
     /// then.
     #[staticmethod]
     #[pyo3(
@@ -435,25 +401,20 @@ impl Head {
         Ok(Self { head, dtype: matrix.dtype.name(), borrowed: in_place.then(|| held.written_here(weights)) })
     }
 
-    /// "exact", "certified" or "clustered".
+    /// "auto" or "clustered".
     #[getter]
     pub fn kind(&self) -> &'static str {
         match self.head {
-            Kind::Exact(_) => "exact",
-            Kind::Certified(_) => "certified",
+            Kind::Auto(_) => "auto",
             Kind::Clustered(_) => "clustered",
         }
     }
 
-    /// How many rows of a call are computed in part at most; 0 for "exact", None where it does not matter how
-    /// many there are.
+    /// How many rows of a call are computed in part at most, None where it does not matter how many there
+    /// are; 0 except for "clustered".
     #[getter]
     fn most_rows(&self) -> Option<usize> {
-        match self.in_use() {
-            InUse::Exact(_) => Some(0),
-            InUse::Certified(certified) => Some(certified.most_rows()),
-            InUse::Clustered(clustered) => Some(clustered.most_rows()).filter(|rows| *rows < usize::MAX),
-        }
+        self.of_clustered(Some(0), |it| Some(it.most_rows()).filter(|rows| *rows < usize::MAX))
     }
 
     /// How many clusters a hidden state probes; 0 except for "clustered", where it may be set between calls.
@@ -520,13 +481,13 @@ impl Head {
         Ok(logits.reshape([states.rows(), vocab])?.into_any())
     }
 
-    /// Writes what a head has derived from its weights to a file, for file=path of the same constructor: a
-    /// certified head's copy of them, a clustered head's clusters and centroids, with a checksum and the
-    /// digest of the weights in the order of ids, which are not in it. The file appears when it is whole.
+    /// Writes what a head has derived from its weights to a file, for file=path of the same constructor: its
+    /// screen, or a clustered head's clusters and centroids, with a checksum and the digest of the weights in
+    /// the order of ids, which are not in it. The file appears when it is whole.
     ///
     /// path: the file's. name: the name of the tensor of weights, which the file has.
     ///
-    /// Raises ValueError for an exact head, OSError for a file that cannot be written.
+    /// Raises ValueError for a head without a screen or clusters, OSError for a file that cannot be written.
     #[pyo3(signature = (path, *, name="lm_head.weight"))]
     fn save(
         &self,
@@ -543,7 +504,7 @@ impl Head {
                 _ => None,
             })
         })?;
-        let nothing = "an exact head derives nothing from its weights; there is nothing to save";
+        let nothing = "the head has no screen, and no clusters; there is nothing to save";
         let written = written.ok_or_else(|| InvalidValueError::new_err(nothing))?;
         written.map_err(|error| of_file("path", error))
     }
@@ -552,24 +513,6 @@ impl Head {
         let memory = if self.borrowed.is_some() { "borrowed" } else { "copied" };
         let (vocab, width) = (self.in_use().head().vocab(), self.in_use().head().width());
         format!("Head([{vocab}, {width}] {} {memory}, kind={:?})", self.dtype, self.kind())
-    }
-}
-
-/// Why a head was not made.
-enum Unmade {
-    Head(Error),
-    File(ArtefactError),
-}
-
-impl From<Error> for Unmade {
-    fn from(error: Error) -> Self {
-        Unmade::Head(error)
-    }
-}
-
-impl From<ArtefactError> for Unmade {
-    fn from(error: ArtefactError) -> Self {
-        Unmade::File(error)
     }
 }
 

@@ -277,7 +277,7 @@ columns!(
 #[pymethods]
 impl Outputs {
     /// Whether the rows came from a clustered head: tokens, kept sets, logprobs and ranks are of the ids that
-    /// it computed, and approximate the exact head's.
+    /// it computed, and approximate those of all logits.
     #[getter]
     pub fn is_approximate(&self) -> bool {
         self.is_approximate

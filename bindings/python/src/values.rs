@@ -91,7 +91,7 @@ value! {
     ///
     /// ids: prompt and output; row i scores ids[start + i]. prompt_len: how many ids are prompt; None: all.
     /// chunk_rows: for hidden states, how many rows are computed at a time, 4 bytes for each id of each; 12
-    /// with a certified head, up to 8 and 12 for each cluster with a clustered one; None: 64.
+    /// with a screen, up to 8 and 12 for each cluster with a clustered one; None: 64.
     Scored(ids, *, prompt_len=None, start=None, chunk_rows=None) as "(ids, *, prompt_len=None, start=1, chunk_rows=None)" {
         ids: Py<PyAny>,
         prompt_len: Option<Py<PyAny>>,

@@ -68,7 +68,7 @@ def pool() -> Pool:
 OBJECTS: dict[type, Callable[[], Any]] = {
     Pool: pool,
     Sampler: lambda: Sampler(SamplingParams(seed=1), VOCAB, prompt=[1]),
-    Head: lambda: Head.exact(WEIGHTS),
+    Head: lambda: Head.auto(WEIGHTS, screen=False),
     Receipt: lambda: Receipt(SamplingParams(seed=1, logprobs=3), VOCAB),
     SamplingParams: SamplingParams,
 }
@@ -209,7 +209,7 @@ VALUES = (
 
 @pytest.mark.parametrize("bad", [*BAD_ROWS, *BAD_LISTS])
 def test_a_refusal_of_a_pool_begins_with_a_name_of_its_call_or_of_a_value(bad: str) -> None:
-    made, head, params = pool(), Head.exact(WEIGHTS), SamplingParams()
+    made, head, params = pool(), Head.auto(WEIGHTS), SamplingParams()
     batches: list[Any] = [[0, 1]]
     if bad in BAD_LISTS:
         given = {"masks": np.ones((2, 1), np.int32)} if bad == "mask_present" else {}

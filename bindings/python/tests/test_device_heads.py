@@ -12,7 +12,7 @@ import pytest
 
 from conftest import DEVICES, on
 from gumball import Batch, DeviceHead, Head, Hidden, Pool, SamplingParams, Step, UnavailableError, Verify
-from test_heads import HIDDEN, MAKERS, REQUESTS, VOCAB, WEIGHTS, WIDTH
+from test_heads import HIDDEN, MAKERS, PLAIN, REQUESTS, VOCAB, WEIGHTS, WIDTH
 from threads import on_threads
 
 GREEDY = SamplingParams(temperature=0)
@@ -31,16 +31,16 @@ def greedy(place: str, rows: int) -> tuple[Pool, list[int]]:
 
 
 def first(hidden: np.ndarray) -> list[int]:
-    return Head.exact(WEIGHTS).logits(hidden).argmax(1).tolist()
+    return PLAIN(WEIGHTS).logits(hidden).argmax(1).tolist()
 
 
-@pytest.mark.parametrize(("kind", "borrowed"), [("exact", True), ("certified", False), ("clustered", True)])
+@pytest.mark.parametrize(("kind", "borrowed"), [("plain", True), ("auto", False), ("clustered", True)])
 def test_a_head_is_copied_there_or_borrows_weights_there_and_gives_the_hosts_tokens(
     place: str, kind: str, borrowed: bool
 ) -> None:
     head, weights = MAKERS[kind](WEIGHTS, bias=[0.5] * VOCAB, softcap=9.0), on(place, WEIGHTS)
     there = head.to(place, rows=8, weights=weights if borrowed else None)
-    assert (there.kind, there.vocab, there.width, there.rows) == (kind, VOCAB, WIDTH, 8)
+    assert (there.kind, there.vocab, there.width, there.rows) == (head.kind, VOCAB, WIDTH, 8)
     assert (there.device, there.dtype, there.is_borrowed) == (place, "float32", borrowed)
     assert there.is_approximate == head.is_approximate == (kind == "clustered")
     assert repr(there).startswith(f"DeviceHead([600, 40] float32 {'borrowed' if borrowed else 'copied'}, kind=")
@@ -65,7 +65,7 @@ def test_a_head_is_copied_there_or_borrows_weights_there_and_gives_the_hosts_tok
         assert seen.is_approximate == (kind == "clustered")
     counts = there.counts()
     assert sum(counts[name] for name in ("whole_rows", "certified_rows", "clustered_rows")) == 24
-    assert counts[dict(exact="whole_rows", certified="certified_rows", clustered="clustered_rows")[kind]] > 0
+    assert counts[dict(plain="whole_rows", auto="certified_rows", clustered="clustered_rows")[kind]] > 0
     hidden, drafts = HIDDEN[:8], [[5], [6, 7]]
     pools[1].assign(Batch(slots[:2], counts=[1, 2]))
     pools[1].enqueue([Verify(Hidden(there, on(place, hidden[:5].copy())), [5, 6, 7])])
@@ -81,10 +81,10 @@ def test_a_head_over_weights_of_any_type_reads_them_at_each_step(place: str, dty
             DeviceHead(weights, fast=True, device=place)
         return
     head, (pool, slots) = DeviceHead(weights, fast=fast, device=place), greedy(place, 9 - 1)
-    assert (head.kind, head.dtype, head.is_borrowed, head.rows) == ("fast" if fast else "exact", dtype, True, 256)
-    exact = Head.exact(WEIGHTS.astype(TYPES[dtype]))
+    assert (head.kind, head.dtype, head.is_borrowed, head.rows) == ("fast" if fast else "auto", dtype, True, 256)
+    host = PLAIN(WEIGHTS.astype(TYPES[dtype]))
     for sign in (1, -1):
-        rows = sign * exact.logits(HIDDEN[:8].astype(TYPES[dtype]))
+        rows = sign * host.logits(HIDDEN[:8].astype(TYPES[dtype]))
         assert pool.step(Hidden(head, hidden[:8]), slots).tolist() == rows.argmax(1).tolist()
         weights *= -1
 
@@ -116,7 +116,7 @@ class Counted(np.ndarray):  # type: ignore[type-arg]
 
 def test_calls_and_graphs_of_a_screen_whose_weights_were_written_are_refused(place: str) -> None:
     weights = on(place, WEIGHTS.copy()) if place.startswith("cuda") else WEIGHTS.copy().view(Counted)
-    there, (pool, slots) = Head.certified(WEIGHTS).to(place, weights=weights), greedy(place, 1)
+    there, (pool, slots) = Head.auto(WEIGHTS).to(place, weights=weights), greedy(place, 1)
     pool.assign(slots)
     hidden = on(place, HIDDEN[:1].copy())
     work = [Step(Hidden(there, hidden))]
@@ -148,7 +148,7 @@ def test_graphs_keep_heads_and_heads_keep_weights(place: str) -> None:
 
 
 def test_mistakes_are_named_and_change_nothing(place: str) -> None:
-    head, weights, (pool, slots) = Head.exact(WEIGHTS), on(place, WEIGHTS), greedy(place, 5)
+    head, weights, (pool, slots) = PLAIN(WEIGHTS), on(place, WEIGHTS), greedy(place, 5)
     there, rows = head.to(place, rows=4), on(place, HIDDEN[:5])
     states = [pool.state(slot) for slot in slots]
     other = Pool(VOCAB + 1, device=place, rows=4, slots=1)
@@ -204,4 +204,4 @@ def test_mistakes_are_named_and_change_nothing(place: str) -> None:
 @pytest.mark.skipif("cuda:0" in DEVICES, reason="there is a GPU")
 def test_a_head_on_a_device_is_refused_where_there_is_none() -> None:
     with pytest.raises(UnavailableError):
-        Head.exact(WEIGHTS).to("cuda")
+        PLAIN(WEIGHTS).to("cuda")

@@ -6,6 +6,7 @@ import gc
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -33,9 +34,10 @@ REQUESTS = [
     SamplingParams(top_p=0.8, seed=4),
     SamplingParams(top_k=9, logprobs=LogprobsParams(mode="processed", top_n=2), seed=5),
 ]
+PLAIN = partial(Head.auto, screen=False)
 MAKERS: dict[str, Callable[..., Head]] = {
-    "exact": Head.exact,
-    "certified": Head.certified,
+    "plain": PLAIN,
+    "auto": Head.auto,
     "clustered": lambda weights, **more: Head.clustered(weights, **(CLUSTERS | more)),
 }
 
@@ -50,7 +52,7 @@ def pool_of(requests: list[SamplingParams], **config: Any) -> tuple[Pool, list[i
     return pool, [pool.admit(params, [1, 2, 1]) for params in requests]
 
 
-@pytest.mark.parametrize("kind", ["exact", "certified"])
+@pytest.mark.parametrize("kind", ["plain", "auto"])
 def test_each_call_takes_hidden_states_in_the_place_of_logits(kind: str) -> None:
     head = MAKERS[kind](WEIGHTS)
     (a, slots), (b, _) = pool_of(REQUESTS, kept=True), pool_of(REQUESTS, kept=True)
@@ -62,7 +64,7 @@ def test_each_call_takes_hidden_states_in_the_place_of_logits(kind: str) -> None
     assert not (seen.is_approximate or head.is_approximate or expected.is_approximate)
     counts = b.counts()["heads"]
     assert counts["whole_rows"] + counts["certified_rows"] == 6
-    assert (counts["screen_reads"], counts["centroid_reads"]) == (kind == "certified", 0)
+    assert (counts["screen_reads"], counts["centroid_reads"]) == (kind == "auto", 0)
     block, paths = Batch(slots, mode="block"), [[3, 1]] * 6
     drafts, probs = b.draft(Hidden(head, HIDDEN[:6]), block, paths, probs=True)
     for one, other in zip((drafts, probs), a.draft(head.logits(HIDDEN[:6]), block, paths, probs=True)):
@@ -117,14 +119,15 @@ def test_weights_of_every_type_and_stride_are_borrowed_where_they_follow_each_ot
     weights, hidden = WEIGHTS.astype(dtype), HIDDEN[:2].astype(dtype)
     wide = np.zeros((VOCAB, WIDTH + 3), dtype)
     wide[:, :WIDTH] = weights
-    wanted = Head.exact(weights.astype(np.float32)).logits(hidden)
+    wanted = PLAIN(weights.astype(np.float32)).logits(hidden)
     np.testing.assert_allclose(wanted, hidden.astype(np.float32) @ weights.astype(np.float32).T, atol=1e-4)
     heads = MAKERS[kind](weights), MAKERS[kind](wide[:, :WIDTH])
+    name = "clustered" if kind == "clustered" else "auto"
     for head, is_borrowed in zip(heads, (kind != "clustered", False)):
-        assert (head.vocab, head.width, head.kind, head.dtype) == (VOCAB, WIDTH, kind, np.dtype(dtype).name)
+        assert (head.vocab, head.width, head.kind, head.dtype) == (VOCAB, WIDTH, name, np.dtype(dtype).name)
         assert head.is_borrowed == is_borrowed and np.array_equal(head.logits(hidden), wanted)
         words = "borrowed" if is_borrowed else "copied"
-        assert repr(head) == f'Head([600, 40] {np.dtype(dtype).name} {words}, kind="{kind}")'
+        assert repr(head) == f'Head([600, 40] {np.dtype(dtype).name} {words}, kind="{name}")'
     # Borrowed memory outlives its name; of numpy's, what is written there shows.
     weights[0] = 0
     del weights, wide
@@ -134,7 +137,7 @@ def test_weights_of_every_type_and_stride_are_borrowed_where_they_follow_each_ot
 
 
 def test_a_bias_a_scale_and_a_cap_come_as_numbers_lists_and_arrays() -> None:
-    plain = Head.exact(WEIGHTS).logits(HIDDEN[:3])
+    plain = PLAIN(WEIGHTS).logits(HIDDEN[:3])
     assert plain.dtype == np.float32 and plain.shape == (3, VOCAB)
     for bias in ([0.5] * VOCAB, (0.5,) * VOCAB, np.full(VOCAB, 0.5), np.full(VOCAB, 0.5, np.float16)):
         for made in MAKERS.values():
@@ -147,15 +150,13 @@ def test_a_bias_a_scale_and_a_cap_come_as_numbers_lists_and_arrays() -> None:
 def test_what_is_known_of_a_head() -> None:
     weights = WEIGHTS.copy()
     weights[[3, 9]] = [[np.nan], [np.inf]]
-    exact, certified, clustered = Head.exact(weights), Head.certified(weights), MAKERS["clustered"](WEIGHTS)
-    assert [head.most_rows for head in (exact, certified, clustered)] == [0, 8, None]
-    assert (
-        MAKERS["clustered"](WEIGHTS, probes=13).most_rows == 16 and Head.certified(weights, most_rows=3).most_rows == 3
-    )
-    assert [head.unscreened.tolist() for head in (exact, certified, clustered)] == [[], [3, 9], []]
-    assert VOCAB * WIDTH < certified.screen_bytes < 2 * VOCAB * WIDTH and exact.screen_bytes == 0
-    assert (exact.probes, exact.capacity, exact.centroid_bytes) == (0, 0, 0) and certified.unscreened.dtype == np.int64
-    assert [len(array) for array in (exact.special_ids, exact.cluster_ids, exact.places, exact.centroids)] == [0] * 4
+    plain, auto, clustered = PLAIN(weights), Head.auto(weights), MAKERS["clustered"](WEIGHTS)
+    assert [head.most_rows for head in (plain, auto, clustered)] == [0, 0, None]
+    assert MAKERS["clustered"](WEIGHTS, probes=13).most_rows == 16
+    assert [head.unscreened.tolist() for head in (plain, auto, clustered)] == [[], [3, 9], []]
+    assert VOCAB * WIDTH < auto.screen_bytes < 2 * VOCAB * WIDTH and plain.screen_bytes == 0
+    assert (plain.probes, plain.capacity, plain.centroid_bytes) == (0, 0, 0) and auto.unscreened.dtype == np.int64
+    assert [len(array) for array in (plain.special_ids, plain.cluster_ids, plain.places, plain.centroids)] == [0] * 4
     assert (clustered.capacity, clustered.probes, clustered.special_ids.tolist()) == (CAPACITY, 6, [7, 300, 599])
     assert clustered.cluster_ids.tolist() == IDS.reshape(-1).tolist() and np.array_equal(clustered.centroids, CENTROIDS)
     assert np.array_equal(clustered.cluster_ids[clustered.places], np.arange(VOCAB))
@@ -169,21 +170,22 @@ def test_what_is_known_of_a_head() -> None:
         (clustered, 0, ValueError, "probes is 0, but must be in 1..=75"),
         (clustered, -1, ValueError, "probes is -1"),
         (clustered, 2.5, TypeError, "probes must be an integer"),
-        (exact, 3, ValueError, "probes is of a clustered head, but this one is exact"),
+        (auto, 3, ValueError, "probes is of a clustered head, but this one is auto"),
     ):
         with pytest.raises(kind, match=text):
             head.probes = probes  # type: ignore[assignment]
 
 
 MISTAKES: list[tuple[str, type[Exception], str, dict[str, Any]]] = [
-    ("exact", TypeError, "unexpected keyword argument 'most_rows'", {"most_rows": 3}),
-    ("certified", TypeError, "unexpected keyword argument 'probes'", {"probes": 3}),
-    ("exact", TypeError, "weights is of float64, but must be of float32", {"weights": WEIGHTS.astype(np.float64)}),
+    ("auto", TypeError, "unexpected keyword argument 'most_rows'", {"most_rows": 3}),
+    ("auto", TypeError, "unexpected keyword argument 'probes'", {"probes": 3}),
+    ("plain", ValueError, "file is for a head with a screen, but screen is False", {"file": "x"}),
+    ("auto", TypeError, "weights is of float64, but must be of float32", {"weights": WEIGHTS.astype(np.float64)}),
     ("clustered", TypeError, "weights must be an array", {"weights": [[1.0]]}),
-    ("exact", ValueError, r"weights.shape\[1\] is 65537", {"weights": np.zeros((1, 65537), np.float32)}),
-    ("exact", ValueError, "bias has length 3, but must have one for each of 600 ids", {"bias": [1.0, 2.0, 3.0]}),
-    ("exact", ValueError, 'level "mmx" is not known', {"level": "mmx"}),
-    ("certified", FileNotFoundError, "none", {"file": "none"}),
+    ("auto", ValueError, r"weights.shape\[1\] is 65537", {"weights": np.zeros((1, 65537), np.float32)}),
+    ("auto", ValueError, "bias has length 3, but must have one for each of 600 ids", {"bias": [1.0, 2.0, 3.0]}),
+    ("auto", ValueError, 'level "mmx" is not known', {"level": "mmx"}),
+    ("auto", FileNotFoundError, "none", {"file": "none"}),
     ("clustered", TypeError, "clusters must be", {"clusters": 5}),
     ("clustered", ValueError, r"clusters\[1\] is -1", {"clusters": [[0, 1], [-1, 2]]}),
     ("clustered", ValueError, r"clusters.shape\[1\] is 0", {"clusters": [[]], "centroids": CENTROIDS[:1]}),
@@ -215,7 +217,7 @@ def test_what_does_not_fit_is_named(kind: str, error: type[Exception], text: str
 def test_hidden_states_that_do_not_fit_change_nothing() -> None:
     with pytest.raises(TypeError, match="cannot create|No constructor"):
         Head(WEIGHTS)  # type: ignore[call-arg]
-    head, (pool, slots) = Head.exact(WEIGHTS), pool_of(REQUESTS[:2])
+    head, (pool, slots) = Head.auto(WEIGHTS), pool_of(REQUESTS[:2])
     for hidden, text in [
         (HIDDEN[:1], "slots has length 2, but must have one per hidden state, 1"),
         (HIDDEN[:2, :-1], "states has length 39, but must have 40 elements each"),
@@ -232,19 +234,19 @@ def test_hidden_states_that_do_not_fit_change_nothing() -> None:
 
 def test_a_saved_head_is_the_head(tmp_path: Path) -> None:
     path, bias = tmp_path / "head", np.ones(VOCAB, np.float32)
-    made = Head.certified(WEIGHTS, bias=bias)
+    made = Head.auto(WEIGHTS, bias=bias)
     made.save(path, name="w")
-    read = Head.certified(WEIGHTS, bias=bias, file=path, most_rows=3)
-    assert (read.screen_bytes, read.most_rows) == (made.screen_bytes, 3)
+    read = Head.auto(WEIGHTS, bias=bias, file=path)
+    assert read.screen_bytes == made.screen_bytes > 0
     (a, slots), (b, _) = pool_of(REQUESTS), pool_of(REQUESTS)
     assert a.step(Hidden(made, HIDDEN[:6]), slots).tolist() == b.step(Hidden(read, HIDDEN[:6]), slots).tolist()
     for call, kind, text in (
         (
-            lambda: Head.certified(WEIGHTS, file=str(path)),
+            lambda: Head.auto(WEIGHTS, file=str(path)),
             ValueError,
             "file cannot be used: it is of another head: the bias",
         ),
-        (lambda: Head.exact(WEIGHTS).save(path), ValueError, "nothing to save"),
+        (lambda: PLAIN(WEIGHTS).save(path), ValueError, "nothing to save"),
         (lambda: made.save(tmp_path / "no" / "folder"), OSError, "folder"),
         (lambda: made.save(tmp_path), OSError, "it is a folder, not a file"),
     ):
@@ -256,7 +258,7 @@ def test_a_saved_head_is_the_head(tmp_path: Path) -> None:
     assert np.array_equal(read.cluster_ids, built.cluster_ids) and np.array_equal(read.centroids, built.centroids)
     assert (read.probes, read.special_ids.tolist()) == (4, [3])
     with pytest.raises(ValueError, match="holds a head of kind `clustered`"):
-        Head.certified(WEIGHTS, file=path)
+        Head.auto(WEIGHTS, file=path)
 
 
 def test_clusters_come_as_lists_or_arrays_of_any_type_and_by_a_loan() -> None:
@@ -357,17 +359,17 @@ def test_tensors_are_taken_in_every_type_and_outlive_their_parameter(torch: Any)
     assert np.allclose(heads[0].logits(hidden), near, atol=1e-4)
     with torch.inference_mode():
         # Such tensors have no count of writes.
-        assert not Head.exact(torch.zeros(VOCAB, WIDTH)).logits(torch.ones(1, WIDTH)).any()
+        assert not Head.auto(torch.zeros(VOCAB, WIDTH)).logits(torch.ones(1, WIDTH)).any()
         assert Head.clustered(torch.zeros(VOCAB, WIDTH), in_place=True).is_borrowed
 
 
 def test_weights_that_were_written_are_refused(torch: Any) -> None:
     linear = torch.nn.Linear(WIDTH, VOCAB, bias=False)
-    own, before = linear.weight.detach().clone(), Head.certified(linear.weight)
+    own, before = linear.weight.detach().clone(), Head.auto(linear.weight)
     # To permute rows in place is to write them.
     head = Head.clustered(linear.weight, capacity=7, in_place=True)
     assert torch.equal(linear.weight[torch.from_numpy(head.places)], own)
-    assert np.array_equal(head.logits(HIDDEN), Head.exact(own).logits(HIDDEN))
+    assert np.array_equal(head.logits(HIDDEN), Head.auto(own).logits(HIDDEN))
     if hasattr(torch.autograd.graph, "increment_version"):
         with pytest.raises(RuntimeError, match="were written since"):
             before.logits(HIDDEN[:1])

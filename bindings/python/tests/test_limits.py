@@ -56,7 +56,7 @@ def test_an_endless_iterator_ends_in_an_error() -> None:
 @pytest.mark.parametrize("call", ["prompt", "logits", "turn"])
 def test_a_signal_is_heard_while_a_call_works_or_waits(call: str, alarm: Callable[[], None]) -> None:
     sampler, inside, leave = Sampler(SamplingParams(seed=1), VOCAB), threading.Event(), threading.Event()
-    head, hidden = gumball.Head.exact(np.ones((2048, 4096), np.float32)), np.ones((8000, 4096), np.float32)
+    head, hidden = gumball.Head.auto(np.ones((2048, 4096), np.float32), screen=False), np.ones((8000, 4096), np.float32)
 
     def hook(logits: np.ndarray) -> None:
         inside.set()

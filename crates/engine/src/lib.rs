@@ -169,6 +169,7 @@ pub mod dist {
 /// LM heads, which make logits of hidden states ([`Rows::Hidden`]).
 #[cfg(feature = "heads")]
 pub mod head {
+    pub use crate::lm_head::Auto;
     pub use gumball_head::{
         Artefact, ArtefactError, Bytes, Certified, ClusterBuild, ClusterProgress, Clustered,
         ClusteredOptions, Clusters, Exact, HeadOptions, HostMatrix, MAX_HIDDEN, MappedFile, Scaling, Weights,
@@ -207,7 +208,7 @@ pub use edited::edit_columns;
 pub use head_counts::HeadCounts;
 pub use lm_head::Head;
 #[cfg(feature = "heads")]
-pub use lm_head::{build_clusters, certify};
+pub use lm_head::build_clusters;
 pub use masks::{HostMasks, Masks};
 pub use matrix::Matrix;
 pub use operators::{

@@ -1,8 +1,10 @@
 //! Heads as a pool takes them, their counts, and the memory that it keeps for them.
 
+use std::path::Path;
+
 use gumball_head::{
-    Bounds, Certified, ClusterBuild, ClusterProgress, Clustered, Clusters, Contest, Exact, Probes, Spread,
-    Widened,
+    Artefact, ArtefactError, Bounds, Certified, ClusterBuild, ClusterProgress, Clustered, Clusters, Contest,
+    Exact, Probes, Spread, Widened,
 };
 use gumball_spec::{Error, HostMatrix, Reading, Result};
 
@@ -24,6 +26,59 @@ pub enum Head<'a> {
     Clustered(&'a Clustered<'a>),
     /// It lies in the memory of a device, and computes there.
     Device(&'a DeviceHead<'a>),
+}
+
+/// An auto head: the exact head's results, bit for bit, from as few logits as its screen allows, where it has
+/// one and that is faster.
+#[derive(Clone, Debug)]
+pub enum Auto<'w> {
+    /// It has no screen, and computes every logit.
+    Exact(Exact<'w>),
+    /// It has a screen: a byte of memory for each weight.
+    Certified(Certified<'w>),
+}
+
+impl<'w> Auto<'w> {
+    /// Makes it with a screen, which reads all weights, over the threads that all pools share.
+    #[must_use]
+    pub fn new(exact: Exact<'w>) -> Self {
+        Auto::Certified(Threads::Shared.run(exact, Certified::new, Certified::new))
+    }
+
+    /// Makes it with the screen of a file, which it maps.
+    ///
+    /// # Errors
+    /// What [`Artefact::open`] and [`Artefact::certified`] say of the file.
+    pub fn open(exact: Exact<'w>, file: &Path) -> std::result::Result<Self, ArtefactError> {
+        Ok(Auto::Certified(Artefact::open(file)?.certified(exact)?))
+    }
+
+    /// Returns the exact head, whose results these are.
+    #[must_use]
+    pub fn exact(&self) -> &Exact<'w> {
+        match self {
+            Auto::Exact(exact) => exact,
+            Auto::Certified(certified) => certified.exact(),
+        }
+    }
+
+    /// Returns the head with its screen, if it has one.
+    #[must_use]
+    pub fn certified(&self) -> Option<&Certified<'w>> {
+        match self {
+            Auto::Exact(_) => None,
+            Auto::Certified(certified) => Some(certified),
+        }
+    }
+}
+
+impl<'a> From<&'a Auto<'_>> for Head<'a> {
+    fn from(head: &'a Auto<'_>) -> Self {
+        match head {
+            Auto::Exact(exact) => Head::Exact(exact),
+            Auto::Certified(certified) => Head::Certified(certified),
+        }
+    }
 }
 
 impl<'a> From<&'a Exact<'_>> for Head<'a> {
@@ -140,12 +195,6 @@ impl<'a> Head<'a> {
         }
         Ok(())
     }
-}
-
-/// Makes a certified head, over the threads that all pools share.
-#[must_use]
-pub fn certify(exact: Exact<'_>) -> Certified<'_> {
-    Threads::Shared.run(exact, Certified::new, Certified::new)
 }
 
 /// Builds clusters of a head's rows, over the threads that all pools share; the same ones on every machine.

@@ -8,8 +8,9 @@ enum { VOCAB = 500, WIDTH = 40, ROWS = REQUESTS, CLUSTERS = 50, CAPACITY = 10 };
 static float weights[VOCAB * WIDTH], bias[VOCAB], states[2 * ROWS * WIDTH], centroids[CLUSTERS * WIDTH];
 static uint32_t clusters[VOCAB];
 
-static gumball_head *head_of(gumball_head_kind kind) {
+static gumball_head *head_of(gumball_head_kind kind, uint64_t no_screen) {
     gumball_head_config config = head_config_of(weights, bias, VOCAB, WIDTH, kind);
+    config.no_screen = no_screen;
     if (kind == GUMBALL_HEAD_CLUSTERED) {
         config.probes = 12;
         config.cluster_ids = clusters;
@@ -41,8 +42,8 @@ static void next_states(gumball_buffer *buffer, size_t rows, uint64_t seed) {
 }
 
 // Steps, enqueued and captured, beside direct calls of the host.
-static void tokens_are_the_hosts(gumball_device *device, gumball_head_kind kind, int is_borrowed) {
-    gumball_head *head = head_of(kind);
+static void tokens_are_the_hosts(gumball_device *device, gumball_head *head, int is_borrowed) {
+    const gumball_head_info info = info_of(head);
     gumball_buffer *there = is_borrowed ? copied_up(device, weights, sizeof weights) : NULL;
     const gumball_matrix borrowed =
         is_borrowed ? rows_there(there, VOCAB, WIDTH).matrix : matrix_of(NULL, GUMBALL_F32, 0, 0);
@@ -64,27 +65,27 @@ static void tokens_are_the_hosts(gumball_device *device, gumball_head_kind kind,
         OK(turn == 0 ? gumball_pool_enqueue(pools[1], &work, 1) : gumball_pool_replay(pools[1], graph));
         OK(gumball_pool_fetch(pools[1], seen));
         CHECK(same_outputs(wanted, seen));
-        CHECK(view_of(seen).is_approximate == (kind == GUMBALL_HEAD_CLUSTERED));
+        CHECK(view_of(seen).is_approximate == info.is_approximate);
     }
     SIZED(gumball_counts, counted);
     OK(gumball_head_counts(copy, &counted));
     CHECK(counted.whole_rows + counted.certified_rows + counted.clustered_rows == 2 * ROWS);
-    CHECK((counted.certified_rows > 0) == (kind == GUMBALL_HEAD_CERTIFIED));
-    CHECK((counted.clustered_rows > 0) == (kind == GUMBALL_HEAD_CLUSTERED) && counted.weight_reads == 0);
+    CHECK((counted.certified_rows > 0) == (info.screen_bytes > 0));
+    CHECK((counted.clustered_rows > 0) == (info.kind == GUMBALL_HEAD_CLUSTERED) && counted.weight_reads == 0);
 }
 
-// Over the program's weights there: an exact head reads what lies there then, and so does a fast one.
+// Over the program's weights there a head reads what lies there then, and so does a fast one.
 static void heads_over_weights_that_lie_there(gumball_device *device) {
     static uint16_t narrow[VOCAB * WIDTH], narrow_states[ROWS * WIDTH];
     to_bf16(weights, narrow, VOCAB * WIDTH);
     gumball_buffer *there = copied_up(device, narrow, sizeof narrow);
-    gumball_head_config config = head_config_of(weights, bias, VOCAB, WIDTH, GUMBALL_HEAD_EXACT);
+    gumball_head_config config = head_config_of(weights, bias, VOCAB, WIDTH, GUMBALL_HEAD_AUTO);
     config.weights = matrix_of(narrow, GUMBALL_BF16, VOCAB, WIDTH);
     gumball_head *head = keep_head(gumball_head_new(&config));
     config.weights.data = gumball_buffer_address(there);
     config.weights.memory = GUMBALL_DEVICE;
     config.device = device;
-    gumball_head *exact = keep_head(gumball_head_new(&config));
+    gumball_head *plain = keep_head(gumball_head_new(&config));
     config.fast = 1;
     config.rows = ROWS;
     gumball_head *fast = keep_head(gumball_head_new(&config));
@@ -93,7 +94,7 @@ static void heads_over_weights_that_lie_there(gumball_device *device) {
     pools_of(device, pools, slots);
     gumball_outputs *wanted = outputs_of(), *seen = outputs_of();
     gumball_buffer *buffer = keep_buffer(gumball_buffer_new(device, sizeof states));
-    gumball_rows hidden_there = states_there(exact, buffer, ROWS);
+    gumball_rows hidden_there = states_there(plain, buffer, ROWS);
     OK(assign(pools[1], slots, ROWS));
     narrow[0] ^= 1;
     OK(gumball_buffer_write(there, 0, narrow, sizeof narrow));
@@ -113,12 +114,13 @@ static void heads_over_weights_that_lie_there(gumball_device *device) {
 }
 
 static void what_is_refused(gumball_device *device, const char *name) {
-    gumball_head *head = head_of(GUMBALL_HEAD_EXACT);
+    gumball_head *head = head_of(GUMBALL_HEAD_AUTO, 0);
     gumball_buffer *there = copied_up(device, weights, sizeof weights);
-    gumball_head_config config = head_config_of(weights, bias, VOCAB, WIDTH, GUMBALL_HEAD_EXACT);
+    gumball_head_config config = head_config_of(weights, bias, VOCAB, WIDTH, GUMBALL_HEAD_AUTO);
     config.weights = rows_there(there, VOCAB, WIDTH).matrix;
     config.device = device;
-    REFUSED_WITH(wrong.kind = GUMBALL_HEAD_CERTIFIED, GUMBALL_OUT_OF_RANGE, "kind")
+    REFUSED_WITH(wrong.kind = GUMBALL_HEAD_CLUSTERED, GUMBALL_OUT_OF_RANGE, "kind")
+    REFUSED_WITH(wrong.no_screen = 1, GUMBALL_CONFLICT, "no_screen")
     REFUSED_WITH(wrong.most_rows = 2, GUMBALL_CONFLICT, "most_rows")
     REFUSED_WITH(wrong.device = NULL, GUMBALL_OUT_OF_RANGE, "device")
     REFUSED_WITH(wrong.fast = 1, GUMBALL_OUT_OF_RANGE, "weights")
@@ -163,9 +165,9 @@ int main(int argc, char **argv) {
     }
     gumball_device *device = gumball_device_open(name);
     CHECK(device != NULL);
-    tokens_are_the_hosts(device, GUMBALL_HEAD_EXACT, 1);
-    tokens_are_the_hosts(device, GUMBALL_HEAD_CERTIFIED, 0);
-    tokens_are_the_hosts(device, GUMBALL_HEAD_CLUSTERED, 0);
+    tokens_are_the_hosts(device, head_of(GUMBALL_HEAD_AUTO, 1), 1);
+    tokens_are_the_hosts(device, head_of(GUMBALL_HEAD_AUTO, 0), 0);
+    tokens_are_the_hosts(device, head_of(GUMBALL_HEAD_CLUSTERED, 0), 0);
     heads_over_weights_that_lie_there(device);
     what_is_refused(device, name);
     gumball_device_free(device);

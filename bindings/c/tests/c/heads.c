@@ -15,6 +15,12 @@ static gumball_head_config config_of(gumball_head_kind kind) {
     return head_config_of(weights, bias, VOCAB, WIDTH, kind);
 }
 
+static gumball_head_config without_screen(void) {
+    gumball_head_config config = config_of(GUMBALL_HEAD_AUTO);
+    config.no_screen = 1;
+    return config;
+}
+
 static gumball_head_config clustered(void) {
     gumball_head_config config = config_of(GUMBALL_HEAD_CLUSTERED);
     config.probes = 5;
@@ -35,29 +41,27 @@ static gumball_head_config given(void) {
 
 static gumball_head *head_of(const gumball_head_config config) { return keep_head(gumball_head_new(&config)); }
 
-static void calls_take_hidden_states(gumball_head_kind kind) {
-    gumball_head *head = head_of(config_of(kind));
+static void calls_take_hidden_states(gumball_head *head) {
     const gumball_matrix hidden = matrix_of(states, GUMBALL_F32, ROWS, WIDTH);
     OK(gumball_head_logits(head, &hidden, logits));
     calls_are_those_of_the_logits(head, states, WIDTH, logits, VOCAB, 0);
 }
 
 static void what_is_known_of_a_head(void) {
-    gumball_head *head = head_of(config_of(GUMBALL_HEAD_EXACT));
+    gumball_head *head = head_of(without_screen());
     gumball_head_info info = info_of(head);
     CHECK(info.vocab == VOCAB && info.width == WIDTH && info.dtype == GUMBALL_F32 && info.memory == GUMBALL_HOST);
-    CHECK(info.kind == GUMBALL_HEAD_EXACT && info.screen_bytes == 0 && info.most_rows == 0);
+    CHECK(info.kind == GUMBALL_HEAD_AUTO && info.screen_bytes == 0 && info.most_rows == 0);
     CHECK(info.unscreened == NULL && info.cluster_ids == NULL && info.clusters == 0 && info.is_approximate == 0);
 
     to_bf16(weights, narrow, VOCAB * WIDTH);
-    gumball_head_config config = config_of(GUMBALL_HEAD_CERTIFIED);
+    gumball_head_config config = config_of(GUMBALL_HEAD_AUTO);
     config.weights.data = narrow;
     config.weights.dtype = GUMBALL_BF16;
-    config.most_rows = 3;
     bias[7] = INFINITY;
     head = head_of(config);
     info = info_of(head);
-    CHECK(info.dtype == GUMBALL_BF16 && info.kind == GUMBALL_HEAD_CERTIFIED && info.most_rows == 3);
+    CHECK(info.dtype == GUMBALL_BF16 && info.kind == GUMBALL_HEAD_AUTO && info.most_rows == 0);
     CHECK(info.screen_bytes > VOCAB * WIDTH && info.unscreened_len == 1 && info.unscreened[0] == 7);
     bias[7] = 0.0f;
 
@@ -75,7 +79,7 @@ static void what_is_known_of_a_head(void) {
     CHECK(info_of(head).probes == 13 && info_of(head).most_rows == 16);
 }
 
-// With all of its clusters probed a head is the exact one; with few, few logits are computed.
+// With all of its clusters probed a head is the auto one; with few, few logits are computed.
 static void calls_probe_clusters(gumball_head *head) {
     const gumball_head_info info = info_of(head);
     gumball_pool *pool = pool_of(VOCAB, 1);
@@ -154,10 +158,10 @@ static void spoil(const char *path) {
 }
 
 static void files(const char *path) {
-    gumball_head_config config = config_of(GUMBALL_HEAD_CERTIFIED);
-    gumball_head *made = head_of(config), *exact = head_of(config_of(GUMBALL_HEAD_EXACT));
+    gumball_head_config config = config_of(GUMBALL_HEAD_AUTO);
+    gumball_head *made = head_of(config), *plain = head_of(without_screen());
     OK(gumball_head_save(made, path, NULL));
-    FAILS(gumball_head_save(exact, path, NULL), GUMBALL_OUT_OF_RANGE, "head");
+    FAILS(gumball_head_save(plain, path, NULL), GUMBALL_OUT_OF_RANGE, "head");
     FAILS(gumball_head_save(made, NULL, NULL), GUMBALL_OUT_OF_RANGE, "path");
     CHECK(gumball_head_save(made, "/no/such/folder/x", "w") == GUMBALL_UNAVAILABLE);
     CHECK(gumball_head_save(made, "/dev", "w") == GUMBALL_UNAVAILABLE);
@@ -165,7 +169,7 @@ static void files(const char *path) {
     gumball_head *read = gumball_head_new(&config);
     same_tokens(made, read, VOCAB, states, WIDTH);
     gumball_head_free(read);
-    REFUSED_WITH(wrong.kind = GUMBALL_HEAD_EXACT, GUMBALL_CONFLICT, "file")
+    REFUSED_WITH(wrong.no_screen = 1, GUMBALL_CONFLICT, "file")
     REFUSED_WITH(wrong.bias = NULL, GUMBALL_OUT_OF_RANGE, "file")
     REFUSED_WITH(wrong.file = "/no/such/file", GUMBALL_UNAVAILABLE, "file of a head")
     spoil(path);
@@ -201,7 +205,7 @@ static void reasons(void) {
 
 // Configs, each with one thing wrong.
 static void what_is_refused_of_heads(void) {
-    gumball_head_config config = config_of(GUMBALL_HEAD_EXACT);
+    gumball_head_config config = config_of(GUMBALL_HEAD_AUTO);
     REFUSED_WITH(wrong.most_rows = 1, GUMBALL_CONFLICT, "most_rows")
     REFUSED_WITH(wrong.probes = 1, GUMBALL_CONFLICT, "probes")
     REFUSED_WITH(wrong.iterations = 1, GUMBALL_CONFLICT, "iterations")
@@ -216,6 +220,7 @@ static void what_is_refused_of_heads(void) {
     CHECK(gumball_head_new(NULL) == NULL && gumball_head_describe(NULL, NULL) == GUMBALL_OUT_OF_RANGE);
 
     config = given();
+    REFUSED_WITH(wrong.no_screen = 1, GUMBALL_CONFLICT, "no_screen")
     REFUSED_WITH(wrong.cluster_ids = NULL, GUMBALL_CONFLICT, "centroids")
     REFUSED_WITH(wrong.progress = listen, GUMBALL_CONFLICT, "progress")
     REFUSED_WITH(wrong.centroids = NULL, GUMBALL_OUT_OF_RANGE, "centroids")
@@ -234,7 +239,7 @@ static void what_is_refused_of_heads(void) {
 }
 
 static void what_is_refused_of_calls(void) {
-    gumball_head *head = head_of(config_of(GUMBALL_HEAD_EXACT));
+    gumball_head *head = head_of(config_of(GUMBALL_HEAD_AUTO));
     gumball_pool *pool = pool_of(VOCAB, 1);
     gumball_outputs *outputs = outputs_of();
     const int32_t slot = admit(pool, requests[0], NULL, 0), padding = -1;
@@ -274,8 +279,8 @@ int main(int argc, char **argv) {
         ids[id] = id * 11 % VOCAB;
     }
     what_is_known_of_a_head();
-    calls_take_hidden_states(GUMBALL_HEAD_EXACT);
-    calls_take_hidden_states(GUMBALL_HEAD_CERTIFIED);
+    calls_take_hidden_states(head_of(without_screen()));
+    calls_take_hidden_states(head_of(config_of(GUMBALL_HEAD_AUTO)));
     calls_probe_clusters(head_of(given()));
     clusters_are_built();
     rows_are_permuted_in_place();

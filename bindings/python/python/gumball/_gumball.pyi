@@ -489,23 +489,14 @@ class Pool:
 @final
 class Head:
     @staticmethod
-    def exact(
+    def auto(
         weights: _Array,
         *,
         bias: Sequence[float] | _Array | None = None,
         logit_scale: float = 1.0,
         softcap: float = 0.0,
         level: str | None = None,
-    ) -> Head: ...
-    @staticmethod
-    def certified(
-        weights: _Array,
-        *,
-        bias: Sequence[float] | _Array | None = None,
-        logit_scale: float = 1.0,
-        softcap: float = 0.0,
-        level: str | None = None,
-        most_rows: int | None = None,
+        screen: bool = True,
         file: str | PathLike[str] | None = None,
     ) -> Head: ...
     @staticmethod

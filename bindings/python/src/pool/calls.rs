@@ -160,7 +160,7 @@ impl Pool {
     /// is the last token. Rows of padding are not read.
     ///
     /// rows, batch, stream: as for step, with one element of masks, forced, row_indices and hooks for each
-    /// row. A certified head computes a part of a row in the modes "coupled" and "greedy", and for requests
+    /// row. An auto head computes a part of a row in the modes "coupled" and "greedy", and for requests
     /// without drafts. drafts: Drafts, or their ids alone: a list for each request. Over ranks the rows of a
     /// request stay together, and drafts are of the whole batch.
     ///

@@ -207,8 +207,8 @@ impl Pool {
     /// whose logits were all computed; certified_rows, rows that a part of their logits decided;
     /// certified_logits, how many these took in all; clustered_rows, rows of which the probed clusters alone
     /// were computed; clustered_logits, how many these took in all; weight_reads, screen_reads and
-    /// centroid_reads, how often all weights, a certified head's copy, and centroids were read.
-    /// DeviceHead.counts says it of heads on devices.
+    /// centroid_reads, how often all weights, a screen, and centroids were read. DeviceHead.counts says it of
+    /// heads on devices.
     ///
     /// "variants", on a device: how many steps each variant has served, in ascending order. Steps reserved
     /// for replays count under the variant that was named, all others under the one that was named or the

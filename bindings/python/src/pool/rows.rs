@@ -166,7 +166,7 @@ pub fn engine_rows<'a>(matrix: EngineMatrix<'a>, kind: Kind, head: Option<Engine
 
 #[pymethods]
 impl Head {
-    /// Why a certified head must compute every logit of the rows of a pool's request, for every hidden state;
+    /// Why an auto head must compute every logit of the rows of a pool's request, for every hidden state;
     /// None if there is no such reason.
     ///
     /// The reason is "hook" (hooked: whether the row has a hook; a pool on a device has none), "kept" (the

@@ -23,7 +23,7 @@ PARAMS = [
     SamplingParams(temperature=1.2, min_p=0.05, seed=5),
     SamplingParams(top_k=20, seed=6),
 ]
-KINDS = ["exact", "certified", "clustered"]
+KINDS = ["plain", "auto", "clustered"]
 
 
 def weights_of(dtype: torch.dtype) -> torch.Tensor:
@@ -42,7 +42,8 @@ def heads(weights: torch.Tensor, kind: str, borrowed: bool) -> tuple[Head, Devic
     ids = np.random.default_rng(3).permutation(VOCAB).reshape(-1, 16)
     centroids = weights.float().cpu().numpy()[ids].mean(axis=1)
     clusters: dict[str, Any] = dict(clusters=ids, centroids=centroids, probes=200, special_ids=[5, 31_999])
-    head = getattr(Head, kind)(weights.cpu(), **(clusters if kind == "clustered" else {}))
+    host = weights.cpu()
+    head = Head.clustered(host, **clusters) if kind == "clustered" else Head.auto(host, screen=kind == "auto")
     return head, head.to("cuda", rows=64, weights=weights if borrowed else None)
 
 
@@ -53,7 +54,7 @@ def pools() -> tuple[Pool, Pool, list[int]]:
 
 @check
 def a_head_over_a_parameter() -> str:
-    """Over the weight of a layer, which is not copied and may be trained on between steps of an exact head."""
+    """Over the weight of a layer, which is not copied and may be trained on between steps of a head without a screen."""
     layer = torch.nn.Linear(WIDTH, VOCAB, bias=True, device="cuda", dtype=torch.bfloat16)
     # Before the first head its kernels are loaded, which take memory as well.
     DeviceHead(layer.weight, rows=8)
@@ -66,12 +67,12 @@ def a_head_over_a_parameter() -> str:
         with torch.no_grad():
             layer.weight.mul_(1.01)
         hidden = hidden_of(torch.bfloat16, seed=step)
-        head = Head.exact(layer.weight.detach().cpu(), bias=layer.bias.detach().float().cpu().numpy())
+        head = Head.auto(layer.weight.detach().cpu(), screen=False, bias=layer.bias.detach().float().cpu().numpy())
         same(device.step(Hidden(there, hidden), slots), host.step(Hidden(head, hidden.cpu()), slots))
-    certified = Head.certified(layer.weight.detach().cpu()).to("cuda", weights=layer.weight)
+    auto = Head.auto(layer.weight.detach().cpu()).to("cuda", weights=layer.weight)
     with torch.no_grad():
         layer.weight.mul_(2)
-    refused([(lambda: device.step(Hidden(certified, hidden), slots), RuntimeError, "were written since it was made")])
+    refused([(lambda: device.step(Hidden(auto, hidden), slots), RuntimeError, "were written since it was made")])
     return f"{STEPS * ROWS} tokens"
 
 
@@ -106,7 +107,7 @@ def in_a_graph_of_torch() -> str:
 @check
 def after_a_capture() -> str:
     """A step on a stream that was under capture comes after steps of other pools with the head."""
-    head, there = heads(weights_of(torch.bfloat16), "exact", True)
+    head, there = heads(weights_of(torch.bfloat16), "plain", True)
     states = hidden_of(torch.bfloat16, rows=4)
     wanted = head.logits(states.float().cpu()).argmax(1).tolist()
     captured, other = torch.cuda.Stream(), torch.cuda.Stream()
