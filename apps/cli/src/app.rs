@@ -41,7 +41,7 @@ pub enum Command {
     Explore(explore::Args),
     /// Test statistically that what is drawn is what the definition says
     Check(Box<check::Args>),
-    /// Build, show or check what a certified or clustered head derives from a model's weights
+    /// Build, show or check the screen or the clusters that a head derives from a model's weights
     Head(Box<head::Args>),
     /// Compile the GPU kernels ahead of time, for this machine or into a folder for others
     Kernels(kernels::Args),

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use clap::{Args, ValueEnum};
 use gumball_engine::head::artefact::Kind as ArtefactKind;
 use gumball_engine::head::{
-    Artefact, ArtefactError, Certified, Clustered, ClusteredOptions, Exact, HeadOptions, Weights,
+    Artefact, ArtefactError, Auto, Clustered, ClusteredOptions, Exact, HeadOptions, Weights,
 };
 use gumball_engine::{Head, HeadCounts, Level, bf16};
 use serde::Serialize;
@@ -17,14 +17,12 @@ use crate::{Error, Result};
 /// Which head.
 #[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HeadKind {
-    /// Every logit, in an order of adding that is the same on every machine
-    Exact,
+    /// The tokens of all logits, added up in an order that is the same on every machine; a copy of the
+    /// weights in fewer bits finds the logits that could matter
+    Auto,
     /// Every logit, by the tensor cores of a GPU, from the weights rounded to bf16; near-ties may go to
-    /// another token than with `exact`, or on another GPU; with --device
+    /// another token than with `auto`, or on another GPU; with --device
     Fast,
-    /// Only the logits of the tokens that could be drawn, which a copy of the weights in fewer bits finds;
-    /// the tokens are those of `exact`
-    Certified,
     /// Approximately the same tokens, from the weights of the clusters of tokens that look likeliest; with
     /// --head-file
     Clustered,
@@ -35,16 +33,15 @@ impl HeadKind {
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
-            Self::Exact => "exact",
+            Self::Auto => "auto",
             Self::Fast => "fast",
-            Self::Certified => "certified",
             Self::Clustered => "clustered",
         }
     }
 }
 
 /// The error for a fast head without a GPU.
-const NEEDS_TENSOR_CORES: &str = "--head fast is computed by the tensor cores of a GPU; add --device cuda, or take --head exact, whose logits are the \
+const NEEDS_TENSOR_CORES: &str = "--head fast is computed by the tensor cores of a GPU; add --device cuda, or take --head auto, whose logits are the \
                                   same on every machine";
 
 /// Which head makes the logits.
@@ -57,8 +54,7 @@ pub struct HeadArgs {
     /// and then the text.
     #[arg(long, value_name = "KIND")]
     pub head: Option<HeadKind>,
-    /// Take what a certified or clustered head derives from the weights from a file that `gumball head build`
-    /// made
+    /// Take the screen of an auto head, or clusters, from a file that `gumball head build` made
     #[arg(long, value_name = "FILE", hide_short_help = true)]
     pub head_file: Option<PathBuf>,
     /// How many clusters a clustered head probes for a token; without it, an eighth of them
@@ -69,10 +65,8 @@ pub struct HeadArgs {
 /// A head over a model's output matrix.
 #[derive(Debug)]
 pub enum ModelHead {
-    /// Every logit.
-    Exact(Exact<'static>),
-    /// It computes the logits that decide.
-    Certified(Certified<'static>),
+    /// It has the tokens of all logits.
+    Auto(Auto<'static>),
     /// It computes the logits of the likeliest clusters.
     Clustered(Box<Clustered<'static>>),
 }
@@ -100,7 +94,7 @@ pub struct HeadFigures {
     pub clustered_rows: u64,
     /// The logits that were computed for these, in all.
     pub clustered_logits: u64,
-    /// Whether tokens and logprobs may be others than the exact head's.
+    /// Whether tokens and logprobs may be others than those of all logits.
     pub approximate: bool,
 }
 
@@ -139,13 +133,13 @@ impl HeadArgs {
             return usage(NEEDS_TENSOR_CORES);
         }
         if is_fast && self.head_file.is_some() {
-            return usage("--head-file is for --head certified or clustered; leave out one of the two");
+            return usage("--head-file is for --head auto or clustered; leave out one of the two");
         }
         Ok(())
     }
 
-    /// Makes the head that the tensor cores of a device compute as a fast one: exact, of the model's weights
-    /// rounded to bf16.
+    /// Makes the head that the tensor cores of a device compute as a fast one, of the model's weights rounded
+    /// to bf16.
     ///
     /// # Errors
     /// - What the model's weights, or the level, are refused for.
@@ -153,7 +147,7 @@ impl HeadArgs {
     pub(crate) fn rounded(&self, model: &Llama, level: Level) -> Result<ModelHead> {
         self.check_flags()?;
         let rounded = |weights: Vec<f32>| weights.into_iter().map(bf16::from_f32).collect::<Vec<_>>().into();
-        Ok(ModelHead::Exact(exact_of(model, model.vocab(), level, rounded)?))
+        Ok(ModelHead::Auto(Auto::Exact(exact_of(model, model.vocab(), level, rounded)?)))
     }
 
     /// Refuses flags for another kind of head than that which is named, as far as no file is needed to know.
@@ -181,28 +175,21 @@ impl HeadArgs {
         let artefact = open(path)?;
         let kind = match artefact.info().kind {
             ArtefactKind::Clustered(_) => HeadKind::Clustered,
-            _ => HeadKind::Certified,
+            _ => HeadKind::Auto,
         };
-        match (self.head, kind) {
-            (Some(HeadKind::Exact), _) => {
-                return usage("--head-file is for --head certified or clustered; leave out one of the two");
-            }
-            (Some(named), kind) if named != kind => {
-                let file = artefact.info().kind.name();
-                return usage(&format!(
-                    "the file of --head-file is of a {file} head; name it by --head {file}"
-                ));
-            }
-            (_, HeadKind::Certified) if self.probes.is_some() => {
+        if self.head.is_some_and(|named| named != kind) {
+            let kind = kind.name();
+            return usage(&format!("the file of --head-file is for --head {kind}; name it so"));
+        }
+        if kind == HeadKind::Auto {
+            if self.probes.is_some() {
                 return usage(
-                    "--probes is for a clustered head, and the file of --head-file is of a certified one",
+                    "--probes is for a clustered head, and the file of --head-file is for --head auto",
                 );
             }
-            _ => {}
-        }
-        if kind == HeadKind::Certified {
             let certified = artefact.certified(exact(model, model.vocab(), level)?);
-            return Ok(Some(ModelHead::Certified(certified.map_err(|error| of_file(path, error))?)));
+            let certified = certified.map_err(|error| of_file(path, error))?;
+            return Ok(Some(ModelHead::Auto(Auto::Certified(certified))));
         }
         let exact = exact(model, model.vocab(), level)?;
         let clusters = artefact.clusters(&exact).map_err(|error| of_file(path, error))?;
@@ -270,9 +257,8 @@ impl ModelHead {
     pub fn new(kind: HeadKind, model: &Llama, vocab: usize, level: Level) -> Result<Self> {
         let exact = exact(model, vocab, level)?;
         Ok(match kind {
-            HeadKind::Exact => ModelHead::Exact(exact),
+            HeadKind::Auto => ModelHead::Auto(Auto::new(exact)),
             HeadKind::Fast => return Err(Error::Usage(NEEDS_TENSOR_CORES.to_owned())),
-            HeadKind::Certified => ModelHead::Certified(Certified::new(exact)),
             HeadKind::Clustered => {
                 let reason = "a clustered head takes its clusters from a file; build it by \
                               `gumball head build --kind clustered`, and name it by --head-file";
@@ -285,8 +271,7 @@ impl ModelHead {
     #[must_use]
     pub fn head(&self) -> Head<'_> {
         match self {
-            ModelHead::Exact(exact) => exact.into(),
-            ModelHead::Certified(certified) => certified.into(),
+            ModelHead::Auto(auto) => auto.into(),
             ModelHead::Clustered(clustered) => (&**clustered).into(),
         }
     }
@@ -295,8 +280,7 @@ impl ModelHead {
     #[must_use]
     pub fn kind(&self) -> HeadKind {
         match self {
-            ModelHead::Exact(_) => HeadKind::Exact,
-            ModelHead::Certified(_) => HeadKind::Certified,
+            ModelHead::Auto(_) => HeadKind::Auto,
             ModelHead::Clustered(_) => HeadKind::Clustered,
         }
     }
@@ -304,8 +288,7 @@ impl ModelHead {
     /// Returns its weights.
     pub(crate) fn weights(&self) -> &Weights<'static> {
         match self {
-            ModelHead::Exact(exact) => exact.weights(),
-            ModelHead::Certified(certified) => certified.exact().weights(),
+            ModelHead::Auto(auto) => auto.exact().weights(),
             ModelHead::Clustered(clustered) => clustered.weights(),
         }
     }
@@ -323,7 +306,7 @@ impl ModelHead {
     #[must_use]
     pub fn figures(&self, counts: HeadCounts, tokens: usize) -> HeadFigures {
         let screen_bytes = match self {
-            ModelHead::Certified(certified) => certified.screen_bytes(),
+            ModelHead::Auto(Auto::Certified(certified)) => certified.screen_bytes(),
             _ => 0,
         };
         let head = self.head();

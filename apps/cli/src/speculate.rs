@@ -40,8 +40,8 @@ pub struct SpeculateArgs {
     /// Each draft is what the request would draw from its row.
     #[arg(long, value_name = "FILE", group = "drafter")]
     pub draft_model: Option<PathBuf>,
-    /// Make the draft model's logits by a head of Gumball's from its weights as f32, on the CPU: exact or
-    /// certified; if absent, by its own product
+    /// Make the draft model's logits by a head of Gumball's from its weights as f32, on the CPU: auto; if
+    /// absent, by its own product
     #[arg(long, value_name = "KIND", requires = "draft_model", hide_short_help = true)]
     pub draft_head: Option<HeadKind>,
     /// Draft at most N tokens for a pass of the model, 1 to 16
@@ -62,7 +62,7 @@ impl SpeculateArgs {
     /// - [`Error::Usage`] for a draft model with a fast head: the host computes it.
     pub fn check(&self, params: &SamplingParams) -> Result<()> {
         if self.draft_head == Some(HeadKind::Fast) {
-            let reason = "the head of a draft model is computed on the CPU, also with --device; take --draft-head exact or certified";
+            let reason = "the head of a draft model is computed on the CPU, also with --device; take --draft-head auto";
             return Err(Error::Usage(reason.to_owned()));
         }
         let parameter = match (&self.speculate, &self.draft_model) {

@@ -1,5 +1,5 @@
-//! `gumball head` builds the file of a certified or clustered head from a model's weights, prints its
-//! contents, and checks it.
+//! `gumball head` builds the file of a head's screen or clusters from a model's weights, prints its contents,
+//! and checks it.
 
 use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
@@ -37,14 +37,14 @@ pub enum Command {
     Inspect(InspectArgs),
     /// Check that an artefact holds what was written and, with a model, what its weights give
     Verify(VerifyArgs),
-    /// Compare a head's tokens with the exact head's, over the hidden states of a text
+    /// Compare a head's tokens with those of all logits, over the hidden states of a text
     Check(CheckArgs),
 }
 
 /// For which head an artefact is.
 #[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ArtefactKind {
-    /// For `--head certified`: a copy of the weights in 8 bits, with bounds of its errors
+    /// For `--head auto`: its screen, a copy of the weights in 8 bits, with bounds of its errors
     Certified,
     /// For `--head clustered`: clusters of tokens of equal size, with their centroids
     Clustered,

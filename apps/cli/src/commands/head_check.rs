@@ -65,10 +65,9 @@ struct Report {
 /// How a head agrees with the exact one; shares of positions, from 0 to 1.
 #[derive(Debug, Serialize)]
 struct Agreement {
-    /// Clusters that are probed; absent for a certified head.
+    /// Clusters that are probed; absent for a screen.
     probes: Option<usize>,
-    /// The weights and centroids that a row reads, as a share of all weights' bytes; absent for a certified
-    /// head.
+    /// The weights and centroids that a row reads, as a share of all weights' bytes; absent for a screen.
     bytes: Option<f64>,
     /// Positions at which the greedy token is the exact head's.
     greedy: f64,
@@ -103,7 +102,7 @@ pub fn run(args: &CheckArgs, out: &mut dyn Write) -> Result<()> {
     let is_clustered = matches!(artefact.info().kind, Kind::Clustered(_));
     if !is_clustered && !args.probes.is_empty() {
         return Err(Error::Usage(
-            "--probes is for a clustered head, and this artefact is of a certified one".to_owned(),
+            "--probes is for a clustered head, and this artefact has a screen".to_owned(),
         ));
     }
     let path = match &args.model {
@@ -199,7 +198,7 @@ fn show(report: &Report, out: &mut dyn Write) -> Result<()> {
     let share = |share: Option<f64>| share.map_or("-".to_owned(), |share| format!("{share:.3}"));
     writeln!(
         out,
-        "{} head{}, {} positions: shares of those with the exact head's token\n",
+        "{} head{}, {} positions: shares of those with the token of all logits\n",
         report.head,
         report.device.as_ref().map_or(String::new(), |device| format!(" on {device}")),
         report.positions

@@ -52,21 +52,25 @@ fn the_text_is_the_same_for_every_level_and_thread_count() {
 }
 
 #[test]
-fn the_certified_head_writes_the_text_of_the_exact_head_from_fewer_bytes() {
+fn a_screen_writes_the_text_of_all_logits_from_fewer_bytes() {
     for settings in [&["--temperature", "0"][..], &["--top-k", "50", "--top-p", "0.9"]] {
         let args = [&[PROMPT, "--seed", "42", "--max-tokens", "24"], settings].concat();
-        let exact = json(&[&args[..], &["--head", "exact"]].concat());
-        let certified = json(&[&args[..], &["--head", "certified"]].concat());
-        assert_eq!(certified["tokens"], exact["tokens"], "{settings:?}");
-        let (of_exact, of_certified) = (&exact["head"], &certified["head"]);
-        assert_eq!((&of_exact["kind"], &of_certified["kind"]), (&"exact".into(), &"certified".into()));
-        assert_eq!(of_certified["whole_rows"], 0, "{of_certified}");
+        let screened = json(&[&args[..], &["--head", "auto"]].concat());
+        // Such logprobs need all logits.
+        let whole = json(&[&args[..], &["--head", "auto", "--logprobs", "raw"]].concat());
+        let ids = |text: &Value| -> Vec<Value> {
+            text["tokens"].as_array().unwrap().iter().map(|token| token["id"].clone()).collect()
+        };
+        assert_eq!(ids(&screened), ids(&whole), "{settings:?}");
+        let (of_whole, of_screened) = (&whole["head"], &screened["head"]);
+        assert_eq!((&of_whole["kind"], &of_screened["kind"]), (&"auto".into(), &"auto".into()));
+        assert_eq!((&of_whole["certified_rows"], &of_screened["whole_rows"]), (&0.into(), &0.into()));
         let bytes = |head: &Value| head["bytes_a_token"].as_f64().unwrap();
         // The weights are f32 here, of which a code is a quarter.
-        assert!(bytes(of_certified) < 0.28 * bytes(of_exact), "{of_exact}, {of_certified}");
+        assert!(bytes(of_screened) < 0.28 * bytes(of_whole), "{of_whole}, {of_screened}");
     }
     // A nucleus needs the sum of all weights.
-    let args = [PROMPT, "--seed", "42", "--max-tokens", "2", "--top-p", "0.9", "--head", "certified"];
+    let args = [PROMPT, "--seed", "42", "--max-tokens", "2", "--top-p", "0.9", "--head", "auto"];
     assert_eq!(json(&args)["head"]["certified_rows"], 0);
 }
 
@@ -82,7 +86,7 @@ fn all_that_acts_is_said_and_no_rate_is_told_of_a_single_token() {
     assert!(one.contains("temperature 0.7 and top-p 0.9 are for calls without such parameters"), "{one}");
     assert!(one.contains("1 token, ended by") && one.contains("the first after"), "{one}");
     assert!(!one.contains("a second") && !one.contains("head"), "{one}");
-    let two = said(&["--max-tokens", "2", "--head", "exact"]);
+    let two = said(&["--max-tokens", "2", "--head", "auto"]);
     assert!(two.contains("temperature 0.7, top_p 0.9, and nothing else"), "{two}");
     assert!(!two.contains("without such parameters"), "{two}");
     assert!(two.contains("a second") && two.contains("may be another than without --head"), "{two}");

@@ -48,13 +48,13 @@ fn a_file_gives_the_text_of_the_head_that_it_was_built_for() {
         assert!(succeeds(&["head", "verify", &file, "--model", &model]).contains(name));
         for setting in [&["--temperature", "0"][..], &["--temperature", "0.8", "--seed", "3"]] {
             let args = [&["--model", &model], setting].concat();
-            let certified = texts(&[&args[..], &["--head", "certified"]].concat());
+            let made = texts(&[&args[..], &["--head", "auto"]].concat());
             let of_file = texts(&[&args[..], &["--head-file", &file]].concat());
-            assert_eq!(of_file["tokens"], certified["tokens"]);
-            assert_eq!(of_file["head"], certified["head"]);
+            assert_eq!(of_file["tokens"], made["tokens"]);
+            assert_eq!(of_file["head"], made["head"]);
             assert!(of_file["head"]["certified_rows"].as_u64() > Some(0), "{}", of_file["head"]);
             let drafted = texts(&[&args[..], &["--head-file", &file, "--speculate", "ngram"]].concat());
-            assert_eq!(drafted["tokens"], certified["tokens"]);
+            assert_eq!(drafted["tokens"], made["tokens"]);
         }
     }
 }
@@ -68,8 +68,8 @@ fn a_file_of_another_model_or_a_damaged_one_is_refused() {
     succeeds(&["head", "build", "--model", &own, "--out", &file]);
     let said = refuses(&["generate", "x", "--model", &other, "--head-file", &file]);
     assert!(said.contains("it is of another head: the weights it was built from: SHA-256"), "{said}");
-    let said = refuses(&["generate", "x", "--model", &own, "--head", "exact", "--head-file", &file]);
-    assert!(said.contains("--head-file is for --head certified"), "{said}");
+    let said = refuses(&["generate", "x", "--model", &own, "--head", "clustered", "--head-file", &file]);
+    assert!(said.contains("the file of --head-file is for --head auto"), "{said}");
     assert!(
         finds_wanting(&["head", "verify", &file, "--model", &other])
             .contains("the weights it was built from")
@@ -169,11 +169,11 @@ fn a_file_of_clusters_is_built_shown_verified_used_and_compared() {
 
     for setting in [&["--temperature", "0"][..], &["--temperature", "0.8", "--seed", "3"]] {
         let args = [&["--model", &model], setting].concat();
-        let exact = texts(&[&args[..], &["--head", "exact"]].concat());
-        assert_eq!(exact["head"]["approximate"], false);
-        // All clusters are the exact head; a few are the same text with drafts and without.
+        let auto = texts(&[&args[..], &["--head", "auto"]].concat());
+        assert_eq!(auto["head"]["approximate"], false);
+        // All clusters are all logits; a few are the same text with drafts and without.
         let all = texts(&[&args[..], &["--head-file", &file, "--probes", "34"]].concat());
-        assert_eq!(all["tokens"], exact["tokens"]);
+        assert_eq!(all["tokens"], auto["tokens"]);
         let few = [&args[..], &["--head", "clustered", "--head-file", &file, "--probes", "4"]].concat();
         let of_few = texts(&few);
         assert_eq!(
@@ -181,8 +181,8 @@ fn a_file_of_clusters_is_built_shown_verified_used_and_compared() {
             (&"clustered".into(), &true.into())
         );
         assert!(of_few["head"]["clustered_rows"].as_u64() > Some(0), "{}", of_few["head"]);
-        let bytes = |text: &Json| text["head"]["bytes_a_token"].as_f64().expect("a number");
-        assert!(bytes(&of_few) < bytes(&exact) / 3.0, "{} of {}", bytes(&of_few), bytes(&exact));
+        let (bytes, whole) = (of_few["head"]["bytes_a_token"].as_f64().expect("a number"), 265 * 32 * 4);
+        assert!(bytes < f64::from(whole) / 3.0, "{bytes} of {whole}");
         let drafted = texts(&[&few[..], &["--speculate", "ngram"]].concat());
         assert_eq!(drafted["tokens"], of_few["tokens"]);
     }
@@ -212,14 +212,13 @@ fn a_file_of_clusters_is_built_shown_verified_used_and_compared() {
     let with = |args: &[&'static str]| [&generate[..], args].concat();
     says(&with(&["--head", "clustered"]), "gumball head build --kind clustered");
     says(&with(&["--probes", "3"]), "--probes is for a clustered head; add --head-file FILE");
-    says(&[&generate[..], &["--head", "certified", "--head-file", &file]].concat(), "is of a clustered head");
-    says(&[&generate[..], &["--head", "exact", "--head-file", &file]].concat(), "leave out one of the two");
+    says(&[&generate[..], &["--head", "auto", "--head-file", &file]].concat(), "is for --head clustered");
     says(
         &[&generate[..], &["--head-file", &file, "--probes", "35"]].concat(),
         "probes is 35, but must be in 1..=34",
     );
-    says(&[&generate[..], &["--head-file", &certified, "--probes", "3"]].concat(), "is of a certified one");
-    says(&[&check[..], &["--probes", "3"]].concat(), "this artefact is of a certified one");
+    says(&[&generate[..], &["--head-file", &certified, "--probes", "3"]].concat(), "is for --head auto");
+    says(&[&check[..], &["--probes", "3"]].concat(), "this artefact has a screen");
     says(&[&build[..], &["--capacity", "266"]].concat(), "capacity is 266, but must be in 1..=265");
     let other = files.write("other.gguf", &head_model::model(GgmlDType::F32, 70, false));
     says(&["generate", "x", "--model", &other, "--head-file", &file], "it is of another head");

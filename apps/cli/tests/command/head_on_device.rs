@@ -48,19 +48,20 @@ fn a_head_on_a_device_writes_the_text_that_it_writes_on_the_cpu() {
     succeeds(&[&build[..], &["--capacity", "8", "--iterations", "4"]].concat());
     let certified = files.name("tiny.head");
     succeeds(&["head", "build", "--model", &model, "--out", &certified]);
-    let heads: [&[&str]; 4] = [
-        &["--head", "exact"],
-        &["--head", "certified"],
+    let heads: [&[&str]; 3] = [
+        &["--head", "auto"],
         &["--head-file", &certified],
         &["--head", "clustered", "--head-file", &clusters, "--probes", "9"],
     ];
     for setting in SETTINGS {
-        let exact = text(&[&["--model", &model], setting, heads[0]]);
+        // All clusters are all logits.
+        let all = ["--head-file", &clusters, "--probes", "34"];
+        let exact = text(&[&["--model", &model], setting, &all]);
         for head in heads {
             let args = [&["--model", &model][..], setting, head];
             let (host, there) = (text(&args), text(&[&args[..], &[THERE]].concat()));
             assert_eq!(there["tokens"], host["tokens"], "{setting:?}, {head:?}");
-            let is_clustered = head == heads[3];
+            let is_clustered = head == heads[2];
             assert!(is_clustered || there["tokens"] == exact["tokens"], "{setting:?}, {head:?}");
             assert_eq!(there["device"], "emulated");
             let figures = [&host["head"], &there["head"]];
@@ -73,7 +74,7 @@ fn a_head_on_a_device_writes_the_text_that_it_writes_on_the_cpu() {
             let count = |name: &str| figures[1][name].as_u64().expect("a count");
             let rows = ["whole_rows", "certified_rows", "clustered_rows"].map(count).iter().sum::<u64>();
             assert_eq!(rows, TOKENS, "{there}");
-            if is_clustered || head == heads[0] {
+            if is_clustered {
                 assert_eq!(of_device, of_host, "{setting:?}, {head:?}");
             } else {
                 // A row of the screen has 64 codes, of which 32 are padding, and three numbers. Rows with too
@@ -157,16 +158,15 @@ fn what_no_device_or_no_host_computes_is_refused_with_what_to_do() {
         let said = refuses(&[&["generate", "x", "--model", &model], args].concat());
         assert!(said.contains(what), "{args:?}: {said}");
     };
-    says(&["--head", "fast"], "add --device cuda, or take --head exact");
-    says(&["--draft-model", &model, "--draft-head", "fast"], "take --draft-head exact or certified");
+    says(&["--head", "fast"], "add --device cuda, or take --head auto");
+    says(&["--draft-model", &model, "--draft-head", "fast"], "take --draft-head auto");
     if emulated() {
         let on_device = |args: &[&'static str]| [THERE, args].concat();
-        let file = "--head-file is for --head certified or clustered";
+        let file = "--head-file is for --head auto or clustered";
         says(&on_device(&["--head", "fast", "--head-file", "x"]), file);
         says(&on_device(&["--head", "fast", "--probes", "3"]), "--probes is for a clustered head");
         says(&on_device(&["--head", "clustered"]), "gumball head build --kind clustered");
-        let penalised =
-            on_device(&["--head", "exact", "--route", "probabilities", "--presence-penalty", "1"]);
+        let penalised = on_device(&["--head", "auto", "--route", "probabilities", "--presence-penalty", "1"]);
         says(&penalised, "take the route race");
     }
 }

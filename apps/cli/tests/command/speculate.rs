@@ -8,7 +8,7 @@ use gumball_cli::model::{Gguf, Llama, ROWS_LIKE_ONE};
 use serde_json::Value as Json;
 
 use crate::made;
-use crate::support::{Files, gumball, refuses, uniform};
+use crate::support::{Files, gumball, refuses, succeeds, uniform};
 use crate::tiny;
 
 /// A whole block of the K-quants.
@@ -70,27 +70,30 @@ fn drafts_change_no_token_of_a_text_that_a_head_writes() {
     let files = Files::new();
     let target = files.write("target.gguf", &model(GgmlDType::F32));
     let near = files.write("near.gguf", &model_with(GgmlDType::F32, &PIECES, 0.1));
-    assert!(!refuses(&["generate", "x", "--model", &target, "--draft-head", "exact"]).is_empty());
+    assert!(!refuses(&["generate", "x", "--model", &target, "--draft-head", "auto"]).is_empty());
     let drafters: [&[&str]; 4] = [
         &["--speculate", "ngram"],
         &["--draft-model", &near],
-        &["--draft-model", &near, "--draft-head", "exact", "--drafts", "3"],
-        &["--draft-model", &target, "--draft-head", "certified", "--drafts", "4"],
+        &["--draft-model", &near, "--draft-head", "auto", "--drafts", "3"],
+        &["--draft-model", &target, "--draft-head", "auto", "--drafts", "4"],
     ];
+    // A head of all logits: its one cluster has all ids.
+    let (clusters, ids) = (files.name("clusters"), (3 + 256 + PIECES.len()).to_string());
+    let build = ["head", "build", "--kind", "clustered", "--model", &target, "--out", &clusters];
+    succeeds(&[&build[..], &["--capacity", &ids]].concat());
+    let heads = [&["--head-file", &clusters, "--probes", "1"][..], &["--head", "auto"]];
     let setting = ["--temperature", "0.7", "--top-k", "4", "--logprobs", "processed", "--top-logprobs", "2"];
     for (number, drafter) in drafters.iter().enumerate() {
         let args = [&["--model", &target, "--seed", "5", "--max-tokens", "50"], &setting[..]].concat();
-        let exact = write(&[&args[..], &["--head", "exact"]].concat());
-        for head in ["exact", "certified"] {
-            let (accepted, drafted) = same_text(&[&args[..], &["--head", head]].concat(), drafter);
-            let text = write(&[&args[..], &["--head", head], drafter].concat());
-            assert_eq!(text["tokens"], exact["tokens"], "{head}, {drafter:?}");
+        let exact = write(&[&args[..], heads[0]].concat());
+        for head in heads {
+            let args = [&args[..], head].concat();
+            let (accepted, drafted) = same_text(&args, drafter);
+            let text = write(&[&args[..], drafter].concat());
+            assert_eq!(text["tokens"], exact["tokens"], "{head:?}, {drafter:?}");
             assert!(drafted > 0 && (number != 3 || accepted == drafted), "{accepted} of {drafted}");
-            assert_eq!(text["head"]["certified_rows"].as_u64() > Some(0), head == "certified");
-            assert_eq!(
-                text["draft_head"]["kind"].as_str(),
-                [None, None, Some("exact"), Some("certified")][number]
-            );
+            assert_eq!(text["head"]["certified_rows"].as_u64() > Some(0), head == heads[1]);
+            assert_eq!(text["draft_head"]["kind"].as_str(), (number > 1).then_some("auto"));
         }
     }
 }
