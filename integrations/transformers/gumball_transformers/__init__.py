@@ -11,10 +11,10 @@
 
     ids = model.generate(**inputs, do_sample=True, top_p=0.9, seed=7, custom_generate=FOLDER, trust_remote_code=True)
 
-`replace_head` puts a `Head` in the place of a model's output layer. `generate` then draws from hidden states, and a certified
-head reads about half of the layer's weights for a token, a clustered one a part of them, approximately::
+`replace_head` puts a `Head` in the place of a model's output layer. `generate` then draws from hidden states: an auto head
+reads about half of the layer's weights for a token, a clustered one a part of them, approximately::
 
-    with replace_head(model, kind="certified"):
+    with replace_head(model):
         ids = generate(model, SamplingParams(temperature=0.8, seed=7), **inputs)
 
 What it takes of transformers' list of processors is in :mod:`.params`, and the rows of a call in :mod:`.sequences`. Importing this module imports torch and transformers.

@@ -121,12 +121,12 @@ class ReplacedHead:
         self.restore()
 
 
-def replace_head(model: Any, *, head: Head | None = None, kind: str = "exact", **arguments: Any) -> ReplacedHead:
+def replace_head(model: Any, *, head: Head | None = None, kind: str = "auto", **arguments: Any) -> ReplacedHead:
     """Puts a `Head` over the weights of a model's output layer in its place, and returns what undoes that.
 
     model: a model of transformers on the CPU whose output layer (`get_output_embeddings()`, for most models `lm_head`) is a torch.nn.Linear;
     its weight may be tied to the embedding. The weight is borrowed and stays the model's; a clustered head has a copy, in the order of its clusters.
-    kind: "exact", "certified" or "clustered". arguments: those of Head.exact, Head.certified or Head.clustered, but for weights, bias and in_place. head: a head over these weights that was made before, instead, of which in_place was False.
+    kind: "auto" or "clustered". arguments: those of Head.auto or Head.clustered, but for weights, bias and in_place. head: a head over these weights that was made before, instead, of which in_place was False.
 
     Replaced is this one module of the model. Its logits are then float32, in another order of adding than torch's, so their last bits, and
     in rare cases tokens, are others than without; they are the same on every machine and in every batch. `generate` of `gumball_transformers` draws from hidden states, and
@@ -141,12 +141,12 @@ def replace_head(model: Any, *, head: Head | None = None, kind: str = "exact", *
         raise TypeError(f"the model's output layer must be a torch.nn.Linear, not {type(layer).__name__}")
     if arguments.get("in_place"):
         raise ValueError("in_place is True, but must be False: the rows of the layer stay where the model reads them")
-    if kind not in ("exact", "certified", "clustered"):
-        raise ValueError(f'kind is {kind!r}, but must be "exact", "certified" or "clustered"')
+    if kind not in ("auto", "clustered"):
+        raise ValueError(f'kind is {kind!r}, but must be "auto" or "clustered"')
     if head is None:
         bias = None if layer.bias is None else layer.bias.detach().float()
         head = getattr(Head, kind)(layer.weight, bias=bias, **arguments)
-    elif arguments or kind != "exact":
+    elif arguments or kind != "auto":
         raise ValueError(f"{next(iter(arguments), 'kind')} is for a head that is made here, but head is given")
     elif (head.vocab, head.width) != tuple(layer.weight.shape):
         raise ValueError(f"head is [{head.vocab}, {head.width}], but must be {list(layer.weight.shape)}, as the layer")

@@ -48,7 +48,7 @@ def by_hand(model: Any, prompt: list[int], params: SamplingParams, steps: int, d
 @pytest.mark.parametrize("head", [False, True])
 def test_generate_draws_what_a_sampler_draws(model: Any, head: bool) -> None:
     ids = torch.tensor([[5, 6, 7, 8, 9, 10], [0, 0, 0, 7, 8, 9]])
-    with replace_head(model, kind="certified") if head else contextlib.nullcontext():
+    with replace_head(model) if head else contextlib.nullcontext():
         seen = generate(model, REPEATS, input_ids=ids[:, 3:], attention_mask=torch.ones(2, 3), max_new_tokens=8)
         for row in range(2):
             assert seen[row, 3:].tolist() == by_hand(model, ids[row, 3:].tolist(), REPEATS, 8, row)
@@ -172,7 +172,7 @@ def test_what_does_not_fit_is_told(model: Any) -> None:
 
 
 @pytest.mark.parametrize("tied", [False, True])
-@pytest.mark.parametrize("kind", ["certified", "clustered"])
+@pytest.mark.parametrize("kind", ["auto", "clustered"])
 def test_a_head_takes_the_place_of_the_output_layer_until_it_is_restored(tied: bool, kind: str) -> None:
     model, ids = made(tie_word_embeddings=tied), torch.tensor([[5, 6, 7], [1, 2, 3]])
     layer, more = model.lm_head, dict(capacity=8, probes=16, special_ids=[0]) if kind == "clustered" else {}
@@ -271,16 +271,16 @@ def test_a_head_reads_a_prompt_in_chunks(model: Any) -> None:
 def test_a_head_that_does_not_fit_and_edits_of_logits_that_are_not_there_are_refused(model: Any) -> None:
     moved = Head.clustered(torch.clone(model.lm_head.weight.detach()), capacity=8, in_place=True)
     cases: list[tuple[dict[str, Any], str]] = [
-        ({"head": Head.exact(np.zeros((600, 40), np.float32))}, r"head is \[600, 40\], but must be \[128, 32\]"),
+        ({"head": Head.auto(np.zeros((600, 40), np.float32))}, r"head is \[600, 40\], but must be \[128, 32\]"),
         ({"head": moved}, "head has permuted the rows of its weights in place"),
-        ({"head": moved, "kind": "certified"}, "kind is for a head that is made here"),
+        ({"head": moved, "kind": "clustered"}, "kind is for a head that is made here"),
         ({"kind": "fast"}, "kind is 'fast', but must be"),
         ({"kind": "clustered", "in_place": True}, "in_place is True, but must be False"),
     ]
     for given, text in cases:
         with pytest.raises(ValueError, match=text):
             replace_head(model, **given)
-    head = Head.certified(model.lm_head.weight)
+    head = Head.auto(model.lm_head.weight)
     with replace_head(model, head=head) as replaced:
         assert replaced.head is head
         for more, text in (

@@ -18,10 +18,10 @@ __all__ = ["HEAD", "AnyHead", "chosen_head", "refuse_head", "refuse_without_logi
 AnyHead = Head | DeviceHead
 
 HEAD = "GUMBALL_VLLM_HEAD"
-"""The environment variable that names the kind of head, and what else its constructor is told: `certified`, or `clustered,file=clusters.safetensors,probes=256`."""
+"""The environment variable that names the kind of head, and what else its constructor is told: `auto`, or `clustered,file=clusters.safetensors,probes=256`."""
 
 # Kinds, and what the variable may tell each.
-_KINDS = {"certified": ("file",), "clustered": ("file", "probes"), "exact": (), "fast": ()}
+_KINDS = {"auto": ("file", "screen"), "clustered": ("file", "probes"), "fast": ()}
 
 
 def chosen_head() -> dict[str, Any] | None:
@@ -35,11 +35,11 @@ def chosen_head() -> dict[str, Any] | None:
         refuse_head(f"the kind must be one of {', '.join(_KINDS)}")
     for word in rest:
         name, _, text = word.partition("=")
-        if not text or name not in ("file", "probes") or (name == "probes" and not text.isdecimal()):
-            refuse_head(f"{word!r} is neither file=PATH nor probes=NUMBER")
+        if not {"file": bool(text), "probes": text.isdecimal(), "screen": text == "off"}.get(name):
+            refuse_head(f"{word!r} is neither file=PATH, probes=NUMBER nor screen=off")
         if name not in _KINDS[kind]:
             refuse_head(f"{name} is not for kind {kind}")
-        options[name] = int(text) if name == "probes" else text
+        options[name] = int(text) if name == "probes" else text if name == "file" else False
     return options
 
 

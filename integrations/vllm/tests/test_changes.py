@@ -54,7 +54,7 @@ class V1:
         self.requests = on(device, rows=self.most, most_drafts=most_drafts, top_n=2, kept=kept, reasoning=REASONING)
         self.given, self.device, self.rng = HIDDEN if with_head else ROWS, device, rng
         if with_head:
-            head = Head.certified(WEIGHTS)
+            head = Head.auto(WEIGHTS)
             self.requests.head = head if device == "cpu" else head.to(device, rows=self.most * (1 + most_drafts))
         self.rows: list[Any] = []
 

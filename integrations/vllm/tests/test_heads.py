@@ -47,9 +47,9 @@ ASKED: list[dict[str, Any]] = [
 
 
 def test_a_model_that_makes_its_logits_otherwise_is_refused(model: Any, tmp_path: Any, monkeypatch: Any) -> None:
-    monkeypatch.setenv(HEAD, "exact")
+    monkeypatch.setenv(HEAD, "auto")
     monkeypatch.setattr(Worker, "load_model", heads.loader(Worker.load_model))
-    with pytest.raises(ValueError, match=f"{HEAD} is 'exact', but RecordedForCausalLM changes logits"):
+    with pytest.raises(ValueError, match=f"{HEAD} is 'auto', but RecordedForCausalLM changes logits"):
         recorded_model.engine(recorded_model.write(tmp_path, model))
     cleanup_dist_env_and_memory()
 
@@ -76,9 +76,9 @@ def test_what_an_engine_with_a_head_cannot_be_is_refused(monkeypatch: Any) -> No
             heads.refuse_configuration(config)
 
 
-@pytest.fixture(scope="module", params=["certified", "clustered"])
+@pytest.fixture(scope="module", params=["auto", "clustered"])
 def served(request: Any, model: Any, tmp_path_factory: Any) -> Iterator[Any]:
-    """An engine with a head, and an exact head over the same weights."""
+    """An engine with a head, and a head of all logits over the same weights."""
     with safe_open(model / "model.safetensors", "pt") as file:
         weights = file.get_tensor("model.embed_tokens.weight")
     setting = request.param
@@ -92,7 +92,7 @@ def served(request: Any, model: Any, tmp_path_factory: Any) -> Iterator[Any]:
         patch.setattr(Worker, "load_model", heads.loader(Worker.load_model))
         options = {"dtype": "float32", "enforce_eager": True, "max_model_len": 512, "max_num_seqs": 8}
         for llm in closing(LLM(str(model), max_logprobs=200, **options)):
-            yield llm, gumball.Head.exact(weights)
+            yield llm, gumball.Head.auto(weights, screen=False)
 
 
 def test_tokens_are_those_of_the_head(served: Any, monkeypatch: Any) -> None:
@@ -131,7 +131,7 @@ def test_tokens_are_those_of_the_head(served: Any, monkeypatch: Any) -> None:
                 alone.shorten(1)
                 alone.push(token)
         pool.release(slot)
-    if head.kind == "certified":
+    if head.kind == "auto":
         assert counts["tokens of the exact head"] == counts["tokens"]
     else:
         assert 0.6 < counts["tokens of the exact head"] / counts["tokens"] < 1
@@ -167,7 +167,8 @@ def test_what_a_head_has_not_is_refused(served: Any) -> None:
 def test_the_setting(monkeypatch: Any) -> None:
     for value, wanted in (
         ("", None),
-        ("certified", {"kind": "certified"}),
+        ("auto", {"kind": "auto"}),
+        ("auto,screen=off", {"kind": "auto", "screen": False}),
         (
             "clustered,file=a/b=c.safetensors,probes=256",
             {"kind": "clustered", "file": "a/b=c.safetensors", "probes": 256},
@@ -176,9 +177,10 @@ def test_the_setting(monkeypatch: Any) -> None:
         monkeypatch.setenv(HEAD, value)
         assert chosen_head() == wanted
     for value, what in (
-        ("clusters", "the kind must be one of certified"),
+        ("clusters", "the kind must be one of auto"),
         ("clustered,probes=-3", "'probes=-3' is neither"),
         ("clustered,256", "'256' is neither"),
+        ("auto,screen=on", "'screen=on' is neither"),
         ("fast,probes=3", "probes is not for kind fast"),
     ):
         monkeypatch.setenv(HEAD, value)
@@ -187,7 +189,7 @@ def test_the_setting(monkeypatch: Any) -> None:
 
 
 def test_the_place_is_taken_where_a_head_is_asked_for() -> None:
-    for value, wanted in (("certified", "gumball_vllm.heads"), ("", "vllm.v1.worker.gpu_worker")):
+    for value, wanted in (("auto", "gumball_vllm.heads"), ("", "vllm.v1.worker.gpu_worker")):
         done = subprocess.run(
             [sys.executable, "-c", PROGRAM], capture_output=True, text=True, env=os.environ | {HEAD: value}
         )

@@ -59,7 +59,7 @@ class Runner:
         )
         self.given = HIDDEN if with_head else ROWS
         if with_head:
-            head = gumball.Head.certified(WEIGHTS)
+            head = gumball.Head.auto(WEIGHTS)
             self.sequences.head = head.to("emulated", rows=MOST * (1 + most_drafts))
         sampler = Sampler.__new__(Sampler)
         sampler.__dict__ |= {

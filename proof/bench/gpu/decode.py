@@ -157,7 +157,7 @@ def heads_of(model, rows):
     return {
         "exact": DeviceHead(weight, rows=rows),
         "fast": DeviceHead(weight, rows=rows, fast=True),
-        "certified": Head.certified(host).to("cuda:0", rows=rows, weights=weight),
+        "certified": Head.auto(host).to("cuda:0", rows=rows, weights=weight),
         "clustered": clustered.to("cuda:0", rows=rows, weights=weight),
     }
 
