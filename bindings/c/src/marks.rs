@@ -45,9 +45,14 @@ fn evidence_of(key: u32, evidence: gumball_detect::Evidence) -> Evidence {
 
 fn mark(c: Caller<'_>, scheme: *const c_char, params: Option<&Params>) -> Result<(Scheme, Watermark)> {
     let scheme = c.optional_text("scheme", scheme)?.map_or(Ok(Scheme::default()), str::parse)?;
-    let watermark = require("params.watermark", require("params", params)?.inner.watermark)?;
+    let watermark = watermark_of("params.watermark", require("params", params)?)?;
     watermark.validate()?;
     Ok((scheme, watermark))
+}
+
+/// Returns the watermark of parameters that must have one.
+pub(crate) fn watermark_of(parameter: &'static str, params: &Params) -> Result<Watermark> {
+    require(parameter, params.inner.watermark.own())
 }
 
 /// Looks for the mark of any of some keys in the ids after a prompt of prompt_len, 0 where it is not known.

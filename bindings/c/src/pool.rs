@@ -12,6 +12,7 @@ use gumball_engine::{Place, Slot, Widths};
 use crate::device::Device;
 use crate::error::{Code, Result, refuse, words};
 use crate::ffi::{Caller, call, end, make, require};
+use crate::marks;
 use crate::params::Params;
 use crate::ranks::{Joined, Ranks};
 use crate::state::{State, read_state};
@@ -73,6 +74,11 @@ pub struct PoolConfig {
     /// Of a device: how many tokens a history can grow by before it is moved, which waits for the device, in
     /// 1..2^31; 0: 4096.
     pub history_growth: usize,
+    /// Parameters whose watermark is that of requests that name none; NULL: there is none. A request whose
+    /// watermark is false in JSON has none.
+    pub watermark: *const Params,
+    /// Above 0: such a request is GUMBALL_OUT_OF_RANGE.
+    pub enforce_all: u32,
 }
 
 versioned!(PoolConfig, "gumball_pool_config", history_growth: usize);
@@ -108,6 +114,10 @@ impl PoolConfig {
         let mut config = gumball_engine::PoolConfig::new(self.vocab);
         config.widths = Widths { top_n: self.top_n, ids: self.ids };
         config.kept = self.kept > 0;
+        let watermark =
+            c.handle(self.watermark).map(|params| marks::watermark_of("watermark.watermark", params));
+        config.watermark = watermark.transpose()?;
+        config.enforce_all = self.enforce_all > 0;
         config.slots = or(self.slots, config.slots);
         if let Some(route) = c.optional_text("route", self.route)? {
             config.route = route.parse()?;

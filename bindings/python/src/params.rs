@@ -4,7 +4,7 @@
 //! request.
 
 use gumball_engine::unstable::{Field, Parameters, meant, nearest, quoted};
-use gumball_engine::{Error, Filter, FilterOrder, LogprobMode, MAX_VOCAB, SamplingParams};
+use gumball_engine::{Error, Filter, FilterOrder, LogprobMode, MAX_VOCAB, Mark, SamplingParams, Watermark};
 use pyo3::exceptions::{PyAttributeError, PyTypeError};
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -71,10 +71,16 @@ fn set(field: Field<'_>, it: &Bound<'_, PyAny>, name: &'static str) -> PyResult<
         Field::Dry(field) => *field = part(it, name, "a gumball.Dry")?,
         Field::Section(field) => *field = Some(part(it, name, "a gumball.Section")?),
         Field::Loops(field) => *field = Some(part(it, name, "a gumball.Loops")?),
-        Field::Watermark(field) => *field = Some(part(it, name, "a gumball.Watermark")?),
+        Field::Watermark(field) if is_truth(it) && !it.is_truthy()? => *field = Mark::Off,
+        Field::Watermark(field) => *field = Mark::Own(watermark(it)?),
         Field::Logprobs(field) => *field = Some(part(it, name, "a gumball.LogprobsParams")?),
     }
     Ok(())
+}
+
+/// Reads a watermark.
+pub fn watermark(it: &Bound<'_, PyAny>) -> PyResult<Watermark> {
+    part(it, "watermark", "a gumball.Watermark or False")
 }
 
 /// Returns a float that is an integer as one; any other object as it is.

@@ -47,6 +47,36 @@ def test_rows_say_that_they_are_marked_and_seeds_do_not_matter() -> None:
     assert out.tokens[0] == out.tokens[1]
 
 
+def test_a_pool_marks_requests_that_name_no_mark() -> None:
+    mark, own = (Watermark(key=key, context=2, scope="both") for key in (21, 22))
+    pool = Pool(len(ROW), slots=4, watermark=mark)
+    named = [SamplingParams(seed=1, watermark=it) for it in (None, False, own)]
+    slots = [pool.admit(params, [5, 6, 7]) for params in named]
+    plain = Pool(len(ROW), slots=4)
+    other = [plain.admit(named[0].replace(watermark=it), [5, 6, 7]) for it in (mark, None, own)]
+    rows = np.stack([ROW] * 3)
+    out = pool.step(rows, slots)
+    assert out.statuses.tolist() == [Status.MARKED, 0, Status.MARKED]
+    assert out.tokens.tolist() == plain.step(rows, other).tokens.tolist()
+    again = pool.resume(named[0], pool.state(slots[0]))
+    assert pool.step(ROW[None], [again]).statuses.tolist() == [Status.MARKED]
+
+    enforcing = Pool(len(ROW), slots=1, watermark=mark, enforce_all=True)
+    with pytest.raises(ValueError, match=r"watermark is false, but must be .*\(enforce_all\)"):
+        enforcing.admit(named[1])
+    assert enforcing.admit(named[0]) == 0
+    with pytest.raises(ValueError, match="watermark.key is 999"):
+        Pool(8, watermark=Watermark(key=999))
+    with pytest.raises(ValueError, match="enforce_all is true, but must be false in a pool without a watermark"):
+        Pool(8, enforce_all=True)
+    with pytest.raises(TypeError, match="watermark"):
+        Pool(8, watermark=True)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="watermark must be a gumball.Watermark or False"):
+        SamplingParams(watermark=True)  # type: ignore[arg-type]
+    assert SamplingParams.from_json(named[1].to_json()) == named[1] != named[0]
+    assert pickle.loads(pickle.dumps(named[1])).watermark is False
+
+
 def test_nothing_shows_the_key() -> None:
     params = SamplingParams(watermark=Watermark(key=21))
     shown = [repr(params), params.to_json(), pickle.dumps(params).hex()]

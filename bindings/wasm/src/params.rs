@@ -2,7 +2,7 @@
 //! everywhere, read by the table.
 
 use gumball_engine::unstable::{Field, Parameter, Parameters};
-use gumball_engine::{Error, FilterOrder, SamplingParams};
+use gumball_engine::{Error, FilterOrder, Mark, SamplingParams};
 use js_sys::{Array, Map};
 use wasm_bindgen::prelude::*;
 
@@ -69,7 +69,8 @@ fn set(field: Field<'_>, it: &JsValue, name: &'static str) -> Result<()> {
         Field::Dry(field) => *field = part(it, name)?,
         Field::Section(field) => *field = Some(part(it, name)?),
         Field::Loops(field) => *field = Some(part(it, name)?),
-        Field::Watermark(field) => *field = Some(part(it, name)?),
+        Field::Watermark(field) if *it == JsValue::FALSE => *field = Mark::Off,
+        Field::Watermark(field) => *field = Mark::Own(part(it, name)?),
         Field::Logprobs(field) => *field = Some(part(it, name)?),
     }
     Ok(())

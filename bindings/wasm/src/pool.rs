@@ -66,7 +66,8 @@ impl Pool {
     /// Throws a GumballError for a value outside its range, and if there is not enough memory for the slots.
     #[wasm_bindgen(constructor)]
     pub fn new(vocab: &Number, options: Option<PoolOptions>) -> Result<Pool> {
-        let options = Options::new(options, &["slots", "top_n", "ids", "kept", "route"])?;
+        let options =
+            Options::new(options, &["slots", "top_n", "ids", "kept", "watermark", "enforce_all", "route"])?;
         let place = Place::Host { threads: Some(1), level: None };
         let mut config = PoolConfig { place, ..PoolConfig::new(integer(vocab, "vocab")?) };
         if let Some(slots) = options.integer("slots")? {
@@ -80,6 +81,9 @@ impl Pool {
             config.route = route.parse()?;
         }
         config.kept = options.truth("kept")?;
+        let watermark = options.get("watermark")?;
+        config.watermark = watermark.map(|it| params::part(&it, "watermark")).transpose()?;
+        config.enforce_all = options.truth("enforce_all")?;
         let keeps = config.kept;
         Ok(Self { inner: Engine::new(config)?, keeps, rows: Rows::default(), out: Outputs::new() })
     }

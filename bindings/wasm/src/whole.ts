@@ -26,9 +26,16 @@ export interface PoolOptions {
   ids?: number;
   /** Whether outputs have the kept sets, which costs a sort of each. */
   kept?: boolean;
+  /** The mark of requests that name none. */
+  watermark?: MarkedBy | null;
+  /** Whether a request that wants no mark is refused. */
+  enforce_all?: boolean;
   /** The way from logits to a token; "race" if left out. */
   route?: string;
 }
+
+/** What a text is marked by. */
+export type MarkedBy = Exclude<SamplingParams["watermark"], false | null | undefined>;
 
 /** What comes with the rows of a batch; options of `Pool.step`. */
 export interface RowOptions {
@@ -287,7 +294,7 @@ export interface Trace {
 /** Options of `detect`. */
 export interface DetectOptions {
   /** What the text would have been drawn with. */
-  watermark?: SamplingParams["watermark"];
+  watermark?: MarkedBy | null;
   /** The ids in front of the text, if they are known. */
   prompt?: Integers | null;
   /** Numbers of keys to look for, in the place of the watermark's own. */

@@ -24,6 +24,18 @@ test("keys of watermarks are taken, and nothing shows them", () => {
   assert.equal(sampler.sample(row), other.sample(row));
 });
 
+test("a pool marks requests that name no mark", () => {
+  const watermark = { key: 3, context: 1, scope: "both" };
+  const pool = new gumball.Pool(50, { slots: 3, watermark });
+  const slots = [undefined, false, watermark].map((own) => pool.admit({ watermark: own, seed: 1 }, [5]));
+  const { statuses, tokens } = pool.step(new Float32Array(150), slots);
+  assert.deepEqual([...statuses], [512, 0, 512]);
+  assert.equal(tokens[0], tokens[2]);
+  const enforcing = new gumball.Pool(50, { slots: 1, watermark, enforce_all: true });
+  assert.throws(() => enforcing.admit({ watermark: false }), (error) => error.parameter === "watermark");
+  assert.throws(() => new gumball.Pool(50, { enforce_all: true }), (error) => error.parameter === "enforce_all");
+});
+
 test("marked texts are found, other engines' too", () => {
   gumball.add_watermark_keys("4 0x0123456789abcdef\n5 00112233445566778899aabbccddeefe");
   const sampler = new gumball.Sampler({ watermark: { key: 5 }, seed: 1 }, 500);

@@ -43,7 +43,7 @@ impl Prepared {
         let mut bias = params.logit_bias.clone();
         bias.sort_unstable_by_key(|(id, _)| *id);
         let (section, loops) = (params.section.clone().map(Arc::new), params.loops.clone().map(Arc::new));
-        let key = params.watermark.map(|watermark| watermark::key(watermark.key)).transpose()?;
+        let key = params.watermark.own().map(|watermark| watermark::key(watermark.key)).transpose()?;
         Ok(Self { params, vocab, filters, reading, is_edited, allowed, bias, section, loops, key })
     }
 

@@ -270,8 +270,8 @@ mod tests {
     use std::f64::consts::LN_2;
 
     use gumball_spec::draw::arrival_by;
-    use gumball_spec::watermark::{add_key, key};
-    use gumball_spec::{Request, Row, SamplingParams, Scope, Status, oracle};
+    use gumball_spec::watermark::{self, add_key};
+    use gumball_spec::{Mark, Request, Row, SamplingParams, Scope, Status, oracle};
     use statrs::function::gamma::gamma_ur;
 
     use super::*;
@@ -310,6 +310,7 @@ mod tests {
     }
 
     /// Draws a text of `count` tokens from the same row.
+        let watermark = watermark.map_or(Mark::Off, Mark::Own);
     fn text(watermark: Option<Watermark>, vocab: u32, count: usize, seed: u64) -> (Vec<u32>, Vec<bool>) {
         let row: Vec<f32> = (0..vocab).map(|id| (id % 7) as f32 * 0.3).collect();
         let params = SamplingParams { watermark, ..SamplingParams::default() };

@@ -5,7 +5,7 @@ use std::time::Duration;
 use gumball_cpu::Level;
 use gumball_dist::{PlannerConfig, Transport, TransportKind};
 use gumball_spec::layout::Widths;
-use gumball_spec::{Error, Result};
+use gumball_spec::{Error, Result, SamplingParams, Watermark, watermark};
 
 use crate::device::{Device, ProgramCommunicator};
 use crate::route::Route;
@@ -29,6 +29,10 @@ pub struct PoolConfig {
     /// Whether outputs tell the [kept set](crate::Outputs::kept) of every row, which costs a sort of it on
     /// the host, and the fastest kernels of a device.
     pub kept: bool,
+    /// The mark of requests that name none.
+    pub watermark: Option<Watermark>,
+    /// Whether no request may be without that mark or one of its own.
+    pub enforce_all: bool,
     /// The route. A device takes [`Route::Race`] and [`Route::Probabilities`].
     pub route: Route,
     /// Where rows are computed.
@@ -37,7 +41,7 @@ pub struct PoolConfig {
 
 impl PoolConfig {
     /// Returns the default for a vocabulary: 256 slots, a place for the token's logprob and none besides, no
-    /// kept sets, the route [`Route::Race`], and the place [`Place::host`].
+    /// kept sets, no mark, the route [`Route::Race`], and the place [`Place::host`].
     #[must_use]
     pub fn new(vocab: usize) -> Self {
         Self {
@@ -45,9 +49,42 @@ impl PoolConfig {
             slots: 256,
             widths: Widths::default(),
             kept: false,
+            watermark: None,
+            enforce_all: false,
             route: Route::Race,
             place: Place::host(),
         }
+    }
+}
+
+/// The mark of a pool's requests that name none (W5), which may be enforced.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct DefaultMark {
+    watermark: Option<Watermark>,
+    enforce_all: bool,
+}
+
+impl DefaultMark {
+    /// Checks the mark of a pool.
+    pub fn new(config: &PoolConfig) -> Result<Self> {
+        let PoolConfig { watermark, enforce_all, .. } = *config;
+        match watermark {
+            Some(mark) => {
+                mark.validate()?;
+                watermark::key(mark.key)?;
+            }
+            None if enforce_all => {
+                return Err(Error::out_of_range("enforce_all", true, "false in a pool without a watermark"));
+            }
+            None => {}
+        }
+        Ok(Self { watermark, enforce_all })
+    }
+
+    /// Returns the parameters that a request has in the pool.
+    pub fn marked(&self, params: SamplingParams) -> Result<SamplingParams> {
+        let watermark = params.watermark.in_pool(self.watermark, self.enforce_all)?;
+        Ok(SamplingParams { watermark, ..params })
     }
 }
 

@@ -187,7 +187,7 @@ pub use gumball_spec::watermark::{
 };
 pub use gumball_spec::{
     Dry, DynamicTemperature, Error, Filter, FilterOrder, HostMatrix, Kind, Layout, LogprobMode, LogprobModes,
-    LogprobsParams, Loops, MAX_VOCAB, Mirostat, NONE, RanksError, Result, Row, SamplingParams, Scope,
+    LogprobsParams, Loops, MAX_VOCAB, Mark, Mirostat, NONE, RanksError, Result, Row, SamplingParams, Scope,
     Section, Status, Watermark, Widths, prompt_seed, sample_seed,
 };
 pub use half::{bf16, f16};

@@ -10,7 +10,7 @@ use gumball_spec::{Error, Result, SamplingParams};
 
 use crate::backend::{Backend, RanksInfo};
 use crate::batch::Batch;
-use crate::config::{Place, PoolConfig, Ranks};
+use crate::config::{DefaultMark, Place, PoolConfig, Ranks};
 use crate::host::Host;
 use crate::ranks::HostRanks;
 use crate::route::Route;
@@ -32,6 +32,7 @@ pub struct Pool {
     pub(crate) widths: Widths,
     pub(crate) route: Route,
     pub(crate) kept: bool,
+    mark: DefaultMark,
     pub(crate) slots: Slots,
     pub(crate) backend: Box<dyn Backend>,
     /// Whether a batch is assigned to the rows of work: a direct call ends that.
@@ -45,7 +46,7 @@ impl Pool {
     ///
     /// # Errors
     /// - [`Error::OutOfRange`] for a vocabulary, number of slots, threads or rows, width or history growth
-    ///   outside its range, or a level that this machine lacks.
+    ///   outside its range, a level that this machine lacks, or a watermark without a key.
     /// - [`Error::Unavailable`] if the threads cannot be started, the system or the device refuses the
     ///   memory, or the device does not take the route.
     pub fn new(config: PoolConfig) -> Result<Self> {
@@ -93,7 +94,7 @@ impl Pool {
     /// # Errors
     /// - The errors of [`Pool::new`], [`Planner::new`](gumball_dist::Planner::new) and
     ///   [`Group::join`](gumball_dist::Group::join): ranks must agree on the pool's vocabulary, slots, rows,
-    ///   widths, route and timeout, and on all of `planner`.
+    ///   widths, watermark, route and timeout, and on all of `planner`.
     /// - [`Error::Length`] if the split is not of the pool's vocabulary.
     /// - On devices [`Error::OutOfRange`] for more than 16 ranks, [`Error::Conflict`] for the route
     ///   `probabilities`, and if `Survey` is forced in a pool that tells kept sets, and
@@ -115,6 +116,7 @@ impl Pool {
             return Err(Error::length("split", planner.split.vocab(), allowed));
         }
         SamplingParams::default().validate(vocab)?;
+        let mark = DefaultMark::new(&config)?;
         let slots = Slots::new(config.slots)?;
         let backend: Box<dyn Backend> = match &config.place {
             Place::Host { threads, level } => {
@@ -127,7 +129,7 @@ impl Pool {
             Place::Device { device, .. } => device.backend(&config, ranks)?,
         };
         let (is_assigned, was_direct, route) = (false, false, route.clone());
-        Ok(Self { vocab, widths, route, kept, slots, backend, is_assigned, was_direct })
+        Ok(Self { vocab, widths, route, kept, mark, slots, backend, is_assigned, was_direct })
     }
 
     /// Admits a request and returns its slot. A device is waited for only if the lists and the history that
@@ -137,7 +139,7 @@ impl Pool {
     /// # Errors
     /// - The errors of [`SamplingParams::validate`].
     /// - [`Error::OutOfRange`] if all slots are taken, or more logprobs are asked for than the pool has
-    ///   places for.
+    ///   places for, and for [`Mark::Off`](crate::Mark::Off) in a pool that enforces its mark.
     /// - [`Error::Unavailable`] if no seed is given and the system has no entropy; on a device for an option
     ///   that no kernel implements, or if it has not enough memory.
     /// - [`Error::Conflict`] on a device for a parameter that the route `probabilities` does not take there.
@@ -147,7 +149,7 @@ impl Pool {
         if self.ranks().is_some() && params.seed.is_none() {
             return Err(Error::out_of_range("seed", "absent", "given, so that all ranks have the same"));
         }
-        self.place(Sequence::new(params, self.vocab, prompt)?)
+        self.place(Sequence::new(self.mark.marked(params)?, self.vocab, prompt)?)
     }
 
     /// Takes up a sequence where it was left, here or in another pool, and returns its slot.
@@ -159,7 +161,7 @@ impl Pool {
     /// - The errors of [`Pool::admit`].
     /// - [`Error::OutOfRange`] if the state's `mu` is NaN or +inf.
     pub fn resume(&mut self, params: SamplingParams, state: State<'_>) -> Result<Slot> {
-        self.place(Sequence::resume(params, self.vocab, state)?)
+        self.place(Sequence::resume(self.mark.marked(params)?, self.vocab, state)?)
     }
 
     /// Copies a sequence to a slot of its own, under another draw index, and returns that slot.

@@ -117,7 +117,7 @@ fn the_logits_of_the_draw_replay_to_the_bit_under_all_settings() {
         SamplingParams { section: Some(section), no_repeat_ngram: 2, ..SamplingParams::default() },
         SamplingParams { dry: Dry { multiplier: 0.8, ..Dry::default() }, ..SamplingParams::default() },
         SamplingParams {
-            watermark: Some(Watermark { key: 77, context: 2, ..Watermark::default() }),
+            watermark: Watermark { key: 77, context: 2, ..Watermark::default() }.into(),
             ..SamplingParams::default()
         },
     ]);

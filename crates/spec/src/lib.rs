@@ -58,8 +58,8 @@ pub use layout::{Layout, Widths};
 pub use matrix::HostMatrix;
 pub use params::{
     Chain, Dry, DynamicTemperature, Field, Filter, FilterKind, FilterOrder, Flag, LogprobMode, LogprobModes,
-    LogprobsParams, Loops, MOST_LISTED, Mirostat, Parameter, Parameters, Range, Reading, SamplingParams,
-    Scope, Section, Stage, Wanted, Watermark, WholeRow,
+    LogprobsParams, Loops, MOST_LISTED, Mark, Mirostat, Parameter, Parameters, Range, Reading,
+    SamplingParams, Scope, Section, Stage, Wanted, Watermark, WholeRow,
 };
 pub use request::{Forced, Request};
 pub use rollout::{prompt_seed, sample_seed};

@@ -79,7 +79,7 @@ impl Outcome {
 pub fn sample(row: Row<'_>, request: &Request<'_>, hook: Option<Hook<'_>>) -> Result<Outcome> {
     request.params.validate(row.vocab())?;
     // Where a request is admitted, before its rows are known.
-    let key = request.params.watermark.map(|watermark| watermark::key(watermark.key)).transpose()?;
+    let key = request.params.watermark.own().map(|watermark| watermark::key(watermark.key)).transpose()?;
     request.params.check_kind(request.kind)?;
     request.validate(row.vocab())?;
     check_hook(request.kind, hook.is_some())?;

@@ -10,7 +10,7 @@ use std::sync::{PoisonError, RwLock};
 use crate::error::{Error, Result};
 use crate::hex::unhex;
 use crate::num::{Tag, philox4x32_10};
-use crate::params::{SamplingParams, Scope, Watermark};
+use crate::params::{Mark, SamplingParams, Scope, Watermark};
 
 /// A secret key. It cannot be shown.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -138,6 +138,42 @@ impl Key {
     }
 }
 
+impl Mark {
+    /// Returns the request's own mark.
+    #[must_use]
+    pub fn own(self) -> Option<Watermark> {
+        if let Self::Own(watermark) = self { Some(watermark) } else { None }
+    }
+
+    /// Returns the request's own mark, which is made if there is none.
+    pub(crate) fn own_mut(&mut self) -> &mut Watermark {
+        *self = Self::Own(self.own().unwrap_or_default());
+        let Self::Own(watermark) = self else { unreachable!("it was just made") };
+        watermark
+    }
+
+    /// Returns the mark in a pool whose default is `pool` (W5), which may be enforced.
+    ///
+    /// # Errors
+    /// - [`Error::OutOfRange`] for a request that wants no mark where the default is enforced.
+    pub fn in_pool(self, pool: Option<Watermark>, enforce_all: bool) -> Result<Self> {
+        match (self, pool) {
+            (Self::Default, Some(watermark)) => Ok(Self::Own(watermark)),
+            (Self::Off, Some(_)) if enforce_all => {
+                let allowed = "a mark or left out: the pool marks all texts (enforce_all)";
+                Err(Error::out_of_range("watermark", false, allowed))
+            }
+            _ => Ok(self),
+        }
+    }
+}
+
+impl From<Watermark> for Mark {
+    fn from(watermark: Watermark) -> Self {
+        Self::Own(watermark)
+    }
+}
+
 impl Watermark {
     /// Returns the place of the first id that contexts may have.
     #[must_use]
@@ -180,7 +216,7 @@ impl SamplingParams {
             Some(_) => self.temperature == 0.0,
             None => Self::is_greedy(self.temperature),
         };
-        let watermark = self.watermark.filter(|_| !is_greedy)?;
+        let watermark = self.watermark.own().filter(|_| !is_greedy)?;
         watermark.context(ids, prompt_len).map(|context| key.words(context.iter().copied()))
     }
 }

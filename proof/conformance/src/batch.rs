@@ -252,7 +252,7 @@ fn follow_history(row: usize, vocab: usize, ends: Variant, params: &mut Sampling
     if kind % 4 == 1 || kind == 0 {
         let scope = [Scope::Output, Scope::Both][row % 2];
         let (context, window) = (1 + row as u32 % 3, [0, 4, 8192][row % 3]);
-        params.watermark = Some(Watermark { key: row as u32 % 2, context, scope, window });
+        params.watermark = Watermark { key: row as u32 % 2, context, scope, window }.into();
     }
 }
 

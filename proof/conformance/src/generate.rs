@@ -5,7 +5,8 @@
 
 use gumball_spec::{
     Dry, DynamicTemperature, Field, Filter, FilterOrder, Kind, LogprobMode, LogprobModes, LogprobsParams,
-    Loops, Mirostat, Parameter, Parameters, Range, SamplingParams, Scope, Section, Watermark, watermark,
+    Loops, Mark, Mirostat, Parameter, Parameters, Range, SamplingParams, Scope, Section, Watermark,
+    watermark,
 };
 
 use crate::backend::{Backend, Oracle};
@@ -222,7 +223,7 @@ pub fn params(bytes: &mut Bytes<'_>, vocab: usize) -> SamplingParams {
     }
     if bytes.seldom(4) {
         add_keys();
-        params.watermark = Some(Watermark {
+        params.watermark = Mark::Own(Watermark {
             key: bytes.of(&[0, 1, 2, 3]),
             context: bytes.of(&[1, 2, 4, 64]),
             scope: bytes.of(&[Scope::Output, Scope::Both]),

@@ -87,7 +87,12 @@ fn written(parameter: &Parameter, field: &Field<'_>) -> Written {
         Field::Dry(_) => part("Dry", "Dry()", object::<Dry>()),
         Field::Section(_) => part("Section | None", "None", object::<Section>() + " | null"),
         Field::Loops(_) => part("Loops | None", "None", object::<Loops>() + " | null"),
-        Field::Watermark(_) => part("Watermark | None", "None", object::<Watermark>() + " | null"),
+        Field::Watermark(_) => of(
+            "Watermark | Literal[False] | None",
+            "None",
+            &(object::<Watermark>() + " | false | null"),
+            "an object, or false",
+        ),
         Field::Logprobs(_) => {
             part("LogprobsParams | None", "None", object::<LogprobsParams>() + " | number | null")
         }

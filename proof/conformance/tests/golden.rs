@@ -106,7 +106,7 @@ fn texts_have_the_pinned_evidence_and_marked_parts() {
     for case in cases["texts"].as_array().expect("a list") {
         let params = json!({"watermark": case["watermark"]});
         let params: SamplingParams = serde_json::from_value(params).expect("parameters");
-        let watermark = params.watermark.expect("a watermark");
+        let watermark = params.watermark.own().expect("a watermark");
         let scheme = case["scheme"].as_str().expect("a name").parse().expect("a scheme");
         let mut ids = list(&case["prompt"]);
         let prompt_len = ids.len();

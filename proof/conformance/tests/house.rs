@@ -16,7 +16,7 @@ const BACKENDS: [(&str, &str); 3] =
     [("`spec`", "crates/spec/src"), ("`cpu`", "crates/cpu/src"), ("`cuda`", "crates/cuda")];
 
 /// Rules of `docs/semantics.md` without a body in `rules`, and why.
-const WITHOUT_BODY: [(&str, &str); 13] = [
+const WITHOUT_BODY: [(&str, &str); 14] = [
     ("N1", "no backend shows it through its answers; held in numbers.rs"),
     ("N2", "no backend shows it through its answers; held in numbers.rs"),
     ("L4", "of operators; held in given_logprobs.rs"),
@@ -28,6 +28,7 @@ const WITHOUT_BODY: [(&str, &str); 13] = [
     ("R3", "of texts, not of rows; held in crates/receipt"),
     ("N10", "comes before a request; held in golden.rs, and by each language's golden draws"),
     ("W4", "of texts, not of rows; held in crates/detect"),
+    ("W5", "of pools, not of rows; held in crates/engine"),
     ("S1", "of several processes; held in crates/engine/tests/ranks"),
     ("S2", "of several processes; held in crates/engine/tests/ranks"),
 ];

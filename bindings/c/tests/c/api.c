@@ -268,6 +268,29 @@ static void masks_forced_tokens_and_hooks(void) {
     CHECK(tokens[0] == 100 && tokens[1] == 101 && tokens[2] == 102 && tokens[3] == 103);
 }
 
+static void pool_marks(void) {
+    gumball_params *params = gumball_params_new();
+    gumball_pool *pool;
+    int32_t slot;
+    SIZED(gumball_pool_config, config);
+    config.vocab = VOCAB;
+    config.enforce_all = 1;
+    CHECK(gumball_pool_new(&config) == NULL && strstr(gumball_error_message(), "enforce_all is true"));
+    config.watermark = params;
+    CHECK(gumball_pool_new(&config) == NULL && strstr(gumball_error_message(), "watermark.watermark"));
+    OK(gumball_params_set(params, "watermark.key", 3));
+    pool = gumball_pool_new(&config);
+    OK(gumball_params_set_json(params, "watermark", "false"));
+    FAILS(gumball_pool_admit(pool, params, NULL, 0, &slot), GUMBALL_OUT_OF_RANGE, "watermark");
+    OK(gumball_params_set_json(params, "watermark", NULL));
+    OK(gumball_pool_admit(pool, params, NULL, 0, &slot));
+    gumball_params_free(params);
+    params = gumball_pool_params(pool, slot);
+    CHECK(strstr(gumball_params_to_json(params), "\"watermark\":{\"key\":3,"));
+    gumball_params_free(params);
+    gumball_pool_free(pool);
+}
+
 static void marks(void) {
     uint32_t ids[100], keys[2] = {3, 4};
     gumball_evidence evidence;
@@ -317,6 +340,7 @@ static void all(void) {
     CHECK(gumball_abi_version() == GUMBALL_ABI_VERSION && strcmp(gumball_version(), GUMBALL_VERSION) == 0);
     parameters();
     sampler();
+    pool_marks();
     pool(1);
     pool(most_threads);
     masks_forced_tokens_and_hooks();

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from typing_extensions import Unpack
 
 from .operators import JudgedDrafts
-from .params import Logprobs, Ranks, SamplingParams, State, Threshold
+from .params import Logprobs, Ranks, SamplingParams, State, Threshold, Watermark
 
 # Anybody's array: numpy's, torch's, CuPy's, or one with __dlpack__.
 _Array: TypeAlias = Any
@@ -429,6 +429,8 @@ class Pool:
         route: str = "race",
         stream: _Stream = None,
         ranks: Ranks | None = None,
+        watermark: Watermark | None = None,
+        enforce_all: bool = False,
     ) -> Pool: ...
     vocab: Final[int]
     device: Final[str]

@@ -12,7 +12,7 @@ import itertools
 import json
 import numbers
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 from . import _gumball
 from .errors import InvalidTypeError, InvalidValueError
@@ -308,7 +308,7 @@ class SamplingParams:
     stop_ids: The ids that end the output; ending it is the caller's part.
     section: A part of the text, such as a model's reasoning, that has a budget of tokens.
     loops: What ends an output that repeats itself without end.
-    watermark: Marks the text for the owner of a secret key: the race draws by that key and the last ids, in the place of the seed.
+    watermark: Marks the text for the owner of a secret key; absent: by the pool's default, if any; false: not. The race then draws by that key and the last ids, in the place of the seed.
     seed: The seed of all draws; absent: fresh entropy for each request, readable afterwards.
     logprobs: Which logprobs to report; absent: none. In JSON, Python and JavaScript a number n stands for an object whose `top_n` is n.
     order: In which order the filters act. One of "default", "joint", "none", or a list of distinct filters: top_n_sigma, top_h, top_k, typical_p, top_p, min_p, top_a, p_less, epsilon_cutoff, eta_cutoff, xtc.
@@ -354,7 +354,7 @@ class SamplingParams:
     stop_ids: Sequence[int] = ()
     section: Section | None = None
     loops: Loops | None = None
-    watermark: Watermark | None = None
+    watermark: Watermark | Literal[False] | None = None
     seed: int | None = None
     logprobs: LogprobsParams | None = None
     order: str | Sequence[str] = "default"

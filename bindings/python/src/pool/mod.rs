@@ -41,6 +41,7 @@ use crate::errors::{InvalidValueError, out_of_range, pool_names, to_py_err};
 use crate::forks;
 use crate::hooks::caught;
 use crate::lists::extract_int;
+use crate::params;
 use crate::streams::stream_handle;
 use crate::turns::{Caller, Turns};
 
@@ -81,6 +82,9 @@ const BROKEN: &str = "the group is broken: make new pools";
 /// whole rows would. gumball.dist.join finds the addresses out. Signals are heard while ranks wait for each
 /// other. With a device rows and results may lie there, and devices write into each other's memory: GPUs of
 /// one host with peer access.
+///
+/// watermark: the Watermark of requests that name none; a request with watermark=False has none.
+/// enforce_all: whether such a request is a ValueError.
 ///
 /// Raises ValueError for a number outside its range or an unknown name, UnavailableError if the device, its
 /// driver or NVRTC is missing or too old, or has not enough memory, for a transport that is not there, or an
@@ -223,9 +227,9 @@ impl Pool {
     #[new]
     #[pyo3(signature = (
         vocab, *, device=None, slots=None, rows=None, top_n=None, ids=None, kept=false, history_growth=None, keep_histories=false,
-        threads=None, level=None, route=None, stream=None, ranks=None,
+        threads=None, level=None, route=None, stream=None, ranks=None, watermark=None, enforce_all=false,
     ), text_signature = "(vocab, *, device='cpu', slots=256, rows=256, top_n=0, ids=0, kept=False, history_growth=4096, \
-        keep_histories=False, threads=None, level=None, route='race', stream=None, ranks=None)")]
+        keep_histories=False, threads=None, level=None, route='race', stream=None, ranks=None, watermark=None, enforce_all=False)")]
     #[expect(clippy::too_many_arguments, reason = "they are keywords")]
     fn new(
         py: Python<'_>,
@@ -243,6 +247,8 @@ impl Pool {
         #[pyo3(from_py_with = argument)] route: Option<&str>,
         stream: Option<&Bound<'_, PyAny>>,
         ranks: Option<&Bound<'_, PyAny>>,
+        watermark: Option<&Bound<'_, PyAny>>,
+        #[pyo3(from_py_with = argument)] enforce_all: bool,
     ) -> PyResult<Self> {
         let number = |value: Option<&Bound<'_, PyAny>>, name: &str, default: usize| {
             value.map_or(Ok(default), |value| extract_int::<usize>(value, name))
@@ -255,6 +261,7 @@ impl Pool {
         let signals = Signals::default();
         let config = ranks.map(|ranks| ranks::Config::read(ranks, vocab, &signals)).transpose()?;
         let route = route.map(|name| name.parse().map_err(to_py_err)).transpose()?;
+        let watermark = watermark.map(params::watermark).transpose()?;
         let ordinal = devices::ordinal(&device);
         let place: Box<dyn FnOnce() -> Result<(Place, Option<CudaThreadState>)> + Send> = if device == "cpu" {
             let threads = threads.map(|threads| extract_int(threads, "threads")).transpose()?;
@@ -282,7 +289,8 @@ impl Pool {
         };
         let make = || -> Result<(EnginePool, Option<RanksInfo>)> {
             let (place, _state) = place()?;
-            let mut own = PoolConfig { slots, widths, kept, place, ..PoolConfig::new(vocab) };
+            let default = PoolConfig::new(vocab);
+            let mut own = PoolConfig { slots, widths, kept, watermark, enforce_all, place, ..default };
             own.route = route.unwrap_or(own.route);
             let Some(ranks) = config else { return Ok((EnginePool::new(own)?, None)) };
             let (pool, info) = ranks.pool(own, &signals)?;

@@ -191,7 +191,7 @@ fn others(vocab: usize) -> Vec<Request> {
 fn marked(params: SamplingParams) -> SamplingParams {
     watermark::add_key(0, [7; 16]).expect("no other key");
     let watermark = Watermark { scope: Scope::Both, ..Watermark::default() };
-    SamplingParams { watermark: Some(watermark), ..params }
+    SamplingParams { watermark: watermark.into(), ..params }
 }
 
 /// Returns what the rows of a server ask for at the same time.

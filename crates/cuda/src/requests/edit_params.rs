@@ -124,10 +124,10 @@ pub(crate) fn prepare(params: &SamplingParams, vocab: usize, prepared: &mut Para
     for (bit, set) in [
         (features::EDITS, counts || stamps || !edits.bias.is_empty()),
         (features::TOKEN_COUNTS, counts),
-        (features::HISTORY_EDITS, stamps || has_section || params.watermark.is_some()),
+        (features::HISTORY_EDITS, stamps || has_section || params.watermark.own().is_some()),
         (features::PENALTY_WINDOW, has_window),
         (features::SECTION, has_section),
-        (features::WATERMARK, params.watermark.is_some()),
+        (features::WATERMARK, params.watermark.own().is_some()),
         (features::BANNED_IDS, edits.allowed.is_some()),
     ] {
         prepared.features |= if set { bit } else { 0 };

@@ -36,7 +36,7 @@ impl Prepared {
         params.validate(vocab)?;
         let mut edited = Params::default();
         let mut edits = edit_params::prepare(params, vocab, &mut edited);
-        if let Some(watermark) = params.watermark {
+        if let Some(watermark) = params.watermark.own() {
             edits.watermark = Some((watermark, watermark::key(watermark.key)?));
         }
         let [prepared, greedy] = [params.temperature, 0.0].map(|temperature| {

@@ -342,6 +342,6 @@ pub(super) fn add_scored(digest: &mut StepDigest, scored: &Scored<'_>) {
 /// Returns the digest of parameters.
 fn digest_of(params: &SamplingParams) -> Digest {
     // Parameters name a watermark's key by its number alone.
-    let key = params.watermark.and_then(|watermark| watermark::key(watermark.key).ok());
+    let key = params.watermark.own().and_then(|watermark| watermark::key(watermark.key).ok());
     Digest::default().with(format!("{params:?}").bytes().map(u64::from).chain(key.map(Key::check_value)))
 }

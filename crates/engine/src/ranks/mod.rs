@@ -92,6 +92,7 @@ impl HostRanks {
             ("slots", config.slots.to_string()),
             ("widths", format!("{:?}", config.widths)),
             ("kept", config.kept.to_string()),
+            ("watermark", format!("{:?}", (config.watermark, config.enforce_all))),
             ("route", config.route.to_string()),
         ];
         let Ranks { mut planner, transport, .. } = ranks;

@@ -3,8 +3,9 @@
 use gumball_engine::dist::{Planner, PlannerConfig, StepShape, VocabSplit};
 use gumball_engine::head::{Exact, HeadOptions};
 use gumball_engine::{
-    Batch, Drafts, Error, HostMasks, HostMatrix, LogprobsParams, Masks, Outputs, PADDING, Place, Pool,
-    PoolConfig, Proposals, Row, RowHook, Rows, Sampler, SamplingParams, Scored, StepOptions, VerifyMode,
+    Batch, Drafts, Error, HostMasks, HostMatrix, LogprobsParams, Mark, Masks, Outputs, PADDING, Place, Pool,
+    PoolConfig, Proposals, Row, RowHook, Rows, Sampler, SamplingParams, Scored, State, Status, StepOptions,
+    VerifyMode, Watermark, add_watermark_key,
 };
 
 use crate::cases::{VOCAB, params, places, pool, pools, row, rows, step};
@@ -136,6 +137,62 @@ fn a_pool_refuses_what_it_has_no_room_for() {
         PoolConfig::new((1 << 20) + 1),
     ] {
         assert!(matches!(Pool::new(config), Err(Error::OutOfRange { .. })));
+    }
+}
+
+#[test]
+fn a_pool_marks_requests_that_name_no_mark() {
+    add_watermark_key(501, [5; 16]).unwrap();
+    add_watermark_key(502, [9; 16]).unwrap();
+    let [of_pool, own] = [501, 502].map(|key| Watermark { key, context: 1, ..Watermark::default() });
+    let params = |watermark| SamplingParams { watermark, seed: Some(3), ..SamplingParams::default() };
+    for place in places() {
+        let make = |watermark, enforce_all| {
+            Pool::new(PoolConfig { place: place.clone(), watermark, enforce_all, ..PoolConfig::new(VOCAB) })
+        };
+        for (default, enforce_all, given, same) in [
+            (None, false, Mark::Default, Mark::Off),
+            (Some(of_pool), false, Mark::Default, Mark::Own(of_pool)),
+            (Some(of_pool), true, Mark::Default, Mark::Own(of_pool)),
+            (Some(of_pool), true, Mark::Own(own), Mark::Own(own)),
+            (Some(of_pool), false, Mark::Off, Mark::Off),
+        ] {
+            let [mut pool, mut plain] = [make(default, enforce_all), make(None, false)].map(Result::unwrap);
+            let slot = pool.admit(params(given), &[1]).unwrap();
+            assert_eq!(plain.admit(params(same), &[1]), Ok(slot));
+            for turn in 0..6 {
+                let data = rows([turn]);
+                let [out, expected] = [&mut pool, &mut plain].map(|pool| step(pool, &data, &[slot]));
+                assert_eq!(out.words(), expected.words(), "{default:?}, {given:?}");
+                assert_eq!(out.status(0).contains(Status::MARKED), turn > 0 && same.own().is_some());
+            }
+            let asked = pool.sequence(slot).unwrap().params().watermark;
+            assert_eq!(asked, if default.is_some() { same } else { given });
+            let left = pool.resume(params(given), State { output: &[4], ..State::default() }).unwrap();
+            assert_eq!(pool.sequence(left).unwrap().params().watermark, asked);
+        }
+        let mut pool = make(Some(of_pool), true).unwrap();
+        for error in [pool.admit(params(Mark::Off), &[]), pool.resume(params(Mark::Off), State::default())] {
+            let allowed = "a mark or left out: the pool marks all texts (enforce_all)";
+            assert_eq!(error.unwrap_err().to_string(), format!("watermark is false, but must be {allowed}"));
+        }
+        assert!(pool.is_empty(), "nothing was admitted");
+        for (watermark, enforce_all, said) in [
+            (None, true, "enforce_all is true, but must be false in a pool without a watermark"),
+            (
+                Some(Watermark { context: 0, ..of_pool }),
+                false,
+                "watermark.context is 0, but must be in 1..=64",
+            ),
+            (
+                Some(Watermark { key: 503, ..of_pool }),
+                false,
+                "watermark.key is 503, but must be the number of",
+            ),
+        ] {
+            let error = make(watermark, enforce_all).unwrap_err().to_string();
+            assert!(error.starts_with(said), "{error}");
+        }
     }
 }
 

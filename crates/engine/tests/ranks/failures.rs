@@ -9,8 +9,8 @@ use gumball_engine::dist::{PlannerConfig, StepKind, VocabSplit};
 use gumball_engine::head::{Exact, HeadOptions, HostMatrix};
 use gumball_engine::unstable::dist::StepPart;
 use gumball_engine::{
-    Batch, Drafts, Error, Outputs, Place, Pool, PoolConfig, Ranks, RanksError, Rows, SamplingParams, Slot,
-    State, VerifyMode, Work,
+    Batch, Drafts, Error, Mark, Outputs, Place, Pool, PoolConfig, Ranks, RanksError, Rows, SamplingParams,
+    Slot, State, VerifyMode, Watermark, Work, add_watermark_key,
 };
 
 use crate::batch::with_patience;
@@ -42,6 +42,34 @@ fn step(pool: &mut Pool, slot: Slot, layout: LogitsLayout) -> Result<(), Error> 
         if layout == Replicated { plan.shares.of(pool.ranks().unwrap().group.rank()).count() } else { 1 };
     let logits = Rows::logits(&row, rows, row.len())?;
     pool.step(logits, &Batch { plan: Some(plan), ..Batch::of(&[slot]) }, &mut Outputs::new())
+}
+
+#[test]
+fn ranks_have_one_default_mark() {
+    let watermark = Watermark { key: 601, context: 1, ..Watermark::default() };
+    add_watermark_key(watermark.key, [7; 16]).unwrap();
+    for agree in [true, false] {
+        with_patience(2, Duration::from_secs(20), |rank| {
+            let planner = PlannerConfig::new(VocabSplit::even(VOCAB, 2).unwrap());
+            let enforce_all = agree || gumball_engine::dist::Transport::rank(&rank) == 0;
+            let of_one = PoolConfig { place: Place::threads(1), ..PoolConfig::new(VOCAB) };
+            let config = PoolConfig { watermark: Some(watermark), enforce_all, ..of_one };
+            let pool = Pool::over(config, Ranks::new(planner, Box::new(rank)));
+            if !agree {
+                let error = pool.unwrap_err();
+                let told = matches!(error.of_ranks(), Some(RanksError::Disagree { what: "watermark", .. }));
+                assert!(told, "{error}");
+                return;
+            }
+            let mut pool = pool.unwrap();
+            let params = SamplingParams { seed: Some(5), ..SamplingParams::default() };
+            let off = SamplingParams { watermark: Mark::Off, ..params.clone() };
+            assert!(matches!(pool.admit(off, &[]), Err(Error::OutOfRange { parameter: "watermark", .. })));
+            let slot = pool.admit(params, &[1, 2]).unwrap();
+            step(&mut pool, slot, Gather).unwrap();
+            assert_eq!(pool.sequence(slot).unwrap().params().watermark, Mark::Own(watermark));
+        });
+    }
 }
 
 #[test]

@@ -15,8 +15,8 @@ use serde::ser::{Error as _, SerializeStruct};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::{
-    Dry, DynamicTemperature, Field, Filter, FilterOrder, Holds, LogprobMode, LogprobsParams, Loops, Mirostat,
-    Parameter, Parameters, SamplingParams, Section, Watermark,
+    Dry, DynamicTemperature, Field, Filter, FilterOrder, Holds, LogprobMode, LogprobsParams, Loops, Mark,
+    Mirostat, Parameter, Parameters, SamplingParams, Section, Watermark,
 };
 use crate::error::{Error, quoted, shown};
 
@@ -130,7 +130,7 @@ impl<'de> Visitor<'de> for Value<'_> {
             Field::Dry(_) => Dry::WHAT,
             Field::Section(_) => Section::WHAT,
             Field::Loops(_) => Loops::WHAT,
-            Field::Watermark(_) => Watermark::WHAT,
+            Field::Watermark(_) => "an object with key, context, scope and window, or false",
             Field::Logprobs(_) => LogprobsParams::WHAT,
         };
         write!(f, "{} to be {what}", self.name)
@@ -149,10 +149,11 @@ impl<'de> Visitor<'de> for Value<'_> {
     }
 
     fn visit_bool<E: serde::de::Error>(self, value: bool) -> Result<bool, E> {
-        let Field::Flag(field) = self.field else {
-            return Err(E::invalid_type(Unexpected::Bool(value), &self));
-        };
-        *field = value;
+        match self.field {
+            Field::Flag(field) => *field = value,
+            Field::Watermark(field) if !value => *field = Mark::Off,
+            _ => return Err(E::invalid_type(Unexpected::Bool(value), &self)),
+        }
         Ok(true)
     }
 
@@ -246,7 +247,9 @@ impl<'de> Visitor<'de> for Value<'_> {
             Field::Dry(field) => *field = Object { name, read: PhantomData }.visit_map(map)?,
             Field::Section(field) => *field = Some(Object { name, read: PhantomData }.visit_map(map)?),
             Field::Loops(field) => *field = Some(Object { name, read: PhantomData }.visit_map(map)?),
-            Field::Watermark(field) => *field = Some(Object { name, read: PhantomData }.visit_map(map)?),
+            Field::Watermark(field) => {
+                *field = Mark::Own(Object { name, read: PhantomData }.visit_map(map)?);
+            }
             Field::Logprobs(field) => *field = Some(Object { name, read: PhantomData }.visit_map(map)?),
             _ => return Err(A::Error::invalid_type(Unexpected::Map, &self)),
         }
@@ -325,6 +328,16 @@ impl<'de> Deserialize<'de> for Bias {
         }
 
         deserializer.deserialize_any(Number)
+    }
+}
+
+impl Serialize for Mark {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Default => serializer.serialize_none(),
+            Self::Off => serializer.serialize_bool(false),
+            Self::Own(watermark) => watermark.serialize(serializer),
+        }
     }
 }
 

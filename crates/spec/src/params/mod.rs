@@ -111,7 +111,7 @@ pub enum Field<'a> {
     /// A part.
     Loops(&'a mut Option<Loops>),
     /// A part.
-    Watermark(&'a mut Option<Watermark>),
+    Watermark(&'a mut Mark),
     /// A part.
     Logprobs(&'a mut Option<LogprobsParams>),
 }
@@ -131,6 +131,18 @@ impl Field<'_> {
         }
         true
     }
+}
+
+/// The mark of a request's text.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Mark {
+    /// The default of its pool, or none.
+    #[default]
+    Default,
+    /// None.
+    Off,
+    /// Its own.
+    Own(Watermark),
 }
 
 /// A structure whose fields are parameters.
@@ -227,7 +239,6 @@ holds! {
     Option<Mirostat>: Mirostat plain;
     Option<Section>: Section plain;
     Option<Loops>: Loops plain;
-    Option<Watermark>: Watermark plain;
     Option<LogprobsParams>: Logprobs plain;
 }
 
@@ -238,6 +249,18 @@ impl Holds for Option<f32> {
 
     fn number(&self) -> Option<(f64, &dyn Display)> {
         self.as_ref().and_then(f32::number)
+    }
+
+    holds!(plain);
+}
+
+impl Holds for Mark {
+    fn as_field(&mut self) -> Field<'_> {
+        Field::Watermark(self)
+    }
+
+    fn differs(&self, _neutral: &Self) -> bool {
+        self.own().is_some()
     }
 
     holds!(plain);

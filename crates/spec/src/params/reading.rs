@@ -250,7 +250,7 @@ impl SamplingParams {
         }
         let of_parts = of(&self.dry).or_else(|| self.section.as_ref().and_then(of));
         let of_parts = of_parts.or_else(|| self.loops.as_ref().and_then(of));
-        let of_parts = of_parts.or_else(|| self.watermark.as_ref().and_then(of));
+        let of_parts = of_parts.or_else(|| self.watermark.own().as_ref().and_then(of));
         of(self).or(of_parts).or_else(|| self.logprobs.as_ref().and_then(of))
     }
 }

@@ -113,7 +113,7 @@ impl SamplingParams {
             Some(("dry", name)) => self.dry.field(name),
             Some(("section", name)) => self.section.get_or_insert_default().field(name),
             Some(("loops", name)) => self.loops.get_or_insert_default().field(name),
-            Some(("watermark", name)) => self.watermark.get_or_insert_default().field(name),
+            Some(("watermark", name)) => self.watermark.own_mut().field(name),
             Some(("logprobs", name)) => self.logprobs.get_or_insert_default().field(name),
             _ => self.field(name),
         }

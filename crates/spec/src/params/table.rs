@@ -9,7 +9,7 @@
 use super::names::{FilterKind, filters, named};
 use super::parameter::{Range, Stage, setting, switch};
 use super::{
-    Field, FilterOrder, Holds, LogprobMode, LogprobModes, Parameter, Parameters, Scope, check, params,
+    Field, FilterOrder, Holds, LogprobMode, LogprobModes, Mark, Parameter, Parameters, Scope, check, params,
 };
 use crate::error::Result;
 use crate::row::MAX_VOCAB;
@@ -252,9 +252,9 @@ params! {
     /// What ends an output that repeats itself without end (B4).
     loops: Option<Loops> = None => switch(Stage::Edit).foreseen().reads_history();
 
-    /// Marks the text for the owner of a secret key: the race draws by that key and the last ids, in the
-    /// place of the seed (W1).
-    watermark: Option<Watermark> = None => switch(Stage::Draw).foreseen().reads_history();
+    /// Marks the text for the owner of a secret key (W1); absent: by the pool's default, if any (W5); false:
+    /// not. The race then draws by that key and the last ids, in the place of the seed.
+    watermark: Mark = Mark::Default => switch(Stage::Draw).foreseen().reads_history();
 
     /// The seed of all draws; absent: fresh entropy for each request, readable afterwards.
     seed: Option<u64> = None => setting(Stage::Draw).foreseen()

@@ -90,7 +90,7 @@ impl SamplingParams {
         self.mirostat.map_or(Ok(()), |mirostat| mirostat.check_ranges())?;
         self.section.as_ref().map_or(Ok(()), Parameters::check_ranges)?;
         self.loops.as_ref().map_or(Ok(()), Parameters::check_ranges)?;
-        self.watermark.as_ref().map_or(Ok(()), Watermark::validate)?;
+        self.watermark.own().as_ref().map_or(Ok(()), Watermark::validate)?;
         if let Some(logprobs) = &self.logprobs {
             logprobs.check_ranges()?;
             let modes = logprobs.mode;

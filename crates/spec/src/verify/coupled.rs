@@ -87,7 +87,7 @@ pub fn check_judged(params: &SamplingParams, drafts: usize) -> Result<()> {
 /// # Errors
 /// - [`Error::Conflict`] for a watermark.
 pub fn check_marked(params: &SamplingParams, drafts: usize) -> Result<()> {
-    if params.watermark.is_some() && drafts > 0 {
+    if params.watermark.own().is_some() && drafts > 0 {
         let reason = "beside drafts a text is marked in the mode coupled alone";
         return Err(Error::Conflict { parameter: "watermark", other: "mode", reason });
     }

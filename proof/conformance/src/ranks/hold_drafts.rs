@@ -30,7 +30,7 @@ fn counts(batch: &Batch) -> Vec<u32> {
     while left > 0 {
         let params = batch.params(counts.len());
         let is_only_coupled =
-            params.watermark.is_some() || params.section.is_some() || params.loops.is_some();
+            params.watermark.own().is_some() || params.section.is_some() || params.loops.is_some();
         let is_drafted = params.steered_by().is_none() && (is_coupled(batch) || !is_only_coupled);
         let most = if is_drafted { counts.len() % 5 } else { 0 };
         let drafts = most.min(left - 1);

@@ -36,7 +36,7 @@ pub fn words(key: [u8; 16], context: &[u32]) -> (u64, u32, u32) {
 #[must_use]
 pub fn race_words(case: &Case) -> (u64, u32, u32) {
     let own = (case.seed, case.position, case.draw);
-    let Some(watermark) = case.params.watermark else { return own };
+    let Some(watermark) = case.params.watermark.own() else { return own };
     let ids = match watermark.scope {
         Scope::Both => [case.prompt.clone(), case.output.clone()].concat(),
         _ => case.output.clone(),

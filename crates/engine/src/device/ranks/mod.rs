@@ -151,6 +151,7 @@ impl GpuRanks {
             ("rows", gpu.rows.to_string()),
             ("widths", format!("{:?}", config.widths)),
             ("kept", config.kept.to_string()),
+            ("watermark", format!("{:?}", (config.watermark, config.enforce_all))),
             ("timeout", format!("{timeout:?}")),
             ("devices", devices.name().to_owned()),
             ("communicator", if communicator.is_some() { "one of the program" } else { "none" }.to_owned()),

@@ -32,14 +32,14 @@ rules!(mark_rules:
 
 fn marked(watermark: Watermark) -> SamplingParams {
     add_keys();
-    SamplingParams { watermark: Some(watermark), ..SamplingParams::default() }
+    SamplingParams { watermark: watermark.into(), ..SamplingParams::default() }
 }
 
 /// Holds whether a case is marked, and by which ids.
 fn holds(check: &Check<'_>, case: &Case, context: Option<&[u32]>) {
     let seen = check.sees(case);
     assert_eq!(seen.status.contains(Status::MARKED), context.is_some(), "{context:?}");
-    let key = case.params.watermark.expect("a watermark").key as usize;
+    let key = case.params.watermark.own().expect("a watermark").key as usize;
     let (seed, position, draw) =
         context.map_or((case.seed, case.position, case.draw), |context| words(KEYS[key], context));
     let row: Vec<f32> = (0..case.vocab()).map(|id| case.logits.row().logit(id)).collect();

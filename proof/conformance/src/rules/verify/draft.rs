@@ -161,7 +161,7 @@ fn any_drafts_are_the_definitions(check: &Check<'_>) {
         for draft in [POSITION, DraftWords::Block { depth }] {
             let count = [1, 2, 7, 40][words.below(4)];
             let drafts = check.drafts(&case, draft, count);
-            let is_refused = draft != POSITION && case.params.watermark.is_some();
+            let is_refused = draft != POSITION && case.params.watermark.own().is_some();
             assert_eq!(drafts.is_ok(), Oracle.sample(&case).is_ok() && !is_refused);
             drawn += drafts.map_or(0, |drafts| drafts.iter().filter(|id| **id != NONE).count());
         }

@@ -3,7 +3,7 @@
 
 use gumball_spec::num::exp2;
 use gumball_spec::verify::by_probabilities::Judgement;
-use gumball_spec::{Error, Mirostat, NONE, SamplingParams, Status};
+use gumball_spec::{Error, Mark, Mirostat, NONE, SamplingParams, Status};
 
 use crate::case::{Case, Dtype, Logits};
 use crate::drafted::Drafted;
@@ -238,7 +238,7 @@ fn random_requests(check: &Check<'_>, judgement: impl Fn(&mut Words) -> Judgemen
         // A request with a section, with loops or with a watermark is refused.
         (drafted.greedy, drafted.root.hook) = (false, None);
         let params = &mut drafted.root.params;
-        (params.section, params.loops, params.watermark) = (None, None, None);
+        (params.section, params.loops, params.watermark) = (None, None, Mark::Off);
         // On a device rows without edits are judged as they are, by their sums if they have no filters
         // either.
         let (is_edited, is_filtered) = (seed % 3 == 0, seed % 3 == 2);
