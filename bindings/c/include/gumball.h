@@ -911,9 +911,11 @@ gumball_code gumball_buffer_write(gumball_buffer *buffer, size_t start, const vo
 gumball_code gumball_buffer_read(const gumball_buffer *buffer, size_t start, void *data, size_t bytes);
 
 // Looks for the mark of any of some keys in the ids after a prompt of prompt_len, 0 where it is not known.
-// scheme: whose mark, gumball (or NULL), vllm, sglang, or vllm_dual_key with its alpha after it if that is
-// not 0.1 (vllm_dual_key=0.3). params have the watermark that the text would have been drawn with. keys:
-// numbers of keys in the place of the watermark's own, or NULL. Some 100 ns for each id and key.
+// scheme: whose mark, gumball (or NULL), vllm, vllm_dual_key with its alpha after it if that is not 0.1
+// (vllm_dual_key=0.3), or sglang with the number of its key_b after it if it has one, and a
+// mixing_probability that is not 0.5 (sglang=8, sglang=8,0.3). params have the watermark that the text would
+// have been drawn with. keys: numbers of keys in the place of the watermark's own, or NULL. Some 100 ns for
+// each id and key.
 //
 // Cost: compute.
 gumball_code gumball_detect(const uint32_t *ids,

@@ -101,6 +101,10 @@ def test_other_engines_keys_and_schemes_are_checked() -> None:
     assert find_marked(ids, mark, scheme="vllm", length=50) == []
     with pytest.raises(ValueError, match="keys is 21, but must be a key of 64 bits, as sglang has"):
         detect(ids, Watermark(key=21), scheme="sglang")
+    assert gumball.add_watermark_keys("24 0x0123456789abcdef") == 1
+    assert len({detect(ids, mark, scheme=scheme).ln_p for scheme in ("sglang", "sglang=24", "sglang=24,0.2")}) == 3
+    with pytest.raises(ValueError, match="scheme is 21, but must be a key of 64 bits"):
+        detect(ids, mark, scheme="sglang=21")
     with pytest.raises(ValueError, match='scheme.*"vlm".*gumball, vllm, vllm_dual_key, sglang'):
         detect(ids, mark, scheme="vlm")
     with pytest.raises(ValueError, match="scheme.*vllm_dual_key=2.*alpha in 0..=1"):

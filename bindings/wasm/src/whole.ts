@@ -300,7 +300,7 @@ export interface DetectOptions {
   /** Numbers of keys to look for, in the place of the watermark's own. */
   keys?: Integers | null;
   /** Whose mark; "gumball" if left out. Other engines' rules stand in the place of the watermark's scope and window. */
-  scheme?: "gumball" | "vllm" | "vllm_dual_key" | `vllm_dual_key=${number}` | "sglang";
+  scheme?: "gumball" | "vllm" | "vllm_dual_key" | `vllm_dual_key=${number}` | "sglang" | `sglang=${number}` | `sglang=${number},${number}`;
 }
 
 /** Options of `find_marked`. */

@@ -45,6 +45,9 @@ test("marked texts are found, other engines' too", () => {
   const other = Uint32Array.from({ length: 60 }, (_, i) => ((i * i * 31) % 50));
   const { tokens, score } = gumball.detect(other.slice(2), { watermark: { key: 4, context: 3 }, prompt: other.slice(0, 2), scheme: "sglang" });
   assert.ok(tokens === 51 && Math.abs(score - 36.443086552912415) < 1e-9);
+  gumball.add_watermark_keys("6 0xfedcba9876543210");
+  const dual = gumball.detect(other.slice(2), { watermark: { key: 4, context: 3 }, prompt: other.slice(0, 2), scheme: "sglang=6" });
+  assert.ok(dual.tokens === 51 && Math.abs(dual.score - 34.33411158495598) < 1e-9);
   assert.throws(() => gumball.detect(ids, { watermark: { key: 5 }, scheme: "vllm" }), (error) => error.parameter === "keys");
   assert.throws(() => gumball.detect(ids, { scheme: "synthid" }), (error) => error.parameter === "scheme");
 });

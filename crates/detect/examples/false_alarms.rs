@@ -11,7 +11,7 @@ use std::time::Instant;
 use gumball_detect::{Scheme, detect};
 use gumball_spec::Watermark;
 use gumball_spec::num::philox4x32_10;
-use gumball_spec::watermark::{add_key, key};
+use gumball_spec::watermark::add_key;
 
 const LENGTH: u32 = 200;
 
@@ -37,13 +37,13 @@ fn main() -> ExitCode {
     let mut is_right = true;
     for number in 0..4u32 {
         add_key(number, [number as u8 * 37 + 5; 16]).expect("a new key");
-        let (watermark, key) =
-            (Watermark { key: number, ..Watermark::default() }, key(number).expect("added"));
+        let watermark = Watermark { key: number, ..Watermark::default() };
+        let keys = Scheme::Gumball.key(number).expect("added");
         let (mut found, mut tokens) = ([0u64; 4], 0);
         let thresholds = [0.1, 0.01, 0.001, 0.0001];
         let began = Instant::now();
         for number in 0..texts {
-            let evidence = detect(&text(number), 0, Scheme::Gumball, &watermark, key);
+            let evidence = detect(&text(number), 0, Scheme::Gumball, &watermark, keys);
             tokens += evidence.tokens;
             for (count, threshold) in found.iter_mut().zip(thresholds) {
                 *count += u64::from(evidence.p_value() < threshold);

@@ -12,11 +12,10 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
-use gumball_spec::watermark::Key;
 use gumball_spec::{Error, Result, Watermark};
 
-pub use scheme::Scheme;
 use scheme::Text;
+pub use scheme::{Keys, Scheme, Second};
 
 mod scheme;
 
@@ -84,14 +83,13 @@ pub fn scores(
     prompt_len: usize,
     scheme: Scheme,
     watermark: &Watermark,
-    key: Key,
+    keys: Keys,
 ) -> Vec<Option<f64>> {
     let count = watermark.context as usize;
     let Text { ids, first, output, window, most } = scheme.text(ids, prompt_len, watermark);
     // The last row with each context.
     let mut rows: HashMap<&[u32], usize> = HashMap::with_capacity(ids.len());
     let mut scores = vec![None; ids.len().saturating_sub(output)];
-    let keys = scheme.keys(key);
     for row in first..ids.len() {
         let context = &ids[row.saturating_sub(count)..row];
         let before = rows.insert(context, row);
@@ -101,15 +99,15 @@ pub fn scores(
         if row < output || before.is_some_and(|before| window == 0 || row - before <= window) {
             continue;
         }
-        scores[row - output] = Some(scheme.score(key, keys, context, ids[row]));
+        scores[row - output] = Some(scheme.score(keys, context, ids[row]));
     }
     scores
 }
 
 /// Looks for the mark of a key in the ids after a prompt.
 #[must_use]
-pub fn detect(ids: &[u32], prompt_len: usize, scheme: Scheme, watermark: &Watermark, key: Key) -> Evidence {
-    Evidence::of(scheme, &scores(ids, prompt_len, scheme, watermark, key))
+pub fn detect(ids: &[u32], prompt_len: usize, scheme: Scheme, watermark: &Watermark, keys: Keys) -> Evidence {
+    Evidence::of(scheme, &scores(ids, prompt_len, scheme, watermark, keys))
 }
 
 /// Looks for the mark of any of the keys with these numbers, and returns the number of the key with the
@@ -276,9 +274,9 @@ mod tests {
 
     use super::*;
 
-    fn of_number(number: u32) -> (Watermark, Key) {
+    fn of_number(number: u32) -> (Watermark, Keys) {
         add_key(number, [number as u8 + 1; 16]).unwrap();
-        (Watermark { key: number, context: 2, ..Watermark::default() }, key(number).unwrap())
+        (Watermark { key: number, context: 2, ..Watermark::default() }, Scheme::Gumball.key(number).unwrap())
     }
 
     #[test]
@@ -310,9 +308,9 @@ mod tests {
     }
 
     /// Draws a text of `count` tokens from the same row.
-        let watermark = watermark.map_or(Mark::Off, Mark::Own);
     fn text(watermark: Option<Watermark>, vocab: u32, count: usize, seed: u64) -> (Vec<u32>, Vec<bool>) {
         let row: Vec<f32> = (0..vocab).map(|id| (id % 7) as f32 * 0.3).collect();
+        let watermark = watermark.map_or(Mark::Off, Mark::Own);
         let params = SamplingParams { watermark, ..SamplingParams::default() };
         let (mut output, mut marked) = (Vec::new(), Vec::new());
         for _ in 0..count {
@@ -370,7 +368,8 @@ mod tests {
     #[test]
     fn scores_have_the_mean_that_the_probability_gives() {
         // The token of probability p scores f(p) on average (W4).
-        let (_, key) = of_number(50);
+        of_number(50);
+        let key = watermark::key(50).unwrap();
         let p = [0.6f32, 0.3, 0.1];
         let mut means = [(0.0, 0.0); 3];
         for row in 0..30_000u32 {

@@ -23,8 +23,34 @@ pub enum Scheme {
         /// The second key's weight, in 0..=1: vLLM's `alpha`.
         alpha: f64,
     },
-    /// SGLang's with one key, 0.5.23: contexts may lie in the prompt, the first 4096 different ones count.
-    Sglang,
+    /// SGLang's, 0.5.23: contexts may lie in the prompt, the first 4096 different ones count.
+    Sglang {
+        /// Its second key, if it has one.
+        second: Option<Second>,
+    },
+}
+
+/// SGLang's second key: each context is marked by the first key or by this one, as a hash of both says.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Second {
+    /// The number of the key: SGLang's `key_b`.
+    pub number: u32,
+    /// The probability of the first key, in (0, 1): SGLang's `mixing_probability`.
+    pub mixing: f64,
+}
+
+/// The keys of a mark: what [`Scheme::key`] makes of a number.
+#[derive(Clone, Copy)]
+pub struct Keys {
+    own: Key,
+    /// The low and high words of the keys by which another engine draws: the same one twice where it has one.
+    pair: [[u32; 2]; 2],
+}
+
+impl fmt::Debug for Keys {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Keys(..)")
+    }
 }
 
 /// The ids of a text and which of them have contexts.
@@ -40,19 +66,35 @@ pub(crate) struct Text {
 
 impl Scheme {
     /// All schemes, with an engine's own defaults.
-    pub const ALL: [Self; 4] = [Self::Gumball, Self::Vllm, Self::VllmDualKey { alpha: 0.1 }, Self::Sglang];
+    pub const ALL: [Self; 4] =
+        [Self::Gumball, Self::Vllm, Self::VllmDualKey { alpha: 0.1 }, Self::Sglang { second: None }];
 
-    /// Returns the key of a number.
+    /// Returns the key of a number, with the others by which the scheme draws.
     ///
     /// # Errors
     /// - [`Error::OutOfRange`] if there is none, or if another engine's key has more than 64 bits.
-    pub fn key(self, number: u32) -> Result<Key> {
-        let key = watermark::key(number)?;
-        let is_theirs = key.secret_words()[2..] == [0, 0];
-        match self == Self::Gumball || is_theirs {
-            true => Ok(key),
-            false => Err(Error::out_of_range("keys", number, format!("a key of 64 bits, as {self} has"))),
-        }
+    pub fn key(self, number: u32) -> Result<Keys> {
+        let known = |parameter, number, key: Key| {
+            let is_theirs = key.secret_words()[2..] == [0, 0];
+            match self == Self::Gumball || is_theirs {
+                true => Ok(key),
+                false => {
+                    Err(Error::out_of_range(parameter, number, format!("a key of 64 bits, as {self} has")))
+                }
+            }
+        };
+        let own = known("keys", number, watermark::key(number)?)?;
+        let [low, high, ..] = own.secret_words();
+        let pair = match self {
+            Self::VllmDualKey { .. } => [b"key_a", b"key_b"].map(|domain| derived(domain, low, high)),
+            Self::Sglang { second: Some(Second { number, .. }) } => {
+                let second = watermark::key(number).map_err(|error| error.with_parameter(|_| "scheme"))?;
+                let [second_low, second_high, ..] = known("scheme", number, second)?.secret_words();
+                [[low, high], [second_low, second_high]]
+            }
+            _ => [[low, high]; 2],
+        };
+        Ok(Keys { own, pair })
     }
 
     pub(crate) fn text(self, ids: &[u32], prompt_len: usize, watermark: &Watermark) -> Text {
@@ -70,7 +112,7 @@ impl Scheme {
                 padded.extend(ids.get(prompt_len..).unwrap_or_default());
                 Text { ids: padded, first: count, output: count, window: 0, most: usize::MAX }
             }
-            Self::Sglang => {
+            Self::Sglang { .. } => {
                 let before = count.min(prompt_len);
                 let first = if prompt_len == 0 { count } else { before };
                 let ids = ids.get(prompt_len - before..).unwrap_or_default().to_vec();
@@ -79,30 +121,26 @@ impl Scheme {
         }
     }
 
-    /// Returns the low and high words of the keys by which another engine draws: the same one twice where it
-    /// has one.
-    pub(crate) fn keys(self, key: Key) -> [[u32; 2]; 2] {
-        let [low, high, ..] = key.secret_words();
-        match self {
-            Self::VllmDualKey { .. } => [b"key_a", b"key_b"].map(|domain| derived(domain, low, high)),
-            _ => [[low, high]; 2],
-        }
-    }
-
     /// Returns the score of a token after a context: -ln(1 - u), where u is the number by which it was drawn;
-    /// of two numbers the weighted mean. `keys`: what [`Self::keys`] makes of the key.
-    pub(crate) fn score(self, key: Key, keys: [[u32; 2]; 2], context: &[u32], id: u32) -> f64 {
+    /// of two numbers the weighted mean.
+    pub(crate) fn score(self, keys: Keys, context: &[u32], id: u32) -> f64 {
+        let Keys { own, pair } = keys;
         let of_vllm = |[low, high]: [u32; 2]| -libm::log1p(-f64::from(uniform(low, high, context, id)));
-        let [low, high] = keys[0];
         match self {
             Self::Gumball => {
-                let time = f64::from(arrival_by(key.words(context.iter().copied()), id));
+                let time = f64::from(arrival_by(own.words(context.iter().copied()), id));
                 -libm::log(-libm::expm1(-time * std::f64::consts::LN_2))
             }
-            Self::Vllm => of_vllm(keys[0]),
-            Self::VllmDualKey { alpha } => (1.0 - alpha) * of_vllm(keys[0]) + alpha * of_vllm(keys[1]),
-            Self::Sglang => {
-                let word = murmur(&[low, high, murmur(context), id]);
+            Self::Vllm => of_vllm(pair[0]),
+            Self::VllmDualKey { alpha } => (1.0 - alpha) * of_vllm(pair[0]) + alpha * of_vllm(pair[1]),
+            Self::Sglang { second } => {
+                let (context, [[a, b], [c, d]]) = (murmur(context), pair);
+                let is_first = second.is_none_or(|second| {
+                    let threshold = (second.mixing * 2f64.powi(32)) as u32;
+                    murmur(&[a, b, c, d, context]) < threshold
+                });
+                let [low, high] = pair[usize::from(!is_first)];
+                let word = murmur(&[low, high, context, id]);
                 -libm::log1p(-(f64::from(word) + 0.5) / 2f64.powi(32))
             }
         }
@@ -151,7 +189,11 @@ impl fmt::Display for Scheme {
             Self::Vllm => "vllm",
             Self::VllmDualKey { alpha } if *alpha == 0.1 => "vllm_dual_key",
             Self::VllmDualKey { alpha } => return write!(f, "vllm_dual_key={alpha}"),
-            Self::Sglang => "sglang",
+            Self::Sglang { second: None } => "sglang",
+            Self::Sglang { second: Some(Second { number, mixing }) } => {
+                let shown = if *mixing == 0.5 { String::new() } else { format!(",{mixing}") };
+                return write!(f, "sglang={number}{shown}");
+            }
         })
     }
 }
@@ -166,6 +208,19 @@ impl FromStr for Scheme {
                 _ => Err(Error::out_of_range("scheme", name, "vllm_dual_key= and an alpha in 0..=1")),
             };
         }
+        if let Some(second) = name.strip_prefix("sglang=") {
+            let (number, mixing) = second.split_once(',').unwrap_or((second, "0.5"));
+            return match (number.parse(), mixing.parse()) {
+                (Ok(number), Ok(mixing)) if mixing > 0.0 && mixing < 1.0 => {
+                    Ok(Self::Sglang { second: Some(Second { number, mixing }) })
+                }
+                _ => {
+                    let allowed =
+                        "sglang= and the number of a key, and perhaps a comma and a mixing in (0, 1)";
+                    Err(Error::out_of_range("scheme", name, allowed))
+                }
+            };
+        }
         let known = || Self::ALL.map(|scheme| scheme.to_string()).join(", ");
         let found = Self::ALL.into_iter().find(|scheme| scheme.to_string() == name);
         found.ok_or_else(|| Error::unknown("scheme", name, known()))
@@ -174,7 +229,7 @@ impl FromStr for Scheme {
 
 #[cfg(test)]
 mod tests {
-    use gumball_spec::watermark::{add_keys, key};
+    use gumball_spec::watermark::add_keys;
 
     use super::*;
     use crate::detect_any;
@@ -223,32 +278,54 @@ mod tests {
 
     #[test]
     fn other_engines_texts_count_as_they_count() {
-        add_keys("80 0x0123456789abcdef\n81 000102030405060708090a0b0c0d0e0f").unwrap();
+        add_keys("80 0x0123456789abcdef\n81 000102030405060708090a0b0c0d0e0f\n82 0xfedcba9876543210")
+            .unwrap();
         let ids: Vec<u32> = (0..60).map(|i| i * i * 31 % 50).collect();
         let watermark = Watermark { context: 3, ..Watermark::default() };
         // The results of the detectors of vLLM 0.32 and SGLang 0.5.23, for these ids.
         let two = |alpha| Scheme::VllmDualKey { alpha };
+        let both = |mixing| Scheme::Sglang { second: Some(Second { number: 82, mixing }) };
         for (scheme, prompt_len, tokens, score, ln_p) in [
             (two(0.1), 0, 53, 57.703_927_476_754_81, 0.231_280_909_680_693_2_f64.ln()),
             (two(0.0), 0, 53, 58.170_330_058_848_92, 0.231_540_406_277_548_18_f64.ln()),
             (two(0.4), 0, 53, 56.304_719_730_472_45, 0.257_933_840_113_920_7_f64.ln()),
             (two(0.5), 0, 53, 55.838_317_148_378_33, 0.282_963_925_068_510_65_f64.ln()),
             (Scheme::Vllm, 0, 53, 54.306_243_440_011_03, 0.411_500_255_270_302_7_f64.ln()),
-            (Scheme::Sglang, 0, 50, 36.271_090_282_941_36, -0.017_746_819_986_999_007),
-            (Scheme::Sglang, 5, 50, 36.271_090_282_941_36, -0.017_746_819_986_999_007),
-            (Scheme::Sglang, 2, 51, 36.443_086_552_912_41, -0.013_129_775_534_294_286),
+            (Scheme::Sglang { second: None }, 0, 50, 36.271_090_282_941_36, -0.017_746_819_986_999_007),
+            (Scheme::Sglang { second: None }, 5, 50, 36.271_090_282_941_36, -0.017_746_819_986_999_007),
+            (Scheme::Sglang { second: None }, 2, 51, 36.443_086_552_912_41, -0.013_129_775_534_294_286),
+            (both(0.5), 0, 50, 34.162_115_314_984_92, -0.006_513_335_661_183_284),
+            (both(0.5), 2, 51, 34.334_111_584_955_98, -0.004_631_822_398_561_081),
+            (both(0.3), 0, 50, 38.871_554_395_012_18, -0.049_623_560_421_421_686),
+            (both(0.3), 2, 51, 39.043_550_665_983_23, -0.038_359_224_612_223_74),
         ] {
             let (_, found) = detect_any(&ids, prompt_len, scheme, &watermark, &[80]).unwrap();
             assert_eq!((found.tokens, found.tokens + found.skipped), (tokens, 60 - prompt_len));
             assert!((found.score - score).abs() < 1e-9 && (found.ln_p - ln_p).abs() < 1e-9, "{found:?}");
             assert!(detect_any(&ids, prompt_len, scheme, &watermark, &[81]).is_err());
         }
-        assert_eq!(Scheme::Gumball.key(81), key(81));
+        for (number, said) in
+            [(81, "a key of 64 bits, as sglang=81 has"), (83, "the number of a key that was added")]
+        {
+            let error =
+                format!("sglang={number}").parse::<Scheme>().unwrap().key(80).unwrap_err().to_string();
+            assert!(error.starts_with(&format!("scheme is {number}, but must be {said}")), "{error}");
+        }
         for scheme in Scheme::ALL {
             assert_eq!(scheme.to_string().parse(), Ok(scheme));
         }
-        assert_eq!(two(0.4).to_string().parse(), Ok(two(0.4)));
-        for name in ["synthid", "vllm_dual_key=1.5", "vllm_dual_key="] {
+        for scheme in [two(0.4), both(0.5), both(0.25)] {
+            assert_eq!(scheme.to_string().parse(), Ok(scheme));
+        }
+        for name in [
+            "synthid",
+            "vllm_dual_key=1.5",
+            "vllm_dual_key=",
+            "sglang=",
+            "sglang=82,0",
+            "sglang=82,1",
+            "sglang=-1",
+        ] {
             assert!(name.parse::<Scheme>().is_err());
         }
     }

@@ -28,8 +28,9 @@ pub struct Args {
     /// The numbers of the keys to look for
     #[arg(long, value_name = "NUMBERS", value_delimiter = ',', default_value = "0")]
     pub keys: Vec<u32>,
-    /// Whose mark: gumball; vllm, vllm_dual_key, vllm_dual_key=ALPHA or sglang, which have rules of their own
-    /// in the place of scope and window
+    /// Whose mark: gumball; vllm, vllm_dual_key, vllm_dual_key=ALPHA, sglang, or sglang=KEY_B or
+    /// sglang=KEY_B,MIXING with the number of a second key, which have rules of their own in the place of
+    /// scope and window
     #[arg(long, value_name = "NAME", default_value_t)]
     pub scheme: Scheme,
     /// How many ids a context has

@@ -493,22 +493,26 @@ def test_a_server_takes_sglangs_watermarks_and_refuses_gumballs(sampler: Any, mo
         validation_hook.check_watermark_server_args(asked)
 
 
-def test_what_sglang_marks_is_drawn_and_its_detector_finds_it(sampler: Any) -> None:
+@pytest.mark.parametrize("key_b", [None, "fedcba9876543210"])
+def test_what_sglang_marks_is_drawn_and_its_detector_finds_it(sampler: Any, key_b: str | None) -> None:
     key, ids, seen = "0123456789abcdef", [1, 2, 3, 4], set()
     keys = torch.tensor([core.parse_watermark_key(key)])
+    second = [torch.tensor([core.parse_watermark_key(key_b)]), torch.tensor([int(0.3 * 2**32)])] if key_b else []
     for place in range(150):
         rows, info = LOGITS[place % len(LOGITS)][None].clone(), batch(request("marked", sampling_seed=7))
         hashes = core._hash_contexts(torch.tensor([ids[-4:]]), torch.tensor([4]))
         fresh = torch.tensor([hashes.item() not in seen])
         limits = info.temperatures, info.top_ks, info.top_ps, info.min_ps
-        core.force_watermark_tokens(rows, hashes, fresh, *limits, keys)
+        core.force_watermark_tokens(rows, hashes, fresh, *limits, keys, *second)
         seen.add(hashes.item())
         (token,), _ = drawn(sampler, info, rows, [len(ids)])
         ids.append(token)
-    gumball.add_watermark_keys(f"91 0x{key}")
+    gumball.add_watermark_keys(f"91 0x{key}\n92 0xfedcba9876543210")
+    scheme = "sglang=92,0.3" if key_b else "sglang"
     for prompt in (4, 2, 0):
-        theirs = WatermarkDetector(key).detect_tokens(ids[prompt:], prompt_token_ids=ids[:prompt]).combined
-        found = gumball.detect(ids[prompt:], gumball.Watermark(key=91), prompt=ids[:prompt], scheme="sglang")
+        detector = WatermarkDetector(key, key_b=key_b, mixing_probability=0.3 if key_b else 0.5)
+        theirs = detector.detect_tokens(ids[prompt:], prompt_token_ids=ids[:prompt]).combined
+        found = gumball.detect(ids[prompt:], gumball.Watermark(key=91), prompt=ids[:prompt], scheme=scheme)
         assert found.p_value < 1e-20 and found.tokens == theirs.num_contexts
         assert math.isclose(found.ln_p, theirs.log_p_value, rel_tol=1e-9)
 

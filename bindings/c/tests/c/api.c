@@ -310,6 +310,9 @@ static void marks(void) {
     OK(gumball_detect(ids, 60, 2, "sglang", params, &keys[1], 1, &evidence));
     CHECK(evidence.key == 4 && evidence.tokens == 51 && evidence.score > 36.443 && evidence.score < 36.444);
     score = evidence.score, ln_p = evidence.ln_p;
+    OK(gumball_add_watermark_keys("5 0xfedcba9876543210"));
+    OK(gumball_detect(ids, 60, 2, "sglang=5", params, &keys[1], 1, &evidence));
+    CHECK(evidence.key == 4 && evidence.tokens == 51 && evidence.score > 34.334 && evidence.score < 34.335);
     FAILS(gumball_detect(ids, 60, 0, "vllm", params, NULL, 0, &evidence), GUMBALL_OUT_OF_RANGE, "keys");
     FAILS(gumball_detect(ids, 60, 0, "synthid", params, NULL, 0, &evidence), GUMBALL_UNKNOWN, "scheme");
     FAILS(gumball_detect(ids, 60, 61, NULL, params, NULL, 0, &evidence), GUMBALL_OUT_OF_RANGE, "prompt_len");
@@ -337,10 +340,10 @@ static void all(void) {
     FAILS(gumball_add_watermark_keys("3 ffffffffffffffffffffffffffffffff"), GUMBALL_OUT_OF_RANGE, "number");
     FAILS(gumball_add_watermark_keys("3 0011"), GUMBALL_OUT_OF_RANGE, "text");
     marks();
+    pool_marks();
     CHECK(gumball_abi_version() == GUMBALL_ABI_VERSION && strcmp(gumball_version(), GUMBALL_VERSION) == 0);
     parameters();
     sampler();
-    pool_marks();
     pool(1);
     pool(most_threads);
     masks_forced_tokens_and_hooks();

@@ -74,7 +74,8 @@ def detect(
     front of it, if they are known; without them contexts that lie in the prompt do not count. keys: numbers of keys to look
     for, in the place of the watermark's own. scheme: whose mark, "gumball", or another engine's, whose rules stand in the place of the watermark's scope and
     window: "vllm" (0.32 and 0.33, its `gumbel`; it never looks at the prompt), "vllm_dual_key" or "vllm_dual_key=0.3" (its `dual_key_gumbel`, with an alpha of
-    0.1 or 0.3), or "sglang" (0.5.23, one key). Their keys of 64 bits are added as `0x` and up to 16 digits.
+    0.1 or 0.3), "sglang" (0.5.23), or "sglang=8" or "sglang=8,0.3" where its `key_b` is the key of number 8, with a `mixing_probability` of 0.5 or 0.3. Their
+    keys of 64 bits are added as `0x` and up to 16 digits.
 
     Raises TypeError for another type; ValueError for a number without a key, for a key of more than 64 bits with another engine's scheme, and for
     values outside their range.
