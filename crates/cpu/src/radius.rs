@@ -9,7 +9,7 @@
 use gumball_spec::draw::arrival_by;
 use gumball_spec::num::log2;
 use gumball_spec::radius::{Edits, Facts, Limits, size};
-use gumball_spec::survey::Measure;
+use gumball_spec::survey::{Measure, log_mass};
 use gumball_spec::watermark::Words;
 use gumball_spec::{Filter, Forced, Kind, NONE};
 
@@ -79,9 +79,13 @@ pub(crate) fn radius(
     if count == 1 && next == f32::NEG_INFINITY {
         return f32::INFINITY;
     }
-    let mut facts = Facts { first: reader.first, own, least, next, count, mass: 0 };
-    if task.prepared.filters().contains(&Filter::TopP) {
+    let mut facts = Facts { first: reader.first, own, least, next, count, mass: 0, lz: [0.0; 2] };
+    let on = task.prepared.filters();
+    if on.contains(&Filter::TopP) {
         facts.mass = kept.total(reader, filter, filters);
+    }
+    if on.iter().any(|filter| matches!(filter, Filter::TopA | Filter::PLess | Filter::EpsilonCutoff)) {
+        facts.lz = [filters, filters.squared()].map(|measure| log_mass(whole.total(reader, filter, measure)));
     }
     let mut limits = Limits::new(params, reader.view.vocab(), &facts, filter_s);
     let mut mass = |least| {

@@ -7,17 +7,20 @@
 use crate::draw::score;
 use crate::filter::fraction_to_u32;
 use crate::num::{exp2, log2};
-use crate::params::{Filter, SamplingParams};
+use crate::params::{Filter, FilterOrder, SamplingParams};
 use crate::request::{Forced, Request};
 use crate::row::{Kind, NONE};
 use crate::survey::{Given, Measure, scale};
 
 /// The filters of which a radius is known, in any sequence.
-const KNOWN: [Filter; 3] = [Filter::TopK, Filter::TopP, Filter::MinP];
+const KNOWN: [Filter; 6] =
+    [Filter::TopK, Filter::TopP, Filter::MinP, Filter::TopA, Filter::PLess, Filter::EpsilonCutoff];
 /// Sums of rounded weights are off by less than this power of two of the whole.
 const MASS_SLACK: u32 = 16;
 /// A part of top-p that is no less than these errors, in units of 2^-32.
 const TOP_P_SLACK: u64 = 1 << 14;
+/// How far a threshold that is made of masses may be off, in bits.
+const THRESHOLD_SLACK: f32 = 1.0 / (1u32 << 13) as f32;
 /// What roundings take of a radius, relative to the numbers that are rounded.
 const ROUNDINGS: f32 = 1.0 / (1u32 << 19) as f32;
 /// The logarithm of an arrival is not farther from 0.
@@ -37,7 +40,10 @@ impl Edits {
     /// known.
     #[must_use]
     pub fn of(params: &SamplingParams, temperature: f32, vocab: usize) -> Option<Self> {
-        let is_known = params.filters(vocab).all(|filter| KNOWN.contains(&filter));
+        let mut filters = params.filters(vocab).enumerate();
+        let is_known = filters.all(|(place, filter)| {
+            KNOWN.contains(&filter) && (filter != Filter::PLess || sees_all(params, place))
+        });
         let is_drawn = !SamplingParams::is_greedy(temperature);
         if params.dynamic_temperature.is_some() && temperature != 0.0
             || is_drawn && (!is_known || params.steered_by().is_some() || params.min_keep > 1)
@@ -90,6 +96,8 @@ struct Race<'a> {
     kept: Given<'a>,
     /// The mass of the kept tokens at the filters' scale.
     mass: u64,
+    /// As in [`Facts`].
+    lz: [f32; 2],
     /// The filters' scale.
     filter_s: f32,
     /// 1 / s.
@@ -103,17 +111,18 @@ impl<'a> Race<'a> {
         let filter_s = if request.params.temperature_last { scale(1.0) } else { s };
         let mass = Given::new(z, kept, Measure::Logits { s: filter_s }).total();
         let kept = Given::new(z, kept, Measure::Logits { s });
-        Self { request, drawn, kept, mass, filter_s, h: 1.0 / s }
+        let lz = [1.0, 2.0].map(|times| drawn.given(times * filter_s).lz());
+        Self { request, drawn, kept, mass, lz, filter_s, h: 1.0 / s }
     }
 
     /// Returns the limits of a token with this logit, and the size of the numbers that decide on it. `score`:
     /// the token's. `until`: twice how far logits may move before a kept token beats it.
     fn limits(&self, own: f32, score: f32, until: f32) -> (Limits, f32) {
-        let Self { drawn, mass, filter_s, .. } = *self;
+        let Self { drawn, mass, lz, filter_s, .. } = *self;
         let params = self.request.params;
         let kept = drawn.kept;
         let (first, least, next) = (drawn.at(0), drawn.at(kept - 1), drawn.at(kept));
-        let facts = Facts { first, own, least, next, count: kept, mass };
+        let facts = Facts { first, own, least, next, count: kept, mass, lz };
         let mut limits = Limits::new(params, drawn.z.len(), &facts, filter_s);
         limits.leave_top_p(params, &facts, until, |least| {
             let above = drawn.above(least);
@@ -151,6 +160,24 @@ pub struct Facts {
     pub count: usize,
     /// With top-p, the mass of the kept tokens at the filters' scale.
     pub mass: u64,
+    /// With top-a, p-less or epsilon, lz of the whole row at the filters' scale; with p-less at twice that,
+    /// too (M5).
+    pub lz: [f32; 2],
+}
+
+/// Thresholds of `y`, which move by as much as two logits do, and by twice as much; of filters in a row the
+/// largest.
+#[derive(Clone, Copy, Debug)]
+struct Thresholds {
+    /// From where filters keep a token, whatever others drop before them.
+    stay: [f32; 2],
+    /// Below which they keep none.
+    out: [f32; 2],
+}
+
+/// Returns whether the filter at a place of the list is given the whole row.
+fn sees_all(params: &SamplingParams, place: usize) -> bool {
+    place == 0 || params.order == FilterOrder::Joint
 }
 
 /// How far logits may move before the filters let another token win.
@@ -162,10 +189,11 @@ pub struct Limits {
     least: f32,
     /// Whether the kept tokens are as many as top-k keeps.
     is_full: bool,
-    /// With min-p, the row's first logit and the least y.
-    min_p: Option<[f32; 2]>,
-    /// With min-p before top-p, how many tokens top-k gives to top-p at most.
-    min_p_gives: Option<usize>,
+    /// The row's first logit, and the thresholds of all filters.
+    first: f32,
+    thresholds: Thresholds,
+    /// With thresholds before top-p, these, and how many tokens top-k gives to top-p at most.
+    given: Option<(Thresholds, usize)>,
     /// The scale of the filters, and 1 / s.
     s: f32,
     h: f32,
@@ -175,38 +203,63 @@ impl Limits {
     /// Returns them for parameters of which the radius is known. `s`: the scale of the filters.
     #[must_use]
     pub fn new(params: &SamplingParams, vocab: usize, facts: &Facts, s: f32) -> Self {
-        let (least, h) = (facts.least, 1.0 / s);
+        const NONE: [f32; 2] = [f32::NEG_INFINITY; 2];
+        let Facts { first, own, least, next, count, lz: [lz, lz_of_squares], .. } = *facts;
+        let (h, thresholds) = (1.0 / s, Thresholds { stay: NONE, out: NONE });
         let mut limits =
-            Self { leaves: f32::INFINITY, least, is_full: false, min_p: None, min_p_gives: None, s, h };
+            Self { leaves: f32::INFINITY, least, is_full: false, first, thresholds, given: None, s, h };
         let mut most = usize::MAX;
-        for filter in params.filters(vocab) {
-            match filter {
+        for (place, filter) in params.filters(vocab).enumerate() {
+            let sees_all = sees_all(params, place);
+            // Each with the place of its threshold.
+            let (stay, out) = match filter {
                 Filter::TopK => {
-                    limits.leaves = limits.leaves.min(facts.own - facts.next);
+                    limits.leaves = limits.leaves.min(own - next);
                     most = params.top_k as usize;
-                    limits.is_full = facts.count >= most;
+                    limits.is_full = count >= most;
+                    continue;
                 }
                 Filter::TopP => {
-                    limits.leaves = limits.leaves.min(facts.own - facts.next);
-                    limits.min_p_gives = limits.min_p.map(|_| most);
-                    if limits.min_p.is_none() {
+                    limits.leaves = limits.leaves.min(own - next);
+                    limits.given = (limits.thresholds.stay != NONE).then_some((limits.thresholds, most));
+                    if limits.given.is_none() {
                         let leaves = token_leaves(fraction_to_u32(params.top_p), facts, None, s) * h;
                         limits.leaves = limits.leaves.min(leaves);
                     }
+                    continue;
+                }
+                Filter::TopA => {
+                    let threshold = log2(params.top_a);
+                    let of_all = threshold - lz;
+                    let stay = if sees_all { (1, of_all + THRESHOLD_SLACK) } else { (0, threshold) };
+                    (stay, (1, of_all - THRESHOLD_SLACK))
+                }
+                Filter::PLess => {
+                    let threshold = lz_of_squares - lz;
+                    ((1, threshold + THRESHOLD_SLACK), (1, threshold - THRESHOLD_SLACK))
+                }
+                Filter::EpsilonCutoff => {
+                    let threshold = log2(params.epsilon_cutoff) + lz;
+                    // The first token is kept in any case.
+                    let out = (threshold - THRESHOLD_SLACK).min(0.0);
+                    ((0, threshold + THRESHOLD_SLACK), (0, if sees_all { out } else { f32::NEG_INFINITY }))
                 }
                 _ => {
                     let threshold = log2(params.min_p);
-                    let leaves = (((facts.own - facts.first) * s) - threshold) * h;
-                    limits.leaves = limits.leaves.min(leaves);
-                    limits.min_p = Some([facts.first, threshold]);
+                    ((0, threshold), (0, threshold))
                 }
-            }
+            };
+            let Thresholds { stay: stays, out: outs } = &mut limits.thresholds;
+            stays[stay.0] = stays[stay.0].max(stay.1);
+            outs[out.0] = outs[out.0].max(out.1);
+            let leaves = (((own - first) * s) - stay.1) * h;
+            limits.leaves = limits.leaves.min(leaves / (1 + stay.0) as f32);
         }
         limits
     }
 
-    /// With min-p before top-p, lowers `leaves` to where top-p may cut the token off. `until`: twice how far
-    /// logits may move before a kept token beats it. `above`: the mass and the number of the row's tokens
+    /// With thresholds before top-p, lowers `leaves` to where top-p may cut the token off. `until`: twice how
+    /// far logits may move before a kept token beats it. `above`: the mass and the number of the row's tokens
     /// whose logits are at least its argument, at the scale of the filters.
     pub fn leave_top_p(
         &mut self,
@@ -215,10 +268,10 @@ impl Limits {
         until: f32,
         above: impl FnOnce(f32) -> (u64, usize),
     ) {
-        let (Some(most), Some([first, threshold])) = (self.min_p_gives, self.min_p) else { return };
+        let Some((Thresholds { stay, .. }, most)) = self.given else { return };
         let until = until.min(self.leaves);
-        let least = first + (threshold * self.h + until);
-        let (mass, count) = if least <= first { above(least) } else { (0, 0) };
+        let least = self.first + (stay[0] * self.h + until).max(stay[1] * self.h + 2.0 * until);
+        let (mass, count) = if least <= self.first { above(least) } else { (0, 0) };
         let stay = (count < most).then_some(mass - (mass >> MASS_SLACK));
         self.leaves = until.min(token_leaves(fraction_to_u32(params.top_p), facts, stay, self.s) * self.h);
     }
@@ -227,19 +280,18 @@ impl Limits {
     /// `twice`.
     #[must_use]
     pub fn least_given(&self, twice: f32) -> f32 {
-        match (self.min_p_gives, self.min_p) {
-            (Some(_), Some([first, threshold])) => first + (threshold * self.h - twice),
-            _ => f32::NEG_INFINITY,
-        }
+        self.given.map_or(f32::NEG_INFINITY, |(Thresholds { out, .. }, _)| {
+            self.first + (out[0] * self.h - twice).max(out[1] * self.h - 2.0 * twice)
+        })
     }
 
     /// Returns twice how far logits may move before a token that is not kept may be.
     #[must_use]
     pub fn until_kept(&self, z: f32) -> f32 {
         let by_count = if self.is_full { self.least - z } else { 0.0 };
-        let by_min_p =
-            self.min_p.map_or(0.0, |[first, threshold]| (threshold - (z - first) * self.s) * self.h);
-        by_count.max(by_min_p)
+        let y = (z - self.first) * self.s;
+        let [once, twice] = self.thresholds.out.map(|out| (out - y) * self.h);
+        by_count.max(once).max(twice / 2.0)
     }
 
     /// Returns whether top-p holds all tokens out whose logits are at most `most` until others have moved by

@@ -17,7 +17,7 @@ use crate::arrays::Dtype;
 /// token, +inf if no other token can be drawn. The rows are drawn from again; call it for those of whom you
 /// need it. filters, seed, position, draw: as of sample.
 ///
-/// Raises ValueError for filters of which no radius is known, as typical-p, or min-p before top-p; a filter
+/// Raises ValueError for filters of which no radius is known, as typical-p or p-less behind another; a filter
 /// that varies from row to row counts as switched on.
 #[pyfunction]
 #[pyo3(

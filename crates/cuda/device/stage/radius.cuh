@@ -24,6 +24,16 @@
 #define TOP_P_SLACK (1u << 14)
 #define MASS_SLACK 16
 
+// How far a threshold that is made of masses may be off, in bits.
+#define THRESHOLD_SLACK bits_float((127 - 13) << 23)
+
+// Thresholds of y, which move by as much as two logits do, and by twice as much; of filters in a row the largest: from
+// where they keep a token, whatever others drop before them, and below which they keep none.
+struct RadiusThresholds {
+    float stay[2];
+    float out[2];
+};
+
 // How far logits may move before the filters let another token win.
 struct RadiusLimits {
     // Twice how far until the token itself may be cut off.
@@ -32,15 +42,15 @@ struct RadiusLimits {
     // The least kept logit; the largest one that is not kept.
     float least;
     float next;
-    // Whether the row has no other token; whether the kept ones are as many as top-k keeps; whether top-p is on, and
-    // min-p, with the least y.
+    // Whether the row has no other token; whether the kept ones are as many as top-k keeps; whether top-p is on.
     bool is_alone;
     bool is_full;
     bool has_top_p;
-    bool has_min_p;
-    float min_p;
-    // With min-p before top-p, how many tokens top-k gives to top-p at most, else 0; and the kept tokens' mass.
-    u32 min_p_gives;
+    // The thresholds of all filters; of those before top-p. With these, how many tokens top-k gives to top-p at most,
+    // else 0; and the kept tokens' mass.
+    RadiusThresholds thresholds;
+    RadiusThresholds given;
+    u32 given_most;
     u64 mass;
     // The scale of the filters, and 1 / s.
     float s;
@@ -49,13 +59,13 @@ struct RadiusLimits {
     // Returns twice how far logits may move before a token that is not kept may be.
     DEVICE_MEMBER float until_kept(float z) const {
         float by_count = is_full ? least - z : 0.0f;
-        float by_min_p = has_min_p ? (min_p - (z - first) * s) * h : 0.0f;
-        return max_f32(by_count, by_min_p);
+        const float y = (z - first) * s;
+        return max_f32(max_f32(by_count, (thresholds.out[0] - y) * h), (thresholds.out[1] - y) * h / 2.0f);
     }
 
     // Returns the least logit of the tokens that top-p may be given before others have moved by half of `twice`.
     DEVICE_MEMBER float least_given(float twice) const {
-        return min_p_gives != 0 ? first + (min_p * h - twice) : -INF_F32;
+        return given_most != 0 ? first + fmaxf(given.out[0] * h - twice, given.out[1] * h - 2.0f * twice) : -INF_F32;
     }
 };
 
@@ -86,6 +96,51 @@ DEVICE float bits_until_cut_off(u32 p, const RadiusLimits& limits, float own, u6
     const u64 less = p - TOP_P_SLACK;
     const float odds_of_p = log2_rule(u64_to_float(less)) - log2_rule(u64_to_float((1ull << 32) - less));
     return max_f32(odds_of_p - (log2_rule(before) - log2_rule(behind)), 0.0f);
+}
+
+// Returns the mass and the number of the row's tokens whose logits are at least `least`, at the scale s.
+template <class V>
+DEVICE SetMass mass_above(const V& view, const Maxima& maxima, const RadiusLimits& limits, float least, float s,
+                          RowReduceStorage& reduce) {
+    const GivenSet whole{full_cut(), limits.first, true};
+    return mass_of_set(RowBlocks::alone(reduce), view, maxima, whole,
+                       intersect(whole.cut, Cut{~0ull, last_key_at(least)}), s);
+}
+
+// Takes a filter's threshold of y into the limits of a token with the logit `own`. `sees_all`: whether the filter is
+// given the whole row.
+template <class V>
+DEVICE void add_threshold(const V& view, const Maxima& maxima, const Params& params, u32 filter, bool sees_all,
+                          float own, RadiusLimits& limits, RowReduceStorage& reduce) {
+    float stay = filter_float(params, filter), out = stay;
+    u32 stay_place = 0, out_place = 0;
+    if (filter != FILTER_MIN_P) {
+        float lz[2] = {0.0f, 0.0f};
+#pragma unroll 1
+        for (u32 place = 0; place <= (filter == FILTER_P_LESS); place++) {
+            lz[place] =
+                log2_mass(mass_above(view, maxima, limits, -INF_F32, (float)(1 + place) * limits.s, reduce).mass);
+        }
+        const float of_all = filter == FILTER_TOP_A    ? stay - lz[0]
+                             : filter == FILTER_P_LESS ? lz[1] - lz[0]
+                                                       : stay + lz[0];
+        out = of_all - THRESHOLD_SLACK;
+        if (filter == FILTER_EPSILON_CUTOFF) {
+            // The first token is kept in any case.
+            out = sees_all ? fminf(out, 0.0f) : -INF_F32;
+        } else {
+            out_place = 1;
+        }
+        if (filter != FILTER_TOP_A || sees_all) {
+            stay = of_all + THRESHOLD_SLACK;
+            stay_place = out_place;
+        }
+    }
+    RadiusThresholds& all = limits.thresholds;
+    all.stay[stay_place] = fmaxf(all.stay[stay_place], stay);
+    all.out[out_place] = fmaxf(all.out[out_place], out);
+    const float leaves = ((own - limits.first) * limits.s - stay) * limits.h;
+    limits.leaves = fminf(limits.leaves, leaves / (float)(1 + stay_place));
 }
 
 // Returns the limits of a row of which `kept` is kept and a token with the logit `own` was drawn. Only tiles that reach
@@ -129,16 +184,16 @@ DEVICE RadiusLimits radius_limits(const Step& step, u32 row, const V& view, cons
     limits.h = 1.0f / limits.s;
     limits.leaves = INF_F32;
     limits.is_alone = is_cut && kept_count == 1 && !(limits.next > MASKED_VALUE);
-    limits.is_full = limits.has_top_p = limits.has_min_p = false;
-    limits.min_p = filter_float(params, FILTER_MIN_P);
-    limits.min_p_gives = 0;
+    limits.is_full = limits.has_top_p = false;
+    limits.thresholds = {{-INF_F32, -INF_F32}, {-INF_F32, -INF_F32}};
+    limits.given_most = 0;
     u32 most = ~0u;
+    bool sees_all = true;
 #pragma unroll 1
-    for (u64 chain = params.filter_chain; chain != 0; chain >>= 4) {
+    for (u64 chain = params.filter_chain; chain != 0; chain >>= 4, sees_all = (params.features & FEATURE_JOINT) != 0) {
         const u32 filter = (u32)chain & 15;
-        if (filter == FILTER_MIN_P) {
-            limits.has_min_p = true;
-            limits.leaves = fminf(limits.leaves, ((own - first) * limits.s - limits.min_p) * limits.h);
+        if (filter != FILTER_TOP_K && filter != FILTER_TOP_P) {
+            add_threshold(view, maxima, params, filter, sees_all, own, limits, reduce);
             continue;
         }
         limits.leaves = fminf(limits.leaves, own - limits.next);
@@ -148,8 +203,9 @@ DEVICE RadiusLimits radius_limits(const Step& step, u32 row, const V& view, cons
         } else {
             limits.has_top_p = true;
             limits.mass = mass_of_set(RowBlocks::alone(reduce), view, maxima, kept, kept.cut, limits.s).mass;
-            limits.min_p_gives = limits.has_min_p ? most : 0;
-            if (!limits.has_min_p) {
+            limits.given = limits.thresholds;
+            limits.given_most = fmaxf(limits.given.stay[0], limits.given.stay[1]) != -INF_F32 ? most : 0;
+            if (limits.given_most == 0) {
                 const float bits = bits_until_cut_off(params.filter_numbers[FILTER_TOP_P], limits, own, UNKNOWN_MASS);
                 limits.leaves = fminf(limits.leaves, bits * limits.h);
             }
@@ -224,26 +280,18 @@ DEVICE NearerTokens nearer_tokens(const V& view, const RowRecords& records, cons
     return found;
 }
 
-// Returns the mass and the number of the row's tokens whose logits are at least `least`, at the scale of the filters.
-template <class V>
-DEVICE SetMass mass_above(const V& view, const Maxima& maxima, const RadiusLimits& limits, float least,
-                          RowReduceStorage& reduce) {
-    const GivenSet whole{full_cut(), limits.first, true};
-    return mass_of_set(RowBlocks::alone(reduce), view, maxima, whole,
-                       intersect(whole.cut, Cut{~0ull, last_key_at(least)}), limits.s);
-}
-
-// With min-p before top-p, returns twice how far logits may move before top-p may cut the token off, or `until` if that
-// is less. By the mass of the tokens that min-p keeps until logits have moved by half of `until`.
+// With thresholds before top-p, returns twice how far logits may move before top-p may cut the token off, or `until` if
+// that is less. By the mass of the tokens that these keep until logits have moved by half of `until`.
 template <class V>
 DEVICE float until_cut_off(const V& view, const Maxima& maxima, const RadiusLimits& limits, u32 top_p, float own,
                            float until, RowReduceStorage& reduce) {
-    const float least = limits.first + (limits.min_p * limits.h + until);
+    const float least =
+        limits.first + fmaxf(limits.given.stay[0] * limits.h + until, limits.given.stay[1] * limits.h + 2.0f * until);
     SetMass above{0, 0};
     if (least <= limits.first) {
-        above = mass_above(view, maxima, limits, least, reduce);
+        above = mass_above(view, maxima, limits, least, limits.s, reduce);
     }
-    const u64 stay = above.count < limits.min_p_gives ? above.mass - (above.mass >> MASS_SLACK) : UNKNOWN_MASS;
+    const u64 stay = above.count < limits.given_most ? above.mass - (above.mass >> MASS_SLACK) : UNKNOWN_MASS;
     return fminf(until, bits_until_cut_off(top_p, limits, own, stay) * limits.h);
 }
 
@@ -258,8 +306,8 @@ DEVICE bool top_p_holds_out(const V& view, const Maxima& maxima, const RadiusLim
     if (!(least <= limits.first) || p >= 1ull << 32) {
         return false;
     }
-    u64 above = mass_above(view, maxima, limits, least, reduce).mass;
-    const u64 total = mass_above(view, maxima, limits, limits.least_given(twice), reduce).mass;
+    u64 above = mass_above(view, maxima, limits, least, limits.s, reduce).mass;
+    const u64 total = mass_above(view, maxima, limits, limits.least_given(twice), limits.s, reduce).mass;
     above = above > total >> MASS_SLACK ? above - (total >> MASS_SLACK) : 0;
     const u64 rest = total > above ? total - above : 0;
     const float odds = log2_rule(u64_to_float(above)) - log2_rule(u64_to_float(rest)),
@@ -303,7 +351,7 @@ DEVICE_NOINLINE float row_radius(const Step& step, u32 row, int slot, int token,
         twice = nearer_tokens<true>(context.view, records, rng, limits, kept.cut, (u32)token, won, s, h, limits.leaves,
                                     reduce)
                     .nearest;
-        if (limits.min_p_gives != 0) {
+        if (limits.given_most != 0) {
             twice = until_cut_off(context.view, survey_maxima(step, row), limits, params.filter_numbers[FILTER_TOP_P],
                                   own, twice, reduce);
         }

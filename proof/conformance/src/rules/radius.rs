@@ -16,12 +16,16 @@ rules!(radius_rules:
     L7 a_token_near_a_cut_has_the_radius_of_the_cut,
     L7 tokens_that_are_not_kept_count_where_filters_do_not_hold_them,
     L7 min_p_before_top_p_bounds_what_stays_behind_the_token,
+    L7 thresholds_of_probabilities_have_the_radius_of_the_cut,
     L7 a_forced_token_and_one_alone_have_no_bound,
     L7 a_known_token_and_what_no_rule_names_have_the_radius_0,
     L7 an_empty_row_has_none,
 );
 
-use Filter::{MinP, TopK, TopP};
+use Filter::{EpsilonCutoff, MinP, PLess, TopA, TopK, TopP};
+
+/// How many kinds of parameters [`known`] has.
+const KINDS: u32 = 22;
 
 const INF: f32 = f32::INFINITY;
 
@@ -36,11 +40,11 @@ pub fn asking(params: SamplingParams) -> SamplingParams {
 #[must_use]
 pub fn known(number: u32) -> SamplingParams {
     let plain = || SamplingParams {
-        temperature: [1.0, 0.7, 1.6][number as usize / 16 % 3],
+        temperature: [1.0, 0.7, 1.6][(number / (KINDS + 1)) as usize % 3],
         ..SamplingParams::default()
     };
     let listed = |list: &[Filter]| FilterOrder::List(list.to_vec());
-    asking(match number % 15 {
+    asking(match number % KINDS {
         0 => plain(),
         1 => SamplingParams { temperature: 0.0, ..plain() },
         2 => SamplingParams { top_k: 50, ..plain() },
@@ -61,17 +65,45 @@ pub fn known(number: u32) -> SamplingParams {
         12 => SamplingParams { min_p: 0.04, top_p: 0.9, order: listed(&[MinP, TopP]), ..plain() },
         13 => SamplingParams {
             min_p: 0.02,
-            top_k: [4, 30][number as usize / 15 % 2],
+            top_k: [4, 30][(number / KINDS) as usize % 2],
             top_p: 0.8,
             order: listed(&[MinP, TopK, TopP]),
             ..plain()
         },
-        _ => SamplingParams {
+        14 => SamplingParams {
             min_p: 0.1,
             top_k: 12,
             top_p: 0.7,
             temperature_last: true,
             order: listed(&[TopK, MinP, TopP]),
+            ..plain()
+        },
+        15 => SamplingParams { epsilon_cutoff: 0.002, ..plain() },
+        16 => SamplingParams { top_a: 0.2, ..plain() },
+        17 => SamplingParams { p_less: true, ..plain() },
+        18 => SamplingParams { top_k: 30, top_a: 0.05, epsilon_cutoff: 0.001, ..plain() },
+        19 => SamplingParams {
+            top_p: 0.8,
+            top_a: 0.1,
+            p_less: (number / KINDS).is_multiple_of(2),
+            epsilon_cutoff: 0.001,
+            order: FilterOrder::Joint,
+            ..plain()
+        },
+        20 => SamplingParams {
+            epsilon_cutoff: 0.001,
+            top_p: 0.8,
+            order: listed(&[EpsilonCutoff, TopP]),
+            ..plain()
+        },
+        _ => SamplingParams {
+            p_less: true,
+            top_a: 0.02,
+            top_k: 20,
+            top_p: 0.9,
+            min_p: 0.01,
+            temperature_last: true,
+            order: listed(&[PLess, TopA, TopK, TopP, MinP]),
             ..plain()
         },
     })
@@ -81,7 +113,7 @@ pub fn known(number: u32) -> SamplingParams {
 #[must_use]
 pub fn case(number: u32, vocab: usize) -> (Vec<f32>, Case) {
     let [words, ..] = philox4x32_10(u64::from(number), [0; 4]);
-    let row = rows::bell(vocab, [2.0, 3.0, 0.3][number as usize / 15 % 3], u64::from(words));
+    let row = rows::bell(vocab, [2.0, 3.0, 0.3][(number / KINDS) as usize % 3], u64::from(words));
     let history: Vec<u32> = (0..30).map(|place| (words ^ (place * 77)) % vocab as u32).collect();
     let case = Case::of(&row, known(number)).after(&history[..9], &history[9..]).at(u64::from(number), 30);
     (row, case)
@@ -134,7 +166,7 @@ fn with_row(case: &Case, row: &[f32]) -> Case {
 
 fn rows_that_move_by_less_keep_their_token(check: &Check<'_>) {
     let mut known = 0;
-    for number in 0..check.backend.patience(480) {
+    for number in 0..check.backend.patience(704) {
         let (row, case) = case(number, 1_000);
         let (token, radius) = radius_of(check, &case);
         known += u32::from(radius > 0.0);
@@ -146,11 +178,11 @@ fn rows_that_move_by_less_keep_their_token(check: &Check<'_>) {
             "{number} moved by {radius}, way {way}"
         );
     }
-    assert!(known * 10 > check.backend.patience(480) * 8, "{known} radii are above 0");
+    assert!(known * 10 > check.backend.patience(704) * 8, "{known} radii are above 0");
 }
 
 fn a_little_more_takes_the_token_of_plain_and_greedy_rows(check: &Check<'_>) {
-    for number in (0..check.backend.patience(64)).map(|number| number * 15 + number % 2) {
+    for number in (0..check.backend.patience(64)).map(|number| number * KINDS + number % 2) {
         let (row, case) = case(number, 700);
         let (token, radius) = radius_of(check, &case);
         let moved = moved(&row, token as usize, radius * 1.001 + 0.001, 0);
@@ -213,6 +245,32 @@ fn min_p_before_top_p_bounds_what_stays_behind_the_token(check: &Check<'_>) {
     assert!(before.iter().zip(&behind).all(|(one, other)| one.0 == other.0 && one.1 <= other.1));
 }
 
+fn thresholds_of_probabilities_have_the_radius_of_the_cut(check: &Check<'_>) {
+    // Of the weights 1 and 1/8 both are kept, and 2000 of 1/128 dropped.
+    let (bit, mass) = (std::f32::consts::LN_2, 1.0 + 0.125 + 2000.0 / 128.0f32);
+    let mut row = [-7.0 * bit; 2002];
+    row[..2].copy_from_slice(&[0.0, -3.0 * bit]);
+    let plain = SamplingParams::default;
+    let squares = 1.0 + 1.0 / 64.0 + 2000.0 / 16384.0f32;
+    for (params, bits, ups) in [
+        (SamplingParams { epsilon_cutoff: 0.1 / mass, ..plain() }, 0.125f32.log2() - 0.1f32.log2(), 2..2002),
+        (SamplingParams { top_a: 1.0, ..plain() }, (mass.log2() - 3.0) / 2.0, 0..1),
+        (SamplingParams { p_less: true, ..plain() }, ((mass / squares).log2() - 3.0) / 2.0, 0..1),
+    ] {
+        let of = |seed| Case { seed, ..Case::of(&row, asking(params.clone())) };
+        let drawn =
+            (0..check.backend.patience(300).max(100)).map(|seed| (seed, radius_of(check, &of(seed.into()))));
+        let of_second = drawn.filter(|(_, (token, _))| *token == 1);
+        let (seed, (_, radius)) = of_second.max_by(|a, b| a.1.1.total_cmp(&b.1.1)).expect("a seed");
+        let found = radius / bit * 2.0;
+        assert!((found - bits).abs() < 2e-3, "{found} {bits}, {params:?}");
+        // A little more drops the token.
+        let sign = |id: usize| if ups.contains(&id) { 1.0 } else { -1.0 };
+        let moved: Vec<f32> = row.iter().enumerate().map(|(id, z)| z + sign(id) * radius * 1.2).collect();
+        assert_eq!(check.sees(&with_row(&of(seed.into()), &moved)).token, 0, "{params:?}");
+    }
+}
+
 fn a_forced_token_and_one_alone_have_no_bound(check: &Check<'_>) {
     let row = [1.0, 2.0, -INF, 0.5];
     let plain = || asking(SamplingParams::default());
@@ -233,6 +291,7 @@ fn a_known_token_and_what_no_rule_names_have_the_radius_0(check: &Check<'_>) {
     for params in [
         SamplingParams { typical_p: 0.9, ..plain() },
         SamplingParams { top_n_sigma: 1.0, ..plain() },
+        SamplingParams { top_k: 40, p_less: true, ..plain() },
         SamplingParams { xtc_probability: 0.5, xtc_threshold: 0.1, ..plain() },
         SamplingParams { mirostat: Some(Mirostat { tau: 5.0, eta: 0.1, mu: None }), ..plain() },
         SamplingParams { dynamic_temperature: Some(dynamic), ..plain() },
